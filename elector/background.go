@@ -1,0 +1,66 @@
+package elector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// background is a Run on a goroutine of its own.
+type background struct {
+	stop context.CancelCauseFunc
+	done chan struct{}
+	err  error // once done: why it ended by itself
+}
+
+// Start runs the election in the background, as Run with a nil lead does, until
+// Stop is called or ctx ends. The work is done by hooks, or guarded by IsLeader,
+// RunIfLeader or Term. ErrAlreadyRunning is returned while this elector
+// campaigns or leads already. A refused server is told to OnError, and by Stop.
+func (e *Elector) Start(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ended(ctx, "start")
+	}
+	if err := e.claim(); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	b := &background{stop: stop, done: make(chan struct{})}
+	e.mu.Lock()
+	e.background = b
+	e.mu.Unlock()
+	go func() {
+		defer close(b.done)
+		if err := e.run(ctx, nil); !errors.Is(err, context.Cause(ctx)) || ctx.Err() == nil {
+			b.err = err
+		}
+	}()
+	return nil
+}
+
+// Stop ends what Start began, waits for it, and returns nil, or the error for
+// which it had ended by itself: a refused server, or ErrGaveUp. If ctx ends
+// first, Stop returns an error that wraps its cause, and the stopping goes on.
+// Without a Start, and when called again, it does nothing and returns nil; the
+// elector can be used again.
+func (e *Elector) Stop(ctx context.Context) error {
+	e.mu.Lock()
+	b := e.background
+	e.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	b.stop(ErrStopped)
+	select {
+	case <-b.done:
+	case <-ctx.Done():
+		return fmt.Errorf("elector: stop: the work has not returned; the lock is released when it does: %w", context.Cause(ctx))
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.background != b {
+		return nil // stopped by another call
+	}
+	e.background = nil
+	return b.err
+}

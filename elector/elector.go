@@ -1,0 +1,247 @@
+package elector
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// An Elector is one candidate of one election. It runs one campaign and holds
+// one term at a time; its methods may be called from any goroutine.
+type Elector struct {
+	config
+	pool      *sql.DB
+	election  string
+	announcer *announcer
+
+	claimed atomic.Bool          // by the one campaign or term
+	term    atomic.Pointer[Term] // the term that goes on, if any
+
+	// Touched by the campaign alone.
+	settings   []setting
+	checked    bool
+	wasPrimary bool
+	seen       sighting
+
+	mu         sync.Mutex
+	background *background // what Start began
+}
+
+// New makes a candidate for the election of that name, on a pool that the
+// caller keeps and closes. It neither connects nor starts anything.
+//
+// The name must have 1 to 1024 bytes and no NUL. An argument or option that
+// cannot be used is an error that wraps ErrConfig and says which; a pool whose
+// MaxOpenConns is 1 is ErrPoolTooSmall.
+func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
+	if pool == nil {
+		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of your PostgreSQL", ErrConfig)
+	}
+	c, err := configure(election, opts)
+	if err != nil {
+		return nil, err
+	}
+	if pool.Stats().MaxOpenConnections == 1 {
+		return nil, ErrPoolTooSmall
+	}
+	e := &Elector{config: c, pool: pool, election: election, settings: settings(c)}
+	e.announcer = newAnnouncer(hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}, c.hooks)
+	return e, nil
+}
+
+// Lead is the work of a leader. Its context is the term's: it must return when
+// that is done.
+type Lead = func(ctx context.Context, term *Term) error
+
+// Run campaigns, and once elected calls lead, on the calling goroutine. It
+// releases the lock only after lead has returned.
+//
+//   - lead returns while the term goes on: Run resigns and returns what lead
+//     returned.
+//   - The term is lost: Run cancels lead's context, waits for lead, and campaigns
+//     again. An error of lead that is not of its context goes to OnError.
+//   - Somebody else calls Resign: the same, after one retry interval.
+//   - ctx ends: Run cancels lead's context, waits for lead, resigns, and returns
+//     an error that wraps the cause of ctx (and lead's error, if lead failed).
+//   - The server is refused, or attempts are used up: Run returns that error.
+//   - lead panics: Run resigns, and the panic goes on.
+//
+// A nil lead holds the term until it ends, for those whose work is done by
+// hooks. No hook is called after Run has returned. ErrAlreadyRunning is
+// returned while this elector campaigns or leads already.
+func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
+	if err := e.claim(); err != nil {
+		return err
+	}
+	return e.run(ctx, lead)
+}
+
+func (e *Elector) run(ctx context.Context, lead Lead) error {
+	defer e.unclaim()
+	defer e.announcer.flush()
+	if lead == nil {
+		lead = func(ctx context.Context, _ *Term) error {
+			<-ctx.Done()
+			return nil
+		}
+	}
+	for {
+		term, err := e.newCampaign(func() {}).run(ctx)
+		if err != nil {
+			return err
+		}
+		if finished, err := e.serve(ctx, term, lead); finished {
+			return err
+		}
+	}
+}
+
+// serve calls lead under the term and sees the term to its end. It is not
+// finished if the term ended by itself.
+func (e *Elector) serve(ctx context.Context, t *Term, lead Lead) (finished bool, err error) {
+	stop := context.AfterFunc(ctx, func() { t.end(hooks.Shutdown, context.Cause(ctx)) })
+	defer stop()
+	defer func() { <-t.done }()
+	defer t.end(hooks.LeadFailed, fmt.Errorf("%w: it panicked", ErrLeadFailed)) // if nothing has ended it before
+	err = t.doWork(lead)
+	own := false
+	if err == nil {
+		own = t.end(hooks.Resigned, ErrResigned)
+	} else {
+		own = t.end(hooks.LeadFailed, fmt.Errorf("%w: %w", ErrLeadFailed, err))
+	}
+	<-t.done
+	switch {
+	case own:
+		return true, err
+	case ctx.Err() != nil:
+		return true, errors.Join(ended(ctx, "lead"), unlessCancelled(err))
+	}
+	if err := unlessCancelled(err); err != nil {
+		e.announcer.announce(e.announcer.failure(ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf("%w: after its term had ended: %w", ErrLeadFailed, err)}))
+	}
+	if lost(context.Cause(t.ctx)) {
+		e.checked = false // the server may be another one now
+	} else {
+		_ = sleep(ctx, e.retry) // let another have it
+	}
+	return false, nil
+}
+
+// unlessCancelled drops errors that only say that the context ended.
+func unlessCancelled(err error) error {
+	var e *ending
+	if errors.Is(err, context.Canceled) || errors.As(err, &e) {
+		return nil
+	}
+	return err
+}
+
+// Campaign campaigns until elected and returns the term, which goes on until
+// Resign is called or it is lost: ctx bounds the campaign only. It returns an
+// error that wraps the cause of ctx if that ends first, the refusal of a server
+// that cannot keep the promise, ErrGaveUp, or ErrAlreadyRunning.
+//
+// The caller must not work on once the term's context is done: unlike Run,
+// Campaign cannot wait for that work.
+func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
+	if err := e.claim(); err != nil {
+		return nil, err
+	}
+	term, err := e.newCampaign(e.unclaim).run(ctx)
+	if err != nil {
+		e.announcer.flush()
+		e.unclaim()
+	}
+	return term, err
+}
+
+// TryCampaign makes one attempt. elected tells whether it was granted; then
+// the term is as of Campaign. Another's leadership is no error. A failed
+// attempt is one, whether or not a second might succeed.
+func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, err error) {
+	if err := e.claim(); err != nil {
+		return nil, false, err
+	}
+	c := e.newCampaign(e.unclaim)
+	c.once = true
+	term, _, err = c.attempt(ctx)
+	if term == nil {
+		e.announcer.flush()
+		e.unclaim()
+	}
+	return term, term != nil, err
+}
+
+// RunIfLeader calls fn if this elector leads, and reports whether it did; err
+// is what fn returned. fn's context ends with ctx and with the term, and the
+// lock is not released before fn returns.
+func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
+	term, leading := e.Term()
+	if !leading || !term.work.begin() {
+		return false, nil
+	}
+	defer term.work.finish()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(term.ctx, func() { cancel(context.Cause(term.ctx)) })
+	defer stop()
+	return true, fn(ctx)
+}
+
+// IsLeader reports whether this elector leads, by the clocks at the time of
+// the call. It costs no round trip and no allocation.
+func (e *Elector) IsLeader() bool {
+	term := e.term.Load()
+	return term != nil && term.Valid()
+}
+
+// Term returns the term that goes on, and whether there is one.
+func (e *Elector) Term() (term *Term, leading bool) {
+	if term = e.term.Load(); term == nil || !term.Valid() {
+		return nil, false
+	}
+	return term, true
+}
+
+// CandidateID is the id of this candidate.
+func (e *Elector) CandidateID() string { return e.candidateID }
+
+// Election is the name of the election.
+func (e *Elector) Election() string { return e.election }
+
+// Key is the advisory lock key of the election.
+func (e *Elector) Key() int64 { return e.key }
+
+// doWork calls lead, unless the term has ended before it could begin.
+func (t *Term) doWork(lead Lead) error {
+	if !t.work.begin() {
+		return nil
+	}
+	defer t.work.finish()
+	return lead(t.ctx, t)
+}
+
+func (e *Elector) newCampaign(over func()) *campaign {
+	return &campaign{Elector: e, began: time.Now(), over: over}
+}
+
+// reportStuck tells of a driver call that was left to itself.
+func (e *Elector) reportStuck(err error) {
+	e.announcer.post(e.announcer.failure(context.Background(), hooks.Failure{Op: hooks.OpCall, Err: err}))
+}
+
+func (e *Elector) claim() error {
+	if !e.claimed.CompareAndSwap(false, true) {
+		return ErrAlreadyRunning
+	}
+	return nil
+}
+
+func (e *Elector) unclaim() { e.claimed.Store(false) }

@@ -1,0 +1,170 @@
+package elector
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// The errors of this package. Every error that it returns wraps one of these,
+// or the cause of the context that ended, and keeps the driver's error within
+// reach of errors.As.
+var (
+	// ErrConfig is returned by New when an argument or option cannot be used;
+	// the message names it and the inequality that fails.
+	ErrConfig = errors.New("elector: invalid configuration")
+
+	// ErrNotLeader is returned when something is asked of a term that has ended.
+	ErrNotLeader = errors.New("elector: not the leader")
+
+	// ErrNoLeader is returned by Leader when no session holds the lock.
+	ErrNoLeader = errors.New("elector: nobody leads the election")
+
+	// ErrResigned is the cause of a term that was given up by Resign, or whose
+	// lead returned.
+	ErrResigned = errors.New("elector: the term was resigned")
+
+	// ErrSessionLost is the cause of a term whose session the server ended, or
+	// whose connection broke.
+	ErrSessionLost = errors.New("elector: the session was lost")
+
+	// ErrLeaseExpired is the cause of a term for which no heartbeat was answered
+	// in time. The server ends the session, if it has not yet, when the lease runs out.
+	ErrLeaseExpired = errors.New("elector: the lease expired")
+
+	// ErrServerReadOnly is returned when the server is a hot standby, which would
+	// grant a lock that its primary knows nothing of.
+	ErrServerReadOnly = errors.New("elector: the server is in recovery (a hot standby), whose locks are its own: connect to the primary, for instance with target_session_attrs=read-write")
+
+	// ErrServerTooOld is returned when the server has no idle_session_timeout,
+	// on which the lease rests.
+	ErrServerTooOld = errors.New("elector: the server cannot enforce a lease: PostgreSQL 14 or newer is needed")
+
+	// ErrSessionPooled is returned when statements of one connection reach
+	// different backends: a pooler in transaction or statement mode.
+	ErrSessionPooled = errors.New("elector: a pooler between this program and the server shares backends between connections: give the elector a pool that connects to the server itself, or through session pooling")
+
+	// ErrNoAdvisoryLocks is returned when a granted lock does not show in
+	// pg_locks: the server's advisory locks are stubs.
+	ErrNoAdvisoryLocks = errors.New("elector: the server grants advisory locks that do not show in pg_locks, so they exclude nobody: use a PostgreSQL server")
+
+	// ErrPoolTooSmall is returned when MaxOpenConns leaves no connection beside
+	// the one that a session pins.
+	ErrPoolTooSmall = errors.New("elector: the pool is too small: a session pins one connection and the server check needs two, so SetMaxOpenConns(2) is the least")
+
+	// ErrAlreadyRunning is returned when an elector is asked to do two things at
+	// once: it runs one campaign, and holds one term, at a time.
+	ErrAlreadyRunning = errors.New("elector: already running: this elector campaigns or leads; use one elector per candidate")
+
+	// ErrUnhealthy is the cause of a term whose candidate's health fell below
+	// its minimum.
+	ErrUnhealthy = errors.New("elector: the candidate is unhealthy")
+
+	// ErrGaveUp is returned when WithMaxAttempts attempts in a row have failed.
+	ErrGaveUp = errors.New("elector: gave up after too many failed attempts")
+
+	// ErrOverrun is returned by Resign, and reported to OnError, when the term's
+	// work has not returned in time.
+	ErrOverrun = errors.New("elector: the work runs on after its term")
+
+	// ErrLeadFailed is the cause of a term whose lead returned an error or
+	// panicked, or whose OnElected hook panicked.
+	ErrLeadFailed = errors.New("elector: lead failed")
+
+	// ErrHookPanicked is reported to OnError when a hook panicked.
+	ErrHookPanicked = errors.New("elector: a hook panicked")
+
+	// ErrStopped is the cause of a term that was ended by Stop.
+	ErrStopped = errors.New("elector: stopped")
+)
+
+// ending is the cause of a term's context: why it ended, for people and for
+// the closed set of reasons.
+type ending struct {
+	reason hooks.Reason
+	err    error
+}
+
+func (e *ending) Error() string { return e.err.Error() }
+func (e *ending) Unwrap() error { return e.err }
+
+// reasonOf finds the reason in a cause.
+func reasonOf(cause error) hooks.Reason {
+	var e *ending
+	if errors.As(cause, &e) {
+		return e.reason
+	}
+	if errors.Is(cause, ErrLeaseExpired) {
+		return hooks.LeaseExpired
+	}
+	return hooks.SessionLost
+}
+
+// lost reports whether a term with that cause was taken away, not given up.
+func lost(cause error) bool {
+	reason := reasonOf(cause)
+	return reason == hooks.SessionLost || reason == hooks.LeaseExpired
+}
+
+// because wraps err with a sentinel, unless it already does.
+func because(sentinel, err error) error {
+	if errors.Is(err, sentinel) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", sentinel, err)
+}
+
+// sqlState is the SQLSTATE of a driver's error, "" if it has none. The errors
+// of lib/pq and of pgx both have this method.
+func sqlState(err error) string {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		return state.SQLState()
+	}
+	return ""
+}
+
+// broken reports whether err says that the connection was dead, or that the
+// server ended it (57P01 shutdown, 57P02 crash, 57P05 idle).
+func broken(err error) bool {
+	var network *net.OpError
+	switch sqlState(err) {
+	case "57P01", "57P02", "57P05":
+		return true
+	}
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
+}
+
+// explain names the pooler as the cause of errors that only a pooler brings
+// about: a prepared statement that exists already or no more, because another
+// backend answers (42P05, 26000), and a transaction begun where only single
+// statements are let through (08P01).
+func explain(err error) error {
+	switch sqlState(err) {
+	case "42P05", "26000", "08P01":
+		return because(ErrSessionPooled, err)
+	}
+	return err
+}
+
+// refusals are permanent: no retry will make the server able to keep the promise.
+var refusals = []error{ErrSessionPooled, ErrNoAdvisoryLocks, ErrPoolTooSmall, ErrServerTooOld, ErrServerReadOnly}
+
+func refused(err error) bool {
+	for _, refusal := range refusals {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
+// ended is the error of a context that is done: its cause.
+func ended(ctx context.Context, doing string) error {
+	return fmt.Errorf("elector: %s: %w", doing, context.Cause(ctx))
+}

@@ -1,0 +1,19 @@
+package elector
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// KeyFromName derives an election's advisory lock key from its name: the first
+// 8 bytes, big-endian, of SHA-256 over "pgelector:" and the name. PostgreSQL
+// computes the same with
+//
+//	SELECT ('x' || left(encode(sha256(convert_to('pgelector:' || $1, 'UTF8')), 'hex'), 16))::bit(64)::bigint
+//
+// Two names that share a key would be one election; with 64 bits that is a
+// chance of about one in 10^13 for a thousand names.
+func KeyFromName(election string) int64 {
+	sum := sha256.Sum256([]byte("pgelector:" + election))
+	return int64(binary.BigEndian.Uint64(sum[:8]))
+}

@@ -1,0 +1,227 @@
+package elector
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// Option changes a default of New. Every option checks its own argument; New
+// checks what they are together. A bad one is an error that wraps ErrConfig.
+type Option func(*config) error
+
+type config struct {
+	lease           lease
+	heartbeatChosen bool
+	drainChosen     bool
+	retry           time.Duration
+	backoff         backoff
+	maxAttempts     int
+	keyChosen       bool
+	key             int64
+	candidateID     string
+	hooks           []hooks.Hook
+	gracefulRelease bool
+}
+
+const (
+	minRetry         = 10 * time.Millisecond
+	defaultRetry     = time.Second
+	backoffGrowth    = 5 // the longest backoff, in retry intervals, when not chosen
+	maxCandidateID   = 63
+	maxElectionBytes = 1024
+)
+
+// WithKey sets the 64-bit advisory lock key of the election. Any value will do.
+// Default: KeyFromName of the election.
+func WithKey(key int64) Option {
+	return func(c *config) error {
+		c.key, c.keyChosen = key, true
+		return nil
+	}
+}
+
+// WithCandidateID sets the name by which this candidate is seen as the
+// application_name of its session: 1 to 63 bytes of printable ASCII, unique
+// among live candidates. Default: host name, process id and six random hex
+// digits, such as "web-1-4711-a3f09c".
+func WithCandidateID(id string) Option {
+	return func(c *config) error {
+		if id == "" || len(id) > maxCandidateID {
+			return fmt.Errorf("WithCandidateID(%q): want 1 <= length <= %d bytes, but it is %d", id, maxCandidateID, len(id))
+		}
+		for i := range len(id) {
+			if id[i] < ' ' || id[i] > '~' {
+				return fmt.Errorf("WithCandidateID(%q): want printable ASCII, but byte %d is %#x: PostgreSQL would replace it in application_name", id, i, id[i])
+			}
+		}
+		c.candidateID = id
+		return nil
+	}
+}
+
+// WithRetryInterval sets the longest wait of a candidate between two attempts
+// while another leads; each wait is shortened by a random quarter at the most,
+// so that candidates do not ask in step. Default 1 s, at least 10 ms.
+func WithRetryInterval(d time.Duration) Option {
+	return func(c *config) error {
+		c.retry = d
+		return atLeast("WithRetryInterval", d, minRetry)
+	}
+}
+
+// WithBackoff sets the wait after failed attempts: min after the first,
+// doubling with each to at most max, shortened like the retry interval.
+// Default: the retry interval, and five times that. An attempt fails when the
+// server cannot be asked; a lock that is busy is no failure.
+func WithBackoff(min, max time.Duration) Option {
+	return func(c *config) error {
+		c.backoff = backoff{min: min, max: max}
+		if err := atLeast("WithBackoff", min, minRetry); err != nil {
+			return err
+		}
+		if max < min {
+			return fmt.Errorf("WithBackoff(%v, %v): want min <= max", min, max)
+		}
+		return nil
+	}
+}
+
+// WithMaxAttempts makes Run, Start and Campaign give up with ErrGaveUp after n
+// failed attempts in a row. Default 0: never. Waiting while another leads is
+// not failing, so it goes on for as long as it takes.
+func WithMaxAttempts(n int) Option {
+	return func(c *config) error {
+		if n < 0 {
+			return fmt.Errorf("WithMaxAttempts(%d): want n >= 0", n)
+		}
+		c.maxAttempts = n
+		return nil
+	}
+}
+
+// WithLease sets for how long the server keeps the session, and with it the
+// lock, of a candidate that sends nothing. Default 10 s, at least 1 s, at most
+// 24 h. It bounds both how long an election stays without a leader after the
+// leader froze or was cut off, and how long a stall of the database a leader
+// survives. It is counted in whole milliseconds.
+func WithLease(d time.Duration) Option {
+	return func(c *config) error {
+		c.lease.length = d.Truncate(time.Millisecond)
+		return nil
+	}
+}
+
+// WithHeartbeatInterval sets the time from one heartbeat to the next. Default:
+// a fifth of the lease, at least 50 ms and at most 30 s. Two intervals must fit
+// into lease - lease/10 - drain.
+func WithHeartbeatInterval(d time.Duration) Option {
+	return func(c *config) error {
+		c.lease.heartbeat, c.heartbeatChosen = d, true
+		return nil
+	}
+}
+
+// WithDrain sets the time that the leader's work gets to return once its
+// context is cancelled because the lease runs out: the context is cancelled
+// that much before the server may give the lock to another. Default: a fifth of
+// the lease. 0 is allowed, for work that stops at once.
+func WithDrain(d time.Duration) Option {
+	return func(c *config) error {
+		c.lease.drain, c.drainChosen = d, true
+		return nil
+	}
+}
+
+// WithHooks adds hooks, which are told of everything that happens, in the
+// order given. It may be used more than once.
+func WithHooks(all ...hooks.Hook) Option {
+	return func(c *config) error {
+		for i, h := range all {
+			if err := hooks.Check(h); err != nil {
+				return fmt.Errorf("WithHooks: hook %d: %w", i+1, err)
+			}
+		}
+		c.hooks = append(c.hooks, all...)
+		return nil
+	}
+}
+
+// WithGracefulRelease(false) leaves out the unlock when a term ends because of
+// a shutdown: the session is closed instead, and the server frees the lock when
+// it sees that. Default true. Resign always unlocks.
+func WithGracefulRelease(graceful bool) Option {
+	return func(c *config) error {
+		c.gracefulRelease = graceful
+		return nil
+	}
+}
+
+func configure(election string, opts []Option) (config, error) {
+	c := config{lease: lease{length: defaultLease}, retry: defaultRetry, gracefulRelease: true}
+	if election == "" || len(election) > maxElectionBytes || strings.ContainsRune(election, 0) {
+		return c, fmt.Errorf("%w: election name %q: want 1 to %d bytes without NUL", ErrConfig, election, maxElectionBytes)
+	}
+	for i, opt := range opts {
+		if opt == nil {
+			return c, fmt.Errorf("%w: option %d is nil", ErrConfig, i+1)
+		}
+		if err := opt(&c); err != nil {
+			return c, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+	}
+	c.complete(election)
+	if err := c.lease.check(); err != nil {
+		return c, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return c, nil
+}
+
+// complete fills in what was not chosen.
+func (c *config) complete(election string) {
+	if !c.drainChosen {
+		c.lease.drain = c.lease.length / drainShare
+	}
+	if !c.heartbeatChosen {
+		c.lease.heartbeat = min(max(c.lease.length/heartbeatShare, minHeartbeat), maxHeartbeat)
+	}
+	if c.backoff == (backoff{}) {
+		c.backoff = backoff{min: c.retry, max: backoffGrowth * c.retry}
+	}
+	if !c.keyChosen {
+		c.key = KeyFromName(election)
+	}
+	if c.candidateID == "" {
+		c.candidateID = newCandidateID()
+	}
+}
+
+func newCandidateID() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "host"
+	}
+	printable := func(r rune) rune {
+		if r <= ' ' || r > '~' {
+			return '-'
+		}
+		return r
+	}
+	var random [3]byte
+	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
+	suffix := fmt.Sprintf("-%d-%s", os.Getpid(), hex.EncodeToString(random[:]))
+	host = strings.Map(printable, host)
+	return host[:min(len(host), maxCandidateID-len(suffix))] + suffix
+}
+
+func atLeast(option string, d, least time.Duration) error {
+	if d < least {
+		return fmt.Errorf("%s(%v): want at least %v", option, d, least)
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package elector
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+)
+
+// closeGrace is how long to wait for a driver to close a connection before it
+// is left to itself.
+const closeGrace = time.Second
+
+// A session is one pinned connection and the backend behind it. No driver call
+// is trusted to return: each is made on a goroutine of its own, one at a time,
+// and whoever waits for it waits no longer than its context allows.
+//
+// A session ends in one of two ways. giveBack returns the connection to the
+// pool, and is only for one on which nothing was changed. discard closes it:
+// sql.Conn.Close would return it to the pool with its settings, and the lock,
+// still in place.
+type session struct {
+	lease  lease
+	conn   *sql.Conn
+	q      *db.Queries
+	turn   chan struct{}           // held by the call under way; kept for ever by discard
+	ctx    context.Context         // done when the session has ended; its cause says why
+	cancel context.CancelCauseFunc // ends the session
+	gone   chan struct{}           // closed once keep has discarded the connection
+	stuck  func(error)             // told of a driver call that is left to itself
+
+	pid int32 // of the backend that the first statement reached
+
+	proof atomic.Pointer[instant] // just before the last answered statement was sent
+}
+
+// borrow takes a connection from the pool. The session carries the values of
+// ctx but outlives it.
+func borrow(ctx context.Context, pool *sql.DB, l lease, stuck func(error)) (*session, error) {
+	s := &session{lease: l, turn: make(chan struct{}, 1), gone: make(chan struct{}), stuck: stuck}
+	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	waitCtx, cancel := context.WithTimeout(ctx, l.validity())
+	defer cancel()
+	arrived := make(chan error) // without a buffer: to send is to know that somebody still waits
+	go func() {
+		conn, err := pool.Conn(waitCtx)
+		if err == nil {
+			s.conn, s.q = conn, db.New(conn)
+		}
+		select {
+		case arrived <- err:
+		case <-waitCtx.Done():
+			if err == nil {
+				_ = conn.Close() // nothing was done on it, so the pool may have it back
+			}
+		}
+	}()
+	var err error
+	select {
+	case err = <-arrived:
+	case <-waitCtx.Done():
+		err = waitCtx.Err()
+	}
+	if err != nil {
+		s.cancel(err)
+		return nil, noConnection(ctx, waitCtx, pool, l, err)
+	}
+	s.renew(now())
+	return s, nil
+}
+
+// noConnection says why the pool gave no connection, and what to do about it.
+func noConnection(ctx, waitCtx context.Context, pool *sql.DB, l lease, err error) error {
+	if ctx.Err() == nil && waitCtx.Err() != nil {
+		stats := pool.Stats()
+		return fmt.Errorf("elector: no connection from the pool within %v (%d open, %d in use, at most %d; 0 is no limit): "+
+			"is the server reachable, and MaxOpenConns large enough? %w", l.validity(), stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, err)
+	}
+	return fmt.Errorf("elector: take a connection from the pool: %w", causeOr(ctx, err))
+}
+
+// do makes one driver call. It returns early when ctx ends, and then the call
+// goes on: cancelling it would cost the session (both drivers close a
+// connection whose context ends). The call itself is cancelled when the
+// session ends, or when the session could not be valid any more.
+func do[T any](ctx context.Context, s *session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
+	var none T
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	case <-s.ctx.Done():
+		return none, context.Cause(s.ctx)
+	}
+	type answer struct {
+		value T
+		err   error
+	}
+	answered := make(chan answer, 1)
+	callCtx, cancel := context.WithTimeoutCause(s.ctx, s.left(), ErrLeaseExpired)
+	go func() {
+		defer cancel()
+		sent := now()
+		value, err := call(callCtx, s.q)
+		if err == nil {
+			s.renew(sent)
+		} else {
+			err = causeOr(callCtx, err)
+		}
+		<-s.turn
+		answered <- answer{value, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.value, a.err
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	case <-callCtx.Done():
+		select {
+		case a := <-answered: // the call's own cancel, after its answer
+			return a.value, a.err
+		default:
+			return none, context.Cause(callCtx)
+		}
+	}
+}
+
+// inTx makes calls within a transaction that is rolled back.
+func inTx[T any](ctx context.Context, s *session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
+	return do(ctx, s, func(ctx context.Context, q *db.Queries) (T, error) {
+		var none T
+		tx, err := s.conn.BeginTx(ctx, nil)
+		if err != nil {
+			return none, err
+		}
+		value, err := call(ctx, q.WithTx(tx))
+		if err != nil {
+			_ = tx.Rollback()
+			return none, err
+		}
+		return value, tx.Rollback()
+	})
+}
+
+// renew records a proof that the session lived.
+func (s *session) renew(sent instant) { s.proof.Store(&sent) }
+
+// proven is when the session was last known to live.
+func (s *session) proven() instant { return *s.proof.Load() }
+
+// left is how much of the validity is left, by the clocks as they are now.
+func (s *session) left() time.Duration {
+	return s.lease.validity() - now().since(s.proven())
+}
+
+// valid reports whether the lock can still be relied on.
+func (s *session) valid() bool {
+	return s.left() > 0 && s.ctx.Err() == nil
+}
+
+// giveBack returns the connection to the pool.
+func (s *session) giveBack() {
+	_ = s.conn.Close()
+	s.cancel(errClosed)
+}
+
+// discard closes the connection, by the one portable way to tell the pool that
+// it must not be used again. If a call is stuck in the driver, the connection
+// is left to a goroutine that closes it when the call returns.
+func (s *session) discard() {
+	s.cancel(errClosed) // wakes the call under way, if the driver listens
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.turn <- struct{}{}
+		_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
+	}()
+	timer := time.NewTimer(closeGrace)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+		s.stuck(fmt.Errorf("elector: the driver does not return from a call on a connection that is given up (backend %d): "+
+			"it is left alone and closed when the driver returns: %w", s.pid, context.Cause(s.ctx)))
+	}
+}
+
+// causeOr is why a call failed: the context's cause if that ended, with the
+// driver's error kept, else the error itself.
+func causeOr(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	return err
+}

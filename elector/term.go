@@ -1,0 +1,210 @@
+package elector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// A Term is one unbroken leadership, from election to its end. Its methods may
+// be called from any goroutine, also after the term has ended.
+type Term struct {
+	elector   *Elector
+	session   *session
+	token     int64
+	electedAt time.Time
+	ctx       context.Context
+	work      *work
+
+	mu     sync.Mutex              // makes the first ending the only one
+	cancel context.CancelCauseFunc // called by end alone
+
+	done     chan struct{} // closed when all is over: work returned, hooks told, lock given up
+	released error         // once done: nil if the lock is known to be free
+}
+
+// newTerm begins a term on a session that holds the lock. over is called when
+// all of it is done.
+func newTerm(ctx context.Context, e *Elector, s *session, token int64, over func()) *Term {
+	t := &Term{elector: e, session: s, token: token, electedAt: time.Now(), work: newWork(), done: make(chan struct{})}
+	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	context.AfterFunc(s.ctx, func() {
+		cause := context.Cause(s.ctx)
+		t.end(reasonOf(cause), cause)
+	})
+	t.work.begin() // OnElected
+	e.term.Store(t)
+	go t.keep(over)
+	return t
+}
+
+// Context is done when the term ends; context.Cause then says why, wrapping
+// ErrResigned, ErrSessionLost, ErrLeaseExpired, ErrUnhealthy, ErrLeadFailed or
+// the cause of the context that was given to Run or Start. It carries the
+// values of the context that the campaign was given. Everything that must not
+// outlive the term belongs under it.
+func (t *Term) Context() context.Context { return t.ctx }
+
+// Token is the term's fencing token: larger than that of every earlier term of
+// any election on the same database cluster, also across the promotion of a
+// standby. Pass it along with every write to a store that can refuse an older
+// one.
+func (t *Term) Token() int64 { return t.token }
+
+// ElectedAt is when the term began, on this process's clock.
+func (t *Term) ElectedAt() time.Time { return t.electedAt }
+
+// RenewedAt is when the last proof that the session lived was sent: the last
+// heartbeat that was answered, or another statement on the session.
+func (t *Term) RenewedAt() time.Time { return t.session.proven().at }
+
+// Deadline is when the term ends unless a heartbeat extends it.
+func (t *Term) Deadline() time.Time { return t.session.deadline() }
+
+// Valid reports whether the term goes on, by the clocks at the time of the
+// call: it is false from the deadline on, even in a process that was frozen
+// and has just been resumed. A true answer can be old by the time it is used;
+// for writes that must not be late there are the token and Verify.
+func (t *Term) Valid() bool { return t.ctx.Err() == nil && t.session.valid() }
+
+// Verify asks the server whether the session still holds the lock, in one
+// round trip. It returns nil if so, and then the lease was renewed at that
+// moment. If the server says no, the term ends, and the error wraps
+// ErrNotLeader and its cause. If ctx ends first, the error wraps its cause,
+// and the term goes on.
+func (t *Term) Verify(ctx context.Context) error {
+	if !t.Valid() {
+		return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, t.whyEnded())
+	}
+	holds, err := do(ctx, t.session, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
+		return q.HoldsLock(ctx, t.elector.key)
+	})
+	switch {
+	case err == nil && holds.Held && holds.Pid == t.session.pid && t.Valid():
+		return nil
+	case err != nil && ctx.Err() != nil && t.Valid():
+		return ended(ctx, "verify the term")
+	case err == nil:
+		err = fmt.Errorf("backend %d does not hold the lock", holds.Pid)
+	}
+	t.session.cancel(because(ErrSessionLost, err))
+	<-t.ctx.Done()
+	return fmt.Errorf("%w: %w", ErrNotLeader, t.whyEnded())
+}
+
+// Resign gives the term up: it cancels the term's context, waits until the
+// term's work (lead, functions of RunIfLeader, hooks) has returned, and only
+// then unlocks. It is idempotent, and returns nil only if the lock is known to
+// be free.
+//
+// It returns an error that wraps ErrOverrun if the work has not returned within
+// one lease, and the cause of ctx if that ends first; the term has ended all the
+// same, and the lock is released as soon as the work returns. If the term had
+// ended otherwise, the error wraps ErrNotLeader and the reason. A lead that
+// wants to resign simply returns: with its term's context, Resign returns at
+// once with ErrResigned.
+func (t *Term) Resign(ctx context.Context) error {
+	t.end(hooks.Resigned, ErrResigned)
+	overrun := time.NewTimer(t.session.lease.length)
+	defer overrun.Stop()
+	select {
+	case <-t.done:
+		return t.released
+	case <-ctx.Done():
+		return ended(ctx, "resign: the work of the term has not returned; the lock is released when it does")
+	case <-overrun.C:
+		return fmt.Errorf("%w: resign waited %v, one lease, for it; the lock is released when it returns", ErrOverrun, t.session.lease.length)
+	}
+}
+
+// end ends the term, unless it has ended, and reports whether it did.
+func (t *Term) end(reason hooks.Reason, cause error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		return false
+	}
+	t.cancel(&ending{reason: reason, err: cause})
+	return true
+}
+
+// whyEnded is the cause of the term's end, or its expiry if it was not yet told.
+func (t *Term) whyEnded() error {
+	if cause := context.Cause(t.ctx); cause != nil {
+		return cause
+	}
+	return t.session.expiry()
+}
+
+// keep steps down when the term ends. The order is the promise: the work
+// returns, then the hooks are told, then the lock is given up.
+func (t *Term) keep(over func()) {
+	<-t.ctx.Done()
+	at := time.Now()
+	cause := context.Cause(t.ctx)
+	a := t.elector.announcer
+	if lost(cause) {
+		a.announce(a.failure(t.ctx, hooks.Failure{Op: hooks.OpHeartbeat, Err: cause}))
+	}
+	t.awaitWork()
+	a.announce(a.demoted(t.ctx, hooks.Demoted{Token: t.token, Reason: reasonOf(cause), Err: cause, At: at, Held: at.Sub(t.electedAt)}))
+	t.released = t.release(reasonOf(cause))
+	t.elector.term.CompareAndSwap(t, nil)
+	over()
+	close(t.done)
+}
+
+// awaitWork waits until the term's work has returned. As long as the session
+// lives the lock is held, however long that takes. Once the session is gone the
+// work has what is left of the drain; after that it may run beside the next
+// leader's, which is reported.
+func (t *Term) awaitWork() {
+	t.work.end()
+	s := t.session
+	select {
+	case <-t.work.idle:
+		return
+	case <-s.ctx.Done():
+	}
+	left := min(s.lease.drain, s.lease.safety()-now().since(s.proven()))
+	drain := time.NewTimer(max(left, 0))
+	defer drain.Stop()
+	select {
+	case <-t.work.idle:
+		return
+	case <-drain.C:
+	}
+	a := t.elector.announcer // which may be busy with an OnElected that is the overrun itself
+	a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpWork,
+		Err: fmt.Errorf("%w: it has not returned %v after its context was cancelled, and another may lead now: "+
+			"make it heed its context, or give it more time by WithDrain", ErrOverrun, s.lease.drain)}))
+	<-t.work.idle
+}
+
+// release gives the lock up. Whatever the server says, the session is discarded.
+func (t *Term) release(reason hooks.Reason) error {
+	s := t.session
+	if cause := context.Cause(s.ctx); cause != nil {
+		<-s.gone
+		return fmt.Errorf("%w: the session ended before the lock could be released: %w", ErrNotLeader, cause)
+	}
+	defer s.close()
+	if reason == hooks.Shutdown && !t.elector.gracefulRelease {
+		return fmt.Errorf("%w: the session was closed without an unlock, as WithGracefulRelease(false) says", ErrNotLeader)
+	}
+	released, err := do(context.Background(), s, func(ctx context.Context, q *db.Queries) (bool, error) { return q.Unlock(ctx, t.elector.key) })
+	if err == nil && !released {
+		err = errors.New("the session did not hold the lock")
+	}
+	if err != nil {
+		err = because(ErrSessionLost, fmt.Errorf("unlock: %w", err))
+		a := t.elector.announcer
+		a.announce(a.failure(t.ctx, hooks.Failure{Op: hooks.OpRelease, Err: err}))
+	}
+	return err
+}

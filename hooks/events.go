@@ -1,0 +1,112 @@
+package hooks
+
+import "time"
+
+// Origin says whose event it is. Every event value embeds it.
+type Origin struct {
+	Election    string // the name given to elector.New
+	Key         int64  // the advisory lock key of the election
+	CandidateID string // the candidate whose elector reports the event
+}
+
+// Elected is reported when the candidate's term begins: the lock is granted,
+// verified in pg_locks, and the fencing token is known.
+type Elected struct {
+	Origin
+	Token    int64         // the term's fencing token
+	At       time.Time     // when the term began, on this process's clock
+	Waited   time.Duration // from the start of the campaign to At
+	Deadline time.Time     // when the term ends unless a heartbeat extends it
+}
+
+// Demoted is reported when a term has ended and all its work has returned.
+type Demoted struct {
+	Origin
+	Token  int64
+	Reason Reason
+	Err    error         // context.Cause of the term's context; wraps a sentinel of package elector
+	At     time.Time     // when the term's context was cancelled
+	Held   time.Duration // from the start of the term to At
+}
+
+// Reason is why a term ended: one of the constants below, and no other value.
+type Reason string
+
+// The reasons for which a term ends.
+const (
+	Resigned     Reason = "resigned"      // Term.Resign was called, or lead returned nil
+	Shutdown     Reason = "shutdown"      // the context of Run or Start ended, or Stop was called
+	SessionLost  Reason = "session_lost"  // the server ended the session, or the connection broke
+	LeaseExpired Reason = "lease_expired" // no heartbeat was answered in time
+	Unhealthy    Reason = "unhealthy"     // the candidate's health check fell below its minimum
+	LeadFailed   Reason = "lead_failed"   // lead returned an error or panicked, or OnElected panicked
+)
+
+// Reasons lists every Reason, for metrics that want each label from the start.
+func Reasons() []Reason {
+	return []Reason{Resigned, Shutdown, SessionLost, LeaseExpired, Unhealthy, LeadFailed}
+}
+
+// LeaderChanged is reported on any candidate, leader or not, when it sees that
+// the election is led by another session than before.
+type LeaderChanged struct {
+	Origin
+	Previous string // candidate id of the leader seen before, "" if there was none
+	Current  string // candidate id of the leader now, "" if nobody leads
+	PID      int32  // the backend process id of the leader's session, 0 if nobody leads
+	At       time.Time
+}
+
+// Failure is reported for everything that goes wrong, whether or not the
+// elector also returns it as an error. Nothing is reported twice.
+type Failure struct {
+	Origin
+	Op        Op
+	Err       error // wraps a sentinel of package elector where one applies, and the driver's error
+	At        time.Time
+	Attempt   int  // for OpCampaign: how many attempts in a row have failed, from 1
+	Permanent bool // the elector gives up: Run or Campaign returns Err
+}
+
+// Op is what was being done when a Failure happened.
+type Op string
+
+// The operations that can fail.
+const (
+	OpCampaign  Op = "campaign"  // an attempt to be elected
+	OpHeartbeat Op = "heartbeat" // the proof that the session lives; its failure ends the session
+	OpRelease   Op = "release"   // the unlock at the end of a term
+	OpWork      Op = "work"      // the term's work overran its drain and may run beside the next leader's
+	OpHook      Op = "hook"      // a hook panicked
+	OpSetting   Op = "setting"   // the server refused a session setting, which is left out
+	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
+)
+
+// Heartbeat is reported after each heartbeat that the server answered.
+type Heartbeat struct {
+	Origin
+	Token    int64
+	At       time.Time     // when the answer came
+	Took     time.Duration // the round trip
+	Deadline time.Time     // when the term now ends unless extended again
+}
+
+// Campaign is reported after each attempt to be elected.
+type Campaign struct {
+	Origin
+	Attempt int     // counts the attempts of this campaign, from 1
+	Outcome Outcome // what came of it
+	Took    time.Duration
+	At      time.Time     // when the attempt ended
+	Next    time.Duration // the wait before the next attempt; 0 if there is none
+}
+
+// Outcome is what came of an attempt to be elected.
+type Outcome string
+
+// The outcomes of an attempt.
+const (
+	Granted Outcome = "granted" // this candidate now leads
+	Busy    Outcome = "busy"    // another session holds the lock
+	Failed  Outcome = "failed"  // the server could not be asked, or was refused
+)

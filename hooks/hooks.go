@@ -1,0 +1,68 @@
+package hooks
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Hook is any value that implements one or more of the interfaces below.
+// elector.WithHooks rejects a value that implements none of them.
+type Hook any
+
+// ElectedHook is told when a term begins.
+type ElectedHook interface {
+	OnElected(ctx context.Context, e Elected)
+}
+
+// DemotedHook is told when a term has ended, before its lock is released.
+type DemotedHook interface {
+	OnDemoted(ctx context.Context, e Demoted)
+}
+
+// LeaderChangedHook is told when another session leads than before. Asking who
+// leads costs each unsuccessful attempt a look into pg_locks, so the elector
+// asks only if such a hook is registered.
+type LeaderChangedHook interface {
+	OnLeaderChanged(ctx context.Context, e LeaderChanged)
+}
+
+// ErrorHook is told of everything that goes wrong.
+type ErrorHook interface {
+	OnError(ctx context.Context, e Failure)
+}
+
+// HeartbeatHook is told of each heartbeat that was answered.
+type HeartbeatHook interface {
+	OnHeartbeat(ctx context.Context, e Heartbeat)
+}
+
+// CampaignHook is told of each attempt to be elected.
+type CampaignHook interface {
+	OnCampaign(ctx context.Context, e Campaign)
+}
+
+// Check returns an error if h is told of no event: it implements none of this
+// package's interfaces, is a [Funcs] without a function, or a [Join] of nothing.
+func Check(h Hook) error {
+	if Wants[ElectedHook](h) || Wants[DemotedHook](h) || Wants[LeaderChangedHook](h) ||
+		Wants[ErrorHook](h) || Wants[HeartbeatHook](h) || Wants[CampaignHook](h) {
+		return nil
+	}
+	return fmt.Errorf("hooks: %T is told of no event: it implements none of OnElected, OnDemoted, OnLeaderChanged, "+
+		"OnError, OnHeartbeat and OnCampaign (is a method defined on the pointer, or every function nil?)", h)
+}
+
+// Wants reports whether h is to be told the event of the interface H. For
+// [Funcs] and [Join] it answers for the functions and hooks inside.
+func Wants[H any](h Hook) bool {
+	switch h := h.(type) {
+	case joined:
+		return slices.ContainsFunc(h, Wants[H])
+	case Funcs:
+		return h.wants((*H)(nil))
+	default:
+		_, ok := h.(H)
+		return ok
+	}
+}

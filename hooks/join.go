@@ -1,0 +1,63 @@
+package hooks
+
+import "context"
+
+// Join makes one hook of many. Each event is passed to the hooks in the order
+// given; a panic in one does not keep the event from the others. Nil hooks are
+// left out.
+func Join(all ...Hook) Hook {
+	var j joined
+	for _, h := range all {
+		if h != nil {
+			j = append(j, h)
+		}
+	}
+	return j
+}
+
+type joined []Hook
+
+var (
+	_ ElectedHook       = joined(nil)
+	_ DemotedHook       = joined(nil)
+	_ LeaderChangedHook = joined(nil)
+	_ ErrorHook         = joined(nil)
+	_ HeartbeatHook     = joined(nil)
+	_ CampaignHook      = joined(nil)
+)
+
+func (j joined) OnElected(ctx context.Context, e Elected) {
+	each(j, func(h ElectedHook) { h.OnElected(ctx, e) })
+}
+
+func (j joined) OnDemoted(ctx context.Context, e Demoted) {
+	each(j, func(h DemotedHook) { h.OnDemoted(ctx, e) })
+}
+
+func (j joined) OnLeaderChanged(ctx context.Context, e LeaderChanged) {
+	each(j, func(h LeaderChangedHook) { h.OnLeaderChanged(ctx, e) })
+}
+
+func (j joined) OnError(ctx context.Context, e Failure) {
+	each(j, func(h ErrorHook) { h.OnError(ctx, e) })
+}
+
+func (j joined) OnHeartbeat(ctx context.Context, e Heartbeat) {
+	each(j, func(h HeartbeatHook) { h.OnHeartbeat(ctx, e) })
+}
+
+func (j joined) OnCampaign(ctx context.Context, e Campaign) {
+	each(j, func(h CampaignHook) { h.OnCampaign(ctx, e) })
+}
+
+// each calls the hooks that implement H, in order. The rest is deferred before
+// the first is called, so that a panic passes the others by and goes on up.
+func each[H any](all joined, call func(H)) {
+	if len(all) == 0 {
+		return
+	}
+	defer each(all[1:], call)
+	if h, ok := all[0].(H); ok {
+		call(h)
+	}
+}

@@ -1,0 +1,76 @@
+-- name: TryLock :one
+-- TryLock is one attempt to be elected, in one statement: it asks for the
+-- session-level advisory lock, and only on the session that was granted it
+-- applies the session settings, a JSON array of objects with name and value, as
+-- far as this version of the server knows them. CASE evaluates its branches in
+-- order (PostgreSQL manual, 9.18.1), so a standby is not asked for the lock, and
+-- a busy lock changes nothing on the connection. The outcome is 'standby',
+-- 'busy' or 'granted'.
+SELECT CASE
+    WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
+    WHEN NOT pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN 'busy'
+    WHEN (
+        SELECT count(pg_catalog.set_config(s.name, s.value, false))
+        FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::text::json) AS s(name text, value text)
+        WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
+    ) >= 0 THEN 'granted'
+END::text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid;
+
+-- name: TryLockOrSee :one
+-- TryLockOrSee is TryLock whose busy answer also names the session that holds
+-- the lock: leader_pid is 0 if it let go in that instant. Looking into pg_locks
+-- makes it several times as dear, so it is for those who want to be told of
+-- every change of leader.
+WITH attempt AS MATERIALIZED (
+    SELECT CASE
+        WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
+        WHEN NOT pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN 'busy'
+        WHEN (
+            SELECT count(pg_catalog.set_config(s.name, s.value, false))
+            FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::text::json) AS s(name text, value text)
+            WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
+        ) >= 0 THEN 'granted'
+    END AS outcome
+), leader AS (
+    SELECT l.pid, a.application_name
+    FROM pg_catalog.pg_locks AS l
+    LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
+        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+        AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
+)
+SELECT
+    attempt.outcome::text AS outcome,
+    pg_catalog.pg_backend_pid()::integer AS pid,
+    COALESCE(CASE attempt.outcome WHEN 'busy' THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
+    COALESCE(CASE attempt.outcome WHEN 'busy' THEN (SELECT leader.application_name FROM leader) END, '')::text AS leader_id
+FROM attempt;
+
+-- name: Unlock :one
+-- Unlock gives the session-level advisory lock back. It is true only if this
+-- session held the lock (PostgreSQL manual, 9.27.10).
+SELECT pg_catalog.pg_advisory_unlock(sqlc.arg(key)::bigint)::boolean AS released;
+
+-- name: HoldsLock :one
+-- HoldsLock asks pg_locks whether this very backend holds the lock in this
+-- database. A bigint key is shown in two halves, classid and objid, with
+-- objsubid 1 (PostgreSQL manual, 54.12); comparing one half alone would
+-- confuse keys that differ in the other.
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_locks AS l
+    WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'advisory' AND l.granted
+        AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
+        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+        AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
+)::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid;
+
+-- name: Token :one
+-- Token makes the term's fencing token, to be read while the lock is held:
+-- the timeline in the upper 16 bits, so that tokens rise across a promotion,
+-- and the transaction id in the lower 48, so that they rise within one. The
+-- timeline is the first 8 hex digits of the current WAL file's name;
+-- pg_control_checkpoint() would still show the old one just after a promotion.
+SELECT (
+    (('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint << 48)
+    | pg_catalog.pg_current_xact_id()::text::bigint
+)::bigint AS token;

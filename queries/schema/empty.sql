@@ -1,0 +1,1 @@
+-- Deliberately empty: this library creates no table and no function.
