@@ -35,25 +35,6 @@ func (q *Queries) HoldsLock(ctx context.Context, key int64) (HoldsLockRow, error
 	return i, err
 }
 
-const Token = `-- name: Token :one
-SELECT (
-    (('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint << 48)
-    | pg_catalog.pg_current_xact_id()::text::bigint
-)::bigint AS token
-`
-
-// Token makes the term's fencing token, to be read while the lock is held:
-// the timeline in the upper 16 bits, so that tokens rise across a promotion,
-// and the transaction id in the lower 48, so that they rise within one. The
-// timeline is the first 8 hex digits of the current WAL file's name;
-// pg_control_checkpoint() would still show the old one just after a promotion.
-func (q *Queries) Token(ctx context.Context) (int64, error) {
-	row := q.db.QueryRowContext(ctx, Token)
-	var token int64
-	err := row.Scan(&token)
-	return token, err
-}
-
 const TryLock = `-- name: TryLock :one
 SELECT CASE
     WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'

@@ -14,8 +14,21 @@ type Querier interface {
 	// that this version of the server does not know are skipped; the count is of
 	// those that were set.
 	ApplySettings(ctx context.Context, arg ApplySettingsParams) (int64, error)
+	// BackendStart is when this backend began, in microseconds since 1970. With the
+	// process id it names a session for good: process ids are reused.
+	BackendStart(ctx context.Context) (int64, error)
 	// DescribeServer tells what must be known before the first attempt.
 	DescribeServer(ctx context.Context) (DescribeServerRow, error)
+	// EnterTerm fences the transaction that it is called in: it shares the guard
+	// lock until the transaction ends, and then looks whether the election's lock is
+	// still held by the session of the term. The order matters: a next leader either
+	// waits at the barrier for this transaction, or is seen here. The outcome is
+	// 'entered'; 'superseded' if a next leader is at the barrier; 'ended' if the
+	// session does not hold the lock; 'hidden' if this role may not see when that
+	// session began. Once entered, timeouts that are off, or longer than what
+	// the settings say, are set for the rest of this transaction, so that a frozen
+	// client cannot hold up the barrier for ever.
+	EnterTerm(ctx context.Context, arg EnterTermParams) (string, error)
 	// Holder is the session that holds the election's lock. application_name,
 	// usename and pid can be seen by every role; client_addr and backend_start only
 	// by the same role or a member of pg_monitor, and are empty or null otherwise.
@@ -29,12 +42,20 @@ type Querier interface {
 	// pid other than before means that a pooler moved us to another backend;
 	// in_recovery means that the server was demoted under us.
 	Ping(ctx context.Context) (PingRow, error)
-	// Token makes the term's fencing token, to be read while the lock is held:
-	// the timeline in the upper 16 bits, so that tokens rise across a promotion,
-	// and the transaction id in the lower 48, so that they rise within one. The
-	// timeline is the first 8 hex digits of the current WAL file's name;
-	// pg_control_checkpoint() would still show the old one just after a promotion.
-	Token(ctx context.Context) (int64, error)
+	// Token is the last statement of an election: the barrier, and then the term's
+	// fencing token. It takes the guard lock
+	// exclusively and lets go of it at once (it is a transaction of its own), which
+	// waits for every fenced transaction of earlier terms that is still in flight;
+	// every later one finds that its term has ended. The guard lock has the same 64
+	// bits as the election's key, in the other key space of advisory locks (two
+	// integers), so it can meet no election's lock.
+	//
+	// The token has the timeline in the upper 16 bits, so that tokens rise across a
+	// promotion, and the transaction id in the lower 48, so that they rise within
+	// one. The timeline is the first 8 hex digits of the
+	// current WAL file's name; pg_control_checkpoint() would still show the old one
+	// just after a promotion.
+	Token(ctx context.Context, arg TokenParams) (int64, error)
 	// TryLock is one attempt to be elected, in one statement: it asks for the
 	// session-level advisory lock, and only on the session that was granted it
 	// applies the session settings, a JSON array of objects with name and value, as

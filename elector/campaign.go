@@ -188,9 +188,12 @@ func (e *Elector) confirm(ctx context.Context, s *session) (token int64, err err
 	case !holds.Held:
 		return 0, ErrNoAdvisoryLocks
 	}
-	token, err = do(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) { return q.Token(ctx) })
+	high, low := guard(e.key)
+	token, err = do(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) {
+		return q.Token(ctx, db.TokenParams{GuardHigh: high, GuardLow: low})
+	})
 	if err != nil {
-		return 0, fmt.Errorf("elector: read the token: %w", err)
+		return 0, fmt.Errorf("elector: pass the barrier and read the token (does a fenced transaction of the last term go on?): %w", err)
 	}
 	return token, nil
 }

@@ -79,6 +79,18 @@ var (
 	// ErrHookPanicked is reported to OnError when a hook panicked.
 	ErrHookPanicked = errors.New("elector: a hook panicked")
 
+	// ErrRolledBack is returned by InTx when nothing of the transaction was
+	// committed.
+	ErrRolledBack = errors.New("elector: the transaction was rolled back")
+
+	// ErrOutcomeUnknown is returned by InTx when the connection was lost during
+	// COMMIT: the server may have committed the transaction or not.
+	ErrOutcomeUnknown = errors.New("elector: it is not known whether the transaction was committed")
+
+	// ErrSessionHidden is returned by InTx when the role of the pool may not see
+	// when the leader's session began.
+	ErrSessionHidden = errors.New("elector: the role of this pool cannot see the leader's session: use the elector's own role, or GRANT pg_read_all_stats to this one")
+
 	// ErrStopped is the cause of a term that was ended by Stop.
 	ErrStopped = errors.New("elector: stopped")
 )

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
@@ -20,6 +21,7 @@ type Term struct {
 	electedAt time.Time
 	ctx       context.Context
 	work      *work
+	started   atomic.Int64 // when the session began, once InTx has asked
 
 	mu     sync.Mutex              // makes the first ending the only one
 	cancel context.CancelCauseFunc // called by end alone

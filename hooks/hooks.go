@@ -61,6 +61,8 @@ func Wants[H any](h Hook) bool {
 		return slices.ContainsFunc(h, Wants[H])
 	case Funcs:
 		return h.wants((*H)(nil))
+	case *Funcs:
+		return h != nil && h.wants((*H)(nil))
 	default:
 		_, ok := h.(H)
 		return ok

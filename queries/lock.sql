@@ -63,14 +63,3 @@ SELECT EXISTS (
         AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
         AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
 )::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid;
-
--- name: Token :one
--- Token makes the term's fencing token, to be read while the lock is held:
--- the timeline in the upper 16 bits, so that tokens rise across a promotion,
--- and the transaction id in the lower 48, so that they rise within one. The
--- timeline is the first 8 hex digits of the current WAL file's name;
--- pg_control_checkpoint() would still show the old one just after a promotion.
-SELECT (
-    (('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint << 48)
-    | pg_catalog.pg_current_xact_id()::text::bigint
-)::bigint AS token;

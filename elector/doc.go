@@ -1,0 +1,131 @@
+// Package elector elects exactly one leader among the processes of a service,
+// on nothing but the PostgreSQL that they already have.
+//
+// # What is not promised
+//
+// A lock service cannot stop a process. A leader that is frozen just after it
+// has checked that it leads, and just before it writes, writes when it thaws,
+// however late that is and whoever leads by then. IsLeader, Valid and the
+// term's context narrow that window; only the store that is written to can
+// close it, by refusing a [Term.Token] older than one that it has seen.
+//
+// It is also not promised that somebody always leads: while the database
+// cannot be reached, nobody does.
+//
+// # What is promised
+//
+//   - At most one candidate holds an election's lock.
+//   - A candidate stops believing that it leads before the server can give the
+//     lock to another, whenever the cause is its own silence: a frozen process, a
+//     lost network, a hung host.
+//   - Where the server itself ends the session (an administrator, a restart, a
+//     crash), the leader learns it at the next heartbeat at the latest, and the
+//     next term's token is larger.
+//   - A session whose state is in doubt never returns to the pool.
+//   - The lock is released only after the leader's work has returned.
+//   - A server that cannot keep the promise is refused, with an error that says why.
+//
+// # How to use it
+//
+// [New] makes a candidate; it takes the *sql.DB that the program has. Then there
+// are three styles, from the safest to the barest:
+//
+//   - [Elector.Run] campaigns, runs a function under each term, and waits for it
+//     before it lets go of the lock.
+//   - [Elector.Start] and [Elector.Stop] do so in the background; hooks, or
+//     [Elector.RunIfLeader], do the work.
+//   - [Elector.Campaign] and [Elector.TryCampaign] return the [Term], and the
+//     caller looks after it.
+//
+// [Elector.Leader], [Elector.Candidates] and [Elector.Observe] tell who leads, on
+// any process. What happens is told to hooks (package hooks); the elector logs
+// nothing itself.
+//
+// # How an election goes
+//
+//	    ┌───────── not elected: wait, then try again ─────────┐
+//	    ▼                                                     │
+//	Following ── attempt: borrow a connection, try the lock ──┤ busy, or failed
+//	    ▲                                                     │
+//	    │                                                     │ granted: verify, token
+//	    │                                                     ▼
+//	    │       Leading: lead(term's context) ‖ heartbeats on the session
+//	    │          │ lead returned  │ heartbeat failed  │ validity ran out  │ shutdown
+//	    │          ▼                ▼                   ▼                   ▼
+//	    └─ lost ─ Stepping down: cancel → work returns → hooks → unlock → discard the session
+//
+// The code has one function per state: campaign.run follows, Elector.serve and
+// session.keep lead, Term.keep steps down.
+//
+// Before the first attempt the server is checked: two connections are borrowed
+// and their backends compared, because a pooler that shares backends between
+// connections would share the lock too. An attempt is one statement on a
+// borrowed connection. If the lock is busy the connection goes back to the pool
+// as it came. If it is granted, the same statement has set the session up, and
+// the connection is now a session: pinned, and never given back to the pool. The
+// grant must then show in pg_locks as this backend's own. An election costs three
+// statements, a heartbeat one, a resignation one; at rest nothing else is sent.
+//
+// # Sessions
+//
+// A session is ended by making the pool discard its connection (driver.ErrBadConn
+// from sql.Conn.Raw). To close the sql.Conn alone would put the connection, with
+// the lock still held, back into the pool. Each driver call is made on a
+// goroutine of its own and waited for no longer than it is of use, because a
+// driver on a dead link may not return for minutes, whatever its context says.
+//
+// # The lease
+//
+// idle_session_timeout makes PostgreSQL end a session that sends nothing for so
+// long, and with it free the lock (PostgreSQL manual, 20.11.1). That is the
+// lease: it needs no table, no comparison of two machines' clocks, and it evicts
+// a frozen process, whose kernel goes on answering TCP keepalives.
+//
+// Let L be the lease, and sent the moment just before the last answered
+// statement was sent, on this process's clock. The server's idle timer starts
+// when it has answered, which is later. So the server keeps the lock at least
+// until sent + L, and this process
+//
+//	sent                                                                   sent + L
+//	  ├──────────── the term is valid ────────────┼── drain ──┼── margin ──┤
+//	  │  heartbeat  heartbeat  heartbeat …        │           │            │
+//	  │                                           │           │            the server may end the session,
+//	  │                                           │           │            and another may lead, from here on
+//	  │                                           │           work still running is reported to OnError
+//	  │                                           the context is cancelled; IsLeader is false from here on
+//
+// The margin, L/10, covers the drift between the two clocks' rates and the time
+// to be scheduled. The drain is what the work gets to wind down. With the
+// defaults (L 10 s, drain 2 s, margin 1 s) a term is valid for 7 s after the last
+// answered heartbeat, and a heartbeat is sent every 2 s, so a database that
+// stalls for up to 5 s costs no leadership. Whoever is frozen or cut off is
+// replaced at most L + the retry interval after its last statement.
+//
+// The validity is computed at the time of each call, from both the monotonic and
+// the wall clock, and the larger of the two elapsed times counts: the monotonic
+// clock may stand still while a machine sleeps. A wall clock that is set forward
+// by more than the validity therefore ends a term early; one that is set back
+// changes nothing.
+//
+// # When something fails
+//
+//	what happens                          the leader learns it            the lock is free            Demoted.Reason
+//	Resign, or lead returns nil           at once                         when the work has returned  resigned
+//	lead returns an error, or panics      at once                         when the work has returned  lead_failed
+//	the context ends, or Stop             at once                         when the work has returned  shutdown
+//	the process is killed                 -                               at once: its sockets close  -
+//	the process is frozen                 when it thaws; IsLeader is      after the lease             lease_expired
+//	                                      false from its first call
+//	the link is dead                      after the validity              after the lease             lease_expired
+//	the host is gone                      -                               after the lease             -
+//	the backend is terminated             at the next heartbeat           at once                     session_lost
+//	the server restarts or crashes        at the next heartbeat           at once                     session_lost
+//	the server is demoted to a standby    at the next heartbeat           at once, on the new primary session_lost
+//
+// # The token
+//
+// A term's token is (timeline << 48) | transaction id, read from the server while
+// the lock is held. It rises with every term of any election on the cluster, and
+// across a promotion, after which the transaction ids of two primaries may repeat
+// but the timelines do not. It is not consecutive.
+package elector

@@ -1,0 +1,92 @@
+package hookstest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// Wait returns the first event of type E that match accepts, whether it is
+// recorded already or yet to come. A nil match accepts any. If ctx ends first,
+// the error wraps its cause and lists what was seen instead.
+func Wait[E Event](ctx context.Context, r *Recorder, match func(E) bool) (E, error) {
+	return Next(ctx, r.Cursor(), match)
+}
+
+// WaitN is [Wait] for the first n such events. With its error it returns those
+// that there were.
+func WaitN[E Event](ctx context.Context, r *Recorder, n int, match func(E) bool) ([]E, error) {
+	c := r.Cursor()
+	var found []E
+	for len(found) < n {
+		e, err := Next(ctx, c, match)
+		if err != nil {
+			return found, fmt.Errorf("%d of %d events came: %w", len(found), n, err)
+		}
+		found = append(found, e)
+	}
+	return found, nil
+}
+
+// A Cursor is a position in the events of a [Recorder]. It is for one goroutine
+// at a time; a recorder may have any number of them.
+type Cursor struct {
+	r  *Recorder
+	at int
+}
+
+// Cursor returns a cursor before the first event.
+func (r *Recorder) Cursor() *Cursor { return &Cursor{r: r} }
+
+// SkipSeen moves the cursor past everything that is recorded by now, so that
+// [Next] returns only what happens afterwards.
+func (c *Cursor) SkipSeen() { c.at = len(c.r.Events()) }
+
+// Next is [Wait] for the events after the cursor. It moves the cursor past the
+// event that it returns; with an error it leaves the cursor where it was.
+func Next[E Event](ctx context.Context, c *Cursor, match func(E) bool) (E, error) {
+	for at := c.at; ; {
+		events, more := c.r.since(at)
+		for _, event := range events {
+			at++
+			if e, ok := event.(E); ok && (match == nil || match(e)) {
+				c.at = at
+				return e, nil
+			}
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			seen, _ := c.r.since(c.at)
+			var zero E
+			return zero, fmt.Errorf("hookstest: no %T that matches: %w; seen instead: %s",
+				zero, context.Cause(ctx), describe(seen))
+		}
+	}
+}
+
+// Of returns a match for [Wait], [WaitN] and [Next] that accepts the events of
+// one candidate.
+func Of[E Event](candidateID string) func(E) bool {
+	return func(e E) bool { return originOf(e).CandidateID == candidateID }
+}
+
+func originOf(event any) hooks.Origin {
+	switch e := event.(type) {
+	case hooks.Elected:
+		return e.Origin
+	case hooks.Demoted:
+		return e.Origin
+	case hooks.LeaderChanged:
+		return e.Origin
+	case hooks.Failure:
+		return e.Origin
+	case hooks.Heartbeat:
+		return e.Origin
+	case hooks.Campaign:
+		return e.Origin
+	default:
+		panic(fmt.Sprintf("hookstest: %T is no event", event))
+	}
+}

@@ -1,0 +1,173 @@
+package oplog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/internal/oplog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	ctx     = context.Background()
+	a       = hooks.Origin{Election: "orders", Key: 42, CandidateID: "a"}
+	b       = hooks.Origin{Election: "orders", Key: 42, CandidateID: "b"}
+	start   = time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC)
+	refused = errors.New("connection refused")
+)
+
+// log keeps the lines that a Hook writes.
+type log struct {
+	mu    sync.Mutex
+	lines []line
+}
+
+type line struct {
+	level   oplog.Level
+	message string
+	fields  []any
+}
+
+func (l *log) write(_ context.Context, level oplog.Level, message string, fields ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line{level, message, fields})
+}
+
+var levelNames = map[oplog.Level]string{
+	oplog.Trace: "trace", oplog.Info: "info", oplog.Warn: "warn", oplog.Error: "error",
+}
+
+// from renders the lines of a level and above, with the values of their fields
+// but those that every line has.
+func (l *log) from(lowest oplog.Level) []string {
+	var out []string
+	for _, line := range l.lines {
+		if line.level < lowest {
+			continue
+		}
+		text := levelNames[line.level] + " " + line.message
+		for i := 6; i < len(line.fields); i += 2 {
+			text += fmt.Sprintf(" %s=%v", line.fields[i], line.fields[i+1])
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// keys renders each line as the adapters' documentation does.
+func (l *log) keys() []string {
+	var out []string
+	for _, line := range l.lines {
+		var keys []string
+		for i := 0; i < len(line.fields); i += 2 {
+			keys = append(keys, line.fields[i].(string))
+		}
+		out = append(out, levelNames[line.level]+"|"+line.message+"|"+strings.Join(keys[3:], " "))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// attempt is what the elector reports of one attempt, d after start.
+func attempt(h *oplog.Hook, who hooks.Origin, n int, outcome hooks.Outcome, d time.Duration) {
+	at := start.Add(d)
+	if outcome == hooks.Failed {
+		h.OnError(ctx, hooks.Failure{Origin: who, Op: hooks.OpCampaign, Err: refused, At: at, Attempt: n})
+	}
+	h.OnCampaign(ctx, hooks.Campaign{Origin: who, Attempt: n, Outcome: outcome, At: at})
+}
+
+// everything calls h with each kind of event that makes a line of its own.
+func everything(h *oplog.Hook) {
+	attempt(h, a, 1, hooks.Failed, 0)
+	attempt(h, a, 2, hooks.Failed, 1)
+	attempt(h, a, 3, hooks.Granted, 2)
+	h.OnElected(ctx, hooks.Elected{Origin: a})
+	h.OnHeartbeat(ctx, hooks.Heartbeat{Origin: a})
+	h.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: a, Current: "a"})
+	h.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: a, Current: "b"})
+	for _, reason := range hooks.Reasons() {
+		h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: reason})
+	}
+	for _, op := range []hooks.Op{
+		hooks.OpHeartbeat, hooks.OpRelease, hooks.OpWork, hooks.OpHook, hooks.OpSetting, hooks.OpCall,
+	} {
+		h.OnError(ctx, hooks.Failure{Origin: a, Op: op})
+	}
+	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpCampaign, Permanent: true})
+	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpSetting, Permanent: true})
+}
+
+func TestTheAdaptersDocumentExactlyTheLinesThatAreWritten(t *testing.T) {
+	var l log
+	everything(oplog.New(l.write))
+	row := regexp.MustCompile(`(?m)^//\t(\w+) {2,}(\S+(?: \S+)*) {2,}(\S+(?: \S+)*)(?: {2,}.*)?$`)
+	for _, file := range []string{"../../slog/slog.go", "../../hclog/hclog.go"} {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var documented []string
+		for _, m := range row.FindAllStringSubmatch(string(source), -1) {
+			documented = append(documented, strings.Join(m[1:4], "|"))
+		}
+		slices.Sort(documented)
+		if want := l.keys(); !slices.Equal(documented, want) {
+			t.Errorf("%s documents\n%s\nbut these are written\n%s",
+				file, strings.Join(documented, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+func TestEveryLineSaysWhoseItIs(t *testing.T) {
+	var l log
+	everything(oplog.New(l.write))
+	for _, line := range l.lines {
+		if got := fmt.Sprint(line.fields[:6]...); got != fmt.Sprint("election", "orders", "candidate", "a", "key", int64(42)) {
+			t.Errorf("%s begins with %s", line.message, got)
+		}
+	}
+}
+
+func TestTheLevelOfADemotionIsThatOfItsReason(t *testing.T) {
+	want := map[hooks.Reason]string{
+		hooks.Resigned:     "info demoted token=7 reason=resigned held=1m0s",
+		hooks.Shutdown:     "info demoted token=7 reason=shutdown held=1m0s",
+		hooks.SessionLost:  "warn demoted token=7 reason=session_lost held=1m0s error=connection refused",
+		hooks.LeaseExpired: "warn demoted token=7 reason=lease_expired held=1m0s error=connection refused",
+		hooks.Unhealthy:    "warn demoted token=7 reason=unhealthy held=1m0s error=connection refused",
+		hooks.LeadFailed:   "error demoted token=7 reason=lead_failed held=1m0s error=connection refused",
+	}
+	for _, reason := range hooks.Reasons() {
+		var l log
+		oplog.New(l.write).OnDemoted(ctx, hooks.Demoted{
+			Origin: a, Token: 7, Reason: reason, Err: refused, Held: time.Minute + time.Microsecond,
+		})
+		if got := l.from(oplog.Trace); !slices.Equal(got, []string{want[reason]}) {
+			t.Errorf("got %q, want %q", got, want[reason])
+		}
+	}
+}
+
+func TestTheContextOfAnEventReachesTheLogger(t *testing.T) {
+	type key struct{}
+	var got any
+	h := oplog.New(func(ctx context.Context, _ oplog.Level, _ string, _ ...any) { got = ctx.Value(key{}) })
+	h.OnElected(context.WithValue(ctx, key{}, "trace id"), hooks.Elected{})
+	if got != "trace id" {
+		t.Errorf("the logger got the value %v", got)
+	}
+}

@@ -1,0 +1,107 @@
+package oplog_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/internal/oplog"
+)
+
+const wentAway = "warn database away op=campaign error=connection refused failed_attempts=1"
+
+func check(t *testing.T, l *log, want ...string) {
+	t.Helper()
+	if got := l.from(oplog.Info); !slices.Equal(got, want) {
+		t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
+
+func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
+	for _, outcome := range []hooks.Outcome{hooks.Busy, hooks.Granted} {
+		var l log
+		h := oplog.New(l.write)
+		for i := range 90 {
+			attempt(h, a, i+1, hooks.Failed, time.Duration(i)*time.Second)
+		}
+		attempt(h, a, 91, outcome, 90*time.Second)
+		attempt(h, a, 92, outcome, 91*time.Second)
+		check(t, &l, wentAway, "info database back away=1m30s failed_attempts=90")
+	}
+}
+
+func TestASecondOutageIsLoggedAgain(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	for i := range 2 {
+		attempt(h, a, 1, hooks.Failed, time.Duration(i)*time.Minute)
+		attempt(h, a, 2, hooks.Busy, time.Duration(i)*time.Minute+2*time.Second)
+	}
+	back := "info database back away=2s failed_attempts=1"
+	check(t, &l, wentAway, back, wentAway, back)
+}
+
+func TestAnOutageGoesOnFromOneCampaignToTheNext(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	for i := range 5 { // a loop of TryCampaign: each is a first attempt
+		attempt(h, a, 1, hooks.Failed, time.Duration(i)*time.Second)
+	}
+	attempt(h, a, 1, hooks.Busy, 5*time.Second)
+	check(t, &l, wentAway, "info database back away=5s failed_attempts=5")
+}
+
+func TestTheOutagesOfCandidatesAreApart(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	attempt(h, a, 1, hooks.Failed, 0)
+	attempt(h, b, 1, hooks.Busy, time.Second)
+	attempt(h, b, 2, hooks.Failed, 2*time.Second)
+	attempt(h, a, 2, hooks.Busy, 3*time.Second)
+	check(t, &l, wentAway, wentAway, "info database back away=3s failed_attempts=1")
+}
+
+func TestAPermanentFailureIsAnErrorAndForgetsTheOutage(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	attempt(h, a, 1, hooks.Failed, 0)
+	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpCampaign, Err: refused, At: start, Attempt: 2, Permanent: true})
+	h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: 2, Outcome: hooks.Failed, At: start})
+	attempt(h, a, 1, hooks.Busy, time.Hour)
+	check(t, &l, wentAway, "error gave up op=campaign error=connection refused failed_attempts=2")
+}
+
+func TestAFailureThatIsNoAttemptBeginsNoOutage(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpHeartbeat, Err: refused, At: start})
+	attempt(h, a, 1, hooks.Busy, time.Second)
+	check(t, &l, "warn heartbeat failed op=heartbeat error=connection refused")
+}
+
+func TestOneHookServesManyElectorsAtOnce(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	var electors sync.WaitGroup
+	for i := range 8 {
+		who := hooks.Origin{Election: "orders", CandidateID: fmt.Sprint(i)}
+		electors.Go(func() {
+			for n := range 50 {
+				attempt(h, who, n+1, hooks.Failed, 0)
+			}
+			attempt(h, who, 51, hooks.Granted, time.Second)
+		})
+	}
+	electors.Wait()
+	count := map[string]int{}
+	for _, line := range l.from(oplog.Info) {
+		count[line]++
+	}
+	if len(count) != 2 || count[wentAway] != 8 || count["info database back away=1s failed_attempts=50"] != 8 {
+		t.Errorf("got %v", count)
+	}
+}

@@ -1,0 +1,47 @@
+package sloghooks_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+	sloghooks "github.com/pgelector/pgelector/hooks/slog"
+)
+
+func ExampleNew() {
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		Level: slog.LevelInfo,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{} // so that the output is the same every time
+			}
+			return a
+		},
+	}))
+	hook := sloghooks.New(logger) // elector.New(pool, "orders", elector.WithHooks(hook))
+
+	// What an elector reports when its database goes away for a while:
+	ctx, start := context.Background(), time.Now()
+	us := hooks.Origin{Election: "orders", Key: 42, CandidateID: "web-1"}
+	hook.OnElected(ctx, hooks.Elected{Origin: us, Token: 745, Waited: 3 * time.Second})
+	lost := errors.New("session lost: server closed the connection")
+	hook.OnDemoted(ctx, hooks.Demoted{Origin: us, Token: 745, Reason: hooks.SessionLost, Err: lost, Held: time.Hour})
+	for i := range 60 {
+		hook.OnError(ctx, hooks.Failure{
+			Origin: us, Op: hooks.OpCampaign, Err: errors.New("connection refused"),
+			Attempt: i + 1, At: start.Add(time.Duration(i) * time.Second),
+		})
+	}
+	hook.OnCampaign(ctx, hooks.Campaign{Origin: us, Attempt: 61, Outcome: hooks.Busy, At: start.Add(time.Minute)})
+	hook.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: us, Previous: "web-1", Current: "web-2", PID: 4711})
+
+	// Output:
+	// level=INFO msg=elected election=orders candidate=web-1 key=42 token=745 waited=3s
+	// level=WARN msg=demoted election=orders candidate=web-1 key=42 token=745 reason=session_lost held=1h0m0s error="session lost: server closed the connection"
+	// level=WARN msg="database away" election=orders candidate=web-1 key=42 op=campaign error="connection refused" failed_attempts=1
+	// level=INFO msg="database back" election=orders candidate=web-1 key=42 away=1m0s failed_attempts=60
+	// level=INFO msg="leader changed" election=orders candidate=web-1 key=42 previous=web-1 leader=web-2 pid=4711
+}

@@ -1,0 +1,57 @@
+-- name: Token :one
+-- Token is the last statement of an election: the barrier, and then the term's
+-- fencing token. It takes the guard lock
+-- exclusively and lets go of it at once (it is a transaction of its own), which
+-- waits for every fenced transaction of earlier terms that is still in flight;
+-- every later one finds that its term has ended. The guard lock has the same 64
+-- bits as the election's key, in the other key space of advisory locks (two
+-- integers), so it can meet no election's lock.
+--
+-- The token has the timeline in the upper 16 bits, so that tokens rise across a
+-- promotion, and the transaction id in the lower 48, so that they rise within
+-- one. The timeline is the first 8 hex digits of the
+-- current WAL file's name; pg_control_checkpoint() would still show the old one
+-- just after a promotion.
+SELECT CASE WHEN pg_catalog.pg_advisory_xact_lock(sqlc.arg(guard_high)::integer, sqlc.arg(guard_low)::integer)::text = '' THEN
+    (('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint << 48)
+    | pg_catalog.pg_current_xact_id()::text::bigint
+END::bigint AS token;
+
+-- name: BackendStart :one
+-- BackendStart is when this backend began, in microseconds since 1970. With the
+-- process id it names a session for good: process ids are reused.
+SELECT (extract(epoch FROM a.backend_start) * 1000000)::bigint AS started
+FROM pg_catalog.pg_stat_activity AS a
+WHERE a.pid = pg_catalog.pg_backend_pid();
+
+-- name: EnterTerm :one
+-- EnterTerm fences the transaction that it is called in: it shares the guard
+-- lock until the transaction ends, and then looks whether the election's lock is
+-- still held by the session of the term. The order matters: a next leader either
+-- waits at the barrier for this transaction, or is seen here. The outcome is
+-- 'entered'; 'superseded' if a next leader is at the barrier; 'ended' if the
+-- session does not hold the lock; 'hidden' if this role may not see when that
+-- session began. Once entered, timeouts that are off, or longer than what
+-- the settings say, are set for the rest of this transaction, so that a frozen
+-- client cannot hold up the barrier for ever.
+SELECT CASE
+    WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(sqlc.arg(guard_high)::integer, sqlc.arg(guard_low)::integer) THEN 'superseded'
+    WHEN NOT EXISTS (
+        SELECT FROM pg_catalog.pg_locks AS l
+        WHERE l.pid = sqlc.arg(pid)::integer AND l.locktype = 'advisory' AND l.granted
+            AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
+            AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+            AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
+    ) THEN 'ended'
+    ELSE COALESCE((
+        SELECT CASE WHEN (extract(epoch FROM a.backend_start) * 1000000)::bigint <> sqlc.arg(started)::bigint THEN 'ended'
+            WHEN (
+                SELECT count(pg_catalog.set_config(s.name, s.value, true))
+                FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::text::json) AS s(name text, value text)
+                WHERE pg_catalog.current_setting(s.name, true)::interval NOT BETWEEN '1 microsecond'::interval AND s.value::interval
+            ) >= 0 THEN 'entered'
+        END
+        FROM pg_catalog.pg_stat_activity AS a
+        WHERE a.pid = sqlc.arg(pid)::integer AND a.backend_start IS NOT NULL
+    ), 'hidden')
+END::text AS outcome;
