@@ -1,0 +1,40 @@
+# `make` lists the targets: each is described by the comment behind it.
+# What needs more than a line or two is in scripts/.
+
+# For test, e2e and bench-go: how often, and which ones.
+COUNT ?= 1
+RUN   ?= .
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test e2e bench-go cover generate lint verify clean
+
+help: ## List the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Watch an election live, on throw-away PostgreSQL servers
+	@scripts/setup.sh postgresql
+	go run ./cmd/pgelector demo
+
+test: ## Install what is missing (Debian, as root), then vet and run every test
+	@scripts/test.sh -count='$(COUNT)' -run='$(RUN)' ./...
+
+e2e: ## Only the tests on real PostgreSQL: make e2e COUNT=10 RUN=Failover
+	@scripts/test.sh -count='$(COUNT)' -run='$(RUN)' ./e2e/...
+
+bench-go: ## Go benchmarks of the packages: no database needed
+	go test -run='^$$' -bench='$(RUN)' -count='$(COUNT)' -benchmem ./elector/... ./hooks/...
+
+cover: ## Coverage of elector by its own, the sqlmock and the e2e tests
+	@scripts/cover.sh
+
+generate: ## Write db/ anew from queries/, with sqlc
+	"$$(scripts/tool.sh sqlc)" generate
+
+lint: ## go vet and staticcheck on every module
+	@scripts/lint.sh
+
+verify: ## Fail if something was changed alone: generated code, imports, docs, go.mod
+	@scripts/verify.sh
+
+clean: ## Remove built tools and coverage
+	rm -rf .cache

@@ -1,0 +1,24 @@
+//go:build unix
+
+package demo
+
+import "github.com/charmbracelet/lipgloss"
+
+// Colours of the terminal's own palette, so that they suit its background.
+var (
+	bold  = lipgloss.NewStyle().Bold(true)
+	faint = lipgloss.NewStyle().Foreground(lipgloss.Color("8"))
+	good  = lipgloss.NewStyle().Foreground(lipgloss.Color("10")).Bold(true)
+	bad   = lipgloss.NewStyle().Foreground(lipgloss.Color("9")).Bold(true)
+	cold  = lipgloss.NewStyle().Foreground(lipgloss.Color("12")).Bold(true)
+)
+
+// colours of candidates, by name.
+var colours = []lipgloss.Color{"14", "13", "11", "10"}
+
+func colourOf(name string) lipgloss.Style {
+	if len(name) != 1 || name[0] < 'A' {
+		return faint
+	}
+	return lipgloss.NewStyle().Foreground(colours[int(name[0]-'A')%len(colours)]).Bold(true)
+}

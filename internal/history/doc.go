@@ -1,0 +1,31 @@
+// Package history records what the processes of an election saw of it, and
+// proves from the record that the promise was kept.
+//
+// # Recording
+//
+// Each process writes one [Event] per line, as JSON, by a [Recorder]; whoever
+// started the processes gathers the lines in a [Log], and adds what it did to
+// them: killed, frozen, thawed, severed. All times are of one clock, the
+// machine's monotonic one, so those of two processes can be compared, and no
+// setting of the wall clock disturbs them.
+//
+// # Proving
+//
+// [Verify] returns a [Proof] per claim. What counts as leading is what a process
+// did or believed, not what the server thought of it:
+//
+//   - its lead was running: it began, took a step of its work, or returned;
+//   - its IsLeader answered true. The answer was true at some moment between
+//     the question and the answer, so a term is held to have been believed in
+//     from the first true answer to the last question that was answered by true.
+//
+// A term spans from the first of these moments to the last. A process that was
+// frozen does and believes nothing, so its terms end with the last moment before,
+// unless it does something more when it thaws: then the spans overlap, and the
+// proof fails.
+//
+// One thing is excused, because it is not promised, and shown on a line of its
+// own: where the server itself ended the session of a leader (Severed), the
+// leader learns of it by its next heartbeat. For so long the next leader's term
+// may overlap, and the tokens tell the two apart.
+package history

@@ -1,0 +1,69 @@
+//go:build unix
+
+package history
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Time is a reading of the machine's monotonic clock, in nanoseconds.
+type Time int64
+
+// Now reads the clock.
+func Now() Time {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic(fmt.Sprintf("history: no monotonic clock: %v", err)) // POSIX has one
+	}
+	return Time(ts.Nano())
+}
+
+// Sub returns the duration from u to t.
+func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
+
+// Add returns the time that is d later.
+func (t Time) Add(d time.Duration) Time { return t + Time(d) }
+
+// Kind is what an event tells.
+type Kind string
+
+// What a process tells of itself.
+const (
+	Hello    Kind = "hello"    // the first event; Text is free
+	Sample   Kind = "sample"   // IsLeader was asked and answered Leading
+	Elected  Kind = "elected"  // the hook was called
+	Demoted  Kind = "demoted"  // the hook was called; Text is the reason
+	Began    Kind = "began"    // lead was called, in a valid term
+	Worked   Kind = "worked"   // lead took one step of its work
+	Ended    Kind = "ended"    // lead is about to return
+	Attempt  Kind = "attempt"  // an attempt to be elected was made; Text is its outcome
+	Failed   Kind = "failed"   // the hook for errors was called; Text is the error
+	Resigned Kind = "resigned" // Resign returned; Text is its error, "" if the lock is known to be free
+	Bye      Kind = "bye"      // the last event
+)
+
+// What was done to a process. These have the Seq 0.
+const (
+	Killed  Kind = "killed"
+	Frozen  Kind = "frozen"
+	Thawed  Kind = "thawed"
+	Severed Kind = "severed" // the server was about to be told to end the session of the term Token
+)
+
+// Event is one line of a history. Fields that the kind has no use for are zero.
+type Event struct {
+	Process  string        `json:"process"`
+	Seq      int           `json:"seq,omitempty"` // counts the events of a process, from 1
+	At       Time          `json:"at"`
+	Kind     Kind          `json:"kind"`
+	PID      int           `json:"pid,omitempty"`
+	Took     time.Duration `json:"took,omitempty"` // Sample: from just before the question (At) to just after the answer
+	Leading  bool          `json:"leading,omitempty"`
+	Token    int64         `json:"token,omitempty"`    // of the term it is about
+	Deadline Time          `json:"deadline,omitempty"` // Sample: when the term ends unless extended
+	Overdue  bool          `json:"overdue,omitempty"`  // Ended: later than the lease allows, so the process stood still
+	Text     string        `json:"text,omitempty"`
+}

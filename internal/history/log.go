@@ -1,0 +1,73 @@
+//go:build unix
+
+package history
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Log gathers the events of all processes, in the order in which they arrive.
+// Its methods may be called from any goroutine. The zero Log is empty.
+type Log struct {
+	mu     sync.Mutex
+	events []Event
+	grown  chan struct{} // closed by the next Add; nil if nobody waits
+}
+
+// Add appends an event.
+func (l *Log) Add(e Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, e)
+	if l.grown != nil {
+		close(l.grown)
+		l.grown = nil
+	}
+}
+
+// Collect adds what a process's Recorder writes, until the end of r.
+func (l *Log) Collect(r io.Reader) error {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		var e Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return fmt.Errorf("history: %q is no event: %w", lines.Text(), err)
+		}
+		l.Add(e)
+	}
+	return lines.Err()
+}
+
+// Since returns the events but for the first n. The caller must not change them.
+func (l *Log) Since(n int) []Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.events[n:len(l.events):len(l.events)]
+}
+
+// Await returns what Since does, once that is at least one event. If ctx ends
+// first it returns its cause.
+func (l *Log) Await(ctx context.Context, n int) ([]Event, error) {
+	for {
+		l.mu.Lock()
+		if len(l.events) > n {
+			l.mu.Unlock()
+			return l.Since(n), nil
+		}
+		if l.grown == nil {
+			l.grown = make(chan struct{})
+		}
+		grown := l.grown
+		l.mu.Unlock()
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}

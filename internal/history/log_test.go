@@ -1,0 +1,71 @@
+//go:build unix
+
+package history
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestALogCollectsWhatARecorderWrites(t *testing.T) {
+	var lines bytes.Buffer
+	r := NewRecorder(&lines, "A")
+	before := Now()
+	r.Record(Event{Kind: Hello, Text: "pgx"})
+	r.Record(Event{Kind: Sample, At: 5, Took: 3, Leading: true, Token: 1<<48 | 745, Deadline: 9})
+	if err := r.Err(); err != nil {
+		t.Fatal(err)
+	}
+	var log Log
+	if err := log.Collect(&lines); err != nil {
+		t.Fatal(err)
+	}
+	events := log.Since(0)
+	if len(events) != 2 || events[0].At < before || events[0].Text != "pgx" {
+		t.Fatalf("got %+v", events)
+	}
+	if want := (Event{Process: "A", Seq: 2, Kind: Sample, At: 5, Took: 3, Leading: true, Token: 1<<48 | 745, Deadline: 9}); events[1] != want {
+		t.Errorf("got %+v, want %+v", events[1], want)
+	}
+}
+
+func TestALineThatIsNoEventIsAnError(t *testing.T) {
+	if err := new(Log).Collect(strings.NewReader("{\"process\":\"A\"}\npanic: oh\n")); err == nil || !strings.Contains(err.Error(), "panic: oh") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAwaitReturnsTheNextEvents(t *testing.T) {
+	var log Log
+	go log.Add(Event{Process: "A"})
+	events, err := log.Await(t.Context(), 0)
+	if err != nil || len(events) != 1 {
+		t.Fatalf("got %v, error %v", events, err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	cancel(cause)
+	if _, err := log.Await(ctx, 1); !errors.Is(err, cause) {
+		t.Errorf("got %v, want the cause of the context", err)
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+func TestARecorderKeepsItsFirstError(t *testing.T) {
+	r := NewRecorder(full{}, "A")
+	r.Record(Event{Kind: Hello})
+	r.Record(Event{Kind: Bye})
+	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "record hello: disk full") {
+		t.Errorf("got %v", err)
+	}
+}

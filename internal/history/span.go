@@ -1,0 +1,71 @@
+//go:build unix
+
+package history
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// span is the time for which a process led, by its own doing and belief.
+type span struct {
+	process    string
+	token      int64
+	begin, end Time
+
+	trueAnswers, steps int
+}
+
+// spans returns one span per term, in the order in which they began.
+func spans(events []Event) []*span {
+	type term struct {
+		process string
+		token   int64
+	}
+	found := make(map[term]*span)
+	for _, e := range events {
+		begin, end, leads := e.leads()
+		if !leads {
+			continue
+		}
+		key := term{e.Process, e.Token}
+		s := found[key]
+		if s == nil {
+			s = &span{process: e.Process, token: e.Token, begin: begin, end: end}
+			found[key] = s
+		}
+		s.begin, s.end = min(s.begin, begin), max(s.end, end)
+		switch e.Kind {
+		case Sample:
+			s.trueAnswers++
+		case Worked:
+			s.steps++
+		}
+	}
+	var all []*span
+	for _, s := range found {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *span) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.token, b.token)) })
+	return all
+}
+
+// leads returns when, by this event, the process led: a term that began at begin
+// at the latest, and ended at end at the earliest.
+func (e Event) leads() (begin, end Time, leads bool) {
+	switch e.Kind {
+	case Sample:
+		return e.At.Add(e.Took), e.At, e.Leading && e.Token != 0
+	case Began, Worked:
+		return e.At, e.At, true
+	case Ended:
+		return e.At, e.At, !e.Overdue
+	}
+	return 0, 0, false
+}
+
+// overlap returns for how long both spans went on; s began first.
+func (s *span) overlap(next *span) time.Duration {
+	return min(s.end, next.end).Sub(next.begin)
+}

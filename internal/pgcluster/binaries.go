@@ -1,0 +1,131 @@
+//go:build unix
+
+package pgcluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ErrNoPostgres is returned by Start when PostgreSQL is not installed.
+var ErrNoPostgres = errors.New("pgcluster: PostgreSQL is not installed")
+
+// howToInstall completes ErrNoPostgres.
+const howToInstall = "install it (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql), " +
+	"or set PGELECTOR_PG_BIN to the directory that holds postgres and initdb"
+
+// binaries is a directory that holds PostgreSQL's programs.
+type binaries string
+
+func (b binaries) path(program string) string { return filepath.Join(string(b), program) }
+
+// complete reports whether the programs without which there is no cluster are there.
+func (b binaries) complete() bool {
+	for _, program := range []string{"postgres", "initdb"} {
+		info, err := os.Stat(b.path(program))
+		if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// resolved follows links: a bin directory may link to a few programs of an installation, and the others
+// are beside what the links lead to.
+func (b binaries) resolved() binaries {
+	postgres, err := filepath.EvalSymlinks(b.path("postgres"))
+	if err != nil {
+		return b
+	}
+	if home := binaries(filepath.Dir(postgres)); home.complete() {
+		return home
+	}
+	return b
+}
+
+// system is what the lookup asks the machine, so that tests can answer for it.
+type system struct {
+	getenv    func(string) string
+	installed []string                                // patterns for directories, the part * being a version
+	pgConfig  func(context.Context) (string, error)   // what pg_config --bindir prints
+	download  func(context.Context) (binaries, error) // nil if not allowed
+}
+
+func findBinaries(ctx context.Context) (binaries, error) {
+	s := system{
+		getenv: os.Getenv,
+		installed: []string{
+			"/usr/lib/postgresql/*/bin",          // Debian, Ubuntu
+			"/usr/pgsql-*/bin",                   // Red Hat, by the PostgreSQL project
+			"/opt/homebrew/opt/postgresql@*/bin", // macOS
+			"/usr/local/opt/postgresql@*/bin",    // macOS on Intel
+		},
+		pgConfig: pgConfig,
+	}
+	if os.Geteuid() != 0 {
+		s.download = download
+	}
+	return s.find(ctx)
+}
+
+// find returns the first of: $PGELECTOR_PG_BIN, $PATH, the newest installed version, pg_config's, a
+// download.
+func (s system) find(ctx context.Context) (binaries, error) {
+	if dir := s.getenv("PGELECTOR_PG_BIN"); dir != "" {
+		if b := binaries(dir); b.complete() {
+			return b, nil
+		}
+		return "", fmt.Errorf("pgcluster: PGELECTOR_PG_BIN=%s does not hold postgres and initdb; correct or unset it", dir)
+	}
+	for _, dir := range filepath.SplitList(s.getenv("PATH")) {
+		if b := binaries(dir); filepath.IsAbs(dir) && b.complete() {
+			return b.resolved(), nil
+		}
+	}
+	for _, pattern := range s.installed {
+		if b, ok := newest(pattern); ok {
+			return b, nil
+		}
+	}
+	if dir, err := s.pgConfig(ctx); err == nil && binaries(dir).complete() {
+		return binaries(dir), nil
+	}
+	if s.download == nil {
+		return "", fmt.Errorf("%w; %s", ErrNoPostgres, howToInstall)
+	}
+	b, err := s.download(ctx)
+	if err != nil {
+		return "", fmt.Errorf("%w, and downloading it failed (%w); %s", ErrNoPostgres, err, howToInstall)
+	}
+	return b, nil
+}
+
+// newest returns the complete directory with the highest version among those that match the pattern.
+func newest(pattern string) (binaries, bool) {
+	dirs, _ := filepath.Glob(pattern) // fails for a malformed pattern only
+	before, after, _ := strings.Cut(pattern, "*")
+	version := func(dir string) float64 {
+		v, _ := strconv.ParseFloat(strings.TrimSuffix(strings.TrimPrefix(dir, before), after), 64)
+		return v
+	}
+	slices.SortFunc(dirs, func(a, b string) int { return cmp.Compare(version(b), version(a)) })
+	for _, dir := range dirs {
+		if binaries(dir).complete() {
+			return binaries(dir), true
+		}
+	}
+	return "", false
+}
+
+func pgConfig(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output()
+	return strings.TrimSpace(string(out)), err
+}

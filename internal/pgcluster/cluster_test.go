@@ -1,0 +1,246 @@
+//go:build unix
+
+package pgcluster
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/lib/pq"
+)
+
+func TestDSNWorksWithBothDrivers(t *testing.T) {
+	c := shared.Get(t)
+	check(t, c.CreateDatabase(t.Context(), "both drivers"))
+	check(t, c.CreateRole(t.Context(), "it's me", map[string]string{"idle_session_timeout": "7s", "search_path": "a'b"}))
+	dsn := c.DSN(ForDatabase("both drivers"), ForRole("it's me"), WithParam("application_name", "a b&c"))
+	for _, driver := range []string{"pgx", "postgres"} {
+		t.Run(driver, func(t *testing.T) {
+			db, err := sql.Open(driver, dsn)
+			check(t, err)
+			defer db.Close()
+			var database, role, application, timeout, path string
+			check(t, db.QueryRowContext(t.Context(), `SELECT current_database(), current_user,
+				current_setting('application_name'), current_setting('idle_session_timeout'), current_setting('search_path')`).
+				Scan(&database, &role, &application, &timeout, &path))
+			got := []string{database, role, application, timeout, path}
+			if want := []string{"both drivers", "it's me", "a b&c", "7s", `"a'b"`}; !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestServerUsesNothingButTheLoopbackAddress(t *testing.T) {
+	conn := connect(t, shared.Get(t).DSN())
+	if got := ask[string](t, conn, "SHOW listen_addresses"); got != "127.0.0.1" {
+		t.Errorf("listen_addresses is %q", got)
+	}
+	if got := ask[string](t, conn, "SHOW unix_socket_directories"); got != "" {
+		t.Errorf("unix_socket_directories is %q", got)
+	}
+	if got := ask[string](t, conn, "SHOW TimeZone"); got != "UTC" {
+		t.Errorf("TimeZone is %q", got)
+	}
+}
+
+func TestRoleCanDoNothingButConnect(t *testing.T) {
+	c := shared.Get(t)
+	check(t, c.CreateRole(t.Context(), "plain", nil))
+	conn := connect(t, c.DSN(ForRole("plain")))
+	if ask[bool](t, conn, `SELECT rolsuper OR rolcreatedb OR rolcreaterole OR rolreplication
+		FROM pg_roles WHERE rolname = current_user`) {
+		t.Error("the role has a right that it was not given")
+	}
+}
+
+func TestSettingIsTheServersDefault(t *testing.T) {
+	c := own(t, WithSetting("max_connections", "17"), WithSetting("cluster_name", `it's a \ name`))
+	conn := connect(t, c.DSN())
+	if got := ask[string](t, conn, "SHOW max_connections"); got != "17" {
+		t.Errorf("max_connections is %s, want 17", got)
+	}
+	if got := ask[string](t, conn, "SHOW cluster_name"); got != `it's a \ name` {
+		t.Errorf("cluster_name is %s", got)
+	}
+}
+
+func TestSettingsThatPlaceTheClusterAreRefused(t *testing.T) {
+	_, err := Start(t.Context(), WithSetting("Port", "5432"))
+	if err == nil || !strings.Contains(err.Error(), "leave it out") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+func TestStartFailureShowsWhatTheServerSaidAndLeavesNothing(t *testing.T) {
+	tmp := temporaryRoot(t)
+	t.Setenv("TMPDIR", tmp)
+	_, err := Start(t.Context(), WithSetting("max_connections", "many"))
+	if err == nil || !strings.Contains(err.Error(), `invalid value for parameter "max_connections": "many"`) {
+		t.Errorf("got error %v", err)
+	}
+	mustBeEmpty(t, tmp)
+}
+
+func TestStartHeedsItsContextAndLeavesNothing(t *testing.T) {
+	tmp := temporaryRoot(t)
+	t.Setenv("TMPDIR", tmp)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // without a template Start takes longer than this:
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := Start(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got error %v", err)
+	}
+	mustBeEmpty(t, tmp)
+}
+
+func TestRootIsToldOfADirectoryThatTheServerCannotEnter(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root starts servers as another user")
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	if _, err := Start(t.Context()); err == nil || !strings.Contains(err.Error(), "set TMPDIR") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+func TestStopIsIdempotentAndLeavesNothing(t *testing.T) {
+	tmp := temporaryRoot(t)
+	t.Setenv("TMPDIR", tmp)
+	c := own(t)
+	_, err := c.AddStandby(t.Context())
+	check(t, err)
+	_, err = c.Proxy(t.Context())
+	check(t, err)
+	check(t, c.Stop())
+	check(t, c.Stop())
+	mustBeEmpty(t, tmp)
+}
+
+func TestFilesBelongToTheOwnerAlone(t *testing.T) {
+	c := shared.Get(t)
+	for _, path := range []string{c.Dir(), c.dataDir(), c.logFile()} {
+		info, err := os.Stat(path)
+		check(t, err)
+		if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+	}
+}
+
+func TestServerLogHoldsErrorsWithPidAndTime(t *testing.T) {
+	c := shared.Get(t)
+	if err := c.Exec(t.Context(), "SELECT 1/0"); err == nil {
+		t.Fatal("no error")
+	}
+	log, err := c.ServerLog()
+	check(t, err)
+	if !strings.Contains(log, "] postgres@postgres ERROR:  division by zero") {
+		t.Errorf("the log is:\n%s", log)
+	}
+}
+
+func TestRestartKeepsPortAndData(t *testing.T) {
+	c := own(t)
+	check(t, c.Exec(t.Context(), "CREATE TABLE kept ()"))
+	for _, mode := range []Mode{Fast, Immediate} {
+		port, pid := c.Port(), c.PID()
+		check(t, c.Restart(t.Context(), mode))
+		if c.Port() != port || c.PID() == pid {
+			t.Errorf("port %d became %d, process %d became %d", port, c.Port(), pid, c.PID())
+		}
+		check(t, c.Exec(t.Context(), "TABLE kept"))
+	}
+}
+
+func TestStartLeavesNoFailuresInTheLog(t *testing.T) {
+	c := own(t)
+	check(t, c.Kill())
+	check(t, c.Resume(t.Context()))
+	log, err := c.ServerLog()
+	check(t, err)
+	for _, level := range []string{"WARNING: ", "ERROR: ", "FATAL: ", "PANIC: "} {
+		if strings.Contains(log, level) {
+			t.Errorf("the log holds a %s\n%s", level, log)
+		}
+	}
+}
+
+func TestShutdownServerRefusesConnectionsUntilResume(t *testing.T) {
+	c := own(t)
+	check(t, c.Shutdown(t.Context(), Fast))
+	if conn, err := net.Dial("tcp4", c.Addr()); err == nil {
+		conn.Close()
+		t.Error("something still listens")
+	}
+	if err := c.Shutdown(t.Context(), Fast); err == nil {
+		t.Error("a second Shutdown does not say that the server is down")
+	}
+	check(t, c.Resume(t.Context()))
+	if err := c.Resume(t.Context()); err == nil {
+		t.Error("a second Resume does not say that the server is running")
+	}
+}
+
+func TestPortTakenByAnotherIsRecognized(t *testing.T) {
+	c := own(t)
+	check(t, c.Shutdown(t.Context(), Fast))
+	thief, err := net.Listen("tcp4", c.Addr())
+	check(t, err)
+	go func() {
+		for {
+			conn, err := thief.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	err = c.Resume(t.Context())
+	check(t, thief.Close())
+	if !errors.Is(err, errPortTaken) {
+		t.Fatalf("got error %v", err)
+	}
+	check(t, c.Resume(t.Context()))
+}
+
+func TestDamagedTemplateIsReplaced(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	bin, err := findBinaries(t.Context())
+	check(t, err)
+	template, err := bin.templateFile(t.Context())
+	check(t, err)
+	check(t, pack(t.TempDir(), template)) // an empty directory
+	check(t, os.Truncate(template, 100))
+	own(t)
+	if info, err := os.Stat(template); err != nil || info.Size() < 1<<20 {
+		t.Errorf("the template is %v, error %v", info, err)
+	}
+}
+
+func TestAbandonedFilesInTheCacheAreRemoved(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	cache, err := cacheDir()
+	check(t, err)
+	for name, age := range map[string]time.Duration{"old.tmp": 2 * stale, "new.tmp": 0, "old.tar": 2 * stale} {
+		path := filepath.Join(cache, name)
+		check(t, os.WriteFile(path, nil, 0o600))
+		check(t, os.Chtimes(path, time.Time{}, time.Now().Add(-age)))
+	}
+	_, err = cacheDir()
+	check(t, err)
+	left, err := filepath.Glob(cache + "/*")
+	check(t, err)
+	if want := []string{cache + "/new.tmp", cache + "/old.tar"}; !slices.Equal(left, want) {
+		t.Errorf("left are %q, want %q", left, want)
+	}
+}

@@ -1,0 +1,82 @@
+//go:build unix
+
+package pgcluster
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestKilledServerRecoversOnResume(t *testing.T) {
+	c := own(t)
+	check(t, c.Exec(t.Context(), "CREATE TABLE kept ()"))
+	conn := connect(t, c.DSN())
+	check(t, c.Kill())
+	if _, err := conn.Exec(t.Context(), "SELECT 1"); err == nil {
+		t.Error("the session survived")
+	}
+	if err := c.Kill(); err == nil {
+		t.Error("a second Kill does not say that the server is down")
+	}
+	check(t, c.Resume(t.Context()))
+	check(t, c.Exec(t.Context(), "TABLE kept"))
+	log, err := c.ServerLog()
+	check(t, err)
+	if !strings.Contains(log, "was not properly shut down") {
+		t.Error("the server did not go through crash recovery")
+	}
+}
+
+func TestKilledBackendSendsTheServerIntoRecovery(t *testing.T) {
+	c := own(t)
+	victim, bystander := connect(t, c.DSN()), connect(t, c.DSN())
+	check(t, c.KillBackend(int(victim.PgConn().PID())))
+	if _, err := bystander.Exec(t.Context(), "SELECT pg_sleep(10)"); err == nil {
+		t.Error("another session survived")
+	}
+	check(t, c.WaitReady(t.Context()))
+	log, err := c.ServerLog()
+	check(t, err)
+	if !strings.Contains(log, "was terminated by signal 9") {
+		t.Errorf("the log is:\n%s", log)
+	}
+}
+
+func TestFrozenServerKeepsConnectionsAndSilence(t *testing.T) {
+	c := shared.Get(t)
+	asks, waits := connect(t, c.DSN()), connect(t, c.DSN())
+	check(t, c.Freeze())
+	silent(t, asks)
+	check(t, c.Thaw())
+	check(t, c.WaitReady(t.Context()))
+	ask[int](t, waits, "SELECT 1")
+}
+
+func TestFrozenServerStopsAtOnce(t *testing.T) {
+	c := own(t)
+	connect(t, c.DSN())
+	check(t, c.Freeze())
+	began := time.Now()
+	check(t, c.Stop())
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("Stop took %v", took)
+	}
+}
+
+func TestFrozenBackendAloneIsSilent(t *testing.T) {
+	c := shared.Get(t)
+	frozen, other := connect(t, c.DSN()), connect(t, c.DSN())
+	pid := int(frozen.PgConn().PID())
+	check(t, c.FreezeBackend(pid))
+	silent(t, frozen)
+	ask[int](t, other, "SELECT 1")
+	check(t, c.ThawBackend(pid))
+}
+
+func TestStrangersAreNotSignalled(t *testing.T) {
+	if err := shared.Get(t).KillBackend(os.Getpid()); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,144 @@
+//go:build unix
+
+package pgcluster
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+func proxied(t *testing.T) *Proxy {
+	t.Helper()
+	p, err := shared.Get(t).Proxy(t.Context())
+	check(t, err)
+	t.Cleanup(func() { check(t, p.Close()) })
+	return p
+}
+
+func TestProxyPassesEverythingOn(t *testing.T) {
+	conn := connect(t, proxied(t).DSN(WithParam("application_name", "by proxy")))
+	if got := ask[string](t, conn, "SELECT repeat('x', 10000000)"); len(got) != 10_000_000 {
+		t.Errorf("got %d bytes", len(got))
+	}
+	if got := ask[string](t, conn, "SHOW application_name"); got != "by proxy" {
+		t.Errorf("application_name is %q", got)
+	}
+}
+
+func TestBlackHoleIsSilentForOldAndNewConnections(t *testing.T) {
+	p := proxied(t)
+	old := connect(t, p.DSN())
+	p.BlackHole()
+	silent(t, old)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if conn, err := pgx.Connect(ctx, p.DSN()); err == nil || ctx.Err() == nil {
+		t.Fatalf("a new connection was not left waiting: %v, error %v", conn, err)
+	}
+}
+
+func TestServerDoesNotHearOfAHangUpInABlackHole(t *testing.T) {
+	p := proxied(t)
+	conn := connect(t, p.DSN(WithParam("application_name", "hangs up")))
+	admin := connect(t, shared.Get(t).DSN())
+	sessions := func() int {
+		return ask[int](t, admin, "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'hangs up'")
+	}
+	p.BlackHole()
+	conn.PgConn().Conn().Close()
+	time.Sleep(100 * time.Millisecond)
+	if sessions() != 1 {
+		t.Error("the server ended the session")
+	}
+	p.Heal()
+	eventually(t, 5*time.Second, "the server ends the session after Heal", func() bool { return sessions() == 0 })
+}
+
+func TestHealDeliversWhatTheBlackHoleHeldBack(t *testing.T) {
+	p := proxied(t)
+	conn := connect(t, p.DSN())
+	p.BlackHole()
+	healed := time.AfterFunc(100*time.Millisecond, p.Heal)
+	defer healed.Stop()
+	began := time.Now()
+	if got := ask[int](t, conn, "SELECT 42"); got != 42 {
+		t.Errorf("got %d", got)
+	}
+	if took := time.Since(began); took < 90*time.Millisecond {
+		t.Errorf("the answer came after %v, through the black hole", took)
+	}
+	ask[int](t, connect(t, p.DSN()), "SELECT 1")
+}
+
+func TestResetBreaksConnectionsWithRST(t *testing.T) {
+	for _, name := range []string{"healthy", "black hole"} {
+		t.Run(name, func(t *testing.T) {
+			p := proxied(t)
+			conn := connect(t, p.DSN())
+			if name == "black hole" {
+				p.BlackHole()
+			}
+			p.Reset()
+			if _, err := conn.PgConn().Conn().Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("got error %v, want a connection reset", err)
+			}
+			p.Heal()
+			ask[int](t, connect(t, p.DSN()), "SELECT 1")
+		})
+	}
+}
+
+func TestSlowDelaysEachDirection(t *testing.T) {
+	p := proxied(t)
+	conn := connect(t, p.DSN())
+	roundTrip := func() time.Duration {
+		began := time.Now()
+		check(t, conn.Ping(t.Context()))
+		return time.Since(began)
+	}
+	check(t, p.Slow(time.Second, 0))
+	check(t, p.Slow(50*time.Millisecond, 5*time.Millisecond)) // replaces the first
+	if took := roundTrip(); took < 90*time.Millisecond || took > 900*time.Millisecond {
+		t.Errorf("a round trip took %v, want about 100 ms", took)
+	}
+	p.Heal()
+	if took := roundTrip(); took > 90*time.Millisecond {
+		t.Errorf("after Heal a round trip took %v", took)
+	}
+}
+
+func TestProxyOutlivesARestartOfTheServer(t *testing.T) {
+	c := own(t)
+	p, err := c.Proxy(t.Context())
+	check(t, err)
+	check(t, c.Shutdown(t.Context(), Fast))
+	if _, err := pgx.Connect(t.Context(), p.DSN()); err == nil {
+		t.Error("connected to a server that is down")
+	}
+	check(t, c.Resume(t.Context()))
+	ask[int](t, connect(t, p.DSN()), "SELECT 1")
+}
+
+func TestClosedProxyRefusesConnections(t *testing.T) {
+	p := proxied(t)
+	idle, err := net.Dial("tcp4", p.Addr())
+	check(t, err)
+	defer idle.Close()
+	p.BlackHole()
+	check(t, p.Close())
+	check(t, p.Close())
+	if _, err := io.ReadAll(idle); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the open connection got error %v", err)
+	}
+	if _, err := net.Dial("tcp4", p.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a new connection got error %v", err)
+	}
+}

@@ -1,0 +1,60 @@
+//go:build unix
+
+package pgcluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+)
+
+// AddStandby starts a hot standby that streams from the cluster, as made by pg_basebackup -R, and returns
+// when it accepts connections. It has the same settings, is stopped by the cluster's Stop at the latest,
+// and is a Cluster in every respect: it can be frozen, proxied, promoted, and have standbys of its own.
+// Standbys have no replication slot: one that misses more than 128 MB of WAL cannot catch up.
+func (c *Cluster) AddStandby(ctx context.Context) (*Cluster, error) {
+	if _, err := os.Stat(c.bin.path("pg_basebackup")); err != nil {
+		return nil, fmt.Errorf("pgcluster: a standby needs pg_basebackup, which is not in %s; %s", c.bin, howToInstall)
+	}
+	standby, err := assemble(c.bin, c.settings, func(s *Cluster) error {
+		err := s.box.run(ctx, s.bin.path("pg_basebackup"), "--pgdata="+s.dataDir(), "--write-recovery-conf",
+			"--wal-method=stream", "--checkpoint=fast", "--no-sync", "--dbname="+c.DSN())
+		if err != nil {
+			return err
+		}
+		return s.firstBoot(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.dependents = append(c.dependents, standby.Stop)
+	return standby, nil
+}
+
+// Promote makes a standby a primary and returns when it has left recovery. It does nothing to the old
+// primary.
+func (c *Cluster) Promote(ctx context.Context) error {
+	conn, err := c.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "SELECT pg_promote(wait => false)"); err != nil {
+		return fmt.Errorf("pgcluster: promote: %w", err)
+	}
+	for {
+		var inRecovery bool
+		if err := conn.QueryRow(ctx, "SELECT pg_is_in_recovery()").Scan(&inRecovery); err != nil {
+			return fmt.Errorf("pgcluster: promote: %w", err)
+		}
+		if !inRecovery {
+			return nil
+		}
+		select {
+		case <-time.After(readyPoll):
+		case <-ctx.Done():
+			return fmt.Errorf("pgcluster: the standby is still in recovery: %w", context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# go vet and staticcheck on each module that has code of ours.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+staticcheck=$(scripts/tool.sh staticcheck)
+failed=0
+for module in $(scripts/modules.sh); do
+  (
+    cd "$module"
+    [ -n "$(go list ./... 2>/dev/null)" ] || exit 0 # tools/ has none
+    echo "lint: $module"
+    status=0
+    go vet ./... || status=1
+    "$staticcheck" ./... || status=1
+    exit $status
+  ) || failed=1
+done
+exit $failed

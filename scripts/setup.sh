@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Gets a machine ready for the tests: scripts/setup.sh [postgresql] [pgbouncer] [compiler]
+#
+# On Debian and its kin, as root, what is missing is installed from the
+# distribution, without a cluster or a service being started. Anyone else gets
+# no more than a note: nothing is installed without root, and an ordinary user
+# needs no PostgreSQL of the system's, since the tests fetch one.
+set -euo pipefail
+
+[ $# -gt 0 ] || set -- postgresql pgbouncer compiler
+
+note() { printf 'setup: %s\n' "$*" >&2; }
+
+have() {
+  case $1 in
+    # Debian keeps the server's programs out of everyone's PATH, and pgbouncer out of a user's.
+    postgresql)
+      [ -n "${PGELECTOR_PG_BIN:-}" ] || command -v initdb >/dev/null ||
+        compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ;;
+    pgbouncer) command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] ;;
+    # The race detector needs a C compiler and the C library's headers.
+    compiler) CGO_ENABLED=1 go build -race runtime/cgo 2>/dev/null ;;
+    *) note "does not know '$1'"; exit 2 ;;
+  esac
+}
+
+packages_of() {
+  case $1 in
+    compiler) echo gcc libc6-dev ;;
+    *) echo "$1" ;;
+  esac
+}
+
+without() { # what follows when it is missing and cannot be installed here
+  case $1 in
+    postgresql)
+      if [ "$(id -u)" -eq 0 ]; then
+        note "PostgreSQL's server is not installed; root must install it (an ordinary user's tests would fetch one)"
+      else
+        note "PostgreSQL's server is not installed; the tests fetch one for themselves, once"
+      fi ;;
+    pgbouncer) note "pgbouncer is not installed: the tests that need a pooler will be SKIPPED" ;;
+    compiler) note "no working C compiler (or no race detector for this machine): the tests run WITHOUT -race" ;;
+  esac
+}
+
+missing=()
+for thing in "$@"; do
+  have "$thing" || missing+=("$thing")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+  for thing in "${missing[@]}"; do without "$thing"; done
+  exit 0
+fi
+
+# From here on: root on Debian or its kin.
+
+apt() { DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 "$@" </dev/null; }
+
+# The lists of packages are fetched only if an installation fails without.
+install() {
+  apt install --no-install-recommends "$@" || { apt update && apt install --no-install-recommends "$@"; }
+}
+
+# While packages are installed, two files keep services from starting and the
+# "main" cluster from being made. Both are put back afterwards.
+policy=/usr/sbin/policy-rc.d
+cluster=/etc/postgresql-common/createcluster.conf
+our_line='create_main_cluster = false # for one installation, by pgelector'
+wrote_policy=
+
+restore() {
+  if [ -n "$wrote_policy" ]; then rm -f "$policy"; fi
+  if [ -f "$cluster" ]; then sed -i "/^$our_line\$/d" "$cluster"; fi
+}
+trap restore EXIT
+
+if [ ! -e "$policy" ]; then
+  wrote_policy=yes
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod +x "$policy"
+fi
+
+wanted=()
+for thing in "${missing[@]}"; do
+  read -ra packages <<<"$(packages_of "$thing")"
+  wanted+=("${packages[@]}")
+done
+note "installing ${wanted[*]}"
+{
+  case " ${missing[*]} " in
+    *' postgresql '*)
+      install postgresql-common
+      echo "$our_line" >>"$cluster" ;;
+  esac
+  install "${wanted[@]}"
+} >&2
+
+for thing in "${missing[@]}"; do
+  have "$thing" || without "$thing"
+done

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Vets and tests, with the race detector wherever it runs: scripts/test.sh [go test flags] packages
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/setup.sh
+
+# Without a C compiler go has no race detector; setup.sh has said so.
+race=()
+if CGO_ENABLED=1 go build -race runtime/cgo 2>/dev/null; then
+  export CGO_ENABLED=1
+  race=(-race)
+fi
+
+go vet ./...
+exec go test ${race[@]+"${race[@]}"} -shuffle=on -timeout 45m "$@"

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Fails if something was changed without what belongs to it. Every check runs,
+# the fast ones first, and each that fails says what to do.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+failed=()
+
+check() { # check NAME "what to do" COMMAND...
+  local name=$1 remedy=$2
+  shift 2
+  if "$@"; then
+    echo "ok    $name"
+  else
+    echo "FAIL  $name: $remedy" >&2
+    failed+=("$name")
+  fi
+}
+
+formatted() {
+  local unformatted
+  unformatted=$(find . -name '.?*' -prune -o -name '*.go' -exec gofmt -l {} +) || return 1
+  [ -z "$unformatted" ] || { echo "$unformatted" >&2; return 1; }
+}
+
+generated() {
+  local file sqlc
+  for file in db/*.sql.go; do # sqlc neither removes nor reports what it no longer makes
+    [ -e "queries/$(basename "$file" .go)" ] || { echo "$file: its queries are gone, remove it" >&2; return 1; }
+  done
+  sqlc=$(scripts/tool.sh sqlc) && "$sqlc" diff
+}
+
+check "go code is formatted" "run 'gofmt -w .'" formatted
+check "import rules hold" "see the lines above, and the layout in CONTRIBUTING.md" scripts/imports.sh
+check "the docs' code and make targets hold" "change the document, or the code that it shows" \
+  go test -count=1 ./internal/docscheck
+for module in $(scripts/modules.sh); do
+  check "$module/go.mod is tidy" "run 'go mod tidy' in $module" go -C "$module" mod tidy -diff
+done
+check "db/ is what sqlc makes of queries/" "run 'make generate' and commit db/" generated
+
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "verify: ${#failed[@]} of the checks failed" >&2
+  exit 1
+fi
