@@ -24,6 +24,61 @@ func (q *Queries) BackendStart(ctx context.Context) (int64, error) {
 	return started, err
 }
 
+const Confirm = `-- name: Confirm :one
+SELECT h.held::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid, CASE WHEN h.held THEN
+    CASE WHEN pg_catalog.pg_advisory_xact_lock($1::integer, $2::integer)::text = ''
+        AND pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::text) IS NOT NULL THEN
+        (('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint << 48)
+        | pg_catalog.pg_current_xact_id()::text::bigint
+    END
+ELSE 0 END::bigint AS token
+FROM (SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_locks AS l
+    WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'advisory' AND l.granted
+        AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
+        AND ((l.classid::bigint << 32) | l.objid::bigint) = $3::bigint
+) AS held OFFSET 0) AS h
+`
+
+type ConfirmParams struct {
+	GuardHigh int32
+	GuardLow  int32
+	Key       int64
+}
+
+type ConfirmRow struct {
+	Held  bool
+	Pid   int32
+	Token int64
+}
+
+// Confirm follows every attempt that may have been granted: whether pg_locks
+// shows that this very backend holds the lock in this database, and if so, the
+// barrier and the term's fencing token. A bigint key is shown in two halves,
+// classid and objid, with objsubid 1 (PostgreSQL manual, 54.12); comparing one
+// half alone would confuse keys that differ in the other. A backend's own locks are
+// of its own database.
+//
+// The barrier takes the guard lock exclusively and lets go of it at once (the
+// statement is a transaction of its own), which waits for every fenced
+// transaction of earlier terms that is still in flight; every later one finds
+// that its term has ended. The guard lock has the same 64 bits as the election's
+// key, in the other key space of advisory locks (two integers), so it can meet no
+// election's lock.
+//
+// The token has the timeline in the upper 16 bits, so that tokens rise across a
+// promotion, and the transaction id in the lower 48, so that they rise within
+// one. The timeline is the first 8 hex digits of the current WAL file's name;
+// pg_control_checkpoint() would still show the old one just after a promotion. A
+// transaction that has written nothing commits asynchronously, and a crash could
+// hand its id out again: the (empty) message makes the commit wait for the log.
+func (q *Queries) Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, error) {
+	row := q.db.QueryRowContext(ctx, Confirm, arg.GuardHigh, arg.GuardLow, arg.Key)
+	var i ConfirmRow
+	err := row.Scan(&i.Held, &i.Pid, &i.Token)
+	return i, err
+}
+
 const EnterTerm = `-- name: EnterTerm :one
 SELECT CASE
     WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($1::integer, $2::integer) THEN 'superseded'
@@ -78,36 +133,4 @@ func (q *Queries) EnterTerm(ctx context.Context, arg EnterTermParams) (string, e
 	var outcome string
 	err := row.Scan(&outcome)
 	return outcome, err
-}
-
-const Token = `-- name: Token :one
-SELECT CASE WHEN pg_catalog.pg_advisory_xact_lock($1::integer, $2::integer)::text = '' THEN
-    (('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint << 48)
-    | pg_catalog.pg_current_xact_id()::text::bigint
-END::bigint AS token
-`
-
-type TokenParams struct {
-	GuardHigh int32
-	GuardLow  int32
-}
-
-// Token is the last statement of an election: the barrier, and then the term's
-// fencing token. It takes the guard lock
-// exclusively and lets go of it at once (it is a transaction of its own), which
-// waits for every fenced transaction of earlier terms that is still in flight;
-// every later one finds that its term has ended. The guard lock has the same 64
-// bits as the election's key, in the other key space of advisory locks (two
-// integers), so it can meet no election's lock.
-//
-// The token has the timeline in the upper 16 bits, so that tokens rise across a
-// promotion, and the transaction id in the lower 48, so that they rise within
-// one. The timeline is the first 8 hex digits of the
-// current WAL file's name; pg_control_checkpoint() would still show the old one
-// just after a promotion.
-func (q *Queries) Token(ctx context.Context, arg TokenParams) (int64, error) {
-	row := q.db.QueryRowContext(ctx, Token, arg.GuardHigh, arg.GuardLow)
-	var token int64
-	err := row.Scan(&token)
-	return token, err
 }

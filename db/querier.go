@@ -17,6 +17,27 @@ type Querier interface {
 	// BackendStart is when this backend began, in microseconds since 1970. With the
 	// process id it names a session for good: process ids are reused.
 	BackendStart(ctx context.Context) (int64, error)
+	// Confirm follows every attempt that may have been granted: whether pg_locks
+	// shows that this very backend holds the lock in this database, and if so, the
+	// barrier and the term's fencing token. A bigint key is shown in two halves,
+	// classid and objid, with objsubid 1 (PostgreSQL manual, 54.12); comparing one
+	// half alone would confuse keys that differ in the other. A backend's own locks are
+	// of its own database.
+	//
+	// The barrier takes the guard lock exclusively and lets go of it at once (the
+	// statement is a transaction of its own), which waits for every fenced
+	// transaction of earlier terms that is still in flight; every later one finds
+	// that its term has ended. The guard lock has the same 64 bits as the election's
+	// key, in the other key space of advisory locks (two integers), so it can meet no
+	// election's lock.
+	//
+	// The token has the timeline in the upper 16 bits, so that tokens rise across a
+	// promotion, and the transaction id in the lower 48, so that they rise within
+	// one. The timeline is the first 8 hex digits of the current WAL file's name;
+	// pg_control_checkpoint() would still show the old one just after a promotion. A
+	// transaction that has written nothing commits asynchronously, and a crash could
+	// hand its id out again: the (empty) message makes the commit wait for the log.
+	Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, error)
 	// DescribeServer tells what must be known before the first attempt.
 	DescribeServer(ctx context.Context) (DescribeServerRow, error)
 	// EnterTerm fences the transaction that it is called in: it shares the guard
@@ -29,33 +50,35 @@ type Querier interface {
 	// the settings say, are set for the rest of this transaction, so that a frozen
 	// client cannot hold up the barrier for ever.
 	EnterTerm(ctx context.Context, arg EnterTermParams) (string, error)
+	// EvictHolder ends the backend of that process id if it holds the lock: one that
+	// a pooler has shared with others, and on which our lock would stay.
+	EvictHolder(ctx context.Context, arg EvictHolderParams) ([]bool, error)
+	// HeldLocks lists the keys of all session-level advisory locks that this very
+	// backend holds in this database.
+	HeldLocks(ctx context.Context) ([]int64, error)
 	// Holder is the session that holds the election's lock. application_name,
 	// usename and pid can be seen by every role; client_addr and backend_start only
 	// by the same role or a member of pg_monitor, and are empty or null otherwise.
 	Holder(ctx context.Context, key int64) (HolderRow, error)
 	// HoldsLock asks pg_locks whether this very backend holds the lock in this
-	// database. A bigint key is shown in two halves, classid and objid, with
-	// objsubid 1 (PostgreSQL manual, 54.12); comparing one half alone would
-	// confuse keys that differ in the other.
+	// database: Confirm without the barrier and the token, for a term that goes on.
 	HoldsLock(ctx context.Context, key int64) (HoldsLockRow, error)
+	// Leaders is Holder for many elections, as far as they are led.
+	Leaders(ctx context.Context, keys string) ([]LeadersRow, error)
 	// Ping proves that the session lives, and restarts the server's idle timer. A
 	// pid other than before means that a pooler moved us to another backend;
 	// in_recovery means that the server was demoted under us.
 	Ping(ctx context.Context) (PingRow, error)
-	// Token is the last statement of an election: the barrier, and then the term's
-	// fencing token. It takes the guard lock
-	// exclusively and lets go of it at once (it is a transaction of its own), which
-	// waits for every fenced transaction of earlier terms that is still in flight;
-	// every later one finds that its term has ended. The guard lock has the same 64
-	// bits as the election's key, in the other key space of advisory locks (two
-	// integers), so it can meet no election's lock.
-	//
-	// The token has the timeline in the upper 16 bits, so that tokens rise across a
-	// promotion, and the transaction id in the lower 48, so that they rise within
-	// one. The timeline is the first 8 hex digits of the
-	// current WAL file's name; pg_control_checkpoint() would still show the old one
-	// just after a promotion.
-	Token(ctx context.Context, arg TokenParams) (int64, error)
+	// PrepareWait sets up a session that will park in the server. Two parameters of
+	// our own, pgelector.key and pgelector.wait, tell the waiting statement, which
+	// takes none, what to wait for and how long. in_recovery is a refusal: nothing
+	// is set then.
+	PrepareWait(ctx context.Context, settings string) (PrepareWaitRow, error)
+	// Tokens is Token for many elections: guards is a JSON array of objects with
+	// key, high and low. It does not wait at a barrier, which would hold up the
+	// other elections of the session: passed is false for those whose last term
+	// still has a fenced transaction in flight.
+	Tokens(ctx context.Context, guards string) ([]TokensRow, error)
 	// TryLock is one attempt to be elected, in one statement: it asks for the
 	// session-level advisory lock, and only on the session that was granted it
 	// applies the session settings, a JSON array of objects with name and value, as
@@ -69,12 +92,26 @@ type Querier interface {
 	// makes it several times as dear, so it is for those who want to be told of
 	// every change of leader.
 	TryLockOrSee(ctx context.Context, arg TryLockOrSeeParams) (TryLockOrSeeRow, error)
+	// TryLocks is one attempt for many elections on one session: keys is a JSON
+	// array of integers, as text. If it fails half-way (SQLSTATE 53200, the lock
+	// table is full), the locks granted so far are held all the same (PostgreSQL
+	// manual, 9.27.10): HeldLocks tells which.
+	TryLocks(ctx context.Context, keys string) ([]TryLocksRow, error)
 	// Unlock gives the session-level advisory lock back. It is true only if this
 	// session held the lock (PostgreSQL manual, 9.27.10).
 	Unlock(ctx context.Context, key int64) (bool, error)
+	// WaitLock parks the session in the lock's queue, which is first come, first
+	// served, for a bounded time: a waiting statement holds back xmin. A DO block
+	// that handles lock_not_available itself leaves no ERROR in the server's log,
+	// as a plain lock_timeout would. Whether the lock was granted is to be read
+	// from pg_locks afterwards.
+	WaitLock(ctx context.Context) error
 	// Waiters are the sessions parked in the server for the election's lock, the
 	// longest waiting first.
 	Waiters(ctx context.Context, key int64) ([]WaitersRow, error)
+	// Witness tells which backend answers, and when another backend's last statement
+	// was asked, in microseconds since 1970; 0 if the server does not say.
+	Witness(ctx context.Context, pid int32) (WitnessRow, error)
 }
 
 var _ Querier = (*Queries)(nil)

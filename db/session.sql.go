@@ -36,7 +36,8 @@ SELECT
     pg_catalog.pg_backend_pid()::integer AS pid,
     pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     pg_catalog.current_setting('server_version_num')::integer AS version_num,
-    pg_catalog.version()::text AS version
+    pg_catalog.version()::text AS version,
+    (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS asked
 `
 
 type DescribeServerRow struct {
@@ -44,6 +45,7 @@ type DescribeServerRow struct {
 	InRecovery bool
 	VersionNum int32
 	Version    string
+	Asked      int64
 }
 
 // DescribeServer tells what must be known before the first attempt.
@@ -55,8 +57,47 @@ func (q *Queries) DescribeServer(ctx context.Context) (DescribeServerRow, error)
 		&i.InRecovery,
 		&i.VersionNum,
 		&i.Version,
+		&i.Asked,
 	)
 	return i, err
+}
+
+const EvictHolder = `-- name: EvictHolder :many
+SELECT pg_catalog.pg_terminate_backend(l.pid)::boolean AS signalled
+FROM pg_catalog.pg_locks AS l
+WHERE l.pid = $1::integer AND l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+    AND ((l.classid::bigint << 32) | l.objid::bigint) = $2::bigint
+`
+
+type EvictHolderParams struct {
+	Pid int32
+	Key int64
+}
+
+// EvictHolder ends the backend of that process id if it holds the lock: one that
+// a pooler has shared with others, and on which our lock would stay.
+func (q *Queries) EvictHolder(ctx context.Context, arg EvictHolderParams) ([]bool, error) {
+	rows, err := q.db.QueryContext(ctx, EvictHolder, arg.Pid, arg.Key)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []bool
+	for rows.Next() {
+		var signalled bool
+		if err := rows.Scan(&signalled); err != nil {
+			return nil, err
+		}
+		items = append(items, signalled)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const Ping = `-- name: Ping :one
@@ -75,5 +116,28 @@ func (q *Queries) Ping(ctx context.Context) (PingRow, error) {
 	row := q.db.QueryRowContext(ctx, Ping)
 	var i PingRow
 	err := row.Scan(&i.Pid, &i.InRecovery)
+	return i, err
+}
+
+const Witness = `-- name: Witness :one
+SELECT
+    pg_catalog.pg_backend_pid()::integer AS pid,
+    COALESCE((
+        SELECT (extract(epoch FROM a.query_start) * 1000000)::bigint
+        FROM pg_catalog.pg_stat_activity AS a WHERE a.pid = $1::integer
+    ), 0)::bigint AS asked
+`
+
+type WitnessRow struct {
+	Pid   int32
+	Asked int64
+}
+
+// Witness tells which backend answers, and when another backend's last statement
+// was asked, in microseconds since 1970; 0 if the server does not say.
+func (q *Queries) Witness(ctx context.Context, pid int32) (WitnessRow, error) {
+	row := q.db.QueryRowContext(ctx, Witness, pid)
+	var i WitnessRow
+	err := row.Scan(&i.Pid, &i.Asked)
 	return i, err
 }

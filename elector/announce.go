@@ -3,6 +3,7 @@ package elector
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -75,12 +76,19 @@ func (a *announcer) enqueue(n announcement) {
 }
 
 func (a *announcer) tellAll() {
+	told := false
+	defer func() {
+		if !told { // a hook ended its goroutine, as a test that fails does (runtime.Goexit)
+			go a.tellAll()
+		}
+	}()
 	for {
 		a.mu.Lock()
 		if len(a.queue) == 0 {
 			close(a.telling)
 			a.telling = nil
 			a.mu.Unlock()
+			told = true
 			return
 		}
 		next := a.queue[0]
@@ -107,7 +115,7 @@ func (a *announcer) guard(call func(), panicked func(error)) {
 		if p == nil {
 			return
 		}
-		err := fmt.Errorf("%w: %v", ErrHookPanicked, p)
+		err := fmt.Errorf("%w: %v\n%s", ErrHookPanicked, p, debug.Stack())
 		defer func() { _ = recover() }() // OnError itself panicked: there is nobody left to tell
 		if panicked != nil {
 			panicked(err)

@@ -54,7 +54,11 @@ func (e *Elector) Stop(ctx context.Context) error {
 	select {
 	case <-b.done:
 	case <-ctx.Done():
-		return fmt.Errorf("elector: stop: the work has not returned; the lock is released when it does: %w", context.Cause(ctx))
+		select {
+		case <-b.done: // whatever ctx says
+		default:
+			return fmt.Errorf("elector: stop: the work has not returned; the lock is released when it does: %w", context.Cause(ctx))
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

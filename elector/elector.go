@@ -24,10 +24,9 @@ type Elector struct {
 	term    atomic.Pointer[Term] // the term that goes on, if any
 
 	// Touched by the campaign alone.
-	settings   []setting
-	checked    bool
-	wasPrimary bool
-	seen       sighting
+	source source // of Run, Start and Campaign
+	once   source // of TryCampaign, which does not wait
+	seen   sighting
 
 	mu         sync.Mutex
 	background *background // what Start began
@@ -47,12 +46,21 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 	if err != nil {
 		return nil, err
 	}
-	if pool.Stats().MaxOpenConnections == 1 {
-		return nil, ErrPoolTooSmall
+	if err := roomIn(pool, c.watch); err != nil {
+		return nil, err
 	}
-	e := &Elector{config: c, pool: pool, election: election, settings: settings(c)}
-	e.announcer = newAnnouncer(hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}, c.hooks)
+	e := newElector(pool, election, c)
+	poll := &poller{server: newServer(pool, c, e.report), e: e}
+	e.once, e.source = poll, poll
+	if c.standby == Wait {
+		e.source = &parker{server: poll.server, e: e}
+	}
 	return e, nil
+}
+
+func newElector(pool *sql.DB, election string, c config) *Elector {
+	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
+	return &Elector{config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks)}
 }
 
 // Lead is the work of a leader. Its context is the term's: it must return when
@@ -92,7 +100,7 @@ func (e *Elector) run(ctx context.Context, lead Lead) error {
 		}
 	}
 	for {
-		term, err := e.newCampaign(func() {}).run(ctx)
+		term, err := e.newCampaign(e.source, func() {}).run(ctx)
 		if err != nil {
 			return err
 		}
@@ -111,9 +119,12 @@ func (e *Elector) serve(ctx context.Context, t *Term, lead Lead) (finished bool,
 	defer t.end(hooks.LeadFailed, fmt.Errorf("%w: it panicked", ErrLeadFailed)) // if nothing has ended it before
 	err = t.doWork(lead)
 	own := false
-	if err == nil {
+	switch {
+	case ctx.Err() != nil: // lead may have seen it before the AfterFunc did
+		t.end(hooks.Shutdown, context.Cause(ctx))
+	case err == nil:
 		own = t.end(hooks.Resigned, ErrResigned)
-	} else {
+	default:
 		own = t.end(hooks.LeadFailed, fmt.Errorf("%w: %w", ErrLeadFailed, err))
 	}
 	<-t.done
@@ -126,9 +137,7 @@ func (e *Elector) serve(ctx context.Context, t *Term, lead Lead) (finished bool,
 	if err := unlessCancelled(err); err != nil {
 		e.announcer.announce(e.announcer.failure(ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf("%w: after its term had ended: %w", ErrLeadFailed, err)}))
 	}
-	if lost(context.Cause(t.ctx)) {
-		e.checked = false // the server may be another one now
-	} else {
+	if !lost(context.Cause(t.ctx)) {
 		_ = sleep(ctx, e.retry) // let another have it
 	}
 	return false, nil
@@ -154,7 +163,7 @@ func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 	if err := e.claim(); err != nil {
 		return nil, err
 	}
-	term, err := e.newCampaign(e.unclaim).run(ctx)
+	term, err := e.newCampaign(e.source, e.unclaim).run(ctx)
 	if err != nil {
 		e.announcer.flush()
 		e.unclaim()
@@ -169,9 +178,7 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 	if err := e.claim(); err != nil {
 		return nil, false, err
 	}
-	c := e.newCampaign(e.unclaim)
-	c.once = true
-	term, _, err = c.attempt(ctx)
+	term, _, err = e.newCampaign(e.once, e.unclaim).attempt(ctx, true)
 	if term == nil {
 		e.announcer.flush()
 		e.unclaim()
@@ -180,9 +187,12 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 }
 
 // RunIfLeader calls fn if this elector leads, and reports whether it did; err
-// is what fn returned. fn's context ends with ctx and with the term, and the
+// is what fn returned, or wraps the cause of a ctx that had ended before. fn's context ends with ctx and with the term, and the
 // lock is not released before fn returns.
 func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
+	if ctx.Err() != nil {
+		return false, ended(ctx, "run if leader")
+	}
 	term, leading := e.Term()
 	if !leading || !term.work.begin() {
 		return false, nil
@@ -228,13 +238,20 @@ func (t *Term) doWork(lead Lead) error {
 	return lead(t.ctx, t)
 }
 
-func (e *Elector) newCampaign(over func()) *campaign {
-	return &campaign{Elector: e, began: time.Now(), over: over}
+func (e *Elector) newCampaign(source source, over func()) *campaign {
+	return &campaign{Elector: e, source: source, began: time.Now(), over: over}
 }
 
-// reportStuck tells of a driver call that was left to itself.
-func (e *Elector) reportStuck(err error) {
-	e.announcer.post(e.announcer.failure(context.Background(), hooks.Failure{Op: hooks.OpCall, Err: err}))
+// report tells of a failure without waiting for the hooks.
+func (e *Elector) report(ctx context.Context, f hooks.Failure) {
+	e.announcer.post(e.announcer.failure(ctx, f))
+}
+
+// beat tells of a heartbeat.
+func (e *Elector) beat(b beat) {
+	if t := e.term.Load(); t != nil && t.ctx.Err() == nil {
+		e.announcer.heartbeat(t.ctx, hooks.Heartbeat{Token: t.token, Took: b.took, Deadline: b.deadline})
+	}
 }
 
 func (e *Elector) claim() error {

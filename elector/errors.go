@@ -37,6 +37,10 @@ var (
 	// in time. The server ends the session, if it has not yet, when the lease runs out.
 	ErrLeaseExpired = errors.New("elector: the lease expired")
 
+	// ErrNoAnswer is returned when a statement of a campaign was not answered in
+	// the time for which a lease is valid.
+	ErrNoAnswer = errors.New("elector: the server does not answer")
+
 	// ErrServerReadOnly is returned when the server is a hot standby, which would
 	// grant a lock that its primary knows nothing of.
 	ErrServerReadOnly = errors.New("elector: the server is in recovery (a hot standby), whose locks are its own: connect to the primary, for instance with target_session_attrs=read-write")
@@ -54,8 +58,8 @@ var (
 	ErrNoAdvisoryLocks = errors.New("elector: the server grants advisory locks that do not show in pg_locks, so they exclude nobody: use a PostgreSQL server")
 
 	// ErrPoolTooSmall is returned when MaxOpenConns leaves no connection beside
-	// the one that a session pins.
-	ErrPoolTooSmall = errors.New("elector: the pool is too small: a session pins one connection and the server check needs two, so SetMaxOpenConns(2) is the least")
+	// the one that a session pins, or the two with WithWatch.
+	ErrPoolTooSmall = errors.New("elector: the pool has no connection to spare beside what a session pins")
 
 	// ErrAlreadyRunning is returned when an elector is asked to do two things at
 	// once: it runs one campaign, and holds one term, at a time.
@@ -91,7 +95,11 @@ var (
 	// when the leader's session began.
 	ErrSessionHidden = errors.New("elector: the role of this pool cannot see the leader's session: use the elector's own role, or GRANT pg_read_all_stats to this one")
 
-	// ErrStopped is the cause of a term that was ended by Stop.
+	// ErrLockTableFull is returned when the server has no room for another lock.
+	ErrLockTableFull = errors.New("elector: the server's lock table is full: raise max_locks_per_transaction (and restart it), or use fewer elections")
+
+	// ErrStopped is the cause of a term that was ended by Stop or Session.Close,
+	// and returned when a closed session is asked for more.
 	ErrStopped = errors.New("elector: stopped")
 )
 
@@ -153,19 +161,29 @@ func broken(err error) bool {
 }
 
 // explain names the pooler as the cause of errors that only a pooler brings
-// about: a prepared statement that exists already or no more, because another
-// backend answers (42P05, 26000), and a transaction begun where only single
-// statements are let through (08P01).
+// about: a prepared statement that exists already, or no more, because another
+// backend answers.
 func explain(err error) error {
 	switch sqlState(err) {
-	case "42P05", "26000", "08P01":
+	case "42P05", "26000":
 		return because(ErrSessionPooled, err)
 	}
 	return err
 }
 
+// refusesSetting reports whether the server refused a session setting, and not
+// the session: an invalid value, a lack of rights, one that cannot be changed
+// now, one that is not supported, or an unknown name.
+func refusesSetting(err error) bool {
+	switch sqlState(err) {
+	case "22023", "42501", "55P02", "0A000", "42704":
+		return true
+	}
+	return false
+}
+
 // refusals are permanent: no retry will make the server able to keep the promise.
-var refusals = []error{ErrSessionPooled, ErrNoAdvisoryLocks, ErrPoolTooSmall, ErrServerTooOld, ErrServerReadOnly}
+var refusals = []error{ErrStopped, ErrSessionPooled, ErrNoAdvisoryLocks, ErrPoolTooSmall, ErrServerTooOld, ErrServerReadOnly}
 
 func refused(err error) bool {
 	for _, refusal := range refusals {

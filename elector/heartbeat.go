@@ -19,23 +19,26 @@ type beat struct {
 }
 
 // keep is the session's life: heartbeats until one fails, or the validity has
-// run out, or the owner closes it. It knows nothing of elections. Its teardown
-// is the only one: the cause is set first, so that every term ends before the
-// connection is closed, which may take a while.
+// run out, or the owner closes it. It knows nothing of elections. Any answered
+// statement is as good as a heartbeat, and puts off the next one. The teardown
+// is here and nowhere else: the cause is set first, so that every term ends
+// before the connection is closed, which may take a while.
 func (s *session) keep(onBeat func(beat)) {
-	defer close(s.gone)
-	defer s.discard()
+	defer func() {
+		s.discard()
+		if s.watcher != nil {
+			<-s.watcher
+		}
+		close(s.gone)
+	}()
 	for {
 		if !s.valid() {
 			s.cancel(s.expiry())
 			return
 		}
-		pause := s.lease.heartbeat - now().since(s.proven())
-		if !sleep(s.ctx, max(pause, 0)) {
-			return
-		}
-		if !s.valid() { // frozen meanwhile, or the machine slept
-			continue
+		due := s.lease.heartbeat - now().since(s.proven())
+		if due > 0 && s.pause(due) {
+			continue // to see what has come meanwhile: a freeze, another proof, the end
 		}
 		start := time.Now()
 		if err := s.heartbeat(); err != nil {
@@ -43,6 +46,21 @@ func (s *session) keep(onBeat func(beat)) {
 			return
 		}
 		onBeat(beat{took: time.Since(start), deadline: s.deadline()})
+	}
+}
+
+// pause waits and reports whether it waited to the end: not if the session is
+// suspected to be lost.
+func (s *session) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.ctx.Done():
+		return true
+	case <-s.suspect:
+		return false
 	}
 }
 

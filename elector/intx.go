@@ -3,6 +3,7 @@ package elector
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
@@ -41,12 +42,18 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	}
 	defer t.work.finish()
 	txCtx, uncancelled := t.joined(ctx)
-	tx, err := pool.BeginTx(txCtx, opts)
+	conn, tx, err := begin(txCtx, pool, opts)
 	if err != nil {
 		uncancelled()
 		return because(ErrRolledBack, causeOr(txCtx, err))
 	}
-	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	committing := false
+	defer func() {
+		if !committing {
+			_ = tx.Rollback()
+			_ = conn.Close()
+		}
+	}()
 	if err := t.enter(txCtx, tx); err != nil {
 		uncancelled()
 		return because(ErrRolledBack, causeOr(txCtx, err))
@@ -56,9 +63,30 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		return because(ErrRolledBack, err)
 	}
 	if !uncancelled() { // from here on the commit is not cancelled half-way
+		<-txCtx.Done() // which is told on another goroutine
 		return because(ErrRolledBack, context.Cause(txCtx))
 	}
-	return t.commit(tx)
+	committing = true
+	return t.commit(conn, tx)
+}
+
+// begin begins a transaction on a connection of the pool: another one, as
+// database/sql does it, if that turns out to be dead.
+func begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*sql.Conn, *sql.Tx, error) {
+	for idle := pool.Stats().Idle; ; idle-- {
+		conn, err := pool.Conn(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		tx, err := conn.BeginTx(ctx, opts)
+		if err == nil {
+			return conn, tx, nil
+		}
+		_ = conn.Close()
+		if idle <= 0 || !errors.Is(err, driver.ErrBadConn) {
+			return nil, nil, err
+		}
+	}
 }
 
 // Retryable reports whether err, of InTx, says that the transaction was rolled
@@ -124,25 +152,42 @@ func (t *Term) sessionStart(ctx context.Context) (int64, error) {
 
 // commit tells what is known about the outcome. The driver's call is not
 // waited for longer than the server would let the transaction live.
-func (t *Term) commit(tx *sql.Tx) error {
+func (t *Term) commit(conn *sql.Conn, tx *sql.Tx) error {
 	committed := make(chan error, 1)
-	go func() { committed <- tx.Commit() }()
+	go func() {
+		defer conn.Close()
+		committed <- outcome(conn, tx.Commit(), t.session.lease.length)
+	}()
 	timer := time.NewTimer(t.session.lease.length)
 	defer timer.Stop()
 	select {
 	case err := <-committed:
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, sql.ErrTxDone):
-			return fmt.Errorf("%w: it had ended before InTx could commit it: %w", ErrRolledBack, err)
-		case sqlState(err) == "" || broken(err) || strings.HasPrefix(sqlState(err), "08"):
-			return because(ErrOutcomeUnknown, err)
-		}
-		return because(ErrRolledBack, err) // the server says so
+		return err
 	case <-timer.C:
 		return fmt.Errorf("%w: no answer to COMMIT within one lease", ErrOutcomeUnknown)
 	}
+}
+
+// outcome is what a driver's answer to COMMIT means. An error of the driver's
+// own, without a SQLSTATE, on a connection that goes on, is how both drivers say
+// that the server has answered ROLLBACK: a statement had failed, and fn has not
+// returned the error.
+func outcome(conn *sql.Conn, err error, patience time.Duration) error {
+	switch state := sqlState(err); {
+	case err == nil:
+		return nil
+	case errors.Is(err, sql.ErrTxDone):
+		return fmt.Errorf("%w: fn has ended the transaction, which InTx does: %w", ErrOutcomeUnknown, err)
+	case broken(err) || strings.HasPrefix(state, "08"):
+		return because(ErrOutcomeUnknown, err)
+	case state == "":
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if conn.PingContext(ctx) != nil {
+			return because(ErrOutcomeUnknown, err)
+		}
+	}
+	return because(ErrRolledBack, err) // the server says so
 }
 
 // fenceSettings bound a fenced transaction.

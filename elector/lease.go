@@ -50,10 +50,10 @@ func (l lease) check() error {
 		return fmt.Errorf("WithDrain(%v): want drain >= 0", l.drain)
 	case l.heartbeat < minHeartbeat:
 		return fmt.Errorf("WithHeartbeatInterval(%v): want heartbeat interval >= %v", l.heartbeat, minHeartbeat)
-	case 2*l.heartbeat > l.validity():
-		return fmt.Errorf("WithHeartbeatInterval(%v) with WithLease(%v) and WithDrain(%v): want 2*heartbeat <= lease - lease/%d - drain, but %v > %v: "+
+	case l.heartbeat > l.validity()/2: // twice the interval may be more than a Duration holds
+		return fmt.Errorf("WithHeartbeatInterval(%v) with WithLease(%v) and WithDrain(%v): want 2*heartbeat <= lease - lease/%d - drain, but that is %v: "+
 			"shorten the heartbeat interval or the drain, or lengthen the lease",
-			l.heartbeat, l.length, l.drain, marginShare, 2*l.heartbeat, l.validity())
+			l.heartbeat, l.length, l.drain, marginShare, l.validity())
 	}
 	return nil
 }

@@ -20,6 +20,13 @@ type Leader struct {
 	Connected   time.Time // when the session began; zero if hidden from this role
 }
 
+// sameAs compares times as such: a driver may give the same one in another zone.
+func (l Leader) sameAs(other Leader) bool {
+	equal := l.Connected.Equal(other.Connected)
+	l.Connected = other.Connected
+	return equal && l == other
+}
+
 // Candidate is a session that leads or is parked in the server to lead next.
 type Candidate struct {
 	Leader
@@ -28,14 +35,15 @@ type Candidate struct {
 }
 
 // Leader asks the server who leads, on a connection of the pool: one
-// statement. It returns ErrNoLeader if no session holds the lock.
+// statement. It returns ErrNoLeader if no session holds the lock, and waits for
+// an answer until ctx ends, or for one lease.
 func (e *Elector) Leader(ctx context.Context) (Leader, error) {
-	row, err := db.New(e.pool).Holder(ctx, e.key)
+	row, err := inquire(ctx, e, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, e.key) })
 	if errors.Is(err, sql.ErrNoRows) {
 		return Leader{}, ErrNoLeader
 	}
 	if err != nil {
-		return Leader{}, fmt.Errorf("elector: ask who leads: %w", causeOr(ctx, err))
+		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
 	}
 	return Leader{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: row.BackendStart.Time}, nil
 }
@@ -52,9 +60,9 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 	case !errors.Is(err, ErrNoLeader):
 		return nil, err
 	}
-	waiters, err := db.New(e.pool).Waiters(ctx, e.key)
+	waiters, err := inquire(ctx, e, func(ctx context.Context, q *db.Queries) ([]db.WaitersRow, error) { return q.Waiters(ctx, e.key) })
 	if err != nil {
-		return nil, fmt.Errorf("elector: ask who waits: %w", causeOr(ctx, err))
+		return nil, fmt.Errorf("elector: ask who waits: %w", err)
 	}
 	for _, w := range waiters {
 		all = append(all, Candidate{
@@ -79,7 +87,7 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			if ctx.Err() != nil {
 				return
 			}
-			same := leader == last && errors.Is(err, ErrNoLeader) == errors.Is(lastErr, ErrNoLeader) && (err == nil) == (lastErr == nil)
+			same := leader.sameAs(last) && errors.Is(err, ErrNoLeader) == errors.Is(lastErr, ErrNoLeader) && (err == nil) == (lastErr == nil)
 			if first || !same {
 				if !yield(leader, err) {
 					return
@@ -90,5 +98,31 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 				return
 			}
 		}
+	}
+}
+
+// inquire makes one call on a connection of the pool. It is waited for until ctx
+// ends, and no longer than one lease, whether or not the driver returns.
+func inquire[T any](ctx context.Context, e *Elector, call func(context.Context, *db.Queries) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	answered := make(chan answer, 1)
+	ctx, cancel := context.WithTimeoutCause(ctx, e.lease.length, fmt.Errorf("no answer within %v, one lease: %w", e.lease.length, context.DeadlineExceeded))
+	defer cancel()
+	go func() {
+		value, err := call(ctx, db.New(e.pool))
+		if err != nil {
+			err = causeOr(ctx, err)
+		}
+		answered <- answer{value, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.value, a.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
 	}
 }

@@ -27,10 +27,14 @@ type config struct {
 	candidateID     string
 	hooks           []hooks.Hook
 	gracefulRelease bool
+	standby         Standby
+	watch           bool
+	ofSession       []string // the options given that belong to a session
 }
 
 const (
 	minRetry         = 10 * time.Millisecond
+	maxRetry         = 24 * time.Hour
 	defaultRetry     = time.Second
 	backoffGrowth    = 5 // the longest backoff, in retry intervals, when not chosen
 	maxCandidateID   = 63
@@ -61,34 +65,36 @@ func WithCandidateID(id string) Option {
 			}
 		}
 		c.candidateID = id
+		c.ofSession = append(c.ofSession, "WithCandidateID")
 		return nil
 	}
 }
 
 // WithRetryInterval sets the longest wait of a candidate between two attempts
 // while another leads; each wait is shortened by a random quarter at the most,
-// so that candidates do not ask in step. Default 1 s, at least 10 ms.
+// so that candidates do not ask in step. Default 1 s, at least 10 ms, at most 24 h.
 func WithRetryInterval(d time.Duration) Option {
 	return func(c *config) error {
 		c.retry = d
-		return atLeast("WithRetryInterval", d, minRetry)
+		return between(minRetry, d, maxRetry, "WithRetryInterval(%v)", d)
 	}
 }
 
 // WithBackoff sets the wait after failed attempts: min after the first,
 // doubling with each to at most max, shortened like the retry interval.
-// Default: the retry interval, and five times that. An attempt fails when the
-// server cannot be asked; a lock that is busy is no failure.
+// Default: the retry interval, and five times that. Both are at least 10 ms and
+// at most 24 h. An attempt fails when the server cannot be asked; a lock that is
+// busy is no failure.
 func WithBackoff(min, max time.Duration) Option {
 	return func(c *config) error {
 		c.backoff = backoff{min: min, max: max}
-		if err := atLeast("WithBackoff", min, minRetry); err != nil {
-			return err
-		}
 		if max < min {
 			return fmt.Errorf("WithBackoff(%v, %v): want min <= max", min, max)
 		}
-		return nil
+		if err := between(minRetry, min, maxRetry, "WithBackoff(%v, %v): min", min, max); err != nil {
+			return err
+		}
+		return between(minRetry, max, maxRetry, "WithBackoff(%v, %v): max", min, max)
 	}
 }
 
@@ -113,6 +119,7 @@ func WithMaxAttempts(n int) Option {
 func WithLease(d time.Duration) Option {
 	return func(c *config) error {
 		c.lease.length = d.Truncate(time.Millisecond)
+		c.ofSession = append(c.ofSession, "WithLease")
 		return nil
 	}
 }
@@ -123,6 +130,7 @@ func WithLease(d time.Duration) Option {
 func WithHeartbeatInterval(d time.Duration) Option {
 	return func(c *config) error {
 		c.lease.heartbeat, c.heartbeatChosen = d, true
+		c.ofSession = append(c.ofSession, "WithHeartbeatInterval")
 		return nil
 	}
 }
@@ -134,6 +142,7 @@ func WithHeartbeatInterval(d time.Duration) Option {
 func WithDrain(d time.Duration) Option {
 	return func(c *config) error {
 		c.lease.drain, c.drainChosen = d, true
+		c.ofSession = append(c.ofSession, "WithDrain")
 		return nil
 	}
 }
@@ -152,12 +161,52 @@ func WithHooks(all ...hooks.Hook) Option {
 	}
 }
 
+// Standby is what a candidate does while another leads.
+type Standby int
+
+const (
+	// Poll tries the lock once per retry interval, on a connection that it
+	// borrows from the pool for one statement.
+	Poll Standby = iota
+	// Wait parks the candidate in the server, which hands over the lock within a
+	// millisecond of its release, in the order of waiting. It pins one connection
+	// per candidate, whose backend shows as active.
+	Wait
+)
+
+// WithStandby chooses what a candidate does while another leads: Poll, which is
+// the default, or Wait. One wait lasts a heartbeat interval at the most, and is
+// then begun anew, at the end of the queue, because a waiting statement holds
+// back the server's xmin. An elector of a shared session polls.
+func WithStandby(s Standby) Option {
+	return func(c *config) error {
+		if s != Poll && s != Wait {
+			return fmt.Errorf("WithStandby(%d): want Poll or Wait", s)
+		}
+		c.standby = s
+		c.ofSession = append(c.ofSession, "WithStandby")
+		return nil
+	}
+}
+
+// WithWatch makes a leader learn of the end of its backend within milliseconds,
+// rather than at the next heartbeat. It pins one more connection while it leads,
+// which is parked in the server and shows as active; the pool must allow 3.
+func WithWatch() Option {
+	return func(c *config) error {
+		c.watch = true
+		c.ofSession = append(c.ofSession, "WithWatch")
+		return nil
+	}
+}
+
 // WithGracefulRelease(false) leaves out the unlock when a term ends because of
 // a shutdown: the session is closed instead, and the server frees the lock when
 // it sees that. Default true. Resign always unlocks.
 func WithGracefulRelease(graceful bool) Option {
 	return func(c *config) error {
 		c.gracefulRelease = graceful
+		c.ofSession = append(c.ofSession, "WithGracefulRelease")
 		return nil
 	}
 }
@@ -197,13 +246,13 @@ func (c *config) complete(election string) {
 		c.key = KeyFromName(election)
 	}
 	if c.candidateID == "" {
-		c.candidateID = newCandidateID()
+		host, _ := os.Hostname()
+		c.candidateID = newCandidateID(host)
 	}
 }
 
-func newCandidateID() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
+func newCandidateID(host string) string {
+	if host == "" {
 		host = "host"
 	}
 	printable := func(r rune) rune {
@@ -219,9 +268,9 @@ func newCandidateID() string {
 	return host[:min(len(host), maxCandidateID-len(suffix))] + suffix
 }
 
-func atLeast(option string, d, least time.Duration) error {
-	if d < least {
-		return fmt.Errorf("%s(%v): want at least %v", option, d, least)
+func between(least, d, most time.Duration, option string, args ...any) error {
+	if d < least || d > most {
+		return fmt.Errorf(option+": want %v <= %v <= %v", append(args, least, d, most)...)
 	}
 	return nil
 }

@@ -2,10 +2,12 @@ package elector
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
@@ -13,6 +15,29 @@ import (
 )
 
 const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
+
+// A server is the pool's other end: what was learned of it, and how sessions on
+// it are set up. It is used by one goroutine at a time.
+type server struct {
+	pool     *sql.DB
+	lease    lease
+	watching bool
+	settings []setting
+	checked  bool        // since the last failure
+	primary  atomic.Bool // at any time
+	report   func(context.Context, hooks.Failure)
+}
+
+func newServer(pool *sql.DB, c config, report func(context.Context, hooks.Failure)) *server {
+	return &server{pool: pool, lease: c.lease, watching: c.watch, settings: settings(c), report: report}
+}
+
+// borrow takes a connection from the pool.
+func (v *server) borrow(ctx context.Context) (*session, error) {
+	return borrow(ctx, v.pool, v.lease, func(err error) {
+		v.report(context.Background(), hooks.Failure{Op: hooks.OpCall, Err: err})
+	})
+}
 
 // A setting is one parameter of a session of ours. All of them die with the
 // session, because the session is discarded.
@@ -37,6 +62,9 @@ func settings(c config) []setting {
 		{"lock_timeout", "0"},
 		{"transaction_timeout", "0"}, // 17 and newer
 		{"idle_in_transaction_session_timeout", millis(l.length)},
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_deferrable", "off"}, // or a heartbeat may wait for others' transactions
+		{"synchronous_commit", "local"},           // the token outlives a crash, and waits for no standby
 		{"client_connection_check_interval", millis(l.heartbeat)},
 		{"tcp_user_timeout", millis(l.length)},
 		{"tcp_keepalives_idle", seconds(l.heartbeat)},
@@ -45,8 +73,10 @@ func settings(c config) []setting {
 	}
 }
 
-func encode(settings []setting) string {
-	text, _ := json.Marshal(settings) // strings only: cannot fail
+// encode writes a parameter as JSON text: the one form that both drivers and
+// sqlc pass on as it is.
+func encode(parameter any) string {
+	text, _ := json.Marshal(parameter) // strings and integers only: cannot fail
 	return string(text)
 }
 
@@ -54,14 +84,14 @@ func encode(settings []setting) string {
 // whether the server can keep the promise. It must come before the lock: one
 // that was granted through a transaction pooler would stay on a backend that
 // strangers share.
-func (e *Elector) check(ctx context.Context) error {
-	if e.pool.Stats().MaxOpenConnections == 1 {
-		return ErrPoolTooSmall
+func (v *server) check(ctx context.Context) error {
+	if err := roomIn(v.pool, v.watching); err != nil {
+		return err
 	}
-	if e.checked {
+	if v.checked {
 		return nil
 	}
-	err := e.with(ctx, func(a *session) error {
+	err := v.with(ctx, func(a *session) error {
 		server, err := do(ctx, a, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
 		switch {
 		case err != nil:
@@ -72,23 +102,39 @@ func (e *Elector) check(ctx context.Context) error {
 			return ErrServerReadOnly
 		}
 		a.pid = server.Pid
-		return e.with(ctx, func(b *session) error { return e.checkPooler(ctx, a, b) })
+		v.primary.Store(true)
+		return v.with(ctx, func(b *session) error { return v.checkPooler(ctx, a, b, server.Asked) })
 	})
-	e.checked = err == nil
+	v.checked = err == nil
 	return err
 }
 
-// checkPooler compares the backends behind two connections. Through a pooler in
-// transaction mode, b finds a's backend free and gets it; and with b inside a
-// transaction, a is moved to another. In statement mode b cannot even begin.
-func (e *Elector) checkPooler(ctx context.Context, a, b *session) error {
-	ping := func(ctx context.Context, q *db.Queries) (db.PingRow, error) { return q.Ping(ctx) }
-	first, err := do(ctx, b, ping)
-	if err != nil {
-		return fmt.Errorf("elector: check for a pooler: %w", explain(err))
+// roomIn says whether the pool can spare what a session pins, and one more.
+func roomIn(pool *sql.DB, watching bool) error {
+	least := 2
+	if watching {
+		least = 3
 	}
-	if first.Pid == a.pid {
+	if limit := pool.Stats().MaxOpenConnections; limit > 0 && limit < least {
+		return fmt.Errorf("%w: SetMaxOpenConns(%d), want at least %d", ErrPoolTooSmall, limit, least)
+	}
+	return nil
+}
+
+// checkPooler compares the backends behind two connections. Through a pooler in
+// transaction mode, b finds a's backend free and gets it, or else a stranger has
+// used it since a did, which b can see; and with b inside a transaction, a may be
+// moved to another. In statement mode b cannot even begin one.
+func (v *server) checkPooler(ctx context.Context, a, b *session, asked int64) error {
+	ping := func(ctx context.Context, q *db.Queries) (db.PingRow, error) { return q.Ping(ctx) }
+	witness, err := do(ctx, b, func(ctx context.Context, q *db.Queries) (db.WitnessRow, error) { return q.Witness(ctx, a.pid) })
+	switch {
+	case err != nil:
+		return fmt.Errorf("elector: check for a pooler: %w", explain(err))
+	case witness.Pid == a.pid:
 		return fmt.Errorf("%w: two connections reached backend %d", ErrSessionPooled, a.pid)
+	case witness.Asked != asked && witness.Asked != 0:
+		return fmt.Errorf("%w: backend %d answers others besides this connection", ErrSessionPooled, a.pid)
 	}
 	_, err = inTx(ctx, b, func(txCtx context.Context, q *db.Queries) (int64, error) {
 		second, err := do(ctx, a, ping)
@@ -98,23 +144,25 @@ func (e *Elector) checkPooler(ctx context.Context, a, b *session) error {
 		if err != nil {
 			return 0, err
 		}
-		return q.ApplySettings(txCtx, db.ApplySettingsParams{Settings: encode(e.settings), OnlyLocal: true})
+		return q.ApplySettings(txCtx, db.ApplySettingsParams{Settings: encode(v.settings), OnlyLocal: true})
 	})
-	if state := sqlState(err); state == "08P01" || err != nil && state == "" {
-		return fmt.Errorf("elector: check for a pooler: %w", explain(err))
+	switch {
+	case err == nil:
+		return nil
+	case refusesSetting(err):
+		return v.dropRefusedSettings(ctx, b)
+	case sqlState(err) == "08P01": // on a connection that has just answered: transactions are not let through
+		err = because(ErrSessionPooled, err)
 	}
-	if err != nil {
-		return e.dropRefusedSettings(ctx, b)
-	}
-	return nil
+	return fmt.Errorf("elector: check for a pooler: %w", explain(err))
 }
 
 // dropRefusedSettings tries each setting alone, reports those that the
 // platform refuses (client_connection_check_interval exists on Linux, macOS and
 // the BSDs only), and leaves them out from now on.
-func (e *Elector) dropRefusedSettings(ctx context.Context, s *session) error {
+func (v *server) dropRefusedSettings(ctx context.Context, s *session) error {
 	var failed error
-	e.settings = slices.DeleteFunc(slices.Clone(e.settings), func(one setting) bool {
+	kept := slices.DeleteFunc(slices.Clone(v.settings), func(one setting) bool {
 		if failed != nil {
 			return false
 		}
@@ -124,20 +172,23 @@ func (e *Elector) dropRefusedSettings(ctx context.Context, s *session) error {
 		switch {
 		case err == nil:
 			return false
-		case sqlState(err) == "" || one.Name == leaseSetting:
-			failed = fmt.Errorf("elector: check the session settings: %s: %w", one.Name, err)
+		case !refusesSetting(err) || one.Name == leaseSetting:
+			failed = fmt.Errorf("elector: check the session settings: %s: %w", one.Name, explain(err))
 			return false
 		}
-		e.announcer.announce(e.announcer.failure(ctx, hooks.Failure{Op: hooks.OpSetting,
-			Err: fmt.Errorf("elector: the server refuses the setting %s = %s, which is left out: %w", one.Name, one.Value, err)}))
+		v.report(ctx, hooks.Failure{Op: hooks.OpSetting,
+			Err: fmt.Errorf("elector: the server refuses the setting %s = %s, which is left out: %w", one.Name, one.Value, err)})
 		return true
 	})
+	if failed == nil {
+		v.settings = kept
+	}
 	return failed
 }
 
 // with lends fn a connection: back to the pool untouched if all went well.
-func (e *Elector) with(ctx context.Context, fn func(*session) error) error {
-	s, err := borrow(ctx, e.pool, e.lease, e.reportStuck)
+func (v *server) with(ctx context.Context, fn func(*session) error) error {
+	s, err := v.borrow(ctx)
 	if err != nil {
 		return err
 	}
@@ -147,4 +198,21 @@ func (e *Elector) with(ctx context.Context, fn func(*session) error) error {
 	}
 	s.giveBack()
 	return nil
+}
+
+// patiently calls try, again at once if it met a dead connection. An idle
+// connection of the pool may have been dead for a while, as all are after a
+// restart of the server; that is no reason to wait. After an error the server is
+// checked anew, because it may be another one by then.
+func (v *server) patiently(ctx context.Context, try func() error) error {
+	for idle := v.pool.Stats().Idle; ; idle-- {
+		err := v.check(ctx)
+		if err == nil {
+			err = try()
+		}
+		v.checked = err == nil
+		if err == nil || idle <= 0 || !broken(err) || ctx.Err() != nil {
+			return err
+		}
+	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
+	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -31,17 +33,23 @@ type session struct {
 	ctx    context.Context         // done when the session has ended; its cause says why
 	cancel context.CancelCauseFunc // ends the session
 	gone   chan struct{}           // closed once keep has discarded the connection
+	late   error                   // the cause when a call takes longer than the validity that is left
 	stuck  func(error)             // told of a driver call that is left to itself
 
 	pid int32 // of the backend that the first statement reached
 
 	proof atomic.Pointer[instant] // just before the last answered statement was sent
+
+	evict   func()        // ends the backend if a pooler has moved us from it; may be nil
+	suspect chan struct{} // asks keep for a heartbeat at once
+	watcher chan struct{} // closed when the watcher has gone; nil if there is none
 }
 
 // borrow takes a connection from the pool. The session carries the values of
 // ctx but outlives it.
 func borrow(ctx context.Context, pool *sql.DB, l lease, stuck func(error)) (*session, error) {
-	s := &session{lease: l, turn: make(chan struct{}, 1), gone: make(chan struct{}), stuck: stuck}
+	s := &session{lease: l, turn: make(chan struct{}, 1), gone: make(chan struct{}), suspect: make(chan struct{}, 1), stuck: stuck,
+		late: fmt.Errorf("%w within %v", ErrNoAnswer, l.validity())}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	waitCtx, cancel := context.WithTimeout(ctx, l.validity())
 	defer cancel()
@@ -89,8 +97,15 @@ func noConnection(ctx, waitCtx context.Context, pool *sql.DB, l lease, err error
 // session ends, or when the session could not be valid any more.
 func do[T any](ctx context.Context, s *session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
 	var none T
+	if ctx.Err() != nil {
+		return none, context.Cause(ctx)
+	}
+	expired := time.NewTimer(s.left()) // while another call is stuck
+	defer expired.Stop()
 	select {
 	case s.turn <- struct{}{}:
+	case <-expired.C:
+		return none, s.late
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
 	case <-s.ctx.Done():
@@ -101,7 +116,7 @@ func do[T any](ctx context.Context, s *session, call func(context.Context, *db.Q
 		err   error
 	}
 	answered := make(chan answer, 1)
-	callCtx, cancel := context.WithTimeoutCause(s.ctx, s.left(), ErrLeaseExpired)
+	callCtx, cancel := context.WithTimeoutCause(s.ctx, s.left(), s.late)
 	go func() {
 		defer cancel()
 		sent := now()
@@ -173,11 +188,14 @@ func (s *session) giveBack() {
 // is left to a goroutine that closes it when the call returns.
 func (s *session) discard() {
 	s.cancel(errClosed) // wakes the call under way, if the driver listens
+	if s.evict != nil && errors.Is(context.Cause(s.ctx), ErrSessionPooled) {
+		s.evict()
+	}
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
 		s.turn <- struct{}{}
-		_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
+		_ = s.conn.Raw(hangUp)
 	}()
 	timer := time.NewTimer(closeGrace)
 	defer timer.Stop()
@@ -187,6 +205,21 @@ func (s *session) discard() {
 		s.stuck(fmt.Errorf("elector: the driver does not return from a call on a connection that is given up (backend %d): "+
 			"it is left alone and closed when the driver returns: %w", s.pid, context.Cause(s.ctx)))
 	}
+}
+
+// hangUp closes a driver's connection for good. The error makes the pool drop it,
+// which is all it takes, unless the driver's connection is itself borrowed from a
+// pool below, where it would live on: that of pgx, over a pgxpool. Such a one
+// shows what it has borrowed by a method Conn.
+func hangUp(conn any) error {
+	if method := reflect.ValueOf(conn).MethodByName("Conn"); method.IsValid() && method.Type().NumIn() == 0 && method.Type().NumOut() == 1 {
+		if borrowed, ok := method.Call(nil)[0].Interface().(interface{ Close(context.Context) error }); ok {
+			ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+			defer cancel()
+			_ = borrowed.Close(ctx)
+		}
+	}
+	return driver.ErrBadConn
 }
 
 // causeOr is why a call failed: the context's cause if that ended, with the

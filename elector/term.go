@@ -86,10 +86,14 @@ func (t *Term) Verify(ctx context.Context) error {
 	holds, err := do(ctx, t.session, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
 		return q.HoldsLock(ctx, t.elector.key)
 	})
+	held := err == nil && holds.Held && holds.Pid == t.session.pid
+	left := err != nil && ctx.Err() != nil // by the caller: nothing is known
 	switch {
-	case err == nil && holds.Held && holds.Pid == t.session.pid && t.Valid():
+	case (held || left) && !t.Valid(): // resigned, say: the work still needs the session to wind down
+		return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, t.whyEnded())
+	case held:
 		return nil
-	case err != nil && ctx.Err() != nil && t.Valid():
+	case left:
 		return ended(ctx, "verify the term")
 	case err == nil:
 		err = fmt.Errorf("backend %d does not hold the lock", holds.Pid)
@@ -112,6 +116,11 @@ func (t *Term) Verify(ctx context.Context) error {
 // once with ErrResigned.
 func (t *Term) Resign(ctx context.Context) error {
 	t.end(hooks.Resigned, ErrResigned)
+	select {
+	case <-t.done: // whatever ctx says
+		return t.released
+	default:
+	}
 	overrun := time.NewTimer(t.session.lease.length)
 	defer overrun.Stop()
 	select {
@@ -151,7 +160,8 @@ func (t *Term) keep(over func()) {
 	cause := context.Cause(t.ctx)
 	a := t.elector.announcer
 	if lost(cause) {
-		a.announce(a.failure(t.ctx, hooks.Failure{Op: hooks.OpHeartbeat, Err: cause}))
+		a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpHeartbeat, Err: cause})) // not awaited: a hook may be the work
+		t.elector.source.distrust()                                                // it may be another server now
 	}
 	t.awaitWork()
 	a.announce(a.demoted(t.ctx, hooks.Demoted{Token: t.token, Reason: reasonOf(cause), Err: cause, At: at, Held: at.Sub(t.electedAt)}))
@@ -188,14 +198,15 @@ func (t *Term) awaitWork() {
 	<-t.work.idle
 }
 
-// release gives the lock up. Whatever the server says, the session is discarded.
-func (t *Term) release(reason hooks.Reason) error {
+// release gives the lock up. Whatever the server says, a session of the
+// elector's own is discarded.
+func (t *Term) release(reason hooks.Reason) (err error) {
 	s := t.session
 	if cause := context.Cause(s.ctx); cause != nil {
 		<-s.gone
 		return fmt.Errorf("%w: the session ended before the lock could be released: %w", ErrNotLeader, cause)
 	}
-	defer s.close()
+	defer func() { t.elector.source.leave(s, err) }()
 	if reason == hooks.Shutdown && !t.elector.gracefulRelease {
 		return fmt.Errorf("%w: the session was closed without an unlock, as WithGracefulRelease(false) says", ErrNotLeader)
 	}

@@ -1,21 +1,37 @@
--- name: Token :one
--- Token is the last statement of an election: the barrier, and then the term's
--- fencing token. It takes the guard lock
--- exclusively and lets go of it at once (it is a transaction of its own), which
--- waits for every fenced transaction of earlier terms that is still in flight;
--- every later one finds that its term has ended. The guard lock has the same 64
--- bits as the election's key, in the other key space of advisory locks (two
--- integers), so it can meet no election's lock.
+-- name: Confirm :one
+-- Confirm follows every attempt that may have been granted: whether pg_locks
+-- shows that this very backend holds the lock in this database, and if so, the
+-- barrier and the term's fencing token. A bigint key is shown in two halves,
+-- classid and objid, with objsubid 1 (PostgreSQL manual, 54.12); comparing one
+-- half alone would confuse keys that differ in the other. A backend's own locks are
+-- of its own database.
+--
+-- The barrier takes the guard lock exclusively and lets go of it at once (the
+-- statement is a transaction of its own), which waits for every fenced
+-- transaction of earlier terms that is still in flight; every later one finds
+-- that its term has ended. The guard lock has the same 64 bits as the election's
+-- key, in the other key space of advisory locks (two integers), so it can meet no
+-- election's lock.
 --
 -- The token has the timeline in the upper 16 bits, so that tokens rise across a
 -- promotion, and the transaction id in the lower 48, so that they rise within
--- one. The timeline is the first 8 hex digits of the
--- current WAL file's name; pg_control_checkpoint() would still show the old one
--- just after a promotion.
-SELECT CASE WHEN pg_catalog.pg_advisory_xact_lock(sqlc.arg(guard_high)::integer, sqlc.arg(guard_low)::integer)::text = '' THEN
-    (('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint << 48)
-    | pg_catalog.pg_current_xact_id()::text::bigint
-END::bigint AS token;
+-- one. The timeline is the first 8 hex digits of the current WAL file's name;
+-- pg_control_checkpoint() would still show the old one just after a promotion. A
+-- transaction that has written nothing commits asynchronously, and a crash could
+-- hand its id out again: the (empty) message makes the commit wait for the log.
+SELECT h.held::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid, CASE WHEN h.held THEN
+    CASE WHEN pg_catalog.pg_advisory_xact_lock(sqlc.arg(guard_high)::integer, sqlc.arg(guard_low)::integer)::text = ''
+        AND pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::text) IS NOT NULL THEN
+        (('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint << 48)
+        | pg_catalog.pg_current_xact_id()::text::bigint
+    END
+ELSE 0 END::bigint AS token
+FROM (SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_locks AS l
+    WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'advisory' AND l.granted
+        AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
+        AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
+) AS held OFFSET 0) AS h;
 
 -- name: BackendStart :one
 -- BackendStart is when this backend began, in microseconds since 1970. With the

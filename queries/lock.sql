@@ -53,13 +53,10 @@ SELECT pg_catalog.pg_advisory_unlock(sqlc.arg(key)::bigint)::boolean AS released
 
 -- name: HoldsLock :one
 -- HoldsLock asks pg_locks whether this very backend holds the lock in this
--- database. A bigint key is shown in two halves, classid and objid, with
--- objsubid 1 (PostgreSQL manual, 54.12); comparing one half alone would
--- confuse keys that differ in the other.
+-- database: Confirm without the barrier and the token, for a term that goes on.
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
     WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'advisory' AND l.granted
         AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
         AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
 )::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid;

@@ -1,0 +1,94 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// However its leaders end, an election has one leader at a time, by the
+// candidates' own belief: launch has the history judged.
+func TestOfTwentyProcessesNoTwoLeadAtATime(t *testing.T) {
+	oneByOne(t, func(t *testing.T, d drivers) {
+		f := onShared(t).launch(t, d, 20)
+		leader := f.leader(t, 0)
+		for _, end := range []func(id string){
+			func(id string) { f.command(t, id, commandResign) },
+			func(id string) { f.kill(t, id) },
+			func(id string) { f.quit(t, id) },
+			func(string) { f.terminateLeader(t) },
+			func(id string) { f.signal(t, id, syscall.SIGSTOP) }, // and it stays so
+			func(id string) { f.command(t, id, commandResign) },
+		} {
+			end(leader.ID)
+			leader = f.leader(t, leader.Token)
+		}
+	})
+}
+
+func TestAKilledLeaderIsReplaced(t *testing.T) {
+	overDrivers(t, func(t *testing.T, d drivers) {
+		f := onShared(t).launch(t, d, 3)
+		leader := f.leader(t, 0)
+		for range 2 {
+			f.kill(t, leader.ID)
+			leader = f.leader(t, leader.Token)
+		}
+	})
+}
+
+func TestALeaderWhoseBackendIsTerminatedStepsDown(t *testing.T) {
+	overDrivers(t, func(t *testing.T, d drivers) {
+		f := onShared(t).launch(t, d, 3)
+		leader := f.leader(t, 0)
+		f.terminateLeader(t)
+		if e := f.demotion(t, leader.Token); e.Text != string(hooks.SessionLost) {
+			t.Errorf("demoted because %s", e.Text)
+		}
+		fresh := f.leader(t, leader.Token)
+		for _, e := range f.told() {
+			if e.Kind == renewed && e.Token == leader.Token && e.From > fresh.From {
+				t.Errorf("a heartbeat of the old term was answered %d ns after the next leader's election", e.From-fresh.From)
+			}
+		}
+	})
+}
+
+// The frozen leader is the one that cannot step down. The server takes the lock
+// from it, and its clocks the belief.
+func TestAFrozenLeaderIsReplacedAndDoesNotBelieveInItselfWhenThawed(t *testing.T) {
+	overDrivers(t, func(t *testing.T, d drivers) {
+		f := onShared(t).launch(t, d, 1, func(_ int, s *settings) { s.ID, s.Spin = "first", true })
+		old := f.leader(t, 0)
+		for i := range 2 {
+			f.start(t, settings{Driver: d.name(i + 1), DSN: f.s.DSN(), Election: f.election, ID: fmt.Sprint("next-", i),
+				Lease: fleetLease, Heartbeat: fleetHeartbeat, Retry: fleetRetry})
+		}
+		f.signal(t, old.ID, syscall.SIGSTOP)
+		frozen := monotonic()
+		fresh := f.leader(t, old.Token)
+		if fresh.ID == old.ID {
+			t.Skip("the machine was too busy for the first leader")
+		}
+		thawed := monotonic()
+		f.signal(t, old.ID, syscall.SIGCONT)
+		blink := f.wait(t, "the thawed process looks again", func(e entry) bool {
+			return e.ID == old.ID && e.Kind == blinked && e.To >= thawed && e.From <= frozen+int64(fleetLease)
+		})
+		if blink.Believes {
+			t.Error("the first IsLeader after the thaw is true")
+		}
+		for _, e := range f.told() {
+			if e.ID == old.ID && e.Kind == renewed && e.To > fresh.From {
+				t.Errorf("the next leader was elected %d ns before the old one's deadline", e.To-fresh.From)
+			}
+		}
+		if e := f.demotion(t, old.Token); e.Text != string(hooks.LeaseExpired) && e.Text != string(hooks.SessionLost) {
+			t.Errorf("demoted because %s", e.Text)
+		}
+	})
+}

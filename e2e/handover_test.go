@@ -1,0 +1,125 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+func TestTheLockIsFreeBeforeRunReturns(t *testing.T) {
+	for name, end := range map[string]func(c *candidate, resign chan<- struct{}){
+		"lead returns": func(_ *candidate, resign chan<- struct{}) { close(resign) },
+		"ctx ends":     func(c *candidate, _ chan<- struct{}) { c.stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			overEach(t, func(t *testing.T, d drivers) {
+				s := onShared(t)
+				resign := make(chan struct{})
+				c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, func(ctx context.Context, _ *elector.Term) error {
+					select {
+					case <-resign:
+					case <-ctx.Done():
+					}
+					return nil
+				})
+				c.elected(t)
+				end(c, resign)
+				closed(t, "Run returns", c.done)
+				if pids := s.holders(t, c.Key()); len(pids) > 0 {
+					t.Errorf("backends %v hold or await the lock after Run returned", pids)
+				}
+			})
+		})
+	}
+}
+
+// A follower is handed the lock at its next attempt, and waits for that no
+// longer than its retry interval.
+func TestAFollowerIsElectedAtItsFirstAttemptAfterAResignation(t *testing.T) {
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
+		old := first.elected(t)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil)
+		second.follows(t)
+
+		first.end(t)
+		after := second.after()
+		fresh := second.elected(t)
+		if fresh.Token <= old.Token {
+			t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
+		}
+		busy := 0
+		for {
+			attempt := next[hooks.Campaign](t, after, nil)
+			if attempt.Outcome == hooks.Granted {
+				break
+			}
+			busy++
+		}
+		if busy > 1 { // that was under way
+			t.Errorf("%d attempts found a free lock busy", busy)
+		}
+		for _, attempt := range second.rec.Campaigns() {
+			if attempt.Next > retry {
+				t.Errorf("a follower waited %v, longer than its retry interval", attempt.Next)
+			}
+		}
+	})
+}
+
+func TestTheLockIsHeldUntilLeadReturns(t *testing.T) {
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		cancelled, mayReturn := make(chan struct{}), make(chan struct{})
+		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, func(ctx context.Context, _ *elector.Term) error {
+			<-ctx.Done()
+			close(cancelled)
+			<-mayReturn // longer than asked for
+			return nil
+		})
+		first.elected(t)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil)
+		second.follows(t)
+		first.stop()
+		closed(t, "the term's context is done", cancelled)
+		after := second.after()
+		for range 5 {
+			if attempt := next[hooks.Campaign](t, after, nil); attempt.Outcome != hooks.Busy {
+				t.Errorf("attempt %s while lead had not returned", attempt.Outcome)
+			}
+		}
+		close(mayReturn)
+		closed(t, "Run returns", first.done)
+		second.elected(t)
+	})
+}
+
+func TestAFailedLeadHandsOver(t *testing.T) {
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		oops := errors.New("oops")
+		following := make(chan struct{})
+		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, func(context.Context, *elector.Term) error {
+			<-following
+			return oops
+		})
+		first.elected(t)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil)
+		second.follows(t)
+		close(following)
+		wraps(t, first.returned(t), oops)
+		second.elected(t)
+		if d := wait[hooks.Demoted](t, first, nil); d.Reason != hooks.LeadFailed {
+			t.Errorf("demoted because %s", d.Reason)
+		}
+	})
+}

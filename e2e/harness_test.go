@@ -1,0 +1,185 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+)
+
+// candidate is one candidate within this process.
+type candidate struct {
+	*elector.Elector
+	rec  *hookstest.Recorder
+	pool *sql.DB
+
+	poolClosed bool // by the test
+	shared     bool // the pool is behind a pooler, which has settings of its own
+
+	stop context.CancelFunc // ends Run
+	done chan struct{}      // closed when Run has returned
+	err  error              // what Run returned
+}
+
+// The settings of the tests that need no others: a lease that a busy machine
+// does not lose, and a follower that asks often.
+const (
+	lease     = 3 * time.Second
+	heartbeat = 200 * time.Millisecond
+	retry     = 100 * time.Millisecond
+)
+
+// stand makes a candidate that leaves nothing behind.
+func (s *server) stand(t *testing.T, pool *sql.DB, election string, opts ...elector.Option) *candidate {
+	t.Helper()
+	c := &candidate{rec: hookstest.NewRecorder(), pool: pool}
+	e, err := elector.New(pool, election, append([]elector.Option{
+		elector.WithCandidateID(unique("candidate")),
+		elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat),
+		elector.WithRetryInterval(retry), elector.WithHooks(c.rec)}, opts...)...)
+	check(t, err)
+	c.Elector = e
+	t.Cleanup(func() {
+		for _, violation := range c.rec.Violations() {
+			t.Error("violated:", violation)
+		}
+		s.leavesNothing(t, c)
+	})
+	return c
+}
+
+// run starts Run, which is ended at the end of the test.
+func (c *candidate) run(t *testing.T, lead elector.Lead) *candidate {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	c.stop, c.done = stop, make(chan struct{})
+	go func() {
+		defer close(c.done)
+		c.err = c.Run(ctx, lead)
+	}()
+	t.Cleanup(func() { c.end(t) })
+	return c
+}
+
+// end cancels Run and waits for it.
+func (c *candidate) end(t *testing.T) {
+	t.Helper()
+	c.stop()
+	c.returned(t)
+}
+
+func (c *candidate) returned(t *testing.T) error {
+	t.Helper()
+	closed(t, "Run returns", c.done)
+	return c.err
+}
+
+// elected waits until the candidate leads, for the first time.
+func (c *candidate) elected(t *testing.T) hooks.Elected {
+	t.Helper()
+	return wait[hooks.Elected](t, c, nil)
+}
+
+// follows waits until the candidate has found the lock busy.
+func (c *candidate) follows(t *testing.T) {
+	t.Helper()
+	wait(t, c, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
+}
+
+// after is the cursor for what happens from now on.
+func (c *candidate) after() *hookstest.Cursor {
+	cursor := c.rec.Cursor()
+	cursor.SkipSeen()
+	return cursor
+}
+
+// survives waits until heartbeats have kept the candidate's term for so many
+// leases, and fails if it lost the term meanwhile.
+func (c *candidate) survives(t *testing.T, leases int, length time.Duration) {
+	t.Helper()
+	first := c.elected(t)
+	wait(t, c, func(h hooks.Heartbeat) bool { return h.At.Sub(first.At) > time.Duration(leases)*length })
+	for _, d := range c.rec.Demoted() {
+		t.Errorf("demoted (%s): %v", d.Reason, d.Err)
+	}
+}
+
+// wait returns the first event that matches, now or later.
+func wait[E hookstest.Event](t *testing.T, c *candidate, match func(E) bool) E {
+	t.Helper()
+	return next(t, c.rec.Cursor(), match)
+}
+
+// next returns the next event that matches.
+func next[E hookstest.Event](t *testing.T, cursor *hookstest.Cursor, match func(E) bool) E {
+	t.Helper()
+	e, err := hookstest.Next(soon(t), cursor, match)
+	check(t, err)
+	return e
+}
+
+// wraps fails the test unless err wraps the sentinel.
+func wraps(t *testing.T, err, sentinel error) {
+	t.Helper()
+	if !errors.Is(err, sentinel) {
+		t.Errorf("got error %v, want one that wraps %v", err, sentinel)
+	}
+}
+
+// leavesNothing checks what a candidate that has ended owes: no backend of its
+// own, no lock, and a pool that is usable and carries no setting of ours.
+func (s *server) leavesNothing(t *testing.T, c *candidate) {
+	t.Helper()
+	if !s.up() {
+		return // the test has killed it
+	}
+	eventually(t, "the candidate's session is gone", func() bool {
+		return len(list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())) == 0
+	})
+	if c.poolClosed {
+		return
+	}
+	eventually(t, "the pool is usable", func() bool { return c.pool.PingContext(context.Background()) == nil })
+	for _, conn := range pooled(t, c.pool) {
+		// Of a parameter that was set by statement, and not as the connection was made, the source is "session".
+		left := list[string](t, conn, "SELECT name || '=' || setting FROM pg_settings WHERE source = 'session'")
+		if len(left) > 0 && !c.shared {
+			t.Errorf("a pooled connection has settings of somebody: %q", left)
+		}
+		if left := list[int64](t, conn, "SELECT objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"); len(left) > 0 {
+			t.Errorf("a pooled connection holds advisory locks: %v", left)
+		}
+		if id := one[string](t, conn, "SELECT current_setting('application_name')"); id == c.CandidateID() {
+			t.Errorf("a pooled connection calls itself %q", id)
+		}
+		expect(t, conn.Close())
+	}
+}
+
+// pooled takes every living idle connection of a pool at once.
+func pooled(t *testing.T, pool *sql.DB) []*sql.Conn {
+	t.Helper()
+	var all []*sql.Conn
+	for range pool.Stats().Idle {
+		conn, err := pool.Conn(soon(t))
+		check(t, err)
+		if conn.PingContext(soon(t)) == nil {
+			all = append(all, conn)
+		} else {
+			_ = conn.Close() // of a server that was restarted
+		}
+	}
+	return all
+}
+
+func nextElected(t *testing.T, cursor *hookstest.Cursor) hooks.Elected {
+	t.Helper()
+	return next[hooks.Elected](t, cursor, nil)
+}

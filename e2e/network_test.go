@@ -1,0 +1,205 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/internal/pgcluster"
+)
+
+// link is a server of its own, behind a network that can fail.
+type link struct {
+	*server
+	proxy *pgcluster.Proxy
+}
+
+func behindAProxy(t *testing.T) link {
+	t.Helper()
+	c := own(t)
+	proxy, err := c.Proxy(t.Context())
+	check(t, err)
+	s := on(t, c)
+	return link{s, proxy}
+}
+
+// stand makes a candidate whose pool goes through the proxy.
+func (l link) stand(t *testing.T, d drivers, i int, election string, opts ...elector.Option) *candidate {
+	t.Helper()
+	pool := d.open(t, i, l.proxy.DSN())
+	c := l.server.stand(t, pool, election, opts...)
+	t.Cleanup(l.proxy.Heal) // only once Run has returned without it
+	return c
+}
+
+// frees watches until the server has freed the lock, and returns when that was
+// first seen.
+func (s *server) frees(t *testing.T, key int64) time.Time {
+	t.Helper()
+	eventually(t, "the server frees the lock", func() bool { return len(s.holders(t, key)) == 0 })
+	return time.Now()
+}
+
+func TestACutOffLeaderStepsDownBeforeTheServerFreesTheLock(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		ended := make(chan time.Time, 1)
+		c := l.stand(t, d, 0, l.election(t)).run(t, func(ctx context.Context, _ *elector.Term) error {
+			<-ctx.Done()
+			ended <- time.Now()
+			return nil
+		})
+		c.elected(t)
+		wait[hooks.Heartbeat](t, c, nil)
+		l.proxy.BlackHole()
+		freed := l.frees(t, c.Key())
+		select {
+		case at := <-ended:
+			if at.After(freed) {
+				t.Errorf("the leader's context was done %v after the lock was free", at.Sub(freed))
+			}
+		default:
+			t.Error("the lock is free, and the leader's context is not done")
+		}
+		if c.IsLeader() {
+			t.Error("IsLeader once the lock is free")
+		}
+		if e := wait[hooks.Demoted](t, c, nil); e.Reason != hooks.LeaseExpired {
+			t.Errorf("demoted because %s: %v", e.Reason, e.Err)
+		}
+	})
+}
+
+func TestRunReturnsFromADeadLink(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(*testing.T, link, *candidate){
+		"leading": func(t *testing.T, l link, c *candidate) {
+			c.elected(t)
+			l.proxy.BlackHole()
+		},
+		"in a heartbeat": func(t *testing.T, l link, c *candidate) {
+			c.elected(t)
+			l.proxy.BlackHole()
+			time.Sleep(2 * heartbeat) // so that one is under way: nothing tells
+		},
+		"after its term": func(t *testing.T, l link, c *candidate) {
+			c.elected(t)
+			l.proxy.BlackHole()
+			wait[hooks.Demoted](t, c, nil)
+		},
+		"campaigning": func(t *testing.T, l link, c *candidate) {
+			c.elected(t)
+			l.proxy.BlackHole()
+			wait(t, c, func(e hooks.Campaign) bool { return e.Outcome == hooks.Failed })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) {
+				l := behindAProxy(t)
+				c := l.stand(t, d, 0, l.election(t)).run(t, nil)
+				prepare(t, l, c)
+				c.end(t) // the link is dead all the while
+			})
+		})
+	}
+}
+
+func TestACutOffLeaderIsReplacedAndFollowsOnceTheLinkHeals(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		election := l.election(t)
+		first := l.stand(t, d, 0, election).run(t, nil)
+		old := first.elected(t)
+		second := l.server.stand(t, d.open(t, 1, l.DSN()), election).run(t, nil)
+		second.follows(t)
+		l.proxy.BlackHole()
+		fresh := second.elected(t)
+		if fresh.Token <= old.Token {
+			t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
+		}
+		if demoted := wait[hooks.Demoted](t, first, nil); !demoted.At.Before(fresh.At) {
+			t.Errorf("the old leader stepped down %v after the next was elected", demoted.At.Sub(fresh.At))
+		}
+		after := first.after()
+		l.proxy.Heal()
+		next(t, after, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
+	})
+}
+
+// A statement that is stuck in the driver, which nobody waits for any more, must
+// not keep the lease from running out.
+func TestAVerifyThatIsStuckDoesNotProlongTheTerm(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		c := l.stand(t, d, 0, l.election(t)).run(t, nil)
+		c.elected(t)
+		term, _ := c.Term()
+		l.proxy.BlackHole()
+		short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		defer cancel()
+		wraps(t, term.Verify(short), context.DeadlineExceeded)
+		closed(t, "the term's context is done", term.Context().Done())
+		wraps(t, context.Cause(term.Context()), elector.ErrLeaseExpired)
+	})
+}
+
+func TestARunWithAStuckVerifyReturns(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		c := l.stand(t, d, 0, l.election(t)).run(t, nil)
+		c.elected(t)
+		term, _ := c.Term()
+		l.proxy.BlackHole()
+		short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		defer cancel()
+		wraps(t, term.Verify(short), context.DeadlineExceeded)
+		c.end(t)
+	})
+}
+
+func TestAnAbandonedCallIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	l := behindAProxy(t)
+	c := l.stand(t, pq, 0, l.election(t)).run(t, nil)
+	c.elected(t)
+	l.proxy.BlackHole()
+	wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCall })
+}
+
+func TestAResetConnectionEndsTheTermAtTheNextHeartbeat(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		c := l.stand(t, d, 0, l.election(t)).run(t, nil)
+		old := c.elected(t)
+		after := c.after()
+		l.proxy.Reset()
+		if e := wait[hooks.Demoted](t, c, nil); e.Reason != hooks.SessionLost {
+			t.Errorf("demoted because %s: %v", e.Reason, e.Err)
+		}
+		if again, err := hookstest.Next[hooks.Elected](soon(t), after, nil); err != nil || again.Token <= old.Token {
+			t.Errorf("elected again with token %d after %d: %v", again.Token, old.Token, err)
+		}
+	})
+}
+
+func TestASlowLinkCostsNoTerm(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		check(t, l.proxy.Slow(30*time.Millisecond, 20*time.Millisecond))
+		c := l.stand(t, d, 0, l.election(t)).run(t, nil)
+		c.survives(t, 2, lease)
+		check(t, l.proxy.Slow(0, 0))
+	})
+}

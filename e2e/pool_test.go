@@ -1,0 +1,118 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/pgcluster"
+)
+
+func TestABusyPoolIsReportedAndElectsOnceItIsFree(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN())
+		pool.SetMaxOpenConns(2)
+		var busy []*sql.Conn
+		for range 2 {
+			conn, err := pool.Conn(soon(t))
+			check(t, err)
+			busy = append(busy, conn)
+		}
+		c := s.stand(t, pool, s.election(t), elector.WithLease(time.Second), elector.WithHeartbeatInterval(100*time.Millisecond)).run(t, nil)
+		f := wait[hooks.Failure](t, c, nil)
+		if text := f.Err.Error(); f.Permanent || !strings.Contains(text, "2 in use, at most 2") || !strings.Contains(text, "MaxOpenConns") {
+			t.Errorf("the error (permanent: %t) does not say what is wrong: %v", f.Permanent, f.Err)
+		}
+		for _, conn := range busy {
+			expect(t, conn.Close())
+		}
+		c.elected(t)
+	})
+}
+
+// The leader has its connection, whatever becomes of the pool's others.
+func TestABusyPoolCostsNoTerm(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN())
+		pool.SetMaxOpenConns(3)
+		c := s.stand(t, pool, s.election(t)).run(t, nil)
+		c.elected(t)
+		for range 2 {
+			conn, err := pool.Conn(soon(t))
+			check(t, err)
+			defer conn.Close()
+		}
+		c.survives(t, 2, lease)
+	})
+}
+
+// A server that takes no more connections is a failure like any other.
+func TestAServerWithoutAFreeConnectionIsReportedAndElectsOnceThereIsOne(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		name := s.role(t, nil)
+		_, err := s.admin.Exec(`ALTER ROLE "` + name + `" CONNECTION LIMIT 1`)
+		check(t, err)
+		c := s.stand(t, d.open(t, 0, s.DSN(pgcluster.ForRole(name))), s.election(t)).run(t, nil)
+		if f := wait[hooks.Failure](t, c, nil); f.Permanent || !strings.Contains(f.Err.Error(), "too many connections") {
+			t.Errorf("the error (permanent: %t) does not say what is wrong: %v", f.Permanent, f.Err)
+		}
+		_, err = s.admin.Exec(`ALTER ROLE "` + name + `" CONNECTION LIMIT 3`)
+		check(t, err)
+		c.elected(t)
+	})
+}
+
+func TestAPoolThatIsClosedUnderACampaignIsReportedAndRunEndsWithItsContext(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
+		c := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
+		c.poolClosed = true
+		c.follows(t)
+		expect(t, c.pool.Close())
+		if f := wait[hooks.Failure](t, c, nil); !strings.Contains(f.Err.Error(), "database is closed") {
+			t.Errorf("the error does not say what is wrong: %v", f.Err)
+		}
+		c.end(t)
+	})
+}
+
+func TestAPoolThatIsClosedUnderALeaderDoesNotKeepRunFromReleasing(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, nil)
+		c.poolClosed = true
+		c.elected(t)
+		expect(t, c.pool.Close())
+		c.end(t)
+		if pids := s.holders(t, c.Key()); len(pids) > 0 {
+			t.Errorf("backends %v hold the lock after Run returned", pids)
+		}
+	})
+}
+
+// Through the same pool, and all at once.
+func TestManyElectionsShareAPool(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN())
+		pool.SetMaxOpenConns(12)
+		var all []*candidate
+		for range 10 {
+			all = append(all, s.stand(t, pool, s.election(t)).run(t, nil))
+		}
+		for _, c := range all {
+			c.elected(t)
+		}
+	})
+}

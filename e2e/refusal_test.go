@@ -1,0 +1,160 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/pgcluster"
+)
+
+// refused runs a candidate that must be told so, for good, before it could
+// have had the lock.
+func (s *server) refused(t *testing.T, c *candidate, sentinel error) {
+	t.Helper()
+	err := c.Run(soon(t), nil)
+	wraps(t, err, sentinel)
+	if f := wait[hooks.Failure](t, c, nil); !f.Permanent || !errors.Is(f.Err, sentinel) {
+		t.Errorf("OnError was told %v (permanent: %t)", f.Err, f.Permanent)
+	}
+	if n := len(c.rec.Elected()); n > 0 {
+		t.Errorf("%d terms", n)
+	}
+	if pids := s.holders(t, c.Key()); len(pids) > 0 {
+		t.Errorf("the lock was left on backends %v", pids)
+	}
+}
+
+func TestAHotStandbyIsRefused(t *testing.T) {
+	primary := own(t)
+	standby, err := primary.AddStandby(t.Context())
+	check(t, err)
+	overEach(t, func(t *testing.T, d drivers) {
+		s := on(t, standby)
+		s.refused(t, s.stand(t, d.open(t, 0, s.DSN()), s.election(t)), elector.ErrServerReadOnly)
+	})
+}
+
+// waysToAsk are settings of the drivers by which they speak the protocol
+// differently, each of which changes what a pooler sees.
+var waysToAsk = map[string][]pgcluster.DSNOption{
+	"pq":                 nil,
+	"pq binary":          {pgcluster.WithParam("binary_parameters", "yes")},
+	"pgx":                nil,
+	"pgx simple":         {pgcluster.WithParam("default_query_exec_mode", "simple_protocol")},
+	"pgx exec":           {pgcluster.WithParam("default_query_exec_mode", "exec")},
+	"pgx describe":       {pgcluster.WithParam("default_query_exec_mode", "describe_exec")},
+	"pgx cache describe": {pgcluster.WithParam("default_query_exec_mode", "cache_describe")},
+}
+
+func overWaysToAsk(t *testing.T, test func(t *testing.T, d drivers, opts []pgcluster.DSNOption)) {
+	t.Helper()
+	for name, opts := range waysToAsk {
+		d := pgx
+		if name[:2] == "pq" {
+			d = pq
+		}
+		t.Run(name, func(t *testing.T) { test(t, d, opts) })
+	}
+}
+
+func bounced(t *testing.T, c *pgcluster.Cluster, mode pgcluster.PoolMode, opts ...pgcluster.BouncerOption) *pgcluster.Bouncer {
+	t.Helper()
+	b, err := c.Bouncer(t.Context(), mode, opts...)
+	if errors.Is(err, pgcluster.ErrNoBouncer) {
+		t.Skip(err)
+	}
+	check(t, err)
+	t.Cleanup(func() { expect(t, b.Stop()) })
+	return b
+}
+
+func TestAPoolerThatSharesBackendsIsRefused(t *testing.T) {
+	for _, mode := range []pgcluster.PoolMode{pgcluster.Transaction, pgcluster.Statement} {
+		for _, size := range []int{1, 2, 20} {
+			t.Run(fmt.Sprint(mode, " ", size), func(t *testing.T) {
+				s := onShared(t)
+				b := bounced(t, s.Cluster, mode, pgcluster.WithPoolSize(size))
+				overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
+					c := s.stand(t, d.open(t, 0, b.DSN(opts...)), s.election(t))
+					c.shared = true
+					if size == 1 && mode == pgcluster.Transaction { // two connections need not fit
+						ctx, cancel := context.WithCancel(soon(t))
+						defer cancel()
+						term, err := c.Campaign(ctx)
+						if err == nil || !errors.Is(err, elector.ErrSessionPooled) {
+							t.Errorf("got term %v, error %v", term, err)
+						}
+						return
+					}
+					s.refused(t, c, elector.ErrSessionPooled)
+				})
+			})
+		}
+	}
+}
+
+// In session mode a pooler's client has a backend of its own for as long as it
+// is connected.
+func TestASessionPoolerWillDo(t *testing.T) {
+	s := onShared(t)
+	b := bounced(t, s.Cluster, pgcluster.Session, pgcluster.WithPoolSize(20))
+	overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
+		election := s.election(t)
+		first := s.stand(t, d.open(t, 0, b.DSN(opts...)), election).run(t, nil)
+		second := s.stand(t, d.open(t, 0, b.DSN(opts...)), election).run(t, nil)
+		first.shared, second.shared = true, true
+		old := firstLeader(t, []*candidate{first, second}, 0)
+		leader, follower := first, second
+		if old.CandidateID == second.CandidateID() {
+			leader, follower = second, first
+		}
+		follower.follows(t)
+		wait[hooks.Heartbeat](t, leader, nil)
+		leader.end(t)
+		if fresh := follower.elected(t); fresh.Token <= old.Token {
+			t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
+		}
+	})
+}
+
+func TestEveryWayToAskElects(t *testing.T) {
+	overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
+		s := onShared(t)
+		c := s.stand(t, d.open(t, 0, s.DSN(opts...)), s.election(t)).run(t, nil)
+		c.elected(t)
+		term, _ := c.Term()
+		wait[hooks.Heartbeat](t, c, nil)
+		expect(t, term.Verify(soon(t)))
+		if leader, err := c.Leader(soon(t)); err != nil || leader.CandidateID != c.CandidateID() {
+			t.Errorf("the leader is %+v, %v", leader, err)
+		}
+	})
+}
+
+func TestAPoolOfOneIsTooSmallAndOneOfTwoIsNot(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN())
+		pool.SetMaxOpenConns(1)
+		_, err := elector.New(pool, "any")
+		wraps(t, err, elector.ErrPoolTooSmall)
+
+		pool.SetMaxOpenConns(2)
+		c := s.stand(t, pool, s.election(t))
+		pool.SetMaxOpenConns(1) // after New
+		s.refused(t, c, elector.ErrPoolTooSmall)
+
+		pool.SetMaxOpenConns(2)
+		c = s.stand(t, pool, s.election(t)).run(t, nil)
+		c.elected(t)
+		if _, err := c.Leader(soon(t)); err != nil {
+			t.Errorf("there is no connection left to ask who leads: %v", err)
+		}
+	})
+}

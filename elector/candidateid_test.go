@@ -1,0 +1,52 @@
+package elector
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestTheDefaultCandidateIDIsHostPidAndRandom(t *testing.T) {
+	c, err := configure("orders", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape := regexp.MustCompile(fmt.Sprintf(`^[!-~]+-%d-[0-9a-f]{6}$`, os.Getpid()))
+	if !shape.MatchString(c.candidateID) {
+		t.Errorf("got %q", c.candidateID)
+	}
+	if other, _ := configure("orders", nil); other.candidateID == c.candidateID {
+		t.Errorf("two candidates are %q", c.candidateID)
+	}
+}
+
+func TestAnAbsurdHostNameMakesAGoodCandidateIDToo(t *testing.T) {
+	for host, want := range map[string]string{
+		"web-1":                  "web-1-",
+		"":                       "host-",
+		"my host\t1":             "my-host-1-",
+		"hôte":                   "h-te-",
+		"\x00\xff\xfe":           "----",
+		"日本":                     "---",
+		strings.Repeat("x", 500): "xxxxxxxx",
+	} {
+		id := newCandidateID(host)
+		if err := WithCandidateID(id)(&config{}); err != nil || !strings.HasPrefix(id, want) {
+			t.Errorf("%q: got %q, %v", host, id, err)
+		}
+		if !strings.Contains(id, fmt.Sprintf("-%d-", os.Getpid())) {
+			t.Errorf("%q: got %q: no process id", host, id)
+		}
+	}
+}
+
+func FuzzNewCandidateID(f *testing.F) {
+	f.Add("web-1")
+	f.Fuzz(func(t *testing.T, host string) {
+		if err := WithCandidateID(newCandidateID(host))(&config{}); err != nil {
+			t.Error(err)
+		}
+	})
+}

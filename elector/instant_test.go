@@ -1,0 +1,63 @@
+package elector
+
+import (
+	"testing"
+	"time"
+)
+
+func TestTheClockThatSaysMoreCounts(t *testing.T) {
+	const s = time.Second
+	for name, c := range map[string]struct{ mono, wall, want time.Duration }{
+		"both clocks run":                      {3 * s, 3 * s, 3 * s},
+		"the wall clock is set forward":        {3 * s, 3*s + time.Hour, 3*s + time.Hour},
+		"the wall clock is set back":           {3 * s, 3*s - time.Hour, 3 * s},
+		"the machine slept, monotonic stopped": {3 * s, 8 * time.Hour, 8 * time.Hour},
+		"the wall clock stands still":          {3 * s, 0, 3 * s},
+		"no time has passed":                   {0, 0, 0},
+	} {
+		earlier := now()
+		later := instant{mono: earlier.mono + c.mono, wall: earlier.wall + c.wall}
+		if got := later.since(earlier); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestNowReadsBothClocks(t *testing.T) {
+	a := now()
+	time.Sleep(2 * time.Millisecond)
+	b := now()
+	if d := b.since(a); d < 2*time.Millisecond || d > time.Minute {
+		t.Errorf("%v passed", d)
+	}
+	if b.mono <= a.mono || b.wall <= a.wall || b.wall != time.Duration(b.at.UnixNano()) {
+		t.Errorf("got %+v, then %+v", a, b)
+	}
+}
+
+// A process that was frozen, or a machine that slept, finds itself deposed at
+// its first look, on whichever clock shows it.
+func TestASessionIsNotValidAfterAClockJump(t *testing.T) {
+	l := leaseOf(10*time.Second, 2*time.Second, 2*time.Second)
+	for name, c := range map[string]struct {
+		mono, wall time.Duration // how much older the proof is
+		valid      bool
+	}{
+		"fresh":                          {0, 0, true},
+		"not quite expired":              {6 * time.Second, 6 * time.Second, true},
+		"expired":                        {7 * time.Second, 7 * time.Second, false},
+		"only the monotonic clock says":  {7 * time.Second, 0, false},
+		"only the wall clock says":       {0, 7 * time.Second, false},
+		"the wall clock was set back":    {time.Second, -time.Hour, true},
+		"the wall clock was set forward": {time.Second, time.Hour, false},
+	} {
+		s := &session{lease: l, ctx: t.Context()}
+		proof := now()
+		proof.mono -= c.mono
+		proof.wall -= c.wall
+		s.renew(proof)
+		if s.valid() != c.valid {
+			t.Errorf("%s: valid %v, %v left", name, s.valid(), s.left())
+		}
+	}
+}

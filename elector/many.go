@@ -1,0 +1,219 @@
+package elector
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// A Session carries many elections on one pinned connection. Attempts are
+// batched: all electors that follow are tried by one statement per retry
+// interval, and one heartbeat proves all terms. Losing the connection ends every
+// term at once; resigning one disturbs no other, and no lead or hook delays
+// another election's.
+type Session struct {
+	server   *server
+	config   config
+	opts     []Option
+	reporter *announcer
+
+	mu       sync.Mutex
+	electors map[int64]*Elector
+	wishes   []*wish
+	fresh    chan struct{} // tells the worker that a new campaign wishes
+	working  bool
+	ctx      context.Context // done when Close is called
+	cancel   context.CancelCauseFunc
+	worked   chan struct{} // closed when the worker has gone
+}
+
+// NewSession makes a session on a pool that the caller keeps and closes. It
+// connects with the first campaign. opts are as for New, and are the defaults
+// of its electors; WithLease, WithHeartbeatInterval, WithDrain, WithWatch and
+// WithCandidateID belong to the session alone. WithKey cannot be used here, and
+// a session polls, so WithStandby(Wait) cannot either.
+func NewSession(pool *sql.DB, opts ...Option) (*Session, error) {
+	if pool == nil {
+		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of your PostgreSQL", ErrConfig)
+	}
+	c, err := configure("session", opts)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.keyChosen:
+		return nil, fmt.Errorf("%w: WithKey is an election's: pass it to Session.Elector", ErrConfig)
+	case !c.gracefulRelease:
+		return nil, fmt.Errorf("%w: WithGracefulRelease(false): a term of a shared session ends by its unlock", ErrConfig)
+	case c.standby == Wait:
+		return nil, fmt.Errorf("%w: WithStandby(Wait): a connection can wait for one lock only: use New for this election", ErrConfig)
+	}
+	if err := roomIn(pool, c.watch); err != nil {
+		return nil, err
+	}
+	s := &Session{config: c, opts: opts, electors: map[int64]*Elector{}, fresh: make(chan struct{}, 1), worked: make(chan struct{})}
+	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks)
+	s.server = newServer(pool, c, s.report)
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	return s, nil
+}
+
+// report tells the session's own hooks of what concerns no single election.
+func (s *Session) report(ctx context.Context, f hooks.Failure) {
+	s.reporter.post(s.reporter.failure(ctx, f))
+}
+
+// Elector makes a candidate of another election, on this session. opts add to
+// those of the session. Two electors of one session cannot have the same key:
+// the server would grant the lock to both.
+func (s *Session) Elector(election string, opts ...Option) (*Elector, error) {
+	own, err := configure(election, opts)
+	if err != nil {
+		return nil, err
+	}
+	if len(own.ofSession) > 0 {
+		return nil, fmt.Errorf("%w: %s belongs to the session: pass it to NewSession", ErrConfig, own.ofSession[0])
+	}
+	c, err := configure(election, append(append([]Option{}, s.opts...), opts...))
+	if err != nil {
+		return nil, err
+	}
+	c.lease, c.candidateID, c.watch = s.config.lease, s.config.candidateID, s.config.watch
+	e := newElector(s.server.pool, election, c)
+	shared := &sharer{session: s, e: e}
+	e.source, e.once = shared, shared
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if other := s.electors[c.key]; other != nil {
+		return nil, fmt.Errorf("%w: election %q has the same key (%d) as %q on this session", ErrConfig, election, c.key, other.election)
+	}
+	s.electors[c.key] = e
+	return e, nil
+}
+
+// CandidateID is the id of this session's candidates.
+func (s *Session) CandidateID() string { return s.config.candidateID }
+
+// Close ends every term of the session, as a shutdown, waits until their work
+// has returned and their locks are released, and discards the connection.
+// Campaigns of its electors end with ErrStopped, now and later. It is idempotent.
+// If ctx ends first it returns an error that wraps its cause, and the closing
+// goes on.
+func (s *Session) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.cancel(ErrStopped)
+	if !s.working {
+		s.working = true
+		close(s.worked)
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.worked:
+		s.reporter.flush()
+		return nil
+	case <-ctx.Done():
+		return ended(ctx, "close the session: the work of a term has not returned")
+	}
+}
+
+// beat tells each elector that leads.
+func (s *Session) beat(b beat) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.electors {
+		if e.announcer.seesHeartbeat {
+			e.beat(b)
+		}
+	}
+}
+
+// endTerms ends every term and waits until all are over.
+func (s *Session) endTerms() {
+	var ending []*Term
+	s.mu.Lock()
+	for _, e := range s.electors {
+		if t := e.term.Load(); t != nil {
+			t.end(hooks.Shutdown, ErrStopped)
+			ending = append(ending, t)
+		}
+	}
+	s.mu.Unlock()
+	for _, t := range ending {
+		<-t.done
+	}
+}
+
+// wish is one campaign's attempt, waiting for the next batch.
+type wish struct {
+	ctx    context.Context // of the campaign
+	e      *Elector
+	fresh  bool // the first of its campaign: not to be kept waiting
+	held   bool // the lock is granted, but a fenced transaction of the last term goes on
+	answer chan verdict
+}
+
+// verdict is what came of a wish.
+type verdict struct {
+	session *session
+	token   int64
+	err     error
+}
+
+// A sharer is the source of an elector on a shared session.
+type sharer struct {
+	session *Session
+	e       *Elector
+	retry   bool // this campaign has tried before
+}
+
+func (h *sharer) try(ctx context.Context) (*session, int64, error) {
+	w := &wish{ctx: ctx, e: h.e, fresh: !h.retry, answer: make(chan verdict)}
+	h.retry = true
+	if err := h.session.want(w); err != nil {
+		return nil, 0, err
+	}
+	select {
+	case v := <-w.answer:
+		return v.session, v.token, v.err
+	case <-ctx.Done(): // the worker sees that too, and gives back what it may have been granted
+		return nil, 0, context.Cause(ctx)
+	}
+}
+
+// want queues a wish and sees to it that somebody works.
+func (s *Session) want(w *wish) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	s.wishes = append(s.wishes, w)
+	if !s.working {
+		s.working = true
+		go (&worker{Session: s}).work()
+	}
+	if w.fresh {
+		select {
+		case s.fresh <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// pause is nothing: the next batch is paced by the worker.
+func (h *sharer) pause() time.Duration { return 0 }
+func (h *sharer) rest()                { h.retry = false }
+func (h *sharer) wasPrimary() bool     { return h.session.server.primary.Load() }
+func (h *sharer) distrust()            {}
+
+// leave keeps the session for the others, unless the lock is in doubt.
+func (h *sharer) leave(s *session, err error) {
+	h.retry = false
+	if err != nil {
+		s.cancel(err)
+	}
+}

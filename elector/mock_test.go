@@ -1,0 +1,24 @@
+package elector_test
+
+import (
+	"database/sql/driver"
+
+	"github.com/DATA-DOG/go-sqlmock"
+)
+
+// expectTerm expects a server check and an election. The helpers of
+// ../sqlmock_test are for more than that.
+func expectTerm(mock sqlmock.Sqlmock, token int64) {
+	expect(mock, "DescribeServer", 101, false, 150000, "PostgreSQL 15", 1)
+	expect(mock, "Witness", 102, 1)
+	mock.ExpectBegin()
+	expect(mock, "Ping", 101, false)
+	expect(mock, "ApplySettings", 11)
+	mock.ExpectRollback()
+	expect(mock, "TryLock", "granted", 200)
+	expect(mock, "Confirm", true, 200, token)
+}
+
+func expect(mock sqlmock.Sqlmock, statement string, row ...driver.Value) {
+	mock.ExpectQuery("-- name: " + statement + " ").WillReturnRows(sqlmock.NewRows(make([]string, len(row))).AddRow(row...))
+}

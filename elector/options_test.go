@@ -1,0 +1,118 @@
+package elector_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/DATA-DOG/go-sqlmock"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+func newPool(t testing.TB) *sql.DB {
+	pool, _, err := sqlmock.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pool.Close() })
+	return pool
+}
+
+func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
+	type toldNothing struct{}
+	for _, c := range []struct {
+		opt  elector.Option
+		want string
+	}{
+		{nil, "option 1 is nil"},
+		{elector.WithCandidateID(""), `WithCandidateID(""): want 1 <= length <= 63 bytes, but it is 0`},
+		{elector.WithCandidateID(strings.Repeat("x", 64)), `want 1 <= length <= 63 bytes, but it is 64`},
+		{elector.WithCandidateID("wéb"), `WithCandidateID("wéb"): want printable ASCII, but byte 1 is 0xc3`},
+		{elector.WithCandidateID("web\n1"), `want printable ASCII, but byte 3 is 0xa`},
+		{elector.WithCandidateID("web\x00"), `but byte 3 is 0x0`},
+		{elector.WithCandidateID("web\x7f"), `but byte 3 is 0x7f`},
+		{elector.WithRetryInterval(-time.Second), "WithRetryInterval(-1s): want 10ms <= -1s <= 24h0m0s"},
+		{elector.WithRetryInterval(0), "WithRetryInterval(0s): want 10ms <= 0s"},
+		{elector.WithRetryInterval(9 * time.Millisecond), "WithRetryInterval(9ms): want 10ms <= 9ms"},
+		{elector.WithRetryInterval(math.MaxInt64), "WithRetryInterval(2562047h47m16.854775807s)"},
+		{elector.WithBackoff(-1, time.Second), "WithBackoff(-1ns, 1s): min: want 10ms <= -1ns"},
+		{elector.WithBackoff(0, 0), "WithBackoff(0s, 0s): min: want 10ms <= 0s"},
+		{elector.WithBackoff(2*time.Second, time.Second), "WithBackoff(2s, 1s): want min <= max"},
+		{elector.WithBackoff(time.Second, math.MaxInt64), "WithBackoff(1s, 2562047h47m16.854775807s): max: want"},
+		{elector.WithMaxAttempts(-1), "WithMaxAttempts(-1): want n >= 0"},
+		{elector.WithLease(-time.Second), "WithLease(-1s): want 1s <= lease <= 24h0m0s"},
+		{elector.WithLease(999 * time.Millisecond), "WithLease(999ms): want 1s <= lease"},
+		{elector.WithLease(25 * time.Hour), "WithLease(25h0m0s): want 1s <= lease <= 24h0m0s"},
+		{elector.WithHeartbeatInterval(-time.Second), "WithHeartbeatInterval(-1s): want heartbeat interval >= 50ms"},
+		{elector.WithHeartbeatInterval(0), "WithHeartbeatInterval(0s): want heartbeat interval >= 50ms"},
+		{elector.WithHeartbeatInterval(4 * time.Second), "WithHeartbeatInterval(4s) with WithLease(10s) and WithDrain(2s): want 2*heartbeat <= lease - lease/10 - drain, but that is 7s"},
+		{elector.WithHeartbeatInterval(math.MaxInt64), "want 2*heartbeat <="},
+		{elector.WithDrain(-1), "WithDrain(-1ns): want drain >= 0"},
+		{elector.WithDrain(9 * time.Second), "WithDrain(9s): want 2*heartbeat <="},
+		{elector.WithHooks(nil), "WithHooks: hook 1: hooks: <nil> is told of no event"},
+		{elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {}}, toldNothing{}), "WithHooks: hook 2: hooks: elector_test.toldNothing is told of no event"},
+		{elector.WithHooks(hooks.Funcs{}), "hooks: hooks.Funcs is told of no event"},
+	} {
+		e, err := elector.New(newPool(t), "orders", c.opt)
+		if !errors.Is(err, elector.ErrConfig) || e != nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got  %v\nwant %s", err, c.want)
+		}
+	}
+}
+
+func TestABadElectionOrPoolIsRefused(t *testing.T) {
+	for _, election := range []string{"", "a\x00b", strings.Repeat("x", 1025)} {
+		_, err := elector.New(newPool(t), election)
+		if !errors.Is(err, elector.ErrConfig) || !strings.Contains(err.Error(), "election name") {
+			t.Errorf("%.10q: got %v", election, err)
+		}
+	}
+	if _, err := elector.New(nil, "orders"); !errors.Is(err, elector.ErrConfig) || !strings.Contains(err.Error(), "the pool is nil") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestGoodOptionsAreTaken(t *testing.T) {
+	id := strings.Repeat("~", 62) + " "
+	e, err := elector.New(newPool(t), strings.Repeat("x", 1024),
+		elector.WithKey(-1), elector.WithCandidateID(id), elector.WithRetryInterval(10*time.Millisecond),
+		elector.WithBackoff(time.Second, time.Second), elector.WithMaxAttempts(0), elector.WithLease(24*time.Hour),
+		elector.WithHeartbeatInterval(time.Hour), elector.WithDrain(0), elector.WithHooks(), elector.WithGracefulRelease(false))
+	if err != nil || e.Key() != -1 || e.CandidateID() != id || len(e.Election()) != 1024 {
+		t.Errorf("got %+v, %v", e, err)
+	}
+}
+
+func TestTheKeyIsThatOfTheNameUnlessChosen(t *testing.T) {
+	e, err := elector.New(newPool(t), "orders")
+	if err != nil || e.Key() != elector.KeyFromName("orders") || e.Election() != "orders" {
+		t.Errorf("got %d, %v", e.Key(), err)
+	}
+	e, err = elector.New(newPool(t), "orders", elector.WithKey(0))
+	if err != nil || e.Key() != 0 {
+		t.Errorf("got %d, %v", e.Key(), err)
+	}
+}
+
+func TestWithHooksMayBeUsedMoreThanOnce(t *testing.T) {
+	var told []string
+	hook := func(name string) hooks.Hook {
+		return hooks.Funcs{Error: func(context.Context, hooks.Failure) { told = append(told, name) }}
+	}
+	e, err := elector.New(newPool(t), "orders", elector.WithHooks(hook("a"), hook("b")), elector.WithHooks(hook("c")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := e.TryCampaign(t.Context()); err == nil { // the mock expects nothing
+		t.Error("no error")
+	}
+	if got := strings.Join(told, ""); got != "abc" {
+		t.Errorf("told %s", got)
+	}
+}

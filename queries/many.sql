@@ -1,0 +1,39 @@
+-- name: TryLocks :many
+-- TryLocks is one attempt for many elections on one session: keys is a JSON
+-- array of integers, as text. If it fails half-way (SQLSTATE 53200, the lock
+-- table is full), the locks granted so far are held all the same (PostgreSQL
+-- manual, 9.27.10): HeldLocks tells which.
+SELECT k.key::bigint AS key, pg_catalog.pg_try_advisory_lock(k.key::bigint)::boolean AS granted
+FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::text::json) AS k(key);
+
+-- name: HeldLocks :many
+-- HeldLocks lists the keys of all session-level advisory locks that this very
+-- backend holds in this database.
+SELECT ((l.classid::bigint << 32) | l.objid::bigint)::bigint AS key
+FROM pg_catalog.pg_locks AS l
+WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'advisory' AND l.granted
+    AND l.mode = 'ExclusiveLock' AND l.objsubid = 1;
+
+-- name: Tokens :many
+-- Tokens is Token for many elections: guards is a JSON array of objects with
+-- key, high and low. It does not wait at a barrier, which would hold up the
+-- other elections of the session: passed is false for those whose last term
+-- still has a fenced transaction in flight.
+WITH logged AS MATERIALIZED (
+    SELECT pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::text) AS position
+)
+SELECT g.key::bigint AS key,
+    pg_catalog.pg_try_advisory_xact_lock(g.high::integer, g.low::integer)::boolean AS passed,
+    ((('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint << 48)
+    | pg_catalog.pg_current_xact_id()::text::bigint)::bigint AS token
+FROM logged, pg_catalog.json_to_recordset(sqlc.arg(guards)::text::json) AS g(key bigint, high integer, low integer)
+WHERE logged.position IS NOT NULL;
+
+-- name: Leaders :many
+-- Leaders is Holder for many elections, as far as they are led.
+SELECT k.key::bigint AS key, l.pid::integer AS pid, COALESCE(a.application_name, '')::text AS application_name
+FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::text::json) AS k(key)
+JOIN pg_catalog.pg_locks AS l ON ((l.classid::bigint << 32) | l.objid::bigint) = k.key::bigint
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database());

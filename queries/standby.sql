@@ -1,0 +1,25 @@
+-- name: PrepareWait :one
+-- PrepareWait sets up a session that will park in the server. Two parameters of
+-- our own, pgelector.key and pgelector.wait, tell the waiting statement, which
+-- takes none, what to wait for and how long. in_recovery is a refusal: nothing
+-- is set then.
+SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
+    CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN (
+        SELECT count(pg_catalog.set_config(s.name, s.value, false))
+        FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::text::json) AS s(name text, value text)
+        WHERE s.name LIKE 'pgelector.%' OR pg_catalog.current_setting(s.name, true) IS NOT NULL
+    ) ELSE 0 END::bigint AS applied;
+
+-- name: WaitLock :exec
+-- WaitLock parks the session in the lock's queue, which is first come, first
+-- served, for a bounded time: a waiting statement holds back xmin. A DO block
+-- that handles lock_not_available itself leaves no ERROR in the server's log,
+-- as a plain lock_timeout would. Whether the lock was granted is to be read
+-- from pg_locks afterwards.
+DO $$
+BEGIN
+    PERFORM pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('pgelector.wait'), true);
+    PERFORM pg_catalog.pg_advisory_lock(pg_catalog.current_setting('pgelector.key')::bigint);
+EXCEPTION WHEN lock_not_available THEN
+    NULL;
+END $$;

@@ -1,0 +1,164 @@
+package sqlmock_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/DATA-DOG/go-sqlmock"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pgelector/pgelector/elector"
+)
+
+// fenced is every statement of a first fenced transaction; INSERT is fn's.
+var fenced = []statement{
+	{"BEGIN", nil},
+	{"BackendStart", values(1234567890)},
+	{"EnterTerm", values("entered")},
+	{"INSERT", nil},
+	{"COMMIT", nil},
+}
+
+// expectFenced expects them up to the i-th, which has the fault.
+func expectFenced(mock sqlmock.Sqlmock, i int, f fault) {
+	for j, s := range fenced[:i+1] {
+		f := f
+		if j < i {
+			f = fault{}
+		}
+		switch s.name {
+		case "INSERT":
+			mock.ExpectExec("INSERT").WillDelayFor(f.after).WillReturnError(f.err).WillReturnResult(driver.RowsAffected(1))
+		case "COMMIT":
+			mock.ExpectCommit().WillReturnError(f.err)
+		default:
+			s.expect(mock, f)
+		}
+	}
+}
+
+func insert(ctx context.Context) func(*sql.Tx) error {
+	return func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO orders DEFAULT VALUES")
+		return err
+	}
+}
+
+// leave resigns a term whose end is not what is tested.
+func leave(t *testing.T, term *elector.Term) { _ = term.Resign(t.Context()) }
+
+func TestInTxCommitsInsideTheTerm(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectFenced(mock, len(fenced)-1, fault{})
+		mock.ExpectBegin() // when the session began is asked for once
+		fenced[2].expect(mock, fault{})
+		mock.ExpectCommit()
+		expectResign(mock)
+		e, _ := newElector(t, pool)
+		term := campaign(t, e)
+		wantError(t, term.InTx(t.Context(), pool, nil, insert(t.Context())))
+		wantError(t, term.InTx(t.Context(), pool, nil, func(*sql.Tx) error { return nil }))
+		resign(t, term)
+		wantError(t, term.InTx(t.Context(), pool, nil, insert(t.Context())), elector.ErrRolledBack, elector.ErrNotLeader, elector.ErrResigned)
+	})
+}
+
+func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
+	for i, s := range fenced {
+		for _, f := range anyError {
+			if f.after > 0 || s.name == "BEGIN" && f.err == driver.ErrBadConn { // it would meet a heartbeat; the pool tries again
+				continue
+			}
+			bubble(t, s.name+"/"+f.name, func(t *testing.T) {
+				pool, mock := newMock(t)
+				expectTerm(mock, 1)
+				expectFenced(mock, i, f)
+				if s.name != "BEGIN" && s.name != "COMMIT" && f.err != driver.ErrBadConn {
+					mock.ExpectRollback()
+				}
+				e, _ := newElector(t, pool)
+				term := campaign(t, e)
+				defer leave(t, term)
+				err := term.InTx(t.Context(), pool, nil, insert(t.Context()))
+				want, other := elector.ErrRolledBack, elector.ErrOutcomeUnknown
+				var state interface{ SQLState() string }
+				if s.name == "COMMIT" && !errors.As(f.err, &state) { // the server has not spoken
+					want, other = other, want
+				}
+				wantError(t, err, want, f.want)
+				if errors.Is(err, other) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+	}
+}
+
+func TestAFencedTransactionIsRefusedOutsideTheTerm(t *testing.T) {
+	for outcome, want := range map[string]error{
+		"superseded": elector.ErrNotLeader, "ended": elector.ErrNotLeader, "hidden": elector.ErrSessionHidden, "perhaps": elector.ErrNotLeader,
+	} {
+		bubble(t, outcome, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			expectFenced(mock, 1, fault{})
+			query(mock, "EnterTerm").WillReturnRows(row(outcome))
+			if outcome == "ended" || outcome == "perhaps" {
+				query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
+			}
+			mock.ExpectRollback()
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			defer leave(t, term)
+			wantError(t, term.InTx(t.Context(), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil }),
+				elector.ErrRolledBack, want)
+		})
+	}
+}
+
+func TestAFencedTransactionEndsWithTheTermAndHoldsTheReleaseBack(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectFenced(mock, 2, fault{})
+		mock.ExpectRollback()
+		expectHeartbeats(mock, 1)
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		term := campaign(t, e)
+		time.AfterFunc(time.Second, func() { _ = term.Resign(context.Background()) })
+		err := term.InTx(t.Context(), pool, nil, func(*sql.Tx) error {
+			<-term.Context().Done()
+			time.Sleep(2 * time.Second)
+			if len(rec.Demoted()) != 0 {
+				t.Error("the release did not wait")
+			}
+			return nil
+		})
+		wantError(t, err, elector.ErrRolledBack, elector.ErrResigned)
+		resign(t, term)
+	})
+}
+
+func TestRetryableTellsOthersInTheWayFromTheRest(t *testing.T) {
+	for state, want := range map[string]bool{"40001": true, "40P01": true, "23505": false} {
+		bubble(t, state, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			expectFenced(mock, len(fenced)-1, fault{err: &pgconn.PgError{Code: state}})
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			defer leave(t, term)
+			err := term.InTx(t.Context(), pool, nil, insert(t.Context()))
+			if elector.Retryable(err) != want {
+				t.Errorf("Retryable(%v) = %v", err, !want)
+			}
+		})
+	}
+}

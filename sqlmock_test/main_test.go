@@ -1,0 +1,113 @@
+package sqlmock_test
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bubble runs a test in virtual time.
+func bubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+// patience is a context for what ends by itself if all is well; in virtual time
+// it costs little if it is not.
+func patience(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Hour)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// campaign is Campaign for tests where it must succeed.
+func campaign(t *testing.T, e *elector.Elector) *elector.Term {
+	t.Helper()
+	term, err := e.Campaign(patience(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return term
+}
+
+// resign is Resign for tests where it must succeed.
+func resign(t *testing.T, term *elector.Term) {
+	t.Helper()
+	if err := term.Resign(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// wantError checks that err is each of the targets.
+func wantError(t *testing.T, err error, targets ...error) {
+	t.Helper()
+	for _, target := range targets {
+		if !errors.Is(err, target) {
+			t.Errorf("got %v\nwant %v", err, target)
+		}
+	}
+	if len(targets) == 0 && err != nil {
+		t.Error(err)
+	}
+}
+
+// wantFailures checks which operations were reported as failed, in order.
+func wantFailures(t *testing.T, rec *hookstest.Recorder, ops ...hooks.Op) {
+	t.Helper()
+	synctest.Wait()
+	var got []hooks.Op
+	for _, f := range rec.Failures() {
+		got = append(got, f.Op)
+	}
+	if !slices.Equal(got, ops) {
+		t.Errorf("failures %v, want %v: %+v", got, ops, rec.Failures())
+	}
+}
+
+// wantDemoted checks for which reasons terms ended, in order.
+func wantDemoted(t *testing.T, rec *hookstest.Recorder, reasons ...hooks.Reason) {
+	t.Helper()
+	synctest.Wait()
+	var got []hooks.Reason
+	for _, d := range rec.Demoted() {
+		got = append(got, d.Reason)
+	}
+	if !slices.Equal(got, reasons) {
+		t.Errorf("demoted %v, want %v", got, reasons)
+	}
+}
+
+func values(all ...driver.Value) []driver.Value { return all }
+
+// contains reports whether the text of err does.
+func contains(err error, text string) bool {
+	return err != nil && strings.Contains(err.Error(), text)
+}
+
+// has matches an argument of a statement that contains the text, lacks one that
+// does not.
+type (
+	has   string
+	lacks string
+)
+
+func (text has) Match(v driver.Value) bool   { return strings.Contains(fmt.Sprint(v), string(text)) }
+func (text lacks) Match(v driver.Value) bool { return !has(text).Match(v) }
+
+// settle waits until nothing more happens without time going on.
+func settle() { synctest.Wait() }

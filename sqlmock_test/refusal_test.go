@@ -1,0 +1,138 @@
+package sqlmock_test
+
+import (
+	"database/sql"
+	"errors"
+	"testing"
+
+	"github.com/DATA-DOG/go-sqlmock"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/lib/pq"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// upTo expects the first n statements of an attempt, and answers the next with
+// what a server would that must be refused.
+func upTo(n int, answer ...any) func(sqlmock.Sqlmock) {
+	return func(mock sqlmock.Sqlmock) {
+		f, s := fault{}, attempt[n]
+		if err, ok := answer[0].(error); ok {
+			f.err = err
+		} else {
+			s.answer = nil
+			for _, v := range answer {
+				s.answer = append(s.answer, v)
+			}
+		}
+		for _, s := range attempt[:n] {
+			s.expect(mock, fault{})
+		}
+		s.expect(mock, f)
+	}
+}
+
+var refusals = []struct {
+	name   string
+	server func(sqlmock.Sqlmock)
+	want   error
+}{
+	{"a hot standby", upTo(0, firstPID, true, 150000, "PostgreSQL 15", asked), elector.ErrServerReadOnly},
+	{"an old server", upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", asked), elector.ErrServerTooOld},
+	{"a pooler that loses a prepared statement of pgx", upTo(0, &pgconn.PgError{Code: "26000"}), elector.ErrSessionPooled},
+	{"a pooler that has a prepared statement already", upTo(1, &pgconn.PgError{Code: "42P05"}), elector.ErrSessionPooled},
+	{"one backend for two connections", upTo(1, firstPID, asked), elector.ErrSessionPooled},
+	{"a backend that strangers use, too", upTo(1, secondPID, asked+1), elector.ErrSessionPooled},
+	{"a pooler in statement mode", upTo(2, &pq.Error{Code: "08P01"}), elector.ErrSessionPooled},
+	{"another backend during a transaction", upTo(3, secondPID+1, false), elector.ErrSessionPooled},
+	{"a statement that is lost during a transaction", upTo(3, &pgconn.PgError{Code: "26000"}), elector.ErrSessionPooled},
+	{"a statement that is there already in a transaction", upTo(4, &pgconn.PgError{Code: "42P05"}), elector.ErrSessionPooled},
+	{"an outcome that nobody knows", upTo(6, "perhaps", sessionPID, 0, ""), elector.ErrNoAdvisoryLocks},
+	{"locks that do not show", upTo(7, false, sessionPID, 0), elector.ErrNoAdvisoryLocks},
+	{"another backend after the grant", upTo(7, true, sessionPID+1, 745), elector.ErrSessionPooled},
+}
+
+func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
+	for _, r := range refusals {
+		bubble(t, r.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			r.server(mock)
+			e, rec := newElector(t, pool)
+			err := e.Run(patience(t), nil)
+			wantError(t, err, r.want)
+			wantFailures(t, rec, hooks.OpCampaign)
+			if f := rec.Failures()[0]; !f.Permanent || f.Err != err {
+				t.Errorf("reported %+v", f)
+			}
+			if c := rec.Campaigns(); len(c) != 1 || c[0].Outcome != hooks.Failed || c[0].Next != 0 || len(rec.Elected()) != 0 {
+				t.Errorf("campaigns %+v, elected %+v", c, rec.Elected())
+			}
+			if n := pool.Stats().InUse; n != 1 { // the mock's own
+				t.Errorf("%d connections are in use", n)
+			}
+		})
+	}
+}
+
+func TestARefusalIsToldByEachWayToCampaign(t *testing.T) {
+	ways := map[string]func(*testing.T, *elector.Elector) error{
+		"Run":         func(t *testing.T, e *elector.Elector) error { return e.Run(patience(t), nil) },
+		"Campaign":    func(t *testing.T, e *elector.Elector) error { _, err := e.Campaign(patience(t)); return err },
+		"TryCampaign": func(t *testing.T, e *elector.Elector) error { _, _, err := e.TryCampaign(t.Context()); return err },
+		"Start and Stop": func(t *testing.T, e *elector.Elector) error {
+			wantError(t, e.Start(patience(t)))
+			settle()
+			err := e.Stop(t.Context())
+			wantError(t, e.Stop(t.Context())) // told once
+			return err
+		},
+	}
+	for name, campaign := range ways {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			refusals[0].server(mock)
+			e, _ := newElector(t, pool)
+			wantError(t, campaign(t, e), elector.ErrServerReadOnly)
+			refusals[1].server(mock) // and the elector can be used again
+			wantError(t, campaign(t, e), elector.ErrServerTooOld)
+		})
+	}
+}
+
+func TestAPoolOfOneConnectionIsTooSmall(t *testing.T) {
+	bubble(t, "at New", func(t *testing.T) {
+		pool, _ := newMock(t)
+		pool.SetMaxOpenConns(1)
+		e, err := elector.New(pool, "orders")
+		wantError(t, err, elector.ErrPoolTooSmall)
+		if e != nil {
+			t.Error("an elector came with the error")
+		}
+	})
+	bubble(t, "set after New", func(t *testing.T) {
+		pool, mock := newMock(t)
+		e, rec := newElector(t, pool)
+		expectTerm(mock, 1)
+		expectResign(mock)
+		resign(t, campaign(t, e)) // checked, and found good
+		pool.SetMaxOpenConns(1)
+		wantError(t, e.Run(patience(t), nil), elector.ErrPoolTooSmall)
+		wantFailures(t, rec, hooks.OpCampaign)
+	})
+	bubble(t, "none is too large", func(t *testing.T) {
+		pool, _ := newMock(t)
+		for _, n := range []int{0, 2, 1000} {
+			pool.SetMaxOpenConns(n)
+			_, err := elector.New(pool, "orders")
+			wantError(t, err)
+		}
+	})
+}
+
+func TestANilPoolIsAnErrorOfConfiguration(t *testing.T) {
+	e, err := elector.New((*sql.DB)(nil), "orders")
+	if !errors.Is(err, elector.ErrConfig) || e != nil {
+		t.Errorf("got %v, %v", e, err)
+	}
+}

@@ -1,0 +1,128 @@
+package sqlmock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+func TestAFollowerAsksOncePerRetryIntervalOrALittleSooner(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		const attempts = 200
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		for range attempts {
+			expectBusy(mock, 300, "web-2")
+		}
+		expectElection(mock, 1)
+		expectResign(mock)
+		e, rec := newElector(t, pool, elector.WithRetryInterval(4*time.Second))
+		resign(t, campaign(t, e))
+		all := rec.Campaigns()
+		if len(all) != attempts+1 {
+			t.Fatalf("%d attempts", len(all))
+		}
+		shortest, longest := time.Hour, time.Duration(0)
+		for i, c := range all[:attempts] {
+			if c.Outcome != hooks.Busy || c.Attempt != i+1 || all[i+1].At.Sub(c.At) != c.Next {
+				t.Errorf("attempt %d: %+v, then %v", i+1, c, all[i+1].At)
+			}
+			shortest, longest = min(shortest, c.Next), max(longest, c.Next)
+		}
+		if shortest < 3*time.Second || longest > 4*time.Second || longest-shortest < 500*time.Millisecond {
+			t.Errorf("waits from %v to %v", shortest, longest)
+		}
+		wantFailures(t, rec)
+	})
+}
+
+func TestWaitsAfterFailuresDoubleUpToTheCap(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		want := []time.Duration{1, 2, 4, 8, 10, 10, 10}
+		for range want {
+			expectAttemptUpTo(mock, 0, anyError[0])
+		}
+		expectServerCheck(mock)
+		expectBusy(mock, 300, "web-2") // a success begins anew
+		expectFailedTry(mock, anyError[0])
+		expectTerm(mock, 1)
+		expectResign(mock)
+		e, rec := newElector(t, pool, elector.WithBackoff(time.Second, 10*time.Second))
+		resign(t, campaign(t, e))
+		all := rec.Campaigns()
+		for i, w := range want {
+			if got, w := all[i].Next, w*time.Second; got > w || got < w*3/4 || all[i].Outcome != hooks.Failed {
+				t.Errorf("wait %d: %v, want %v", i+1, got, w)
+			}
+			if f := rec.Failures()[i]; f.Attempt != i+1 || f.Permanent {
+				t.Errorf("failure %d: %+v", i+1, f)
+			}
+		}
+		if again := rec.Failures()[len(want)]; again.Attempt != 1 {
+			t.Errorf("after an answer: %+v", again)
+		}
+	})
+}
+
+func TestTooManyFailuresInARowAreGivenUp(t *testing.T) {
+	ways := map[string]func(*testing.T, *elector.Elector) error{
+		"Run":      func(t *testing.T, e *elector.Elector) error { return e.Run(patience(t), nil) },
+		"Campaign": func(t *testing.T, e *elector.Elector) error { _, err := e.Campaign(patience(t)); return err },
+		"Start": func(t *testing.T, e *elector.Elector) error {
+			wantError(t, e.Start(patience(t)))
+			time.Sleep(time.Minute)
+			return e.Stop(t.Context())
+		},
+	}
+	for name, way := range ways {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			for range 2 {
+				expectAttemptUpTo(mock, 0, anyError[1])
+			}
+			expectServerCheck(mock)
+			expectBusy(mock, 300, "web-2") // is no failure
+			expectFailedTry(mock, anyError[1])
+			for range 2 {
+				expectAttemptUpTo(mock, 0, anyError[1])
+			}
+			e, rec := newElector(t, pool, elector.WithMaxAttempts(3))
+			wantError(t, way(t, e), elector.ErrGaveUp, errPgx)
+			wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign, hooks.OpCampaign, hooks.OpCampaign, hooks.OpCampaign)
+			for i, f := range rec.Failures() {
+				if last := i == 4; f.Permanent != last {
+					t.Errorf("failure %d: %+v", i+1, f)
+				}
+			}
+		})
+	}
+}
+
+func TestAResignedTermIsLeftToOthersForOneRetryInterval(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectResign(mock)
+		expectElection(mock, 2)
+		expectResign(mock)
+		e, _ := newElector(t, pool)
+		var resigned time.Time
+		wantError(t, e.Run(patience(t), func(ctx context.Context, term *elector.Term) error {
+			if term.Token() == 2 {
+				if waited := time.Since(resigned); waited != time.Second {
+					t.Errorf("waited %v", waited)
+				}
+				return nil
+			}
+			time.AfterFunc(time.Second, func() { _ = term.Resign(context.Background()) })
+			<-ctx.Done()
+			wantError(t, context.Cause(ctx), elector.ErrResigned)
+			resigned = time.Now()
+			return ctx.Err()
+		}))
+	})
+}
