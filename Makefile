@@ -6,7 +6,7 @@ COUNT ?= 1
 RUN   ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e bench-go cover generate lint verify clean
+.PHONY: help demo test e2e bench-go cover generate docs lint verify clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ cover: ## Coverage of elector by its own, the sqlmock and the e2e tests
 
 generate: ## Write db/ anew from queries/, with sqlc
 	"$$(scripts/tool.sh sqlc)" generate
+
+docs: ## Draw the pictures of the documents anew
+	go run ./docs/pictures docs/pictures
 
 lint: ## go vet and staticcheck on every module
 	@scripts/lint.sh

@@ -63,8 +63,28 @@
 // borrowed connection. If the lock is busy the connection goes back to the pool
 // as it came. If it is granted, the same statement has set the session up, and
 // the connection is now a session: pinned, and never given back to the pool. The
-// grant must then show in pg_locks as this backend's own. An election costs three
-// statements, a heartbeat one, a resignation one; at rest nothing else is sent.
+// grant must then show in pg_locks as this backend's own, every fenced
+// transaction of the last term must have ended, and the token is read: one more
+// statement. So an election costs two statements, a heartbeat one, a resignation
+// one; at rest nothing else is sent.
+//
+// # Waiting and watching
+//
+// With [WithStandby] ([Wait]) a follower does not ask again and again: it keeps a
+// session, parked in the server's queue for the lock, and is handed it within
+// milliseconds, first come, first served. Each wait is bounded by a heartbeat
+// interval, because a waiting statement holds back the server's xmin.
+//
+// With [WithWatch] a leader need not wait for its next heartbeat to learn that its
+// backend has ended. The session holds one more lock, and a second connection of
+// ours is parked for that one; it is granted the moment the first backend ends.
+//
+// # Many elections on one connection
+//
+// [NewSession] pins one connection for any number of elections. All its followers
+// are tried by one statement per retry interval, all grants are verified by one
+// more, and one heartbeat proves every term. Losing the connection ends every term
+// at once; resigning one disturbs no other.
 //
 // # Sessions
 //
@@ -127,5 +147,15 @@
 // A term's token is (timeline << 48) | transaction id, read from the server while
 // the lock is held. It rises with every term of any election on the cluster, and
 // across a promotion, after which the transaction ids of two primaries may repeat
-// but the timelines do not. It is not consecutive.
+// but the timelines do not. It is not consecutive; and elections of one [Session]
+// that are won by the same statement share it.
+//
+// # Fenced transactions
+//
+// [Term.InTx] needs no token. It shares the election's guard lock until its
+// transaction ends, and then sees that the lock is still held by the session of the
+// term: by its process id and the moment it began, because process ids are reused.
+// A new leader takes the guard lock exclusively, and lets go of it, before anything
+// else sees its term. So it waits for every transaction of the old term that is in
+// flight, and each later one is refused.
 package elector

@@ -53,7 +53,7 @@ func newTerm(ctx context.Context, e *Elector, s *session, token int64, over func
 func (t *Term) Context() context.Context { return t.ctx }
 
 // Token is the term's fencing token: larger than that of every earlier term of
-// any election on the same database cluster, also across the promotion of a
+// the election, also after a crash of the server and across the promotion of a
 // standby. Pass it along with every write to a store that can refuse an older
 // one.
 func (t *Term) Token() int64 { return t.token }

@@ -1,0 +1,146 @@
+// Package docs holds the documents to what they say: the table of options to
+// the options of package elector, and the links to files that exist.
+package docs
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestTheReadmesTableOfOptionsIsThatOfTheCode(t *testing.T) {
+	var inCode, inTable []string
+	parsed, err := parser.ParseFile(token.NewFileSet(), "../elector/options.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range parsed.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "With") {
+			inCode = append(inCode, f.Name.Name)
+		}
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(With[A-Za-z]+)\\(").FindAllStringSubmatch(section(t, "Options"), -1) {
+		inTable = append(inTable, row[1])
+	}
+	slices.Sort(inCode)
+	slices.Sort(inTable)
+	if !slices.Equal(inCode, inTable) {
+		t.Errorf("the code has  %v\nthe table has %v", inCode, inTable)
+	}
+}
+
+// The table's figures, and the constants that they are of.
+func TestTheReadmesFiguresAreTheConstants(t *testing.T) {
+	constants := constants(t, "../elector/options.go", "../elector/lease.go")
+	table := section(t, "Options")
+	for _, c := range []struct{ row, says, name, value string }{
+		{"WithLease", "| 10 s |", "defaultLease", "10 * time.Second"},
+		{"WithLease", "| 1 s to 24 h |", "minLease", "time.Second"},
+		{"WithLease", "| 1 s to 24 h |", "maxLease", "24 * time.Hour"},
+		{"WithHeartbeatInterval", "lease/5", "heartbeatShare", "5"},
+		{"WithHeartbeatInterval", "| at least 50 ms;", "minHeartbeat", "50 * time.Millisecond"},
+		{"WithHeartbeatInterval", "at most 30 s", "maxHeartbeat", "30 * time.Second"},
+		{"WithHeartbeatInterval", "lease/10", "marginShare", "10"},
+		{"WithDrain", "| lease/5 |", "drainShare", "5"},
+		{"WithRetryInterval", "| 1 s |", "defaultRetry", "time.Second"},
+		{"WithRetryInterval", "| 10 ms to 24 h |", "minRetry", "10 * time.Millisecond"},
+		{"WithRetryInterval", "| 10 ms to 24 h |", "maxRetry", "24 * time.Hour"},
+		{"WithBackoff", "5 × retry interval", "backoffGrowth", "5"},
+		{"WithCandidateID", "1 to 63 bytes", "maxCandidateID", "63"},
+		{"", "1 to 1024 bytes", "maxElectionBytes", "1024"},
+	} {
+		if constants[c.name] != c.value {
+			t.Errorf("%s is %q, and the README says %q", c.name, constants[c.name], c.says)
+		}
+		if !regexp.MustCompile(`(?m)^.*` + c.row + `.*` + regexp.QuoteMeta(c.says)).MatchString(table) {
+			t.Errorf("%s is %s, but the README does not say %q of %s", c.name, c.value, c.says, c.row)
+		}
+	}
+}
+
+// constants are the constants of files, as they are written there.
+func constants(t *testing.T, files ...string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, name := range files {
+		for _, line := range regexp.MustCompile(`(?m)^\s+([a-z][A-Za-z]+)\s+= ([^/\n]*[^/\s])`).FindAllStringSubmatch(read(t, name), -1) {
+			all[line[1]] = line[2]
+		}
+	}
+	return all
+}
+
+func section(t *testing.T, heading string) string {
+	t.Helper()
+	_, from, found := strings.Cut(read(t, "../README.md"), "\n## "+heading+"\n")
+	if !found {
+		t.Fatalf("the README has no section %q", heading)
+	}
+	text, _, _ := strings.Cut(from, "\n## ")
+	return text
+}
+
+var (
+	link    = regexp.MustCompile(`(?:\]\(|src="|srcset=")([^)" ]+)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	fenced  = regexp.MustCompile("(?ms)^```.*?^```$")
+)
+
+func TestEveryLinkOfTheDocsLeadsSomewhere(t *testing.T) {
+	pages, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../README.md", "../CHANGELOG.md", "../CONTRIBUTING.md") {
+		for _, match := range link.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, page), ""), -1) {
+			if err := follow(page, match[1]); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+}
+
+func follow(page, to string) error {
+	if strings.HasPrefix(to, "https://") {
+		return nil
+	}
+	file, anchor, _ := strings.Cut(to, "#")
+	target := page
+	if file != "" {
+		target = filepath.Join(filepath.Dir(page), file)
+	}
+	text, err := os.ReadFile(target)
+	if info, statErr := os.Stat(target); statErr == nil && info.IsDir() && anchor == "" {
+		return nil
+	}
+	if err != nil || anchor == "" {
+		return err
+	}
+	for _, h := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(string(text), ""), -1) {
+		if slug(h[1]) == anchor {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s has no heading for #%s", target, anchor)
+}
+
+// slug is the anchor that GitHub makes of a heading.
+func slug(heading string) string {
+	return strings.ReplaceAll(regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+}

@@ -1,0 +1,35 @@
+// Command pictures draws the pictures of the documents, each for light and for
+// dark pages: `make docs`. It needs nothing but Go.
+package main
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	dir := "."
+	if len(os.Args) > 1 {
+		dir = os.Args[1]
+	}
+	for name, picture := range pictures() {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(picture), 0o644); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// pictures are the pictures, by the names of their files.
+func pictures() map[string]string {
+	all := map[string]string{}
+	for theme, colours := range themes {
+		for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic} {
+			c := &canvas{palette: colours}
+			draw(c)
+			all[fmt.Sprintf("%s-%s.svg", name, theme)] = c.svg()
+		}
+	}
+	return all
+}
