@@ -20,8 +20,7 @@ const (
 // goroutine, from the first wish until the session is closed.
 type worker struct {
 	*Session
-	now   *session // nil before the first batch, and once lost
-	began time.Time
+	now *session // nil before the first batch, and once lost
 }
 
 func (w *worker) work() {

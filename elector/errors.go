@@ -2,6 +2,7 @@ package elector
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -197,4 +198,14 @@ func refused(err error) bool {
 // ended is the error of a context that is done: its cause.
 func ended(ctx context.Context, doing string) error {
 	return fmt.Errorf("elector: %s: %w", doing, context.Cause(ctx))
+}
+
+// noConnection says why the pool gave no connection, and what to do about it.
+func noConnection(ctx, waitCtx context.Context, pool *sql.DB, l lease, err error) error {
+	if ctx.Err() == nil && waitCtx.Err() != nil {
+		stats := pool.Stats()
+		return fmt.Errorf("elector: no connection from the pool within %v (%d open, %d in use, at most %d; 0 is no limit): "+
+			"is the server reachable, and MaxOpenConns large enough? %w", l.validity(), stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, err)
+	}
+	return fmt.Errorf("elector: take a connection from the pool: %w", causeOr(ctx, err))
 }

@@ -11,13 +11,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/lib/pq"
+	"github.com/lib/pq/pqerror"
 
 	"github.com/pgelector/pgelector/hooks"
 )
 
 // bothDrivers are the errors with which the drivers report an SQLSTATE.
 func bothDrivers(state string) []error {
-	return []error{&pgconn.PgError{Code: state}, &pq.Error{Code: pq.ErrorCode(state)}}
+	return []error{&pgconn.PgError{Code: state}, &pq.Error{Code: pqerror.Code(state)}}
 }
 
 func TestTheSQLStateOfBothDriversIsFound(t *testing.T) {

@@ -3,7 +3,6 @@ package elector
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
@@ -42,7 +41,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	}
 	defer t.work.finish()
 	txCtx, uncancelled := t.joined(ctx)
-	conn, tx, err := begin(txCtx, pool, opts)
+	tx, err := beginOn(txCtx, pool, opts)
 	if err != nil {
 		uncancelled()
 		return because(ErrRolledBack, causeOr(txCtx, err))
@@ -51,14 +50,14 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	defer func() {
 		if !committing {
 			_ = tx.Rollback()
-			_ = conn.Close()
+			_ = tx.conn.Close()
 		}
 	}()
-	if err := t.enter(txCtx, tx); err != nil {
+	if err := t.enter(txCtx, tx.Tx); err != nil {
 		uncancelled()
 		return because(ErrRolledBack, causeOr(txCtx, err))
 	}
-	if err := fn(tx); err != nil {
+	if err := fn(tx.Tx); err != nil {
 		uncancelled()
 		return because(ErrRolledBack, err)
 	}
@@ -67,26 +66,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		return because(ErrRolledBack, context.Cause(txCtx))
 	}
 	committing = true
-	return t.commit(conn, tx)
-}
-
-// begin begins a transaction on a connection of the pool: another one, as
-// database/sql does it, if that turns out to be dead.
-func begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*sql.Conn, *sql.Tx, error) {
-	for idle := pool.Stats().Idle; ; idle-- {
-		conn, err := pool.Conn(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		tx, err := conn.BeginTx(ctx, opts)
-		if err == nil {
-			return conn, tx, nil
-		}
-		_ = conn.Close()
-		if idle <= 0 || !errors.Is(err, driver.ErrBadConn) {
-			return nil, nil, err
-		}
-	}
+	return t.commit(tx)
 }
 
 // Retryable reports whether err, of InTx, says that the transaction was rolled
@@ -152,11 +132,11 @@ func (t *Term) sessionStart(ctx context.Context) (int64, error) {
 
 // commit tells what is known about the outcome. The driver's call is not
 // waited for longer than the server would let the transaction live.
-func (t *Term) commit(conn *sql.Conn, tx *sql.Tx) error {
+func (t *Term) commit(tx *transaction) error {
 	committed := make(chan error, 1)
 	go func() {
-		defer conn.Close()
-		committed <- outcome(conn, tx.Commit(), t.session.lease.length)
+		defer tx.conn.Close()
+		committed <- tx.outcome(tx.Commit(), t.session.lease.length)
 	}()
 	timer := time.NewTimer(t.session.lease.length)
 	defer timer.Stop()
@@ -172,7 +152,7 @@ func (t *Term) commit(conn *sql.Conn, tx *sql.Tx) error {
 // own, without a SQLSTATE, on a connection that goes on, is how both drivers say
 // that the server has answered ROLLBACK: a statement had failed, and fn has not
 // returned the error.
-func outcome(conn *sql.Conn, err error, patience time.Duration) error {
+func (tx *transaction) outcome(err error, patience time.Duration) error {
 	switch state := sqlState(err); {
 	case err == nil:
 		return nil
@@ -183,7 +163,7 @@ func outcome(conn *sql.Conn, err error, patience time.Duration) error {
 	case state == "":
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if conn.PingContext(ctx) != nil {
+		if tx.conn.PingContext(ctx) != nil {
 			return because(ErrOutcomeUnknown, err)
 		}
 	}

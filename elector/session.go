@@ -81,16 +81,6 @@ func borrow(ctx context.Context, pool *sql.DB, l lease, stuck func(error)) (*ses
 	return s, nil
 }
 
-// noConnection says why the pool gave no connection, and what to do about it.
-func noConnection(ctx, waitCtx context.Context, pool *sql.DB, l lease, err error) error {
-	if ctx.Err() == nil && waitCtx.Err() != nil {
-		stats := pool.Stats()
-		return fmt.Errorf("elector: no connection from the pool within %v (%d open, %d in use, at most %d; 0 is no limit): "+
-			"is the server reachable, and MaxOpenConns large enough? %w", l.validity(), stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, err)
-	}
-	return fmt.Errorf("elector: take a connection from the pool: %w", causeOr(ctx, err))
-}
-
 // do makes one driver call. It returns early when ctx ends, and then the call
 // goes on: cancelling it would cost the session (both drivers close a
 // connection whose context ends). The call itself is cancelled when the
@@ -204,6 +194,32 @@ func (s *session) discard() {
 	case <-timer.C:
 		s.stuck(fmt.Errorf("elector: the driver does not return from a call on a connection that is given up (backend %d): "+
 			"it is left alone and closed when the driver returns: %w", s.pid, context.Cause(s.ctx)))
+	}
+}
+
+// A transaction is one of the user's, on a connection that is kept beside it to
+// tell, after a failed COMMIT, whether it still lives.
+type transaction struct {
+	*sql.Tx
+	conn *sql.Conn
+}
+
+// beginOn begins a transaction on a connection of the pool: another one, as
+// database/sql does it, if that turns out to be dead.
+func beginOn(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*transaction, error) {
+	for idle := pool.Stats().Idle; ; idle-- {
+		conn, err := pool.Conn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		tx, err := conn.BeginTx(ctx, opts)
+		if err == nil {
+			return &transaction{Tx: tx, conn: conn}, nil
+		}
+		_ = conn.Close()
+		if idle <= 0 || !errors.Is(err, driver.ErrBadConn) {
+			return nil, err
+		}
 	}
 }
 

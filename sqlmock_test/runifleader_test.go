@@ -28,9 +28,9 @@ func TestRunIfLeaderRunsOnlyInsideATerm(t *testing.T) {
 		try(false)
 		term := campaign(t, e)
 		try(true)
-		time.Sleep(7*time.Second - 1)
+		time.Sleep(7*time.Second - time.Nanosecond)
 		try(true)
-		time.Sleep(1) // it is exactly the deadline, whether or not anybody has noticed
+		time.Sleep(time.Nanosecond) // it is exactly the deadline, whether or not anybody has noticed
 		try(false)
 		settle()
 		wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)

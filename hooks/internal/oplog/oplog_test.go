@@ -21,11 +21,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	ctx     = context.Background()
-	a       = hooks.Origin{Election: "orders", Key: 42, CandidateID: "a"}
-	b       = hooks.Origin{Election: "orders", Key: 42, CandidateID: "b"}
-	start   = time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC)
-	refused = errors.New("connection refused")
+	ctx        = context.Background()
+	a          = hooks.Origin{Election: "orders", Key: 42, CandidateID: "a"}
+	b          = hooks.Origin{Election: "orders", Key: 42, CandidateID: "b"}
+	start      = time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC)
+	errRefused = errors.New("connection refused")
 )
 
 // log keeps the lines that a Hook writes.
@@ -85,7 +85,7 @@ func (l *log) keys() []string {
 func attempt(h *oplog.Hook, who hooks.Origin, n int, outcome hooks.Outcome, d time.Duration) {
 	at := start.Add(d)
 	if outcome == hooks.Failed {
-		h.OnError(ctx, hooks.Failure{Origin: who, Op: hooks.OpCampaign, Err: refused, At: at, Attempt: n})
+		h.OnError(ctx, hooks.Failure{Origin: who, Op: hooks.OpCampaign, Err: errRefused, At: at, Attempt: n})
 	}
 	h.OnCampaign(ctx, hooks.Campaign{Origin: who, Attempt: n, Outcome: outcome, At: at})
 }
@@ -154,7 +154,7 @@ func TestTheLevelOfADemotionIsThatOfItsReason(t *testing.T) {
 	for _, reason := range hooks.Reasons() {
 		var l log
 		oplog.New(l.write).OnDemoted(ctx, hooks.Demoted{
-			Origin: a, Token: 7, Reason: reason, Err: refused, Held: time.Minute + time.Microsecond,
+			Origin: a, Token: 7, Reason: reason, Err: errRefused, Held: time.Minute + time.Microsecond,
 		})
 		if got := l.from(oplog.Trace); !slices.Equal(got, []string{want[reason]}) {
 			t.Errorf("got %q, want %q", got, want[reason])

@@ -69,7 +69,7 @@ func TestAPermanentFailureIsAnErrorAndForgetsTheOutage(t *testing.T) {
 	var l log
 	h := oplog.New(l.write)
 	attempt(h, a, 1, hooks.Failed, 0)
-	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpCampaign, Err: refused, At: start, Attempt: 2, Permanent: true})
+	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpCampaign, Err: errRefused, At: start, Attempt: 2, Permanent: true})
 	h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: 2, Outcome: hooks.Failed, At: start})
 	attempt(h, a, 1, hooks.Busy, time.Hour)
 	check(t, &l, wentAway, "error gave up op=campaign error=connection refused failed_attempts=2")
@@ -78,7 +78,7 @@ func TestAPermanentFailureIsAnErrorAndForgetsTheOutage(t *testing.T) {
 func TestAFailureThatIsNoAttemptBeginsNoOutage(t *testing.T) {
 	var l log
 	h := oplog.New(l.write)
-	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpHeartbeat, Err: refused, At: start})
+	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpHeartbeat, Err: errRefused, At: start})
 	attempt(h, a, 1, hooks.Busy, time.Second)
 	check(t, &l, "warn heartbeat failed op=heartbeat error=connection refused")
 }
