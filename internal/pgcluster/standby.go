@@ -5,22 +5,16 @@ package pgcluster
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 )
 
-// AddStandby starts a hot standby that streams from the cluster, as made by pg_basebackup -R, and returns
-// when it accepts connections. It has the same settings, is stopped by the cluster's Stop at the latest,
-// and is a Cluster in every respect: it can be frozen, proxied, promoted, and have standbys of its own.
-// Standbys have no replication slot: one that misses more than 128 MB of WAL cannot catch up.
+// AddStandby starts a hot standby that streams from the cluster, and returns when it accepts connections.
+// It has the same settings, is stopped by the cluster's Stop at the latest, and is a Cluster in every
+// respect: it can be frozen, proxied, promoted, and have standbys of its own. Standbys have no replication
+// slot: one that misses more than 128 MB of WAL cannot catch up.
 func (c *Cluster) AddStandby(ctx context.Context) (*Cluster, error) {
-	if _, err := os.Stat(c.bin.path("pg_basebackup")); err != nil {
-		return nil, fmt.Errorf("pgcluster: a standby needs pg_basebackup, which is not in %s; %s", c.bin, howToInstall)
-	}
 	standby, err := assemble(c.bin, c.settings, func(s *Cluster) error {
-		err := s.box.run(ctx, s.bin.path("pg_basebackup"), "--pgdata="+s.dataDir(), "--write-recovery-conf",
-			"--wal-method=stream", "--checkpoint=fast", "--no-sync", "--dbname="+c.DSN())
-		if err != nil {
+		if err := c.backUp(ctx, s); err != nil {
 			return err
 		}
 		return s.firstBoot(ctx)
