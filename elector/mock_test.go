@@ -9,10 +9,15 @@ import (
 // expectTerm expects a server check and an election. The helpers of
 // ../sqlmock_test are for more than that.
 func expectTerm(mock sqlmock.Sqlmock, token int64) {
-	expect(mock, "DescribeServer", 101, false, 150000, "PostgreSQL 15", 1)
-	expect(mock, "Witness", 102, 1)
-	mock.ExpectBegin()
-	expect(mock, "Ping", 101, false)
+	describe := func() { expect(mock, "DescribeServer", 101, false, 150000, "PostgreSQL 15", 1) }
+	describe()
+	for round := range 3 {
+		if round == 2 {
+			mock.ExpectBegin()
+		}
+		describe()
+		expect(mock, "Witness", 102, 1)
+	}
 	expect(mock, "ApplySettings", 11)
 	mock.ExpectRollback()
 	expect(mock, "TryLock", "granted", 200)

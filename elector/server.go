@@ -92,7 +92,7 @@ func (v *server) check(ctx context.Context) error {
 		return nil
 	}
 	err := v.with(ctx, func(a *session) error {
-		server, err := do(ctx, a, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
+		server, err := describe(ctx, a)
 		switch {
 		case err != nil:
 			return fmt.Errorf("elector: check the server: %w", explain(err))
@@ -103,7 +103,7 @@ func (v *server) check(ctx context.Context) error {
 		}
 		a.pid = server.Pid
 		v.primary.Store(true)
-		return v.with(ctx, func(b *session) error { return v.checkPooler(ctx, a, b, server.Asked) })
+		return v.with(ctx, func(b *session) error { return v.checkPooler(ctx, a, b) })
 	})
 	v.checked = err == nil
 	return err
@@ -121,30 +121,26 @@ func roomIn(pool *sql.DB, watching bool) error {
 	return nil
 }
 
+// poolerRounds is how often two connections are compared, before once more
+// within a transaction: chance may hide a pooler that is busy with others.
+const poolerRounds = 2
+
 // checkPooler compares the backends behind two connections. Through a pooler in
-// transaction mode, b finds a's backend free and gets it, or else a stranger has
-// used it since a did, which b can see; and with b inside a transaction, a may be
-// moved to another. In statement mode b cannot even begin one.
-func (v *server) checkPooler(ctx context.Context, a, b *session, asked int64) error {
-	ping := func(ctx context.Context, q *db.Queries) (db.PingRow, error) { return q.Ping(ctx) }
-	witness, err := do(ctx, b, func(ctx context.Context, q *db.Queries) (db.WitnessRow, error) { return q.Witness(ctx, a.pid) })
-	switch {
-	case err != nil:
-		return fmt.Errorf("elector: check for a pooler: %w", explain(err))
-	case witness.Pid == a.pid:
-		return fmt.Errorf("%w: two connections reached backend %d", ErrSessionPooled, a.pid)
-	case witness.Asked != asked && witness.Asked != 0:
-		return fmt.Errorf("%w: backend %d answers others besides this connection", ErrSessionPooled, a.pid)
-	}
-	_, err = inTx(ctx, b, func(txCtx context.Context, q *db.Queries) (int64, error) {
-		second, err := do(ctx, a, ping)
-		if err == nil && second.Pid != a.pid {
-			err = fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, a.pid, second.Pid)
+// transaction mode, b finds a's backend free and gets it, or else a stranger uses
+// it after a did, which b can see; and while b is inside a transaction, a and the
+// strangers have to share what is left. In statement mode b cannot begin one.
+func (v *server) checkPooler(ctx context.Context, a, b *session) error {
+	compare := func(bCtx context.Context, q *db.Queries) (int64, error) { return 0, compareBackends(ctx, a, bCtx, q) }
+	for range poolerRounds {
+		if _, err := do(ctx, b, compare); err != nil {
+			return fmt.Errorf("elector: check for a pooler: %w", explain(err))
 		}
-		if err != nil {
+	}
+	_, err := inTx(ctx, b, func(bCtx context.Context, q *db.Queries) (int64, error) {
+		if err := compareBackends(ctx, a, bCtx, q); err != nil {
 			return 0, err
 		}
-		return q.ApplySettings(txCtx, db.ApplySettingsParams{Settings: encode(v.settings), OnlyLocal: true})
+		return q.ApplySettings(bCtx, db.ApplySettingsParams{Settings: encode(v.settings), OnlyLocal: true})
 	})
 	switch {
 	case err == nil:
@@ -155,6 +151,32 @@ func (v *server) checkPooler(ctx context.Context, a, b *session, asked int64) er
 		err = because(ErrSessionPooled, err)
 	}
 	return fmt.Errorf("elector: check for a pooler: %w", explain(err))
+}
+
+// compareBackends asks a, and then, on another connection, for what a's backend
+// was last asked.
+func compareBackends(ctx context.Context, a *session, bCtx context.Context, b *db.Queries) error {
+	server, err := describe(ctx, a)
+	if err == nil && server.Pid != a.pid {
+		err = fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, a.pid, server.Pid)
+	}
+	if err != nil {
+		return err
+	}
+	witness, err := b.Witness(bCtx, a.pid)
+	switch {
+	case err != nil:
+		return err
+	case witness.Pid == a.pid:
+		return fmt.Errorf("%w: two connections reached backend %d", ErrSessionPooled, a.pid)
+	case witness.Asked != server.Asked && witness.Asked != 0:
+		return fmt.Errorf("%w: backend %d answers others besides this connection", ErrSessionPooled, a.pid)
+	}
+	return nil
+}
+
+func describe(ctx context.Context, s *session) (db.DescribeServerRow, error) {
+	return do(ctx, s, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
 }
 
 // dropRefusedSettings tries each setting alone, reports those that the

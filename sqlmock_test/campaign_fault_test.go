@@ -19,9 +19,13 @@ import (
 // attempt is every statement of an attempt that is granted.
 var attempt = []statement{
 	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked)},
+	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked)},
+	{"Witness", values(secondPID, asked)},
+	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked)},
 	{"Witness", values(secondPID, asked)},
 	{"BEGIN", nil},
-	{"Ping", values(firstPID, false)},
+	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked)},
+	{"Witness", values(secondPID, asked)},
 	{"ApplySettings", values(11)},
 	{"ROLLBACK", nil},
 	{"TryLockOrSee", values("granted", sessionPID, 0, "")},
@@ -115,7 +119,7 @@ func sessionSettings(t *testing.T) (settings []struct{ Name, Value string }) {
 	pool, mock := newMock(t)
 	e, _ := newElector(t, pool)
 	var sent capture
-	for _, s := range attempt[:4] {
+	for _, s := range attempt[:8] {
 		s.expect(mock, fault{})
 	}
 	query(mock, "ApplySettings").WithArgs(true, &sent).WillReturnError(errPlain)
@@ -132,7 +136,7 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 		settings := sessionSettings(t)
 		pool, mock := newMock(t)
 		e, rec := newElector(t, pool)
-		expectAttemptUpTo(mock, 4, fault{err: refused})
+		expectAttemptUpTo(mock, 8, fault{err: refused})
 		mock.ExpectRollback()
 		for _, s := range settings {
 			mock.ExpectBegin()
@@ -162,7 +166,7 @@ func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
 		invalid := &pgconn.PgError{Code: "22023", Message: "no such value"}
 		pool, mock := newMock(t)
 		e, rec := newElector(t, pool)
-		expectAttemptUpTo(mock, 4, fault{err: invalid})
+		expectAttemptUpTo(mock, 8, fault{err: invalid})
 		mock.ExpectRollback()
 		mock.ExpectBegin()
 		query(mock, "ApplySettings").WillReturnError(shutdown)
@@ -229,4 +233,4 @@ func TestAnAttemptWithoutAConnectionSaysHowThePoolStands(t *testing.T) {
 }
 
 // expectFailedTry is an attempt on a checked server that fails with f.
-func expectFailedTry(mock sqlmock.Sqlmock, f fault) { attempt[6].expect(mock, f) }
+func expectFailedTry(mock sqlmock.Sqlmock, f fault) { attempt[10].expect(mock, f) }

@@ -82,10 +82,18 @@ func row(values ...driver.Value) *sqlmock.Rows {
 // expectServerCheck expects the questions that come before the first attempt,
 // and again after a failed one.
 func expectServerCheck(mock sqlmock.Sqlmock) {
-	query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", asked))
-	query(mock, "Witness").WillReturnRows(row(secondPID, asked))
+	describe := func() {
+		query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", asked))
+	}
+	compare := func() {
+		describe()
+		query(mock, "Witness").WillReturnRows(row(secondPID, asked))
+	}
+	describe()
+	compare()
+	compare()
 	mock.ExpectBegin()
-	query(mock, "Ping").WillReturnRows(row(firstPID, false))
+	compare()
 	query(mock, "ApplySettings").WillReturnRows(row(11))
 	mock.ExpectRollback()
 }
