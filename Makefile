@@ -6,7 +6,7 @@ COUNT ?= 1
 RUN   ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e bench-go cover generate docs lint verify clean
+.PHONY: help demo test e2e matrix bench-go cover generate docs lint verify clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ test: ## Install what is missing (Debian, as root), then vet and run every test
 
 e2e: ## Only the tests on real PostgreSQL: make e2e COUNT=10 RUN=Failover
 	@scripts/test.sh -count='$(COUNT)' -run='$(RUN)' ./e2e/...
+
+matrix: ## The tests on real PostgreSQL, on versions 14 to 18 (fetched by npm): make matrix MAJORS="14 18"
+	@scripts/matrix.sh $(MAJORS)
 
 bench-go: ## Go benchmarks of the packages: no database needed
 	go test -run='^$$' -bench='$(RUN)' -count='$(COUNT)' -benchmem ./elector/... ./hooks/...

