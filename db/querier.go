@@ -40,15 +40,23 @@ type Querier interface {
 	Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, error)
 	// DescribeServer tells what must be known before the first attempt.
 	DescribeServer(ctx context.Context) (DescribeServerRow, error)
+	// EndOverdue ends the sessions that share an election's guard lock, key being
+	// that of the election, in a transaction that began more than one lease ago, and
+	// says which. Their own timeouts should have ended them, but no timeout of the
+	// server runs while it waits to send a result to a frozen client, or for a frozen
+	// client to go on with a COPY. It shows only transactions that this role may see,
+	// and fails if it may not end one of them.
+	EndOverdue(ctx context.Context, arg EndOverdueParams) ([]EndOverdueRow, error)
 	// EnterTerm fences the transaction that it is called in: it shares the guard
 	// lock until the transaction ends, and then looks whether the election's lock is
 	// still held by the session of the term. The order matters: a next leader either
 	// waits at the barrier for this transaction, or is seen here. The outcome is
 	// 'entered'; 'superseded' if a next leader is at the barrier; 'ended' if the
 	// session does not hold the lock; 'hidden' if this role may not see when that
-	// session began. Once entered, timeouts that are off, or longer than what
-	// the settings say, are set for the rest of this transaction, so that a frozen
-	// client cannot hold up the barrier for ever.
+	// session began. First of all, timeouts that are off, or longer than what the
+	// settings say, are set for the rest of this transaction, so that a client that
+	// is frozen cannot hold up the barrier for ever: not even one that was refused,
+	// and is frozen before it can roll back.
 	EnterTerm(ctx context.Context, arg EnterTermParams) (string, error)
 	// EvictHolder ends the backend of that process id if it holds the lock: one that
 	// a pooler has shared with others, and on which our lock would stay.

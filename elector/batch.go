@@ -232,17 +232,13 @@ func (w *worker) elect(wishes []*wish, granted map[int64]bool) {
 		case passed:
 			w.tell(wish, verdict{session: w.now, token: token})
 		default:
+			if err := endOverdue(context.Background(), w.now, wish.e.key); err != nil {
+				w.report(wish.ctx, hooks.Failure{Op: hooks.OpCampaign, Err: err})
+			}
 			wish.held = true
 			w.requeue(wish)
 		}
 	}
-}
-
-// barrier is one election's guard lock, for the Tokens query.
-type barrier struct {
-	Key  int64 `json:"key"`
-	High int32 `json:"high"`
-	Low  int32 `json:"low"`
 }
 
 // tokens are those of the elections whose barrier is passed.

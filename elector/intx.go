@@ -22,7 +22,10 @@ import (
 // with the term. fn must not commit or roll back itself. The transaction has one
 // lease to finish: statement_timeout, idle_in_transaction_session_timeout and,
 // from PostgreSQL 17 on, transaction_timeout are set to that within it unless
-// they are shorter already, so that a frozen leader cannot hold up the next one.
+// they are shorter already; and a next leader that has waited for it in vain has
+// the server end it (pg_terminate_backend) once it is older than a lease. So a
+// frozen leader holds up the next one for two leases at most, if all candidates
+// have the same.
 //
 // InTx returns nil if the transaction was committed. Otherwise the error wraps
 //   - ErrRolledBack: nothing was committed. It also wraps what fn returned, the

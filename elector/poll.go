@@ -90,22 +90,6 @@ func (p *poller) ask(ctx context.Context, s *session) (outcome string, err error
 	return row.Outcome, nil
 }
 
-// confirm verifies what was granted, passes the barrier and reads the token:
-// nothing else may see the term before all of it is done.
-func (v *server) confirm(ctx context.Context, s *session, key int64) (token int64, held bool, err error) {
-	high, low := guard(key)
-	row, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (db.ConfirmRow, error) {
-		return q.Confirm(ctx, db.ConfirmParams{Key: key, GuardHigh: high, GuardLow: low})
-	})
-	switch {
-	case err != nil:
-		return 0, false, fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", err)
-	case row.Pid != s.pid:
-		return 0, false, fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", ErrSessionPooled, s.pid, row.Pid)
-	}
-	return row.Token, row.Held, nil
-}
-
 // start begins the life of a session.
 func (v *server) start(s *session, onBeat func(beat)) {
 	s.late = ErrLeaseExpired // there is a lease from now on

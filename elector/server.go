@@ -25,6 +25,7 @@ type server struct {
 	settings []setting
 	checked  bool        // since the last failure
 	primary  atomic.Bool // at any time
+	barred   *int64      // the election at whose barrier the last attempt waited in vain
 	report   func(context.Context, hooks.Failure)
 }
 
@@ -106,6 +107,9 @@ func (v *server) check(ctx context.Context) error {
 		return v.with(ctx, func(b *session) error { return v.checkPooler(ctx, a, b) })
 	})
 	v.checked = err == nil
+	if v.checked {
+		v.unbar(ctx)
+	}
 	return err
 }
 

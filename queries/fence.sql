@@ -47,10 +47,16 @@ WHERE a.pid = pg_catalog.pg_backend_pid();
 -- waits at the barrier for this transaction, or is seen here. The outcome is
 -- 'entered'; 'superseded' if a next leader is at the barrier; 'ended' if the
 -- session does not hold the lock; 'hidden' if this role may not see when that
--- session began. Once entered, timeouts that are off, or longer than what
--- the settings say, are set for the rest of this transaction, so that a frozen
--- client cannot hold up the barrier for ever.
+-- session began. First of all, timeouts that are off, or longer than what the
+-- settings say, are set for the rest of this transaction, so that a client that
+-- is frozen cannot hold up the barrier for ever: not even one that was refused,
+-- and is frozen before it can roll back.
 SELECT CASE
+    WHEN (
+        SELECT count(pg_catalog.set_config(s.name, s.value, true))
+        FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::text::json) AS s(name text, value text)
+        WHERE pg_catalog.current_setting(s.name, true)::interval NOT BETWEEN '1 microsecond'::interval AND s.value::interval
+    ) < 0 THEN 'never'
     WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(sqlc.arg(guard_high)::integer, sqlc.arg(guard_low)::integer) THEN 'superseded'
     WHEN NOT EXISTS (
         SELECT FROM pg_catalog.pg_locks AS l
@@ -60,14 +66,27 @@ SELECT CASE
             AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
     ) THEN 'ended'
     ELSE COALESCE((
-        SELECT CASE WHEN (extract(epoch FROM a.backend_start) * 1000000)::bigint <> sqlc.arg(started)::bigint THEN 'ended'
-            WHEN (
-                SELECT count(pg_catalog.set_config(s.name, s.value, true))
-                FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::text::json) AS s(name text, value text)
-                WHERE pg_catalog.current_setting(s.name, true)::interval NOT BETWEEN '1 microsecond'::interval AND s.value::interval
-            ) >= 0 THEN 'entered'
-        END
+        SELECT CASE WHEN (extract(epoch FROM a.backend_start) * 1000000)::bigint = sqlc.arg(started)::bigint THEN 'entered' ELSE 'ended' END
         FROM pg_catalog.pg_stat_activity AS a
         WHERE a.pid = sqlc.arg(pid)::integer AND a.backend_start IS NOT NULL
     ), 'hidden')
 END::text AS outcome;
+
+-- name: EndOverdue :many
+-- EndOverdue ends the sessions that share an election's guard lock, key being
+-- that of the election, in a transaction that began more than one lease ago, and
+-- says which. Their own timeouts should have ended them, but no timeout of the
+-- server runs while it waits to send a result to a frozen client, or for a frozen
+-- client to go on with a COPY. It shows only transactions that this role may see,
+-- and fails if it may not end one of them.
+SELECT o.pid::integer AS pid, pg_catalog.pg_terminate_backend(o.pid)::boolean AS ended
+FROM (
+    SELECT l.pid
+    FROM pg_catalog.pg_locks AS l
+    JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ShareLock' AND l.objsubid = 2
+        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+        AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
+        AND a.xact_start < pg_catalog.clock_timestamp() - sqlc.arg(lease_millis)::bigint * '1 millisecond'::interval
+    OFFSET 0
+) AS o;

@@ -1,0 +1,145 @@
+/*
+ * Lease, barrier and fence: what keeps two leaders from writing.
+ *
+ * Two candidates, one server. A candidate that is frozen is one that takes no
+ * step while others, and the clock, do; nothing more is needed to model it. An
+ * administrator may end the leader's session at any moment, and process ids are
+ * reused. A leader writes in three ways:
+ *
+ *   lease   it asks its clock whether its term is valid, and writes in that very
+ *           instant: what IsLeader could promise if nobody were ever frozen
+ *           between check and write, and no administrator ended sessions
+ *   in tx   Term.InTx: share the guard lock, check, write, commit: four steps
+ *   token   the store compares the token in the same step as it writes
+ *
+ * What must hold: no write after a later leader has begun (newest > mine).
+ *
+ * -DNO_BARRIER, -DNO_CHECK, -DNO_START, -DNO_MARGIN, -DNO_TOKEN and -DCHECK_FIRST
+ * each take one thing away; spin then finds the trace of two writers.
+ * scripts/model.sh runs them all, and with TRACE=1 prints what it finds.
+ */
+
+#define LEASE 3         /* ticks that the server keeps an idle session, at least */
+#define DRIFT 1         /* ticks that a candidate's clock may lose in one lease */
+#define TERMS 3         /* elections, in all */
+#define PIDS  2         /* process ids, reused */
+
+#ifdef NO_MARGIN
+#define MARGIN 0
+#else
+#define MARGIN DRIFT
+#endif
+
+#ifdef NO_BARRIER
+#define BARRIER true
+#else
+#define BARRIER (shared == 0)
+#endif
+
+#ifdef NO_TOKEN
+#define FRESH (token > 0)
+#else
+#define FRESH (seen <= token)
+#endif
+
+/* The server. */
+byte holder;            /* pid of the session that holds the lock; 0: it is free */
+byte started;           /* when that session began: no two are the same */
+byte owner;             /* whose session it is */
+byte idle;              /* ticks since its last statement */
+byte shared;            /* fenced transactions in flight: they share the guard lock */
+byte starts;            /* sessions so far */
+
+/* The election, as its history will be told. */
+byte newest;            /* token of the newest leader that has begun */
+byte seen;              /* greatest token that the other store has seen */
+byte written;           /* token of the last write there */
+
+/* The candidates. */
+byte age[2];            /* ticks since the last answered statement was sent, by their clocks */
+byte sent[2];           /* ticks since the heartbeat under way was sent, by their clocks */
+byte lost[2];           /* ticks that their clocks have lost since then */
+bool severed[2];        /* the administrator has ended the session of the term */
+
+#define valid(i)  (age[i] < LEASE - MARGIN)
+#define mine(s)   (holder != 0 && started == s)
+
+#if defined(NO_CHECK)
+#define holds(p, s)  true
+#elif defined(NO_START)
+#define holds(p, s)  (holder == p)                   /* a reused pid will pass */
+#else
+#define holds(p, s)  (holder == p && started == s)
+#endif
+
+/* Time, and the faults. Ages stop at LEASE, where they make no more difference. */
+
+inline grow(x) { if :: x < LEASE -> x++ :: else fi }
+
+inline advance(i) {
+    if
+    :: lost[i] < DRIFT -> lost[i]++                  /* the clock stands still */
+    :: grow(age[i]); grow(sent[i])
+    fi
+}
+
+active proctype World() {
+end:
+    do
+    :: atomic { idle < LEASE -> idle++; advance(0); advance(1) }
+    :: atomic { holder != 0 && idle == LEASE -> holder = 0 }            /* idle_session_timeout */
+    :: atomic { holder != 0 -> severed[owner] = true; holder = 0 }      /* pg_terminate_backend */
+    od
+}
+
+proctype Candidate(byte i) {
+    byte backend, start, token;
+
+follow:
+end:
+    /* The attempt, on a session with some pid. */
+    atomic {
+        holder == 0 && starts < TERMS ->
+        if :: backend = 1 :: backend = PIDS fi;
+        starts++; start = starts;
+        holder = backend; started = start; owner = i;
+        idle = 0; age[i] = 0; sent[i] = 0; lost[i] = 0; severed[i] = false
+    }
+    /* Confirm: the barrier and the token, in one statement. */
+    if
+    :: atomic { mine(start) && BARRIER -> token = start; newest = token }
+    :: !mine(start) -> goto follow
+    fi;
+
+    do
+    :: sent[i] = 0;                                   /* heartbeat: sent … */
+       if
+       :: atomic { mine(start) -> idle = 0; age[i] = sent[i]; lost[i] = 0 }   /* … and answered */
+       :: !mine(start) -> break
+       fi
+
+    :: atomic { valid(i) -> assert(newest == token || severed[i]) }     /* write, by the lease */
+
+    :: shared++;                                                        /* write, in tx: the guard … */
+       if
+       :: holds(backend, start) ->                                          /* … the check … */
+          if
+          :: assert(newest == token)                                    /* … the write, and the commit, */
+          :: skip                                                       /* or the server ends it */
+          fi
+       :: else
+       fi;
+       shared--
+
+#ifdef CHECK_FIRST
+    :: seen <= token -> seen = token; assert(written <= token); written = token
+#else
+    :: atomic { FRESH -> seen = token; assert(written <= token); written = token }  /* write, by the token */
+#endif
+    :: !valid(i) -> break                                /* it knows, or will never do anything more */
+    :: atomic { mine(start) -> holder = 0; break }       /* Resign */
+    od;
+    goto follow
+}
+
+init { atomic { run Candidate(0); run Candidate(1) } }

@@ -1,0 +1,441 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/pgcluster"
+)
+
+// lead makes a candidate with a term of its own, which is resigned at the end.
+func (s *server) lead(t *testing.T, pool *sql.DB, election string, opts ...elector.Option) (*candidate, *elector.Term) {
+	t.Helper()
+	c := s.stand(t, pool, election, opts...)
+	term, err := c.Campaign(soon(t))
+	check(t, err)
+	t.Cleanup(func() { _ = term.Resign(soon(t)) })
+	return c, term
+}
+
+// ledger makes a table of one column, note, which is dropped at the end.
+func (s *server) ledger(t *testing.T) string {
+	t.Helper()
+	name := strings.ReplaceAll(unique("ledger"), "-", "_")
+	_, err := s.admin.Exec("CREATE TABLE " + name + " (note text)")
+	check(t, err)
+	t.Cleanup(func() {
+		_, err := s.admin.Exec("DROP TABLE " + name)
+		expect(t, err)
+	})
+	return name
+}
+
+// note returns what InTx may run: it writes a note.
+func note(ledger, text string) func(*sql.Tx) error {
+	return func(tx *sql.Tx) error {
+		_, err := tx.Exec("INSERT INTO " + ledger + " VALUES ('" + text + "')")
+		return err
+	}
+}
+
+// notes fails the test unless the ledger has exactly these.
+func (s *server) notes(t *testing.T, ledger string, want ...string) {
+	t.Helper()
+	got := list[string](t, s.admin, "SELECT note FROM "+ledger+" ORDER BY note")
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the ledger says %q, want %q", got, want)
+	}
+}
+
+// leaderPID is the backend that holds an election's lock; others may hold the
+// guard lock, whose key is the same.
+func (s *server) leaderPID(t *testing.T, key int64) int {
+	t.Helper()
+	return one[int](t, s.admin, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
+		AND classid = (($1::bigint >> 32) & 4294967295)::oid AND objid = ($1::bigint & 4294967295)::oid`, key)
+}
+
+// freed waits until nobody has the lock, or the guard lock.
+func (s *server) freed(t *testing.T, key int64) {
+	t.Helper()
+	eventually(t, "the lock is free", func() bool { return len(s.holders(t, key)) == 0 })
+}
+
+func TestInTxCommitsInsideTheTerm(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		ledger := s.ledger(t)
+		_, term := s.lead(t, d.open(t, 0, s.DSN()), s.election(t))
+		expect(t, term.InTx(soon(t), d.open(t, 0, s.DSN()), nil, note(ledger, "first")))
+		expect(t, term.InTx(soon(t), d.open(t, 1, s.DSN()), nil, note(ledger, "second")))
+		s.notes(t, ledger, "first", "second")
+	})
+}
+
+func TestInTxWorksAtEveryIsolationLevel(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		ledger := s.ledger(t)
+		pool := d.open(t, 0, s.DSN())
+		_, term := s.lead(t, pool, s.election(t))
+		for _, level := range []sql.IsolationLevel{sql.LevelDefault, sql.LevelReadUncommitted, sql.LevelReadCommitted,
+			sql.LevelRepeatableRead, sql.LevelSerializable} {
+			err := term.InTx(soon(t), pool, &sql.TxOptions{Isolation: level}, note(ledger, strings.ToLower(level.String())))
+			if err != nil {
+				t.Errorf("%s: %v", level, err)
+			}
+			err = term.InTx(soon(t), pool, &sql.TxOptions{Isolation: level, ReadOnly: true}, func(tx *sql.Tx) error {
+				_, err := tx.Exec("SELECT * FROM " + ledger)
+				return err
+			})
+			if err != nil {
+				t.Errorf("%s, read only: %v", level, err)
+			}
+			err = term.InTx(soon(t), pool, &sql.TxOptions{Isolation: level, ReadOnly: true}, note(ledger, "forbidden"))
+			wraps(t, err, elector.ErrRolledBack)
+		}
+		s.notes(t, ledger, "default", "read committed", "read uncommitted", "repeatable read", "serializable")
+	})
+}
+
+func TestInTxIsRefusedAfterTheTerm(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		for name, end := range map[string]func(*testing.T, *server, *candidate, *elector.Term) (next bool){
+			"resigned": func(t *testing.T, s *server, c *candidate, term *elector.Term) bool {
+				expect(t, term.Resign(soon(t)))
+				return false
+			},
+			"terminated": func(t *testing.T, s *server, c *candidate, term *elector.Term) bool {
+				s.terminate(t, s.leaderPID(t, c.Key()))
+				s.freed(t, c.Key())
+				return false
+			},
+			"terminated, and another leads": func(t *testing.T, s *server, c *candidate, term *elector.Term) bool {
+				s.terminate(t, s.leaderPID(t, c.Key()))
+				s.lead(t, d.open(t, 0, s.DSN()), c.Election())
+				return true
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s := onShared(t)
+				ledger := s.ledger(t)
+				pool := d.open(t, 0, s.DSN())
+				// Heartbeats so rare that the term believes in itself until it asks.
+				c, term := s.lead(t, pool, s.election(t), elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
+				expect(t, term.InTx(soon(t), pool, nil, note(ledger, "in time")))
+				end(t, s, c, term)
+				for range 2 {
+					err := term.InTx(soon(t), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
+					wraps(t, err, elector.ErrNotLeader)
+					wraps(t, err, elector.ErrRolledBack)
+					if elector.Retryable(err) {
+						t.Error("it is said to be worth another try")
+					}
+				}
+				if term.Context().Err() == nil {
+					t.Error("the term goes on")
+				}
+				s.notes(t, ledger, "in time")
+			})
+		}
+	})
+}
+
+func TestInTxNeverEnteredBeforeTheSessionWasLostIsRefused(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN())
+		c, term := s.lead(t, pool, s.election(t), elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
+		s.terminate(t, s.leaderPID(t, c.Key()))
+		s.freed(t, c.Key())
+		err := term.InTx(soon(t), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
+		wraps(t, err, elector.ErrNotLeader)
+		wraps(t, err, elector.ErrRolledBack)
+	})
+}
+
+// The process id alone does not name a session: it may be that of another one,
+// which has been elected since.
+func TestAReusedProcessIDDoesNotEnterTheTerm(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN())
+		c, _ := s.lead(t, pool, s.election(t))
+		pid := s.leaderPID(t, c.Key())
+		started := one[int64](t, s.admin, "SELECT (extract(epoch FROM backend_start) * 1000000)::bigint FROM pg_stat_activity WHERE pid = $1", pid)
+		other := s.leaderPID(t, c.Key()) + 1
+		for want, params := range map[string]db.EnterTermParams{
+			"entered": {Pid: int32(pid), Started: started},
+			"ended":   {Pid: int32(pid), Started: started - 1},
+			"ended ":  {Pid: int32(pid), Started: started + 1},
+			"ended  ": {Pid: int32(other), Started: started},
+		} {
+			params.Key, params.GuardHigh, params.GuardLow = c.Key(), int32(c.Key()>>32), int32(c.Key())
+			params.Settings = `[{"name": "idle_in_transaction_session_timeout", "value": "1s"}]`
+			tx, err := pool.BeginTx(soon(t), nil)
+			check(t, err)
+			got, err := db.New(tx).EnterTerm(soon(t), params)
+			if err != nil || got != strings.TrimSpace(want) {
+				t.Errorf("with pid %d and start %d: %q, %v; want %q", params.Pid, params.Started, got, err, strings.TrimSpace(want))
+			}
+			// Refused or not, it shares the guard lock until it ends, and a client that is
+			// frozen before it can say ROLLBACK must not hold up the barrier.
+			if timeout := one[string](t, tx, "SELECT current_setting('idle_in_transaction_session_timeout')"); timeout != "1s" {
+				t.Errorf("%s, with a timeout of %s", got, timeout)
+			}
+			expect(t, tx.Rollback())
+		}
+	})
+}
+
+func TestInTxAsARoleThatCannotSeeTheSessionSaysSo(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		owner, other := s.role(t, nil), s.role(t, nil)
+		_, term := s.lead(t, d.open(t, 0, s.DSN(pgcluster.ForRole(owner))), s.election(t))
+		pool := d.open(t, 0, s.DSN(pgcluster.ForRole(other)))
+		nothing := func(*sql.Tx) error { return nil }
+		err := term.InTx(soon(t), pool, nil, nothing)
+		wraps(t, err, elector.ErrSessionHidden)
+		wraps(t, err, elector.ErrRolledBack)
+		if !term.Valid() {
+			t.Error("that cost the term")
+		}
+		_, err = s.admin.Exec(`GRANT pg_read_all_stats TO "` + other + `"`)
+		check(t, err)
+		expect(t, term.InTx(soon(t), pool, nil, nothing))
+		expect(t, term.InTx(soon(t), d.open(t, 0, s.DSN(pgcluster.ForRole(owner))), nil, nothing))
+	})
+}
+
+// The same lock in another database, or on another server, is another lock.
+func TestInTxOnAnotherDatabaseIsRefusedAndCostsNoTerm(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		_, term := s.lead(t, d.open(t, 0, s.DSN()), election)
+		elsewhere := d.open(t, 0, s.database(t))
+		s.lead(t, elsewhere, election) // where somebody leads an election of that name, too
+		err := term.InTx(soon(t), elsewhere, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
+		wraps(t, err, elector.ErrNotLeader)
+		wraps(t, err, elector.ErrRolledBack)
+		if !term.Valid() {
+			t.Error("that cost the term")
+		}
+	})
+}
+
+func TestInTxPassesATransactionPooler(t *testing.T) {
+	s := onShared(t)
+	b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(3))
+	for name, opts := range waysToAsk {
+		d := pgx
+		if strings.HasPrefix(name, "pq") {
+			d = pq
+		}
+		if name == "pgx" || name == "pgx cache describe" || name == "pgx describe" {
+			continue // these prepare statements, which such a pooler does not keep
+		}
+		t.Run(name, func(t *testing.T) {
+			ledger := s.ledger(t)
+			c, term := s.lead(t, d.open(t, 0, s.DSN()), s.election(t))
+			pool := d.open(t, 0, b.DSN(opts...))
+			for i := range 5 {
+				expect(t, term.InTx(soon(t), pool, nil, note(ledger, fmt.Sprint(i))))
+			}
+			s.notes(t, ledger, "0", "1", "2", "3", "4")
+			// What bounds a transaction ends with it, on backends that strangers share.
+			eventually(t, "nothing is left on the pooler's backends", func() bool {
+				return len(list[int](t, s.admin, "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND objid = ($1::bigint & 4294967295)::oid", c.Key())) == 0
+			})
+			if timeout := one[string](t, pool, "SELECT current_setting('idle_in_transaction_session_timeout')"); timeout != "0" {
+				t.Errorf("a shared backend has a timeout of %s", timeout)
+			}
+			s.terminate(t, s.leaderPID(t, c.Key()))
+			s.freed(t, c.Key())
+			wraps(t, term.InTx(soon(t), pool, nil, note(ledger, "late")), elector.ErrNotLeader)
+			s.notes(t, ledger, "0", "1", "2", "3", "4")
+		})
+	}
+}
+
+// persistently runs fn in a serializable transaction of the term, again and again
+// until nothing was in its way, ctx ends, or the term does.
+func persistently(ctx context.Context, term *elector.Term, pool *sql.DB, fn func(*sql.Tx) error) error {
+	for {
+		err := term.InTx(ctx, pool, &sql.TxOptions{Isolation: sql.LevelSerializable}, fn)
+		if !elector.Retryable(err) {
+			return err
+		}
+	}
+}
+
+func TestInTxTellsOfASerializationFailureAsRetryable(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		ledger := s.ledger(t)
+		pool := d.open(t, 0, s.DSN())
+		_, term := s.lead(t, pool, s.election(t))
+		check(t, term.InTx(soon(t), pool, nil, note(ledger, "a")))
+		opts := &sql.TxOptions{Isolation: sql.LevelSerializable}
+		for name, disturb := range map[string]func() error{
+			"at a statement": func() error { _, err := s.admin.Exec("UPDATE " + ledger + " SET note = 'b'"); return err },
+			"at the commit": func() error { // of two transactions that each read what the other writes, one may commit
+				return term.InTx(soon(t), pool, opts, func(tx *sql.Tx) error {
+					var n int
+					if err := tx.QueryRow("SELECT count(*) FROM " + ledger).Scan(&n); err != nil {
+						return err
+					}
+					return note(ledger, "c")(tx)
+				})
+			},
+		} {
+			attempts := 0
+			err := persistently(soon(t), term, pool, func(tx *sql.Tx) error {
+				attempts++
+				var n int
+				if err := tx.QueryRow("SELECT count(*) FROM " + ledger).Scan(&n); err != nil {
+					return err
+				}
+				if name == "at the commit" {
+					if err := note(ledger, "d")(tx); err != nil {
+						return err
+					}
+				}
+				if attempts == 1 {
+					check(t, disturb())
+				}
+				if name == "at a statement" {
+					_, err := tx.Exec("UPDATE " + ledger + " SET note = note || 'x'")
+					return err
+				}
+				return nil
+			})
+			if err != nil || attempts != 2 {
+				t.Errorf("%s: %d attempts, %v", name, attempts, err)
+			}
+		}
+	})
+}
+
+func TestInTxRollsBackWhenItsFunctionDoesNotSucceed(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		ledger := s.ledger(t)
+		pool := d.open(t, 0, s.DSN())
+		c, term := s.lead(t, pool, s.election(t))
+		oops := errors.New("oops")
+		err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error { check(t, note(ledger, "failed")(tx)); return oops })
+		wraps(t, err, oops)
+		wraps(t, err, elector.ErrRolledBack)
+
+		func() {
+			defer func() {
+				if recovered := recover(); recovered != "panicked" {
+					t.Errorf("recovered %v", recovered)
+				}
+			}()
+			_ = term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error { check(t, note(ledger, "panicked")(tx)); panic("panicked") })
+		}()
+
+		ctx, cancel := context.WithCancelCause(soon(t))
+		err = term.InTx(ctx, pool, nil, func(tx *sql.Tx) error { check(t, note(ledger, "cancelled")(tx)); cancel(oops); return nil })
+		wraps(t, err, oops)
+		wraps(t, err, elector.ErrRolledBack)
+		wraps(t, term.InTx(ctx, pool, nil, note(ledger, "never")), oops)
+
+		ctx, cancel = context.WithCancelCause(soon(t))
+		err = term.InTx(ctx, pool, nil, func(tx *sql.Tx) error {
+			check(t, note(ledger, "interrupted")(tx))
+			cancel(oops)
+			_, err := tx.Exec("SELECT pg_sleep(60)")
+			return err
+		})
+		wraps(t, err, elector.ErrRolledBack)
+
+		if !term.Valid() {
+			t.Error("that cost the term")
+		}
+		expect(t, term.InTx(soon(t), pool, nil, note(ledger, "done")))
+		s.notes(t, ledger, "done")
+		eventually(t, "no transaction is left", func() bool { return len(s.holders(t, c.Key())) == 1 })
+	})
+}
+
+// The work of a term that ends has its drain, and no more; a transaction ends
+// with the term's context.
+func TestTheEndOfTheTermInterruptsItsTransactions(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		ledger := s.ledger(t)
+		pool := d.open(t, 0, s.DSN())
+		_, term := s.lead(t, pool, s.election(t))
+		resigned := make(chan error, 1)
+		err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
+			check(t, note(ledger, "late")(tx))
+			go func() { resigned <- term.Resign(soon(t)) }()
+			<-term.Context().Done()
+			return nil
+		})
+		wraps(t, err, elector.ErrResigned)
+		wraps(t, err, elector.ErrRolledBack)
+		expect(t, <-resigned)
+		s.notes(t, ledger)
+	})
+}
+
+// A statement that fails leaves a transaction that cannot commit, whatever fn
+// makes of it.
+func TestInTxWhoseFunctionHidesAFailureIsRolledBack(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		ledger := s.ledger(t)
+		pool := d.open(t, 0, s.DSN())
+		_, term := s.lead(t, pool, s.election(t))
+		err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
+			check(t, note(ledger, "hidden")(tx))
+			_, _ = tx.Exec("SELECT 1/0")
+			return nil
+		})
+		wraps(t, err, elector.ErrRolledBack)
+		s.notes(t, ledger)
+	})
+}
+
+// The price: BEGIN, the term check, COMMIT; and once in a term, the session is
+// asked when it began. An election costs nothing more than without.
+func TestInTxCostsOneRoundTripAndTheFirstOneMore(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		sessions, onSession := d.openCounted(t, 0, s.DSN())
+		pool, inPool := d.openCounted(t, 0, s.DSN())
+		c, term := s.lead(t, sessions, s.election(t), elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
+		if got := onSession.now(); got["Confirm"] != 1 || got["BackendStart"]+got["EnterTerm"] != 0 {
+			t.Errorf("an election sent %v", got)
+		}
+		nothing := func(*sql.Tx) error { return nil }
+		for i := range 3 {
+			before, inPoolBefore := onSession.now(), inPool.now()
+			expect(t, term.InTx(soon(t), pool, nil, nothing))
+			want := "map[]"
+			if i == 0 {
+				want = "map[BackendStart:1]"
+			}
+			if got := fmt.Sprint(onSession.since(before)); got != want {
+				t.Errorf("transaction %d sent %s on the session, want %s", i, got, want)
+			}
+			if got := fmt.Sprint(inPool.since(inPoolBefore)); got != "map[EnterTerm:1 begin:1]" { // COMMIT is not counted
+				t.Errorf("transaction %d sent %s", i, got)
+			}
+		}
+		_ = c
+	})
+}

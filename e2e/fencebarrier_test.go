@@ -1,0 +1,189 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// Of a term that is to learn of its end late.
+const (
+	longLease = 30 * time.Second
+	rarely    = 10 * time.Second
+)
+
+// campaigning starts a campaign in the background.
+func campaigning(t *testing.T, c *candidate) <-chan *elector.Term {
+	t.Helper()
+	elected := make(chan *elector.Term, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(elected)
+		term, err := c.Campaign(ctx)
+		if err == nil {
+			elected <- term
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if term, leading := c.Term(); leading {
+			_ = term.Resign(soon(t))
+		}
+	})
+	return elected
+}
+
+// atTheBarrier waits until a next leader holds the lock and waits for
+// transactions of the last.
+func (s *server) atTheBarrier(t *testing.T, key int64) {
+	t.Helper()
+	eventually(t, "the next leader is at the barrier", func() bool {
+		return len(list[int](t, s.admin, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objsubid = 2
+			AND classid = (($1::bigint >> 32) & 4294967295)::oid AND objid = ($1::bigint & 4294967295)::oid`, key)) == 1
+	})
+}
+
+func TestTheNextLeaderWaitsForTheTransactionsOfTheLast(t *testing.T) {
+	for name, opts := range map[string][]elector.Option{"polling": nil, "parked": {elector.WithStandby(elector.Wait)}} {
+		t.Run(name, func(t *testing.T) {
+			overDrivers(t, func(t *testing.T, d drivers) {
+				s := onShared(t)
+				ledger := s.ledger(t)
+				election := s.election(t)
+				pool := d.open(t, 0, s.DSN())
+				c, term := s.lead(t, pool, election, elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
+				second := s.stand(t, d.open(t, 1, s.DSN()), election, append(opts, elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))...)
+				elected := campaigning(t, second)
+				second.follows(t)
+				err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
+					check(t, note(ledger, "in time")(tx))
+					s.terminate(t, s.leaderPID(t, c.Key()))
+					s.atTheBarrier(t, c.Key())
+					select {
+					case <-elected:
+						t.Error("elected beside a transaction of the last term")
+					default:
+					}
+					// No other transaction of the old term may begin by now.
+					wraps(t, term.InTx(soon(t), pool, nil, note(ledger, "late")), elector.ErrNotLeader)
+					return nil
+				})
+				// What was begun in time is committed, or it is said that it was not: the
+				// second InTx has told the term that it has ended.
+				if err != nil {
+					wraps(t, err, elector.ErrRolledBack)
+				}
+				next := <-elected
+				if next == nil || next.Token() <= term.Token() {
+					t.Fatalf("elected %v", next)
+				}
+			})
+		})
+	}
+}
+
+func TestATransactionThatWasBegunInTimeCommitsAndTheNextLeaderSeesIt(t *testing.T) {
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		ledger := s.ledger(t)
+		election := s.election(t)
+		pool := d.open(t, 0, s.DSN())
+		c, term := s.lead(t, pool, election, elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
+		second := s.stand(t, d.open(t, 1, s.DSN()), election, elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
+		elected := campaigning(t, second)
+		second.follows(t)
+		check(t, term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
+			s.terminate(t, s.leaderPID(t, c.Key()))
+			s.atTheBarrier(t, c.Key())
+			return note(ledger, "in time")(tx)
+		}))
+		next := <-elected
+		err := next.InTx(soon(t), second.pool, &sql.TxOptions{Isolation: sql.LevelSerializable}, func(tx *sql.Tx) error {
+			if n := one[int](t, tx, "SELECT count(*) FROM "+ledger); n != 1 {
+				t.Errorf("the next leader sees %d notes", n)
+			}
+			return note(ledger, "next")(tx)
+		})
+		expect(t, err)
+		wraps(t, term.InTx(soon(t), pool, nil, note(ledger, "late")), elector.ErrNotLeader)
+		s.notes(t, ledger, "in time", "next")
+	})
+}
+
+// A session of many elections does not stand still at one barrier.
+func TestASessionOfManyElectionsWaitsForTheTransactionsOfTheLastLeader(t *testing.T) {
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		ledger := s.ledger(t)
+		election, another := s.election(t), s.election(t)
+		pool := d.open(t, 0, s.DSN())
+		c, term := s.lead(t, pool, election, elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
+		many, err := elector.NewSession(d.open(t, 1, s.DSN()), elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat), elector.WithRetryInterval(retry))
+		check(t, err)
+		t.Cleanup(func() { expect(t, many.Close(soon(t))) })
+		other, err := many.Elector(another)
+		check(t, err)
+		otherTerm, err := other.Campaign(soon(t))
+		check(t, err)
+		second, err := many.Elector(election)
+		check(t, err)
+		elected := campaigning(t, &candidate{Elector: second})
+		check(t, term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
+			old := s.leaderPID(t, c.Key())
+			s.terminate(t, old)
+			eventually(t, "the session has the lock", func() bool {
+				pids := s.holders(t, c.Key())
+				return len(pids) == 2 && !slices.Contains(pids, old)
+			})
+			before := otherTerm.RenewedAt()
+			eventually(t, "the other elections go on", func() bool { return otherTerm.RenewedAt().Sub(before) > 2*heartbeat })
+			select {
+			case <-elected:
+				t.Error("elected beside a transaction of the last term")
+			default:
+			}
+			return note(ledger, "in time")(tx)
+		}))
+		next := <-elected
+		if next == nil || next.Token() <= term.Token() {
+			t.Fatalf("elected %v", next)
+		}
+		wraps(t, term.InTx(soon(t), pool, nil, note(ledger, "late")), elector.ErrNotLeader)
+		s.notes(t, ledger, "in time")
+	})
+}
+
+// A leader that has never used InTx holds nobody up, and one that has ended its
+// transactions does not either.
+func TestNobodyWaitsAtTheBarrierWithoutATransactionInFlight(t *testing.T) {
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		pool := d.open(t, 0, s.DSN())
+		c, term := s.lead(t, pool, election)
+		expect(t, term.InTx(soon(t), pool, nil, func(*sql.Tx) error { return nil }))
+		second := s.stand(t, d.open(t, 1, s.DSN()), election)
+		elected := campaigning(t, second)
+		second.follows(t)
+		s.terminate(t, s.leaderPID(t, c.Key()))
+		<-elected
+		for _, f := range second.rec.Failures() {
+			t.Errorf("%s: %v", f.Op, f.Err)
+		}
+		for _, e := range second.rec.Campaigns() {
+			if e.Outcome == hooks.Failed {
+				t.Error("an attempt failed")
+			}
+		}
+	})
+}

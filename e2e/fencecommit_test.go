@@ -1,0 +1,150 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/pgcluster"
+)
+
+// slowToCommit makes a ledger whose transactions wait in COMMIT, by a deferred
+// constraint, until the returned function is called.
+func (s *server) slowToCommit(t *testing.T) (ledger string, key int64, letGo func()) {
+	t.Helper()
+	ledger = s.ledger(t)
+	key = elector.KeyFromName(ledger)
+	gate, err := s.admin.Conn(t.Context())
+	check(t, err)
+	t.Cleanup(func() { expect(t, gate.Close()) })
+	_, err = gate.ExecContext(t.Context(), "SELECT pg_advisory_lock($1)", key)
+	check(t, err)
+	_, err = s.admin.Exec(`CREATE FUNCTION wait_` + ledger + `() RETURNS trigger LANGUAGE plpgsql AS
+		'BEGIN PERFORM pg_advisory_lock_shared(TG_ARGV[0]::bigint); PERFORM pg_advisory_unlock_shared(TG_ARGV[0]::bigint);
+		IF NEW.note = ''bad'' THEN RAISE EXCEPTION USING ERRCODE = ''23514''; END IF; RETURN NULL; END'`)
+	check(t, err)
+	t.Cleanup(func() { _, err := s.admin.Exec("DROP FUNCTION wait_" + ledger + " CASCADE"); expect(t, err) })
+	_, err = s.admin.Exec("CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON " + ledger + " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait_" +
+		ledger + fmt.Sprintf("('%d')", key))
+	check(t, err)
+	return ledger, key, func() {
+		_, err := gate.ExecContext(context.Background(), "SELECT pg_advisory_unlock($1)", key)
+		expect(t, err)
+	}
+}
+
+// committing waits until a transaction has got into COMMIT, and returns its backend.
+func (s *server) committing(t *testing.T, key int64) (pid int) {
+	t.Helper()
+	eventually(t, "a transaction is in COMMIT", func() bool {
+		pids := list[int](t, s.admin, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objsubid = 1
+			AND classid = (($1::bigint >> 32) & 4294967295)::oid AND objid = ($1::bigint & 4294967295)::oid`, key)
+		if len(pids) == 1 {
+			pid = pids[0]
+		}
+		return len(pids) == 1
+	})
+	return pid
+}
+
+func TestInTxWhoseConnectionIsLostDuringTheCommitHasAnUnknownOutcome(t *testing.T) {
+	for name, lose := range map[string]struct {
+		lose func(l link, pid int)
+		want []string // what the ledger says in the end; nil if it may be either (pgx asks the server to cancel the COMMIT)
+	}{
+		"reset":      {func(l link, _ int) { l.proxy.Reset() }, nil},
+		"black hole": {func(l link, _ int) { l.proxy.BlackHole() }, []string{"perhaps"}},
+		"terminated": {func(l link, pid int) { _, _ = l.admin.Exec("SELECT pg_terminate_backend($1)", pid) }, []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overEach(t, func(t *testing.T, d drivers) {
+				l := behindAProxy(t)
+				ledger, key, letGo := l.slowToCommit(t)
+				// The lease is what InTx waits for an answer; a server that has heard
+				// COMMIT goes on for as long.
+				length := 5 * lease
+				if name == "black hole" {
+					length = lease
+				}
+				c, term := l.server.lead(t, d.open(t, 0, l.DSN()), l.election(t), elector.WithLease(length))
+				pool := d.open(t, 0, l.proxy.DSN())
+				t.Cleanup(l.proxy.Heal)
+				outcome := make(chan error, 1)
+				go func() { outcome <- term.InTx(soon(t), pool, nil, note(ledger, "perhaps")) }()
+				pid := l.committing(t, key)
+				lose.lose(l, pid)
+				if name == "black hole" {
+					letGo() // the server commits, and nobody hears of it
+					wraps(t, <-outcome, elector.ErrOutcomeUnknown)
+				} else {
+					wraps(t, <-outcome, elector.ErrOutcomeUnknown)
+					letGo()
+				}
+				// The next leader can tell, since it begins after the transaction has ended.
+				_ = term.Resign(soon(t))
+				_, next := l.server.lead(t, d.open(t, 0, l.DSN()), c.Election())
+				expect(t, next.Verify(soon(t)))
+				if lose.want != nil {
+					l.notes(t, ledger, lose.want...)
+				}
+				if n := len(l.holders(t, c.Key())); n != 1 {
+					t.Errorf("the next leader has begun, and %d sessions hold its locks", n)
+				}
+			})
+		})
+	}
+}
+
+func TestInTxWhoseCommitTheServerRefusesIsRolledBack(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		ledger, _, letGo := s.slowToCommit(t)
+		letGo()
+		pool := d.open(t, 0, s.DSN())
+		_, term := s.lead(t, pool, s.election(t))
+		err := term.InTx(soon(t), pool, nil, note(ledger, "bad"))
+		wraps(t, err, elector.ErrRolledBack)
+		expect(t, term.InTx(soon(t), pool, nil, note(ledger, "good")))
+		s.notes(t, ledger, "good")
+	})
+}
+
+// A function that ends the transaction itself gets no promise.
+func TestInTxWhoseFunctionCommitsHasAnUnknownOutcome(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN())
+		_, term := s.lead(t, pool, s.election(t))
+		wraps(t, term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error { return tx.Commit() }), elector.ErrOutcomeUnknown)
+	})
+}
+
+// Connections that have died in the pool are no reason for InTx to fail.
+func TestInTxFindsALivingConnectionInThePool(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		ledger := s.ledger(t)
+		name := unique("pool")
+		pool := d.open(t, 0, s.DSN(pgcluster.WithParam("application_name", name)))
+		pool.SetMaxIdleConns(3)
+		_, term := s.lead(t, d.open(t, 0, s.DSN()), s.election(t))
+		var conns []*sql.Conn
+		for range 3 {
+			conn, err := pool.Conn(soon(t))
+			check(t, err)
+			check(t, conn.PingContext(soon(t)))
+			conns = append(conns, conn)
+		}
+		for _, conn := range conns {
+			check(t, conn.Close())
+		}
+		_, err := s.admin.Exec("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = $1", name)
+		check(t, err)
+		expect(t, term.InTx(soon(t), pool, nil, note(ledger, "done")))
+		s.notes(t, ledger, "done")
+	})
+}

@@ -1,0 +1,385 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/pgelector/pgelector/fence"
+	"github.com/pgelector/pgelector/internal/pgcluster"
+)
+
+// roundsVariable says how often a leader is frozen, for each way to write.
+const roundsVariable = "PGELECTOR_FENCE_ROUNDS"
+
+const (
+	defaultRounds = 30
+	roundsOfOne   = 10 // of one register, whose history is then checked
+	atOnce        = 6  // registers
+)
+
+// troupe is the writers of one register, each in a process of its own.
+type troupe struct {
+	s       *server
+	way     way
+	writers []*writerProcess
+
+	mu      sync.Mutex
+	history []deed
+	more    chan struct{} // closed by the next deed
+}
+
+type writerProcess struct {
+	*exec.Cmd
+	id     string
+	in     io.WriteCloser
+	stderr bytes.Buffer
+	gone   chan struct{}
+}
+
+// troupe starts two writers. change may be nil.
+func (s *server) troupe(t *testing.T, d drivers, how way, change func(i int, w *writerSettings)) *troupe {
+	t.Helper()
+	store := s.admin
+	_, err := store.Exec("SELECT pg_advisory_xact_lock(4711); " + fence.CreateTable) // IF NOT EXISTS is not atomic
+	check(t, err)
+	register, err := makeRegister(store)
+	check(t, err)
+	c := &troupe{s: s, way: how, more: make(chan struct{})}
+	election := s.election(t)
+	t.Cleanup(func() { c.end(t) })
+	for i := range 2 {
+		// A store bounds what a frozen writer can hold up.
+		dsn := s.DSN(pgcluster.WithParam("idle_in_transaction_session_timeout", "500ms"))
+		told := writerSettings{Driver: d.name(i), DSN: s.DSN(), Store: dsn, Election: election, ID: unique(fmt.Sprint("writer-", i)), Way: how,
+			Register: register, Lease: time.Second, Retry: 50 * time.Millisecond, Pause: 10 * time.Millisecond}
+		if how == inTx {
+			told.Store = s.DSN()
+		}
+		if change != nil {
+			change(i, &told)
+		}
+		c.start(t, told)
+	}
+	return c
+}
+
+func (c *troupe) start(t *testing.T, told writerSettings) {
+	t.Helper()
+	text, err := json.Marshal(told)
+	check(t, err)
+	w := &writerProcess{Cmd: exec.Command(os.Args[0]), id: told.ID, gone: make(chan struct{})}
+	w.Env = append(os.Environ(), writerVariable+"="+string(text))
+	w.Stderr = &w.stderr
+	w.in, err = w.StdinPipe()
+	check(t, err)
+	out, err := w.StdoutPipe()
+	check(t, err)
+	check(t, w.Start())
+	c.writers = append(c.writers, w)
+	go func() {
+		defer close(w.gone)
+		for lines := json.NewDecoder(out); ; {
+			var d deed
+			if lines.Decode(&d) != nil {
+				break
+			}
+			c.mu.Lock()
+			c.history = append(c.history, d)
+			close(c.more)
+			c.more = make(chan struct{})
+			c.mu.Unlock()
+		}
+		_ = w.Wait()
+	}()
+}
+
+// end lets the writers end, and returns what all of them have told.
+func (c *troupe) end(t *testing.T) []deed {
+	t.Helper()
+	for _, w := range c.writers {
+		_ = w.Process.Signal(syscall.SIGCONT)
+		_ = w.in.Close()
+	}
+	for _, w := range c.writers {
+		select {
+		case <-w.gone:
+		case <-time.After(patience):
+			_ = w.Process.Kill()
+			<-w.gone
+			t.Errorf("%s has not ended within %v", w.id, patience)
+		}
+		if code := w.ProcessState.ExitCode(); code != 0 {
+			t.Errorf("%s has ended with %d:\n%s", w.id, code, w.stderr.String())
+		}
+	}
+	return c.history
+}
+
+// seen waits for up to so long until the history, of which some is past, has
+// what matches, and returns it.
+func (c *troupe) seen(past int, within time.Duration, match func(deed) bool) (deed, bool) {
+	timeout := time.After(within)
+	for {
+		c.mu.Lock()
+		for _, d := range c.history[past:] {
+			if match(d) {
+				c.mu.Unlock()
+				return d, true
+			}
+		}
+		past = len(c.history)
+		more := c.more
+		c.mu.Unlock()
+		select {
+		case <-more:
+		case <-timeout:
+			return deed{}, false
+		}
+	}
+}
+
+func (c *troupe) awaits(t *testing.T, what string, past int, match func(deed) bool) deed {
+	t.Helper()
+	d, seen := c.seen(past, patience, match)
+	if !seen {
+		c.print(t)
+		t.Fatalf("not within %v: %s", patience, what)
+	}
+	return d
+}
+
+func (c *troupe) print(t *testing.T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range c.history[max(0, len(c.history)-40):] {
+		t.Logf("%+v", d)
+	}
+}
+
+func (c *troupe) past() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.history)
+}
+
+func (c *troupe) writer(id string) *writerProcess {
+	return c.writers[slices.IndexFunc(c.writers, func(w *writerProcess) bool { return w.id == id })]
+}
+
+// terminate ends the session of a candidate.
+func (c *troupe) terminate(t *testing.T, id string) {
+	t.Helper()
+	_, err := c.s.admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", id)
+	check(t, err)
+}
+
+// The model is a register that is written to by those who remember what it
+// says: a write replaces what its writer believes to be there. Two leaders at
+// once, or a write of a leader that comes late, break it.
+var register = (&porcupine.NondeterministicModel{
+	Init: func() []any { return []any{""} },
+	Step: func(state, input, output any) []any {
+		d := input.(deed)
+		switch {
+		case d.Kind == hasRead && state == d.New:
+			return []any{state}
+		case d.Kind == hasWritten && d.Outcome == refused:
+			return []any{state}
+		case d.Kind == hasWritten && d.Outcome == unknown && state == d.Old:
+			return []any{state, d.New}
+		case d.Kind == hasWritten && d.Outcome == unknown:
+			return []any{state} // it can only have been refused
+		case d.Kind == hasWritten && state == d.Old:
+			return []any{d.New}
+		}
+		return nil
+	},
+}).ToModel()
+
+// linearizable asks porcupine.
+func linearizable(history []deed) porcupine.CheckResult {
+	clients := map[string]int{}
+	var ops []porcupine.Operation
+	for _, d := range history {
+		if d.Kind != hasRead && d.Kind != hasWritten {
+			continue
+		}
+		if _, known := clients[d.ID]; !known {
+			clients[d.ID] = len(clients)
+		}
+		back := d.Return
+		if d.Outcome == unknown {
+			back = math.MaxInt64 // it may take effect whenever
+		}
+		ops = append(ops, porcupine.Operation{ClientId: clients[d.ID], Input: d, Call: d.Call, Output: nil, Return: back})
+	}
+	return porcupine.CheckOperationsTimeout(register, ops, patience)
+}
+
+// overtaken counts the writes that were told of after one of a newer leader.
+// (With a fence, there is one now and then: written in time, and frozen before the
+// answer. Whether that is so is porcupine's to say.)
+func overtaken(history []deed) (n int) {
+	history = slices.SortedStableFunc(slices.Values(history), func(a, b deed) int { return cmp.Compare(a.Return, b.Return) })
+	newest := int64(0)
+	for _, d := range history {
+		if d.Kind != hasWritten || d.Outcome != ok {
+			continue
+		}
+		if d.Token < newest {
+			n++
+		}
+		newest = max(newest, d.Token)
+	}
+	return n
+}
+
+// A leader is frozen after its check and before its write; another is elected,
+// and writes; the first thaws, and writes.
+func TestALeaderThatIsFrozenBetweenItsCheckAndItsWriteIsRefusedIfItIsFenced(t *testing.T) {
+	for _, how := range []way{unfenced, inTx, byToken} {
+		t.Run(strings.ReplaceAll(string(how), " ", "-"), func(t *testing.T) {
+			overDrivers(t, func(t *testing.T, d drivers) {
+				c := onShared(t).troupe(t, d, how, func(_ int, w *writerSettings) { w.Lockstep, w.Pause = true, 0 })
+				step := func(id string) { _, err := io.WriteString(c.writer(id).in, "go\n"); check(t, err) }
+				old := c.awaits(t, "a leader has checked that it leads", 0, func(d deed) bool { return d.Kind == hasChecked })
+				past := c.past()
+				check(t, c.writer(old.ID).Process.Signal(syscall.SIGSTOP))
+				step(old.ID) // which it will find when it thaws
+				next := c.awaits(t, "another leads", past, func(d deed) bool { return d.Kind == hasRead && d.ID != old.ID })
+				step(next.ID)
+				c.awaits(t, "another has written", past, func(d deed) bool {
+					return d.Kind == hasWritten && d.ID == next.ID && d.Outcome == ok
+				})
+				check(t, c.writer(old.ID).Process.Signal(syscall.SIGCONT))
+				late := c.awaits(t, "the first has tried to write", past, func(d deed) bool { return d.Kind == hasWritten && d.ID == old.ID })
+				if want := map[way]string{unfenced: ok, inTx: refused, byToken: refused}[how]; late.Outcome != want {
+					t.Errorf("the late write was %s (%s), want %s", late.Outcome, late.Text, want)
+				}
+				want := porcupine.Ok
+				if how == unfenced {
+					want = porcupine.Illegal
+				}
+				if got := linearizable(c.end(t)); got != want {
+					c.print(t)
+					t.Errorf("linearizable: %s, want %s", got, want)
+				}
+			})
+		})
+	}
+}
+
+// The same at random moments, and in any order: with the session ended by the
+// lease or by the administrator, with a transaction open or not, thawed before or
+// after the next leader has written.
+func TestFencedWritesAreLinearizableWhateverIsFrozenWhen(t *testing.T) {
+	rounds := defaultRounds
+	if text := os.Getenv(roundsVariable); text != "" {
+		var err error
+		rounds, err = strconv.Atoi(text)
+		check(t, err)
+	}
+	slots := make(chan struct{}, atOnce)
+	for _, how := range []way{unfenced, inTx, byToken} {
+		t.Run(strings.ReplaceAll(string(how), " ", "-"), func(t *testing.T) {
+			var mu sync.Mutex
+			var sum tally
+			rounds := rounds
+			if how == unfenced { // enough to show that the judge sees it
+				rounds = min(rounds, defaultRounds)
+			}
+			t.Run("all", func(t *testing.T) {
+				for i := range (rounds + roundsOfOne - 1) / roundsOfOne {
+					d := []drivers{pq, pgx, mixed}[i%3]
+					t.Run(fmt.Sprint(i), func(t *testing.T) {
+						t.Parallel()
+						slots <- struct{}{}
+						defer func() { <-slots }()
+						one := freezeAtRandom(t, d, how)
+						mu.Lock()
+						defer mu.Unlock()
+						sum.add(one)
+					})
+				}
+			})
+			t.Logf("%s: %+v", how, sum)
+			if how == unfenced && !t.Failed() && (sum.Broken == 0 || sum.Overtaken == 0) {
+				t.Errorf("nothing went wrong without a fence: %+v", sum)
+			}
+		})
+	}
+}
+
+// tally is what came of some rounds.
+type tally struct{ Rounds, Written, Refused, Unknown, Overtaken, Histories, Broken int }
+
+func (a *tally) add(b tally) {
+	a.Rounds, a.Written, a.Refused, a.Unknown = a.Rounds+b.Rounds, a.Written+b.Written, a.Refused+b.Refused, a.Unknown+b.Unknown
+	a.Overtaken, a.Histories, a.Broken = a.Overtaken+b.Overtaken, a.Histories+b.Histories, a.Broken+b.Broken
+}
+
+func freezeAtRandom(t *testing.T, d drivers, how way) tally {
+	c := onShared(t).troupe(t, d, how, nil)
+	for range roundsOfOne {
+		old := c.awaits(t, "a leader has checked that it leads", c.past(), func(d deed) bool { return d.Kind == hasChecked })
+		time.Sleep(rand.N(20 * time.Millisecond))
+		past := c.past()
+		check(t, c.writer(old.ID).Process.Signal(syscall.SIGSTOP))
+		if rand.N(2) == 0 {
+			c.terminate(t, old.ID)
+		}
+		within := patience
+		if rand.N(4) == 0 {
+			within = rand.N(2 * time.Second)
+		}
+		_, succeeded := c.seen(past, within, func(d deed) bool { return d.Kind == hasWritten && d.ID != old.ID && d.Outcome == ok })
+		if !succeeded && within == patience {
+			t.Errorf("nobody else has written within %v", patience)
+		}
+		check(t, c.writer(old.ID).Process.Signal(syscall.SIGCONT))
+		if succeeded {
+			c.awaits(t, "the frozen one has noticed", 0, func(d deed) bool { return d.Kind == hasLeft && d.Token == old.Token })
+		}
+	}
+	history := c.end(t)
+	result := tally{Rounds: roundsOfOne, Histories: 1, Overtaken: overtaken(history)}
+	for _, d := range history {
+		if d.Kind == hasWritten {
+			switch d.Outcome {
+			case ok:
+				result.Written++
+			case refused:
+				result.Refused++
+			case unknown:
+				result.Unknown++
+			}
+		}
+	}
+	switch got := linearizable(history); {
+	case got == porcupine.Ok:
+	case got == porcupine.Illegal && how == unfenced:
+		result.Broken++
+	default:
+		c.print(t)
+		t.Errorf("linearizable: %s", got)
+	}
+	return result
+}

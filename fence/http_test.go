@@ -1,0 +1,242 @@
+//go:build unix
+
+package fence_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/pgelector/pgelector/fence"
+)
+
+func ask(h http.Handler, path string, tokens ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPut, path, nil)
+	for _, token := range tokens {
+		r.Header.Add(fence.Header, token)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestTheHandlerRefusesWhatTheTokenDoesNotAllow(t *testing.T) {
+	var passed []int64
+	h := fence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		token, ok := fence.FromContext(r.Context())
+		if !ok {
+			t.Error("no token in the context")
+		}
+		passed = append(passed, token)
+	}), nil, nil)
+	for i, step := range []struct {
+		path   string
+		tokens []string
+		status int
+		seen   string
+	}{
+		{"/a", nil, http.StatusPreconditionRequired, ""},
+		{"/a", []string{""}, http.StatusBadRequest, ""},
+		{"/a", []string{"seven"}, http.StatusBadRequest, ""},
+		{"/a", []string{"9223372036854775808"}, http.StatusBadRequest, ""},
+		{"/a", []string{"7", "8"}, http.StatusBadRequest, ""},
+		{"/a", []string{"7"}, http.StatusOK, ""},
+		{"/a", []string{"7"}, http.StatusOK, ""},
+		{"/a", []string{"281474976710656"}, http.StatusOK, ""},
+		{"/a", []string{"7"}, http.StatusPreconditionFailed, "281474976710656"},
+		{"/b", []string{"6"}, http.StatusOK, ""},
+	} {
+		w := ask(h, step.path, step.tokens...)
+		if w.Code != step.status || w.Header().Get(fence.Header) != step.seen {
+			t.Errorf("step %d: %d, %v", i, w.Code, w.Header())
+		}
+	}
+	if len(passed) != 4 {
+		t.Errorf("%v were let pass", passed)
+	}
+}
+
+func TestTheResourceAndTheStoreAreTheCallers(t *testing.T) {
+	var store recording
+	h := fence.Handler(http.NotFoundHandler(), func(r *http.Request) string { return r.Host }, &store)
+	if w := ask(h, "http://lamp.example/a", "7"); w.Code != http.StatusNotFound || store.resource != "lamp.example" || store.token != 7 || !store.left {
+		t.Errorf("%d, %+v", w.Code, store)
+	}
+	store.err = fence.ErrStale
+	if w := ask(h, "/a", "7"); w.Code != http.StatusPreconditionFailed || w.Header().Get(fence.Header) == "" {
+		t.Errorf("%d, %v", w.Code, w.Header())
+	}
+	store.err = errors.New("down")
+	if w := ask(h, "/a", "7"); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("%d", w.Code)
+	}
+}
+
+type recording struct {
+	resource string
+	token    int64
+	left     bool
+	err      error
+}
+
+func (s *recording) Enter(_ context.Context, resource string, token int64) (func(), error) {
+	s.resource, s.token = resource, token
+	return func() { s.left = true }, s.err
+}
+
+// The write of an old leader that was let pass, and is slow, comes before the
+// first of the new one.
+func TestANewerTokenWaitsForTheRequestsOfOlderOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m fence.Memory
+		var order []string
+		enter := func(token int64) func() {
+			leave, err := m.Enter(t.Context(), "lamp", token)
+			check(t, err)
+			return leave
+		}
+		first, second := enter(7), enter(7) // beside each other
+		go func() {
+			leave := enter(8)
+			order = append(order, "new")
+			leave()
+		}()
+		synctest.Wait()
+		if _, err := m.Enter(t.Context(), "lamp", 7); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("an older request while a newer one waits: %v", err)
+		}
+		order = append(order, "old")
+		first()
+		first() // counts once
+		synctest.Wait()
+		order = append(order, "old")
+		second()
+		synctest.Wait()
+		if len(order) != 3 || order[2] != "new" {
+			t.Errorf("the order was %q", order)
+		}
+	})
+}
+
+func TestARequestThatWaitsIsGivenUpOrOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m fence.Memory
+		leave, err := m.Enter(t.Context(), "lamp", 7)
+		check(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		waits := make(chan error, 2)
+		go func() { _, err := m.Enter(ctx, "lamp", 8); waits <- err }()
+		synctest.Wait()
+		cancel()
+		if err := <-waits; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		go func() { _, err := m.Enter(t.Context(), "lamp", 8); waits <- err }()
+		synctest.Wait()
+		go func() {
+			leave, err := m.Enter(t.Context(), "lamp", 9)
+			check(t, err)
+			leave()
+			waits <- nil
+		}()
+		synctest.Wait()
+		leave()
+		var stale, admitted int
+		for range 2 {
+			if err := <-waits; errors.Is(err, fence.ErrStale) {
+				stale++
+			} else if err == nil {
+				admitted++
+			}
+		}
+		if stale != 1 || admitted != 1 {
+			t.Errorf("%d stale, %d admitted", stale, admitted)
+		}
+	})
+}
+
+// Over real connections: what the handler does, in the order in which it does it,
+// has tokens that never fall, and requests never overlap those of another token.
+func TestConcurrentRequestsAreServedInTheOrderOfTheirTokens(t *testing.T) {
+	var mu sync.Mutex
+	var served []int64
+	inside := map[int64]int{}
+	service := httptest.NewServer(fence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		token, _ := fence.FromContext(r.Context())
+		mu.Lock()
+		inside[token]++
+		if len(inside) > 1 {
+			t.Errorf("tokens %v are served at once", inside)
+		}
+		served = append(served, token)
+		mu.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
+		if inside[token]--; inside[token] == 0 {
+			delete(inside, token)
+		}
+	}), nil, nil))
+	defer service.Close()
+	base := &http.Transport{MaxIdleConnsPerHost: 16}
+	defer base.CloseIdleConnections()
+	var writers sync.WaitGroup
+	for i := range 16 {
+		writers.Go(func() {
+			for j := range 50 {
+				token := int64(j*3 + (i*5+j*7)%13)
+				client := http.Client{Transport: fence.Transport(base, token)}
+				response, err := client.Post(service.URL+"/lamp", "", nil)
+				if errors.Is(err, fence.ErrStale) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, response.Body)
+				_ = response.Body.Close()
+			}
+		})
+	}
+	writers.Wait()
+	for i := 1; i < len(served); i++ {
+		if served[i] < served[i-1] {
+			t.Fatalf("token %d was served after %d", served[i], served[i-1])
+		}
+	}
+	if len(served) == 0 {
+		t.Error("nothing was served")
+	}
+}
+
+func TestTheTransportLeavesTheRequestAndOtherAnswersAlone(t *testing.T) {
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		status, _ := strconv.Atoi(r.URL.Query().Get("status"))
+		if got := r.Header.Get(fence.Header); got != "7" {
+			t.Errorf("sent %q", got)
+		}
+		return &http.Response{StatusCode: status, Body: http.NoBody, Header: http.Header{}}, nil
+	})
+	for _, status := range []int{200, 409, 412} { // a 412 without the header is somebody else's
+		r := httptest.NewRequest(http.MethodPut, "/?status="+strconv.Itoa(status), nil)
+		response, err := fence.Transport(base, 7).RoundTrip(r)
+		if err != nil || response.StatusCode != status || r.Header.Get(fence.Header) != "" {
+			t.Errorf("%v, %v, %v", response, err, r.Header)
+		}
+	}
+	oops := errors.New("oops")
+	failing := roundTripper(func(*http.Request) (*http.Response, error) { return nil, oops })
+	if _, err := fence.Transport(failing, 7).RoundTrip(httptest.NewRequest(http.MethodPut, "/", nil)); !errors.Is(err, oops) {
+		t.Error(err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

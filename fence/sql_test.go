@@ -1,0 +1,194 @@
+//go:build unix
+
+package fence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/fence"
+)
+
+func inTx(t *testing.T, store *sql.DB, level sql.IsolationLevel, fn func(*sql.Tx) error) error {
+	t.Helper()
+	tx, err := store.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
+	check(t, err)
+	if err := fn(tx); err != nil {
+		_ = tx.Rollback()
+		return err
+	}
+	return tx.Commit()
+}
+
+func TestAdvanceRefusesAnOlderTokenForItsResourceOnly(t *testing.T) {
+	overDrivers(t, func(t *testing.T, store *sql.DB) {
+		_, err := store.Exec(fence.CreateTable)
+		check(t, err)
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+			resource := "lamp at " + level.String()
+			for i, step := range []struct {
+				resource string
+				token    int64
+				stale    bool
+			}{
+				{resource, 7, false}, {resource, 7, false}, {resource, 6, true}, {resource, 1 << 48, false},
+				{resource, 7, true}, {"another " + resource, 6, false}, {resource, 1<<48 + 1, false},
+			} {
+				err := inTx(t, store, level, func(tx *sql.Tx) error { return fence.Advance(t.Context(), tx, step.resource, step.token) })
+				if errors.Is(err, fence.ErrStale) != step.stale || (err != nil) != step.stale {
+					t.Errorf("%s, step %d: %v", level, i, err)
+				}
+			}
+		}
+	})
+}
+
+func TestATokenThatWasRolledBackWasNotSeen(t *testing.T) {
+	overDrivers(t, func(t *testing.T, store *sql.DB) {
+		_, err := store.Exec(fence.CreateTable)
+		check(t, err)
+		oops := errors.New("oops")
+		err = inTx(t, store, 0, func(tx *sql.Tx) error { check(t, fence.Advance(t.Context(), tx, "lamp", 9)); return oops })
+		if !errors.Is(err, oops) {
+			t.Error(err)
+		}
+		check(t, inTx(t, store, 0, func(tx *sql.Tx) error { return fence.Advance(t.Context(), tx, "lamp", 8) }))
+	})
+}
+
+// Many writers with tokens at random: what they write, in the order in which it
+// was committed, has tokens that never fall.
+func TestConcurrentWritersCommitInTheOrderOfTheirTokens(t *testing.T) {
+	overDrivers(t, func(t *testing.T, store *sql.DB) {
+		_, err := store.Exec(fence.CreateTable + `; CREATE TABLE log (n serial, token bigint)`)
+		check(t, err)
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+			_, err := store.Exec("TRUNCATE log; DELETE FROM fence")
+			check(t, err)
+			var writers sync.WaitGroup
+			for i := range 8 {
+				writers.Go(func() {
+					for j := range 25 {
+						token := int64(j*4 + (i*7+j*3)%11)
+						for {
+							err := inTx(t, store, level, func(tx *sql.Tx) error {
+								if err := fence.Advance(t.Context(), tx, "log", token); err != nil {
+									return err
+								}
+								_, err := tx.Exec("INSERT INTO log (token) VALUES ($1)", token)
+								return err
+							})
+							var state interface{ SQLState() string }
+							if errors.As(err, &state) && state.SQLState() == "40001" {
+								continue
+							}
+							if err != nil && !errors.Is(err, fence.ErrStale) {
+								t.Error(err)
+							}
+							break
+						}
+					}
+				})
+			}
+			writers.Wait()
+			var all, wrong int
+			check(t, store.QueryRow(`SELECT count(*), count(*) FILTER (WHERE token < before)
+				FROM (SELECT token, lag(token) OVER (ORDER BY n) AS before FROM log) AS l`).Scan(&all, &wrong))
+			if all == 0 || wrong > 0 {
+				t.Errorf("%s: of %d writes, %d came after one with a newer token", level, all, wrong)
+			}
+		}
+	})
+}
+
+func TestAConditionalUpdateRefusesAnOlderToken(t *testing.T) {
+	overDrivers(t, func(t *testing.T, store *sql.DB) {
+		_, err := store.Exec(`CREATE TABLE lamp (id text PRIMARY KEY, color text, token bigint NOT NULL DEFAULT 0); INSERT INTO lamp VALUES ('hall', 'white')`)
+		check(t, err)
+		paint := func(color string, token int64) error {
+			return fence.Applied(store.Exec("UPDATE lamp SET color = $3, token = $2 WHERE id = $1 AND token <= $2", "hall", token, color))
+		}
+		check(t, paint("red", 5))
+		check(t, paint("green", 6))
+		if err := paint("red", 5); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("an older token: %v", err)
+		}
+		check(t, paint("blue", 6))
+		var color string
+		check(t, store.QueryRow("SELECT color FROM lamp").Scan(&color))
+		if color != "blue" {
+			t.Errorf("the lamp is %s", color)
+		}
+		_, err = store.Exec("DROP TABLE lamp")
+		check(t, err)
+		if err := paint("red", 9); err == nil || errors.Is(err, fence.ErrStale) {
+			t.Errorf("without the table: %v", err)
+		}
+	})
+}
+
+// What stands in the documentation.
+
+// paint changes the lamp, unless a newer term has touched it.
+func paint(ctx context.Context, store *sql.DB, term *elector.Term, color string) error {
+	tx, err := store.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := fence.Advance(ctx, tx, "lamp", term.Token()); err != nil {
+		return err // fence.ErrStale: another leads
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE lamp SET color = $1", color); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// repaint does the same where the row itself has a column for the token.
+func repaint(ctx context.Context, store *sql.DB, term *elector.Term, color string) error {
+	return fence.Applied(store.ExecContext(ctx,
+		"UPDATE lamp SET color = $1, token = $2 WHERE token <= $2", color, term.Token()))
+}
+
+func TestTwoTermsPaintALampAndTheFirstIsRefused(t *testing.T) {
+	overDrivers(t, func(t *testing.T, store *sql.DB) {
+		_, err := store.Exec(fence.CreateTable + `; CREATE TABLE lamp (color text, token bigint NOT NULL DEFAULT 0); INSERT INTO lamp VALUES ('white')`)
+		check(t, err)
+		e, err := elector.New(store, "lamp")
+		check(t, err)
+		var terms []*elector.Term
+		for range 2 {
+			term, err := e.Campaign(t.Context())
+			check(t, err)
+			terms = append(terms, term)
+			check(t, term.Resign(t.Context()))
+		}
+		for _, write := range []func(context.Context, *sql.DB, *elector.Term, string) error{paint, repaint} {
+			check(t, write(t.Context(), store, terms[0], "red"))
+			check(t, write(t.Context(), store, terms[1], "green"))
+			if err := write(t.Context(), store, terms[0], "red"); !errors.Is(err, fence.ErrStale) {
+				t.Errorf("the first term writes: %v", err)
+			}
+			_, err := store.Exec("UPDATE lamp SET token = 0")
+			check(t, err)
+		}
+		var color string
+		check(t, store.QueryRow("SELECT color FROM lamp").Scan(&color))
+		if color != "green" {
+			t.Errorf("the lamp is %s", color)
+		}
+	})
+}
+
+// must is for the examples, which have no test to fail.
+func must(err error) {
+	if err != nil {
+		panic(fmt.Sprint(err))
+	}
+}
