@@ -1,0 +1,101 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/pgelector/pgelector/bench/internal/systems"
+	"github.com/pgelector/pgelector/bench/internal/world"
+)
+
+// account is what the machine and the server have counted so far for one role's candidates.
+type account struct {
+	at         int64
+	statements float64
+	serverCPU  map[int]float64 // milliseconds of each backend
+	clientCPU  float64
+	wal        string  // the position in the log
+	memory     float64 // MiB, private to the backends
+}
+
+// accounts reads the counters of a role. The server counts statements by role (pg_stat_statements), and the
+// kernel counts the time of each backend in nanoseconds (/proc/<pid>/schedstat).
+func accounts(ctx context.Context, w *world.World, role string, clients []int, etcd bool) (account, error) {
+	a := account{at: systems.Now(), serverCPU: map[int]float64{}}
+	for _, pid := range clients {
+		a.clientCPU += cpu(pid)
+	}
+	if etcd {
+		a.serverCPU[w.Etcd.PID] = cpu(w.Etcd.PID)
+		return a, nil
+	}
+	err := w.Admin.QueryRow(ctx, `SELECT pg_current_wal_insert_lsn()::text, COALESCE((SELECT sum(calls)
+		FROM pg_stat_statements WHERE userid = $1::text::regrole), 0)::float8`, role).Scan(&a.wal, &a.statements)
+	if err != nil {
+		return a, err
+	}
+	rows, err := w.Admin.Query(ctx, "SELECT pid FROM pg_stat_activity WHERE usename = $1", role)
+	if err != nil {
+		return a, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var pid int
+		if err := rows.Scan(&pid); err != nil {
+			return a, err
+		}
+		a.serverCPU[pid] = cpu(pid)
+		a.memory += status(pid, "RssAnon")
+	}
+	return a, rows.Err()
+}
+
+// since is the server's time between two accounts, of the backends that live at the end.
+func (a account) since(earlier account) (ms float64) {
+	for pid, now := range a.serverCPU {
+		ms += now - earlier.serverCPU[pid]
+	}
+	return ms
+}
+
+// cpu is the time in milliseconds that a process has run: all its threads.
+func cpu(pid int) (ms float64) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		var ns float64
+		if err == nil {
+			if _, err := fmt.Sscan(string(text), &ns); err == nil {
+				ms += ns / 1e6
+			}
+		}
+	}
+	return ms
+}
+
+// status is a line of /proc/<pid>/status that counts kB, in MiB.
+func status(pid int, key string) float64 {
+	var kB float64
+	value := fromFile(fmt.Sprintf("/proc/%d/status", pid), key)
+	if _, err := fmt.Sscan(strings.TrimSuffix(value, " kB"), &kB); err != nil {
+		return 0
+	}
+	return kB / 1024
+}
+
+// written is the WAL between two accounts in bytes, without what the server writes by itself (about every 15
+// seconds, if anything was written before: a record of the running transactions).
+func (a account) written(ctx context.Context, w *world.World, earlier account) (bytes float64, err error) {
+	if a.wal == earlier.wal {
+		return 0, nil
+	}
+	err = w.Admin.QueryRow(ctx, `SELECT COALESCE(sum(record_length), 0)::float8 FROM pg_get_wal_records_info($1::text::pg_lsn, $2::text::pg_lsn)
+		WHERE record_type <> 'RUNNING_XACTS'`, earlier.wal, a.wal).Scan(&bytes)
+	if err != nil { // no pg_walinspect: older than PostgreSQL 15
+		err = w.Admin.QueryRow(ctx, "SELECT ($2::text::pg_lsn - $1::text::pg_lsn)::float8", earlier.wal, a.wal).Scan(&bytes)
+	}
+	return bytes, err
+}

@@ -1,0 +1,88 @@
+package measure
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/bench/internal/results"
+	"github.com/pgelector/pgelector/bench/internal/world"
+	"github.com/pgelector/pgelector/elector"
+)
+
+const inProcessSeconds = 12
+
+// inProcess measures calls within this process, by testing.Benchmark.
+func (r *run) inProcess(ctx context.Context) error {
+	for _, driver := range []struct{ name, label string }{{"pgx", "pgx"}, {"postgres", "lib/pq"}} {
+		pool, err := sql.Open(driver.name, r.world.DSN(world.Leader, "inprocess"))
+		if err != nil {
+			return err
+		}
+		err = r.calls(ctx, pool, driver.label)
+		if err := pool.Close(); err != nil {
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		r.progress.done(inProcessSeconds/2, "in process, "+driver.label)
+	}
+	return nil
+}
+
+func (r *run) calls(ctx context.Context, pool *sql.DB, label string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	e, err := elector.New(pool, r.world.Name("inprocess"))
+	if err != nil {
+		return err
+	}
+	term, err := e.Campaign(ctx)
+	if err != nil {
+		return err
+	}
+	r.bench("IsLeader, leading", false, func() error { e.IsLeader(); return nil })
+	r.bench("Term.Valid", false, func() error { term.Valid(); return nil })
+	r.bench("a heartbeat (Term.Verify: one round trip), "+label, true, func() error { return term.Verify(ctx) })
+	if err := term.Resign(ctx); err != nil {
+		return err
+	}
+	r.bench("IsLeader, following", false, func() error { e.IsLeader(); return nil })
+	r.bench("a campaign won, and its resignation (connects anew), "+label, true, func() error {
+		term, elected, err := e.TryCampaign(ctx)
+		if err != nil || !elected {
+			return fmt.Errorf("campaign: elected %v, %w", elected, err)
+		}
+		return term.Resign(ctx)
+	})
+	return ctx.Err()
+}
+
+// bench adds one benchmark, unless it is there already.
+func (r *run) bench(name string, server bool, call func() error) {
+	for _, done := range r.all.InProcess {
+		if done.Name == name {
+			return
+		}
+	}
+	var failed error
+	b := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if failed = call(); failed != nil {
+				b.FailNow()
+			}
+		}
+	})
+	if failed != nil {
+		r.progress.say(fmt.Sprintf("left out: %s: %v", name, failed))
+		return
+	}
+	r.add(func(all *results.Results) {
+		all.InProcess = append(all.InProcess, results.InProcess{Name: name, NsOp: float64(b.T.Nanoseconds()) / float64(b.N),
+			AllocsOp: b.AllocsPerOp(), BytesOp: b.AllocedBytesPerOp(), Repetitions: b.N, Server: server})
+	})
+}

@@ -1,0 +1,55 @@
+//go:build linux
+
+// Command bench measures ways to elect a leader side by side: see README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/pgelector/pgelector/bench/internal/child"
+	"github.com/pgelector/pgelector/bench/internal/measure"
+	"github.com/pgelector/pgelector/bench/internal/report"
+	"github.com/pgelector/pgelector/bench/internal/world"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case child.Role:
+			return child.Main(os.Stdin, os.Stdout)
+		case world.EtcdRole:
+			return world.EtcdMain(os.Stdin, os.Stdout, os.Args[2:])
+		}
+	}
+	var plan measure.Plan
+	quick := flag.Bool("quick", false, "two minutes instead of twenty: fewer samples, fewer rows")
+	dir := flag.String("out", ".", "the directory for RESULTS.md, results.json and plots/")
+	again := flag.Bool("again", false, "write RESULTS.md and the plots anew from results.json, and measure nothing")
+	flag.StringVar(&plan.Only, "only", "", "only the systems whose name contains this")
+	flag.StringVar(&plan.Parts, "parts", "failover,restart,rest,growth,inprocess", "what to measure")
+	flag.Parse()
+	if *again {
+		return report.Again(*dir)
+	}
+	plan.SetQuick(*quick)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	results, err := measure.Run(ctx, plan, os.Stderr)
+	if results == nil {
+		return err
+	}
+	return errors.Join(err, report.Write(*dir, results))
+}
