@@ -6,10 +6,10 @@ COUNT ?= 1
 RUN   ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e matrix bench-go model cover generate docs lint verify clean
+.PHONY: help demo test e2e matrix bench bench-quick bench-go model cover generate docs record lint verify clean
 
 help: ## List the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Watch an election live, on throw-away PostgreSQL servers
 	@scripts/setup.sh postgresql
@@ -23,6 +23,12 @@ e2e: ## Only the tests on real PostgreSQL: make e2e COUNT=10 RUN=Failover
 
 matrix: ## The tests on real PostgreSQL, on versions 14 to 18 (fetched by npm): make matrix MAJORS="14 18"
 	@scripts/matrix.sh $(MAJORS)
+
+bench: ## Side by side with other systems, 20 minutes: writes bench/RESULTS.md
+	cd bench && go run .
+
+bench-quick: ## The same in 2 minutes, with few samples
+	cd bench && go run . -quick
 
 bench-go: ## Go benchmarks of the packages: no database needed
 	go test -run='^$$' -bench='$(RUN)' -count='$(COUNT)' -benchmem ./elector/... ./hooks/...
@@ -38,6 +44,10 @@ generate: ## Write db/ anew from queries/, with sqlc
 
 docs: ## Draw the pictures of the documents anew
 	go run ./docs/pictures docs/pictures
+
+record: ## Record a terminal session of the command anew, as a picture for the README
+	@scripts/setup.sh postgresql
+	go run ./docs/recording docs/pictures/session.svg
 
 lint: ## go vet and staticcheck on every module
 	@scripts/lint.sh

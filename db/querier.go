@@ -9,6 +9,11 @@ import (
 )
 
 type Querier interface {
+	// AdvisoryLocks lists every session, of elections and of others, that holds an
+	// exclusive advisory lock of a 64-bit key in this database, or waits for one: by
+	// key, the holder first, then the longest waiting. What is hidden from this role
+	// is empty or null, as for Holder.
+	AdvisoryLocks(ctx context.Context) ([]AdvisoryLocksRow, error)
 	// ApplySettings sets the session's parameters from a JSON array of objects
 	// with name and value, for this transaction only if only_local. Parameters
 	// that this version of the server does not know are skipped; the count is of
@@ -17,6 +22,11 @@ type Querier interface {
 	// BackendStart is when this backend began, in microseconds since 1970. With the
 	// process id it names a session for good: process ids are reused.
 	BackendStart(ctx context.Context) (int64, error)
+	// Capacity is what an election needs room in: the lock table, and connections.
+	// A limit of -1 is none. Locks that are held by the fast path take no room.
+	Capacity(ctx context.Context) (CapacityRow, error)
+	// Clock is the server's clock at this moment, in microseconds since 1970.
+	Clock(ctx context.Context) (int64, error)
 	// Confirm follows every attempt that may have been granted: whether pg_locks
 	// shows that this very backend holds the lock in this database, and if so, the
 	// barrier and the term's fencing token. A bigint key is shown in two halves,
@@ -82,6 +92,11 @@ type Querier interface {
 	// takes none, what to wait for and how long. in_recovery is a refusal: nothing
 	// is set then.
 	PrepareWait(ctx context.Context, settings string) (PrepareWaitRow, error)
+	// Privileges are those that an operator misses sooner or later.
+	Privileges(ctx context.Context) (PrivilegesRow, error)
+	// SessionEnders are the settings by which the server would end a session, or a
+	// statement of it, as this connection finds them; those that are off are left out.
+	SessionEnders(ctx context.Context) ([]SessionEndersRow, error)
 	// Tokens is Token for many elections: guards is a JSON array of objects with
 	// key, high and low. It does not wait at a barrier, which would hold up the
 	// other elections of the session: passed is false for those whose last term
@@ -111,8 +126,10 @@ type Querier interface {
 	// WaitLock parks the session in the lock's queue, which is first come, first
 	// served, for a bounded time: a waiting statement holds back xmin. A DO block
 	// that handles lock_not_available itself leaves no ERROR in the server's log,
-	// as a plain lock_timeout would. Whether the lock was granted is to be read
-	// from pg_locks afterwards.
+	// as a plain lock_timeout would, and so with query_canceled: both drivers cancel
+	// the statement of a context that ends. (The server signals a cancel twice, to the
+	// process and to its group, and the second signal may come late.) Whether the lock
+	// was granted is to be read from pg_locks afterwards.
 	WaitLock(ctx context.Context) error
 	// Waiters are the sessions parked in the server for the election's lock, the
 	// longest waiting first.

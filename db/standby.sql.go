@@ -38,9 +38,14 @@ func (q *Queries) PrepareWait(ctx context.Context, settings string) (PrepareWait
 const WaitLock = `-- name: WaitLock :exec
 DO $$
 BEGIN
-    PERFORM pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('pgelector.wait'), true);
-    PERFORM pg_catalog.pg_advisory_lock(pg_catalog.current_setting('pgelector.key')::bigint);
-EXCEPTION WHEN lock_not_available THEN
+    BEGIN
+        PERFORM pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('pgelector.wait'), true);
+        PERFORM pg_catalog.pg_advisory_lock(pg_catalog.current_setting('pgelector.key')::bigint);
+    EXCEPTION
+        WHEN lock_not_available THEN NULL;
+        WHEN query_canceled THEN PERFORM pg_catalog.pg_sleep(0.01);
+    END;
+EXCEPTION WHEN query_canceled THEN
     NULL;
 END $$
 `
@@ -48,8 +53,10 @@ END $$
 // WaitLock parks the session in the lock's queue, which is first come, first
 // served, for a bounded time: a waiting statement holds back xmin. A DO block
 // that handles lock_not_available itself leaves no ERROR in the server's log,
-// as a plain lock_timeout would. Whether the lock was granted is to be read
-// from pg_locks afterwards.
+// as a plain lock_timeout would, and so with query_canceled: both drivers cancel
+// the statement of a context that ends. (The server signals a cancel twice, to the
+// process and to its group, and the second signal may come late.) Whether the lock
+// was granted is to be read from pg_locks afterwards.
 func (q *Queries) WaitLock(ctx context.Context) error {
 	_, err := q.db.ExecContext(ctx, WaitLock)
 	return err

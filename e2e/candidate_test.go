@@ -28,6 +28,8 @@ type settings struct {
 	Driver, DSN, Election, ID string
 	Lease, Heartbeat, Retry   time.Duration
 	Spin                      bool // look at IsLeader without a pause
+	Wait, Watch               bool // WithStandby(Wait), WithWatch
+	Elections                 int  // so many, on one session: the history is of their number
 }
 
 // beCandidate runs until SIGTERM and tells its history on standard output, an
@@ -45,15 +47,17 @@ func beCandidate(text string) (exit int) {
 	defer pool.Close()
 	tell := teller(s.ID)
 	rec := hookstest.NewRecorder(historian(tell))
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if s.Elections > 0 {
+		return leadMany(ctx, s, pool, tell)
+	}
 	// Without a LeaderChanged hook, so that an attempt is the plain one.
-	e, err := elector.New(pool, s.Election, elector.WithCandidateID(s.ID), elector.WithLease(s.Lease),
-		elector.WithHeartbeatInterval(s.Heartbeat), elector.WithRetryInterval(s.Retry),
-		elector.WithHooks(hooks.Funcs{Elected: rec.OnElected, Demoted: rec.OnDemoted, Error: rec.OnError, Heartbeat: rec.OnHeartbeat}))
+	e, err := elector.New(pool, s.Election, append(s.options(),
+		elector.WithHooks(hooks.Funcs{Elected: rec.OnElected, Demoted: rec.OnDemoted, Error: rec.OnError, Heartbeat: rec.OnHeartbeat}))...)
 	if err != nil {
 		return complain(err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
 	tell(entry{Kind: ready})
 	go obey(e)
 	watched := make(chan struct{})
@@ -72,6 +76,18 @@ func beCandidate(text string) (exit int) {
 		return complain(runErr)
 	}
 	return 0
+}
+
+func (s settings) options() []elector.Option {
+	opts := []elector.Option{elector.WithCandidateID(s.ID), elector.WithLease(s.Lease),
+		elector.WithHeartbeatInterval(s.Heartbeat), elector.WithRetryInterval(s.Retry)}
+	if s.Wait {
+		opts = append(opts, elector.WithStandby(elector.Wait))
+	}
+	if s.Watch {
+		opts = append(opts, elector.WithWatch())
+	}
+	return opts
 }
 
 func complain(err error) int {

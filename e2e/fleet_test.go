@@ -54,7 +54,7 @@ func (s *server) launch(t *testing.T, d drivers, n int, change ...func(int, *set
 	f := &fleet{s: s, election: s.election(t), members: map[string]*member{}, more: make(chan struct{})}
 	t.Cleanup(func() {
 		f.shutDown(t)
-		for _, wrong := range judge(f.told(), f.excused...) {
+		for _, wrong := range judgeEach(f.told(), f.excused...) {
 			t.Error(wrong)
 		}
 		if t.Failed() {

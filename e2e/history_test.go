@@ -20,6 +20,7 @@ type entry struct {
 	From, To int64  `json:",omitempty"`
 	Believes bool   `json:",omitempty"`
 	Text     string `json:",omitempty"`
+	Election string `json:",omitempty"` // of the many on a session
 }
 
 type kind string
@@ -52,6 +53,20 @@ func judge(history []entry, excused ...string) (verdict []string) {
 	for _, e := range history {
 		if e.Kind == violated {
 			verdict = append(verdict, e.ID+" "+e.Text)
+		}
+	}
+	return verdict
+}
+
+// judgeEach judges the elections of a history one by one.
+func judgeEach(history []entry, excused ...string) (verdict []string) {
+	each := map[string][]entry{}
+	for _, e := range history {
+		each[e.Election] = append(each[e.Election], e)
+	}
+	for election, entries := range each {
+		for _, wrong := range judge(entries, excused...) {
+			verdict = append(verdict, election+" "+wrong)
 		}
 	}
 	return verdict

@@ -116,3 +116,30 @@ func TestManyElectionsShareAPool(t *testing.T) {
 		}
 	})
 }
+
+// Each check of the server takes two connections, and there are not two for each.
+func TestManyElectorsCheckTheServerThroughASmallPool(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN())
+		pool.SetMaxOpenConns(4)
+		pool.SetMaxIdleConns(4)
+		election := s.election(t)
+		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
+		var all []*candidate
+		for range 40 {
+			all = append(all, s.stand(t, pool, election))
+		}
+		for _, c := range all {
+			c.run(t, nil)
+		}
+		for _, c := range all {
+			c.follows(t)
+			if n := len(c.rec.Failures()); n > 0 {
+				t.Fatalf("%d failures, such as %v", n, c.rec.Failures()[0].Err)
+			}
+		}
+	})
+}
+
+func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }

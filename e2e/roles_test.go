@@ -59,13 +59,22 @@ var hostile = map[string]map[string]string{
 	"planner": {"plan_cache_mode": "force_generic_plan", "enable_nestloop": "off", "enable_hashjoin": "off", "jit_above_cost": "0"},
 }
 
+// hostileTo is a server for a role with such defaults: one of its own if the
+// role's transactions wait for those of others.
+func hostileTo(t *testing.T, defaults map[string]string) *server {
+	if defaults["default_transaction_deferrable"] == "on" {
+		return on(t, own(t))
+	}
+	return onShared(t)
+}
+
 func TestLeadershipSurvivesTheDefaultsOfARole(t *testing.T) {
 	t.Parallel()
 	for name, defaults := range hostile {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
-				s := onShared(t)
+				s := hostileTo(t, defaults)
 				dsn := s.DSN(pgcluster.ForRole(s.role(t, defaults)))
 				c := s.stand(t, d.open(t, 0, dsn), s.election(t)).run(t, nil)
 				c.survives(t, 2, lease)
@@ -79,7 +88,7 @@ func TestLeadershipSurvivesTheDefaultsOfARole(t *testing.T) {
 func TestLeadershipDoesNotWaitForATransactionOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
+		s := hostileTo(t, hostile["deferrable"])
 		dsn := s.DSN(pgcluster.ForRole(s.role(t, hostile["deferrable"])))
 		c := s.stand(t, d.open(t, 0, dsn), s.election(t)).run(t, nil)
 		c.elected(t)

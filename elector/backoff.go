@@ -28,6 +28,12 @@ func jitter(d time.Duration) time.Duration {
 	return d - rand.N(d/4+1)
 }
 
+// spread is the first wait of candidates that began, or failed, at the same
+// moment: a random duration between an eighth of d and d.
+func spread(d time.Duration) time.Duration {
+	return d - rand.N(d/8*7+1)
+}
+
 // sleep waits for d and reports whether it did; false means ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

@@ -55,6 +55,17 @@ func TestJitterSpreads(t *testing.T) {
 	}
 }
 
+func TestTheFirstWaitSpreadsFurther(t *testing.T) {
+	lowest, highest := time.Hour, time.Duration(0)
+	for range 1000 {
+		d := spread(time.Second)
+		lowest, highest = min(lowest, d), max(highest, d)
+	}
+	if lowest < time.Second/8 || lowest > 150*time.Millisecond || highest < 990*time.Millisecond || highest > time.Second {
+		t.Errorf("from %v to %v", lowest, highest)
+	}
+}
+
 func TestSleepEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

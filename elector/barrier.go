@@ -25,7 +25,7 @@ func (v *server) confirm(ctx context.Context, s *session, key int64) (token int6
 	})
 	switch {
 	case err != nil:
-		err = fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", err)
+		err = fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", explain(err))
 		if errors.Is(err, s.late) || sqlState(err) == "57014" {
 			v.barred = &key // perhaps: it has taken too long
 		}

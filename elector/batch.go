@@ -2,13 +2,12 @@ package elector
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/hooks"
 )
 
 const (
@@ -25,64 +24,72 @@ type worker struct {
 
 func (w *worker) work() {
 	defer close(w.worked)
-	due := time.NewTimer(0)
+	due, barrier := time.NewTimer(jitter(w.config.retry)), time.NewTimer(atBarrier)
 	defer due.Stop()
+	defer barrier.Stop()
 	for w.ctx.Err() == nil {
-		onlyNew := false
 		select {
 		case <-w.ctx.Done():
-			continue
 		case <-w.fresh:
-			onlyNew = sleep(w.ctx, gathering)
+			if sleep(w.ctx, gathering) {
+				w.serve((*wish).isFresh)
+			}
+		case <-barrier.C:
+			w.serve((*wish).isHeld)
 		case <-due.C:
+			w.serve((*wish).any)
+			due.Reset(jitter(w.config.retry))
 		}
-		wishes := w.collect(onlyNew)
-		if len(wishes) > 0 {
-			w.serve(wishes)
-		}
-		if !onlyNew {
-			due.Reset(w.pace())
+		if w.isAtBarrier() {
+			barrier.Reset(atBarrier)
 		}
 	}
-	w.endTerms()
-	for _, wish := range w.collect(false) {
-		w.tell(wish, verdict{err: context.Cause(w.ctx)})
-	}
+	wishes, _ := w.collect((*wish).any)
+	w.tellAll(wishes, verdict{err: context.Cause(w.ctx)})
+	w.terms.Wait()
 	if w.now != nil {
 		w.now.close()
 	}
 }
 
-// pace is the time to the next batch.
-func (w *worker) pace() time.Duration {
+func (w *worker) isAtBarrier() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, wish := range w.wishes {
-		if wish.held {
-			return atBarrier
-		}
-	}
-	return jitter(w.config.retry)
+	return slices.ContainsFunc(w.wishes, (*wish).isHeld)
 }
 
-// collect takes the wishes to be served now.
-func (w *worker) collect(onlyNew bool) (taken []*wish) {
+// collect takes the wishes to be served now, and all whose campaign was cancelled.
+func (w *worker) collect(which func(*wish) bool) (taken, cancelled []*wish) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var kept []*wish
 	for _, wish := range w.wishes {
-		if onlyNew && !wish.fresh {
-			kept = append(kept, wish)
-		} else {
+		switch {
+		case wish.ctx.Err() != nil:
+			cancelled = append(cancelled, wish)
+		case which(wish):
 			taken = append(taken, wish)
+		default:
+			kept = append(kept, wish)
 		}
 	}
 	w.wishes = kept
-	return taken
+	return taken, cancelled
 }
 
-// serve makes one batch of attempts: try all, verify all, pass all barriers.
-func (w *worker) serve(wishes []*wish) {
+// serve makes one batch of attempts.
+func (w *worker) serve(which func(*wish) bool) {
+	wishes, cancelled := w.collect(which)
+	for _, wish := range cancelled {
+		w.giveBack(wish) // before the same lock is asked for again
+	}
+	if len(wishes) > 0 {
+		w.attempt(wishes)
+	}
+}
+
+// attempt tries all, verifies all, and passes all barriers.
+func (w *worker) attempt(wishes []*wish) {
 	if err := w.connect(); err != nil {
 		w.tellAll(wishes, verdict{err: err})
 		return
@@ -99,19 +106,23 @@ func (w *worker) serve(wishes []*wish) {
 			return
 		}
 	}
-	if err == nil {
-		w.see(wishes, granted)
-	}
+	var winners, others []*wish
 	for _, wish := range wishes {
-		switch {
-		case granted[wish.e.key]:
-		case err != nil:
-			w.tell(wish, verdict{err: err})
-		default:
-			w.tell(wish, verdict{})
+		if granted[wish.e.key] {
+			wish.holds = w.now
+			winners = append(winners, wish)
+		} else {
+			others = append(others, wish)
 		}
 	}
-	w.elect(wishes, granted)
+	w.elect(winners)
+	var leaders map[int64]db.LeadersRow
+	if err == nil {
+		leaders = w.leaders(others)
+	}
+	for _, wish := range others {
+		w.tell(wish, verdict{err: err, leader: leaders[wish.e.key]})
+	}
 }
 
 // connect sees to it that there is a session.
@@ -119,7 +130,10 @@ func (w *worker) connect() error {
 	if w.now != nil && w.now.ctx.Err() == nil {
 		return nil
 	}
-	w.now = nil
+	if w.now != nil {
+		w.now.close()                        // its connections are in the pool's number
+		w.now, w.server.checked = nil, false // it may be another server now
+	}
 	return w.server.patiently(w.ctx, func() error {
 		s, err := w.server.open(w.ctx, 0)
 		if err != nil {
@@ -137,9 +151,10 @@ func (w *worker) tryAll(wishes []*wish) (granted map[int64]bool, err error) {
 	granted = map[int64]bool{}
 	var keys []string
 	for _, wish := range wishes {
-		if wish.held {
+		if wish.holds == w.now {
 			granted[wish.e.key] = true
 		} else {
+			wish.holds = nil // it was lost with its session
 			keys = append(keys, strconv.FormatInt(wish.e.key, 10))
 		}
 	}
@@ -149,11 +164,8 @@ func (w *worker) tryAll(wishes []*wish) (granted map[int64]bool, err error) {
 	rows, err := do(context.Background(), w.now, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
 		return q.TryLocks(ctx, encode(keys))
 	})
-	if sqlState(err) == "53200" {
-		err = because(ErrLockTableFull, err)
-	}
 	if err != nil {
-		return granted, fmt.Errorf("elector: try %d locks: %w", len(keys), err)
+		return granted, fmt.Errorf("elector: try %d locks: %w", len(keys), explain(err))
 	}
 	for _, row := range rows {
 		if row.Granted {
@@ -188,109 +200,24 @@ func (w *worker) verify(wishes []*wish, granted map[int64]bool) (map[int64]bool,
 	return held, nil
 }
 
-// see tells those that want to know who leads instead of them.
-func (w *worker) see(wishes []*wish, granted map[int64]bool) {
-	curious := map[int64]*wish{}
+// leaders are the sessions that lead instead of those who want to know.
+func (w *worker) leaders(wishes []*wish) map[int64]db.LeadersRow {
 	var keys []string
 	for _, wish := range wishes {
-		if !granted[wish.e.key] && wish.e.announcer.seesLeader {
-			curious[wish.e.key] = wish
+		if wish.e.announcer.seesLeader {
 			keys = append(keys, strconv.FormatInt(wish.e.key, 10))
 		}
 	}
 	if len(keys) == 0 {
-		return
+		return nil
 	}
-	leaders, err := do(context.Background(), w.now, func(ctx context.Context, q *db.Queries) ([]db.LeadersRow, error) { return q.Leaders(ctx, encode(keys)) })
+	rows, err := do(context.Background(), w.now, func(ctx context.Context, q *db.Queries) ([]db.LeadersRow, error) { return q.Leaders(ctx, encode(keys)) })
 	if err != nil {
-		return // the next statement on the session tells
+		return nil // the next statement on the session tells
 	}
-	for _, leader := range leaders {
-		wish := curious[leader.Key]
-		wish.e.saw(wish.ctx, leader.Pid, leader.ApplicationName)
-	}
-}
-
-// elect passes the barriers of those granted, and gives each its term, or back
-// to the queue while a fenced transaction of its last term goes on.
-func (w *worker) elect(wishes []*wish, granted map[int64]bool) {
-	if len(granted) == 0 {
-		return
-	}
-	tokens, err := w.tokens(granted)
-	if err != nil {
-		w.now.cancel(because(ErrSessionLost, err))
-	}
-	for _, wish := range wishes {
-		if !granted[wish.e.key] {
-			continue
-		}
-		token, passed := tokens[wish.e.key]
-		switch {
-		case err != nil:
-			w.tell(wish, verdict{err: err})
-		case passed:
-			w.tell(wish, verdict{session: w.now, token: token})
-		default:
-			if err := endOverdue(context.Background(), w.now, wish.e.key); err != nil {
-				w.report(wish.ctx, hooks.Failure{Op: hooks.OpCampaign, Err: err})
-			}
-			wish.held = true
-			w.requeue(wish)
-		}
-	}
-}
-
-// tokens are those of the elections whose barrier is passed.
-func (w *worker) tokens(granted map[int64]bool) (map[int64]int64, error) {
-	var guards []barrier
-	for key := range granted {
-		high, low := guard(key)
-		guards = append(guards, barrier{Key: key, High: high, Low: low})
-	}
-	rows, err := do(context.Background(), w.now, func(ctx context.Context, q *db.Queries) ([]db.TokensRow, error) { return q.Tokens(ctx, encode(guards)) })
-	if err != nil {
-		return nil, fmt.Errorf("elector: pass the barriers and read the tokens: %w", err)
-	}
-	tokens := map[int64]int64{}
+	leaders := map[int64]db.LeadersRow{}
 	for _, row := range rows {
-		if row.Passed {
-			tokens[row.Key] = row.Token
-		}
+		leaders[row.Key] = row
 	}
-	return tokens, nil
-}
-
-func (w *worker) requeue(wish *wish) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.wishes = append(w.wishes, wish)
-}
-
-func (w *worker) tellAll(wishes []*wish, v verdict) {
-	for _, wish := range wishes {
-		w.tell(wish, v)
-	}
-}
-
-// tell answers a wish. If its campaign has been cancelled meanwhile, a lock that
-// it was granted is given back.
-func (w *worker) tell(wish *wish, v verdict) {
-	select {
-	case wish.answer <- v:
-		return
-	case <-wish.ctx.Done():
-	}
-	if v.session == nil && !wish.held {
-		return
-	}
-	released, err := do(context.Background(), w.now, func(ctx context.Context, q *db.Queries) (bool, error) { return q.Unlock(ctx, wish.e.key) })
-	if err == nil && !released {
-		err = errors.New("the session did not hold the lock")
-	}
-	if err != nil {
-		err = because(ErrSessionLost, fmt.Errorf("unlock %q, whose campaign was cancelled: %w", wish.e.election, err))
-		w.now.cancel(err)
-		w.report(wish.ctx, hooks.Failure{Op: hooks.OpRelease, Err: err})
-	}
+	return leaders
 }

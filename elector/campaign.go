@@ -73,6 +73,9 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 	case err == nil:
 		event.Outcome = hooks.Busy
 		c.failures, pause = 0, c.source.pause()
+		if c.attempts == 1 {
+			pause = spread(pause)
+		}
 	case ctx.Err() != nil || errors.Is(err, ErrStopped):
 		c.source.rest()
 		if ctx.Err() != nil {
@@ -122,6 +125,9 @@ func (c *campaign) failed(ctx context.Context, err error) (time.Duration, error)
 	c.announcer.announce(c.announcer.failure(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: err, Attempt: c.failures, Permanent: permanent}))
 	if permanent {
 		return noMore, err
+	}
+	if c.failures == 1 {
+		return spread(c.backoff.after(1)), err
 	}
 	return jitter(c.backoff.after(c.failures)), err
 }

@@ -77,7 +77,10 @@
 //
 // With [WithWatch] a leader need not wait for its next heartbeat to learn that its
 // backend has ended. The session holds one more lock, and a second connection of
-// ours is parked for that one; it is granted the moment the first backend ends.
+// ours is parked for that one; it is granted the moment the first backend ends. If
+// the second ends instead, a heartbeat is sent at once. Neither changes the lease:
+// the session's own connection sends its heartbeats as ever, and only their answers
+// prolong the term.
 //
 // # Many elections on one connection
 //
@@ -138,8 +141,9 @@
 //	                                      false from its first call
 //	the link is dead                      after the validity              after the lease             lease_expired
 //	the host is gone                      -                               after the lease             -
-//	the backend is terminated             at the next heartbeat           at once                     session_lost
-//	the server restarts or crashes        at the next heartbeat           at once                     session_lost
+//	the backend is terminated             at the next heartbeat, or       at once                     session_lost
+//	                                      at once with WithWatch
+//	the server restarts or crashes        the same                        at once                     session_lost
 //	the server is demoted to a standby    at the next heartbeat           at once, on the new primary session_lost
 //
 // # The token

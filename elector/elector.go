@@ -20,6 +20,7 @@ type Elector struct {
 	election  string
 	announcer *announcer
 
+	closing context.Context      // done when the shared session is closed; never, for a session of its own
 	claimed atomic.Bool          // by the one campaign or term
 	term    atomic.Pointer[Term] // the term that goes on, if any
 
@@ -60,7 +61,7 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 
 func newElector(pool *sql.DB, election string, c config) *Elector {
 	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
-	return &Elector{config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks)}
+	return &Elector{config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks), closing: context.Background()}
 }
 
 // Lead is the work of a leader. Its context is the term's: it must return when
@@ -137,7 +138,7 @@ func (e *Elector) serve(ctx context.Context, t *Term, lead Lead) (finished bool,
 	if err := unlessCancelled(err); err != nil {
 		e.announcer.announce(e.announcer.failure(ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf("%w: after its term had ended: %w", ErrLeadFailed, err)}))
 	}
-	if !lost(context.Cause(t.ctx)) {
+	if cause := context.Cause(t.ctx); !lost(cause) && e.closing.Err() == nil {
 		_ = sleep(ctx, e.retry) // let another have it
 	}
 	return false, nil

@@ -96,7 +96,8 @@ var (
 	// when the leader's session began.
 	ErrSessionHidden = errors.New("elector: the role of this pool cannot see the leader's session: use the elector's own role, or GRANT pg_read_all_stats to this one")
 
-	// ErrLockTableFull is returned when the server has no room for another lock.
+	// ErrLockTableFull is reported when the server has no room for another lock.
+	// Nothing that is held is lost by it, and the campaign goes on.
 	ErrLockTableFull = errors.New("elector: the server's lock table is full: raise max_locks_per_transaction (and restart it), or use fewer elections")
 
 	// ErrStopped is the cause of a term that was ended by Stop or Session.Close,
@@ -161,13 +162,15 @@ func broken(err error) bool {
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
 }
 
-// explain names the pooler as the cause of errors that only a pooler brings
-// about: a prepared statement that exists already, or no more, because another
-// backend answers.
+// explain names the cause of errors that have one only: a lock table that is full,
+// or a pooler, where a prepared statement exists already, or no more, because
+// another backend answers.
 func explain(err error) error {
 	switch sqlState(err) {
 	case "42P05", "26000":
 		return because(ErrSessionPooled, err)
+	case "53200":
+		return because(ErrLockTableFull, err)
 	}
 	return err
 }
@@ -207,5 +210,5 @@ func noConnection(ctx, waitCtx context.Context, pool *sql.DB, l lease, err error
 		return fmt.Errorf("elector: no connection from the pool within %v (%d open, %d in use, at most %d; 0 is no limit): "+
 			"is the server reachable, and MaxOpenConns large enough? %w", l.validity(), stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, err)
 	}
-	return fmt.Errorf("elector: take a connection from the pool: %w", causeOr(ctx, err))
+	return fmt.Errorf("elector: take a connection from the pool: %w", explain(causeOr(ctx, err)))
 }

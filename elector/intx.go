@@ -88,7 +88,13 @@ func (t *Term) joined(ctx context.Context) (joined context.Context, uncancelled 
 	stopTerm := context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })
 	return joined, func() bool {
 		caller, term := stopCaller(), stopTerm()
-		return caller && term
+		switch { // one that has just ended may not have told yet
+		case ctx.Err() != nil:
+			cancel(context.Cause(ctx))
+		case t.ctx.Err() != nil:
+			cancel(context.Cause(t.ctx))
+		}
+		return caller && term && joined.Err() == nil
 	}
 }
 

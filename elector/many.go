@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/hooks"
 )
 
@@ -28,13 +29,14 @@ type Session struct {
 	working  bool
 	ctx      context.Context // done when Close is called
 	cancel   context.CancelCauseFunc
-	worked   chan struct{} // closed when the worker has gone
+	terms    sync.WaitGroup // that have been given out, and are not over; the worker's
+	worked   chan struct{}  // closed when the worker has gone
 }
 
 // NewSession makes a session on a pool that the caller keeps and closes. It
 // connects with the first campaign. opts are as for New, and are the defaults
-// of its electors; WithLease, WithHeartbeatInterval, WithDrain, WithWatch and
-// WithCandidateID belong to the session alone. WithKey cannot be used here, and
+// of its electors; WithLease, WithHeartbeatInterval, WithDrain, WithRetryInterval,
+// WithWatch and WithCandidateID belong to the session alone. WithKey cannot be used here, and
 // a session polls, so WithStandby(Wait) cannot either.
 func NewSession(pool *sql.DB, opts ...Option) (*Session, error) {
 	if pool == nil {
@@ -84,7 +86,7 @@ func (s *Session) Elector(election string, opts ...Option) (*Elector, error) {
 	c.lease, c.candidateID, c.watch = s.config.lease, s.config.candidateID, s.config.watch
 	e := newElector(s.server.pool, election, c)
 	shared := &sharer{session: s, e: e}
-	e.source, e.once = shared, shared
+	e.source, e.once, e.closing = shared, shared, s.ctx
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := s.electors[c.key]; other != nil {
@@ -112,11 +114,15 @@ func (s *Session) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	select {
 	case <-s.worked:
-		s.reporter.flush()
-		return nil
 	case <-ctx.Done():
-		return ended(ctx, "close the session: the work of a term has not returned")
+		select {
+		case <-s.worked: // whatever ctx says
+		default:
+			return ended(ctx, "close the session: the work of a term has not returned")
+		}
 	}
+	s.reporter.flush()
+	return nil
 }
 
 // beat tells each elector that leads.
@@ -130,35 +136,26 @@ func (s *Session) beat(b beat) {
 	}
 }
 
-// endTerms ends every term and waits until all are over.
-func (s *Session) endTerms() {
-	var ending []*Term
-	s.mu.Lock()
-	for _, e := range s.electors {
-		if t := e.term.Load(); t != nil {
-			t.end(hooks.Shutdown, ErrStopped)
-			ending = append(ending, t)
-		}
-	}
-	s.mu.Unlock()
-	for _, t := range ending {
-		<-t.done
-	}
-}
-
 // wish is one campaign's attempt, waiting for the next batch.
 type wish struct {
 	ctx    context.Context // of the campaign
 	e      *Elector
-	fresh  bool // the first of its campaign: not to be kept waiting
-	held   bool // the lock is granted, but a fenced transaction of the last term goes on
+	fresh  bool     // the first of its campaign: not to be kept waiting
+	holds  *session // on which the lock is granted, while a fenced transaction of the last term goes on
 	answer chan verdict
+
+	complained bool // that the transactions it waits for cannot be ended
 }
+
+func (w *wish) isFresh() bool { return w.fresh }
+func (w *wish) isHeld() bool  { return w.holds != nil }
+func (w *wish) any() bool     { return true }
 
 // verdict is what came of a wish.
 type verdict struct {
 	session *session
 	token   int64
+	leader  db.LeadersRow // who leads instead, if it was asked
 	err     error
 }
 
@@ -177,6 +174,9 @@ func (h *sharer) try(ctx context.Context) (*session, int64, error) {
 	}
 	select {
 	case v := <-w.answer:
+		if v.leader.Pid != 0 {
+			h.e.saw(ctx, v.leader.Pid, v.leader.ApplicationName)
+		}
 		return v.session, v.token, v.err
 	case <-ctx.Done(): // the worker sees that too, and gives back what it may have been granted
 		return nil, 0, context.Cause(ctx)
@@ -216,4 +216,5 @@ func (h *sharer) leave(s *session, err error) {
 	if err != nil {
 		s.cancel(err)
 	}
+	h.session.terms.Done()
 }

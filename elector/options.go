@@ -71,11 +71,13 @@ func WithCandidateID(id string) Option {
 }
 
 // WithRetryInterval sets the longest wait of a candidate between two attempts
-// while another leads; each wait is shortened by a random quarter at the most,
-// so that candidates do not ask in step. Default 1 s, at least 10 ms, at most 24 h.
+// while another leads; each wait is shortened by a random quarter at the most, the
+// first of a campaign by up to seven eighths, so that candidates do not ask in
+// step. Default 1 s, at least 10 ms, at most 24 h.
 func WithRetryInterval(d time.Duration) Option {
 	return func(c *config) error {
 		c.retry = d
+		c.ofSession = append(c.ofSession, "WithRetryInterval")
 		return between(minRetry, d, maxRetry, "WithRetryInterval(%v)", d)
 	}
 }

@@ -33,7 +33,7 @@ func (p *poller) tryOnce(ctx context.Context) (*session, int64, error) {
 	switch {
 	case err != nil:
 		s.discard() // in doubt: the lock may have been granted
-		return nil, 0, fmt.Errorf("elector: try the lock: %w", err)
+		return nil, 0, fmt.Errorf("elector: try the lock: %w", explain(err))
 	case outcome == outcomeBusy:
 		s.giveBack()
 		return nil, 0, nil
@@ -95,9 +95,10 @@ func (v *server) start(s *session, onBeat func(beat)) {
 	s.late = ErrLeaseExpired // there is a lease from now on
 	if v.watching {
 		s.watcher = make(chan struct{})
+		own := &server{pool: v.pool, lease: v.lease, settings: v.settings, report: v.report}
 		go func() {
 			defer close(s.watcher)
-			v.watch(s)
+			own.watch(s)
 		}()
 	}
 	go s.keep(onBeat)

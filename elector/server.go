@@ -92,7 +92,14 @@ func (v *server) check(ctx context.Context) error {
 	if v.checked {
 		return nil
 	}
-	err := v.with(ctx, func(a *session) error {
+	patience, cancel := context.WithTimeoutCause(ctx, v.lease.validity(), fmt.Errorf("%w to others within %v", ErrNoAnswer, v.lease.validity()))
+	defer cancel()
+	leave, err := checks.enter(patience, v.pool)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	err = v.with(ctx, func(a *session) error {
 		server, err := describe(ctx, a)
 		switch {
 		case err != nil:

@@ -90,16 +90,8 @@ func do[T any](ctx context.Context, s *session, call func(context.Context, *db.Q
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
 	}
-	expired := time.NewTimer(s.left()) // while another call is stuck
-	defer expired.Stop()
-	select {
-	case s.turn <- struct{}{}:
-	case <-expired.C:
-		return none, s.late
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	case <-s.ctx.Done():
-		return none, context.Cause(s.ctx)
+	if err := s.takeTurn(ctx); err != nil {
+		return none, err
 	}
 	type answer struct {
 		value T
@@ -130,6 +122,28 @@ func do[T any](ctx context.Context, s *session, call func(context.Context, *db.Q
 			return a.value, a.err
 		default:
 			return none, context.Cause(callCtx)
+		}
+	}
+}
+
+// takeTurn waits for its turn: for as long as the calls before are answered.
+func (s *session) takeTurn(ctx context.Context) error {
+	for {
+		expired := time.NewTimer(s.left()) // while another call is stuck
+		select {
+		case s.turn <- struct{}{}:
+			expired.Stop()
+			return nil
+		case <-expired.C:
+			if s.left() <= 0 {
+				return s.late
+			}
+		case <-ctx.Done():
+			expired.Stop()
+			return context.Cause(ctx)
+		case <-s.ctx.Done():
+			expired.Stop()
+			return context.Cause(s.ctx)
 		}
 	}
 }

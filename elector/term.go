@@ -35,9 +35,14 @@ type Term struct {
 func newTerm(ctx context.Context, e *Elector, s *session, token int64, over func()) *Term {
 	t := &Term{elector: e, session: s, token: token, electedAt: time.Now(), work: newWork(), done: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	context.AfterFunc(s.ctx, func() {
+	unlost := context.AfterFunc(s.ctx, func() {
 		cause := context.Cause(s.ctx)
 		t.end(reasonOf(cause), cause)
+	})
+	unclosed := context.AfterFunc(e.closing, func() { t.end(hooks.Shutdown, context.Cause(e.closing)) })
+	context.AfterFunc(t.ctx, func() { // a shared session outlives the term
+		unlost()
+		unclosed()
 	})
 	t.work.begin() // OnElected
 	e.term.Store(t)
@@ -202,11 +207,11 @@ func (t *Term) awaitWork() {
 // elector's own is discarded.
 func (t *Term) release(reason hooks.Reason) (err error) {
 	s := t.session
+	defer func() { t.elector.source.leave(s, err) }()
 	if cause := context.Cause(s.ctx); cause != nil {
 		<-s.gone
 		return fmt.Errorf("%w: the session ended before the lock could be released: %w", ErrNotLeader, cause)
 	}
-	defer func() { t.elector.source.leave(s, err) }()
 	if reason == hooks.Shutdown && !t.elector.gracefulRelease {
 		return fmt.Errorf("%w: the session was closed without an unlock, as WithGracefulRelease(false) says", ErrNotLeader)
 	}

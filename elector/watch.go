@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/hooks"
 )
 
 // A watched session holds one more advisory lock, of a random key, and another
@@ -20,28 +22,70 @@ import (
 // cancel the sleep, and the lease begins only after it.)
 
 // watch waits for the end of the session's backend, until the session ends. If
-// the watching connection breaks, both may have gone: a heartbeat tells.
+// the watching connection breaks, both may have gone: a heartbeat tells. A term
+// that cannot be watched goes on, and that is reported.
 func (v *server) watch(s *session) {
-	key := int64(rand.Uint64())
-	if err := s.holdAlso(key); err != nil {
-		s.raiseSuspicion()
-		return
-	}
+	ctx, stop := lingering(s.ctx, closeGrace)
+	defer stop()
+	key, held, failures := int64(rand.Uint64()), false, 0
+	again := backoff{min: s.lease.heartbeat / 10, max: s.lease.heartbeat}
 	for s.ctx.Err() == nil {
-		w, err := v.open(s.ctx, key)
-		if err != nil {
-			sleep(s.ctx, s.lease.heartbeat)
-			continue
+		var err error
+		if !held {
+			err = s.holdAlso(key)
+			held = err == nil
 		}
-		ended := false
-		for err == nil && !ended {
-			_, ended, err = v.await(s.ctx, w, key)
+		if held {
+			err = v.awaitEnd(ctx, s, key, func() { failures = 0 })
 		}
-		w.discard()
-		if ended {
-			s.cancel(fmt.Errorf("%w: its backend (%d) has ended", ErrSessionLost, s.pid))
+		if err == nil || s.ctx.Err() != nil {
+			return
 		}
 		s.raiseSuspicion()
+		if failures++; failures == 2 { // one may be the end of both
+			v.report(s.ctx, hooks.Failure{Op: hooks.OpWatch,
+				Err: fmt.Errorf("elector: nobody watches the leader's backend, whose end the next heartbeat would tell: %w", explain(err))})
+		}
+		sleep(s.ctx, jitter(again.after(failures)))
+	}
+}
+
+// awaitEnd parks a connection until the session has ended, or fails. It calls
+// waited after each wait.
+func (v *server) awaitEnd(ctx context.Context, s *session, key int64, waited func()) error {
+	w, err := v.open(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer w.discard()
+	for {
+		if s.ctx.Err() != nil {
+			return nil
+		}
+		_, ended, err := v.await(ctx, w, key)
+		switch {
+		case err != nil:
+			return err
+		case ended:
+			s.cancel(fmt.Errorf("%w: its backend (%d) has ended", ErrSessionLost, s.pid))
+			return nil
+		}
+		waited()
+	}
+}
+
+// lingering is done a while after ctx. When the session is closed the watcher is
+// granted its lock, and need not be cancelled, of which the server's log would tell.
+func lingering(ctx context.Context, while time.Duration) (lingering context.Context, stop func()) {
+	lingering, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(ctx, func() {
+		if sleep(lingering, while) {
+			cancel(context.Cause(ctx))
+		}
+	})
+	return lingering, func() {
+		unhook()
+		cancel(nil)
 	}
 }
 

@@ -79,6 +79,7 @@ const (
 	OpWork      Op = "work"      // the term's work overran its drain and may run beside the next leader's
 	OpHook      Op = "hook"      // a hook panicked
 	OpSetting   Op = "setting"   // the server refused a session setting, which is left out
+	OpWatch     Op = "watch"     // the watch of a leader's backend (WithWatch); the term goes on without
 	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
 )
 

@@ -59,6 +59,11 @@ func (s statement) expect(mock sqlmock.Sqlmock, f fault) {
 		if f.err != nil {
 			rollback.WillReturnError(f.err)
 		}
+	case "WaitLock":
+		wait := mock.ExpectExec("-- name: WaitLock ").WillDelayFor(f.after).WillReturnResult(sqlmock.NewResult(0, 0))
+		if f.err != nil {
+			wait.WillReturnError(f.err)
+		}
 	default:
 		q := query(mock, s.name).WillDelayFor(f.after).WillReturnRows(row(s.answer...))
 		if f.err != nil {
@@ -74,7 +79,7 @@ func (s statement) expect(mock sqlmock.Sqlmock, f fault) {
 // ROLLBACK, nor give it a wrong shape.
 func (s statement) faults() []fault {
 	switch s.name {
-	case "BEGIN":
+	case "BEGIN", "WaitLock":
 		return anyFault
 	case "ROLLBACK":
 		return []fault{anyError[0], anyError[1], anyError[2], anyError[4]}

@@ -158,7 +158,7 @@ func TestTheContextsOfHooksCarryValuesAndOnlyThatOfOnElectedEnds(t *testing.T) {
 		expectResign(mock)
 		seen := map[string]context.Context{}
 		e, _ := newElector(t, pool, elector.WithHooks(everyHook(func(ctx context.Context, name string) { seen[name] = ctx })))
-		ctx, stop := context.WithTimeout(context.WithValue(t.Context(), key{}, "v"), 4500*time.Millisecond)
+		ctx, stop := context.WithTimeout(context.WithValue(t.Context(), key{}, "v"), 4050*time.Millisecond)
 		defer stop()
 		wantError(t, e.Run(ctx, func(ctx context.Context, term *elector.Term) error {
 			time.Sleep(3 * time.Second)

@@ -131,7 +131,7 @@ func TestObserveTakesADriversOtherTimeZoneForNoChange(t *testing.T) {
 			query(mock, "Holder").WillReturnRows(row(200, "web-2", "app", "", at))
 		}
 		e, _ := newElector(t, pool)
-		ctx, stop := context.WithTimeout(t.Context(), 2900*time.Millisecond)
+		ctx, stop := context.WithTimeout(t.Context(), 3*time.Second) // three waits at the most, and not yet four
 		defer stop()
 		changes := 0
 		for range e.Observe(ctx) {

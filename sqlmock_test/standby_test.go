@@ -69,7 +69,7 @@ func TestAServerThatTurnsStandbyBetweenCheckAndLockIsWaitedOut(t *testing.T) {
 		e, rec := newElector(t, pool)
 		start := time.Now()
 		resign(t, campaign(t, e))
-		if waited := time.Since(start); waited < 750*time.Millisecond || waited > time.Second {
+		if waited := time.Since(start); waited < 125*time.Millisecond || waited > time.Second {
 			t.Errorf("waited %v", waited)
 		}
 		wantFailures(t, rec, hooks.OpCampaign)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pgelector/pgelector/internal/demo"
+	"github.com/pgelector/pgelector/internal/exit"
 )
 
 // interruptedCode is what shells report for a program that Ctrl-C ended.
@@ -39,10 +40,11 @@ func demoCommand() *cobra.Command {
 	cfg := demo.Config{Lease: demo.DefaultLease, Out: os.Stdout}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Watch an election go through six scenes on a throw-away PostgreSQL",
+		Short: "Watch an election go through seven scenes on a throw-away PostgreSQL",
 		Long: "Starts a throw-away PostgreSQL server and three processes that stand in one election, on different\n" +
 			"drivers, and hurts them in every way that an election must survive. It ends with a proof, from what the\n" +
-			"processes recorded, that no two led at once. Nothing is left behind.",
+			"processes recorded, that no two led at once, and that a write which came after its term was refused where\n" +
+			"it was fenced. Nothing is left behind.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			program, err := os.Executable()
@@ -56,7 +58,7 @@ func demoCommand() *cobra.Command {
 			defer stop()
 			err = demo.Run(ctx, cfg)
 			if errors.Is(err, demo.ErrInterrupted) {
-				return exitCode{err, interruptedCode}
+				return exit.With(interruptedCode, err)
 			}
 			return err
 		},

@@ -128,7 +128,7 @@ func TestTheDemoProvesItsElectionAndLeavesNothing(t *testing.T) {
 		t.Error("the settings are not shown")
 	}
 	for i, title := range []string{"first election", "clean resignation", "kill -9 of the leader",
-		"frozen leader", "terminated backend", "database restart"} {
+		"frozen leader", "terminated backend", "database restart", "a write that came too late"} {
 		if scene := fmt.Sprintf("Scene %d: %s", i+1, title); !strings.Contains(said, scene) {
 			t.Errorf("no %q", scene)
 		}
@@ -140,8 +140,13 @@ func TestTheDemoProvesItsElectionAndLeavesNothing(t *testing.T) {
 	if !strings.Contains(said, "after SIGCONT, says false") {
 		t.Error("the thawed leader's answer is not shown")
 	}
-	if got := strings.Count(said, "  ok    "); got != 6 || strings.Contains(said, "FAIL") {
-		t.Errorf("%d proofs hold, want 6", got)
+	for _, late := range []string{"unfenced   went through", "Term.InTx  was refused", "token      was refused"} {
+		if !strings.Contains(said, late) {
+			t.Errorf("no late write that says %q", late)
+		}
+	}
+	if got := strings.Count(said, "  ok    "); got != 7 || strings.Contains(said, "FAIL") {
+		t.Errorf("%d proofs hold, want 7", got)
 	}
 	if t.Failed() {
 		t.Log(said)

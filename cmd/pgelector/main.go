@@ -1,37 +1,68 @@
-// Command pgelector shows and inspects leader elections on PostgreSQL.
+// Command pgelector runs programs under leadership, and shows and mends leader
+// elections on PostgreSQL. docs/command.md tells how to use it.
 package main
 
 import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pgelector/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/internal/exit"
 )
 
 func main() {
+	arguments := connect.HideArguments()
+	app := &app{}
+	root := app.command()
+	root.SetArgs(arguments[1:])
+	os.Exit(app.finish(root.Execute()))
+}
+
+// app is what the subcommands share: the flags that each of them has.
+type app struct {
+	connection connectionFlags
+	log        logFlags
+	entered    bool // a subcommand has accepted its flags and arguments
+}
+
+// command is the root of the subcommands.
+func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "pgelector",
-		Short:         "Leader election on PostgreSQL session advisory locks",
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:   "pgelector",
+		Short: "Leader election on PostgreSQL session advisory locks",
+		Long: "Runs any program under leadership, so that one of many hosts runs it, and shows and mends leader elections\n" +
+			"on nothing but the PostgreSQL that is there: no new server, no table, no extension.\n\n" +
+			"The database is found as psql finds it: by --dsn, else by DATABASE_URL, else by libpq's PG* variables, service\n" +
+			"file and password file. Prefer the latter for passwords: a --dsn is for a moment visible to others in ps.",
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		PersistentPreRunE: func(*cobra.Command, []string) error { a.entered = true; return nil },
 	}
-	root.AddCommand(versionCommand())
+	root.AddCommand(a.runCommands()...)
+	root.AddCommand(a.statusCommand(), a.watchCommand(), a.evictCommand(), a.doctorCommand())
+	root.AddCommand(keyCommand(), versionCommand(), manCommand(root))
 	root.AddCommand(demoCommands()...)
-	if err := root.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "pgelector:", err)
-		var code exitCode
-		if errors.As(err, &code) {
-			os.Exit(code.code)
-		}
-		os.Exit(1)
+	return root
+}
+
+// finish prints the error and returns the exit code. What cobra refuses before
+// a subcommand is entered is bad usage.
+func (a *app) finish(err error) int {
+	if err == nil {
+		return exit.OK
 	}
+	if !errors.Is(err, exit.ErrSilent) {
+		text := a.connection.scrub(err.Error())
+		fmt.Fprintln(os.Stderr, "pgelector:", strings.TrimSpace(text))
+	}
+	var has *exit.Error
+	if !a.entered && !errors.As(err, &has) {
+		fmt.Fprintln(os.Stderr, "See pgelector --help.")
+		return exit.Usage
+	}
+	return exit.CodeOf(exit.Classify(err))
 }
-
-// exitCode is an error that wants another exit code than 1.
-type exitCode struct {
-	error
-	code int
-}
-
-func (e exitCode) Unwrap() error { return e.error }

@@ -19,6 +19,7 @@
 //	error  work outlived its term   op error
 //	error  hook panicked            op error
 //	warn   session setting refused  op error
+//	warn   leader not watched       op error
 //	warn   driver call abandoned    op error
 //	trace  heartbeat                token took valid_for
 //	trace  campaign attempt         attempt outcome took next

@@ -29,11 +29,13 @@ type seat struct {
 	dead     bool
 	left     bool // dead, and said bye before
 
-	follows  history.Time   // its last attempt that found another leading
-	thawed   *history.Event // until it has answered
-	woke     *history.Event // the first answer after it thawed
-	demoted  *history.Event // the last
-	resigned *history.Event // the last
+	follows  history.Time    // its last attempt that found another leading
+	thawed   *history.Event  // until it has answered
+	woke     *history.Event  // the first answer after it thawed
+	demoted  *history.Event  // the last
+	resigned *history.Event  // the last
+	checked  *history.Event  // the last
+	tried    []history.Event // Wrote and Refused, since the last check
 }
 
 // reign is one term as its process saw it.
@@ -74,6 +76,10 @@ func (b *board) apply(e history.Event) {
 		s.demoted = &e
 	case history.Resigned:
 		s.resigned = &e
+	case history.Checked:
+		s.checked, s.tried = &e, nil
+	case history.Wrote, history.Refused:
+		s.tried = append(s.tried, e)
 	case history.Attempt:
 		if e.Text == "busy" {
 			s.follows = e.At

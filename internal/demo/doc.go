@@ -18,7 +18,7 @@
 // # Reading order
 //
 // demo.go, then stage.go and scene.go; candidate.go is the demo's side of a
-// candidate and role.go the process itself; board.go is what is known of all of
-// them, from their events; view.go, plain.go, live.go and panel.go show it;
-// report.go is the end.
+// candidate and role.go the process itself, with write.go for its late writes;
+// board.go is what is known of all of them, from their events; view.go, plain.go,
+// live.go and panel.go show it; report.go is the end.
 package demo

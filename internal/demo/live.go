@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
-	"github.com/charmbracelet/lipgloss"
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
 	"github.com/mattn/go-isatty"
 
 	"github.com/pgelector/pgelector/internal/history"
@@ -100,8 +100,8 @@ func (m model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, tick()
 	case tea.WindowSizeMsg:
 		m.width = msg.Width
-	case tea.KeyMsg:
-		if msg.Type == tea.KeyCtrlC || msg.String() == "q" {
+	case tea.KeyPressMsg:
+		if key := msg.String(); key == "ctrl+c" || key == "q" {
 			m.stop(ErrInterrupted)
 		}
 	case beginsMsg:
@@ -119,7 +119,10 @@ func (m model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 // View implements tea.Model.
-func (m model) View() string {
+func (m model) View() tea.View { return tea.NewView(m.picture()) }
+
+// picture is the whole of the view.
+func (m model) picture() string {
 	now := history.Now()
 	parts := []string{"", m.panels(now), m.timeline(now), ""}
 	for i := range scenes {

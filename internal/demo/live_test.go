@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
-	"github.com/charmbracelet/lipgloss"
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
 
 	"github.com/pgelector/pgelector/internal/history"
 )
@@ -39,7 +39,7 @@ func picture() model {
 }
 
 func TestTheLiveViewFitsASmallTerminal(t *testing.T) {
-	view := picture().View()
+	view := picture().picture()
 	if w, h := lipgloss.Width(view), lipgloss.Height(view); w > 80 || h > 24 {
 		t.Errorf("it is %d×%d, want at most 80×24:\n%s", w, h, view)
 	}
@@ -49,9 +49,9 @@ func TestTheLiveViewFitsASmallTerminal(t *testing.T) {
 }
 
 func TestTheLiveViewShowsEachCandidateAndScene(t *testing.T) {
-	view := picture().View()
+	view := picture().picture()
 	for _, want := range []string{"■ frozen", "✗ killed", "· starts", "pid 4194304", "281474976711380", "30.0 s", "░",
-		"✓ 1 first election", "1.00 s without a leader", "▸ 2 clean resignation", "6 database restart", "six"} {
+		"✓", "1 first election", "1.00 s without a leader", "▸ 2 clean resignation", "7 a write that came too late", "six"} {
 		if !strings.Contains(view, want) {
 			t.Errorf("it does not show %q:\n%s", want, view)
 		}
@@ -65,7 +65,7 @@ func TestCtrlCInTheLiveViewInterrupts(t *testing.T) {
 	m := picture()
 	var got error
 	m.stop = func(err error) { got = err }
-	m.Update(tea.KeyMsg{Type: tea.KeyCtrlC})
+	m.Update(tea.KeyPressMsg{Code: 'c', Mod: tea.ModCtrl})
 	if got != ErrInterrupted {
 		t.Errorf("stopped by %v, want ErrInterrupted", got)
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/charmbracelet/lipgloss"
+	"charm.land/lipgloss/v2"
 
 	"github.com/pgelector/pgelector/internal/history"
 )
@@ -43,7 +43,7 @@ func (m model) panel(s *seat, now history.Time) string {
 		s.tokenLine(),
 		m.leaseLine(s, now),
 	}
-	return lipgloss.NewStyle().Border(border).BorderForeground(edge.GetForeground()).Padding(0, 1).Width(panelWidth).
+	return lipgloss.NewStyle().Border(border).BorderForeground(edge.GetForeground()).Padding(0, 1).Width(panelWidth + 2).
 		Render(strings.Join(lines, "\n"))
 }
 

@@ -47,6 +47,8 @@ func candidateID(name string, pid int) string { return fmt.Sprintf("demo-%s-%d",
 const (
 	cmdRun    = "run"    // campaign
 	cmdResign = "resign" // give the term up
+	cmdCheck  = "check"  // check that it leads, prepare to write, and say so
+	cmdWrite  = "write"  // go on after that check
 )
 
 // exitGrace bounds how long a candidate takes to leave when its input has ended.
@@ -64,7 +66,7 @@ func Candidate(arg string, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer pool.Close()
-	r := &role{out: history.NewRecorder(out, p.Name), lease: p.Lease}
+	r := &role{name: p.Name, pool: pool, out: history.NewRecorder(out, p.Name), lease: p.Lease, goOn: make(chan struct{})}
 	r.elector, err = elector.New(pool, election, append(options(p.Lease),
 		elector.WithCandidateID(candidateID(p.Name, os.Getpid())), elector.WithHooks(r.hook()))...)
 	if err != nil {
@@ -78,9 +80,12 @@ func Candidate(arg string, in io.Reader, out io.Writer) error {
 
 // role is a candidate from the inside.
 type role struct {
+	name    string
+	pool    *sql.DB
 	elector *elector.Elector
 	out     *history.Recorder
 	lease   time.Duration
+	goOn    chan struct{} // for each cmdWrite, to the write that has been checked
 }
 
 // errLeave ends the campaign and the term when the input has ended.
@@ -97,6 +102,19 @@ func (r *role) play(in io.Reader) error {
 			wg.Go(func() { cancel(r.elector.Run(ctx, r.lead)) })
 		case cmdResign:
 			wg.Go(func() { r.resign(ctx) })
+		case cmdCheck:
+			wg.Go(func() {
+				if err := r.checkAndWrite(ctx); err != nil {
+					cancel(err)
+				}
+			})
+		case cmdWrite:
+			wg.Go(func() {
+				select {
+				case r.goOn <- struct{}{}:
+				case <-ctx.Done():
+				}
+			})
 		default:
 			cancel(fmt.Errorf("demo: unknown command %q", command))
 		}

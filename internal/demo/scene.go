@@ -27,6 +27,7 @@ func init() {
 		{"frozen leader (SIGSTOP)", (*stage).frozenLeader},
 		{"terminated backend", (*stage).terminatedBackend},
 		{"database restart (immediate)", (*stage).databaseRestart},
+		{"a write that came too late", (*stage).lateWrite},
 	}
 }
 

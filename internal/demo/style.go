@@ -2,7 +2,11 @@
 
 package demo
 
-import "github.com/charmbracelet/lipgloss"
+import (
+	"image/color"
+
+	"charm.land/lipgloss/v2"
+)
 
 // Colours of the terminal's own palette, so that they suit its background.
 var (
@@ -14,7 +18,7 @@ var (
 )
 
 // colours of candidates, by name.
-var colours = []lipgloss.Color{"14", "13", "11", "10"}
+var colours = []color.Color{lipgloss.Color("14"), lipgloss.Color("13"), lipgloss.Color("11"), lipgloss.Color("10")}
 
 func colourOf(name string) lipgloss.Style {
 	if len(name) != 1 || name[0] < 'A' {

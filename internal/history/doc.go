@@ -24,6 +24,10 @@
 // unless it does something more when it thaws: then the spans overlap, and the
 // proof fails.
 //
+// A write that was prepared under a term and comes after it is no leading: no
+// lock can prevent it. [LateWrites] is the claim about those: a store that fences
+// refuses them.
+//
 // One thing is excused, because it is not promised, and shown on a line of its
 // own: where the server itself ended the session of a leader (Severed), the
 // leader learns of it by its next heartbeat. For so long the next leader's term

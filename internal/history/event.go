@@ -42,6 +42,9 @@ const (
 	Attempt  Kind = "attempt"  // an attempt to be elected was made; Text is its outcome
 	Failed   Kind = "failed"   // the hook for errors was called; Text is the error
 	Resigned Kind = "resigned" // Resign returned; Text is its error, "" if the lock is known to be free
+	Checked  Kind = "checked"  // IsLeader was asked and answered Leading, and a write in each Way is about to come
+	Wrote    Kind = "wrote"    // such a write went through
+	Refused  Kind = "refused"  // such a write was refused; Text is the error
 	Bye      Kind = "bye"      // the last event
 )
 
@@ -53,6 +56,23 @@ const (
 	Severed Kind = "severed" // the server was about to be told to end the session of the term Token
 )
 
+// Found is what the store holds after the writes: in the row of Way, the write of
+// Process under Token. It has the Seq 0, too, since whoever gathers has read it.
+const Found Kind = "found"
+
+// Way is how a write was fenced.
+type Way string
+
+// The ways in which a leader writes after Checked.
+const (
+	Unfenced Way = "unfenced"
+	InTx     Way = "Term.InTx"
+	ByToken  Way = "token"
+)
+
+// Ways are all of them, in the order in which they are shown.
+var Ways = []Way{Unfenced, InTx, ByToken}
+
 // Event is one line of a history. Fields that the kind has no use for are zero.
 type Event struct {
 	Process  string        `json:"process"`
@@ -60,10 +80,11 @@ type Event struct {
 	At       Time          `json:"at"`
 	Kind     Kind          `json:"kind"`
 	PID      int           `json:"pid,omitempty"`
-	Took     time.Duration `json:"took,omitempty"` // Sample: from just before the question (At) to just after the answer
+	Took     time.Duration `json:"took,omitempty"` // Sample, Wrote, Refused: from just before the question (At) to just after the answer
 	Leading  bool          `json:"leading,omitempty"`
 	Token    int64         `json:"token,omitempty"`    // of the term it is about
 	Deadline Time          `json:"deadline,omitempty"` // Sample: when the term ends unless extended
 	Overdue  bool          `json:"overdue,omitempty"`  // Ended: later than the lease allows, so the process stood still
+	Way      Way           `json:"way,omitempty"`      // Wrote, Refused, Found
 	Text     string        `json:"text,omitempty"`
 }

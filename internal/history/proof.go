@@ -32,6 +32,9 @@ func Verify(events []Event, grace time.Duration) []Proof {
 	if count(events, Severed) > 0 {
 		proofs = append(proofs, SeveredLearn(events, grace))
 	}
+	if count(events, Checked) > 0 {
+		proofs = append(proofs, LateWrites(events))
+	}
 	return proofs
 }
 

@@ -19,7 +19,7 @@ func ms(n int) Time { return Time(time.Duration(n) * time.Millisecond) }
 func numbered(events ...Event) []Event {
 	seq := make(map[string]int)
 	for i, e := range events {
-		if slices.Contains([]Kind{Killed, Frozen, Thawed, Severed}, e.Kind) {
+		if slices.Contains([]Kind{Killed, Frozen, Thawed, Severed, Found}, e.Kind) {
 			continue
 		}
 		seq[e.Process]++

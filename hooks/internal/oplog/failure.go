@@ -57,6 +57,8 @@ func failureLine(e hooks.Failure) (level Level, message string) {
 		return Error, "hook panicked"
 	case hooks.OpSetting:
 		return Warn, "session setting refused"
+	case hooks.OpWatch:
+		return Warn, "leader not watched"
 	case hooks.OpCall:
 		return Warn, "driver call abandoned"
 	default:

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pgelector/pgelector/internal/exit"
+)
+
+func page(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/command.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestThePageHasEveryExitCode(t *testing.T) {
+	var documented []int
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(page(t), -1) {
+		code, _ := strconv.Atoi(row[1])
+		documented = append(documented, code)
+	}
+	want := []int{exit.Failure, exit.Negative, exit.Usage, exit.Connect, exit.Lost, exit.Privilege, exit.Refused, 126, 127}
+	if !slices.Equal(documented, want) {
+		t.Errorf("documented %v, want %v", documented, want)
+	}
+}
+
+func TestThePageNamesOnlyFlagsAndCommandsThatExist(t *testing.T) {
+	known := map[string]bool{"--now": true, "--from": true, "--exec": true} // of other programs
+	root := (&app{}).command()
+	visit := func(cmd *cobra.Command) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { known["--"+f.Name] = true })
+	}
+	for _, cmd := range root.Commands() {
+		visit(cmd)
+	}
+	for _, flag := range regexp.MustCompile("--[a-z][a-z-]+").FindAllString(page(t), -1) {
+		if !known[flag] {
+			t.Errorf("there is no %s", flag)
+		}
+	}
+	run, _, err := root.Find([]string{"run"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "help" && !strings.Contains(page(t), "--"+f.Name) {
+			t.Errorf("the page does not tell of run --%s", f.Name)
+		}
+	})
+}
+
+// go install …@latest refuses a module that replaces or excludes others.
+func TestGoInstallWorksFromTheModuleAsItIs(t *testing.T) {
+	text, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := regexp.MustCompile(`(?m)^(replace|exclude)\b.*`).Find(text); found != nil {
+		t.Errorf("go.mod has %q", found)
+	}
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/pgelector/pgelector/internal/doctor"
+	"github.com/pgelector/pgelector/internal/exit"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	d := doctor.Examination{}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check whether the promise can be kept on this database",
+		Long: "Connects as a program would and checks all that an election needs, one line each, with what to do about it.\n" +
+			"It ends with a recommended lease. What it tries, it tries on an election of a random name, and undoes.\n\n" +
+			"Exit status: 0 if the promise can be kept here; 69 could not connect; 78 if it cannot be kept.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			target, err := a.connection.find()
+			if err != nil {
+				return err
+			}
+			d.Target, d.Out, d.Timeout = target, cmd.OutOrStdout(), a.connection.timeout
+			if err := d.Run(cmd.Context()); err != nil {
+				return a.failed(target, err)
+			}
+			if !d.Healthy() {
+				return exit.Silently(exit.Refused)
+			}
+			return nil
+		},
+	}
+	a.connection.addTimeout(cmd)
+	cmd.Flags().DurationVar(&d.Lease, "lease", doctor.DefaultLease, "the lease that the round trips are compared with")
+	return cmd
+}

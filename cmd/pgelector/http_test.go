@@ -1,0 +1,68 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pgelector/pgelector/internal/exit"
+)
+
+func TestHTTPTellsALoadBalancerWhoLeads(t *testing.T) {
+	t.Parallel()
+	address := freeAddress(t)
+	release := occupy(t, shared.Get(t).DSN(), name(t))
+	r := run(t, name(t), "--candidate", "me", "--http", address, "--", "sh", "-c", "echo ready; exec sleep 1000")
+	r.logs(t, "leader changed")
+	expectGet(t, address, "/healthz", http.StatusOK, "ok")
+	expectGet(t, address, "/readyz", http.StatusOK, "ok")
+	expectGet(t, address, "/leader", http.StatusServiceUnavailable, `"leading":false`)
+	release()
+	r.says(t, "ready")
+	expectGet(t, address, "/leader", http.StatusOK, `"leading":true`)
+	var l struct{ Token, Leader string }
+	check(t, json.Unmarshal([]byte(get(t, address, "/leader").body), &l))
+	if token, err := strconv.ParseInt(l.Token, 10, 64); err != nil || token <= 0 || l.Leader != "me" {
+		t.Errorf("got %+v", l)
+	}
+	invoke(t, at(shared.Get(t).DSN()), quick(name(t), "--http", address, "--", "true")...).want(t, exit.Failure, "--http")
+	r.signal(t, 15)
+	r.ends(t, 128+15)
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+type reply struct {
+	status int
+	body   string
+}
+
+func get(t *testing.T, address, path string) reply {
+	t.Helper()
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get("http://" + address + path)
+	check(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	check(t, err)
+	return reply{response.StatusCode, string(body)}
+}
+
+func expectGet(t *testing.T, address, path string, status int, text string) {
+	t.Helper()
+	if got := get(t, address, path); got.status != status || !strings.Contains(got.body, text) {
+		t.Errorf("%s: got %d %q, want %d with %q", path, got.status, got.body, status, text)
+	}
+}

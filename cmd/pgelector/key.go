@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pgelector/pgelector/elector"
+)
+
+func keyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "key NAME",
+		Short: "Print the advisory lock key of an election, and the SQL that computes it",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d\n%s\n", elector.KeyFromName(args[0]), keySQL(args[0]))
+			return err
+		},
+	}
+}
+
+// keySQL may be pasted into psql.
+func keySQL(name string) string {
+	return "SELECT ('x' || left(encode(sha256(convert_to('pgelector:' || " + quote(name) + ", 'UTF8')), 'hex'), 16))::bit(64)::bigint;"
+}
+
+// quote makes a string literal of SQL, in the form that no setting changes.
+func quote(text string) string {
+	quoted := "'" + strings.NewReplacer("'", "''", `\`, `\\`).Replace(text) + "'"
+	if strings.Contains(text, `\`) {
+		return " E" + quoted
+	}
+	return quoted
+}

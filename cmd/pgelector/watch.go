@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/internal/status"
+)
+
+func (a *app) watchCommand() *cobra.Command {
+	var asJSON bool
+	w := status.Watch{Interval: time.Second}
+	cmd := &cobra.Command{
+		Use:   "watch NAME",
+		Short: "Tell of each change of leader, live, one line each",
+		Long: "Writes who leads, and then one line for each change, until it is interrupted. While the database is away it\n" +
+			"says so, once, and goes on when it is back. A leader that came and went between two looks is not seen.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if w.Interval <= 0 {
+				return exit.Usagef("--interval %v: want more than 0", w.Interval)
+			}
+			target, err := a.connection.find()
+			if err != nil {
+				return err
+			}
+			pool, err := target.Open(connect.Inspection)
+			if err != nil {
+				return exit.Classify(err)
+			}
+			out := cmd.OutOrStdout()
+			w.Election, w.Timeout = args[0], a.connection.timeout
+			w.Tell = func(c status.Change) error {
+				c.Error = target.Scrub(c.Error)
+				if asJSON {
+					return c.WriteJSON(out)
+				}
+				return c.WriteLine(out)
+			}
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return a.failed(target, w.Run(ctx, pool, hopeless))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
+	cmd.Flags().DurationVar(&w.Interval, "interval", w.Interval, "the time between two looks")
+	a.connection.addTimeout(cmd)
+	return cmd
+}
+
+// hopeless says that it is no use to ask again.
+func hopeless(err error) bool {
+	return connect.Refused(err) || errors.Is(err, elector.ErrServerReadOnly)
+}
+
+// failed gives an error of a question to the server its exit code.
+func (a *app) failed(target *connect.Target, err error) error {
+	var own *exit.Error
+	if known := exit.Classify(err); err == nil || errors.As(known, &own) {
+		return known
+	}
+	return exit.Classify(target.Failed(err))
+}
+
+// untilSignal is a context whose cause, after a signal, is an exit code as
+// shells know it, without a message.
+func untilSignal(parent context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case sig := <-signals:
+			number, _ := sig.(syscall.Signal)
+			cancel(exit.With(exit.SignalBase+int(number), fmt.Errorf("%w%v", exit.ErrSilent, sig)))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+	}
+}

@@ -1,0 +1,527 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/pgcluster"
+)
+
+// inServer are the options of a standby that is parked in the server, with waits
+// so long, and retries so far apart, that whatever comes sooner was handed over.
+var inServer = []elector.Option{elector.WithStandby(elector.Wait), elector.WithLease(time.Minute),
+	elector.WithHeartbeatInterval(patientWait), elector.WithRetryInterval(time.Minute)}
+
+const (
+	patientWait = 12 * time.Second
+	handedOver  = patientWait / 4 // sooner than this, nothing has run out
+)
+
+// inServerBriefly is the same with waits of the tests' heartbeat.
+var inServerBriefly = elector.WithStandby(elector.Wait)
+
+// waiters are the names of the sessions in the queue of a lock, in its order.
+func (s *server) waiters(t *testing.T, key int64) []string {
+	t.Helper()
+	return list[string](t, s.admin, `SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+		WHERE l.locktype = 'advisory' AND NOT l.granted AND l.objsubid = 1 AND l.classid = (($1::bigint >> 32) & 4294967295)::oid
+		AND l.objid = ($1::bigint & 4294967295)::oid AND l.waitstart IS NOT NULL ORDER BY l.waitstart`, key)
+}
+
+// parks waits until the candidate is in the queue.
+func (s *server) parks(t *testing.T, c *candidate) {
+	t.Helper()
+	eventually(t, "the candidate is parked", func() bool { return slices.Contains(s.waiters(t, c.Key()), c.CandidateID()) })
+}
+
+// soonAfter checks that something has come by itself.
+func soonAfter(t *testing.T, what string, began time.Time) {
+	t.Helper()
+	if took := time.Since(began); took > handedOver {
+		t.Errorf("%s took %v", what, took)
+	}
+}
+
+func TestAParkedStandbyIsHandedTheLock(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, s *server, leader *candidate){
+		"by a resignation": func(t *testing.T, _ *server, leader *candidate) {
+			term, _ := leader.Term()
+			expect(t, term.Resign(soon(t)))
+		},
+		"by a shutdown": func(t *testing.T, _ *server, leader *candidate) { leader.end(t) },
+		"by the end of the leader's backend": func(t *testing.T, s *server, leader *candidate) {
+			s.terminate(t, s.holders(t, leader.Key())[0])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overDrivers(t, func(t *testing.T, d drivers) {
+				s := onShared(t)
+				election := s.election(t)
+				first := s.stand(t, d.open(t, 0, s.DSN()), election, inServer...).run(t, nil)
+				old := first.elected(t)
+				second := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...).run(t, nil)
+				s.parks(t, second)
+				began := time.Now()
+				end(t, s, first)
+				fresh := second.elected(t)
+				soonAfter(t, "the hand-over", began)
+				if fresh.Token <= old.Token {
+					t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
+				}
+				if n := len(second.rec.Failures()); n > 0 {
+					t.Errorf("%d failures, such as %v", n, second.rec.Failures()[0].Err)
+				}
+			})
+		})
+	}
+}
+
+func TestParkedStandbysAreServedInTheOrderInWhichTheyCame(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		all := []*candidate{s.stand(t, d.open(t, 0, s.DSN()), election, inServer...).run(t, nil)}
+		all[0].elected(t)
+		for i := range 4 {
+			c := s.stand(t, d.open(t, i+1, s.DSN()), election, inServer...).run(t, nil)
+			s.parks(t, c)
+			all = append(all, c)
+		}
+		began := time.Now()
+		shown, err := all[0].Candidates(soon(t))
+		check(t, err)
+		for i, c := range shown {
+			if c.CandidateID != all[i].CandidateID() || c.Leading != (i == 0) || c.Waiting.IsZero() != (i == 0) {
+				t.Errorf("candidate %d is %+v, want %s", i, c, all[i].CandidateID())
+			}
+		}
+		if len(shown) != len(all) {
+			t.Errorf("%d candidates are shown, want %d", len(shown), len(all))
+		}
+		for i, c := range all[1:] {
+			all[i].end(t)
+			c.elected(t)
+			for _, later := range all[i+2:] {
+				if later.IsLeader() {
+					t.Errorf("candidate %d leads before its turn", i+2)
+				}
+			}
+		}
+		soonAfter(t, "all terms", began)
+	})
+}
+
+// A wait that runs out is begun anew, and is an attempt that found the lock busy.
+func TestAWaitIsBoundedAndBeginsAnew(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
+		pool, counter := d.openCounted(t, 1, s.DSN())
+		c := s.stand(t, pool, election, inServerBriefly).run(t, nil)
+		attempts := c.after()
+		next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy }) // connecting is behind it
+		pid := one[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())
+		before := counter.now()
+		for range 5 {
+			e := next[hooks.Campaign](t, attempts, nil)
+			if e.Outcome != hooks.Busy || e.Next != 0 || e.Took < heartbeat || e.Took > lease {
+				t.Errorf("a wait: %+v", e)
+			}
+		}
+		got := counter.since(before)
+		if got["WaitLock"] < 4 || got["WaitLock"] > 6 || got["Confirm"] < 4 || got["Confirm"] > 6 || len(got) != 2 {
+			t.Errorf("five waits took %v", got)
+		}
+		if again := one[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID()); again != pid {
+			t.Errorf("it waits on backend %d now, and did on %d", again, pid)
+		}
+	})
+}
+
+func TestAParkedStandbyHoldsBackNothingForLongerThanOneWait(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := on(t, own(t, pgcluster.WithSetting("autovacuum", "off")))
+		election := s.election(t)
+		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
+		c := s.stand(t, d.open(t, 1, s.DSN()), election, inServerBriefly).run(t, nil)
+		s.parks(t, c)
+		for range 5 {
+			now := one[int64](t, s.admin, "SELECT pg_current_xact_id()::text::bigint")
+			began := time.Now()
+			eventually(t, "the standby's xmin is past a transaction", func() bool {
+				held := list[int64](t, s.admin, `SELECT backend_xmin::text::bigint FROM pg_stat_activity
+					WHERE application_name = $1 AND backend_xmin IS NOT NULL`, c.CandidateID())
+				return len(held) == 1 && held[0] > now
+			})
+			if took := time.Since(began); took > lease {
+				t.Errorf("xmin was held for %v, and a wait is %v", took, heartbeat)
+			}
+		}
+	})
+}
+
+// errorsIn are the lines of a server's log that an administrator would look at.
+func errorsIn(log string) (found []string) {
+	for line := range strings.Lines(log) {
+		for _, severity := range []string{"ERROR:", "FATAL:", "PANIC:", "WARNING:", "LOG:", "STATEMENT:"} {
+			if strings.Contains(line, severity) {
+				found = append(found, line)
+			}
+		}
+	}
+	return found
+}
+
+// However a standby stops waiting, the server has nothing to say about it.
+func TestParkedStandbysLeaveNothingInTheServersLog(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := quiet(t)
+		election := s.election(t)
+		before, err := s.ServerLog()
+		check(t, err)
+		first := s.stand(t, d.open(t, 0, s.DSN()), election, inServerBriefly).run(t, nil)
+		first.elected(t)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election, inServerBriefly).run(t, nil)
+		attempts := second.after()
+		for range 10 {
+			next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
+		}
+		first.end(t)
+		second.elected(t)
+		for i := range 10 { // is cancelled in the middle of a wait
+			c := s.stand(t, d.open(t, i, s.DSN()), election, inServer...).run(t, nil)
+			s.parks(t, c)
+			c.end(t)
+		}
+		second.end(t)
+		eventually(t, "the sessions are gone", func() bool {
+			return len(list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'candidate-%'")) == 0
+		})
+		after, err := s.ServerLog()
+		check(t, err)
+		if said := errorsIn(after[len(before):]); len(said) > 0 {
+			t.Errorf("the server logged: %s", strings.Join(said, ""))
+		}
+	})
+}
+
+// An administrator, or a tool of theirs that looks for statements that take long.
+func TestAWaitThatSomebodyCancelsIsBegunAnew(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
+		leader.elected(t)
+		c := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...).run(t, nil)
+		attempts := c.after()
+		for range 5 {
+			s.parks(t, c)
+			one[bool](t, s.admin, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())
+			if e := next[hooks.Campaign](t, attempts, nil); e.Outcome != hooks.Busy {
+				t.Errorf("a wait: %+v", e)
+			}
+		}
+		s.parks(t, c)
+		began := time.Now()
+		leader.end(t)
+		c.elected(t)
+		soonAfter(t, "the hand-over", began)
+		if n := len(c.rec.Failures()); n > 0 {
+			t.Errorf("%d failures, such as %v", n, c.rec.Failures()[0].Err)
+		}
+	})
+}
+
+func TestACancelledCampaignLeavesTheQueueAtOnce(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
+		c := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...)
+		for range 3 {
+			ctx, cancel := context.WithCancel(soon(t))
+			returned := make(chan error, 1)
+			go func() {
+				_, err := c.Campaign(ctx)
+				returned <- err
+			}()
+			s.parks(t, c)
+			began := time.Now()
+			cancel()
+			wraps(t, <-returned, context.Canceled)
+			eventually(t, "the queue is empty", func() bool { return len(s.waiters(t, c.Key())) == 0 })
+			soonAfter(t, "leaving the queue", began)
+		}
+	})
+}
+
+// The same instant, as nearly as a test can: whoever loses the race must not
+// keep the lock.
+func TestACampaignThatIsCancelledAsItIsGrantedKeepsNoLock(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		holder, err := s.admin.Conn(soon(t))
+		check(t, err)
+		defer holder.Close()
+		c := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...)
+		for i := range 20 {
+			_, err := holder.ExecContext(soon(t), "SELECT pg_advisory_lock($1)", c.Key())
+			check(t, err)
+			ctx, cancel := context.WithCancel(soon(t))
+			type outcome struct {
+				term *elector.Term
+				err  error
+			}
+			returned := make(chan outcome, 1)
+			go func() {
+				term, err := c.Campaign(ctx)
+				returned <- outcome{term, err}
+			}()
+			s.parks(t, c)
+			go func() {
+				time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+				cancel()
+			}()
+			_, err = holder.ExecContext(soon(t), "SELECT pg_advisory_unlock($1)", c.Key())
+			check(t, err)
+			if o := <-returned; o.err == nil {
+				expect(t, o.term.Resign(soon(t)))
+			}
+			began := time.Now()
+			s.frees(t, c.Key())
+			soonAfter(t, "to free the lock", began)
+			cancel()
+		}
+	})
+}
+
+func TestTryCampaignDoesNotWaitInTheServer(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
+		leader.elected(t)
+		c := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...)
+		began := time.Now()
+		term, elected, err := c.TryCampaign(soon(t))
+		if term != nil || elected || err != nil {
+			t.Errorf("got %v, %t, %v", term, elected, err)
+		}
+		soonAfter(t, "an attempt", began)
+		leader.end(t)
+		term, elected, err = c.TryCampaign(soon(t))
+		if err != nil || !elected {
+			t.Fatalf("got %t, %v", elected, err)
+		}
+		expect(t, term.Resign(soon(t)))
+		term, err = c.Campaign(soon(t))
+		check(t, err)
+		expect(t, term.Resign(soon(t)))
+	})
+}
+
+func TestParkedStandbysSurviveARestartOfTheServer(t *testing.T) {
+	t.Parallel()
+	for name, mode := range map[string]pgcluster.Mode{"immediate": pgcluster.Immediate, "fast": pgcluster.Fast} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) {
+				cluster := own(t)
+				s := on(t, cluster)
+				election := s.election(t)
+				var all []*candidate
+				for i := range 3 {
+					all = append(all, s.stand(t, d.open(t, i, s.DSN()), election, inServerBriefly).run(t, nil))
+				}
+				old := firstLeader(t, all, 0)
+				check(t, cluster.Restart(soon(t), mode))
+				fresh := firstLeader(t, all, old.Token)
+				eventually(t, "the others are parked again", func() bool { return len(s.waiters(t, all[0].Key())) == 2 })
+				if leader, err := all[0].Leader(soon(t)); err != nil || leader.CandidateID != fresh.CandidateID {
+					t.Errorf("the leader is %v, %v, and not %s", leader, err, fresh.CandidateID)
+				}
+			})
+		})
+	}
+}
+
+// The waiting statement is not answered, nor is its connection closed.
+func TestAParkedStandbyOnADeadLinkIsNoBurden(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		election := l.election(t)
+		leader := l.server.stand(t, d.open(t, 0, l.DSN()), election).run(t, nil)
+		leader.elected(t)
+		c := l.stand(t, d, 1, election, inServerBriefly).run(t, nil)
+		l.parks(t, c)
+		attempts := c.after()
+		l.proxy.BlackHole()
+		leader.end(t) // so that the lock may be granted to one that does not hear of it
+		next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Failed })
+		l.frees(t, c.Key())
+		l.proxy.Heal()
+		next[hooks.Elected](t, attempts, nil)
+	})
+}
+
+func TestACampaignParkedOnADeadLinkEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		election := l.election(t)
+		l.server.stand(t, d.open(t, 0, l.DSN()), election).run(t, nil).elected(t)
+		c := l.stand(t, d, 1, election, inServer...).run(t, nil)
+		l.parks(t, c)
+		l.proxy.BlackHole()
+		began := time.Now()
+		c.end(t)
+		soonAfter(t, "the end", began)
+	})
+}
+
+func TestParkedStandbysSurviveTheDefaultsOfARole(t *testing.T) {
+	t.Parallel()
+	for name, defaults := range hostile {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) {
+				s := hostileTo(t, defaults)
+				dsn := s.DSN(pgcluster.ForRole(s.role(t, defaults)))
+				election := s.election(t)
+				leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
+				leader.elected(t)
+				c := s.stand(t, d.open(t, 1, dsn), election, inServerBriefly, elector.WithWatch()).run(t, nil)
+				attempts := c.after()
+				for range 5 { // the check before may have to wait for transactions of others
+					next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
+				}
+				leader.end(t)
+				c.survives(t, 1, lease)
+			})
+		})
+	}
+}
+
+func TestStandbysParkThroughASessionPooler(t *testing.T) {
+	t.Parallel()
+	s := onShared(t)
+	b := bounced(t, s.Cluster, pgcluster.Session, pgcluster.WithPoolSize(40))
+	overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
+		t.Parallel()
+		election := s.election(t)
+		fast := append(slices.Clone(inServer), elector.WithWatch())
+		first := s.stand(t, d.open(t, 0, b.DSN(opts...)), election, fast...).run(t, nil)
+		first.elected(t)
+		second := s.stand(t, d.open(t, 0, b.DSN(opts...)), election, fast...).run(t, nil)
+		first.shared, second.shared = true, true
+		s.parks(t, second)
+		began := time.Now()
+		first.end(t)
+		second.elected(t)
+		soonAfter(t, "the hand-over", began)
+	})
+}
+
+func TestAParkedStandbyOfAHotStandbyOrAPoolerIsRefused(t *testing.T) {
+	t.Parallel()
+	primary := own(t)
+	standby, err := primary.AddStandby(t.Context())
+	check(t, err)
+	b := bounced(t, primary, pgcluster.Transaction, pgcluster.WithPoolSize(20))
+	overEach(t, func(t *testing.T, d drivers) {
+		s := on(t, standby)
+		s.refused(t, s.stand(t, d.open(t, 0, s.DSN()), s.election(t), inServer...), elector.ErrServerReadOnly)
+		s = on(t, primary)
+		c := s.stand(t, d.open(t, 0, b.DSN()), s.election(t), inServer...)
+		c.shared = true
+		s.refused(t, c, elector.ErrSessionPooled)
+	})
+}
+
+// The leader's backend was ended, but the transaction that its work has begun
+// goes on: the next one in the queue has the lock, and waits for that.
+func TestAParkedStandbyWaitsForTheTransactionsOfTheLastTerm(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		f := s.inTransaction(t, d, election)
+		next := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...).run(t, nil)
+		s.parks(t, next)
+		leader, err := next.Leader(soon(t))
+		check(t, err)
+		s.terminate(t, int(leader.PID))
+		eventually(t, "the standby holds the lock", func() bool { return len(s.waiters(t, next.Key())) == 0 })
+		time.Sleep(heartbeat)
+		if next.IsLeader() {
+			t.Error("elected while a transaction of the last term goes on")
+		}
+		f.finish(t)
+		next.elected(t)
+	})
+}
+
+// fencedTransaction is one that goes on under a term.
+type fencedTransaction struct {
+	mayEnd, ended chan struct{}
+}
+
+// inTransaction elects a candidate that is in the middle of a fenced transaction,
+// which its context does not end.
+func (s *server) inTransaction(t *testing.T, d drivers, election string) *fencedTransaction {
+	t.Helper()
+	f := &fencedTransaction{mayEnd: make(chan struct{}), ended: make(chan struct{})}
+	key := elector.KeyFromName(election)
+	// By hand, because InTx ends with its term: this is one whose process has not heard yet.
+	conn, err := s.admin.Conn(soon(t))
+	check(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	c := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithLease(time.Minute), elector.WithHeartbeatInterval(patientWait))
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	term, err := c.Campaign(ctx)
+	check(t, err)
+	t.Cleanup(func() { _ = term.Resign(context.Background()) })
+	go func() {
+		defer close(f.ended)
+		tx, err := conn.BeginTx(context.Background(), nil)
+		if err == nil {
+			_, err = tx.Exec(fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d, %d)", int32(key>>32), int32(key)))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		f.mayEnd <- struct{}{}
+		<-f.mayEnd
+		_ = tx.Rollback()
+	}()
+	<-f.mayEnd
+	return f
+}
+
+func (f *fencedTransaction) finish(t *testing.T) {
+	t.Helper()
+	f.mayEnd <- struct{}{}
+	closed(t, "the transaction has ended", f.ended)
+}

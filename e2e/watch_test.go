@@ -1,0 +1,247 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/pgcluster"
+)
+
+// watching are the options of a leader that hears of nothing for long by its
+// heartbeats.
+var watching = []elector.Option{elector.WithWatch(), elector.WithLease(time.Minute),
+	elector.WithHeartbeatInterval(patientWait), elector.WithRetryInterval(retry)}
+
+// watcher waits until the candidate's other connection is parked, and returns
+// the backends of both.
+func (s *server) watcher(t *testing.T, c *candidate) (leader, watcher int) {
+	t.Helper()
+	eventually(t, "the leader is watched", func() bool {
+		pids := list[int](t, s.admin, `SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'`, c.CandidateID())
+		if len(pids) != 1 {
+			return false
+		}
+		watcher = pids[0]
+		return true
+	})
+	for _, pid := range s.holders(t, c.Key()) {
+		leader = pid
+	}
+	return leader, watcher
+}
+
+func TestAWatchedLeaderLearnsOfTheEndOfItsBackendAtOnce(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), watching...).run(t, nil)
+		for range 3 {
+			after := c.after()
+			eventually(t, "it leads", c.IsLeader)
+			leader, _ := s.watcher(t, c)
+			began := time.Now()
+			s.terminate(t, leader)
+			e := next[hooks.Demoted](t, after, nil)
+			soonAfter(t, "to learn it", began)
+			wraps(t, e.Err, elector.ErrSessionLost)
+		}
+	})
+}
+
+func TestAWatchedLeaderLearnsOfARestartAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, mode := range map[string]pgcluster.Mode{"immediate": pgcluster.Immediate, "fast": pgcluster.Fast} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) {
+				cluster := own(t)
+				s := on(t, cluster)
+				c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), watching...).run(t, nil)
+				old := c.elected(t)
+				s.watcher(t, c)
+				after := c.after()
+				began := time.Now()
+				check(t, cluster.Shutdown(soon(t), mode))
+				next[hooks.Demoted](t, after, nil)
+				soonAfter(t, "to learn it", began)
+				check(t, cluster.Resume(soon(t)))
+				eventually(t, "the server is back", s.up)
+				if fresh := nextElected(t, after); fresh.Token <= old.Token {
+					t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
+				}
+				s.watcher(t, c)
+			})
+		})
+	}
+}
+
+func TestTheEndOfTheWatcherCostsAHeartbeatAndNoTerm(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), watching...).run(t, nil)
+		c.elected(t)
+		beats := c.after()
+		for range 3 {
+			_, watcher := s.watcher(t, c)
+			began := time.Now()
+			s.terminate(t, watcher)
+			next[hooks.Heartbeat](t, beats, nil)
+			soonAfter(t, "the heartbeat", began)
+			eventually(t, "another watches", func() bool {
+				_, another := s.watcher(t, c)
+				return another != watcher
+			})
+		}
+		leader, _ := s.watcher(t, c) // and is no worse
+		began := time.Now()
+		s.terminate(t, leader)
+		next[hooks.Demoted](t, beats, nil)
+		soonAfter(t, "to learn it", began)
+		if n := len(c.rec.Demoted()); n != 1 {
+			t.Errorf("%d terms have ended", n)
+		}
+	})
+}
+
+func TestAWatchedTermEndsAtOnceAndWithoutAWordInTheServersLog(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := quiet(t)
+		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), watching...)
+		before, err := s.ServerLog()
+		check(t, err)
+		for i := range 20 {
+			term, err := c.Campaign(soon(t))
+			check(t, err)
+			if i%2 == 0 {
+				s.watcher(t, c)
+			} else {
+				time.Sleep(time.Duration(i) * 500 * time.Microsecond) // while it is set up
+			}
+			began := time.Now()
+			expect(t, term.Resign(soon(t)))
+			soonAfter(t, "a resignation", began)
+			if pids := s.holders(t, c.Key()); len(pids) > 0 {
+				t.Errorf("backends %v hold the lock after a resignation", pids)
+			}
+		}
+		eventually(t, "no session and no lock is left", func() bool {
+			return one[int](t, s.admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", c.CandidateID()) == 0 &&
+				one[int](t, s.admin, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+		})
+		if n := c.pool.Stats().InUse; n != 0 {
+			t.Errorf("%d connections are in use", n)
+		}
+		after, err := s.ServerLog()
+		check(t, err)
+		if said := errorsIn(after[len(before):]); len(said) > 0 {
+			t.Errorf("the server logged: %s", strings.Join(said, ""))
+		}
+	})
+}
+
+func TestAWatchedLeaderNeedsThreeConnections(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN())
+		pool.SetMaxOpenConns(2)
+		_, err := elector.New(pool, "any", elector.WithWatch())
+		wraps(t, err, elector.ErrPoolTooSmall)
+		pool.SetMaxOpenConns(3)
+		c := s.stand(t, pool, s.election(t), append(slices.Clone(watching), elector.WithStandby(elector.Wait))...).run(t, nil)
+		c.elected(t)
+		after := c.after()
+		leader, _ := s.watcher(t, c)
+		if n := pool.Stats().InUse; n != 2 {
+			t.Errorf("%d connections are in use", n)
+		}
+		if _, err := c.Leader(soon(t)); err != nil {
+			t.Errorf("there is no connection left to ask who leads: %v", err)
+		}
+		s.terminate(t, leader)
+		nextElected(t, after)
+		s.watcher(t, c)
+	})
+}
+
+func TestAWatchedLeaderSendsFewStatements(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool, counter := d.openCounted(t, 0, s.DSN())
+		c := s.stand(t, pool, s.election(t), append(slices.Clone(byDefault), elector.WithWatch())...).run(t, nil)
+		c.elected(t)
+		s.watcher(t, c)
+		before := counter.now()
+		began := time.Now()
+		time.Sleep(6 * time.Second) // that is what is measured
+		if got, most := counter.since(before), 2*time.Since(began).Seconds(); float64(total(got)) > most {
+			t.Errorf("%v in %v, want at most %.0f", got, time.Since(began), most)
+		}
+	})
+}
+
+// A pool, or a server, that has no connection for the watcher: the term goes on,
+// and somebody is told that it is not watched.
+func TestALeaderThatCannotBeWatchedLeadsAllTheSameAndSaysSo(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		name := s.role(t, nil)
+		c := s.stand(t, d.open(t, 0, s.DSN(pgcluster.ForRole(name))), s.election(t), elector.WithWatch()).run(t, nil)
+		c.elected(t)
+		_, watcher := s.watcher(t, c)
+		_, err := s.admin.Exec(`ALTER ROLE "` + name + `" CONNECTION LIMIT 0`)
+		check(t, err)
+		for range c.pool.Stats().Idle {
+			c.pool.SetMaxIdleConns(-1)
+		}
+		s.terminate(t, watcher)
+		f := wait[hooks.Failure](t, c, nil)
+		if f.Op != hooks.OpWatch || f.Permanent || !contains(f.Err, "too many connections") {
+			t.Errorf("reported %+v", f)
+		}
+		began := time.Now()
+		wait(t, c, func(h hooks.Heartbeat) bool { return h.At.Sub(began) > lease })
+		if n := len(c.rec.Failures()); n != 1 {
+			t.Errorf("reported %d times", n)
+		}
+		_, err = s.admin.Exec(`ALTER ROLE "` + name + `" CONNECTION LIMIT -1`)
+		check(t, err)
+		s.watcher(t, c)
+		if n := len(c.rec.Demoted()); n > 0 {
+			t.Errorf("demoted: %v", c.rec.Demoted()[0].Err)
+		}
+		c.pool.SetMaxIdleConns(2)
+	})
+}
+
+func TestAWatchedLeaderOnADeadLinkStepsDownAndRunReturns(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		c := l.stand(t, d, 0, l.election(t), elector.WithWatch()).run(t, func(ctx context.Context, _ *elector.Term) error {
+			<-ctx.Done()
+			return nil
+		})
+		c.elected(t)
+		l.watcher(t, c)
+		l.proxy.BlackHole()
+		freed := l.frees(t, c.Key())
+		if c.IsLeader() {
+			t.Error("IsLeader once the lock is free")
+		}
+		if e := wait[hooks.Demoted](t, c, nil); e.Reason != hooks.LeaseExpired || e.At.After(freed) {
+			t.Errorf("demoted because %s, %v before the lock was free: %v", e.Reason, freed.Sub(e.At), e.Err)
+		}
+		c.end(t)
+	})
+}

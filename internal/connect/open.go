@@ -1,0 +1,107 @@
+package connect
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/lib/pq"
+)
+
+// ErrConnect is wrapped by the error of a server that could not be reached, or
+// did not let this program in.
+var ErrConnect = errors.New("could not connect")
+
+// Purpose is what a pool is for.
+type Purpose int
+
+const (
+	// Election is a pool for an elector: the driver's own defaults, as a
+	// program that embeds the library has them.
+	Election Purpose = iota
+	// Inspection is a pool that only asks: each question is one round trip, so
+	// that it passes through a pooler in any mode.
+	Inspection
+)
+
+// Open makes a pool for the target. It does not connect.
+func (t *Target) Open(p Purpose) (*sql.DB, error) {
+	if t.Driver == PQ {
+		c := t.pq.Clone()
+		c.BinaryParameters = p == Inspection
+		connector, err := pq.NewConnectorConfig(c)
+		if err != nil {
+			return nil, t.unusable(err)
+		}
+		return sql.OpenDB(connector), nil
+	}
+	c := t.pgx.Copy()
+	if p == Inspection && c.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		c.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	return stdlib.OpenDB(*c), nil
+}
+
+// Check connects once, and fails within the timeout.
+func (t *Target) Check(ctx context.Context, pool *sql.DB, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- pool.PingContext(ctx) }() // lib/pq may not return
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return t.Failed(err)
+}
+
+// Failed explains an error of a server that was asked: it wraps ErrConnect if
+// it was not reached, or did not let us in.
+func (t *Target) Failed(err error) error {
+	switch state := State(err); {
+	case err == nil:
+		return nil
+	case Refused(err):
+		return fmt.Errorf("%w to %s: the server does not let this role in: %w", ErrConnect, t, err)
+	case state == "" || strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53") || strings.HasPrefix(state, "57"):
+		return fmt.Errorf("%w to %s (found by %s): %w", ErrConnect, t, t.Source, err)
+	}
+	return err
+}
+
+// Refused reports whether the server knows us and will not let us in, however
+// often we try: a wrong password, role or database. pgbouncer says 08P01 for it.
+func Refused(err error) bool {
+	state := State(err)
+	return strings.HasPrefix(state, "28") || state == "3D000"
+}
+
+// State is the SQLSTATE of a driver's error, "" if it has none.
+func State(err error) string {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		return state.SQLState()
+	}
+	return ""
+}
+
+// Connect opens one connection by pgx, whichever driver was chosen: for what
+// only the protocol can tell. Its statements pass through a pooler in any mode.
+func (t *Target) Connect(ctx context.Context) (*pgx.Conn, error) {
+	c := t.pgx.Copy()
+	c.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	return pgx.ConnectConfig(ctx, c)
+}

@@ -1,0 +1,129 @@
+package connect
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/lib/pq"
+)
+
+// The drivers.
+const (
+	PGX = "pgx"
+	PQ  = "pq"
+)
+
+// ErrUsage is wrapped by errors in what the user gave.
+var ErrUsage = errors.New("bad usage")
+
+// Target is a database and how to reach it.
+type Target struct {
+	Driver string
+	Source string // what it was found by, for people
+
+	pgx *pgx.ConnConfig
+	pq  *pq.Config
+}
+
+// Find parses the DSN, or what the environment says if it is empty. name is the
+// application_name of connections, unless another was asked for.
+func Find(dsn, driver, name string) (*Target, error) {
+	t := &Target{Driver: driver, Source: "--dsn"}
+	if driver != PGX && driver != PQ {
+		return nil, fmt.Errorf("%w: --driver %q: want %s or %s", ErrUsage, driver, PGX, PQ)
+	}
+	if dsn == "" {
+		dsn, t.Source = os.Getenv("DATABASE_URL"), "DATABASE_URL"
+	}
+	if dsn == "" {
+		t.Source = "the PG* variables and libpq's files and defaults"
+	}
+	var err error
+	if t.pgx, err = pgx.ParseConfig(dsn); err != nil {
+		return nil, t.unusable(err)
+	}
+	if t.pgx.RuntimeParams["application_name"] == "" {
+		t.pgx.RuntimeParams["application_name"] = name
+	}
+	if driver == PQ {
+		if t.pq, err = pqConfig(dsn, t.pgx); err != nil {
+			return nil, t.unusable(err)
+		}
+	}
+	return t, nil
+}
+
+// unusable says what is wrong without quoting what was given.
+func (t *Target) unusable(err error) error {
+	reason := "it is neither a URL such as postgres://user@host:5432/database nor pairs such as host=… dbname=…, " +
+		"or a value in it cannot be used (not shown here, since it may hold a password)"
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		reason = "a file that it names does not exist"
+	case errors.Is(err, os.ErrPermission):
+		reason = "a file that it names may not be read"
+	}
+	return fmt.Errorf("%w: %s: %s", ErrUsage, t.Source, reason)
+}
+
+// pqConfig is the same target for lib/pq, which reads the same variables and
+// files, but has other defaults than psql.
+func pqConfig(dsn string, like *pgx.ConnConfig) (*pq.Config, error) {
+	c, err := pq.NewConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	if socket := filepath.IsAbs(like.Host); socket && c.Host == "localhost" && !c.Hostaddr.IsValid() {
+		c.Host, c.SSLMode = like.Host, pq.SSLModeDisable
+	}
+	if c.SSLMode == "" {
+		c.SSLMode = pq.SSLModePrefer
+	}
+	if c.Password == "" {
+		c.Password = like.Password
+	}
+	if c.ApplicationName == "" {
+		c.ApplicationName = like.RuntimeParams["application_name"]
+	}
+	return &c, nil
+}
+
+// String names the target without its password.
+func (t *Target) String() string {
+	host := net.JoinHostPort(t.pgx.Host, strconv.Itoa(int(t.pgx.Port)))
+	if filepath.IsAbs(t.pgx.Host) {
+		host = t.pgx.Host
+	}
+	database := t.pgx.Database
+	if database == "" {
+		database = t.pgx.User
+	}
+	return fmt.Sprintf("database %q on %s as %q", database, host, t.pgx.User)
+}
+
+// Scrub removes the password from a text that a driver or a server made.
+func (t *Target) Scrub(text string) string {
+	if t == nil {
+		return text
+	}
+	secrets := []string{t.pgx.Password}
+	if t.pq != nil {
+		secrets = append(secrets, t.pq.Password)
+	}
+	for _, secret := range secrets {
+		if len(secret) >= shortestSecret {
+			text = strings.ReplaceAll(text, secret, "********")
+		}
+	}
+	return text
+}
+
+// shortestSecret spares ordinary words: no driver prints a password on its own
+// account, and a password of two letters is in every text.
+const shortestSecret = 3

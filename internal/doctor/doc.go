@@ -1,0 +1,6 @@
+// Package doctor checks whether an election's promise can be kept on a
+// database, through the connection that a program would use.
+//
+// Reading order: examine.go (the order of the checks), server.go, trial.go (an
+// election of a random name, won and resigned), room.go, time.go.
+package doctor

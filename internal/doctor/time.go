@@ -1,0 +1,88 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+)
+
+const (
+	trips     = 20  // round trips that are measured
+	perLease  = 50  // so many of the longest fit into a lease that is recommended
+	validity  = 0.7 // of the lease, with the default drain and the margin
+	clockSkew = 5 * time.Second
+)
+
+// roundTrips compares them with the lease. The first one opens a connection.
+func (x *Examination) roundTrips(ctx context.Context) error {
+	took, err := question(ctx, x, func(ctx context.Context, q *db.Queries) ([]time.Duration, error) {
+		var all []time.Duration
+		for range trips + 1 {
+			sent := time.Now()
+			if _, err := q.Ping(ctx); err != nil {
+				return nil, err
+			}
+			all = append(all, time.Since(sent))
+		}
+		return all[1:], nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.Sort(took)
+	x.worst = took[len(took)-1]
+	valid := time.Duration(float64(x.Lease) * validity)
+	v, remedy := ok, ""
+	switch {
+	case x.worst >= valid:
+		v, remedy = fail, ": no heartbeat would be answered in time: choose a longer lease, or a nearer database"
+	case x.worst*perLease > x.Lease:
+		v, remedy = warn, ": a short stall costs leadership: choose a longer lease"
+	}
+	x.say(v, "round trip", "%v in the middle, %v at worst of %d; a lease of %v is valid for %v after one%s",
+		short(took[len(took)/2]), short(x.worst), trips, x.Lease, valid, remedy)
+	return nil
+}
+
+// clocks compares the two sides' clocks. No election depends on it.
+func (x *Examination) clocks(ctx context.Context) error {
+	var sent, came time.Time
+	micros, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (int64, error) {
+		sent = time.Now()
+		micros, err := q.Clock(ctx)
+		came = time.Now()
+		return micros, err
+	})
+	if err != nil {
+		return err
+	}
+	ahead := time.UnixMicro(micros).Sub(sent.Add(came.Sub(sent) / 2))
+	if ahead.Abs() > clockSkew {
+		x.say(warn, "clocks", "the server's is %v ahead of this host's: no election depends on it, but the times in logs and in status do: set them by NTP", short(ahead))
+		return nil
+	}
+	x.say(ok, "clocks", "the server's is %v ahead of this host's, give or take %v; no election depends on it", short(ahead), short(came.Sub(sent)/2))
+	return nil
+}
+
+// recommend ends the examination.
+func (x *Examination) recommend() {
+	if !x.Healthy() {
+		fmt.Fprintf(x.Out, "\nThe promise cannot be kept here: mend what says FAIL.\n")
+		return
+	}
+	lease := max(DefaultLease, (x.worst*perLease + time.Second - 1).Truncate(time.Second))
+	fmt.Fprintf(x.Out, "\nThe promise can be kept here. Recommended lease: %v. A stall of up to %v then costs no leadership, and a\n"+
+		"leader that is frozen or cut off is replaced after %v at the most, plus the retry interval.\n",
+		lease, time.Duration(float64(lease)*(validity-0.2)), lease)
+}
+
+func short(d time.Duration) time.Duration {
+	if d.Abs() > 10*time.Second {
+		return d.Round(time.Second)
+	}
+	return d.Round(10 * time.Microsecond)
+}

@@ -1,0 +1,114 @@
+package status
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/elector"
+)
+
+// Snapshot is what the server told at one moment.
+type Snapshot struct {
+	At        time.Time  `json:"at"`
+	Elections []Election `json:"elections"`
+}
+
+// Election is one key, and who leads and waits for it.
+type Election struct {
+	Name    string      `json:"name,omitempty"` // if it was asked for by name
+	Key     int64       `json:"key,string"`     // a string: JavaScript's numbers do not hold 64 bits
+	Leader  *Candidate  `json:"leader"`         // null if nobody leads
+	Token   *int64      `json:"token,string"`   // null: the server does not know it
+	Waiting []Candidate `json:"waiting"`        // the longest waiting first
+}
+
+// Candidate is a session that leads or waits. What is hidden from this role is
+// left out.
+type Candidate struct {
+	ID           string     `json:"candidate"`
+	PID          int32      `json:"pid"`
+	User         string     `json:"user"`
+	Address      string     `json:"address,omitempty"`
+	SessionSince *time.Time `json:"session_since,omitempty"`
+	WaitingSince *time.Time `json:"waiting_since,omitempty"`
+}
+
+// Look asks the server. With names, the elections are those, in that order,
+// whether or not anybody leads them; without, all that are led or waited for. A
+// standby is refused: its locks are its own, and those of its primary do not
+// show there.
+func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) {
+	type answer struct {
+		rows []db.AdvisoryLocksRow
+		err  error
+	}
+	answered := make(chan answer, 1) // lib/pq may not return on a dead link
+	go func() {
+		rows, err := ask(ctx, db.New(pool))
+		answered <- answer{rows, err}
+	}()
+	select {
+	case a := <-answered:
+		if a.err != nil {
+			return Snapshot{}, a.err
+		}
+		return Snapshot{At: time.Now().UTC(), Elections: arrange(a.rows, names)}, nil
+	case <-ctx.Done():
+		return Snapshot{}, fmt.Errorf("the server does not answer: %w", context.Cause(ctx))
+	}
+}
+
+func ask(ctx context.Context, q *db.Queries) ([]db.AdvisoryLocksRow, error) {
+	ping, err := q.Ping(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ping.InRecovery {
+		return nil, elector.ErrServerReadOnly
+	}
+	return q.AdvisoryLocks(ctx)
+}
+
+// arrange groups rows, which come in the order of keys, by election.
+func arrange(rows []db.AdvisoryLocksRow, names []string) []Election {
+	found := make([]Election, 0, len(names))
+	place := make(map[int64]int)
+	for _, name := range names {
+		key := elector.KeyFromName(name)
+		if _, known := place[key]; !known {
+			place[key] = len(found)
+			found = append(found, Election{Name: name, Key: key, Waiting: []Candidate{}})
+		}
+	}
+	for _, row := range rows {
+		i, known := place[row.Key]
+		if !known && len(names) > 0 {
+			continue
+		}
+		if !known {
+			i = len(found)
+			place[row.Key] = i
+			found = append(found, Election{Key: row.Key, Waiting: []Candidate{}})
+		}
+		c := Candidate{ID: row.ApplicationName, PID: row.Pid, User: row.Usename, Address: row.ClientAddr,
+			SessionSince: timeOf(row.BackendStart)}
+		if row.Granted {
+			found[i].Leader = &c
+			continue
+		}
+		c.WaitingSince = timeOf(row.Waitstart)
+		found[i].Waiting = append(found[i].Waiting, c)
+	}
+	return found
+}
+
+func timeOf(t sql.NullTime) *time.Time {
+	if !t.Valid {
+		return nil
+	}
+	utc := t.Time.UTC()
+	return &utc
+}

@@ -1,0 +1,78 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+)
+
+// WriteJSON writes the snapshot for programs.
+func (s Snapshot) WriteJSON(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(s)
+}
+
+// WriteTable writes the snapshot for people.
+func (s Snapshot) WriteTable(w io.Writer) error {
+	if len(s.Elections) == 0 {
+		_, err := fmt.Fprintln(w, "Nobody leads or waits for any election of this database.")
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ELECTION\tROLE\tCANDIDATE\tPID\tUSER\tFROM\tSINCE")
+	for _, e := range s.Elections {
+		name := e.Name
+		if name == "" {
+			name = "key " + strconv.FormatInt(e.Key, 10)
+		}
+		if e.Leader == nil {
+			fmt.Fprintf(table, "%s\tnobody leads\t\t\t\t\t\n", name)
+		} else {
+			row(table, name, "leads", *e.Leader, "session ", e.Leader.SessionSince, s.At)
+		}
+		for i, c := range e.Waiting {
+			row(table, "", fmt.Sprintf("waits, %d.", i+1), c, "", c.WaitingSince, s.At)
+		}
+	}
+	return table.Flush()
+}
+
+func row(w io.Writer, name, role string, c Candidate, what string, since *time.Time, at time.Time) {
+	fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", name, role, orDash(c.ID), c.PID, orDash(c.User), orDash(c.Address), ago(what, since, at))
+}
+
+func ago(what string, since *time.Time, at time.Time) string {
+	if since == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s%s (%v ago)", what, since.Local().Format(time.DateTime), at.Sub(*since).Round(time.Second))
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// Notes say what the table cannot.
+func (s Snapshot) Notes() []string {
+	var notes []string
+	hidden, unnamed := false, false
+	for _, e := range s.Elections {
+		hidden = hidden || e.Leader != nil && e.Leader.SessionSince == nil
+		unnamed = unnamed || e.Name == ""
+	}
+	if unnamed {
+		notes = append(notes, "The server knows keys, not names: give the names to see them, or compare with \"pgelector key NAME\".",
+			"Advisory locks of other programs that have a 64-bit key show here, too.")
+	}
+	if hidden {
+		notes = append(notes, "Where and since when is hidden from this role: GRANT pg_read_all_stats shows it.")
+	}
+	return append(notes, "Candidates that poll hold nothing in the server, so they do not show. The token is known to the leader only.")
+}

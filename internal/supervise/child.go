@@ -1,0 +1,213 @@
+//go:build unix
+
+package supervise
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Options say what to run, and how it is ended.
+type Options struct {
+	Guard    []string // the arguments, from the zeroth on, that make this program call Guard with the command
+	Env      []string // of the command
+	Grace    time.Duration
+	Drain    time.Duration // from the order to stop to when this side kills what the guard has not
+	Deadline time.Time     // of the term, as it is now
+}
+
+// A Child is a command under a guard, seen from the supervisor.
+type Child struct {
+	reaper *Reaper
+	drain  time.Duration
+	guard  <-chan struct{} // closed when the guard's process has ended
+
+	mu      sync.Mutex // guards orders
+	control *os.File
+	orders  *json.Encoder
+
+	halt    sync.Once
+	stopped chan struct{} // closed by Stop
+	started chan struct{} // closed when the command runs, or will never
+	gone    chan struct{} // closed when nothing is left
+
+	pid    atomic.Int32 // of the command, once started
+	result Result       // once gone
+}
+
+// Start starts the guard, and by it the command, on the standard input, output
+// and error of this process.
+func (r *Reaper) Start(o Options) (*Child, error) {
+	control, controlEnd, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start the guard: %w", err)
+	}
+	reportEnd, reports, err := os.Pipe()
+	if err != nil {
+		_ = control.Close()
+		_ = controlEnd.Close()
+		return nil, fmt.Errorf("start the guard: %w", err)
+	}
+	defer control.Close()
+	defer reports.Close()
+	c := &Child{reaper: r, drain: o.Drain, control: controlEnd, orders: json.NewEncoder(controlEnd),
+		stopped: make(chan struct{}), started: make(chan struct{}), gone: make(chan struct{})}
+	_, c.guard, err = r.start(o.Guard, &os.ProcAttr{
+		Env:   o.Env,
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, control, reports},
+		Sys:   &syscall.SysProcAttr{Setpgid: true}, // out of reach of the terminal's keys
+	})
+	if err != nil {
+		_ = controlEnd.Close()
+		_ = reportEnd.Close()
+		return nil, fmt.Errorf("start the guard: %w", err)
+	}
+	c.send(order{Do: doStart, Grace: o.Grace, Deadline: instantOf(o.Deadline)})
+	go c.keep(reportEnd)
+	return c, nil
+}
+
+// Extend tells the guard of the term's new deadline.
+func (c *Child) Extend(deadline time.Time) {
+	c.send(order{Do: doExtend, Deadline: instantOf(deadline)})
+}
+
+// Signal sends a signal to the command's process group.
+func (c *Child) Signal(sig os.Signal) {
+	if number, ok := sig.(syscall.Signal); ok {
+		c.send(order{Do: doSignal, Signal: number})
+	}
+}
+
+// Stop begins to end the command: TERM, the grace, KILL.
+func (c *Child) Stop() {
+	c.halt.Do(func() {
+		c.send(order{Do: doStop})
+		close(c.stopped)
+	})
+}
+
+// told reports whether Stop was called.
+func (c *Child) told() bool {
+	select {
+	case <-c.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
+// Started is closed when the command runs, or will never.
+func (c *Child) Started() <-chan struct{} { return c.started }
+
+// PID is the process id of the command, and of its group; 0 if it did not start.
+// It may be asked once Started is closed.
+func (c *Child) PID() int { return int(c.pid.Load()) }
+
+// Gone is closed when nothing of the command is left.
+func (c *Child) Gone() <-chan struct{} { return c.gone }
+
+// Result is how the command ended. It may be asked once Gone is closed.
+func (c *Child) Result() Result { return c.result }
+
+// send gives an order. A guard that is gone takes none, and a frozen one leaves
+// a pipe that fills up: neither may hold up the supervisor.
+func (c *Child) send(o order) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.control.SetWriteDeadline(time.Now().Add(sendTimeout))
+	_ = c.orders.Encode(o)
+}
+
+const sendTimeout = 100 * time.Millisecond
+
+// keep follows the reports to the end, and makes sure that it is one.
+func (c *Child) keep(reports *os.File) {
+	defer close(c.gone)
+	defer c.control.Close()
+	defer reports.Close()
+	told := make(chan bool, 1)
+	go func() { told <- c.listen(json.NewDecoder(reports)) }()
+	var clean bool
+	select {
+	case clean = <-told:
+	case <-c.guard: // perhaps its last words are on the way
+		_ = reports.SetReadDeadline(time.Now().Add(lastWords))
+		clean = <-told
+	case <-c.overdue(): // the guard is frozen
+		c.finish()
+		<-c.guard
+		_ = reports.SetReadDeadline(time.Now().Add(lastWords))
+		<-told
+	}
+	if !clean {
+		c.finish()
+	}
+}
+
+const lastWords = time.Second
+
+// overdue fires when the guard has had its time since Stop.
+func (c *Child) overdue() <-chan struct{} {
+	fire := make(chan struct{})
+	go func() {
+		select {
+		case <-c.stopped:
+		case <-c.guard:
+			return
+		}
+		timer := time.NewTimer(c.drain)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			close(fire)
+		case <-c.guard:
+		}
+	}()
+	return fire
+}
+
+// listen returns whether the guard has said that nothing is left.
+func (c *Child) listen(reports *json.Decoder) (clean bool) {
+	started := sync.OnceFunc(func() { close(c.started) })
+	defer started()
+	exited := false
+	for {
+		var r report
+		if err := reports.Decode(&r); err != nil {
+			if !exited { // nobody has said how: KILL is what it was
+				c.result = Result{Code: signalBase + int(syscall.SIGKILL), Stopped: true, GuardLost: !c.told()}
+			}
+			return false
+		}
+		switch r.Is {
+		case isStarted:
+			c.pid.Store(int32(r.PID))
+			started()
+		case isFailed:
+			c.result = Result{Code: r.Code, StartError: r.Error}
+			return true
+		case isExited:
+			exited = true
+			code := codeOf(r.Status)
+			c.result = Result{Code: code, Stopped: r.Stopped, FromTTY: r.TTY && r.Status.Signaled() &&
+				(r.Status.Signal() == syscall.SIGINT || r.Status.Signal() == syscall.SIGQUIT)}
+		case isGone:
+			return true
+		}
+	}
+}
+
+// finish kills everything below this process until nothing is left: the guard
+// was killed, or does not do it.
+func (c *Child) finish() {
+	for c.reaper.reap() {
+		family{group: c.PID()}.signal(syscall.SIGKILL)
+		time.Sleep(sweepEvery)
+	}
+}

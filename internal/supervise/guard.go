@@ -1,0 +1,216 @@
+//go:build unix
+
+package supervise
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// The guard's ends of the pipes.
+const (
+	controlFD = 3
+	reportFD  = 4
+)
+
+const (
+	sweepEvery = 20 * time.Millisecond // between two rounds of KILL, or two looks for what is left
+	checkEvery = time.Second           // between two looks at the deadline: timers stand still while a machine sleeps
+)
+
+// guard is the guard from the inside. One goroutine does everything.
+type guard struct {
+	family
+	reports  *json.Encoder
+	terminal *terminal
+
+	phase    phase
+	grace    time.Duration
+	deadline instant // the command is stopped then, unless it is extended
+	killAt   instant
+	again    *time.Timer // when to look next
+}
+
+type phase int
+
+const (
+	running  phase = iota
+	stopping       // TERM was sent
+	killing        // KILL is sent, again and again
+	gone
+)
+
+// Guard is the guard's process: it runs the command, and returns when nothing of
+// it is left. It must be called on the main goroutine of a program that does
+// nothing else, with the pipes that Start made.
+func Guard(command []string) {
+	runtime.LockOSThread() // never unlocked: the kernel ties the command to this thread
+	rename("pge-guard")
+	syscall.CloseOnExec(controlFD)
+	syscall.CloseOnExec(reportFD)
+	orders := json.NewDecoder(os.NewFile(controlFD, "control"))
+	var first order
+	if err := orders.Decode(&first); err != nil || first.Do != doStart {
+		return // the supervisor is gone already
+	}
+	g := &guard{reports: json.NewEncoder(os.NewFile(reportFD, "reports")), grace: first.Grace, deadline: first.Deadline,
+		again: time.NewTimer(0)}
+	if supervisors, err := syscall.Getpgid(os.Getppid()); err == nil {
+		g.terminal = ours(supervisors)
+	}
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	swallow()
+	if err := adopt(); err != nil {
+		g.report(report{Is: isFailed, Error: "become a subreaper: " + err.Error(), Code: CodeNotExecutable})
+		return
+	}
+	if !g.start(command) {
+		return
+	}
+	g.keep(receive(orders), children)
+	g.terminal.takeBack()
+	g.report(report{Is: isGone})
+}
+
+// swallow catches what would end the guard. To ignore the signals would make
+// the command ignore them, too.
+func swallow() {
+	nowhere := make(chan os.Signal, 1)
+	for _, sig := range forwarded {
+		if !signal.Ignored(sig) {
+			signal.Notify(nowhere, sig)
+		}
+	}
+}
+
+// receive yields the orders; the channel is closed when the supervisor is gone.
+func receive(orders *json.Decoder) <-chan order {
+	received := make(chan order)
+	go func() {
+		defer close(received)
+		for {
+			var o order
+			if err := orders.Decode(&o); err != nil {
+				return
+			}
+			received <- o
+		}
+	}()
+	return received
+}
+
+func (g *guard) start(command []string) bool {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	tie(cmd.SysProcAttr)
+	if err := cmd.Start(); err != nil {
+		g.report(report{Is: isFailed, Error: err.Error(), Code: StartCode(err)})
+		return false
+	}
+	g.family = family{group: cmd.Process.Pid, led: true}
+	g.report(report{Is: isStarted, PID: g.group})
+	g.terminal.lend(g.group)
+	return true
+}
+
+// StartCode is what a shell would exit with.
+func StartCode(err error) int {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+		return CodeNotFound
+	}
+	return CodeNotExecutable
+}
+
+// keep returns when nothing is left.
+func (g *guard) keep(orders <-chan order, children <-chan os.Signal) {
+	for g.phase != gone {
+		select {
+		case o, ok := <-orders:
+			if !ok {
+				orders = nil
+			}
+			g.obey(o, ok)
+		case <-children:
+		case <-g.again.C:
+		}
+		g.look()
+	}
+}
+
+func (g *guard) obey(o order, ok bool) {
+	switch {
+	case !ok: // the supervisor is gone, and the lock is free
+		g.phase = max(g.phase, killing)
+	case o.Do == doExtend:
+		g.deadline = o.Deadline
+	case o.Do == doSignal && g.led:
+		g.signalGroup(o.Signal)
+	case o.Do == doStop:
+		g.stop()
+	}
+}
+
+// stop sends TERM, once. The grace never reaches past the deadline by more than
+// itself, however late this is.
+func (g *guard) stop() {
+	if g.phase != running {
+		return
+	}
+	g.phase = stopping
+	g.killAt = min(now(), g.deadline).plus(g.grace)
+	g.signal(syscall.SIGTERM, syscall.SIGCONT) // or a stopped process would not hear of it
+}
+
+// look does what is due, and sees to it that it is called again in time.
+func (g *guard) look() {
+	children := reap(syscall.WUNTRACED, g.ended)
+	if !g.family.left(children) {
+		g.phase = gone
+		return
+	}
+	if g.phase == running && (!g.led || g.deadline.left() <= 0) {
+		g.stop()
+	}
+	if g.phase == stopping && (g.killAt.left() <= 0 || g.deadline.plus(g.grace).left() <= 0) {
+		g.phase = killing
+	}
+	next := sweepEvery
+	switch g.phase {
+	case running:
+		next = min(g.deadline.left(), checkEvery)
+	case stopping:
+		if followsAll {
+			next = min(g.killAt.left(), checkEvery)
+		}
+	case killing:
+		g.signal(syscall.SIGKILL)
+	}
+	g.again.Reset(max(next, 0))
+}
+
+// ended notes the end of the command itself; others are only waited for.
+func (g *guard) ended(pid int, status syscall.WaitStatus) {
+	if pid != g.group || !g.led {
+		return
+	}
+	if status.Stopped() {
+		if status.StopSignal() == syscall.SIGTSTP && g.terminal != nil {
+			g.signalGroup(syscall.SIGCONT) // Ctrl-Z: a leader cannot be suspended, since its lease runs on
+		}
+		return
+	}
+	g.led = false
+	g.report(report{Is: isExited, Status: status, Stopped: g.phase != running, TTY: g.terminal != nil})
+}
+
+// report tells the supervisor, if it is still there.
+func (g *guard) report(r report) { _ = g.reports.Encode(r) }

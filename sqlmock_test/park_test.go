@@ -1,0 +1,220 @@
+package sqlmock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/DATA-DOG/go-sqlmock"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// With WithStandby(Wait) an attempt is a wait in the server: a session is set up
+// once, and asked a first question; then each wait is two statements.
+
+var errFull = &pgconn.PgError{Severity: "ERROR", Code: "53200", Message: "out of shared memory"}
+
+// parkedAttempt is every statement of a first wait that is granted, after the check.
+var parkedAttempt = []statement{
+	{"PrepareWait", values(sessionPID, false, 14)},
+	{"TryLocks", values(1, true)}, // the rehearsal, of three
+	{"Confirm", values(true, sessionPID, 744)},
+	{"Unlock", values(true)},
+	{"WaitLock", nil},
+	{"Confirm", values(true, sessionPID, 745)},
+}
+
+const parks = 4 // so many of them come before the first wait
+
+// expectParked expects a check, and the first n statements.
+func expectParked(mock sqlmock.Sqlmock, n int) {
+	expectServerCheck(mock)
+	for _, s := range parkedAttempt[:n] {
+		s.expect(mock, fault{})
+	}
+}
+
+// expectWait expects a wait of that length, and whether it was granted.
+func expectWait(mock sqlmock.Sqlmock, took time.Duration, granted bool) {
+	mock.ExpectExec("-- name: WaitLock ").WillDelayFor(took).WillReturnResult(sqlmock.NewResult(0, 0))
+	query(mock, "Confirm").WillReturnRows(row(granted, sessionPID, 745))
+}
+
+func TestAnyFaultOfAWaitFailsItAndTheNextOneStartsAnew(t *testing.T) {
+	for i, s := range parkedAttempt {
+		for _, f := range append(s.faults(), fault{name: "full", err: errFull, want: errFull}) {
+			bubble(t, s.name+"/"+f.name, func(t *testing.T) {
+				pool, mock := newMock(t)
+				e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+				expectParked(mock, i)
+				s.expect(mock, f)
+				expectServerCheck(mock)
+				if i > parks && f.after == never { // perhaps it waited at the barrier
+					query(mock, "EndOverdue").WillReturnRows(row(1, true))
+				}
+				for _, s := range parkedAttempt {
+					s.expect(mock, fault{})
+				}
+				expectResign(mock)
+				resign(t, campaign(t, e))
+				wantFailures(t, rec, hooks.OpCampaign)
+				err := rec.Failures()[0].Err
+				switch {
+				case f.after == never:
+					wantError(t, err, elector.ErrNoAnswer)
+				case f.err == errFull:
+					wantError(t, err, elector.ErrLockTableFull, errFull)
+				case f.want != nil:
+					wantError(t, err, f.want)
+				}
+				if n := pool.Stats().InUse; n != 1 { // the mock's own
+					t.Errorf("%d connections are in use", n)
+				}
+			})
+		}
+	}
+}
+
+func TestASlowWaitIsNoFault(t *testing.T) {
+	for i, s := range parkedAttempt {
+		bubble(t, s.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectParked(mock, i)
+			s.expect(mock, slow)
+			for _, s := range parkedAttempt[i+1:] {
+				s.expect(mock, fault{})
+			}
+			expectResign(mock)
+			e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+			resign(t, campaign(t, e))
+			wantFailures(t, rec)
+		})
+	}
+}
+
+func TestWaitsFollowOneAnotherOnOneSession(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectParked(mock, parks)
+		for range 5 {
+			expectWait(mock, 2*time.Second, false)
+		}
+		expectWait(mock, 1300*time.Millisecond, true)
+		expectResign(mock)
+		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+		start := time.Now()
+		term := campaign(t, e)
+		if took := time.Since(start); took != 11300*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		if left := time.Until(term.Deadline()); left != 7*time.Second { // counted from the last answer's question
+			t.Errorf("valid for %v", left)
+		}
+		resign(t, term)
+		wantFailures(t, rec)
+	})
+}
+
+// A granted lock that does not show is a refusal, and no reason to ask in a loop.
+func TestALockThatIsGrantedToAStandbyButDoesNotShowIsRefused(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectParked(mock, parks)
+		expectWait(mock, 0, false)
+		query(mock, "TryLocks").WillReturnRows(row(elector.KeyFromName("orders"), true))
+		query(mock, "Confirm").WillReturnRows(row(false, sessionPID, 0))
+		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+		wantError(t, e.Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
+		wantFailures(t, rec, hooks.OpCampaign)
+	})
+}
+
+// Somebody has cancelled the waiting statement.
+func TestAWaitThatEndsTooSoonIsBegunAnew(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectParked(mock, parks)
+		expectWait(mock, 100*time.Millisecond, false)
+		query(mock, "TryLocks").WillReturnRows(row(elector.KeyFromName("orders"), false))
+		expectWait(mock, 100*time.Millisecond, false)
+		query(mock, "TryLocks").WillReturnRows(row(elector.KeyFromName("orders"), true)) // it is free by now
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745))
+		expectResign(mock)
+		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+		resign(t, campaign(t, e))
+		wantFailures(t, rec)
+	})
+}
+
+func TestAServerThatTurnsStandbyUnderAParkedCandidateIsWaitedOut(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, true, 0))
+		expectParked(mock, len(parkedAttempt))
+		expectResign(mock)
+		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+		resign(t, campaign(t, e))
+		wantFailures(t, rec, hooks.OpCampaign)
+		wantError(t, rec.Failures()[0].Err, elector.ErrServerReadOnly)
+	})
+}
+
+func TestAParkedStandbyThatIsMovedByAPoolerIsRefused(t *testing.T) {
+	for i := range 2 {
+		bubble(t, "", func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectParked(mock, []int{2, 5}[i]) // the rehearsal's Confirm, and that of the wait
+			query(mock, "Confirm").WillReturnRows(row(false, sessionPID+1, 0))
+			query(mock, "EvictHolder").WillReturnRows(row(true)) // the lock may be on the other backend
+			e, _ := newElector(t, pool, elector.WithStandby(elector.Wait))
+			wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled)
+		})
+	}
+}
+
+func TestTheEndOfACampaignEndsItsWait(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectParked(mock, parks)
+		mock.ExpectExec("-- name: WaitLock ").WillDelayFor(never).WillReturnResult(sqlmock.NewResult(0, 0))
+		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		start := time.Now()
+		_, err := e.Campaign(ctx)
+		wantError(t, err, context.DeadlineExceeded)
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("took %v", took)
+		}
+		settle()
+		if n := pool.Stats().InUse; n != 1 { // the mock's own
+			t.Errorf("%d connections are in use", n)
+		}
+		wantFailures(t, rec)
+	})
+}
+
+// A hook that takes longer than the lease costs a session, and no attempt.
+func TestASessionThatWasLeftAloneForTooLongIsNotWaitedOn(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectParked(mock, parks)
+		expectWait(mock, 2*time.Second, false)
+		for _, s := range parkedAttempt {
+			s.expect(mock, fault{})
+		}
+		expectResign(mock)
+		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait), elector.WithHooks(hooks.Funcs{
+			Campaign: func(_ context.Context, c hooks.Campaign) {
+				if c.Outcome == hooks.Busy {
+					time.Sleep(20 * time.Second)
+				}
+			}}))
+		resign(t, campaign(t, e))
+		wantFailures(t, rec)
+	})
+}

@@ -1,0 +1,205 @@
+package sqlmock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/DATA-DOG/go-sqlmock"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// A watched leader has a second connection, parked for a lock that its session
+// holds. The two are asked at the same time, so the order is not expected.
+
+const watcherPID = 201
+
+// newWatchedMock elects a leader that is watched.
+func newWatchedMock(t *testing.T) sqlmockPool {
+	t.Helper()
+	pool, mock := newMock(t)
+	mock.MatchExpectationsInOrder(false)
+	expectTerm(mock, 1)
+	e, rec := newElector(t, pool, elector.WithWatch())
+	return sqlmockPool{mock: mock, e: e, failures: func(ops ...hooks.Op) { t.Helper(); wantFailures(t, rec, ops...) },
+		heartbeats: rec.Heartbeats, demoted: rec.Demoted, reported: rec.Failures, inUse: func() int { return pool.Stats().InUse }}
+}
+
+type sqlmockPool struct {
+	mock       sqlmock.Sqlmock
+	e          *elector.Elector
+	failures   func(...hooks.Op)
+	heartbeats func() []hooks.Heartbeat
+	demoted    func() []hooks.Demoted
+	reported   func() []hooks.Failure
+	inUse      func() int
+}
+
+// secondLock expects that the session takes the lock that is watched.
+func (w sqlmockPool) secondLock() *sqlmock.ExpectedQuery {
+	return query(w.mock, "TryLocks").WillReturnRows(row(1, true))
+}
+
+// watcher expects that the other connection is set up, and waits for so long.
+func (w sqlmockPool) watcher(waits time.Duration) *sqlmock.ExpectedExec {
+	query(w.mock, "PrepareWait").WillReturnRows(row(watcherPID, false, 14))
+	return w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(waits).WillReturnResult(sqlmock.NewResult(0, 0))
+}
+
+// told expects the question after a wait.
+func (w sqlmockPool) told(ended bool) {
+	query(w.mock, "Confirm").WillReturnRows(row(ended, watcherPID, 2))
+}
+
+// waits expects another wait, which tells nothing.
+func (w sqlmockPool) waits(d time.Duration) {
+	w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(d).WillReturnResult(sqlmock.NewResult(0, 0))
+}
+
+func TestAWatchedTermEndsWithItsBackend(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		w := newWatchedMock(t)
+		w.secondLock()
+		w.watcher(500 * time.Millisecond)
+		w.told(true)
+		term := campaign(t, w.e)
+		<-term.Context().Done()
+		if held := time.Since(term.ElectedAt()); held != 500*time.Millisecond || w.e.IsLeader() || term.Valid() {
+			t.Errorf("held for %v", held)
+		}
+		wantError(t, context.Cause(term.Context()), elector.ErrSessionLost)
+		wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
+		w.failures(hooks.OpHeartbeat)
+		if n := w.inUse(); n != 1 { // the mock's own
+			t.Errorf("%d connections are in use", n)
+		}
+	})
+}
+
+// The lease is what it is without a watch.
+func TestAWatchChangesNeitherHeartbeatsNorValidity(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		w := newWatchedMock(t)
+		w.secondLock()
+		w.watcher(2 * time.Second)
+		w.told(false)
+		for range 4 {
+			w.waits(2 * time.Second)
+			w.told(false)
+		}
+		w.waits(never)
+		expectHeartbeats(w.mock, 5)
+		expectResign(w.mock)
+		term := campaign(t, w.e)
+		time.Sleep(11 * time.Second)
+		for i, b := range w.heartbeats() {
+			if at := b.At.Sub(term.ElectedAt()); at != time.Duration(i+1)*2*time.Second || b.Deadline.Sub(b.At) != 7*time.Second {
+				t.Errorf("heartbeat %d came after %v: %+v", i+1, at, b)
+			}
+		}
+		if n := len(w.heartbeats()); n != 5 {
+			t.Errorf("%d heartbeats", n)
+		}
+		start := time.Now()
+		resign(t, term)
+		if took := time.Since(start); took > 2*grace { // a server would have granted the watcher its lock at once
+			t.Errorf("a resignation took %v", took)
+		}
+		w.failures()
+	})
+}
+
+func TestASilentServerEndsAWatchedTermWhenItsValidityDoes(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		w := newWatchedMock(t)
+		w.secondLock()
+		w.watcher(never)
+		heartbeat.expect(w.mock, noAnswer)
+		term := campaign(t, w.e)
+		<-term.Context().Done()
+		if held := time.Since(term.ElectedAt()); held != 7*time.Second {
+			t.Errorf("held for %v", held)
+		}
+		wantError(t, context.Cause(term.Context()), elector.ErrLeaseExpired)
+		_ = term.Resign(t.Context())
+	})
+}
+
+func TestAFaultOfTheWatcherAsksForAHeartbeatAtOnce(t *testing.T) {
+	for _, f := range []fault{anyError[0], anyError[1], anyError[4]} {
+		for name, answer := range map[string]fault{"which is answered": {}, "which fails": {err: errTerminated}} {
+			bubble(t, f.name+", "+name, func(t *testing.T) {
+				w := newWatchedMock(t)
+				w.secondLock()
+				w.watcher(500 * time.Millisecond).WillReturnError(f.err)
+				heartbeat.expect(w.mock, answer)
+				if answer.err == nil {
+					w.watcher(never)
+					expectResign(w.mock)
+				}
+				term := campaign(t, w.e)
+				time.Sleep(2 * time.Second)
+				if answer.err != nil {
+					wantError(t, context.Cause(term.Context()), elector.ErrSessionLost, errTerminated)
+					if held := w.demoted()[0].Held; held != 500*time.Millisecond {
+						t.Errorf("held for %v", held)
+					}
+					wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
+					return
+				}
+				if beats := w.heartbeats(); len(beats) != 1 || beats[0].At.Sub(term.ElectedAt()) != 500*time.Millisecond {
+					t.Errorf("heartbeats: %+v", beats)
+				}
+				resign(t, term)
+				w.failures()
+			})
+		}
+	}
+}
+
+// Each attempt to watch fails: that is told once, and tried again, ever less often,
+// while the term goes on.
+func TestAWatchThatCannotBeSetUpIsToldOnceAndTriedAgain(t *testing.T) {
+	fails := map[string]func(sqlmockPool){
+		"no room for the lock": func(w sqlmockPool) { w.secondLock().WillReturnError(errFull) },
+		"no connection":        func(w sqlmockPool) { query(w.mock, "PrepareWait").WillReturnError(errFull) },
+		"no wait":              func(w sqlmockPool) { w.watcher(0).WillReturnError(errFull) },
+	}
+	for name, fail := range fails {
+		bubble(t, name, func(t *testing.T) {
+			w := newWatchedMock(t)
+			if name != "no room for the lock" {
+				w.secondLock()
+			}
+			const attempts = 8
+			for range attempts {
+				fail(w)
+			}
+			if name == "no room for the lock" {
+				w.secondLock()
+			}
+			w.watcher(never)
+			const beats = 20
+			expectHeartbeats(w.mock, beats)
+			expectResign(w.mock)
+			term := campaign(t, w.e)
+			for len(w.heartbeats()) < beats {
+				time.Sleep(500 * time.Millisecond)
+			}
+			if took := time.Since(term.ElectedAt()); took < 20*time.Second {
+				t.Errorf("%d heartbeats in %v", beats, took)
+			}
+			w.failures(hooks.OpWatch)
+			if f := w.reported()[0]; f.Permanent {
+				t.Errorf("reported %+v", f)
+			}
+			wantError(t, w.reported()[0].Err, elector.ErrLockTableFull, errFull)
+			if !term.Valid() {
+				t.Error("not leading any more")
+			}
+			resign(t, term)
+		})
+	}
+}
