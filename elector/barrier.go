@@ -32,6 +32,8 @@ func (v *server) confirm(ctx context.Context, s *session, key int64) (token int6
 		return 0, false, err
 	case row.Pid != s.pid:
 		return 0, false, fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", ErrSessionPooled, s.pid, row.Pid)
+	case s.left() <= 0:
+		return 0, false, s.tooLate()
 	}
 	return row.Token, row.Held, nil
 }

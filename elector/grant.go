@@ -65,6 +65,9 @@ func (w *worker) tokens(winners []*wish) (map[int64]int64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("elector: pass the barriers and read the tokens: %w", explain(err))
 	}
+	if w.now.left() <= 0 {
+		return nil, w.now.tooLate()
+	}
 	tokens := map[int64]int64{}
 	for _, row := range rows {
 		if row.Passed {

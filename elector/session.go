@@ -176,6 +176,13 @@ func (s *session) left() time.Duration {
 	return s.lease.validity() - now().since(s.proven())
 }
 
+// tooLate is the error of an answer that was read when the lease could not be
+// relied on any more, as by a process that was frozen when it came: another may
+// lead by then, so nobody must be elected by it.
+func (s *session) tooLate() error {
+	return fmt.Errorf("%w in time: it was read %v after the question", ErrNoAnswer, now().since(s.proven()).Round(time.Millisecond))
+}
+
 // valid reports whether the lock can still be relied on.
 func (s *session) valid() bool {
 	return s.left() > 0 && s.ctx.Err() == nil
