@@ -1,12 +1,15 @@
 # `make` lists the targets: each is described by the comment behind it.
 # What needs more than a line or two is in scripts/.
 
-# For test, e2e and bench-go: how often, and which ones.
+# For test, e2e, fuzz and bench-go: how often, and which ones.
 COUNT ?= 1
 RUN   ?= .
 
+# For fuzz: for how long each target.
+TIME ?= 30s
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e matrix bench bench-quick bench-go model cover generate docs record lint verify clean
+.PHONY: help demo test e2e matrix fuzz bench bench-quick bench-go model cover generate docs record lint verify clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +26,9 @@ e2e: ## Only the tests on real PostgreSQL: make e2e COUNT=10 RUN=Failover
 
 matrix: ## The tests on real PostgreSQL, on versions 14 to 18 (fetched by npm): make matrix MAJORS="14 18"
 	@scripts/matrix.sh $(MAJORS)
+
+fuzz: ## Fuzz everything that parses: make fuzz TIME=5m RUN=Token
+	@scripts/fuzz.sh '$(TIME)' '$(RUN)'
 
 bench: ## Side by side with other systems, 20 minutes: writes bench/RESULTS.md
 	cd bench && go run .

@@ -12,5 +12,10 @@ if CGO_ENABLED=1 go build -race runtime/cgo 2>/dev/null; then
   race=(-race)
 fi
 
+count=1
+for arg in "$@"; do
+  case $arg in -count=*) count=${arg#-count=} ;; esac
+done
+
 go vet ./...
-exec go test ${race[@]+"${race[@]}"} -shuffle=on -timeout 45m "$@"
+exec go test ${race[@]+"${race[@]}"} -shuffle=on -timeout "$((45 * count))m" "$@"

@@ -1,0 +1,60 @@
+package elector_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+)
+
+// nowhere is a pool's way to a server that New must not go.
+type nowhere struct{ driver.Driver }
+
+func (nowhere) Connect(context.Context) (driver.Conn, error) { return nil, errors.New("New connects") }
+func (n nowhere) Driver() driver.Driver                      { return n }
+
+// The bounds are those that the options document, written down anew: New takes
+// what they allow, and refuses all else as an error of configuration.
+func FuzzNewTakesWhatIsDocumentedAndNothingElse(f *testing.F) {
+	const s = int64(time.Second)
+	f.Add("orders", "web-1", 10*s, 2*s, 2*s, s, s, 5*s, 0)
+	f.Add("", "web-1", 10*s, 2*s, 2*s, s, s, 5*s, 0)
+	f.Add("or\x00ders", "web-1", 10*s, 2*s, 2*s, s, s, 5*s, 0)
+	f.Add("orders", "hôte", 10*s, 2*s, 2*s, s, s, 5*s, 0)
+	f.Add("orders", strings.Repeat("x", 64), 10*s, 2*s, 2*s, s, s, 5*s, 0)
+	f.Add("orders", "web-1", s, 350*s/1000, 200*s/1000, s/100, s/100, s/100, 1)
+	f.Add("orders", "web-1", s, 350*s/1000+1, 200*s/1000, s, s, s, 1)
+	f.Add("orders", "web-1", 10*s, 2*s, int64(-1), s, s, s, -1)
+	f.Add("orders", "web-1", int64(1<<63-1), int64(1<<63-1), int64(1<<63-1), 25*3600*s, s, s-1, 1)
+	f.Fuzz(func(t *testing.T, election, id string, length, heartbeat, drain, retry, least, most int64, attempts int) {
+		pool := sql.OpenDB(nowhere{})
+		defer pool.Close()
+		e, err := elector.New(pool, election,
+			elector.WithCandidateID(id),
+			elector.WithLease(time.Duration(length)), elector.WithHeartbeatInterval(time.Duration(heartbeat)), elector.WithDrain(time.Duration(drain)),
+			elector.WithRetryInterval(time.Duration(retry)), elector.WithBackoff(time.Duration(least), time.Duration(most)), elector.WithMaxAttempts(attempts))
+		const ms, day = int64(time.Millisecond), 24 * 3600 * s
+		length = length / ms * ms
+		wait := func(d int64) bool { return 10*ms <= d && d <= day }
+		allowed := election != "" && len(election) <= 1024 && !strings.Contains(election, "\x00") &&
+			id != "" && len(id) <= 63 && strings.Trim(id, printable) == "" &&
+			s <= length && length <= day && 50*ms <= heartbeat && heartbeat <= day &&
+			0 <= drain && drain <= day && 2*heartbeat <= length-length/10-drain &&
+			wait(retry) && wait(least) && wait(most) && least <= most && attempts >= 0
+		switch {
+		case allowed && err != nil:
+			t.Errorf("refused: %v", err)
+		case !allowed && !errors.Is(err, elector.ErrConfig):
+			t.Errorf("taken, or refused by another error: %v", err)
+		case allowed && (e.Election() != election || e.CandidateID() != id || e.Key() != elector.KeyFromName(election)):
+			t.Errorf("is %q of %q with key %d", e.CandidateID(), e.Election(), e.Key())
+		}
+	})
+}
+
+const printable = " !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"

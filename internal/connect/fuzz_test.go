@@ -1,0 +1,70 @@
+package connect
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// A password may hold anything; it is found by both drivers alike, and shown by nothing.
+func FuzzAPasswordIsFoundAndNotShown(f *testing.F) {
+	f.Add("app", "s3cret", "db.example.com", "shop")
+	f.Add("app", "p@ss:w/rd?#[]%", "::1", "shop")
+	f.Add("o'neill", `it's a \ "secret"`, "localhost", "shop with spaces")
+	f.Add("app", "пароль и ещё", "127.0.0.1", "выборы")
+	f.Fuzz(func(t *testing.T, user, password, host, database string) {
+		clean(t)
+		dsn := (&url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: "db.example.com:5433", Path: "/" + database}).String()
+		var found []*Target
+		for _, driver := range []string{PGX, PQ} {
+			target, err := Find(dsn, driver, host)
+			if err != nil {
+				if !errors.Is(err, ErrUsage) || hides(dsn, err.Error(), password) {
+					t.Fatalf("%s: %v", driver, err)
+				}
+				continue
+			}
+			found = append(found, target)
+			if text := target.String(); !strings.Contains(user+database+"db.example.com:5433 on as database", password) && strings.Contains(text, password) {
+				t.Errorf("%s shows %q: %s", driver, password, text)
+			}
+			if text := "it said " + password; len(password) >= shortestSecret && !strings.Contains("it said ********", password) &&
+				strings.Contains(target.Scrub(text), password) {
+				t.Errorf("%s: not scrubbed: %q", driver, text)
+			}
+		}
+		if len(found) == 2 && found[0].pgx.Password != found[1].pq.Password {
+			t.Errorf("pgx finds the password %q, pq %q", found[0].pgx.Password, found[1].pq.Password)
+		}
+	})
+}
+
+// hides reports whether the text gives away a secret that is no ordinary word of it.
+func hides(dsn, text, secret string) bool {
+	return len(secret) >= 8 && strings.Contains(dsn, secret) && strings.Contains(text, secret)
+}
+
+func FuzzFindRefusesWithoutQuoting(f *testing.F) {
+	f.Add("postgres://app:s3cret@127.0.0.1:5432/shop?sslmode=disable")
+	f.Add("host=/var/run/postgresql dbname=shop password='it''s' connect_timeout=3")
+	f.Add("postgres://app:s3cret@host:port/")
+	f.Add("host=x s3cret-and-more")
+	f.Fuzz(func(t *testing.T, dsn string) {
+		if strings.Contains(dsn, "ssl") || strings.Contains(dsn, "file") {
+			t.Skip("names a file, which is whatever lies there")
+		}
+		clean(t)
+		for _, driver := range []string{PGX, PQ} {
+			target, err := Find(dsn, driver, "me")
+			switch {
+			case err == nil && target.String() == "":
+				t.Errorf("%s: found something without a name", driver)
+			case err != nil && !errors.Is(err, ErrUsage):
+				t.Errorf("%s: %v", driver, err)
+			case err != nil && len(dsn) > 12 && strings.Contains(err.Error(), dsn):
+				t.Errorf("%s quotes what it was given: %v", driver, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,37 @@
+package supervise
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A process chooses its own name, parentheses and line ends included; it must
+// not thereby choose its parent.
+func FuzzAProcessIsReadWhateverItsName(f *testing.F) {
+	f.Add("sh", 7, 1, 7, byte('S'))
+	f.Add("a) Z 1 1 (b", 7, 3, 3, byte('R'))
+	f.Add("(((", 1, 0, 1, byte('Z'))
+	f.Add("\n) X 2 2\n", 1<<22, 9, 9, byte('X'))
+	f.Fuzz(func(t *testing.T, name string, pid, parent, group int, state byte) {
+		if !strings.ContainsRune("RSDZTtWXxKPI", rune(state)) {
+			t.Skip("no state of a process")
+		}
+		want := process{pid: pid, parent: parent, group: group, zombie: state == 'Z' || state == 'X'}
+		got, ok := parseStat([]byte(fmt.Sprintf("%d (%s) %c %d %d 7 0 -1 4194304 145 0\n", pid, name, state, parent, group)))
+		if !ok || got != want {
+			t.Errorf("got %+v, %t, want %+v", got, ok, want)
+		}
+	})
+}
+
+func FuzzNoStatMakesAPanic(f *testing.F) {
+	f.Add([]byte("7 (sh) S 1 7"))
+	f.Add([]byte(")("))
+	f.Add([]byte(""))
+	f.Fuzz(func(t *testing.T, stat []byte) {
+		if p, ok := parseStat(stat); ok && !strings.Contains(string(stat), fmt.Sprint(p.pid)[1:]) {
+			t.Errorf("%q is %+v", stat, p)
+		}
+	})
+}

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Runs each fuzz target for a while: scripts/fuzz.sh 30s [regular expression of
+# targets]. What fails is kept by go in the package's testdata/fuzz, to be
+# committed with the fix; the corpora there also run with every `make test`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+time=${1:-30s} only=${2:-.}
+targets=$(grep -rhoE --include='*_test.go' '^func Fuzz\w+' . | sed 's/func //' | grep -E "$only" | sort)
+total=$(wc -w <<<"$targets") n=0
+for target in $targets; do
+  n=$((n + 1))
+  file=$(grep -rlE --include='*_test.go' "^func $target\(" .)
+  echo "== $n/$total $target, $time"
+  (cd "$(dirname "$file")" && go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" .) | grep -vE '^(PASS|ok)'
+done
