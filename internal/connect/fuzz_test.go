@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // A password may hold anything; it is found by both drivers alike, and shown by nothing.
@@ -14,6 +15,9 @@ func FuzzAPasswordIsFoundAndNotShown(f *testing.F) {
 	f.Add("o'neill", `it's a \ "secret"`, "localhost", "shop with spaces")
 	f.Add("app", "пароль и ещё", "127.0.0.1", "выборы")
 	f.Fuzz(func(t *testing.T, user, password, host, database string) {
+		if !utf8.ValidString(password) {
+			t.Skip("lib/pq replaces what is not UTF-8")
+		}
 		clean(t)
 		dsn := (&url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: "db.example.com:5433", Path: "/" + database}).String()
 		var found []*Target
@@ -26,12 +30,11 @@ func FuzzAPasswordIsFoundAndNotShown(f *testing.F) {
 				continue
 			}
 			found = append(found, target)
-			if text := target.String(); !strings.Contains(user+database+"db.example.com:5433 on as database", password) && strings.Contains(text, password) {
+			if text := target.String(); len(password) >= 8 && !strings.Contains(user+" "+database+" db.example.com:5433", password) && strings.Contains(text, password) {
 				t.Errorf("%s shows %q: %s", driver, password, text)
 			}
-			if text := "it said " + password; len(password) >= shortestSecret && !strings.Contains("it said ********", password) &&
-				strings.Contains(target.Scrub(text), password) {
-				t.Errorf("%s: not scrubbed: %q", driver, text)
+			if text := "it said " + password; len(password) >= 8 && strings.Trim(password, "*") != "" && strings.Contains(target.Scrub(text), password) {
+				t.Errorf("%s: not scrubbed: %q", driver, target.Scrub(text))
 			}
 		}
 		if len(found) == 2 && found[0].pgx.Password != found[1].pq.Password {
