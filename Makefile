@@ -42,7 +42,7 @@ bench-go: ## Go benchmarks of the packages: no database needed
 model: ## Have spin search docs/model for two writers (TRACE=1 shows what it finds)
 	@scripts/model.sh
 
-cover: ## Coverage of elector by its own, the sqlmock and the e2e tests
+cover: ## Coverage of elector and internal/session by their own, the sqlmock and the e2e tests
 	@scripts/cover.sh
 
 generate: ## Write db/ anew from queries/, with sqlc

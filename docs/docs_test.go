@@ -47,10 +47,10 @@ func TestTheReadmesTableOfOptionsIsThatOfTheCode(t *testing.T) {
 
 // The table's figures, and the constants that they are of.
 func TestTheReadmesFiguresAreTheConstants(t *testing.T) {
-	constants := constants(t, "../elector/options.go", "../elector/lease.go")
+	constants := constants(t, "../elector/options.go", "../internal/session/lease.go")
 	table := section(t, "Options")
 	for _, c := range []struct{ row, says, name, value string }{
-		{"WithLease", "| 10 s |", "defaultLease", "10 * time.Second"},
+		{"WithLease", "| 10 s |", "DefaultLease", "10 * time.Second"},
 		{"WithLease", "| 1 s to 24 h |", "minLease", "time.Second"},
 		{"WithLease", "| 1 s to 24 h |", "maxLease", "24 * time.Hour"},
 		{"WithHeartbeatInterval", "lease/5", "heartbeatShare", "5"},
@@ -79,7 +79,7 @@ func constants(t *testing.T, files ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, name := range files {
-		for _, line := range regexp.MustCompile(`(?m)^\s+([a-z][A-Za-z]+)\s+= ([^/\n]*[^/\s])`).FindAllStringSubmatch(read(t, name), -1) {
+		for _, line := range regexp.MustCompile(`(?m)^\s+([A-Za-z]+)\s+= ([^/\n]*[^/\s])`).FindAllStringSubmatch(read(t, name), -1) {
 			all[line[1]] = line[2]
 		}
 	}

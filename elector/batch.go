@@ -2,12 +2,11 @@ package elector
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 const (
@@ -19,26 +18,26 @@ const (
 // goroutine, from the first wish until the session is closed.
 type worker struct {
 	*Session
-	now *session // nil before the first batch, and once lost
+	now *session.Session // nil before the first batch, and once lost
 }
 
 func (w *worker) work() {
 	defer close(w.worked)
-	due, barrier := time.NewTimer(jitter(w.config.retry)), time.NewTimer(atBarrier)
+	due, barrier := time.NewTimer(pace.Jitter(w.config.retry)), time.NewTimer(atBarrier)
 	defer due.Stop()
 	defer barrier.Stop()
 	for w.ctx.Err() == nil {
 		select {
 		case <-w.ctx.Done():
 		case <-w.fresh:
-			if sleep(w.ctx, gathering) {
+			if pace.Sleep(w.ctx, gathering) {
 				w.serve((*wish).isFresh)
 			}
 		case <-barrier.C:
 			w.serve((*wish).isHeld)
 		case <-due.C:
 			w.serve((*wish).any)
-			due.Reset(jitter(w.config.retry))
+			due.Reset(pace.Jitter(w.config.retry))
 		}
 		if w.isAtBarrier() {
 			barrier.Reset(atBarrier)
@@ -48,7 +47,7 @@ func (w *worker) work() {
 	w.tellAll(wishes, verdict{err: context.Cause(w.ctx)})
 	w.terms.Wait()
 	if w.now != nil {
-		w.now.close()
+		w.now.Close()
 	}
 }
 
@@ -94,21 +93,23 @@ func (w *worker) attempt(wishes []*wish) {
 		w.tellAll(wishes, verdict{err: err})
 		return
 	}
-	granted, err := w.tryAll(wishes)
-	if err != nil && (sqlState(err) == "" || broken(err)) {
-		w.now.cancel(because(ErrSessionLost, err)) // in doubt, with all that it holds
-	}
-	if len(granted) > 0 || err != nil {
-		var tellErr error
-		if granted, tellErr = w.verify(wishes, granted); tellErr != nil {
-			w.now.cancel(because(ErrSessionLost, tellErr))
-			w.tellAll(wishes, verdict{err: tellErr})
-			return
+	var ask, have []int64
+	for _, wish := range wishes {
+		if wish.holds == w.now {
+			have = append(have, wish.e.key)
+		} else {
+			wish.holds = nil // it was lost with its session
+			ask = append(ask, wish.e.key)
 		}
+	}
+	held, err := w.now.TryLocks(ask, have)
+	if held == nil {
+		w.tellAll(wishes, verdict{err: err})
+		return
 	}
 	var winners, others []*wish
 	for _, wish := range wishes {
-		if granted[wish.e.key] {
+		if held[wish.e.key] {
 			wish.holds = w.now
 			winners = append(winners, wish)
 		} else {
@@ -116,108 +117,37 @@ func (w *worker) attempt(wishes []*wish) {
 		}
 	}
 	w.elect(winners)
-	var leaders map[int64]db.LeadersRow
-	if err == nil {
-		leaders = w.leaders(others)
-	}
+	w.disappoint(others, err)
+}
+
+// disappoint tells those who were not granted their lock, and who leads instead if
+// they want to know; err is what kept the server from granting more.
+func (w *worker) disappoint(others []*wish, err error) {
+	var curious []int64
 	for _, wish := range others {
-		w.tell(wish, verdict{err: err, leader: leaders[wish.e.key]})
+		if err == nil && wish.e.announcer.seesLeader {
+			curious = append(curious, wish.e.key)
+		}
+	}
+	leaders := w.now.Leaders(curious)
+	for _, wish := range others {
+		w.tell(wish, verdict{Grant: session.Grant{Leader: leaders[wish.e.key]}, err: err})
 	}
 }
 
 // connect sees to it that there is a session.
 func (w *worker) connect() error {
-	if w.now != nil && w.now.ctx.Err() == nil {
+	if w.now != nil && w.now.Context().Err() == nil {
 		return nil
 	}
 	if w.now != nil {
-		w.now.close()                        // its connections are in the pool's number
-		w.now, w.server.checked = nil, false // it may be another server now
+		w.now.Close() // its connections are in the pool's number
+		w.now = nil
+		w.server.Distrust() // it may be another one now
 	}
-	return w.server.patiently(w.ctx, func() error {
-		s, err := w.server.open(w.ctx, 0)
-		if err != nil {
-			return err
-		}
-		w.server.start(s, w.beat)
-		w.now = s
-		return nil
-	})
-}
-
-// tryAll sends the one statement of a batch. Locks that are held already are
-// not asked for again, because the server would count them twice.
-func (w *worker) tryAll(wishes []*wish) (granted map[int64]bool, err error) {
-	granted = map[int64]bool{}
-	var keys []string
-	for _, wish := range wishes {
-		if wish.holds == w.now {
-			granted[wish.e.key] = true
-		} else {
-			wish.holds = nil // it was lost with its session
-			keys = append(keys, strconv.FormatInt(wish.e.key, 10))
-		}
+	opened, err := w.server.Open(w.ctx)
+	if err == nil {
+		w.now = opened
 	}
-	if len(keys) == 0 {
-		return granted, nil
-	}
-	rows, err := do(context.Background(), w.now, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
-		return q.TryLocks(ctx, encode(keys))
-	})
-	if err != nil {
-		return granted, fmt.Errorf("elector: try %d locks: %w", len(keys), explain(err))
-	}
-	for _, row := range rows {
-		if row.Granted {
-			granted[row.Key] = true
-		}
-	}
-	return granted, nil
-}
-
-// verify reads from pg_locks which of the wished locks are held: also of a
-// batch that failed half-way, whose first locks are held all the same.
-func (w *worker) verify(wishes []*wish, granted map[int64]bool) (map[int64]bool, error) {
-	keys, err := do(context.Background(), w.now, func(ctx context.Context, q *db.Queries) ([]int64, error) { return q.HeldLocks(ctx) })
-	if err != nil {
-		return nil, fmt.Errorf("elector: verify the locks: %w", err)
-	}
-	all := map[int64]bool{}
-	for _, key := range keys {
-		all[key] = true
-	}
-	for key := range granted {
-		if !all[key] {
-			return nil, ErrNoAdvisoryLocks
-		}
-	}
-	held := map[int64]bool{}
-	for _, wish := range wishes {
-		if all[wish.e.key] {
-			held[wish.e.key] = true
-		}
-	}
-	return held, nil
-}
-
-// leaders are the sessions that lead instead of those who want to know.
-func (w *worker) leaders(wishes []*wish) map[int64]db.LeadersRow {
-	var keys []string
-	for _, wish := range wishes {
-		if wish.e.announcer.seesLeader {
-			keys = append(keys, strconv.FormatInt(wish.e.key, 10))
-		}
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	rows, err := do(context.Background(), w.now, func(ctx context.Context, q *db.Queries) ([]db.LeadersRow, error) { return q.Leaders(ctx, encode(keys)) })
-	if err != nil {
-		return nil // the next statement on the session tells
-	}
-	leaders := map[int64]db.LeadersRow{}
-	for _, row := range rows {
-		leaders[row.Key] = row
-	}
-	return leaders
+	return err
 }

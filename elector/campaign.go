@@ -7,27 +7,10 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/session"
 )
-
-// A source is how an elector comes by its lock: by polling on borrowed
-// connections, parked in the server, or together with other elections on a
-// shared session. It serves one campaign at a time.
-type source interface {
-	// try makes one attempt. It returns a session that holds the lock, verified,
-	// past the barrier, and kept alive, with the term's token; or no session if
-	// another candidate holds the lock.
-	try(ctx context.Context) (*session, int64, error)
-	// pause is how long to wait before the next try while another leads.
-	pause() time.Duration
-	// rest ends a campaign that was not won.
-	rest()
-	// leave ends a term: the lock is released, or in doubt if err is not nil.
-	leave(s *session, err error)
-	// wasPrimary reports whether the server was seen to be a primary before.
-	wasPrimary() bool
-	// distrust has the server checked anew before the next try.
-	distrust()
-}
 
 // A campaign is one stay in the state of following: attempts until one is
 // granted. What it counts lives and ends with it.
@@ -47,7 +30,7 @@ func (c *campaign) run(ctx context.Context) (*Term, error) {
 		if term != nil || pause == noMore {
 			return term, err
 		}
-		if !sleep(ctx, pause) {
+		if !pace.Sleep(ctx, pause) {
 			c.source.rest()
 			return nil, ended(ctx, "campaign")
 		}
@@ -65,16 +48,17 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 	}
 	c.attempts++
 	start := time.Now()
-	session, token, err := c.source.try(ctx)
+	grant, err := c.source.try(ctx)
+	c.saw(ctx, grant.Leader)
 	event := hooks.Campaign{Attempt: c.attempts, Took: time.Since(start)}
 	switch {
-	case session != nil:
-		return c.elected(ctx, session, token, event), noMore, nil
+	case grant.Session != nil:
+		return c.elected(ctx, grant, event), noMore, nil
 	case err == nil:
 		event.Outcome = hooks.Busy
 		c.failures, pause = 0, c.source.pause()
 		if c.attempts == 1 {
-			pause = spread(pause)
+			pause = pace.Spread(pause)
 		}
 	case ctx.Err() != nil || errors.Is(err, ErrStopped):
 		c.source.rest()
@@ -98,16 +82,16 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 }
 
 // elected begins the term. The hooks are told while it already runs.
-func (c *campaign) elected(ctx context.Context, s *session, token int64, event hooks.Campaign) *Term {
+func (c *campaign) elected(ctx context.Context, g session.Grant, event hooks.Campaign) *Term {
 	a := c.announcer
-	t := newTerm(ctx, c.Elector, s, token, c.over)
+	t := newTerm(ctx, c.Elector, g, c.over)
 	event.Outcome = hooks.Granted
 	a.post(a.campaign(ctx, event))
-	c.saw(ctx, s.pid, c.candidateID)
-	elected := hooks.Elected{Token: token, At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline()}
+	c.saw(ctx, session.Holder{PID: g.Session.PID(), CandidateID: c.candidateID})
+	elected := hooks.Elected{Token: g.Token, At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline()}
 	a.post(a.elected(t.ctx, elected, func(err error) {
 		if err != nil {
-			t.end(hooks.LeadFailed, because(ErrLeadFailed, err))
+			t.end(hooks.LeadFailed, fault.Because(ErrLeadFailed, err))
 		}
 		t.work.finish()
 	}))
@@ -127,22 +111,16 @@ func (c *campaign) failed(ctx context.Context, err error) (time.Duration, error)
 		return noMore, err
 	}
 	if c.failures == 1 {
-		return spread(c.backoff.after(1)), err
+		return pace.Spread(c.backoff.After(1)), err
 	}
-	return jitter(c.backoff.after(c.failures)), err
+	return pace.Jitter(c.backoff.After(c.failures)), err
 }
 
-// saw reports a leader other than the last one seen.
-func (e *Elector) saw(ctx context.Context, pid int32, id string) {
-	if !e.announcer.seesLeader || e.seen == (sighting{pid, id}) {
+// saw reports a leader other than the last one seen, if one was seen at all.
+func (e *Elector) saw(ctx context.Context, leader session.Holder) {
+	if !e.announcer.seesLeader || leader.PID == 0 || e.seen == leader {
 		return
 	}
-	e.announcer.post(e.announcer.leaderChanged(ctx, hooks.LeaderChanged{Previous: e.seen.id, Current: id, PID: pid}))
-	e.seen = sighting{pid, id}
-}
-
-// sighting is the leader that was last seen.
-type sighting struct {
-	pid int32
-	id  string
+	e.announcer.post(e.announcer.leaderChanged(ctx, hooks.LeaderChanged{Previous: e.seen.CandidateID, Current: leader.CandidateID, PID: leader.PID}))
+	e.seen = leader
 }

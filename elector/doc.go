@@ -54,8 +54,13 @@
 //	    │          ▼                ▼                   ▼                   ▼
 //	    └─ lost ─ Stepping down: cancel → work returns → hooks → unlock → discard the session
 //
-// The code has one function per state: campaign.run follows, Elector.serve and
-// session.keep lead, Term.keep steps down.
+// The code has one function per state: campaign.run follows, Elector.serve leads,
+// Term.keep steps down. This package is policy: who campaigns when, what a term's
+// work may do, what hooks are told. Liveness is a room of its own below it,
+// internal/session: the connection, its locks, the heartbeats by which a leader
+// stays one, and all that is said to the server. What is known of one campaign lives
+// in campaign, of one term in Term, of the connection in session.Session, and of the
+// server in session.Server.
 //
 // Before the first attempt the server is checked: two connections are borrowed
 // and their backends compared, because a pooler that shares backends between

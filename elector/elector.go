@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // An Elector is one candidate of one election. It runs one campaign and holds
@@ -25,9 +27,9 @@ type Elector struct {
 	term    atomic.Pointer[Term] // the term that goes on, if any
 
 	// Touched by the campaign alone.
-	source source // of Run, Start and Campaign
-	once   source // of TryCampaign, which does not wait
-	seen   sighting
+	source source         // of Run, Start and Campaign
+	once   source         // of TryCampaign, which does not wait
+	seen   session.Holder // the leader that was last seen
 
 	mu         sync.Mutex
 	background *background // what Start began
@@ -47,14 +49,14 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := roomIn(pool, c.watch); err != nil {
+	if err := session.RoomIn(pool, c.watch); err != nil {
 		return nil, err
 	}
 	e := newElector(pool, election, c)
-	poll := &poller{server: newServer(pool, c, e.report), e: e}
-	e.once, e.source = poll, poll
+	poll := poller{server: session.NewServer(pool, c.ofServer(e.beat, e.report)), e: e}
+	e.once, e.source = &poll, &poll
 	if c.standby == Wait {
-		e.source = &parker{server: poll.server, e: e}
+		e.source = &parker{poller: poll, parked: poll.server.Park(c.key)}
 	}
 	return e, nil
 }
@@ -139,7 +141,7 @@ func (e *Elector) serve(ctx context.Context, t *Term, lead Lead) (finished bool,
 		e.announcer.announce(e.announcer.failure(ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf("%w: after its term had ended: %w", ErrLeadFailed, err)}))
 	}
 	if cause := context.Cause(t.ctx); !lost(cause) && e.closing.Err() == nil {
-		_ = sleep(ctx, e.retry) // let another have it
+		_ = pace.Sleep(ctx, e.retry) // let another have it
 	}
 	return false, nil
 }
@@ -249,9 +251,9 @@ func (e *Elector) report(ctx context.Context, f hooks.Failure) {
 }
 
 // beat tells of a heartbeat.
-func (e *Elector) beat(b beat) {
+func (e *Elector) beat(b session.Beat) {
 	if t := e.term.Load(); t != nil && t.ctx.Err() == nil {
-		e.announcer.heartbeat(t.ctx, hooks.Heartbeat{Token: t.token, Took: b.took, Deadline: b.deadline})
+		e.announcer.heartbeat(t.ctx, hooks.Heartbeat{Token: t.token, Took: b.Took, Deadline: b.Deadline})
 	}
 }
 

@@ -5,10 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
 
-	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // InTx runs fn in a transaction that commits only inside the term: the database
@@ -44,39 +43,38 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	}
 	defer t.work.finish()
 	txCtx, uncancelled := t.joined(ctx)
-	tx, err := beginOn(txCtx, pool, opts)
+	tx, err := session.Begin(txCtx, pool, opts)
 	if err != nil {
 		uncancelled()
-		return because(ErrRolledBack, causeOr(txCtx, err))
+		return fault.Because(ErrRolledBack, fault.CauseOr(txCtx, err))
 	}
 	committing := false
 	defer func() {
 		if !committing {
-			_ = tx.Rollback()
-			_ = tx.conn.Close()
+			tx.Rollback()
 		}
 	}()
-	if err := t.enter(txCtx, tx.Tx); err != nil {
+	if err := t.session.Fence(txCtx, tx.Tx, t.elector.key); err != nil {
 		uncancelled()
-		return because(ErrRolledBack, causeOr(txCtx, err))
+		return fault.Because(ErrRolledBack, fault.CauseOr(txCtx, err))
 	}
 	if err := fn(tx.Tx); err != nil {
 		uncancelled()
-		return because(ErrRolledBack, err)
+		return fault.Because(ErrRolledBack, err)
 	}
 	if !uncancelled() { // from here on the commit is not cancelled half-way
 		<-txCtx.Done() // which is told on another goroutine
-		return because(ErrRolledBack, context.Cause(txCtx))
+		return fault.Because(ErrRolledBack, context.Cause(txCtx))
 	}
 	committing = true
-	return t.commit(tx)
+	return tx.Commit(t.elector.lease.Length) // longer than the server would let it live
 }
 
 // Retryable reports whether err, of InTx, says that the transaction was rolled
 // back because others were in its way: a serialization failure (40001) or a
 // deadlock (40P01). The same transaction may succeed when tried again.
 func Retryable(err error) bool {
-	state := sqlState(err)
+	state := fault.State(err)
 	return errors.Is(err, ErrRolledBack) && !errors.Is(err, ErrNotLeader) && (state == "40001" || state == "40P01")
 }
 
@@ -95,96 +93,5 @@ func (t *Term) joined(ctx context.Context) (joined context.Context, uncancelled 
 			cancel(context.Cause(t.ctx))
 		}
 		return caller && term && joined.Err() == nil
-	}
-}
-
-// enter makes the transaction part of the term, or refuses it.
-func (t *Term) enter(ctx context.Context, tx *sql.Tx) error {
-	started, err := t.sessionStart(ctx)
-	if err != nil {
-		return fmt.Errorf("%w: ask the session when it began: %w", ErrNotLeader, err)
-	}
-	high, low := guard(t.elector.key)
-	outcome, err := db.New(tx).EnterTerm(ctx, db.EnterTermParams{
-		GuardHigh: high, GuardLow: low, Key: t.elector.key,
-		Pid: t.session.pid, Started: started, Settings: encode(fenceSettings(t.session.lease)),
-	})
-	if err != nil {
-		return fmt.Errorf("elector: enter the term: %w", err)
-	}
-	switch outcome {
-	case "entered":
-		return nil
-	case "hidden":
-		return ErrSessionHidden
-	case "superseded":
-		return fmt.Errorf("%w: a next leader waits for the last transactions of this term", ErrNotLeader)
-	}
-	if err := t.Verify(ctx); err != nil {
-		return err
-	}
-	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", ErrNotLeader, t.session.pid)
-}
-
-// sessionStart is when the term's session began, by the server's word: asked
-// once in a term.
-func (t *Term) sessionStart(ctx context.Context) (int64, error) {
-	if started := t.started.Load(); started != 0 {
-		return started, nil
-	}
-	started, err := do(ctx, t.session, func(ctx context.Context, q *db.Queries) (int64, error) { return q.BackendStart(ctx) })
-	if err == nil {
-		t.started.Store(started)
-	}
-	return started, err
-}
-
-// commit tells what is known about the outcome. The driver's call is not
-// waited for longer than the server would let the transaction live.
-func (t *Term) commit(tx *transaction) error {
-	committed := make(chan error, 1)
-	go func() {
-		defer tx.conn.Close()
-		committed <- tx.outcome(tx.Commit(), t.session.lease.length)
-	}()
-	timer := time.NewTimer(t.session.lease.length)
-	defer timer.Stop()
-	select {
-	case err := <-committed:
-		return err
-	case <-timer.C:
-		return fmt.Errorf("%w: no answer to COMMIT within one lease", ErrOutcomeUnknown)
-	}
-}
-
-// outcome is what a driver's answer to COMMIT means. An error of the driver's
-// own, without a SQLSTATE, on a connection that goes on, is how both drivers say
-// that the server has answered ROLLBACK: a statement had failed, and fn has not
-// returned the error.
-func (tx *transaction) outcome(err error, patience time.Duration) error {
-	switch state := sqlState(err); {
-	case err == nil:
-		return nil
-	case errors.Is(err, sql.ErrTxDone):
-		return fmt.Errorf("%w: fn has ended the transaction, which InTx does: %w", ErrOutcomeUnknown, err)
-	case broken(err) || strings.HasPrefix(state, "08"):
-		return because(ErrOutcomeUnknown, err)
-	case state == "":
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if tx.conn.PingContext(ctx) != nil {
-			return because(ErrOutcomeUnknown, err)
-		}
-	}
-	return because(ErrRolledBack, err) // the server says so
-}
-
-// fenceSettings bound a fenced transaction.
-func fenceSettings(l lease) []setting {
-	bound := fmt.Sprintf("%dms", l.length.Milliseconds())
-	return []setting{
-		{"statement_timeout", bound},
-		{"idle_in_transaction_session_timeout", bound},
-		{"transaction_timeout", bound},
 	}
 }

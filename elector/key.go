@@ -17,8 +17,3 @@ func KeyFromName(election string) int64 {
 	sum := sha256.Sum256([]byte("pgelector:" + election))
 	return int64(binary.BigEndian.Uint64(sum[:8]))
 }
-
-// guard is the guard lock of fenced transactions: the same 64 bits as the
-// election's key, in the other key space of advisory locks (PostgreSQL manual,
-// 9.27.10), where no election's lock can be.
-func guard(key int64) (high, low int32) { return int32(key >> 32), int32(key) }

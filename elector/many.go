@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A Session carries many elections on one pinned connection. Attempts are
@@ -17,7 +17,8 @@ import (
 // term at once; resigning one disturbs no other, and no lead or hook delays
 // another election's.
 type Session struct {
-	server   *server
+	pool     *sql.DB
+	server   *session.Server
 	config   config
 	opts     []Option
 	reporter *announcer
@@ -53,12 +54,12 @@ func NewSession(pool *sql.DB, opts ...Option) (*Session, error) {
 	case c.standby == Wait:
 		return nil, fmt.Errorf("%w: WithStandby(Wait): a connection can wait for one lock only: use New for this election", ErrConfig)
 	}
-	if err := roomIn(pool, c.watch); err != nil {
+	if err := session.RoomIn(pool, c.watch); err != nil {
 		return nil, err
 	}
-	s := &Session{config: c, opts: opts, electors: map[int64]*Elector{}, fresh: make(chan struct{}, 1), worked: make(chan struct{})}
+	s := &Session{pool: pool, config: c, opts: opts, electors: map[int64]*Elector{}, fresh: make(chan struct{}, 1), worked: make(chan struct{})}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks)
-	s.server = newServer(pool, c, s.report)
+	s.server = session.NewServer(pool, c.ofServer(s.beat, s.report))
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s, nil
 }
@@ -84,7 +85,7 @@ func (s *Session) Elector(election string, opts ...Option) (*Elector, error) {
 		return nil, err
 	}
 	c.lease, c.candidateID, c.watch = s.config.lease, s.config.candidateID, s.config.watch
-	e := newElector(s.server.pool, election, c)
+	e := newElector(s.pool, election, c)
 	shared := &sharer{session: s, e: e}
 	e.source, e.once, e.closing = shared, shared, s.ctx
 	s.mu.Lock()
@@ -126,7 +127,7 @@ func (s *Session) Close(ctx context.Context) error {
 }
 
 // beat tells each elector that leads.
-func (s *Session) beat(b beat) {
+func (s *Session) beat(b session.Beat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.electors {
@@ -140,8 +141,8 @@ func (s *Session) beat(b beat) {
 type wish struct {
 	ctx    context.Context // of the campaign
 	e      *Elector
-	fresh  bool     // the first of its campaign: not to be kept waiting
-	holds  *session // on which the lock is granted, while a fenced transaction of the last term goes on
+	fresh  bool             // the first of its campaign: not to be kept waiting
+	holds  *session.Session // on which the lock is granted, while a fenced transaction of the last term goes on
 	answer chan verdict
 
 	complained bool // that the transactions it waits for cannot be ended
@@ -153,10 +154,8 @@ func (w *wish) any() bool     { return true }
 
 // verdict is what came of a wish.
 type verdict struct {
-	session *session
-	token   int64
-	leader  db.LeadersRow // who leads instead, if it was asked
-	err     error
+	session.Grant
+	err error
 }
 
 // A sharer is the source of an elector on a shared session.
@@ -166,20 +165,17 @@ type sharer struct {
 	retry   bool // this campaign has tried before
 }
 
-func (h *sharer) try(ctx context.Context) (*session, int64, error) {
+func (h *sharer) try(ctx context.Context) (session.Grant, error) {
 	w := &wish{ctx: ctx, e: h.e, fresh: !h.retry, answer: make(chan verdict)}
 	h.retry = true
 	if err := h.session.want(w); err != nil {
-		return nil, 0, err
+		return session.Grant{}, err
 	}
 	select {
 	case v := <-w.answer:
-		if v.leader.Pid != 0 {
-			h.e.saw(ctx, v.leader.Pid, v.leader.ApplicationName)
-		}
-		return v.session, v.token, v.err
+		return v.Grant, v.err
 	case <-ctx.Done(): // the worker sees that too, and gives back what it may have been granted
-		return nil, 0, context.Cause(ctx)
+		return session.Grant{}, context.Cause(ctx)
 	}
 }
 
@@ -207,14 +203,11 @@ func (s *Session) want(w *wish) error {
 // pause is nothing: the next batch is paced by the worker.
 func (h *sharer) pause() time.Duration { return 0 }
 func (h *sharer) rest()                { h.retry = false }
-func (h *sharer) wasPrimary() bool     { return h.session.server.primary.Load() }
+func (h *sharer) wasPrimary() bool     { return h.session.server.WasPrimary() }
 func (h *sharer) distrust()            {}
 
-// leave keeps the session for the others, unless the lock is in doubt.
-func (h *sharer) leave(s *session, err error) {
+// leave keeps the session for the others: if the lock is in doubt, it has ended.
+func (h *sharer) leave(*session.Session, error) {
 	h.retry = false
-	if err != nil {
-		s.cancel(err)
-	}
 	h.session.terms.Done()
 }

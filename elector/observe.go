@@ -2,13 +2,13 @@ package elector
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"iter"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // Leader is the session that holds an election's lock, as any role can see it.
@@ -38,14 +38,14 @@ type Candidate struct {
 // statement. It returns ErrNoLeader if no session holds the lock, and waits for
 // an answer until ctx ends, or for one lease.
 func (e *Elector) Leader(ctx context.Context) (Leader, error) {
-	row, err := inquire(ctx, e, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, e.key) })
-	if errors.Is(err, sql.ErrNoRows) {
-		return Leader{}, ErrNoLeader
-	}
+	holder, held, err := session.HolderOf(ctx, e.pool, e.key, e.lease.Length)
 	if err != nil {
 		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
 	}
-	return Leader{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: row.BackendStart.Time}, nil
+	if !held {
+		return Leader{}, ErrNoLeader
+	}
+	return Leader(holder), nil
 }
 
 // Candidates asks the server for the candidates that it knows of: the leader
@@ -60,15 +60,12 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 	case !errors.Is(err, ErrNoLeader):
 		return nil, err
 	}
-	waiters, err := inquire(ctx, e, func(ctx context.Context, q *db.Queries) ([]db.WaitersRow, error) { return q.Waiters(ctx, e.key) })
+	waiters, err := session.WaitersOf(ctx, e.pool, e.key, e.lease.Length)
 	if err != nil {
 		return nil, fmt.Errorf("elector: ask who waits: %w", err)
 	}
 	for _, w := range waiters {
-		all = append(all, Candidate{
-			Leader:  Leader{CandidateID: w.ApplicationName, PID: w.Pid, User: w.Usename, Addr: w.ClientAddr, Connected: w.BackendStart.Time},
-			Waiting: w.Waitstart.Time,
-		})
+		all = append(all, Candidate{Leader: Leader(w.Holder), Waiting: w.Since})
 	}
 	return all, nil
 }
@@ -94,35 +91,9 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 				}
 				last, lastErr = leader, err
 			}
-			if !sleep(ctx, jitter(e.retry)) {
+			if !pace.Sleep(ctx, pace.Jitter(e.retry)) {
 				return
 			}
 		}
-	}
-}
-
-// inquire makes one call on a connection of the pool. It is waited for until ctx
-// ends, and no longer than one lease, whether or not the driver returns.
-func inquire[T any](ctx context.Context, e *Elector, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	answered := make(chan answer, 1)
-	ctx, cancel := context.WithTimeoutCause(ctx, e.lease.length, fmt.Errorf("no answer within %v, one lease: %w", e.lease.length, context.DeadlineExceeded))
-	defer cancel()
-	go func() {
-		value, err := call(ctx, db.New(e.pool))
-		if err != nil {
-			err = causeOr(ctx, err)
-		}
-		answered <- answer{value, err}
-	}()
-	select {
-	case a := <-answered:
-		return a.value, a.err
-	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
 	}
 }

@@ -1,6 +1,7 @@
 package elector
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // Option changes a default of New. Every option checks its own argument; New
@@ -16,11 +19,11 @@ import (
 type Option func(*config) error
 
 type config struct {
-	lease           lease
+	lease           session.Lease
 	heartbeatChosen bool
 	drainChosen     bool
 	retry           time.Duration
-	backoff         backoff
+	backoff         pace.Backoff
 	maxAttempts     int
 	keyChosen       bool
 	key             int64
@@ -89,7 +92,7 @@ func WithRetryInterval(d time.Duration) Option {
 // busy is no failure.
 func WithBackoff(min, max time.Duration) Option {
 	return func(c *config) error {
-		c.backoff = backoff{min: min, max: max}
+		c.backoff = pace.Backoff{Min: min, Max: max}
 		if max < min {
 			return fmt.Errorf("WithBackoff(%v, %v): want min <= max", min, max)
 		}
@@ -120,7 +123,7 @@ func WithMaxAttempts(n int) Option {
 // survives. It is counted in whole milliseconds.
 func WithLease(d time.Duration) Option {
 	return func(c *config) error {
-		c.lease.length = d.Truncate(time.Millisecond)
+		c.lease.Length = d.Truncate(time.Millisecond)
 		c.ofSession = append(c.ofSession, "WithLease")
 		return nil
 	}
@@ -131,7 +134,7 @@ func WithLease(d time.Duration) Option {
 // into lease - lease/10 - drain.
 func WithHeartbeatInterval(d time.Duration) Option {
 	return func(c *config) error {
-		c.lease.heartbeat, c.heartbeatChosen = d, true
+		c.lease.Heartbeat, c.heartbeatChosen = d, true
 		c.ofSession = append(c.ofSession, "WithHeartbeatInterval")
 		return nil
 	}
@@ -143,7 +146,7 @@ func WithHeartbeatInterval(d time.Duration) Option {
 // the lease. 0 is allowed, for work that stops at once.
 func WithDrain(d time.Duration) Option {
 	return func(c *config) error {
-		c.lease.drain, c.drainChosen = d, true
+		c.lease.Drain, c.drainChosen = d, true
 		c.ofSession = append(c.ofSession, "WithDrain")
 		return nil
 	}
@@ -214,7 +217,7 @@ func WithGracefulRelease(graceful bool) Option {
 }
 
 func configure(election string, opts []Option) (config, error) {
-	c := config{lease: lease{length: defaultLease}, retry: defaultRetry, gracefulRelease: true}
+	c := config{lease: session.Lease{Length: session.DefaultLease}, retry: defaultRetry, gracefulRelease: true}
 	if election == "" || len(election) > maxElectionBytes || strings.ContainsRune(election, 0) {
 		return c, fmt.Errorf("%w: election name %q: want 1 to %d bytes without NUL", ErrConfig, election, maxElectionBytes)
 	}
@@ -227,7 +230,7 @@ func configure(election string, opts []Option) (config, error) {
 		}
 	}
 	c.complete(election)
-	if err := c.lease.check(); err != nil {
+	if err := c.lease.Check(); err != nil {
 		return c, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return c, nil
@@ -235,14 +238,15 @@ func configure(election string, opts []Option) (config, error) {
 
 // complete fills in what was not chosen.
 func (c *config) complete(election string) {
+	implied := session.LeaseOf(c.lease.Length)
 	if !c.drainChosen {
-		c.lease.drain = c.lease.length / drainShare
+		c.lease.Drain = implied.Drain
 	}
 	if !c.heartbeatChosen {
-		c.lease.heartbeat = min(max(c.lease.length/heartbeatShare, minHeartbeat), maxHeartbeat)
+		c.lease.Heartbeat = implied.Heartbeat
 	}
-	if c.backoff == (backoff{}) {
-		c.backoff = backoff{min: c.retry, max: backoffGrowth * c.retry}
+	if c.backoff == (pace.Backoff{}) {
+		c.backoff = pace.Backoff{Min: c.retry, Max: backoffGrowth * c.retry}
 	}
 	if !c.keyChosen {
 		c.key = KeyFromName(election)
@@ -251,6 +255,11 @@ func (c *config) complete(election string) {
 		host, _ := os.Hostname()
 		c.candidateID = newCandidateID(host)
 	}
+}
+
+// ofServer is what sessions are to be like, and who is told of them.
+func (c *config) ofServer(beat func(session.Beat), report func(context.Context, hooks.Failure)) session.Config {
+	return session.Config{Name: c.candidateID, Lease: c.lease, Watch: c.watch, OnBeat: beat, Report: report}
 }
 
 func newCandidateID(host string) string {

@@ -2,26 +2,23 @@ package elector
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A Term is one unbroken leadership, from election to its end. Its methods may
 // be called from any goroutine, also after the term has ended.
 type Term struct {
 	elector   *Elector
-	session   *session
+	session   *session.Session
 	token     int64
 	electedAt time.Time
 	ctx       context.Context
 	work      *work
-	started   atomic.Int64 // when the session began, once InTx has asked
 
 	mu     sync.Mutex              // makes the first ending the only one
 	cancel context.CancelCauseFunc // called by end alone
@@ -30,13 +27,13 @@ type Term struct {
 	released error         // once done: nil if the lock is known to be free
 }
 
-// newTerm begins a term on a session that holds the lock. over is called when
-// all of it is done.
-func newTerm(ctx context.Context, e *Elector, s *session, token int64, over func()) *Term {
-	t := &Term{elector: e, session: s, token: token, electedAt: time.Now(), work: newWork(), done: make(chan struct{})}
+// newTerm begins a term by a grant. over is called when all of it is done.
+func newTerm(ctx context.Context, e *Elector, g session.Grant, over func()) *Term {
+	s := g.Session
+	t := &Term{elector: e, session: s, token: g.Token, electedAt: time.Now(), work: newWork(), done: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	unlost := context.AfterFunc(s.ctx, func() {
-		cause := context.Cause(s.ctx)
+	unlost := context.AfterFunc(s.Context(), func() {
+		cause := context.Cause(s.Context())
 		t.end(reasonOf(cause), cause)
 	})
 	unclosed := context.AfterFunc(e.closing, func() { t.end(hooks.Shutdown, context.Cause(e.closing)) })
@@ -68,16 +65,16 @@ func (t *Term) ElectedAt() time.Time { return t.electedAt }
 
 // RenewedAt is when the last proof that the session lived was sent: the last
 // heartbeat that was answered, or another statement on the session.
-func (t *Term) RenewedAt() time.Time { return t.session.proven().at }
+func (t *Term) RenewedAt() time.Time { return t.session.RenewedAt() }
 
 // Deadline is when the term ends unless a heartbeat extends it.
-func (t *Term) Deadline() time.Time { return t.session.deadline() }
+func (t *Term) Deadline() time.Time { return t.session.Deadline() }
 
 // Valid reports whether the term goes on, by the clocks at the time of the
 // call: it is false from the deadline on, even in a process that was frozen
 // and has just been resumed. A true answer can be old by the time it is used;
 // for writes that must not be late there are the token and Verify.
-func (t *Term) Valid() bool { return t.ctx.Err() == nil && t.session.valid() }
+func (t *Term) Valid() bool { return t.ctx.Err() == nil && t.session.Valid() }
 
 // Verify asks the server whether the session still holds the lock, in one
 // round trip. It returns nil if so, and then the lease was renewed at that
@@ -88,24 +85,17 @@ func (t *Term) Verify(ctx context.Context) error {
 	if !t.Valid() {
 		return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, t.whyEnded())
 	}
-	holds, err := do(ctx, t.session, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
-		return q.HoldsLock(ctx, t.elector.key)
-	})
-	held := err == nil && holds.Held && holds.Pid == t.session.pid
-	left := err != nil && ctx.Err() != nil // by the caller: nothing is known
+	err := t.session.Verify(ctx, t.elector.key)
 	switch {
-	case (held || left) && !t.Valid(): // resigned, say: the work still needs the session to wind down
+	case t.session.Context().Err() != nil: // by this answer, or meanwhile
+		<-t.ctx.Done()
+		return fmt.Errorf("%w: %w", ErrNotLeader, t.whyEnded())
+	case !t.Valid(): // resigned, say: the work still needs the session to wind down
 		return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, t.whyEnded())
-	case held:
-		return nil
-	case left:
+	case err != nil:
 		return ended(ctx, "verify the term")
-	case err == nil:
-		err = fmt.Errorf("backend %d does not hold the lock", holds.Pid)
 	}
-	t.session.cancel(because(ErrSessionLost, err))
-	<-t.ctx.Done()
-	return fmt.Errorf("%w: %w", ErrNotLeader, t.whyEnded())
+	return nil
 }
 
 // Resign gives the term up: it cancels the term's context, waits until the
@@ -126,7 +116,7 @@ func (t *Term) Resign(ctx context.Context) error {
 		return t.released
 	default:
 	}
-	overrun := time.NewTimer(t.session.lease.length)
+	overrun := time.NewTimer(t.elector.lease.Length)
 	defer overrun.Stop()
 	select {
 	case <-t.done:
@@ -134,7 +124,7 @@ func (t *Term) Resign(ctx context.Context) error {
 	case <-ctx.Done():
 		return ended(ctx, "resign: the work of the term has not returned; the lock is released when it does")
 	case <-overrun.C:
-		return fmt.Errorf("%w: resign waited %v, one lease, for it; the lock is released when it returns", ErrOverrun, t.session.lease.length)
+		return fmt.Errorf("%w: resign waited %v, one lease, for it; the lock is released when it returns", ErrOverrun, t.elector.lease.Length)
 	}
 }
 
@@ -154,7 +144,7 @@ func (t *Term) whyEnded() error {
 	if cause := context.Cause(t.ctx); cause != nil {
 		return cause
 	}
-	return t.session.expiry()
+	return t.session.Expiry()
 }
 
 // keep steps down when the term ends. The order is the promise: the work
@@ -186,10 +176,9 @@ func (t *Term) awaitWork() {
 	select {
 	case <-t.work.idle:
 		return
-	case <-s.ctx.Done():
+	case <-s.Context().Done():
 	}
-	left := min(s.lease.drain, s.lease.safety()-now().since(s.proven()))
-	drain := time.NewTimer(max(left, 0))
+	drain := time.NewTimer(s.DrainLeft())
 	defer drain.Stop()
 	select {
 	case <-t.work.idle:
@@ -199,7 +188,7 @@ func (t *Term) awaitWork() {
 	a := t.elector.announcer // which may be busy with an OnElected that is the overrun itself
 	a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpWork,
 		Err: fmt.Errorf("%w: it has not returned %v after its context was cancelled, and another may lead now: "+
-			"make it heed its context, or give it more time by WithDrain", ErrOverrun, s.lease.drain)}))
+			"make it heed its context, or give it more time by WithDrain", ErrOverrun, t.elector.lease.Drain)}))
 	<-t.work.idle
 }
 
@@ -208,19 +197,14 @@ func (t *Term) awaitWork() {
 func (t *Term) release(reason hooks.Reason) (err error) {
 	s := t.session
 	defer func() { t.elector.source.leave(s, err) }()
-	if cause := context.Cause(s.ctx); cause != nil {
-		<-s.gone
+	if cause := context.Cause(s.Context()); cause != nil {
+		s.Close()
 		return fmt.Errorf("%w: the session ended before the lock could be released: %w", ErrNotLeader, cause)
 	}
 	if reason == hooks.Shutdown && !t.elector.gracefulRelease {
 		return fmt.Errorf("%w: the session was closed without an unlock, as WithGracefulRelease(false) says", ErrNotLeader)
 	}
-	released, err := do(context.Background(), s, func(ctx context.Context, q *db.Queries) (bool, error) { return q.Unlock(ctx, t.elector.key) })
-	if err == nil && !released {
-		err = errors.New("the session did not hold the lock")
-	}
-	if err != nil {
-		err = because(ErrSessionLost, fmt.Errorf("unlock: %w", err))
+	if err = s.Unlock(t.elector.key); err != nil {
 		a := t.elector.announcer
 		a.announce(a.failure(t.ctx, hooks.Failure{Op: hooks.OpRelease, Err: err}))
 	}

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Checks which package imports which, so that whoever imports only elector
-# builds elector, db, hooks and the standard library, and nothing else.
+# builds elector, the rooms below it and the standard library, and nothing else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Rooms that are built of the standard library and of each other.
-pure=(elector hooks hooks/hookstest db roster)
+below=(internal/session internal/fault internal/pace)
+pure=(elector "${below[@]}" hooks hooks/hookstest db roster)
 
 # Rooms that stand above elector, and so may import it. A new one is added here.
 above='\./(bench|cmd|e2e|electortest|examples|internal|roster|sqlmock_test)(/\S+)?'
@@ -52,8 +53,13 @@ only '^\./hooks/\S+ \./' <<<"$code" | not ' \./hooks(/|$)' |
   rule "a package below hooks/ imports of ours only hooks" || broken=1
 only '^\./db(/\S+)? (\./|database/sql/driver$)' <<<"$code" | not ' \./db/' |
   rule "db imports nothing of ours, and names no driver's type" || broken=1
-only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(db|hooks|elector/\S+)$' |
-  rule "elector imports of ours only db and hooks" || broken=1
+only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(hooks|internal/(session|fault|pace)|elector/\S+)$' |
+  rule "elector imports of ours only hooks, and ${below[*]}: it speaks no SQL" || broken=1
+only '^\./internal/session \./' <<<"$code" | not ' \./(db|hooks|internal/(fault|pace))$' |
+  rule "internal/session imports of ours only db, hooks, internal/fault and internal/pace" || broken=1
+only '^\./internal/(fault|pace) \./' <<<"$code" | rule "internal/fault and internal/pace import nothing of ours" || broken=1
+only ' \./internal/session$' <<<"$code" | not '^\./elector ' |
+  rule "only elector imports internal/session" || broken=1
 {
   only ' \./elector( |$)' <<<"$imports" | not "^$above "
   only '^\./internal/pgcluster(/\S+)? \./elector( |$)' <<<"$imports"
@@ -62,11 +68,12 @@ only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(db|hooks|elector/\S+)$' |
 # Comments may speak of it.
 sql_conn() {
   local file
-  for file in $(go list -f '{{join .GoFiles " "}}' ./elector); do
-    [ "$file" != session.go ] || continue
-    sed 's|//.*||' "elector/$file" | grep -nE '\bsql\.Conn\b|\.Conn\(' | sed "s|^|elector/$file:|" || true
+  for file in $(go list -f '{{$p := .ImportPath}}{{range .GoFiles}}{{$p}}/{{.}} {{end}}' ./elector ./internal/session); do
+    file=${file#"$module/"}
+    [[ $file != internal/session/session.go && $file != internal/session/tx.go ]] || continue
+    sed 's|//.*||' "$file" | grep -nE '\bsql\.Conn\b|\.Conn\(' | sed "s|^|$file:|" || true
   done
 }
-sql_conn | rule "in elector only session.go touches a sql.Conn" || broken=1
+sql_conn | rule "only internal/session's session.go, and for the user's transactions tx.go, touch a sql.Conn" || broken=1
 
 exit $broken

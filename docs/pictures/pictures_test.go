@@ -15,11 +15,11 @@ func TestThePicturesAreWhatTheirSourceDraws(t *testing.T) {
 }
 
 func TestTheArithmeticIsThatOfTheElector(t *testing.T) {
-	source, err := os.ReadFile("../../elector/lease.go")
+	source, err := os.ReadFile("../../internal/session/lease.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`defaultLease\s*= 10 \* time.Second`, `marginShare\s*= 10 `, `drainShare\s*= 5 `, `heartbeatShare\s*= 5 `} {
+	for _, want := range []string{`DefaultLease\s*= 10 \* time.Second`, `marginShare\s*= 10 `, `drainShare\s*= 5 `, `heartbeatShare\s*= 5 `} {
 		if !regexp.MustCompile(want).Match(source) {
 			t.Errorf("lease.go says no longer %q, which the picture of the lease is drawn with", want)
 		}

@@ -1,4 +1,4 @@
-package elector
+package session
 
 import (
 	"context"
@@ -11,22 +11,24 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/fault"
 )
 
 // closeGrace is how long to wait for a driver to close a connection before it
 // is left to itself.
 const closeGrace = time.Second
 
-// A session is one pinned connection and the backend behind it. No driver call
+// A Session is one pinned connection and the backend behind it. No driver call
 // is trusted to return: each is made on a goroutine of its own, one at a time,
-// and whoever waits for it waits no longer than its context allows.
+// and whoever waits for it waits no longer than its context allows. The methods
+// may be called from any goroutine.
 //
 // A session ends in one of two ways. giveBack returns the connection to the
 // pool, and is only for one on which nothing was changed. discard closes it:
 // sql.Conn.Close would return it to the pool with its settings, and the lock,
 // still in place.
-type session struct {
-	lease  lease
+type Session struct {
+	lease  Lease
 	conn   *sql.Conn
 	q      *db.Queries
 	turn   chan struct{}           // held by the call under way; kept for ever by discard
@@ -36,7 +38,8 @@ type session struct {
 	late   error                   // the cause when a call takes longer than the validity that is left
 	stuck  func(error)             // told of a driver call that is left to itself
 
-	pid int32 // of the backend that the first statement reached
+	pid   int32        // of the backend that the first statement reached
+	began atomic.Int64 // when that backend began, by the server's word; 0 until it was asked
 
 	proof atomic.Pointer[instant] // just before the last answered statement was sent
 
@@ -47,11 +50,11 @@ type session struct {
 
 // borrow takes a connection from the pool. The session carries the values of
 // ctx but outlives it.
-func borrow(ctx context.Context, pool *sql.DB, l lease, stuck func(error)) (*session, error) {
-	s := &session{lease: l, turn: make(chan struct{}, 1), gone: make(chan struct{}), suspect: make(chan struct{}, 1), stuck: stuck,
-		late: fmt.Errorf("%w within %v", ErrNoAnswer, l.validity())}
+func borrow(ctx context.Context, pool *sql.DB, l Lease, stuck func(error)) (*Session, error) {
+	s := &Session{lease: l, turn: make(chan struct{}, 1), gone: make(chan struct{}), suspect: make(chan struct{}, 1), stuck: stuck,
+		late: fmt.Errorf("%w within %v", ErrNoAnswer, l.Validity())}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	waitCtx, cancel := context.WithTimeout(ctx, l.validity())
+	waitCtx, cancel := context.WithTimeout(ctx, l.Validity())
 	defer cancel()
 	arrived := make(chan error) // without a buffer: to send is to know that somebody still waits
 	go func() {
@@ -85,7 +88,7 @@ func borrow(ctx context.Context, pool *sql.DB, l lease, stuck func(error)) (*ses
 // goes on: cancelling it would cost the session (both drivers close a
 // connection whose context ends). The call itself is cancelled when the
 // session ends, or when the session could not be valid any more.
-func do[T any](ctx context.Context, s *session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
+func do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
@@ -106,7 +109,7 @@ func do[T any](ctx context.Context, s *session, call func(context.Context, *db.Q
 		if err == nil {
 			s.renew(sent)
 		} else {
-			err = causeOr(callCtx, err)
+			err = fault.CauseOr(callCtx, err)
 		}
 		<-s.turn
 		answered <- answer{value, err}
@@ -127,7 +130,7 @@ func do[T any](ctx context.Context, s *session, call func(context.Context, *db.Q
 }
 
 // takeTurn waits for its turn: for as long as the calls before are answered.
-func (s *session) takeTurn(ctx context.Context) error {
+func (s *Session) takeTurn(ctx context.Context) error {
 	for {
 		expired := time.NewTimer(s.left()) // while another call is stuck
 		select {
@@ -149,7 +152,7 @@ func (s *session) takeTurn(ctx context.Context) error {
 }
 
 // inTx makes calls within a transaction that is rolled back.
-func inTx[T any](ctx context.Context, s *session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
+func inTx[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
 	return do(ctx, s, func(ctx context.Context, q *db.Queries) (T, error) {
 		var none T
 		tx, err := s.conn.BeginTx(ctx, nil)
@@ -166,30 +169,31 @@ func inTx[T any](ctx context.Context, s *session, call func(context.Context, *db
 }
 
 // renew records a proof that the session lived.
-func (s *session) renew(sent instant) { s.proof.Store(&sent) }
+func (s *Session) renew(sent instant) { s.proof.Store(&sent) }
 
 // proven is when the session was last known to live.
-func (s *session) proven() instant { return *s.proof.Load() }
+func (s *Session) proven() instant { return *s.proof.Load() }
 
 // left is how much of the validity is left, by the clocks as they are now.
-func (s *session) left() time.Duration {
-	return s.lease.validity() - now().since(s.proven())
+func (s *Session) left() time.Duration {
+	return s.lease.Validity() - now().since(s.proven())
 }
 
 // tooLate is the error of an answer that was read when the lease could not be
 // relied on any more, as by a process that was frozen when it came: another may
 // lead by then, so nobody must be elected by it.
-func (s *session) tooLate() error {
+func (s *Session) tooLate() error {
 	return fmt.Errorf("%w in time: it was read %v after the question", ErrNoAnswer, now().since(s.proven()).Round(time.Millisecond))
 }
 
-// valid reports whether the lock can still be relied on.
-func (s *session) valid() bool {
+// Valid reports whether the lock can still be relied on, by the clocks at the
+// time of the call.
+func (s *Session) Valid() bool {
 	return s.left() > 0 && s.ctx.Err() == nil
 }
 
 // giveBack returns the connection to the pool.
-func (s *session) giveBack() {
+func (s *Session) giveBack() {
 	_ = s.conn.Close()
 	s.cancel(errClosed)
 }
@@ -197,7 +201,7 @@ func (s *session) giveBack() {
 // discard closes the connection, by the one portable way to tell the pool that
 // it must not be used again. If a call is stuck in the driver, the connection
 // is left to a goroutine that closes it when the call returns.
-func (s *session) discard() {
+func (s *Session) discard() {
 	s.cancel(errClosed) // wakes the call under way, if the driver listens
 	if s.evict != nil && errors.Is(context.Cause(s.ctx), ErrSessionPooled) {
 		s.evict()
@@ -218,32 +222,6 @@ func (s *session) discard() {
 	}
 }
 
-// A transaction is one of the user's, on a connection that is kept beside it to
-// tell, after a failed COMMIT, whether it still lives.
-type transaction struct {
-	*sql.Tx
-	conn *sql.Conn
-}
-
-// beginOn begins a transaction on a connection of the pool: another one, as
-// database/sql does it, if that turns out to be dead.
-func beginOn(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*transaction, error) {
-	for idle := pool.Stats().Idle; ; idle-- {
-		conn, err := pool.Conn(ctx)
-		if err != nil {
-			return nil, err
-		}
-		tx, err := conn.BeginTx(ctx, opts)
-		if err == nil {
-			return &transaction{Tx: tx, conn: conn}, nil
-		}
-		_ = conn.Close()
-		if idle <= 0 || !errors.Is(err, driver.ErrBadConn) {
-			return nil, err
-		}
-	}
-}
-
 // hangUp closes a driver's connection for good. The error makes the pool drop it,
 // which is all it takes, unless the driver's connection is itself borrowed from a
 // pool below, where it would live on: that of pgx, over a pgxpool. Such a one
@@ -257,13 +235,4 @@ func hangUp(conn any) error {
 		}
 	}
 	return driver.ErrBadConn
-}
-
-// causeOr is why a call failed: the context's cause if that ended, with the
-// driver's error kept, else the error itself.
-func causeOr(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-	}
-	return err
 }

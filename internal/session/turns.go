@@ -1,4 +1,4 @@
-package elector
+package session
 
 import (
 	"context"
@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// checks are the pools on which a server is being checked: one check at a time
-// on each. A check takes two connections, and of many electors of one pool each
+// turns are those of the pools on which a server is being checked: one check at a
+// time on each. A check takes two connections, and of many electors of one pool each
 // might get one, and wait for the other until all give up.
-var checks = queues{of: map[*sql.DB]*queue{}}
+var turns = queues{of: map[*sql.DB]*queue{}}
 
 type queues struct {
 	mu sync.Mutex

@@ -1,4 +1,4 @@
-package elector
+package session
 
 import (
 	"context"
@@ -11,76 +11,94 @@ import (
 	"github.com/pgelector/pgelector/db"
 )
 
-// courtesy is for how long a leader that has resigned keeps its connections.
-// Measured: a hand-over takes some 2 ms, and with the closing at the same time 6.
-const courtesy = 10 * time.Millisecond
-
-// A parker waits for the lock inside the server, on a session that it keeps
-// for the whole campaign. The server hands the lock over the moment it is free,
-// first come, first served. Each wait is bounded by one heartbeat interval,
-// because a waiting statement holds back xmin; between two waits the candidate
-// goes to the end of the queue.
-type parker struct {
-	*server
-	e *Elector
-	s *session // between tries, while the campaign goes on
+// Parked waits for a lock inside the server, on a session that it keeps between
+// the waits. The server hands the lock over the moment it is free, first come,
+// first served. Each wait is bounded by one heartbeat interval, because a waiting
+// statement holds back xmin; between two waits it goes to the end of the queue.
+// It is used by one goroutine at a time, that of its server.
+type Parked struct {
+	server *Server
+	key    int64
+	s      *Session // between two waits, until one is granted
 }
 
-func (p *parker) try(ctx context.Context) (s *session, token int64, err error) {
-	err = p.patiently(ctx, func() error {
-		if p.s != nil && !p.s.valid() { // a hook took its time
-			p.rest()
+// Park neither connects nor waits yet.
+func (v *Server) Park(key int64) *Parked { return &Parked{server: v, key: key} }
+
+// Wait is one bounded wait. The grant has no session if the lock was not free
+// within it. After an error, or a grant, the next wait begins with a new session.
+func (p *Parked) Wait(ctx context.Context) (g Grant, err error) {
+	err = p.server.patiently(ctx, func() error {
+		if err := p.connect(ctx); err != nil {
+			return err
 		}
-		if p.s == nil {
-			opened, err := p.open(ctx, p.e.key)
-			if err != nil {
-				return err
-			}
-			opened.evict = func() { p.evict(opened.pid, p.e.key) }
-			p.s = opened
-			if err := p.rehearse(ctx, p.s); err != nil {
-				p.s.cancel(err)
-				p.rest()
-				return err
-			}
-		}
-		s, token, err = p.wait(ctx)
+		g, err = p.waitOnce(ctx)
 		return err
 	})
-	return s, token, err
+	return g, err
 }
 
-// wait is one bounded wait. The session is kept unless something failed on it.
-func (p *parker) wait(ctx context.Context) (*session, int64, error) {
+// Leave gives the place in the queue up. It may be called at any time.
+func (p *Parked) Leave() {
+	if p.s != nil {
+		p.s.discard()
+		p.s = nil
+	}
+}
+
+// connect sees to it that there is a session.
+func (p *Parked) connect(ctx context.Context) error {
+	if p.s != nil && !p.s.Valid() { // it was long until the next wait
+		p.Leave()
+	}
+	if p.s != nil {
+		return nil
+	}
+	opened, err := p.server.open(ctx, p.key)
+	if err != nil {
+		return err
+	}
+	opened.evict = func() { p.server.evict(opened.pid, p.key) }
+	p.s = opened
+	if err := p.server.rehearse(ctx, p.s); err != nil {
+		p.s.cancel(err)
+		p.Leave()
+		return err
+	}
+	return nil
+}
+
+// waitOnce keeps the session unless something failed on it.
+func (p *Parked) waitOnce(ctx context.Context) (Grant, error) {
 	began := time.Now()
-	token, held, err := p.await(ctx, p.s, p.e.key)
-	if err == nil && !held && time.Since(began) < p.lease.heartbeat/2 {
-		token, held, err = p.doubt(ctx, p.s, p.e.key)
+	token, held, err := p.server.await(ctx, p.s, p.key)
+	if err == nil && !held && time.Since(began) < p.server.config.Lease.Heartbeat/2 {
+		token, held, err = p.server.doubt(ctx, p.s, p.key)
 	}
 	switch {
 	case err != nil:
 		p.s.cancel(err)
-		p.rest() // discards the session, and with it the lock
-		return nil, 0, err
+		p.Leave() // discards the session, and with it the lock
+		return Grant{}, err
 	case !held:
-		return nil, 0, nil
+		return Grant{}, nil
 	}
 	s := p.s
 	p.s = nil
-	p.start(s, p.e.beat)
-	return s, token, nil
+	p.server.start(s)
+	return Grant{Session: s, Token: token}, nil
 }
 
 // open sets up a session that can wait for the key, and has all that it needs
 // to lead.
-func (v *server) open(ctx context.Context, key int64) (*session, error) {
+func (v *Server) open(ctx context.Context, key int64) (*Session, error) {
 	s, err := v.borrow(ctx)
 	if err != nil {
 		return nil, err
 	}
 	waiting := append(slices.Clone(v.settings),
 		setting{"pgelector.key", strconv.FormatInt(key, 10)},
-		setting{"pgelector.wait", strconv.FormatInt(v.lease.heartbeat.Milliseconds(), 10)})
+		setting{"pgelector.wait", strconv.FormatInt(v.config.Lease.Heartbeat.Milliseconds(), 10)})
 	row, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (db.PrepareWaitRow, error) {
 		return q.PrepareWait(ctx, encode(waiting))
 	})
@@ -101,7 +119,7 @@ func (v *server) open(ctx context.Context, key int64) (*session, error) {
 // time (it loads, plans, and drivers prepare), and would be so just when the
 // others wait for a leader: rehearsed, a hand-over takes half as long. It also
 // shows before the waiting begins whether the server's locks are real.
-func (v *server) rehearse(ctx context.Context, s *session) error {
+func (v *Server) rehearse(ctx context.Context, s *Session) error {
 	key := int64(rand.Uint64())
 	if err := s.holdAlso(key); err != nil {
 		return fmt.Errorf("elector: rehearse: %w", explain(err))
@@ -126,7 +144,7 @@ func (v *server) rehearse(ctx context.Context, s *session) error {
 
 // await waits for the lock, for a bounded time, and reports whether the session
 // holds it then.
-func (v *server) await(ctx context.Context, s *session, key int64) (token int64, held bool, err error) {
+func (v *Server) await(ctx context.Context, s *Session, key int64) (token int64, held bool, err error) {
 	_, err = do(ctx, s, func(ctx context.Context, q *db.Queries) (struct{}, error) { return struct{}{}, q.WaitLock(ctx) })
 	if err != nil {
 		return 0, false, fmt.Errorf("elector: wait for the lock: %w", explain(err))
@@ -136,9 +154,9 @@ func (v *server) await(ctx context.Context, s *session, key int64) (token int64,
 
 // doubt is for a wait that ended too soon: either somebody has cancelled it, or
 // the lock was granted and does not show. To try the lock tells which.
-func (v *server) doubt(ctx context.Context, s *session, key int64) (token int64, held bool, err error) {
+func (v *Server) doubt(ctx context.Context, s *Session, key int64) (token int64, held bool, err error) {
 	rows, err := do(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
-		return q.TryLocks(ctx, encode([]string{strconv.FormatInt(key, 10)}))
+		return q.TryLocks(ctx, encodeKeys(key))
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("elector: try the lock: %w", explain(err))
@@ -151,23 +169,4 @@ func (v *server) doubt(ctx context.Context, s *session, key int64) (token int64,
 		err = ErrNoAdvisoryLocks
 	}
 	return token, held, err
-}
-
-// pause is nothing: the waiting is done in the server.
-func (p *parker) pause() time.Duration { return 0 }
-
-// leave lets the next leader go first: to close connections, and to break off
-// the watcher's wait, is work for the server too.
-func (p *parker) leave(s *session, err error) {
-	if err == nil {
-		sleep(s.ctx, courtesy)
-	}
-	s.close()
-}
-
-func (p *parker) rest() {
-	if p.s != nil {
-		p.s.discard()
-		p.s = nil
-	}
 }

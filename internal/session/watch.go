@@ -1,14 +1,14 @@
-package elector
+package session
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/pace"
 )
 
 // A watched session holds one more advisory lock, of a random key, and another
@@ -24,11 +24,11 @@ import (
 // watch waits for the end of the session's backend, until the session ends. If
 // the watching connection breaks, both may have gone: a heartbeat tells. A term
 // that cannot be watched goes on, and that is reported.
-func (v *server) watch(s *session) {
+func (v *Server) watch(s *Session) {
 	ctx, stop := lingering(s.ctx, closeGrace)
 	defer stop()
 	key, held, failures := int64(rand.Uint64()), false, 0
-	again := backoff{min: s.lease.heartbeat / 10, max: s.lease.heartbeat}
+	again := pace.Backoff{Min: s.lease.Heartbeat / 10, Max: s.lease.Heartbeat}
 	for s.ctx.Err() == nil {
 		var err error
 		if !held {
@@ -43,16 +43,16 @@ func (v *server) watch(s *session) {
 		}
 		s.raiseSuspicion()
 		if failures++; failures == 2 { // one may be the end of both
-			v.report(s.ctx, hooks.Failure{Op: hooks.OpWatch,
+			v.config.Report(s.ctx, hooks.Failure{Op: hooks.OpWatch,
 				Err: fmt.Errorf("elector: nobody watches the leader's backend, whose end the next heartbeat would tell: %w", explain(err))})
 		}
-		sleep(s.ctx, jitter(again.after(failures)))
+		pace.Sleep(s.ctx, pace.Jitter(again.After(failures)))
 	}
 }
 
 // awaitEnd parks a connection until the session has ended, or fails. It calls
 // waited after each wait.
-func (v *server) awaitEnd(ctx context.Context, s *session, key int64, waited func()) error {
+func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited func()) error {
 	w, err := v.open(ctx, key)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (v *server) awaitEnd(ctx context.Context, s *session, key int64, waited fun
 func lingering(ctx context.Context, while time.Duration) (lingering context.Context, stop func()) {
 	lingering, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
-		if sleep(lingering, while) {
+		if pace.Sleep(lingering, while) {
 			cancel(context.Cause(ctx))
 		}
 	})
@@ -90,9 +90,9 @@ func lingering(ctx context.Context, while time.Duration) (lingering context.Cont
 }
 
 // holdAlso takes another lock on the session.
-func (s *session) holdAlso(key int64) error {
+func (s *Session) holdAlso(key int64) error {
 	rows, err := do(s.ctx, s, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
-		return q.TryLocks(ctx, encode([]string{strconv.FormatInt(key, 10)}))
+		return q.TryLocks(ctx, encodeKeys(key))
 	})
 	if err == nil && (len(rows) != 1 || !rows[0].Granted) {
 		err = ErrNoAdvisoryLocks
@@ -101,7 +101,7 @@ func (s *session) holdAlso(key int64) error {
 }
 
 // raiseSuspicion asks for a heartbeat at once.
-func (s *session) raiseSuspicion() {
+func (s *Session) raiseSuspicion() {
 	select {
 	case s.suspect <- struct{}{}:
 	default:

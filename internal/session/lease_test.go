@@ -1,4 +1,4 @@
-package elector
+package session
 
 import (
 	"math"
@@ -8,37 +8,24 @@ import (
 	"time"
 )
 
-func leaseOf(length, heartbeat, drain time.Duration) lease {
-	return lease{length: length, heartbeat: heartbeat, drain: drain}
+func leaseOf(length, heartbeat, drain time.Duration) Lease {
+	return Lease{Length: length, Heartbeat: heartbeat, Drain: drain}
 }
 
-func TestTheDefaultsAreAsDocumented(t *testing.T) {
-	c, err := configure("orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := leaseOf(10*time.Second, 2*time.Second, 2*time.Second); c.lease != want {
-		t.Errorf("got %+v, want %+v", c.lease, want)
-	}
-	if c.lease.margin() != time.Second || c.lease.validity() != 7*time.Second || c.lease.safety() != 9*time.Second {
-		t.Errorf("margin %v, validity %v, safety %v", c.lease.margin(), c.lease.validity(), c.lease.safety())
-	}
-	if c.retry != time.Second || c.backoff != (backoff{min: time.Second, max: 5 * time.Second}) {
-		t.Errorf("retry %v, backoff %v", c.retry, c.backoff)
-	}
-	if c.maxAttempts != 0 || !c.gracefulRelease || c.key != KeyFromName("orders") || len(c.hooks) != 0 {
-		t.Errorf("got %+v", c)
-	}
-	if minLease != time.Second || maxLease != 24*time.Hour || minRetry != 10*time.Millisecond || maxRetry != 24*time.Hour ||
-		minHeartbeat != 50*time.Millisecond || maxHeartbeat != 30*time.Second || maxCandidateID != 63 || maxElectionBytes != 1024 {
+func TestTheBoundsOfALeaseAreAsDocumented(t *testing.T) {
+	if minLease != time.Second || maxLease != 24*time.Hour || minHeartbeat != 50*time.Millisecond || maxHeartbeat != 30*time.Second {
 		t.Error("a documented bound was changed: change its documents too")
+	}
+	l := LeaseOf(DefaultLease)
+	if l != leaseOf(10*time.Second, 2*time.Second, 2*time.Second) || l.Margin() != time.Second || l.Validity() != 7*time.Second || l.Safety() != 9*time.Second {
+		t.Errorf("%+v: margin %v, validity %v, safety %v", l, l.Margin(), l.Validity(), l.Safety())
 	}
 }
 
 func TestALeaseIsRefusedWithTheInequalityThatFails(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
-		l    lease
+		l    Lease
 		want string // "" is none
 	}{
 		{leaseOf(10*s, 2*s, 2*s), ""},
@@ -62,7 +49,7 @@ func TestALeaseIsRefusedWithTheInequalityThatFails(t *testing.T) {
 		{leaseOf(10*s, math.MaxInt64/2+2, s), "2*heartbeat <="},
 		{leaseOf(10*s, s, math.MaxInt64), "2*heartbeat <="},
 	} {
-		err := c.l.check()
+		err := c.l.Check()
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%+v: got %v, want %q", c.l, err, c.want)
 		}
@@ -74,11 +61,11 @@ func TestALeaseIsRefusedWithTheInequalityThatFails(t *testing.T) {
 func TestALeaseThatPassesTheCheckHoldsTogether(t *testing.T) {
 	holds := func(length, heartbeat, drain int64) bool {
 		l := leaseOf(time.Duration(length), time.Duration(heartbeat), time.Duration(drain))
-		if l.check() != nil {
+		if l.Check() != nil {
 			return true
 		}
-		return 0 < l.heartbeat && 2*l.heartbeat <= l.validity() && l.validity()+l.drain == l.safety() &&
-			l.safety()+l.margin() == l.length && l.margin() > 0 && l.drain >= 0 && l.length >= minLease
+		return 0 < l.Heartbeat && 2*l.Heartbeat <= l.Validity() && l.Validity()+l.Drain == l.Safety() &&
+			l.Safety()+l.Margin() == l.Length && l.Margin() > 0 && l.Drain >= 0 && l.Length >= minLease
 	}
 	near := func(a, b, c int64) bool { // of the bounds, where most of it is decided
 		return holds(a%int64(2*maxLease), b%int64(2*maxLease), c%int64(2*maxLease)) && holds(a%int64(20*time.Second), b%int64(5*time.Second), c%int64(10*time.Second))
@@ -90,24 +77,16 @@ func TestALeaseThatPassesTheCheckHoldsTogether(t *testing.T) {
 	}
 }
 
-func TestEveryAllowedLeaseHasDefaultsThatPass(t *testing.T) {
+func TestEveryAllowedLengthHasALeaseThatPasses(t *testing.T) {
 	for length := minLease; length <= maxLease; length += 7*time.Second + 13*time.Millisecond {
-		if _, err := configure("orders", []Option{WithLease(length)}); err != nil {
+		if err := LeaseOf(length).Check(); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 func TestTheDefaultHeartbeatStaysBelowTheIdleTimeoutOfFirewalls(t *testing.T) {
-	c, err := configure("orders", []Option{WithLease(24 * time.Hour)})
-	if err != nil || c.lease.heartbeat != 30*time.Second {
-		t.Errorf("got %v, %v", c.lease.heartbeat, err)
-	}
-}
-
-func TestALeaseIsCountedInWholeMilliseconds(t *testing.T) {
-	c, err := configure("orders", []Option{WithLease(1500*time.Millisecond + 999*time.Microsecond)})
-	if err != nil || c.lease.length != 1500*time.Millisecond {
-		t.Errorf("got %v, %v", c.lease.length, err)
+	if got := LeaseOf(24 * time.Hour).Heartbeat; got != 30*time.Second {
+		t.Errorf("got %v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package elector
+package session
 
 import (
 	"testing"
@@ -51,13 +51,13 @@ func TestASessionIsNotValidAfterAClockJump(t *testing.T) {
 		"the wall clock was set back":    {time.Second, -time.Hour, true},
 		"the wall clock was set forward": {time.Second, time.Hour, false},
 	} {
-		s := &session{lease: l, ctx: t.Context()}
+		s := &Session{lease: l, ctx: t.Context()}
 		proof := now()
 		proof.mono -= c.mono
 		proof.wall -= c.wall
 		s.renew(proof)
-		if s.valid() != c.valid {
-			t.Errorf("%s: valid %v, %v left", name, s.valid(), s.left())
+		if s.Valid() != c.valid {
+			t.Errorf("%s: valid %v, %v left", name, s.Valid(), s.left())
 		}
 	}
 }

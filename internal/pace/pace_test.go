@@ -1,4 +1,4 @@
-package elector
+package pace
 
 import (
 	"context"
@@ -8,24 +8,30 @@ import (
 	"time"
 )
 
+// The bounds of an elector's retry interval and backoff.
+const (
+	least = 10 * time.Millisecond
+	most  = 24 * time.Hour
+)
+
 func TestBackoffDoublesUpToItsCap(t *testing.T) {
-	b := backoff{min: time.Second, max: 10 * time.Second}
+	b := Backoff{Min: time.Second, Max: 10 * time.Second}
 	for i, want := range []time.Duration{1, 2, 4, 8, 10, 10, 10} {
-		if got := b.after(i + 1); got != want*time.Second {
+		if got := b.After(i + 1); got != want*time.Second {
 			t.Errorf("after %d failures: %v, want %v", i+1, got, want*time.Second)
 		}
 	}
-	same := backoff{min: time.Second, max: time.Second}
-	if same.after(1) != time.Second || same.after(1<<30) != time.Second {
+	same := Backoff{Min: time.Second, Max: time.Second}
+	if same.After(1) != time.Second || same.After(1<<30) != time.Second {
 		t.Error("a backoff whose bounds are the same is not constant")
 	}
 }
 
 func TestBackoffNeverLeavesItsBoundsNorShrinks(t *testing.T) {
 	bounded := func(low, high uint32, failures uint16) bool {
-		b := backoff{min: minRetry + time.Duration(low), max: minRetry + time.Duration(low) + time.Duration(high)}
-		d := b.after(int(failures) + 1)
-		return d >= b.min && d <= b.max && b.after(int(failures)+2) >= d
+		b := Backoff{Min: least + time.Duration(low), Max: least + time.Duration(low) + time.Duration(high)}
+		d := b.After(int(failures) + 1)
+		return d >= b.Min && d <= b.Max && b.After(int(failures)+2) >= d
 	}
 	if err := quick.Check(bounded, nil); err != nil {
 		t.Error(err)
@@ -33,13 +39,13 @@ func TestBackoffNeverLeavesItsBoundsNorShrinks(t *testing.T) {
 }
 
 func FuzzJitterIsWithinTheLastQuarter(f *testing.F) {
-	for _, d := range []int64{int64(minRetry), int64(defaultRetry), int64(maxRetry)} {
+	for _, d := range []int64{int64(least), int64(time.Second), int64(most)} {
 		f.Add(d)
 	}
 	f.Fuzz(func(t *testing.T, n int64) {
-		d := min(max(time.Duration(n), minRetry), maxRetry)
-		if got := jitter(d); got > d || got < d-d/4 || got <= 0 {
-			t.Errorf("jitter(%v) = %v", d, got)
+		d := min(max(time.Duration(n), least), most)
+		if got := Jitter(d); got > d || got < d-d/4 || got <= 0 {
+			t.Errorf("Jitter(%v) = %v", d, got)
 		}
 	})
 }
@@ -47,7 +53,7 @@ func FuzzJitterIsWithinTheLastQuarter(f *testing.F) {
 func TestJitterSpreads(t *testing.T) {
 	lowest, highest := time.Hour, time.Duration(0)
 	for range 1000 {
-		d := jitter(time.Second)
+		d := Jitter(time.Second)
 		lowest, highest = min(lowest, d), max(highest, d)
 	}
 	if lowest > 760*time.Millisecond || highest < 990*time.Millisecond {
@@ -58,7 +64,7 @@ func TestJitterSpreads(t *testing.T) {
 func TestTheFirstWaitSpreadsFurther(t *testing.T) {
 	lowest, highest := time.Hour, time.Duration(0)
 	for range 1000 {
-		d := spread(time.Second)
+		d := Spread(time.Second)
 		lowest, highest = min(lowest, d), max(highest, d)
 	}
 	if lowest < time.Second/8 || lowest > 150*time.Millisecond || highest < 990*time.Millisecond || highest > time.Second {
@@ -69,13 +75,13 @@ func TestTheFirstWaitSpreadsFurther(t *testing.T) {
 func TestSleepEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		if !sleep(t.Context(), time.Hour) || time.Since(start) != time.Hour {
+		if !Sleep(t.Context(), time.Hour) || time.Since(start) != time.Hour {
 			t.Errorf("slept %v", time.Since(start))
 		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		start = time.Now()
-		if sleep(ctx, time.Hour) || time.Since(start) != time.Minute {
+		if Sleep(ctx, time.Hour) || time.Since(start) != time.Minute {
 			t.Errorf("slept %v", time.Since(start))
 		}
 	})

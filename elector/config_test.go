@@ -1,0 +1,46 @@
+package elector
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+func TestTheDefaultsAreAsDocumented(t *testing.T) {
+	c, err := configure("orders", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (session.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second}); c.lease != want {
+		t.Errorf("got %+v, want %+v", c.lease, want)
+	}
+	if c.retry != time.Second || c.backoff != (pace.Backoff{Min: time.Second, Max: 5 * time.Second}) {
+		t.Errorf("retry %v, backoff %v", c.retry, c.backoff)
+	}
+	if c.maxAttempts != 0 || !c.gracefulRelease || c.key != KeyFromName("orders") || len(c.hooks) != 0 {
+		t.Errorf("got %+v", c)
+	}
+	if minRetry != 10*time.Millisecond || maxRetry != 24*time.Hour || maxCandidateID != 63 || maxElectionBytes != 1024 {
+		t.Error("a documented bound was changed: change its documents too")
+	}
+}
+
+func TestWhatIsChosenOfALeaseIsKept(t *testing.T) {
+	c, err := configure("orders", []Option{WithDrain(0), WithHeartbeatInterval(time.Second), WithLease(20 * time.Second)})
+	if want := (session.Lease{Length: 20 * time.Second, Heartbeat: time.Second}); err != nil || c.lease != want {
+		t.Errorf("got %+v, %v, want %+v", c.lease, err, want)
+	}
+	c, err = configure("orders", []Option{WithLease(20 * time.Second)})
+	if want := (session.Lease{Length: 20 * time.Second, Heartbeat: 4 * time.Second, Drain: 4 * time.Second}); err != nil || c.lease != want {
+		t.Errorf("got %+v, %v, want %+v", c.lease, err, want)
+	}
+}
+
+func TestALeaseIsCountedInWholeMilliseconds(t *testing.T) {
+	c, err := configure("orders", []Option{WithLease(1500*time.Millisecond + 999*time.Microsecond)})
+	if err != nil || c.lease.Length != 1500*time.Millisecond {
+		t.Errorf("got %v, %v", c.lease.Length, err)
+	}
+}

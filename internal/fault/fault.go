@@ -1,0 +1,51 @@
+// Package fault reads what an error of a driver or a context says, by its
+// SQLSTATE and its kind, never by its text, and wraps it so that it stays within
+// reach of errors.Is and errors.As.
+package fault
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+)
+
+// State is the SQLSTATE of a driver's error, "" if it has none. The errors of
+// lib/pq and of pgx both have this method.
+func State(err error) string {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		return state.SQLState()
+	}
+	return ""
+}
+
+// Broken reports whether err says that the connection was dead, or that the
+// server ended it (57P01 shutdown, 57P02 crash, 57P05 idle).
+func Broken(err error) bool {
+	var network *net.OpError
+	switch State(err) {
+	case "57P01", "57P02", "57P05":
+		return true
+	}
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
+}
+
+// Because wraps err with a sentinel, unless it already does.
+func Because(sentinel, err error) error {
+	if errors.Is(err, sentinel) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", sentinel, err)
+}
+
+// CauseOr is why a call failed: the context's cause if that ended, with the
+// driver's error kept, else the error itself.
+func CauseOr(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	return err
+}

@@ -1,0 +1,68 @@
+package fault
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/lib/pq"
+	"github.com/lib/pq/pqerror"
+)
+
+var errSome = errors.New("some sentinel")
+
+// bothDrivers are the errors with which the drivers report an SQLSTATE.
+func bothDrivers(state string) []error {
+	return []error{&pgconn.PgError{Code: state}, &pq.Error{Code: pqerror.Code(state)}}
+}
+
+func TestTheSQLStateOfBothDriversIsFound(t *testing.T) {
+	for _, err := range bothDrivers("57P05") {
+		if got := State(fmt.Errorf("elector: something: %w", err)); got != "57P05" {
+			t.Errorf("%T: %q", err, got)
+		}
+	}
+	for _, err := range []error{nil, io.EOF, errSome} {
+		if got := State(err); got != "" {
+			t.Errorf("%v: %q", err, got)
+		}
+	}
+}
+
+func TestBrokenMeansThatTheConnectionIsGone(t *testing.T) {
+	want := map[error]bool{
+		nil: false, errSome: false, context.DeadlineExceeded: false,
+		driver.ErrBadConn: true, io.EOF: true, io.ErrUnexpectedEOF: true,
+		&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}: true,
+	}
+	for state, gone := range map[string]bool{"57P01": true, "57P02": true, "57P05": true, "57P03": false, "57014": false, "53300": false, "42P05": false} {
+		for _, err := range bothDrivers(state) {
+			want[err] = gone
+		}
+	}
+	for err, gone := range want {
+		if Broken(err) != gone || err != nil && Broken(fmt.Errorf("wrapped: %w", err)) != gone {
+			t.Errorf("Broken(%v) = %v", err, Broken(err))
+		}
+	}
+}
+
+func TestAWrappedErrorStaysWithinReachAndIsNotWrappedTwice(t *testing.T) {
+	once := Because(errSome, io.EOF)
+	if twice := Because(errSome, once); twice != once || !errors.Is(once, errSome) || !errors.Is(once, io.EOF) {
+		t.Errorf("got %v, %v", once, twice)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	if err := CauseOr(ctx, io.EOF); err != io.EOF {
+		t.Errorf("got %v", err)
+	}
+	cancel(errSome)
+	if err := CauseOr(ctx, io.EOF); !errors.Is(err, errSome) || !errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+}

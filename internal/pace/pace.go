@@ -1,0 +1,48 @@
+// Package pace is how long to wait before the next try.
+package pace
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff is how long to wait after failed attempts: Min after the first,
+// doubling up to Max.
+type Backoff struct{ Min, Max time.Duration }
+
+// After is the wait after so many failures in a row (from 1), before jitter.
+func (b Backoff) After(failures int) time.Duration {
+	d := b.Min
+	for range failures - 1 {
+		if d >= b.Max/2 {
+			return b.Max
+		}
+		d *= 2
+	}
+	return min(d, b.Max)
+}
+
+// Jitter spreads candidates that would otherwise ask in step: a random
+// duration between three quarters of d and d, so that d stays an upper bound.
+func Jitter(d time.Duration) time.Duration {
+	return d - rand.N(d/4+1)
+}
+
+// Spread is the first wait of candidates that began, or failed, at the same
+// moment: a random duration between an eighth of d and d.
+func Spread(d time.Duration) time.Duration {
+	return d - rand.N(d/8*7+1)
+}
+
+// Sleep waits for d and reports whether it did; false means ctx ended first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,152 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/fault"
+)
+
+const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
+
+// check asks, before the first attempt on a pool and again after a failure,
+// whether the server can keep the promise. It must come before the lock: one
+// that was granted through a transaction pooler would stay on a backend that
+// strangers share.
+func (v *Server) check(ctx context.Context) error {
+	if err := RoomIn(v.pool, v.config.Watch); err != nil {
+		return err
+	}
+	if v.checked {
+		return nil
+	}
+	patience, cancel := context.WithTimeoutCause(ctx, v.config.Lease.Validity(), fmt.Errorf("%w to others within %v", ErrNoAnswer, v.config.Lease.Validity()))
+	defer cancel()
+	leave, err := turns.enter(patience, v.pool)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	err = v.with(ctx, func(a *Session) error {
+		server, err := describe(ctx, a)
+		switch {
+		case err != nil:
+			return fmt.Errorf("elector: check the server: %w", explain(err))
+		case server.VersionNum < oldestServer:
+			return fmt.Errorf("%w: this is %s", ErrServerTooOld, server.Version)
+		case server.InRecovery:
+			return ErrServerReadOnly
+		}
+		a.pid = server.Pid
+		v.primary.Store(true)
+		return v.with(ctx, func(b *Session) error { return v.checkPooler(ctx, a, b) })
+	})
+	v.checked = err == nil
+	if v.checked {
+		v.unbar(ctx)
+	}
+	return err
+}
+
+// RoomIn says, by ErrPoolTooSmall, whether the pool can spare what a session pins, and one more.
+func RoomIn(pool *sql.DB, watching bool) error {
+	least := 2
+	if watching {
+		least = 3
+	}
+	if limit := pool.Stats().MaxOpenConnections; limit > 0 && limit < least {
+		return fmt.Errorf("%w: SetMaxOpenConns(%d), want at least %d", ErrPoolTooSmall, limit, least)
+	}
+	return nil
+}
+
+// poolerRounds is how often two connections are compared, before once more
+// within a transaction: chance may hide a pooler that is busy with others.
+const poolerRounds = 2
+
+// checkPooler compares the backends behind two connections. Through a pooler in
+// transaction mode, b finds a's backend free and gets it, or else a stranger uses
+// it after a did, which b can see; and while b is inside a transaction, a and the
+// strangers have to share what is left. In statement mode b cannot begin one.
+func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
+	compare := func(bCtx context.Context, q *db.Queries) (int64, error) { return 0, compareBackends(ctx, a, bCtx, q) }
+	for range poolerRounds {
+		if _, err := do(ctx, b, compare); err != nil {
+			return fmt.Errorf("elector: check for a pooler: %w", explain(err))
+		}
+	}
+	_, err := inTx(ctx, b, func(bCtx context.Context, q *db.Queries) (int64, error) {
+		if err := compareBackends(ctx, a, bCtx, q); err != nil {
+			return 0, err
+		}
+		return q.ApplySettings(bCtx, db.ApplySettingsParams{Settings: encode(v.settings), OnlyLocal: true})
+	})
+	switch {
+	case err == nil:
+		return nil
+	case refusesSetting(err):
+		return v.dropRefusedSettings(ctx, b)
+	case fault.State(err) == "08P01": // on a connection that has just answered: transactions are not let through
+		err = fault.Because(ErrSessionPooled, err)
+	}
+	return fmt.Errorf("elector: check for a pooler: %w", explain(err))
+}
+
+// compareBackends asks a, and then, on another connection, for what a's backend
+// was last asked.
+func compareBackends(ctx context.Context, a *Session, bCtx context.Context, b *db.Queries) error {
+	server, err := describe(ctx, a)
+	if err == nil && server.Pid != a.pid {
+		err = fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, a.pid, server.Pid)
+	}
+	if err != nil {
+		return err
+	}
+	witness, err := b.Witness(bCtx, a.pid)
+	switch {
+	case err != nil:
+		return err
+	case witness.Pid == a.pid:
+		return fmt.Errorf("%w: two connections reached backend %d", ErrSessionPooled, a.pid)
+	case witness.Asked != server.Asked && witness.Asked != 0:
+		return fmt.Errorf("%w: backend %d answers others besides this connection", ErrSessionPooled, a.pid)
+	}
+	return nil
+}
+
+func describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
+	return do(ctx, s, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
+}
+
+// dropRefusedSettings tries each setting alone, reports those that the
+// platform refuses (client_connection_check_interval exists on Linux, macOS and
+// the BSDs only), and leaves them out from now on.
+func (v *Server) dropRefusedSettings(ctx context.Context, s *Session) error {
+	var failed error
+	kept := slices.DeleteFunc(slices.Clone(v.settings), func(one setting) bool {
+		if failed != nil {
+			return false
+		}
+		_, err := inTx(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) {
+			return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: encode([]setting{one}), OnlyLocal: true})
+		})
+		switch {
+		case err == nil:
+			return false
+		case !refusesSetting(err) || one.Name == leaseSetting:
+			failed = fmt.Errorf("elector: check the session settings: %s: %w", one.Name, explain(err))
+			return false
+		}
+		v.config.Report(ctx, hooks.Failure{Op: hooks.OpSetting,
+			Err: fmt.Errorf("elector: the server refuses the setting %s = %s, which is left out: %w", one.Name, one.Value, err)})
+		return true
+	})
+	if failed == nil {
+		v.settings = kept
+	}
+	return failed
+}

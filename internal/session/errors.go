@@ -1,0 +1,65 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/pgelector/pgelector/internal/fault"
+)
+
+// Package elector returns these as its own, and says there when each is
+// returned.
+var (
+	ErrNotLeader       = errors.New("elector: not the leader")
+	ErrSessionLost     = errors.New("elector: the session was lost")
+	ErrLeaseExpired    = errors.New("elector: the lease expired")
+	ErrNoAnswer        = errors.New("elector: the server does not answer")
+	ErrServerReadOnly  = errors.New("elector: the server is in recovery (a hot standby), whose locks are its own: connect to the primary, for instance with target_session_attrs=read-write")
+	ErrServerTooOld    = errors.New("elector: the server cannot enforce a lease: PostgreSQL 14 or newer is needed")
+	ErrSessionPooled   = errors.New("elector: a pooler between this program and the server shares backends between connections: give the elector a pool that connects to the server itself, or through session pooling")
+	ErrNoAdvisoryLocks = errors.New("elector: the server grants advisory locks that do not show in pg_locks, so they exclude nobody: use a PostgreSQL server")
+	ErrPoolTooSmall    = errors.New("elector: the pool has no connection to spare beside what a session pins")
+	ErrLockTableFull   = errors.New("elector: the server's lock table is full: raise max_locks_per_transaction (and restart it), or use fewer elections")
+	ErrRolledBack      = errors.New("elector: the transaction was rolled back")
+	ErrOutcomeUnknown  = errors.New("elector: it is not known whether the transaction was committed")
+	ErrSessionHidden   = errors.New("elector: the role of this pool cannot see the leader's session: use the elector's own role, or GRANT pg_read_all_stats to this one")
+)
+
+// errClosed ends a session that its owner has done with.
+var errClosed = errors.New("elector: the session was closed")
+
+// explain names the cause of errors that have one only: a lock table that is full,
+// or a pooler, where a prepared statement exists already, or no more, because
+// another backend answers.
+func explain(err error) error {
+	switch fault.State(err) {
+	case "42P05", "26000":
+		return fault.Because(ErrSessionPooled, err)
+	case "53200":
+		return fault.Because(ErrLockTableFull, err)
+	}
+	return err
+}
+
+// refusesSetting reports whether the server refused a session setting, and not
+// the session: an invalid value, a lack of rights, one that cannot be changed
+// now, one that is not supported, or an unknown name.
+func refusesSetting(err error) bool {
+	switch fault.State(err) {
+	case "22023", "42501", "55P02", "0A000", "42704":
+		return true
+	}
+	return false
+}
+
+// noConnection says why the pool gave no connection, and what to do about it.
+func noConnection(ctx, waitCtx context.Context, pool *sql.DB, l Lease, err error) error {
+	if ctx.Err() == nil && waitCtx.Err() != nil {
+		stats := pool.Stats()
+		return fmt.Errorf("elector: no connection from the pool within %v (%d open, %d in use, at most %d; 0 is no limit): "+
+			"is the server reachable, and MaxOpenConns large enough? %w", l.Validity(), stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, err)
+	}
+	return fmt.Errorf("elector: take a connection from the pool: %w", explain(fault.CauseOr(ctx, err)))
+}

@@ -1,0 +1,129 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/fault"
+)
+
+// guard is the guard lock of fenced transactions: the same 64 bits as the
+// election's key, in the other key space of advisory locks (PostgreSQL manual,
+// 9.27.10), where no election's lock can be.
+func guard(key int64) (high, low int32) { return int32(key >> 32), int32(key) }
+
+// barrier is one election's guard lock, for the Tokens query.
+type barrier struct {
+	Key  int64 `json:"key"`
+	High int32 `json:"high"`
+	Low  int32 `json:"low"`
+}
+
+// confirm verifies what was granted, passes the barrier and reads the token:
+// nothing else may see the term before all of it is done.
+func (v *Server) confirm(ctx context.Context, s *Session, key int64) (token int64, held bool, err error) {
+	high, low := guard(key)
+	row, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (db.ConfirmRow, error) {
+		return q.Confirm(ctx, db.ConfirmParams{Key: key, GuardHigh: high, GuardLow: low})
+	})
+	switch {
+	case err != nil:
+		err = fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", explain(err))
+		if errors.Is(err, s.late) || fault.State(err) == "57014" {
+			v.barred = &key // perhaps: it has taken too long
+		}
+		return 0, false, err
+	case row.Pid != s.pid:
+		return 0, false, fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", ErrSessionPooled, s.pid, row.Pid)
+	case s.left() <= 0:
+		return 0, false, s.tooLate()
+	}
+	return row.Token, row.Held, nil
+}
+
+// unbar has overdue transactions ended at whose barrier the last attempt waited in
+// vain. If they cannot be, that is reported, and the next attempt waits again.
+func (v *Server) unbar(ctx context.Context) {
+	if v.barred == nil {
+		return
+	}
+	key := *v.barred
+	v.barred = nil
+	if err := v.with(ctx, func(s *Session) error { return s.EndOverdue(ctx, key) }); err != nil {
+		v.config.Report(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: err})
+	}
+}
+
+// EndOverdue has the server end fenced transactions that have had their lease.
+// The timeouts that InTx sets do so by themselves, but none runs while the server
+// waits for a frozen client in the middle of a result or of a COPY.
+func (s *Session) EndOverdue(ctx context.Context, key int64) error {
+	_, err := do(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.EndOverdueRow, error) {
+		return q.EndOverdue(ctx, db.EndOverdueParams{Key: key, LeaseMillis: s.lease.Length.Milliseconds()})
+	})
+	if err != nil {
+		return fmt.Errorf("elector: end the overdue transactions of the last term, whose role this one may not be allowed to signal: %w", err)
+	}
+	return nil
+}
+
+// Fence makes tx, a transaction on any connection of the same database, one that
+// the next holder of the lock waits for; and bounds how long that can be. It
+// returns an error, and tx must be rolled back, if the session does not hold the
+// lock any more, or the next is already waiting (both ErrNotLeader), or if the role
+// of tx may not see the session (ErrSessionHidden).
+func (s *Session) Fence(ctx context.Context, tx *sql.Tx, key int64) error {
+	began, err := s.backendStart(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: ask the session when it began: %w", ErrNotLeader, err)
+	}
+	high, low := guard(key)
+	outcome, err := db.New(tx).EnterTerm(ctx, db.EnterTermParams{
+		GuardHigh: high, GuardLow: low, Key: key, Pid: s.pid, Started: began, Settings: encode(fenceSettings(s.lease)),
+	})
+	if err != nil {
+		return fmt.Errorf("elector: enter the term: %w", err)
+	}
+	switch outcome {
+	case "entered":
+		return nil
+	case "hidden":
+		return ErrSessionHidden
+	case "superseded":
+		return fmt.Errorf("%w: a next leader waits for the last transactions of this term", ErrNotLeader)
+	}
+	switch err := s.Verify(ctx, key); {
+	case errors.Is(err, ErrSessionLost):
+		return fault.Because(ErrNotLeader, err)
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", ErrNotLeader, s.pid)
+}
+
+// backendStart is when the session's backend began, by the server's word: asked
+// once.
+func (s *Session) backendStart(ctx context.Context) (int64, error) {
+	if began := s.began.Load(); began != 0 {
+		return began, nil
+	}
+	began, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) { return q.BackendStart(ctx) })
+	if err == nil {
+		s.began.Store(began)
+	}
+	return began, err
+}
+
+// fenceSettings bound a fenced transaction.
+func fenceSettings(l Lease) []setting {
+	bound := fmt.Sprintf("%dms", l.Length.Milliseconds())
+	return []setting{
+		{"statement_timeout", bound},
+		{"idle_in_transaction_session_timeout", bound},
+		{"transaction_timeout", bound},
+	}
+}

@@ -1,0 +1,120 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/fault"
+)
+
+// Beat is one answered heartbeat.
+type Beat struct {
+	Took     time.Duration
+	Deadline time.Time // until when it prolongs the validity
+}
+
+// keep is the session's life: heartbeats until one fails, or the validity has
+// run out, or the owner closes it. It knows nothing of elections. Any answered
+// statement is as good as a heartbeat, and puts off the next one. The teardown
+// is here and nowhere else: the cause is set first, so that every term ends
+// before the connection is closed, which may take a while.
+func (s *Session) keep(onBeat func(Beat)) {
+	defer func() {
+		s.discard()
+		if s.watcher != nil {
+			<-s.watcher
+		}
+		close(s.gone)
+	}()
+	for {
+		if !s.Valid() {
+			s.cancel(s.Expiry())
+			return
+		}
+		due := s.lease.Heartbeat - now().since(s.proven())
+		if due > 0 && s.pause(due) {
+			continue // to see what has come meanwhile: a freeze, another proof, the end
+		}
+		start := time.Now()
+		if err := s.heartbeat(); err != nil {
+			s.cancel(err)
+			return
+		}
+		onBeat(Beat{Took: time.Since(start), Deadline: s.Deadline()})
+	}
+}
+
+// pause waits and reports whether it waited to the end: not if the session is
+// suspected to be lost.
+func (s *Session) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.ctx.Done():
+		return true
+	case <-s.suspect:
+		return false
+	}
+}
+
+// heartbeat proves that the session lives. Its timeout is the validity that is
+// left. There is no second try: a connection on which a statement failed is of
+// no use, and one whose context ended has been closed by the driver.
+func (s *Session) heartbeat() error {
+	ping, err := do(s.ctx, s, func(ctx context.Context, q *db.Queries) (db.PingRow, error) { return q.Ping(ctx) })
+	switch {
+	case errors.Is(err, ErrLeaseExpired):
+		return fmt.Errorf("%w: the heartbeat was not answered: %w", s.Expiry(), err)
+	case err != nil:
+		return fault.Because(ErrSessionLost, err)
+	case ping.Pid != s.pid:
+		return fmt.Errorf("%w: another backend answers (%d, not %d): %w", ErrSessionLost, ping.Pid, s.pid, ErrSessionPooled)
+	case ping.InRecovery:
+		return fmt.Errorf("%w: the server was demoted: %w", ErrSessionLost, ErrServerReadOnly)
+	}
+	return nil
+}
+
+// Context is done when the session has ended; its cause says why.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// PID is the process id of the session's backend.
+func (s *Session) PID() int32 { return s.pid }
+
+// RenewedAt is when the last proof that the session lived was sent.
+func (s *Session) RenewedAt() time.Time { return s.proven().at }
+
+// Deadline is when the validity runs out unless a heartbeat extends it.
+func (s *Session) Deadline() time.Time { return s.proven().at.Add(s.lease.Validity()) }
+
+// DrainLeft is for how long work may go on once the session has ended: past it,
+// the server may give the lock to another.
+func (s *Session) DrainLeft() time.Duration {
+	return max(0, min(s.lease.Drain, s.lease.Safety()-now().since(s.proven())))
+}
+
+// Expiry says that the validity has run out.
+func (s *Session) Expiry() error {
+	return fmt.Errorf("%w: last proof of the session %v ago, valid for %v of the lease of %v", ErrLeaseExpired,
+		now().since(s.proven()).Round(time.Millisecond), s.lease.Validity(), s.lease.Length)
+}
+
+// lose ends the session because of err, which leaves in doubt what it holds, and
+// returns the cause.
+func (s *Session) lose(err error) error {
+	err = fault.Because(ErrSessionLost, err)
+	s.cancel(err)
+	return err
+}
+
+// Close ends the session, unless it has ended, and waits until its connection is
+// gone, or left alone.
+func (s *Session) Close() {
+	s.cancel(errClosed)
+	<-s.gone
+}

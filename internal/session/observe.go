@@ -1,0 +1,84 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/fault"
+)
+
+// Holder is a session that holds a lock, or waits for it. Its fields are those of
+// elector.Leader, which says what they are.
+type Holder struct {
+	CandidateID string
+	PID         int32
+	User        string
+	Addr        string
+	Connected   time.Time
+}
+
+// Waiter is a session that is parked in the server for a lock.
+type Waiter struct {
+	Holder
+	Since time.Time // zero before the server told
+}
+
+// HolderOf asks who holds the lock, on a connection of the pool. held is false if
+// nobody does. The answer is waited for until ctx ends, and no longer than
+// patience, whether or not the driver returns.
+func HolderOf(ctx context.Context, pool *sql.DB, key int64, patience time.Duration) (holder Holder, held bool, err error) {
+	row, err := inquire(ctx, pool, patience, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, key) })
+	if errors.Is(err, sql.ErrNoRows) {
+		return Holder{}, false, nil
+	}
+	if err != nil {
+		return Holder{}, false, err
+	}
+	return Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: row.BackendStart.Time}, true, nil
+}
+
+// WaitersOf asks who is parked in the server for the lock, the longest waiting
+// first, as HolderOf does.
+func WaitersOf(ctx context.Context, pool *sql.DB, key int64, patience time.Duration) ([]Waiter, error) {
+	rows, err := inquire(ctx, pool, patience, func(ctx context.Context, q *db.Queries) ([]db.WaitersRow, error) { return q.Waiters(ctx, key) })
+	if err != nil {
+		return nil, err
+	}
+	waiters := make([]Waiter, 0, len(rows))
+	for _, row := range rows {
+		waiters = append(waiters, Waiter{
+			Holder: Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: row.BackendStart.Time},
+			Since:  row.Waitstart.Time,
+		})
+	}
+	return waiters, nil
+}
+
+// inquire makes one call on a connection of the pool.
+func inquire[T any](ctx context.Context, pool *sql.DB, patience time.Duration, call func(context.Context, *db.Queries) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	answered := make(chan answer, 1)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v, one lease: %w", patience, context.DeadlineExceeded))
+	defer cancel()
+	go func() {
+		value, err := call(ctx, db.New(pool))
+		if err != nil {
+			err = fault.CauseOr(ctx, err)
+		}
+		answered <- answer{value, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.value, a.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}

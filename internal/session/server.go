@@ -1,0 +1,139 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/fault"
+)
+
+// Config is what sessions of a server are like.
+type Config struct {
+	Name   string // the application_name: the candidate's id
+	Lease  Lease
+	Watch  bool                                 // whether a second connection watches the backend of a session
+	OnBeat func(Beat)                           // is called after each heartbeat, which waits for it
+	Report func(context.Context, hooks.Failure) // is told of failures that end no session; must not wait
+}
+
+// A Server is the pool's other end: what was learned of it, and how sessions on
+// it come to hold a lock ([Server.Try], [Server.Park], [Server.Open]). It is used
+// by one goroutine at a time.
+type Server struct {
+	config   Config
+	pool     *sql.DB
+	settings []setting
+	checked  bool        // since the last failure
+	primary  atomic.Bool // at any time
+	barred   *int64      // the lock at whose barrier the last attempt waited in vain
+}
+
+// NewServer neither connects nor starts anything.
+func NewServer(pool *sql.DB, c Config) *Server {
+	return &Server{config: c, pool: pool, settings: settings(c)}
+}
+
+// WasPrimary reports whether the server was ever seen to be a primary. It may be
+// called from any goroutine.
+func (v *Server) WasPrimary() bool { return v.primary.Load() }
+
+// Distrust has the server checked anew before it is next asked for a lock.
+func (v *Server) Distrust() { v.checked = false }
+
+// borrow takes a connection from the pool.
+func (v *Server) borrow(ctx context.Context) (*Session, error) {
+	return borrow(ctx, v.pool, v.config.Lease, func(err error) {
+		v.config.Report(context.Background(), hooks.Failure{Op: hooks.OpCall, Err: err})
+	})
+}
+
+// start begins the life of a session that holds a lock, or will ask for some.
+func (v *Server) start(s *Session) {
+	s.late = ErrLeaseExpired // there is a lease from now on
+	if v.config.Watch {
+		s.watcher = make(chan struct{})
+		own := &Server{config: v.config, pool: v.pool, settings: v.settings}
+		go func() {
+			defer close(s.watcher)
+			own.watch(s)
+		}()
+	}
+	go s.keep(v.config.OnBeat)
+}
+
+// A setting is one parameter of a session of ours. All of them die with the
+// session, because the session is discarded.
+type setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+const leaseSetting = "idle_session_timeout"
+
+// settings are what a session needs: the lease, and values of ours for what
+// the role's defaults would otherwise end the session by. (PostgreSQL manual,
+// 20.11.1 and 20.3.2. TCP settings are ignored on Unix sockets.)
+func settings(c Config) []setting {
+	l := c.Lease
+	millis := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	seconds := func(d time.Duration) string { return strconv.Itoa(int(max(d, time.Second).Seconds())) }
+	return []setting{
+		{"application_name", c.Name},
+		{leaseSetting, millis(l.Length)},
+		{"statement_timeout", millis(l.Length)},
+		{"lock_timeout", "0"},
+		{"transaction_timeout", "0"}, // 17 and newer
+		{"idle_in_transaction_session_timeout", millis(l.Length)},
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_deferrable", "off"}, // or a heartbeat may wait for others' transactions
+		{"synchronous_commit", "local"},           // the token outlives a crash, and waits for no standby
+		{"client_connection_check_interval", millis(l.Heartbeat)},
+		{"tcp_user_timeout", millis(l.Length)},
+		{"tcp_keepalives_idle", seconds(l.Heartbeat)},
+		{"tcp_keepalives_interval", seconds(l.Heartbeat)},
+		{"tcp_keepalives_count", "3"},
+	}
+}
+
+// encode writes a parameter as JSON text: the one form that both drivers and
+// sqlc pass on as it is.
+func encode(parameter any) string {
+	text, _ := json.Marshal(parameter) // strings and integers only: cannot fail
+	return string(text)
+}
+
+// with lends fn a connection: back to the pool untouched if all went well.
+func (v *Server) with(ctx context.Context, fn func(*Session) error) error {
+	s, err := v.borrow(ctx)
+	if err != nil {
+		return err
+	}
+	if err := fn(s); err != nil {
+		s.discard()
+		return err
+	}
+	s.giveBack()
+	return nil
+}
+
+// patiently calls try, again at once if it met a dead connection. An idle
+// connection of the pool may have been dead for a while, as all are after a
+// restart of the server; that is no reason to wait. After an error the server is
+// checked anew, because it may be another one by then.
+func (v *Server) patiently(ctx context.Context, try func() error) error {
+	for idle := v.pool.Stats().Idle; ; idle-- {
+		err := v.check(ctx)
+		if err == nil {
+			err = try()
+		}
+		v.checked = err == nil
+		if err == nil || idle <= 0 || !fault.Broken(err) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
