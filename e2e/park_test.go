@@ -454,7 +454,7 @@ func TestAParkedStandbyOfAHotStandbyOrAPoolerIsRefused(t *testing.T) {
 		s.refused(t, s.stand(t, d.open(t, 0, s.DSN()), s.election(t), inServer...), elector.ErrServerReadOnly)
 		s = on(t, primary)
 		c := s.stand(t, d.open(t, 0, b.DSN()), s.election(t), inServer...)
-		c.shared = true
+		c.moved = true
 		s.refused(t, c, elector.ErrSessionPooled)
 	})
 }

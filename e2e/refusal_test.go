@@ -82,7 +82,7 @@ func TestAPoolerThatSharesBackendsIsRefused(t *testing.T) {
 				b := bounced(t, s.Cluster, mode, pgcluster.WithPoolSize(size))
 				overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
 					c := s.stand(t, d.open(t, 0, b.DSN(opts...)), s.election(t))
-					c.shared = true
+					c.moved = true
 					if size == 1 && mode == pgcluster.Transaction { // two connections need not fit
 						ctx, cancel := context.WithCancel(soon(t))
 						defer cancel()

@@ -26,12 +26,21 @@ func (v *Server) check(ctx context.Context) error {
 	}
 	patience, cancel := context.WithTimeoutCause(ctx, v.config.Lease.Validity(), fmt.Errorf("%w to others within %v", ErrNoAnswer, v.config.Lease.Validity()))
 	defer cancel()
-	leave, err := turns.enter(patience, v.pool)
-	if err != nil {
-		return err
+	err := turns.check(patience, v.pool, v.config.Lease, func() (whole bool, err error) {
+		err = v.examine(ctx)
+		return len(v.settings) == len(settings(v.config)), err
+	})
+	v.checked = err == nil
+	if v.checked {
+		v.primary.Store(true)
+		v.unbar(ctx)
 	}
-	defer leave()
-	err = v.with(ctx, func(a *Session) error {
+	return err
+}
+
+// examine is one check, on two connections.
+func (v *Server) examine(ctx context.Context) error {
+	return v.with(ctx, func(a *Session) error {
 		server, err := describe(ctx, a)
 		switch {
 		case err != nil:
@@ -45,11 +54,6 @@ func (v *Server) check(ctx context.Context) error {
 		v.primary.Store(true)
 		return v.with(ctx, func(b *Session) error { return v.checkPooler(ctx, a, b) })
 	})
-	v.checked = err == nil
-	if v.checked {
-		v.unbar(ctx)
-	}
-	return err
 }
 
 // RoomIn says, by ErrPoolTooSmall, whether the pool can spare what a session pins, and one more.

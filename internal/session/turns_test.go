@@ -1,0 +1,86 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// checks has n candidates of a pool check at once, each check taking a second, and
+// counts those that were made and those that failed.
+func checks(n int, check func() (bool, error), leases ...Lease) (made, failed int) {
+	all := queues{of: map[*sql.DB]*queue{}}
+	ended := make(chan error)
+	for i := range n {
+		go func() {
+			ended <- all.check(context.Background(), nil, leases[i%len(leases)], func() (bool, error) {
+				made++ // one at a time
+				time.Sleep(time.Second)
+				return check()
+			})
+		}()
+	}
+	for range n {
+		if err := <-ended; err != nil {
+			failed++
+		}
+	}
+	if len(all.of) > 0 {
+		failed = -1
+	}
+	return made, failed
+}
+
+func TestCandidatesThatWaitForTheirTurnShareACheckThatPassedMeanwhile(t *testing.T) {
+	lease := Lease{Length: 10 * time.Second}
+	for name, c := range map[string]struct {
+		whole        bool
+		err          error
+		made, failed int
+	}{
+		"it passed":                   {true, nil, 2, 0}, // by the first, and by one of those that asked when it had begun
+		"it failed":                   {true, errors.New("refused"), 40, 40},
+		"it passed without a setting": {false, nil, 40, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				made, failed := checks(40, func() (bool, error) { return c.whole, c.err }, lease)
+				if made != c.made || failed != c.failed {
+					t.Errorf("%d checks and %d failures, want %d and %d", made, failed, c.made, c.failed)
+				}
+			})
+		})
+	}
+}
+
+func TestACheckWithAnotherLeaseIsNotShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		made, _ := checks(40, func() (bool, error) { return true, nil }, Lease{Length: 10 * time.Second}, Lease{Length: 20 * time.Second})
+		if made < 3 { // how many more is chance: the order in which they come
+			t.Errorf("%d checks, with two leases", made)
+		}
+	})
+}
+
+func TestACheckThatBeganBeforeIsNotShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := queues{of: map[*sql.DB]*queue{}}
+		made := 0
+		for range 3 {
+			err := all.check(t.Context(), nil, Lease{}, func() (bool, error) {
+				made++
+				time.Sleep(time.Second)
+				return true, nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		if made != 3 {
+			t.Errorf("%d of 3 checks were made", made)
+		}
+	})
+}
