@@ -51,9 +51,11 @@ generate: ## Write db/ anew from queries/, with sqlc
 docs: ## Draw the pictures of the documents anew
 	go run ./docs/pictures docs/pictures
 
-record: ## Record a terminal session of the command anew, as a picture for the README
+record: ## Record a terminal session, and the metrics of an election, anew, as pictures for the docs
 	@scripts/setup.sh postgresql
 	go run ./docs/recording docs/pictures/session.svg
+	go run ./docs/scraping docs/pictures/metrics.json
+	go run ./docs/pictures docs/pictures
 
 lint: ## go vet and staticcheck on every module
 	@scripts/lint.sh

@@ -34,5 +34,11 @@
 //   - A hook must not wait for the elector that calls it: Stop, or Resign of the
 //     term it is told about, would wait for the hook in turn.
 //
+// # Adapters
+//
+// Each is a package of its own: slog and hclog write logs, prometheus and otel
+// measure (and otel traces), metrics serves any other system that counts, and
+// hookstest is for tests. Package health, a hook too, answers probes.
+//
 // New fields may be added to the event values; compose them with field names.
 package hooks

@@ -83,6 +83,11 @@ const (
 	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
 )
 
+// Ops lists every Op, as Reasons does.
+func Ops() []Op {
+	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpHook, OpSetting, OpWatch, OpCall}
+}
+
 // Heartbeat is reported after each heartbeat that the server answered.
 type Heartbeat struct {
 	Origin
@@ -111,3 +116,6 @@ const (
 	Busy    Outcome = "busy"    // another session holds the lock
 	Failed  Outcome = "failed"  // the server could not be asked, or was refused
 )
+
+// Outcomes lists every Outcome, as Reasons does.
+func Outcomes() []Outcome { return []Outcome{Granted, Busy, Failed} }

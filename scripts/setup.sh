@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gets a machine ready for the tests: scripts/setup.sh [postgresql] [pgbouncer] [compiler]
+# Gets a machine ready for the tests: scripts/setup.sh [postgresql] [pgbouncer] [compiler] [promtool]
 #
 # On Debian and its kin, as root, what is missing is installed from the
 # distribution, without a cluster or a service being started. Anyone else gets
@@ -7,7 +7,7 @@
 # needs no PostgreSQL of the system's, since the tests fetch one.
 set -euo pipefail
 
-[ $# -gt 0 ] || set -- postgresql pgbouncer compiler
+[ $# -gt 0 ] || set -- postgresql pgbouncer compiler promtool
 
 note() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -20,6 +20,7 @@ have() {
     pgbouncer) command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] ;;
     # The race detector needs a C compiler and the C library's headers.
     compiler) CGO_ENABLED=1 go build -race runtime/cgo 2>/dev/null ;;
+    promtool) command -v promtool >/dev/null ;;
     *) note "does not know '$1'"; exit 2 ;;
   esac
 }
@@ -40,6 +41,7 @@ without() { # what follows when it is missing and cannot be installed here
         note "PostgreSQL's server is not installed; the tests fetch one for themselves, once"
       fi ;;
     pgbouncer) note "pgbouncer is not installed: the tests that need a pooler will be SKIPPED" ;;
+    promtool) note "promtool, of Prometheus, is not installed: the tests that evaluate the alerts will be SKIPPED" ;;
     compiler) note "no working C compiler (or no race detector for this machine): the tests run WITHOUT -race" ;;
   esac
 }
@@ -85,17 +87,21 @@ fi
 
 wanted=()
 for thing in "${missing[@]}"; do
+  [ "$thing" != promtool ] || continue
   read -ra packages <<<"$(packages_of "$thing")"
   wanted+=("${packages[@]}")
 done
-note "installing ${wanted[*]}"
+note "installing ${missing[*]}"
 {
   case " ${missing[*]} " in
     *' postgresql '*)
       install postgresql-common
       echo "$our_line" >>"$cluster" ;;
   esac
-  install "${wanted[@]}"
+  [ ${#wanted[@]} -eq 0 ] || install "${wanted[@]}"
+  case " ${missing[*]} " in
+    *' promtool '*) install prometheus || true ;; # tests can do without
+  esac
 } >&2
 
 for thing in "${missing[@]}"; do

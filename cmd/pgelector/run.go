@@ -93,7 +93,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "give up after so many attempts in a row that failed; 0: never")
 	flags.StringVar(&standby, "standby", "poll", "while another leads: poll, or wait in the server, which takes over at once and pins a connection")
 	flags.BoolVar(&c.Watch, "watch", false, "learn within milliseconds when the server ends the session; pins one more connection")
-	flags.StringVar(&c.HTTP, "http", "", "serve /healthz, /readyz and /leader on this address, such as :8080")
+	flags.StringVar(&c.HTTP, "http", "", "serve /healthz, /readyz, /leader and /metrics on this address, such as :8080")
 	choices(cmd, "standby", "poll", "wait")
 	a.connection.add(cmd)
 	a.log.add(cmd)

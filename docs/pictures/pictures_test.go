@@ -1,15 +1,39 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"regexp"
 	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/docs/scraping/timeline"
 )
 
 func TestThePicturesAreWhatTheirSourceDraws(t *testing.T) {
 	for name, want := range pictures() {
 		if got, err := os.ReadFile(name); err != nil || string(got) != want {
 			t.Errorf("%s is not up to date (%v): run 'make docs'", name, err)
+		}
+	}
+}
+
+func TestTheRecordingIsOfTheWholeMinute(t *testing.T) {
+	var told timeline.Timeline
+	if err := json.Unmarshal(recorded, &told); err != nil {
+		t.Fatal(err)
+	}
+	if len(told.Events) != 4 || len(told.Candidates) != 3 {
+		t.Errorf("%d events and %d candidates", len(told.Events), len(told.Candidates))
+	}
+	for _, c := range told.Candidates {
+		if n := int(time.Minute / timeline.Interval); len(c.Leader) != n || len(c.Left) != n {
+			t.Errorf("%s: %d and %d values, want %d", c.ID, len(c.Leader), len(c.Left), n)
+		}
+		for i := range c.Leader {
+			if (c.Leader[i] == 1) != (c.Left[i] > 0) {
+				t.Errorf("%s: scrape %d: leader %d with %v s left", c.ID, i, c.Leader[i], c.Left[i])
+			}
 		}
 	}
 }

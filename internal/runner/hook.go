@@ -12,16 +12,14 @@ import (
 // hook is what this program does about events, besides logging them.
 func (r *runner) hook() hooks.Funcs {
 	return hooks.Funcs{
-		Heartbeat:     r.onHeartbeat,
-		Error:         r.onError,
-		Campaign:      r.onCampaign,
-		LeaderChanged: func(_ context.Context, e hooks.LeaderChanged) { r.seen.leader(e) },
+		Heartbeat: r.onHeartbeat,
+		Error:     r.onError,
+		Campaign:  r.onCampaign,
 	}
 }
 
 // onHeartbeat moves the guard's deadline.
 func (r *runner) onHeartbeat(_ context.Context, e hooks.Heartbeat) {
-	r.seen.answer(true)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.child != nil {
@@ -36,7 +34,6 @@ func (r *runner) onError(_ context.Context, e hooks.Failure) {
 	if e.Op != hooks.OpCampaign {
 		return
 	}
-	r.seen.answer(false)
 	r.mu.Lock()
 	answered := r.answered
 	r.lastErr = e.Err
@@ -49,7 +46,6 @@ func (r *runner) onError(_ context.Context, e hooks.Failure) {
 // onCampaign ends the campaign of --if-free at its first answer.
 func (r *runner) onCampaign(_ context.Context, e hooks.Campaign) {
 	if e.Outcome != hooks.Failed {
-		r.seen.answer(true)
 		r.mu.Lock()
 		r.answered, r.lastErr = true, nil
 		r.mu.Unlock()

@@ -3,6 +3,8 @@
 package runner
 
 import (
+	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,29 +13,56 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/pgelector/pgelector/health"
 	"github.com/pgelector/pgelector/hooks"
+	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
 	"github.com/pgelector/pgelector/internal/exit"
 )
 
-// view is what the endpoints tell, as the hooks have seen it.
-type view struct {
-	mu       sync.Mutex
-	reached  bool // the last question to the server was answered
-	id       string
-	pid      int32
-	observed time.Time
+// endpoints are what the HTTP endpoints tell of, as the elector's hooks see it.
+type endpoints struct {
+	monitor *health.Monitor
+	counts  *prometheushooks.Hook
+
+	mu     sync.Mutex
+	leader string // the id of the one that was last seen
 }
 
-func (v *view) answer(reached bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.reached = reached
+func newEndpoints(pool *sql.DB) (*endpoints, error) {
+	monitor, err := health.New(pool)
+	if err != nil {
+		return nil, err
+	}
+	return &endpoints{monitor: monitor, counts: prometheushooks.New()}, nil
 }
 
-func (v *view) leader(e hooks.LeaderChanged) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.id, v.pid, v.observed = e.Current, e.PID, e.At
+func (p *endpoints) hook() hooks.Hook {
+	return hooks.Join(p.monitor, p.counts, hooks.Funcs{LeaderChanged: func(_ context.Context, e hooks.LeaderChanged) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.leader = e.Current
+	}})
+}
+
+func (p *endpoints) lastLeader() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.leader
+}
+
+// metrics are those of the election, and the usual ones of the process.
+func (p *endpoints) metrics() (http.Handler, error) {
+	registry := prometheus.NewRegistry()
+	for _, c := range []prometheus.Collector{p.counts, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil
 }
 
 // leadership is the JSON of /leader.
@@ -54,13 +83,18 @@ func (r *runner) serveHTTP() (stop func(), err error) {
 	if r.HTTP == "" {
 		return func() {}, nil
 	}
+	metrics, err := r.tells.metrics()
+	if err != nil {
+		return nil, err
+	}
 	listener, err := net.Listen("tcp", r.HTTP)
 	if err != nil {
 		return nil, exit.With(exit.Failure, fmt.Errorf("--http: %w", err))
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", r.ready)
+	mux.Handle("GET /healthz", r.tells.monitor.Liveness())
+	mux.Handle("GET /readyz", r.tells.monitor.Readiness())
+	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /leader", r.leader)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
 	go func() {
@@ -72,24 +106,9 @@ func (r *runner) serveHTTP() (stop func(), err error) {
 	return func() { _ = server.Close() }, nil
 }
 
-// ready says whether this candidate could be elected now, or leads.
-func (r *runner) ready(w http.ResponseWriter, _ *http.Request) {
-	r.seen.mu.Lock()
-	reached := r.seen.reached
-	r.seen.mu.Unlock()
-	if reached || r.elector.IsLeader() {
-		fmt.Fprintln(w, "ok")
-		return
-	}
-	http.Error(w, "the database has not answered the last attempt", http.StatusServiceUnavailable)
-}
-
 // leader answers 200 on the leader, and 503 on every other candidate.
 func (r *runner) leader(w http.ResponseWriter, _ *http.Request) {
-	l := leadership{Election: r.Election, Key: r.elector.Key(), Candidate: r.elector.CandidateID()}
-	r.seen.mu.Lock()
-	l.Leader = r.seen.id
-	r.seen.mu.Unlock()
+	l := leadership{Election: r.Election, Key: r.elector.Key(), Candidate: r.elector.CandidateID(), Leader: r.tells.lastLeader()}
 	status := http.StatusServiceUnavailable
 	if term, leading := r.elector.Term(); leading {
 		since, deadline := term.ElectedAt().UTC(), term.Deadline().UTC()

@@ -24,7 +24,7 @@ type runner struct {
 	Config
 	elector *elector.Elector
 	reaper  *supervise.Reaper
-	seen    view // for the HTTP endpoints
+	tells   *endpoints
 
 	// Of one elector.Run: its context, and what ends it.
 	ctx    context.Context
@@ -49,10 +49,16 @@ func Run(c Config) error {
 	}
 	defer closePool(pool)
 	r := &runner{Config: c}
+	if r.tells, err = newEndpoints(pool); err != nil {
+		return err
+	}
 	r.elector, err = elector.New(pool, c.Election, append(c.options(),
-		elector.WithHooks(r.hook(), hcloghooks.New(c.Log)))...)
+		elector.WithHooks(r.hook(), r.tells.hook(), hcloghooks.New(c.Log)))...)
 	if err != nil {
 		return exit.Classify(err)
+	}
+	if err := r.tells.monitor.Add(r.elector); err != nil {
+		return err
 	}
 	if r.reaper, err = supervise.NewReaper(); err != nil {
 		return fmt.Errorf("adopt orphans: %w", err)

@@ -1,0 +1,214 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/metrics"
+)
+
+func TestAScrapeTellsWhoLeadsAndWhatHasHappened(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		first, a := s.standScraped(t, d, 0, election)
+		token := first.run(t, nil).elected(t).Token
+		second, b := s.standScraped(t, d, 1, election)
+		second.run(t, nil).follows(t)
+		wait[hooks.Heartbeat](t, first, nil)
+
+		led, followed := a.scrape(t), b.scrape(t)
+		if led[a.of(first, "pgelector_leader")] != 1 || followed[b.of(second, "pgelector_leader")] != 0 {
+			t.Errorf("the leader shows %v, the follower %v", led[a.of(first, "pgelector_leader")], followed[b.of(second, "pgelector_leader")])
+		}
+		validity := (lease - lease/10 - lease/5).Seconds()
+		if left := led[a.of(first, "pgelector_validity_remaining_seconds")]; left <= 0 || left > validity {
+			t.Errorf("%v s remain, want some, and at most %v", left, validity)
+		}
+		if left := followed[b.of(second, "pgelector_validity_remaining_seconds")]; left != 0 {
+			t.Errorf("%v s remain to a follower", left)
+		}
+
+		s.terminate(t, s.holders(t, first.Key())[0])
+		lost := wait[hooks.Demoted](t, first, nil)
+		if lost.Reason != hooks.SessionLost {
+			t.Fatalf("demoted because %s: %v", lost.Reason, lost.Err)
+		}
+		firstLeader(t, []*candidate{first, second}, token)
+		first.end(t)
+		second.end(t)
+		told(t, first, a)
+		told(t, second, b)
+		if n := a.scrape(t)[a.of(first, "pgelector_terms_ended_total", "reason", "session_lost")]; n < 1 {
+			t.Errorf("%v terms ended by a lost session", n)
+		}
+	})
+}
+
+// told compares the metrics of a candidate that has ended with its events.
+func told(t *testing.T, c *candidate, g *target) {
+	t.Helper()
+	scrape := g.scrape(t)
+	same := func(n int, name string, labels ...string) {
+		t.Helper()
+		if got := scrape[g.of(c, name, labels...)]; got != float64(n) {
+			t.Errorf("%s %q is %v, and %d were reported", name, labels, got, n)
+		}
+	}
+	same(len(c.rec.Elected()), "pgelector_terms_started_total")
+	for _, reason := range hooks.Reasons() {
+		same(number(c.rec.Demoted(), func(d hooks.Demoted) bool { return d.Reason == reason }), "pgelector_terms_ended_total", "reason", string(reason))
+	}
+	for _, outcome := range hooks.Outcomes() {
+		same(number(c.rec.Campaigns(), func(e hooks.Campaign) bool { return e.Outcome == outcome }), "pgelector_campaign_attempts_total", "outcome", string(outcome))
+	}
+	for _, op := range hooks.Ops() {
+		same(number(c.rec.Failures(), func(f hooks.Failure) bool { return f.Op == op }), "pgelector_failures_total", "op", string(op))
+	}
+	same(len(c.rec.Heartbeats()), "pgelector_heartbeat_duration_seconds_count")
+	same(len(c.rec.Demoted()), "pgelector_term_duration_seconds_count")
+	same(0, "pgelector_leader")
+}
+
+func number[E any](all []E, match func(E) bool) (n int) {
+	for _, e := range all {
+		if match(e) {
+			n++
+		}
+	}
+	return n
+}
+
+// No series says that a leader leads once the server may give the lock to
+// another: here the leader is cut off, and knows nothing of it.
+func TestTheGaugesOfACutOffLeaderFallBeforeTheServerFreesTheLock(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		g := newTarget(t, "a")
+		c := l.stand(t, d, 0, l.election(t), elector.WithHooks(g.hook)).run(t, nil)
+		c.elected(t)
+		wait[hooks.Heartbeat](t, c, nil)
+		l.proxy.BlackHole()
+		for free := false; !free; {
+			free = len(l.holders(t, c.Key())) == 0 // before the scrape, which must not be positive after it
+			scrape := g.scrape(t)
+			leader, left := scrape[g.of(c, "pgelector_leader")], scrape[g.of(c, "pgelector_validity_remaining_seconds")]
+			if (leader == 1) != (left > 0) {
+				t.Errorf("leader is %v with %v s left", leader, left)
+			}
+			if free && leader != 0 {
+				t.Errorf("the lock is free, and the leader shows %v s left", left)
+			}
+		}
+	})
+}
+
+func TestTheAlertsFireByRealScrapes(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("promtool"); err != nil {
+		t.Skip("promtool is not installed: it comes with Prometheus (Debian: apt-get install prometheus)")
+	}
+	overDrivers(t, func(t *testing.T, d drivers) {
+		cluster := own(t)
+		s := on(t, cluster)
+		election := s.election(t)
+		release := s.occupy(t, elector.KeyFromName(election))
+		var row timeline
+		first, a := s.standScraped(t, d, 0, election)
+		second, b := s.standScraped(t, d, 1, election)
+		all := []*candidate{first, second}
+		for _, c := range all {
+			c.run(t, nil).follows(t)
+		}
+		row.add(t, 5, a, b) // minutes 0 to 4: something that is not scraped holds the lock
+		release()
+		eventually(t, "one is shown as the leader", func() bool {
+			return a.scrape(t)[a.of(first, "pgelector_leader")]+b.scrape(t)[b.of(second, "pgelector_leader")] == 1
+		})
+		row.add(t, 10, a, b) // 5 to 14
+		check(t, cluster.Kill())
+		eventually(t, "nobody leads", func() bool { return !first.IsLeader() && !second.IsLeader() })
+		for range 8 { // 15 to 22
+			for _, c := range all {
+				next(t, c.after(), func(e hooks.Campaign) bool { return e.Outcome == hooks.Failed })
+			}
+			row.add(t, 1, a, b)
+		}
+		nobody := fmt.Sprintf(`ALERTS{alertname="PgelectorNobodyLeads",alertstate="firing",election=%q,severity="critical"}`, election)
+		away := func(instance string) string {
+			return fmt.Sprintf(`ALERTS{alertname="PgelectorDatabaseAway",alertstate="firing",election=%q,instance=%q,severity="warning"}`, election, instance)
+		}
+		row.firing(t, map[int][]string{0: nil, 4: {nobody}, 6: nil, 14: nil, 22: {nobody, away("a"), away("b")}})
+	})
+}
+
+// occupy holds the lock on a connection of no candidate, until release.
+func (s *server) occupy(t *testing.T, key int64) (release func()) {
+	t.Helper()
+	conn, err := s.admin.Conn(soon(t))
+	check(t, err)
+	if !one[bool](t, conn, "SELECT pg_try_advisory_lock($1)", key) {
+		t.Fatal("the lock is held")
+	}
+	released := false
+	release = func() {
+		if !released {
+			released = true
+			_, _ = conn.ExecContext(context.Background(), "SELECT pg_advisory_unlock($1)", key)
+			_ = conn.Close()
+		}
+	}
+	t.Cleanup(release)
+	return release
+}
+
+func TestOneHookCountsHundredsOfElectionsOfASession(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		g := newTarget(t, "a")
+		session, err := elector.NewSession(d.open(t, 0, s.DSN()), elector.WithHooks(g.hook), elector.WithCandidateID(unique("session")))
+		check(t, err)
+		t.Cleanup(func() { expect(t, session.Close(soon(t))) })
+		const elections = 300
+		prefix := unique(t.Name())
+		for i := range elections {
+			e, err := session.Elector(fmt.Sprint(prefix, i))
+			check(t, err)
+			check(t, e.Start(context.Background()))
+		}
+		eventually(t, "all are led", func() bool {
+			return number(g.hook.Standings(), func(s metrics.Standing) bool { return s.Leading }) == elections
+		})
+		if n := sum(g.scrape(t), "pgelector_leader{"); n != elections {
+			t.Errorf("%v elections are shown as led", n)
+		}
+		expect(t, session.Close(soon(t)))
+		ended := g.scrape(t)
+		for name, want := range map[string]float64{"pgelector_leader{": 0, "pgelector_terms_started_total{": elections, "pgelector_terms_ended_total{": elections,
+			"pgelector_term_duration_seconds_count{": elections} {
+			if got := sum(ended, name); got != want {
+				t.Errorf("%s…} is %v in sum, want %v", name, got, want)
+			}
+		}
+	})
+}
+
+// sum is that of all series of a scrape whose names begin so.
+func sum(scrape map[string]float64, prefix string) (sum float64) {
+	for series, value := range scrape {
+		if strings.HasPrefix(series, prefix) {
+			sum += value
+		}
+	}
+	return sum
+}

@@ -1,0 +1,199 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
+)
+
+// prometheusServer is a Prometheus of the test's own.
+type prometheusServer struct {
+	address string
+	client  http.Client
+}
+
+// scrapedBy starts a Prometheus that scrapes the targets and evaluates the alerts.
+func scrapedBy(t *testing.T, targets ...*target) *prometheusServer {
+	t.Helper()
+	program, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Skip("prometheus is not installed (Debian: apt-get install prometheus)")
+	}
+	var all []string
+	for _, g := range targets {
+		all = append(all, g.server.Listener.Addr().String())
+	}
+	dir := t.TempDir()
+	config, err := json.Marshal(map[string]any{ // which is YAML too
+		"global":         map[string]any{"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "200ms"},
+		"rule_files":     []string{filepath.Join(dir, "alerts.yaml")},
+		"scrape_configs": []any{map[string]any{"job_name": "pgelector", "static_configs": []any{map[string]any{"targets": all}}}},
+	})
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(dir, "prometheus.yaml"), config, 0o600))
+	check(t, os.WriteFile(filepath.Join(dir, "alerts.yaml"), []byte(prometheushooks.Alerts), 0o600))
+	p := launchPrometheus(t, program, dir)
+	eventually(t, "Prometheus has scraped all targets", func() bool {
+		up, err := p.query("sum(up)")
+		return err == nil && len(up) == 1 && up[0] == fmt.Sprint(len(targets))
+	})
+	return p
+}
+
+// launchPrometheus tries some ports: another process can take one between its
+// choice and its use.
+func launchPrometheus(t *testing.T, program, dir string) *prometheusServer {
+	t.Helper()
+	for range 5 {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		check(t, err)
+		p := &prometheusServer{address: free.Addr().String(), client: http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}}
+		check(t, free.Close())
+		var log bytes.Buffer
+		cmd := exec.Command(program, "--config.file="+filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+			"--web.listen-address="+p.address)
+		cmd.Stdout, cmd.Stderr = &log, &log
+		check(t, cmd.Start())
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			_ = cmd.Wait()
+		}()
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			<-gone
+			if t.Failed() {
+				t.Log(log.String())
+			}
+		})
+		ready, ended := false, false
+		eventually(t, "Prometheus is ready, or has ended", func() bool {
+			select {
+			case <-gone:
+				ended = true
+			default:
+				_, err := p.query("vector(1)")
+				ready = err == nil
+			}
+			return ready || ended
+		})
+		if ready {
+			return p
+		}
+	}
+	t.Fatal("Prometheus does not start")
+	return nil
+}
+
+// query returns the values of the series that a query yields.
+func (p *prometheusServer) query(query string) (values []string, err error) {
+	var answer struct {
+		Status, Error string
+		Data          struct {
+			Result []struct{ Value [2]any }
+		}
+	}
+	if err := p.get("/api/v1/query?query="+url.QueryEscape(query), &answer); err != nil {
+		return nil, err
+	}
+	if answer.Status != "success" {
+		return nil, fmt.Errorf("%s: %s", query, answer.Error)
+	}
+	for _, series := range answer.Data.Result {
+		values = append(values, fmt.Sprint(series.Value[1]))
+	}
+	return values, nil
+}
+
+func (p *prometheusServer) get(path string, answer any) error {
+	response, err := p.client.Get("http://" + p.address + path)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	return json.NewDecoder(response.Body).Decode(answer)
+}
+
+func TestAPrometheusAnswersEveryQueryOfTheDashboardAndEveryAlert(t *testing.T) {
+	t.Parallel()
+	s := onShared(t)
+	election := s.election(t)
+	first, a := s.standScraped(t, mixed, 0, election)
+	second, b := s.standScraped(t, mixed, 1, election)
+	p := scrapedBy(t, a, b)
+	old := first.run(t, nil).elected(t)
+	second.run(t, nil).follows(t)
+	showsOne := func() bool {
+		leaders, err := p.query(fmt.Sprintf("sum(pgelector_leader{election=%q})", election))
+		return err == nil && len(leaders) == 1 && leaders[0] == "1"
+	}
+	eventually(t, "Prometheus shows one leader", showsOne)
+	s.terminate(t, s.holders(t, first.Key())[0])
+	wait[hooks.Demoted](t, first, nil)
+	firstLeader(t, []*candidate{first, second}, old.Token)
+	eventually(t, "Prometheus shows one leader again", showsOne)
+
+	var dashboard struct {
+		Panels      []struct{ Targets []struct{ Expr string } }
+		Annotations struct{ List []struct{ Expr string } }
+	}
+	check(t, json.Unmarshal([]byte(prometheushooks.Dashboard), &dashboard))
+	var queries []string
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			queries = append(queries, target.Expr)
+		}
+	}
+	for _, annotation := range dashboard.Annotations.List {
+		queries = append(queries, annotation.Expr)
+	}
+	variables := strings.NewReplacer("$__rate_interval", "1m", "$__interval", "1m", "$__range", "1h", "$election", ".*")
+	for _, query := range queries {
+		eventually(t, "the dashboard shows "+query, func() bool {
+			values, err := p.query(variables.Replace(query))
+			return err == nil && len(values) > 0
+		})
+	}
+	eventually(t, "every alert was evaluated", func() bool { return p.evaluated(t) == strings.Count(prometheushooks.Alerts, "- alert:") })
+}
+
+// evaluated is how many alerts were evaluated. None may have failed.
+func (p *prometheusServer) evaluated(t *testing.T) (n int) {
+	t.Helper()
+	var answer struct {
+		Data struct {
+			Groups []struct {
+				Rules []struct {
+					Name, Health, LastError string
+					LastEvaluation          time.Time
+				}
+			}
+		}
+	}
+	check(t, p.get("/api/v1/rules?type=alert", &answer))
+	for _, group := range answer.Data.Groups {
+		for _, rule := range group.Rules {
+			if rule.LastError != "" {
+				t.Errorf("%s: %s", rule.Name, rule.LastError)
+			}
+			if rule.Health == "ok" && !rule.LastEvaluation.IsZero() {
+				n++
+			}
+		}
+	}
+	return n
+}

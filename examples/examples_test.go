@@ -1,0 +1,192 @@
+//go:build unix
+
+package examples_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/robfig/cron/v3"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/examples"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// task tells when it runs, and returns when its context ends, after letGo.
+type task struct {
+	runs, ended chan struct{}
+	letGo       chan struct{}
+}
+
+func newTask() task {
+	t := task{runs: make(chan struct{}, 100), ended: make(chan struct{}, 100), letGo: make(chan struct{})}
+	close(t.letGo)
+	return t
+}
+
+func (t task) run(ctx context.Context) error {
+	t.runs <- struct{}{}
+	<-ctx.Done()
+	<-t.letGo
+	t.ended <- struct{}{}
+	return ctx.Err()
+}
+
+func TestTheTasksOfATermEndTogetherAndThenTheNextLeads(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		one, two := newTask(), newTask()
+		two.letGo = make(chan struct{}) // it takes its time
+		failure, fails := errors.New("a task failed"), make(chan struct{})
+		failing := func(context.Context) error { <-fails; return failure }
+		first, second := stand(t, pool, "first"), stand(t, pool, "second")
+		returned := make(chan error, 1)
+		go func() {
+			returned <- first.Run(context.Background(), examples.LeadTasks(one.run, two.run, failing))
+		}()
+		receive(t, "the first task runs", one.runs)
+		receive(t, "the second task runs", two.runs)
+		second.start(t)
+		busy(t, second)
+		close(fails)
+		receive(t, "the first task is cancelled", one.ended)
+		if second.IsLeader() {
+			t.Error("another leads while a task of the last term runs")
+		}
+		close(two.letGo)
+		if err := receive(t, "Run returns", returned); !errors.Is(err, failure) {
+			t.Errorf("got %v, want the task's error", err)
+		}
+		wait[hooks.Elected](t, second, nil)
+	})
+}
+
+func TestServeRunsOnEveryProcessAndEndsWithoutAnError(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		serves, leads := newTask(), newTask()
+		other := lead(t, pool, "other")
+		c := stand(t, pool, "this")
+		stop := inBackground(t, func(ctx context.Context) error {
+			return examples.Serve(ctx, c.Elector, serves.run, examples.LeadTasks(leads.run))
+		})
+		receive(t, "the service runs though another leads", serves.runs)
+		busy(t, c)
+		if len(leads.runs) > 0 {
+			t.Error("the leader's task runs though another leads")
+		}
+		check(t, other.Stop(soon(t)))
+		receive(t, "the leader's task runs", leads.runs)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestServeReturnsWhatFailed(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		failure := errors.New("the service failed")
+		c := stand(t, pool, "this")
+		err := examples.Serve(soon(t), c.Elector, func(context.Context) error { return failure }, nil)
+		if !errors.Is(err, failure) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestGocronRunsAJobOnTheLeaderOnlyAndCancelsItWithTheTerm(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		first, second := lead(t, pool, "first"), stand(t, pool, "second")
+		second.start(t)
+		busy(t, second)
+		if err := (examples.GocronElector{Elector: second.Elector}).IsLeader(t.Context()); !errors.Is(err, elector.ErrNotLeader) {
+			t.Errorf("who leads is told by %v, want ErrNotLeader", err)
+		}
+		jobs := map[string]task{"first": newTask(), "second": newTask()}
+		for _, c := range []candidate{first, second} {
+			scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(examples.GocronElector{Elector: c.Elector}))
+			check(t, err)
+			_, err = scheduler.NewJob(gocron.DurationJob(10*time.Millisecond), gocron.NewTask(examples.WhileLeading(c.Elector, jobs[c.CandidateID()].run)),
+				gocron.WithSingletonMode(gocron.LimitModeReschedule))
+			check(t, err)
+			scheduler.Start()
+			t.Cleanup(func() { check(t, scheduler.Shutdown()) })
+		}
+		receive(t, "the leader's job runs", jobs["first"].runs)
+		if len(jobs["second"].runs) > 0 {
+			t.Error("the job runs where nobody leads")
+		}
+		check(t, first.Stop(soon(t))) // it waits for the job
+		receive(t, "the job is cancelled", jobs["first"].ended)
+		receive(t, "the next leader's job runs", jobs["second"].runs)
+		check(t, second.Stop(soon(t)))
+	})
+}
+
+func TestCronRunsAJobOnTheLeaderOnlyAndCancelsItWithTheTerm(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		first, second := lead(t, pool, "first"), stand(t, pool, "second")
+		second.start(t)
+		busy(t, second)
+		job, never := newTask(), atomic.Bool{}
+		scheduler := cron.New(cron.WithSeconds(), cron.WithChain(cron.SkipIfStillRunning(cron.DiscardLogger)))
+		// Both on one scheduler, so that they run in the same second.
+		_, err := scheduler.AddJob("* * * * * *", examples.CronJob(t.Context(), second.Elector, func(context.Context) error {
+			never.Store(true)
+			return nil
+		}))
+		check(t, err)
+		_, err = scheduler.AddJob("* * * * * *", examples.CronJob(t.Context(), first.Elector, func(ctx context.Context) error {
+			_ = job.run(ctx)
+			return nil
+		}))
+		check(t, err)
+		scheduler.Start()
+		t.Cleanup(func() { <-scheduler.Stop().Done() })
+		receive(t, "the leader's job runs", job.runs)
+		if never.Load() {
+			t.Error("the job ran where nobody leads")
+		}
+		check(t, first.Stop(soon(t))) // it waits for the job
+		receive(t, "the job is cancelled", job.ended)
+	})
+}
+
+// runnable is a task in the shape of controller-runtime.
+type runnable struct{ task }
+
+func (r runnable) Start(ctx context.Context) error { return r.run(ctx) }
+
+// everywhere is one that needs no leader.
+type everywhere struct{ runnable }
+
+func (everywhere) NeedLeaderElection() bool { return false }
+
+func TestRunnablesThatNeedALeaderWaitForTheElectionAndTheOthersDoNot(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		other := lead(t, pool, "other")
+		server, controller := everywhere{runnable{newTask()}}, runnable{newTask()}
+		c := stand(t, pool, "this")
+		stop := inBackground(t, func(ctx context.Context) error { return examples.RunAll(ctx, c.Elector, server, controller) })
+		receive(t, "the server runs", server.runs)
+		busy(t, c)
+		if len(controller.runs) > 0 {
+			t.Error("the controller runs though another leads")
+		}
+		check(t, other.Stop(soon(t)))
+		receive(t, "the controller runs", controller.runs)
+		term, _ := c.Term()
+		check(t, term.Resign(soon(t)))
+		receive(t, "the controller ends with the term", controller.ended)
+		receive(t, "the controller runs in the next term", controller.runs)
+		if err := stop(); !errors.Is(err, context.Canceled) && !errors.Is(err, errStop) {
+			t.Errorf("got %v", err)
+		}
+		receive(t, "the server has ended", server.ended)
+		receive(t, "the controller has ended", controller.ended)
+	})
+}

@@ -1,0 +1,122 @@
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/elector"
+)
+
+// maxCalls is how many calls may be stuck in the driver until no more are made.
+// Each may hold a connection of the pool.
+const maxCalls = 3
+
+// answer is what the server said.
+type answer struct {
+	about   int       // so many electors
+	at      time.Time // when it came
+	leaders map[int64]db.LeadersRow
+	err     error // why who leads cannot be told
+}
+
+// question is one that is under way.
+type question struct {
+	about  int
+	done   chan struct{} // closed when it is answered
+	answer *answer
+}
+
+// ask returns what the server says, or said just now. It waits until ctx ends,
+// and no longer than the timeout.
+func (m *Monitor) ask(ctx context.Context) *answer {
+	q := m.join()
+	select {
+	case <-q.done:
+		return q.answer
+	case <-ctx.Done():
+		return &answer{err: context.Cause(ctx)}
+	}
+}
+
+// join returns the question whose answer will do, which may be answered already,
+// and begins it if need be.
+func (m *Monitor) join() *question {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := len(m.electors)
+	switch {
+	case m.known != nil && time.Since(m.known.at) < m.cache:
+		return answered(m.known)
+	case m.asking != nil && m.asking.about == n:
+		return m.asking
+	case m.calls >= maxCalls:
+		return answered(&answer{err: fmt.Errorf("the last %d questions to the server have not returned from the driver", m.calls)})
+	}
+	q := &question{about: n, done: make(chan struct{})}
+	m.asking = q
+	m.calls++
+	go m.pursue(q, keysOf(m.electors))
+	return q
+}
+
+func answered(a *answer) *question {
+	q := &question{done: make(chan struct{}), answer: a}
+	close(q.done)
+	return q
+}
+
+// pursue asks the server, and gives up after the timeout whether or not the
+// driver returns.
+func (m *Monitor) pursue(q *question, keys string) {
+	ctx, cancel := context.WithTimeout(context.Background(), m.timeout)
+	defer cancel()
+	came := make(chan *answer, 1)
+	go func() {
+		rows, err := db.New(m.pool).Leaders(ctx, keys)
+		m.mu.Lock()
+		m.calls--
+		m.mu.Unlock()
+		came <- newAnswer(rows, err)
+	}()
+	select {
+	case q.answer = <-came:
+	case <-ctx.Done():
+		q.answer = &answer{err: errors.New("the server has not answered")}
+	}
+	if ctx.Err() != nil && q.answer.err != nil {
+		q.answer.err = fmt.Errorf("no answer within %v: %w", m.timeout, q.answer.err)
+	}
+	q.answer.about, q.answer.at = q.about, time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if q.about == len(m.electors) {
+		m.known = q.answer
+	}
+	if m.asking == q {
+		m.asking = nil
+	}
+	close(q.done)
+}
+
+func newAnswer(rows []db.LeadersRow, err error) *answer {
+	a := &answer{err: err, leaders: map[int64]db.LeadersRow{}}
+	for _, row := range rows {
+		a.leaders[row.Key] = row
+	}
+	return a
+}
+
+// keysOf are the keys of the elections, as the statement takes them.
+func keysOf(electors []*elector.Elector) string {
+	keys := make([]string, len(electors))
+	for i, e := range electors {
+		keys[i] = strconv.FormatInt(e.Key(), 10)
+	}
+	text, _ := json.Marshal(keys) // strings always can be
+	return string(text)
+}

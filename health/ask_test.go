@@ -1,0 +1,81 @@
+package health_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pgelector/pgelector/health"
+)
+
+func TestAStormOfProbesIsOneQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, mock := newMock(t)
+		m := watch(t, pool, []string{"a", "b", "c"})
+		expectLeaders(mock, "a", "web-2", "b", "web-2", "c", "web-2").WillDelayFor(100 * time.Millisecond)
+		var all sync.WaitGroup
+		for range 1000 {
+			all.Go(func() { wants(t, m, 200, `"status":"healthy"`) })
+		}
+		all.Wait()
+	})
+}
+
+func TestAProbeThatGoesAwayDoesNotEndTheQuestionOfTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, mock := newMock(t)
+		m := watch(t, pool, orders)
+		expectLeaders(mock, "orders", "web-2").WillDelayFor(100 * time.Millisecond)
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		answer := httptest.NewRecorder()
+		m.ServeHTTP(answer, httptest.NewRequest("GET", "/", nil).WithContext(short))
+		if answer.Code != 503 {
+			t.Errorf("got %d for a probe that went away", answer.Code)
+		}
+		wants(t, m, 200, "web-2")
+	})
+}
+
+// stuck is a driver whose calls do not return, whatever their contexts say,
+// until they are let go.
+type stuck struct {
+	letGo chan struct{}
+	calls atomic.Int32
+}
+
+func (s *stuck) Connect(context.Context) (driver.Conn, error) {
+	s.calls.Add(1)
+	<-s.letGo
+	return nil, driver.ErrBadConn
+}
+func (s *stuck) Driver() driver.Driver { return nil }
+
+func TestNoProbeWaitsForADriverThatDoesNotReturnAndFewCallsAreMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dead := &stuck{letGo: make(chan struct{})}
+		pool := sql.OpenDB(dead)
+		defer pool.Close()
+		m := watch(t, pool, orders, health.WithTimeout(2*time.Second), health.WithCache(0))
+		for i := range 10 {
+			start := time.Now()
+			wants(t, m, 503, "who leads cannot be told")
+			if waited := time.Since(start); waited > 2*time.Second {
+				t.Errorf("probe %d waited %v", i, waited)
+			}
+		}
+		if n := dead.calls.Load(); n != 3 {
+			t.Errorf("%d calls are stuck in the driver, want 3", n)
+		}
+		wants(t, m, 503, "have not returned from the driver")
+		close(dead.letGo)
+		synctest.Wait()
+		wants(t, m, 503, "bad connection")
+	})
+}

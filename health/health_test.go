@@ -1,0 +1,238 @@
+package health_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/DATA-DOG/go-sqlmock"
+	"go.uber.org/goleak"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/health"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var ctx = context.Background()
+
+// newMock makes a database that answers what it is told to expect.
+func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
+	t.Helper()
+	pool, mock, err := sqlmock.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := mock.ExpectationsWereMet(); err != nil {
+			t.Error(err)
+		}
+		mock.ExpectClose()
+		if err := pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return pool, mock
+}
+
+// watch makes a Monitor of candidates web-1 of the elections, which follow.
+func watch(t *testing.T, pool *sql.DB, elections []string, opts ...health.Option) *health.Monitor {
+	t.Helper()
+	m, err := health.New(pool, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, election := range elections {
+		e, err := elector.New(pool, election, elector.WithCandidateID("web-1"), elector.WithHooks(m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+var orders = []string{"orders"}
+
+// expectLeaders expects the one question, and answers with the leader of each
+// election, in turn.
+func expectLeaders(mock sqlmock.Sqlmock, leaders ...string) *sqlmock.ExpectedQuery {
+	rows := sqlmock.NewRows([]string{"key", "pid", "application_name"})
+	for i := 0; i < len(leaders); i += 2 {
+		rows.AddRow(elector.KeyFromName(leaders[i]), 4711, leaders[i+1])
+	}
+	return mock.ExpectQuery("-- name: Leaders ").WillReturnRows(rows)
+}
+
+func get(h http.Handler) (code int, body string) {
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
+	return answer.Code, answer.Body.String()
+}
+
+// wants fails the test unless the handler answers with the code and the texts.
+func wants(t *testing.T, h http.Handler, code int, texts ...string) {
+	t.Helper()
+	got, body := get(h)
+	if got != code {
+		t.Errorf("got %d, want %d: %s", got, code, body)
+	}
+	for _, text := range texts {
+		if !strings.Contains(body, text) {
+			t.Errorf("does not say %s, but %s", text, body)
+		}
+	}
+}
+
+func TestAFollowerIsHealthyIfAnotherLeads(t *testing.T) {
+	pool, mock := newMock(t)
+	m := watch(t, pool, orders)
+	expectLeaders(mock, "orders", "web-2")
+	wants(t, m, 200, `"status":"healthy"`, `"leading":false`, `"leader":"web-2"`, `"candidate":"web-1"`, `"asked":"`)
+	wants(t, m.Readiness(), 200, `"status":"healthy"`)
+}
+
+func TestAnElectionThatNobodyLeadsIsDegradedAndReady(t *testing.T) {
+	for name, leaders := range map[string][]string{"the lock is free": nil, "the lock is held for our last term": {"orders", "web-1"}} {
+		t.Run(name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			m := watch(t, pool, orders)
+			expectLeaders(mock, leaders...)
+			wants(t, m, 200, `"status":"degraded"`, `"leader":""`, `"why":"nobody leads`)
+			wants(t, m.Readiness(), 200, `"status":"degraded"`)
+		})
+	}
+}
+
+func TestTheCodeOfDegradedIsChosenButReadinessKeepsItsOwn(t *testing.T) {
+	pool, mock := newMock(t)
+	m := watch(t, pool, orders, health.WithDegradedCode(503))
+	expectLeaders(mock)
+	wants(t, m, 503, `"status":"degraded"`)
+	wants(t, m.Readiness(), 200)
+}
+
+func TestAnElectionIsUnhealthyIfTheServerFails(t *testing.T) {
+	pool, mock := newMock(t)
+	m := watch(t, pool, orders)
+	expectLeaders(mock).WillReturnError(errors.New("connection refused"))
+	wants(t, m, 503, `"status":"unhealthy"`, "who leads cannot be told: connection refused")
+	wants(t, m.Readiness(), 503)
+	wants(t, m.Liveness(), 200)
+}
+
+func TestTheWorstElectionIsTheReports(t *testing.T) {
+	pool, mock := newMock(t)
+	m := watch(t, pool, []string{"a", "b", "c"})
+	expectLeaders(mock, "a", "web-2", "c", "web-3")
+	wants(t, m, 200, `{"status":"degraded","elections":[{"election":"a","candidate":"web-1","status":"healthy"`, `"leader":"web-3"`)
+	m.OnError(ctx, hooks.Failure{Origin: who("c"), Op: hooks.OpWork, Err: elector.ErrOverrun})
+	wants(t, m, 503, `{"status":"unhealthy"`)
+}
+
+func TestAMonitorOfNoElectionIsHealthyAndAsksNothing(t *testing.T) {
+	pool, _ := newMock(t)
+	wants(t, watch(t, pool, nil), 200, `{"status":"healthy","elections":[]}`)
+}
+
+func who(election string) hooks.Origin {
+	return hooks.Origin{Election: election, Key: elector.KeyFromName(election), CandidateID: "web-1"}
+}
+
+func TestLivenessFailsUntilWorkThatOverranHasReturned(t *testing.T) {
+	pool, mock := newMock(t)
+	m := watch(t, pool, []string{"orders", "reports"})
+	wants(t, m.Liveness(), 200, `{"status":"healthy","elections":[]}`)
+	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpWork, Err: fmt.Errorf("%w: for 2s", elector.ErrOverrun)})
+	wants(t, m.Liveness(), 503, `"status":"unhealthy"`, `"election":"orders"`, elector.ErrOverrun.Error())
+	expectLeaders(mock, "orders", "web-2", "reports", "web-2")
+	wants(t, m.Readiness(), 503, `"leader":"web-2"`)
+	m.OnDemoted(ctx, hooks.Demoted{Origin: who("orders")})
+	wants(t, m.Liveness(), 200)
+	wants(t, m.Readiness(), 200)
+}
+
+func TestWorkThatFailedAfterItsTermDoesNotFailLiveness(t *testing.T) {
+	pool, _ := newMock(t)
+	m := watch(t, pool, orders)
+	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpWork, Err: elector.ErrLeadFailed})
+	wants(t, m.Liveness(), 200)
+}
+
+func TestACandidateWhoseCampaignEndedForGoodIsUnhealthyUntilItCampaignsAgain(t *testing.T) {
+	pool, mock := newMock(t)
+	m := watch(t, pool, orders)
+	expectLeaders(mock, "orders", "web-2")
+	refuse := func(permanent bool) {
+		m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpCampaign, Err: elector.ErrServerTooOld, Permanent: permanent})
+		m.OnCampaign(ctx, hooks.Campaign{Origin: who("orders"), Outcome: hooks.Failed})
+	}
+	refuse(true)
+	wants(t, m, 503, elector.ErrServerTooOld.Error())
+	wants(t, m.Liveness(), 200)
+	refuse(false)
+	wants(t, m, 200)
+	refuse(true)
+	m.OnCampaign(ctx, hooks.Campaign{Origin: who("orders"), Outcome: hooks.Busy})
+	wants(t, m, 200)
+	refuse(true)
+	m.OnElected(ctx, hooks.Elected{Origin: who("orders")})
+	wants(t, m, 200)
+}
+
+func TestWhatCannotBeUsedIsAnErrorAtOnce(t *testing.T) {
+	pool, _ := newMock(t)
+	for name, make := range map[string]func() error{
+		"no pool":             func() error { _, err := health.New(nil); return err },
+		"timeout too short":   func() error { _, err := health.New(pool, health.WithTimeout(time.Millisecond)); return err },
+		"timeout too long":    func() error { _, err := health.New(pool, health.WithTimeout(time.Hour)); return err },
+		"a cache before now":  func() error { _, err := health.New(pool, health.WithCache(-1)); return err },
+		"a cache too long":    func() error { _, err := health.New(pool, health.WithCache(time.Hour)); return err },
+		"a code that is none": func() error { _, err := health.New(pool, health.WithDegradedCode(99)); return err },
+		"no elector":          func() error { return watch(t, pool, nil).Add(nil) },
+	} {
+		if err := make(); !errors.Is(err, health.ErrConfig) {
+			t.Errorf("%s: got %v, want ErrConfig", name, err)
+		}
+	}
+}
+
+func TestAnswersAreGoodForTheCachesTimeAndForNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, mock := newMock(t)
+		m := watch(t, pool, orders, health.WithCache(5*time.Second))
+		expectLeaders(mock, "orders", "web-2")
+		wants(t, m, 200, "web-2")
+		time.Sleep(5*time.Second - 1)
+		wants(t, m, 200, "web-2")
+		expectLeaders(mock, "orders", "web-3")
+		time.Sleep(time.Nanosecond)
+		wants(t, m, 200, "web-3")
+	})
+}
+
+func TestAnElectionThatIsAddedIsAskedAbout(t *testing.T) {
+	pool, mock := newMock(t)
+	m := watch(t, pool, orders)
+	expectLeaders(mock, "orders", "web-2")
+	wants(t, m, 200)
+	e, err := elector.New(pool, "reports")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Add(e); err != nil {
+		t.Fatal(err)
+	}
+	expectLeaders(mock, "orders", "web-2", "reports", "web-4")
+	wants(t, m, 200, "web-4")
+}

@@ -1,0 +1,52 @@
+package health
+
+import (
+	"encoding/json"
+	"net/http"
+)
+
+// ServeHTTP answers for the elections: with 503 if any is unhealthy, with the
+// code of [WithDegradedCode] if any is degraded, else with 200.
+func (m *Monitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	report := m.Check(r.Context())
+	code := http.StatusOK
+	switch report.Status {
+	case Unhealthy:
+		code = http.StatusServiceUnavailable
+	case Degraded:
+		code = m.degradedCode
+	}
+	answerWith(w, code, report)
+}
+
+// Readiness returns a handler that answers with 503 if any election is
+// unhealthy, else with 200: also while nobody leads.
+func (m *Monitor) Readiness() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answerUnlessUnhealthy(w, m.Check(r.Context()))
+	})
+}
+
+// Liveness returns a handler that answers with 503 as long as work of this
+// process runs on after a term that was taken away, else with 200. It does not
+// ask the server.
+func (m *Monitor) Liveness() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answerUnlessUnhealthy(w, m.CheckLive())
+	})
+}
+
+func answerUnlessUnhealthy(w http.ResponseWriter, report Report) {
+	code := http.StatusOK
+	if report.Status == Unhealthy {
+		code = http.StatusServiceUnavailable
+	}
+	answerWith(w, code, report)
+}
+
+func answerWith(w http.ResponseWriter, code int, report Report) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(report) // to a prober that has gone
+}

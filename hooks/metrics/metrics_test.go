@@ -1,0 +1,206 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/metrics"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const validity = 7 * time.Second
+
+var web1 = hooks.Origin{Election: "orders", Key: 42, CandidateID: "web-1"}
+
+// elect tells h of a new term, and returns what cancels its context.
+func elect(h *metrics.Hook, who hooks.Origin, token int64) context.CancelFunc {
+	ctx, cancel := context.WithCancel(context.Background())
+	h.OnElected(ctx, hooks.Elected{Origin: who, Token: token, At: time.Now(), Deadline: time.Now().Add(validity)})
+	return cancel
+}
+
+// beat tells h that a heartbeat was answered.
+func beat(h *metrics.Hook, who hooks.Origin, token int64) {
+	h.OnHeartbeat(context.Background(), hooks.Heartbeat{Origin: who, Token: token, Deadline: time.Now().Add(validity)})
+}
+
+// stands fails the test unless h has seen one election, with so much validity left.
+func stands(t *testing.T, h *metrics.Hook, left time.Duration) {
+	t.Helper()
+	all := h.Standings()
+	if len(all) != 1 || all[0].Election != "orders" || all[0].Left != left || all[0].Leading != (left > 0) || all[0].Since.IsZero() != (left == 0) {
+		t.Errorf("stands %+v, want %v left", all, left)
+	}
+}
+
+func TestTheStandingEndsWithTheValidityThoughNobodyIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := metrics.New(nil)
+		defer elect(h, web1, 1)()
+		stands(t, h, validity)
+		time.Sleep(2 * time.Second)
+		stands(t, h, validity-2*time.Second)
+		beat(h, web1, 1)
+		stands(t, h, validity)
+		time.Sleep(validity - 1)
+		stands(t, h, 1)
+		time.Sleep(time.Nanosecond)
+		stands(t, h, 0)
+	})
+}
+
+func TestTheStandingEndsWithTheTermsContextBeforeTheWorkHasReturned(t *testing.T) {
+	h := metrics.New(nil)
+	elect(h, web1, 1)()
+	stands(t, h, 0)
+}
+
+func TestAHeartbeatThatIsToldLateRevivesNoTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := metrics.New(nil)
+		elect(h, web1, 1)()
+		h.OnDemoted(t.Context(), hooks.Demoted{Origin: web1, Token: 1})
+		beat(h, web1, 1)
+		stands(t, h, 0)
+		defer elect(h, web1, 2)()
+		time.Sleep(time.Second)
+		beat(h, web1, 1)
+		stands(t, h, validity-time.Second)
+	})
+}
+
+func TestAnElectionIsKnownFromItsFirstAttempt(t *testing.T) {
+	h := metrics.New(nil)
+	if all := h.Standings(); len(all) != 0 {
+		t.Errorf("stands %+v before any event", all)
+	}
+	h.OnCampaign(t.Context(), hooks.Campaign{Origin: web1, Outcome: hooks.Busy})
+	stands(t, h, 0)
+	h = metrics.New(nil)
+	h.OnError(t.Context(), hooks.Failure{Origin: web1, Op: hooks.OpCampaign})
+	stands(t, h, 0)
+}
+
+func TestAFailureOfASharedConnectionIsOfNoElection(t *testing.T) {
+	sink := &told{}
+	h := metrics.New(sink)
+	h.OnError(t.Context(), hooks.Failure{Origin: hooks.Origin{CandidateID: "web-1"}, Op: hooks.OpCall})
+	if all := h.Standings(); len(all) != 0 || len(sink.lines) != 1 {
+		t.Errorf("stands %+v, and the sink was told %q", all, sink.lines)
+	}
+}
+
+func TestOfTwoCandidatesOfAProcessTheLeaderCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := metrics.New(nil)
+		web2 := hooks.Origin{Election: "orders", Key: 42, CandidateID: "web-2"}
+		elect(h, web1, 1)() // its work has not returned yet
+		defer elect(h, web2, 2)()
+		stands(t, h, validity)
+		h.OnDemoted(t.Context(), hooks.Demoted{Origin: web1, Token: 1})
+		stands(t, h, validity)
+	})
+}
+
+// told is a sink that writes down what it is told.
+type told struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (s *told) add(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, fmt.Sprintf(format, args...))
+}
+
+func (s *told) TermBegan(_ context.Context, election string) { s.add("%s began", election) }
+func (s *told) TermEnded(_ context.Context, election string, reason hooks.Reason, held time.Duration) {
+	s.add("%s ended %s %v", election, reason, held)
+}
+func (s *told) HeartbeatAnswered(_ context.Context, election string, took time.Duration) {
+	s.add("%s heartbeat %v", election, took)
+}
+func (s *told) AttemptMade(_ context.Context, election string, outcome hooks.Outcome, took time.Duration) {
+	s.add("%s attempt %s %v", election, outcome, took)
+}
+func (s *told) FailureSeen(_ context.Context, election string, op hooks.Op) {
+	s.add("%s failure %s", election, op)
+}
+
+func TestTheSinkIsToldOfEachEvent(t *testing.T) {
+	sink := &told{}
+	h, ctx := metrics.New(sink), t.Context()
+	h.OnError(ctx, hooks.Failure{Origin: web1, Op: hooks.OpCampaign, Err: errors.New("refused")})
+	h.OnCampaign(ctx, hooks.Campaign{Origin: web1, Outcome: hooks.Granted, Took: 3})
+	h.OnElected(ctx, hooks.Elected{Origin: web1, Token: 1})
+	h.OnHeartbeat(ctx, hooks.Heartbeat{Origin: web1, Token: 1, Took: 5})
+	h.OnDemoted(ctx, hooks.Demoted{Origin: web1, Token: 1, Reason: hooks.SessionLost, Held: 7})
+	want := []string{"orders failure campaign", "orders attempt granted 3ns", "orders began", "orders heartbeat 5ns", "orders ended session_lost 7ns"}
+	if !slices.Equal(sink.lines, want) {
+		t.Errorf("told %q\nwant %q", sink.lines, want)
+	}
+}
+
+// The context of a term ends with it, and a sink may send what it is told.
+func TestTheSinksContextOutlivesTheTerm(t *testing.T) {
+	type key struct{}
+	sink := &began{}
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+	cancel()
+	metrics.New(sink).OnElected(ctx, hooks.Elected{Origin: web1})
+	if sink.ctx.Err() != nil || sink.ctx.Value(key{}) != "value" {
+		t.Errorf("the context ended with the term, or lost its values: %v", sink.ctx)
+	}
+}
+
+type began struct {
+	told
+	ctx context.Context
+}
+
+func (s *began) TermBegan(ctx context.Context, _ string) { s.ctx = ctx }
+
+func TestOneHookServesAThousandElectionsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // so that no term ends on a slow machine
+		sink := &told{}
+		h := metrics.New(sink)
+		var all sync.WaitGroup
+		for i := range 1000 {
+			all.Go(func() {
+				who := hooks.Origin{Election: fmt.Sprint("shard-", i), CandidateID: "web-1"}
+				elect(h, who, 1)
+				beat(h, who, 1)
+				if i%100 == 0 {
+					h.Standings()
+				}
+				if i%2 == 0 {
+					h.OnDemoted(t.Context(), hooks.Demoted{Origin: who, Token: 1})
+				}
+			})
+		}
+		all.Wait()
+		leading := 0
+		for _, s := range h.Standings() {
+			if s.Leading {
+				leading++
+			}
+		}
+		if n := len(h.Standings()); n != 1000 || leading != 500 {
+			t.Errorf("%d elections, %d led; want 1000 and 500", n, leading)
+		}
+		if n := len(sink.lines); n != 2500 {
+			t.Errorf("the sink was told of %d events, want 2500", n)
+		}
+	})
+}

@@ -1,0 +1,119 @@
+// Package prometheushooks counts what happens in an election for Prometheus.
+//
+//	hook := prometheushooks.New()
+//	registry.MustRegister(hook) // prometheus.DefaultRegisterer, say
+//	e, err := elector.New(pool, "orders", elector.WithHooks(hook))
+//
+// These are the metrics. All have the label election; durations are seconds.
+//
+//	pgelector_leader                       gauge      1 if this process leads, else 0
+//	pgelector_validity_remaining_seconds   gauge      until the term ends unless a heartbeat extends it; 0 if not leading
+//	pgelector_term_start_time_seconds      gauge      when the term began, since the Unix epoch; only while leading
+//	pgelector_terms_started_total          counter    terms that began
+//	pgelector_terms_ended_total            counter    terms that ended; reason as of hooks.Reason
+//	pgelector_term_duration_seconds        histogram  terms that ended: how long each was held
+//	pgelector_heartbeat_duration_seconds   histogram  answered heartbeats: the round trip
+//	pgelector_campaign_attempts_total      counter    attempts to be elected; outcome as of hooks.Outcome
+//	pgelector_failures_total               counter    what went wrong; op as of hooks.Op
+//
+// The gauges are computed from the clocks at the time of the scrape. They never
+// say that this process leads when its term's validity has run out, not even
+// just after it was frozen.
+//
+// # Series
+//
+// A process has 20 series for each election that it stands in, from its first
+// event on; every value of a label is there from the start, so that rate() sees
+// the first increase. An election that it leads has one more, one that it has
+// led 27 more, for the two histograms. So a thousand elections, all led by one
+// process, are 48,000 series: where that is too much, drop the histograms when
+// you scrape, or give those electors no hook. What goes wrong with the connection
+// of an elector.Session is nobody's in particular: its election is "".
+//
+// A name that is not UTF-8 is quoted as by strconv.Quote. The candidate id is no
+// label, because the default one is new with each
+// process. To have it, or the names of two databases with the same elections,
+// register the hook with
+//
+//	prometheus.WrapRegistererWith(prometheus.Labels{"candidate": id}, registry)
+//
+// A leader that works in its OnElected hook is shown as leading for its first
+// validity only; see package [metrics].
+package prometheushooks
+
+import (
+	_ "embed"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pgelector/pgelector/hooks/metrics"
+)
+
+// Dashboard is a dashboard for Grafana, as JSON to import. It shows all
+// elections of a Prometheus, or those that are picked.
+//
+//go:embed dashboard.json
+var Dashboard string
+
+// Alerts are alerting rules for Prometheus, as a YAML file of rules.
+//
+//go:embed alerts.yaml
+var Alerts string
+
+// Hook counts, and is the [prometheus.Collector] to register. It is made by
+// [New]. One Hook may be shared by any number of electors, also concurrently.
+type Hook struct {
+	*events
+	counts *counts
+}
+
+type events = metrics.Hook
+
+var _ prometheus.Collector = (*Hook)(nil)
+
+// New returns a hook that has seen nothing yet.
+func New() *Hook {
+	c := newCounts()
+	return &Hook{events: metrics.New(c), counts: c}
+}
+
+var (
+	leader = prometheus.NewDesc("pgelector_leader",
+		"1 if this process leads the election, by its clock at the time of the scrape, else 0.", byElection, nil)
+	remaining = prometheus.NewDesc("pgelector_validity_remaining_seconds",
+		"How long the term is still valid unless a heartbeat extends it, at the time of the scrape; 0 if this process does not lead.", byElection, nil)
+	started = prometheus.NewDesc("pgelector_term_start_time_seconds",
+		"When the term of this process began, in seconds since the Unix epoch; absent if it does not lead.", byElection, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (h *Hook) Describe(descs chan<- *prometheus.Desc) {
+	descs <- leader
+	descs <- remaining
+	descs <- started
+	for _, c := range h.counts.all() {
+		c.Describe(descs)
+	}
+}
+
+// Collect implements [prometheus.Collector]. It is safe for concurrent use.
+func (h *Hook) Collect(collected chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, election string) {
+		collected <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, election)
+	}
+	for _, s := range h.Standings() {
+		election := label(s.Election)
+		h.counts.begin(election)
+		gauge(remaining, s.Left.Seconds(), election)
+		if !s.Leading {
+			gauge(leader, 0, election)
+			continue
+		}
+		gauge(leader, 1, election)
+		gauge(started, float64(s.Since.UnixNano())/float64(time.Second), election)
+	}
+	for _, c := range h.counts.all() {
+		c.Collect(collected)
+	}
+}
