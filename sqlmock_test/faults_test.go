@@ -3,6 +3,7 @@ package sqlmock_test
 import (
 	"database/sql/driver"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
@@ -64,6 +65,11 @@ func (s statement) expect(mock sqlmock.Sqlmock, f fault) {
 		if f.err != nil {
 			wait.WillReturnError(f.err)
 		}
+	case "PREPARE Confirm", "PREPARE Unlock":
+		prepare := mock.ExpectPrepare("-- name: " + strings.TrimPrefix(s.name, "PREPARE ") + " ").WillDelayFor(f.after)
+		if f.err != nil {
+			prepare.WillReturnError(f.err)
+		}
 	default:
 		q := query(mock, s.name).WillDelayFor(f.after).WillReturnRows(row(s.answer...))
 		if f.err != nil {
@@ -79,7 +85,7 @@ func (s statement) expect(mock sqlmock.Sqlmock, f fault) {
 // ROLLBACK, nor give it a wrong shape.
 func (s statement) faults() []fault {
 	switch s.name {
-	case "BEGIN", "WaitLock":
+	case "BEGIN", "WaitLock", "PREPARE Confirm", "PREPARE Unlock":
 		return anyFault
 	case "ROLLBACK":
 		return []fault{anyError[0], anyError[1], anyError[2], anyError[4]}

@@ -2,6 +2,8 @@ package sqlmock_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"testing"
 	"time"
 
@@ -13,21 +15,23 @@ import (
 )
 
 // With WithStandby(Wait) an attempt is a wait in the server: a session is set up
-// once, and asked a first question; then each wait is two statements.
+// once, and rehearses; then each wait is two statements.
 
 var errFull = &pgconn.PgError{Severity: "ERROR", Code: "53200", Message: "out of shared memory"}
 
 // parkedAttempt is every statement of a first wait that is granted, after the check.
 var parkedAttempt = []statement{
 	{"PrepareWait", values(sessionPID, false, 14)},
-	{"TryLocks", values(1, true)}, // the rehearsal, of three
+	{"PREPARE Confirm", nil}, // the rehearsal, of three, with two prepared
+	{"PREPARE Unlock", nil},
+	{"TryLocks", values(1, true)},
 	{"Confirm", values(true, sessionPID, 744)},
 	{"Unlock", values(true)},
 	{"WaitLock", nil},
 	{"Confirm", values(true, sessionPID, 745)},
 }
 
-const parks = 4 // so many of them come before the first wait
+const parks = 6 // so many of them come before the first wait
 
 // expectParked expects a check, and the first n statements.
 func expectParked(mock sqlmock.Sqlmock, n int) {
@@ -67,6 +71,8 @@ func TestAnyFaultOfAWaitFailsItAndTheNextOneStartsAnew(t *testing.T) {
 					wantError(t, err, elector.ErrNoAnswer)
 				case f.err == errFull:
 					wantError(t, err, elector.ErrLockTableFull, errFull)
+				case f.err == driver.ErrBadConn && (s.name == "Confirm" || s.name == "Unlock"): // they are prepared
+					wantError(t, err, sql.ErrConnDone)
 				case f.want != nil:
 					wantError(t, err, f.want)
 				}
@@ -167,7 +173,7 @@ func TestAParkedStandbyThatIsMovedByAPoolerIsRefused(t *testing.T) {
 	for i := range 2 {
 		bubble(t, "", func(t *testing.T) {
 			pool, mock := newMock(t)
-			expectParked(mock, []int{2, 5}[i]) // the rehearsal's Confirm, and that of the wait
+			expectParked(mock, []int{4, 7}[i]) // the rehearsal's Confirm, and that of the wait
 			query(mock, "Confirm").WillReturnRows(row(false, sessionPID+1, 0))
 			query(mock, "EvictHolder").WillReturnRows(row(true)) // the lock may be on the other backend
 			e, _ := newElector(t, pool, elector.WithStandby(elector.Wait))

@@ -50,7 +50,7 @@ func (w sqlmockPool) watcher(waits time.Duration) *sqlmock.ExpectedExec {
 
 // told expects the question after a wait.
 func (w sqlmockPool) told(ended bool) {
-	query(w.mock, "Confirm").WillReturnRows(row(ended, watcherPID, 2))
+	query(w.mock, "HoldsLock").WillReturnRows(row(ended, watcherPID))
 }
 
 // waits expects another wait, which tells nothing.
@@ -75,6 +75,25 @@ func TestAWatchedTermEndsWithItsBackend(t *testing.T) {
 		if n := w.inUse(); n != 1 { // the mock's own
 			t.Errorf("%d connections are in use", n)
 		}
+	})
+}
+
+// The session's own connection knows of its end, and a heartbeat on it asks it as
+// soon as the watcher has waited, sooner than the server is asked who holds what.
+func TestAWatchedTermEndsWithTheWordOfItsConnection(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		w := newWatchedMock(t)
+		w.secondLock()
+		w.watcher(500 * time.Millisecond)
+		query(w.mock, "HoldsLock").WillDelayFor(never).WillReturnRows(row(true, watcherPID))
+		heartbeat.expect(w.mock, fault{err: errTerminated})
+		term := campaign(t, w.e)
+		<-term.Context().Done()
+		if held := time.Since(term.ElectedAt()); held != 500*time.Millisecond {
+			t.Errorf("held for %v", held)
+		}
+		wantError(t, context.Cause(term.Context()), elector.ErrSessionLost, errTerminated)
+		_ = term.Resign(t.Context())
 	})
 }
 

@@ -5,6 +5,7 @@ package fault
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -23,14 +24,15 @@ func State(err error) string {
 }
 
 // Broken reports whether err says that the connection was dead, or that the
-// server ended it (57P01 shutdown, 57P02 crash, 57P05 idle).
+// server ended it (57P01 shutdown, 57P02 crash, 57P05 idle). For a prepared
+// statement on a dead connection database/sql says sql.ErrConnDone.
 func Broken(err error) bool {
 	var network *net.OpError
 	switch State(err) {
 	case "57P01", "57P02", "57P05":
 		return true
 	}
-	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
 }
 
 // Because wraps err with a sentinel, unless it already does.

@@ -2,6 +2,7 @@ package fault
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ func TestTheSQLStateOfBothDriversIsFound(t *testing.T) {
 func TestBrokenMeansThatTheConnectionIsGone(t *testing.T) {
 	want := map[error]bool{
 		nil: false, errSome: false, context.DeadlineExceeded: false,
-		driver.ErrBadConn: true, io.EOF: true, io.ErrUnexpectedEOF: true,
+		driver.ErrBadConn: true, sql.ErrConnDone: true, io.EOF: true, io.ErrUnexpectedEOF: true,
 		&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}: true,
 	}
 	for state, gone := range map[string]bool{"57P01": true, "57P02": true, "57P05": true, "57P03": false, "57014": false, "53300": false, "42P05": false} {

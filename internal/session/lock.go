@@ -12,16 +12,25 @@ import (
 // nil if so. If ctx ends first, it returns the cause, and nothing is known;
 // otherwise the session was lost, and the error wraps ErrSessionLost.
 func (s *Session) Verify(ctx context.Context, key int64) error {
-	row, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) { return q.HoldsLock(ctx, key) })
+	held, err := s.holds(ctx, key)
 	switch {
-	case err == nil && row.Held && row.Pid == s.pid:
+	case held:
 		return nil
 	case err != nil && ctx.Err() != nil:
 		return err
 	case err == nil:
-		err = fmt.Errorf("backend %d does not hold the lock", row.Pid)
+		err = fmt.Errorf("backend %d does not hold the lock", s.pid)
 	}
 	return s.lose(err)
+}
+
+// holds asks pg_locks whether the session holds the lock.
+func (s *Session) holds(ctx context.Context, key int64) (bool, error) {
+	row, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) { return q.HoldsLock(ctx, key) })
+	if err == nil && row.Pid != s.pid {
+		err = fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", ErrSessionPooled, s.pid, row.Pid)
+	}
+	return err == nil && row.Held, err
 }
 
 // Unlock releases the lock. It returns nil only if the lock is known to be free;

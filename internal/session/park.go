@@ -121,6 +121,9 @@ func (v *Server) open(ctx context.Context, key int64) (*Session, error) {
 // shows before the waiting begins whether the server's locks are real.
 func (v *Server) rehearse(ctx context.Context, s *Session) error {
 	key := int64(rand.Uint64())
+	if err := s.prepare(ctx, db.Confirm, db.Unlock); err != nil {
+		return fmt.Errorf("elector: rehearse: %w", explain(err))
+	}
 	if err := s.holdAlso(key); err != nil {
 		return fmt.Errorf("elector: rehearse: %w", explain(err))
 	}
@@ -145,11 +148,19 @@ func (v *Server) rehearse(ctx context.Context, s *Session) error {
 // await waits for the lock, for a bounded time, and reports whether the session
 // holds it then.
 func (v *Server) await(ctx context.Context, s *Session, key int64) (token int64, held bool, err error) {
-	_, err = do(ctx, s, func(ctx context.Context, q *db.Queries) (struct{}, error) { return struct{}{}, q.WaitLock(ctx) })
-	if err != nil {
-		return 0, false, fmt.Errorf("elector: wait for the lock: %w", explain(err))
+	if err := s.waitLock(ctx); err != nil {
+		return 0, false, err
 	}
 	return v.confirm(ctx, s, key)
+}
+
+// waitLock waits for the lock that the session was opened for, for a bounded time.
+func (s *Session) waitLock(ctx context.Context) error {
+	_, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (struct{}, error) { return struct{}{}, q.WaitLock(ctx) })
+	if err != nil {
+		return fmt.Errorf("elector: wait for the lock: %w", explain(err))
+	}
+	return nil
 }
 
 // doubt is for a wait that ended too soon: either somebody has cancelled it, or

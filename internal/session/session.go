@@ -168,6 +168,37 @@ func inTx[T any](ctx context.Context, s *Session, call func(context.Context, *db
 	})
 }
 
+// prepare prepares statements of one row, which then cost one round trip with any
+// driver, and need not be planned.
+func (s *Session) prepare(ctx context.Context, statements ...string) error {
+	_, err := do(ctx, s, func(ctx context.Context, _ *db.Queries) (struct{}, error) {
+		p := prepared{Conn: s.conn, stmts: map[string]*sql.Stmt{}}
+		for _, statement := range statements {
+			stmt, err := s.conn.PrepareContext(ctx, statement)
+			if err != nil {
+				return struct{}{}, err
+			}
+			p.stmts[statement] = stmt
+		}
+		s.q = db.New(p)
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// prepared is a connection with some of its statements prepared.
+type prepared struct {
+	*sql.Conn
+	stmts map[string]*sql.Stmt
+}
+
+func (p prepared) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	if stmt := p.stmts[query]; stmt != nil {
+		return stmt.QueryRowContext(ctx, args...)
+	}
+	return p.Conn.QueryRowContext(ctx, query, args...)
+}
+
 // renew records a proof that the session lived.
 func (s *Session) renew(sent instant) { s.proof.Store(&sent) }
 

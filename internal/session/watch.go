@@ -62,7 +62,14 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 		if s.ctx.Err() != nil {
 			return nil
 		}
-		_, ended, err := v.await(ctx, w, key)
+		began := time.Now()
+		if err := w.waitLock(ctx); err != nil {
+			return err
+		}
+		if time.Since(began) < s.lease.Heartbeat.Truncate(time.Millisecond) {
+			s.raiseSuspicion() // on a dead connection a heartbeat fails sooner than pg_locks answers
+		}
+		ended, err := w.holds(ctx, key)
 		switch {
 		case err != nil:
 			return err
