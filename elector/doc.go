@@ -82,10 +82,10 @@
 //
 // With [WithWatch] a leader need not wait for its next heartbeat to learn that its
 // backend has ended. The session holds one more lock, and a second connection of
-// ours is parked for that one; it is granted the moment the first backend ends. If
-// the second ends instead, a heartbeat is sent at once. Neither changes the lease:
-// the session's own connection sends its heartbeats as ever, and only their answers
-// prolong the term.
+// ours is parked for that one; it is granted the moment the first backend ends. Then,
+// and also if the second ends instead, a heartbeat is sent at once. None of it changes
+// the lease: the session's own connection sends its heartbeats as ever, and only their
+// answers prolong the term.
 //
 // # Many elections on one connection
 //

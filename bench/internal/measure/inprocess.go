@@ -44,9 +44,15 @@ func (r *run) calls(ctx context.Context, pool *sql.DB, label string) error {
 	if err != nil {
 		return err
 	}
+	r.bench("time.Now, which IsLeader cannot do without", false, func() error { time.Now(); return nil })
 	r.bench("IsLeader, leading", false, func() error { e.IsLeader(); return nil })
 	r.bench("Term.Valid", false, func() error { term.Valid(); return nil })
 	r.bench("a heartbeat (Term.Verify: one round trip), "+label, true, func() error { return term.Verify(ctx) })
+	r.bench("a round trip (SELECT 1), "+label, true, func() error { _, err := pool.ExecContext(ctx, "SELECT 1"); return err })
+	r.bench("the same with a flush of the server's log, as each token takes one, "+label, true, func() error {
+		_, err := pool.ExecContext(ctx, "SELECT pg_catalog.pg_logical_emit_message(true, 'bench', '')")
+		return err
+	})
 	if err := term.Resign(ctx); err != nil {
 		return err
 	}
