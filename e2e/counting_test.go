@@ -108,7 +108,20 @@ func (c countingConn) ExecContext(ctx context.Context, query string, args []driv
 
 func (c countingConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	c.counter.count("prepare")
-	return c.capable.PrepareContext(ctx, query)
+	stmt, err := c.capable.PrepareContext(ctx, query)
+	return countingStmt{stmt, query, c.counter}, err
+}
+
+// countingStmt is a prepared statement; those of ours only ask.
+type countingStmt struct {
+	driver.Stmt
+	query   string
+	counter *counter
+}
+
+func (s countingStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	s.counter.count("prepared " + nameOfStatement.FindStringSubmatch(s.query)[1])
+	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
 }
 
 func (c countingConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {

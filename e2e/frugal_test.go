@@ -21,12 +21,12 @@ func plainly(rec *hookstest.Recorder) elector.Option {
 }
 
 // plain makes a candidate of a counted pool that has checked the server already.
-func (s *server) plain(t *testing.T, d drivers, i int, election string) (*candidate, *counter) {
+func (s *server) plain(t *testing.T, d drivers, i int, election string, opts ...elector.Option) (*candidate, *counter) {
 	t.Helper()
 	pool, counter := d.openCounted(t, i, s.DSN())
 	c := &candidate{rec: hookstest.NewRecorder(), pool: pool}
-	e, err := elector.New(pool, election, elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat),
-		elector.WithRetryInterval(retry), plainly(c.rec))
+	e, err := elector.New(pool, election, append([]elector.Option{elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat),
+		elector.WithRetryInterval(retry), plainly(c.rec)}, opts...)...)
 	check(t, err)
 	c.Elector = e
 	t.Cleanup(func() { s.leavesNothing(t, c) })
@@ -94,6 +94,34 @@ func TestStatementsAreFew(t *testing.T) {
 		resigned := led.since(before)
 		delete(resigned, "Ping")
 		same(t, "a resignation", resigned, map[string]int{"Unlock": 1})
+	})
+}
+
+// Preparing and planning is done before, while nobody waits for a leader.
+func TestAHandOverSendsWhatIsPrepared(t *testing.T) {
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		leader, led := s.plain(t, d, 0, election, inServer...)
+		follower, followed := s.plain(t, d, 1, election, inServer...)
+		term, err := leader.Campaign(soon(t))
+		check(t, err)
+		follower.run(t, nil)
+		s.parks(t, follower)
+
+		beforeLed, beforeFollowed := led.now(), followed.now()
+		expect(t, term.Resign(soon(t)))
+		follower.elected(t)
+		resigned, handedOver := led.since(beforeLed), followed.since(beforeFollowed)
+		delete(resigned, "Ping")
+		same(t, "a resignation", resigned, map[string]int{"prepared Unlock": 1})
+		if handedOver["prepared Confirm"] == 0 {
+			t.Errorf("the grant was not verified: %v", handedOver)
+		}
+		for _, repeated := range []string{"WaitLock", "prepared Confirm", "Ping"} { // a wait may have begun anew
+			delete(handedOver, repeated)
+		}
+		same(t, "beside waits", handedOver, map[string]int{})
 	})
 }
 

@@ -86,24 +86,6 @@ func (s *Session) Context() context.Context { return s.ctx }
 // PID is the process id of the session's backend.
 func (s *Session) PID() int32 { return s.pid }
 
-// RenewedAt is when the last proof that the session lived was sent.
-func (s *Session) RenewedAt() time.Time { return s.proven().at }
-
-// Deadline is when the validity runs out unless a heartbeat extends it.
-func (s *Session) Deadline() time.Time { return s.proven().at.Add(s.lease.Validity()) }
-
-// DrainLeft is for how long work may go on once the session has ended: past it,
-// the server may give the lock to another.
-func (s *Session) DrainLeft() time.Duration {
-	return max(0, min(s.lease.Drain, s.lease.Safety()-now().since(s.proven())))
-}
-
-// Expiry says that the validity has run out.
-func (s *Session) Expiry() error {
-	return fmt.Errorf("%w: last proof of the session %v ago, valid for %v of the lease of %v", ErrLeaseExpired,
-		now().since(s.proven()).Round(time.Millisecond), s.lease.Validity(), s.lease.Length)
-}
-
 // lose ends the session because of err, which leaves in doubt what it holds, and
 // returns the cause.
 func (s *Session) lose(err error) error {

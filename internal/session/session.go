@@ -199,30 +199,6 @@ func (p prepared) QueryRowContext(ctx context.Context, query string, args ...any
 	return p.Conn.QueryRowContext(ctx, query, args...)
 }
 
-// renew records a proof that the session lived.
-func (s *Session) renew(sent instant) { s.proof.Store(&sent) }
-
-// proven is when the session was last known to live.
-func (s *Session) proven() instant { return *s.proof.Load() }
-
-// left is how much of the validity is left, by the clocks as they are now.
-func (s *Session) left() time.Duration {
-	return s.lease.Validity() - now().since(s.proven())
-}
-
-// tooLate is the error of an answer that was read when the lease could not be
-// relied on any more, as by a process that was frozen when it came: another may
-// lead by then, so nobody must be elected by it.
-func (s *Session) tooLate() error {
-	return fmt.Errorf("%w in time: it was read %v after the question", ErrNoAnswer, now().since(s.proven()).Round(time.Millisecond))
-}
-
-// Valid reports whether the lock can still be relied on, by the clocks at the
-// time of the call.
-func (s *Session) Valid() bool {
-	return s.left() > 0 && s.ctx.Err() == nil
-}
-
 // giveBack returns the connection to the pool.
 func (s *Session) giveBack() {
 	_ = s.conn.Close()
