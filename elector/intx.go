@@ -78,19 +78,21 @@ func Retryable(err error) bool {
 	return errors.Is(err, ErrRolledBack) && !errors.Is(err, ErrNotLeader) && (state == "40001" || state == "40P01")
 }
 
-// joined is a context that ends with ctx and with the term, until uncancelled
-// is called, which reports whether it had not ended before.
+// joined is a context that ends with ctx and with the term, for then its work is
+// not the leader's, until uncancelled is called, which reports whether it had not
+// ended before.
 func (t *Term) joined(ctx context.Context) (joined context.Context, uncancelled func() bool) {
 	joined, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopCaller := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	stopTerm := context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })
+	cancelByTerm := func() { cancel(fault.Because(ErrNotLeader, context.Cause(t.ctx))) }
+	stopTerm := context.AfterFunc(t.ctx, cancelByTerm)
 	return joined, func() bool {
 		caller, term := stopCaller(), stopTerm()
 		switch { // one that has just ended may not have told yet
 		case ctx.Err() != nil:
 			cancel(context.Cause(ctx))
 		case t.ctx.Err() != nil:
-			cancel(context.Cause(t.ctx))
+			cancelByTerm()
 		}
 		return caller && term && joined.Err() == nil
 	}

@@ -145,6 +145,30 @@ func TestAFencedTransactionEndsWithTheTermAndHoldsTheReleaseBack(t *testing.T) {
 	})
 }
 
+// The term may end while the transaction begins, by whatever is told first.
+func TestATransactionThatItsTermInterruptsIsNotTheLeaders(t *testing.T) {
+	for i, s := range fenced[:3] {
+		if s.name == "BackendStart" {
+			continue // it is asked on the session
+		}
+		bubble(t, s.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			expectFenced(mock, i, fault{after: never})
+			if s.name != "BEGIN" {
+				mock.ExpectRollback()
+			}
+			expectResign(mock)
+			e, _ := newElector(t, pool, elector.WithHeartbeatInterval(3500*time.Millisecond))
+			term := campaign(t, e)
+			time.AfterFunc(time.Second, func() { _ = term.Resign(context.Background()) })
+			err := term.InTx(t.Context(), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
+			wantError(t, err, elector.ErrRolledBack, elector.ErrNotLeader, elector.ErrResigned)
+			resign(t, term)
+		})
+	}
+}
+
 func TestRetryableTellsOthersInTheWayFromTheRest(t *testing.T) {
 	for state, want := range map[string]bool{"40001": true, "40P01": true, "23505": false} {
 		bubble(t, state, func(t *testing.T) {
