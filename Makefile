@@ -9,7 +9,7 @@ RUN   ?= .
 TIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e matrix fuzz bench bench-quick bench-go model cover generate docs record lint verify clean
+.PHONY: help demo test e2e matrix fuzz bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,7 +45,7 @@ model: ## Have spin search docs/model for two writers (TRACE=1 shows what it fin
 cover: ## Coverage of elector and internal/session by their own, the sqlmock and the e2e tests
 	@scripts/cover.sh
 
-generate: ## Write db/ anew from queries/, with sqlc
+generate: ## Write db/ and roster/internal/db/ anew from queries/, with sqlc
 	"$$(scripts/tool.sh sqlc)" generate
 
 docs: ## Draw the pictures of the documents anew
@@ -56,6 +56,10 @@ record: ## Record a terminal session, and the metrics of an election, anew, as p
 	go run ./docs/recording docs/pictures/session.svg
 	go run ./docs/scraping docs/pictures/metrics.json
 	go run ./docs/pictures docs/pictures
+
+screenshots: ## Take the pictures of the dashboard anew, in a real browser
+	@scripts/setup.sh postgresql browser
+	go run ./docs/screenshots docs/pictures
 
 lint: ## go vet and staticcheck on every module
 	@scripts/lint.sh

@@ -74,12 +74,40 @@ func TestTheReadmesFiguresAreTheConstants(t *testing.T) {
 	}
 }
 
+// The figures of docs/roster.md, and of its picture, and the constants that they are of.
+func TestTheRostersFiguresAreTheConstants(t *testing.T) {
+	constants := constants(t, "../roster/options.go", "../roster/ledger.go", "../roster/roster.go", "../roster/look.go", "../roster/writer.go",
+		"../dashboard/options.go", "../dashboard/watch.go")
+	documents := read(t, "roster.md") + read(t, "pictures/roster-light.svg")
+	for _, c := range []struct{ says, name, value string }{
+		{"publish interval (15 s)", "defaultInterval", "15 * time.Second"},
+		{"and each 15 s", "defaultInterval", "15 * time.Second"},
+		{"`WithPublishInterval` takes 1 s to 1 h", "minInterval", "time.Second"},
+		{"`WithPublishInterval` takes 1 s to 1 h", "maxInterval", "time.Hour"},
+		{"**A write has 5 s**", "maxTimeout", "5 * time.Second"},
+		{"At most 1024 terms wait", "maxWaiting", "1024"},
+		{"at most 1024 terms", "maxWaiting", "1024"},
+		{"the last three intervals", "silentAfter", "3"},
+		{"`WithRetention(30 days, 10 000 terms)`", "defaultAge", "30 * 24 * time.Hour"},
+		{"`WithRetention(30 days, 10 000 terms)`", "defaultKeep", "10_000"},
+		{"gone, for a day", "forgetAfter", "24 * time.Hour"},
+		{"up to 1000 rows of each table once per hour", "maxRemoved", "1000"},
+		{"up to 1000 rows of each table once per hour", "cleanUpEvery", "time.Hour"},
+		{"refreshes itself each 10 s", "defaultRefresh", "10 * time.Second"},
+		{"asks once per second", "freshFor", "time.Second"},
+	} {
+		if constants[c.name] != c.value || !strings.Contains(strings.Join(strings.Fields(documents), " "), c.says) {
+			t.Errorf("%s is %q, and docs/roster.md, or its picture, is to say %q", c.name, constants[c.name], c.says)
+		}
+	}
+}
+
 // constants are the constants of files, as they are written there.
 func constants(t *testing.T, files ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, name := range files {
-		for _, line := range regexp.MustCompile(`(?m)^\s+([A-Za-z]+)\s+= ([^/\n]*[^/\s])`).FindAllStringSubmatch(read(t, name), -1) {
+		for _, line := range regexp.MustCompile(`(?m)^(?:\s+|const )([A-Za-z]+)\s+= ([^/\n]*[^/\s])`).FindAllStringSubmatch(read(t, name), -1) {
 			all[line[1]] = line[2]
 		}
 	}

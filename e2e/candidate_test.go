@@ -27,9 +27,10 @@ const candidateVariable = "PGELECTOR_E2E_CANDIDATE"
 type settings struct {
 	Driver, DSN, Election, ID string
 	Lease, Heartbeat, Retry   time.Duration
-	Spin                      bool // look at IsLeader without a pause
-	Wait, Watch               bool // WithStandby(Wait), WithWatch
-	Elections                 int  // so many, on one session: the history is of their number
+	Spin                      bool   // look at IsLeader without a pause
+	Wait, Watch               bool   // WithStandby(Wait), WithWatch
+	Elections                 int    // so many, on one session: the history is of their number
+	Roster                    string // the schema of a roster to write; none if empty
 }
 
 // beCandidate runs until SIGTERM and tells its history on standard output, an
@@ -53,7 +54,12 @@ func beCandidate(text string) (exit int) {
 		return leadMany(ctx, s, pool, tell)
 	}
 	// Without a LeaderChanged hook, so that an attempt is the plain one.
-	e, err := elector.New(pool, s.Election, append(s.options(),
+	rosterHooks, closeRoster, err := s.rosterHooks(pool)
+	if err != nil {
+		return complain(err)
+	}
+	defer closeRoster()
+	e, err := elector.New(pool, s.Election, append(s.options(), elector.WithHooks(rosterHooks...),
 		elector.WithHooks(hooks.Funcs{Elected: rec.OnElected, Demoted: rec.OnDemoted, Error: rec.OnError, Heartbeat: rec.OnHeartbeat}))...)
 	if err != nil {
 		return complain(err)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gets a machine ready for the tests: scripts/setup.sh [postgresql] [pgbouncer] [compiler] [promtool]
+# Gets a machine ready for the tests: scripts/setup.sh [postgresql] [pgbouncer] [compiler] [promtool] [browser]
 #
 # On Debian and its kin, as root, what is missing is installed from the
 # distribution, without a cluster or a service being started. Anyone else gets
@@ -7,7 +7,7 @@
 # needs no PostgreSQL of the system's, since the tests fetch one.
 set -euo pipefail
 
-[ $# -gt 0 ] || set -- postgresql pgbouncer compiler promtool
+[ $# -gt 0 ] || set -- postgresql pgbouncer compiler promtool browser
 
 note() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -21,6 +21,10 @@ have() {
     # The race detector needs a C compiler and the C library's headers.
     compiler) CGO_ENABLED=1 go build -race runtime/cgo 2>/dev/null ;;
     promtool) command -v promtool >/dev/null ;;
+    # The names that internal/browser knows, too.
+    browser)
+      [ -n "${PGELECTOR_BROWSER:-}" ] || command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
+        command -v google-chrome >/dev/null || command -v google-chrome-stable >/dev/null ;;
     *) note "does not know '$1'"; exit 2 ;;
   esac
 }
@@ -43,6 +47,7 @@ without() { # what follows when it is missing and cannot be installed here
     pgbouncer) note "pgbouncer is not installed: the tests that need a pooler will be SKIPPED" ;;
     promtool) note "promtool, of Prometheus, is not installed: the tests that evaluate the alerts will be SKIPPED" ;;
     compiler) note "no working C compiler (or no race detector for this machine): the tests run WITHOUT -race" ;;
+    browser) note "Chromium is not installed: the tests of the page in a browser will be SKIPPED" ;;
   esac
 }
 
@@ -87,7 +92,7 @@ fi
 
 wanted=()
 for thing in "${missing[@]}"; do
-  [ "$thing" != promtool ] || continue
+  [[ $thing != promtool && $thing != browser ]] || continue # the tests can do without, and say so
   read -ra packages <<<"$(packages_of "$thing")"
   wanted+=("${packages[@]}")
 done
@@ -100,7 +105,10 @@ note "installing ${missing[*]}"
   esac
   [ ${#wanted[@]} -eq 0 ] || install "${wanted[@]}"
   case " ${missing[*]} " in
-    *' promtool '*) install prometheus || true ;; # tests can do without
+    *' promtool '*) install prometheus || true ;;
+  esac
+  case " ${missing[*]} " in
+    *' browser '*) install chromium fonts-dejavu-core || true ;;
   esac
 } >&2
 

@@ -24,10 +24,12 @@ formatted() {
 }
 
 generated() {
-  local file sqlc
-  for file in db/*.sql.go; do # sqlc neither removes nor reports what it no longer makes
-    [ -e "queries/$(basename "$file" .go)" ] || { echo "$file: its queries are gone, remove it" >&2; return 1; }
-  done
+  local made from file sqlc
+  while read -r made from; do
+    for file in "$made"/*.sql.go; do # sqlc neither removes nor reports what it no longer makes
+      [ -e "$from/$(basename "$file" .go)" ] || { echo "$file: its queries are gone, remove it" >&2; return 1; }
+    done
+  done <<<$'db queries\nroster/internal/db queries/roster'
   sqlc=$(scripts/tool.sh sqlc) && "$sqlc" diff
 }
 
@@ -38,7 +40,7 @@ check "the docs' code and make targets hold" "change the document, or the code t
 for module in $(scripts/modules.sh); do
   check "$module/go.mod is tidy" "run 'go mod tidy' in $module" go -C "$module" mod tidy -diff
 done
-check "db/ is what sqlc makes of queries/" "run 'make generate' and commit db/" generated
+check "the wrappers are what sqlc makes of queries/" "run 'make generate' and commit db/ and roster/internal/db/" generated
 
 if [ ${#failed[@]} -gt 0 ]; then
   echo "verify: ${#failed[@]} of the checks failed" >&2

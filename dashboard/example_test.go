@@ -1,0 +1,49 @@
+package dashboard_test
+
+import (
+	"database/sql"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/DATA-DOG/go-sqlmock"
+
+	"github.com/pgelector/pgelector/dashboard"
+	"github.com/pgelector/pgelector/elector"
+)
+
+// openPool stands in for sql.Open with lib/pq or pgx. On its server web-1 leads
+// the election "orders".
+func openPool() *sql.DB {
+	pool, mock, err := sqlmock.New()
+	if err != nil {
+		log.Fatal(err)
+	}
+	mock.ExpectQuery("-- name: Ping").WillReturnRows(sqlmock.NewRows([]string{"pid", "in_recovery"}).AddRow(4711, false))
+	mock.ExpectQuery("-- name: Clock").WillReturnRows(sqlmock.NewRows([]string{"micros"}).AddRow(1795262400_000000))
+	mock.ExpectQuery("-- name: AdvisoryLocks").WillReturnRows(sqlmock.NewRows([]string{
+		"key", "granted", "pid", "application_name", "usename", "client_addr", "backend_start", "waitstart"}).
+		AddRow(elector.KeyFromName("orders"), true, 4712, "web-1", "orders_service", "10.0.4.11", nil, nil))
+	return pool
+}
+
+// The page is one more handler among a service's own. Without a roster it shows
+// who leads, and who waits in the server.
+func ExampleNew() {
+	pool := openPool() // sql.Open("pgx", dsn)
+	defer pool.Close()
+
+	page, err := dashboard.New(pool, dashboard.WithElections("orders", "billing"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/admin/elections", page) // behind your login
+
+	answer := httptest.NewRecorder()
+	mux.ServeHTTP(answer, httptest.NewRequest("GET", "/admin/elections", nil))
+	fmt.Println(answer.Code, strings.Contains(answer.Body.String(), "led by web-1"))
+	// Output: 200 true
+}

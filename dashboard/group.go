@@ -1,0 +1,101 @@
+package dashboard
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/roster"
+)
+
+// gathered is what is known of one election, from wherever it is known.
+type gathered struct {
+	key        int64
+	name       string
+	candidates []*candidate
+	connected  time.Time // when the leader's session began; zero if nobody leads, or it is hidden
+	terms      []roster.Term
+}
+
+// group puts together what belongs to each election: those that were named, in
+// that order, then those of the roster by name. Locks that belong to none of them
+// are others: elections that nobody named, and what is no election at all. If
+// there are neither names nor a roster, every key counts as an election.
+func group(f facts, names []string, hasRoster bool) (all []*gathered, others []other) {
+	of := map[int64]*gathered{}
+	add := func(key int64, name string) {
+		if of[key] == nil {
+			of[key] = &gathered{key: key, name: name}
+			all = append(all, of[key])
+		}
+	}
+	for _, name := range names {
+		add(elector.KeyFromName(name), name)
+	}
+	named := len(all)
+	for _, c := range f.candidates {
+		add(c.Key, c.Election)
+	}
+	for _, t := range f.terms {
+		add(t.Key, t.Election)
+	}
+	slices.SortStableFunc(all[named:], func(a, b *gathered) int { return cmp.Compare(a.name, b.name) })
+	for _, row := range f.locks {
+		if len(names) == 0 && !hasRoster {
+			add(row.Key, "key "+strconv.FormatInt(row.Key, 10))
+		}
+		if g := of[row.Key]; g != nil {
+			g.holds(row, f.at)
+		} else {
+			others = append(others, other{strconv.FormatInt(row.Key, 10), holder(row, f.at)})
+		}
+	}
+	for _, c := range f.candidates {
+		g := of[c.Key]
+		g.find(c.ID).told(c, f.at)
+	}
+	for _, t := range f.terms {
+		of[t.Key].terms = append(of[t.Key].terms, t)
+	}
+	return all, others
+}
+
+// holds adds a session that holds the lock, or waits for it.
+func (g *gathered) holds(row db.AdvisoryLocksRow, now time.Time) {
+	c := holder(row, now)
+	g.candidates = append(g.candidates, &c)
+	if row.Granted {
+		g.connected = row.BackendStart.Time
+	}
+}
+
+// find returns the candidate of that id, which is new if the server knows none.
+func (g *gathered) find(id string) *candidate {
+	for _, c := range g.candidates {
+		if c.ID == id {
+			return c
+		}
+	}
+	c := &candidate{ID: id}
+	g.candidates = append(g.candidates, c)
+	return c
+}
+
+// holder is the candidate of a session.
+func holder(row db.AdvisoryLocksRow, now time.Time) candidate {
+	c := candidate{ID: cmp.Or(row.ApplicationName, "without a name"), Role: leads, Session: fmt.Sprintf("backend %d, user %s", row.Pid, row.Usename)}
+	if row.ClientAddr != "" {
+		c.Session += ", from " + row.ClientAddr
+	}
+	if !row.Granted {
+		c.Role = waits
+		if row.Waitstart.Valid {
+			c.Waiting = "waiting for " + lasting(now.Sub(row.Waitstart.Time))
+		}
+	}
+	return c
+}

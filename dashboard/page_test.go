@@ -1,0 +1,217 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/DATA-DOG/go-sqlmock"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/roster"
+)
+
+// pageOf is a handler whose look finds those facts.
+func pageOf(t *testing.T, f facts, err error, opts ...Option) *Handler {
+	t.Helper()
+	pool, _, mockErr := sqlmock.New()
+	if mockErr != nil {
+		t.Fatal(mockErr)
+	}
+	t.Cleanup(func() { pool.Close() })
+	h, optErr := New(pool, opts...)
+	if optErr != nil {
+		t.Fatal(optErr)
+	}
+	h.watch.look = func(context.Context) (facts, error) { return f, err }
+	return h
+}
+
+func get(h http.Handler, method, target string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, target, nil))
+	return w
+}
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// factsOf is an election of that name with two terms and three candidates, all
+// texts of which are told by the candidates.
+func factsOf(text string) facts {
+	key, health := elector.KeyFromName(text), 0.25
+	return facts{
+		at: noon,
+		locks: []db.AdvisoryLocksRow{
+			{Key: key, Granted: true, Pid: 11, ApplicationName: text, Usename: text, ClientAddr: text},
+			{Key: key, Pid: 12, ApplicationName: text + "2", Usename: text},
+			{Key: 99, Granted: true, Pid: 13, ApplicationName: text, Usename: text},
+		},
+		candidates: []roster.Candidate{
+			{Election: text, Key: key, ID: text, State: roster.Live, Version: text, Health: &health, Metadata: map[string]string{text: text}},
+			{Election: text, Key: key, ID: text + "3", State: roster.Silent},
+		},
+		terms: []roster.Term{
+			{Election: text, Key: key, Token: 20, CandidateID: text, ElectedAt: noon.Add(-time.Hour)},
+			{Election: text, Key: key, Token: 10, CandidateID: text + "3", ElectedAt: noon.Add(-3 * time.Hour), EndedAt: noon.Add(-2 * time.Hour), Reason: text, Err: text},
+		},
+	}
+}
+
+func TestThePageCanOnlyBeRead(t *testing.T) {
+	h := pageOf(t, factsOf("orders"), nil)
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get"} {
+		if w := get(h, method, "/"); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
+			t.Errorf("%s is answered by %d, allowing %q", method, w.Code, w.Header().Get("Allow"))
+		}
+	}
+	server := httptest.NewServer(h)
+	defer server.Close()
+	response, err := http.Head(server.URL)
+	if err != nil || response.StatusCode != http.StatusOK || response.ContentLength == 0 {
+		t.Fatalf("HEAD is answered by %+v, %v", response, err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestThePageAnswersAtAnyPath(t *testing.T) {
+	h := pageOf(t, factsOf("orders"), nil)
+	mux := http.NewServeMux()
+	mux.Handle("/admin/elections/", http.StripPrefix("/admin", h))
+	mux.Handle("/elections", h)
+	first := get(h, "GET", "/").Body.String()
+	for _, target := range []string{"/admin/elections/", "/admin/elections/deeper", "/elections"} {
+		if w := get(mux, "GET", target); w.Code != http.StatusOK || w.Body.String() != first {
+			t.Errorf("%s is answered by %d, or another page", target, w.Code)
+		}
+	}
+	for _, address := range regexp.MustCompile(`(?:href|src|action|url)\s*=?\s*["(]([^")]*)`).FindAllStringSubmatch(first, -1) {
+		if !strings.HasPrefix(address[1], "?") {
+			t.Errorf("the page names the address %q", address[1])
+		}
+	}
+}
+
+func TestThePolicyLetsInNothingButThePagesOwnStyle(t *testing.T) {
+	w := get(pageOf(t, factsOf("orders"), nil), "GET", "/")
+	found := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindAllStringSubmatch(w.Body.String(), -1)
+	if len(found) != 1 {
+		t.Fatalf("the page has %d styles", len(found))
+	}
+	sum := sha256.Sum256([]byte(found[0][1]))
+	want := fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+		base64.StdEncoding.EncodeToString(sum[:]))
+	for name, want := range map[string]string{"Content-Security-Policy": want, "X-Content-Type-Options": "nosniff",
+		"Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Content-Type": "text/html; charset=utf-8"} {
+		if got := w.Header().Get(name); got != want {
+			t.Errorf("%s is %q\nwant %q", name, got, want)
+		}
+	}
+	for _, never := range []string{"<script", " style=", " onload", "javascript:"} {
+		if strings.Contains(w.Body.String(), never) {
+			t.Errorf("the page has %q", never)
+		}
+	}
+}
+
+// Whatever a candidate tells, it is text: the page has the same elements and
+// attributes as one whose texts are plain.
+func TestWhatCandidatesTellIsTextAndNothingElse(t *testing.T) {
+	skeleton := func(text string) string {
+		h := pageOf(t, factsOf(text), nil, WithElections("orders", text), WithTitle(text))
+		h.roster = new(roster.Roster)
+		body := get(h, "GET", "/").Body.String()
+		var all []string
+		for _, tag := range regexp.MustCompile(`<[^>]*>`).FindAllString(body, -1) {
+			all = append(all, regexp.MustCompile(`"[^"]*"`).ReplaceAllString(tag, `""`))
+		}
+		return strings.Join(all, "\n")
+	}
+	plain := skeleton("plain")
+	for _, text := range []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `</style><script>alert(1)</script>`,
+		`</title><svg onload=alert(1)>`, `<!--`, `]]>`, `{{.Style}}`, "javascript:alert(1)", `</svg></section>`, "&lt;b&gt;", "\x00", "\xff\xfe", "`",
+	} {
+		if got := skeleton(text); got != plain {
+			t.Errorf("%q changes the page to\n%s", text, got)
+		}
+	}
+}
+
+func TestAPageSaysThatTheServerIsAwayAndWhatWasKnown(t *testing.T) {
+	w := get(pageOf(t, factsOf("orders"), errAway), "GET", "/")
+	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), errAway.Error()) {
+		t.Errorf("got %d:\n%s", w.Code, w.Body)
+	}
+	h := pageOf(t, facts{}, nil)
+	p := h.page(factsOf("orders"), errAway)
+	if len(p.Elections) == 0 || len(p.Alerts) != 1 {
+		t.Errorf("got %+v", p)
+	}
+	f := factsOf("orders")
+	f.rosterErr = errors.New("the roster is gone")
+	w = get(pageOf(t, f, nil), "GET", "/")
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "the roster is gone") || !strings.Contains(w.Body.String(), "led by orders") {
+		t.Errorf("without its roster: got %d:\n%s", w.Code, w.Body)
+	}
+}
+
+func TestAStandbyIsRefusedAsItKnowsNothingOfTheLocks(t *testing.T) {
+	pool, mock, err := sqlmock.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	mock.ExpectQuery("-- name: Ping").WillReturnRows(sqlmock.NewRows([]string{"pid", "in_recovery"}).AddRow(1, true))
+	h, err := New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := get(h, "GET", "/"); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "hot standby") {
+		t.Errorf("got %d:\n%s", w.Code, w.Body)
+	}
+}
+
+func TestARefreshCanBePausedAndTurnedOff(t *testing.T) {
+	const meta = `http-equiv="refresh"`
+	for target, c := range map[string]struct {
+		opts []Option
+		want bool
+	}{
+		"/":             {nil, true},
+		"/?refresh=off": {nil, false},
+		"/never":        {[]Option{WithRefresh(0)}, false},
+	} {
+		if got := strings.Contains(get(pageOf(t, factsOf("orders"), nil, c.opts...), "GET", target).Body.String(), meta); got != c.want {
+			t.Errorf("%s refreshes itself: %v", target, got)
+		}
+	}
+}
+
+func TestABadOptionIsAnError(t *testing.T) {
+	pool, _, err := sqlmock.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for want, opt := range map[string]Option{
+		"WithTitle": WithTitle(""), "WithElections": WithElections("a", ""), "WithRoster": WithRoster(nil),
+		"WithRefresh(999ms)": WithRefresh(999 * time.Millisecond), "WithRefresh(1h0m1s)": WithRefresh(time.Hour + time.Second),
+		"WithWindow(59s)": WithWindow(59 * time.Second), "WithWindow(8761h0m0s)": WithWindow(8761 * time.Hour), "option 1 is nil": nil,
+	} {
+		if _, err := New(pool, opt); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want one that wraps ErrConfig and has %q", err, want)
+		}
+	}
+	if _, err := New(nil); !errors.Is(err, ErrConfig) {
+		t.Errorf("a nil pool: got error %v", err)
+	}
+}

@@ -1,0 +1,64 @@
+package dashboard
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/roster"
+)
+
+// facts are what one look has found.
+type facts struct {
+	at         time.Time // on the server's clock; zero if there was no look yet
+	locks      []db.AdvisoryLocksRow
+	candidates []roster.Candidate
+	terms      []roster.Term
+	rosterErr  error // the roster could not be read
+}
+
+// source is whom to ask.
+type source struct {
+	pool   *sql.DB
+	roster *roster.Roster
+	names  []string
+}
+
+// look asks. A roster that cannot be read is no failure: who leads, the server
+// itself knows.
+func (s source) look(ctx context.Context) (facts, error) {
+	q := db.New(s.pool)
+	ping, err := q.Ping(ctx)
+	if err != nil {
+		return facts{}, fmt.Errorf("ask the server: %w", err)
+	}
+	if ping.InRecovery {
+		return facts{}, elector.ErrServerReadOnly
+	}
+	micros, err := q.Clock(ctx)
+	if err != nil {
+		return facts{}, fmt.Errorf("ask for the server's time: %w", err)
+	}
+	f := facts{at: time.UnixMicro(micros)}
+	if f.locks, err = q.AdvisoryLocks(ctx); err != nil {
+		return facts{}, fmt.Errorf("ask who leads: %w", err)
+	}
+	if s.roster == nil {
+		return f, nil
+	}
+	if f.candidates, f.rosterErr = s.roster.Candidates(ctx); f.rosterErr != nil {
+		return f, nil
+	}
+	all, _ := group(f, s.names, true)
+	var keys []int64 // of the elections that will be shown
+	for _, g := range all[:min(len(all), maxElections)] {
+		keys = append(keys, g.key)
+	}
+	if len(keys) > 0 {
+		f.terms, f.rosterErr = s.roster.Terms(ctx, maxTerms, keys...)
+	}
+	return f, nil
+}

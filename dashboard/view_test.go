@@ -1,0 +1,153 @@
+package dashboard
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/roster"
+)
+
+func TestADurationHasItsTwoLargestUnits(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0 s", 999 * time.Millisecond: "0 s", 59 * time.Second: "59 s", time.Minute: "1 min 0 s",
+		3*time.Hour + 59*time.Minute + 59*time.Second: "3 h 59 min", 49 * time.Hour: "2 d 1 h",
+	} {
+		if got := lasting(d); got != want {
+			t.Errorf("%v is %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestElectionsAreTheNamedFirstThenThoseOfTheRosterByName(t *testing.T) {
+	f := facts{at: noon,
+		candidates: []roster.Candidate{{Election: "zebra", Key: 5, ID: "z", State: roster.Live}, {Election: "ant", Key: 4, ID: "a", State: roster.Left}},
+		locks: []db.AdvisoryLocksRow{
+			{Key: elector.KeyFromName("orders"), Granted: true, ApplicationName: "web-1"},
+			{Key: 5, Granted: true, ApplicationName: "z"}, {Key: 77, Granted: true, ApplicationName: "stranger"},
+		},
+	}
+	all, others := group(f, []string{"orders", "billing"}, true)
+	var names []string
+	for _, g := range all {
+		names = append(names, g.name)
+	}
+	if got := strings.Join(names, " "); got != "orders billing ant zebra" {
+		t.Errorf("got %s", got)
+	}
+	if len(others) != 1 || others[0].Key != "77" || others[0].ID != "stranger" {
+		t.Errorf("others are %+v", others)
+	}
+	if e := all[3].election(noon, time.Hour); e.Leader == nil || e.Leader.ID != "z" || len(e.Candidates) != 1 {
+		t.Errorf("the candidate that the server and the roster know is %+v", e.Candidates)
+	}
+	if e := all[1].election(noon, time.Hour); e.Leader != nil || e.Timeline != nil {
+		t.Errorf("an election that nobody stands for is %+v", e)
+	}
+	if all, others = group(facts{at: noon, locks: f.locks}, nil, false); len(all) != 3 || all[2].name != "key 77" || len(others) != 0 {
+		t.Errorf("without names and a roster: %d elections, and others %+v", len(all), others)
+	}
+}
+
+func TestCandidatesAreShownByWhatTheyDo(t *testing.T) {
+	f := factsOf("orders")
+	f.candidates = append(f.candidates, roster.Candidate{Key: f.candidates[0].Key, ID: "gone", State: roster.Left},
+		roster.Candidate{Key: f.candidates[0].Key, ID: "polls", State: roster.Live})
+	all, _ := group(f, nil, true)
+	e := all[0].election(noon, 24*time.Hour)
+	var got []string
+	for _, c := range e.Candidates {
+		got = append(got, fmt.Sprintf("%s %s", c.ID, c.Role))
+	}
+	if want := []string{"orders leads", "orders2 waits", "polls follows", "orders3 silent", "gone left"}; !slices.Equal(got, want) {
+		t.Errorf("got %v\nwant %v", got, want)
+	}
+	if e.Token != "20" || e.For != "for 1 h 0 min" || e.Leader.Health != "0.25" || e.Leader.Share != "0.2500" {
+		t.Errorf("the leader is %+v, %+v", e, e.Leader)
+	}
+}
+
+func TestMoreThanCanBeReadIsCountedAndNotShown(t *testing.T) {
+	f := facts{at: noon}
+	for i := range 3 * maxElections {
+		f.candidates = append(f.candidates, roster.Candidate{Key: int64(i), Election: fmt.Sprintf("%03d", i), ID: "one", State: roster.Live})
+	}
+	for i := range 3 * maxCandidates {
+		f.candidates = append(f.candidates, roster.Candidate{Key: 0, ID: fmt.Sprint(i), State: roster.Left})
+	}
+	for i := range 3 * maxOthers {
+		f.locks = append(f.locks, db.AdvisoryLocksRow{Key: int64(-1 - i), Granted: true})
+	}
+	p := pageOf(t, f, nil, WithElections("named")).page(f, nil)
+	if len(p.Others) != maxOthers || p.MoreOther != 2*maxOthers {
+		t.Errorf("%d other locks are shown, and %d not", len(p.Others), p.MoreOther)
+	}
+	if len(p.Elections) != maxElections || p.More != 2*maxElections+1 {
+		t.Errorf("%d elections are shown, and %d not", len(p.Elections), p.More)
+	}
+	if e := p.Elections[1]; len(e.Candidates) != maxCandidates || e.More != 2*maxCandidates+1 || e.Candidates[0].ID != "one" {
+		t.Errorf("%d candidates are shown, and %d not", len(e.Candidates), e.More)
+	}
+}
+
+func TestATimelineShowsTermsAndWhenNobodyLed(t *testing.T) {
+	hour := func(n int) time.Time { return noon.Add(time.Duration(n-10) * time.Hour) } // noon is hour 10
+	newestFirst := []roster.Term{
+		{CandidateID: "b", ElectedAt: hour(8)},
+		{CandidateID: "a", ElectedAt: hour(4), EndedAt: hour(6), Reason: "shutdown"},
+		{CandidateID: "b", ElectedAt: hour(0), EndedAt: hour(4), Reason: roster.Lost},
+		{CandidateID: "c", ElectedAt: hour(-5), EndedAt: hour(-4), Reason: "resigned"},
+	}
+	bars := func(terms []roster.Term, window time.Duration) (got []string) {
+		for _, b := range draw(terms, colour(terms), noon, window).Bars {
+			got = append(got, fmt.Sprintf("%s %d-%d", b.Class, b.X, b.X+b.Width))
+		}
+		return got
+	}
+	for name, c := range map[string]struct {
+		terms  []roster.Term
+		window time.Duration
+		want   []string
+	}{
+		"ten hours":               {newestFirst, 10 * time.Hour, []string{"c1 0-400", "c2 400-600", "vacant 600-800", "c1 800-1000"}},
+		"from the middle of one":  {newestFirst, 8 * time.Hour, []string{"c1 0-250", "c2 250-500", "vacant 500-750", "c1 750-1000"}},
+		"no longer than is known": {newestFirst[:1], 24 * time.Hour, []string{"c0 0-1000"}},
+		"nobody leads now":        {newestFirst[1:3], 10 * time.Hour, []string{"c0 0-400", "c1 400-600", "vacant 600-1000"}},
+		"a very short one": {[]roster.Term{{CandidateID: "a", ElectedAt: hour(0), EndedAt: hour(0).Add(time.Millisecond), Reason: "resigned"}}, 10 * time.Hour,
+			[]string{"c0 0-2", "vacant 0-1000"}},
+		"nobody knows until when":  {[]roster.Term{{CandidateID: "a", ElectedAt: hour(0), Reason: roster.Lost}}, 10 * time.Hour, []string{"unknown 0-1000"}},
+		"the first has just begun": {[]roster.Term{{CandidateID: "a", ElectedAt: noon}}, time.Hour, []string{"c0 0-2"}},
+	} {
+		if got := bars(c.terms, c.window); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v\nwant %v", name, got, c.want)
+		}
+	}
+	if draw(nil, nil, noon, time.Hour) != nil {
+		t.Error("there is a timeline without terms")
+	}
+}
+
+// However the terms are, nothing is drawn outside the picture.
+func TestNothingIsDrawnOutsideTheTimeline(t *testing.T) {
+	for range 2000 {
+		var terms []roster.Term
+		at := func() time.Time { return noon.Add(time.Duration(rand.Int64N(int64(96*time.Hour))) - 72*time.Hour) }
+		for range 1 + rand.IntN(5) {
+			term := roster.Term{CandidateID: fmt.Sprint(rand.IntN(12)), ElectedAt: at(), Reason: []string{"", roster.Lost, "resigned"}[rand.IntN(3)]}
+			if rand.IntN(2) == 0 {
+				term.EndedAt = at()
+			}
+			terms = append(terms, term)
+		}
+		for _, b := range draw(terms, colour(terms), noon, 24*time.Hour).Bars {
+			if b.X < 0 || b.Width < narrow || b.X+b.Width > span || b.Class == "" || b.Title == "" {
+				t.Fatalf("of %+v is drawn %+v", terms, b)
+			}
+		}
+	}
+}

@@ -1,0 +1,202 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"database/sql"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/roster"
+)
+
+// rosterHooks are the hooks of a candidate's process that writes a roster.
+func (s settings) rosterHooks(pool *sql.DB) (all []hooks.Hook, closeRoster func(), err error) {
+	if s.Roster == "" {
+		return nil, func() {}, nil
+	}
+	r, err := roster.New(pool, roster.WithSchema(s.Roster), roster.WithPublishInterval(time.Second))
+	return []hooks.Hook{r}, func() { _ = r.Close(context.Background()) }, err
+}
+
+// schema makes the name of a schema that is dropped at the end of the test.
+func (s *server) schema(t *testing.T) string {
+	t.Helper()
+	name := unique("roster")
+	t.Cleanup(func() {
+		_, err := s.admin.Exec(`DROP SCHEMA IF EXISTS "` + name + `" CASCADE`)
+		expect(t, err)
+	})
+	return name
+}
+
+// rosterOn makes a roster whose tables are there, and which is closed at the end of the test.
+func rosterOn(t *testing.T, pool *sql.DB, schema string, opts ...roster.Option) *roster.Roster {
+	t.Helper()
+	r, err := roster.New(pool, append([]roster.Option{roster.WithSchema(schema)}, opts...)...)
+	check(t, err)
+	check(t, r.Migrate(soon(t)))
+	t.Cleanup(func() { _ = r.Close(soon(t)) })
+	return r
+}
+
+// states are the states of the candidates, by their ids.
+func states(t *testing.T, r *roster.Roster, key int64) map[string]roster.State {
+	t.Helper()
+	all, err := r.Candidates(soon(t), key)
+	check(t, err)
+	found := map[string]roster.State{}
+	for _, c := range all {
+		found[c.ID] = c.State
+	}
+	return found
+}
+
+// terms are the terms of an election, the newest first.
+func terms(t *testing.T, r *roster.Roster, key int64) []roster.Term {
+	t.Helper()
+	all, err := r.Terms(soon(t), 100, key)
+	check(t, err)
+	return all
+}
+
+func TestARosterTellsWhoStandsHowTheyFareAndWhoLedWhen(t *testing.T) {
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election, schema := s.election(t), s.schema(t)
+		pools := []*sql.DB{d.open(t, 0, s.DSN()), d.open(t, 1, s.DSN())}
+		first := rosterOn(t, pools[0], schema, roster.WithVersion("1.4.2"), roster.WithHealth(func() float64 { return 0.75 }),
+			roster.WithMetadata(map[string]string{"zone": "a", "<b>": `"quoted"`}))
+		second := rosterOn(t, pools[1], schema, roster.WithVersion(""))
+		leader := s.stand(t, pools[0], election, elector.WithHooks(first)).run(t, nil)
+		token := leader.elected(t).Token
+		follower := s.stand(t, pools[1], election, elector.WithHooks(second)).run(t, nil)
+		follower.follows(t)
+
+		eventually(t, "both are published", func() bool { return len(states(t, second, leader.Key())) == 2 })
+		all, err := second.Candidates(soon(t), leader.Key())
+		check(t, err)
+		if c := all[0]; c.ID != leader.CandidateID() || !c.Leading || c.State != roster.Live || c.Election != election || c.Version != "1.4.2" ||
+			c.Health == nil || *c.Health != 0.75 || !maps.Equal(c.Metadata, map[string]string{"zone": "a", "<b>": `"quoted"`}) || c.Since.IsZero() {
+			t.Errorf("the leader is %+v", c)
+		}
+		if c := all[1]; c.ID != follower.CandidateID() || c.Leading || c.State != roster.Live || c.Version != "" || c.Health != nil || len(c.Metadata) != 0 {
+			t.Errorf("the follower is %+v", c)
+		}
+		eventually(t, "the term is recorded", func() bool { return len(terms(t, second, leader.Key())) == 1 })
+		if term := terms(t, second, leader.Key())[0]; term.Token != token || term.CandidateID != leader.CandidateID() || term.Reason != "" || !term.EndedAt.IsZero() {
+			t.Errorf("the term that goes on is %+v", term)
+		}
+
+		leader.end(t)
+		check(t, first.Close(soon(t)))
+		next := follower.elected(t).Token
+		eventually(t, "the next term is recorded", func() bool { return len(terms(t, first, leader.Key())) == 2 })
+		history := terms(t, first, leader.Key()) // a closed one can be read
+		if term := history[0]; term.Token != next || term.Reason != "" {
+			t.Errorf("the next term is %+v", term)
+		}
+		if term := history[1]; term.Token != token || term.Reason != string(hooks.Shutdown) || term.Err == "" ||
+			term.EndedAt.Before(term.ElectedAt) || term.EndedAt.After(history[0].ElectedAt) {
+			t.Errorf("the term that has ended is %+v", term)
+		}
+		if state := states(t, first, leader.Key())[leader.CandidateID()]; state != roster.Left {
+			t.Errorf("after Close the candidate is %s, want left", state)
+		}
+	})
+}
+
+func TestATermWhoseProcessWasKilledIsLostAndEndsWhereTheNextBegins(t *testing.T) {
+	t.Parallel()
+	s := onShared(t)
+	schema := s.schema(t)
+	r := rosterOn(t, pgx.open(t, 0, s.DSN()), schema)
+	f := s.launch(t, mixed, 2, func(_ int, told *settings) { told.Roster = schema })
+	key := elector.KeyFromName(f.election)
+	killed := f.leader(t, 0)
+	eventually(t, "the term is recorded, and the candidate published", func() bool {
+		return len(terms(t, r, key)) == 1 && states(t, r, key)[killed.ID] == roster.Live
+	})
+	f.kill(t, killed.ID)
+	next := f.leader(t, killed.Token)
+	eventually(t, "the next term is recorded", func() bool { return len(terms(t, r, key)) == 2 })
+	history := terms(t, r, key)
+	if old := history[1]; old.Token != killed.Token || old.Reason != roster.Lost || !old.EndedAt.Equal(history[0].ElectedAt) {
+		t.Errorf("the killed leader's term is %+v, and the next %+v", old, history[0])
+	}
+	if history[0].Token != next.Token || history[0].Reason != "" {
+		t.Errorf("the next term is %+v", history[0])
+	}
+
+	eventually(t, "the killed one falls silent, and the next does not", func() bool {
+		all := states(t, r, key)
+		return all[killed.ID] == roster.Silent && all[next.ID] == roster.Live
+	})
+
+	f.kill(t, next.ID)
+	eventually(t, "a term that nobody succeeds is lost", func() bool { return terms(t, r, key)[0].Reason == roster.Lost })
+	if last := terms(t, r, key)[0]; !last.EndedAt.IsZero() {
+		t.Errorf("nobody knows when it ended, but it says %v", last.EndedAt)
+	}
+}
+
+func TestACandidateThatLeftMayComeBack(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		schema, pool := s.schema(t), d.open(t, 0, s.DSN())
+		var since []time.Time
+		for range 2 {
+			r := rosterOn(t, pool, schema)
+			r.OnCampaign(context.Background(), hooks.Campaign{Origin: hooks.Origin{Election: "any", Key: 1, CandidateID: "one"}, At: time.Now()})
+			eventually(t, "it is live", func() bool { return states(t, r, 1)["one"] == roster.Live })
+			all, err := r.Candidates(soon(t), 1)
+			check(t, err)
+			since = append(since, all[0].Since)
+			check(t, r.Close(soon(t)))
+			if state := states(t, r, 1)["one"]; state != roster.Left {
+				t.Errorf("after Close it is %s, want left", state)
+			}
+		}
+		if !since[1].After(since[0]) {
+			t.Errorf("it was published without a break since %v", since)
+		}
+	})
+}
+
+func TestManyElectionsOnOneSessionShareARoster(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool, counted := d.openCounted(t, 0, s.DSN())
+		r := rosterOn(t, pool, s.schema(t), roster.WithPublishInterval(time.Hour)) // which is not waited for
+		session, err := elector.NewSession(pool, elector.WithCandidateID(unique("many")), elector.WithRetryInterval(retry), elector.WithHooks(r))
+		check(t, err)
+		t.Cleanup(func() { expect(t, session.Close(soon(t))) })
+		const elections = 600 // more than one statement writes
+		var keys []int64
+		for range elections {
+			e, err := session.Elector(unique("shard"))
+			check(t, err)
+			keys = append(keys, e.Key())
+			check(t, e.Start(context.Background()))
+		}
+		eventually(t, "every term is recorded", func() bool {
+			all, err := r.Terms(soon(t), 1, keys...)
+			return err == nil && len(all) == elections && !slices.ContainsFunc(all, func(t roster.Term) bool { return t.Reason != "" })
+		})
+		eventually(t, "everything is written", func() bool { return r.Stats().Waiting == 0 })
+		before := counted.now()
+		check(t, r.SetMetadata(map[string]string{"epoch": "2"}))
+		eventually(t, "all are published anew", func() bool {
+			all, err := r.Candidates(soon(t), keys...)
+			return err == nil && len(all) == elections && !slices.ContainsFunc(all, func(c roster.Candidate) bool { return c.Metadata["epoch"] != "2" || !c.Leading })
+		})
+		if sent := counted.since(before)["Publish"]; sent != 2 {
+			t.Errorf("%d candidates were published by %d statements, want 2", elections, sent)
+		}
+	})
+}

@@ -1,0 +1,243 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/roster"
+)
+
+// documentedGrants are the statements of docs/roster.md that grant something to a role.
+func documentedGrants(t *testing.T, role string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/roster.md")
+	check(t, err)
+	all := regexp.MustCompile(`(?m)^GRANT .* TO `+role+`;$`).FindAllString(string(text), -1)
+	if len(all) == 0 {
+		t.Fatalf("docs/roster.md grants nothing to %s", role)
+	}
+	return all
+}
+
+// What one process tells late does not undo what is known, and the next term
+// ends one whose end was told too late, or never.
+func TestTermsMayBeToldLateAndOutOfOrder(t *testing.T) {
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		schema := s.schema(t)
+		old := rosterOn(t, d.open(t, 0, s.DSN()), schema)
+		next := rosterOn(t, d.open(t, 1, s.DSN()), schema)
+		ctx := context.Background()
+		hour := func(n int) time.Time { return time.Now().Add(time.Duration(n-10) * time.Hour) } // since ten hours ago
+		us := func(id string) hooks.Origin { return hooks.Origin{Election: "any", Key: 1, CandidateID: id} }
+
+		next.OnElected(ctx, hooks.Elected{Origin: us("next"), Token: 20, At: hour(5)})
+		written(t, next)
+		// Its clock says that it led for two hours beside the next one.
+		old.OnDemoted(ctx, hooks.Demoted{Origin: us("old"), Token: 10, Reason: hooks.SessionLost, At: hour(7), Held: 4 * time.Hour})
+		written(t, old)
+		old.OnElected(ctx, hooks.Elected{Origin: us("old"), Token: 10, At: hour(3)}) // again, and too late
+		eventually(t, "it is written", func() bool { return old.Stats().Writes > 1 && old.Stats().Waiting == 0 })
+
+		history := terms(t, next, 1)
+		if len(history) != 2 || history[0].Token != 20 || history[1].Token != 10 {
+			t.Fatalf("the terms are %+v", history)
+		}
+		if term := history[1]; term.Reason != string(hooks.SessionLost) || !term.EndedAt.Equal(history[0].ElectedAt) {
+			t.Errorf("the old term is %+v", term)
+		}
+		if term := history[0]; term.Reason != roster.Lost || !term.EndedAt.IsZero() { // nobody holds the lock
+			t.Errorf("the last term is %+v", term)
+		}
+		// The server knows how long ago that was, whatever the clock of the client says.
+		for token, hours := range map[int]int{10: 7, 20: 5} {
+			if ago := one[float64](t, s.admin, `SELECT extract(epoch FROM now() - elected_at)::float8 / 3600 FROM `+quoted(schema)+`.roster_terms WHERE token = $1`, token); ago < float64(hours) || ago > float64(hours)+0.1 {
+				t.Errorf("token %d was elected %v hours ago, want %d", token, ago, hours)
+			}
+		}
+	})
+}
+
+// A term of which no end is told goes on if it is the newest, and its candidate
+// holds the lock: not if another does, nor if the same candidate was elected anew.
+func TestATermGoesOnOnlyWhileItsCandidateHoldsTheLock(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN())
+		r := rosterOn(t, pool, s.schema(t))
+		leader := s.stand(t, pool, s.election(t)).run(t, nil) // which has no roster
+		leader.elected(t)
+		for i, id := range []string{"another", leader.CandidateID(), leader.CandidateID()} {
+			if i > 0 {
+				if term := terms(t, r, leader.Key())[0]; (term.Reason == roster.Lost) != (i == 1) {
+					t.Errorf("the newest term of %q has the reason %q", term.CandidateID, term.Reason)
+				}
+			}
+			r.OnElected(context.Background(), hooks.Elected{Origin: hooks.Origin{Election: "any", Key: leader.Key(), CandidateID: id}, Token: int64(i), At: time.Now()})
+			eventually(t, "the term is recorded", func() bool { return len(terms(t, r, leader.Key())) == i+1 })
+		}
+		history := terms(t, r, leader.Key())
+		if history[0].Reason != "" || history[1].Reason != roster.Lost || !history[1].EndedAt.Equal(history[0].ElectedAt) || history[2].Reason != roster.Lost {
+			t.Errorf("the terms are %+v", history)
+		}
+	})
+}
+
+func TestCleanUpRemovesWhatIsOldAndNothingElse(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		schema := s.schema(t)
+		r := rosterOn(t, d.open(t, 0, s.DSN()), schema, roster.WithRetention(time.Hour, 3))
+		leader := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, nil)
+		leader.elected(t)
+		insert := func(statement string, args ...any) {
+			t.Helper()
+			_, err := s.admin.Exec(strings.ReplaceAll(statement, "chosen", quoted(schema)), args...)
+			check(t, err)
+		}
+		const term = `INSERT INTO chosen.roster_terms VALUES ($1, $2, 'any', $3, now() - $4::interval, now() - $5::interval, NULL, NULL)`
+		insert(term, 1, 1, "ended long ago", "3 hours", "2 hours")
+		insert(term, 1, 2, "superseded long ago", "2 hours", nil)
+		insert(term, 1, 3, "superseded just now", "90 min", nil)
+		insert(term, 1, 4, "its election is not held", "1 min", nil)
+		insert(term, 2, 1, "gone with its election", "3 hours", nil)
+		for i := range 5 {
+			insert(term, 3, i, "surplus, or not", "1 min", "30 s")
+		}
+		insert(term, leader.Key(), 1, leader.CandidateID(), "900 days", nil)
+		const candidate = `INSERT INTO chosen.roster_candidates VALUES (1, $1, 'any', '', '{}', now(), NULL, now(), now() - $2::interval, NULL)`
+		insert(candidate, "silent for days", "25 hours")
+		insert(candidate, "silent for hours", "23 hours")
+
+		removed, err := r.CleanUp(soon(t))
+		check(t, err)
+		if removed != 6 {
+			t.Errorf("%d rows were removed, want 6", removed)
+		}
+		left := list[string](t, s.admin, strings.ReplaceAll(`SELECT key || ':' || token FROM chosen.roster_terms WHERE key BETWEEN 0 AND 10 ORDER BY key, token`, "chosen", quoted(schema)))
+		if got := strings.Join(left, " "); got != "1:3 1:4 3:2 3:3 3:4" {
+			t.Errorf("left are %s", got)
+		}
+		if held := terms(t, r, leader.Key()); len(held) != 1 || held[0].Reason != "" {
+			t.Errorf("of the term that goes on is left %+v", held)
+		}
+		if len(states(t, r, 1)) != 1 {
+			t.Errorf("left are %v", states(t, r, 1))
+		}
+		if again, err := r.CleanUp(soon(t)); err != nil || again != 0 {
+			t.Errorf("the second time it removes %d, %v", again, err)
+		}
+	})
+}
+
+func TestACleanUpIsBoundedAndSeveralShareTheWork(t *testing.T) {
+	t.Parallel()
+	s := onShared(t)
+	schema := s.schema(t)
+	const rows, cleaners = 3500, 4
+	r := rosterOn(t, s.admin, schema)
+	_, err := s.admin.Exec(`INSERT INTO `+quoted(schema)+`.roster_terms
+		SELECT 1, n, 'any', 'one', now() - '99 days'::interval, now() - '98 days'::interval, 'resigned', '' FROM generate_series(1, $1::int) AS n`, rows)
+	check(t, err)
+	if removed, err := r.CleanUp(soon(t)); err != nil || removed != 1000 {
+		t.Errorf("one clean-up removed %d, %v; want 1000", removed, err)
+	}
+	var mu sync.Mutex
+	var sum int64
+	var all sync.WaitGroup
+	for i := range cleaners {
+		r := rosterOn(t, mixed.open(t, i, s.DSN()), schema)
+		all.Go(func() {
+			for {
+				removed, err := r.CleanUp(soon(t))
+				expect(t, err)
+				mu.Lock()
+				sum += removed
+				mu.Unlock()
+				if removed == 0 || err != nil {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if sum > rows-1000 {
+		t.Errorf("%d rows were removed by several, of %d", sum, rows-1000)
+	}
+	for { // what each had left to another
+		removed, err := r.CleanUp(soon(t))
+		check(t, err)
+		sum += removed
+		if removed == 0 {
+			break
+		}
+	}
+	if sum != rows-1000 {
+		t.Errorf("%d rows were removed, want %d", sum, rows-1000)
+	}
+}
+
+// The cost at rest, as documented.
+func TestAtRestARosterSendsOneStatementPerIntervalAndLittleWAL(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := on(t, own(t))
+		pool, counted := d.openCounted(t, 0, s.DSN())
+		r := rosterOn(t, pool, "pgelector", roster.WithPublishInterval(time.Second))
+		tell(r, "one", 7)
+		eventually(t, "the first clean-up is done", func() bool { return counted.now()["RemoveTerms"] > 0 })
+		writes := r.Stats().Writes
+		_, err := s.admin.Exec("CHECKPOINT") // then the first change of each page logs all of it
+		check(t, err)
+		eventually(t, "the pages were logged", func() bool { return r.Stats().Writes > writes })
+		before, from, wal := counted.now(), r.Stats().Writes, one[string](t, s.admin, "SELECT pg_current_wal_insert_lsn()::text")
+		eventually(t, "some intervals pass", func() bool { return r.Stats().Writes >= from+5 })
+		sent, wrote := counted.since(before), r.Stats().Writes-from
+		bytes := one[int64](t, s.admin, "SELECT (pg_current_wal_insert_lsn() - $1::text::pg_lsn)::bigint", wal)
+		delete(sent, "prepare")                                                                     // lib/pq's second round trip
+		if len(sent) != 1 || int64(sent["Publish"]) < wrote-1 || int64(sent["Publish"]) > wrote+1 { // one may be under way
+			t.Errorf("%d publications sent %v, want one Publish each", wrote, sent)
+		}
+		if each := bytes / wrote; each > 1000 {
+			t.Errorf("a publication wrote %d bytes of WAL", each)
+		} else {
+			t.Logf("a publication wrote %d bytes of WAL", each)
+		}
+		eventually(t, "every publication was a HOT update, which writes no index", func() bool {
+			return one[bool](t, s.admin, `SELECT n_tup_upd >= $1 AND n_tup_hot_upd = n_tup_upd FROM pg_stat_user_tables WHERE relname = 'roster_candidates'`, wrote)
+		})
+	})
+}
+
+// A server whose synchronous standby is away makes each commit wait that has to be
+// safe. A publication has not; the record of a term has.
+func TestAPublicationWaitsForNoDiskAndNoStandby(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		s := on(t, own(t))
+		r := rosterOn(t, d.open(t, 0, s.DSN()), "pgelector", roster.WithPublishInterval(time.Second))
+		_, err := s.admin.Exec("ALTER SYSTEM SET synchronous_standby_names = 'away'")
+		check(t, err)
+		_, err = s.admin.Exec("SELECT pg_reload_conf()")
+		check(t, err)
+		eventually(t, "the standby is waited for", func() bool { return one[string](t, s.admin, "SHOW synchronous_standby_names") == "away" })
+		r.OnCampaign(context.Background(), hooks.Campaign{Origin: hooks.Origin{Election: "any", Key: 1, CandidateID: "one"}, At: time.Now()})
+		eventually(t, "it is published, again and again", func() bool { return r.Stats().Writes > 2 })
+		if s := r.Stats(); s.Failures > 0 {
+			t.Errorf("%d publications have failed: %v", s.Failures, s.Err)
+		}
+		tell(r, "one", 7)
+		eventually(t, "the record of a term waits", func() bool { return r.Stats().Failures > 0 })
+		_, err = s.admin.Exec("ALTER SYSTEM RESET synchronous_standby_names")
+		check(t, err)
+		_, err = s.admin.Exec("SELECT pg_reload_conf()")
+		check(t, err)
+		written(t, r)
+	})
+}

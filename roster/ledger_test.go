@@ -1,0 +1,118 @@
+package roster
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+)
+
+var (
+	now   = time.Now()
+	one   = hooks.Origin{Election: "orders", Key: 1, CandidateID: "one"}
+	grace = 45 * time.Second
+)
+
+func TestACandidateStaysWhileItIsHeardOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		e      hooks.Campaign
+		stays  time.Duration // since that attempt
+		leaves time.Duration
+	}{
+		"that polls":              {hooks.Campaign{Next: time.Hour, Outcome: hooks.Busy}, 2*time.Hour + grace, 2*time.Hour + grace + 1},
+		"that waits":              {hooks.Campaign{Took: 30 * time.Second, Outcome: hooks.Busy}, time.Minute + grace, time.Minute + grace + 1},
+		"that fails":              {hooks.Campaign{Next: time.Minute, Outcome: hooks.Failed}, 2*time.Minute + grace, 2*time.Minute + grace + 1},
+		"that tries no more":      {hooks.Campaign{Outcome: hooks.Busy}, grace, grace + 1},
+		"that leads, and is done": {hooks.Campaign{Took: time.Hour, Outcome: hooks.Granted}, grace, grace + 1},
+	} {
+		l := newLedger(grace)
+		c.e.Origin, c.e.At = one, now
+		l.attempted(c.e)
+		if l.expire(now.Add(c.stays)); len(l.batch(true).publish) != 1 {
+			t.Errorf("one %s has left after %v", name, c.stays)
+		}
+		if l.expire(now.Add(c.leaves)); len(l.batch(true).publish) != 0 || len(l.batch(true).leave) != 1 {
+			t.Errorf("one %s has not left after %v", name, c.leaves)
+		}
+	}
+}
+
+func TestALeaderStaysHoweverLongNothingIsHeardOfIt(t *testing.T) {
+	l := newLedger(grace)
+	l.elected(hooks.Elected{Origin: one, Token: 7, At: now})
+	if l.expire(now.Add(1000 * time.Hour)); len(l.batch(true).publish) != 1 {
+		t.Error("it has left")
+	}
+	l.demoted(hooks.Demoted{Origin: one, Token: 7, At: now.Add(1000 * time.Hour)})
+	if l.expire(now.Add(1000*time.Hour + grace + 1)); len(l.batch(true).leave) != 1 {
+		t.Error("after its term it has not left")
+	}
+	l.attempted(hooks.Campaign{Origin: one, At: now.Add(1001 * time.Hour)})
+	if b := l.batch(false); len(b.leave) != 0 || len(b.publish) != 1 {
+		t.Errorf("it is back, and this is written: %+v", b)
+	}
+}
+
+func TestATermIsWrittenAsItIsKnownLast(t *testing.T) {
+	l := newLedger(grace)
+	l.elected(hooks.Elected{Origin: one, Token: 7, At: now})
+	early := l.batch(false)
+	l.demoted(hooks.Demoted{Origin: one, Token: 7, At: now.Add(time.Minute), Held: time.Minute, Reason: hooks.Resigned, Err: errors.New("why")})
+	if b := l.batch(false); len(b.terms) != 1 || b.terms[0].reason != hooks.Resigned || b.terms[0].err != "why" || !b.terms[0].electedAt.Equal(now) {
+		t.Errorf("to be written: %+v", b.terms)
+	}
+	l.wrote(early)
+	if b := l.batch(false); len(b.terms) != 1 || b.terms[0].reason != hooks.Resigned {
+		t.Errorf("what was learnt during the write is lost: %+v", b.terms)
+	}
+	l.wrote(l.batch(false))
+	if b := l.batch(false); !b.empty() {
+		t.Errorf("all is written, but for %+v", b)
+	}
+	if b := l.batch(true); len(b.publish) != 1 || len(b.terms) != 0 {
+		t.Errorf("at the interval is written %+v", b)
+	}
+}
+
+func TestTheOldestTermsAreDroppedWhenTooManyWait(t *testing.T) {
+	l := newLedger(grace)
+	for token := range int64(maxWaiting + 10) {
+		l.elected(hooks.Elected{Origin: one, Token: token, At: now})
+	}
+	if b := l.batch(false); len(b.terms) != maxWaiting || b.terms[0].token != 10 || l.dropped != 10 {
+		t.Errorf("%d wait, the oldest of token %d, and %d were dropped", len(b.terms), b.terms[0].token, l.dropped)
+	}
+}
+
+func TestNewsAreWhatIsToBeWrittenAtOnce(t *testing.T) {
+	l := newLedger(grace)
+	for what, c := range []struct {
+		note func()
+		news bool
+	}{
+		{func() { l.attempted(hooks.Campaign{Origin: one, At: now}) }, true},
+		{func() { l.attempted(hooks.Campaign{Origin: one, At: now}) }, false},
+		{func() { l.elected(hooks.Elected{Origin: one, Token: 7, At: now}) }, true},
+		{func() { l.demoted(hooks.Demoted{Origin: one, Token: 7, At: now}) }, true},
+		{func() { l.republish() }, true},
+		{func() {}, false},
+	} {
+		if c.note(); l.news != c.news {
+			t.Errorf("after step %d news are %v", what+1, l.news)
+		}
+		l.batch(false)
+	}
+}
+
+func TestTextIsKeptAsPostgreSQLCan(t *testing.T) {
+	for text, want := range map[string]string{"plain": "plain", "a\x00b": "a\uFFFDb", "\xff": "\uFFFD", "ü": "ü"} {
+		if got := keepable(text); got != want {
+			t.Errorf("%q is kept as %q, want %q", text, got, want)
+		}
+	}
+	if got := keepable(strings.Repeat("ü", maxText)); len(got) > maxText+2 {
+		t.Errorf("%d bytes are kept", len(got))
+	}
+}

@@ -1,0 +1,105 @@
+package roster
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"embed"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/pgelector/pgelector/roster/internal/db"
+)
+
+//go:embed migrations/*.sql
+var files embed.FS
+
+// migrations are migrations/N.sql in order: the N-th brings the tables from version
+// N-1 to N. One that was released is never changed. A later one must leave tables
+// that the programs of the version before can go on using, since both run while a
+// service is being replaced.
+var migrations = load()
+
+func load() (all []string) {
+	for n := 1; ; n++ {
+		text, err := files.ReadFile(fmt.Sprintf("migrations/%d.sql", n))
+		if err != nil {
+			return all
+		}
+		all = append(all, string(text))
+	}
+}
+
+// Migrate makes the schema and its tables, or brings them up to date. It may be
+// called by any number of processes at once, and at each start: one does the work
+// and the others wait for it. If there is nothing to do, it needs no more
+// than SELECT on roster_migrations; otherwise the role must be allowed to create
+// tables in the schema, and the schema itself if that does not exist.
+//
+// All or nothing is done. Tables of a newer version are left as they are.
+func (r *Roster) Migrate(ctx context.Context) error {
+	current, err := r.current(ctx)
+	if err != nil || current {
+		return err
+	}
+	// Read committed: after the lock, what others have committed must be seen.
+	tx, err := r.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return explain("migrate", err)
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after the commit
+	if err := r.migrate(ctx, tx); err != nil {
+		return explain(fmt.Sprintf("migrate the schema %s", quote(r.schema)), err)
+	}
+	return explain("migrate: commit", tx.Commit())
+}
+
+// current reports whether there is nothing to do.
+func (r *Roster) current(ctx context.Context) (bool, error) {
+	q := r.queries(r.pool)
+	there, err := q.Installed(ctx, r.schema)
+	if err != nil || !there.HasRoster {
+		return false, explain("look for the tables", err)
+	}
+	version, err := q.Version(ctx)
+	return int(version) >= len(r.migrations), explain("read the version of the tables", err)
+}
+
+func (r *Roster) migrate(ctx context.Context, tx *sql.Tx) error {
+	q := r.queries(tx)
+	if err := q.LockMigrations(ctx, migrationLock(r.schema)); err != nil {
+		return err
+	}
+	there, err := q.Installed(ctx, r.schema)
+	if err != nil {
+		return err
+	}
+	if !there.HasSchema { // CREATE SCHEMA IF NOT EXISTS would ask for the privilege first
+		if _, err := tx.ExecContext(ctx, "CREATE SCHEMA "+quote(r.schema)); err != nil {
+			return err
+		}
+	}
+	version := int32(0)
+	if there.HasRoster {
+		if version, err = q.Version(ctx); err != nil {
+			return err
+		}
+	}
+	for version++; int(version) <= len(r.migrations); version++ {
+		if _, err := r.on(tx).ExecContext(ctx, r.migrations[version-1]); err != nil {
+			return fmt.Errorf("version %d: %w", version, err)
+		}
+		if err := q.RecordVersion(ctx, version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func migrationLock(schema string) db.LockMigrationsParams {
+	sum := sha256.Sum256([]byte("pgelector roster: " + schema))
+	return db.LockMigrationsParams{
+		High: int32(binary.BigEndian.Uint32(sum[0:4])),
+		Low:  int32(binary.BigEndian.Uint32(sum[4:8])),
+	}
+}

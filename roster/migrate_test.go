@@ -1,0 +1,87 @@
+//go:build unix
+
+package roster
+
+import (
+	"database/sql"
+	"sync"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// Of a service that is being replaced, the programs of two versions run at once,
+// and each new process migrates at its start.
+func TestANewVersionIsMigratedOnceWhileTheOldOneGoesOn(t *testing.T) {
+	pool, err := sql.Open("pgx", shared.Get(t).DSN())
+	check(t, err)
+	defer pool.Close()
+	before, err := New(pool)
+	check(t, err)
+	check(t, before.Migrate(t.Context()))
+	record(t, before, 1)
+
+	var all sync.WaitGroup
+	for range 10 {
+		after, err := New(pool)
+		check(t, err)
+		after.migrations = append(migrations[:len(migrations):len(migrations)],
+			"ALTER TABLE chosen.roster_terms ADD COLUMN note text NOT NULL DEFAULT ''",
+			"ALTER TABLE chosen.roster_candidates ADD COLUMN note text NOT NULL DEFAULT ''")
+		all.Go(func() {
+			if err := after.Migrate(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	var applied int
+	check(t, pool.QueryRow("SELECT count(*) FROM pgelector.roster_migrations").Scan(&applied))
+	if applied != len(migrations)+2 {
+		t.Errorf("%d migrations were applied, want %d", applied, len(migrations)+2)
+	}
+	check(t, before.Migrate(t.Context())) // a process of the old version starts late
+	record(t, before, 2)
+	if terms, err := before.Terms(t.Context(), 10); err != nil || len(terms) != 2 {
+		t.Errorf("the old version reads %+v, %v", terms, err)
+	}
+	check(t, before.Close(t.Context()))
+}
+
+func TestAMigrationThatFailsLeavesNothing(t *testing.T) {
+	pool, err := sql.Open("pgx", shared.Get(t).DSN())
+	check(t, err)
+	defer pool.Close()
+	r, err := New(pool, WithSchema("half"))
+	check(t, err)
+	r.migrations = append(migrations[:len(migrations):len(migrations)], "CREATE TABLE chosen.roster_more (); SELECT 1 / 0")
+	if err := r.Migrate(t.Context()); err == nil {
+		t.Error("it has not failed")
+	}
+	var schemas int
+	check(t, pool.QueryRow("SELECT count(*) FROM pg_namespace WHERE nspname = 'half'").Scan(&schemas))
+	if schemas != 0 {
+		t.Error("it has left the schema")
+	}
+}
+
+// record has a term recorded.
+func record(t *testing.T, r *Roster, token int64) {
+	t.Helper()
+	r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: token, At: time.Now()})
+	for deadline := time.Now().Add(30 * time.Second); r.Stats().Writes == 0 || r.Stats().Waiting > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it is not recorded: %+v", r.Stats())
+		}
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

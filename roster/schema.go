@@ -1,0 +1,48 @@
+package roster
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+
+	"github.com/pgelector/pgelector/roster/internal/db"
+)
+
+// placeholder stands for the chosen schema in queries/roster and migrations,
+// because sqlc's statements are constants, and a search_path set on a connection
+// of a pool would stay there for whoever borrows it next.
+const placeholder = "chosen."
+
+// inSchema is a DBTX that puts a schema in the place of the placeholder.
+type inSchema struct {
+	under  db.DBTX
+	schema string // quoted, with the dot
+}
+
+var _ db.DBTX = inSchema{}
+
+func (s inSchema) place(query string) string { return strings.ReplaceAll(query, placeholder, s.schema) }
+
+func (s inSchema) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return s.under.ExecContext(ctx, s.place(query), args...)
+}
+
+func (s inSchema) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+	return s.under.PrepareContext(ctx, s.place(query))
+}
+
+func (s inSchema) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return s.under.QueryContext(ctx, s.place(query), args...)
+}
+
+func (s inSchema) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	return s.under.QueryRowContext(ctx, s.place(query), args...)
+}
+
+// queries are the statements, on a pool, a connection or a transaction.
+func (c config) queries(under db.DBTX) *db.Queries { return db.New(c.on(under)) }
+
+func (c config) on(under db.DBTX) inSchema { return inSchema{under, quote(c.schema) + "."} }
+
+// quote makes an identifier of a name that holds no NUL.
+func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

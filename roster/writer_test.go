@@ -1,0 +1,192 @@
+package roster
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// away is a database that cannot be reached, or whose driver does not return.
+type away struct {
+	hang chan struct{} // if not nil, until it is closed
+
+	mu    sync.Mutex
+	tried []time.Time
+}
+
+var errAway = errors.New("connection refused")
+
+func (a *away) Connect(context.Context) (driver.Conn, error) {
+	a.mu.Lock()
+	a.tried = append(a.tried, time.Now())
+	a.mu.Unlock()
+	if a.hang != nil {
+		<-a.hang
+	}
+	return nil, errAway
+}
+
+func (a *away) Driver() driver.Driver { return nil }
+
+func (a *away) tries() []time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.tried
+}
+
+// onAway is a roster on it, with the errors that OnError was told.
+func onAway(t *testing.T, a *away, opts ...Option) (*Roster, func() []error) {
+	t.Helper()
+	var mu sync.Mutex
+	var told []error
+	pool := sql.OpenDB(a)
+	t.Cleanup(func() { pool.Close() })
+	r, err := New(pool, append(opts, WithOnError(func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, err)
+	}))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, func() []error {
+		mu.Lock()
+		defer mu.Unlock()
+		return told
+	}
+}
+
+func TestTheHookWaitsForNothingWhenTheDriverDoesNotReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &away{hang: make(chan struct{})}
+		r, told := onAway(t, a)
+		began := time.Now()
+		for token := range int64(2 * maxWaiting) {
+			e := hooks.Elected{Origin: one, Token: token, At: time.Now()}
+			r.OnCampaign(t.Context(), hooks.Campaign{Origin: one, At: time.Now()})
+			r.OnElected(t.Context(), e)
+			r.OnDemoted(t.Context(), hooks.Demoted{Origin: one, Token: token, At: time.Now()})
+		}
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("the hook has waited for %v", waited)
+		}
+		if s := r.Stats(); s.Waiting != maxWaiting || s.Dropped != maxWaiting {
+			t.Errorf("got %+v, want %d waiting, and as many dropped", s, maxWaiting)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(a.tries()); n != 1 {
+			t.Errorf("%d calls were made while the first has not returned", n)
+		}
+		if s := r.Stats(); !errors.Is(s.Err, ErrStuck) || s.Failures < 3 {
+			t.Errorf("got %+v, want failures, and that it is stuck", s)
+		}
+		for _, sentinel := range []error{context.DeadlineExceeded, ErrStuck, ErrDropped} {
+			if !errors.Is(errors.Join(told()...), sentinel) {
+				t.Errorf("OnError was not told of %v: %v", sentinel, told())
+			}
+		}
+		if err := r.Close(t.Context()); !errors.Is(err, ErrClosed) || !errors.Is(err, ErrStuck) {
+			t.Errorf("Close returned %v", err)
+		}
+		close(a.hang)
+	})
+}
+
+func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &away{hang: make(chan struct{})}
+		r, _ := onAway(t, a)
+		r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: 7, At: time.Now()})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := r.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("Close returned %v after %v", err, time.Since(began))
+		}
+		close(a.hang)
+		if err := r.Close(t.Context()); !errors.Is(err, ErrClosed) { // it has gone on
+			t.Errorf("the second Close returned %v", err)
+		}
+	})
+}
+
+func TestWhatFailedIsTriedAgainOncePerInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &away{}
+		r, told := onAway(t, a, WithPublishInterval(10*time.Second))
+		for range 60 { // an event each second is no reason to try each second
+			r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: time.Now().UnixNano(), At: time.Now()})
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		tries := a.tries()
+		if len(tries) < 6 || len(tries) > 8 { // at once, and then each 9 to 11 s
+			t.Errorf("%d tries in a minute", len(tries))
+		}
+		if s := r.Stats(); int(s.Failures) != len(tries) || len(told()) != len(tries) || !errors.Is(s.Err, errAway) {
+			t.Errorf("%d tries, OnError was told %d times, and %+v", len(tries), len(told()), s)
+		}
+		_ = r.Close(t.Context())
+	})
+}
+
+func TestARosterThatWasToldNothingStartsNothing(t *testing.T) {
+	a := &away{}
+	r, _ := onAway(t, a)
+	if err := r.SetMetadata(map[string]string{"a": "b"}); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: 7}) // too late
+	if len(a.tries()) > 0 || r.Stats() != (Stats{}) {
+		t.Errorf("%d tries, %+v", len(a.tries()), r.Stats())
+	}
+}
+
+func TestOnlyAHealthThatIsANumberIsPublished(t *testing.T) {
+	for name, c := range map[string]struct {
+		health func() float64
+		want   float64
+		known  bool
+	}{
+		"a number": {func() float64 { return 0.5 }, 0.5, true},
+		"NaN":      {math.NaN, 0, false},
+		"infinity": {func() float64 { return math.Inf(1) }, 0, false},
+		"a panic":  {func() float64 { panic("ill") }, 0, false},
+	} {
+		r, told := onAway(t, &away{}, WithHealth(c.health))
+		got := r.askHealth()
+		if (got != nil) != c.known || got != nil && *got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		if panicked := name == "a panic"; errors.Is(errors.Join(told()...), ErrHealth) != panicked {
+			t.Errorf("%s: OnError was told %v", name, told())
+		}
+	}
+}
+
+func TestAPanicOfOnErrorIsRecovered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := onAway(t, &away{})
+		r.onError = func(error) { panic("no") }
+		r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: 7, At: time.Now()})
+		time.Sleep(time.Minute)
+		if s := r.Stats(); s.Failures < 3 {
+			t.Errorf("it has stopped to try: %+v", s)
+		}
+		_ = r.Close(t.Context())
+	})
+}
