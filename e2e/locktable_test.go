@@ -48,6 +48,9 @@ func (s *server) fill(t *testing.T, spare int) (empty func()) {
 	return empty
 }
 
+// patient takes no slow answer of a busy machine for a failure of another kind.
+var patient = elector.WithLease(10 * lease)
+
 func saysFull(t *testing.T, f hooks.Failure) {
 	t.Helper()
 	wraps(t, f.Err, elector.ErrLockTableFull)
@@ -66,7 +69,7 @@ func TestAFullLockTableIsReportedAndWaitedOut(t *testing.T) {
 				s := cramped(t)
 				election := s.election(t)
 				empty := s.fill(t, 0)
-				c := s.stand(t, d.open(t, 0, s.DSN()), election, opts...).run(t, nil)
+				c := s.stand(t, d.open(t, 0, s.DSN()), election, append(opts, patient)...).run(t, nil)
 				for i := range 3 {
 					f := wait(t, c, func(f hooks.Failure) bool { return f.Attempt == i+1 })
 					saysFull(t, f)
@@ -85,7 +88,7 @@ func TestOfTooManyElectionsThoseThatFitAreLed(t *testing.T) {
 		s := cramped(t)
 		elections := s.elections(t, 300)
 		empty := s.fill(t, 100)
-		g := s.share(t, d.open(t, 0, s.DSN())).join(t, elections[:20]).run(t, nil)
+		g := s.share(t, d.open(t, 0, s.DSN()), patient).join(t, elections[:20]).run(t, nil)
 		eventually(t, "those that fit are led", func() bool { return g.leading() == 20 })
 		var tokens []int64
 		for _, e := range g.all {

@@ -142,7 +142,7 @@ func TestAWaitIsBoundedAndBeginsAnew(t *testing.T) {
 			}
 		}
 		got := counter.since(before)
-		if got["WaitLock"] < 4 || got["WaitLock"] > 6 || got["Confirm"] < 4 || got["Confirm"] > 6 || len(got) != 2 {
+		if got["WaitLock"] < 4 || got["WaitLock"] > 6 || got["prepared Confirm"] < 4 || got["prepared Confirm"] > 6 || len(got) != 2 {
 			t.Errorf("five waits took %v", got)
 		}
 		if again := one[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID()); again != pid {

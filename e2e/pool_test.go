@@ -128,7 +128,7 @@ func TestManyElectorsCheckTheServerThroughASmallPool(t *testing.T) {
 		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
 		var all []*candidate
 		for range 40 {
-			all = append(all, s.stand(t, pool, election, elector.WithLease(10*lease))) // a slow machine is no deadlock
+			all = append(all, s.stand(t, pool, election, patient)) // a deadlock takes longer
 		}
 		for _, c := range all {
 			c.run(t, nil)
