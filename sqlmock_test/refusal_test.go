@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/DATA-DOG/go-sqlmock"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/lib/pq"
 
 	"github.com/pgelector/pgelector/elector"
@@ -40,14 +39,14 @@ var refusals = []struct {
 }{
 	{"a hot standby", upTo(0, firstPID, true, 150000, "PostgreSQL 15", asked), elector.ErrServerReadOnly},
 	{"an old server", upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", asked), elector.ErrServerTooOld},
-	{"a pooler that loses a prepared statement of pgx", upTo(0, &pgconn.PgError{Code: "26000"}), elector.ErrSessionPooled},
-	{"a pooler that has a prepared statement already", upTo(2, &pgconn.PgError{Code: "42P05"}), elector.ErrSessionPooled},
+	{"a pooler that loses a prepared statement of pgx", alwaysForgets(0, "26000"), elector.ErrSessionPooled},
+	{"a pooler that has a prepared statement already", alwaysForgets(2, "42P05"), elector.ErrSessionPooled},
 	{"one backend for two connections", upTo(2, firstPID, asked), elector.ErrSessionPooled},
 	{"a backend that strangers use, too", upTo(4, secondPID, asked+1), elector.ErrSessionPooled},
 	{"a pooler in statement mode", upTo(5, &pq.Error{Code: "08P01"}), elector.ErrSessionPooled},
 	{"another backend during a transaction", upTo(6, secondPID+1, false, 150000, "PostgreSQL 15", asked), elector.ErrSessionPooled},
-	{"a statement that is lost during a transaction", upTo(6, &pgconn.PgError{Code: "26000"}), elector.ErrSessionPooled},
-	{"a statement that is there already in a transaction", upTo(8, &pgconn.PgError{Code: "42P05"}), elector.ErrSessionPooled},
+	{"a statement that is lost during a transaction", alwaysForgets(6, "26000"), elector.ErrSessionPooled},
+	{"a statement that is there already in a transaction", alwaysForgets(8, "42P05"), elector.ErrSessionPooled},
 	{"an outcome that nobody knows", upTo(10, "perhaps", sessionPID, 0, ""), elector.ErrNoAdvisoryLocks},
 	{"locks that do not show", upTo(11, false, sessionPID, 0), elector.ErrNoAdvisoryLocks},
 	{"another backend after the grant", upTo(11, true, sessionPID+1, 745), elector.ErrSessionPooled},

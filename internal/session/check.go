@@ -108,7 +108,7 @@ func compareBackends(ctx context.Context, a *Session, bCtx context.Context, b *d
 		err = fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, a.pid, server.Pid)
 	}
 	if err != nil {
-		return err
+		return explain(err) // as a's, or it would be taken for b's
 	}
 	witness, err := b.Witness(bCtx, a.pid)
 	switch {

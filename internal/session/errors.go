@@ -30,14 +30,22 @@ var (
 // errClosed ends a session that its owner has done with.
 var errClosed = errors.New("elector: the session was closed")
 
+// forgotten reports whether a prepared statement exists no more, or already. Once,
+// that may be because other code has run DISCARD ALL on the connection before it
+// was ours; twice in a row it is because another backend answers, which is then
+// what the error says.
+func forgotten(err error) bool {
+	state := fault.State(err)
+	return (state == "42P05" || state == "26000") && !errors.Is(err, ErrSessionPooled)
+}
+
 // explain names the cause of errors that have one only: a lock table that is full,
-// or a pooler, where a prepared statement exists already, or no more, because
-// another backend answers.
+// or a pooler, where prepared statements come and go.
 func explain(err error) error {
-	switch fault.State(err) {
-	case "42P05", "26000":
+	switch {
+	case forgotten(err):
 		return fault.Because(ErrSessionPooled, err)
-	case "53200":
+	case fault.State(err) == "53200":
 		return fault.Because(ErrLockTableFull, err)
 	}
 	return err

@@ -106,6 +106,9 @@ func do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Q
 		defer cancel()
 		sent := now()
 		value, err := call(callCtx, s.q)
+		if forgotten(err) {
+			value, err = call(callCtx, s.q) // nothing was executed, and the driver prepares it anew
+		}
 		if err == nil {
 			s.renew(sent)
 		} else {
