@@ -27,8 +27,8 @@ import (
 // have the same.
 //
 // InTx returns nil if the transaction was committed. Otherwise the error wraps
-//   - ErrRolledBack: nothing was committed. It also wraps what fn returned, the
-//     driver's error, or ErrNotLeader if the term has ended, as the case may be.
+//   - ErrRolledBack: nothing was committed. It also wraps what fn returned or the
+//     driver's error, and ErrNotLeader and the cause if the term has ended.
 //   - ErrOutcomeUnknown: the connection was lost during COMMIT. Whether it was
 //     committed must be read from the data; the next leader can do that safely.
 //
@@ -60,7 +60,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	}
 	if err := fn(tx.Tx); err != nil {
 		uncancelled()
-		return fault.Because(ErrRolledBack, err)
+		return fault.Because(ErrRolledBack, fault.CauseOr(txCtx, err))
 	}
 	if !uncancelled() { // from here on the commit is not cancelled half-way
 		<-txCtx.Done() // which is told on another goroutine
