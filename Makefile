@@ -5,11 +5,15 @@
 COUNT ?= 1
 RUN   ?= .
 
+# For torture: for how long, and which draw of faults (0: a new one).
+MINUTES ?= 2
+SEED    ?= 0
+
 # For fuzz: for how long each target.
 TIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e matrix fuzz bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
+.PHONY: help demo test e2e matrix fuzz torture soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +30,14 @@ e2e: ## Only the tests on real PostgreSQL: make e2e COUNT=10 RUN=Failover
 
 matrix: ## The tests on real PostgreSQL, on versions 14 to 18 (fetched by npm): make matrix MAJORS="14 18"
 	@scripts/matrix.sh $(MAJORS)
+
+torture: ## Faults drawn at random, on real servers and processes: make torture MINUTES=60 SEED=7
+	@scripts/setup.sh postgresql pgbouncer iproute2
+	go run ./e2e/torture -minutes='$(MINUTES)' -seed='$(SEED)'
+
+soak: ## Hand leadership over 10,000 times with each driver, and see that nothing grows
+	@scripts/setup.sh postgresql
+	PGELECTOR_HAND_OVERS=10000 go test ./e2e -run=HandOversLeave -count=1 -timeout=1h -v
 
 fuzz: ## Fuzz everything that parses: make fuzz TIME=5m RUN=Token
 	@scripts/fuzz.sh '$(TIME)' '$(RUN)'

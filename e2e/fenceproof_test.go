@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/pgelector/pgelector/fence"
 	"github.com/pgelector/pgelector/internal/pgcluster"
+	"github.com/pgelector/pgelector/internal/register"
 )
 
 // roundsVariable says how often a leader is frozen, for each way to write.
@@ -60,7 +60,7 @@ func (s *server) troupe(t *testing.T, d drivers, how way, change func(i int, w *
 	store := s.admin
 	_, err := store.Exec("SELECT pg_advisory_xact_lock(4711); " + fence.CreateTable) // IF NOT EXISTS is not atomic
 	check(t, err)
-	register, err := makeRegister(store)
+	table, err := makeRegister(store)
 	check(t, err)
 	c := &troupe{s: s, way: how, more: make(chan struct{})}
 	election := s.election(t)
@@ -69,7 +69,7 @@ func (s *server) troupe(t *testing.T, d drivers, how way, change func(i int, w *
 		// A store bounds what a frozen writer can hold up.
 		dsn := s.DSN(pgcluster.WithParam("idle_in_transaction_session_timeout", "500ms"))
 		told := writerSettings{Driver: d.name(i), DSN: s.DSN(), Store: dsn, Election: election, ID: unique(fmt.Sprint("writer-", i)), Way: how,
-			Register: register, Lease: time.Second, Retry: 50 * time.Millisecond, Pause: 10 * time.Millisecond}
+			Register: table, Lease: time.Second, Retry: 50 * time.Millisecond, Pause: 10 * time.Millisecond}
 		if how == inTx {
 			told.Store = s.DSN()
 		}
@@ -191,47 +191,17 @@ func (c *troupe) terminate(t *testing.T, id string) {
 	check(t, err)
 }
 
-// The model is a register that is written to by those who remember what it
-// says: a write replaces what its writer believes to be there. Two leaders at
-// once, or a write of a leader that comes late, break it.
-var register = (&porcupine.NondeterministicModel{
-	Init: func() []any { return []any{""} },
-	Step: func(state, input, output any) []any {
-		d := input.(deed)
-		switch {
-		case d.Kind == hasRead && state == d.New:
-			return []any{state}
-		case d.Kind == hasWritten && d.Outcome == refused:
-			return []any{state}
-		case d.Kind == hasWritten && d.Outcome == unknown && state == d.Old:
-			return []any{state, d.New}
-		case d.Kind == hasWritten && d.Outcome == unknown:
-			return []any{state} // it can only have been refused
-		case d.Kind == hasWritten && state == d.Old:
-			return []any{d.New}
-		}
-		return nil
-	},
-}).ToModel()
-
-// linearizable asks porcupine.
+// linearizable asks porcupine whether the history is that of one register.
 func linearizable(history []deed) porcupine.CheckResult {
-	clients := map[string]int{}
-	var ops []porcupine.Operation
+	outcomes := map[string]register.Outcome{ok: register.Done, refused: register.Refused, unknown: register.Unknown}
+	var ops []register.Op
 	for _, d := range history {
-		if d.Kind != hasRead && d.Kind != hasWritten {
-			continue
+		if d.Kind == hasRead || d.Kind == hasWritten {
+			ops = append(ops, register.Op{Client: d.ID, Read: d.Kind == hasRead, Old: d.Old, New: d.New,
+				Outcome: outcomes[d.Outcome], Call: d.Call, Return: d.Return})
 		}
-		if _, known := clients[d.ID]; !known {
-			clients[d.ID] = len(clients)
-		}
-		back := d.Return
-		if d.Outcome == unknown {
-			back = math.MaxInt64 // it may take effect whenever
-		}
-		ops = append(ops, porcupine.Operation{ClientId: clients[d.ID], Input: d, Call: d.Call, Output: nil, Return: back})
 	}
-	return porcupine.CheckOperationsTimeout(register, ops, patience)
+	return register.Linearizable(ops, patience)
 }
 
 // overtaken counts the writes that were told of after one of a newer leader.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gets a machine ready for the tests: scripts/setup.sh [postgresql] [pgbouncer] [compiler] [promtool] [browser]
+# Gets a machine ready for the tests: scripts/setup.sh [postgresql] [pgbouncer] [compiler] [promtool] [browser] [iproute2]
 #
 # On Debian and its kin, as root, what is missing is installed from the
 # distribution, without a cluster or a service being started. Anyone else gets
@@ -17,6 +17,7 @@ have() {
     postgresql)
       [ -n "${PGELECTOR_PG_BIN:-}" ] || command -v initdb >/dev/null ||
         compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ;;
+    iproute2) command -v ip >/dev/null ;;
     pgbouncer) command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] ;;
     # The race detector needs a C compiler and the C library's headers.
     compiler) CGO_ENABLED=1 go build -race runtime/cgo 2>/dev/null ;;
@@ -44,6 +45,7 @@ without() { # what follows when it is missing and cannot be installed here
       else
         note "PostgreSQL's server is not installed; the tests fetch one for themselves, once"
       fi ;;
+    iproute2) note "iproute2 is not installed: links between hosts are not cut" ;;
     pgbouncer) note "pgbouncer is not installed: the tests that need a pooler will be SKIPPED" ;;
     promtool) note "promtool, of Prometheus, is not installed: the tests that evaluate the alerts will be SKIPPED" ;;
     compiler) note "no working C compiler (or no race detector for this machine): the tests run WITHOUT -race" ;;

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/pgelector/pgelector/docs/scraping/timeline"
+	"github.com/pgelector/pgelector/internal/history"
 )
 
 func TestThePicturesAreWhatTheirSourceDraws(t *testing.T) {
@@ -46,6 +48,22 @@ func TestTheArithmeticIsThatOfTheElector(t *testing.T) {
 	for _, want := range []string{`DefaultLease\s*= 10 \* time.Second`, `marginShare\s*= 10 `, `drainShare\s*= 5 `, `heartbeatShare\s*= 5 `} {
 		if !regexp.MustCompile(want).Match(source) {
 			t.Errorf("lease.go says no longer %q, which the picture of the lease is drawn with", want)
+		}
+	}
+}
+
+func TestEveryFaultOfTheRunHasAColour(t *testing.T) {
+	coloured := ""
+	for _, kind := range kinds {
+		coloured += " " + kind.faults + " "
+	}
+	var run history.Timeline
+	if err := json.Unmarshal(tortureSummary, &run); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range run.Faults {
+		if strings.Count(coloured, " "+f.Name+" ") != 1 {
+			t.Errorf("the fault %s is not of one kind", f.Name)
 		}
 	}
 }

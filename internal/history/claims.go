@@ -39,11 +39,13 @@ func Complete(events []Event) Proof {
 }
 
 // OneLeader checks that no two terms overlap, but for what is excused: a term
-// whose session was severed and that ended within grace.
+// whose session was severed and that ended within grace, and two terms on two
+// primaries.
 func OneLeader(events []Event, grace time.Duration) Proof {
 	p := Proof{Claim: "no two led at once"}
 	all := spans(events)
-	trueAnswers, steps, excusedOnes := 0, 0, 0
+	var severed, primaries overlaps
+	trueAnswers, steps := 0, 0
 	for i, s := range all {
 		trueAnswers += s.trueAnswers
 		steps += s.steps
@@ -51,8 +53,10 @@ func OneLeader(events []Event, grace time.Duration) Proof {
 			overlap := s.overlap(next)
 			switch {
 			case overlap <= 0:
+			case twoPrimaries(events, s, next, grace):
+				primaries.add(overlap)
 			case excused(events, s, next, grace):
-				excusedOnes++
+				severed.add(overlap)
 			default:
 				p.violated("%s (token %d) and %s (token %d) both led for %s", s.process, s.token, next.process, next.token, milliseconds(overlap))
 			}
@@ -62,14 +66,31 @@ func OneLeader(events []Event, grace time.Duration) Proof {
 		p.violated("nobody ever led")
 	}
 	p.Checked = fmt.Sprintf("%s compared; IsLeader() said true %s times of %s; lead() took %s", plural(len(all), "term"),
-		thousands(trueAnswers), thousands(count(events, Sample)), plural(steps, "step"))
-	if excusedOnes > 0 {
-		p.Checked += fmt.Sprintf("; but for %s after the server had ended a session, see below", plural(excusedOnes, "overlap"))
-	}
+		thousands(trueAnswers), thousands(count(events, Sample)), plural(steps, "step")) +
+		severed.say("after the server had ended a session") + primaries.say("while there were two primaries")
 	return p
 }
 
-// TokensRise checks that every term has a larger token than all that began before it.
+// overlaps are those that are excused for one reason.
+type overlaps struct {
+	n       int
+	longest time.Duration
+}
+
+func (o *overlaps) add(d time.Duration) {
+	o.n++
+	o.longest = max(o.longest, d)
+}
+
+func (o *overlaps) say(when string) string {
+	if o.n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; but for %s %s, of %s at most", plural(o.n, "overlap"), when, milliseconds(o.longest))
+}
+
+// TokensRise checks that every term has a larger token than all that began before
+// it, but for a term on a primary that another has replaced already.
 func TokensRise(events []Event) Proof {
 	p := Proof{Claim: "tokens rose strictly"}
 	var began []Event
@@ -80,7 +101,7 @@ func TokensRise(events []Event) Proof {
 	}
 	slices.SortStableFunc(began, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	for i := 1; i < len(began); i++ {
-		if before, e := began[i-1], began[i]; e.Token <= before.Token {
+		if before, e := began[i-1], began[i]; e.Token <= before.Token && !replaced(events, e, before.Token) {
 			p.violated("%s began with token %d after %s had begun with %d", e.Process, e.Token, before.Process, before.Token)
 		}
 	}

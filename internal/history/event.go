@@ -45,6 +45,9 @@ const (
 	Checked  Kind = "checked"  // IsLeader was asked and answered Leading, and a write in each Way is about to come
 	Wrote    Kind = "wrote"    // such a write went through
 	Refused  Kind = "refused"  // such a write was refused; Text is the error
+	Unsure   Kind = "unsure"   // it is not known whether such a write went through; Text is the error
+	Writes   Kind = "writes"   // a write to a register is about to be made
+	Read     Kind = "read"     // a register was read, at the beginning of a term
 	Bye      Kind = "bye"      // the last event
 )
 
@@ -53,7 +56,16 @@ const (
 	Killed  Kind = "killed"
 	Frozen  Kind = "frozen"
 	Thawed  Kind = "thawed"
-	Severed Kind = "severed" // the server was about to be told to end the session of the term Token
+	Severed Kind = "severed" // the server was about to be told to end the session of the term Token; without a Process, sessions of anybody, until Took later
+)
+
+// What was done to the servers, or to all. These have the Seq 0 and no Process.
+const (
+	Struck   Kind = "struck"   // a fault, Text, was about to begin
+	Healed   Kind = "healed"   // the fault Text had been ended
+	Calm     Kind = "calm"     // every fault had been ended, and every server was up
+	Promoted Kind = "promoted" // a standby was about to become the primary of a new timeline, Token, while the old primary lived
+	Retired  Kind = "retired"  // the old primary was gone
 )
 
 // Found is what the store holds after the writes: in the row of Way, the write of
@@ -80,11 +92,15 @@ type Event struct {
 	At       Time          `json:"at"`
 	Kind     Kind          `json:"kind"`
 	PID      int           `json:"pid,omitempty"`
-	Took     time.Duration `json:"took,omitempty"` // Sample, Wrote, Refused: from just before the question (At) to just after the answer
+	Took     time.Duration `json:"took,omitempty"` // Sample, Read, Wrote, Refused, Unsure: from just before the question (At) to just after the answer
 	Leading  bool          `json:"leading,omitempty"`
 	Token    int64         `json:"token,omitempty"`    // of the term it is about
 	Deadline Time          `json:"deadline,omitempty"` // Sample: when the term ends unless extended
 	Overdue  bool          `json:"overdue,omitempty"`  // Ended: later than the lease allows, so the process stood still
-	Way      Way           `json:"way,omitempty"`      // Wrote, Refused, Found
+	Way      Way           `json:"way,omitempty"`      // Wrote, Refused, Unsure, Found
+	Election string        `json:"election,omitempty"` // which one, if the process stands in several
+	Register string        `json:"register,omitempty"` // Read, and writes to one: which
+	Old      string        `json:"old,omitempty"`      // writes to a register: what it replaces, by the writer's memory
+	New      string        `json:"new,omitempty"`      // writes to a register: what it says then; Read: what it says
 	Text     string        `json:"text,omitempty"`
 }

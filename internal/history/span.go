@@ -5,6 +5,7 @@ package history
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -68,4 +69,28 @@ func (e Event) leads() (begin, end Time, leads bool) {
 // overlap returns for how long both spans went on; s began first.
 func (s *span) overlap(next *span) time.Duration {
 	return min(s.end, next.end).Sub(next.begin)
+}
+
+// NewTimeline makes the timeline of a history from the moment on. row names the
+// row of a process. The caller fills in Rows.
+func NewTimeline(events []Event, began Time, row func(process string) string) Timeline {
+	var t Timeline
+	at := func(moment Time) int {
+		t.Length = max(t.Length, int(moment.Sub(began).Milliseconds()))
+		return int(moment.Sub(began).Milliseconds())
+	}
+	for _, s := range spans(events) {
+		t.Terms = append(t.Terms, Stretch{row(s.process), at(s.begin), at(s.end)})
+	}
+	struck := map[string]Time{}
+	for _, e := range events {
+		switch e.Kind {
+		case Struck:
+			struck[e.Text] = e.At
+		case Healed:
+			t.Faults = append(t.Faults, Stretch{e.Text, at(struck[e.Text]), at(e.At)})
+		}
+	}
+	slices.SortFunc(t.Faults, func(a, b Stretch) int { return cmp.Or(a.From-b.From, strings.Compare(a.Name, b.Name)) })
+	return t
 }

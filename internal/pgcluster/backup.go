@@ -53,7 +53,7 @@ func notCopied(name string, d fs.DirEntry) bool {
 	case file == "postmaster.pid" || file == "postmaster.opts" || strings.HasPrefix(file, "pgsql_tmp"):
 		return true
 	default:
-		return !d.IsDir() && strings.HasPrefix(dir, "pg_wal")
+		return !d.IsDir() && strings.HasPrefix(dir, walDir)
 	}
 }
 
@@ -71,7 +71,7 @@ func (s *Cluster) copyFrom(dataDir string) error {
 			return err
 		}
 		target := filepath.Join(s.dataDir(), name)
-		if d.IsDir() {
+		if d.IsDir() || name == walDir { // which may be a link, see MoveWAL
 			return s.box.mkdir(target)
 		}
 		return s.copyFile(path, target)

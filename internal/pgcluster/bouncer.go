@@ -117,6 +117,9 @@ func (b *Bouncer) Restart(ctx context.Context) error {
 	}
 }
 
+// Ended is closed when the pgbouncer that runs now has ended, for whatever reason.
+func (b *Bouncer) Ended() <-chan struct{} { return b.process.done }
+
 // Log returns everything that pgbouncer has logged.
 func (b *Bouncer) Log() (string, error) {
 	content, err := os.ReadFile(b.logFile())

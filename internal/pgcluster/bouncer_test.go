@@ -80,3 +80,21 @@ func TestBouncerFailureShowsWhatItSaid(t *testing.T) {
 		t.Errorf("got error %v", err)
 	}
 }
+
+func TestTheEndOfABouncerIsTold(t *testing.T) {
+	b, err := own(t).Bouncer(t.Context(), Session)
+	if errors.Is(err, ErrNoBouncer) {
+		t.Skip(err)
+	}
+	check(t, err)
+	first := b.Ended()
+	check(t, b.Restart(t.Context()))
+	<-first
+	select {
+	case <-b.Ended():
+		t.Error("the one that runs now is said to have ended")
+	default:
+	}
+	check(t, b.Stop())
+	<-b.Ended()
+}

@@ -45,5 +45,5 @@
 // # Reading order
 //
 // cluster.go, then sandbox.go (the directory and its reaper) and process.go; server.go starts and stops
-// the postmaster; faults.go, standby.go, proxy.go and bouncer.go are each on their own.
+// the postmaster; faults.go, standby.go, wal.go, proxy.go and bouncer.go are each on their own.
 package pgcluster

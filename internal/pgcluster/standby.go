@@ -22,9 +22,18 @@ func (c *Cluster) AddStandby(ctx context.Context) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.dependents = append(c.dependents, standby.Stop)
+	c.dependents = append(c.dependents, func() error {
+		if standby.detached {
+			return nil
+		}
+		return standby.Stop()
+	})
 	return standby, nil
 }
+
+// Detach makes a standby, promoted or not, independent of the cluster that it was
+// made from: that one's Stop does not stop it any more, and the caller must.
+func (c *Cluster) Detach() { c.detached = true }
 
 // Promote makes a standby a primary and returns when it has left recovery. It does nothing to the old
 // primary.

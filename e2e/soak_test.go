@@ -1,0 +1,120 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+)
+
+// handOversVariable says how often leadership is handed over in the soak, for
+// each driver: make soak sets it to 10,000.
+const handOversVariable = "PGELECTOR_HAND_OVERS"
+
+const defaultHandOvers = 300
+
+// footprint is what an election takes.
+type footprint struct {
+	heap             uint64 // bytes in use, after the collector has run
+	goroutines       int
+	pooled, onServer int // connections
+	locks            int // advisory ones, in the server
+}
+
+// Two candidates hand leadership to and fro, each time by a session of its own.
+func TestHandOversLeaveMemoryGoroutinesAndConnectionsFlat(t *testing.T) {
+	n := defaultHandOvers
+	if text := os.Getenv(handOversVariable); text != "" {
+		var err error
+		n, err = strconv.Atoi(text)
+		check(t, err)
+	}
+	over(t, map[string]drivers{"pq": pq, "pgx": pgx}, false, func(t *testing.T, d drivers) { // one by one: goroutines are counted
+		s := onShared(t)
+		election, began := s.election(t), time.Now()
+		leader := s.soaked(t, d, election, elector.WithRetryInterval(10*time.Millisecond))
+		next := s.soaked(t, d, election, elector.WithStandby(elector.Wait))
+		term, err := leader.Campaign(soon(t))
+		check(t, err)
+		measure := func(i int) footprint {
+			f := s.footprint(t, leader, next)
+			t.Logf("after %d hand-overs and %v: %+v", i, time.Since(began).Round(time.Second), f)
+			return f
+		}
+		warm := n / 5 // caches fill first
+		var first footprint
+		for i := 1; i <= n; i++ {
+			term = handOver(t, term, next)
+			leader, next = next, leader
+			if i == warm {
+				first = measure(i)
+			}
+		}
+		last := measure(n)
+		expect(t, term.Resign(soon(t)))
+		if last.heap > first.heap+spareHeap {
+			t.Errorf("the heap has grown from %d to %d bytes", first.heap, last.heap)
+		}
+		if last.goroutines > first.goroutines+spare || last.pooled > first.pooled+spare || last.onServer > first.onServer+spare || last.locks > first.locks {
+			t.Errorf("it takes more at the end: %+v, then %+v", first, last)
+		}
+	})
+}
+
+// What may come and go between two looks: a connection that is just being closed.
+const (
+	spareHeap = 512 << 10
+	spare     = 2
+)
+
+// soaked makes a candidate of which nothing is recorded, since that would grow.
+func (s *server) soaked(t *testing.T, d drivers, election string, opts ...elector.Option) *candidate {
+	t.Helper()
+	c := &candidate{pool: d.open(t, 0, s.DSN())}
+	e, err := elector.New(c.pool, election, append(opts, elector.WithCandidateID(unique("soaked")), elector.WithLease(lease))...)
+	check(t, err)
+	c.Elector = e
+	t.Cleanup(func() { s.leavesNothing(t, c) })
+	return c
+}
+
+// handOver lets the next candidate campaign, and the leader resign.
+func handOver(t *testing.T, term *elector.Term, next *candidate) *elector.Term {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	elected := make(chan *elector.Term, 1)
+	go func() {
+		fresh, err := next.Campaign(ctx)
+		expect(t, err)
+		elected <- fresh
+	}()
+	check(t, term.Resign(ctx))
+	fresh := <-elected
+	if fresh == nil || fresh.Token() <= term.Token() {
+		t.Fatalf("after token %d: %+v", term.Token(), fresh)
+	}
+	return fresh
+}
+
+// footprint is taken while one candidate leads and none campaigns.
+func (s *server) footprint(t *testing.T, all ...*candidate) (f footprint) {
+	t.Helper()
+	for _, c := range all {
+		f.pooled += c.pool.Stats().OpenConnections
+	}
+	f.onServer = one[int](t, s.admin, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")
+	f.locks = one[int](t, s.admin, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+	var memory runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&memory)
+	f.heap, f.goroutines = memory.HeapAlloc, runtime.NumGoroutine()
+	return f
+}

@@ -1,0 +1,217 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/docscheck"
+	"github.com/pgelector/pgelector/internal/pgcluster"
+)
+
+// town is a database in which an election is held, with the role of its
+// candidates, and a stranger who may do no more than PUBLIC.
+type town struct {
+	*server
+	database, elections, stranger string
+	admin                         *sql.DB // in the database
+}
+
+func invaded(t *testing.T, s *server) town {
+	t.Helper()
+	w := town{server: s, elections: s.role(t, nil), stranger: s.role(t, nil)}
+	dsn := s.database(t)
+	w.database = dsn[strings.LastIndex(dsn, "/")+1 : strings.Index(dsn, "?")]
+	w.admin = pgx.open(t, 0, dsn)
+	return w
+}
+
+func (w town) dsn(role string, opts ...pgcluster.DSNOption) string {
+	return w.DSN(append(opts, pgcluster.ForDatabase(w.database), pgcluster.ForRole(role))...)
+}
+
+// invader is a pool of the stranger's.
+func (w town) invader(t *testing.T) *sql.DB { return pgx.open(t, 0, w.dsn(w.stranger)) }
+
+// candidate campaigns in the election "town".
+func (w town) candidate(t *testing.T, d drivers, opts ...elector.Option) *candidate {
+	t.Helper()
+	return w.stand(t, d.open(t, 0, w.dsn(w.elections)), "town", opts...).run(t, nil)
+}
+
+// defend runs the statements of docs/threats.md that stand under the comment.
+func (w town) defend(t *testing.T, comment string) {
+	t.Helper()
+	text, err := os.ReadFile("../docs/threats.md")
+	check(t, err)
+	blocks, err := docscheck.Blocks(string(text))
+	check(t, err)
+	i := slices.IndexFunc(blocks, func(b docscheck.Block) bool { return strings.HasPrefix(b.Code, "-- "+comment+"\n") })
+	if i < 0 {
+		t.Fatalf("docs/threats.md has no statements under %q", comment)
+	}
+	code := strings.NewReplacer("elections", `"`+w.elections+`"`, "stranger", `"`+w.stranger+`"`, "DATABASE app", `DATABASE "`+w.database+`"`).Replace(blocks[i].Code)
+	_, err = w.admin.Exec(code)
+	check(t, err)
+}
+
+// denied fails the test unless the server refuses the statement for want of rights.
+func denied(t *testing.T, pool *sql.DB, statement string, args ...any) {
+	t.Helper()
+	_, err := pool.ExecContext(soon(t), statement, args...)
+	if state := stateOf(err); state != "42501" {
+		t.Errorf("%s: got %v, want SQLSTATE 42501", statement, err)
+	}
+}
+
+// unelected checks that the candidate tries three times, in vain.
+func unelected(t *testing.T, c *candidate) {
+	t.Helper()
+	attempts := c.after()
+	for range 3 {
+		next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome != hooks.Granted })
+	}
+	if n := len(c.rec.Elected()); n > 0 {
+		t.Errorf("it was elected %d times", n)
+	}
+}
+
+// keeps takes a session-level lock on a connection of its own, until the test ends it.
+func keeps(t *testing.T, pool *sql.DB, statement string, args ...any) (end func()) {
+	t.Helper()
+	conn, err := pool.Conn(soon(t))
+	check(t, err)
+	_, err = conn.ExecContext(soon(t), statement, args...)
+	check(t, err)
+	ended := false
+	end = func() {
+		if !ended {
+			_, err := conn.ExecContext(context.Background(), "SELECT pg_advisory_unlock_all()")
+			expect(t, err)
+			expect(t, conn.Close())
+		}
+		ended = true
+	}
+	t.Cleanup(end)
+	return end
+}
+
+// townKey is the key of the election "town".
+var townKey = elector.KeyFromName("town")
+
+func TestAStrangerCanTakeTheLockAndIsNamedAsItsHolder(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		w := invaded(t, onShared(t))
+		end := keeps(t, w.invader(t), "SELECT pg_advisory_lock($1)", townKey)
+		c := w.candidate(t, d)
+		unelected(t, c)
+		if leader, err := c.Leader(soon(t)); err != nil || leader.User != w.stranger {
+			t.Errorf("the holder is %+v, %v", leader, err)
+		}
+		end()
+		c.elected(t)
+	})
+}
+
+// Whoever may see the locks may see the key, and take its lock next.
+func TestAKeyThatIsASecretIsNoDefence(t *testing.T) {
+	w := invaded(t, onShared(t))
+	c := w.candidate(t, pgx, elector.WithKey(4711<<40))
+	c.elected(t)
+	seen := one[int64](t, w.invader(t), `SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
+		WHERE locktype = 'advisory' AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	if seen != c.Key() {
+		t.Errorf("the stranger sees the key %d, and it is %d", seen, c.Key())
+	}
+}
+
+func TestAStrangerOfAnotherDatabaseCannotTakeTheLock(t *testing.T) {
+	w := invaded(t, onShared(t))
+	keeps(t, pgx.open(t, 0, w.DSN(pgcluster.ForRole(w.stranger))), "SELECT pg_advisory_lock($1)", townKey)
+	w.candidate(t, pgx).elected(t)
+}
+
+func TestAStrangerWhoMayNotConnectTakesNoLock(t *testing.T) {
+	w := invaded(t, onShared(t))
+	early := w.invader(t)
+	end := keeps(t, early, "SELECT pg_advisory_lock($1)", townKey)
+	w.defend(t, "connect")
+	denied(t, w.invader(t), "SELECT 1")
+	c := w.candidate(t, pgx)
+	unelected(t, c) // who is connected already stays so
+	end()
+	c.elected(t)
+}
+
+func TestAStrangerWhoMayNotCallTheFunctionsTakesNoLock(t *testing.T) {
+	w := invaded(t, onShared(t))
+	w.defend(t, "locks")
+	for _, call := range []string{"pg_advisory_lock($1)", "pg_try_advisory_lock($1)", "pg_advisory_xact_lock($1)", "pg_try_advisory_xact_lock($1)",
+		"pg_advisory_lock_shared($1)", "pg_try_advisory_lock_shared($1)", "pg_advisory_xact_lock_shared($1)", "pg_try_advisory_xact_lock_shared($1)"} {
+		denied(t, w.invader(t), "SELECT "+call, townKey)
+		denied(t, w.invader(t), "SELECT "+strings.Replace(call, "$1", "$1, 0", 1), 1)
+	}
+}
+
+// The candidates' own role lacks nothing then.
+func TestElectionsGoOnWhereOnlyTheirRoleMayLockAndLook(t *testing.T) {
+	overEach(t, func(t *testing.T, d drivers) {
+		w := invaded(t, onShared(t))
+		for _, comment := range []string{"connect", "locks", "sight"} {
+			w.defend(t, comment)
+		}
+		var all []*candidate
+		for _, opts := range [][]elector.Option{nil, {elector.WithWatch()}, {elector.WithStandby(elector.Wait)}} {
+			all = append(all, w.candidate(t, d, opts...))
+		}
+		for token := int64(0); len(all) > 0; {
+			led := firstLeader(t, all, token)
+			token = led.Token
+			i := slices.IndexFunc(all, func(c *candidate) bool { return c.CandidateID() == led.CandidateID })
+			c := all[i]
+			term, leading := c.Term()
+			if !leading {
+				t.Fatalf("%s has lost its term", led.CandidateID)
+			}
+			expect(t, term.Verify(soon(t)))
+			expect(t, term.InTx(soon(t), c.pool, nil, func(*sql.Tx) error { return nil }))
+			_, err := c.Candidates(soon(t))
+			expect(t, err)
+			c.end(t)
+			for _, f := range c.rec.Failures() {
+				t.Errorf("%s: %v", f.Op, f.Err)
+			}
+			all = slices.Delete(all, i, i+1)
+		}
+	})
+}
+
+// The guard lock of fenced transactions follows from the key.
+func TestAStrangerCanHoldUpTheNextLeaderAtTheBarrierUnlessItMayNotLock(t *testing.T) {
+	w := invaded(t, onShared(t))
+	high, low := int32(townKey>>32), int32(townKey)
+	end := keeps(t, w.invader(t), "SELECT pg_advisory_lock_shared($1, $2)", high, low)
+	c := w.candidate(t, pgx, elector.WithLease(2*lease/3))
+	wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign })
+	end()
+	c.elected(t)
+	w.defend(t, "locks")
+	denied(t, w.invader(t), "SELECT pg_advisory_lock_shared($1, $2)", high, low)
+}
+
+// stateOf is the SQLSTATE of a driver's error, "" if it has none.
+func stateOf(err error) string {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		return state.SQLState()
+	}
+	return ""
+}

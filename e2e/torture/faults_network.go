@@ -1,0 +1,67 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"time"
+)
+
+func (n *nemesis) blackHole(ctx context.Context) (healing, string, error) {
+	m := n.victimOf(ctx, func(m *member) bool { return m.Route == proxied })
+	if m == nil {
+		return nil, "", nil
+	}
+	proxy := n.stage.proxies[m.Seat] // after a promotion it is another one, and this one closed
+	proxy.BlackHole()
+	return func(context.Context) error { proxy.Heal(); return nil }, m.Name, nil
+}
+
+func (n *nemesis) slowDown(ctx context.Context) (healing, string, error) {
+	m := n.victimOf(ctx, func(m *member) bool { return m.Route == proxied })
+	if m == nil {
+		return nil, "", nil
+	}
+	proxy := n.stage.proxies[m.Seat]
+	latency := time.Duration(n.rnd.Int64N(int64(lease / 2)))
+	return func(context.Context) error { proxy.Heal(); return nil }, m.Name, proxy.Slow(latency, latency/4)
+}
+
+func (n *nemesis) resetConnections(context.Context) (healing, string, error) {
+	return nil, "all", n.severing(func() error {
+		for _, proxy := range n.stage.proxies {
+			proxy.Reset()
+		}
+		return nil
+	})
+}
+
+func (n *nemesis) restartPooler(ctx context.Context) (healing, string, error) {
+	return nil, "", n.severing(func() error { return n.stage.restartBouncer(ctx) })
+}
+
+// overLink strikes at somebody's link, which may be gone when it is healed.
+func (n *nemesis) overLink(ctx context.Context, strike, heal func(*link) error) (healing, string, error) {
+	m := n.victimOf(ctx, func(m *member) bool { return m.link != nil })
+	if m == nil {
+		return nil, "", nil
+	}
+	return func(context.Context) error {
+		if n.members[m.Seat] != m {
+			return nil
+		}
+		return heal(m.link)
+	}, m.Name, strike(m.link)
+}
+
+func (n *nemesis) unplugLink(ctx context.Context) (healing, string, error) {
+	return n.overLink(ctx, (*link).down, (*link).up)
+}
+
+func (n *nemesis) deafenLink(ctx context.Context) (healing, string, error) {
+	return n.overLink(ctx, (*link).deafen, (*link).hear)
+}
+
+func (n *nemesis) muteLink(ctx context.Context) (healing, string, error) {
+	return n.overLink(ctx, (*link).mute, (*link).speak)
+}

@@ -1,0 +1,64 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// link is a cable between us and the network namespace of a process. It is gone
+// when the process is.
+type link struct {
+	number int
+	pid    int
+}
+
+// wire lays the cable.
+func wire(number, pid int) (*link, error) {
+	l := &link{number: number%250 + 1, pid: pid}
+	far := l.name() + "far"
+	return l, errors.Join(
+		command("ip", "link", "add", l.name(), "type", "veth", "peer", "name", far),
+		command("ip", "link", "set", far, "netns", strconv.Itoa(pid)),
+		command("ip", "addr", "add", l.server()+"/30", "dev", l.name()),
+		command("ip", "link", "set", l.name(), "up"),
+		l.there("ip", "link", "set", far, "name", "near"),
+		l.there("ip", "addr", "add", l.candidate()+"/30", "dev", "near"),
+		l.there("ip", "link", "set", "near", "up"),
+	)
+}
+
+func (l *link) name() string      { return fmt.Sprintf("c%d", l.number) }
+func (l *link) server() string    { return fmt.Sprintf("10.77.%d.1", l.number) }
+func (l *link) candidate() string { return fmt.Sprintf("10.77.%d.2", l.number) }
+
+// there runs a program in the process's network namespace.
+func (l *link) there(program string, args ...string) error {
+	return command("nsenter", append([]string{"--target", strconv.Itoa(l.pid), "--net", program}, args...)...)
+}
+
+func (l *link) down() error { return command("ip", "link", "set", l.name(), "down") }
+func (l *link) up() error   { return command("ip", "link", "set", l.name(), "up") }
+
+// nobody is a hardware address that no frame arrives at: what is sent to it is
+// lost without a sign.
+const nobody = "02:00:00:00:00:01"
+
+// deafen loses what the server sends, mute what the candidate sends.
+func (l *link) deafen() error {
+	return command("ip", "neigh", "replace", l.candidate(), "lladdr", nobody, "nud", "permanent", "dev", l.name())
+}
+
+func (l *link) mute() error {
+	return l.there("ip", "neigh", "replace", l.server(), "lladdr", nobody, "nud", "permanent", "dev", "near")
+}
+
+func (l *link) hear() error {
+	return command("ip", "neigh", "del", l.candidate(), "dev", l.name())
+}
+
+func (l *link) speak() error {
+	return l.there("ip", "neigh", "del", l.server(), "dev", "near")
+}

@@ -1,0 +1,231 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/pgelector/pgelector/internal/pgcluster"
+)
+
+// role is the candidates', which may do nothing but connect and write to the register.
+const role = "candidate"
+
+// A route is how a candidate reaches the server.
+type route string
+
+const (
+	direct  route = "direct"
+	proxied route = "proxy"     // one of its own
+	pooled  route = "pgbouncer" // in session mode, one for all
+	linked  route = "link"      // from a network namespace of its own
+)
+
+// stage is the servers, and what stands in front of them. Its methods are called
+// by one goroutine.
+type stage struct {
+	namespaces bool // there are ones of our own
+
+	primary, standby *pgcluster.Cluster
+	timeline         int64
+	logs             map[*pgcluster.Cluster]string // the file system that each has its write-ahead log on
+	registers        int                           // so far
+
+	proxies map[string]*pgcluster.Proxy // by seat
+	bouncer *pgcluster.Bouncer
+
+	bouncerEnded func() // called when a pgbouncer has ended, by a goroutine of its own; nil at first
+}
+
+var serverSettings = []pgcluster.Option{
+	pgcluster.WithSetting("max_connections", "90"),
+	pgcluster.WithSetting("wal_keep_size", "8MB"),
+	pgcluster.WithSetting("min_wal_size", "4MB"),
+	pgcluster.WithSetting("max_wal_size", "8MB"),
+}
+
+func newStage(ctx context.Context, namespaces bool) (_ *stage, err error) {
+	s := &stage{namespaces: namespaces, timeline: 1, logs: map[*pgcluster.Cluster]string{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.strike())
+		}
+	}()
+	if namespaces { // hide what is there, so that nothing is left in it
+		if err := syscall.Mount("tmpfs", "/mnt", "tmpfs", 0, "size=1m,mode=755"); err != nil {
+			return s, fmt.Errorf("mount a file system on /mnt: %w", err)
+		}
+	}
+	if s.primary, err = pgcluster.Start(ctx, serverSettings...); err != nil {
+		return s, err
+	}
+	if err := s.primary.CreateRole(ctx, role, nil); err != nil {
+		return s, err
+	}
+	if err := s.primary.Exec(ctx, "CREATE TABLE register (name text, value text); INSERT INTO register VALUES ('', ''); GRANT SELECT, UPDATE ON register TO "+role); err != nil {
+		return s, err
+	}
+	if err := s.open(ctx); err != nil {
+		return s, err
+	}
+	if err := s.limitLog(ctx, s.primary); err != nil {
+		return s, err
+	}
+	if err := s.newStandby(ctx); err != nil {
+		return s, err
+	}
+	return s, s.furnish(ctx)
+}
+
+// open makes the server listen to the links, too; no other address can reach it.
+func (s *stage) open(ctx context.Context) error {
+	if !s.namespaces {
+		return nil
+	}
+	hba, err := os.OpenFile(filepath.Join(s.primary.Dir(), "data", "pg_hba.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = hba.WriteString("host all all 10.77.0.0/16 trust\n")
+	return errors.Join(err, hba.Close(), s.primary.Exec(ctx, "ALTER SYSTEM SET listen_addresses = '*'")) // from the next start on
+}
+
+// logSize is small enough to be filled quickly.
+const logSize = "48m"
+
+// limitLog moves a server's write-ahead log to a small file system, and restarts it.
+func (s *stage) limitLog(ctx context.Context, c *pgcluster.Cluster) error {
+	if !s.namespaces {
+		return nil
+	}
+	dir, err := os.MkdirTemp("/mnt", "wal-")
+	if err != nil {
+		return err
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+logSize); err != nil {
+		return fmt.Errorf("mount a small file system: %w", err)
+	}
+	s.logs[c] = dir
+	if err := c.Shutdown(ctx, pgcluster.Fast); err != nil {
+		return err
+	}
+	if err := c.MoveWAL(dir); err != nil {
+		return err
+	}
+	return c.Resume(ctx)
+}
+
+func (s *stage) newStandby(ctx context.Context) (err error) {
+	if s.standby, err = s.primary.AddStandby(ctx); err != nil {
+		return err
+	}
+	s.standby.Detach()
+	return s.limitLog(ctx, s.standby)
+}
+
+// furnish puts a new register on the primary, and a pooler and proxies in front.
+func (s *stage) furnish(ctx context.Context) (err error) {
+	s.registers++
+	if err := s.primary.Exec(ctx, "UPDATE register SET name = $1, value = ''", fmt.Sprint("register ", s.registers)); err != nil {
+		return err
+	}
+	s.proxies = map[string]*pgcluster.Proxy{}
+	for _, seat := range seats {
+		if seat.Route == proxied {
+			if s.proxies[seat.Seat], err = s.primary.Proxy(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	s.bouncer, err = s.primary.Bouncer(ctx, pgcluster.Session, pgcluster.WithPoolSize(30))
+	if errors.Is(err, pgcluster.ErrNoBouncer) {
+		err = nil
+	}
+	s.watchBouncer()
+	return err
+}
+
+// watchBouncer tells of the end of the pgbouncer that runs now. Its version 1.18
+// ends itself now and then, when the server stalls and clients cancel.
+func (s *stage) watchBouncer() {
+	if s.bouncer == nil || s.bouncerEnded == nil {
+		return
+	}
+	ended := s.bouncer.Ended()
+	go func() {
+		<-ended
+		s.bouncerEnded()
+	}()
+}
+
+// mendBouncer starts pgbouncer again if it has ended.
+func (s *stage) mendBouncer(ctx context.Context) error {
+	if s.bouncer == nil {
+		return nil
+	}
+	select {
+	case <-s.bouncer.Ended():
+		return s.restartBouncer(ctx)
+	default:
+		return nil
+	}
+}
+
+func (s *stage) restartBouncer(ctx context.Context) error {
+	err := s.bouncer.Restart(ctx)
+	s.watchBouncer()
+	return err
+}
+
+// dsn is how the candidate of a seat reaches the primary.
+func (s *stage) dsn(seat seat, l *link) string {
+	opts := []pgcluster.DSNOption{pgcluster.ForRole(role), pgcluster.WithParam("connect_timeout", "3")}
+	switch {
+	case seat.Route == proxied:
+		return s.proxies[seat.Seat].DSN(opts...)
+	case seat.Route == pooled && s.bouncer != nil:
+		return s.bouncer.DSN(opts...)
+	case l != nil:
+		return s.primary.DSN(append(opts, func(u *url.URL) { u.Host = net.JoinHostPort(l.server(), strconv.Itoa(s.primary.Port())) })...)
+	}
+	return s.primary.DSN(opts...)
+}
+
+// promote makes the standby the primary, and returns the old one, which lives on
+// if it did.
+func (s *stage) promote(ctx context.Context) (old *pgcluster.Cluster, err error) {
+	if err := s.standby.Promote(ctx); err != nil {
+		return nil, err
+	}
+	old, s.primary, s.standby = s.primary, s.standby, nil
+	s.timeline++
+	return old, s.furnish(ctx)
+}
+
+// replace gives the primary a standby in the place of a server that is gone.
+func (s *stage) replace(ctx context.Context, gone *pgcluster.Cluster) error {
+	return errors.Join(s.stop(gone), s.newStandby(ctx))
+}
+
+func (s *stage) stop(c *pgcluster.Cluster) error {
+	if c == nil {
+		return nil
+	}
+	err := c.Stop()
+	if dir := s.logs[c]; dir != "" {
+		err = errors.Join(err, syscall.Unmount(dir, 0), os.Remove(dir))
+		delete(s.logs, c)
+	}
+	return err
+}
+
+// strike takes everything down.
+func (s *stage) strike() error { return errors.Join(s.stop(s.standby), s.stop(s.primary)) }

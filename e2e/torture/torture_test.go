@@ -1,0 +1,124 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/pgelector/pgelector/internal/history"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func names(all []fault) (names []string) {
+	for _, f := range all {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+func draws(seed uint64, n int) []string {
+	nemesis := newNemesis(newFleet(nil, nil), seed, faults())
+	var drawn []fault
+	for range n {
+		drawn = append(drawn, nemesis.draw())
+	}
+	return names(drawn)
+}
+
+func TestEveryFaultIsDrawnOnceBeforeOneIsDrawnAgain(t *testing.T) {
+	all := len(faults())
+	drawn := draws(7, 2*all)
+	for _, round := range [][]string{drawn[:all], drawn[all:]} {
+		slices.Sort(round)
+		if got := len(slices.Compact(round)); got != all {
+			t.Errorf("%d kinds of %d were drawn", got, all)
+		}
+	}
+}
+
+func TestASeedDrawsTheSameAgainAndAnotherNot(t *testing.T) {
+	if first, again := draws(7, 100), draws(7, 100); !slices.Equal(first, again) {
+		t.Errorf("drawn %q, and then %q", first, again)
+	}
+	if slices.Equal(draws(7, 100), draws(8, 100)) {
+		t.Error("another seed draws the same")
+	}
+}
+
+func TestWhatCannotBeHadIsLeftOutAndSaidSo(t *testing.T) {
+	var said strings.Builder
+	chosen, err := choose("", errors.New("not root"), false, &said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range faults() {
+		lacks := f.own || f.pooler
+		if slices.Contains(names(chosen), f.name) == lacks || strings.Contains(said.String(), "LEFT OUT: "+f.name+": ") != lacks {
+			t.Errorf("%s is not told apart: %q", f.name, said.String())
+		}
+	}
+}
+
+func TestTheFaultsThatAreNamedAreChosenAndNoOthers(t *testing.T) {
+	chosen, err := choose("freeze,kill", nil, true, io.Discard)
+	if got := names(chosen); err != nil || !slices.Equal(got, []string{"kill", "freeze"}) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := choose("earthquake", nil, true, io.Discard); err == nil {
+		t.Error("an earthquake was chosen")
+	}
+}
+
+// A process may be killed after its write and before it could tell.
+func TestAWriteOfWhichNothingMoreIsHeardMayGoThroughYet(t *testing.T) {
+	write := func(kind history.Kind, process, before, after string, at history.Time) history.Event {
+		return history.Event{Process: process, Kind: kind, Register: "r", Old: before, New: after, At: at, Took: 1}
+	}
+	killed := []history.Event{write(history.Writes, "a", "", "a-1", 10)}
+	for name, test := range map[string]struct {
+		then  []history.Event
+		holds bool
+	}{
+		"it has":             {[]history.Event{write(history.Wrote, "b", "a-1", "b-1", 20)}, true},
+		"it has not":         {[]history.Event{write(history.Wrote, "b", "", "b-1", 20)}, true},
+		"it has, after next": {[]history.Event{write(history.Wrote, "b", "", "b-1", 20), write(history.Read, "c", "", "a-1", 30)}, false},
+	} {
+		if p := linearizable(append(slices.Clone(killed), test.then...)); p.Holds() != test.holds {
+			t.Errorf("%s: %q", name, p.Violations)
+		}
+	}
+}
+
+func TestWhatIsOfNoElectionIsOfEach(t *testing.T) {
+	events := []history.Event{{Kind: history.Hello, Seq: 1}, {Kind: history.Calm}, {Kind: history.Began, Seq: 2},
+		{Kind: history.Began, Seq: 3, Election: secondElection}}
+	if got := of("", events); len(got) != 3 || got[2].Seq != 2 {
+		t.Errorf("of the first: %+v", got)
+	}
+	if got := of(secondElection, events); len(got) != 3 || got[2].Seq != 3 {
+		t.Errorf("of the second: %+v", got)
+	}
+}
+
+func TestTheDocumentTellsOfEveryFaultAndNoOther(t *testing.T) {
+	text, err := os.ReadFile("../../docs/torture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range faults() {
+		if row := "| `" + f.name + "` | " + f.about + " |"; strings.Count(string(text), row) != 1 {
+			t.Errorf("docs/torture.md has not once: %s", row)
+		}
+	}
+	if rows := strings.Count(string(text), "\n| `"); rows != len(faults()) {
+		t.Errorf("docs/torture.md has %d rows of faults, and there are %d", rows, len(faults()))
+	}
+}
