@@ -35,18 +35,20 @@ func (q *Queries) HoldsLock(ctx context.Context, key int64) (HoldsLockRow, error
 const TryLock = `-- name: TryLock :one
 SELECT CASE
     WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
-    WHEN NOT pg_catalog.pg_try_advisory_lock($1::bigint) THEN 'busy'
-    WHEN (
-        SELECT count(pg_catalog.set_config(s.name, s.value, false))
+    WHEN pg_catalog.pg_try_advisory_lock($1::bigint) THEN (
+        SELECT CASE WHEN count(pg_catalog.set_config(s.name, s.value, false)) >= 0 THEN 'granted' END
         FROM pg_catalog.json_to_recordset($2::text::json) AS s(name text, value text)
         WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
-    ) >= 0 THEN 'granted'
+    )
+    WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($3::text, $1::bigint)) THEN 'busy'
+    ELSE 'called'
 END::text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid
 `
 
 type TryLockParams struct {
-	Key      int64
-	Settings string
+	Key       int64
+	Settings  string
+	Candidate string
 }
 
 type TryLockRow struct {
@@ -60,9 +62,10 @@ type TryLockRow struct {
 // far as this version of the server knows them. CASE evaluates its branches in
 // order (PostgreSQL manual, 9.18.1), so a standby is not asked for the lock, and
 // a busy lock changes nothing on the connection. The outcome is 'standby',
-// 'busy' or 'granted'.
+// 'granted', 'busy', or, if it is busy and its holder calls this candidate to be its
+// heir (CallHeir), 'called'.
 func (q *Queries) TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, error) {
-	row := q.db.QueryRowContext(ctx, TryLock, arg.Key, arg.Settings)
+	row := q.db.QueryRowContext(ctx, TryLock, arg.Key, arg.Settings, arg.Candidate)
 	var i TryLockRow
 	err := row.Scan(&i.Outcome, &i.Pid)
 	return i, err
@@ -72,12 +75,13 @@ const TryLockOrSee = `-- name: TryLockOrSee :one
 WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
-        WHEN NOT pg_catalog.pg_try_advisory_lock($1::bigint) THEN 'busy'
-        WHEN (
-            SELECT count(pg_catalog.set_config(s.name, s.value, false))
+        WHEN pg_catalog.pg_try_advisory_lock($1::bigint) THEN (
+            SELECT CASE WHEN count(pg_catalog.set_config(s.name, s.value, false)) >= 0 THEN 'granted' END
             FROM pg_catalog.json_to_recordset($2::text::json) AS s(name text, value text)
             WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
-        ) >= 0 THEN 'granted'
+        )
+        WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($3::text, $1::bigint)) THEN 'busy'
+        ELSE 'called'
     END AS outcome
 ), leader AS (
     SELECT l.pid, a.application_name
@@ -90,14 +94,15 @@ WITH attempt AS MATERIALIZED (
 SELECT
     attempt.outcome::text AS outcome,
     pg_catalog.pg_backend_pid()::integer AS pid,
-    COALESCE(CASE attempt.outcome WHEN 'busy' THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
-    COALESCE(CASE attempt.outcome WHEN 'busy' THEN (SELECT leader.application_name FROM leader) END, '')::text AS leader_id
+    COALESCE(CASE WHEN attempt.outcome IN ('busy', 'called') THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
+    COALESCE(CASE WHEN attempt.outcome IN ('busy', 'called') THEN (SELECT leader.application_name FROM leader) END, '')::text AS leader_id
 FROM attempt
 `
 
 type TryLockOrSeeParams struct {
-	Key      int64
-	Settings string
+	Key       int64
+	Settings  string
+	Candidate string
 }
 
 type TryLockOrSeeRow struct {
@@ -112,7 +117,7 @@ type TryLockOrSeeRow struct {
 // makes it several times as dear, so it is for those who want to be told of
 // every change of leader.
 func (q *Queries) TryLockOrSee(ctx context.Context, arg TryLockOrSeeParams) (TryLockOrSeeRow, error) {
-	row := q.db.QueryRowContext(ctx, TryLockOrSee, arg.Key, arg.Settings)
+	row := q.db.QueryRowContext(ctx, TryLockOrSee, arg.Key, arg.Settings, arg.Candidate)
 	var i TryLockOrSeeRow
 	err := row.Scan(
 		&i.Outcome,

@@ -161,3 +161,45 @@ func (q *Queries) TryLocks(ctx context.Context, keys string) ([]TryLocksRow, err
 	}
 	return items, nil
 }
+
+const TryLocksOrHear = `-- name: TryLocksOrHear :many
+SELECT k.key::bigint AS key, CASE
+    WHEN pg_catalog.pg_try_advisory_lock(k.key::bigint) THEN 'granted'
+    WHEN NOT pg_catalog.pg_try_advisory_lock_shared(
+        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'called'
+    WHEN pg_catalog.pg_advisory_unlock_shared(
+        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'busy'
+END::text AS outcome
+FROM pg_catalog.json_array_elements_text($1::text::json) AS k(key)
+`
+
+type TryLocksOrHearRow struct {
+	Key     int64
+	Outcome string
+}
+
+// TryLocksOrHear is TryLocks that also hears whether the leader of an election calls
+// this candidate to be its heir (CallHeir): the outcome is 'granted', 'busy' or
+// 'called'. The session's application_name is the candidate's id.
+func (q *Queries) TryLocksOrHear(ctx context.Context, keys string) ([]TryLocksOrHearRow, error) {
+	rows, err := q.db.QueryContext(ctx, TryLocksOrHear, keys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TryLocksOrHearRow
+	for rows.Next() {
+		var i TryLocksOrHearRow
+		if err := rows.Scan(&i.Key, &i.Outcome); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

@@ -22,9 +22,20 @@ type Querier interface {
 	// BackendStart is when this backend began, in microseconds since 1970. With the
 	// process id it names a session for good: process ids are reused.
 	BackendStart(ctx context.Context) (int64, error)
+	// CallHeir calls a candidate to be the leader's heir: the leader takes a lock of
+	// which only that candidate takes note, in its own attempts (outcome 'called'). Its
+	// key is made by the server, of the election's key and the candidate's id. called is
+	// false while that candidate is looking, which takes a moment.
+	CallHeir(ctx context.Context, arg CallHeirParams) (CallHeirRow, error)
 	// Capacity is what an election needs room in: the lock table, and connections.
 	// A limit of -1 is none. Locks that are held by the fast path take no room.
 	Capacity(ctx context.Context) (CapacityRow, error)
+	// ClearTheWay is the place of a candidate in the queue for a lock: 1 is the first, 0
+	// is none. The waits of those before it are cancelled, which sends them to the end of
+	// the queue: a wait that is cancelled is begun anew, and leaves no trace in the
+	// server's log. Sessions of other roles, which this one may not be allowed to signal,
+	// are left alone: their waits end by themselves within a heartbeat interval.
+	ClearTheWay(ctx context.Context, arg ClearTheWayParams) (ClearTheWayRow, error)
 	// Clock is the server's clock at this moment, in microseconds since 1970.
 	Clock(ctx context.Context) (int64, error)
 	// Confirm follows every attempt that may have been granted: whether pg_locks
@@ -81,8 +92,12 @@ type Querier interface {
 	// HoldsLock asks pg_locks whether this very backend holds the lock in this
 	// database: Confirm without the barrier and the token, for a term that goes on.
 	HoldsLock(ctx context.Context, key int64) (HoldsLockRow, error)
+	// IsCalled asks, on a candidate's own session, whether it is still called.
+	IsCalled(ctx context.Context, key int64) (bool, error)
 	// Leaders is Holder for many elections, as far as they are led.
 	Leaders(ctx context.Context, keys string) ([]LeadersRow, error)
+	// Notify tells those who listen, and does not wait for the disk either.
+	Notify(ctx context.Context, arg NotifyParams) (bool, error)
 	// Ping proves that the session lives, and restarts the server's idle timer. A
 	// pid other than before means that a pooler moved us to another backend;
 	// in_recovery means that the server was demoted under us.
@@ -108,7 +123,8 @@ type Querier interface {
 	// far as this version of the server knows them. CASE evaluates its branches in
 	// order (PostgreSQL manual, 9.18.1), so a standby is not asked for the lock, and
 	// a busy lock changes nothing on the connection. The outcome is 'standby',
-	// 'busy' or 'granted'.
+	// 'granted', 'busy', or, if it is busy and its holder calls this candidate to be its
+	// heir (CallHeir), 'called'.
 	TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, error)
 	// TryLockOrSee is TryLock whose busy answer also names the session that holds
 	// the lock: leader_pid is 0 if it let go in that instant. Looking into pg_locks
@@ -120,9 +136,23 @@ type Querier interface {
 	// table is full), the locks granted so far are held all the same (PostgreSQL
 	// manual, 9.27.10): HeldLocks tells which.
 	TryLocks(ctx context.Context, keys string) ([]TryLocksRow, error)
+	// TryLocksOrHear is TryLocks that also hears whether the leader of an election calls
+	// this candidate to be its heir (CallHeir): the outcome is 'granted', 'busy' or
+	// 'called'. The session's application_name is the candidate's id.
+	TryLocksOrHear(ctx context.Context, keys string) ([]TryLocksOrHearRow, error)
 	// Unlock gives the session-level advisory lock back. It is true only if this
 	// session held the lock (PostgreSQL manual, 9.27.10).
 	Unlock(ctx context.Context, key int64) (bool, error)
+	// UnlockAndNotify is Unlock, and tells those who listen. The lock is free at once,
+	// and the notification goes out as the statement commits, so whoever hears of it
+	// finds the lock free. A notification is nothing to keep over a crash, so its commit
+	// does not wait for the disk.
+	UnlockAndNotify(ctx context.Context, arg UnlockAndNotifyParams) (bool, error)
+	// UnlockFor is Unlock if a candidate is the first in the lock's queue: the server
+	// then grants it the lock as part of the release. inherited is whether it has: its
+	// wait may have run out just before. If it is not the first, the way is cleared as by
+	// ClearTheWay.
+	UnlockFor(ctx context.Context, arg UnlockForParams) (UnlockForRow, error)
 	// WaitLock parks the session in the lock's queue, which is first come, first
 	// served, for a bounded time: a waiting statement holds back xmin. A DO block
 	// that handles lock_not_available itself leaves no ERROR in the server's log,

@@ -26,13 +26,19 @@ func read(t *testing.T, path string) string {
 
 func TestTheReadmesTableOfOptionsIsThatOfTheCode(t *testing.T) {
 	var inCode, inTable []string
-	parsed, err := parser.ParseFile(token.NewFileSet(), "../elector/options.go", nil, 0)
+	files, err := filepath.Glob("../elector/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range parsed.Decls {
-		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "With") {
-			inCode = append(inCode, f.Name.Name)
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range parsed.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "With") {
+				inCode = append(inCode, f.Name.Name)
+			}
 		}
 	}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(With[A-Za-z]+)\\(").FindAllStringSubmatch(section(t, "Options"), -1) {
@@ -47,7 +53,7 @@ func TestTheReadmesTableOfOptionsIsThatOfTheCode(t *testing.T) {
 
 // The table's figures, and the constants that they are of.
 func TestTheReadmesFiguresAreTheConstants(t *testing.T) {
-	constants := constants(t, "../elector/options.go", "../internal/session/lease.go")
+	constants := constants(t, "../elector/options.go", "../elector/health.go", "../internal/session/lease.go")
 	table := section(t, "Options")
 	for _, c := range []struct{ row, says, name, value string }{
 		{"WithLease", "| 10 s |", "DefaultLease", "10 * time.Second"},
@@ -62,6 +68,12 @@ func TestTheReadmesFiguresAreTheConstants(t *testing.T) {
 		{"WithRetryInterval", "| 10 ms to 24 h |", "minRetry", "10 * time.Millisecond"},
 		{"WithRetryInterval", "| 10 ms to 24 h |", "maxRetry", "24 * time.Hour"},
 		{"WithBackoff", "5 × retry interval", "backoffGrowth", "5"},
+		{"WithHealth", "minimum 0.5", "defaultMinimum", "0.5"},
+		{"WithHealth", "a check each 1 s", "defaultInterval", "time.Second"},
+		{"WithHealth", "3 in a row", "defaultInARow", "3"},
+		{"WithHealth", "interval 10 ms to 1 h", "minInterval", "10 * time.Millisecond"},
+		{"WithHealth", "interval 10 ms to 1 h", "maxInterval", "time.Hour"},
+		{"WithHealth", "1 to 1000 in a row", "maxInARow", "1000"},
 		{"WithCandidateID", "1 to 63 bytes", "maxCandidateID", "63"},
 		{"", "1 to 1024 bytes", "maxElectionBytes", "1024"},
 	} {

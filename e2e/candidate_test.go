@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -134,11 +135,20 @@ func historian(tell func(entry)) hooks.Hook {
 // obey follows the commands on standard input.
 func obey(e *elector.Elector) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		if term, leading := e.Term(); leading && in.Text() == commandResign {
+		term, leading := e.Term()
+		if !leading {
+			continue
+		}
+		if heir, to := strings.CutPrefix(in.Text(), commandResignTo); to {
+			_ = term.ResignTo(context.Background(), heir)
+		} else if in.Text() == commandResign {
 			_ = term.Resign(context.Background())
 		}
 	}
 	os.Exit(2)
 }
 
-const commandResign = "resign"
+const (
+	commandResign   = "resign"
+	commandResignTo = "resign to "
+)

@@ -21,7 +21,7 @@ func (e *Elector) Start(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ended(ctx, "start")
 	}
-	if err := e.claim(); err != nil {
+	if err := e.claim(ctx); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)

@@ -102,7 +102,7 @@ func (w *worker) attempt(wishes []*wish) {
 			ask = append(ask, wish.e.key)
 		}
 	}
-	held, err := w.now.TryLocks(ask, have)
+	held, called, err := w.now.TryLocks(ask, have)
 	if held == nil {
 		w.tellAll(wishes, verdict{err: err})
 		return
@@ -117,12 +117,12 @@ func (w *worker) attempt(wishes []*wish) {
 		}
 	}
 	w.elect(winners)
-	w.disappoint(others, err)
+	w.disappoint(others, called, err)
 }
 
 // disappoint tells those who were not granted their lock, and who leads instead if
 // they want to know; err is what kept the server from granting more.
-func (w *worker) disappoint(others []*wish, err error) {
+func (w *worker) disappoint(others []*wish, called map[int64]bool, err error) {
 	var curious []int64
 	for _, wish := range others {
 		if err == nil && wish.e.announcer.seesLeader {
@@ -131,7 +131,7 @@ func (w *worker) disappoint(others []*wish, err error) {
 	}
 	leaders := w.now.Leaders(curious)
 	for _, wish := range others {
-		w.tell(wish, verdict{Grant: session.Grant{Leader: leaders[wish.e.key]}, err: err})
+		w.tell(wish, verdict{Grant: session.Grant{Leader: leaders[wish.e.key], Called: called[wish.e.key]}, err: err})
 	}
 }
 

@@ -25,12 +25,18 @@ type campaign struct {
 
 // run makes attempts until elected, refused, tired or cancelled.
 func (c *campaign) run(ctx context.Context) (*Term, error) {
+	hangUp := c.listen()
+	defer hangUp()
 	for {
+		if err := c.awaitHealth(ctx); err != nil {
+			c.source.rest()
+			return nil, err
+		}
 		term, pause, err := c.attempt(ctx, false)
 		if term != nil || pause == noMore {
 			return term, err
 		}
-		if !pace.Sleep(ctx, pause) {
+		if !c.bell.sleep(ctx, pause) {
 			c.source.rest()
 			return nil, ended(ctx, "campaign")
 		}
@@ -48,8 +54,13 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 	}
 	c.attempts++
 	start := time.Now()
-	grant, err := c.source.try(ctx)
-	c.saw(ctx, grant.Leader)
+	trying, stop := c.whileFit(ctx)
+	grant, err := c.source.try(trying)
+	brokenOff := trying.Err() != nil && ctx.Err() == nil // by the candidate's health
+	stop()
+	if grant.Leader.PID != 0 {
+		c.saw(ctx, grant.Leader)
+	}
 	event := hooks.Campaign{Attempt: c.attempts, Took: time.Since(start)}
 	switch {
 	case grant.Session != nil:
@@ -66,6 +77,9 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 			err = ended(ctx, "campaign")
 		}
 		return nil, noMore, err
+	case brokenOff:
+		c.source.rest()
+		return nil, 0, err
 	default:
 		event.Outcome = hooks.Failed
 		pause, err = c.failed(ctx, err)
@@ -116,9 +130,26 @@ func (c *campaign) failed(ctx context.Context, err error) (time.Duration, error)
 	return pace.Jitter(c.backoff.After(c.failures)), err
 }
 
-// saw reports a leader other than the last one seen, if one was seen at all.
+// look asks who leads, if a hook wants to know.
+func (e *Elector) look(ctx context.Context) {
+	if !e.announcer.seesLeader {
+		return
+	}
+	if leader, held, err := session.HolderOf(ctx, e.pool, e.key, e.lease.Length); err == nil {
+		if !held {
+			leader = nobody
+		}
+		e.saw(ctx, leader)
+	}
+}
+
+// nobody leads.
+var nobody session.Holder
+
+// saw reports a leader other than the last one seen.
 func (e *Elector) saw(ctx context.Context, leader session.Holder) {
-	if !e.announcer.seesLeader || leader.PID == 0 || e.seen == leader {
+	leader = session.Holder{PID: leader.PID, CandidateID: leader.CandidateID} // all that an attempt sees
+	if !e.announcer.seesLeader || e.seen == leader {
 		return
 	}
 	e.announcer.post(e.announcer.leaderChanged(ctx, hooks.LeaderChanged{Previous: e.seen.CandidateID, Current: leader.CandidateID, PID: leader.PID}))

@@ -59,8 +59,8 @@
 // work may do, what hooks are told. Liveness is a room of its own below it,
 // internal/session: the connection, its locks, the heartbeats by which a leader
 // stays one, and all that is said to the server. What is known of one campaign lives
-// in campaign, of one term in Term, of the connection in session.Session, and of the
-// server in session.Server.
+// in campaign, of one term in Term, of the connection in session.Session, of the
+// server in session.Server, and of the candidate's own health in vitals.Monitor.
 //
 // Before the first attempt the server is checked: two connections are borrowed
 // and their backends compared, because a pooler that shares backends between
@@ -86,6 +86,24 @@
 // and also if the second ends instead, a heartbeat is sent at once. None of it changes
 // the lease: the session's own connection sends its heartbeats as ever, and only their
 // answers prolong the term.
+//
+// # Health, wake-ups, hand-over
+//
+// With [WithHealth] a candidate whose check of its own health is bad so many times in
+// a row does not campaign, and leaves the queue; a leader steps down in order.
+//
+// With [WithWaker] a leader that resigns notifies the others in the statement that
+// releases the lock, so that those who poll try at once. Notifications are hints: none
+// is trusted, and one that is lost costs a retry interval.
+//
+// With [Term.ResignTo] a leader resigns in favour of its heir, a candidate that it
+// names. It takes a lock that is a call, which that candidate sees when it next finds
+// the election's lock busy; so called, the heir parks in the server's queue. The
+// leader sends those before it to the queue's end, and only when the heir is the first
+// does the term end. The lock is released by a statement that first looks whether the
+// heir is the first still, and the server grants it as part of the release. An heir
+// that does not come within one lease is given up, and the term is resigned without
+// it. Who leads is decided by the lock alone, as ever.
 //
 // # Many elections on one connection
 //
@@ -139,6 +157,7 @@
 //
 //	what happens                          the leader learns it            the lock is free            Demoted.Reason
 //	Resign, or lead returns nil           at once                         when the work has returned  resigned
+//	its health stays bad (WithHealth)     at the last bad check           when the work has returned  unhealthy
 //	lead returns an error, or panics      at once                         when the work has returned  lead_failed
 //	the context ends, or Stop             at once                         when the work has returned  shutdown
 //	the process is killed                 -                               at once: its sockets close  -

@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/pace"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/vitals"
 )
 
 // An Elector is one candidate of one election. It runs one campaign and holds
@@ -24,12 +25,14 @@ type Elector struct {
 
 	closing context.Context      // done when the shared session is closed; never, for a session of its own
 	claimed atomic.Bool          // by the one campaign or term
+	monitor *vitals.Monitor      // runs while claimed; nil without WithHealth
 	term    atomic.Pointer[Term] // the term that goes on, if any
 
 	// Touched by the campaign alone.
 	source source         // of Run, Start and Campaign
 	once   source         // of TryCampaign, which does not wait
 	seen   session.Holder // the leader that was last seen
+	bell   *bell          // rung by the waker; nil without one
 
 	mu         sync.Mutex
 	background *background // what Start began
@@ -56,14 +59,16 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 	poll := poller{server: session.NewServer(pool, c.ofServer(e.beat, e.report)), e: e}
 	e.once, e.source = &poll, &poll
 	if c.standby == Wait {
-		e.source = &parker{poller: poll, parked: poll.server.Park(c.key)}
+		e.source = &parker{poller: poll, parked: poll.server.Park(c.key, e.announcer.seesLeader)}
 	}
 	return e, nil
 }
 
 func newElector(pool *sql.DB, election string, c config) *Elector {
 	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
-	return &Elector{config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks), closing: context.Background()}
+	e := &Elector{config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks), closing: context.Background()}
+	e.monitor = e.newMonitor()
+	return e
 }
 
 // Lead is the work of a leader. Its context is the term's: it must return when
@@ -87,15 +92,14 @@ type Lead = func(ctx context.Context, term *Term) error
 // hooks. No hook is called after Run has returned. ErrAlreadyRunning is
 // returned while this elector campaigns or leads already.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
-	if err := e.claim(); err != nil {
+	if err := e.claim(ctx); err != nil {
 		return err
 	}
 	return e.run(ctx, lead)
 }
 
 func (e *Elector) run(ctx context.Context, lead Lead) error {
-	defer e.unclaim()
-	defer e.announcer.flush()
+	defer e.quit()
 	if lead == nil {
 		lead = func(ctx context.Context, _ *Term) error {
 			<-ctx.Done()
@@ -156,56 +160,39 @@ func unlessCancelled(err error) error {
 }
 
 // Campaign campaigns until elected and returns the term, which goes on until
-// Resign is called or it is lost: ctx bounds the campaign only. It returns an
+// Resign is called, it is lost, or the candidate becomes unhealthy: ctx bounds the campaign only. It returns an
 // error that wraps the cause of ctx if that ends first, the refusal of a server
 // that cannot keep the promise, ErrGaveUp, or ErrAlreadyRunning.
 //
 // The caller must not work on once the term's context is done: unlike Run,
 // Campaign cannot wait for that work.
 func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
-	if err := e.claim(); err != nil {
+	if err := e.claim(ctx); err != nil {
 		return nil, err
 	}
 	term, err := e.newCampaign(e.source, e.unclaim).run(ctx)
 	if err != nil {
-		e.announcer.flush()
-		e.unclaim()
+		e.quit()
 	}
 	return term, err
 }
 
 // TryCampaign makes one attempt. elected tells whether it was granted; then
 // the term is as of Campaign. Another's leadership is no error. A failed
-// attempt is one, whether or not a second might succeed.
+// attempt is one, whether or not a second might succeed, and so is ErrUnhealthy. An
+// attempt in which the leader calls this candidate to be its heir (ResignTo) lasts
+// for as long as it is called.
 func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, err error) {
-	if err := e.claim(); err != nil {
+	if err := e.claim(ctx); err != nil {
 		return nil, false, err
 	}
-	term, _, err = e.newCampaign(e.once, e.unclaim).attempt(ctx, true)
+	if err = e.checked(ctx); err == nil {
+		term, _, err = e.newCampaign(e.once, e.unclaim).attempt(ctx, true)
+	}
 	if term == nil {
-		e.announcer.flush()
-		e.unclaim()
+		e.quit()
 	}
 	return term, term != nil, err
-}
-
-// RunIfLeader calls fn if this elector leads, and reports whether it did; err
-// is what fn returned, or wraps the cause of a ctx that had ended before. fn's context ends with ctx and with the term, and the
-// lock is not released before fn returns.
-func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
-	if ctx.Err() != nil {
-		return false, ended(ctx, "run if leader")
-	}
-	term, leading := e.Term()
-	if !leading || !term.work.begin() {
-		return false, nil
-	}
-	defer term.work.finish()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(term.ctx, func() { cancel(context.Cause(term.ctx)) })
-	defer stop()
-	return true, fn(ctx)
 }
 
 // IsLeader reports whether this elector leads, by the clocks at the time of
@@ -232,15 +219,6 @@ func (e *Elector) Election() string { return e.election }
 // Key is the advisory lock key of the election.
 func (e *Elector) Key() int64 { return e.key }
 
-// doWork calls lead, unless the term has ended before it could begin.
-func (t *Term) doWork(lead Lead) error {
-	if !t.work.begin() {
-		return nil
-	}
-	defer t.work.finish()
-	return lead(t.ctx, t)
-}
-
 func (e *Elector) newCampaign(source source, over func()) *campaign {
 	return &campaign{Elector: e, source: source, began: time.Now(), over: over}
 }
@@ -256,12 +234,3 @@ func (e *Elector) beat(b session.Beat) {
 		e.announcer.heartbeat(t.ctx, hooks.Heartbeat{Token: t.token, Took: b.Took, Deadline: b.Deadline})
 	}
 }
-
-func (e *Elector) claim() error {
-	if !e.claimed.CompareAndSwap(false, true) {
-		return ErrAlreadyRunning
-	}
-	return nil
-}
-
-func (e *Elector) unclaim() { e.claimed.Store(false) }

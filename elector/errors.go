@@ -63,9 +63,13 @@ var (
 	// once: it runs one campaign, and holds one term, at a time.
 	ErrAlreadyRunning = errors.New("elector: already running: this elector campaigns or leads; use one elector per candidate")
 
-	// ErrUnhealthy is the cause of a term whose candidate's health fell below
-	// its minimum.
+	// ErrUnhealthy is the cause of a term whose candidate became unhealthy, and
+	// returned by TryCampaign while it is.
 	ErrUnhealthy = errors.New("elector: the candidate is unhealthy")
+
+	// ErrHeirAbsent is returned by ResignTo when the term was resigned, but not to the
+	// heir: it did not come in time, or was lost. The election goes on as usual.
+	ErrHeirAbsent = errors.New("elector: the heir is not there, and the election goes on without it: does it live, campaign, and is it healthy?")
 
 	// ErrGaveUp is returned when WithMaxAttempts attempts in a row have failed.
 	ErrGaveUp = errors.New("elector: gave up after too many failed attempts")

@@ -130,3 +130,60 @@ func ExampleKeyFromName() {
 	fmt.Println(elector.KeyFromName("orders"))
 	// Output: -7492410215596134511
 }
+
+// A candidate that is not well does not campaign.
+func ExampleWithHealth() {
+	pool := openPool()
+	defer pool.Close()
+
+	freeMemory := 0.1 // of all
+	e, err := elector.New(pool, "orders", elector.WithHealth(
+		func(context.Context) float64 { return freeMemory }, elector.HealthPolicy{Minimum: 0.2}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, elected, err := e.TryCampaign(context.Background())
+	fmt.Println(elected, errors.Is(err, elector.ErrUnhealthy))
+
+	freeMemory = 0.3
+	term, elected, err := e.TryCampaign(context.Background())
+	fmt.Println(elected, err, e.Health().Score)
+	fmt.Println("resigned:", term.Resign(context.Background()))
+	// Output:
+	// false true
+	// true <nil> 0.3
+	// resigned: <nil>
+}
+
+// The leadership is moved to another candidate.
+func ExampleTerm_ResignTo() {
+	pool := openPoolWithHeir()
+	defer pool.Close()
+	ctx := context.Background()
+
+	e, err := elector.New(pool, "orders", elector.WithCandidateID("web-1"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	term, err := e.Campaign(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = term.ResignTo(ctx, "web-2") // web-1 leads until web-2 is ready
+	fmt.Println("web-2 has the lock:", err == nil)
+	// Output: web-2 has the lock: true
+}
+
+// openPoolWithHeir stands in for a server in which web-2 waits.
+func openPoolWithHeir() *sql.DB {
+	pool, mock, err := sqlmock.New()
+	if err != nil {
+		log.Fatal(err)
+	}
+	expectTerm(mock, 281474976711401)
+	expect(mock, "CallHeir", true, 77)
+	expect(mock, "ClearTheWay", 1, 0)
+	expect(mock, "UnlockFor", true, true, 0)
+	expect(mock, "Unlock", true)
+	return pool
+}

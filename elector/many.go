@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/session"
@@ -37,7 +36,8 @@ type Session struct {
 // NewSession makes a session on a pool that the caller keeps and closes. It
 // connects with the first campaign. opts are as for New, and are the defaults
 // of its electors; WithLease, WithHeartbeatInterval, WithDrain, WithRetryInterval,
-// WithWatch and WithCandidateID belong to the session alone. WithKey cannot be used here, and
+// WithWatch and WithCandidateID belong to the session alone; WithHealth is a default
+// like others, by which each elector is checked for itself. WithKey cannot be used here, and
 // a session polls, so WithStandby(Wait) cannot either.
 func NewSession(pool *sql.DB, opts ...Option) (*Session, error) {
 	if pool == nil {
@@ -156,58 +156,4 @@ func (w *wish) any() bool     { return true }
 type verdict struct {
 	session.Grant
 	err error
-}
-
-// A sharer is the source of an elector on a shared session.
-type sharer struct {
-	session *Session
-	e       *Elector
-	retry   bool // this campaign has tried before
-}
-
-func (h *sharer) try(ctx context.Context) (session.Grant, error) {
-	w := &wish{ctx: ctx, e: h.e, fresh: !h.retry, answer: make(chan verdict)}
-	h.retry = true
-	if err := h.session.want(w); err != nil {
-		return session.Grant{}, err
-	}
-	select {
-	case v := <-w.answer:
-		return v.Grant, v.err
-	case <-ctx.Done(): // the worker sees that too, and gives back what it may have been granted
-		return session.Grant{}, context.Cause(ctx)
-	}
-}
-
-// want queues a wish and sees to it that somebody works.
-func (s *Session) want(w *wish) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		return context.Cause(s.ctx)
-	}
-	s.wishes = append(s.wishes, w)
-	if !s.working {
-		s.working = true
-		go (&worker{Session: s}).work()
-	}
-	if w.fresh {
-		select {
-		case s.fresh <- struct{}{}:
-		default:
-		}
-	}
-	return nil
-}
-
-// pause is nothing: the next batch is paced by the worker.
-func (h *sharer) pause() time.Duration { return 0 }
-func (h *sharer) rest()                { h.retry = false }
-func (h *sharer) wasPrimary() bool     { return h.session.server.WasPrimary() }
-func (h *sharer) distrust()            {}
-
-// leave keeps the session for the others: if the lock is in doubt, it has ended.
-func (h *sharer) leave(*session.Session, error) {
-	h.retry = false
-	h.session.terms.Done()
 }

@@ -2,8 +2,6 @@ package elector
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"strings"
@@ -12,6 +10,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/pace"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/vitals"
 )
 
 // Option changes a default of New. Every option checks its own argument; New
@@ -32,6 +31,8 @@ type config struct {
 	gracefulRelease bool
 	standby         Standby
 	watch           bool
+	health          *vitals.Policy
+	waker           Waker
 	ofSession       []string // the options given that belong to a session
 }
 
@@ -59,13 +60,8 @@ func WithKey(key int64) Option {
 // digits, such as "web-1-4711-a3f09c".
 func WithCandidateID(id string) Option {
 	return func(c *config) error {
-		if id == "" || len(id) > maxCandidateID {
-			return fmt.Errorf("WithCandidateID(%q): want 1 <= length <= %d bytes, but it is %d", id, maxCandidateID, len(id))
-		}
-		for i := range len(id) {
-			if id[i] < ' ' || id[i] > '~' {
-				return fmt.Errorf("WithCandidateID(%q): want printable ASCII, but byte %d is %#x: PostgreSQL would replace it in application_name", id, i, id[i])
-			}
+		if err := checkCandidateID(id); err != nil {
+			return fmt.Errorf("WithCandidateID(%q): %w", id, err)
 		}
 		c.candidateID = id
 		c.ofSession = append(c.ofSession, "WithCandidateID")
@@ -166,45 +162,6 @@ func WithHooks(all ...hooks.Hook) Option {
 	}
 }
 
-// Standby is what a candidate does while another leads.
-type Standby int
-
-const (
-	// Poll tries the lock once per retry interval, on a connection that it
-	// borrows from the pool for one statement.
-	Poll Standby = iota
-	// Wait parks the candidate in the server, which hands over the lock within a
-	// millisecond of its release, in the order of waiting. It pins one connection
-	// per candidate, whose backend shows as active.
-	Wait
-)
-
-// WithStandby chooses what a candidate does while another leads: Poll, which is
-// the default, or Wait. One wait lasts a heartbeat interval at the most, and is
-// then begun anew, at the end of the queue, because a waiting statement holds
-// back the server's xmin. An elector of a shared session polls.
-func WithStandby(s Standby) Option {
-	return func(c *config) error {
-		if s != Poll && s != Wait {
-			return fmt.Errorf("WithStandby(%d): want Poll or Wait", s)
-		}
-		c.standby = s
-		c.ofSession = append(c.ofSession, "WithStandby")
-		return nil
-	}
-}
-
-// WithWatch makes a leader learn of the end of its backend within milliseconds,
-// rather than at the next heartbeat. It pins one more connection while it leads,
-// which is parked in the server and shows as active; the pool must allow 3.
-func WithWatch() Option {
-	return func(c *config) error {
-		c.watch = true
-		c.ofSession = append(c.ofSession, "WithWatch")
-		return nil
-	}
-}
-
 // WithGracefulRelease(false) leaves out the unlock when a term ends because of
 // a shutdown: the session is closed instead, and the server frees the lock when
 // it sees that. Default true. Resign always unlocks.
@@ -260,23 +217,6 @@ func (c *config) complete(election string) {
 // ofServer is what sessions are to be like, and who is told of them.
 func (c *config) ofServer(beat func(session.Beat), report func(context.Context, hooks.Failure)) session.Config {
 	return session.Config{Name: c.candidateID, Lease: c.lease, Watch: c.watch, OnBeat: beat, Report: report}
-}
-
-func newCandidateID(host string) string {
-	if host == "" {
-		host = "host"
-	}
-	printable := func(r rune) rune {
-		if r <= ' ' || r > '~' {
-			return '-'
-		}
-		return r
-	}
-	var random [3]byte
-	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
-	suffix := fmt.Sprintf("-%d-%s", os.Getpid(), hex.EncodeToString(random[:]))
-	host = strings.Map(printable, host)
-	return host[:min(len(host), maxCandidateID-len(suffix))] + suffix
 }
 
 func between(least, d, most time.Duration, option string, args ...any) error {

@@ -24,6 +24,10 @@ func newPool(t testing.TB) *sql.DB {
 	return pool
 }
 
+func healthy(p elector.HealthPolicy) elector.Option {
+	return elector.WithHealth(func(context.Context) float64 { return 1 }, p)
+}
+
 func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 	type toldNothing struct{}
 	for _, c := range []struct {
@@ -55,6 +59,15 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{elector.WithHeartbeatInterval(math.MaxInt64), "want 2*heartbeat <="},
 		{elector.WithDrain(-1), "WithDrain(-1ns): want drain >= 0"},
 		{elector.WithDrain(9 * time.Second), "WithDrain(9s): want 2*heartbeat <="},
+		{elector.WithHealth(nil, elector.HealthPolicy{}), "WithHealth: the check is nil"},
+		{healthy(elector.HealthPolicy{Minimum: -0.1}), "WithHealth: Minimum -0.1: want 0 < minimum <= 1"},
+		{healthy(elector.HealthPolicy{Minimum: 1.1}), "WithHealth: Minimum 1.1: want 0 < minimum <= 1"},
+		{healthy(elector.HealthPolicy{Minimum: math.NaN()}), "WithHealth: Minimum NaN: want 0 < minimum <= 1"},
+		{healthy(elector.HealthPolicy{Interval: 9 * time.Millisecond}), "WithHealth: Interval 9ms: want 10ms <= 9ms <= 1h0m0s"},
+		{healthy(elector.HealthPolicy{Interval: math.MaxInt64}), "WithHealth: Interval 2562047h47m16.854775807s: want 10ms <="},
+		{healthy(elector.HealthPolicy{StepDownAfter: -1}), "WithHealth: StepDownAfter -1: want 1 <= n <= 1000"},
+		{healthy(elector.HealthPolicy{CampaignAfter: 1001}), "WithHealth: CampaignAfter 1001: want 1 <= n <= 1000"},
+		{elector.WithWaker(nil), "WithWaker(nil): want a waker"},
 		{elector.WithHooks(nil), "WithHooks: hook 1: hooks: <nil> is told of no event"},
 		{elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {}}, toldNothing{}), "WithHooks: hook 2: hooks: elector_test.toldNothing is told of no event"},
 		{elector.WithHooks(hooks.Funcs{}), "hooks: hooks.Funcs is told of no event"},
@@ -114,5 +127,12 @@ func TestWithHooksMayBeUsedMoreThanOnce(t *testing.T) {
 	}
 	if got := strings.Join(told, ""); got != "abc" {
 		t.Errorf("told %s", got)
+	}
+}
+
+func TestWithoutACheckACandidateIsHealthy(t *testing.T) {
+	e, err := elector.New(newPool(t), "orders")
+	if h := e.Health(); err != nil || !h.Healthy || h.Score != 1 || !h.At.IsZero() || h.Err != nil {
+		t.Errorf("got %+v, %v", h, err)
 	}
 }

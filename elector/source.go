@@ -34,7 +34,11 @@ type poller struct {
 }
 
 func (p *poller) try(ctx context.Context) (session.Grant, error) {
-	return p.server.Try(ctx, p.e.key, p.e.announcer.seesLeader)
+	grant, err := p.server.Try(ctx, p.e.key, p.e.announcer.seesLeader)
+	if grant.Called {
+		return p.e.answer(ctx, p.server)
+	}
+	return grant, err
 }
 
 func (p *poller) pause() time.Duration                { return pace.Jitter(p.e.retry) }

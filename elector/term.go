@@ -21,10 +21,12 @@ type Term struct {
 	work      *work
 
 	mu     sync.Mutex              // makes the first ending the only one
-	cancel context.CancelCauseFunc // called by end alone
+	cancel context.CancelCauseFunc // called by end and endFor alone
+	heir   *session.Call           // in whose favour the term has ended; nil if in no one's
 
 	done     chan struct{} // closed when all is over: work returned, hooks told, lock given up
 	released error         // once done: nil if the lock is known to be free
+	heirHas  bool          // once done: the lock was released to the heir
 }
 
 // newTerm begins a term by a grant. over is called when all of it is done.
@@ -37,9 +39,12 @@ func newTerm(ctx context.Context, e *Elector, g session.Grant, over func()) *Ter
 		t.end(reasonOf(cause), cause)
 	})
 	unclosed := context.AfterFunc(e.closing, func() { t.end(hooks.Shutdown, context.Cause(e.closing)) })
+	fit := e.fit()
+	unsick := context.AfterFunc(fit, func() { t.end(hooks.Unhealthy, unfit(fit)) })
 	context.AfterFunc(t.ctx, func() { // a shared session outlives the term
 		unlost()
 		unclosed()
+		unsick()
 	})
 	t.work.begin() // OnElected
 	e.term.Store(t)
@@ -150,6 +155,7 @@ func (t *Term) whyEnded() error {
 // keep steps down when the term ends. The order is the promise: the work
 // returns, then the hooks are told, then the lock is given up.
 func (t *Term) keep(over func()) {
+	t.tell(t.ctx, wordLed)
 	<-t.ctx.Done()
 	at := time.Now()
 	cause := context.Cause(t.ctx)
@@ -162,6 +168,7 @@ func (t *Term) keep(over func()) {
 	a.announce(a.demoted(t.ctx, hooks.Demoted{Token: t.token, Reason: reasonOf(cause), Err: cause, At: at, Held: at.Sub(t.electedAt)}))
 	t.released = t.release(reasonOf(cause))
 	t.elector.term.CompareAndSwap(t, nil)
+	t.elector.saw(t.ctx, nobody)
 	over()
 	close(t.done)
 }
@@ -204,9 +211,24 @@ func (t *Term) release(reason hooks.Reason) (err error) {
 	if reason == hooks.Shutdown && !t.elector.gracefulRelease {
 		return fmt.Errorf("%w: the session was closed without an unlock, as WithGracefulRelease(false) says", ErrNotLeader)
 	}
-	if err = s.Unlock(t.elector.key); err != nil {
+	if t.heir != nil {
+		defer t.heir.End()
+		var released bool
+		if released, t.heirHas = t.bequeath(); released {
+			return nil
+		}
+	}
+	if err = t.unlock(); err != nil {
 		a := t.elector.announcer
 		a.announce(a.failure(t.ctx, hooks.Failure{Op: hooks.OpRelease, Err: err}))
 	}
 	return err
+}
+
+// unlock tells the others, in the same statement, if there is a waker.
+func (t *Term) unlock() error {
+	if t.elector.waker == nil {
+		return t.session.Unlock(t.elector.key)
+	}
+	return t.session.UnlockAndNotify(t.elector.key, WakeChannel, payload(wordFree, t.elector.key))
 }

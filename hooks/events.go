@@ -48,7 +48,10 @@ func Reasons() []Reason {
 }
 
 // LeaderChanged is reported on any candidate, leader or not, when it sees that
-// the election is led by another session than before.
+// the election is led by another session than before; docs/steering.md says how soon.
+// That nobody leads is reported by a candidate whose own term has ended, and by one
+// that is unhealthy: any other would lead itself. After a term that was lost it means
+// that nobody is known to lead.
 type LeaderChanged struct {
 	Origin
 	Previous string // candidate id of the leader seen before, "" if there was none
@@ -80,12 +83,13 @@ const (
 	OpHook      Op = "hook"      // a hook panicked
 	OpSetting   Op = "setting"   // the server refused a session setting, which is left out
 	OpWatch     Op = "watch"     // the watch of a leader's backend (WithWatch); the term goes on without
+	OpHealth    Op = "health"    // the candidate has become unhealthy (WithHealth)
 	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
 )
 
 // Ops lists every Op, as Reasons does.
 func Ops() []Op {
-	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpHook, OpSetting, OpWatch, OpCall}
+	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpHook, OpSetting, OpWatch, OpHealth, OpCall}
 }
 
 // Heartbeat is reported after each heartbeat that the server answered.

@@ -21,8 +21,9 @@ type DemotedHook interface {
 }
 
 // LeaderChangedHook is told when another session leads than before. Asking who
-// leads costs each unsuccessful attempt a look into pg_locks, so the elector
-// asks only if such a hook is registered.
+// leads costs each unsuccessful attempt a look into pg_locks (and one more statement,
+// if the candidate is parked in the server or unhealthy), so the elector asks only if
+// such a hook is registered.
 type LeaderChangedHook interface {
 	OnLeaderChanged(ctx context.Context, e LeaderChanged)
 }

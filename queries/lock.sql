@@ -5,15 +5,17 @@
 -- far as this version of the server knows them. CASE evaluates its branches in
 -- order (PostgreSQL manual, 9.18.1), so a standby is not asked for the lock, and
 -- a busy lock changes nothing on the connection. The outcome is 'standby',
--- 'busy' or 'granted'.
+-- 'granted', 'busy', or, if it is busy and its holder calls this candidate to be its
+-- heir (CallHeir), 'called'.
 SELECT CASE
     WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
-    WHEN NOT pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN 'busy'
-    WHEN (
-        SELECT count(pg_catalog.set_config(s.name, s.value, false))
+    WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN (
+        SELECT CASE WHEN count(pg_catalog.set_config(s.name, s.value, false)) >= 0 THEN 'granted' END
         FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::text::json) AS s(name text, value text)
         WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
-    ) >= 0 THEN 'granted'
+    )
+    WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::text, sqlc.arg(key)::bigint)) THEN 'busy'
+    ELSE 'called'
 END::text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid;
 
 -- name: TryLockOrSee :one
@@ -24,12 +26,13 @@ END::text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid;
 WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
-        WHEN NOT pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN 'busy'
-        WHEN (
-            SELECT count(pg_catalog.set_config(s.name, s.value, false))
+        WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN (
+            SELECT CASE WHEN count(pg_catalog.set_config(s.name, s.value, false)) >= 0 THEN 'granted' END
             FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::text::json) AS s(name text, value text)
             WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
-        ) >= 0 THEN 'granted'
+        )
+        WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::text, sqlc.arg(key)::bigint)) THEN 'busy'
+        ELSE 'called'
     END AS outcome
 ), leader AS (
     SELECT l.pid, a.application_name
@@ -42,8 +45,8 @@ WITH attempt AS MATERIALIZED (
 SELECT
     attempt.outcome::text AS outcome,
     pg_catalog.pg_backend_pid()::integer AS pid,
-    COALESCE(CASE attempt.outcome WHEN 'busy' THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
-    COALESCE(CASE attempt.outcome WHEN 'busy' THEN (SELECT leader.application_name FROM leader) END, '')::text AS leader_id
+    COALESCE(CASE WHEN attempt.outcome IN ('busy', 'called') THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
+    COALESCE(CASE WHEN attempt.outcome IN ('busy', 'called') THEN (SELECT leader.application_name FROM leader) END, '')::text AS leader_id
 FROM attempt;
 
 -- name: Unlock :one

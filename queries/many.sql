@@ -6,6 +6,19 @@
 SELECT k.key::bigint AS key, pg_catalog.pg_try_advisory_lock(k.key::bigint)::boolean AS granted
 FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::text::json) AS k(key);
 
+-- name: TryLocksOrHear :many
+-- TryLocksOrHear is TryLocks that also hears whether the leader of an election calls
+-- this candidate to be its heir (CallHeir): the outcome is 'granted', 'busy' or
+-- 'called'. The session's application_name is the candidate's id.
+SELECT k.key::bigint AS key, CASE
+    WHEN pg_catalog.pg_try_advisory_lock(k.key::bigint) THEN 'granted'
+    WHEN NOT pg_catalog.pg_try_advisory_lock_shared(
+        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'called'
+    WHEN pg_catalog.pg_advisory_unlock_shared(
+        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'busy'
+END::text AS outcome
+FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::text::json) AS k(key);
+
 -- name: HeldLocks :many
 -- HeldLocks lists the keys of all session-level advisory locks that this very
 -- backend holds in this database.

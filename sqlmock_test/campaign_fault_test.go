@@ -146,7 +146,7 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 			}
 			mock.ExpectRollback()
 		}
-		query(mock, "TryLockOrSee").WithArgs(e.Key(), lacks(name)).WillReturnRows(row("granted", sessionPID, 0, ""))
+		query(mock, "TryLockOrSee").WithArgs(e.Key(), lacks(name), "web-1").WillReturnRows(row("granted", sessionPID, 0, ""))
 		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745))
 		expectResign(mock)
 		resign(t, campaign(t, e))
@@ -175,7 +175,7 @@ func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
 		wantFailures(t, rec, hooks.OpCampaign)
 
 		expectServerCheck(mock)
-		query(mock, "TryLockOrSee").WithArgs(e.Key(), has(`"application_name","value":"web-1"`)).WillReturnRows(row("busy", sessionPID, 0, ""))
+		query(mock, "TryLockOrSee").WithArgs(e.Key(), has(`"application_name","value":"web-1"`), "web-1").WillReturnRows(row("busy", sessionPID, 0, ""))
 		if _, elected, err := e.TryCampaign(t.Context()); elected || err != nil {
 			t.Errorf("got %v, %v", elected, err)
 		}

@@ -73,7 +73,7 @@ func TestHooksAreToldInThisOrder(t *testing.T) {
 		wantError(t, err)
 		id := rec.Elected()[0].CandidateID
 		want := []string{"Failure campaign", "Campaign failed", "LeaderChanged to web-2", "Campaign busy", "Campaign granted",
-			"LeaderChanged to " + id, "Elected", "Heartbeat", "Heartbeat", "Demoted"}
+			"LeaderChanged to " + id, "Elected", "Heartbeat", "Heartbeat", "Demoted", "LeaderChanged to "}
 		if got := names(rec); !slices.Equal(got, want) {
 			t.Errorf("got  %q\nwant %q", got, want)
 		}

@@ -28,7 +28,7 @@ func TestAnAnswerThatIsReadTooLateElectsNobody(t *testing.T) {
 		bubble(t, "on a shared session", func(t *testing.T) {
 			m := newMany(t, 1)
 			m.opened()
-			query(m.mock, "TryLocks").WillReturnRows(row(int64(1), true))
+			query(m.mock, "TryLocksOrHear").WillReturnRows(row(int64(1), "granted"))
 			query(m.mock, "HeldLocks").WillReturnRows(row(int64(1)))
 			query(m.mock, "Tokens").WillDelayFor(validity).WillReturnRows(row(int64(1), true, int64(1)))
 			_, elected, err := m.all[0].TryCampaign(t.Context())

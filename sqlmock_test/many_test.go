@@ -76,11 +76,11 @@ func (m *many) opened() {
 func (m *many) elected(token int64, keys ...int64) {
 	var tried, held, passed [][]driver.Value
 	for _, key := range keys {
-		tried = append(tried, values(key, true))
+		tried = append(tried, values(key, "granted"))
 		held = append(held, values(key))
 		passed = append(passed, values(key, true, token))
 	}
-	query(m.mock, "TryLocks").WillReturnRows(rows(tried...))
+	query(m.mock, "TryLocksOrHear").WillReturnRows(rows(tried...))
 	query(m.mock, "HeldLocks").WillReturnRows(rows(held...))
 	query(m.mock, "Tokens").WillReturnRows(rows(passed...))
 }
@@ -93,7 +93,7 @@ func (m *many) campaign(t *testing.T, i int) *elector.Term {
 // manyAttempt is every statement of a batch that is granted.
 var manyAttempt = []statement{
 	{"PrepareWait", values(sessionPID, false, 14)},
-	{"TryLocks", values(int64(1), true)},
+	{"TryLocksOrHear", values(int64(1), "granted")},
 	{"HeldLocks", values(int64(1))},
 	{"Tokens", values(int64(1), true, int64(745))},
 }
@@ -108,7 +108,7 @@ func TestAnyFaultOfABatchFailsItAndTheNextOneStartsAnew(t *testing.T) {
 					before.expect(m.mock, fault{})
 				}
 				s.expect(m.mock, f)
-				if s.name == "TryLocks" && (f.err == errPgx || f.err == errPq) { // the server has spoken: the session lives
+				if s.name == "TryLocksOrHear" && (f.err == errPgx || f.err == errPq) { // the server has spoken: the session lives
 					query(m.mock, "HeldLocks").WillReturnRows(rows())
 				} else {
 					m.opened()
@@ -141,10 +141,10 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 		err       error
 		ends      bool
 	}{
-		"an attempt that the server refuses": {"TryLocks", errPgx, false},
-		"a full lock table":                  {"TryLocks", errFull, false},
+		"an attempt that the server refuses": {"TryLocksOrHear", errPgx, false},
+		"a full lock table":                  {"TryLocksOrHear", errFull, false},
 		"barriers in a full lock table":      {"Tokens", errFull, false},
-		"a broken attempt":                   {"TryLocks", driver.ErrBadConn, true},
+		"a broken attempt":                   {"TryLocksOrHear", driver.ErrBadConn, true},
 		"a broken look at pg_locks":          {"HeldLocks", errPlain, true},
 		"broken barriers":                    {"Tokens", errPlain, true},
 	} {
@@ -153,7 +153,7 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 			m.opened()
 			m.elected(1, 1)
 			first := m.campaign(t, 0)
-			for _, s := range []statement{{"TryLocks", values(int64(2), true)}, {"HeldLocks", values(int64(2))}, {"Tokens", values(int64(2), true, int64(2))}} {
+			for _, s := range []statement{{"TryLocksOrHear", values(int64(2), "granted")}, {"HeldLocks", values(int64(2))}, {"Tokens", values(int64(2), true, int64(2))}} {
 				if s.name != f.statement {
 					s.expect(m.mock, fault{})
 					continue
@@ -164,7 +164,7 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 			switch {
 			case f.ends:
 				m.opened()
-			case f.statement == "TryLocks":
+			case f.statement == "TryLocksOrHear":
 				query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
 			default:
 				expectResign(m.mock) // what was granted is given back
@@ -193,7 +193,7 @@ func TestThoseThatAFullLockTableHadRoomForAreLed(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 4)
 		m.opened()
-		query(m.mock, "TryLocks").WillReturnError(errFull)
+		query(m.mock, "TryLocksOrHear").WillReturnError(errFull)
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1)), values(int64(2)), values(int64(99)))) // 99 is of a watch, say
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(5)), values(int64(2), true, int64(5))))
 		got := make(chan *elector.Term, 4)
@@ -226,7 +226,7 @@ func TestAShareOfWhatWasGrantedIsGivenBackForTheBarriers(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 3)
 		m.opened()
-		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), true), values(int64(2), true), values(int64(3), true)))
+		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted"), values(int64(2), "granted"), values(int64(3), "granted")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1)), values(int64(2)), values(int64(3))))
 		query(m.mock, "Tokens").WillReturnError(errFull)
 		expectResign(m.mock)
@@ -257,7 +257,7 @@ func TestAnElectionAtItsBarrierIsAskedForAlone(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 2)
 		m.opened()
-		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), true), values(int64(2), false)))
+		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted"), values(int64(2), "busy")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0))))
 		query(m.mock, "EndOverdue").WillReturnRows(rows())
@@ -285,7 +285,7 @@ func TestAnElectionThatIsCancelledAtItsBarrierIsGivenBackBeforeItIsAskedForAgain
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), true)))
+		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0))))
 		query(m.mock, "EndOverdue").WillReturnRows(rows())
@@ -310,7 +310,7 @@ func TestALockThatWasLostAtItsBarrierIsAskedForAgain(t *testing.T) {
 		m.opened()
 		m.elected(1, 2)
 		other := m.campaign(t, 1)
-		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), true)))
+		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0))))
 		query(m.mock, "EndOverdue").WillReturnRows(rows())
@@ -344,7 +344,7 @@ func TestASessionWhoseGrantsDoNotShowIsRefused(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocks").WillReturnRows(row(int64(1), true))
+		query(m.mock, "TryLocksOrHear").WillReturnRows(row(int64(1), "granted"))
 		query(m.mock, "HeldLocks").WillReturnRows(rows())
 		wantError(t, m.all[0].Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
 	})

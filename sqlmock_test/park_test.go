@@ -47,6 +47,13 @@ func expectWait(mock sqlmock.Sqlmock, took time.Duration, granted bool) {
 	query(mock, "Confirm").WillReturnRows(row(granted, sessionPID, 745))
 }
 
+// expectVain expects a wait of a full heartbeat interval in vain, after which a
+// recorder wants to know who leads.
+func expectVain(mock sqlmock.Sqlmock) {
+	expectWait(mock, 2*time.Second, false)
+	expectLeader(mock, 300, "web-2")
+}
+
 func TestAnyFaultOfAWaitFailsItAndTheNextOneStartsAnew(t *testing.T) {
 	for i, s := range parkedAttempt {
 		for _, f := range append(s.faults(), fault{name: "full", err: errFull, want: errFull}) {
@@ -106,7 +113,7 @@ func TestWaitsFollowOneAnotherOnOneSession(t *testing.T) {
 		pool, mock := newMock(t)
 		expectParked(mock, parks)
 		for range 5 {
-			expectWait(mock, 2*time.Second, false)
+			expectVain(mock)
 		}
 		expectWait(mock, 1300*time.Millisecond, true)
 		expectResign(mock)
@@ -145,6 +152,7 @@ func TestAWaitThatEndsTooSoonIsBegunAnew(t *testing.T) {
 		expectParked(mock, parks)
 		expectWait(mock, 100*time.Millisecond, false)
 		query(mock, "TryLocks").WillReturnRows(row(elector.KeyFromName("orders"), false))
+		expectLeader(mock, 300, "web-2")
 		expectWait(mock, 100*time.Millisecond, false)
 		query(mock, "TryLocks").WillReturnRows(row(elector.KeyFromName("orders"), true)) // it is free by now
 		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745))
@@ -209,7 +217,7 @@ func TestASessionThatWasLeftAloneForTooLongIsNotWaitedOn(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectParked(mock, parks)
-		expectWait(mock, 2*time.Second, false)
+		expectVain(mock)
 		for _, s := range parkedAttempt {
 			s.expect(mock, fault{})
 		}

@@ -8,7 +8,7 @@
 //	warn   demoted                  token reason held error          session_lost, lease_expired, unhealthy
 //	error  demoted                  token reason held error          lead_failed
 //	info   leader changed           previous leader pid              another candidate, or nobody, leads now
-//	trace  leader changed           previous leader pid              this candidate leads now
+//	trace  leader changed           previous leader pid              this candidate leads now, or does no more
 //	warn   database away            op error failed_attempts         the first attempt that failed
 //	trace  database still away      op error failed_attempts         the attempts that failed after it
 //	info   database back            away failed_attempts             the first attempt that was answered again
@@ -20,6 +20,7 @@
 //	error  hook panicked            op error
 //	warn   session setting refused  op error
 //	warn   leader not watched       op error
+//	warn   candidate unhealthy      op error
 //	warn   driver call abandoned    op error
 //	trace  heartbeat                token took valid_for
 //	trace  campaign attempt         attempt outcome took next

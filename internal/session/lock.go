@@ -37,7 +37,19 @@ func (s *Session) holds(ctx context.Context, key int64) (bool, error) {
 // otherwise the session was lost, and the error wraps ErrSessionLost. It waits as
 // long as the session is valid.
 func (s *Session) Unlock(key int64) error {
-	released, err := do(context.Background(), s, func(ctx context.Context, q *db.Queries) (bool, error) { return q.Unlock(ctx, key) })
+	return s.unlock(func(ctx context.Context, q *db.Queries) (bool, error) { return q.Unlock(ctx, key) })
+}
+
+// UnlockAndNotify is Unlock, and tells those who listen on the channel, in the same
+// round trip.
+func (s *Session) UnlockAndNotify(key int64, channel, payload string) error {
+	return s.unlock(func(ctx context.Context, q *db.Queries) (bool, error) {
+		return q.UnlockAndNotify(ctx, db.UnlockAndNotifyParams{Key: key, Channel: channel, Payload: payload})
+	})
+}
+
+func (s *Session) unlock(call func(context.Context, *db.Queries) (bool, error)) error {
+	released, err := do(context.Background(), s, call)
 	if err == nil && !released {
 		err = errors.New("the session did not hold the lock")
 	}
@@ -45,4 +57,13 @@ func (s *Session) Unlock(key int64) error {
 		return s.lose(fmt.Errorf("unlock: %w", err))
 	}
 	return nil
+}
+
+// Notify tells those who listen on the channel. If ctx ends first, it may or may not
+// have told them.
+func (s *Session) Notify(ctx context.Context, channel, payload string) error {
+	_, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
+		return q.Notify(ctx, db.NotifyParams{Channel: channel, Payload: payload})
+	})
+	return err
 }

@@ -16,7 +16,7 @@ import (
 // or is closed.
 func (v *Server) Open(ctx context.Context) (s *Session, err error) {
 	err = v.patiently(ctx, func() error {
-		if s, err = v.open(ctx, 0); err == nil {
+		if s, err = v.open(ctx, 0, v.config.Lease.Heartbeat); err == nil {
 			v.start(s)
 		}
 		return err
@@ -28,25 +28,26 @@ func (v *Server) Open(ctx context.Context) (s *Session, err error) {
 // because the server would count them twice, and verifies in pg_locks what was
 // granted, and have, which it holds. held are the keys of both that it does hold,
 // even if err is not nil (as ErrLockTableFull, of a batch that failed half-way);
-// nil if the session was lost by it.
-func (s *Session) TryLocks(ask, have []int64) (held map[int64]bool, err error) {
-	granted, err := s.tryLocks(ask)
+// nil if the session was lost by it. called are those of ask whose holder calls this
+// candidate to be its heir.
+func (s *Session) TryLocks(ask, have []int64) (held, called map[int64]bool, err error) {
+	granted, called, err := s.tryLocks(ask)
 	if err != nil && (fault.State(err) == "" || fault.Broken(err)) {
-		return nil, s.lose(err) // in doubt, with all that it holds
+		return nil, nil, s.lose(err) // in doubt, with all that it holds
 	}
 	for _, key := range have {
 		granted[key] = true
 	}
 	if len(granted) == 0 && err == nil {
-		return granted, nil
+		return granted, called, nil
 	}
 	all, lost := s.heldLocks()
 	if lost != nil {
-		return nil, s.lose(lost)
+		return nil, nil, s.lose(lost)
 	}
 	for key := range granted {
 		if !all[key] {
-			return nil, s.lose(ErrNoAdvisoryLocks)
+			return nil, nil, s.lose(ErrNoAdvisoryLocks)
 		}
 	}
 	for _, key := range ask {
@@ -54,26 +55,29 @@ func (s *Session) TryLocks(ask, have []int64) (held map[int64]bool, err error) {
 			granted[key] = true
 		}
 	}
-	return granted, err
+	return granted, called, err
 }
 
-func (s *Session) tryLocks(keys []int64) (granted map[int64]bool, err error) {
-	granted = map[int64]bool{}
+func (s *Session) tryLocks(keys []int64) (granted, called map[int64]bool, err error) {
+	granted, called = map[int64]bool{}, map[int64]bool{}
 	if len(keys) == 0 {
-		return granted, nil
+		return granted, called, nil
 	}
-	rows, err := do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
-		return q.TryLocks(ctx, encodeKeys(keys...))
+	rows, err := do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]db.TryLocksOrHearRow, error) {
+		return q.TryLocksOrHear(ctx, encodeKeys(keys...))
 	})
 	if err != nil {
-		return granted, fmt.Errorf("elector: try %d locks: %w", len(keys), explain(err))
+		return granted, called, fmt.Errorf("elector: try %d locks: %w", len(keys), explain(err))
 	}
 	for _, row := range rows {
-		if row.Granted {
+		switch row.Outcome {
+		case outcomeGranted:
 			granted[row.Key] = true
+		case outcomeCalled:
+			called[row.Key] = true
 		}
 	}
-	return granted, nil
+	return granted, called, nil
 }
 
 func (s *Session) heldLocks() (map[int64]bool, error) {

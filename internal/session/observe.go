@@ -38,7 +38,21 @@ func HolderOf(ctx context.Context, pool *sql.DB, key int64, patience time.Durati
 	if err != nil {
 		return Holder{}, false, err
 	}
-	return Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: row.BackendStart.Time}, true, nil
+	return holderOf(row), true, nil
+}
+
+func holderOf(row db.HolderRow) Holder {
+	return Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: row.BackendStart.Time}
+}
+
+// holder asks who holds the lock. It is the zero Holder if nobody does, or if the
+// server cannot be asked, which the next statement on the session tells.
+func (s *Session) holder(ctx context.Context, key int64) Holder {
+	row, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, key) })
+	if err != nil {
+		return Holder{}
+	}
+	return holderOf(row)
 }
 
 // WaitersOf asks who is parked in the server for the lock, the longest waiting

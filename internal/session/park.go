@@ -19,11 +19,23 @@ import (
 type Parked struct {
 	server *Server
 	key    int64
+	look   bool // for who holds the lock, after each wait
+	wait   time.Duration
 	s      *Session // between two waits, until one is granted
 }
 
-// Park neither connects nor waits yet.
-func (v *Server) Park(key int64) *Parked { return &Parked{server: v, key: key} }
+// Park neither connects nor waits yet. With look the lock's holder is asked for after
+// each wait that was in vain.
+func (v *Server) Park(key int64, look bool) *Parked {
+	return &Parked{server: v, key: key, look: look, wait: v.config.Lease.Heartbeat}
+}
+
+// ParkAsHeir is Park for a candidate that is called. Its waits last as long as the
+// session's validity well allows, so that it stays where those before it make way.
+func (v *Server) ParkAsHeir(key int64, look bool) *Parked {
+	l := v.config.Lease
+	return &Parked{server: v, key: key, look: look, wait: (l.Heartbeat + l.Validity()) / 2}
+}
 
 // Wait is one bounded wait. The grant has no session if the lock was not free
 // within it. After an error, or a grant, the next wait begins with a new session.
@@ -54,7 +66,7 @@ func (p *Parked) connect(ctx context.Context) error {
 	if p.s != nil {
 		return nil
 	}
-	opened, err := p.server.open(ctx, p.key)
+	opened, err := p.server.open(ctx, p.key, p.wait)
 	if err != nil {
 		return err
 	}
@@ -80,6 +92,8 @@ func (p *Parked) waitOnce(ctx context.Context) (Grant, error) {
 		p.s.cancel(err)
 		p.Leave() // discards the session, and with it the lock
 		return Grant{}, err
+	case !held && p.look:
+		return Grant{Leader: p.s.holder(ctx, p.key)}, nil
 	case !held:
 		return Grant{}, nil
 	}
@@ -91,14 +105,14 @@ func (p *Parked) waitOnce(ctx context.Context) (Grant, error) {
 
 // open sets up a session that can wait for the key, and has all that it needs
 // to lead.
-func (v *Server) open(ctx context.Context, key int64) (*Session, error) {
+func (v *Server) open(ctx context.Context, key int64, wait time.Duration) (*Session, error) {
 	s, err := v.borrow(ctx)
 	if err != nil {
 		return nil, err
 	}
 	waiting := append(slices.Clone(v.settings),
 		setting{"pgelector.key", strconv.FormatInt(key, 10)},
-		setting{"pgelector.wait", strconv.FormatInt(v.config.Lease.Heartbeat.Milliseconds(), 10)})
+		setting{"pgelector.wait", strconv.FormatInt(wait.Milliseconds(), 10)})
 	row, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (db.PrepareWaitRow, error) {
 		return q.PrepareWait(ctx, encode(waiting))
 	})

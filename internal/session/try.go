@@ -14,6 +14,7 @@ type Grant struct {
 	Session *Session
 	Token   int64
 	Leader  Holder // who holds the lock instead, if that was asked for and seen
+	Called  bool   // whether its holder calls this candidate to be its heir
 }
 
 // Try makes one attempt on a borrowed connection, which becomes the session if
@@ -38,9 +39,9 @@ func (v *Server) tryOnce(ctx context.Context, key int64, look bool) (Grant, erro
 	case err != nil:
 		s.discard() // in doubt: the lock may have been granted
 		return Grant{}, fmt.Errorf("elector: try the lock: %w", explain(err))
-	case answer.Outcome == outcomeBusy:
+	case answer.Outcome == outcomeBusy, answer.Outcome == outcomeCalled:
 		s.giveBack()
-		return Grant{Leader: Holder{PID: answer.LeaderPid, CandidateID: answer.LeaderID}}, nil
+		return Grant{Leader: Holder{PID: answer.LeaderPid, CandidateID: answer.LeaderID}, Called: answer.Outcome == outcomeCalled}, nil
 	case answer.Outcome == outcomeStandby:
 		s.giveBack()
 		return Grant{}, ErrServerReadOnly
@@ -61,6 +62,7 @@ func (v *Server) tryOnce(ctx context.Context, key int64, look bool) (Grant, erro
 // The outcomes that the TryLock queries answer.
 const (
 	outcomeBusy    = "busy"
+	outcomeCalled  = "called"
 	outcomeStandby = "standby"
 	outcomeGranted = "granted"
 )
@@ -70,16 +72,16 @@ func (v *Server) ask(ctx context.Context, s *Session, key int64, look bool) (db.
 	settings := encode(v.settings)
 	row, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryLockOrSeeRow, error) {
 		if look {
-			return q.TryLockOrSee(ctx, db.TryLockOrSeeParams{Key: key, Settings: settings})
+			return q.TryLockOrSee(ctx, db.TryLockOrSeeParams{Key: key, Settings: settings, Candidate: v.config.Name})
 		}
-		row, err := q.TryLock(ctx, db.TryLockParams{Key: key, Settings: settings})
+		row, err := q.TryLock(ctx, db.TryLockParams{Key: key, Settings: settings, Candidate: v.config.Name})
 		return db.TryLockOrSeeRow{Outcome: row.Outcome, Pid: row.Pid}, err
 	})
 	if err != nil {
 		return row, err
 	}
 	switch row.Outcome {
-	case outcomeBusy, outcomeStandby, outcomeGranted:
+	case outcomeBusy, outcomeCalled, outcomeStandby, outcomeGranted:
 	default:
 		return row, fmt.Errorf("%w: unknown answer %q", ErrNoAdvisoryLocks, row.Outcome)
 	}

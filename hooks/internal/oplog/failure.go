@@ -59,6 +59,8 @@ func failureLine(e hooks.Failure) (level Level, message string) {
 		return Warn, "session setting refused"
 	case hooks.OpWatch:
 		return Warn, "leader not watched"
+	case hooks.OpHealth:
+		return Warn, "candidate unhealthy"
 	case hooks.OpCall:
 		return Warn, "driver call abandoned"
 	default:

@@ -82,11 +82,11 @@ func demotedLevel(r hooks.Reason) Level {
 	}
 }
 
-// OnLeaderChanged writes who leads now. That this candidate itself leads is
-// what the line "elected" says, so the change is only traced.
+// OnLeaderChanged writes who leads now. That this candidate itself leads, or does
+// no more, is what the lines "elected" and "demoted" say, so it is only traced.
 func (h *Hook) OnLeaderChanged(ctx context.Context, e hooks.LeaderChanged) {
 	level := Info
-	if e.Current == e.CandidateID {
+	if e.Current == e.CandidateID || e.Current == "" && e.Previous == e.CandidateID {
 		level = Trace
 	}
 	h.line(ctx, level, "leader changed", e.Origin, "previous", e.Previous, "leader", e.Current, "pid", e.PID)

@@ -1,0 +1,100 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+)
+
+// frail makes a candidate of each kind whose health is what ill says.
+var frail = map[string]func(t *testing.T, s *server, d drivers, election string, health elector.Option) *candidate{
+	"polling": func(t *testing.T, s *server, d drivers, election string, health elector.Option) *candidate {
+		return s.stand(t, d.open(t, 0, s.DSN()), election, health)
+	},
+	"parked": func(t *testing.T, s *server, d drivers, election string, health elector.Option) *candidate {
+		return s.stand(t, d.open(t, 0, s.DSN()), election, inServerBriefly, health)
+	},
+	"of a session": func(t *testing.T, s *server, d drivers, election string, health elector.Option) *candidate {
+		rec := hookstest.NewRecorder()
+		g := s.share(t, d.open(t, 0, s.DSN())).join(t, []string{election}, elector.WithHooks(rec), health)
+		return &candidate{Elector: g.all[0], rec: rec}
+	},
+}
+
+func gate(ill *atomic.Bool) elector.Option {
+	return elector.WithHealth(func(context.Context) float64 {
+		if ill.Load() {
+			return 0
+		}
+		return 1
+	}, elector.HealthPolicy{Interval: 20 * time.Millisecond})
+}
+
+// A leader that becomes unhealthy makes way, does not come back while it is, and does
+// when it is well and the other has gone.
+func TestAnUnhealthyLeaderMakesWayUntilItIsWell(t *testing.T) {
+	t.Parallel()
+	for kind, stand := range frail {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			overDrivers(t, func(t *testing.T, d drivers) {
+				s := onShared(t)
+				election := s.election(t)
+				var ill atomic.Bool
+				first := stand(t, s, d, election, gate(&ill)).run(t, nil)
+				old := first.elected(t)
+				second := s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil)
+				second.follows(t)
+				ill.Store(true)
+				ended := wait[hooks.Demoted](t, first, nil)
+				wraps(t, ended.Err, elector.ErrUnhealthy)
+				if ended.Reason != hooks.Unhealthy {
+					t.Errorf("demoted because %s", ended.Reason)
+				}
+				fresh := second.elected(t)
+				if fresh.Token <= old.Token {
+					t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
+				}
+				second.end(t)
+				free := time.Now() // and nobody takes it
+				eventually(t, "the candidate is checked again and again", func() bool { return first.Health().At.Sub(free) > 3*retry })
+				if leader, err := second.Leader(soon(t)); err == nil {
+					t.Errorf("%s leads", leader.CandidateID)
+				}
+				if h := first.Health(); h.Healthy || h.Score != 0 {
+					t.Errorf("it is unhealthy, and %+v", h)
+				}
+				ill.Store(false)
+				wait(t, first, func(e hooks.Elected) bool { return e.Token > fresh.Token })
+				if n := len(first.rec.Failures()); n != 1 {
+					t.Errorf("%d failures, want one for the health: %v", n, first.rec.Failures())
+				}
+			})
+		})
+	}
+}
+
+func TestAParkedCandidateThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil).elected(t)
+		var ill atomic.Bool
+		c := s.stand(t, d.open(t, 0, s.DSN()), election, append(inServer, gate(&ill))...).run(t, nil)
+		s.parks(t, c)
+		began := time.Now()
+		ill.Store(true)
+		eventually(t, "the queue is empty", func() bool { return len(s.waiters(t, c.Key())) == 0 })
+		soonAfter(t, "leaving the queue", began) // and not when the wait has run out
+		ill.Store(false)
+		s.parks(t, c)
+	})
+}

@@ -1,0 +1,259 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/internal/pgcluster"
+)
+
+// kinds are the ways to stand in an election.
+var kinds = map[string]func(t *testing.T, s *server, d drivers, i int, election string) *candidate{
+	"polling": func(t *testing.T, s *server, d drivers, i int, election string) *candidate {
+		return s.stand(t, d.open(t, i, s.DSN()), election)
+	},
+	"parked": func(t *testing.T, s *server, d drivers, i int, election string) *candidate {
+		return s.stand(t, d.open(t, i, s.DSN()), election, inServerBriefly, elector.WithHeartbeatInterval(3*heartbeat))
+	},
+	"of a session": func(t *testing.T, s *server, d drivers, i int, election string) *candidate {
+		g := s.share(t, d.open(t, i, s.DSN()))
+		rec := hookstest.NewRecorder()
+		g.join(t, []string{election}, elector.WithHooks(rec))
+		return &candidate{Elector: g.all[0], rec: rec}
+	},
+}
+
+// overKinds repeats a test for every kind of leader and of heir.
+func overKinds(t *testing.T, test func(t *testing.T, d drivers, leader, heir string)) {
+	t.Helper()
+	for leader := range kinds {
+		for heir := range kinds {
+			t.Run(leader+" to "+heir, func(t *testing.T) {
+				t.Parallel()
+				overDrivers(t, func(t *testing.T, d drivers) { test(t, d, leader, heir) })
+			})
+		}
+	}
+}
+
+// Of candidates of all kinds, that which is named is the next to be elected, though
+// the others campaign as well, and though it came last.
+func TestAnHeirIsElectedNext(t *testing.T) {
+	overKinds(t, func(t *testing.T, d drivers, leader, heir string) {
+		s := onShared(t)
+		election := s.election(t)
+		old := kinds[leader](t, s, d, 0, election).run(t, nil)
+		first := old.elected(t)
+		var others []*candidate
+		for _, stand := range kinds {
+			for range 2 {
+				c := stand(t, s, d, len(others), election).run(t, nil)
+				c.follows(t)
+				others = append(others, c)
+			}
+		}
+		named := kinds[heir](t, s, d, 1, election).run(t, nil)
+		named.follows(t)
+		term, _ := old.Term()
+		check(t, term.ResignTo(soon(t), named.CandidateID()))
+		next := named.elected(t)
+		for _, c := range others {
+			for _, e := range c.rec.Elected() {
+				if e.Token > first.Token && e.Token < next.Token {
+					t.Errorf("%s was elected before the heir", e.CandidateID)
+				}
+			}
+		}
+		ended := wait[hooks.Demoted](t, old, nil)
+		if ended.Reason != hooks.Resigned {
+			t.Errorf("demoted because %s", ended.Reason)
+		}
+		t.Logf("handed over in %v", next.At.Sub(ended.At))
+	})
+}
+
+// An heir that does not come costs no more than the bound, and the term all the same.
+func TestTheElectionGoesOnWithoutAnHeirThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	for name, stand := range map[string]func(t *testing.T, s *server, d drivers, election string) *candidate{
+		"unknown": func(t *testing.T, s *server, d drivers, _ string) *candidate {
+			return s.stand(t, d.open(t, 1, s.DSN()), s.election(t)) // of another election
+		},
+		"unhealthy": func(t *testing.T, s *server, d drivers, election string) *candidate {
+			c := s.stand(t, d.open(t, 1, s.DSN()), election, inServerBriefly,
+				elector.WithHealth(func(context.Context) float64 { return 0 }, elector.HealthPolicy{}))
+			c.run(t, nil)
+			wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpHealth })
+			return c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overDrivers(t, func(t *testing.T, d drivers) {
+				s := onShared(t)
+				election := s.election(t)
+				old := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
+				old.elected(t)
+				other := s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil)
+				other.follows(t)
+				absent := stand(t, s, d, election)
+				term, _ := old.Term()
+				began := time.Now()
+				wraps(t, term.ResignTo(soon(t), absent.CandidateID()), elector.ErrHeirAbsent)
+				if took := time.Since(began); took < lease {
+					t.Errorf("the heir was given up after %v, want one lease", took)
+				}
+				other.elected(t)
+			})
+		})
+	}
+}
+
+// The lead itself hands over, with its own context, and then returns.
+func TestALeadHandsOverAndReturns(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		named := s.stand(t, d.open(t, 1, s.DSN()), election)
+		old := s.stand(t, d.open(t, 0, s.DSN()), election)
+		returned := false
+		old.run(t, func(ctx context.Context, term *elector.Term) error {
+			named.run(t, nil)
+			named.follows(t)
+			wraps(t, term.ResignTo(ctx, named.CandidateID()), elector.ErrResigned)
+			time.Sleep(2 * heartbeat) // so that the heir's wait runs out, and it has to come back
+			returned = true
+			return nil
+		})
+		named.elected(t)
+		if !returned {
+			t.Error("the lock was released before the work had returned")
+		}
+	})
+}
+
+// A candidate whose role may not signal those before it waits until they have moved on
+// by themselves.
+func TestAnHeirComesToTheHeadAlsoOfAQueueOfOtherRoles(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		role := s.role(t, nil)
+		old := s.stand(t, d.open(t, 0, s.DSN(pgcluster.ForRole(role))), election).run(t, nil)
+		old.elected(t)
+		other := s.stand(t, d.open(t, 0, s.DSN()), election, inServerBriefly).run(t, nil)
+		s.parks(t, other)
+		named := s.stand(t, d.open(t, 1, s.DSN()), election, inServerBriefly, elector.WithHeartbeatInterval(3*heartbeat)).run(t, nil)
+		s.parks(t, named)
+		term, _ := old.Term()
+		check(t, term.ResignTo(soon(t), named.CandidateID()))
+		named.elected(t)
+	})
+}
+
+// Whatever happens to the processes, no two lead at a time (launch judges that), and
+// somebody leads in the end.
+func TestAnHeirThatDiesOrFreezesIsPassedOver(t *testing.T) {
+	for name, hurt := range map[string]func(t *testing.T, f *fleet, heir string){
+		"killed": func(t *testing.T, f *fleet, heir string) { f.kill(t, heir) },
+		"frozen": func(t *testing.T, f *fleet, heir string) { f.signal(t, heir, syscall.SIGSTOP) },
+		"killed as it takes over": func(t *testing.T, f *fleet, heir string) {
+			f.wait(t, "the heir is elected", func(e entry) bool { return e.Kind == elected && e.ID == heir })
+			f.kill(t, heir)
+		},
+	} {
+		for kind, waits := range map[string]bool{"polling": false, "parked": true} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				overDrivers(t, func(t *testing.T, d drivers) {
+					f := onShared(t).launch(t, d, 4, func(_ int, s *settings) { s.Wait = waits })
+					leader := f.leader(t, 0)
+					var heir string
+					for id := range f.members {
+						if id != leader.ID {
+							heir = id
+						}
+					}
+					if name == "killed as it takes over" {
+						f.command(t, leader.ID, fmt.Sprint(commandResignTo, heir))
+						hurt(t, f, heir)
+						leader = f.wait(t, "the heir's token", func(e entry) bool { return e.Kind == elected && e.ID == heir })
+					} else {
+						hurt(t, f, heir)
+						f.command(t, leader.ID, fmt.Sprint(commandResignTo, heir))
+					}
+					for next := leader; ; {
+						if next = f.leader(t, next.Token); next.ID != heir { // one that froze in the queue is granted the lock, until its lease is over
+							return
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// The leadership goes round, from kind to kind, under load of candidates that would
+// take it.
+func TestTheLeadershipGoesRound(t *testing.T) {
+	oneByOne(t, func(t *testing.T, d drivers) {
+		f := onShared(t).launch(t, d, 6, func(i int, s *settings) { s.Wait = i%2 == 0 })
+		leader := f.leader(t, 0)
+		for range 3 {
+			for heir := range f.members {
+				if heir == leader.ID {
+					continue
+				}
+				f.command(t, leader.ID, fmt.Sprint(commandResignTo, heir))
+				next := f.wait(t, "the next leader", func(e entry) bool { return e.Kind == elected && e.Token > leader.Token })
+				if next.ID != heir {
+					t.Errorf("%s was elected, and %s was named", next.ID, heir)
+				}
+				leader = next
+			}
+		}
+	})
+}
+
+// Sending those before the heir to the end of the queue leaves no trace, and costs
+// nobody a session.
+func TestAHandOverIsNotLogged(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := quiet(t)
+		election := s.election(t)
+		before, err := s.ServerLog()
+		check(t, err)
+		all := []*candidate{s.stand(t, d.open(t, 0, s.DSN()), election, inServer...).run(t, nil)}
+		all[0].elected(t)
+		for i := range 4 {
+			c := s.stand(t, d.open(t, i+1, s.DSN()), election, inServer...).run(t, nil)
+			s.parks(t, c)
+			all = append(all, c)
+		}
+		last := all[len(all)-1]
+		term, _ := all[0].Term()
+		check(t, term.ResignTo(soon(t), last.CandidateID()))
+		last.elected(t)
+		for _, c := range all[1:4] {
+			s.parks(t, c)
+			if n := len(c.rec.Failures()); n > 0 {
+				t.Errorf("%d failures, such as %v", n, c.rec.Failures()[0].Err)
+			}
+		}
+		after, err := s.ServerLog()
+		check(t, err)
+		if after != before {
+			t.Errorf("the server logged: %s", after[len(before):])
+		}
+	})
+}

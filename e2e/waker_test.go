@@ -1,0 +1,341 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pgxdriver "github.com/jackc/pgx/v5"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/internal/pgcluster"
+	"github.com/pgelector/pgelector/wakers/pgx"
+	"github.com/pgelector/pgelector/wakers/pq"
+)
+
+// byWakingOnly is a retry interval that no test waits for: what comes sooner was woken.
+var byWakingOnly = elector.WithRetryInterval(10 * time.Minute)
+
+// waker is that of the i-th candidate's driver.
+func (d drivers) waker(t *testing.T, i int, dsn string, lost func(error)) elector.Waker {
+	t.Helper()
+	if d.name(i) == "pgx" {
+		config, err := pgxdriver.ParseConfig(dsn)
+		check(t, err)
+		w, err := pgxwaker.New(config, lost)
+		check(t, err)
+		return w
+	}
+	w, err := pqwaker.New(dsn, lost)
+	check(t, err)
+	return w
+}
+
+// ears is an address whose connections can be told from others.
+func (s *server) ears() (dsn, name string) {
+	name = unique("ears")
+	return s.DSN(pgcluster.WithParam("application_name", name)), name
+}
+
+func (s *server) listening(t *testing.T, name string) []int {
+	t.Helper()
+	return list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'LISTEN%' AND state = 'idle'", name)
+}
+
+// listen waits until the candidates have found the lock busy, and their wakers listen.
+func (s *server) listen(t *testing.T, name string, all ...*candidate) {
+	t.Helper()
+	for _, c := range all {
+		c.follows(t)
+	}
+	eventually(t, "the wakers listen", func() bool { return len(s.listening(t, name)) == len(all) })
+}
+
+func TestAResignationWakesThoseWhoPoll(t *testing.T) {
+	t.Parallel()
+	for kind, stand := range map[string]func(*testing.T, *server, drivers, int, string, elector.Waker) *candidate{
+		"on its own": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Waker) *candidate {
+			return s.stand(t, d.open(t, i, s.DSN()), election, byWakingOnly, elector.WithWaker(w))
+		},
+		"of a session": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Waker) *candidate {
+			g := s.share(t, d.open(t, i, s.DSN()), byWakingOnly, elector.WithWaker(w))
+			rec := hookstest.NewRecorder()
+			g.join(t, []string{election}, elector.WithHooks(rec))
+			return &candidate{Elector: g.all[0], rec: rec}
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			overDrivers(t, func(t *testing.T, d drivers) {
+				s := onShared(t)
+				election := s.election(t)
+				dsn, name := s.ears()
+				first := stand(t, s, d, 0, election, d.waker(t, 0, dsn, nil)).run(t, nil)
+				old := first.elected(t)
+				second := stand(t, s, d, 1, election, d.waker(t, 1, dsn, nil)).run(t, nil)
+				s.listen(t, name, second)
+				term, _ := first.Term()
+				check(t, term.Resign(soon(t)))
+				if fresh := second.elected(t); fresh.Token <= old.Token {
+					t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
+				}
+			})
+		})
+	}
+}
+
+func TestObserversAreWoken(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		dsn, name := s.ears()
+		w := d.waker(t, 1, dsn, nil)
+		watcher := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithWaker(w))
+		c := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithWaker(w))
+		var seen []string
+		for leader, err := range watcher.Observe(soon(t)) {
+			seen = append(seen, leader.CandidateID)
+			switch len(seen) {
+			case 1:
+				wraps(t, err, elector.ErrNoLeader)
+				eventually(t, "the waker listens", func() bool { return len(s.listening(t, name)) == 1 })
+				c.run(t, nil)
+				continue
+			case 2:
+				c.end(t)
+				continue
+			}
+			wraps(t, err, elector.ErrNoLeader)
+			break
+		}
+		if len(seen) != 3 || seen[1] != c.CandidateID() {
+			t.Errorf("saw %q", seen)
+		}
+		eventually(t, "the waker's connection is closed", func() bool { return len(s.listening(t, name)) == 0 })
+	})
+}
+
+// A waker that is deaf costs nothing but the speed.
+func TestALostNotificationCostsOneRetryInterval(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		elsewhere := s.database(t) // notifications stay within a database
+		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithWaker(d.waker(t, 0, elsewhere, nil))).run(t, nil)
+		first.elected(t)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election, elector.WithWaker(d.waker(t, 1, elsewhere, nil))).run(t, nil)
+		second.follows(t)
+		first.end(t)
+		after := second.after()
+		second.elected(t)
+		busy := 0
+		for next[hooks.Campaign](t, after, nil).Outcome == hooks.Busy {
+			busy++
+		}
+		if busy > 1 { // that was under way
+			t.Errorf("%d attempts found a free lock busy", busy)
+		}
+	})
+}
+
+func TestAWakerThatWasCutOffConnectsAgainAndLooks(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		dsn, name := s.ears()
+		lost := make(chan error, 100)
+		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil) // which tells nobody
+		first.elected(t)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithWaker(d.waker(t, 1, dsn, func(err error) { lost <- err }))).run(t, nil)
+		s.listen(t, name, second)
+		first.end(t)
+		s.terminate(t, s.listening(t, name)[0])
+		if err := <-lost; err == nil {
+			t.Error("the loss was not told")
+		}
+		second.elected(t)
+	})
+}
+
+func TestAProcessHasOneConnectionThatListens(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		dsn, name := s.ears()
+		w := d.waker(t, 0, dsn, nil)
+		pool := d.open(t, 0, s.DSN())
+		var all []*candidate
+		for range 20 {
+			election := s.election(t)
+			s.stand(t, pool, election).run(t, nil).elected(t)
+			c := s.stand(t, pool, election, byWakingOnly, elector.WithWaker(w)).run(t, nil)
+			c.follows(t)
+			all = append(all, c)
+		}
+		eventually(t, "somebody listens", func() bool { return len(s.listening(t, name)) > 0 })
+		if n := len(s.listening(t, name)); n != 1 {
+			t.Errorf("%d connections listen", n)
+		}
+		for _, c := range all {
+			c.end(t)
+		}
+		eventually(t, "nobody listens", func() bool { return len(s.listening(t, name)) == 0 })
+	})
+}
+
+// Strangers may send what they like: it costs four attempts in a retry interval.
+func TestAStormOfNotificationsCausesNoStormOfAttempts(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		dsn, name := s.ears()
+		w := d.waker(t, 1, dsn, nil)
+		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
+		c := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithWaker(w)).run(t, nil)
+		s.listen(t, name, c)
+		over, last := make(chan struct{}), unique("last")
+		var heard atomic.Int64
+		defer w.Subscribe(func(payload string) {
+			if heard.Add(1); payload == last {
+				close(over)
+			}
+		})()
+		const storm = 300
+		for i := range storm {
+			payload := fmt.Sprintf("free %d", c.Key())
+			if i%3 == 0 {
+				payload = fmt.Sprintf("heir %d %s", c.Key(), c.CandidateID())
+			}
+			_, err := s.admin.Exec("SELECT pg_notify($1, $2)", elector.WakeChannel, payload)
+			check(t, err)
+		}
+		_, err := s.admin.Exec("SELECT pg_notify($1, $2)", elector.WakeChannel, last)
+		check(t, err)
+		closed(t, "the storm is over", over)
+		if n := heard.Load(); n < storm {
+			t.Errorf("%d notifications were heard", n)
+		}
+		if attempts := len(c.rec.Campaigns()); attempts > 5 { // the first, and four that were woken
+			t.Errorf("%d attempts", attempts)
+		}
+	})
+}
+
+// Twenty that are woken at the same moment all ask, and one of them leads.
+func TestAHerdThatIsWokenAtOnceElectsOne(t *testing.T) {
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		dsn, name := s.ears()
+		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithWaker(d.waker(t, 0, dsn, nil))).run(t, nil)
+		first.elected(t)
+		const n = 20
+		var all []*candidate
+		rec := hookstest.NewRecorder()
+		for i := range n {
+			c := s.stand(t, d.open(t, i, s.DSN()), election, byWakingOnly, elector.WithWaker(d.waker(t, i, dsn, nil)), elector.WithHooks(
+				hooks.Funcs{Elected: rec.OnElected, Campaign: rec.OnCampaign})).run(t, nil)
+			all = append(all, c)
+		}
+		s.listen(t, name, all...)
+		before := len(rec.Campaigns())
+		began := time.Now()
+		term, _ := first.Term()
+		check(t, term.Resign(soon(t)))
+		elected, err := hookstest.Wait[hooks.Elected](soon(t), rec, nil)
+		check(t, err)
+		t.Logf("one of %d was elected after %v", n, elected.At.Sub(began))
+		_, err = hookstest.WaitN(soon(t), rec, before+n, func(hooks.Campaign) bool { return true })
+		check(t, err)
+		t.Logf("all have asked after %v", time.Since(began))
+	})
+}
+
+func TestAResignationWithAWakerIsOneStatement(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool, counter := d.openCounted(t, 0, s.DSN())
+		dsn, _ := s.ears()
+		c := s.stand(t, pool, s.election(t), elector.WithWaker(d.waker(t, 0, dsn, nil)))
+		_, _, err := c.TryCampaign(context.Background())
+		check(t, err)
+		wait[hooks.Heartbeat](t, c, nil) // after what tells of the election
+		before := counter.now()
+		term, _ := c.Term()
+		check(t, term.Resign(soon(t)))
+		sent := counter.since(before)
+		delete(sent, "Ping")
+		same(t, "a resignation", sent, map[string]int{"UnlockAndNotify": 1})
+	})
+}
+
+func TestANotificationWritesNoMoreThanACommit(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := quiet(t)
+		dsn, _ := s.ears()
+		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), elector.WithWaker(d.waker(t, 0, dsn, nil)))
+		position := func() int64 {
+			return one[int64](t, s.admin, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")
+		}
+		resignation := func() int64 {
+			term, err := c.Campaign(soon(t))
+			check(t, err)
+			wait(t, c, func(e hooks.Heartbeat) bool { return e.Token == term.Token() }) // after what tells of the election
+			before := position()
+			expect(t, term.Resign(soon(t)))
+			return position() - before
+		}
+		resignation() // a first use of a catalog may tidy a page of it
+		if bytes := resignation(); bytes == 0 || bytes > 200 {
+			t.Errorf("a resignation wrote %d bytes of WAL", bytes)
+		} else {
+			t.Logf("a resignation wrote %d bytes of WAL", bytes)
+		}
+	})
+}
+
+// A dead link is silent, as a living one may be: the waker asks.
+func TestAWakerOnADeadLinkNoticesAndConnectsAgain(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		lost := make(chan error, 100)
+		woken := make(chan string, 100)
+		w := d.waker(t, 0, l.proxy.DSN(pgcluster.WithParam("connect_timeout", "2")), func(err error) { lost <- err })
+		leave := w.Subscribe(func(payload string) { woken <- payload })
+		defer leave()
+		<-woken // it is connected
+		l.proxy.BlackHole()
+		select {
+		case <-lost:
+		case <-time.After(40*time.Second + patience): // of silence, and of patience with it
+			t.Fatal("the waker has not noticed that its link is dead")
+		}
+		l.proxy.Heal()
+		select {
+		case payload := <-woken:
+			if payload != "" {
+				t.Errorf("heard %q", payload)
+			}
+		case <-time.After(patience):
+			t.Fatal("the waker has not connected again")
+		}
+		l.proxy.BlackHole()
+		left := time.Now()
+		leave()
+		soonAfter(t, "leaving", left)
+		l.proxy.Heal()
+	})
+}

@@ -1,0 +1,183 @@
+package vitals
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// scripted is a check that answers a rune a time: '+' good, '-' bad, 'p' panics,
+// 'h' hangs until its context ends. After the last it repeats it.
+type scripted struct {
+	script string
+	asked  atomic.Int64
+}
+
+func (s *scripted) check(ctx context.Context) float64 {
+	i := min(int(s.asked.Add(1)), len(s.script)) - 1
+	switch s.script[i] {
+	case '+':
+		return 1
+	case 'p':
+		panic("oops")
+	case 'h':
+		<-ctx.Done()
+	}
+	return 0
+}
+
+// play runs a script and returns the verdict after each of its checks.
+func play(t *testing.T, script string, bad, good int) (verdicts string, sick []error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{script: script}
+		m := NewMonitor(Policy{Check: s.check, Minimum: 0.5, Interval: time.Second, BadInARow: bad, GoodInARow: good},
+			func(err error) { sick = append(sick, err) })
+		m.Start(t.Context())
+		defer m.Stop()
+		time.Sleep(time.Millisecond)
+		for _, c := range script {
+			if c == 'h' {
+				time.Sleep(time.Second) // which is when it counts
+			}
+			synctest.Wait()
+			verdict := "-"
+			if m.Last().Healthy {
+				verdict = "+"
+			}
+			if healthy := m.Fit().Err() == nil; healthy != m.Last().Healthy {
+				t.Errorf("the verdict is %s, and it is fit: %t", verdict, healthy)
+			}
+			verdicts += verdict
+			if c != 'h' {
+				time.Sleep(time.Second)
+			}
+		}
+	})
+	return verdicts, sick
+}
+
+func TestTheVerdictHasHysteresis(t *testing.T) {
+	for _, c := range []struct {
+		script, want string
+		bad, good    int
+	}{
+		{"+", "+", 3, 3},
+		{"-", "-", 3, 3},             // the first check alone decides
+		{"+--+--+", "+++++++", 3, 3}, // a flapping check turns nothing
+		{"+---++-+++", "+++------+", 3, 3},
+		{"-+++---", "---+++-", 3, 3},
+		{"+-+-+", "+-+-+", 1, 1},
+		{"+-++-", "+--+-", 1, 2},
+		{"+p+p+pp+", "++++++-", 2, 9},
+	} {
+		got, _ := play(t, c.script, c.bad, c.good)
+		if want := c.want; got[:len(want)] != want {
+			t.Errorf("%s: got %s, want %s", c.script, got, want)
+		}
+	}
+}
+
+func TestEachTurnForTheWorseIsToldOnceAndSaysWhy(t *testing.T) {
+	_, sick := play(t, "-+-", 1, 1)
+	if len(sick) != 2 || sick[0].Error() != "a score of 0, below the minimum of 0.5" {
+		t.Errorf("got %v", sick)
+	}
+	_, sick = play(t, "p-+p", 1, 1)
+	if len(sick) != 2 || !errors.Is(sick[0], errPanicked) || !errors.Is(sick[1], errPanicked) {
+		t.Errorf("got %v", sick)
+	}
+	_, sick = play(t, "hhh", 3, 3)
+	if len(sick) != 1 || !errors.Is(sick[0], errHangs) {
+		t.Errorf("got %v", sick)
+	}
+}
+
+func TestEveryNumberIsAScore(t *testing.T) {
+	for given, want := range map[float64]float64{0: 0, 0.3: 0.3, 1: 1, -1: 0, 7: 1, math.Inf(1): 1, math.Inf(-1): 0, math.NaN(): 0} {
+		if got := Clamp(given); got != want {
+			t.Errorf("%v is %v, want %v", given, got, want)
+		}
+	}
+}
+
+// A check that does not even heed its context is left alone, and no second begun:
+// not by its monitor, nor by that of the next stay.
+func TestACheckThatHangsIsOneGoroutineForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var begun atomic.Int64
+		m := NewMonitor(Policy{Check: func(context.Context) float64 {
+			begun.Add(1)
+			<-release
+			return 1
+		}, Minimum: 0.5, Interval: time.Second, BadInARow: 3, GoodInARow: 2}, func(error) {})
+		for range 2 {
+			m.Start(t.Context())
+			time.Sleep(time.Hour)
+			if n := begun.Load(); n != 1 || m.Last().Healthy || !errors.Is(m.Last().Err, errHangs) {
+				t.Errorf("%d checks were begun, and the last is %+v", n, m.Last())
+			}
+			m.Stop()
+		}
+		m.Start(t.Context())
+		defer m.Stop()
+		<-m.Checked()
+		close(release)
+		<-m.Well()
+		if n := begun.Load(); n != 3 { // the one that hung, and two good ones
+			t.Errorf("%d checks were begun", n)
+		}
+	})
+}
+
+func TestFitEndsAndWellFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{script: "+--+"}
+		m := NewMonitor(Policy{Check: s.check, Minimum: 1, Interval: time.Second, BadInARow: 2, GoodInARow: 1}, func(error) {})
+		if !errors.Is(context.Cause(m.Fit()), ErrUnchecked) {
+			t.Error("fit before the first check")
+		}
+		start := time.Now()
+		m.Start(t.Context())
+		defer m.Stop()
+		<-m.Checked()
+		fit := m.Fit()
+		var times []time.Duration
+		<-fit.Done()
+		times = append(times, time.Since(start))
+		<-m.Well()
+		times = append(times, time.Since(start))
+		if want := []time.Duration{2 * time.Second, 3 * time.Second}; !slices.Equal(times, want) {
+			t.Errorf("unfit and well at %v, want %v", times, want)
+		}
+		if m.Fit().Err() != nil || fit.Err() == nil {
+			t.Error("the fitness of before is that of now")
+		}
+	})
+}
+
+func TestStopEndsTheContextOfTheCheckAndReportsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{script: "h"}
+		m := NewMonitor(Policy{Check: s.check, Minimum: 1, Interval: time.Minute, BadInARow: 1, GoodInARow: 1},
+			func(err error) { t.Errorf("told %v", err) })
+		m.Stop() // before a Start
+		m.Start(t.Context())
+		synctest.Wait()
+		m.Stop()
+		m.Stop()
+		if !m.Last().At.IsZero() {
+			t.Errorf("a check that was broken off came to %+v", m.Last())
+		}
+	})
+}

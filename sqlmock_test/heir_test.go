@@ -1,0 +1,294 @@
+package sqlmock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/DATA-DOG/go-sqlmock"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+const callKey = 77 // of the lock by which the heir is called
+
+func expectCall(mock sqlmock.Sqlmock, made bool) {
+	query(mock, "CallHeir").WithArgs("web-2", orders).WillReturnRows(row(made, callKey))
+}
+
+// expectPlace expects a look for the heir's place in the queue.
+func expectPlace(mock sqlmock.Sqlmock, place int) {
+	query(mock, "ClearTheWay").WithArgs(orders, "web-2").WillReturnRows(row(place, 0))
+}
+
+func expectUnlockFor(mock sqlmock.Sqlmock, released bool) {
+	query(mock, "UnlockFor").WithArgs("web-2", orders).WillReturnRows(row(released, released, 0))
+}
+
+func expectUnlock(mock sqlmock.Sqlmock, key int64) {
+	query(mock, "Unlock").WithArgs(key).WillReturnRows(row(true))
+}
+
+// The term goes on until the heir is the first in the queue, and the lock is not
+// released before the work has returned and the heir is the first again.
+func TestTheTermGoesOnUntilItsHeirIsReady(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectCall(mock, false) // the heir is just looking for it
+		expectCall(mock, true)
+		for _, place := range []int{0, 0, 3, 1} {
+			expectPlace(mock, place)
+		}
+		expectUnlockFor(mock, false) // it was the first, but has to wait anew
+		expectUnlockFor(mock, true)
+		expectUnlock(mock, callKey)
+		e, rec := newElector(t, pool)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		err := e.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+			wantError(t, term.ResignTo(ctx, "web-2"), elector.ErrResigned)
+			time.Sleep(time.Second)
+			if len(rec.Demoted()) > 0 {
+				t.Error("demoted before the work has returned")
+			}
+			if mock.ExpectationsWereMet() == nil {
+				t.Error("the lock was released before the work has returned")
+			}
+			time.AfterFunc(500*time.Millisecond, stop) // before the next campaign
+			return nil
+		})
+		wantError(t, err, context.Canceled)
+		wantDemoted(t, rec, hooks.Resigned)
+		wantFailures(t, rec)
+	})
+}
+
+func TestResignToReturnsNilOnlyIfTheHeirHasTheLock(t *testing.T) {
+	bubble(t, "it has", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectCall(mock, true)
+		expectPlace(mock, 1)
+		expectUnlockFor(mock, true)
+		expectUnlock(mock, callKey)
+		e, _ := newElector(t, pool)
+		wantError(t, campaign(t, e).ResignTo(t.Context(), "web-2"))
+	})
+	bubble(t, "it was lost while the work returned", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectCall(mock, true)
+		expectPlace(mock, 1)
+		for range looks(2 * time.Second) { // a heartbeat interval
+			expectUnlockFor(mock, false)
+		}
+		expectUnlock(mock, orders)
+		expectUnlock(mock, callKey)
+		e, _ := newElector(t, pool)
+		term := campaign(t, e)
+		start := time.Now()
+		wantError(t, term.ResignTo(t.Context(), "web-2"), elector.ErrHeirAbsent)
+		if took := time.Since(start); took != 2*time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+	bubble(t, "another came before it in that instant", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectCall(mock, true)
+		expectPlace(mock, 1)
+		query(mock, "UnlockFor").WillReturnRows(row(true, false, 0))
+		expectUnlock(mock, callKey)
+		e, _ := newElector(t, pool)
+		term := campaign(t, e)
+		wantError(t, term.ResignTo(t.Context(), "web-2"), elector.ErrHeirAbsent)
+	})
+	bubble(t, "it does not come", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectCall(mock, true)
+		for range looks(10 * time.Second) { // a lease
+			expectPlace(mock, 0)
+		}
+		expectUnlock(mock, callKey)
+		expectUnlock(mock, orders)
+		e, _ := newElector(t, pool)
+		term := campaign(t, e)
+		start := time.Now()
+		wantError(t, term.ResignTo(t.Context(), "web-2"), elector.ErrHeirAbsent)
+		if took := time.Since(start); took != 10*time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+	bubble(t, "the caller gives up", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectCall(mock, true)
+		for range looks(time.Second) {
+			expectPlace(mock, 0)
+		}
+		expectUnlock(mock, callKey)
+		expectUnlock(mock, orders)
+		e, _ := newElector(t, pool)
+		term := campaign(t, e)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		err := term.ResignTo(ctx, "web-2")
+		if !errors.Is(err, elector.ErrHeirAbsent) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		settle()
+		wantError(t, term.Resign(t.Context()))
+	})
+	bubble(t, "the server refuses", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		query(mock, "CallHeir").WillReturnError(errFull)
+		expectUnlock(mock, orders)
+		e, _ := newElector(t, pool)
+		wantError(t, campaign(t, e).ResignTo(t.Context(), "web-2"), elector.ErrHeirAbsent, elector.ErrLockTableFull)
+	})
+}
+
+// On a shared session both locks are released one by one, in either order.
+func TestAResignationWhileTheHeirIsAwaitedGoesFirst(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 1)
+		m.opened()
+		m.elected(1, 1)
+		query(m.mock, "CallHeir").WithArgs("web-2", 1).WillReturnRows(row(true, callKey))
+		for range looks(time.Second) {
+			query(m.mock, "ClearTheWay").WillReturnRows(row(0, 0))
+		}
+		m.mock.MatchExpectationsInOrder(false)
+		expectUnlock(m.mock, callKey)
+		expectUnlock(m.mock, 1)
+		term := m.campaign(t, 0)
+		time.AfterFunc(time.Second, func() { _ = term.Resign(t.Context()) })
+		start := time.Now()
+		wantError(t, term.ResignTo(t.Context(), "web-2"), elector.ErrHeirAbsent)
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// looks counts those of a leader that waits so long: after 2 ms at first, then twice
+// that each time, up to 50 ms.
+func looks(wait time.Duration) (n int) {
+	pause := 2 * time.Millisecond
+	for at := time.Duration(0); at < wait; at += pause {
+		if n++; n > 1 {
+			pause = min(2*pause, 50*time.Millisecond)
+		}
+	}
+	return n
+}
+
+func TestAnHeirThatCannotBeOneIsAnErrorAndTheTermGoesOn(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectResign(mock)
+		e, _ := newElector(t, pool)
+		term := campaign(t, e)
+		for _, heir := range []string{"", "web-1", strings.Repeat("w", 64), "wëb"} {
+			wantError(t, term.ResignTo(t.Context(), heir), elector.ErrConfig)
+		}
+		if !term.Valid() {
+			t.Error("the term has ended")
+		}
+		resign(t, term)
+		wantError(t, term.Resign(t.Context()))
+	})
+}
+
+// A candidate that polls parks in the server as long as it is called, and no longer.
+func TestACandidateThatIsCalledParks(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		query(mock, "TryLockOrSee").WillReturnRows(row("called", sessionPID, 300, "web-2"))
+		query(mock, "PrepareWait").WithArgs(has(`"pgelector.wait","value":"4500"`)).WillReturnRows(row(sessionPID, false, 14))
+		for _, s := range parkedAttempt[1:parks] {
+			s.expect(mock, fault{})
+		}
+		expectVain(mock)
+		query(mock, "IsCalled").WillReturnRows(row(true))
+		expectVain(mock)
+		query(mock, "IsCalled").WillReturnRows(row(false)) // the leader has given up
+		expectBusy(mock, 300, "web-2")
+		query(mock, "TryLockOrSee").WillReturnRows(row("called", sessionPID, 300, "web-2"))
+		for _, s := range parkedAttempt {
+			s.expect(mock, fault{})
+		}
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		resign(t, campaign(t, e))
+		wantFailures(t, rec)
+		var outcomes []hooks.Outcome
+		for _, c := range rec.Campaigns() {
+			outcomes = append(outcomes, c.Outcome)
+		}
+		if len(outcomes) != 3 || outcomes[2] != hooks.Granted {
+			t.Errorf("got %v", outcomes)
+		}
+		if n := pool.Stats().InUse; n != 1 { // the mock's own
+			t.Errorf("%d connections are in use", n)
+		}
+	})
+}
+
+// The term of an heir of a shared session has a session of its own, and ends with the
+// shared one.
+func TestAnHeirOfASessionParksOnAConnectionOfItsOwn(t *testing.T) {
+	for _, resigns := range []bool{true, false} {
+		bubble(t, "", func(t *testing.T) {
+			m := newMany(t, 1)
+			m.opened()
+			query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "called")))
+			expectServerCheck(m.mock)
+			for _, s := range parkedAttempt {
+				s.expect(m.mock, fault{})
+			}
+			expectResign(m.mock)
+			term := m.campaign(t, 0)
+			if n := m.pool.Stats().InUse; n != 3 { // the mock's own, the shared session's, and the heir's
+				t.Errorf("%d connections are in use", n)
+			}
+			if resigns {
+				resign(t, term)
+				if n := m.pool.Stats().InUse; n != 2 {
+					t.Errorf("%d connections are in use", n)
+				}
+				return
+			}
+			wantError(t, m.Close(t.Context()))
+			wantError(t, context.Cause(term.Context()), elector.ErrStopped)
+		})
+	}
+}
+
+func TestCloseEndsTheWaitOfAnHeir(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 1)
+		m.opened()
+		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "called")))
+		expectServerCheck(m.mock)
+		for _, s := range parkedAttempt[:parks] {
+			s.expect(m.mock, fault{})
+		}
+		m.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(never).WillReturnResult(sqlmock.NewResult(0, 0))
+		time.AfterFunc(time.Second, func() { wantError(t, m.Close(context.Background())) })
+		start := time.Now()
+		_, err := m.all[0].Campaign(patience(t))
+		wantError(t, err, elector.ErrStopped)
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package sqlmock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/DATA-DOG/go-sqlmock"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// bells is a waker that is rung by hand.
+type bells struct {
+	mu  sync.Mutex
+	all map[int]func(string)
+	n   int
+}
+
+func (b *bells) Subscribe(wake func(string)) func() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.all == nil {
+		b.all = map[int]func(string){}
+	}
+	b.n++
+	n := b.n
+	b.all[n] = wake
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.all, n)
+	}
+}
+
+func (b *bells) ring(payload string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, wake := range b.all {
+		wake(payload)
+	}
+}
+
+func (b *bells) listening() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.all)
+}
+
+// orders is the election of newElector.
+var orders = elector.KeyFromName("orders")
+
+func free(key int64) string { return fmt.Sprint("free ", key) }
+
+// expectTold expects a notification.
+func expectTold(mock sqlmock.Sqlmock, payload string) {
+	query(mock, "Notify").WithArgs(elector.WakeChannel, payload).WillReturnRows(row(true))
+}
+
+// expectLoudResign expects an unlock that is told.
+func expectLoudResign(mock sqlmock.Sqlmock) {
+	query(mock, "UnlockAndNotify").WithArgs(orders, elector.WakeChannel, free(orders)).WillReturnRows(row(true))
+}
+
+func TestANotificationIsHeededAtOnceIfItMatters(t *testing.T) {
+	for payload, matters := range map[string]bool{
+		free(orders):                          true,
+		"":                                    true, // some may have been missed
+		fmt.Sprint("led ", orders):            true, // to a candidate with a LeaderChanged hook
+		fmt.Sprint("heir ", orders, " web-1"): true,
+		fmt.Sprint("heir ", orders, " web-2"): false,
+		fmt.Sprint("heir ", orders):           false,
+		free(orders + 1):                      false,
+		"free":                                false,
+		"free 0x":                             false,
+		fmt.Sprint("fire ", orders):           false,
+		"oops":                                false,
+	} {
+		bubble(t, payload, func(t *testing.T) {
+			pool, mock := newMock(t)
+			var waker bells
+			expectServerCheck(mock)
+			expectBusy(mock, 300, "web-2")
+			expectElection(mock, 1)
+			expectTold(mock, fmt.Sprint("led ", orders))
+			expectLoudResign(mock)
+			e, _ := newElector(t, pool, elector.WithWaker(&waker), elector.WithRetryInterval(time.Hour))
+			start := time.Now()
+			time.AfterFunc(time.Minute, func() { waker.ring(payload) })
+			term := campaign(t, e)
+			if woken := time.Since(start) == time.Minute; woken != matters {
+				t.Errorf("elected after %v", time.Since(start))
+			}
+			if n := waker.listening(); n != 0 {
+				t.Errorf("%d listen while one leads", n)
+			}
+			settle()
+			resign(t, term)
+		})
+	}
+}
+
+func TestAStormOfNotificationsCostsFourAttemptsInARetryInterval(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		var waker bells
+		expectServerCheck(mock)
+		for range 1 + 4 + 1 + 4 { // the mock complains of any other
+			expectBusy(mock, 300, "web-2")
+		}
+		e, rec := newElector(t, pool, elector.WithWaker(&waker), elector.WithRetryInterval(time.Minute))
+		ctx, stop := context.WithTimeout(t.Context(), 74*time.Second) // the first pause is 7.5 s to 60 s long, the next 45 s at least
+		defer stop()
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			for ctx.Err() == nil {
+				waker.ring(free(orders))
+				time.Sleep(time.Millisecond)
+			}
+		}()
+		_, err := e.Campaign(ctx)
+		wantError(t, err, context.DeadlineExceeded)
+		wantFailures(t, rec)
+		<-over
+	})
+}
+
+func TestAnElectionOfASessionIsWokenAlone(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 0)
+		var waker bells
+		var all []*elector.Elector
+		for key := range int64(2) {
+			e, err := m.Elector("election", elector.WithKey(key+1), elector.WithWaker(&waker))
+			wantError(t, err)
+			all = append(all, e)
+		}
+		m.opened()
+		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "busy"), values(int64(2), "busy")))
+		query(m.mock, "TryLocksOrHear").WithArgs(lacks("1")).WillReturnRows(rows(values(int64(2), "granted")))
+		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(2))))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(7))))
+		expectTold(m.mock, "led 2")
+		query(m.mock, "UnlockAndNotify").WithArgs(2, elector.WakeChannel, "free 2").WillReturnRows(row(true))
+		ctx, stop := context.WithCancel(t.Context())
+		other := make(chan error, 1)
+		go func() { _, err := all[0].Campaign(ctx); other <- err }()
+		time.AfterFunc(100*time.Millisecond, func() { waker.ring("free 2") })
+		start := time.Now()
+		term := campaign(t, all[1])
+		if took := time.Since(start); took > 150*time.Millisecond {
+			t.Errorf("elected after %v", took)
+		}
+		settle()
+		resign(t, term)
+		stop()
+		wantError(t, <-other, context.Canceled)
+	})
+}
+
+// The bound of Observe is a retry interval, and none with a waker.
+func TestObserveIsWoken(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		var waker bells
+		e, _ := newElector(t, pool, elector.WithWaker(&waker), elector.WithRetryInterval(time.Hour))
+		expectLeader(mock, 0, "")
+		expectLeader(mock, 300, "web-2")
+		start := time.Now()
+		time.AfterFunc(time.Second, func() { waker.ring(fmt.Sprint("led ", orders)) })
+		for leader := range e.Observe(t.Context()) {
+			if leader.CandidateID == "web-2" {
+				break
+			}
+		}
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("seen after %v", took)
+		}
+		if n := waker.listening(); n != 0 {
+			t.Errorf("%d still listen", n)
+		}
+	})
+}
+
+// A notification that cannot be sent with the unlock leaves in doubt whether the lock
+// is free, as any failed unlock does.
+func TestAFailedNotificationIsAFailedRelease(t *testing.T) {
+	for _, f := range anyError {
+		bubble(t, f.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			expectTold(mock, fmt.Sprint("led ", orders))
+			statement{"UnlockAndNotify", values(true)}.expect(mock, f)
+			e, rec := newElector(t, pool, elector.WithWaker(&bells{}))
+			term := campaign(t, e)
+			settle()
+			wantError(t, term.Resign(t.Context()), elector.ErrSessionLost, f.want)
+			wantFailures(t, rec, hooks.OpRelease)
+			if n := pool.Stats().InUse; n != 1 { // the mock's own
+				t.Errorf("%d connections are in use", n)
+			}
+		})
+	}
+}
+
+// What rings during an attempt may have come too late for it: the next one follows at
+// once.
+func TestARingDuringABatchIsNotLost(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 0)
+		var waker bells
+		e, err := m.Elector("election", elector.WithKey(1), elector.WithWaker(&waker))
+		wantError(t, err)
+		m.opened()
+		query(m.mock, "TryLocksOrHear").WillDelayFor(200 * time.Millisecond).WillReturnRows(rows(values(int64(1), "busy")))
+		m.elected(7, 1)
+		expectTold(m.mock, "led 1")
+		query(m.mock, "UnlockAndNotify").WillReturnRows(row(true))
+		time.AfterFunc(100*time.Millisecond, func() { waker.ring("free 1") })
+		start := time.Now()
+		term := campaign(t, e)
+		if took := time.Since(start); took > 300*time.Millisecond {
+			t.Errorf("elected after %v", took)
+		}
+		settle()
+		resign(t, term)
+	})
+}

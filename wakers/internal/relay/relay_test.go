@@ -1,0 +1,162 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// exchange is what lines are of: it counts them, and can cut the one that is there.
+type exchange struct {
+	mu       sync.Mutex
+	dialled  []time.Time
+	open     int
+	failures int // so many dials to come fail
+	spoken   chan string
+	cut      chan error
+}
+
+func newExchange() *exchange { return &exchange{spoken: make(chan string), cut: make(chan error)} }
+
+var errBusy = errors.New("the line is busy")
+
+func (x *exchange) dial(context.Context) (Line, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.dialled = append(x.dialled, time.Now())
+	if x.failures > 0 {
+		x.failures--
+		return nil, errBusy
+	}
+	x.open++
+	return x, nil
+}
+
+func (x *exchange) Hear(ctx context.Context) (string, error) {
+	select {
+	case payload := <-x.spoken:
+		return payload, nil
+	case err := <-x.cut:
+		return "", err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+func (x *exchange) Close() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.open--
+}
+
+func (x *exchange) lines() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.open
+}
+
+// ear collects what it is woken by.
+type ear struct {
+	mu    sync.Mutex
+	heard []string
+}
+
+func (e *ear) wake(payload string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.heard = append(e.heard, payload)
+}
+
+func (e *ear) wants(t *testing.T, heard ...string) {
+	t.Helper()
+	synctest.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !slices.Equal(e.heard, heard) {
+		t.Errorf("heard %q, want %q", e.heard, heard)
+	}
+}
+
+func TestOneLineServesAllAndIsClosedWithTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newExchange()
+		r := New(x.dial, nil)
+		var first, second ear
+		firstLeaves := r.Subscribe(first.wake)
+		first.wants(t, "") // it is connected: something may have been missed
+		secondLeaves := r.Subscribe(second.wake)
+		x.spoken <- "free 1"
+		first.wants(t, "", "free 1")
+		second.wants(t, "free 1")
+		firstLeaves()
+		firstLeaves()
+		x.spoken <- "free 2"
+		first.wants(t, "", "free 1")
+		second.wants(t, "free 1", "free 2")
+		if n := x.lines(); n != 1 || len(x.dialled) != 1 {
+			t.Errorf("%d lines, of %d dialled", n, len(x.dialled))
+		}
+		secondLeaves()
+		synctest.Wait()
+		if n := x.lines(); n != 0 {
+			t.Errorf("%d lines", n)
+		}
+		defer r.Subscribe(first.wake)()
+		first.wants(t, "", "free 1", "")
+	})
+}
+
+func TestALineThatIsLostIsDialledAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newExchange()
+		var reported []error
+		r := New(x.dial, func(err error) { reported = append(reported, err) })
+		var e ear
+		leave := r.Subscribe(e.wake)
+		e.wants(t, "")
+		cut := errors.New("cut off")
+		x.failures = 20
+		x.cut <- cut
+		time.Sleep(5 * time.Minute)
+		e.wants(t, "", "")
+		if len(reported) != 21 || !errors.Is(reported[0], cut) || !errors.Is(reported[20], errBusy) {
+			t.Errorf("%d reports: %v", len(reported), reported)
+		}
+		for i, at := range x.dialled[2:] {
+			pause := at.Sub(x.dialled[i+1])
+			if pause < again.Min/2 || pause > again.Max {
+				t.Errorf("dialled after %v", pause)
+			}
+		}
+		x.cut <- cut // it was connected: the pauses are short again
+		start := time.Now()
+		time.Sleep(time.Second)
+		e.wants(t, "", "", "")
+		if pause := x.dialled[len(x.dialled)-1].Sub(start); pause > again.Min {
+			t.Errorf("dialled after %v", pause)
+		}
+		leave()
+	})
+}
+
+func TestLeavingEndsTheWaitForALine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newExchange()
+		x.failures = 1000
+		leave := New(x.dial, nil).Subscribe(func(string) { t.Error("woken without a line") })
+		time.Sleep(time.Hour)
+		start := time.Now()
+		leave()
+		if took := time.Since(start); took != 0 {
+			t.Errorf("took %v", took)
+		}
+	})
+}
