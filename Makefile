@@ -5,6 +5,9 @@
 COUNT ?= 1
 RUN   ?= .
 
+# For simulate: how many, from SEED on.
+SEEDS ?= 10000
+
 # For torture: for how long, and which draw of faults (0: a new one).
 MINUTES ?= 2
 SEED    ?= 0
@@ -13,7 +16,7 @@ SEED    ?= 0
 TIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e matrix fuzz torture soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
+.PHONY: help demo test e2e simulate mutate matrix fuzz torture soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +30,12 @@ test: ## Install what is missing (Debian, as root), then vet and run every test
 
 e2e: ## Only the tests on real PostgreSQL: make e2e COUNT=10 RUN=Failover
 	@scripts/test.sh -count='$(COUNT)' -run='$(RUN)' ./e2e/...
+
+simulate: ## Elections in virtual time, with faults: make simulate SEEDS=100000 SEED=7
+	go test ./internal/simulation -run='^TestSimulation$$' -v -timeout=0 -count=1 -seed='$(SEED)' -seeds='$(SEEDS)' -processes="$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
+
+mutate: ## Break the library on purpose, in a copy, and see the tests fail: writes docs/mutations.md
+	go run ./internal/mutation
 
 matrix: ## The tests on real PostgreSQL, on versions 14 to 18 (fetched by npm): make matrix MAJORS="14 18"
 	@scripts/matrix.sh $(MAJORS)

@@ -119,6 +119,9 @@
 // the lock still held, back into the pool. Each driver call is made on a
 // goroutine of its own and waited for no longer than it is of use, because a
 // driver on a dead link may not return for minutes, whatever its context says.
+// The connection of a session that has ended stays open, if it can, until the
+// last work has returned or its drain is over: a server that still hears us would
+// give the lock to another as soon as it is closed.
 //
 // # The lease
 //

@@ -19,6 +19,7 @@ type Term struct {
 	electedAt time.Time
 	ctx       context.Context
 	work      *work
+	stoodDown func() // lets go of the session: the work has returned
 
 	mu     sync.Mutex              // makes the first ending the only one
 	cancel context.CancelCauseFunc // called by end and endFor alone
@@ -32,7 +33,7 @@ type Term struct {
 // newTerm begins a term by a grant. over is called when all of it is done.
 func newTerm(ctx context.Context, e *Elector, g session.Grant, over func()) *Term {
 	s := g.Session
-	t := &Term{elector: e, session: s, token: g.Token, electedAt: time.Now(), work: newWork(), done: make(chan struct{})}
+	t := &Term{elector: e, session: s, token: g.Token, electedAt: time.Now(), work: newWork(), stoodDown: s.Hold(), done: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	unlost := context.AfterFunc(s.Context(), func() {
 		cause := context.Cause(s.Context())
@@ -166,6 +167,7 @@ func (t *Term) keep(over func()) {
 	}
 	t.awaitWork()
 	a.announce(a.demoted(t.ctx, hooks.Demoted{Token: t.token, Reason: reasonOf(cause), Err: cause, At: at, Held: at.Sub(t.electedAt)}))
+	t.stoodDown()
 	t.released = t.release(reasonOf(cause))
 	t.elector.term.CompareAndSwap(t, nil)
 	t.elector.saw(t.ctx, nobody)

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 # Rooms that are built of the standard library and of each other.
 below=(internal/session internal/vitals internal/fault internal/pace)
-pure=(elector "${below[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard)
+pure=(elector "${below[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest)
 
 # Rooms that stand above elector, and so may import it. A new one is added here.
 above='\./(bench|cmd|dashboard|docs/(scraping|screenshots)|e2e|electortest|examples|health|internal|roster|sqlmock_test|wakers)(/\S+)?'

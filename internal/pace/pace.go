@@ -26,14 +26,21 @@ func (b Backoff) After(failures int) time.Duration {
 // Jitter spreads candidates that would otherwise ask in step: a random
 // duration between three quarters of d and d, so that d stays an upper bound.
 func Jitter(d time.Duration) time.Duration {
-	return d - rand.N(d/4+1)
+	return d - draw(d/4+1)
 }
 
 // Spread is the first wait of candidates that began, or failed, at the same
 // moment: a random duration between an eighth of d and d.
 func Spread(d time.Duration) time.Duration {
-	return d - rand.N(d/8*7+1)
+	return d - draw(d/8*7+1)
 }
+
+// draw draws a duration from 0 up to d, without d.
+var draw = func(d time.Duration) time.Duration { return rand.N(d) }
+
+// DrawFrom has another source drawn from, for simulations that must do the same
+// again. It is not for use while anybody waits.
+func DrawFrom(source func(d time.Duration) time.Duration) { draw = source }
 
 // Sleep waits for d and reports whether it did; false means ctx ended first.
 func Sleep(ctx context.Context, d time.Duration) bool {

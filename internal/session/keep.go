@@ -20,9 +20,10 @@ type Beat struct {
 // run out, or the owner closes it. It knows nothing of elections. Any answered
 // statement is as good as a heartbeat, and puts off the next one. The teardown
 // is here and nowhere else: the cause is set first, so that every term ends
-// before the connection is closed, which may take a while.
+// and its work can return before the connection is closed.
 func (s *Session) keep(onBeat func(Beat)) {
 	defer func() {
+		s.awaitUsers()
 		s.discard()
 		if s.watcher != nil {
 			<-s.watcher
@@ -34,7 +35,7 @@ func (s *Session) keep(onBeat func(Beat)) {
 			s.cancel(s.Expiry())
 			return
 		}
-		due := s.lease.Heartbeat - now().since(s.proven())
+		due := s.lease.Heartbeat - s.now().since(s.proven())
 		if due > 0 && s.pause(due) {
 			continue // to see what has come meanwhile: a freeze, another proof, the end
 		}

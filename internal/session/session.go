@@ -28,21 +28,26 @@ const closeGrace = time.Second
 // sql.Conn.Close would return it to the pool with its settings, and the lock,
 // still in place.
 type Session struct {
-	lease  Lease
-	conn   *sql.Conn
-	q      *db.Queries
-	turn   chan struct{}           // held by the call under way; kept for ever by discard
-	ctx    context.Context         // done when the session has ended; its cause says why
-	cancel context.CancelCauseFunc // ends the session
-	gone   chan struct{}           // closed once keep has discarded the connection
-	late   error                   // the cause when a call takes longer than the validity that is left
-	stuck  func(error)             // told of a driver call that is left to itself
+	lease Lease
+	conn  *sql.Conn
+	q     *db.Queries
+
+	process processClock            // nil for the process that this is
+	turn    chan struct{}           // held by the call under way; kept for ever by discard
+	ctx     context.Context         // done when the session has ended; its cause says why
+	cancel  context.CancelCauseFunc // ends the session
+	wire    context.Context         // of the driver's calls: done when the connection is given up, which may be later
+	unwire  context.CancelFunc
+	gone    chan struct{} // closed once keep has discarded the connection
+	late    error         // the cause when a call takes longer than the validity that is left
+	stuck   func(error)   // told of a driver call that is left to itself
 
 	pid   int32        // of the backend that the first statement reached
 	began atomic.Int64 // when that backend began, by the server's word; 0 until it was asked
 
 	proof atomic.Pointer[instant] // just before the last answered statement was sent
 
+	users   users         // what its locks are still needed for
 	evict   func()        // ends the backend if a pooler has moved us from it; may be nil
 	suspect chan struct{} // asks keep for a heartbeat at once
 	watcher chan struct{} // closed when the watcher has gone; nil if there is none
@@ -54,6 +59,8 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, stuck func(error)) (*Ses
 	s := &Session{lease: l, turn: make(chan struct{}, 1), gone: make(chan struct{}), suspect: make(chan struct{}, 1), stuck: stuck,
 		late: fmt.Errorf("%w within %v", ErrNoAnswer, l.Validity())}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.wire, s.unwire = context.WithCancel(context.WithoutCancel(ctx))
+	s.process, _ = pool.Driver().(processClock)
 	waitCtx, cancel := context.WithTimeout(ctx, l.Validity())
 	defer cancel()
 	arrived := make(chan error) // without a buffer: to send is to know that somebody still waits
@@ -80,14 +87,15 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, stuck func(error)) (*Ses
 		s.cancel(err)
 		return nil, noConnection(ctx, waitCtx, pool, l, err)
 	}
-	s.renew(now())
+	s.renew(s.now())
 	return s, nil
 }
 
 // do makes one driver call. It returns early when ctx ends, and then the call
 // goes on: cancelling it would cost the session (both drivers close a
 // connection whose context ends). The call itself is cancelled when the
-// session ends, or when the session could not be valid any more.
+// connection is given up, and not as soon as the session could not be valid any
+// more: the driver would close a connection whose locks may still be needed.
 func do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -104,10 +112,10 @@ func do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Q
 	callCtx, cancel := context.WithTimeoutCause(s.ctx, s.left(), s.late)
 	go func() {
 		defer cancel()
-		sent := now()
-		value, err := call(callCtx, s.q)
+		sent := s.now()
+		value, err := call(s.wire, s.q)
 		if forgotten(err) {
-			value, err = call(callCtx, s.q) // nothing was executed, and the driver prepares it anew
+			value, err = call(s.wire, s.q) // nothing was executed, and the driver prepares it anew
 		}
 		if err == nil {
 			s.renew(sent)
@@ -206,13 +214,15 @@ func (p prepared) QueryRowContext(ctx context.Context, query string, args ...any
 func (s *Session) giveBack() {
 	_ = s.conn.Close()
 	s.cancel(errClosed)
+	s.unwire()
 }
 
 // discard closes the connection, by the one portable way to tell the pool that
 // it must not be used again. If a call is stuck in the driver, the connection
 // is left to a goroutine that closes it when the call returns.
 func (s *Session) discard() {
-	s.cancel(errClosed) // wakes the call under way, if the driver listens
+	s.cancel(errClosed)
+	s.unwire() // wakes the call under way, if the driver listens
 	if s.evict != nil && errors.Is(context.Cause(s.ctx), ErrSessionPooled) {
 		s.evict()
 	}

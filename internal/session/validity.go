@@ -13,14 +13,14 @@ func (s *Session) proven() instant { return *s.proof.Load() }
 
 // left is how much of the validity is left, by the clocks as they are now.
 func (s *Session) left() time.Duration {
-	return s.lease.Validity() - now().since(s.proven())
+	return s.lease.Validity() - s.now().since(s.proven())
 }
 
 // tooLate is the error of an answer that was read when the lease could not be
 // relied on any more, as by a process that was frozen when it came: another may
 // lead by then, so nobody must be elected by it.
 func (s *Session) tooLate() error {
-	return fmt.Errorf("%w in time: it was read %v after the question", ErrNoAnswer, now().since(s.proven()).Round(time.Millisecond))
+	return fmt.Errorf("%w in time: it was read %v after the question", ErrNoAnswer, s.now().since(s.proven()).Round(time.Millisecond))
 }
 
 // Valid reports whether the lock can still be relied on, by the clocks at the
@@ -38,11 +38,11 @@ func (s *Session) Deadline() time.Time { return s.proven().at.Add(s.lease.Validi
 // DrainLeft is for how long work may go on once the session has ended: past it,
 // the server may give the lock to another.
 func (s *Session) DrainLeft() time.Duration {
-	return max(0, min(s.lease.Drain, s.lease.Safety()-now().since(s.proven())))
+	return max(0, min(s.lease.Drain, s.lease.Safety()-s.now().since(s.proven())))
 }
 
 // Expiry says that the validity has run out.
 func (s *Session) Expiry() error {
 	return fmt.Errorf("%w: last proof of the session %v ago, valid for %v of the lease of %v", ErrLeaseExpired,
-		now().since(s.proven()).Round(time.Millisecond), s.lease.Validity(), s.lease.Length)
+		s.now().since(s.proven()).Round(time.Millisecond), s.lease.Validity(), s.lease.Length)
 }

@@ -1,0 +1,206 @@
+package electortest
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"time"
+)
+
+// A conn is the client's end of a connection.
+type conn struct {
+	p    *Process
+	end  *backend  // the other end; nil through a pooler
+	b    *backend  // that, or the one that the pooler has lent for a transaction
+	last time.Time // when the last message arrives: none overtakes another
+	dead bool
+	tx   context.Context // of the transaction, nil outside
+}
+
+// connect makes a connection: a round trip.
+func (p *Process) connect(ctx context.Context) (*conn, error) {
+	p.awaitThaw(ctx, false)
+	defer p.awaitThaw(ctx, false)
+	if !p.arrive(ctx.Done()) || !p.pass(ctx) {
+		return nil, closedBy(ctx)
+	}
+	p.mu.Lock()
+	server, pooler, killed := p.server, p.pooler, p.killed
+	p.mu.Unlock()
+	if killed {
+		return nil, ErrKilled
+	}
+	c := &conn{p: p}
+	if pooler == nil {
+		b, err := server.connect()
+		if err != nil {
+			return nil, err
+		}
+		c.b, c.end = b, b
+	}
+	p.mu.Lock()
+	p.conns[c] = true
+	p.mu.Unlock()
+	return c, nil
+}
+
+// pass waits until what the process sends arrives.
+func (p *Process) pass(ctx context.Context) bool {
+	for blocked := p.blocked(requests); blocked != nil && !p.isKilled(); blocked = p.blocked(requests) {
+		select {
+		case <-blocked:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// closedBy is the error of a call whose context ended.
+func closedBy(ctx context.Context) error {
+	return fmt.Errorf("electortest: the connection was given up: %w", context.Cause(ctx))
+}
+
+// call sends a message and waits for the answer.
+func (c *conn) call(ctx context.Context, m *message) (Answer, error) {
+	c.p.awaitThaw(ctx, c.tx != nil)
+	defer c.p.awaitThaw(ctx, c.tx != nil)
+	switch {
+	case c.p.isKilled():
+		return Answer{}, ErrKilled
+	case c.dead:
+		return Answer{}, driver.ErrBadConn
+	case ctx.Err() != nil:
+		return Answer{}, ctx.Err()
+	}
+	b, err := c.route(ctx, m)
+	if err != nil {
+		return Answer{}, err
+	}
+	m.reply = make(chan answer, 1)
+	c.send(b, m)
+	a, ok := c.await(ctx, b, m)
+	if !ok {
+		c.giveUp(b)
+		return Answer{}, closedBy(ctx)
+	}
+	if c.p.isKilled() {
+		return Answer{}, ErrKilled
+	}
+	c.dead = c.dead || isFatal(a.err)
+	return a.Answer, a.err
+}
+
+// await waits for the answer, and reports whether the context let it.
+func (c *conn) await(ctx context.Context, b *backend, m *message) (a answer, ok bool) {
+	done := ctx.Done()
+	for waiting := true; waiting; {
+		changed := c.p.next()
+		if c.p.isKilled() {
+			return a, true
+		}
+		select {
+		case a = <-m.reply:
+			waiting = false
+		case <-b.gone:
+			select {
+			case a = <-m.reply: // just before
+			default:
+				a.err = b.final
+			}
+			waiting = false
+		case <-changed:
+		case <-done:
+			if !c.isStubborn() {
+				return a, false
+			}
+			c.dead, done = true, nil
+			c.cancel(b)
+		}
+	}
+	for !c.p.arrive(done) {
+		if !c.isStubborn() {
+			return a, false
+		}
+		c.dead, done = true, nil
+	}
+	if ctx.Err() != nil && c.dead && a.err == nil { // it cannot tell whether the cancel came in time
+		a.err = closedBy(ctx)
+	}
+	return a, true
+}
+
+// isStubborn reports whether a call goes on when its context has ended.
+func (c *conn) isStubborn() bool {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	return c.p.driver == PQ && c.tx == nil
+}
+
+// send has a message arrive after those before it.
+func (c *conn) send(b *backend, m *message) {
+	m.from = c.p
+	m.arrives = time.Now().Add(c.p.delay())
+	if m.arrives.Before(c.last) {
+		m.arrives = c.last
+	}
+	c.last = m.arrives
+	b.post(m)
+}
+
+// cancel asks the server to cancel the statement under way, on a connection that
+// is made for that: nothing comes of it if the network is cut.
+func (c *conn) cancel(b *backend) {
+	if c.p.blocked(requests) == nil {
+		time.AfterFunc(c.p.delay(), b.cancel)
+	}
+}
+
+// giveUp closes a connection on which a call goes on.
+func (c *conn) giveUp(b *backend) {
+	c.dead = true
+	c.cancel(b)
+	c.hangUp(b)
+}
+
+func (c *conn) hangUp(b *backend) {
+	m := &message{kind: aBye}
+	if c.p.pooler != nil {
+		m.after = c.p.pooler.put
+	}
+	c.send(b, m)
+}
+
+// Close closes the connection. The server learns it when that arrives.
+func (c *conn) Close() error {
+	c.p.mu.Lock()
+	delete(c.p.conns, c)
+	c.p.mu.Unlock()
+	if c.b != nil {
+		c.hangUp(c.b)
+		c.b = nil
+	}
+	c.dead = true
+	return nil
+}
+
+// IsValid tells the pool whether to keep the connection.
+func (c *conn) IsValid() bool { return !c.dead }
+
+// ResetSession is called before the pool lends the connection again.
+func (c *conn) ResetSession(context.Context) error {
+	c.p.mu.Lock()
+	looks := c.p.driver == PGX && !c.p.cut[answers]
+	c.p.mu.Unlock()
+	if looks && c.b != nil {
+		select {
+		case <-c.b.gone:
+			c.dead = true
+		default:
+		}
+	}
+	if c.dead {
+		return driver.ErrBadConn
+	}
+	return nil
+}

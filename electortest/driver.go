@@ -1,0 +1,174 @@
+package electortest
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+)
+
+// What database/sql asks of a driver.
+var (
+	_ driver.Connector          = connector{}
+	_ driver.Pinger             = (*conn)(nil)
+	_ driver.QueryerContext     = (*conn)(nil)
+	_ driver.ExecerContext      = (*conn)(nil)
+	_ driver.ConnBeginTx        = (*conn)(nil)
+	_ driver.ConnPrepareContext = (*conn)(nil)
+	_ driver.SessionResetter    = (*conn)(nil)
+	_ driver.Validator          = (*conn)(nil)
+	_ driver.StmtQueryContext   = statementOf{}
+	_ driver.StmtExecContext    = statementOf{}
+)
+
+// A connector makes the connections of a process.
+type connector struct{ p *Process }
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	made, err := c.p.connect(ctx)
+	if err != nil {
+		return nil, err // not a conn that is nil
+	}
+	return made, nil
+}
+
+func (c connector) Driver() driver.Driver { return processDriver(c) }
+
+// processDriver is the driver of a process's pools.
+type processDriver struct{ p *Process }
+
+// Open is not how a connection is made here.
+func (processDriver) Open(string) (driver.Conn, error) {
+	return nil, errors.New("electortest: use Server.Open or Process.Open: a name opens nothing")
+}
+
+// Ping is a round trip.
+func (c *conn) Ping(ctx context.Context) error {
+	_, err := c.call(ctx, &message{kind: aPing})
+	return err
+}
+
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	a, err := c.call(ctx, &message{kind: aQuery, query: query, args: values(args)})
+	if err != nil {
+		return nil, err
+	}
+	return &rows{answer: a}, nil
+}
+
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	a, err := c.call(ctx, &message{kind: aQuery, query: query, args: values(args)})
+	if err != nil {
+		return nil, err
+	}
+	return driver.RowsAffected(a.Affected), nil
+}
+
+func values(args []driver.NamedValue) (all []any) {
+	for _, arg := range args {
+		all = append(all, arg.Value)
+	}
+	return all
+}
+
+// BeginTx begins a transaction. This server does not tell isolation levels apart.
+func (c *conn) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, error) {
+	c.tx = ctx
+	if _, err := c.call(ctx, &message{kind: aBegin}); err != nil {
+		c.tx = nil
+		return nil, err
+	}
+	return transactionOf{c}, nil
+}
+
+// Begin is BeginTx for those who have no context.
+func (c *conn) Begin() (driver.Tx, error) {
+	return c.BeginTx(context.Background(), driver.TxOptions{})
+}
+
+// A transactionOf is a connection's, whose context is that of BeginTx.
+type transactionOf struct{ c *conn }
+
+func (t transactionOf) Commit() error   { return t.end(aCommit) }
+func (t transactionOf) Rollback() error { return t.end(aRollback) }
+
+func (t transactionOf) end(how messageKind) error {
+	ctx := t.c.tx
+	if ctx.Err() != nil { // as pgx: there is no time left to ask
+		t.c.abort()
+		return closedBy(ctx)
+	}
+	_, err := t.c.call(ctx, &message{kind: how})
+	t.c.tx = nil
+	return err
+}
+
+// abort hangs up in the middle of a transaction, which rolls it back.
+func (c *conn) abort() {
+	c.tx = nil
+	if !c.dead && c.b != nil {
+		c.giveUp(c.b)
+	}
+	c.dead = true
+}
+
+// PrepareContext remembers a statement. The server is not told.
+func (c *conn) PrepareContext(_ context.Context, query string) (driver.Stmt, error) {
+	return statementOf{c, query}, nil
+}
+
+// Prepare is PrepareContext for those who have no context.
+func (c *conn) Prepare(query string) (driver.Stmt, error) {
+	return c.PrepareContext(context.Background(), query)
+}
+
+// A statementOf is a prepared statement of a connection.
+type statementOf struct {
+	c     *conn
+	query string
+}
+
+func (s statementOf) Close() error  { return nil }
+func (s statementOf) NumInput() int { return -1 }
+
+func (s statementOf) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	return s.c.QueryContext(ctx, s.query, args)
+}
+
+func (s statementOf) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	return s.c.ExecContext(ctx, s.query, args)
+}
+
+// Query and Exec are not called by database/sql, which has the ones above.
+func (s statementOf) Query(args []driver.Value) (driver.Rows, error)  { return nil, driver.ErrSkip }
+func (s statementOf) Exec(args []driver.Value) (driver.Result, error) { return nil, driver.ErrSkip }
+
+// rows are those of an answer, which has come as a whole.
+type rows struct {
+	answer Answer
+	next   int
+}
+
+func (r *rows) Close() error { return nil }
+
+func (r *rows) Columns() []string {
+	if r.answer.Columns == nil && len(r.answer.Rows) > 0 {
+		return make([]string, len(r.answer.Rows[0]))
+	}
+	return r.answer.Columns
+}
+
+func (r *rows) Next(into []driver.Value) error {
+	if r.next >= len(r.answer.Rows) {
+		return io.EOF
+	}
+	row := r.answer.Rows[r.next]
+	if len(row) != len(into) {
+		return newError(unsupported, "electortest: row %d has %d values, the answer %d columns", r.next+1, len(row), len(into))
+	}
+	for i, value := range row {
+		into[i] = value
+	}
+	r.next++
+	return nil
+}

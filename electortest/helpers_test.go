@@ -1,0 +1,132 @@
+package electortest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+)
+
+// The timing of an elector by default: a lease of 10 s, valid for 7 s, and a
+// heartbeat each 2 s.
+const (
+	lease     = 10 * time.Second
+	validity  = 7 * time.Second
+	heartbeat = 2 * time.Second
+)
+
+// A bench is a server in a bubble, with what a test puts on it.
+type bench struct {
+	*testing.T
+	*electortest.Server
+}
+
+// bubble runs a test in virtual time, and sees to it that nothing is left of it.
+func bubble(t *testing.T, test func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t, Server: electortest.NewServer()}
+		defer b.Close()
+		test(b)
+	})
+}
+
+// A seat is one candidate in a process of its own.
+type seat struct {
+	*elector.Elector
+	process *electortest.Process
+	pool    *sql.DB
+	rec     *hookstest.Recorder
+	stop    context.CancelFunc
+	done    chan error
+}
+
+// seat makes a candidate of the election "orders".
+func (b *bench) seat(id string, opts ...elector.Option) *seat {
+	b.Helper()
+	s := &seat{process: b.NewProcess(), rec: hookstest.NewRecorder()}
+	s.pool = s.process.Open()
+	e, err := elector.New(s.pool, "orders", append([]elector.Option{elector.WithCandidateID(id), elector.WithHooks(s.rec)}, opts...)...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.Elector = e
+	b.Cleanup(func() {
+		for _, violation := range s.rec.Violations() {
+			b.Error(violation)
+		}
+		_ = s.pool.Close()
+	})
+	return s
+}
+
+// run starts Run, which ends with the test.
+func (b *bench) run(id string, opts ...elector.Option) *seat {
+	b.Helper()
+	s := b.seat(id, opts...)
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop, s.done = stop, make(chan error, 1)
+	go func() { s.done <- s.Run(ctx, nil) }()
+	b.Cleanup(func() {
+		s.process.Thaw()
+		s.process.Mend()
+		stop()
+		<-s.done
+	})
+	return s
+}
+
+// leads waits until a candidate leads, and says how long that took.
+func (b *bench) leads(s *seat) time.Duration {
+	b.Helper()
+	start := time.Now()
+	for !s.IsLeader() {
+		if time.Since(start) > time.Hour {
+			b.Fatalf("%s does not lead", s.CandidateID())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+// within fails the test if a time is not between two bounds.
+func (b *bench) within(what string, least, got, most time.Duration) {
+	b.Helper()
+	if got < least || got > most {
+		b.Errorf("%s: after %v, want %v to %v", what, got, least, most)
+	}
+}
+
+// wraps fails the test unless err wraps all of the targets.
+func (b *bench) wraps(err error, targets ...error) {
+	b.Helper()
+	for _, target := range targets {
+		if !errors.Is(err, target) {
+			b.Errorf("got %v\nwant one that wraps %v", err, target)
+		}
+	}
+}
+
+// pid is the process id of the leader's backend.
+func (b *bench) pid(s *seat) int32 {
+	b.Helper()
+	leader, err := s.Leader(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return leader.PID
+}
+
+func state(err error) string {
+	var e *electortest.Error
+	if errors.As(err, &e) {
+		return e.SQLState()
+	}
+	return ""
+}

@@ -1,0 +1,175 @@
+package electortest
+
+import "time"
+
+// The statements that take locks, let go of them, or look who has them.
+
+func tryLock(x *execution, m *message) (Answer, error) {
+	outcome, err := x.attempt(m)
+	return one(outcome, int64(x.pid)), err
+}
+
+func tryLockOrSee(x *execution, m *message) (Answer, error) {
+	outcome, err := x.attempt(m)
+	leader, id := int64(0), ""
+	if h := x.server.holder(m.integer(0)); h != nil && (outcome == "busy" || outcome == "called") {
+		leader = int64(h.pid)
+		id, _ = h.settings.get("application_name")
+	}
+	return one(outcome, int64(x.pid), leader, id), err
+}
+
+// attempt is the CASE of the two statements, whose branches are taken in order.
+func (x *execution) attempt(m *message) (outcome string, err error) {
+	if x.server.recovery {
+		return "standby", nil
+	}
+	granted, err := x.server.locks.try(x.backend, bigint(m.integer(0)), exclusive, bySession)
+	if err != nil {
+		return "", err
+	}
+	if !granted {
+		called, err := x.hears(m.text(2), m.integer(0))
+		if called {
+			return "called", err
+		}
+		return "busy", err
+	}
+	_, err = x.apply(m.text(1), false, x.knows)
+	return "granted", err
+}
+
+func tryLocks(x *execution, m *message) (a Answer, err error) {
+	keys, err := m.integers(0)
+	for _, key := range keys {
+		granted, err := x.server.locks.try(x.backend, bigint(key), exclusive, bySession)
+		if err != nil {
+			return Answer{}, err
+		}
+		a.Rows = append(a.Rows, []any{key, granted})
+	}
+	return a, err
+}
+
+func unlock(x *execution, m *message) (Answer, error) {
+	return one(x.server.locks.unlock(x.backend, bigint(m.integer(0)), exclusive)), nil
+}
+
+func holdsLock(x *execution, m *message) (Answer, error) {
+	return one(x.server.holder(m.integer(0)) == x.backend, int64(x.pid)), nil
+}
+
+func heldLocks(x *execution, _ *message) (a Answer, err error) {
+	for _, row := range x.server.lockRows() {
+		if row.Granted && !row.Guard && !row.Shared && row.PID == x.pid {
+			a.Rows = append(a.Rows, []any{row.Key})
+		}
+	}
+	return a, nil
+}
+
+// confirm is evaluated as written: look, then the barrier, then the token, and at
+// last the commit.
+func confirm(x *execution, m *message) (Answer, error) {
+	held := x.server.holder(m.integer(2)) == x.backend
+	if !held {
+		return one(false, int64(x.pid), int64(0)), nil
+	}
+	if err := x.acquire(twoIntegers(m.integer(0), m.integer(1)), exclusive, byTransaction); err != nil {
+		return Answer{}, err
+	}
+	token, err := x.token()
+	return one(true, int64(x.pid), token), err
+}
+
+func (x *execution) token() (int64, error) {
+	if x.server.recovery {
+		return 0, newError(internalError, "cannot make new WAL entries during recovery")
+	}
+	return x.server.timeline<<48 | x.xid(), nil
+}
+
+func tokens(x *execution, m *message) (a Answer, err error) {
+	guards, err := decode[[]struct{ Key, High, Low int64 }](m.text(0))
+	if err != nil {
+		return a, err
+	}
+	token, err := x.token()
+	if err != nil {
+		return a, err
+	}
+	for _, g := range guards {
+		passed, err := x.server.locks.try(x.backend, twoIntegers(g.High, g.Low), exclusive, byTransaction)
+		if err != nil {
+			return Answer{}, err
+		}
+		a.Rows = append(a.Rows, []any{g.Key, passed, token})
+	}
+	return a, nil
+}
+
+func enterTerm(x *execution, m *message) (Answer, error) {
+	if err := x.bound(m.text(0)); err != nil {
+		return Answer{}, err
+	}
+	passed, err := x.server.locks.try(x.backend, twoIntegers(m.integer(1), m.integer(2)), shared, byTransaction)
+	if err != nil {
+		return Answer{}, err
+	}
+	holder := x.server.holder(m.integer(4))
+	switch {
+	case !passed:
+		return one("superseded"), nil
+	case holder == nil || int64(holder.pid) != m.integer(3) || holder.started.UnixMicro() != m.integer(5):
+		return one("ended"), nil
+	}
+	return one("entered"), nil
+}
+
+// bound sets timeouts that are off, or longer than what the settings say.
+func (x *execution) bound(text string) error {
+	_, err := x.apply(text, true, func(one setting) bool {
+		limit, err := parseTime(one.Value)
+		now := x.settings.time(one.Name)
+		return x.knows(one) && (err != nil || now <= 0 || now > limit)
+	})
+	if limit, _ := x.settings.local["transaction_timeout"]; err == nil && limit != "" {
+		x.tx.deadline = time.Now().Add(x.server.onClock(x.settings.time("transaction_timeout")))
+	}
+	return err
+}
+
+func endOverdue(x *execution, m *message) (a Answer, err error) {
+	l := x.server.locks.locks[lockID{objsubid: 2, key: m.integer(0)}]
+	if l == nil {
+		return a, nil
+	}
+	lease := time.Duration(m.integer(1)) * time.Millisecond
+	for _, h := range append([]*holder{}, l.holders...) {
+		if h.holds(shared) && h.b.tx != nil && time.Since(h.b.tx.began) > lease {
+			x.server.end(h.b, newError(adminShutdown, "terminating connection due to administrator command"))
+			a.Rows = append(a.Rows, []any{int64(h.b.pid), true})
+		}
+	}
+	return a, nil
+}
+
+func evictHolder(x *execution, m *message) (a Answer, err error) {
+	if h := x.server.holder(m.integer(1)); h != nil && int64(h.pid) == m.integer(0) {
+		x.server.end(h, newError(adminShutdown, "terminating connection due to administrator command"))
+		a.Rows = append(a.Rows, []any{true})
+	}
+	return a, nil
+}
+
+// holder is the backend that holds an election's lock, or nil.
+func (s *Server) holder(key int64) *backend {
+	if l := s.locks.locks[bigint(key)]; l != nil {
+		for _, h := range l.holders {
+			if h.holds(exclusive) {
+				return h.b
+			}
+		}
+	}
+	return nil
+}

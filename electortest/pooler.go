@@ -1,0 +1,110 @@
+package electortest
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"sync"
+)
+
+// A Pooler stands between clients and the server and shares a few backends among
+// them, as pgbouncer does in transaction mode: a backend is a client's for one
+// transaction. The elector refuses such a server, and a test can see to it.
+type Pooler struct {
+	server *Server
+	size   int
+
+	mu    sync.Mutex
+	all   []*backend
+	idle  []*backend    // the last used is used first
+	freed chan struct{} // closed at the next change of these
+}
+
+// NewPooler returns a pooler that shares as many backends, at least 1.
+func (s *Server) NewPooler(backends int) *Pooler {
+	return &Pooler{server: s, size: max(backends, 1), freed: make(chan struct{})}
+}
+
+// Open returns a pool of connections to the pooler. The caller closes it, and ends
+// the pooler's backends by closing the server.
+func (p *Pooler) Open() *sql.DB {
+	process := p.server.NewProcess()
+	process.pooler = p
+	return process.Open()
+}
+
+// take waits for a backend.
+func (p *Pooler) take(ctx context.Context) (*backend, error) {
+	for {
+		b, freed, err := p.tryTake()
+		if b != nil || err != nil {
+			return b, err
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return nil, closedBy(ctx)
+		}
+	}
+}
+
+func (p *Pooler) tryTake() (*backend, <-chan struct{}, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = slices.DeleteFunc(p.all, (*backend).isGone)
+	p.idle = slices.DeleteFunc(p.idle, (*backend).isGone)
+	if last := len(p.idle) - 1; last >= 0 {
+		b := p.idle[last]
+		p.idle = p.idle[:last]
+		return b, nil, nil
+	}
+	if len(p.all) >= p.size {
+		return nil, p.freed, nil
+	}
+	b, err := p.server.connect()
+	if err == nil {
+		p.all = append(p.all, b)
+	}
+	return b, nil, err
+}
+
+// put takes a backend back, on its goroutine, unless its client's transaction goes on.
+func (p *Pooler) put(b *backend) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b.tx == nil && !b.isGone() {
+		p.idle = append(p.idle, b)
+	}
+	close(p.freed)
+	p.freed = make(chan struct{})
+}
+
+func (b *backend) isGone() bool {
+	select {
+	case <-b.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// route finds the backend for a message: the connection's own, or the one that it
+// has for the transaction, or any.
+func (c *conn) route(ctx context.Context, m *message) (*backend, error) {
+	if c.p.pooler == nil {
+		return c.b, nil
+	}
+	if c.b == nil {
+		b, err := c.p.pooler.take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.b = b
+	}
+	b := c.b
+	m.after = c.p.pooler.put
+	if c.tx == nil || m.kind == aCommit || m.kind == aRollback {
+		c.b = nil
+	}
+	return b, nil
+}

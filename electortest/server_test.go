@@ -1,0 +1,251 @@
+package electortest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+func TestALeaderWhoseBackendIsTerminatedLearnsIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []elector.Option
+		most time.Duration
+	}{
+		"at the next heartbeat": {nil, heartbeat},
+		"at once, with a watch": {[]elector.Option{elector.WithWatch()}, 10 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				one := b.run("one", c.opts...)
+				b.leads(one)
+				term, _ := one.Term()
+				time.Sleep(100 * time.Millisecond)
+				if !b.Terminate(b.pid(one)) || b.Terminate(1) {
+					b.Error("terminated another")
+				}
+				start := time.Now()
+				<-term.Context().Done()
+				b.within("it learns it", 0, time.Since(start), c.most)
+				b.wraps(context.Cause(term.Context()), elector.ErrSessionLost)
+			})
+		})
+	}
+}
+
+func TestTokensRiseAcrossACrashAlsoWhenItForgets(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.run("one")
+		last := int64(0)
+		for range 5 {
+			b.leads(one)
+			term, _ := one.Term()
+			if term.Token() <= last {
+				b.Errorf("token %d after %d", term.Token(), last)
+			}
+			last = term.Token()
+			b.Crash()
+			time.Sleep(3 * time.Second)
+			if one.IsLeader() {
+				b.Error("it leads without a server")
+			}
+			b.Start()
+		}
+	})
+}
+
+func TestAStallShorterThanTheValidityCostsNoLeadership(t *testing.T) {
+	for stall, survives := range map[time.Duration]bool{4 * time.Second: true, 8 * time.Second: false} {
+		bubble(t, func(b *bench) {
+			one := b.run("one")
+			b.leads(one)
+			term, _ := one.Term()
+			b.Stall()
+			time.Sleep(stall)
+			b.Resume()
+			time.Sleep(time.Minute)
+			if term.Valid() != survives {
+				b.Errorf("after a stall of %v: valid %v", stall, term.Valid())
+			}
+			b.leads(one)
+		})
+	}
+}
+
+func TestAServerWithoutRoomSaysSo(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.seat("one")
+		b.LimitLocks(1)
+		_, _, err := one.TryCampaign(context.Background())
+		b.wraps(err, elector.ErrLockTableFull) // the lock has room, its guard has not
+		b.LimitLocks(0)
+		b.LimitConnections(b.Connections())
+		_, err = one.pool.Conn(context.Background())
+		for range 3 { // those that are idle
+			if err == nil {
+				_, err = one.pool.Conn(context.Background())
+			}
+		}
+		if state(err) != "53300" {
+			b.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestAPoolerIsRefused(t *testing.T) {
+	for _, size := range []int{0, 1, 2} {
+		bubble(t, func(b *bench) {
+			pool := b.NewPooler(size).Open()
+			defer pool.Close()
+			e, err := elector.New(pool, "orders", elector.WithMaxAttempts(3))
+			if err != nil {
+				b.Fatal(err)
+			}
+			_, err = e.Campaign(context.Background())
+			if size == 2 {
+				b.wraps(err, elector.ErrSessionPooled)
+			} else if err == nil { // b waits for ever for the only backend
+				b.Error("it was elected")
+			}
+			if n := len(b.Locks()); n != 0 {
+				b.Errorf("locks are left on a shared backend: %+v", b.Locks())
+			}
+		})
+	}
+}
+
+func TestAFastServerClockEndsSessionsSooner(t *testing.T) {
+	for rate, want := range map[float64]time.Duration{1: lease, 2: lease / 2, -1: lease} {
+		bubble(t, func(b *bench) {
+			b.SetClockRate(rate)
+			conn, err := b.seat("one").pool.Conn(context.Background())
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer conn.Close()
+			settings := db.ApplySettingsParams{Settings: `[{"name":"idle_session_timeout","value":"10000"}]`}
+			if _, err := db.New(conn).ApplySettings(context.Background(), settings); err != nil {
+				b.Fatal(err)
+			}
+			start := time.Now()
+			for b.Connections() > 0 {
+				time.Sleep(time.Millisecond)
+			}
+			b.within("the session ends", want, time.Since(start), want+time.Millisecond)
+		})
+	}
+}
+
+func TestASlowDiskDelaysTheElectionAndNotTheHeartbeat(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.SetFlush(3 * time.Second)
+		one := b.run("one")
+		b.within("it leads", 3*time.Second, b.leads(one), 3*time.Second+10*time.Millisecond)
+		time.Sleep(time.Minute)
+		if d := one.rec.Demoted(); len(d) != 0 {
+			b.Errorf("demoted: %+v", d)
+		}
+	})
+}
+
+func TestAStatementOfTheProgramIsAnsweredByItsHandler(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.seat("one").pool
+		_, err := pool.Exec("INSERT INTO orders VALUES ($1)", 1)
+		if state(err) != "0A000" || !strings.Contains(err.Error(), "Server.Handle") || !strings.Contains(err.Error(), "INSERT INTO orders") {
+			b.Errorf("without a handler: %v", err)
+		}
+		committed := 0
+		b.Handle(func(s electortest.Statement) (electortest.Answer, error) {
+			switch s.SQL {
+			case "fail":
+				return electortest.Answer{}, errors.New("as told")
+			case "insert":
+				s.OnCommit(func() { committed++ })
+				return electortest.Answer{Affected: 2}, nil
+			}
+			return electortest.Answer{Columns: []string{"a", "b"}, Rows: [][]any{{s.Args[0], "text"}}}, nil
+		})
+		var n int64
+		var text string
+		if err := pool.QueryRow("select", 7).Scan(&n, &text); err != nil || n != 7 || text != "text" {
+			b.Errorf("got %d, %q, %v", n, text, err)
+		}
+		result, err := pool.Exec("insert")
+		if affected, _ := result.RowsAffected(); err != nil || affected != 2 || committed != 1 {
+			b.Errorf("affected %d, committed %d, %v", affected, committed, err)
+		}
+		inTx(b, pool, "insert", (*sql.Tx).Rollback)
+		if committed != 1 {
+			b.Error("what was rolled back was committed")
+		}
+		inTx(b, pool, "insert", (*sql.Tx).Commit)
+		if committed != 2 {
+			b.Error("what was committed was not")
+		}
+		if _, err := pool.Exec("fail"); err == nil || err.Error() != "as told" {
+			b.Errorf("got %v", err)
+		}
+	})
+}
+
+func inTx(b *bench, pool *sql.DB, statement string, end func(*sql.Tx) error) {
+	b.Helper()
+	tx, err := pool.Begin()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := tx.Exec(statement); err != nil {
+		b.Error(err)
+	}
+	if err := end(tx); err != nil {
+		b.Error(err)
+	}
+}
+
+func TestAStatementOfAnotherVersionIsNotMistaken(t *testing.T) {
+	bubble(t, func(b *bench) {
+		_, err := b.seat("one").pool.Exec(db.Ping + " ")
+		if state(err) != "0A000" || !strings.Contains(err.Error(), "the statement Ping") {
+			b.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestATraceTellsEverythingInOrder(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var all []string
+		b.Trace(func(e electortest.Event) {
+			if e.What == "TryLockOrSee" || e.Application == "one" && e.What != "ApplySettings" {
+				if e.Done {
+					e.What += " done"
+				}
+				all = append(all, e.What)
+			}
+		})
+		one := b.seat("one")
+		term, err := one.Campaign(context.Background())
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := term.Resign(context.Background()); err != nil {
+			b.Error(err)
+		}
+		want := "TryLockOrSee, TryLockOrSee done, Confirm, Confirm done, Unlock, Unlock done, ended done"
+		time.Sleep(time.Second)
+		b.Trace(nil)
+		if got := strings.Join(all, ", "); got != want {
+			b.Errorf("got  %s\nwant %s", got, want)
+		}
+		if d := one.rec.Demoted(); len(d) != 1 || d[0].Reason != hooks.Resigned {
+			b.Errorf("demoted %+v", d)
+		}
+	})
+}

@@ -1,0 +1,194 @@
+package electortest
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+)
+
+// A statement is one of this library's, as the server understands it.
+type statement struct {
+	name string
+	run  func(*execution, *message) (Answer, error)
+}
+
+// statements are found by their whole text: one that was changed is not mistaken
+// for what it was. What each does, and why, is told in queries/.
+var statements = named(map[string]func(*execution, *message) (Answer, error){
+	db.AdvisoryLocks:   advisoryLocks,
+	db.ApplySettings:   applySettings,
+	db.BackendStart:    backendStart,
+	db.CallHeir:        callHeir,
+	db.ClearTheWay:     clearTheWay,
+	db.IsCalled:        isCalled,
+	db.Notify:          notify,
+	db.TryLocksOrHear:  tryLocksOrHear,
+	db.UnlockAndNotify: unlockAndNotify,
+	db.UnlockFor:       unlockFor,
+	db.Clock:           clock,
+	db.Confirm:         confirm,
+	db.DescribeServer:  describeServer,
+	db.EndOverdue:      endOverdue,
+	db.EnterTerm:       enterTerm,
+	db.EvictHolder:     evictHolder,
+	db.HeldLocks:       heldLocks,
+	db.Holder:          holderOf,
+	db.HoldsLock:       holdsLock,
+	db.Leaders:         leaders,
+	db.Ping:            ping,
+	db.PrepareWait:     prepareWait,
+	db.SessionEnders:   sessionEnders,
+	db.Tokens:          tokens,
+	db.TryLock:         tryLock,
+	db.TryLockOrSee:    tryLockOrSee,
+	db.TryLocks:        tryLocks,
+	db.Unlock:          unlock,
+	db.WaitLock:        waitLock,
+	db.Waiters:         waitersOf,
+	db.Witness:         witness,
+})
+
+func named(runs map[string]func(*execution, *message) (Answer, error)) map[string]statement {
+	all := map[string]statement{}
+	for text, run := range runs {
+		all[text] = statement{name: nameOf(text), run: run}
+	}
+	return all
+}
+
+// nameOf is the name of a statement of this library, "" for another's.
+func nameOf(text string) string {
+	rest, ok := strings.CutPrefix(text, "-- name: ")
+	if !ok {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, " ")
+	return name
+}
+
+// find says what to do with a statement.
+func find(text string) (name string, run func(*execution, *message) (Answer, error)) {
+	if s, known := statements[text]; known {
+		return s.name, s.run
+	}
+	if name := nameOf(text); name != "" {
+		return name, notUnderstood
+	}
+	return text, others
+}
+
+func notUnderstood(_ *execution, m *message) (Answer, error) {
+	return Answer{}, newError(unsupported, "electortest does not understand the statement %s: it is for a real server, or of another version of pgelector", nameOf(m.query))
+}
+
+// one is an answer of one row.
+func one(row ...any) Answer { return Answer{Rows: [][]any{row}} }
+
+// The arguments of a message, which the wrappers of package db have typed.
+
+func (m *message) integer(i int) int64 { n, _ := m.args[i].(int64); return n }
+func (m *message) text(i int) string   { s, _ := m.args[i].(string); return s }
+func (m *message) bool(i int) bool     { b, _ := m.args[i].(bool); return b }
+
+func (m *message) integers(i int) (all []int64, err error) {
+	texts, err := decode[[]string](m.text(i))
+	for _, text := range texts {
+		n, bad := strconv.ParseInt(text, 10, 64)
+		if bad != nil {
+			return nil, newError("22P02", "invalid input syntax for type bigint: %q", text)
+		}
+		all = append(all, n)
+	}
+	return all, err
+}
+
+// apply sets what of the settings is wanted, and counts them.
+func (x *execution) apply(text string, local bool, wanted func(setting) bool) (n int64, err error) {
+	all, err := decode[[]setting](text)
+	for _, one := range all {
+		if !wanted(one) {
+			continue
+		}
+		if err := x.settings.set(one.Name, one.Value, local); err != nil {
+			return 0, err
+		}
+		n++
+	}
+	return n, err
+}
+
+func (x *execution) knows(one setting) bool {
+	_, known := x.settings.get(one.Name)
+	return known
+}
+
+func describeServer(x *execution, _ *message) (Answer, error) {
+	return one(int64(x.pid), x.server.recovery, int64(x.server.version), versionText(x.server.version), x.asked.UnixMicro()), nil
+}
+
+func witness(x *execution, m *message) (Answer, error) {
+	asked := int64(0)
+	if other := x.server.backends[int32(m.integer(0))]; other != nil && !other.asked.IsZero() {
+		asked = other.asked.UnixMicro()
+	}
+	return one(int64(x.pid), asked), nil
+}
+
+func ping(x *execution, _ *message) (Answer, error) {
+	return one(int64(x.pid), x.server.recovery), nil
+}
+
+func clock(_ *execution, _ *message) (Answer, error) { return one(time.Now().UnixMicro()), nil }
+
+func backendStart(x *execution, _ *message) (Answer, error) { return one(x.started.UnixMicro()), nil }
+
+func applySettings(x *execution, m *message) (Answer, error) {
+	n, err := x.apply(m.text(1), m.bool(0), x.knows)
+	return one(n), err
+}
+
+func prepareWait(x *execution, m *message) (Answer, error) {
+	if x.server.recovery {
+		return one(int64(x.pid), true, int64(0)), nil
+	}
+	n, err := x.apply(m.text(0), false, func(one setting) bool { return strings.HasPrefix(one.Name, "pgelector.") || x.knows(one) })
+	return one(int64(x.pid), false, n), err
+}
+
+func sessionEnders(x *execution, _ *message) (a Answer, err error) {
+	for _, name := range []string{"idle_in_transaction_session_timeout", "idle_session_timeout", "lock_timeout", "statement_timeout", "tcp_user_timeout", "transaction_timeout"} {
+		if d := x.settings.time(name); d > 0 {
+			a.Rows = append(a.Rows, []any{name, formatTime(d), "session"})
+		}
+	}
+	return a, nil
+}
+
+// waitLock is a DO block, whose lock_timeout ends with it, and which takes a cancel
+// for the end of the wait.
+func waitLock(x *execution, _ *message) (a Answer, err error) {
+	limit, known := x.settings.get("pgelector.wait")
+	key, alsoKnown := x.settings.get("pgelector.key")
+	if !known || !alsoKnown {
+		return a, newError(undefinedObject, "unrecognized configuration parameter \"pgelector.wait\" or \"pgelector.key\"")
+	}
+	if err := x.settings.set("lock_timeout", limit, true); err != nil {
+		return a, err
+	}
+	n, err := strconv.ParseInt(key, 10, 64)
+	if err != nil {
+		return a, newError("22P02", "invalid input syntax for type bigint: %q", key)
+	}
+	err = x.acquire(bigint(n), exclusive, bySession)
+	var e *Error
+	switch {
+	case errors.As(err, &e) && e.Code == lockNotAvailable:
+		return a, nil
+	case errors.As(err, &e) && e.Code == queryCanceled:
+		return a, x.sleep(10 * time.Millisecond)
+	}
+	return a, err
+}

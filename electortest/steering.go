@@ -1,0 +1,109 @@
+package electortest
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+)
+
+// The statements of wake-ups and of planned hand-overs.
+
+// callKey is the lock by which a leader calls a candidate. PostgreSQL makes it by a
+// hash of its own (hashtextextended), of which only this is needed: that it is the same
+// for the same two.
+func callKey(candidate string, key int64) lockID {
+	h := fnv.New64a()
+	_ = binary.Write(h, binary.BigEndian, key)
+	_, _ = h.Write([]byte(candidate))
+	return bigint(int64(h.Sum64()))
+}
+
+func (x *execution) name() string {
+	name, _ := x.settings.get("application_name")
+	return name
+}
+
+// hears reports whether the leader of an election calls a candidate.
+func (x *execution) hears(candidate string, key int64) (bool, error) {
+	free, err := x.server.locks.try(x.backend, callKey(candidate, key), shared, byTransaction)
+	return !free, err
+}
+
+func tryLocksOrHear(x *execution, m *message) (a Answer, err error) {
+	keys, err := m.integers(0)
+	for _, key := range keys {
+		granted, err := x.server.locks.try(x.backend, bigint(key), exclusive, bySession)
+		outcome := "granted"
+		if err == nil && !granted {
+			call := callKey(x.name(), key)
+			granted, err = x.server.locks.try(x.backend, call, shared, bySession)
+			outcome = "called"
+			if granted {
+				x.server.locks.unlock(x.backend, call, shared)
+				outcome = "busy"
+			}
+		}
+		if err != nil {
+			return Answer{}, err
+		}
+		a.Rows = append(a.Rows, []any{key, outcome})
+	}
+	return a, err
+}
+
+// unlockAndNotify tells nobody: who listens does so by a driver of its own. A test can
+// hear of it by Server.Trace.
+func unlockAndNotify(x *execution, m *message) (Answer, error) { return unlock(x, m) }
+
+func notify(*execution, *message) (Answer, error) { return one(true), nil }
+
+func callHeir(x *execution, m *message) (Answer, error) {
+	call := callKey(m.text(0), m.integer(1))
+	called, err := x.server.locks.try(x.backend, call, exclusive, bySession)
+	return one(called, call.key), err
+}
+
+func isCalled(x *execution, m *message) (Answer, error) {
+	called, err := x.hears(x.name(), m.integer(0))
+	return one(called), err
+}
+
+// clear cancels the waits of those before a candidate in the queue, and returns its
+// place, from 1, or 0.
+func (x *execution) clear(key int64, candidate string) (place, sentAway int) {
+	queue := x.server.queue(key)
+	for i, w := range queue {
+		if name, _ := w.b.settings.get("application_name"); name == candidate {
+			place = i + 1
+			break
+		}
+	}
+	for _, w := range queue[:max(place-1, 0)] {
+		w.b.cancel()
+	}
+	return place, max(place-1, 0)
+}
+
+func clearTheWay(x *execution, m *message) (Answer, error) {
+	place, sentAway := x.clear(m.integer(0), m.text(1))
+	return one(int64(place), int64(sentAway)), nil
+}
+
+func unlockFor(x *execution, m *message) (Answer, error) {
+	candidate, key := m.text(0), m.integer(1)
+	place, sentAway := x.clear(key, candidate)
+	released := place == 1 && x.server.locks.unlock(x.backend, bigint(key), exclusive)
+	inherited := false
+	if h := x.server.holder(key); h != nil && released {
+		name, _ := h.settings.get("application_name")
+		inherited = name == candidate
+	}
+	return one(released, inherited, int64(sentAway)), nil
+}
+
+// queue lists who waits for an election's lock, the longest first.
+func (s *Server) queue(key int64) []*waiter {
+	if l := s.locks.locks[bigint(key)]; l != nil {
+		return l.queue
+	}
+	return nil
+}

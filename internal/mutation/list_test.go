@@ -1,0 +1,43 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A mutation that no longer fits the code would be noticed only by make mutate,
+// which takes minutes.
+func TestEveryMutationFitsTheCode(t *testing.T) {
+	all, err := parse(text)
+	if err != nil || len(all) < 20 {
+		t.Fatalf("%d mutations, %v", len(all), err)
+	}
+	for _, m := range all {
+		source, err := os.ReadFile(filepath.Join("..", "..", m.file))
+		if err == nil {
+			_, err = m.apply(string(source))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAMutationThatCannotBeAppliedIsAnError(t *testing.T) {
+	m := mutation{what: "broken", file: "f.go", out: "a", in: "b"}
+	for source, want := range map[string]string{"": "stand 0 times", "aa": "stand 2 times"} {
+		if _, err := m.apply(source); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", source, err)
+		}
+	}
+	if got, err := m.apply("xay"); got != "xby" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, text := range []string{"what\n-a\n+b\n", "what\nfile\n+b\n", "what\nfile\n-a\n+a\n"} {
+		if _, err := parse(text); err == nil {
+			t.Errorf("parsed %q", text)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/pgelector/pgelector/internal/fault"
+)
+
+// users are the reasons not to hang up on a session that has ended: work that
+// relies on its locks and has not returned. The server may know nothing of the end
+// (it hears us, and we do not hear it), and would give the locks to others.
+type users struct {
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed when the last is let go; nil while nobody waits for that
+}
+
+// Hold has the session keep its connection after its end until release is called,
+// but no longer than work may go on (DrainLeft). It may be called more than once.
+func (s *Session) Hold() (release func()) {
+	h := &s.users
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.n++
+	return sync.OnceFunc(func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.n--; h.n == 0 && h.none != nil {
+			close(h.none)
+			h.none = nil
+		}
+	})
+}
+
+// awaitUsers waits until it does no harm to close the connection. One that is broken
+// has nothing to keep, and whoever closes a session has seen to its users.
+func (s *Session) awaitUsers() {
+	if cause := context.Cause(s.ctx); fault.Broken(cause) || errors.Is(cause, errClosed) {
+		return
+	}
+	h := &s.users
+	h.mu.Lock()
+	if h.n == 0 {
+		h.mu.Unlock()
+		return
+	}
+	none := make(chan struct{})
+	h.none = none
+	h.mu.Unlock()
+	drain := time.NewTimer(s.DrainLeft())
+	defer drain.Stop()
+	select {
+	case <-none:
+	case <-drain.C:
+	}
+}
