@@ -119,5 +119,7 @@ func (h *sharer) leave(s *session.Session, _ error) {
 		h.own = nil
 		s.Close()
 	}
-	h.session.terms.Done()
 }
+
+// over may be what Session.Close waits for.
+func (h *sharer) over() { h.session.terms.Done() }

@@ -21,6 +21,8 @@ type source interface {
 	rest()
 	// leave ends a term: the lock is released, or in doubt if err is not nil.
 	leave(s *session.Session, err error)
+	// over is told that all of a term is done, and the elector free for another.
+	over()
 	// wasPrimary reports whether the server was seen to be a primary before.
 	wasPrimary() bool
 	// distrust has the server checked anew before the next try.
@@ -43,6 +45,7 @@ func (p *poller) try(ctx context.Context) (session.Grant, error) {
 
 func (p *poller) pause() time.Duration                { return pace.Jitter(p.e.retry) }
 func (p *poller) rest()                               {}
+func (p *poller) over()                               {}
 func (p *poller) leave(s *session.Session, err error) { s.Close() }
 func (p *poller) wasPrimary() bool                    { return p.server.WasPrimary() }
 func (p *poller) distrust()                           { p.server.Distrust() }

@@ -172,6 +172,7 @@ func (t *Term) keep(over func()) {
 	t.elector.term.CompareAndSwap(t, nil)
 	t.elector.saw(t.ctx, nobody)
 	over()
+	t.elector.source.over()
 	close(t.done)
 }
 
