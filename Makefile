@@ -16,7 +16,7 @@ SEED    ?= 0
 TIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e simulate mutate matrix fuzz torture soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
+.PHONY: help demo test e2e simulate mutate matrix fuzz bug torture soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ soak: ## Hand leadership over 10,000 times with each driver, and see that nothin
 
 fuzz: ## Fuzz everything that parses: make fuzz TIME=5m RUN=Token
 	@scripts/fuzz.sh '$(TIME)' '$(RUN)'
+
+bug: ## Show a fixed bug on the commit before its fix: make bug NAME=late-answer (or all)
+	@scripts/bug.sh $(NAME)
 
 bench: ## Side by side with other systems, 20 minutes: writes bench/RESULTS.md
 	cd bench && go run .

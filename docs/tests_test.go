@@ -9,7 +9,7 @@ import (
 // A document that says which test shows a thing must name one that there is.
 func TestEveryTestThatADocumentNamesExists(t *testing.T) {
 	there := map[string]bool{}
-	for _, pattern := range []string{"../*/*_test.go", "../*/*/*_test.go"} {
+	for _, pattern := range []string{"../*/*_test.go", "../*/*/*_test.go", "../*/*/*/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

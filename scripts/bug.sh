@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Shows a bug that is fixed: lays out the commit before its fix, puts the tests of
+# the fix upon it, and runs the one that found it, which fails.
+#   scripts/bug.sh          lists the bugs
+#   scripts/bug.sh NAME     shows one
+#   scripts/bug.sh all      shows each; fails if a test passes there
+# They are explained in docs/reliability.md.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# name | the fix | paths of the fix that the test needs | of these, what cannot be built before it | package | test
+bugs='
+late-answer        | 47d8128 | sqlmock_test | | ./sqlmock_test | TestAnAnswerThatIsReadTooLateElectsNobody
+hung-up-too-soon   | a73b41f | electortest | | ./electortest | TestALeaderThatHearsNothingKeepsItsLockUntilItsWorkHasReturned
+begin-at-the-end   | a6ca89a | sqlmock_test | | ./sqlmock_test | TestATransactionThatItsTermInterruptsIsNotTheLeaders
+forgotten          | c636000 | sqlmock_test | | ./sqlmock_test | TestAStatementThatIsForgottenOnceIsAskedAgain
+full-lock-table    | cdbf38f | e2e internal/history internal/pgcluster go.mod go.sum | e2e/watch_test.go | ./e2e | TestOfTooManyElectionsThoseThatFitAreLed
+small-pool         | cdbf38f | e2e internal/history internal/pgcluster go.mod go.sum | e2e/watch_test.go | ./e2e | TestManyElectorsCheckTheServerThroughASmallPool
+outlived           | 0e178dd | e2e | | ./e2e | TestAFencedTransactionThatOutlivesItsTermSaysSo
+frozen-in-a-result | 22ba269 | e2e internal fence go.mod go.sum | | ./e2e | TestAFrozenLeaderWithATransactionOpenIsReplaced
+'
+
+rows() { grep '|' <<<"$bugs" | sed 's/ *| */|/g'; }
+
+show() { # name: succeeds if its test fails
+  local name fix paths without package test
+  IFS='|' read -r name fix paths without package test < <(rows | grep "^$1|") || {
+    echo "bug: there is none named '$1'; scripts/bug.sh lists them" >&2
+    return 2
+  }
+  local tree
+  tree=$(mktemp -d)
+  git worktree add -q --detach "$tree" "$fix^"
+  # shellcheck disable=SC2086 # the lists are split on purpose
+  (
+    cd "$tree"
+    git checkout -q "$fix" -- $paths
+    [ -z "$without" ] || rm -f $without
+    go vet "$package" || exit 2 # what cannot be built shows nothing
+    echo "== $name: $test on the commit before $fix"
+    if go test -count=1 -run "^$test\$" "$package"; then exit 1; fi
+  ) && status=0 || status=$?
+  git worktree remove --force "$tree"
+  case $status in
+    0) echo "== $name: shown" ;;
+    *) echo "== $name: NOT shown" ;;
+  esac
+  return "$status"
+}
+
+case ${1:-} in
+  '') rows | cut -d'|' -f1 ;;
+  all)
+    failed=0
+    for name in $(rows | cut -d'|' -f1); do show "$name" || failed=1; done
+    exit $failed ;;
+  *) scripts/setup.sh postgresql pgbouncer; show "$1" ;;
+esac
