@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/lib/pq"
+
+	"github.com/pgelector/pgelector/internal/fault"
 )
 
 // ErrConnect is wrapped by the error of a server that could not be reached, or
@@ -71,7 +73,7 @@ func (t *Target) Check(ctx context.Context, pool *sql.DB, timeout time.Duration)
 // Failed explains an error of a server that was asked: it wraps ErrConnect if
 // it was not reached, or did not let us in.
 func (t *Target) Failed(err error) error {
-	switch state := State(err); {
+	switch state := fault.State(err); {
 	case err == nil:
 		return nil
 	case Refused(err):
@@ -85,17 +87,8 @@ func (t *Target) Failed(err error) error {
 // Refused reports whether the server knows us and will not let us in, however
 // often we try: a wrong password, role or database. pgbouncer says 08P01 for it.
 func Refused(err error) bool {
-	state := State(err)
+	state := fault.State(err)
 	return strings.HasPrefix(state, "28") || state == "3D000"
-}
-
-// State is the SQLSTATE of a driver's error, "" if it has none.
-func State(err error) string {
-	var state interface{ SQLState() string }
-	if errors.As(err, &state) {
-		return state.SQLState()
-	}
-	return ""
 }
 
 // Connect opens one connection by pgx, whichever driver was chosen: for what

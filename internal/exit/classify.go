@@ -5,6 +5,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/internal/fault"
 )
 
 // Classify gives an error of the library the exit code that it stands for,
@@ -28,7 +29,7 @@ func Classify(err error) error {
 			}
 		}
 	}
-	if connect.State(err) == "42501" {
+	if fault.State(err) == "42501" {
 		return With(Privilege, err)
 	}
 	return err
