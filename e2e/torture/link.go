@@ -56,9 +56,13 @@ func (l *link) mute() error {
 }
 
 func (l *link) hear() error {
-	return command("ip", "neigh", "del", l.candidate(), "dev", l.name())
+	return command("sh", "-c", forget, "forget", l.candidate(), l.name())
 }
 
 func (l *link) speak() error {
-	return l.there("ip", "neigh", "del", l.server(), "dev", "near")
+	return l.there("sh", "-c", forget, "forget", l.server(), "near")
 }
+
+// forget removes a hardware address, unless that is gone already: a link that goes
+// down takes it along.
+const forget = `ip neigh del "$1" dev "$2" || [ -z "$(ip neigh show to "$1" dev "$2" nud permanent)" ]`
