@@ -18,6 +18,7 @@ type link struct {
 	mu    sync.Mutex
 	left  int           // how many calls pass before it dies; -1 is all
 	alive chan struct{} // closed by restore; nil if it is alive
+	died  func()        // is told when the first call hangs; may be nil
 }
 
 // newLinkedMock is newMock behind a link.
@@ -67,6 +68,9 @@ func (l *link) pass(calls int) error {
 	}
 	if l.alive == nil {
 		l.alive = make(chan struct{})
+		if l.died != nil {
+			l.died()
+		}
 	}
 	alive := l.alive
 	l.mu.Unlock()
