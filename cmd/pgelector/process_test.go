@@ -62,11 +62,17 @@ func launchCommand(t *testing.T, cmd *exec.Cmd) *running {
 	check(t, cmd.Start())
 	_, _ = write.Close(), writeErr.Close()
 	var readers sync.WaitGroup
-	readers.Go(func() { _, _ = io.Copy(r.errs, readErr); readErr.Close() })
+	errsEnd := make(chan struct{})
+	readers.Go(func() {
+		defer close(errsEnd)
+		defer readErr.Close()
+		_, _ = io.Copy(r.errs, readErr)
+	})
 	readers.Go(func() {
 		defer read.Close()
 		defer close(r.lines)
 		split(read, r.lines)
+		<-errsEnd
 	})
 	go func() {
 		_ = cmd.Wait()
@@ -156,7 +162,7 @@ func (r *running) ends(t *testing.T, code int) {
 	}
 }
 
-// silent waits until nobody has standard output any more: nothing is left.
+// silent waits until nobody has standard output or error any more: nothing is left.
 func (r *running) silent(t *testing.T, within time.Duration) {
 	t.Helper()
 	timeout := time.After(within)
