@@ -27,5 +27,5 @@ func (e *Elector) quit() {
 		e.monitor.Stop()
 	}
 	e.announcer.flush()
-	e.unclaim()
+	e.claimed.Store(false)
 }

@@ -160,9 +160,10 @@ func unlessCancelled(err error) error {
 }
 
 // Campaign campaigns until elected and returns the term, which goes on until
-// Resign is called, it is lost, or the candidate becomes unhealthy: ctx bounds the campaign only. It returns an
-// error that wraps the cause of ctx if that ends first, the refusal of a server
-// that cannot keep the promise, ErrGaveUp, or ErrAlreadyRunning.
+// Resign is called, it is lost, or the candidate becomes unhealthy: ctx bounds the
+// campaign only. It returns an error that wraps the cause of ctx if that ends first,
+// the refusal of a server that cannot keep the promise, ErrGaveUp, or
+// ErrAlreadyRunning.
 //
 // The caller must not work on once the term's context is done: unlike Run,
 // Campaign cannot wait for that work.

@@ -63,8 +63,9 @@ func (t *Term) doWork(lead Lead) error {
 }
 
 // RunIfLeader calls fn if this elector leads, and reports whether it did; err
-// is what fn returned, or wraps the cause of a ctx that had ended before. fn's context ends with ctx and with the term, and the
-// lock is not released before fn returns.
+// is what fn returned, or wraps the cause of a ctx that had ended before. fn's
+// context ends with ctx and with the term, and the lock is not released before fn
+// returns.
 func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
 	if ctx.Err() != nil {
 		return false, ended(ctx, "run if leader")

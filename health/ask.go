@@ -2,14 +2,13 @@ package health
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/pace"
 )
 
 // maxCalls is how many calls may be stuck in the driver until no more are made.
@@ -73,21 +72,17 @@ func answered(a *answer) *question {
 // pursue asks the server, and gives up after the timeout whether or not the
 // driver returns.
 func (m *Monitor) pursue(q *question, keys string) {
-	ctx, cancel := context.WithTimeout(context.Background(), m.timeout)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), m.timeout, errors.New("the server has not answered"))
 	defer cancel()
-	came := make(chan *answer, 1)
-	go func() {
-		rows, err := db.New(m.pool).Leaders(ctx, keys)
-		m.mu.Lock()
-		m.calls--
-		m.mu.Unlock()
-		came <- newAnswer(rows, err)
-	}()
-	select {
-	case q.answer = <-came:
-	case <-ctx.Done():
-		q.answer = &answer{err: errors.New("the server has not answered")}
-	}
+	rows, err := pace.Await(ctx, func(ctx context.Context) ([]db.LeadersRow, error) {
+		defer func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.calls--
+		}()
+		return db.New(m.pool).Leaders(ctx, keys)
+	})
+	q.answer = newAnswer(rows, err)
 	if ctx.Err() != nil && q.answer.err != nil {
 		q.answer.err = fmt.Errorf("no answer within %v: %w", m.timeout, q.answer.err)
 	}
@@ -113,10 +108,9 @@ func newAnswer(rows []db.LeadersRow, err error) *answer {
 
 // keysOf are the keys of the elections, as the statement takes them.
 func keysOf(electors []*elector.Elector) string {
-	keys := make([]string, len(electors))
+	keys := make([]int64, len(electors))
 	for i, e := range electors {
-		keys[i] = strconv.FormatInt(e.Key(), 10)
+		keys[i] = e.Key()
 	}
-	text, _ := json.Marshal(keys) // strings always can be
-	return string(text)
+	return db.Keys(keys...)
 }

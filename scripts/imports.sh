@@ -38,14 +38,7 @@ imports=$(go list -f '
   {{- range .TestImports}}{{$p}} {{.}} (in a test){{"\n"}}{{end}}' ./... | sed "s|$module|.|g")
 code=$(not ' \(in a test\)$' <<<"$imports")
 
-present=()
-for room in "${pure[@]}"; do
-  case $room in
-    elector | hooks | db) present+=("./$room") ;;
-    *) [ ! -d "$room" ] || present+=("./$room") ;;
-  esac
-done
-go list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' "${present[@]}" | not "^$module(/|\$)" |
+go list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' "${pure[@]/#/./}" | not "^$module(/|\$)" |
   rule "${pure[*]} import no third party and no driver" || broken=1
 
 only '^\./hooks \./' <<<"$code" | rule "hooks imports nothing of ours" || broken=1

@@ -9,28 +9,16 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"time"
 
+	"github.com/pgelector/pgelector/docs/internal/producer"
 	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
-func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: recording FILE.svg")
-		os.Exit(64)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := record(ctx, os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "recording:", err)
-		os.Exit(1)
-	}
-}
+func main() { producer.Main("recording", "FILE.svg", record) }
 
 func record(ctx context.Context, file string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

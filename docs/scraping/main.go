@@ -13,26 +13,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
 	"time"
 
+	"github.com/pgelector/pgelector/docs/internal/producer"
 	"github.com/pgelector/pgelector/docs/scraping/timeline"
 	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
-func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: scraping FILE.json")
-		os.Exit(64)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := record(ctx, os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "scraping:", err)
-		os.Exit(1)
-	}
-}
+func main() { producer.Main("scraping", "FILE.json", record) }
 
 const seconds = 60
 

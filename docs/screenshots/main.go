@@ -9,10 +9,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"net/http/httptest"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"time"
 
@@ -21,23 +19,13 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pgelector/pgelector/dashboard"
+	"github.com/pgelector/pgelector/docs/internal/producer"
 	"github.com/pgelector/pgelector/internal/browser"
 	"github.com/pgelector/pgelector/internal/pgcluster"
 	"github.com/pgelector/pgelector/roster"
 )
 
-func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: screenshots DIRECTORY")
-		os.Exit(64)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := take(ctx, os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "screenshots:", err)
-		os.Exit(1)
-	}
-}
+func main() { producer.Main("screenshots", "DIRECTORY", take) }
 
 func take(ctx context.Context, dir string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)

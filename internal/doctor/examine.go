@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/internal/pace"
 )
 
 // DefaultLease is the library's.
@@ -76,22 +77,7 @@ func (x *Examination) say(v verdict, check, format string, args ...any) {
 // question asks the server, for no longer than the timeout, whether or not the
 // driver returns.
 func question[T any](ctx context.Context, x *Examination, ask func(context.Context, *db.Queries) (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, x.Timeout, fmt.Errorf("no answer within %v", x.Timeout))
 	defer cancel()
-	answered := make(chan answer, 1)
-	go func() {
-		value, err := ask(ctx, db.New(x.pool))
-		answered <- answer{value, err}
-	}()
-	select {
-	case a := <-answered:
-		return a.value, a.err
-	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
-	}
+	return pace.Await(ctx, func(ctx context.Context) (T, error) { return ask(ctx, db.New(x.pool)) })
 }

@@ -1,4 +1,4 @@
-// Package pace is how long to wait before the next try.
+// Package pace is how long to wait: before the next try, and for an answer.
 package pace
 
 import (
@@ -51,5 +51,27 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// Await makes a call that may not return when its context ends, as a driver's does
+// not on a dead link, and waits for its answer no longer than that: then it returns
+// the cause, and the call is left to a goroutine of its own.
+func Await[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		value, err := call(ctx)
+		answered <- answer{value, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.value, a.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
 	}
 }

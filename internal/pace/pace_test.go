@@ -2,6 +2,7 @@ package pace
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/quick"
 	"testing/synctest"
@@ -85,4 +86,29 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 			t.Errorf("slept %v", time.Since(start))
 		}
 	})
+}
+
+func TestAnAnswerIsAwaitedNoLongerThanItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		impatient, late := errors.New("impatient"), make(chan struct{})
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, impatient)
+		defer cancel()
+		began := time.Now()
+		_, err := Await(ctx, func(context.Context) (int, error) {
+			<-late // whatever the context says
+			return 1, nil
+		})
+		if took := time.Since(began); !errors.Is(err, impatient) || took != time.Second {
+			t.Errorf("got %v after %v", err, took)
+		}
+		close(late) // or the call would be left behind
+	})
+}
+
+func TestAnAnswerInTimeIsReturnedAsItIs(t *testing.T) {
+	refused := errors.New("refused")
+	got, err := Await(t.Context(), func(context.Context) (int, error) { return 7, refused })
+	if got != 7 || err != refused {
+		t.Errorf("got %d, %v", got, err)
+	}
 }

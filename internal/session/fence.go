@@ -45,6 +45,15 @@ func (v *Server) confirm(ctx context.Context, s *Session, key int64) (token int6
 	return row.Token, row.Held, nil
 }
 
+// confirmGranted is confirm of a lock that the server says it has just granted.
+func (v *Server) confirmGranted(ctx context.Context, s *Session, key int64) (token int64, err error) {
+	token, held, err := v.confirm(ctx, s, key)
+	if err == nil && !held {
+		err = ErrNoAdvisoryLocks
+	}
+	return token, err
+}
+
 // unbar has overdue transactions ended at whose barrier the last attempt waited in
 // vain. If they cannot be, that is reported, and the next attempt waits again.
 func (v *Server) unbar(ctx context.Context) {

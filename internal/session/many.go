@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/fault"
@@ -64,7 +63,7 @@ func (s *Session) tryLocks(keys []int64) (granted, called map[int64]bool, err er
 		return granted, called, nil
 	}
 	rows, err := do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]db.TryLocksOrHearRow, error) {
-		return q.TryLocksOrHear(ctx, encodeKeys(keys...))
+		return q.TryLocksOrHear(ctx, db.Keys(keys...))
 	})
 	if err != nil {
 		return granted, called, fmt.Errorf("elector: try %d locks: %w", len(keys), explain(err))
@@ -129,7 +128,7 @@ func (s *Session) Leaders(keys []int64) map[int64]Holder {
 		return nil
 	}
 	rows, err := do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]db.LeadersRow, error) {
-		return q.Leaders(ctx, encodeKeys(keys...))
+		return q.Leaders(ctx, db.Keys(keys...))
 	})
 	if err != nil {
 		return nil
@@ -139,14 +138,4 @@ func (s *Session) Leaders(keys []int64) map[int64]Holder {
 		leaders[row.Key] = Holder{PID: row.Pid, CandidateID: row.ApplicationName}
 	}
 	return leaders
-}
-
-// encodeKeys writes keys as a JSON array of strings, which no number's precision
-// bounds.
-func encodeKeys(keys ...int64) string {
-	texts := make([]string, 0, len(keys))
-	for _, key := range keys {
-		texts = append(texts, strconv.FormatInt(key, 10))
-	}
-	return encode(texts)
 }

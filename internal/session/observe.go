@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pace"
 )
 
 // Holder is a session that holds a lock, or waits for it. Its fields are those of
@@ -74,25 +75,13 @@ func WaitersOf(ctx context.Context, pool *sql.DB, key int64, patience time.Durat
 
 // inquire makes one call on a connection of the pool.
 func inquire[T any](ctx context.Context, pool *sql.DB, patience time.Duration, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	answered := make(chan answer, 1)
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v, one lease: %w", patience, context.DeadlineExceeded))
 	defer cancel()
-	go func() {
+	return pace.Await(ctx, func(ctx context.Context) (T, error) {
 		value, err := call(ctx, db.New(pool))
 		if err != nil {
 			err = fault.CauseOr(ctx, err)
 		}
-		answered <- answer{value, err}
-	}()
-	select {
-	case a := <-answered:
-		return a.value, a.err
-	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
-	}
+		return value, err
+	})
 }

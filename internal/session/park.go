@@ -141,11 +141,7 @@ func (v *Server) rehearse(ctx context.Context, s *Session) error {
 	if err := s.holdAlso(key); err != nil {
 		return fmt.Errorf("elector: rehearse: %w", explain(err))
 	}
-	_, held, err := v.confirm(ctx, s, key)
-	if err == nil && !held {
-		err = ErrNoAdvisoryLocks
-	}
-	if err != nil {
+	if _, err := v.confirmGranted(ctx, s, key); err != nil {
 		v.barred = nil // there was no barrier
 		return err
 	}
@@ -181,7 +177,7 @@ func (s *Session) waitLock(ctx context.Context) error {
 // the lock was granted and does not show. To try the lock tells which.
 func (v *Server) doubt(ctx context.Context, s *Session, key int64) (token int64, held bool, err error) {
 	rows, err := do(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
-		return q.TryLocks(ctx, encodeKeys(key))
+		return q.TryLocks(ctx, db.Keys(key))
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("elector: try the lock: %w", explain(err))
@@ -189,9 +185,6 @@ func (v *Server) doubt(ctx context.Context, s *Session, key int64) (token int64,
 	if len(rows) == 1 && !rows[0].Granted {
 		return 0, false, nil
 	}
-	token, held, err = v.confirm(ctx, s, key)
-	if err == nil && !held {
-		err = ErrNoAdvisoryLocks
-	}
-	return token, held, err
+	token, err = v.confirmGranted(ctx, s, key)
+	return token, err == nil, err
 }

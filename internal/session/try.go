@@ -46,10 +46,7 @@ func (v *Server) tryOnce(ctx context.Context, key int64, look bool) (Grant, erro
 		s.giveBack()
 		return Grant{}, ErrServerReadOnly
 	}
-	token, held, err := v.confirm(ctx, s, key)
-	if err == nil && !held {
-		err = ErrNoAdvisoryLocks
-	}
+	token, err := v.confirmGranted(ctx, s, key)
 	if err != nil {
 		s.cancel(err)
 		s.discard()

@@ -99,7 +99,7 @@ func lingering(ctx context.Context, while time.Duration) (lingering context.Cont
 // holdAlso takes another lock on the session.
 func (s *Session) holdAlso(key int64) error {
 	rows, err := do(s.ctx, s, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
-		return q.TryLocks(ctx, encodeKeys(key))
+		return q.TryLocks(ctx, db.Keys(key))
 	})
 	if err == nil && (len(rows) != 1 || !rows[0].Granted) {
 		err = ErrNoAdvisoryLocks

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/pace"
 )
 
 // Snapshot is what the server told at one moment.
@@ -41,24 +42,14 @@ type Candidate struct {
 // standby is refused: its locks are its own, and those of its primary do not
 // show there.
 func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) {
-	type answer struct {
-		rows []db.AdvisoryLocksRow
-		err  error
-	}
-	answered := make(chan answer, 1) // lib/pq may not return on a dead link
-	go func() {
-		rows, err := ask(ctx, db.New(pool))
-		answered <- answer{rows, err}
-	}()
-	select {
-	case a := <-answered:
-		if a.err != nil {
-			return Snapshot{}, a.err
-		}
-		return Snapshot{At: time.Now().UTC(), Elections: arrange(a.rows, names)}, nil
-	case <-ctx.Done():
+	rows, err := pace.Await(ctx, func(ctx context.Context) ([]db.AdvisoryLocksRow, error) { return ask(ctx, db.New(pool)) })
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return Snapshot{}, fmt.Errorf("the server does not answer: %w", context.Cause(ctx))
+	case err != nil:
+		return Snapshot{}, err
 	}
+	return Snapshot{At: time.Now().UTC(), Elections: arrange(rows, names)}, nil
 }
 
 func ask(ctx context.Context, q *db.Queries) ([]db.AdvisoryLocksRow, error) {

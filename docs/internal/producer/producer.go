@@ -1,0 +1,27 @@
+// Package producer is the main of the commands that make the documents' pictures
+// from what real servers and programs do.
+package producer
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+)
+
+// Main calls produce with the one argument of the command, which is of that kind, and
+// ends the process: with 64 if the argument is missing, with 1 after an error. An
+// interrupt ends the context, so that nothing is left behind.
+func Main(command, argument string, produce func(ctx context.Context, argument string) error) {
+	if len(os.Args) != 2 {
+		fmt.Fprintf(os.Stderr, "usage: %s %s\n", command, argument)
+		os.Exit(64)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := produce(ctx, os.Args[1])
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", command, err)
+		os.Exit(1)
+	}
+}
