@@ -36,7 +36,7 @@ var (
 	ErrLeaseExpired = session.ErrLeaseExpired
 
 	// ErrNoAnswer is returned when a statement of a campaign was not answered in
-	// the time for which a lease is valid.
+	// the time for which a lease is valid, or a COMMIT of InTx within one lease.
 	ErrNoAnswer = session.ErrNoAnswer
 
 	// ErrServerReadOnly is returned when the server is a hot standby, which would

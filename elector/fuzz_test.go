@@ -31,6 +31,20 @@ func FuzzNewTakesWhatIsDocumentedAndNothingElse(f *testing.F) {
 	f.Add("orders", "web-1", s, 350*s/1000+1, 200*s/1000, s, s, s, 1)
 	f.Add("orders", "web-1", 10*s, 2*s, int64(-1), s, s, s, -1)
 	f.Add("orders", "web-1", int64(1<<63-1), int64(1<<63-1), int64(1<<63-1), 25*3600*s, s, s-1, 1)
+	// At each bound, and just past it.
+	const ms, day = s / 1000, 24 * 3600 * s
+	f.Add(strings.Repeat("x", 1024), strings.Repeat("x", 63), day, day, int64(0), day, 10*ms, day, 0)
+	f.Add(strings.Repeat("x", 1025), "web-1", 10*s, 2*s, 2*s, s, s, 5*s, 0)
+	f.Add("orders", "web-1", day, 2*s, 2*s, day, day, day, 0)
+	f.Add("orders", "web-1", day+ms, 2*s, 2*s, s, s, 5*s, 0)
+	f.Add("orders", "web-1", s-ms, 50*ms, int64(0), s, s, 5*s, 0)
+	f.Add("orders", "web-1", s, 50*ms, int64(0), 10*ms, 10*ms, 10*ms, 0)
+	f.Add("orders", "web-1", s, 50*ms-1, int64(0), s, s, 5*s, 0)
+	f.Add("orders", "web-1", 10*s, 2*s, 2*s, day+1, s, 5*s, 0)
+	f.Add("orders", "web-1", 10*s, 2*s, 2*s, 10*ms-1, s, 5*s, 0)
+	f.Add("orders", "web-1", 10*s, 2*s, 2*s, s, 10*ms-1, 5*s, 0)
+	f.Add("orders", "web-1", 10*s, 2*s, 2*s, s, s, day+1, 0)
+	f.Add("orders", "web-1", 10*s, 2*s, 2*s, s, 2*s, 2*s-1, 0)
 	f.Fuzz(func(t *testing.T, election, id string, length, heartbeat, drain, retry, least, most int64, attempts int) {
 		pool := sql.OpenDB(nowhere{})
 		defer pool.Close()
@@ -38,7 +52,6 @@ func FuzzNewTakesWhatIsDocumentedAndNothingElse(f *testing.F) {
 			elector.WithCandidateID(id),
 			elector.WithLease(time.Duration(length)), elector.WithHeartbeatInterval(time.Duration(heartbeat)), elector.WithDrain(time.Duration(drain)),
 			elector.WithRetryInterval(time.Duration(retry)), elector.WithBackoff(time.Duration(least), time.Duration(most)), elector.WithMaxAttempts(attempts))
-		const ms, day = int64(time.Millisecond), 24 * 3600 * s
 		length = length / ms * ms
 		wait := func(d int64) bool { return 10*ms <= d && d <= day }
 		allowed := election != "" && len(election) <= 1024 && !strings.Contains(election, "\x00") &&

@@ -29,8 +29,10 @@ import (
 // InTx returns nil if the transaction was committed. Otherwise the error wraps
 //   - ErrRolledBack: nothing was committed. It also wraps what fn returned or the
 //     driver's error, and ErrNotLeader and the cause if the term has ended.
-//   - ErrOutcomeUnknown: the connection was lost during COMMIT. Whether it was
-//     committed must be read from the data; the next leader can do that safely.
+//   - ErrOutcomeUnknown: the connection was lost during COMMIT, or no answer came
+//     within one lease; once the session has ended, within half of the drain.
+//     Whether it was committed must be read from the data; the next leader can do
+//     that safely.
 //
 // [Retryable] tells whether the same transaction may succeed when tried again. A
 // panic of fn rolls the transaction back and goes on.
@@ -55,6 +57,9 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		}
 	}()
 	if err := t.session.Fence(txCtx, tx.Tx, t.elector.key); err != nil {
+		if t.session.Context().Err() != nil {
+			<-t.ctx.Done() // which is told on another goroutine
+		}
 		uncancelled()
 		return fault.Because(ErrRolledBack, fault.CauseOr(txCtx, err))
 	}
@@ -67,7 +72,9 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		return fault.Because(ErrRolledBack, context.Cause(txCtx))
 	}
 	committing = true
-	return tx.Commit(t.elector.lease.Length) // longer than the server would let it live
+	answerCtx, cancel := t.session.AnswerTime()
+	defer cancel()
+	return tx.Commit(answerCtx)
 }
 
 // Retryable reports whether err, of InTx, says that the transaction was rolled

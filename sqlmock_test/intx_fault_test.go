@@ -108,15 +108,18 @@ func TestAFencedTransactionIsRefusedOutsideTheTerm(t *testing.T) {
 			expectTerm(mock, 1)
 			expectFenced(mock, 1, fault{})
 			query(mock, "EnterTerm").WillReturnRows(row(outcome))
-			if outcome == "ended" || outcome == "perhaps" {
+			mock.ExpectRollback()
+			if outcome != "hidden" {
 				query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
 			}
-			mock.ExpectRollback()
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
 			defer leave(t, term)
 			wantError(t, term.InTx(t.Context(), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil }),
 				elector.ErrRolledBack, want)
+			if ended := term.Context().Err() != nil; ended != (outcome != "hidden") {
+				t.Errorf("the term has ended: %v", ended)
+			}
 		})
 	}
 }

@@ -83,12 +83,15 @@ func (s *Session) EndOverdue(ctx context.Context, key int64) error {
 // Fence makes tx, a transaction on any connection of the same database, one that
 // the next holder of the lock waits for; and bounds how long that can be. It
 // returns an error, and tx must be rolled back, if the session does not hold the
-// lock any more, or the next is already waiting (both ErrNotLeader), or if the role
-// of tx may not see the session (ErrSessionHidden).
+// lock any more, or the next is already waiting (both ErrNotLeader, and the session
+// has ended), or if the role of tx may not see the session (ErrSessionHidden).
 func (s *Session) Fence(ctx context.Context, tx *sql.Tx, key int64) error {
 	began, err := s.backendStart(ctx)
-	if err != nil {
-		return fmt.Errorf("%w: ask the session when it began: %w", ErrNotLeader, err)
+	switch {
+	case err != nil && ctx.Err() != nil: // and nothing is known
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: ask the session when it began: %w", ErrNotLeader, s.lose(err))
 	}
 	high, low := guard(key)
 	outcome, err := db.New(tx).EnterTerm(ctx, db.EnterTermParams{
@@ -102,14 +105,15 @@ func (s *Session) Fence(ctx context.Context, tx *sql.Tx, key int64) error {
 		return nil
 	case "hidden":
 		return ErrSessionHidden
-	case "superseded":
-		return fmt.Errorf("%w: a next leader waits for the last transactions of this term", ErrNotLeader)
 	}
+	_ = tx.Rollback() // before the session is asked, which may take its time: the next leader waits for it
 	switch err := s.Verify(ctx, key); {
 	case errors.Is(err, ErrSessionLost):
 		return fault.Because(ErrNotLeader, err)
 	case err != nil:
 		return err
+	case outcome == "superseded":
+		return fmt.Errorf("%w: a next leader waits for the last transactions of this term", ErrNotLeader)
 	}
 	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", ErrNotLeader, s.pid)
 }

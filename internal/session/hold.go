@@ -3,10 +3,12 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pace"
 )
 
 // users are the reasons not to hang up on a session that has ended: work that
@@ -55,5 +57,22 @@ func (s *Session) awaitUsers() {
 	select {
 	case <-none:
 	case <-drain.C:
+	}
+}
+
+// AnswerTime is a context for work to wait in for an answer that its session has no
+// part in: for one lease, but once the session has ended only for half of what is
+// left of the drain, so that the work can still return in time.
+func (s *Session) AnswerTime() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, stop := context.WithTimeoutCause(ctx, s.lease.Length, fmt.Errorf("%w within one lease", ErrNoAnswer))
+	unlost := context.AfterFunc(s.ctx, func() {
+		pace.Sleep(ctx, s.DrainLeft()/2)
+		cancel(context.Cause(s.ctx))
+	})
+	return ctx, func() {
+		unlost()
+		stop()
+		cancel(nil)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/pgelector/pgelector/internal/fault"
 )
@@ -46,20 +45,18 @@ func (tx *Tx) Rollback() {
 }
 
 // Commit commits, and tells what is known about the outcome: nil, ErrRolledBack
-// or ErrOutcomeUnknown. The driver's call is not waited for longer than patience.
-func (tx *Tx) Commit(patience time.Duration) error {
+// or ErrOutcomeUnknown. The driver's call is not waited for once ctx has ended.
+func (tx *Tx) Commit(ctx context.Context) error {
 	committed := make(chan error, 1)
 	go func() {
 		defer tx.conn.Close()
-		committed <- tx.outcome(tx.Tx.Commit(), patience)
+		committed <- tx.outcome(ctx, tx.Tx.Commit())
 	}()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	select {
 	case err := <-committed:
 		return err
-	case <-timer.C:
-		return fmt.Errorf("%w: no answer to COMMIT within one lease", ErrOutcomeUnknown)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: COMMIT was not answered: %w", ErrOutcomeUnknown, context.Cause(ctx))
 	}
 }
 
@@ -67,7 +64,7 @@ func (tx *Tx) Commit(patience time.Duration) error {
 // own, without a SQLSTATE, on a connection that goes on, is how both drivers say
 // that the server has answered ROLLBACK: a statement had failed, and fn has not
 // returned the error.
-func (tx *Tx) outcome(err error, patience time.Duration) error {
+func (tx *Tx) outcome(ctx context.Context, err error) error {
 	switch state := fault.State(err); {
 	case err == nil:
 		return nil
@@ -76,8 +73,6 @@ func (tx *Tx) outcome(err error, patience time.Duration) error {
 	case fault.Broken(err) || strings.HasPrefix(state, "08"):
 		return fault.Because(ErrOutcomeUnknown, err)
 	case state == "":
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
 		if tx.conn.PingContext(ctx) != nil {
 			return fault.Because(ErrOutcomeUnknown, err)
 		}
