@@ -13,6 +13,8 @@ bugs='
 late-answer        | 47d8128 | sqlmock_test | | ./sqlmock_test | TestAnAnswerThatIsReadTooLateElectsNobody
 hung-up-too-soon   | a73b41f | electortest | | ./electortest | TestALeaderThatHearsNothingKeepsItsLockUntilItsWorkHasReturned
 begin-at-the-end   | a6ca89a | sqlmock_test | | ./sqlmock_test | TestATransactionThatItsTermInterruptsIsNotTheLeaders
+before-the-end     | d1683a4 | electortest | | ./electortest | TestTheTermHasEndedWhenInTxFindsItsSessionLost
+unanswered-commit  | d1683a4 | electortest | | ./electortest | TestAnUnansweredCommitIsNotWaitedForPastTheDrain
 forgotten          | c636000 | sqlmock_test | | ./sqlmock_test | TestAStatementThatIsForgottenOnceIsAskedAgain
 full-lock-table    | cdbf38f | e2e internal/history internal/pgcluster go.mod go.sum | e2e/watch_test.go | ./e2e | TestOfTooManyElectionsThoseThatFitAreLed
 small-pool         | cdbf38f | e2e internal/history internal/pgcluster go.mod go.sum | e2e/watch_test.go | ./e2e | TestManyElectorsCheckTheServerThroughASmallPool
