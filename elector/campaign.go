@@ -18,7 +18,7 @@ type campaign struct {
 	*Elector
 	source   source
 	began    time.Time
-	over     func() // for the term: called when it is all done
+	byCaller bool // the term is for the caller of Campaign or TryCampaign, and not for Run
 	attempts int
 	failures int // in a row
 }
@@ -98,7 +98,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 // elected begins the term. The hooks are told while it already runs.
 func (c *campaign) elected(ctx context.Context, g session.Grant, event hooks.Campaign) *Term {
 	a := c.announcer
-	t := newTerm(ctx, c.Elector, g, c.over)
+	t := newTerm(ctx, c.Elector, g, c.byCaller)
 	event.Outcome = hooks.Granted
 	a.post(a.campaign(ctx, event))
 	c.saw(ctx, session.Holder{PID: g.Session.PID(), CandidateID: c.candidateID})

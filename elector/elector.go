@@ -107,7 +107,7 @@ func (e *Elector) run(ctx context.Context, lead Lead) error {
 		}
 	}
 	for {
-		term, err := e.newCampaign(e.source, func() {}).run(ctx)
+		term, err := e.newCampaign(e.source, false).run(ctx)
 		if err != nil {
 			return err
 		}
@@ -165,13 +165,15 @@ func unlessCancelled(err error) error {
 // the refusal of a server that cannot keep the promise, ErrGaveUp, or
 // ErrAlreadyRunning.
 //
-// The caller must not work on once the term's context is done: unlike Run,
-// Campaign cannot wait for that work.
+// When the term's context is done the caller must stop working, and then call Resign,
+// also if the term was lost: unlike Run, Campaign cannot see the work return. Until
+// then the lock is not released, nor the elector free for the next campaign, but for
+// no longer than the drain (WithDrain).
 func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 	if err := e.claim(ctx); err != nil {
 		return nil, err
 	}
-	term, err := e.newCampaign(e.source, e.unclaim).run(ctx)
+	term, err := e.newCampaign(e.source, true).run(ctx)
 	if err != nil {
 		e.quit()
 	}
@@ -188,7 +190,7 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 		return nil, false, err
 	}
 	if err = e.checked(ctx); err == nil {
-		term, _, err = e.newCampaign(e.once, e.unclaim).attempt(ctx, true)
+		term, _, err = e.newCampaign(e.once, true).attempt(ctx, true)
 	}
 	if term == nil {
 		e.quit()
@@ -220,8 +222,8 @@ func (e *Elector) Election() string { return e.election }
 // Key is the advisory lock key of the election.
 func (e *Elector) Key() int64 { return e.key }
 
-func (e *Elector) newCampaign(source source, over func()) *campaign {
-	return &campaign{Elector: e, source: source, began: time.Now(), over: over}
+func (e *Elector) newCampaign(source source, byCaller bool) *campaign {
+	return &campaign{Elector: e, source: source, began: time.Now(), byCaller: byCaller}
 }
 
 // report tells of a failure without waiting for the hooks.

@@ -101,7 +101,8 @@ func (s *Session) Elector(election string, opts ...Option) (*Elector, error) {
 func (s *Session) CandidateID() string { return s.config.candidateID }
 
 // Close ends every term of the session, as a shutdown, waits until their work
-// has returned and their locks are released, and discards the connection.
+// has returned (of a term of Campaign: until it is resigned, or the drain is over)
+// and their locks are released, and discards the connection.
 // Campaigns of its electors end with ErrStopped, now and later. It is idempotent.
 // If ctx ends first it returns an error that wraps its cause, and the closing
 // goes on.

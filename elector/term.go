@@ -20,6 +20,8 @@ type Term struct {
 	ctx       context.Context
 	work      *work
 	stoodDown func() // lets go of the session: the work has returned
+	byCaller  bool   // it is for the caller of Campaign or TryCampaign
+	returned  func() // that caller's work has returned, as far as can be known
 
 	mu     sync.Mutex              // makes the first ending the only one
 	cancel context.CancelCauseFunc // called by end and endFor alone
@@ -30,10 +32,15 @@ type Term struct {
 	heirHas  bool          // once done: the lock was released to the heir
 }
 
-// newTerm begins a term by a grant. over is called when all of it is done.
-func newTerm(ctx context.Context, e *Elector, g session.Grant, over func()) *Term {
+// newTerm begins a term by a grant.
+func newTerm(ctx context.Context, e *Elector, g session.Grant, byCaller bool) *Term {
 	s := g.Session
-	t := &Term{elector: e, session: s, token: g.Token, electedAt: time.Now(), work: newWork(), stoodDown: s.Hold(), done: make(chan struct{})}
+	t := &Term{elector: e, session: s, token: g.Token, electedAt: time.Now(), work: newWork(), stoodDown: s.Hold(),
+		byCaller: byCaller, returned: func() {}, done: make(chan struct{})}
+	if byCaller {
+		t.work.begin()
+		t.returned = sync.OnceFunc(t.work.finish)
+	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	unlost := context.AfterFunc(s.Context(), func() {
 		cause := context.Cause(s.Context())
@@ -49,7 +56,7 @@ func newTerm(ctx context.Context, e *Elector, g session.Grant, over func()) *Ter
 	})
 	t.work.begin() // OnElected
 	e.term.Store(t)
-	go t.keep(over)
+	go t.keep()
 	return t
 }
 
@@ -107,7 +114,8 @@ func (t *Term) Verify(ctx context.Context) error {
 // Resign gives the term up: it cancels the term's context, waits until the
 // term's work (lead, functions of RunIfLeader, hooks) has returned, and only
 // then unlocks. It is idempotent, and returns nil only if the lock is known to
-// be free.
+// be free. Of the work of Campaign's or TryCampaign's caller it is the caller's word
+// that it has returned.
 //
 // It returns an error that wraps ErrOverrun if the work has not returned within
 // one lease, and the cause of ctx if that ends first; the term has ended all the
@@ -117,6 +125,7 @@ func (t *Term) Verify(ctx context.Context) error {
 // once with ErrResigned.
 func (t *Term) Resign(ctx context.Context) error {
 	t.end(hooks.Resigned, ErrResigned)
+	t.returned()
 	select {
 	case <-t.done: // whatever ctx says
 		return t.released
@@ -155,7 +164,7 @@ func (t *Term) whyEnded() error {
 
 // keep steps down when the term ends. The order is the promise: the work
 // returns, then the hooks are told, then the lock is given up.
-func (t *Term) keep(over func()) {
+func (t *Term) keep() {
 	t.tell(t.ctx, wordLed)
 	<-t.ctx.Done()
 	at := time.Now()
@@ -171,7 +180,9 @@ func (t *Term) keep(over func()) {
 	t.released = t.release(reasonOf(cause))
 	t.elector.term.CompareAndSwap(t, nil)
 	t.elector.saw(t.ctx, nobody)
-	over()
+	if t.byCaller {
+		t.elector.unclaim()
+	}
 	t.elector.source.over()
 	close(t.done)
 }
@@ -179,10 +190,12 @@ func (t *Term) keep(over func()) {
 // awaitWork waits until the term's work has returned. As long as the session
 // lives the lock is held, however long that takes. Once the session is gone the
 // work has what is left of the drain; after that it may run beside the next
-// leader's, which is reported.
+// leader's, which is reported. What the caller of Campaign does is not known: it has
+// the drain, unless it resigns before.
 func (t *Term) awaitWork() {
 	t.work.end()
 	s := t.session
+	defer time.AfterFunc(t.elector.lease.Drain, t.returned).Stop()
 	select {
 	case <-t.work.idle:
 		return
@@ -192,8 +205,13 @@ func (t *Term) awaitWork() {
 	defer drain.Stop()
 	select {
 	case <-t.work.idle:
-		return
 	case <-drain.C:
+		t.returned()
+	}
+	select {
+	case <-t.work.idle:
+		return
+	default:
 	}
 	a := t.elector.announcer // which may be busy with an OnElected that is the overrun itself
 	a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpWork,

@@ -177,7 +177,7 @@ func (s *seat) lead(ctx context.Context, term *elector.Term) error {
 			break
 		}
 	}
-	if ctx.Err() != nil && s.minded() {
+	if ctx.Err() != nil {
 		time.Sleep(s.draw(0, s.plan.Drain*9/10))
 	}
 	s.standStill()
@@ -190,8 +190,8 @@ func (s *seat) lead(ctx context.Context, term *elector.Term) error {
 	return nil
 }
 
-// minded reports whether the elector waits for the work to return. That of Campaign's
-// and TryCampaign's callers it knows nothing of.
+// minded reports whether the elector sees the work return. Of that of Campaign's and
+// TryCampaign's callers it is told by Resign.
 func (s *seat) minded() bool { return s.Kind != campaigns && s.Kind != tries }
 
 var errLead = fmt.Errorf("simulation: the work failed")

@@ -1,0 +1,104 @@
+package electortest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
+)
+
+// What ends a term of Campaign that its caller has not resigned, while the server
+// hears the leader.
+var endings = map[string]func(s *seat, sick *bool, shared *elector.Session){
+	"unhealthy": func(_ *seat, sick *bool, _ *elector.Session) { *sick = true },
+	"closed":    func(_ *seat, _ *bool, shared *elector.Session) { go shared.Close(context.Background()) },
+	"deaf":      func(s *seat, _ *bool, _ *elector.Session) { s.process.Cut(electortest.Answers) },
+}
+
+func campaigned(b *bench, name string, test func(s *seat, term *elector.Term, end func())) {
+	b.Helper()
+	s, sick := b.seat("one"), false
+	health := elector.WithHealth(func(context.Context) float64 {
+		if sick {
+			return 0
+		}
+		return 1
+	}, elector.HealthPolicy{})
+	var shared *elector.Session
+	var err error
+	if name == "closed" {
+		shared, err = elector.NewSession(s.pool, elector.WithHooks(s.rec))
+		b.wraps(err)
+		s.Elector, err = shared.Elector("orders")
+	} else {
+		s.Elector, err = elector.New(s.pool, "orders", elector.WithHooks(s.rec), health)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	term, err := s.Campaign(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	test(s, term, func() { endings[name](s, &sick, shared) })
+	s.process.Mend()
+	_ = term.Resign(context.Background())
+	if shared != nil {
+		_ = shared.Close(context.Background())
+	}
+	if n := len(b.Locks()); n != 0 {
+		b.Errorf("%d locks are left", n)
+	}
+}
+
+// The library ends the term, and cannot see the caller's work return: until that
+// says so by Resign, the next leader must not begin.
+func TestTheLockOfACampaignIsKeptUntilItsCallerResigns(t *testing.T) {
+	for name := range endings {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				campaigned(b, name, func(s *seat, term *elector.Term, end func()) {
+					end()
+					<-term.Context().Done()
+					time.Sleep(lease / 6) // the drain is a fifth
+					if n := len(b.Locks()); n == 0 {
+						b.Error("the lock is free while the work winds down")
+					}
+					resigning := time.Now()
+					_ = term.Resign(context.Background())
+					b.within("Resign returns", 0, time.Since(resigning), 2*time.Second) // a dead link is given a second
+				})
+			})
+		})
+	}
+}
+
+func TestTheLockOfACampaignWhoseCallerDoesNotResignIsKeptForTheDrain(t *testing.T) {
+	for name := range endings {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				campaigned(b, name, func(s *seat, term *elector.Term, end func()) {
+					end()
+					<-term.Context().Done()
+					time.Sleep(lease/5 - time.Millisecond)
+					if n := len(b.Locks()); n == 0 {
+						b.Error("the lock is free before the drain is over")
+					}
+					s.process.Mend()
+					time.Sleep(2 * time.Second)
+					if n := len(b.Locks()); n != 0 {
+						b.Errorf("%d locks are held after the drain", n)
+					}
+					for _, failure := range s.rec.Failures() {
+						if errors.Is(failure.Err, elector.ErrOverrun) {
+							b.Errorf("got %v", failure.Err)
+						}
+					}
+				})
+			})
+		})
+	}
+}
