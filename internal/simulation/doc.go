@@ -28,8 +28,7 @@
 //
 // A frozen process stands still where the library reads the clock or calls its driver,
 // and the simulated work does; not between any two instructions. A statement happens in
-// one instant. COMMIT is waited for beyond the drain, because what it writes is fenced;
-// the rest of such a work is not held against it, nor is work about the time when a clock
-// is set forward, which ends a term at the next look. The Go scheduler is not drawn from the
-// seed: what happens at the same instant may come in another order when it is played again.
+// one instant. Work about the time when a clock is set forward, which ends a term at the
+// next look, is not held against it. The Go scheduler is not drawn from the seed: what
+// happens at the same instant may come in another order when it is played again.
 package simulation

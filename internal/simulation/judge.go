@@ -29,7 +29,6 @@ type judge struct {
 // A standing is what the judge knows of a seat.
 type standing struct {
 	working int       // how many leads have not returned
-	fenced  bool      // it is in a transaction of the term, which the database fences: COMMIT is not cut short
 	token   int64     // of the newest term
 	still   bool      // the process is frozen
 	dead    bool      // it was killed, or has left
@@ -39,7 +38,7 @@ type standing struct {
 }
 
 // works reports whether the seat does what only one may do at a time.
-func (s *standing) works() bool { return s.working > 0 && !s.late && !s.fenced }
+func (s *standing) works() bool { return s.working > 0 && !s.late }
 
 // violated notes a broken promise.
 func (j *judge) violated(format string, args ...any) {
@@ -118,17 +117,6 @@ func (j *judge) workBegins(s *seat, token int64) {
 	s.token = token
 	s.working++
 	s.late = s.late || !s.jumped.IsZero() && time.Since(s.jumped) <= j.plan.Heartbeat
-	j.look()
-}
-
-// fences is told that the work is now in a transaction of the term, or out of it.
-func (j *judge) fences(s *seat, fenced bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	s.fenced = fenced
-	if !fenced && !s.still && !s.dead && !s.IsLeader() {
-		s.late = true // COMMIT is waited for beyond the drain
-	}
 	j.look()
 }
 

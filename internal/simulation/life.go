@@ -178,7 +178,7 @@ func (s *seat) lead(ctx context.Context, term *elector.Term) error {
 		}
 	}
 	if ctx.Err() != nil {
-		time.Sleep(s.draw(0, s.plan.Drain*9/10))
+		time.Sleep(s.draw(0, s.plan.Drain*2/5)) // an unanswered COMMIT may have taken the half
 	}
 	s.standStill()
 	if s.minded() && s.Wills && ctx.Err() == nil {

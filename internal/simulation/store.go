@@ -61,8 +61,6 @@ type writer struct {
 // write writes once, and reports whether the writer may go on.
 func (w *writer) write(ctx context.Context) bool {
 	var next int64
-	w.judge.fences(w.seat, true)
-	defer w.judge.fences(w.seat, false)
 	err := w.term.InTx(ctx, w.pool, nil, func(tx *sql.Tx) error {
 		if !w.hasRead {
 			if err := tx.QueryRowContext(ctx, readRegister, w.Election()).Scan(&w.remembered); err != nil {
