@@ -5,7 +5,9 @@ package e2e_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/pgelector/pgelector/elector"
 )
@@ -56,6 +58,45 @@ func TestAFencedTransactionThatOutlivesItsTermSaysSo(t *testing.T) {
 				if elector.Retryable(err) {
 					t.Errorf("it is said to be worth another try: %v", err)
 				}
+			})
+		})
+	}
+}
+
+// On a link that is dead no call of a driver need ever return. Those that InTx makes
+// for its end are not waited for beyond the time that the work has.
+func TestAFencedTransactionOnADeadLinkReturnsBeforeTheDrainIsOver(t *testing.T) {
+	t.Parallel()
+	for name, outlives := range map[string]func(t *testing.T, term *elector.Term, tx *sql.Tx, cut func()) error{
+		"between two statements": func(t *testing.T, term *elector.Term, tx *sql.Tx, cut func()) error {
+			cut()
+			<-term.Context().Done()
+			return nil
+		},
+		"in its rollback": func(t *testing.T, term *elector.Term, tx *sql.Tx, cut func()) error {
+			cut()
+			return errors.New("not now")
+		},
+		"in its commit": func(t *testing.T, term *elector.Term, tx *sql.Tx, cut func()) error {
+			cut()
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overEach(t, func(t *testing.T, d drivers) {
+				const drain = 4 * time.Second
+				l := behindAProxy(t)
+				c := l.stand(t, d, 0, l.election(t), elector.WithLease(2*drain), elector.WithDrain(drain))
+					term, err := c.Campaign(soon(t))
+				check(t, err)
+				err = term.InTx(soon(t), c.pool, nil, func(tx *sql.Tx) error { return outlives(t, term, tx, l.proxy.BlackHole) })
+				returned := time.Now()
+				<-term.Context().Done()
+				if err == nil || returned.After(term.Deadline().Add(drain)) {
+					t.Errorf("InTx returned %v after the term, with %v", returned.Sub(term.Deadline()), err)
+				}
+				l.proxy.Heal()
+				_ = term.Resign(soon(t))
 			})
 		})
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/pgelector/pgelector/internal/fault"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 // InTx runs fn in a transaction that commits only inside the term: the database
@@ -45,18 +44,13 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	}
 	defer t.work.finish()
 	txCtx, uncancelled := t.joined(ctx)
-	tx, err := session.Begin(txCtx, pool, opts)
+	tx, err := t.session.Begin(txCtx, pool, opts)
 	if err != nil {
 		uncancelled()
 		return fault.Because(ErrRolledBack, fault.CauseOr(txCtx, err))
 	}
-	committing := false
-	defer func() {
-		if !committing {
-			tx.Rollback()
-		}
-	}()
-	if err := t.session.Fence(txCtx, tx.Tx, t.elector.key); err != nil {
+	defer tx.Rollback()
+	if err := tx.Fence(txCtx, t.elector.key); err != nil {
 		if t.session.Context().Err() != nil {
 			<-t.ctx.Done() // which is told on another goroutine
 		}
@@ -71,10 +65,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		<-txCtx.Done() // which is told on another goroutine
 		return fault.Because(ErrRolledBack, context.Cause(txCtx))
 	}
-	committing = true
-	answerCtx, cancel := t.session.AnswerTime()
-	defer cancel()
-	return tx.Commit(answerCtx)
+	return tx.Commit()
 }
 
 // Retryable reports whether err, of InTx, says that the transaction was rolled

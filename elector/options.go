@@ -138,8 +138,9 @@ func WithHeartbeatInterval(d time.Duration) Option {
 
 // WithDrain sets the time that the leader's work gets to return once its
 // context is cancelled because the lease runs out: the context is cancelled
-// that much before the server may give the lock to another. Default: a fifth of
-// the lease. 0 is allowed, for work that stops at once.
+// that much before the server may give the lock to another. The caller of Campaign
+// has that time after each end of its term, unless it resigns sooner. Default: a
+// fifth of the lease. 0 is allowed, for work that stops at once.
 func WithDrain(d time.Duration) Option {
 	return func(c *config) error {
 		c.lease.Drain, c.drainChosen = d, true

@@ -3,6 +3,7 @@ package electortest_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,17 +13,17 @@ import (
 
 // What ends a term of Campaign that its caller has not resigned, while the server
 // hears the leader.
-var endings = map[string]func(s *seat, sick *bool, shared *elector.Session){
-	"unhealthy": func(_ *seat, sick *bool, _ *elector.Session) { *sick = true },
-	"closed":    func(_ *seat, _ *bool, shared *elector.Session) { go shared.Close(context.Background()) },
-	"deaf":      func(s *seat, _ *bool, _ *elector.Session) { s.process.Cut(electortest.Answers) },
+var endings = map[string]func(s *seat, sick *atomic.Bool, shared *elector.Session){
+	"unhealthy": func(_ *seat, sick *atomic.Bool, _ *elector.Session) { sick.Store(true) },
+	"closed":    func(_ *seat, _ *atomic.Bool, shared *elector.Session) { go shared.Close(context.Background()) },
+	"deaf":      func(s *seat, _ *atomic.Bool, _ *elector.Session) { s.process.Cut(electortest.Answers) },
 }
 
 func campaigned(b *bench, name string, test func(s *seat, term *elector.Term, end func())) {
 	b.Helper()
-	s, sick := b.seat("one"), false
+	s, sick := b.seat("one"), new(atomic.Bool)
 	health := elector.WithHealth(func(context.Context) float64 {
-		if sick {
+		if sick.Load() {
 			return 0
 		}
 		return 1
@@ -43,7 +44,7 @@ func campaigned(b *bench, name string, test func(s *seat, term *elector.Term, en
 	if err != nil {
 		b.Fatal(err)
 	}
-	test(s, term, func() { endings[name](s, &sick, shared) })
+	test(s, term, func() { endings[name](s, sick, shared) })
 	s.process.Mend()
 	_ = term.Resign(context.Background())
 	if shared != nil {

@@ -42,6 +42,8 @@ func campaign(t *testing.T, e *elector.Elector) *elector.Term {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Its work returns at once when the term ends.
+	context.AfterFunc(term.Context(), func() { _ = term.Resign(context.Background()) })
 	return term
 }
 

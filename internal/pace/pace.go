@@ -58,14 +58,26 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 // not on a dead link, and waits for its answer no longer than that: then it returns
 // the cause, and the call is left to a goroutine of its own.
 func Await[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
+	return AwaitOr(ctx, call, func(T) {})
+}
+
+// AwaitOr is Await for what must not be lost: what a call returns that was left to
+// itself is given to drop.
+func AwaitOr[T any](ctx context.Context, call func(context.Context) (T, error), drop func(T)) (T, error) {
 	type answer struct {
 		value T
 		err   error
 	}
-	answered := make(chan answer, 1)
+	answered := make(chan answer) // without a buffer: to send is to know that somebody still waits
 	go func() {
 		value, err := call(ctx)
-		answered <- answer{value, err}
+		select {
+		case answered <- answer{value, err}:
+		case <-ctx.Done():
+			if err == nil {
+				drop(value)
+			}
+		}
 	}()
 	select {
 	case a := <-answered:

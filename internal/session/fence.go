@@ -2,13 +2,13 @@ package session
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pace"
 )
 
 // guard is the guard lock of fenced transactions: the same 64 bits as the
@@ -80,12 +80,13 @@ func (s *Session) EndOverdue(ctx context.Context, key int64) error {
 	return nil
 }
 
-// Fence makes tx, a transaction on any connection of the same database, one that
+// Fence makes the transaction, on any connection of the same database, one that
 // the next holder of the lock waits for; and bounds how long that can be. It
-// returns an error, and tx must be rolled back, if the session does not hold the
-// lock any more, or the next is already waiting (both ErrNotLeader, and the session
-// has ended), or if the role of tx may not see the session (ErrSessionHidden).
-func (s *Session) Fence(ctx context.Context, tx *sql.Tx, key int64) error {
+// returns an error, and the transaction must be rolled back, if the session does not
+// hold the lock any more, or the next is already waiting (both ErrNotLeader, and the
+// session has ended), or if the role may not see the session (ErrSessionHidden).
+func (tx *Tx) Fence(ctx context.Context, key int64) error {
+	s := tx.session
 	began, err := s.backendStart(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil: // and nothing is known
@@ -94,9 +95,10 @@ func (s *Session) Fence(ctx context.Context, tx *sql.Tx, key int64) error {
 		return fmt.Errorf("%w: ask the session when it began: %w", ErrNotLeader, s.lose(err))
 	}
 	high, low := guard(key)
-	outcome, err := db.New(tx).EnterTerm(ctx, db.EnterTermParams{
+	term := db.EnterTermParams{
 		GuardHigh: high, GuardLow: low, Key: key, Pid: s.pid, Started: began, Settings: encode(fenceSettings(s.lease)),
-	})
+	}
+	outcome, err := pace.Await(ctx, func(ctx context.Context) (string, error) { return db.New(tx.Tx).EnterTerm(ctx, term) })
 	if err != nil {
 		return fmt.Errorf("elector: enter the term: %w", err)
 	}
@@ -106,7 +108,7 @@ func (s *Session) Fence(ctx context.Context, tx *sql.Tx, key int64) error {
 	case "hidden":
 		return ErrSessionHidden
 	}
-	_ = tx.Rollback() // before the session is asked, which may take its time: the next leader waits for it
+	tx.Rollback() // before the session is asked, which may take its time: the next leader waits for it
 	switch err := s.Verify(ctx, key); {
 	case errors.Is(err, ErrSessionLost):
 		return fault.Because(ErrNotLeader, err)

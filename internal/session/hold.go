@@ -60,10 +60,10 @@ func (s *Session) awaitUsers() {
 	}
 }
 
-// AnswerTime is a context for work to wait in for an answer that its session has no
+// answerTime is a context for work to wait in for an answer that its session has no
 // part in: for one lease, but once the session has ended only for half of what is
 // left of the drain, so that the work can still return in time.
-func (s *Session) AnswerTime() (context.Context, context.CancelFunc) {
+func (s *Session) answerTime() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ctx, stop := context.WithTimeoutCause(ctx, s.lease.Length, fmt.Errorf("%w within one lease", ErrNoAnswer))
 	unlost := context.AfterFunc(s.ctx, func() {

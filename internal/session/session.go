@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pace"
 )
 
 // closeGrace is how long to wait for a driver to close a connection before it
@@ -63,30 +64,14 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, stuck func(error)) (*Ses
 	s.process, _ = pool.Driver().(processClock)
 	waitCtx, cancel := context.WithTimeout(ctx, l.Validity())
 	defer cancel()
-	arrived := make(chan error) // without a buffer: to send is to know that somebody still waits
-	go func() {
-		conn, err := pool.Conn(waitCtx)
-		if err == nil {
-			s.conn, s.q = conn, db.New(conn)
-		}
-		select {
-		case arrived <- err:
-		case <-waitCtx.Done():
-			if err == nil {
-				_ = conn.Close() // nothing was done on it, so the pool may have it back
-			}
-		}
-	}()
-	var err error
-	select {
-	case err = <-arrived:
-	case <-waitCtx.Done():
-		err = waitCtx.Err()
-	}
+	conn, err := pace.AwaitOr(waitCtx, pool.Conn, func(conn *sql.Conn) {
+		_ = conn.Close() // nothing was done on it, so the pool may have it back
+	})
 	if err != nil {
 		s.cancel(err)
 		return nil, noConnection(ctx, waitCtx, pool, l, err)
 	}
+	s.conn, s.q = conn, db.New(conn)
 	s.renew(s.now())
 	return s, nil
 }

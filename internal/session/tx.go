@@ -9,44 +9,66 @@ import (
 	"strings"
 
 	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pace"
 )
 
 // A Tx is a transaction of the user's, on a connection that is kept beside it to
-// tell, after a failed COMMIT, whether it still lives.
+// tell, after a failed COMMIT, whether it still lives. As of a session, none of its
+// driver calls is trusted to return. It must be ended by Commit or Rollback.
 type Tx struct {
 	*sql.Tx
-	conn *sql.Conn
+	session   *Session
+	conn      *sql.Conn
+	committed bool // or perhaps
 }
 
 // Begin begins a transaction on a connection of the pool: another one, as
-// database/sql does it, if that turns out to be dead. It must be ended by Commit or
-// Rollback.
-func Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
-	for idle := pool.Stats().Idle; ; idle-- {
-		conn, err := pool.Conn(ctx)
-		if err != nil {
-			return nil, err
+// database/sql does it, if that turns out to be dead.
+func (s *Session) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
+	return pace.AwaitOr(ctx, func(ctx context.Context) (*Tx, error) {
+		for idle := pool.Stats().Idle; ; idle-- {
+			conn, err := pool.Conn(ctx)
+			if err != nil {
+				return nil, err
+			}
+			tx, err := conn.BeginTx(ctx, opts)
+			if err == nil {
+				return &Tx{Tx: tx, session: s, conn: conn}, nil
+			}
+			_ = conn.Close()
+			if idle <= 0 || !errors.Is(err, driver.ErrBadConn) {
+				return nil, err
+			}
 		}
-		tx, err := conn.BeginTx(ctx, opts)
-		if err == nil {
-			return &Tx{Tx: tx, conn: conn}, nil
-		}
-		_ = conn.Close()
-		if idle <= 0 || !errors.Is(err, driver.ErrBadConn) {
-			return nil, err
-		}
-	}
+	}, (*Tx).end)
 }
 
-// Rollback ends the transaction, unless it has ended.
-func (tx *Tx) Rollback() {
+// end rolls back, unless the transaction has ended.
+func (tx *Tx) end() {
 	_ = tx.Tx.Rollback()
 	_ = tx.conn.Close()
 }
 
+// Rollback ends the transaction, unless Commit has. On a dead link the server does,
+// when the lease has run out: that is not waited for.
+func (tx *Tx) Rollback() {
+	if tx.committed {
+		return
+	}
+	ctx, cancel := tx.session.answerTime()
+	defer cancel()
+	_, _ = pace.Await(ctx, func(context.Context) (struct{}, error) {
+		tx.end()
+		return struct{}{}, nil
+	})
+}
+
 // Commit commits, and tells what is known about the outcome: nil, ErrRolledBack
-// or ErrOutcomeUnknown. The driver's call is not waited for once ctx has ended.
-func (tx *Tx) Commit(ctx context.Context) error {
+// or ErrOutcomeUnknown, also if there is no answer in time.
+func (tx *Tx) Commit() error {
+	tx.committed = true
+	ctx, cancel := tx.session.answerTime()
+	defer cancel()
 	committed := make(chan error, 1)
 	go func() {
 		defer tx.conn.Close()
