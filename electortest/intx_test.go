@@ -40,18 +40,28 @@ func TestTheTermHasEndedWhenInTxFindsItsSessionLost(t *testing.T) {
 	}
 }
 
-// A COMMIT that is not answered must not keep the work past its time: the outcome
-// is unknown however long it waits, and another may lead by then.
+// A COMMIT or ROLLBACK that is not answered must not keep the work past its time: its
+// outcome is the same however long it waits, and another may lead by then.
 func TestAnUnansweredCommitIsNotWaitedForPastTheDrain(t *testing.T) {
-	bubble(t, func(b *bench) {
-		one := b.run("one")
-		b.leads(one)
-		term, _ := one.Term()
-		err := term.InTx(context.Background(), one.pool, nil, func(*sql.Tx) error {
-			one.process.Cut(electortest.Answers)
-			return nil
-		})
-		b.wraps(err, elector.ErrOutcomeUnknown, elector.ErrLeaseExpired)
-		b.within("InTx returns, once the term has ended", 0, time.Since(term.Deadline()), lease/5-time.Millisecond) // the drain
-	})
+	for _, driver := range []electortest.Driver{electortest.PGX, electortest.PQ} {
+		for _, end := range []struct{ with, want error }{{nil, elector.ErrOutcomeUnknown}, {errors.New("not now"), elector.ErrRolledBack}} {
+			bubble(t, func(b *bench) {
+				one := b.seat("one")
+				one.process.SetDriver(driver)
+				term, err := one.Campaign(context.Background())
+				b.wraps(err)
+				err = term.InTx(context.Background(), one.pool, nil, func(*sql.Tx) error {
+					one.process.Cut(electortest.Answers)
+					return end.with
+				})
+				b.wraps(err, end.want)
+				if end.with == nil {
+					b.wraps(err, elector.ErrLeaseExpired)
+				}
+				b.within("InTx returns, once the term has ended", -validity, time.Since(term.Deadline()), lease/5-time.Millisecond) // the drain
+				one.process.Mend()
+				_ = term.Resign(context.Background())
+			})
+		}
+	}
 }
