@@ -87,7 +87,7 @@ func TestAFencedTransactionOnADeadLinkReturnsBeforeTheDrainIsOver(t *testing.T) 
 				const drain = 4 * time.Second
 				l := behindAProxy(t)
 				c := l.stand(t, d, 0, l.election(t), elector.WithLease(2*drain), elector.WithDrain(drain))
-					term, err := c.Campaign(soon(t))
+				term, err := c.Campaign(soon(t))
 				check(t, err)
 				err = term.InTx(soon(t), c.pool, nil, func(tx *sql.Tx) error { return outlives(t, term, tx, l.proxy.BlackHole) })
 				returned := time.Now()
