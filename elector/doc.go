@@ -35,7 +35,8 @@
 //   - [Elector.Start] and [Elector.Stop] do so in the background; hooks, or
 //     [Elector.RunIfLeader], do the work.
 //   - [Elector.Campaign] and [Elector.TryCampaign] return the [Term], and the
-//     caller looks after it.
+//     caller looks after it: it works until the term's context is done, and then
+//     says by [Term.Resign] that its work has returned.
 //
 // [Elector.Leader], [Elector.Candidates] and [Elector.Observe] tell who leads, on
 // any process. What happens is told to hooks (package hooks); the elector logs
