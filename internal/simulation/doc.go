@@ -17,7 +17,8 @@
 //     has ended may, for less than a lease.
 //   - Nobody believes, or works, when the server ends its session for its silence, nor
 //     when its own connection is closed with the lock still held.
-//   - No lock is unlocked before the work under it has returned.
+//   - No lock is unlocked before the work under it has returned; that of a caller of
+//     Campaign gets the drain for it, in which its process may be frozen.
 //   - Tokens rise. Hooks keep their contract.
 //   - No write of a transaction of a term is lost to another's, or comes after a later
 //     term's.
