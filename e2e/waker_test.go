@@ -48,13 +48,15 @@ func (s *server) listening(t *testing.T, name string) []int {
 	return list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'LISTEN%' AND state = 'idle'", name)
 }
 
-// listen waits until the candidates have found the lock busy, and their wakers listen.
+// listen waits until the candidates' wakers listen, each its own, and have found the
+// lock busy twice: at first, and when their waker, being connected, woke them.
 func (s *server) listen(t *testing.T, name string, all ...*candidate) {
 	t.Helper()
-	for _, c := range all {
-		c.follows(t)
-	}
 	eventually(t, "the wakers listen", func() bool { return len(s.listening(t, name)) == len(all) })
+	for _, c := range all {
+		_, err := hookstest.WaitN(soon(t), c.rec, 2, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
+		check(t, err)
+	}
 }
 
 func TestAResignationWakesThoseWhoPoll(t *testing.T) {
@@ -270,7 +272,7 @@ func TestAResignationWithAWakerIsOneStatement(t *testing.T) {
 		c := s.stand(t, pool, s.election(t), elector.WithWaker(d.waker(t, 0, dsn, nil)))
 		_, _, err := c.TryCampaign(context.Background())
 		check(t, err)
-		wait[hooks.Heartbeat](t, c, nil) // after what tells of the election
+		eventually(t, "the election is told", func() bool { return counter.now()["Notify"] == 1 })
 		before := counter.now()
 		term, _ := c.Term()
 		check(t, term.Resign(soon(t)))
