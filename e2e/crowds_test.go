@@ -29,11 +29,9 @@ func TestWhoeverHasTheRoleOfALeaderOrMaySignalCanEndItsSession(t *testing.T) {
 	_, err := w.admin.Exec(`GRANT pg_signal_backend TO "` + w.stranger + `"`)
 	check(t, err)
 	c := w.candidate(t, pgx)
-	ended := c.rec.Cursor()
+	elected, ended := c.rec.Cursor(), c.rec.Cursor()
 	for _, role := range []string{w.elections, w.stranger} {
-		leader := hooks.Elected{}
-		eventually(t, "it leads", func() bool { return c.IsLeader() })
-		leader = c.rec.Elected()[len(c.rec.Elected())-1]
+		leader := next[hooks.Elected](t, elected, nil)
 		holder, err := c.Leader(soon(t))
 		check(t, err)
 		if !one[bool](t, pgx.open(t, 0, w.dsn(role)), "SELECT pg_terminate_backend($1)", holder.PID) {
