@@ -50,6 +50,7 @@ func campaigned(b *bench, name string, test func(s *seat, term *elector.Term, en
 	if shared != nil {
 		_ = shared.Close(context.Background())
 	}
+	time.Sleep(lease) // for the server to hear that a connection is closed
 	if n := len(b.Locks()); n != 0 {
 		b.Errorf("%d locks are left", n)
 	}
