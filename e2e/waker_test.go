@@ -48,15 +48,13 @@ func (s *server) listening(t *testing.T, name string) []int {
 	return list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'LISTEN%' AND state = 'idle'", name)
 }
 
-// listen waits until the candidates' wakers listen, each its own, and have found the
-// lock busy twice: at first, and when their waker, being connected, woke them.
+// listen waits until the candidates have found the lock busy, and their wakers listen.
 func (s *server) listen(t *testing.T, name string, all ...*candidate) {
 	t.Helper()
-	eventually(t, "the wakers listen", func() bool { return len(s.listening(t, name)) == len(all) })
 	for _, c := range all {
-		_, err := hookstest.WaitN(soon(t), c.rec, 2, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
-		check(t, err)
+		c.follows(t)
 	}
+	eventually(t, "the wakers listen", func() bool { return len(s.listening(t, name)) == len(all) })
 }
 
 func TestAResignationWakesThoseWhoPoll(t *testing.T) {
@@ -159,6 +157,8 @@ func TestAWakerThatWasCutOffConnectsAgainAndLooks(t *testing.T) {
 		first.elected(t)
 		second := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithWaker(d.waker(t, 1, dsn, func(err error) { lost <- err }))).run(t, nil)
 		s.listen(t, name, second)
+		_, err := hookstest.WaitN(soon(t), second.rec, 2, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
+		check(t, err) // at first, and woken by its waker, which had just connected
 		first.end(t)
 		s.terminate(t, s.listening(t, name)[0])
 		if err := <-lost; err == nil {
