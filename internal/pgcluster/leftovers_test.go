@@ -196,7 +196,7 @@ func sharedMemory(t *testing.T, dir string) []string {
 		ids = append(ids, strings.Fields(lines[6])[1])
 	}
 	if len(ids) != 2 {
-		t.Errorf("%d servers run, want 2", len(ids))
+		t.Errorf("%d servers run, want 2: %q", len(ids), leftovers(t, dir))
 	}
 	return ids
 }
