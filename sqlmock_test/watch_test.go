@@ -58,15 +58,17 @@ func (w sqlmockPool) waits(d time.Duration) {
 	w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(d).WillReturnResult(sqlmock.NewResult(0, 0))
 }
 
+// The session's own connection may be dead, so that nobody but the watcher can tell.
 func TestAWatchedTermEndsWithItsBackend(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		w := newWatchedMock(t)
 		w.secondLock()
 		w.watcher(500 * time.Millisecond)
-		w.told(true)
+		heartbeat.expect(w.mock, noAnswer)
+		query(w.mock, "HoldsLock").WillDelayFor(100 * time.Millisecond).WillReturnRows(row(true, watcherPID))
 		term := campaign(t, w.e)
 		<-term.Context().Done()
-		if held := time.Since(term.ElectedAt()); held != 500*time.Millisecond || w.e.IsLeader() || term.Valid() {
+		if held := time.Since(term.ElectedAt()); held != 600*time.Millisecond || w.e.IsLeader() || term.Valid() {
 			t.Errorf("held for %v", held)
 		}
 		wantError(t, context.Cause(term.Context()), elector.ErrSessionLost)
