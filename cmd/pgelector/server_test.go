@@ -6,9 +6,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +25,9 @@ import (
 var shared = pgcluster.NewShared(pgcluster.WithSetting("max_connections", "200"))
 
 func TestMain(m *testing.M) {
+	if signal.Ignored(syscall.SIGHUP) { // under nohup: then the programs that are tested, too, would not hear it
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	code := func() int {
 		dir, err := os.MkdirTemp("", "pgelector-command-")
 		if err != nil {
