@@ -19,26 +19,23 @@ var endings = map[string]func(s *seat, sick *atomic.Bool, shared *elector.Sessio
 	"deaf":      func(s *seat, _ *atomic.Bool, _ *elector.Session) { s.process.Cut(electortest.Answers) },
 }
 
+// campaigned has a term of Campaign, and what may end it, tested.
 func campaigned(b *bench, name string, test func(s *seat, term *elector.Term, end func())) {
 	b.Helper()
-	s, sick := b.seat("one"), new(atomic.Bool)
-	health := elector.WithHealth(func(context.Context) float64 {
+	sick := new(atomic.Bool)
+	s := b.seat("one", elector.WithHealth(func(context.Context) float64 {
 		if sick.Load() {
 			return 0
 		}
 		return 1
-	}, elector.HealthPolicy{})
+	}, elector.HealthPolicy{}))
 	var shared *elector.Session
-	var err error
 	if name == "closed" {
+		var err error
 		shared, err = elector.NewSession(s.pool, elector.WithHooks(s.rec))
 		b.wraps(err)
 		s.Elector, err = shared.Elector("orders")
-	} else {
-		s.Elector, err = elector.New(s.pool, "orders", elector.WithHooks(s.rec), health)
-	}
-	if err != nil {
-		b.Fatal(err)
+		b.wraps(err)
 	}
 	term, err := s.Campaign(context.Background())
 	if err != nil {

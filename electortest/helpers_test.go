@@ -103,9 +103,12 @@ func (b *bench) within(what string, least, got, most time.Duration) {
 	}
 }
 
-// wraps fails the test unless err wraps all of the targets.
+// wraps fails the test unless err wraps all of the targets; without any, it must be nil.
 func (b *bench) wraps(err error, targets ...error) {
 	b.Helper()
+	if len(targets) == 0 && err != nil {
+		b.Errorf("got %v", err)
+	}
 	for _, target := range targets {
 		if !errors.Is(err, target) {
 			b.Errorf("got %v\nwant one that wraps %v", err, target)

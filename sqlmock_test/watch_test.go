@@ -49,8 +49,8 @@ func (w sqlmockPool) watcher(waits time.Duration) *sqlmock.ExpectedExec {
 }
 
 // told expects the question after a wait.
-func (w sqlmockPool) told(ended bool) {
-	query(w.mock, "HoldsLock").WillReturnRows(row(ended, watcherPID))
+func (w sqlmockPool) told(ended bool) *sqlmock.ExpectedQuery {
+	return query(w.mock, "HoldsLock").WillReturnRows(row(ended, watcherPID))
 }
 
 // waits expects another wait, which tells nothing.
@@ -65,7 +65,7 @@ func TestAWatchedTermEndsWithItsBackend(t *testing.T) {
 		w.secondLock()
 		w.watcher(500 * time.Millisecond)
 		heartbeat.expect(w.mock, noAnswer)
-		query(w.mock, "HoldsLock").WillDelayFor(100 * time.Millisecond).WillReturnRows(row(true, watcherPID))
+		w.told(true).WillDelayFor(100 * time.Millisecond)
 		term := campaign(t, w.e)
 		<-term.Context().Done()
 		if held := time.Since(term.ElectedAt()); held != 600*time.Millisecond || w.e.IsLeader() || term.Valid() {

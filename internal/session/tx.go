@@ -17,9 +17,9 @@ import (
 // driver calls is trusted to return. It must be ended by Commit or Rollback.
 type Tx struct {
 	*sql.Tx
-	session   *Session
-	conn      *sql.Conn
-	committed bool // or perhaps
+	session *Session
+	conn    *sql.Conn
+	ended   bool // or left to itself
 }
 
 // Begin begins a transaction on a connection of the pool: another one, as
@@ -49,12 +49,13 @@ func (tx *Tx) end() {
 	_ = tx.conn.Close()
 }
 
-// Rollback ends the transaction, unless Commit has. On a dead link the server does,
+// Rollback ends the transaction, unless it has ended. On a dead link the server does,
 // when the lease has run out: that is not waited for.
 func (tx *Tx) Rollback() {
-	if tx.committed {
+	if tx.ended {
 		return
 	}
+	tx.ended = true
 	ctx, cancel := tx.session.answerTime()
 	defer cancel()
 	_, _ = pace.Await(ctx, func(context.Context) (struct{}, error) {
@@ -66,20 +67,17 @@ func (tx *Tx) Rollback() {
 // Commit commits, and tells what is known about the outcome: nil, ErrRolledBack
 // or ErrOutcomeUnknown, also if there is no answer in time.
 func (tx *Tx) Commit() error {
-	tx.committed = true
+	tx.ended = true
 	ctx, cancel := tx.session.answerTime()
 	defer cancel()
-	committed := make(chan error, 1)
-	go func() {
+	outcome, late := pace.Await(ctx, func(ctx context.Context) (error, error) {
 		defer tx.conn.Close()
-		committed <- tx.outcome(ctx, tx.Tx.Commit())
-	}()
-	select {
-	case err := <-committed:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%w: COMMIT was not answered: %w", ErrOutcomeUnknown, context.Cause(ctx))
+		return tx.outcome(ctx, tx.Tx.Commit()), nil
+	})
+	if late != nil {
+		return fmt.Errorf("%w: COMMIT was not answered: %w", ErrOutcomeUnknown, late)
 	}
+	return outcome
 }
 
 // outcome is what a driver's answer to COMMIT means. An error of the driver's

@@ -40,6 +40,9 @@ type standing struct {
 // works reports whether the seat does what only one may do at a time.
 func (s *standing) works() bool { return s.working > 0 && !s.late }
 
+// relies reports whether the seat's lock must not be unlocked.
+func (s *seat) relies() bool { return s.working > 0 && !s.dead && (s.minded() || !s.late) }
+
 // violated notes a broken promise.
 func (j *judge) violated(format string, args ...any) {
 	j.mu.Lock()
@@ -144,7 +147,7 @@ func (j *judge) trace(e electortest.Event) {
 		switch {
 		case e.What == "ended" && slices.ContainsFunc(e.Held, func(l electortest.Lock) bool { return l.Key == s.Key() && !l.Guard }):
 			j.freed(s, e.Err)
-		case strings.HasPrefix(e.What, "Unlock") && !e.Done && slices.Contains(e.Args, any(s.Key())) && s.working > 0 && !s.dead && !(s.late && !s.minded()):
+		case strings.HasPrefix(e.What, "Unlock") && !e.Done && slices.Contains(e.Args, any(s.Key())) && s.relies():
 			j.breach("%s unlocks %s while its work goes on", s.id, s.Election())
 		case e.What == "Confirm" && !e.Done && e.Args[2] == s.Key(),
 			e.What == "Tokens" && !e.Done && strings.Contains(e.Args[0].(string), fmt.Sprintf(`"key":%d,`, s.Key())):
