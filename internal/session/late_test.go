@@ -1,0 +1,75 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A lateDriver hears no context: it answers when it is let go.
+type lateDriver struct{ connecting, beginning chan struct{} }
+
+func (d lateDriver) Connect(context.Context) (driver.Conn, error) {
+	<-d.connecting
+	return lateConn{d}, nil
+}
+func (d lateDriver) Driver() driver.Driver { return nil }
+
+type lateConn struct{ d lateDriver }
+
+func (c lateConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
+	<-c.d.beginning
+	return c, nil
+}
+func (c lateConn) Begin() (driver.Tx, error)           { return nil, errors.ErrUnsupported }
+func (c lateConn) Prepare(string) (driver.Stmt, error) { return nil, errors.ErrUnsupported }
+func (c lateConn) Close() error                        { return nil }
+func (c lateConn) Commit() error                       { return nil }
+func (c lateConn) Rollback() error                     { return nil }
+
+// As both drivers have: or else database/sql closes the connection of a transaction
+// whose context has ended.
+func (c lateConn) ResetSession(context.Context) error { return nil }
+func (c lateConn) IsValid() bool                      { return true }
+
+// What a driver brings after nobody waits for it any more goes back to the pool.
+func TestWhatComesTooLateIsNotLost(t *testing.T) {
+	open := make(chan struct{})
+	close(open)
+	for name, test := range map[string]struct {
+		driver func(late chan struct{}) lateDriver
+		call   func(ctx context.Context, pool *sql.DB) error
+	}{
+		"a connection": {func(late chan struct{}) lateDriver { return lateDriver{late, open} }, func(ctx context.Context, pool *sql.DB) error {
+			_, err := borrow(ctx, pool, Lease{Length: time.Minute}, func(error) {})
+			return err
+		}},
+		"a transaction": {func(late chan struct{}) lateDriver { return lateDriver{open, late} }, func(ctx context.Context, pool *sql.DB) error {
+			_, err := (&Session{}).Begin(ctx, pool, nil)
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				late := make(chan struct{})
+				pool := sql.OpenDB(test.driver(late))
+				defer pool.Close()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				began := time.Now()
+				if err := test.call(ctx, pool); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+					t.Errorf("got %v after %v", err, time.Since(began))
+				}
+				close(late)
+				synctest.Wait()
+				if n := pool.Stats().InUse; n != 0 {
+					t.Errorf("%d connections are in use", n)
+				}
+			})
+		})
+	}
+}
