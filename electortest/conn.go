@@ -40,7 +40,12 @@ func (p *Process) connect(ctx context.Context) (*conn, error) {
 	}
 	p.mu.Lock()
 	p.conns[c] = true
+	killed = p.killed
 	p.mu.Unlock()
+	if killed { // meanwhile, and Kill may not have seen the connection
+		c.Close()
+		return nil, ErrKilled
+	}
 	return c, nil
 }
 
@@ -191,6 +196,7 @@ func (c *conn) IsValid() bool { return !c.dead }
 func (c *conn) ResetSession(context.Context) error {
 	c.p.mu.Lock()
 	looks := c.p.driver == PGX && !c.p.cut[answers]
+	c.dead = c.dead || c.p.killed
 	c.p.mu.Unlock()
 	if looks && c.b != nil {
 		select {

@@ -72,9 +72,11 @@ func (p *Pooler) tryTake() (*backend, <-chan struct{}, error) {
 func (p *Pooler) put(b *backend) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.server.mu.Lock() // others may end the backend
 	if b.tx == nil && !b.isGone() {
 		p.idle = append(p.idle, b)
 	}
+	p.server.mu.Unlock()
 	close(p.freed)
 	p.freed = make(chan struct{})
 }
