@@ -66,6 +66,8 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{healthy(elector.HealthPolicy{Interval: 9 * time.Millisecond}), "WithHealth: Interval 9ms: want 10ms <= 9ms <= 1h0m0s"},
 		{healthy(elector.HealthPolicy{Interval: math.MaxInt64}), "WithHealth: Interval 2562047h47m16.854775807s: want 10ms <="},
 		{healthy(elector.HealthPolicy{StepDownAfter: -1}), "WithHealth: StepDownAfter -1: want 1 <= n <= 1000"},
+		{healthy(elector.HealthPolicy{StepDownAfter: 1001}), "WithHealth: StepDownAfter 1001: want 1 <= n <= 1000"},
+		{elector.WithStandby(2), "WithStandby(2): want Poll or Wait"},
 		{healthy(elector.HealthPolicy{CampaignAfter: 1001}), "WithHealth: CampaignAfter 1001: want 1 <= n <= 1000"},
 		{elector.WithWaker(nil), "WithWaker(nil): want a waker"},
 		{elector.WithHooks(nil), "WithHooks: hook 1: hooks: <nil> is told of no event"},
@@ -96,7 +98,8 @@ func TestGoodOptionsAreTaken(t *testing.T) {
 	e, err := elector.New(newPool(t), strings.Repeat("x", 1024),
 		elector.WithKey(-1), elector.WithCandidateID(id), elector.WithRetryInterval(10*time.Millisecond),
 		elector.WithBackoff(time.Second, time.Second), elector.WithMaxAttempts(0), elector.WithLease(24*time.Hour),
-		elector.WithHeartbeatInterval(time.Hour), elector.WithDrain(0), elector.WithHooks(), elector.WithGracefulRelease(false))
+		elector.WithHeartbeatInterval(time.Hour), elector.WithDrain(0), elector.WithHooks(), elector.WithGracefulRelease(false),
+		healthy(elector.HealthPolicy{Minimum: 1, Interval: time.Hour, StepDownAfter: 1000, CampaignAfter: 1000}))
 	if err != nil || e.Key() != -1 || e.CandidateID() != id || len(e.Election()) != 1024 {
 		t.Errorf("got %+v, %v", e, err)
 	}
@@ -134,5 +137,31 @@ func TestWithoutACheckACandidateIsHealthy(t *testing.T) {
 	e, err := elector.New(newPool(t), "orders")
 	if h := e.Health(); err != nil || !h.Healthy || h.Score != 1 || !h.At.IsZero() || h.Err != nil {
 		t.Errorf("got %+v, %v", h, err)
+	}
+}
+
+// What the elections of a session share is said once, to the session.
+func TestAnOptionOfASessionIsRefusedByItsElectors(t *testing.T) {
+	session, err := elector.NewSession(newPool(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, opt := range map[string]elector.Option{
+		"WithCandidateID":       elector.WithCandidateID("web-1"),
+		"WithRetryInterval":     elector.WithRetryInterval(time.Second),
+		"WithLease":             elector.WithLease(10 * time.Second),
+		"WithHeartbeatInterval": elector.WithHeartbeatInterval(2 * time.Second),
+		"WithDrain":             elector.WithDrain(2 * time.Second),
+		"WithGracefulRelease":   elector.WithGracefulRelease(true),
+		"WithStandby":           elector.WithStandby(elector.Poll),
+		"WithWatch":             elector.WithWatch(),
+	} {
+		e, err := session.Elector("orders", opt)
+		if !errors.Is(err, elector.ErrConfig) || e != nil || !strings.Contains(err.Error(), name+" belongs to the session") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if err := session.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

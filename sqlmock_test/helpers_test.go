@@ -32,7 +32,26 @@ const (
 // order. Call it inside the synctest bubble, where the elector is to live.
 func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 	t.Helper()
-	pool, mock, err := sqlmock.New()
+	return newMockThat(t, func(expected, actual string) error {
+		err := sqlmock.QueryMatcherRegexp.Match(expected, actual)
+		if err != nil { // of which the elector may tell nobody
+			t.Errorf("asked out of order: %v", err)
+		}
+		return err
+	})
+}
+
+// newMockInAnyOrder makes one for that whose order is not known.
+func newMockInAnyOrder(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
+	t.Helper()
+	pool, mock := newMockThat(t, sqlmock.QueryMatcherRegexp.Match)
+	mock.MatchExpectationsInOrder(false)
+	return pool, mock
+}
+
+func newMockThat(t *testing.T, matches sqlmock.QueryMatcherFunc) (*sql.DB, sqlmock.Sqlmock) {
+	t.Helper()
+	pool, mock, err := sqlmock.New(sqlmock.QueryMatcherOption(matches))
 	if err != nil {
 		t.Fatal(err)
 	}

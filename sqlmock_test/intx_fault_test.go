@@ -172,6 +172,33 @@ func TestATransactionThatItsTermInterruptsIsNotTheLeaders(t *testing.T) {
 	}
 }
 
+// A caller that does not wait for what the session is asked ends no term.
+func TestACallerThatGivesUpWhileTheSessionIsAskedEndsNoTerm(t *testing.T) {
+	for i, s := range fenced[:3] {
+		bubble(t, s.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			expectFenced(mock, i, fault{after: 2 * time.Second})
+			if s.name != "BEGIN" {
+				mock.ExpectRollback()
+			}
+			expectResign(mock)
+			e, rec := newElector(t, pool, elector.WithHeartbeatInterval(3500*time.Millisecond))
+			term := campaign(t, e)
+			ctx, stop := context.WithTimeout(t.Context(), time.Second)
+			defer stop()
+			err := term.InTx(ctx, pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
+			wantError(t, err, elector.ErrRolledBack, context.DeadlineExceeded)
+			if errors.Is(err, elector.ErrNotLeader) || !term.Valid() {
+				t.Errorf("the term ended: %v", err)
+			}
+			time.Sleep(2 * time.Second)
+			resign(t, term)
+			wantFailures(t, rec)
+		})
+	}
+}
+
 func TestRetryableTellsOthersInTheWayFromTheRest(t *testing.T) {
 	for state, want := range map[string]bool{"40001": true, "40P01": true, "23505": false} {
 		bubble(t, state, func(t *testing.T) {

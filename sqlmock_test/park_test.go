@@ -91,6 +91,26 @@ func TestAnyFaultOfAWaitFailsItAndTheNextOneStartsAnew(t *testing.T) {
 	}
 }
 
+// A server that turns standby between its check and the set-up of the session is
+// waited out, since it was a primary, and nothing is kept of the attempt.
+func TestAStandbyIsNotWaitedFor(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, true, 14))
+		expectParked(mock, len(parkedAttempt))
+		expectResign(mock)
+		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+		term := campaign(t, e)
+		wantFailures(t, rec, hooks.OpCampaign)
+		wantError(t, rec.Failures()[0].Err, elector.ErrServerReadOnly)
+		if n := pool.Stats().InUse; n != 2 { // the mock's own, and the term's
+			t.Errorf("%d connections are in use", n)
+		}
+		resign(t, term)
+	})
+}
+
 func TestASlowWaitIsNoFault(t *testing.T) {
 	for i, s := range parkedAttempt {
 		bubble(t, s.name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package sqlmock_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -109,6 +110,20 @@ func TestTooManyFailuresInARowAreGivenUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A refusal ends the campaign by itself, whatever is counted.
+func TestARefusalIsNotGivenUp(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		refusals[0].server(mock)
+		e, _ := newElector(t, pool, elector.WithMaxAttempts(1))
+		err := e.Run(patience(t), nil)
+		wantError(t, err, refusals[0].want)
+		if errors.Is(err, elector.ErrGaveUp) {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 func TestAResignedTermIsLeftToOthersForOneRetryInterval(t *testing.T) {

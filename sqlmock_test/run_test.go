@@ -126,6 +126,33 @@ func TestAnErrorOfLeadAfterItsTermWasLostIsReportedAndTheCampaignGoesOn(t *testi
 	})
 }
 
+// What says only that the term's context has ended is no news.
+func TestTheEndOfItsContextIsNoErrorOfLead(t *testing.T) {
+	for name, lead := range map[string]func(context.Context) error{"Err": context.Context.Err, "Cause": context.Cause} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			heartbeat.expect(mock, anyError[0])
+			expectTerm(mock, 2)
+			expectResign(mock)
+			e, rec := newElector(t, pool)
+			ctx, stop := context.WithCancelCause(t.Context())
+			err := e.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+				if term.Token() == 2 {
+					time.AfterFunc(time.Second, func() { stop(errPlain) })
+				}
+				<-ctx.Done()
+				return lead(ctx)
+			})
+			wantError(t, err, errPlain)
+			if errors.Is(err, context.Canceled) || errors.Is(err, elector.ErrSessionLost) {
+				t.Errorf("got %v", err)
+			}
+			wantFailures(t, rec, hooks.OpHeartbeat)
+		})
+	}
+}
+
 func TestAPanicOfLeadReachesTheCallerAndTheLockIsReleased(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)

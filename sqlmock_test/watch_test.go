@@ -19,8 +19,7 @@ const watcherPID = 201
 // newWatchedMock elects a leader that is watched.
 func newWatchedMock(t *testing.T) sqlmockPool {
 	t.Helper()
-	pool, mock := newMock(t)
-	mock.MatchExpectationsInOrder(false)
+	pool, mock := newMockInAnyOrder(t)
 	expectTerm(mock, 1)
 	e, rec := newElector(t, pool, elector.WithWatch())
 	return sqlmockPool{mock: mock, e: e, failures: func(ops ...hooks.Op) { t.Helper(); wantFailures(t, rec, ops...) },

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/pgelector/pgelector/internal/modcopy"
 )
 
 var (
@@ -40,7 +42,7 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := copyModule(dir); err != nil {
+	if err := modcopy.To(dir); err != nil {
 		return err
 	}
 	var results []result
@@ -66,29 +68,6 @@ func run() error {
 	}
 	if missed > 0 {
 		return fmt.Errorf("%d of %d mutations were not noticed by any test", missed, len(results))
-	}
-	return nil
-}
-
-// copyModule copies the files that are under version control, or could be.
-func copyModule(dir string) error {
-	names, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard").Output()
-	if err != nil {
-		return fmt.Errorf("git ls-files: %w", err)
-	}
-	for name := range strings.Lines(string(names)) {
-		name = strings.TrimSpace(name)
-		content, err := os.ReadFile(name)
-		if err != nil {
-			continue // it was removed
-		}
-		to := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(to, content, 0o644); err != nil {
-			return err
-		}
 	}
 	return nil
 }

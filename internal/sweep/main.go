@@ -1,0 +1,130 @@
+// Sweep breaks the library in every way that a few rules make: each condition always
+// holds, or never does; each comparison takes equals the other way; each call, defer,
+// go, send, receive and assignment is left out. For each it runs the tests that reach
+// the place and need no database, and writes down what none of them noticed.
+//
+//	go run ./internal/sweep [-again] [-file TEXT] [-page docs/sweep.md]
+//
+// All mutants are built into the tests at once, and one is chosen by an environment
+// variable, so that each takes seconds. With -again only those are tried that were not
+// noticed the last time, or are new.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/pgelector/pgelector/internal/modcopy"
+)
+
+var (
+	again = flag.Bool("again", false, "leave out what was noticed before, by the results that are kept")
+	only  = flag.String("file", "", "only the mutants of files whose path contains this; no page is written")
+	kept  = flag.String("results", ".cache/sweep.tsv", "where the results are kept")
+	page  = flag.String("page", "docs/sweep.md", "where the page goes")
+	few   = flag.Int("processes", 2, "how many tests run at a time")
+)
+
+// swept are the packages that are broken.
+var swept = []string{"elector", "internal/session", "internal/pace", "internal/fault", "internal/vitals"}
+
+func main() {
+	flag.Parse()
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "sweep:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	dir, err := os.MkdirTemp("", "sweep-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := modcopy.To(dir); err != nil {
+		return err
+	}
+	mutants, err := plantAll(dir)
+	if err != nil {
+		return err
+	}
+	suites, err := build(dir)
+	if err != nil {
+		return err
+	}
+	known, err := openVerdicts(*kept, *again)
+	if err != nil {
+		return err
+	}
+	defer known.close()
+	tryAll(mutants, suites, known)
+	if *only != "" {
+		return nil
+	}
+	return os.WriteFile(*page, []byte(write(mutants, known)), 0o644)
+}
+
+// plantAll plants the mutants of all that is swept in a copy of the module.
+func plantAll(dir string) (all []mutant, err error) {
+	for _, p := range swept {
+		files, err := filepath.Glob(filepath.Join(dir, p, "*.go"))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			mutants, err := plantIn(dir, strings.TrimPrefix(file, dir+"/"), len(all)+1)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, mutants...)
+		}
+	}
+	return all, installSwitch(dir, len(all))
+}
+
+func plantIn(dir, file string, number int) ([]mutant, error) {
+	path := filepath.Join(dir, file)
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	planted, mutants, err := plant(file, source, number)
+	if err != nil {
+		return nil, err
+	}
+	return mutants, os.WriteFile(path, planted, 0o644)
+}
+
+// tryAll tries the mutants, and keeps each verdict as soon as it is there.
+func tryAll(mutants []mutant, suites []*suite, known *verdicts) {
+	var wg sync.WaitGroup
+	jobs := make(chan mutant)
+	for range *few {
+		wg.Go(func() {
+			for m := range jobs {
+				v := try(m, suites)
+				known.set(m, v)
+				if !v.noticed() {
+					fmt.Printf("\r%s:%d: %s: %s: %s\n", m.file, m.line, m.change, m.code, v)
+				}
+			}
+		})
+	}
+	for i, m := range mutants {
+		if strings.Contains(m.file, *only) && !known.get(m).noticed() {
+			fmt.Printf("\r%d of %d ", i+1, len(mutants))
+			jobs <- m
+		}
+	}
+	close(jobs)
+	wg.Wait()
+	fmt.Println()
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A mutant is one way to break the library.
+type mutant struct {
+	number int    // which chooses it
+	file   string // of the module
+	line   int
+	change string // what it does to the code
+	code   string
+	nth    int // of those in the file that are the same but for the line
+}
+
+// key tells a mutant from all others, also when lines have moved.
+func (m mutant) key() string {
+	return strings.Join([]string{m.file, m.change, m.code, fmt.Sprint(m.nth)}, "\t")
+}
+
+//go:embed switch.go.txt
+var switchSource []byte
+
+// installSwitch adds the package that planted code calls.
+func installSwitch(dir string, mutants int) error {
+	dir = filepath.Join(dir, "internal", "mutants")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	source := bytes.Replace(switchSource, []byte("MUTANTS"), fmt.Append(nil, mutants+1), 1)
+	return os.WriteFile(filepath.Join(dir, "mutants.go"), source, 0o644)
+}
+
+// plant rewrites a file so that each of its mutants can be chosen when it runs. The
+// first has that number.
+func plant(file string, source []byte, number int) (planted []byte, mutants []mutant, err error) {
+	p := &planter{files: token.NewFileSet(), file: file, source: source, next: number, same: map[string]int{}}
+	tree, err := parser.ParseFile(p.files, file, source, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, nil, err
+	}
+	ast.Inspect(tree, func(n ast.Node) bool {
+		p.visit(n)
+		return true
+	})
+	if len(p.mutants) == 0 {
+		return source, nil, nil
+	}
+	p.insert(tree.Name.End(), "\nimport \"github.com/pgelector/pgelector/internal/mutants\"\n", false)
+	return p.write(), p.mutants, nil
+}
+
+// A planter collects what is to be inserted into a file.
+type planter struct {
+	files   *token.FileSet
+	file    string
+	source  []byte
+	next    int
+	same    map[string]int
+	mutants []mutant
+	inserts []insert
+}
+
+type insert struct {
+	at     int
+	text   string
+	closes bool // what another insert before it has opened
+}
+
+func (p *planter) visit(n ast.Node) {
+	switch n := n.(type) {
+	case *ast.IfStmt:
+		p.condition(n.Cond, true)
+	case *ast.ForStmt:
+		if n.Cond != nil {
+			p.condition(n.Cond, false) // to go on for ever is noticed by all
+		}
+	case *ast.SwitchStmt:
+		for _, c := range n.Body.List {
+			if n.Tag == nil {
+				for _, e := range c.(*ast.CaseClause).List {
+					p.condition(e, true)
+				}
+			}
+		}
+	case *ast.ReturnStmt:
+		for _, e := range n.Results {
+			if b, ok := e.(*ast.BinaryExpr); ok && len(n.Results) == 1 && isTruth(b.Op) {
+				p.condition(b, true)
+			}
+		}
+	case *ast.BinaryExpr:
+		if n.Op == token.LAND || n.Op == token.LOR {
+			p.condition(n.X, true)
+			p.condition(n.Y, true)
+		}
+		p.border(n)
+	case *ast.BlockStmt:
+		p.statements(n.List)
+	case *ast.CaseClause:
+		p.statements(n.Body)
+	case *ast.CommClause:
+		p.statements(n.Body)
+	}
+}
+
+func isTruth(op token.Token) bool {
+	return slices.Contains([]token.Token{token.EQL, token.NEQ, token.LSS, token.GTR, token.LEQ, token.GEQ, token.LAND, token.LOR}, op)
+}
+
+// condition plants that it always holds, if that is wanted, and that it never does.
+func (p *planter) condition(e ast.Expr, always bool) {
+	always1, never := 0, 0
+	if always {
+		always1 = p.mutant(e, "always holds")
+	}
+	never = p.mutant(e, "never holds")
+	p.wrap(e, fmt.Sprintf("mutants.Condition(%d, %d, ", always1, never), ")")
+}
+
+// border plants that a comparison treats equals the other way, unless to evaluate it
+// twice might do something.
+func (p *planter) border(b *ast.BinaryExpr) {
+	other, ok := map[token.Token]string{token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">"}[b.Op]
+	if !ok || hasCall(b) {
+		return
+	}
+	n := p.mutant(b, "is "+other)
+	p.wrap(b, fmt.Sprintf("mutants.Border(%d, ", n), fmt.Sprintf(", %s %s %s)", p.text(b.X), other, p.text(b.Y)))
+}
+
+func hasCall(e ast.Expr) (has bool) {
+	ast.Inspect(e, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			name, ok := call.Fun.(*ast.Ident)
+			has = has || !ok || name.Name != "len"
+		}
+		return !has
+	})
+	return has
+}
+
+// statements plants that one is left out.
+func (p *planter) statements(list []ast.Stmt) {
+	for _, s := range list {
+		if canBeLeftOut(s) {
+			n := p.mutant(s, "is left out")
+			p.wrap(s, fmt.Sprintf("if mutants.In(%d) { ", n), " }")
+		}
+	}
+}
+
+func canBeLeftOut(s ast.Stmt) bool {
+	switch s := s.(type) {
+	case *ast.DeferStmt, *ast.GoStmt, *ast.SendStmt, *ast.IncDecStmt:
+		return true
+	case *ast.AssignStmt:
+		return s.Tok != token.DEFINE
+	case *ast.ExprStmt:
+		call, ok := s.X.(*ast.CallExpr)
+		if !ok {
+			return true // it receives
+		}
+		name, ok := call.Fun.(*ast.Ident)
+		return !ok || name.Name != "panic" // after which the compiler wants nothing more
+	}
+	return false
+}
+
+// mutant notes one, and returns its number.
+func (p *planter) mutant(n ast.Node, change string) int {
+	m := mutant{number: p.next, file: p.file, line: p.files.Position(n.Pos()).Line, change: change, code: strings.Join(strings.Fields(p.text(n)), " ")}
+	const long = 120
+	if runes := []rune(m.code); len(runes) > long {
+		m.code = string(runes[:long]) + " …"
+	}
+	p.next++
+	kind := m.key()
+	m.nth = p.same[kind]
+	p.same[kind]++
+	p.mutants = append(p.mutants, m)
+	return m.number
+}
+
+func (p *planter) text(n ast.Node) string {
+	return string(p.source[p.files.Position(n.Pos()).Offset:p.files.Position(n.End()).Offset])
+}
+
+func (p *planter) wrap(n ast.Node, open, end string) {
+	p.insert(n.Pos(), open, false)
+	p.insert(n.End(), end, true)
+}
+
+func (p *planter) insert(at token.Pos, text string, closes bool) {
+	p.inserts = append(p.inserts, insert{p.files.Position(at).Offset, text, closes})
+}
+
+// write inserts all. At the same place what was opened last is closed first, and
+// what encloses more opens first: nodes are visited from the outside.
+func (p *planter) write() []byte {
+	inserts := slices.Clone(p.inserts)
+	slices.Reverse(inserts)
+	closing := slices.DeleteFunc(inserts, func(i insert) bool { return !i.closes })
+	opening := slices.DeleteFunc(slices.Clone(p.inserts), func(i insert) bool { return i.closes })
+	all := append(closing, opening...)
+	slices.SortStableFunc(all, func(a, b insert) int { return a.at - b.at })
+	var out bytes.Buffer
+	last := 0
+	for _, i := range all {
+		out.Write(p.source[last:i.at])
+		out.WriteString(i.text)
+		last = i.at
+	}
+	out.Write(p.source[last:])
+	return out.Bytes()
+}
