@@ -5,11 +5,16 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"io"
+	"net"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/lib/pq"
 
 	"github.com/pgelector/pgelector/elector"
 )
@@ -99,6 +104,59 @@ func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
 	}
 }
 
+// The server may have committed before it ended the connection.
+func TestAConnectionThatEndsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
+	for name, end := range map[string]error{
+		"terminated, by pgx":        errTerminated,
+		"terminated, by lib/pq":     &pq.Error{Severity: "FATAL", Code: "57P01"},
+		"connection failure":        &pgconn.PgError{Severity: "FATAL", Code: "08006"},
+		"protocol violation":        &pgconn.PgError{Severity: "ERROR", Code: "08P01"},
+		"the end of what is read":   io.ErrUnexpectedEOF,
+		"a reset":                   &net.OpError{Op: "read", Err: syscall.ECONNRESET},
+		"the driver's, of the pool": driver.ErrBadConn,
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			expectFenced(mock, len(fenced)-1, fault{err: end})
+			expectResign(mock)
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			err := term.InTx(t.Context(), pool, nil, insert(t.Context()))
+			wantError(t, err, elector.ErrOutcomeUnknown, end)
+			if errors.Is(err, elector.ErrRolledBack) {
+				t.Errorf("got %v", err)
+			}
+			resign(t, term)
+		})
+	}
+}
+
+// A disk that is full as COMMIT is flushed is a PANIC: the server goes down, and what it
+// had written of the COMMIT by then decides when it recovers. No driver tells a PANIC
+// from an error but by what becomes of the connection.
+func TestAServerThatPanicsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
+	full := &pgconn.PgError{Severity: "PANIC", Code: "53100", Message: "could not write to file: No space left on device"}
+	for name, want := range map[string]error{"the server is gone": elector.ErrOutcomeUnknown, "the connection goes on": elector.ErrRolledBack} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock, err := sqlmock.New(sqlmock.MonitorPingsOption(true))
+			wantError(t, err)
+			defer pool.Close()
+			expectTerm(mock, 1)
+			expectFenced(mock, len(fenced)-1, fault{err: full})
+			if ping := mock.ExpectPing(); want == elector.ErrOutcomeUnknown {
+				ping.WillReturnError(driver.ErrBadConn)
+			}
+			expectResign(mock)
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			wantError(t, term.InTx(t.Context(), pool, nil, insert(t.Context())), want, full)
+			resign(t, term)
+			wantError(t, mock.ExpectationsWereMet())
+		})
+	}
+}
+
 func TestAFencedTransactionIsRefusedOutsideTheTerm(t *testing.T) {
 	for outcome, want := range map[string]error{
 		"superseded": elector.ErrNotLeader, "ended": elector.ErrNotLeader, "hidden": elector.ErrSessionHidden, "perhaps": elector.ErrNotLeader,
@@ -146,6 +204,32 @@ func TestAFencedTransactionEndsWithTheTermAndHoldsTheReleaseBack(t *testing.T) {
 		wantError(t, err, elector.ErrRolledBack, elector.ErrResigned)
 		resign(t, term)
 	})
+}
+
+// The server has refused, and the session still holds the lock: the term goes on, and
+// the error says what the server saw.
+func TestARefusedTransactionOfATermThatGoesOnSaysWhatTheServerSaw(t *testing.T) {
+	for outcome, want := range map[string]string{
+		"superseded": "a next leader waits", "ended": "not on the server and database of this pool",
+	} {
+		bubble(t, outcome, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			expectFenced(mock, 1, fault{})
+			query(mock, "EnterTerm").WillReturnRows(row(outcome))
+			mock.ExpectRollback()
+			query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID))
+			expectResign(mock)
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			err := term.InTx(t.Context(), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
+			wantError(t, err, elector.ErrRolledBack, elector.ErrNotLeader)
+			if !strings.Contains(err.Error(), want) || !term.Valid() {
+				t.Errorf("got %v, valid %v", err, term.Valid())
+			}
+			resign(t, term)
+		})
+	}
 }
 
 // The term may end while the transaction begins, by whatever is told first.

@@ -109,6 +109,17 @@ func TestAPoolOfOneConnectionIsTooSmall(t *testing.T) {
 			t.Error("an elector came with the error")
 		}
 	})
+	bubble(t, "at New, to watch", func(t *testing.T) {
+		pool, _ := newMock(t)
+		pool.SetMaxOpenConns(2)
+		_, err := elector.New(pool, "orders", elector.WithWatch())
+		wantError(t, err, elector.ErrPoolTooSmall)
+		_, err = elector.NewSession(pool, elector.WithWatch())
+		wantError(t, err, elector.ErrPoolTooSmall)
+		pool.SetMaxOpenConns(3)
+		_, err = elector.New(pool, "orders", elector.WithWatch())
+		wantError(t, err)
+	})
 	bubble(t, "set after New", func(t *testing.T) {
 		pool, mock := newMock(t)
 		e, rec := newElector(t, pool)

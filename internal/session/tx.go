@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pgelector/pgelector/internal/fault"
@@ -80,10 +81,11 @@ func (tx *Tx) Commit() error {
 	return outcome
 }
 
-// outcome is what a driver's answer to COMMIT means. An error of the driver's
-// own, without a SQLSTATE, on a connection that goes on, is how both drivers say
-// that the server has answered ROLLBACK: a statement had failed, and fn has not
-// returned the error.
+// outcome is what a driver's answer to COMMIT means. Whether the server rolled back and
+// goes on, or went down with the COMMIT half written, is told by what becomes of the
+// connection: drivers do not tell an ERROR from a PANIC. An error of the driver's own,
+// without a SQLSTATE, on a connection that goes on, is how both say that the server has
+// answered ROLLBACK: a statement had failed, and fn has not returned the error.
 func (tx *Tx) outcome(ctx context.Context, err error) error {
 	switch state := fault.State(err); {
 	case err == nil:
@@ -92,10 +94,16 @@ func (tx *Tx) outcome(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: fn has ended the transaction, which InTx does: %w", ErrOutcomeUnknown, err)
 	case fault.Broken(err) || strings.HasPrefix(state, "08"):
 		return fault.Because(ErrOutcomeUnknown, err)
-	case state == "":
-		if tx.conn.PingContext(ctx) != nil {
-			return fault.Because(ErrOutcomeUnknown, err)
-		}
+	case !abortsByItself(state) && tx.conn.PingContext(ctx) != nil:
+		return fault.Because(ErrOutcomeUnknown, err)
 	}
 	return fault.Because(ErrRolledBack, err) // the server says so
+}
+
+// abortsByItself is for the classes of SQLSTATE that are no outcome of a COMMIT but that
+// it was rolled back, whatever becomes of the connection: a constraint that was violated
+// (23), a transaction that has no time left (25), and one in the way of others (40).
+// PostgreSQL manual, appendix A.
+func abortsByItself(state string) bool {
+	return len(state) == 5 && slices.Contains([]string{"23", "25", "40"}, state[:2])
 }
