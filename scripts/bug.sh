@@ -15,6 +15,7 @@ hung-up-too-soon   | a73b41f | electortest | | ./electortest | TestALeaderThatHe
 begin-at-the-end   | a6ca89a | sqlmock_test | | ./sqlmock_test | TestATransactionThatItsTermInterruptsIsNotTheLeaders
 before-the-end     | d1683a4 | electortest | | ./electortest | TestTheTermHasEndedWhenInTxFindsItsSessionLost
 unanswered-commit  | d1683a4 | electortest | | ./electortest | TestAnUnansweredCommitIsNotWaitedForPastTheDrain
+panicked-commit    | 826bceb | sqlmock_test | | ./sqlmock_test | TestAServerThatPanicsDuringCommitLeavesTheOutcomeUnknown
 unasked            | 2fb1eb5 | electortest | | ./electortest | TestTheLockOfACampaignIsKeptUntilItsCallerResigns
 forgotten          | c636000 | sqlmock_test | | ./sqlmock_test | TestAStatementThatIsForgottenOnceIsAskedAgain
 full-lock-table    | cdbf38f | e2e internal/history internal/pgcluster go.mod go.sum | e2e/watch_test.go | ./e2e | TestOfTooManyElectionsThoseThatFitAreLed
