@@ -35,7 +35,7 @@ func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 	return newMockThat(t, func(expected, actual string) error {
 		err := sqlmock.QueryMatcherRegexp.Match(expected, actual)
 		if err != nil { // of which the elector may tell nobody
-			t.Errorf("asked out of order: %v", err)
+			t.Errorf("%.40q was asked, and %q is expected", actual, expected)
 		}
 		return err
 	})
