@@ -65,3 +65,28 @@ func TestAnUnansweredCommitIsNotWaitedForPastTheDrain(t *testing.T) {
 		}
 	}
 }
+
+// The session is lost while COMMIT is under way: its answer is still heard for half of
+// the drain, for work that does not know whether it has committed must ask.
+func TestAnAnswerToCommitIsHeardDuringTheDrain(t *testing.T) {
+	for late, want := range map[time.Duration]error{lease / 20: nil, lease / 8: elector.ErrOutcomeUnknown} { // of a drain of two tenths
+		bubble(t, func(b *bench) {
+			one := b.seat("one")
+			term, err := one.Campaign(context.Background())
+			b.wraps(err)
+			err = term.InTx(context.Background(), one.pool, nil, func(*sql.Tx) error {
+				one.process.Cut(electortest.Answers)
+				time.AfterFunc(time.Until(term.Deadline())+late, one.process.Mend)
+				return nil
+			})
+			if want == nil {
+				b.wraps(err)
+				b.within("the answer comes, once the term has ended", late, time.Since(term.Deadline()), late+10*time.Millisecond)
+			} else {
+				b.wraps(err, want)
+			}
+			time.Sleep(lease / 20)
+			_ = term.Resign(context.Background())
+		})
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
 // The connection that many terms share is kept until the work of the last of them has
@@ -46,6 +47,54 @@ func TestTheLocksOfASharedSessionAreKeptForTheSlowest(t *testing.T) {
 			b.wraps(<-done, context.Canceled)
 		}
 		b.wraps(session.Close(context.Background()))
+		_ = pool.Close()
+	})
+}
+
+// What the elections of a session share is told to the hooks of each: who leads, and
+// that the session lives.
+func TestEachElectionOfASharedSessionIsTold(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.Open()
+		ctx, stop := context.WithCancel(context.Background())
+		elections := []string{"a", "b"}
+		var sessions []*elector.Session
+		told := map[string]*hookstest.Recorder{}
+		ended := make(chan error, 4)
+		for _, id := range []string{"one", "two"} {
+			session, err := elector.NewSession(pool, elector.WithCandidateID(id))
+			b.wraps(err)
+			sessions = append(sessions, session)
+			for _, name := range elections {
+				rec := hookstest.NewRecorder()
+				told[id+name] = rec
+				e, err := session.Elector(name, elector.WithHooks(rec))
+				b.wraps(err)
+				go func() { ended <- e.Run(ctx, nil) }()
+			}
+			time.Sleep(5 * heartbeat)
+		}
+		for _, name := range elections {
+			if n := len(told["one"+name].Heartbeats()); n < 5 {
+				b.Errorf("%s: the leader was told of %d heartbeats", name, n)
+			}
+			if n := len(told["two"+name].Heartbeats()); n != 0 {
+				b.Errorf("%s: a follower was told of %d heartbeats", name, n)
+			}
+			for _, id := range []string{"one", "two"} {
+				changes := told[id+name].LeaderChanges()
+				if len(changes) != 1 || changes[0].Current != "one" {
+					b.Errorf("%s of %s saw %+v", name, id, changes)
+				}
+			}
+		}
+		stop()
+		for range told {
+			b.wraps(<-ended, context.Canceled)
+		}
+		for _, session := range sessions {
+			b.wraps(session.Close(context.Background()))
+		}
 		_ = pool.Close()
 	})
 }
