@@ -74,14 +74,16 @@ func TestAnAnswerToCommitIsHeardDuringTheDrain(t *testing.T) {
 			one := b.seat("one")
 			term, err := one.Campaign(context.Background())
 			b.wraps(err)
+			var deadline time.Time
 			err = term.InTx(context.Background(), one.pool, nil, func(*sql.Tx) error {
 				one.process.Cut(electortest.Answers)
-				time.AfterFunc(time.Until(term.Deadline())+late, one.process.Mend)
+				deadline = term.Deadline()
+				time.AfterFunc(time.Until(deadline)+late, one.process.Mend)
 				return nil
 			})
 			if want == nil {
 				b.wraps(err)
-				b.within("the answer comes, once the term has ended", late, time.Since(term.Deadline()), late+10*time.Millisecond)
+				b.within("the answer comes, once the term has ended", late, time.Since(deadline), late+10*time.Millisecond)
 			} else {
 				b.wraps(err, want)
 			}

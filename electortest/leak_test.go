@@ -42,8 +42,8 @@ func TestNothingOfAnAttemptOrATermIsKept(t *testing.T) {
 					}
 					return heap() - before
 				}
-				grown(500)
-				const n = 3000
+				grown(300)
+				const n = 1000
 				if grew := grown(n); grew > 100*n {
 					b.Errorf("%d %s have left %d bytes", n, name, grew)
 				}

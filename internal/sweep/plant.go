@@ -37,7 +37,7 @@ func installSwitch(dir string, mutants int) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	source := bytes.Replace(switchSource, []byte("MUTANTS"), fmt.Append(nil, mutants+1), 1)
+	source := bytes.Replace(switchSource, []byte("[MUTANTS]"), fmt.Appendf(nil, "[%d]", mutants+1), 1)
 	return os.WriteFile(filepath.Join(dir, "mutants.go"), source, 0o644)
 }
 

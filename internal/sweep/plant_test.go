@@ -2,6 +2,9 @@ package main
 
 import (
 	"go/format"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -64,5 +67,19 @@ func TestTheSameMutantOfTwoLinesHasTwoKeys(t *testing.T) {
 	_, mutants, err := plant("p.go", []byte("package p\nfunc f() {\n\tf()\n\tf()\n}\n"), 1)
 	if err != nil || len(mutants) != 2 || mutants[0].key() == mutants[1].key() {
 		t.Errorf("got %+v, %v", mutants, err)
+	}
+}
+
+func TestTheSwitchHasRoomForAll(t *testing.T) {
+	dir := t.TempDir()
+	if err := installSwitch(dir, 12); err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile(filepath.Join(dir, "internal", "mutants", "mutants.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := format.Source(source); err != nil || !strings.Contains(string(source), "[13]atomic.Bool") {
+		t.Errorf("%v in\n%s", err, source)
 	}
 }
