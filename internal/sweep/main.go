@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -26,7 +27,7 @@ var (
 	only  = flag.String("file", "", "only the mutants of files whose path contains this; no page is written")
 	kept  = flag.String("results", ".cache/sweep.tsv", "where the results are kept")
 	page  = flag.String("page", "docs/sweep.md", "where the page goes")
-	few   = flag.Int("processes", 2, "how many tests run at a time")
+	few   = flag.Int("processes", runtime.NumCPU()+1, "how many tests run at a time; some only wait")
 )
 
 // swept are the packages that are broken.
