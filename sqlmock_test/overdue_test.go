@@ -3,11 +3,9 @@ package sqlmock_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
 
@@ -78,24 +76,4 @@ func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 		wantFailures(t, m.rec, hooks.OpCampaign)
 		reported(t, m.rec.Failures())
 	})
-}
-
-// Candidates whose server goes away fail in the same instant: the first pause after
-// that spreads them over more than those that follow, which are three quarters at least.
-func TestTheFirstPauseAfterAFailureSpreadsCandidates(t *testing.T) {
-	soonest := time.Hour
-	for range 40 {
-		bubble(t, "", func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectAttemptUpTo(mock, 0, anyError[0])
-			expectTerm(mock, 1)
-			expectResign(mock)
-			e, rec := newElector(t, pool, elector.WithBackoff(time.Second, time.Second))
-			resign(t, campaign(t, e))
-			soonest = min(soonest, rec.Campaigns()[0].Next)
-		})
-	}
-	if soonest > 500*time.Millisecond { // by chance, once in 10^9
-		t.Errorf("of 40 none asked again before %v", soonest)
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/DATA-DOG/go-sqlmock"
+
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
@@ -149,4 +151,33 @@ func TestAResignedTermIsLeftToOthersForOneRetryInterval(t *testing.T) {
 			return ctx.Err()
 		}))
 	})
+}
+
+// Candidates begin in the same instant, after a deployment, and fail in the same, when
+// their server goes away: the first pause spreads them over more than those that
+// follow, which are three quarters of the longest at least.
+func TestTheFirstPauseSpreadsCandidates(t *testing.T) {
+	for name, first := range map[string]func(sqlmock.Sqlmock){
+		"busy": func(mock sqlmock.Sqlmock) { expectServerCheck(mock); expectBusy(mock, 300, "web-2") },
+		"failed": func(mock sqlmock.Sqlmock) {
+			expectAttemptUpTo(mock, 0, anyError[0])
+			expectServerCheck(mock)
+		},
+	} {
+		soonest := time.Hour
+		for range 40 {
+			bubble(t, name, func(t *testing.T) {
+				pool, mock := newMock(t)
+				first(mock)
+				expectElection(mock, 1)
+				expectResign(mock)
+				e, rec := newElector(t, pool)
+				resign(t, campaign(t, e))
+				soonest = min(soonest, rec.Campaigns()[0].Next)
+			})
+		}
+		if soonest > 500*time.Millisecond { // by chance, once in 10^9
+			t.Errorf("%s: of 40 none asked again before %v", name, soonest)
+		}
+	}
 }

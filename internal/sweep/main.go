@@ -7,15 +7,19 @@
 //
 // All mutants are built into the tests at once, and one is chosen by an environment
 // variable, so that each takes seconds. With -again only those are tried that were not
-// noticed the last time, or are new.
+// noticed the last time, or are new: those first. Ctrl-C writes the page of what is
+// known by then.
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -63,7 +67,9 @@ func run() error {
 		return err
 	}
 	defer known.close()
-	tryAll(mutants, suites, known)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	tryAll(ctx, mutants, suites, known)
 	if *only != "" {
 		return nil
 	}
@@ -105,9 +111,18 @@ func plantIn(dir, file string, number int) ([]mutant, error) {
 }
 
 // tryAll tries the mutants, and keeps each verdict as soon as it is there.
-func tryAll(mutants []mutant, suites []*suite, known *verdicts) {
+func tryAll(ctx context.Context, mutants []mutant, suites []*suite, known *verdicts) {
 	var wg sync.WaitGroup
 	jobs := make(chan mutant)
+	var wanted []mutant
+	for _, m := range mutants {
+		if strings.Contains(m.file, *only) && !known.get(m).noticed() {
+			wanted = append(wanted, m)
+		}
+	}
+	slices.SortStableFunc(wanted, func(a, b mutant) int { // those that were never tried come first
+		return min(1, len(known.get(a))) - min(1, len(known.get(b)))
+	})
 	for range *few {
 		wg.Go(func() {
 			for m := range jobs {
@@ -119,11 +134,12 @@ func tryAll(mutants []mutant, suites []*suite, known *verdicts) {
 			}
 		})
 	}
-	for i, m := range mutants {
-		if strings.Contains(m.file, *only) && !known.get(m).noticed() {
-			fmt.Printf("\r%d of %d ", i+1, len(mutants))
-			jobs <- m
+	for i, m := range wanted {
+		if ctx.Err() != nil {
+			break
 		}
+		fmt.Printf("\r%d of %d ", i+1, len(wanted))
+		jobs <- m
 	}
 	close(jobs)
 	wg.Wait()

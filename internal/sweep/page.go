@@ -9,7 +9,7 @@ import (
 // write makes the page.
 func write(mutants []mutant, known *verdicts) string {
 	var table, rows strings.Builder
-	var all, found int
+	var all, found, untried int
 	for _, p := range swept {
 		in, of := 0, 0
 		for _, m := range mutants {
@@ -17,9 +17,12 @@ func write(mutants []mutant, known *verdicts) string {
 				continue
 			}
 			of++
-			if v := known.get(m); v.noticed() {
+			switch v := known.get(m); {
+			case v.noticed():
 				in++
-			} else {
+			case v == "":
+				untried++
+			default:
 				fmt.Fprintf(&rows, "| `%s:%d` | `%s` | %s | %s |\n", m.file, m.line, strings.ReplaceAll(m.code, "|", `\|`), m.change, v)
 			}
 		}
@@ -34,7 +37,7 @@ out. For each it runs the tests that reach the place and need no database: those
 session, elector, electortest and sqlmock_test, each up to its first failure, and 300 seeds of the simulation.
 [Mutations](mutations.md) are chosen by hand, and each must be noticed; these are not chosen.
 
-**Of %d mutants %d were noticed (%.1f %%).**
+**Of %d mutants %d were noticed (%.1f %% of those that were tried); %d were not tried.**
 
 | package | mutants | noticed |
 |---|---|---|
@@ -47,5 +50,5 @@ means that the tests came by and it would have made no difference.
 
 | where | code | what it does | |
 |---|---|---|---|
-%s`, all, found, 100*float64(found)/float64(max(all, 1)), table.String(), rows.String())
+%s`, all, found, 100*float64(found)/float64(max(all-untried, 1)), untried, table.String(), rows.String())
 }
