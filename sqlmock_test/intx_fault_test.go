@@ -74,6 +74,19 @@ func TestInTxCommitsInsideTheTerm(t *testing.T) {
 	})
 }
 
+func TestATransactionOfNothingIsAnErrorOfConfiguration(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectResign(mock)
+		e, _ := newElector(t, pool)
+		term := campaign(t, e)
+		wantError(t, term.InTx(t.Context(), nil, nil, insert(t.Context())), elector.ErrConfig)
+		wantError(t, term.InTx(t.Context(), pool, nil, nil), elector.ErrConfig)
+		resign(t, term)
+	})
+}
+
 func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
 	for i, s := range fenced {
 		for _, f := range anyError {
