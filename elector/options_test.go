@@ -165,3 +165,53 @@ func TestAnOptionOfASessionIsRefusedByItsElectors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestABadSessionIsRefused(t *testing.T) {
+	for want, opt := range map[string]elector.Option{
+		"WithLease(0s)":              elector.WithLease(0),
+		"WithKey is an election's":   elector.WithKey(1),
+		"WithGracefulRelease(false)": elector.WithGracefulRelease(false),
+		"WithStandby(Wait)":          elector.WithStandby(elector.Wait),
+	} {
+		s, err := elector.NewSession(newPool(t), opt)
+		if !errors.Is(err, elector.ErrConfig) || s != nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	if _, err := elector.NewSession(nil); !errors.Is(err, elector.ErrConfig) || !strings.Contains(err.Error(), "the pool is nil") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheElectorsOfASessionAreOneCandidateOfManyElections(t *testing.T) {
+	session, err := elector.NewSession(newPool(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		election string
+		key      int64
+		want     string
+	}{
+		{"a", 1, ""},
+		{"b", 2, ""},
+		{"c", 1, `election "c" has the same key (1) as "a" on this session`},
+		{"", 3, "election name"},
+	} {
+		e, err := session.Elector(c.election, elector.WithKey(c.key))
+		switch {
+		case c.want != "":
+			if !errors.Is(err, elector.ErrConfig) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		case err != nil || e.CandidateID() != session.CandidateID():
+			t.Errorf("got %v, %v", e, err)
+		}
+	}
+	if _, err := session.Elector("d", elector.WithRetryInterval(0)); !errors.Is(err, elector.ErrConfig) {
+		t.Errorf("got %v", err)
+	}
+	if err := session.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
