@@ -4,6 +4,7 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,6 +163,58 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 		resign(t, campaign(t, e))
 		wantFailures(t, rec, hooks.OpSetting)
 	})
+}
+
+// Without a lease nobody may lead: the one setting that cannot be left out.
+func TestAServerThatRefusesTheLeaseElectsNobody(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		refused := &pgconn.PgError{Code: "42501", Message: "permission denied to set parameter"}
+		settings := sessionSettings(t)
+		pool, mock := newMock(t)
+		e, rec := newElector(t, pool)
+		expectAttemptUpTo(mock, 8, fault{err: refused})
+		mock.ExpectRollback()
+		for _, s := range settings {
+			mock.ExpectBegin()
+			q := query(mock, "ApplySettings").WithArgs(true, has(`"`+s.Name+`"`)).WillReturnRows(row(1))
+			if s.Name == "idle_session_timeout" {
+				q.WillReturnError(refused)
+			}
+			mock.ExpectRollback()
+			if s.Name == "idle_session_timeout" {
+				break
+			}
+		}
+		_, elected, err := e.TryCampaign(t.Context())
+		wantError(t, err, refused)
+		if elected || !strings.Contains(err.Error(), "idle_session_timeout") {
+			t.Errorf("elected %v, %v", elected, err)
+		}
+		wantFailures(t, rec, hooks.OpCampaign)
+	})
+}
+
+// The oldest server that is good enough, and one that does not show when another
+// backend was asked, are no reason to refuse.
+func TestAServerThatCanJustKeepThePromiseIsTaken(t *testing.T) {
+	for name, c := range map[string]struct{ version, asked int }{"the oldest": {140000, asked}, "that hides": {150000, 0}} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			for _, s := range attempt {
+				switch s.name {
+				case "DescribeServer":
+					s.answer = values(firstPID, false, c.version, "PostgreSQL", asked)
+				case "Witness":
+					s.answer = values(secondPID, c.asked)
+				}
+				s.expect(mock, fault{})
+			}
+			expectResign(mock)
+			e, rec := newElector(t, pool)
+			resign(t, campaign(t, e))
+			wantFailures(t, rec)
+		})
+	}
 }
 
 func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
