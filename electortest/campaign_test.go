@@ -122,3 +122,21 @@ func TestACampaignThatWasFrozenIsNotReportedToOverrun(t *testing.T) {
 		b.wraps(term.Resign(context.Background()), elector.ErrNotLeader)
 	})
 }
+
+// A process that thaws when its lease has run out, and the work still has some of its
+// drain left, learns it at once.
+func TestALeaderThatThawsIsToldAtOnceThatItsLeaseHasExpired(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.seat("one")
+		term, err := one.Campaign(context.Background())
+		b.wraps(err)
+		one.process.Freeze()
+		time.Sleep(validity + lease/20)
+		one.process.Thaw()
+		thawed := time.Now()
+		<-term.Context().Done()
+		b.within("the term's context ends", 0, time.Since(thawed), 10*time.Millisecond)
+		b.wraps(context.Cause(term.Context()), elector.ErrLeaseExpired)
+		_ = term.Resign(context.Background())
+	})
+}
