@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"go.opentelemetry.io/otel/codes"
@@ -51,6 +52,13 @@ func (c traced) spans(name string) (all []tracetest.SpanStub) {
 	return all
 }
 
+// worked waits until the work of so many terms has begun: a term that ends before that
+// has none.
+func (c traced) worked(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the work of %d terms begins", n), func() bool { return len(c.spans("work")) >= n })
+}
+
 func TestEachTermIsATraceToWhichTheWorkLinks(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -58,9 +66,11 @@ func TestEachTermIsATraceToWhichTheWorkLinks(t *testing.T) {
 		c := s.standTraced(t, d, 0, s.election(t))
 		c.run(t, c.work)
 		lost := c.elected(t)
+		c.worked(t, 1)
 		after := c.after()
 		s.terminate(t, s.holders(t, c.Key())[0])
 		given := next[hooks.Elected](t, after, nil)
+		c.worked(t, 2)
 		c.end(t)
 
 		campaigns, terms, works := c.spans("pgelector.campaign"), c.spans("pgelector.term"), c.spans("work")
