@@ -24,6 +24,19 @@ func newPool(t testing.TB) *sql.DB {
 	return pool
 }
 
+func newSession(t *testing.T) *elector.Session {
+	session, err := elector.NewSession(newPool(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := session.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return session
+}
+
 func healthy(p elector.HealthPolicy) elector.Option {
 	return elector.WithHealth(func(context.Context) float64 { return 1 }, p)
 }
@@ -142,10 +155,7 @@ func TestWithoutACheckACandidateIsHealthy(t *testing.T) {
 
 // What the elections of a session share is said once, to the session.
 func TestAnOptionOfASessionIsRefusedByItsElectors(t *testing.T) {
-	session, err := elector.NewSession(newPool(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := newSession(t)
 	for name, opt := range map[string]elector.Option{
 		"WithCandidateID":       elector.WithCandidateID("web-1"),
 		"WithRetryInterval":     elector.WithRetryInterval(time.Second),
@@ -160,9 +170,6 @@ func TestAnOptionOfASessionIsRefusedByItsElectors(t *testing.T) {
 		if !errors.Is(err, elector.ErrConfig) || e != nil || !strings.Contains(err.Error(), name+" belongs to the session") {
 			t.Errorf("%s: got %v", name, err)
 		}
-	}
-	if err := session.Close(t.Context()); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -184,10 +191,7 @@ func TestABadSessionIsRefused(t *testing.T) {
 }
 
 func TestTheElectorsOfASessionAreOneCandidateOfManyElections(t *testing.T) {
-	session, err := elector.NewSession(newPool(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := newSession(t)
 	for _, c := range []struct {
 		election string
 		key      int64
@@ -210,8 +214,5 @@ func TestTheElectorsOfASessionAreOneCandidateOfManyElections(t *testing.T) {
 	}
 	if _, err := session.Elector("d", elector.WithRetryInterval(0)); !errors.Is(err, elector.ErrConfig) {
 		t.Errorf("got %v", err)
-	}
-	if err := session.Close(t.Context()); err != nil {
-		t.Error(err)
 	}
 }

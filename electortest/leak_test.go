@@ -15,20 +15,21 @@ import (
 // leaves anything behind with what goes on.
 func TestNothingOfAnAttemptOrATermIsKept(t *testing.T) {
 	fit := elector.WithHealth(func(context.Context) float64 { return 1 }, elector.HealthPolicy{Interval: time.Hour})
-	for name, once := range map[string]func(b *pooled, e *elector.Elector){
-		"attempts": func(b *pooled, e *elector.Elector) { time.Sleep(10 * time.Millisecond) },
-		"transactions that fail": func(b *pooled, e *elector.Elector) {
+	for name, once := range map[string]func(b *bench, pool *sql.DB, e *elector.Elector){
+		"attempts": func(b *bench, pool *sql.DB, e *elector.Elector) { time.Sleep(10 * time.Millisecond) },
+		"transactions that fail": func(b *bench, pool *sql.DB, e *elector.Elector) {
 			term, leading := e.Term()
 			if !leading {
+				b.Error("leads no more")
 				return
 			}
 			failed := errors.New("failed")
-			b.wraps(term.InTx(context.Background(), b.pool, nil, func(*sql.Tx) error { return failed }), failed)
+			b.wraps(term.InTx(context.Background(), pool, nil, func(*sql.Tx) error { return failed }), failed)
 			ended, cancel := context.WithCancel(context.Background())
 			cancel()
-			b.wraps(term.InTx(ended, b.pool, nil, func(*sql.Tx) error { return nil }), context.Canceled)
+			b.wraps(term.InTx(ended, pool, nil, func(*sql.Tx) error { return nil }), context.Canceled)
 		},
-		"terms": func(b *pooled, e *elector.Elector) {
+		"terms": func(b *bench, pool *sql.DB, e *elector.Elector) {
 			for !e.IsLeader() {
 				time.Sleep(time.Millisecond)
 			}
@@ -37,22 +38,21 @@ func TestNothingOfAnAttemptOrATermIsKept(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(bench *bench) {
-				b := &pooled{bench: bench}
-				b.pool = b.Open()
-				defer b.pool.Close()
+			bubble(t, func(b *bench) {
+				pool := b.Open()
+				defer pool.Close()
 				if name == "attempts" {
 					other := b.run("other")
 					b.leads(other)
 				}
-				e, err := elector.New(b.pool, "orders", fit, elector.WithRetryInterval(10*time.Millisecond))
+				e, err := elector.New(pool, "orders", fit, elector.WithRetryInterval(10*time.Millisecond))
 				b.wraps(err)
 				b.wraps(e.Start(context.Background()))
 				time.Sleep(time.Second)
 				grown := func(n int) int64 {
 					before := heap()
 					for range n {
-						once(b, e)
+						once(b, pool, e)
 					}
 					time.Sleep(time.Second) // for what is under way
 					return heap() - before
@@ -66,12 +66,6 @@ func TestNothingOfAnAttemptOrATermIsKept(t *testing.T) {
 			})
 		})
 	}
-}
-
-// pooled is a bench with one pool.
-type pooled struct {
-	*bench
-	pool *sql.DB
 }
 
 func heap() int64 {

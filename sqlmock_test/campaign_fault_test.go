@@ -4,6 +4,7 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -119,8 +120,8 @@ type capture struct{ value driver.Value }
 
 func (c *capture) Match(v driver.Value) bool { c.value = v; return true }
 
-// sessionSettings are what an elector sets.
-func sessionSettings(t *testing.T) (settings []struct{ Name, Value string }) {
+// sessionSettings are the names of what an elector sets.
+func sessionSettings(t *testing.T) (names []string) {
 	pool, mock := newMock(t)
 	e, _ := newElector(t, pool)
 	var sent capture
@@ -130,27 +131,37 @@ func sessionSettings(t *testing.T) (settings []struct{ Name, Value string }) {
 	query(mock, "ApplySettings").WithArgs(true, &sent).WillReturnError(errPlain)
 	_, _, err := e.TryCampaign(t.Context())
 	wantError(t, err, errPlain)
+	var settings []struct{ Name string }
 	wantError(t, json.Unmarshal([]byte(sent.value.(string)), &settings))
-	return settings
+	for _, s := range settings {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// expectEachTried expects that all settings are refused, and then each is tried alone,
+// of which one is refused again.
+func expectEachTried(mock sqlmock.Sqlmock, names []string, bad string, refused error) {
+	expectAttemptUpTo(mock, 8, fault{err: refused})
+	mock.ExpectRollback()
+	for _, name := range names {
+		mock.ExpectBegin()
+		q := query(mock, "ApplySettings").WithArgs(true, has(`"`+name+`"`)).WillReturnRows(row(1))
+		if name == bad {
+			q.WillReturnError(refused)
+		}
+		mock.ExpectRollback()
+	}
 }
 
 func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		const name = "client_connection_check_interval"
 		refused := &pgconn.PgError{Code: "22023", Message: name + " must be set to 0 on this platform"}
-		settings := sessionSettings(t)
+		names := sessionSettings(t)
 		pool, mock := newMock(t)
 		e, rec := newElector(t, pool)
-		expectAttemptUpTo(mock, 8, fault{err: refused})
-		mock.ExpectRollback()
-		for _, s := range settings {
-			mock.ExpectBegin()
-			q := query(mock, "ApplySettings").WithArgs(true, has(`"`+s.Name+`"`)).WillReturnRows(row(1))
-			if s.Name == name {
-				q.WillReturnError(refused)
-			}
-			mock.ExpectRollback()
-		}
+		expectEachTried(mock, names, name, refused)
 		query(mock, "TryLockOrSee").WithArgs(e.Key(), lacks(name), "web-1").WillReturnRows(row("granted", sessionPID, 0, ""))
 		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745))
 		expectResign(mock)
@@ -169,25 +180,14 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 func TestAServerThatRefusesTheLeaseElectsNobody(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		refused := &pgconn.PgError{Code: "42501", Message: "permission denied to set parameter"}
-		settings := sessionSettings(t)
+		const lease = "idle_session_timeout"
+		names := sessionSettings(t)
 		pool, mock := newMock(t)
 		e, rec := newElector(t, pool)
-		expectAttemptUpTo(mock, 8, fault{err: refused})
-		mock.ExpectRollback()
-		for _, s := range settings {
-			mock.ExpectBegin()
-			q := query(mock, "ApplySettings").WithArgs(true, has(`"`+s.Name+`"`)).WillReturnRows(row(1))
-			if s.Name == "idle_session_timeout" {
-				q.WillReturnError(refused)
-			}
-			mock.ExpectRollback()
-			if s.Name == "idle_session_timeout" {
-				break
-			}
-		}
+		expectEachTried(mock, names[:slices.Index(names, lease)+1], lease, refused)
 		_, elected, err := e.TryCampaign(t.Context())
 		wantError(t, err, refused)
-		if elected || !strings.Contains(err.Error(), "idle_session_timeout") {
+		if elected || !strings.Contains(err.Error(), lease) {
 			t.Errorf("elected %v, %v", elected, err)
 		}
 		wantFailures(t, rec, hooks.OpCampaign)

@@ -21,9 +21,7 @@ func TestATransactionThatIsOverdueIsEndedOnceForEachWaitInVain(t *testing.T) {
 	for name, barred := range map[string]fault{"no answer": noAnswer, "cancelled": {err: errCancelled}} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
-			expectServerCheck(mock)
-			expectAttempt(mock, "granted")
-			attempt[len(attempt)-1].expect(mock, barred) // Confirm
+			expectAttemptUpTo(mock, len(attempt)-1, barred) // of Confirm
 			expectServerCheck(mock)
 			query(mock, "EndOverdue").WithArgs(orders, 10_000).WillReturnRows(row(1, true))
 			expectFailedTry(mock, anyError[0]) // which has seen no barrier
@@ -47,9 +45,7 @@ func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 	}
 	bubble(t, "alone", func(t *testing.T) {
 		pool, mock := newMock(t)
-		expectServerCheck(mock)
-		expectAttempt(mock, "granted")
-		attempt[len(attempt)-1].expect(mock, noAnswer)
+		expectAttemptUpTo(mock, len(attempt)-1, noAnswer)
 		expectServerCheck(mock)
 		query(mock, "EndOverdue").WillReturnError(errForbidden)
 		expectElection(mock, 1)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -40,13 +42,11 @@ func stubbornFamily(t *testing.T, r *running) (f family) {
 
 func (f *family) meet(t *testing.T, line string) {
 	t.Helper()
-	var pid int
 	for prefix, into := range map[string]*int{"self ": &f.self, "child ": &f.child, "daemon ": &f.daemon} {
-		if len(line) > len(prefix) && line[:len(prefix)] == prefix {
-			for _, digit := range line[len(prefix):] {
-				pid = pid*10 + int(digit-'0')
-			}
-			*into = pid
+		if pid, ok := strings.CutPrefix(line, prefix); ok {
+			var err error
+			*into, err = strconv.Atoi(pid)
+			check(t, err)
 		}
 	}
 }

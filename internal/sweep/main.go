@@ -8,7 +8,7 @@
 // All mutants are built into the tests at once, and one is chosen by an environment
 // variable, so that each takes seconds. With -again only those are tried that were not
 // noticed the last time, or are new: those first. Ctrl-C writes the page of what is
-// known by then.
+// known by then. It fails if one is not noticed for which reasons.txt has no reason.
 package main
 
 import (
@@ -46,6 +46,12 @@ func main() {
 }
 
 func run() error {
+	reasons, err := readReasons(reasonsText)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	dir, err := os.MkdirTemp("", "sweep-")
 	if err != nil {
 		return err
@@ -58,7 +64,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	suites, err := build(dir)
+	suites, err := build(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -67,13 +73,21 @@ func run() error {
 		return err
 	}
 	defer known.close()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	tryAll(ctx, mutants, suites, known)
 	if *only != "" {
 		return nil
 	}
-	return os.WriteFile(*page, []byte(write(mutants, known)), 0o644)
+	for _, key := range needless(reasons, mutants, known) {
+		fmt.Println("no reason is needed for", key)
+	}
+	c := count(mutants, known, reasons)
+	if err := os.WriteFile(*page, []byte(c.write(reasons)), 0o644); err != nil {
+		return err
+	}
+	if len(c.unexplained) > 0 {
+		return fmt.Errorf("%d mutants are not noticed, and no reason is given: see %s", len(c.unexplained), *page)
+	}
+	return nil
 }
 
 // plantAll plants the mutants of all that is swept in a copy of the module.
@@ -126,7 +140,10 @@ func tryAll(ctx context.Context, mutants []mutant, suites []*suite, known *verdi
 	for range *few {
 		wg.Go(func() {
 			for m := range jobs {
-				v := try(m, suites)
+				v := try(ctx, m, suites)
+				if ctx.Err() != nil {
+					continue // Ctrl-C ends the tests as well
+				}
 				known.set(m, v)
 				if !v.noticed() {
 					fmt.Printf("\r%s:%d: %s: %s: %s\n", m.file, m.line, m.change, m.code, v)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
 	"go/ast"
@@ -56,7 +57,7 @@ func plant(file string, source []byte, number int) (planted []byte, mutants []mu
 	if len(p.mutants) == 0 {
 		return source, nil, nil
 	}
-	p.insert(tree.Name.End(), "\nimport \"github.com/pgelector/pgelector/internal/mutants\"\n", false)
+	p.insert(tree.Name.End(), "\nimport \"github.com/pgelector/pgelector/internal/mutants\"\n", 0)
 	return p.write(), p.mutants, nil
 }
 
@@ -72,9 +73,9 @@ type planter struct {
 }
 
 type insert struct {
-	at     int
-	text   string
-	closes bool // what another insert before it has opened
+	at    int
+	text  string
+	order int // among those at the same place
 }
 
 func (p *planter) visit(n ast.Node) {
@@ -86,18 +87,20 @@ func (p *planter) visit(n ast.Node) {
 			p.condition(n.Cond, false) // to go on for ever is noticed by all
 		}
 	case *ast.SwitchStmt:
+		if n.Tag != nil {
+			break
+		}
 		for _, c := range n.Body.List {
-			if n.Tag == nil {
-				for _, e := range c.(*ast.CaseClause).List {
-					p.condition(e, true)
-				}
+			for _, e := range c.(*ast.CaseClause).List {
+				p.condition(e, true)
 			}
 		}
 	case *ast.ReturnStmt:
-		for _, e := range n.Results {
-			if b, ok := e.(*ast.BinaryExpr); ok && len(n.Results) == 1 && isTruth(b.Op) {
-				p.condition(b, true)
-			}
+		if len(n.Results) != 1 {
+			break
+		}
+		if b, ok := n.Results[0].(*ast.BinaryExpr); ok && isTruth(b.Op) {
+			p.condition(b, true)
 		}
 	case *ast.BinaryExpr:
 		if n.Op == token.LAND || n.Op == token.LOR {
@@ -120,12 +123,12 @@ func isTruth(op token.Token) bool {
 
 // condition plants that it always holds, if that is wanted, and that it never does.
 func (p *planter) condition(e ast.Expr, always bool) {
-	always1, never := 0, 0
+	holds := 0
 	if always {
-		always1 = p.mutant(e, "always holds")
+		holds = p.mutant(e, "always holds")
 	}
-	never = p.mutant(e, "never holds")
-	p.wrap(e, fmt.Sprintf("mutants.Condition(%d, %d, ", always1, never), ")")
+	holdsNot := p.mutant(e, "never holds")
+	p.wrap(e, fmt.Sprintf("mutants.Condition(%d, %d, ", holds, holdsNot), ")")
 }
 
 // border plants that a comparison treats equals the other way, unless to evaluate it
@@ -196,27 +199,25 @@ func (p *planter) text(n ast.Node) string {
 	return string(p.source[p.files.Position(n.Pos()).Offset:p.files.Position(n.End()).Offset])
 }
 
+// wrap writes around a node. Nodes are visited from the outside, so at the same place
+// what opens later is further inside, and closes earlier; and all that closes comes first.
 func (p *planter) wrap(n ast.Node, open, end string) {
-	p.insert(n.Pos(), open, false)
-	p.insert(n.End(), end, true)
+	order := len(p.inserts) + 1
+	p.insert(n.Pos(), open, order)
+	p.insert(n.End(), end, -order)
 }
 
-func (p *planter) insert(at token.Pos, text string, closes bool) {
-	p.inserts = append(p.inserts, insert{p.files.Position(at).Offset, text, closes})
+func (p *planter) insert(at token.Pos, text string, order int) {
+	p.inserts = append(p.inserts, insert{p.files.Position(at).Offset, text, order})
 }
 
-// write inserts all. At the same place what was opened last is closed first, and
-// what encloses more opens first: nodes are visited from the outside.
 func (p *planter) write() []byte {
-	inserts := slices.Clone(p.inserts)
-	slices.Reverse(inserts)
-	closing := slices.DeleteFunc(inserts, func(i insert) bool { return !i.closes })
-	opening := slices.DeleteFunc(slices.Clone(p.inserts), func(i insert) bool { return i.closes })
-	all := append(closing, opening...)
-	slices.SortStableFunc(all, func(a, b insert) int { return a.at - b.at })
+	slices.SortFunc(p.inserts, func(a, b insert) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order))
+	})
 	var out bytes.Buffer
 	last := 0
-	for _, i := range all {
+	for _, i := range p.inserts {
 		out.Write(p.source[last:i.at])
 		out.WriteString(i.text)
 		last = i.at

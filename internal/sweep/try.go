@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -38,19 +39,19 @@ var suites = []struct {
 }
 
 // build builds the suites, and runs each once with no mutant alive.
-func build(dir string) (all []*suite, err error) {
+func build(ctx context.Context, dir string) (all []*suite, err error) {
 	bin := filepath.Join(dir, ".bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return nil, err
 	}
 	for _, c := range suites {
 		s := &suite{name: c.name, binary: filepath.Join(bin, filepath.Base(c.name)), dir: filepath.Join(dir, c.name), args: append([]string{"-test.failfast"}, c.args...)}
-		command := exec.Command("go", "test", "-c", "-vet=off", "-o", s.binary, "./"+c.name)
+		command := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-o", s.binary, "./"+c.name)
 		command.Dir = dir
 		if out, err := command.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("build the tests of %s: %w\n%s", c.name, err, out)
 		}
-		if err := s.rehearse(); err != nil {
+		if err := s.rehearse(ctx); err != nil {
 			return nil, err
 		}
 		all = append(all, s)
@@ -59,12 +60,12 @@ func build(dir string) (all []*suite, err error) {
 }
 
 // rehearse sees the suite pass, how long that takes, and what it reaches.
-func (s *suite) rehearse() error {
+func (s *suite) rehearse(ctx context.Context) error {
 	reached := s.binary + ".reached"
 	s.limit = 10 * time.Minute
 	began := time.Now()
-	if passed, out := s.run("MUTANTS_REACHED=" + reached); !passed {
-		return fmt.Errorf("the tests of %s fail with no mutant alive:\n%s", s.name, out)
+	if out, err := s.run(ctx, "MUTANTS_REACHED="+reached); err != nil {
+		return fmt.Errorf("the tests of %s with no mutant alive: %w\n%s", s.name, err, out)
 	}
 	took := time.Since(began)
 	s.limit = 10*time.Second + 8*took
@@ -84,9 +85,12 @@ func (s *suite) rehearse() error {
 	return nil
 }
 
-// run runs the suite up to its first failure.
-func (s *suite) run(variable string) (passed bool, out string) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.limit)
+var errHangs = errors.New("hangs")
+
+// run runs the suite up to its first failure. It fails with errHangs if that takes much
+// longer than it did in the rehearsal.
+func (s *suite) run(ctx context.Context, variable string) (out string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, errHangs)
 	defer cancel()
 	command := exec.CommandContext(ctx, s.binary, s.args...)
 	command.Dir = s.dir
@@ -94,23 +98,24 @@ func (s *suite) run(variable string) (passed bool, out string) {
 	command.WaitDelay = time.Second
 	var text bytes.Buffer
 	command.Stdout, command.Stderr = &text, &text
-	err := command.Run()
+	err = command.Run()
 	if ctx.Err() != nil {
-		return false, hangs
+		err = context.Cause(ctx)
 	}
-	return err == nil, text.String()
+	return text.String(), err
 }
 
-// try runs the suites that reach the mutant, until one notices it.
-func try(m mutant, all []*suite) verdict {
+// try runs the suites that reach the mutant, until one notices it. When the context
+// has ended the verdict is worth nothing.
+func try(ctx context.Context, m mutant, all []*suite) verdict {
 	v := unreached
 	for _, s := range all {
 		if !s.reached[m.number] {
 			continue
 		}
 		v = missed
-		if passed, out := s.run(fmt.Sprint("MUTANT=", m.number)); !passed {
-			return noticedBy(s.name, out)
+		if _, err := s.run(ctx, fmt.Sprint("MUTANT=", m.number)); err != nil {
+			return noticedBy(s.name, err)
 		}
 	}
 	return v

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,12 +15,11 @@ type verdict string
 const (
 	missed    verdict = "not noticed"
 	unreached verdict = "not reached" // or it made no difference to what reached it
-	hangs             = "hangs"
 	noticed           = "noticed by "
 )
 
-func noticedBy(suite, out string) verdict {
-	if out == hangs {
+func noticedBy(suite string, err error) verdict {
+	if errors.Is(err, errHangs) {
 		return verdict(noticed + suite + ", which hangs")
 	}
 	return verdict(noticed + suite)
@@ -45,7 +45,7 @@ func openVerdicts(name string, again bool) (*verdicts, error) {
 			return nil, fmt.Errorf("there is nothing to go on from: %w", err)
 		}
 		for line := range strings.Lines(string(kept)) {
-			if key, value, ok := cutLast(strings.TrimSpace(line), "\t"); ok {
+			if value, key, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
 				v.all[key] = verdict(value)
 			}
 		}
@@ -58,19 +58,11 @@ func openVerdicts(name string, again bool) (*verdicts, error) {
 	return v, err
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
-}
-
 func (v *verdicts) set(m mutant, to verdict) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.all[m.key()] = to
-	fmt.Fprintf(v.file, "%s\t%s\n", m.key(), to)
+	fmt.Fprintf(v.file, "%s\t%s\n", to, m.key())
 }
 
 func (v *verdicts) get(m mutant) verdict {

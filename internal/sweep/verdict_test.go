@@ -16,7 +16,7 @@ func TestASweepGoesOnFromWhatIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	known.set(one, missed)
-	known.set(one, noticedBy("elector", hangs))
+	known.set(one, noticedBy("elector", errHangs))
 	known.set(two, unreached)
 	known.close()
 	for _, again := range []bool{true, false} { // the other way round nothing is left
