@@ -31,7 +31,7 @@ func (e *Elector) Start(ctx context.Context) error {
 	e.mu.Unlock()
 	go func() {
 		defer close(b.done)
-		if err := e.run(ctx, nil); !errors.Is(err, context.Cause(ctx)) || ctx.Err() == nil {
+		if err := e.run(ctx, nil); !errors.Is(err, context.Cause(ctx)) {
 			b.err = err
 		}
 	}()

@@ -23,9 +23,7 @@ type worker struct {
 
 func (w *worker) work() {
 	defer close(w.worked)
-	due, barrier := time.NewTimer(pace.Jitter(w.config.retry)), time.NewTimer(atBarrier)
-	defer due.Stop()
-	defer barrier.Stop()
+	due := time.NewTimer(pace.Jitter(w.config.retry))
 	for w.ctx.Err() == nil {
 		select {
 		case <-w.ctx.Done():
@@ -33,14 +31,11 @@ func (w *worker) work() {
 			if pace.Sleep(w.ctx, gathering) {
 				w.serve((*wish).isFresh)
 			}
-		case <-barrier.C:
+		case <-w.barrier():
 			w.serve((*wish).isHeld)
 		case <-due.C:
 			w.serve((*wish).any)
 			due.Reset(pace.Jitter(w.config.retry))
-		}
-		if w.isAtBarrier() {
-			barrier.Reset(atBarrier)
 		}
 	}
 	wishes, _ := w.collect((*wish).any)
@@ -51,10 +46,14 @@ func (w *worker) work() {
 	}
 }
 
-func (w *worker) isAtBarrier() bool {
+// barrier is when to look again whether a barrier is passed; never, if nobody waits at one.
+func (w *worker) barrier() <-chan time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.wishes, (*wish).isHeld)
+	if !slices.ContainsFunc(w.wishes, (*wish).isHeld) {
+		return nil
+	}
+	return time.After(atBarrier)
 }
 
 // collect takes the wishes to be served now, and all whose campaign was cancelled.
@@ -97,16 +96,11 @@ func (w *worker) attempt(wishes []*wish) {
 	for _, wish := range wishes {
 		if wish.holds == w.now {
 			have = append(have, wish.e.key)
-		} else {
-			wish.holds = nil // it was lost with its session
+		} else { // or it was lost with its session
 			ask = append(ask, wish.e.key)
 		}
 	}
 	held, called, err := w.now.TryLocks(ask, have)
-	if held == nil {
-		w.tellAll(wishes, verdict{err: err})
-		return
-	}
 	var winners, others []*wish
 	for _, wish := range wishes {
 		if held[wish.e.key] {
@@ -136,18 +130,14 @@ func (w *worker) disappoint(others []*wish, called map[int64]bool, err error) {
 }
 
 // connect sees to it that there is a session.
-func (w *worker) connect() error {
+func (w *worker) connect() (err error) {
 	if w.now != nil && w.now.Context().Err() == nil {
 		return nil
 	}
 	if w.now != nil {
-		w.now.Close() // its connections are in the pool's number
-		w.now = nil
+		w.now.Close()       // its connections are in the pool's number
 		w.server.Distrust() // it may be another one now
 	}
-	opened, err := w.server.Open(w.ctx)
-	if err == nil {
-		w.now = opened
-	}
+	w.now, err = w.server.Open(w.ctx)
 	return err
 }

@@ -28,18 +28,12 @@ func (c *campaign) run(ctx context.Context) (*Term, error) {
 	hangUp := c.listen()
 	defer hangUp()
 	for {
-		if err := c.awaitHealth(ctx); err != nil {
-			c.source.rest()
-			return nil, err
-		}
+		c.awaitHealth(ctx)
 		term, pause, err := c.attempt(ctx, false)
-		if term != nil || pause == noMore {
+		if pause == noMore {
 			return term, err
 		}
-		if !c.bell.sleep(ctx, pause) {
-			c.source.rest()
-			return nil, ended(ctx, "campaign")
-		}
+		c.bell.sleep(ctx, pause)
 	}
 }
 
@@ -56,7 +50,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 	start := time.Now()
 	trying, stop := c.whileFit(ctx)
 	grant, err := c.source.try(trying)
-	brokenOff := trying.Err() != nil && ctx.Err() == nil // by the candidate's health
+	brokenOff := trying.Err() != nil
 	stop()
 	if grant.Leader.PID != 0 {
 		c.saw(ctx, grant.Leader)
@@ -77,8 +71,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 			err = ended(ctx, "campaign")
 		}
 		return nil, noMore, err
-	case brokenOff:
-		c.source.rest()
+	case brokenOff: // by the candidate's health
 		return nil, 0, err
 	default:
 		event.Outcome = hooks.Failed
@@ -135,10 +128,7 @@ func (e *Elector) look(ctx context.Context) {
 	if !e.announcer.seesLeader {
 		return
 	}
-	if leader, held, err := session.HolderOf(ctx, e.pool, e.key, e.lease.Length); err == nil {
-		if !held {
-			leader = nobody
-		}
+	if leader, _, err := session.HolderOf(ctx, e.pool, e.key, e.lease.Length); err == nil {
 		e.saw(ctx, leader)
 	}
 }

@@ -127,8 +127,7 @@ func (e *Elector) serve(ctx context.Context, t *Term, lead Lead) (finished bool,
 	err = t.doWork(lead)
 	own := false
 	switch {
-	case ctx.Err() != nil: // lead may have seen it before the AfterFunc did
-		t.end(hooks.Shutdown, context.Cause(ctx))
+	case ctx.Err() != nil: // which ends the term, on another goroutine
 	case err == nil:
 		own = t.end(hooks.Resigned, ErrResigned)
 	default:

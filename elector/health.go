@@ -154,33 +154,22 @@ func (e *Elector) checked(ctx context.Context) error {
 	return nil
 }
 
-// awaitHealth waits, out of the server's queue, until the candidate is healthy. Who
-// leads meanwhile is asked once per retry interval, if a hook wants to know.
-func (c *campaign) awaitHealth(ctx context.Context) error {
-	if c.monitor == nil {
-		return nil
-	}
+// awaitHealth waits, out of the server's queue, until the candidate is healthy, or the
+// campaign is over. Who leads meanwhile is asked once per retry interval, if a hook wants
+// to know.
+func (c *campaign) awaitHealth(ctx context.Context) {
 	for c.fit().Err() != nil {
 		c.source.rest()
-		well := c.monitor.Well()
-		if c.fit().Err() == nil { // it has recovered just before
-			return nil
-		}
-		glance := time.NewTimer(pace.Jitter(c.retry))
 		select {
-		case <-well:
-		case <-glance.C:
+		case <-c.monitor.Well():
+		case <-time.After(pace.Jitter(c.retry)):
 			c.look(ctx)
 		case <-ctx.Done():
+			return
 		case <-c.closing.Done():
-			return ended(c.closing, "wait for the candidate's health")
-		}
-		glance.Stop()
-		if ctx.Err() != nil {
-			return ended(ctx, "wait for the candidate's health")
+			return
 		}
 	}
-	return nil
 }
 
 // whileFit is a context that ends when the candidate becomes unhealthy, too.

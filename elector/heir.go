@@ -1,12 +1,12 @@
 package elector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/pace"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -50,18 +50,15 @@ func (t *Term) ResignTo(ctx context.Context, heir string) error {
 	}
 	call := t.session.Call(t.elector.key, heir)
 	absent := t.await(ctx, call, heir)
-	switch {
-	case absent != nil:
+	if absent == nil {
+		absent = t.leaveTo(call)
+	}
+	if absent != nil {
 		call.End()
-	case t.endFor(call):
-		absent = errors.New("it was the first in the queue, but not any more when the work had returned")
-	default: // the term has ended just before
-		call.End()
-		absent = t.whyEnded()
 	}
 	err := t.Resign(ctx)
 	if err == nil && !t.heirHas {
-		err = fmt.Errorf("%w: %q: %w", ErrHeirAbsent, heir, absent)
+		err = fmt.Errorf("%w: %q: %w", ErrHeirAbsent, heir, cmp.Or(absent, errOvertaken))
 	}
 	return err
 }
@@ -106,17 +103,17 @@ func (t *Term) await(ctx context.Context, call *session.Call, heir string) error
 	}
 }
 
-// endFor ends the term in favour of the heir, unless it has ended, and reports
-// whether it did.
-func (t *Term) endFor(call *session.Call) bool {
+var errOvertaken = errors.New("it was the first in the queue, but not any more when the work had returned")
+
+// leaveTo has the term end in favour of the heir, unless it has ended, of which it
+// returns the cause.
+func (t *Term) leaveTo(call *session.Call) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ctx.Err() != nil {
-		return false
+	if t.ctx.Err() == nil {
+		t.heir = call
 	}
-	t.heir = call
-	t.cancel(&ending{reason: hooks.Resigned, err: ErrResigned})
-	return true
+	return context.Cause(t.ctx)
 }
 
 // reserved is for how long at least the lock is kept for an heir that has lost its place.

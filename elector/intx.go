@@ -62,7 +62,6 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		return fault.Because(ErrRolledBack, fault.CauseOr(txCtx, err))
 	}
 	if !uncancelled() { // from here on the commit is not cancelled half-way
-		<-txCtx.Done() // which is told on another goroutine
 		return fault.Because(ErrRolledBack, context.Cause(txCtx))
 	}
 	return tx.Commit()
@@ -85,13 +84,14 @@ func (t *Term) joined(ctx context.Context) (joined context.Context, uncancelled 
 	cancelByTerm := func() { cancel(fault.Because(ErrNotLeader, context.Cause(t.ctx))) }
 	stopTerm := context.AfterFunc(t.ctx, cancelByTerm)
 	return joined, func() bool {
-		caller, term := stopCaller(), stopTerm()
+		stopCaller()
+		stopTerm()
 		switch { // one that has just ended may not have told yet
 		case ctx.Err() != nil:
 			cancel(context.Cause(ctx))
 		case t.ctx.Err() != nil:
 			cancelByTerm()
 		}
-		return caller && term && joined.Err() == nil
+		return joined.Err() == nil
 	}
 }

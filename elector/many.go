@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/pgelector/pgelector/hooks"
@@ -73,16 +74,12 @@ func (s *Session) report(ctx context.Context, f hooks.Failure) {
 // those of the session. Two electors of one session cannot have the same key:
 // the server would grant the lock to both.
 func (s *Session) Elector(election string, opts ...Option) (*Elector, error) {
-	own, err := configure(election, opts)
+	c, err := configure(election, slices.Concat(s.opts, opts))
 	if err != nil {
 		return nil, err
 	}
-	if len(own.ofSession) > 0 {
-		return nil, fmt.Errorf("%w: %s belongs to the session: pass it to NewSession", ErrConfig, own.ofSession[0])
-	}
-	c, err := configure(election, append(append([]Option{}, s.opts...), opts...))
-	if err != nil {
-		return nil, err
+	if own := c.ofSession[len(s.config.ofSession):]; len(own) > 0 {
+		return nil, fmt.Errorf("%w: %s belongs to the session: pass it to NewSession", ErrConfig, own[0])
 	}
 	c.lease, c.candidateID, c.watch = s.config.lease, s.config.candidateID, s.config.watch
 	e := newElector(s.pool, election, c)
@@ -132,9 +129,7 @@ func (s *Session) beat(b session.Beat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.electors {
-		if e.announcer.seesHeartbeat {
-			e.beat(b)
-		}
+		e.beat(b)
 	}
 }
 

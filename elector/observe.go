@@ -87,16 +87,14 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			if ctx.Err() != nil {
 				return
 			}
-			same := leader.sameAs(last) && errors.Is(err, ErrNoLeader) == errors.Is(lastErr, ErrNoLeader) && (err == nil) == (lastErr == nil)
+			same := leader.sameAs(last) && errors.Is(err, ErrNoLeader) == errors.Is(lastErr, ErrNoLeader)
 			if first || !same {
 				if !yield(leader, err) {
 					return
 				}
 				last, lastErr = leader, err
 			}
-			if !bell.sleep(ctx, pace.Jitter(e.retry)) {
-				return
-			}
+			bell.sleep(ctx, pace.Jitter(e.retry))
 		}
 	}
 }

@@ -116,7 +116,6 @@ func (h *sharer) distrust()            {}
 func (h *sharer) leave(s *session.Session, _ error) {
 	h.retry = false
 	if s == h.own {
-		h.own = nil
 		s.Close()
 	}
 }

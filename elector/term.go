@@ -131,14 +131,12 @@ func (t *Term) Resign(ctx context.Context) error {
 		return t.released
 	default:
 	}
-	overrun := time.NewTimer(t.elector.lease.Length)
-	defer overrun.Stop()
 	select {
 	case <-t.done:
 		return t.released
 	case <-ctx.Done():
 		return ended(ctx, "resign: the work of the term has not returned; the lock is released when it does")
-	case <-overrun.C:
+	case <-time.After(t.elector.lease.Length):
 		return fmt.Errorf("%w: resign waited %v, one lease, for it; the lock is released when it returns", ErrOverrun, t.elector.lease.Length)
 	}
 }
@@ -178,7 +176,6 @@ func (t *Term) keep() {
 	a.announce(a.demoted(t.ctx, hooks.Demoted{Token: t.token, Reason: reasonOf(cause), Err: cause, At: at, Held: at.Sub(t.electedAt)}))
 	t.stoodDown()
 	t.released = t.release(reasonOf(cause))
-	t.elector.term.CompareAndSwap(t, nil)
 	t.elector.saw(t.ctx, nobody)
 	if t.byCaller {
 		t.elector.unclaim()
@@ -201,11 +198,9 @@ func (t *Term) awaitWork() {
 		return
 	case <-s.Context().Done():
 	}
-	drain := time.NewTimer(s.DrainLeft())
-	defer drain.Stop()
 	select {
 	case <-t.work.idle:
-	case <-drain.C:
+	case <-time.After(s.DrainLeft()):
 		t.returned()
 	}
 	select {
@@ -226,7 +221,6 @@ func (t *Term) release(reason hooks.Reason) (err error) {
 	s := t.session
 	defer func() { t.elector.source.leave(s, err) }()
 	if cause := context.Cause(s.Context()); cause != nil {
-		s.Close()
 		return fmt.Errorf("%w: the session ended before the lock could be released: %w", ErrNotLeader, cause)
 	}
 	if reason == hooks.Shutdown && !t.elector.gracefulRelease {

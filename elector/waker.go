@@ -105,10 +105,7 @@ func (c *campaign) listen() (hangUp func()) {
 		return w == wordFree || w == wordLed && c.announcer.seesLeader || w == wordHeir && id == c.candidateID
 	})
 	c.bell = b
-	return func() {
-		takeDown()
-		c.bell = nil
-	}
+	return takeDown
 }
 
 func (b *bell) ring() {
@@ -136,23 +133,18 @@ func (b *bell) renew() {
 	}
 }
 
-// sleep waits for d, or until the bell rings, and reports whether it did; false means
-// that ctx ended first.
-func (b *bell) sleep(ctx context.Context, d time.Duration) bool {
+// sleep waits for d, or until the bell rings or ctx ends.
+func (b *bell) sleep(ctx context.Context, d time.Duration) {
 	if d <= 0 {
-		return ctx.Err() == nil
+		return
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		b.renew()
 	case <-b.rings():
 		b.heed()
 	case <-ctx.Done():
-		return false
 	}
-	return true
 }
 
 // tell notifies the others of the election. If the session cannot, its next heartbeat

@@ -170,6 +170,107 @@ func TestAServerThatPanicsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
+// Such an error is an answer already: whatever became of the connection after it.
+func TestAConstraintThatFailsAtCommitIsARollbackAlsoOfAConnectionThatEnds(t *testing.T) {
+	for _, state := range []string{"23505", "25P03", "40001"} {
+		bubble(t, state, func(t *testing.T) {
+			refused := &pgconn.PgError{Severity: "ERROR", Code: state}
+			pool, mock, err := sqlmock.New(sqlmock.MonitorPingsOption(true))
+			wantError(t, err)
+			defer pool.Close()
+			expectTerm(mock, 1)
+			expectFenced(mock, len(fenced)-1, fault{err: refused})
+			expectResign(mock)
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			wantError(t, term.InTx(t.Context(), pool, nil, insert(t.Context())), elector.ErrRolledBack, refused)
+			resign(t, term)
+			wantError(t, mock.ExpectationsWereMet())
+		})
+	}
+}
+
+func TestATransactionThatItsFunctionHasEndedIsOfUnknownOutcome(t *testing.T) {
+	for name, ends := range map[string]func(*sql.Tx) error{"commits": (*sql.Tx).Commit, "rolls back": (*sql.Tx).Rollback} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			expectFenced(mock, 2, fault{})
+			if name == "commits" {
+				mock.ExpectCommit()
+			} else {
+				mock.ExpectRollback()
+			}
+			expectResign(mock)
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			err := term.InTx(t.Context(), pool, nil, ends)
+			wantError(t, err, elector.ErrOutcomeUnknown, sql.ErrTxDone)
+			if errors.Is(err, elector.ErrRolledBack) {
+				t.Errorf("got %v", err)
+			}
+			resign(t, term)
+		})
+	}
+}
+
+// As many dead connections as may have been idle are gone over, and none is kept.
+func TestATransactionIsBegunOnAnotherConnectionIfOneIsDead(t *testing.T) {
+	for name, c := range map[string]struct {
+		dead  int
+		other error
+	}{
+		"one of two is dead":       {dead: 1},
+		"two of two are dead":      {dead: 2},
+		"all that it tries":        {dead: 3, other: driver.ErrBadConn},
+		"that is no reason to try": {other: errPlain},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			for range c.dead {
+				mock.ExpectBegin().WillReturnError(driver.ErrBadConn)
+			}
+			switch {
+			case c.other == nil:
+				expectFenced(mock, len(fenced)-1, fault{})
+			case c.dead == 0:
+				mock.ExpectBegin().WillReturnError(c.other)
+			}
+			expectResign(mock)
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			idle(t, pool, 2)
+			before := pool.Stats().InUse
+			err := term.InTx(t.Context(), pool, nil, insert(t.Context()))
+			if c.other == nil {
+				wantError(t, err)
+			} else {
+				wantError(t, err, elector.ErrRolledBack, c.other)
+			}
+			if n := pool.Stats().InUse; n != before {
+				t.Errorf("%d connections are in use, and %d were before", n, before)
+			}
+			resign(t, term)
+		})
+	}
+}
+
+// idle sees to it that the pool has so many connections to spare.
+func idle(t *testing.T, pool *sql.DB, n int) {
+	t.Helper()
+	pool.SetMaxIdleConns(n)
+	var all []*sql.Conn
+	for range n {
+		conn, err := pool.Conn(t.Context())
+		wantError(t, err)
+		all = append(all, conn)
+	}
+	for _, conn := range all {
+		wantError(t, conn.Close())
+	}
+}
+
 func TestAFencedTransactionIsRefusedOutsideTheTerm(t *testing.T) {
 	for outcome, want := range map[string]error{
 		"superseded": elector.ErrNotLeader, "ended": elector.ErrNotLeader, "hidden": elector.ErrSessionHidden, "perhaps": elector.ErrNotLeader,

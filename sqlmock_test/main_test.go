@@ -75,6 +75,9 @@ func wantFailures(t *testing.T, rec *hookstest.Recorder, ops ...hooks.Op) {
 	var got []hooks.Op
 	for _, f := range rec.Failures() {
 		got = append(got, f.Op)
+		if strings.Contains(f.Err.Error(), "%!") { // as of a cause that is missing
+			t.Errorf("a failure reads %q", f.Err)
+		}
 	}
 	if !slices.Equal(got, ops) {
 		t.Errorf("failures %v, want %v: %+v", got, ops, rec.Failures())

@@ -59,7 +59,12 @@ func TestAnyFaultOfAWaitFailsItAndTheNextOneStartsAnew(t *testing.T) {
 		for _, f := range append(s.faults(), fault{name: "full", err: errFull, want: errFull}) {
 			bubble(t, s.name+"/"+f.name, func(t *testing.T) {
 				pool, mock := newMock(t)
-				e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+				e, rec := newElector(t, pool, elector.WithStandby(elector.Wait), elector.WithHooks(hooks.Funcs{
+					Campaign: func(_ context.Context, c hooks.Campaign) { // before the pause
+						if n := pool.Stats().InUse; c.Outcome == hooks.Failed && n != 1 {
+							t.Errorf("%d connections are in use after the failure", n)
+						}
+					}}))
 				expectParked(mock, i)
 				s.expect(mock, f)
 				expectServerCheck(mock)
@@ -165,6 +170,49 @@ func TestALockThatIsGrantedToAStandbyButDoesNotShowIsRefused(t *testing.T) {
 	})
 }
 
+// The rehearsal unlocks what nobody else can have unlocked.
+func TestALockThatIsGoneInTheRehearsalIsRefused(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectParked(mock, parks-1)
+		query(mock, "Unlock").WillReturnRows(row(false))
+		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+		wantError(t, e.Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
+		wantFailures(t, rec, hooks.OpCampaign)
+	})
+}
+
+func TestAWaitThatEndedTooSoonIsNotBelievedWithoutAnAnswer(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectParked(mock, parks)
+		expectWait(mock, 0, false)
+		query(mock, "TryLocks").WillReturnError(errPlain)
+		expectParked(mock, parks)
+		expectWait(mock, 0, false)
+		query(mock, "TryLocks").WillReturnRows(rows()) // which no server does
+		query(mock, "Confirm").WillReturnRows(row(false, sessionPID, 0))
+		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+		wantError(t, e.Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
+		wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign)
+		wantError(t, rec.Failures()[0].Err, errPlain)
+	})
+}
+
+// Whom nobody asks who leads does not ask the server.
+func TestAParkedCandidateWithoutAHookAsksNothingMore(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectParked(mock, parks)
+		expectWait(mock, 2*time.Second, false)
+		expectWait(mock, time.Second, true)
+		expectResign(mock)
+		e, err := elector.New(pool, "orders", elector.WithStandby(elector.Wait))
+		wantError(t, err, nil)
+		resign(t, campaign(t, e))
+	})
+}
+
 // Somebody has cancelled the waiting statement.
 func TestAWaitThatEndsTooSoonIsBegunAnew(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
@@ -180,20 +228,6 @@ func TestAWaitThatEndsTooSoonIsBegunAnew(t *testing.T) {
 		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
 		resign(t, campaign(t, e))
 		wantFailures(t, rec)
-	})
-}
-
-func TestAServerThatTurnsStandbyUnderAParkedCandidateIsWaitedOut(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectServerCheck(mock)
-		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, true, 0))
-		expectParked(mock, len(parkedAttempt))
-		expectResign(mock)
-		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
-		resign(t, campaign(t, e))
-		wantFailures(t, rec, hooks.OpCampaign)
-		wantError(t, rec.Failures()[0].Err, elector.ErrServerReadOnly)
 	})
 }
 

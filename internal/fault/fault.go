@@ -44,9 +44,9 @@ func Because(sentinel, err error) error {
 }
 
 // CauseOr is why a call failed: the context's cause if that ended, with the
-// driver's error kept, else the error itself.
+// driver's error kept, else the error itself; nil if it did not fail.
 func CauseOr(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	return err

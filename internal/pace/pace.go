@@ -15,7 +15,7 @@ type Backoff struct{ Min, Max time.Duration }
 func (b Backoff) After(failures int) time.Duration {
 	d := b.Min
 	for range failures - 1 {
-		if d >= b.Max/2 {
+		if d > b.Max/2 {
 			return b.Max
 		}
 		d *= 2
@@ -44,10 +44,8 @@ func DrawFrom(source func(d time.Duration) time.Duration) { draw = source }
 
 // Sleep waits for d and reports whether it did; false means ctx ended first.
 func Sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

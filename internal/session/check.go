@@ -131,7 +131,7 @@ func describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
 // the BSDs only), and leaves them out from now on.
 func (v *Server) dropRefusedSettings(ctx context.Context, s *Session) error {
 	var failed error
-	kept := slices.DeleteFunc(slices.Clone(v.settings), func(one setting) bool {
+	v.settings = slices.DeleteFunc(slices.Clone(v.settings), func(one setting) bool {
 		if failed != nil {
 			return false
 		}
@@ -149,8 +149,5 @@ func (v *Server) dropRefusedSettings(ctx context.Context, s *Session) error {
 			Err: fmt.Errorf("elector: the server refuses the setting %s = %s, which is left out: %w", one.Name, one.Value, err)})
 		return true
 	})
-	if failed == nil {
-		v.settings = kept
-	}
 	return failed
 }

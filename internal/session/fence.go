@@ -127,9 +127,7 @@ func (s *Session) backendStart(ctx context.Context) (int64, error) {
 		return began, nil
 	}
 	began, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) { return q.BackendStart(ctx) })
-	if err == nil {
-		s.began.Store(began)
-	}
+	s.began.Store(began) // 0 if there was no answer
 	return began, err
 }
 

@@ -61,7 +61,6 @@ func (c *Call) Unlock() (released, inherited bool, err error) {
 // End releases the call's lock, if the session lives on.
 func (c *Call) End() {
 	if c.made {
-		c.made = false
 		_ = c.session.Unlock(c.lock)
 	}
 }

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -38,9 +37,9 @@ func (s *Session) Hold() (release func()) {
 }
 
 // awaitUsers waits until it does no harm to close the connection. One that is broken
-// has nothing to keep, and whoever closes a session has seen to its users.
+// has nothing to keep.
 func (s *Session) awaitUsers() {
-	if cause := context.Cause(s.ctx); fault.Broken(cause) || errors.Is(cause, errClosed) {
+	if fault.Broken(context.Cause(s.ctx)) {
 		return
 	}
 	h := &s.users
@@ -52,11 +51,9 @@ func (s *Session) awaitUsers() {
 	none := make(chan struct{})
 	h.none = none
 	h.mu.Unlock()
-	drain := time.NewTimer(s.DrainLeft())
-	defer drain.Stop()
 	select {
 	case <-none:
-	case <-drain.C:
+	case <-time.After(s.DrainLeft()):
 	}
 }
 

@@ -51,10 +51,8 @@ func (s *Session) keep(onBeat func(Beat)) {
 // pause waits and reports whether it waited to the end: not if the session is
 // suspected to be lost.
 func (s *Session) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-s.ctx.Done():
 		return true

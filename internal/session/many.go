@@ -127,12 +127,9 @@ func (s *Session) Leaders(keys []int64) map[int64]Holder {
 	if len(keys) == 0 {
 		return nil
 	}
-	rows, err := do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]db.LeadersRow, error) {
+	rows, _ := do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]db.LeadersRow, error) {
 		return q.Leaders(ctx, db.Keys(keys...))
 	})
-	if err != nil {
-		return nil
-	}
 	leaders := map[int64]Holder{}
 	for _, row := range rows {
 		leaders[row.Key] = Holder{PID: row.Pid, CandidateID: row.ApplicationName}

@@ -49,10 +49,7 @@ func holderOf(row db.HolderRow) Holder {
 // holder asks who holds the lock. It is the zero Holder if nobody does, or if the
 // server cannot be asked, which the next statement on the session tells.
 func (s *Session) holder(ctx context.Context, key int64) Holder {
-	row, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, key) })
-	if err != nil {
-		return Holder{}
-	}
+	row, _ := do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, key) })
 	return holderOf(row)
 }
 
@@ -79,9 +76,6 @@ func inquire[T any](ctx context.Context, pool *sql.DB, patience time.Duration, c
 	defer cancel()
 	return pace.Await(ctx, func(ctx context.Context) (T, error) {
 		value, err := call(ctx, db.New(pool))
-		if err != nil {
-			err = fault.CauseOr(ctx, err)
-		}
-		return value, err
+		return value, fault.CauseOr(ctx, err)
 	})
 }

@@ -133,7 +133,7 @@ func (v *Server) patiently(ctx context.Context, try func() error) error {
 			err = try()
 		}
 		v.checked = err == nil
-		if err == nil || idle <= 0 || !fault.Broken(err) || ctx.Err() != nil {
+		if idle <= 0 || !fault.Broken(err) {
 			return err
 		}
 	}

@@ -68,7 +68,6 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, stuck func(error)) (*Ses
 		_ = conn.Close() // nothing was done on it, so the pool may have it back
 	})
 	if err != nil {
-		s.cancel(err)
 		return nil, noConnection(ctx, waitCtx, pool, l, err)
 	}
 	s.conn, s.q = conn, db.New(conn)
@@ -104,11 +103,9 @@ func do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Q
 		}
 		if err == nil {
 			s.renew(sent)
-		} else {
-			err = fault.CauseOr(callCtx, err)
 		}
 		<-s.turn
-		answered <- answer{value, err}
+		answered <- answer{value, fault.CauseOr(callCtx, err)}
 	}()
 	select {
 	case a := <-answered:
@@ -128,20 +125,16 @@ func do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Q
 // takeTurn waits for its turn: for as long as the calls before are answered.
 func (s *Session) takeTurn(ctx context.Context) error {
 	for {
-		expired := time.NewTimer(s.left()) // while another call is stuck
 		select {
 		case s.turn <- struct{}{}:
-			expired.Stop()
 			return nil
-		case <-expired.C:
+		case <-time.After(s.left()): // while another call is stuck
 			if s.left() <= 0 {
 				return s.late
 			}
 		case <-ctx.Done():
-			expired.Stop()
 			return context.Cause(ctx)
 		case <-s.ctx.Done():
-			expired.Stop()
 			return context.Cause(s.ctx)
 		}
 	}
@@ -198,8 +191,6 @@ func (p prepared) QueryRowContext(ctx context.Context, query string, args ...any
 // giveBack returns the connection to the pool.
 func (s *Session) giveBack() {
 	_ = s.conn.Close()
-	s.cancel(errClosed)
-	s.unwire()
 }
 
 // discard closes the connection, by the one portable way to tell the pool that
@@ -217,11 +208,9 @@ func (s *Session) discard() {
 		s.turn <- struct{}{}
 		_ = s.conn.Raw(hangUp)
 	}()
-	timer := time.NewTimer(closeGrace)
-	defer timer.Stop()
 	select {
 	case <-closed:
-	case <-timer.C:
+	case <-time.After(closeGrace):
 		s.stuck(fmt.Errorf("elector: the driver does not return from a call on a connection that is given up (backend %d): "+
 			"it is left alone and closed when the driver returns: %w", s.pid, context.Cause(s.ctx)))
 	}

@@ -56,6 +56,33 @@ func TestCandidatesThatWaitForTheirTurnShareACheckThatPassedMeanwhile(t *testing
 	}
 }
 
+// One that comes when the first has left does not check beside the second.
+func TestThereIsOneQueueAsLongAsAnybodyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := queues{of: map[*sql.DB]*queue{}}
+		ended := make(chan error)
+		checking := 0
+		for i := range 3 {
+			go func() {
+				time.Sleep(time.Duration(i) * 700 * time.Millisecond)
+				ended <- all.check(context.Background(), nil, Lease{}, func() (bool, error) {
+					if checking++; checking > 1 {
+						t.Errorf("%d check at a time", checking)
+					}
+					time.Sleep(time.Second)
+					checking--
+					return false, nil
+				})
+			}()
+		}
+		for range 3 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestACheckWithAnotherLeaseIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made, _ := checks(40, func() (bool, error) { return true, nil }, Lease{Length: 10 * time.Second}, Lease{Length: 20 * time.Second})

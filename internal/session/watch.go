@@ -29,7 +29,7 @@ func (v *Server) watch(s *Session) {
 	defer stop()
 	key, held, failures := int64(rand.Uint64()), false, 0
 	again := pace.Backoff{Min: s.lease.Heartbeat / 10, Max: s.lease.Heartbeat}
-	for s.ctx.Err() == nil {
+	for {
 		var err error
 		if !held {
 			err = s.holdAlso(key)
@@ -38,7 +38,7 @@ func (v *Server) watch(s *Session) {
 		if held {
 			err = v.awaitEnd(ctx, s, key, func() { failures = 0 })
 		}
-		if err == nil || s.ctx.Err() != nil {
+		if s.ctx.Err() != nil {
 			return
 		}
 		s.raiseSuspicion()
@@ -59,9 +59,6 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 	}
 	defer w.discard()
 	for {
-		if s.ctx.Err() != nil {
-			return nil
-		}
 		began := time.Now()
 		if err := w.waitLock(ctx); err != nil {
 			return err
@@ -86,9 +83,8 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 func lingering(ctx context.Context, while time.Duration) (lingering context.Context, stop func()) {
 	lingering, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
-		if pace.Sleep(lingering, while) {
-			cancel(context.Cause(ctx))
-		}
+		pace.Sleep(lingering, while)
+		cancel(context.Cause(ctx))
 	})
 	return lingering, func() {
 		unhook()

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -105,7 +106,6 @@ func (m *Monitor) Stop() {
 
 func (m *Monitor) watch(ctx context.Context) {
 	next := time.NewTicker(m.policy.Interval)
-	defer next.Stop()
 	for {
 		report := m.ask(ctx)
 		if ctx.Err() != nil {
@@ -153,17 +153,17 @@ func (m *Monitor) check(ctx context.Context) (r Report) {
 
 // Clamp makes a score of any number: below 0, and NaN, are 0; above 1 is 1.
 func Clamp(score float64) float64 {
-	if !(score > 0) { // NaN compares with nothing
+	if math.IsNaN(score) {
 		return 0
 	}
-	return min(score, 1)
+	return min(max(score, 0), 1)
 }
 
 // judge counts a check, and turns the verdict when enough speak against it.
 func (m *Monitor) judge(r Report) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	good := r.Err == nil && r.Score >= m.policy.Minimum
+	good := r.Score >= m.policy.Minimum
 	turned := m.count(good)
 	r.Healthy = m.last.Healthy
 	if turned {
