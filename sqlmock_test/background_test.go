@@ -144,3 +144,27 @@ func TestOneElectorDoesOneThingAtATime(t *testing.T) {
 		wantError(t, <-ran, context.DeadlineExceeded)
 	})
 }
+
+// An elector that has ended by itself says so to whoever stops it while the last hook
+// still hears of it, and to one of them only.
+func TestStopSaysWhyTheElectorHadEndedByItself(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		refusals[0].server(mock)
+		e, _ := newElector(t, pool, elector.WithHooks(hooks.Funcs{
+			Error: func(context.Context, hooks.Failure) { time.Sleep(time.Second) },
+		}))
+		wantError(t, e.Start(patience(t)))
+		settle()
+		stopped := make(chan error)
+		for range 2 {
+			go func() { stopped <- e.Stop(context.WithoutCancel(t.Context())) }()
+		}
+		first, second := <-stopped, <-stopped
+		if first == nil {
+			first, second = second, first
+		}
+		wantError(t, first, elector.ErrServerReadOnly)
+		wantError(t, second)
+	})
+}

@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
@@ -446,5 +448,237 @@ func TestCloseOfASessionThatIsNotAnsweredIsBoundedByItsContext(t *testing.T) {
 		if took := time.Since(start); took > 7*time.Second+grace {
 			t.Errorf("took %v", took)
 		}
+	})
+}
+
+// Nothing is asked any more by a session that was closed while it gathered wishes.
+func TestASessionThatIsClosedAsksNothing(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 2)
+		m.opened()
+		m.elected(1, 1)
+		resign := m.campaign(t, 0)
+		time.AfterFunc(2*time.Millisecond, func() {
+			expectResign(m.mock)
+			wantError(t, m.Close(context.Background()))
+		})
+		_, err := m.all[1].Campaign(patience(t))
+		wantError(t, err, elector.ErrStopped)
+		wantError(t, context.Cause(resign.Context()), elector.ErrStopped)
+		wantFailures(t, m.rec)
+	})
+}
+
+// A candidate that follows is told at once, and no hook of a failure.
+func TestCloseEndsACampaignThatFollows(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 1)
+		m.opened()
+		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "busy")))
+		ended := make(chan error, 1)
+		go func() { ended <- m.all[0].Run(context.WithoutCancel(t.Context()), nil) }()
+		time.Sleep(100 * time.Millisecond)
+		start := time.Now()
+		wantError(t, m.Close(t.Context()))
+		wantError(t, <-ended, elector.ErrStopped)
+		if took := time.Since(start); took > grace {
+			t.Errorf("took %v", took)
+		}
+		wantFailures(t, m.rec)
+	})
+}
+
+// A leader's Run does not wait for a retry interval when there is nothing to retry.
+func TestCloseEndsARunThatLeadsAtOnce(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 1)
+		m.opened()
+		m.elected(1, 1)
+		expectResign(m.mock)
+		ended := make(chan error, 1)
+		go func() { ended <- m.all[0].Run(context.WithoutCancel(t.Context()), nil) }()
+		time.Sleep(100 * time.Millisecond)
+		start := time.Now()
+		wantError(t, m.Close(t.Context()))
+		wantError(t, <-ended, elector.ErrStopped)
+		if took := time.Since(start); took > grace {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+func TestASessionThatWasNeverUsedIsClosedAsOftenAsAnybodyLikes(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 1)
+		for range 3 {
+			wantError(t, m.Close(t.Context()))
+		}
+		_, err := m.all[0].Campaign(t.Context())
+		wantError(t, err, elector.ErrStopped)
+	})
+}
+
+// What concerns no election is told to the session's own hooks, and Close waits for them.
+func TestCloseWaitsForTheHooksOfTheSession(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		refused := &pgconn.PgError{Code: "22023", Message: "must be set to 0 on this platform"}
+		names := sessionSettings(t)
+		pool, mock := newMock(t)
+		var told atomic.Bool
+		s, err := elector.NewSession(pool, elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {
+			time.Sleep(5 * time.Second)
+			told.Store(true)
+		}}))
+		wantError(t, err)
+		e, err := s.Elector("orders")
+		wantError(t, err)
+		expectEachTried(mock, names, names[len(names)-1], refused)
+		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
+		query(mock, "TryLocksOrHear").WillReturnRows(rows(values(orders, "busy")))
+		_, _, err = e.TryCampaign(t.Context())
+		wantError(t, err)
+		wantError(t, s.Close(t.Context()))
+		if !told.Load() {
+			t.Error("closed before the hook has returned")
+		}
+	})
+}
+
+// The first attempt of a campaign is not kept waiting for the next batch, also if the
+// elector has campaigned or led before.
+func TestTheFirstAttemptOfEachCampaignIsMadeAtOnce(t *testing.T) {
+	at := func(t *testing.T, campaign func()) {
+		t.Helper()
+		start := time.Now()
+		campaign()
+		if took := time.Since(start); took > 10*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+	}
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 1)
+		busy := func() { query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "busy"))) }
+		try := func() { _, _, err := m.all[0].TryCampaign(t.Context()); wantError(t, err) }
+		m.opened()
+		busy()
+		at(t, try)
+		busy()
+		at(t, try)
+		busy()
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		_, err := m.all[0].Campaign(ctx)
+		wantError(t, err, context.DeadlineExceeded)
+		for token := range int64(2) {
+			m.elected(token, 1)
+			expectResign(m.mock)
+			at(t, func() { resign(t, m.campaign(t, 0)) })
+		}
+	})
+}
+
+// What an election held at its barrier is given back once, when its campaign ends while
+// that is under way as well.
+func TestALockIsGivenBackOnce(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 2)
+		m.opened()
+		m.elected(1, 2)
+		other := m.campaign(t, 1)
+		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted")))
+		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
+		query(m.mock, "Tokens").WillReturnError(errFull)
+		query(m.mock, "Unlock").WillDelayFor(200 * time.Millisecond).WillReturnRows(row(true))
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		_, err := m.all[0].Campaign(ctx)
+		wantError(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		if !other.Valid() {
+			t.Error("the session was lost")
+		}
+		expectResign(m.mock)
+		resign(t, other)
+		wantFailures(t, m.rec)
+	})
+}
+
+func TestALockThatCannotBeGivenBackIsReported(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 1)
+		m.opened()
+		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted")))
+		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0))))
+		query(m.mock, "EndOverdue").WillReturnRows(rows())
+		query(m.mock, "Unlock").WillReturnError(errPlain)
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer stop()
+		_, err := m.all[0].Campaign(ctx)
+		wantError(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		wantFailures(t, m.rec, hooks.OpRelease)
+		if err := m.rec.Failures()[0].Err; !errors.Is(err, errPlain) || !contains(err, `"election"`) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A session that was lost holds nothing that could be given back.
+func TestALockThatWasLostIsNotGivenBack(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 2)
+		m.opened()
+		m.elected(1, 2)
+		other := m.campaign(t, 1)
+		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted")))
+		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0))))
+		query(m.mock, "EndOverdue").WillReturnRows(rows())
+		query(m.mock, "HoldsLock").WillReturnError(errTerminated)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { _, err := m.all[0].Campaign(ctx); ended <- err }()
+		time.Sleep(20 * time.Millisecond)
+		wantError(t, other.Verify(t.Context()), elector.ErrSessionLost)
+		stop()
+		wantError(t, <-ended, context.Canceled)
+		time.Sleep(2 * time.Second)
+		wantFailures(t, m.rec, hooks.OpHeartbeat)
+		wantError(t, other.Resign(t.Context()), elector.ErrNotLeader)
+	})
+}
+
+// An attempt of which the server says that it ended the session tells that, and not
+// what the next statement fails by.
+func TestASessionThatTheServerEndsInABatchSaysSo(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 1)
+		m.opened()
+		query(m.mock, "TryLocksOrHear").WillReturnError(errTerminated)
+		m.opened()
+		m.elected(3, 1)
+		expectResign(m.mock)
+		resign(t, m.campaign(t, 0))
+		wantFailures(t, m.rec, hooks.OpCampaign)
+		wantError(t, m.rec.Failures()[0].Err, errTerminated)
+	})
+}
+
+// Who leads the others is not asked of a server whose lock table is full.
+func TestAFailedBatchAsksNotWhoLeads(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		s, err := elector.NewSession(pool, elector.WithHooks(hookstest.NewRecorder()))
+		wantError(t, err)
+		e, err := s.Elector("orders")
+		wantError(t, err)
+		expectServerCheck(mock)
+		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
+		query(mock, "TryLocksOrHear").WillReturnError(errFull)
+		query(mock, "HeldLocks").WillReturnRows(rows())
+		_, _, err = e.TryCampaign(t.Context())
+		wantError(t, err, elector.ErrLockTableFull)
+		wantError(t, s.Close(t.Context()))
 	})
 }
