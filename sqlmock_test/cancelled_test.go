@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
@@ -84,6 +85,57 @@ func TestAVerifyWithACancelledContextSendsNothingAndDoesNotEndTheTerm(t *testing
 			}
 			link.restore()
 			resign(t, term)
+		})
+	}
+}
+
+// It says what ended, and by what, whatever was under way.
+func TestACampaignThatIsCancelledSaysSo(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		reason := errors.New("the deployment is over")
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		query(mock, "TryLockOrSee").WillDelayFor(never).WillReturnRows(row("busy", sessionPID, 300, "web-2"))
+		e, _ := newElector(t, pool)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(reason) })
+		_, err := e.Campaign(ctx)
+		if wantError(t, err, reason); err.Error() != "elector: campaign: the deployment is over" {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// The server is checked anew after a failure, and a campaign that ends is none.
+func TestACampaignThatEndsBetweenTwoAttemptsCostsNoCheck(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		e, rec := newElector(t, pool)
+		expectServerCheck(mock)
+		for range 3 {
+			expectBusy(mock, 300, "web-2")
+			ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			_, err := e.Campaign(ctx)
+			wantError(t, err, context.DeadlineExceeded)
+			stop()
+		}
+		wantFailures(t, rec)
+	})
+}
+
+// Of an answer and the end of the context in the same instant either may be seen, and
+// nothing else.
+func TestALeaderIsAskedForUntilTheContextEndsByItsCause(t *testing.T) {
+	for range 100 {
+		bubble(t, "", func(t *testing.T) {
+			reason := errors.New("the deployment is over")
+			pool, mock := newMock(t)
+			holder.expect(mock, noAnswer)
+			e, _ := newElector(t, pool)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(reason) })
+			_, err := e.Leader(ctx)
+			wantError(t, err, reason)
 		})
 	}
 }

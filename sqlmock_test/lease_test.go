@@ -2,6 +2,7 @@ package sqlmock_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -165,6 +166,53 @@ func TestAHookThatIsTheWorkAndOverrunsIsReportedToo(t *testing.T) {
 		wantFailures(t, rec, hooks.OpHeartbeat, hooks.OpWork)
 		if f := rec.Failures()[1]; f.At.Sub(term.ElectedAt()) != 4*time.Second {
 			t.Errorf("happened after %v", f.At.Sub(term.ElectedAt()))
+		}
+	})
+}
+
+// Nothing is told of the end of a term, and no lock given up, before its work has returned,
+// also if that is too late.
+func TestWorkThatOverrunsIsWaitedFor(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		heartbeat.expect(mock, noAnswer)
+		e, rec := newElector(t, pool)
+		ctx, stop := context.WithCancel(t.Context())
+		wantError(t, e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+			<-ctx.Done()
+			if cause := context.Cause(ctx); errors.Is(cause, elector.ErrSessionLost) {
+				t.Errorf("expired, and %v", cause)
+			}
+			time.Sleep(time.Hour)
+			if n := len(rec.Demoted()); n > 0 {
+				t.Error("demoted before the work has returned")
+			}
+			stop()
+			return nil
+		}), context.Canceled)
+		wantDemoted(t, rec, hooks.LeaseExpired)
+	})
+}
+
+// The session lives while the work of a term that was resigned winds down, of which the
+// hooks are not told.
+func TestAHeartbeatAfterTheEndOfTheTermIsNotTold(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectHeartbeats(mock, 3)
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
+		defer stop()
+		wantError(t, e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+			<-ctx.Done()
+			time.Sleep(4 * time.Second)
+			return nil
+		}), context.DeadlineExceeded)
+		if n := len(rec.Heartbeats()); n != 1 {
+			t.Errorf("told of %d heartbeats", n)
 		}
 	})
 }

@@ -286,3 +286,56 @@ func TestASessionThatWasLeftAloneForTooLongIsNotWaitedOn(t *testing.T) {
 		wantFailures(t, rec)
 	})
 }
+
+// A hook is told between two waits: a campaign that ends then keeps nothing.
+func TestACampaignThatEndsBetweenTwoWaitsKeepsNoSession(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectParked(mock, parks)
+		expectVain(mock)
+		ctx, stop := context.WithCancel(t.Context())
+		e, _ := newElector(t, pool, elector.WithStandby(elector.Wait), elector.WithHooks(hooks.Funcs{
+			Campaign: func(context.Context, hooks.Campaign) { stop() }}))
+		_, err := e.Campaign(ctx)
+		wantError(t, err, context.Canceled)
+		if n := pool.Stats().InUse; n != 1 { // the mock's own
+			t.Errorf("%d connections are in use", n)
+		}
+	})
+}
+
+// A parked leader that resigns lets the next one go first, and has nothing to wait for
+// if it could not.
+func TestAParkedLeaderClosesItsConnectionAMomentAfterItsRelease(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		took time.Duration
+	}{"released": {nil, 10 * time.Millisecond}, "in doubt": {errPlain, 0}} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectParked(mock, len(parkedAttempt))
+			query(mock, "Unlock").WillReturnRows(row(true)).WillReturnError(c.err)
+			e, _ := newElector(t, pool, elector.WithStandby(elector.Wait))
+			term := campaign(t, e)
+			start := time.Now()
+			_ = term.Resign(t.Context())
+			if took := time.Since(start); took != c.took {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
+
+// What cannot be held in the rehearsal cannot be led by.
+func TestALockThatIsNotGrantedInTheRehearsalIsRefused(t *testing.T) {
+	for name, answer := range map[string]*sqlmock.Rows{"refused": row(1, false), "nothing": rows()} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectParked(mock, 3)
+			query(mock, "TryLocks").WillReturnRows(answer)
+			e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+			wantError(t, e.Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
+			wantFailures(t, rec, hooks.OpCampaign)
+		})
+	}
+}

@@ -1,9 +1,11 @@
 package sqlmock_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
 	"github.com/lib/pq"
@@ -145,4 +147,66 @@ func TestANilPoolIsAnErrorOfConfiguration(t *testing.T) {
 	if !errors.Is(err, elector.ErrConfig) || e != nil {
 		t.Errorf("got %v, %v", e, err)
 	}
+}
+
+// A candidate that waits in the server leaves it when it is refused.
+func TestAPoolThatBecomesTooSmallForAParkedCandidateGetsItsConnectionBack(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectParked(mock, parks)
+		expectVain(mock)
+		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+		time.AfterFunc(time.Second, func() { pool.SetMaxOpenConns(1) })
+		wantError(t, e.Run(patience(t), nil), elector.ErrPoolTooSmall)
+		settle()
+		if n := pool.Stats().InUse; n != 1 { // the mock's own
+			t.Errorf("%d connections are in use", n)
+		}
+		wantFailures(t, rec, hooks.OpCampaign)
+	})
+}
+
+// Only if the pool gave no connection in time it may be too small, or the server away.
+func TestAPoolThatGivesNoConnectionIsNamedOnlyIfItIsWhatFailed(t *testing.T) {
+	const named = "MaxOpenConns large enough?"
+	bubble(t, "in time", func(t *testing.T) {
+		pool, _ := newMock(t)
+		pool.SetMaxOpenConns(2)
+		other, err := pool.Conn(t.Context())
+		wantError(t, err)
+		e, _ := newElector(t, pool)
+		if _, _, err = e.TryCampaign(t.Context()); !contains(err, named) {
+			t.Errorf("got %v", err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		if _, _, err = e.TryCampaign(ctx); contains(err, named) {
+			t.Errorf("got %v", err)
+		}
+		wantError(t, other.Close())
+	})
+	bubble(t, "it is closed", func(t *testing.T) {
+		pool, _, err := sqlmock.New()
+		wantError(t, err)
+		e, _ := newElector(t, pool)
+		_ = pool.Close()
+		if _, _, err = e.TryCampaign(t.Context()); err == nil || contains(err, named) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A candidate that polls may be moved by a pooler between its grant and the next
+// statement: the lock stays on a backend that others share, which is ended.
+func TestAGrantThatAPoolerHasLeftBehindIsEnded(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		expectAttempt(mock, "granted")
+		query(mock, "Confirm").WillReturnRows(row(false, sessionPID+1, 0))
+		query(mock, "EvictHolder").WithArgs(sessionPID, orders).WillReturnRows(row(true))
+		e, _ := newElector(t, pool)
+		_, _, err := e.TryCampaign(t.Context())
+		wantError(t, err, elector.ErrSessionPooled)
+	})
 }

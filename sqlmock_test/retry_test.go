@@ -181,3 +181,33 @@ func TestTheFirstPauseSpreadsCandidates(t *testing.T) {
 		}
 	}
 }
+
+// From when the lock was released, and not from when the term was resigned.
+func TestTheOthersHaveTheirRetryIntervalAfterASlowHookToo(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectHeartbeats(mock, 2)
+		expectResign(mock)
+		expectElection(mock, 2)
+		expectResign(mock)
+		var demoted time.Time
+		e, _ := newElector(t, pool, elector.WithHooks(hooks.Funcs{Demoted: func(_ context.Context, d hooks.Demoted) {
+			if d.Token == 1 {
+				time.Sleep(5 * time.Second)
+				demoted = time.Now()
+			}
+		}}))
+		wantError(t, e.Run(patience(t), func(ctx context.Context, term *elector.Term) error {
+			if term.Token() == 2 {
+				if waited := time.Since(demoted); waited < time.Second {
+					t.Errorf("waited %v", waited)
+				}
+				return nil
+			}
+			go func() { _ = term.Resign(context.WithoutCancel(ctx)) }()
+			<-ctx.Done()
+			return nil
+		}))
+	})
+}

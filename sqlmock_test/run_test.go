@@ -225,3 +225,41 @@ func TestTheTermsContextCarriesTheValuesOfRunsContext(t *testing.T) {
 		wantError(t, err)
 	})
 }
+
+// The panic goes on when the lock is free, and not sooner.
+func TestAPanicOfLeadGoesOnAfterTheRelease(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectResign(mock)
+		e, _ := newElector(t, pool, elector.WithHooks(hooks.Funcs{
+			Demoted: func(context.Context, hooks.Demoted) { time.Sleep(time.Second) }}))
+		defer func() {
+			_ = recover()
+			wantError(t, mock.ExpectationsWereMet())
+			if n := pool.Stats().InUse; n != 1 { // the mock's own
+				t.Errorf("%d connections are in use", n)
+			}
+		}()
+		_ = e.Run(patience(t), func(context.Context, *elector.Term) error { panic("boom") })
+	})
+}
+
+// While one leads, by whichever call, there is no second campaign.
+func TestAnElectorThatLeadsCampaignsNoMore(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectResign(mock)
+		e, _ := newElector(t, pool)
+		term, elected, err := e.TryCampaign(t.Context())
+		if wantError(t, err); !elected {
+			t.Fatal("not elected")
+		}
+		_, err = e.Campaign(t.Context())
+		wantError(t, err, elector.ErrAlreadyRunning)
+		_, _, err = e.TryCampaign(t.Context())
+		wantError(t, err, elector.ErrAlreadyRunning)
+		resign(t, term)
+	})
+}

@@ -123,3 +123,53 @@ func TestAVerifyUnderWayAtAShutdownLeavesTheLockToLead(t *testing.T) {
 		})
 	}
 }
+
+// The error says what the server has said, and none of its parts is missing.
+func TestVerifySaysWhatTheServerSaid(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
+		e, _ := newElector(t, pool)
+		if err := campaign(t, e).Verify(t.Context()); !contains(err, "does not hold the lock") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A lock that the server says is gone is never taken for held, also if the caller's
+// context ends in that instant.
+func TestVerifyWhoseContextEndsWithTheAnswerBelievesIt(t *testing.T) {
+	for range 50 {
+		bubble(t, "", func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			query(mock, "HoldsLock").WillDelayFor(time.Second).WillReturnRows(row(false, sessionPID))
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			ctx, stop := context.WithTimeout(t.Context(), time.Second)
+			defer stop()
+			if err := term.Verify(ctx); err == nil {
+				t.Error("verified")
+			}
+			leave(t, term)
+		})
+	}
+}
+
+// A term that has ended is not asked about, while its work winds down.
+func TestVerifyOfATermThatHasEndedAsksNothing(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectResign(mock)
+		e, _ := newElector(t, pool)
+		ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer stop()
+		wantError(t, e.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+			<-ctx.Done()
+			wantError(t, term.Verify(t.Context()), elector.ErrNotLeader, context.DeadlineExceeded)
+			return nil
+		}), context.DeadlineExceeded)
+	})
+}
