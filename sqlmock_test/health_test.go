@@ -290,3 +290,64 @@ func TestHealthIsOfEachElectionOfASession(t *testing.T) {
 		wantFailures(t, m.rec, hooks.OpHealth)
 	})
 }
+
+// The candidate campaigns the moment that it is healthy, also if its first check was bad.
+func TestACandidateWhoseFirstCheckWasBadWaitsForNoRetryInterval(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		expectPlainTerm(mock)
+		expectResign(mock)
+		first := true
+		e, rec := newPlain(t, pool, elector.WithRetryInterval(time.Hour), elector.WithHealth(func(context.Context) float64 {
+			defer func() { first = false }()
+			time.Sleep(500 * time.Millisecond) // the candidate waits by then
+			if first {
+				return 0.2
+			}
+			return 1
+		}, elector.HealthPolicy{CampaignAfter: 1}))
+		start := time.Now()
+		term := campaign(t, e)
+		if took := time.Since(start); took != 1500*time.Millisecond {
+			t.Errorf("elected after %v", took)
+		}
+		resign(t, term)
+		if err := rec.Failures()[0].Err; !contains(err, "a score of 0.2") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestTryCampaignSaysWhyTheCandidateIsUnhealthy(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, _ := newMock(t)
+		e, _ := newPlain(t, pool, elector.WithHealth(func(context.Context) float64 { return 0.2 }, elector.HealthPolicy{}))
+		if _, _, err := e.TryCampaign(t.Context()); !contains(err, "a score of 0.2") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// While it cannot be asked who leads, nothing is known to have changed; and who was seen
+// from outside of the queue is the same one when the candidate campaigns.
+func TestAnUnhealthyCandidateIsToldOfALeaderOnce(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		v := &vitals{}
+		v.ill.Store(true)
+		holder.expect(mock, fault{})
+		holder.expect(mock, fault{err: errPlain}) // after 90 to 120 s
+		expectServerCheck(mock)
+		expectBusy(mock, 200, "web-2")
+		e, rec := newElector(t, pool, v.gated(), elector.WithRetryInterval(time.Minute))
+		v.turn(123500 * time.Millisecond) // so it is healthy after 126 s
+		ctx, stop := context.WithTimeout(t.Context(), 133*time.Second)
+		defer stop()
+		_, err := e.Campaign(ctx)
+		wantError(t, err, context.DeadlineExceeded)
+		if got := rec.LeaderChanges(); len(got) != 1 || got[0].PID != 200 {
+			t.Errorf("told %+v", got)
+		}
+	})
+}

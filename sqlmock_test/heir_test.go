@@ -3,6 +3,7 @@ package sqlmock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -291,4 +292,99 @@ func TestCloseEndsTheWaitOfAnHeir(t *testing.T) {
 			t.Errorf("took %v", took)
 		}
 	})
+}
+
+// The heir is called by a notification once there is something to hear of, and once.
+func TestTheHeirIsToldWhenItIsCalled(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectTold(mock, fmt.Sprint("led ", orders))
+		expectCall(mock, false)
+		expectCall(mock, true)
+		expectTold(mock, fmt.Sprint("heir ", orders, " web-2"))
+		expectPlace(mock, 0)
+		expectPlace(mock, 1)
+		expectUnlockFor(mock, true)
+		expectUnlock(mock, callKey)
+		e, _ := newElector(t, pool, elector.WithWaker(&bells{}))
+		term := campaign(t, e)
+		settle()
+		wantError(t, term.ResignTo(t.Context(), "web-2"))
+	})
+}
+
+// The error says why the heir is not the next leader.
+func TestResignToSaysWhereTheHeirWas(t *testing.T) {
+	for name, c := range map[string]struct {
+		want   string
+		wraps  error
+		expect func(sqlmock.Sqlmock)
+	}{
+		"it did not come": {`"web-2": it did not come within 10s`, nil, func(mock sqlmock.Sqlmock) {
+			for range looks(10 * time.Second) {
+				expectPlace(mock, 0)
+			}
+			expectUnlock(mock, callKey)
+			expectUnlock(mock, orders)
+		}},
+		"it was overtaken": {`"web-2": it was the first in the queue, but not any more`, nil, func(mock sqlmock.Sqlmock) {
+			expectPlace(mock, 1)
+			query(mock, "UnlockFor").WillReturnRows(row(true, false, 0))
+			expectUnlock(mock, callKey)
+		}},
+		"the server did not say": {`"web-2": elector: look for the heir`, errPlain, func(mock sqlmock.Sqlmock) {
+			query(mock, "ClearTheWay").WillReturnError(errPlain)
+			expectUnlock(mock, callKey)
+			expectUnlock(mock, orders)
+		}},
+		"the server did not release": {`"web-2": it was the first in the queue, but not any more`, nil, func(mock sqlmock.Sqlmock) {
+			expectPlace(mock, 1)
+			query(mock, "UnlockFor").WillReturnError(errPlain)
+			expectUnlock(mock, orders)
+			expectUnlock(mock, callKey)
+		}},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			expectCall(mock, true)
+			c.expect(mock)
+			e, _ := newElector(t, pool)
+			err := campaign(t, e).ResignTo(t.Context(), "web-2")
+			if wantError(t, err, elector.ErrHeirAbsent); !contains(err, c.want) {
+				t.Errorf("got %v", err)
+			}
+			if c.wraps != nil {
+				wantError(t, err, c.wraps)
+			}
+		})
+	}
+}
+
+// A candidate that is called, and whose wait fails, campaigns on like after any failure.
+func TestACandidateThatIsCalledTellsWhatFails(t *testing.T) {
+	for name, fails := range map[string]func(sqlmock.Sqlmock){
+		"the wait": func(mock sqlmock.Sqlmock) { mock.ExpectExec("-- name: WaitLock ").WillReturnError(errPlain) },
+		"the question": func(mock sqlmock.Sqlmock) {
+			expectVain(mock)
+			query(mock, "IsCalled").WillReturnError(errPlain)
+		},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectServerCheck(mock)
+			query(mock, "TryLockOrSee").WillReturnRows(row("called", sessionPID, 300, "web-2"))
+			for _, s := range parkedAttempt[:parks] {
+				s.expect(mock, fault{})
+			}
+			fails(mock)
+			expectTerm(mock, 2)
+			expectResign(mock)
+			e, rec := newElector(t, pool)
+			resign(t, campaign(t, e))
+			wantFailures(t, rec, hooks.OpCampaign)
+			wantError(t, rec.Failures()[0].Err, errPlain)
+		})
+	}
 }

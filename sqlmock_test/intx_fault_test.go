@@ -413,3 +413,26 @@ func TestRetryableTellsOthersInTheWayFromTheRest(t *testing.T) {
 		})
 	}
 }
+
+// Whether the server would still let it in is not known to one that gives up.
+func TestACallerThatGivesUpOnARefusedTransactionDoesNotKnowWhy(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectFenced(mock, 1, fault{})
+		query(mock, "EnterTerm").WillReturnRows(row("superseded"))
+		mock.ExpectRollback()
+		query(mock, "HoldsLock").WillDelayFor(2 * time.Second).WillReturnRows(row(true, sessionPID))
+		expectResign(mock)
+		e, _ := newElector(t, pool, elector.WithHeartbeatInterval(3500*time.Millisecond))
+		term := campaign(t, e)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		err := term.InTx(ctx, pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
+		if wantError(t, err, elector.ErrRolledBack, context.DeadlineExceeded); errors.Is(err, elector.ErrNotLeader) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		resign(t, term)
+	})
+}

@@ -169,3 +169,47 @@ func TestObserveEndsWithItsContext(t *testing.T) {
 		}
 	})
 }
+
+// A backend's number may come again, for another session of the same candidate.
+func TestObserveTellsTwoSessionsOfOneNumberApart(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		for i := range 2 {
+			query(mock, "Holder").WillReturnRows(row(200, "web-2", "app", "", since.Add(time.Duration(i)*time.Hour)))
+		}
+		e, _ := newElector(t, pool)
+		changes := 0
+		for range e.Observe(t.Context()) {
+			if changes++; changes == 2 {
+				break
+			}
+		}
+	})
+}
+
+// That nobody leads, and that the server cannot be asked, are two things to know.
+func TestObserveTellsNoLeaderFromNoAnswer(t *testing.T) {
+	for _, failsFirst := range []bool{true, false} {
+		bubble(t, "", func(t *testing.T) {
+			pool, mock := newMock(t)
+			want := []error{elector.ErrNoLeader, errPlain}
+			if failsFirst {
+				want = []error{errPlain, elector.ErrNoLeader}
+			}
+			for _, err := range want {
+				if err == errPlain {
+					holder.expect(mock, fault{err: errPlain})
+				} else {
+					expectLeader(mock, 0, "")
+				}
+			}
+			e, _ := newElector(t, pool)
+			for _, err := range e.Observe(t.Context()) {
+				wantError(t, err, want[0])
+				if want = want[1:]; len(want) == 0 {
+					break
+				}
+			}
+		})
+	}
+}

@@ -230,3 +230,93 @@ func TestARingDuringABatchIsNotLost(t *testing.T) {
 		resign(t, term)
 	})
 }
+
+// Who has no hook for who leads has nothing to try for when somebody does.
+func TestACandidateWithoutAHookDoesNotHeedThatAnotherLeads(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		var waker bells
+		expectServerCheck(mock)
+		query(mock, "TryLock").WillReturnRows(row("busy", sessionPID))
+		e, _ := newPlain(t, pool, elector.WithWaker(&waker), elector.WithRetryInterval(time.Hour))
+		time.AfterFunc(time.Minute, func() {
+			waker.ring(fmt.Sprint("led ", orders))
+			waker.ring(fmt.Sprint("soon ", orders, " ", e.CandidateID())) // a word that is not known yet
+		})
+		ctx, stop := context.WithTimeout(t.Context(), 7*time.Minute) // the first pause is 7.5 minutes at least
+		defer stop()
+		_, err := e.Campaign(ctx)
+		wantError(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestAParkedCandidateDoesNotListen(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		var waker bells
+		expectParked(mock, parks)
+		mock.ExpectExec("-- name: WaitLock ").WillDelayFor(never).WillReturnResult(sqlmock.NewResult(0, 0))
+		e, _ := newElector(t, pool, elector.WithWaker(&waker), elector.WithStandby(elector.Wait))
+		time.AfterFunc(time.Second, func() {
+			if n := waker.listening(); n != 0 {
+				t.Errorf("%d listen", n)
+			}
+		})
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
+		defer stop()
+		_, err := e.Campaign(ctx)
+		wantError(t, err, context.DeadlineExceeded)
+	})
+}
+
+// Of a shared session too: what rings besides waits for the attempt that comes by itself.
+func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		var waker bells
+		s, err := elector.NewSession(pool, elector.WithRetryInterval(time.Minute), elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(3*time.Minute))
+		wantError(t, err)
+		e, err := s.Elector("orders", elector.WithWaker(&waker))
+		wantError(t, err)
+		expectServerCheck(mock)
+		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
+		for range 1 + 4 + 1 + 4 { // the mock complains of any other
+			query(mock, "TryLocksOrHear").WillReturnRows(rows(values(orders, "busy")))
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 89*time.Second) // a batch comes by itself after 45 to 60 s
+		defer stop()
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			time.Sleep(time.Second) // for the first attempt, or it is one of the four
+			for ctx.Err() == nil {
+				waker.ring(free(orders))
+				time.Sleep(10 * time.Millisecond)
+			}
+		}()
+		_, err = e.Campaign(ctx)
+		wantError(t, err, context.DeadlineExceeded)
+		<-over
+		wantError(t, s.Close(t.Context()))
+	})
+}
+
+// Observe asks when the lock is free or led, and not when an heir is called.
+func TestObserveIsWokenByWhatChangesTheLeader(t *testing.T) {
+	for word, matters := range map[string]bool{"free": true, "led": true, "heir": false, "soon": false} {
+		bubble(t, word, func(t *testing.T) {
+			pool, mock := newMock(t)
+			var waker bells
+			expectLeader(mock, 300, "web-2")
+			if matters {
+				expectLeader(mock, 300, "web-2")
+			}
+			e, _ := newElector(t, pool, elector.WithWaker(&waker), elector.WithRetryInterval(time.Hour))
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			defer stop()
+			time.AfterFunc(time.Second, func() { waker.ring(fmt.Sprint(word, " ", orders, " web-1")) })
+			for range e.Observe(ctx) {
+			}
+		})
+	}
+}

@@ -69,6 +69,7 @@ func (c *Call) End() {
 func (p *Parked) IsCalled(ctx context.Context) (called bool, err error) {
 	called, err = do(ctx, p.s, func(ctx context.Context, q *db.Queries) (bool, error) { return q.IsCalled(ctx, p.key) })
 	if err != nil {
+		p.server.Distrust()
 		return false, fmt.Errorf("elector: ask whether the leader still calls: %w", explain(err))
 	}
 	return called, nil
