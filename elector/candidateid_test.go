@@ -28,6 +28,7 @@ func TestAnAbsurdHostNameMakesAGoodCandidateIDToo(t *testing.T) {
 		"":                       "host-",
 		"my host\t1":             "my-host-1-",
 		"hôte":                   "h-te-",
+		"~me":                    "~me-",
 		"\x00\xff\xfe":           "----",
 		"日本":                     "---",
 		strings.Repeat("x", 500): "xxxxxxxx",

@@ -7,6 +7,8 @@ import (
 	"io"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/fault"
 )
@@ -41,6 +43,26 @@ func TestTheReasonOfACause(t *testing.T) {
 	} {
 		if got := reasonOf(c.cause); got != c.want || lost(c.cause) != c.lost {
 			t.Errorf("%v: %s, lost %v", c.cause, got, lost(c.cause))
+		}
+	}
+}
+
+func TestOnlyARollbackInsideTheTermIsRetryable(t *testing.T) {
+	state := &pgconn.PgError{Code: "40001"}
+	rolledBack := fault.Because(ErrRolledBack, state)
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{rolledBack, true},
+		{state, false},
+		{fault.Because(ErrOutcomeUnknown, state), false},
+		{fault.Because(ErrNotLeader, rolledBack), false},
+		{ErrRolledBack, false},
+		{nil, false},
+	} {
+		if got := Retryable(c.err); got != c.want {
+			t.Errorf("Retryable(%v) = %v", c.err, got)
 		}
 	}
 }

@@ -81,6 +81,7 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{healthy(elector.HealthPolicy{StepDownAfter: -1}), "WithHealth: StepDownAfter -1: want 1 <= n <= 1000"},
 		{healthy(elector.HealthPolicy{StepDownAfter: 1001}), "WithHealth: StepDownAfter 1001: want 1 <= n <= 1000"},
 		{elector.WithStandby(2), "WithStandby(2): want Poll or Wait"},
+		{healthy(elector.HealthPolicy{CampaignAfter: -1}), "WithHealth: CampaignAfter -1: want 1 <= n <= 1000"},
 		{healthy(elector.HealthPolicy{CampaignAfter: 1001}), "WithHealth: CampaignAfter 1001: want 1 <= n <= 1000"},
 		{elector.WithWaker(nil), "WithWaker(nil): want a waker"},
 		{elector.WithHooks(nil), "WithHooks: hook 1: hooks: <nil> is told of no event"},
@@ -115,6 +116,13 @@ func TestGoodOptionsAreTaken(t *testing.T) {
 		healthy(elector.HealthPolicy{Minimum: 1, Interval: time.Hour, StepDownAfter: 1000, CampaignAfter: 1000}))
 	if err != nil || e.Key() != -1 || e.CandidateID() != id || len(e.Election()) != 1024 {
 		t.Errorf("got %+v, %v", e, err)
+	}
+}
+
+func TestTheLeastHealthPolicyIsTaken(t *testing.T) {
+	least := elector.HealthPolicy{Minimum: math.SmallestNonzeroFloat64, Interval: 10 * time.Millisecond, StepDownAfter: 1, CampaignAfter: 1}
+	if _, err := elector.New(newPool(t), "orders", healthy(least)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -2,6 +2,7 @@ package electortest_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,12 @@ func TestAClockThatIsSetForwardEndsATermAndOneSetBackDoesNot(t *testing.T) {
 			b.leads(one)
 			term, _ := one.Term()
 			one.process.ShiftClock(shift)
+			if err := term.Verify(context.Background()); !survives {
+				b.wraps(err, elector.ErrNotLeader, elector.ErrLeaseExpired)
+				if strings.Contains(err.Error(), "%!") {
+					b.Errorf("got %v", err)
+				}
+			}
 			if one.IsLeader() != survives {
 				b.Errorf("after a shift of %v: leads %v", shift, one.IsLeader())
 			}

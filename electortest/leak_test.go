@@ -6,66 +6,101 @@ import (
 	"errors"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
 )
 
 // A process may follow for years, and lead ten thousand times: nothing that ends
 // leaves anything behind with what goes on.
 func TestNothingOfAnAttemptOrATermIsKept(t *testing.T) {
-	fit := elector.WithHealth(func(context.Context) float64 { return 1 }, elector.HealthPolicy{Interval: time.Hour})
-	for name, once := range map[string]func(b *bench, pool *sql.DB, e *elector.Elector){
-		"attempts": func(b *bench, pool *sql.DB, e *elector.Elector) { time.Sleep(10 * time.Millisecond) },
-		"transactions that fail": func(b *bench, pool *sql.DB, e *elector.Elector) {
-			term, leading := e.Term()
-			if !leading {
-				b.Error("leads no more")
-				return
-			}
-			failed := errors.New("failed")
-			b.wraps(term.InTx(context.Background(), pool, nil, func(*sql.Tx) error { return failed }), failed)
-			ended, cancel := context.WithCancel(context.Background())
-			cancel()
-			b.wraps(term.InTx(ended, pool, nil, func(*sql.Tx) error { return nil }), context.Canceled)
+	failed := errors.New("failed")
+	for name, once := range map[string]func(b *bench, p process){
+		"attempts": func(b *bench, p process) { time.Sleep(10 * time.Millisecond) },
+		"terms":    func(b *bench, p process) { _ = p.leads(b).Resign(context.Background()) },
+		"terms of a shared session": func(b *bench, p process) {
+			_ = p.leads(b).Resign(context.Background())
 		},
-		"terms": func(b *bench, pool *sql.DB, e *elector.Elector) {
-			for !e.IsLeader() {
-				time.Sleep(time.Millisecond)
+		"functions": func(b *bench, p process) {
+			if ran, err := p.RunIfLeader(p.ctx, func(context.Context) error { return nil }); !ran || err != nil {
+				b.Errorf("ran %v, %v", ran, err)
 			}
-			term, _ := e.Term()
-			_ = term.Resign(context.Background())
+		},
+		"transactions": func(b *bench, p process) {
+			b.wraps(p.leads(b).InTx(p.ctx, p.pool, nil, func(*sql.Tx) error { return nil }))
+		},
+		"transactions that fail": func(b *bench, p process) {
+			b.wraps(p.leads(b).InTx(p.ctx, p.pool, nil, func(*sql.Tx) error { return failed }), failed)
+		},
+		"transactions that are refused": func(b *bench, p process) {
+			b.wraps(p.leads(b).InTx(p.ctx, p.elsewhere, nil, func(*sql.Tx) error { return nil }), elector.ErrRolledBack)
+		},
+		"transactions that do not begin": func(b *bench, p process) {
+			ended, cancel := context.WithCancel(p.ctx)
+			cancel()
+			b.wraps(p.leads(b).InTx(ended, p.pool, nil, func(*sql.Tx) error { return nil }), context.Canceled)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
 				pool := b.Open()
 				defer pool.Close()
+				other := electortest.NewServer()
+				defer other.Close()
+				elsewhere := other.Open()
+				defer elsewhere.Close()
+				ctx, stop := context.WithCancel(context.Background()) // as long as the process lives
+				defer stop()
 				if name == "attempts" {
 					other := b.run("other")
 					b.leads(other)
 				}
-				e, err := elector.New(pool, "orders", fit, elector.WithRetryInterval(10*time.Millisecond))
+				session, err := elector.NewSession(pool, elector.WithRetryInterval(10*time.Millisecond))
 				b.wraps(err)
-				b.wraps(e.Start(context.Background()))
+				fit := elector.WithHealth(func(context.Context) float64 { return 1 }, elector.HealthPolicy{Interval: time.Hour})
+				e, err := elector.New(pool, "orders", fit, elector.WithRetryInterval(10*time.Millisecond))
+				if name == "terms of a shared session" {
+					e, err = session.Elector("orders", fit)
+				}
+				b.wraps(err)
+				b.wraps(e.Start(ctx))
 				time.Sleep(time.Second)
 				grown := func(n int) int64 {
 					before := heap()
 					for range n {
-						once(b, pool, e)
+						once(b, process{e, pool, elsewhere, ctx})
+						synctest.Wait() // or as many goroutines are under way as the machine is slow
 					}
 					time.Sleep(time.Second) // for what is under way
 					return heap() - before
 				}
 				grown(300)
-				const n, noise = 2000, 300_000
+				const n, noise = 4000, 100_000
 				if grew := grown(n); grew > noise {
 					b.Errorf("%d %s have left %d bytes", n, name, grew)
 				}
 				b.wraps(e.Stop(context.Background()))
+				b.wraps(session.Close(context.Background()))
 			})
 		})
 	}
+}
+
+type process struct {
+	*elector.Elector
+	pool, elsewhere *sql.DB // of the election's server, and of another
+	ctx             context.Context
+}
+
+// leads is its term, once it has one.
+func (p process) leads(b *bench) *elector.Term {
+	for !p.IsLeader() {
+		time.Sleep(time.Millisecond)
+	}
+	term, _ := p.Term()
+	return term
 }
 
 func heap() int64 {

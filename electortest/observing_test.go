@@ -26,3 +26,30 @@ func TestAnUnhealthyCandidateSeesWhoLeads(t *testing.T) {
 		}
 	})
 }
+
+// The end of a watcher's own connection, now and then, is nothing to report: it watches
+// again before the next.
+func TestAWatcherThatIsEndedNowAndThenIsNotReported(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.run("one", elector.WithWatch())
+		b.leads(one)
+		term, _ := one.Term()
+		for range 5 {
+			time.Sleep(5 * time.Second)
+			ended := 0
+			for _, lock := range b.Locks() {
+				if !lock.Granted {
+					b.Terminate(lock.PID)
+					ended++
+				}
+			}
+			if ended != 1 {
+				b.Errorf("%d connections waited", ended)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		if failures := one.rec.Failures(); len(failures) > 0 || !term.Valid() {
+			b.Errorf("reported %+v; valid: %t", failures, term.Valid())
+		}
+	})
+}

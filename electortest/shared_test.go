@@ -98,3 +98,75 @@ func TestEachElectionOfASharedSessionIsTold(t *testing.T) {
 		_ = pool.Close()
 	})
 }
+
+// A session that was lost is replaced when somebody wishes for it, and not before.
+func TestALostSessionIsReplacedWhenItIsNeeded(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.Open()
+		session, err := elector.NewSession(pool)
+		b.wraps(err)
+		e, err := session.Elector("orders")
+		b.wraps(err)
+		term, err := e.Campaign(context.Background())
+		b.wraps(err)
+		leader, err := e.Leader(context.Background())
+		b.wraps(err)
+		b.Terminate(leader.PID)
+		<-term.Context().Done()
+		b.wraps(term.Resign(context.Background()), elector.ErrNotLeader)
+		b.Trace(func(event electortest.Event) { b.Errorf("%+v, and nobody campaigns", event) })
+		time.Sleep(10 * lease)
+		b.Trace(nil)
+		term, err = e.Campaign(context.Background())
+		b.wraps(err)
+		b.wraps(term.Resign(context.Background()))
+		b.wraps(session.Close(context.Background()))
+		_ = pool.Close()
+	})
+}
+
+// A connection that is known to be gone holds no locks: the others are elected anew while
+// the work of one winds down.
+func TestABrokenSessionIsReplacedAtOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.Open()
+		session, err := elector.NewSession(pool)
+		b.wraps(err)
+		slow, err := session.Elector("slow")
+		b.wraps(err)
+		quick, err := session.Elector("quick")
+		b.wraps(err)
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 2)
+		go func() {
+			ended <- slow.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+				<-ctx.Done()
+				time.Sleep(lease / 6) // of a drain of a fifth
+				return nil
+			})
+		}()
+		elected := make(chan time.Time, 3)
+		go func() {
+			ended <- quick.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+				elected <- time.Now()
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		<-elected
+		time.Sleep(heartbeat / 2)
+		leader, err := quick.Leader(ctx)
+		b.wraps(err)
+		term, _ := quick.Term()
+		b.Terminate(leader.PID)
+		<-term.Context().Done()
+		lost := time.Now()
+		b.within("elected again", 0, (<-elected).Sub(lost), 100*time.Millisecond)
+		stop()
+		for range 2 {
+			b.wraps(<-ended, context.Canceled)
+		}
+		b.wraps(session.Close(context.Background()))
+		_ = pool.Close()
+	})
+}

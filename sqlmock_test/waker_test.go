@@ -285,18 +285,16 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 		}
 		ctx, stop := context.WithTimeout(t.Context(), 89*time.Second) // a batch comes by itself after 45 to 60 s
 		defer stop()
-		over := make(chan struct{})
-		go func() {
-			defer close(over)
-			time.Sleep(time.Second) // for the first attempt, or it is one of the four
-			for ctx.Err() == nil {
-				waker.ring(free(orders))
-				time.Sleep(10 * time.Millisecond)
-			}
-		}()
+		for _, storm := range []time.Duration{time.Second, 61 * time.Second} { // of one the last ring waits
+			time.AfterFunc(storm, func() {
+				for range 100 {
+					waker.ring(free(orders))
+					time.Sleep(10 * time.Millisecond)
+				}
+			})
+		}
 		_, err = e.Campaign(ctx)
 		wantError(t, err, context.DeadlineExceeded)
-		<-over
 		wantError(t, s.Close(t.Context()))
 	})
 }

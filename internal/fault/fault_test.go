@@ -63,6 +63,9 @@ func TestAWrappedErrorStaysWithinReachAndIsNotWrappedTwice(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	cancel(errSome)
+	if err := CauseOr(ctx, nil); err != nil {
+		t.Errorf("what has not failed is %v", err)
+	}
 	if err := CauseOr(ctx, io.EOF); !errors.Is(err, errSome) || !errors.Is(err, io.EOF) {
 		t.Errorf("got %v", err)
 	}

@@ -3,6 +3,7 @@ package pace
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"testing/quick"
 	"testing/synctest"
@@ -110,5 +111,25 @@ func TestAnAnswerInTimeIsReturnedAsItIs(t *testing.T) {
 	got, err := Await(t.Context(), func(context.Context) (int, error) { return 7, refused })
 	if got != 7 || err != refused {
 		t.Errorf("got %d, %v", got, err)
+	}
+}
+
+func TestBackoffDoublesAlsoJustBelowItsCap(t *testing.T) {
+	for most, want := range map[time.Duration]time.Duration{2: 2, 3: 2, 4: 2} {
+		if got := (Backoff{Min: 1, Max: most}).After(2); got != want {
+			t.Errorf("up to %d: %d, want %d", most, got, want)
+		}
+	}
+	if got := (Backoff{Min: math.MaxInt64 / 3, Max: math.MaxInt64}).After(3); got != math.MaxInt64 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestWhatIsDrawnComesFromTheSource(t *testing.T) {
+	before := draw
+	defer DrawFrom(before)
+	DrawFrom(func(d time.Duration) time.Duration { return d - 1 })
+	if j, s := Jitter(time.Second), Spread(time.Second); j != 750*time.Millisecond || s != 125*time.Millisecond {
+		t.Errorf("got %v, %v", j, s)
 	}
 }

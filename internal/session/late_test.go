@@ -73,3 +73,28 @@ func TestWhatComesTooLateIsNotLost(t *testing.T) {
 		})
 	}
 }
+
+// The last user lets a session go that has ended, and one may come after it.
+func TestASessionIsKeptForItsUsersAndNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open := make(chan struct{})
+		close(open)
+		pool := sql.OpenDB(lateDriver{open, open})
+		defer pool.Close()
+		s, err := borrow(t.Context(), pool, LeaseOf(DefaultLease), func(error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.giveBack()
+		first, second := s.Hold(), s.Hold()
+		s.cancel(ErrLeaseExpired)
+		start := time.Now()
+		time.AfterFunc(time.Second, first)
+		time.AfterFunc(1500*time.Millisecond, second)
+		s.awaitUsers()
+		if took := time.Since(start); took != 1500*time.Millisecond {
+			t.Errorf("kept for %v", took)
+		}
+		s.Hold()() // nobody waits any more
+	})
+}

@@ -181,3 +181,18 @@ func TestStopEndsTheContextOfTheCheckAndReportsNothing(t *testing.T) {
 		}
 	})
 }
+
+// A report that is under way is waited for, and none comes after.
+func TestNothingIsReportedAfterStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reported := 0
+		m := NewMonitor(Policy{Check: (&scripted{script: "-"}).check, Minimum: 0.5, Interval: time.Second, BadInARow: 1, GoodInARow: 1},
+			func(error) { time.Sleep(time.Second); reported++ })
+		m.Start(t.Context())
+		synctest.Wait()
+		m.Stop()
+		if reported != 1 {
+			t.Errorf("%d reports when Stop returns", reported)
+		}
+	})
+}
