@@ -18,8 +18,8 @@ import (
 )
 
 // This is how your own code can be tested: a service of yours, the elector and
-// the pool that they share, with no database and no waiting. Copy this file and
-// helpers_test.go.
+// the pool that they share, with no database and no waiting. Copy this file,
+// helpers_test.go and strict_test.go.
 
 // An outbox publishes what other transactions have written, about each second, in the
 // one process that leads.

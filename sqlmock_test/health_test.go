@@ -235,7 +235,7 @@ func TestTheEndOfTheCampaignEndsTheWaitForHealth(t *testing.T) {
 	hangs := func(ctx context.Context) float64 { <-ctx.Done(); return 1 }
 	bubble(t, "its context", func(t *testing.T) {
 		pool, _ := newMock(t)
-		e, _ := newElector(t, pool, elector.WithHealth(hangs, elector.HealthPolicy{Interval: time.Hour}))
+		e, _ := newPlain(t, pool, elector.WithHealth(hangs, elector.HealthPolicy{Interval: time.Hour}))
 		for _, wait := range []func(context.Context) error{
 			func(ctx context.Context) error { _, err := e.Campaign(ctx); return err },
 			func(ctx context.Context) error { _, _, err := e.TryCampaign(ctx); return err },

@@ -2,13 +2,16 @@
 // database: go-sqlmock answers in its place, and testing/synctest makes time
 // virtual, so that an hour of an election takes a moment and no test hopes.
 //
-// To test your own code in this way, copy this file and begin with copyme_test.go.
+// To test your own code in this way, copy this file and strict_test.go, and begin with
+// copyme_test.go.
 package sqlmock_test
 
 import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,34 +32,32 @@ const (
 )
 
 // newMock makes a database that answers what it is told to expect, in that
-// order. Call it inside the synctest bubble, where the elector is to live.
+// order, and nothing else. Call it inside the synctest bubble, where the elector
+// is to live.
 func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 	t.Helper()
-	return newMockThat(t, func(expected, actual string) error {
-		err := sqlmock.QueryMatcherRegexp.Match(expected, actual)
-		if err != nil { // of which the elector may tell nobody
-			t.Errorf("%.40q was asked, and %q is expected", actual, expected)
-		}
-		return err
-	})
+	return newMockThat(t, func(err error) { t.Errorf("%.150s …", err) })
 }
 
-// newMockInAnyOrder makes one for that whose order is not known.
+// newMockInAnyOrder makes one for that whose order is not known, and that may be asked
+// for more.
 func newMockInAnyOrder(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 	t.Helper()
-	pool, mock := newMockThat(t, sqlmock.QueryMatcherRegexp.Match)
+	pool, mock := newMockThat(t, func(error) {})
 	mock.MatchExpectationsInOrder(false)
 	return pool, mock
 }
 
-func newMockThat(t *testing.T, matches sqlmock.QueryMatcherFunc) (*sql.DB, sqlmock.Sqlmock) {
+func newMockThat(t *testing.T, complains func(error)) (*sql.DB, sqlmock.Sqlmock) {
 	t.Helper()
-	pool, mock, err := sqlmock.New(sqlmock.QueryMatcherOption(matches))
+	// sqlmock forgets a database once its last connection is closed, and an
+	// elector closes its session's. These connections stay.
+	dsn := fmt.Sprintf("%s %d", t.Name(), mocks.Add(1))
+	direct, mock, err := sqlmock.NewWithDSN(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// sqlmock forgets a database once its last connection is closed, and an
-	// elector closes its session's. This connection stays.
+	pool := sql.OpenDB(&strict{direct.Driver(), dsn, complains})
 	keep, err := pool.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -65,10 +66,12 @@ func newMockThat(t *testing.T, matches sqlmock.QueryMatcherFunc) (*sql.DB, sqlmo
 		if err := mock.ExpectationsWereMet(); err != nil {
 			t.Error(err)
 		}
-		_ = errors.Join(keep.Close(), pool.Close()) // sqlmock reports a close that was not expected
+		_ = errors.Join(keep.Close(), pool.Close(), direct.Close()) // sqlmock reports a close that was not expected
 	})
 	return pool, mock
 }
+
+var mocks atomic.Int64
 
 // newElector makes an elector with the default timing: a lease of 10 s, valid
 // for 7 s, a heartbeat each 2 s, and an attempt each second or a bit less.

@@ -54,7 +54,13 @@ func insert(ctx context.Context) func(*sql.Tx) error {
 }
 
 // leave resigns a term whose end is not what is tested.
-func leave(t *testing.T, term *elector.Term) { _ = term.Resign(t.Context()) }
+func leave(t *testing.T, mock sqlmock.Sqlmock, term *elector.Term) {
+	t.Helper()
+	if term.Valid() {
+		expectResign(mock)
+	}
+	_ = term.Resign(t.Context())
+}
 
 func TestInTxCommitsInsideTheTerm(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
@@ -102,7 +108,7 @@ func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
 				}
 				e, _ := newElector(t, pool)
 				term := campaign(t, e)
-				defer leave(t, term)
+				defer leave(t, mock, term)
 				err := term.InTx(t.Context(), pool, nil, insert(t.Context()))
 				want, other := elector.ErrRolledBack, elector.ErrOutcomeUnknown
 				if s.name == "COMMIT" && f.err == driver.ErrBadConn { // any other error leaves a connection that goes on: the server has spoken
@@ -286,7 +292,7 @@ func TestAFencedTransactionIsRefusedOutsideTheTerm(t *testing.T) {
 			}
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
-			defer leave(t, term)
+			defer leave(t, mock, term)
 			wantError(t, term.InTx(t.Context(), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil }),
 				elector.ErrRolledBack, want)
 			if ended := term.Context().Err() != nil; ended != (outcome != "hidden") {
@@ -405,7 +411,7 @@ func TestRetryableTellsOthersInTheWayFromTheRest(t *testing.T) {
 			expectFenced(mock, len(fenced)-1, fault{err: &pgconn.PgError{Code: state}})
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
-			defer leave(t, term)
+			defer leave(t, mock, term)
 			err := term.InTx(t.Context(), pool, nil, insert(t.Context()))
 			if elector.Retryable(err) != want {
 				t.Errorf("Retryable(%v) = %v", err, !want)

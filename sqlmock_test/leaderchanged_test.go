@@ -86,6 +86,7 @@ func TestAChangeOfLeaderIsToldWithinItsBound(t *testing.T) {
 				expectWait(mock, 2*time.Second, false)
 				expectLeader(mock, 300+pid, "web-2")
 			}
+			mock.ExpectExec("-- name: WaitLock ").WillDelayFor(never).WillReturnResult(sqlmock.NewResult(0, 0))
 		}},
 		"unhealthy": {[]elector.Option{elector.WithHealth(hangs, elector.HealthPolicy{Interval: time.Minute})}, time.Second, func(mock sqlmock.Sqlmock) {
 			for pid := range 4 {
@@ -104,6 +105,7 @@ func TestAChangeOfLeaderIsToldWithinItsBound(t *testing.T) {
 			go func() { _, err := e.Campaign(ctx); ended <- err }()
 			changes, err := hookstest.WaitN[hooks.LeaderChanged](patience(t), rec, 5, nil)
 			wantError(t, err)
+			settle()
 			stop()
 			wantError(t, <-ended, context.Canceled)
 			for i, change := range changes[1:] {

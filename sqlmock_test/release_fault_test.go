@@ -47,8 +47,8 @@ func TestResignReturnsNilOnlyIfTheLockIsKnownToBeFree(t *testing.T) {
 	bubble(t, "slow", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
-		unlock.expect(mock, fault{after: 6 * time.Second})
-		e, rec := newElector(t, pool)
+		unlock.expect(mock, fault{after: 3 * time.Second})
+		e, rec := newElector(t, pool, elector.WithHeartbeatInterval(3500*time.Millisecond))
 		resign(t, campaign(t, e))
 		wantFailures(t, rec)
 	})

@@ -67,6 +67,9 @@ func TestVerifyEndsATermWhoseLockIsGone(t *testing.T) {
 			pool, mock := newMock(t)
 			expectTerm(mock, 1)
 			query(mock, "HoldsLock").WillReturnRows(row(answer[0], answer[1]))
+			if name == "another backend" {
+				query(mock, "EvictHolder").WillReturnRows(row(true))
+			}
 			e, rec := newElector(t, pool)
 			wantError(t, campaign(t, e).Verify(t.Context()), elector.ErrNotLeader, elector.ErrSessionLost)
 			wantDemoted(t, rec, hooks.SessionLost)
@@ -152,7 +155,7 @@ func TestVerifyWhoseContextEndsWithTheAnswerBelievesIt(t *testing.T) {
 			if err := term.Verify(ctx); err == nil {
 				t.Error("verified")
 			}
-			leave(t, term)
+			leave(t, mock, term)
 		})
 	}
 }
