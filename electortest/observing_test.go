@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
 )
 
 // A candidate that may not campaign still sees who leads, and that nobody does.
@@ -51,5 +52,25 @@ func TestAWatcherThatIsEndedNowAndThenIsNotReported(t *testing.T) {
 		if failures := one.rec.Failures(); len(failures) > 0 || !term.Valid() {
 			b.Errorf("reported %+v; valid: %t", failures, term.Valid())
 		}
+	})
+}
+
+// A leader that resigns has its watcher granted what it waits for: to cancel it would be a
+// line in the server's log.
+func TestAWatcherIsNotCancelledByAResignation(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.seat("one", elector.WithWatch())
+		term, err := one.Campaign(context.Background())
+		b.wraps(err)
+		time.Sleep(time.Second)
+		ended := make(chan error, 10)
+		b.Trace(func(event electortest.Event) {
+			if event.What == "WaitLock" && event.Done {
+				ended <- event.Err
+			}
+		})
+		b.wraps(term.Resign(context.Background()))
+		b.wraps(<-ended)
+		b.Trace(nil)
 	})
 }

@@ -326,6 +326,22 @@ func TestAParkedLeaderClosesItsConnectionAMomentAfterItsRelease(t *testing.T) {
 	}
 }
 
+// Nobody is to be let go first by one that ends without a release.
+func TestAParkedLeaderThatDoesNotReleaseClosesItsConnectionAtOnce(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectParked(mock, len(parkedAttempt))
+		e, _ := newElector(t, pool, elector.WithStandby(elector.Wait), elector.WithGracefulRelease(false))
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		start := time.Now()
+		wantError(t, e.Run(ctx, nil), context.DeadlineExceeded)
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
 // What cannot be held in the rehearsal cannot be led by.
 func TestALockThatIsNotGrantedInTheRehearsalIsRefused(t *testing.T) {
 	for name, answer := range map[string]*sqlmock.Rows{"refused": row(1, false), "nothing": rows()} {

@@ -181,9 +181,20 @@ func TestAPoolThatGivesNoConnectionIsNamedOnlyIfItIsWhatFailed(t *testing.T) {
 		if _, _, err = e.TryCampaign(t.Context()); !contains(err, named) {
 			t.Errorf("got %v", err)
 		}
-		ctx, stop := context.WithTimeout(t.Context(), time.Second)
-		defer stop()
-		if _, _, err = e.TryCampaign(ctx); contains(err, named) {
+		wantError(t, other.Close())
+	})
+	bubble(t, "before the session is closed", func(t *testing.T) {
+		pool, _ := newMock(t)
+		pool.SetMaxOpenConns(2)
+		other, err := pool.Conn(t.Context())
+		wantError(t, err)
+		s, err := elector.NewSession(pool)
+		wantError(t, err)
+		e, err := s.Elector("orders")
+		wantError(t, err)
+		time.AfterFunc(time.Second, func() { wantError(t, s.Close(context.Background())) })
+		_, err = e.Campaign(patience(t))
+		if wantError(t, err, elector.ErrStopped); contains(err, named) {
 			t.Errorf("got %v", err)
 		}
 		wantError(t, other.Close())

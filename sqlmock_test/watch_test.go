@@ -205,7 +205,7 @@ func TestAWatchThatCannotBeSetUpIsToldOnceAndTriedAgain(t *testing.T) {
 			expectHeartbeats(w.mock, beats)
 			expectResign(w.mock)
 			term := campaign(t, w.e)
-			for len(w.heartbeats()) < beats {
+			for len(w.heartbeats()) < beats && term.Valid() {
 				time.Sleep(500 * time.Millisecond)
 			}
 			if took := time.Since(term.ElectedAt()); took < 20*time.Second {
