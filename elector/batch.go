@@ -1,7 +1,6 @@
 package elector
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -38,8 +37,6 @@ func (w *worker) work() {
 			due.Reset(pace.Jitter(w.config.retry))
 		}
 	}
-	wishes, _ := w.collect((*wish).any)
-	w.tellAll(wishes, verdict{err: context.Cause(w.ctx)})
 	w.terms.Wait()
 	if w.now != nil {
 		w.now.Close()

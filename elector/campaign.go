@@ -48,7 +48,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 	}
 	c.attempts++
 	start := time.Now()
-	trying, stop := c.whileFit(ctx)
+	trying, stop := c.whileItMay(ctx)
 	grant, err := c.source.try(trying)
 	brokenOff := trying.Err() != nil
 	stop()

@@ -172,13 +172,16 @@ func (c *campaign) awaitHealth(ctx context.Context) {
 	}
 }
 
-// whileFit is a context that ends when the candidate becomes unhealthy, too.
-func (e *Elector) whileFit(ctx context.Context) (trying context.Context, stop func()) {
+// whileItMay is a context of an attempt: it ends when the candidate becomes unhealthy,
+// too, and when its session is closed.
+func (e *Elector) whileItMay(ctx context.Context) (trying context.Context, stop func()) {
 	fit := e.fit()
 	trying, cancel := context.WithCancelCause(ctx)
-	unhook := context.AfterFunc(fit, func() { cancel(unfit(fit)) })
+	unsick := context.AfterFunc(fit, func() { cancel(unfit(fit)) })
+	unclosed := context.AfterFunc(e.closing, func() { cancel(context.Cause(e.closing)) })
 	return trying, func() {
-		unhook()
+		unsick()
+		unclosed()
 		cancel(nil)
 	}
 }

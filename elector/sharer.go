@@ -48,9 +48,6 @@ func (h *sharer) answer(ctx context.Context) (session.Grant, error) {
 	if err := h.session.enter(); err != nil {
 		return session.Grant{}, err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(h.session.ctx, func() { cancel(context.Cause(h.session.ctx)) })()
 	grant, err := h.e.answer(ctx, session.NewServer(h.e.pool, h.e.ofServer(h.e.beat, h.e.report)))
 	if h.own = grant.Session; h.own == nil {
 		h.session.terms.Done()

@@ -48,7 +48,8 @@ func TestACancelledContextOfATermsCall(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
 		expectResign(mock)
-		e, rec := newElector(t, pool)
+		e, rec := newElector(t, pool, elector.WithHooks(hooks.Funcs{ // so that the release takes its time
+			Demoted: func(context.Context, hooks.Demoted) { time.Sleep(time.Second) }}))
 		term := campaign(t, e)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(reason)

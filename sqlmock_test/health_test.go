@@ -342,7 +342,7 @@ func TestAnUnhealthyCandidateIsToldOfALeaderOnce(t *testing.T) {
 		expectBusy(mock, 200, "web-2")
 		e, rec := newElector(t, pool, v.gated(), elector.WithRetryInterval(time.Minute))
 		v.turn(123500 * time.Millisecond) // so it is healthy after 126 s
-		ctx, stop := context.WithTimeout(t.Context(), 133*time.Second)
+		ctx, stop := context.WithTimeout(t.Context(), 130*time.Second)
 		defer stop()
 		_, err := e.Campaign(ctx)
 		wantError(t, err, context.DeadlineExceeded)

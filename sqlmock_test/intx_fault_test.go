@@ -56,6 +56,7 @@ func insert(ctx context.Context) func(*sql.Tx) error {
 // leave resigns a term whose end is not what is tested.
 func leave(t *testing.T, mock sqlmock.Sqlmock, term *elector.Term) {
 	t.Helper()
+	settle() // what is under way
 	if term.Valid() {
 		expectResign(mock)
 	}

@@ -26,7 +26,8 @@ func TestAnAnswerThatIsReadTooLateElectsNobody(t *testing.T) {
 			}
 		})
 		bubble(t, "on a shared session", func(t *testing.T) {
-			m := newMany(t, 1)
+			pool, mock := newMockInAnyOrder(t) // a heartbeat may be sent in that moment, too
+			m := newManyOn(t, pool, mock, 1)
 			m.opened()
 			query(m.mock, "TryLocksOrHear").WillReturnRows(row(int64(1), "granted"))
 			query(m.mock, "HeldLocks").WillReturnRows(row(int64(1)))

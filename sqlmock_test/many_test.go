@@ -32,6 +32,11 @@ type many struct {
 func newMany(t *testing.T, n int64) *many {
 	t.Helper()
 	pool, mock := newMock(t)
+	return newManyOn(t, pool, mock, n)
+}
+
+func newManyOn(t *testing.T, pool *sql.DB, mock sqlmock.Sqlmock, n int64) *many {
+	t.Helper()
 	m := &many{pool: pool, mock: mock, rec: hookstest.NewRecorder()}
 	var err error
 	// A heartbeat comes later than all that these tests count.
@@ -457,14 +462,15 @@ func TestASessionThatIsClosedAsksNothing(t *testing.T) {
 		m := newMany(t, 2)
 		m.opened()
 		m.elected(1, 1)
-		resign := m.campaign(t, 0)
+		first := m.campaign(t, 0)
 		time.AfterFunc(2*time.Millisecond, func() {
 			expectResign(m.mock)
 			wantError(t, m.Close(context.Background()))
 		})
 		_, err := m.all[1].Campaign(patience(t))
 		wantError(t, err, elector.ErrStopped)
-		wantError(t, context.Cause(resign.Context()), elector.ErrStopped)
+		<-first.Context().Done()
+		wantError(t, context.Cause(first.Context()), elector.ErrStopped)
 		wantFailures(t, m.rec)
 	})
 }

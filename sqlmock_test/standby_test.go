@@ -99,7 +99,7 @@ func TestAServerThatWasSeenAsAPrimaryOnceIsWaitedFor(t *testing.T) {
 			s.expect(mock, fault{after: time.Second * time.Duration(1-min(i, 1))})
 		}
 		for range 2 {
-			expectBusy(mock, 300, "web-2")
+			query(mock, "TryLockOrSee").WithArgs(orders, has("application_name"), "web-1").WillReturnRows(row("busy", sessionPID, 300, "web-2"))
 		}
 		expectServerCheck(mock)
 		query(mock, "TryLockOrSee").WithArgs(orders, has("application_name"), "web-3").WillReturnRows(row("standby", sessionPID, 0, ""))
