@@ -92,19 +92,24 @@ func TestAVerifyWithACancelledContextSendsNothingAndDoesNotEndTheTerm(t *testing
 
 // It says what ended, and by what, whatever was under way.
 func TestACampaignThatIsCancelledSaysSo(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		reason := errors.New("the deployment is over")
-		pool, mock := newMock(t)
-		expectServerCheck(mock)
-		query(mock, "TryLockOrSee").WillDelayFor(never).WillReturnRows(row("busy", sessionPID, 300, "web-2"))
-		e, _ := newElector(t, pool)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(reason) })
-		_, err := e.Campaign(ctx)
-		if wantError(t, err, reason); err.Error() != "elector: campaign: the deployment is over" {
-			t.Errorf("got %v", err)
-		}
-	})
+	for name, campaign := range map[string]func(context.Context, *elector.Elector) error{
+		"Campaign":    func(ctx context.Context, e *elector.Elector) error { _, err := e.Campaign(ctx); return err },
+		"TryCampaign": func(ctx context.Context, e *elector.Elector) error { _, _, err := e.TryCampaign(ctx); return err },
+	} {
+		bubble(t, name, func(t *testing.T) {
+			reason := errors.New("the deployment is over")
+			pool, mock := newMock(t)
+			expectServerCheck(mock)
+			query(mock, "TryLockOrSee").WillDelayFor(never).WillReturnRows(row("busy", sessionPID, 300, "web-2"))
+			e, _ := newElector(t, pool)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(reason) })
+			err := campaign(ctx, e)
+			if wantError(t, err, reason); err.Error() != "elector: campaign: the deployment is over" {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
 }
 
 // The server is checked anew after a failure, and a campaign that ends is none.

@@ -351,3 +351,21 @@ func TestAnUnhealthyCandidateIsToldOfALeaderOnce(t *testing.T) {
 		}
 	})
 }
+
+// No hook is called after a call that campaigns has returned.
+func TestTryCampaignOfAnUnhealthyCandidateWaitsForTheHooks(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, _ := newMock(t)
+		told := false
+		e, err := elector.New(pool, "orders", elector.WithHealth(func(context.Context) float64 { return 0 }, elector.HealthPolicy{}),
+			elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {
+				time.Sleep(time.Second)
+				told = true
+			}}))
+		wantError(t, err)
+		_, _, err = e.TryCampaign(t.Context())
+		if wantError(t, err, elector.ErrUnhealthy); !told {
+			t.Error("a hook is still being told")
+		}
+	})
+}
