@@ -443,24 +443,3 @@ func TestACallerThatGivesUpOnARefusedTransactionDoesNotKnowWhy(t *testing.T) {
 		resign(t, term)
 	})
 }
-
-// Of a transaction that begins as the caller gives up, nothing is done.
-func TestATransactionThatBeginsAsItsCallerGivesUpIsNotWorkedIn(t *testing.T) {
-	for range 50 {
-		bubble(t, "", func(t *testing.T) {
-			pool, mock := newMockInAnyOrder(t) // the fence may be asked for, too
-			expectTerm(mock, 1)
-			expectFenced(mock, len(fenced)-1, fault{}) // by which it is known when the session began
-			mock.ExpectBegin().WillDelayFor(time.Second)
-			expectResign(mock)
-			e, _ := newElector(t, pool, elector.WithHeartbeatInterval(3500*time.Millisecond))
-			term := campaign(t, e)
-			wantError(t, term.InTx(t.Context(), pool, nil, insert(t.Context())))
-			ctx, stop := context.WithTimeout(t.Context(), time.Second)
-			defer stop()
-			err := term.InTx(ctx, pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
-			wantError(t, err, elector.ErrRolledBack)
-			resign(t, term)
-		})
-	}
-}
