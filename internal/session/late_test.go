@@ -96,5 +96,7 @@ func TestASessionIsKeptForItsUsersAndNoLonger(t *testing.T) {
 			t.Errorf("kept for %v", took)
 		}
 		s.Hold()() // nobody waits any more
+		s.awaitUsers()
+		s.Hold()()
 	})
 }
