@@ -475,42 +475,29 @@ func TestASessionThatIsClosedAsksNothing(t *testing.T) {
 	})
 }
 
-// A candidate that follows is told at once, and no hook of a failure.
-func TestCloseEndsACampaignThatFollows(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		m := newMany(t, 1)
-		m.opened()
-		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "busy")))
-		ended := make(chan error, 1)
-		go func() { ended <- m.all[0].Run(context.WithoutCancel(t.Context()), nil) }()
-		time.Sleep(100 * time.Millisecond)
-		start := time.Now()
-		wantError(t, m.Close(t.Context()))
-		wantError(t, <-ended, elector.ErrStopped)
-		if took := time.Since(start); took > grace {
-			t.Errorf("took %v", took)
-		}
-		wantFailures(t, m.rec)
-	})
-}
-
-// A leader's Run does not wait for a retry interval when there is nothing to retry.
-func TestCloseEndsARunThatLeadsAtOnce(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		m := newMany(t, 1)
-		m.opened()
-		m.elected(1, 1)
-		expectResign(m.mock)
-		ended := make(chan error, 1)
-		go func() { ended <- m.all[0].Run(context.WithoutCancel(t.Context()), nil) }()
-		time.Sleep(100 * time.Millisecond)
-		start := time.Now()
-		wantError(t, m.Close(t.Context()))
-		wantError(t, <-ended, elector.ErrStopped)
-		if took := time.Since(start); took > grace/10 {
-			t.Errorf("took %v", took)
-		}
-	})
+// A Run ends at once, without waiting for a retry interval when there is nothing to retry,
+// and no hook is told of a failure.
+func TestCloseEndsARun(t *testing.T) {
+	for name, expect := range map[string]func(*many){
+		"that follows": func(m *many) { query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "busy"))) },
+		"that leads":   func(m *many) { m.elected(1, 1); expectResign(m.mock) },
+	} {
+		bubble(t, name, func(t *testing.T) {
+			m := newMany(t, 1)
+			m.opened()
+			expect(m)
+			ended := make(chan error, 1)
+			go func() { ended <- m.all[0].Run(context.WithoutCancel(t.Context()), nil) }()
+			time.Sleep(100 * time.Millisecond)
+			start := time.Now()
+			wantError(t, m.Close(t.Context()))
+			wantError(t, <-ended, elector.ErrStopped)
+			if took := time.Since(start); took > grace/10 {
+				t.Errorf("took %v", took)
+			}
+			wantFailures(t, m.rec)
+		})
+	}
 }
 
 func TestASessionThatWasNeverUsedIsClosedAsOftenAsAnybodyLikes(t *testing.T) {
