@@ -26,7 +26,7 @@ type Elector struct {
 	closing context.Context      // done when the shared session is closed; never, for a session of its own
 	claimed atomic.Bool          // by the one campaign or term
 	monitor *vitals.Monitor      // runs while claimed; nil without WithHealth
-	term    atomic.Pointer[Term] // the term that goes on, if any
+	term    atomic.Pointer[Term] // the last one, if any, which may have ended
 
 	// Touched by the campaign alone.
 	source source         // of Run, Start and Campaign

@@ -24,8 +24,8 @@ type Term struct {
 	returned  func() // that caller's work has returned, as far as can be known
 
 	mu     sync.Mutex              // makes the first ending the only one
-	cancel context.CancelCauseFunc // called by end and endFor alone
-	heir   *session.Call           // in whose favour the term has ended; nil if in no one's
+	cancel context.CancelCauseFunc // called by end alone
+	heir   *session.Call           // in whose favour the term ends; nil if in no one's
 
 	done     chan struct{} // closed when all is over: work returned, hooks told, lock given up
 	released error         // once done: nil if the lock is known to be free

@@ -9,6 +9,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ type mutant struct {
 
 // key tells a mutant from all others, also when lines have moved.
 func (m mutant) key() string {
-	return strings.Join([]string{m.file, m.change, m.code, fmt.Sprint(m.nth)}, "\t")
+	return strings.Join([]string{path.Dir(m.file), path.Base(m.file), m.change, m.code, fmt.Sprint(m.nth)}, "\t")
 }
 
 //go:embed switch.go.txt

@@ -20,7 +20,7 @@ func TestAMutantIsNoticedOrThereIsAReasonOrItWantsATest(t *testing.T) {
 	known.set(mutants[0], noticedBy("elector", nil))
 	known.set(mutants[1], missed)
 	known.set(mutants[2], unreached)
-	reasons, err := readReasons("# It only logs\n\n" + mutants[0].key() + "\n" + mutants[1].key() + "\n# Nobody asks\nelector/gone.go\tis left out\tf()\t0\n")
+	reasons, err := readReasons("# It only logs\n\n" + mutants[0].key() + "\n" + mutants[1].key() + "\n# Nobody asks\nelector\tgone.go\tis left out\tf()\t0\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestAMutantIsNoticedOrThereIsAReasonOrItWantsATest(t *testing.T) {
 	if c.planted["elector"] != 4 || c.noticed["elector"] != 1 || c.untried != 1 || len(c.explained[0]) != 1 || len(c.explained[1]) != 0 || len(c.unexplained) != 1 {
 		t.Errorf("got %+v", c)
 	}
-	if got := needless(reasons, mutants, known); !slices.Equal(got, []string{mutants[0].key(), "elector/gone.go\tis left out\tf()\t0"}) {
+	if got := needless(reasons, mutants, known); !slices.Equal(got, []string{mutants[0].key(), "elector\tgone.go\tis left out\tf()\t0"}) {
 		t.Errorf("no reason is needed for %q", got)
 	}
 	page := c.write(reasons)
