@@ -78,7 +78,7 @@ func (s *Session) Elector(election string, opts ...Option) (*Elector, error) {
 	if err != nil {
 		return nil, err
 	}
-	if own := c.ofSession[len(s.config.ofSession):]; len(own) > 0 {
+	if own := c.ofSession[len(s.config.ofSession):]; len(own) > 0 { // the session's options come first
 		return nil, fmt.Errorf("%w: %s belongs to the session: pass it to NewSession", ErrConfig, own[0])
 	}
 	c.lease, c.candidateID, c.watch = s.config.lease, s.config.candidateID, s.config.watch

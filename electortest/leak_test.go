@@ -17,12 +17,11 @@ import (
 // leaves anything behind with what goes on.
 func TestNothingOfAnAttemptOrATermIsKept(t *testing.T) {
 	failed := errors.New("failed")
+	resigns := func(b *bench, p process) { b.wraps(p.leads(b).Resign(context.Background())) }
 	for name, once := range map[string]func(b *bench, p process){
-		"attempts": func(b *bench, p process) { time.Sleep(10 * time.Millisecond) },
-		"terms":    func(b *bench, p process) { _ = p.leads(b).Resign(context.Background()) },
-		"terms of a shared session": func(b *bench, p process) {
-			_ = p.leads(b).Resign(context.Background())
-		},
+		"attempts":                  func(b *bench, p process) { time.Sleep(10 * time.Millisecond) },
+		"terms":                     resigns,
+		"terms of a shared session": resigns,
 		"functions": func(b *bench, p process) {
 			if ran, err := p.RunIfLeader(p.ctx, func(context.Context) error { return nil }); !ran || err != nil {
 				b.Errorf("ran %v, %v", ran, err)

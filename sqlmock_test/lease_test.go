@@ -120,9 +120,16 @@ func TestWorkThatOverrunsIsReportedWhenTheDrainIsOver(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			wantError(t, e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
 				overrun(ctx)
+				if cause := context.Cause(ctx); errors.Is(cause, elector.ErrSessionLost) {
+					t.Errorf("expired, and %v", cause)
+				}
+				if n := len(rec.Demoted()); n > 0 {
+					t.Error("demoted before the work has returned")
+				}
 				stop()
 				return nil
 			}), context.Canceled)
+			wantDemoted(t, rec, hooks.LeaseExpired)
 			wantFailures(t, rec, hooks.OpHeartbeat, hooks.OpWork)
 			f := rec.Failures()[1]
 			wantError(t, f.Err, elector.ErrOverrun)
@@ -167,31 +174,6 @@ func TestAHookThatIsTheWorkAndOverrunsIsReportedToo(t *testing.T) {
 		if f := rec.Failures()[1]; f.At.Sub(term.ElectedAt()) != 4*time.Second {
 			t.Errorf("happened after %v", f.At.Sub(term.ElectedAt()))
 		}
-	})
-}
-
-// Nothing is told of the end of a term, and no lock given up, before its work has returned,
-// also if that is too late.
-func TestWorkThatOverrunsIsWaitedFor(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		heartbeat.expect(mock, noAnswer)
-		e, rec := newElector(t, pool)
-		ctx, stop := context.WithCancel(t.Context())
-		wantError(t, e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
-			<-ctx.Done()
-			if cause := context.Cause(ctx); errors.Is(cause, elector.ErrSessionLost) {
-				t.Errorf("expired, and %v", cause)
-			}
-			time.Sleep(time.Hour)
-			if n := len(rec.Demoted()); n > 0 {
-				t.Error("demoted before the work has returned")
-			}
-			stop()
-			return nil
-		}), context.Canceled)
-		wantDemoted(t, rec, hooks.LeaseExpired)
 	})
 }
 

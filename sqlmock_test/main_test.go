@@ -68,6 +68,16 @@ func wantError(t *testing.T, err error, targets ...error) {
 	}
 }
 
+// wantWhole checks that no part of what was reported is missing, as a cause that is nil is.
+func wantWhole(t *testing.T, rec *hookstest.Recorder) {
+	t.Helper()
+	for _, f := range rec.Failures() {
+		if contains(f.Err, "%!") {
+			t.Errorf("a failure reads %q", f.Err)
+		}
+	}
+}
+
 // wantFailures checks which operations were reported as failed, in order.
 func wantFailures(t *testing.T, rec *hookstest.Recorder, ops ...hooks.Op) {
 	t.Helper()
@@ -75,10 +85,8 @@ func wantFailures(t *testing.T, rec *hookstest.Recorder, ops ...hooks.Op) {
 	var got []hooks.Op
 	for _, f := range rec.Failures() {
 		got = append(got, f.Op)
-		if strings.Contains(f.Err.Error(), "%!") { // as of a cause that is missing
-			t.Errorf("a failure reads %q", f.Err)
-		}
 	}
+	wantWhole(t, rec)
 	if !slices.Equal(got, ops) {
 		t.Errorf("failures %v, want %v: %+v", got, ops, rec.Failures())
 	}

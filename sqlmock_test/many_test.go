@@ -92,6 +92,14 @@ func (m *many) elected(token int64, keys ...int64) {
 	query(m.mock, "Tokens").WillReturnRows(rows(passed...))
 }
 
+// barred expects that one is granted, and its barrier not passed.
+func (m *many) barred(key int64) {
+	query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(key, "granted")))
+	query(m.mock, "HeldLocks").WillReturnRows(rows(values(key)))
+	query(m.mock, "Tokens").WillReturnRows(rows(values(key, false, int64(0))))
+	query(m.mock, "EndOverdue").WillReturnRows(rows())
+}
+
 func (m *many) campaign(t *testing.T, i int) *elector.Term {
 	t.Helper()
 	return campaign(t, m.all[i])
@@ -292,10 +300,7 @@ func TestAnElectionThatIsCancelledAtItsBarrierIsGivenBackBeforeItIsAskedForAgain
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted")))
-		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0))))
-		query(m.mock, "EndOverdue").WillReturnRows(rows())
+		m.barred(1)
 		expectResign(m.mock)
 		m.elected(2, 1)
 		ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -317,10 +322,7 @@ func TestALockThatWasLostAtItsBarrierIsAskedForAgain(t *testing.T) {
 		m.opened()
 		m.elected(1, 2)
 		other := m.campaign(t, 1)
-		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted")))
-		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0))))
-		query(m.mock, "EndOverdue").WillReturnRows(rows())
+		m.barred(1)
 		query(m.mock, "HoldsLock").WillReturnError(errTerminated)
 		m.opened()
 		m.elected(3, 1)
@@ -600,10 +602,7 @@ func TestALockThatCannotBeGivenBackIsReported(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted")))
-		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0))))
-		query(m.mock, "EndOverdue").WillReturnRows(rows())
+		m.barred(1)
 		query(m.mock, "Unlock").WillReturnError(errPlain)
 		ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer stop()
@@ -624,10 +623,7 @@ func TestALockThatWasLostIsNotGivenBack(t *testing.T) {
 		m.opened()
 		m.elected(1, 2)
 		other := m.campaign(t, 1)
-		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted")))
-		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0))))
-		query(m.mock, "EndOverdue").WillReturnRows(rows())
+		m.barred(1)
 		query(m.mock, "HoldsLock").WillReturnError(errTerminated)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

@@ -179,7 +179,8 @@ func TestObserveTellsTwoSessionsOfOneNumberApart(t *testing.T) {
 		}
 		e, _ := newElector(t, pool)
 		changes := 0
-		for range e.Observe(t.Context()) {
+		for _, err := range e.Observe(t.Context()) {
+			wantError(t, err)
 			if changes++; changes == 2 {
 				break
 			}
