@@ -41,8 +41,8 @@ func (c *Cluster) backUp(ctx context.Context, s *Cluster) error {
 		return fmt.Errorf("pgcluster: end the backup: %w", err)
 	}
 	return errors.Join(
-		s.box.writeFile(filepath.Join(s.dataDir(), "backup_label"), label),
-		s.box.writeFile(filepath.Join(s.dataDir(), "standby.signal"), ""),
+		s.box.WriteFile(filepath.Join(s.dataDir(), "backup_label"), label),
+		s.box.WriteFile(filepath.Join(s.dataDir(), "standby.signal"), ""),
 		s.configure([]setting{{"primary_conninfo", c.DSN()}}),
 	)
 }
@@ -72,7 +72,7 @@ func (s *Cluster) copyFrom(dataDir string) error {
 		}
 		target := filepath.Join(s.dataDir(), name)
 		if d.IsDir() || name == walDir { // which may be a link, see MoveWAL
-			return s.box.mkdir(target)
+			return s.box.Mkdir(target)
 		}
 		return s.copyFile(path, target)
 	})
@@ -96,5 +96,5 @@ func (s *Cluster) copyFile(path, target string) error {
 		return err
 	}
 	_, err = io.Copy(to, from)
-	return errors.Join(err, to.Close(), s.box.owner.chown(target))
+	return errors.Join(err, to.Close(), s.box.Own(target))
 }

@@ -59,6 +59,12 @@ type system struct {
 	download  func(context.Context) (binaries, error) // nil if not allowed
 }
 
+// FindBinaries returns the directory of PostgreSQL's programs, where Start looks for it.
+func FindBinaries(ctx context.Context) (string, error) {
+	b, err := findBinaries(ctx)
+	return string(b), err
+}
+
 func findBinaries(ctx context.Context) (binaries, error) {
 	s := system{
 		getenv: os.Getenv,

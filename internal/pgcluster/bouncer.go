@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pgelector/pgelector/internal/sandbox"
 )
 
 // ErrNoBouncer is returned by Cluster.Bouncer when pgbouncer is not installed.
@@ -48,26 +50,36 @@ func WithBouncerSetting(name, value string) BouncerOption {
 
 // Bouncer is a pgbouncer in front of a server. Its methods must not be called concurrently.
 type Bouncer struct {
-	box      *sandbox
+	box      *sandbox.Sandbox
 	program  string
-	upstream *Cluster
+	upstream string // host and port
 	settings []setting
 	port     int
-	process  *process
+	process  *sandbox.Process
 }
 
 // Bouncer starts a pgbouncer in front of the server, which every role may use without a password.
 // Stop, or the cluster's Stop, ends it. The error is ErrNoBouncer if pgbouncer is not installed.
-func (c *Cluster) Bouncer(ctx context.Context, mode PoolMode, opts ...BouncerOption) (_ *Bouncer, err error) {
+func (c *Cluster) Bouncer(ctx context.Context, mode PoolMode, opts ...BouncerOption) (*Bouncer, error) {
+	b, err := NewBouncer(ctx, c.Addr(), mode, opts...)
+	if err == nil {
+		c.dependents = append(c.dependents, b.Stop)
+	}
+	return b, err
+}
+
+// NewBouncer starts a pgbouncer in front of a server that listens on upstream, a host and a port. The caller
+// must call Stop. The error is ErrNoBouncer if pgbouncer is not installed.
+func NewBouncer(ctx context.Context, upstream string, mode PoolMode, opts ...BouncerOption) (_ *Bouncer, err error) {
 	program, err := findBouncer()
 	if err != nil {
 		return nil, err
 	}
-	box, err := newSandbox()
+	box, err := sandbox.New()
 	if err != nil {
 		return nil, err
 	}
-	b := &Bouncer{box: box, program: program, upstream: c, settings: []setting{{"pool_mode", string(mode)}}}
+	b := &Bouncer{box: box, program: program, upstream: upstream, settings: []setting{{"pool_mode", string(mode)}}}
 	started := false
 	defer func() {
 		if !started {
@@ -81,7 +93,6 @@ func (c *Cluster) Bouncer(ctx context.Context, mode PoolMode, opts ...BouncerOpt
 		return nil, err
 	}
 	started = true
-	c.dependents = append(c.dependents, b.Stop)
 	return b, nil
 }
 
@@ -96,21 +107,21 @@ func findBouncer() (string, error) {
 }
 
 // Addr returns the host and port that pgbouncer listens on.
-func (b *Bouncer) Addr() string { return net.JoinHostPort(loopback, strconv.Itoa(b.port)) }
+func (b *Bouncer) Addr() string { return net.JoinHostPort(sandbox.Loopback, strconv.Itoa(b.port)) }
 
 // DSN returns a URL as Cluster.DSN does, for a connection through pgbouncer.
 func (b *Bouncer) DSN(opts ...DSNOption) string { return dsn(b.Addr(), opts) }
 
 // Stop ends pgbouncer and removes its directory. It is idempotent.
-func (b *Bouncer) Stop() error { return b.box.destroy() }
+func (b *Bouncer) Stop() error { return b.box.Destroy() }
 
 // Restart ends pgbouncer, and with it every connection through it, and starts it again on its port.
 func (b *Bouncer) Restart(ctx context.Context) error {
-	if !b.process.ended() {
-		syscall.Kill(b.process.pid, syscall.SIGQUIT)
+	if !b.process.Ended() {
+		syscall.Kill(b.process.PID, syscall.SIGQUIT)
 	}
 	select {
-	case <-b.process.done:
+	case <-b.process.Done:
 		return b.start(ctx)
 	case <-ctx.Done():
 		return fmt.Errorf("pgcluster: pgbouncer has not ended yet: %w", context.Cause(ctx))
@@ -118,7 +129,7 @@ func (b *Bouncer) Restart(ctx context.Context) error {
 }
 
 // Ended is closed when the pgbouncer that runs now has ended, for whatever reason.
-func (b *Bouncer) Ended() <-chan struct{} { return b.process.done }
+func (b *Bouncer) Ended() <-chan struct{} { return b.process.Done }
 
 // Log returns everything that pgbouncer has logged.
 func (b *Bouncer) Log() (string, error) {
@@ -126,18 +137,18 @@ func (b *Bouncer) Log() (string, error) {
 	return string(content), err
 }
 
-func (b *Bouncer) logFile() string { return b.box.path("pgbouncer.log") }
+func (b *Bouncer) logFile() string { return b.box.Path("pgbouncer.log") }
 
 // firstStart configures pgbouncer for a free port and starts it.
 func (b *Bouncer) firstStart(ctx context.Context) (err error) {
-	if err := b.box.writeFile(b.box.path("users.txt"), `"`+superuser+`" ""`+"\n"); err != nil {
+	if err := b.box.WriteFile(b.box.Path("users.txt"), `"`+superuser+`" ""`+"\n"); err != nil {
 		return err
 	}
-	for range portAttempts {
-		if b.port, err = freePort(); err != nil {
+	for range sandbox.PortAttempts {
+		if b.port, err = sandbox.FreePort(); err != nil {
 			return err
 		}
-		if err := b.box.writeFile(b.box.path("pgbouncer.ini"), b.config()); err != nil {
+		if err := b.box.WriteFile(b.box.Path("pgbouncer.ini"), b.config()); err != nil {
 			return err
 		}
 		// A port that was taken is not told apart from other failures: those repeat at once, too.
@@ -150,12 +161,12 @@ func (b *Bouncer) firstStart(ctx context.Context) (err error) {
 
 func (b *Bouncer) config() string {
 	settings := append([]setting{
-		{"listen_addr", loopback},
+		{"listen_addr", sandbox.Loopback},
 		{"listen_port", strconv.Itoa(b.port)},
 		{"unix_socket_dir", ""},
 		// Everybody may enter: the role of a client is looked up by auth_user on the server.
 		{"auth_type", "trust"},
-		{"auth_file", b.box.path("users.txt")},
+		{"auth_file", b.box.Path("users.txt")},
 		{"auth_user", superuser},
 		{"admin_users", superuser},
 		{"default_pool_size", "2"},
@@ -168,7 +179,8 @@ func (b *Bouncer) config() string {
 		{"server_login_retry", "0.2"},
 	}, b.settings...)
 	var ini strings.Builder
-	fmt.Fprintf(&ini, "[databases]\n* = host=%s port=%d\n[pgbouncer]\n", loopback, b.upstream.Port())
+	host, port, _ := net.SplitHostPort(b.upstream)
+	fmt.Fprintf(&ini, "[databases]\n* = host=%s port=%s\n[pgbouncer]\n", host, port)
 	for _, s := range settings {
 		fmt.Fprintf(&ini, "%s = %s\n", s.name, s.value)
 	}
@@ -179,19 +191,19 @@ func (b *Bouncer) config() string {
 func (b *Bouncer) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	process, err := b.box.start(b.logFile(), b.program, b.box.path("pgbouncer.ini"))
+	process, err := b.box.Start(b.logFile(), b.program, b.box.Path("pgbouncer.ini"))
 	if err != nil {
 		return err
 	}
 	b.process = process
 	for {
 		err := b.answers(ctx)
-		if err == nil && !process.ended() {
+		if err == nil && !process.Ended() {
 			return nil
 		}
 		select {
-		case <-process.done:
-			return fmt.Errorf("pgcluster: pgbouncer did not start (%w); it said:\n%s", process.err, tail(b.logFile()))
+		case <-process.Done:
+			return fmt.Errorf("pgcluster: pgbouncer did not start (%w); it said:\n%s", process.Err, sandbox.Tail(b.logFile()))
 		case <-ctx.Done():
 			return fmt.Errorf("pgcluster: pgbouncer does not accept connections (%w): %w", context.Cause(ctx), err)
 		case <-time.After(readyPoll):

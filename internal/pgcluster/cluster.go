@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"strconv"
+
+	"github.com/pgelector/pgelector/internal/sandbox"
 )
 
 // superuser is the role that owns every cluster, and maintenanceDB the database that it starts with.
@@ -19,11 +21,11 @@ const (
 
 // Cluster is a PostgreSQL server with its directory. Its methods must not be called concurrently.
 type Cluster struct {
-	box      *sandbox
+	box      *sandbox.Sandbox
 	bin      binaries
 	settings []setting // those asked for by WithSetting; a standby inherits them
 	port     int
-	server   *process // the postmaster: running, ended, or nil before the first start
+	server   *sandbox.Process // the postmaster: running, ended, or nil before the first start
 
 	dependents []func() error // stop what was put in front of or behind this cluster
 	detached   bool           // not stopped by the cluster of which it was a standby
@@ -54,7 +56,7 @@ func Start(ctx context.Context, opts ...Option) (*Cluster, error) {
 
 // assemble makes a cluster in a new sandbox, and stops it if build fails or panics.
 func assemble(bin binaries, settings []setting, build func(*Cluster) error) (_ *Cluster, err error) {
-	box, err := newSandbox()
+	box, err := sandbox.New()
 	if err != nil {
 		return nil, err
 	}
@@ -83,24 +85,24 @@ func (c *Cluster) Stop() error {
 	if c.running() {
 		c.Thaw()
 	}
-	return errors.Join(append(errs, c.box.destroy())...)
+	return errors.Join(append(errs, c.box.Destroy())...)
 }
 
 // Port returns the port that the server listens on. Restarts keep it.
 func (c *Cluster) Port() int { return c.port }
 
 // Addr returns the host and port that the server listens on.
-func (c *Cluster) Addr() string { return net.JoinHostPort(loopback, strconv.Itoa(c.port)) }
+func (c *Cluster) Addr() string { return net.JoinHostPort(sandbox.Loopback, strconv.Itoa(c.port)) }
 
 // Dir returns the cluster's directory. The server's own, PGDATA, is "data" in it.
-func (c *Cluster) Dir() string { return c.box.dir }
+func (c *Cluster) Dir() string { return c.box.Dir() }
 
 // PID returns the process id of the postmaster, the last one if the server is down.
 func (c *Cluster) PID() int {
 	if c.server == nil {
 		return 0
 	}
-	return c.server.pid
+	return c.server.PID
 }
 
 // ServerLog returns everything that the server has logged, through all its restarts. A line has the form
@@ -113,5 +115,5 @@ func (c *Cluster) ServerLog() (string, error) {
 	return string(content), nil
 }
 
-func (c *Cluster) dataDir() string { return c.box.path("data") }
-func (c *Cluster) logFile() string { return c.box.path("server.log") }
+func (c *Cluster) dataDir() string { return c.box.Path("data") }
+func (c *Cluster) logFile() string { return c.box.Path("server.log") }

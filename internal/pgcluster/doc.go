@@ -27,16 +27,11 @@
 //
 // # Nothing is left behind
 //
-// Each directory has a reaper: a small shell script (reaper.sh) in a session of its own, whose standard
-// input is a pipe that only this process holds. The pipe closes when Stop closes it, and also when this
-// process ends in whatever way: return, panic, Ctrl-C, kill -9. Then the reaper ends what is listed in
-// run/ and removes the directory. Stop cleans up in no other way, so what every test uses is also what
-// works after a crash.
+// Each directory is that of a sandbox (package sandbox), whose reaper ends its processes and removes it: when
+// Stop asks for it, and also when this process ends in whatever way: return, panic, Ctrl-C, kill -9.
 //
 //	Go process ──pipe──▶ reaper (own session) ──SIGQUIT, SIGKILL──▶ postmaster (own session) ─▶ backends
 //
-// Servers too run in sessions of their own: a Ctrl-C in the terminal reaches the Go process only.
-// PostgreSQL and pgbouncer refuse to run as root, so for root they run as the user postgres, or nobody.
 // The package builds on Unix systems only.
 //
 // One thing is kept on purpose: cache.go tells what, below the user's cache directory, makes the next start
@@ -44,6 +39,6 @@
 //
 // # Reading order
 //
-// cluster.go, then sandbox.go (the directory and its reaper) and process.go; server.go starts and stops
-// the postmaster; faults.go, standby.go, wal.go, proxy.go and bouncer.go are each on their own.
+// cluster.go, then package sandbox; server.go starts and stops the postmaster; faults.go, standby.go,
+// wal.go, proxy.go and bouncer.go are each on their own.
 package pgcluster

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
+
+	"github.com/pgelector/pgelector/internal/sandbox"
 )
 
 // downloadVersion is the PostgreSQL that is downloaded where none is installed.
@@ -49,7 +51,7 @@ func download(ctx context.Context) (_ binaries, err error) {
 // fetchInto puts the programs into dir/programs. The library has no call that only downloads: it also
 // starts a server, which is stopped at once.
 func fetchInto(dir string) error {
-	port, err := freePort()
+	port, err := sandbox.FreePort()
 	if err != nil {
 		return err
 	}

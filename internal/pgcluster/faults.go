@@ -7,7 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
-	"time"
+
+	"github.com/pgelector/pgelector/internal/sandbox"
 )
 
 // errDown is returned by the faults that need a running server.
@@ -16,21 +17,12 @@ var errDown = errors.New("pgcluster: the server is down; Resume starts it")
 // Kill ends the postmaster and every backend by SIGKILL, as a crash of the whole machine would, and
 // returns when they have ended. Resume starts the server again.
 func (c *Cluster) Kill() error {
-	pids, err := c.stopAll()
-	if err != nil {
-		return err
+	if !c.running() {
+		return errDown
 	}
-	for _, pid := range pids {
-		syscall.Kill(pid, syscall.SIGKILL)
-	}
-	<-c.server.done
-	// The orphans are not ours to wait for, but until they are gone the server cannot start again.
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		if alive, err := anyAlive(pids); err != nil || !alive {
-			return err
-		}
-	}
-	return fmt.Errorf("pgcluster: of the processes %v some survived SIGKILL for 10 seconds", pids)
+	err := sandbox.Kill(c.server.PID)
+	<-c.server.Done
+	return err
 }
 
 // KillBackend ends one backend by SIGKILL, as the out-of-memory killer does. The server then ends all
@@ -41,7 +33,10 @@ func (c *Cluster) KillBackend(pid int) error {
 
 // Freeze stops every process of the server by SIGSTOP: connections stay open and nothing answers.
 func (c *Cluster) Freeze() error {
-	_, err := c.stopAll()
+	if !c.running() {
+		return errDown
+	}
+	_, err := sandbox.Freeze(c.server.PID)
 	return err
 }
 
@@ -50,33 +45,7 @@ func (c *Cluster) Thaw() error {
 	if !c.running() {
 		return errDown
 	}
-	children, err := childrenOf(c.server.pid)
-	if err != nil {
-		return err
-	}
-	for _, pid := range append(children, c.server.pid) {
-		syscall.Kill(pid, syscall.SIGCONT)
-	}
-	return nil
-}
-
-// stopAll freezes the server's processes and returns them, the postmaster first: from then on it can
-// start no other, and the list is complete.
-func (c *Cluster) stopAll() ([]int, error) {
-	if !c.running() {
-		return nil, errDown
-	}
-	if err := syscall.Kill(c.server.pid, syscall.SIGSTOP); err != nil {
-		return nil, fmt.Errorf("pgcluster: stop the postmaster: %w", err)
-	}
-	children, err := childrenOf(c.server.pid)
-	if err != nil {
-		return nil, errors.Join(err, syscall.Kill(c.server.pid, syscall.SIGCONT))
-	}
-	for _, pid := range children {
-		syscall.Kill(pid, syscall.SIGSTOP)
-	}
-	return append([]int{c.server.pid}, children...), nil
+	return sandbox.Thaw(c.server.PID)
 }
 
 // FreezeBackend stops one backend by SIGSTOP, ThawBackend lets it go on.
@@ -90,7 +59,7 @@ func (c *Cluster) signalBackend(pid int, signal syscall.Signal) error {
 	if !c.running() {
 		return errDown
 	}
-	children, err := childrenOf(c.server.pid)
+	children, err := sandbox.ChildrenOf(c.server.PID)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pgelector/pgelector/internal/sandbox"
 )
 
 // The tests in this file run the test binary again, as a child that starts a cluster and then comes to an
@@ -128,7 +130,7 @@ func TestNothingIsLeftWhenTheProcessIsKilledWhileItStarts(t *testing.T) {
 
 func TestCtrlCDoesNotReachTheServer(t *testing.T) {
 	c := shared.Get(t)
-	for what, pid := range map[string]int{"server": c.PID(), "reaper": c.box.reaper.Process.Pid} {
+	for what, pid := range map[string]int{"server": c.PID(), "reaper": c.box.ReaperPID()} {
 		group, err := syscall.Getpgid(pid)
 		check(t, err)
 		if group == syscall.Getpgrp() {
@@ -168,16 +170,16 @@ func leftovers(t *testing.T, dir string) []string {
 	t.Helper()
 	left, err := filepath.Glob(dir + "/*")
 	check(t, err)
-	table, err := processTable()
+	table, err := sandbox.Processes()
 	check(t, err)
 	for _, p := range table {
-		if p.pid == os.Getpid() || strings.HasPrefix(p.state, "Z") {
+		if p.PID == os.Getpid() || strings.HasPrefix(p.State, "Z") {
 			continue
 		}
-		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
-		cwd, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.pid))
+		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
+		cwd, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.PID))
 		if strings.Contains(string(args), dir) || strings.HasPrefix(cwd, dir) {
-			left = append(left, fmt.Sprintf("process %d: %q in %s", p.pid, args, cwd))
+			left = append(left, fmt.Sprintf("process %d: %q in %s", p.PID, args, cwd))
 		}
 	}
 	return left

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/pgelector/pgelector/internal/sandbox"
 )
 
 // Option changes how a cluster is started.
@@ -30,7 +32,7 @@ func WithSetting(name, value string) Option {
 
 // throwAway are the settings of every cluster.
 var throwAway = []setting{
-	{"listen_addresses", loopback},
+	{"listen_addresses", sandbox.Loopback},
 	{"unix_socket_directories", ""},
 	// Speed instead of durability, and little memory.
 	{"fsync", "off"},

@@ -13,6 +13,8 @@ import (
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
+
+	"github.com/pgelector/pgelector/internal/sandbox"
 )
 
 // Proxy is a TCP proxy in front of a server, which can make the network between them fail. Its faults
@@ -36,20 +38,29 @@ type Proxy struct {
 
 // Proxy starts a proxy in front of the server. Close, or the cluster's Stop, ends it.
 func (c *Cluster) Proxy(ctx context.Context) (*Proxy, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort(loopback, "0"))
+	p, err := NewProxy(ctx, c.Addr())
+	if err == nil {
+		c.dependents = append(c.dependents, p.Close)
+	}
+	return p, err
+}
+
+// NewProxy starts a proxy in front of a server that listens on upstream, a host and a port. The caller must
+// call Close.
+func NewProxy(ctx context.Context, upstream string) (*Proxy, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort(sandbox.Loopback, "0"))
 	if err != nil {
 		return nil, fmt.Errorf("pgcluster: start a proxy: %w", err)
 	}
 	api := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	p := &Proxy{
 		listener: listener,
-		upstream: c.Addr(),
+		upstream: upstream,
 		api:      api,
-		toxics:   toxiproxy.NewProxy(api, "pgcluster", listener.Addr().String(), c.Addr()).Toxics,
+		toxics:   toxiproxy.NewProxy(api, "pgcluster", listener.Addr().String(), upstream).Toxics,
 		network:  newGate(),
 		links:    make(map[*link]struct{}),
 	}
-	c.dependents = append(c.dependents, p.Close)
 	p.workers.Go(p.serve)
 	return p, nil
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/pgelector/pgelector/internal/sandbox"
 )
 
 // Mode is how a server is shut down, as in pg_ctl --mode.
@@ -35,8 +37,8 @@ var errPortTaken = errors.New("another process listens on the port")
 
 // firstBoot configures the server for a free port and starts it.
 func (c *Cluster) firstBoot(ctx context.Context) (err error) {
-	for range portAttempts {
-		if c.port, err = freePort(); err != nil {
+	for range sandbox.PortAttempts {
+		if c.port, err = sandbox.FreePort(); err != nil {
 			return err
 		}
 		port := []setting{{"port", strconv.Itoa(c.port)}}
@@ -63,13 +65,13 @@ func (c *Cluster) configure(settings []setting) error {
 // boot starts the postmaster and waits until it accepts connections.
 func (c *Cluster) boot(ctx context.Context) error {
 	before, _ := os.Stat(c.logFile())
-	server, err := c.box.start(c.logFile(), c.bin.path("postgres"), "-D", c.dataDir())
+	server, err := c.box.Start(c.logFile(), c.bin.path("postgres"), "-D", c.dataDir())
 	if err != nil {
 		return err
 	}
 	c.server = server
 	err = c.WaitReady(ctx)
-	if err == nil || !server.ended() {
+	if err == nil || !server.Ended() {
 		return err
 	}
 	said := logSince(c.logFile(), before)
@@ -77,7 +79,7 @@ func (c *Cluster) boot(ctx context.Context) error {
 	if strings.Contains(said, "could not bind") {
 		return fmt.Errorf("pgcluster: port %d: %w; the server said:\n%s", c.port, errPortTaken, said)
 	}
-	return fmt.Errorf("pgcluster: the server did not start (%w); it said:\n%s", server.err, said)
+	return fmt.Errorf("pgcluster: the server did not start (%w); it said:\n%s", server.Err, said)
 }
 
 func logSince(path string, before os.FileInfo) string {
@@ -102,8 +104,8 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-c.server.done:
-			return fmt.Errorf("pgcluster: the server has ended: %v", c.server.err)
+		case <-c.server.Done:
+			return fmt.Errorf("pgcluster: the server has ended: %v", c.server.Err)
 		case <-ctx.Done():
 			return fmt.Errorf("pgcluster: the server does not accept connections (%w); the last attempt: %w",
 				context.Cause(ctx), err)
@@ -131,13 +133,13 @@ func (c *Cluster) announced() error {
 		return err
 	}
 	lines := strings.Split(string(content), "\n")
-	if len(lines) < 8 || lines[0] != strconv.Itoa(c.server.pid) || strings.TrimSpace(lines[7]) != "ready" {
+	if len(lines) < 8 || lines[0] != strconv.Itoa(c.server.PID) || strings.TrimSpace(lines[7]) != "ready" {
 		return fmt.Errorf("postmaster.pid says %q", lines)
 	}
 	return nil
 }
 
-func (c *Cluster) running() bool { return c.server != nil && !c.server.ended() }
+func (c *Cluster) running() bool { return c.server != nil && !c.server.Ended() }
 
 // Shutdown shuts the server down and returns when it has ended. The directory stays: Resume starts the
 // server again. A frozen server must be thawed first. When ctx ends first, the shutdown goes on.
@@ -145,11 +147,11 @@ func (c *Cluster) Shutdown(ctx context.Context, mode Mode) error {
 	if !c.running() {
 		return errors.New("pgcluster: the server is down already")
 	}
-	if err := syscall.Kill(c.server.pid, syscall.Signal(mode)); err != nil {
+	if err := syscall.Kill(c.server.PID, syscall.Signal(mode)); err != nil {
 		return fmt.Errorf("pgcluster: signal the server: %w", err)
 	}
 	select {
-	case <-c.server.done:
+	case <-c.server.Done:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("pgcluster: the server has not shut down yet: %w", context.Cause(ctx))

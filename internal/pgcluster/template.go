@@ -37,7 +37,7 @@ func (c *Cluster) initialize(ctx context.Context) error {
 	if err := os.RemoveAll(c.dataDir()); err != nil {
 		return fmt.Errorf("pgcluster: %w", err)
 	}
-	if err := c.box.run(ctx, c.bin.path("initdb"), append(initdbArgs, "--pgdata="+c.dataDir())...); err != nil {
+	if err := c.box.Run(ctx, c.bin.path("initdb"), append(initdbArgs, "--pgdata="+c.dataDir())...); err != nil {
 		return err
 	}
 	// Without a usable cache directory every start pays for initdb; that is no reason to fail.
@@ -83,7 +83,7 @@ func (c *Cluster) unpack(file string) error {
 		return err
 	}
 	defer in.Close()
-	if err := c.box.mkdir(c.dataDir()); err != nil {
+	if err := c.box.Mkdir(c.dataDir()); err != nil {
 		return err
 	}
 	for archive := tar.NewReader(in); ; {
@@ -110,7 +110,7 @@ func (c *Cluster) unpackEntry(header *tar.Header, content io.Reader) error {
 		if header.Name == "." {
 			return nil
 		}
-		return c.box.mkdir(path)
+		return c.box.Mkdir(path)
 	}
 	if mode.Type()&fs.ModeType != 0 {
 		return fmt.Errorf("template holds %q, which is no regular file", header.Name)
@@ -120,5 +120,5 @@ func (c *Cluster) unpackEntry(header *tar.Header, content io.Reader) error {
 		return err
 	}
 	_, err = io.Copy(out, content)
-	return errors.Join(err, out.Close(), c.box.owner.chown(path))
+	return errors.Join(err, out.Close(), c.box.Own(path))
 }

@@ -22,7 +22,7 @@ func (c *Cluster) MoveWAL(dir string) error {
 		return errors.New("pgcluster: the server is running; shut it down before MoveWAL")
 	}
 	from := filepath.Join(c.dataDir(), walDir)
-	if err := errors.Join(os.Chmod(dir, 0o700), c.box.owner.chown(dir)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o700), c.box.Own(dir)); err != nil {
 		return fmt.Errorf("pgcluster: %w", err)
 	}
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
@@ -31,7 +31,7 @@ func (c *Cluster) MoveWAL(dir string) error {
 		}
 		target := filepath.Join(dir, path[len(from):])
 		if d.IsDir() {
-			return c.box.mkdir(target)
+			return c.box.Mkdir(target)
 		}
 		return c.copyFile(path, target)
 	})
@@ -41,5 +41,5 @@ func (c *Cluster) MoveWAL(dir string) error {
 	if err := errors.Join(os.RemoveAll(from), os.Symlink(dir, from)); err != nil {
 		return fmt.Errorf("pgcluster: move the write-ahead log: %w", err)
 	}
-	return c.box.owner.chown(from)
+	return c.box.Own(from)
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package pgcluster
+package sandbox
 
 import (
 	"bytes"
@@ -12,38 +12,38 @@ import (
 	"strings"
 )
 
-// processInfo is one line of the system's process table.
-type processInfo struct {
-	pid, parent int
-	state       string // starts with Z for a process that has ended and was not waited for
+// Info is one line of the system's process table.
+type Info struct {
+	PID, Parent int
+	State       string // starts with Z for a process that has ended and was not waited for
 }
 
-// processTable lists the processes of the system: from /proc on Linux, since slim containers have no
+// Processes lists the processes of the system: from /proc on Linux, since slim containers have no
 // ps, and from ps elsewhere.
-func processTable() ([]processInfo, error) {
+func Processes() ([]Info, error) {
 	if runtime.GOOS == "linux" {
 		return procTable()
 	}
 	out, err := exec.Command("ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "state=").Output()
 	if err != nil {
-		return nil, fmt.Errorf("pgcluster: list processes by ps: %w", err)
+		return nil, fmt.Errorf("sandbox: list processes by ps: %w", err)
 	}
-	var table []processInfo
+	var table []Info
 	for line := range strings.Lines(string(out)) {
-		var p processInfo
-		if _, err := fmt.Sscan(line, &p.pid, &p.parent, &p.state); err == nil {
+		var p Info
+		if _, err := fmt.Sscan(line, &p.PID, &p.Parent, &p.State); err == nil {
 			table = append(table, p)
 		}
 	}
 	return table, nil
 }
 
-func procTable() ([]processInfo, error) {
+func procTable() ([]Info, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("pgcluster: /proc is not mounted (%v)", err)
+		return nil, fmt.Errorf("sandbox: /proc is not mounted (%v)", err)
 	}
-	var table []processInfo
+	var table []Info
 	for _, file := range files {
 		stat, err := os.ReadFile(file)
 		if err != nil {
@@ -54,33 +54,33 @@ func procTable() ([]processInfo, error) {
 		if open < 0 || end < open {
 			continue
 		}
-		var p processInfo
+		var p Info
 		line := string(stat[:open]) + string(stat[end+1:])
-		if _, err := fmt.Sscan(line, &p.pid, &p.state, &p.parent); err == nil {
+		if _, err := fmt.Sscan(line, &p.PID, &p.State, &p.Parent); err == nil {
 			table = append(table, p)
 		}
 	}
 	return table, nil
 }
 
-// childrenOf returns the living children of a process.
-func childrenOf(pid int) ([]int, error) {
-	table, err := processTable()
+// ChildrenOf returns the living children of a process.
+func ChildrenOf(pid int) ([]int, error) {
+	table, err := Processes()
 	if err != nil {
 		return nil, err
 	}
 	var children []int
 	for _, p := range table {
-		if p.parent == pid && !strings.HasPrefix(p.state, "Z") {
-			children = append(children, p.pid)
+		if p.Parent == pid && !strings.HasPrefix(p.State, "Z") {
+			children = append(children, p.PID)
 		}
 	}
 	return children, nil
 }
 
-// anyAlive reports whether one of the processes lives.
-func anyAlive(pids []int) (bool, error) {
-	table, err := processTable()
+// AnyAlive reports whether one of the processes lives.
+func AnyAlive(pids []int) (bool, error) {
+	table, err := Processes()
 	if err != nil {
 		return false, err
 	}
@@ -89,7 +89,7 @@ func anyAlive(pids []int) (bool, error) {
 		wanted[pid] = true
 	}
 	for _, p := range table {
-		if wanted[p.pid] && !strings.HasPrefix(p.state, "Z") {
+		if wanted[p.PID] && !strings.HasPrefix(p.State, "Z") {
 			return true, nil
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package pgcluster
+package sandbox
 
 import (
 	"errors"
@@ -31,11 +31,11 @@ func processOwner() (*owner, error) {
 		uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
 		gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
 		if err := errors.Join(uidErr, gidErr); err != nil {
-			return nil, fmt.Errorf("pgcluster: user %s: %w", name, err)
+			return nil, fmt.Errorf("sandbox: user %s: %w", name, err)
 		}
 		return &owner{uid: uint32(uid), gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("pgcluster: PostgreSQL refuses to run as root, and there is no user postgres or nobody " +
+	return nil, errors.New("sandbox: PostgreSQL refuses to run as root, and there is no user postgres or nobody " +
 		"to run it as; run as an ordinary user, or create the user postgres")
 }
 
@@ -44,7 +44,7 @@ func (o *owner) chown(path string) error {
 		return nil
 	}
 	if err := os.Lchown(path, int(o.uid), int(o.gid)); err != nil {
-		return fmt.Errorf("pgcluster: %w", err)
+		return fmt.Errorf("sandbox: %w", err)
 	}
 	return nil
 }
@@ -57,10 +57,10 @@ func (o *owner) canEnter(dir string) error {
 	for ; ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
 		if err != nil {
-			return fmt.Errorf("pgcluster: %w", err)
+			return fmt.Errorf("sandbox: %w", err)
 		}
 		if info.Mode()&0o001 == 0 {
-			return fmt.Errorf("pgcluster: servers started by root run as user id %d, which cannot enter %s; "+
+			return fmt.Errorf("sandbox: servers started by root run as user id %d, which cannot enter %s; "+
 				"set TMPDIR to a directory that every user can enter, such as /tmp", o.uid, dir)
 		}
 		if dir == filepath.Dir(dir) {
