@@ -96,7 +96,7 @@ func (r *runner) serveHTTP() (stop func(), err error) {
 	mux.Handle("GET /readyz", r.tells.monitor.Readiness())
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /leader", r.leader)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
+	server := newServer(mux)
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			r.Log.Error("the HTTP endpoints have ended", "error", err)
@@ -104,6 +104,17 @@ func (r *runner) serveHTTP() (stop func(), err error) {
 	}()
 	r.Log.Info("HTTP endpoints", "address", listener.Addr().String())
 	return func() { _ = server.Close() }, nil
+}
+
+const (
+	requestTimeout = 5 * time.Second // to send a request, and to take the answer
+	idleTimeout    = time.Minute     // between two requests: longer than probes usually wait
+)
+
+// newServer limits every phase of a connection: net/http limits none of them by
+// default, so a client that says nothing would keep its connection for ever.
+func newServer(handler http.Handler) *http.Server {
+	return &http.Server{Handler: handler, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout}
 }
 
 // leader answers 200 on the leader, and 503 on every other candidate.

@@ -1,0 +1,109 @@
+//go:build unix
+
+package runner
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pipes is a listener whose connections are in memory, so that they time out in
+// virtual time.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if conn, open := <-p; open {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error {
+	close(p)
+	return nil
+}
+
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
+
+// serve runs the server that --http starts, and returns a connection to it.
+func serve(t *testing.T) net.Conn {
+	listener, done := make(pipes), make(chan struct{})
+	server := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "well") }))
+	go func() {
+		defer close(done)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}()
+	client, conn := net.Pipe()
+	listener <- conn
+	t.Cleanup(func() {
+		_, _ = client.Close(), server.Close()
+		<-done
+	})
+	return client
+}
+
+func TestAConnectionThatDoesNothingIsClosed(t *testing.T) {
+	for _, tt := range []struct {
+		client string
+		use    func(*testing.T, net.Conn)
+		closed time.Duration
+	}{
+		{"says nothing", func(*testing.T, net.Conn) {}, requestTimeout},
+		{"says half of a request", func(t *testing.T, c net.Conn) { say(t, c, "GET / HTTP/1.1\r\nHost:") }, requestTimeout},
+		{"keeps the body back", func(t *testing.T, c net.Conn) {
+			say(t, c, "POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\n")
+		}, requestTimeout},
+		{"was answered, and says no more", func(t *testing.T, c net.Conn) {
+			for i := range 3 { // a connection that is used stays open
+				time.Sleep(time.Duration(i) * (idleTimeout - time.Second) / 2)
+				say(t, c, "GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+				answered(t, c)
+			}
+		}, idleTimeout},
+	} {
+		t.Run(strings.ReplaceAll(tt.client, " ", "_"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := serve(t)
+				tt.use(t, client)
+				began := time.Now()
+				if err := client.SetReadDeadline(began.Add(24 * time.Hour)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, client); err != nil {
+					t.Fatalf("after %v: %v", time.Since(began), err)
+				}
+				if lasted := time.Since(began); lasted > tt.closed {
+					t.Errorf("a client that %s kept its connection for %v, want %v at the most", tt.client, lasted, tt.closed)
+				}
+			})
+		})
+	}
+}
+
+func say(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func answered(t *testing.T, conn net.Conn) {
+	t.Helper()
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, err := io.ReadAll(response.Body); err != nil || string(body) != "well" {
+		t.Errorf("got %q, %v", body, err)
+	}
+}
