@@ -5,9 +5,11 @@ package e2e_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -159,14 +161,10 @@ func TestLivenessFailsWhileWorkRunsOnBesideTheNextLeader(t *testing.T) {
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		letGo := make(chan struct{})
-		enough := sync.OnceFunc(func() { close(letGo) })
+		work, letGo := hanging(t)
 		first, m := s.standWatched(t, d, 0, election)
-		first.run(t, func(context.Context, *elector.Term) error { // which heeds no context
-			<-letGo
-			return nil
-		})
-		t.Cleanup(enough) // before Run is waited for
+		first.run(t, func(ctx context.Context, _ *elector.Term) error { work(ctx); return nil })
+		t.Cleanup(letGo) // before Run is waited for
 		first.elected(t)
 		second, _ := s.standWatched(t, d, 1, election)
 		second.run(t, nil).follows(t)
@@ -176,10 +174,62 @@ func TestLivenessFailsWhileWorkRunsOnBesideTheNextLeader(t *testing.T) {
 			t.Errorf("got %+v", live)
 		}
 		becomes(t, m, health.Unhealthy)
-		enough()
+		letGo()
 		becomes(t, m.Liveness(), health.Healthy)
 		becomes(t, m, health.Healthy)
 	})
+}
+
+// hanging is work that does not return until it is let go, whatever its context says.
+func hanging(t *testing.T) (work func(context.Context), letGo func()) {
+	t.Helper()
+	gate := make(chan struct{})
+	letGo = sync.OnceFunc(func() { close(gate) })
+	return func(context.Context) { <-gate }, letGo
+}
+
+// The lock is held for as long as the work hangs, so nobody else leads: that must not
+// look as if all were well.
+func TestLivenessFailsWhileWorkHangsAndTheLockIsHeld(t *testing.T) {
+	t.Parallel()
+	for name, stand := range map[string]func(t *testing.T, s *server, d drivers, work func(context.Context), election string) (*candidate, *health.Monitor){
+		"lead": func(t *testing.T, s *server, d drivers, work func(context.Context), election string) (*candidate, *health.Monitor) {
+			c, m := s.standWatched(t, d, 0, election)
+			return c.run(t, func(ctx context.Context, _ *elector.Term) error { work(ctx); return nil }), m
+		},
+		"OnElected": func(t *testing.T, s *server, d drivers, work func(context.Context), election string) (*candidate, *health.Monitor) {
+			c, m := s.standWatched(t, d, 0, election, elector.WithHooks(hooks.Funcs{Elected: func(ctx context.Context, _ hooks.Elected) { work(ctx) }}))
+			return c.run(t, nil), m
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overDrivers(t, func(t *testing.T, d drivers) {
+				s := onShared(t)
+				election := s.election(t)
+				work, letGo := hanging(t)
+				first, m := stand(t, s, d, work, election)
+				t.Cleanup(letGo) // before Run is waited for
+				first.elected(t)
+				holder := s.holders(t, first.Key())
+				second, _ := s.standWatched(t, d, 1, election)
+				second.run(t, nil).follows(t)
+				first.stop()
+				wait(t, first, func(f hooks.Failure) bool { return f.Op == hooks.OpWork && errors.Is(f.Err, elector.ErrOverrun) })
+				if live := becomes(t, m.Liveness(), health.Unhealthy); live.Elections[0].Election != election {
+					t.Errorf("got %+v", live)
+				}
+				becomes(t, m, health.Unhealthy)
+				next(t, second.after(), func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
+				if now := s.holders(t, first.Key()); !slices.Equal(now, holder) {
+					t.Errorf("backends %v hold the lock, and before %v", now, holder)
+				}
+				letGo()
+				becomes(t, m.Liveness(), health.Healthy)
+				second.elected(t)
+			})
+		})
+	}
 }
 
 func TestOneMonitorAnswersForAllElectionsOfASessionByOneStatement(t *testing.T) {

@@ -22,7 +22,8 @@
 //     crash), the leader learns it at the next heartbeat at the latest, and the
 //     next term's token is larger.
 //   - A session whose state is in doubt never returns to the pool.
-//   - The lock is released only after the leader's work has returned.
+//   - The lock is released only after the leader's work has returned. Work that does
+//     not return within its drain is reported to OnError, while the lock is held too.
 //   - A server that cannot keep the promise is refused, with an error that says why.
 //
 // # How to use it

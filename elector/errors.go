@@ -74,8 +74,11 @@ var (
 	// ErrGaveUp is returned when WithMaxAttempts attempts in a row have failed.
 	ErrGaveUp = errors.New("elector: gave up after too many failed attempts")
 
-	// ErrOverrun is returned by Resign, and reported to OnError, when the term's
-	// work has not returned in time.
+	// ErrOverrun is returned by Resign when the term's work has not returned within one
+	// lease, and reported to OnError (hooks.OpWork) when it has not returned within the
+	// drain: once while the session lives and the lock is held, after the drain or one
+	// heartbeat interval, whichever is longer; and once if the session ends, after what
+	// is left of the drain. The message says whether another may lead.
 	ErrOverrun = errors.New("elector: the work runs on after its term")
 
 	// ErrLeadFailed is the cause of a term whose lead returned an error or

@@ -137,8 +137,12 @@ func WithHeartbeatInterval(d time.Duration) Option {
 }
 
 // WithDrain sets the time that the leader's work gets to return once its
-// context is cancelled because the lease runs out: the context is cancelled
-// that much before the server may give the lock to another. The caller of Campaign
+// context is cancelled. If that happens because the lease runs out, it is that much
+// before the server may give the lock to another. If the term ends while its session
+// lives (it was resigned, shut down, or the candidate is unhealthy), the lock is held
+// until the work returns, however long that takes. Either way, work that has not
+// returned within the drain is reported to OnError as ErrOverrun; while the lock is
+// held that is not before one heartbeat interval. The caller of Campaign
 // has that time after each end of its term, unless it resigns sooner. Default: a
 // fifth of the lease. 0 is allowed, for work that stops at once.
 func WithDrain(d time.Duration) Option {

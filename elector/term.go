@@ -184,37 +184,6 @@ func (t *Term) keep() {
 	close(t.done)
 }
 
-// awaitWork waits until the term's work has returned. As long as the session
-// lives the lock is held, however long that takes. Once the session is gone the
-// work has what is left of the drain; after that it may run beside the next
-// leader's, which is reported. What the caller of Campaign does is not known: it has
-// the drain, unless it resigns before.
-func (t *Term) awaitWork() {
-	t.work.end()
-	s := t.session
-	defer time.AfterFunc(t.elector.lease.Drain, t.returned).Stop()
-	select {
-	case <-t.work.idle:
-		return
-	case <-s.Context().Done():
-	}
-	select {
-	case <-t.work.idle:
-	case <-time.After(s.DrainLeft()):
-		t.returned()
-	}
-	select {
-	case <-t.work.idle:
-		return
-	default:
-	}
-	a := t.elector.announcer // which may be busy with an OnElected that is the overrun itself
-	a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpWork,
-		Err: fmt.Errorf("%w: it has not returned %v after its context was cancelled, and another may lead now: "+
-			"make it heed its context, or give it more time by WithDrain", ErrOverrun, t.elector.lease.Drain)}))
-	<-t.work.idle
-}
-
 // release gives the lock up. Whatever the server says, a session of the
 // elector's own is discarded.
 func (t *Term) release(reason hooks.Reason) (err error) {

@@ -2,7 +2,11 @@ package elector
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
 )
 
 // work counts what goes on under a term (lead, the functions of RunIfLeader,
@@ -51,6 +55,61 @@ func (w *work) settle() {
 	default:
 		close(w.idle)
 	}
+}
+
+// isIdle reports whether all work has returned and no more may begin.
+func (w *work) isIdle() bool {
+	select {
+	case <-w.idle:
+		return true
+	default:
+		return false
+	}
+}
+
+// awaitWork waits until the term's work has returned, however long that takes, and
+// reports work that overruns: once while the session lives, for then the lock is held
+// and nobody else can lead, and once after the session has ended. What the caller of
+// Campaign does is not known: it has the drain, unless it resigns before.
+func (t *Term) awaitWork() {
+	t.work.end()
+	began, lease, lost := time.Now(), t.elector.lease, t.session.Context().Done()
+	var reports sync.WaitGroup
+	defer reports.Wait()
+	defer time.AfterFunc(lease.Drain, t.returned).Stop()
+	select {
+	case <-t.work.idle:
+		return
+	case <-lost:
+	case <-time.After(max(lease.Drain, lease.Heartbeat)): // a drain of 0 leaves work no time to return
+		if t.returned(); t.work.isIdle() {
+			return
+		}
+		reports.Go(t.overrun(began, "the lock stays held, so nobody else can lead until it returns"))
+		select {
+		case <-t.work.idle:
+			return
+		case <-lost:
+		}
+	}
+	select {
+	case <-t.work.idle:
+		return
+	case <-time.After(t.session.DrainLeft()):
+	}
+	if t.returned(); t.work.isIdle() {
+		return
+	}
+	reports.Go(t.overrun(began, "its session has ended, so another may lead now"))
+	<-t.work.idle
+}
+
+// overrun makes a report of work that runs on. It does not go through the queue of the
+// hooks, which an OnElected that overruns keeps busy.
+func (t *Term) overrun(since time.Time, meanwhile string) func() {
+	return t.elector.announcer.failure(t.ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf(
+		"%w: it has not returned %v after its context was cancelled: %s: make it return when its context is done, or give it more time by WithDrain",
+		ErrOverrun, time.Since(since).Round(time.Millisecond), meanwhile)})
 }
 
 // doWork calls lead, unless the term has ended before it could begin.

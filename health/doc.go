@@ -14,8 +14,8 @@
 //	healthy    this process leads, or the server says that another candidate does
 //	degraded   nobody leads: between two leaders, or with none to come
 //	unhealthy  who leads cannot be told; or this process takes no part any more; or
-//	           its work runs on after a term that was taken away, without a proof
-//	           that no other leads
+//	           its work runs on after its term: either nobody can lead, because the
+//	           lock stays held, or another may lead already
 //
 // That this process leads is known without asking, from its lease. That a leader
 // whose lock the server holds is alive is what the lease is for: the server ends
@@ -32,8 +32,10 @@
 // leave the load balancer together.
 //
 // Liveness asks whether a restart would help. It does in one case only: work that
-// has overrun its term and does not return (elector.ErrOverrun), since nothing but
-// the end of its process stops it. Liveness is the watchdog for that, fails until
+// has overrun its term and does not return (elector.ErrOverrun), whether the lock is
+// still held for it or not, since nothing but the end of its process stops it. It
+// turns bad when the drain is over (elector.WithDrain), so work that needs long to
+// stop needs a drain that is as long. Liveness is the watchdog for that, fails until
 // the work has returned, and asks nothing of the database: were it to fail when
 // that is away, all replicas would be restarted, for nothing. A process that is
 // frozen does not answer at all, which fails its probe too.

@@ -27,9 +27,9 @@ func (m *Monitor) Readiness() http.Handler {
 	})
 }
 
-// Liveness returns a handler that answers with 503 as long as work of this
-// process runs on after a term that was taken away, else with 200. It does not
-// ask the server.
+// Liveness returns a handler that answers with 503 from when work of this process has
+// overrun its term (elector.ErrOverrun) until it returns, whether the lock is still
+// held for it or not, else with 200. It does not ask the server.
 func (m *Monitor) Liveness() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		answerUnlessUnhealthy(w, m.CheckLive())

@@ -11,17 +11,21 @@
 //
 // # The contract
 //
-// Who calls, and when, so that a hook needs no locks of its own:
+// Who calls, and when, so that a hook needs no locks of its own but for one case:
 //
-//   - For one elector, hooks are never called concurrently. Two electors that
-//     share a hook may call it at the same time.
+//   - For one elector, hooks are never called concurrently, with one exception:
+//     OnError for work that overruns its term ([OpWork] with elector.ErrOverrun) is
+//     called at once, on a goroutine of its own, also while another hook runs, because
+//     an OnElected that does not return may be that work. Two electors that share a
+//     hook may call it at the same time.
 //   - OnElected and OnDemoted strictly alternate, beginning with OnElected.
 //   - OnElected gets the term's context, which is done when the term ends, and
 //     runs while the term goes on: it may do the leader's work itself. No other
-//     hook is called, and the lock is not released, until it returns.
+//     hook is called (but for OnError, as above), and the lock is not released, until
+//     it returns.
 //   - OnDemoted is called once the term's context is done and all of the term's
-//     work has returned. The lock is not released, nor the next campaign begun,
-//     until it returns.
+//     work, and OnError for it, have returned. The lock is not released, nor the next
+//     campaign begun, until it returns.
 //   - OnCampaign, OnLeaderChanged and OnError of a campaign are called between
 //     attempts: a slow one delays this candidate's next attempt, and nothing else.
 //   - OnHeartbeat never delays a heartbeat. While a hook is busy only the newest

@@ -79,7 +79,7 @@ const (
 	OpCampaign  Op = "campaign"  // an attempt to be elected
 	OpHeartbeat Op = "heartbeat" // the proof that the session lives; its failure ends the session
 	OpRelease   Op = "release"   // the unlock at the end of a term
-	OpWork      Op = "work"      // the term's work overran its drain and may run beside the next leader's
+	OpWork      Op = "work"      // the term's work overran its drain (elector.ErrOverrun), or failed after its term
 	OpHook      Op = "hook"      // a hook panicked
 	OpSetting   Op = "setting"   // the server refused a session setting, which is left out
 	OpWatch     Op = "watch"     // the watch of a leader's backend (WithWatch); the term goes on without

@@ -62,7 +62,7 @@ func TestResignInsideLeadWithTheTermsContextReturnsAtOnce(t *testing.T) {
 		})
 		wantError(t, err, context.Canceled)
 		wantDemoted(t, rec, hooks.Resigned)
-		wantFailures(t, rec)
+		wantFailures(t, rec, hooks.OpWork)
 	})
 }
 
@@ -84,7 +84,7 @@ func TestResignIsBoundedByOneLease(t *testing.T) {
 			return nil
 		}), context.Canceled)
 		wantDemoted(t, rec, hooks.Resigned)
-		wantFailures(t, rec)
+		wantFailures(t, rec, hooks.OpWork)
 	})
 }
 

@@ -59,7 +59,7 @@ func TestUnlockNeverPrecedesLeadReturn(t *testing.T) {
 		if took := time.Since(start); took != 101*time.Second {
 			t.Errorf("took %v", took)
 		}
-		wantFailures(t, rec)
+		wantFailures(t, rec, hooks.OpWork)
 		wantDemoted(t, rec, hooks.Shutdown)
 		if d := rec.Demoted()[0]; d.Held != time.Second || !errors.Is(d.Err, context.DeadlineExceeded) || d.Token != 1 {
 			t.Errorf("reported %+v", d)

@@ -67,7 +67,7 @@ func TestRunIfLeaderHoldsTheReleaseBackAndItsContextEndsWithTheTerm(t *testing.T
 		}
 		resign(t, term)
 		wantDemoted(t, rec, hooks.Resigned)
-		wantFailures(t, rec)
+		wantFailures(t, rec, hooks.OpWork)
 	})
 }
 

@@ -121,7 +121,7 @@ func TestAVerifyUnderWayAtAShutdownLeavesTheLockToLead(t *testing.T) {
 				return nil
 			})
 			wantError(t, err, context.DeadlineExceeded)
-			wantFailures(t, rec)
+			wantFailures(t, rec, hooks.OpWork)
 			wantDemoted(t, rec, hooks.Shutdown)
 		})
 	}

@@ -71,6 +71,7 @@ func TestACallWhileAnotherOfTheSameCandidateRunsIsAViolation(t *testing.T) {
 	if _, err := hookstest.Wait[hooks.Elected](ctx, r, nil); err != nil {
 		t.Fatal(err)
 	}
+	r.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpWork}) // the one that may
 	busy(r, a)
 	release()
 	running.Wait()

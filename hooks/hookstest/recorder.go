@@ -82,12 +82,15 @@ func (r *Recorder) record(from hooks.Origin, method string, event any) (end func
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, event)
-	r.contract.begin(from, method)
 	r.contract.check(event)
 	if r.more != nil {
 		close(r.more)
 		r.more = nil
 	}
+	if f, ok := event.(hooks.Failure); ok && f.Op == hooks.OpWork {
+		return func() {} // it may come while another hook runs
+	}
+	r.contract.begin(from, method)
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -118,7 +121,8 @@ func (r *Recorder) Events() []any {
 // Violations returns a sentence for each breach of the contract of package
 // hooks that was seen, in order:
 //
-//   - a hook was called for a candidate while another had not returned;
+//   - a hook was called for a candidate while another had not returned, other than
+//     OnError for work that overran (hooks.OpWork);
 //   - Elected and Demoted did not alternate, beginning with Elected, or named
 //     different tokens;
 //   - a candidate's token did not rise from term to term, or a token had been
