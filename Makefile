@@ -23,33 +23,33 @@ help: ## List the targets
 
 demo: ## Watch an election live, on throw-away PostgreSQL servers
 	@scripts/setup.sh postgresql
-	go run ./cmd/pgelector demo
+	@go -C e2e run ./demo
 
 test: ## Install what is missing (Debian, as root), then vet and run every test
-	@scripts/test.sh -count='$(COUNT)' -run='$(RUN)' ./...
+	@scripts/test.sh -count='$(COUNT)' -run='$(RUN)'
 
 e2e: ## Only the tests on real PostgreSQL: make e2e COUNT=10 RUN=Failover
-	@scripts/test.sh -count='$(COUNT)' -run='$(RUN)' ./e2e/...
+	@MODULES=e2e scripts/test.sh -count='$(COUNT)' -run='$(RUN)'
 
 simulate: ## Elections in virtual time, with faults: make simulate SEEDS=100000 SEED=7
-	go test ./internal/simulation -run='^TestSimulation$$' -v -timeout=0 -count=1 -seed='$(SEED)' -seeds='$(SEEDS)' -processes="$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
+	go -C e2e test ./simulation -run='^TestSimulation$$' -v -timeout=0 -count=1 -seed='$(SEED)' -seeds='$(SEEDS)' -processes="$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
 
 mutate: ## Break the library on purpose, in a copy, and see the tests fail: writes docs/mutations.md
-	go run ./internal/mutation
+	go -C e2e run ./mutation
 
 sweep: ## Break the library in every way that a few rules make, an hour: writes docs/sweep.md (AGAIN=1: only what was not noticed)
-	go run ./internal/sweep $(if $(AGAIN),-again)
+	go -C e2e run ./sweep $(if $(AGAIN),-again)
 
 matrix: ## The tests on real PostgreSQL, on versions 14 to 18 (fetched by npm): make matrix MAJORS="14 18"
 	@scripts/matrix.sh $(MAJORS)
 
 torture: ## Faults drawn at random, on real servers and processes: make torture MINUTES=60 SEED=7
 	@scripts/setup.sh postgresql pgbouncer iproute2
-	go run ./e2e/torture -minutes='$(MINUTES)' -seed='$(SEED)'
+	go -C e2e run ./torture -minutes='$(MINUTES)' -seed='$(SEED)'
 
 soak: ## Hand leadership over 10,000 times with each driver, and see that nothing grows
 	@scripts/setup.sh postgresql
-	PGELECTOR_HAND_OVERS=10000 go test ./e2e -run=HandOversLeave -count=1 -timeout=1h -v
+	PGELECTOR_HAND_OVERS=10000 go -C e2e test . -run=HandOversLeave -count=1 -timeout=1h -v
 
 fuzz: ## Fuzz everything that parses: make fuzz TIME=5m RUN=Token
 	@scripts/fuzz.sh '$(TIME)' '$(RUN)'
@@ -58,10 +58,10 @@ bug: ## Show a fixed bug on the commit before its fix: make bug NAME=late-answer
 	@scripts/bug.sh $(NAME)
 
 bench: ## Side by side with other systems, 20 minutes: writes bench/RESULTS.md
-	cd bench && go run .
+	go -C bench run .
 
 bench-quick: ## The same in 2 minutes, with few samples
-	cd bench && go run . -quick
+	go -C bench run . -quick
 
 bench-go: ## Go benchmarks of the packages: no database needed
 	go test -run='^$$' -bench='$(RUN)' -count='$(COUNT)' -benchmem ./elector/... ./hooks/...
@@ -76,17 +76,17 @@ generate: ## Write db/ and roster/internal/db/ anew from queries/, with sqlc
 	"$$(scripts/tool.sh sqlc)" generate
 
 docs: ## Draw the pictures of the documents anew
-	go run ./docs/pictures docs/pictures
+	go -C e2e run ./pictures ../docs/pictures
 
 record: ## Record a terminal session, and the metrics of an election, anew, as pictures for the docs
 	@scripts/setup.sh postgresql
-	go run ./docs/recording docs/pictures/session.svg
-	go run ./docs/scraping docs/pictures/metrics.json
-	go run ./docs/pictures docs/pictures
+	go -C e2e run ./recording ../docs/pictures/session.svg
+	go -C e2e run ./scraping pictures/metrics.json
+	go -C e2e run ./pictures ../docs/pictures
 
 screenshots: ## Take the pictures of the dashboard anew, in a real browser
 	@scripts/setup.sh postgresql browser
-	go run ./docs/screenshots docs/pictures
+	go -C e2e run ./screenshots ../docs/pictures
 
 lint: ## go vet and staticcheck on every module
 	@scripts/lint.sh

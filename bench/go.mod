@@ -111,6 +111,7 @@ require (
 	github.com/opencontainers/go-digest v1.0.0 // indirect
 	github.com/opencontainers/image-spec v1.1.1 // indirect
 	github.com/petermattis/goid v0.0.0-20250721140440-ea1c0173183e // indirect
+	github.com/pgelector/pgelector/e2e v0.0.0
 	github.com/pierrec/lz4 v2.6.1+incompatible // indirect
 	github.com/pkg/browser v0.0.0-20240102092130-5ac0b6a4141c // indirect
 	github.com/pkg/errors v0.9.1 // indirect
@@ -175,3 +176,5 @@ require (
 )
 
 replace github.com/pgelector/pgelector => ../
+
+replace github.com/pgelector/pgelector/e2e => ../e2e

@@ -5,8 +5,8 @@ package e2e_test
 import (
 	"testing"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 // A transaction id that was given out to read it, and for nothing else, may be

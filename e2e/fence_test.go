@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 // lead makes a candidate with a term of its own, which is resigned at the end.

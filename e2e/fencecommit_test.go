@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 // slowToCommit makes a ledger whose transactions wait in COMMIT, by a deferred

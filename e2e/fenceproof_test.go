@@ -21,9 +21,9 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/register"
 	"github.com/pgelector/pgelector/fence"
-	"github.com/pgelector/pgelector/internal/pgcluster"
-	"github.com/pgelector/pgelector/internal/register"
 )
 
 // roundsVariable says how often a leader is frozen, for each way to write.

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 const (

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 // cramped is a server with room for few locks.

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pgelector/pgelector/internal/pgcluster"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
 // shared is the server of the tests that do not break it.

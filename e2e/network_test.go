@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 // link is a server of its own, behind a network that can fail.

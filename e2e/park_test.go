@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 // inServer are the options of a standby that is parked in the server, with waits

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 func TestABusyPoolIsReportedAndElectsOnceItIsFree(t *testing.T) {

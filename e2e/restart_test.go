@@ -6,9 +6,9 @@ import (
 	"context"
 	"testing"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 func TestATerminatedBackendEndsTheTermAndTheCandidateCampaignsAgain(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 // server is a cluster with a connection past every fault, to look at it and to

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 // Strangers who share the pooler move its clients about, or happen not to.

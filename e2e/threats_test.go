@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pgelector/pgelector/e2e/docscheck"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/docscheck"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 // town is a database in which an election is held, with the role of its

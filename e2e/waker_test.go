@@ -11,10 +11,10 @@ import (
 
 	pgxdriver "github.com/jackc/pgx/v5"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 	"github.com/pgelector/pgelector/wakers/pgx"
 	"github.com/pgelector/pgelector/wakers/pq"
 )

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 // watching are the options of a leader that hears of nothing for long by its

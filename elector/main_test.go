@@ -1,5 +1,3 @@
-//go:build unix
-
 package elector_test
 
 import (
@@ -8,5 +6,4 @@ import (
 	"go.uber.org/goleak"
 )
 
-// A server is started only if a benchmark asks for one.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

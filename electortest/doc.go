@@ -19,7 +19,7 @@
 // settings, advisory locks with their two key spaces, modes, counts and queues,
 // transactions, timeouts, cancels, pg_locks and pg_stat_activity, hot standbys,
 // promotions and timelines, crashes that forget what was not on the disk. That it
-// does so as PostgreSQL does is tested: the scripts in testdata/conformance are
+// does so as PostgreSQL does is tested: the scripts in e2e/conformance/testdata are
 // played to it and to a real server, which must answer the same.
 //
 // Statements of your own it does not understand: a [Handler] answers them, and

@@ -12,7 +12,7 @@ import (
 var realOnly = map[string]bool{"Capacity": true, "Privileges": true}
 
 // A statement that is new to the library must be new here, and in a script of
-// testdata/conformance.
+// e2e/conformance/testdata.
 func TestEveryStatementIsUnderstoodOrLeftToARealServer(t *testing.T) {
 	understood := map[string]bool{}
 	for _, s := range statements {

@@ -13,10 +13,10 @@ import (
 	_ "github.com/lib/pq"
 	"go.uber.org/goleak"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
-	"github.com/pgelector/pgelector/internal/pgcluster"
 )
 
 var shared = pgcluster.NewShared()

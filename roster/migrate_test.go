@@ -1,9 +1,8 @@
-//go:build unix
-
 package roster
 
 import (
 	"database/sql"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -16,9 +15,7 @@ import (
 // Of a service that is being replaced, the programs of two versions run at once,
 // and each new process migrates at its start.
 func TestANewVersionIsMigratedOnceWhileTheOldOneGoesOn(t *testing.T) {
-	pool, err := sql.Open("pgx", shared.Get(t).DSN())
-	check(t, err)
-	defer pool.Close()
+	pool := server(t)
 	before, err := New(pool)
 	check(t, err)
 	check(t, before.Migrate(t.Context()))
@@ -52,9 +49,7 @@ func TestANewVersionIsMigratedOnceWhileTheOldOneGoesOn(t *testing.T) {
 }
 
 func TestAMigrationThatFailsLeavesNothing(t *testing.T) {
-	pool, err := sql.Open("pgx", shared.Get(t).DSN())
-	check(t, err)
-	defer pool.Close()
+	pool := server(t)
 	r, err := New(pool, WithSchema("half"))
 	check(t, err)
 	r.migrations = append(migrations[:len(migrations):len(migrations)], "CREATE TABLE chosen.roster_more (); SELECT 1 / 0")
@@ -66,6 +61,20 @@ func TestAMigrationThatFailsLeavesNothing(t *testing.T) {
 	if schemas != 0 {
 		t.Error("it has left the schema")
 	}
+}
+
+// server is a pool of the empty database that PGELECTOR_ROSTER_DSN names. The tests of
+// e2e/roster start a server and run these with it.
+func server(t *testing.T) *sql.DB {
+	t.Helper()
+	dsn := os.Getenv("PGELECTOR_ROSTER_DSN")
+	if dsn == "" {
+		t.Skip("needs a server: go -C e2e test ./roster runs it with one")
+	}
+	pool, err := sql.Open("pgx", dsn)
+	check(t, err)
+	t.Cleanup(func() { _ = pool.Close() })
+	return pool
 }
 
 // record has a term recorded.

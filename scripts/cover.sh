@@ -6,9 +6,11 @@ cd "$(dirname "$0")/.."
 
 scripts/setup.sh postgresql pgbouncer
 mkdir -p .cache
-go test -count=1 -timeout 45m -coverpkg=./elector,./internal/session,./internal/pace,./internal/fault,./internal/vitals -coverprofile=.cache/cover.out \
-  ./elector/... ./internal/session/... ./internal/pace/... ./internal/fault/... ./internal/vitals/... \
-  ./sqlmock_test/... ./electortest/... ./e2e/...
+packages=github.com/pgelector/pgelector/elector
+for name in session pace fault vitals; do packages+=,github.com/pgelector/pgelector/internal/$name; done
+go test -count=1 -coverpkg=$packages -coverprofile=.cache/cover.out ./elector/... ./internal/... ./sqlmock_test/... ./electortest/...
+go -C e2e test -count=1 -timeout 45m -coverpkg=$packages -coverprofile=../.cache/cover-e2e.out .
+tail -n +2 .cache/cover-e2e.out >>.cache/cover.out
 go tool cover -html=.cache/cover.out -o .cache/cover.html
 go tool cover -func=.cache/cover.out
 echo "Line by line: .cache/cover.html"

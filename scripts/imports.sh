@@ -8,8 +8,8 @@ cd "$(dirname "$0")/.."
 below=(internal/session internal/vitals internal/fault internal/pace)
 pure=(elector "${below[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest)
 
-# Rooms that stand above elector, and so may import it. A new one is added here.
-above='\./(bench|cmd|dashboard|docs/(scraping|screenshots)|e2e|electortest|examples|health|internal|roster|sqlmock_test|wakers)(/\S+)?'
+# What stands above elector, and so may import it. A new one is added here.
+above='\./(cmd|dashboard|electortest|health|roster|sqlmock_test|wakers)(/\S+)?'
 
 broken=0
 
@@ -53,10 +53,8 @@ only '^\./internal/session \./' <<<"$code" | not ' \./(db|hooks|internal/(fault|
 only '^\./internal/(fault|vitals|pace) \./' <<<"$code" | rule "internal/fault, internal/vitals and internal/pace import nothing of ours" || broken=1
 only ' \./internal/session$' <<<"$code" | not '^\./elector ' |
   rule "only elector imports internal/session" || broken=1
-{
-  only ' \./elector( |$)' <<<"$imports" | not "^$above "
-  only '^\./internal/pgcluster(/\S+)? \./elector( |$)' <<<"$imports"
-} | rule "only the rooms above elector import it (the list of them is in scripts/imports.sh)" || broken=1
+only ' \./elector( |$)' <<<"$imports" | not "^$above " |
+  rule "only the packages above elector import it (the list of them is in scripts/imports.sh)" || broken=1
 
 # Comments may speak of it.
 sql_conn() {

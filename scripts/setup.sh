@@ -22,7 +22,7 @@ have() {
     # The race detector needs a C compiler and the C library's headers.
     compiler) CGO_ENABLED=1 go build -race runtime/cgo 2>/dev/null ;;
     promtool) command -v promtool >/dev/null ;;
-    # The names that internal/browser knows, too.
+    # The names that e2e/browser knows, too.
     browser)
       [ -n "${PGELECTOR_BROWSER:-}" ] || command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
         command -v google-chrome >/dev/null || command -v google-chrome-stable >/dev/null ;;

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Vets and tests, with the race detector wherever it runs: scripts/test.sh [go test flags] packages
+# Vets and tests, with the race detector wherever it runs: scripts/test.sh [go test flags]
+# MODULES names the modules; the default is each that has tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,5 +18,9 @@ for arg in "$@"; do
   case $arg in -count=*) count=${arg#-count=} ;; esac
 done
 
-go vet ./...
-exec go test ${race[@]+"${race[@]}"} -shuffle=on -timeout "$((45 * count))m" "$@"
+status=0
+for module in ${MODULES:-. examples e2e}; do
+  go -C "$module" vet ./... || status=1
+  go -C "$module" test ${race[@]+"${race[@]}"} -shuffle=on -timeout "$((45 * count))m" "$@" ./... || status=1
+done
+exit $status

@@ -36,7 +36,7 @@ generated() {
 check "go code is formatted" "run 'gofmt -w .'" formatted
 check "import rules hold" "see the lines above, and the layout in CONTRIBUTING.md" scripts/imports.sh
 check "the docs' code and make targets hold" "change the document, or the code that it shows" \
-  go test -count=1 ./internal/docscheck
+  go -C e2e test -count=1 ./docscheck ./docs
 for module in $(scripts/modules.sh); do
   check "$module/go.mod is tidy" "run 'go mod tidy' in $module" go -C "$module" mod tidy -diff
 done

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/pgelector/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 )
 
 func page(t *testing.T) string {

@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/pgelector/pgelector/internal/doctor"
-	"github.com/pgelector/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/doctor"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 )
 
 func (a *app) doctorCommand() *cobra.Command {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pgelector/pgelector/internal/exit"
-	"github.com/pgelector/pgelector/internal/status"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/status"
 )
 
 func (a *app) evictCommand() *cobra.Command {

@@ -11,8 +11,8 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
-	"github.com/pgelector/pgelector/internal/connect"
-	"github.com/pgelector/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 )
 
 // connectionFlags say which database.

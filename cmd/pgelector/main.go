@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pgelector/pgelector/internal/connect"
-	"github.com/pgelector/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 )
 
 func main() {
@@ -45,7 +45,6 @@ func (a *app) command() *cobra.Command {
 	root.AddCommand(a.runCommands()...)
 	root.AddCommand(a.statusCommand(), a.watchCommand(), a.evictCommand(), a.doctorCommand())
 	root.AddCommand(keyCommand(), versionCommand(), manCommand(root))
-	root.AddCommand(demoCommands()...)
 	return root
 }
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pgelector/pgelector/internal/exit"
-	"github.com/pgelector/pgelector/internal/runner"
-	"github.com/pgelector/pgelector/internal/supervise"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/runner"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
 )
 
 // guardName is the hidden subcommand by which run starts itself as the guard.

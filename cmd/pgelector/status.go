@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pgelector/pgelector/internal/exit"
-	"github.com/pgelector/pgelector/internal/status"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/status"
 )
 
 func (a *app) statusCommand() *cobra.Command {

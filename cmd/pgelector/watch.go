@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/status"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/connect"
-	"github.com/pgelector/pgelector/internal/exit"
-	"github.com/pgelector/pgelector/internal/status"
 )
 
 func (a *app) watchCommand() *cobra.Command {

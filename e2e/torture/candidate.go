@@ -20,8 +20,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/lib/pq"
 
+	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/history"
 )
 
 // candidateVariable holds the part of a candidate, and makes the program one.

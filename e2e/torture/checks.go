@@ -11,8 +11,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/pgelector/pgelector/internal/history"
-	"github.com/pgelector/pgelector/internal/register"
+	"github.com/pgelector/pgelector/e2e/history"
+	"github.com/pgelector/pgelector/e2e/register"
 )
 
 // prove holds a history to the promise: of each election, that no two led at

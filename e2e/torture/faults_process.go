@@ -6,7 +6,7 @@ import (
 	"context"
 	"syscall"
 
-	"github.com/pgelector/pgelector/internal/history"
+	"github.com/pgelector/pgelector/e2e/history"
 )
 
 // healing is what ends a fault.

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/pgelector/pgelector/internal/history"
-	"github.com/pgelector/pgelector/internal/pgcluster"
+	"github.com/pgelector/pgelector/e2e/history"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
 func (n *nemesis) restartServer(ctx context.Context) (healing, string, error) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pgelector/pgelector/internal/pgcluster"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
 // terminateBackends ends the sessions that hold advisory locks, or all.

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/history"
+	"github.com/pgelector/pgelector/e2e/history"
 )
 
 // fleet is the candidates' processes. Its methods are called by one goroutine.

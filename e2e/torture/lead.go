@@ -10,9 +10,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/history"
 )
 
 // stand is a candidate's part in one election.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/history"
-	"github.com/pgelector/pgelector/internal/pgcluster"
+	"github.com/pgelector/pgelector/e2e/history"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
 // A fault is one kind of harm. strike does it, and returns what ends it, nil if

@@ -11,7 +11,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/pgelector/pgelector/internal/history"
+	"github.com/pgelector/pgelector/e2e/history"
 )
 
 // report is what came of a run, small enough to be kept.

@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/history"
+	"github.com/pgelector/pgelector/e2e/history"
 )
 
 // run is one run, from the servers' start to the verdict. Whatever it returns,

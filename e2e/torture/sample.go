@@ -6,7 +6,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/history"
+	"github.com/pgelector/pgelector/e2e/history"
 )
 
 // How often a sample is recorded that says what the last one said. A kill may

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/pgelector/pgelector/internal/pgcluster"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
 // role is the candidates', which may do nothing but connect and write to the register.

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pgelector/pgelector/internal/history"
+	"github.com/pgelector/pgelector/e2e/history"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pgelector/pgelector/internal/pgcluster"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
 // The roles that candidates connect as, so that the server accounts for them apart.

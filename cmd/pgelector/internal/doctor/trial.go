@@ -1,0 +1,59 @@
+package doctor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// trialIf is trial, or what is said of it when it is not worth a try.
+func (x *Examination) trialIf(usable bool) func(context.Context) error {
+	if usable {
+		return x.trial
+	}
+	return func(context.Context) error {
+		x.say(note, "advisory locks", "not tried on such a server")
+		return nil
+	}
+}
+
+// trial wins an election of a random name, has the server confirm it, and
+// resigns: all that a program would do, on a pool like that of a program.
+func (x *Examination) trial(ctx context.Context) error {
+	pool, err := x.Target.Open(connect.Election)
+	if err != nil {
+		return err
+	}
+	defer func() { go pool.Close() }()
+	refused := hooks.Funcs{Error: func(_ context.Context, e hooks.Failure) {
+		if e.Op == hooks.OpSetting {
+			x.say(note, "settings", "%v", e.Err)
+		}
+	}}
+	e, err := elector.New(pool, "pgelector doctor "+rand.Text(), elector.WithLease(x.Lease), elector.WithHooks(refused))
+	if err != nil {
+		return err
+	}
+	term, elected, err := e.TryCampaign(ctx)
+	if err == nil && !elected {
+		err = errors.New("the lock of a random name was not granted")
+	}
+	if err == nil {
+		err = errors.Join(term.Verify(ctx), term.Resign(ctx))
+	}
+	switch {
+	case err == nil:
+		x.say(ok, "advisory locks", "real: a trial election was won, seen in pg_locks, and resigned")
+	case errors.Is(err, elector.ErrSessionPooled) && x.failed > 0:
+		x.say(note, "advisory locks", "not to be relied on through this pooler")
+	case errors.Is(err, elector.ErrLockTableFull):
+		x.say(fail, "advisory locks", "the lock table is full: raise max_locks_per_transaction, and restart the server")
+	default:
+		x.say(fail, "advisory locks", "the trial election failed: %v", err)
+	}
+	return nil
+}

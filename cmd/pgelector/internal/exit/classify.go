@@ -1,0 +1,36 @@
+package exit
+
+import (
+	"errors"
+
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/fault"
+)
+
+// Classify gives an error of the library the exit code that it stands for,
+// unless it has one.
+func Classify(err error) error {
+	var has *Error
+	if err == nil || errors.As(err, &has) {
+		return err
+	}
+	for _, class := range []struct {
+		code int
+		errs []error
+	}{
+		{Refused, []error{elector.ErrServerReadOnly, elector.ErrServerTooOld, elector.ErrSessionPooled, elector.ErrNoAdvisoryLocks}},
+		{Usage, []error{elector.ErrConfig, connect.ErrUsage}},
+		{Connect, []error{connect.ErrConnect, elector.ErrGaveUp}},
+	} {
+		for _, is := range class.errs {
+			if errors.Is(err, is) {
+				return With(class.code, err)
+			}
+		}
+	}
+	if fault.State(err) == "42501" {
+		return With(Privilege, err)
+	}
+	return err
+}

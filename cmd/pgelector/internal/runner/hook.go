@@ -1,0 +1,56 @@
+//go:build unix
+
+package runner
+
+import (
+	"context"
+
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// hook is what this program does about events, besides logging them.
+func (r *runner) hook() hooks.Funcs {
+	return hooks.Funcs{
+		Heartbeat: r.onHeartbeat,
+		Error:     r.onError,
+		Campaign:  r.onCampaign,
+	}
+}
+
+// onHeartbeat moves the guard's deadline.
+func (r *runner) onHeartbeat(_ context.Context, e hooks.Heartbeat) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.child != nil {
+		r.child.Extend(e.Deadline)
+	}
+}
+
+// onError gives up where no further attempt can help: a server that has never
+// answered, and does not let us in. A password may be changed under a program
+// that runs, so later it is waited out.
+func (r *runner) onError(_ context.Context, e hooks.Failure) {
+	if e.Op != hooks.OpCampaign {
+		return
+	}
+	r.mu.Lock()
+	answered := r.answered
+	r.lastErr = e.Err
+	r.mu.Unlock()
+	if !answered && connect.Refused(e.Err) {
+		r.giveUp(func() error { return r.explain(e.Err) })
+	}
+}
+
+// onCampaign ends the campaign of --if-free at its first answer.
+func (r *runner) onCampaign(_ context.Context, e hooks.Campaign) {
+	if e.Outcome != hooks.Failed {
+		r.mu.Lock()
+		r.answered, r.lastErr = true, nil
+		r.mu.Unlock()
+	}
+	if r.IfFree && r.FreeWait == 0 && e.Outcome != hooks.Granted {
+		r.giveUp(r.busy)
+	}
+}

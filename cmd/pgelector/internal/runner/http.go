@@ -1,0 +1,138 @@
+//go:build unix
+
+package runner
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/health"
+	"github.com/pgelector/pgelector/hooks"
+	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
+)
+
+// endpoints are what the HTTP endpoints tell of, as the elector's hooks see it.
+type endpoints struct {
+	monitor *health.Monitor
+	counts  *prometheushooks.Hook
+
+	mu     sync.Mutex
+	leader string // the id of the one that was last seen
+}
+
+func newEndpoints(pool *sql.DB) (*endpoints, error) {
+	monitor, err := health.New(pool)
+	if err != nil {
+		return nil, err
+	}
+	return &endpoints{monitor: monitor, counts: prometheushooks.New()}, nil
+}
+
+func (p *endpoints) hook() hooks.Hook {
+	return hooks.Join(p.monitor, p.counts, hooks.Funcs{LeaderChanged: func(_ context.Context, e hooks.LeaderChanged) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.leader = e.Current
+	}})
+}
+
+func (p *endpoints) lastLeader() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.leader
+}
+
+// metrics are those of the election, and the usual ones of the process.
+func (p *endpoints) metrics() (http.Handler, error) {
+	registry := prometheus.NewRegistry()
+	for _, c := range []prometheus.Collector{p.counts, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil
+}
+
+// leadership is the JSON of /leader.
+type leadership struct {
+	Election  string     `json:"election"`
+	Key       int64      `json:"key,string"`
+	Candidate string     `json:"candidate"`
+	Leading   bool       `json:"leading"`
+	Token     int64      `json:"token,string,omitempty"`
+	Since     *time.Time `json:"since,omitempty"`
+	Deadline  *time.Time `json:"deadline,omitempty"`
+	Leader    string     `json:"leader"` // the last one seen, perhaps another; "" if none was
+	Command   int        `json:"command_pid,omitempty"`
+}
+
+// serveHTTP serves until stop is called.
+func (r *runner) serveHTTP() (stop func(), err error) {
+	if r.HTTP == "" {
+		return func() {}, nil
+	}
+	metrics, err := r.tells.metrics()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", r.HTTP)
+	if err != nil {
+		return nil, exit.With(exit.Failure, fmt.Errorf("--http: %w", err))
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /healthz", r.tells.monitor.Liveness())
+	mux.Handle("GET /readyz", r.tells.monitor.Readiness())
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /leader", r.leader)
+	server := newServer(mux)
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			r.Log.Error("the HTTP endpoints have ended", "error", err)
+		}
+	}()
+	r.Log.Info("HTTP endpoints", "address", listener.Addr().String())
+	return func() { _ = server.Close() }, nil
+}
+
+const (
+	requestTimeout = 5 * time.Second // to send a request, and to take the answer
+	idleTimeout    = time.Minute     // between two requests: longer than probes usually wait
+)
+
+// newServer limits every phase of a connection: net/http limits none of them by
+// default, so a client that says nothing would keep its connection for ever.
+func newServer(handler http.Handler) *http.Server {
+	return &http.Server{Handler: handler, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout}
+}
+
+// leader answers 200 on the leader, and 503 on every other candidate.
+func (r *runner) leader(w http.ResponseWriter, _ *http.Request) {
+	l := leadership{Election: r.Election, Key: r.elector.Key(), Candidate: r.elector.CandidateID(), Leader: r.tells.lastLeader()}
+	status := http.StatusServiceUnavailable
+	if term, leading := r.elector.Term(); leading {
+		since, deadline := term.ElectedAt().UTC(), term.Deadline().UTC()
+		l.Leading, l.Token, l.Since, l.Deadline, l.Leader = true, term.Token(), &since, &deadline, l.Candidate
+		status = http.StatusOK
+	}
+	r.mu.Lock()
+	if r.child != nil {
+		l.Command = r.child.PID()
+	}
+	r.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(l)
+}

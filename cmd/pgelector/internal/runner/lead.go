@@ -1,0 +1,165 @@
+//go:build unix
+
+package runner
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
+	"github.com/pgelector/pgelector/elector"
+)
+
+// The environment variables of the command. docs/command.md tells of them.
+const (
+	EnvElection  = "PGELECTOR_ELECTION"
+	EnvCandidate = "PGELECTOR_CANDIDATE"
+	EnvKey       = "PGELECTOR_KEY"
+	EnvToken     = "PGELECTOR_TOKEN"
+	EnvDeadline  = "PGELECTOR_LEASE_DEADLINE"
+)
+
+// lead runs the command under the term, and returns when nothing of it is left.
+func (r *runner) lead(ctx context.Context, term *elector.Term) error {
+	began := time.Now()
+	child, err := r.start(term)
+	switch {
+	case err != nil:
+		r.end(err)
+		return nil
+	case child == nil: // the run is over, or the term before it began
+		<-ctx.Done() // now or soon; to return before would be to resign
+		return nil
+	}
+	select {
+	case <-child.Started():
+		r.Log.Info("command started", "pid", child.PID(), "command", r.Command[0], "token", term.Token())
+	case <-ctx.Done():
+	}
+	select {
+	case <-child.Gone():
+	case <-ctx.Done():
+		r.Log.Warn("leadership lost: the command is ended", "pid", child.PID(), "grace", r.Grace, "cause", context.Cause(ctx))
+		child.Stop()
+		<-child.Gone()
+	}
+	result := child.Result()
+	r.mu.Lock()
+	r.child = nil
+	r.lasted = time.Since(began)
+	if result.FromTTY {
+		r.leaving = os.Interrupt
+	}
+	r.mu.Unlock()
+	r.Log.Info("command ended", "pid", child.PID(), "result", result.String(), "lasted", time.Since(began).Round(time.Millisecond))
+	if lost := result.Stopped && !result.GuardLost; lost {
+		r.lost(ctx)
+		return nil
+	}
+	r.hold(ctx, began, result)
+	r.end(commandOutcome(result))
+	return nil
+}
+
+// start starts the command, unless the run is over already. It must not start
+// after a signal or --wait has ended the campaign, nor they end it after that.
+func (r *runner) start(term *elector.Term) (*supervise.Child, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx.Err() != nil || !term.Valid() {
+		return nil, nil
+	}
+	child, err := r.reaper.Start(supervise.Options{
+		Guard: append(append([]string(nil), r.Guard...), r.Command...),
+		Env: append(inherited(),
+			EnvElection+"="+r.Election,
+			EnvCandidate+"="+r.elector.CandidateID(),
+			EnvKey+"="+strconv.FormatInt(r.elector.Key(), 10),
+			EnvToken+"="+strconv.FormatInt(term.Token(), 10),
+			EnvDeadline+"="+term.Deadline().UTC().Format(time.RFC3339Nano)),
+		Grace: r.Grace, Drain: r.Drain, Deadline: term.Deadline(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.child, r.led = child, true
+	return child, nil
+}
+
+// inherited is this program's environment, without what a run around this one
+// has set: of two values of a name, some programs take the first.
+func inherited() []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return slices.Contains([]string{EnvElection, EnvCandidate, EnvKey, EnvToken, EnvDeadline}, name)
+	})
+}
+
+// lost ends a term that was taken away: elector.Run campaigns again, or ends.
+func (r *runner) lost(ctx context.Context) {
+	why := context.Cause(ctx)
+	if why == nil { // the guard was quicker
+		why = elector.ErrLeaseExpired
+	}
+	if r.Restart && !r.isLeaving() {
+		r.Log.Info("campaigning again")
+		return
+	}
+	r.end(exit.With(exit.Lost, fmt.Errorf("leadership was lost, and the command was ended: %w", why)))
+}
+
+func (r *runner) isLeaving() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leaving != nil
+}
+
+// hold keeps the lock until --hold is over, after a command that did well.
+func (r *runner) hold(ctx context.Context, began time.Time, result supervise.Result) {
+	left := r.Hold - time.Since(began)
+	if left <= 0 || result.Code != exit.OK {
+		return
+	}
+	r.Log.Debug("the lock is held on", "for", left.Round(time.Millisecond))
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-r.ctx.Done():
+	}
+}
+
+// end sets the outcome, and has elector.Run return when lead has: even if the
+// term is lost in this very moment, it must not campaign, and run the command,
+// again.
+func (r *runner) end(outcome error) {
+	r.finished, r.outcome = true, outcome
+	r.cancel(errDone)
+}
+
+// commandOutcome is the command's own exit status.
+func commandOutcome(result supervise.Result) error {
+	switch {
+	case result.StartError != "":
+		return exit.With(result.Code, fmt.Errorf("start the command: %s%w", result.StartError, errCommand))
+	case result.GuardLost:
+		return exit.With(result.Code, fmt.Errorf("the guard of the command was killed, and the command with it%w", errCommand))
+	case result.Code == exit.OK:
+		return nil
+	}
+	return &exit.Error{Code: result.Code, Err: fmt.Errorf("%w%w", exit.ErrSilent, errCommand)}
+}
+
+func outcomeText(err error) string {
+	if err == nil {
+		return "exit status 0"
+	}
+	return fmt.Sprintf("exit status %d", exit.CodeOf(err))
+}

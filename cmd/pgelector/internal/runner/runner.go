@@ -1,0 +1,219 @@
+//go:build unix
+
+package runner
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
+	"github.com/pgelector/pgelector/elector"
+	hcloghooks "github.com/pgelector/pgelector/hooks/hclog"
+)
+
+// runner is one "pgelector run".
+type runner struct {
+	Config
+	elector *elector.Elector
+	reaper  *supervise.Reaper
+	tells   *endpoints
+
+	// Of one elector.Run: its context, and what ends it.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	mu       sync.Mutex
+	child    *supervise.Child // while one runs
+	led      bool             // a command was started
+	leaving  os.Signal        // the one that asked to end, if any did
+	answered bool             // the server has answered an attempt
+	lastErr  error            // of the last attempt, nil if it was answered
+	finished bool             // the outcome is known
+	outcome  error            // nil, or an error with an exit code
+	lasted   time.Duration    // the last run of the command
+}
+
+// Run runs the command under leadership. The error has the exit code.
+func Run(c Config) error {
+	pool, err := c.Target.Open(connect.Election)
+	if err != nil {
+		return exit.Classify(err)
+	}
+	defer closePool(pool)
+	r := &runner{Config: c}
+	if r.tells, err = newEndpoints(pool); err != nil {
+		return err
+	}
+	r.elector, err = elector.New(pool, c.Election, append(c.options(),
+		elector.WithHooks(r.hook(), r.tells.hook(), hcloghooks.New(c.Log)))...)
+	if err != nil {
+		return exit.Classify(err)
+	}
+	if err := r.tells.monitor.Add(r.elector); err != nil {
+		return err
+	}
+	if r.reaper, err = supervise.NewReaper(); err != nil {
+		return fmt.Errorf("adopt orphans: %w", err)
+	}
+	r.renew()
+	go r.dispatch(supervise.Catch())
+	stop, err := r.serveHTTP()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return r.loop()
+}
+
+// closePool says goodbye to the server, unless the driver hangs.
+func closePool(pool *sql.DB) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(time.Second):
+	}
+}
+
+// renew makes the context of the next elector.Run.
+func (r *runner) renew() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ctx, r.cancel = context.WithCancelCause(context.Background())
+	if r.leaving != nil {
+		r.cancel(signalled(r.leaving))
+	}
+}
+
+// loop campaigns and leads, once, or again and again.
+func (r *runner) loop() error {
+	wait := r.BackoffMin
+	for {
+		err := r.once()
+		r.mu.Lock()
+		leaving, lasted := r.leaving != nil, r.lasted
+		r.mu.Unlock()
+		if !r.Restart || leaving || permanent(err) {
+			return err
+		}
+		if lasted >= r.BackoffMax {
+			wait = r.BackoffMin
+		}
+		r.Log.Info("the command is started again, by whoever leads then", "after", wait, "ended", outcomeText(err))
+		r.renew()
+		if !r.sleep(wait) {
+			return context.Cause(r.ctx)
+		}
+		wait = min(2*wait, r.BackoffMax)
+	}
+}
+
+// permanent says that another try would end the same.
+func permanent(err error) bool {
+	switch exit.CodeOf(err) {
+	case exit.Usage, exit.Refused, exit.Connect:
+		return !errors.Is(err, errCommand)
+	}
+	return false
+}
+
+func (r *runner) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.ctx.Done():
+		return false
+	}
+}
+
+// once is one elector.Run, from the campaign to the release of the lock.
+func (r *runner) once() error {
+	r.finished, r.outcome, r.lasted = false, nil, 0
+	if r.IfFree && r.FreeWait > 0 {
+		timer := time.AfterFunc(r.FreeWait, func() { r.giveUp(r.busy) })
+		defer timer.Stop()
+	}
+	err := r.elector.Run(r.ctx, r.lead)
+	var own *exit.Error
+	switch cause := context.Cause(r.ctx); {
+	case r.finished:
+		return r.outcome
+	case errors.As(cause, &own):
+		return own
+	default:
+		return r.explain(err)
+	}
+}
+
+var (
+	// errDone ends elector.Run when the outcome is known.
+	errDone = errors.New("the command has ended")
+	// errCommand marks an exit code as the command's own.
+	errCommand = errors.New("")
+)
+
+// busy is the outcome of --if-free while another leads, or the server does not
+// answer.
+func (r *runner) busy() error {
+	if r.lastErr != nil {
+		return r.explain(r.lastErr)
+	}
+	r.Log.Info("another candidate leads, so the command is not run", "election", r.Election, "waited", r.FreeWait)
+	return &exit.Error{Code: r.BusyCode, Err: exit.ErrSilent}
+}
+
+// giveUp ends the campaign, unless a command was started.
+func (r *runner) giveUp(why func() error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.led {
+		r.cancel(why())
+	}
+}
+
+// explain gives an error of the library its exit code.
+func (r *runner) explain(err error) error {
+	known := exit.Classify(err)
+	switch exit.CodeOf(known) {
+	case exit.Refused, exit.Usage:
+		return known
+	}
+	return exit.Classify(r.Target.Failed(err))
+}
+
+// dispatch forwards signals to the command; where none runs, they are for us.
+func (r *runner) dispatch(signals <-chan os.Signal) {
+	for sig := range signals {
+		r.mu.Lock()
+		runs := r.child != nil
+		if runs {
+			r.Log.Debug("signal forwarded", "signal", sig.String())
+			r.child.Signal(sig)
+		}
+		if supervise.Ends(sig, runs) {
+			r.leaving = sig
+			if !runs {
+				r.cancel(signalled(sig))
+			}
+		}
+		r.mu.Unlock()
+	}
+}
+
+func signalled(sig os.Signal) error {
+	number, _ := sig.(syscall.Signal)
+	return exit.With(exit.SignalBase+int(number), fmt.Errorf("ended by %v while no command ran", sig))
+}

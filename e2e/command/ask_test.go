@@ -1,0 +1,211 @@
+//go:build unix
+
+package command_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+)
+
+func keyOf(election string) int64 { return elector.KeyFromName(election) }
+
+func TestKeyIsWhatItsSQLComputes(t *testing.T) {
+	t.Parallel()
+	conn := connection(t, shared.Get(t).DSN())
+	for _, election := range []string{"orders", "it's", `back\slash`, `both '\ `, "Ünïcödé", "a;b"} {
+		r := invoke(t, nil, "key", "--", election)
+		key, sql, _ := strings.Cut(r.out, "\n")
+		if want := strconv.FormatInt(keyOf(election), 10); key != want {
+			t.Errorf("%q: key %s, want %s", election, key, want)
+		}
+		var computed int64
+		if err := conn.QueryRow(t.Context(), sql).Scan(&computed); err != nil || strconv.FormatInt(computed, 10) != key {
+			t.Errorf("%q: the SQL computes %d, error %v:\n%s", election, computed, err, sql)
+		}
+	}
+}
+
+// database makes one that no other test looks into.
+func database(t *testing.T) (dsn string) {
+	t.Helper()
+	base := unique("base")
+	_, err := connection(t, shared.Get(t).DSN()).Exec(t.Context(), "CREATE DATABASE "+base)
+	check(t, err)
+	return shared.Get(t).DSN(pgcluster.ForDatabase(base))
+}
+
+func TestStatusTellsWhoLeadsAndWhoWaitsInWhichOrder(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	invoke(t, at(dsn), "status").want(t, exit.OK, "Nobody leads or waits")
+	invoke(t, at(dsn), "status", "billing").want(t, exit.Negative, "nobody leads")
+	leading := launch(t, at(dsn), quick("billing", "--candidate", "first", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
+	leading.says(t, "ready")
+	for i, id := range []string{"second", "third"} {
+		// Parked by the test, for good: run's own waits are short, and begin anew at the end of the queue.
+		park(t, dsn, id, "billing", i+1)
+	}
+	table := invoke(t, at(dsn), "status", "billing", "nightly")
+	table.want(t, exit.Negative, "first", "waits, 1.", "waits, 2.", "ago)", "nobody leads", "token is known to the leader only")
+	if strings.Index(table.out, "second") > strings.Index(table.out, "third") {
+		t.Errorf("the order is wrong:\n%s", table.out)
+	}
+	for _, driver := range []string{"pgx", "pq"} {
+		var got struct {
+			Elections []struct {
+				Name, Key string
+				Token     *string
+				Leader    *struct {
+					Candidate, User, Address string
+					PID                      int
+					SessionSince             time.Time `json:"session_since"`
+				}
+				Waiting []struct {
+					Candidate    string
+					WaitingSince time.Time `json:"waiting_since"`
+				}
+			}
+		}
+		r := invoke(t, at(dsn), "status", "--driver", driver, "--json", "billing", "nightly")
+		check(t, json.Unmarshal([]byte(r.out), &got))
+		if len(got.Elections) != 2 || got.Elections[1].Leader != nil || got.Elections[0].Leader == nil {
+			t.Fatalf("got %s", r.out)
+		}
+		e := got.Elections[0]
+		if e.Name != "billing" || e.Key != fmt.Sprint(keyOf("billing")) || e.Token != nil || e.Leader.Candidate != "first" ||
+			e.Leader.Address != "127.0.0.1" || e.Leader.User != "postgres" || e.Leader.PID == 0 || e.Leader.SessionSince.IsZero() {
+			t.Errorf("got %s", r.out)
+		}
+		if len(e.Waiting) != 2 || e.Waiting[0].Candidate != "second" || e.Waiting[1].Candidate != "third" || e.Waiting[0].WaitingSince.IsZero() {
+			t.Errorf("waiting: %s", r.out)
+		}
+	}
+	invoke(t, at(dsn), "status").want(t, exit.OK, "key "+fmt.Sprint(keyOf("billing")), "first", "keys, not names")
+	leading.signal(t, 15)
+	leading.ends(t, 128+15)
+}
+
+// park waits for the lock on a session of that name, as the n-th.
+func park(t *testing.T, dsn, id, election string, n int) {
+	t.Helper()
+	conn := connection(t, dsn+"&application_name="+id)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = conn.Exec(ctx, "SELECT pg_advisory_lock($1)", keyOf(election))
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	look := connection(t, dsn)
+	eventually(t, id+" is parked", func() bool {
+		var waiting int
+		check(t, look.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND waitstart IS NOT NULL
+			AND ((classid::bigint << 32) | objid::bigint) = $1`, keyOf(election)).Scan(&waiting))
+		return waiting == n
+	})
+}
+
+func TestWatchTellsOfEachChange(t *testing.T) {
+	t.Parallel()
+	dsn := shared.Get(t).DSN()
+	people := launch(t, at(dsn), "watch", name(t), "--interval", "20ms")
+	programs := launch(t, at(dsn), "watch", name(t), "--interval", "20ms", "--json", "--driver", "pq")
+	change := func() (c struct{ Election, Event, Previous string }) {
+		check(t, json.Unmarshal([]byte(programs.says(t, "")), &c))
+		return c
+	}
+	expect := func(event, previous, text string) {
+		t.Helper()
+		if c := change(); c.Event != event || c.Previous != previous || c.Election != name(t) {
+			t.Errorf("got %+v, want %s after %q", c, event, previous)
+		}
+		if line := people.says(t, ""); !strings.Contains(line, text) {
+			t.Errorf("got %q, want %q", line, text)
+		}
+	}
+	expect("vacant", "", "nobody leads")
+	r := run(t, name(t), "--candidate", "one", "--", "sh", "-c", "exec sleep 1000")
+	expect("leads", "", "one leads")
+	r.signal(t, 15)
+	expect("vacant", "one", "nobody leads, after one")
+	r.ends(t, 128+15)
+	for _, w := range []*running{people, programs} {
+		w.signal(t, 2)
+		w.ends(t, 130)
+	}
+}
+
+func TestEvictEndsTheLeadersSession(t *testing.T) {
+	t.Parallel()
+	dsn := shared.Get(t).DSN()
+	invoke(t, at(dsn), "evict", name(t), "--yes").want(t, exit.Negative, "nobody to evict")
+	r := run(t, name(t), "--candidate", "victim", "--watch", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	r.says(t, "ready")
+	invoke(t, at(dsn), "evict", name(t)).want(t, exit.Negative, "victim", "[y/N]", "use --yes")
+	invoke(t, at(dsn), "status", name(t)).want(t, exit.OK, "victim")
+	asked := exec.Command(built(t), "evict", name(t))
+	asked.Env, asked.Stdin = append(asked.Environ(), at(dsn)...), strings.NewReader("n\n")
+	if out, _ := asked.CombinedOutput(); asked.ProcessState.ExitCode() != exit.Negative {
+		t.Errorf("exit code %d\n%s", asked.ProcessState.ExitCode(), out)
+	}
+	asked = exec.Command(built(t), "evict", name(t))
+	asked.Env, asked.Stdin = append(asked.Environ(), at(dsn)...), strings.NewReader("y\n")
+	if out, err := asked.CombinedOutput(); err != nil || !strings.Contains(string(out), "Evicted") {
+		t.Errorf("error %v\n%s", err, out)
+	}
+	r.ends(t, exit.Lost)
+}
+
+func TestEvictSaysWhichPrivilegeIsMissing(t *testing.T) {
+	t.Parallel()
+	c := shared.Get(t)
+	role := unique("bystander")
+	_, err := connection(t, c.DSN()).Exec(t.Context(), "CREATE ROLE "+role+" LOGIN")
+	check(t, err)
+	release := occupy(t, c.DSN(), name(t))
+	defer release()
+	bystander := at(c.DSN(pgcluster.ForRole(role)))
+	for _, driver := range []string{"pgx", "pq"} {
+		invoke(t, bystander, "evict", name(t), "--yes", "--driver", driver).want(t, exit.Privilege, "pg_signal_backend")
+	}
+	invoke(t, bystander, "status", name(t)).want(t, exit.OK, "hidden from this role")
+	invoke(t, bystander, "doctor").want(t, exit.OK, "GRANT pg_read_all_stats", "GRANT pg_signal_backend")
+}
+
+func TestDoctorHasALineForEverything(t *testing.T) {
+	t.Parallel()
+	dsn := shared.Get(t).DSN()
+	for _, driver := range []string{"pgx", "pq"} {
+		r := invoke(t, at(dsn), "doctor", "--driver", driver)
+		r.want(t, exit.OK, "Recommended lease: 10s")
+		for _, check := range []string{"connection", "version", "recovery", "pooler", "advisory locks", "settings", "privileges",
+			"lock table", "connections", "round trip", "clocks"} {
+			if !strings.Contains(r.out, "ok    "+check) {
+				t.Errorf("%s: not ok: %s\n%s", driver, check, r.out)
+			}
+		}
+	}
+	invoke(t, at(dsn+"&statement_timeout=7000"), "doctor").want(t, exit.OK, "statement_timeout = 7s")
+	invoke(t, at(dsn), "doctor", "--lease", "1ms").want(t, exit.Usage, "WithLease")
+}
+
+func TestDoctorSeesASlowLinkAndScarceConnections(t *testing.T) {
+	t.Parallel()
+	c := own(t)
+	_, err := connection(t, c.DSN()).Exec(t.Context(), "CREATE ROLE few LOGIN CONNECTION LIMIT 6")
+	check(t, err)
+	invoke(t, at(c.DSN(pgcluster.ForRole("few"))), "doctor").want(t, exit.OK, "warn  connections", "CONNECTION LIMIT")
+	proxy, err := c.Proxy(t.Context())
+	check(t, err)
+	check(t, proxy.Slow(25*time.Millisecond, 0))
+	invoke(t, at(proxy.DSN()), "doctor", "--lease", "1s").want(t, exit.OK, "warn  round trip", "Recommended lease: ")
+}

@@ -1,0 +1,251 @@
+//go:build unix
+
+package command_test
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stubborn ignores TERM, and so do its child and a daemon that has left its
+// process group and session, all of which say who they are.
+const stubborn = `trap '' TERM HUP INT
+sh -c 'echo child $$; while :; do sleep 0.05; done' &
+setsid sh -c 'echo daemon $$; while :; do sleep 0.05; done' &
+sleep 0.1
+echo self $$
+while :; do sleep 0.05; done`
+
+// family are the processes of stubborn.
+type family struct{ self, child, daemon int }
+
+func stubbornFamily(t *testing.T, r *running) (f family) {
+	t.Helper()
+	for f.self == 0 || f.child == 0 || f.daemon == 0 { // they speak in any order
+		select {
+		case line := <-r.lines:
+			f.meet(t, line)
+		case <-time.After(patience):
+			t.Fatalf("of the family only %+v\n%s", f, r.errs)
+		}
+	}
+	return f
+}
+
+func (f *family) meet(t *testing.T, line string) {
+	t.Helper()
+	for prefix, into := range map[string]*int{"self ": &f.self, "child ": &f.child, "daemon ": &f.daemon} {
+		if pid, ok := strings.CutPrefix(line, prefix); ok {
+			var err error
+			*into, err = strconv.Atoi(pid)
+			check(t, err)
+		}
+	}
+}
+
+// dead fails the test if one of the family lives.
+func (f family) dead(t *testing.T, when string) {
+	t.Helper()
+	for who, pid := range map[string]int{"the command": f.self, "its child": f.child, "its daemon": f.daemon} {
+		if pid == 0 {
+			t.Errorf("%s was never seen", who)
+		} else if alive(pid) {
+			t.Errorf("%s: %s (process %d) lives", when, who, pid)
+		}
+	}
+}
+
+func needsLinux(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("needs Linux's subreaper")
+	}
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip("needs setsid")
+	}
+}
+
+func TestTheLockIsReleasedOnlyWhenNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	needsLinux(t)
+	// The command itself ends well, and leaves others behind that do not heed TERM.
+	script := `sh -c 'trap "" TERM; echo child $$; while :; do sleep 0.05; done' &
+setsid sh -c 'trap "" TERM; echo daemon $$; while :; do sleep 0.05; done' &
+sleep 0.2; echo self $$; read line; exit 5`
+	args := quick(name(t), append([]string{"--grace", "300ms"}, sh(script)...)...)
+	cmd := exec.Command(built(t), args...)
+	cmd.Env = append(os.Environ(), at(shared.Get(t).DSN())...)
+	stdin, err := cmd.StdinPipe()
+	check(t, err)
+	r := launchCommand(t, cmd)
+	f := stubbornFamily(t, r)
+	granted := make(chan struct{})
+	go func() {
+		defer close(granted)
+		inherit(t, shared.Get(t).DSN(), name(t))
+	}()
+	waits(t, name(t))
+	check(t, stdin.Close())
+	<-granted
+	f.dead(t, "when the lock was granted to the next")
+	r.ends(t, 5)
+	r.silent(t, patience)
+}
+
+func TestALostTermEndsTheCommand(t *testing.T) {
+	t.Parallel()
+	needsLinux(t)
+	for _, watch := range []string{"--watch=true", "--watch=false"} {
+		r := run(t, name(t)+watch, append([]string{watch, "--grace", "200ms"}, sh(stubborn)...)...)
+		f := stubbornFamily(t, r)
+		terminate(t, shared.Get(t).DSN(), name(t)+watch)
+		r.ends(t, exit.Lost)
+		f.dead(t, "when run has ended")
+		r.silent(t, time.Second)
+	}
+}
+
+func TestACommandThatHeedsTERMHasItsGrace(t *testing.T) {
+	t.Parallel()
+	r := run(t, name(t), append([]string{"--watch", "--lease", "10s"}, sh(`trap 'echo winding down; sleep 0.1; echo done; exit 0' TERM
+echo ready; while :; do sleep 0.02; done`)...)...)
+	r.says(t, "ready")
+	terminate(t, shared.Get(t).DSN(), name(t))
+	r.says(t, "winding down")
+	r.says(t, "done")
+	r.ends(t, exit.Lost)
+}
+
+func TestALogThatNobodyReadsDoesNotEndTheCommand(t *testing.T) {
+	t.Parallel()
+	read, write, err := os.Pipe()
+	check(t, err)
+	check(t, read.Close())
+	defer write.Close()
+	cmd := exec.Command(built(t), quick(name(t), sh("sleep 0.1; exit 4")...)...)
+	cmd.Env, cmd.Stderr = append(os.Environ(), at(shared.Get(t).DSN())...), write
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 4 {
+		t.Errorf("exit code %d, error %v", cmd.ProcessState.ExitCode(), err)
+	}
+}
+
+func TestALostTermIsFollowedByTheNextWithRestart(t *testing.T) {
+	t.Parallel()
+	r := run(t, name(t), append([]string{"--restart", "--watch"}, sh("echo token $PGELECTOR_TOKEN; exec sleep 1000")...)...)
+	first := r.pid(t, "token ")
+	terminate(t, shared.Get(t).DSN(), name(t))
+	if second := r.pid(t, "token "); second <= first {
+		t.Errorf("token %d after %d", second, first)
+	}
+	r.signal(t, syscall.SIGTERM)
+	r.ends(t, 128+15)
+}
+
+func TestTheCommandOfAFrozenSupervisorEndsBeforeAnotherLeads(t *testing.T) {
+	t.Parallel()
+	needsLinux(t)
+	r := run(t, name(t), sh(stubborn)...)
+	f := stubbornFamily(t, r)
+	r.signal(t, syscall.SIGSTOP)
+	next := run(t, name(t), "--", "echo", "leads")
+	next.says(t, "leads")
+	f.dead(t, "when the next leads")
+	r.signal(t, syscall.SIGCONT)
+	r.ends(t, exit.Lost)
+	r.silent(t, patience)
+}
+
+func TestNothingOutlivesAKilledSupervisor(t *testing.T) {
+	t.Parallel()
+	needsLinux(t)
+	r := run(t, name(t), append([]string{"--lease", "60s"}, sh(stubborn)...)...) // the deadline is far
+	f := stubbornFamily(t, r)
+	r.signal(t, syscall.SIGKILL)
+	r.silent(t, patience)
+	eventually(t, "the family is dead", func() bool { return !alive(f.self) && !alive(f.child) && !alive(f.daemon) })
+}
+
+func TestNothingOutlivesAKilledGuard(t *testing.T) {
+	t.Parallel()
+	needsLinux(t)
+	r := run(t, name(t), append([]string{"--lease", "60s"}, sh(stubborn)...)...) // the deadline is far
+	f := stubbornFamily(t, r)
+	check(t, syscall.Kill(parent(t, f.self), syscall.SIGKILL))
+	r.ends(t, 128+9)
+	f.dead(t, "when run has ended")
+	r.silent(t, patience)
+	r.logs(t, "the guard of the command was killed")
+}
+
+func TestAFrozenGuardDoesNotSaveTheCommand(t *testing.T) {
+	t.Parallel()
+	needsLinux(t)
+	r := run(t, name(t), append([]string{"--watch"}, sh(stubborn)...)...)
+	f := stubbornFamily(t, r)
+	check(t, syscall.Kill(parent(t, f.self), syscall.SIGSTOP))
+	terminate(t, shared.Get(t).DSN(), name(t))
+	r.ends(t, exit.Lost)
+	f.dead(t, "when run has ended")
+	r.silent(t, patience)
+}
+
+func TestTheCommandDiesWithBothItsKeepers(t *testing.T) {
+	t.Parallel()
+	needsLinux(t)
+	r := run(t, name(t), sh("trap '' TERM; echo self $$; exec sleep 1000")...)
+	self := r.pid(t, "self ")
+	guard := parent(t, self)
+	check(t, syscall.Kill(guard, syscall.SIGSTOP)) // so that it cannot do anything
+	r.signal(t, syscall.SIGKILL)
+	check(t, syscall.Kill(guard, syscall.SIGKILL))
+	r.silent(t, patience)
+	eventually(t, "the command is dead", func() bool { return !alive(self) })
+}
+
+func TestRunIsAProcess1(t *testing.T) {
+	t.Parallel()
+	needsLinux(t)
+	// Orphans, which end before and after the command does, and a report of what
+	// is left in the process table.
+	script := `for i in 1 2 3; do (sh -c 'sleep 0.05' &) ; done
+echo parent $(cut -d' ' -f4 /proc/$$/stat)
+sleep 0.4; echo zombies $(grep -l '^[0-9]* ([^)]*) Z' /proc/[0-9]*/stat 2>/dev/null | wc -l); (sleep 1000 &); exit 9`
+	unshare, err := exec.LookPath("unshare")
+	if err != nil || exec.Command(unshare, "--pid", "--fork", "--mount-proc", "true").Run() != nil {
+		t.Skip("may not make a process namespace")
+	}
+	args := append([]string{"--pid", "--fork", "--mount-proc", built(t)}, quick(name(t), sh(script)...)...)
+	cmd := exec.Command(unshare, args...)
+	cmd.Env = append(os.Environ(), at(shared.Get(t).DSN())...)
+	r := launchCommand(t, cmd)
+	if got := r.pid(t, "zombies "); got != 0 {
+		t.Errorf("%d zombies", got)
+	}
+	r.ends(t, 9)
+	r.silent(t, patience)
+}
+
+func TestTheCommandOfAHostThatIsCutOffEndsBeforeAnotherLeads(t *testing.T) {
+	t.Parallel()
+	needsLinux(t)
+	c := own(t)
+	for _, driver := range []string{"pgx", "pq"} {
+		proxy, err := c.Proxy(t.Context())
+		check(t, err)
+		r := launch(t, at(proxy.DSN()), quick("x", append([]string{"--driver", driver}, sh(stubborn)...)...)...)
+		f := stubbornFamily(t, r)
+		proxy.BlackHole()
+		next := launch(t, at(c.DSN()), quick("x", "--", "echo", "leads")...)
+		next.says(t, "leads")
+		f.dead(t, "when the next leads")
+		r.ends(t, exit.Lost)
+		r.silent(t, patience)
+		next.ends(t, exit.OK)
+	}
+}

@@ -1,0 +1,143 @@
+package command_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// exit has the exit codes that docs/command.md promises.
+var exit = struct{ OK, Failure, Negative, Usage, Connect, Lost, Privilege, Refused, SignalBase int }{0, 1, 3, 64, 69, 75, 77, 78, 128}
+
+// raceFlag builds the program with the race detector where the tests have it.
+var raceFlag []string
+
+// programDir holds the program while the tests run.
+var programDir string
+
+var buildOnce = sync.OnceValue(func() error {
+	args := append([]string{"build", "-o", filepath.Join(programDir, "pgelector")}, raceFlag...)
+	if out, err := exec.Command("go", append(args, "github.com/pgelector/pgelector/cmd/pgelector")...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return nil
+})
+
+// built is the program, built once.
+func built(t *testing.T) string {
+	t.Helper()
+	if err := buildOnce(); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(programDir, "pgelector")
+}
+
+// build is the program in a directory whose name shows in the arguments of
+// every process that the program starts.
+func build(t *testing.T) (program string) {
+	t.Helper()
+	original := built(t)
+	program = filepath.Join(t.TempDir(), "pgelector")
+	if err := os.Link(original, program); err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// result is how a short run of the program went.
+type result struct {
+	out, err string
+	code     int
+}
+
+// invoke runs the program to its end, in the test's environment and env.
+func invoke(t *testing.T, env []string, args ...string) result {
+	t.Helper()
+	var out, errs strings.Builder
+	cmd := exec.Command(built(t), args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		var ended *exec.ExitError
+		if !errors.As(err, &ended) {
+			t.Fatal(err)
+		}
+	}
+	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+}
+
+// want fails the test unless the exit code is that, and each text was written.
+func (r result) want(t *testing.T, code int, texts ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code %d, want %d\n%s%s", r.code, code, r.out, r.err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(r.out+r.err, text) {
+			t.Errorf("does not say %q, but\n%s%s", text, r.out, r.err)
+		}
+	}
+}
+
+func TestVersionRuns(t *testing.T) {
+	t.Parallel()
+	invoke(t, nil, "version").want(t, exit.OK, "pgelector ")
+}
+
+func TestBadUsageHasItsOwnExitCode(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args string
+		says string
+	}{
+		{"no-such-command", "unknown command"},
+		{"--no-such-flag", "unknown flag"},
+		{"run --election x --no-such-flag -- true", "unknown flag"},
+		{"run -- true", "--election"},
+		{"run --election x", "no command"},
+		{"run --election x --once --restart -- true", "use one of them"},
+		{"run --election x --if-free --restart -- true", "use one of them"},
+		{"run --election x --wait 1s -- true", "--if-free"},
+		{"run --election x --if-free --if-free-exit-code 256 -- true", "0 to 255"},
+		{"run --election x --grace 2s --drain 2s -- true", "does not fit into --drain"},
+		{"run --election x --grace 8s -- true", "WithLease(10s)"},
+		{"run --election x --lease 10ms -- true", "WithLease(10ms)"},
+		{"run --election x --standby sit -- true", "poll or wait"},
+		{"run --election x --log-level loud -- true", "--log-level"},
+		{"run --election x --driver odbc -- true", "pgx or pq"},
+		{"run --election x --dsn postgres://u:hunter2@h:port/ -- true", "not shown here"},
+		{"run --election x --driver pq --dsn sslmode=hunter2 -- true", "not shown here"},
+		{"status --dsn postgres://u:hunter2@[:5432/", "not shown here"},
+		{"watch", "arg"},
+		{"evict", "arg"},
+		{"key", "arg"},
+	} {
+		r := invoke(t, []string{"DATABASE_URL=", "PGHOST=127.0.0.1", "PGPORT=1"}, strings.Fields(tt.args)...)
+		r.want(t, exit.Usage, tt.says)
+		if strings.Contains(r.out+r.err, "hunter2") {
+			t.Errorf("%s: shows the password:\n%s", tt.args, r.err)
+		}
+	}
+}
+
+func TestCompletionAndManPageAreThere(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		invoke(t, nil, "completion", shell).want(t, exit.OK, "pgelector")
+	}
+	invoke(t, nil, "__complete", "run", "--driver", "").want(t, exit.OK, "pgx\npq")
+	invoke(t, nil, "man").want(t, exit.OK, ".TH")
+	if help := invoke(t, nil, "run", "--help"); strings.Contains(help.out, "(default )") {
+		t.Errorf("a default is shown as nothing:\n%s", help.out)
+	}
+	dir := t.TempDir()
+	invoke(t, nil, "man", dir).want(t, exit.OK)
+	if page, err := os.ReadFile(filepath.Join(dir, "pgelector-run.1")); err != nil || !strings.Contains(string(page), "PGELECTOR_TOKEN") {
+		t.Errorf("error %v, page %.200q", err, page)
+	}
+}

@@ -1,0 +1,213 @@
+//go:build unix
+
+package command_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// running is the program while it runs.
+type running struct {
+	cmd    *exec.Cmd
+	lines  chan string // of standard output; closed when nobody has it any more
+	errs   *buffer
+	exited chan struct{}
+	hangUp func() // closes standard input, if held made it
+}
+
+// buffer is written by one goroutine and read by another.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// launch starts the program. Its standard output is a pipe that all of its
+// descendants inherit, so its end says that none of them is left.
+func launch(t *testing.T, env []string, args ...string) *running {
+	t.Helper()
+	cmd := exec.Command(built(t), args...)
+	cmd.Env = append(os.Environ(), env...)
+	return launchCommand(t, cmd)
+}
+
+func launchCommand(t *testing.T, cmd *exec.Cmd) *running {
+	t.Helper()
+	r := &running{cmd: cmd, lines: make(chan string, 1000), errs: &buffer{}, exited: make(chan struct{})}
+	read, write, err := os.Pipe()
+	check(t, err)
+	readErr, writeErr, err := os.Pipe()
+	check(t, err)
+	cmd.Stdout, cmd.Stderr = write, writeErr
+	check(t, cmd.Start())
+	_, _ = write.Close(), writeErr.Close()
+	var readers sync.WaitGroup
+	errsEnd := make(chan struct{})
+	readers.Go(func() {
+		defer close(errsEnd)
+		defer readErr.Close()
+		_, _ = io.Copy(r.errs, readErr)
+	})
+	readers.Go(func() {
+		defer read.Close()
+		defer close(r.lines)
+		split(read, r.lines)
+		<-errsEnd
+	})
+	go func() {
+		_ = cmd.Wait()
+		close(r.exited)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-r.exited
+		readers.Wait() // hangs if anything is left behind
+		if t.Failed() {
+			t.Logf("%v said:\n%s", cmd.Args[1:], r.errs)
+		}
+	})
+	return r
+}
+
+// split sends each line.
+func split(from io.Reader, lines chan<- string) {
+	var rest string
+	chunk := make([]byte, 4096)
+	for {
+		n, err := from.Read(chunk)
+		rest += string(chunk[:n])
+		for {
+			line, after, found := strings.Cut(rest, "\n")
+			if !found {
+				break
+			}
+			lines <- line
+			rest = after
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// says waits for a line of standard output that has the prefix, and returns the rest.
+func (r *running) says(t *testing.T, prefix string) string {
+	t.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case line, open := <-r.lines:
+			if !open {
+				t.Fatalf("ended without %q\n%s", prefix, r.errs)
+			}
+			if rest, found := strings.CutPrefix(line, prefix); found {
+				return rest
+			}
+		case <-timeout:
+			t.Fatalf("did not say %q within %v\n%s", prefix, patience, r.errs)
+		}
+	}
+}
+
+// pid waits for "prefix 123".
+func (r *running) pid(t *testing.T, prefix string) int {
+	t.Helper()
+	pid, err := strconv.Atoi(strings.TrimSpace(r.says(t, prefix)))
+	check(t, err)
+	return pid
+}
+
+// logs waits for a text on standard error.
+func (r *running) logs(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, "on standard error: "+text, func() bool { return strings.Contains(r.errs.String(), text) })
+}
+
+// code waits for the end and returns the exit code.
+func (r *running) code(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-r.exited:
+	case <-time.After(patience):
+		t.Fatalf("did not end within %v\n%s", patience, r.errs)
+	}
+	return r.cmd.ProcessState.ExitCode()
+}
+
+// ends waits for the end and compares the exit code.
+func (r *running) ends(t *testing.T, code int) {
+	t.Helper()
+	if got := r.code(t); got != code {
+		t.Errorf("exit code %d, want %d\n%s", got, code, r.errs)
+	}
+}
+
+// silent waits until nobody has standard output or error any more: nothing is left.
+func (r *running) silent(t *testing.T, within time.Duration) {
+	t.Helper()
+	timeout := time.After(within)
+	for {
+		select {
+		case _, open := <-r.lines:
+			if !open {
+				return
+			}
+		case <-timeout:
+			t.Fatalf("something is left after %v\n%s", within, r.errs)
+		}
+	}
+}
+
+func (r *running) signal(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	check(t, r.cmd.Process.Signal(sig))
+}
+
+// alive reports whether a process runs; a zombie does not.
+func alive(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return !os.IsNotExist(err) || !hasProc
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(state, "Z")
+}
+
+var hasProc = func() bool {
+	_, err := os.Stat("/proc/self/stat")
+	return err == nil
+}()
+
+// parent is the process id of a process's parent; Linux only.
+func parent(t *testing.T, pid int) int {
+	t.Helper()
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	check(t, err)
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	ppid, err := strconv.Atoi(strings.Fields(rest)[1])
+	check(t, err)
+	return ppid
+}

@@ -1,0 +1,197 @@
+//go:build unix
+
+package command_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+)
+
+// quick are settings by which tests wait little.
+func quick(election string, more ...string) []string {
+	return append([]string{"run", "--election", election, "--lease", "2s", "--heartbeat", "100ms", "--retry", "50ms"}, more...)
+}
+
+// sh is a command of the shell.
+func sh(script string) []string { return []string{"--", "sh", "-c", script} }
+
+func run(t *testing.T, election string, rest ...string) *running {
+	t.Helper()
+	return launch(t, at(shared.Get(t).DSN()), quick(election, rest...)...)
+}
+
+func TestRunPassesTheExitStatusThrough(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	check(t, os.WriteFile(plain, []byte("no program\n"), 0o644))
+	odd := filepath.Join(dir, "odd")
+	check(t, os.WriteFile(odd, []byte("\x00\x01"), 0o755))
+	for _, tt := range []struct {
+		command []string
+		code    int
+	}{
+		{[]string{"true"}, 0},
+		{[]string{"sh", "-c", "exit 3"}, 3},
+		{[]string{"sh", "-c", "exit 255"}, 255},
+		{[]string{"sh", "-c", "kill -TERM $$"}, 128 + 15},
+		{[]string{"sh", "-c", "kill -KILL $$"}, 128 + 9},
+		{[]string{"sh", "-c", "kill -SEGV $$"}, 128 + 11},
+		{[]string{"no-such-program"}, 127},
+		{[]string{filepath.Join(dir, "none")}, 127},
+		{[]string{plain}, 126},
+		{[]string{odd}, 126},
+	} {
+		for _, driver := range []string{"pgx", "pq"} {
+			args := quick(name(t), append([]string{"--driver", driver, "--log-level", "warn", "--"}, tt.command...)...)
+			r := invoke(t, at(shared.Get(t).DSN()), args...)
+			if r.code != tt.code {
+				t.Errorf("%s: %q: exit code %d, want %d\n%s", driver, tt.command, r.code, tt.code, r.err)
+			}
+			if quiet := tt.code < 126 || tt.code > 127; quiet && r.err != "" {
+				t.Errorf("%q: said %q", tt.command, r.err)
+			}
+		}
+	}
+}
+
+func TestRunPassesStandardStreamsThrough(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(built(t), quick(name(t), "--log-level", "off", "--", "sh", "-c", "cat; echo oops >&2", "--election", "the command's own")...)
+	cmd.Env = append(os.Environ(), at(shared.Get(t).DSN())...)
+	cmd.Stdin = strings.NewReader("from standard input\n")
+	r := launchCommand(t, cmd)
+	if got := r.says(t, "from "); got != "standard input" {
+		t.Errorf("got %q", got)
+	}
+	r.ends(t, 0)
+	r.silent(t, patience)
+	if got := r.errs.String(); got != "oops\n" {
+		t.Errorf("standard error has %q", got)
+	}
+}
+
+func TestTheCommandKnowsItsTerm(t *testing.T) {
+	t.Setenv("PGELECTOR_TOKEN", "of a run around this one")
+	r := run(t, name(t), append([]string{"--candidate", "me"}, sh("env | grep ^PGELECTOR_ | sort; echo pgid $(ps -o pgid= -p $$) $$")...)...)
+	if got := r.says(t, "PGELECTOR_CANDIDATE="); got != "me" {
+		t.Errorf("candidate %q", got)
+	}
+	if got := r.says(t, "PGELECTOR_ELECTION="); got != name(t) {
+		t.Errorf("election %q", got)
+	}
+	if got, want := r.says(t, "PGELECTOR_KEY="), strconv.FormatInt(elector.KeyFromName(name(t)), 10); got != want {
+		t.Errorf("key %s, want %s", got, want)
+	}
+	deadline, err := time.Parse(time.RFC3339Nano, r.says(t, "PGELECTOR_LEASE_DEADLINE="))
+	if left := time.Until(deadline); err != nil || left < -patience || left > 2*time.Second {
+		t.Errorf("deadline in %v, error %v", left, err)
+	}
+	if token, err := strconv.ParseInt(r.says(t, "PGELECTOR_TOKEN="), 10, 64); err != nil || token <= 0 {
+		t.Errorf("token %d, error %v", token, err)
+	}
+	r.ends(t, 0)
+}
+
+func TestRunForwardsSignals(t *testing.T) {
+	t.Parallel()
+	names := map[syscall.Signal]string{syscall.SIGHUP: "HUP", syscall.SIGINT: "INT", syscall.SIGQUIT: "QUIT",
+		syscall.SIGTERM: "TERM", syscall.SIGUSR1: "USR1", syscall.SIGUSR2: "USR2", syscall.SIGWINCH: "WINCH"}
+	script := ""
+	for _, short := range names {
+		script += fmt.Sprintf("trap 'echo got %s' %[1]s; ", short)
+	}
+	r := run(t, name(t), sh(script+"trap 'exit 7' ALRM; echo ready; while :; do sleep 0.02; done")...)
+	r.says(t, "ready")
+	for sig, short := range names {
+		r.signal(t, sig)
+		if got := r.says(t, "got "); got != short {
+			t.Errorf("sent %v, the command got %s", sig, got)
+		}
+	}
+	// The order to leave was the command's to heed, in its own time.
+	r.signal(t, syscall.SIGALRM)
+	r.ends(t, 7)
+}
+
+func TestASignalEndsARunThatWaits(t *testing.T) {
+	t.Parallel()
+	release := occupy(t, shared.Get(t).DSN(), name(t))
+	defer release()
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM} {
+		r := run(t, name(t), "--", "echo", "ran")
+		r.logs(t, "leader changed")
+		r.signal(t, sig)
+		r.ends(t, 128+int(sig))
+	}
+}
+
+func TestASignalThatTheCommandDiesOfIsItsStatus(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"--once", "--restart"} {
+		r := run(t, name(t), append([]string{mode}, sh("echo ready; exec sleep 1000")...)...)
+		r.says(t, "ready")
+		r.signal(t, syscall.SIGTERM)
+		r.ends(t, 128+15)
+	}
+}
+
+func TestRestartRunsTheCommandAgain(t *testing.T) {
+	t.Parallel()
+	r := run(t, name(t), append([]string{"--restart", "--backoff", "10ms", "--backoff-max", "20ms"},
+		sh("echo token $PGELECTOR_TOKEN; exit 1")...)...)
+	last := 0
+	for range 4 {
+		token := r.pid(t, "token ")
+		if token <= last {
+			t.Errorf("token %d after %d", token, last)
+		}
+		last = token
+	}
+	r.signal(t, syscall.SIGTERM)
+	if code := r.code(t); code != 128+15 && code != 1 { // between two runs, or while one ran and said 1
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestRunWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	for _, standby := range []string{"poll", "wait"} {
+		release := occupy(t, shared.Get(t).DSN(), name(t)+standby)
+		r := run(t, name(t)+standby, "--standby", standby, "--watch", "--", "echo", "ran")
+		if standby == "poll" {
+			r.logs(t, "leader changed")
+		} else {
+			waits(t, name(t)+standby)
+		}
+		select {
+		case line := <-r.lines:
+			t.Fatalf("said %q while another led", line)
+		default:
+		}
+		release()
+		r.says(t, "ran")
+		r.ends(t, exit.OK)
+	}
+}
+
+// waits returns when a candidate is parked in the server.
+func waits(t *testing.T, election string) {
+	t.Helper()
+	conn := connection(t, shared.Get(t).DSN())
+	eventually(t, "a candidate is parked", func() bool {
+		var n int
+		check(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+			AND ((classid::bigint << 32) | objid::bigint) = $1`, elector.KeyFromName(election)).Scan(&n))
+		return n > 0
+	})
+}

@@ -1,0 +1,186 @@
+//go:build unix
+
+package command_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+)
+
+// asking are the commands that ask a server, but for run.
+var asking = [][]string{{"status"}, {"status", "x"}, {"watch", "x"}, {"evict", "x", "--yes"}, {"doctor"}}
+
+func TestEveryCommandRefusesAStandby(t *testing.T) {
+	t.Parallel()
+	primary := own(t)
+	standby, err := primary.AddStandby(t.Context())
+	check(t, err)
+	for _, driver := range []string{"pgx", "pq"} {
+		for _, command := range append(asking, quick("x", "--", "echo", "ran"), quick("x", "--if-free", "--", "echo", "ran")) {
+			args := append([]string{command[0], "--driver", driver}, command[1:]...)
+			r := invoke(t, at(standby.DSN()), args...)
+			r.want(t, exit.Refused, "standby")
+			if strings.Contains(r.out, "ran") {
+				t.Error("the command ran")
+			}
+		}
+	}
+}
+
+func TestAPoolerInTransactionModeIsRefusedWhereItMatters(t *testing.T) {
+	t.Parallel()
+	c := own(t)
+	for _, mode := range []pgcluster.PoolMode{pgcluster.Transaction, pgcluster.Statement} {
+		bouncer, err := c.Bouncer(t.Context(), mode)
+		if errors.Is(err, pgcluster.ErrNoBouncer) {
+			t.Skip(err)
+		}
+		check(t, err)
+		env := at(bouncer.DSN())
+		for _, driver := range []string{"pgx", "pq"} {
+			r := invoke(t, env, quick("x", "--driver", driver, "--", "echo", "ran")...)
+			r.want(t, exit.Refused, "pooler")
+			if strings.Contains(r.out, "ran") {
+				t.Error("the command ran")
+			}
+			invoke(t, env, "doctor", "--driver", driver).want(t, exit.Refused, "FAIL  pooler", fmt.Sprintf("in %s mode", mode), "cannot be kept")
+			// To ask and to evict takes no session.
+			conn := connection(t, c.DSN(pgcluster.WithParam("application_name", "me")))
+			_, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock($1)", keyOf("x"))
+			check(t, err)
+			invoke(t, env, "status", "--driver", driver, "x").want(t, exit.OK, "leads", "me")
+			w := launch(t, env, "watch", "--driver", driver, "x")
+			w.says(t, "")
+			w.signal(t, 2)
+			w.ends(t, 130)
+			invoke(t, env, "evict", "--driver", driver, "x", "--yes").want(t, exit.OK, "Evicted")
+		}
+	}
+}
+
+func TestAPoolerInSessionModeWillDo(t *testing.T) {
+	t.Parallel()
+	c := own(t)
+	bouncer, err := c.Bouncer(t.Context(), pgcluster.Session, pgcluster.WithPoolSize(20))
+	if errors.Is(err, pgcluster.ErrNoBouncer) {
+		t.Skip(err)
+	}
+	check(t, err)
+	invoke(t, at(bouncer.DSN()), "doctor").want(t, exit.OK, "session mode", "real: a trial election", "can be kept here")
+	invoke(t, at(bouncer.DSN()), quick("x", "--", "echo", "ran")...).want(t, exit.OK, "ran")
+}
+
+const password = "correct-horse-battery"
+
+func TestEveryCommandSaysThatThePasswordIsWrongAndNeverShowsOne(t *testing.T) {
+	t.Parallel()
+	c := guarded(t, password)
+	const wrong = "wrong-staple-password"
+	url := strings.Replace(c.DSN(pgcluster.ForRole("app")), "app@", "app:"+wrong+"@", 1)
+	pairs := fmt.Sprintf("host=127.0.0.1 port=%d user=app dbname=postgres sslmode=disable password=%s", c.Port(), wrong)
+	for _, driver := range []string{"pgx", "pq"} {
+		for _, command := range append(asking, quick("x", "--log-level", "trace", "--", "echo", "ran"), quick("x", "--log-json", "--if-free", "--", "echo", "ran")) {
+			for _, dsn := range []string{url, pairs} {
+				args := append([]string{command[0], "--driver", driver, "--dsn", dsn}, command[1:]...)
+				r := invoke(t, []string{"DATABASE_URL="}, args...)
+				r.want(t, exit.Connect, "could not connect")
+				if strings.Contains(r.out+r.err, wrong) {
+					t.Errorf("%s %s shows the password:\n%s%s", driver, command[0], r.out, r.err)
+				}
+			}
+		}
+	}
+}
+
+func TestTheDatabaseIsFoundAsPsqlFindsIt(t *testing.T) {
+	t.Parallel()
+	c := guarded(t, password)
+	port := strconv.Itoa(c.Port())
+	dir := t.TempDir()
+	passfile, service := filepath.Join(dir, "pgpass"), filepath.Join(dir, "services")
+	check(t, os.WriteFile(passfile, []byte("127.0.0.1:"+port+":*:app:"+password+"\n"), 0o600))
+	check(t, os.WriteFile(service, []byte("[mine]\nhost=127.0.0.1\nport="+port+"\nuser=app\ndbname=postgres\n"), 0o600))
+	dsn := "postgres://app:" + password + "@127.0.0.1:" + port + "/postgres?sslmode=disable"
+	variables := []string{"PGHOST=127.0.0.1", "PGPORT=" + port, "PGUSER=app", "PGDATABASE=postgres"}
+	for what, env := range map[string][]string{
+		"DATABASE_URL":      at(dsn),
+		"PG* and password":  append(variables, "PGPASSWORD="+password),
+		"PG* and passfile":  append(variables, "PGPASSFILE="+passfile),
+		"service, passfile": {"PGSERVICEFILE=" + service, "PGSERVICE=mine", "PGPASSFILE=" + passfile},
+		"URL and variables": append(at("postgres:///postgres"), append(variables, "PGPASSWORD="+password)...),
+	} {
+		for _, driver := range []string{"pgx", "pq"} {
+			r := invoke(t, append([]string{"DATABASE_URL="}, env...), "status", "--driver", driver)
+			if r.code != exit.OK {
+				t.Errorf("%s, %s: exit code %d\n%s", what, driver, r.code, r.err)
+			}
+		}
+	}
+	invoke(t, at("postgres://nobody@127.0.0.1:1/"), "status", "--dsn", dsn).want(t, exit.OK) // the flag comes first
+}
+
+func TestPsShowsNoPassword(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("the arguments can be overwritten on Linux only")
+	}
+	c := guarded(t, password)
+	dsn := "postgres://app:" + password + "@127.0.0.1:" + strconv.Itoa(c.Port()) + "/postgres?sslmode=disable"
+	for _, args := range [][]string{{"--dsn", dsn}, {"--dsn=" + dsn}} {
+		r := launch(t, []string{"DATABASE_URL="}, append(quick("x", args...), "--", "sh", "-c", "echo self $$; sleep 1000; true")...)
+		self := r.pid(t, "self ")
+		for _, pid := range []int{r.cmd.Process.Pid, parent(t, self), self} {
+			shown, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			check(t, err)
+			if strings.Contains(string(shown), password) || len(shown) == 0 {
+				t.Errorf("ps shows %q", shown)
+			}
+		}
+		r.signal(t, 15)
+		r.ends(t, 128+15)
+		if strings.Contains(r.errs.String(), password) {
+			t.Error("the logs show the password")
+		}
+	}
+}
+
+func TestEveryCommandOutlivesADatabaseThatIsAway(t *testing.T) {
+	t.Parallel()
+	c := own(t)
+	env := at(c.DSN())
+	watch := launch(t, env, "watch", "x", "--interval", "50ms")
+	watch.says(t, "")
+	leading := launch(t, env, quick("x", "--restart", "--backoff", "10ms", "--", "sh", "-c", "echo token $PGELECTOR_TOKEN; exec sleep 1000")...)
+	first := leading.pid(t, "token ")
+	check(t, c.Shutdown(t.Context(), pgcluster.Fast))
+	// Asked while it is away, those that ask say so, and run waits.
+	for _, command := range append([][]string{{"status"}, {"evict", "x", "--yes"}, {"doctor"}},
+		quick("x", "--if-free", "--", "echo", "ran"), quick("x", "--max-attempts", "2", "--", "echo", "ran")) {
+		invoke(t, env, command...).want(t, exit.Connect, "could not connect")
+	}
+	waiting := launch(t, env, quick("y", "--", "echo", "ran")...)
+	waiting.logs(t, "database away")
+	leading.logs(t, "leadership lost")
+	for !strings.Contains(watch.says(t, ""), "unknown who leads") {
+	}
+	check(t, c.Resume(t.Context()))
+	waiting.says(t, "ran")
+	waiting.ends(t, exit.OK)
+	if second := leading.pid(t, "token "); second <= first {
+		t.Errorf("token %d after %d", second, first)
+	}
+	for !strings.Contains(watch.says(t, ""), " leads (backend") {
+	}
+	leading.signal(t, 15)
+	leading.ends(t, 128+15)
+	watch.signal(t, 15)
+	watch.ends(t, 128+15)
+}

@@ -1,0 +1,184 @@
+//go:build unix
+
+package conformance_test
+
+import (
+	"database/sql"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/lib/pq"
+	"go.uber.org/goleak"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/electortest"
+)
+
+// The stand-in is held to the truth: each script in testdata is a
+// sequence of statements on several sessions, with what comes of them. It is
+// played to a real server over both drivers, and to the stand-in, which must all
+// answer what is written there. -update writes down what the real server answers.
+var update = flag.Bool("update", false, "write the answers of a real server into testdata")
+
+var shared = pgcluster.NewShared()
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
+
+// A side is a server, real or not, as a script sees it.
+type side struct {
+	open    func(t *testing.T) *sql.DB // a pool of the primary
+	standby func(t *testing.T) *sql.DB // a pool of its standby
+	promote func(t *testing.T)
+
+	terminate, cancel func(pid int32)
+	isAtGuard         func(pid int32) bool // waits for a guard lock
+}
+
+func TestTheStandInAnswersAsPostgreSQLDoes(t *testing.T) {
+	for _, path := range scripts(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			text := read(t, path)
+			for _, driver := range []string{"pgx", "postgres"} {
+				t.Run(driver, func(t *testing.T) {
+					played := play(t, text, realSide(t, driver, strings.Contains(text, "promote")))
+					if *update {
+						write(t, path, played)
+						text = played
+					}
+					compare(t, text, played)
+				})
+			}
+			for name, driver := range map[string]electortest.Driver{"stand-in like pgx": electortest.PGX, "stand-in like pq": electortest.PQ} {
+				t.Run(name, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { compare(t, text, play(t, text, standIn(t, driver))) })
+				})
+			}
+		})
+	}
+}
+
+func TestEveryStatementIsPlayed(t *testing.T) {
+	var all strings.Builder
+	for _, path := range scripts(t) {
+		all.WriteString(read(t, path))
+	}
+	for name := range verbs {
+		if !strings.Contains(all.String(), " "+name+" ") {
+			t.Errorf("no script plays %s", name)
+		}
+	}
+}
+
+// realSide is PostgreSQL. A script that promotes a standby gets servers of its own.
+func realSide(t *testing.T, driver string, ownServer bool) side {
+	open := func(c *pgcluster.Cluster) func(t *testing.T) *sql.DB {
+		return func(t *testing.T) *sql.DB {
+			pool, err := sql.Open(driver, c.DSN())
+			check(t, err)
+			return pool
+		}
+	}
+	if !ownServer {
+		return adminSide(t, shared.Get(t), side{open: open(shared.Get(t))})
+	}
+	primary, err := pgcluster.Start(t.Context())
+	check(t, err)
+	t.Cleanup(func() { check(t, primary.Stop()) })
+	standby, err := primary.AddStandby(t.Context())
+	check(t, err)
+	return adminSide(t, primary, side{open: open(primary), standby: open(standby),
+		promote: func(t *testing.T) { check(t, standby.Promote(t.Context())) }})
+}
+
+// adminSide adds what takes a word with the server itself.
+func adminSide(t *testing.T, c *pgcluster.Cluster, s side) side {
+	ask := func(sql string, pid int32) (yes bool) {
+		conn, err := c.Conn(t.Context())
+		check(t, err)
+		defer conn.Close(t.Context())
+		check(t, conn.QueryRow(t.Context(), sql, pid).Scan(&yes))
+		return yes
+	}
+	s.terminate = func(pid int32) { ask("SELECT pg_terminate_backend($1)", pid) }
+	s.cancel = func(pid int32) { ask("SELECT pg_cancel_backend($1)", pid) }
+	s.isAtGuard = func(pid int32) bool {
+		return ask("SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND objsubid = 2 AND NOT granted)", pid)
+	}
+	return s
+}
+
+// standIn is what is tested. It lives in the bubble of the test.
+func standIn(t *testing.T, driver electortest.Driver) side {
+	server := electortest.NewServer()
+	t.Cleanup(server.Close)
+	standby := server.NewStandby(0)
+	t.Cleanup(standby.Close)
+	open := func(s *electortest.Server) func(*testing.T) *sql.DB {
+		process := s.NewProcess()
+		process.SetDriver(driver)
+		return func(*testing.T) *sql.DB { return process.Open() }
+	}
+	return side{open: open(server), standby: open(standby), promote: func(t *testing.T) { check(t, standby.Promote()) },
+		terminate: func(pid int32) { server.Terminate(pid) },
+		cancel:    func(pid int32) { server.Cancel(pid) },
+		isAtGuard: func(pid int32) bool {
+			return slices.ContainsFunc(server.Locks(), func(l electortest.Lock) bool { return l.PID == pid && l.Guard && !l.Granted })
+		}}
+}
+
+func scripts(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/*.txt")
+	check(t, err)
+	if len(paths) == 0 {
+		t.Fatal("there are no scripts")
+	}
+	return paths
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	check(t, err)
+	return string(text)
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	check(t, os.WriteFile(path, []byte(text), 0o644))
+}
+
+// compare names each line that differs.
+func compare(t *testing.T, want, got string) {
+	t.Helper()
+	wanted, lines := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i, line := range lines {
+		if i >= len(wanted) || line != wanted[i] {
+			t.Errorf("line %d:\ngot  %s\nwant %s", i+1, line, wanted[min(i, len(wanted)-1)])
+		}
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// within waits for what happens in another session, and so in its own time.
+func within(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}

@@ -1,0 +1,251 @@
+//go:build unix
+
+package conformance_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pgelector/pgelector/db"
+)
+
+// A call is a statement being played.
+type call struct {
+	*player
+	context.Context
+	one   *playerSession
+	q     *db.Queries
+	words []string // the arguments
+}
+
+// verbs play each statement and write its answer for people.
+var verbs = map[string]func(*call) (string, error){
+	"TryLock": func(c *call) (string, error) {
+		row, err := c.q.TryLock(c, db.TryLockParams{Key: c.key(), Settings: c.settings(1), Candidate: c.candidate()})
+		return row.Outcome + " " + c.name(row.Pid), err
+	},
+	"TryLockOrSee": func(c *call) (string, error) {
+		row, err := c.q.TryLockOrSee(c, db.TryLockOrSeeParams{Key: c.key(), Settings: c.settings(1), Candidate: c.candidate()})
+		return fmt.Sprintf("%s %s, led by %s %q", row.Outcome, c.name(row.Pid), c.name(row.LeaderPid), row.LeaderID), err
+	},
+	"TryLocks": func(c *call) (string, error) {
+		rows, err := c.q.TryLocks(c, encode(c.words))
+		return list(rows, func(r db.TryLocksRow) string { return fmt.Sprint(r.Key, " ", r.Granted) }), err
+	},
+	"TryLocksOrHear": func(c *call) (string, error) {
+		rows, err := c.q.TryLocksOrHear(c, encode(c.words))
+		return list(rows, func(r db.TryLocksOrHearRow) string { return fmt.Sprint(r.Key, " ", r.Outcome) }), err
+	},
+	"CallHeir": func(c *call) (string, error) {
+		row, err := c.q.CallHeir(c, db.CallHeirParams{Candidate: c.words[0], Key: number(c.words[1])})
+		return fmt.Sprint(row.Called), err
+	},
+	"IsCalled": func(c *call) (string, error) {
+		called, err := c.q.IsCalled(c, c.key())
+		return fmt.Sprint(called), err
+	},
+	"ClearTheWay": func(c *call) (string, error) {
+		row, err := c.q.ClearTheWay(c, db.ClearTheWayParams{Key: c.key(), Candidate: c.words[1]})
+		return fmt.Sprintf("place %d, %d sent away", row.Place, row.SentAway), err
+	},
+	"UnlockFor": func(c *call) (string, error) {
+		row, err := c.q.UnlockFor(c, db.UnlockForParams{Key: c.key(), Candidate: c.words[1]})
+		return fmt.Sprintf("%v, inherited %v, %d sent away", row.Released, row.Inherited, row.SentAway), err
+	},
+	"UnlockAndNotify": func(c *call) (string, error) {
+		released, err := c.q.UnlockAndNotify(c, db.UnlockAndNotifyParams{Key: c.key(), Channel: c.words[1], Payload: c.words[2]})
+		return fmt.Sprint(released), err
+	},
+	"Notify": func(c *call) (string, error) {
+		told, err := c.q.Notify(c, db.NotifyParams{Channel: c.words[0], Payload: c.words[1]})
+		return fmt.Sprint(told), err
+	},
+	"Unlock": func(c *call) (string, error) {
+		released, err := c.q.Unlock(c, c.key())
+		return fmt.Sprint(released), err
+	},
+	"HoldsLock": func(c *call) (string, error) {
+		row, err := c.q.HoldsLock(c, c.key())
+		return fmt.Sprint(row.Held, " ", c.name(row.Pid)), err
+	},
+	"HeldLocks": func(c *call) (string, error) {
+		keys, err := c.q.HeldLocks(c)
+		slices.Sort(keys)
+		return list(keys, func(key int64) string { return fmt.Sprint(key) }), err
+	},
+	"Confirm": func(c *call) (string, error) {
+		high, low := guard(c.key())
+		row, err := c.q.Confirm(c, db.ConfirmParams{Key: c.key(), GuardHigh: high, GuardLow: low})
+		return fmt.Sprintf("%v %s, %s", row.Held, c.name(row.Pid), c.rises(row.Token)), err
+	},
+	"Tokens": func(c *call) (string, error) {
+		var guards []map[string]int64
+		for _, word := range c.words {
+			high, low := guard(number(word))
+			guards = append(guards, map[string]int64{"key": number(word), "high": int64(high), "low": int64(low)})
+		}
+		rows, err := c.q.Tokens(c, encode(guards))
+		token := int64(0)
+		text := list(rows, func(r db.TokensRow) string { token = r.Token; return fmt.Sprint(r.Key, " ", r.Passed) })
+		return text + ", " + c.rises(token), err
+	},
+	"EnterTerm": func(c *call) (string, error) {
+		high, low := guard(c.key())
+		of := c.sessions[c.words[1]]
+		started := of.started
+		if slices.Contains(c.words, "earlier") { // of a backend that had this process id before
+			started--
+		}
+		return c.q.EnterTerm(c, db.EnterTermParams{GuardHigh: high, GuardLow: low, Key: c.key(), Pid: of.pid, Started: started, Settings: c.settings(2)})
+	},
+	"EndOverdue": func(c *call) (string, error) {
+		rows, err := c.q.EndOverdue(c, db.EndOverdueParams{Key: c.key(), LeaseMillis: number(c.words[1])})
+		return list(rows, func(r db.EndOverdueRow) string { return fmt.Sprint(c.name(r.Pid), " ", r.Ended) }), err
+	},
+	"EvictHolder": func(c *call) (string, error) {
+		rows, err := c.q.EvictHolder(c, db.EvictHolderParams{Pid: c.sessions[c.words[1]].pid, Key: c.key()})
+		return fmt.Sprint(rows), err
+	},
+	"Ping": func(c *call) (string, error) {
+		row, err := c.q.Ping(c)
+		return fmt.Sprintf("%s, in recovery %v", c.name(row.Pid), row.InRecovery), err
+	},
+	"DescribeServer": func(c *call) (string, error) {
+		row, err := c.q.DescribeServer(c)
+		return fmt.Sprintf("%s, in recovery %v, 14 or newer %v", c.name(row.Pid), row.InRecovery, row.VersionNum >= 140000), err
+	},
+	"Witness": func(c *call) (string, error) {
+		asked, err := c.q.DescribeServer(c)
+		if err != nil {
+			return "", err
+		}
+		row, err := db.New(c.sessions[c.words[0]].conn).Witness(c, c.one.pid)
+		return fmt.Sprintf("%s saw the question of %s: %v", c.name(row.Pid), c.one.name, row.Asked == asked.Asked), err
+	},
+	"BackendStart": func(c *call) (string, error) {
+		started, err := c.q.BackendStart(c)
+		return fmt.Sprintf("as before: %v", started == c.one.started), err
+	},
+	"Clock": func(c *call) (string, error) {
+		micros, err := c.q.Clock(c)
+		return fmt.Sprintf("after the session's start: %v", micros >= c.one.started), err
+	},
+	"ApplySettings": func(c *call) (string, error) {
+		n, err := c.q.ApplySettings(c, db.ApplySettingsParams{OnlyLocal: c.words[0] == "local", Settings: c.settings(1)})
+		return fmt.Sprint(n), err
+	},
+	"SessionEnders": func(c *call) (string, error) {
+		rows, err := c.q.SessionEnders(c)
+		return list(rows, func(r db.SessionEndersRow) string { return r.Name + "=" + r.Value }), err
+	},
+	"PrepareWait": func(c *call) (string, error) {
+		row, err := c.q.PrepareWait(c, c.settings(0))
+		return fmt.Sprintf("%s, in recovery %v, %d set", c.name(row.Pid), row.InRecovery, row.Applied), err
+	},
+	"WaitLock": func(c *call) (string, error) { return "ok", c.q.WaitLock(c) },
+	"Holder": func(c *call) (string, error) {
+		row, err := c.q.Holder(c, c.key())
+		return fmt.Sprintf("%s %q, its start is known %v", c.name(row.Pid), row.ApplicationName, row.BackendStart.Valid), err
+	},
+	"Waiters": func(c *call) (string, error) {
+		rows, err := c.q.Waiters(c, c.key())
+		return list(rows, func(r db.WaitersRow) string { return fmt.Sprintf("%s since %v", c.name(r.Pid), r.Waitstart.Valid) }), err
+	},
+	"Leaders": func(c *call) (string, error) {
+		rows, err := c.q.Leaders(c, encode(c.words))
+		slices.SortFunc(rows, func(a, b db.LeadersRow) int { return int(a.Key - b.Key) })
+		return list(rows, func(r db.LeadersRow) string { return fmt.Sprintf("%d %s %q", r.Key, c.name(r.Pid), r.ApplicationName) }), err
+	},
+	"AdvisoryLocks": func(c *call) (string, error) {
+		rows, err := c.q.AdvisoryLocks(c)
+		return list(rows, func(r db.AdvisoryLocksRow) string { return fmt.Sprint(r.Key, " ", c.name(r.Pid), " ", r.Granted) }), err
+	},
+}
+
+func (p *player) call(ctx context.Context, one *playerSession, words []string) string {
+	verb := verbs[words[0]]
+	if verb == nil {
+		return "no such word: " + words[0]
+	}
+	q := db.New(one.conn)
+	if one.tx != nil {
+		q = q.WithTx(one.tx)
+	}
+	text, err := verb(&call{player: p, Context: ctx, one: one, q: q, words: words[1:]})
+	return one.outcome(err, text)
+}
+
+// waits reports whether the server shows a session in the queue for any lock.
+func (p *player) waits(t *testing.T, one *playerSession) bool {
+	t.Helper()
+	rows, err := db.New(p.admin).AdvisoryLocks(t.Context())
+	check(t, err)
+	return slices.ContainsFunc(rows, func(r db.AdvisoryLocksRow) bool { return r.Pid == one.pid && !r.Granted })
+}
+
+// candidate is who asks: the application_name of the settings, if it is among them.
+func (c *call) candidate() string {
+	for _, word := range c.words {
+		if name, ok := strings.CutPrefix(word, "application_name="); ok {
+			return name
+		}
+	}
+	return "nobody"
+}
+
+func (c *call) key() int64 { return number(c.words[0]) }
+
+// settings are the arguments from i on, such as idle_session_timeout=300.
+func (c *call) settings(i int) string {
+	all := []map[string]string{}
+	for _, word := range c.words[min(i, len(c.words)):] {
+		if name, value, ok := strings.Cut(word, "="); ok {
+			all = append(all, map[string]string{"name": name, "value": value})
+		}
+	}
+	return encode(all)
+}
+
+// name is the session that has the process id.
+func (c *call) name(pid int32) string {
+	for name, one := range c.sessions {
+		if one.pid == pid {
+			return name
+		}
+	}
+	return "nobody"
+}
+
+// rises describes a token by what is promised of it.
+func (c *call) rises(token int64) string {
+	if token == 0 {
+		return "no token"
+	}
+	rises := token > c.token
+	c.token = max(c.token, token)
+	return fmt.Sprintf("timeline %d, token rises %v", token>>48, rises)
+}
+
+func guard(key int64) (high, low int32) { return int32(key >> 32), int32(key) }
+func number(word string) int64 {
+	n, _ := strconv.ParseInt(word, 10, 64)
+	return n
+}
+
+func encode(value any) string {
+	text, _ := json.Marshal(value)
+	return string(text)
+}
+
+func list[T any](rows []T, text func(T) string) string {
+	var all []string
+	for _, row := range rows {
+		all = append(all, text(row))
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}

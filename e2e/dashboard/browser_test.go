@@ -1,0 +1,204 @@
+//go:build unix
+
+package dashboard_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pgelector/pgelector/dashboard"
+	"github.com/pgelector/pgelector/e2e/browser"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/roster"
+)
+
+// hostile is an id of a candidate that a page which does not escape would run.
+const hostile = `<img src=x onerror="document.title='hacked'">`
+
+// open starts a browser.
+func open(t *testing.T) context.Context {
+	t.Helper()
+	tab, stop, err := browser.Open(soon(t))
+	if errors.Is(err, browser.ErrNone) && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	check(t, err)
+	t.Cleanup(stop)
+	return tab
+}
+
+// evaluate runs JavaScript in the page, which itself has none.
+func evaluate[T any](t *testing.T, tab context.Context, script string) T {
+	t.Helper()
+	value, err := chromedp.Run(tab, chromedp.Evaluate[T](script))
+	check(t, err)
+	return value
+}
+
+// scheme has the page shown in light or dark.
+func scheme(t *testing.T, tab context.Context, value string) {
+	t.Helper()
+	_, err := chromedp.Call(tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: value}}})
+	check(t, err)
+}
+
+// candidate campaigns until the test ends or stop is called.
+func candidate(t *testing.T, pool *sql.DB, election, id string, r *roster.Roster) (rec *hookstest.Recorder, stop func()) {
+	t.Helper()
+	rec = hookstest.NewRecorder()
+	e, err := elector.New(pool, election, elector.WithCandidateID(id), elector.WithRetryInterval(100*time.Millisecond), elector.WithHooks(rec, r))
+	check(t, err)
+	check(t, e.Start(context.Background()))
+	stop = sync.OnceFunc(func() { expect(t, e.Stop(soon(t))) })
+	t.Cleanup(stop)
+	return rec, stop
+}
+
+// stage has an election with a hostile candidate that leads, and another, and
+// returns the address of the page and what makes the leader stop.
+func stage(t *testing.T) (address string, stop func()) {
+	t.Helper()
+	pool, err := sql.Open("pgx", shared.Get(t).DSN())
+	check(t, err)
+	t.Cleanup(func() { expect(t, pool.Close()) })
+	r, err := roster.New(pool, roster.WithVersion(hostile), roster.WithHealth(func() float64 { return 0.9 }),
+		roster.WithMetadata(map[string]string{"<script>document.title='hacked'</script>": hostile, "long": strings.Repeat("x", 300)}))
+	check(t, err)
+	check(t, r.Migrate(soon(t)))
+	t.Cleanup(func() { expect(t, r.Close(soon(t))) })
+	election := "</style><script>document.title='hacked'</script>" + t.Name()
+	first, stop := candidate(t, pool, election, hostile, r)
+	_, err = hookstest.Wait[hooks.Elected](soon(t), first, nil)
+	check(t, err)
+	candidate(t, pool, election, "web-2", r)
+
+	page, err := dashboard.New(pool, dashboard.WithRoster(r), dashboard.WithElections(election, "vacant"), dashboard.WithRefresh(time.Second))
+	check(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/admin/elections/", page)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	eventually(t, "both candidates are published", func() bool {
+		all, err := r.Candidates(soon(t), elector.KeyFromName(election))
+		return err == nil && len(all) == 2
+	})
+	return server.URL + "/admin/elections/", stop
+}
+
+func TestInABrowserThePageShowsWhatCandidatesTellAndRunsNothing(t *testing.T) {
+	address, _ := stage(t)
+	tab := open(t)
+	messages := chromedp.Console(tab)
+	check(t, chromedp.Do(tab, chromedp.Navigate(address+"?refresh=off")))
+	if title := evaluate[string](t, tab, `document.title`); title != "Elections" {
+		t.Errorf("the title is %q", title)
+	}
+	for what, script := range map[string]string{
+		"scripts":        `document.scripts.length`,
+		"images":         `document.images.length`,
+		"things to load": `performance.getEntriesByType("resource").length`,
+		"handlers":       `[...document.querySelectorAll("*")].filter(e => [...e.attributes].some(a => a.name.startsWith("on"))).length`,
+	} {
+		if n := evaluate[int](t, tab, script); n != 0 {
+			t.Errorf("the page has %d %s", n, what)
+		}
+	}
+	text := evaluate[string](t, tab, `document.body.innerText`)
+	for _, want := range []string{"led by " + hostile, "version " + hostile, "<script>document.title='hacked'</script>", "web-2", "nobody leads", "health 0.9"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not show %q:\n%s", want, text)
+		}
+	}
+	if colour := evaluate[string](t, tab, `getComputedStyle(document.querySelector(".badge.leads")).backgroundColor`); colour != "rgb(218, 251, 225)" {
+		t.Errorf("the style is not applied: the badge is %s", colour)
+	}
+	if bars := evaluate[int](t, tab, `document.querySelector("svg.timeline rect").getBoundingClientRect().width`); bars < 100 {
+		t.Errorf("the timeline's bar is %d pixels wide", bars)
+	}
+	evaluate[*string](t, tab, `console.log("that is all")`)
+	for message, err := range messages {
+		check(t, err)
+		if message.Text == "that is all" {
+			break
+		}
+		t.Errorf("the browser complains: %s", message)
+	}
+}
+
+func TestInABrowserThePageCanBeReadByAnybody(t *testing.T) {
+	address, _ := stage(t)
+	tab := open(t)
+	for _, width := range []int64{320, 1280} {
+		for _, theme := range []string{"light", "dark"} {
+			scheme(t, tab, theme)
+			check(t, chromedp.Do(tab, chromedp.EmulateViewport(width, 800), chromedp.Navigate(address+"?refresh=off")))
+			for what, script := range map[string]string{
+				"elements that are cut off": `[...document.body.querySelectorAll("*")].filter(e => e.getBoundingClientRect().right > innerWidth + 0.5).length`,
+				"pixels to scroll sideways": `Math.max(0, document.documentElement.scrollWidth - innerWidth)`,
+				"texts that are too faint":  faint,
+				"things without a name":     `[...document.querySelectorAll("section, svg, meter")].filter(e => !e.getAttribute("aria-label") && !document.getElementById(e.getAttribute("aria-labelledby"))).length`,
+				"headings out of order":     `(h => h.filter((e, i) => i > 0 && e > h[i - 1] + 1).length + (h.filter(e => e == 1).length != 1))([...document.querySelectorAll("h1, h2, h3")].map(e => +e.tagName[1]))`,
+				"languages too few":         `document.documentElement.lang ? 0 : 1`,
+			} {
+				if n := evaluate[float64](t, tab, script); n != 0 {
+					t.Errorf("%s, %d pixels wide: %v %s", theme, width, n, what)
+				}
+			}
+		}
+	}
+	scheme(t, tab, "light")
+	light := evaluate[string](t, tab, `getComputedStyle(document.body).backgroundColor`)
+	scheme(t, tab, "dark")
+	if dark := evaluate[string](t, tab, `getComputedStyle(document.body).backgroundColor`); dark == light {
+		t.Errorf("the page is %s, in light and in dark", dark)
+	}
+}
+
+// faint counts the texts whose contrast with what is behind them is below 4.5 to
+// 1, the measure of the Web Content Accessibility Guidelines (1.4.3).
+const faint = `(() => {
+	const rgb = c => c.match(/[\d.]+/g).map(Number);
+	const light = c => rgb(c).slice(0, 3).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+		.reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+	const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (rgb(c)[3] !== 0) return c } return "rgb(255, 255, 255)" };
+	return [...document.body.querySelectorAll("*")]
+		.filter(e => !(e instanceof SVGElement) && [...e.childNodes].some(n => n.nodeType == 3 && n.data.trim()))
+		.filter(e => { const [a, b] = [light(getComputedStyle(e).color), light(behind(e))]; return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5 }).length
+})()`
+
+func TestInABrowserThePageRefreshesItselfUntilItIsPaused(t *testing.T) {
+	address, stop := stage(t)
+	tab := open(t)
+	check(t, chromedp.Do(tab, chromedp.Navigate(address)))
+	shows := func(text string) bool {
+		shown, err := chromedp.Run(tab, chromedp.Evaluate[string](`document.body ? document.body.innerText : ""`))
+		return err == nil && strings.Contains(shown, text) // it fails while the page is replaced
+	}
+	if !shows("led by " + hostile) {
+		t.Fatal("the page does not show who leads")
+	}
+	stop()
+	eventually(t, "the page shows the next leader", func() bool { return shows("led by web-2") })
+	check(t, chromedp.Do(tab, chromedp.Click(`a[href="?refresh=off"]`)))
+	eventually(t, "it is paused", func() bool { return shows("paused") })
+	if n := evaluate[int](t, tab, `document.querySelectorAll("meta[http-equiv]").length`); n != 0 {
+		t.Error("a paused page refreshes itself")
+	}
+	check(t, chromedp.Do(tab, chromedp.Click(`a[href="?"]`)))
+	eventually(t, "it is not paused any more", func() bool { return shows("pause") && !shows("paused") })
+}

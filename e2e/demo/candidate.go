@@ -1,0 +1,163 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/history"
+)
+
+// The hidden subcommands.
+const (
+	candidateCommand = "demo-candidate"
+	guardCommand     = "demo-guard"
+)
+
+// candidate is the demo's side of a candidate's process.
+type candidate struct {
+	part
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	log  *history.Log
+	said tail // standard error
+
+	dismissed atomic.Bool // may end from now on
+
+	done chan struct{} // closed when the process has ended and its history is complete
+	err  error         // once done: why it ended, nil if it was dismissed
+}
+
+// startCandidate starts the process. ended is called when it ends undismissed.
+func startCandidate(p part, command func(args ...string) *exec.Cmd, g *guard, log *history.Log, ended func(error)) (*candidate, error) {
+	arg, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	c := &candidate{part: p, cmd: command(candidateCommand, string(arg)), log: log, done: make(chan struct{})}
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for the demo alone
+	c.cmd.Stderr = &c.said
+	in, inErr := c.cmd.StdinPipe()
+	out, outErr := c.cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr); err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("demo: start candidate %s: %w", p.Name, err)
+	}
+	c.in = in
+	go func() {
+		defer close(c.done)
+		if c.err = c.follow(out, g); c.err != nil {
+			ended(c.err)
+		}
+	}()
+	if err := g.watch(c.pid()); err != nil {
+		c.kill()
+		return nil, err
+	}
+	return c, nil
+}
+
+// follow gathers the process's history and sees it to its end.
+func (c *candidate) follow(out io.Reader, g *guard) error {
+	collected := c.log.Collect(out)
+	if collected != nil {
+		c.signal(syscall.SIGKILL) // it would block on a pipe that nobody reads
+	}
+	g.forget(c.pid())
+	err := c.cmd.Wait()
+	switch {
+	case collected != nil:
+		return fmt.Errorf("demo: candidate %s: %w", c.Name, collected)
+	case !c.dismissed.Load():
+		return fmt.Errorf("demo: candidate %s ended by itself (%v): %s", c.Name, err, c.said.String())
+	}
+	return nil
+}
+
+func (c *candidate) pid() int { return c.cmd.Process.Pid }
+
+// tell sends a command.
+func (c *candidate) tell(command string) error {
+	if _, err := fmt.Fprintln(c.in, command); err != nil {
+		return fmt.Errorf("demo: tell candidate %s to %s: %w", c.Name, command, err)
+	}
+	return nil
+}
+
+// signal does nothing once the process has ended.
+func (c *candidate) signal(s syscall.Signal) { _ = c.cmd.Process.Signal(s) }
+
+// does records what is about to be done to the process, at the time returned.
+func (c *candidate) does(kind history.Kind, token int64) history.Time {
+	at := history.Now()
+	c.log.Add(history.Event{Process: c.Name, At: at, Kind: kind, Token: token})
+	return at
+}
+
+func (c *candidate) freeze(token int64) history.Time {
+	at := c.does(history.Frozen, token)
+	c.signal(syscall.SIGSTOP)
+	return at
+}
+
+func (c *candidate) thaw(token int64) history.Time {
+	at := c.does(history.Thawed, token)
+	c.signal(syscall.SIGCONT)
+	return at
+}
+
+// kill ends the process by SIGKILL, in whatever state it is, and waits.
+func (c *candidate) kill() {
+	c.dismissed.Store(true)
+	c.signal(syscall.SIGKILL)
+	<-c.done
+}
+
+// leave lets the process end by itself, and kills it if it does not.
+func (c *candidate) leave() error {
+	c.dismissed.Store(true)
+	c.in.Close()
+	select {
+	case <-c.done:
+		return c.err
+	case <-time.After(exitGrace + time.Second):
+		c.kill()
+		return fmt.Errorf("demo: candidate %s did not leave: %s", c.Name, c.said.String())
+	}
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const tailLength = 2000
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	t.text = t.text[max(0, len(t.text)-tailLength):]
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if said := strings.TrimSpace(string(t.text)); said != "" {
+		return said
+	}
+	return "it said nothing"
+}

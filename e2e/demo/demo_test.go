@@ -1,0 +1,131 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pgelector/pgelector/e2e/history"
+)
+
+// The test binary plays the other processes' parts, too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		part := map[string]func() error{
+			candidateCommand: func() error { return runCandidate(os.Args[2], os.Stdin, os.Stdout) },
+			guardCommand:     func() error { return runGuard(os.Stdin) },
+			"demo-sleeper":   func() error { time.Sleep(time.Minute); return nil },
+		}[os.Args[1]]
+		if part != nil {
+			if err := part(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func again(args ...string) *exec.Cmd { return exec.Command(os.Args[0], args...) }
+
+func TestTheDemoSucceedsAndLeavesNoGoroutine(t *testing.T) {
+	var out bytes.Buffer
+	if err := playDemo(t.Context(), config{Lease: defaultLease, Plain: true, Out: &out, Command: again}); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+}
+
+func TestACandidateThatEndsByItselfFailsTheDemo(t *testing.T) {
+	var out bytes.Buffer
+	broken := func(args ...string) *exec.Cmd {
+		if args[0] == candidateCommand {
+			args[1] = `{"name":"A","driver":"pgx","lease":1}` // New refuses that lease
+		}
+		return again(args...)
+	}
+	err := playDemo(t.Context(), config{Lease: defaultLease, Plain: true, Out: &out, Command: broken})
+	if err == nil || !strings.Contains(err.Error(), "candidate A ended by itself") || !strings.Contains(err.Error(), "WithLease") {
+		t.Errorf("got %v\n%s", err, &out)
+	}
+}
+
+func TestTheDemoIsInterruptedByItsContext(t *testing.T) {
+	ctx, cancel := contextUntil(t, "Scene 1")
+	err := playDemo(ctx, config{Lease: defaultLease, Plain: true, Out: cancel, Command: again})
+	if !errors.Is(err, errInterrupted) || err.Error() != errInterrupted.Error() {
+		t.Errorf("got %v, want errInterrupted alone", err)
+	}
+}
+
+func TestTheGuardKillsWhatItGuards(t *testing.T) {
+	guarded, released := again("demo-sleeper"), again("demo-sleeper")
+	for _, cmd := range []*exec.Cmd{guarded, released} {
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	orders := fmt.Sprintf("+%d\n+%d\n-%d\n+1", guarded.Process.Pid, released.Process.Pid, released.Process.Pid)
+	orders = strings.TrimSuffix(orders, "+1") // the end of a demo that died between two orders
+	if err := runGuard(strings.NewReader(orders)); err != nil {
+		t.Fatal(err)
+	}
+	if err := guarded.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the guarded process ended by %v, want by SIGKILL", err)
+	}
+	if err := released.Process.Kill(); err != nil {
+		t.Errorf("the released process lives no more: %v", err)
+	}
+	_ = released.Wait()
+}
+
+func TestTheBoardWaitsUntilAllFollow(t *testing.T) {
+	var b board
+	steps := []struct {
+		event   history.Event
+		settled string
+	}{
+		{history.Event{Process: "A", At: 1, Kind: history.Hello}, ""},
+		{history.Event{Process: "B", At: 1, Kind: history.Hello}, ""},
+		{history.Event{Process: "A", At: 2, Kind: history.Began, Token: 7}, ""},
+		{history.Event{Process: "B", At: 3, Kind: history.Attempt, Text: "busy"}, ""},
+		{history.Event{Process: "A", At: 4, Kind: history.Sample, Leading: true, Token: 7, Deadline: 100}, "A"},
+		{history.Event{Process: "A", At: 5, Kind: history.Frozen}, ""},
+		{history.Event{Process: "B", At: 6, Kind: history.Began, Token: 8}, ""},
+		{history.Event{Process: "B", At: 7, Kind: history.Sample, Leading: true, Token: 8, Deadline: 200}, ""},
+		{history.Event{Process: "A", At: 150, Kind: history.Thawed}, ""},
+		{history.Event{Process: "A", At: 151, Kind: history.Sample}, ""},
+		{history.Event{Process: "A", At: 152, Kind: history.Ended, Token: 7}, ""},
+		{history.Event{Process: "A", At: 153, Kind: history.Attempt, Text: "busy"}, "B"},
+		{history.Event{Process: "B", At: 154, Kind: history.Killed}, ""},
+		{history.Event{Process: "C", At: 155, Kind: history.Hello}, ""},
+	}
+	for i, step := range steps {
+		b.update([]history.Event{step.event})
+		settled := ""
+		if r := b.settled(); r != nil {
+			settled = r.process
+		}
+		if settled != step.settled {
+			t.Errorf("after event %d (%s of %s) %q leads, want %q", i, step.event.Kind, step.event.Process, settled, step.settled)
+		}
+	}
+	if woke := b.of("A").woke; woke == nil || woke.At != 151 {
+		t.Errorf("the first answer after the thaw is %+v", woke)
+	}
+	if r := b.reign[0]; r.ended != 100 {
+		t.Errorf("the frozen reign ended at %d, want with its lease at 100", r.ended)
+	}
+	if len(b.seats) != 2 || b.seats[1].name != "C" {
+		t.Errorf("C did not take the seat of B: %+v", b.seats)
+	}
+}

@@ -1,0 +1,157 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+	"github.com/mattn/go-isatty"
+
+	"github.com/pgelector/pgelector/e2e/history"
+)
+
+// frames is how often the live view is drawn anew, per second.
+const frames = 15
+
+// linesOfScene is how much of what happens in a scene is shown.
+const linesOfScene = 5
+
+// liveView shows the play on a terminal. Below it, bubbletea runs on a goroutine
+// of its own, which close waits for.
+type liveView struct {
+	program *tea.Program
+	done    chan struct{}
+}
+
+// newLive draws until it is closed. stop is called when it is interrupted or
+// cannot go on.
+func newLive(cfg config, log *history.Log, stop context.CancelCauseFunc) *liveView {
+	m := model{lease: cfg.Lease, log: log, board: new(board), began: history.Now(), width: 80, stop: stop}
+	var in io.Reader // for Ctrl-C, which is a key and not a signal while the terminal is drawn on
+	if isatty.IsTerminal(os.Stdin.Fd()) {
+		in = os.Stdin
+	}
+	v := &liveView{
+		program: tea.NewProgram(m, tea.WithInput(in), tea.WithOutput(cfg.Out), tea.WithoutSignalHandler(), tea.WithFPS(2*frames)),
+		done:    make(chan struct{}),
+	}
+	go func() {
+		defer close(v.done)
+		if _, err := v.program.Run(); err != nil {
+			stop(fmt.Errorf("demo: the live view: %w (--plain does without)", err))
+		}
+	}()
+	return v
+}
+
+type (
+	beginsMsg int
+	saysMsg   string
+	endsMsg   outcome
+	tickMsg   struct{}
+	closeMsg  struct{}
+)
+
+func (v *liveView) begins(number int) { v.program.Send(beginsMsg(number)) }
+func (v *liveView) says(line string)  { v.program.Send(saysMsg(line)) }
+func (v *liveView) ends(o outcome)    { v.program.Send(endsMsg(o)) }
+
+// close leaves the last picture on the screen.
+func (v *liveView) close() {
+	v.program.Send(closeMsg{})
+	<-v.done
+}
+
+// model is what the live view draws.
+type model struct {
+	lease time.Duration
+	log   *history.Log
+	board *board
+	began history.Time
+	width int
+	stop  context.CancelCauseFunc
+
+	number     int // of the scene that is played
+	lines      []string
+	sceneBegan []history.Time
+	outcomes   []outcome
+	closed     bool
+}
+
+func tick() tea.Cmd {
+	return tea.Tick(time.Second/frames, func(time.Time) tea.Msg { return tickMsg{} })
+}
+
+// Init implements tea.Model.
+func (m model) Init() tea.Cmd { return tick() }
+
+// Update implements tea.Model.
+func (m model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	m.board.update(m.log.Since(m.board.read))
+	switch msg := msg.(type) {
+	case tickMsg:
+		return m, tick()
+	case tea.WindowSizeMsg:
+		m.width = msg.Width
+	case tea.KeyPressMsg:
+		if key := msg.String(); key == "ctrl+c" || key == "q" {
+			m.stop(errInterrupted)
+		}
+	case beginsMsg:
+		m.number, m.lines = int(msg), nil
+		m.sceneBegan = append(m.sceneBegan, history.Now())
+	case saysMsg:
+		m.lines = append(m.lines, faint.Render(clock(m.began))+"  "+string(msg))
+	case endsMsg:
+		m.outcomes = append(m.outcomes, outcome(msg))
+	case closeMsg:
+		m.closed = true
+		return m, tea.Quit
+	}
+	return m, nil
+}
+
+// View implements tea.Model.
+func (m model) View() tea.View { return tea.NewView(m.picture()) }
+
+// picture is the whole of the view.
+func (m model) picture() string {
+	now := history.Now()
+	parts := []string{"", m.panels(now), m.timeline(now), ""}
+	for i := range scenes {
+		parts = append(parts, m.sceneLine(i+1))
+	}
+	if !m.closed {
+		lines := m.lines[max(0, len(m.lines)-linesOfScene):]
+		parts = append(parts, "")
+		for i := range linesOfScene {
+			if i < len(lines) {
+				parts = append(parts, " "+lines[i])
+			} else {
+				parts = append(parts, "")
+			}
+		}
+	}
+	view := strings.Join(parts, "\n") + "\n" // bubbletea clears the last line when it ends
+	return lipgloss.NewStyle().MaxWidth(m.width).Render(view)
+}
+
+func (m model) sceneLine(number int) string {
+	title := fmt.Sprintf("%d %-28s", number, scenes[number-1].title)
+	switch {
+	case number <= len(m.outcomes):
+		o := m.outcomes[number-1]
+		return fmt.Sprintf(" %s %s %s → %s   %s without a leader", good.Render("✓"), title,
+			colourOf(o.old).Render(cell(o, 1)), colourOf(o.new).Render(o.new), seconds(o.headless))
+	case number == m.number:
+		return " " + bold.Render("▸ "+title)
+	}
+	return faint.Render("   " + title)
+}

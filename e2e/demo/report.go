@@ -1,0 +1,83 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"charm.land/lipgloss/v2"
+	"charm.land/lipgloss/v2/table"
+
+	"github.com/pgelector/pgelector/e2e/history"
+)
+
+// report is what is printed at the end.
+type report struct {
+	out      io.Writer
+	coloured bool
+}
+
+func (r report) print(outcomes []outcome, proofs []history.Proof) {
+	fmt.Fprintf(r.out, "\n%s\n%s\n", r.style(bold).Render("What happened:"), r.table(outcomes))
+	fmt.Fprintf(r.out, "\n%s\n", r.style(bold).Render("Proof, from what the processes recorded:"))
+	for _, p := range proofs {
+		mark := r.style(good).Render("ok  ")
+		if !p.Holds() {
+			mark = r.style(bad).Render("FAIL")
+		}
+		fmt.Fprintf(r.out, "  %s  %s\n", mark, r.style(bold).Render(p.Claim))
+		for part := range strings.SplitSeq(p.Checked, "; ") {
+			fmt.Fprintf(r.out, "        %s\n", part)
+		}
+		for _, v := range p.Violations {
+			fmt.Fprintf(r.out, "        %s\n", r.style(bad).Render(v))
+		}
+	}
+}
+
+func (r report) table(outcomes []outcome) string {
+	t := table.New().
+		Headers("scene", "old leader", "new leader", "token", "without a leader").
+		Border(lipgloss.NormalBorder()).BorderStyle(r.style(faint)).
+		StyleFunc(func(row, column int) lipgloss.Style {
+			style := lipgloss.NewStyle()
+			switch {
+			case row == table.HeaderRow:
+				style = r.style(bold)
+			case column == 1 || column == 2:
+				style = r.style(colourOf(cell(outcomes[row], column)))
+			}
+			return style.Padding(0, 1)
+		})
+	for _, o := range outcomes {
+		t.Row(cell(o, 0), cell(o, 1), cell(o, 2), cell(o, 3), cell(o, 4))
+	}
+	return t.String()
+}
+
+func cell(o outcome, column int) string {
+	switch column {
+	case 0:
+		return fmt.Sprintf("%d %s", o.number, o.title)
+	case 1:
+		if o.old == "" {
+			return "–"
+		}
+		return o.old
+	case 2:
+		return o.new
+	case 3:
+		return strconv.FormatInt(o.token, 10)
+	}
+	return seconds(o.headless)
+}
+
+func (r report) style(s lipgloss.Style) lipgloss.Style {
+	if !r.coloured {
+		return lipgloss.NewStyle()
+	}
+	return s
+}

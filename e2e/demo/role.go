@@ -1,0 +1,234 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	_ "github.com/lib/pq"              // the driver "postgres"
+
+	"github.com/pgelector/pgelector/e2e/history"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// part is what a candidate's process is told on its command line, as JSON.
+type part struct {
+	Name   string        `json:"name"`
+	Driver driver        `json:"driver"`
+	DSN    string        `json:"dsn"`
+	Lease  time.Duration `json:"lease"`
+}
+
+// driver is a name under which a driver registers with database/sql.
+type driver string
+
+func (d driver) String() string {
+	if d == "postgres" {
+		return "lib/pq"
+	}
+	return string(d)
+}
+
+func candidateID(name string, pid int) string { return fmt.Sprintf("demo-%s-%d", name, pid) }
+
+// The commands on a candidate's standard input. Its end is a command, too: to
+// leave the election and exit.
+const (
+	cmdRun    = "run"    // campaign
+	cmdResign = "resign" // give the term up
+	cmdCheck  = "check"  // check that it leads, prepare to write, and say so
+	cmdWrite  = "write"  // go on after that check
+)
+
+// exitGrace bounds how long a candidate takes to leave when its input has ended.
+const exitGrace = 5 * time.Second
+
+// runCandidate is the process of one candidate: what the hidden subcommand does.
+// It returns when in has ended; what it sees of the election goes to out.
+func runCandidate(arg string, in io.Reader, out io.Writer) error {
+	var p part
+	if err := json.Unmarshal([]byte(arg), &p); err != nil {
+		return fmt.Errorf("demo: the part of a candidate: %w", err)
+	}
+	pool, err := sql.Open(string(p.Driver), p.DSN)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer pool.Close()
+	r := &role{name: p.Name, pool: pool, out: history.NewRecorder(out, p.Name), lease: p.Lease, goOn: make(chan struct{})}
+	r.elector, err = elector.New(pool, election, append(options(p.Lease),
+		elector.WithCandidateID(candidateID(p.Name, os.Getpid())), elector.WithHooks(r.hook()))...)
+	if err != nil {
+		return err
+	}
+	r.out.Record(history.Event{Kind: history.Hello, PID: os.Getpid(), Text: p.Driver.String()})
+	err = r.play(in)
+	r.out.Record(history.Event{Kind: history.Bye})
+	return errors.Join(err, r.out.Err())
+}
+
+// role is a candidate from the inside.
+type role struct {
+	name    string
+	pool    *sql.DB
+	elector *elector.Elector
+	out     *history.Recorder
+	lease   time.Duration
+	goOn    chan struct{} // for each cmdWrite, to the write that has been checked
+}
+
+// errLeave ends the campaign and the term when the input has ended.
+var errLeave = errors.New("demo: told to leave")
+
+// play obeys commands until there are no more, or the election refuses to run.
+func (r *role) play(in io.Reader) error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { r.sample(ctx) })
+	for command := range listen(ctx, in) {
+		switch command {
+		case cmdRun:
+			wg.Go(func() { cancel(r.elector.Run(ctx, r.lead)) })
+		case cmdResign:
+			wg.Go(func() { r.resign(ctx) })
+		case cmdCheck:
+			wg.Go(func() {
+				if err := r.checkAndWrite(ctx); err != nil {
+					cancel(err)
+				}
+			})
+		case cmdWrite:
+			wg.Go(func() {
+				select {
+				case r.goOn <- struct{}{}:
+				case <-ctx.Done():
+				}
+			})
+		default:
+			cancel(fmt.Errorf("demo: unknown command %q", command))
+		}
+	}
+	// Whoever is at the other end is gone or wants us to be: no waiting for a
+	// server that may be gone, too.
+	overdue := time.AfterFunc(exitGrace, func() { os.Exit(1) })
+	defer overdue.Stop()
+	cancel(errLeave)
+	wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, errLeave) {
+		return err
+	}
+	return nil
+}
+
+// listen yields lines until in or ctx ends. It does not wait for a read that
+// never returns.
+func listen(ctx context.Context, in io.Reader) <-chan string {
+	lines, heard := make(chan string), make(chan string)
+	go func() {
+		defer close(lines)
+		for scanner := bufio.NewScanner(in); scanner.Scan(); {
+			select {
+			case lines <- scanner.Text():
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	go func() {
+		defer close(heard)
+		for {
+			select {
+			case line, ok := <-lines:
+				if !ok {
+					return
+				}
+				heard <- line
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return heard
+}
+
+// lead is the leader's work: small steps, each under a valid term.
+func (r *role) lead(ctx context.Context, term *elector.Term) error {
+	if at := history.Now(); term.Valid() {
+		r.out.Record(history.Event{Kind: history.Began, At: at, Token: term.Token()})
+	}
+	steps := time.NewTicker(workStep)
+	defer steps.Stop()
+	for {
+		if at := history.Now(); term.Valid() {
+			r.out.Record(history.Event{Kind: history.Worked, At: at, Token: term.Token()})
+		}
+		select {
+		case <-steps.C:
+		case <-ctx.Done():
+			at := history.Now()
+			overdue := time.Now().After(term.Deadline().Add(drain(r.lease)))
+			r.out.Record(history.Event{Kind: history.Ended, At: at, Token: term.Token(), Overdue: overdue})
+			return nil
+		}
+	}
+}
+
+// sample asks, over and over, what this process believes.
+func (r *role) sample(ctx context.Context) {
+	tick := time.NewTicker(sampling)
+	defer tick.Stop()
+	for {
+		at := history.Now()
+		term, _ := r.elector.Term()
+		e := history.Event{Kind: history.Sample, At: at, Leading: r.elector.IsLeader()}
+		e.Took = history.Now().Sub(at)
+		if term != nil {
+			e.Token = term.Token()
+			e.Deadline = history.Now().Add(time.Until(term.Deadline()))
+		}
+		r.out.Record(e)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *role) resign(ctx context.Context) {
+	e := history.Event{Kind: history.Resigned}
+	if term, leading := r.elector.Term(); !leading {
+		e.Text = elector.ErrNotLeader.Error()
+	} else if err := term.Resign(ctx); err != nil {
+		e.Token, e.Text = term.Token(), err.Error()
+	}
+	r.out.Record(e)
+}
+
+func (r *role) hook() hooks.Funcs {
+	return hooks.Funcs{
+		Elected: func(_ context.Context, e hooks.Elected) {
+			r.out.Record(history.Event{Kind: history.Elected, Token: e.Token})
+		},
+		Demoted: func(_ context.Context, e hooks.Demoted) {
+			r.out.Record(history.Event{Kind: history.Demoted, Token: e.Token, Text: string(e.Reason)})
+		},
+		Campaign: func(_ context.Context, e hooks.Campaign) {
+			r.out.Record(history.Event{Kind: history.Attempt, Text: string(e.Outcome)})
+		},
+		Error: func(_ context.Context, e hooks.Failure) {
+			r.out.Record(history.Event{Kind: history.Failed, Text: fmt.Sprintf("%s: %v", e.Op, e.Err)})
+		},
+	}
+}

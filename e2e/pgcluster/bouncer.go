@@ -1,0 +1,223 @@
+//go:build unix
+
+package pgcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgelector/pgelector/e2e/sandbox"
+)
+
+// ErrNoBouncer is returned by Cluster.Bouncer when pgbouncer is not installed.
+var ErrNoBouncer = errors.New("pgcluster: pgbouncer is not installed; " +
+	"install it (Debian and Ubuntu: apt-get install pgbouncer; macOS: brew install pgbouncer)")
+
+// PoolMode is when pgbouncer gives a server connection to another client.
+type PoolMode string
+
+// The pool modes of pgbouncer.
+const (
+	Session     PoolMode = "session"
+	Transaction PoolMode = "transaction"
+	Statement   PoolMode = "statement"
+)
+
+// BouncerOption changes how a pooler is configured.
+type BouncerOption func(*[]setting)
+
+// WithPoolSize sets how many server connections each pair of role and database shares. The default is 2,
+// so that a few clients are enough to share one.
+func WithPoolSize(n int) BouncerOption {
+	return WithBouncerSetting("default_pool_size", strconv.Itoa(n))
+}
+
+// WithBouncerSetting sets a setting of pgbouncer.ini's section [pgbouncer]. A later one overrides an earlier one.
+func WithBouncerSetting(name, value string) BouncerOption {
+	return func(settings *[]setting) { *settings = append(*settings, setting{name, value}) }
+}
+
+// Bouncer is a pgbouncer in front of a server. Its methods must not be called concurrently.
+type Bouncer struct {
+	box      *sandbox.Sandbox
+	program  string
+	upstream string // host and port
+	settings []setting
+	port     int
+	process  *sandbox.Process
+}
+
+// Bouncer starts a pgbouncer in front of the server, which every role may use without a password.
+// Stop, or the cluster's Stop, ends it. The error is ErrNoBouncer if pgbouncer is not installed.
+func (c *Cluster) Bouncer(ctx context.Context, mode PoolMode, opts ...BouncerOption) (*Bouncer, error) {
+	b, err := NewBouncer(ctx, c.Addr(), mode, opts...)
+	if err == nil {
+		c.dependents = append(c.dependents, b.Stop)
+	}
+	return b, err
+}
+
+// NewBouncer starts a pgbouncer in front of a server that listens on upstream, a host and a port. The caller
+// must call Stop. The error is ErrNoBouncer if pgbouncer is not installed.
+func NewBouncer(ctx context.Context, upstream string, mode PoolMode, opts ...BouncerOption) (_ *Bouncer, err error) {
+	program, err := findBouncer()
+	if err != nil {
+		return nil, err
+	}
+	box, err := sandbox.New()
+	if err != nil {
+		return nil, err
+	}
+	b := &Bouncer{box: box, program: program, upstream: upstream, settings: []setting{{"pool_mode", string(mode)}}}
+	started := false
+	defer func() {
+		if !started {
+			err = errors.Join(err, b.Stop())
+		}
+	}()
+	for _, opt := range opts {
+		opt(&b.settings)
+	}
+	if err := b.firstStart(ctx); err != nil {
+		return nil, err
+	}
+	started = true
+	return b, nil
+}
+
+// findBouncer looks where an ordinary user's $PATH does not lead, too.
+func findBouncer() (string, error) {
+	for _, dir := range []string{"", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"} {
+		if path, err := exec.LookPath(filepath.Join(dir, "pgbouncer")); err == nil {
+			return path, nil
+		}
+	}
+	return "", ErrNoBouncer
+}
+
+// Addr returns the host and port that pgbouncer listens on.
+func (b *Bouncer) Addr() string { return net.JoinHostPort(sandbox.Loopback, strconv.Itoa(b.port)) }
+
+// DSN returns a URL as Cluster.DSN does, for a connection through pgbouncer.
+func (b *Bouncer) DSN(opts ...DSNOption) string { return dsn(b.Addr(), opts) }
+
+// Stop ends pgbouncer and removes its directory. It is idempotent.
+func (b *Bouncer) Stop() error { return b.box.Destroy() }
+
+// Restart ends pgbouncer, and with it every connection through it, and starts it again on its port.
+func (b *Bouncer) Restart(ctx context.Context) error {
+	if !b.process.Ended() {
+		syscall.Kill(b.process.PID, syscall.SIGQUIT)
+	}
+	select {
+	case <-b.process.Done:
+		return b.start(ctx)
+	case <-ctx.Done():
+		return fmt.Errorf("pgcluster: pgbouncer has not ended yet: %w", context.Cause(ctx))
+	}
+}
+
+// Ended is closed when the pgbouncer that runs now has ended, for whatever reason.
+func (b *Bouncer) Ended() <-chan struct{} { return b.process.Done }
+
+// Log returns everything that pgbouncer has logged.
+func (b *Bouncer) Log() (string, error) {
+	content, err := os.ReadFile(b.logFile())
+	return string(content), err
+}
+
+func (b *Bouncer) logFile() string { return b.box.Path("pgbouncer.log") }
+
+// firstStart configures pgbouncer for a free port and starts it.
+func (b *Bouncer) firstStart(ctx context.Context) (err error) {
+	if err := b.box.WriteFile(b.box.Path("users.txt"), `"`+superuser+`" ""`+"\n"); err != nil {
+		return err
+	}
+	for range sandbox.PortAttempts {
+		if b.port, err = sandbox.FreePort(); err != nil {
+			return err
+		}
+		if err := b.box.WriteFile(b.box.Path("pgbouncer.ini"), b.config()); err != nil {
+			return err
+		}
+		// A port that was taken is not told apart from other failures: those repeat at once, too.
+		if err = b.start(ctx); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (b *Bouncer) config() string {
+	settings := append([]setting{
+		{"listen_addr", sandbox.Loopback},
+		{"listen_port", strconv.Itoa(b.port)},
+		{"unix_socket_dir", ""},
+		// Everybody may enter: the role of a client is looked up by auth_user on the server.
+		{"auth_type", "trust"},
+		{"auth_file", b.box.Path("users.txt")},
+		{"auth_user", superuser},
+		{"admin_users", superuser},
+		{"default_pool_size", "2"},
+		{"max_client_conn", "200"},
+		// Drivers send the first; the others are what programs put into a DSN. pgbouncer refuses a
+		// startup parameter that it neither tracks nor was told to ignore.
+		{"ignore_startup_parameters", "extra_float_digits,search_path,statement_timeout,lock_timeout," +
+			"idle_session_timeout,idle_in_transaction_session_timeout"},
+		// Seconds until a server that could not be reached is tried again: the default is 15.
+		{"server_login_retry", "0.2"},
+	}, b.settings...)
+	var ini strings.Builder
+	host, port, _ := net.SplitHostPort(b.upstream)
+	fmt.Fprintf(&ini, "[databases]\n* = host=%s port=%s\n[pgbouncer]\n", host, port)
+	for _, s := range settings {
+		fmt.Fprintf(&ini, "%s = %s\n", s.name, s.value)
+	}
+	return ini.String()
+}
+
+// start starts pgbouncer and waits until it accepts connections.
+func (b *Bouncer) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	process, err := b.box.Start(b.logFile(), b.program, b.box.Path("pgbouncer.ini"))
+	if err != nil {
+		return err
+	}
+	b.process = process
+	for {
+		err := b.answers(ctx)
+		if err == nil && !process.Ended() {
+			return nil
+		}
+		select {
+		case <-process.Done:
+			return fmt.Errorf("pgcluster: pgbouncer did not start (%w); it said:\n%s", process.Err, sandbox.Tail(b.logFile()))
+		case <-ctx.Done():
+			return fmt.Errorf("pgcluster: pgbouncer does not accept connections (%w): %w", context.Cause(ctx), err)
+		case <-time.After(readyPoll):
+		}
+	}
+}
+
+// answers connects to pgbouncer's own console, which does not need the server.
+func (b *Bouncer) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, b.DSN(ForDatabase("pgbouncer"), WithParam("default_query_exec_mode", "simple_protocol")))
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}

@@ -1,0 +1,156 @@
+//go:build unix
+
+package pgcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+
+	"github.com/pgelector/pgelector/e2e/sandbox"
+)
+
+// Proxy is a TCP proxy in front of a server, which can make the network between them fail. Its faults
+// apply to the connections that exist and to those made later, until Heal.
+//
+// Delays are the work of Toxiproxy. Its server is not used: that one cannot reset a connection, and tells
+// the server at once, even out of a black hole, when a client has hung up.
+type Proxy struct {
+	listener net.Listener
+	upstream string
+	api      *toxiproxy.ApiServer
+	toxics   *toxiproxy.ToxicCollection
+	network  *gate
+	workers  sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	made   int                // connections so far, to name them
+	links  map[*link]struct{} // the living connections
+}
+
+// Proxy starts a proxy in front of the server. Close, or the cluster's Stop, ends it.
+func (c *Cluster) Proxy(ctx context.Context) (*Proxy, error) {
+	p, err := NewProxy(ctx, c.Addr())
+	if err == nil {
+		c.dependents = append(c.dependents, p.Close)
+	}
+	return p, err
+}
+
+// NewProxy starts a proxy in front of a server that listens on upstream, a host and a port. The caller must
+// call Close.
+func NewProxy(ctx context.Context, upstream string) (*Proxy, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort(sandbox.Loopback, "0"))
+	if err != nil {
+		return nil, fmt.Errorf("pgcluster: start a proxy: %w", err)
+	}
+	api := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	p := &Proxy{
+		listener: listener,
+		upstream: upstream,
+		api:      api,
+		toxics:   toxiproxy.NewProxy(api, "pgcluster", listener.Addr().String(), upstream).Toxics,
+		network:  newGate(),
+		links:    make(map[*link]struct{}),
+	}
+	p.workers.Go(p.serve)
+	return p, nil
+}
+
+// Addr returns the host and port that the proxy listens on.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// DSN returns a URL as Cluster.DSN does, for a connection through the proxy.
+func (p *Proxy) DSN(opts ...DSNOption) string { return dsn(p.Addr(), opts) }
+
+// BlackHole makes the network swallow everything: bytes stop both ways and connections stay open, even
+// those that one end closes, because the other end does not hear of it. A new connection is accepted, and
+// then nothing answers. What was held back arrives after Heal, as TCP would have sent it again.
+func (p *Proxy) BlackHole() { p.network.shut() }
+
+// Slow delays what is sent, in each direction, by latency, give or take jitter. It replaces an earlier
+// Slow. Both are rounded to milliseconds.
+func (p *Proxy) Slow(latency, jitter time.Duration) error {
+	p.toxics.ResetToxics(context.Background())
+	for _, direction := range []string{"upstream", "downstream"} {
+		toxic := fmt.Sprintf(`{"type": "latency", "stream": %q, "attributes": {"latency": %d, "jitter": %d}}`,
+			direction, latency.Milliseconds(), jitter.Milliseconds())
+		if _, err := p.toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
+			return fmt.Errorf("pgcluster: slow the proxy down: %w", err)
+		}
+	}
+	return nil
+}
+
+// Heal ends BlackHole and Slow.
+func (p *Proxy) Heal() {
+	p.toxics.ResetToxics(context.Background())
+	p.network.open()
+}
+
+// Reset breaks every connection with a TCP RST to both ends. New connections are not affected.
+func (p *Proxy) Reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.sever()
+	}
+}
+
+// Close resets every connection and stops listening. It is idempotent.
+func (p *Proxy) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	err := p.listener.Close()
+	p.Reset()
+	p.workers.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// serve accepts connections until the listener closes.
+func (p *Proxy) serve() {
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		l := newLink(conn.(*net.TCPConn))
+		if name, ok := p.enter(l); ok {
+			p.workers.Go(func() {
+				defer p.leave(l)
+				p.join(l, name)
+			})
+		}
+	}
+}
+
+// enter takes a connection into the books, unless the proxy is closed.
+func (p *Proxy) enter(l *link) (name string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		l.sever()
+		return "", false
+	}
+	p.made++
+	p.links[l] = struct{}{}
+	return fmt.Sprint("connection ", p.made, " "), true
+}
+
+func (p *Proxy) leave(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.links, l)
+}

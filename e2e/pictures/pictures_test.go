@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/history"
+	"github.com/pgelector/pgelector/e2e/scraping/timeline"
+)
+
+func TestThePicturesAreWhatTheirSourceDraws(t *testing.T) {
+	for name, want := range pictures() {
+		if got, err := os.ReadFile("../../docs/pictures/" + name); err != nil || string(got) != want {
+			t.Errorf("%s is not up to date (%v): run 'make docs'", name, err)
+		}
+	}
+}
+
+func TestTheRecordingIsOfTheWholeMinute(t *testing.T) {
+	var told timeline.Timeline
+	if err := json.Unmarshal(recorded, &told); err != nil {
+		t.Fatal(err)
+	}
+	if len(told.Events) != 4 || len(told.Candidates) != 3 {
+		t.Errorf("%d events and %d candidates", len(told.Events), len(told.Candidates))
+	}
+	for _, c := range told.Candidates {
+		if n := int(time.Minute / timeline.Interval); len(c.Leader) != n || len(c.Left) != n {
+			t.Errorf("%s: %d and %d values, want %d", c.ID, len(c.Leader), len(c.Left), n)
+		}
+		for i := range c.Leader {
+			if (c.Leader[i] == 1) != (c.Left[i] > 0) {
+				t.Errorf("%s: scrape %d: leader %d with %v s left", c.ID, i, c.Leader[i], c.Left[i])
+			}
+		}
+	}
+}
+
+func TestTheArithmeticIsThatOfTheElector(t *testing.T) {
+	source, err := os.ReadFile("../../internal/session/lease.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`DefaultLease\s*= 10 \* time.Second`, `marginShare\s*= 10 `, `drainShare\s*= 5 `, `heartbeatShare\s*= 5 `} {
+		if !regexp.MustCompile(want).Match(source) {
+			t.Errorf("lease.go says no longer %q, which the picture of the lease is drawn with", want)
+		}
+	}
+}
+
+func TestEveryFaultOfTheRunHasAColour(t *testing.T) {
+	coloured := ""
+	for _, kind := range kinds {
+		coloured += " " + kind.faults + " "
+	}
+	var run history.Timeline
+	if err := json.Unmarshal(tortureSummary, &run); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range run.Faults {
+		if strings.Count(coloured, " "+f.Name+" ") != 1 {
+			t.Errorf("the fault %s is not of one kind", f.Name)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+//go:build unix
+
+// Package roster_test runs the tests of package roster that need a server and see its
+// insides, which a test of another module cannot.
+package roster_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+)
+
+var shared = pgcluster.NewShared()
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
+
+func TestMigrations(t *testing.T) {
+	command := exec.Command("go", "test", "-count=1", "-v", "-run=Migrat", "github.com/pgelector/pgelector/roster")
+	command.Env = append(os.Environ(), "PGELECTOR_ROSTER_DSN="+shared.Get(t).DSN())
+	out, err := command.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestAMigrationThatFails") || strings.Contains(string(out), "--- SKIP") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -1,0 +1,137 @@
+//go:build unix
+
+// Command scraping runs an election of three candidates on a throw-away server,
+// hurts it, and scrapes the candidates' metrics by HTTP all the while. What it
+// writes is drawn by e2e/pictures:
+//
+//	go run ./scraping pictures/metrics.json
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/producer"
+	"github.com/pgelector/pgelector/e2e/scraping/timeline"
+)
+
+func main() { producer.Main("scraping", "FILE.json", record) }
+
+const seconds = 60
+
+func record(ctx context.Context, file string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*seconds*time.Second)
+	defer cancel()
+	cluster, err := pgcluster.Start(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	var all []*candidate
+	for _, id := range []string{"web-1", "web-2", "web-3"} {
+		c, err := stand(ctx, cluster, id)
+		if err != nil {
+			return err
+		}
+		defer c.leave()
+		all = append(all, c)
+	}
+	told, err := scrape(ctx, cluster, all)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(told)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
+
+// blow is what is done to the leader, or to the server, at a second.
+type blow struct {
+	second float64
+	what   string // with the leader's id in the place of LEADER
+	strike func(context.Context, *pgcluster.Cluster, *candidate) error
+}
+
+var blows = []blow{
+	{8, "LEADER resigns", func(ctx context.Context, _ *pgcluster.Cluster, c *candidate) error {
+		term, leading := c.elector.Term()
+		if !leading {
+			return errors.New("nobody leads")
+		}
+		return term.Resign(ctx)
+	}},
+	{17, "LEADER's backend terminated", func(ctx context.Context, cluster *pgcluster.Cluster, c *candidate) error {
+		leader, err := c.elector.Leader(ctx)
+		if err != nil {
+			return err
+		}
+		return cluster.Exec(ctx, fmt.Sprintf("SELECT pg_terminate_backend(%d)", leader.PID))
+	}},
+	{27, "LEADER cut off", func(_ context.Context, _ *pgcluster.Cluster, c *candidate) error {
+		c.proxy.BlackHole()
+		time.AfterFunc(17*time.Second, c.proxy.Heal)
+		return nil
+	}},
+	{50, "server restarted", func(ctx context.Context, cluster *pgcluster.Cluster, _ *candidate) error {
+		return cluster.Restart(ctx, pgcluster.Fast)
+	}},
+}
+
+// scrape scrapes all candidates at each interval, and strikes in between.
+func scrape(ctx context.Context, cluster *pgcluster.Cluster, all []*candidate) (told timeline.Timeline, err error) {
+	told.Candidates = make([]timeline.Candidate, len(all))
+	struck := make(chan error, len(blows))
+	left := blows
+	ticks := time.NewTicker(timeline.Interval)
+	defer ticks.Stop()
+	for tick := range int(seconds * time.Second / timeline.Interval) {
+		leader, err := scrapeOnce(&told, all)
+		if err != nil {
+			return told, err
+		}
+		second := float64(tick) * timeline.Interval.Seconds()
+		if len(left) > 0 && second >= left[0].second && leader != nil {
+			b := left[0]
+			left = left[1:]
+			told.Events = append(told.Events, timeline.Event{Second: second, What: strings.ReplaceAll(b.what, "LEADER", leader.elector.CandidateID())})
+			go func() { struck <- b.strike(ctx, cluster, leader) }()
+		}
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			return told, context.Cause(ctx)
+		}
+	}
+	for range len(blows) - len(left) {
+		err = errors.Join(err, <-struck)
+	}
+	if len(left) > 0 {
+		err = errors.Join(err, fmt.Errorf("nobody led at second %v", left[0].second))
+	}
+	return told, err
+}
+
+// scrapeOnce scrapes each candidate, and returns the one that says that it leads.
+func scrapeOnce(told *timeline.Timeline, all []*candidate) (leader *candidate, err error) {
+	for i, c := range all {
+		leads, left, err := c.scrape()
+		if err != nil {
+			return nil, err
+		}
+		seen := &told.Candidates[i]
+		seen.ID = c.elector.CandidateID()
+		seen.Leader, seen.Left = append(seen.Leader, leads), append(seen.Left, left)
+		if leads == 1 {
+			leader = c
+		}
+	}
+	return leader, nil
+}
