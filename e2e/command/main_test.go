@@ -22,7 +22,9 @@ var programDir string
 
 var buildOnce = sync.OnceValue(func() error {
 	args := append([]string{"build", "-o", filepath.Join(programDir, "pgelector")}, raceFlag...)
-	if out, err := exec.Command("go", append(args, "github.com/pgelector/pgelector/cmd/pgelector")...).CombinedOutput(); err != nil {
+	build := exec.Command("go", append(args, "./cmd/pgelector")...)
+	build.Dir = "../.." // another module
+	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build: %w\n%s", err, out)
 	}
 	return nil

@@ -34,6 +34,7 @@ func record(ctx context.Context, file string) (err error) {
 	}
 	defer os.RemoveAll(bin)
 	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(bin, "pgelector"), "./cmd/pgelector")
+	build.Dir = ".." // another module
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		return err

@@ -20,7 +20,8 @@ var shared = pgcluster.NewShared()
 func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
 
 func TestMigrations(t *testing.T) {
-	command := exec.Command("go", "test", "-count=1", "-v", "-run=Migrat", "github.com/pgelector/pgelector/roster")
+	command := exec.Command("go", "test", "-count=1", "-v", "-run=Migrat", "./roster")
+	command.Dir = "../.." // another module
 	command.Env = append(os.Environ(), "PGELECTOR_ROSTER_DSN="+shared.Get(t).DSN())
 	out, err := command.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestAMigrationThatFails") || strings.Contains(string(out), "--- SKIP") {
