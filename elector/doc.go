@@ -19,7 +19,7 @@
 //     lock to another, whenever the cause is its own silence: a frozen process, a
 //     lost network, a hung host.
 //   - Where the server itself ends the session (an administrator, a restart, a
-//     crash), the leader learns it at the next heartbeat at the latest, and the
+//     crash, a step forward of its wall clock), the leader learns it at the next heartbeat at the latest, and the
 //     next term's token is larger.
 //   - A session whose state is in doubt never returns to the pool.
 //   - The lock is released only after the leader's work has returned. Work that does
@@ -158,6 +158,13 @@
 // by more than the validity therefore ends a term early; one that is set back
 // changes nothing.
 //
+// The server's timeouts end at a time of its wall clock. After that clock is set
+// back, the session of a silent leader ends later, by up to as much. After it is set
+// forward, a session may end earlier, by up to as much. Up to the margin this changes
+// nothing. Beyond the margin, the work of a silent leader may not have returned when
+// another is elected; beyond margin and drain, a silent leader may believe in itself
+// beside the other. Slewing by less than a tenth of the rate is covered by the margin.
+//
 // # When something fails
 //
 //	what happens                          the leader learns it            the lock is free            Demoted.Reason
@@ -173,6 +180,7 @@
 //	the backend is terminated             at the next heartbeat, or       at once                     session_lost
 //	                                      at once with WithWatch
 //	the server restarts or crashes        the same                        at once                     session_lost
+//	the server's clock is set forward     the same                        at once                     session_lost
 //	the server is demoted to a standby    at the next heartbeat           at once, on the new primary session_lost
 //
 // # The token

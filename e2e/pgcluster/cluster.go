@@ -25,6 +25,7 @@ type Cluster struct {
 	bin      binaries
 	settings []setting // those asked for by WithSetting; a standby inherits them
 	port     int
+	preload  []string         // variables of the server's environment: see WithClock
 	server   *sandbox.Process // the postmaster: running, ended, or nil before the first start
 
 	dependents []func() error // stop what was put in front of or behind this cluster
@@ -38,7 +39,7 @@ type Cluster struct {
 // and what pg_config names; an ordinary user who has none gets it downloaded once, into the user cache.
 // ErrNoPostgres is returned when there is none to be had.
 func Start(ctx context.Context, opts ...Option) (*Cluster, error) {
-	settings, err := collect(opts)
+	chosen, err := collect(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -46,9 +47,14 @@ func Start(ctx context.Context, opts ...Option) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return assemble(bin, settings, func(c *Cluster) error {
+	return assemble(bin, chosen.settings, func(c *Cluster) error {
 		if err := c.initialize(ctx); err != nil {
 			return err
+		}
+		if chosen.clock {
+			if err := c.preloadClock(ctx); err != nil {
+				return err
+			}
 		}
 		return c.firstBoot(ctx)
 	})

@@ -11,7 +11,12 @@ import (
 )
 
 // Option changes how a cluster is started.
-type Option func(*[]setting) error
+type Option func(*options) error
+
+type options struct {
+	settings []setting
+	clock    bool // see WithClock
+}
 
 // setting is one line of a postgresql.conf.
 type setting struct{ name, value string }
@@ -21,11 +26,11 @@ type setting struct{ name, value string }
 // cluster (port, listen_addresses, unix_socket_directories, data_directory) are refused.
 func WithSetting(name, value string) Option {
 	placing := []string{"port", "listen_addresses", "unix_socket_directories", "data_directory"}
-	return func(settings *[]setting) error {
+	return func(o *options) error {
 		if slices.Contains(placing, strings.ToLower(name)) {
 			return fmt.Errorf("pgcluster: setting %s is chosen by Start; leave it out", name)
 		}
-		*settings = append(*settings, setting{name, value})
+		o.settings = append(o.settings, setting{name, value})
 		return nil
 	}
 }
@@ -53,14 +58,14 @@ var throwAway = []setting{
 	{"log_timezone", "UTC"},
 }
 
-func collect(opts []Option) ([]setting, error) {
-	var settings []setting
+func collect(opts []Option) (options, error) {
+	var all options
 	for _, opt := range opts {
-		if err := opt(&settings); err != nil {
-			return nil, err
+		if err := opt(&all); err != nil {
+			return all, err
 		}
 	}
-	return settings, nil
+	return all, nil
 }
 
 // confLines renders settings for postgresql.conf.

@@ -65,7 +65,8 @@ func (c *Cluster) configure(settings []setting) error {
 // boot starts the postmaster and waits until it accepts connections.
 func (c *Cluster) boot(ctx context.Context) error {
 	before, _ := os.Stat(c.logFile())
-	server, err := c.box.Start(c.logFile(), c.bin.path("postgres"), "-D", c.dataDir())
+	command := append(slices.Clone(c.preload), c.bin.path("postgres"), "-D", c.dataDir())
+	server, err := c.box.Start(c.logFile(), "/usr/bin/env", command...)
 	if err != nil {
 		return err
 	}

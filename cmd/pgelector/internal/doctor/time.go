@@ -47,7 +47,7 @@ func (x *Examination) roundTrips(ctx context.Context) error {
 	return nil
 }
 
-// clocks compares the two sides' clocks. No election depends on it.
+// clocks compares the two sides' clocks. No election depends on the difference.
 func (x *Examination) clocks(ctx context.Context) error {
 	var sent, came time.Time
 	micros, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (int64, error) {
@@ -61,10 +61,10 @@ func (x *Examination) clocks(ctx context.Context) error {
 	}
 	ahead := time.UnixMicro(micros).Sub(sent.Add(came.Sub(sent) / 2))
 	if ahead.Abs() > clockSkew {
-		x.say(warn, "clocks", "the server's is %v ahead of this host's: no election depends on it, but the times in logs and in status do: set them by NTP", short(ahead))
+		x.say(warn, "clocks", "the server's is %v ahead of this host's: no election depends on the difference, but the times in logs and in status do: synchronize both by NTP, and do not step the server's clock while an election is led", short(ahead))
 		return nil
 	}
-	x.say(ok, "clocks", "the server's is %v ahead of this host's, give or take %v; no election depends on it", short(ahead), short(came.Sub(sent)/2))
+	x.say(ok, "clocks", "the server's is %v ahead of this host's, give or take %v; no election depends on the difference", short(ahead), short(came.Sub(sent)/2))
 	return nil
 }
 

@@ -1,0 +1,132 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// PostgreSQL's timeouts, and with them the lease, end at a time of its wall clock.
+
+// clocked starts a server whose wall clock the test may set.
+func clocked(t *testing.T) *server {
+	t.Helper()
+	c, err := pgcluster.Start(t.Context(), pgcluster.WithClock())
+	if errors.Is(err, pgcluster.ErrNoClock) && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	check(t, err)
+	t.Cleanup(func() { expect(t, c.Stop()) })
+	return on(t, c)
+}
+
+func TestAServersClockSetBackDelaysTheNextLeaderByAsMuch(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		const back = 3 * time.Second
+		s := clocked(t)
+		f := s.launch(t, d, 2)
+		old := f.leader(t, 0)
+		f.wait(t, "a heartbeat", func(e entry) bool { return e.Kind == renewed && e.Token == old.Token })
+		f.signal(t, old.ID, syscall.SIGSTOP)
+		check(t, s.SetClock(-back))
+		set := time.Now()
+		fresh := f.leader(t, old.Token)
+		if fresh.ID == old.ID {
+			t.Skip("the machine was too busy for the first leader")
+		}
+		for _, e := range f.told() {
+			if e.Token != old.Token || e.Kind != renewed {
+				continue
+			}
+			if e.To < set.UnixNano() {
+				t.Skip("the machine was too busy: the clock was set too late")
+			}
+			if wait := time.Duration(fresh.From - e.To); wait < back {
+				t.Errorf("the next leader was elected %v after the old one's deadline, want %v at least", wait, back)
+			}
+		}
+	})
+}
+
+// Whichever timer of the session rings next after the step, the server then finds that the session's time is over.
+// A statement starts a timer of one heartbeat interval, client_connection_check_interval, unless one runs.
+func TestAServersClockSetForwardEndsASessionEarly(t *testing.T) {
+	t.Parallel()
+	const lease, heartbeat = 6 * time.Second, 2 * time.Second
+	for name, silent := range map[string]bool{"and the leader learns it when it is heard": false,
+		"and a leader that is cut off believes on beside the next": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) {
+				s := clocked(t)
+				proxy, err := s.Proxy(t.Context())
+				check(t, err)
+				l, election := link{s, proxy}, s.election(t)
+				c := l.stand(t, d, 0, election, elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat),
+					elector.WithDrain(0)).run(t, nil)
+				old := c.elected(t)
+				beat := wait[hooks.Heartbeat](t, c, nil)
+				time.Sleep(heartbeat / 4) // the timer of the heartbeat before may still ring
+				term, _ := c.Term()
+				check(t, term.Verify(soon(t)))
+				deadline, after := term.Deadline(), c.after()
+				proxy.BlackHole()
+				check(t, s.SetClock(time.Hour))
+				if time.Since(beat.At) > heartbeat*3/4 {
+					t.Skip("the machine was too busy: the clock was set too late")
+				}
+				if freed := s.frees(t, c.Key()); !freed.Before(deadline) {
+					t.Errorf("the lock was free %v after the leader's deadline", freed.Sub(deadline))
+				}
+				if silent {
+					next := l.server.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil).elected(t)
+					if !c.IsLeader() || next.Token <= old.Token {
+						t.Errorf("the cut-off leader believes: %t; the tokens are %d, then %d", c.IsLeader(), old.Token, next.Token)
+					}
+					return
+				}
+				proxy.Heal()
+				if e := next[hooks.Demoted](t, after, nil); e.Reason != hooks.SessionLost || !e.At.Before(deadline) {
+					t.Errorf("demoted %v before its deadline because %s: %v", deadline.Sub(e.At), e.Reason, e.Err)
+				}
+				if again := nextElected(t, after); again.Token <= old.Token {
+					t.Errorf("elected again with token %d after %d", again.Token, old.Token)
+				}
+			})
+		})
+	}
+}
+
+// Nothing is compared with a time of the past that a step of the clock could make wrong for good.
+func TestElectionsGoOnAfterAServersClockIsSet(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := clocked(t)
+		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, nil)
+		token := c.elected(t).Token
+		for _, offset := range []time.Duration{-24 * time.Hour, 24 * time.Hour, 0} {
+			after := c.after()
+			check(t, s.SetClock(offset))
+			term, _ := c.Term()
+			if term != nil {
+				_ = term.Resign(soon(t)) // unless the session has ended by the step
+			}
+			again := nextElected(t, after)
+			if again.Token <= token {
+				t.Errorf("token %d after %d", again.Token, token)
+			}
+			token = again.Token
+			after = c.after()
+			next[hooks.Heartbeat](t, after, nil)
+		}
+	})
+}
