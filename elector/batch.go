@@ -17,7 +17,9 @@ const (
 // goroutine, from the first wish until the session is closed.
 type worker struct {
 	*Session
-	now *session.Session // nil before the first batch, and once lost
+	now  *session.Session // nil before the first batch, and once lost
+	away outage           // of the server
+	led  bool             // whether one of its elections was led here when that began
 }
 
 func (w *worker) work() {
@@ -30,11 +32,14 @@ func (w *worker) work() {
 			if pace.Sleep(w.ctx, gathering) {
 				w.serve((*wish).isFresh)
 			}
+			if w.hurries() {
+				due.Reset(w.pause())
+			}
 		case <-w.barrier():
 			w.serve((*wish).isHeld)
 		case <-due.C:
 			w.serve((*wish).any)
-			due.Reset(pace.Jitter(w.config.retry))
+			due.Reset(w.pause())
 		}
 	}
 	w.terms.Wait()
@@ -78,16 +83,22 @@ func (w *worker) serve(which func(*wish) bool) {
 	for _, wish := range cancelled {
 		w.giveBack(wish) // before the same lock is asked for again
 	}
-	if len(wishes) > 0 {
-		w.attempt(wishes)
+	if len(wishes) == 0 {
+		return
+	}
+	if err := w.attempt(wishes); err == nil {
+		w.away, w.led = outage{}, false
+	} else if w.away.failed(w.config.backoff); !w.led {
+		w.led = slices.ContainsFunc(wishes, (*wish).hasLed)
 	}
 }
 
-// attempt tries all, verifies all, and passes all barriers.
-func (w *worker) attempt(wishes []*wish) {
+// attempt tries all, verifies all, and passes all barriers. It returns an error if the
+// server could not be asked.
+func (w *worker) attempt(wishes []*wish) error {
 	if err := w.connect(); err != nil {
 		w.tellAll(wishes, verdict{err: err})
-		return
+		return err
 	}
 	var ask, have []int64
 	for _, wish := range wishes {
@@ -109,6 +120,7 @@ func (w *worker) attempt(wishes []*wish) {
 	}
 	w.elect(winners)
 	w.disappoint(others, called, err)
+	return err
 }
 
 // disappoint tells those who were not granted their lock, and who leads instead if

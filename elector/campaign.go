@@ -20,7 +20,7 @@ type campaign struct {
 	began    time.Time
 	byCaller bool // the term is for the caller of Campaign or TryCampaign, and not for Run
 	attempts int
-	failures int // in a row
+	outage   outage
 }
 
 // run makes attempts until elected, refused, tired or cancelled.
@@ -61,7 +61,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 		return c.elected(ctx, grant, event), noMore, nil
 	case err == nil:
 		event.Outcome = hooks.Busy
-		c.failures, pause = 0, c.source.pause()
+		c.standing, c.outage, pause = followed, outage{}, c.source.pause()
 		if c.attempts == 1 {
 			pause = pace.Spread(pause)
 		}
@@ -75,7 +75,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 		return nil, 0, err
 	default:
 		event.Outcome = hooks.Failed
-		pause, err = c.failed(ctx, err)
+		pause, err = c.failed(ctx, err, event.Took)
 	}
 	if last {
 		pause = noMore
@@ -91,6 +91,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 // elected begins the term. The hooks are told while it already runs.
 func (c *campaign) elected(ctx context.Context, g session.Grant, event hooks.Campaign) *Term {
 	a := c.announcer
+	c.standing = led
 	t := newTerm(ctx, c.Elector, g, c.byCaller)
 	event.Outcome = hooks.Granted
 	a.post(a.campaign(ctx, event))
@@ -105,22 +106,25 @@ func (c *campaign) elected(ctx context.Context, g session.Grant, event hooks.Cam
 	return t
 }
 
-// failed counts a failure, tells the hooks, and says for how long to wait.
-func (c *campaign) failed(ctx context.Context, err error) (time.Duration, error) {
-	c.failures++
+// failed adds a failure to the outage, tells the hooks if it counts, and says for how long
+// to wait.
+func (c *campaign) failed(ctx context.Context, err error, took time.Duration) (time.Duration, error) {
+	counts, wait := c.outage.failed(c.backoff)
 	// A server that was a primary before is being replaced: that is waited out.
 	permanent := refused(err) && !(errors.Is(err, ErrServerReadOnly) && c.source.wasPrimary())
-	if !permanent && c.maxAttempts > 0 && c.failures >= c.maxAttempts {
-		permanent, err = true, fmt.Errorf("%w: %d in a row (WithMaxAttempts): %w", ErrGaveUp, c.failures, err)
+	if !permanent && counts && c.outage.counted == c.maxAttempts {
+		permanent, err = true, fmt.Errorf("%w: %d in a row (WithMaxAttempts): %w", ErrGaveUp, c.maxAttempts, err)
 	}
-	c.announcer.announce(c.announcer.failure(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: err, Attempt: c.failures, Permanent: permanent}))
-	if permanent {
+	if counts || permanent {
+		c.announcer.announce(c.announcer.failure(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: err, Attempt: c.outage.counted, Permanent: permanent}))
+	}
+	switch {
+	case permanent:
 		return noMore, err
+	case c.standing != unknown:
+		wait = c.outage.shorten(wait, c.backoff, c.source.between(c.standing, err), took)
 	}
-	if c.failures == 1 {
-		return pace.Spread(c.backoff.After(1)), err
-	}
-	return pace.Jitter(c.backoff.After(c.failures)), err
+	return wait, err
 }
 
 // look asks who leads, if a hook wants to know.

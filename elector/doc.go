@@ -75,6 +75,18 @@
 // statement. So an election costs two statements, a heartbeat one, a resignation
 // one; at rest nothing else is sent.
 //
+// # When the server is away
+//
+// A candidate that has reached a server before, and now cannot, expects the next one: it
+// is restarted, or another is promoted. For a minute it makes quick attempts, so that
+// the election has a leader soon after the address leads to a primary. The one that led
+// makes up to four a second, and so do those that wait in the server; those that poll
+// make one per retry interval, because there may be hundreds of them. Between two quick
+// attempts are 250 to 334 ms. So once its term has ended, the one that led is back 150 ms
+// after its address is, on average, and 334 ms at the latest; and the time of one
+// attempt, which is that of two new connections and a dozen statements. After a minute
+// the waits are those of [WithBackoff].
+//
 // # Waiting and watching
 //
 // With [WithStandby] ([Wait]) a follower does not ask again and again: it keeps a

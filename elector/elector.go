@@ -29,10 +29,11 @@ type Elector struct {
 	term    atomic.Pointer[Term] // the last one, if any, which may have ended
 
 	// Touched by the campaign alone.
-	source source         // of Run, Start and Campaign
-	once   source         // of TryCampaign, which does not wait
-	seen   session.Holder // the leader that was last seen
-	bell   *bell          // rung by the waker; nil without one
+	source   source         // of Run, Start and Campaign
+	once     source         // of TryCampaign, which does not wait
+	standing standing       // by the last answer
+	seen     session.Holder // the leader that was last seen
+	bell     *bell          // rung by the waker; nil without one
 
 	mu         sync.Mutex
 	background *background // what Start began

@@ -138,6 +138,7 @@ type wish struct {
 	ctx    context.Context // of the campaign
 	e      *Elector
 	fresh  bool             // the first of its campaign: not to be kept waiting
+	led    bool             // its candidate, by the server's last answer
 	holds  *session.Session // on which the lock is granted, while a fenced transaction of the last term goes on
 	answer chan verdict
 
@@ -146,6 +147,7 @@ type wish struct {
 
 func (w *wish) isFresh() bool { return w.fresh }
 func (w *wish) isHeld() bool  { return w.holds != nil }
+func (w *wish) hasLed() bool  { return w.led }
 func (w *wish) any() bool     { return true }
 
 // verdict is what came of a wish.

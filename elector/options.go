@@ -86,6 +86,12 @@ func WithRetryInterval(d time.Duration) Option {
 // Default: the retry interval, and five times that. Both are at least 10 ms and
 // at most 24 h. An attempt fails when the server cannot be asked; a lock that is
 // busy is no failure.
+//
+// In the first minute of an outage of a server that the candidate has reached before,
+// quick attempts are made between these. The candidate that led makes them, and one with
+// WithStandby(Wait), each 250 to 334 ms after the one before it; the others make one per
+// retry interval. A server that is starting up, or is full, has them from the one that
+// led alone. Hooks hear of them by OnCampaign, and not by OnError.
 func WithBackoff(min, max time.Duration) Option {
 	return func(c *config) error {
 		c.backoff = pace.Backoff{Min: min, Max: max}
@@ -101,7 +107,8 @@ func WithBackoff(min, max time.Duration) Option {
 
 // WithMaxAttempts makes Run, Start and Campaign give up with ErrGaveUp after n
 // failed attempts in a row. Default 0: never. Waiting while another leads is
-// not failing, so it goes on for as long as it takes.
+// not failing, so it goes on for as long as it takes. Quick attempts (WithBackoff)
+// do not count.
 func WithMaxAttempts(n int) Option {
 	return func(c *config) error {
 		if n < 0 {

@@ -17,7 +17,7 @@ type sharer struct {
 }
 
 func (h *sharer) try(ctx context.Context) (session.Grant, error) {
-	w := &wish{ctx: ctx, e: h.e, fresh: !h.retry, answer: make(chan verdict)}
+	w := &wish{ctx: ctx, e: h.e, fresh: !h.retry, led: h.e.standing == led, answer: make(chan verdict)}
 	h.retry = true
 	if err := h.session.want(w); err != nil {
 		return session.Grant{}, err

@@ -17,6 +17,9 @@ type source interface {
 	try(ctx context.Context) (session.Grant, error)
 	// pause is how long to wait before the next try while another leads.
 	pause() time.Duration
+	// between is the longest time from one quick attempt to the next, after a failure and
+	// by what the server's last answer made of the candidate.
+	between(last standing, err error) time.Duration
 	// rest ends a campaign that was not won.
 	rest()
 	// leave ends a term: the lock is released, or in doubt if err is not nil.

@@ -61,13 +61,15 @@ type LeaderChanged struct {
 }
 
 // Failure is reported for everything that goes wrong, whether or not the
-// elector also returns it as an error. Nothing is reported twice.
+// elector also returns it as an error. Nothing is reported twice. Of the quick
+// attempts at the beginning of an outage (elector.WithBackoff) only those that are
+// permanent failures are reported; Campaign is reported after each.
 type Failure struct {
 	Origin
 	Op        Op
 	Err       error // wraps a sentinel of package elector where one applies, and the driver's error
 	At        time.Time
-	Attempt   int  // for OpCampaign: how many attempts in a row have failed, from 1
+	Attempt   int  // for OpCampaign: how many attempts in a row have failed, from 1, without quick ones
 	Permanent bool // the elector gives up: Run or Campaign returns Err
 }
 

@@ -102,7 +102,7 @@ func TestTooManyFailuresInARowAreGivenUp(t *testing.T) {
 			for range 2 {
 				expectAttemptUpTo(mock, 0, anyError[1])
 			}
-			e, rec := newElector(t, pool, elector.WithMaxAttempts(3))
+			e, rec := newElector(t, pool, elector.WithMaxAttempts(3), elector.WithBackoff(time.Second, time.Second))
 			wantError(t, way(t, e), elector.ErrGaveUp, errPgx)
 			wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign, hooks.OpCampaign, hooks.OpCampaign, hooks.OpCampaign)
 			for i, f := range rec.Failures() {

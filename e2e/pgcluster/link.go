@@ -101,12 +101,12 @@ func reset(conn *net.TCPConn) {
 	conn.Close()
 }
 
-// join connects the client to the server and returns when both connections have ended.
-func (p *Proxy) join(l *link, name string) {
+// join connects the client to the server upstream, and returns when both connections have ended.
+func (p *Proxy) join(l *link, name, upstream string) {
 	if !p.network.pass(l.severed) {
 		return
 	}
-	conn, err := net.Dial("tcp4", p.upstream)
+	conn, err := net.Dial("tcp4", upstream)
 	if err != nil {
 		l.sever() // as if the proxy were not there
 		return

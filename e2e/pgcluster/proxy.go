@@ -24,16 +24,16 @@ import (
 // the server at once, even out of a black hole, when a client has hung up.
 type Proxy struct {
 	listener net.Listener
-	upstream string
 	api      *toxiproxy.ApiServer
 	toxics   *toxiproxy.ToxicCollection
 	network  *gate
 	workers  sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
-	made   int                // connections so far, to name them
-	links  map[*link]struct{} // the living connections
+	mu       sync.Mutex
+	upstream string // of new connections; "" if they lead nowhere
+	closed   bool
+	made     int                // connections so far, to name them
+	links    map[*link]struct{} // the living connections
 }
 
 // Proxy starts a proxy in front of the server. Close, or the cluster's Stop, ends it.
@@ -96,6 +96,17 @@ func (p *Proxy) Heal() {
 	p.network.open()
 }
 
+// LeadTo makes new connections reach another server, as a failover does; nil, none: each is reset. Those
+// that exist stay.
+func (p *Proxy) LeadTo(c *Cluster) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.upstream = ""
+	if c != nil {
+		p.upstream = c.Addr()
+	}
+}
+
 // Reset breaks every connection with a TCP RST to both ends. New connections are not affected.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
@@ -127,26 +138,26 @@ func (p *Proxy) serve() {
 			return
 		}
 		l := newLink(conn.(*net.TCPConn))
-		if name, ok := p.enter(l); ok {
+		if name, upstream, ok := p.enter(l); ok {
 			p.workers.Go(func() {
 				defer p.leave(l)
-				p.join(l, name)
+				p.join(l, name, upstream)
 			})
 		}
 	}
 }
 
-// enter takes a connection into the books, unless the proxy is closed.
-func (p *Proxy) enter(l *link) (name string, ok bool) {
+// enter takes a connection into the books, unless it leads nowhere or the proxy is closed.
+func (p *Proxy) enter(l *link) (name, upstream string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed || p.upstream == "" {
 		l.sever()
-		return "", false
+		return "", "", false
 	}
 	p.made++
 	p.links[l] = struct{}{}
-	return fmt.Sprint("connection ", p.made, " "), true
+	return fmt.Sprint("connection ", p.made, " "), p.upstream, true
 }
 
 func (p *Proxy) leave(l *link) {

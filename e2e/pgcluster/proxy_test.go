@@ -96,6 +96,26 @@ func TestResetBreaksConnectionsWithRST(t *testing.T) {
 	}
 }
 
+func TestNewConnectionsReachTheServerThatTheProxyLeadsTo(t *testing.T) {
+	other := own(t)
+	p := proxied(t)
+	port := func() int { return ask[int](t, connect(t, p.DSN()), "SELECT current_setting('port')::int") }
+	old := connect(t, p.DSN())
+	p.LeadTo(other)
+	if got := port(); got != other.Port() {
+		t.Errorf("a new connection reaches port %d, want %d", got, other.Port())
+	}
+	p.LeadTo(nil)
+	if conn, err := pgx.Connect(t.Context(), p.DSN()); err == nil {
+		t.Errorf("a connection that leads nowhere is %v", conn)
+	}
+	p.LeadTo(shared.Get(t))
+	if got := port(); got != shared.Get(t).Port() {
+		t.Errorf("a new connection reaches port %d, want %d", got, shared.Get(t).Port())
+	}
+	ask[int](t, old, "SELECT 1")
+}
+
 func TestSlowDelaysEachDirection(t *testing.T) {
 	p := proxied(t)
 	conn := connect(t, p.DSN())
