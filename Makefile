@@ -16,7 +16,7 @@ SEED    ?= 0
 TIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e simulate mutate sweep matrix fuzz bug torture soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
+.PHONY: help demo test e2e simulate mutate matrix fuzz bug torture soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,11 +34,8 @@ e2e: ## Only the tests on real PostgreSQL: make e2e COUNT=10 RUN=Failover
 simulate: ## Elections in virtual time, with faults: make simulate SEEDS=100000 SEED=7
 	go -C e2e test ./simulation -run='^TestSimulation$$' -v -timeout=0 -count=1 -seed='$(SEED)' -seeds='$(SEEDS)' -processes="$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
 
-mutate: ## Break the library on purpose, in a copy, and see the tests fail: writes docs/mutations.md
-	go -C e2e run ./mutation
-
-sweep: ## Break the library in every way that a few rules make, an hour: writes docs/sweep.md (AGAIN=1: only what was not noticed)
-	go -C e2e run ./sweep $(if $(AGAIN),-again)
+mutate: ## Break the library on purpose, in a copy, and see the tests fail: RULES=1 takes an hour (AGAIN=1: only what was not noticed)
+	go -C e2e run ./mutation $(if $(RULES),-rules) $(if $(AGAIN),-again)
 
 matrix: ## The tests on real PostgreSQL, on versions 14 to 18 (fetched by npm): make matrix MAJORS="14 18"
 	@scripts/matrix.sh $(MAJORS)

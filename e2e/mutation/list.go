@@ -1,24 +1,28 @@
 package main
 
 import (
+	"context"
 	_ "embed"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 )
 
-//go:embed mutations.txt
-var text string
+//go:embed list.txt
+var listText string
 
-// A mutation is one way to break the library.
-type mutation struct {
+// A listed mutant is one of list.txt, and what became of it.
+type listed struct {
 	what, file string
 	out, in    string // lines
+	verdict    verdict
 }
 
-// parse reads the list.
-func parse(text string) (all []mutation, err error) {
+// parseList reads the list.
+func parseList(text string) (all []listed, err error) {
 	for _, block := range strings.Split(text, "\n\n") {
-		var m mutation
+		var m listed
 		for line := range strings.Lines(block) {
 			body := strings.TrimPrefix(strings.TrimPrefix(line, "-"), "+")
 			switch {
@@ -38,7 +42,7 @@ func parse(text string) (all []mutation, err error) {
 		case m.what == "":
 			continue // a comment
 		case m.file == "" || m.out == "" || m.out == m.in:
-			return nil, fmt.Errorf("mutation %q: want a file, and lines that are taken out and put in", m.what)
+			return nil, fmt.Errorf("mutant %q: want a file, and lines that are taken out and put in", m.what)
 		}
 		all = append(all, m)
 	}
@@ -46,9 +50,59 @@ func parse(text string) (all []mutation, err error) {
 }
 
 // apply makes the change in a file's text.
-func (m mutation) apply(source string) (string, error) {
+func (m listed) apply(source string) (string, error) {
 	if n := strings.Count(source, m.out); n != 1 {
-		return "", fmt.Errorf("mutation %q: its lines stand %d times in %s, want once: change mutations.txt with the code\n%s", m.what, n, m.file, m.out)
+		return "", fmt.Errorf("mutant %q: its lines stand %d times in %s, want once: change list.txt with the code\n%s", m.what, n, m.file, m.out)
 	}
 	return strings.Replace(source, m.out, m.in, 1), nil
+}
+
+// tryList tries the mutants of the list, one after another.
+func tryList(ctx context.Context, dir string, list []listed) (tried []listed, err error) {
+	for i, m := range list {
+		if !strings.Contains(m.what+m.file, *only) {
+			continue
+		}
+		if m.verdict, err = m.try(ctx, dir); err != nil || ctx.Err() != nil {
+			return tried, err
+		}
+		fmt.Printf("%2d of %d: %s: %s\n", i+1, len(list), m.what, m.verdict)
+		tried = append(tried, m)
+	}
+	return tried, nil
+}
+
+// try makes the change in the copy, tests, and takes it back.
+func (m listed) try(ctx context.Context, dir string) (verdict, error) {
+	path := filepath.Join(dir, m.file)
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	changed, err := m.apply(string(source))
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
+		return "", err
+	}
+	defer os.WriteFile(path, source, 0o644)
+	for _, s := range suites(dir) {
+		if err := s.compile(ctx); err != nil {
+			return "", fmt.Errorf("mutant %q: %w", m.what, err)
+		}
+		if out, err := s.run(ctx, "MUTANT="); err != nil {
+			return noticedBy(s.name, out, err), nil
+		}
+	}
+	return missed, nil
+}
+
+func missedOf(all []listed) (n int) {
+	for _, m := range all {
+		if !m.verdict.noticed() {
+			n++
+		}
+	}
+	return n
 }

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// A mutation that no longer fits the code would be noticed only by make mutate,
+// A mutant that no longer fits the code would be noticed only by make mutate,
 // which takes minutes.
-func TestEveryMutationFitsTheCode(t *testing.T) {
-	all, err := parse(text)
+func TestEveryMutantOfTheListFitsTheCode(t *testing.T) {
+	all, err := parseList(listText)
 	if err != nil || len(all) < 20 {
 		t.Fatalf("%d mutations, %v", len(all), err)
 	}
@@ -25,8 +25,8 @@ func TestEveryMutationFitsTheCode(t *testing.T) {
 	}
 }
 
-func TestAMutationThatCannotBeAppliedIsAnError(t *testing.T) {
-	m := mutation{what: "broken", file: "f.go", out: "a", in: "b"}
+func TestAMutantThatCannotBeAppliedIsAnError(t *testing.T) {
+	m := listed{what: "broken", file: "f.go", out: "a", in: "b"}
 	for source, want := range map[string]string{"": "stand 0 times", "aa": "stand 2 times"} {
 		if _, err := m.apply(source); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", source, err)
@@ -36,7 +36,7 @@ func TestAMutationThatCannotBeAppliedIsAnError(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	for _, text := range []string{"what\n-a\n+b\n", "what\nfile\n+b\n", "what\nfile\n-a\n+a\n"} {
-		if _, err := parse(text); err == nil {
+		if _, err := parseList(text); err == nil {
 			t.Errorf("parsed %q", text)
 		}
 	}

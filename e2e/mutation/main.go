@@ -1,8 +1,19 @@
-// Mutation breaks the library on purpose, in each way of mutations.txt, in a copy of
-// the module, and sees whether the tests notice. It writes the table of what each was
-// noticed by, and fails if one was not.
+// Mutation breaks the library on purpose and checks that a test notices. It has two
+// kinds of mutants:
 //
-//	cd e2e && go run ./mutation [-only TEXT] [-table docs/mutations.md] [-seeds 300]
+//   - those of list.txt, each written by hand: a line says what is broken;
+//   - those that rules make (plant.go): each condition always holds, or never does;
+//     each comparison treats equals the other way; each call, defer, go, send, receive
+//     and assignment is left out.
+//
+// For each it runs the tests that need no server, package by package, until one fails.
+// It works in a copy of the repository. The mutants of the rules are compiled in at
+// once, and an environment variable chooses one, so that each takes seconds.
+//
+//	cd e2e && go run ./mutation [-rules] [-again] [-only TEXT] [-page ../docs/mutations.md]
+//
+// It fails if nothing notices a mutant of the list, or one of the rules for which
+// reasons.txt gives no reason. Ctrl-C writes the page of what is known by then.
 package main
 
 import (
@@ -11,18 +22,23 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
-	"time"
-
-	"github.com/pgelector/pgelector/e2e/modcopy"
 )
 
 var (
-	only  = flag.String("only", "", "only the mutations whose description contains this; no table is written")
-	table = flag.String("table", "docs/mutations.md", "where the table goes")
-	seeds = flag.Int("seeds", 300, "how many seeds the simulation plays")
+	rules = flag.Bool("rules", false, "try the mutants of the rules as well, which takes an hour")
+	again = flag.Bool("again", false, "with -rules: skip what was noticed the last time")
+	only  = flag.String("only", "", "try only mutants whose file or description contains this, and write no page")
+	kept  = flag.String("results", ".cache/mutation.tsv", "keep the results of the rules in this file")
+	page  = flag.String("page", "docs/mutations.md", "write the page to this file")
+	few   = flag.Int("processes", runtime.NumCPU()+1, "run so many tests at a time")
 )
+
+// broken are the packages that the rules break.
+var broken = []string{"elector", "internal/session", "internal/pace", "internal/fault", "internal/vitals"}
 
 func main() {
 	flag.Parse()
@@ -36,7 +52,13 @@ func run() error {
 	if err := os.Chdir(".."); err != nil { // the root of the repository
 		return err
 	}
-	all, err := parse(text)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	list, err := parseList(listText)
+	if err != nil {
+		return err
+	}
+	reasons, err := parseReasons(reasonsText)
 	if err != nil {
 		return err
 	}
@@ -45,68 +67,65 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := modcopy.To(dir); err != nil {
+	if err := copyRepository(dir); err != nil {
 		return err
 	}
-	var results []result
-	missed := 0
-	for i, m := range all {
-		if !strings.Contains(m.what, *only) {
-			continue
+	tried, err := tryList(ctx, dir, list)
+	if err != nil {
+		return err
+	}
+	missed := missedOf(tried)
+	section, err := rulesSection()
+	if *rules && err == nil {
+		var c tally
+		if c, err = tryRules(ctx, dir, reasons); err == nil {
+			missed += len(c.unexplained)
+			section = writeRules(c, reasons)
 		}
-		r, err := try(dir, m)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("%2d of %d: %s: %s\n", i+1, len(all), m.what, r)
-		if !r.caught() {
-			missed++
-		}
-		results = append(results, r)
+	}
+	if err != nil {
+		return err
 	}
 	if *only == "" {
-		if err := os.WriteFile(*table, []byte(write(results)), 0o644); err != nil {
+		if err := os.WriteFile(*page, []byte(writeList(tried)+section), 0o644); err != nil {
 			return err
 		}
 	}
 	if missed > 0 {
-		return fmt.Errorf("%d of %d mutations were not noticed by any test", missed, len(results))
+		return fmt.Errorf("nothing notices %d mutants: see above, or %s", missed, *page)
 	}
 	return nil
 }
 
-// try applies a mutation, runs the tests, and takes it back.
-func try(dir string, m mutation) (result, error) {
-	r := result{mutation: m}
-	path := filepath.Join(dir, m.file)
-	source, err := os.ReadFile(path)
-	if err != nil {
-		return r, err
+// rulesSection is the page's section about the rules, as it is.
+func rulesSection() (string, error) {
+	text, err := os.ReadFile(*page)
+	_, section, found := strings.Cut(string(text), rulesHeading)
+	if !found {
+		return "", err
 	}
-	changed, err := m.apply(string(source))
-	if err != nil {
-		return r, err
-	}
-	if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
-		return r, err
-	}
-	defer os.WriteFile(path, source, 0o644)
-	r.tests, err = failing(dir, "-failfast", "-skip=TestTheStandInAnswersAsPostgreSQLDoes",
-		"./internal/session", "./internal/pace", "./elector", "./sqlmock_test", "./electortest")
-	if err == nil {
-		r.simulation, err = failing(filepath.Join(dir, "e2e"), "-run=^TestSimulation$", "./simulation", fmt.Sprint("-seeds=", *seeds), "-simplify=false")
-	}
-	return r, err
+	return rulesHeading + section, err
 }
 
-// patience is how long the tests may take: one that a mutation makes hang is noticed, too.
-const patience = time.Minute
-
-func goTest(dir string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*patience) // which the tests end by themselves before
-	defer cancel()
-	command := exec.CommandContext(ctx, "go", append([]string{"test", "-count=1", "-vet=off", "-timeout=" + patience.String()}, args...)...)
-	command.Dir = dir
-	out, err := command.CombinedOutput()
-	return string(out), err
+// copyRepository copies the files that are under version control, or could be, to dir.
+func copyRepository(dir string) error {
+	names, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard").Output()
+	if err != nil {
+		return fmt.Errorf("git ls-files: %w", err)
+	}
+	for name := range strings.Lines(string(names)) {
+		name = strings.TrimSpace(name)
+		content, err := os.ReadFile(name)
+		if err != nil {
+			continue // it was removed
+		}
+		to := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }

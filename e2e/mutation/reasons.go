@@ -15,9 +15,9 @@ type reason struct {
 	of   []string // their keys
 }
 
-// readReasons reads them: a line that begins with # is one, of the mutants whose keys
+// parseReasons reads them: a line that begins with # is one, of the mutants whose keys
 // follow.
-func readReasons(text string) (all []reason, err error) {
+func parseReasons(text string) (all []reason, err error) {
 	seen := map[string]bool{}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 )
@@ -18,11 +19,18 @@ const (
 	noticed           = "noticed by "
 )
 
-func noticedBy(suite string, err error) verdict {
-	if errors.Is(err, errHangs) {
-		return verdict(noticed + suite + ", which hangs")
+var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
+
+// noticedBy is the verdict of a suite that failed with that output.
+func noticedBy(suite, out string, err error) verdict {
+	v := verdict(noticed + suite)
+	switch found := failedTest.FindStringSubmatch(out); {
+	case errors.Is(err, errHangs):
+		return v + ", which hangs"
+	case found != nil:
+		return v + ": " + verdict(found[1])
 	}
-	return verdict(noticed + suite)
+	return v
 }
 
 func (v verdict) noticed() bool { return strings.HasPrefix(string(v), noticed) }
@@ -34,15 +42,15 @@ type verdicts struct {
 	all  map[string]verdict
 }
 
-// openVerdicts reads what is kept in a file, if that is wanted, and goes on writing there.
+// openVerdicts opens the file for more. It starts afresh unless again is set.
 func openVerdicts(name string, again bool) (*verdicts, error) {
 	v := &verdicts{all: map[string]verdict{}}
 	flags := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
 	if again {
 		flags = os.O_CREATE | os.O_WRONLY | os.O_APPEND
 		kept, err := os.ReadFile(name)
-		if err != nil {
-			return nil, fmt.Errorf("there is nothing to go on from: %w", err)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
 		}
 		for line := range strings.Lines(string(kept)) {
 			if value, key, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {

@@ -17,10 +17,10 @@ func TestAMutantIsNoticedOrThereIsAReasonOrItWantsATest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer known.close()
-	known.set(mutants[0], noticedBy("elector", nil))
+	known.set(mutants[0], noticedBy("elector", "", nil))
 	known.set(mutants[1], missed)
 	known.set(mutants[2], unreached)
-	reasons, err := readReasons("# It only logs\n\n" + mutants[0].key() + "\n" + mutants[1].key() + "\n# Nobody asks\nelector\tgone.go\tis left out\tf()\t0\n")
+	reasons, err := parseReasons("# It only logs\n\n" + mutants[0].key() + "\n" + mutants[1].key() + "\n# Nobody asks\nelector\tgone.go\tis left out\tf()\t0\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,12 +31,13 @@ func TestAMutantIsNoticedOrThereIsAReasonOrItWantsATest(t *testing.T) {
 	if got := needless(reasons, mutants, known); !slices.Equal(got, []string{mutants[0].key(), "elector\tgone.go\tis left out\tf()\t0"}) {
 		t.Errorf("no reason is needed for %q", got)
 	}
-	page := c.write(reasons)
+	page := writeList([]listed{{what: "A wait is skipped", file: "elector/p.go", verdict: noticedBy("elector", "--- FAIL: TestWait", nil)}}) + writeRules(c, reasons)
 	for _, want := range []string{
-		"**Of 4 mutants 1 were noticed; for 1 there is a reason why not, and 1 want a test. 1 were not tried.**",
+		"| A wait is skipped | `elector/p.go` | elector: TestWait |\n",
+		"**Of 4 mutants tests notice 1. For 1 there is a reason why not, 1 want a test, and 1 were not tried.**",
 		"| elector | 4 | 1 |",
-		"## Wants a test\n\n| package | line | code | |\n|---|---|---|---|\n| elector | p.go:5 | `c()` | is left out |\n",
-		"## It only logs\n\n| package | line | code | |\n|---|---|---|---|\n| elector | p.go:4 | `b()` | is left out |\n",
+		"### Wants a test\n\n| package | line | code | |\n|---|---|---|---|\n| elector | p.go:5 | `c()` | is left out |\n",
+		"### It only logs\n\n| package | line | code | |\n|---|---|---|---|\n| elector | p.go:4 | `b()` | is left out |\n",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("want %q in\n%s", want, page)
@@ -46,11 +47,11 @@ func TestAMutantIsNoticedOrThereIsAReasonOrItWantsATest(t *testing.T) {
 
 func TestAMutantHasOneReason(t *testing.T) {
 	for _, text := range []string{"a\tb\n", "# Once\na\tb\n# Twice\na\tb\n"} {
-		if _, err := readReasons(text); err == nil {
+		if _, err := parseReasons(text); err == nil {
 			t.Errorf("took %q", text)
 		}
 	}
-	if _, err := readReasons(reasonsText); err != nil {
+	if _, err := parseReasons(reasonsText); err != nil {
 		t.Error(err)
 	}
 }

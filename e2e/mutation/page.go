@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+// A tally sorts the mutants by what became of them.
+type tally struct {
+	planted, noticed map[string]int // of a package
+	untried          int
+	explained        [][]mutant // for each reason
+	unexplained      []mutant
+}
+
+func count(mutants []mutant, known *verdicts, reasons []reason) tally {
+	c := tally{planted: map[string]int{}, noticed: map[string]int{}, explained: make([][]mutant, len(reasons))}
+	because := map[string]int{}
+	for i, r := range reasons {
+		for _, key := range r.of {
+			because[key] = i
+		}
+	}
+	for _, m := range mutants {
+		p := path.Dir(m.file)
+		c.planted[p]++
+		i, hasReason := because[m.key()]
+		switch v := known.get(m); {
+		case v.noticed():
+			c.noticed[p]++
+		case v == "":
+			c.untried++
+		case hasReason:
+			c.explained[i] = append(c.explained[i], m)
+		default:
+			c.unexplained = append(c.unexplained, m)
+		}
+	}
+	return c
+}
+
+func sum(of map[string]int) (n int) {
+	for _, count := range of {
+		n += count
+	}
+	return n
+}
+
+const intro = `# Mutations
+
+` + "`make mutate`" + ` wrote this page. It breaks the library on purpose and checks that a test notices. It runs the tests that
+need no server, package by package, until one fails: those of internal/pace, fault, vitals and session, elector,
+sqlmock_test, 300 seeds of the simulation, and electortest.
+
+`
+
+const rulesHeading = "\n## Mutants of rules\n"
+
+const introRules = rulesHeading + `
+` + "`make mutate RULES=1`" + ` tries these as well. Each condition always holds, or never does; each comparison treats equals the
+other way; each call, defer, go, send, receive and assignment is left out. One that no test notices either wants a test,
+or there is a reason below why it is no bug.
+
+`
+
+// writeList begins the page.
+func writeList(list []listed) string {
+	var out strings.Builder
+	out.WriteString(intro)
+	fmt.Fprintf(&out, "**Of %d mutants written by hand tests notice %d.**\n\n| what is broken | where | noticed by |\n|---|---|---|\n", len(list), len(list)-missedOf(list))
+	for _, m := range list {
+		fmt.Fprintf(&out, "| %s | `%s` | %s |\n", m.what, m.file, strings.TrimPrefix(string(m.verdict), noticed))
+	}
+	return out.String()
+}
+
+// writeRules ends the page.
+func writeRules(c tally, reasons []reason) string {
+	var out strings.Builder
+	out.WriteString(introRules)
+	all, seen := sum(c.planted), sum(c.noticed)
+	explained := all - seen - c.untried - len(c.unexplained)
+	fmt.Fprintf(&out, "**Of %d mutants tests notice %d. For %d there is a reason why not, %d want a test, and %d were not tried.**\n\n", all, seen, explained, len(c.unexplained), c.untried)
+	out.WriteString("| package | mutants | noticed |\n|---|---|---|\n")
+	for _, p := range broken {
+		fmt.Fprintf(&out, "| %s | %d | %d |\n", p, c.planted[p], c.noticed[p])
+	}
+	section(&out, "Wants a test", c.unexplained)
+	for i, r := range reasons {
+		section(&out, r.text, c.explained[i])
+	}
+	return out.String()
+}
+
+func section(out *strings.Builder, title string, mutants []mutant) {
+	if len(mutants) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\n### %s\n\n| package | line | code | |\n|---|---|---|---|\n", title)
+	for _, m := range mutants {
+		fmt.Fprintf(out, "| %s | %s:%d | `%s` | %s |\n", path.Dir(m.file), path.Base(m.file), m.line, strings.ReplaceAll(m.code, "|", `\|`), m.change)
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// planted are the mutants of the rules, and what became of them.
+type planted struct {
+	mutants []mutant
+	known   *verdicts
+}
+
+// tryRules plants the mutants of the rules in the copy and tries each.
+func tryRules(ctx context.Context, dir string, reasons []reason) (tally, error) {
+	mutants, err := plantAll(dir)
+	if err != nil {
+		return tally{}, err
+	}
+	suites, err := build(ctx, dir)
+	if err != nil {
+		return tally{}, err
+	}
+	known, err := openVerdicts(*kept, *again)
+	if err != nil {
+		return tally{}, err
+	}
+	defer known.close()
+	planted{mutants, known}.tryAll(ctx, suites)
+	for _, key := range needless(reasons, mutants, known) {
+		fmt.Println("no reason is needed for", key)
+	}
+	return count(mutants, known, reasons), nil
+}
+
+// plantAll plants the mutants of all packages that are broken.
+func plantAll(dir string) (all []mutant, err error) {
+	for _, p := range broken {
+		files, err := filepath.Glob(filepath.Join(dir, p, "*.go"))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			mutants, err := plantIn(dir, strings.TrimPrefix(file, dir+"/"), len(all)+1)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, mutants...)
+		}
+	}
+	return all, installSwitch(dir, len(all))
+}
+
+func plantIn(dir, file string, number int) ([]mutant, error) {
+	path := filepath.Join(dir, file)
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	planted, mutants, err := plant(file, source, number)
+	if err != nil {
+		return nil, err
+	}
+	return mutants, os.WriteFile(path, planted, 0o644)
+}
+
+// tryAll tries the mutants and keeps each verdict as soon as it is known.
+func (p planted) tryAll(ctx context.Context, suites []*suite) {
+	var wanted []mutant
+	for _, m := range p.mutants {
+		if strings.Contains(m.file, *only) && !p.known.get(m).noticed() {
+			wanted = append(wanted, m)
+		}
+	}
+	slices.SortStableFunc(wanted, func(a, b mutant) int { // those that were never tried come first
+		return min(1, len(p.known.get(a))) - min(1, len(p.known.get(b)))
+	})
+	var wg sync.WaitGroup
+	jobs := make(chan mutant)
+	for range *few {
+		wg.Go(func() {
+			for m := range jobs {
+				v := try(ctx, fmt.Sprint("MUTANT=", m.number), suites, func(s *suite) bool { return s.reached[m.number] })
+				if ctx.Err() != nil {
+					continue // Ctrl-C ends the tests as well
+				}
+				p.known.set(m, v)
+				if !v.noticed() {
+					fmt.Printf("\r%s:%d: %s: %s: %s\n", m.file, m.line, m.change, m.code, v)
+				}
+			}
+		})
+	}
+	for i, m := range wanted {
+		if ctx.Err() != nil {
+			break
+		}
+		fmt.Printf("\r%d of %d ", i+1, len(wanted))
+		jobs <- m
+	}
+	close(jobs)
+	wg.Wait()
+	fmt.Println()
+}
