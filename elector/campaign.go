@@ -97,12 +97,20 @@ func (c *campaign) elected(ctx context.Context, g session.Grant, event hooks.Cam
 	a.post(a.campaign(ctx, event))
 	c.saw(ctx, session.Holder{PID: g.Session.PID(), CandidateID: c.candidateID})
 	elected := hooks.Elected{Token: g.Token, At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline()}
-	a.post(a.elected(t.ctx, elected, func(err error) {
+	onElected := a.elected(t.ctx, elected, func(err error) {
 		if err != nil {
 			t.end(hooks.LeadFailed, fault.Because(ErrLeadFailed, err))
 		}
-		t.work.finish()
-	}))
+	})
+	a.post(func() {
+		if t.announced = t.session.Ended() == nil; !t.announced {
+			return // the process, or a hook before, has taken longer than the session lived
+		}
+		if t.work.begin() { // else the term was given up already; it keeps its lock until OnDemoted has returned
+			defer t.work.finish()
+		}
+		onElected()
+	})
 	return t
 }
 

@@ -89,8 +89,9 @@ type Lead = func(ctx context.Context, term *Term) error
 //   - The server is refused, or attempts are used up: Run returns that error.
 //   - lead panics: Run resigns, and the panic goes on.
 //
-// A nil lead holds the term until it ends, for those whose work is done by
-// hooks. No hook is called after Run has returned. ErrAlreadyRunning is
+// lead does not begin in a term that is not valid any more, as when the process stood
+// still since it was elected: Run campaigns again. A nil lead holds the term until it
+// ends, for those whose work is done by hooks. No hook is called after Run has returned. ErrAlreadyRunning is
 // returned while this elector campaigns or leads already.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
 	if err := e.claim(ctx); err != nil {
@@ -163,26 +164,33 @@ func unlessCancelled(err error) error {
 // Resign is called, it is lost, or the candidate becomes unhealthy: ctx bounds the
 // campaign only. It returns an error that wraps the cause of ctx if that ends first,
 // the refusal of a server that cannot keep the promise, ErrGaveUp, or
-// ErrAlreadyRunning.
+// ErrAlreadyRunning. A term that is not valid any more, as when the process stood still
+// since it was elected, is not returned: Campaign campaigns again.
 //
 // When the term's context is done the caller must stop working, and then call Resign,
 // also if the term was lost: unlike Run, Campaign cannot see the work return. Until
 // then the lock is not released, nor the elector free for the next campaign, but for
 // no longer than the drain (WithDrain).
 func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
-	if err := e.claim(ctx); err != nil {
-		return nil, err
+	for {
+		if err := e.claim(ctx); err != nil {
+			return nil, err
+		}
+		term, err := e.newCampaign(e.source, true).run(ctx)
+		if err != nil {
+			e.quit()
+			return nil, err
+		}
+		if term.handOut() {
+			return term, nil
+		}
 	}
-	term, err := e.newCampaign(e.source, true).run(ctx)
-	if err != nil {
-		e.quit()
-	}
-	return term, err
 }
 
 // TryCampaign makes one attempt. elected tells whether it was granted; then
 // the term is as of Campaign. Another's leadership is no error. A failed
-// attempt is one, whether or not a second might succeed, and so is ErrUnhealthy. An
+// attempt is one, whether or not a second might succeed, and so is ErrUnhealthy, and a
+// term that is not valid any more when it could be returned (ErrNotLeader). An
 // attempt in which the leader calls this candidate to be its heir (ResignTo) lasts
 // for as long as it is called.
 func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, err error) {
@@ -192,10 +200,14 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 	if err = e.checked(ctx); err == nil {
 		term, _, err = e.newCampaign(e.once, true).attempt(ctx, true)
 	}
-	if term == nil {
+	switch {
+	case term == nil:
 		e.quit()
+		return nil, false, err
+	case !term.handOut():
+		return nil, false, fmt.Errorf("%w: the term has ended before it could begin: %w", ErrNotLeader, context.Cause(term.ctx))
 	}
-	return term, term != nil, err
+	return term, true, nil
 }
 
 // IsLeader reports whether this elector leads, by the clocks at the time of

@@ -39,8 +39,8 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	if pool == nil || fn == nil {
 		return fmt.Errorf("%w: InTx: the pool or the function is nil", ErrConfig)
 	}
-	if !t.Valid() || !t.work.begin() {
-		return fmt.Errorf("%w: %w: the term has ended: %w", ErrRolledBack, ErrNotLeader, t.whyEnded())
+	if !t.begin() {
+		return t.notBegun()
 	}
 	defer t.work.finish()
 	txCtx, uncancelled := t.joined(ctx)
@@ -57,6 +57,10 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		uncancelled()
 		return fault.Because(ErrRolledBack, fault.CauseOr(txCtx, err))
 	}
+	if !t.Valid() { // the answer may have been read late
+		uncancelled()
+		return t.notBegun()
+	}
 	if err := fn(tx.Tx); err != nil {
 		uncancelled()
 		return fault.Because(ErrRolledBack, fault.CauseOr(txCtx, err))
@@ -65,6 +69,11 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		return fault.Because(ErrRolledBack, context.Cause(txCtx))
 	}
 	return tx.Commit()
+}
+
+// notBegun is the error of a transaction for which the term has ended too early.
+func (t *Term) notBegun() error {
+	return fmt.Errorf("%w: %w: the term has ended: %w", ErrRolledBack, ErrNotLeader, t.whyEnded())
 }
 
 // Retryable reports whether err, of InTx, says that the transaction was rolled

@@ -27,6 +27,8 @@ type Term struct {
 	cancel context.CancelCauseFunc // called by end alone
 	heir   *session.Call           // in whose favour the term ends; nil if in no one's
 
+	announced bool // OnElected was called; used by the hooks' queue alone
+
 	done     chan struct{} // closed when all is over: work returned, hooks told, lock given up
 	released error         // once done: nil if the lock is known to be free
 	heirHas  bool          // once done: the lock was released to the heir
@@ -54,7 +56,6 @@ func newTerm(ctx context.Context, e *Elector, g session.Grant, byCaller bool) *T
 		unclosed()
 		unsick()
 	})
-	t.work.begin() // OnElected
 	e.term.Store(t)
 	go t.keep()
 	return t
@@ -173,7 +174,12 @@ func (t *Term) keep() {
 		t.elector.source.distrust()                                                // it may be another server now
 	}
 	t.awaitWork()
-	a.announce(a.demoted(t.ctx, hooks.Demoted{Token: t.token, Reason: reasonOf(cause), Err: cause, At: at, Held: at.Sub(t.electedAt)}))
+	onDemoted := a.demoted(t.ctx, hooks.Demoted{Token: t.token, Reason: reasonOf(cause), Err: cause, At: at, Held: at.Sub(t.electedAt)})
+	a.announce(func() {
+		if t.announced {
+			onDemoted()
+		}
+	})
 	t.stoodDown()
 	t.released = t.release(reasonOf(cause))
 	t.elector.saw(t.ctx, nobody)

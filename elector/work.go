@@ -112,9 +112,37 @@ func (t *Term) overrun(since time.Time, meanwhile string) func() {
 		ErrOverrun, time.Since(since).Round(time.Millisecond), meanwhile)})
 }
 
+// begin reports whether work may begin: only while the term is valid. If so, t.work.finish
+// must follow. The process may have stood still since the grant, so the clocks are asked
+// here, and not only where the term was last looked at.
+func (t *Term) begin() bool {
+	if !t.work.begin() {
+		return false
+	}
+	if cause := t.session.Ended(); cause != nil {
+		t.end(reasonOf(cause), cause)
+	}
+	if t.ctx.Err() != nil {
+		t.work.finish()
+		return false
+	}
+	return true
+}
+
+// handOut reports whether a term for the caller of Campaign or TryCampaign may be given to
+// it. If not, because the process has stood still since the grant, it sees the term to its end.
+func (t *Term) handOut() bool {
+	if t.session.Ended() == nil {
+		return true
+	}
+	t.returned()
+	<-t.done
+	return false
+}
+
 // doWork calls lead, unless the term has ended before it could begin.
 func (t *Term) doWork(lead Lead) error {
-	if !t.work.begin() {
+	if !t.begin() {
 		return nil
 	}
 	defer t.work.finish()
@@ -129,8 +157,8 @@ func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) erro
 	if ctx.Err() != nil {
 		return false, ended(ctx, "run if leader")
 	}
-	term, leading := e.Term()
-	if !leading || !term.work.begin() {
+	term := e.term.Load()
+	if term == nil || !term.begin() {
 		return false, nil
 	}
 	defer term.work.finish()

@@ -23,6 +23,10 @@
 //     runs while the term goes on: it may do the leader's work itself. No other
 //     hook is called (but for OnError, as above), and the lock is not released, until
 //     it returns.
+//   - OnElected is not called if the term's session has ended, or its lease has run out,
+//     before it could be; then OnDemoted is not called for that term either, and OnError
+//     says why ([OpHeartbeat]). If the term was given up before, OnElected is called all
+//     the same, with a context that is done, while the lock is still held.
 //   - OnDemoted is called once the term's context is done and all of the term's
 //     work, and OnError for it, have returned. The lock is not released, nor the next
 //     campaign begun, until it returns.

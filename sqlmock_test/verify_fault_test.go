@@ -40,6 +40,7 @@ func TestAFaultOfVerifyEndsTheTerm(t *testing.T) {
 			holdsLock.expect(mock, f)
 			e, rec := newElector(t, pool)
 			term := campaign(t, e)
+			settle() // OnElected was called
 			err := term.Verify(t.Context())
 			wantError(t, err, elector.ErrNotLeader)
 			if f.want != nil {
@@ -71,7 +72,9 @@ func TestVerifyEndsATermWhoseLockIsGone(t *testing.T) {
 				query(mock, "EvictHolder").WillReturnRows(row(true))
 			}
 			e, rec := newElector(t, pool)
-			wantError(t, campaign(t, e).Verify(t.Context()), elector.ErrNotLeader, elector.ErrSessionLost)
+			term := campaign(t, e)
+			settle() // OnElected was called
+			wantError(t, term.Verify(t.Context()), elector.ErrNotLeader, elector.ErrSessionLost)
 			wantDemoted(t, rec, hooks.SessionLost)
 		})
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
@@ -27,6 +28,15 @@ func (s *Session) tooLate() error {
 // time of the call.
 func (s *Session) Valid() bool {
 	return s.left() > 0 && s.ctx.Err() == nil
+}
+
+// Ended returns why the session has ended, nil if it has not. A session whose validity has
+// run out ends by this call, as after a pause of the process that no timer has noticed yet.
+func (s *Session) Ended() error {
+	if s.left() <= 0 {
+		s.cancel(s.Expiry())
+	}
+	return context.Cause(s.ctx)
 }
 
 // RenewedAt is when the last proof that the session lived was sent.

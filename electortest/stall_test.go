@@ -1,0 +1,138 @@
+package electortest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// stall freezes a process, once, for longer than any lease, as a long pause does that
+// comes at the worst moment.
+type stall struct {
+	process *electortest.Process
+	seat    *seat
+	done    atomic.Bool
+}
+
+func (s *stall) now() {
+	if s.done.CompareAndSwap(false, true) {
+		s.process.Freeze()
+		time.Sleep(2 * lease)
+		s.process.Thaw()
+	}
+}
+
+// Subscribe makes it a waker. A campaign leaves it between the grant and the work.
+func (s *stall) Subscribe(func(string)) (unsubscribe func()) { return s.now }
+
+// stalls makes a candidate that stalls between the grant and the work, in one term.
+func stalls(b *bench, opts ...elector.Option) *stall {
+	b.Helper()
+	s := &stall{}
+	s.seat = b.seat("one", append(opts, elector.WithWaker(s))...)
+	s.process = s.seat.process
+	return s
+}
+
+// begins fails the test if something of the user's begins in a term that is not valid.
+func begins(b *bench, what string, e *elector.Elector) {
+	b.Helper()
+	if !e.IsLeader() {
+		b.Errorf("%s began in a term that is not valid", what)
+	}
+}
+
+// expiredOnce fails the test unless the hooks were told of one term that expired, and of
+// nothing else that went wrong.
+func expiredOnce(b *bench, s *seat) {
+	b.Helper()
+	if f := s.rec.Failures(); len(f) != 1 || f[0].Op != hooks.OpHeartbeat || !errors.Is(f[0].Err, elector.ErrLeaseExpired) {
+		b.Errorf("failures: %+v", f)
+	}
+}
+
+func TestALeadDoesNotBeginWhenTheTermHasExpiredBefore(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := stalls(b)
+		b.wraps(s.seat.Run(context.Background(), func(context.Context, *elector.Term) error {
+			begins(b, "lead", s.seat.Elector)
+			return nil
+		}))
+		expiredOnce(b, s.seat)
+	})
+}
+
+func TestCampaignReturnsNoTermThatHasExpired(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := stalls(b)
+		term, err := s.seat.Campaign(context.Background())
+		b.wraps(err)
+		begins(b, "the work of Campaign's caller", s.seat.Elector)
+		b.wraps(term.Resign(context.Background()))
+		expiredOnce(b, s.seat)
+	})
+}
+
+// OnElected comes after OnCampaign, however long that takes.
+func TestOnElectedIsNotCalledWhenTheTermHasExpiredBefore(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &stall{}
+		var one *seat
+		one = b.seat("one", elector.WithHooks(hooks.Funcs{
+			Campaign: func(context.Context, hooks.Campaign) { s.now() },
+			Elected:  func(context.Context, hooks.Elected) { begins(b, "OnElected", one.Elector) },
+		}))
+		s.process = one.process
+		ctx, stop := context.WithTimeout(context.Background(), 3*lease)
+		defer stop()
+		b.wraps(one.Run(ctx, nil), context.DeadlineExceeded) // the lead, which began before, may be reported to overrun
+		if n, m := len(one.rec.Elected()), len(one.rec.Demoted()); n != 1 || m != 1 {
+			b.Errorf("elected %d times, demoted %d times", n, m)
+		}
+	})
+}
+
+// A term that was resigned before its OnElected could be called held its lock all the
+// while, so it is a term like any other.
+func TestATermThatWasResignedBeforeOnElectedIsTold(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.seat("one", elector.WithHooks(hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) { time.Sleep(lease) }}))
+		term, err := one.Campaign(context.Background())
+		b.wraps(err)
+		b.wraps(term.Resign(context.Background()), elector.ErrOverrun)
+		time.Sleep(lease)
+		b.wraps(term.Resign(context.Background()))
+		if n, m := len(one.rec.Elected()), len(one.rec.Demoted()); n != 1 || m != 1 {
+			b.Errorf("elected %d times, demoted %d times", n, m)
+		}
+	})
+}
+
+// The stall comes with the answer that lets the transaction into the term.
+func TestTheFunctionOfInTxDoesNotBeginWhenTheTermHasExpiredBefore(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.seat("one")
+		term, err := one.Campaign(context.Background())
+		b.wraps(err)
+		s := &stall{process: one.process}
+		b.Trace(func(e electortest.Event) {
+			if e.What == "EnterTerm" && e.Done {
+				one.process.Freeze()
+				go s.now()
+			}
+		})
+		err = term.InTx(context.Background(), one.pool, nil, func(*sql.Tx) error {
+			begins(b, "the function of InTx", one.Elector)
+			return nil
+		})
+		b.wraps(err, elector.ErrRolledBack, elector.ErrNotLeader)
+		_ = term.Resign(context.Background())
+	})
+}
