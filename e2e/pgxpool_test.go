@@ -3,36 +3,146 @@
 package e2e_test
 
 import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
 )
+
+// wrapped is a connector as tracing and metrics libraries make them: what its
+// connections can do that database/sql does not ask for cannot be reached.
+type wrapped struct{ driver.Connector }
+
+func (w wrapped) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := w.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	able, ok := conn.(capable)
+	if !ok {
+		return nil, fmt.Errorf("%T lacks what database/sql would use", conn)
+	}
+	return struct{ capable }{able}, nil
+}
+
+// bare is an older such connector, whose connections do only what they must.
+type bare struct{ driver.Connector }
+
+func (b bare) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := b.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return struct{ driver.Conn }{conn}, nil
+}
+
+// overWrappers repeats a test with a pool over a pgxpool, as it is and wrapped.
+func overWrappers(t *testing.T, test func(t *testing.T, open func(*pgxpool.Pool) *sql.DB)) {
+	t.Helper()
+	for name, wrap := range map[string]func(driver.Connector) driver.Connector{
+		"as it is": func(c driver.Connector) driver.Connector { return c },
+		"wrapped":  func(c driver.Connector) driver.Connector { return wrapped{c} },
+		"bare":     func(c driver.Connector) driver.Connector { return bare{c} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			test(t, func(below *pgxpool.Pool) *sql.DB {
+				pool := sql.OpenDB(wrap(stdlib.GetPoolConnector(below)))
+				pool.SetMaxIdleConns(0)
+				t.Cleanup(func() { expect(t, pool.Close()) })
+				return pool
+			})
+		})
+	}
+}
+
+// pgxPool is a pgxpool of the server.
+func (s *server) pgxPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	below, err := pgxpool.New(t.Context(), s.DSN())
+	check(t, err)
+	t.Cleanup(below.Close)
+	return below
+}
+
+// unspoilt fails the test if an idle connection of a pgxpool has settings or locks
+// of ours, or a transaction.
+func unspoilt(t *testing.T, below *pgxpool.Pool) {
+	t.Helper()
+	for _, conn := range below.AcquireAllIdle(soon(t)) {
+		var left []string
+		check(t, conn.QueryRow(soon(t), `SELECT array(SELECT name || '=' || setting FROM pg_settings WHERE source = 'session')
+			|| array(SELECT objid::text FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())`).Scan(&left))
+		if len(left) > 0 || conn.Conn().PgConn().TxStatus() != 'I' {
+			t.Errorf("a connection of the pgxpool has settings or locks of ours (transaction %c): %q", conn.Conn().PgConn().TxStatus(), left)
+		}
+		conn.Release()
+	}
+}
 
 // Over a pgxpool, closing the driver's connection only returns it to that pool.
 func TestASessionIsNotReturnedToAPgxpool(t *testing.T) {
-	for name, opts := range map[string][]elector.Option{"released": nil, "held": {elector.WithGracefulRelease(false)}} {
+	for name, opts := range map[string][]elector.Option{
+		"released": nil,
+		"held":     {elector.WithGracefulRelease(false)},
+		"waiting":  {elector.WithStandby(elector.Wait)},
+		"watching": {elector.WithWatch()},
+	} {
 		t.Run(name, func(t *testing.T) {
-			s := onShared(t)
-			below, err := pgxpool.New(t.Context(), s.DSN())
-			check(t, err)
-			t.Cleanup(below.Close)
-			pool := stdlib.OpenDBFromPool(below)
-			t.Cleanup(func() { expect(t, pool.Close()) })
-			c := s.stand(t, pool, s.election(t), opts...).run(t, nil)
-			c.elected(t)
-			c.end(t)
-			left := list[string](t, pool, "SELECT name || '=' || setting FROM pg_settings WHERE source = 'session'")
-			if len(left) > 0 {
-				t.Errorf("a connection of the pgxpool has settings of ours: %q", left)
-			}
-			// At once if it was released; if not, as soon as the server sees that the connection is closed.
-			if pids := s.holders(t, c.Key()); len(pids) > 0 && name == "released" {
-				t.Errorf("the lock is held after Run returned, by %v", pids)
-			}
-			eventually(t, "the lock is free", func() bool { return len(s.holders(t, c.Key())) == 0 })
+			t.Parallel()
+			s := quiet(t)
+			overWrappers(t, func(t *testing.T, open func(*pgxpool.Pool) *sql.DB) {
+				before, err := s.ServerLog()
+				check(t, err)
+				below := s.pgxPool(t)
+				election := s.election(t)
+				c := s.stand(t, open(below), election, opts...).run(t, nil)
+				c.elected(t)
+				follower := s.stand(t, open(below), election, opts...).run(t, nil)
+				follower.follows(t)
+				follower.end(t)
+				c.end(t)
+				unspoilt(t, below)
+				// At once if it was released; if not, as soon as the server sees that the connection is closed.
+				if pids := s.holders(t, c.Key()); len(pids) > 0 && name == "released" {
+					t.Errorf("the lock is held after Run returned, by %v", pids)
+				}
+				eventually(t, "the lock is free", func() bool { return len(s.holders(t, c.Key())) == 0 })
+				for _, f := range append(c.rec.Failures(), follower.rec.Failures()...) {
+					t.Errorf("reported (%s): %v", f.Op, f.Err)
+				}
+				after, err := s.ServerLog()
+				check(t, err)
+				if said := errorsIn(after[len(before):]); len(said) > 0 {
+					t.Errorf("the server logged: %s", strings.Join(said, ""))
+				}
+			})
 		})
 	}
+}
+
+// A statement has failed after the lock was granted, and the connection lives.
+func TestASessionInDoubtIsNotReturnedToAPgxpool(t *testing.T) {
+	overWrappers(t, func(t *testing.T, open func(*pgxpool.Pool) *sql.DB) {
+		s := onShared(t)
+		below := s.pgxPool(t)
+		c := s.stand(t, open(below), s.election(t))
+		release := keeps(t, s.admin, "SELECT pg_advisory_lock_shared($1, $2)", int32(c.Key()>>32), int32(c.Key()))
+		c.run(t, nil)
+		s.atTheBarrier(t, c.Key())
+		_, err := s.admin.Exec("SELECT pg_cancel_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = $1::bigint::oid", int64(uint32(c.Key())))
+		check(t, err)
+		wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign })
+		release()
+		c.elected(t)
+		c.end(t)
+		unspoilt(t, below)
+	})
 }

@@ -57,11 +57,24 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 }
 
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	a, err := c.call(ctx, &message{kind: aQuery, query: query, args: values(args)})
+	a, err := c.call(ctx, &message{kind: kindOf(query), query: query, args: values(args)})
 	if err != nil {
 		return nil, err
 	}
 	return driver.RowsAffected(a.Affected), nil
+}
+
+// kindOf is for those who begin and end a transaction by a statement.
+func kindOf(query string) messageKind {
+	switch query {
+	case "BEGIN":
+		return aBegin
+	case "COMMIT":
+		return aCommit
+	case "ROLLBACK":
+		return aRollback
+	}
+	return aQuery
 }
 
 func values(args []driver.NamedValue) (all []any) {

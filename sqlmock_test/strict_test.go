@@ -32,6 +32,9 @@ func (c *strictConn) QueryContext(ctx context.Context, query string, args []driv
 }
 
 func (c *strictConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if query == "BEGIN" { // a connection is being closed for good
+		return nil, driver.ErrBadConn
+	}
 	result, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
 	return result, c.of.seen(err)
 }

@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -193,8 +192,7 @@ func (s *Session) giveBack() {
 	_ = s.conn.Close()
 }
 
-// discard closes the connection, by the one portable way to tell the pool that
-// it must not be used again. If a call is stuck in the driver, the connection
+// discard closes the connection. If a call is stuck in the driver, the connection
 // is left to a goroutine that closes it when the call returns.
 func (s *Session) discard() {
 	s.cancel(errClosed)
@@ -206,7 +204,7 @@ func (s *Session) discard() {
 	go func() {
 		defer close(closed)
 		s.turn <- struct{}{}
-		_ = s.conn.Raw(hangUp)
+		s.hangUp()
 	}()
 	select {
 	case <-closed:
@@ -216,17 +214,13 @@ func (s *Session) discard() {
 	}
 }
 
-// hangUp closes a driver's connection for good. The error makes the pool drop it,
-// which is all it takes, unless the driver's connection is itself borrowed from a
-// pool below, where it would live on: that of pgx, over a pgxpool. Such a one
-// shows what it has borrowed by a method Conn.
-func hangUp(conn any) error {
-	if method := reflect.ValueOf(conn).MethodByName("Conn"); method.IsValid() && method.Type().NumIn() == 0 && method.Type().NumOut() == 1 {
-		if borrowed, ok := method.Call(nil)[0].Interface().(interface{ Close(context.Context) error }); ok {
-			ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
-			defer cancel()
-			_ = borrowed.Close(ctx)
-		}
-	}
-	return driver.ErrBadConn
+// hangUp closes the connection, by the one portable way to tell the pool that it
+// must not be used again. The driver's connection may itself be borrowed from a pool
+// below (a pgxpool, behind any wrapper), to which closing it would return it. Such a
+// pool does not keep a connection that is inside a transaction.
+func (s *Session) hangUp() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.wire), closeGrace/2)
+	defer cancel()
+	_, _ = s.conn.ExecContext(ctx, "BEGIN")
+	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
 }
