@@ -121,7 +121,7 @@ func (c *campaign) failed(ctx context.Context, err error, took time.Duration) (t
 	// A server that was a primary before is being replaced: that is waited out.
 	permanent := refused(err) && !(errors.Is(err, ErrServerReadOnly) && c.source.wasPrimary())
 	if !permanent && counts && c.outage.counted == c.maxAttempts {
-		permanent, err = true, fmt.Errorf("%w: %d in a row (WithMaxAttempts): %w", ErrGaveUp, c.maxAttempts, err)
+		permanent, err = true, fmt.Errorf("%w: %d in a row, as many as are allowed: %w", ErrGaveUp, c.maxAttempts, err)
 	}
 	if counts || permanent {
 		c.announcer.announce(c.announcer.failure(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: err, Attempt: c.outage.counted, Permanent: permanent}))

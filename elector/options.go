@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/option"
 	"github.com/pgelector/pgelector/internal/pace"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/vitals"
@@ -37,12 +38,11 @@ type config struct {
 }
 
 const (
-	minRetry         = 10 * time.Millisecond
-	maxRetry         = 24 * time.Hour
-	defaultRetry     = time.Second
-	backoffGrowth    = 5 // the longest backoff, in retry intervals, when not chosen
-	maxCandidateID   = 63
-	maxElectionBytes = 1024
+	minRetry       = 10 * time.Millisecond
+	maxRetry       = 24 * time.Hour
+	defaultRetry   = time.Second
+	backoffGrowth  = 5 // the longest backoff, in retry intervals, when not chosen
+	maxCandidateID = 63
 )
 
 // WithKey sets the 64-bit advisory lock key of the election. Any value will do.
@@ -61,7 +61,7 @@ func WithKey(key int64) Option {
 func WithCandidateID(id string) Option {
 	return func(c *config) error {
 		if err := checkCandidateID(id); err != nil {
-			return fmt.Errorf("WithCandidateID(%q): %w", id, err)
+			return option.Of("WithCandidateID", strconv.Quote(id)).Bad("%v", err)
 		}
 		c.candidateID = id
 		c.ofSession = append(c.ofSession, "WithCandidateID")
@@ -77,7 +77,10 @@ func WithRetryInterval(d time.Duration) Option {
 	return func(c *config) error {
 		c.retry = d
 		c.ofSession = append(c.ofSession, "WithRetryInterval")
-		return between(minRetry, d, maxRetry, "WithRetryInterval(%v)", d)
+		if d < minRetry || d > maxRetry {
+			return option.Of("WithRetryInterval", d).Bad("want %v <= interval <= %v", minRetry, maxRetry)
+		}
+		return nil
 	}
 }
 
@@ -112,7 +115,7 @@ func WithBackoff(min, max time.Duration) Option {
 func WithMaxAttempts(n int) Option {
 	return func(c *config) error {
 		if n < 0 {
-			return fmt.Errorf("WithMaxAttempts(%d): want n >= 0", n)
+			return option.Of("WithMaxAttempts", n).Bad("want n >= 0")
 		}
 		c.maxAttempts = n
 		return nil
@@ -187,8 +190,8 @@ func WithGracefulRelease(graceful bool) Option {
 
 func configure(election string, opts []Option) (config, error) {
 	c := config{lease: session.Lease{Length: session.DefaultLease}, retry: defaultRetry, gracefulRelease: true}
-	if election == "" || len(election) > maxElectionBytes || strings.ContainsRune(election, 0) {
-		return c, fmt.Errorf("%w: election name %q: want 1 to %d bytes without NUL", ErrConfig, election, maxElectionBytes)
+	if err := option.CheckElection(election); err != nil {
+		return c, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	for i, opt := range opts {
 		if opt == nil {

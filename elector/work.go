@@ -108,7 +108,7 @@ func (t *Term) awaitWork() {
 // hooks, which an OnElected that overruns keeps busy.
 func (t *Term) overrun(since time.Time, meanwhile string) func() {
 	return t.elector.announcer.failure(t.ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf(
-		"%w: it has not returned %v after its context was cancelled: %s: make it return when its context is done, or give it more time by WithDrain",
+		"%w: it has not returned %v after its context was cancelled: %s: make it return when its context is done, or choose a longer drain",
 		ErrOverrun, time.Since(since).Round(time.Millisecond), meanwhile)})
 }
 

@@ -25,6 +25,9 @@ func (a *app) evictCommand() *cobra.Command {
 			"Exit status: 0; 3 if nobody leads, or the answer was no; 69 could not connect; 77 without the privilege; 78 a standby.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkNames(args...); err != nil {
+				return err
+			}
 			pool, target, err := a.connection.open(cmd)
 			if err != nil {
 				return err

@@ -36,6 +36,9 @@ func (f *connectionFlags) addTimeout(cmd *cobra.Command) {
 }
 
 func (f *connectionFlags) find() (*connect.Target, error) {
+	if f.timeout <= 0 {
+		return nil, exit.Usagef("--timeout %v: want more than 0", f.timeout)
+	}
 	target, err := connect.Find(f.dsn, f.driver, "pgelector")
 	if err != nil {
 		return nil, exit.Classify(err)
@@ -106,4 +109,14 @@ func (s scrubbed) Write(line []byte) (int, error) {
 // choices completes the values of a flag.
 func choices(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// checkNames is an error of bad usage unless elections may have these names.
+func checkNames(names ...string) error {
+	for _, name := range names {
+		if err := exit.CheckElection(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -15,6 +15,9 @@ func keyCommand() *cobra.Command {
 		Short: "Print the advisory lock key of an election, and the SQL that computes it",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkNames(args...); err != nil {
+				return err
+			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d\n%s\n", elector.KeyFromName(args[0]), keySQL(args[0]))
 			return err
 		},

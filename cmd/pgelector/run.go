@@ -107,6 +107,9 @@ func (a *app) run(c runner.Config) (err error) {
 	case len(c.Command) == 0:
 		return exit.Usagef("run: there is no command: put it behind --")
 	}
+	if err := exit.CheckElection(c.Election); err != nil {
+		return err
+	}
 	if err := c.Fit(); err != nil {
 		return err
 	}

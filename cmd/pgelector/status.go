@@ -22,6 +22,9 @@ func (a *app) statusCommand() *cobra.Command {
 			"leader only. A candidate that polls holds nothing in the server, so it does not show.\n\n" +
 			"Exit status: 0; 3 if nobody leads one of the named elections; 64 bad usage; 69 could not connect; 78 a standby.",
 		RunE: func(cmd *cobra.Command, names []string) error {
+			if err := checkNames(names...); err != nil {
+				return err
+			}
 			pool, target, err := a.connection.open(cmd)
 			if err != nil {
 				return err

@@ -27,6 +27,9 @@ func (a *app) watchCommand() *cobra.Command {
 			"says so, once, and goes on when it is back. A leader that came and went between two looks is not seen.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkNames(args...); err != nil {
+				return err
+			}
 			if w.Interval <= 0 {
 				return exit.Usagef("--interval %v: want more than 0", w.Interval)
 			}

@@ -195,7 +195,7 @@ func TestDoctorHasALineForEverything(t *testing.T) {
 		}
 	}
 	invoke(t, at(dsn+"&statement_timeout=7000"), "doctor").want(t, exit.OK, "statement_timeout = 7s")
-	invoke(t, at(dsn), "doctor", "--lease", "1ms").want(t, exit.Usage, "WithLease")
+	invoke(t, at(dsn), "doctor", "--lease", "1ms").want(t, exit.Usage, "--lease 1ms")
 }
 
 func TestDoctorSeesASlowLinkAndScarceConnections(t *testing.T) {

@@ -91,8 +91,10 @@ func TestVersionRuns(t *testing.T) {
 	invoke(t, nil, "version").want(t, exit.OK, "pgelector ")
 }
 
-func TestBadUsageHasItsOwnExitCode(t *testing.T) {
+// Flags are named as flags: what Go programs call them says nothing to an operator.
+func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 	t.Parallel()
+	long := strings.Repeat("x", 1025)
 	for _, tt := range []struct {
 		args string
 		says string
@@ -107,8 +109,25 @@ func TestBadUsageHasItsOwnExitCode(t *testing.T) {
 		{"run --election x --wait 1s -- true", "--if-free"},
 		{"run --election x --if-free --if-free-exit-code 256 -- true", "0 to 255"},
 		{"run --election x --grace 2s --drain 2s -- true", "does not fit into --drain"},
-		{"run --election x --grace 8s -- true", "WithLease(10s)"},
-		{"run --election x --lease 10ms -- true", "WithLease(10ms)"},
+		{"run --election x --grace 8s -- true", "--heartbeat 2s with --lease 10s and --drain 8.2s (which --grace 8s needs): want 2*heartbeat <= lease - lease/10 - drain, but that is 800ms"},
+		{"run --election x --lease 10ms -- true", "--lease 10ms: want 1s <= lease <= 24h0m0s"},
+		{"run --election x --lease 25h -- true", "--lease 25h0m0s: want"},
+		{"run --election x --drain -1s -- true", "--drain -1s: want drain >= 0"},
+		{"run --election x --heartbeat 1ms -- true", "--heartbeat 1ms: want heartbeat interval >= 50ms"},
+		{"run --election x --heartbeat 9s -- true", "--heartbeat 9s with --lease 10s and --drain 2s: want"},
+		{"run --election x --retry 1ms -- true", "--retry 1ms: want 10ms <= interval <= 24h0m0s"},
+		{"run --election x --max-attempts -1 -- true", "--max-attempts"},
+		{"run --election x --candidate wéb -- true", `--candidate "wéb": want printable ASCII`},
+		{"run --election x --candidate " + strings.Repeat("x", 64) + " -- true", "want 1 <= length <= 63 bytes"},
+		{"run --election " + long + " -- true", "want 1 to 1024 bytes"},
+		{"status x " + long, "want 1 to 1024 bytes"},
+		{"watch " + long, "want 1 to 1024 bytes"},
+		{"evict " + long, "want 1 to 1024 bytes"},
+		{"key " + long, "want 1 to 1024 bytes"},
+		{"status --timeout 0s", "--timeout 0s: want more than 0"},
+		{"watch x --timeout -1s", "--timeout -1s: want more than 0"},
+		{"watch x --interval 0s", "--interval 0s: want more than 0"},
+		{"doctor --lease 1ms", "--lease 1ms: want 1s <= lease"},
 		{"run --election x --standby sit -- true", "poll or wait"},
 		{"run --election x --log-level loud -- true", "--log-level"},
 		{"run --election x --driver odbc -- true", "pgx or pq"},
@@ -121,6 +140,9 @@ func TestBadUsageHasItsOwnExitCode(t *testing.T) {
 	} {
 		r := invoke(t, []string{"DATABASE_URL=", "PGHOST=127.0.0.1", "PGPORT=1"}, strings.Fields(tt.args)...)
 		r.want(t, exit.Usage, tt.says)
+		if strings.Contains(r.err, "With") || strings.Contains(r.err, ": elector: ") {
+			t.Errorf("%s: speaks to a Go programmer:\n%s", tt.args, r.err)
+		}
 		if strings.Contains(r.out+r.err, "hunter2") {
 			t.Errorf("%s: shows the password:\n%s", tt.args, r.err)
 		}

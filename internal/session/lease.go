@@ -3,6 +3,8 @@ package session
 import (
 	"fmt"
 	"time"
+
+	"github.com/pgelector/pgelector/internal/option"
 )
 
 // The bounds of a lease, and what follows from its length when nothing else is
@@ -54,17 +56,17 @@ func (l Lease) Safety() time.Duration { return l.Length - l.Margin() }
 
 // Check says which inequality does not hold, by the names of elector's options.
 func (l Lease) Check() error {
+	length, heartbeat, drain := option.Of("WithLease", l.Length), option.Of("WithHeartbeatInterval", l.Heartbeat), option.Of("WithDrain", l.Drain)
 	switch {
 	case l.Length < minLease || l.Length > maxLease:
-		return fmt.Errorf("WithLease(%v): want %v <= lease <= %v", l.Length, minLease, maxLease)
+		return length.Bad("want %v <= lease <= %v", minLease, maxLease)
 	case l.Drain < 0:
-		return fmt.Errorf("WithDrain(%v): want drain >= 0", l.Drain)
+		return drain.Bad("want drain >= 0")
 	case l.Heartbeat < minHeartbeat:
-		return fmt.Errorf("WithHeartbeatInterval(%v): want heartbeat interval >= %v", l.Heartbeat, minHeartbeat)
+		return heartbeat.Bad("want heartbeat interval >= %v", minHeartbeat)
 	case l.Heartbeat > l.Validity()/2: // twice the interval may be more than a Duration holds
-		return fmt.Errorf("WithHeartbeatInterval(%v) with WithLease(%v) and WithDrain(%v): want 2*heartbeat <= lease - lease/%d - drain, but that is %v: "+
-			"shorten the heartbeat interval or the drain, or lengthen the lease",
-			l.Heartbeat, l.Length, l.Drain, marginShare, l.Validity())
+		return &option.Error{Options: []option.Value{heartbeat, length, drain}, Want: fmt.Sprintf("want 2*heartbeat <= lease - lease/%d - drain, "+
+			"but that is %v: shorten the heartbeat interval or the drain, or lengthen the lease", marginShare, l.Validity())}
 	}
 	return nil
 }

@@ -44,6 +44,11 @@ func (x *Examination) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { go x.pool.Close() }() // lib/pq may hang
+	candidate, closePool, err := x.candidate()
+	if err != nil {
+		return err
+	}
+	defer closePool()
 	if err := x.Target.Check(ctx, x.pool, x.Timeout); err != nil {
 		x.say(fail, "connection", "none: see below")
 		return err
@@ -54,7 +59,7 @@ func (x *Examination) Run(ctx context.Context) (err error) {
 		return err
 	}
 	usable := x.server(server)
-	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable), x.settings, x.privileges, x.room, x.roundTrips, x.clocks} {
+	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable, candidate), x.settings, x.privileges, x.room, x.roundTrips, x.clocks} {
 		if err := check(ctx); err != nil {
 			return err
 		}

@@ -11,9 +11,9 @@ import (
 )
 
 // trialIf is trial, or what is said of it when it is not worth a try.
-func (x *Examination) trialIf(usable bool) func(context.Context) error {
+func (x *Examination) trialIf(usable bool, e *elector.Elector) func(context.Context) error {
 	if usable {
-		return x.trial
+		return func(ctx context.Context) error { return x.trial(ctx, e) }
 	}
 	return func(context.Context) error {
 		x.say(note, "advisory locks", "not tried on such a server")
@@ -21,23 +21,26 @@ func (x *Examination) trialIf(usable bool) func(context.Context) error {
 	}
 }
 
-// trial wins an election of a random name, has the server confirm it, and
-// resigns: all that a program would do, on a pool like that of a program.
-func (x *Examination) trial(ctx context.Context) error {
+// candidate makes the one of the trial, on a pool like that of a program. It does
+// not connect. The error is of a lease that cannot be used.
+func (x *Examination) candidate() (e *elector.Elector, closePool func(), err error) {
 	pool, err := x.Target.Open(connect.Election)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer func() { go pool.Close() }()
+	closePool = func() { go pool.Close() } // lib/pq may hang
 	refused := hooks.Funcs{Error: func(_ context.Context, e hooks.Failure) {
 		if e.Op == hooks.OpSetting {
 			x.say(note, "settings", "%v", e.Err)
 		}
 	}}
-	e, err := elector.New(pool, "pgelector doctor "+rand.Text(), elector.WithLease(x.Lease), elector.WithHooks(refused))
-	if err != nil {
-		return err
-	}
+	e, err = elector.New(pool, "pgelector doctor "+rand.Text(), elector.WithLease(x.Lease), elector.WithHooks(refused))
+	return e, closePool, err
+}
+
+// trial wins an election of a random name, has the server confirm it, and
+// resigns: all that a program would do.
+func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 	term, elected, err := e.TryCampaign(ctx)
 	if err == nil && !elected {
 		err = errors.New("the lock of a random name was not granted")

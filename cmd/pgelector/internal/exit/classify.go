@@ -12,7 +12,7 @@ import (
 // unless it has one.
 func Classify(err error) error {
 	var has *Error
-	if err == nil || errors.As(err, &has) {
+	if err = ByFlags(err, nil); err == nil || errors.As(err, &has) {
 		return err
 	}
 	for _, class := range []struct {

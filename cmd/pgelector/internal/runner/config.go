@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -40,6 +41,8 @@ type Config struct {
 	Hold     time.Duration
 
 	HTTP string // "" is none
+
+	notes map[string]string // what to say of options that cannot be used
 }
 
 // NoGrace says that no grace was chosen.
@@ -70,8 +73,9 @@ func (c *Config) Fit() error {
 	}
 	if c.Drain == 0 {
 		c.Drain = c.Lease / drainShare
-		if c.Grace > 0 {
-			c.Drain = max(c.Drain, c.Grace+killTime)
+		if needed := c.Grace + killTime; c.Grace > 0 && needed > c.Drain {
+			c.Drain = needed
+			c.notes = map[string]string{"WithDrain": fmt.Sprintf("which --grace %v needs", c.Grace)}
 		}
 	}
 	reserve := min(killTime, c.Drain/2)

@@ -55,7 +55,7 @@ func Run(c Config) error {
 	r.elector, err = elector.New(pool, c.Election, append(c.options(),
 		elector.WithHooks(r.hook(), r.tells.hook(), hcloghooks.New(c.Log)))...)
 	if err != nil {
-		return exit.Classify(err)
+		return exit.Classify(exit.ByFlags(err, c.notes))
 	}
 	if err := r.tells.monitor.Add(r.elector); err != nil {
 		return err
