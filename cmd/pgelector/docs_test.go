@@ -23,6 +23,17 @@ func page(t *testing.T) string {
 	return string(text)
 }
 
+// section is the page from a heading to the next one.
+func section(t *testing.T, heading string) string {
+	t.Helper()
+	_, text, found := strings.Cut(page(t), "\n"+heading+"\n")
+	if !found {
+		t.Fatalf("the page has no %q", heading)
+	}
+	text, _, _ = strings.Cut(text, "\n##")
+	return text
+}
+
 func TestThePageHasEveryExitCode(t *testing.T) {
 	var documented []int
 	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(page(t), -1) {

@@ -2,13 +2,8 @@ package main
 
 import (
 	"database/sql"
-	"io"
-	"os"
-	"strings"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
@@ -65,46 +60,6 @@ func (f *connectionFlags) open(cmd *cobra.Command) (*sql.DB, *connect.Target, er
 
 // scrub removes the password from what is printed.
 func (f *connectionFlags) scrub(text string) string { return f.target.Scrub(text) }
-
-// logFlags say what is logged, and how. Logs go to standard error.
-type logFlags struct {
-	level string
-	json  bool
-}
-
-var logLevels = []string{"trace", "debug", "info", "warn", "error", "off"}
-
-func (f *logFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.level, "log-level", "info", "what is logged, to standard error: "+strings.Join(logLevels, ", "))
-	cmd.Flags().BoolVar(&f.json, "log-json", false, "log JSON, one object per line")
-	choices(cmd, "log-level", logLevels...)
-}
-
-func (f *logFlags) logger(scrub func(string) string) (hclog.Logger, error) {
-	level := hclog.LevelFromString(f.level)
-	if level == hclog.NoLevel {
-		return nil, exit.Usagef("--log-level %q: want one of %s", f.level, strings.Join(logLevels, ", "))
-	}
-	colour := hclog.ColorOff
-	if isatty.IsTerminal(os.Stderr.Fd()) && os.Getenv("NO_COLOR") == "" {
-		colour = hclog.ForceColor
-	}
-	return hclog.New(&hclog.LoggerOptions{
-		Name: "pgelector", Level: level, JSONFormat: f.json, Color: colour,
-		Output: scrubbed{os.Stderr, scrub},
-	}), nil
-}
-
-// scrubbed writes lines without the password.
-type scrubbed struct {
-	out   io.Writer
-	scrub func(string) string
-}
-
-func (s scrubbed) Write(line []byte) (int, error) {
-	_, err := io.WriteString(s.out, s.scrub(string(line)))
-	return len(line), err
-}
 
 // choices completes the values of a flag.
 func choices(cmd *cobra.Command, flag string, values ...string) {

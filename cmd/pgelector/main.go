@@ -54,14 +54,29 @@ func (a *app) finish(err error) int {
 	if err == nil {
 		return exit.OK
 	}
-	if !errors.Is(err, exit.ErrSilent) {
-		text := a.connection.scrub(err.Error())
-		fmt.Fprintln(os.Stderr, "pgelector:", strings.TrimSpace(text))
-	}
+	known := exit.Classify(err)
+	code := exit.CodeOf(known)
 	var has *exit.Error
-	if !a.entered && !errors.As(err, &has) {
-		fmt.Fprintln(os.Stderr, "See pgelector --help.")
-		return exit.Usage
+	misused := !a.entered && !errors.As(err, &has)
+	if misused {
+		code = exit.Usage
 	}
-	return exit.CodeOf(exit.Classify(err))
+	if !errors.Is(known, exit.ErrSilent) {
+		a.say(strings.TrimSpace(known.Error()), code)
+	}
+	if misused && !a.log.json {
+		fmt.Fprintln(os.Stderr, "See pgelector --help.")
+	}
+	return code
+}
+
+// say writes why the program ends, in the form of the log, whatever its level.
+func (a *app) say(text string, code int) {
+	if a.log.json {
+		if logger, err := (&logFlags{level: "error", json: true}).logger(a.connection.scrub); err == nil {
+			logger.Error(text, "exit_status", code)
+			return
+		}
+	}
+	fmt.Fprintln(os.Stderr, "pgelector:", a.connection.scrub(text))
 }

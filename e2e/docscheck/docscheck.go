@@ -3,7 +3,11 @@
 package docscheck
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -78,4 +82,43 @@ func MakeTargets(document string) ([]string, error) {
 		}
 	}
 	return targets, nil
+}
+
+// Compile builds code as a package of the tests' module below root, in a folder that exists
+// only in go's overlay, and writes the program, if it is one, to output. Errors are
+// told with the document's name and line, which where says.
+func Compile(root, where, code, output string) error {
+	temp, err := os.MkdirTemp("", "docscheck-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	source := filepath.Join(temp, "block.go")
+	if err := os.WriteFile(source, []byte("//line "+where+"\n"+code), 0o600); err != nil {
+		return err
+	}
+	module, err := filepath.Abs(filepath.Join(root, "e2e"))
+	if err != nil {
+		return err
+	}
+	name, command := "block.go", []string{"build"}
+	if regexp.MustCompile(`(?m)^package \w+_test$|^func (Test|Example)\w*\(`).MatchString(code) {
+		name, command = "block_test.go", []string{"test", "-c", "-vet=off"}
+	}
+	overlay, err := json.Marshal(map[string]any{
+		"Replace": map[string]string{filepath.Join(module, "docscheck", "block", name): source},
+	})
+	if err != nil {
+		return err
+	}
+	overlayFile := filepath.Join(temp, "overlay.json")
+	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
+		return err
+	}
+	build := exec.Command("go", append(command, "-o", output, "-overlay", overlayFile, "./docscheck/block")...)
+	build.Dir = module
+	if said, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s%w", said, err)
+	}
+	return nil
 }

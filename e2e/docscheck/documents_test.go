@@ -1,12 +1,10 @@
 package docscheck
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -66,7 +64,7 @@ func TestEveryGoBlockOfTheDocsCompiles(t *testing.T) {
 // file that is compiled.
 func check(t *testing.T, where, code string, compiled map[string]string) {
 	if packageClause.MatchString(code) {
-		if err := compile(t.TempDir(), where, code); err != nil {
+		if err := Compile(root, where, code, os.DevNull); err != nil {
 			t.Errorf("%s: this block does not compile:\n%v", where, err)
 		}
 		return
@@ -78,39 +76,6 @@ func check(t *testing.T, where, code string, compiled map[string]string) {
 }
 
 var packageClause = regexp.MustCompile(`(?m)^[ \t]*package [a-z]`)
-
-// compile builds code as a package of this module, in a folder that exists
-// only in go's overlay. Errors are told with the document's name and line.
-func compile(temp, where, code string) error {
-	source := filepath.Join(temp, "block.go")
-	if err := os.WriteFile(source, []byte("//line "+where+"\n"+code), 0o600); err != nil {
-		return err
-	}
-	module, err := filepath.Abs(filepath.Join(root, "e2e"))
-	if err != nil {
-		return err
-	}
-	name, command := "block.go", []string{"build"}
-	if regexp.MustCompile(`(?m)^package \w+_test$|^func (Test|Example)\w*\(`).MatchString(code) {
-		name, command = "block_test.go", []string{"test", "-c", "-vet=off"}
-	}
-	overlay, err := json.Marshal(map[string]any{
-		"Replace": map[string]string{filepath.Join(module, "docscheck", "block", name): source},
-	})
-	if err != nil {
-		return err
-	}
-	overlayFile := filepath.Join(temp, "overlay.json")
-	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
-		return err
-	}
-	build := exec.Command("go", append(command, "-o", os.DevNull, "-overlay", overlayFile, "./docscheck/block")...)
-	build.Dir = module
-	if output, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s%w", output, err)
-	}
-	return nil
-}
 
 // compiledFiles returns, by name and with white space normalised, the tests and
 // the examples of the repository, but for the tests of this package.
@@ -183,11 +148,11 @@ func TestEveryMakeTargetOfTheDocsExists(t *testing.T) {
 // The checks above are worth as much as what they refuse.
 
 func TestABlockThatDoesNotCompileIsReportedAtItsLine(t *testing.T) {
-	err := compile(t.TempDir(), "README.md:7", "package main\n\nfunc main() { undefined() }\n")
+	err := Compile(root, "README.md:7", "package main\n\nfunc main() { undefined() }\n", os.DevNull)
 	if err == nil || !strings.Contains(err.Error(), "README.md:9") {
 		t.Errorf("got %v, want an error at README.md:9", err)
 	}
-	if err := compile(t.TempDir(), "README.md:7", "package main\n\nfunc main() {}\n"); err != nil {
+	if err := Compile(root, "README.md:7", "package main\n\nfunc main() {}\n", os.DevNull); err != nil {
 		t.Errorf("a program that compiles was refused: %v", err)
 	}
 }

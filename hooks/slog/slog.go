@@ -1,7 +1,8 @@
 // Package sloghooks writes what happens in an election to a [slog.Logger].
 //
-// Every line carries the fields election, candidate and key. These are the
-// lines, with the fields that each has besides:
+// Every line carries the fields election, candidate and key. Keys and tokens are
+// strings, because many readers of JSON lose digits of a number of 64 bits. These
+// are the lines, with the fields that each has besides:
 //
 //	info   elected                  token waited
 //	info   demoted                  token reason held                resigned, shutdown

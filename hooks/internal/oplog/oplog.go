@@ -5,6 +5,7 @@ package oplog
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -58,13 +59,13 @@ func New(write Write) *Hook {
 
 // OnElected writes that a term began.
 func (h *Hook) OnElected(ctx context.Context, e hooks.Elected) {
-	h.line(ctx, Info, "elected", e.Origin, "token", e.Token, "waited", round(e.Waited))
+	h.line(ctx, Info, "elected", e.Origin, "token", digits(e.Token), "waited", round(e.Waited))
 }
 
 // OnDemoted writes that a term ended, and why.
 func (h *Hook) OnDemoted(ctx context.Context, e hooks.Demoted) {
 	level := demotedLevel(e.Reason)
-	fields := []any{"token", e.Token, "reason", string(e.Reason), "held", round(e.Held)}
+	fields := []any{"token", digits(e.Token), "reason", string(e.Reason), "held", round(e.Held)}
 	if level > Info { // a term that was given up ended without an error
 		fields = append(fields, "error", e.Err)
 	}
@@ -95,13 +96,17 @@ func (h *Hook) OnLeaderChanged(ctx context.Context, e hooks.LeaderChanged) {
 // OnHeartbeat traces a heartbeat.
 func (h *Hook) OnHeartbeat(ctx context.Context, e hooks.Heartbeat) {
 	h.line(ctx, Trace, "heartbeat", e.Origin,
-		"token", e.Token, "took", round(e.Took), "valid_for", round(e.Deadline.Sub(e.At)))
+		"token", digits(e.Token), "took", round(e.Took), "valid_for", round(e.Deadline.Sub(e.At)))
 }
 
 func (h *Hook) line(ctx context.Context, level Level, message string, o hooks.Origin, fields ...any) {
 	h.write(ctx, level, message,
-		append([]any{"election", o.Election, "candidate", o.CandidateID, "key", o.Key}, fields...)...)
+		append([]any{"election", o.Election, "candidate", o.CandidateID, "key", digits(o.Key)}, fields...)...)
 }
+
+// digits is a number of 64 bits as text: where a log is JSON, jq and JavaScript
+// would lose digits of a number.
+func digits(n int64) string { return strconv.FormatInt(n, 10) }
 
 // round drops the digits that no reader of a log wants.
 func round(d time.Duration) time.Duration {

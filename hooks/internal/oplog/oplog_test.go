@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -136,8 +137,23 @@ func TestEveryLineSaysWhoseItIs(t *testing.T) {
 	var l log
 	everything(oplog.New(l.write))
 	for _, line := range l.lines {
-		if got := fmt.Sprint(line.fields[:6]...); got != fmt.Sprint("election", "orders", "candidate", "a", "key", int64(42)) {
-			t.Errorf("%s begins with %s", line.message, got)
+		if got := line.fields[:6]; !slices.Equal(got, []any{"election", "orders", "candidate", "a", "key", "42"}) {
+			t.Errorf("%s begins with %v", line.message, got)
+		}
+	}
+}
+
+// The largest numbers of 64 bits: as a number of JSON they would lose digits.
+func TestKeysAndTokensAreText(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	origin := hooks.Origin{Key: math.MinInt64 + 1}
+	h.OnElected(ctx, hooks.Elected{Origin: origin, Token: math.MaxInt64 - 1})
+	h.OnHeartbeat(ctx, hooks.Heartbeat{Origin: origin, Token: math.MaxInt64 - 1})
+	h.OnDemoted(ctx, hooks.Demoted{Origin: origin, Token: math.MaxInt64 - 1})
+	for _, line := range l.lines {
+		if got := line.fields[4:8]; !slices.Equal(got, []any{"key", "-9223372036854775807", "token", "9223372036854775806"}) {
+			t.Errorf("%s has %v", line.message, got)
 		}
 	}
 }
