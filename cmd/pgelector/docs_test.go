@@ -1,17 +1,21 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/elector"
 )
 
 func page(t *testing.T) string {
@@ -43,6 +47,39 @@ func TestThePageHasEveryExitCode(t *testing.T) {
 	want := []int{exit.Failure, exit.Negative, exit.Usage, exit.Connect, exit.Lost, exit.Privilege, exit.Refused, 126, 127}
 	if !slices.Equal(documented, want) {
 		t.Errorf("documented %v, want %v", documented, want)
+	}
+}
+
+// systemd reads an exit status as the unit says. 143 is what TERM leaves: see
+// TestASignalEndsARunThatWaits and TestASignalThatTheCommandDiesOfIsItsStatus.
+func TestTheSystemdUnitRestartsWhatARestartMends(t *testing.T) {
+	unit := section(t, "### A systemd unit")
+	statuses := func(key string) (all []int) {
+		line := regexp.MustCompile(`(?m)^` + key + `=([\d ]+)$`).FindStringSubmatch(unit)
+		if line == nil {
+			t.Fatalf("the unit has no %s", key)
+		}
+		for field := range strings.FieldsSeq(line[1]) {
+			status, _ := strconv.Atoi(field)
+			all = append(all, status)
+		}
+		return all
+	}
+	if got, want := statuses("SuccessExitStatus"), []int{exit.SignalBase + int(syscall.SIGTERM)}; !slices.Equal(got, want) {
+		t.Errorf("a stop ends with %v, and %v count as success", want, got)
+	}
+	if !strings.Contains(unit, "\nRestart=always\n") || strings.Contains(unit, "\nKillSignal=") {
+		t.Error("the unit does not always restart, or does not stop by TERM")
+	}
+	prevented := statuses("RestartPreventExitStatus")
+	for err, mends := range map[error]bool{
+		elector.ErrServerReadOnly: true, connect.ErrConnect: true, elector.ErrGaveUp: true, errors.New("anything else"): true,
+		exit.With(exit.Lost, errors.New("lost")): true,
+		elector.ErrConfig:                        false, connect.ErrUsage: false, elector.ErrServerTooOld: false, elector.ErrSessionPooled: false, elector.ErrNoAdvisoryLocks: false,
+	} {
+		if code := exit.CodeOf(exit.Classify(err)); slices.Contains(prevented, code) == mends {
+			t.Errorf("%v is status %d: a restart mends it is %v, and restarts are prevented at %v", err, code, mends, prevented)
+		}
 	}
 }
 

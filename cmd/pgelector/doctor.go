@@ -14,7 +14,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Short: "Check whether the promise can be kept on this database",
 		Long: "Connects as a program would and checks all that an election needs, one line each, with what to do about it.\n" +
 			"It ends with a recommended lease. What it tries, it tries on an election of a random name, and undoes.\n\n" +
-			"Exit status: 0 if the promise can be kept here; 69 could not connect; 78 if it cannot be kept.",
+			"Exit status: 0 if the promise can be kept here; 69 could not connect; 78 if it cannot be kept, as on a standby.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			target, err := a.connection.find()

@@ -43,7 +43,7 @@ The command finds in its environment:
   PGELECTOR_TOKEN           the fencing token: larger than that of every earlier term
   PGELECTOR_LEASE_DEADLINE  when the term ends unless a heartbeat extends it, as it was at the start (RFC 3339)
 
-Exit status: the command's own; 128+n if signal n ended it; 64 bad usage; 69 could not connect; 75 leadership lost;
+Exit status: the command's own; 128+n if signal n ended it; 64 bad usage; 69 no primary reached; 75 leadership lost;
 78 refused server; 126 not executable; 127 not found.`
 
 const runExample = `  pgelector run --election billing -- ./billing-worker --verbose

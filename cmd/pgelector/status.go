@@ -20,7 +20,7 @@ func (a *app) statusCommand() *cobra.Command {
 			"Without a table of its own the server knows keys, not names, so names show only for elections that are named.\n" +
 			"Since when is the start of the leader's session, which is not later than its term. The token is known to the\n" +
 			"leader only. A candidate that polls holds nothing in the server, so it does not show.\n\n" +
-			"Exit status: 0; 3 if nobody leads one of the named elections; 64 bad usage; 69 could not connect; 78 a standby.",
+			"Exit status: 0; 3 if nobody leads one of the named elections; 64 bad usage; 69 no primary reached.",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if err := checkNames(names...); err != nil {
 				return err

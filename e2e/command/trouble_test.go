@@ -26,8 +26,12 @@ func TestEveryCommandRefusesAStandby(t *testing.T) {
 	for _, driver := range []string{"pgx", "pq"} {
 		for _, command := range append(asking, quick("x", "--", "echo", "ran"), quick("x", "--if-free", "--", "echo", "ran")) {
 			args := append([]string{command[0], "--driver", driver}, command[1:]...)
+			code := exit.Connect // a restart mends it, when the connection string finds the primary
+			if command[0] == "doctor" {
+				code = exit.Refused
+			}
 			r := invoke(t, at(standby.DSN()), args...)
-			r.want(t, exit.Refused, "standby")
+			r.want(t, code, "standby")
 			if strings.Contains(r.out, "ran") {
 				t.Error("the command ran")
 			}

@@ -19,9 +19,9 @@ func Classify(err error) error {
 		code int
 		errs []error
 	}{
-		{Refused, []error{elector.ErrServerReadOnly, elector.ErrServerTooOld, elector.ErrSessionPooled, elector.ErrNoAdvisoryLocks}},
+		{Refused, []error{elector.ErrServerTooOld, elector.ErrSessionPooled, elector.ErrNoAdvisoryLocks}},
 		{Usage, []error{elector.ErrConfig, connect.ErrUsage}},
-		{Connect, []error{connect.ErrConnect, elector.ErrGaveUp}},
+		{Connect, []error{connect.ErrConnect, elector.ErrGaveUp, elector.ErrServerReadOnly}},
 	} {
 		for _, is := range class.errs {
 			if errors.Is(err, is) {

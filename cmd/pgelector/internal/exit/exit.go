@@ -14,10 +14,10 @@ const (
 	Failure    = 1  // anything else
 	Negative   = 3  // the answer is no: nobody leads, or the operator declined
 	Usage      = 64 // bad usage: flags, arguments, or settings that cannot hold together
-	Connect    = 69 // the server could not be reached, or did not let us in
+	Connect    = 69 // no primary could be reached: away, a standby, or it did not let us in
 	Lost       = 75 // leadership was lost while the command ran, which was ended for it
 	Privilege  = 77 // the role lacks a privilege
-	Refused    = 78 // the server cannot keep the promise: a standby, a pooler, too old
+	Refused    = 78 // the server cannot keep the promise, today or tomorrow: a pooler, too old
 	SignalBase = 128
 )
 

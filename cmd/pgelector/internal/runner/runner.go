@@ -187,8 +187,8 @@ func (r *runner) giveUp(why func() error) {
 // explain gives an error of the library its exit code.
 func (r *runner) explain(err error) error {
 	known := exit.Classify(err)
-	switch exit.CodeOf(known) {
-	case exit.Refused, exit.Usage:
+	switch code := exit.CodeOf(known); {
+	case code == exit.Refused, code == exit.Usage, errors.Is(err, elector.ErrServerReadOnly):
 		return known
 	}
 	return exit.Classify(r.Target.Failed(err))
