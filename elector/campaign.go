@@ -25,15 +25,15 @@ type campaign struct {
 
 // run makes attempts until elected, refused, tired or cancelled.
 func (c *campaign) run(ctx context.Context) (*Term, error) {
-	hangUp := c.listen()
-	defer hangUp()
+	unsubscribe := c.subscribe()
+	defer unsubscribe()
 	for {
 		c.awaitHealth(ctx)
 		term, pause, err := c.attempt(ctx, false)
 		if pause == noMore {
 			return term, err
 		}
-		c.bell.sleep(ctx, pause)
+		c.wakeUps.sleep(ctx, pause)
 	}
 }
 

@@ -106,7 +106,7 @@
 // With [WithHealth] a candidate whose check of its own health is bad so many times in
 // a row does not campaign, and leaves the queue; a leader steps down in order.
 //
-// With [WithWaker] a leader that resigns notifies the others in the statement that
+// With [WithNotifier] a leader that resigns notifies the others in the statement that
 // releases the lock, so that those who poll try at once. Notifications are hints: none
 // is trusted, and one that is lost costs a retry interval.
 //

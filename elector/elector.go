@@ -33,7 +33,7 @@ type Elector struct {
 	once     source         // of TryCampaign, which does not wait
 	standing standing       // by the last answer
 	seen     session.Holder // the leader that was last seen
-	bell     *bell          // rung by the waker; nil without one
+	wakeUps  *wakeUps       // by notifications; nil without a notifier
 
 	mu         sync.Mutex
 	background *background // what Start began

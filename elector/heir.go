@@ -32,7 +32,7 @@ var glances = pace.Backoff{Min: 2 * time.Millisecond, Max: 50 * time.Millisecond
 // nil only if it did.
 //
 // A candidate that polls, or is of a shared session, hears of it at its next attempt,
-// or at once with a waker; one of a shared session leads that term on a connection of
+// or at once with a notifier; one of a shared session leads that term on a connection of
 // its own, for which its pool needs room. If it has not come within one lease, or when
 // ctx ends, the term is resigned without it, the election goes on as usual, and the
 // error wraps ErrHeirAbsent: the candidate is dead, frozen, unhealthy or unknown, does
@@ -88,7 +88,7 @@ func (t *Term) await(ctx context.Context, call *session.Call, heir string) error
 		var err error
 		if !made {
 			if made, err = call.Make(ctx); made {
-				t.tell(ctx, wordHeir, heir)
+				t.notify(ctx, eventHeir, heir)
 			}
 		}
 		if made {

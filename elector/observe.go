@@ -72,14 +72,14 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 
 // Observe yields who leads, at once and then at each change, until ctx ends or
 // the loop is left; it works on any elector, whether or not it campaigns. It
-// asks the server once per retry interval, and at once when the waker tells of a
-// change (WithWaker), so a leader that came and went in between is not seen. While
+// asks the server once per retry interval, and at once when the notifier tells of a
+// change (WithNotifier), so a leader that came and went in between is not seen. While
 // nobody leads it yields ErrNoLeader once; while the server cannot be asked, the error
 // once.
 func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
-		bell, takeDown := e.hang(func(w word, _ string) bool { return w == wordFree || w == wordLed })
-		defer takeDown()
+		wakeUps, unsubscribe := e.subscribe(func(what event, _ string) bool { return what == eventFree || what == eventLed })
+		defer unsubscribe()
 		var last Leader
 		var lastErr error
 		for first := true; ; first = false {
@@ -94,7 +94,7 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 				}
 				last, lastErr = leader, err
 			}
-			bell.sleep(ctx, pace.Jitter(e.retry))
+			wakeUps.sleep(ctx, pace.Jitter(e.retry))
 		}
 	}
 }

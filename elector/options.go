@@ -33,7 +33,7 @@ type config struct {
 	standby         Standby
 	watch           bool
 	health          *vitals.Policy
-	waker           Waker
+	notifier        Notifier
 	ofSession       []string // the options given that belong to a session
 }
 

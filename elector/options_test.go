@@ -83,7 +83,7 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{elector.WithStandby(2), "WithStandby(2): want Poll or Wait"},
 		{healthy(elector.HealthPolicy{CampaignAfter: -1}), "WithHealth: CampaignAfter -1: want 1 <= n <= 1000"},
 		{healthy(elector.HealthPolicy{CampaignAfter: 1001}), "WithHealth: CampaignAfter 1001: want 1 <= n <= 1000"},
-		{elector.WithWaker(nil), "WithWaker(nil): want a waker"},
+		{elector.WithNotifier(nil), "WithNotifier(nil): want a notifier"},
 		{elector.WithHooks(nil), "WithHooks: hook 1: hooks: <nil> is told of no event"},
 		{elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {}}, toldNothing{}), "WithHooks: hook 2: hooks: elector_test.toldNothing is told of no event"},
 		{elector.WithHooks(hooks.Funcs{}), "hooks: hooks.Funcs is told of no event"},

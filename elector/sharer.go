@@ -26,14 +26,14 @@ func (h *sharer) try(ctx context.Context) (session.Grant, error) {
 		select {
 		case v := <-w.answer:
 			if !hurried {
-				h.e.bell.renew()
+				h.e.wakeUps.renew()
 			}
 			if v.Called {
 				return h.answer(ctx)
 			}
 			return v.Grant, v.err
-		case <-h.e.bell.rings():
-			h.e.bell.heed()
+		case <-h.e.wakeUps.woken():
+			h.e.wakeUps.spend()
 			hurried = true
 			h.retry = h.session.hurry(w) // if that comes too late, the next one is fresh
 		case <-ctx.Done(): // the worker sees that too, and gives back what it may have been granted

@@ -164,7 +164,7 @@ func (t *Term) whyEnded() error {
 // keep steps down when the term ends. The order is the promise: the work
 // returns, then the hooks are told, then the lock is given up.
 func (t *Term) keep() {
-	t.tell(t.ctx, wordLed)
+	t.notify(t.ctx, eventLed)
 	<-t.ctx.Done()
 	at := time.Now()
 	cause := context.Cause(t.ctx)
@@ -215,10 +215,10 @@ func (t *Term) release(reason hooks.Reason) (err error) {
 	return err
 }
 
-// unlock tells the others, in the same statement, if there is a waker.
+// unlock tells the others, in the same statement, if there is a notifier.
 func (t *Term) unlock() error {
-	if t.elector.waker == nil {
+	if t.elector.notifier == nil {
 		return t.session.Unlock(t.elector.key)
 	}
-	return t.session.UnlockAndNotify(t.elector.key, WakeChannel, payload(wordFree, t.elector.key))
+	return t.session.UnlockAndNotify(t.elector.key, NotifyChannel, payload(eventFree, t.elector.key))
 }

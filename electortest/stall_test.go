@@ -29,14 +29,14 @@ func (s *stall) now() {
 	}
 }
 
-// Subscribe makes it a waker. A campaign leaves it between the grant and the work.
+// Subscribe makes it a notifier. A campaign leaves it between the grant and the work.
 func (s *stall) Subscribe(func(string)) (unsubscribe func()) { return s.now }
 
 // stalls makes a candidate that stalls between the grant and the work, in one term.
 func stalls(b *bench, opts ...elector.Option) *stall {
 	b.Helper()
 	s := &stall{}
-	s.seat = b.seat("one", append(opts, elector.WithWaker(s))...)
+	s.seat = b.seat("one", append(opts, elector.WithNotifier(s))...)
 	s.process = s.seat.process
 	return s
 }

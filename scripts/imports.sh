@@ -9,7 +9,7 @@ below=(internal/session internal/vitals internal/fault internal/option internal/
 pure=(elector "${below[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest)
 
 # What stands above elector, and so may import it. A new one is added here.
-above='\./(cmd|dashboard|electortest|health|roster|sqlmock_test|wakers)(/\S+)?'
+above='\./(cmd|dashboard|electortest|health|roster|sqlmock_test|notify)(/\S+)?'
 
 broken=0
 

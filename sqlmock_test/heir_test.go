@@ -307,7 +307,7 @@ func TestTheHeirIsToldWhenItIsCalled(t *testing.T) {
 		expectPlace(mock, 1)
 		expectUnlockFor(mock, true)
 		expectUnlock(mock, callKey)
-		e, _ := newElector(t, pool, elector.WithWaker(&bells{}))
+		e, _ := newElector(t, pool, elector.WithNotifier(&bells{}))
 		term := campaign(t, e)
 		settle()
 		wantError(t, term.ResignTo(t.Context(), "web-2"))

@@ -35,7 +35,7 @@ func handOver(c *canvas) {
 	c.bar(left, 230, parked-left-2, height, c.quiet, c.on, "follows: polls, or is parked")
 	c.bar(parked, 230, done-parked-1, height, c.warn, c.onWarn, "waits in the server, as long as it is called")
 	c.bar(done, 230, right-done, height, c.good, c.onGood, "leads, some 3 ms later")
-	c.note(called+6, 290, "start", "hears of the call at its next attempt, or at once with a waker")
+	c.note(called+6, 290, "start", "hears of the call at its next attempt, or at once with a notifier")
 
 	c.note(left, 326, "start",
 		"The heir does not come within one lease: the term is resigned without it, and the error is ErrHeirAbsent.",

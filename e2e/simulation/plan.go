@@ -32,7 +32,7 @@ type Candidate struct {
 	Watch  bool // WithWatch
 	Writes bool // in transactions of the term
 	Health bool // WithHealth
-	Wakes  bool // WithWaker
+	Wakes  bool // WithNotifier
 	Wills  bool // resigns in favour of another
 	Driver electortest.Driver
 }

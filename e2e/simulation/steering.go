@@ -10,7 +10,7 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// A bellman is the waker of all candidates: what a leader tells as it resigns, it
+// A bellman is the notifier of all candidates: what a leader tells as it resigns, it
 // passes on late, twice, or not at all.
 type bellman struct {
 	*chance
@@ -24,7 +24,7 @@ func newBellman(w *world) *bellman {
 	return &bellman{chance: w.newChance(99, 0, 0), wakes: map[int]func(string){}, slowest: w.plan.Retry}
 }
 
-// Subscribe implements elector.Waker.
+// Subscribe implements elector.Notifier.
 func (b *bellman) Subscribe(wake func(payload string)) (unsubscribe func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,7 +62,7 @@ func (b *bellman) ring(payload string) {
 // steering are the options that steer.
 func (l *life) steering() (options []elector.Option) {
 	if l.Wakes {
-		options = append(options, elector.WithWaker(l.bellman))
+		options = append(options, elector.WithNotifier(l.bellman))
 	}
 	if l.Health {
 		options = append(options, elector.WithHealth(l.score, elector.HealthPolicy{Interval: l.plan.Heartbeat, StepDownAfter: 2, CampaignAfter: 2}))

@@ -1,10 +1,10 @@
-// Package pqwaker wakes candidates and observers by PostgreSQL's notifications, over
-// a connection of lib/pq: a waker for elector.WithWaker.
+// Package pqnotify wakes candidates and observers by PostgreSQL's notifications, over
+// a connection of lib/pq: a notifier for elector.WithNotifier.
 //
 // It keeps one connection for any number of electors, as long as one of them
 // campaigns or is observed. The connection must reach the server itself, or a pooler
-// in session mode: through a pooler in transaction mode nothing would be heard.
-package pqwaker
+// in session mode: a pooler in transaction mode loses notifications.
+package pqnotify
 
 import (
 	"context"
@@ -14,33 +14,33 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/wakers/internal/relay"
+	"github.com/pgelector/pgelector/notify/internal/relay"
 )
 
-// A Waker listens on elector.WakeChannel. Its methods may be called from any goroutine.
-type Waker struct{ relay *relay.Relay }
+// A Notifier listens on elector.NotifyChannel. Its methods may be called from any goroutine.
+type Notifier struct{ relay *relay.Relay }
 
-var _ elector.Waker = (*Waker)(nil)
+var _ elector.Notifier = (*Notifier)(nil)
 
-// New makes a waker that connects to dsn, which is as for sql.Open("postgres", dsn),
+// New makes a notifier that connects to dsn, which is as for sql.Open("postgres", dsn),
 // with its first subscriber; it starts nothing before. A dsn that cannot be read is
 // an error. Give it a connect_timeout: lib/pq cannot be made to give up connecting
 // otherwise.
 //
-// report is told of each connection that failed or was lost, on a goroutine of the
-// waker's, and may be nil. The waker connects again by itself, after 100 ms at first
-// and 10 s at most; meanwhile the electors are as they would be without it.
-func New(dsn string, report func(error)) (*Waker, error) {
+// The notifier calls report, which may be nil, for each connection that failed or was
+// lost, on a goroutine of its own. It reconnects after 100 ms at first and 10 s at most;
+// until then the electors work as without it.
+func New(dsn string, report func(error)) (*Notifier, error) {
 	if _, err := pq.NewConnector(dsn); err != nil {
-		return nil, fmt.Errorf("pqwaker: %w", err)
+		return nil, fmt.Errorf("pqnotify: %w", err)
 	}
-	return &Waker{relay.New(func(ctx context.Context) (relay.Line, error) { return dial(ctx, dsn) }, report)}, nil
+	return &Notifier{relay.New(func(ctx context.Context) (relay.Line, error) { return dial(ctx, dsn) }, report)}, nil
 }
 
-// Subscribe implements elector.Waker. The connection is closed with the last
+// Subscribe implements elector.Notifier. The connection is closed with the last
 // subscription.
-func (w *Waker) Subscribe(wake func(payload string)) (unsubscribe func()) {
-	return w.relay.Subscribe(wake)
+func (n *Notifier) Subscribe(wake func(payload string)) (unsubscribe func()) {
+	return n.relay.Subscribe(wake)
 }
 
 // A line is the simple connection of lib/pq, and not its Listener, which can neither
@@ -75,7 +75,7 @@ func (l *line) connect(dsn string) (err error) {
 	}
 	listening := make(chan error, 1)
 	go func() {
-		_, err := l.conn.Listen(elector.WakeChannel)
+		_, err := l.conn.Listen(elector.NotifyChannel)
 		listening <- err
 	}()
 	heard := l.heard
@@ -111,10 +111,10 @@ func (l *line) Hear(ctx context.Context) (string, error) {
 			l.due.Reset(relay.Quiet)
 		case <-l.due.C:
 			if l.pinged != nil {
-				return "", fmt.Errorf("pqwaker: the server has not answered within %v", relay.Patience)
+				return "", fmt.Errorf("pqnotify: the server has not answered within %v", relay.Timeout)
 			}
 			l.ping()
-			l.due.Reset(relay.Patience)
+			l.due.Reset(relay.Timeout)
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		}

@@ -1,6 +1,5 @@
-// Package relay keeps one connection that listens, for any number of subscribers: it
-// connects with the first, connects again whenever the connection is lost, and closes
-// it with the last.
+// Package relay keeps one listening connection for any number of subscribers. It connects
+// with the first, reconnects when the connection is lost, and closes it with the last.
 package relay
 
 import (
@@ -13,15 +12,15 @@ import (
 )
 
 const (
-	// Quiet is how long a line may be silent before it is asked whether it lives: a
-	// dead link is silent, too.
+	// Quiet is how long a connection may be silent before it is pinged: a dead link is
+	// silent, too.
 	Quiet = 30 * time.Second
-	// Patience bounds connecting, and the answer to that question.
-	Patience = 10 * time.Second
+	// Timeout bounds connecting, and the answer to a ping.
+	Timeout = 10 * time.Second
 )
 
-// again is how long to wait before connecting anew.
-var again = pace.Backoff{Min: 100 * time.Millisecond, Max: 10 * time.Second}
+// backoff is how long to wait before reconnecting.
+var backoff = pace.Backoff{Min: 100 * time.Millisecond, Max: 10 * time.Second}
 
 // A Line is a connection that listens. It is used by one goroutine at a time.
 type Line interface {
@@ -40,7 +39,7 @@ type Relay struct {
 
 	mu          sync.Mutex
 	subscribers map[*subscriber]struct{}
-	hangUp      context.CancelFunc // ends what serves the subscribers
+	stop        context.CancelFunc // ends what serves the subscribers
 	idle        chan struct{}      // closed when nobody serves
 }
 
@@ -67,9 +66,9 @@ func (r *Relay) Subscribe(wake func(payload string)) (unsubscribe func()) {
 	defer r.mu.Unlock()
 	r.subscribers[s] = struct{}{}
 	if len(r.subscribers) == 1 {
-		ctx, hangUp := context.WithCancel(context.Background())
+		ctx, stop := context.WithCancel(context.Background())
 		before, idle := r.idle, make(chan struct{})
-		r.hangUp, r.idle = hangUp, idle
+		r.stop, r.idle = stop, idle
 		go func() {
 			defer close(idle)
 			<-before // one connection at a time
@@ -83,7 +82,7 @@ func (r *Relay) unsubscribe(s *subscriber) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if delete(r.subscribers, s); len(r.subscribers) == 0 {
-		r.hangUp()
+		r.stop()
 	}
 }
 
@@ -94,11 +93,11 @@ func (r *Relay) serve(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		r.report(fmt.Errorf("waker: nobody is woken until it is connected again, which is tried: %w", err))
+		r.report(fmt.Errorf("notifier: no notification arrives until it has reconnected, which goes on: %w", err))
 		if connected {
 			failures = 1
 		}
-		if !pace.Sleep(ctx, pace.Jitter(again.After(failures))) {
+		if !pace.Sleep(ctx, pace.Jitter(backoff.After(failures))) {
 			return
 		}
 	}
@@ -106,7 +105,7 @@ func (r *Relay) serve(ctx context.Context) {
 
 // listen is one connection, from its beginning to its end.
 func (r *Relay) listen(ctx context.Context) (connected bool, err error) {
-	dialling, cancel := context.WithTimeout(ctx, Patience)
+	dialling, cancel := context.WithTimeout(ctx, Timeout)
 	line, err := r.dial(dialling)
 	cancel()
 	if err != nil {

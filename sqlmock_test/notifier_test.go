@@ -13,7 +13,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// bells is a waker that is rung by hand.
+// bells is a notifier that is rung by hand.
 type bells struct {
 	mu  sync.Mutex
 	all map[int]func(string)
@@ -57,12 +57,12 @@ func free(key int64) string { return fmt.Sprint("free ", key) }
 
 // expectTold expects a notification.
 func expectTold(mock sqlmock.Sqlmock, payload string) {
-	query(mock, "Notify").WithArgs(elector.WakeChannel, payload).WillReturnRows(row(true))
+	query(mock, "Notify").WithArgs(elector.NotifyChannel, payload).WillReturnRows(row(true))
 }
 
 // expectLoudResign expects an unlock that is told.
 func expectLoudResign(mock sqlmock.Sqlmock) {
-	query(mock, "UnlockAndNotify").WithArgs(orders, elector.WakeChannel, free(orders)).WillReturnRows(row(true))
+	query(mock, "UnlockAndNotify").WithArgs(orders, elector.NotifyChannel, free(orders)).WillReturnRows(row(true))
 }
 
 func TestANotificationIsHeededAtOnceIfItMatters(t *testing.T) {
@@ -81,20 +81,20 @@ func TestANotificationIsHeededAtOnceIfItMatters(t *testing.T) {
 	} {
 		bubble(t, payload, func(t *testing.T) {
 			pool, mock := newMock(t)
-			var waker bells
+			var notifier bells
 			expectServerCheck(mock)
 			expectBusy(mock, 300, "web-2")
 			expectElection(mock, 1)
 			expectTold(mock, fmt.Sprint("led ", orders))
 			expectLoudResign(mock)
-			e, _ := newElector(t, pool, elector.WithWaker(&waker), elector.WithRetryInterval(time.Hour))
+			e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
 			start := time.Now()
-			time.AfterFunc(time.Minute, func() { waker.ring(payload) })
+			time.AfterFunc(time.Minute, func() { notifier.ring(payload) })
 			term := campaign(t, e)
 			if woken := time.Since(start) == time.Minute; woken != matters {
 				t.Errorf("elected after %v", time.Since(start))
 			}
-			if n := waker.listening(); n != 0 {
+			if n := notifier.listening(); n != 0 {
 				t.Errorf("%d listen while one leads", n)
 			}
 			settle()
@@ -106,19 +106,19 @@ func TestANotificationIsHeededAtOnceIfItMatters(t *testing.T) {
 func TestAStormOfNotificationsCostsFourAttemptsInARetryInterval(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
-		var waker bells
+		var notifier bells
 		expectServerCheck(mock)
 		for range 1 + 4 + 1 + 4 { // the mock complains of any other
 			expectBusy(mock, 300, "web-2")
 		}
-		e, rec := newElector(t, pool, elector.WithWaker(&waker), elector.WithRetryInterval(time.Minute))
+		e, rec := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Minute))
 		ctx, stop := context.WithTimeout(t.Context(), 74*time.Second) // the first pause is 7.5 s to 60 s long, the next 45 s at least
 		defer stop()
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
 			for ctx.Err() == nil {
-				waker.ring(free(orders))
+				notifier.ring(free(orders))
 				time.Sleep(time.Millisecond)
 			}
 		}()
@@ -132,10 +132,10 @@ func TestAStormOfNotificationsCostsFourAttemptsInARetryInterval(t *testing.T) {
 func TestAnElectionOfASessionIsWokenAlone(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 0)
-		var waker bells
+		var notifier bells
 		var all []*elector.Elector
 		for key := range int64(2) {
-			e, err := m.Elector("election", elector.WithKey(key+1), elector.WithWaker(&waker))
+			e, err := m.Elector("election", elector.WithKey(key+1), elector.WithNotifier(&notifier))
 			wantError(t, err)
 			all = append(all, e)
 		}
@@ -145,11 +145,11 @@ func TestAnElectionOfASessionIsWokenAlone(t *testing.T) {
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(2))))
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(7))))
 		expectTold(m.mock, "led 2")
-		query(m.mock, "UnlockAndNotify").WithArgs(2, elector.WakeChannel, "free 2").WillReturnRows(row(true))
+		query(m.mock, "UnlockAndNotify").WithArgs(2, elector.NotifyChannel, "free 2").WillReturnRows(row(true))
 		ctx, stop := context.WithCancel(t.Context())
 		other := make(chan error, 1)
 		go func() { _, err := all[0].Campaign(ctx); other <- err }()
-		time.AfterFunc(100*time.Millisecond, func() { waker.ring("free 2") })
+		time.AfterFunc(100*time.Millisecond, func() { notifier.ring("free 2") })
 		start := time.Now()
 		term := campaign(t, all[1])
 		if took := time.Since(start); took > 150*time.Millisecond {
@@ -162,16 +162,16 @@ func TestAnElectionOfASessionIsWokenAlone(t *testing.T) {
 	})
 }
 
-// The bound of Observe is a retry interval, and none with a waker.
+// The bound of Observe is a retry interval, and none with a notifier.
 func TestObserveIsWoken(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
-		var waker bells
-		e, _ := newElector(t, pool, elector.WithWaker(&waker), elector.WithRetryInterval(time.Hour))
+		var notifier bells
+		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
 		expectLeader(mock, 0, "")
 		expectLeader(mock, 300, "web-2")
 		start := time.Now()
-		time.AfterFunc(time.Second, func() { waker.ring(fmt.Sprint("led ", orders)) })
+		time.AfterFunc(time.Second, func() { notifier.ring(fmt.Sprint("led ", orders)) })
 		for leader := range e.Observe(t.Context()) {
 			if leader.CandidateID == "web-2" {
 				break
@@ -180,7 +180,7 @@ func TestObserveIsWoken(t *testing.T) {
 		if took := time.Since(start); took != time.Second {
 			t.Errorf("seen after %v", took)
 		}
-		if n := waker.listening(); n != 0 {
+		if n := notifier.listening(); n != 0 {
 			t.Errorf("%d still listen", n)
 		}
 	})
@@ -195,7 +195,7 @@ func TestAFailedNotificationIsAFailedRelease(t *testing.T) {
 			expectTerm(mock, 1)
 			expectTold(mock, fmt.Sprint("led ", orders))
 			statement{"UnlockAndNotify", values(true)}.expect(mock, f)
-			e, rec := newElector(t, pool, elector.WithWaker(&bells{}))
+			e, rec := newElector(t, pool, elector.WithNotifier(&bells{}))
 			term := campaign(t, e)
 			settle()
 			wantError(t, term.Resign(t.Context()), elector.ErrSessionLost, f.want)
@@ -212,15 +212,15 @@ func TestAFailedNotificationIsAFailedRelease(t *testing.T) {
 func TestARingDuringABatchIsNotLost(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 0)
-		var waker bells
-		e, err := m.Elector("election", elector.WithKey(1), elector.WithWaker(&waker))
+		var notifier bells
+		e, err := m.Elector("election", elector.WithKey(1), elector.WithNotifier(&notifier))
 		wantError(t, err)
 		m.opened()
 		query(m.mock, "TryLocksOrHear").WillDelayFor(200 * time.Millisecond).WillReturnRows(rows(values(int64(1), "busy")))
 		m.elected(7, 1)
 		expectTold(m.mock, "led 1")
 		query(m.mock, "UnlockAndNotify").WillReturnRows(row(true))
-		time.AfterFunc(100*time.Millisecond, func() { waker.ring("free 1") })
+		time.AfterFunc(100*time.Millisecond, func() { notifier.ring("free 1") })
 		start := time.Now()
 		term := campaign(t, e)
 		if took := time.Since(start); took > 300*time.Millisecond {
@@ -235,13 +235,13 @@ func TestARingDuringABatchIsNotLost(t *testing.T) {
 func TestACandidateWithoutAHookDoesNotHeedThatAnotherLeads(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
-		var waker bells
+		var notifier bells
 		expectServerCheck(mock)
 		query(mock, "TryLock").WillReturnRows(row("busy", sessionPID))
-		e, _ := newPlain(t, pool, elector.WithWaker(&waker), elector.WithRetryInterval(time.Hour))
+		e, _ := newPlain(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
 		time.AfterFunc(time.Minute, func() {
-			waker.ring(fmt.Sprint("led ", orders))
-			waker.ring(fmt.Sprint("soon ", orders, " ", e.CandidateID())) // a word that is not known yet
+			notifier.ring(fmt.Sprint("led ", orders))
+			notifier.ring(fmt.Sprint("soon ", orders, " ", e.CandidateID())) // a word that is not known yet
 		})
 		ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute) // the first pause is an eighth of 45 minutes at least
 		defer stop()
@@ -253,12 +253,12 @@ func TestACandidateWithoutAHookDoesNotHeedThatAnotherLeads(t *testing.T) {
 func TestAParkedCandidateDoesNotListen(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
-		var waker bells
+		var notifier bells
 		expectParked(mock, parks)
 		mock.ExpectExec("-- name: WaitLock ").WillDelayFor(never).WillReturnResult(sqlmock.NewResult(0, 0))
-		e, _ := newElector(t, pool, elector.WithWaker(&waker), elector.WithStandby(elector.Wait))
+		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithStandby(elector.Wait))
 		time.AfterFunc(time.Second, func() {
-			if n := waker.listening(); n != 0 {
+			if n := notifier.listening(); n != 0 {
 				t.Errorf("%d listen", n)
 			}
 		})
@@ -273,10 +273,10 @@ func TestAParkedCandidateDoesNotListen(t *testing.T) {
 func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
-		var waker bells
+		var notifier bells
 		s, err := elector.NewSession(pool, elector.WithRetryInterval(time.Minute), elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(3*time.Minute))
 		wantError(t, err)
-		e, err := s.Elector("orders", elector.WithWaker(&waker))
+		e, err := s.Elector("orders", elector.WithNotifier(&notifier))
 		wantError(t, err)
 		expectServerCheck(mock)
 		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
@@ -288,7 +288,7 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 		for _, storm := range []time.Duration{time.Second, 61 * time.Second} { // of one the last ring waits
 			time.AfterFunc(storm, func() {
 				for range 100 {
-					waker.ring(free(orders))
+					notifier.ring(free(orders))
 					time.Sleep(10 * time.Millisecond)
 				}
 			})
@@ -304,15 +304,15 @@ func TestObserveIsWokenByWhatChangesTheLeader(t *testing.T) {
 	for word, matters := range map[string]bool{"free": true, "led": true, "heir": false, "soon": false} {
 		bubble(t, word, func(t *testing.T) {
 			pool, mock := newMock(t)
-			var waker bells
+			var notifier bells
 			expectLeader(mock, 300, "web-2")
 			if matters {
 				expectLeader(mock, 300, "web-2")
 			}
-			e, _ := newElector(t, pool, elector.WithWaker(&waker), elector.WithRetryInterval(time.Hour))
+			e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
 			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 			defer stop()
-			time.AfterFunc(time.Second, func() { waker.ring(fmt.Sprint(word, " ", orders, " web-1")) })
+			time.AfterFunc(time.Second, func() { notifier.ring(fmt.Sprint(word, " ", orders, " web-1")) })
 			for range e.Observe(ctx) {
 			}
 		})

@@ -15,24 +15,24 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
-	"github.com/pgelector/pgelector/wakers/pgx"
-	"github.com/pgelector/pgelector/wakers/pq"
+	"github.com/pgelector/pgelector/notify/pgx"
+	"github.com/pgelector/pgelector/notify/pq"
 )
 
 // byWakingOnly is a retry interval that no test waits for: what comes sooner was woken.
 var byWakingOnly = elector.WithRetryInterval(10 * time.Minute)
 
-// waker is that of the i-th candidate's driver.
-func (d drivers) waker(t *testing.T, i int, dsn string, lost func(error)) elector.Waker {
+// notifier is that of the i-th candidate's driver.
+func (d drivers) notifier(t *testing.T, i int, dsn string, lost func(error)) elector.Notifier {
 	t.Helper()
 	if d.name(i) == "pgx" {
 		config, err := pgxdriver.ParseConfig(dsn)
 		check(t, err)
-		w, err := pgxwaker.New(config, lost)
+		w, err := pgxnotify.New(config, lost)
 		check(t, err)
 		return w
 	}
-	w, err := pqwaker.New(dsn, lost)
+	w, err := pqnotify.New(dsn, lost)
 	check(t, err)
 	return w
 }
@@ -48,23 +48,23 @@ func (s *server) listening(t *testing.T, name string) []int {
 	return list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'LISTEN%' AND state = 'idle'", name)
 }
 
-// listen waits until the candidates have found the lock busy, and their wakers listen.
+// listen waits until the candidates have found the lock busy, and their notifiers listen.
 func (s *server) listen(t *testing.T, name string, all ...*candidate) {
 	t.Helper()
 	for _, c := range all {
 		c.follows(t)
 	}
-	eventually(t, "the wakers listen", func() bool { return len(s.listening(t, name)) == len(all) })
+	eventually(t, "the notifiers listen", func() bool { return len(s.listening(t, name)) == len(all) })
 }
 
 func TestAResignationWakesThoseWhoPoll(t *testing.T) {
 	t.Parallel()
-	for kind, stand := range map[string]func(*testing.T, *server, drivers, int, string, elector.Waker) *candidate{
-		"on its own": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Waker) *candidate {
-			return s.stand(t, d.open(t, i, s.DSN()), election, byWakingOnly, elector.WithWaker(w))
+	for kind, stand := range map[string]func(*testing.T, *server, drivers, int, string, elector.Notifier) *candidate{
+		"on its own": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
+			return s.stand(t, d.open(t, i, s.DSN()), election, byWakingOnly, elector.WithNotifier(w))
 		},
-		"of a session": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Waker) *candidate {
-			g := s.share(t, d.open(t, i, s.DSN()), byWakingOnly, elector.WithWaker(w))
+		"of a session": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
+			g := s.share(t, d.open(t, i, s.DSN()), byWakingOnly, elector.WithNotifier(w))
 			rec := hookstest.NewRecorder()
 			g.join(t, []string{election}, elector.WithHooks(rec))
 			return &candidate{Elector: g.all[0], rec: rec}
@@ -76,9 +76,9 @@ func TestAResignationWakesThoseWhoPoll(t *testing.T) {
 				s := onShared(t)
 				election := s.election(t)
 				dsn, name := s.ears()
-				first := stand(t, s, d, 0, election, d.waker(t, 0, dsn, nil)).run(t, nil)
+				first := stand(t, s, d, 0, election, d.notifier(t, 0, dsn, nil)).run(t, nil)
 				old := first.elected(t)
-				second := stand(t, s, d, 1, election, d.waker(t, 1, dsn, nil)).run(t, nil)
+				second := stand(t, s, d, 1, election, d.notifier(t, 1, dsn, nil)).run(t, nil)
 				s.listen(t, name, second)
 				term, _ := first.Term()
 				check(t, term.Resign(soon(t)))
@@ -96,16 +96,16 @@ func TestObserversAreWoken(t *testing.T) {
 		s := onShared(t)
 		election := s.election(t)
 		dsn, name := s.ears()
-		w := d.waker(t, 1, dsn, nil)
-		watcher := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithWaker(w))
-		c := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithWaker(w))
+		w := d.notifier(t, 1, dsn, nil)
+		watcher := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithNotifier(w))
+		c := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(w))
 		var seen []string
 		for leader, err := range watcher.Observe(soon(t)) {
 			seen = append(seen, leader.CandidateID)
 			switch len(seen) {
 			case 1:
 				wraps(t, err, elector.ErrNoLeader)
-				eventually(t, "the waker listens", func() bool { return len(s.listening(t, name)) == 1 })
+				eventually(t, "the notifier listens", func() bool { return len(s.listening(t, name)) == 1 })
 				c.run(t, nil)
 				continue
 			case 2:
@@ -118,20 +118,20 @@ func TestObserversAreWoken(t *testing.T) {
 		if len(seen) != 3 || seen[1] != c.CandidateID() {
 			t.Errorf("saw %q", seen)
 		}
-		eventually(t, "the waker's connection is closed", func() bool { return len(s.listening(t, name)) == 0 })
+		eventually(t, "the notifier's connection is closed", func() bool { return len(s.listening(t, name)) == 0 })
 	})
 }
 
-// A waker that is deaf costs nothing but the speed.
+// A notifier that is deaf costs nothing but the speed.
 func TestALostNotificationCostsOneRetryInterval(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
 		elsewhere := s.database(t) // notifications stay within a database
-		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithWaker(d.waker(t, 0, elsewhere, nil))).run(t, nil)
+		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(d.notifier(t, 0, elsewhere, nil))).run(t, nil)
 		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election, elector.WithWaker(d.waker(t, 1, elsewhere, nil))).run(t, nil)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election, elector.WithNotifier(d.notifier(t, 1, elsewhere, nil))).run(t, nil)
 		second.follows(t)
 		first.end(t)
 		after := second.after()
@@ -146,7 +146,7 @@ func TestALostNotificationCostsOneRetryInterval(t *testing.T) {
 	})
 }
 
-func TestAWakerThatWasCutOffConnectsAgainAndLooks(t *testing.T) {
+func TestANotifierThatWasCutOffConnectsAgainAndLooks(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -155,10 +155,10 @@ func TestAWakerThatWasCutOffConnectsAgainAndLooks(t *testing.T) {
 		lost := make(chan error, 100)
 		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil) // which tells nobody
 		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithWaker(d.waker(t, 1, dsn, func(err error) { lost <- err }))).run(t, nil)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithNotifier(d.notifier(t, 1, dsn, func(err error) { lost <- err }))).run(t, nil)
 		s.listen(t, name, second)
 		_, err := hookstest.WaitN(soon(t), second.rec, 2, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
-		check(t, err) // at first, and woken by its waker, which had just connected
+		check(t, err) // at first, and woken by its notifier, which had just connected
 		first.end(t)
 		s.terminate(t, s.listening(t, name)[0])
 		if err := <-lost; err == nil {
@@ -173,13 +173,13 @@ func TestAProcessHasOneConnectionThatListens(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		dsn, name := s.ears()
-		w := d.waker(t, 0, dsn, nil)
+		w := d.notifier(t, 0, dsn, nil)
 		pool := d.open(t, 0, s.DSN())
 		var all []*candidate
 		for range 20 {
 			election := s.election(t)
 			s.stand(t, pool, election).run(t, nil).elected(t)
-			c := s.stand(t, pool, election, byWakingOnly, elector.WithWaker(w)).run(t, nil)
+			c := s.stand(t, pool, election, byWakingOnly, elector.WithNotifier(w)).run(t, nil)
 			c.follows(t)
 			all = append(all, c)
 		}
@@ -201,9 +201,9 @@ func TestAStormOfNotificationsCausesNoStormOfAttempts(t *testing.T) {
 		s := onShared(t)
 		election := s.election(t)
 		dsn, name := s.ears()
-		w := d.waker(t, 1, dsn, nil)
+		w := d.notifier(t, 1, dsn, nil)
 		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
-		c := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithWaker(w)).run(t, nil)
+		c := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithNotifier(w)).run(t, nil)
 		s.listen(t, name, c)
 		over, last := make(chan struct{}), unique("last")
 		var heard atomic.Int64
@@ -218,10 +218,10 @@ func TestAStormOfNotificationsCausesNoStormOfAttempts(t *testing.T) {
 			if i%3 == 0 {
 				payload = fmt.Sprintf("heir %d %s", c.Key(), c.CandidateID())
 			}
-			_, err := s.admin.Exec("SELECT pg_notify($1, $2)", elector.WakeChannel, payload)
+			_, err := s.admin.Exec("SELECT pg_notify($1, $2)", elector.NotifyChannel, payload)
 			check(t, err)
 		}
-		_, err := s.admin.Exec("SELECT pg_notify($1, $2)", elector.WakeChannel, last)
+		_, err := s.admin.Exec("SELECT pg_notify($1, $2)", elector.NotifyChannel, last)
 		check(t, err)
 		closed(t, "the storm is over", over)
 		if n := heard.Load(); n < storm {
@@ -239,13 +239,13 @@ func TestAHerdThatIsWokenAtOnceElectsOne(t *testing.T) {
 		s := onShared(t)
 		election := s.election(t)
 		dsn, name := s.ears()
-		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithWaker(d.waker(t, 0, dsn, nil))).run(t, nil)
+		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
 		first.elected(t)
 		const n = 20
 		var all []*candidate
 		rec := hookstest.NewRecorder()
 		for i := range n {
-			c := s.stand(t, d.open(t, i, s.DSN()), election, byWakingOnly, elector.WithWaker(d.waker(t, i, dsn, nil)), elector.WithHooks(
+			c := s.stand(t, d.open(t, i, s.DSN()), election, byWakingOnly, elector.WithNotifier(d.notifier(t, i, dsn, nil)), elector.WithHooks(
 				hooks.Funcs{Elected: rec.OnElected, Campaign: rec.OnCampaign})).run(t, nil)
 			all = append(all, c)
 		}
@@ -263,13 +263,13 @@ func TestAHerdThatIsWokenAtOnceElectsOne(t *testing.T) {
 	})
 }
 
-func TestAResignationWithAWakerIsOneStatement(t *testing.T) {
+func TestAResignationWithANotifierIsOneStatement(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool, counter := d.openCounted(t, 0, s.DSN())
 		dsn, _ := s.ears()
-		c := s.stand(t, pool, s.election(t), elector.WithWaker(d.waker(t, 0, dsn, nil)))
+		c := s.stand(t, pool, s.election(t), elector.WithNotifier(d.notifier(t, 0, dsn, nil)))
 		_, _, err := c.TryCampaign(context.Background())
 		check(t, err)
 		eventually(t, "the election is told", func() bool { return counter.now()["Notify"] == 1 })
@@ -287,7 +287,7 @@ func TestANotificationWritesNoMoreThanACommit(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
 		dsn, _ := s.ears()
-		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), elector.WithWaker(d.waker(t, 0, dsn, nil)))
+		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), elector.WithNotifier(d.notifier(t, 0, dsn, nil)))
 		position := func() int64 {
 			return one[int64](t, s.admin, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")
 		}
@@ -308,14 +308,14 @@ func TestANotificationWritesNoMoreThanACommit(t *testing.T) {
 	})
 }
 
-// A dead link is silent, as a living one may be: the waker asks.
-func TestAWakerOnADeadLinkNoticesAndConnectsAgain(t *testing.T) {
+// A dead link is silent, as a living one may be: the notifier asks.
+func TestANotifierOnADeadLinkNoticesAndConnectsAgain(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
 		lost := make(chan error, 100)
 		woken := make(chan string, 100)
-		w := d.waker(t, 0, l.proxy.DSN(pgcluster.WithParam("connect_timeout", "2")), func(err error) { lost <- err })
+		w := d.notifier(t, 0, l.proxy.DSN(pgcluster.WithParam("connect_timeout", "2")), func(err error) { lost <- err })
 		leave := w.Subscribe(func(payload string) { woken <- payload })
 		defer leave()
 		<-woken // it is connected
@@ -323,7 +323,7 @@ func TestAWakerOnADeadLinkNoticesAndConnectsAgain(t *testing.T) {
 		select {
 		case <-lost:
 		case <-time.After(40*time.Second + patience): // of silence, and of patience with it
-			t.Fatal("the waker has not noticed that its link is dead")
+			t.Fatal("the notifier has not noticed that its link is dead")
 		}
 		l.proxy.Heal()
 		select {
@@ -332,7 +332,7 @@ func TestAWakerOnADeadLinkNoticesAndConnectsAgain(t *testing.T) {
 				t.Errorf("heard %q", payload)
 			}
 		case <-time.After(patience):
-			t.Fatal("the waker has not connected again")
+			t.Fatal("the notifier has not connected again")
 		}
 		l.proxy.BlackHole()
 		left := time.Now()
