@@ -191,9 +191,16 @@
 //	the host is gone                      -                               after the lease             -
 //	the backend is terminated             at the next heartbeat, or       at once                     session_lost
 //	                                      at once with WithWatch
-//	the server restarts or crashes        the same                        at once                     session_lost
+//	the server restarts or crashes        the same, or at once when       at once                     session_lost
+//	                                      another statement meets it
+//	a proxy cuts all connections          the same                        when the server notices     session_lost
 //	the server's clock is set forward     the same                        at once                     session_lost
 //	the server is demoted to a standby    at the next heartbeat           at once, on the new primary session_lost
+//
+// Another statement is one of InTx, also of its function, of Leader, Candidates and
+// Observe, and of an attempt in another election on the same pool. If it finds its
+// connection broken, a heartbeat is sent at once, up to four a second; it tells whether
+// the session has ended too.
 //
 // # The token
 //

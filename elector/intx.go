@@ -62,6 +62,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		return t.notBegun()
 	}
 	if err := fn(tx.Tx); err != nil {
+		tx.Suspect(txCtx, err)
 		uncancelled()
 		return fault.Because(ErrRolledBack, fault.CauseOr(txCtx, err))
 	}

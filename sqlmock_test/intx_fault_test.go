@@ -107,6 +107,9 @@ func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
 				if s.name != "BEGIN" && s.name != "COMMIT" && f.err != driver.ErrBadConn {
 					mock.ExpectRollback()
 				}
+				if s.name != "BEGIN" && s.name != "BackendStart" && f.err == driver.ErrBadConn { // the session may have ended too
+					expectHeartbeat(mock)
+				}
 				e, _ := newElector(t, pool)
 				term := campaign(t, e)
 				defer leave(t, mock, term)
@@ -139,10 +142,12 @@ func TestAConnectionThatEndsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
 			pool, mock := newMock(t)
 			expectTerm(mock, 1)
 			expectFenced(mock, len(fenced)-1, fault{err: end})
+			expectHeartbeat(mock)
 			expectResign(mock)
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
 			err := term.InTx(t.Context(), pool, nil, insert(t.Context()))
+			settle()
 			wantError(t, err, elector.ErrOutcomeUnknown, end)
 			if errors.Is(err, elector.ErrRolledBack) {
 				t.Errorf("got %v", err)
@@ -166,11 +171,13 @@ func TestAServerThatPanicsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
 			expectFenced(mock, len(fenced)-1, fault{err: full})
 			if ping := mock.ExpectPing(); want == elector.ErrOutcomeUnknown {
 				ping.WillReturnError(driver.ErrBadConn)
+				expectHeartbeat(mock)
 			}
 			expectResign(mock)
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
 			wantError(t, term.InTx(t.Context(), pool, nil, insert(t.Context())), want, full)
+			settle()
 			resign(t, term)
 			wantError(t, mock.ExpectationsWereMet())
 		})
@@ -233,7 +240,7 @@ func TestATransactionIsBegunOnAnotherConnectionIfOneIsDead(t *testing.T) {
 		"that is no reason to try": {other: errPlain},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			pool, mock := newMock(t)
+			pool, mock := newMockInAnyOrder(t) // a heartbeat is sent meanwhile
 			expectTerm(mock, 1)
 			for range c.dead {
 				mock.ExpectBegin().WillReturnError(driver.ErrBadConn)
@@ -243,6 +250,9 @@ func TestATransactionIsBegunOnAnotherConnectionIfOneIsDead(t *testing.T) {
 				expectFenced(mock, len(fenced)-1, fault{})
 			case c.dead == 0:
 				mock.ExpectBegin().WillReturnError(c.other)
+			}
+			if c.dead > 0 {
+				expectHeartbeat(mock)
 			}
 			expectResign(mock)
 			e, _ := newElector(t, pool)
@@ -258,6 +268,7 @@ func TestATransactionIsBegunOnAnotherConnectionIfOneIsDead(t *testing.T) {
 			if n := pool.Stats().InUse; n != before {
 				t.Errorf("%d connections are in use, and %d were before", n, before)
 			}
+			settle()
 			resign(t, term)
 		})
 	}

@@ -100,6 +100,7 @@ func (tx *Tx) Fence(ctx context.Context, key int64) error {
 	}
 	outcome, err := pace.Await(ctx, func(ctx context.Context) (string, error) { return db.New(tx.Tx).EnterTerm(ctx, term) })
 	if err != nil {
+		tx.Suspect(ctx, err)
 		return fmt.Errorf("elector: enter the term: %w", err)
 	}
 	switch outcome {

@@ -30,13 +30,14 @@ func (s *Session) keep(onBeat func(Beat)) {
 		}
 		close(s.gone)
 	}()
+	var asked time.Time // when a suspicion last had a heartbeat sent
 	for {
 		if !s.Valid() {
 			s.cancel(s.Expiry())
 			return
 		}
 		due := s.lease.Heartbeat - s.now().since(s.proven())
-		if due > 0 && s.pause(due) {
+		if due > 0 && s.pause(due, &asked) {
 			continue // to see what has come meanwhile: a freeze, another proof, the end
 		}
 		start := time.Now()
@@ -49,14 +50,23 @@ func (s *Session) keep(onBeat func(Beat)) {
 }
 
 // pause waits and reports whether it waited to the end: not if the session is
-// suspected to be lost.
-func (s *Session) pause(d time.Duration) bool {
+// suspected to be lost, and the last suspicion was long enough ago.
+func (s *Session) pause(d time.Duration, asked *time.Time) bool {
+	end := time.After(d)
 	select {
-	case <-time.After(d):
+	case <-end:
 		return true
 	case <-s.ctx.Done():
 		return true
 	case <-s.suspect:
+	}
+	select {
+	case <-end:
+		return true
+	case <-s.ctx.Done():
+		return true
+	case <-time.After(time.Until(asked.Add(suspectEvery))):
+		*asked = time.Now()
 		return false
 	}
 }

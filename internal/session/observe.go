@@ -76,6 +76,9 @@ func inquire[T any](ctx context.Context, pool *sql.DB, patience time.Duration, c
 	defer cancel()
 	return pace.Await(ctx, func(ctx context.Context) (T, error) {
 		value, err := call(ctx, db.New(pool))
+		if ctx.Err() == nil && isSuspicious(err) {
+			live.suspect(pool)
+		}
 		return value, fault.CauseOr(ctx, err)
 	})
 }

@@ -63,7 +63,11 @@ func (v *Server) start(s *Session) {
 			own.watch(s)
 		}()
 	}
-	go s.keep(v.config.OnBeat)
+	leave := live.join(v.pool, s)
+	go func() {
+		defer leave()
+		s.keep(v.config.OnBeat)
+	}()
 }
 
 // A setting is one parameter of a session of ours. All of them die with the
@@ -133,6 +137,9 @@ func (v *Server) patiently(ctx context.Context, try func() error) error {
 			err = try()
 		}
 		v.checked = err == nil
+		if isSuspicious(err) {
+			live.suspect(v.pool)
+		}
 		if idle <= 0 || !fault.Broken(err) {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 type Tx struct {
 	*sql.Tx
 	session *Session
+	pool    *sql.DB
 	conn    *sql.Conn
 	ended   bool // or left to itself
 }
@@ -28,20 +29,37 @@ type Tx struct {
 func (s *Session) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
 	return pace.AwaitOr(ctx, func(ctx context.Context) (*Tx, error) {
 		for idle := pool.Stats().Idle; ; idle-- {
-			conn, err := pool.Conn(ctx)
-			if err != nil {
+			tx := &Tx{session: s, pool: pool}
+			var err error
+			if tx.conn, err = pool.Conn(ctx); err != nil {
+				tx.Suspect(ctx, err)
 				return nil, err
 			}
-			tx, err := conn.BeginTx(ctx, opts)
-			if err == nil {
-				return &Tx{Tx: tx, session: s, conn: conn}, nil
+			if tx.Tx, err = tx.conn.BeginTx(ctx, opts); err == nil {
+				return tx, nil
 			}
-			_ = conn.Close()
+			tx.Suspect(ctx, err)
+			_ = tx.conn.Close()
 			if idle <= 0 || !errors.Is(err, driver.ErrBadConn) {
 				return nil, err
 			}
 		}
 	}, (*Tx).end)
+}
+
+// Suspect has a heartbeat sent at once if err, of a statement of the transaction, says that
+// the server may be gone. The end of the transaction's context does not.
+func (tx *Tx) Suspect(ctx context.Context, err error) {
+	if ctx.Err() == nil && isSuspicious(err) {
+		tx.raiseSuspicion()
+	}
+}
+
+// raiseSuspicion is for the term's session, and for others that share the pool with the
+// transaction.
+func (tx *Tx) raiseSuspicion() {
+	tx.session.raiseSuspicion()
+	live.suspect(tx.pool)
 }
 
 // end rolls back, unless the transaction has ended.
@@ -92,9 +110,8 @@ func (tx *Tx) outcome(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, sql.ErrTxDone):
 		return fmt.Errorf("%w: fn has ended the transaction, which InTx does: %w", ErrOutcomeUnknown, err)
-	case fault.Broken(err) || strings.HasPrefix(state, "08"):
-		return fault.Because(ErrOutcomeUnknown, err)
-	case !abortsByItself(state) && tx.conn.PingContext(ctx) != nil:
+	case fault.Broken(err) || strings.HasPrefix(state, "08") || !abortsByItself(state) && tx.conn.PingContext(ctx) != nil:
+		tx.raiseSuspicion()
 		return fault.Because(ErrOutcomeUnknown, err)
 	}
 	return fault.Because(ErrRolledBack, err) // the server says so

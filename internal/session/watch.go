@@ -102,11 +102,3 @@ func (s *Session) holdAlso(key int64) error {
 	}
 	return err
 }
-
-// raiseSuspicion asks for a heartbeat at once.
-func (s *Session) raiseSuspicion() {
-	select {
-	case s.suspect <- struct{}{}:
-	default:
-	}
-}
