@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Gets a machine ready for the tests: scripts/setup.sh [postgresql] [pgbouncer] [compiler] [promtool] [browser] [iproute2]
+# Gets a machine ready for the tests:
+#   scripts/setup.sh [postgresql] [pgbouncer] [compiler] [promtool] [browser] [iproute2] [patroni] [etcd] [haproxy]
 #
 # On Debian and its kin, as root, what is missing is installed from the
 # distribution, without a cluster or a service being started. Anyone else gets
@@ -21,7 +22,8 @@ have() {
     pgbouncer) command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] ;;
     # The race detector needs a C compiler and the C library's headers.
     compiler) CGO_ENABLED=1 go build -race runtime/cgo 2>/dev/null ;;
-    promtool) command -v promtool >/dev/null ;;
+    promtool | patroni | etcd) command -v "$1" >/dev/null ;;
+    haproxy) command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] ;;
     # The names that e2e/browser knows, too.
     browser)
       [ -n "${PGELECTOR_BROWSER:-}" ] || command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
@@ -33,6 +35,7 @@ have() {
 packages_of() {
   case $1 in
     compiler) echo gcc libc6-dev ;;
+    etcd) echo etcd-server ;;
     *) echo "$1" ;;
   esac
 }
@@ -48,6 +51,7 @@ without() { # what follows when it is missing and cannot be installed here
     iproute2) note "iproute2 is not installed: links between hosts are not cut" ;;
     pgbouncer) note "pgbouncer is not installed: the tests that need a pooler will be SKIPPED" ;;
     promtool) note "promtool, of Prometheus, is not installed: the tests that evaluate the alerts will be SKIPPED" ;;
+    patroni | etcd | haproxy) note "$1 is not installed: the elections on a high-availability cluster will be SKIPPED" ;;
     compiler) note "no working C compiler (or no race detector for this machine): the tests run WITHOUT -race" ;;
     browser) note "Chromium is not installed: the tests of the page in a browser will be SKIPPED" ;;
   esac
@@ -94,7 +98,7 @@ fi
 
 wanted=()
 for thing in "${missing[@]}"; do
-  [[ $thing != promtool && $thing != browser ]] || continue # the tests can do without, and say so
+  case $thing in promtool | browser | patroni | etcd | haproxy) continue ;; esac # the tests can do without, and say so
   read -ra packages <<<"$(packages_of "$thing")"
   wanted+=("${packages[@]}")
 done
@@ -112,6 +116,11 @@ note "installing ${missing[*]}"
   case " ${missing[*]} " in
     *' browser '*) install chromium fonts-dejavu-core || true ;;
   esac
+  for thing in patroni etcd haproxy; do
+    case " ${missing[*]} " in
+      *" $thing "*) install "$(packages_of "$thing")" || true ;;
+    esac
+  done
 } >&2
 
 for thing in "${missing[@]}"; do

@@ -24,7 +24,6 @@
 // # Reading order
 //
 // main.go, run.go (one run from its beginning to its end), stage.go (the servers,
-// and the routes to them), fleet.go (the processes), candidate.go and lead.go
-// (what is in such a process), nemesis.go and the four files of faults, checks.go,
-// report.go.
+// and the routes to them), fleet.go (the processes, which package fleet runs),
+// nemesis.go and the four files of faults, checks.go, report.go.
 package main

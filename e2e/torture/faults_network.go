@@ -5,25 +5,27 @@ package main
 import (
 	"context"
 	"time"
+
+	"github.com/pgelector/pgelector/e2e/fleet"
 )
 
 func (n *nemesis) blackHole(ctx context.Context) (healing, string, error) {
-	m := n.victimOf(ctx, func(m *member) bool { return m.Route == proxied })
+	m := n.victimOf(ctx, func(m *fleet.Member) bool { return m.Route == proxied })
 	if m == nil {
 		return nil, "", nil
 	}
-	proxy := n.stage.proxies[m.Seat] // after a promotion it is another one, and this one closed
+	proxy := n.stage.proxies[m.ID] // after a promotion it is another one, and this one closed
 	proxy.BlackHole()
 	return func(context.Context) error { proxy.Heal(); return nil }, m.Name, nil
 }
 
 func (n *nemesis) slowDown(ctx context.Context) (healing, string, error) {
-	m := n.victimOf(ctx, func(m *member) bool { return m.Route == proxied })
+	m := n.victimOf(ctx, func(m *fleet.Member) bool { return m.Route == proxied })
 	if m == nil {
 		return nil, "", nil
 	}
-	proxy := n.stage.proxies[m.Seat]
-	latency := time.Duration(n.rnd.Int64N(int64(lease / 2)))
+	proxy := n.stage.proxies[m.ID]
+	latency := time.Duration(n.rnd.Int64N(int64(fleet.Lease / 2)))
 	return func(context.Context) error { proxy.Heal(); return nil }, m.Name, proxy.Slow(latency, latency/4)
 }
 
@@ -42,16 +44,16 @@ func (n *nemesis) restartPooler(ctx context.Context) (healing, string, error) {
 
 // overLink strikes at somebody's link, which may be gone when it is healed.
 func (n *nemesis) overLink(ctx context.Context, strike, heal func(*link) error) (healing, string, error) {
-	m := n.victimOf(ctx, func(m *member) bool { return m.link != nil })
+	m := n.victimOf(ctx, func(m *fleet.Member) bool { return n.stage.links[m.Name] != nil })
 	if m == nil {
 		return nil, "", nil
 	}
 	return func(context.Context) error {
-		if n.members[m.Seat] != m {
+		if n.Members[m.ID] != m {
 			return nil
 		}
-		return heal(m.link)
-	}, m.Name, strike(m.link)
+		return heal(n.stage.links[m.Name])
+	}, m.Name, strike(n.stage.links[m.Name])
 }
 
 func (n *nemesis) unplugLink(ctx context.Context) (healing, string, error) {

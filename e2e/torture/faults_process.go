@@ -6,6 +6,7 @@ import (
 	"context"
 	"syscall"
 
+	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
@@ -17,7 +18,7 @@ func (n *nemesis) killProcess(ctx context.Context) (healing, string, error) {
 	if m == nil {
 		return nil, "", nil
 	}
-	n.kill(m)
+	n.Kill(m)
 	return nil, m.Name, nil
 }
 
@@ -28,27 +29,27 @@ func (n *nemesis) freezeProcess(ctx context.Context) (healing, string, error) {
 	if m == nil {
 		return nil, "", nil
 	}
-	leader, token := n.leader()
+	leader, token := n.Leader()
 	at := history.Now()
-	n.log.Add(history.Event{Process: m.Name, At: at, Kind: history.Frozen, Token: token})
-	m.signal(syscall.SIGSTOP)
+	n.Log.Add(history.Event{Process: m.Name, At: at, Kind: history.Frozen, Token: token})
+	m.Signal(syscall.SIGSTOP)
 	return func(context.Context) error {
 		thaw := history.Event{Process: m.Name, At: history.Now(), Kind: history.Thawed}
-		if m == leader && thaw.At.Sub(at) > grace {
+		if m == leader && thaw.At.Sub(at) > fleet.Grace {
 			thaw.Token = token
 		}
-		n.log.Add(thaw)
-		m.signal(syscall.SIGCONT)
+		n.Log.Add(thaw)
+		m.Signal(syscall.SIGCONT)
 		return nil
 	}, m.Name, nil
 }
 
 func (n *nemesis) resignTerm(context.Context) (healing, string, error) {
-	m, _ := n.leader()
+	m, _ := n.Leader()
 	if m == nil {
 		return nil, "", nil
 	}
-	return nil, m.Name, m.tell(cmdResign)
+	return nil, m.Name, m.Tell(fleet.Resign)
 }
 
 func (n *nemesis) leaveSeat(ctx context.Context) (healing, string, error) {

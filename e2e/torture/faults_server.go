@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
@@ -82,22 +83,22 @@ func (n *nemesis) losePrimary(ctx context.Context) (healing, string, error) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(n.move(), n.stage.replace(ctx, old))
+		return errors.Join(n.Move(), n.stage.replace(ctx, old))
 	}, "", nil
 }
 
 // splitPrimary leaves the leaders connected to the old primary, while everybody
 // else is cut off from it, and finds the new one.
 func (n *nemesis) splitPrimary(ctx context.Context) (healing, string, error) {
-	n.log.Add(history.Event{At: history.Now(), Kind: history.Promoted, Token: n.stage.timeline + 1})
+	n.Log.Add(history.Event{At: history.Now(), Kind: history.Promoted, Token: n.stage.timeline + 1})
 	old, err := n.stage.promote(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := n.move(); err != nil {
+	if err := n.Move(); err != nil {
 		return nil, "", err
 	}
 	err = old.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1
-		AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted)`, role)
+		AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted)`, fleet.Role)
 	return func(ctx context.Context) error { return n.retire(ctx, old) }, fmt.Sprintf("timeline %d", n.stage.timeline), err
 }

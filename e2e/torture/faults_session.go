@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
@@ -33,9 +34,9 @@ func (n *nemesis) cancelStatements(ctx context.Context) (healing, string, error)
 // ask asks the primary, unless another fault has it: what cannot be done then is
 // left undone.
 func (n *nemesis) ask(ctx context.Context, statement string) error {
-	asking, cancel := context.WithTimeout(ctx, lease)
+	asking, cancel := context.WithTimeout(ctx, fleet.Lease)
 	defer cancel()
-	_ = n.stage.primary.Exec(asking, statement, role)
+	_ = n.stage.primary.Exec(asking, statement, fleet.Role)
 	return context.Cause(ctx)
 }
 
@@ -44,7 +45,7 @@ func (n *nemesis) discardAll(ctx context.Context) (healing, string, error) {
 	if m == nil {
 		return nil, "", nil
 	}
-	return nil, m.Name, m.tell(cmdDiscard)
+	return nil, m.Name, m.Tell(fleet.Discard)
 }
 
 // closePool is the end of a candidate: without its pool it can only leave.
@@ -54,15 +55,15 @@ func (n *nemesis) closePool(ctx context.Context) (healing, string, error) {
 		return nil, "", nil
 	}
 	n.leavers = append(n.leavers, m)
-	return nil, m.Name, m.tell(cmdClose)
+	return nil, m.Name, m.Tell(fleet.Close)
 }
 
 // takeConnections takes all that ordinary roles may have.
 func (n *nemesis) takeConnections(ctx context.Context) (healing, string, error) {
 	var taken []*pgx.Conn
 	for {
-		asking, cancel := context.WithTimeout(ctx, lease)
-		conn, err := pgx.Connect(asking, n.stage.primary.DSN(pgcluster.ForRole(role), pgcluster.WithParam("application_name", "stranger")))
+		asking, cancel := context.WithTimeout(ctx, fleet.Lease)
+		conn, err := pgx.Connect(asking, n.stage.primary.DSN(pgcluster.ForRole(fleet.Role), pgcluster.WithParam("application_name", "stranger")))
 		cancel()
 		if err != nil {
 			break // there are no more, or the server is down
@@ -84,7 +85,7 @@ func (n *nemesis) crashBackend(ctx context.Context) (healing, string, error) {
 		return nil, "", err
 	}
 	var pid int
-	err = conn.QueryRow(ctx, "SELECT pid FROM pg_stat_activity WHERE usename = $1 ORDER BY random() LIMIT 1", role).Scan(&pid)
+	err = conn.QueryRow(ctx, "SELECT pid FROM pg_stat_activity WHERE usename = $1 ORDER BY random() LIMIT 1", fleet.Role).Scan(&pid)
 	_ = conn.Close(ctx)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, "nobody", nil

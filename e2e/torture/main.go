@@ -12,12 +12,12 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/pgelector/pgelector/e2e/fleet"
 )
 
 func main() {
-	if told := os.Getenv(candidateVariable); told != "" {
-		os.Exit(beCandidate(told))
-	}
+	fleet.Be()
 	var c config
 	flag.Float64Var(&c.minutes, "minutes", 2, "for how long")
 	flag.Uint64Var(&c.seed, "seed", 0, "of what is drawn; 0 draws one")

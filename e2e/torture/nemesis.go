@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
@@ -29,16 +30,17 @@ type fault struct {
 
 // nemesis draws faults, and sees to it that they end.
 type nemesis struct {
-	*fleet
-	rnd  *rand.Rand
-	deck []fault // to be drawn yet, of this round
-	all  []fault
+	*fleet.Fleet
+	stage *stage
+	rnd   *rand.Rand
+	deck  []fault // to be drawn yet, of this round
+	all   []fault
 
-	leavers []*member // who will leave when all faults have ended: a frozen one cannot
+	leavers []*fleet.Member // who will leave when all faults have ended: a frozen one cannot
 }
 
-func newNemesis(f *fleet, seed uint64, all []fault) *nemesis {
-	return &nemesis{fleet: f, rnd: rand.New(rand.NewPCG(seed, 0)), all: all}
+func newNemesis(f *fleet.Fleet, s *stage, seed uint64, all []fault) *nemesis {
+	return &nemesis{Fleet: f, stage: s, rnd: rand.New(rand.NewPCG(seed, 0)), all: all}
 }
 
 // noticing is the longest from the end of a pgbouncer until we notice it.
@@ -48,7 +50,7 @@ const noticing = 100 * time.Millisecond
 // through it, from now on.
 func (n *nemesis) attend() {
 	n.stage.bouncerEnded = func() {
-		n.log.Add(history.Event{At: history.Now().Add(-noticing), Kind: history.Severed, Took: noticing})
+		n.Log.Add(history.Event{At: history.Now().Add(-noticing), Kind: history.Severed, Took: noticing})
 	}
 	n.stage.watchBouncer()
 }
@@ -68,7 +70,7 @@ func (n *nemesis) draw() fault {
 // validity, some longer than the lease.
 const (
 	shortest = 200 * time.Millisecond
-	longest  = 2 * lease
+	longest  = 2 * fleet.Lease
 	together = 4 // one in so many is joined by another
 )
 
@@ -114,23 +116,23 @@ func (n *nemesis) round(ctx context.Context) (line string, err error) {
 
 // calm fills the seats again, waits for a leader, and gives it a moment.
 func (n *nemesis) calm(ctx context.Context, line string) (string, error) {
-	if err := errors.Join(n.stage.primary.WaitReady(ctx), n.stage.mendBouncer(ctx), n.dismissLeavers(), n.fill()); err != nil {
+	if err := errors.Join(n.stage.primary.WaitReady(ctx), n.stage.mendBouncer(ctx), n.dismissLeavers(), n.Fill()); err != nil {
 		return "", fmt.Errorf("after %s: %w", line, err)
 	}
 	at := n.mark(history.Calm, "")
-	e, err := n.awaitLeader(ctx, at)
+	e, err := n.AwaitLeader(ctx, at)
 	if err != nil {
 		return "", fmt.Errorf("after %s: %w", line, err)
 	}
 	return fmt.Sprintf("%s, %s leads after %4.1f s", line, e.Process, e.At.Sub(at).Seconds()),
-		pause(ctx, 300*time.Millisecond+time.Duration(n.rnd.Int64N(int64(lease/2))))
+		pause(ctx, 300*time.Millisecond+time.Duration(n.rnd.Int64N(int64(fleet.Lease/2))))
 }
 
 // dismissLeavers lets those leave who were to, unless they were killed meanwhile.
 func (n *nemesis) dismissLeavers() (err error) {
 	for _, m := range n.leavers {
-		if n.members[m.Seat] == m {
-			err = errors.Join(err, n.leave(m))
+		if n.Members[m.ID] == m {
+			err = errors.Join(err, n.Leave(m))
 		}
 	}
 	n.leavers = nil
@@ -140,7 +142,7 @@ func (n *nemesis) dismissLeavers() (err error) {
 // mark records what is of no process.
 func (n *nemesis) mark(kind history.Kind, text string) history.Time {
 	at := history.Now()
-	n.log.Add(history.Event{At: at, Kind: kind, Text: text})
+	n.Log.Add(history.Event{At: at, Kind: kind, Text: text})
 	return at
 }
 
@@ -148,32 +150,32 @@ func (n *nemesis) mark(kind history.Kind, text string) history.Time {
 func (n *nemesis) severing(do func() error) error {
 	at := history.Now()
 	err := do()
-	n.log.Add(history.Event{At: at, Kind: history.Severed, Took: history.Now().Sub(at)})
+	n.Log.Add(history.Event{At: at, Kind: history.Severed, Took: history.Now().Sub(at)})
 	return err
 }
 
 // victim is the leader, two times of three, or somebody else.
-func (n *nemesis) victim(ctx context.Context) *member {
-	return n.victimOf(ctx, func(*member) bool { return true })
+func (n *nemesis) victim(ctx context.Context) *fleet.Member {
+	return n.victimOf(ctx, func(*fleet.Member) bool { return true })
 }
 
 // victimOf is the leader, two times of three, or somebody else, among some. If the
 // leader is none of them it is asked to resign, a few times, until one of them leads.
-func (n *nemesis) victimOf(ctx context.Context, among func(*member) bool) *member {
+func (n *nemesis) victimOf(ctx context.Context, among func(*fleet.Member) bool) *fleet.Member {
 	if n.rnd.IntN(3) > 0 {
 		for range 4 {
-			leader, _ := n.leader()
+			leader, _ := n.Leader()
 			if leader != nil && among(leader) {
 				return leader
 			}
-			if leader == nil || leader.tell(cmdResign) != nil || pause(ctx, 2*retry) != nil {
+			if leader == nil || leader.Tell(fleet.Resign) != nil || pause(ctx, 2*fleet.Retry) != nil {
 				break
 			}
 		}
 	}
-	var some []*member
+	var some []*fleet.Member
 	for _, s := range seats { // in an order that is always the same
-		if m := n.members[s.Seat]; m != nil && among(m) {
+		if m := n.Members[s.ID]; m != nil && among(m) {
 			some = append(some, m)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
@@ -33,9 +34,9 @@ func judge(seed uint64, events []history.Event) report {
 			r.Struck[e.Text]++
 		}
 	}
-	r.Timeline = history.NewTimeline(of("", events), began, func(process string) string { return strings.TrimRight(process, "0123456789") })
+	r.Timeline = history.NewTimeline(fleet.Of("", events), began, func(process string) string { return strings.TrimRight(process, "0123456789") })
 	for _, s := range seats {
-		r.Rows = append(r.Rows, s.Seat+"  "+s.String())
+		r.Rows = append(r.Rows, s.ID+"  "+s.String())
 	}
 	return r
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
@@ -30,28 +31,28 @@ func run(ctx context.Context, c config, path string, without error) (err error) 
 	defer fail(nil)
 	f := newFleet(s, fail)
 	defer func() {
-		f.abandon()
-		err = errors.Join(err, save(path, f.log.Since(0)))
+		f.Abandon()
+		err = errors.Join(err, save(path, f.Log.Since(0)))
 	}()
-	if err := play(ctx, c, f, chosen); err != nil {
+	if err := play(ctx, c, s, f, chosen); err != nil {
 		return err
 	}
-	if err := f.dismiss(); err != nil {
+	if err := f.Dismiss(); err != nil {
 		return err
 	}
 	left, err := leftovers(ctx, s)
 	if err != nil {
 		return err
 	}
-	r := judge(c.seed, f.log.Since(0))
+	r := judge(c.seed, f.Log.Since(0))
 	r.Proofs = append(r.Proofs, left)
 	return c.conclude(r)
 }
 
 // play has the nemesis strike until the time is up.
-func play(ctx context.Context, c config, f *fleet, chosen []fault) error {
+func play(ctx context.Context, c config, s *stage, f *fleet.Fleet, chosen []fault) error {
 	began := time.Now()
-	n := newNemesis(f, c.seed, chosen)
+	n := newNemesis(f, s, c.seed, chosen)
 	n.attend()
 	line, err := n.calm(ctx, fmt.Sprintf("%d candidates", len(seats)))
 	for round := 0; err == nil; round++ {

@@ -13,20 +13,8 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
-)
-
-// role is the candidates', which may do nothing but connect and write to the register.
-const role = "candidate"
-
-// A route is how a candidate reaches the server.
-type route string
-
-const (
-	direct  route = "direct"
-	proxied route = "proxy"     // one of its own
-	pooled  route = "pgbouncer" // in session mode, one for all
-	linked  route = "link"      // from a network namespace of its own
 )
 
 // stage is the servers, and what stands in front of them. Its methods are called
@@ -37,7 +25,9 @@ type stage struct {
 	primary, standby *pgcluster.Cluster
 	timeline         int64
 	logs             map[*pgcluster.Cluster]string // the file system that each has its write-ahead log on
-	registers        int                           // so far
+
+	links map[string]*link // by candidate
+	wired int              // so many links were made
 
 	proxies map[string]*pgcluster.Proxy // by seat
 	bouncer *pgcluster.Bouncer
@@ -53,7 +43,7 @@ var serverSettings = []pgcluster.Option{
 }
 
 func newStage(ctx context.Context, namespaces bool) (_ *stage, err error) {
-	s := &stage{namespaces: namespaces, timeline: 1, logs: map[*pgcluster.Cluster]string{}}
+	s := &stage{namespaces: namespaces, timeline: 1, logs: map[*pgcluster.Cluster]string{}, links: map[string]*link{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.strike())
@@ -67,10 +57,10 @@ func newStage(ctx context.Context, namespaces bool) (_ *stage, err error) {
 	if s.primary, err = pgcluster.Start(ctx, serverSettings...); err != nil {
 		return s, err
 	}
-	if err := s.primary.CreateRole(ctx, role, nil); err != nil {
+	if err := s.primary.CreateRole(ctx, fleet.Role, nil); err != nil {
 		return s, err
 	}
-	if err := s.primary.Exec(ctx, "CREATE TABLE register (name text, value text); INSERT INTO register VALUES ('', ''); GRANT SELECT, UPDATE ON register TO "+role); err != nil {
+	if err := s.primary.Exec(ctx, fleet.Schema); err != nil {
 		return s, err
 	}
 	if err := s.open(ctx); err != nil {
@@ -131,16 +121,12 @@ func (s *stage) newStandby(ctx context.Context) (err error) {
 	return s.limitLog(ctx, s.standby)
 }
 
-// furnish puts a new register on the primary, and a pooler and proxies in front.
+// furnish puts a pooler and proxies in front of the primary.
 func (s *stage) furnish(ctx context.Context) (err error) {
-	s.registers++
-	if err := s.primary.Exec(ctx, "UPDATE register SET name = $1, value = ''", fmt.Sprint("register ", s.registers)); err != nil {
-		return err
-	}
 	s.proxies = map[string]*pgcluster.Proxy{}
 	for _, seat := range seats {
 		if seat.Route == proxied {
-			if s.proxies[seat.Seat], err = s.primary.Proxy(ctx); err != nil {
+			if s.proxies[seat.ID], err = s.primary.Proxy(ctx); err != nil {
 				return err
 			}
 		}
@@ -185,13 +171,14 @@ func (s *stage) restartBouncer(ctx context.Context) error {
 	return err
 }
 
-// dsn is how the candidate of a seat reaches the primary.
-func (s *stage) dsn(seat seat, l *link) string {
-	opts := []pgcluster.DSNOption{pgcluster.ForRole(role), pgcluster.WithParam("connect_timeout", "3")}
+// dsn is how a candidate reaches the primary.
+func (s *stage) dsn(m *fleet.Member) string {
+	l := s.links[m.Name]
+	opts := []pgcluster.DSNOption{pgcluster.ForRole(fleet.Role), pgcluster.WithParam("connect_timeout", "3")}
 	switch {
-	case seat.Route == proxied:
-		return s.proxies[seat.Seat].DSN(opts...)
-	case seat.Route == pooled && s.bouncer != nil:
+	case m.Route == proxied:
+		return s.proxies[m.ID].DSN(opts...)
+	case m.Route == pooled && s.bouncer != nil:
 		return s.bouncer.DSN(opts...)
 	case l != nil:
 		return s.primary.DSN(append(opts, func(u *url.URL) { u.Host = net.JoinHostPort(l.server(), strconv.Itoa(s.primary.Port())) })...)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package fleet
 
 import (
 	"bufio"
@@ -25,27 +25,28 @@ import (
 )
 
 // candidateVariable holds the part of a candidate, and makes the program one.
-const candidateVariable = "PGELECTOR_TORTURE_CANDIDATE"
+const candidateVariable = "PGELECTOR_FLEET_CANDIDATE"
 
 // The elections: every candidate stands in the first, and those on a shared
 // session in the second, too.
 const (
 	firstElection  = "torture"
-	secondElection = "torture, the second"
+	SecondElection = "torture, the second"
 )
 
 // The commands on a candidate's standard input. Its end is one, too: to leave.
 const (
-	cmdGo      = "go"      // begin, at the address that follows
-	cmdMove    = "move"    // make new connections to the address that follows
-	cmdResign  = "resign"  // give the term up
-	cmdDiscard = "discard" // be a stranger on the elector's pool
-	cmdClose   = "close"   // close the pool under the elector
+	cmdGo   = "go"   // begin, at the address that follows
+	cmdMove = "move" // make new connections to the address that follows
+
+	Resign  = "resign"  // give the term up
+	Discard = "discard" // be a stranger on the elector's pool
+	Close   = "close"   // close the pool under the elector
 )
 
 // part is what a candidate's process is told.
 type part struct {
-	seat
+	Seat
 	Name string
 }
 
@@ -63,7 +64,15 @@ type cast struct {
 var errLeave = errors.New("told to leave")
 
 // leaving bounds how long a candidate takes to leave.
-const leaving = patience / 2
+const leaving = Patience / 2
+
+// Be makes this program a candidate, if it was started as one, and does not
+// return then. It must be the first call of main.
+func Be() {
+	if told := os.Getenv(candidateVariable); told != "" {
+		os.Exit(beCandidate(told))
+	}
+}
 
 func beCandidate(told string) (exit int) {
 	c := &cast{}
@@ -75,7 +84,7 @@ func beCandidate(told string) (exit int) {
 	if err := c.stand(); err != nil {
 		return complain(err)
 	}
-	c.out.Record(history.Event{Kind: history.Hello, PID: os.Getpid(), Text: c.seat.String()})
+	c.out.Record(history.Event{Kind: history.Hello, PID: os.Getpid(), Text: c.Seat.String()})
 	err := c.play()
 	c.out.Record(history.Event{Kind: history.Bye})
 	if err = errors.Join(err, c.out.Err()); err != nil {
@@ -108,7 +117,7 @@ func (c *cast) stand() (err error) {
 	}
 	return errors.Join(
 		c.standIn("", func(hooks elector.Option) (*elector.Elector, error) { return c.session.Elector(firstElection, hooks) }),
-		c.standIn(secondElection, func(hooks elector.Option) (*elector.Elector, error) { return c.session.Elector(secondElection, hooks) }))
+		c.standIn(SecondElection, func(hooks elector.Option) (*elector.Elector, error) { return c.session.Elector(SecondElection, hooks) }))
 }
 
 func (c *cast) standIn(election string, enter func(elector.Option) (*elector.Elector, error)) (err error) {
@@ -158,11 +167,11 @@ func (c *cast) obey(ctx context.Context, cancel context.CancelCauseFunc, wg *syn
 		}
 	case cmdMove:
 		return c.move(address)
-	case cmdResign:
+	case Resign:
 		wg.Go(func() { c.stands[0].resign(ctx) })
-	case cmdDiscard:
+	case Discard:
 		wg.Go(func() { c.discard(ctx) })
-	case cmdClose:
+	case Close:
 		go c.pool.Close()
 	default:
 		return fmt.Errorf("unknown command %q", verb)
@@ -175,7 +184,7 @@ func (c *cast) obey(ctx context.Context, cancel context.CancelCauseFunc, wg *syn
 func (c *cast) discard(ctx context.Context) {
 	for i := range 60 {
 		statement := []string{"SELECT pg_advisory_unlock_all()", "RESET ALL", "DISCARD ALL"}[i%3]
-		asking, enough := context.WithTimeout(ctx, lease)
+		asking, enough := context.WithTimeout(ctx, Lease)
 		_, _ = c.pool.ExecContext(asking, statement)
 		enough()
 	}

@@ -1,0 +1,83 @@
+//go:build linux
+
+package fleet
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/pgelector/pgelector/e2e/history"
+	"github.com/pgelector/pgelector/elector"
+)
+
+// Role is the candidates', which may do nothing but connect and write to the
+// tables of Schema.
+const Role = "candidate"
+
+// Schema makes the tables that leaders write to. Each timeline of the database has
+// a register: that of a primary which another has replaced is not the same as that
+// of its successor. The ledger keeps every write, and so tells which of those that
+// were acknowledged a failover has lost.
+const Schema = `
+	CREATE TABLE register (timeline text PRIMARY KEY, value text NOT NULL);
+	CREATE TABLE ledger (value text PRIMARY KEY, timeline text NOT NULL, token bigint NOT NULL);
+	GRANT SELECT, INSERT, UPDATE ON register TO ` + Role + `;
+	GRANT INSERT ON ledger TO ` + Role
+
+const timelineNow = `pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)`
+
+const (
+	readRegister = `SELECT now.timeline, coalesce(r.value, '')
+		FROM (SELECT ` + timelineNow + ` AS timeline) now LEFT JOIN register r ON r.timeline = now.timeline`
+	writeRegister = `INSERT INTO register SELECT ` + timelineNow + `, $1
+		ON CONFLICT (timeline) DO UPDATE SET value = excluded.value RETURNING timeline`
+	writeLedger = `INSERT INTO ledger VALUES ($1, $2, $3)`
+)
+
+// memory is what a leader knows of the register: nothing, if it has no name.
+type memory struct{ name, value string }
+
+// use reads the register if it is not known, and else writes to it. It returns
+// what is known then.
+func (s *stand) use(ctx context.Context, term *elector.Term, known memory) memory {
+	op := history.Event{At: history.Now(), Token: term.Token(), Way: history.InTx}
+	if known.name == "" {
+		err := term.InTx(ctx, s.pool, nil, func(tx *sql.Tx) error {
+			return tx.QueryRowContext(ctx, readRegister).Scan(&known.name, &known.value)
+		})
+		if err != nil {
+			return memory{}
+		}
+		op.Kind, op.Register, op.New = history.Read, known.name, known.value
+		op.Took = history.Now().Sub(op.At)
+		s.record(op)
+		return known
+	}
+	s.writes++
+	op.Register, op.Old, op.New = known.name, known.value, fmt.Sprint(s.Name, "-", s.writes)
+	op.Kind = history.Writes
+	s.record(op) // before it may go through, since this process may be killed
+	op.At = history.Now()
+	err := term.InTx(ctx, s.pool, nil, func(tx *sql.Tx) error {
+		if err := tx.QueryRowContext(ctx, writeRegister, op.New).Scan(&op.Register); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, writeLedger, op.New, op.Register, op.Token)
+		return err
+	})
+	op.Took = history.Now().Sub(op.At)
+	op.Kind = history.Wrote
+	switch {
+	case errors.Is(err, elector.ErrOutcomeUnknown):
+		op.Kind, op.Text = history.Unsure, err.Error()
+	case err != nil:
+		op.Kind, op.Text = history.Refused, err.Error()
+	}
+	s.record(op)
+	if err != nil {
+		return memory{} // what it says now must be read
+	}
+	return memory{op.Register, op.New}
+}

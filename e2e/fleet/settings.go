@@ -1,0 +1,42 @@
+//go:build linux
+
+package fleet
+
+import (
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+)
+
+// The settings of every candidate: a short lease, so that much happens, of which
+// a busy machine does not lose too many.
+const (
+	Lease     = 3 * time.Second
+	Heartbeat = 300 * time.Millisecond
+	Retry     = 200 * time.Millisecond
+	Backoff   = time.Second
+)
+
+const (
+	margin = Lease / 10 // the elector's own share
+	drain  = Lease / 5  // the elector's default
+	// Grace is for how long after its last answered heartbeat a leader may work.
+	Grace = Lease - margin
+)
+
+const (
+	sampling = 2 * time.Millisecond  // between two questions to IsLeader
+	writing  = 60 * time.Millisecond // the longest pause between two writes of a leader
+)
+
+// Patience is for what must happen; later, the run has failed.
+const Patience = time.Minute
+
+func options(id string) []elector.Option {
+	return []elector.Option{
+		elector.WithCandidateID(id),
+		elector.WithLease(Lease),
+		elector.WithHeartbeatInterval(Heartbeat),
+		elector.WithRetryInterval(Retry),
+	}
+}
