@@ -8,15 +8,19 @@ RUN   ?= .
 # For simulate: how many, from SEED on.
 SEEDS ?= 10000
 
-# For torture: for how long, and which draw of faults (0: a new one).
+# For torture and ha: for how long, and which draw of faults (0: a new one).
 MINUTES ?= 2
 SEED    ?= 0
+
+# For ha: which faults (none: all), and which modes of replication.
+FAULTS ?=
+MODES  ?= async,sync
 
 # For fuzz: for how long each target.
 TIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e simulate mutate matrix fuzz bug torture soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
+.PHONY: help demo test e2e simulate mutate matrix fuzz bug torture ha soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +47,10 @@ matrix: ## The tests on real PostgreSQL, on versions 14 to 18 (fetched by npm): 
 torture: ## Faults drawn at random, on real servers and processes: make torture MINUTES=60 SEED=7
 	@scripts/setup.sh postgresql pgbouncer iproute2
 	go -C e2e run ./torture -minutes='$(MINUTES)' -seed='$(SEED)'
+
+ha: ## What failovers cost, on Patroni, HAProxy and PgBouncer: make ha MINUTES=60 SEED=7 FAULTS=lose,etcd (RESULTS=1 writes e2e/ha/RESULTS.md)
+	@scripts/setup.sh postgresql pgbouncer patroni etcd haproxy
+	go -C e2e run ./ha -minutes='$(MINUTES)' -seed='$(SEED)' -faults='$(FAULTS)' -modes='$(MODES)' $(if $(RESULTS),-results=ha/RESULTS.md)
 
 soak: ## Hand leadership over 10,000 times with each driver, and see that nothing grows
 	@scripts/setup.sh postgresql

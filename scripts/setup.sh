@@ -8,7 +8,7 @@
 # needs no PostgreSQL of the system's, since the tests fetch one.
 set -euo pipefail
 
-[ $# -gt 0 ] || set -- postgresql pgbouncer compiler promtool browser
+[ $# -gt 0 ] || set -- postgresql pgbouncer compiler promtool browser patroni etcd haproxy
 
 note() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -51,7 +51,7 @@ without() { # what follows when it is missing and cannot be installed here
     iproute2) note "iproute2 is not installed: links between hosts are not cut" ;;
     pgbouncer) note "pgbouncer is not installed: the tests that need a pooler will be SKIPPED" ;;
     promtool) note "promtool, of Prometheus, is not installed: the tests that evaluate the alerts will be SKIPPED" ;;
-    patroni | etcd | haproxy) note "$1 is not installed: the elections on a high-availability cluster will be SKIPPED" ;;
+    patroni | etcd | haproxy) note "$1 is not installed: the tests on a high-availability cluster will be SKIPPED" ;;
     compiler) note "no working C compiler (or no race detector for this machine): the tests run WITHOUT -race" ;;
     browser) note "Chromium is not installed: the tests of the page in a browser will be SKIPPED" ;;
   esac

@@ -51,6 +51,10 @@ const (
 	Bye      Kind = "bye"      // the last event
 )
 
+// Quit is that a process ended although nobody had told it to; Text is why. It has
+// the Seq 0, since another process has noticed.
+const Quit Kind = "quit"
+
 // What was done to a process. These have the Seq 0.
 const (
 	Killed  Kind = "killed"
@@ -67,6 +71,17 @@ const (
 	Promoted Kind = "promoted" // a standby was about to become the primary of a new timeline, Token, while the old primary lived
 	Retired  Kind = "retired"  // the old primary was gone
 )
+
+// What a server answered, asked over and over. These have the Seq 0 and no Process;
+// Text is the server, Token the timeline, and it answered so from At on, until Took later.
+const (
+	Primary  Kind = "primary"  // it was no standby
+	Writable Kind = "writable" // it acknowledged writes
+)
+
+// Kept is that the write New, which a leader made, is in the database at the end. It
+// has the Seq 0, since whoever gathers has read it.
+const Kept Kind = "kept"
 
 // Found is what the store holds after the writes: in the row of Way, the write of
 // Process under Token. It has the Seq 0, too, since whoever gathers has read it.

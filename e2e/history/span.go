@@ -52,6 +52,25 @@ func spans(events []Event) []*span {
 	return all
 }
 
+// Term is a term of the time for which a process led, by its own doing and belief.
+type Term struct {
+	Process    string
+	Token      int64
+	Begin, End Time
+}
+
+// Terms returns the terms of a history, in the order in which they began.
+func Terms(events []Event) []Term {
+	var terms []Term
+	for _, s := range spans(events) {
+		terms = append(terms, Term{s.process, s.token, s.begin, s.end})
+	}
+	return terms
+}
+
+// Timeline is the timeline of the term's token.
+func (t Term) Timeline() int64 { return timeline(t.Token) }
+
 // leads returns when, by this event, the process led: a term that began at begin
 // at the latest, and ended at end at the earliest.
 func (e Event) leads() (begin, end Time, leads bool) {

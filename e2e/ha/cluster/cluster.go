@@ -1,0 +1,237 @@
+//go:build unix
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/sandbox"
+)
+
+// Patroni's periods, which are short so that much happens. TTL is how long a
+// primary stays one that Patroni does not confirm any more.
+const (
+	TTL   = 8 * time.Second
+	loop  = 1 * time.Second
+	retry = 3 * time.Second
+)
+
+// size is how many members there are.
+const size = 3
+
+// readyTimeout bounds how long a program may take to become ready.
+const readyTimeout = 2 * time.Minute
+
+// Cluster is the whole of it.
+type Cluster struct {
+	Members []*Member
+	Front   *pgcluster.Bouncer // in front of HAProxy
+
+	box      *sandbox.Sandbox
+	programs programs
+	etcd     *sandbox.Process
+	haproxy  *sandbox.Process
+	etcdPort int
+	ports    map[Entry]int // of HAProxy
+}
+
+// An Entry is one of HAProxy's addresses. All lead to the primary.
+type Entry string
+
+const (
+	Cutting Entry = "cutting" // ends the connections to a server that is no primary any more (on-marked-down shutdown-sessions)
+	Plain   Entry = "plain"   // leaves them
+	Behind  Entry = "behind"  // leads to the PgBouncer of the primary
+)
+
+// Start starts a cluster, and returns when its primary takes writes and its standbys
+// stream. The caller must call Stop. On failure nothing is left.
+func Start(ctx context.Context) (_ *Cluster, err error) {
+	found, err := find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	box, err := sandbox.New()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{box: box, programs: found, ports: map[Entry]int{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Stop())
+		}
+	}()
+	if err := c.startEtcd(ctx); err != nil {
+		return nil, err
+	}
+	for i := range size {
+		m, err := c.newMember(ctx, fmt.Sprint("n", i+1))
+		if err != nil {
+			return nil, err
+		}
+		c.Members = append(c.Members, m)
+		if err := m.StartPatroni(); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.AwaitHealthy(ctx); err != nil {
+		return nil, err
+	}
+	return c, c.startRoutes(ctx)
+}
+
+// Stop ends everything, in whatever state it is, and removes its files.
+func (c *Cluster) Stop() error {
+	var errs []error
+	if c.Front != nil {
+		errs = append(errs, c.Front.Stop())
+	}
+	for _, m := range c.Members {
+		if m.Bouncer != nil {
+			errs = append(errs, m.Bouncer.Stop())
+		}
+	}
+	errs = append(errs, c.box.Destroy())
+	for _, m := range c.Members {
+		errs = append(errs, m.Link.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// startEtcd starts etcd, on free ports at first and then on the same.
+func (c *Cluster) startEtcd(ctx context.Context) (err error) {
+	for range sandbox.PortAttempts {
+		var peer int
+		if c.etcdPort, err = sandbox.FreePort(); err != nil {
+			return err
+		}
+		if peer, err = sandbox.FreePort(); err != nil {
+			return err
+		}
+		if err = c.runEtcd(ctx, peer); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (c *Cluster) runEtcd(ctx context.Context, peer int) error {
+	client, peers := "http://"+address(c.etcdPort), "http://"+address(peer)
+	log := c.box.Path("etcd.log")
+	// The variable lets it run on every kind of machine.
+	p, err := c.box.Start(log, "/usr/bin/env", "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH, c.programs.etcd, "--name", "e",
+		"--data-dir", c.box.Path("etcd"), "--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "e="+peers)
+	if err != nil {
+		return err
+	}
+	c.etcd = p
+	return answers(ctx, p, log, c.etcdPort)
+}
+
+// FreezeEtcd stops etcd by SIGSTOP, ThawEtcd lets it go on.
+func (c *Cluster) FreezeEtcd() error { return syscall.Kill(c.etcd.PID, syscall.SIGSTOP) }
+
+// ThawEtcd lets etcd go on.
+func (c *Cluster) ThawEtcd() error { return syscall.Kill(c.etcd.PID, syscall.SIGCONT) }
+
+// startRoutes starts what stands between clients and members.
+func (c *Cluster) startRoutes(ctx context.Context) (err error) {
+	for _, m := range c.Members {
+		if m.Bouncer, err = pgcluster.NewBouncer(ctx, m.Addr(), pgcluster.Session, pgcluster.WithPoolSize(30)); err != nil {
+			return err
+		}
+	}
+	if err := c.startHAProxy(ctx); err != nil {
+		return err
+	}
+	c.Front, err = pgcluster.NewBouncer(ctx, c.Addr(Plain), pgcluster.Session, pgcluster.WithPoolSize(30))
+	return err
+}
+
+func (c *Cluster) startHAProxy(ctx context.Context) (err error) {
+	for range sandbox.PortAttempts {
+		for _, entry := range []Entry{Cutting, Plain, Behind} {
+			if c.ports[entry], err = sandbox.FreePort(); err != nil {
+				return err
+			}
+		}
+		if err = c.box.WriteFile(c.box.Path("haproxy.cfg"), c.haproxyConfig()); err != nil {
+			return err
+		}
+		log := c.box.Path("haproxy.log")
+		if c.haproxy, err = c.box.Start(log, c.programs.haproxy, "-db", "-f", c.box.Path("haproxy.cfg")); err != nil {
+			return err
+		}
+		if err = answers(ctx, c.haproxy, log, c.ports[Plain]); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// haproxyConfig asks each Patroni whether its member is the primary, each second;
+// two answers of no, or none, take a member out: sooner than the TTL ends.
+func (c *Cluster) haproxyConfig() string {
+	var b strings.Builder
+	b.WriteString("global\n  maxconn 1000\ndefaults\n  mode tcp\n  retries 2\n  timeout client 30m\n  timeout server 30m\n" +
+		"  timeout connect 2s\n  timeout check 1s\n")
+	for _, entry := range []Entry{Cutting, Plain, Behind} {
+		fmt.Fprintf(&b, "listen %s\n  bind %s\n  option httpchk OPTIONS /primary\n  http-check expect status 200\n", entry, c.Addr(entry))
+		b.WriteString("  default-server inter 1s fall 2 rise 1")
+		if entry != Plain {
+			b.WriteString(" on-marked-down shutdown-sessions")
+		}
+		b.WriteString("\n")
+		for _, m := range c.Members {
+			to := m.Addr()
+			if entry == Behind {
+				to = m.Bouncer.Addr()
+			}
+			fmt.Fprintf(&b, "  server %s %s check port %d\n", m.Name, to, m.rest)
+		}
+	}
+	return b.String()
+}
+
+// Addr returns the host and port of one of HAProxy's entries.
+func (c *Cluster) Addr(entry Entry) string { return address(c.ports[entry]) }
+
+// Hosts returns the members' addresses, as a multi-host DSN lists them.
+func (c *Cluster) Hosts() string {
+	var hosts []string
+	for _, m := range c.Members {
+		hosts = append(hosts, m.Addr())
+	}
+	return strings.Join(hosts, ",")
+}
+
+func address(port int) string { return net.JoinHostPort(sandbox.Loopback, strconv.Itoa(port)) }
+
+// answers waits until somebody listens on the port.
+func answers(ctx context.Context, p *sandbox.Process, log string, port int) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for {
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp4", address(port))
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-p.Done:
+			return fmt.Errorf("cluster: the program did not start (%w); it said:\n%s", p.Err, sandbox.Tail(log))
+		case <-ctx.Done():
+			return fmt.Errorf("cluster: nobody listens on %s (%w); the log says:\n%s", address(port), context.Cause(ctx), sandbox.Tail(log))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

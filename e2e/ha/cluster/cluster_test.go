@@ -1,0 +1,97 @@
+//go:build unix
+
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pgelector/pgelector/e2e/sandbox"
+)
+
+// childVariable makes the test binary start a cluster and wait to be killed.
+const childVariable = "CLUSTER_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) != "" {
+		if _, err := Start(context.Background()); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println("ready")
+		select {}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// TestNothingIsLeftOfAClusterWhoseProgramIsKilled covers the servers, which are
+// daemons that Patroni has started and that the sandbox never saw.
+func TestNothingIsLeftOfAClusterWhoseProgramIsKilled(t *testing.T) {
+	if err := Missing(t.Context()); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	tmp := t.TempDir()
+	for _, dir := range []string{filepath.Dir(tmp), tmp} {
+		if err := os.Chmod(dir, 0o755); err != nil { // the servers may run as another user
+			t.Fatal(err)
+		}
+	}
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), childVariable+"=1", "TMPDIR="+tmp)
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said, _ := bufio.NewReader(out).ReadString('\n')
+	if said != "ready\n" {
+		t.Errorf("the child said %q", said)
+	}
+	if n := len(left(t, tmp)); n < 20 {
+		t.Errorf("%d processes and files belong to the cluster: too few", n)
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait()
+	for deadline := time.Now().Add(40 * time.Second); len(left(t, tmp)) > 0; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("left: %q", left(t, tmp))
+		}
+	}
+}
+
+// left returns the files in dir, and the processes that name it or work in it.
+func left(t *testing.T, dir string) []string {
+	t.Helper()
+	found, err := filepath.Glob(dir + "/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := sandbox.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range table {
+		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
+		cwd, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.PID))
+		if p.PID != os.Getpid() && !strings.HasPrefix(p.State, "Z") && (strings.Contains(string(args), dir) || strings.HasPrefix(cwd, dir)) {
+			found = append(found, fmt.Sprintf("process %d: %q in %s", p.PID, args, cwd))
+		}
+	}
+	return found
+}

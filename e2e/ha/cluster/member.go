@@ -1,0 +1,167 @@
+//go:build unix
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"text/template"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/e2e/sandbox"
+)
+
+// Member is a PostgreSQL server and the Patroni that runs it.
+type Member struct {
+	Name    string
+	Link    *pgcluster.Proxy   // what the other members reach it by
+	Bouncer *pgcluster.Bouncer // behind HAProxy, in front of it
+
+	cluster *Cluster
+	port    int // of PostgreSQL
+	rest    int // of Patroni
+	patroni *sandbox.Process
+}
+
+var config = template.Must(template.New("").Parse(`scope: ha
+namespace: /pgelector/
+name: {{.Name}}
+restapi: {listen: "{{.REST}}", connect_address: "{{.REST}}"}
+etcd3: {host: "{{.Etcd}}"}
+bootstrap:
+  dcs:
+    ttl: {{.TTL}}
+    loop_wait: {{.Loop}}
+    retry_timeout: {{.Retry}}
+    maximum_lag_on_failover: 10485760
+    postgresql:
+      use_pg_rewind: true
+      parameters:
+        max_connections: 200
+        max_wal_senders: 10
+        wal_keep_size: 64MB
+        wal_log_hints: "on"
+        hot_standby: "on"
+        fsync: "off"
+        shared_buffers: 16MB
+        dynamic_shared_memory_type: mmap
+        wal_sender_timeout: 3s
+        wal_receiver_timeout: 3s
+        wal_retrieve_retry_interval: 100ms
+  initdb: [{encoding: UTF8}, {locale: C}, no-sync, data-checksums]
+postgresql:
+  listen: {{.Listen}}
+  connect_address: {{.Link}}
+  data_dir: {{.Dir}}/data
+  bin_dir: {{.Bin}}
+  pgpass: {{.Dir}}/pgpass
+  remove_data_directory_on_rewind_failure: true
+  remove_data_directory_on_diverged_timelines: true
+  authentication:
+    superuser: {username: postgres, password: x}
+    replication: {username: replicator, password: x}
+    rewind: {username: rewinder, password: x}
+  pg_hba: ["local all all trust", "host all all 127.0.0.0/8 trust", "host replication all 127.0.0.0/8 trust"]
+  parameters: {unix_socket_directories: "", log_line_prefix: "%m [%p] %q%u@%d "}
+`))
+
+// newMember configures a member and the proxy in front of it.
+func (c *Cluster) newMember(ctx context.Context, name string) (m *Member, err error) {
+	m = &Member{Name: name, cluster: c}
+	ports := []*int{&m.port, &m.rest}
+	for _, port := range ports {
+		if *port, err = sandbox.FreePort(); err != nil {
+			return nil, err
+		}
+	}
+	if m.Link, err = pgcluster.NewProxy(ctx, m.Addr()); err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	err = config.Execute(&text, map[string]any{
+		"Name": name, "REST": address(m.rest), "Etcd": address(c.etcdPort), "Listen": m.Addr(), "Link": m.Link.Addr(),
+		"Dir": m.dir(), "Bin": c.programs.postgres, "TTL": int(TTL.Seconds()), "Loop": int(loop.Seconds()), "Retry": int(retry.Seconds()),
+	})
+	return m, errors.Join(err, c.box.Mkdir(m.dir()), c.box.WriteFile(m.configFile(), text.String()))
+}
+
+// Addr returns the host and port of the member's PostgreSQL.
+func (m *Member) Addr() string { return address(m.port) }
+
+func (m *Member) dir() string        { return m.cluster.box.Path(m.Name) }
+func (m *Member) configFile() string { return m.cluster.box.Path(m.Name + ".yml") }
+func (m *Member) logFile() string    { return m.cluster.box.Path(m.Name + ".log") }
+
+// StartPatroni starts Patroni, which starts PostgreSQL.
+func (m *Member) StartPatroni() (err error) {
+	// Its server is a daemon: the sandbox finds it by where it works.
+	m.patroni, err = m.cluster.box.StartIn(m.dir(), m.logFile(), m.cluster.programs.patroni, m.configFile())
+	return err
+}
+
+// KillPatroni ends Patroni by SIGKILL. PostgreSQL lives on.
+func (m *Member) KillPatroni() error {
+	err := syscall.Kill(m.patroni.PID, syscall.SIGKILL)
+	<-m.patroni.Done
+	return err
+}
+
+// FreezePatroni stops Patroni by SIGSTOP, ThawPatroni lets it go on.
+func (m *Member) FreezePatroni() error { return syscall.Kill(m.patroni.PID, syscall.SIGSTOP) }
+
+// ThawPatroni lets Patroni go on.
+func (m *Member) ThawPatroni() error { return syscall.Kill(m.patroni.PID, syscall.SIGCONT) }
+
+// Postmaster returns the process id of the member's PostgreSQL.
+func (m *Member) Postmaster() (int, error) {
+	content, err := os.ReadFile(filepath.Join(m.dir(), "data", "postmaster.pid"))
+	if err != nil {
+		return 0, fmt.Errorf("cluster: %s: %w", m.Name, err)
+	}
+	line, _, _ := bytes.Cut(content, []byte("\n"))
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(line)))
+	if err != nil {
+		return 0, fmt.Errorf("cluster: %s: postmaster.pid says %q", m.Name, line)
+	}
+	return pid, nil
+}
+
+// KillPostmaster ends PostgreSQL's first process by SIGKILL; the others end when
+// they notice.
+func (m *Member) KillPostmaster() error {
+	return m.postmaster(func(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) })
+}
+
+// KillPostgres ends every process of PostgreSQL by SIGKILL.
+func (m *Member) KillPostgres() error { return m.postmaster(sandbox.Kill) }
+
+// FreezePostmaster stops PostgreSQL's first process by SIGSTOP: sessions go on, and
+// new connections hang.
+func (m *Member) FreezePostmaster() error {
+	return m.postmaster(func(pid int) error { return syscall.Kill(pid, syscall.SIGSTOP) })
+}
+
+// FreezePostgres stops every process of PostgreSQL by SIGSTOP.
+func (m *Member) FreezePostgres() error {
+	return m.postmaster(func(pid int) error {
+		_, err := sandbox.Freeze(pid)
+		return err
+	})
+}
+
+// ThawPostgres lets PostgreSQL go on after FreezePostgres or FreezePostmaster.
+func (m *Member) ThawPostgres() error { return m.postmaster(sandbox.Thaw) }
+
+func (m *Member) postmaster(do func(pid int) error) error {
+	pid, err := m.Postmaster()
+	if err != nil {
+		return err
+	}
+	return do(pid)
+}

@@ -1,0 +1,203 @@
+//go:build unix
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/sandbox"
+)
+
+// status is what Patroni says of a member.
+type status struct {
+	Name     string `json:"name"`
+	Role     string `json:"role"`
+	State    string `json:"state"`
+	Timeline int64  `json:"timeline"`
+	Lag      any    `json:"lag"` // a number, or "unknown"
+}
+
+var client = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// ask asks the Patroni of a member.
+func (m *Member) ask(ctx context.Context, method, path, body string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+address(m.rest)+path, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	said, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode >= 300 {
+		err = fmt.Errorf("cluster: %s %s of %s: %s: %s", method, path, m.Name, response.Status, said)
+	}
+	return string(said), err
+}
+
+// askAny asks the Patroni of each member, until one answers.
+func (c *Cluster) askAny(ctx context.Context, method, path, body string) (said string, err error) {
+	for _, m := range c.Members {
+		if said, err = m.ask(ctx, method, path, body); err == nil {
+			break
+		}
+	}
+	return said, err
+}
+
+// members returns what Patroni says of all members, the leader first.
+func (c *Cluster) members(ctx context.Context) ([]status, error) {
+	said, err := c.askAny(ctx, http.MethodGet, "/cluster", "")
+	if err != nil {
+		return nil, err
+	}
+	var cluster struct{ Members []status }
+	if err := json.NewDecoder(bytes.NewBufferString(said)).Decode(&cluster); err != nil {
+		return nil, fmt.Errorf("cluster: Patroni says %q: %w", said, err)
+	}
+	for i, one := range cluster.Members {
+		if strings.Contains(one.Role, "leader") {
+			cluster.Members[0], cluster.Members[i] = one, cluster.Members[0]
+			return cluster.Members, nil
+		}
+	}
+	return nil, fmt.Errorf("cluster: there is no leader: %s", said)
+}
+
+// Primary returns the member that is the primary, by its own Patroni's word.
+func (c *Cluster) Primary(ctx context.Context) (*Member, error) {
+	var errs []error
+	for _, m := range c.Members {
+		_, err := m.ask(ctx, http.MethodGet, "/primary", "")
+		if err == nil {
+			return m, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, fmt.Errorf("cluster: no member is the primary: %w", errors.Join(errs...))
+}
+
+// AwaitPrimary returns a primary that is none of the others.
+func (c *Cluster) AwaitPrimary(ctx context.Context, others ...*Member) (found *Member, err error) {
+	err = c.await(ctx, "a primary", func(ctx context.Context) error {
+		found = nil
+		for _, m := range c.Members {
+			other := false
+			for _, o := range others {
+				other = other || o == m
+			}
+			if other {
+				continue
+			}
+			if _, err := m.ask(ctx, http.MethodGet, "/primary", ""); err == nil {
+				found = m
+				return nil
+			}
+		}
+		return errors.New("there is none")
+	})
+	return found, err
+}
+
+// AwaitHealthy waits until there is a primary, and every other member streams from
+// it; and in synchronous mode until one of them is the synchronous one.
+func (c *Cluster) AwaitHealthy(ctx context.Context) error {
+	return c.await(ctx, "a healthy cluster", func(ctx context.Context) error {
+		all, err := c.members(ctx)
+		if err != nil {
+			return err
+		}
+		if len(all) != len(c.Members) || all[0].State != "running" {
+			return fmt.Errorf("Patroni says %+v", all)
+		}
+		synchronous, err := c.synchronous(ctx)
+		if err != nil {
+			return err
+		}
+		for _, one := range all[1:] {
+			streams := one.State == "running" || one.State == "streaming" // before and since Patroni 3.0.4
+			if lag, known := one.Lag.(float64); !streams || one.Timeline != all[0].Timeline || !known || lag > 1<<20 {
+				return fmt.Errorf("Patroni says %+v", all)
+			}
+			synchronous = synchronous && one.Role != "sync_standby"
+		}
+		if synchronous {
+			return fmt.Errorf("no standby is synchronous: %+v", all)
+		}
+		_, err = c.Primary(ctx)
+		return err
+	})
+}
+
+// await asks over and over.
+func (c *Cluster) await(ctx context.Context, what string, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	var last error
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			var logs strings.Builder
+			for _, m := range c.Members {
+				fmt.Fprintf(&logs, "\n--- %s said:\n%s", m.Name, sandbox.Tail(m.logFile()))
+			}
+			return fmt.Errorf("cluster: waiting for %s: %w: %w%s", what, context.Cause(ctx), last, logs.String())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// synchronous reports whether the cluster replicates synchronously.
+func (c *Cluster) synchronous(ctx context.Context) (bool, error) {
+	said, err := c.askAny(ctx, http.MethodGet, "/config", "")
+	if err != nil {
+		return false, err
+	}
+	var config struct {
+		Synchronous bool `json:"synchronous_mode"`
+	}
+	if err := json.Unmarshal([]byte(said), &config); err != nil {
+		return false, fmt.Errorf("cluster: Patroni says %q: %w", said, err)
+	}
+	return config.Synchronous, nil
+}
+
+// SetSynchronous makes Patroni replicate synchronously, or not, and waits until it does.
+func (c *Cluster) SetSynchronous(ctx context.Context, on bool) error {
+	if _, err := c.askAny(ctx, http.MethodPatch, "/config", fmt.Sprintf(`{"synchronous_mode": %t}`, on)); err != nil {
+		return err
+	}
+	return c.AwaitHealthy(ctx)
+}
+
+// Switchover makes Patroni hand over to a standby of its choice, and returns when it has.
+func (c *Cluster) Switchover(ctx context.Context) error {
+	from, err := c.Primary(ctx)
+	if err != nil {
+		return err
+	}
+	long, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	// Patroni answers when it is done; the client's own timeout is shorter.
+	_, _ = from.ask(long, http.MethodPost, "/switchover", fmt.Sprintf(`{"leader": %q}`, from.Name))
+	_, err = c.AwaitPrimary(ctx, from)
+	return err
+}

@@ -1,0 +1,197 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/fleet"
+	"github.com/pgelector/pgelector/e2e/history"
+)
+
+// bound is when somebody must lead again once the cluster is healthy: what was
+// frozen or cut off may hold the lock for a lease, and its transaction may hold up
+// the next leader for two; the rest is for backoffs, proxies that take a second to
+// notice, and a busy machine.
+const bound = 3*fleet.Lease + fleet.Backoff + 15*time.Second
+
+// slack is how much later than a probe's last answer a server may have acted.
+const slack = time.Second
+
+// prove holds a history to the promises. Within one history of the database, which
+// is a timeline, there are no exceptions but one: a leader whose session the server
+// or a proxy has ended learns it within grace. Two timelines may have a leader each
+// for as long as the old primary lives, and for grace.
+func prove(events []history.Event) []history.Proof {
+	first := fleet.Of("", events)
+	events = append(slices.Clone(events), promotions(events)...)
+	proofs := []history.Proof{history.Complete(events)}
+	for _, election := range []string{"", fleet.SecondElection} {
+		its := fleet.Of(election, events)
+		for _, p := range []history.Proof{exclusion(its), history.TokensRise(its), history.HooksAlternate(its)} {
+			if election != "" {
+				p.Claim += " (the second election)"
+			}
+			proofs = append(proofs, p)
+		}
+	}
+	return append(proofs, history.Recovers(first, bound), fleet.Linearizable(first), commits(first), nobodyQuit(events))
+}
+
+// promotions returns, for each timeline that replaced another, when its primary was
+// there at the latest, and when those of older timelines were gone: by what the
+// probes have seen, and by the terms.
+func promotions(events []history.Event) (more []history.Event) {
+	begins := map[int64]history.Time{}
+	see := func(timeline int64, at history.Time) {
+		if known, is := begins[timeline]; !is || at < known {
+			begins[timeline] = at
+		}
+	}
+	for _, e := range events {
+		if e.Kind == history.Primary {
+			see(e.Token, e.At)
+		}
+	}
+	for _, t := range history.Terms(events) {
+		see(t.Timeline(), t.Begin)
+	}
+	for timeline, at := range begins {
+		retired, replaced := at, false
+		for _, e := range events {
+			if e.Kind == history.Primary && e.Token < timeline {
+				replaced = true
+				retired = max(retired, e.At.Add(e.Took+slack))
+			}
+		}
+		if replaced {
+			more = append(more, history.Event{Kind: history.Promoted, At: at, Token: timeline}, history.Event{Kind: history.Retired, At: retired, Token: timeline})
+		}
+	}
+	// Retired is that of the promotion before it.
+	slices.SortFunc(more, func(a, b history.Event) int { return cmp.Or(cmp.Compare(a.Token, b.Token), cmp.Compare(a.At, b.At)) })
+	return more
+}
+
+// retired is when the primaries of older timelines were gone.
+func retired(events []history.Event, timeline int64) (history.Time, bool) {
+	for _, e := range events {
+		if e.Kind == history.Retired && e.Token == timeline {
+			return e.At, true
+		}
+	}
+	return 0, false
+}
+
+// exclusion checks every overlap of two terms.
+func exclusion(events []history.Event) history.Proof {
+	p := history.Proof{Claim: "no two led at once in one history of the database, nor for longer than two primaries lived"}
+	var same, other []time.Duration
+	for _, o := range overlaps(events) {
+		old, fresh := o.a, o.b
+		if old.Token > fresh.Token {
+			old, fresh = fresh, old
+		}
+		if old.Timeline() == fresh.Timeline() {
+			same = append(same, o.took)
+			if o.took > fleet.Grace {
+				p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) and %s (token %d) both led for %v, on one timeline", old.Process, old.Token, fresh.Process, fresh.Token, o.took))
+			}
+			continue
+		}
+		other = append(other, o.took)
+		gone, known := retired(events, fresh.Timeline())
+		if !known || old.End > gone.Add(fleet.Grace) {
+			p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) led for %v beside %s (token %d), although the old primary had been gone for longer than %v", old.Process, old.Token, o.took, fresh.Process, fresh.Token, fleet.Grace))
+		}
+	}
+	all := history.Terms(events)
+	if len(all) == 0 {
+		p.Violations = append(p.Violations, "nobody ever led")
+	}
+	p.Checked = fmt.Sprintf("%d terms compared; %d overlaps on one timeline%s, %d of two timelines%s", len(all), len(same), atMost(same), len(other), atMost(other))
+	return p
+}
+
+func atMost(all []time.Duration) string {
+	if len(all) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", of %v at most", slices.Max(all).Round(time.Millisecond))
+}
+
+// overlap is that two terms went on at the same time, from from on.
+type overlap struct {
+	a, b history.Term
+	from history.Time
+	took time.Duration
+}
+
+func overlaps(events []history.Event) (found []overlap) {
+	terms := history.Terms(events)
+	for i, a := range terms {
+		for _, b := range terms[i+1:] {
+			if took := min(a.End, b.End).Sub(b.Begin); took > 0 {
+				found = append(found, overlap{a, b, b.Begin, took})
+			}
+		}
+	}
+	return found
+}
+
+// commits checks what became of the fenced writes: one that was refused is not in
+// the database, and with synchronous replication one that was acknowledged is.
+func commits(events []history.Event) history.Proof {
+	p := history.Proof{Claim: "no refused write was committed, and with synchronous replication no acknowledged one was lost"}
+	kept := map[string]bool{}
+	for _, e := range events {
+		if e.Kind == history.Kept {
+			kept[e.New] = true
+		}
+	}
+	all := episodes(events)
+	var acknowledged, refused, lost int
+	for _, e := range events {
+		switch {
+		case e.Kind == history.Refused:
+			refused++
+			if kept[e.New] {
+				p.Violations = append(p.Violations, fmt.Sprintf("%s was refused (%s), and is in the database", e.New, e.Text))
+			}
+		case e.Kind == history.Wrote:
+			acknowledged++
+			if kept[e.New] {
+				continue
+			}
+			lost++
+			if in := episodeOf(all, e.At); in != nil && strings.HasSuffix(in.text, synchronously) {
+				p.Violations = append(p.Violations, fmt.Sprintf("%s was acknowledged, during %s, and is lost", e.New, in.text))
+			}
+		}
+	}
+	p.Checked = fmt.Sprintf("%d acknowledged, of which %d were lost with a primary that replicated asynchronously; %d refused", acknowledged, lost, refused)
+	if acknowledged == 0 {
+		p.Violations = append(p.Violations, "nothing was ever acknowledged")
+	}
+	return p
+}
+
+// nobodyQuit checks that no process ended by itself.
+func nobodyQuit(events []history.Event) history.Proof {
+	p := history.Proof{Claim: "no Run ended by itself"}
+	processes := map[string]bool{}
+	for _, e := range events {
+		switch e.Kind {
+		case history.Hello:
+			processes[e.Process] = true
+		case history.Quit:
+			p.Violations = append(p.Violations, e.Text)
+		}
+	}
+	p.Checked = fmt.Sprintf("%d processes", len(processes))
+	return p
+}

@@ -1,0 +1,212 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pgelector/pgelector/e2e/history"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// second is when something is, in seconds from the beginning.
+func second(s float64) history.Time { return history.Time(s * float64(time.Second)) }
+
+func lasts(from, to float64) time.Duration { return second(to).Sub(second(from)) }
+
+// Tokens of the first and of the second timeline.
+const (
+	first = 1<<48 + 100
+	later = 2<<48 + 50
+)
+
+// process is the history of one that leads once.
+func process(name string, token int64, from, to float64) []history.Event {
+	events := []history.Event{
+		{Kind: history.Hello, At: second(from - 1)},
+		{Kind: history.Elected, At: second(from), Token: token},
+		{Kind: history.Began, At: second(from), Token: token},
+		{Kind: history.Sample, At: second(from), Leading: true, Token: token},
+		{Kind: history.Sample, At: second(to), Leading: true, Token: token},
+		{Kind: history.Ended, At: second(to), Token: token},
+		{Kind: history.Demoted, At: second(to), Token: token},
+		{Kind: history.Bye, At: second(to + 100)},
+	}
+	for i := range events {
+		events[i].Process, events[i].Seq = name, i+1
+	}
+	return events
+}
+
+// write is that a process replaces what the register of a timeline says.
+func write(kind history.Kind, name, register, old, value string, at float64) history.Event {
+	return history.Event{Process: name, Kind: kind, Register: register, Old: old, New: value, At: second(at), Took: 1}
+}
+
+// failover is a history without a fault: the primary n1 is lost at 10, n2 takes
+// writes from 14 on, and b leads from 15 on. Nothing of it breaks a promise.
+func failover() []history.Event {
+	return slices.Concat(process("a", first, 1, 11), process("b", later, 15, 30),
+		[]history.Event{
+			{Kind: history.Primary, Text: "n1", Token: 1, At: second(0), Took: lasts(0, 10)},
+			{Kind: history.Writable, Text: "n1", Token: 1, At: second(0), Took: lasts(0, 10)},
+			{Kind: history.Primary, Text: "n2", Token: 2, At: second(13), Took: lasts(13, 40)},
+			{Kind: history.Writable, Text: "n2", Token: 2, At: second(14), Took: lasts(14, 40)},
+			{Kind: history.Struck, Text: "lose, async", At: second(10)},
+			{Kind: history.Healed, Text: "lose, async", At: second(16)},
+			{Kind: history.Calm, At: second(17)},
+			write(history.Wrote, "a", "1", "", "a-1", 5),
+			write(history.Refused, "a", "1", "a-1", "a-2", 10.5),
+			write(history.Wrote, "b", "2", "", "b-1", 16),
+			{Kind: history.Kept, New: "a-1"}, {Kind: history.Kept, New: "b-1"},
+		})
+}
+
+// broken returns the claims of the first election that a history breaks.
+func broken(events []history.Event) (claims []string) {
+	for _, p := range prove(events) {
+		if !p.Holds() && !strings.Contains(p.Claim, "(the second election)") {
+			claims = append(claims, p.Claim)
+		}
+	}
+	return claims
+}
+
+func TestAHistoryThatKeepsThePromisesIsAccepted(t *testing.T) {
+	if claims := broken(failover()); len(claims) > 0 {
+		t.Errorf("rejected: %q", claims)
+	}
+}
+
+func TestAHistoryThatBreaksAPromiseIsRejected(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func([]history.Event) []history.Event
+		claim string
+	}{
+		"two lead on one timeline": {
+			func(h []history.Event) []history.Event { return append(h, process("c", later+1, 20, 30)...) }, "no two led at once"},
+		"the leader of the old primary leads on when that is gone": {
+			func(h []history.Event) []history.Event { return append(h, process("c", first+1, 12, 20)...) }, "no two led at once"},
+		"a token falls": {
+			func(h []history.Event) []history.Event { return append(h, process("c", later-1, 31, 32)...) }, "tokens rose"},
+		"a process ends by itself": {
+			func(h []history.Event) []history.Event {
+				return append(h, history.Event{Process: "b", Kind: history.Quit, At: second(12)})
+			}, "no Run ended"},
+		"a refused write is in the database": {
+			func(h []history.Event) []history.Event {
+				return append(h, history.Event{Kind: history.Kept, New: "a-2"})
+			}, "no refused write"},
+		"a write replaces what a later leader has written": {
+			func(h []history.Event) []history.Event {
+				return append(h, write(history.Wrote, "a", "2", "a-1", "a-3", 16.5), history.Event{Kind: history.Kept, New: "a-3"})
+			}, "linearizable"},
+		"an acknowledged write is lost, although replication was synchronous": {
+			func(h []history.Event) []history.Event {
+				return append(rename(h, "lose, async", "lose, sync"), write(history.Wrote, "a", "1", "a-1", "a-4", 6))
+			}, "no acknowledged one was lost"},
+		"nobody leads again": {
+			func(h []history.Event) []history.Event {
+				return slices.DeleteFunc(h, func(e history.Event) bool { return e.Process == "b" })
+			}, "somebody led again"},
+		"a process tells no end": {
+			func(h []history.Event) []history.Event {
+				return slices.DeleteFunc(h, func(e history.Event) bool { return e.Process == "a" && e.Kind == history.Bye })
+			}, "nothing is missing"},
+	} {
+		claims := broken(test.spoil(failover()))
+		if !slices.ContainsFunc(claims, func(c string) bool { return strings.Contains(c, test.claim) }) {
+			t.Errorf("%s: %q was not among what is broken: %q", name, test.claim, claims)
+		}
+	}
+}
+
+func rename(events []history.Event, from, to string) []history.Event {
+	for i := range events {
+		if events[i].Text == from {
+			events[i].Text = to
+		}
+	}
+	return events
+}
+
+// What is not promised is not judged: it is measured.
+func TestWhatAFailoverMayCostIsAccepted(t *testing.T) {
+	for name, spoil := range map[string]func([]history.Event) []history.Event{
+		"an acknowledged write is lost with a primary that replicated asynchronously": func(h []history.Event) []history.Event {
+			return append(h, write(history.Wrote, "a", "1", "a-1", "a-4", 6))
+		},
+		"each of two primaries has a leader": func(h []history.Event) []history.Event {
+			h = append(h, history.Event{Kind: history.Primary, Text: "n1", Token: 1, At: second(11), Took: lasts(11, 22)})
+			return append(h, process("c", first+1, 12, 23)...)
+		},
+	} {
+		if claims := broken(spoil(failover())); len(claims) > 0 {
+			t.Errorf("%s: rejected: %q", name, claims)
+		}
+	}
+}
+
+func TestAFaultCostsWhatItCosts(t *testing.T) {
+	h := append(failover(), write(history.Wrote, "a", "1", "a-1", "a-4", 6), history.Event{Process: "b", Kind: history.Quit, At: second(12)})
+	h = append(h, process("c", later+1, 15.5, 18)...)
+	rows := measure(h)
+	if len(rows) != 1 {
+		t.Fatalf("%d rows, want 1: %+v", len(rows), rows)
+	}
+	r := rows[0]
+	// n2 takes writes from 14 on, and b leads from 15 on; that a led until 11 and n1
+	// was gone since 10 does not count.
+	if want := []time.Duration{time.Second}; !slices.Equal(r.without, want) {
+		t.Errorf("without a leader for %v, want %v", r.without, want)
+	}
+	if r.text != "lose, async" || r.times != 1 || r.overlap != 2500*time.Millisecond || r.acknowledged != 3 || r.lost != 1 || r.quit != 1 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestTheMedianIsThatOfTheSamples(t *testing.T) {
+	for q, want := range map[float64]time.Duration{0.5: 2, 0.99: 4, 1: 4, 0.25: 1} {
+		if got := quantile([]time.Duration{1, 2, 3, 4}, q); got != want {
+			t.Errorf("quantile %v is %d, want %d", q, got, want)
+		}
+	}
+}
+
+func TestTheDrawNamesFaultsThatThereAre(t *testing.T) {
+	chosen, err := choose("etcd,lose")
+	if err != nil || len(chosen) != 2 || chosen[0].name != "etcd" || chosen[1].name != "lose" {
+		t.Errorf("got %v, %v", chosen, err)
+	}
+	if _, err := choose("earthquake"); err == nil {
+		t.Error("an earthquake was chosen")
+	}
+}
+
+func TestThePageHasEveryFaultAndFigure(t *testing.T) {
+	path := t.TempDir() + "/page.md"
+	if err := judge(failover()).write(path, "make ha SEED=7"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range faults() {
+		if !strings.Contains(string(text), "| `"+f.name+"` | "+f.about+" |") {
+			t.Errorf("the page does not describe %s", f.name)
+		}
+	}
+	for _, want := range []string{"`make ha SEED=7`", "| `lose` | async | 1 | 1.0 s | 1.0 s | 1.0 s | 0 | 2 | 0 | 0 |"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the page lacks %q:\n%s", want, text)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/fleet"
+	"github.com/pgelector/pgelector/e2e/ha/cluster"
+)
+
+func main() {
+	fleet.Be()
+	var c config
+	flag.Float64Var(&c.minutes, "minutes", 0, "for how long; 0: each fault once in each mode")
+	flag.Uint64Var(&c.seed, "seed", 0, "of what is drawn; 0 draws one")
+	flag.StringVar(&c.faults, "faults", "", "only these, separated by commas (see -list)")
+	flag.StringVar(&c.modes, "modes", "async,sync", "of replication")
+	flag.StringVar(&c.keep, "keep", "", "keep the history in this file, also of a good run")
+	flag.StringVar(&c.results, "results", "", "write the table to this file")
+	flag.StringVar(&c.judge, "judge", "", "start nothing, but judge the history in this file")
+	list := flag.Bool("list", false, "list the faults")
+	flag.Parse()
+	switch {
+	case flag.NArg() > 0 || c.minutes < 0:
+		flag.Usage()
+		os.Exit(2)
+	case *list:
+		for _, f := range faults() {
+			fmt.Printf("%-18s %s\n", f.name, f.about)
+		}
+		return
+	case c.judge != "":
+		if err := judgeAgain(c); err != nil {
+			fmt.Println("FAILED:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if c.seed == 0 {
+		c.seed = rand.Uint64N(1e9) + 1
+	}
+	os.Exit(tryAll(c))
+}
+
+// config is what a run is told.
+type config struct {
+	minutes       float64
+	seed          uint64
+	faults, modes string
+	keep, results string
+	judge         string
+}
+
+// of is the time for one mode.
+func (c config) forEach(modes int) time.Duration {
+	return time.Duration(c.minutes * float64(time.Minute) / float64(modes))
+}
+
+// tryAll returns the exit status.
+func tryAll(c config) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := cluster.Missing(ctx); err != nil {
+		if os.Getenv("CI") != "" {
+			fmt.Println("FAILED:", err)
+			return 1
+		}
+		fmt.Println("SKIPPED:", err)
+		return 0
+	}
+	path := c.keep
+	if path == "" {
+		path = filepath.Join(os.TempDir(), fmt.Sprintf("pgelector-ha-%d.jsonl", c.seed))
+	}
+	err := run(ctx, c, path)
+	if err == nil && c.keep == "" {
+		err = os.Remove(path)
+	}
+	if err != nil {
+		fmt.Printf("\nFAILED: %v\n\nThe history is in %s\nThe same draw again: %s\n", err, path, c.command())
+		return 1
+	}
+	return 0
+}
+
+// command is what makes a run like this one.
+func (c config) command() string {
+	words := []string{"make ha", fmt.Sprintf("MINUTES=%g", c.minutes), fmt.Sprintf("SEED=%d", c.seed)}
+	if c.faults != "" {
+		words = append(words, "FAULTS="+c.faults)
+	}
+	if c.modes != "async,sync" {
+		words = append(words, "MODES="+c.modes)
+	}
+	return strings.Join(words, " ")
+}

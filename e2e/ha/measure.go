@@ -1,0 +1,169 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/fleet"
+	"github.com/pgelector/pgelector/e2e/history"
+)
+
+// synchronously is how the text of an episode ends whose replication was synchronous.
+const synchronously = ", sync"
+
+// An episode is from one fault until somebody leads a healthy cluster again.
+type episode struct {
+	text              string
+	struck, calm, end history.Time
+}
+
+func episodes(events []history.Event) (all []episode) {
+	terms := history.Terms(events)
+	for _, e := range events {
+		switch e.Kind {
+		case history.Struck:
+			all = append(all, episode{text: e.Text, struck: e.At, calm: math.MaxInt64, end: math.MaxInt64})
+		case history.Calm:
+			if last := len(all) - 1; last >= 0 && all[last].calm == math.MaxInt64 {
+				all[last].calm, all[last].end = e.At, ledSince(terms, e.At)
+			}
+		}
+	}
+	return all
+}
+
+// ledSince is the first moment from at on at which somebody led.
+func ledSince(terms []history.Term, at history.Time) history.Time {
+	led := history.Time(math.MaxInt64)
+	for _, t := range terms {
+		if t.End >= at {
+			led = min(led, max(t.Begin, at))
+		}
+	}
+	return led
+}
+
+// episodeOf is the first episode that was not over at the moment: what happens
+// between two faults is charged to the second.
+func episodeOf(all []episode, at history.Time) *episode {
+	i := slices.IndexFunc(all, func(e episode) bool { return at <= e.calm })
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+// stretch is a piece of time.
+type stretch struct{ from, to history.Time }
+
+// union merges what overlaps.
+func union(all []stretch) (merged []stretch) {
+	slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+	for _, s := range all {
+		if last := len(merged) - 1; last >= 0 && s.from <= merged[last].to {
+			merged[last].to = max(merged[last].to, s.to)
+		} else {
+			merged = append(merged, s)
+		}
+	}
+	return merged
+}
+
+// length is how much of the window lies in the first, and not in the second. Both
+// are unions.
+func length(window stretch, in, without []stretch) (sum time.Duration) {
+	for _, s := range in {
+		from, to := max(s.from, window.from), min(s.to, window.to)
+		if to <= from {
+			continue
+		}
+		sum += to.Sub(from)
+		for _, not := range without {
+			if a, b := max(from, not.from), min(to, not.to); b > a {
+				sum -= b.Sub(a)
+			}
+		}
+	}
+	return sum
+}
+
+// row is what one kind of fault cost in one mode.
+type row struct {
+	text                     string
+	times                    int
+	without                  []time.Duration // without a leader, though a primary took writes: per fault
+	overlap                  time.Duration   // the longest
+	acknowledged, lost, quit int
+}
+
+// measure returns a row for each kind of fault and mode.
+func measure(events []history.Event) []row {
+	rows, order := map[string]*row{}, []string{}
+	of := func(text string) *row {
+		if rows[text] == nil {
+			rows[text] = &row{text: text}
+			order = append(order, text)
+		}
+		return rows[text]
+	}
+	first := fleet.Of("", events)
+	var led, writable []stretch
+	for _, t := range history.Terms(first) {
+		led = append(led, stretch{t.Begin, t.End})
+	}
+	kept := map[string]bool{}
+	for _, e := range events {
+		switch e.Kind {
+		case history.Writable:
+			writable = append(writable, stretch{e.At, e.At.Add(e.Took)})
+		case history.Kept:
+			kept[e.New] = true
+		}
+	}
+	led, writable = union(led), union(writable)
+	all := episodes(first)
+	for _, e := range all {
+		r := of(e.text)
+		r.times++
+		if e.end != math.MaxInt64 {
+			r.without = append(r.without, length(stretch{e.struck, e.end}, writable, led))
+		}
+	}
+	for _, o := range overlaps(first) {
+		if e := episodeOf(all, o.from); e != nil {
+			of(e.text).overlap = max(of(e.text).overlap, o.took)
+		}
+	}
+	for _, e := range events {
+		in := episodeOf(all, e.At)
+		switch {
+		case in == nil:
+		case e.Kind == history.Quit:
+			of(in.text).quit++
+		case e.Kind == history.Wrote:
+			of(in.text).acknowledged++
+			if !kept[e.New] {
+				of(in.text).lost++
+			}
+		}
+	}
+	slices.Sort(order)
+	var result []row
+	for _, text := range order {
+		slices.Sort(rows[text].without)
+		result = append(result, *rows[text])
+	}
+	return result
+}
+
+// quantile of what is sorted.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, int(math.Ceil(q*float64(len(sorted))))-1)]
+}

@@ -1,0 +1,169 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/fleet"
+	"github.com/pgelector/pgelector/e2e/ha/cluster"
+	"github.com/pgelector/pgelector/e2e/history"
+)
+
+// nemesis draws faults, one after the other, and sees to it that they end.
+type nemesis struct {
+	*fleet.Fleet
+	cluster *cluster.Cluster
+	rnd     *rand.Rand
+	all     []fault
+	mode    string
+
+	mu   sync.Mutex
+	quit []*fleet.Member // processes that have ended by themselves, until their seats are filled again
+}
+
+// ended records that a process has ended by itself.
+func (n *nemesis) ended(m *fleet.Member) {
+	n.Log.Add(history.Event{Process: m.Name, At: history.Now(), Kind: history.Quit, Text: m.Err().Error()})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.quit = append(n.quit, m)
+}
+
+// turn strikes with each fault once, in random order, and again until the time is up.
+// Without a time it is once.
+func (n *nemesis) turn(ctx context.Context, report func(string), end time.Time) error {
+	for {
+		deck := slices.Clone(n.all)
+		n.rnd.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		for _, f := range deck {
+			if !end.IsZero() && time.Now().After(end) {
+				return nil
+			}
+			line, err := n.round(ctx, f)
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", f.name, n.mode, err)
+			}
+			report(line)
+		}
+		if end.IsZero() {
+			return nil
+		}
+	}
+}
+
+// round strikes once, and waits until all is well again. It returns a line about it.
+func (n *nemesis) round(ctx context.Context, f fault) (string, error) {
+	primary, err := n.cluster.Primary(ctx)
+	if err != nil {
+		return "", err
+	}
+	text := f.name + ", " + n.mode
+	struck := n.mark(history.Struck, text)
+	if err := f.strike(n, ctx, primary); err != nil {
+		return "", err
+	}
+	n.mark(history.Healed, text)
+	line := fmt.Sprintf("%-26s at %s", text, primary.Name)
+	return n.calm(ctx, line, struck)
+}
+
+// calm waits for the cluster, fills the seats again, waits for a leader, and gives
+// it a moment.
+func (n *nemesis) calm(ctx context.Context, line string, struck history.Time) (string, error) {
+	if err := n.cluster.AwaitHealthy(ctx); err != nil {
+		return "", err
+	}
+	gone := n.forgetQuit()
+	if err := n.Fill(); err != nil {
+		return "", err
+	}
+	at := n.mark(history.Calm, "")
+	e, err := n.AwaitLeader(ctx, at)
+	if err != nil {
+		return "", err
+	}
+	line = fmt.Sprintf("%s %5.1f s, then %s leads", line, at.Sub(struck).Seconds(), e.Process)
+	if len(gone) > 0 {
+		line += ". ENDED FOR GOOD: " + strings.Join(gone, ", ")
+	}
+	return line, pause(ctx, time.Second+time.Duration(n.rnd.Int64N(int64(fleet.Lease))))
+}
+
+// forgetQuit empties the seats of processes that have ended, and names them.
+func (n *nemesis) forgetQuit() (names []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, m := range n.quit {
+		if n.Members[m.ID] == m {
+			delete(n.Members, m.ID)
+		}
+		names = append(names, m.Name)
+	}
+	n.quit = nil
+	return names
+}
+
+// mark records what is of no process.
+func (n *nemesis) mark(kind history.Kind, text string) history.Time {
+	at := history.Now()
+	n.Log.Add(history.Event{At: at, Kind: kind, Text: text})
+	return at
+}
+
+// meanwhile replaces a follower, a little later: fresh processes start in the middle
+// of a fault, too.
+func (n *nemesis) meanwhile(ctx context.Context) error {
+	if err := pause(ctx, time.Duration(n.rnd.Int64N(int64(3*time.Second)))); err != nil {
+		return err
+	}
+	leader, _ := n.Leader()
+	var followers []*fleet.Member
+	for _, s := range n.Seats { // in an order that is always the same
+		if m := n.Members[s.ID]; m != nil && m != leader {
+			followers = append(followers, m)
+		}
+	}
+	if len(followers) == 0 {
+		return errors.New("no follower is left")
+	}
+	n.Kill(followers[n.rnd.IntN(len(followers))])
+	return n.Fill()
+}
+
+// hold waits for as long as a fault goes on.
+func (n *nemesis) hold(ctx context.Context) error {
+	return pause(ctx, time.Second+time.Duration(n.rnd.Int64N(int64(2*fleet.Lease))))
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// choose returns the faults of the list, all if it is empty.
+func choose(only string) ([]fault, error) {
+	if only == "" {
+		return faults(), nil
+	}
+	var chosen []fault
+	for name := range strings.SplitSeq(only, ",") {
+		i := slices.IndexFunc(faults(), func(f fault) bool { return f.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no fault %q: see -list", name)
+		}
+		chosen = append(chosen, faults()[i])
+	}
+	return chosen, nil
+}

@@ -1,0 +1,114 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgelector/pgelector/e2e/ha/cluster"
+	"github.com/pgelector/pgelector/e2e/history"
+)
+
+// How often a server is asked, and when it is taken not to answer.
+const (
+	probing    = 25 * time.Millisecond
+	unanswered = time.Second
+)
+
+// probeSchema is what servers are asked to write to.
+const probeSchema = `CREATE TABLE probe (member text PRIMARY KEY, n bigint NOT NULL)`
+
+const (
+	askPrimary = `SELECT CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || lpad(left(pg_walfile_name(pg_current_wal_lsn()), 8), 16, '0'))::bit(64)::bigint END WHERE $1 <> ''`
+	askToWrite = `INSERT INTO probe VALUES ($1, 1) ON CONFLICT (member) DO UPDATE SET n = probe.n + 1
+		RETURNING ('x' || lpad(left(pg_walfile_name(pg_current_wal_lsn()), 8), 16, '0'))::bit(64)::bigint`
+)
+
+// probes ask each member, directly, whether it is a primary, and to write.
+type probes struct {
+	log    *history.Log
+	cancel context.CancelFunc
+	all    sync.WaitGroup
+}
+
+func startProbes(ctx context.Context, c *cluster.Cluster, log *history.Log) *probes {
+	ctx, cancel := context.WithCancel(ctx)
+	p := &probes{log: log, cancel: cancel}
+	for _, m := range c.Members {
+		p.all.Go(func() { (&probe{kind: history.Primary, member: m, question: askPrimary, log: log}).run(ctx) })
+		p.all.Go(func() { (&probe{kind: history.Writable, member: m, question: askToWrite, log: log}).run(ctx) })
+	}
+	return p
+}
+
+// stop ends the probes. Then all that they have seen is in the log.
+func (p *probes) stop() {
+	p.cancel()
+	p.all.Wait()
+}
+
+// probe asks one member one question.
+type probe struct {
+	kind     history.Kind
+	member   *cluster.Member
+	question string
+	log      *history.Log
+
+	conn *pgx.Conn
+	open history.Event // since when the answer is the same; its timeline is 0 if that is no
+}
+
+func (p *probe) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		p.ask(ctx)
+		select {
+		case <-time.After(probing):
+		case <-ctx.Done():
+		}
+	}
+	p.become(history.Event{})
+	if p.conn != nil {
+		_ = p.conn.Close(context.WithoutCancel(ctx))
+	}
+}
+
+// ask asks once. A server answers yes from the first such question on, until the
+// last such answer.
+func (p *probe) ask(ctx context.Context) {
+	at := history.Now()
+	timeline, err := p.answer(ctx)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil || timeline == 0:
+		p.become(history.Event{})
+	case timeline != p.open.Token:
+		p.become(history.Event{Kind: p.kind, Text: p.member.Name, At: at, Token: timeline, Took: history.Now().Sub(at)})
+	default:
+		p.open.Took = history.Now().Sub(p.open.At)
+	}
+}
+
+// become records the state that has ended.
+func (p *probe) become(next history.Event) {
+	if p.open.Token != 0 {
+		p.log.Add(p.open)
+	}
+	p.open = next
+}
+
+func (p *probe) answer(ctx context.Context) (timeline int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, unanswered)
+	defer cancel()
+	if p.conn == nil || p.conn.IsClosed() {
+		dsn := "postgres://postgres@" + p.member.Addr() + "/postgres?sslmode=disable&application_name=probe"
+		if p.conn, err = pgx.Connect(ctx, dsn); err != nil {
+			return 0, err
+		}
+	}
+	err = p.conn.QueryRow(ctx, p.question, p.member.Name).Scan(&timeline)
+	return timeline, err
+}

@@ -1,0 +1,118 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/fleet"
+	"github.com/pgelector/pgelector/e2e/ha/cluster"
+	"github.com/pgelector/pgelector/e2e/history"
+)
+
+// report is what came of a run.
+type report struct {
+	rows   []row
+	proofs []history.Proof
+}
+
+func judge(events []history.Event) report {
+	return report{rows: measure(events), proofs: prove(events)}
+}
+
+func (r report) print(out io.Writer) {
+	fmt.Fprintf(out, "\n%s\n", r.table())
+	for _, p := range r.proofs {
+		mark := "ok  "
+		if !p.Holds() {
+			mark = "FAIL"
+		}
+		fmt.Fprintf(out, "%s  %s: %s\n", mark, p.Claim, p.Checked)
+		for _, v := range p.Violations {
+			fmt.Fprintf(out, "      %s\n", strings.TrimSpace(v))
+		}
+	}
+}
+
+// table is in Markdown.
+func (r report) table() string {
+	var b strings.Builder
+	b.WriteString("| fault | replication | times | without a leader: median | p99 | longest | overlap of belief, longest | commits acknowledged | lost | `Run`s ended |\n")
+	b.WriteString("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	for _, row := range r.rows {
+		name, mode, _ := strings.Cut(row.text, ", ")
+		fmt.Fprintf(&b, "| `%s` | %s | %d | %s | %s | %s | %s | %d | %d | %d |\n", name, mode, row.times,
+			short(quantile(row.without, 0.5)), short(quantile(row.without, 0.99)), short(quantile(row.without, 1)),
+			short(row.overlap), row.acknowledged, row.lost, row.quit)
+	}
+	return b.String()
+}
+
+// short writes a time with three digits.
+func short(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "0"
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}
+
+// write writes a page that says what made it.
+func (r report) write(path, command string) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# What a failover costs
+
+Written by %s, of commit %s, on %s: do not edit. [docs/servers.md](../../docs/servers.md) says what follows.
+
+The cluster: three members of PostgreSQL under Patroni (ttl %v, loop_wait 1 s, retry_timeout 3 s), etcd, HAProxy that asks
+Patroni each second, PgBouncer in session mode; all on one machine. %d candidates, of every kind and over both drivers:
+%s.
+Their lease is %v, their heartbeat interval %v, their retry interval %v.
+
+`, "`"+command+"`", commit(), time.Now().UTC().Format("2 January 2006"), cluster.TTL, len(seats), routes(), fleet.Lease, fleet.Heartbeat, fleet.Retry)
+	b.WriteString("| fault | what happens |\n|---|---|\n")
+	for _, f := range faults() {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", f.name, f.about)
+	}
+	b.WriteString(`
+*Without a leader* counts from the moment when a primary takes writes: probes write to each member, directly, all the
+while. *Overlap* is how long two processes believed at once. *Commits* are those of ` + "`Term.InTx`" + `; one is lost if it was
+acknowledged and is not in the database at the end. With each fault one follower is killed and a fresh process takes
+its place.
+
+`)
+	b.WriteString(r.table())
+	b.WriteString("\nWhat was judged:\n\n")
+	for _, p := range r.proofs {
+		held := "held"
+		if !p.Holds() {
+			held = fmt.Sprintf("**BROKEN, %d times**", len(p.Violations))
+		}
+		fmt.Fprintf(&b, "- %s: %s. %s.\n", p.Claim, held, p.Checked)
+	}
+	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
+func routes() string {
+	var all []string
+	for _, s := range seats {
+		all = append(all, s.String())
+	}
+	return strings.Join(all, "; ")
+}
+
+// commit is that of the program.
+func commit() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}

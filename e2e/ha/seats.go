@@ -1,0 +1,57 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/pgelector/pgelector/e2e/fleet"
+	"github.com/pgelector/pgelector/e2e/ha/cluster"
+)
+
+// The routes of the candidates.
+const (
+	multi   fleet.Route = "multi-host DSN"
+	cutting fleet.Route = "HAProxy, which cuts"
+	plain   fleet.Route = "HAProxy, which does not"
+	front   fleet.Route = "PgBouncer, HAProxy"
+	behind  fleet.Route = "HAProxy, PgBouncer"
+)
+
+var seats = []fleet.Seat{
+	{ID: "a", By: "pgx", Route: multi},
+	{ID: "b", By: "postgres", Route: multi, Wait: true},
+	{ID: "c", By: "pgx", Route: cutting, Wait: true, Watch: true},
+	{ID: "d", By: "postgres", Route: plain, Watch: true},
+	{ID: "e", By: "pgx", Route: front, Session: true},
+	{ID: "f", By: "postgres", Route: behind, Wait: true},
+	{ID: "g", By: "pgx", Route: multi, Wait: true},
+	{ID: "h", By: "postgres", Route: cutting, Session: true, Watch: true},
+}
+
+// dsn is how a candidate reaches the primary. Both drivers understand this form,
+// also with several hosts.
+func dsn(c *cluster.Cluster, route fleet.Route) string {
+	var addresses, more string
+	switch route {
+	case multi:
+		addresses, more = c.Hosts(), " target_session_attrs=read-write"
+	case cutting:
+		addresses = c.Addr(cluster.Cutting)
+	case plain:
+		addresses = c.Addr(cluster.Plain)
+	case behind:
+		addresses = c.Addr(cluster.Behind)
+	case front:
+		addresses = c.Front.Addr()
+	}
+	var hosts, ports []string
+	for address := range strings.SplitSeq(addresses, ",") {
+		host, port, _ := net.SplitHostPort(address)
+		hosts, ports = append(hosts, host), append(ports, port)
+	}
+	return fmt.Sprintf("host=%s port=%s user=%s dbname=postgres sslmode=disable connect_timeout=2%s",
+		strings.Join(hosts, ","), strings.Join(ports, ","), fleet.Role, more)
+}
