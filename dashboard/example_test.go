@@ -24,8 +24,8 @@ func openPool() *sql.DB {
 	mock.ExpectQuery("-- name: Ping").WillReturnRows(sqlmock.NewRows([]string{"pid", "in_recovery"}).AddRow(4711, false))
 	mock.ExpectQuery("-- name: Clock").WillReturnRows(sqlmock.NewRows([]string{"micros"}).AddRow(1795262400_000000))
 	mock.ExpectQuery("-- name: AdvisoryLocks").WillReturnRows(sqlmock.NewRows([]string{
-		"key", "granted", "pid", "application_name", "usename", "client_addr", "backend_start", "waitstart"}).
-		AddRow(elector.KeyFromName("orders"), true, 4712, "web-1", "orders_service", "10.0.4.11", nil, nil))
+		"key", "granted", "pid", "application_name", "usename", "client_addr", "connected_micros", "waiting_micros"}).
+		AddRow(elector.KeyFromName("orders"), true, 4712, "web-1", "orders_service", "10.0.4.11", 0, 0))
 	return pool
 }
 

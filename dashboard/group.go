@@ -69,7 +69,7 @@ func (g *gathered) holds(row db.AdvisoryLocksRow, now time.Time) {
 	c := holder(row, now)
 	g.candidates = append(g.candidates, &c)
 	if row.Granted {
-		g.connected = row.BackendStart.Time
+		g.connected = db.Time(row.ConnectedMicros)
 	}
 }
 
@@ -93,8 +93,8 @@ func holder(row db.AdvisoryLocksRow, now time.Time) candidate {
 	}
 	if !row.Granted {
 		c.Role = waits
-		if row.Waitstart.Valid {
-			c.Waiting = "waiting for " + lasting(now.Sub(row.Waitstart.Time))
+		if row.WaitingMicros != 0 {
+			c.Waiting = "waiting for " + lasting(now.Sub(db.Time(row.WaitingMicros)))
 		}
 	}
 	return c

@@ -10,9 +10,9 @@ import (
 )
 
 const BackendStart = `-- name: BackendStart :one
-SELECT (extract(epoch FROM a.backend_start) * 1000000)::bigint AS started
+SELECT (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS started
 FROM pg_catalog.pg_stat_activity AS a
-WHERE a.pid = pg_catalog.pg_backend_pid()
+WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()
 `
 
 // BackendStart is when this backend began, in microseconds since 1970. With the
@@ -26,17 +26,17 @@ func (q *Queries) BackendStart(ctx context.Context) (int64, error) {
 
 const Confirm = `-- name: Confirm :one
 SELECT h.held::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid, CASE WHEN h.held THEN
-    CASE WHEN pg_catalog.pg_advisory_xact_lock($1::integer, $2::integer)::text = ''
-        AND pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::text) IS NOT NULL THEN
-        (('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint << 48)
-        | pg_catalog.pg_current_xact_id()::text::bigint
+    CASE WHEN pg_catalog.pg_advisory_xact_lock($1::integer, $2::integer) IS NOT NULL
+        AND pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::pg_catalog.text) IS NOT NULL THEN
+        (pg_catalog.concat('x', pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint OPERATOR(pg_catalog.<<) 48)
+        OPERATOR(pg_catalog.|) pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint
     END
 ELSE 0 END::bigint AS token
 FROM (SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
-    WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'advisory' AND l.granted
-        AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-        AND ((l.classid::bigint << 32) | l.objid::bigint) = $3::bigint
+    WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+        AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $3::bigint
 ) AS held OFFSET 0) AS h
 `
 
@@ -84,11 +84,12 @@ SELECT o.pid::integer AS pid, pg_catalog.pg_terminate_backend(o.pid)::boolean AS
 FROM (
     SELECT l.pid
     FROM pg_catalog.pg_locks AS l
-    JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-    WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ShareLock' AND l.objsubid = 2
-        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-        AND ((l.classid::bigint << 32) | l.objid::bigint) = $1::bigint
-        AND a.xact_start < pg_catalog.clock_timestamp() - $2::bigint * '1 millisecond'::interval
+    JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
+        AND a.xact_start OPERATOR(pg_catalog.<)
+            (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) ($2::bigint::double precision OPERATOR(pg_catalog.*) '1 millisecond'::interval))
     OFFSET 0
 ) AS o
 `
@@ -135,24 +136,25 @@ func (q *Queries) EndOverdue(ctx context.Context, arg EndOverdueParams) ([]EndOv
 const EnterTerm = `-- name: EnterTerm :one
 SELECT CASE
     WHEN (
-        SELECT count(pg_catalog.set_config(s.name, s.value, true))
-        FROM pg_catalog.json_to_recordset($1::text::json) AS s(name text, value text)
-        WHERE pg_catalog.current_setting(s.name, true)::interval NOT BETWEEN '1 microsecond'::interval AND s.value::interval
-    ) < 0 THEN 'never'
+        SELECT pg_catalog.count(pg_catalog.set_config(s.name, s.value, true))
+        FROM pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
+        WHERE pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.<) '1 microsecond'::interval
+            OR pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.>) s.value::interval
+    ) IS NULL THEN 'never'
     WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($2::integer, $3::integer) THEN 'superseded'
     WHEN NOT EXISTS (
         SELECT FROM pg_catalog.pg_locks AS l
-        WHERE l.pid = $4::integer AND l.locktype = 'advisory' AND l.granted
-            AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-            AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-            AND ((l.classid::bigint << 32) | l.objid::bigint) = $5::bigint
+        WHERE l.pid OPERATOR(pg_catalog.=) $4::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+            AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+            AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+            AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $5::bigint
     ) THEN 'ended'
     ELSE COALESCE((
-        SELECT CASE WHEN (extract(epoch FROM a.backend_start) * 1000000)::bigint = $6::bigint THEN 'entered' ELSE 'ended' END
+        SELECT CASE WHEN (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint OPERATOR(pg_catalog.=) $6::bigint THEN 'entered' ELSE 'ended' END
         FROM pg_catalog.pg_stat_activity AS a
-        WHERE a.pid = $4::integer AND a.backend_start IS NOT NULL
+        WHERE a.pid OPERATOR(pg_catalog.=) $4::integer AND a.backend_start IS NOT NULL
     ), 'hidden')
-END::text AS outcome
+END::pg_catalog.text AS outcome
 `
 
 type EnterTermParams struct {

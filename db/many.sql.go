@@ -10,10 +10,10 @@ import (
 )
 
 const HeldLocks = `-- name: HeldLocks :many
-SELECT ((l.classid::bigint << 32) | l.objid::bigint)::bigint AS key
+SELECT ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint)::bigint AS key
 FROM pg_catalog.pg_locks AS l
-WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'advisory' AND l.granted
-    AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
+WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+    AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
 `
 
 // HeldLocks lists the keys of all session-level advisory locks that this very
@@ -42,12 +42,12 @@ func (q *Queries) HeldLocks(ctx context.Context) ([]int64, error) {
 }
 
 const Leaders = `-- name: Leaders :many
-SELECT k.key::bigint AS key, l.pid::integer AS pid, COALESCE(a.application_name, '')::text AS application_name
-FROM pg_catalog.json_array_elements_text($1::text::json) AS k(key)
-JOIN pg_catalog.pg_locks AS l ON ((l.classid::bigint << 32) | l.objid::bigint) = k.key::bigint
-LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+SELECT k.key::bigint AS key, l.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name
+FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
+JOIN pg_catalog.pg_locks AS l ON ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) k.key::bigint
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
 `
 
 type LeadersRow struct {
@@ -82,13 +82,13 @@ func (q *Queries) Leaders(ctx context.Context, keys string) ([]LeadersRow, error
 
 const Tokens = `-- name: Tokens :many
 WITH logged AS MATERIALIZED (
-    SELECT pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::text) AS position
+    SELECT pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::pg_catalog.text) AS position
 )
 SELECT g.key::bigint AS key,
     pg_catalog.pg_try_advisory_xact_lock(g.high::integer, g.low::integer)::boolean AS passed,
-    ((('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint << 48)
-    | pg_catalog.pg_current_xact_id()::text::bigint)::bigint AS token
-FROM logged, pg_catalog.json_to_recordset($1::text::json) AS g(key bigint, high integer, low integer)
+    ((pg_catalog.concat('x', pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint OPERATOR(pg_catalog.<<) 48)
+    OPERATOR(pg_catalog.|) pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint)::bigint AS token
+FROM logged, pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS g(key bigint, high integer, low integer)
 WHERE logged.position IS NOT NULL
 `
 
@@ -127,7 +127,7 @@ func (q *Queries) Tokens(ctx context.Context, guards string) ([]TokensRow, error
 
 const TryLocks = `-- name: TryLocks :many
 SELECT k.key::bigint AS key, pg_catalog.pg_try_advisory_lock(k.key::bigint)::boolean AS granted
-FROM pg_catalog.json_array_elements_text($1::text::json) AS k(key)
+FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
 `
 
 type TryLocksRow struct {
@@ -169,8 +169,8 @@ SELECT k.key::bigint AS key, CASE
         pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'called'
     WHEN pg_catalog.pg_advisory_unlock_shared(
         pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'busy'
-END::text AS outcome
-FROM pg_catalog.json_array_elements_text($1::text::json) AS k(key)
+END::pg_catalog.text AS outcome
+FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
 `
 
 type TryLocksOrHearRow struct {

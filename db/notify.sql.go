@@ -11,7 +11,7 @@ import (
 
 const Notify = `-- name: Notify :one
 SELECT (pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL
-    AND pg_catalog.pg_notify($1::text, $2::text)::text = '')::boolean AS told
+    AND pg_catalog.pg_notify($1::pg_catalog.text, $2::pg_catalog.text) IS NOT NULL)::boolean AS told
 `
 
 type NotifyParams struct {
@@ -30,7 +30,7 @@ func (q *Queries) Notify(ctx context.Context, arg NotifyParams) (bool, error) {
 const UnlockAndNotify = `-- name: UnlockAndNotify :one
 SELECT CASE WHEN pg_catalog.pg_advisory_unlock($1::bigint) THEN
     pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL
-    AND pg_catalog.pg_notify($2::text, $3::text)::text = ''
+    AND pg_catalog.pg_notify($2::pg_catalog.text, $3::pg_catalog.text) IS NOT NULL
 ELSE false END::boolean AS released
 `
 

@@ -12,7 +12,7 @@ type Querier interface {
 	// AdvisoryLocks lists every session, of elections and of others, that holds an
 	// exclusive advisory lock of a 64-bit key in this database, or waits for one: by
 	// key, the holder first, then the longest waiting. What is hidden from this role
-	// is empty or null, as for Holder.
+	// is empty or 0, as for Holder.
 	AdvisoryLocks(ctx context.Context) ([]AdvisoryLocksRow, error)
 	// ApplySettings sets the session's parameters from a JSON array of objects
 	// with name and value, for this transaction only if only_local. Parameters
@@ -86,8 +86,10 @@ type Querier interface {
 	// backend holds in this database.
 	HeldLocks(ctx context.Context) ([]int64, error)
 	// Holder is the session that holds the election's lock. application_name,
-	// usename and pid can be seen by every role; client_addr and backend_start only
-	// by the same role or a member of pg_monitor, and are empty or null otherwise.
+	// usename and pid can be seen by every role; client_addr and when the session
+	// began only by the same role or a member of pg_monitor, and are empty or 0
+	// otherwise. Times are in microseconds since 1970, since the text of a timestamp
+	// depends on the session's DateStyle.
 	Holder(ctx context.Context, key int64) (HolderRow, error)
 	// HoldsLock asks pg_locks whether this very backend holds the lock in this
 	// database: Confirm without the barrier and the token, for a term that goes on.

@@ -12,9 +12,9 @@ import (
 const PrepareWait = `-- name: PrepareWait :one
 SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN (
-        SELECT count(pg_catalog.set_config(s.name, s.value, false))
-        FROM pg_catalog.json_to_recordset($1::text::json) AS s(name text, value text)
-        WHERE s.name LIKE 'pgelector.%' OR pg_catalog.current_setting(s.name, true) IS NOT NULL
+        SELECT pg_catalog.count(pg_catalog.set_config(s.name, s.value, false))
+        FROM pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
+        WHERE pg_catalog.starts_with(s.name, 'pgelector.') OR pg_catalog.current_setting(s.name, true) IS NOT NULL
     ) ELSE 0 END::bigint AS applied
 `
 
@@ -43,7 +43,7 @@ BEGIN
         PERFORM pg_catalog.pg_advisory_lock(pg_catalog.current_setting('pgelector.key')::bigint);
     EXCEPTION
         WHEN lock_not_available THEN NULL;
-        WHEN query_canceled THEN PERFORM pg_catalog.pg_sleep(0.01);
+        WHEN query_canceled THEN PERFORM pg_catalog.pg_sleep(0.01::double precision);
     END;
 EXCEPTION WHEN query_canceled THEN
     NULL;

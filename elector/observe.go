@@ -20,13 +20,6 @@ type Leader struct {
 	Connected   time.Time // when the session began; zero if hidden from this role
 }
 
-// sameAs compares times as such: a driver may give the same one in another zone.
-func (l Leader) sameAs(other Leader) bool {
-	equal := l.Connected.Equal(other.Connected)
-	l.Connected = other.Connected
-	return equal && l == other
-}
-
 // Candidate is a session that leads or is parked in the server to lead next.
 type Candidate struct {
 	Leader
@@ -87,7 +80,7 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			if ctx.Err() != nil {
 				return
 			}
-			same := leader.sameAs(last) && errors.Is(err, ErrNoLeader) == errors.Is(lastErr, ErrNoLeader)
+			same := leader == last && errors.Is(err, ErrNoLeader) == errors.Is(lastErr, ErrNoLeader)
 			if first || !same {
 				if !yield(leader, err) {
 					return

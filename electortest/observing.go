@@ -9,15 +9,15 @@ const role = "postgres"
 // seen is what pg_stat_activity says of a backend.
 func seen(b *backend) []any {
 	application, _ := b.settings.get("application_name")
-	return []any{int64(b.pid), application, role, "", b.started}
+	return []any{int64(b.pid), application, role, "", b.started.UnixMicro()}
 }
 
-// null is a time that is not there when it is zero.
-func null(t time.Time) any {
+// micros is a time as the statements tell it: 0 stands for none.
+func micros(t time.Time) int64 {
 	if t.IsZero() {
-		return nil
+		return 0
 	}
-	return t
+	return t.UnixMicro()
 }
 
 func holderOf(x *execution, m *message) (a Answer, err error) {
@@ -30,7 +30,7 @@ func holderOf(x *execution, m *message) (a Answer, err error) {
 func waitersOf(x *execution, m *message) (a Answer, err error) {
 	if l := x.server.locks.locks[bigint(m.integer(0))]; l != nil {
 		for _, w := range l.queue {
-			a.Rows = append(a.Rows, append(seen(w.b), null(w.since)))
+			a.Rows = append(a.Rows, append(seen(w.b), micros(w.since)))
 		}
 	}
 	return a, nil
@@ -54,7 +54,7 @@ func advisoryLocks(x *execution, _ *message) (a Answer, err error) {
 		}
 		b := x.server.backends[row.PID]
 		line := append([]any{row.Key, row.Granted}, seen(b)...)
-		a.Rows = append(a.Rows, append(line, null(row.Since)))
+		a.Rows = append(a.Rows, append(line, micros(row.Since)))
 	}
 	return a, nil
 }

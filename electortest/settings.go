@@ -20,6 +20,7 @@ var defaults = map[string]string{
 	"idle_session_timeout":                "0",
 	"lock_timeout":                        "0",
 	"plan_cache_mode":                     "auto",
+	"search_path":                         `"$user", public`,
 	"statement_timeout":                   "0",
 	"synchronous_commit":                  "on",
 	"tcp_keepalives_count":                "0",

@@ -12,14 +12,16 @@ import (
 var ErrStale = errors.New("fence: the token is older than one that was seen: another leads by now")
 
 // CreateTable makes the table that [Advance] needs, in the store that is
-// written to. It has a row for each resource that is fenced.
-const CreateTable = `CREATE TABLE IF NOT EXISTS fence (resource text PRIMARY KEY, token bigint NOT NULL)`
+// written to. It has a row for each resource that is fenced. Like [AdvanceSQL] it
+// names the table without a schema: the first schema of your search_path should be
+// one in which no stranger may create a table, with triggers, of that name.
+const CreateTable = `CREATE TABLE IF NOT EXISTS fence (resource pg_catalog.text PRIMARY KEY, token bigint NOT NULL)`
 
 // AdvanceSQL is the statement of [Advance], for those who do not use
 // database/sql: $1 is the resource, $2 the token. If it affects no row, the
 // token is stale. It must be the first statement of the transaction that writes.
 const AdvanceSQL = `INSERT INTO fence (resource, token) VALUES ($1, $2)
-ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE fence.token <= excluded.token`
+ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE fence.token OPERATOR(pg_catalog.<=) excluded.token`
 
 // Advance makes the transaction part of the token's term, as far as the resource
 // is concerned: it raises the resource's token in the table of [CreateTable], or

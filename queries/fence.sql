@@ -20,25 +20,25 @@
 -- transaction that has written nothing commits asynchronously, and a crash could
 -- hand its id out again: the (empty) message makes the commit wait for the log.
 SELECT h.held::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid, CASE WHEN h.held THEN
-    CASE WHEN pg_catalog.pg_advisory_xact_lock(sqlc.arg(guard_high)::integer, sqlc.arg(guard_low)::integer)::text = ''
-        AND pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::text) IS NOT NULL THEN
-        (('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint << 48)
-        | pg_catalog.pg_current_xact_id()::text::bigint
+    CASE WHEN pg_catalog.pg_advisory_xact_lock(sqlc.arg(guard_high)::integer, sqlc.arg(guard_low)::integer) IS NOT NULL
+        AND pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::pg_catalog.text) IS NOT NULL THEN
+        (pg_catalog.concat('x', pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint OPERATOR(pg_catalog.<<) 48)
+        OPERATOR(pg_catalog.|) pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint
     END
 ELSE 0 END::bigint AS token
 FROM (SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
-    WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'advisory' AND l.granted
-        AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-        AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
+    WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+        AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
 ) AS held OFFSET 0) AS h;
 
 -- name: BackendStart :one
 -- BackendStart is when this backend began, in microseconds since 1970. With the
 -- process id it names a session for good: process ids are reused.
-SELECT (extract(epoch FROM a.backend_start) * 1000000)::bigint AS started
+SELECT (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS started
 FROM pg_catalog.pg_stat_activity AS a
-WHERE a.pid = pg_catalog.pg_backend_pid();
+WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid();
 
 -- name: EnterTerm :one
 -- EnterTerm fences the transaction that it is called in: it shares the guard
@@ -53,24 +53,25 @@ WHERE a.pid = pg_catalog.pg_backend_pid();
 -- and is frozen before it can roll back.
 SELECT CASE
     WHEN (
-        SELECT count(pg_catalog.set_config(s.name, s.value, true))
-        FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::text::json) AS s(name text, value text)
-        WHERE pg_catalog.current_setting(s.name, true)::interval NOT BETWEEN '1 microsecond'::interval AND s.value::interval
-    ) < 0 THEN 'never'
+        SELECT pg_catalog.count(pg_catalog.set_config(s.name, s.value, true))
+        FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
+        WHERE pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.<) '1 microsecond'::interval
+            OR pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.>) s.value::interval
+    ) IS NULL THEN 'never'
     WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(sqlc.arg(guard_high)::integer, sqlc.arg(guard_low)::integer) THEN 'superseded'
     WHEN NOT EXISTS (
         SELECT FROM pg_catalog.pg_locks AS l
-        WHERE l.pid = sqlc.arg(pid)::integer AND l.locktype = 'advisory' AND l.granted
-            AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-            AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-            AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
+        WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+            AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+            AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+            AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
     ) THEN 'ended'
     ELSE COALESCE((
-        SELECT CASE WHEN (extract(epoch FROM a.backend_start) * 1000000)::bigint = sqlc.arg(started)::bigint THEN 'entered' ELSE 'ended' END
+        SELECT CASE WHEN (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint OPERATOR(pg_catalog.=) sqlc.arg(started)::bigint THEN 'entered' ELSE 'ended' END
         FROM pg_catalog.pg_stat_activity AS a
-        WHERE a.pid = sqlc.arg(pid)::integer AND a.backend_start IS NOT NULL
+        WHERE a.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND a.backend_start IS NOT NULL
     ), 'hidden')
-END::text AS outcome;
+END::pg_catalog.text AS outcome;
 
 -- name: EndOverdue :many
 -- EndOverdue ends the sessions that share an election's guard lock, key being
@@ -83,10 +84,11 @@ SELECT o.pid::integer AS pid, pg_catalog.pg_terminate_backend(o.pid)::boolean AS
 FROM (
     SELECT l.pid
     FROM pg_catalog.pg_locks AS l
-    JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-    WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ShareLock' AND l.objsubid = 2
-        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-        AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
-        AND a.xact_start < pg_catalog.clock_timestamp() - sqlc.arg(lease_millis)::bigint * '1 millisecond'::interval
+    JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
+        AND a.xact_start OPERATOR(pg_catalog.<)
+            (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) (sqlc.arg(lease_millis)::bigint::double precision OPERATOR(pg_catalog.*) '1 millisecond'::interval))
     OFFSET 0
 ) AS o;

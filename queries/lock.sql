@@ -10,13 +10,13 @@
 SELECT CASE
     WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
     WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN (
-        SELECT CASE WHEN count(pg_catalog.set_config(s.name, s.value, false)) >= 0 THEN 'granted' END
-        FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::text::json) AS s(name text, value text)
+        SELECT CASE WHEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) IS NOT NULL THEN 'granted' END
+        FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
         WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
     )
-    WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::text, sqlc.arg(key)::bigint)) THEN 'busy'
+    WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'busy'
     ELSE 'called'
-END::text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid;
+END::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid;
 
 -- name: TryLockOrSee :one
 -- TryLockOrSee is TryLock whose busy answer also names the session that holds
@@ -27,26 +27,26 @@ WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
         WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN (
-            SELECT CASE WHEN count(pg_catalog.set_config(s.name, s.value, false)) >= 0 THEN 'granted' END
-            FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::text::json) AS s(name text, value text)
+            SELECT CASE WHEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) IS NOT NULL THEN 'granted' END
+            FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
             WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
         )
-        WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::text, sqlc.arg(key)::bigint)) THEN 'busy'
+        WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'busy'
         ELSE 'called'
     END AS outcome
 ), leader AS (
     SELECT l.pid, a.application_name
     FROM pg_catalog.pg_locks AS l
-    LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-    WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-        AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
+    LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
 )
 SELECT
-    attempt.outcome::text AS outcome,
+    attempt.outcome::pg_catalog.text AS outcome,
     pg_catalog.pg_backend_pid()::integer AS pid,
-    COALESCE(CASE WHEN attempt.outcome IN ('busy', 'called') THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
-    COALESCE(CASE WHEN attempt.outcome IN ('busy', 'called') THEN (SELECT leader.application_name FROM leader) END, '')::text AS leader_id
+    COALESCE(CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{busy, called}'::pg_catalog.text[]) THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
+    COALESCE(CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{busy, called}'::pg_catalog.text[]) THEN (SELECT leader.application_name FROM leader) END, '')::pg_catalog.text AS leader_id
 FROM attempt;
 
 -- name: Unlock :one
@@ -59,7 +59,7 @@ SELECT pg_catalog.pg_advisory_unlock(sqlc.arg(key)::bigint)::boolean AS released
 -- database: Confirm without the barrier and the token, for a term that goes on.
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
-    WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'advisory' AND l.granted
-        AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-        AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
+    WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+        AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
 )::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid;

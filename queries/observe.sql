@@ -1,32 +1,34 @@
 -- name: Holder :one
 -- Holder is the session that holds the election's lock. application_name,
--- usename and pid can be seen by every role; client_addr and backend_start only
--- by the same role or a member of pg_monitor, and are empty or null otherwise.
+-- usename and pid can be seen by every role; client_addr and when the session
+-- began only by the same role or a member of pg_monitor, and are empty or 0
+-- otherwise. Times are in microseconds since 1970, since the text of a timestamp
+-- depends on the session's DateStyle.
 SELECT
     l.pid::integer AS pid,
-    COALESCE(a.application_name, '')::text AS application_name,
-    COALESCE(a.usename, '')::text AS usename,
-    COALESCE(pg_catalog.host(a.client_addr), '')::text AS client_addr,
-    a.backend_start
+    COALESCE(a.application_name, '')::pg_catalog.text AS application_name,
+    COALESCE(a.usename, '')::pg_catalog.text AS usename,
+    COALESCE(pg_catalog.host(a.client_addr), '')::pg_catalog.text AS client_addr,
+    COALESCE(extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS connected_micros
 FROM pg_catalog.pg_locks AS l
-LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-    AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint;
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+    AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint;
 
 -- name: Waiters :many
 -- Waiters are the sessions parked in the server for the election's lock, the
 -- longest waiting first.
 SELECT
     l.pid::integer AS pid,
-    COALESCE(a.application_name, '')::text AS application_name,
-    COALESCE(a.usename, '')::text AS usename,
-    COALESCE(pg_catalog.host(a.client_addr), '')::text AS client_addr,
-    a.backend_start,
-    l.waitstart
+    COALESCE(a.application_name, '')::pg_catalog.text AS application_name,
+    COALESCE(a.usename, '')::pg_catalog.text AS usename,
+    COALESCE(pg_catalog.host(a.client_addr), '')::pg_catalog.text AS client_addr,
+    COALESCE(extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS connected_micros,
+    COALESCE(extract(epoch FROM l.waitstart) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS waiting_micros
 FROM pg_catalog.pg_locks AS l
-LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-WHERE l.locktype = 'advisory' AND NOT l.granted AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-    AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND NOT l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+    AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
 ORDER BY l.waitstart NULLS LAST, l.pid;

@@ -9,9 +9,9 @@ SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery
 -- a pooler has shared with others, and on which our lock would stay.
 SELECT pg_catalog.pg_terminate_backend(l.pid)::boolean AS signalled
 FROM pg_catalog.pg_locks AS l
-WHERE l.pid = sqlc.arg(pid)::integer AND l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
-    AND ((l.classid::bigint << 32) | l.objid::bigint) = sqlc.arg(key)::bigint;
+WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+    AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint;
 
 -- name: DescribeServer :one
 -- DescribeServer tells what must be known before the first attempt.
@@ -19,8 +19,8 @@ SELECT
     pg_catalog.pg_backend_pid()::integer AS pid,
     pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     pg_catalog.current_setting('server_version_num')::integer AS version_num,
-    pg_catalog.version()::text AS version,
-    (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS asked;
+    pg_catalog.version()::pg_catalog.text AS version,
+    (extract(epoch FROM pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS asked;
 
 -- name: Witness :one
 -- Witness tells which backend answers, and when another backend's last statement
@@ -28,8 +28,8 @@ SELECT
 SELECT
     pg_catalog.pg_backend_pid()::integer AS pid,
     COALESCE((
-        SELECT (extract(epoch FROM a.query_start) * 1000000)::bigint
-        FROM pg_catalog.pg_stat_activity AS a WHERE a.pid = sqlc.arg(pid)::integer
+        SELECT (extract(epoch FROM a.query_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint
+        FROM pg_catalog.pg_stat_activity AS a WHERE a.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer
     ), 0)::bigint AS asked;
 
 -- name: ApplySettings :one
@@ -37,6 +37,6 @@ SELECT
 -- with name and value, for this transaction only if only_local. Parameters
 -- that this version of the server does not know are skipped; the count is of
 -- those that were set.
-SELECT count(pg_catalog.set_config(s.name, s.value, sqlc.arg(only_local)::boolean))
-FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::text::json) AS s(name text, value text)
+SELECT pg_catalog.count(pg_catalog.set_config(s.name, s.value, sqlc.arg(only_local)::boolean))
+FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
 WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL;

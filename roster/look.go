@@ -61,9 +61,9 @@ func (r *Roster) Candidates(ctx context.Context, keys ...int64) ([]Candidate, er
 	all := make([]Candidate, len(rows))
 	for i, row := range rows {
 		all[i] = Candidate{Election: row.Election, Key: row.Key, ID: row.CandidateID, Leading: row.Leads,
-			Version: row.Version, Since: row.Since, PublishedAt: row.PublishedAt}
+			Version: row.Version, Since: time.UnixMicro(row.SinceMicros), PublishedAt: time.UnixMicro(row.PublishedMicros)}
 		switch {
-		case row.LeftAt.Valid:
+		case row.LeftMicros != 0:
 			all[i].State = Left
 		case row.Live:
 			all[i].State = Live
@@ -91,7 +91,7 @@ func (r *Roster) Terms(ctx context.Context, atMost int, keys ...int64) ([]Term, 
 	all := make([]Term, len(rows))
 	for i, row := range rows {
 		all[i] = Term{Election: row.Election, Key: row.Key, Token: row.Token, CandidateID: row.CandidateID,
-			ElectedAt: row.ElectedAt, Reason: row.Reason, Err: row.Error}
+			ElectedAt: time.UnixMicro(row.ElectedMicros), Reason: row.Reason, Err: row.Error}
 		if row.EndedMicros != 0 {
 			all[i].EndedAt = time.UnixMicro(row.EndedMicros)
 		}

@@ -26,7 +26,8 @@ func keyCommand() *cobra.Command {
 
 // keySQL may be pasted into psql.
 func keySQL(name string) string {
-	return "SELECT ('x' || left(encode(sha256(convert_to('pgelector:' || " + quote(name) + ", 'UTF8')), 'hex'), 16))::bit(64)::bigint;"
+	return "SELECT pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(" +
+		"pg_catalog.concat('pgelector:', " + quote(name) + "), 'UTF8')), 'hex'), 16))::bit(64)::bigint;"
 }
 
 // quote makes a string literal of SQL, in the form that no setting changes.

@@ -150,11 +150,11 @@ var verbs = map[string]func(*call) (string, error){
 	"WaitLock": func(c *call) (string, error) { return "ok", c.q.WaitLock(c) },
 	"Holder": func(c *call) (string, error) {
 		row, err := c.q.Holder(c, c.key())
-		return fmt.Sprintf("%s %q, its start is known %v", c.name(row.Pid), row.ApplicationName, row.BackendStart.Valid), err
+		return fmt.Sprintf("%s %q, its start is known %v", c.name(row.Pid), row.ApplicationName, row.ConnectedMicros != 0), err
 	},
 	"Waiters": func(c *call) (string, error) {
 		rows, err := c.q.Waiters(c, c.key())
-		return list(rows, func(r db.WaitersRow) string { return fmt.Sprintf("%s since %v", c.name(r.Pid), r.Waitstart.Valid) }), err
+		return list(rows, func(r db.WaitersRow) string { return fmt.Sprintf("%s since %v", c.name(r.Pid), r.WaitingMicros != 0) }), err
 	},
 	"Leaders": func(c *call) (string, error) {
 		rows, err := c.q.Leaders(c, encode(c.words))

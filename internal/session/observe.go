@@ -43,7 +43,7 @@ func HolderOf(ctx context.Context, pool *sql.DB, key int64, patience time.Durati
 }
 
 func holderOf(row db.HolderRow) Holder {
-	return Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: row.BackendStart.Time}
+	return Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: db.Time(row.ConnectedMicros)}
 }
 
 // holder asks who holds the lock. It is the zero Holder if nobody does, or if the
@@ -63,8 +63,8 @@ func WaitersOf(ctx context.Context, pool *sql.DB, key int64, patience time.Durat
 	waiters := make([]Waiter, 0, len(rows))
 	for _, row := range rows {
 		waiters = append(waiters, Waiter{
-			Holder: Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: row.BackendStart.Time},
-			Since:  row.Waitstart.Time,
+			Holder: Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: db.Time(row.ConnectedMicros)},
+			Since:  db.Time(row.WaitingMicros),
 		})
 	}
 	return waiters, nil

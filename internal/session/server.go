@@ -88,6 +88,7 @@ func settings(c Config) []setting {
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(max(d, time.Second).Seconds())) }
 	return []setting{
 		{"application_name", c.Name},
+		{"search_path", "pg_catalog, pg_temp"}, // no statement needs another: nobody's functions are found
 		{leaseSetting, millis(l.Length)},
 		{"statement_timeout", millis(l.Length)},
 		{"lock_timeout", "0"},

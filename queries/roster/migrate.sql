@@ -1,14 +1,14 @@
 -- name: Installed :one
 -- Installed tells whether a schema of that name exists, and the roster in it.
-SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace AS n WHERE n.nspname = sqlc.arg(schema)::text)::boolean AS has_schema,
+SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace AS n WHERE n.nspname OPERATOR(pg_catalog.=) sqlc.arg(schema)::pg_catalog.text)::boolean AS has_schema,
     EXISTS (
-        SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-        WHERE n.nspname = sqlc.arg(schema)::text AND c.relname = 'roster_migrations'
+        SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+        WHERE n.nspname OPERATOR(pg_catalog.=) sqlc.arg(schema)::pg_catalog.text AND c.relname OPERATOR(pg_catalog.=) 'roster_migrations'
     )::boolean AS has_roster;
 
 -- name: Version :one
 -- Version is that of the newest migration which was applied.
-SELECT COALESCE(max(m.version), 0)::integer AS version FROM chosen.roster_migrations AS m;
+SELECT COALESCE(pg_catalog.max(m.version), 0)::integer AS version FROM chosen.roster_migrations AS m;
 
 -- name: RecordVersion :exec
 -- RecordVersion tells that a migration was applied.

@@ -1,6 +1,6 @@
 CREATE TABLE chosen.roster_migrations (
     version integer PRIMARY KEY,
-    applied_at timestamptz NOT NULL DEFAULT now()
+    applied_at timestamp with time zone NOT NULL DEFAULT pg_catalog.now()
 );
 COMMENT ON TABLE chosen.roster_migrations IS 'pgelector: which migrations were applied to the other tables';
 
@@ -8,15 +8,15 @@ COMMENT ON TABLE chosen.roster_migrations IS 'pgelector: which migrations were a
 -- free for it, so that PostgreSQL writes neither an index nor another page.
 CREATE TABLE chosen.roster_candidates (
     key bigint NOT NULL,
-    candidate_id text NOT NULL,
-    election text NOT NULL,
-    version text NOT NULL,
-    metadata jsonb NOT NULL CHECK (jsonb_typeof(metadata) = 'object'),
-    since timestamptz NOT NULL,
+    candidate_id pg_catalog.text NOT NULL,
+    election pg_catalog.text NOT NULL,
+    version pg_catalog.text NOT NULL,
+    metadata pg_catalog.jsonb NOT NULL CHECK (pg_catalog.jsonb_typeof(metadata) OPERATOR(pg_catalog.=) 'object'),
+    since timestamp with time zone NOT NULL,
     health double precision,
-    published_at timestamptz NOT NULL,
-    expires_at timestamptz NOT NULL,
-    left_at timestamptz,
+    published_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    left_at timestamp with time zone,
     PRIMARY KEY (key, candidate_id)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE chosen.roster_candidates IS 'pgelector: what each candidate tells of itself; pg_locks knows who leads';
@@ -29,12 +29,12 @@ COMMENT ON COLUMN chosen.roster_candidates.left_at IS 'when it said that it leav
 CREATE TABLE chosen.roster_terms (
     key bigint NOT NULL,
     token bigint NOT NULL,
-    election text NOT NULL,
-    candidate_id text NOT NULL,
-    elected_at timestamptz NOT NULL,
-    ended_at timestamptz,
-    reason text,
-    error text,
+    election pg_catalog.text NOT NULL,
+    candidate_id pg_catalog.text NOT NULL,
+    elected_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone,
+    reason pg_catalog.text,
+    error pg_catalog.text,
     PRIMARY KEY (key, token)
 );
 COMMENT ON TABLE chosen.roster_terms IS 'pgelector: each term that was told of';

@@ -8,45 +8,52 @@ package db
 import (
 	"context"
 	"database/sql"
-	"time"
 )
 
 const Candidates = `-- name: Candidates :many
 WITH leaders AS MATERIALIZED (
-    SELECT ((l.classid::bigint << 32) | l.objid::bigint) AS key, a.application_name AS id
+    SELECT ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) AS key, a.application_name AS id
     FROM pg_catalog.pg_locks AS l
-    JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-    WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+    JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
 )
-SELECT c.key, c.election, c.candidate_id, c.version, c.since, c.health,
-    COALESCE((SELECT json_object_agg(m.key, m.value) FROM pg_catalog.jsonb_each_text(c.metadata) AS m), '{}')::text AS metadata,
-    c.published_at, c.left_at, (c.expires_at > now())::boolean AS live,
-    EXISTS (SELECT FROM leaders WHERE leaders.key = c.key AND leaders.id = c.candidate_id)::boolean AS leads
+SELECT c.key, c.election, c.candidate_id, c.version, c.health,
+    COALESCE((SELECT pg_catalog.json_object_agg(m.key, m.value) FROM pg_catalog.jsonb_each_text(c.metadata) AS m), '{}')::pg_catalog.text AS metadata,
+    (extract(epoch FROM LEAST(GREATEST(c.since, '0001-01-01 00:00:00+00'), '9999-12-30 00:00:00+00')) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS since_micros,
+    (extract(epoch FROM LEAST(GREATEST(c.published_at, '0001-01-01 00:00:00+00'), '9999-12-30 00:00:00+00')) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS published_micros,
+    (CASE WHEN c.left_at IS NULL THEN 0
+        ELSE extract(epoch FROM LEAST(GREATEST(c.left_at, '0001-01-01 00:00:00+00'), '9999-12-30 00:00:00+00')) OPERATOR(pg_catalog.*) 1000000::numeric
+    END)::bigint AS left_micros,
+    (c.expires_at OPERATOR(pg_catalog.>) pg_catalog.now())::boolean AS live,
+    EXISTS (SELECT FROM leaders WHERE leaders.key OPERATOR(pg_catalog.=) c.key AND leaders.id OPERATOR(pg_catalog.=) c.candidate_id)::boolean AS leads
 FROM chosen.roster_candidates AS c
-WHERE $1::text = '[]'
-    OR c.key IN (SELECT k.key::bigint FROM pg_catalog.json_array_elements_text($1::text::json) AS k(key))
+WHERE $1::pg_catalog.text OPERATOR(pg_catalog.=) '[]'
+    OR c.key OPERATOR(pg_catalog.=) ANY (SELECT k.key::bigint FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key))
 ORDER BY c.election, c.key, leads DESC, live DESC, c.candidate_id
 `
 
 type CandidatesRow struct {
-	Key         int64
-	Election    string
-	CandidateID string
-	Version     string
-	Since       time.Time
-	Health      sql.NullFloat64
-	Metadata    string
-	PublishedAt time.Time
-	LeftAt      sql.NullTime
-	Live        bool
-	Leads       bool
+	Key             int64
+	Election        string
+	CandidateID     string
+	Version         string
+	Health          sql.NullFloat64
+	Metadata        string
+	SinceMicros     int64
+	PublishedMicros int64
+	LeftMicros      int64
+	Live            bool
+	Leads           bool
 }
 
 // Candidates are the rows of these elections (keys is a JSON array of integers,
 // as text), or of all if it is empty. That one leads is what pg_locks shows, and
 // not what it has told. Metadata that others than this package have written is
-// told as text, too.
+// told as text, too. Times are in microseconds since 1970, since the text of a
+// timestamp depends on the session's DateStyle; left_micros is 0 if it has not left.
+// Times outside the years 1 to 9999, infinite ones among them, are told as the
+// nearest one within.
 func (q *Queries) Candidates(ctx context.Context, keys string) ([]CandidatesRow, error) {
 	rows, err := q.db.QueryContext(ctx, Candidates, keys)
 	if err != nil {
@@ -61,11 +68,11 @@ func (q *Queries) Candidates(ctx context.Context, keys string) ([]CandidatesRow,
 			&i.Election,
 			&i.CandidateID,
 			&i.Version,
-			&i.Since,
 			&i.Health,
 			&i.Metadata,
-			&i.PublishedAt,
-			&i.LeftAt,
+			&i.SinceMicros,
+			&i.PublishedMicros,
+			&i.LeftMicros,
 			&i.Live,
 			&i.Leads,
 		); err != nil {
@@ -84,36 +91,37 @@ func (q *Queries) Candidates(ctx context.Context, keys string) ([]CandidatesRow,
 
 const Terms = `-- name: Terms :many
 WITH leaders AS MATERIALIZED (
-    SELECT ((l.classid::bigint << 32) | l.objid::bigint) AS key, a.application_name AS id
+    SELECT ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) AS key, a.application_name AS id
     FROM pg_catalog.pg_locks AS l
-    JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-    WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock' AND l.objsubid = 1
-        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+    JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
 ), wanted AS (
-    SELECT k.key::bigint AS key FROM pg_catalog.json_array_elements_text($1::text::json) AS k(key)
+    SELECT k.key::bigint AS key FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
     UNION
-    SELECT r.key FROM chosen.roster_terms AS r WHERE $1::text = '[]'
+    SELECT r.key FROM chosen.roster_terms AS r WHERE $1::pg_catalog.text OPERATOR(pg_catalog.=) '[]'
 ), newest AS (
     SELECT t.key, t.election, t.token, t.candidate_id, t.elected_at, t.ended_at, t.reason, t.error,
-        lag(t.elected_at) OVER (PARTITION BY t.key ORDER BY t.token DESC) AS next_at
+        pg_catalog.lag(t.elected_at) OVER (PARTITION BY t.key ORDER BY t.token DESC) AS next_at
     FROM wanted
     CROSS JOIN LATERAL (
         SELECT r.key, r.election, r.token, r.candidate_id, r.elected_at, r.ended_at, r.reason, r.error
         FROM chosen.roster_terms AS r
-        WHERE r.key = wanted.key
+        WHERE r.key OPERATOR(pg_catalog.=) wanted.key
         ORDER BY r.token DESC
         LIMIT $2::bigint
     ) AS t
 )
-SELECT n.key, n.election, n.token, n.candidate_id, n.elected_at,
+SELECT n.key, n.election, n.token, n.candidate_id,
+    (extract(epoch FROM LEAST(GREATEST(n.elected_at, '0001-01-01 00:00:00+00'), '9999-12-30 00:00:00+00')) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS elected_micros,
     CASE WHEN COALESCE(n.ended_at, n.next_at) IS NULL THEN 0
-        ELSE extract(epoch FROM GREATEST(n.elected_at, LEAST(n.ended_at, n.next_at))) * 1000000
+        ELSE extract(epoch FROM LEAST(GREATEST(n.elected_at, LEAST(n.ended_at, n.next_at), '0001-01-01 00:00:00+00'), '9999-12-30 00:00:00+00')) OPERATOR(pg_catalog.*) 1000000::numeric
     END::bigint AS ended_micros,
     COALESCE(n.reason, CASE
         WHEN n.next_at IS NOT NULL THEN 'lost'
-        WHEN NOT EXISTS (SELECT FROM leaders WHERE leaders.key = n.key AND leaders.id = n.candidate_id) THEN 'lost'
-    END, '')::text AS reason,
-    COALESCE(n.error, '')::text AS error
+        WHEN NOT EXISTS (SELECT FROM leaders WHERE leaders.key OPERATOR(pg_catalog.=) n.key AND leaders.id OPERATOR(pg_catalog.=) n.candidate_id) THEN 'lost'
+    END, '')::pg_catalog.text AS reason,
+    COALESCE(n.error, '')::pg_catalog.text AS error
 FROM newest AS n
 ORDER BY n.election, n.key, n.token DESC
 `
@@ -124,21 +132,21 @@ type TermsParams struct {
 }
 
 type TermsRow struct {
-	Key         int64
-	Election    string
-	Token       int64
-	CandidateID string
-	ElectedAt   time.Time
-	EndedMicros int64
-	Reason      string
-	Error       string
+	Key           int64
+	Election      string
+	Token         int64
+	CandidateID   string
+	ElectedMicros int64
+	EndedMicros   int64
+	Reason        string
+	Error         string
 }
 
 // Terms are the newest terms of each of these elections, or of all, the newest
 // first. A term whose candidate never told of its end has ended when the next one
 // began, or else, if its candidate does not hold the lock, nobody knows when.
-// ended_micros is in microseconds since 1970, 0 if the term goes on, or that is
-// not known.
+// Times are told as by Candidates; ended_micros is 0 if the term goes on, or that
+// is not known.
 func (q *Queries) Terms(ctx context.Context, arg TermsParams) ([]TermsRow, error) {
 	rows, err := q.db.QueryContext(ctx, Terms, arg.Keys, arg.AtMost)
 	if err != nil {
@@ -153,7 +161,7 @@ func (q *Queries) Terms(ctx context.Context, arg TermsParams) ([]TermsRow, error
 			&i.Election,
 			&i.Token,
 			&i.CandidateID,
-			&i.ElectedAt,
+			&i.ElectedMicros,
 			&i.EndedMicros,
 			&i.Reason,
 			&i.Error,

@@ -10,10 +10,10 @@ import (
 )
 
 const Installed = `-- name: Installed :one
-SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace AS n WHERE n.nspname = $1::text)::boolean AS has_schema,
+SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace AS n WHERE n.nspname OPERATOR(pg_catalog.=) $1::pg_catalog.text)::boolean AS has_schema,
     EXISTS (
-        SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-        WHERE n.nspname = $1::text AND c.relname = 'roster_migrations'
+        SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+        WHERE n.nspname OPERATOR(pg_catalog.=) $1::pg_catalog.text AND c.relname OPERATOR(pg_catalog.=) 'roster_migrations'
     )::boolean AS has_roster
 `
 
@@ -58,7 +58,7 @@ func (q *Queries) RecordVersion(ctx context.Context, version int32) error {
 }
 
 const Version = `-- name: Version :one
-SELECT COALESCE(max(m.version), 0)::integer AS version FROM chosen.roster_migrations AS m
+SELECT COALESCE(pg_catalog.max(m.version), 0)::integer AS version FROM chosen.roster_migrations AS m
 `
 
 // Version is that of the newest migration which was applied.

@@ -10,9 +10,9 @@ import (
 )
 
 const Leave = `-- name: Leave :exec
-UPDATE chosen.roster_candidates AS c SET left_at = now(), expires_at = now()
-FROM pg_catalog.json_to_recordset($1::text::json) AS r(key bigint, candidate_id text)
-WHERE c.key = r.key AND c.candidate_id = r.candidate_id AND c.left_at IS NULL
+UPDATE chosen.roster_candidates AS c SET left_at = pg_catalog.now(), expires_at = pg_catalog.now()
+FROM pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS r(key bigint, candidate_id pg_catalog.text)
+WHERE c.key OPERATOR(pg_catalog.=) r.key AND c.candidate_id OPERATOR(pg_catalog.=) r.candidate_id AND c.left_at IS NULL
 `
 
 // Leave marks candidates, a JSON array of objects with key and candidate_id, as
@@ -25,14 +25,14 @@ func (q *Queries) Leave(ctx context.Context, candidates string) error {
 const Publish = `-- name: Publish :exec
 INSERT INTO chosen.roster_candidates AS c
     (key, candidate_id, election, version, metadata, since, health, published_at, expires_at)
-SELECT r.key, r.candidate_id, r.election, r.version, r.metadata, now(), r.health, now(),
-    now() + $1::bigint * '1 millisecond'::interval
-FROM pg_catalog.json_to_recordset($2::text::json)
-    AS r(key bigint, candidate_id text, election text, version text, metadata jsonb, health double precision)
-WHERE pg_catalog.set_config('synchronous_commit', 'off', true) = 'off'
+SELECT r.key, r.candidate_id, r.election, r.version, r.metadata, pg_catalog.now(), r.health, pg_catalog.now(),
+    pg_catalog.now() OPERATOR(pg_catalog.+) ($1::bigint::double precision OPERATOR(pg_catalog.*) '1 millisecond'::interval)
+FROM pg_catalog.json_to_recordset($2::pg_catalog.text::pg_catalog.json)
+    AS r(key bigint, candidate_id pg_catalog.text, election pg_catalog.text, version pg_catalog.text, metadata pg_catalog.jsonb, health double precision)
+WHERE pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL
 ON CONFLICT (key, candidate_id) DO UPDATE SET
     election = excluded.election, version = excluded.version, metadata = excluded.metadata,
-    since = CASE WHEN c.left_at IS NULL AND c.expires_at > now() THEN c.since ELSE excluded.since END,
+    since = CASE WHEN c.left_at IS NULL AND c.expires_at OPERATOR(pg_catalog.>) pg_catalog.now() THEN c.since ELSE excluded.since END,
     health = excluded.health, published_at = excluded.published_at, expires_at = excluded.expires_at, left_at = NULL
 `
 
@@ -53,11 +53,11 @@ func (q *Queries) Publish(ctx context.Context, arg PublishParams) error {
 const RecordTerms = `-- name: RecordTerms :exec
 INSERT INTO chosen.roster_terms AS t (key, token, election, candidate_id, elected_at, ended_at, reason, error)
 SELECT r.key, r.token, r.election, r.candidate_id,
-    now() - r.elected_micros * '1 microsecond'::interval,
-    now() - r.ended_micros * '1 microsecond'::interval,
+    pg_catalog.now() OPERATOR(pg_catalog.-) (r.elected_micros::double precision OPERATOR(pg_catalog.*) '1 microsecond'::interval),
+    pg_catalog.now() OPERATOR(pg_catalog.-) (r.ended_micros::double precision OPERATOR(pg_catalog.*) '1 microsecond'::interval),
     r.reason, r.error
-FROM pg_catalog.json_to_recordset($1::text::json)
-    AS r(key bigint, token bigint, election text, candidate_id text, elected_micros bigint, ended_micros bigint, reason text, error text)
+FROM pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json)
+    AS r(key bigint, token bigint, election pg_catalog.text, candidate_id pg_catalog.text, elected_micros bigint, ended_micros bigint, reason pg_catalog.text, error pg_catalog.text)
 ON CONFLICT (key, token) DO UPDATE SET ended_at = excluded.ended_at, reason = excluded.reason, error = excluded.error
 WHERE t.ended_at IS NULL AND excluded.ended_at IS NOT NULL
 `

@@ -12,7 +12,10 @@ type Querier interface {
 	// Candidates are the rows of these elections (keys is a JSON array of integers,
 	// as text), or of all if it is empty. That one leads is what pg_locks shows, and
 	// not what it has told. Metadata that others than this package have written is
-	// told as text, too.
+	// told as text, too. Times are in microseconds since 1970, since the text of a
+	// timestamp depends on the session's DateStyle; left_micros is 0 if it has not left.
+	// Times outside the years 1 to 9999, infinite ones among them, are told as the
+	// nearest one within.
 	Candidates(ctx context.Context, keys string) ([]CandidatesRow, error)
 	// Installed tells whether a schema of that name exists, and the roster in it.
 	Installed(ctx context.Context, schema string) (InstalledRow, error)
@@ -45,8 +48,8 @@ type Querier interface {
 	// Terms are the newest terms of each of these elections, or of all, the newest
 	// first. A term whose candidate never told of its end has ended when the next one
 	// began, or else, if its candidate does not hold the lock, nobody knows when.
-	// ended_micros is in microseconds since 1970, 0 if the term goes on, or that is
-	// not known.
+	// Times are told as by Candidates; ended_micros is 0 if the term goes on, or that
+	// is not known.
 	Terms(ctx context.Context, arg TermsParams) ([]TermsRow, error)
 	// Version is that of the newest migration which was applied.
 	Version(ctx context.Context) (int32, error)

@@ -85,21 +85,21 @@ func arrange(rows []db.AdvisoryLocksRow, names []string) []Election {
 			found = append(found, Election{Key: row.Key, Waiting: []Candidate{}})
 		}
 		c := Candidate{ID: row.ApplicationName, PID: row.Pid, User: row.Usename, Address: row.ClientAddr,
-			SessionSince: timeOf(row.BackendStart)}
+			SessionSince: timeOf(row.ConnectedMicros)}
 		if row.Granted {
 			found[i].Leader = &c
 			continue
 		}
-		c.WaitingSince = timeOf(row.Waitstart)
+		c.WaitingSince = timeOf(row.WaitingMicros)
 		found[i].Waiting = append(found[i].Waiting, c)
 	}
 	return found
 }
 
-func timeOf(t sql.NullTime) *time.Time {
-	if !t.Valid {
+func timeOf(micros int64) *time.Time {
+	if micros == 0 {
 		return nil
 	}
-	utc := t.Time.UTC()
+	utc := db.Time(micros).UTC()
 	return &utc
 }
