@@ -161,6 +161,39 @@ func TestTheCommandOfAFrozenSupervisorEndsBeforeAnotherLeads(t *testing.T) {
 	r.silent(t, patience)
 }
 
+func TestACommandThatTheGuardEndedInTimeIsNoOverrun(t *testing.T) {
+	t.Parallel()
+	needsLinux(t)
+	for i := range 4 { // whether the report came before the guard's was chance
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			t.Parallel()
+			r := run(t, name(t), sh("echo ready; exec sleep 1000")...)
+			r.says(t, "ready")
+			r.signal(t, syscall.SIGSTOP)
+			inherit(t, shared.Get(t).DSN(), name(t)) // another leads: the term is long over
+			r.signal(t, syscall.SIGCONT)
+			r.ends(t, exit.Lost)
+			if strings.Contains(r.errs.String(), "work outlived its term") {
+				t.Errorf("reports an overrun of a command that was gone:\n%s", r.errs)
+			}
+		})
+	}
+}
+
+func TestACommandThatLivesAfterItsTermIsAnOverrun(t *testing.T) {
+	t.Parallel()
+	needsLinux(t)
+	r := run(t, name(t), sh("echo self $$; exec sleep 1000")...)
+	self := r.pid(t, "self ")
+	check(t, syscall.Kill(parent(t, self), syscall.SIGSTOP)) // the guard, as when the whole host is frozen
+	r.signal(t, syscall.SIGSTOP)
+	inherit(t, shared.Get(t).DSN(), name(t))
+	r.signal(t, syscall.SIGCONT)
+	r.logs(t, "work outlived its term")
+	r.ends(t, exit.Lost)
+	r.silent(t, patience)
+}
+
 func TestNothingOutlivesAKilledSupervisor(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)

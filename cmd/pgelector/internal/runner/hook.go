@@ -4,8 +4,10 @@ package runner
 
 import (
 	"context"
+	"errors"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
 
@@ -16,6 +18,33 @@ func (r *runner) hook() hooks.Funcs {
 		Error:     r.onError,
 		Campaign:  r.onCampaign,
 	}
+}
+
+// reports passes all events on, but not that the work outlived its term when nothing
+// of the command is left. After a freeze the guard has ended the command in time, and
+// lead only has not heard of it yet.
+func (r *runner) reports(to ...hooks.Hook) hooks.Hook {
+	all := hooks.Join(to...)
+	return hooks.Funcs{
+		Elected:       all.(hooks.ElectedHook).OnElected,
+		Demoted:       all.(hooks.DemotedHook).OnDemoted,
+		LeaderChanged: all.(hooks.LeaderChangedHook).OnLeaderChanged,
+		Heartbeat:     all.(hooks.HeartbeatHook).OnHeartbeat,
+		Campaign:      all.(hooks.CampaignHook).OnCampaign,
+		Error: func(ctx context.Context, e hooks.Failure) {
+			if errors.Is(e.Err, elector.ErrOverrun) && !r.commandLives() {
+				return
+			}
+			all.(hooks.ErrorHook).OnError(ctx, e)
+		},
+	}
+}
+
+func (r *runner) commandLives() bool {
+	r.mu.Lock()
+	child := r.child
+	r.mu.Unlock()
+	return child != nil && child.Alive()
 }
 
 // onHeartbeat moves the guard's deadline.

@@ -53,7 +53,7 @@ func Run(c Config) error {
 		return err
 	}
 	r.elector, err = elector.New(pool, c.Election, append(c.options(),
-		elector.WithHooks(r.hook(), r.tells.hook(), hcloghooks.New(c.Log)))...)
+		elector.WithHooks(r.hook(), r.reports(r.tells.hook(), hcloghooks.New(c.Log))))...)
 	if err != nil {
 		return exit.Classify(exit.ByFlags(err, c.notes))
 	}

@@ -23,9 +23,10 @@ type Options struct {
 
 // A Child is a command under a guard, seen from the supervisor.
 type Child struct {
-	reaper *Reaper
-	drain  time.Duration
-	guard  <-chan struct{} // closed when the guard's process has ended
+	reaper   *Reaper
+	drain    time.Duration
+	guardPID int
+	guard    <-chan struct{} // closed when the guard's process has ended
 
 	mu      sync.Mutex // guards orders
 	control *os.File
@@ -57,7 +58,7 @@ func (r *Reaper) Start(o Options) (*Child, error) {
 	defer reports.Close()
 	c := &Child{reaper: r, drain: o.Drain, control: controlEnd, orders: json.NewEncoder(controlEnd),
 		stopped: make(chan struct{}), started: make(chan struct{}), gone: make(chan struct{})}
-	_, c.guard, err = r.start(o.Guard, &os.ProcAttr{
+	c.guardPID, c.guard, err = r.start(o.Guard, &os.ProcAttr{
 		Env:   o.Env,
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, control, reports},
 		Sys:   &syscall.SysProcAttr{Setpgid: true}, // out of reach of the terminal's keys
@@ -111,6 +112,17 @@ func (c *Child) PID() int { return int(c.pid.Load()) }
 
 // Gone is closed when nothing of the command is left.
 func (c *Child) Gone() <-chan struct{} { return c.gone }
+
+// Alive reports whether a process of the command lives at this moment. Gone says the
+// same a little later, since the guard reports it.
+func (c *Child) Alive() bool {
+	select {
+	case <-c.gone:
+		return false
+	default:
+		return family{group: c.PID()}.lives(c.guardPID)
+	}
+}
 
 // Result is how the command ended. It may be asked once Gone is closed.
 func (c *Child) Result() Result { return c.result }

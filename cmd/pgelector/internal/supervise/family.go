@@ -52,6 +52,10 @@ func (f family) left(children bool) bool {
 	if followsAll || children {
 		return children
 	}
+	return f.groupLives()
+}
+
+func (f family) groupLives() bool {
 	return f.group > 1 && !errors.Is(syscall.Kill(-f.group, 0), syscall.ESRCH)
 }
 
@@ -71,4 +75,19 @@ func reap(options int, each func(pid int, status syscall.WaitStatus)) (children 
 			each(pid, status)
 		}
 	}
+}
+
+// lives reports whether a process below this one lives, besides the guard and zombies.
+// Where descendants are not known, it reports whether one of the group does.
+func (f family) lives(guard int) bool {
+	members, err := descendants()
+	if err != nil {
+		return f.groupLives()
+	}
+	for _, p := range members {
+		if p.pid != guard {
+			return true
+		}
+	}
+	return false
 }
