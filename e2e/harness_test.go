@@ -94,6 +94,21 @@ func (c *candidate) follows(t *testing.T) {
 	wait(t, c, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
 }
 
+// foundFreeAt fails the test if more than the one attempt that was under way found the
+// lock busy after it had been released. The candidate has been elected since.
+func (c *candidate) foundFreeAt(t *testing.T, released time.Time) {
+	t.Helper()
+	busy := 0
+	for _, attempt := range c.rec.Campaigns() {
+		if attempt.Outcome == hooks.Busy && attempt.At.After(released) {
+			busy++
+		}
+	}
+	if busy > 1 {
+		t.Errorf("%d attempts found a free lock busy", busy)
+	}
+}
+
 // after is the cursor for what happens from now on.
 func (c *candidate) after() *hookstest.Cursor {
 	cursor := c.rec.Cursor()
