@@ -42,7 +42,8 @@ func New(pool *sql.DB, opts ...Option) (*Handler, error) {
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
-	h.watch.look = source{pool, h.roster, h.names}.look
+	s := source{pool, h.roster, h.names}
+	h.watch.look, h.watch.room = s.look, s.room
 	return h, nil
 }
 

@@ -27,4 +27,12 @@
 // statements one after another, three without a roster. If that takes longer than
 // a tenth of a second, it is asked less often, so that the page costs no more than a
 // tenth of a connection. While nobody looks, it is not asked.
+//
+// On a dead link a driver's call may not return, whatever its context says. After 5 s the
+// page leaves such a call alone, says how old what it shows is, and asks on another
+// connection: after another 5 s, and with each call that is stuck after twice the time,
+// up to 5 min. It asks no more while half of the pool's connections are stuck, or 16.
+//
+// What candidates tell is cut: each text after 200 bytes, the metadata of a candidate
+// after 20 pairs, and that of all candidates after 128 KiB.
 package dashboard

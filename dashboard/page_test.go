@@ -153,7 +153,7 @@ func TestAPageSaysThatTheServerIsAwayAndWhatWasKnown(t *testing.T) {
 	}
 	h := pageOf(t, facts{}, nil)
 	p := h.page(factsOf("orders"), errAway)
-	if len(p.Elections) == 0 || len(p.Alerts) != 1 {
+	if len(p.Elections) == 0 || len(p.Alerts) != 2 || !strings.HasSuffix(p.Alerts[1], " ago, at 2026-11-21 12:00:00 UTC.") {
 		t.Errorf("got %+v", p)
 	}
 	f := factsOf("orders")

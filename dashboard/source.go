@@ -14,6 +14,7 @@ import (
 // facts are what one look has found.
 type facts struct {
 	at         time.Time // on the server's clock; zero if there was no look yet
+	seen       time.Time // on this process's clock
 	locks      []db.AdvisoryLocksRow
 	candidates []roster.Candidate
 	terms      []roster.Term
@@ -25,6 +26,14 @@ type source struct {
 	pool   *sql.DB
 	roster *roster.Roster
 	names  []string
+}
+
+// room is how many connections a watch may leave stuck: half of the pool's.
+func (s source) room() int {
+	if most := s.pool.Stats().MaxOpenConnections; most > 0 {
+		return min(max(most/2, 1), maxStuck)
+	}
+	return maxStuck
 }
 
 // look asks. A roster that cannot be read is no failure: who leads, the server

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"fmt"
 	"html/template"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,6 +53,9 @@ type candidate struct {
 	Session  string // backend, user and address
 	Waiting  string // for how long
 	Metadata []pair
+	Hidden   int // pairs of metadata that are not shown
+
+	recorded *roster.Candidate // nil if the roster does not know it
 }
 
 // other is a session that holds another lock, or waits for it.
@@ -116,6 +118,9 @@ func (h *Handler) page(f facts, failed error) page {
 		return p
 	}
 	p.At = at(f.at)
+	if failed != nil {
+		p.Alerts = append(p.Alerts, fmt.Sprintf("What follows was so %s ago, at %s UTC.", lasting(time.Since(f.seen)), p.At.Text))
+	}
 	if f.rosterErr != nil {
 		p.Alerts = append(p.Alerts, "The roster could not be read: "+f.rosterErr.Error())
 	}
@@ -123,16 +128,17 @@ func (h *Handler) page(f facts, failed error) page {
 	p.MoreOther = max(0, len(others)-maxOthers)
 	p.Others = others[:len(others)-p.MoreOther]
 	p.More = max(0, len(all)-maxElections)
+	room := maxOnPage
 	for i, g := range all[:len(all)-p.More] {
-		e := g.election(f.at, h.window)
+		e := g.election(f.at, h.window, &room)
 		e.ID = i + 1
 		p.Elections = append(p.Elections, e)
 	}
 	return p
 }
 
-// election makes a section of a group.
-func (g *gathered) election(now time.Time, window time.Duration) election {
+// election makes a section of a group. room is what the page has left for metadata.
+func (g *gathered) election(now time.Time, window time.Duration, room *int) election {
 	e := election{Name: g.name, Key: strconv.FormatInt(g.key, 10)}
 	colours := colour(g.terms)
 	for _, c := range g.candidates {
@@ -153,6 +159,11 @@ func (g *gathered) election(now time.Time, window time.Duration) election {
 	}
 	e.More = max(0, len(e.Candidates)-maxCandidates)
 	e.Candidates = e.Candidates[:len(e.Candidates)-e.More]
+	for i := range e.Candidates {
+		if c := &e.Candidates[i]; c.recorded != nil {
+			c.Metadata, c.Hidden = metadata(*c.recorded, room)
+		}
+	}
 	for _, t := range g.terms[:min(len(g.terms), maxListed)] {
 		e.Terms = append(e.Terms, listed(t, colours, now))
 	}
@@ -187,9 +198,7 @@ func (c *candidate) told(r roster.Candidate, now time.Time) {
 			c.Share = strconv.FormatFloat(*r.Health, 'f', 4, 64)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(r.Metadata)) {
-		c.Metadata = append(c.Metadata, pair{key, r.Metadata[key]})
-	}
+	c.recorded = &r
 	if c.Role != "" { // the server knows better
 		return
 	}

@@ -43,10 +43,10 @@ func TestElectionsAreTheNamedFirstThenThoseOfTheRosterByName(t *testing.T) {
 	if len(others) != 1 || others[0].Key != "77" || others[0].ID != "stranger" {
 		t.Errorf("others are %+v", others)
 	}
-	if e := all[3].election(noon, time.Hour); e.Leader == nil || e.Leader.ID != "z" || len(e.Candidates) != 1 {
+	if e := all[3].election(noon, time.Hour, new(int)); e.Leader == nil || e.Leader.ID != "z" || len(e.Candidates) != 1 {
 		t.Errorf("the candidate that the server and the roster know is %+v", e.Candidates)
 	}
-	if e := all[1].election(noon, time.Hour); e.Leader != nil || e.Timeline != nil {
+	if e := all[1].election(noon, time.Hour, new(int)); e.Leader != nil || e.Timeline != nil {
 		t.Errorf("an election that nobody stands for is %+v", e)
 	}
 	if all, others = group(facts{at: noon, locks: f.locks}, nil, false); len(all) != 3 || all[2].name != "key 77" || len(others) != 0 {
@@ -59,7 +59,7 @@ func TestCandidatesAreShownByWhatTheyDo(t *testing.T) {
 	f.candidates = append(f.candidates, roster.Candidate{Key: f.candidates[0].Key, ID: "gone", State: roster.Left},
 		roster.Candidate{Key: f.candidates[0].Key, ID: "polls", State: roster.Live})
 	all, _ := group(f, nil, true)
-	e := all[0].election(noon, 24*time.Hour)
+	e := all[0].election(noon, 24*time.Hour, new(int))
 	var got []string
 	for _, c := range e.Candidates {
 		got = append(got, fmt.Sprintf("%s %s", c.ID, c.Role))

@@ -89,7 +89,7 @@ func TestTheReadmesFiguresAreTheConstants(t *testing.T) {
 // The figures of docs/roster.md, and of its picture, and the constants that they are of.
 func TestTheRostersFiguresAreTheConstants(t *testing.T) {
 	constants := constants(t, "../roster/options.go", "../roster/ledger.go", "../roster/roster.go", "../roster/look.go", "../roster/writer.go",
-		"../dashboard/options.go", "../dashboard/watch.go")
+		"../dashboard/options.go", "../dashboard/watch.go", "../dashboard/clip.go")
 	documents := read(t, "roster.md") + read(t, "pictures/roster-light.svg")
 	for _, c := range []struct{ says, name, value string }{
 		{"publish interval (15 s)", "defaultInterval", "15 * time.Second"},
@@ -107,6 +107,13 @@ func TestTheRostersFiguresAreTheConstants(t *testing.T) {
 		{"up to 1000 rows of each table once per hour", "cleanUpEvery", "time.Hour"},
 		{"refreshes itself each 10 s", "defaultRefresh", "10 * time.Second"},
 		{"asks once per second", "freshFor", "time.Second"},
+		{"such a call alone after 5 s", "patience", "5 * time.Second"},
+		{"twice as long, up to 5 min", "maxPause", "5 * time.Minute"},
+		{"connections are stuck, or 16", "maxStuck", "16"},
+		{"cut after 200 bytes", "maxText", "200"},
+		{"metadata 20 pairs are shown", "maxPairs", "20"},
+		{"128 KiB on the whole page", "maxOnPage", "128 << 10"},
+		{"has at most 8192 bytes", "maxMetadata", "8 << 10"},
 	} {
 		if constants[c.name] != c.value || !strings.Contains(strings.Join(strings.Fields(documents), " "), c.says) {
 			t.Errorf("%s is %q, and docs/roster.md, or its picture, is to say %q", c.name, constants[c.name], c.says)
