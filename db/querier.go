@@ -38,6 +38,21 @@ type Querier interface {
 	ClearTheWay(ctx context.Context, arg ClearTheWayParams) (ClearTheWayRow, error)
 	// Clock is the server's clock at this moment, in microseconds since 1970.
 	Clock(ctx context.Context) (int64, error)
+	// CommitSynchronously writes one small record whose commit waits for the synchronous
+	// standbys: the statement is a transaction of its own, on a connection whose
+	// synchronous_commit is on. It is answered when they have acknowledged the commit, or
+	// when somebody has cancelled the wait, to which the server answers as if they had.
+	//
+	// The outcome is 'standby' on a server in recovery. It is 'elsewhere' if nobody holds
+	// the session's lock, a random key: then this is another server than the session's, or
+	// the session has ended. It is 'waiting' if another commit of the same scope still
+	// waits: its transaction keeps its lock until the standbys acknowledge it, also when
+	// its client is gone, so no second one piles up behind it. Else it is 'committed', and
+	// lsn is where the record begins.
+	//
+	// The setting and the time at which this backend loaded it are as of before the commit:
+	// see SynchronousStandbys.
+	CommitSynchronously(ctx context.Context, arg CommitSynchronouslyParams) (CommitSynchronouslyRow, error)
 	// Confirm follows every attempt that may have been granted: whether pg_locks
 	// shows that this very backend holds the lock in this database, and if so, the
 	// barrier and the term's fencing token. A bigint key is shown in two halves,
@@ -114,6 +129,15 @@ type Querier interface {
 	// SessionEnders are the settings by which the server would end a session, or a
 	// statement of it, as this connection finds them; those that are off are left out.
 	SessionEnders(ctx context.Context) ([]SessionEndersRow, error)
+	// SynchronousStandbys tells what decides whether a commit waits for every standby that
+	// can be promoted: the setting, when this backend loaded it, in microseconds since 1970,
+	// and who streams from this server, as a JSON array of objects with name and behind.
+	// behind says that the standby has not flushed the log up to lsn; it is null if lsn is
+	// '0/0', or if this role may not see that (pg_read_all_stats may). The timeline is 0 in
+	// recovery; see Confirm for where it is read. A setting that is reloaded takes effect in
+	// each backend between two of its statements: if the same load is seen before a commit
+	// and after it, the setting has not changed meanwhile.
+	SynchronousStandbys(ctx context.Context, lsn string) (SynchronousStandbysRow, error)
 	// Tokens is Token for many elections: guards is a JSON array of objects with
 	// key, high and low. It does not wait at a barrier, which would hold up the
 	// other elections of the session: passed is false for those whose last term

@@ -56,6 +56,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 		c.saw(ctx, grant.Leader)
 	}
 	event := hooks.Campaign{Attempt: c.attempts, Took: time.Since(start)}
+	var early *session.TooEarly
 	switch {
 	case grant.Session != nil:
 		return c.elected(ctx, grant, event), noMore, nil
@@ -73,6 +74,9 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 		return nil, noMore, err
 	case brokenOff: // by the candidate's health
 		return nil, 0, err
+	case errors.As(err, &early):
+		event.Outcome = hooks.TooEarly
+		c.outage, pause = outage{}, early.Wait
 	default:
 		event.Outcome = hooks.Failed
 		pause, err = c.failed(ctx, err, event.Took)

@@ -9,6 +9,9 @@
 // term's context narrow that window; only the store that is written to can
 // close it, by refusing a [Term.Token] older than one that it has seen.
 //
+// A standby that is promoted knows nothing of its primary's locks. If that one runs on,
+// both have a leader, unless [WithSynchronousStandby] rules it out.
+//
 // It is also not promised that somebody always leads: while the database
 // cannot be reached, nobody does.
 //
@@ -177,6 +180,43 @@
 // another is elected; beyond margin and drain, a silent leader may believe in itself
 // beside the other. Slewing by less than a tenth of the rate is covered by the margin.
 //
+// # Two primaries
+//
+// The lease is one server's. If a standby is promoted while its primary runs on, each
+// has locks of its own, and each a leader. With synchronous replication
+// [WithSynchronousStandby] rules that out. Let sent be the moment just before the old
+// leader sent the last commit that was acknowledged, and L the longest lease:
+//
+//	sent         promoted     first seen
+//	  ├── the old leader's term is valid ──┼── drain ──┼── margin ──┤ sent + L
+//	  │    │         │            │
+//	  │    │         │            ├────────────── L ────────────────┤ the next leader's term begins
+//	  │    │         │            a candidate sees the new timeline
+//	  │    │         a standby is promoted
+//	  │    it has acknowledged the commit
+//
+// A standby acknowledges a commit after it was sent, and none after its own promotion:
+// its WAL receiver ends before the new timeline begins. So promoted > sent. Nobody sees
+// a timeline before it begins. So the next term begins after sent + L, and the work of
+// the old one has had to return a margin before that. The wait is counted by the
+// monotonic clock, which may stand still but does not jump; the margin covers the drift
+// of the two clocks' rates, as above.
+//
+// This rests on the following, of which the elector checks what it can:
+//
+//   - Each standby that may be promoted is listed in synchronous_standby_names, and
+//     commits wait for all that are. The setting is read before each commit and after
+//     it, with the time at which the backend loaded it; a reload in between makes the
+//     commit one that is not counted. Whether another standby is promoted nobody can see.
+//   - No two standbys have the same name. Those that stream at the time are compared.
+//   - An answer is an acknowledgement. It is none if somebody cancels the wait, or while
+//     the server does not yet act on a setting that was empty before. A role that may see
+//     pg_stat_replication (pg_read_all_stats) compares what each standby has flushed; any
+//     other counts no answer that took longer than half of the validity.
+//   - The commit is made where the session is: the session holds one more lock, of a
+//     random key, and the commit looks for it.
+//   - Every candidate has the option, and none a longer lease than L.
+//
 // # When something fails
 //
 //	what happens                          the leader learns it            the lock is free            Demoted.Reason
@@ -196,6 +236,8 @@
 //	a proxy cuts all connections          the same                        when the server notices     session_lost
 //	the server's clock is set forward     the same                        at once                     session_lost
 //	the server is demoted to a standby    at the next heartbeat           at once, on the new primary session_lost
+//	a standby is promoted beside it       never; after the validity with  at once, on the new primary lease_expired
+//	                                      WithSynchronousStandby
 //
 // Another statement is one of InTx, also of its function, of Leader, Candidates and
 // Observe, and of an attempt in another election on the same pool. If it finds its

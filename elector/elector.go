@@ -53,7 +53,7 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := session.RoomIn(pool, c.watch); err != nil {
+	if err := session.RoomIn(pool, c.watch, c.synchronous); err != nil {
 		return nil, err
 	}
 	e := newElector(pool, election, c)

@@ -47,6 +47,16 @@ var (
 	// on which the lease rests.
 	ErrServerTooOld = session.ErrServerTooOld
 
+	// ErrNotSynchronous is reported, with WithSynchronousStandby, while commits on the
+	// server do not wait for every standby that can be promoted; the message says what to
+	// do. The campaign goes on. It is the cause of a term if that comes to be so under it.
+	ErrNotSynchronous = session.ErrNotSynchronous
+
+	// ErrTooEarly is returned by TryCampaign, with WithSynchronousStandby, while this
+	// candidate has not seen the server's timeline for the longest lease: a leader on a
+	// primary that was replaced may believe until then. Run, Start and Campaign wait.
+	ErrTooEarly = session.ErrTooEarly
+
 	// ErrSessionPooled is returned when statements of one connection reach
 	// different backends: a pooler in transaction or statement mode.
 	ErrSessionPooled = session.ErrSessionPooled
@@ -125,7 +135,7 @@ func reasonOf(cause error) hooks.Reason {
 	if errors.As(cause, &e) {
 		return e.reason
 	}
-	if errors.Is(cause, ErrLeaseExpired) {
+	if errors.Is(cause, ErrLeaseExpired) || errors.Is(cause, ErrNotSynchronous) {
 		return hooks.LeaseExpired
 	}
 	return hooks.SessionLost

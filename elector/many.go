@@ -39,7 +39,7 @@ type Session struct {
 // of its electors; WithLease, WithHeartbeatInterval, WithDrain, WithRetryInterval,
 // WithWatch and WithCandidateID belong to the session alone; WithHealth is a default
 // like others, by which each elector is checked for itself. WithKey cannot be used here, and
-// a session polls, so WithStandby(Wait) cannot either.
+// a session polls, so WithStandby(Wait) cannot either, nor can WithSynchronousStandby.
 func NewSession(pool *sql.DB, opts ...Option) (*Session, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of your PostgreSQL", ErrConfig)
@@ -52,10 +52,12 @@ func NewSession(pool *sql.DB, opts ...Option) (*Session, error) {
 		return nil, fmt.Errorf("%w: WithKey is an election's: pass it to Session.Elector", ErrConfig)
 	case !c.gracefulRelease:
 		return nil, fmt.Errorf("%w: WithGracefulRelease(false): a term of a shared session ends by its unlock", ErrConfig)
+	case c.synchronous:
+		return nil, errSynchronousSession
 	case c.standby == Wait:
 		return nil, fmt.Errorf("%w: WithStandby(Wait): a connection can wait for one lock only: use New for this election", ErrConfig)
 	}
-	if err := session.RoomIn(pool, c.watch); err != nil {
+	if err := session.RoomIn(pool, c.watch, false); err != nil {
 		return nil, err
 	}
 	s := &Session{pool: pool, config: c, opts: opts, electors: map[int64]*Elector{}, fresh: make(chan struct{}, 1), worked: make(chan struct{})}
@@ -64,6 +66,8 @@ func NewSession(pool *sql.DB, opts ...Option) (*Session, error) {
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s, nil
 }
+
+var errSynchronousSession = fmt.Errorf("%w: WithSynchronousStandby: a shared session cannot have it: use New for this election", ErrConfig)
 
 // report tells the session's own hooks of what concerns no single election.
 func (s *Session) report(ctx context.Context, f hooks.Failure) {
@@ -80,6 +84,9 @@ func (s *Session) Elector(election string, opts ...Option) (*Elector, error) {
 	}
 	if own := c.ofSession[len(s.config.ofSession):]; len(own) > 0 { // the session's options come first
 		return nil, fmt.Errorf("%w: %s belongs to the session: pass it to NewSession", ErrConfig, own[0])
+	}
+	if c.synchronous {
+		return nil, errSynchronousSession
 	}
 	c.lease, c.candidateID, c.watch = s.config.lease, s.config.candidateID, s.config.watch
 	e := newElector(s.pool, election, c)

@@ -32,6 +32,8 @@ type config struct {
 	gracefulRelease bool
 	standby         Standby
 	watch           bool
+	synchronous     bool
+	longestLease    time.Duration // if synchronous
 	health          *vitals.Policy
 	notifier        Notifier
 	ofSession       []string // the options given that belong to a session
@@ -205,6 +207,11 @@ func configure(election string, opts []Option) (config, error) {
 	if err := c.lease.Check(); err != nil {
 		return c, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	if c.synchronous {
+		if err := c.lease.CheckLongest(c.longestLease); err != nil {
+			return c, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+	}
 	return c, nil
 }
 
@@ -231,7 +238,7 @@ func (c *config) complete(election string) {
 
 // ofServer is what sessions are to be like, and who is told of them.
 func (c *config) ofServer(beat func(session.Beat), report func(context.Context, hooks.Failure)) session.Config {
-	return session.Config{Name: c.candidateID, Lease: c.lease, Watch: c.watch, OnBeat: beat, Report: report}
+	return session.Config{Name: c.candidateID, Lease: c.lease, Watch: c.watch, LongestLease: c.longestLease, OnBeat: beat, Report: report}
 }
 
 func between(least, d, most time.Duration, option string, args ...any) error {

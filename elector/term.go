@@ -44,8 +44,8 @@ func newTerm(ctx context.Context, e *Elector, g session.Grant, byCaller bool) *T
 		t.returned = sync.OnceFunc(t.work.finish)
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	unlost := context.AfterFunc(s.Context(), func() {
-		cause := context.Cause(s.Context())
+	unlost := context.AfterFunc(s.TermContext(), func() {
+		cause := context.Cause(s.TermContext())
 		t.end(reasonOf(cause), cause)
 	})
 	unclosed := context.AfterFunc(e.closing, func() { t.end(hooks.Shutdown, context.Cause(e.closing)) })

@@ -102,6 +102,9 @@ func (x *execution) end(commit bool) (err error) {
 		if err := x.writeOut(tx.xid); err != nil {
 			return err
 		}
+		if err := x.awaitStandbys(); err != nil {
+			return err
+		}
 	}
 	if commit {
 		for _, fn := range tx.commit {

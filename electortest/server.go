@@ -14,21 +14,22 @@ import (
 type Server struct {
 	version int
 
-	mu        sync.Mutex
-	backends  map[int32]*backend
-	locks     lockTable
-	lastPID   int32
-	most      int // connections; 0 is no limit
-	down      bool
-	recovery  bool
-	timeline  int64
-	lastXID   int64
-	durable   int64 // the last transaction id that a crash does not forget
-	clockRate float64
-	flush     time.Duration
-	stalled   chan struct{} // closed when the server goes on; nil while it does
-	handler   Handler
-	trace     func(Event)
+	mu          sync.Mutex
+	backends    map[int32]*backend
+	locks       lockTable
+	lastPID     int32
+	most        int // connections; 0 is no limit
+	down        bool
+	recovery    bool
+	timeline    int64
+	lastXID     int64
+	durable     int64 // the last transaction id that a crash does not forget
+	clockRate   float64
+	flush       time.Duration
+	stalled     chan struct{} // closed when the server goes on; nil while it does
+	handler     Handler
+	replication replication
+	trace       func(Event)
 }
 
 // Defaults of a new server.

@@ -37,7 +37,7 @@ const (
 	Resigned     Reason = "resigned"      // Term.Resign was called, or lead returned nil
 	Shutdown     Reason = "shutdown"      // the context of Run or Start ended, or Stop was called
 	SessionLost  Reason = "session_lost"  // the server ended the session, or the connection broke
-	LeaseExpired Reason = "lease_expired" // no heartbeat was answered in time
+	LeaseExpired Reason = "lease_expired" // no heartbeat was answered, or no commit acknowledged (elector.WithSynchronousStandby), in time
 	Unhealthy    Reason = "unhealthy"     // the candidate's health check fell below its minimum
 	LeadFailed   Reason = "lead_failed"   // lead returned an error or panicked, or OnElected panicked
 )
@@ -121,7 +121,11 @@ const (
 	Granted Outcome = "granted" // this candidate now leads
 	Busy    Outcome = "busy"    // another session holds the lock
 	Failed  Outcome = "failed"  // the server could not be asked, or was refused
+
+	// TooEarly is of a candidate that waits because a leader on a primary that was
+	// replaced may still believe (elector.WithSynchronousStandby).
+	TooEarly Outcome = "too_early"
 )
 
 // Outcomes lists every Outcome, as Reasons does.
-func Outcomes() []Outcome { return []Outcome{Granted, Busy, Failed} }
+func Outcomes() []Outcome { return []Outcome{Granted, Busy, Failed, TooEarly} }

@@ -161,6 +161,14 @@ var verbs = map[string]func(*call) (string, error){
 		slices.SortFunc(rows, func(a, b db.LeadersRow) int { return int(a.Key - b.Key) })
 		return list(rows, func(r db.LeadersRow) string { return fmt.Sprintf("%d %s %q", r.Key, c.name(r.Pid), r.ApplicationName) }), err
 	},
+	"CommitSynchronously": func(c *call) (string, error) {
+		row, err := c.q.CommitSynchronously(c, db.CommitSynchronouslyParams{SessionKey: c.key(), Scope: number(c.words[1])})
+		return fmt.Sprintf("%s %s, for standbys %q, a record %v", row.Outcome, c.name(row.Pid), row.StandbyNames, row.Lsn != ""), err
+	},
+	"SynchronousStandbys": func(c *call) (string, error) {
+		row, err := c.q.SynchronousStandbys(c, "0/0")
+		return fmt.Sprintf("%s, timeline %d, standbys %q", c.name(row.Pid), row.Timeline, row.StandbyNames), err
+	},
 	"AdvisoryLocks": func(c *call) (string, error) {
 		rows, err := c.q.AdvisoryLocks(c)
 		return list(rows, func(r db.AdvisoryLocksRow) string { return fmt.Sprint(r.Key, " ", c.name(r.Pid), " ", r.Granted) }), err

@@ -167,7 +167,7 @@ func TestEachEventIsCountedWithTheElectionAndItsClosedSetOnly(t *testing.T) {
 	for name, want := range map[string]map[attribute.Distinct]int64{
 		"pgelector.terms.started":     {set(): 1},
 		"pgelector.terms.ended":       {set("pgelector.reason", "resigned"): 1},
-		"pgelector.campaign.attempts": {set("pgelector.outcome", "granted"): 2, set("pgelector.outcome", "busy"): 1, set("pgelector.outcome", "failed"): 1},
+		"pgelector.campaign.attempts": {set("pgelector.outcome", "granted"): 2, set("pgelector.outcome", "busy"): 1, set("pgelector.outcome", "failed"): 1, set("pgelector.outcome", "too_early"): 1},
 		"pgelector.failures":          opsOnce(),
 	} {
 		points := all[name].Data.(metricdata.Sum[int64]).DataPoints

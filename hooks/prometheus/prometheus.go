@@ -22,11 +22,11 @@
 //
 // # Series
 //
-// A process has 21 series for each election that it stands in, from its first
+// A process has 22 series for each election that it stands in, from its first
 // event on; every value of a label is there from the start, so that rate() sees
 // the first increase. An election that it leads has one more, one that it has
 // led 27 more, for the two histograms. So a thousand elections, all led by one
-// process, are 49,000 series: where that is too much, drop the histograms when
+// process, are 50,000 series: where that is too much, drop the histograms when
 // you scrape, or give those electors no hook. What goes wrong with the connection
 // of an elector.Session is nobody's in particular: its election is "".
 //

@@ -18,7 +18,7 @@ const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
 // that was granted through a transaction pooler would stay on a backend that
 // strangers share.
 func (v *Server) check(ctx context.Context) error {
-	if err := RoomIn(v.pool, v.config.Watch); err != nil {
+	if err := RoomIn(v.pool, v.config.Watch, v.config.LongestLease > 0); err != nil {
 		return err
 	}
 	if v.checked {
@@ -30,6 +30,9 @@ func (v *Server) check(ctx context.Context) error {
 		err = v.examine(ctx)
 		return len(v.settings) == len(settings(v.config)), err
 	})
+	if err == nil {
+		err = v.checkReplication(ctx)
+	}
 	v.checked = err == nil
 	if v.checked {
 		v.primary.Store(true)
@@ -57,10 +60,12 @@ func (v *Server) examine(ctx context.Context) error {
 }
 
 // RoomIn says, by ErrPoolTooSmall, whether the pool can spare what a session pins, and one more.
-func RoomIn(pool *sql.DB, watching bool) error {
+func RoomIn(pool *sql.DB, watching, synchronous bool) error {
 	least := 2
-	if watching {
-		least = 3
+	for _, more := range []bool{watching, synchronous} {
+		if more {
+			least++
+		}
 	}
 	if limit := pool.Stats().MaxOpenConnections; limit > 0 && limit < least {
 		return fmt.Errorf("%w: SetMaxOpenConns(%d), want at least %d", ErrPoolTooSmall, limit, least)

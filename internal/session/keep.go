@@ -28,6 +28,9 @@ func (s *Session) keep(onBeat func(Beat)) {
 		if s.watcher != nil {
 			<-s.watcher
 		}
+		if s.commits != nil {
+			<-s.commits.gone
+		}
 		close(s.gone)
 	}()
 	var asked time.Time // when a suspicion last had a heartbeat sent
@@ -36,8 +39,8 @@ func (s *Session) keep(onBeat func(Beat)) {
 			s.cancel(s.Expiry())
 			return
 		}
-		due := s.lease.Heartbeat - s.now().since(s.proven())
-		if due > 0 && s.pause(due, &asked) {
+		due := s.lease.Heartbeat - s.now().since(*s.proof.Load())
+		if due > 0 && s.pause(min(due, s.left()), &asked) {
 			continue // to see what has come meanwhile: a freeze, another proof, the end
 		}
 		start := time.Now()
@@ -91,6 +94,10 @@ func (s *Session) heartbeat() error {
 
 // Context is done when the session has ended; its cause says why.
 func (s *Session) Context() context.Context { return s.ctx }
+
+// TermContext is done when no term may go on: the session has ended, or will, because
+// commits do not wait for the standbys any more. Its cause says why.
+func (s *Session) TermContext() context.Context { return s.termCtx }
 
 // PID is the process id of the session's backend.
 func (s *Session) PID() int32 { return s.pid }

@@ -70,3 +70,12 @@ func (l Lease) Check() error {
 	}
 	return nil
 }
+
+// CheckLongest says what does not hold of the longest lease of all candidates.
+func (l Lease) CheckLongest(longest time.Duration) error {
+	if longest < l.Length || longest > maxLease {
+		return &option.Error{Options: []option.Value{option.Of("WithSynchronousStandby", longest), option.Of("WithLease", l.Length)},
+			Want: fmt.Sprintf("want the longest lease of all candidates: %v <= longest lease <= %v", l.Length, maxLease)}
+	}
+	return nil
+}

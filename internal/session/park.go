@@ -87,6 +87,9 @@ func (p *Parked) waitOnce(ctx context.Context) (Grant, error) {
 	if err == nil && !held && time.Since(began) < p.server.config.Lease.Heartbeat/2 {
 		token, held, err = p.server.doubt(ctx, p.s, p.key)
 	}
+	if held {
+		err = p.server.acknowledge(ctx, p.s, p.key)
+	}
 	switch {
 	case err != nil:
 		p.s.cancel(err)

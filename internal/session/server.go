@@ -14,23 +14,25 @@ import (
 
 // Config is what sessions of a server are like.
 type Config struct {
-	Name   string // the application_name: the candidate's id
-	Lease  Lease
-	Watch  bool                                 // whether a second connection watches the backend of a session
-	OnBeat func(Beat)                           // is called after each heartbeat, which waits for it
-	Report func(context.Context, hooks.Failure) // is told of failures that end no session; must not wait
+	Name         string // the application_name: the candidate's id
+	Lease        Lease
+	LongestLease time.Duration                        // of all candidates, with synchronous standbys; 0 without
+	Watch        bool                                 // whether a second connection watches the backend of a session
+	OnBeat       func(Beat)                           // is called after each heartbeat, which waits for it
+	Report       func(context.Context, hooks.Failure) // is told of failures that end no session; must not wait
 }
 
 // A Server is the pool's other end: what was learned of it, and how sessions on
 // it come to hold a lock ([Server.Try], [Server.Park], [Server.Open]). It is used
 // by one goroutine at a time.
 type Server struct {
-	config   Config
-	pool     *sql.DB
-	settings []setting
-	checked  bool        // since the last failure
-	primary  atomic.Bool // at any time
-	barred   *int64      // the lock at whose barrier the last attempt waited in vain
+	config    Config
+	pool      *sql.DB
+	settings  []setting
+	checked   bool                    // since the last failure
+	primary   atomic.Bool             // at any time
+	timelines map[int64]time.Duration // when each was first seen, by the monotonic clock
+	barred    *int64                  // the lock at whose barrier the last attempt waited in vain
 }
 
 // NewServer neither connects nor starts anything.
@@ -63,6 +65,9 @@ func (v *Server) start(s *Session) {
 			own.watch(s)
 		}()
 	}
+	if s.commits != nil {
+		go s.commits.keep()
+	}
 	leave := live.join(v.pool, s)
 	go func() {
 		defer leave()
@@ -77,7 +82,11 @@ type setting struct {
 	Value string `json:"value"`
 }
 
-const leaseSetting = "idle_session_timeout"
+// The settings that are named besides.
+const (
+	leaseSetting  = "idle_session_timeout"
+	commitSetting = "synchronous_commit"
+)
 
 // settings are what a session needs: the lease, and values of ours for what
 // the role's defaults would otherwise end the session by. (PostgreSQL manual,
@@ -96,7 +105,7 @@ func settings(c Config) []setting {
 		{"idle_in_transaction_session_timeout", millis(l.Length)},
 		{"default_transaction_isolation", "read committed"},
 		{"default_transaction_deferrable", "off"}, // or a heartbeat may wait for others' transactions
-		{"synchronous_commit", "local"},           // the token outlives a crash, and waits for no standby
+		{commitSetting, "local"},                  // the token outlives a crash, and waits for no standby
 		{"plan_cache_mode", "force_generic_plan"}, // a statement is planned when it is rehearsed, and not again
 		{"client_connection_check_interval", millis(l.Heartbeat)},
 		{"tcp_user_timeout", millis(l.Length)},

@@ -47,6 +47,12 @@ type Session struct {
 
 	proof atomic.Pointer[instant] // just before the last answered statement was sent
 
+	commits        *commits                // what else must prove the session; nil if nothing
+	acked          atomic.Pointer[instant] // just before the last acknowledged commit was sent
+	unacknowledged atomic.Pointer[error]   // why the last one that was not was not
+	termCtx        context.Context         // done when no term may go on: the session has ended, or its commits prove nothing
+	endTerms       context.CancelCauseFunc
+
 	users   users         // what its locks are still needed for
 	evict   func()        // ends the backend if a pooler has moved us from it; may be nil
 	suspect chan struct{} // asks keep for a heartbeat at once
@@ -59,6 +65,7 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, stuck func(error)) (*Ses
 	s := &Session{lease: l, turn: make(chan struct{}, 1), gone: make(chan struct{}), suspect: make(chan struct{}, 1), stuck: stuck,
 		late: fmt.Errorf("%w within %v", ErrNoAnswer, l.Validity())}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.termCtx, s.endTerms = context.WithCancelCause(s.ctx)
 	s.wire, s.unwire = context.WithCancel(context.WithoutCancel(ctx))
 	s.process, _ = pool.Driver().(processClock)
 	waitCtx, cancel := context.WithTimeout(ctx, l.Validity())

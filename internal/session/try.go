@@ -47,6 +47,9 @@ func (v *Server) tryOnce(ctx context.Context, key int64, look bool) (Grant, erro
 		return Grant{}, ErrServerReadOnly
 	}
 	token, err := v.confirmGranted(ctx, s, key)
+	if err == nil {
+		err = v.acknowledge(ctx, s, key)
+	}
 	if err != nil {
 		s.cancel(err)
 		s.discard()

@@ -9,8 +9,15 @@ import (
 // renew records a proof that the session lived.
 func (s *Session) renew(sent instant) { s.proof.Store(&sent) }
 
-// proven is when the session was last known to live.
-func (s *Session) proven() instant { return *s.proof.Load() }
+// proven is when the session was last known to live and, if its commits must be
+// acknowledged, to live on a primary that nobody has replaced: the earlier of the two.
+func (s *Session) proven() instant {
+	proof, acked := s.proof.Load(), s.acked.Load()
+	if acked != nil && acked.mono < proof.mono {
+		return *acked
+	}
+	return *proof
+}
 
 // left is how much of the validity is left, by the clocks as they are now.
 func (s *Session) left() time.Duration {
@@ -53,6 +60,14 @@ func (s *Session) DrainLeft() time.Duration {
 
 // Expiry says that the validity has run out.
 func (s *Session) Expiry() error {
-	return fmt.Errorf("%w: last proof of the session %v ago, valid for %v of the lease of %v", ErrLeaseExpired,
+	what := "last proof of the session"
+	if acked := s.acked.Load(); acked != nil && acked.mono < s.proof.Load().mono {
+		what = "last commit that the synchronous standbys acknowledged"
+	}
+	err := fmt.Errorf("%w: %s %v ago, valid for %v of the lease of %v", ErrLeaseExpired, what,
 		s.now().since(s.proven()).Round(time.Millisecond), s.lease.Validity(), s.lease.Length)
+	if why := s.unacknowledged.Load(); why != nil {
+		err = fmt.Errorf("%w: %w", err, *why)
+	}
+	return err
 }

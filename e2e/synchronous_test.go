@@ -1,0 +1,303 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// A replica is a standby and its link to the primary, which can be cut.
+type replica struct {
+	*server // the standby
+	*pgcluster.Proxy
+}
+
+// replicate starts standbys of those names, and has commits wait for what the setting says.
+func (s *server) replicate(t *testing.T, setting string, names ...string) (standbys []replica) {
+	t.Helper()
+	for _, name := range names {
+		standby, err := s.AddStandby(t.Context())
+		check(t, err)
+		proxy, err := s.Proxy(t.Context())
+		check(t, err)
+		l := replica{on(t, standby), proxy}
+		l.set(t, "primary_conninfo", proxy.DSN(pgcluster.WithParam("application_name", name)))
+		eventually(t, name+" streams", func() bool {
+			return one[bool](t, s.admin, "SELECT count(*) = 1 FROM pg_stat_replication WHERE application_name = $1 AND state = 'streaming'", name)
+		})
+		standbys = append(standbys, l)
+	}
+	s.set(t, "synchronous_standby_names", setting)
+	return standbys
+}
+
+// set changes a setting of the server, and returns when new connections have it.
+func (s *server) set(t *testing.T, name, value string) {
+	t.Helper()
+	_, err := s.admin.Exec("ALTER SYSTEM SET " + name + " = '" + value + "'")
+	check(t, err)
+	_, err = s.admin.Exec("SELECT pg_reload_conf()")
+	check(t, err)
+	eventually(t, name+" is set", func() bool { return one[string](t, s.admin, "SELECT current_setting($1)", name) == value })
+}
+
+// waiting counts the commits that wait for a standby.
+func (s *server) waiting(t *testing.T) int {
+	t.Helper()
+	return one[int](t, s.admin, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+}
+
+// synchronously is the option, for a fleet that has the lease of all tests.
+func synchronously() elector.Option { return elector.WithSynchronousStandby(lease) }
+
+// A standby is promoted while its primary runs on, cut off from it: both have a leader.
+// With synchronous commits never at once.
+func TestTwoPrimariesHaveNoTwoLeadersAtOnceWithASynchronousStandby(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		for name, opts := range map[string][]elector.Option{"without": nil, "with": {synchronously()},
+			"with, parked and watched": {synchronously(), elector.WithStandby(elector.Wait), elector.WithWatch()}} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				primary := on(t, own(t, pgcluster.WithSetting("full_page_writes", "on"))) // for a standby of a standby
+				standby := primary.replicate(t, "FIRST 1 (s1)", "s1")[0]
+				promoted, election := standby.server, unique(t.Name())
+				promoted.replicate(t, "FIRST 1 (s2)", "s2") // or nobody could lead there
+				var address atomic.Pointer[string]
+				move := func(to *server) { dsn := to.DSN(); address.Store(&dsn) }
+				move(primary)
+				old := primary.stand(t, d.open(t, 0, primary.DSN()), election, opts...).run(t, nil)
+				old.elected(t)
+				pool := d.openMoving(t, 1, &address)
+				pool.SetMaxIdleConns(0) // each attempt connects to where the address leads
+				next := promoted.stand(t, pool, election, opts...).run(t, nil)
+				next.follows(t)
+
+				standby.BlackHole()
+				check(t, promoted.Promote(soon(t)))
+				began := time.Now()
+				move(promoted)
+				if len(opts) == 0 {
+					next.elected(t)
+					if !old.IsLeader() || !next.IsLeader() {
+						t.Error("without the option there are not two leaders, so the test shows nothing")
+					}
+					return
+				}
+				both := overlap(old, next)
+				lost, won := wait[hooks.Demoted](t, old, nil), next.elected(t)
+				if both() {
+					t.Error("two believed at once")
+				}
+				if lost.Reason != hooks.LeaseExpired || !errors.Is(lost.Err, elector.ErrLeaseExpired) {
+					t.Errorf("demoted because %s: %v", lost.Reason, lost.Err)
+				}
+				if !lost.At.Before(won.At) || won.At.Sub(began) < lease {
+					t.Errorf("the old leader stepped down %v after the promotion, the next was elected after %v", lost.At.Sub(began), won.At.Sub(began))
+				}
+				term, leading := next.Term()
+				if !leading || term.Verify(soon(t)) != nil {
+					t.Error("the next leader's term does not hold")
+				}
+			})
+		}
+	})
+}
+
+// overlap looks, again and again until it is asked, whether both believe.
+func overlap(a, b *candidate) (both func() bool) {
+	done, result := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		seen := false
+		for {
+			seen = seen || a.IsLeader() && b.IsLeader()
+			select {
+			case <-done:
+				result <- seen
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	return func() bool { close(done); return <-result }
+}
+
+// With the link cut and nobody promoted, the leader's session lives, and its term must not.
+func TestALeaderWhoseCommitsAreNotAcknowledgedStepsDownWithinTheValidity(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		primary := on(t, own(t))
+		standby := primary.replicate(t, "FIRST 1 (s1)", "s1")[0]
+		c := primary.stand(t, d.open(t, 0, primary.DSN()), primary.election(t), synchronously()).run(t, nil)
+		c.survives(t, 1, lease)
+
+		standby.BlackHole()
+		cut := time.Now()
+		lost := wait[hooks.Demoted](t, c, nil)
+		if lost.Reason != hooks.LeaseExpired || !strings.Contains(lost.Err.Error(), "acknowledged") {
+			t.Errorf("demoted because %s: %v", lost.Reason, lost.Err)
+		}
+		// By the clock the validity is over by then; the goroutine that says so may be late.
+		if after := lost.At.Sub(cut); after > lease {
+			t.Errorf("the term ended after %v of a lease of %v", after, lease)
+		}
+		attempts := c.after()
+		for range 3 { // each is granted the lock, and has its commit wait
+			next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Failed })
+			if n := primary.waiting(t); n > 1 {
+				t.Errorf("%d commits wait", n)
+			}
+		}
+		if n := len(c.rec.Elected()); n != 1 {
+			t.Errorf("elected %d times", n)
+		}
+		standby.Heal()
+		next[hooks.Elected](t, attempts, nil)
+	})
+}
+
+// A leader is cut off together with its commit, whose backend waits on without a client.
+func TestACommitThatNobodyWaitsForKeepsOthersFromPilingUp(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		primary := on(t, own(t))
+		standby := primary.replicate(t, "FIRST 1 (s1)", "s1")[0]
+		way, err := primary.Proxy(t.Context())
+		check(t, err)
+		election := primary.election(t)
+		first := primary.stand(t, d.open(t, 0, way.DSN()), election, synchronously()).run(t, nil)
+		first.elected(t)
+		second := primary.stand(t, d.open(t, 1, primary.DSN()), election, synchronously()).run(t, nil)
+		second.follows(t)
+
+		standby.BlackHole()
+		eventually(t, "a commit waits", func() bool { return primary.waiting(t) == 1 })
+		way.BlackHole()
+		attempts := second.after()
+		for range 2 {
+			next(t, attempts, func(f hooks.Failure) bool {
+				return strings.Contains(f.Err.Error(), "an earlier one of this election still waits")
+			})
+			if n := primary.waiting(t); n != 1 {
+				t.Errorf("%d commits wait", n)
+			}
+		}
+		standby.Heal()
+		second.elected(t)
+		way.Heal()
+	})
+}
+
+// With FIRST 1 (s1, s2) the old primary would be acknowledged by s2 after s1 was promoted.
+func TestASettingByWhichAPromotedStandbyNeedNotAcknowledgeIsRefused(t *testing.T) {
+	t.Parallel()
+	primary := on(t, own(t))
+	standbys := primary.replicate(t, "FIRST 1 (s1, s2)", "s1", "s2")
+	c := primary.stand(t, pgx.open(t, 0, primary.DSN()), primary.election(t), synchronously()).run(t, nil)
+	refused := func(setting, why string) {
+		t.Helper()
+		primary.set(t, "synchronous_standby_names", setting)
+		from := c.after()
+		f := next(t, from, func(f hooks.Failure) bool { return strings.Contains(f.Err.Error(), why) })
+		if wraps(t, f.Err, elector.ErrNotSynchronous); f.Permanent {
+			t.Errorf("%q is refused for good", setting)
+		}
+	}
+	refused("FIRST 1 (s1, s2)", "commits wait for 1 of 2 standbys")
+	refused("ANY 1 (s1, s2)", "commits wait for 1 of 2 standbys")
+	refused("s1, s2", "commits wait for 1 of 2 standbys")
+	refused("*", "* is any standby")
+	refused(`"*"`, "* is any standby")
+	refused("", "name each standby that may be promoted")
+	refused("FIRST 2 (s1, S1)", "it names")
+	refused("FIRST 3 (s1, s2, s3)", `standby "s3"`)
+	if n := len(c.rec.Elected()); n > 0 {
+		t.Fatalf("elected %d times", n)
+	}
+	primary.set(t, "synchronous_standby_names", `FIRST 2 (S1, "s2")`)
+	c.elected(t)
+
+	// The setting changes under the term, which ends in order: the lock is released.
+	from := c.after()
+	primary.set(t, "synchronous_standby_names", "FIRST 1 (s1, s2)")
+	lost := next[hooks.Demoted](t, from, nil)
+	wraps(t, lost.Err, elector.ErrNotSynchronous)
+	primary.set(t, "synchronous_standby_names", "ANY 2 (s1, s2)")
+	next[hooks.Elected](t, from, nil)
+	for _, f := range c.rec.Failures() {
+		if f.Op == hooks.OpRelease {
+			t.Errorf("the lock was not released: %v", f.Err)
+		}
+	}
+	// One of two is promoted, and the other streams on.
+	check(t, standbys[0].Promote(soon(t)))
+	if lost := next[hooks.Demoted](t, from, nil); lost.Reason != hooks.LeaseExpired {
+		t.Errorf("demoted because %s: %v", lost.Reason, lost.Err)
+	}
+	check(t, standbys[0].Shutdown(soon(t), pgcluster.Fast))
+}
+
+// What the server takes for a list, and which place in it each standby has, is read as the
+// server reads it.
+func TestAListOfStandbysIsReadAsTheServerReadsIt(t *testing.T) {
+	t.Parallel()
+	primary := on(t, own(t))
+	primary.replicate(t, "", "s1")
+	for _, setting := range []string{"s1", `"s1"`, "S1", "FIRST 1 (s1)", "first 2 (a, s1)", `2(a,"S1")`, "ANY 1 (s1)", `FIRST 3 ("a""b", c$1, s1)`,
+		`FIRST 2 ("s1 ", s1)`, "FIRST 2 (s11, s1)", "FIRST 2 (1, s1)", "FIRST 02 (_x, s1)", "FIRST 1 (x)", `FIRST 2 ("any", s1)`,
+		"FIRST 0 (s1)", "FIRST (s1)", "s1,", "FIRST 1 (s1", "s1 s2", "FIRST 1 ()", "s-1", `"s1`, "$s1", "2s", `FIRST "1" (s1)`, "FIRST 1.5 (s1)", "any", "FIRST 1 (first)"} {
+		_, refused := primary.admin.Exec("ALTER SYSTEM SET synchronous_standby_names = '" + setting + "'")
+		names, err := session.ListedStandbys(setting)
+		if (refused == nil) != (err == nil) {
+			t.Errorf("%q: the server says %v, and %q was read, %v", setting, refused, names, err)
+		}
+		if refused != nil || err != nil {
+			continue
+		}
+		primary.set(t, "synchronous_standby_names", setting)
+		place := 1 + slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, "s1") })
+		eventually(t, setting+" is in force", func() bool {
+			return one[int](t, primary.admin, "SELECT sync_priority FROM pg_stat_replication WHERE application_name = 's1'") == place
+		})
+	}
+}
+
+// The figure of docs/servers.md.
+func TestACommitForTheStandbysWritesLittle(t *testing.T) {
+	t.Parallel()
+	primary := on(t, own(t, pgcluster.WithSetting("autovacuum", "off"), pgcluster.WithSetting("full_page_writes", "off")))
+	conn, err := primary.admin.Conn(t.Context())
+	check(t, err)
+	defer conn.Close()
+	const key, commits = 4711, 1000
+	_, err = primary.admin.Exec("CHECKPOINT")
+	check(t, err)
+	other := pgx.open(t, 0, primary.DSN())
+	other.SetMaxOpenConns(1)
+	one[bool](t, other, "SELECT pg_try_advisory_lock($1)", key)
+	written := func() int64 { return one[int64](t, conn, "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn") }
+	before := written()
+	for range commits {
+		row, err := db.New(conn).CommitSynchronously(t.Context(), db.CommitSynchronouslyParams{SessionKey: key, Scope: 1})
+		check(t, err)
+		if row.Outcome != "committed" {
+			t.Fatalf("outcome %q", row.Outcome)
+		}
+	}
+	each := (written() - before) / commits
+	t.Logf("%d bytes of log for each of %d commits", each, commits)
+	if each > 150 {
+		t.Errorf("%d bytes of log for each commit", each)
+	}
+}

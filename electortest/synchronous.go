@@ -1,0 +1,125 @@
+package electortest
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// replication is what a server knows of its synchronous standbys.
+type replication struct {
+	names   string // synchronous_standby_names
+	streams []string
+	cut     bool
+	loaded  time.Time     // when the setting was last set
+	changed chan struct{} // closed at the next change; nil before anybody waits for it
+}
+
+// SetSynchronousStandbys sets synchronous_standby_names, such as "FIRST 1 (s1)", and by
+// which names standbys stream from this server. While the setting is not empty, what
+// must survive a crash is committed when they acknowledge it: see [Server.CutStandbys].
+// They are names only; [Server.NewStandby] makes a server that can be promoted. Default
+// "" and none.
+func (s *Server) SetSynchronousStandbys(setting string, streaming ...string) {
+	s.changeReplication(func(r *replication) { r.names, r.streams, r.loaded = setting, streaming, time.Now() })
+}
+
+// CutStandbys cuts the links to the standbys, of which the server knows nothing: they
+// still show, but commits wait until [Server.ReconnectStandbys], as long as
+// synchronous_standby_names is not empty. A commit that waits keeps its locks, also when
+// its client has gone; one that is cancelled (Cancel, or a client that gives up) is
+// answered as if it had been acknowledged.
+func (s *Server) CutStandbys() { s.changeReplication(func(r *replication) { r.cut = true }) }
+
+// ReconnectStandbys ends CutStandbys.
+func (s *Server) ReconnectStandbys() { s.changeReplication(func(r *replication) { r.cut = false }) }
+
+func (s *Server) changeReplication(change func(*replication)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.replication)
+	if s.replication.changed != nil {
+		close(s.replication.changed)
+		s.replication.changed = nil
+	}
+}
+
+// change is closed at the next change.
+func (r *replication) change() <-chan struct{} {
+	if r.changed == nil {
+		r.changed = make(chan struct{})
+	}
+	return r.changed
+}
+
+// awaitStandbys waits until they acknowledge a commit. As in PostgreSQL, it looks for
+// nothing but a cancel meanwhile, and takes that for the end of the wait.
+func (x *execution) awaitStandbys() error {
+	r := &x.server.replication
+	if level, _ := x.settings.get("synchronous_commit"); level == "off" || level == "local" {
+		return nil
+	}
+	for r.names != "" && r.cut {
+		cancelled, err := x.awaitChange(r.change())
+		if cancelled || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *execution) awaitChange(changed <-chan struct{}) (cancelled bool, err error) {
+	x.server.mu.Unlock()
+	defer x.server.mu.Lock()
+	select {
+	case <-changed:
+	case <-x.cancelled:
+		cancelled = true
+	case <-x.gone:
+		return false, errGone
+	}
+	if !x.awaitServer() {
+		err = errGone
+	}
+	return cancelled, err
+}
+
+func commitSynchronously(x *execution, m *message) (Answer, error) {
+	outcome, err := x.commitOutcome(m)
+	lsn := ""
+	if outcome == "committed" {
+		lsn = fmt.Sprintf("0/%X", x.xid())
+	}
+	r := &x.server.replication
+	return one(outcome, int64(x.pid), lsn, r.names, r.loaded.UnixMicro()), err
+}
+
+// commitOutcome is the CASE of the statement.
+func (x *execution) commitOutcome(m *message) (string, error) {
+	if x.server.recovery {
+		return "standby", nil
+	}
+	free, err := x.server.locks.try(x.backend, bigint(m.integer(0)), shared, byTransaction)
+	if free || err != nil {
+		return "elsewhere", err
+	}
+	first, err := x.server.locks.try(x.backend, callKey("pgelector commit", m.integer(1)), exclusive, byTransaction)
+	if !first {
+		return "waiting", err
+	}
+	return "committed", err
+}
+
+func synchronousStandbys(x *execution, _ *message) (Answer, error) {
+	s := x.server
+	streams := []map[string]any{}
+	for _, name := range s.replication.streams {
+		streams = append(streams, map[string]any{"name": name, "behind": nil})
+	}
+	text, _ := json.Marshal(streams) // of strings only: cannot fail
+	timeline := s.timeline
+	if s.recovery {
+		timeline = 0
+	}
+	return one(int64(x.pid), timeline, s.replication.names, s.replication.loaded.UnixMicro(), string(text)), nil
+}

@@ -1,0 +1,352 @@
+package electortest_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+)
+
+var synchronously = elector.WithSynchronousStandby(lease)
+
+// replicated is bubble on a server with a standby that must acknowledge each commit.
+func replicated(t *testing.T, test func(b *bench)) {
+	t.Helper()
+	bubble(t, func(b *bench) {
+		b.SetSynchronousStandbys("FIRST 1 (s1)", "s1")
+		test(b)
+	})
+}
+
+// commits counts the commits that a server has begun and not answered.
+type commits struct {
+	mu      sync.Mutex
+	waiting map[int32]bool
+}
+
+func (c *commits) see(e electortest.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case e.What == "CommitSynchronously" && !e.Done:
+		c.waiting[e.PID] = true
+	case e.Done && (e.What == "CommitSynchronously" || e.What == "ended"):
+		delete(c.waiting, e.PID)
+	}
+}
+
+// during watches for a time, and says how many commits waited at once.
+func (c *commits) during(d time.Duration) (most int) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(heartbeat / 10) {
+		c.mu.Lock()
+		most = max(most, len(c.waiting))
+		c.mu.Unlock()
+	}
+	return most
+}
+
+// term is the term of a candidate that leads.
+func (b *bench) term(s *seat) *elector.Term {
+	b.Helper()
+	term, leading := s.Term()
+	if !leading {
+		b.Fatalf("%s does not lead", s.CandidateID())
+	}
+	return term
+}
+
+// demoted is why the one term of a candidate ended, in virtual time at once.
+func (b *bench) demoted(s *seat) hooks.Demoted {
+	b.Helper()
+	d, err := hookstest.Next[hooks.Demoted](context.Background(), s.rec.Cursor(), nil)
+	b.wraps(err)
+	return d
+}
+
+func TestATimelineThatIsNewToACandidateIsWaitedFor(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.run("one", synchronously)
+		b.within("elected", lease, b.leads(one), lease+time.Second)
+		if first := one.rec.Campaigns()[0]; first.Outcome != hooks.TooEarly || first.Next != lease {
+			t.Errorf("the first attempt was %s, the next after %v", first.Outcome, first.Next)
+		}
+		if n := len(one.rec.Failures()); n != 0 {
+			t.Errorf("%d failures are reported: %v", n, one.rec.Failures())
+		}
+		// Whoever has seen the timeline for long follows as usual.
+		two := b.run("two", synchronously)
+		time.Sleep(2 * lease)
+		_ = b.term(one).Resign(context.Background())
+		b.within("the next", 0, b.leads(two), 2*time.Second)
+	})
+}
+
+func TestATryThatComesTooEarlyIsAnError(t *testing.T) {
+	replicated(t, func(b *bench) {
+		s := b.seat("one", elector.WithSynchronousStandby(2*lease))
+		for _, wait := range []time.Duration{0, 2*lease - time.Second} {
+			time.Sleep(wait)
+			_, elected, err := s.TryCampaign(context.Background())
+			b.wraps(err, elector.ErrTooEarly)
+			if elected || len(b.Locks()) != 0 {
+				t.Errorf("elected %v, locks %v", elected, b.Locks())
+			}
+		}
+		time.Sleep(time.Second)
+		term, elected, err := s.TryCampaign(context.Background())
+		b.wraps(err)
+		if !elected {
+			t.Fatal("not elected after the wait")
+		}
+		b.wraps(term.Resign(context.Background()))
+	})
+}
+
+// The standby's link is cut: the leader's session lives, and its term must not.
+func TestATermEndsWithinTheValidityOfItsLastAcknowledgedCommit(t *testing.T) {
+	for name, opts := range map[string][]elector.Option{"polls": nil, "waits": {elector.WithStandby(elector.Wait)}, "watches": {elector.WithWatch()}} {
+		t.Run(name, func(t *testing.T) {
+			replicated(t, func(b *bench) {
+				one := b.run("one", append(opts, synchronously)...)
+				b.leads(one)
+				time.Sleep(3*heartbeat + heartbeat/2)
+				if deadline := b.term(one).Deadline(); time.Until(deadline) < validity-heartbeat {
+					t.Errorf("commits that are acknowledged leave %v", time.Until(deadline))
+				}
+				seen := &commits{waiting: map[int32]bool{}}
+				b.Trace(seen.see)
+				b.CutStandbys()
+				cut := time.Now()
+				for one.IsLeader() {
+					time.Sleep(time.Millisecond)
+				}
+				b.within("no belief", validity-heartbeat, time.Since(cut), validity)
+				d := b.demoted(one)
+				b.within("the end of the term", validity-heartbeat, d.At.Sub(cut), validity)
+				if d.Reason != hooks.LeaseExpired || !errors.Is(d.Err, elector.ErrLeaseExpired) || !strings.Contains(d.Err.Error(), "acknowledged") {
+					t.Errorf("demoted because %s: %v", d.Reason, d.Err)
+				}
+				// Its attempts leave no commits behind, and elect nobody.
+				if most := seen.during(10 * lease); most != 1 {
+					t.Errorf("up to %d commits wait at once", most)
+				}
+				if one.IsLeader() || len(one.rec.Elected()) != 1 {
+					t.Error("elected without an acknowledged commit")
+				}
+				b.ReconnectStandbys()
+				b.leads(one)
+			})
+		})
+	}
+}
+
+// As if the process had been killed: the backend of a commit that waits outlives its client.
+func TestCommitsOfAnElectionDoNotPileUp(t *testing.T) {
+	replicated(t, func(b *bench) {
+		seen := &commits{waiting: map[int32]bool{}}
+		b.Trace(seen.see)
+		first := b.run("first", synchronously)
+		b.leads(first)
+		b.CutStandbys()
+		time.Sleep(2 * heartbeat)
+		first.process.Kill()
+		next := b.run("next", synchronously)
+		if most := seen.during(10 * lease); most != 1 {
+			t.Errorf("up to %d commits wait at once", most)
+		}
+		failures := next.rec.Failures()
+		if last := failures[len(failures)-1]; !strings.Contains(last.Err.Error(), "an earlier one of this election still waits") {
+			t.Errorf("the next candidate reports %v", last.Err)
+		}
+		b.ReconnectStandbys()
+		b.leads(next)
+	})
+}
+
+func TestALeaderOnAReplacedPrimaryHasStoppedWhenTheNextBegins(t *testing.T) {
+	for name, driver := range map[string]electortest.Driver{"pgx": electortest.PGX, "pq": electortest.PQ} {
+		t.Run(name, func(t *testing.T) {
+			t.Run("without the option two believe", func(t *testing.T) {
+				replicated(t, func(b *bench) {
+					if _, _, both := b.replace(driver); !both {
+						t.Error("nothing is shown: only one believes")
+					}
+				})
+			})
+			t.Run("with the option", func(t *testing.T) {
+				replicated(t, func(b *bench) {
+					stopped, began, both := b.replace(driver, synchronously)
+					if both {
+						t.Error("two believe at once")
+					}
+					b.within("the old leader stops", validity-heartbeat, stopped, validity)
+					b.within("the next begins", lease, began, lease+validity)
+				})
+			})
+		})
+	}
+}
+
+// replace promotes a standby under a leader, whose server runs on. It says how long
+// after that the old leader stops to believe and the next begins to, and whether both do.
+func (b *bench) replace(driver electortest.Driver, opts ...elector.Option) (stopped, began time.Duration, both bool) {
+	b.Helper()
+	standby := b.NewStandby(0)
+	b.Cleanup(standby.Close)
+	standby.SetSynchronousStandbys("FIRST 1 (s2)", "s2")
+	old := b.run("old", opts...)
+	old.process.SetDriver(driver)
+	b.leads(old)
+	next := b.run("next", opts...)
+	next.process.SetDriver(driver)
+	next.pool.SetMaxIdleConns(0) // it goes where the address leads
+	time.Sleep(2*lease + heartbeat/2)
+
+	b.CutStandbys()
+	b.wraps(standby.Promote())
+	next.process.ConnectTo(standby)
+	promoted := time.Now()
+	for !next.IsLeader() {
+		if time.Since(promoted) > time.Minute {
+			b.Fatal("nobody leads on the promoted server")
+		}
+		if old.IsLeader() {
+			stopped = time.Since(promoted)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return stopped, time.Since(promoted), old.IsLeader()
+}
+
+func TestASettingThatDoesNotHoldIsWaitedFor(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.run("one", synchronously)
+		for setting, streaming := range map[string][]string{"": nil, "*": {"s1"}, "FIRST 1 (s1, s2)": {"s1", "s2"}, "FIRST 2 (s1, s2)": {"s1"}, "FIRST 1 (s1)": {"s1", "S1"}} {
+			b.SetSynchronousStandbys(setting, streaming...)
+			time.Sleep(2 * lease)
+			failures := one.rec.Failures()
+			last := failures[len(failures)-1]
+			b.wraps(last.Err, elector.ErrNotSynchronous)
+			if one.IsLeader() || last.Permanent || len(b.Locks()) > 0 {
+				t.Errorf("%q: leads %v, permanent %v, locks %v", setting, one.IsLeader(), last.Permanent, b.Locks())
+			}
+		}
+		b.SetSynchronousStandbys("FIRST 1 (s1)", "s1")
+		b.within("elected", 0, b.leads(one), 5*time.Second) // the longest backoff
+	})
+}
+
+// In order: the lock is kept until the work returns, which may take longer than the drain,
+// and is then released.
+func TestATermEndsInOrderWhenTheSettingDoesNotHoldAnyMore(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.seat("one", synchronously)
+		ctx, stop := context.WithCancel(context.Background())
+		kept := false
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = one.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+				<-ctx.Done()
+				time.Sleep(validity - 2*heartbeat)
+				kept = slices.ContainsFunc(b.Locks(), func(l electortest.Lock) bool { return l.Key == one.Key() })
+				return nil
+			})
+		}()
+		b.leads(one)
+		time.Sleep(3 * heartbeat)
+		b.SetSynchronousStandbys("", "s1")
+		d := b.demoted(one) // is told when the work has returned
+		b.wraps(d.Err, elector.ErrNotSynchronous)
+		if d.Reason != hooks.LeaseExpired || !kept {
+			t.Errorf("demoted because %s, the lock was kept %v", d.Reason, kept)
+		}
+		for _, f := range one.rec.Failures() {
+			if f.Op == hooks.OpRelease {
+				t.Errorf("the lock was not released: %v", f.Err)
+			}
+		}
+		stop()
+		<-done
+	})
+}
+
+// Somebody ends commits that wait for long, as a tool that cancels slow statements does:
+// the server answers each as if it had been acknowledged.
+func TestACommitWhoseWaitIsCancelledProvesNothing(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.run("one", synchronously)
+		b.leads(one)
+		time.Sleep(heartbeat)
+		b.Trace(func(e electortest.Event) {
+			if e.What == "CommitSynchronously" && !e.Done {
+				time.AfterFunc(validity/2+time.Millisecond, func() { b.Cancel(e.PID) })
+			}
+		})
+		b.CutStandbys()
+		cut := time.Now()
+		d := b.demoted(one)
+		b.within("the end of the term", validity-heartbeat, d.At.Sub(cut), validity)
+		if !strings.Contains(d.Err.Error(), "cancelled the wait") {
+			t.Errorf("demoted by %v", d.Err)
+		}
+	})
+}
+
+// The connection for commits breaks, and the next one leads elsewhere.
+func TestACommitOnAnotherServerProvesNothing(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.run("one", synchronously)
+		b.leads(one)
+		time.Sleep(heartbeat / 2)
+		other := b.NewStandby(0)
+		defer other.Close()
+		b.wraps(other.Promote())
+		other.SetSynchronousStandbys("FIRST 1 (s2)", "s2")
+		one.process.ConnectTo(other)
+		b.Trace(func(e electortest.Event) {
+			if e.What == "CommitSynchronously" && !e.Done {
+				go b.Terminate(e.PID)
+			}
+		})
+		d := b.demoted(one)
+		b.wraps(d.Err, elector.ErrSessionLost)
+		if !strings.Contains(d.Err.Error(), "a primary of timeline 2 has replaced that of timeline 1") {
+			t.Errorf("demoted by %v", d.Err)
+		}
+	})
+}
+
+func TestASynchronousStandbyIsRefusedWhereItCannotBeHad(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.Open()
+		defer pool.Close()
+		for _, longest := range []time.Duration{-1, 0, lease - 1, 24*time.Hour + 1} {
+			_, err := elector.New(pool, "orders", elector.WithSynchronousStandby(longest))
+			b.wraps(err, elector.ErrConfig)
+		}
+		_, err := elector.NewSession(pool, synchronously)
+		b.wraps(err, elector.ErrConfig)
+		shared, err := elector.NewSession(pool)
+		b.wraps(err)
+		_, err = shared.Elector("orders", synchronously)
+		b.wraps(err, elector.ErrConfig)
+		b.wraps(shared.Close(context.Background()))
+		for most, opts := range map[int][]elector.Option{2: {synchronously}, 3: {synchronously, elector.WithWatch()}} {
+			pool.SetMaxOpenConns(most)
+			_, err = elector.New(pool, "orders", opts...)
+			b.wraps(err, elector.ErrPoolTooSmall)
+			pool.SetMaxOpenConns(most + 1)
+			_, err = elector.New(pool, "orders", opts...)
+			b.wraps(err)
+		}
+	})
+}

@@ -1,0 +1,218 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pace"
+)
+
+// commits are those by which a leader knows that no standby has been promoted: each is
+// acknowledged by every standby that may be, and one that was promoted acknowledges
+// nothing any more. They are made one at a time, on a connection beside the session's.
+// On a primary that is cut off a commit waits until its standbys are back, and its
+// transaction keeps its locks, even when its client is gone: on the session it would keep
+// the election's lock.
+type commits struct {
+	server   *Server
+	of       *Session
+	key      int64    // a random lock on the session, by which the connection knows its server
+	scope    int64    // commits of one scope do not pile up: the election's key
+	conn     *Session // nil before the first commit, and after the connection has failed
+	sent     instant  // just before the last commit was sent
+	timeline int64    // of the server, once a commit was acknowledged
+	gone     chan struct{}
+}
+
+// errUnacknowledged is why a commit proves nothing, although its connection is well.
+var errUnacknowledged = errors.New("elector: the synchronous standbys have not acknowledged a commit")
+
+// acknowledge makes the first commit of a session that was just granted the lock, and
+// returns when it is acknowledged: nobody may see the term before.
+func (v *Server) acknowledge(ctx context.Context, s *Session, key int64) error {
+	if v.config.LongestLease == 0 {
+		return nil
+	}
+	own := &Server{config: v.config, pool: v.pool, settings: v.settings}
+	s.commits = &commits{server: own, of: s, key: int64(rand.Uint64()), scope: key, gone: make(chan struct{})}
+	err := s.commits.first(ctx)
+	if err == nil {
+		err = v.mayLeadOn(s.commits.timeline)
+	}
+	if err != nil {
+		s.commits.close()
+	}
+	return err
+}
+
+// first tries until a commit is acknowledged, while the session is valid.
+func (c *commits) first(ctx context.Context) error {
+	if err := c.of.holdAlso(c.key); err != nil {
+		return fmt.Errorf("elector: take the lock by which commits know their server: %w", explain(err))
+	}
+	left := c.of.left()
+	ctx, cancel := context.WithTimeoutCause(ctx, left, fmt.Errorf("%w within %v", errUnacknowledged, left.Round(time.Millisecond)))
+	defer cancel()
+	heartbeat := c.of.lease.Heartbeat
+	again := pace.Backoff{Min: heartbeat / 20, Max: heartbeat}
+	for n := 1; ; n++ {
+		err := c.commit(ctx)
+		if err == nil || errors.Is(err, ErrNotSynchronous) || !pace.Sleep(ctx, again.After(n)) {
+			return err
+		}
+	}
+}
+
+// keep goes on with the commits until the session has ended. While none is
+// acknowledged, the session's validity runs out.
+func (c *commits) keep() {
+	defer close(c.gone)
+	defer c.close()
+	s, failures := c.of, 0
+	again := pace.Backoff{Min: s.lease.Heartbeat / 10, Max: s.lease.Heartbeat}
+	for {
+		pause := s.lease.Heartbeat - s.now().since(c.sent)
+		if failures > 0 {
+			pause = again.After(failures)
+		}
+		if !pace.Sleep(s.ctx, pause) {
+			return
+		}
+		err := c.commit(s.ctx)
+		switch {
+		case s.ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrNotSynchronous):
+			s.endTerms(err)
+			return
+		case err != nil:
+			failures++
+			s.unacknowledged.Store(&err)
+		default:
+			failures = 0
+			s.unacknowledged.Store(nil)
+		}
+	}
+}
+
+// commit makes one commit. If it is acknowledged, that proves from the moment before it
+// was sent. A connection that fails is replaced by the next commit.
+func (c *commits) commit(ctx context.Context) error {
+	if c.conn == nil {
+		if err := c.connect(ctx); err != nil {
+			return err
+		}
+	}
+	err := c.commitOn(ctx, c.conn)
+	if err != nil && !errors.Is(err, errUnacknowledged) && !errors.Is(err, ErrNotSynchronous) {
+		c.close()
+		c.of.raiseSuspicion() // the session may have gone with it
+	}
+	return err
+}
+
+func (c *commits) commitOn(ctx context.Context, conn *Session) error {
+	sent := c.of.now()
+	c.sent = sent
+	commit, err := do(ctx, conn, func(ctx context.Context, q *db.Queries) (db.CommitSynchronouslyRow, error) {
+		return q.CommitSynchronously(ctx, db.CommitSynchronouslyParams{SessionKey: c.key, Scope: c.scope})
+	})
+	if err != nil {
+		return fmt.Errorf("elector: commit to the synchronous standbys: %w", explain(err))
+	}
+	took := c.of.now().since(sent)
+	now, err := askReplication(ctx, conn, commit.Lsn)
+	switch {
+	case err != nil:
+		return err
+	case now.Pid != commit.Pid:
+		return fmt.Errorf("%w: backend %d was asked for a commit, then %d answered", ErrSessionPooled, commit.Pid, now.Pid)
+	case commit.Outcome == "waiting":
+		return fmt.Errorf("%w: an earlier one of this election still waits for them", errUnacknowledged)
+	case commit.Outcome != "committed":
+		return c.elsewhere(now.Timeline)
+	case commit.StandbyNames != now.StandbyNames || commit.Loaded != now.Loaded:
+		_, err := ListedStandbys(now.StandbyNames)
+		return orUnacknowledged(err, "the server's configuration was reloaded meanwhile")
+	}
+	if err := now.prove(took, c.of.lease.Validity()/2); err != nil {
+		return err
+	}
+	c.timeline = now.Timeline
+	c.of.acked.Store(&sent)
+	return nil
+}
+
+// prove returns nil if a commit that was answered after so long was acknowledged. The
+// server answers a wait that somebody cancels like one that has ended well: whoever may
+// see how far the standbys are sees that; anybody else takes no answer that came late.
+func (r replication) prove(took, longest time.Duration) error {
+	listed, err := ListedStandbys(r.StandbyNames)
+	if err != nil {
+		return err
+	}
+	for _, name := range listed {
+		switch streams := named(r.senders, name); {
+		case len(streams) > 1:
+			return orUnacknowledged(nil, checkAlone(listed, r.senders).Error())
+		case len(streams) == 1 && streams[0].Behind:
+			return orUnacknowledged(nil, fmt.Sprintf("standby %q has not got it, although the server has answered: somebody has cancelled the wait", name))
+		}
+	}
+	if took > longest {
+		return orUnacknowledged(nil, fmt.Sprintf("the answer took %v, and counts only within %v: somebody may have cancelled the wait",
+			took.Round(time.Millisecond), longest))
+	}
+	return nil
+}
+
+func orUnacknowledged(err error, why string) error {
+	if err == nil {
+		err = fmt.Errorf("%w: %s", errUnacknowledged, why)
+	}
+	return err
+}
+
+// elsewhere is for a connection that does not see the session's lock. If it leads to a
+// primary of a later timeline, the session's was replaced.
+func (c *commits) elsewhere(timeline int64) error {
+	err := errors.New("elector: the connection for commits leads to another server than the session's, or the session has ended")
+	if c.timeline != 0 && timeline > c.timeline {
+		return c.of.lose(fmt.Errorf("%w: a primary of timeline %d has replaced that of timeline %d", err, timeline, c.timeline))
+	}
+	return err
+}
+
+// connect takes a connection whose commits wait for the standbys, whatever the role's
+// defaults and the session's own settings are.
+func (c *commits) connect(ctx context.Context) error {
+	conn, err := c.server.borrow(ctx)
+	if err != nil {
+		return err
+	}
+	own := append(slices.DeleteFunc(slices.Clone(c.server.settings), func(s setting) bool { return s.Name == commitSetting }),
+		setting{commitSetting, "on"})
+	_, err = do(ctx, conn, func(ctx context.Context, q *db.Queries) (int64, error) {
+		return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: encode(own)})
+	})
+	if err != nil {
+		conn.discard()
+		return fmt.Errorf("elector: set the connection for commits up: %w", explain(err))
+	}
+	c.conn = conn
+	return nil
+}
+
+// close gives the connection up. A commit under way is cancelled, of which nobody reads
+// the answer; if that does not reach the server, its backend waits for the standbys.
+func (c *commits) close() {
+	if c.conn != nil {
+		c.conn.discard()
+		c.conn = nil
+	}
+}

@@ -1,0 +1,135 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestEveryStandbyThatIsListedMustAcknowledge(t *testing.T) {
+	for setting, want := range map[string][]string{
+		"s1":                             {"s1"},
+		" \t\r\n\f\vs1 ":                 {"s1"},
+		"FIRST 1 (s1)":                   {"s1"},
+		"first 2(s1,s2)":                 {"s1", "s2"},
+		"ANY 2 (s1, s2)":                 {"s1", "s2"},
+		"aNy 01 (s1)":                    {"s1"},
+		"2 (s1, s2)":                     {"s1", "s2"},
+		`FIRST 1 ("s 1")`:                {"s 1"},
+		`"say ""hi""", "b"`:              nil, // a plain list waits for one
+		`FIRST 2 ("say ""hi""","""")`:    {`say "hi"`, `"`},
+		`FIRST 3 ("any", "first", "(,")`: {"any", "first", "(,"},
+		"FIRST 3 (_a$1, 2, été)":         {"_a$1", "2", "été"},
+		`FIRST 1 ("")`:                   {""},
+
+		"":                        nil,
+		"*":                       nil,
+		`"*"`:                     nil, // the server makes no difference
+		"FIRST 1 (*)":             nil,
+		"FIRST 2 (*, s1)":         nil,
+		"s1, s2":                  nil,
+		"FIRST 1 (s1, s2)":        nil,
+		"ANY 1 (s1, s2)":          nil,
+		"FIRST 2 (s1)":            nil,
+		"FIRST 2 (s1, S1)":        nil, // the case of letters does not matter
+		`FIRST 2 (s1, "s1")`:      nil,
+		"FIRST 0 (s1)":            nil,
+		"FIRST (s1)":              nil,
+		"FIRST 1 s1":              nil,
+		"FIRST 1 (s1":             nil,
+		"FIRST 1 s1)":             nil,
+		"FIRST 1 ()":              nil,
+		"FIRST 1 (s1,)":           nil,
+		"FIRST 1 (,s1)":           nil,
+		"FIRST 1 (s1 s2)":         nil,
+		"FIRST 1 (s1) s2":         nil,
+		"FIRST 1 (s1))":           nil,
+		`FIRST "1" (s1)`:          nil,
+		"FIRST 1.5 (s1)":          nil,
+		"FIRST -1 (s1)":           nil,
+		"FIRST ANY 1 (s1)":        nil,
+		"FIRST 99999999999 (s1)":  nil,
+		"first":                   nil,
+		"any":                     nil,
+		"any 1":                   nil,
+		"s1,":                     nil,
+		",s1":                     nil,
+		"s1 s2":                   nil,
+		"()":                      nil,
+		")":                       nil,
+		`"s1`:                     nil,
+		`"s1""`:                   nil,
+		"s1-2":                    nil,
+		"$s1":                     nil,
+		"2s":                      nil, // a number and a name
+		"FIRST 1 (\x00)":          nil,
+		"FIRST 1 (s1) -- s2":      nil,
+		"FIRST 1 (s1), ANY 1 (x)": nil,
+	} {
+		got, err := ListedStandbys(setting)
+		if !slices.Equal(got, want) || (err == nil) != (want != nil) {
+			t.Errorf("%q: got %q, %v; want %q", setting, got, err, want)
+		}
+		if err != nil && (!errors.Is(err, ErrNotSynchronous) || !strings.Contains(err.Error(), "'"+setting+"'")) {
+			t.Errorf("%q: the error does not name the setting: %v", setting, err)
+		}
+	}
+}
+
+// A list that is taken means the same to the server when it is written out in full.
+func FuzzAListOfStandbysIsReadAsItIsWritten(f *testing.F) {
+	for _, seed := range []string{"FIRST 2 (s1, s2)", `ANY 1 ("a""b")`, "*", "", `"x`, "first 1 (2)", "FIRST 1 (é$)"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, setting string) {
+		names, err := ListedStandbys(setting)
+		if err != nil {
+			if names != nil || !errors.Is(err, ErrNotSynchronous) {
+				t.Errorf("%q: %q, %v", setting, names, err)
+			}
+			return
+		}
+		var quoted []string
+		for _, name := range names {
+			if name == "*" || !strings.Contains(strings.ReplaceAll(setting, `""`, `"`), name) {
+				t.Errorf("%q: name %q", setting, name)
+			}
+			quoted = append(quoted, `"`+strings.ReplaceAll(name, `"`, `""`)+`"`)
+		}
+		full := fmt.Sprintf("ANY %d (%s)", len(names), strings.Join(quoted, " , "))
+		if again, err := ListedStandbys(full); err != nil || !slices.Equal(again, names) {
+			t.Errorf("%q: names %q, but as %q: %q, %v", setting, names, full, again, err)
+		}
+	})
+}
+
+func TestAStandbyStreamsOnceByEachName(t *testing.T) {
+	all := func(names ...string) (all []sender) {
+		for _, name := range names {
+			all = append(all, sender{Name: name})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		listed          []string
+		streams         []sender
+		present, unique bool
+	}{
+		{[]string{"s1"}, all("s1"), true, true},
+		{[]string{"S1", "s2"}, all("s1", "other", "S2", "other"), true, true},
+		{[]string{"s1", "s2"}, all("s1"), false, true},
+		{[]string{"s1"}, all(), false, true},
+		{[]string{"s1"}, all("s1", "s1"), false, false},
+		{[]string{"s1"}, all("S1", "s1"), false, false},
+		{[]string{"\u212a"}, all("K"), false, true}, // a Kelvin sign is no K to the server
+	} {
+		if err := checkStreams(tt.listed, tt.streams); (err == nil) != tt.present || err != nil && !errors.Is(err, ErrNotSynchronous) {
+			t.Errorf("%q listed, %v stream: %v", tt.listed, tt.streams, err)
+		}
+		if err := checkAlone(tt.listed, tt.streams); (err == nil) != tt.unique {
+			t.Errorf("%q listed, %v stream: alone %v", tt.listed, tt.streams, err)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+)
+
+// ErrTooEarly: see elector.
+var ErrTooEarly = errors.New("elector: a leader of an earlier timeline may still be valid")
+
+// TooEarly is the error of a candidate that has not seen the timeline for one lease,
+// the longest of all candidates'. It wraps ErrTooEarly.
+type TooEarly struct {
+	Timeline int64
+	Wait     time.Duration // until it may lead there
+}
+
+func (e *TooEarly) Error() string {
+	return fmt.Sprintf("%v: this candidate has seen timeline %d for the first time, and waits another %v (WithSynchronousStandby)",
+		ErrTooEarly, e.Timeline, e.Wait.Round(time.Millisecond))
+}
+
+func (e *TooEarly) Unwrap() error { return ErrTooEarly }
+
+// replication is what a server says of its timeline and its standbys.
+type replication struct {
+	db.SynchronousStandbysRow
+	senders []sender
+}
+
+// askReplication asks that; lsn is of a commit to compare standbys with, if any.
+func askReplication(ctx context.Context, s *Session, lsn string) (r replication, err error) {
+	if lsn == "" {
+		lsn = "0/0"
+	}
+	r.SynchronousStandbysRow, err = do(ctx, s, func(ctx context.Context, q *db.Queries) (db.SynchronousStandbysRow, error) {
+		return q.SynchronousStandbys(ctx, lsn)
+	})
+	if err == nil {
+		r.senders, err = senders(r.Senders)
+	}
+	if err != nil {
+		return r, fmt.Errorf("elector: ask for the synchronous standbys: %w", explain(err))
+	}
+	return r, nil
+}
+
+// checkReplication returns nil if a candidate that was granted a lock now could lead, as
+// far as can be told: whoever cannot should not hold it meanwhile.
+func (v *Server) checkReplication(ctx context.Context) error {
+	if v.config.LongestLease == 0 {
+		return nil
+	}
+	return v.with(ctx, func(s *Session) error {
+		r, err := askReplication(ctx, s, "")
+		switch {
+		case err != nil:
+			return err
+		case r.Timeline == 0:
+			return ErrServerReadOnly
+		}
+		early := v.mayLeadOn(r.Timeline) // which counts from now on, whatever is wrong besides
+		listed, err := ListedStandbys(r.StandbyNames)
+		if err == nil {
+			err = checkStreams(listed, r.senders)
+		}
+		if err == nil {
+			err = early
+		}
+		return err
+	})
+}
+
+// mayLeadOn returns nil once this candidate has seen the timeline for one lease. A
+// timeline begins with the promotion of a standby, which no candidate sees before it
+// has happened; until then that standby has acknowledged the commits of a leader of the
+// old primary. The monotonic clock counts, which may stand still, but never jumps.
+func (v *Server) mayLeadOn(timeline int64) error {
+	if v.timelines == nil {
+		v.timelines = map[int64]time.Duration{}
+	}
+	mono := now().mono
+	first, seen := v.timelines[timeline]
+	if !seen {
+		first = mono
+		v.timelines[timeline] = first
+	}
+	if left := v.config.LongestLease - (mono - first); left > 0 {
+		return &TooEarly{Timeline: timeline, Wait: left}
+	}
+	return nil
+}
