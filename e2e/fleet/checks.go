@@ -51,35 +51,39 @@ type tally struct{ read, done, refused, unknown int }
 // nothing more was heard, since its process was killed, may go through yet.
 func operations(events []history.Event) (registers map[string][]register.Op, sum tally) {
 	registers = map[string][]register.Op{}
-	begun := map[string]register.Op{} // by what is written
-	where := map[string]string{}
+	begun := map[string]history.Event{} // by what is written
+	where := map[string]string{}        // a writer may not learn the name that its first write gives to a register
+	add := func(e history.Event, outcome register.Outcome) {
+		if e.Register == "" {
+			e.Register = where[e.New]
+		}
+		if e.Register == "" {
+			return // it named a register, if it went through, and nobody ever read it
+		}
+		registers[e.Register] = append(registers[e.Register], register.Op{Client: e.Process, Read: e.Kind == history.Read,
+			Old: e.Old, New: e.New, Outcome: outcome, Call: int64(e.At), Return: int64(e.At.Add(e.Took))})
+	}
 	for _, e := range events {
-		op := register.Op{Client: e.Process, Old: e.Old, New: e.New, Call: int64(e.At), Return: int64(e.At.Add(e.Took))}
 		switch e.Kind {
-		case history.Writes:
-			op.Outcome = register.Unknown
-			begun[e.New], where[e.New] = op, e.Register
-			continue
+		case history.Writes, history.Unsure:
+			begun[e.New] = e
 		case history.Read:
-			op.Read = true
 			sum.read++
+			where[e.New] = e.Register
+			add(e, register.Done)
 		case history.Wrote:
 			sum.done++
+			add(e, register.Done)
+			delete(begun, e.New)
 		case history.Refused:
-			op.Outcome = register.Refused
 			sum.refused++
-		case history.Unsure:
-			op.Outcome = register.Unknown
-			sum.unknown++
-		default:
-			continue
+			add(e, register.Refused)
+			delete(begun, e.New)
 		}
-		delete(begun, e.New)
-		registers[e.Register] = append(registers[e.Register], op)
 	}
-	for value, op := range begun {
+	for _, e := range begun {
 		sum.unknown++
-		registers[where[value]] = append(registers[where[value]], op)
+		add(e, register.Unknown)
 	}
 	return registers, sum
 }

@@ -33,6 +33,18 @@ func TestAWriteOfWhichNothingMoreIsHeardMayGoThroughYet(t *testing.T) {
 	}
 }
 
+// The first write to a register names it; of one that was killed only a reader knows.
+func TestAWriteThatNamedARegisterIsOfTheOneWhereItIsRead(t *testing.T) {
+	first := history.Event{Process: "a", Kind: history.Writes, New: "a-1", At: 10}
+	read := history.Event{Process: "b", Kind: history.Read, Register: "r", New: "a-1", At: 20, Took: 1}
+	if p := Linearizable([]history.Event{first, {Kind: history.Wrote, Register: "s", New: "c-1"}, read}); !p.Holds() {
+		t.Errorf("rejected: %q", p.Violations)
+	}
+	if p := Linearizable([]history.Event{{Kind: history.Wrote, Register: "s", New: "c-1"}, read}); p.Holds() {
+		t.Error("accepted a read of what nobody wrote")
+	}
+}
+
 func TestWhatIsOfNoElectionIsOfEach(t *testing.T) {
 	events := []history.Event{{Kind: history.Hello, Seq: 1}, {Kind: history.Calm}, {Kind: history.Began, Seq: 2},
 		{Kind: history.Began, Seq: 3, Election: SecondElection}}

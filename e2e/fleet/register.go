@@ -18,37 +18,46 @@ const Role = "candidate"
 
 // Schema makes the tables that leaders write to. Each timeline of the database has
 // a register: that of a primary which another has replaced is not the same as that
-// of its successor. The ledger keeps every write, and so tells which of those that
-// were acknowledged a failover has lost.
+// of its successor. Its first write gives it a name, since a number of a timeline may
+// be used again, when a failover manager has discarded the first. The ledger keeps
+// every write, and so tells which of those that were acknowledged a failover has lost.
 const Schema = `
-	CREATE TABLE register (timeline text PRIMARY KEY, value text NOT NULL);
-	CREATE TABLE ledger (value text PRIMARY KEY, timeline text NOT NULL, token bigint NOT NULL);
+	CREATE TABLE register (timeline text PRIMARY KEY, name text NOT NULL, value text NOT NULL);
+	CREATE TABLE ledger (value text PRIMARY KEY, register text NOT NULL, token bigint NOT NULL);
 	GRANT SELECT, INSERT, UPDATE ON register TO ` + Role + `;
 	GRANT INSERT ON ledger TO ` + Role
 
 const timelineNow = `pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)`
 
 const (
-	readRegister = `SELECT now.timeline, coalesce(r.value, '')
+	readRegister = `SELECT coalesce(r.name, ''), coalesce(r.value, '')
 		FROM (SELECT ` + timelineNow + ` AS timeline) now LEFT JOIN register r ON r.timeline = now.timeline`
-	writeRegister = `INSERT INTO register SELECT ` + timelineNow + `, $1
-		ON CONFLICT (timeline) DO UPDATE SET value = excluded.value RETURNING timeline`
+	writeRegister = `INSERT INTO register SELECT now, now || ' ' || gen_random_uuid(), $1 FROM (SELECT ` + timelineNow + ` AS now) t
+		ON CONFLICT (timeline) DO UPDATE SET value = excluded.value RETURNING name`
 	writeLedger = `INSERT INTO ledger VALUES ($1, $2, $3)`
 )
 
-// memory is what a leader knows of the register: nothing, if it has no name.
-type memory struct{ name, value string }
+// memory is what a leader knows of the register. One that was never written to has
+// no name.
+type memory struct {
+	known       bool
+	name, value string
+}
 
 // use reads the register if it is not known, and else writes to it. It returns
 // what is known then.
 func (s *stand) use(ctx context.Context, term *elector.Term, known memory) memory {
 	op := history.Event{At: history.Now(), Token: term.Token(), Way: history.InTx}
-	if known.name == "" {
+	if !known.known {
 		err := term.InTx(ctx, s.pool, nil, func(tx *sql.Tx) error {
 			return tx.QueryRowContext(ctx, readRegister).Scan(&known.name, &known.value)
 		})
 		if err != nil {
 			return memory{}
+		}
+		known.known = true
+		if known.name == "" {
+			return known
 		}
 		op.Kind, op.Register, op.New = history.Read, known.name, known.value
 		op.Took = history.Now().Sub(op.At)
@@ -79,5 +88,5 @@ func (s *stand) use(ctx context.Context, term *elector.Term, known memory) memor
 	if err != nil {
 		return memory{} // what it says now must be read
 	}
-	return memory{op.Register, op.New}
+	return memory{true, op.Register, op.New}
 }

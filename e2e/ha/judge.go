@@ -143,28 +143,46 @@ func overlaps(events []history.Event) (found []overlap) {
 	return found
 }
 
-// commits checks what became of the fenced writes: one that was refused is not in
-// the database, and with synchronous replication one that was acknowledged is.
-func commits(events []history.Event) history.Proof {
-	p := history.Proof{Claim: "no refused write was committed, and with synchronous replication no acknowledged one was lost"}
-	kept := map[string]bool{}
+// kept is what the database holds at the end. A register that is not there was one of
+// a timeline that Patroni has discarded, after it was promoted.
+type kept struct{ writes, registers map[string]bool }
+
+func keptOf(events []history.Event) kept {
+	k := kept{map[string]bool{}, map[string]bool{}}
 	for _, e := range events {
-		if e.Kind == history.Kept {
-			kept[e.New] = true
+		switch {
+		case e.Kind != history.Kept:
+		case e.New == "":
+			k.registers[e.Register] = true
+		default:
+			k.writes[e.New] = true
 		}
 	}
+	return k
+}
+
+// commits checks what became of the fenced writes: one that was refused is not in
+// the database, and with synchronous replication one that was acknowledged is, unless
+// Patroni has discarded its timeline.
+func commits(events []history.Event) history.Proof {
+	p := history.Proof{Claim: "no refused write was committed, and with synchronous replication no acknowledged one was lost"}
+	kept := keptOf(events)
 	all := episodes(events)
-	var acknowledged, refused, lost int
+	var acknowledged, refused, lost, discarded int
 	for _, e := range events {
 		switch {
 		case e.Kind == history.Refused:
 			refused++
-			if kept[e.New] {
+			if kept.writes[e.New] {
 				p.Violations = append(p.Violations, fmt.Sprintf("%s was refused (%s), and is in the database", e.New, e.Text))
 			}
 		case e.Kind == history.Wrote:
 			acknowledged++
-			if kept[e.New] {
+			switch {
+			case kept.writes[e.New]:
+				continue
+			case !kept.registers[e.Register]:
+				discarded++
 				continue
 			}
 			lost++
@@ -173,7 +191,8 @@ func commits(events []history.Event) history.Proof {
 			}
 		}
 	}
-	p.Checked = fmt.Sprintf("%d acknowledged, of which %d were lost with a primary that replicated asynchronously; %d refused", acknowledged, lost, refused)
+	p.Checked = fmt.Sprintf("%d acknowledged, of which %d were lost with a primary that replicated asynchronously, and %d with a timeline that Patroni discarded; %d refused",
+		acknowledged, lost, discarded, refused)
 	if acknowledged == 0 {
 		p.Violations = append(p.Violations, "nothing was ever acknowledged")
 	}

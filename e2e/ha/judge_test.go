@@ -66,6 +66,7 @@ func failover() []history.Event {
 			write(history.Refused, "a", "1", "a-1", "a-2", 10.5),
 			write(history.Wrote, "b", "2", "", "b-1", 16),
 			{Kind: history.Kept, New: "a-1"}, {Kind: history.Kept, New: "b-1"},
+			{Kind: history.Kept, Register: "1"}, {Kind: history.Kept, Register: "2"},
 		})
 }
 
@@ -142,6 +143,9 @@ func TestWhatAFailoverMayCostIsAccepted(t *testing.T) {
 	for name, spoil := range map[string]func([]history.Event) []history.Event{
 		"an acknowledged write is lost with a primary that replicated asynchronously": func(h []history.Event) []history.Event {
 			return append(h, write(history.Wrote, "a", "1", "a-1", "a-4", 6))
+		},
+		"an acknowledged write is lost with the timeline, also if replication was synchronous": func(h []history.Event) []history.Event {
+			return append(rename(h, "lose, async", "lose, sync"), write(history.Wrote, "c", "a timeline that was discarded", "", "c-1", 6))
 		},
 		"each of two primaries has a leader": func(h []history.Event) []history.Event {
 			h = append(h, history.Event{Kind: history.Primary, Text: "n1", Token: 1, At: second(11), Took: lasts(11, 22)})

@@ -98,6 +98,7 @@ type row struct {
 	without                  []time.Duration // without a leader, though a primary took writes: per fault
 	overlap                  time.Duration   // the longest
 	acknowledged, lost, quit int
+	discarded                int // of those that were lost: with a timeline
 }
 
 // measure returns a row for each kind of fault and mode.
@@ -115,13 +116,10 @@ func measure(events []history.Event) []row {
 	for _, t := range history.Terms(first) {
 		led = append(led, stretch{t.Begin, t.End})
 	}
-	kept := map[string]bool{}
+	kept := keptOf(events)
 	for _, e := range events {
-		switch e.Kind {
-		case history.Writable:
+		if e.Kind == history.Writable {
 			writable = append(writable, stretch{e.At, e.At.Add(e.Took)})
-		case history.Kept:
-			kept[e.New] = true
 		}
 	}
 	led, writable = union(led), union(writable)
@@ -146,8 +144,11 @@ func measure(events []history.Event) []row {
 			of(in.text).quit++
 		case e.Kind == history.Wrote:
 			of(in.text).acknowledged++
-			if !kept[e.New] {
+			if !kept.writes[e.New] {
 				of(in.text).lost++
+				if !kept.registers[e.Register] {
+					of(in.text).discarded++
+				}
 			}
 		}
 	}

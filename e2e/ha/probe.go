@@ -23,7 +23,7 @@ const (
 const probeSchema = `CREATE TABLE probe (member text PRIMARY KEY, n bigint NOT NULL)`
 
 const (
-	askPrimary = `SELECT CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || lpad(left(pg_walfile_name(pg_current_wal_lsn()), 8), 16, '0'))::bit(64)::bigint END WHERE $1 <> ''`
+	askPrimary = `SELECT CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || lpad(left(pg_walfile_name(pg_current_wal_lsn()), 8), 16, '0'))::bit(64)::bigint END`
 	askToWrite = `INSERT INTO probe VALUES ($1, 1) ON CONFLICT (member) DO UPDATE SET n = probe.n + 1
 		RETURNING ('x' || lpad(left(pg_walfile_name(pg_current_wal_lsn()), 8), 16, '0'))::bit(64)::bigint`
 )
@@ -39,8 +39,8 @@ func startProbes(ctx context.Context, c *cluster.Cluster, log *history.Log) *pro
 	ctx, cancel := context.WithCancel(ctx)
 	p := &probes{log: log, cancel: cancel}
 	for _, m := range c.Members {
-		p.all.Go(func() { (&probe{kind: history.Primary, member: m, question: askPrimary, log: log}).run(ctx) })
-		p.all.Go(func() { (&probe{kind: history.Writable, member: m, question: askToWrite, log: log}).run(ctx) })
+		p.all.Go(func() { (&probe{kind: history.Primary, member: m, log: log}).run(ctx) })
+		p.all.Go(func() { (&probe{kind: history.Writable, member: m, log: log}).run(ctx) })
 	}
 	return p
 }
@@ -53,10 +53,9 @@ func (p *probes) stop() {
 
 // probe asks one member one question.
 type probe struct {
-	kind     history.Kind
-	member   *cluster.Member
-	question string
-	log      *history.Log
+	kind   history.Kind
+	member *cluster.Member
+	log    *history.Log
 
 	conn *pgx.Conn
 	open history.Event // since when the answer is the same; its timeline is 0 if that is no
@@ -109,6 +108,10 @@ func (p *probe) answer(ctx context.Context) (timeline int64, err error) {
 			return 0, err
 		}
 	}
-	err = p.conn.QueryRow(ctx, p.question, p.member.Name).Scan(&timeline)
+	// A standby that is asked to write would fill its log.
+	err = p.conn.QueryRow(ctx, askPrimary).Scan(&timeline)
+	if err == nil && timeline != 0 && p.kind == history.Writable {
+		err = p.conn.QueryRow(ctx, askToWrite, p.member.Name).Scan(&timeline)
+	}
 	return timeline, err
 }

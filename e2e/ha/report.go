@@ -46,11 +46,19 @@ func (r report) table() string {
 	b.WriteString("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, row := range r.rows {
 		name, mode, _ := strings.Cut(row.text, ", ")
-		fmt.Fprintf(&b, "| `%s` | %s | %d | %s | %s | %s | %s | %d | %d | %d |\n", name, mode, row.times,
+		fmt.Fprintf(&b, "| `%s` | %s | %d | %s | %s | %s | %s | %d | %s | %d |\n", name, mode, row.times,
 			short(quantile(row.without, 0.5)), short(quantile(row.without, 0.99)), short(quantile(row.without, 1)),
-			short(row.overlap), row.acknowledged, row.lost, row.quit)
+			short(row.overlap), row.acknowledged, row.lostText(), row.quit)
 	}
 	return b.String()
+}
+
+// lostText tells apart what went with a timeline.
+func (r row) lostText() string {
+	if r.discarded == 0 {
+		return fmt.Sprint(r.lost)
+	}
+	return fmt.Sprintf("%d (%d discarded)", r.lost, r.discarded)
 }
 
 // short writes a time with three digits.
@@ -84,7 +92,8 @@ Their lease is %v, their heartbeat interval %v, their retry interval %v.
 	b.WriteString(`
 *Without a leader* counts from the moment when a primary takes writes: probes write to each member, directly, all the
 while. *Overlap* is how long two processes believed at once. *Commits* are those of ` + "`Term.InTx`" + `; one is lost if it was
-acknowledged and is not in the database at the end. With each fault one follower is killed and a fresh process takes
+acknowledged and is not in the database at the end; *discarded* if Patroni returned to the older timeline after it had
+promoted a standby. With each fault one follower is killed and a fresh process takes
 its place.
 
 `)

@@ -112,14 +112,14 @@ func readLedger(ctx context.Context, n *nemesis) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	rows, err := conn.Query(ctx, "SELECT value, token FROM ledger")
+	rows, err := conn.Query(ctx, "SELECT value, register, token FROM ledger UNION ALL SELECT '', name, 0 FROM register")
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		e := history.Event{Kind: history.Kept, At: history.Now()}
-		if err := rows.Scan(&e.New, &e.Token); err != nil {
+		if err := rows.Scan(&e.New, &e.Register, &e.Token); err != nil {
 			return err
 		}
 		n.Log.Add(e)

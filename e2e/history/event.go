@@ -79,8 +79,8 @@ const (
 	Writable Kind = "writable" // it acknowledged writes
 )
 
-// Kept is that the write New, which a leader made, is in the database at the end. It
-// has the Seq 0, since whoever gathers has read it.
+// Kept is that the write New, which a leader made, is in the database at the end; or,
+// without a New, that Register is. It has the Seq 0, since whoever gathers has read it.
 const Kept Kind = "kept"
 
 // Found is what the store holds after the writes: in the row of Way, the write of

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,9 +77,25 @@ func (c *Cluster) members(ctx context.Context) ([]status, error) {
 }
 
 // Primary returns the member that is the primary, by its own Patroni's word.
-func (c *Cluster) Primary(ctx context.Context) (*Member, error) {
+func (c *Cluster) Primary(ctx context.Context) (*Member, error) { return c.other(ctx) }
+
+// AwaitPrimary returns a primary that is none of the others.
+func (c *Cluster) AwaitPrimary(ctx context.Context, others ...*Member) (found *Member, err error) {
+	err = c.await(ctx, "a primary", func(ctx context.Context) (err error) {
+		found, err = c.other(ctx, others...)
+		return err
+	})
+	return found, err
+}
+
+// other returns the member that is the primary, by its own Patroni's word, and none
+// of the others.
+func (c *Cluster) other(ctx context.Context, others ...*Member) (*Member, error) {
 	var errs []error
 	for _, m := range c.Members {
+		if slices.Contains(others, m) {
+			continue
+		}
 		_, err := m.ask(ctx, http.MethodGet, "/primary", "")
 		if err == nil {
 			return m, nil
@@ -86,28 +103,6 @@ func (c *Cluster) Primary(ctx context.Context) (*Member, error) {
 		errs = append(errs, err)
 	}
 	return nil, fmt.Errorf("cluster: no member is the primary: %w", errors.Join(errs...))
-}
-
-// AwaitPrimary returns a primary that is none of the others.
-func (c *Cluster) AwaitPrimary(ctx context.Context, others ...*Member) (found *Member, err error) {
-	err = c.await(ctx, "a primary", func(ctx context.Context) error {
-		found = nil
-		for _, m := range c.Members {
-			other := false
-			for _, o := range others {
-				other = other || o == m
-			}
-			if other {
-				continue
-			}
-			if _, err := m.ask(ctx, http.MethodGet, "/primary", ""); err == nil {
-				found = m
-				return nil
-			}
-		}
-		return errors.New("there is none")
-	})
-	return found, err
 }
 
 // AwaitHealthy waits until there is a primary, and every other member streams from
@@ -194,10 +189,14 @@ func (c *Cluster) Switchover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	long, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	// Patroni answers when it is done; the client's own timeout is shorter.
-	_, _ = from.ask(long, http.MethodPost, "/switchover", fmt.Sprintf(`{"leader": %q}`, from.Name))
-	_, err = c.AwaitPrimary(ctx, from)
-	return err
+	return c.await(ctx, "a switchover", func(ctx context.Context) error {
+		if _, err := c.other(ctx, from); err == nil {
+			return nil
+		}
+		// It may not be possible yet; and Patroni answers when it is done, which the
+		// client does not wait for.
+		_, refused := from.ask(ctx, http.MethodPost, "/switchover", fmt.Sprintf(`{"leader": %q}`, from.Name))
+		_, err := c.other(ctx, from)
+		return errors.Join(err, refused)
+	})
 }
