@@ -106,8 +106,10 @@ func (c *Cluster) other(ctx context.Context, others ...*Member) (*Member, error)
 }
 
 // AwaitHealthy waits until there is a primary, and every other member streams from
-// it; and in synchronous mode until one of them is the synchronous one.
+// it; and in synchronous mode until one of them is the synchronous one. It does with
+// a member that does not start what an operator does: has it made anew.
 func (c *Cluster) AwaitHealthy(ctx context.Context) error {
+	began := time.Now()
 	return c.await(ctx, "a healthy cluster", func(ctx context.Context) error {
 		all, err := c.members(ctx)
 		if err != nil {
@@ -121,6 +123,10 @@ func (c *Cluster) AwaitHealthy(ctx context.Context) error {
 			return err
 		}
 		for _, one := range all[1:] {
+			if one.State == "start failed" && time.Since(began) > 2*TTL {
+				began = time.Now()
+				c.reinitialize(ctx, one.Name)
+			}
 			streams := one.State == "running" || one.State == "streaming" // before and since Patroni 3.0.4
 			if lag, known := one.Lag.(float64); !streams || one.Timeline != all[0].Timeline || !known || lag > 1<<20 {
 				return fmt.Errorf("Patroni says %+v", all)
@@ -133,6 +139,15 @@ func (c *Cluster) AwaitHealthy(ctx context.Context) error {
 		_, err = c.Primary(ctx)
 		return err
 	})
+}
+
+// reinitialize makes a member anew, from the primary.
+func (c *Cluster) reinitialize(ctx context.Context, name string) {
+	for _, m := range c.Members {
+		if m.Name == name {
+			_, _ = m.ask(ctx, http.MethodPost, "/reinitialize", `{"force": true}`) // the member's state tells
+		}
+	}
 }
 
 // await asks over and over.
