@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -110,9 +111,92 @@ func TestTheElectionGoesOnWithoutAnHeirThatDoesNotCome(t *testing.T) {
 					t.Errorf("the heir was given up after %v, want one lease", took)
 				}
 				other.elected(t)
+				_, term = s.lead(t, d.open(t, 0, s.DSN()), s.election(t))
+				ctx, stop := context.WithTimeout(soon(t), heartbeat)
+				defer stop()
+				err := term.ResignTo(ctx, absent.CandidateID())
+				wraps(t, err, elector.ErrHeirAbsent)
+				wraps(t, err, context.DeadlineExceeded)
 			})
 		})
 	}
+}
+
+// Of two transfers of one term, to two candidates, each returns nil only if its own got
+// the lock; and so does one that comes later.
+func TestEachTransferIsJudgedByItsOwnSuccessor(t *testing.T) {
+	t.Parallel()
+	for kind, stand := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			overDrivers(t, func(t *testing.T, d drivers) {
+				s := onShared(t)
+				election := s.election(t)
+				_, term := s.lead(t, d.open(t, 0, s.DSN()), election)
+				all := []*candidate{stand(t, s, d, 0, election).run(t, nil), stand(t, s, d, 1, election).run(t, nil)}
+				errs := make([]error, len(all))
+				var transfers sync.WaitGroup
+				for i, c := range all {
+					c.follows(t)
+					transfers.Go(func() { errs[i] = term.ResignTo(soon(t), c.CandidateID()) })
+				}
+				transfers.Wait()
+				if (errs[0] == nil) == (errs[1] == nil) {
+					t.Fatalf("the transfers returned %v and %v", errs[0], errs[1])
+				}
+				for i, c := range all {
+					again := term.ResignTo(soon(t), c.CandidateID())
+					if errs[i] == nil {
+						c.elected(t)
+						check(t, again)
+						continue
+					}
+					wraps(t, errs[i], elector.ErrHeirAbsent)
+					wraps(t, again, elector.ErrHeirAbsent)
+					if n := len(c.rec.Elected()); n > 0 {
+						t.Errorf("%s was elected, and its transfer returned %v", c.CandidateID(), errs[i])
+					}
+				}
+			})
+		})
+	}
+}
+
+// A shared session goes on when a transfer is given up while its statement is under way:
+// that must not stay called for whom it was.
+func TestATransferThatIsGivenUpLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		elections := l.elections(t, 2)
+		g := l.share(t, d.open(t, 0, l.proxy.DSN())).join(t, elections).run(t, nil)
+		t.Cleanup(l.proxy.Heal)
+		eventually(t, "both are led", func() bool { return g.leading() == 2 })
+		other := l.server.stand(t, d.open(t, 1, l.DSN()), elections[0])
+		term, _ := g.all[0].Term()
+		l.proxy.BlackHole()
+		ctx, stop := context.WithTimeout(soon(t), heartbeat/2)
+		defer stop()
+		err := term.ResignTo(ctx, other.CandidateID())
+		l.proxy.Heal()
+		wraps(t, err, elector.ErrHeirAbsent)
+		wraps(t, err, context.DeadlineExceeded)
+		eventually(t, "both are led again", func() bool {
+			again, leading := g.all[0].Term()
+			return leading && again.Token() != term.Token() && g.all[1].IsLeader()
+		})
+		eventually(t, "the session holds no other lock", func() bool {
+			return one[int](t, l.admin, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid =
+				(SELECT pid FROM pg_stat_activity WHERE application_name = $1)`, g.CandidateID()) == 2
+		})
+		began := time.Now()
+		_, elected, err := other.TryCampaign(soon(t))
+		check(t, err)
+		soonAfter(t, "the attempt", began)
+		if elected {
+			t.Error("it was elected beside another")
+		}
+	})
 }
 
 // The lead itself hands over, with its own context, and then returns.

@@ -78,7 +78,8 @@ var (
 	ErrUnhealthy = errors.New("elector: the candidate is unhealthy")
 
 	// ErrHeirAbsent is returned by ResignTo when the term was resigned, but not to the
-	// heir: it did not come in time, or was lost. The election goes on as usual.
+	// heir: it did not come in time, or before ctx ended, or was lost, or another call
+	// resigned to somebody else. The election goes on as usual.
 	ErrHeirAbsent = errors.New("elector: the heir is not there, and the election goes on without it: does it live, campaign, and is it healthy?")
 
 	// ErrGaveUp is returned when WithMaxAttempts attempts in a row have failed.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/pace"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -29,7 +30,8 @@ var glances = pace.Backoff{Min: 2 * time.Millisecond, Max: 50 * time.Millisecond
 // ResignTo resigns in favour of another candidate: the term goes on until that
 // candidate waits in the server's queue for the lock, and before all others; then the
 // term ends as by Resign, and the server hands the lock to that candidate. It returns
-// nil only if it did.
+// nil only if it did: of several calls for one term, at once or one after another, those
+// that name the candidate that got the lock.
 //
 // A candidate that polls, or is of a shared session, hears of it at its next attempt,
 // or at once with a notifier; one of a shared session leads that term on a connection of
@@ -41,6 +43,11 @@ var glances = pace.Backoff{Min: 2 * time.Millisecond, Max: 50 * time.Millisecond
 // heartbeat interval then, and one second at least. Otherwise errors are as those of
 // Resign.
 //
+// If ctx ends first, ResignTo returns within a second, with an error that wraps
+// ErrHeirAbsent and the cause of ctx: the term has ended, and the lock is released when
+// its work has returned. If ctx ends when the candidate has come, and only the work is
+// waited for, the error wraps the cause of ctx alone: the candidate may still get the lock.
+//
 // heir is a candidate id other than this candidate's; if it cannot be one, the error
 // wraps ErrConfig and the term goes on. A lead may call ResignTo with its term's
 // context, which then returns once the term has ended, and must itself return.
@@ -51,14 +58,19 @@ func (t *Term) ResignTo(ctx context.Context, heir string) error {
 	call := t.session.Call(t.elector.key, heir)
 	absent := t.await(ctx, call, heir)
 	if absent == nil {
-		absent = t.leaveTo(call)
+		absent = t.leaveTo(call, heir)
 	}
 	if absent != nil {
 		call.End()
 	}
 	err := t.Resign(ctx)
-	if err == nil && !t.heirHas {
-		err = fmt.Errorf("%w: %q: %w", ErrHeirAbsent, heir, cmp.Or(absent, errOvertaken))
+	switch {
+	case err == nil && t.heirHas && t.heirID == heir: // by another call, perhaps
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: %q: %w", ErrHeirAbsent, heir, cmp.Or(absent, errOvertaken))
+	case absent != nil:
+		return fmt.Errorf("%w: %q: %w: %w", ErrHeirAbsent, heir, absent, err)
 	}
 	return err
 }
@@ -75,6 +87,9 @@ func checkHeir(heir, own string) error {
 
 // await calls the heir until it is the first in the queue, while the term goes on.
 func (t *Term) await(ctx context.Context, call *session.Call, heir string) error {
+	if t.ctx.Err() != nil {
+		return context.Cause(t.ctx)
+	}
 	lease := t.elector.lease.Length
 	ctx, cancel := context.WithTimeoutCause(ctx, lease, fmt.Errorf("it did not come within %v, one lease", lease))
 	defer cancel()
@@ -105,15 +120,17 @@ func (t *Term) await(ctx context.Context, call *session.Call, heir string) error
 
 var errOvertaken = errors.New("it was the first in the queue, but not any more when the work had returned")
 
-// leaveTo has the term end in favour of the heir, unless it has ended, of which it
-// returns the cause.
-func (t *Term) leaveTo(call *session.Call) error {
+// leaveTo ends the term in favour of the heir, unless it has ended, of which it returns
+// the cause.
+func (t *Term) leaveTo(call *session.Call, heir string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ctx.Err() == nil {
-		t.heir = call
+	if t.ctx.Err() != nil {
+		return context.Cause(t.ctx)
 	}
-	return context.Cause(t.ctx)
+	t.heir, t.heirID = call, heir
+	t.cancel(&ending{reason: hooks.Resigned, err: ErrResigned})
+	return nil
 }
 
 // reserved is for how long at least the lock is kept for an heir that has lost its place.

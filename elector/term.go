@@ -26,6 +26,7 @@ type Term struct {
 	mu     sync.Mutex              // makes the first ending the only one
 	cancel context.CancelCauseFunc // called by end alone
 	heir   *session.Call           // in whose favour the term ends; nil if in no one's
+	heirID string                  // its candidate id
 
 	announced bool // OnElected was called; used by the hooks' queue alone
 

@@ -4,6 +4,9 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
 )
 
 // An heir that is thrown out of the queue while it is called comes back to it.
@@ -35,5 +38,130 @@ func TestAnHeirThatLosesItsConnectionComesAgain(t *testing.T) {
 		<-work
 		b.wraps(<-ran)
 		b.leads(heir)
+	})
+}
+
+// Of two transfers of one term, to two candidates, each returns nil only if its own got
+// the lock.
+func TestEachOfTwoTransfersIsJudgedAlone(t *testing.T) {
+	for range 20 {
+		bubble(t, func(b *bench) {
+			leader := b.seat("leader")
+			term, err := leader.Campaign(context.Background())
+			b.wraps(err)
+			all := map[string]*seat{"one": b.run("one", elector.WithStandby(elector.Wait)), "two": b.run("two", elector.WithStandby(elector.Wait))}
+			time.Sleep(heartbeat)
+			outcomes := map[string]chan error{}
+			for id := range all {
+				outcomes[id] = make(chan error, 1)
+				go func() { outcomes[id] <- term.ResignTo(context.Background(), id) }()
+			}
+			won := 0
+			for id := range all {
+				err := <-outcomes[id]
+				time.Sleep(3 * heartbeat)
+				if leads := all[id].IsLeader(); leads != (err == nil) {
+					b.Errorf("%s: leads %t, and its transfer returned %v", id, leads, err)
+				}
+				if err == nil {
+					won++
+				} else {
+					b.wraps(err, elector.ErrHeirAbsent)
+				}
+			}
+			if won != 1 {
+				b.Errorf("%d transfers succeeded", won)
+			}
+		})
+	}
+}
+
+func TestATransferAfterAnotherIsJudgedByItsOwnSuccessor(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.seat("leader")
+		term, err := leader.Campaign(context.Background())
+		b.wraps(err)
+		one := b.run("one")
+		b.run("two")
+		time.Sleep(heartbeat)
+		b.wraps(term.ResignTo(context.Background(), "one"))
+		b.leads(one)
+		b.wraps(term.ResignTo(context.Background(), "two"), elector.ErrHeirAbsent)
+		b.wraps(term.ResignTo(context.Background(), "one")) // as before
+	})
+}
+
+func TestATransferWhoseContextEndsFirstSaysThatTheSuccessorIsAbsent(t *testing.T) {
+	for name, work := range map[string]time.Duration{"no work": 0, "work that takes a while to return": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				leader := b.seat("leader")
+				term, err := leader.Campaign(context.Background())
+				b.wraps(err)
+				ran := make(chan error)
+				go func() {
+					_, err := leader.RunIfLeader(context.Background(), func(ctx context.Context) error {
+						<-ctx.Done()
+						time.Sleep(work)
+						return nil
+					})
+					ran <- err
+				}()
+				other := b.run("other")
+				time.Sleep(heartbeat)
+				ctx, stop := context.WithTimeout(context.Background(), time.Second)
+				defer stop()
+				began := time.Now()
+				b.wraps(term.ResignTo(ctx, "absent"), elector.ErrHeirAbsent, context.DeadlineExceeded)
+				b.within("it returns", time.Second, time.Since(began), time.Second)
+				b.leads(other) // the term was resigned all the same
+				b.wraps(<-ran)
+			})
+		})
+	}
+}
+
+// The statement that calls the successor may be under way when the transfer is given up.
+// What it takes must not stay on a session that others share.
+func TestATransferThatIsGivenUpLeavesNothingOnASharedSession(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.seat("leader")
+		session, err := elector.NewSession(leader.pool, elector.WithCandidateID("shared"))
+		b.wraps(err)
+		var terms []*elector.Term
+		var all []*elector.Elector
+		for _, election := range []string{"orders", "reports"} {
+			e, err := session.Elector(election)
+			b.wraps(err)
+			term, err := e.Campaign(context.Background())
+			b.wraps(err)
+			all, terms = append(all, e), append(terms, term)
+		}
+		leader.process.Cut(electortest.Answers)
+		ctx, stop := context.WithTimeout(context.Background(), time.Second)
+		defer stop()
+		b.wraps(terms[0].ResignTo(ctx, "two"), elector.ErrHeirAbsent, context.DeadlineExceeded)
+		leader.process.Mend()
+		b.wraps(terms[0].Resign(context.Background()))
+		terms[0], err = all[0].Campaign(context.Background())
+		b.wraps(err)
+		time.Sleep(time.Second)
+		if n := len(b.Locks()); n != len(terms) {
+			b.Errorf("%d locks are held: %+v", n, b.Locks())
+		}
+		two := b.seat("two")
+		bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		_, elected, err := two.TryCampaign(bounded)
+		b.wraps(err)
+		b.within("the attempt", 0, time.Since(began), time.Second)
+		if elected || !terms[1].Valid() {
+			b.Errorf("elected %t; the other term is valid: %t", elected, terms[1].Valid())
+		}
+		for _, term := range terms {
+			b.wraps(term.Resign(context.Background()))
+		}
+		b.wraps(session.Close(context.Background()))
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pace"
 )
 
 // A Call is a lock that a leader holds so that one candidate, its heir, comes into the
@@ -24,10 +25,17 @@ func (s *Session) Call(key int64, heir string) *Call {
 }
 
 // Make takes the lock, and reports whether it has: not while the candidate is just
-// looking for it.
+// looking for it. If ctx ends while the statement is under way, what it takes is released
+// when it is answered.
 func (c *Call) Make(ctx context.Context) (made bool, err error) {
-	row, err := do(ctx, c.session, func(ctx context.Context, q *db.Queries) (db.CallHeirRow, error) {
-		return q.CallHeir(ctx, db.CallHeirParams{Candidate: c.heir, Key: c.key})
+	row, err := pace.AwaitOr(ctx, func(context.Context) (db.CallHeirRow, error) {
+		return do(context.Background(), c.session, func(ctx context.Context, q *db.Queries) (db.CallHeirRow, error) {
+			return q.CallHeir(ctx, db.CallHeirParams{Candidate: c.heir, Key: c.key})
+		})
+	}, func(late db.CallHeirRow) {
+		if late.Called {
+			_ = c.session.Unlock(late.CallKey)
+		}
 	})
 	if err != nil {
 		return false, fmt.Errorf("elector: call the heir: %w", explain(err))
@@ -58,11 +66,15 @@ func (c *Call) Unlock() (released, inherited bool, err error) {
 	return row.Released, row.Inherited, err
 }
 
-// End releases the call's lock, if the session lives on.
+// End releases the call's lock, if the session lives on. It waits for that a second at
+// the most.
 func (c *Call) End() {
-	if c.made {
-		_ = c.session.Unlock(c.lock)
+	if !c.made {
+		return
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	_, _ = pace.Await(ctx, func(context.Context) (struct{}, error) { return struct{}{}, c.session.Unlock(c.lock) })
 }
 
 // IsCalled asks whether the candidate whose session waits is still called.
