@@ -134,7 +134,8 @@ type Querier interface {
 	// and who streams from this server, as a JSON array of objects with name and behind.
 	// behind says that the standby has not flushed the log up to lsn; it is null if lsn is
 	// '0/0', or if this role may not see that (pg_read_all_stats may). The timeline is 0 in
-	// recovery; see Confirm for where it is read. A setting that is reloaded takes effect in
+	// recovery; see Confirm for where it is read. The number of a timeline may be used again,
+	// if one was discarded, but a server is promoted at most once between two starts. A setting that is reloaded takes effect in
 	// each backend between two of its statements: if the same load is seen before a commit
 	// and after it, the setting has not changed meanwhile.
 	SynchronousStandbys(ctx context.Context, lsn string) (SynchronousStandbysRow, error)

@@ -187,20 +187,22 @@
 // [WithSynchronousStandby] rules that out. Let sent be the moment just before the old
 // leader sent the last commit that was acknowledged, and L the longest lease:
 //
-//	sent         promoted     first seen
+//	sent         promoted     first seen as a primary
 //	  ├── the old leader's term is valid ──┼── drain ──┼── margin ──┤ sent + L
 //	  │    │         │            │
 //	  │    │         │            ├────────────── L ────────────────┤ the next leader's term begins
-//	  │    │         │            a candidate sees the new timeline
+//	  │    │         │            by a candidate
 //	  │    │         a standby is promoted
 //	  │    it has acknowledged the commit
 //
 // A standby acknowledges a commit after it was sent, and none after its own promotion:
 // its WAL receiver ends before the new timeline begins. So promoted > sent. Nobody sees
-// a timeline before it begins. So the next term begins after sent + L, and the work of
-// the old one has had to return a margin before that. The wait is counted by the
-// monotonic clock, which may stand still but does not jump; the margin covers the drift
-// of the two clocks' rates, as above.
+// it as a primary before. So the next term begins after sent + L, and the work of the old
+// one has had to return a margin before that. The wait is counted by the monotonic clock,
+// which may stand still but does not jump; the margin covers the drift of the two clocks'
+// rates, as above. A primary is known by its timeline and by when its server was started,
+// since the number of a timeline that was discarded may be used again; so a restart has
+// candidates wait as well.
 //
 // This rests on the following, of which the elector checks what it can:
 //

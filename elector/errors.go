@@ -53,8 +53,8 @@ var (
 	ErrNotSynchronous = session.ErrNotSynchronous
 
 	// ErrTooEarly is returned by TryCampaign, with WithSynchronousStandby, while this
-	// candidate has not seen the server's timeline for the longest lease: a leader on a
-	// primary that was replaced may believe until then. Run, Start and Campaign wait.
+	// candidate has not known the primary for the longest lease: a leader on one that was
+	// replaced may believe until then. Run, Start and Campaign wait.
 	ErrTooEarly = session.ErrTooEarly
 
 	// ErrSessionPooled is returned when statements of one connection reach

@@ -9,8 +9,9 @@ import "time"
 //
 // A term begins only after a commit that the synchronous standbys have acknowledged,
 // and only such commits, one per heartbeat interval, prolong it. A candidate that has
-// seen the server's timeline for less than longestLease does not campaign there yet; so
-// after each failover, and each start of all candidates, nobody leads for that long.
+// known the primary for less than longestLease does not campaign there yet; so after each
+// failover or restart of the primary, and after a start of all candidates, nobody leads
+// for that long.
 // longestLease is the longest lease (WithLease) of all candidates of the election, at
 // least this one's and at most 24 h. To lengthen a lease, lengthen longestLease
 // everywhere first.

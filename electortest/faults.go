@@ -59,7 +59,7 @@ func (s *Server) Crash() {
 func (s *Server) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.down = false
+	s.down, s.started = false, time.Now()
 }
 
 func (s *Server) endAll(why func() error) {

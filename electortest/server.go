@@ -22,6 +22,7 @@ type Server struct {
 	down        bool
 	recovery    bool
 	timeline    int64
+	started     time.Time
 	lastXID     int64
 	durable     int64 // the last transaction id that a crash does not forget
 	clockRate   float64
@@ -45,7 +46,7 @@ const (
 // closed by [Server.Close] before the bubble's test returns.
 func NewServer() *Server {
 	return &Server{version: defaultVersion, backends: map[int32]*backend{}, locks: lockTable{locks: map[lockID]*lock{}},
-		lastPID: firstPID, timeline: 1, lastXID: firstXID, durable: firstXID, clockRate: 1}
+		lastPID: firstPID, timeline: 1, started: time.Now(), lastXID: firstXID, durable: firstXID, clockRate: 1}
 }
 
 // Open returns a pool of connections to the server, of a process of its own. The

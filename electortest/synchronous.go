@@ -121,5 +121,5 @@ func synchronousStandbys(x *execution, _ *message) (Answer, error) {
 	if s.recovery {
 		timeline = 0
 	}
-	return one(int64(x.pid), timeline, s.replication.names, s.replication.loaded.UnixMicro(), string(text)), nil
+	return one(int64(x.pid), timeline, s.started.UnixMicro(), s.replication.names, s.replication.loaded.UnixMicro(), string(text)), nil
 }

@@ -71,7 +71,7 @@ func (b *bench) demoted(s *seat) hooks.Demoted {
 	return d
 }
 
-func TestATimelineThatIsNewToACandidateIsWaitedFor(t *testing.T) {
+func TestAPrimaryThatIsNewToACandidateIsWaitedFor(t *testing.T) {
 	replicated(t, func(b *bench) {
 		one := b.run("one", synchronously)
 		b.within("elected", lease, b.leads(one), lease+time.Second)
@@ -81,7 +81,7 @@ func TestATimelineThatIsNewToACandidateIsWaitedFor(t *testing.T) {
 		if n := len(one.rec.Failures()); n != 0 {
 			t.Errorf("%d failures are reported: %v", n, one.rec.Failures())
 		}
-		// Whoever has seen the timeline for long follows as usual.
+		// Whoever has known it for long follows as usual.
 		two := b.run("two", synchronously)
 		time.Sleep(2 * lease)
 		_ = b.term(one).Resign(context.Background())
@@ -224,6 +224,35 @@ func (b *bench) replace(driver electortest.Driver, opts ...elector.Option) (stop
 		time.Sleep(time.Millisecond)
 	}
 	return stopped, time.Since(promoted), old.IsLeader()
+}
+
+// The first server of timeline 2 is discarded, and the next standby that is promoted has
+// the same number again.
+func TestAPrimaryWhoseTimelineWasUsedBeforeIsWaitedFor(t *testing.T) {
+	replicated(t, func(b *bench) {
+		discarded := b.NewStandby(0)
+		defer discarded.Close()
+		b.wraps(discarded.Promote())
+		one := b.run("one", synchronously)
+		one.pool.SetMaxIdleConns(0)
+		one.process.ConnectTo(discarded) // which has no standby, so it is not led
+		time.Sleep(3 * lease)
+		one.process.ConnectTo(b.Server)
+		b.leads(one)
+
+		promoted := b.NewStandby(0)
+		defer promoted.Close()
+		promoted.SetSynchronousStandbys("FIRST 1 (s2)", "s2")
+		b.CutStandbys()
+		b.wraps(promoted.Promote())
+		one.process.ConnectTo(promoted)
+		b.demoted(one)
+		stopped := time.Now()
+		b.within("the next term", lease, b.leads(one), 2*lease)
+		if term := b.term(one); term.Token()>>48 != 2 || term.ElectedAt().Sub(stopped) < lease {
+			t.Errorf("elected on timeline %d after %v", term.Token()>>48, term.ElectedAt().Sub(stopped))
+		}
+	})
 }
 
 func TestASettingThatDoesNotHoldIsWaitedFor(t *testing.T) {

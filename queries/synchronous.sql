@@ -37,7 +37,8 @@ FROM attempt;
 -- and who streams from this server, as a JSON array of objects with name and behind.
 -- behind says that the standby has not flushed the log up to lsn; it is null if lsn is
 -- '0/0', or if this role may not see that (pg_read_all_stats may). The timeline is 0 in
--- recovery; see Confirm for where it is read. A setting that is reloaded takes effect in
+-- recovery; see Confirm for where it is read. The number of a timeline may be used again,
+-- if one was discarded, but a server is promoted at most once between two starts. A setting that is reloaded takes effect in
 -- each backend between two of its statements: if the same load is seen before a commit
 -- and after it, the setting has not changed meanwhile.
 SELECT
@@ -45,6 +46,7 @@ SELECT
     CASE WHEN pg_catalog.pg_is_in_recovery() THEN 0
         ELSE pg_catalog.concat('x', pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint
     END::bigint AS timeline,
+    (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS started,
     pg_catalog.current_setting('synchronous_standby_names')::pg_catalog.text AS standby_names,
     (extract(epoch FROM pg_catalog.pg_conf_load_time()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS loaded,
     COALESCE((

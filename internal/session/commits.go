@@ -19,14 +19,14 @@ import (
 // transaction keeps its locks, even when its client is gone: on the session it would keep
 // the election's lock.
 type commits struct {
-	server   *Server
-	of       *Session
-	key      int64    // a random lock on the session, by which the connection knows its server
-	scope    int64    // commits of one scope do not pile up: the election's key
-	conn     *Session // nil before the first commit, and after the connection has failed
-	sent     instant  // just before the last commit was sent
-	timeline int64    // of the server, once a commit was acknowledged
-	gone     chan struct{}
+	server *Server
+	of     *Session
+	key    int64    // a random lock on the session, by which the connection knows its server
+	scope  int64    // commits of one scope do not pile up: the election's key
+	conn   *Session // nil before the first commit, and after the connection has failed
+	sent   instant  // just before the last commit was sent
+	on     primary  // once a commit was acknowledged
+	gone   chan struct{}
 }
 
 // errUnacknowledged is why a commit proves nothing, although its connection is well.
@@ -42,7 +42,7 @@ func (v *Server) acknowledge(ctx context.Context, s *Session, key int64) error {
 	s.commits = &commits{server: own, of: s, key: int64(rand.Uint64()), scope: key, gone: make(chan struct{})}
 	err := s.commits.first(ctx)
 	if err == nil {
-		err = v.mayLeadOn(s.commits.timeline)
+		err = v.mayLeadOn(s.commits.on)
 	}
 	if err != nil {
 		s.commits.close()
@@ -143,7 +143,7 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 	if err := now.prove(took, c.of.lease.Validity()/2); err != nil {
 		return err
 	}
-	c.timeline = now.Timeline
+	c.on = now.primary()
 	c.of.acked.Store(&sent)
 	return nil
 }
@@ -182,8 +182,8 @@ func orUnacknowledged(err error, why string) error {
 // primary of a later timeline, the session's was replaced.
 func (c *commits) elsewhere(timeline int64) error {
 	err := errors.New("elector: the connection for commits leads to another server than the session's, or the session has ended")
-	if c.timeline != 0 && timeline > c.timeline {
-		return c.of.lose(fmt.Errorf("%w: a primary of timeline %d has replaced that of timeline %d", err, timeline, c.timeline))
+	if c.on.timeline != 0 && timeline > c.on.timeline {
+		return c.of.lose(fmt.Errorf("%w: a primary of timeline %d has replaced that of timeline %d", err, timeline, c.on.timeline))
 	}
 	return err
 }

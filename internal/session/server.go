@@ -29,10 +29,10 @@ type Server struct {
 	config    Config
 	pool      *sql.DB
 	settings  []setting
-	checked   bool                    // since the last failure
-	primary   atomic.Bool             // at any time
-	timelines map[int64]time.Duration // when each was first seen, by the monotonic clock
-	barred    *int64                  // the lock at whose barrier the last attempt waited in vain
+	checked   bool                      // since the last failure
+	primary   atomic.Bool               // at any time
+	primaries map[primary]time.Duration // when each was first seen, by the monotonic clock
+	barred    *int64                    // the lock at whose barrier the last attempt waited in vain
 }
 
 // NewServer neither connects nor starts anything.

@@ -10,23 +10,30 @@ import (
 )
 
 // ErrTooEarly: see elector.
-var ErrTooEarly = errors.New("elector: a leader of an earlier timeline may still be valid")
+var ErrTooEarly = errors.New("elector: a leader on a primary that was replaced may still be valid")
 
-// TooEarly is the error of a candidate that has not seen the timeline for one lease,
-// the longest of all candidates'. It wraps ErrTooEarly.
+// TooEarly is the error of a candidate that has not known the primary for one lease, the
+// longest of all candidates'. It wraps ErrTooEarly.
 type TooEarly struct {
 	Timeline int64
 	Wait     time.Duration // until it may lead there
 }
 
 func (e *TooEarly) Error() string {
-	return fmt.Sprintf("%v: this candidate has seen timeline %d for the first time, and waits another %v (WithSynchronousStandby)",
+	return fmt.Sprintf("%v: this candidate has not known the primary (of timeline %d) for long, and waits another %v (WithSynchronousStandby)",
 		ErrTooEarly, e.Timeline, e.Wait.Round(time.Millisecond))
 }
 
 func (e *TooEarly) Unwrap() error { return ErrTooEarly }
 
-// replication is what a server says of its timeline and its standbys.
+// A primary is a server from its promotion, or its start as a primary, to its end. The
+// number of a timeline alone does not tell two apart: if one is discarded, as by
+// pg_rewind, the next standby that is promoted may use it again.
+type primary struct{ timeline, started int64 }
+
+func (r replication) primary() primary { return primary{r.Timeline, r.Started} }
+
+// replication is what a server says of itself and its standbys.
 type replication struct {
 	db.SynchronousStandbysRow
 	senders []sender
@@ -63,7 +70,7 @@ func (v *Server) checkReplication(ctx context.Context) error {
 		case r.Timeline == 0:
 			return ErrServerReadOnly
 		}
-		early := v.mayLeadOn(r.Timeline) // which counts from now on, whatever is wrong besides
+		early := v.mayLeadOn(r.primary()) // which counts from now on, whatever is wrong besides
 		listed, err := ListedStandbys(r.StandbyNames)
 		if err == nil {
 			err = checkStreams(listed, r.senders)
@@ -75,22 +82,22 @@ func (v *Server) checkReplication(ctx context.Context) error {
 	})
 }
 
-// mayLeadOn returns nil once this candidate has seen the timeline for one lease. A
-// timeline begins with the promotion of a standby, which no candidate sees before it
-// has happened; until then that standby has acknowledged the commits of a leader of the
-// old primary. The monotonic clock counts, which may stand still, but never jumps.
-func (v *Server) mayLeadOn(timeline int64) error {
-	if v.timelines == nil {
-		v.timelines = map[int64]time.Duration{}
+// mayLeadOn returns nil once this candidate has known the primary for one lease. No
+// candidate sees a standby as a primary before it was promoted; until then that standby
+// has acknowledged the commits of a leader on the old primary. The monotonic clock
+// counts, which may stand still, but never jumps.
+func (v *Server) mayLeadOn(p primary) error {
+	if v.primaries == nil {
+		v.primaries = map[primary]time.Duration{}
 	}
 	mono := now().mono
-	first, seen := v.timelines[timeline]
+	first, seen := v.primaries[p]
 	if !seen {
 		first = mono
-		v.timelines[timeline] = first
+		v.primaries[p] = first
 	}
 	if left := v.config.LongestLease - (mono - first); left > 0 {
-		return &TooEarly{Timeline: timeline, Wait: left}
+		return &TooEarly{Timeline: p.timeline, Wait: left}
 	}
 	return nil
 }
