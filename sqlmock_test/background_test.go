@@ -2,6 +2,7 @@ package sqlmock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -166,5 +167,44 @@ func TestStopSaysWhyTheElectorHadEndedByItself(t *testing.T) {
 		}
 		wantError(t, first, elector.ErrServerReadOnly)
 		wantError(t, second)
+	})
+}
+
+func TestStopReturnsTheErrorsOfEveryStartThatEndedByItself(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		e, _ := newElector(t, pool, elector.WithMaxAttempts(1))
+		start := func() {
+			wantError(t, e.Start(patience(t)))
+			time.Sleep(time.Second)
+		}
+		refusals[0].server(mock)
+		start()
+		query(mock, "DescribeServer").WillReturnError(errPlain)
+		start()
+		expectTerm(mock, 1)
+		expectResign(mock)
+		start()
+		wantError(t, e.Stop(t.Context()), elector.ErrServerReadOnly, elector.ErrGaveUp)
+		wantError(t, e.Stop(t.Context()))
+	})
+}
+
+// An elector that is started again and again, and never stopped, must not grow.
+func TestTheErrorsThatNobodyReadsAreBounded(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		e, _ := newElector(t, pool, elector.WithMaxAttempts(1))
+		for i := range 100 {
+			query(mock, "DescribeServer").WillReturnError(fmt.Errorf("failure %d.", i))
+			wantError(t, e.Start(patience(t)))
+			time.Sleep(time.Second)
+		}
+		err := e.Stop(t.Context())
+		for i := range 100 {
+			if contains(err, fmt.Sprintf("failure %d.", i)) != (i >= 90) {
+				t.Errorf("failure %d: %v", i, err)
+			}
+		}
 	})
 }
