@@ -31,7 +31,13 @@ SELECT h.held::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid, CAS
         (pg_catalog.concat('x', pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint OPERATOR(pg_catalog.<<) 48)
         OPERATOR(pg_catalog.|) pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint
     END
-ELSE 0 END::bigint AS token
+ELSE 0 END::bigint AS token,
+COALESCE((
+    SELECT pg_catalog.substr(c.line, 17)
+    FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c(line)
+    WHERE s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.starts_with(c.line, 'pgelector.epoch=')
+        AND s.setdatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+), '0')::pg_catalog.text AS epoch
 FROM (SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
     WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
@@ -50,6 +56,7 @@ type ConfirmRow struct {
 	Held  bool
 	Pid   int32
 	Token int64
+	Epoch string
 }
 
 // Confirm follows every attempt that may have been granted: whether pg_locks
@@ -72,10 +79,19 @@ type ConfirmRow struct {
 // pg_control_checkpoint() would still show the old one just after a promotion. A
 // transaction that has written nothing commits asynchronously, and a crash could
 // hand its id out again: the (empty) message makes the commit wait for the log.
+//
+// The epoch is to be added to the timeline. It is the setting pgelector.epoch of the
+// database, as ALTER DATABASE … SET has stored it: current_setting would show that
+// only on connections made later.
 func (q *Queries) Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, error) {
 	row := q.db.QueryRowContext(ctx, Confirm, arg.GuardHigh, arg.GuardLow, arg.Key)
 	var i ConfirmRow
-	err := row.Scan(&i.Held, &i.Pid, &i.Token)
+	err := row.Scan(
+		&i.Held,
+		&i.Pid,
+		&i.Token,
+		&i.Epoch,
+	)
 	return i, err
 }
 

@@ -190,3 +190,20 @@ func (q *Queries) SessionEnders(ctx context.Context) ([]SessionEndersRow, error)
 	}
 	return items, nil
 }
+
+const TokenEpoch = `-- name: TokenEpoch :one
+SELECT COALESCE((
+    SELECT pg_catalog.substr(c.line, 17)
+    FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c(line)
+    WHERE s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.starts_with(c.line, 'pgelector.epoch=')
+        AND s.setdatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+), '0')::pg_catalog.text AS epoch
+`
+
+// TokenEpoch is the epoch that Confirm adds to tokens.
+func (q *Queries) TokenEpoch(ctx context.Context) (string, error) {
+	row := q.db.QueryRowContext(ctx, TokenEpoch)
+	var epoch string
+	err := row.Scan(&epoch)
+	return epoch, err
+}

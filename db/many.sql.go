@@ -87,7 +87,13 @@ WITH logged AS MATERIALIZED (
 SELECT g.key::bigint AS key,
     pg_catalog.pg_try_advisory_xact_lock(g.high::integer, g.low::integer)::boolean AS passed,
     ((pg_catalog.concat('x', pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint OPERATOR(pg_catalog.<<) 48)
-    OPERATOR(pg_catalog.|) pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint)::bigint AS token
+    OPERATOR(pg_catalog.|) pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint)::bigint AS token,
+    COALESCE((
+        SELECT pg_catalog.substr(c.line, 17)
+        FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c(line)
+        WHERE s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.starts_with(c.line, 'pgelector.epoch=')
+            AND s.setdatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+    ), '0')::pg_catalog.text AS epoch
 FROM logged, pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS g(key bigint, high integer, low integer)
 WHERE logged.position IS NOT NULL
 `
@@ -96,12 +102,13 @@ type TokensRow struct {
 	Key    int64
 	Passed bool
 	Token  int64
+	Epoch  string
 }
 
 // Tokens is Token for many elections: guards is a JSON array of objects with
 // key, high and low. It does not wait at a barrier, which would hold up the
 // other elections of the session: passed is false for those whose last term
-// still has a fenced transaction in flight.
+// still has a fenced transaction in flight. The epoch is that of Confirm.
 func (q *Queries) Tokens(ctx context.Context, guards string) ([]TokensRow, error) {
 	rows, err := q.db.QueryContext(ctx, Tokens, guards)
 	if err != nil {
@@ -111,7 +118,12 @@ func (q *Queries) Tokens(ctx context.Context, guards string) ([]TokensRow, error
 	var items []TokensRow
 	for rows.Next() {
 		var i TokensRow
-		if err := rows.Scan(&i.Key, &i.Passed, &i.Token); err != nil {
+		if err := rows.Scan(
+			&i.Key,
+			&i.Passed,
+			&i.Token,
+			&i.Epoch,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

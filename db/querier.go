@@ -73,6 +73,10 @@ type Querier interface {
 	// pg_control_checkpoint() would still show the old one just after a promotion. A
 	// transaction that has written nothing commits asynchronously, and a crash could
 	// hand its id out again: the (empty) message makes the commit wait for the log.
+	//
+	// The epoch is to be added to the timeline. It is the setting pgelector.epoch of the
+	// database, as ALTER DATABASE … SET has stored it: current_setting would show that
+	// only on connections made later.
 	Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, error)
 	// DescribeServer tells what must be known before the first attempt.
 	DescribeServer(ctx context.Context) (DescribeServerRow, error)
@@ -139,10 +143,12 @@ type Querier interface {
 	// each backend between two of its statements: if the same load is seen before a commit
 	// and after it, the setting has not changed meanwhile.
 	SynchronousStandbys(ctx context.Context, lsn string) (SynchronousStandbysRow, error)
+	// TokenEpoch is the epoch that Confirm adds to tokens.
+	TokenEpoch(ctx context.Context) (string, error)
 	// Tokens is Token for many elections: guards is a JSON array of objects with
 	// key, high and low. It does not wait at a barrier, which would hold up the
 	// other elections of the session: passed is false for those whose last term
-	// still has a fenced transaction in flight.
+	// still has a fenced transaction in flight. The epoch is that of Confirm.
 	Tokens(ctx context.Context, guards string) ([]TokensRow, error)
 	// TryLock is one attempt to be elected, in one statement: it asks for the
 	// session-level advisory lock, and only on the session that was granted it

@@ -57,14 +57,19 @@ func unique(name string) string { return name + "-" + strings.ToLower(rand.Text(
 // the address of it.
 func (s *server) database(t *testing.T) string {
 	t.Helper()
-	name := unique("database")
+	return s.databaseOf(t, unique("database"))
+}
+
+// databaseOf is database with a name that the test chooses, and perhaps a role.
+func (s *server) databaseOf(t *testing.T, name string, opts ...pgcluster.DSNOption) string {
+	t.Helper()
 	_, err := s.admin.Exec(`CREATE DATABASE "` + name + `"`)
 	check(t, err)
 	t.Cleanup(func() {
 		_, err := s.admin.Exec(`DROP DATABASE "` + name + `" WITH (FORCE)`)
 		expect(t, err)
 	})
-	return s.DSN(pgcluster.ForDatabase(name))
+	return s.DSN(append(opts, pgcluster.ForDatabase(name))...)
 }
 
 // role makes a role with defaults of its own, which is dropped at the end of

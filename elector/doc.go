@@ -248,11 +248,20 @@
 //
 // # The token
 //
-// A term's token is (timeline << 48) | transaction id, read from the server while
-// the lock is held. It rises with every term of any election on the cluster, and
+// A term's token is (timeline + epoch) << 48 | transaction id, read from the server
+// while the lock is held. It rises with every term of any election on the cluster, and
 // across a promotion, after which the transaction ids of two primaries may repeat
 // but the timelines do not. It is not consecutive; and elections of one [Session]
 // that are won by the same statement share it.
+//
+// The timeline, or the transaction ids, start anew after a pg_upgrade (the timeline), a
+// dump and restore, a snapshot that is started again, or when a failover manager
+// discards a promoted branch. Tokens then fall, and a store that has seen a larger one
+// refuses every leader. The epoch, 0 by default, makes up for it: the setting
+// pgelector.epoch of the database, made by ALTER DATABASE … SET and read at each
+// election, or [WithTokenEpoch], whichever is larger. The upper 16 bits of the largest
+// token that a store has seen are always enough. An epoch must never be lowered. A
+// setting that is no number from 0 to 32766 elects nobody: [ErrTokenEpoch].
 //
 // # Fenced transactions
 //

@@ -115,6 +115,11 @@ var (
 	// Nothing that is held is lost by it, and the campaign goes on.
 	ErrLockTableFull = session.ErrLockTableFull
 
+	// ErrTokenEpoch is reported when a term would have no usable token: the setting
+	// pgelector.epoch of the database is no number from 0 to 32766, or timeline and
+	// epoch exceed 32767. Nobody is elected until that is corrected; the campaign goes on.
+	ErrTokenEpoch = session.ErrTokenEpoch
+
 	// ErrStopped is the cause of a term that was ended by Stop or Session.Close,
 	// and returned when a closed session is asked for more.
 	ErrStopped = errors.New("elector: stopped")

@@ -17,20 +17,17 @@ func (w *worker) elect(winners []*wish) {
 	if len(winners) == 0 {
 		return
 	}
-	tokens, err := w.now.Tokens(keysOf(winners))
+	tokens, err := w.now.Tokens(keysOf(winners), w.config.tokenEpoch)
 	for errors.Is(err, ErrLockTableFull) {
 		half := (len(winners) + 1) / 2
-		for _, wish := range winners[:half] {
-			w.giveBack(wish)
-		}
-		w.tellAll(winners[:half], verdict{err: err})
+		w.refuse(winners[:half], err)
 		if winners = winners[half:]; len(winners) == 0 {
 			return
 		}
-		tokens, err = w.now.Tokens(keysOf(winners))
+		tokens, err = w.now.Tokens(keysOf(winners), w.config.tokenEpoch)
 	}
 	if err != nil {
-		w.tellAll(winners, verdict{err: err})
+		w.refuse(winners, err)
 		return
 	}
 	for _, wish := range winners {
@@ -57,6 +54,14 @@ func (w *worker) requeue(wish *wish) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wishes = append(w.wishes, wish)
+}
+
+// refuse gives the locks back, if the session has them still, and the reason.
+func (w *worker) refuse(wishes []*wish, err error) {
+	for _, wish := range wishes {
+		w.giveBack(wish)
+	}
+	w.tellAll(wishes, verdict{err: err})
 }
 
 func (w *worker) tellAll(wishes []*wish, v verdict) {

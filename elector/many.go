@@ -37,7 +37,7 @@ type Session struct {
 // NewSession makes a session on a pool that the caller keeps and closes. It
 // connects with the first campaign. opts are as for New, and are the defaults
 // of its electors; WithLease, WithHeartbeatInterval, WithDrain, WithRetryInterval,
-// WithWatch and WithCandidateID belong to the session alone; WithHealth is a default
+// WithWatch, WithTokenEpoch and WithCandidateID belong to the session alone; WithHealth is a default
 // like others, by which each elector is checked for itself. WithKey cannot be used here, and
 // a session polls, so WithStandby(Wait) cannot either, nor can WithSynchronousStandby.
 func NewSession(pool *sql.DB, opts ...Option) (*Session, error) {

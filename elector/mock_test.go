@@ -21,7 +21,7 @@ func expectTerm(mock sqlmock.Sqlmock, token int64) {
 	expect(mock, "ApplySettings", 11)
 	mock.ExpectRollback()
 	expect(mock, "TryLock", "granted", 200)
-	expect(mock, "Confirm", true, 200, token)
+	expect(mock, "Confirm", true, 200, token, "0")
 }
 
 func expect(mock sqlmock.Sqlmock, statement string, row ...driver.Value) {

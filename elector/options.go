@@ -36,6 +36,7 @@ type config struct {
 	longestLease    time.Duration // if synchronous
 	health          *vitals.Policy
 	notifier        Notifier
+	tokenEpoch      int64
 	ofSession       []string // the options given that belong to a session
 }
 
@@ -165,6 +166,27 @@ func WithDrain(d time.Duration) Option {
 	}
 }
 
+// WithTokenEpoch adds n to the timeline in the tokens of this candidate's terms, so
+// that tokens rise although the server's timeline has fallen: after a pg_upgrade, a
+// dump and restore, or the loss of a promoted branch. Default 0, at most 32766. An
+// attempt fails with ErrTokenEpoch if timeline and epoch exceed 32767.
+//
+// Every candidate of the election must have the same, and no candidate may campaign
+// without the option while another has it: its token could be smaller than that of the
+// term before. So stop all candidates, and start them all with the option.
+// ALTER DATABASE … SET pgelector.epoch, if a superuser can run it, needs no such care,
+// because every candidate reads it at each election. The larger of the two counts.
+func WithTokenEpoch(n int) Option {
+	return func(c *config) error {
+		if n < 0 || n > session.MaxTokenEpoch {
+			return option.Of("WithTokenEpoch", n).Bad("want 0 <= n <= %d", session.MaxTokenEpoch)
+		}
+		c.tokenEpoch = int64(n)
+		c.ofSession = append(c.ofSession, "WithTokenEpoch")
+		return nil
+	}
+}
+
 // WithHooks adds hooks, which are told of everything that happens, in the
 // order given. It may be used more than once.
 func WithHooks(all ...hooks.Hook) Option {
@@ -238,7 +260,8 @@ func (c *config) complete(election string) {
 
 // ofServer is what sessions are to be like, and who is told of them.
 func (c *config) ofServer(beat func(session.Beat), report func(context.Context, hooks.Failure)) session.Config {
-	return session.Config{Name: c.candidateID, Lease: c.lease, Watch: c.watch, LongestLease: c.longestLease, OnBeat: beat, Report: report}
+	return session.Config{Name: c.candidateID, Lease: c.lease, Watch: c.watch, LongestLease: c.longestLease,
+		TokenEpoch: c.tokenEpoch, OnBeat: beat, Report: report}
 }
 
 func between(least, d, most time.Duration, option string, args ...any) error {

@@ -62,6 +62,8 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{elector.WithBackoff(0, 0), "WithBackoff(0s, 0s): min: want 10ms <= 0s"},
 		{elector.WithBackoff(2*time.Second, time.Second), "WithBackoff(2s, 1s): want min <= max"},
 		{elector.WithBackoff(time.Second, math.MaxInt64), "WithBackoff(1s, 2562047h47m16.854775807s): max: want"},
+		{elector.WithTokenEpoch(-1), "WithTokenEpoch(-1): want 0 <= n <= 32766"},
+		{elector.WithTokenEpoch(32767), "WithTokenEpoch(32767): want 0 <= n <= 32766"},
 		{elector.WithMaxAttempts(-1), "WithMaxAttempts(-1): want n >= 0"},
 		{elector.WithLease(-time.Second), "WithLease(-1s): want 1s <= lease <= 24h0m0s"},
 		{elector.WithLease(999 * time.Millisecond), "WithLease(999ms): want 1s <= lease"},

@@ -72,7 +72,7 @@ func (t *Term) Context() context.Context { return t.ctx }
 // Token is the term's fencing token: larger than that of every earlier term of
 // the election, also after a crash of the server and across the promotion of a
 // standby. Pass it along with every write to a store that can refuse an older
-// one.
+// one. What can lower it, and how to raise it again, is in the package comment.
 func (t *Term) Token() int64 { return t.token }
 
 // ElectedAt is when the term began, on this process's clock.

@@ -28,7 +28,7 @@
 // # Faults
 //
 // A [Server] can be stopped, crash, stall, be promoted, run out of locks or
-// connections, lose its synchronous standbys, and end a session. A [Process] is what connects to it: it can be cut
+// connections, be upgraded, lose its synchronous standbys, and end a session. A [Process] is what connects to it: it can be cut
 // off, one way or both, be slow, be frozen, be killed, have its clock set. A
 // [Pooler] shares backends among clients, which the elector must refuse.
 //

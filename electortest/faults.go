@@ -140,7 +140,7 @@ func (s *Server) NewStandby(lag int) *Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	standby := NewServer()
-	standby.version, standby.timeline, standby.recovery = s.version, s.timeline, true
+	standby.version, standby.timeline, standby.epoch, standby.recovery = s.version, s.timeline, s.epoch, true
 	standby.lastXID = max(s.durable-int64(lag), 0)
 	standby.durable = standby.lastXID
 	standby.lastPID = s.lastPID + pidsApart
@@ -159,4 +159,14 @@ func (s *Server) Promote() error {
 	s.recovery = false
 	s.timeline++
 	return nil
+}
+
+// Upgrade restarts the server on timeline 1, as pg_upgrade does: transaction ids go
+// on, and so does the epoch, but tokens fall if there was a promotion before.
+func (s *Server) Upgrade() {
+	s.Stop()
+	s.mu.Lock()
+	s.timeline = 1
+	s.mu.Unlock()
+	s.Start()
 }

@@ -73,13 +73,13 @@ func heldLocks(x *execution, _ *message) (a Answer, err error) {
 func confirm(x *execution, m *message) (Answer, error) {
 	held := x.server.holder(m.integer(2)) == x.backend
 	if !held {
-		return one(false, int64(x.pid), int64(0)), nil
+		return one(false, int64(x.pid), int64(0), x.server.epoch), nil
 	}
 	if err := x.acquire(twoIntegers(m.integer(0), m.integer(1)), exclusive, byTransaction); err != nil {
 		return Answer{}, err
 	}
 	token, err := x.token()
-	return one(true, int64(x.pid), token), err
+	return one(true, int64(x.pid), token, x.server.epoch), err
 }
 
 func (x *execution) token() (int64, error) {
@@ -88,6 +88,8 @@ func (x *execution) token() (int64, error) {
 	}
 	return x.server.timeline<<48 | x.xid(), nil
 }
+
+func tokenEpoch(x *execution, _ *message) (Answer, error) { return one(x.server.epoch), nil }
 
 func tokens(x *execution, m *message) (a Answer, err error) {
 	guards, err := decode[[]struct{ Key, High, Low int64 }](m.text(0))
@@ -103,7 +105,7 @@ func tokens(x *execution, m *message) (a Answer, err error) {
 		if err != nil {
 			return Answer{}, err
 		}
-		a.Rows = append(a.Rows, []any{g.Key, passed, token})
+		a.Rows = append(a.Rows, []any{g.Key, passed, token, x.server.epoch})
 	}
 	return a, nil
 }

@@ -23,6 +23,7 @@ type Server struct {
 	recovery    bool
 	timeline    int64
 	started     time.Time
+	epoch       string // pgelector.epoch of the database; "0" if it is not set
 	lastXID     int64
 	durable     int64 // the last transaction id that a crash does not forget
 	clockRate   float64
@@ -46,7 +47,7 @@ const (
 // closed by [Server.Close] before the bubble's test returns.
 func NewServer() *Server {
 	return &Server{version: defaultVersion, backends: map[int32]*backend{}, locks: lockTable{locks: map[lockID]*lock{}},
-		lastPID: firstPID, timeline: 1, started: time.Now(), lastXID: firstXID, durable: firstXID, clockRate: 1}
+		lastPID: firstPID, timeline: 1, epoch: "0", started: time.Now(), lastXID: firstXID, durable: firstXID, clockRate: 1}
 }
 
 // Open returns a pool of connections to the server, of a process of its own. The
@@ -66,6 +67,15 @@ func (s *Server) SetVersion(num int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version = num
+}
+
+// SetTokenEpoch is ALTER DATABASE … SET pgelector.epoch = setting: it counts from the
+// next election on. A setting that is no number from 0 to 32766 makes elections
+// fail with [elector.ErrTokenEpoch]. A new server has none, which is 0.
+func (s *Server) SetTokenEpoch(setting string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.epoch = setting
 }
 
 // versionText is what version() says.

@@ -51,6 +51,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.WaitLock:            waitLock,
 	db.Waiters:             waitersOf,
 	db.Witness:             witness,
+	db.TokenEpoch:          tokenEpoch,
 })
 
 func named(runs map[string]func(*execution, *message) (Answer, error)) map[string]statement {

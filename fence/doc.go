@@ -24,6 +24,15 @@
 //   - [Transport] and [Handler] carry the token by HTTP. The handler keeps the
 //     requests of a newer token waiting until those of older ones have returned.
 //
+// # When tokens fall
+//
+// A store remembers its largest token for longer than the election's server may
+// live. After a pg_upgrade, a dump and restore, or the loss of a promoted branch, new
+// tokens can be smaller, and [ErrStale] is returned to every new leader. Then raise
+// the epoch of the election's database, by ALTER DATABASE … SET pgelector.epoch; the
+// upper 16 bits of the largest token in the store are always enough. (pgelector
+// doctor --last-token tells the least that is.) The store itself needs no change.
+//
 // The package has no dependency but the standard library, and needs no driver
 // in particular; its SQL is that of PostgreSQL.
 package fence

@@ -8,7 +8,9 @@ import (
 )
 
 // ErrStale is returned when a write comes with a token that is older than one
-// that was seen: another leads, and the writer must stop.
+// that was seen: another leads, and the writer must stop. If it is returned to every
+// leader since the election's server was upgraded or restored, tokens have fallen:
+// see the package comment.
 var ErrStale = errors.New("fence: the token is older than one that was seen: another leads by now")
 
 // CreateTable makes the table that [Advance] needs, in the store that is

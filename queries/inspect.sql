@@ -55,3 +55,12 @@ WHERE s.name OPERATOR(pg_catalog.=) ANY ('{idle_session_timeout, statement_timeo
         idle_in_transaction_session_timeout, tcp_user_timeout}'::pg_catalog.text[])
     AND s.setting OPERATOR(pg_catalog.<>) '0'
 ORDER BY s.name;
+
+-- name: TokenEpoch :one
+-- TokenEpoch is the epoch that Confirm adds to tokens.
+SELECT COALESCE((
+    SELECT pg_catalog.substr(c.line, 17)
+    FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c(line)
+    WHERE s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.starts_with(c.line, 'pgelector.epoch=')
+        AND s.setdatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+), '0')::pg_catalog.text AS epoch;

@@ -31,7 +31,7 @@ var attempt = []statement{
 	{"ApplySettings", values(11)},
 	{"ROLLBACK", nil},
 	{"TryLockOrSee", values("granted", sessionPID, 0, "")},
-	{"Confirm", values(true, sessionPID, 745)},
+	{"Confirm", values(true, sessionPID, 745, noEpoch)},
 }
 
 // expectAttemptUpTo expects an attempt that ends with the statement i, and f.
@@ -163,7 +163,7 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 		e, rec := newElector(t, pool)
 		expectEachTried(mock, names, name, refused)
 		query(mock, "TryLockOrSee").WithArgs(e.Key(), lacks(name), "web-1").WillReturnRows(row("granted", sessionPID, 0, ""))
-		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745))
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch))
 		expectResign(mock)
 		resign(t, campaign(t, e))
 		wantFailures(t, rec, hooks.OpSetting)

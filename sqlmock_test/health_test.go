@@ -51,7 +51,7 @@ func newPlain(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Elec
 // expectPlainTerm expects an attempt that is granted.
 func expectPlainTerm(mock sqlmock.Sqlmock) {
 	query(mock, "TryLock").WillReturnRows(row("granted", sessionPID))
-	query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745))
+	query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch))
 }
 
 func TestAnUnhealthyCandidateCampaignsOnceItIsHealthy(t *testing.T) {
@@ -276,7 +276,7 @@ func TestHealthIsOfEachElectionOfASession(t *testing.T) {
 		v.turn(500 * time.Millisecond) // so the third bad check is that of the second 3
 		query(m.mock, "TryLocksOrHear").WillDelayFor(3200 * time.Millisecond).WillReturnRows(rows(values(int64(2), "granted")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1)), values(int64(2))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(2))))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(2), noEpoch)))
 		expectResign(m.mock)
 		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 		defer stop()

@@ -120,10 +120,13 @@ func expectServerCheck(mock sqlmock.Sqlmock) {
 	mock.ExpectRollback()
 }
 
+// noEpoch is what Confirm and Tokens answer beside a token: nobody has set pgelector.epoch.
+const noEpoch = "0"
+
 // expectElection expects an attempt that is granted.
 func expectElection(mock sqlmock.Sqlmock, token int64) {
 	expectAttempt(mock, "granted")
-	query(mock, "Confirm").WillReturnRows(row(true, sessionPID, token))
+	query(mock, "Confirm").WillReturnRows(row(true, sessionPID, token, noEpoch))
 }
 
 // expectAttempt expects an attempt with the outcome "busy", "standby" or

@@ -17,7 +17,7 @@ func TestAnAnswerThatIsReadTooLateElectsNobody(t *testing.T) {
 			pool, mock := newMock(t)
 			expectServerCheck(mock)
 			expectAttempt(mock, "granted")
-			query(mock, "Confirm").WillDelayFor(validity).WillReturnRows(row(true, sessionPID, 1))
+			query(mock, "Confirm").WillDelayFor(validity).WillReturnRows(row(true, sessionPID, 1, noEpoch))
 			e, rec := newElector(t, pool)
 			_, elected, err := e.TryCampaign(t.Context())
 			wantError(t, err, elector.ErrNoAnswer)
@@ -31,7 +31,7 @@ func TestAnAnswerThatIsReadTooLateElectsNobody(t *testing.T) {
 			m.opened()
 			query(m.mock, "TryLocksOrHear").WillReturnRows(row(int64(1), "granted"))
 			query(m.mock, "HeldLocks").WillReturnRows(row(int64(1)))
-			query(m.mock, "Tokens").WillDelayFor(validity).WillReturnRows(row(int64(1), true, int64(1)))
+			query(m.mock, "Tokens").WillDelayFor(validity).WillReturnRows(row(int64(1), true, int64(1), noEpoch))
 			_, elected, err := m.all[0].TryCampaign(t.Context())
 			if elected || err == nil || len(m.rec.Elected()) > 0 {
 				t.Errorf("elected by an answer that came too late: %t, %v", elected, err)

@@ -85,7 +85,7 @@ func (m *many) elected(token int64, keys ...int64) {
 	for _, key := range keys {
 		tried = append(tried, values(key, "granted"))
 		held = append(held, values(key))
-		passed = append(passed, values(key, true, token))
+		passed = append(passed, values(key, true, token, noEpoch))
 	}
 	query(m.mock, "TryLocksOrHear").WillReturnRows(rows(tried...))
 	query(m.mock, "HeldLocks").WillReturnRows(rows(held...))
@@ -96,7 +96,7 @@ func (m *many) elected(token int64, keys ...int64) {
 func (m *many) barred(key int64) {
 	query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(key, "granted")))
 	query(m.mock, "HeldLocks").WillReturnRows(rows(values(key)))
-	query(m.mock, "Tokens").WillReturnRows(rows(values(key, false, int64(0))))
+	query(m.mock, "Tokens").WillReturnRows(rows(values(key, false, int64(0), noEpoch)))
 	query(m.mock, "EndOverdue").WillReturnRows(rows())
 }
 
@@ -110,7 +110,7 @@ var manyAttempt = []statement{
 	{"PrepareWait", values(sessionPID, false, 14)},
 	{"TryLocksOrHear", values(int64(1), "granted")},
 	{"HeldLocks", values(int64(1))},
-	{"Tokens", values(int64(1), true, int64(745))},
+	{"Tokens", values(int64(1), true, int64(745), noEpoch)},
 }
 
 func TestAnyFaultOfABatchFailsItAndTheNextOneStartsAnew(t *testing.T) {
@@ -168,7 +168,7 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 			m.opened()
 			m.elected(1, 1)
 			first := m.campaign(t, 0)
-			for _, s := range []statement{{"TryLocksOrHear", values(int64(2), "granted")}, {"HeldLocks", values(int64(2))}, {"Tokens", values(int64(2), true, int64(2))}} {
+			for _, s := range []statement{{"TryLocksOrHear", values(int64(2), "granted")}, {"HeldLocks", values(int64(2))}, {"Tokens", values(int64(2), true, int64(2), noEpoch)}} {
 				if s.name != f.statement {
 					s.expect(m.mock, fault{})
 					continue
@@ -210,7 +210,7 @@ func TestThoseThatAFullLockTableHadRoomForAreLed(t *testing.T) {
 		m.opened()
 		query(m.mock, "TryLocksOrHear").WillReturnError(errFull)
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1)), values(int64(2)), values(int64(99)))) // 99 is of a watch, say
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(5)), values(int64(2), true, int64(5))))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(5), noEpoch), values(int64(2), true, int64(5), noEpoch)))
 		got := make(chan *elector.Term, 4)
 		ctx, stop := context.WithCancel(patience(t))
 		defer stop()
@@ -246,7 +246,7 @@ func TestAShareOfWhatWasGrantedIsGivenBackForTheBarriers(t *testing.T) {
 		query(m.mock, "Tokens").WillReturnError(errFull)
 		expectResign(m.mock)
 		expectResign(m.mock)
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(7)), values(int64(2), true, int64(7)), values(int64(3), true, int64(7))))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(7), noEpoch), values(int64(2), true, int64(7), noEpoch), values(int64(3), true, int64(7), noEpoch)))
 		led := make(chan *elector.Term, 3)
 		ctx, stop := context.WithCancel(patience(t))
 		defer stop()
@@ -274,15 +274,15 @@ func TestAnElectionAtItsBarrierIsAskedForAlone(t *testing.T) {
 		m.opened()
 		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted"), values(int64(2), "busy")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0))))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch)))
 		query(m.mock, "EndOverdue").WillReturnRows(rows())
 		for range 3 {
 			query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-			query(m.mock, "Tokens").WithArgs(lacks(`"key":2`)).WillReturnRows(rows(values(int64(1), false, int64(0))))
+			query(m.mock, "Tokens").WithArgs(lacks(`"key":2`)).WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch)))
 			query(m.mock, "EndOverdue").WillReturnRows(rows())
 		}
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(9))))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(9), noEpoch)))
 		other, stop := context.WithCancel(t.Context())
 		defer stop()
 		go func() { _, _ = m.all[1].Campaign(other) }()

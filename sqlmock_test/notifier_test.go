@@ -143,7 +143,7 @@ func TestAnElectionOfASessionIsWokenAlone(t *testing.T) {
 		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "busy"), values(int64(2), "busy")))
 		query(m.mock, "TryLocksOrHear").WithArgs(lacks("1")).WillReturnRows(rows(values(int64(2), "granted")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(2))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(7))))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(7), noEpoch)))
 		expectTold(m.mock, "led 2")
 		query(m.mock, "UnlockAndNotify").WithArgs(2, elector.NotifyChannel, "free 2").WillReturnRows(row(true))
 		ctx, stop := context.WithCancel(t.Context())

@@ -61,11 +61,11 @@ func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted")))
 		for range 3 { // which is reported once
 			query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-			query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0))))
+			query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch)))
 			query(m.mock, "EndOverdue").WillReturnError(errForbidden)
 		}
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(9))))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(9), noEpoch)))
 		term := m.campaign(t, 0)
 		expectResign(m.mock)
 		resign(t, term)

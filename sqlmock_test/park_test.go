@@ -25,10 +25,10 @@ var parkedAttempt = []statement{
 	{"PREPARE Confirm", nil}, // the rehearsal, of three, with two prepared
 	{"PREPARE Unlock", nil},
 	{"TryLocks", values(1, true)},
-	{"Confirm", values(true, sessionPID, 744)},
+	{"Confirm", values(true, sessionPID, 744, noEpoch)},
 	{"Unlock", values(true)},
 	{"WaitLock", nil},
-	{"Confirm", values(true, sessionPID, 745)},
+	{"Confirm", values(true, sessionPID, 745, noEpoch)},
 }
 
 const parks = 6 // so many of them come before the first wait
@@ -44,7 +44,7 @@ func expectParked(mock sqlmock.Sqlmock, n int) {
 // expectWait expects a wait of that length, and whether it was granted.
 func expectWait(mock sqlmock.Sqlmock, took time.Duration, granted bool) {
 	mock.ExpectExec("-- name: WaitLock ").WillDelayFor(took).WillReturnResult(sqlmock.NewResult(0, 0))
-	query(mock, "Confirm").WillReturnRows(row(granted, sessionPID, 745))
+	query(mock, "Confirm").WillReturnRows(row(granted, sessionPID, 745, noEpoch))
 }
 
 // expectVain expects a wait of a full heartbeat interval in vain, after which a
@@ -163,7 +163,7 @@ func TestALockThatIsGrantedToAStandbyButDoesNotShowIsRefused(t *testing.T) {
 		expectParked(mock, parks)
 		expectWait(mock, 0, false)
 		query(mock, "TryLocks").WillReturnRows(row(elector.KeyFromName("orders"), true))
-		query(mock, "Confirm").WillReturnRows(row(false, sessionPID, 0))
+		query(mock, "Confirm").WillReturnRows(row(false, sessionPID, 0, noEpoch))
 		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
 		wantError(t, e.Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
 		wantFailures(t, rec, hooks.OpCampaign)
@@ -191,7 +191,7 @@ func TestAWaitThatEndedTooSoonIsNotBelievedWithoutAnAnswer(t *testing.T) {
 		expectParked(mock, parks)
 		expectWait(mock, 0, false)
 		query(mock, "TryLocks").WillReturnRows(rows()) // which no server does
-		query(mock, "Confirm").WillReturnRows(row(false, sessionPID, 0))
+		query(mock, "Confirm").WillReturnRows(row(false, sessionPID, 0, noEpoch))
 		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
 		wantError(t, e.Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
 		wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign)
@@ -223,7 +223,7 @@ func TestAWaitThatEndsTooSoonIsBegunAnew(t *testing.T) {
 		expectLeader(mock, 300, "web-2")
 		expectWait(mock, 100*time.Millisecond, false)
 		query(mock, "TryLocks").WillReturnRows(row(elector.KeyFromName("orders"), true)) // it is free by now
-		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745))
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch))
 		expectResign(mock)
 		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
 		resign(t, campaign(t, e))
@@ -236,7 +236,7 @@ func TestAParkedStandbyThatIsMovedByAPoolerIsRefused(t *testing.T) {
 		bubble(t, "", func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectParked(mock, []int{4, 7}[i]) // the rehearsal's Confirm, and that of the wait
-			query(mock, "Confirm").WillReturnRows(row(false, sessionPID+1, 0))
+			query(mock, "Confirm").WillReturnRows(row(false, sessionPID+1, 0, noEpoch))
 			query(mock, "EvictHolder").WillReturnRows(row(true)) // the lock may be on the other backend
 			e, _ := newElector(t, pool, elector.WithStandby(elector.Wait))
 			wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled)

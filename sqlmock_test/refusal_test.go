@@ -50,9 +50,9 @@ var refusals = []struct {
 	{"a statement that is lost during a transaction", alwaysForgets(6, "26000"), elector.ErrSessionPooled},
 	{"a statement that is there already in a transaction", alwaysForgets(8, "42P05"), elector.ErrSessionPooled},
 	{"an outcome that nobody knows", upTo(10, "perhaps", sessionPID, 0, ""), elector.ErrNoAdvisoryLocks},
-	{"locks that do not show", upTo(11, false, sessionPID, 0), elector.ErrNoAdvisoryLocks},
+	{"locks that do not show", upTo(11, false, sessionPID, 0, noEpoch), elector.ErrNoAdvisoryLocks},
 	{"another backend after the grant", func(mock sqlmock.Sqlmock) {
-		upTo(11, true, sessionPID+1, 745)(mock)
+		upTo(11, true, sessionPID+1, 745, noEpoch)(mock)
 		query(mock, "EvictHolder").WithArgs(sessionPID, orders).WillReturnRows(row(true)) // the lock stays on one that others share
 	}, elector.ErrSessionPooled},
 }

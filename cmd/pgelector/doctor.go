@@ -17,6 +17,9 @@ func (a *app) doctorCommand() *cobra.Command {
 			"Exit status: 0 if the promise can be kept here; 69 could not connect; 78 if it cannot be kept, as on a standby.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if d.LastToken < 0 {
+				return exit.Usagef("--last-token %d: want a token, which is above 0", d.LastToken)
+			}
 			target, err := a.connection.find()
 			if err != nil {
 				return err
@@ -33,5 +36,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	}
 	a.connection.addTimeout(cmd)
 	cmd.Flags().DurationVar(&d.Lease, "lease", doctor.DefaultLease, "the lease that the round trips are compared with")
+	cmd.Flags().IntVar(&d.TokenEpoch, "token-epoch", 0, "the --token-epoch, or WithTokenEpoch, of the candidates")
+	cmd.Flags().Int64Var(&d.LastToken, "last-token", 0, "the largest fencing token that a store has seen: are new ones larger?")
 	return cmd
 }

@@ -3,6 +3,7 @@
 package conformance_test
 
 import (
+	"context"
 	"database/sql"
 	"flag"
 	"os"
@@ -36,6 +37,8 @@ type side struct {
 	open    func(t *testing.T) *sql.DB // a pool of the primary
 	standby func(t *testing.T) *sql.DB // a pool of its standby
 	promote func(t *testing.T)
+
+	setEpoch func(t *testing.T, setting string) // of the database
 
 	terminate, cancel func(pid int32)
 	isAtGuard         func(pid int32) bool // waits for a guard lock
@@ -106,6 +109,11 @@ func adminSide(t *testing.T, c *pgcluster.Cluster, s side) side {
 		check(t, conn.QueryRow(t.Context(), sql, pid).Scan(&yes))
 		return yes
 	}
+	alter := func(t *testing.T, setting string) {
+		check(t, c.Exec(context.Background(), "ALTER DATABASE postgres "+setting))
+	}
+	s.setEpoch = func(t *testing.T, setting string) { alter(t, "SET pgelector.epoch = '"+setting+"'") }
+	t.Cleanup(func() { alter(t, "RESET pgelector.epoch") })
 	s.terminate = func(pid int32) { ask("SELECT pg_terminate_backend($1)", pid) }
 	s.cancel = func(pid int32) { ask("SELECT pg_cancel_backend($1)", pid) }
 	s.isAtGuard = func(pid int32) bool {
@@ -126,6 +134,7 @@ func standIn(t *testing.T, driver electortest.Driver) side {
 		return func(*testing.T) *sql.DB { return process.Open() }
 	}
 	return side{open: open(server), standby: open(standby), promote: func(t *testing.T) { check(t, standby.Promote()) },
+		setEpoch:  func(_ *testing.T, setting string) { server.SetTokenEpoch(setting) },
 		terminate: func(pid int32) { server.Terminate(pid) },
 		cancel:    func(pid int32) { server.Cancel(pid) },
 		isAtGuard: func(pid int32) bool {

@@ -26,7 +26,7 @@ import (
 // close, terminate and cancel, which concern
 // the session itself. Lines without an arrow are "until x waits", "until x waits at
 // the guard", "until x is gone", "promote",
-// "pause", and comments.
+// "epoch n", "pause", and comments.
 type player struct {
 	side
 	admin    *sql.DB // of the primary
@@ -61,6 +61,9 @@ func play(t *testing.T, script string, s side) string {
 			played.WriteString(line)
 		case words[0] == "pause": // so that it is later
 			time.Sleep(2 * time.Millisecond)
+			played.WriteString(line)
+		case words[0] == "epoch":
+			p.setEpoch(t, words[1])
 			played.WriteString(line)
 		case words[0] == "promote":
 			p.promote(t)

@@ -81,7 +81,7 @@ var verbs = map[string]func(*call) (string, error){
 	"Confirm": func(c *call) (string, error) {
 		high, low := guard(c.key())
 		row, err := c.q.Confirm(c, db.ConfirmParams{Key: c.key(), GuardHigh: high, GuardLow: low})
-		return fmt.Sprintf("%v %s, %s", row.Held, c.name(row.Pid), c.rises(row.Token)), err
+		return fmt.Sprintf("%v %s, %s", row.Held, c.name(row.Pid), c.rises(row.Token, row.Epoch)), err
 	},
 	"Tokens": func(c *call) (string, error) {
 		var guards []map[string]int64
@@ -90,10 +90,11 @@ var verbs = map[string]func(*call) (string, error){
 			guards = append(guards, map[string]int64{"key": number(word), "high": int64(high), "low": int64(low)})
 		}
 		rows, err := c.q.Tokens(c, encode(guards))
-		token := int64(0)
-		text := list(rows, func(r db.TokensRow) string { token = r.Token; return fmt.Sprint(r.Key, " ", r.Passed) })
-		return text + ", " + c.rises(token), err
+		var last db.TokensRow
+		text := list(rows, func(r db.TokensRow) string { last = r; return fmt.Sprint(r.Key, " ", r.Passed) })
+		return text + ", " + c.rises(last.Token, last.Epoch), err
 	},
+	"TokenEpoch": func(c *call) (string, error) { return c.q.TokenEpoch(c) },
 	"EnterTerm": func(c *call) (string, error) {
 		high, low := guard(c.key())
 		of := c.sessions[c.words[1]]
@@ -230,13 +231,13 @@ func (c *call) name(pid int32) string {
 }
 
 // rises describes a token by what is promised of it.
-func (c *call) rises(token int64) string {
+func (c *call) rises(token int64, epoch string) string {
 	if token == 0 {
 		return "no token"
 	}
 	rises := token > c.token
 	c.token = max(c.token, token)
-	return fmt.Sprintf("timeline %d, token rises %v", token>>48, rises)
+	return fmt.Sprintf("timeline %d, epoch %s, token rises %v", token>>48, epoch, rises)
 }
 
 func guard(key int64) (high, low int32) { return int32(key >> 32), int32(key) }

@@ -29,7 +29,7 @@ type Cluster struct {
 	server   *sandbox.Process // the postmaster: running, ended, or nil before the first start
 
 	dependents []func() error // stop what was put in front of or behind this cluster
-	detached   bool           // not stopped by the cluster of which it was a standby
+	detached   bool           // not stopped by the cluster that it was made from
 }
 
 // Start starts a cluster on a free port of 127.0.0.1, in a directory of its own, and returns when it

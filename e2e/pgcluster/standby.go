@@ -13,26 +13,32 @@ import (
 // respect: it can be frozen, proxied, promoted, and have standbys of its own. Standbys have no replication
 // slot: one that misses more than 128 MB of WAL cannot catch up.
 func (c *Cluster) AddStandby(ctx context.Context) (*Cluster, error) {
-	standby, err := assemble(c.bin, c.settings, func(s *Cluster) error {
+	return c.derive(func(s *Cluster) error {
 		if err := c.backUp(ctx, s); err != nil {
 			return err
 		}
 		return s.firstBoot(ctx)
 	})
+}
+
+// derive makes a cluster from this one, whose Stop stops it at the latest.
+func (c *Cluster) derive(build func(*Cluster) error) (*Cluster, error) {
+	derived, err := assemble(c.bin, c.settings, build)
 	if err != nil {
 		return nil, err
 	}
 	c.dependents = append(c.dependents, func() error {
-		if standby.detached {
+		if derived.detached {
 			return nil
 		}
-		return standby.Stop()
+		return derived.Stop()
 	})
-	return standby, nil
+	return derived, nil
 }
 
 // Detach makes a standby, promoted or not, independent of the cluster that it was
-// made from: that one's Stop does not stop it any more, and the caller must.
+// made from: that one's Stop does not stop it any more, and the caller must. So it
+// does with what Upgrade and DumpAndRestore return.
 func (c *Cluster) Detach() { c.detached = true }
 
 // Promote makes a standby a primary and returns when it has left recovery. It does nothing to the old

@@ -60,9 +60,14 @@ func (s *Sandbox) StartIn(dir, logFile, program string, args ...string) (*Proces
 
 // Run runs a program to its end. When ctx ends first, the program is killed.
 func (s *Sandbox) Run(ctx context.Context, program string, args ...string) error {
+	return s.RunIn(ctx, "/", program, args...)
+}
+
+// RunIn does what Run does, in a working directory: see StartIn.
+func (s *Sandbox) RunIn(ctx context.Context, dir, program string, args ...string) error {
 	name := filepath.Base(program)
 	logFile := s.Path(name + ".log")
-	p, err := s.Start(logFile, program, args...)
+	p, err := s.StartIn(dir, logFile, program, args...)
 	if err != nil {
 		return err
 	}

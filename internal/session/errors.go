@@ -22,6 +22,7 @@ var (
 	ErrNoAdvisoryLocks = errors.New("elector: the server grants advisory locks that do not show in pg_locks, so they exclude nobody: use a PostgreSQL server")
 	ErrPoolTooSmall    = errors.New("elector: the pool has no connection to spare beside what a session pins")
 	ErrLockTableFull   = errors.New("elector: the server's lock table is full: raise max_locks_per_transaction (and restart it), or use fewer elections")
+	ErrTokenEpoch      = errors.New("elector: the epoch of tokens cannot be used")
 	ErrRolledBack      = errors.New("elector: the transaction was rolled back")
 	ErrOutcomeUnknown  = errors.New("elector: it is not known whether the transaction was committed")
 	ErrSessionHidden   = errors.New("elector: the role of this pool cannot see the leader's session: use the elector's own role, or GRANT pg_read_all_stats to this one")

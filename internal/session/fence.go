@@ -41,8 +41,11 @@ func (v *Server) confirm(ctx context.Context, s *Session, key int64) (token int6
 		return 0, false, fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", ErrSessionPooled, s.pid, row.Pid)
 	case s.left() <= 0:
 		return 0, false, s.tooLate()
+	case !row.Held:
+		return 0, false, nil
 	}
-	return row.Token, row.Held, nil
+	token, err = addEpoch(row.Token, v.config.TokenEpoch, row.Epoch)
+	return token, err == nil, err
 }
 
 // confirmGranted is confirm of a lock that the server says it has just granted.

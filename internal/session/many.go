@@ -92,10 +92,11 @@ func (s *Session) heldLocks() (map[int64]bool, error) {
 }
 
 // Tokens are those of the locks whose barrier is passed. The others still have a
-// fenced transaction in flight, and are to be asked for again. ErrLockTableFull is
-// returned if there is no room to pass so many at once; by any other error the
-// session was lost.
-func (s *Session) Tokens(keys []int64) (map[int64]int64, error) {
+// fenced transaction in flight, and are to be asked for again. epoch is that of
+// WithTokenEpoch. ErrLockTableFull is returned if there is no room to pass so many at
+// once, ErrTokenEpoch if there is no token to be had; by any other error the session
+// was lost.
+func (s *Session) Tokens(keys []int64, epoch int64) (map[int64]int64, error) {
 	guards := make([]barrier, 0, len(keys))
 	for _, key := range keys {
 		high, low := guard(key)
@@ -114,8 +115,12 @@ func (s *Session) Tokens(keys []int64) (map[int64]int64, error) {
 	}
 	tokens := map[int64]int64{}
 	for _, row := range rows {
+		token, err := addEpoch(row.Token, epoch, row.Epoch)
+		if err != nil {
+			return nil, err
+		}
 		if row.Passed {
-			tokens[row.Key] = row.Token
+			tokens[row.Key] = token
 		}
 	}
 	return tokens, nil

@@ -18,6 +18,7 @@ type Config struct {
 	Lease        Lease
 	LongestLease time.Duration                        // of all candidates, with synchronous standbys; 0 without
 	Watch        bool                                 // whether a second connection watches the backend of a session
+	TokenEpoch   int64                                // at least so much is added to the timeline of a token
 	OnBeat       func(Beat)                           // is called after each heartbeat, which waits for it
 	Report       func(context.Context, hooks.Failure) // is told of failures that end no session; must not wait
 }

@@ -22,7 +22,11 @@ type Examination struct {
 	Timeout time.Duration // of each question
 	Lease   time.Duration
 
+	TokenEpoch int   // that the candidates have
+	LastToken  int64 // the largest that a store has seen; 0 if that is not known
+
 	pool   *sql.DB // for questions
+	token  int64   // of the trial; 0 if it was not elected
 	failed int
 	worst  time.Duration // the longest round trip
 }
@@ -59,7 +63,7 @@ func (x *Examination) Run(ctx context.Context) (err error) {
 		return err
 	}
 	usable := x.server(server)
-	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable, candidate), x.settings, x.privileges, x.room, x.roundTrips, x.clocks} {
+	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable, candidate), x.tokenParts, x.settings, x.privileges, x.room, x.roundTrips, x.clocks} {
 		if err := check(ctx); err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ func (x *Examination) trialIf(usable bool, e *elector.Elector) func(context.Cont
 }
 
 // candidate makes the one of the trial, on a pool like that of a program. It does
-// not connect. The error is of a lease that cannot be used.
+// not connect. The error is of a lease or an epoch that cannot be used.
 func (x *Examination) candidate() (e *elector.Elector, closePool func(), err error) {
 	pool, err := x.Target.Open(connect.Election)
 	if err != nil {
@@ -34,7 +34,8 @@ func (x *Examination) candidate() (e *elector.Elector, closePool func(), err err
 			x.say(note, "settings", "%v", e.Err)
 		}
 	}}
-	e, err = elector.New(pool, "pgelector doctor "+rand.Text(), elector.WithLease(x.Lease), elector.WithHooks(refused))
+	e, err = elector.New(pool, "pgelector doctor "+rand.Text(), elector.WithLease(x.Lease),
+		elector.WithTokenEpoch(x.TokenEpoch), elector.WithHooks(refused))
 	return e, closePool, err
 }
 
@@ -46,6 +47,7 @@ func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 		err = errors.New("the lock of a random name was not granted")
 	}
 	if err == nil {
+		x.token = term.Token()
 		err = errors.Join(term.Verify(ctx), term.Resign(ctx))
 	}
 	switch {
@@ -55,6 +57,8 @@ func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 		x.say(note, "advisory locks", "not to be relied on through this pooler")
 	case errors.Is(err, elector.ErrLockTableFull):
 		x.say(fail, "advisory locks", "the lock table is full: raise max_locks_per_transaction, and restart the server")
+	case errors.Is(err, elector.ErrTokenEpoch):
+		x.say(fail, "token", "%v", err)
 	default:
 		x.say(fail, "advisory locks", "the trial election failed: %v", err)
 	}

@@ -10,6 +10,7 @@ var flags = map[string]string{
 	"WithLease":             "--lease",
 	"WithMaxAttempts":       "--max-attempts",
 	"WithRetryInterval":     "--retry",
+	"WithTokenEpoch":        "--token-epoch",
 }
 
 // ByFlags is the error of bad usage for options that cannot be used, by the names of

@@ -28,6 +28,7 @@ type Config struct {
 	Grace       time.Duration // NoGrace is what fits into the drain
 	Retry       time.Duration
 	MaxAttempts int
+	TokenEpoch  int
 	Wait        bool // park in the server while another leads
 	Watch       bool // learn at once when the server ends the session
 
@@ -92,7 +93,8 @@ func (c *Config) Fit() error {
 // options are those of the candidate.
 func (c *Config) options() []elector.Option {
 	all := []elector.Option{elector.WithLease(c.Lease), elector.WithDrain(c.Drain),
-		elector.WithRetryInterval(c.Retry), elector.WithMaxAttempts(c.MaxAttempts)}
+		elector.WithRetryInterval(c.Retry), elector.WithMaxAttempts(c.MaxAttempts),
+		elector.WithTokenEpoch(c.TokenEpoch)}
 	if c.Heartbeat != 0 {
 		all = append(all, elector.WithHeartbeatInterval(c.Heartbeat))
 	}

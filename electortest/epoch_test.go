@@ -1,0 +1,56 @@
+package electortest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/pgelector/pgelector/elector"
+)
+
+// Tokens fall where a promoted server is upgraded, until the epoch is raised.
+func TestAnUpgradeLowersTheTokenAndTheEpochRaisesIt(t *testing.T) {
+	bubble(t, func(b *bench) {
+		promoted := b.NewStandby(0)
+		defer promoted.Close()
+		b.wraps(promoted.Promote())
+		pool := promoted.Open()
+		defer pool.Close()
+		e, err := elector.New(pool, "orders")
+		b.wraps(err)
+		once := func() (int64, error) {
+			term, err := e.Campaign(context.Background())
+			if err != nil {
+				return 0, err
+			}
+			return term.Token(), term.Resign(context.Background())
+		}
+		before, err := once()
+		b.wraps(err)
+		promoted.Upgrade()
+		fallen, err := once()
+		b.wraps(err)
+		if fallen >= before || fallen>>48 != 1 {
+			b.Errorf("the token is %x after %x", fallen, before)
+		}
+		promoted.SetTokenEpoch("2")
+		if raised, err := once(); err != nil || raised <= before || raised>>48 != 3 {
+			b.Errorf("the token is %x after %x (%v)", raised, before, err)
+		}
+		promoted.SetTokenEpoch("two")
+		if _, _, err := e.TryCampaign(context.Background()); !errors.Is(err, elector.ErrTokenEpoch) {
+			b.Errorf("elected by an epoch that is no number: %v", err)
+		}
+		standby := promoted.NewStandby(0)
+		defer standby.Close()
+		promoted.SetTokenEpoch("2")
+		b.wraps(standby.Promote())
+		other := standby.Open()
+		defer other.Close()
+		e, err = elector.New(other, "orders")
+		b.wraps(err)
+		if _, _, err := e.TryCampaign(context.Background()); !errors.Is(err, elector.ErrTokenEpoch) {
+			b.Errorf("a standby has not the epoch of its primary: %v", err)
+		}
+	})
+}
