@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -202,4 +203,24 @@ func TestASlowLinkCostsNoTerm(t *testing.T) {
 		c.survives(t, 2, lease)
 		check(t, l.proxy.Slow(0, 0))
 	})
+}
+
+// A statement must be answered in time, and not a dozen of them.
+func TestASlowLinkElects(t *testing.T) {
+	t.Parallel()
+	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}, "watching": {elector.WithWatch()}}
+	for _, length := range []time.Duration{time.Second, 3 * time.Second} {
+		for mode, opts := range modes {
+			t.Run(fmt.Sprint(length, " ", mode), func(t *testing.T) {
+				t.Parallel()
+				overEach(t, func(t *testing.T, d drivers) {
+					l := behindAProxy(t)
+					roundTrip := length / 8
+					check(t, l.proxy.Slow(roundTrip/2, 0))
+					c := l.stand(t, d, 0, l.election(t), append(opts, elector.WithLease(length), elector.WithHeartbeatInterval(length/5))...).run(t, nil)
+					c.elected(t)
+				})
+			})
+		}
+	}
 }

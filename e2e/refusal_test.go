@@ -19,7 +19,7 @@ func (s *server) refused(t *testing.T, c *candidate, sentinel error) {
 	t.Helper()
 	err := c.Run(soon(t), nil)
 	wraps(t, err, sentinel)
-	if f := wait[hooks.Failure](t, c, nil); !f.Permanent || !errors.Is(f.Err, sentinel) {
+	if f := wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign }); !f.Permanent || !errors.Is(f.Err, sentinel) {
 		t.Errorf("OnError was told %v (permanent: %t)", f.Err, f.Permanent)
 	}
 	if n := len(c.rec.Elected()); n > 0 {

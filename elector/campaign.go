@@ -122,8 +122,7 @@ func (c *campaign) elected(ctx context.Context, g session.Grant, event hooks.Cam
 // to wait.
 func (c *campaign) failed(ctx context.Context, err error, took time.Duration) (time.Duration, error) {
 	counts, wait := c.outage.failed(c.backoff)
-	// A server that was a primary before is being replaced: that is waited out.
-	permanent := refused(err) && !(errors.Is(err, ErrServerReadOnly) && c.source.wasPrimary())
+	permanent := c.source.refuses(err)
 	if !permanent && counts && c.outage.counted == c.maxAttempts {
 		permanent, err = true, fmt.Errorf("%w: %d in a row, as many as are allowed: %w", ErrGaveUp, c.maxAttempts, err)
 	}

@@ -58,7 +58,9 @@ var (
 	ErrTooEarly = session.ErrTooEarly
 
 	// ErrSessionPooled is returned when statements of one connection reach
-	// different backends: a pooler in transaction or statement mode.
+	// different backends: a pooler in transaction or statement mode. It is returned only
+	// if it repeats on new connections; a candidate whose pool has passed a check before
+	// reports it and tries again.
 	ErrSessionPooled = session.ErrSessionPooled
 
 	// ErrNoAdvisoryLocks is returned when a granted lock does not show in
@@ -151,18 +153,6 @@ func reasonOf(cause error) hooks.Reason {
 func lost(cause error) bool {
 	reason := reasonOf(cause)
 	return reason == hooks.SessionLost || reason == hooks.LeaseExpired
-}
-
-// refusals are permanent: no retry will make the server able to keep the promise.
-var refusals = []error{ErrStopped, ErrSessionPooled, ErrNoAdvisoryLocks, ErrPoolTooSmall, ErrServerTooOld, ErrServerReadOnly}
-
-func refused(err error) bool {
-	for _, refusal := range refusals {
-		if errors.Is(err, refusal) {
-			return true
-		}
-	}
-	return false
 }
 
 // ended is the error of a context that is done: its cause.

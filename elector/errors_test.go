@@ -1,8 +1,6 @@
 package elector
 
 import (
-	"context"
-	"database/sql/driver"
 	"fmt"
 	"io"
 	"testing"
@@ -12,19 +10,6 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/fault"
 )
-
-func TestEveryRefusalIsPermanent(t *testing.T) {
-	for _, err := range []error{ErrSessionPooled, ErrNoAdvisoryLocks, ErrPoolTooSmall, ErrServerTooOld, ErrServerReadOnly} {
-		if !refused(fmt.Errorf("wrapped: %w", err)) {
-			t.Errorf("%v is not refused", err)
-		}
-	}
-	for _, err := range []error{nil, ErrSessionLost, ErrLeaseExpired, ErrConfig, context.Canceled, driver.ErrBadConn} {
-		if refused(err) {
-			t.Errorf("%v is refused", err)
-		}
-	}
-}
 
 func TestTheReasonOfACause(t *testing.T) {
 	for _, c := range []struct {

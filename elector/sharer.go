@@ -104,10 +104,10 @@ func (s *Session) wake() {
 }
 
 // pause is nothing: the next batch is paced by the worker.
-func (h *sharer) pause() time.Duration { return 0 }
-func (h *sharer) rest()                { h.retry = false }
-func (h *sharer) wasPrimary() bool     { return h.session.server.WasPrimary() }
-func (h *sharer) distrust()            {}
+func (h *sharer) pause() time.Duration   { return 0 }
+func (h *sharer) rest()                  { h.retry = false }
+func (h *sharer) refuses(err error) bool { return h.session.server.Refuses(err) }
+func (h *sharer) distrust()              {}
 
 // leave keeps the session for the others: if the lock is in doubt, it has ended.
 func (h *sharer) leave(s *session.Session, _ error) {

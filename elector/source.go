@@ -26,8 +26,8 @@ type source interface {
 	leave(s *session.Session, err error)
 	// over is told that all of a term is done, and the elector free for another.
 	over()
-	// wasPrimary reports whether the server was seen to be a primary before.
-	wasPrimary() bool
+	// refuses reports whether no retry will help after an error of try.
+	refuses(err error) bool
 	// distrust has the server checked anew before the next try.
 	distrust()
 }
@@ -50,7 +50,7 @@ func (p *poller) pause() time.Duration                { return pace.Jitter(p.e.r
 func (p *poller) rest()                               {}
 func (p *poller) over()                               {}
 func (p *poller) leave(s *session.Session, err error) { s.Close() }
-func (p *poller) wasPrimary() bool                    { return p.server.WasPrimary() }
+func (p *poller) refuses(err error) bool              { return p.server.Refuses(err) }
 func (p *poller) distrust()                           { p.server.Distrust() }
 
 // courtesy is for how long a leader that has resigned keeps its connections.

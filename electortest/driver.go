@@ -57,24 +57,20 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 }
 
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	a, err := c.call(ctx, &message{kind: kindOf(query), query: query, args: values(args)})
+	switch query { // a transaction can be begun and ended by a statement, too
+	case "BEGIN":
+		_, err := c.BeginTx(context.WithoutCancel(ctx), driver.TxOptions{})
+		return driver.RowsAffected(0), err
+	case "COMMIT":
+		return driver.RowsAffected(0), c.endTx(ctx, aCommit)
+	case "ROLLBACK":
+		return driver.RowsAffected(0), c.endTx(ctx, aRollback)
+	}
+	a, err := c.call(ctx, &message{kind: aQuery, query: query, args: values(args)})
 	if err != nil {
 		return nil, err
 	}
 	return driver.RowsAffected(a.Affected), nil
-}
-
-// kindOf is for those who begin and end a transaction by a statement.
-func kindOf(query string) messageKind {
-	switch query {
-	case "BEGIN":
-		return aBegin
-	case "COMMIT":
-		return aCommit
-	case "ROLLBACK":
-		return aRollback
-	}
-	return aQuery
 }
 
 func values(args []driver.NamedValue) (all []any) {
@@ -111,8 +107,12 @@ func (t transactionOf) end(how messageKind) error {
 		t.c.abort()
 		return closedBy(ctx)
 	}
-	_, err := t.c.call(ctx, &message{kind: how})
-	t.c.tx = nil
+	return t.c.endTx(ctx, how)
+}
+
+func (c *conn) endTx(ctx context.Context, how messageKind) error {
+	_, err := c.call(ctx, &message{kind: how})
+	c.tx = nil
 	return err
 }
 

@@ -8,13 +8,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// callOf is the statement with which the call begins that a statement of an
-// attempt belongs to: the comparison of two backends, or a whole transaction, is
-// one call, but for what it asks on the other connection.
-var callOf = map[int]int{0: 0, 1: 1, 2: 1, 3: 3, 4: 3, 6: 6, 7: 5, 8: 5, 10: 10, 11: 11}
+// callOf is the statement from which a statement of an attempt is asked again: itself, or
+// the beginning of the transaction that has failed with it.
+var callOf = map[int]int{0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 6: 6, 7: 5, 8: 5, 10: 10, 11: 11}
 
 // forgets expects the first n statements of an attempt, and answers the next by an
-// error of its prepared statement. The call that it belongs to is then made again.
+// error of its prepared statement.
 func forgets(mock sqlmock.Sqlmock, n int, state string) {
 	expectAttemptUpTo(mock, n, fault{err: &pgconn.PgError{Code: state}})
 	from := callOf[n]

@@ -231,15 +231,18 @@ func TestAWaitThatEndsTooSoonIsBegunAnew(t *testing.T) {
 	})
 }
 
-func TestAParkedStandbyThatIsMovedByAPoolerIsRefused(t *testing.T) {
+func TestAParkedStandbyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 	for i := range 2 {
 		bubble(t, "", func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectParked(mock, []int{4, 7}[i]) // the rehearsal's Confirm, and that of the wait
 			query(mock, "Confirm").WillReturnRows(row(false, sessionPID+1, 0, noEpoch))
 			query(mock, "EvictHolder").WillReturnRows(row(true)) // the lock may be on the other backend
-			e, _ := newElector(t, pool, elector.WithStandby(elector.Wait))
-			wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled)
+			e, rec := newElector(t, pool, elector.WithStandby(elector.Wait), elector.WithMaxAttempts(1))
+			wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled, elector.ErrGaveUp)
+			if n := len(rec.Elected()); n > 0 {
+				t.Errorf("elected %d times", n)
+			}
 		})
 	}
 }

@@ -51,17 +51,16 @@ var refusals = []struct {
 	{"a statement that is there already in a transaction", alwaysForgets(8, "42P05"), elector.ErrSessionPooled},
 	{"an outcome that nobody knows", upTo(10, "perhaps", sessionPID, 0, ""), elector.ErrNoAdvisoryLocks},
 	{"locks that do not show", upTo(11, false, sessionPID, 0, noEpoch), elector.ErrNoAdvisoryLocks},
-	{"another backend after the grant", func(mock sqlmock.Sqlmock) {
-		upTo(11, true, sessionPID+1, 745, noEpoch)(mock)
-		query(mock, "EvictHolder").WithArgs(sessionPID, orders).WillReturnRows(row(true)) // the lock stays on one that others share
-	}, elector.ErrSessionPooled},
 }
 
 func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
 	for _, r := range refusals {
 		bubble(t, r.name, func(t *testing.T) {
 			pool, mock := newMock(t)
-			r.server(mock)
+			if r.server(mock); errors.Is(r.want, elector.ErrSessionPooled) { // believed only if it repeats
+				r.server(mock)
+				r.server(mock)
+			}
 			e, rec := newElector(t, pool)
 			err := e.Run(patience(t), nil)
 			wantError(t, err, r.want)
@@ -74,6 +73,55 @@ func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
 			}
 			if n := pool.Stats().InUse; n != 1 { // the mock's own
 				t.Errorf("%d connections are in use", n)
+			}
+		})
+	}
+}
+
+// A connection that is cut in the middle of a check can look like a pooler.
+func TestAPoolerIsRefusedOnlyIfItShowsOnEachConnection(t *testing.T) {
+	for _, r := range refusals {
+		if !errors.Is(r.want, elector.ErrSessionPooled) {
+			continue
+		}
+		bubble(t, r.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			r.server(mock)
+			r.server(mock)
+			expectTerm(mock, 1)
+			expectResign(mock)
+			e, rec := newElector(t, pool)
+			resign(t, campaign(t, e))
+			wantFailures(t, rec)
+		})
+	}
+}
+
+// A pool that has passed a check is not refused any more, whatever its connections meet.
+func TestAPoolThatHasPassedACheckIsBehindNoPooler(t *testing.T) {
+	for _, r := range refusals {
+		if !errors.Is(r.want, elector.ErrSessionPooled) {
+			continue
+		}
+		bubble(t, r.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectServerCheck(mock)
+			expectAttempt(mock, "granted")
+			query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch))
+			query(mock, "EvictHolder").WithArgs(sessionPID, orders).WillReturnRows(row(true)) // the lock stays on one that others share
+			for range 3 {
+				r.server(mock)
+			}
+			expectTerm(mock, 1)
+			expectResign(mock)
+			e, rec := newElector(t, pool)
+			resign(t, campaign(t, e))
+			wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign)
+			for _, f := range rec.Failures() {
+				wantError(t, f.Err, elector.ErrSessionPooled)
+				if f.Permanent {
+					t.Errorf("refused for good: %v", f.Err)
+				}
 			}
 		})
 	}

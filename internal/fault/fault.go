@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 )
 
 // State is the SQLSTATE of a driver's error, "" if it has none. The errors of
@@ -24,12 +25,13 @@ func State(err error) string {
 }
 
 // Broken reports whether err says that the connection was dead, or that the
-// server ended it (57P01 shutdown, 57P02 crash, 57P05 idle). For a prepared
-// statement on a dead connection database/sql says sql.ErrConnDone.
+// server ended it (57P01 shutdown, 57P02 crash, 57P05 idle), or that a pooler did
+// (class 08, connection exceptions). For a prepared statement on a dead connection
+// database/sql says sql.ErrConnDone.
 func Broken(err error) bool {
 	var network *net.OpError
-	switch State(err) {
-	case "57P01", "57P02", "57P05":
+	switch state := State(err); {
+	case state == "57P01", state == "57P02", state == "57P05", strings.HasPrefix(state, "08"):
 		return true
 	}
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)

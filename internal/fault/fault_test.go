@@ -41,7 +41,7 @@ func TestBrokenMeansThatTheConnectionIsGone(t *testing.T) {
 		driver.ErrBadConn: true, sql.ErrConnDone: true, io.EOF: true, io.ErrUnexpectedEOF: true,
 		&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}: true,
 	}
-	for state, gone := range map[string]bool{"57P01": true, "57P02": true, "57P05": true, "57P03": false, "57014": false, "53300": false, "42P05": false} {
+	for state, gone := range map[string]bool{"57P01": true, "57P02": true, "57P05": true, "08P01": true, "08006": true, "57P03": false, "57014": false, "53300": false, "42P05": false} {
 		for _, err := range bothDrivers(state) {
 			want[err] = gone
 		}

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -36,13 +37,28 @@ func (v *Server) check(ctx context.Context) error {
 	v.checked = err == nil
 	if v.checked {
 		v.primary.Store(true)
+		v.passed.Store(true)
 		v.unbar(ctx)
 	}
 	return err
 }
 
-// examine is one check, on two connections.
+// poolerRepeats is how often a pooler must show again to be believed.
+const poolerRepeats = 2
+
+// examine checks the server. A connection that is cut in the middle of a check can look
+// like a pooler, so that result must repeat, on connections that the pool has just made.
 func (v *Server) examine(ctx context.Context) error {
+	repeats := v.pool.Stats().Idle/2 + poolerRepeats // each discards two connections
+	err := v.examineOnce(ctx)
+	for ; repeats > 0 && errors.Is(err, ErrSessionPooled); repeats-- {
+		err = v.examineOnce(ctx)
+	}
+	return err
+}
+
+// examineOnce is one check, on two connections.
+func (v *Server) examineOnce(ctx context.Context) error {
 	return v.with(ctx, func(a *Session) error {
 		server, err := describe(ctx, a)
 		switch {
@@ -55,7 +71,12 @@ func (v *Server) examine(ctx context.Context) error {
 		}
 		a.pid = server.Pid
 		v.primary.Store(true)
-		return v.with(ctx, func(b *Session) error { return v.checkPooler(ctx, a, b) })
+		return v.with(ctx, func(b *Session) error {
+			if err := v.checkPooler(ctx, a, b); err != nil {
+				return fmt.Errorf("elector: check for a pooler: %w", err)
+			}
+			return nil
+		})
 	})
 }
 
@@ -82,40 +103,47 @@ const poolerRounds = 2
 // it after a did, which b can see; and while b is inside a transaction, a and the
 // strangers have to share what is left. In statement mode b cannot begin one.
 func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
-	compare := func(bCtx context.Context, q *db.Queries) (int64, error) { return 0, compareBackends(ctx, a, bCtx, q) }
 	for range poolerRounds {
-		if _, err := do(ctx, b, compare); err != nil {
-			return fmt.Errorf("elector: check for a pooler: %w", explain(err))
+		if err := compareBackends(ctx, a, b); err != nil {
+			return explain(err)
 		}
 	}
-	_, err := inTx(ctx, b, func(bCtx context.Context, q *db.Queries) (int64, error) {
-		if err := compareBackends(ctx, a, bCtx, q); err != nil {
-			return 0, err
-		}
-		return q.ApplySettings(bCtx, db.ApplySettingsParams{Settings: encode(v.settings), OnlyLocal: true})
-	})
-	switch {
-	case err == nil:
-		return nil
-	case refusesSetting(err):
+	err := v.compareInTx(ctx, a, b)
+	if forgotten(err) {
+		err = v.compareInTx(ctx, a, b) // the transaction has failed with it
+	}
+	if refusesSetting(err) {
 		return v.dropRefusedSettings(ctx, b)
-	case fault.State(err) == "08P01": // on a connection that has just answered: transactions are not let through
-		err = fault.Because(ErrSessionPooled, err)
 	}
-	return fmt.Errorf("elector: check for a pooler: %w", explain(err))
+	return explain(err)
+}
+
+// compareInTx compares them while b is inside a transaction, and tries the settings there.
+func (v *Server) compareInTx(ctx context.Context, a, b *Session) error {
+	err := b.begin(ctx)
+	switch {
+	case fault.State(err) == "08P01": // on a connection that has just answered: transactions are not let through
+		return fault.Because(ErrSessionPooled, err)
+	case err != nil:
+		return err
+	}
+	if err = compareBackends(ctx, a, b); err == nil {
+		err = b.applyLocally(ctx, v.settings)
+	}
+	return b.rollBack(ctx, err)
 }
 
 // compareBackends asks a, and then, on another connection, for what a's backend
 // was last asked.
-func compareBackends(ctx context.Context, a *Session, bCtx context.Context, b *db.Queries) error {
+func compareBackends(ctx context.Context, a, b *Session) error {
 	server, err := describe(ctx, a)
-	if err == nil && server.Pid != a.pid {
-		err = fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, a.pid, server.Pid)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return explain(err) // as a's, or it would be taken for b's
+	case server.Pid != a.pid:
+		return fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, a.pid, server.Pid)
 	}
-	witness, err := b.Witness(bCtx, a.pid)
+	witness, err := doAnew(ctx, b, func(ctx context.Context, q *db.Queries) (db.WitnessRow, error) { return q.Witness(ctx, a.pid) })
 	switch {
 	case err != nil:
 		return err
@@ -128,7 +156,15 @@ func compareBackends(ctx context.Context, a *Session, bCtx context.Context, b *d
 }
 
 func describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
-	return do(ctx, s, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
+	return doAnew(ctx, s, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
+}
+
+// applyLocally applies settings for the rest of the transaction.
+func (s *Session) applyLocally(ctx context.Context, settings []setting) error {
+	_, err := doAnew(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) {
+		return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: encode(settings), OnlyLocal: true})
+	})
+	return err
 }
 
 // dropRefusedSettings tries each setting alone, reports those that the
@@ -140,9 +176,10 @@ func (v *Server) dropRefusedSettings(ctx context.Context, s *Session) error {
 		if failed != nil {
 			return false
 		}
-		_, err := inTx(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) {
-			return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: encode([]setting{one}), OnlyLocal: true})
-		})
+		err := s.begin(ctx)
+		if err == nil {
+			err = s.rollBack(ctx, s.applyLocally(ctx, []setting{one}))
+		}
 		switch {
 		case err == nil:
 			return false

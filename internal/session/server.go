@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type Server struct {
 	settings  []setting
 	checked   bool                      // since the last failure
 	primary   atomic.Bool               // at any time
+	passed    atomic.Bool               // a check, at any time
 	primaries map[primary]time.Duration // when each was first seen, by the monotonic clock
 	barred    *int64                    // the lock at whose barrier the last attempt waited in vain
 }
@@ -41,9 +43,18 @@ func NewServer(pool *sql.DB, c Config) *Server {
 	return &Server{config: c, pool: pool, settings: settings(c)}
 }
 
-// WasPrimary reports whether the server was ever seen to be a primary. It may be
-// called from any goroutine.
-func (v *Server) WasPrimary() bool { return v.primary.Load() }
+// Refuses reports whether an error is permanent: no retry will make the server able to
+// keep the promise. A server that was a primary before is being replaced, and one that
+// has passed a check is behind no pooler. It may be called from any goroutine.
+func (v *Server) Refuses(err error) bool {
+	switch {
+	case errors.Is(err, ErrServerReadOnly):
+		return !v.primary.Load()
+	case errors.Is(err, ErrSessionPooled):
+		return !v.passed.Load()
+	}
+	return errors.Is(err, ErrNoAdvisoryLocks) || errors.Is(err, ErrPoolTooSmall) || errors.Is(err, ErrServerTooOld)
+}
 
 // Distrust has the server checked anew before it is next asked for a lock.
 func (v *Server) Distrust() { v.checked = false }
@@ -151,7 +162,7 @@ func (v *Server) patiently(ctx context.Context, try func() error) error {
 		if isSuspicious(err) {
 			live.suspect(v.pool)
 		}
-		if idle <= 0 || !fault.Broken(err) {
+		if idle <= 0 || !fault.Broken(err) || errors.Is(err, ErrSessionPooled) {
 			return err
 		}
 	}

@@ -31,6 +31,7 @@ type Session struct {
 	lease Lease
 	conn  *sql.Conn
 	q     *db.Queries
+	tx    *sql.Tx // in which q asks, if any
 
 	process processClock            // nil for the process that this is
 	turn    chan struct{}           // held by the call under way; kept for ever by discard
@@ -104,7 +105,7 @@ func do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Q
 		defer cancel()
 		sent := s.now()
 		value, err := call(s.wire, s.q)
-		if forgotten(err) {
+		if forgotten(err) && s.tx == nil { // which would have failed with it
 			value, err = call(s.wire, s.q) // nothing was executed, and the driver prepares it anew
 		}
 		if err == nil {
@@ -146,21 +147,36 @@ func (s *Session) takeTurn(ctx context.Context) error {
 	}
 }
 
-// inTx makes calls within a transaction that is rolled back.
-func inTx[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	return do(ctx, s, func(ctx context.Context, q *db.Queries) (T, error) {
-		var none T
+// doAnew is do for a connection that holds nothing: the call may take the whole
+// validity, however long those before it have taken.
+func doAnew[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
+	s.renew(s.now())
+	return do(ctx, s, call)
+}
+
+// begin has the next calls made within a transaction, until rollBack.
+func (s *Session) begin(ctx context.Context) error {
+	_, err := doAnew(ctx, s, func(ctx context.Context, _ *db.Queries) (struct{}, error) {
 		tx, err := s.conn.BeginTx(ctx, nil)
-		if err != nil {
-			return none, err
+		if err == nil {
+			s.tx, s.q = tx, db.New(tx)
 		}
-		value, err := call(ctx, q.WithTx(tx))
-		if err != nil {
-			_ = tx.Rollback()
-			return none, err
-		}
-		return value, tx.Rollback()
+		return struct{}{}, err
 	})
+	return err
+}
+
+// rollBack ends the transaction, and returns the error that it was given, if any.
+func (s *Session) rollBack(ctx context.Context, err error) error {
+	_, failed := doAnew(ctx, s, func(context.Context, *db.Queries) (struct{}, error) {
+		tx := s.tx
+		s.tx, s.q = nil, db.New(s.conn)
+		return struct{}{}, tx.Rollback()
+	})
+	if err != nil {
+		return err
+	}
+	return failed
 }
 
 // prepare prepares statements of one row, which then cost one round trip with any
@@ -228,6 +244,9 @@ func (s *Session) discard() {
 func (s *Session) hangUp() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.wire), closeGrace/2)
 	defer cancel()
+	if s.tx != nil {
+		_ = s.tx.Rollback() // or the server would log a warning
+	}
 	_, _ = s.conn.ExecContext(ctx, "BEGIN")
 	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
 }

@@ -3,7 +3,6 @@ package session
 import (
 	"database/sql"
 	"errors"
-	"strings"
 	"sync"
 	"time"
 
@@ -53,11 +52,9 @@ func (l *sessions) suspect(pool *sql.DB) {
 }
 
 // isSuspicious reports whether an error says that the connection has broken or that there
-// is no primary behind it: SQLSTATEs of class 08 are those of connections, and 57P03 is
-// for a server that starts up or shuts down.
+// is no primary behind it: 57P03 is for a server that starts up or shuts down.
 func isSuspicious(err error) bool {
-	state := fault.State(err)
-	return fault.Broken(err) || strings.HasPrefix(state, "08") || state == "57P03" || errors.Is(err, ErrServerReadOnly)
+	return fault.Broken(err) || fault.State(err) == "57P03" || errors.Is(err, ErrServerReadOnly)
 }
 
 // raiseSuspicion asks for a heartbeat at once.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/pgelector/pgelector/internal/fault"
 	"github.com/pgelector/pgelector/internal/pace"
@@ -110,7 +109,7 @@ func (tx *Tx) outcome(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, sql.ErrTxDone):
 		return fmt.Errorf("%w: fn has ended the transaction, which InTx does: %w", ErrOutcomeUnknown, err)
-	case fault.Broken(err) || strings.HasPrefix(state, "08") || !abortsByItself(state) && tx.conn.PingContext(ctx) != nil:
+	case fault.Broken(err) || !abortsByItself(state) && tx.conn.PingContext(ctx) != nil:
 		tx.raiseSuspicion()
 		return fault.Because(ErrOutcomeUnknown, err)
 	}
