@@ -12,9 +12,9 @@ SEEDS ?= 10000
 MINUTES ?= 2
 SEED    ?= 0
 
-# For ha: which faults (none: all), and which modes of replication.
+# For ha: which faults (none: all), and which modes of replication (guarded: with WithSynchronousStandby).
 FAULTS ?=
-MODES  ?= async,sync
+MODES  ?= async,sync,guarded
 
 # For fuzz: for how long each target.
 TIME ?= 30s

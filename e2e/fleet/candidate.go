@@ -107,6 +107,9 @@ func (c *cast) stand() (err error) {
 	if c.Watch {
 		opts = append(opts, elector.WithWatch())
 	}
+	if c.Synchronous {
+		opts = append(opts, elector.WithSynchronousStandby(Lease))
+	}
 	if !c.Session {
 		return c.standIn("", func(hooks elector.Option) (*elector.Elector, error) {
 			return elector.New(c.pool, firstElection, append(opts, hooks)...)

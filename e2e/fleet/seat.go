@@ -9,6 +9,7 @@ type Seat struct {
 	By                   string // the driver's name in database/sql
 	Route                Route
 	Wait, Watch, Session bool
+	Synchronous          bool // WithSynchronousStandby; not on a Session
 }
 
 // A Route is how a candidate reaches the server.

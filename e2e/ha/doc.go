@@ -7,7 +7,8 @@
 // HAProxy and PgBouncer. Candidates of every kind, each in a process of its own
 // (package fleet), stand in one election over both drivers, and reach the primary by
 // multi-host DSNs, HAProxy, and PgBouncer on either side of it. Faults are drawn by
-// seed, each in turn, with asynchronous and with synchronous replication. Leaders
+// seed, each in turn, with asynchronous and with synchronous replication, and with
+// WithSynchronousStandby. Leaders
 // write in fenced transactions, and probes write to each member directly.
 //
 // What every process did and believed is recorded (package history), and at the end

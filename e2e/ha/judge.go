@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pgelector/pgelector/e2e/fleet"
@@ -25,7 +24,7 @@ const slack = time.Second
 // prove holds a history to the promises. Within one history of the database, which
 // is a timeline, there are no exceptions but one: a leader whose session the server
 // or a proxy has ended learns it within grace. Two timelines may have a leader each
-// for as long as the old primary lives, and for grace.
+// for as long as the old primary lives, and for grace; not with WithSynchronousStandby.
 func prove(events []history.Event) []history.Proof {
 	first := fleet.Of("", events)
 	events = append(slices.Clone(events), promotions(events)...)
@@ -91,6 +90,7 @@ func retired(events []history.Event, timeline int64) (history.Time, bool) {
 func exclusion(events []history.Event) history.Proof {
 	p := history.Proof{Claim: "no two led at once in one history of the database, nor for longer than two primaries lived"}
 	var same, other []time.Duration
+	all := episodes(events)
 	for _, o := range overlaps(events) {
 		old, fresh := o.a, o.b
 		if old.Token > fresh.Token {
@@ -104,16 +104,20 @@ func exclusion(events []history.Event) history.Proof {
 			continue
 		}
 		other = append(other, o.took)
+		if in := episodeOf(all, o.from); in != nil && in.guarded() {
+			p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) led for %v beside %s (token %d), although both had WithSynchronousStandby", old.Process, old.Token, o.took, fresh.Process, fresh.Token))
+			continue
+		}
 		gone, known := retired(events, fresh.Timeline())
 		if !known || old.End > gone.Add(fleet.Grace) {
 			p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) led for %v beside %s (token %d), although the old primary had been gone for longer than %v", old.Process, old.Token, o.took, fresh.Process, fresh.Token, fleet.Grace))
 		}
 	}
-	all := history.Terms(events)
-	if len(all) == 0 {
+	terms := history.Terms(events)
+	if len(terms) == 0 {
 		p.Violations = append(p.Violations, "nobody ever led")
 	}
-	p.Checked = fmt.Sprintf("%d terms compared; %d overlaps on one timeline%s, %d of two timelines%s", len(all), len(same), atMost(same), len(other), atMost(other))
+	p.Checked = fmt.Sprintf("%d terms compared; %d overlaps on one timeline%s, %d of two timelines%s", len(terms), len(same), atMost(same), len(other), atMost(other))
 	return p
 }
 
@@ -186,7 +190,7 @@ func commits(events []history.Event) history.Proof {
 				continue
 			}
 			lost++
-			if in := episodeOf(all, e.At); in != nil && strings.HasSuffix(in.text, synchronously) {
+			if in := episodeOf(all, e.At); in != nil && !in.asynchronous() {
 				p.Violations = append(p.Violations, fmt.Sprintf("%s was acknowledged, during %s, and is lost", e.New, in.text))
 			}
 		}

@@ -113,6 +113,11 @@ func TestAHistoryThatBreaksAPromiseIsRejected(t *testing.T) {
 			func(h []history.Event) []history.Event {
 				return append(rename(h, "lose, async", "lose, sync"), write(history.Wrote, "a", "1", "a-1", "a-4", 6))
 			}, "no acknowledged one was lost"},
+		"each of two primaries has a leader, although both had WithSynchronousStandby": {
+			func(h []history.Event) []history.Event {
+				h = append(rename(h, "lose, async", "lose, guarded"), history.Event{Kind: history.Primary, Text: "n1", Token: 1, At: second(11), Took: lasts(11, 22)})
+				return append(h, process("c", first+1, 12, 16)...)
+			}, "no two led at once"},
 		"nobody leads again": {
 			func(h []history.Event) []history.Event {
 				return slices.DeleteFunc(h, func(e history.Event) bool { return e.Process == "b" })

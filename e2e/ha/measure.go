@@ -6,14 +6,18 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// synchronously is how the text of an episode ends whose replication was synchronous.
-const synchronously = ", sync"
+// asynchronous reports whether an episode's replication was asynchronous.
+func (e episode) asynchronous() bool { return strings.HasSuffix(e.text, ", async") }
+
+// guarded reports whether every candidate had WithSynchronousStandby.
+func (e episode) guarded() bool { return strings.HasSuffix(e.text, ", "+guarded) }
 
 // An episode is from one fault until somebody leads a healthy cluster again.
 type episode struct {

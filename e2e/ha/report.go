@@ -97,6 +97,7 @@ promoted a standby. With each fault one follower is killed and a fresh process t
 its place.
 
 `)
+	b.WriteString("Replication is asynchronous, synchronous (`synchronous_mode: true`), or *guarded*: synchronous, and every candidate has\n`WithSynchronousStandby`, which forbids shared sessions.\n\n")
 	b.WriteString(r.table())
 	b.WriteString("\nWhat was judged:\n\n")
 	for _, p := range r.proofs {

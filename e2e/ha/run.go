@@ -37,7 +37,6 @@ func run(ctx context.Context, c config, path string) (err error) {
 	}
 	n := &nemesis{cluster: servers, rnd: rand.New(rand.NewPCG(c.seed, 0)), all: chosen}
 	n.Fleet = fleet.New(fleet.Config{
-		Seats: seats,
 		DSN:   func(m *fleet.Member) string { return dsn(servers, m.Route) },
 		Ended: n.ended,
 	})
@@ -62,7 +61,12 @@ func play(ctx context.Context, c config, n *nemesis) error {
 	}
 	modes := strings.Split(c.modes, ",")
 	for _, n.mode = range modes {
-		if err := n.cluster.SetSynchronous(ctx, n.mode == "sync"); err != nil {
+		n.forgetQuit()
+		if err := n.Dismiss(); err != nil {
+			return err
+		}
+		n.Seats = seatsIn(n.mode)
+		if err := n.cluster.SetSynchronous(ctx, n.mode != "async"); err != nil {
 			return err
 		}
 		line, err := n.calm(ctx, fmt.Sprintf("%d candidates, %s", len(seats), n.mode), history.Now())

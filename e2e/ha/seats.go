@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/pgelector/pgelector/e2e/fleet"
@@ -29,6 +30,23 @@ var seats = []fleet.Seat{
 	{ID: "f", By: "postgres", Route: behind, Wait: true},
 	{ID: "g", By: "pgx", Route: multi, Wait: true},
 	{ID: "h", By: "postgres", Route: cutting, Session: true, Watch: true},
+}
+
+// The modes. In each the same faults are drawn.
+const (
+	allModes = "async,sync,guarded"
+	guarded  = "guarded" // synchronous replication, and every candidate has WithSynchronousStandby
+)
+
+// seatsIn returns the candidates of a mode. One that is guarded has no shared session.
+func seatsIn(mode string) []fleet.Seat {
+	all := slices.Clone(seats)
+	for i := range all {
+		if mode == guarded {
+			all[i].Session, all[i].Synchronous = false, true
+		}
+	}
+	return all
 }
 
 // dsn is how a candidate reaches the primary. Both drivers understand this form,

@@ -106,10 +106,13 @@ func (c *Cluster) other(ctx context.Context, others ...*Member) (*Member, error)
 }
 
 // AwaitHealthy waits until there is a primary, and every other member streams from
-// it; and in synchronous mode until one of them is the synchronous one. It does with
-// a member that does not start what an operator does: has it made anew.
+// it; and in synchronous mode until one of them is the synchronous one. It does what
+// an operator does: has a member made anew that does not start, and has a Patroni begin
+// anew with synchronous replication that names no synchronous standby (after a freeze,
+// 3.0.2 may say for ever that the "Synchronous replication key" was "updated by someone
+// else").
 func (c *Cluster) AwaitHealthy(ctx context.Context) error {
-	began := time.Now()
+	repair := time.Now().Add(2 * TTL)
 	return c.await(ctx, "a healthy cluster", func(ctx context.Context) error {
 		all, err := c.members(ctx)
 		if err != nil {
@@ -123,15 +126,21 @@ func (c *Cluster) AwaitHealthy(ctx context.Context) error {
 			return err
 		}
 		for _, one := range all[1:] {
-			if one.State == "start failed" && time.Since(began) > 2*TTL {
-				began = time.Now()
-				c.reinitialize(ctx, one.Name)
+			if one.State == "start failed" && time.Now().After(repair) {
+				repair = time.Now().Add(2 * TTL)
+				_, _ = c.member(one.Name).ask(ctx, http.MethodPost, "/reinitialize", `{"force": true}`) // the member's state tells
 			}
 			streams := one.State == "running" || one.State == "streaming" // before and since Patroni 3.0.4
 			if lag, known := one.Lag.(float64); !streams || one.Timeline != all[0].Timeline || !known || lag > 1<<20 {
 				return fmt.Errorf("Patroni says %+v", all)
 			}
 			synchronous = synchronous && one.Role != "sync_standby"
+		}
+		if synchronous && time.Now().After(repair) {
+			repair = time.Now().Add(2 * TTL)
+			if err := c.replicateAnew(ctx); err != nil {
+				return err
+			}
 		}
 		if synchronous {
 			return fmt.Errorf("no standby is synchronous: %+v", all)
@@ -141,13 +150,9 @@ func (c *Cluster) AwaitHealthy(ctx context.Context) error {
 	})
 }
 
-// reinitialize makes a member anew, from the primary.
-func (c *Cluster) reinitialize(ctx context.Context, name string) {
-	for _, m := range c.Members {
-		if m.Name == name {
-			_, _ = m.ask(ctx, http.MethodPost, "/reinitialize", `{"force": true}`) // the member's state tells
-		}
-	}
+// member is the one of a name, which is Patroni's word.
+func (c *Cluster) member(name string) *Member {
+	return c.Members[slices.IndexFunc(c.Members, func(m *Member) bool { return m.Name == name })]
 }
 
 // await asks over and over.
@@ -190,9 +195,29 @@ func (c *Cluster) synchronous(ctx context.Context) (bool, error) {
 	return config.Synchronous, nil
 }
 
+// replicateAnew has Patroni forget which standby was synchronous.
+func (c *Cluster) replicateAnew(ctx context.Context) error {
+	for _, on := range []bool{false, true} {
+		if err := c.configure(ctx, on); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(3 * loop):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) configure(ctx context.Context, synchronous bool) error {
+	_, err := c.askAny(ctx, http.MethodPatch, "/config", fmt.Sprintf(`{"synchronous_mode": %t}`, synchronous))
+	return err
+}
+
 // SetSynchronous makes Patroni replicate synchronously, or not, and waits until it does.
 func (c *Cluster) SetSynchronous(ctx context.Context, on bool) error {
-	if _, err := c.askAny(ctx, http.MethodPatch, "/config", fmt.Sprintf(`{"synchronous_mode": %t}`, on)); err != nil {
+	if err := c.configure(ctx, on); err != nil {
 		return err
 	}
 	return c.AwaitHealthy(ctx)
