@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pace"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -16,7 +17,6 @@ import (
 // granted. What it counts lives and ends with it.
 type campaign struct {
 	*Elector
-	source   source
 	began    time.Time
 	byCaller bool // the term is for the caller of Campaign or TryCampaign, and not for Run
 	attempts int
@@ -33,7 +33,7 @@ func (c *campaign) run(ctx context.Context) (*Term, error) {
 		if pause == noMore {
 			return term, err
 		}
-		c.wakeUps.sleep(ctx, pause)
+		sleep(ctx, pause, c.wakeUps)
 	}
 }
 
@@ -43,31 +43,31 @@ const noMore = -1
 // attempt makes one attempt, perhaps the last, and tells the hooks.
 func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause time.Duration, err error) {
 	if ctx.Err() != nil {
-		c.source.rest()
+		c.acquirer.Close()
 		return nil, noMore, ended(ctx, "campaign")
 	}
 	c.attempts++
 	start := time.Now()
 	trying, stop := c.whileItMay(ctx)
-	grant, err := c.source.try(trying)
+	got, err := c.acquire(trying, last)
 	brokenOff := trying.Err() != nil
 	stop()
-	if grant.Leader.PID != 0 {
-		c.saw(ctx, grant.Leader)
+	if got.Holder.PID != 0 {
+		c.saw(ctx, got.Holder)
 	}
 	event := hooks.Campaign{Attempt: c.attempts, Took: time.Since(start)}
 	var early *session.TooEarly
 	switch {
-	case grant.Session != nil:
-		return c.elected(ctx, grant, event), noMore, nil
+	case got.Lock != nil:
+		return c.elected(ctx, got.Lock, event), noMore, nil
 	case err == nil:
 		event.Outcome = hooks.Busy
-		c.standing, c.outage, pause = followed, outage{}, c.source.pause()
+		c.standing, c.outage, pause = lock.Followed, outage{}, got.Next
 		if c.attempts == 1 {
 			pause = pace.Spread(pause)
 		}
 	case ctx.Err() != nil || errors.Is(err, ErrStopped):
-		c.source.rest()
+		c.acquirer.Close()
 		if ctx.Err() != nil {
 			err = ended(ctx, "campaign")
 		}
@@ -79,35 +79,48 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 		c.outage, pause = outage{}, early.Wait
 	default:
 		event.Outcome = hooks.Failed
-		pause, err = c.failed(ctx, err, event.Took)
+		pause, err = c.failed(ctx, err, event.Took, got)
 	}
 	if last {
 		pause = noMore
 	}
 	if pause == noMore {
-		c.source.rest()
+		c.acquirer.Close()
 	}
 	event.Next = max(pause, 0)
 	c.announcer.announce(c.announcer.campaign(ctx, event))
 	return nil, pause, err
 }
 
+// acquire makes an attempt that counts as a term of the shared session, if there is one,
+// from now on until it is over.
+func (c *campaign) acquire(ctx context.Context, last bool) (lock.Attempt, error) {
+	if err := c.terms.begin(); err != nil {
+		return lock.Attempt{}, err
+	}
+	got, err := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, WakeUps: c.wakeUps, NoWait: last})
+	if got.Lock == nil {
+		c.terms.end()
+	}
+	return got, err
+}
+
 // elected begins the term. The hooks are told while it already runs.
-func (c *campaign) elected(ctx context.Context, g session.Grant, event hooks.Campaign) *Term {
+func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campaign) *Term {
 	a := c.announcer
-	c.standing = led
-	t := newTerm(ctx, c.Elector, g, c.byCaller)
+	c.standing = lock.Led
+	t := newTerm(ctx, c.Elector, l, c.byCaller)
 	event.Outcome = hooks.Granted
 	a.post(a.campaign(ctx, event))
-	c.saw(ctx, session.Holder{PID: g.Session.PID(), CandidateID: c.candidateID})
-	elected := hooks.Elected{Token: g.Token, At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline()}
+	c.saw(ctx, session.Holder{PID: l.PID(), CandidateID: c.candidateID})
+	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline()}
 	onElected := a.elected(t.ctx, elected, func(err error) {
 		if err != nil {
 			t.end(hooks.LeadFailed, fault.Because(ErrLeadFailed, err))
 		}
 	})
 	a.post(func() {
-		if t.announced = t.session.Ended() == nil; !t.announced {
+		if t.announced = l.Ended() == nil; !t.announced {
 			return // the process, or a hook before, has taken longer than the session lived
 		}
 		if t.work.begin() { // else the term was given up already; it keeps its lock until OnDemoted has returned
@@ -120,9 +133,9 @@ func (c *campaign) elected(ctx context.Context, g session.Grant, event hooks.Cam
 
 // failed adds a failure to the outage, tells the hooks if it counts, and says for how long
 // to wait.
-func (c *campaign) failed(ctx context.Context, err error, took time.Duration) (time.Duration, error) {
+func (c *campaign) failed(ctx context.Context, err error, took time.Duration, a lock.Attempt) (time.Duration, error) {
 	counts, wait := c.outage.failed(c.backoff)
-	permanent := c.source.refuses(err)
+	permanent := a.Refused
 	if !permanent && counts && c.outage.counted == c.maxAttempts {
 		permanent, err = true, fmt.Errorf("%w: %d in a row, as many as are allowed: %w", ErrGaveUp, c.maxAttempts, err)
 	}
@@ -132,8 +145,8 @@ func (c *campaign) failed(ctx context.Context, err error, took time.Duration) (t
 	switch {
 	case permanent:
 		return noMore, err
-	case c.standing != unknown:
-		wait = c.outage.shorten(wait, c.backoff, c.source.between(c.standing, err), took)
+	case c.standing != lock.Unknown:
+		wait = c.outage.shorten(wait, c.backoff, a.Next, took)
 	}
 	return wait, err
 }

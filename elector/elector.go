@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pace"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/vitals"
@@ -24,16 +25,16 @@ type Elector struct {
 	announcer *announcer
 
 	closing context.Context      // done when the shared session is closed; never, for a session of its own
+	terms   *terms               // of the shared session; nil for a session of its own
 	claimed atomic.Bool          // by the one campaign or term
 	monitor *vitals.Monitor      // runs while claimed; nil without WithHealth
 	term    atomic.Pointer[Term] // the last one, if any, which may have ended
 
 	// Touched by the campaign alone.
-	source   source         // of Run, Start and Campaign
-	once     source         // of TryCampaign, which does not wait
-	standing standing       // by the last answer
+	acquirer lock.Acquirer
+	standing lock.Standing
 	seen     session.Holder // the leader that was last seen
-	wakeUps  *wakeUps       // by notifications; nil without a notifier
+	wakeUps  *lock.WakeUps  // nil without a notifier
 
 	mu         sync.Mutex
 	background *background // what Start began
@@ -57,12 +58,19 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 		return nil, err
 	}
 	e := newElector(pool, election, c)
-	poll := poller{server: session.NewServer(pool, c.ofServer(e.beat, e.report)), e: e}
-	e.once, e.source = &poll, &poll
-	if c.standby == Wait {
-		e.source = &parker{poller: poll, parked: poll.server.Park(c.key, e.announcer.seesLeader)}
-	}
+	e.acquirer = e.newAcquirer(session.NewServer(pool, c.ofServer(e.beat, e.report)))
 	return e, nil
+}
+
+func (e *Elector) newAcquirer(server *session.Server) lock.Acquirer {
+	if e.standby == Wait {
+		return lock.NewWaiting(server, e.lockConfig())
+	}
+	return lock.NewPolling(server, e.lockConfig())
+}
+
+func (e *Elector) lockConfig() lock.Config {
+	return lock.Config{Election: e.election, Key: e.key, Look: e.announcer.seesLeader, Retry: e.retry}
 }
 
 func newElector(pool *sql.DB, election string, c config) *Elector {
@@ -109,7 +117,7 @@ func (e *Elector) run(ctx context.Context, lead Lead) error {
 		}
 	}
 	for {
-		term, err := e.newCampaign(e.source, false).run(ctx)
+		term, err := e.newCampaign(false).run(ctx)
 		if err != nil {
 			return err
 		}
@@ -176,7 +184,7 @@ func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 		if err := e.claim(ctx); err != nil {
 			return nil, err
 		}
-		term, err := e.newCampaign(e.source, true).run(ctx)
+		term, err := e.newCampaign(true).run(ctx)
 		if err != nil {
 			e.quit()
 			return nil, err
@@ -198,7 +206,7 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 		return nil, false, err
 	}
 	if err = e.checked(ctx); err == nil {
-		term, _, err = e.newCampaign(e.once, true).attempt(ctx, true)
+		term, _, err = e.newCampaign(true).attempt(ctx, true)
 	}
 	switch {
 	case term == nil:
@@ -234,8 +242,8 @@ func (e *Elector) Election() string { return e.election }
 // Key is the advisory lock key of the election.
 func (e *Elector) Key() int64 { return e.key }
 
-func (e *Elector) newCampaign(source source, byCaller bool) *campaign {
-	return &campaign{Elector: e, source: source, began: time.Now(), byCaller: byCaller}
+func (e *Elector) newCampaign(byCaller bool) *campaign {
+	return &campaign{Elector: e, began: time.Now(), byCaller: byCaller}
 }
 
 // report tells of a failure without waiting for the hooks.
@@ -246,6 +254,6 @@ func (e *Elector) report(ctx context.Context, f hooks.Failure) {
 // beat tells of a heartbeat.
 func (e *Elector) beat(b session.Beat) {
 	if t := e.term.Load(); t != nil && t.ctx.Err() == nil {
-		e.announcer.heartbeat(t.ctx, hooks.Heartbeat{Token: t.token, Took: b.Took, Deadline: b.Deadline})
+		e.announcer.heartbeat(t.ctx, hooks.Heartbeat{Token: t.Token(), Took: b.Took, Deadline: b.Deadline})
 	}
 }

@@ -159,7 +159,7 @@ func (e *Elector) checked(ctx context.Context) error {
 // to know.
 func (c *campaign) awaitHealth(ctx context.Context) {
 	for c.fit().Err() != nil {
-		c.source.rest()
+		c.acquirer.Close()
 		select {
 		case <-c.monitor.Well():
 		case <-time.After(pace.Jitter(c.retry)):

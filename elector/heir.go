@@ -5,27 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/pace"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/lock"
 )
-
-// The leader and its heir:
-//
-//	the leader                                     the heir
-//	ResignTo: takes a lock that is a call ───────→ hears of it in its next attempt, or is parked anyway
-//	looks into the queue, and sends those          parks in the server's queue for the election's lock,
-//	before the heir to its end                     as long as it is called
-//	the heir is the first: the term ends,
-//	the work returns, OnDemoted is told
-//	unlocks, if the heir is still the first ─────→ is granted the lock by the server, and is elected
-//
-// Nobody but the server hands the lock over, so nothing here can make two leaders.
-
-// glances is how soon the leader looks again for its heir.
-var glances = pace.Backoff{Min: 2 * time.Millisecond, Max: 50 * time.Millisecond}
 
 // ResignTo resigns in favour of another candidate: the term goes on until that
 // candidate waits in the server's queue for the lock, and before all others; then the
@@ -55,13 +38,13 @@ func (t *Term) ResignTo(ctx context.Context, heir string) error {
 	if err := checkHeir(heir, t.elector.candidateID); err != nil {
 		return err
 	}
-	call := t.session.Call(t.elector.key, heir)
-	absent := t.await(ctx, call, heir)
+	offer := t.lock.NewOffer(heir)
+	absent := t.prepare(ctx, offer, heir)
 	if absent == nil {
-		absent = t.leaveTo(call, heir)
+		absent = t.leaveTo(offer, heir)
 	}
 	if absent != nil {
-		call.End()
+		offer.Withdraw()
 	}
 	err := t.Resign(ctx)
 	switch {
@@ -85,8 +68,9 @@ func checkHeir(heir, own string) error {
 	return nil
 }
 
-// await calls the heir until it is the first in the queue, while the term goes on.
-func (t *Term) await(ctx context.Context, call *session.Call, heir string) error {
+// prepare makes the offer and waits until the successor is the first in the queue, while
+// the term goes on.
+func (t *Term) prepare(ctx context.Context, offer *lock.Offer, heir string) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
@@ -97,72 +81,20 @@ func (t *Term) await(ctx context.Context, call *session.Call, heir string) error
 	defer abandon(nil)
 	stop := context.AfterFunc(t.ctx, func() { abandon(context.Cause(t.ctx)) })
 	defer stop()
-	made := false
-	for n := 1; ; n++ {
-		var first bool
-		var err error
-		if !made {
-			if made, err = call.Make(ctx); made {
-				t.notify(ctx, eventHeir, heir)
-			}
-		}
-		if made {
-			first, err = call.ClearTheWay(ctx)
-		}
-		if first || err != nil {
-			return err
-		}
-		if !pace.Sleep(ctx, glances.After(n)) {
-			return context.Cause(ctx)
-		}
-	}
+	return offer.Prepare(ctx, func() { t.notify(ctx, eventHeir, heir) })
 }
 
 var errOvertaken = errors.New("it was the first in the queue, but not any more when the work had returned")
 
-// leaveTo ends the term in favour of the heir, unless it has ended, of which it returns
-// the cause.
-func (t *Term) leaveTo(call *session.Call, heir string) error {
+// leaveTo ends the term in favour of the successor. It returns the cause of the end if the
+// term has ended already.
+func (t *Term) leaveTo(offer *lock.Offer, heir string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
-	t.heir, t.heirID = call, heir
+	t.offer, t.heirID = offer, heir
 	t.cancel(&ending{reason: hooks.Resigned, err: ErrResigned})
 	return nil
-}
-
-// reserved is for how long at least the lock is kept for an heir that has lost its place.
-const reserved = time.Second
-
-// bequeath releases the lock while the heir is the first in the queue, and reports
-// whether it did, and whether the heir has it then. The work has
-// returned, so nobody leads: if the heir has lost its place, it gets no more than a
-// heartbeat interval, in which a parked candidate comes back.
-func (t *Term) bequeath() (released, inherited bool) {
-	ctx, cancel := context.WithTimeout(t.session.Context(), max(t.elector.lease.Heartbeat, reserved))
-	defer cancel()
-	for n := 1; ; n++ {
-		released, inherited, err := t.heir.Unlock()
-		if released || err != nil || !pace.Sleep(ctx, glances.After(n)) {
-			return released, inherited
-		}
-	}
-}
-
-// answer waits in the server's queue for the lock, for as long as the leader calls
-// this candidate to be its heir.
-func (e *Elector) answer(ctx context.Context, server *session.Server) (session.Grant, error) {
-	parked := server.ParkAsHeir(e.key, e.announcer.seesLeader)
-	defer parked.Leave()
-	for {
-		grant, err := parked.Wait(ctx)
-		if grant.Session != nil || err != nil {
-			return grant, err
-		}
-		if called, err := parked.IsCalled(ctx); !called {
-			return session.Grant{}, err
-		}
-	}
 }

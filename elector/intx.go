@@ -44,14 +44,14 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	}
 	defer t.work.finish()
 	txCtx, uncancelled := t.joined(ctx)
-	tx, err := t.session.Begin(txCtx, pool, opts)
+	tx, err := t.lock.Begin(txCtx, pool, opts)
 	if err != nil {
 		uncancelled()
 		return fault.Because(ErrRolledBack, fault.CauseOr(txCtx, err))
 	}
 	defer tx.Rollback()
-	if err := tx.Fence(txCtx, t.elector.key); err != nil {
-		if t.session.Context().Err() != nil {
+	if err := t.lock.Fence(txCtx, tx); err != nil {
+		if t.lock.Context().Err() != nil {
 			<-t.ctx.Done() // which is told on another goroutine
 		}
 		uncancelled()

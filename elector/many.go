@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -18,20 +19,17 @@ import (
 // another election's.
 type Session struct {
 	pool     *sql.DB
-	server   *session.Server
+	shared   *lock.Shared
 	config   config
 	opts     []Option
 	reporter *announcer
+	ctx      context.Context // done when Close is called
+	close    func()          // closes the session, once, and returns
+	terms    terms
+	closed   chan struct{} // closed when all is over
 
 	mu       sync.Mutex
 	electors map[int64]*Elector
-	wishes   []*wish
-	fresh    chan struct{} // tells the worker that a new campaign wishes
-	working  bool
-	ctx      context.Context // done when Close is called
-	cancel   context.CancelCauseFunc
-	terms    sync.WaitGroup // that have been given out, and are not over; the worker's
-	worked   chan struct{}  // closed when the worker has gone
 }
 
 // NewSession makes a session on a pool that the caller keeps and closes. It
@@ -60,10 +58,18 @@ func NewSession(pool *sql.DB, opts ...Option) (*Session, error) {
 	if err := session.RoomIn(pool, c.watch, false); err != nil {
 		return nil, err
 	}
-	s := &Session{pool: pool, config: c, opts: opts, electors: map[int64]*Elector{}, fresh: make(chan struct{}, 1), worked: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	s := &Session{pool: pool, config: c, opts: opts, ctx: ctx, terms: terms{closed: ctx}, closed: make(chan struct{}), electors: map[int64]*Elector{}}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks)
-	s.server = session.NewServer(pool, c.ofServer(s.beat, s.report))
-	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.shared = lock.NewShared(ctx, session.NewServer(pool, c.ofServer(s.beat, s.report)), c.retry, c.tokenEpoch, s.report)
+	s.close = sync.OnceFunc(func() {
+		go func() {
+			defer close(s.closed)
+			s.terms.close(func() { cancel(ErrStopped) })
+			s.shared.Close()
+		}()
+		<-ctx.Done()
+	})
 	return s, nil
 }
 
@@ -90,8 +96,8 @@ func (s *Session) Elector(election string, opts ...Option) (*Elector, error) {
 	}
 	c.lease, c.candidateID, c.watch = s.config.lease, s.config.candidateID, s.config.watch
 	e := newElector(s.pool, election, c)
-	shared := &sharer{session: s, e: e}
-	e.source, e.once, e.closing = shared, shared, s.ctx
+	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewServer(s.pool, e.ofServer(e.beat, e.report)))
+	e.closing, e.terms = s.ctx, &s.terms
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := s.electors[c.key]; other != nil {
@@ -111,18 +117,12 @@ func (s *Session) CandidateID() string { return s.config.candidateID }
 // If ctx ends first it returns an error that wraps its cause, and the closing
 // goes on.
 func (s *Session) Close(ctx context.Context) error {
-	s.mu.Lock()
-	s.cancel(ErrStopped)
-	if !s.working {
-		s.working = true
-		close(s.worked)
-	}
-	s.mu.Unlock()
+	s.close()
 	select {
-	case <-s.worked:
+	case <-s.closed:
 	case <-ctx.Done():
 		select {
-		case <-s.worked: // whatever ctx says
+		case <-s.closed: // whatever ctx says
 		default:
 			return ended(ctx, "close the session: the work of a term has not returned")
 		}
@@ -138,27 +138,4 @@ func (s *Session) beat(b session.Beat) {
 	for _, e := range s.electors {
 		e.beat(b)
 	}
-}
-
-// wish is one campaign's attempt, waiting for the next batch.
-type wish struct {
-	ctx    context.Context // of the campaign
-	e      *Elector
-	fresh  bool             // the first of its campaign: not to be kept waiting
-	led    bool             // its candidate, by the server's last answer
-	holds  *session.Session // on which the lock is granted, while a fenced transaction of the last term goes on
-	answer chan verdict
-
-	complained bool // that the transactions it waits for cannot be ended
-}
-
-func (w *wish) isFresh() bool { return w.fresh }
-func (w *wish) isHeld() bool  { return w.holds != nil }
-func (w *wish) hasLed() bool  { return w.led }
-func (w *wish) any() bool     { return true }
-
-// verdict is what came of a wish.
-type verdict struct {
-	session.Grant
-	err error
 }

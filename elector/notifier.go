@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pgelector/pgelector/internal/lock"
 )
 
 // NotifyChannel is the channel of PostgreSQL's LISTEN and NOTIFY on which candidates
@@ -71,26 +73,15 @@ func parse(payload string, key int64) (what event, id string, ours bool) {
 	return event(first), id, number == strconv.FormatInt(key, 10)
 }
 
-// maxWakeUps is how many attempts notifications may cause between two regular ones:
-// enough for two leaders that resign and two that are elected.
-const maxWakeUps = 4
-
-// wakeUps are the notifications that concern one campaign, or one call of Observe. A nil
-// one receives none.
-type wakeUps struct {
-	pending chan struct{}
-	left    int // until the next regular attempt
-}
-
 // subscribe receives the notifications about the election that matter.
-func (e *Elector) subscribe(matters func(what event, id string) bool) (w *wakeUps, unsubscribe func()) {
+func (e *Elector) subscribe(matters func(what event, id string) bool) (w *lock.WakeUps, unsubscribe func()) {
 	if e.notifier == nil {
 		return nil, func() {}
 	}
-	w = &wakeUps{pending: make(chan struct{}, 1), left: maxWakeUps}
+	w = lock.NewWakeUps()
 	return w, e.notifier.Subscribe(func(payload string) {
 		if what, id, ours := parse(payload, e.key); payload == "" || ours && matters(what, id) {
-			w.wake()
+			w.Wake()
 		}
 	})
 }
@@ -98,7 +89,7 @@ func (e *Elector) subscribe(matters func(what event, id string) bool) (w *wakeUp
 // subscribe receives what concerns the campaign. A candidate that waits in the server
 // needs no notification.
 func (c *campaign) subscribe() (unsubscribe func()) {
-	if _, parked := c.source.(*parker); parked {
+	if c.standby == Wait {
 		return func() {}
 	}
 	w, unsubscribe := c.Elector.subscribe(func(what event, id string) bool {
@@ -108,41 +99,16 @@ func (c *campaign) subscribe() (unsubscribe func()) {
 	return unsubscribe
 }
 
-func (w *wakeUps) wake() {
-	select {
-	case w.pending <- struct{}{}:
-	default: // one is pending already
-	}
-}
-
-// woken receives a wake-up; the receiver then calls spend.
-func (w *wakeUps) woken() <-chan struct{} {
-	if w == nil || w.left == 0 {
-		return nil
-	}
-	return w.pending
-}
-
-// spend counts an attempt that a wake-up has caused.
-func (w *wakeUps) spend() { w.left-- }
-
-// renew allows more wake-ups: a regular attempt is due.
-func (w *wakeUps) renew() {
-	if w != nil {
-		w.left = maxWakeUps
-	}
-}
-
 // sleep waits for d, a wake-up, or the end of ctx.
-func (w *wakeUps) sleep(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, d time.Duration, w *lock.WakeUps) {
 	if d <= 0 {
 		return
 	}
 	select {
 	case <-time.After(d):
-		w.renew()
-	case <-w.woken():
-		w.spend()
+		w.Renew()
+	case <-w.Woken():
+		w.Spend()
 	case <-ctx.Done():
 	}
 }
@@ -151,6 +117,6 @@ func (w *wakeUps) sleep(ctx context.Context, d time.Duration) {
 // heartbeat reports that.
 func (t *Term) notify(ctx context.Context, what event, more ...string) {
 	if t.elector.notifier != nil {
-		_ = t.session.Notify(ctx, NotifyChannel, payload(what, t.elector.key, more...))
+		_ = t.lock.Notify(ctx, NotifyChannel, payload(what, t.elector.key, more...))
 	}
 }

@@ -87,7 +87,7 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 				}
 				last, lastErr = leader, err
 			}
-			wakeUps.sleep(ctx, pace.Jitter(e.retry))
+			sleep(ctx, pace.Jitter(e.retry), wakeUps)
 		}
 	}
 }

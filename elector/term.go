@@ -7,46 +7,43 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/lock"
 )
 
 // A Term is one unbroken leadership, from election to its end. Its methods may
 // be called from any goroutine, also after the term has ended.
 type Term struct {
 	elector   *Elector
-	session   *session.Session
-	token     int64
+	lock      *lock.Lock
 	electedAt time.Time
 	ctx       context.Context
 	work      *work
-	stoodDown func() // lets go of the session: the work has returned
 	byCaller  bool   // it is for the caller of Campaign or TryCampaign
 	returned  func() // that caller's work has returned, as far as can be known
 
 	mu     sync.Mutex              // makes the first ending the only one
 	cancel context.CancelCauseFunc // called by end alone
-	heir   *session.Call           // in whose favour the term ends; nil if in no one's
+	offer  *lock.Offer             // to the successor; nil if there is none
 	heirID string                  // its candidate id
 
 	announced bool // OnElected was called; used by the hooks' queue alone
 
 	done     chan struct{} // closed when all is over: work returned, hooks told, lock given up
 	released error         // once done: nil if the lock is known to be free
-	heirHas  bool          // once done: the lock was released to the heir
+	heirHas  bool          // once done: the successor has the lock
 }
 
-// newTerm begins a term by a grant.
-func newTerm(ctx context.Context, e *Elector, g session.Grant, byCaller bool) *Term {
-	s := g.Session
-	t := &Term{elector: e, session: s, token: g.Token, electedAt: time.Now(), work: newWork(), stoodDown: s.Hold(),
+// newTerm begins a term with its lock.
+func newTerm(ctx context.Context, e *Elector, l *lock.Lock, byCaller bool) *Term {
+	t := &Term{elector: e, lock: l, electedAt: time.Now(), work: newWork(),
 		byCaller: byCaller, returned: func() {}, done: make(chan struct{})}
 	if byCaller {
 		t.work.begin()
 		t.returned = sync.OnceFunc(t.work.finish)
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	unlost := context.AfterFunc(s.TermContext(), func() {
-		cause := context.Cause(s.TermContext())
+	unlost := context.AfterFunc(l.TermContext(), func() {
+		cause := context.Cause(l.TermContext())
 		t.end(reasonOf(cause), cause)
 	})
 	unclosed := context.AfterFunc(e.closing, func() { t.end(hooks.Shutdown, context.Cause(e.closing)) })
@@ -73,23 +70,23 @@ func (t *Term) Context() context.Context { return t.ctx }
 // the election, also after a crash of the server and across the promotion of a
 // standby. Pass it along with every write to a store that can refuse an older
 // one. What can lower it, and how to raise it again, is in the package comment.
-func (t *Term) Token() int64 { return t.token }
+func (t *Term) Token() int64 { return t.lock.Token() }
 
 // ElectedAt is when the term began, on this process's clock.
 func (t *Term) ElectedAt() time.Time { return t.electedAt }
 
 // RenewedAt is when the last proof that the session lived was sent: the last
 // heartbeat that was answered, or another statement on the session.
-func (t *Term) RenewedAt() time.Time { return t.session.RenewedAt() }
+func (t *Term) RenewedAt() time.Time { return t.lock.RenewedAt() }
 
 // Deadline is when the term ends unless a heartbeat extends it.
-func (t *Term) Deadline() time.Time { return t.session.Deadline() }
+func (t *Term) Deadline() time.Time { return t.lock.Deadline() }
 
 // Valid reports whether the term goes on, by the clocks at the time of the
 // call: it is false from the deadline on, even in a process that was frozen
 // and has just been resumed. A true answer can be old by the time it is used;
 // for writes that must not be late there are the token and Verify.
-func (t *Term) Valid() bool { return t.ctx.Err() == nil && t.session.Valid() }
+func (t *Term) Valid() bool { return t.ctx.Err() == nil && t.lock.Valid() }
 
 // Verify asks the server whether the session still holds the lock, in one
 // round trip. It returns nil if so, and then the lease was renewed at that
@@ -100,9 +97,9 @@ func (t *Term) Verify(ctx context.Context) error {
 	if !t.Valid() {
 		return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, t.whyEnded())
 	}
-	err := t.session.Verify(ctx, t.elector.key)
+	err := t.lock.Verify(ctx)
 	switch {
-	case t.session.Context().Err() != nil: // by this answer, or meanwhile
+	case t.lock.Context().Err() != nil: // by this answer, or meanwhile
 		<-t.ctx.Done()
 		return fmt.Errorf("%w: %w", ErrNotLeader, t.whyEnded())
 	case !t.Valid(): // resigned, say: the work still needs the session to wind down
@@ -159,7 +156,7 @@ func (t *Term) whyEnded() error {
 	if cause := context.Cause(t.ctx); cause != nil {
 		return cause
 	}
-	return t.session.Expiry()
+	return t.lock.Expiry()
 }
 
 // keep steps down when the term ends. The order is the promise: the work
@@ -172,54 +169,47 @@ func (t *Term) keep() {
 	a := t.elector.announcer
 	if lost(cause) {
 		a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpHeartbeat, Err: cause})) // not awaited: a hook may be the work
-		t.elector.source.distrust()                                                // it may be another server now
 	}
 	t.awaitWork()
-	onDemoted := a.demoted(t.ctx, hooks.Demoted{Token: t.token, Reason: reasonOf(cause), Err: cause, At: at, Held: at.Sub(t.electedAt)})
+	onDemoted := a.demoted(t.ctx, hooks.Demoted{Token: t.Token(), Reason: reasonOf(cause), Err: cause, At: at, Held: at.Sub(t.electedAt)})
 	a.announce(func() {
 		if t.announced {
 			onDemoted()
 		}
 	})
-	t.stoodDown()
+	t.lock.WorkReturned()
 	t.released = t.release(reasonOf(cause))
 	t.elector.saw(t.ctx, nobody)
 	if t.byCaller {
 		t.elector.unclaim()
 	}
-	t.elector.source.over()
+	t.elector.terms.end()
 	close(t.done)
 }
 
-// release gives the lock up. Whatever the server says, a session of the
-// elector's own is discarded.
+// release gives the lock up.
 func (t *Term) release(reason hooks.Reason) (err error) {
-	s := t.session
-	defer func() { t.elector.source.leave(s, err) }()
-	if cause := context.Cause(s.Context()); cause != nil {
+	defer t.lock.Discard()
+	if cause := context.Cause(t.lock.Context()); cause != nil {
 		return fmt.Errorf("%w: the session ended before the lock could be released: %w", ErrNotLeader, cause)
 	}
 	if reason == hooks.Shutdown && !t.elector.gracefulRelease {
 		return fmt.Errorf("%w: the session was closed without an unlock, as WithGracefulRelease(false) says", ErrNotLeader)
 	}
-	if t.heir != nil {
-		defer t.heir.End()
+	if t.offer != nil {
+		defer t.offer.Withdraw()
 		var released bool
-		if released, t.heirHas = t.bequeath(); released {
+		if released, t.heirHas = t.lock.ReleaseTo(t.offer, t.elector.lease.Heartbeat); released {
 			return nil
 		}
 	}
-	if err = t.unlock(); err != nil {
+	var n *lock.Notification
+	if t.elector.notifier != nil {
+		n = &lock.Notification{Channel: NotifyChannel, Payload: payload(eventFree, t.elector.key)}
+	}
+	if err = t.lock.Release(n); err != nil {
 		a := t.elector.announcer
 		a.announce(a.failure(t.ctx, hooks.Failure{Op: hooks.OpRelease, Err: err}))
 	}
 	return err
-}
-
-// unlock tells the others, in the same statement, if there is a notifier.
-func (t *Term) unlock() error {
-	if t.elector.notifier == nil {
-		return t.session.Unlock(t.elector.key)
-	}
-	return t.session.UnlockAndNotify(t.elector.key, NotifyChannel, payload(eventFree, t.elector.key))
 }

@@ -73,7 +73,7 @@ func (w *work) isIdle() bool {
 // Campaign does is not known: it has the drain, unless it resigns before.
 func (t *Term) awaitWork() {
 	t.work.end()
-	began, lease, lost := time.Now(), t.elector.lease, t.session.Context().Done()
+	began, lease, lost := time.Now(), t.elector.lease, t.lock.Context().Done()
 	var reports sync.WaitGroup
 	defer reports.Wait()
 	defer time.AfterFunc(lease.Drain, t.returned).Stop()
@@ -95,7 +95,7 @@ func (t *Term) awaitWork() {
 	select {
 	case <-t.work.idle:
 		return
-	case <-time.After(t.session.DrainLeft()):
+	case <-time.After(t.lock.DrainLeft()):
 	}
 	if t.returned(); t.work.isIdle() {
 		return
@@ -119,7 +119,7 @@ func (t *Term) begin() bool {
 	if !t.work.begin() {
 		return false
 	}
-	if cause := t.session.Ended(); cause != nil {
+	if cause := t.lock.Ended(); cause != nil {
 		t.end(reasonOf(cause), cause)
 	}
 	if t.ctx.Err() != nil {
@@ -132,7 +132,7 @@ func (t *Term) begin() bool {
 // handOut reports whether a term for the caller of Campaign or TryCampaign may be given to
 // it. If not, because the process has stood still since the grant, it sees the term to its end.
 func (t *Term) handOut() bool {
-	if t.session.Ended() == nil {
+	if t.lock.Ended() == nil {
 		return true
 	}
 	t.returned()

@@ -1,0 +1,255 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+const (
+	batchWindow = 5 * time.Millisecond  // campaigns that begin together make one batch
+	atBarrier   = 50 * time.Millisecond // between two looks whether a barrier is passed
+)
+
+// A worker serves the requests of a shared session, in batches. It is one goroutine, from
+// the first request until the session is closed.
+type worker struct {
+	*Shared
+	away time.Time // since when the server cannot be asked; zero if it can
+	led  bool      // whether a lock of this session was held when that began
+}
+
+func (w *worker) work() {
+	defer close(w.worked)
+	due := time.NewTimer(pace.Jitter(w.retry))
+	for w.ctx.Err() == nil {
+		select {
+		case <-w.ctx.Done():
+		case <-w.hurried:
+			if pace.Sleep(w.ctx, batchWindow) {
+				w.serve((*request).hurries)
+			}
+			if w.isQuick() {
+				due.Reset(w.pause())
+			}
+		case <-w.barrier():
+			w.serve((*request).isAtBarrier)
+		case <-due.C:
+			w.serve((*request).any)
+			due.Reset(w.pause())
+		}
+	}
+}
+
+// isQuick reports whether the batches are quick attempts.
+func (w *worker) isQuick() bool { return w.led && time.Since(w.away) < QuickFor }
+
+// pause is the time until the next batch.
+func (w *worker) pause() time.Duration {
+	if w.isQuick() {
+		return pace.Jitter(Quick)
+	}
+	return pace.Jitter(w.retry)
+}
+
+// barrier is when to look again whether a barrier is passed; never, if nobody waits at one.
+func (w *worker) barrier() <-chan time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.ContainsFunc(w.requests, (*request).isAtBarrier) {
+		return nil
+	}
+	return time.After(atBarrier)
+}
+
+// collect takes the requests to be served now, and all whose campaign was cancelled.
+func (w *worker) collect(which func(*request) bool) (taken, cancelled []*request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var kept []*request
+	for _, r := range w.requests {
+		switch {
+		case r.ctx.Err() != nil:
+			cancelled = append(cancelled, r)
+		case which(r):
+			taken = append(taken, r)
+		default:
+			kept = append(kept, r)
+		}
+	}
+	w.requests = kept
+	return taken, cancelled
+}
+
+// serve makes one batch of attempts.
+func (w *worker) serve(which func(*request) bool) {
+	requests, cancelled := w.collect(which)
+	for _, r := range cancelled {
+		w.giveBack(r) // before the same lock is asked for again
+	}
+	if len(requests) == 0 {
+		return
+	}
+	switch err := w.attempt(requests); {
+	case err == nil:
+		w.away, w.led = time.Time{}, false
+	case w.away.IsZero():
+		w.away = time.Now()
+		fallthrough
+	default:
+		w.led = w.led || slices.ContainsFunc(requests, (*request).wasLed)
+	}
+}
+
+// attempt tries all, verifies all, and passes all barriers. It returns an error if the
+// server could not be asked.
+func (w *worker) attempt(requests []*request) error {
+	if err := w.connect(); err != nil {
+		w.answerAll(requests, reply{err: err})
+		return err
+	}
+	var ask, have []int64
+	for _, r := range requests {
+		if r.held == w.now {
+			have = append(have, r.Key)
+		} else { // or it was lost with its session
+			ask = append(ask, r.Key)
+		}
+	}
+	held, called, err := w.now.TryLocks(ask, have)
+	var winners, others []*request
+	for _, r := range requests {
+		if held[r.Key] {
+			r.held = w.now
+			winners = append(winners, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	w.elect(winners)
+	w.reject(others, called, err)
+	return err
+}
+
+// connect sees to it that there is a session.
+func (w *worker) connect() (err error) {
+	if w.now != nil && w.now.Context().Err() == nil {
+		return nil
+	}
+	if w.now != nil {
+		w.now.Close()       // its connections are in the pool's number
+		w.server.Distrust() // it may be another one now
+	}
+	w.now, err = w.server.Open(w.ctx)
+	return err
+}
+
+// reject answers those that were not granted their lock, and tells them who holds it if
+// they look; err is what kept the server from granting more.
+func (w *worker) reject(others []*request, called map[int64]bool, err error) {
+	var looking []int64
+	for _, r := range others {
+		if err == nil && r.Look {
+			looking = append(looking, r.Key)
+		}
+	}
+	leaders := w.now.Leaders(looking)
+	for _, r := range others {
+		w.answer(r, reply{Grant: session.Grant{Leader: leaders[r.Key], Called: called[r.Key]}, err: err})
+	}
+}
+
+// elect passes the barriers of those that were granted their lock and answers them. Those
+// with a fenced transaction of the last term in flight go back into the queue. To pass
+// barriers takes room in the lock table: if that is full, half of the locks are given back.
+func (w *worker) elect(winners []*request) {
+	if len(winners) == 0 {
+		return
+	}
+	tokens, err := w.now.Tokens(keysOf(winners), w.epoch)
+	for errors.Is(err, session.ErrLockTableFull) {
+		half := (len(winners) + 1) / 2
+		w.refuse(winners[:half], err)
+		if winners = winners[half:]; len(winners) == 0 {
+			return
+		}
+		tokens, err = w.now.Tokens(keysOf(winners), w.epoch)
+	}
+	if err != nil {
+		w.refuse(winners, err)
+		return
+	}
+	for _, r := range winners {
+		if token, passed := tokens[r.Key]; passed {
+			w.answer(r, reply{Grant: session.Grant{Session: w.now, Token: token}})
+		} else {
+			w.terminateOverdue(r)
+			w.requeue(r)
+		}
+	}
+}
+
+// terminateOverdue terminates overdue fenced transactions that block a request, or reports
+// once that it cannot.
+func (w *worker) terminateOverdue(r *request) {
+	err := w.now.EndOverdue(context.Background(), r.Key)
+	if err != nil && !r.reported {
+		r.reported = true
+		w.report(r.ctx, hooks.Failure{Op: hooks.OpCampaign, Err: err})
+	}
+}
+
+func (w *worker) requeue(r *request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.requests = append(w.requests, r)
+}
+
+// refuse gives the locks back, if the session has them still, and answers with the reason.
+func (w *worker) refuse(requests []*request, err error) {
+	for _, r := range requests {
+		w.giveBack(r)
+	}
+	w.answerAll(requests, reply{err: err})
+}
+
+func (w *worker) answerAll(requests []*request, with reply) {
+	for _, r := range requests {
+		w.answer(r, with)
+	}
+}
+
+// answer answers a request. If its campaign was cancelled meanwhile, the lock is given back.
+func (w *worker) answer(r *request, with reply) {
+	select {
+	case r.reply <- with:
+	case <-r.ctx.Done():
+		w.giveBack(r)
+	}
+}
+
+// giveBack releases the lock of a request that comes to nothing, if it is held.
+func (w *worker) giveBack(r *request) {
+	s := r.held
+	r.held = nil
+	if s == nil || s.Context().Err() != nil {
+		return
+	}
+	if err := s.Unlock(r.Key); err != nil {
+		w.report(r.ctx, hooks.Failure{Op: hooks.OpRelease, Err: fmt.Errorf("%w (of %q, whose campaign had ended)", err, r.Election)})
+	}
+}
+
+func keysOf(requests []*request) []int64 {
+	var keys []int64
+	for _, r := range requests {
+		keys = append(keys, r.Key)
+	}
+	return keys
+}
