@@ -114,7 +114,7 @@ func TestAHandOverSendsWhatIsPrepared(t *testing.T) {
 		follower.elected(t)
 		resigned, handedOver := led.since(beforeLed), followed.since(beforeFollowed)
 		delete(resigned, "Ping")
-		same(t, "a resignation", resigned, map[string]int{"prepared Unlock": 1})
+		same(t, "a resignation", resigned, map[string]int{"prepared Unlock": 1, "BEGIN": 1}) // the latter closes the connection for good
 		if handedOver["prepared Confirm"] == 0 {
 			t.Errorf("the grant was not verified: %v", handedOver)
 		}
