@@ -123,7 +123,7 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 		if t.announced = l.Ended() == nil; !t.announced {
 			return // the process, or a hook before, has taken longer than the session lived
 		}
-		if t.work.begin() { // else the term was given up already; it keeps its lock until OnDemoted has returned
+		if t.work.begin(always) { // else the term was given up already; it keeps its lock until OnDemoted has returned
 			defer t.work.finish()
 		}
 		onElected()

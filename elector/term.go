@@ -38,7 +38,7 @@ func newTerm(ctx context.Context, e *Elector, l *lock.Lock, byCaller bool) *Term
 	t := &Term{elector: e, lock: l, electedAt: time.Now(), work: newWork(),
 		byCaller: byCaller, returned: func() {}, done: make(chan struct{})}
 	if byCaller {
-		t.work.begin()
+		t.work.begin(always)
 		t.returned = sync.OnceFunc(t.work.finish)
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

@@ -20,16 +20,19 @@ type work struct {
 
 func newWork() *work { return &work{idle: make(chan struct{})} }
 
-// begin reports whether more work may begin; if so, finish must follow.
-func (w *work) begin() bool {
+// begin reports whether more work may begin; if so, finish must follow. It asks valid while
+// no count can be taken, so that what does not begin is never seen as work that runs on.
+func (w *work) begin(valid func() bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended {
+	if w.ended || !valid() {
 		return false
 	}
 	w.n++
 	return true
 }
+
+func always() bool { return true }
 
 func (w *work) finish() {
 	w.mu.Lock()
@@ -116,17 +119,17 @@ func (t *Term) overrun(since time.Time, meanwhile string) func() {
 // must follow. The process may have stood still since the grant, so the clocks are asked
 // here, and not only where the term was last looked at.
 func (t *Term) begin() bool {
-	if !t.work.begin() {
-		return false
+	expired := false
+	begun := t.work.begin(func() bool {
+		expired = !t.Valid()
+		return !expired
+	})
+	if expired {
+		if cause := t.lock.Ended(); cause != nil {
+			t.end(reasonOf(cause), cause)
+		}
 	}
-	if cause := t.lock.Ended(); cause != nil {
-		t.end(reasonOf(cause), cause)
-	}
-	if t.ctx.Err() != nil {
-		t.work.finish()
-		return false
-	}
-	return true
+	return begun
 }
 
 // handOut reports whether a term for the caller of Campaign or TryCampaign may be given to

@@ -8,14 +8,14 @@ import (
 func TestNoWorkBeginsAfterTheEnd(t *testing.T) {
 	w := newWork()
 	for range 2 {
-		if !w.begin() {
+		if !w.begin(always) {
 			t.Fatal("no work may begin")
 		}
 		w.finish()
 	}
-	w.begin()
+	w.begin(always)
 	w.end()
-	if w.begin() {
+	if w.begin(always) {
 		t.Error("work began after the end")
 	}
 	select {
