@@ -44,6 +44,9 @@ func (n *nemesis) turn(ctx context.Context, report func(string), end time.Time) 
 		deck := slices.Clone(n.all)
 		n.rnd.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 		for _, f := range deck {
+			if f.mode != "" && f.mode != n.mode {
+				continue
+			}
 			if !end.IsZero() && time.Now().After(end) {
 				return nil
 			}

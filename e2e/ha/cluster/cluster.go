@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"runtime"
 	"strconv"
 	"strings"
@@ -136,6 +137,19 @@ func (c *Cluster) runEtcd(ctx context.Context, peer int) error {
 	}
 	c.etcd = p
 	return answers(ctx, p, log, c.etcdPort)
+}
+
+// AwaitNoLeader waits until the lock of Patroni's leader in etcd is nobody's: that of a
+// leader that is gone expires after its ttl.
+func (c *Cluster) AwaitNoLeader(ctx context.Context) error {
+	const leader = `{"key": "L3BnZWxlY3Rvci9oYS9sZWFkZXI="}` // /pgelector/ha/leader
+	return c.await(ctx, "a cluster without a leader", func(ctx context.Context) error {
+		said, err := request(ctx, http.MethodPost, "http://"+address(c.etcdPort)+"/v3/kv/range", leader)
+		if err == nil && strings.Contains(said, `"kvs"`) {
+			err = fmt.Errorf("etcd says %s", said)
+		}
+		return err
+	})
 }
 
 // FreezeEtcd stops etcd by SIGSTOP, ThawEtcd lets it go on.

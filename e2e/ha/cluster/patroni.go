@@ -30,7 +30,15 @@ var client = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{D
 
 // ask asks the Patroni of a member.
 func (m *Member) ask(ctx context.Context, method, path, body string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, method, "http://"+address(m.rest)+path, strings.NewReader(body))
+	said, err := request(ctx, method, "http://"+address(m.rest)+path, body)
+	if err != nil {
+		err = fmt.Errorf("cluster: %s: %w", m.Name, err)
+	}
+	return said, err
+}
+
+func request(ctx context.Context, method, url, body string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return "", err
 	}
@@ -42,7 +50,7 @@ func (m *Member) ask(ctx context.Context, method, path, body string) (string, er
 	defer response.Body.Close()
 	said, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode >= 300 {
-		err = fmt.Errorf("cluster: %s %s of %s: %s: %s", method, path, m.Name, response.Status, said)
+		err = fmt.Errorf("%s %s: %s: %s", method, url, response.Status, said)
 	}
 	return string(said), err
 }
