@@ -44,7 +44,7 @@ type Querier interface {
 	// when somebody has cancelled the wait, to which the server answers as if they had.
 	//
 	// The outcome is 'standby' on a server in recovery. It is 'elsewhere' if nobody holds
-	// the session's lock, a random key: then this is another server than the session's, or
+	// the session's lock, of two random integers: then this is another server than the session's, or
 	// the session has ended. It is 'waiting' if another commit of the same scope still
 	// waits: its transaction keeps its lock until the standbys acknowledge it, also when
 	// its client is gone, so no second one piles up behind it. Else it is 'committed', and
@@ -113,6 +113,9 @@ type Querier interface {
 	// HoldsLock asks pg_locks whether this very backend holds the lock in this
 	// database: Confirm without the barrier and the token, for a term that goes on.
 	HoldsLock(ctx context.Context, key int64) (HoldsLockRow, error)
+	// HoldsPair is HoldsLock in the key space of two integers, for the lock whose two
+	// integers are the halves of key.
+	HoldsPair(ctx context.Context, key int64) (HoldsPairRow, error)
 	// IsCalled asks, on a candidate's own session, whether it is still called.
 	IsCalled(ctx context.Context, key int64) (bool, error)
 	// Leaders is Holder for many elections, as far as they are led.
@@ -150,6 +153,11 @@ type Querier interface {
 	// other elections of the session: passed is false for those whose last term
 	// still has a fenced transaction in flight. The epoch is that of Confirm.
 	Tokens(ctx context.Context, guards string) ([]TokensRow, error)
+	// TrialLock takes a lock that nobody else knows until the statement ends, and tells
+	// whether pg_locks shows it: false if the server's advisory locks are stubs. key has
+	// the two integers as its halves. The subplan that looks is evaluated when CASE comes
+	// to it, which is after the lock was granted.
+	TrialLock(ctx context.Context, arg TrialLockParams) (bool, error)
 	// TryLock is one attempt to be elected, in one statement: it asks for the
 	// session-level advisory lock, and only on the session that was granted it
 	// applies the session settings, a JSON array of objects with name and value, as
@@ -173,6 +181,10 @@ type Querier interface {
 	// this candidate to be its heir (CallHeir): the outcome is 'granted', 'busy' or
 	// 'called'. The session's application_name is the candidate's id.
 	TryLocksOrHear(ctx context.Context, keys string) ([]TryLocksOrHearRow, error)
+	// TryPair asks for a session-level lock of the key space of two integers, where no
+	// list of elections looks: the lock by which a session is watched, and which nobody
+	// else knows.
+	TryPair(ctx context.Context, arg TryPairParams) (bool, error)
 	// Unlock gives the session-level advisory lock back. It is true only if this
 	// session held the lock (PostgreSQL manual, 9.27.10).
 	Unlock(ctx context.Context, key int64) (bool, error)
@@ -194,6 +206,9 @@ type Querier interface {
 	// process and to its group, and the second signal may come late.) Whether the lock
 	// was granted is to be read from pg_locks afterwards.
 	WaitLock(ctx context.Context) error
+	// WaitPair is WaitLock for the two halves of pgelector.key, in the key space of two
+	// integers. Shifting to the left and back keeps the sign of the lower half.
+	WaitPair(ctx context.Context) error
 	// Waiters are the sessions parked in the server for the election's lock, the
 	// longest waiting first.
 	Waiters(ctx context.Context, key int64) ([]WaitersRow, error)

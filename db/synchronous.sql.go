@@ -13,8 +13,8 @@ const CommitSynchronously = `-- name: CommitSynchronously :one
 WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
-        WHEN pg_catalog.pg_try_advisory_xact_lock_shared($1::bigint) THEN 'elsewhere'
-        WHEN NOT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('pgelector commit', $2::bigint)) THEN 'waiting'
+        WHEN pg_catalog.pg_try_advisory_xact_lock_shared($1::integer, $2::integer) THEN 'elsewhere'
+        WHEN NOT pg_catalog.pg_try_advisory_xact_lock($3::integer, $4::integer) THEN 'waiting'
         ELSE 'committed'
     END AS outcome
 )
@@ -30,8 +30,10 @@ FROM attempt
 `
 
 type CommitSynchronouslyParams struct {
-	SessionKey int64
-	Scope      int64
+	SessionHigh int32
+	SessionLow  int32
+	ScopeHigh   int32
+	ScopeLow    int32
 }
 
 type CommitSynchronouslyRow struct {
@@ -48,7 +50,7 @@ type CommitSynchronouslyRow struct {
 // when somebody has cancelled the wait, to which the server answers as if they had.
 //
 // The outcome is 'standby' on a server in recovery. It is 'elsewhere' if nobody holds
-// the session's lock, a random key: then this is another server than the session's, or
+// the session's lock, of two random integers: then this is another server than the session's, or
 // the session has ended. It is 'waiting' if another commit of the same scope still
 // waits: its transaction keeps its lock until the standbys acknowledge it, also when
 // its client is gone, so no second one piles up behind it. Else it is 'committed', and
@@ -57,7 +59,12 @@ type CommitSynchronouslyRow struct {
 // The setting and the time at which this backend loaded it are as of before the commit:
 // see SynchronousStandbys.
 func (q *Queries) CommitSynchronously(ctx context.Context, arg CommitSynchronouslyParams) (CommitSynchronouslyRow, error) {
-	row := q.db.QueryRowContext(ctx, CommitSynchronously, arg.SessionKey, arg.Scope)
+	row := q.db.QueryRowContext(ctx, CommitSynchronously,
+		arg.SessionHigh,
+		arg.SessionLow,
+		arg.ScopeHigh,
+		arg.ScopeLow,
+	)
 	var i CommitSynchronouslyRow
 	err := row.Scan(
 		&i.Outcome,

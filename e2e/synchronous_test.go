@@ -285,11 +285,11 @@ func TestACommitForTheStandbysWritesLittle(t *testing.T) {
 	check(t, err)
 	other := pgx.open(t, 0, primary.DSN())
 	other.SetMaxOpenConns(1)
-	one[bool](t, other, "SELECT pg_try_advisory_lock($1)", key)
+	one[bool](t, other, "SELECT pg_try_advisory_lock(0, $1)", key)
 	written := func() int64 { return one[int64](t, conn, "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn") }
 	before := written()
 	for range commits {
-		row, err := db.New(conn).CommitSynchronously(t.Context(), db.CommitSynchronouslyParams{SessionKey: key, Scope: 1})
+		row, err := db.New(conn).CommitSynchronously(t.Context(), db.CommitSynchronouslyParams{SessionLow: key, ScopeLow: 1})
 		check(t, err)
 		if row.Outcome != "committed" {
 			t.Fatalf("outcome %q", row.Outcome)

@@ -12,7 +12,7 @@ func tryLock(x *execution, m *message) (Answer, error) {
 func tryLockOrSee(x *execution, m *message) (Answer, error) {
 	outcome, err := x.attempt(m)
 	leader, id := int64(0), ""
-	if h := x.server.holder(m.integer(0)); h != nil && (outcome == "busy" || outcome == "called") {
+	if h := x.server.holder(bigint(m.integer(0))); h != nil && (outcome == "busy" || outcome == "called") {
 		leader = int64(h.pid)
 		id, _ = h.settings.get("application_name")
 	}
@@ -56,7 +56,22 @@ func unlock(x *execution, m *message) (Answer, error) {
 }
 
 func holdsLock(x *execution, m *message) (Answer, error) {
-	return one(x.server.holder(m.integer(0)) == x.backend, int64(x.pid)), nil
+	return one(x.server.holder(bigint(m.integer(0))) == x.backend, int64(x.pid)), nil
+}
+
+func tryPair(x *execution, m *message) (Answer, error) {
+	granted, err := x.server.locks.try(x.backend, twoIntegers(m.integer(0), m.integer(1)), exclusive, bySession)
+	return one(granted), err
+}
+
+func holdsPair(x *execution, m *message) (Answer, error) {
+	return one(x.server.holder(pair(m.integer(0))) == x.backend, int64(x.pid)), nil
+}
+
+// trialLock has the key before its halves.
+func trialLock(x *execution, m *message) (Answer, error) {
+	granted, err := x.server.locks.try(x.backend, twoIntegers(m.integer(1), m.integer(2)), exclusive, byTransaction)
+	return one(granted && x.server.holder(pair(m.integer(0))) == x.backend), err
 }
 
 func heldLocks(x *execution, _ *message) (a Answer, err error) {
@@ -71,7 +86,7 @@ func heldLocks(x *execution, _ *message) (a Answer, err error) {
 // confirm is evaluated as written: look, then the barrier, then the token, and at
 // last the commit.
 func confirm(x *execution, m *message) (Answer, error) {
-	held := x.server.holder(m.integer(2)) == x.backend
+	held := x.server.holder(bigint(m.integer(2))) == x.backend
 	if !held {
 		return one(false, int64(x.pid), int64(0), x.server.epoch), nil
 	}
@@ -118,7 +133,7 @@ func enterTerm(x *execution, m *message) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	holder := x.server.holder(m.integer(4))
+	holder := x.server.holder(bigint(m.integer(4)))
 	switch {
 	case !passed:
 		return one("superseded"), nil
@@ -157,7 +172,7 @@ func endOverdue(x *execution, m *message) (a Answer, err error) {
 }
 
 func evictHolder(x *execution, m *message) (a Answer, err error) {
-	if h := x.server.holder(m.integer(1)); h != nil && int64(h.pid) == m.integer(0) {
+	if h := x.server.holder(bigint(m.integer(1))); h != nil && int64(h.pid) == m.integer(0) {
 		x.server.end(h, newError(adminShutdown, "terminating connection due to administrator command"))
 		a.Rows = append(a.Rows, []any{true})
 	}
@@ -165,8 +180,8 @@ func evictHolder(x *execution, m *message) (a Answer, err error) {
 }
 
 // holder is the backend that holds an election's lock, or nil.
-func (s *Server) holder(key int64) *backend {
-	if l := s.locks.locks[bigint(key)]; l != nil {
+func (s *Server) holder(id lockID) *backend {
+	if l := s.locks.locks[id]; l != nil {
 		for _, h := range l.holders {
 			if h.holds(exclusive) {
 				return h.b

@@ -33,9 +33,10 @@ type lockID struct {
 
 func bigint(key int64) lockID { return lockID{objsubid: 1, key: key} }
 
-func twoIntegers(high, low int64) lockID {
-	return lockID{objsubid: 2, key: high<<32 | int64(uint32(low))}
-}
+func twoIntegers(high, low int64) lockID { return pair(high<<32 | int64(uint32(low))) }
+
+// pair is the lock of the two integers that are the halves of a key.
+func pair(key int64) lockID { return lockID{objsubid: 2, key: key} }
 
 // A lockTable is the server's, of advisory locks only. The server's mutex guards it.
 type lockTable struct {

@@ -21,7 +21,7 @@ func micros(t time.Time) int64 {
 }
 
 func holderOf(x *execution, m *message) (a Answer, err error) {
-	if h := x.server.holder(m.integer(0)); h != nil {
+	if h := x.server.holder(bigint(m.integer(0))); h != nil {
 		a.Rows = append(a.Rows, seen(h))
 	}
 	return a, nil
@@ -39,7 +39,7 @@ func waitersOf(x *execution, m *message) (a Answer, err error) {
 func leaders(x *execution, m *message) (a Answer, err error) {
 	keys, err := m.integers(0)
 	for _, key := range keys {
-		if h := x.server.holder(key); h != nil {
+		if h := x.server.holder(bigint(key)); h != nil {
 			application, _ := h.settings.get("application_name")
 			a.Rows = append(a.Rows, []any{key, int64(h.pid), application})
 		}

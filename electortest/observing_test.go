@@ -65,7 +65,7 @@ func TestAWatcherIsNotCancelledByAResignation(t *testing.T) {
 		time.Sleep(time.Second)
 		ended := make(chan error, 10)
 		b.Trace(func(event electortest.Event) {
-			if event.What == "WaitLock" && event.Done {
+			if event.What == "WaitPair" && event.Done {
 				ended <- event.Err
 			}
 		})

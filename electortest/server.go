@@ -128,7 +128,7 @@ func (s *Server) tell(b *backend, e Event) {
 // A Lock is one line of pg_locks: an advisory lock that a backend holds or waits for.
 type Lock struct {
 	Key         int64
-	Guard       bool // the guard lock of the election of that key
+	Guard       bool // in the key space of two integers: an election's guard lock, or one of WithWatch
 	Shared      bool
 	PID         int32
 	Application string // the backend's application_name

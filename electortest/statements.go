@@ -38,6 +38,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.HeldLocks:           heldLocks,
 	db.Holder:              holderOf,
 	db.HoldsLock:           holdsLock,
+	db.HoldsPair:           holdsPair,
 	db.Leaders:             leaders,
 	db.Ping:                ping,
 	db.PrepareWait:         prepareWait,
@@ -47,8 +48,11 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.TryLock:             tryLock,
 	db.TryLockOrSee:        tryLockOrSee,
 	db.TryLocks:            tryLocks,
+	db.TryPair:             tryPair,
+	db.TrialLock:           trialLock,
 	db.Unlock:              unlock,
 	db.WaitLock:            waitLock,
+	db.WaitPair:            waitPair,
 	db.Waiters:             waitersOf,
 	db.Witness:             witness,
 	db.TokenEpoch:          tokenEpoch,
@@ -172,7 +176,11 @@ func sessionEnders(x *execution, _ *message) (a Answer, err error) {
 
 // waitLock is a DO block, whose lock_timeout ends with it, and which takes a cancel
 // for the end of the wait.
-func waitLock(x *execution, _ *message) (a Answer, err error) {
+func waitLock(x *execution, _ *message) (Answer, error) { return x.waitFor(bigint) }
+
+func waitPair(x *execution, _ *message) (Answer, error) { return x.waitFor(pair) }
+
+func (x *execution) waitFor(id func(key int64) lockID) (a Answer, err error) {
 	limit, known := x.settings.get("pgelector.wait")
 	key, alsoKnown := x.settings.get("pgelector.key")
 	if !known || !alsoKnown {
@@ -185,7 +193,7 @@ func waitLock(x *execution, _ *message) (a Answer, err error) {
 	if err != nil {
 		return a, newError("22P02", "invalid input syntax for type bigint: %q", key)
 	}
-	err = x.acquire(bigint(n), exclusive, bySession)
+	err = x.acquire(id(n), exclusive, bySession)
 	var e *Error
 	switch {
 	case errors.As(err, &e) && e.Code == lockNotAvailable:

@@ -93,7 +93,7 @@ func unlockFor(x *execution, m *message) (Answer, error) {
 	place, sentAway := x.clear(key, candidate)
 	released := place == 1 && x.server.locks.unlock(x.backend, bigint(key), exclusive)
 	inherited := false
-	if h := x.server.holder(key); h != nil && released {
+	if h := x.server.holder(bigint(key)); h != nil && released {
 		name, _ := h.settings.get("application_name")
 		inherited = name == candidate
 	}

@@ -99,11 +99,11 @@ func (x *execution) commitOutcome(m *message) (string, error) {
 	if x.server.recovery {
 		return "standby", nil
 	}
-	free, err := x.server.locks.try(x.backend, bigint(m.integer(0)), shared, byTransaction)
+	free, err := x.server.locks.try(x.backend, twoIntegers(m.integer(0), m.integer(1)), shared, byTransaction)
 	if free || err != nil {
 		return "elsewhere", err
 	}
-	first, err := x.server.locks.try(x.backend, callKey("pgelector commit", m.integer(1)), exclusive, byTransaction)
+	first, err := x.server.locks.try(x.backend, twoIntegers(m.integer(2), m.integer(3)), exclusive, byTransaction)
 	if !first {
 		return "waiting", err
 	}

@@ -5,7 +5,7 @@
 -- when somebody has cancelled the wait, to which the server answers as if they had.
 --
 -- The outcome is 'standby' on a server in recovery. It is 'elsewhere' if nobody holds
--- the session's lock, a random key: then this is another server than the session's, or
+-- the session's lock, of two random integers: then this is another server than the session's, or
 -- the session has ended. It is 'waiting' if another commit of the same scope still
 -- waits: its transaction keeps its lock until the standbys acknowledge it, also when
 -- its client is gone, so no second one piles up behind it. Else it is 'committed', and
@@ -16,8 +16,8 @@
 WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
-        WHEN pg_catalog.pg_try_advisory_xact_lock_shared(sqlc.arg(session_key)::bigint) THEN 'elsewhere'
-        WHEN NOT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('pgelector commit', sqlc.arg(scope)::bigint)) THEN 'waiting'
+        WHEN pg_catalog.pg_try_advisory_xact_lock_shared(sqlc.arg(session_high)::integer, sqlc.arg(session_low)::integer) THEN 'elsewhere'
+        WHEN NOT pg_catalog.pg_try_advisory_xact_lock(sqlc.arg(scope_high)::integer, sqlc.arg(scope_low)::integer) THEN 'waiting'
         ELSE 'committed'
     END AS outcome
 )

@@ -38,23 +38,23 @@ type sqlmockPool struct {
 
 // secondLock expects that the session takes the lock that is watched.
 func (w sqlmockPool) secondLock() *sqlmock.ExpectedQuery {
-	return query(w.mock, "TryLocks").WillReturnRows(row(1, true))
+	return query(w.mock, "TryPair").WillReturnRows(row(true))
 }
 
 // watcher expects that the other connection is set up, and waits for so long.
 func (w sqlmockPool) watcher(waits time.Duration) *sqlmock.ExpectedExec {
 	query(w.mock, "PrepareWait").WillReturnRows(row(watcherPID, false, 14))
-	return w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(waits).WillReturnResult(sqlmock.NewResult(0, 0))
+	return w.mock.ExpectExec("-- name: WaitPair ").WillDelayFor(waits).WillReturnResult(sqlmock.NewResult(0, 0))
 }
 
 // told expects the question after a wait.
 func (w sqlmockPool) told(ended bool) *sqlmock.ExpectedQuery {
-	return query(w.mock, "HoldsLock").WillReturnRows(row(ended, watcherPID))
+	return query(w.mock, "HoldsPair").WillReturnRows(row(ended, watcherPID))
 }
 
 // waits expects another wait, which tells nothing.
 func (w sqlmockPool) waits(d time.Duration) {
-	w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(d).WillReturnResult(sqlmock.NewResult(0, 0))
+	w.mock.ExpectExec("-- name: WaitPair ").WillDelayFor(d).WillReturnResult(sqlmock.NewResult(0, 0))
 }
 
 // The session's own connection may be dead, so that nobody but the watcher can tell.
@@ -86,7 +86,7 @@ func TestAWatchedTermEndsWithTheWordOfItsConnection(t *testing.T) {
 		w := newWatchedMock(t)
 		w.secondLock()
 		w.watcher(500 * time.Millisecond)
-		query(w.mock, "HoldsLock").WillDelayFor(never).WillReturnRows(row(true, watcherPID))
+		query(w.mock, "HoldsPair").WillDelayFor(never).WillReturnRows(row(true, watcherPID))
 		heartbeat.expect(w.mock, fault{err: errTerminated})
 		term := campaign(t, w.e)
 		<-term.Context().Done()

@@ -114,6 +114,50 @@ func park(t *testing.T, dsn, id, election string, n int) {
 	})
 }
 
+// The lock by which a leader is watched is held by it and waited for by it, but is no
+// election's.
+func TestStatusShowsNoLockThatIsNoElections(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	conn := connection(t, dsn)
+	leading := launch(t, at(dsn), quick("billing", "--candidate", "first", "--watch", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
+	leading.says(t, "ready")
+	waiting := launch(t, at(dsn), quick("billing", "--candidate", "second", "--watch", "--standby", "wait", "--", "true")...)
+	parked := func(what, condition string) {
+		eventually(t, what, func() bool {
+			var n int
+			check(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+				AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND `+condition).Scan(&n))
+			return n > 0
+		})
+	}
+	key := fmt.Sprint(keyOf("billing"))
+	parked("the leader is watched", "((classid::bigint << 32) | objid::bigint) <> "+key)
+	parked("a candidate waits", "((classid::bigint << 32) | objid::bigint) = "+key)
+	for range 20 {
+		var got struct {
+			Elections []struct {
+				Key     string
+				Leader  struct{ Candidate string }
+				Waiting []struct{ Candidate string }
+			}
+		}
+		r := invoke(t, at(dsn), "status", "--json")
+		check(t, json.Unmarshal([]byte(r.out), &got))
+		if len(got.Elections) != 1 || got.Elections[0].Key != key || got.Elections[0].Leader.Candidate != "first" {
+			t.Fatalf("want one election, led by first: %s", r.out)
+		}
+		for _, c := range got.Elections[0].Waiting {
+			if c.Candidate != "second" {
+				t.Errorf("%q waits: %s", c.Candidate, r.out)
+			}
+		}
+	}
+	leading.signal(t, 15)
+	leading.ends(t, 128+15)
+	waiting.ends(t, exit.OK)
+}
+
 func TestWatchTellsOfEachChange(t *testing.T) {
 	t.Parallel()
 	dsn := shared.Get(t).DSN()

@@ -73,6 +73,20 @@ var verbs = map[string]func(*call) (string, error){
 		row, err := c.q.HoldsLock(c, c.key())
 		return fmt.Sprint(row.Held, " ", c.name(row.Pid)), err
 	},
+	"TryPair": func(c *call) (string, error) {
+		high, low := guard(c.key())
+		granted, err := c.q.TryPair(c, db.TryPairParams{High: high, Low: low})
+		return fmt.Sprint(granted), err
+	},
+	"HoldsPair": func(c *call) (string, error) {
+		row, err := c.q.HoldsPair(c, c.key())
+		return fmt.Sprint(row.Held, " ", c.name(row.Pid)), err
+	},
+	"TrialLock": func(c *call) (string, error) {
+		high, low := guard(c.key())
+		shown, err := c.q.TrialLock(c, db.TrialLockParams{Key: c.key(), High: high, Low: low})
+		return fmt.Sprint(shown), err
+	},
 	"HeldLocks": func(c *call) (string, error) {
 		keys, err := c.q.HeldLocks(c)
 		slices.Sort(keys)
@@ -149,6 +163,7 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprintf("%s, in recovery %v, %d set", c.name(row.Pid), row.InRecovery, row.Applied), err
 	},
 	"WaitLock": func(c *call) (string, error) { return "ok", c.q.WaitLock(c) },
+	"WaitPair": func(c *call) (string, error) { return "ok", c.q.WaitPair(c) },
 	"Holder": func(c *call) (string, error) {
 		row, err := c.q.Holder(c, c.key())
 		return fmt.Sprintf("%s %q, its start is known %v", c.name(row.Pid), row.ApplicationName, row.ConnectedMicros != 0), err
@@ -163,7 +178,9 @@ var verbs = map[string]func(*call) (string, error){
 		return list(rows, func(r db.LeadersRow) string { return fmt.Sprintf("%d %s %q", r.Key, c.name(r.Pid), r.ApplicationName) }), err
 	},
 	"CommitSynchronously": func(c *call) (string, error) {
-		row, err := c.q.CommitSynchronously(c, db.CommitSynchronouslyParams{SessionKey: c.key(), Scope: number(c.words[1])})
+		high, low := guard(c.key())
+		scopeHigh, scopeLow := guard(number(c.words[1]))
+		row, err := c.q.CommitSynchronously(c, db.CommitSynchronouslyParams{SessionHigh: high, SessionLow: low, ScopeHigh: scopeHigh, ScopeLow: scopeLow})
 		return fmt.Sprintf("%s %s, for standbys %q, a record %v", row.Outcome, c.name(row.Pid), row.StandbyNames, row.Lsn != ""), err
 	},
 	"SynchronousStandbys": func(c *call) (string, error) {

@@ -21,8 +21,8 @@ import (
 type commits struct {
 	server *Server
 	of     *Session
-	key    int64    // a random lock on the session, by which the connection knows its server
-	scope  int64    // commits of one scope do not pile up: the election's key
+	key    int64    // of a lock on the session, by which the connection knows its server
+	scope  int64    // commits of one scope, an election's, do not pile up
 	conn   *Session // nil before the first commit, and after the connection has failed
 	sent   instant  // just before the last commit was sent
 	on     primary  // once a commit was acknowledged
@@ -39,7 +39,7 @@ func (v *Server) acknowledge(ctx context.Context, s *Session, key int64) error {
 		return nil
 	}
 	own := &Server{config: v.config, pool: v.pool, settings: v.settings}
-	s.commits = &commits{server: own, of: s, key: int64(rand.Uint64()), scope: key, gone: make(chan struct{})}
+	s.commits = &commits{server: own, of: s, key: int64(rand.Uint64()), scope: purposeKey("commit", key), gone: make(chan struct{})}
 	err := s.commits.first(ctx)
 	if err == nil {
 		err = v.mayLeadOn(s.commits.on)
@@ -52,7 +52,7 @@ func (v *Server) acknowledge(ctx context.Context, s *Session, key int64) error {
 
 // first tries until a commit is acknowledged, while the session is valid.
 func (c *commits) first(ctx context.Context) error {
-	if err := c.of.holdAlso(c.key); err != nil {
+	if err := c.of.holdPair(c.key); err != nil {
 		return fmt.Errorf("elector: take the lock by which commits know their server: %w", explain(err))
 	}
 	left := c.of.left()
@@ -120,7 +120,9 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 	sent := c.of.now()
 	c.sent = sent
 	commit, err := do(ctx, conn, func(ctx context.Context, q *db.Queries) (db.CommitSynchronouslyRow, error) {
-		return q.CommitSynchronously(ctx, db.CommitSynchronouslyParams{SessionKey: c.key, Scope: c.scope})
+		high, low := halves(c.key)
+		scopeHigh, scopeLow := halves(c.scope)
+		return q.CommitSynchronously(ctx, db.CommitSynchronouslyParams{SessionHigh: high, SessionLow: low, ScopeHigh: scopeHigh, ScopeLow: scopeLow})
 	})
 	if err != nil {
 		return fmt.Errorf("elector: commit to the synchronous standbys: %w", explain(err))

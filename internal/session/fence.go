@@ -11,11 +11,6 @@ import (
 	"github.com/pgelector/pgelector/internal/pace"
 )
 
-// guard is the guard lock of fenced transactions: the same 64 bits as the
-// election's key, in the other key space of advisory locks (PostgreSQL manual,
-// 9.27.10), where no election's lock can be.
-func guard(key int64) (high, low int32) { return int32(key >> 32), int32(key) }
-
 // barrier is one election's guard lock, for the Tokens query.
 type barrier struct {
 	Key  int64 `json:"key"`

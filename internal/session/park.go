@@ -131,31 +131,23 @@ func (v *Server) open(ctx context.Context, key int64, wait time.Duration) (*Sess
 	return s, nil
 }
 
-// rehearse does all that a grant and a resignation will ask of the session, on a
-// lock that nobody else knows. A backend is slow to answer a query for the first
-// time (it loads, plans, and drivers prepare), and would be so just when the
+// rehearse prepares what a grant and a resignation will ask of the session, and asks
+// it of a lock that the session does not hold. A backend is slow to answer a query for
+// the first time (it loads, plans, and drivers prepare), and would be so just when the
 // others wait for a leader: rehearsed, a hand-over takes half as long. It also
 // shows before the waiting begins whether the server's locks are real.
 func (v *Server) rehearse(ctx context.Context, s *Session) error {
 	key := int64(rand.Uint64())
-	if err := s.prepare(ctx, db.Confirm, db.Unlock); err != nil {
-		return fmt.Errorf("elector: rehearse: %w", explain(err))
-	}
-	if err := s.holdAlso(key); err != nil {
-		return fmt.Errorf("elector: rehearse: %w", explain(err))
-	}
-	if _, err := v.confirmGranted(ctx, s, key); err != nil {
-		v.barred = nil // there was no barrier
-		return err
-	}
-	released, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) { return q.Unlock(ctx, key) })
-	if err == nil && !released {
-		err = ErrNoAdvisoryLocks
+	err := s.prepare(ctx, db.Confirm, db.Unlock)
+	if err == nil {
+		err = s.tryLocking(ctx, key)
 	}
 	if err != nil {
 		return fmt.Errorf("elector: rehearse: %w", explain(err))
 	}
-	return nil
+	_, _, err = v.confirm(ctx, s, key)
+	v.barred = nil // there was no barrier
+	return err
 }
 
 // await waits for the lock, for a bounded time, and reports whether the session
@@ -169,7 +161,11 @@ func (v *Server) await(ctx context.Context, s *Session, key int64) (token int64,
 
 // waitLock waits for the lock that the session was opened for, for a bounded time.
 func (s *Session) waitLock(ctx context.Context) error {
-	_, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (struct{}, error) { return struct{}{}, q.WaitLock(ctx) })
+	return s.wait(ctx, func(ctx context.Context, q *db.Queries) error { return q.WaitLock(ctx) })
+}
+
+func (s *Session) wait(ctx context.Context, call func(context.Context, *db.Queries) error) error {
+	_, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (struct{}, error) { return struct{}{}, call(ctx, q) })
 	if err != nil {
 		return fmt.Errorf("elector: wait for the lock: %w", explain(err))
 	}

@@ -6,13 +6,13 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/pace"
 )
 
-// A watched session holds one more advisory lock, of a random key, and another
-// connection of ours is parked in the server for that lock. It is granted the
+// A watched session holds one more advisory lock, of two random integers, and another
+// connection of ours is parked in the server for that lock. No list of elections shows
+// it, since elections' locks are in the other key space, that of one bigint. It is granted the
 // moment the session's backend ends, so the loss is known without waiting for
 // the next heartbeat, on any driver. The session itself stays idle: its backend
 // goes on reading from its client, and frees the locks at once when that dies.
@@ -32,7 +32,7 @@ func (v *Server) watch(s *Session) {
 	for {
 		var err error
 		if !held {
-			err = s.holdAlso(key)
+			err = s.holdPair(key)
 			held = err == nil
 		}
 		if held {
@@ -60,13 +60,13 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 	defer w.discard()
 	for {
 		began := time.Now()
-		if err := w.waitLock(ctx); err != nil {
+		if err := w.waitPair(ctx); err != nil {
 			return err
 		}
 		if time.Since(began) < s.lease.Heartbeat.Truncate(time.Millisecond) {
 			s.raiseSuspicion() // on a dead connection a heartbeat fails sooner than pg_locks answers
 		}
-		ended, err := w.holds(ctx, key)
+		ended, err := w.holdsPair(ctx, key)
 		switch {
 		case err != nil:
 			return err
@@ -90,15 +90,4 @@ func lingering(ctx context.Context, while time.Duration) (lingering context.Cont
 		unhook()
 		cancel(nil)
 	}
-}
-
-// holdAlso takes another lock on the session.
-func (s *Session) holdAlso(key int64) error {
-	rows, err := do(s.ctx, s, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
-		return q.TryLocks(ctx, db.Keys(key))
-	})
-	if err == nil && (len(rows) != 1 || !rows[0].Granted) {
-		err = ErrNoAdvisoryLocks
-	}
-	return err
 }

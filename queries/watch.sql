@@ -1,0 +1,46 @@
+-- name: TryPair :one
+-- TryPair asks for a session-level lock of the key space of two integers, where no
+-- list of elections looks: the lock by which a session is watched, and which nobody
+-- else knows.
+SELECT pg_catalog.pg_try_advisory_lock(sqlc.arg(high)::integer, sqlc.arg(low)::integer)::boolean AS granted;
+
+-- name: WaitPair :exec
+-- WaitPair is WaitLock for the two halves of pgelector.key, in the key space of two
+-- integers. Shifting to the left and back keeps the sign of the lower half.
+DO $$
+BEGIN
+    BEGIN
+        PERFORM pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('pgelector.wait'), true);
+        PERFORM pg_catalog.pg_advisory_lock(
+            (pg_catalog.current_setting('pgelector.key')::bigint OPERATOR(pg_catalog.>>) 32)::integer,
+            ((pg_catalog.current_setting('pgelector.key')::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::integer);
+    EXCEPTION
+        WHEN lock_not_available THEN NULL;
+        WHEN query_canceled THEN PERFORM pg_catalog.pg_sleep(0.01::double precision);
+    END;
+EXCEPTION WHEN query_canceled THEN
+    NULL;
+END $$;
+
+-- name: HoldsPair :one
+-- HoldsPair is HoldsLock in the key space of two integers, for the lock whose two
+-- integers are the halves of key.
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_locks AS l
+    WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+        AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
+)::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid;
+
+-- name: TrialLock :one
+-- TrialLock takes a lock that nobody else knows until the statement ends, and tells
+-- whether pg_locks shows it: false if the server's advisory locks are stubs. key has
+-- the two integers as its halves. The subplan that looks is evaluated when CASE comes
+-- to it, which is after the lock was granted.
+SELECT CASE WHEN t.granted THEN EXISTS (
+    SELECT FROM pg_catalog.pg_locks AS l
+    WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+        AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
+) ELSE false END::boolean AS shown
+FROM (SELECT pg_catalog.pg_try_advisory_xact_lock(sqlc.arg(high)::integer, sqlc.arg(low)::integer) AS granted OFFSET 0) AS t;
