@@ -3,6 +3,8 @@ package electortest
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -11,6 +13,7 @@ type replication struct {
 	names   string // synchronous_standby_names
 	streams []string
 	cut     bool
+	flushed int64         // the last transaction id that the standbys have, while they are cut off
 	loaded  time.Time     // when the setting was last set
 	changed chan struct{} // closed at the next change; nil before anybody waits for it
 }
@@ -29,7 +32,13 @@ func (s *Server) SetSynchronousStandbys(setting string, streaming ...string) {
 // synchronous_standby_names is not empty. A commit that waits keeps its locks, also when
 // its client has gone; one that is cancelled (Cancel, or a client that gives up) is
 // answered as if it had been acknowledged.
-func (s *Server) CutStandbys() { s.changeReplication(func(r *replication) { r.cut = true }) }
+func (s *Server) CutStandbys() {
+	s.changeReplication(func(r *replication) {
+		if !r.cut {
+			r.cut, r.flushed = true, s.lastXID
+		}
+	})
+}
 
 // ReconnectStandbys ends CutStandbys.
 func (s *Server) ReconnectStandbys() { s.changeReplication(func(r *replication) { r.cut = false }) }
@@ -110,13 +119,17 @@ func (x *execution) commitOutcome(m *message) (string, error) {
 	return "committed", err
 }
 
-func synchronousStandbys(x *execution, _ *message) (Answer, error) {
+func synchronousStandbys(x *execution, m *message) (Answer, error) {
 	s := x.server
+	var behind any
+	if lsn, _ := strconv.ParseInt(strings.TrimPrefix(m.text(0), "0/"), 16, 64); lsn != 0 {
+		behind = s.replication.cut && lsn > s.replication.flushed
+	}
 	streams := []map[string]any{}
 	for _, name := range s.replication.streams {
-		streams = append(streams, map[string]any{"name": name, "behind": nil})
+		streams = append(streams, map[string]any{"name": name, "behind": behind})
 	}
-	text, _ := json.Marshal(streams) // of strings only: cannot fail
+	text, _ := json.Marshal(streams) // of strings and booleans only: cannot fail
 	timeline := s.timeline
 	if s.recovery {
 		timeline = 0

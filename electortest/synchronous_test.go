@@ -317,7 +317,7 @@ func TestACommitWhoseWaitIsCancelledProvesNothing(t *testing.T) {
 		time.Sleep(heartbeat)
 		b.Trace(func(e electortest.Event) {
 			if e.What == "CommitSynchronously" && !e.Done {
-				time.AfterFunc(validity/2+time.Millisecond, func() { b.Cancel(e.PID) })
+				time.AfterFunc(time.Millisecond, func() { b.Cancel(e.PID) })
 			}
 		})
 		b.CutStandbys()

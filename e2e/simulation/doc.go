@@ -10,6 +10,9 @@
 // poll or wait, may watch, behave after pgx or lib/pq, and some write in transactions of
 // their terms, are gated by their health, hear of resignations by a notifier that is late,
 // deaf or tells twice, or resign in favour of another, who may be dead. Up to five faults strike, each for a while, of those in faults.go.
+// In a quarter of the plans commits wait for a standby, and the candidates have
+// WithSynchronousStandby: one or two more faults cut the standby off, take it off the
+// list, or promote it beside its primary.
 //
 // # What is looked at
 //

@@ -109,7 +109,26 @@ var faults = map[FaultKind]func(*world, Fault) (undo func()){
 		return func() { s.LimitConnections(0) }
 	},
 	"failover": failover,
+
+	"standbys cut": func(w *world, _ Fault) func() {
+		s := w.primary()
+		s.CutStandbys()
+		return func() {
+			if s == w.primary() { // or its standby was promoted, and acknowledges nothing any more
+				s.ReconnectStandbys()
+			}
+		}
+	},
+	"no synchronous standby": func(w *world, _ Fault) func() {
+		s := w.primary()
+		s.SetSynchronousStandbys("")
+		return func() { w.synchronize(s) }
+	},
+	"two primaries": twoPrimaries,
 }
+
+// replicationFaults are those of plans that are synchronous.
+var replicationFaults = []FaultKind{"standbys cut", "no synchronous standby", "two primaries", "two primaries"}
 
 // faultKinds are their names, in a fixed order.
 var faultKinds = []FaultKind{"kill -9", "graceful restart", "freeze", "link down", "requests lost", "answers lost", "slow link", "flapping health", "clock forward", "clock back", "terminate",
@@ -148,9 +167,24 @@ func failover(w *world, f Fault) func() {
 	old := w.primary()
 	standby := old.NewStandby(f.Of) // it may lag behind
 	old.Crash()
-	w.adopt(standby)
+	w.adopt(standby, w.store)
 	for n := range w.actors {
 		w.lifeOf(Fault{Of: n}).process.ConnectTo(standby)
 	}
 	return func() { _ = standby.Promote() }
+}
+
+// twoPrimaries promotes the standby of a primary that runs on, cut off from it, until it
+// is stopped. Candidates learn the new address one by one.
+func twoPrimaries(w *world, f Fault) func() {
+	old := w.primary()
+	promoted := old.NewStandby(0)
+	old.CutStandbys()
+	_ = promoted.Promote()
+	w.adopt(promoted, w.store.clone())
+	for n := range w.actors {
+		l := w.lifeOf(Fault{Of: n})
+		time.AfterFunc(l.draw(0, f.Lasts), func() { l.process.ConnectTo(w.primary()) })
+	}
+	return old.Stop
 }

@@ -82,6 +82,9 @@ func (w *world) newLife(n, generation int) *life {
 	if l.Watch {
 		options = append(options, elector.WithWatch())
 	}
+	if w.plan.Synchronous {
+		options = append(options, elector.WithSynchronousStandby(w.plan.Lease))
+	}
 	if l.Kind == shares {
 		l.shared = must(elector.NewSession(l.pool, append(options, elector.WithHooks(l.rec))...))
 		for i := range w.plan.Elections {

@@ -12,16 +12,19 @@ import (
 // A Plan is one simulation: all that is drawn from its seed. Running it again does
 // the same again, as far as the Go runtime lets it.
 type Plan struct {
-	Seed       uint64
-	Lease      time.Duration
-	Drain      time.Duration
-	Heartbeat  time.Duration
-	Retry      time.Duration
-	Latency    time.Duration // the longest, one way
-	ClockRate  float64       // of the server, against that of its clients
-	Elections  int
-	Candidates []Candidate
-	Faults     []Fault
+	Seed      uint64
+	Lease     time.Duration
+	Drain     time.Duration
+	Heartbeat time.Duration
+	Retry     time.Duration
+	Latency   time.Duration // the longest, one way
+	ClockRate float64       // of the server, against that of its clients
+	Elections int
+	// Synchronous is that commits wait for a standby, and all candidates have
+	// WithSynchronousStandby.
+	Synchronous bool
+	Candidates  []Candidate
+	Faults      []Fault
 }
 
 // A Candidate is one process.
@@ -81,9 +84,25 @@ func NewPlan(seed uint64) Plan {
 		p.Candidates = append(p.Candidates, newCandidate(r))
 	}
 	for range r.IntN(mostFaults + 1) {
-		p.Faults = append(p.Faults, newFault(r, p))
+		p.Faults = append(p.Faults, newFault(r, p, faultKinds))
 	}
+	p.replicate(rand.New(rand.NewPCG(seed, 1<<33)))
 	return p
+}
+
+// replicate draws whether commits wait for a standby, and what goes wrong with that.
+func (p *Plan) replicate(r *rand.Rand) {
+	if p.Synchronous = r.IntN(4) == 0; !p.Synchronous {
+		return
+	}
+	for i := range p.Candidates {
+		if c := &p.Candidates[i]; c.Kind == shares { // which cannot have the option
+			c.Kind = runs
+		}
+	}
+	for range 1 + r.IntN(2) {
+		p.Faults = append(p.Faults, newFault(r, *p, replicationFaults))
+	}
 }
 
 func newCandidate(r *rand.Rand) Candidate {
@@ -94,8 +113,8 @@ func newCandidate(r *rand.Rand) Candidate {
 	return c
 }
 
-func newFault(r *rand.Rand, p Plan) Fault {
-	return Fault{At: between(r, 0, period), Kind: pick(r, faultKinds...), Of: r.IntN(len(p.Candidates)),
+func newFault(r *rand.Rand, p Plan, kinds []FaultKind) Fault {
+	return Fault{At: between(r, 0, period), Kind: pick(r, kinds...), Of: r.IntN(len(p.Candidates)),
 		Lasts: between(r, 0, pick(r, p.Heartbeat, p.Lease, 2*p.Lease))}
 }
 
@@ -112,8 +131,8 @@ func pick[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
 // String writes the plan for people.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: lease %v, drain %v, heartbeat %v, retry %v, latency up to %v, server's clock × %.3f, %d elections\n",
-		p.Seed, p.Lease, p.Drain, p.Heartbeat, p.Retry, p.Latency, p.ClockRate, p.Elections)
+	fmt.Fprintf(&b, "seed %d: lease %v, drain %v, heartbeat %v, retry %v, latency up to %v, server's clock × %.3f, %d elections, synchronous %v\n",
+		p.Seed, p.Lease, p.Drain, p.Heartbeat, p.Retry, p.Latency, p.ClockRate, p.Elections, p.Synchronous)
 	for i, c := range p.Candidates {
 		fmt.Fprintf(&b, "  candidate %d: %+v\n", i, c)
 	}

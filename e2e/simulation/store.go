@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
 	"sync"
 
 	"github.com/pgelector/pgelector/elector"
@@ -18,6 +19,13 @@ type store struct {
 	mu    sync.Mutex
 	value map[string]int64
 	token map[string]int64 // of the last write
+}
+
+// clone is what the standby of a server has.
+func (s *store) clone() *store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &store{judge: s.judge, value: maps.Clone(s.value), token: maps.Clone(s.token)}
 }
 
 const (

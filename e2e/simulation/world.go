@@ -41,7 +41,7 @@ func Play(p Plan, log func(string, ...any)) Outcome {
 	w := &world{plan: p, judge: &judge{plan: p, start: time.Now(), lastLed: map[string]time.Time{}, tokens: map[string]int64{}, log: log}}
 	w.store = &store{judge: w.judge, value: map[string]int64{}, token: map[string]int64{}}
 	w.bellman = newBellman(w)
-	w.adopt(electortest.NewServer())
+	w.adopt(electortest.NewServer(), w.store)
 	ctx, stop := context.WithCancel(context.Background())
 	var lives, faults sync.WaitGroup
 	for n := range p.Candidates {
@@ -74,18 +74,26 @@ type Outcome struct {
 	Took       time.Duration // of virtual time
 }
 
-// adopt makes a server the primary.
-func (w *world) adopt(s *electortest.Server) {
-	s.Handle(w.store.handle)
+// adopt makes a server the primary, and what it stores the truth.
+func (w *world) adopt(s *electortest.Server, truth *store) {
+	s.Handle(truth.handle)
 	s.Trace(func(e electortest.Event) {
 		w.judge.trace(e)
 		w.bellman.hear(e)
 	})
 	s.SetClockRate(w.plan.ClockRate)
+	w.synchronize(s)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.server = s
+	w.server, w.store = s, truth
 	w.servers = append(w.servers, s)
+}
+
+// synchronize gives a server a standby for which commits wait, if the plan has any.
+func (w *world) synchronize(s *electortest.Server) {
+	if w.plan.Synchronous {
+		s.SetSynchronousStandbys("FIRST 1 (s)", "s")
+	}
 }
 
 func (w *world) primary() *electortest.Server {
@@ -146,8 +154,15 @@ func (a *actor) leave() {
 
 // bound is how soon somebody must lead once all is well again: two leases for a
 // barrier, one for a session that is silent, the longest pause between two attempts,
-// and what it takes to give up calls that are stuck.
-func (w *world) bound() time.Duration { return 4*w.plan.Lease + 10*w.plan.Retry + 5*time.Second }
+// and what it takes to give up calls that are stuck. If commits wait for a standby, it
+// is two more: for an attempt whose commit waits, and until a primary may be led.
+func (w *world) bound() time.Duration {
+	bound := 4*w.plan.Lease + 10*w.plan.Retry + 5*time.Second
+	if w.plan.Synchronous {
+		bound += 2 * w.plan.Lease
+	}
+	return bound
+}
 
 // awaitLeaders waits until each election that has candidates was led.
 func (w *world) awaitLeaders() {
