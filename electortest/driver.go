@@ -82,9 +82,10 @@ func values(args []driver.NamedValue) (all []any) {
 
 // BeginTx begins a transaction. This server does not tell isolation levels apart.
 func (c *conn) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, error) {
+	before := c.tx // that of a transaction which a statement begins anew
 	c.tx = ctx
 	if _, err := c.call(ctx, &message{kind: aBegin}); err != nil {
-		c.tx = nil
+		c.tx = before
 		return nil, err
 	}
 	return transactionOf{c}, nil
