@@ -65,10 +65,11 @@ func newLock(key int64, g session.Grant) *Lock {
 // Token is the fencing token of the term that begins with the lock.
 func (l *Lock) Token() int64 { return l.token }
 
-// Lost reports whether the session was taken away, and not closed by its owner.
+// Lost reports whether the session was taken away, or its commits do not wait for standbys
+// any more, and it was not closed by its owner.
 func (l *Lock) Lost() bool {
-	cause := context.Cause(l.Context())
-	return errors.Is(cause, session.ErrSessionLost) || errors.Is(cause, session.ErrLeaseExpired)
+	cause := context.Cause(l.TermContext())
+	return errors.Is(cause, session.ErrSessionLost) || errors.Is(cause, session.ErrLeaseExpired) || errors.Is(cause, session.ErrNotSynchronous)
 }
 
 // Verify asks the server whether the session still holds the lock. It returns nil if so.
