@@ -94,6 +94,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.IntVar(&c.TokenEpoch, "token-epoch", 0, "added to the timeline in the fencing token, so that tokens rise also after a pg_upgrade")
 	flags.StringVar(&standby, "standby", "poll", "while another leads: poll, or wait in the server, which takes over at once and pins a connection")
 	flags.BoolVar(&c.Watch, "watch", false, "learn within milliseconds when the server ends the session; pins one more connection")
+	flags.DurationVar(&c.Synchronous, "synchronous-standby", 0, "with synchronous replication: the longest lease of all candidates, of which each must have this; 0: off")
 	flags.StringVar(&c.HTTP, "http", "", "serve /healthz, /readyz, /leader and /metrics on this address, such as :8080")
 	choices(cmd, "standby", "poll", "wait")
 	a.connection.add(cmd)

@@ -4,13 +4,14 @@ import "github.com/pgelector/pgelector/internal/option"
 
 // flags are those that set the elector's options. A test holds it complete.
 var flags = map[string]string{
-	"WithCandidateID":       "--candidate",
-	"WithDrain":             "--drain",
-	"WithHeartbeatInterval": "--heartbeat",
-	"WithLease":             "--lease",
-	"WithMaxAttempts":       "--max-attempts",
-	"WithRetryInterval":     "--retry",
-	"WithTokenEpoch":        "--token-epoch",
+	"WithCandidateID":        "--candidate",
+	"WithDrain":              "--drain",
+	"WithHeartbeatInterval":  "--heartbeat",
+	"WithLease":              "--lease",
+	"WithMaxAttempts":        "--max-attempts",
+	"WithRetryInterval":      "--retry",
+	"WithSynchronousStandby": "--synchronous-standby",
+	"WithTokenEpoch":         "--token-epoch",
 }
 
 // ByFlags is the error of bad usage for options that cannot be used, by the names of

@@ -29,8 +29,9 @@ type Config struct {
 	Retry       time.Duration
 	MaxAttempts int
 	TokenEpoch  int
-	Wait        bool // park in the server while another leads
-	Watch       bool // learn at once when the server ends the session
+	Wait        bool          // park in the server while another leads
+	Watch       bool          // learn at once when the server ends the session
+	Synchronous time.Duration // the longest lease of all candidates, with synchronous standbys; 0 without
 
 	Restart    bool
 	BackoffMin time.Duration
@@ -65,6 +66,8 @@ func (c *Config) Fit() error {
 		return exit.Usagef("--backoff %v, --backoff-max %v: want 0 < backoff <= backoff-max", c.BackoffMin, c.BackoffMax)
 	case c.IfFree && c.Restart:
 		return exit.Usagef("--if-free with --restart: a command that is restarted does not leave when another leads; use one of them")
+	case c.IfFree && c.Synchronous != 0:
+		return exit.Usagef("--if-free with --synchronous-standby: a process that has just started may not lead before it has known the primary for %v; use one of them", c.Synchronous)
 	case !c.IfFree && (c.FreeWait != 0 || c.BusyCode != 0):
 		return exit.Usagef("--wait and --if-free-exit-code say what to do with --if-free, which is not given")
 	case c.FreeWait < 0 || c.Hold < 0 || c.MaxAttempts < 0:
@@ -106,6 +109,9 @@ func (c *Config) options() []elector.Option {
 	}
 	if c.Watch {
 		all = append(all, elector.WithWatch())
+	}
+	if c.Synchronous != 0 {
+		all = append(all, elector.WithSynchronousStandby(c.Synchronous))
 	}
 	return all
 }
