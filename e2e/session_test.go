@@ -410,11 +410,8 @@ func TestAClosedSessionIsOfNoMoreUse(t *testing.T) {
 					_, elected, err := e.TryCampaign(soon(t))
 					wraps(t, err, elector.ErrStopped)
 					wraps(t, e.Run(soon(t), nil), elector.ErrStopped)
-					check(t, e.Start(soon(t)))
-					time.Sleep(time.Millisecond)
-					if err := e.Stop(soon(t)); err != nil && !errors.Is(err, elector.ErrStopped) {
-						t.Error(err)
-					}
+					wraps(t, e.Start(soon(t)), elector.ErrStopped)
+					check(t, e.Stop(soon(t)))
 					if elected || e.IsLeader() {
 						t.Error("elected on a closed session")
 					}
@@ -834,5 +831,51 @@ func TestASessionSurvivesARestartOfTheServerAndADeadLink(t *testing.T) {
 		}
 		l.proxy.Heal()
 		eventually(t, "all are led again", func() bool { return g.leading() == 100 })
+	})
+}
+
+// Elections with names that come and go leave nothing of themselves on the server, and
+// do not disturb the others of their session.
+func TestAnElectionOfASessionCanBeClosedAndMadeAgain(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		elections := s.elections(t, 2)
+		stays, comes := elections[0], elections[1]
+		g := s.share(t, d.open(t, 0, s.DSN())).join(t, []string{stays}).run(t, nil)
+		eventually(t, "the election that stays is led", func() bool { return g.leading() == 1 })
+		term, _ := g.all[0].Term()
+		for range 20 {
+			e, err := g.Elector(comes)
+			check(t, err)
+			returned := make(chan error, 1)
+			began := make(chan struct{})
+			worked := false
+			go func() {
+				returned <- e.Run(context.Background(), func(ctx context.Context, _ *elector.Term) error {
+					close(began)
+					<-ctx.Done()
+					if len(s.holders(t, e.Key())) == 0 {
+						t.Error("the lock was released before the work returned")
+					}
+					worked = true
+					return nil
+				})
+			}()
+			closed(t, "the lead begins", began)
+			_, err = g.Elector(comes)
+			wraps(t, err, elector.ErrConfig)
+			check(t, e.Close(soon(t)))
+			wraps(t, <-returned, elector.ErrStopped)
+			if pids := s.holders(t, e.Key()); len(pids) > 0 || !worked {
+				t.Errorf("after Close backends %v hold the lock; the work has returned: %t", pids, worked)
+			}
+		}
+		if n := one[int](t, s.admin, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = $1`, s.holders(t, g.all[0].Key())[0]); n != 1 {
+			t.Errorf("the session holds %d locks for one election", n)
+		}
+		if now, leading := g.all[0].Term(); !leading || now != term {
+			t.Error("the election that stays was disturbed")
+		}
 	})
 }

@@ -40,7 +40,8 @@ func (e *Elector) Start(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ended(ctx, "start")
 	}
-	if err := e.claim(ctx); err != nil {
+	ctx, release, err := e.claim(ctx)
+	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -54,7 +55,8 @@ func (e *Elector) Start(ctx context.Context) error {
 	e.mu.Unlock()
 	go func() {
 		defer close(b.done)
-		if err := e.run(ctx, nil); !errors.Is(err, context.Cause(ctx)) {
+		defer release()
+		if err := e.run(ctx, nil); !errors.Is(err, context.Cause(ctx)) && !errors.Is(err, ErrStopped) {
 			b.err = err
 		}
 	}()

@@ -127,7 +127,8 @@
 // [NewSession] pins one connection for any number of elections. All its followers
 // are tried by one statement per retry interval, all grants are verified by one
 // more, and one heartbeat proves every term. Losing the connection ends every term
-// at once; resigning one disturbs no other.
+// at once; resigning one disturbs no other. [Elector.Close] ends one election in order
+// and removes it from its session.
 //
 // # Sessions
 //

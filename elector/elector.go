@@ -24,9 +24,11 @@ type Elector struct {
 	election  string
 	announcer *announcer
 
-	closing context.Context      // done when the shared session is closed; never, for a session of its own
-	terms   *terms               // of the shared session; nil for a session of its own
-	claimed atomic.Bool          // by the one campaign or term
+	shared  *Session                // whose elector it is; nil for a session of its own
+	terms   *terms                  // of the shared session; nil likewise
+	closing context.Context         // done when the elector, or the shared session, is closed
+	close   context.CancelCauseFunc // ends closing
+
 	monitor *vitals.Monitor      // runs while claimed; nil without WithHealth
 	term    atomic.Pointer[Term] // the last one, if any, which may have ended
 
@@ -37,7 +39,11 @@ type Elector struct {
 	wakeUps  *lock.WakeUps  // nil without a notifier
 
 	mu         sync.Mutex
-	background *background // what Start began
+	claimed    chan struct{} // by the one campaign or term, at whose end it is closed; nil if there is none
+	background *background   // what Start began
+
+	closeOnce sync.Once
+	closed    chan struct{} // closed when Close has been called, and all is over
 }
 
 // New makes a candidate for the election of that name, on a pool that the
@@ -57,7 +63,7 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 	if err := session.RoomIn(pool, c.watch, c.synchronous); err != nil {
 		return nil, err
 	}
-	e := newElector(pool, election, c)
+	e := newElector(context.Background(), pool, election, c)
 	e.acquirer = e.newAcquirer(session.NewServer(pool, c.ofServer(e.beat, e.report)))
 	return e, nil
 }
@@ -73,9 +79,10 @@ func (e *Elector) lockConfig() lock.Config {
 	return lock.Config{Election: e.election, Key: e.key, Look: e.announcer.seesLeader, Retry: e.retry}
 }
 
-func newElector(pool *sql.DB, election string, c config) *Elector {
+func newElector(ctx context.Context, pool *sql.DB, election string, c config) *Elector {
 	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
-	e := &Elector{config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks), closing: context.Background()}
+	e := &Elector{config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks), closed: make(chan struct{})}
+	e.closing, e.close = context.WithCancelCause(ctx)
 	e.monitor = e.newMonitor()
 	return e
 }
@@ -102,9 +109,11 @@ type Lead = func(ctx context.Context, term *Term) error
 // ends, for those whose work is done by hooks. No hook is called after Run has returned. ErrAlreadyRunning is
 // returned while this elector campaigns or leads already.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
-	if err := e.claim(ctx); err != nil {
+	ctx, release, err := e.claim(ctx)
+	if err != nil {
 		return err
 	}
+	defer release()
 	return e.run(ctx, lead)
 }
 
@@ -153,7 +162,7 @@ func (e *Elector) serve(ctx context.Context, t *Term, lead Lead) (finished bool,
 	if err := unlessCancelled(err); err != nil {
 		e.announcer.announce(e.announcer.failure(ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf("%w: after its term had ended: %w", ErrLeadFailed, err)}))
 	}
-	if cause := context.Cause(t.ctx); !lost(cause) && e.closing.Err() == nil {
+	if cause := context.Cause(t.ctx); !lost(cause) {
 		_ = pace.Sleep(ctx, e.retry) // let another have it
 	}
 	return false, nil
@@ -181,10 +190,12 @@ func unlessCancelled(err error) error {
 // no longer than the drain (WithDrain).
 func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 	for {
-		if err := e.claim(ctx); err != nil {
+		claimed, release, err := e.claim(ctx)
+		if err != nil {
 			return nil, err
 		}
-		term, err := e.newCampaign(true).run(ctx)
+		term, err := e.newCampaign(true).run(claimed)
+		release()
 		if err != nil {
 			e.quit()
 			return nil, err
@@ -202,9 +213,11 @@ func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 // attempt in which the leader calls this candidate to be its heir (ResignTo) lasts
 // for as long as it is called.
 func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, err error) {
-	if err := e.claim(ctx); err != nil {
+	ctx, release, err := e.claim(ctx)
+	if err != nil {
 		return nil, false, err
 	}
+	defer release()
 	if err = e.checked(ctx); err == nil {
 		term, _, err = e.newCampaign(true).attempt(ctx, true)
 	}

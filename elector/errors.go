@@ -122,8 +122,9 @@ var (
 	// epoch exceed 32767. Nobody is elected until that is corrected; the campaign goes on.
 	ErrTokenEpoch = session.ErrTokenEpoch
 
-	// ErrStopped is the cause of a term that was ended by Stop or Session.Close,
-	// and returned when a closed session is asked for more.
+	// ErrStopped is the cause of a term that was ended by Stop, Elector.Close or
+	// Session.Close, and returned by Run, Start, Campaign and TryCampaign of an elector
+	// that is closed, or whose session is.
 	ErrStopped = errors.New("elector: stopped")
 )
 

@@ -145,8 +145,6 @@ func (e *Elector) checked(ctx context.Context) error {
 	case <-e.monitor.Checked():
 	case <-ctx.Done():
 		return ended(ctx, "check the candidate's health")
-	case <-e.closing.Done():
-		return ended(e.closing, "check the candidate's health")
 	}
 	if fit := e.fit(); fit.Err() != nil {
 		return unfit(fit)
@@ -166,22 +164,18 @@ func (c *campaign) awaitHealth(ctx context.Context) {
 			c.look(ctx)
 		case <-ctx.Done():
 			return
-		case <-c.closing.Done():
-			return
 		}
 	}
 }
 
 // whileItMay is a context of an attempt: it ends when the candidate becomes unhealthy,
-// too, and when its session is closed.
+// too.
 func (e *Elector) whileItMay(ctx context.Context) (trying context.Context, stop func()) {
 	fit := e.fit()
 	trying, cancel := context.WithCancelCause(ctx)
 	unsick := context.AfterFunc(fit, func() { cancel(unfit(fit)) })
-	unclosed := context.AfterFunc(e.closing, func() { cancel(context.Cause(e.closing)) })
 	return trying, func() {
 		unsick()
-		unclosed()
 		cancel(nil)
 	}
 }

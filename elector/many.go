@@ -82,7 +82,8 @@ func (s *Session) report(ctx context.Context, f hooks.Failure) {
 
 // Elector makes a candidate of another election, on this session. opts add to
 // those of the session. Two electors of one session cannot have the same key:
-// the server would grant the lock to both.
+// the server would grant the lock to both. The session keeps an elector until
+// [Elector.Close]: close those of elections that are over, or the session grows.
 func (s *Session) Elector(election string, opts ...Option) (*Elector, error) {
 	c, err := configure(election, slices.Concat(s.opts, opts))
 	if err != nil {
@@ -95,16 +96,25 @@ func (s *Session) Elector(election string, opts ...Option) (*Elector, error) {
 		return nil, errSynchronousSession
 	}
 	c.lease, c.candidateID, c.watch = s.config.lease, s.config.candidateID, s.config.watch
-	e := newElector(s.pool, election, c)
-	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewServer(s.pool, e.ofServer(e.beat, e.report)))
-	e.closing, e.terms = s.ctx, &s.terms
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := s.electors[c.key]; other != nil {
-		return nil, fmt.Errorf("%w: election %q has the same key (%d) as %q on this session", ErrConfig, election, c.key, other.election)
+		return nil, fmt.Errorf("%w: election %q has the same key (%d) as %q on this session: close that elector first, or wait for its Close", ErrConfig, election, c.key, other.election)
 	}
+	e := newElector(s.ctx, s.pool, election, c)
+	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewServer(s.pool, e.ofServer(e.beat, e.report)))
+	e.shared, e.terms = s, &s.terms
 	s.electors[c.key] = e
 	return e, nil
+}
+
+// remove forgets an elector that is closed.
+func (s *Session) remove(e *Elector) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.electors[e.key] == e {
+		delete(s.electors, e.key)
+	}
 }
 
 // CandidateID is the id of this session's candidates.

@@ -53,8 +53,9 @@ func TestEachOfTwoTransfersIsJudgedAlone(t *testing.T) {
 			time.Sleep(heartbeat)
 			outcomes := map[string]chan error{}
 			for id := range all {
-				outcomes[id] = make(chan error, 1)
-				go func() { outcomes[id] <- term.ResignTo(context.Background(), id) }()
+				returned := make(chan error, 1)
+				outcomes[id] = returned
+				go func() { returned <- term.ResignTo(context.Background(), id) }()
 			}
 			won := 0
 			for id := range all {

@@ -17,7 +17,6 @@ const maxCalls = 3
 
 // answer is what the server said.
 type answer struct {
-	about   int       // so many electors
 	at      time.Time // when it came
 	leaders map[int64]db.LeadersRow
 	err     error // why who leads cannot be told
@@ -25,7 +24,7 @@ type answer struct {
 
 // question is one that is under way.
 type question struct {
-	about  int
+	about  int           // how often the electors had changed
 	done   chan struct{} // closed when it is answered
 	answer *answer
 }
@@ -47,16 +46,15 @@ func (m *Monitor) ask(ctx context.Context) *answer {
 func (m *Monitor) join() *question {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := len(m.electors)
 	switch {
 	case m.known != nil && time.Since(m.known.at) < m.cache:
 		return answered(m.known)
-	case m.asking != nil && m.asking.about == n:
+	case m.asking != nil && m.asking.about == m.changes:
 		return m.asking
 	case m.calls >= maxCalls:
 		return answered(&answer{err: fmt.Errorf("the last %d questions to the server have not returned from the driver", m.calls)})
 	}
-	q := &question{about: n, done: make(chan struct{})}
+	q := &question{about: m.changes, done: make(chan struct{})}
 	m.asking = q
 	m.calls++
 	go m.pursue(q, keysOf(m.electors))
@@ -86,10 +84,10 @@ func (m *Monitor) pursue(q *question, keys string) {
 	if ctx.Err() != nil && q.answer.err != nil {
 		q.answer.err = fmt.Errorf("no answer within %v: %w", m.timeout, q.answer.err)
 	}
-	q.answer.about, q.answer.at = q.about, time.Now()
+	q.answer.at = time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if q.about == len(m.electors) {
+	if q.about == m.changes {
 		m.known = q.answer
 	}
 	if m.asking == q {

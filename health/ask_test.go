@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/health"
 )
 
@@ -40,6 +41,34 @@ func TestAProbeThatGoesAwayDoesNotEndTheQuestionOfTheOthers(t *testing.T) {
 			t.Errorf("got %d for a probe that went away", answer.Code)
 		}
 		wants(t, m, 200, "web-2")
+	})
+}
+
+func TestAnAnswerAboutElectorsThatWereReplacedIsNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, mock := newMock(t)
+		m := watch(t, pool, nil)
+		candidate := func(election string) *elector.Elector {
+			e, err := elector.New(pool, election, elector.WithCandidateID("web-1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Add(e); err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		old := candidate("old")
+		expectLeaders(mock, "old", "web-2").WillDelayFor(100 * time.Millisecond)
+		expectLeaders(mock, "new", "web-3")
+		var asked sync.WaitGroup
+		asked.Go(func() { get(m) })
+		time.Sleep(50 * time.Millisecond)
+		m.Remove(old)
+		candidate("new") // as many as before
+		time.Sleep(100 * time.Millisecond)
+		wants(t, m, 200, `"leader":"web-3"`)
+		asked.Wait()
 	})
 }
 

@@ -190,6 +190,30 @@ func TestACandidateWhoseCampaignEndedForGoodIsUnhealthyUntilItCampaignsAgain(t *
 	wants(t, m, 200)
 }
 
+func TestAnElectorThatIsRemovedIsForgotten(t *testing.T) {
+	pool, mock := newMock(t)
+	m := watch(t, pool, []string{"reports"})
+	e, err := elector.New(pool, "orders", elector.WithCandidateID("web-1"), elector.WithHooks(m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Add(e); err != nil {
+		t.Fatal(err)
+	}
+	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpWork, Err: elector.ErrOverrun})
+	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpCampaign, Err: elector.ErrServerTooOld, Permanent: true})
+	m.Remove(e)
+	m.Remove(e)
+	wants(t, m.Liveness(), 200)
+	expectLeaders(mock, "reports", "web-2")
+	wants(t, m, 200, `{"status":"healthy","elections":[{"election":"reports"`)
+	if err := m.Add(e); err != nil {
+		t.Fatal(err)
+	}
+	expectLeaders(mock, "reports", "web-2", "orders", "web-2")
+	wants(t, m, 200, `"election":"orders","candidate":"web-1","status":"healthy"`)
+}
+
 func TestWhatCannotBeUsedIsAnErrorAtOnce(t *testing.T) {
 	pool, _ := newMock(t)
 	for name, make := range map[string]func() error{

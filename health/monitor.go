@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ type Monitor struct {
 
 	mu       sync.Mutex
 	electors []*elector.Elector
+	changes  int                    // of electors
 	overrun  map[hooks.Origin]error // work that runs on after its term
 	retired  map[hooks.Origin]error // why a candidate's campaign ended for good
 	known    *answer                // the last one; nil if none is of use
@@ -112,8 +114,29 @@ func (m *Monitor) Add(electors ...*elector.Elector) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.electors = append(m.electors, electors...)
-	m.known = nil // it says nothing of the new ones
+	m.changed()
 	return nil
+}
+
+// Remove has the Monitor answer no more for these electors' elections, such as those
+// that were closed (elector.Elector.Close), and forget what it knows of them. Those that
+// were not added are ignored.
+func (m *Monitor) Remove(electors ...*elector.Elector) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.electors = slices.DeleteFunc(m.electors, func(e *elector.Elector) bool { return slices.Contains(electors, e) })
+	for _, e := range electors {
+		delete(m.overrun, originOf(e))
+		delete(m.retired, originOf(e))
+	}
+	m.changed()
+}
+
+// changed is called when the electors have changed: what the server has said, or was
+// asked, is about others.
+func (m *Monitor) changed() {
+	m.changes++
+	m.known = nil
 }
 
 // OnError notes work that overruns its term, and campaigns that end for good.

@@ -123,8 +123,12 @@ func verdict(candidate string, key int64, told *answer) (status Status, leader s
 
 // trouble is what the hooks have told of a candidate.
 func (m *Monitor) trouble(e *elector.Elector) (overran, retired error) {
-	who := hooks.Origin{Election: e.Election(), Key: e.Key(), CandidateID: e.CandidateID()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.overrun[who], m.retired[who]
+	return m.overrun[originOf(e)], m.retired[originOf(e)]
+}
+
+// originOf is how the hooks' events name a candidate.
+func originOf(e *elector.Elector) hooks.Origin {
+	return hooks.Origin{Election: e.Election(), Key: e.Key(), CandidateID: e.CandidateID()}
 }
