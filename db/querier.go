@@ -116,6 +116,11 @@ type Querier interface {
 	// HoldsPair is HoldsLock in the key space of two integers, for the lock whose two
 	// integers are the halves of key.
 	HoldsPair(ctx context.Context, key int64) (HoldsPairRow, error)
+	// Identify tells the server from others: the system identifier is that of the cluster,
+	// which a standby has from its primary, and the timeline rises with each promotion; it
+	// is 0 on a standby. The address is the one that this connection has reached; it is
+	// empty on a Unix socket.
+	Identify(ctx context.Context) (IdentifyRow, error)
 	// IsCalled asks, on a candidate's own session, whether it is still called.
 	IsCalled(ctx context.Context, key int64) (bool, error)
 	// Leaders is Holder for many elections, as far as they are led.

@@ -100,6 +100,39 @@ func (q *Queries) EvictHolder(ctx context.Context, arg EvictHolderParams) ([]boo
 	return items, nil
 }
 
+const Identify = `-- name: Identify :one
+SELECT
+    (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)::bigint AS system,
+    CASE WHEN pg_catalog.pg_is_in_recovery() THEN 0
+        ELSE pg_catalog.concat('x', pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint
+    END::bigint AS timeline,
+    COALESCE(pg_catalog.host(pg_catalog.inet_server_addr()), '')::pg_catalog.text AS host,
+    COALESCE(pg_catalog.inet_server_port(), 0)::integer AS port
+`
+
+type IdentifyRow struct {
+	System   int64
+	Timeline int64
+	Host     string
+	Port     int32
+}
+
+// Identify tells the server from others: the system identifier is that of the cluster,
+// which a standby has from its primary, and the timeline rises with each promotion; it
+// is 0 on a standby. The address is the one that this connection has reached; it is
+// empty on a Unix socket.
+func (q *Queries) Identify(ctx context.Context) (IdentifyRow, error) {
+	row := q.db.QueryRowContext(ctx, Identify)
+	var i IdentifyRow
+	err := row.Scan(
+		&i.System,
+		&i.Timeline,
+		&i.Host,
+		&i.Port,
+	)
+	return i, err
+}
+
 const Ping = `-- name: Ping :one
 SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery
 `

@@ -239,13 +239,19 @@
 //	a proxy cuts all connections          the same                        when the server notices     session_lost
 //	the server's clock is set forward     the same                        at once                     session_lost
 //	the server is demoted to a standby    at the next heartbeat           at once, on the new primary session_lost
-//	a standby is promoted beside it       never; after the validity with  at once, on the new primary lease_expired
-//	                                      WithSynchronousStandby
+//	a standby is promoted beside it       when InTx or Leader reaches     at once, on the new primary session_lost
+//	                                      the new one; after the validity                             lease_expired
+//	                                      with WithSynchronousStandby
 //
 // Another statement is one of InTx, also of its function, of Leader, Candidates and
 // Observe, and of an attempt in another election on the same pool. If it finds its
 // connection broken, a heartbeat is sent at once, up to four a second; it tells whether
 // the session has ended too.
+//
+// A server that was promoted is told from the old primary by its timeline. Who has reached
+// it from a term on the old one is not elected there again, while connections of the pool
+// still lead there: for one lease after the last of them ([ErrOldPrimary]). A role that
+// may not execute pg_control_system, as all may by default, is not told.
 //
 // # The token
 //

@@ -43,6 +43,12 @@ var (
 	// grant a lock that its primary knows nothing of.
 	ErrServerReadOnly = session.ErrServerReadOnly
 
+	// ErrOldPrimary is the cause, beside ErrSessionLost, of a term whose primary was
+	// found to be an old one: the pool has reached another that was promoted, of a later
+	// timeline. InTx returns it if its pool has reached another primary than the term,
+	// and it is reported while a connection leads to an old primary.
+	ErrOldPrimary = session.ErrOldPrimary
+
 	// ErrServerTooOld is returned when the server has no idle_session_timeout,
 	// on which the lease rests.
 	ErrServerTooOld = session.ErrServerTooOld

@@ -35,6 +35,9 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	if err != nil {
 		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
 	}
+	if term, leading := e.Term(); leading && holder.PID != term.session.PID() { // the pool may have reached another server
+		session.LookAround(ctx, e.pool, e.lease.Length)
+	}
 	if !held {
 		return Leader{}, ErrNoLeader
 	}

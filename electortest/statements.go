@@ -39,6 +39,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.Holder:              holderOf,
 	db.HoldsLock:           holdsLock,
 	db.HoldsPair:           holdsPair,
+	db.Identify:            identify,
 	db.Leaders:             leaders,
 	db.Ping:                ping,
 	db.PrepareWait:         prepareWait,
@@ -146,6 +147,15 @@ func witness(x *execution, m *message) (Answer, error) {
 
 func ping(x *execution, _ *message) (Answer, error) {
 	return one(int64(x.pid), x.server.recovery), nil
+}
+
+// identify: all servers of a test are of one cluster.
+func identify(x *execution, _ *message) (Answer, error) {
+	timeline := x.server.timeline
+	if x.server.recovery {
+		timeline = 0
+	}
+	return one(int64(1), timeline, "", int64(0)), nil
 }
 
 func clock(_ *execution, _ *message) (Answer, error) { return one(time.Now().UnixMicro()), nil }

@@ -347,8 +347,8 @@ func TestACommitOnAnotherServerProvesNothing(t *testing.T) {
 			}
 		})
 		d := b.demoted(one)
-		b.wraps(d.Err, elector.ErrSessionLost)
-		if !strings.Contains(d.Err.Error(), "a primary of timeline 2 has replaced that of timeline 1") {
+		b.wraps(d.Err, elector.ErrSessionLost, elector.ErrOldPrimary)
+		if !strings.Contains(d.Err.Error(), "timeline 2 has replaced timeline 1") {
 			t.Errorf("demoted by %v", d.Err)
 		}
 	})

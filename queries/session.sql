@@ -13,6 +13,19 @@ WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATO
     AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
     AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint;
 
+-- name: Identify :one
+-- Identify tells the server from others: the system identifier is that of the cluster,
+-- which a standby has from its primary, and the timeline rises with each promotion; it
+-- is 0 on a standby. The address is the one that this connection has reached; it is
+-- empty on a Unix socket.
+SELECT
+    (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)::bigint AS system,
+    CASE WHEN pg_catalog.pg_is_in_recovery() THEN 0
+        ELSE pg_catalog.concat('x', pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint
+    END::bigint AS timeline,
+    COALESCE(pg_catalog.host(pg_catalog.inet_server_addr()), '')::pg_catalog.text AS host,
+    COALESCE(pg_catalog.inet_server_port(), 0)::integer AS port;
+
 -- name: DescribeServer :one
 -- DescribeServer tells what must be known before the first attempt.
 SELECT

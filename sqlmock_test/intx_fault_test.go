@@ -298,6 +298,9 @@ func TestAFencedTransactionIsRefusedOutsideTheTerm(t *testing.T) {
 			expectTerm(mock, 1)
 			expectFenced(mock, 1, fault{})
 			query(mock, "EnterTerm").WillReturnRows(row(outcome))
+			if outcome == "ended" || outcome == "perhaps" {
+				query(mock, "Identify").WillReturnRows(row(4711, 1, "10.0.0.1", 5432))
+			}
 			mock.ExpectRollback()
 			if outcome != "hidden" {
 				query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
@@ -341,22 +344,43 @@ func TestAFencedTransactionEndsWithTheTermAndHoldsTheReleaseBack(t *testing.T) {
 // The server has refused, and the session still holds the lock: the term goes on, and
 // the error says what the server saw.
 func TestARefusedTransactionOfATermThatGoesOnSaysWhatTheServerSaw(t *testing.T) {
-	for outcome, want := range map[string]string{
-		"superseded": "a next leader waits", "ended": "not on the server and database of this pool",
+	own := values(4711, 2, "10.0.0.1", 5432)
+	for name, c := range map[string]struct {
+		outcome string
+		reached []driver.Value // nil if the server does not say
+		want    string
+	}{
+		"the next leader waits": {outcome: "superseded", want: "a next leader waits"},
+		"unknown":               {outcome: "ended", want: "not on the server and database of this pool"},
+		"another database":      {"ended", own, "another database of this server"},
+		"another cluster":       {"ended", values(4712, 3, "10.0.0.9", 5432), "another cluster (timeline 3 at 10.0.0.9:5432)"},
+		"a standby":             {"ended", values(4711, 0, "10.0.0.2", 5432), "a standby at 10.0.0.2:5432"},
+		"the old primary":       {"ended", values(4711, 1, "", 0), elector.ErrOldPrimary.Error() + ": the pool has reached timeline 1, and the session"},
 	} {
-		bubble(t, outcome, func(t *testing.T) {
+		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectTerm(mock, 1)
 			expectFenced(mock, 1, fault{})
-			query(mock, "EnterTerm").WillReturnRows(row(outcome))
+			query(mock, "EnterTerm").WillReturnRows(row(c.outcome))
+			if c.outcome == "ended" {
+				reached := query(mock, "Identify")
+				if c.reached == nil {
+					reached.WillReturnError(errPlain)
+				} else {
+					reached.WillReturnRows(row(c.reached...))
+				}
+			}
 			mock.ExpectRollback()
 			query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID))
+			if c.reached != nil {
+				query(mock, "Identify").WillReturnRows(row(own...))
+			}
 			expectResign(mock)
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
 			err := term.InTx(t.Context(), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
 			wantError(t, err, elector.ErrRolledBack, elector.ErrNotLeader)
-			if !strings.Contains(err.Error(), want) || !term.Valid() {
+			if !strings.Contains(err.Error(), c.want) || !term.Valid() {
 				t.Errorf("got %v, valid %v", err, term.Valid())
 			}
 			resign(t, term)

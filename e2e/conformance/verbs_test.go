@@ -183,6 +183,10 @@ var verbs = map[string]func(*call) (string, error){
 		row, err := c.q.CommitSynchronously(c, db.CommitSynchronouslyParams{SessionHigh: high, SessionLow: low, ScopeHigh: scopeHigh, ScopeLow: scopeLow})
 		return fmt.Sprintf("%s %s, for standbys %q, a record %v", row.Outcome, c.name(row.Pid), row.StandbyNames, row.Lsn != ""), err
 	},
+	"Identify": func(c *call) (string, error) {
+		row, err := c.q.Identify(c)
+		return fmt.Sprintf("timeline %d, of a cluster %v", row.Timeline, row.System != 0), err
+	},
 	"SynchronousStandbys": func(c *call) (string, error) {
 		row, err := c.q.SynchronousStandbys(c, "0/0")
 		return fmt.Sprintf("%s, timeline %d, standbys %q", c.name(row.Pid), row.Timeline, row.StandbyNames), err

@@ -185,7 +185,7 @@ func orUnacknowledged(err error, why string) error {
 func (c *commits) elsewhere(timeline int64) error {
 	err := errors.New("elector: the connection for commits leads to another server than the session's, or the session has ended")
 	if c.on.timeline != 0 && timeline > c.on.timeline {
-		return c.of.lose(fmt.Errorf("%w: a primary of timeline %d has replaced that of timeline %d", err, timeline, c.on.timeline))
+		return c.of.lose(fmt.Errorf("%w: timeline %d has replaced timeline %d: %w", ErrOldPrimary, timeline, c.on.timeline, err))
 	}
 	return err
 }

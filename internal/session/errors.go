@@ -17,6 +17,7 @@ var (
 	ErrLeaseExpired    = errors.New("elector: the lease expired")
 	ErrNoAnswer        = errors.New("elector: the server does not answer")
 	ErrServerReadOnly  = errors.New("elector: the server is in recovery (a hot standby), whose locks are its own: connect to the primary, for instance with target_session_attrs=read-write")
+	ErrOldPrimary      = errors.New("elector: an old primary still answers beside the one that was promoted: stop the old one, and see that no connection leads there")
 	ErrServerTooOld    = errors.New("elector: the server cannot enforce a lease: PostgreSQL 14 or newer is needed")
 	ErrSessionPooled   = errors.New("elector: a pooler between this program and the server shares backends between connections: give the elector a pool that connects to the server itself, or through session pooling")
 	ErrNoAdvisoryLocks = errors.New("elector: the server grants advisory locks that do not show in pg_locks, so they exclude nobody: use a PostgreSQL server")

@@ -107,7 +107,19 @@ func (tx *Tx) Fence(ctx context.Context, key int64) error {
 	case "hidden":
 		return ErrSessionHidden
 	}
-	tx.Rollback() // before the session is asked, which may take its time: the next leader waits for it
+	return tx.refused(ctx, key, outcome)
+}
+
+// refused is why the transaction could not enter its term. It rolls back before it asks
+// the session, which may take its time: the next leader waits for the transaction.
+func (tx *Tx) refused(ctx context.Context, key int64, outcome string) error {
+	s := tx.session
+	var reached db.IdentifyRow
+	unknown := errors.New("the next leader has the lock")
+	if outcome != "superseded" {
+		reached, unknown = pace.Await(ctx, db.New(tx.Tx).Identify)
+	}
+	tx.Rollback()
 	switch err := s.Verify(ctx, key); {
 	case errors.Is(err, ErrSessionLost):
 		return fault.Because(ErrNotLeader, err)
@@ -115,6 +127,8 @@ func (tx *Tx) Fence(ctx context.Context, key int64) error {
 		return err
 	case outcome == "superseded":
 		return fmt.Errorf("%w: a next leader waits for the last transactions of this term", ErrNotLeader)
+	case unknown == nil:
+		return s.elsewhere(ctx, identity{reached})
 	}
 	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", ErrNotLeader, s.pid)
 }

@@ -48,6 +48,9 @@ func (s *Session) keep(onBeat func(Beat)) {
 			s.cancel(err)
 			return
 		}
+		if other := s.met.Swap(nil); other != nil && s.compare(s.ctx, *other) != nil {
+			return
+		}
 		onBeat(Beat{Took: time.Since(start), Deadline: s.Deadline()})
 	}
 }

@@ -35,6 +35,7 @@ type Server struct {
 	primary   atomic.Bool               // at any time
 	passed    atomic.Bool               // a check, at any time
 	primaries map[primary]time.Duration // when each was first seen, by the monotonic clock
+	newest    newest                    // primary, if an older one was met
 	barred    *int64                    // the lock at whose barrier the last attempt waited in vain
 }
 
@@ -59,16 +60,25 @@ func (v *Server) Refuses(err error) bool {
 // Distrust has the server checked anew before it is next asked for a lock.
 func (v *Server) Distrust() { v.checked = false }
 
-// borrow takes a connection from the pool.
+// borrow takes a connection from the pool. One that leads to an old primary is closed.
 func (v *Server) borrow(ctx context.Context) (*Session, error) {
-	return borrow(ctx, v.pool, v.config.Lease, func(err error) {
+	s, err := borrow(ctx, v.pool, v.config.Lease, func(err error) {
 		v.config.Report(context.Background(), hooks.Failure{Op: hooks.OpCall, Err: err})
 	})
+	if err != nil {
+		return nil, err
+	}
+	if err := v.refuseOld(ctx, s); err != nil {
+		s.discard()
+		return nil, err
+	}
+	return s, nil
 }
 
 // start begins the life of a session that holds a lock, or will ask for some.
 func (v *Server) start(s *Session) {
 	s.late = ErrLeaseExpired // there is a lease from now on
+	s.newest = &v.newest
 	if v.config.Watch {
 		s.watcher = make(chan struct{})
 		own := &Server{config: v.config, pool: v.pool, settings: v.settings}
@@ -148,9 +158,9 @@ func (v *Server) with(ctx context.Context, fn func(*Session) error) error {
 	return nil
 }
 
-// patiently calls try, again at once if it met a dead connection. An idle
-// connection of the pool may have been dead for a while, as all are after a
-// restart of the server; that is no reason to wait. After an error the server is
+// patiently calls try, again at once if it met a dead connection, or one to an old
+// primary. An idle connection of the pool may have been dead for a while, as all are
+// after a restart of the server; that is no reason to wait. After an error the server is
 // checked anew, because it may be another one by then.
 func (v *Server) patiently(ctx context.Context, try func() error) error {
 	for idle := v.pool.Stats().Idle; ; idle-- {
@@ -162,7 +172,8 @@ func (v *Server) patiently(ctx context.Context, try func() error) error {
 		if isSuspicious(err) {
 			live.suspect(v.pool)
 		}
-		if idle <= 0 || !fault.Broken(err) || errors.Is(err, ErrSessionPooled) {
+		again := fault.Broken(err) && !errors.Is(err, ErrSessionPooled) || errors.Is(err, ErrOldPrimary)
+		if idle <= 0 || !again {
 			return err
 		}
 	}

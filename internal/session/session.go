@@ -54,6 +54,10 @@ type Session struct {
 	termCtx        context.Context         // done when no term may go on: the session has ended, or its commits prove nothing
 	endTerms       context.CancelCauseFunc
 
+	identity atomic.Pointer[identity] // of its server, once asked
+	met      atomic.Pointer[identity] // another server, to be compared with
+	newest   *newest                  // primary that its owner has seen
+
 	users   users         // what its locks are still needed for
 	evict   func()        // ends the backend if a pooler has moved us from it; may be nil
 	suspect chan struct{} // asks keep for a heartbeat at once

@@ -1,0 +1,91 @@
+package electortest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// A standby is promoted while its primary goes on to answer, as when a failover manager
+// is cut off from it. A leader on the old one, whose pool reaches the new one, learns it
+// from that, and must not be elected on the old one again.
+func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
+	for name, meets := range map[string]func(b *bench, s *seat, term *elector.Term){
+		"InTx": func(b *bench, s *seat, term *elector.Term) {
+			err := term.InTx(b.Context(), s.pool, nil, func(*sql.Tx) error { return nil })
+			b.wraps(err, elector.ErrRolledBack, elector.ErrNotLeader, elector.ErrOldPrimary)
+		},
+		"InTx on another pool": func(b *bench, s *seat, term *elector.Term) {
+			other := s.process.Open()
+			defer other.Close()
+			err := term.InTx(b.Context(), other, nil, func(*sql.Tx) error { return nil })
+			b.wraps(err, elector.ErrRolledBack, elector.ErrNotLeader, elector.ErrOldPrimary)
+		},
+		"Leader": func(b *bench, s *seat, term *elector.Term) {
+			_, err := s.Leader(b.Context())
+			b.wraps(err, elector.ErrNoLeader)
+		},
+	} {
+		for _, opts := range [][]elector.Option{nil, {elector.WithStandby(elector.Wait)}} {
+			t.Run(name, func(t *testing.T) {
+				bubble(t, func(b *bench) {
+					s := b.run("one", append(opts, longLease)...)
+					b.leads(s)
+					term, _ := s.Term()
+					old := term.Token()
+					s.pool.SetMaxIdleConns(0)
+					promoted := b.NewStandby(0)
+					b.Cleanup(promoted.Close)
+					b.wraps(promoted.Promote())
+					s.process.ConnectTo(promoted)
+					met := time.Now()
+					meets(b, s, term)
+					<-term.Context().Done()
+					b.within("the term ends", 0, time.Since(met), 10*time.Millisecond)
+					b.wraps(context.Cause(term.Context()), elector.ErrSessionLost, elector.ErrOldPrimary)
+					s.process.ConnectTo(b.Server) // some connections still lead there
+					time.Sleep(time.Minute)
+					if n := len(b.Locks()); s.IsLeader() || n != 0 {
+						b.Errorf("it leads on the old primary: %v, with %d locks", s.IsLeader(), n)
+					}
+					s.process.ConnectTo(promoted)
+					b.leads(s)
+					if term, _ := s.Term(); term.Token()>>48 <= old>>48 {
+						b.Errorf("token %x follows %x", term.Token(), old)
+					}
+					reported := false
+					for _, f := range s.rec.Failures() {
+						reported = reported || f.Op == hooks.OpCampaign && errors.Is(f.Err, elector.ErrOldPrimary)
+					}
+					if !reported {
+						b.Error("nobody was told of the old primary")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A cluster may be taken back to an older timeline on purpose, as one that is restored
+// from a backup: it is led again after a lease.
+func TestAnOldPrimaryThatIsAllThereIsIsLedAfterALease(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := b.run("one")
+		b.leads(s)
+		term, _ := s.Term()
+		promoted := b.NewStandby(0)
+		b.wraps(promoted.Promote())
+		s.process.ConnectTo(promoted)
+		s.pool.SetMaxIdleConns(0)
+		b.wraps(term.InTx(b.Context(), s.pool, nil, func(*sql.Tx) error { return nil }), elector.ErrOldPrimary)
+		promoted.Close()
+		s.process.ConnectTo(b.Server)
+		time.Sleep(100 * time.Millisecond) // for its end to be told
+		b.within("it leads", lease-time.Second, b.leads(s), lease+5*time.Second)
+	})
+}
