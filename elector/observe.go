@@ -35,7 +35,7 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	if err != nil {
 		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
 	}
-	if term, leading := e.Term(); leading && holder.PID != term.session.PID() { // the pool may have reached another server
+	if term, leading := e.Term(); leading && holder.PID != term.lock.PID() { // the pool may have reached another server
 		session.LookAround(ctx, e.pool, e.lease.Length)
 	}
 	if !held {
