@@ -84,7 +84,7 @@ func TestTheSystemdUnitRestartsWhatARestartMends(t *testing.T) {
 }
 
 func TestThePageNamesOnlyFlagsAndCommandsThatExist(t *testing.T) {
-	known := map[string]bool{"--now": true, "--from": true, "--exec": true} // of other programs
+	known := map[string]bool{"--version": true, "--now": true, "--from": true, "--exec": true} // of other programs
 	root := (&app{}).command()
 	visit := func(cmd *cobra.Command) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { known["--"+f.Name] = true })

@@ -23,7 +23,7 @@ func (a *app) evictCommand() *cobra.Command {
 			"next heartbeat, and until then works on beside the next one, whose token is larger. It campaigns again, and may\n" +
 			"be elected again: to keep it away, stop its process.\n\n" +
 			"Exit status: 0; 3 if nobody leads, or the answer was no; 69 no primary reached; 77 without the privilege.",
-		Args: cobra.ExactArgs(1),
+		Args: oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkNames(args...); err != nil {
 				return err

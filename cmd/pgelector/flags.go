@@ -2,6 +2,7 @@ package main
 
 import (
 	"database/sql"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,6 +65,14 @@ func (f *connectionFlags) scrub(text string) string { return f.target.Scrub(text
 // choices completes the values of a flag.
 func choices(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// oneName wants the name of one election as the only argument.
+func oneName(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("want the NAME of one election, got %d arguments", len(args))
+	}
+	return nil
 }
 
 // checkNames is an error of bad usage unless elections may have these names.

@@ -13,7 +13,7 @@ func keyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "key NAME",
 		Short: "Print the advisory lock key of an election, and the SQL that computes it",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkNames(args...); err != nil {
 				return err

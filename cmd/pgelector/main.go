@@ -19,7 +19,8 @@ func main() {
 	app := &app{}
 	root := app.command()
 	root.SetArgs(arguments[1:])
-	os.Exit(app.finish(root.Execute()))
+	command, err := root.ExecuteC()
+	os.Exit(app.finish(command, err))
 }
 
 // app is what the subcommands share: the flags that each of them has.
@@ -38,10 +39,12 @@ func (a *app) command() *cobra.Command {
 			"on nothing but the PostgreSQL that is there: no new server, no table, no extension.\n\n" +
 			"The database is found as psql finds it: by --dsn, else by DATABASE_URL, else by libpq's PG* variables, service\n" +
 			"file and password file. Prefer the latter for passwords: a --dsn is for a moment visible to others in ps.",
+		Version:           version(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		PersistentPreRunE: func(*cobra.Command, []string) error { a.entered = true; return nil },
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(a.runCommands()...)
 	root.AddCommand(a.statusCommand(), a.watchCommand(), a.evictCommand(), a.doctorCommand())
 	root.AddCommand(keyCommand(), versionCommand(), manCommand(root))
@@ -50,7 +53,7 @@ func (a *app) command() *cobra.Command {
 
 // finish prints the error and returns the exit code. What cobra refuses before
 // a subcommand is entered is bad usage.
-func (a *app) finish(err error) int {
+func (a *app) finish(command *cobra.Command, err error) int {
 	if err == nil {
 		return exit.OK
 	}
@@ -65,7 +68,7 @@ func (a *app) finish(err error) int {
 		a.say(strings.TrimSpace(known.Error()), code)
 	}
 	if misused && !a.log.json {
-		fmt.Fprintln(os.Stderr, "See pgelector --help.")
+		fmt.Fprintf(os.Stderr, "See %s --help.\n", command.CommandPath())
 	}
 	return code
 }

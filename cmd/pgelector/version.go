@@ -13,14 +13,18 @@ func versionCommand() *cobra.Command {
 		Short: "Print the version of this command and what it was built from",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			info, ok := debug.ReadBuildInfo()
-			if !ok {
-				return fmt.Errorf("this program was built without module support, so it does not know its version")
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), describe(info))
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
 			return err
 		},
 	}
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "pgelector, of a version that is not known, since it was built without module support"
+	}
+	return describe(info)
 }
 
 func describe(info *debug.BuildInfo) string {

@@ -25,7 +25,7 @@ func (a *app) watchCommand() *cobra.Command {
 		Short: "Tell of each change of leader, live, one line each",
 		Long: "Writes who leads, and then one line for each change, until it is interrupted. While the database is away it\n" +
 			"says so, once, and goes on when it is back. A leader that came and went between two looks is not seen.",
-		Args: cobra.ExactArgs(1),
+		Args: oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkNames(args...); err != nil {
 				return err

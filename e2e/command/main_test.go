@@ -88,7 +88,11 @@ func (r result) want(t *testing.T, code int, texts ...string) {
 
 func TestVersionRuns(t *testing.T) {
 	t.Parallel()
-	invoke(t, nil, "version").want(t, exit.OK, "pgelector ")
+	long, short := invoke(t, nil, "version"), invoke(t, nil, "--version")
+	long.want(t, exit.OK, "pgelector ")
+	if long != short {
+		t.Errorf("version says %+v, and --version %+v", long, short)
+	}
 }
 
 // Flags are named as flags: what Go programs call them says nothing to an operator.
@@ -134,9 +138,10 @@ func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 		{"run --election x --dsn postgres://u:hunter2@h:port/ -- true", "not shown here"},
 		{"run --election x --driver pq --dsn sslmode=hunter2 -- true", "not shown here"},
 		{"status --dsn postgres://u:hunter2@[:5432/", "not shown here"},
-		{"watch", "arg"},
-		{"evict", "arg"},
-		{"key", "arg"},
+		{"watch", "want the NAME of one election, got 0 arguments\nSee pgelector watch --help."},
+		{"evict", "want the NAME"},
+		{"key a b", "got 2 arguments"},
+		{"run --election x --http 8080 -- true", "--http \"8080\": want an address with a port"},
 	} {
 		r := invoke(t, []string{"DATABASE_URL=", "PGHOST=127.0.0.1", "PGPORT=1"}, strings.Fields(tt.args)...)
 		r.want(t, exit.Usage, tt.says)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
@@ -102,6 +103,47 @@ func TestEveryCommandSaysThatThePasswordIsWrongAndNeverShowsOne(t *testing.T) {
 			}
 		}
 	}
+}
+
+// No further attempt would help, so run does not wait for the database to change.
+func TestEveryCommandSaysThatTheServerRefusesTheConnection(t *testing.T) {
+	t.Parallel()
+	c := own(t)
+	for _, statement := range []string{"CREATE ROLE app LOGIN", "CREATE DATABASE closed", "REVOKE CONNECT ON DATABASE closed FROM PUBLIC"} {
+		check(t, c.Exec(t.Context(), statement))
+	}
+	for _, tt := range []struct {
+		dsn  string
+		code int
+		says string
+	}{
+		{c.DSN(pgcluster.ForRole("nobody")), exit.Connect, "nobody"},
+		{c.DSN(pgcluster.ForDatabase("nowhere")), exit.Connect, "nowhere"},
+		{c.DSN(pgcluster.WithParam("bogus", "1")), exit.Connect, "bogus"},
+		{c.DSN(pgcluster.ForRole("app"), pgcluster.ForDatabase("closed")), exit.Privilege, "permission denied"},
+	} {
+		for _, driver := range []string{"pgx", "pq"} {
+			for _, command := range append(asking, quick("x", "--", "echo", "ran")) {
+				args := append([]string{command[0], "--driver", driver}, command[1:]...)
+				invoke(t, at(tt.dsn), args...).want(t, tt.code, tt.says)
+			}
+		}
+	}
+}
+
+func TestWatchWritesOneLineForADatabaseThatIsAway(t *testing.T) {
+	t.Parallel()
+	r := launch(t, at("postgres://nobody@127.0.0.1:1/x?host=127.0.0.1,127.0.0.1"), "watch", "x", "--interval", "10ms")
+	if line := r.says(t, ""); !strings.Contains(line, "unknown who leads") || strings.Count(line, "connection refused") < 2 {
+		t.Errorf("got %q", line)
+	}
+	select {
+	case line := <-r.lines:
+		t.Errorf("and another line: %q", line)
+	case <-time.After(500 * time.Millisecond):
+	}
+	r.signal(t, 2)
+	r.ends(t, 130)
 }
 
 func TestTheDatabaseIsFoundAsPsqlFindsIt(t *testing.T) {

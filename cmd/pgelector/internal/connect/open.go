@@ -70,14 +70,23 @@ func (t *Target) Check(ctx context.Context, pool *sql.DB, timeout time.Duration)
 	return t.Failed(err)
 }
 
+// The SQLSTATEs of refusals, besides those of class 28.
+const (
+	noSuchDatabase  = "3D000"
+	noPrivilege     = "42501"
+	noSuchParameter = "42704" // which the DSN names
+)
+
 // Failed explains an error of a server that was asked: it wraps ErrConnect if
 // it was not reached, or did not let us in.
 func (t *Target) Failed(err error) error {
 	switch state := fault.State(err); {
 	case err == nil:
 		return nil
+	case state == noPrivilege:
+		return err
 	case Refused(err):
-		return fmt.Errorf("%w to %s: the server does not let this role in: %w", ErrConnect, t, err)
+		return fmt.Errorf("%w to %s (found by %s): the server refuses: %w", ErrConnect, t, t.Source, err)
 	case state == "" || strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53") || strings.HasPrefix(state, "57"):
 		return fmt.Errorf("%w to %s (found by %s): %w", ErrConnect, t, t.Source, err)
 	}
@@ -85,10 +94,15 @@ func (t *Target) Failed(err error) error {
 }
 
 // Refused reports whether the server knows us and will not let us in, however
-// often we try: a wrong password, role or database. pgbouncer says 08P01 for it.
+// often we try: a wrong password, role or database, a privilege that is missing, a
+// parameter that it does not know. pgbouncer says 08P01 for the first three.
 func Refused(err error) bool {
-	state := fault.State(err)
-	return strings.HasPrefix(state, "28") || state == "3D000"
+	switch state := fault.State(err); state {
+	case noSuchDatabase, noPrivilege, noSuchParameter:
+		return true
+	default:
+		return strings.HasPrefix(state, "28")
+	}
 }
 
 // Connect opens one connection by pgx, whichever driver was chosen: for what

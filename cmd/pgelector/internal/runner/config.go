@@ -4,6 +4,7 @@ package runner
 
 import (
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -74,6 +75,9 @@ func (c *Config) Fit() error {
 		return exit.Usagef("--wait, --hold and --max-attempts must not be negative")
 	case c.BusyCode < 0 || c.BusyCode > 255:
 		return exit.Usagef("--if-free-exit-code %d: want 0 to 255", c.BusyCode)
+	}
+	if _, _, err := net.SplitHostPort(c.HTTP); c.HTTP != "" && err != nil {
+		return exit.Usagef("--http %q: want an address with a port, such as :8080 or 127.0.0.1:8080", c.HTTP)
 	}
 	if c.Drain == 0 {
 		c.Drain = c.Lease / drainShare

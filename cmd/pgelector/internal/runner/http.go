@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/health"
 	"github.com/pgelector/pgelector/hooks"
 	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
@@ -89,7 +88,7 @@ func (r *runner) serveHTTP() (stop func(), err error) {
 	}
 	listener, err := net.Listen("tcp", r.HTTP)
 	if err != nil {
-		return nil, exit.With(exit.Failure, fmt.Errorf("--http: %w", err))
+		return nil, fmt.Errorf("--http %s: %w", r.HTTP, err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /healthz", r.tells.monitor.Liveness())

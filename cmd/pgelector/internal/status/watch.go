@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
@@ -108,7 +109,7 @@ func (c Change) WriteLine(w io.Writer) error {
 	text := "nobody leads"
 	switch {
 	case c.Event == Unreachable:
-		text = "unknown who leads: " + c.Error
+		text = "unknown who leads: " + strings.Join(strings.Fields(c.Error), " ") // a driver's has many lines
 	case c.Leader != nil:
 		text = fmt.Sprintf("%s leads (backend %d, user %s, from %s)", orDash(c.Leader.ID), c.Leader.PID, orDash(c.Leader.User), orDash(c.Leader.Address))
 	}
