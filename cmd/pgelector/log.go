@@ -42,31 +42,37 @@ func (f *logFlags) logger(scrub func(string) string) (hclog.Logger, error) {
 		Name: "pgelector", Level: level, JSONFormat: f.json, Color: colour,
 		Output: scrubbed{os.Stderr, scrub},
 	})
-	if f.json {
-		return milliseconds{logger}, nil
-	}
-	return logger, nil
+	return lines{logger, f.json}, nil
 }
 
-// milliseconds writes durations for JSON, which has none: as milliseconds, in fields
-// whose names end in _ms.
-type milliseconds struct{ hclog.Logger }
+// lines is a logger for programs that read its output line by line: an error is one
+// line, whatever the driver made of it. JSON has no durations, so there they are
+// milliseconds, in fields whose names end in _ms.
+type lines struct {
+	hclog.Logger
+	json bool
+}
 
-func (m milliseconds) Log(level hclog.Level, text string, fields ...any) {
+func (l lines) Log(level hclog.Level, text string, fields ...any) {
 	fields = slices.Clone(fields)
 	for i := 1; i < len(fields); i += 2 {
-		if d, ok := fields[i].(time.Duration); ok {
-			fields[i-1], fields[i] = fmt.Sprint(fields[i-1], "_ms"), float64(d)/float64(time.Millisecond)
+		switch value := fields[i].(type) {
+		case time.Duration:
+			if l.json {
+				fields[i-1], fields[i] = fmt.Sprint(fields[i-1], "_ms"), float64(value)/float64(time.Millisecond)
+			}
+		case error:
+			fields[i] = strings.Join(strings.Fields(value.Error()), " ")
 		}
 	}
-	m.Logger.Log(level, text, fields...)
+	l.Logger.Log(level, text, fields...)
 }
 
-func (m milliseconds) Trace(text string, fields ...any) { m.Log(hclog.Trace, text, fields...) }
-func (m milliseconds) Debug(text string, fields ...any) { m.Log(hclog.Debug, text, fields...) }
-func (m milliseconds) Info(text string, fields ...any)  { m.Log(hclog.Info, text, fields...) }
-func (m milliseconds) Warn(text string, fields ...any)  { m.Log(hclog.Warn, text, fields...) }
-func (m milliseconds) Error(text string, fields ...any) { m.Log(hclog.Error, text, fields...) }
+func (l lines) Trace(text string, fields ...any) { l.Log(hclog.Trace, text, fields...) }
+func (l lines) Debug(text string, fields ...any) { l.Log(hclog.Debug, text, fields...) }
+func (l lines) Info(text string, fields ...any)  { l.Log(hclog.Info, text, fields...) }
+func (l lines) Warn(text string, fields ...any)  { l.Log(hclog.Warn, text, fields...) }
+func (l lines) Error(text string, fields ...any) { l.Log(hclog.Error, text, fields...) }
 
 // scrubbed writes lines without the password.
 type scrubbed struct {

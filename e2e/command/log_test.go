@@ -94,3 +94,18 @@ func TestTheJSONLogEndsWithWhyInJSON(t *testing.T) {
 		}
 	}
 }
+
+// pgx tells of each address in a line of its own.
+func TestAnErrorIsOneLineOfTheLog(t *testing.T) {
+	t.Parallel()
+	r := launch(t, at("postgres://nobody@127.0.0.1:1/x"), quick("x", "--log-level", "trace", "--", "true")...)
+	r.logs(t, "database still away")
+	r.signal(t, 15)
+	r.ends(t, 128+15)
+	line := regexp.MustCompile(`^(\d{4}-\d\d-\d\dT\S+ \[|pgelector: )`)
+	for text := range strings.Lines(r.errs.String()) {
+		if !line.MatchString(text) {
+			t.Errorf("a line of its own: %q", text)
+		}
+	}
+}
