@@ -95,6 +95,16 @@ func TestVersionRuns(t *testing.T) {
 	}
 }
 
+func TestSynchronousStandbysThatNeedNotAcknowledgeAreNotLedBy(t *testing.T) {
+	t.Parallel()
+	args := quick("x", "--synchronous-standby", "10s", "--max-attempts", "1", "--", "echo", "ran")
+	r := invoke(t, at(own(t).DSN()), args...)
+	r.want(t, exit.Connect, "synchronous_standby_names is ''")
+	if strings.Contains(r.out, "ran") {
+		t.Error("the command ran")
+	}
+}
+
 // Flags are named as flags: what Go programs call them says nothing to an operator.
 func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 	t.Parallel()
@@ -132,6 +142,8 @@ func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 		{"watch x --timeout -1s", "--timeout -1s: want more than 0"},
 		{"watch x --interval 0s", "--interval 0s: want more than 0"},
 		{"doctor --lease 1ms", "--lease 1ms: want 1s <= lease"},
+		{"run --election x --synchronous-standby 9s -- true", "--synchronous-standby 9s with --lease 10s: want the longest lease of all candidates: 10s <= longest lease <= 24h0m0s"},
+		{"run --election x --if-free --synchronous-standby 10s -- true", "use one of them"},
 		{"run --election x --standby sit -- true", "poll or wait"},
 		{"run --election x --log-level loud -- true", "--log-level"},
 		{"run --election x --driver odbc -- true", "pgx or pq"},

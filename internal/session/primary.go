@@ -20,7 +20,7 @@ type TooEarly struct {
 }
 
 func (e *TooEarly) Error() string {
-	return fmt.Sprintf("%v: this candidate has not known the primary (of timeline %d) for long, and waits another %v (WithSynchronousStandby)",
+	return fmt.Sprintf("%v: this candidate has not known the primary (of timeline %d) for long, and waits another %v",
 		ErrTooEarly, e.Timeline, e.Wait.Round(time.Millisecond))
 }
 

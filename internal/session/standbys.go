@@ -10,7 +10,7 @@ import (
 )
 
 // ErrNotSynchronous: see elector.
-var ErrNotSynchronous = errors.New("elector: commits do not wait for every standby that can be promoted (WithSynchronousStandby)")
+var ErrNotSynchronous = errors.New("elector: commits do not wait for every standby that can be promoted")
 
 // A standbyList is a value of synchronous_standby_names: commits wait for need of the
 // names, whichever those are.
