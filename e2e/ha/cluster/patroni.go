@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
@@ -84,8 +86,19 @@ func (c *Cluster) members(ctx context.Context) ([]status, error) {
 	return nil, fmt.Errorf("cluster: there is no leader: %s", said)
 }
 
-// Primary returns the member that is the primary, by its own Patroni's word.
+// Primary returns the member that is the primary, by its Patroni's word and its own.
 func (c *Cluster) Primary(ctx context.Context) (*Member, error) { return c.other(ctx) }
+
+// leads asks PostgreSQL whether it is a primary.
+func (m *Member) leads(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, client.Timeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, "postgres://postgres@"+m.Addr()+"/postgres?sslmode=disable&target_session_attrs=read-write")
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}
 
 // AwaitPrimary returns a primary that is none of the others.
 func (c *Cluster) AwaitPrimary(ctx context.Context, others ...*Member) (found *Member, err error) {
@@ -96,8 +109,8 @@ func (c *Cluster) AwaitPrimary(ctx context.Context, others ...*Member) (found *M
 	return found, err
 }
 
-// other returns the member that is the primary, by its own Patroni's word, and none
-// of the others.
+// other returns the member that is the primary, by its Patroni's word and its own, and
+// none of the others.
 func (c *Cluster) other(ctx context.Context, others ...*Member) (*Member, error) {
 	var errs []error
 	for _, m := range c.Members {
@@ -105,6 +118,9 @@ func (c *Cluster) other(ctx context.Context, others ...*Member) (*Member, error)
 			continue
 		}
 		_, err := m.ask(ctx, http.MethodGet, "/primary", "")
+		if err == nil {
+			err = m.leads(ctx) // Patroni may not have noticed a crash yet
+		}
 		if err == nil {
 			return m, nil
 		}
