@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 
@@ -17,16 +18,20 @@ type programs struct{ postgres, patroni, etcd, haproxy string }
 // find looks for every program. PostgreSQL's are a folder, which
 // PGELECTOR_PG_BIN names, as everywhere.
 func find(ctx context.Context) (p programs, err error) {
-	if p.postgres, err = pgcluster.FindBinaries(ctx); err != nil {
-		return p, err
-	}
-	for program, path := range map[string]*string{"patroni": &p.patroni, "etcd": &p.etcd, "haproxy": &p.haproxy} {
+	for program, path := range map[string]*string{"patroni": &p.patroni, "etcd": &p.etcd, "haproxy": &p.haproxy, "pgbouncer": new(string)} {
 		if *path, err = look(program); err != nil {
 			return p, err
 		}
 	}
-	_, err = look("pgbouncer")
-	return p, err
+	if p.postgres, err = pgcluster.FindBinaries(ctx); err != nil {
+		return p, err
+	}
+	for _, program := range []string{"pg_basebackup", "pg_rewind"} { // a PostgreSQL that was fetched for tests lacks them
+		if _, err := os.Stat(filepath.Join(p.postgres, program)); err != nil {
+			return p, fmt.Errorf("cluster: Patroni needs %s: %w", program, err)
+		}
+	}
+	return p, nil
 }
 
 // look finds a program where an ordinary user's $PATH does not lead, too.
