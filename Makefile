@@ -12,9 +12,9 @@ SEEDS ?= 10000
 MINUTES ?= 2
 SEED    ?= 0
 
-# For ha: which faults (none: all), and which modes of replication (guarded: with WithSynchronousStandby).
+# For ha: which faults (none: all), and in which modes (see e2e/ha/seats.go).
 FAULTS ?=
-MODES  ?= async,sync,guarded
+MODES  ?= async,proxied,sync,guarded
 
 # For fuzz: for how long each target.
 TIME ?= 30s

@@ -32,7 +32,7 @@ func faults() []fault {
 		{"etcd", "etcd is frozen by SIGSTOP for longer than the ttl: the primary is demoted, and one is promoted when etcd is back", (*nemesis).freezeEtcd, ""},
 		{"cut", "the primary's standbys are cut off from it", (*nemesis).cut, ""},
 		{"cut-lose", "the primary's standbys are cut off from it, and then it is lost", (*nemesis).cutAndLose, ""},
-		{"discard", "a standby that was promoted is lost before another has followed it: Patroni returns to the older timeline", (*nemesis).discard, "async"},
+		{"discard", "a standby that was promoted is lost before another has followed it: Patroni returns to the older timeline", (*nemesis).discard, async},
 	}
 }
 

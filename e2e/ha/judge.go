@@ -107,7 +107,7 @@ func exclusion(events []history.Event) history.Proof {
 			continue
 		}
 		other = append(other, o.took)
-		if in := episodeOf(all, o.from); in != nil && in.guarded() {
+		if in := episodeOf(all, o.from); in != nil && in.mode() == guarded {
 			p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) led for %v beside %s (token %d), although both had WithSynchronousStandby", old.Process, old.Token, o.took, fresh.Process, fresh.Token))
 			continue
 		}

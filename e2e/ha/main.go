@@ -24,7 +24,7 @@ func main() {
 	flag.Float64Var(&c.minutes, "minutes", 0, "for how long; 0: each fault once in each mode")
 	flag.Uint64Var(&c.seed, "seed", 0, "of what is drawn; 0 draws one")
 	flag.StringVar(&c.faults, "faults", "", "only these, separated by commas (see -list)")
-	flag.StringVar(&c.modes, "modes", allModes, "of replication; guarded is synchronous, with WithSynchronousStandby")
+	flag.StringVar(&c.modes, "modes", allModes, "in which all is tried")
 	flag.StringVar(&c.keep, "keep", "", "keep the history in this file, also of a good run")
 	flag.StringVar(&c.results, "results", "", "write the table to this file")
 	flag.StringVar(&c.judge, "judge", "", "start nothing, but judge the history in this file")

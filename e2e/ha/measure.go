@@ -14,10 +14,13 @@ import (
 )
 
 // asynchronous reports whether an episode's replication was asynchronous.
-func (e episode) asynchronous() bool { return strings.HasSuffix(e.text, ", async") }
+func (e episode) asynchronous() bool { return asynchronous(e.mode()) }
 
-// guarded reports whether every candidate had WithSynchronousStandby.
-func (e episode) guarded() bool { return strings.HasSuffix(e.text, ", "+guarded) }
+// mode is that of the time.
+func (e episode) mode() string {
+	_, mode, _ := strings.Cut(e.text, ", ")
+	return mode
+}
 
 // An episode is from one fault until somebody leads a healthy cluster again.
 type episode struct {

@@ -42,7 +42,7 @@ func (r report) print(out io.Writer) {
 // table is in Markdown.
 func (r report) table() string {
 	var b strings.Builder
-	b.WriteString("| fault | replication | times | without a leader: median | p99 | longest | overlap of belief, longest | commits acknowledged | lost | `Run`s ended |\n")
+	b.WriteString("| fault | mode | times | without a leader: median | p99 | longest | overlap of belief, longest | commits acknowledged | lost | `Run`s ended |\n")
 	b.WriteString("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, row := range r.rows {
 		name, mode, _ := strings.Cut(row.text, ", ")
@@ -97,7 +97,7 @@ promoted a standby. With each fault one follower is killed and a fresh process t
 its place.
 
 `)
-	b.WriteString("Replication is asynchronous, synchronous (`synchronous_mode: true`), or *guarded*: synchronous, and every candidate has\n`WithSynchronousStandby`, which forbids shared sessions.\n\n")
+	b.WriteString("Replication is asynchronous (*async*; *proxied*: all candidates connect through HAProxy, with\n`on-marked-down shutdown-sessions`), or synchronous by `synchronous_mode: true` (*sync*; *guarded*: every candidate has\n`WithSynchronousStandby`, and none a shared session).\n\n")
 	b.WriteString(r.table())
 	b.WriteString("\nWhat was judged:\n\n")
 	for _, p := range r.proofs {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +48,11 @@ func run(ctx context.Context, c config, path string) (err error) {
 	if err := play(ctx, c, n); err != nil {
 		return err
 	}
-	return c.conclude(n.Log.Since(0))
+	left, err := leftovers(ctx, servers)
+	if err != nil {
+		return err
+	}
+	return c.conclude(n.Log.Since(0), left)
 }
 
 // play strikes in each mode, and reads at the end what the database holds.
@@ -60,13 +65,18 @@ func play(ctx context.Context, c config, n *nemesis) error {
 		fmt.Printf("%3d:%02d  %s\n", int(since.Minutes()), int(since.Seconds())%60, line)
 	}
 	modes := strings.Split(c.modes, ",")
+	for _, mode := range modes {
+		if !slices.Contains(strings.Split(allModes, ","), mode) {
+			return fmt.Errorf("there is no mode %q: want some of %s", mode, allModes)
+		}
+	}
 	for _, n.mode = range modes {
 		n.forgetQuit()
 		if err := n.Dismiss(); err != nil {
 			return err
 		}
 		n.Seats = seatsIn(n.mode)
-		if err := n.cluster.SetSynchronous(ctx, n.mode != "async"); err != nil {
+		if err := n.cluster.SetSynchronous(ctx, !asynchronous(n.mode)); err != nil {
 			return err
 		}
 		line, err := n.calm(ctx, fmt.Sprintf("%d candidates, %s", len(seats), n.mode), history.Now())
@@ -131,9 +141,31 @@ func readLedger(ctx context.Context, n *nemesis) error {
 	return rows.Err()
 }
 
+// leftovers checks, when every candidate has left, that no lock is left.
+func leftovers(ctx context.Context, c *cluster.Cluster) (history.Proof, error) {
+	p := history.Proof{Claim: "nothing was left behind", Checked: "every process had ended, and the primary had no advisory lock"}
+	conn, err := connect(ctx, c)
+	if err != nil {
+		return p, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for deadline := time.Now().Add(fleet.Patience); ; time.Sleep(20 * time.Millisecond) {
+		var locks int
+		err := conn.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").Scan(&locks)
+		if err != nil || locks == 0 {
+			return p, err
+		}
+		if time.Now().After(deadline) {
+			p.Violations = append(p.Violations, fmt.Sprintf("%d locks are left", locks))
+			return p, nil
+		}
+	}
+}
+
 // conclude judges a history, and tells.
-func (c config) conclude(events []history.Event) error {
+func (c config) conclude(events []history.Event, more ...history.Proof) error {
 	r := judge(events)
+	r.proofs = append(r.proofs, more...)
 	r.print(os.Stdout)
 	var err error
 	if c.results != "" {

@@ -34,15 +34,25 @@ var seats = []fleet.Seat{
 
 // The modes. In each the same faults are drawn.
 const (
-	allModes = "async,sync,guarded"
-	guarded  = "guarded" // synchronous replication, and every candidate has WithSynchronousStandby
+	async   = "async"   // asynchronous replication
+	proxied = "proxied" // the same, and all candidates come through HAProxy, which cuts
+	synced  = "sync"    // synchronous replication
+	guarded = "guarded" // the same, and every candidate has WithSynchronousStandby
+
+	allModes = async + "," + proxied + "," + synced + "," + guarded
 )
+
+// asynchronous reports whether commits wait for no standby.
+func asynchronous(mode string) bool { return mode == async || mode == proxied }
 
 // seatsIn returns the candidates of a mode. One that is guarded has no shared session.
 func seatsIn(mode string) []fleet.Seat {
 	all := slices.Clone(seats)
 	for i := range all {
-		if mode == guarded {
+		switch mode {
+		case proxied:
+			all[i].Route = cutting
+		case guarded:
 			all[i].Session, all[i].Synchronous = false, true
 		}
 	}
