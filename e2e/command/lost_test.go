@@ -22,16 +22,23 @@ sleep 0.1
 echo self $$
 while :; do sleep 0.05; done`
 
+// unhurried are for a term that is to end by the test alone, on however busy a machine.
+var unhurried = []string{"--lease", "60s", "--drain", "400ms", "--grace", "200ms"}
+
 // family are the processes of stubborn.
 type family struct{ self, child, daemon int }
 
 func stubbornFamily(t *testing.T, r *running) (f family) {
 	t.Helper()
+	timeout := time.After(patience)
 	for f.self == 0 || f.child == 0 || f.daemon == 0 { // they speak in any order
 		select {
-		case line := <-r.lines:
+		case line, open := <-r.lines:
+			if !open {
+				t.Fatalf("ended, and of the family only %+v\n%s", f, r.errs)
+			}
 			f.meet(t, line)
-		case <-time.After(patience):
+		case <-timeout:
 			t.Fatalf("of the family only %+v\n%s", f, r.errs)
 		}
 	}
@@ -102,7 +109,7 @@ func TestALostTermEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
 	for _, watch := range []string{"--watch=true", "--watch=false"} {
-		r := run(t, name(t)+watch, append([]string{watch, "--grace", "200ms"}, sh(stubborn)...)...)
+		r := run(t, name(t)+watch, append(append([]string{watch}, unhurried...), sh(stubborn)...)...)
 		f := stubbornFamily(t, r)
 		terminate(t, shared.Get(t).DSN(), name(t)+watch)
 		r.ends(t, exit.Lost)
@@ -219,7 +226,7 @@ func TestNothingOutlivesAKilledGuard(t *testing.T) {
 func TestAFrozenGuardDoesNotSaveTheCommand(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
-	r := run(t, name(t), append([]string{"--watch"}, sh(stubborn)...)...)
+	r := run(t, name(t), append(append([]string{"--watch"}, unhurried...), sh(stubborn)...)...)
 	f := stubbornFamily(t, r)
 	check(t, syscall.Kill(parent(t, f.self), syscall.SIGSTOP))
 	terminate(t, shared.Get(t).DSN(), name(t))
