@@ -452,7 +452,7 @@ func TestAParkedStandbyOfAHotStandbyOrAPoolerIsRefused(t *testing.T) {
 	b := bounced(t, primary, pgcluster.Transaction, pgcluster.WithPoolSize(20))
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, standby)
-		s.refused(t, s.stand(t, d.open(t, 0, s.DSN()), s.election(t), inServer...), elector.ErrServerReadOnly)
+		s.refused(t, s.stand(t, d.open(t, 0, s.DSN()), s.election(t), append(slices.Clone(inServer), elector.WithReadOnlyTimeout(0))...), elector.ErrServerReadOnly)
 		s = on(t, primary)
 		c := s.stand(t, d.open(t, 0, b.DSN()), s.election(t), inServer...)
 		c.moved = true

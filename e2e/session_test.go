@@ -794,7 +794,7 @@ func TestASessionOnAHotStandbyOrThroughAPoolerIsRefused(t *testing.T) {
 	b := bounced(t, primary, pgcluster.Transaction, pgcluster.WithPoolSize(20))
 	overEach(t, func(t *testing.T, d drivers) {
 		for dsn, sentinel := range map[string]error{standby.DSN(): elector.ErrServerReadOnly, b.DSN(): elector.ErrSessionPooled} {
-			session, err := elector.NewSession(d.open(t, 0, dsn), elector.WithLease(lease))
+			session, err := elector.NewSession(d.open(t, 0, dsn), elector.WithLease(lease), elector.WithReadOnlyTimeout(0))
 			check(t, err)
 			for i := range 3 {
 				e, err := session.Elector(electionOf("any", i))

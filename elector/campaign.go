@@ -21,6 +21,8 @@ type campaign struct {
 	byCaller bool // the term is for the caller of Campaign or TryCampaign, and not for Run
 	attempts int
 	outage   outage
+
+	readOnlySince time.Time // the first standby that this campaign met; zero if it met none
 }
 
 // run makes attempts until elected, refused, tired or cancelled.
@@ -135,7 +137,7 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 // to wait.
 func (c *campaign) failed(ctx context.Context, err error, took time.Duration, a lock.Attempt) (time.Duration, error) {
 	counts, wait := c.outage.failed(c.backoff)
-	permanent := a.Refused
+	permanent := a.Refused && !c.waitsForPrimary(err)
 	if !permanent && counts && c.outage.counted == c.maxAttempts {
 		permanent, err = true, fmt.Errorf("%w: %d in a row, as many as are allowed: %w", ErrGaveUp, c.maxAttempts, err)
 	}
@@ -149,6 +151,18 @@ func (c *campaign) failed(ctx context.Context, err error, took time.Duration, a 
 		wait = c.outage.shorten(wait, c.backoff, a.Next, took)
 	}
 	return wait, err
+}
+
+// waitsForPrimary reports whether a server that was never seen to be a primary may still
+// become one: during a failover a proxy needs seconds to notice.
+func (c *campaign) waitsForPrimary(err error) bool {
+	if !errors.Is(err, ErrServerReadOnly) {
+		return false
+	}
+	if c.readOnlySince.IsZero() {
+		c.readOnlySince = time.Now()
+	}
+	return time.Since(c.readOnlySince) < c.readOnlyTimeout
 }
 
 // look asks who leads, if a hook wants to know.

@@ -40,7 +40,8 @@ var (
 	ErrNoAnswer = session.ErrNoAnswer
 
 	// ErrServerReadOnly is returned when the server is a hot standby, which would
-	// grant a lock that its primary knows nothing of.
+	// grant a lock that its primary knows nothing of. Run, Start and Campaign wait for one
+	// that may become a primary (WithReadOnlyTimeout) before they return it.
 	ErrServerReadOnly = session.ErrServerReadOnly
 
 	// ErrOldPrimary is the cause, beside ErrSessionLost, of a term whose primary was

@@ -25,6 +25,7 @@ type config struct {
 	retry           time.Duration
 	backoff         pace.Backoff
 	maxAttempts     int
+	readOnlyTimeout time.Duration
 	keyChosen       bool
 	key             int64
 	candidateID     string
@@ -41,11 +42,13 @@ type config struct {
 }
 
 const (
-	minRetry       = 10 * time.Millisecond
-	maxRetry       = 24 * time.Hour
-	defaultRetry   = time.Second
-	backoffGrowth  = 5 // the longest backoff, in retry intervals, when not chosen
-	maxCandidateID = 63
+	minRetry = 10 * time.Millisecond
+	maxRetry = 24 * time.Hour
+
+	defaultReadOnlyTimeout = time.Minute // a failover by Patroni takes up to 40 s with its defaults
+	defaultRetry           = time.Second
+	backoffGrowth          = 5 // the longest backoff, in retry intervals, when not chosen
+	maxCandidateID         = 63
 )
 
 // WithKey sets the 64-bit advisory lock key of the election. Any value will do.
@@ -108,6 +111,22 @@ func WithBackoff(min, max time.Duration) Option {
 			return err
 		}
 		return between(minRetry, max, maxRetry, "WithBackoff(%v, %v): max", min, max)
+	}
+}
+
+// WithReadOnlyTimeout sets how long Run, Start and Campaign wait for a server that is a
+// hot standby, and that the candidate has never seen to be a primary: a candidate that
+// starts during a failover may meet one. Each attempt is reported to OnError, and the
+// waits between are those of WithBackoff. After d the standby is refused with
+// ErrServerReadOnly. Default: one minute. 0 refuses it at once; at most 24 h. A server
+// that was a primary before is waited for without end.
+func WithReadOnlyTimeout(d time.Duration) Option {
+	return func(c *config) error {
+		c.readOnlyTimeout = d
+		if d < 0 || d > maxRetry {
+			return option.Of("WithReadOnlyTimeout", d).Bad("want 0 <= timeout <= %v", maxRetry)
+		}
+		return nil
 	}
 }
 
@@ -213,7 +232,7 @@ func WithGracefulRelease(graceful bool) Option {
 }
 
 func configure(election string, opts []Option) (config, error) {
-	c := config{lease: session.Lease{Length: session.DefaultLease}, retry: defaultRetry, gracefulRelease: true}
+	c := config{lease: session.Lease{Length: session.DefaultLease}, retry: defaultRetry, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true}
 	if err := option.CheckElection(election); err != nil {
 		return c, fmt.Errorf("%w: %w", ErrConfig, err)
 	}

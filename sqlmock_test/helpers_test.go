@@ -74,11 +74,12 @@ func newMockThat(t *testing.T, complains func(error)) (*sql.DB, sqlmock.Sqlmock)
 var mocks atomic.Int64
 
 // newElector makes an elector with the default timing: a lease of 10 s, valid
-// for 7 s, a heartbeat each 2 s, and an attempt each second or a bit less.
+// for 7 s, a heartbeat each 2 s, and an attempt each second or a bit less. It refuses a
+// standby at once.
 func newElector(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Elector, *hookstest.Recorder) {
 	t.Helper()
 	rec := hookstest.NewRecorder()
-	opts = append([]elector.Option{elector.WithCandidateID("web-1"), elector.WithHooks(rec)}, opts...)
+	opts = append([]elector.Option{elector.WithCandidateID("web-1"), elector.WithHooks(rec), elector.WithReadOnlyTimeout(0)}, opts...)
 	e, err := elector.New(pool, "orders", opts...)
 	if err != nil {
 		t.Fatal(err)

@@ -91,6 +91,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.Lookup("grace").DefValue = "0s" // which is not shown: -1ns would say nothing to anybody
 	flags.DurationVar(&c.Retry, "retry", c.Retry, "the longest wait between two attempts while another leads")
 	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "give up after so many attempts in a row that failed; 0: never")
+	flags.DurationVar(&c.ReadOnlyTimeout, "read-only-timeout", time.Minute, "wait so long for a standby, met at the start, to become a primary")
 	flags.IntVar(&c.TokenEpoch, "token-epoch", 0, "added to the timeline in the fencing token, so that tokens rise also after a pg_upgrade")
 	flags.StringVar(&standby, "standby", "poll", "while another leads: poll, or wait in the server, which takes over at once and pins a connection")
 	flags.BoolVar(&c.Watch, "watch", false, "learn within milliseconds when the server ends the session; pins one more connection")

@@ -25,7 +25,7 @@ func TestEveryCommandRefusesAStandby(t *testing.T) {
 	standby, err := primary.AddStandby(t.Context())
 	check(t, err)
 	for _, driver := range []string{"pgx", "pq"} {
-		for _, command := range append(asking, quick("x", "--", "echo", "ran"), quick("x", "--if-free", "--", "echo", "ran")) {
+		for _, command := range append(asking, quick("x", "--read-only-timeout", "1s", "--", "echo", "ran"), quick("x", "--read-only-timeout", "0", "--if-free", "--", "echo", "ran")) {
 			args := append([]string{command[0], "--driver", driver}, command[1:]...)
 			code := exit.Connect // a restart mends it, when the connection string finds the primary
 			if command[0] == "doctor" {

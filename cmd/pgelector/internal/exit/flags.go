@@ -9,6 +9,7 @@ var flags = map[string]string{
 	"WithHeartbeatInterval":  "--heartbeat",
 	"WithLease":              "--lease",
 	"WithMaxAttempts":        "--max-attempts",
+	"WithReadOnlyTimeout":    "--read-only-timeout",
 	"WithRetryInterval":      "--retry",
 	"WithSynchronousStandby": "--synchronous-standby",
 	"WithTokenEpoch":         "--token-epoch",

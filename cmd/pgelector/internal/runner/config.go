@@ -23,16 +23,17 @@ type Config struct {
 	Guard     []string // the arguments that make this program the guard of a command that follows
 	Log       hclog.Logger
 
-	Lease       time.Duration
-	Heartbeat   time.Duration // 0 is the library's choice
-	Drain       time.Duration // 0 is a fifth of the lease, or what the grace needs
-	Grace       time.Duration // NoGrace is what fits into the drain
-	Retry       time.Duration
-	MaxAttempts int
-	TokenEpoch  int
-	Wait        bool          // park in the server while another leads
-	Watch       bool          // learn at once when the server ends the session
-	Synchronous time.Duration // the longest lease of all candidates, with synchronous standbys; 0 without
+	Lease           time.Duration
+	Heartbeat       time.Duration // 0 is the library's choice
+	Drain           time.Duration // 0 is a fifth of the lease, or what the grace needs
+	Grace           time.Duration // NoGrace is what fits into the drain
+	Retry           time.Duration
+	MaxAttempts     int
+	ReadOnlyTimeout time.Duration
+	TokenEpoch      int
+	Wait            bool          // park in the server while another leads
+	Watch           bool          // learn at once when the server ends the session
+	Synchronous     time.Duration // the longest lease of all candidates, with synchronous standbys; 0 without
 
 	Restart    bool
 	BackoffMin time.Duration
@@ -100,7 +101,7 @@ func (c *Config) Fit() error {
 // options are those of the candidate.
 func (c *Config) options() []elector.Option {
 	all := []elector.Option{elector.WithLease(c.Lease), elector.WithDrain(c.Drain),
-		elector.WithRetryInterval(c.Retry), elector.WithMaxAttempts(c.MaxAttempts),
+		elector.WithRetryInterval(c.Retry), elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout),
 		elector.WithTokenEpoch(c.TokenEpoch)}
 	if c.Heartbeat != 0 {
 		all = append(all, elector.WithHeartbeatInterval(c.Heartbeat))
