@@ -34,7 +34,11 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 		for _, opts := range [][]elector.Option{nil, {elector.WithStandby(elector.Wait)}} {
 			t.Run(name, func(t *testing.T) {
 				bubble(t, func(b *bench) {
-					s := b.run("one", append(opts, longLease)...)
+					var s *seat
+					back := hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) {
+						s.process.ConnectTo(b.Server) // the next connections lead to the old primary
+					}}
+					s = b.run("one", append(opts, longLease, elector.WithHooks(back))...)
 					b.leads(s)
 					term, _ := s.Term()
 					old := term.Token()
@@ -48,7 +52,6 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 					<-term.Context().Done()
 					b.within("the term ends", 0, time.Since(met), 10*time.Millisecond)
 					b.wraps(context.Cause(term.Context()), elector.ErrSessionLost, elector.ErrOldPrimary)
-					s.process.ConnectTo(b.Server) // some connections still lead there
 					time.Sleep(time.Minute)
 					if n := len(b.Locks()); s.IsLeader() || n != 0 {
 						b.Errorf("it leads on the old primary: %v, with %d locks", s.IsLeader(), n)
@@ -75,17 +78,19 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 // from a backup: it is led again after a lease.
 func TestAnOldPrimaryThatIsAllThereIsIsLedAfterALease(t *testing.T) {
 	bubble(t, func(b *bench) {
-		s := b.run("one")
-		b.leads(s)
-		term, _ := s.Term()
 		promoted := b.NewStandby(0)
 		b.wraps(promoted.Promote())
+		var s *seat
+		s = b.run("one", elector.WithHooks(hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) {
+			promoted.Close()
+			s.process.ConnectTo(b.Server)
+		}}))
+		b.leads(s)
+		term, _ := s.Term()
 		s.process.ConnectTo(promoted)
 		s.pool.SetMaxIdleConns(0)
 		b.wraps(term.InTx(b.Context(), s.pool, nil, func(*sql.Tx) error { return nil }), elector.ErrOldPrimary)
-		promoted.Close()
-		s.process.ConnectTo(b.Server)
-		time.Sleep(100 * time.Millisecond) // for its end to be told
+		<-term.Context().Done()
 		b.within("it leads", lease-time.Second, b.leads(s), lease+5*time.Second)
 	})
 }
