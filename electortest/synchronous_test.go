@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,33 +23,6 @@ func replicated(t *testing.T, test func(b *bench)) {
 		b.SetSynchronousStandbys("FIRST 1 (s1)", "s1")
 		test(b)
 	})
-}
-
-// commits counts the commits that a server has begun and not answered.
-type commits struct {
-	mu      sync.Mutex
-	waiting map[int32]bool
-}
-
-func (c *commits) see(e electortest.Event) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case e.What == "CommitSynchronously" && !e.Done:
-		c.waiting[e.PID] = true
-	case e.Done && (e.What == "CommitSynchronously" || e.What == "ended"):
-		delete(c.waiting, e.PID)
-	}
-}
-
-// during watches for a time, and says how many commits waited at once.
-func (c *commits) during(d time.Duration) (most int) {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(heartbeat / 10) {
-		c.mu.Lock()
-		most = max(most, len(c.waiting))
-		c.mu.Unlock()
-	}
-	return most
 }
 
 // term is the term of a candidate that leads.
@@ -146,29 +118,6 @@ func TestATermEndsWithinTheValidityOfItsLastAcknowledgedCommit(t *testing.T) {
 			})
 		})
 	}
-}
-
-// As if the process had been killed: the backend of a commit that waits outlives its client.
-func TestCommitsOfAnElectionDoNotPileUp(t *testing.T) {
-	replicated(t, func(b *bench) {
-		seen := &commits{waiting: map[int32]bool{}}
-		b.Trace(seen.see)
-		first := b.run("first", synchronously)
-		b.leads(first)
-		b.CutStandbys()
-		time.Sleep(2 * heartbeat)
-		first.process.Kill()
-		next := b.run("next", synchronously)
-		if most := seen.during(10 * lease); most != 1 {
-			t.Errorf("up to %d commits wait at once", most)
-		}
-		failures := next.rec.Failures()
-		if last := failures[len(failures)-1]; !strings.Contains(last.Err.Error(), "an earlier one of this election still waits") {
-			t.Errorf("the next candidate reports %v", last.Err)
-		}
-		b.ReconnectStandbys()
-		b.leads(next)
-	})
 }
 
 func TestALeaderOnAReplacedPrimaryHasStoppedWhenTheNextBegins(t *testing.T) {
@@ -305,52 +254,6 @@ func TestATermEndsInOrderWhenTheSettingDoesNotHoldAnyMore(t *testing.T) {
 		}
 		stop()
 		<-done
-	})
-}
-
-// Somebody ends commits that wait for long, as a tool that cancels slow statements does:
-// the server answers each as if it had been acknowledged.
-func TestACommitWhoseWaitIsCancelledProvesNothing(t *testing.T) {
-	replicated(t, func(b *bench) {
-		one := b.run("one", synchronously)
-		b.leads(one)
-		time.Sleep(heartbeat)
-		b.Trace(func(e electortest.Event) {
-			if e.What == "CommitSynchronously" && !e.Done {
-				time.AfterFunc(time.Millisecond, func() { b.Cancel(e.PID) })
-			}
-		})
-		b.CutStandbys()
-		cut := time.Now()
-		d := b.demoted(one)
-		b.within("the end of the term", validity-heartbeat, d.At.Sub(cut), validity)
-		if !strings.Contains(d.Err.Error(), "cancelled the wait") {
-			t.Errorf("demoted by %v", d.Err)
-		}
-	})
-}
-
-// The connection for commits breaks, and the next one leads elsewhere.
-func TestACommitOnAnotherServerProvesNothing(t *testing.T) {
-	replicated(t, func(b *bench) {
-		one := b.run("one", synchronously)
-		b.leads(one)
-		time.Sleep(heartbeat / 2)
-		other := b.NewStandby(0)
-		defer other.Close()
-		b.wraps(other.Promote())
-		other.SetSynchronousStandbys("FIRST 1 (s2)", "s2")
-		one.process.ConnectTo(other)
-		b.Trace(func(e electortest.Event) {
-			if e.What == "CommitSynchronously" && !e.Done {
-				go b.Terminate(e.PID)
-			}
-		})
-		d := b.demoted(one)
-		b.wraps(d.Err, elector.ErrSessionLost, elector.ErrOldPrimary)
-		if !strings.Contains(d.Err.Error(), "timeline 2 has replaced timeline 1") {
-			t.Errorf("demoted by %v", d.Err)
-		}
 	})
 }
 

@@ -29,9 +29,6 @@ type commits struct {
 	gone   chan struct{}
 }
 
-// errUnacknowledged is why a commit proves nothing, although its connection is well.
-var errUnacknowledged = errors.New("elector: the synchronous standbys have not acknowledged a commit")
-
 // acknowledge makes the first commit of a session that was just granted the lock, and
 // returns when it is acknowledged: nobody may see the term before.
 func (v *Server) acknowledge(ctx context.Context, s *Session, key int64) error {
@@ -129,65 +126,19 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 	}
 	took := c.of.now().since(sent)
 	now, err := askReplication(ctx, conn, commit.Lsn)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case now.Pid != commit.Pid:
-		return fmt.Errorf("%w: backend %d was asked for a commit, then %d answered", ErrSessionPooled, commit.Pid, now.Pid)
-	case commit.Outcome == "waiting":
-		return fmt.Errorf("%w: an earlier one of this election still waits for them", errUnacknowledged)
-	case commit.Outcome != "committed":
-		return c.elsewhere(now.Timeline)
-	case commit.StandbyNames != now.StandbyNames || commit.Loaded != now.Loaded:
-		_, err := ListedStandbys(now.StandbyNames)
-		return orUnacknowledged(err, "the server's configuration was reloaded meanwhile")
 	}
-	if err := now.prove(took, c.of.lease.Validity()/2); err != nil {
+	err = acknowledgement{commit, now, took}.check(c.of.lease.Validity() / 2)
+	switch {
+	case errors.Is(err, errElsewhere) && c.on.timeline != 0 && now.Timeline > c.on.timeline:
+		return c.of.lose(fmt.Errorf("%w: timeline %d has replaced timeline %d: %w", ErrOldPrimary, now.Timeline, c.on.timeline, err))
+	case err != nil:
 		return err
 	}
 	c.on = now.primary()
 	c.of.acked.Store(&sent)
 	return nil
-}
-
-// prove returns nil if a commit that was answered after so long was acknowledged. The
-// server answers a wait that somebody cancels like one that has ended well: whoever may
-// see how far the standbys are sees that; anybody else takes no answer that came late.
-func (r replication) prove(took, longest time.Duration) error {
-	listed, err := ListedStandbys(r.StandbyNames)
-	if err != nil {
-		return err
-	}
-	for _, name := range listed {
-		switch streams := named(r.senders, name); {
-		case len(streams) > 1:
-			return orUnacknowledged(nil, checkAlone(listed, r.senders).Error())
-		case len(streams) == 1 && streams[0].Behind:
-			return orUnacknowledged(nil, fmt.Sprintf("standby %q has not got it, although the server has answered: somebody has cancelled the wait", name))
-		}
-	}
-	if took > longest {
-		return orUnacknowledged(nil, fmt.Sprintf("the answer took %v, and counts only within %v: somebody may have cancelled the wait",
-			took.Round(time.Millisecond), longest))
-	}
-	return nil
-}
-
-func orUnacknowledged(err error, why string) error {
-	if err == nil {
-		err = fmt.Errorf("%w: %s", errUnacknowledged, why)
-	}
-	return err
-}
-
-// elsewhere is for a connection that does not see the session's lock. If it leads to a
-// primary of a later timeline, the session's was replaced.
-func (c *commits) elsewhere(timeline int64) error {
-	err := errors.New("elector: the connection for commits leads to another server than the session's, or the session has ended")
-	if c.on.timeline != 0 && timeline > c.on.timeline {
-		return c.of.lose(fmt.Errorf("%w: timeline %d has replaced timeline %d: %w", ErrOldPrimary, timeline, c.on.timeline, err))
-	}
-	return err
 }
 
 // connect takes a connection whose commits wait for the standbys, whatever the role's

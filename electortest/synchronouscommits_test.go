@@ -1,0 +1,217 @@
+package electortest_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// commits counts the commits that a server has begun and not answered.
+type commits struct {
+	mu      sync.Mutex
+	waiting map[int32]bool
+}
+
+func (c *commits) see(e electortest.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case e.What == "CommitSynchronously" && !e.Done:
+		c.waiting[e.PID] = true
+	case e.Done && (e.What == "CommitSynchronously" || e.What == "ended"):
+		delete(c.waiting, e.PID)
+	}
+}
+
+// during watches for a time, and says how many commits waited at once.
+func (c *commits) during(d time.Duration) (most int) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(heartbeat / 10) {
+		c.mu.Lock()
+		most = max(most, len(c.waiting))
+		c.mu.Unlock()
+	}
+	return most
+}
+
+// As if the process had been killed: the backend of a commit that waits outlives its client.
+func TestCommitsOfAnElectionDoNotPileUp(t *testing.T) {
+	replicated(t, func(b *bench) {
+		seen := &commits{waiting: map[int32]bool{}}
+		b.Trace(seen.see)
+		first := b.run("first", synchronously)
+		b.leads(first)
+		b.CutStandbys()
+		time.Sleep(2 * heartbeat)
+		first.process.Kill()
+		next := b.run("next", synchronously)
+		if most := seen.during(10 * lease); most != 1 {
+			t.Errorf("up to %d commits wait at once", most)
+		}
+		failures := next.rec.Failures()
+		if last := failures[len(failures)-1]; !strings.Contains(last.Err.Error(), "an earlier one of this election still waits") {
+			t.Errorf("the next candidate reports %v", last.Err)
+		}
+		b.ReconnectStandbys()
+		b.leads(next)
+	})
+}
+
+// Somebody ends commits that wait for long, as a tool that cancels slow statements does:
+// the server answers each as if it had been acknowledged.
+func TestACommitWhoseWaitIsCancelledProvesNothing(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.run("one", synchronously)
+		b.leads(one)
+		time.Sleep(heartbeat)
+		b.Trace(func(e electortest.Event) {
+			if e.What == "CommitSynchronously" && !e.Done {
+				time.AfterFunc(time.Millisecond, func() { b.Cancel(e.PID) })
+			}
+		})
+		b.CutStandbys()
+		cut := time.Now()
+		d := b.demoted(one)
+		b.within("the end of the term", validity-heartbeat, d.At.Sub(cut), validity)
+		if !strings.Contains(d.Err.Error(), "cancelled the wait") {
+			t.Errorf("demoted by %v", d.Err)
+		}
+	})
+}
+
+// The connection for commits breaks, and the next one leads elsewhere.
+func TestACommitOnAnotherServerProvesNothing(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.run("one", synchronously)
+		b.leads(one)
+		time.Sleep(heartbeat / 2)
+		other := b.NewStandby(0)
+		defer other.Close()
+		b.wraps(other.Promote())
+		other.SetSynchronousStandbys("FIRST 1 (s2)", "s2")
+		one.process.ConnectTo(other)
+		b.Trace(func(e electortest.Event) {
+			if e.What == "CommitSynchronously" && !e.Done {
+				go b.Terminate(e.PID)
+			}
+		})
+		d := b.demoted(one)
+		b.wraps(d.Err, elector.ErrSessionLost, elector.ErrOldPrimary)
+		if !strings.Contains(d.Err.Error(), "timeline 2 has replaced timeline 1") {
+			t.Errorf("demoted by %v", d.Err)
+		}
+	})
+}
+
+// Each reload may have changed what a commit waits for, and back.
+func TestACommitAroundWhichTheConfigurationIsReloadedProvesNothing(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.run("one", synchronously)
+		b.leads(one)
+		one.process.SetLatency(func() time.Duration { return time.Millisecond })
+		time.Sleep(3 * heartbeat)
+		b.Trace(func(e electortest.Event) {
+			if e.What == "CommitSynchronously" && e.Done {
+				go b.SetSynchronousStandbys("FIRST 1 (s1)", "s1")
+			}
+		})
+		reloaded := time.Now()
+		d := b.demoted(one)
+		b.within("the end of the term", validity-heartbeat, d.At.Sub(reloaded), validity)
+		if d.Reason != hooks.LeaseExpired || !strings.Contains(d.Err.Error(), "reloaded") {
+			t.Errorf("demoted because %s: %v", d.Reason, d.Err)
+		}
+	})
+}
+
+// The connection for commits ends again and again, and the session's own is well.
+func TestAConnectionForCommitsThatEndsIsReplaced(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.run("one", synchronously)
+		b.leads(one)
+		var mu sync.Mutex
+		ended, beats := 0, map[time.Time]bool{}
+		last := time.Now()
+		b.Trace(func(e electortest.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case e.What == "CommitSynchronously" && !e.Done && time.Since(last) > 3*heartbeat/2:
+				last = time.Now()
+				ended++
+				go b.Terminate(e.PID)
+			case e.What == "Ping" && e.Done:
+				beats[time.Now()] = true
+			}
+		})
+		time.Sleep(10 * lease)
+		b.Trace(nil)
+		mu.Lock()
+		defer mu.Unlock()
+		if n := len(one.rec.Demoted()); n > 0 || ended < 10 {
+			t.Errorf("demoted %d times, %d connections ended: %v", n, ended, one.rec.Demoted())
+		}
+		if n := len(beats); n <= int(10*lease/heartbeat) { // the session may have gone with it
+			t.Errorf("%d heartbeats in %v", n, 10*lease)
+		}
+	})
+}
+
+// A commit that nobody acknowledges is given up with the candidate that leaves.
+func TestAResignationDoesNotWaitForACommit(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.run("one", synchronously)
+		b.leads(one)
+		b.CutStandbys()
+		time.Sleep(heartbeat + heartbeat/2)
+		began := time.Now()
+		one.stop()
+		<-one.done
+		one.done <- nil // for the end of the test
+		b.within("Run returns", 0, time.Since(began), 2*time.Second)
+		time.Sleep(time.Second)
+		if n := len(b.Locks()); n != 0 {
+			t.Errorf("%d locks are left: %v", n, b.Locks())
+		}
+	})
+}
+
+// The figures of docs/servers.md.
+func TestSynchronousStandbysCostALeaderTwoStatementsPerHeartbeatAndAFollowerNone(t *testing.T) {
+	replicated(t, func(b *bench) {
+		leader := b.run("leader", synchronously)
+		b.leads(leader)
+		b.run("follower", synchronously)
+		time.Sleep(2*lease + heartbeat/2)
+		asked := map[string]int{}
+		var mu sync.Mutex
+		b.Trace(func(e electortest.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Done && e.What != "connected" && e.What != "ended" {
+				asked[e.What]++
+			}
+		})
+		const beats = 100
+		time.Sleep(beats * heartbeat)
+		mu.Lock()
+		defer mu.Unlock()
+		if tries := asked["TryLockOrSee"]; tries == 0 {
+			t.Error("the follower does not follow")
+		}
+		delete(asked, "TryLockOrSee")
+		for _, name := range []string{"Ping", "CommitSynchronously", "SynchronousStandbys"} {
+			if n := asked[name]; n < beats-1 || n > beats+1 {
+				t.Errorf("%s %d times in %d heartbeat intervals", name, n, beats)
+			}
+			delete(asked, name)
+		}
+		if len(asked) > 0 {
+			t.Errorf("besides: %v", asked)
+		}
+	})
+}
