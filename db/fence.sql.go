@@ -25,7 +25,7 @@ func (q *Queries) BackendStart(ctx context.Context) (int64, error) {
 }
 
 const Confirm = `-- name: Confirm :one
-SELECT h.held::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid, CASE WHEN h.held THEN
+SELECT h.held::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid, CASE WHEN h.held AND NOT h.in_transaction THEN
     CASE WHEN pg_catalog.pg_advisory_xact_lock($1::integer, $2::integer) IS NOT NULL
         AND pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::pg_catalog.text) IS NOT NULL THEN
         (pg_catalog.concat('x', pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint OPERATOR(pg_catalog.<<) 48)
@@ -37,8 +37,9 @@ COALESCE((
     FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c(line)
     WHERE s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.starts_with(c.line, 'pgelector.epoch=')
         AND s.setdatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-), '0')::pg_catalog.text AS epoch
-FROM (SELECT EXISTS (
+), '0')::pg_catalog.text AS epoch,
+h.in_transaction::boolean AS in_transaction
+FROM (SELECT COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' AS in_transaction, EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
     WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
         AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
@@ -53,10 +54,11 @@ type ConfirmParams struct {
 }
 
 type ConfirmRow struct {
-	Held  bool
-	Pid   int32
-	Token int64
-	Epoch string
+	Held          bool
+	Pid           int32
+	Token         int64
+	Epoch         string
+	InTransaction bool
 }
 
 // Confirm follows every attempt that may have been granted: whether pg_locks
@@ -83,6 +85,9 @@ type ConfirmRow struct {
 // The epoch is to be added to the timeline. It is the setting pgelector.epoch of the
 // database, as ALTER DATABASE … SET has stored it: current_setting would show that
 // only on connections made later.
+//
+// in_transaction is a refusal: the statement before was in the same transaction, which
+// other code has left open on the connection. The barrier would stay until its end.
 func (q *Queries) Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, error) {
 	row := q.db.QueryRowContext(ctx, Confirm, arg.GuardHigh, arg.GuardLow, arg.Key)
 	var i ConfirmRow
@@ -91,6 +96,7 @@ func (q *Queries) Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, e
 		&i.Pid,
 		&i.Token,
 		&i.Epoch,
+		&i.InTransaction,
 	)
 	return i, err
 }

@@ -36,7 +36,8 @@ const TryLock = `-- name: TryLock :one
 SELECT CASE
     WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
     WHEN pg_catalog.pg_try_advisory_lock($1::bigint) THEN (
-        SELECT CASE WHEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) IS NOT NULL THEN 'granted' END
+        SELECT CASE WHEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) IS NOT NULL
+            AND pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL THEN 'granted' END
         FROM pg_catalog.json_to_recordset($2::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
         WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
     )
@@ -61,7 +62,9 @@ type TryLockRow struct {
 // applies the session settings, a JSON array of objects with name and value, as
 // far as this version of the server knows them. CASE evaluates its branches in
 // order (PostgreSQL manual, 9.18.1), so a standby is not asked for the lock, and
-// a busy lock changes nothing on the connection. The outcome is 'standby',
+// a busy lock changes nothing on the connection. The setting pgelector.transaction
+// ends with the transaction: Confirm sees it only if other code has left a
+// transaction open on the connection. The outcome is 'standby',
 // 'granted', 'busy', or, if it is busy and its holder calls this candidate to be its
 // heir (CallHeir), 'called'.
 func (q *Queries) TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, error) {
@@ -76,7 +79,8 @@ WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
         WHEN pg_catalog.pg_try_advisory_lock($1::bigint) THEN (
-            SELECT CASE WHEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) IS NOT NULL THEN 'granted' END
+            SELECT CASE WHEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) IS NOT NULL
+                AND pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL THEN 'granted' END
             FROM pg_catalog.json_to_recordset($2::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
             WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
         )

@@ -77,8 +77,14 @@ type Querier interface {
 	// The epoch is to be added to the timeline. It is the setting pgelector.epoch of the
 	// database, as ALTER DATABASE … SET has stored it: current_setting would show that
 	// only on connections made later.
+	//
+	// in_transaction is a refusal: the statement before was in the same transaction, which
+	// other code has left open on the connection. The barrier would stay until its end.
 	Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, error)
-	// DescribeServer tells what must be known before the first attempt.
+	// DescribeServer tells what must be known before the first attempt. The setting
+	// pgelector.transaction ends with the transaction: it is there the next time, and
+	// in_transaction is true, only if other code has left a transaction open on the
+	// connection.
 	DescribeServer(ctx context.Context) (DescribeServerRow, error)
 	// EndOverdue ends the sessions that share an election's guard lock, key being
 	// that of the election, in a transaction that began more than one lease ago, and
@@ -121,6 +127,9 @@ type Querier interface {
 	// is 0 on a standby. The address is the one that this connection has reached; it is
 	// empty on a Unix socket.
 	Identify(ctx context.Context) (IdentifyRow, error)
+	// InTransaction follows PrepareWait, and tells whether that was in the same
+	// transaction: other code has left one open on the connection.
+	InTransaction(ctx context.Context) (bool, error)
 	// IsCalled asks, on a candidate's own session, whether it is still called.
 	IsCalled(ctx context.Context, key int64) (bool, error)
 	// Leaders is Holder for many elections, as far as they are led.
@@ -134,7 +143,7 @@ type Querier interface {
 	// PrepareWait sets up a session that will park in the server. Two parameters of
 	// our own, pgelector.key and pgelector.wait, tell the waiting statement, which
 	// takes none, what to wait for and how long. in_recovery is a refusal: nothing
-	// is set then.
+	// is set then. pgelector.transaction is for InTransaction, or Confirm.
 	PrepareWait(ctx context.Context, settings string) (PrepareWaitRow, error)
 	// Privileges are those that an operator misses sooner or later.
 	Privileges(ctx context.Context) (PrivilegesRow, error)
@@ -168,7 +177,9 @@ type Querier interface {
 	// applies the session settings, a JSON array of objects with name and value, as
 	// far as this version of the server knows them. CASE evaluates its branches in
 	// order (PostgreSQL manual, 9.18.1), so a standby is not asked for the lock, and
-	// a busy lock changes nothing on the connection. The outcome is 'standby',
+	// a busy lock changes nothing on the connection. The setting pgelector.transaction
+	// ends with the transaction: Confirm sees it only if other code has left a
+	// transaction open on the connection. The outcome is 'standby',
 	// 'granted', 'busy', or, if it is busy and its holder calls this candidate to be its
 	// heir (CallHeir), 'called'.
 	TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, error)
@@ -219,6 +230,7 @@ type Querier interface {
 	Waiters(ctx context.Context, key int64) ([]WaitersRow, error)
 	// Witness tells which backend answers, and when another backend's last statement
 	// was asked, in microseconds since 1970; 0 if the server does not say.
+	// in_transaction is as for DescribeServer: then asked may be old.
 	Witness(ctx context.Context, pid int32) (WitnessRow, error)
 }
 

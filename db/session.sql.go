@@ -37,18 +37,24 @@ SELECT
     pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     pg_catalog.current_setting('server_version_num')::integer AS version_num,
     pg_catalog.version()::pg_catalog.text AS version,
-    (extract(epoch FROM pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS asked
+    (extract(epoch FROM pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS asked,
+    CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' THEN true
+        ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction
 `
 
 type DescribeServerRow struct {
-	Pid        int32
-	InRecovery bool
-	VersionNum int32
-	Version    string
-	Asked      int64
+	Pid           int32
+	InRecovery    bool
+	VersionNum    int32
+	Version       string
+	Asked         int64
+	InTransaction bool
 }
 
-// DescribeServer tells what must be known before the first attempt.
+// DescribeServer tells what must be known before the first attempt. The setting
+// pgelector.transaction ends with the transaction: it is there the next time, and
+// in_transaction is true, only if other code has left a transaction open on the
+// connection.
 func (q *Queries) DescribeServer(ctx context.Context) (DescribeServerRow, error) {
 	row := q.db.QueryRowContext(ctx, DescribeServer)
 	var i DescribeServerRow
@@ -58,6 +64,7 @@ func (q *Queries) DescribeServer(ctx context.Context) (DescribeServerRow, error)
 		&i.VersionNum,
 		&i.Version,
 		&i.Asked,
+		&i.InTransaction,
 	)
 	return i, err
 }
@@ -133,6 +140,19 @@ func (q *Queries) Identify(ctx context.Context) (IdentifyRow, error) {
 	return i, err
 }
 
+const InTransaction = `-- name: InTransaction :one
+SELECT (COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open')::boolean AS in_transaction
+`
+
+// InTransaction follows PrepareWait, and tells whether that was in the same
+// transaction: other code has left one open on the connection.
+func (q *Queries) InTransaction(ctx context.Context) (bool, error) {
+	row := q.db.QueryRowContext(ctx, InTransaction)
+	var in_transaction bool
+	err := row.Scan(&in_transaction)
+	return in_transaction, err
+}
+
 const Ping = `-- name: Ping :one
 SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery
 `
@@ -158,19 +178,23 @@ SELECT
     COALESCE((
         SELECT (extract(epoch FROM a.query_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint
         FROM pg_catalog.pg_stat_activity AS a WHERE a.pid OPERATOR(pg_catalog.=) $1::integer
-    ), 0)::bigint AS asked
+    ), 0)::bigint AS asked,
+    CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' THEN true
+        ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction
 `
 
 type WitnessRow struct {
-	Pid   int32
-	Asked int64
+	Pid           int32
+	Asked         int64
+	InTransaction bool
 }
 
 // Witness tells which backend answers, and when another backend's last statement
 // was asked, in microseconds since 1970; 0 if the server does not say.
+// in_transaction is as for DescribeServer: then asked may be old.
 func (q *Queries) Witness(ctx context.Context, pid int32) (WitnessRow, error) {
 	row := q.db.QueryRowContext(ctx, Witness, pid)
 	var i WitnessRow
-	err := row.Scan(&i.Pid, &i.Asked)
+	err := row.Scan(&i.Pid, &i.Asked, &i.InTransaction)
 	return i, err
 }

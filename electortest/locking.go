@@ -35,7 +35,9 @@ func (x *execution) attempt(m *message) (outcome string, err error) {
 		}
 		return "busy", err
 	}
-	_, err = x.apply(m.text(1), false, x.knows)
+	if _, err = x.apply(m.text(1), false, x.knows); err == nil {
+		err = x.mark()
+	}
 	return "granted", err
 }
 
@@ -87,14 +89,14 @@ func heldLocks(x *execution, _ *message) (a Answer, err error) {
 // last the commit.
 func confirm(x *execution, m *message) (Answer, error) {
 	held := x.server.holder(bigint(m.integer(2))) == x.backend
-	if !held {
-		return one(false, int64(x.pid), int64(0), x.server.epoch), nil
+	if in := x.isMarked(); in || !held {
+		return one(held, int64(x.pid), int64(0), x.server.epoch, in), nil
 	}
 	if err := x.acquire(twoIntegers(m.integer(0), m.integer(1)), exclusive, byTransaction); err != nil {
 		return Answer{}, err
 	}
 	token, err := x.token()
-	return one(true, int64(x.pid), token, x.server.epoch), err
+	return one(true, int64(x.pid), token, x.server.epoch, false), err
 }
 
 func (x *execution) token() (int64, error) {

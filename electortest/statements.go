@@ -23,6 +23,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.BackendStart:        backendStart,
 	db.CallHeir:            callHeir,
 	db.ClearTheWay:         clearTheWay,
+	db.InTransaction:       inTransaction,
 	db.IsCalled:            isCalled,
 	db.Notify:              notify,
 	db.TryLocksOrHear:      tryLocksOrHear,
@@ -134,16 +135,41 @@ func (x *execution) knows(one setting) bool {
 }
 
 func describeServer(x *execution, _ *message) (Answer, error) {
-	return one(int64(x.pid), x.server.recovery, int64(x.server.version), versionText(x.server.version), x.asked.UnixMicro()), nil
+	in, err := x.inTransaction()
+	return one(int64(x.pid), x.server.recovery, int64(x.server.version), versionText(x.server.version), x.asked.UnixMicro(), in), err
 }
 
 func witness(x *execution, m *message) (Answer, error) {
-	asked := int64(0)
-	if other := x.server.backends[int32(m.integer(0))]; other != nil && !other.asked.IsZero() {
+	pid := int32(m.integer(0))
+	asked, known := x.tx.asked[pid]
+	if other := x.server.backends[pid]; !known && other != nil && !other.asked.IsZero() {
 		asked = other.asked.UnixMicro()
+		x.tx.asked = map[int32]int64{pid: asked}
 	}
-	return one(int64(x.pid), asked), nil
+	in, err := x.inTransaction()
+	return one(int64(x.pid), asked, in), err
 }
+
+// transactionSetting is local to the transaction of the statement that sets it.
+const transactionSetting = "pgelector.transaction"
+
+// isMarked reports whether a statement before has set it in this transaction.
+func (x *execution) isMarked() bool {
+	value, _ := x.settings.get(transactionSetting)
+	return value == "open"
+}
+
+func (x *execution) mark() error { return x.settings.set(transactionSetting, "open", true) }
+
+// inTransaction is isMarked, and otherwise marks.
+func (x *execution) inTransaction() (bool, error) {
+	if x.isMarked() {
+		return true, nil
+	}
+	return false, x.mark()
+}
+
+func inTransaction(x *execution, _ *message) (Answer, error) { return one(x.isMarked()), nil }
 
 func ping(x *execution, _ *message) (Answer, error) {
 	return one(int64(x.pid), x.server.recovery), nil
@@ -172,6 +198,9 @@ func prepareWait(x *execution, m *message) (Answer, error) {
 		return one(int64(x.pid), true, int64(0)), nil
 	}
 	n, err := x.apply(m.text(0), false, func(one setting) bool { return strings.HasPrefix(one.Name, "pgelector.") || x.knows(one) })
+	if err == nil {
+		err = x.mark()
+	}
 	return one(int64(x.pid), false, n), err
 }
 

@@ -27,23 +27,36 @@ SELECT
     COALESCE(pg_catalog.inet_server_port(), 0)::integer AS port;
 
 -- name: DescribeServer :one
--- DescribeServer tells what must be known before the first attempt.
+-- DescribeServer tells what must be known before the first attempt. The setting
+-- pgelector.transaction ends with the transaction: it is there the next time, and
+-- in_transaction is true, only if other code has left a transaction open on the
+-- connection.
 SELECT
     pg_catalog.pg_backend_pid()::integer AS pid,
     pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     pg_catalog.current_setting('server_version_num')::integer AS version_num,
     pg_catalog.version()::pg_catalog.text AS version,
-    (extract(epoch FROM pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS asked;
+    (extract(epoch FROM pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS asked,
+    CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' THEN true
+        ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction;
 
 -- name: Witness :one
 -- Witness tells which backend answers, and when another backend's last statement
 -- was asked, in microseconds since 1970; 0 if the server does not say.
+-- in_transaction is as for DescribeServer: then asked may be old.
 SELECT
     pg_catalog.pg_backend_pid()::integer AS pid,
     COALESCE((
         SELECT (extract(epoch FROM a.query_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint
         FROM pg_catalog.pg_stat_activity AS a WHERE a.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer
-    ), 0)::bigint AS asked;
+    ), 0)::bigint AS asked,
+    CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' THEN true
+        ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction;
+
+-- name: InTransaction :one
+-- InTransaction follows PrepareWait, and tells whether that was in the same
+-- transaction: other code has left one open on the connection.
+SELECT (COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open')::boolean AS in_transaction;
 
 -- name: ApplySettings :one
 -- ApplySettings sets the session's parameters from a JSON array of objects

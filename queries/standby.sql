@@ -2,10 +2,11 @@
 -- PrepareWait sets up a session that will park in the server. Two parameters of
 -- our own, pgelector.key and pgelector.wait, tell the waiting statement, which
 -- takes none, what to wait for and how long. in_recovery is a refusal: nothing
--- is set then.
+-- is set then. pgelector.transaction is for InTransaction, or Confirm.
 SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN (
-        SELECT pg_catalog.count(pg_catalog.set_config(s.name, s.value, false))
+        SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
+            THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) END
         FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
         WHERE pg_catalog.starts_with(s.name, 'pgelector.') OR pg_catalog.current_setting(s.name, true) IS NOT NULL
     ) ELSE 0 END::bigint AS applied;

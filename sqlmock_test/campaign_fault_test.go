@@ -20,18 +20,18 @@ import (
 
 // attempt is every statement of an attempt that is granted.
 var attempt = []statement{
-	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked)},
-	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked)},
-	{"Witness", values(secondPID, asked)},
-	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked)},
-	{"Witness", values(secondPID, asked)},
+	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
+	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
+	{"Witness", values(secondPID, asked, false)},
+	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
+	{"Witness", values(secondPID, asked, false)},
 	{"BEGIN", nil},
-	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked)},
-	{"Witness", values(secondPID, asked)},
+	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
+	{"Witness", values(secondPID, asked, false)},
 	{"ApplySettings", values(11)},
 	{"ROLLBACK", nil},
 	{"TryLockOrSee", values("granted", sessionPID, 0, "")},
-	{"Confirm", values(true, sessionPID, 745, noEpoch)},
+	{"Confirm", values(true, sessionPID, 745, noEpoch, false)},
 }
 
 // expectAttemptUpTo expects an attempt that ends with the statement i, and f.
@@ -163,7 +163,7 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 		e, rec := newElector(t, pool)
 		expectEachTried(mock, names, name, refused)
 		query(mock, "TryLockOrSee").WithArgs(e.Key(), lacks(name), "web-1").WillReturnRows(row("granted", sessionPID, 0, ""))
-		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch))
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch, false))
 		expectResign(mock)
 		resign(t, campaign(t, e))
 		wantFailures(t, rec, hooks.OpSetting)
@@ -203,9 +203,9 @@ func TestAServerThatCanJustKeepThePromiseIsTaken(t *testing.T) {
 			for _, s := range attempt {
 				switch s.name {
 				case "DescribeServer":
-					s.answer = values(firstPID, false, c.version, "PostgreSQL", asked)
+					s.answer = values(firstPID, false, c.version, "PostgreSQL", asked, false)
 				case "Witness":
-					s.answer = values(secondPID, c.asked)
+					s.answer = values(secondPID, c.asked, false)
 				}
 				s.expect(mock, fault{})
 			}

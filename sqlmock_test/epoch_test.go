@@ -13,7 +13,7 @@ func TestTheEpochsOfTheOptionAndTheDatabaseRaiseTheToken(t *testing.T) {
 			e, _ := newElector(t, pool, elector.WithTokenEpoch(3))
 			expectServerCheck(mock)
 			expectAttempt(mock, "granted")
-			query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, setting))
+			query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, setting, false))
 			term := campaign(t, e)
 			if term.Token() != want {
 				t.Errorf("the token is %x, want %x", term.Token(), want)
@@ -30,7 +30,7 @@ func TestAnEpochThatIsNoNumberFailsTheAttemptAndTheNextOneStartsAnew(t *testing.
 		e, rec := newElector(t, pool)
 		expectServerCheck(mock)
 		expectAttempt(mock, "granted")
-		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, "three"))
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, "three", false))
 		_, elected, err := e.TryCampaign(t.Context())
 		wantError(t, err, elector.ErrTokenEpoch)
 		if elected || len(rec.Elected()) > 0 {

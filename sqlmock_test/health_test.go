@@ -51,7 +51,7 @@ func newPlain(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Elec
 // expectPlainTerm expects an attempt that is granted.
 func expectPlainTerm(mock sqlmock.Sqlmock) {
 	query(mock, "TryLock").WillReturnRows(row("granted", sessionPID))
-	query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch))
+	query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch, false))
 }
 
 func TestAnUnhealthyCandidateCampaignsOnceItIsHealthy(t *testing.T) {

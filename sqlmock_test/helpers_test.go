@@ -106,11 +106,11 @@ func row(values ...driver.Value) *sqlmock.Rows {
 // and again after a failed one.
 func expectServerCheck(mock sqlmock.Sqlmock) {
 	describe := func() {
-		query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", asked))
+		query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", asked, false))
 	}
 	compare := func() {
 		describe()
-		query(mock, "Witness").WillReturnRows(row(secondPID, asked))
+		query(mock, "Witness").WillReturnRows(row(secondPID, asked, false))
 	}
 	describe()
 	compare()
@@ -127,7 +127,7 @@ const noEpoch = "0"
 // expectElection expects an attempt that is granted.
 func expectElection(mock sqlmock.Sqlmock, token int64) {
 	expectAttempt(mock, "granted")
-	query(mock, "Confirm").WillReturnRows(row(true, sessionPID, token, noEpoch))
+	query(mock, "Confirm").WillReturnRows(row(true, sessionPID, token, noEpoch, false))
 }
 
 // expectAttempt expects an attempt with the outcome "busy", "standby" or

@@ -17,7 +17,7 @@ func TestAnAnswerThatIsReadTooLateElectsNobody(t *testing.T) {
 			pool, mock := newMock(t)
 			expectServerCheck(mock)
 			expectAttempt(mock, "granted")
-			query(mock, "Confirm").WillDelayFor(validity).WillReturnRows(row(true, sessionPID, 1, noEpoch))
+			query(mock, "Confirm").WillDelayFor(validity).WillReturnRows(row(true, sessionPID, 1, noEpoch, false))
 			e, rec := newElector(t, pool)
 			_, elected, err := e.TryCampaign(t.Context())
 			wantError(t, err, elector.ErrNoAnswer)

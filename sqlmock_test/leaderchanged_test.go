@@ -56,7 +56,7 @@ func TestTheLeaderIsAskedForOnlyIfAHookWantsToKnow(t *testing.T) {
 		expectServerCheck(mock)
 		query(mock, "TryLock").WillReturnRows(row("busy", sessionPID))
 		query(mock, "TryLock").WillReturnRows(row("granted", sessionPID))
-		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 1, noEpoch))
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 1, noEpoch, false))
 		expectResign(mock)
 		e, err := elector.New(pool, "orders", elector.WithHooks(hooks.Funcs{Elected: func(context.Context, hooks.Elected) {}}))
 		wantError(t, err)

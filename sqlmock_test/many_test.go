@@ -77,6 +77,7 @@ func rows(all ...[]driver.Value) *sqlmock.Rows {
 func (m *many) opened() {
 	expectServerCheck(m.mock)
 	query(m.mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
+	query(m.mock, "InTransaction").WillReturnRows(row(false))
 }
 
 // elected expects that those are granted, and no others.
@@ -108,6 +109,7 @@ func (m *many) campaign(t *testing.T, i int) *elector.Term {
 // manyAttempt is every statement of a batch that is granted.
 var manyAttempt = []statement{
 	{"PrepareWait", values(sessionPID, false, 14)},
+	{"InTransaction", values(false)},
 	{"TryLocksOrHear", values(int64(1), "granted")},
 	{"HeldLocks", values(int64(1))},
 	{"Tokens", values(int64(1), true, int64(745), noEpoch)},
@@ -529,6 +531,7 @@ func TestCloseWaitsForTheHooksOfTheSession(t *testing.T) {
 		wantError(t, err)
 		expectEachTried(mock, names, names[len(names)-1], refused)
 		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
+		query(mock, "InTransaction").WillReturnRows(row(false))
 		query(mock, "TryLocksOrHear").WillReturnRows(rows(values(orders, "busy")))
 		_, _, err = e.TryCampaign(t.Context())
 		wantError(t, err)
@@ -664,6 +667,7 @@ func TestAFailedBatchAsksNotWhoLeads(t *testing.T) {
 		wantError(t, err)
 		expectServerCheck(mock)
 		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
+		query(mock, "InTransaction").WillReturnRows(row(false))
 		query(mock, "TryLocksOrHear").WillReturnError(errFull)
 		query(mock, "HeldLocks").WillReturnRows(rows())
 		_, _, err = e.TryCampaign(t.Context())

@@ -280,6 +280,7 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 		wantError(t, err)
 		expectServerCheck(mock)
 		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
+		query(mock, "InTransaction").WillReturnRows(row(false))
 		for range 1 + 4 + 1 + 4 { // the mock complains of any other
 			query(mock, "TryLocksOrHear").WillReturnRows(rows(values(orders, "busy")))
 		}

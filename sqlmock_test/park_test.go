@@ -25,9 +25,9 @@ var parkedAttempt = []statement{
 	{"PREPARE Confirm", nil}, // the rehearsal, of two, with two prepared
 	{"PREPARE Unlock", nil},
 	{"TrialLock", values(true)},
-	{"Confirm", values(false, sessionPID, 0, noEpoch)},
+	{"Confirm", values(false, sessionPID, 0, noEpoch, false)},
 	{"WaitLock", nil},
-	{"Confirm", values(true, sessionPID, 745, noEpoch)},
+	{"Confirm", values(true, sessionPID, 745, noEpoch, false)},
 }
 
 const parks = 5 // so many of them come before the first wait
@@ -43,7 +43,7 @@ func expectParked(mock sqlmock.Sqlmock, n int) {
 // expectWait expects a wait of that length, and whether it was granted.
 func expectWait(mock sqlmock.Sqlmock, took time.Duration, granted bool) {
 	mock.ExpectExec("-- name: WaitLock ").WillDelayFor(took).WillReturnResult(sqlmock.NewResult(0, 0))
-	query(mock, "Confirm").WillReturnRows(row(granted, sessionPID, 745, noEpoch))
+	query(mock, "Confirm").WillReturnRows(row(granted, sessionPID, 745, noEpoch, false))
 }
 
 // expectVain expects a wait of a full heartbeat interval in vain, after which a
@@ -162,7 +162,7 @@ func TestALockThatIsGrantedToAStandbyButDoesNotShowIsRefused(t *testing.T) {
 		expectParked(mock, parks)
 		expectWait(mock, 0, false)
 		query(mock, "TryLocks").WillReturnRows(row(elector.KeyFromName("orders"), true))
-		query(mock, "Confirm").WillReturnRows(row(false, sessionPID, 0, noEpoch))
+		query(mock, "Confirm").WillReturnRows(row(false, sessionPID, 0, noEpoch, false))
 		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
 		wantError(t, e.Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
 		wantFailures(t, rec, hooks.OpCampaign)
@@ -179,7 +179,7 @@ func TestAWaitThatEndedTooSoonIsNotBelievedWithoutAnAnswer(t *testing.T) {
 		expectParked(mock, parks)
 		expectWait(mock, 0, false)
 		query(mock, "TryLocks").WillReturnRows(rows()) // which no server does
-		query(mock, "Confirm").WillReturnRows(row(false, sessionPID, 0, noEpoch))
+		query(mock, "Confirm").WillReturnRows(row(false, sessionPID, 0, noEpoch, false))
 		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
 		wantError(t, e.Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
 		wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign)
@@ -211,7 +211,7 @@ func TestAWaitThatEndsTooSoonIsBegunAnew(t *testing.T) {
 		expectLeader(mock, 300, "web-2")
 		expectWait(mock, 100*time.Millisecond, false)
 		query(mock, "TryLocks").WillReturnRows(row(elector.KeyFromName("orders"), true)) // it is free by now
-		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch))
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch, false))
 		expectResign(mock)
 		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
 		resign(t, campaign(t, e))
@@ -224,7 +224,7 @@ func TestAParkedStandbyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 		bubble(t, "", func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectParked(mock, []int{parks - 1, parks + 1}[i]) // the rehearsal's Confirm, and that of the wait
-			query(mock, "Confirm").WillReturnRows(row(false, sessionPID+1, 0, noEpoch))
+			query(mock, "Confirm").WillReturnRows(row(false, sessionPID+1, 0, noEpoch, false))
 			query(mock, "EvictHolder").WillReturnRows(row(true)) // the lock may be on the other backend
 			e, rec := newElector(t, pool, elector.WithStandby(elector.Wait), elector.WithMaxAttempts(1))
 			wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled, elector.ErrGaveUp)

@@ -39,18 +39,21 @@ var refusals = []struct {
 	server func(sqlmock.Sqlmock)
 	want   error
 }{
-	{"a hot standby", upTo(0, firstPID, true, 150000, "PostgreSQL 15", asked), elector.ErrServerReadOnly},
-	{"an old server", upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", asked), elector.ErrServerTooOld},
+	{"a hot standby", upTo(0, firstPID, true, 150000, "PostgreSQL 15", asked, false), elector.ErrServerReadOnly},
+	{"an old server", upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", asked, false), elector.ErrServerTooOld},
 	{"a pooler that loses a prepared statement of pgx", alwaysForgets(0, "26000"), elector.ErrSessionPooled},
 	{"a pooler that has a prepared statement already", alwaysForgets(2, "42P05"), elector.ErrSessionPooled},
-	{"one backend for two connections", upTo(2, firstPID, asked), elector.ErrSessionPooled},
-	{"a backend that strangers use, too", upTo(4, secondPID, asked+1), elector.ErrSessionPooled},
+	{"one backend for two connections", upTo(2, firstPID, asked, false), elector.ErrSessionPooled},
+	{"a backend that strangers use, too", func(mock sqlmock.Sqlmock) {
+		upTo(4, secondPID, asked+1, false)(mock)
+		query(mock, "Witness").WillReturnRows(row(secondPID, asked+1, false)) // and not because of what it saw before
+	}, elector.ErrSessionPooled},
 	{"a pooler in statement mode", upTo(5, &pq.Error{Code: "08P01"}), elector.ErrSessionPooled},
-	{"another backend during a transaction", upTo(6, secondPID+1, false, 150000, "PostgreSQL 15", asked), elector.ErrSessionPooled},
+	{"another backend during a transaction", upTo(6, secondPID+1, false, 150000, "PostgreSQL 15", asked, false), elector.ErrSessionPooled},
 	{"a statement that is lost during a transaction", alwaysForgets(6, "26000"), elector.ErrSessionPooled},
 	{"a statement that is there already in a transaction", alwaysForgets(8, "42P05"), elector.ErrSessionPooled},
 	{"an outcome that nobody knows", upTo(10, "perhaps", sessionPID, 0, ""), elector.ErrNoAdvisoryLocks},
-	{"locks that do not show", upTo(11, false, sessionPID, 0, noEpoch), elector.ErrNoAdvisoryLocks},
+	{"locks that do not show", upTo(11, false, sessionPID, 0, noEpoch, false), elector.ErrNoAdvisoryLocks},
 }
 
 func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
@@ -107,7 +110,7 @@ func TestAPoolThatHasPassedACheckIsBehindNoPooler(t *testing.T) {
 			pool, mock := newMock(t)
 			expectServerCheck(mock)
 			expectAttempt(mock, "granted")
-			query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch))
+			query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false))
 			query(mock, "EvictHolder").WithArgs(sessionPID, orders).WillReturnRows(row(true)) // the lock stays on one that others share
 			for range 3 {
 				r.server(mock)
@@ -125,6 +128,27 @@ func TestAPoolThatHasPassedACheckIsBehindNoPooler(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Other code has left a transaction open on a connection of the pool.
+func TestAGrantInsideATransactionIsLeftForAnotherAtOnce(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 744)
+		expectResign(mock)
+		expectAttempt(mock, "granted")
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 0, noEpoch, true))
+		expectTerm(mock, 745)
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		resign(t, campaign(t, e))
+		start := time.Now()
+		resign(t, campaign(t, e))
+		if took := time.Since(start); took != 0 {
+			t.Errorf("took %v", took)
+		}
+		wantFailures(t, rec)
+	})
 }
 
 func TestARefusalIsToldByEachWayToCampaign(t *testing.T) {

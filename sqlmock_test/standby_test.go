@@ -19,7 +19,7 @@ func TestALeaderWhoseServerTurnsStandbyWaitsForThePrimary(t *testing.T) {
 		expectTerm(mock, 1)
 		query(mock, "Ping").WillReturnRows(row(sessionPID, true))
 		for range 3 {
-			query(mock, "DescribeServer").WillReturnRows(row(firstPID, true, 150000, "PostgreSQL 15", asked))
+			query(mock, "DescribeServer").WillReturnRows(row(firstPID, true, 150000, "PostgreSQL 15", asked, false))
 		}
 		expectTerm(mock, 2)
 		expectResign(mock)
@@ -50,7 +50,7 @@ func TestAFollowerWhoseServerTurnsStandbyWaitsForThePrimary(t *testing.T) {
 		expectServerCheck(mock)
 		expectBusy(mock, 300, "web-2")
 		expectAttempt(mock, "standby")
-		query(mock, "DescribeServer").WillReturnRows(row(firstPID, true, 150000, "PostgreSQL 15", asked))
+		query(mock, "DescribeServer").WillReturnRows(row(firstPID, true, 150000, "PostgreSQL 15", asked, false))
 		expectTerm(mock, 2)
 		expectResign(mock)
 		e, rec := newElector(t, pool)
@@ -80,7 +80,7 @@ func TestAServerThatTurnsStandbyBetweenCheckAndLockIsWaitedOut(t *testing.T) {
 // and one that another elector of the pool has made.
 func TestAServerThatWasSeenAsAPrimaryOnceIsWaitedFor(t *testing.T) {
 	standby := func(mock sqlmock.Sqlmock) {
-		query(mock, "DescribeServer").WillReturnRows(row(firstPID, true, 150000, "PostgreSQL 15", asked))
+		query(mock, "DescribeServer").WillReturnRows(row(firstPID, true, 150000, "PostgreSQL 15", asked, false))
 	}
 	bubble(t, "by a check that failed", func(t *testing.T) {
 		pool, mock := newMock(t)

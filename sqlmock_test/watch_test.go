@@ -44,6 +44,7 @@ func (w sqlmockPool) secondLock() *sqlmock.ExpectedQuery {
 // watcher expects that the other connection is set up, and waits for so long.
 func (w sqlmockPool) watcher(waits time.Duration) *sqlmock.ExpectedExec {
 	query(w.mock, "PrepareWait").WillReturnRows(row(watcherPID, false, 14))
+	query(w.mock, "InTransaction").WillReturnRows(row(false))
 	return w.mock.ExpectExec("-- name: WaitPair ").WillDelayFor(waits).WillReturnResult(sqlmock.NewResult(0, 0))
 }
 

@@ -23,6 +23,13 @@ type call struct {
 	words []string // the arguments
 }
 
+func inside(transaction bool) string {
+	if transaction {
+		return ", in a transaction"
+	}
+	return ""
+}
+
 // verbs play each statement and write its answer for people.
 var verbs = map[string]func(*call) (string, error){
 	"TryLock": func(c *call) (string, error) {
@@ -95,6 +102,9 @@ var verbs = map[string]func(*call) (string, error){
 	"Confirm": func(c *call) (string, error) {
 		high, low := guard(c.key())
 		row, err := c.q.Confirm(c, db.ConfirmParams{Key: c.key(), GuardHigh: high, GuardLow: low})
+		if row.InTransaction {
+			return fmt.Sprintf("%v %s, in a transaction, token %d", row.Held, c.name(row.Pid), row.Token), err
+		}
 		return fmt.Sprintf("%v %s, %s", row.Held, c.name(row.Pid), c.rises(row.Token, row.Epoch)), err
 	},
 	"Tokens": func(c *call) (string, error) {
@@ -132,7 +142,7 @@ var verbs = map[string]func(*call) (string, error){
 	},
 	"DescribeServer": func(c *call) (string, error) {
 		row, err := c.q.DescribeServer(c)
-		return fmt.Sprintf("%s, in recovery %v, 14 or newer %v", c.name(row.Pid), row.InRecovery, row.VersionNum >= 140000), err
+		return fmt.Sprintf("%s, in recovery %v, 14 or newer %v%s", c.name(row.Pid), row.InRecovery, row.VersionNum >= 140000, inside(row.InTransaction)), err
 	},
 	"Witness": func(c *call) (string, error) {
 		asked, err := c.q.DescribeServer(c)
@@ -140,7 +150,11 @@ var verbs = map[string]func(*call) (string, error){
 			return "", err
 		}
 		row, err := db.New(c.sessions[c.words[0]].conn).Witness(c, c.one.pid)
-		return fmt.Sprintf("%s saw the question of %s: %v", c.name(row.Pid), c.one.name, row.Asked == asked.Asked), err
+		return fmt.Sprintf("%s saw the question of %s: %v%s", c.name(row.Pid), c.one.name, row.Asked == asked.Asked, inside(row.InTransaction)), err
+	},
+	"InTransaction": func(c *call) (string, error) {
+		in, err := c.q.InTransaction(c)
+		return fmt.Sprint(in), err
 	},
 	"BackendStart": func(c *call) (string, error) {
 		started, err := c.q.BackendStart(c)

@@ -143,20 +143,37 @@ func compareBackends(ctx context.Context, a, b *Session) error {
 	case server.Pid != a.pid:
 		return fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, a.pid, server.Pid)
 	}
-	witness, err := doAnew(ctx, b, func(ctx context.Context, q *db.Queries) (db.WitnessRow, error) { return q.Witness(ctx, a.pid) })
+	seen, err := witness(ctx, b, a.pid)
+	othersAsk := func() bool { return seen.Asked != server.Asked && seen.Asked != 0 }
+	if err == nil && othersAsk() && b.tx == nil {
+		seen, err = witness(ctx, b, a.pid) // an open transaction shows what was, and shows itself the second time
+	}
 	switch {
 	case err != nil:
 		return err
-	case witness.Pid == a.pid:
+	case seen.Pid == a.pid:
 		return fmt.Errorf("%w: two connections reached backend %d", ErrSessionPooled, a.pid)
-	case witness.Asked != server.Asked && witness.Asked != 0:
+	case othersAsk():
 		return fmt.Errorf("%w: backend %d answers others besides this connection", ErrSessionPooled, a.pid)
 	}
 	return nil
 }
 
 func describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
-	return doAnew(ctx, s, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
+	row, err := doAnew(ctx, s, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
+	if err == nil {
+		err = s.outside(row.InTransaction)
+	}
+	return row, err
+}
+
+// witness asks s when the backend of that process id was last asked.
+func witness(ctx context.Context, s *Session, pid int32) (db.WitnessRow, error) {
+	row, err := doAnew(ctx, s, func(ctx context.Context, q *db.Queries) (db.WitnessRow, error) { return q.Witness(ctx, pid) })
+	if err == nil {
+		err = s.outside(row.InTransaction)
+	}
+	return row, err
 }
 
 // applyLocally applies settings for the rest of the transaction.

@@ -32,6 +32,20 @@ var (
 // errClosed ends a session that its owner has done with.
 var errClosed = errors.New("elector: the session was closed")
 
+// errOpenTransaction is for a connection that the pool has lent with a transaction of
+// other code's. A session on it would be inside that transaction for its whole life.
+var errOpenTransaction = errors.New("elector: a connection of the pool came with a transaction that other code has left open: end each with COMMIT or ROLLBACK")
+
+// outside returns an error if the connection was found inside a transaction of other
+// code's.
+func (s *Session) outside(inTransaction bool) error {
+	if !inTransaction {
+		return nil
+	}
+	s.tainted = true
+	return errOpenTransaction
+}
+
 // forgotten reports whether a prepared statement exists no more, or already. Once,
 // that may be because other code has run DISCARD ALL on the connection before it
 // was ours; twice in a row it is because another backend answers, which is then

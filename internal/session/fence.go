@@ -32,6 +32,8 @@ func (v *Server) confirm(ctx context.Context, s *Session, key int64) (token int6
 			v.barred = &key // perhaps: it has taken too long
 		}
 		return 0, false, err
+	case row.InTransaction:
+		return 0, false, s.outside(true)
 	case row.Pid != s.pid:
 		return 0, false, fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", ErrSessionPooled, s.pid, row.Pid)
 	case s.left() <= 0:

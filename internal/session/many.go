@@ -15,7 +15,7 @@ import (
 // or is closed.
 func (v *Server) Open(ctx context.Context) (s *Session, err error) {
 	err = v.patiently(ctx, func() error {
-		if s, err = v.open(ctx, 0, v.config.Lease.Heartbeat); err == nil {
+		if s, err = v.openOutside(ctx, 0); err == nil {
 			v.start(s)
 		}
 		return err

@@ -131,6 +131,24 @@ func (v *Server) open(ctx context.Context, key int64, wait time.Duration) (*Sess
 	return s, nil
 }
 
+// openOutside is open for those who confirm no grant, which would also show whether
+// the session is inside a transaction of other code's.
+func (v *Server) openOutside(ctx context.Context, key int64) (*Session, error) {
+	s, err := v.open(ctx, key, v.config.Lease.Heartbeat)
+	if err != nil {
+		return nil, err
+	}
+	in, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) { return q.InTransaction(ctx) })
+	if err == nil {
+		err = s.outside(in)
+	}
+	if err != nil {
+		s.discard()
+		return nil, fmt.Errorf("elector: set the session up: %w", explain(err))
+	}
+	return s, nil
+}
+
 // rehearse prepares what a grant and a resignation will ask of the session, and asks
 // it of a lock that the session does not hold. A backend is slow to answer a query for
 // the first time (it loads, plans, and drivers prepare), and would be so just when the

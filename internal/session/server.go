@@ -158,9 +158,10 @@ func (v *Server) with(ctx context.Context, fn func(*Session) error) error {
 	return nil
 }
 
-// patiently calls try, again at once if it met a dead connection, or one to an old
-// primary. An idle connection of the pool may have been dead for a while, as all are
-// after a restart of the server; that is no reason to wait. After an error the server is
+// patiently calls try, again at once if it met a dead connection, one with a
+// transaction that other code has left open, or one to an old primary. An idle
+// connection of the pool may have been so for a while, as all are dead after a restart
+// of the server; that is no reason to wait. After an error the server is
 // checked anew, because it may be another one by then.
 func (v *Server) patiently(ctx context.Context, try func() error) error {
 	for idle := v.pool.Stats().Idle; ; idle-- {
@@ -172,8 +173,8 @@ func (v *Server) patiently(ctx context.Context, try func() error) error {
 		if isSuspicious(err) {
 			live.suspect(v.pool)
 		}
-		again := fault.Broken(err) && !errors.Is(err, ErrSessionPooled) || errors.Is(err, ErrOldPrimary)
-		if idle <= 0 || !again {
+		dead := fault.Broken(err) && !errors.Is(err, ErrSessionPooled) || errors.Is(err, errOpenTransaction)
+		if idle <= 0 || !dead && !errors.Is(err, ErrOldPrimary) {
 			return err
 		}
 	}

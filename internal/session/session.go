@@ -33,6 +33,8 @@ type Session struct {
 	q     *db.Queries
 	tx    *sql.Tx // in which q asks, if any
 
+	tainted bool // by a transaction that other code has left open
+
 	process processClock            // nil for the process that this is
 	turn    chan struct{}           // held by the call under way; kept for ever by discard
 	ctx     context.Context         // done when the session has ended; its cause says why
@@ -112,8 +114,11 @@ func do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Q
 		if forgotten(err) && s.tx == nil { // which would have failed with it
 			value, err = call(s.wire, s.q) // nothing was executed, and the driver prepares it anew
 		}
-		if err == nil {
+		switch {
+		case err == nil:
 			s.renew(sent)
+		case fault.State(err) == "25P02" && s.tx == nil:
+			s.tainted, err = true, fault.Because(errOpenTransaction, err)
 		}
 		<-s.turn
 		answered <- answer{value, fault.CauseOr(callCtx, err)}
@@ -244,13 +249,16 @@ func (s *Session) discard() {
 // hangUp closes the connection, by the one portable way to tell the pool that it
 // must not be used again. The driver's connection may itself be borrowed from a pool
 // below (a pgxpool, behind any wrapper), to which closing it would return it. Such a
-// pool does not keep a connection that is inside a transaction.
+// pool does not keep a connection that is inside a transaction. (The server logs a
+// warning if there is one already.)
 func (s *Session) hangUp() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.wire), closeGrace/2)
 	defer cancel()
 	if s.tx != nil {
-		_ = s.tx.Rollback() // or the server would log a warning
+		_ = s.tx.Rollback()
 	}
-	_, _ = s.conn.ExecContext(ctx, "BEGIN")
+	if !s.tainted {
+		_, _ = s.conn.ExecContext(ctx, "BEGIN")
+	}
 	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
 }

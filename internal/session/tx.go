@@ -24,7 +24,8 @@ type Tx struct {
 }
 
 // Begin begins a transaction on a connection of the pool: another one, as
-// database/sql does it, if that turns out to be dead.
+// database/sql does it, if that turns out to be dead, or inside a transaction of other
+// code's, where lib/pq refuses to begin another.
 func (s *Session) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
 	return pace.AwaitOr(ctx, func(ctx context.Context) (*Tx, error) {
 		for idle := pool.Stats().Idle; ; idle-- {
@@ -38,12 +39,25 @@ func (s *Session) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) 
 				return tx, nil
 			}
 			tx.Suspect(ctx, err)
+			spoilt := tx.isSpoilt(err)
 			_ = tx.conn.Close()
-			if idle <= 0 || !errors.Is(err, driver.ErrBadConn) {
+			if idle <= 0 || !spoilt {
 				return nil, err
 			}
 		}
 	}, (*Tx).end)
+}
+
+// isSpoilt reports whether the connection on which a transaction could not be begun is
+// of no use. If so it is closed for good.
+func (tx *Tx) isSpoilt(err error) bool {
+	closed := tx.conn.Raw(func(conn any) error {
+		if v, ok := conn.(driver.Validator); ok && !v.IsValid() || fault.State(err) == "25P02" {
+			return driver.ErrBadConn
+		}
+		return nil
+	})
+	return closed != nil // which it is already if err was ErrBadConn
 }
 
 // Suspect has a heartbeat sent at once if err, of a statement of the transaction, says that

@@ -53,7 +53,7 @@ func (v *Server) watch(s *Session) {
 // awaitEnd parks a connection until the session has ended, or fails. It calls
 // waited after each wait.
 func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited func()) error {
-	w, err := v.open(ctx, key, v.config.Lease.Heartbeat)
+	w, err := v.openOutside(ctx, key)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,119 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pgelector/pgelector/elector"
+)
+
+// leftOpen are the transactions that other code leaves open on connections of the pool.
+var leftOpen = map[string]string{
+	"begun":               "BEGIN",
+	"written":             "BEGIN; SELECT pg_current_xact_id()",
+	"with old statistics": "BEGIN; SELECT * FROM pg_stat_activity",
+	"with a snapshot":     "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM pg_stat_activity",
+	"failed":              "BEGIN; SELECT 1/0",
+}
+
+// leave leaves transactions open on so many idle connections of the pool.
+func leave(t *testing.T, pool *sql.DB, statement string, n int) {
+	t.Helper()
+	pool.SetMaxIdleConns(n)
+	var conns []*sql.Conn
+	for range n {
+		conn, err := pool.Conn(soon(t))
+		check(t, err)
+		for one := range strings.SplitSeq(statement, ";") {
+			if _, err = conn.ExecContext(soon(t), one); err != nil && stateOf(err) != "22012" {
+				t.Fatal(err)
+			}
+		}
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns {
+		check(t, conn.Close())
+	}
+}
+
+// pgx looks at a connection before it is used again, unless what wraps it hides that.
+func TestNoTransactionThatOthersLeftOpenBecomesASession(t *testing.T) {
+	t.Parallel()
+	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}, "watching": {elector.WithWatch()}}
+	overEach(t, func(t *testing.T, d drivers) {
+		s := quiet(t)
+		for name, statement := range leftOpen {
+			for mode, opts := range modes {
+				for _, spoilt := range []int{1, 2, 5} {
+					t.Run(fmt.Sprint(name, " ", mode, " ", spoilt), func(t *testing.T) {
+						var address atomic.Pointer[string]
+						dsn := s.DSN()
+						address.Store(&dsn)
+						pool := sql.OpenDB(bare{moving{d.open(t, 0, dsn).Driver(), &address}})
+						t.Cleanup(func() { expect(t, pool.Close()) })
+						leave(t, pool, statement, spoilt)
+						before, err := s.ServerLog()
+						check(t, err)
+						c := s.stand(t, pool, s.election(t), opts...)
+						c.poolClosed = true // or as good as that
+						term, err := c.Campaign(soon(t))
+						check(t, err)
+						if mode == "watching" {
+							s.watcher(t, c)
+						}
+						for _, f := range c.rec.Failures() {
+							t.Errorf("reported (%s): %v", f.Op, f.Err)
+						}
+						if n := one[int](t, s.admin, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1
+							AND (backend_xid IS NOT NULL OR state LIKE 'idle in%')`, c.CandidateID()); n > 0 {
+							t.Error("a session is inside a transaction")
+						}
+						expect(t, term.Verify(soon(t)))
+						expect(t, term.InTx(soon(t), s.admin, nil, func(*sql.Tx) error { return nil }))
+						expect(t, term.Resign(soon(t)))
+						after, err := s.ServerLog()
+						check(t, err)
+						if said := errorsIn(after[len(before):]); len(said) > 0 && spoilt == 1 && name != "failed" {
+							t.Errorf("the server logged: %s", strings.Join(said, ""))
+						}
+					})
+				}
+			}
+		}
+	})
+}
+
+// A shared session, and a transaction of InTx.
+func TestNoTransactionThatOthersLeftOpenIsUsed(t *testing.T) {
+	t.Parallel()
+	s := quiet(t)
+	for name, statement := range leftOpen {
+		for _, spoilt := range []int{1, 2, 5} {
+			t.Run(fmt.Sprint(name, " ", spoilt), func(t *testing.T) {
+				pool := pq.open(t, 0, s.DSN())
+				leave(t, pool, statement, spoilt)
+				g := s.share(t, pool).join(t, []string{s.election(t)})
+				term, err := g.all[0].Campaign(soon(t))
+				check(t, err)
+				if in := list[string](t, s.admin, "SELECT state FROM pg_stat_activity WHERE application_name = $1 AND (backend_xid IS NOT NULL OR state LIKE 'idle in%')",
+					g.CandidateID()); len(in) > 0 {
+					t.Errorf("the session is %s", in)
+				}
+				leave(t, pool, statement, spoilt)
+				ledger := s.ledger(t)
+				for range spoilt + 1 {
+					expect(t, term.InTx(soon(t), pool, nil, note(ledger, "in time")))
+				}
+				s.notes(t, ledger, slices.Repeat([]string{"in time"}, spoilt+1)...)
+				expect(t, term.Resign(soon(t)))
+				leave(t, pool, "SELECT 1", spoilt+2) // and what is left of the others is not
+			})
+		}
+	}
+}
