@@ -238,6 +238,9 @@ func TestDoctorHasALineForEverything(t *testing.T) {
 			}
 		}
 	}
+	invoke(t, at(dsn+"&connect_timeout=10"), "doctor").want(t, exit.OK, "ok    connecting")
+	invoke(t, at(dsn+"&connect_timeout=60"), "doctor").want(t, exit.OK, "warn  connecting", "set it to at most 30")
+	invoke(t, at(dsn), "doctor", "--driver", "pq").want(t, exit.OK, "warn  connecting", "there is no connect_timeout")
 	invoke(t, at(dsn+"&statement_timeout=7000"), "doctor").want(t, exit.OK, "statement_timeout = 7s")
 	invoke(t, at(dsn), "doctor", "--lease", "1ms").want(t, exit.Usage, "--lease 1ms")
 }

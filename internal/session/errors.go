@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pgelector/pgelector/internal/fault"
 )
@@ -79,11 +80,11 @@ func refusesSetting(err error) bool {
 }
 
 // noConnection says why the pool gave no connection, and what to do about it.
-func noConnection(ctx, waitCtx context.Context, pool *sql.DB, l Lease, err error) error {
+func noConnection(ctx, waitCtx context.Context, pool *sql.DB, bound time.Duration, err error) error {
 	if ctx.Err() == nil && waitCtx.Err() != nil {
 		stats := pool.Stats()
 		return fmt.Errorf("elector: no connection from the pool within %v (%d open, %d in use, at most %d; 0 is no limit): "+
-			"is the server reachable, and MaxOpenConns large enough? %w", l.Validity(), stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, err)
+			"is the server reachable, and MaxOpenConns large enough? With several hosts, is connect_timeout at most %[1]v divided by their number? %[5]w", bound, stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, err)
 	}
 	return fmt.Errorf("elector: take a connection from the pool: %w", explain(fault.CauseOr(ctx, err)))
 }

@@ -66,6 +66,11 @@ type Session struct {
 	watcher chan struct{} // closed when the watcher has gone; nil if there is none
 }
 
+// connectTimeout is at least how long a connection may take to open. Nothing is held
+// meanwhile, and a driver that tries several hosts in turn needs time for each: one that is
+// frozen takes all of its connect_timeout.
+const connectTimeout = 30 * time.Second
+
 // borrow takes a connection from the pool. The session carries the values of
 // ctx but outlives it.
 func borrow(ctx context.Context, pool *sql.DB, l Lease, stuck func(error)) (*Session, error) {
@@ -75,13 +80,16 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, stuck func(error)) (*Ses
 	s.termCtx, s.endTerms = context.WithCancelCause(s.ctx)
 	s.wire, s.unwire = context.WithCancel(context.WithoutCancel(ctx))
 	s.process, _ = pool.Driver().(processClock)
-	waitCtx, cancel := context.WithTimeout(ctx, l.Validity())
+	bound := max(l.Validity(), connectTimeout)
+	waitCtx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	conn, err := pace.AwaitOr(waitCtx, pool.Conn, func(conn *sql.Conn) {
+	answered, stop := context.WithTimeout(ctx, bound+closeGrace) // the driver's error names the host
+	defer stop()
+	conn, err := pace.AwaitOr(answered, func(context.Context) (*sql.Conn, error) { return pool.Conn(waitCtx) }, func(conn *sql.Conn) {
 		_ = conn.Close() // nothing was done on it, so the pool may have it back
 	})
 	if err != nil {
-		return nil, noConnection(ctx, waitCtx, pool, l, err)
+		return nil, noConnection(ctx, waitCtx, pool, bound, err)
 	}
 	s.conn, s.q = conn, db.New(conn)
 	s.renew(s.now())

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/lib/pq"
@@ -57,6 +58,19 @@ func Find(dsn, driver, name string) (*Target, error) {
 		}
 	}
 	return t, nil
+}
+
+// Hosts is how many hosts the target names, and how long the driver tries each: 0 is
+// without end.
+func (t *Target) Hosts() (n int, each time.Duration) {
+	hosts := map[string]bool{net.JoinHostPort(t.pgx.Host, strconv.Itoa(int(t.pgx.Port))): true}
+	for _, f := range t.pgx.Fallbacks {
+		hosts[net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))] = true
+	}
+	if each = t.pgx.ConnectTimeout; t.pq != nil {
+		each = t.pq.ConnectTimeout
+	}
+	return len(hosts), each
 }
 
 // unusable says what is wrong without quoting what was given.

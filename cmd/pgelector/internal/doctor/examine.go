@@ -58,6 +58,7 @@ func (x *Examination) Run(ctx context.Context) (err error) {
 		return err
 	}
 	x.say(ok, "connection", "%s, by driver %s, found by %s", x.Target, x.Target.Driver, x.Target.Source)
+	x.connecting()
 	server, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
 	if err != nil {
 		return err

@@ -68,6 +68,23 @@ func (x *Examination) clocks(ctx context.Context) error {
 	return nil
 }
 
+// connectBound is for how long a candidate waits for a connection, with a lease of up to 40 s.
+const connectBound = 30 * time.Second
+
+// connecting checks that a host that is frozen leaves time for the others.
+func (x *Examination) connecting() {
+	hosts, each := x.Target.Hosts()
+	switch want := connectBound / time.Duration(hosts); {
+	case each == 0:
+		x.say(warn, "connecting", "there is no connect_timeout: a host that is frozen holds a candidate up: set it to at most %d", int(want.Seconds()))
+	case each > want:
+		x.say(warn, "connecting", "connect_timeout is %v, and there are %d hosts: of the %v in which a candidate must connect, a host that is frozen "+
+			"leaves too little: set it to at most %d", each, hosts, connectBound, int(want.Seconds()))
+	default:
+		x.say(ok, "connecting", "within %v for each of %d hosts", each, hosts)
+	}
+}
+
 // recommend ends the examination.
 func (x *Examination) recommend() {
 	if !x.Healthy() {
