@@ -171,14 +171,14 @@ func (s *server) leavesNothing(t *testing.T, c *candidate) {
 	eventually(t, "the pool is usable", func() bool { return c.pool.PingContext(context.Background()) == nil })
 	for _, conn := range pooled(t, c.pool) {
 		// Of a parameter that was set by statement, and not as the connection was made, the source is "session".
-		left := list[string](t, conn, "SELECT name || '=' || setting FROM pg_settings WHERE source = 'session'")
+		left := list[string](t, conn, "SELECT pg_catalog.concat(s.name, '=', s.setting) FROM pg_catalog.pg_settings AS s WHERE s.source OPERATOR(pg_catalog.=) 'session'")
 		if len(left) > 0 && !c.shared {
 			t.Errorf("a pooled connection has settings of somebody: %q", left)
 		}
-		if left := list[int64](t, conn, "SELECT objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"); len(left) > 0 {
+		if left := list[int64](t, conn, "SELECT l.objid::bigint FROM pg_catalog.pg_locks AS l WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()"); len(left) > 0 {
 			t.Errorf("a pooled connection holds advisory locks: %v", left)
 		}
-		if id := one[string](t, conn, "SELECT current_setting('application_name')"); id == c.CandidateID() {
+		if id := one[string](t, conn, "SELECT pg_catalog.current_setting('application_name')"); id == c.CandidateID() {
 			t.Errorf("a pooled connection calls itself %q", id)
 		}
 		expect(t, conn.Close())

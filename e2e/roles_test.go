@@ -107,45 +107,6 @@ func TestLeadershipDoesNotWaitForATransactionOfSomebodyElse(t *testing.T) {
 	})
 }
 
-// Functions and operators of somebody's schema, found before the server's own.
-const impostors = `
-	CREATE SCHEMA %s;
-	CREATE FUNCTION %s.pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true';
-	CREATE FUNCTION %s.pg_advisory_unlock(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true';
-	CREATE FUNCTION %s.pg_backend_pid() RETURNS integer LANGUAGE sql AS 'SELECT 42';
-	CREATE FUNCTION %s.pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true';
-	CREATE FUNCTION %s.set_config(text, text, boolean) RETURNS text LANGUAGE sql AS 'SELECT $2';
-	CREATE FUNCTION %s.pg_current_xact_id() RETURNS xid8 LANGUAGE sql AS 'SELECT ''1''::xid8';
-	CREATE VIEW %s.pg_locks AS SELECT * FROM pg_catalog.pg_locks WHERE false;
-	CREATE VIEW %s.pg_stat_activity AS SELECT * FROM pg_catalog.pg_stat_activity WHERE false;
-	GRANT USAGE ON SCHEMA %s TO PUBLIC; GRANT SELECT ON ALL TABLES IN SCHEMA %s TO PUBLIC`
-
-func TestImpostorsInTheSearchPathAreNotCalled(t *testing.T) {
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		schema := strings.ReplaceAll(unique("impostors"), "-", "_")
-		_, err := s.admin.Exec(strings.ReplaceAll(impostors, "%s", schema))
-		check(t, err)
-		t.Cleanup(func() {
-			_, err := s.admin.Exec("DROP SCHEMA " + schema + " CASCADE")
-			expect(t, err)
-		})
-		dsn := s.DSN(pgcluster.WithParam("search_path", schema+", pg_catalog"))
-		election := s.election(t)
-		first := s.stand(t, d.open(t, 0, dsn), election).run(t, nil)
-		old := first.elected(t)
-		second := s.stand(t, d.open(t, 1, dsn), election).run(t, nil)
-		second.follows(t)
-		if leader, err := second.Leader(soon(t)); err != nil || leader.CandidateID != first.CandidateID() {
-			t.Errorf("the leader is %+v, %v", leader, err)
-		}
-		first.end(t)
-		if fresh := second.elected(t); fresh.Token <= old.Token {
-			t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
-		}
-	})
-}
-
 // Where the leader connects from is hidden from other roles, and its name not.
 func TestAnotherRoleSeesWhoLeadsButNotFromWhere(t *testing.T) {
 	overDrivers(t, func(t *testing.T, d drivers) {

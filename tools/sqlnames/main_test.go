@@ -23,6 +23,7 @@ var qualified = []string{
 	"CREATE TABLE chosen.t (a pg_catalog.text PRIMARY KEY DEFAULT pg_catalog.now() CHECK (a OPERATOR(pg_catalog.=) ''), PRIMARY KEY (a)) WITH (fillfactor = 50); COMMENT ON TABLE chosen.t IS 'x'",
 	"DO $$ BEGIN PERFORM pg_catalog.pg_sleep(0.01::double precision); EXCEPTION WHEN query_canceled THEN NULL; END $$",
 	"DO $$ DECLARE n integer := pg_catalog.length('a'); r record; BEGIN IF n OPERATOR(pg_catalog.>) 1 THEN n := n OPERATOR(pg_catalog.+) 1; END IF; FOR r IN SELECT l.pid FROM pg_catalog.pg_locks AS l LOOP NULL; END LOOP; END $$",
+	"ALTER DATABASE app SET a.b = 1; ALTER ROLE r SET search_path = ''; ALTER SYSTEM SET work_mem = 1; ALTER ROLE r CONNECTION LIMIT 5; GRANT SELECT ON chosen.t TO r",
 	"LISTEN pgelector; NOTIFY pgelector; BEGIN; COMMIT; SET search_path = public; SHOW search_path",
 }
 

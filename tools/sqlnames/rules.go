@@ -8,7 +8,7 @@ import (
 // kinds are the kinds of the nodes that stand in a field without being wrapped.
 var kinds = map[string]string{
 	"alias": "Alias", "argType": "TypeName", "collClause": "CollateClause", "funccall": "FuncCall", "infer": "InferClause", "larg": "SelectStmt", "newtype": "TypeName", "objtype": "TypeName",
-	"onConflictClause": "OnConflictClause", "over": "WindowDef", "rarg": "SelectStmt", "relation": "RangeVar", "role": "RoleSpec",
+	"onConflictClause": "OnConflictClause", "over": "WindowDef", "rarg": "SelectStmt", "relation": "RangeVar", "role": "RoleSpec", "setstmt": "VariableSetStmt",
 	"typeName": "TypeName", "withClause": "WithClause",
 }
 
@@ -25,7 +25,7 @@ var names = map[string][]string{
 // type's default operator class, and no names. A column comes before a function
 // of the same name.
 var harmless = []string{
-	"A_ArrayExpr", "A_Const", "A_Indices", "A_Indirection", "A_Star", "AccessPriv", "Alias", "AlterRoleStmt", "BitString", "Boolean", "BooleanTest", "BoolExpr", "CallStmt", "CaseWhen",
+	"A_ArrayExpr", "A_Const", "A_Indices", "A_Indirection", "A_Star", "AccessPriv", "Alias", "AlterDatabaseSetStmt", "AlterRoleSetStmt", "AlterRoleStmt", "AlterSystemStmt", "BitString", "Boolean", "BooleanTest", "BoolExpr", "CallStmt", "CaseWhen",
 	"CoalesceExpr", "ColumnDef", "ColumnRef", "CommentStmt", "CommonTableExpr", "Constraint", "CreateSchemaStmt", "CreateStmt",
 	"DefElem", "DeleteStmt", "Float", "FunctionParameter", "GrantStmt", "InferClause", "InsertStmt", "Integer", "List", "ListenStmt", "LockingClause", "MinMaxExpr",
 	"NamedArgExpr", "NotifyStmt", "NullTest", "OnConflictClause", "ParamRef", "RangeFunction", "RangeSubselect", "ResTarget", "RoleSpec", "RowExpr",

@@ -1,0 +1,169 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	pgxdriver "github.com/jackc/pgx/v5"
+
+	"github.com/pgelector/pgelector/e2e/impostors"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/fence"
+)
+
+// paths are those of the roles of the elections: PostgreSQL's default, and one that
+// looks into pg_catalog last.
+var paths = map[string]string{"default": `"$user", public`, "public first": "public, pg_catalog"}
+
+// beset is a town whose schema public is full of impostors.
+func beset(t *testing.T) town {
+	t.Helper()
+	w := invaded(t, on(t, own(t)))
+	w.admin = pgx.open(t, 0, w.DSN(pgcluster.ForDatabase(w.database), pgcluster.WithParam("search_path", "pg_catalog")))
+	statements, err := impostors.Statements("..")
+	check(t, err)
+	conn, err := pgxdriver.Connect(soon(t), w.DSN(pgcluster.ForDatabase(w.database)))
+	check(t, err)
+	defer conn.Close(context.Background())
+	n, err := impostors.Plant(context.Background(), conn, statements)
+	check(t, err)
+	if n < 10_000 {
+		t.Errorf("there are %d impostors, want tens of thousands", n)
+	}
+	return w
+}
+
+// along is an address of the town for a new role of that search_path, which may make
+// tables and schemas.
+func (w town) along(t *testing.T, path string) (dsn string) {
+	t.Helper()
+	role := w.role(t, map[string]string{})
+	_, err := w.admin.Exec(`ALTER ROLE "` + role + `" SET search_path = ` + path + `; GRANT CREATE ON DATABASE "` + w.database + `" TO "` + role + `"; GRANT CREATE ON SCHEMA public TO "` + role + `"`)
+	check(t, err)
+	t.Cleanup(func() {
+		_, err := w.admin.Exec(`DROP OWNED BY "` + role + `"`)
+		expect(t, err)
+	})
+	return w.dsn(role)
+}
+
+// unqualified are statements that meet an impostor, each in another way.
+var unqualified = []string{
+	"SELECT count(pg_catalog.set_config('a.b', 'c', true))", "SELECT count(*)", "SELECT 1 = 1", "SELECT 1::bigint * '1 second'::interval",
+	"SELECT extract(epoch FROM pg_catalog.now()) * 1000000", "SELECT 1 IN (1)", "SELECT 1 IN (SELECT 1)", "SELECT 1 BETWEEN 0 AND 2", "SELECT 'a' LIKE 'b'",
+	"SELECT 'a'::pg_catalog.text || 'b'", "SELECT NULLIF(1, 2)", "SELECT 1 IS DISTINCT FROM 2", "SELECT CASE 1 WHEN 2 THEN 3 END", "SELECT 1 = ANY (ARRAY[1])",
+	"SELECT 1::bigint << 32", "SELECT 1::bigint | 2::bigint", "SELECT (1, 2) = (1, 2)", "SELECT FROM pg_catalog.pg_database AS a JOIN pg_catalog.pg_database AS b USING (oid)",
+	"SELECT 'a'::text", "SELECT '[]'::jsonb", "SELECT 1::oid", "SELECT left('abc'::pg_catalog.text, 1)", "SELECT encode('a'::pg_catalog.bytea, 'hex')", "SELECT now()",
+	"SELECT pg_try_advisory_lock(1)", "SELECT current_setting('a', true)", "SELECT FROM pg_locks", "SELECT lag(1) OVER ()", "SELECT row_number() OVER ()",
+	"SELECT pg_catalog.max(1 + 1)", "SELECT - 1::bigint", "DO $$ BEGIN PERFORM pg_sleep(0); END $$", "DO $$ BEGIN IF 1 > 2 THEN NULL; END IF; END $$",
+}
+
+func TestImpostorsInTheSearchPathAreNotCalled(t *testing.T) {
+	t.Parallel()
+	w := beset(t)
+	t.Run("though they are met by others", w.othersMeetImpostors)
+	t.Run("by any branch of a statement", w.noStatementDependsOnAnImpostor)
+	t.Run("by candidates", w.noCandidateCallsAnImpostor)
+	log, err := w.ServerLog()
+	check(t, err)
+	_, log, _ = strings.Cut(log, candidatesCome)
+	if i := strings.Index(log, "impostor"); i >= 0 {
+		t.Errorf("the server's log tells of an impostor: %s", log[i:min(i+500, len(log))])
+	}
+}
+
+func (w town) othersMeetImpostors(t *testing.T) {
+	pool := pgx.open(t, 0, w.along(t, paths["public first"]))
+	for _, statement := range unqualified {
+		if _, err := pool.Exec(statement); err == nil {
+			t.Errorf("no impostor is met by %s", statement)
+		}
+	}
+	open := pgx.open(t, 0, w.along(t, paths["default"]))
+	for _, statement := range unqualified[:1] {
+		if _, err := open.Exec(statement); err == nil {
+			t.Errorf("with the default search_path no impostor is met by %s", statement)
+		}
+	}
+}
+
+// The server tells what a statement would call, also in branches that are not taken:
+// a function of SQL depends on it.
+func (w town) noStatementDependsOnAnImpostor(t *testing.T) {
+	statements, err := impostors.Statements("..")
+	check(t, err)
+	for name, path := range paths {
+		dsn := w.along(t, path)
+		schema := w.schema(t)
+		rosterOn(t, pgx.open(t, 0, dsn), schema)
+		conn, err := pgxdriver.Connect(soon(t), dsn)
+		check(t, err)
+		defer conn.Close(context.Background())
+		probed := 0
+		for _, statement := range append(statements, "SELECT 1::bigint * '1 second'::interval") {
+			if !strings.Contains(statement, "SELECT") || strings.Contains(statement, "CREATE TABLE") || strings.Contains(statement, "DO $$") {
+				continue
+			}
+			met := w.dependsOn(t, conn, strings.ReplaceAll(statement, "chosen.", quoted(schema)+"."))
+			ours := strings.HasPrefix(statement, "-- name:")
+			if (len(met) > 0) == ours {
+				t.Errorf("%s: %v is what is called by %s", name, met, statement)
+			}
+			probed++
+		}
+		if probed < 30 {
+			t.Errorf("only %d statements were looked at", probed)
+		}
+	}
+}
+
+// dependsOn are the things in the schema public that a statement would call.
+func (w town) dependsOn(t *testing.T, conn *pgxdriver.Conn, statement string) []string {
+	t.Helper()
+	prepared, err := conn.Prepare(soon(t), "", statement)
+	if err != nil {
+		return []string{err.Error()} // of an impostor that returns something else
+	}
+	var types []string
+	for _, oid := range prepared.ParamOIDs {
+		types = append(types, one[string](t, w.admin, "SELECT 'pg_catalog.' || typname FROM pg_type WHERE oid = $1", oid))
+	}
+	returns := "SETOF record"
+	if len(prepared.Fields) == 0 {
+		returns = "void"
+	}
+	name := strings.ReplaceAll(unique("probe"), "-", "_")
+	_, err = conn.Exec(soon(t), "CREATE FUNCTION public."+name+"("+strings.Join(types, ", ")+") RETURNS "+returns+" LANGUAGE sql BEGIN ATOMIC\n"+statement+";\nEND", pgxdriver.QueryExecModeSimpleProtocol)
+	if err != nil {
+		t.Fatalf("%v: %s", err, statement)
+	}
+	return list[string](t, w.admin, `SELECT o.identity FROM pg_depend AS d, pg_identify_object(d.refclassid, d.refobjid, d.refobjsubid) AS o
+		WHERE d.classid = 'pg_proc'::regclass AND d.objid = (SELECT oid FROM pg_proc WHERE proname = $1) AND o.schema = 'public'`, name)
+}
+
+// The sessions of an election set a search_path of their own. All else relies on
+// the names being qualified.
+func (w town) noCandidateCallsAnImpostor(t *testing.T) {
+	_, err := w.admin.Exec("DO $$ BEGIN RAISE LOG '" + candidatesCome + "'; END $$")
+	check(t, err)
+	for name, path := range paths {
+		dsn := w.along(t, path)
+		_, err := pgx.open(t, 0, dsn).Exec(fence.CreateTable)
+		check(t, err)
+		_, err = w.admin.Exec("GRANT ALL ON public.fence TO PUBLIC")
+		check(t, err)
+		overDrivers(t, func(t *testing.T, d drivers) {
+			for kind, scene := range map[string]func(t *testing.T, w town, d drivers, dsn string){
+				"polling": pollsAmong, "waiting": waitsAmong, "watching": watchesAmong, "notified": notifiedAmong, "on a session": sharesAmong, "seen": seenAmong,
+			} {
+				t.Run(name+"/"+kind, func(t *testing.T) { scene(t, w, d, dsn) })
+			}
+		})
+	}
+}
+
+// candidatesCome is a mark in the server's log.
+const candidatesCome = "from here on the candidates come"
