@@ -58,6 +58,9 @@ func TestAPrimaryThatIsNewToACandidateIsWaitedFor(t *testing.T) {
 		time.Sleep(2 * lease)
 		_ = b.term(one).Resign(context.Background())
 		b.within("the next", 0, b.leads(two), 2*time.Second)
+		if n := one.pool.Stats().InUse; n != 0 {
+			t.Errorf("%d connections of the first are in use", n)
+		}
 	})
 }
 
@@ -171,6 +174,9 @@ func (b *bench) replace(driver electortest.Driver, opts ...elector.Option) (stop
 			stopped = time.Since(promoted)
 		}
 		time.Sleep(time.Millisecond)
+	}
+	if n := standby.Connections(); len(opts) > 0 && n != 2 {
+		b.Errorf("%d connections to the promoted server, want the session's and that for commits", n)
 	}
 	return stopped, time.Since(promoted), old.IsLeader()
 }

@@ -56,8 +56,41 @@ func TestCommitsOfAnElectionDoNotPileUp(t *testing.T) {
 		if last := failures[len(failures)-1]; !strings.Contains(last.Err.Error(), "an earlier one of this election still waits") {
 			t.Errorf("the next candidate reports %v", last.Err)
 		}
+		if n := next.pool.Stats().InUse; n > 2 {
+			t.Errorf("%d connections are in use", n)
+		}
 		b.ReconnectStandbys()
 		b.leads(next)
+	})
+}
+
+// The configuration is reloaded around the first commit: the attempt makes another, on the
+// same connection, and the term goes on with that.
+func TestAnAttemptMakesAnotherCommitOnTheSameConnection(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.run("one", synchronously)
+		one.process.SetLatency(func() time.Duration { return time.Millisecond })
+		var mu sync.Mutex
+		connections, commits := 0, 0
+		b.Trace(func(e electortest.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case e.What == "ApplySettings" && e.Done && e.Args[0] == false:
+				connections++
+			case e.What == "CommitSynchronously" && e.Done:
+				if commits++; commits == 1 {
+					go b.SetSynchronousStandbys("FIRST 1 (s1)", "s1")
+				}
+			}
+		})
+		b.leads(one)
+		time.Sleep(lease)
+		mu.Lock()
+		defer mu.Unlock()
+		if n := len(one.rec.Failures()); connections != 1 || commits < 3 || n != 0 {
+			t.Errorf("%d commits on %d connections, failures: %v", commits, connections, one.rec.Failures())
+		}
 	})
 }
 
@@ -158,6 +191,11 @@ func TestAConnectionForCommitsThatEndsIsReplaced(t *testing.T) {
 		if n := len(beats); n <= int(10*lease/heartbeat) { // the session may have gone with it
 			t.Errorf("%d heartbeats in %v", n, 10*lease)
 		}
+		time.Sleep(2 * heartbeat)
+		b.CutStandbys()
+		if d := b.demoted(one); strings.Contains(d.Err.Error(), "terminat") {
+			t.Errorf("a failure that was over is told as the reason: %v", d.Err)
+		}
 	})
 }
 
@@ -174,8 +212,8 @@ func TestAResignationDoesNotWaitForACommit(t *testing.T) {
 		one.done <- nil // for the end of the test
 		b.within("Run returns", 0, time.Since(began), 2*time.Second)
 		time.Sleep(time.Second)
-		if n := len(b.Locks()); n != 0 {
-			t.Errorf("%d locks are left: %v", n, b.Locks())
+		if n := one.pool.Stats().InUse; len(b.Locks()) > 0 || n > 0 {
+			t.Errorf("locks %v are left, %d connections are in use", b.Locks(), n)
 		}
 	})
 }
