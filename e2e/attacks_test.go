@@ -54,6 +54,8 @@ func TestAStrangersFunctionsDoNotRunAsTheCandidates(t *testing.T) {
 		if n := one[int](t, w.admin, "SELECT count(*) FROM public.loot"); n != 1 {
 			t.Errorf("the stranger's functions ran %d times", n-1)
 		}
+		w.defend(t, "create")
+		denied(t, w.invader(t), "CREATE FUNCTION public.one() RETURNS integer LANGUAGE sql AS 'SELECT 1'")
 	})
 }
 
