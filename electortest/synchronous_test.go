@@ -263,6 +263,25 @@ func TestATermEndsInOrderWhenTheSettingDoesNotHoldAnyMore(t *testing.T) {
 	})
 }
 
+// The follower, which has found nothing wrong before, is granted the lock that the leader
+// gives up, and gives it up too.
+func TestTheNextLeaderIsToldAtOnceOfASettingThatDoesNotHold(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.run("one", synchronously)
+		b.leads(one)
+		two := b.run("two", synchronously)
+		time.Sleep(2 * lease)
+		b.SetSynchronousStandbys("FIRST 1 (s1, s2)", "s1", "s2")
+		changed := time.Now()
+		f, err := hookstest.Next(context.Background(), two.rec.Cursor(), func(f hooks.Failure) bool { return errors.Is(f.Err, elector.ErrNotSynchronous) })
+		b.wraps(err)
+		b.within("the follower reports it", 0, f.At.Sub(changed), heartbeat+2*time.Second)
+		if n := len(two.rec.Elected()); n > 0 {
+			t.Errorf("the follower was elected %d times", n)
+		}
+	})
+}
+
 func TestASynchronousStandbyIsRefusedWhereItCannotBeHad(t *testing.T) {
 	bubble(t, func(b *bench) {
 		pool := b.Open()

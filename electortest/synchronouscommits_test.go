@@ -167,14 +167,18 @@ func TestAConnectionForCommitsThatEndsIsReplaced(t *testing.T) {
 		one := b.run("one", synchronously)
 		b.leads(one)
 		var mu sync.Mutex
-		ended, beats := 0, map[time.Time]bool{}
+		ended, beats, slowest := 0, map[time.Time]bool{}, time.Duration(0)
 		last := time.Now()
+		broken := false
 		b.Trace(func(e electortest.Event) {
 			mu.Lock()
 			defer mu.Unlock()
+			if e.What == "CommitSynchronously" && !e.Done && broken {
+				slowest, broken = max(slowest, time.Since(last)), false
+			}
 			switch {
 			case e.What == "CommitSynchronously" && !e.Done && time.Since(last) > 3*heartbeat/2:
-				last = time.Now()
+				last, broken = time.Now(), true
 				ended++
 				go b.Terminate(e.PID)
 			case e.What == "Ping" && e.Done:
@@ -191,6 +195,7 @@ func TestAConnectionForCommitsThatEndsIsReplaced(t *testing.T) {
 		if n := len(beats); n <= int(10*lease/heartbeat) { // the session may have gone with it
 			t.Errorf("%d heartbeats in %v", n, 10*lease)
 		}
+		b.within("the next commit", 0, slowest, heartbeat*5/4) // the end of an idle connection shows when it is next used
 		time.Sleep(2 * heartbeat)
 		b.CutStandbys()
 		if d := b.demoted(one); strings.Contains(d.Err.Error(), "terminat") {
