@@ -40,7 +40,13 @@ func handsOver(t *testing.T, first, second *candidate) {
 		t.Fatal("the first does not lead")
 	}
 	expect(t, term.Verify(soon(t)))
-	expect(t, term.InTx(soon(t), first.pool, nil, func(*sql.Tx) error { return nil }))
+	path := one[string](t, first.pool, "SHOW search_path")
+	expect(t, term.InTx(soon(t), first.pool, nil, func(tx *sql.Tx) error {
+		if inside := one[string](t, tx, "SHOW search_path"); inside != path {
+			t.Errorf("the search_path of a fenced transaction is %q, want that of its pool, %q", inside, path)
+		}
+		return nil
+	}))
 	_, err := first.RunIfLeader(soon(t), func(context.Context) error { return nil })
 	expect(t, err)
 	if leader, err := second.Leader(soon(t)); err != nil || leader.CandidateID != first.CandidateID() {

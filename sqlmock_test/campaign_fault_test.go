@@ -239,6 +239,21 @@ func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
 	})
 }
 
+// A session of an election finds no name outside pg_catalog.
+func TestASessionOfAnElectionHasASearchPathOfItsOwn(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		e, _ := newElector(t, pool)
+		expectServerCheck(mock)
+		query(mock, "TryLockOrSee").WithArgs(e.Key(), has(`{"name":"search_path","value":"pg_catalog, pg_temp"}`), "web-1").
+			WillReturnRows(row("busy", sessionPID, 0, ""))
+		_, elected, err := e.TryCampaign(t.Context())
+		if elected || err != nil {
+			t.Errorf("got %v, %v", elected, err)
+		}
+	})
+}
+
 func TestStaleIdleConnectionsCostNoWait(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
