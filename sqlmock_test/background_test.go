@@ -177,6 +177,7 @@ func TestStopReturnsTheErrorsOfEveryStartThatEndedByItself(t *testing.T) {
 		start := func() {
 			wantError(t, e.Start(patience(t)))
 			time.Sleep(time.Second)
+			settle()
 		}
 		refusals[0].server(mock)
 		start()
@@ -199,6 +200,7 @@ func TestTheErrorsThatNobodyReadsAreBounded(t *testing.T) {
 			query(mock, "DescribeServer").WillReturnError(fmt.Errorf("failure %d.", i))
 			wantError(t, e.Start(patience(t)))
 			time.Sleep(time.Second)
+			settle()
 		}
 		err := e.Stop(t.Context())
 		for i := range 100 {

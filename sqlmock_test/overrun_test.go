@@ -3,6 +3,7 @@ package sqlmock_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,18 +68,18 @@ func TestAnOnElectedThatOverrunsIsReportedWhileItRuns(t *testing.T) {
 		expectTerm(mock, 1)
 		expectHeartbeats(mock, 4)
 		expectResign(mock)
-		told := 0
+		var reports atomic.Int32 // OnError runs beside OnElected here
 		e, rec := newElector(t, pool, elector.WithHooks(hooks.Funcs{
 			Elected: func(ctx context.Context, _ hooks.Elected) {
 				<-ctx.Done()
 				time.Sleep(hangs)
-				if told != 1 {
-					t.Errorf("OnError was called %d times before OnElected returned", told)
+				if n := reports.Load(); n != 1 {
+					t.Errorf("OnError was called %d times before OnElected returned", n)
 				}
 			},
 			Error: func(_ context.Context, f hooks.Failure) {
 				wantError(t, f.Err, elector.ErrOverrun)
-				told++
+				reports.Add(1)
 			},
 		}))
 		ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
