@@ -39,18 +39,6 @@ func built(t *testing.T) string {
 	return filepath.Join(programDir, "pgelector")
 }
 
-// build is the program in a directory whose name shows in the arguments of
-// every process that the program starts.
-func build(t *testing.T) (program string) {
-	t.Helper()
-	original := built(t)
-	program = filepath.Join(t.TempDir(), "pgelector")
-	if err := os.Link(original, program); err != nil {
-		t.Fatal(err)
-	}
-	return program
-}
-
 // result is how a short run of the program went.
 type result struct {
 	out, err string

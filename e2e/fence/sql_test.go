@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 
@@ -184,11 +183,4 @@ func TestTwoTermsPaintALampAndTheFirstIsRefused(t *testing.T) {
 			t.Errorf("the lamp is %s", color)
 		}
 	})
-}
-
-// must is for the examples, which have no test to fail.
-func must(err error) {
-	if err != nil {
-		panic(fmt.Sprint(err))
-	}
 }

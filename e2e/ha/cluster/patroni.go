@@ -143,7 +143,7 @@ func (c *Cluster) AwaitHealthy(ctx context.Context) error {
 			return err
 		}
 		if len(all) != len(c.Members) || all[0].State != "running" {
-			return fmt.Errorf("Patroni says %+v", all)
+			return fmt.Errorf("by Patroni: %+v", all)
 		}
 		synchronous, err := c.synchronous(ctx)
 		if err != nil {
@@ -156,7 +156,7 @@ func (c *Cluster) AwaitHealthy(ctx context.Context) error {
 			}
 			streams := one.State == "running" || one.State == "streaming" // before and since Patroni 3.0.4
 			if lag, known := one.Lag.(float64); !streams || one.Timeline != all[0].Timeline || !known || lag > 1<<20 {
-				return fmt.Errorf("Patroni says %+v", all)
+				return fmt.Errorf("by Patroni: %+v", all)
 			}
 			synchronous = synchronous && one.Role != "sync_standby"
 		}
