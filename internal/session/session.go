@@ -80,7 +80,10 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, stuck func(error)) (*Ses
 	s.termCtx, s.endTerms = context.WithCancelCause(s.ctx)
 	s.wire, s.unwire = context.WithCancel(context.WithoutCancel(ctx))
 	s.process, _ = pool.Driver().(processClock)
-	bound := max(l.Validity(), connectTimeout)
+	bound := l.Validity()
+	if stats := pool.Stats(); stats.MaxOpenConnections == 0 || stats.InUse < stats.MaxOpenConnections {
+		bound = max(bound, connectTimeout) // else no connection is opened, but one awaited that others use
+	}
 	waitCtx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	answered, stop := context.WithTimeout(ctx, bound+closeGrace) // the driver's error names the host
