@@ -32,7 +32,7 @@ func behindAProxy(t *testing.T) link {
 // stand makes a candidate whose pool goes through the proxy.
 func (l link) stand(t *testing.T, d drivers, i int, election string, opts ...elector.Option) *candidate {
 	t.Helper()
-	pool := d.open(t, i, l.proxy.DSN())
+	pool := d.open(t, i, l.proxy.DSN(pgcluster.WithParam("connect_timeout", "2")))
 	c := l.server.stand(t, pool, election, opts...)
 	t.Cleanup(l.proxy.Heal) // only once Run has returned without it
 	return c

@@ -272,7 +272,7 @@ func TestAResignationWithANotifierIsOneStatement(t *testing.T) {
 		check(t, term.Resign(soon(t)))
 		sent := counter.since(before)
 		delete(sent, "Ping")
-		same(t, "a resignation", sent, map[string]int{"UnlockAndNotify": 1})
+		same(t, "a resignation", sent, map[string]int{"UnlockAndNotify": 1, "BEGIN": 1}) // the latter closes the connection for good
 	})
 }
 

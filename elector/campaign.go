@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -66,7 +66,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 		event.Outcome = hooks.Busy
 		c.standing, c.outage, pause = lock.Followed, outage{}, got.Next
 		if c.attempts == 1 {
-			pause = pace.Spread(pause)
+			pause = backoff.Spread(pause)
 		}
 	case ctx.Err() != nil || errors.Is(err, ErrStopped):
 		c.acquirer.Close()
@@ -118,7 +118,7 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline()}
 	onElected := a.elected(t.ctx, elected, func(err error) {
 		if err != nil {
-			t.end(hooks.LeadFailed, fault.Because(ErrLeadFailed, err))
+			t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err))
 		}
 	})
 	a.post(func() {

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/option"
-	"github.com/pgelector/pgelector/internal/pace"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -17,7 +17,7 @@ func TestTheDefaultsAreAsDocumented(t *testing.T) {
 	if want := (session.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second}); c.lease != want {
 		t.Errorf("got %+v, want %+v", c.lease, want)
 	}
-	if c.retry != time.Second || c.backoff != (pace.Backoff{Min: time.Second, Max: 5 * time.Second}) {
+	if c.retry != time.Second || c.backoff != (backoff.Backoff{Min: time.Second, Max: 5 * time.Second}) {
 		t.Errorf("retry %v, backoff %v", c.retry, c.backoff)
 	}
 	if c.maxAttempts != 0 || !c.gracefulRelease || c.key != KeyFromName("orders") || len(c.hooks) != 0 {

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/healthcheck"
 	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/pace"
 	"github.com/pgelector/pgelector/internal/session"
-	"github.com/pgelector/pgelector/internal/vitals"
 )
 
 // An Elector is one candidate of one election. It runs one campaign and holds
@@ -29,7 +29,7 @@ type Elector struct {
 	closing context.Context         // done when the elector, or the shared session, is closed
 	close   context.CancelCauseFunc // ends closing
 
-	monitor *vitals.Monitor      // runs while claimed; nil without WithHealth
+	monitor *healthcheck.Monitor // runs while claimed; nil without WithHealth
 	term    atomic.Pointer[Term] // the last one, if any, which may have ended
 
 	// Touched by the campaign alone.
@@ -60,7 +60,7 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := session.RoomIn(pool, c.watch, c.synchronous); err != nil {
+	if err := session.CheckPoolSize(pool, c.watch, c.synchronous); err != nil {
 		return nil, err
 	}
 	e := newElector(context.Background(), pool, election, c)
@@ -163,7 +163,7 @@ func (e *Elector) serve(ctx context.Context, t *Term, lead Lead) (finished bool,
 		e.announcer.announce(e.announcer.failure(ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf("%w: after its term had ended: %w", ErrLeadFailed, err)}))
 	}
 	if cause := context.Cause(t.ctx); !lost(cause) {
-		_ = pace.Sleep(ctx, e.retry) // let another have it
+		_ = backoff.Sleep(ctx, e.retry) // let another have it
 	}
 	return false, nil
 }

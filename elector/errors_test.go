@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 func TestTheReasonOfACause(t *testing.T) {
@@ -19,11 +19,11 @@ func TestTheReasonOfACause(t *testing.T) {
 	}{
 		{&ending{hooks.Resigned, ErrResigned}, hooks.Resigned, false},
 		{&ending{hooks.Shutdown, ErrStopped}, hooks.Shutdown, false},
-		{&ending{hooks.LeadFailed, fault.Because(ErrLeadFailed, io.EOF)}, hooks.LeadFailed, false},
+		{&ending{hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, io.EOF)}, hooks.LeadFailed, false},
 		{&ending{hooks.Shutdown, ErrLeaseExpired}, hooks.Shutdown, false}, // what the caller's cause wraps does not count
 		{fmt.Errorf("wrapped: %w", &ending{hooks.Unhealthy, ErrUnhealthy}), hooks.Unhealthy, false},
 		{fmt.Errorf("%w: no answer", ErrLeaseExpired), hooks.LeaseExpired, true},
-		{fault.Because(ErrSessionLost, io.EOF), hooks.SessionLost, true},
+		{pgerr.Wrap(ErrSessionLost, io.EOF), hooks.SessionLost, true},
 		{io.EOF, hooks.SessionLost, true},
 	} {
 		if got := reasonOf(c.cause); got != c.want || lost(c.cause) != c.lost {
@@ -34,15 +34,15 @@ func TestTheReasonOfACause(t *testing.T) {
 
 func TestOnlyARollbackInsideTheTermIsRetryable(t *testing.T) {
 	state := &pgconn.PgError{Code: "40001"}
-	rolledBack := fault.Because(ErrRolledBack, state)
+	rolledBack := pgerr.Wrap(ErrRolledBack, state)
 	for _, c := range []struct {
 		err  error
 		want bool
 	}{
 		{rolledBack, true},
 		{state, false},
-		{fault.Because(ErrOutcomeUnknown, state), false},
-		{fault.Because(ErrNotLeader, rolledBack), false},
+		{pgerr.Wrap(ErrOutcomeUnknown, state), false},
+		{pgerr.Wrap(ErrNotLeader, rolledBack), false},
 		{ErrRolledBack, false},
 		{nil, false},
 	} {

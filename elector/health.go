@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/pace"
-	"github.com/pgelector/pgelector/internal/vitals"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/healthcheck"
 )
 
 // HealthPolicy is how WithHealth judges a candidate. The zero value of a field is its
@@ -82,7 +82,7 @@ func WithHealth(check func(ctx context.Context) (score float64), policy HealthPo
 		case p.CampaignAfter < 1 || p.CampaignAfter > maxInARow:
 			return fmt.Errorf("WithHealth: CampaignAfter %d: want 1 <= n <= %d", p.CampaignAfter, maxInARow)
 		}
-		c.health = &vitals.Policy{Check: check, Minimum: p.Minimum, Interval: p.Interval, BadInARow: p.StepDownAfter, GoodInARow: p.CampaignAfter}
+		c.health = &healthcheck.Policy{Check: check, Minimum: p.Minimum, Interval: p.Interval, BadInARow: p.StepDownAfter, GoodInARow: p.CampaignAfter}
 		return between(minInterval, p.Interval, maxInterval, "WithHealth: Interval %v", p.Interval)
 	}
 }
@@ -113,11 +113,11 @@ func (e *Elector) Health() Health {
 }
 
 // newMonitor is nil without WithHealth.
-func (e *Elector) newMonitor() *vitals.Monitor {
+func (e *Elector) newMonitor() *healthcheck.Monitor {
 	if e.config.health == nil {
 		return nil
 	}
-	return vitals.NewMonitor(*e.config.health, func(cause error) {
+	return healthcheck.NewMonitor(*e.config.health, func(cause error) {
 		e.report(context.Background(), hooks.Failure{Op: hooks.OpHealth, Err: fmt.Errorf("%w: %w", ErrUnhealthy, cause)})
 	})
 }
@@ -160,7 +160,7 @@ func (c *campaign) awaitHealth(ctx context.Context) {
 		c.acquirer.Close()
 		select {
 		case <-c.monitor.Well():
-		case <-time.After(pace.Jitter(c.retry)):
+		case <-time.After(backoff.Jitter(c.retry)):
 			c.look(ctx)
 		case <-ctx.Done():
 			return

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // InTx runs fn in a transaction that commits only inside the term: the database
@@ -47,7 +47,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	tx, err := t.lock.Begin(txCtx, pool, opts)
 	if err != nil {
 		uncancelled()
-		return fault.Because(ErrRolledBack, fault.CauseOr(txCtx, err))
+		return pgerr.Wrap(ErrRolledBack, pgerr.CauseOr(txCtx, err))
 	}
 	defer tx.Rollback()
 	if err := t.lock.Fence(txCtx, tx); err != nil {
@@ -55,7 +55,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 			<-t.ctx.Done() // which is told on another goroutine
 		}
 		uncancelled()
-		return fault.Because(ErrRolledBack, fault.CauseOr(txCtx, err))
+		return pgerr.Wrap(ErrRolledBack, pgerr.CauseOr(txCtx, err))
 	}
 	if !t.Valid() { // the answer may have been read late
 		uncancelled()
@@ -64,10 +64,10 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	if err := fn(tx.Tx); err != nil {
 		tx.Suspect(txCtx, err)
 		uncancelled()
-		return fault.Because(ErrRolledBack, fault.CauseOr(txCtx, err))
+		return pgerr.Wrap(ErrRolledBack, pgerr.CauseOr(txCtx, err))
 	}
 	if !uncancelled() { // from here on the commit is not cancelled half-way
-		return fault.Because(ErrRolledBack, context.Cause(txCtx))
+		return pgerr.Wrap(ErrRolledBack, context.Cause(txCtx))
 	}
 	return tx.Commit()
 }
@@ -81,7 +81,7 @@ func (t *Term) notBegun() error {
 // back because others were in its way: a serialization failure (40001) or a
 // deadlock (40P01). The same transaction may succeed when tried again.
 func Retryable(err error) bool {
-	state := fault.State(err)
+	state := pgerr.State(err)
 	return errors.Is(err, ErrRolledBack) && !errors.Is(err, ErrNotLeader) && (state == "40001" || state == "40P01")
 }
 
@@ -91,7 +91,7 @@ func Retryable(err error) bool {
 func (t *Term) joined(ctx context.Context) (joined context.Context, uncancelled func() bool) {
 	joined, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopCaller := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	cancelByTerm := func() { cancel(fault.Because(ErrNotLeader, context.Cause(t.ctx))) }
+	cancelByTerm := func() { cancel(pgerr.Wrap(ErrNotLeader, context.Cause(t.ctx))) }
 	stopTerm := context.AfterFunc(t.ctx, cancelByTerm)
 	return joined, func() bool {
 		stopCaller()

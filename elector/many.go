@@ -55,7 +55,7 @@ func NewSession(pool *sql.DB, opts ...Option) (*Session, error) {
 	case c.standby == Wait:
 		return nil, fmt.Errorf("%w: WithStandby(Wait): a connection can wait for one lock only: use New for this election", ErrConfig)
 	}
-	if err := session.RoomIn(pool, c.watch, false); err != nil {
+	if err := session.CheckPoolSize(pool, c.watch, false); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -7,7 +7,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -90,7 +90,7 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 				}
 				last, lastErr = leader, err
 			}
-			sleep(ctx, pace.Jitter(e.retry), wakeUps)
+			sleep(ctx, backoff.Jitter(e.retry), wakeUps)
 		}
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/healthcheck"
 	"github.com/pgelector/pgelector/internal/option"
-	"github.com/pgelector/pgelector/internal/pace"
 	"github.com/pgelector/pgelector/internal/session"
-	"github.com/pgelector/pgelector/internal/vitals"
 )
 
 // Option changes a default of New. Every option checks its own argument; New
@@ -23,7 +23,7 @@ type config struct {
 	heartbeatChosen bool
 	drainChosen     bool
 	retry           time.Duration
-	backoff         pace.Backoff
+	backoff         backoff.Backoff
 	maxAttempts     int
 	readOnlyTimeout time.Duration
 	keyChosen       bool
@@ -35,7 +35,7 @@ type config struct {
 	watch           bool
 	synchronous     bool
 	longestLease    time.Duration // if synchronous
-	health          *vitals.Policy
+	health          *healthcheck.Policy
 	notifier        Notifier
 	tokenEpoch      int64
 	ofSession       []string // the options given that belong to a session
@@ -103,7 +103,7 @@ func WithRetryInterval(d time.Duration) Option {
 // led alone. Hooks hear of them by OnCampaign, and not by OnError.
 func WithBackoff(min, max time.Duration) Option {
 	return func(c *config) error {
-		c.backoff = pace.Backoff{Min: min, Max: max}
+		c.backoff = backoff.Backoff{Min: min, Max: max}
 		if max < min {
 			return fmt.Errorf("WithBackoff(%v, %v): want min <= max", min, max)
 		}
@@ -265,8 +265,8 @@ func (c *config) complete(election string) {
 	if !c.heartbeatChosen {
 		c.lease.Heartbeat = implied.Heartbeat
 	}
-	if c.backoff == (pace.Backoff{}) {
-		c.backoff = pace.Backoff{Min: c.retry, Max: backoffGrowth * c.retry}
+	if c.backoff == (backoff.Backoff{}) {
+		c.backoff = backoff.Backoff{Min: c.retry, Max: backoffGrowth * c.retry}
 	}
 	if !c.keyChosen {
 		c.key = KeyFromName(election)

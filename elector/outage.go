@@ -3,8 +3,8 @@ package elector
 import (
 	"time"
 
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/pace"
 )
 
 // An outage is a campaign's failed attempts in a row. While a server is away that the
@@ -19,16 +19,16 @@ type outage struct {
 
 // failed adds a failed attempt. It reports whether that counts, and the wait of
 // WithBackoff.
-func (o *outage) failed(b pace.Backoff) (counts bool, wait time.Duration) {
+func (o *outage) failed(b backoff.Backoff) (counts bool, wait time.Duration) {
 	now := time.Now()
 	if now.Before(o.due) {
-		return false, pace.Jitter(b.After(o.counted))
+		return false, backoff.Jitter(b.After(o.counted))
 	}
 	if o.counted++; o.counted == 1 {
 		o.began = now
-		wait = pace.Spread(b.After(1))
+		wait = backoff.Spread(b.After(1))
 	} else {
-		wait = pace.Jitter(b.After(o.counted))
+		wait = backoff.Jitter(b.After(o.counted))
 	}
 	o.due = now.Add(wait)
 	return true, wait
@@ -39,10 +39,10 @@ func (o *outage) isYoung() bool { return time.Since(o.began) < lock.QuickFor }
 
 // shorten shortens a wait of WithBackoff to one of a quick attempt, if those are up to
 // between apart. The last attempt took so long.
-func (o *outage) shorten(wait time.Duration, b pace.Backoff, between, took time.Duration) time.Duration {
+func (o *outage) shorten(wait time.Duration, b backoff.Backoff, between, took time.Duration) time.Duration {
 	if !o.isYoung() || b.After(o.counted) <= between {
 		return wait
 	}
-	wait = min(pace.Jitter(between), max(wait, lock.Quick*3/4))
+	wait = min(backoff.Jitter(between), max(wait, lock.Quick*3/4))
 	return max(0, wait-took)
 }

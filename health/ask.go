@@ -8,7 +8,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // maxCalls is how many calls may be stuck in the driver until no more are made.
@@ -72,7 +72,7 @@ func answered(a *answer) *question {
 func (m *Monitor) pursue(q *question, keys string) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), m.timeout, errors.New("the server has not answered"))
 	defer cancel()
-	rows, err := pace.Await(ctx, func(ctx context.Context) ([]db.LeadersRow, error) {
+	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.LeadersRow, error) {
 		defer func() {
 			m.mu.Lock()
 			defer m.mu.Unlock()

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Rooms that are built of the standard library and of each other.
-below=(internal/lock internal/session internal/vitals internal/fault internal/option internal/pace)
+below=(internal/lock internal/session internal/healthcheck internal/pgerr internal/option internal/backoff)
 pure=(elector "${below[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest)
 
 # What stands above elector, and so may import it. A new one is added here.
@@ -46,13 +46,13 @@ only '^\./hooks/\S+ \./' <<<"$code" | not ' \./hooks(/|$)' |
   rule "a package below hooks/ imports of ours only hooks" || broken=1
 only '^\./db(/\S+)? (\./|database/sql/driver$)' <<<"$code" | not ' \./db/' |
   rule "db imports nothing of ours, and names no driver's type" || broken=1
-only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(hooks|internal/(lock|session|vitals|fault|option|pace)|elector/\S+)$' |
+only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(hooks|internal/(lock|session|healthcheck|pgerr|option|backoff)|elector/\S+)$' |
   rule "elector imports of ours only hooks, and ${below[*]}: it speaks no SQL" || broken=1
-only '^\./internal/session \./' <<<"$code" | not ' \./(db|hooks|internal/(fault|option|pace))$' |
-  rule "internal/session imports of ours only db, hooks, internal/fault, internal/option and internal/pace" || broken=1
-only '^\./internal/(fault|option|vitals|pace) \./' <<<"$code" | rule "internal/fault, internal/option, internal/vitals and internal/pace import nothing of ours" || broken=1
-only '^\./internal/lock \./' <<<"$code" | not ' \./(hooks|internal/(session|fault|pace))$' |
-  rule "internal/lock imports of ours only hooks, internal/session, internal/fault and internal/pace" || broken=1
+only '^\./internal/session \./' <<<"$code" | not ' \./(db|hooks|internal/(pgerr|option|backoff))$' |
+  rule "internal/session imports of ours only db, hooks, internal/pgerr, internal/option and internal/backoff" || broken=1
+only '^\./internal/(pgerr|option|healthcheck|backoff) \./' <<<"$code" | rule "internal/pgerr, internal/option, internal/healthcheck and internal/backoff import nothing of ours" || broken=1
+only '^\./internal/lock \./' <<<"$code" | not ' \./(hooks|internal/(session|pgerr|backoff))$' |
+  rule "internal/lock imports of ours only hooks, internal/session, internal/pgerr and internal/backoff" || broken=1
 only ' \./internal/(lock|session)$' <<<"$code" | not '^\./(elector|internal/lock) ' |
   rule "only elector and internal/lock import internal/session" || broken=1
 only ' \./elector( |$)' <<<"$imports" | not "^$above " |

@@ -27,9 +27,9 @@ type suite struct {
 // least time comes first.
 func suites(dir string) (all []*suite) {
 	for _, s := range []suite{
-		{name: "internal/pace"},
-		{name: "internal/fault"},
-		{name: "internal/vitals"},
+		{name: "internal/backoff"},
+		{name: "internal/pgerr"},
+		{name: "internal/healthcheck"},
 		{name: "internal/session"},
 		{name: "elector"},
 		{name: "sqlmock_test"},

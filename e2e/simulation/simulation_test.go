@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 var (
@@ -64,7 +64,7 @@ var progress = func() *os.File {
 // play plays a plan in a bubble of its own.
 func play(t *testing.T, p Plan) (o Outcome) {
 	chance := source{rand: rand.New(rand.NewPCG(p.Seed, 1<<32))}
-	pace.DrawFrom(chance.draw)
+	backoff.DrawFrom(chance.draw)
 	var log func(string, ...any)
 	if *follow {
 		log = t.Logf

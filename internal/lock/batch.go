@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -27,12 +27,12 @@ type worker struct {
 
 func (w *worker) work() {
 	defer close(w.worked)
-	due := time.NewTimer(pace.Jitter(w.retry))
+	due := time.NewTimer(backoff.Jitter(w.retry))
 	for w.ctx.Err() == nil {
 		select {
 		case <-w.ctx.Done():
 		case <-w.hurried:
-			if pace.Sleep(w.ctx, batchWindow) {
+			if backoff.Sleep(w.ctx, batchWindow) {
 				w.serve((*request).hurries)
 			}
 			if w.isQuick() {
@@ -53,9 +53,9 @@ func (w *worker) isQuick() bool { return w.led && time.Since(w.away) < QuickFor 
 // pause is the time until the next batch.
 func (w *worker) pause() time.Duration {
 	if w.isQuick() {
-		return pace.Jitter(Quick)
+		return backoff.Jitter(Quick)
 	}
-	return pace.Jitter(w.retry)
+	return backoff.Jitter(w.retry)
 }
 
 // barrier is when to look again whether a barrier is passed; never, if nobody waits at one.
@@ -143,8 +143,8 @@ func (w *worker) connect() (err error) {
 		return nil
 	}
 	if w.now != nil {
-		w.now.Close()       // its connections are in the pool's number
-		w.server.Distrust() // it may be another one now
+		w.now.Close()         // its connections are in the pool's number
+		w.server.Invalidate() // it may be another one now
 	}
 	w.now, err = w.server.Open(w.ctx)
 	return err

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -103,7 +103,7 @@ func (l *Lock) Release(n *Notification) error {
 		err = l.Session.UnlockAndNotify(l.key, n.Channel, n.Payload)
 	}
 	if err == nil && l.linger > 0 {
-		pace.Sleep(l.Context(), l.linger)
+		backoff.Sleep(l.Context(), l.linger)
 	}
 	return err
 }

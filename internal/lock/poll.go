@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/fault"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -46,7 +46,7 @@ func (p *polling) Acquire(ctx context.Context, t Try) (Attempt, error) {
 	if err != nil {
 		return Attempt{Next: p.quick(t.Last), Refused: p.server.Refuses(err)}, err
 	}
-	return p.attempt(grant, pace.Jitter(p.Retry)), nil
+	return p.attempt(grant, backoff.Jitter(p.Retry)), nil
 }
 
 func (p *polling) attempt(g session.Grant, next time.Duration) Attempt {
@@ -61,7 +61,7 @@ func (p *polling) attempt(g session.Grant, next time.Duration) Attempt {
 // server now.
 func (p *polling) recheck() {
 	if p.lock != nil && p.lock.Lost() {
-		p.server.Distrust()
+		p.server.Invalidate()
 	}
 	p.lock = nil
 }
@@ -112,7 +112,7 @@ func (w *waiting) Acquire(ctx context.Context, t Try) (Attempt, error) {
 // quick: those that waited hurry too, unless the server is starting up or full. There may
 // be hundreds of them.
 func (w *waiting) quick(last Standing, err error) time.Duration {
-	if state := fault.State(err); state == "57P03" || state == "53300" {
+	if state := pgerr.State(err); state == "57P03" || state == "53300" {
 		return w.polling.quick(last)
 	}
 	return Quick

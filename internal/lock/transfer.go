@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -22,7 +22,7 @@ import (
 // Only the server hands the lock over, so nothing here can make two leaders.
 
 // looks is how soon the leader looks for its successor again.
-var looks = pace.Backoff{Min: 2 * time.Millisecond, Max: 50 * time.Millisecond}
+var looks = backoff.Backoff{Min: 2 * time.Millisecond, Max: 50 * time.Millisecond}
 
 // An Offer is made to one candidate.
 type Offer struct {
@@ -52,7 +52,7 @@ func (o *Offer) Prepare(ctx context.Context, made func()) error {
 		if first || err != nil {
 			return err
 		}
-		if !pace.Sleep(ctx, looks.After(n)) {
+		if !backoff.Sleep(ctx, looks.After(n)) {
 			return context.Cause(ctx)
 		}
 	}
@@ -74,9 +74,9 @@ func (l *Lock) ReleaseTo(o *Offer, heartbeat time.Duration) (released, taken boo
 	for n := 1; ; n++ {
 		released, taken, err := o.call.Unlock()
 		if released && l.linger > 0 {
-			pace.Sleep(l.Context(), l.linger)
+			backoff.Sleep(l.Context(), l.linger)
 		}
-		if released || err != nil || !pace.Sleep(ctx, looks.After(n)) {
+		if released || err != nil || !backoff.Sleep(ctx, looks.After(n)) {
 			return released, taken
 		}
 	}

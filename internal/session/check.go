@@ -9,7 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
@@ -19,7 +19,7 @@ const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
 // that was granted through a transaction pooler would stay on a backend that
 // strangers share.
 func (v *Server) check(ctx context.Context) error {
-	if err := RoomIn(v.pool, v.config.Watch, v.config.LongestLease > 0); err != nil {
+	if err := CheckPoolSize(v.pool, v.config.Watch, v.config.LongestLease > 0); err != nil {
 		return err
 	}
 	if v.checked {
@@ -38,7 +38,7 @@ func (v *Server) check(ctx context.Context) error {
 	if v.checked {
 		v.primary.Store(true)
 		v.passed.Store(true)
-		v.unbar(ctx)
+		v.terminateOverdue(ctx)
 	}
 	return err
 }
@@ -80,8 +80,8 @@ func (v *Server) examineOnce(ctx context.Context) error {
 	})
 }
 
-// RoomIn says, by ErrPoolTooSmall, whether the pool can spare what a session pins, and one more.
-func RoomIn(pool *sql.DB, watching, synchronous bool) error {
+// CheckPoolSize says, by ErrPoolTooSmall, whether the pool can spare what a session pins, and one more.
+func CheckPoolSize(pool *sql.DB, watching, synchronous bool) error {
 	least := 2
 	for _, more := range []bool{watching, synchronous} {
 		if more {
@@ -109,7 +109,7 @@ func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
 		}
 	}
 	err := v.compareInTx(ctx, a, b)
-	if forgotten(err) {
+	if isMissingStatement(err) {
 		err = v.compareInTx(ctx, a, b) // the transaction has failed with it
 	}
 	if refusesSetting(err) {
@@ -122,8 +122,8 @@ func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
 func (v *Server) compareInTx(ctx context.Context, a, b *Session) error {
 	err := b.begin(ctx)
 	switch {
-	case fault.State(err) == "08P01": // on a connection that has just answered: transactions are not let through
-		return fault.Because(ErrSessionPooled, err)
+	case pgerr.State(err) == "08P01": // on a connection that has just answered: transactions are not let through
+		return pgerr.Wrap(ErrSessionPooled, err)
 	case err != nil:
 		return err
 	}

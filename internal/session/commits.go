@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // commits are those by which a leader knows that no standby has been promoted: each is
@@ -56,10 +56,10 @@ func (c *commits) first(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, left, fmt.Errorf("%w within %v", errUnacknowledged, left.Round(time.Millisecond)))
 	defer cancel()
 	heartbeat := c.of.lease.Heartbeat
-	again := pace.Backoff{Min: heartbeat / 20, Max: heartbeat}
+	again := backoff.Backoff{Min: heartbeat / 20, Max: heartbeat}
 	for n := 1; ; n++ {
 		err := c.commit(ctx)
-		if err == nil || errors.Is(err, ErrNotSynchronous) || !pace.Sleep(ctx, again.After(n)) {
+		if err == nil || errors.Is(err, ErrNotSynchronous) || !backoff.Sleep(ctx, again.After(n)) {
 			return err
 		}
 	}
@@ -71,13 +71,13 @@ func (c *commits) keep() {
 	defer close(c.gone)
 	defer c.close()
 	s, failures := c.of, 0
-	again := pace.Backoff{Min: s.lease.Heartbeat / 10, Max: s.lease.Heartbeat}
+	again := backoff.Backoff{Min: s.lease.Heartbeat / 10, Max: s.lease.Heartbeat}
 	for {
 		pause := s.lease.Heartbeat - s.now().since(c.sent)
 		if failures > 0 {
 			pause = again.After(failures)
 		}
-		if !pace.Sleep(s.ctx, pause) {
+		if !backoff.Sleep(s.ctx, pause) {
 			return
 		}
 		err := c.commit(s.ctx)

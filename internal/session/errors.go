@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // Package elector returns these as its own, and says there when each is
@@ -51,8 +51,8 @@ func (s *Session) outside(inTransaction bool) error {
 // that may be because other code has run DISCARD ALL on the connection before it
 // was ours; twice in a row it is because another backend answers, which is then
 // what the error says.
-func forgotten(err error) bool {
-	state := fault.State(err)
+func isMissingStatement(err error) bool {
+	state := pgerr.State(err)
 	return (state == "42P05" || state == "26000") && !errors.Is(err, ErrSessionPooled)
 }
 
@@ -60,10 +60,10 @@ func forgotten(err error) bool {
 // or a pooler, where prepared statements come and go.
 func explain(err error) error {
 	switch {
-	case forgotten(err):
-		return fault.Because(ErrSessionPooled, err)
-	case fault.State(err) == "53200":
-		return fault.Because(ErrLockTableFull, err)
+	case isMissingStatement(err):
+		return pgerr.Wrap(ErrSessionPooled, err)
+	case pgerr.State(err) == "53200":
+		return pgerr.Wrap(ErrLockTableFull, err)
 	}
 	return err
 }
@@ -72,7 +72,7 @@ func explain(err error) error {
 // the session: an invalid value, a lack of rights, one that cannot be changed
 // now, one that is not supported, or an unknown name.
 func refusesSetting(err error) bool {
-	switch fault.State(err) {
+	switch pgerr.State(err) {
 	case "22023", "42501", "55P02", "0A000", "42704":
 		return true
 	}
@@ -86,5 +86,5 @@ func noConnection(ctx, waitCtx context.Context, pool *sql.DB, bound time.Duratio
 		return fmt.Errorf("elector: no connection from the pool within %v (%d open, %d in use, at most %d; 0 is no limit): "+
 			"is the server reachable, and MaxOpenConns large enough? With several hosts, is connect_timeout at most %[1]v divided by their number? %[5]w", bound, stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, err)
 	}
-	return fmt.Errorf("elector: take a connection from the pool: %w", explain(fault.CauseOr(ctx, err)))
+	return fmt.Errorf("elector: take a connection from the pool: %w", explain(pgerr.CauseOr(ctx, err)))
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/fault"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // barrier is one election's guard lock, for the Tokens query.
@@ -28,7 +28,7 @@ func (v *Server) confirm(ctx context.Context, s *Session, key int64) (token int6
 	switch {
 	case err != nil:
 		err = fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", explain(err))
-		if errors.Is(err, s.late) || fault.State(err) == "57014" {
+		if errors.Is(err, s.late) || pgerr.State(err) == "57014" {
 			v.barred = &key // perhaps: it has taken too long
 		}
 		return 0, false, err
@@ -54,9 +54,9 @@ func (v *Server) confirmGranted(ctx context.Context, s *Session, key int64) (tok
 	return token, err
 }
 
-// unbar has overdue transactions ended at whose barrier the last attempt waited in
+// terminateOverdue has overdue transactions ended at whose barrier the last attempt waited in
 // vain. If they cannot be, that is reported, and the next attempt waits again.
-func (v *Server) unbar(ctx context.Context) {
+func (v *Server) terminateOverdue(ctx context.Context) {
 	if v.barred == nil {
 		return
 	}
@@ -98,7 +98,7 @@ func (tx *Tx) Fence(ctx context.Context, key int64) error {
 	term := db.EnterTermParams{
 		GuardHigh: high, GuardLow: low, Key: key, Pid: s.pid, Started: began, Settings: encode(fenceSettings(s.lease)),
 	}
-	outcome, err := pace.Await(ctx, func(ctx context.Context) (string, error) { return db.New(tx.Tx).EnterTerm(ctx, term) })
+	outcome, err := backoff.Await(ctx, func(ctx context.Context) (string, error) { return db.New(tx.Tx).EnterTerm(ctx, term) })
 	if err != nil {
 		tx.Suspect(ctx, err)
 		return fmt.Errorf("elector: enter the term: %w", err)
@@ -119,12 +119,12 @@ func (tx *Tx) refused(ctx context.Context, key int64, outcome string) error {
 	var reached db.IdentifyRow
 	unknown := errors.New("the next leader has the lock")
 	if outcome != "superseded" {
-		reached, unknown = pace.Await(ctx, db.New(tx.Tx).Identify)
+		reached, unknown = backoff.Await(ctx, db.New(tx.Tx).Identify)
 	}
 	tx.Rollback()
 	switch err := s.Verify(ctx, key); {
 	case errors.Is(err, ErrSessionLost):
-		return fault.Because(ErrNotLeader, err)
+		return pgerr.Wrap(ErrNotLeader, err)
 	case err != nil:
 		return err
 	case outcome == "superseded":

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // A Call is a lock that a leader holds so that one candidate, its heir, comes into the
@@ -28,7 +28,7 @@ func (s *Session) Call(key int64, heir string) *Call {
 // looking for it. If ctx ends while the statement is under way, what it takes is released
 // when it is answered.
 func (c *Call) Make(ctx context.Context) (made bool, err error) {
-	row, err := pace.AwaitOr(ctx, func(context.Context) (db.CallHeirRow, error) {
+	row, err := backoff.AwaitOr(ctx, func(context.Context) (db.CallHeirRow, error) {
 		return do(context.Background(), c.session, func(ctx context.Context, q *db.Queries) (db.CallHeirRow, error) {
 			return q.CallHeir(ctx, db.CallHeirParams{Candidate: c.heir, Key: c.key})
 		})
@@ -74,14 +74,14 @@ func (c *Call) End() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
-	_, _ = pace.Await(ctx, func(context.Context) (struct{}, error) { return struct{}{}, c.session.Unlock(c.lock) })
+	_, _ = backoff.Await(ctx, func(context.Context) (struct{}, error) { return struct{}{}, c.session.Unlock(c.lock) })
 }
 
 // IsCalled asks whether the candidate whose session waits is still called.
 func (p *Parked) IsCalled(ctx context.Context) (called bool, err error) {
 	called, err = do(ctx, p.s, func(ctx context.Context, q *db.Queries) (bool, error) { return q.IsCalled(ctx, p.key) })
 	if err != nil {
-		p.server.Distrust()
+		p.server.Invalidate()
 		return false, fmt.Errorf("elector: ask whether the leader still calls: %w", explain(err))
 	}
 	return called, nil

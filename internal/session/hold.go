@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/fault"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // users are the reasons not to hang up on a session that has ended: work that
@@ -39,7 +39,7 @@ func (s *Session) Hold() (release func()) {
 // awaitUsers waits until it does no harm to close the connection. One that is broken
 // has nothing to keep.
 func (s *Session) awaitUsers() {
-	if fault.Broken(context.Cause(s.ctx)) {
+	if pgerr.Broken(context.Cause(s.ctx)) {
 		return
 	}
 	h := &s.users
@@ -64,7 +64,7 @@ func (s *Session) answerTime() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ctx, stop := context.WithTimeoutCause(ctx, s.lease.Length, fmt.Errorf("%w within one lease", ErrNoAnswer))
 	unlost := context.AfterFunc(s.ctx, func() {
-		pace.Sleep(ctx, s.DrainLeft()/2)
+		backoff.Sleep(ctx, s.DrainLeft()/2)
 		cancel(context.Cause(s.ctx))
 	})
 	return ctx, func() {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // An identity tells a server from others: from its standby that was promoted, above all.
@@ -64,7 +64,7 @@ func (s *Session) compare(ctx context.Context, other identity) error {
 // database than the session, which goes on unless that server was promoted meanwhile.
 func (s *Session) elsewhere(ctx context.Context, reached identity) error {
 	if err := s.compare(ctx, reached); err != nil {
-		return fault.Because(ErrNotLeader, err)
+		return pgerr.Wrap(ErrNotLeader, err)
 	}
 	own, err := s.identify(ctx)
 	if err != nil {

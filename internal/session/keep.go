@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // Beat is one answered heartbeat.
@@ -86,7 +86,7 @@ func (s *Session) heartbeat() error {
 	case errors.Is(err, ErrLeaseExpired):
 		return fmt.Errorf("%w: the heartbeat was not answered: %w", s.Expiry(), err)
 	case err != nil:
-		return fault.Because(ErrSessionLost, err)
+		return pgerr.Wrap(ErrSessionLost, err)
 	case ping.Pid != s.pid:
 		return fmt.Errorf("%w: another backend answers (%d, not %d): %w", ErrSessionLost, ping.Pid, s.pid, ErrSessionPooled)
 	case ping.InRecovery:
@@ -108,7 +108,7 @@ func (s *Session) PID() int32 { return s.pid }
 // lose ends the session because of err, which leaves in doubt what it holds, and
 // returns the cause.
 func (s *Session) lose(err error) error {
-	err = fault.Because(ErrSessionLost, err)
+	err = pgerr.Wrap(ErrSessionLost, err)
 	s.cancel(err)
 	return err
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // Many locks on one session. None of these statements is cancelled, which would
@@ -14,7 +14,7 @@ import (
 // Open opens a session that holds no lock yet, and keeps it alive until it ends
 // or is closed.
 func (v *Server) Open(ctx context.Context) (s *Session, err error) {
-	err = v.patiently(ctx, func() error {
+	err = v.withRetry(ctx, func() error {
 		if s, err = v.openOutside(ctx, 0); err == nil {
 			v.start(s)
 		}
@@ -31,7 +31,7 @@ func (v *Server) Open(ctx context.Context) (s *Session, err error) {
 // candidate to be its heir.
 func (s *Session) TryLocks(ask, have []int64) (held, called map[int64]bool, err error) {
 	granted, called, err := s.tryLocks(ask)
-	if err != nil && (fault.State(err) == "" || fault.Broken(err)) {
+	if err != nil && (pgerr.State(err) == "" || pgerr.Broken(err)) {
 		return nil, nil, s.lose(err) // in doubt, with all that it holds
 	}
 	for _, key := range have {
@@ -105,7 +105,7 @@ func (s *Session) Tokens(keys []int64, epoch int64) (map[int64]int64, error) {
 	rows, err := do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]db.TokensRow, error) { return q.Tokens(ctx, encode(guards)) })
 	if err != nil {
 		err = fmt.Errorf("elector: pass the barriers and read the tokens: %w", explain(err))
-		if fault.State(err) == "53200" {
+		if pgerr.State(err) == "53200" {
 			return nil, err
 		}
 		return nil, s.lose(err)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/fault"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // Holder is a session that holds a lock, or waits for it. Its fields are those of
@@ -74,11 +74,11 @@ func WaitersOf(ctx context.Context, pool *sql.DB, key int64, patience time.Durat
 func inquire[T any](ctx context.Context, pool *sql.DB, patience time.Duration, call func(context.Context, *db.Queries) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v, one lease: %w", patience, context.DeadlineExceeded))
 	defer cancel()
-	return pace.Await(ctx, func(ctx context.Context) (T, error) {
+	return backoff.Await(ctx, func(ctx context.Context) (T, error) {
 		value, err := call(ctx, db.New(pool))
 		if ctx.Err() == nil && isSuspicious(err) {
 			live.suspect(pool)
 		}
-		return value, fault.CauseOr(ctx, err)
+		return value, pgerr.CauseOr(ctx, err)
 	})
 }

@@ -40,7 +40,7 @@ func (v *Server) ParkAsHeir(key int64, look bool) *Parked {
 // Wait is one bounded wait. The grant has no session if the lock was not free
 // within it. After an error, or a grant, the next wait begins with a new session.
 func (p *Parked) Wait(ctx context.Context) (g Grant, err error) {
-	err = p.server.patiently(ctx, func() error {
+	err = p.server.withRetry(ctx, func() error {
 		if err := p.connect(ctx); err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (p *Parked) connect(ctx context.Context) error {
 	}
 	opened.evict = func() { p.server.evict(opened.pid, p.key) }
 	p.s = opened
-	if err := p.server.rehearse(ctx, p.s); err != nil {
+	if err := p.server.warmUp(ctx, p.s); err != nil {
 		p.s.cancel(err)
 		p.Leave()
 		return err
@@ -149,19 +149,19 @@ func (v *Server) openOutside(ctx context.Context, key int64) (*Session, error) {
 	return s, nil
 }
 
-// rehearse prepares what a grant and a resignation will ask of the session, and asks
+// warmUp prepares what a grant and a resignation will ask of the session, and asks
 // it of a lock that the session does not hold. A backend is slow to answer a query for
 // the first time (it loads, plans, and drivers prepare), and would be so just when the
 // others wait for a leader: rehearsed, a hand-over takes half as long. It also
 // shows before the waiting begins whether the server's locks are real.
-func (v *Server) rehearse(ctx context.Context, s *Session) error {
+func (v *Server) warmUp(ctx context.Context, s *Session) error {
 	key := int64(rand.Uint64())
 	err := s.prepare(ctx, db.Confirm, db.Unlock)
 	if err == nil {
 		err = s.tryLocking(ctx, key)
 	}
 	if err != nil {
-		return fmt.Errorf("elector: rehearse: %w", explain(err))
+		return fmt.Errorf("elector: warmUp: %w", explain(err))
 	}
 	_, _, err = v.confirm(ctx, s, key)
 	v.barred = nil // there was no barrier

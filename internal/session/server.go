@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // Config is what sessions of a server are like.
@@ -57,8 +57,8 @@ func (v *Server) Refuses(err error) bool {
 	return errors.Is(err, ErrNoAdvisoryLocks) || errors.Is(err, ErrPoolTooSmall) || errors.Is(err, ErrServerTooOld)
 }
 
-// Distrust has the server checked anew before it is next asked for a lock.
-func (v *Server) Distrust() { v.checked = false }
+// Invalidate has the server checked anew before it is next asked for a lock.
+func (v *Server) Invalidate() { v.checked = false }
 
 // borrow takes a connection from the pool. One that leads to an old primary is closed.
 func (v *Server) borrow(ctx context.Context) (*Session, error) {
@@ -158,12 +158,12 @@ func (v *Server) with(ctx context.Context, fn func(*Session) error) error {
 	return nil
 }
 
-// patiently calls try, again at once if it met a dead connection, one with a
+// withRetry calls try, again at once if it met a dead connection, one with a
 // transaction that other code has left open, or one to an old primary. An idle
 // connection of the pool may have been so for a while, as all are dead after a restart
 // of the server; that is no reason to wait. After an error the server is
 // checked anew, because it may be another one by then.
-func (v *Server) patiently(ctx context.Context, try func() error) error {
+func (v *Server) withRetry(ctx context.Context, try func() error) error {
 	for idle := v.pool.Stats().Idle; ; idle-- {
 		err := v.check(ctx)
 		if err == nil {
@@ -173,7 +173,7 @@ func (v *Server) patiently(ctx context.Context, try func() error) error {
 		if isSuspicious(err) {
 			live.suspect(v.pool)
 		}
-		dead := fault.Broken(err) && !errors.Is(err, ErrSessionPooled) || errors.Is(err, errOpenTransaction)
+		dead := pgerr.Broken(err) && !errors.Is(err, ErrSessionPooled) || errors.Is(err, errOpenTransaction)
 		if idle <= 0 || !dead && !errors.Is(err, ErrOldPrimary) {
 			return err
 		}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/fault"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // closeGrace is how long to wait for a driver to close a connection before it
@@ -88,7 +88,7 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, stuck func(error)) (*Ses
 	defer cancel()
 	answered, stop := context.WithTimeout(ctx, bound+closeGrace) // the driver's error names the host
 	defer stop()
-	conn, err := pace.AwaitOr(answered, func(context.Context) (*sql.Conn, error) { return pool.Conn(waitCtx) }, func(conn *sql.Conn) {
+	conn, err := backoff.AwaitOr(answered, func(context.Context) (*sql.Conn, error) { return pool.Conn(waitCtx) }, func(conn *sql.Conn) {
 		_ = conn.Close() // nothing was done on it, so the pool may have it back
 	})
 	if err != nil {
@@ -122,17 +122,17 @@ func do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Q
 		defer cancel()
 		sent := s.now()
 		value, err := call(s.wire, s.q)
-		if forgotten(err) && s.tx == nil { // which would have failed with it
+		if isMissingStatement(err) && s.tx == nil { // which would have failed with it
 			value, err = call(s.wire, s.q) // nothing was executed, and the driver prepares it anew
 		}
 		switch {
 		case err == nil:
 			s.renew(sent)
-		case fault.State(err) == "25P02" && s.tx == nil:
-			s.tainted, err = true, fault.Because(errOpenTransaction, err)
+		case pgerr.State(err) == "25P02" && s.tx == nil:
+			s.tainted, err = true, pgerr.Wrap(errOpenTransaction, err)
 		}
 		<-s.turn
-		answered <- answer{value, fault.CauseOr(callCtx, err)}
+		answered <- answer{value, pgerr.CauseOr(callCtx, err)}
 	}()
 	select {
 	case a := <-answered:

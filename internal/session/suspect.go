@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // A statement on any connection may show, sooner than the next heartbeat, that a session
@@ -54,7 +54,7 @@ func (l *sessions) suspect(pool *sql.DB) {
 // isSuspicious reports whether an error says that the connection has broken or that there
 // is no primary behind it: 57P03 is for a server that starts up or shuts down.
 func isSuspicious(err error) bool {
-	return fault.Broken(err) || fault.State(err) == "57P03" || errors.Is(err, ErrServerReadOnly)
+	return pgerr.Broken(err) || pgerr.State(err) == "57P03" || errors.Is(err, ErrServerReadOnly)
 }
 
 // raiseSuspicion asks for a heartbeat at once.

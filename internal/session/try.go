@@ -21,7 +21,7 @@ type Grant struct {
 // the lock is granted, and goes back to the pool as it came if not. With look a
 // busy lock's holder is asked for, too.
 func (v *Server) Try(ctx context.Context, key int64, look bool) (g Grant, err error) {
-	err = v.patiently(ctx, func() error {
+	err = v.withRetry(ctx, func() error {
 		g, err = v.tryOnce(ctx, key, look)
 		return err
 	})

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/pgelector/pgelector/internal/fault"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // A Tx is a transaction of the user's, on a connection that is kept beside it to
@@ -27,7 +27,7 @@ type Tx struct {
 // database/sql does it, if that turns out to be dead, or inside a transaction of other
 // code's, where lib/pq refuses to begin another.
 func (s *Session) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
-	return pace.AwaitOr(ctx, func(ctx context.Context) (*Tx, error) {
+	return backoff.AwaitOr(ctx, func(ctx context.Context) (*Tx, error) {
 		for idle := pool.Stats().Idle; ; idle-- {
 			tx := &Tx{session: s, pool: pool}
 			var err error
@@ -52,7 +52,7 @@ func (s *Session) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) 
 // of no use. If so it is closed for good.
 func (tx *Tx) isSpoilt(err error) bool {
 	closed := tx.conn.Raw(func(conn any) error {
-		if v, ok := conn.(driver.Validator); ok && !v.IsValid() || fault.State(err) == "25P02" {
+		if v, ok := conn.(driver.Validator); ok && !v.IsValid() || pgerr.State(err) == "25P02" {
 			return driver.ErrBadConn
 		}
 		return nil
@@ -90,7 +90,7 @@ func (tx *Tx) Rollback() {
 	tx.ended = true
 	ctx, cancel := tx.session.answerTime()
 	defer cancel()
-	_, _ = pace.Await(ctx, func(context.Context) (struct{}, error) {
+	_, _ = backoff.Await(ctx, func(context.Context) (struct{}, error) {
 		tx.end()
 		return struct{}{}, nil
 	})
@@ -102,7 +102,7 @@ func (tx *Tx) Commit() error {
 	tx.ended = true
 	ctx, cancel := tx.session.answerTime()
 	defer cancel()
-	outcome, late := pace.Await(ctx, func(ctx context.Context) (error, error) {
+	outcome, late := backoff.Await(ctx, func(ctx context.Context) (error, error) {
 		defer tx.conn.Close()
 		return tx.outcome(ctx, tx.Tx.Commit()), nil
 	})
@@ -118,16 +118,16 @@ func (tx *Tx) Commit() error {
 // without a SQLSTATE, on a connection that goes on, is how both say that the server has
 // answered ROLLBACK: a statement had failed, and fn has not returned the error.
 func (tx *Tx) outcome(ctx context.Context, err error) error {
-	switch state := fault.State(err); {
+	switch state := pgerr.State(err); {
 	case err == nil:
 		return nil
 	case errors.Is(err, sql.ErrTxDone):
 		return fmt.Errorf("%w: fn has ended the transaction, which InTx does: %w", ErrOutcomeUnknown, err)
-	case fault.Broken(err) || !abortsByItself(state) && tx.conn.PingContext(ctx) != nil:
+	case pgerr.Broken(err) || !abortsByItself(state) && tx.conn.PingContext(ctx) != nil:
 		tx.raiseSuspicion()
-		return fault.Because(ErrOutcomeUnknown, err)
+		return pgerr.Wrap(ErrOutcomeUnknown, err)
 	}
-	return fault.Because(ErrRolledBack, err) // the server says so
+	return pgerr.Wrap(ErrRolledBack, err) // the server says so
 }
 
 // abortsByItself is for the classes of SQLSTATE that are no outcome of a COMMIT but that

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // A watched session holds one more advisory lock, of two random integers, and another
@@ -28,7 +28,7 @@ func (v *Server) watch(s *Session) {
 	ctx, stop := lingering(s.ctx, closeGrace)
 	defer stop()
 	key, held, failures := int64(rand.Uint64()), false, 0
-	again := pace.Backoff{Min: s.lease.Heartbeat / 10, Max: s.lease.Heartbeat}
+	again := backoff.Backoff{Min: s.lease.Heartbeat / 10, Max: s.lease.Heartbeat}
 	for {
 		var err error
 		if !held {
@@ -46,7 +46,7 @@ func (v *Server) watch(s *Session) {
 			v.config.Report(s.ctx, hooks.Failure{Op: hooks.OpWatch,
 				Err: fmt.Errorf("elector: nobody watches the leader's backend, whose end the next heartbeat would tell: %w", explain(err))})
 		}
-		pace.Sleep(s.ctx, pace.Jitter(again.After(failures)))
+		backoff.Sleep(s.ctx, backoff.Jitter(again.After(failures)))
 	}
 }
 
@@ -83,7 +83,7 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 func lingering(ctx context.Context, while time.Duration) (lingering context.Context, stop func()) {
 	lingering, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
-		pace.Sleep(lingering, while)
+		backoff.Sleep(lingering, while)
 		cancel(context.Cause(ctx))
 	})
 	return lingering, func() {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 )
 
 // backoff is how long to wait before reconnecting.
-var backoff = pace.Backoff{Min: 100 * time.Millisecond, Max: 10 * time.Second}
+var waits = backoff.Backoff{Min: 100 * time.Millisecond, Max: 10 * time.Second}
 
 // A Line is a connection that listens. It is used by one goroutine at a time.
 type Line interface {
@@ -97,7 +97,7 @@ func (r *Relay) serve(ctx context.Context) {
 		if connected {
 			failures = 1
 		}
-		if !pace.Sleep(ctx, pace.Jitter(backoff.After(failures))) {
+		if !backoff.Sleep(ctx, backoff.Jitter(waits.After(failures))) {
 			return
 		}
 	}

@@ -132,7 +132,7 @@ func TestALineThatIsLostIsDialledAgainAndAgain(t *testing.T) {
 		}
 		for i, at := range x.dialled[2:] {
 			pause := at.Sub(x.dialled[i+1])
-			if pause < backoff.Min/2 || pause > backoff.Max {
+			if pause < waits.Min/2 || pause > waits.Max {
 				t.Errorf("dialled after %v", pause)
 			}
 		}
@@ -140,7 +140,7 @@ func TestALineThatIsLostIsDialledAgainAndAgain(t *testing.T) {
 		start := time.Now()
 		time.Sleep(time.Second)
 		e.wants(t, "", "", "")
-		if pause := x.dialled[len(x.dialled)-1].Sub(start); pause > backoff.Min {
+		if pause := x.dialled[len(x.dialled)-1].Sub(start); pause > waits.Min {
 			t.Errorf("dialled after %v", pause)
 		}
 		leave()

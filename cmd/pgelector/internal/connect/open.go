@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/lib/pq"
 
-	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // ErrConnect is wrapped by the error of a server that could not be reached, or
@@ -80,7 +80,7 @@ const (
 // Failed explains an error of a server that was asked: it wraps ErrConnect if
 // it was not reached, or did not let us in.
 func (t *Target) Failed(err error) error {
-	switch state := fault.State(err); {
+	switch state := pgerr.State(err); {
 	case err == nil:
 		return nil
 	case state == noPrivilege:
@@ -97,7 +97,7 @@ func (t *Target) Failed(err error) error {
 // often we try: a wrong password, role or database, a privilege that is missing, a
 // parameter that it does not know. pgbouncer says 08P01 for the first three.
 func Refused(err error) bool {
-	switch state := fault.State(err); state {
+	switch state := pgerr.State(err); state {
 	case noSuchDatabase, noPrivilege, noSuchParameter:
 		return true
 	default:

@@ -9,7 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // DefaultLease is the library's.
@@ -89,5 +89,5 @@ func (x *Examination) say(v verdict, check, format string, args ...any) {
 func question[T any](ctx context.Context, x *Examination, ask func(context.Context, *db.Queries) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, x.Timeout, fmt.Errorf("no answer within %v", x.Timeout))
 	defer cancel()
-	return pace.Await(ctx, func(ctx context.Context) (T, error) { return ask(ctx, db.New(x.pool)) })
+	return backoff.Await(ctx, func(ctx context.Context) (T, error) { return ask(ctx, db.New(x.pool)) })
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // Classify gives an error of the library the exit code that it stands for,
@@ -29,7 +29,7 @@ func Classify(err error) error {
 			}
 		}
 	}
-	if fault.State(err) == "42501" {
+	if pgerr.State(err) == "42501" {
 		return With(Privilege, err)
 	}
 	return err

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/fault"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // ErrPrivilege is wrapped by the error of an eviction that the server refuses.
@@ -24,7 +24,7 @@ const goneEvery = 20 * time.Millisecond // between two looks whether a backend h
 func Evict(ctx context.Context, pool *sql.DB, e Election) error {
 	signalled, err := db.New(pool).EvictHolder(ctx, db.EvictHolderParams{Pid: e.Leader.PID, Key: e.Key})
 	switch {
-	case fault.State(err) == "42501":
+	case pgerr.State(err) == "42501":
 		return fmt.Errorf("%w to end a backend of user %q: it takes that user itself, a member of pg_signal_backend "+
 			"(GRANT pg_signal_backend TO …), or, if %[2]q is a superuser, a superuser: %w", ErrPrivilege, e.Leader.User, err)
 	case err != nil:

@@ -8,7 +8,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/pace"
+	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // Snapshot is what the server told at one moment.
@@ -42,7 +42,7 @@ type Candidate struct {
 // standby is refused: its locks are its own, and those of its primary do not
 // show there.
 func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) {
-	rows, err := pace.Await(ctx, func(ctx context.Context) ([]db.AdvisoryLocksRow, error) { return ask(ctx, db.New(pool)) })
+	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.AdvisoryLocksRow, error) { return ask(ctx, db.New(pool)) })
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return Snapshot{}, fmt.Errorf("the server does not answer: %w", context.Cause(ctx))

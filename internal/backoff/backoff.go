@@ -1,5 +1,5 @@
-// Package pace is how long to wait: before the next try, and for an answer.
-package pace
+// Package backoff is how long to wait: before the next try, and for an answer.
+package backoff
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-// Package vitals tells whether a candidate is well, by a check of the user's that
+// Package healthcheck tells whether a candidate is well, by a check of the user's that
 // is asked again and again. It knows nothing of elections.
 //
 //	            the first check alone decides
@@ -10,7 +10,7 @@
 //
 // A check that panics, or has not returned after one interval, is a bad one. While
 // it hangs no other is begun: each interval counts as one more bad check.
-package vitals
+package healthcheck
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package fault
+package pgerr
 
 import (
 	"context"
@@ -54,8 +54,8 @@ func TestBrokenMeansThatTheConnectionIsGone(t *testing.T) {
 }
 
 func TestAWrappedErrorStaysWithinReachAndIsNotWrappedTwice(t *testing.T) {
-	once := Because(errSome, io.EOF)
-	if twice := Because(errSome, once); twice != once || !errors.Is(once, errSome) || !errors.Is(once, io.EOF) {
+	once := Wrap(errSome, io.EOF)
+	if twice := Wrap(errSome, once); twice != once || !errors.Is(once, errSome) || !errors.Is(once, io.EOF) {
 		t.Errorf("got %v, %v", once, twice)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())

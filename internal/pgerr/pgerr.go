@@ -1,7 +1,7 @@
-// Package fault reads what an error of a driver or a context says, by its
+// Package pgerr reads what an error of a driver or a context says, by its
 // SQLSTATE and its kind, never by its text, and wraps it so that it stays within
 // reach of errors.Is and errors.As.
-package fault
+package pgerr
 
 import (
 	"context"
@@ -37,8 +37,8 @@ func Broken(err error) bool {
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
 }
 
-// Because wraps err with a sentinel, unless it already does.
-func Because(sentinel, err error) error {
+// Wrap wraps err with a sentinel, unless it already does.
+func Wrap(sentinel, err error) error {
 	if errors.Is(err, sentinel) {
 		return err
 	}
