@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgelector/pgelector/e2e/impostors"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/fence"
 )
 
@@ -21,7 +22,9 @@ var paths = map[string]string{"default": `"$user", public`, "public first": "pub
 // beset is a town whose schema public is full of impostors.
 func beset(t *testing.T) town {
 	t.Helper()
-	w := invaded(t, on(t, own(t)))
+	primary := on(t, own(t))
+	primary.replicate(t, "FIRST 1 (s1)", "s1") // for those who have synchronous commits
+	w := invaded(t, primary)
 	w.admin = pgx.open(t, 0, w.DSN(pgcluster.ForDatabase(w.database), pgcluster.WithParam("search_path", "pg_catalog")))
 	statements, err := impostors.Statements("..")
 	check(t, err)
@@ -157,7 +160,9 @@ func (w town) noCandidateCallsAnImpostor(t *testing.T) {
 		check(t, err)
 		overDrivers(t, func(t *testing.T, d drivers) {
 			for kind, scene := range map[string]func(t *testing.T, w town, d drivers, dsn string){
-				"polling": pollsAmong, "waiting": waitsAmong, "watching": watchesAmong, "notified": notifiedAmong, "on a session": sharesAmong, "seen": seenAmong,
+				"polling": pollsAmong, "waiting": waitsAmong, "on a session": sharesAmong, "seen": seenAmong,
+				"watching": amongWith(elector.WithWatch()), "notified": among(notified), "synchronous": amongWith(synchronously()),
+				"healthy": amongWith(elector.WithHealth(func(context.Context) float64 { return 1 }, elector.HealthPolicy{Interval: heartbeat})),
 			} {
 				t.Run(name+"/"+kind, func(t *testing.T) { scene(t, w, d, dsn) })
 			}

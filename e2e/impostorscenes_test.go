@@ -90,18 +90,23 @@ func waitsAmong(t *testing.T, w town, d drivers, dsn string) {
 	handsOver(t, first, second)
 }
 
-func watchesAmong(t *testing.T, w town, d drivers, dsn string) {
-	election := w.election(t)
-	first := w.stand(t, d.open(t, 0, dsn), election, elector.WithWatch()).run(t, nil)
-	first.elected(t)
-	handsOver(t, first, w.stand(t, d.open(t, 1, dsn), election, elector.WithWatch()).run(t, nil))
+// among is a scene of two candidates with what opts returns for each.
+func among(opts func(t *testing.T, d drivers, i int, dsn string) elector.Option) func(t *testing.T, w town, d drivers, dsn string) {
+	return func(t *testing.T, w town, d drivers, dsn string) {
+		election := w.election(t)
+		first := w.stand(t, d.open(t, 0, dsn), election, opts(t, d, 0, dsn)).run(t, nil)
+		first.elected(t)
+		handsOver(t, first, w.stand(t, d.open(t, 1, dsn), election, opts(t, d, 1, dsn)).run(t, nil))
+	}
 }
 
-func notifiedAmong(t *testing.T, w town, d drivers, dsn string) {
-	election := w.election(t)
-	first := w.stand(t, d.open(t, 0, dsn), election, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
-	first.elected(t)
-	handsOver(t, first, w.stand(t, d.open(t, 1, dsn), election, elector.WithNotifier(d.notifier(t, 1, dsn, nil))).run(t, nil))
+// amongWith is a scene of two candidates with that option.
+func amongWith(opt elector.Option) func(t *testing.T, w town, d drivers, dsn string) {
+	return among(func(*testing.T, drivers, int, string) elector.Option { return opt })
+}
+
+func notified(t *testing.T, d drivers, i int, dsn string) elector.Option {
+	return elector.WithNotifier(d.notifier(t, i, dsn, nil))
 }
 
 func sharesAmong(t *testing.T, w town, d drivers, dsn string) {
