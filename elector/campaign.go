@@ -50,7 +50,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause ti
 	}
 	c.attempts++
 	start := time.Now()
-	trying, stop := c.whileItMay(ctx)
+	trying, stop := c.whileHealthy(ctx)
 	got, err := c.acquire(trying, last)
 	brokenOff := trying.Err() != nil
 	stop()

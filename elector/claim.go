@@ -18,9 +18,7 @@ func (e *Elector) claim(ctx context.Context) (claimed context.Context, release f
 		return nil, nil, ErrAlreadyRunning
 	}
 	e.claimed = make(chan struct{})
-	if e.monitor != nil {
-		e.monitor.Start(ctx)
-	}
+	e.monitor.start(ctx)
 	claimed, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(e.closing, func() { cancel(context.Cause(e.closing)) })
 	return claimed, func() {
@@ -30,9 +28,7 @@ func (e *Elector) claim(ctx context.Context) (claimed context.Context, release f
 }
 
 func (e *Elector) unclaim() {
-	if e.monitor != nil {
-		e.monitor.Stop()
-	}
+	e.monitor.stop()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	close(e.claimed)
@@ -42,9 +38,7 @@ func (e *Elector) unclaim() {
 // quit is unclaim for a campaign that does not end with a term: no hook is called
 // after it.
 func (e *Elector) quit() {
-	if e.monitor != nil {
-		e.monitor.Stop()
-	}
+	e.monitor.stop()
 	e.announcer.flush()
 	e.unclaim()
 }

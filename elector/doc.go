@@ -65,7 +65,7 @@
 // internal/session: the connection, its locks, the heartbeats by which a leader
 // stays one, and all that is said to the server. What is known of one campaign lives
 // in campaign, of one term in Term, of the connection in session.Session, of the
-// server in session.Server, and of the candidate's own health in healthcheck.Monitor.
+// server in session.Server, and of the candidate's own health in healthMonitor.
 //
 // Before the first attempt the server is checked: two connections are borrowed
 // and their backends compared, because a pooler that shares backends between

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/healthcheck"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -29,7 +28,7 @@ type Elector struct {
 	closing context.Context         // done when the elector, or the shared session, is closed
 	close   context.CancelCauseFunc // ends closing
 
-	monitor *healthcheck.Monitor // runs while claimed; nil without WithHealth
+	monitor *healthMonitor       // runs while claimed; nil without WithHealth
 	term    atomic.Pointer[Term] // the last one, if any, which may have ended
 
 	// Touched by the campaign alone.
@@ -83,7 +82,9 @@ func newElector(ctx context.Context, pool *sql.DB, election string, c config) *E
 	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
 	e := &Elector{config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks), closed: make(chan struct{})}
 	e.closing, e.close = context.WithCancelCause(ctx)
-	e.monitor = e.newMonitor()
+	e.monitor = newHealthMonitor(c.check, c.healthPolicy, func(err error) {
+		e.report(context.Background(), hooks.Failure{Op: hooks.OpHealth, Err: err})
+	})
 	return e
 }
 
@@ -218,7 +219,7 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 		return nil, false, err
 	}
 	defer release()
-	if err = e.checked(ctx); err == nil {
+	if err = e.awaitFirstCheck(ctx); err == nil {
 		term, _, err = e.newCampaign(true).attempt(ctx, true)
 	}
 	switch {

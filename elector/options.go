@@ -9,7 +9,6 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/healthcheck"
 	"github.com/pgelector/pgelector/internal/option"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -34,8 +33,9 @@ type config struct {
 	standby         Standby
 	watch           bool
 	synchronous     bool
-	longestLease    time.Duration // if synchronous
-	health          *healthcheck.Policy
+	longestLease    time.Duration                 // if synchronous
+	check           func(context.Context) float64 // of the candidate's health; nil without WithHealth
+	healthPolicy    HealthPolicy
 	notifier        Notifier
 	tokenEpoch      int64
 	ofSession       []string // the options given that belong to a session

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 scripts/setup.sh postgresql pgbouncer
 mkdir -p .cache
 packages=github.com/pgelector/pgelector/elector
-for name in lock session backoff pgerr healthcheck; do packages+=,github.com/pgelector/pgelector/internal/$name; done
+for name in lock session backoff pgerr; do packages+=,github.com/pgelector/pgelector/internal/$name; done
 go test -count=1 -coverpkg=$packages -coverprofile=.cache/cover.out ./elector/... ./internal/... ./sqlmock_test/... ./electortest/...
 go -C e2e test -count=1 -timeout 45m -coverpkg=$packages -coverprofile=../.cache/cover-e2e.out .
 tail -n +2 .cache/cover-e2e.out >>.cache/cover.out

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Rooms that are built of the standard library and of each other.
-below=(internal/lock internal/session internal/healthcheck internal/pgerr internal/option internal/backoff)
+below=(internal/lock internal/session internal/pgerr internal/option internal/backoff)
 pure=(elector "${below[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest)
 
 # What stands above elector, and so may import it. A new one is added here.
@@ -46,11 +46,11 @@ only '^\./hooks/\S+ \./' <<<"$code" | not ' \./hooks(/|$)' |
   rule "a package below hooks/ imports of ours only hooks" || broken=1
 only '^\./db(/\S+)? (\./|database/sql/driver$)' <<<"$code" | not ' \./db/' |
   rule "db imports nothing of ours, and names no driver's type" || broken=1
-only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(hooks|internal/(lock|session|healthcheck|pgerr|option|backoff)|elector/\S+)$' |
+only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(hooks|internal/(lock|session|pgerr|option|backoff)|elector/\S+)$' |
   rule "elector imports of ours only hooks, and ${below[*]}: it speaks no SQL" || broken=1
 only '^\./internal/session \./' <<<"$code" | not ' \./(db|hooks|internal/(pgerr|option|backoff))$' |
   rule "internal/session imports of ours only db, hooks, internal/pgerr, internal/option and internal/backoff" || broken=1
-only '^\./internal/(pgerr|option|healthcheck|backoff) \./' <<<"$code" | rule "internal/pgerr, internal/option, internal/healthcheck and internal/backoff import nothing of ours" || broken=1
+only '^\./internal/(pgerr|option|backoff) \./' <<<"$code" | rule "internal/pgerr, internal/option and internal/backoff import nothing of ours" || broken=1
 only '^\./internal/lock \./' <<<"$code" | not ' \./(hooks|internal/(session|pgerr|backoff))$' |
   rule "internal/lock imports of ours only hooks, internal/session, internal/pgerr and internal/backoff" || broken=1
 only ' \./internal/(lock|session)$' <<<"$code" | not '^\./(elector|internal/lock) ' |

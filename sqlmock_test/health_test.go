@@ -313,7 +313,7 @@ func TestACandidateWhoseFirstCheckWasBadWaitsForNoRetryInterval(t *testing.T) {
 			t.Errorf("elected after %v", took)
 		}
 		resign(t, term)
-		if err := rec.Failures()[0].Err; !contains(err, "a score of 0.2") {
+		if err := rec.Failures()[0].Err; !contains(err, "the score is 0.2") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -323,7 +323,7 @@ func TestTryCampaignSaysWhyTheCandidateIsUnhealthy(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, _ := newMock(t)
 		e, _ := newPlain(t, pool, elector.WithHealth(func(context.Context) float64 { return 0.2 }, elector.HealthPolicy{}))
-		if _, _, err := e.TryCampaign(t.Context()); !contains(err, "a score of 0.2") {
+		if _, _, err := e.TryCampaign(t.Context()); !contains(err, "the score is 0.2") {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -38,7 +38,7 @@ var (
 )
 
 // broken are the packages that the rules break.
-var broken = []string{"elector", "internal/lock", "internal/session", "internal/backoff", "internal/pgerr", "internal/healthcheck"}
+var broken = []string{"elector", "internal/lock", "internal/session", "internal/backoff", "internal/pgerr"}
 
 func main() {
 	flag.Parse()

@@ -50,7 +50,7 @@ func sum(of map[string]int) (n int) {
 const intro = `# Mutations
 
 ` + "`make mutate`" + ` wrote this page. It breaks the library on purpose and checks that a test notices. It runs the tests that
-need no server, package by package, until one fails: those of internal/backoff, pgerr, healthcheck and session, elector,
+need no server, package by package, until one fails: those of internal/backoff, pgerr and session, elector,
 sqlmock_test, 300 seeds of the simulation, and electortest.
 
 `

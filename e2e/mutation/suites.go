@@ -29,7 +29,6 @@ func suites(dir string) (all []*suite) {
 	for _, s := range []suite{
 		{name: "internal/backoff"},
 		{name: "internal/pgerr"},
-		{name: "internal/healthcheck"},
 		{name: "internal/session"},
 		{name: "elector"},
 		{name: "sqlmock_test"},

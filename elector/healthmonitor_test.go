@@ -1,4 +1,4 @@
-package healthcheck
+package elector
 
 import (
 	"context"
@@ -9,11 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // scripted is a check that answers a rune a time: '+' good, '-' bad, 'p' panics,
 // 'h' hangs until its context ends. After the last it repeats it.
@@ -40,10 +36,10 @@ func play(t *testing.T, script string, bad, good int) (verdicts string, sick []e
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{script: script}
-		m := NewMonitor(Policy{Check: s.check, Minimum: 0.5, Interval: time.Second, BadInARow: bad, GoodInARow: good},
+		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: bad, CampaignAfter: good},
 			func(err error) { sick = append(sick, err) })
-		m.Start(t.Context())
-		defer m.Stop()
+		m.start(t.Context())
+		defer m.stop()
 		time.Sleep(time.Millisecond)
 		for _, c := range script {
 			if c == 'h' {
@@ -51,10 +47,10 @@ func play(t *testing.T, script string, bad, good int) (verdicts string, sick []e
 			}
 			synctest.Wait()
 			verdict := "-"
-			if m.Last().Healthy {
+			if m.result().Healthy {
 				verdict = "+"
 			}
-			if healthy := m.Fit().Err() == nil; healthy != m.Last().Healthy {
+			if healthy := m.healthy().Err() == nil; healthy != m.result().Healthy {
 				t.Errorf("the verdict is %s, and it is fit: %t", verdict, healthy)
 			}
 			verdicts += verdict
@@ -89,22 +85,22 @@ func TestTheVerdictHasHysteresis(t *testing.T) {
 
 func TestEachTurnForTheWorseIsToldOnceAndSaysWhy(t *testing.T) {
 	_, sick := play(t, "-+-", 1, 1)
-	if len(sick) != 2 || sick[0].Error() != "a score of 0, below the minimum of 0.5" {
+	if len(sick) != 2 || sick[0].Error() != "elector: the candidate is unhealthy: the score is 0, below the minimum of 0.5" {
 		t.Errorf("got %v", sick)
 	}
 	_, sick = play(t, "p-+p", 1, 1)
-	if len(sick) != 2 || !errors.Is(sick[0], errPanicked) || !errors.Is(sick[1], errPanicked) {
+	if len(sick) != 2 || !errors.Is(sick[0], errCheckPanicked) || !errors.Is(sick[1], errCheckPanicked) {
 		t.Errorf("got %v", sick)
 	}
 	_, sick = play(t, "hhh", 3, 3)
-	if len(sick) != 1 || !errors.Is(sick[0], errHangs) {
+	if len(sick) != 1 || !errors.Is(sick[0], errCheckTimeout) {
 		t.Errorf("got %v", sick)
 	}
 }
 
 func TestEveryNumberIsAScore(t *testing.T) {
 	for given, want := range map[float64]float64{0: 0, 0.3: 0.3, 1: 1, -1: 0, 7: 1, math.Inf(1): 1, math.Inf(-1): 0, math.NaN(): 0} {
-		if got := Clamp(given); got != want {
+		if got := clampScore(given); got != want {
 			t.Errorf("%v is %v, want %v", given, got, want)
 		}
 	}
@@ -116,24 +112,24 @@ func TestACheckThatHangsIsOneGoroutineForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var begun atomic.Int64
-		m := NewMonitor(Policy{Check: func(context.Context) float64 {
+		m := newHealthMonitor(func(context.Context) float64 {
 			begun.Add(1)
 			<-release
 			return 1
-		}, Minimum: 0.5, Interval: time.Second, BadInARow: 3, GoodInARow: 2}, func(error) {})
+		}, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 3, CampaignAfter: 2}, func(error) {})
 		for range 2 {
-			m.Start(t.Context())
+			m.start(t.Context())
 			time.Sleep(time.Hour)
-			if n := begun.Load(); n != 1 || m.Last().Healthy || !errors.Is(m.Last().Err, errHangs) {
-				t.Errorf("%d checks were begun, and the last is %+v", n, m.Last())
+			if n := begun.Load(); n != 1 || m.result().Healthy || !errors.Is(m.result().Err, errCheckTimeout) {
+				t.Errorf("%d checks were begun, and the last is %+v", n, m.result())
 			}
-			m.Stop()
+			m.stop()
 		}
-		m.Start(t.Context())
-		defer m.Stop()
-		<-m.Checked()
+		m.start(t.Context())
+		defer m.stop()
+		<-m.firstCheck()
 		close(release)
-		<-m.Well()
+		<-m.recovered()
 		if n := begun.Load(); n != 3 { // the one that hung, and two good ones
 			t.Errorf("%d checks were begun", n)
 		}
@@ -143,24 +139,24 @@ func TestACheckThatHangsIsOneGoroutineForEver(t *testing.T) {
 func TestFitEndsAndWellFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{script: "+--+"}
-		m := NewMonitor(Policy{Check: s.check, Minimum: 1, Interval: time.Second, BadInARow: 2, GoodInARow: 1}, func(error) {})
-		if !errors.Is(context.Cause(m.Fit()), ErrUnchecked) {
+		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 1, Interval: time.Second, StepDownAfter: 2, CampaignAfter: 1}, func(error) {})
+		if !errors.Is(context.Cause(m.healthy()), errUnchecked) {
 			t.Error("fit before the first check")
 		}
 		start := time.Now()
-		m.Start(t.Context())
-		defer m.Stop()
-		<-m.Checked()
-		fit := m.Fit()
+		m.start(t.Context())
+		defer m.stop()
+		<-m.firstCheck()
+		fit := m.healthy()
 		var times []time.Duration
 		<-fit.Done()
 		times = append(times, time.Since(start))
-		<-m.Well()
+		<-m.recovered()
 		times = append(times, time.Since(start))
 		if want := []time.Duration{2 * time.Second, 3 * time.Second}; !slices.Equal(times, want) {
 			t.Errorf("unfit and well at %v, want %v", times, want)
 		}
-		if m.Fit().Err() != nil || fit.Err() == nil {
+		if m.healthy().Err() != nil || fit.Err() == nil {
 			t.Error("the fitness of before is that of now")
 		}
 	})
@@ -169,15 +165,15 @@ func TestFitEndsAndWellFollows(t *testing.T) {
 func TestStopEndsTheContextOfTheCheckAndReportsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{script: "h"}
-		m := NewMonitor(Policy{Check: s.check, Minimum: 1, Interval: time.Minute, BadInARow: 1, GoodInARow: 1},
+		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 1, Interval: time.Minute, StepDownAfter: 1, CampaignAfter: 1},
 			func(err error) { t.Errorf("told %v", err) })
-		m.Stop() // before a Start
-		m.Start(t.Context())
+		m.stop() // before a Start
+		m.start(t.Context())
 		synctest.Wait()
-		m.Stop()
-		m.Stop()
-		if !m.Last().At.IsZero() {
-			t.Errorf("a check that was broken off came to %+v", m.Last())
+		m.stop()
+		m.stop()
+		if !m.result().At.IsZero() {
+			t.Errorf("a check that was broken off came to %+v", m.result())
 		}
 	})
 }
@@ -186,11 +182,11 @@ func TestStopEndsTheContextOfTheCheckAndReportsNothing(t *testing.T) {
 func TestNothingIsReportedAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reported := 0
-		m := NewMonitor(Policy{Check: (&scripted{script: "-"}).check, Minimum: 0.5, Interval: time.Second, BadInARow: 1, GoodInARow: 1},
+		m := newHealthMonitor((&scripted{script: "-"}).check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 1, CampaignAfter: 1},
 			func(error) { time.Sleep(time.Second); reported++ })
-		m.Start(t.Context())
+		m.start(t.Context())
 		synctest.Wait()
-		m.Stop()
+		m.stop()
 		if reported != 1 {
 			t.Errorf("%d reports when Stop returns", reported)
 		}
