@@ -70,6 +70,7 @@ const (
 	Calm     Kind = "calm"     // every fault had been ended, and every server was up
 	Promoted Kind = "promoted" // a standby was about to become the primary of a new timeline, Token, while the old primary lived
 	Retired  Kind = "retired"  // the old primary was gone
+	Remade   Kind = "remade"   // the server Text was given a copy of the primary
 )
 
 // What a server answered, asked over and over. These have the Seq 0 and no Process;
@@ -77,6 +78,7 @@ const (
 const (
 	Primary  Kind = "primary"  // it was no standby
 	Writable Kind = "writable" // it acknowledged writes
+	Reached  Kind = "reached"  // new connections led to a primary; Text is the route
 )
 
 // Kept is that the write New, which a leader made, is in the database at the end; or,
@@ -107,7 +109,7 @@ type Event struct {
 	At       Time          `json:"at"`
 	Kind     Kind          `json:"kind"`
 	PID      int           `json:"pid,omitempty"`
-	Took     time.Duration `json:"took,omitempty"` // Sample, Read, Wrote, Refused, Unsure: from just before the question (At) to just after the answer
+	Took     time.Duration `json:"took,omitempty"` // Sample, Attempt, Read, Wrote, Refused, Unsure: from just before the question (At) to just after the answer
 	Leading  bool          `json:"leading,omitempty"`
 	Token    int64         `json:"token,omitempty"`    // of the term it is about
 	Deadline Time          `json:"deadline,omitempty"` // Sample: when the term ends unless extended

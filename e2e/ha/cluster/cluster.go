@@ -30,12 +30,14 @@ const (
 const size = 3
 
 // readyTimeout bounds how long a program may take to become ready.
-const readyTimeout = 2 * time.Minute
+const readyTimeout = 3 * time.Minute
 
 // Cluster is the whole of it.
 type Cluster struct {
 	Members []*Member
 	Front   *pgcluster.Bouncer // in front of HAProxy
+	// Reinitialized names the members that AwaitHealthy has reinitialized, in order.
+	Reinitialized []string
 
 	box      *sandbox.Sandbox
 	programs programs

@@ -131,13 +131,17 @@ func (c *Cluster) other(ctx context.Context, others ...*Member) (*Member, error)
 
 // AwaitHealthy waits until there is a primary, and every other member streams from
 // it; and in synchronous mode until one of them is the synchronous one. It does what
-// an operator does: has a member made anew that does not start, and has a Patroni begin
-// anew with synchronous replication that names no synchronous standby (after a freeze,
-// 3.0.2 may say for ever that the "Synchronous replication key" was "updated by someone
-// else").
+// an operator does after a while: it reinitializes members that do not stream, and it
+// has Patroni begin anew with synchronous replication that names no synchronous standby
+// (after a freeze, 3.0.2 may say for ever that the "Synchronous replication key" was
+// "updated by someone else").
 func (c *Cluster) AwaitHealthy(ctx context.Context) error {
-	repair := time.Now().Add(2 * TTL)
+	repair := time.Now().Add(3 * TTL)
 	return c.await(ctx, "a healthy cluster", func(ctx context.Context) error {
+		late := time.Now().After(repair)
+		if late {
+			repair = time.Now().Add(3 * TTL)
+		}
 		all, err := c.members(ctx)
 		if err != nil {
 			return err
@@ -145,33 +149,47 @@ func (c *Cluster) AwaitHealthy(ctx context.Context) error {
 		if len(all) != len(c.Members) || all[0].State != "running" {
 			return fmt.Errorf("by Patroni: %+v", all)
 		}
+		behind := slices.DeleteFunc(slices.Clone(all[1:]), func(one status) bool { return one.streams(all[0].Timeline) })
+		for _, one := range behind {
+			if late {
+				c.reinitialize(ctx, one)
+			}
+		}
+		if len(behind) > 0 {
+			return fmt.Errorf("by Patroni: %+v", all)
+		}
 		synchronous, err := c.synchronous(ctx)
 		if err != nil {
 			return err
 		}
-		for _, one := range all[1:] {
-			if one.State == "start failed" && time.Now().After(repair) {
-				repair = time.Now().Add(2 * TTL)
-				_, _ = c.member(one.Name).ask(ctx, http.MethodPost, "/reinitialize", `{"force": true}`) // the member's state tells
+		if synchronous && !slices.ContainsFunc(all, func(one status) bool { return one.Role == "sync_standby" }) {
+			if late {
+				err = c.replicateAnew(ctx)
 			}
-			streams := one.State == "running" || one.State == "streaming" // before and since Patroni 3.0.4
-			if lag, known := one.Lag.(float64); !streams || one.Timeline != all[0].Timeline || !known || lag > 1<<20 {
-				return fmt.Errorf("by Patroni: %+v", all)
-			}
-			synchronous = synchronous && one.Role != "sync_standby"
-		}
-		if synchronous && time.Now().After(repair) {
-			repair = time.Now().Add(2 * TTL)
-			if err := c.replicateAnew(ctx); err != nil {
-				return err
-			}
-		}
-		if synchronous {
-			return fmt.Errorf("no standby is synchronous: %+v", all)
+			return errors.Join(fmt.Errorf("no standby is synchronous: %+v", all), err)
 		}
 		_, err = c.Primary(ctx)
 		return err
 	})
+}
+
+// streams reports whether a standby streams from the primary of a timeline.
+func (s status) streams(timeline int64) bool {
+	lag, known := s.Lag.(float64)
+	running := s.State == "running" || s.State == "streaming" // before and since Patroni 3.0.4
+	return running && s.Timeline == timeline && known && lag <= 1<<20
+}
+
+// reinitialize has a member copy the primary anew, as "patronictl reinit" does. One that
+// has followed a promoted member which then was lost may ask the primary for that one's
+// timeline for ever.
+func (c *Cluster) reinitialize(ctx context.Context, one status) {
+	if one.State == "creating replica" {
+		return
+	}
+	if _, err := c.member(one.Name).ask(ctx, http.MethodPost, "/reinitialize", `{"force": true}`); err == nil {
+		c.Reinitialized = append(c.Reinitialized, one.Name)
+	}
 }
 
 // member is the one of a name, which is Patroni's word.
