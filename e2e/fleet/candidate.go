@@ -100,7 +100,7 @@ func complain(err error) int {
 
 // stand makes the electors.
 func (c *cast) stand() (err error) {
-	opts := options(c.Name)
+	opts := c.options()
 	if c.Wait {
 		opts = append(opts, elector.WithStandby(elector.Wait))
 	}

@@ -34,6 +34,10 @@ func (s *stand) hook() hooks.Funcs {
 		Demoted: func(_ context.Context, e hooks.Demoted) {
 			s.record(history.Event{Kind: history.Demoted, Token: e.Token, Text: string(e.Reason)})
 		},
+		Campaign: func(_ context.Context, e hooks.Campaign) {
+			began := time.Since(e.At) + e.Took
+			s.record(history.Event{Kind: history.Attempt, At: history.Now().Add(-began), Took: e.Took, Text: string(e.Outcome)})
+		},
 		Error: func(_ context.Context, e hooks.Failure) {
 			s.record(history.Event{Kind: history.Failed, Text: fmt.Sprintf("%s: %v", e.Op, e.Err)})
 		},

@@ -2,6 +2,8 @@
 
 package fleet
 
+import "time"
+
 // A Seat is what one candidate after the other is like: who is killed is replaced
 // by another in the same seat.
 type Seat struct {
@@ -9,7 +11,8 @@ type Seat struct {
 	By                   string // the driver's name in database/sql
 	Route                Route
 	Wait, Watch, Session bool
-	Synchronous          bool // WithSynchronousStandby; not on a Session
+	Synchronous          bool          // WithSynchronousStandby; not on a Session
+	Retry                time.Duration // 0: that of settings.go
 }
 
 // A Route is how a candidate reaches the server.

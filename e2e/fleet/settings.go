@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
@@ -32,11 +33,11 @@ const (
 // Patience is for what must happen; later, the run has failed.
 const Patience = time.Minute
 
-func options(id string) []elector.Option {
+func (p part) options() []elector.Option {
 	return []elector.Option{
-		elector.WithCandidateID(id),
+		elector.WithCandidateID(p.Name),
 		elector.WithLease(Lease),
 		elector.WithHeartbeatInterval(Heartbeat),
-		elector.WithRetryInterval(Retry),
+		elector.WithRetryInterval(cmp.Or(p.Retry, Retry)),
 	}
 }

@@ -41,7 +41,7 @@ func prove(events []history.Event) []history.Proof {
 			proofs = append(proofs, p)
 		}
 	}
-	return append(proofs, history.Recovers(first, bound), fleet.Linearizable(first), commits(first), nobodyQuit(events))
+	return append(proofs, history.Recovers(first, bound), fleet.Linearizable(first), commits(first), attempts(first), back(first), nobodyQuit(events))
 }
 
 // promotions returns, for each timeline that replaced another, when its primary was
@@ -203,6 +203,66 @@ func commits(events []history.Event) history.Proof {
 	if acknowledged == 0 {
 		p.Violations = append(p.Violations, "nothing was ever acknowledged")
 	}
+	if len(kept.registers) == 0 {
+		p.Violations = append(p.Violations, "the database has no register")
+	}
+	return p
+}
+
+// mostAttempts is how many attempts a candidate may begin within a second, and timing how
+// exactly their beginnings are known.
+const (
+	mostAttempts = 4
+	timing       = 50 * time.Millisecond
+)
+
+// attempts checks that no candidate hurried more than it may.
+func attempts(events []history.Event) history.Proof {
+	p := history.Proof{Claim: fmt.Sprintf("no candidate made more than %d attempts a second", mostAttempts)}
+	began, n := map[string][]history.Time{}, 0
+	for _, e := range events {
+		if e.Kind == history.Attempt {
+			began[e.Process] = append(began[e.Process], e.At)
+			n++
+		}
+	}
+	for process, all := range began {
+		slices.Sort(all)
+		for i := range max(0, len(all)-mostAttempts) {
+			if took := all[i+mostAttempts].Sub(all[i]); took < time.Second-timing {
+				p.Violations = append(p.Violations, fmt.Sprintf("%s began %d attempts within %v, at %v", process, mostAttempts+1, took, time.Duration(all[i])))
+			}
+		}
+	}
+	p.Checked = fmt.Sprintf("%d attempts of %d candidates", n, len(began))
+	if n == 0 {
+		p.Violations = append(p.Violations, "nobody tried")
+	}
+	return p
+}
+
+// How soon an election has a leader, once the route of the former leader, which lives,
+// leads to a primary. WithSynchronousStandby waits for a lease, and is not judged.
+const (
+	backMedian = 250 * time.Millisecond
+	backWorst  = time.Second
+)
+
+// back checks the bounds over all modes together.
+func back(events []history.Event) history.Proof {
+	p := history.Proof{Claim: "an election whose leader lived had one again soon after its route led to a primary"}
+	var all []time.Duration
+	for _, row := range measure(events) {
+		if mode(row.text) != guarded {
+			all = append(all, row.back...)
+		}
+	}
+	slices.Sort(all)
+	median, worst := quantile(all, 0.5), quantile(all, 1)
+	if median > backMedian || worst > backWorst {
+		p.Violations = append(p.Violations, fmt.Sprintf("the bounds are %v in the median and %v at the worst", backMedian, backWorst))
+	}
+	p.Checked = fmt.Sprintf("%d times; median %s, worst %s", len(all), short(median), short(worst))
 	return p
 }
 

@@ -31,6 +31,7 @@ const (
 func process(name string, token int64, from, to float64) []history.Event {
 	events := []history.Event{
 		{Kind: history.Hello, At: second(from - 1)},
+		{Kind: history.Attempt, At: second(from)},
 		{Kind: history.Elected, At: second(from), Token: token},
 		{Kind: history.Began, At: second(from), Token: token},
 		{Kind: history.Sample, At: second(from), Leading: true, Token: token},
@@ -51,7 +52,7 @@ func write(kind history.Kind, name, register, old, value string, at float64) his
 }
 
 // failover is a history without a fault: the primary n1 is lost at 10, n2 takes
-// writes from 14 on, and b leads from 15 on. Nothing of it breaks a promise.
+// writes from 14 on, a's route leads to it from 14.9 on, and b leads from 15 on. Nothing of it breaks a promise.
 func failover() []history.Event {
 	return slices.Concat(process("a", first, 1, 11), process("b", later, 15, 30),
 		[]history.Event{
@@ -59,6 +60,7 @@ func failover() []history.Event {
 			{Kind: history.Writable, Text: "n1", Token: 1, At: second(0), Took: lasts(0, 10)},
 			{Kind: history.Primary, Text: "n2", Token: 2, At: second(13), Took: lasts(13, 40)},
 			{Kind: history.Writable, Text: "n2", Token: 2, At: second(14), Took: lasts(14, 40)},
+			{Kind: history.Reached, Text: string(plain), At: second(14.9), Took: lasts(14.9, 40)},
 			{Kind: history.Struck, Text: "lose, async", At: second(10)},
 			{Kind: history.Healed, Text: "lose, async", At: second(16)},
 			{Kind: history.Calm, At: second(17)},
@@ -118,10 +120,25 @@ func TestAHistoryThatBreaksAPromiseIsRejected(t *testing.T) {
 				h = append(rename(h, "lose, async", "lose, guarded"), history.Event{Kind: history.Primary, Text: "n1", Token: 1, At: second(11), Took: lasts(11, 22)})
 				return append(h, process("c", first+1, 12, 16)...)
 			}, "no two led at once"},
+		"the database was not read at the end": {
+			func(h []history.Event) []history.Event {
+				return slices.DeleteFunc(h, func(e history.Event) bool { return e.Kind == history.Kept })
+			}, "no acknowledged one was lost"},
 		"nobody leads again": {
 			func(h []history.Event) []history.Event {
 				return slices.DeleteFunc(h, func(e history.Event) bool { return e.Process == "b" })
 			}, "somebody led again"},
+		"a candidate hurries": {
+			func(h []history.Event) []history.Event {
+				for i := range 5 {
+					h = append(h, history.Event{Process: "c", Kind: history.Attempt, At: second(12 + float64(i)/5)})
+				}
+				return h
+			}, "attempts a second"},
+		"nobody leads for long after the route is back": {
+			func(h []history.Event) []history.Event {
+				return append(h, history.Event{Kind: history.Reached, Text: string(plain), At: second(14), Took: lasts(14, 40)})
+			}, "soon after its route"},
 		"a process tells no end": {
 			func(h []history.Event) []history.Event {
 				return slices.DeleteFunc(h, func(e history.Event) bool { return e.Process == "a" && e.Kind == history.Bye })
@@ -176,8 +193,24 @@ func TestAFaultCostsWhatItCosts(t *testing.T) {
 	if want := []time.Duration{time.Second}; !slices.Equal(r.without, want) {
 		t.Errorf("without a leader for %v, want %v", r.without, want)
 	}
+	if want := []time.Duration{lasts(14.9, 15)}; !slices.Equal(r.back, want) {
+		t.Errorf("without a leader for %v since the route was back, want %v", r.back, want)
+	}
 	if r.text != "lose, async" || r.times != 1 || r.overlap != 2500*time.Millisecond || r.acknowledged != 3 || r.lost != 1 || r.quit != 1 {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// A connection that hangs does not hide that later ones are answered, and one that fails
+// ends the time in which the route led to a primary.
+func TestARouteLeadsToAPrimaryWhileEachNewConnectionDoes(t *testing.T) {
+	yes := func(began, answered float64) *connection {
+		return &connection{second(began), second(answered), true}
+	}
+	no := &connection{}
+	got := reached([]*connection{no, yes(1, 9), yes(2, 3), yes(4, 5), no, yes(6, 7), no, yes(8, 8.5), yes(9, 9.5)})
+	if want := []stretch{{second(3), second(4)}, {second(8.5), second(9)}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -213,7 +246,7 @@ func TestThePageHasEveryFaultAndFigure(t *testing.T) {
 			t.Errorf("the page does not describe %s", f.name)
 		}
 	}
-	for _, want := range []string{"`make ha SEED=7`", "| `lose` | async | 1 | 1.0 s | 1.0 s | 1.0 s | 0 | 2 | 0 | 0 |"} {
+	for _, want := range []string{"`make ha SEED=7`", "| `lose` | async | 1 | 1.0 s | 1.0 s | 100 ms | 100 ms | 0 | 2 | 0 | 0 |"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the page lacks %q:\n%s", want, text)
 		}

@@ -17,8 +17,10 @@ import (
 func (e episode) asynchronous() bool { return asynchronous(e.mode()) }
 
 // mode is that of the time.
-func (e episode) mode() string {
-	_, mode, _ := strings.Cut(e.text, ", ")
+func (e episode) mode() string { return mode(e.text) }
+
+func mode(text string) string {
+	_, mode, _ := strings.Cut(text, ", ")
 	return mode
 }
 
@@ -64,6 +66,11 @@ func episodeOf(all []episode, at history.Time) *episode {
 	return &all[i]
 }
 
+// watched reports whether the route of the former leader was watched.
+func (e episode) watched(open []stretch) bool {
+	return slices.ContainsFunc(open, func(s stretch) bool { return s.to > e.struck && s.from < e.end })
+}
+
 // stretch is a piece of time.
 type stretch struct{ from, to history.Time }
 
@@ -103,6 +110,7 @@ type row struct {
 	text                     string
 	times                    int
 	without                  []time.Duration // without a leader, though a primary took writes: per fault
+	back                     []time.Duration // the same, while the route of the former leader led to a primary
 	overlap                  time.Duration   // the longest
 	acknowledged, lost, quit int
 	discarded                int // of those that were lost: with a timeline
@@ -119,23 +127,30 @@ func measure(events []history.Event) []row {
 		return rows[text]
 	}
 	first := fleet.Of("", events)
-	var led, writable []stretch
+	var led, writable, open []stretch
 	for _, t := range history.Terms(first) {
 		led = append(led, stretch{t.Begin, t.End})
 	}
 	kept := keptOf(events)
 	for _, e := range events {
-		if e.Kind == history.Writable {
-			writable = append(writable, stretch{e.At, e.At.Add(e.Took)})
+		switch s := (stretch{e.At, e.At.Add(e.Took)}); e.Kind {
+		case history.Writable:
+			writable = append(writable, s)
+		case history.Reached:
+			open = append(open, s)
 		}
 	}
-	led, writable = union(led), union(writable)
+	led, writable, open = union(led), union(writable), union(open)
 	all := episodes(first)
 	for _, e := range all {
 		r := of(e.text)
 		r.times++
 		if e.end != math.MaxInt64 {
-			r.without = append(r.without, length(stretch{e.struck, e.end}, writable, led))
+			window := stretch{e.struck, e.end}
+			r.without = append(r.without, length(window, writable, led))
+			if e.watched(open) {
+				r.back = append(r.back, length(window, open, led))
+			}
 		}
 	}
 	for _, o := range overlaps(first) {
@@ -163,6 +178,7 @@ func measure(events []history.Event) []row {
 	var result []row
 	for _, text := range order {
 		slices.Sort(rows[text].without)
+		slices.Sort(rows[text].back)
 		result = append(result, *rows[text])
 	}
 	return result

@@ -24,6 +24,7 @@ type nemesis struct {
 	rnd     *rand.Rand
 	all     []fault
 	mode    string
+	leader  *fleet.Member // who led when the last fault began, and is not killed
 
 	mu   sync.Mutex
 	quit []*fleet.Member // processes that have ended by themselves, until their seats are filled again
@@ -69,6 +70,9 @@ func (n *nemesis) round(ctx context.Context, f fault) (string, error) {
 		return "", err
 	}
 	text := f.name + ", " + n.mode
+	if n.leader, _ = n.Leader(); n.leader != nil {
+		defer watchRoute(ctx, &n.Log, n.leader.Route, dsn(n.cluster, n.leader.Route))()
+	}
 	struck := n.mark(history.Struck, text)
 	if err := f.strike(n, ctx, primary); err != nil {
 		return "", err
@@ -81,8 +85,13 @@ func (n *nemesis) round(ctx context.Context, f fault) (string, error) {
 // calm waits for the cluster, fills the seats again, waits for a leader, and gives
 // it a moment.
 func (n *nemesis) calm(ctx context.Context, line string, struck history.Time) (string, error) {
+	before := len(n.cluster.Reinitialized)
 	if err := n.cluster.AwaitHealthy(ctx); err != nil {
 		return "", err
+	}
+	for _, name := range n.cluster.Reinitialized[before:] {
+		n.mark(history.Remade, name)
+		line += ", " + name + " was reinitialized,"
 	}
 	gone := n.forgetQuit()
 	if err := n.Fill(); err != nil {
@@ -130,7 +139,7 @@ func (n *nemesis) meanwhile(ctx context.Context) error {
 	leader, _ := n.Leader()
 	var followers []*fleet.Member
 	for _, s := range n.Seats { // in an order that is always the same
-		if m := n.Members[s.ID]; m != nil && m != leader {
+		if m := n.Members[s.ID]; m != nil && m != leader && m != n.leader {
 			followers = append(followers, m)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 const (
 	probing    = 25 * time.Millisecond
 	unanswered = time.Second
+	reaching   = 50 * time.Millisecond // between two new connections over a route
 )
 
 // probeSchema is what servers are asked to write to.

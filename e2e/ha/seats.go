@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/ha/cluster"
@@ -32,6 +33,10 @@ var seats = []fleet.Seat{
 	{ID: "h", By: "postgres", Route: cutting, Session: true, Watch: true},
 }
 
+// retry is the default retry interval of an election, of which quick attempts after a
+// failover can be told apart.
+const retry = time.Second
+
 // The modes. In each the same faults are drawn.
 const (
 	async   = "async"   // asynchronous replication
@@ -49,6 +54,7 @@ func asynchronous(mode string) bool { return mode == async || mode == proxied }
 func seatsIn(mode string) []fleet.Seat {
 	all := slices.Clone(seats)
 	for i := range all {
+		all[i].Retry = retry
 		switch mode {
 		case proxied:
 			all[i].Route = cutting
