@@ -18,6 +18,7 @@ var defaults = map[string]string{
 	"default_transaction_isolation":       "read committed",
 	"idle_in_transaction_session_timeout": "0",
 	"idle_session_timeout":                "0",
+	"jit":                                 "on",
 	"lock_timeout":                        "0",
 	"plan_cache_mode":                     "auto",
 	"search_path":                         `"$user", public`,

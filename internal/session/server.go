@@ -129,6 +129,7 @@ func settings(c Config) []setting {
 		{"default_transaction_deferrable", "off"}, // or a heartbeat may wait for others' transactions
 		{commitSetting, "local"},                  // the token outlives a crash, and waits for no standby
 		{"plan_cache_mode", "force_generic_plan"}, // a statement is planned when it is rehearsed, and not again
+		{"jit", "off"},                            // compiling takes longer than any statement of ours
 		{"client_connection_check_interval", millis(l.Heartbeat)},
 		{"tcp_user_timeout", millis(l.Length)},
 		{"tcp_keepalives_idle", seconds(l.Heartbeat)},
