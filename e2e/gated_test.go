@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/health"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/roster"
 )
 
 // frail makes a candidate of each kind whose health is what ill says.
@@ -96,5 +98,42 @@ func TestAParkedCandidateThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
 		soonAfter(t, "leaving the queue", began) // and not when the wait has run out
 		ill.Store(false)
 		s.parks(t, c)
+	})
+}
+
+// One check, given once, gates the election, is served by the endpoints and published by the roster.
+func TestOneCheckGatesTheElectionIsServedAndPublished(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		r := rosterOn(t, d.open(t, 1, s.DSN()), s.schema(t), roster.WithPublishInterval(time.Second))
+		var ill atomic.Bool
+		ill.Store(true)
+		c, m := s.standWatched(t, d, 0, election, gate(&ill), elector.WithHooks(r))
+		check(t, r.Add(c.Elector))
+		c.run(t, nil)
+		published := func() *float64 {
+			all, err := r.Candidates(soon(t), c.Key())
+			check(t, err)
+			if len(all) != 1 || all[0].State != roster.Live {
+				return nil
+			}
+			return all[0].Health
+		}
+		eventually(t, "the unhealthy candidate is published", func() bool { h := published(); return h != nil && *h == 0 })
+		time.Sleep(4 * time.Second) // longer than a candidate stays that is not heard of
+		if h := published(); h == nil || *h != 0 {
+			t.Errorf("an unhealthy candidate that makes no attempt is published with %v", h)
+		}
+		if seen := becomes(t, m.Readiness(), health.Unhealthy).Elections[0]; seen.Leading || seen.Score == nil || *seen.Score != 0 {
+			t.Errorf("the endpoint reports %+v", seen)
+		}
+		ill.Store(false)
+		c.elected(t)
+		if seen := becomes(t, m, health.Healthy).Elections[0]; !seen.Leading || seen.Score == nil || *seen.Score != 1 {
+			t.Errorf("the endpoint reports %+v", seen)
+		}
+		eventually(t, "the leader is published", func() bool { h := published(); return h != nil && *h == 1 })
 	})
 }

@@ -70,11 +70,13 @@ func TestARosterTellsWhoStandsHowTheyFareAndWhoLedWhen(t *testing.T) {
 		s := onShared(t)
 		election, schema := s.election(t), s.schema(t)
 		pools := []*sql.DB{d.open(t, 0, s.DSN()), d.open(t, 1, s.DSN())}
-		first := rosterOn(t, pools[0], schema, roster.WithVersion("1.4.2"), roster.WithHealth(func() float64 { return 0.75 }),
+		first := rosterOn(t, pools[0], schema, roster.WithVersion("1.4.2"),
 			roster.WithMetadata(map[string]string{"zone": "a", "<b>": `"quoted"`}))
 		second := rosterOn(t, pools[1], schema, roster.WithVersion(""))
-		leader := s.stand(t, pools[0], election, elector.WithHooks(first)).run(t, nil)
-		token := leader.elected(t).Token
+		leader := s.stand(t, pools[0], election, elector.WithHooks(first),
+			elector.WithHealth(func(context.Context) float64 { return 0.75 }, elector.HealthPolicy{}))
+		check(t, first.Add(leader.Elector))
+		token := leader.run(t, nil).elected(t).Token
 		follower := s.stand(t, pools[1], election, elector.WithHooks(second)).run(t, nil)
 		follower.follows(t)
 

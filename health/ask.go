@@ -11,26 +11,26 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 )
 
-// maxCalls is how many calls may be stuck in the driver until no more are made.
-// Each may hold a connection of the pool.
+// maxCalls bounds the calls that are stuck in the driver. Each may hold a pooled
+// connection.
 const maxCalls = 3
 
-// answer is what the server said.
+// answer is the server's answer.
 type answer struct {
 	at      time.Time // when it came
 	leaders map[int64]db.LeadersRow
-	err     error // why who leads cannot be told
+	err     error // why the leaders are unknown
 }
 
-// question is one that is under way.
+// question is a question to the server.
 type question struct {
-	about  int           // how often the electors had changed
-	done   chan struct{} // closed when it is answered
+	about  int           // the value of Monitor.changes
+	done   chan struct{} // closed when answer is set
 	answer *answer
 }
 
-// ask returns what the server says, or said just now. It waits until ctx ends,
-// and no longer than the timeout.
+// ask returns the server's answer, or the cached one. It waits until ctx ends, and no
+// longer than the timeout.
 func (m *Monitor) ask(ctx context.Context) *answer {
 	q := m.join()
 	select {
@@ -41,8 +41,7 @@ func (m *Monitor) ask(ctx context.Context) *answer {
 	}
 }
 
-// join returns the question whose answer will do, which may be answered already,
-// and begins it if need be.
+// join returns a question that is answered or being asked, or asks a new one.
 func (m *Monitor) join() *question {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,7 +51,7 @@ func (m *Monitor) join() *question {
 	case m.asking != nil && m.asking.about == m.changes:
 		return m.asking
 	case m.calls >= maxCalls:
-		return answered(&answer{err: fmt.Errorf("the last %d questions to the server have not returned from the driver", m.calls)})
+		return answered(&answer{err: fmt.Errorf("the last %d calls of the driver have not returned", m.calls)})
 	}
 	q := &question{about: m.changes, done: make(chan struct{})}
 	m.asking = q
@@ -67,10 +66,10 @@ func answered(a *answer) *question {
 	return q
 }
 
-// pursue asks the server, and gives up after the timeout whether or not the
-// driver returns.
+// pursue asks the server. It gives up after the timeout, even if the driver does not
+// return.
 func (m *Monitor) pursue(q *question, keys string) {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), m.timeout, errors.New("the server has not answered"))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), m.timeout, errors.New("the server did not answer"))
 	defer cancel()
 	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.LeadersRow, error) {
 		defer func() {
@@ -104,7 +103,7 @@ func newAnswer(rows []db.LeadersRow, err error) *answer {
 	return a
 }
 
-// keysOf are the keys of the elections, as the statement takes them.
+// keysOf returns the elections' keys as an argument of the Leaders statement.
 func keysOf(electors []*elector.Elector) string {
 	keys := make([]int64, len(electors))
 	for i, e := range electors {

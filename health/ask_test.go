@@ -94,7 +94,7 @@ func TestNoProbeWaitsForADriverThatDoesNotReturnAndFewCallsAreMade(t *testing.T)
 		m := watch(t, pool, orders, health.WithTimeout(2*time.Second), health.WithCache(0))
 		for i := range 10 {
 			start := time.Now()
-			wants(t, m, 503, "who leads cannot be told")
+			wants(t, m, 503, "the leader is unknown")
 			if waited := time.Since(start); waited > 2*time.Second {
 				t.Errorf("probe %d waited %v", i, waited)
 			}
@@ -102,7 +102,7 @@ func TestNoProbeWaitsForADriverThatDoesNotReturnAndFewCallsAreMade(t *testing.T)
 		if n := dead.calls.Load(); n != 3 {
 			t.Errorf("%d calls are stuck in the driver, want 3", n)
 		}
-		wants(t, m, 503, "have not returned from the driver")
+		wants(t, m, 503, "calls of the driver have not returned")
 		close(dead.letGo)
 		synctest.Wait()
 		wants(t, m, 503, "bad connection")

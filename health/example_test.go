@@ -1,27 +1,59 @@
 package health_test
 
 import (
+	"context"
 	"database/sql"
+	"fmt"
+	"log"
 	"net/http"
+	"net/http/httptest"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/health"
 )
 
-// stand makes a candidate, and the endpoints that tell how it is.
-func stand(pool *sql.DB, mux *http.ServeMux) (*elector.Elector, error) {
+// newCandidate returns a candidate, and serves its health.
+func newCandidate(pool *sql.DB, mux *http.ServeMux, opts ...elector.Option) (*elector.Elector, error) {
 	monitor, err := health.New(pool)
 	if err != nil {
 		return nil, err
 	}
-	e, err := elector.New(pool, "orders", elector.WithHooks(monitor))
+	e, err := elector.New(pool, "orders", append(opts, elector.WithHooks(monitor))...)
 	if err != nil {
 		return nil, err
 	}
-	mux.Handle("GET /health", monitor)             // for monitors and people
+	mux.Handle("GET /health", monitor)             // for monitoring and people
 	mux.Handle("GET /readyz", monitor.Readiness()) // for load balancers
-	mux.Handle("GET /livez", monitor.Liveness())   // for whoever restarts processes
+	mux.Handle("GET /livez", monitor.Liveness())   // for whatever restarts processes
 	return e, monitor.Add(e)
 }
 
-var _ = stand
+// The check of elector.WithHealth decides who may lead, and the endpoints report it.
+func Example() {
+	server := electortest.NewServer()
+	defer server.Close()
+	pool := server.Open() // sql.Open("pgx", dsn)
+	defer pool.Close()
+
+	freeMemory := 0.4
+	mux := http.NewServeMux()
+	e, err := newCandidate(pool, mux, elector.WithCandidateID("web-1"),
+		elector.WithHealth(func(context.Context) float64 { return freeMemory }, elector.HealthPolicy{}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, _, err = e.TryCampaign(context.Background())
+	fmt.Println(err)
+
+	answer := httptest.NewRecorder()
+	mux.ServeHTTP(answer, httptest.NewRequest("GET", "/readyz", nil))
+	fmt.Println("ready:", answer.Code)
+	answer = httptest.NewRecorder()
+	mux.ServeHTTP(answer, httptest.NewRequest("GET", "/livez", nil))
+	fmt.Println("live:", answer.Code)
+	// Output:
+	// elector: the candidate is unhealthy: the score is 0.4, below the minimum of 0.5
+	// ready: 503
+	// live: 200
+}

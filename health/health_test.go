@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/health"
 	"github.com/pgelector/pgelector/hooks"
 )
@@ -126,7 +127,7 @@ func TestAnElectionIsUnhealthyIfTheServerFails(t *testing.T) {
 	pool, mock := newMock(t)
 	m := watch(t, pool, orders)
 	expectLeaders(mock).WillReturnError(errors.New("connection refused"))
-	wants(t, m, 503, `"status":"unhealthy"`, "who leads cannot be told: connection refused")
+	wants(t, m, 503, `"status":"unhealthy"`, "the leader is unknown: connection refused")
 	wants(t, m.Readiness(), 503)
 	wants(t, m.Liveness(), 200)
 }
@@ -259,4 +260,48 @@ func TestAnElectionThatIsAddedIsAskedAbout(t *testing.T) {
 	}
 	expectLeaders(mock, "orders", "web-2", "reports", "web-4")
 	wants(t, m, 200, "web-4")
+}
+
+func TestTheEndpointsReportTheCheckOfTheElector(t *testing.T) {
+	server := electortest.NewServer()
+	defer server.Close()
+	pool := server.Open()
+	defer pool.Close()
+	score := 0.75
+	m, err := health.New(pool, health.WithCache(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := elector.New(pool, "orders", elector.WithHooks(m), elector.WithHealth(func(context.Context) float64 {
+		if score < 0 {
+			panic("disk full")
+		}
+		return score
+	}, elector.HealthPolicy{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Add(e); err != nil {
+		t.Fatal(err)
+	}
+	if _, body := get(m); strings.Contains(body, "score") {
+		t.Errorf("a score before the first check: %s", body)
+	}
+	term, err := e.Campaign(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants(t, m, 200, `"leading":true`, `"score":0.75`)
+	if err := term.Resign(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for bad, text := range map[float64]string{0.25: `"score":0.25,"why":"this candidate is unhealthy"`, -1: `this candidate is unhealthy: the check panicked: disk full`} {
+		score = bad
+		if _, _, err := e.TryCampaign(ctx); !errors.Is(err, elector.ErrUnhealthy) {
+			t.Errorf("TryCampaign returned %v", err)
+		}
+		wants(t, m, 503, text)
+		wants(t, m.Readiness(), 503, text)
+		wants(t, m.Liveness(), 200)
+	}
 }

@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// ServeHTTP answers for the elections: with 503 if any is unhealthy, with the
-// code of [WithDegradedCode] if any is degraded, else with 200.
+// ServeHTTP answers 503 if an election is unhealthy, the code of [WithDegradedCode] if one
+// is degraded, and 200 otherwise.
 func (m *Monitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	report := m.Check(r.Context())
 	code := http.StatusOK
@@ -19,17 +19,17 @@ func (m *Monitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answerWith(w, code, report)
 }
 
-// Readiness returns a handler that answers with 503 if any election is
-// unhealthy, else with 200: also while nobody leads.
+// Readiness returns a handler that answers 503 if an election is unhealthy, and 200
+// otherwise, even while nobody leads.
 func (m *Monitor) Readiness() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answerUnlessUnhealthy(w, m.Check(r.Context()))
 	})
 }
 
-// Liveness returns a handler that answers with 503 from when work of this process has
-// overrun its term (elector.ErrOverrun) until it returns, whether the lock is still
-// held for it or not, else with 200. It does not ask the server.
+// Liveness returns a handler that answers 503 while work of this process has overrun its
+// term (elector.ErrOverrun) and not returned, and 200 otherwise. It does not ask the
+// server.
 func (m *Monitor) Liveness() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		answerUnlessUnhealthy(w, m.CheckLive())
@@ -48,5 +48,5 @@ func answerWith(w http.ResponseWriter, code int, report Report) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(report) // to a prober that has gone
+	_ = json.NewEncoder(w).Encode(report) // the client may be gone
 }

@@ -13,13 +13,12 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// ErrConfig is returned by New and Add when an argument cannot be used; the
-// message says which.
+// ErrConfig is returned by New and Add if an argument is invalid.
 var ErrConfig = errors.New("health: invalid configuration")
 
-// A Monitor answers for the elections that were added to it. It is a hook, to
-// be given to each of their electors by elector.WithHooks, and an http.Handler.
-// Its methods may be called from any goroutine.
+// A Monitor reports the health of the elections added to it. It is an http.Handler, and
+// a hook for their electors (elector.WithHooks). Its methods may be called from any
+// goroutine.
 type Monitor struct {
 	pool         *sql.DB
 	timeout      time.Duration
@@ -28,12 +27,12 @@ type Monitor struct {
 
 	mu       sync.Mutex
 	electors []*elector.Elector
-	changes  int                    // of electors
+	changes  int                    // how often electors changed
 	overrun  map[hooks.Origin]error // work that runs on after its term
-	retired  map[hooks.Origin]error // why a candidate's campaign ended for good
-	known    *answer                // the last one; nil if none is of use
-	asking   *question              // the one under way; nil if there is none
-	calls    int                    // of the driver that have not returned
+	gaveUp   map[hooks.Origin]error // why a candidate's campaign ended for good
+	known    *answer                // the cached answer; nil if the electors changed since
+	asking   *question              // the question being asked; nil if there is none
+	calls    int                    // driver calls that have not returned
 }
 
 var (
@@ -46,8 +45,8 @@ var (
 // Option is a setting of [New].
 type Option func(*Monitor) error
 
-// WithTimeout sets for how long a probe waits for the server at most. Default:
-// 1 s, which is the default timeout of a Kubernetes probe. Bounds: 10 ms to 1 m.
+// WithTimeout sets how long a probe waits for the server: 10 ms to 1 m. Default 1 s, the
+// default timeout of a Kubernetes probe.
 func WithTimeout(d time.Duration) Option {
 	return func(m *Monitor) error {
 		if d < 10*time.Millisecond || d > time.Minute {
@@ -58,9 +57,8 @@ func WithTimeout(d time.Duration) Option {
 	}
 }
 
-// WithCache sets for how long an answer of the server is good, and so how often
-// it is asked at most. Default: 1 s. Bounds: 0 to 1 m. With 0 each probe asks,
-// but for those that come while another asks.
+// WithCache sets how long the server's answer is reused: 0 to 1 m. Default 1 s. With 0,
+// only concurrent probes share an answer.
 func WithCache(d time.Duration) Option {
 	return func(m *Monitor) error {
 		if d < 0 || d > time.Minute {
@@ -71,9 +69,9 @@ func WithCache(d time.Duration) Option {
 	}
 }
 
-// WithDegradedCode sets the HTTP status by which the Monitor itself, but not
-// Readiness, answers if an election is degraded. Default: 200. With 503 a monitor
-// that looks at no body raises an alarm while nobody leads. Bounds: 200 to 599.
+// WithDegradedCode sets the HTTP status of the Monitor's own answer while an election is
+// degraded: 200 to 599. Default 200. With 503, monitoring that ignores the body raises an
+// alarm while nobody leads. Readiness is not affected.
 func WithDegradedCode(code int) Option {
 	return func(m *Monitor) error {
 		if code < 200 || code > 599 {
@@ -84,16 +82,16 @@ func WithDegradedCode(code int) Option {
 	}
 }
 
-// New makes a Monitor that asks through pool who leads: any pool of the
-// elections' database, also through a pooler. Elections of several databases
-// need a Monitor each. A nil pool or an option out of bounds is an error that
-// wraps ErrConfig. Nothing is asked before the first probe.
+// New returns a Monitor that asks through pool who leads. Any pool of the elections'
+// database will do, also one through a pooler. Elections of several databases need a
+// Monitor each. New does not connect. If pool is nil or an option is out of bounds, the
+// error wraps ErrConfig.
 func New(pool *sql.DB, opts ...Option) (*Monitor, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of the elections", ErrConfig)
 	}
 	m := &Monitor{pool: pool, timeout: time.Second, cache: time.Second, degradedCode: 200,
-		overrun: map[hooks.Origin]error{}, retired: map[hooks.Origin]error{}}
+		overrun: map[hooks.Origin]error{}, gaveUp: map[hooks.Origin]error{}}
 	for _, opt := range opts {
 		if err := opt(m); err != nil {
 			return nil, err
@@ -102,9 +100,10 @@ func New(pool *sql.DB, opts ...Option) (*Monitor, error) {
 	return m, nil
 }
 
-// Add has the Monitor answer for these electors' elections too. Each should have
-// the Monitor among its hooks: without, work that overruns its term is not seen.
-// A nil elector is an error that wraps ErrConfig, and then none is added.
+// Add makes the Monitor report the electors' elections, and the health of their
+// candidates (elector.WithHealth). The Monitor should be among each elector's hooks:
+// otherwise it does not learn of work that overruns its term. If an elector is nil, Add
+// adds none and returns an error that wraps ErrConfig.
 func (m *Monitor) Add(electors ...*elector.Elector) error {
 	for i, e := range electors {
 		if e == nil {
@@ -118,28 +117,32 @@ func (m *Monitor) Add(electors ...*elector.Elector) error {
 	return nil
 }
 
-// Remove has the Monitor answer no more for these electors' elections, such as those
-// that were closed (elector.Elector.Close), and forget what it knows of them. Those that
-// were not added are ignored.
+// Remove removes electors, such as closed ones (elector.Elector.Close). It ignores
+// electors that were not added.
 func (m *Monitor) Remove(electors ...*elector.Elector) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.electors = slices.DeleteFunc(m.electors, func(e *elector.Elector) bool { return slices.Contains(electors, e) })
 	for _, e := range electors {
 		delete(m.overrun, originOf(e))
-		delete(m.retired, originOf(e))
+		delete(m.gaveUp, originOf(e))
 	}
 	m.changed()
 }
 
-// changed is called when the electors have changed: what the server has said, or was
-// asked, is about others.
+// changed discards the cached answer, which is about other electors.
 func (m *Monitor) changed() {
 	m.changes++
 	m.known = nil
 }
 
-// OnError notes work that overruns its term, and campaigns that end for good.
+func (m *Monitor) all() []*elector.Elector {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.electors)
+}
+
+// OnError records work that overruns its term, and campaigns that end for good.
 func (m *Monitor) OnError(_ context.Context, e hooks.Failure) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,29 +150,29 @@ func (m *Monitor) OnError(_ context.Context, e hooks.Failure) {
 	case e.Op == hooks.OpWork && errors.Is(e.Err, elector.ErrOverrun):
 		m.overrun[e.Origin] = e.Err
 	case e.Op == hooks.OpCampaign && e.Permanent:
-		m.retired[e.Origin] = e.Err
+		m.gaveUp[e.Origin] = e.Err
 	case e.Op == hooks.OpCampaign:
-		delete(m.retired, e.Origin)
+		delete(m.gaveUp, e.Origin)
 	}
 }
 
-// OnElected notes that the candidate takes part.
-func (m *Monitor) OnElected(_ context.Context, e hooks.Elected) { m.takesPart(e.Origin) }
+// OnElected records that the candidate has not given up.
+func (m *Monitor) OnElected(_ context.Context, e hooks.Elected) { m.resumed(e.Origin) }
 
-// OnCampaign notes that the candidate takes part.
+// OnCampaign records that the candidate has not given up.
 func (m *Monitor) OnCampaign(_ context.Context, e hooks.Campaign) {
 	if e.Outcome != hooks.Failed {
-		m.takesPart(e.Origin)
+		m.resumed(e.Origin)
 	}
 }
 
-func (m *Monitor) takesPart(who hooks.Origin) {
+func (m *Monitor) resumed(who hooks.Origin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.retired, who)
+	delete(m.gaveUp, who)
 }
 
-// OnDemoted notes that the work of the term has returned.
+// OnDemoted records that the term's work has returned.
 func (m *Monitor) OnDemoted(_ context.Context, e hooks.Demoted) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

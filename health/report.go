@@ -2,7 +2,6 @@ package health
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,68 +10,63 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// Status is how an election is. The worst is that of a report.
+// Status is the status of an election, or of a report: the worst of its elections.
 type Status string
 
-// The states of an election; the package's documentation says when it is in which.
+// The statuses, from best to worst. The package documentation defines them.
 const (
 	Healthy   Status = "healthy"
 	Degraded  Status = "degraded"
 	Unhealthy Status = "unhealthy"
 )
 
-// Report is what the handlers answer.
+// Report is the answer of the handlers.
 type Report struct {
-	Status    Status     `json:"status"`    // the worst of the elections; healthy if there is none
-	Elections []Election `json:"elections"` // those that this process leads come first
+	Status    Status     `json:"status"`    // the worst of the elections; healthy if there are none
+	Elections []Election `json:"elections"` // the elections that this process leads come first
 }
 
-// Election is how one election is, as this process sees it.
+// Election is one election as this process sees it.
 type Election struct {
 	Election  string     `json:"election"`
 	Candidate string     `json:"candidate"` // the id of this process's candidate
 	Status    Status     `json:"status"`
-	Leading   bool       `json:"leading"`         // this process leads
-	Leader    string     `json:"leader"`          // the id of the candidate that leads; "" if nobody does, or it is not known
-	Why       string     `json:"why,omitempty"`   // in words, unless healthy
-	Asked     *time.Time `json:"asked,omitempty"` // when the server answered; not there if it was not asked
+	Leading   bool       `json:"leading"`         // whether this process leads
+	Leader    string     `json:"leader"`          // the id of the leader; "" if nobody leads or it is unknown
+	Score     *float64   `json:"score,omitempty"` // of the candidate's last check (elector.WithHealth); nil before the first, and without a check
+	Why       string     `json:"why,omitempty"`   // why the status is not healthy
+	Asked     *time.Time `json:"asked,omitempty"` // when the server answered; nil if it was not asked
 }
 
-// Check returns how the elections are. It asks the server unless this process
-// leads them all or the last answer is good still, waits no longer than the
-// timeout, and if ctx ends before, the elections that it follows are unhealthy.
+// Check reports the status of all elections. It asks the server, unless this process
+// leads them all or the cached answer is recent. It waits no longer than the timeout. If
+// ctx ends first, the elections that this process follows are unhealthy.
 func (m *Monitor) Check(ctx context.Context) Report {
-	m.mu.Lock()
-	electors := slices.Clone(m.electors)
-	m.mu.Unlock()
 	r := Report{Status: Healthy, Elections: []Election{}}
 	var followed []*elector.Elector
-	for _, e := range electors {
+	for _, e := range m.all() {
 		if e.IsLeader() {
-			r.add(Election{Election: e.Election(), Candidate: e.CandidateID(), Status: Healthy, Leading: true, Leader: e.CandidateID()})
+			r.add(m.judge(e, Election{Status: Healthy, Leading: true, Leader: e.CandidateID()}))
 		} else {
 			followed = append(followed, e)
 		}
 	}
 	if len(followed) > 0 {
-		told := m.ask(ctx)
+		a := m.ask(ctx)
 		for _, e := range followed {
-			r.add(m.judge(e, told))
+			r.add(m.judge(e, a.about(e)))
 		}
 	}
 	return r
 }
 
-// CheckLive returns the elections whose work overran its term, and is unhealthy if
-// there is one. It asks the server nothing.
+// CheckLive reports the elections whose work has overrun its term. The status is
+// Unhealthy if there is one. CheckLive does not ask the server.
 func (m *Monitor) CheckLive() Report {
-	m.mu.Lock()
-	electors := slices.Clone(m.electors)
-	m.mu.Unlock()
 	r := Report{Status: Healthy, Elections: []Election{}}
-	for _, e := range electors {
-		if overran, _ := m.trouble(e); overran != nil {
-			r.add(Election{Election: e.Election(), Candidate: e.CandidateID(), Status: Unhealthy, Why: overran.Error()})
+	for _, e := range m.all() {
+		if overrun, _ := m.failures(e); overrun != nil {
+			r.add(Election{Election: e.Election(), Candidate: e.CandidateID(), Status: Unhealthy, Why: overrun.Error()})
 		}
 	}
 	return r
@@ -86,49 +80,57 @@ func (r *Report) add(e Election) {
 	r.Elections = append(r.Elections, e)
 }
 
-// judge says how an election is that this process does not lead.
-func (m *Monitor) judge(e *elector.Elector, told *answer) Election {
-	overran, retired := m.trouble(e)
-	status, leader, why := verdict(e.CandidateID(), e.Key(), told)
+// judge adds to seen, which says who leads, what is known of this process's candidate.
+func (m *Monitor) judge(e *elector.Elector, seen Election) Election {
+	seen.Election, seen.Candidate = e.Election(), e.CandidateID()
+	overrun, gaveUp := m.failures(e)
+	check := e.Health()
+	if !check.At.IsZero() {
+		seen.Score = &check.Score
+	}
 	switch {
-	case overran != nil:
-		status, why = Unhealthy, overran
-	case retired != nil:
-		status, why = Unhealthy, fmt.Errorf("this candidate takes no part any more: %w", retired)
-	}
-	seen := Election{Election: e.Election(), Candidate: e.CandidateID(), Status: status, Leader: leader}
-	if why != nil {
-		seen.Why = why.Error()
-	}
-	if !told.at.IsZero() {
-		at := told.at.UTC()
-		seen.Asked = &at
+	case overrun != nil:
+		seen.Status, seen.Why = Unhealthy, overrun.Error()
+	case gaveUp != nil:
+		seen.Status, seen.Why = Unhealthy, fmt.Sprintf("this candidate gave up: %v", gaveUp)
+	case !check.At.IsZero() && !check.Healthy:
+		seen.Status, seen.Why = Unhealthy, "this candidate is unhealthy"
+		if check.Err != nil {
+			seen.Why += ": " + check.Err.Error()
+		}
 	}
 	return seen
 }
 
-// verdict is what the server's answer means for a candidate that follows.
-func verdict(candidate string, key int64, told *answer) (status Status, leader string, why error) {
-	row, held := told.leaders[key]
-	switch {
-	case told.err != nil:
-		return Unhealthy, "", fmt.Errorf("who leads cannot be told: %w", told.err)
-	case !held:
-		return Degraded, "", errors.New("nobody leads")
-	case row.ApplicationName == candidate:
-		return Degraded, "", errors.New("nobody leads: the lock is still held for the last term of this candidate")
+// about says who leads an election that this process follows.
+func (a *answer) about(e *elector.Elector) Election {
+	var seen Election
+	if !a.at.IsZero() {
+		at := a.at.UTC()
+		seen.Asked = &at
 	}
-	return Healthy, row.ApplicationName, nil
+	row, held := a.leaders[e.Key()]
+	switch {
+	case a.err != nil:
+		seen.Status, seen.Why = Unhealthy, fmt.Sprintf("the leader is unknown: %v", a.err)
+	case !held:
+		seen.Status, seen.Why = Degraded, "nobody leads"
+	case row.ApplicationName == e.CandidateID():
+		seen.Status, seen.Why = Degraded, "nobody leads: the lock is still held for this candidate's last term"
+	default:
+		seen.Status, seen.Leader = Healthy, row.ApplicationName
+	}
+	return seen
 }
 
-// trouble is what the hooks have told of a candidate.
-func (m *Monitor) trouble(e *elector.Elector) (overran, retired error) {
+// failures returns what the hooks reported of a candidate.
+func (m *Monitor) failures(e *elector.Elector) (overrun, gaveUp error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.overrun[originOf(e)], m.retired[originOf(e)]
+	return m.overrun[originOf(e)], m.gaveUp[originOf(e)]
 }
 
-// originOf is how the hooks' events name a candidate.
+// originOf returns the origin of an elector's events.
 func originOf(e *elector.Elector) hooks.Origin {
 	return hooks.Origin{Election: e.Election(), Key: e.Key(), CandidateID: e.CandidateID()}
 }

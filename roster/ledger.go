@@ -7,40 +7,41 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// maxWaiting is how many terms wait to be written at the most. Beyond it the
-// oldest are dropped: a service that elects a leader each second, and cannot write
-// for a quarter of an hour, loses the beginning of that.
+// maxWaiting bounds the terms that wait to be written. At one election a second it covers
+// 17 minutes without a database.
 const maxWaiting = 1024
 
-// A ledger is what the hooks were told and the database was not. It knows
-// nothing of goroutines or of SQL.
+// A ledger holds what is not yet in the database. It knows nothing of goroutines or SQL.
 type ledger struct {
-	grace   time.Duration // how long a candidate stays that is not heard of
-	present map[who]*presence
-	leaving map[who]bool
+	grace   time.Duration // how long a candidate stays without an event
+	present map[candidateKey]*presence
+	leaving map[candidateKey]bool
 	waiting []term // the oldest first
 	dropped int64
-	news    bool // something is to be written at once
+	news    bool // something must be written at once
 }
 
-// who is one candidate of one election.
-type who struct {
+// candidateKey identifies one candidate of one election.
+type candidateKey struct {
 	Key         int64  `json:"key"`
 	CandidateID string `json:"candidate_id"`
 }
+
+func keyOf(o hooks.Origin) candidateKey { return candidateKey{o.Key, o.CandidateID} }
 
 // presence is a candidate that takes part.
 type presence struct {
 	election  string
 	leading   bool
-	period    time.Duration // from one attempt to the next
+	health    *float64      // nil if unknown
+	period    time.Duration // between two attempts
 	until     time.Time     // when it counts as stopped, unless it leads or is heard of again
 	published bool
 }
 
-// term is what is known of a term. Two are equal if nothing was learnt in between.
+// term is what is known of a term. It is comparable.
 type term struct {
-	who
+	candidateKey
 	election  string
 	token     int64
 	electedAt time.Time // on this process's clock
@@ -49,55 +50,75 @@ type term struct {
 	err       string
 }
 
-// batch is what is to be written at once.
+// batch is what one write sends.
 type batch struct {
 	publish []candidate
-	leave   []who
+	leave   []candidateKey
 	terms   []term
 }
 
 type candidate struct {
-	who
-	Election string `json:"election"`
+	candidateKey
+	Election string   `json:"election"`
+	Health   *float64 `json:"health"`
 }
 
 func newLedger(grace time.Duration) *ledger {
-	return &ledger{grace: grace, present: map[who]*presence{}, leaving: map[who]bool{}}
+	return &ledger{grace: grace, present: map[candidateKey]*presence{}, leaving: map[candidateKey]bool{}}
 }
 
-// saw notes that a candidate takes part, and returns what is known of it.
-func (l *ledger) saw(o hooks.Origin, at time.Time) *presence {
-	w := who{o.Key, o.CandidateID}
-	p := l.present[w]
+// join returns the candidate's presence, and adds it if it is new.
+func (l *ledger) join(o hooks.Origin) *presence {
+	k := keyOf(o)
+	p := l.present[k]
 	if p == nil {
 		p = &presence{election: o.Election}
-		l.present[w] = p
-		delete(l.leaving, w)
+		l.present[k] = p
+		delete(l.leaving, k)
 		l.news = true
 	}
+	return p
+}
+
+// saw records an event of the candidate.
+func (l *ledger) saw(o hooks.Origin, at time.Time) *presence {
+	p := l.join(o)
 	p.until = at.Add(2*p.period + l.grace)
 	return p
 }
 
-// attempted notes an attempt. The next one is expected after the wait that was
-// told, and as long as this one took: a candidate that waits in the server, or for
-// its turn on a shared session, tells of no wait.
+// attempted records an attempt. The next one ends after the reported wait and as long as
+// this one took: a candidate that waits in the server, or on a shared session, reports no
+// wait.
 func (l *ledger) attempted(e hooks.Campaign) {
-	p := l.saw(e.Origin, e.At)
 	if e.Outcome != hooks.Granted {
-		p.period = e.Took + e.Next
-		l.saw(e.Origin, e.At)
+		l.join(e.Origin).period = e.Took + e.Next
+	}
+	l.saw(e.Origin, e.At)
+}
+
+// checked records a health check that ended at the given time. A recent check shows that
+// the candidate takes part.
+func (l *ledger) checked(o hooks.Origin, score float64, at, now time.Time) {
+	until := at.Add(l.grace)
+	if now.After(until) && l.present[keyOf(o)] == nil {
+		return
+	}
+	p := l.join(o)
+	p.health = &score
+	if until.After(p.until) {
+		p.until = until
 	}
 }
 
 func (l *ledger) elected(e hooks.Elected) {
 	l.saw(e.Origin, e.At).leading = true
-	l.note(term{who: who{e.Key, e.CandidateID}, election: e.Election, token: e.Token, electedAt: e.At})
+	l.note(term{candidateKey: keyOf(e.Origin), election: e.Election, token: e.Token, electedAt: e.At})
 }
 
 func (l *ledger) demoted(e hooks.Demoted) {
 	l.saw(e.Origin, e.At).leading = false
-	t := term{who: who{e.Key, e.CandidateID}, election: e.Election, token: e.Token,
+	t := term{candidateKey: keyOf(e.Origin), election: e.Election, token: e.Token,
 		electedAt: e.At.Add(-e.Held), endedAt: e.At, reason: e.Reason}
 	if e.Err != nil {
 		t.err = e.Err.Error()
@@ -105,9 +126,9 @@ func (l *ledger) demoted(e hooks.Demoted) {
 	l.note(t)
 }
 
-// note puts a term where the writer finds it, in the place of what was known of it.
+// note adds a term, and replaces what was known of it.
 func (l *ledger) note(t term) {
-	same := func(old term) bool { return old.who == t.who && old.token == t.token }
+	same := func(old term) bool { return old.candidateKey == t.candidateKey && old.token == t.token }
 	l.waiting = append(slices.DeleteFunc(l.waiting, same), t)
 	l.news = true
 	if surplus := len(l.waiting) - maxWaiting; surplus > 0 {
@@ -116,17 +137,17 @@ func (l *ledger) note(t term) {
 	}
 }
 
-// leave notes that a candidate takes part no more.
-func (l *ledger) leave(w who) {
-	delete(l.present, w)
-	l.leaving[w] = true
+// leave removes a candidate, to be marked as left.
+func (l *ledger) leave(k candidateKey) {
+	delete(l.present, k)
+	l.leaving[k] = true
 }
 
-// expire makes those leave that were not heard of for long.
+// expire removes the candidates that have reported nothing for long.
 func (l *ledger) expire(now time.Time) {
-	for w, p := range l.present {
+	for k, p := range l.present {
 		if !p.leading && now.After(p.until) {
-			l.leave(w)
+			l.leave(k)
 		}
 	}
 }
@@ -141,33 +162,32 @@ func (l *ledger) leads() bool {
 	return false
 }
 
-// batch is what is to be written: of the candidates all, or those that were not
-// published yet.
+// batch returns what to write: all candidates, or only those not published yet.
 func (l *ledger) batch(all bool) batch {
 	l.news = false
 	b := batch{terms: slices.Clone(l.waiting)}
-	for w, p := range l.present {
+	for k, p := range l.present {
 		if all || !p.published {
-			b.publish = append(b.publish, candidate{w, p.election})
+			b.publish = append(b.publish, candidate{k, p.election, p.health})
 		}
 	}
-	for w := range l.leaving {
-		b.leave = append(b.leave, w)
+	for k := range l.leaving {
+		b.leave = append(b.leave, k)
 	}
 	return b
 }
 
 func (b batch) empty() bool { return len(b.publish)+len(b.leave)+len(b.terms) == 0 }
 
-// wrote notes that a batch is in the database. What has changed meanwhile is not.
+// wrote records that a batch is in the database. What changed since remains to be written.
 func (l *ledger) wrote(b batch) {
 	for _, c := range b.publish {
-		if p := l.present[c.who]; p != nil {
+		if p := l.present[c.candidateKey]; p != nil {
 			p.published = true
 		}
 	}
-	for _, w := range b.leave {
-		delete(l.leaving, w)
+	for _, k := range b.leave {
+		delete(l.leaving, k)
 	}
 	written := make(map[term]bool, len(b.terms))
 	for _, t := range b.terms {
@@ -176,7 +196,7 @@ func (l *ledger) wrote(b batch) {
 	l.waiting = slices.DeleteFunc(l.waiting, func(t term) bool { return written[t] })
 }
 
-// republish makes every candidate be published at the next write.
+// republish makes the next write publish every candidate.
 func (l *ledger) republish() {
 	for _, p := range l.present {
 		p.published = false

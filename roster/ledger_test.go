@@ -55,6 +55,29 @@ func TestALeaderStaysHoweverLongNothingIsHeardOfIt(t *testing.T) {
 	}
 }
 
+func TestACheckedCandidateIsPublishedWithItsScoreWhileTheChecksAreRecent(t *testing.T) {
+	l := newLedger(grace)
+	if l.checked(one, 0.2, now, now.Add(grace+1)); len(l.batch(true).publish) != 0 {
+		t.Error("an old check, such as that of a stopped elector, made it take part")
+	}
+	l.checked(one, 0.2, now, now.Add(grace))
+	if b := l.batch(false); len(b.publish) != 1 || *b.publish[0].Health != 0.2 {
+		t.Errorf("a check alone publishes %+v", b.publish)
+	}
+	l.checked(one, 0.3, now.Add(time.Minute), now.Add(time.Minute))
+	if l.expire(now.Add(time.Minute + grace)); len(l.batch(true).publish) != 1 || *l.batch(true).publish[0].Health != 0.3 {
+		t.Error("it has left while it was checked, or its score is the first one")
+	}
+	l.attempted(hooks.Campaign{Origin: one, At: now.Add(time.Minute), Next: time.Hour, Outcome: hooks.Busy})
+	l.checked(one, 0.9, now.Add(2*time.Minute), now.Add(2*time.Minute))
+	if l.expire(now.Add(2 * time.Hour)); len(l.batch(true).publish) != 1 {
+		t.Error("a check has shortened the stay of a candidate that polls once an hour")
+	}
+	if l.expire(now.Add(3 * time.Hour)); len(l.batch(true).leave) != 1 {
+		t.Error("it has not left though nothing was heard of it")
+	}
+}
+
 func TestATermIsWrittenAsItIsKnownLast(t *testing.T) {
 	l := newLedger(grace)
 	l.elected(hooks.Elected{Origin: one, Token: 7, At: now})
@@ -108,11 +131,11 @@ func TestNewsAreWhatIsToBeWrittenAtOnce(t *testing.T) {
 
 func TestTextIsKeptAsPostgreSQLCan(t *testing.T) {
 	for text, want := range map[string]string{"plain": "plain", "a\x00b": "a\uFFFDb", "\xff": "\uFFFD", "ü": "ü"} {
-		if got := keepable(text); got != want {
+		if got := clean(text); got != want {
 			t.Errorf("%q is kept as %q, want %q", text, got, want)
 		}
 	}
-	if got := keepable(strings.Repeat("ü", maxText)); len(got) > maxText+2 {
+	if got := clean(strings.Repeat("ü", maxText)); len(got) > maxText+2 {
 		t.Errorf("%d bytes are kept", len(got))
 	}
 }

@@ -9,54 +9,54 @@ import (
 	"github.com/pgelector/pgelector/roster/internal/db"
 )
 
-// Candidate is what one candidate told of itself. Times are of the server's clock.
+// Candidate is what one candidate published. Times are the server's.
 type Candidate struct {
 	Election    string
 	Key         int64 // of the election's advisory lock
 	ID          string
 	State       State
-	Leading     bool // as pg_locks shows, not as it told
+	Leading     bool // by pg_locks
 	Version     string
-	Health      *float64 // nil if unknown
+	Health      *float64 // score of the last check (elector.WithHealth); nil if unknown
 	Metadata    map[string]string
-	Since       time.Time // published without a break since then
+	Since       time.Time // published without a gap since then
 	PublishedAt time.Time
 }
 
-// State is whether a candidate still takes part.
+// State says whether a candidate still takes part.
 type State string
 
 // The states of a candidate.
 const (
 	Live   State = "live"   // published within the last three of its intervals
-	Silent State = "silent" // it has stopped to publish, and did not say why
-	Left   State = "left"   // it said that it leaves
+	Silent State = "silent" // stopped publishing without leaving
+	Left   State = "left"   // stopped in order
 )
 
-// Term is what is recorded of one term. Times are of the server's clock.
+// Term is the record of one term. Times are the server's.
 type Term struct {
 	Election    string
 	Key         int64
 	Token       int64
 	CandidateID string
 	ElectedAt   time.Time
-	EndedAt     time.Time // zero while it goes on, or if nobody knows: then Reason tells
+	EndedAt     time.Time // zero while it goes on (Reason is ""), or if unknown (Reason is Lost)
 	Reason      string    // why it ended: one of hooks.Reasons, or Lost; "" while it goes on
-	Err         string    // the cause of its end, in words; "" if there is none
+	Err         string    // the text of the cause; "" if there is none
 }
 
-// Lost is the reason of a term whose candidate did not tell of its end: it was
-// killed, or could not write. Such a term has ended before the next one began.
+// Lost is the reason of a term whose candidate did not record its end: it was killed, or
+// could not write. Such a term ended before the next one began.
 const Lost = "lost"
 
-// Candidates tells the candidates of the elections with these keys
-// (elector.Elector.Key, elector.KeyFromName), or of all: by election, the leader
-// first, then the live ones. Those that left, or have been silent, stay for a day.
-// Ask the primary: a standby knows nothing of the locks, so nobody would lead.
+// Candidates returns the candidates of the elections with these keys
+// (elector.Elector.Key, elector.KeyFromName), or of all elections: by election, the leader
+// first, then the live ones. Silent candidates and those that left stay for a day. Ask the
+// primary: a standby does not know the locks, and would show no leader.
 func (r *Roster) Candidates(ctx context.Context, keys ...int64) ([]Candidate, error) {
 	rows, err := r.queries(r.pool).Candidates(ctx, encodeKeys(keys))
 	if err != nil {
-		return nil, explain("ask for the candidates", err)
+		return nil, explain("read the candidates", err)
 	}
 	all := make([]Candidate, len(rows))
 	for i, row := range rows {
@@ -80,13 +80,13 @@ func (r *Roster) Candidates(ctx context.Context, keys ...int64) ([]Candidate, er
 	return all, nil
 }
 
-// Terms tells the newest terms, so many of each election at the most, of the
-// elections with these keys, or of all: by election, the newest first. Ask the
-// primary, as for Candidates.
+// Terms returns the newest terms, at most atMost of each election, of the elections with
+// these keys, or of all elections: by election, the newest first. Ask the primary, as for
+// Candidates.
 func (r *Roster) Terms(ctx context.Context, atMost int, keys ...int64) ([]Term, error) {
 	rows, err := r.queries(r.pool).Terms(ctx, db.TermsParams{Keys: encodeKeys(keys), AtMost: int64(max(atMost, 0))})
 	if err != nil {
-		return nil, explain("ask for the terms", err)
+		return nil, explain("read the terms", err)
 	}
 	all := make([]Term, len(rows))
 	for i, row := range rows {
@@ -100,14 +100,14 @@ func (r *Roster) Terms(ctx context.Context, atMost int, keys ...int64) ([]Term, 
 }
 
 const (
-	forgetAfter = 24 * time.Hour // a candidate that is silent, or has left
-	maxRemoved  = 1000           // rows of each table, by one clean-up
+	forgetAfter = 24 * time.Hour // candidates that are silent or left
+	maxRemoved  = 1000           // rows of each table per CleanUp
 )
 
-// CleanUp removes what WithRetention does not keep, and candidates that left or
-// fell silent a day ago: at most 1000 rows of each table, and it tells how many.
-// Each roster whose candidate leads does so once per hour by itself; call it for
-// more than that. Several at once do not wait for each other.
+// CleanUp removes what WithRetention does not keep, and candidates that left or fell
+// silent a day ago: at most 1000 rows of each table. It returns how many rows it removed.
+// Each roster whose candidate leads calls it once an hour. Concurrent calls do not wait
+// for each other.
 func (r *Roster) CleanUp(ctx context.Context) (removed int64, err error) {
 	q := r.queries(r.pool)
 	candidates, err := q.RemoveCandidates(ctx, db.RemoveCandidatesParams{AgeSeconds: int64(forgetAfter.Seconds()), AtMost: maxRemoved})
@@ -122,6 +122,6 @@ func encodeKeys(keys []int64) string {
 	if len(keys) == 0 {
 		return "[]"
 	}
-	text, _ := json.Marshal(keys) // integers always have a text
+	text, _ := json.Marshal(keys) // integers always marshal
 	return string(text)
 }

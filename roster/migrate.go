@@ -14,10 +14,9 @@ import (
 //go:embed migrations/*.sql
 var files embed.FS
 
-// migrations are migrations/N.sql in order: the N-th brings the tables from version
-// N-1 to N. One that was released is never changed. A later one must leave tables
-// that the programs of the version before can go on using, since both run while a
-// service is being replaced.
+// migrations are migrations/N.sql in order: the N-th brings the tables from version N-1 to
+// N. A released one never changes. Programs of the previous version must be able to use
+// the new tables, because both versions run during a rolling update.
 var migrations = load()
 
 func load() (all []string) {
@@ -30,31 +29,30 @@ func load() (all []string) {
 	}
 }
 
-// Migrate makes the schema and its tables, or brings them up to date. It may be
-// called by any number of processes at once, and at each start: one does the work
-// and the others wait for it. If there is nothing to do, it needs no more
-// than SELECT on roster_migrations; otherwise the role must be allowed to create
-// tables in the schema, and the schema itself if that does not exist.
-//
-// All or nothing is done. Tables of a newer version are left as they are.
+// Migrate creates the schema and its tables, or brings them up to date, in one
+// transaction. Any number of processes may call it at once, and at each start: one does
+// the work and the others wait for it. If there is nothing to do, Migrate needs only
+// SELECT on roster_migrations. Otherwise the role must be allowed to create tables in the
+// schema, and the schema itself if it does not exist. Tables of a newer version stay as
+// they are.
 func (r *Roster) Migrate(ctx context.Context) error {
 	current, err := r.current(ctx)
 	if err != nil || current {
 		return err
 	}
-	// Read committed: after the lock, what others have committed must be seen.
+	// Read committed, to see what others committed before they gave up the lock.
 	tx, err := r.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return explain("migrate", err)
 	}
-	defer func() { _ = tx.Rollback() }() // does nothing after the commit
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
 	if err := r.migrate(ctx, tx); err != nil {
 		return explain(fmt.Sprintf("migrate the schema %s", quote(r.schema)), err)
 	}
 	return explain("migrate: commit", tx.Commit())
 }
 
-// current reports whether there is nothing to do.
+// current reports whether the tables are up to date.
 func (r *Roster) current(ctx context.Context) (bool, error) {
 	q := r.queries(r.pool)
 	there, err := q.Installed(ctx, r.schema)
@@ -74,7 +72,7 @@ func (r *Roster) migrate(ctx context.Context, tx *sql.Tx) error {
 	if err != nil {
 		return err
 	}
-	if !there.HasSchema { // CREATE SCHEMA IF NOT EXISTS would ask for the privilege first
+	if !there.HasSchema { // CREATE SCHEMA IF NOT EXISTS needs the privilege even if the schema exists
 		if _, err := tx.ExecContext(ctx, "CREATE SCHEMA "+quote(r.schema)); err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Option changes a default of New. A bad argument is an error that wraps
+// Option is an option of New. If an argument is invalid, New returns an error that wraps
 // ErrConfig and names the bound.
 type Option func(*config) error
 
@@ -18,7 +18,6 @@ type config struct {
 	interval time.Duration
 	version  string
 	metadata json.RawMessage
-	health   func() float64
 	age      time.Duration
 	keep     int
 	onError  func(error)
@@ -34,16 +33,14 @@ const (
 	maxAge          = 10 * 365 * 24 * time.Hour
 	defaultKeep     = 10_000
 	maxKeep         = 1_000_000
-	maxIdentifier   = 63 // bytes; PostgreSQL would cut the rest off
+	maxIdentifier   = 63 // bytes; PostgreSQL truncates longer names
 	maxVersion      = 100
 	maxMetadata     = 8 << 10
 )
 
-// WithSchema chooses the schema in which the tables are, so that several
-// services can each have a roster of their own in one database. Default
-// "pgelector". Any name of 1 to 63 bytes of UTF-8 will do, but for NUL, and for
-// one that begins with "pg_", which PostgreSQL keeps for itself. The name is
-// quoted, so it is taken as it is, capitals and all.
+// WithSchema sets the schema of the tables, so that several services can each have a
+// roster in one database: 1 to 63 bytes of UTF-8 without NUL, not beginning with "pg_",
+// which PostgreSQL reserves. Default "pgelector". The name is case-sensitive.
 func WithSchema(name string) Option {
 	return func(c *config) error {
 		c.schema = name
@@ -53,15 +50,15 @@ func WithSchema(name string) Option {
 		case !storable(name):
 			return fmt.Errorf("WithSchema(%q): want UTF-8 without NUL", name)
 		case strings.HasPrefix(name, "pg_"):
-			return fmt.Errorf(`WithSchema(%q): PostgreSQL keeps names that begin with "pg_" for itself`, name)
+			return fmt.Errorf(`WithSchema(%q): PostgreSQL reserves names that begin with "pg_"`, name)
 		}
 		return nil
 	}
 }
 
-// WithPublishInterval sets how often the candidates are published anew. Default
-// 15 s, at least 1 s, at most 1 h. Each time is earlier or later by up to a tenth,
-// so that processes do not write in step. What changes is published at once.
+// WithPublishInterval sets how often the roster publishes the candidates: 1 s to 1 h.
+// Default 15 s. The interval varies by up to a tenth, so that processes do not write in
+// step. New candidates, terms and metadata are written at once.
 func WithPublishInterval(d time.Duration) Option {
 	return func(c *config) error {
 		c.interval = d
@@ -72,9 +69,8 @@ func WithPublishInterval(d time.Duration) Option {
 	}
 }
 
-// WithVersion sets the version that the candidates publish: at most 100 bytes of
-// UTF-8 without NUL. Default: the version of the main module, if the program was
-// built with one.
+// WithVersion sets the version that the candidates publish: at most 100 bytes of UTF-8
+// without NUL. Default: the version of the main module, if the binary has one.
 func WithVersion(version string) Option {
 	return func(c *config) error {
 		c.version = version
@@ -85,9 +81,8 @@ func WithVersion(version string) Option {
 	}
 }
 
-// WithMetadata sets what the candidates publish besides: any keys and values of
-// UTF-8 without NUL, of at most 8192 bytes together, as JSON. Default: none.
-// SetMetadata changes it later.
+// WithMetadata sets keys and values that the candidates publish: UTF-8 without NUL, at
+// most 8192 bytes as JSON. Default: none. SetMetadata changes them later.
 func WithMetadata(metadata map[string]string) Option {
 	return func(c *config) (err error) {
 		c.metadata, err = encodeMetadata(metadata)
@@ -95,23 +90,9 @@ func WithMetadata(metadata map[string]string) Option {
 	}
 }
 
-// WithHealth sets a function that tells how well this process is, in a unit of
-// yours; 0 to 1 is shown as a share. It is called before each publication, on the
-// roster's own goroutine, and holds that up until it returns. NaN, an infinity or
-// a panic is published as unknown. Default: the health is unknown.
-func WithHealth(health func() float64) Option {
-	return func(c *config) error {
-		c.health = health
-		if health == nil {
-			return fmt.Errorf("WithHealth: the function is nil")
-		}
-		return nil
-	}
-}
-
-// WithRetention sets what CleanUp keeps: terms that ended no longer than age ago,
-// and of these the newest of each election. Defaults 30 days and 10 000 terms; an
-// age of 1 h to 10 years, and 1 to 1 000 000 terms.
+// WithRetention sets what CleanUp keeps: terms that ended at most age ago, and of these
+// the newest of each election. age is 1 h to 10 years, default 30 days; terms is 1 to
+// 1 000 000, default 10 000.
 func WithRetention(age time.Duration, terms int) Option {
 	return func(c *config) error {
 		c.age, c.keep = age, terms
@@ -125,9 +106,9 @@ func WithRetention(age time.Duration, terms int) Option {
 	}
 }
 
-// WithOnError sets a function that is told of each write that failed, and of what
-// was dropped. It is called on the roster's own goroutine, which waits for it; a
-// panic in it is recovered. Default: none; Stats tells the last error.
+// WithOnError sets a function that the roster calls with the error of each failed write
+// and of dropped terms (ErrDropped). It runs on the writing goroutine and delays it. A
+// panic is recovered. Default: none; Stats returns the last error.
 func WithOnError(onError func(error)) Option {
 	return func(c *config) error {
 		c.onError = onError
@@ -168,10 +149,10 @@ func encodeMetadata(metadata map[string]string) (json.RawMessage, error) {
 	return text, nil
 }
 
-// storable reports whether PostgreSQL can keep the text.
+// storable reports whether PostgreSQL can store the text.
 func storable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
 
-// buildVersion is the version of the main module, "" if it has none.
+// buildVersion returns the version of the main module, or "".
 func buildVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "(devel)" || len(info.Main.Version) > maxVersion {

@@ -28,7 +28,6 @@ func TestABadArgumentIsAnErrorThatNamesIt(t *testing.T) {
 		`metadata "a": "\x00"`:                                      WithMetadata(map[string]string{"a": "\x00"}),
 		`metadata "\xff"`:                                           WithMetadata(map[string]string{"\xff": "a"}),
 		"at most 8192 bytes":                                        WithMetadata(map[string]string{"a": strings.Repeat("x", 8192)}),
-		"WithHealth":                                                WithHealth(nil),
 		"WithRetention(59m0s, 1): want 1h0m0s <= age":               WithRetention(59*time.Minute, 1),
 		"<= age <= 87600h0m0s":                                      WithRetention(87601*time.Hour, 1),
 		"want 1 <= terms <= 1000000":                                WithRetention(time.Hour, 0),
@@ -46,6 +45,9 @@ func TestABadArgumentIsAnErrorThatNamesIt(t *testing.T) {
 	r, err := New(pool, WithSchema(strings.Repeat("x", 63)), WithMetadata(nil), WithPublishInterval(time.Hour))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := r.Add(nil); !errors.Is(err, ErrConfig) {
+		t.Errorf("Add of a nil elector: got error %v", err)
 	}
 	if err := r.SetMetadata(map[string]string{"a": "\x00"}); !errors.Is(err, ErrConfig) {
 		t.Errorf("SetMetadata: got error %v", err)

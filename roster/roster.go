@@ -7,51 +7,52 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/pgelector/pgelector/elector"
 )
 
-// A Roster records candidates and terms as a hook of electors, and tells what was
-// recorded. Its methods may be called from any goroutine.
+// A Roster records candidates and terms as a hook of electors, and returns the records.
+// Its methods may be called from any goroutine.
 type Roster struct {
 	config
 	pool       *sql.DB
 	migrations []string
 	timeout    time.Duration // of a write
 
-	wake    chan struct{} // there is something to write
+	wake    chan struct{} // something must be written at once
 	closing chan struct{} // closed by the first Close
-	ended   chan struct{} // closed when the writer has gone
-	idle    chan struct{} // holds one value, unless a driver call goes on
+	ended   chan struct{} // closed when the writer has returned
+	idle    chan struct{} // holds a value while no driver call runs
 
 	mu       sync.Mutex
 	ledger   *ledger
-	overflow int64 // terms dropped that OnError was not told of yet
+	electors []*elector.Elector
+	overflow int64 // dropped terms not yet reported
 	metadata json.RawMessage
-	running  bool // there is, or was, a writer
+	running  bool // the writer was started
 	closed   bool
 	stats    Stats
 }
 
-// Stats is how the writing goes.
+// Stats counts the roster's writes.
 type Stats struct {
-	Writes   int64 // that succeeded
-	Failures int64 // writes, and automatic clean-ups, that did not
-	Waiting  int   // terms to be written
-	Dropped  int64 // terms that were given up, because 1024 waited already
+	Writes   int64 // successful writes
+	Failures int64 // failed writes and failed automatic clean-ups
+	Waiting  int   // terms that wait to be written
+	Dropped  int64 // terms dropped because 1024 waited already
 	Err      error // of the last write; nil if it succeeded
 }
 
-// maxTimeout bounds a write; an interval that is shorter bounds it too.
+// maxTimeout bounds a write. A shorter publish interval bounds it too.
 const maxTimeout = 5 * time.Second
 
-// silentAfter is after how many intervals without a publication a candidate
-// counts as silent.
+// silentAfter is how many intervals after its last publication a candidate is silent.
 const silentAfter = 3
 
-// New makes a roster on a pool that the caller keeps and closes: the elector's
-// own, or another of the same database. It connects to nothing and starts nothing.
-// Writing and reading each borrow one connection of the pool for a moment.
-//
-// An argument or option that cannot be used is an error that wraps ErrConfig.
+// New returns a roster on the caller's pool: the elector's, or another of the same
+// database. New neither connects nor starts a goroutine; the roster does not close the
+// pool. Each read or write borrows one connection. If an argument or option is invalid,
+// the error wraps ErrConfig.
 func New(pool *sql.DB, opts ...Option) (*Roster, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of your PostgreSQL", ErrConfig)
@@ -67,9 +68,9 @@ func New(pool *sql.DB, opts ...Option) (*Roster, error) {
 	return r, nil
 }
 
-// SetMetadata replaces what the candidates publish besides, and has it
-// published at once: a value that the leader proclaims, for instance. Its bounds
-// are those of WithMetadata, and a bad one is an error that wraps ErrConfig.
+// SetMetadata replaces the metadata that the candidates publish, and publishes it at once.
+// A leader can announce a value with it. The bounds are those of WithMetadata; beyond them
+// the error wraps ErrConfig.
 func (r *Roster) SetMetadata(metadata map[string]string) error {
 	text, err := encodeMetadata(metadata)
 	if err != nil {
@@ -83,7 +84,7 @@ func (r *Roster) SetMetadata(metadata map[string]string) error {
 	return nil
 }
 
-// Stats tells how the writing goes. It asks no server.
+// Stats returns the counts. It does not ask the server.
 func (r *Roster) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,12 +94,12 @@ func (r *Roster) Stats() Stats {
 }
 
 // Close writes what waits, marks the candidates as [Left], and ends the roster's
-// goroutine. Call it when the electors have stopped: what they tell later is
-// ignored. It is idempotent, and does not close the pool.
+// goroutine. Call it when the electors have stopped: the roster ignores later events.
+// Close is idempotent. A closed roster can still be read.
 //
-// The last write is given one interval, 5 s at the most, and is not repeated: if
-// it fails, the error wraps ErrClosed. If ctx ends first, the error wraps its
-// cause, and the closing goes on. A closed roster can still be read.
+// The last write may take one publish interval, at most 5 s, and is not retried: if it
+// fails, the error wraps ErrClosed. If ctx ends first, the error wraps its cause, and the
+// closing goes on.
 func (r *Roster) Close(ctx context.Context) error {
 	r.mu.Lock()
 	if !r.closed {

@@ -8,12 +8,12 @@ import (
 	"github.com/pgelector/pgelector/roster/internal/db"
 )
 
-// placeholder stands for the chosen schema in queries/roster and migrations,
-// because sqlc's statements are constants, and a search_path set on a connection
-// of a pool would stay there for whoever borrows it next.
+// placeholder stands for the chosen schema in queries/roster and migrations. sqlc's
+// statements are constants, and a search_path set on a pooled connection would stay there
+// for its next borrower.
 const placeholder = "chosen."
 
-// inSchema is a DBTX that puts a schema in the place of the placeholder.
+// inSchema is a DBTX that replaces the placeholder by a schema.
 type inSchema struct {
 	under  db.DBTX
 	schema string // quoted, with the dot
@@ -21,28 +21,29 @@ type inSchema struct {
 
 var _ db.DBTX = inSchema{}
 
-func (s inSchema) place(query string) string { return strings.ReplaceAll(query, placeholder, s.schema) }
+func (s inSchema) replace(query string) string {
+	return strings.ReplaceAll(query, placeholder, s.schema)
+}
 
 func (s inSchema) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	return s.under.ExecContext(ctx, s.place(query), args...)
+	return s.under.ExecContext(ctx, s.replace(query), args...)
 }
 
 func (s inSchema) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
-	return s.under.PrepareContext(ctx, s.place(query))
+	return s.under.PrepareContext(ctx, s.replace(query))
 }
 
 func (s inSchema) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	return s.under.QueryContext(ctx, s.place(query), args...)
+	return s.under.QueryContext(ctx, s.replace(query), args...)
 }
 
 func (s inSchema) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	return s.under.QueryRowContext(ctx, s.place(query), args...)
+	return s.under.QueryRowContext(ctx, s.replace(query), args...)
 }
 
-// queries are the statements, on a pool, a connection or a transaction.
 func (c config) queries(under db.DBTX) *db.Queries { return db.New(c.on(under)) }
 
 func (c config) on(under db.DBTX) inSchema { return inSchema{under, quote(c.schema) + "."} }
 
-// quote makes an identifier of a name that holds no NUL.
+// quote quotes an identifier that contains no NUL.
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

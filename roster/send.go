@@ -13,30 +13,22 @@ import (
 	"github.com/pgelector/pgelector/roster/internal/db"
 )
 
-// maxRows is how many rows one statement writes at the most.
+// maxRows bounds the rows of one statement.
 const maxRows = 500
 
-// maxText is how much is kept of a text that others have made, in bytes.
+// maxText bounds the texts of other origin, in bytes.
 const maxText = 2000
 
-// publication is what all candidates of the process tell.
-type publication struct {
-	version  string
-	metadata json.RawMessage
-	health   *float64
-}
-
-// candidateRow is a row of roster_candidates, as Publish reads it.
+// candidateRow is a row of roster_candidates as Publish reads it.
 type candidateRow struct {
 	candidate
 	Version  string          `json:"version"`
 	Metadata json.RawMessage `json:"metadata"`
-	Health   *float64        `json:"health"`
 }
 
-// termRow is a row of roster_terms, as RecordTerms reads it.
+// termRow is a row of roster_terms as RecordTerms reads it.
 type termRow struct {
-	who
+	candidateKey
 	Token         int64         `json:"token"`
 	Election      string        `json:"election"`
 	ElectedMicros int64         `json:"elected_micros"` // ago
@@ -45,16 +37,16 @@ type termRow struct {
 	Error         *string       `json:"error"`
 }
 
-// send writes a batch on a connection of the pool: terms first, since they are
-// what cannot be told again. Whatever can be written is.
-func (r *Roster) send(ctx context.Context, b batch, p publication) error {
+// send writes a batch on one connection: terms first, because the next interval publishes
+// the candidates again anyway. A failed statement does not stop the others.
+func (r *Roster) send(ctx context.Context, b batch, metadata json.RawMessage) error {
 	conn, err := r.pool.Conn(ctx)
 	if err != nil {
 		return explain("take a connection from the pool", err)
 	}
 	defer conn.Close()
 	q, expires := r.queries(conn), silentAfter*r.interval
-	// Only now, since the pool may have kept us waiting: how long ago it was.
+	// After the wait for the pool, because the rows say how long ago something happened.
 	err = explain("record terms", inChunks(termRows(b.terms, time.Now()), func(rows string) error {
 		return q.RecordTerms(ctx, rows)
 	}))
@@ -62,15 +54,15 @@ func (r *Roster) send(ctx context.Context, b batch, p publication) error {
 		return err
 	}
 	return errors.Join(err,
-		explain("publish candidates", inChunks(candidateRows(b.publish, p), func(rows string) error {
+		explain("publish candidates", inChunks(candidateRows(b.publish, r.version, metadata), func(rows string) error {
 			return q.Publish(ctx, db.PublishParams{Candidates: rows, ExpiresMillis: expires.Milliseconds()})
 		})),
-		explain("mark candidates as gone", inChunks(b.leave, func(rows string) error { return q.Leave(ctx, rows) })))
+		explain("mark candidates as left", inChunks(b.leave, func(rows string) error { return q.Leave(ctx, rows) })))
 }
 
-// inChunks passes rows to write, as JSON, so many at a time. If the database's
-// encoding has no place for a character, they are written again in plain ASCII:
-// else they would keep all later ones waiting.
+// inChunks passes the rows to write as JSON, at most maxRows at a time. If the database's
+// encoding lacks a character, it writes the chunk in ASCII: otherwise the chunk would
+// block all later ones.
 func inChunks[T any](rows []T, write func(string) error) error {
 	for chunk := range slices.Chunk(rows, maxRows) {
 		text, err := json.Marshal(chunk)
@@ -88,7 +80,7 @@ func inChunks[T any](rows []T, write func(string) error) error {
 	return nil
 }
 
-const untranslatable = "22P05" // no such character in the server's encoding
+const untranslatable = "22P05" // the server's encoding lacks a character
 
 func ascii(r rune) rune {
 	if r > unicode.MaxASCII {
@@ -97,11 +89,11 @@ func ascii(r rune) rune {
 	return r
 }
 
-func candidateRows(all []candidate, p publication) []candidateRow {
+func candidateRows(all []candidate, version string, metadata json.RawMessage) []candidateRow {
 	rows := make([]candidateRow, len(all))
 	for i, c := range all {
-		c.Election = keepable(c.Election)
-		rows[i] = candidateRow{c, p.version, p.metadata, p.health}
+		c.Election = clean(c.Election)
+		rows[i] = candidateRow{c, version, metadata}
 	}
 	return rows
 }
@@ -109,9 +101,9 @@ func candidateRows(all []candidate, p publication) []candidateRow {
 func termRows(all []term, now time.Time) []termRow {
 	rows := make([]termRow, len(all))
 	for i, t := range all {
-		row := termRow{who: t.who, Token: t.token, Election: keepable(t.election), ElectedMicros: now.Sub(t.electedAt).Microseconds()}
+		row := termRow{candidateKey: t.candidateKey, Token: t.token, Election: clean(t.election), ElectedMicros: now.Sub(t.electedAt).Microseconds()}
 		if !t.endedAt.IsZero() {
-			ended, reason, text := now.Sub(t.endedAt).Microseconds(), t.reason, keepable(t.err)
+			ended, reason, text := now.Sub(t.endedAt).Microseconds(), t.reason, clean(t.err)
 			row.EndedMicros, row.Reason, row.Error = &ended, &reason, &text
 		}
 		rows[i] = row
@@ -119,9 +111,9 @@ func termRows(all []term, now time.Time) []termRow {
 	return rows
 }
 
-// keepable is text as PostgreSQL can keep it: an election's name may hold any
-// bytes, and an error's text too.
-func keepable(text string) string {
+// clean returns text that PostgreSQL can store. The name of an election and the text of an
+// error may contain any bytes.
+func clean(text string) string {
 	text = text[:min(len(text), maxText)]
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

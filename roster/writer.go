@@ -3,27 +3,30 @@ package roster
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
+
+	"github.com/pgelector/pgelector/hooks"
 )
 
 // cleanUpEvery is how often a roster whose candidate leads cleans up.
 const cleanUpEvery = time.Hour
 
-// run is the roster's goroutine. It ends when Close is called, with a last write.
+// run is the writing goroutine. It returns after Close, with a last write.
 func (r *Roster) run() {
 	defer close(r.ended)
 	interval := time.NewTimer(spread(r.interval))
 	defer interval.Stop()
-	var cleanUp time.Time // not before
+	var cleanUp time.Time // the earliest time
 	for {
 		wake := r.wake
 		if r.Stats().Err != nil {
-			wake = nil // what failed is tried again at the next interval, and not before
+			wake = nil // retry at the next interval only
 		}
 		select {
 		case <-wake:
+			r.recordChecks()
 			_ = r.write(false)
 			continue
 		case <-interval.C:
@@ -32,15 +35,16 @@ func (r *Roster) run() {
 			_ = r.write(false)
 			return
 		}
+		r.recordChecks()
 		if r.write(true) == nil && time.Now().After(cleanUp) && r.leads() {
 			cleanUp = time.Now().Add(spread(cleanUpEvery))
 			r.cleanUp()
 		}
-		interval.Reset(spread(r.interval)) // only now: what takes long is done less often
+		interval.Reset(spread(r.interval)) // after the write: slow writes are less frequent
 	}
 }
 
-// spread is d, or up to a tenth more or less.
+// spread returns d, varied by up to a tenth.
 func spread(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()-0.5)*0.2*float64(d))
 }
@@ -54,28 +58,27 @@ func (r *Roster) leads() bool {
 func (r *Roster) leaveAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for w := range r.ledger.present {
-		r.ledger.leave(w)
+	for k := range r.ledger.present {
+		r.ledger.leave(k)
 	}
 }
 
-// write writes what waits, and with all every candidate.
+// write writes what waits. If all is true it publishes every candidate, else only new ones.
 func (r *Roster) write(all bool) error {
-	health := r.askHealth()
 	r.mu.Lock()
 	r.ledger.expire(time.Now())
 	b := r.ledger.batch(all)
-	note := publication{version: r.version, metadata: r.metadata, health: health}
+	metadata := r.metadata
 	overflow := r.overflow
 	r.overflow = 0
 	r.mu.Unlock()
 	if overflow > 0 {
-		r.tell(fmt.Errorf("%w: %d, because %d wait to be written already", ErrDropped, overflow, maxWaiting))
+		r.reportError(fmt.Errorf("%w: %d of them, because %d wait to be written already", ErrDropped, overflow, maxWaiting))
 	}
 	if b.empty() {
 		return nil
 	}
-	err := r.call(r.timeout, func(ctx context.Context) error { return r.send(ctx, b, note) })
+	err := r.call(r.timeout, func(ctx context.Context) error { return r.send(ctx, b, metadata) })
 	r.mu.Lock()
 	r.stats.Err = err
 	if err == nil {
@@ -85,12 +88,12 @@ func (r *Roster) write(all bool) error {
 		r.stats.Failures++
 	}
 	r.mu.Unlock()
-	r.tell(err)
+	r.reportError(err)
 	return err
 }
 
-// call makes a driver call on a goroutine of its own, because on a dead link it
-// may not return when its context ends. Another is made only when it has.
+// call runs do on a separate goroutine, because on a dead link a driver call may not
+// return when its context ends. Only one call runs at a time.
 func (r *Roster) call(timeout time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), timeout, fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded))
 	select {
@@ -114,7 +117,7 @@ func (r *Roster) call(timeout time.Duration, do func(context.Context) error) err
 		return err
 	case <-ctx.Done():
 		select {
-		case err := <-answered: // the call ended in time, and then its context
+		case err := <-answered: // in time after all
 			return err
 		default:
 			return fmt.Errorf("roster: %w", context.Cause(ctx))
@@ -122,8 +125,8 @@ func (r *Roster) call(timeout time.Duration, do func(context.Context) error) err
 	}
 }
 
-// cleanUp is the automatic one. It may take one interval: no candidate is silent
-// by that.
+// cleanUp is the automatic clean-up. It may take one interval, which makes no candidate
+// silent.
 func (r *Roster) cleanUp() {
 	err := r.call(r.interval, func(ctx context.Context) error {
 		_, err := r.CleanUp(ctx)
@@ -135,32 +138,31 @@ func (r *Roster) cleanUp() {
 	r.mu.Lock()
 	r.stats.Failures++
 	r.mu.Unlock()
-	r.tell(err)
+	r.reportError(err)
 }
 
-// askHealth is the health of this process, nil if it is not known.
-func (r *Roster) askHealth() (health *float64) {
-	if r.health == nil {
-		return nil
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			health = nil
-			r.tell(fmt.Errorf("%w: %v", ErrHealth, p))
+// recordChecks records the last health check of each candidate whose elector was added.
+func (r *Roster) recordChecks() {
+	r.mu.Lock()
+	electors := slices.Clone(r.electors)
+	r.mu.Unlock()
+	for _, e := range electors {
+		health := e.Health()
+		if health.At.IsZero() {
+			continue
 		}
-	}()
-	h := r.health()
-	if math.IsNaN(h) || math.IsInf(h, 0) {
-		return nil
+		o := hooks.Origin{Election: e.Election(), Key: e.Key(), CandidateID: e.CandidateID()}
+		r.mu.Lock()
+		r.ledger.checked(o, health.Score, health.At, time.Now())
+		r.mu.Unlock()
 	}
-	return &h
 }
 
-// tell calls the user's function.
-func (r *Roster) tell(err error) {
+// reportError calls the function of WithOnError.
+func (r *Roster) reportError(err error) {
 	if err == nil || r.onError == nil {
 		return
 	}
-	defer func() { _ = recover() }() // there is nobody left to tell
+	defer func() { _ = recover() }()
 	r.onError(err)
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -153,28 +152,6 @@ func TestARosterThatWasToldNothingStartsNothing(t *testing.T) {
 	r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: 7}) // too late
 	if len(a.tries()) > 0 || r.Stats() != (Stats{}) {
 		t.Errorf("%d tries, %+v", len(a.tries()), r.Stats())
-	}
-}
-
-func TestOnlyAHealthThatIsANumberIsPublished(t *testing.T) {
-	for name, c := range map[string]struct {
-		health func() float64
-		want   float64
-		known  bool
-	}{
-		"a number": {func() float64 { return 0.5 }, 0.5, true},
-		"NaN":      {math.NaN, 0, false},
-		"infinity": {func() float64 { return math.Inf(1) }, 0, false},
-		"a panic":  {func() float64 { panic("ill") }, 0, false},
-	} {
-		r, told := onAway(t, &away{}, WithHealth(c.health))
-		got := r.askHealth()
-		if (got != nil) != c.known || got != nil && *got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
-		if panicked := name == "a panic"; errors.Is(errors.Join(told()...), ErrHealth) != panicked {
-			t.Errorf("%s: OnError was told %v", name, told())
-		}
 	}
 }
 

@@ -47,7 +47,7 @@ func TestHTTPTellsAnOrchestratorThatTheDatabaseIsAway(t *testing.T) {
 	expectGet(t, address, "/readyz", http.StatusOK, `"leading":true`)
 	check(t, cluster.Kill())
 	eventually(t, "it is not ready", func() bool { return get(t, address, "/readyz").status == http.StatusServiceUnavailable })
-	expectGet(t, address, "/readyz", http.StatusServiceUnavailable, "who leads cannot be told")
+	expectGet(t, address, "/readyz", http.StatusServiceUnavailable, "the leader is unknown")
 	expectGet(t, address, "/healthz", http.StatusOK, `"status":"healthy"`)
 	check(t, cluster.Resume(t.Context()))
 	eventually(t, "it is ready", func() bool { return get(t, address, "/readyz").status == http.StatusOK })

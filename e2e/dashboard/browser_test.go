@@ -61,8 +61,10 @@ func scheme(t *testing.T, tab context.Context, value string) {
 func candidate(t *testing.T, pool *sql.DB, election, id string, r *roster.Roster) (rec *hookstest.Recorder, stop func()) {
 	t.Helper()
 	rec = hookstest.NewRecorder()
-	e, err := elector.New(pool, election, elector.WithCandidateID(id), elector.WithRetryInterval(100*time.Millisecond), elector.WithHooks(rec, r))
+	e, err := elector.New(pool, election, elector.WithCandidateID(id), elector.WithRetryInterval(100*time.Millisecond), elector.WithHooks(rec, r),
+		elector.WithHealth(func(context.Context) float64 { return 0.9 }, elector.HealthPolicy{}))
 	check(t, err)
+	check(t, r.Add(e))
 	check(t, e.Start(context.Background()))
 	stop = sync.OnceFunc(func() { expect(t, e.Stop(soon(t))) })
 	t.Cleanup(stop)
@@ -76,7 +78,7 @@ func stage(t *testing.T) (address string, stop func()) {
 	pool, err := sql.Open("pgx", shared.Get(t).DSN())
 	check(t, err)
 	t.Cleanup(func() { expect(t, pool.Close()) })
-	r, err := roster.New(pool, roster.WithVersion(hostile), roster.WithHealth(func() float64 { return 0.9 }),
+	r, err := roster.New(pool, roster.WithVersion(hostile),
 		roster.WithMetadata(map[string]string{"<script>document.title='hacked'</script>": hostile, "long": strings.Repeat("x", 300)}))
 	check(t, err)
 	check(t, r.Migrate(soon(t)))

@@ -31,7 +31,7 @@ func stage(ctx context.Context, pool *sql.DB) (leave func(), err error) {
 	}()
 	for i, health := range []float64{0.98, 0.91, 0.42} {
 		id := fmt.Sprintf("web-%d", i+1)
-		r, err := roster.New(pool, roster.WithVersion("1.4.2"), roster.WithHealth(func() float64 { return health }),
+		r, err := roster.New(pool, roster.WithVersion("1.4.2"),
 			roster.WithMetadata(map[string]string{"address": fmt.Sprintf("10.0.4.1%d:8080", i+1), "zone": "eu-1" + string(rune('a'+i))}))
 		if err != nil {
 			return nil, err
@@ -45,7 +45,7 @@ func stage(ctx context.Context, pool *sql.DB) (leave func(), err error) {
 				return nil, err
 			}
 		}
-		stop, err := stand(ctx, pool, id, r)
+		stop, err := stand(ctx, pool, id, health, r)
 		if err != nil {
 			return nil, err
 		}
@@ -59,10 +59,14 @@ func stage(ctx context.Context, pool *sql.DB) (leave func(), err error) {
 }
 
 // stand has a candidate campaign; the first leads.
-func stand(ctx context.Context, pool *sql.DB, id string, r *roster.Roster) (stop func(), err error) {
+func stand(ctx context.Context, pool *sql.DB, id string, health float64, r *roster.Roster) (stop func(), err error) {
 	rec := hookstest.NewRecorder()
-	e, err := elector.New(pool, "orders", elector.WithCandidateID(id), elector.WithHooks(r, rec))
+	e, err := elector.New(pool, "orders", elector.WithCandidateID(id), elector.WithHooks(r, rec),
+		elector.WithHealth(func(context.Context) float64 { return health }, elector.HealthPolicy{Minimum: 0.4}))
 	if err != nil {
+		return nil, err
+	}
+	if err := r.Add(e); err != nil {
 		return nil, err
 	}
 	if err := e.Start(context.Background()); err != nil {
