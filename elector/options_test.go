@@ -86,9 +86,9 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{healthy(elector.HealthPolicy{CampaignAfter: -1}), "WithHealth: CampaignAfter -1: want 1 <= n <= 1000"},
 		{healthy(elector.HealthPolicy{CampaignAfter: 1001}), "WithHealth: CampaignAfter 1001: want 1 <= n <= 1000"},
 		{elector.WithNotifier(nil), "WithNotifier(nil): want a notifier"},
-		{elector.WithHooks(nil), "WithHooks: hook 1: hooks: <nil> is told of no event"},
-		{elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {}}, toldNothing{}), "WithHooks: hook 2: hooks: elector_test.toldNothing is told of no event"},
-		{elector.WithHooks(hooks.Funcs{}), "hooks: hooks.Funcs is told of no event"},
+		{elector.WithHooks(nil), "WithHooks: hook 1: hooks: <nil> receives no event"},
+		{elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {}}, toldNothing{}), "WithHooks: hook 2: hooks: elector_test.toldNothing receives no event"},
+		{elector.WithHooks(hooks.Funcs{}), "hooks: hooks.Funcs receives no event"},
 	} {
 		e, err := elector.New(newPool(t), "orders", c.opt)
 		if !errors.Is(err, elector.ErrConfig) || e != nil || !strings.Contains(err.Error(), c.want) {

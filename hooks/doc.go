@@ -1,52 +1,52 @@
-// Package hooks is how an election tells the world what happened. The elector
-// itself logs nothing, counts nothing and traces nothing: whoever wants to know
-// registers a Hook with elector.WithHooks.
+// Package hooks reports what happens in an election. The elector itself logs nothing,
+// counts nothing and traces nothing: register a Hook with elector.WithHooks.
 //
-// # What a hook is
+//	e, err := elector.New(pool, "orders", elector.WithHooks(hooks.Funcs{
+//		Elected: func(ctx context.Context, e hooks.Elected) { log.Print("leading with token ", e.Token) },
+//		Demoted: func(ctx context.Context, e hooks.Demoted) { log.Print("demoted: ", e.Reason) },
+//	}))
 //
-// A [Hook] is any value that implements one or more of the interfaces of this
-// package: [ElectedHook], [DemotedHook], [LeaderChangedHook], [ErrorHook],
-// [HeartbeatHook] and [CampaignHook]. Implement the ones you care about, use
-// [Funcs] for plain functions, and [Join] to make one hook of many.
+// A [Hook] is any value that implements one or more of the interfaces of this package:
+// [ElectedHook], [DemotedHook], [LeaderChangedHook], [ErrorHook], [HeartbeatHook] and
+// [CampaignHook]. [Funcs] makes a hook of functions, and [Join] makes one hook of many.
 //
 // # The contract
 //
-// Who calls, and when, so that a hook needs no locks of its own but for one case:
+// A hook needs no locks, except for the case of OnError below:
 //
-//   - For one elector, hooks are never called concurrently, with one exception:
-//     OnError for work that overruns its term ([OpWork] with elector.ErrOverrun) is
-//     called at once, on a goroutine of its own, also while another hook runs, because
-//     an OnElected that does not return may be that work. Two electors that share a
-//     hook may call it at the same time.
+//   - One elector never calls hooks concurrently, with one exception: OnError for work
+//     that overruns its term ([OpWork] with elector.ErrOverrun) is called at once, on a
+//     separate goroutine, even while another hook runs. An OnElected that does not
+//     return may be that work. Two electors that share a hook may call it at the same
+//     time.
 //   - OnElected and OnDemoted strictly alternate, beginning with OnElected.
-//   - OnElected gets the term's context, which is done when the term ends, and
-//     runs while the term goes on: it may do the leader's work itself. No other
-//     hook is called (but for OnError, as above), and the lock is not released, until
-//     it returns.
-//   - OnElected is not called if the term's session has ended, or its lease has run out,
-//     before it could be; then OnDemoted is not called for that term either, and OnError
-//     says why ([OpHeartbeat]). If the term was given up before, OnElected is called all
-//     the same, with a context that is done, while the lock is still held.
-//   - OnDemoted is called once the term's context is done and all of the term's
-//     work, and OnError for it, have returned. The lock is not released, nor the next
-//     campaign begun, until it returns.
-//   - OnCampaign, OnLeaderChanged and OnError of a campaign are called between
-//     attempts: a slow one delays this candidate's next attempt, and nothing else.
-//   - OnHeartbeat never delays a heartbeat. While a hook is busy only the newest
-//     heartbeat waits for it; the older ones are dropped.
-//   - A panic in a hook is recovered and reported to OnError; the other hooks
-//     are still called. A panic in OnElected ends the term besides. A panic in
-//     OnError is recovered and dropped.
-//   - The context of every event but OnElected carries the values of the context
-//     that the campaign was given, and is never cancelled.
-//   - A hook must not wait for the elector that calls it: Stop, or Resign of the
-//     term it is told about, would wait for the hook in turn.
+//   - OnElected gets the term's context, which is done when the term ends. It may do the
+//     leader's work itself. Until it returns, no other hook is called (except OnError, as
+//     above), and the lock is not released.
+//   - If the term's session ends or its lease runs out before OnElected can be called,
+//     neither OnElected nor OnDemoted is called for that term, and OnError says why
+//     ([OpHeartbeat]). If the term is given up before, OnElected is called with a context
+//     that is done, while the lock is still held.
+//   - OnDemoted is called when the term's context is done, and all of the term's work and
+//     its OnError have returned. Until OnDemoted returns, the lock is not released and the
+//     next campaign does not begin.
+//   - OnCampaign, OnLeaderChanged and OnError of a campaign are called between attempts.
+//     A slow one delays only this candidate's next attempt.
+//   - OnHeartbeat never delays a heartbeat. While a hook is busy, only the newest
+//     heartbeat waits for it; older ones are dropped.
+//   - A panic in a hook is recovered and reported to OnError, and the other hooks are
+//     still called. A panic in OnElected also ends the term. A panic in OnError is
+//     recovered and dropped.
+//   - The context of every event but OnElected carries the values of the campaign's
+//     context, and is never cancelled.
+//   - A hook must not wait for the elector that calls it: Stop, or Resign of the term,
+//     would wait for the hook in turn.
 //
 // # Adapters
 //
-// Each is a package of its own: slog and hclog write logs, prometheus and otel
-// measure (and otel traces), metrics serves any other system that counts, and
-// hookstest is for tests. Package health, a hook too, answers probes.
+// Packages slog and hclog write logs. Packages prometheus and otel measure, and otel also
+// traces. Package metrics serves any other monitoring system. Package hookstest is for
+// tests. Package health, also a hook, serves health endpoints.
 //
-// New fields may be added to the event values; compose them with field names.
+// New fields may be added to the event values: use field names in composite literals.
 package hooks

@@ -2,7 +2,7 @@ package hooks
 
 import "time"
 
-// Origin says whose event it is. Every event value embeds it.
+// Origin says which candidate reports an event. Every event value embeds it.
 type Origin struct {
 	Election    string // the name given to elector.New
 	Key         int64  // the advisory lock key of the election
@@ -19,7 +19,7 @@ type Elected struct {
 	Deadline time.Time     // when the term ends unless a heartbeat extends it
 }
 
-// Demoted is reported when a term has ended and all its work has returned.
+// Demoted is reported when a term has ended and all of its work has returned.
 type Demoted struct {
 	Origin
 	Token  int64
@@ -29,10 +29,10 @@ type Demoted struct {
 	Held   time.Duration // from the start of the term to At
 }
 
-// Reason is why a term ended: one of the constants below, and no other value.
+// Reason says why a term ended. It is always one of the constants below.
 type Reason string
 
-// The reasons for which a term ends.
+// The reasons why a term ends.
 const (
 	Resigned     Reason = "resigned"      // Term.Resign was called, or lead returned nil
 	Shutdown     Reason = "shutdown"      // the context of Run or Start ended, or Stop was called
@@ -42,38 +42,36 @@ const (
 	LeadFailed   Reason = "lead_failed"   // lead returned an error or panicked, or OnElected panicked
 )
 
-// Reasons lists every Reason, for metrics that want each label from the start.
+// Reasons returns every Reason, so that metrics can start every series at 0.
 func Reasons() []Reason {
 	return []Reason{Resigned, Shutdown, SessionLost, LeaseExpired, Unhealthy, LeadFailed}
 }
 
-// LeaderChanged is reported on any candidate, leader or not, when it sees that
-// the election is led by another session than before; docs/steering.md says how soon.
-// That nobody leads is reported by a candidate whose own term has ended, and by one
-// that is unhealthy: any other would lead itself. After a term that was lost it means
-// that nobody is known to lead.
+// LeaderChanged is reported when a candidate, leader or not, sees that another session
+// leads than before; docs/steering.md says how soon. Only a candidate whose own term has
+// ended, or that is unhealthy, reports that nobody leads: any other would lead itself.
+// After a lost term it means that no leader is known.
 type LeaderChanged struct {
 	Origin
-	Previous string // candidate id of the leader seen before, "" if there was none
+	Previous string // candidate id of the previous leader, "" if there was none
 	Current  string // candidate id of the leader now, "" if nobody leads
 	PID      int32  // the backend process id of the leader's session, 0 if nobody leads
 	At       time.Time
 }
 
-// Failure is reported for everything that goes wrong, whether or not the
-// elector also returns it as an error. Nothing is reported twice. Of the quick
-// attempts at the beginning of an outage (elector.WithBackoff) only those that are
-// permanent failures are reported; Campaign is reported after each.
+// Failure is reported once for every failure, even if the elector also returns the error.
+// One exception: quick attempts at the beginning of an outage (elector.WithBackoff) are
+// reported only if they fail permanently. Campaign is reported for each.
 type Failure struct {
 	Origin
 	Op        Op
 	Err       error // wraps a sentinel of package elector where one applies, and the driver's error
 	At        time.Time
-	Attempt   int  // for OpCampaign: how many attempts in a row have failed, from 1, without quick ones
+	Attempt   int  // for OpCampaign: the number of attempts in a row that failed, not counting quick ones
 	Permanent bool // the elector gives up: Run or Campaign returns Err
 }
 
-// Op is what was being done when a Failure happened.
+// Op says which operation failed.
 type Op string
 
 // The operations that can fail.
@@ -83,13 +81,13 @@ const (
 	OpRelease   Op = "release"   // the unlock at the end of a term
 	OpWork      Op = "work"      // the term's work overran its drain (elector.ErrOverrun), or failed after its term
 	OpHook      Op = "hook"      // a hook panicked
-	OpSetting   Op = "setting"   // the server refused a session setting, which is left out
+	OpSetting   Op = "setting"   // the server refused a session setting; the session goes on without
 	OpWatch     Op = "watch"     // the watch of a leader's backend (WithWatch); the term goes on without
 	OpHealth    Op = "health"    // the candidate has become unhealthy (WithHealth)
 	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
 )
 
-// Ops lists every Op, as Reasons does.
+// Ops returns every Op, as Reasons does.
 func Ops() []Op {
 	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpHook, OpSetting, OpWatch, OpHealth, OpCall}
 }
@@ -106,26 +104,26 @@ type Heartbeat struct {
 // Campaign is reported after each attempt to be elected.
 type Campaign struct {
 	Origin
-	Attempt int     // counts the attempts of this campaign, from 1
-	Outcome Outcome // what came of it
+	Attempt int // counts the attempts of this campaign, from 1
+	Outcome Outcome
 	Took    time.Duration
 	At      time.Time     // when the attempt ended
 	Next    time.Duration // the wait before the next attempt; 0 if there is none
 }
 
-// Outcome is what came of an attempt to be elected.
+// Outcome is the outcome of an attempt to be elected.
 type Outcome string
 
 // The outcomes of an attempt.
 const (
 	Granted Outcome = "granted" // this candidate now leads
 	Busy    Outcome = "busy"    // another session holds the lock
-	Failed  Outcome = "failed"  // the server could not be asked, or was refused
+	Failed  Outcome = "failed"  // the server did not answer, or the elector refuses it
 
-	// TooEarly is of a candidate that waits because a leader on a primary that was
-	// replaced may still believe (elector.WithSynchronousStandby).
+	// TooEarly means that the candidate waits, because a leader on a replaced primary may
+	// still believe that it leads (elector.WithSynchronousStandby).
 	TooEarly Outcome = "too_early"
 )
 
-// Outcomes lists every Outcome, as Reasons does.
+// Outcomes returns every Outcome, as Reasons does.
 func Outcomes() []Outcome { return []Outcome{Granted, Busy, Failed, TooEarly} }

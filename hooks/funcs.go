@@ -2,7 +2,7 @@ package hooks
 
 import "context"
 
-// Funcs is a Hook made of functions; nil ones are skipped.
+// Funcs is a Hook made of functions. Nil functions are skipped.
 type Funcs struct {
 	Elected       func(context.Context, Elected)
 	Demoted       func(context.Context, Demoted)

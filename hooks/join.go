@@ -2,9 +2,8 @@ package hooks
 
 import "context"
 
-// Join makes one hook of many. Each event is passed to the hooks in the order
-// given; a panic in one does not keep the event from the others. Nil hooks are
-// left out.
+// Join returns a hook that passes each event to all hooks, in the order given. If one
+// panics, the others still receive the event. Nil hooks are left out.
 func Join(all ...Hook) Hook {
 	var j joined
 	for _, h := range all {
@@ -50,8 +49,8 @@ func (j joined) OnCampaign(ctx context.Context, e Campaign) {
 	each(j, func(h CampaignHook) { h.OnCampaign(ctx, e) })
 }
 
-// each calls the hooks that implement H, in order. The rest is deferred before
-// the first is called, so that a panic passes the others by and goes on up.
+// each calls the hooks that implement H, in order. The deferred call of the rest lets a
+// panic pass on after all hooks were called.
 func each[H any](all joined, call func(H)) {
 	if len(all) == 0 {
 		return

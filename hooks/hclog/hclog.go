@@ -1,18 +1,20 @@
-// Package hcloghooks writes what happens in an election to an [hclog.Logger].
+// Package hcloghooks logs what happens in an election to an [hclog.Logger].
 //
-// Every line carries the fields election, candidate and key. Keys and tokens are
-// strings, because many readers of JSON lose digits of a number of 64 bits. These
-// are the lines, with the fields that each has besides:
+//	e, err := elector.New(pool, "orders", elector.WithHooks(hcloghooks.New(nil)))
+//
+// Every line has the fields election, candidate and key. Keys and tokens are strings,
+// because many JSON readers lose digits of 64-bit numbers. These are the lines, with
+// their other fields:
 //
 //	info   elected                  token waited
 //	info   demoted                  token reason held                resigned, shutdown
 //	warn   demoted                  token reason held error          session_lost, lease_expired, unhealthy
 //	error  demoted                  token reason held error          lead_failed
 //	info   leader changed           previous leader pid              another candidate, or nobody, leads now
-//	trace  leader changed           previous leader pid              this candidate leads now, or does no more
+//	trace  leader changed           previous leader pid              this candidate leads now, or no longer leads
 //	warn   database away            op error failed_attempts         the first attempt that failed
 //	trace  database still away      op error failed_attempts         the attempts that failed after it
-//	info   database back            away failed_attempts             the first attempt that was answered again
+//	info   database back            away failed_attempts             the first attempt that succeeded again
 //	error  gave up                  op error failed_attempts         a permanent failure ended the campaign
 //	error  gave up                  op error                         a permanent failure of anything else
 //	warn   heartbeat failed         op error
@@ -26,13 +28,11 @@
 //	trace  heartbeat                token took valid_for
 //	trace  campaign attempt         attempt outcome took next
 //
-// So a database that is away costs one line when it goes and one when it is
-// back, however many attempts fail meanwhile.
+// An outage of the database costs two lines, however many attempts fail meanwhile.
 //
-// The hook asks to be told of [hooks.LeaderChanged], which costs each
-// unsuccessful attempt a look into pg_locks. Register it before a hook whose
-// OnElected does the work of the leader: hooks are called in order, and
-// "elected" would be written when the term is over.
+// The hook implements [hooks.LeaderChangedHook], so each unsuccessful attempt reads
+// pg_locks. If another hook's OnElected does the leader's work, register this hook before
+// it: hooks are called in order, and "elected" would be logged after the term.
 package hcloghooks
 
 import (
@@ -44,10 +44,8 @@ import (
 	"github.com/pgelector/pgelector/hooks/internal/oplog"
 )
 
-// Hook is a logging hook, made by [New]. It implements every interface of
-// package hooks. One Hook may be shared by any number of electors, also
-// concurrently: what it remembers, it remembers for each candidate of each
-// election.
+// Hook is a logging hook, made by [New]. Any number of electors may share one Hook, also
+// concurrently.
 type Hook struct{ *lines }
 
 type lines = oplog.Hook
@@ -61,8 +59,8 @@ var (
 	_ hooks.CampaignHook      = (*Hook)(nil)
 )
 
-// New returns a hook that writes to logger; nil means what hclog.Default
-// returns now. Name the part of the program with logger.Named.
+// New returns a hook that writes to logger, or to the current hclog.Default if logger is
+// nil.
 func New(logger hclog.Logger) *Hook {
 	if logger == nil {
 		logger = hclog.Default()

@@ -7,22 +7,22 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// contract checks each call against what package hooks promises. Its zero value
-// is ready; the recorder's mutex guards it.
+// contract checks each call against the contract of package hooks. The recorder's mutex
+// guards it.
 type contract struct {
 	candidates map[hooks.Origin]*candidate
-	owners     map[term]hooks.Origin // who had which token
+	owners     map[term]hooks.Origin
 	violations []string
 }
 
 type candidate struct {
-	running []string // the hooks that have been called and have not returned
-	served  bool     // there has been a term
+	running []string // hooks that have not returned
+	served  bool     // has had a term
 	leading bool
 	token   int64 // of the newest term
 }
 
-// term is what only one candidate can ever have.
+// term identifies a term. Only one candidate can have it.
 type term struct {
 	election string
 	key      int64
@@ -55,14 +55,14 @@ func (c *contract) check(event any) {
 func (c *contract) elected(e hooks.Elected) {
 	who := c.candidate(e.Origin)
 	if who.leading {
-		c.breach(e.Origin, "Elected with token %d while the term with token %d goes on", e.Token, who.token)
+		c.breach(e.Origin, "Elected with token %d during the term with token %d", e.Token, who.token)
 	}
 	if who.served && e.Token <= who.token {
 		c.breach(e.Origin, "token %d does not rise above %d", e.Token, who.token)
 	}
 	t := term{election: e.Election, key: e.Key, token: e.Token}
 	if owner, taken := c.owners[t]; taken && owner != e.Origin {
-		c.breach(e.Origin, "token %d was already that of %s", e.Token, label(owner))
+		c.breach(e.Origin, "token %d already belonged to %s", e.Token, label(owner))
 	}
 	if c.owners == nil {
 		c.owners = make(map[term]hooks.Origin)

@@ -29,7 +29,7 @@ func TestBreachesOfTheContractAreNamed(t *testing.T) {
 			func(r *hookstest.Recorder) { elected(r, a, 1); elected(r, hooks.Origin{Election: "mail"}, 1) }, nil},
 		"elected twice": {
 			func(r *hookstest.Recorder) { elected(r, a, 1); elected(r, a, 2) },
-			[]string{"orders/a: Elected with token 2 while the term with token 1 goes on"}},
+			[]string{"orders/a: Elected with token 2 during the term with token 1"}},
 		"demoted first": {
 			func(r *hookstest.Recorder) { demoted(r, a, 1) },
 			[]string{"orders/a: Demoted with token 1 without a term"}},
@@ -47,7 +47,7 @@ func TestBreachesOfTheContractAreNamed(t *testing.T) {
 			[]string{"orders/a: token 0 does not rise above 0"}},
 		"a token of two candidates": {
 			func(r *hookstest.Recorder) { elected(r, a, 1); demoted(r, a, 1); elected(r, b, 1) },
-			[]string{"orders/b: token 1 was already that of orders/a"}},
+			[]string{"orders/b: token 1 already belonged to orders/a"}},
 	} {
 		r := hookstest.NewRecorder()
 		tt.calls(r)

@@ -7,11 +7,10 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// maxDescribed bounds how much of a long test an error tells: the newest runs
-// of like events.
+// maxDescribed bounds the runs of equal events in an error.
 const maxDescribed = 20
 
-// describe lists events in a line; those that follow their like are counted.
+// describe lists events in one line, and counts repetitions.
 func describe(events []any) string {
 	type run struct {
 		what  string

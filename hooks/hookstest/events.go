@@ -16,7 +16,7 @@ func (r *Recorder) Demoted() []hooks.Demoted { return only[hooks.Demoted](r) }
 // LeaderChanges returns the changes of leader, in order.
 func (r *Recorder) LeaderChanges() []hooks.LeaderChanged { return only[hooks.LeaderChanged](r) }
 
-// Failures returns what went wrong, in order.
+// Failures returns the failures, in order.
 func (r *Recorder) Failures() []hooks.Failure { return only[hooks.Failure](r) }
 
 // Heartbeats returns the answered heartbeats, in order.

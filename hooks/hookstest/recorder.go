@@ -8,19 +8,18 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// Recorder is a hook that remembers every event. It is made by [NewRecorder],
-// implements every interface of package hooks, and is safe for concurrent use
-// by any number of electors and tests.
+// Recorder is a hook that records every event. It is made by [NewRecorder], implements
+// every interface of package hooks, and is safe for concurrent use.
 type Recorder struct {
 	inside everyHook
 
 	mu       sync.Mutex
-	events   []any         // only ever appended to, so that a waiter may read what it was given
-	more     chan struct{} // closed by the next event; nil if nobody waits for it
+	events   []any         // append-only, so waiters may read a slice of it without the lock
+	more     chan struct{} // closed by the next event; nil if nobody waits
 	contract contract
 }
 
-// everyHook is what hooks.Join returns.
+// everyHook is the type that hooks.Join returns.
 type everyHook interface {
 	hooks.ElectedHook
 	hooks.DemotedHook
@@ -32,10 +31,9 @@ type everyHook interface {
 
 var _ everyHook = (*Recorder)(nil)
 
-// NewRecorder returns a Recorder without events. The hooks given are called in
-// order inside the recorder's own, once the event is recorded. Use them to
-// block, to panic or to do the leader's work: unlike a hook that is registered
-// beside the recorder, they let it see that another call comes meanwhile.
+// NewRecorder returns a Recorder. After it records an event, it calls the inner hooks in
+// order. Use them to block, to panic or to do the leader's work: only during their calls
+// can the Recorder detect a concurrent call of another hook.
 func NewRecorder(inside ...hooks.Hook) *Recorder {
 	return &Recorder{inside: hooks.Join(inside...).(everyHook)}
 }
@@ -76,8 +74,8 @@ func (r *Recorder) OnCampaign(ctx context.Context, e hooks.Campaign) {
 	r.inside.OnCampaign(ctx, e)
 }
 
-// record adds the event of a call that begins, and wakes who waits for it. The
-// function it returns is for the call's end.
+// record adds the event at the beginning of a call, and wakes the waiters. The caller
+// calls end at the end of the call.
 func (r *Recorder) record(from hooks.Origin, method string, event any) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +86,7 @@ func (r *Recorder) record(from hooks.Origin, method string, event any) (end func
 		r.more = nil
 	}
 	if f, ok := event.(hooks.Failure); ok && f.Op == hooks.OpWork {
-		return func() {} // it may come while another hook runs
+		return func() {} // may run concurrently with another hook
 	}
 	r.contract.begin(from, method)
 	return func() {
@@ -98,9 +96,9 @@ func (r *Recorder) record(from hooks.Origin, method string, event any) (end func
 	}
 }
 
-// since returns the events from position i on, and a channel that the next
-// event closes. The channel is made by whoever waits first, so that it belongs
-// to the synctest bubble of the test, wherever the recorder was made.
+// since returns the events from position i on, and a channel that the next event closes.
+// The first waiter makes the channel, so that it belongs to the synctest bubble of the
+// test, even if the recorder does not.
 func (r *Recorder) since(i int) (events []any, more <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,16 +108,14 @@ func (r *Recorder) since(i int) (events []any, more <-chan struct{}) {
 	return r.events[i:], r.more
 }
 
-// Events returns all events in the order in which they came. Each is one of the
-// event values of package hooks.
+// Events returns all events in order. Each is one of the event values of package hooks.
 func (r *Recorder) Events() []any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.events)
 }
 
-// Violations returns a sentence for each breach of the contract of package
-// hooks that was seen, in order:
+// Violations describes each breach of the contract of package hooks, in order:
 //
 //   - a hook was called for a candidate while another had not returned, other than
 //     OnError for work that overran (hooks.OpWork);
@@ -128,8 +124,8 @@ func (r *Recorder) Events() []any {
 //   - a candidate's token did not rise from term to term, or a token had been
 //     another candidate's of the same election.
 //
-// That tokens rise from one candidate to the next is not checked: when a server
-// ends a session just after the grant, the next leader may report first.
+// It does not check that tokens rise from one candidate to the next: if a server ends a
+// session just after the grant, the next leader may report first.
 func (r *Recorder) Violations() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,15 +7,14 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// Wait returns the first event of type E that match accepts, whether it is
-// recorded already or yet to come. A nil match accepts any. If ctx ends first,
-// the error wraps its cause and lists what was seen instead.
+// Wait returns the first event of type E that match accepts, past or future. A nil match
+// accepts any. If ctx ends first, the error wraps its cause and lists the events so far.
 func Wait[E Event](ctx context.Context, r *Recorder, match func(E) bool) (E, error) {
 	return Next(ctx, r.Cursor(), match)
 }
 
-// WaitN is [Wait] for the first n such events. With its error it returns those
-// that there were.
+// WaitN is like [Wait] for the first n such events. With an error it returns the events
+// that it found.
 func WaitN[E Event](ctx context.Context, r *Recorder, n int, match func(E) bool) ([]E, error) {
 	c := r.Cursor()
 	var found []E
@@ -29,8 +28,7 @@ func WaitN[E Event](ctx context.Context, r *Recorder, n int, match func(E) bool)
 	return found, nil
 }
 
-// A Cursor is a position in the events of a [Recorder]. It is for one goroutine
-// at a time; a recorder may have any number of them.
+// A Cursor is a position in the events of a [Recorder]. It is not safe for concurrent use.
 type Cursor struct {
 	r  *Recorder
 	at int
@@ -39,12 +37,11 @@ type Cursor struct {
 // Cursor returns a cursor before the first event.
 func (r *Recorder) Cursor() *Cursor { return &Cursor{r: r} }
 
-// SkipSeen moves the cursor past everything that is recorded by now, so that
-// [Next] returns only what happens afterwards.
+// SkipSeen moves the cursor past all recorded events.
 func (c *Cursor) SkipSeen() { c.at = len(c.r.Events()) }
 
-// Next is [Wait] for the events after the cursor. It moves the cursor past the
-// event that it returns; with an error it leaves the cursor where it was.
+// Next is like [Wait] for the events after the cursor. It moves the cursor past the event
+// that it returns. With an error it does not move the cursor.
 func Next[E Event](ctx context.Context, c *Cursor, match func(E) bool) (E, error) {
 	for at := c.at; ; {
 		events, more := c.r.since(at)
@@ -60,7 +57,7 @@ func Next[E Event](ctx context.Context, c *Cursor, match func(E) bool) (E, error
 		case <-ctx.Done():
 			seen, _ := c.r.since(c.at)
 			var zero E
-			return zero, fmt.Errorf("hookstest: no %T that matches: %w; seen instead: %s",
+			return zero, fmt.Errorf("hookstest: no matching %T: %w; events so far: %s",
 				zero, context.Cause(ctx), describe(seen))
 		}
 	}
@@ -87,6 +84,6 @@ func originOf(event any) hooks.Origin {
 	case hooks.Campaign:
 		return e.Origin
 	default:
-		panic(fmt.Sprintf("hookstest: %T is no event", event))
+		panic(fmt.Sprintf("hookstest: %T is not an event", event))
 	}
 }

@@ -49,7 +49,7 @@ func TestWaitGivesUpWithItsContextAndSaysWhatCameInstead(t *testing.T) {
 			r.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpHeartbeat, Err: errors.New("broken pipe")})
 		})
 		_, err := hookstest.Wait[hooks.Demoted](timeout, r, nil)
-		want := "hookstest: no hooks.Demoted that matches: context deadline exceeded; seen instead: " +
+		want := "hookstest: no matching hooks.Demoted: context deadline exceeded; events so far: " +
 			"Campaign(orders/a busy) ×2, Elected(orders/a token=7), Failure(orders/a heartbeat: broken pipe)"
 		if !errors.Is(err, context.DeadlineExceeded) || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
@@ -61,14 +61,14 @@ func TestAnErrorOfWaitStaysReadable(t *testing.T) {
 	dead, cancel := context.WithCancelCause(ctx)
 	cancel(errors.New("the test is over"))
 	r := hookstest.NewRecorder()
-	if _, err := hookstest.Wait[hooks.Demoted](dead, r, nil); !strings.HasSuffix(err.Error(), "the test is over; seen instead: nothing") {
+	if _, err := hookstest.Wait[hooks.Demoted](dead, r, nil); !strings.HasSuffix(err.Error(), "the test is over; events so far: nothing") {
 		t.Errorf("without an event: %v", err)
 	}
 	for token := range int64(1000) {
 		r.OnHeartbeat(ctx, hooks.Heartbeat{Origin: a, Token: token})
 	}
 	if _, err := hookstest.Wait[hooks.Demoted](dead, r, nil); len(err.Error()) > 1000 ||
-		!strings.Contains(err.Error(), "seen instead: ..., ") || !strings.HasSuffix(err.Error(), "Heartbeat(orders/a token=999)") {
+		!strings.Contains(err.Error(), "events so far: ..., ") || !strings.HasSuffix(err.Error(), "Heartbeat(orders/a token=999)") {
 		t.Errorf("with a thousand events: %v", err)
 	}
 }

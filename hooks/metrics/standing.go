@@ -10,23 +10,22 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// Standing is how this process stands in an election, at the time of the
-// question.
+// Standing says whether this process leads an election.
 type Standing struct {
 	Election string
-	Leading  bool          // a candidate of this process leads
-	Left     time.Duration // of the term's validity; more than 0 exactly if Leading
+	Leading  bool          // whether a candidate of this process leads
+	Left     time.Duration // the rest of the term's validity; positive if and only if Leading
 	Since    time.Time     // when the term began; zero unless Leading
 }
 
-// standings are the elections that were seen, and the terms that go on in them.
+// standings are the known elections and their current terms.
 type standings struct {
 	mu        sync.Mutex
 	elections map[string]map[hooks.Origin]term
 }
 
-// term is what is known of a candidate's term. Its context ends when the
-// elector knows that it has ended, its deadline passes without anybody knowing.
+// term is a candidate's current term. The elector cancels its context when it learns that
+// the term has ended. The deadline may pass earlier.
 type term struct {
 	ctx      context.Context
 	token    int64
@@ -34,9 +33,9 @@ type term struct {
 	deadline time.Time
 }
 
-// Standings returns how this process stands in each election of which the hook
-// has seen an event, sorted by name. Of several candidates of this process in
-// one election, the one that leads counts.
+// Standings returns the standing in each election of which the hook has seen an event, by
+// the clocks at the time of the call, sorted by name. If this process has several
+// candidates in an election, the one that leads counts.
 func (s *standings) Standings() []Standing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,9 +53,9 @@ func (s *standings) Standings() []Standing {
 	return all
 }
 
-// left is how much of the validity is left. A process's monotonic clock may
-// stand still while its machine sleeps, and its wall clock may be set, so the
-// less favourable of the two counts, as it does for the elector.
+// left returns the rest of the validity. The monotonic clock may stop while the machine
+// sleeps, and the wall clock may be set, so the smaller difference counts, as in the
+// elector.
 func (t term) left(now time.Time) time.Duration {
 	if t.ctx.Err() != nil {
 		return 0
@@ -64,9 +63,8 @@ func (t term) left(now time.Time) time.Duration {
 	return min(t.deadline.Sub(now), t.deadline.Round(0).Sub(now.Round(0)))
 }
 
-// met knows the election from now on. A failure of a shared session's connection
-// is of none.
-func (s *standings) met(election string) {
+// saw adds an election. A failure of a shared session's connection names none.
+func (s *standings) saw(election string) {
 	if election == "" {
 		return
 	}
@@ -81,12 +79,12 @@ func (s *standings) began(ctx context.Context, e hooks.Elected) {
 	s.terms(e.Election)[e.Origin] = term{ctx: ctx, token: e.Token, since: e.At, deadline: e.Deadline}
 }
 
-// extended ignores a heartbeat that is told after its term.
+// extended ignores a heartbeat that arrives after its term.
 func (s *standings) extended(e hooks.Heartbeat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	terms := s.terms(e.Election)
-	if t, goesOn := terms[e.Origin]; goesOn && t.token == e.Token {
+	if t, ok := terms[e.Origin]; ok && t.token == e.Token {
 		t.deadline = e.Deadline
 		terms[e.Origin] = t
 	}
@@ -98,7 +96,7 @@ func (s *standings) ended(e hooks.Demoted) {
 	delete(s.terms(e.Election), e.Origin)
 }
 
-// terms are the terms that go on in an election, which is known from now on.
+// terms returns the current terms of an election, and adds the election if it is new.
 func (s *standings) terms(election string) map[hooks.Origin]term {
 	terms := s.elections[election]
 	if terms == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/pgelector/pgelector/hooks/metrics"
 )
 
-// instruments is the sink that feeds what OpenTelemetry measures.
+// instruments is the sink that feeds OpenTelemetry.
 type instruments struct {
 	meter                            metric.Meter
 	began, ended, attempts, failures metric.Int64Counter
@@ -41,12 +41,12 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 	i := &instruments{
 		meter:    meter,
 		began:    counter("pgelector.terms.started", "{term}", "Terms of this process that began."),
-		ended:    counter("pgelector.terms.ended", "{term}", "Terms of this process that ended, and whose work has returned, by the reason."),
-		attempts: counter("pgelector.campaign.attempts", "{attempt}", "Attempts of this process to be elected, by what came of them."),
-		failures: counter("pgelector.failures", "{failure}", "What went wrong, by the operation that failed."),
-		held: seconds("pgelector.term.duration", "How long the terms that ended were held.",
+		ended:    counter("pgelector.terms.ended", "{term}", "Terms of this process that ended, by reason."),
+		attempts: counter("pgelector.campaign.attempts", "{attempt}", "Attempts of this process to be elected, by outcome."),
+		failures: counter("pgelector.failures", "{failure}", "Failures, by operation."),
+		held: seconds("pgelector.term.duration", "The duration of ended terms.",
 			1, 10, minute, 10*minute, hour, 6*hour, 24*hour, 7*24*hour),
-		heartbeats: seconds("pgelector.heartbeat.duration", "The round trips of the heartbeats that were answered.",
+		heartbeats: seconds("pgelector.heartbeat.duration", "The round trips of answered heartbeats.",
 			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10),
 	}
 	var err error
@@ -54,15 +54,15 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		metric.WithDescription("1 if this process leads the election, by its clock at the time of the collection, else 0."))
 	note(err)
 	i.remaining, err = meter.Float64ObservableGauge("pgelector.validity.remaining", metric.WithUnit("s"),
-		metric.WithDescription("How long the term is still valid unless a heartbeat extends it; 0 if this process does not lead."))
+		metric.WithDescription("The time until the term ends unless a heartbeat extends it; 0 if this process does not lead."))
 	note(err)
 	if failed != nil {
-		return nil, fmt.Errorf("otelhooks: make the instruments: %w", failed)
+		return nil, fmt.Errorf("otelhooks: create the instruments: %w", failed)
 	}
 	return i, nil
 }
 
-// observe has the gauges ask how the process stands.
+// observe registers the gauges' callback.
 func (i *instruments) observe(events *metrics.Hook) error {
 	_, err := i.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for _, s := range events.Standings() {
@@ -81,7 +81,7 @@ func (i *instruments) observe(events *metrics.Hook) error {
 	return nil
 }
 
-// The attributes, of metrics and of spans.
+// The attributes of metrics and spans.
 const (
 	electionKey  = attribute.Key("pgelector.election")
 	candidateKey = attribute.Key("pgelector.candidate")
@@ -93,7 +93,7 @@ const (
 	attemptsKey  = attribute.Key("pgelector.attempts")
 )
 
-// of are the attributes of a measurement.
+// of returns the attributes of a measurement.
 func of(election string, more ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributes(append(more, electionKey.String(election))...)
 }

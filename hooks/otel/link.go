@@ -8,18 +8,17 @@ import (
 
 type linkKey struct{}
 
-// WithTerm returns a context by which [Link] links spans to the term's span. The
-// hook must be one of the elector whose term it is. It may be called at any
-// time, also before OnElected, which does not wait for the work, nor the work
-// for it.
+// WithTerm returns a context with which [Link] links spans to the term's span. The hook
+// must be among the hooks of the term's elector. WithTerm may be called at any time, also
+// before OnElected, which runs concurrently with the work.
 func (h *Hook) WithTerm(ctx context.Context, election string, token int64) context.Context {
 	key := termKey{election, token}
 	return context.WithValue(ctx, linkKey{}, trace.Link{SpanContext: h.spans.contextOf(ctx, key), Attributes: key.attributes()})
 }
 
-// contextOf is what a link to the term needs. It begins the term's span if need
-// be, but not of a term that is over, which nobody would end. Of a term
-// before the last one nothing is known any more.
+// contextOf returns the span context of a term. It starts the span if the term has none,
+// unless the term is over: nobody would end that span. Terms before the last one are
+// forgotten.
 func (s *spans) contextOf(ctx context.Context, key termKey) trace.SpanContext {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,8 +31,8 @@ func (s *spans) contextOf(ctx context.Context, key termKey) trace.SpanContext {
 	return s.term(ctx, key).SpanContext()
 }
 
-// Link links a span to the term that ctx was made for by [Hook.WithTerm]. The
-// link has the election and the token. Without such a term it does nothing.
+// Link returns an option that links a span to the term of a ctx from [Hook.WithTerm]. The
+// link carries the election and the token. Without a term the option does nothing.
 func Link(ctx context.Context) trace.SpanStartOption {
 	if link, ok := ctx.Value(linkKey{}).(trace.Link); ok && link.SpanContext.IsValid() {
 		return trace.WithLinks(link)

@@ -1,15 +1,14 @@
-// Package otelhooks tells OpenTelemetry what happens in an election: metrics,
-// and a trace of each term.
+// Package otelhooks measures an election for OpenTelemetry, and traces its terms.
 //
 //	hook, err := otelhooks.New(meterProvider, tracerProvider)
 //	e, err := elector.New(pool, "orders", elector.WithHooks(hook))
 //
-// Providers are passed in; the global ones are not touched.
+// It does not use the global providers.
 //
 // # Metrics
 //
-// All have the attribute pgelector.election, and no other but those listed; see
-// package metrics for why the candidate id is none.
+// All have the attribute pgelector.election, and the other attributes listed. Package
+// metrics says why the candidate id is none.
 //
 //	pgelector.leader               gauge      1          1 if this process leads, else 0
 //	pgelector.validity.remaining   gauge      s          until the term ends unless a heartbeat extends it; 0 if not leading
@@ -20,29 +19,28 @@
 //	pgelector.campaign.attempts    counter    {attempt}  attempts to be elected; pgelector.outcome
 //	pgelector.failures             counter    {failure}  what went wrong; pgelector.op
 //
-// The gauges are computed when they are collected, and never say that this
-// process leads when its validity has run out.
+// The gauges are computed when they are collected. They never say that this process leads
+// after its validity has run out.
 //
 // # Traces
 //
-//	pgelector.campaign     from the start of a campaign to the election, or to the failure that ended it (its last
-//	                       attempt only); a child of the span that Run, Campaign or TryCampaign was called in
-//	pgelector.term         the term: a trace of its own, linked to the campaign; an error unless it was given up;
-//	                       what fails meanwhile are its events
-//	pgelector.resignation  in the term's trace: from the end of a term that was given up until its work has returned
-//	pgelector.demotion     the same, of a term that was taken away
+//	pgelector.campaign     from the start of a campaign to the election; of a failed campaign, its last attempt;
+//	                       a child of the span in which Run, Campaign or TryCampaign was called
+//	pgelector.term         the term: a separate trace, linked to the campaign; an error unless the term was resigned
+//	                       or shut down; failures are its events
+//	pgelector.resignation  in the term's trace: from the end of a resigned or shut down term until its work has returned
+//	pgelector.demotion     the same for a term that was lost
 //
-// A term may last for months, so what it does is no child of it: the work's
-// spans are traces of their own, each with a link to the term, made by
-// [Hook.WithTerm] and [Link]:
+// A term may last for months, so the work's spans are not its children. They are separate
+// traces with a link to the term, made by [Hook.WithTerm] and [Link]:
 //
 //	err := e.Run(ctx, func(ctx context.Context, term *elector.Term) error {
 //		ctx = hook.WithTerm(ctx, e.Election(), term.Token())
 //		…
 //		ctx, span := tracer.Start(ctx, "publish", otelhooks.Link(ctx))
 //
-// A span is exported when it ends, so that of a term shows when the term is over,
-// and never if the process is killed. The link has the election and the token.
+// A span is exported when it ends: the span of a term appears after the term, and never if
+// the process is killed. The link carries the election and the token.
 package otelhooks
 
 import (
@@ -58,11 +56,11 @@ import (
 	"github.com/pgelector/pgelector/hooks/metrics"
 )
 
-// scope is the name under which the metrics and spans are made.
+// scope is the instrumentation scope.
 const scope = "github.com/pgelector/pgelector/hooks/otel"
 
-// Hook measures and traces. It is made by [New]. One Hook may be shared by any
-// number of electors, also concurrently.
+// Hook measures and traces. It is made by [New]. Any number of electors may share one Hook,
+// also concurrently.
 type Hook struct {
 	events *metrics.Hook
 	spans  *spans
@@ -76,9 +74,8 @@ var (
 	_ hooks.CampaignHook  = (*Hook)(nil)
 )
 
-// New returns a hook that measures by the one provider and traces by the other.
-// A nil provider leaves its kind out; it is an error if both are nil, or if an
-// instrument cannot be made.
+// New returns a hook that measures with meters and traces with tracers. One of them may be
+// nil. New returns an error if both are nil, or if it cannot create an instrument.
 func New(meters metric.MeterProvider, tracers trace.TracerProvider) (*Hook, error) {
 	if meters == nil && tracers == nil {
 		return nil, errors.New("otelhooks: both providers are nil: pass a metric.MeterProvider, a trace.TracerProvider, or both")
@@ -100,7 +97,7 @@ func New(meters metric.MeterProvider, tracers trace.TracerProvider) (*Hook, erro
 	return &Hook{events: events, spans: newSpans(tracers.Tracer(scope))}, nil
 }
 
-// OnElected measures, records the campaign's span and begins the term's.
+// OnElected measures, records the campaign's span and starts the term's.
 func (h *Hook) OnElected(ctx context.Context, e hooks.Elected) {
 	h.events.OnElected(ctx, e)
 	h.spans.elected(ctx, e)
@@ -121,7 +118,7 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 	h.spans.attempted(ctx, e)
 }
 
-// OnError measures, and adds an event to the span of the term that goes on.
+// OnError measures, and adds an event to the span of the current term.
 func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 	h.events.OnError(ctx, e)
 	h.spans.failed(e)

@@ -12,19 +12,19 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// spans are those of campaigns and terms.
+// spans starts and ends the spans of campaigns and terms.
 type spans struct {
 	tracer trace.Tracer
 
 	mu      sync.Mutex
-	going   map[termKey]trace.Span      // terms that have begun: told by the elector or by the work, whichever was first
-	leading map[hooks.Origin]trace.Span // the same, by their candidates, once the elector has told
-	last    map[string]ended            // the newest term that has ended, of each election
-	granted map[hooks.Origin]int        // which attempt it was, from OnCampaign until OnElected, which comes next
-	failure map[hooks.Origin]error      // why an attempt failed, from OnError until OnCampaign, which comes next
+	current map[termKey]trace.Span      // current terms, started by OnElected or WithTerm
+	leading map[hooks.Origin]trace.Span // current terms by candidate, from OnElected on
+	last    map[string]ended            // the newest ended term of each election
+	granted map[hooks.Origin]int        // the attempt that was granted, between OnCampaign and OnElected
+	failure map[hooks.Origin]error      // why an attempt failed, between OnError and OnCampaign
 }
 
-// termKey names a term: of one election no two have the same token.
+// termKey identifies a term.
 type termKey struct {
 	election string
 	token    int64
@@ -38,7 +38,7 @@ type ended struct {
 func newSpans(tracer trace.Tracer) *spans {
 	return &spans{
 		tracer:  tracer,
-		going:   map[termKey]trace.Span{},
+		current: map[termKey]trace.Span{},
 		leading: map[hooks.Origin]trace.Span{},
 		last:    map[string]ended{},
 		granted: map[hooks.Origin]int{},
@@ -46,8 +46,8 @@ func newSpans(tracer trace.Tracer) *spans {
 	}
 }
 
-// attempted records a campaign that failed for good; of one that was granted it
-// notes what its span is to tell.
+// attempted records the span of a campaign that failed for good. For a granted one it keeps
+// the number of attempts, for elected.
 func (s *spans) attempted(ctx context.Context, e hooks.Campaign) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *spans) attempted(ctx context.Context, e hooks.Campaign) {
 	}
 }
 
-// elected records the campaign, which is over, and begins the term.
+// elected records the campaign's span and starts the term's.
 func (s *spans) elected(ctx context.Context, e hooks.Elected) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,17 +82,17 @@ func (s *spans) elected(ctx context.Context, e hooks.Elected) {
 	s.leading[e.Origin] = term
 }
 
-// term returns the span of a term, which it begins if need be.
+// term returns the span of a term, and starts it if there is none.
 func (s *spans) term(ctx context.Context, key termKey, opts ...trace.SpanStartOption) trace.Span {
-	span := s.going[key]
+	span := s.current[key]
 	if span == nil {
 		_, span = s.tracer.Start(ctx, "pgelector.term", append(opts, trace.WithNewRoot(), trace.WithAttributes(key.attributes()...))...)
-		s.going[key] = span
+		s.current[key] = span
 	}
 	return span
 }
 
-// failed adds an event to the term that goes on.
+// failed adds an event to the current term's span.
 func (s *spans) failed(e hooks.Failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,14 +105,14 @@ func (s *spans) failed(e hooks.Failure) {
 	}
 }
 
-// demoted ends the term, and records how it was wound down.
+// demoted ends the term's span, and records the resignation or demotion.
 func (s *spans) demoted(ctx context.Context, e hooks.Demoted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := termKey{e.Election, e.Token}
 	term := s.term(ctx, key)
 	s.last[e.Election] = ended{e.Token, term.SpanContext()}
-	delete(s.going, key)
+	delete(s.current, key)
 	delete(s.leading, e.Origin)
 
 	term.SetAttributes(reasonKey.String(string(e.Reason)))
@@ -121,13 +121,13 @@ func (s *spans) demoted(ctx context.Context, e hooks.Demoted) {
 		name = "pgelector.demotion"
 		term.SetStatus(codes.Error, fmt.Sprint(e.Err))
 	}
-	_, wound := s.tracer.Start(trace.ContextWithSpan(ctx, term), name, trace.WithTimestamp(e.At),
+	_, ending := s.tracer.Start(trace.ContextWithSpan(ctx, term), name, trace.WithTimestamp(e.At),
 		trace.WithAttributes(about(e.Origin, tokenKey.Int64(e.Token), reasonKey.String(string(e.Reason)))...))
-	wound.End()
+	ending.End()
 	term.End(trace.WithTimestamp(e.At))
 }
 
-// about are the attributes of a candidate's span.
+// about returns the attributes of a candidate's span.
 func about(o hooks.Origin, more ...attribute.KeyValue) []attribute.KeyValue {
 	return append(more, electionKey.String(o.Election), candidateKey.String(o.CandidateID), lockKey.Int64(o.Key))
 }

@@ -14,7 +14,7 @@ import (
 
 var byElection = []string{"election"}
 
-// counts is the sink that feeds what Prometheus counts.
+// counts is the sink that feeds Prometheus's counters and histograms.
 type counts struct {
 	began, ended, attempts, failures *prometheus.CounterVec
 	held, heartbeats                 *prometheus.HistogramVec
@@ -32,12 +32,12 @@ func newCounts() *counts {
 	const minute, hour = 60, 3600
 	return &counts{
 		began:    counter("pgelector_terms_started_total", "Terms of this process that began."),
-		ended:    counter("pgelector_terms_ended_total", "Terms of this process that ended, and whose work has returned, by the reason.", "reason"),
-		attempts: counter("pgelector_campaign_attempts_total", "Attempts of this process to be elected, by what came of them.", "outcome"),
-		failures: counter("pgelector_failures_total", "What went wrong, by the operation that failed.", "op"),
-		held: histogram("pgelector_term_duration_seconds", "How long the terms that ended were held.",
+		ended:    counter("pgelector_terms_ended_total", "Terms of this process that ended, by reason.", "reason"),
+		attempts: counter("pgelector_campaign_attempts_total", "Attempts of this process to be elected, by outcome.", "outcome"),
+		failures: counter("pgelector_failures_total", "Failures, by operation.", "op"),
+		held: histogram("pgelector_term_duration_seconds", "The duration of ended terms.",
 			1, 10, minute, 10*minute, hour, 6*hour, 24*hour, 7*24*hour),
-		heartbeats: histogram("pgelector_heartbeat_duration_seconds", "The round trips of the heartbeats that were answered.",
+		heartbeats: histogram("pgelector_heartbeat_duration_seconds", "The round trips of answered heartbeats.",
 			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10),
 	}
 }
@@ -46,8 +46,8 @@ func (c *counts) all() []prometheus.Collector {
 	return []prometheus.Collector{c.began, c.ended, c.attempts, c.failures, c.held, c.heartbeats}
 }
 
-// begin has every counter of an election begin at 0. The histograms are many
-// series, and wait for the election to be led.
+// begin starts every counter of an election at 0. The histograms have many series, and
+// start with the first term.
 func (c *counts) begin(election string) {
 	c.began.WithLabelValues(election)
 	for _, reason := range hooks.Reasons() {
@@ -84,8 +84,7 @@ func (c *counts) FailureSeen(_ context.Context, election string, op hooks.Op) {
 	c.failures.WithLabelValues(string(op), label(election)).Inc()
 }
 
-// label is the name of an election as Prometheus takes it: it refuses what is
-// not UTF-8, and a hook must not fail.
+// label returns the election's name as a label. Prometheus panics on invalid UTF-8.
 func label(election string) string {
 	if utf8.ValidString(election) {
 		return election

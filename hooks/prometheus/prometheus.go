@@ -1,7 +1,7 @@
-// Package prometheushooks counts what happens in an election for Prometheus.
+// Package prometheushooks measures an election for Prometheus.
 //
 //	hook := prometheushooks.New()
-//	registry.MustRegister(hook) // prometheus.DefaultRegisterer, say
+//	registry.MustRegister(hook) // for instance prometheus.DefaultRegisterer
 //	e, err := elector.New(pool, "orders", elector.WithHooks(hook))
 //
 // These are the metrics. All have the label election; durations are seconds.
@@ -16,29 +16,26 @@
 //	pgelector_campaign_attempts_total      counter    attempts to be elected; outcome as of hooks.Outcome
 //	pgelector_failures_total               counter    what went wrong; op as of hooks.Op
 //
-// The gauges are computed from the clocks at the time of the scrape. They never
-// say that this process leads when its term's validity has run out, not even
-// just after it was frozen.
+// The gauges are computed from the clocks at the time of the scrape. They never say that
+// this process leads after its validity has run out, not even just after a freeze.
 //
 // # Series
 //
-// A process has 22 series for each election that it stands in, from its first
-// event on; every value of a label is there from the start, so that rate() sees
-// the first increase. An election that it leads has one more, one that it has
-// led 27 more, for the two histograms. So a thousand elections, all led by one
-// process, are 50,000 series: where that is too much, drop the histograms when
-// you scrape, or give those electors no hook. What goes wrong with the connection
-// of an elector.Session is nobody's in particular: its election is "".
+// A process has 22 series for each election in which it has a candidate, from the first
+// event on. Every label value exists from the start, so that rate() sees the first
+// increase. An election that the process leads has one more; one that it has ever led has
+// 27 more, for the two histograms. A thousand elections, all led by one process, are
+// 50,000 series. If that is too many, drop the histograms when you scrape, or give those
+// electors no hook. Failures of an elector.Session's connection have the election "".
 //
-// A name that is not UTF-8 is quoted as by strconv.Quote. The candidate id is no
-// label, because the default one is new with each
-// process. To have it, or the names of two databases with the same elections,
-// register the hook with
+// A name that is not UTF-8 is quoted as by strconv.Quote. The candidate id is no label,
+// because by default each process has a new one. To add a candidate id, or to tell two
+// databases with the same elections apart, register the hook with
 //
 //	prometheus.WrapRegistererWith(prometheus.Labels{"candidate": id}, registry)
 //
-// A leader that works in its OnElected hook is shown as leading for its first
-// validity only; see package [metrics].
+// A leader that works in its OnElected hook appears as leading for its first validity
+// only; see package [metrics].
 package prometheushooks
 
 import (
@@ -50,19 +47,19 @@ import (
 	"github.com/pgelector/pgelector/hooks/metrics"
 )
 
-// Dashboard is a dashboard for Grafana, as JSON to import. It shows all
-// elections of a Prometheus, or those that are picked.
+// Dashboard is a Grafana dashboard, as JSON to import. It shows all elections, or those
+// selected.
 //
 //go:embed dashboard.json
 var Dashboard string
 
-// Alerts are alerting rules for Prometheus, as a YAML file of rules.
+// Alerts are alerting rules for Prometheus, as YAML.
 //
 //go:embed alerts.yaml
 var Alerts string
 
-// Hook counts, and is the [prometheus.Collector] to register. It is made by
-// [New]. One Hook may be shared by any number of electors, also concurrently.
+// Hook is a hook and the [prometheus.Collector] to register. It is made by [New]. Any
+// number of electors may share one Hook, also concurrently.
 type Hook struct {
 	*events
 	counts *counts
@@ -72,7 +69,7 @@ type events = metrics.Hook
 
 var _ prometheus.Collector = (*Hook)(nil)
 
-// New returns a hook that has seen nothing yet.
+// New returns a hook without series.
 func New() *Hook {
 	c := newCounts()
 	return &Hook{events: metrics.New(c), counts: c}
@@ -82,7 +79,7 @@ var (
 	leader = prometheus.NewDesc("pgelector_leader",
 		"1 if this process leads the election, by its clock at the time of the scrape, else 0.", byElection, nil)
 	remaining = prometheus.NewDesc("pgelector_validity_remaining_seconds",
-		"How long the term is still valid unless a heartbeat extends it, at the time of the scrape; 0 if this process does not lead.", byElection, nil)
+		"The time until the term ends unless a heartbeat extends it, at the time of the scrape; 0 if this process does not lead.", byElection, nil)
 	started = prometheus.NewDesc("pgelector_term_start_time_seconds",
 		"When the term of this process began, in seconds since the Unix epoch; absent if it does not lead.", byElection, nil)
 )

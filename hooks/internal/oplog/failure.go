@@ -6,7 +6,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// OnError writes what went wrong; of a row of failed attempts only the first.
+// OnError logs a failure. Of a series of failed attempts it traces all but the first.
 func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 	fields := []any{"op", string(e.Op), "error", e.Err}
 	if e.Op != hooks.OpCampaign {
@@ -26,8 +26,7 @@ func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 	}
 }
 
-// OnCampaign traces an attempt, and writes that the database is back after an
-// outage.
+// OnCampaign traces an attempt, and logs the end of an outage.
 func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 	if e.Outcome != hooks.Failed {
 		if was, ok := h.ended(e.Origin); ok {
@@ -41,7 +40,7 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 
 const gaveUp = "gave up"
 
-// failureLine is for every failure but that of an attempt.
+// failureLine returns the line of a failure other than OpCampaign.
 func failureLine(e hooks.Failure) (level Level, message string) {
 	if e.Permanent {
 		return Error, gaveUp
@@ -68,10 +67,9 @@ func failureLine(e hooks.Failure) (level Level, message string) {
 	}
 }
 
-// failed counts a failed attempt, and says how many have failed in this outage.
-// It does not go by e.Attempt, which begins anew with each campaign: a database
-// that is away stays away from one campaign to the next. After a permanent
-// failure nobody waits for the database any more, so the outage is forgotten.
+// failed returns the number of failed attempts in this outage. It counts itself, because
+// e.Attempt starts again with each campaign. A permanent failure ends the outage: nobody
+// waits for the database any more.
 func (h *Hook) failed(e hooks.Failure) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,7 +86,7 @@ func (h *Hook) failed(e hooks.Failure) int {
 	return o.failed
 }
 
-// ended forgets the outage of a candidate, if there was one, and returns it.
+// ended ends and returns the outage of a candidate, if there is one.
 func (h *Hook) ended(candidate hooks.Origin) (outage, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,6 +1,4 @@
-// Package oplog decides what an election writes to a log: which line, at which
-// level, with which fields. The logging adapters only pass its lines on, so
-// that every logger gets the same ones.
+// Package oplog turns events into log lines, the same for every logger.
 package oplog
 
 import (
@@ -12,31 +10,29 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// Level is how much a line matters.
+// Level is the level of a line.
 type Level int
 
-// The levels, from the least to the most urgent.
+// The levels, in increasing order.
 const (
-	Trace Level = iota // what every attempt and every heartbeat did
-	Info               // a transition that was wanted, or is good news
-	Warn               // something that the election copes with by itself
-	Error              // something that a person has to look at
+	Trace Level = iota // single attempts and heartbeats
+	Info               // expected transitions
+	Warn               // the election copes
+	Error              // a person should look
 )
 
-// Write writes one line. The fields are keys and values in turn, as both
-// log/slog and hclog take them; each key is a string.
+// Write writes one line. fields alternates string keys and values.
 type Write func(ctx context.Context, level Level, message string, fields ...any)
 
-// Hook turns events into lines. It implements every interface of package hooks
-// and may be shared by electors that run concurrently.
+// Hook turns events into lines. Electors that run concurrently may share it.
 type Hook struct {
 	write Write
 
 	mu      sync.Mutex
-	outages map[hooks.Origin]outage // of the candidates whose database is away
+	outages map[hooks.Origin]outage // of candidates whose database is away
 }
 
-// outage is a row of failed attempts.
+// outage is a series of failed attempts.
 type outage struct {
 	since  time.Time
 	failed int
@@ -51,22 +47,22 @@ var (
 	_ hooks.CampaignHook      = (*Hook)(nil)
 )
 
-// New returns a Hook that passes its lines to write, which must be safe for
-// concurrent use if the hook is shared.
+// New returns a Hook that passes its lines to write. If electors share the hook, write
+// must be safe for concurrent use.
 func New(write Write) *Hook {
 	return &Hook{write: write, outages: make(map[hooks.Origin]outage)}
 }
 
-// OnElected writes that a term began.
+// OnElected logs that a term began.
 func (h *Hook) OnElected(ctx context.Context, e hooks.Elected) {
 	h.line(ctx, Info, "elected", e.Origin, "token", digits(e.Token), "waited", round(e.Waited))
 }
 
-// OnDemoted writes that a term ended, and why.
+// OnDemoted logs that a term ended, and why.
 func (h *Hook) OnDemoted(ctx context.Context, e hooks.Demoted) {
 	level := demotedLevel(e.Reason)
 	fields := []any{"token", digits(e.Token), "reason", string(e.Reason), "held", round(e.Held)}
-	if level > Info { // a term that was given up ended without an error
+	if level > Info { // Err of an expected end says nothing new
 		fields = append(fields, "error", e.Err)
 	}
 	h.line(ctx, level, "demoted", e.Origin, fields...)
@@ -83,8 +79,8 @@ func demotedLevel(r hooks.Reason) Level {
 	}
 }
 
-// OnLeaderChanged writes who leads now. That this candidate itself leads, or does
-// no more, is what the lines "elected" and "demoted" say, so it is only traced.
+// OnLeaderChanged logs who leads now. It only traces changes of this candidate's own
+// leadership, which the lines "elected" and "demoted" report.
 func (h *Hook) OnLeaderChanged(ctx context.Context, e hooks.LeaderChanged) {
 	level := Info
 	if e.Current == e.CandidateID || e.Current == "" && e.Previous == e.CandidateID {
@@ -104,11 +100,10 @@ func (h *Hook) line(ctx context.Context, level Level, message string, o hooks.Or
 		append([]any{"election", o.Election, "candidate", o.CandidateID, "key", digits(o.Key)}, fields...)...)
 }
 
-// digits is a number of 64 bits as text: where a log is JSON, jq and JavaScript
-// would lose digits of a number.
+// digits formats a 64-bit number as text: jq and JavaScript lose digits of JSON numbers.
 func digits(n int64) string { return strconv.FormatInt(n, 10) }
 
-// round drops the digits that no reader of a log wants.
+// round drops digits that are noise in a log.
 func round(d time.Duration) time.Duration {
 	if d >= time.Second {
 		return d.Round(time.Millisecond)
