@@ -10,7 +10,6 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A campaign is one stay in the state of following: attempts until one is
@@ -25,86 +24,92 @@ type campaign struct {
 	readOnlySince time.Time // the first standby that this campaign met; zero if it met none
 }
 
-// run makes attempts until elected, refused, tired or cancelled.
+// run makes attempts until elected, refused, out of attempts or cancelled.
 func (c *campaign) run(ctx context.Context) (*Term, error) {
 	unsubscribe := c.subscribe()
 	defer unsubscribe()
 	for {
 		c.awaitHealth(ctx)
-		term, pause, err := c.attempt(ctx, false)
-		if pause == noMore {
-			return term, err
+		r := c.attempt(ctx, false)
+		if r.over {
+			return r.term, r.err
 		}
-		sleep(ctx, pause, c.wakeUps)
+		sleep(ctx, r.pause, c.wakeUps)
 	}
 }
 
-// noMore is the pause after the last attempt.
-const noMore = -1
+// A result is what an attempt means for the campaign.
+type result struct {
+	over  bool          // the campaign is over: with the term, or with err
+	term  *Term         // nil if not elected
+	err   error         // why the attempt failed
+	pause time.Duration // before the next attempt
+}
 
-// attempt makes one attempt, perhaps the last, and tells the hooks.
-func (c *campaign) attempt(ctx context.Context, last bool) (term *Term, pause time.Duration, err error) {
+// attempt makes one attempt, perhaps the last, and calls the hooks.
+func (c *campaign) attempt(ctx context.Context, last bool) result {
 	if ctx.Err() != nil {
-		c.acquirer.Close()
-		return nil, noMore, ended(ctx, "campaign")
+		return c.ended(ended(ctx, "campaign"))
 	}
 	c.attempts++
 	start := time.Now()
 	trying, stop := c.whileHealthy(ctx)
-	got, err := c.acquire(trying, last)
-	brokenOff := trying.Err() != nil
+	got := c.acquire(trying, last)
+	unhealthy := trying.Err() != nil
 	stop()
 	if got.Holder.PID != 0 {
 		c.saw(ctx, got.Holder)
 	}
 	event := hooks.Campaign{Attempt: c.attempts, Took: time.Since(start)}
-	var early *session.TooEarly
+	r := result{err: got.Err}
 	switch {
-	case got.Lock != nil:
-		return c.elected(ctx, got.Lock, event), noMore, nil
-	case err == nil:
+	case got.Outcome == lock.Granted:
+		return result{over: true, term: c.elected(ctx, got.Lock, event)}
+	case got.Outcome == lock.Busy:
 		event.Outcome = hooks.Busy
-		c.standing, c.outage, pause = lock.Followed, outage{}, got.Next
+		c.standing, c.outage, r.pause = lock.Followed, outage{}, got.Next
 		if c.attempts == 1 {
-			pause = backoff.Spread(pause)
+			r.pause = backoff.Spread(r.pause)
 		}
-	case ctx.Err() != nil || errors.Is(err, ErrStopped):
-		c.acquirer.Close()
-		if ctx.Err() != nil {
-			err = ended(ctx, "campaign")
-		}
-		return nil, noMore, err
-	case brokenOff: // by the candidate's health
-		return nil, 0, err
-	case errors.As(err, &early):
+	case ctx.Err() != nil:
+		return c.ended(ended(ctx, "campaign"))
+	case errors.Is(got.Err, ErrStopped):
+		return c.ended(got.Err)
+	case unhealthy:
+		return r
+	case got.Outcome == lock.TooEarly:
 		event.Outcome = hooks.TooEarly
-		c.outage, pause = outage{}, early.Wait
+		c.outage, r.pause = outage{}, got.Next
 	default:
 		event.Outcome = hooks.Failed
-		pause, err = c.failed(ctx, err, event.Took, got)
+		r = c.failed(ctx, got, event.Took)
 	}
-	if last {
-		pause = noMore
-	}
-	if pause == noMore {
+	if r.over = r.over || last; r.over {
+		r.pause = 0
 		c.acquirer.Close()
 	}
-	event.Next = max(pause, 0)
+	event.Next = r.pause
 	c.announcer.announce(c.announcer.campaign(ctx, event))
-	return nil, pause, err
+	return r
+}
+
+// ended is the result of a campaign that was ended from outside.
+func (c *campaign) ended(err error) result {
+	c.acquirer.Close()
+	return result{over: true, err: err}
 }
 
 // acquire makes an attempt that counts as a term of the shared session, if there is one,
 // from now on until it is over.
-func (c *campaign) acquire(ctx context.Context, last bool) (lock.Attempt, error) {
+func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 	if err := c.terms.begin(); err != nil {
-		return lock.Attempt{}, err
+		return lock.Attempt{Err: err}
 	}
-	got, err := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, WakeUps: c.wakeUps, NoWait: last})
+	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, WakeUps: c.wakeUps, NoWait: last})
 	if got.Lock == nil {
 		c.terms.end()
 	}
-	return got, err
+	return got
 }
 
 // elected begins the term. The hooks are told while it already runs.
@@ -114,7 +119,7 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	t := newTerm(ctx, c.Elector, l, c.byCaller)
 	event.Outcome = hooks.Granted
 	a.post(a.campaign(ctx, event))
-	c.saw(ctx, session.Holder{PID: l.PID(), CandidateID: c.candidateID})
+	c.saw(ctx, lock.Holder{PID: l.PID(), CandidateID: c.candidateID})
 	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline()}
 	onElected := a.elected(t.ctx, elected, func(err error) {
 		if err != nil {
@@ -133,24 +138,20 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	return t
 }
 
-// failed adds a failure to the outage, tells the hooks if it counts, and says for how long
-// to wait.
-func (c *campaign) failed(ctx context.Context, err error, took time.Duration, a lock.Attempt) (time.Duration, error) {
+// failed adds a failure to the outage, and calls the hooks if it counts.
+func (c *campaign) failed(ctx context.Context, a lock.Attempt, took time.Duration) result {
 	counts, wait := c.outage.failed(c.backoff)
-	permanent := a.Refused && !c.waitsForPrimary(err)
-	if !permanent && counts && c.outage.counted == c.maxAttempts {
-		permanent, err = true, fmt.Errorf("%w: %d in a row, as many as are allowed: %w", ErrGaveUp, c.maxAttempts, err)
+	r := result{over: a.Outcome == lock.Refused && !c.waitsForPrimary(a.Err), err: a.Err, pause: wait}
+	if !r.over && counts && c.outage.counted == c.maxAttempts {
+		r.over, r.err = true, fmt.Errorf("%w: %d in a row, as many as are allowed: %w", ErrGaveUp, c.maxAttempts, a.Err)
 	}
-	if counts || permanent {
-		c.announcer.announce(c.announcer.failure(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: err, Attempt: c.outage.counted, Permanent: permanent}))
+	if counts || r.over {
+		c.announcer.announce(c.announcer.failure(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: r.err, Attempt: c.outage.counted, Permanent: r.over}))
 	}
-	switch {
-	case permanent:
-		return noMore, err
-	case c.standing != lock.Unknown:
-		wait = c.outage.shorten(wait, c.backoff, a.Next, took)
+	if c.standing != lock.Unknown {
+		r.pause = c.outage.shorten(wait, c.backoff, a.Next, took)
 	}
-	return wait, err
+	return r
 }
 
 // waitsForPrimary reports whether a server that was never seen to be a primary may still
@@ -170,17 +171,17 @@ func (e *Elector) look(ctx context.Context) {
 	if !e.announcer.seesLeader {
 		return
 	}
-	if leader, _, err := session.HolderOf(ctx, e.pool, e.key, e.lease.Length); err == nil {
+	if leader, _, err := lock.HolderOf(ctx, e.pool, e.key, e.lease.Length); err == nil {
 		e.saw(ctx, leader)
 	}
 }
 
 // nobody leads.
-var nobody session.Holder
+var nobody lock.Holder
 
 // saw reports a leader other than the last one seen.
-func (e *Elector) saw(ctx context.Context, leader session.Holder) {
-	leader = session.Holder{PID: leader.PID, CandidateID: leader.CandidateID} // all that an attempt sees
+func (e *Elector) saw(ctx context.Context, leader lock.Holder) {
+	leader = lock.Holder{PID: leader.PID, CandidateID: leader.CandidateID} // all that an attempt sees
 	if !e.announcer.seesLeader || e.seen == leader {
 		return
 	}

@@ -34,8 +34,8 @@ type Elector struct {
 	// Touched by the campaign alone.
 	acquirer lock.Acquirer
 	standing lock.Standing
-	seen     session.Holder // the leader that was last seen
-	wakeUps  *lock.WakeUps  // nil without a notifier
+	seen     lock.Holder   // the leader that was last seen
+	wakeUps  *lock.WakeUps // nil without a notifier
 
 	mu         sync.Mutex
 	claimed    chan struct{} // by the one campaign or term, at whose end it is closed; nil if there is none
@@ -63,19 +63,12 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 		return nil, err
 	}
 	e := newElector(context.Background(), pool, election, c)
-	e.acquirer = e.newAcquirer(session.NewServer(pool, c.ofServer(e.beat, e.report)))
+	e.acquirer = lock.New(session.NewServer(pool, c.ofServer(e.beat, e.report)), e.lockConfig())
 	return e, nil
 }
 
-func (e *Elector) newAcquirer(server *session.Server) lock.Acquirer {
-	if e.standby == Wait {
-		return lock.NewWaiting(server, e.lockConfig())
-	}
-	return lock.NewPolling(server, e.lockConfig())
-}
-
 func (e *Elector) lockConfig() lock.Config {
-	return lock.Config{Election: e.election, Key: e.key, Look: e.announcer.seesLeader, Retry: e.retry}
+	return lock.Config{Election: e.election, Key: e.key, Look: e.announcer.seesLeader, Retry: e.retry, Queue: e.standby == Wait, TokenEpoch: e.tokenEpoch}
 }
 
 func newElector(ctx context.Context, pool *sql.DB, election string, c config) *Elector {
@@ -220,7 +213,8 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 	}
 	defer release()
 	if err = e.awaitFirstCheck(ctx); err == nil {
-		term, _, err = e.newCampaign(true).attempt(ctx, true)
+		r := e.newCampaign(true).attempt(ctx, true)
+		term, err = r.term, r.err
 	}
 	switch {
 	case term == nil:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -118,7 +119,7 @@ var (
 
 	// ErrSessionHidden is returned by InTx when the role of the pool may not see
 	// when the leader's session began.
-	ErrSessionHidden = session.ErrSessionHidden
+	ErrSessionHidden = lock.ErrSessionHidden
 
 	// ErrLockTableFull is reported when the server has no room for another lock.
 	// Nothing that is held is lost by it, and the campaign goes on.
@@ -127,7 +128,7 @@ var (
 	// ErrTokenEpoch is reported when a term would have no usable token: the setting
 	// pgelector.epoch of the database is no number from 0 to 32766, or timeline and
 	// epoch exceed 32767. Nobody is elected until that is corrected; the campaign goes on.
-	ErrTokenEpoch = session.ErrTokenEpoch
+	ErrTokenEpoch = lock.ErrTokenEpoch
 
 	// ErrStopped is the cause of a term that was ended by Stop, Elector.Close or
 	// Session.Close, and returned by Run, Start, Campaign and TryCampaign of an elector

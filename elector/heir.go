@@ -38,7 +38,7 @@ func (t *Term) ResignTo(ctx context.Context, heir string) error {
 	if err := checkHeir(heir, t.elector.candidateID); err != nil {
 		return err
 	}
-	offer := t.lock.NewOffer(heir)
+	offer := t.lock.TransferTo(heir)
 	absent := t.prepare(ctx, offer, heir)
 	if absent == nil {
 		absent = t.leaveTo(offer, heir)
@@ -70,7 +70,7 @@ func checkHeir(heir, own string) error {
 
 // prepare makes the offer and waits until the successor is the first in the queue, while
 // the term goes on.
-func (t *Term) prepare(ctx context.Context, offer *lock.Offer, heir string) error {
+func (t *Term) prepare(ctx context.Context, offer *lock.Transfer, heir string) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
@@ -88,7 +88,7 @@ var errOvertaken = errors.New("it was the first in the queue, but not any more w
 
 // leaveTo ends the term in favour of the successor. It returns the cause of the end if the
 // term has ended already.
-func (t *Term) leaveTo(offer *lock.Offer, heir string) error {
+func (t *Term) leaveTo(offer *lock.Transfer, heir string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ctx.Err() != nil {

@@ -61,7 +61,7 @@ func NewSession(pool *sql.DB, opts ...Option) (*Session, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s := &Session{pool: pool, config: c, opts: opts, ctx: ctx, terms: terms{closed: ctx}, closed: make(chan struct{}), electors: map[int64]*Elector{}}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks)
-	s.shared = lock.NewShared(ctx, session.NewServer(pool, c.ofServer(s.beat, s.report)), c.retry, c.tokenEpoch, s.report)
+	s.shared = lock.NewShared(ctx, session.NewServer(pool, c.ofServer(s.beat, s.report)), c.retry, c.tokenEpoch)
 	s.close = sync.OnceFunc(func() {
 		go func() {
 			defer close(s.closed)

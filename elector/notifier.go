@@ -117,6 +117,6 @@ func sleep(ctx context.Context, d time.Duration, w *lock.WakeUps) {
 // heartbeat reports that.
 func (t *Term) notify(ctx context.Context, what event, more ...string) {
 	if t.elector.notifier != nil {
-		_ = t.lock.Notify(ctx, NotifyChannel, payload(what, t.elector.key, more...))
+		_ = t.lock.Notify(ctx, lock.Notification{Channel: NotifyChannel, Payload: payload(what, t.elector.key, more...)})
 	}
 }

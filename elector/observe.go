@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -31,7 +32,7 @@ type Candidate struct {
 // statement. It returns ErrNoLeader if no session holds the lock, and waits for
 // an answer until ctx ends, or for one lease.
 func (e *Elector) Leader(ctx context.Context) (Leader, error) {
-	holder, held, err := session.HolderOf(ctx, e.pool, e.key, e.lease.Length)
+	holder, held, err := lock.HolderOf(ctx, e.pool, e.key, e.lease.Length)
 	if err != nil {
 		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
 	}
@@ -56,7 +57,7 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 	case !errors.Is(err, ErrNoLeader):
 		return nil, err
 	}
-	waiters, err := session.WaitersOf(ctx, e.pool, e.key, e.lease.Length)
+	waiters, err := lock.WaitersOf(ctx, e.pool, e.key, e.lease.Length)
 	if err != nil {
 		return nil, fmt.Errorf("elector: ask who waits: %w", err)
 	}

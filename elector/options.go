@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/option"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -44,6 +45,16 @@ type config struct {
 const (
 	minRetry = 10 * time.Millisecond
 	maxRetry = 24 * time.Hour
+
+	defaultLease = 10 * time.Second
+	minLease     = time.Second
+	maxLease     = 24 * time.Hour
+
+	minHeartbeat = 50 * time.Millisecond
+	maxHeartbeat = 30 * time.Second // when not chosen: below the idle timeout of common firewalls
+
+	drainShare     = 5 // drain = lease/5, when not chosen
+	heartbeatShare = 5 // heartbeat interval = lease/5, when not chosen
 
 	defaultReadOnlyTimeout = time.Minute // a failover by Patroni takes up to 40 s with its defaults
 	defaultRetry           = time.Second
@@ -197,8 +208,8 @@ func WithDrain(d time.Duration) Option {
 // because every candidate reads it at each election. The larger of the two counts.
 func WithTokenEpoch(n int) Option {
 	return func(c *config) error {
-		if n < 0 || n > session.MaxTokenEpoch {
-			return option.Of("WithTokenEpoch", n).Bad("want 0 <= n <= %d", session.MaxTokenEpoch)
+		if n < 0 || n > lock.MaxTokenEpoch {
+			return option.Of("WithTokenEpoch", n).Bad("want 0 <= n <= %d", lock.MaxTokenEpoch)
 		}
 		c.tokenEpoch = int64(n)
 		c.ofSession = append(c.ofSession, "WithTokenEpoch")
@@ -232,7 +243,7 @@ func WithGracefulRelease(graceful bool) Option {
 }
 
 func configure(election string, opts []Option) (config, error) {
-	c := config{lease: session.Lease{Length: session.DefaultLease}, retry: defaultRetry, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true}
+	c := config{lease: session.Lease{Length: defaultLease}, retry: defaultRetry, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true}
 	if err := option.CheckElection(election); err != nil {
 		return c, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -245,11 +256,11 @@ func configure(election string, opts []Option) (config, error) {
 		}
 	}
 	c.complete(election)
-	if err := c.lease.Check(); err != nil {
+	if err := checkLease(c.lease); err != nil {
 		return c, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if c.synchronous {
-		if err := c.lease.CheckLongest(c.longestLease); err != nil {
+		if err := checkLongestLease(c.lease, c.longestLease); err != nil {
 			return c, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
@@ -258,7 +269,7 @@ func configure(election string, opts []Option) (config, error) {
 
 // complete fills in what was not chosen.
 func (c *config) complete(election string) {
-	implied := session.LeaseOf(c.lease.Length)
+	implied := leaseOf(c.lease.Length)
 	if !c.drainChosen {
 		c.lease.Drain = implied.Drain
 	}
@@ -280,7 +291,53 @@ func (c *config) complete(election string) {
 // ofServer is what sessions are to be like, and who is told of them.
 func (c *config) ofServer(beat func(session.Beat), report func(context.Context, hooks.Failure)) session.Config {
 	return session.Config{Name: c.candidateID, Lease: c.lease, Watch: c.watch, LongestLease: c.longestLease,
-		TokenEpoch: c.tokenEpoch, OnBeat: beat, Report: report}
+		OnBeat: beat, Report: func(ctx context.Context, task session.Task, err error) {
+			report(ctx, hooks.Failure{Op: ops[task], Err: err})
+		}}
+}
+
+var ops = map[session.Task]hooks.Op{
+	session.Campaigning: hooks.OpCampaign,
+	session.Releasing:   hooks.OpRelease,
+	session.Setting:     hooks.OpSetting,
+	session.Watching:    hooks.OpWatch,
+	session.Calling:     hooks.OpCall,
+}
+
+// leaseOf is a lease of that length, with the heartbeat interval and the drain that follow
+// from it.
+func leaseOf(length time.Duration) session.Lease {
+	return session.Lease{
+		Length:    length,
+		Heartbeat: min(max(length/heartbeatShare, minHeartbeat), maxHeartbeat),
+		Drain:     length / drainShare,
+	}
+}
+
+// checkLease says which inequality does not hold.
+func checkLease(l session.Lease) error {
+	length, heartbeat, drain := option.Of("WithLease", l.Length), option.Of("WithHeartbeatInterval", l.Heartbeat), option.Of("WithDrain", l.Drain)
+	switch {
+	case l.Length < minLease || l.Length > maxLease:
+		return length.Bad("want %v <= lease <= %v", minLease, maxLease)
+	case l.Drain < 0:
+		return drain.Bad("want drain >= 0")
+	case l.Heartbeat < minHeartbeat:
+		return heartbeat.Bad("want heartbeat interval >= %v", minHeartbeat)
+	case l.Heartbeat > l.Validity()/2: // twice the interval may be more than a Duration holds
+		return &option.Error{Options: []option.Value{heartbeat, length, drain}, Want: fmt.Sprintf("want 2*heartbeat <= lease - lease/10 - drain, "+
+			"but that is %v: shorten the heartbeat interval or the drain, or lengthen the lease", l.Validity())}
+	}
+	return nil
+}
+
+// checkLongestLease says what does not hold of the longest lease of all candidates.
+func checkLongestLease(l session.Lease, longest time.Duration) error {
+	if longest < l.Length || longest > maxLease {
+		return &option.Error{Options: []option.Value{option.Of("WithSynchronousStandby", longest), option.Of("WithLease", l.Length)},
+			Want: fmt.Sprintf("want the longest lease of all candidates: %v <= longest lease <= %v", l.Length, maxLease)}
+	}
+	return nil
 }
 
 func between(least, d, most time.Duration, option string, args ...any) error {

@@ -23,7 +23,7 @@ type Term struct {
 
 	mu     sync.Mutex              // makes the first ending the only one
 	cancel context.CancelCauseFunc // called by end alone
-	offer  *lock.Offer             // to the successor; nil if there is none
+	offer  *lock.Transfer          // to the successor; nil if there is none
 	heirID string                  // its candidate id
 
 	announced bool // OnElected was called; used by the hooks' queue alone
@@ -199,7 +199,7 @@ func (t *Term) release(reason hooks.Reason) (err error) {
 	if t.offer != nil {
 		defer t.offer.Withdraw()
 		var released bool
-		if released, t.heirHas = t.lock.ReleaseTo(t.offer, t.elector.lease.Heartbeat); released {
+		if released, t.heirHas = t.offer.Release(t.elector.lease.Heartbeat); released {
 			return nil
 		}
 	}

@@ -48,11 +48,11 @@ only '^\./db(/\S+)? (\./|database/sql/driver$)' <<<"$code" | not ' \./db/' |
   rule "db imports nothing of ours, and names no driver's type" || broken=1
 only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(hooks|internal/(lock|session|pgerr|option|backoff)|elector/\S+)$' |
   rule "elector imports of ours only hooks, and ${below[*]}: it speaks no SQL" || broken=1
-only '^\./internal/session \./' <<<"$code" | not ' \./(db|hooks|internal/(pgerr|option|backoff))$' |
-  rule "internal/session imports of ours only db, hooks, internal/pgerr, internal/option and internal/backoff" || broken=1
+only '^\./internal/session \./' <<<"$code" | not ' \./(db|internal/(pgerr|backoff))$' |
+  rule "internal/session imports of ours only db, internal/pgerr and internal/backoff" || broken=1
 only '^\./internal/(pgerr|option|backoff) \./' <<<"$code" | rule "internal/pgerr, internal/option and internal/backoff import nothing of ours" || broken=1
-only '^\./internal/lock \./' <<<"$code" | not ' \./(hooks|internal/(session|pgerr|backoff))$' |
-  rule "internal/lock imports of ours only hooks, internal/session, internal/pgerr and internal/backoff" || broken=1
+only '^\./internal/lock \./' <<<"$code" | not ' \./(db|internal/(session|pgerr|backoff))$' |
+  rule "internal/lock imports of ours only db, internal/session, internal/pgerr and internal/backoff" || broken=1
 only ' \./internal/(lock|session)$' <<<"$code" | not '^\./(elector|internal/lock) ' |
   rule "only elector and internal/lock import internal/session" || broken=1
 only ' \./elector( |$)' <<<"$imports" | not "^$above " |
@@ -61,7 +61,7 @@ only ' \./elector( |$)' <<<"$imports" | not "^$above " |
 # Comments may speak of it.
 sql_conn() {
   local file
-  for file in $(go list -f '{{$p := .ImportPath}}{{range .GoFiles}}{{$p}}/{{.}} {{end}}' ./elector ./internal/session); do
+  for file in $(go list -f '{{$p := .ImportPath}}{{range .GoFiles}}{{$p}}/{{.}} {{end}}' ./elector ./internal/lock ./internal/session); do
     file=${file#"$module/"}
     [[ $file != internal/session/session.go && $file != internal/session/tx.go ]] || continue
     sed 's|//.*||' "$file" | grep -nE '\bsql\.Conn\b|\.Conn\(' | sed "s|^|$file:|" || true

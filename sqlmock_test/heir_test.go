@@ -20,7 +20,7 @@ func expectCall(mock sqlmock.Sqlmock, made bool) {
 	query(mock, "CallHeir").WithArgs("web-2", orders).WillReturnRows(row(made, callKey))
 }
 
-// expectPlace expects a look for the heir's place in the queue.
+// expectPlace expects a look for the successor's place in the queue.
 func expectPlace(mock sqlmock.Sqlmock, place int) {
 	query(mock, "ClearTheWay").WithArgs(orders, "web-2").WillReturnRows(row(place, 0))
 }
@@ -333,7 +333,7 @@ func TestResignToSaysWhereTheHeirWas(t *testing.T) {
 			query(mock, "UnlockFor").WillReturnRows(row(true, false, 0))
 			expectUnlock(mock, callKey)
 		}},
-		"the server did not say": {`"web-2": elector: look for the heir`, errPlain, func(mock sqlmock.Sqlmock) {
+		"the server did not say": {`"web-2": elector: look for the successor`, errPlain, func(mock sqlmock.Sqlmock) {
 			query(mock, "ClearTheWay").WillReturnError(errPlain)
 			expectUnlock(mock, callKey)
 			expectUnlock(mock, orders)

@@ -56,7 +56,7 @@ func TestTheReadmesFiguresAreTheConstants(t *testing.T) {
 	constants := constants(t, "../elector/options.go", "../elector/health.go", "../internal/session/lease.go", "../internal/option/option.go")
 	table := section(t, "Options")
 	for _, c := range []struct{ row, says, name, value string }{
-		{"WithLease", "| 10 s |", "DefaultLease", "10 * time.Second"},
+		{"WithLease", "| 10 s |", "defaultLease", "10 * time.Second"},
 		{"WithLease", "| 1 s to 24 h |", "minLease", "time.Second"},
 		{"WithLease", "| 1 s to 24 h |", "maxLease", "24 * time.Hour"},
 		{"WithHeartbeatInterval", "lease/5", "heartbeatShare", "5"},

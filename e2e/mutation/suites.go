@@ -30,6 +30,7 @@ func suites(dir string) (all []*suite) {
 		{name: "internal/backoff"},
 		{name: "internal/pgerr"},
 		{name: "internal/session"},
+		{name: "internal/lock"},
 		{name: "elector"},
 		{name: "sqlmock_test"},
 		{name: "e2e/simulation", args: []string{"-test.run=^TestSimulation$", "-seeds=300", "-simplify=false"}},

@@ -52,21 +52,31 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Await makes a call that may not return when its context ends, as a driver's does
-// not on a dead link, and waits for its answer no longer than that: then it returns
-// the cause, and the call is left to a goroutine of its own.
+// Either returns a copy of ctx that also ends with other. Its cause is that of the first.
+func Either(ctx, other context.Context) (either context.Context, stop func()) {
+	either, cancel := context.WithCancelCause(ctx)
+	detach := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return either, func() {
+		detach()
+		cancel(nil)
+	}
+}
+
+// Await makes a driver call, which may not return when its context ends, as on a dead
+// link. It waits for the answer until ctx ends; then it returns the cause, and leaves the
+// call to its own goroutine. It is the one way to abandon a driver call.
 func Await[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
 	return AwaitOr(ctx, call, func(T) {})
 }
 
-// AwaitOr is Await for what must not be lost: what a call returns that was left to
-// itself is given to drop.
+// AwaitOr is Await for an answer that must not be lost: drop receives one that comes when
+// AwaitOr has returned.
 func AwaitOr[T any](ctx context.Context, call func(context.Context) (T, error), drop func(T)) (T, error) {
 	type answer struct {
 		value T
 		err   error
 	}
-	answered := make(chan answer) // without a buffer: to send is to know that somebody still waits
+	answered := make(chan answer) // unbuffered: once sent, it was received
 	go func() {
 		value, err := call(ctx)
 		select {

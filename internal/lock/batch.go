@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -122,7 +121,7 @@ func (w *worker) attempt(requests []*request) error {
 			ask = append(ask, r.Key)
 		}
 	}
-	held, called, err := w.now.TryLocks(ask, have)
+	held, offers, err := tryLocks(w.now, ask, have)
 	var winners, others []*request
 	for _, r := range requests {
 		if held[r.Key] {
@@ -133,12 +132,12 @@ func (w *worker) attempt(requests []*request) error {
 		}
 	}
 	w.elect(winners)
-	w.reject(others, called, err)
+	w.reject(others, offers, err)
 	return err
 }
 
 // connect sees to it that there is a session.
-func (w *worker) connect() (err error) {
+func (w *worker) connect() error {
 	if w.now != nil && w.now.Context().Err() == nil {
 		return nil
 	}
@@ -146,22 +145,27 @@ func (w *worker) connect() (err error) {
 		w.now.Close()         // its connections are in the pool's number
 		w.server.Invalidate() // it may be another one now
 	}
-	w.now, err = w.server.Open(w.ctx)
-	return err
+	w.now = nil
+	return w.server.Retry(w.ctx, func() (err error) {
+		if w.now, err = w.server.OpenChecked(w.ctx, 0); err == nil {
+			w.server.Start(w.now)
+		}
+		return err
+	})
 }
 
 // reject answers those that were not granted their lock, and tells them who holds it if
 // they look; err is what kept the server from granting more.
-func (w *worker) reject(others []*request, called map[int64]bool, err error) {
+func (w *worker) reject(others []*request, offers map[int64]bool, err error) {
 	var looking []int64
 	for _, r := range others {
 		if err == nil && r.Look {
 			looking = append(looking, r.Key)
 		}
 	}
-	leaders := w.now.Leaders(looking)
+	holders := holdersOf(w.now, looking)
 	for _, r := range others {
-		w.answer(r, reply{Grant: session.Grant{Leader: leaders[r.Key], Called: called[r.Key]}, err: err})
+		w.answer(r, reply{holder: holders[r.Key], offered: offers[r.Key], err: err})
 	}
 }
 
@@ -172,14 +176,14 @@ func (w *worker) elect(winners []*request) {
 	if len(winners) == 0 {
 		return
 	}
-	tokens, err := w.now.Tokens(keysOf(winners), w.epoch)
+	tokens, err := readTokens(w.now, keysOf(winners), w.epoch)
 	for errors.Is(err, session.ErrLockTableFull) {
 		half := (len(winners) + 1) / 2
 		w.refuse(winners[:half], err)
 		if winners = winners[half:]; len(winners) == 0 {
 			return
 		}
-		tokens, err = w.now.Tokens(keysOf(winners), w.epoch)
+		tokens, err = readTokens(w.now, keysOf(winners), w.epoch)
 	}
 	if err != nil {
 		w.refuse(winners, err)
@@ -187,7 +191,7 @@ func (w *worker) elect(winners []*request) {
 	}
 	for _, r := range winners {
 		if token, passed := tokens[r.Key]; passed {
-			w.answer(r, reply{Grant: session.Grant{Session: w.now, Token: token}})
+			w.answer(r, reply{session: w.now, token: token})
 		} else {
 			w.terminateOverdue(r)
 			w.requeue(r)
@@ -198,10 +202,10 @@ func (w *worker) elect(winners []*request) {
 // terminateOverdue terminates overdue fenced transactions that block a request, or reports
 // once that it cannot.
 func (w *worker) terminateOverdue(r *request) {
-	err := w.now.EndOverdue(context.Background(), r.Key)
+	err := endOverdue(context.Background(), w.now, r.Key, w.server.Lease)
 	if err != nil && !r.reported {
 		r.reported = true
-		w.report(r.ctx, hooks.Failure{Op: hooks.OpCampaign, Err: err})
+		w.server.Report(r.ctx, session.Campaigning, err)
 	}
 }
 
@@ -241,8 +245,8 @@ func (w *worker) giveBack(r *request) {
 	if s == nil || s.Context().Err() != nil {
 		return
 	}
-	if err := s.Unlock(r.Key); err != nil {
-		w.report(r.ctx, hooks.Failure{Op: hooks.OpRelease, Err: fmt.Errorf("%w (of %q, whose campaign had ended)", err, r.Election)})
+	if err := unlockKey(s, r.Key); err != nil {
+		w.server.Report(r.ctx, session.Releasing, fmt.Errorf("%w (of %q, whose campaign had ended)", err, r.Election))
 	}
 }
 

@@ -2,116 +2,116 @@ package lock
 
 import (
 	"context"
-	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
-// An Acquirer comes by one election's lock. It serves one campaign at a time.
-type Acquirer interface {
-	// Acquire makes one attempt. It returns an attempt with Next also beside an error.
-	Acquire(ctx context.Context, t Try) (Attempt, error)
-	// Close gives up what the acquirer keeps between two attempts. The next attempt is
-	// again the first of a campaign.
-	Close()
-}
-
-// A Try is what the campaign knows of itself before an attempt.
-type Try struct {
-	Last    Standing
-	WakeUps *WakeUps // may end the wait for a turn; may be nil
-	NoWait  bool     // do not wait in the server's queue
-}
-
-// A Standing is what a candidate was by the last answer of a server.
-type Standing int
-
-const (
-	Unknown  Standing = iota // there was no answer yet
-	Followed                 // another candidate led
-	Led
-)
-
-// An Attempt is what came of one.
-type Attempt struct {
-	Lock   *Lock          // nil if another session holds the lock
-	Holder session.Holder // that session, if the acquirer looks for it and saw it
-	// Next is how long to wait before the next attempt. Beside an error it is the longest
-	// time between two quick attempts while the server is away; 0 if those are not the
-	// campaign's to pace.
-	Next time.Duration
-	// Refused reports, beside an error, that no retry will help.
-	Refused bool
-}
-
-// A Lock is one election's lock, held on a session. The session's methods tell whether
-// the lock can still be relied on.
+// A Lock is one election's lock, held on a session. The session's methods say whether the
+// lock can still be relied on.
 type Lock struct {
 	*session.Session
-	key     int64
-	token   int64
-	linger  time.Duration // between the release and the end of the session
-	shared  bool          // the session is for other locks too
-	release func()        // of the hold on the session
+	key        int64
+	token      int64
+	closeDelay time.Duration // between the release and the end of the session
+	shared     bool          // the session is for other locks too
+	release    func()        // of the hold on the session
 }
 
-func newLock(key int64, g session.Grant) *Lock {
-	return &Lock{Session: g.Session, key: key, token: g.Token, release: g.Session.Hold()}
+func newLock(key int64, s *session.Session, token int64) *Lock {
+	return &Lock{Session: s, key: key, token: token, release: s.Hold()}
 }
 
 // Token is the fencing token of the term that begins with the lock.
 func (l *Lock) Token() int64 { return l.token }
 
-// Lost reports whether the session was taken away, or its commits do not wait for standbys
-// any more, and it was not closed by its owner.
+// Lost reports whether the session was taken away, or its commits no longer wait for the
+// standbys. It is false if its owner has closed it.
 func (l *Lock) Lost() bool {
 	cause := context.Cause(l.TermContext())
 	return errors.Is(cause, session.ErrSessionLost) || errors.Is(cause, session.ErrLeaseExpired) || errors.Is(cause, session.ErrNotSynchronous)
 }
 
-// Verify asks the server whether the session still holds the lock. It returns nil if so.
-// If ctx ends first it returns the cause, and nothing is known. Otherwise the session was
-// lost, and the error wraps session.ErrSessionLost.
-func (l *Lock) Verify(ctx context.Context) error { return l.Session.Verify(ctx, l.key) }
-
-// Begin begins a transaction of the leader's, which must be entered by Fence.
-func (l *Lock) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*session.Tx, error) {
-	return l.Session.Begin(ctx, pool, opts)
+// Verify asks the server whether the session still holds the lock. It returns nil if so. If
+// ctx ends first it returns the cause, and nothing is known. Otherwise the session is lost,
+// and the error wraps session.ErrSessionLost.
+func (l *Lock) Verify(ctx context.Context) error {
+	row, err := session.Do(ctx, l.Session, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) { return q.HoldsLock(ctx, l.key) })
+	if err == nil {
+		err = l.CheckPID(row.Pid)
+	}
+	switch {
+	case err == nil && row.Held:
+		return nil
+	case err != nil && ctx.Err() != nil:
+		return err
+	case err == nil:
+		err = fmt.Errorf("backend %d does not hold the lock", l.PID())
+	}
+	return l.Lose(err)
 }
 
-// Fence makes the transaction one that the next holder of the lock waits for.
-func (l *Lock) Fence(ctx context.Context, tx *session.Tx) error { return tx.Fence(ctx, l.key) }
-
-// WorkReturned says that the work under the lock has returned: nothing but the lock needs
-// the session any more. It may be called more than once.
+// WorkReturned says that the work under the lock has returned, so only the lock itself
+// needs the session. It may be called more than once.
 func (l *Lock) WorkReturned() { l.release() }
 
-// A Notification is sent to those who listen, in the statement that releases the lock.
+// A Notification is sent in the statement that releases the lock.
 type Notification struct{ Channel, Payload string }
 
 // Release releases the lock, and sends n unless it is nil. It returns nil only if the
-// server says that the session held the lock; otherwise the session was lost, and the
-// error wraps session.ErrSessionLost. Discard must follow.
+// server says that the session held the lock; otherwise the session is lost, and the error
+// wraps session.ErrSessionLost. Discard must follow.
 func (l *Lock) Release(n *Notification) error {
-	var err error
-	if n == nil {
-		err = l.Session.Unlock(l.key)
-	} else {
-		err = l.Session.UnlockAndNotify(l.key, n.Channel, n.Payload)
-	}
-	if err == nil && l.linger > 0 {
-		backoff.Sleep(l.Context(), l.linger)
+	err := unlock(l.Session, func(ctx context.Context, q *db.Queries) (bool, error) {
+		if n == nil {
+			return q.Unlock(ctx, l.key)
+		}
+		return q.UnlockAndNotify(ctx, db.UnlockAndNotifyParams{Key: l.key, Channel: n.Channel, Payload: n.Payload})
+	})
+	if err == nil {
+		l.delayClose()
 	}
 	return err
+}
+
+func (l *Lock) delayClose() {
+	if l.closeDelay > 0 {
+		backoff.Sleep(l.Context(), l.closeDelay)
+	}
+}
+
+// unlock releases a lock of the session. It waits as long as the session is valid.
+func unlock(s *session.Session, call func(context.Context, *db.Queries) (bool, error)) error {
+	released, err := session.Do(context.Background(), s, call)
+	if err == nil && !released {
+		err = errors.New("the session did not hold the lock")
+	}
+	if err != nil {
+		return s.Lose(fmt.Errorf("unlock: %w", err))
+	}
+	return nil
+}
+
+func unlockKey(s *session.Session, key int64) error {
+	return unlock(s, func(ctx context.Context, q *db.Queries) (bool, error) { return q.Unlock(ctx, key) })
 }
 
 // Discard ends what the lock was held on. A session of its own is closed, and with it the
 // lock is released if it was not before. A shared session goes on.
 func (l *Lock) Discard() {
 	if !l.shared {
-		l.Session.Close()
+		l.Close()
 	}
+}
+
+// Notify sends a notification. If ctx ends first, delivery is unknown.
+func (l *Lock) Notify(ctx context.Context, n Notification) error {
+	_, err := session.Do(ctx, l.Session, func(ctx context.Context, q *db.Queries) (bool, error) {
+		return q.Notify(ctx, db.NotifyParams{Channel: n.Channel, Payload: n.Payload})
+	})
+	return err
 }

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -15,8 +14,7 @@ import (
 type Shared struct {
 	server *session.Server
 	retry  time.Duration
-	epoch  int64 // of tokens
-	report func(context.Context, hooks.Failure)
+	epoch  int64           // of tokens
 	ctx    context.Context // the owner's: no attempts once it is done
 
 	mu       sync.Mutex
@@ -29,20 +27,19 @@ type Shared struct {
 
 // NewShared makes a session that connects with the first attempt. Attempts fail with the
 // cause of ctx once that is done.
-func NewShared(ctx context.Context, server *session.Server, retry time.Duration, epoch int64, report func(context.Context, hooks.Failure)) *Shared {
-	return &Shared{server: server, retry: retry, epoch: epoch, report: report, ctx: ctx,
-		hurried: make(chan struct{}, 1), worked: make(chan struct{})}
+func NewShared(ctx context.Context, server *session.Server, retry time.Duration, epoch int64) *Shared {
+	return &Shared{server: server, retry: retry, epoch: epoch, ctx: ctx, hurried: make(chan struct{}, 1), worked: make(chan struct{})}
 }
 
 // Acquirer makes an acquirer of another lock on the session. No two may have the same key:
-// the server would grant the lock to both. A lock that another leader transfers needs a
-// session of its own: that is made by own.
-func (s *Shared) Acquirer(c Config, own *session.Server) Acquirer {
-	return &sharing{Config: c, shared: s, own: own}
+// the server would grant the lock to both. server is for a lock that another leader
+// transfers, which needs a session of its own.
+func (s *Shared) Acquirer(c Config, server *session.Server) Acquirer {
+	return &sharing{Config: c, shared: s, own: &own{Config: c, server: server}}
 }
 
-// Close discards the connection. The context of the session is done, and no lock of it is
-// in use any more.
+// Close discards the connection. The context of the session is done, and none of its locks
+// is in use any more.
 func (s *Shared) Close() {
 	s.mu.Lock()
 	working := s.working
@@ -56,19 +53,20 @@ func (s *Shared) Close() {
 	}
 }
 
-// sharing is the acquirer of one lock on a shared session.
+// sharing is the acquirer of one lock on a shared session. Its attempts have no Next: the
+// worker paces them.
 type sharing struct {
 	Config
 	shared *Shared
-	own    *session.Server
+	own    *own
 	again  bool // this campaign has tried before
 }
 
-func (h *sharing) Acquire(ctx context.Context, t Try) (Attempt, error) {
+func (h *sharing) Acquire(ctx context.Context, t Try) Attempt {
 	r := &request{Config: h.Config, ctx: ctx, hurry: !h.again, led: t.Last == Led, reply: make(chan reply)}
 	h.again = true
 	if err := h.shared.add(r); err != nil {
-		return Attempt{}, err
+		return Attempt{Err: err}
 	}
 	for woken := false; ; {
 		select {
@@ -76,36 +74,37 @@ func (h *sharing) Acquire(ctx context.Context, t Try) (Attempt, error) {
 			if !woken {
 				t.WakeUps.Renew()
 			}
-			if reply.Called {
-				return h.answer(ctx)
-			}
-			return h.attempt(reply.Grant, true, reply.err), reply.err
+			return h.attempt(ctx, reply)
 		case <-t.WakeUps.Woken():
 			t.WakeUps.Spend()
 			woken = true
 			h.again = h.shared.hurry(r) // if that comes too late, the next one hurries
 		case <-ctx.Done(): // the worker sees that too, and gives back what it may have been granted
-			return Attempt{}, context.Cause(ctx)
+			return Attempt{Err: context.Cause(ctx)}
 		}
 	}
 }
 
-// attempt has no Next: the worker paces the attempts.
-func (h *sharing) attempt(g session.Grant, shared bool, err error) Attempt {
-	if g.Session == nil {
-		return Attempt{Holder: g.Leader, Refused: h.shared.server.Refuses(err)}
+// attempt is what the reply means. A transferred lock is waited for on a session of its
+// own: the shared one would keep all its other elections waiting.
+func (h *sharing) attempt(ctx context.Context, r reply) (a Attempt) {
+	switch {
+	case r.err != nil:
+	case r.session != nil:
+		a = Attempt{Outcome: Granted, Lock: newLock(h.Key, r.session, r.token)}
+		a.Lock.shared = true
+	case r.offered:
+		a, r.err = h.own.succeed(ctx)
+	default:
+		a = Attempt{Outcome: Busy, Holder: r.holder}
 	}
-	h.again = false
-	lock := newLock(h.Key, g)
-	lock.shared = shared
-	return Attempt{Lock: lock}
-}
-
-// answer waits in the server's queue as a successor does. The shared session cannot: it
-// would keep all its other elections waiting. So that one lock has a session of its own.
-func (h *sharing) answer(ctx context.Context) (Attempt, error) {
-	grant, err := answer(ctx, h.own, h.Config)
-	return h.attempt(grant, false, err), err
+	if r.err != nil {
+		return failed(h.shared.server, r.err, 0)
+	}
+	if a.Outcome == Granted {
+		h.again = false
+	}
+	return a
 }
 
 func (h *sharing) Close() { h.again = false }
@@ -116,10 +115,10 @@ type request struct {
 	ctx   context.Context
 	hurry bool             // do not wait for the next interval
 	led   bool             // this candidate was the last leader
-	held  *session.Session // on which the lock is granted, while a fenced transaction of the last term goes on
+	held  *session.Session // holds the lock, which waits at its barrier
 	reply chan reply
 
-	reported bool // that the transactions it waits for cannot be ended
+	reported bool // that the transactions it waits for cannot be terminated
 }
 
 func (r *request) hurries() bool     { return r.hurry }
@@ -127,10 +126,13 @@ func (r *request) isAtBarrier() bool { return r.held != nil }
 func (r *request) wasLed() bool      { return r.led }
 func (r *request) any() bool         { return true }
 
-// A reply is what came of a request.
+// A reply is the result of a request.
 type reply struct {
-	session.Grant
-	err error
+	err     error
+	session *session.Session // holds the lock; nil if another does
+	token   int64
+	holder  Holder
+	offered bool
 }
 
 // add queues a request and sees to it that a worker runs.

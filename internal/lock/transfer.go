@@ -2,13 +2,15 @@ package lock
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
-// How a leader transfers its lock to a successor, another candidate:
+// A Transfer hands a lock over to another candidate, the successor:
 //
 //	the leader                                     the successor
 //	Prepare: takes a lock that is an offer ──────→ finds it in its next attempt, or waits anyway
@@ -20,79 +22,125 @@ import (
 //	the first still ─────────────────────────────→ the server grants it the lock
 //
 // Only the server hands the lock over, so nothing here can make two leaders.
-
-// looks is how soon the leader looks for its successor again.
-var looks = backoff.Backoff{Min: 2 * time.Millisecond, Max: 50 * time.Millisecond}
-
-// An Offer is made to one candidate.
-type Offer struct {
-	call *session.Call
-	made bool
+type Transfer struct {
+	lock      *Lock
+	candidate string
+	key       int64 // of the offer's own lock
+	offered   bool
 }
 
-// NewOffer makes an offer of which that candidate does not know yet.
-func (l *Lock) NewOffer(candidate string) *Offer {
-	return &Offer{call: l.Session.Call(l.key, candidate)}
+// TransferTo begins a transfer. The candidate does not know of it yet.
+func (l *Lock) TransferTo(candidate string) *Transfer {
+	return &Transfer{lock: l, candidate: candidate}
 }
 
-// Prepare makes the offer and returns nil as soon as the candidate is the first in the
-// queue. It calls made once the candidate can find the offer.
-func (o *Offer) Prepare(ctx context.Context, made func()) error {
+// pollBackoff is how soon the leader looks for its successor again.
+var pollBackoff = backoff.Backoff{Min: 2 * time.Millisecond, Max: 50 * time.Millisecond}
+
+// Prepare makes the offer, and returns nil as soon as the candidate is the first in the
+// queue. It calls onOffer once the candidate can find the offer.
+func (t *Transfer) Prepare(ctx context.Context, onOffer func()) error {
 	for n := 1; ; n++ {
-		var first bool
-		var err error
-		if !o.made {
-			if o.made, err = o.call.Make(ctx); o.made {
-				made()
+		if !t.offered {
+			if err := t.offer(ctx); err != nil {
+				return err
+			}
+			if t.offered {
+				onOffer()
 			}
 		}
-		if o.made {
-			first, err = o.call.ClearTheWay(ctx)
+		if t.offered {
+			if first, err := t.moveUp(ctx); first || err != nil {
+				return err
+			}
 		}
-		if first || err != nil {
-			return err
-		}
-		if !backoff.Sleep(ctx, looks.After(n)) {
+		if !backoff.Sleep(ctx, pollBackoff.After(n)) {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// Withdraw takes the offer back, if the session lives.
-func (o *Offer) Withdraw() { o.call.End() }
+// offer tries to take the offer's lock. It cannot while the candidate is just looking for
+// it. If ctx ends before the answer, a lock that is granted later is released.
+func (t *Transfer) offer(ctx context.Context) error {
+	s := t.lock.Session
+	row, err := session.DoOr(ctx, s, func(ctx context.Context, q *db.Queries) (db.CallHeirRow, error) {
+		return q.CallHeir(ctx, db.CallHeirParams{Candidate: t.candidate, Key: t.lock.key})
+	}, func(late db.CallHeirRow) {
+		if late.Called {
+			_ = unlockKey(s, late.CallKey)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("elector: offer the lock to the successor: %w", session.Explain(err))
+	}
+	t.key, t.offered = row.CallKey, row.Called
+	return nil
+}
 
-// reserved is how long at least a lock is kept for a successor that has lost its place.
-const reserved = time.Second
+// moveUp reports whether the candidate is the first in the queue. It sends those before
+// the candidate to the end of the queue.
+func (t *Transfer) moveUp(ctx context.Context) (first bool, err error) {
+	row, err := session.Do(ctx, t.lock.Session, func(ctx context.Context, q *db.Queries) (db.ClearTheWayRow, error) {
+		return q.ClearTheWay(ctx, db.ClearTheWayParams{Key: t.lock.key, Candidate: t.candidate})
+	})
+	if err != nil {
+		return false, fmt.Errorf("elector: look for the successor: %w", session.Explain(err))
+	}
+	return row.Place == 1, nil
+}
 
-// ReleaseTo releases the lock once the candidate of the offer is the first in the queue. It
-// reports whether it has released the lock, and whether that candidate has it. The work has
-// returned, so nobody leads: a successor that has lost its place gets no more than a heartbeat
-// interval, in which a candidate that waits comes back. Withdraw must follow.
-func (l *Lock) ReleaseTo(o *Offer, heartbeat time.Duration) (released, taken bool) {
-	ctx, cancel := context.WithTimeout(l.Context(), max(heartbeat, reserved))
+// successorGrace is how long at least a lock is kept for a successor that has lost its
+// place in the queue.
+const successorGrace = time.Second
+
+// Release releases the lock once the candidate is the first in the queue. It reports
+// whether it has released the lock, and whether the candidate has it. The work has
+// returned, so nobody leads: a candidate that has lost its place gets no more than a
+// heartbeat interval, in which it comes back if it waits. Withdraw must follow.
+func (t *Transfer) Release(heartbeat time.Duration) (released, taken bool) {
+	ctx, cancel := context.WithTimeout(t.lock.Context(), max(heartbeat, successorGrace))
 	defer cancel()
 	for n := 1; ; n++ {
-		released, taken, err := o.call.Unlock()
-		if released && l.linger > 0 {
-			backoff.Sleep(l.Context(), l.linger)
+		row, err := session.Do(context.Background(), t.lock.Session, func(ctx context.Context, q *db.Queries) (db.UnlockForRow, error) {
+			return q.UnlockFor(ctx, db.UnlockForParams{Key: t.lock.key, Candidate: t.candidate})
+		})
+		if row.Released {
+			t.lock.delayClose()
 		}
-		if released || err != nil || !backoff.Sleep(ctx, looks.After(n)) {
-			return released, taken
+		if row.Released || err != nil || !backoff.Sleep(ctx, pollBackoff.After(n)) {
+			return row.Released, row.Inherited
 		}
 	}
 }
 
-// answer waits in the server's queue for as long as the leader's offer stands.
-func answer(ctx context.Context, server *session.Server, c Config) (session.Grant, error) {
-	parked := server.ParkAsHeir(c.Key, c.Look)
-	defer parked.Leave()
+// Withdraw takes the offer back, if the session lives. It waits a second at the most.
+func (t *Transfer) Withdraw() {
+	if !t.offered {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, _ = backoff.Await(ctx, func(context.Context) (any, error) { return nil, unlockKey(t.lock.Session, t.key) })
+}
+
+// succeed waits in the server's queue for as long as the leader's offer stands. Each wait
+// lasts as long as the validity well allows, so that this candidate keeps its place while
+// those before it are sent away.
+func (o *own) succeed(ctx context.Context) (Attempt, error) {
+	defer o.Close()
 	for {
-		grant, err := parked.Wait(ctx)
-		if grant.Session != nil || err != nil {
-			return grant, err
+		a, err := o.wait(ctx, (o.server.Lease.Heartbeat+o.server.Lease.Validity())/2)
+		if err != nil || a.Outcome != Busy {
+			return a, err
 		}
-		if called, err := parked.IsCalled(ctx); !called {
-			return session.Grant{}, err
+		stands, err := session.Do(ctx, o.queued, func(ctx context.Context, q *db.Queries) (bool, error) { return q.IsCalled(ctx, o.Key) })
+		if err != nil {
+			o.server.Invalidate()
+			return a, fmt.Errorf("elector: ask whether the leader's offer stands: %w", err)
+		}
+		if !stands {
+			return Attempt{Outcome: Busy}, nil
 		}
 	}
 }

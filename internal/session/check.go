@@ -8,28 +8,26 @@ import (
 	"slices"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
 
-// check asks, before the first attempt on a pool and again after a failure,
-// whether the server can keep the promise. It must come before the lock: one
-// that was granted through a transaction pooler would stay on a backend that
-// strangers share.
+// check asks, before the first attempt on a pool and again after a failure, whether the
+// server can keep the promise. It comes before the lock: one that was granted through a
+// transaction pooler would stay on a backend that strangers share.
 func (v *Server) check(ctx context.Context) error {
-	if err := CheckPoolSize(v.pool, v.config.Watch, v.config.LongestLease > 0); err != nil {
+	if err := CheckPoolSize(v.pool, v.Watch, v.LongestLease > 0); err != nil {
 		return err
 	}
 	if v.checked {
 		return nil
 	}
-	patience, cancel := context.WithTimeoutCause(ctx, v.config.Lease.Validity(), fmt.Errorf("%w to others within %v", ErrNoAnswer, v.config.Lease.Validity()))
+	waiting, cancel := context.WithTimeoutCause(ctx, v.Lease.Validity(), fmt.Errorf("%w to others within %v", ErrNoAnswer, v.Lease.Validity()))
 	defer cancel()
-	err := turns.check(patience, v.pool, v.config.Lease, func() (whole bool, err error) {
-		err = v.examine(ctx)
-		return len(v.settings) == len(settings(v.config)), err
+	err := poolChecks.share(waiting, v.pool, v.Lease, func() (whole bool, err error) {
+		err = v.checkServer(ctx)
+		return len(v.settings) == len(settings(v.Config)), err
 	})
 	if err == nil {
 		err = v.checkReplication(ctx)
@@ -38,7 +36,6 @@ func (v *Server) check(ctx context.Context) error {
 	if v.checked {
 		v.primary.Store(true)
 		v.passed.Store(true)
-		v.terminateOverdue(ctx)
 	}
 	return err
 }
@@ -46,24 +43,24 @@ func (v *Server) check(ctx context.Context) error {
 // poolerRepeats is how often a pooler must show again to be believed.
 const poolerRepeats = 2
 
-// examine checks the server. A connection that is cut in the middle of a check can look
-// like a pooler, so that result must repeat, on connections that the pool has just made.
-func (v *Server) examine(ctx context.Context) error {
+// checkServer checks the server on new connections again if it finds a pooler: a
+// connection that is cut in the middle of a check can look like one.
+func (v *Server) checkServer(ctx context.Context) error {
 	repeats := v.pool.Stats().Idle/2 + poolerRepeats // each discards two connections
-	err := v.examineOnce(ctx)
+	err := v.checkOnce(ctx)
 	for ; repeats > 0 && errors.Is(err, ErrSessionPooled); repeats-- {
-		err = v.examineOnce(ctx)
+		err = v.checkOnce(ctx)
 	}
 	return err
 }
 
-// examineOnce is one check, on two connections.
-func (v *Server) examineOnce(ctx context.Context) error {
-	return v.with(ctx, func(a *Session) error {
+// checkOnce is one check, on two connections.
+func (v *Server) checkOnce(ctx context.Context) error {
+	return v.With(ctx, func(a *Session) error {
 		server, err := describe(ctx, a)
 		switch {
 		case err != nil:
-			return fmt.Errorf("elector: check the server: %w", explain(err))
+			return fmt.Errorf("elector: check the server: %w", Explain(err))
 		case server.VersionNum < oldestServer:
 			return fmt.Errorf("%w: this is %s", ErrServerTooOld, server.Version)
 		case server.InRecovery:
@@ -71,7 +68,7 @@ func (v *Server) examineOnce(ctx context.Context) error {
 		}
 		a.pid = server.Pid
 		v.primary.Store(true)
-		return v.with(ctx, func(b *Session) error {
+		return v.With(ctx, func(b *Session) error {
 			if err := v.checkPooler(ctx, a, b); err != nil {
 				return fmt.Errorf("elector: check for a pooler: %w", err)
 			}
@@ -80,7 +77,8 @@ func (v *Server) examineOnce(ctx context.Context) error {
 	})
 }
 
-// CheckPoolSize says, by ErrPoolTooSmall, whether the pool can spare what a session pins, and one more.
+// CheckPoolSize returns ErrPoolTooSmall unless the pool allows one more connection than a
+// session pins.
 func CheckPoolSize(pool *sql.DB, watching, synchronous bool) error {
 	least := 2
 	for _, more := range []bool{watching, synchronous} {
@@ -105,7 +103,7 @@ const poolerRounds = 2
 func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
 	for range poolerRounds {
 		if err := compareBackends(ctx, a, b); err != nil {
-			return explain(err)
+			return Explain(err)
 		}
 	}
 	err := v.compareInTx(ctx, a, b)
@@ -115,7 +113,7 @@ func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
 	if refusesSetting(err) {
 		return v.dropRefusedSettings(ctx, b)
 	}
-	return explain(err)
+	return Explain(err)
 }
 
 // compareInTx compares them while b is inside a transaction, and tries the settings there.
@@ -139,14 +137,14 @@ func compareBackends(ctx context.Context, a, b *Session) error {
 	server, err := describe(ctx, a)
 	switch {
 	case err != nil:
-		return explain(err) // as a's, or it would be taken for b's
+		return Explain(err) // as a's, or it would be taken for b's
 	case server.Pid != a.pid:
 		return fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, a.pid, server.Pid)
 	}
-	seen, err := witness(ctx, b, a.pid)
+	seen, err := probe(ctx, b, a.pid)
 	othersAsk := func() bool { return seen.Asked != server.Asked && seen.Asked != 0 }
 	if err == nil && othersAsk() && b.tx == nil {
-		seen, err = witness(ctx, b, a.pid) // an open transaction shows what was, and shows itself the second time
+		seen, err = probe(ctx, b, a.pid) // an open transaction shows what was, and shows itself the second time
 	}
 	switch {
 	case err != nil:
@@ -160,26 +158,26 @@ func compareBackends(ctx context.Context, a, b *Session) error {
 }
 
 func describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
-	row, err := doAnew(ctx, s, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
+	row, err := doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
 	if err == nil {
-		err = s.outside(row.InTransaction)
+		err = s.CheckOutside(row.InTransaction)
 	}
 	return row, err
 }
 
-// witness asks s when the backend of that process id was last asked.
-func witness(ctx context.Context, s *Session, pid int32) (db.WitnessRow, error) {
-	row, err := doAnew(ctx, s, func(ctx context.Context, q *db.Queries) (db.WitnessRow, error) { return q.Witness(ctx, pid) })
+// probe asks s when the backend of that process id was last asked.
+func probe(ctx context.Context, s *Session, pid int32) (db.WitnessRow, error) {
+	row, err := doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (db.WitnessRow, error) { return q.Witness(ctx, pid) })
 	if err == nil {
-		err = s.outside(row.InTransaction)
+		err = s.CheckOutside(row.InTransaction)
 	}
 	return row, err
 }
 
 // applyLocally applies settings for the rest of the transaction.
 func (s *Session) applyLocally(ctx context.Context, settings []setting) error {
-	_, err := doAnew(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) {
-		return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: encode(settings), OnlyLocal: true})
+	_, err := doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) {
+		return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: Encode(settings), OnlyLocal: true})
 	})
 	return err
 }
@@ -201,11 +199,10 @@ func (v *Server) dropRefusedSettings(ctx context.Context, s *Session) error {
 		case err == nil:
 			return false
 		case !refusesSetting(err) || one.Name == leaseSetting:
-			failed = fmt.Errorf("elector: check the session settings: %s: %w", one.Name, explain(err))
+			failed = fmt.Errorf("elector: check the session settings: %s: %w", one.Name, Explain(err))
 			return false
 		}
-		v.config.Report(ctx, hooks.Failure{Op: hooks.OpSetting,
-			Err: fmt.Errorf("elector: the server refuses the setting %s = %s, which is left out: %w", one.Name, one.Value, err)})
+		v.Report(ctx, Setting, fmt.Errorf("elector: the server refuses the setting %s = %s, which is left out: %w", one.Name, one.Value, err))
 		return true
 	})
 	return failed

@@ -21,22 +21,22 @@ import (
 type commits struct {
 	server *Server
 	of     *Session
-	key    int64    // of a lock on the session, by which the connection knows its server
-	scope  int64    // commits of one scope, an election's, do not pile up
-	conn   *Session // nil before the first commit, and after the connection has failed
-	sent   instant  // just before the last commit was sent
-	on     primary  // once a commit was acknowledged
-	gone   chan struct{}
+	key    int64         // of a lock on the session, by which the connection knows its server
+	scope  int64         // commits of one scope, an election's, do not pile up
+	conn   *Session      // nil before the first commit, and after the connection has failed
+	sent   instant       // just before the last commit was sent
+	on     primary       // once a commit was acknowledged
+	ended  chan struct{} // keep has returned
 }
 
-// acknowledge makes the first commit of a session that was just granted the lock, and
+// Acknowledge makes the first commit of a session that was just granted the lock, and
 // returns when it is acknowledged: nobody may see the term before.
-func (v *Server) acknowledge(ctx context.Context, s *Session, key int64) error {
-	if v.config.LongestLease == 0 {
+func (v *Server) Acknowledge(ctx context.Context, s *Session, key int64) error {
+	if v.LongestLease == 0 {
 		return nil
 	}
-	own := &Server{config: v.config, pool: v.pool, settings: v.settings}
-	s.commits = &commits{server: own, of: s, key: int64(rand.Uint64()), scope: purposeKey("commit", key), gone: make(chan struct{})}
+	own := &Server{Config: v.Config, pool: v.pool, settings: v.settings}
+	s.commits = &commits{server: own, of: s, key: int64(rand.Uint64()), scope: purposeKey("commit", key), ended: make(chan struct{})}
 	err := s.commits.first(ctx)
 	if err == nil {
 		err = v.mayLeadOn(s.commits.on)
@@ -50,7 +50,7 @@ func (v *Server) acknowledge(ctx context.Context, s *Session, key int64) error {
 // first tries until a commit is acknowledged, while the session is valid.
 func (c *commits) first(ctx context.Context) error {
 	if err := c.of.holdPair(c.key); err != nil {
-		return fmt.Errorf("elector: take the lock by which commits know their server: %w", explain(err))
+		return fmt.Errorf("elector: take the lock by which commits know their server: %w", Explain(err))
 	}
 	left := c.of.left()
 	ctx, cancel := context.WithTimeoutCause(ctx, left, fmt.Errorf("%w within %v", errUnacknowledged, left.Round(time.Millisecond)))
@@ -68,7 +68,7 @@ func (c *commits) first(ctx context.Context) error {
 // keep goes on with the commits until the session has ended. While none is
 // acknowledged, the session's validity runs out.
 func (c *commits) keep() {
-	defer close(c.gone)
+	defer close(c.ended)
 	defer c.close()
 	s, failures := c.of, 0
 	again := backoff.Backoff{Min: s.lease.Heartbeat / 10, Max: s.lease.Heartbeat}
@@ -116,13 +116,13 @@ func (c *commits) commit(ctx context.Context) error {
 func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 	sent := c.of.now()
 	c.sent = sent
-	commit, err := do(ctx, conn, func(ctx context.Context, q *db.Queries) (db.CommitSynchronouslyRow, error) {
-		high, low := halves(c.key)
-		scopeHigh, scopeLow := halves(c.scope)
+	commit, err := Do(ctx, conn, func(ctx context.Context, q *db.Queries) (db.CommitSynchronouslyRow, error) {
+		high, low := Halves(c.key)
+		scopeHigh, scopeLow := Halves(c.scope)
 		return q.CommitSynchronously(ctx, db.CommitSynchronouslyParams{SessionHigh: high, SessionLow: low, ScopeHigh: scopeHigh, ScopeLow: scopeLow})
 	})
 	if err != nil {
-		return fmt.Errorf("elector: commit to the synchronous standbys: %w", explain(err))
+		return fmt.Errorf("elector: commit to the synchronous standbys: %w", Explain(err))
 	}
 	took := c.of.now().since(sent)
 	now, err := askReplication(ctx, conn, commit.Lsn)
@@ -132,7 +132,7 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 	err = acknowledgement{commit, now, took}.check(c.of.lease.Validity() / 2)
 	switch {
 	case errors.Is(err, errElsewhere) && c.on.timeline != 0 && now.Timeline > c.on.timeline:
-		return c.of.lose(fmt.Errorf("%w: timeline %d has replaced timeline %d: %w", ErrOldPrimary, now.Timeline, c.on.timeline, err))
+		return c.of.Lose(fmt.Errorf("%w: timeline %d has replaced timeline %d: %w", ErrOldPrimary, now.Timeline, c.on.timeline, err))
 	case err != nil:
 		return err
 	}
@@ -144,18 +144,18 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 // connect takes a connection whose commits wait for the standbys, whatever the role's
 // defaults and the session's own settings are.
 func (c *commits) connect(ctx context.Context) error {
-	conn, err := c.server.borrow(ctx)
+	conn, err := c.server.Borrow(ctx)
 	if err != nil {
 		return err
 	}
 	own := append(slices.DeleteFunc(slices.Clone(c.server.settings), func(s setting) bool { return s.Name == commitSetting }),
 		setting{commitSetting, "on"})
-	_, err = do(ctx, conn, func(ctx context.Context, q *db.Queries) (int64, error) {
-		return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: encode(own)})
+	_, err = Do(ctx, conn, func(ctx context.Context, q *db.Queries) (int64, error) {
+		return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: Encode(own)})
 	})
 	if err != nil {
-		conn.discard()
-		return fmt.Errorf("elector: set the connection for commits up: %w", explain(err))
+		conn.Discard()
+		return fmt.Errorf("elector: set the connection for commits up: %w", Explain(err))
 	}
 	c.conn = conn
 	return nil
@@ -165,7 +165,7 @@ func (c *commits) connect(ctx context.Context) error {
 // the answer; if that does not reach the server, its backend waits for the standbys.
 func (c *commits) close() {
 	if c.conn != nil {
-		c.conn.discard()
+		c.conn.Discard()
 		c.conn = nil
 	}
 }

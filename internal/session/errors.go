@@ -10,8 +10,7 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
-// Package elector returns these as its own, and says there when each is
-// returned.
+// Package elector returns these as its own, and documents when.
 var (
 	ErrNotLeader       = errors.New("elector: not the leader")
 	ErrSessionLost     = errors.New("elector: the session was lost")
@@ -24,22 +23,22 @@ var (
 	ErrNoAdvisoryLocks = errors.New("elector: the server grants advisory locks that do not show in pg_locks, so they exclude nobody: use a PostgreSQL server")
 	ErrPoolTooSmall    = errors.New("elector: the pool has no connection to spare beside what a session pins")
 	ErrLockTableFull   = errors.New("elector: the server's lock table is full: raise max_locks_per_transaction (and restart it), or use fewer elections")
-	ErrTokenEpoch      = errors.New("elector: the epoch of tokens cannot be used")
 	ErrRolledBack      = errors.New("elector: the transaction was rolled back")
 	ErrOutcomeUnknown  = errors.New("elector: it is not known whether the transaction was committed")
-	ErrSessionHidden   = errors.New("elector: the role of this pool cannot see the leader's session: use the elector's own role, or GRANT pg_read_all_stats to this one")
+	ErrNotSynchronous  = errors.New("elector: commits do not wait for every standby that can be promoted")
+	ErrTooEarly        = errors.New("elector: a leader on a primary that was replaced may still be valid")
 )
 
-// errClosed ends a session that its owner has done with.
+// errClosed ends a session that its owner has closed.
 var errClosed = errors.New("elector: the session was closed")
 
-// errOpenTransaction is for a connection that the pool has lent with a transaction of
-// other code's. A session on it would be inside that transaction for its whole life.
+// errOpenTransaction is of a connection that the pool has lent with a transaction that
+// other code has left open. A session on it would be inside that transaction for ever.
 var errOpenTransaction = errors.New("elector: a connection of the pool came with a transaction that other code has left open: end each with COMMIT or ROLLBACK")
 
-// outside returns an error if the connection was found inside a transaction of other
-// code's.
-func (s *Session) outside(inTransaction bool) error {
+// CheckOutside returns an error if a statement has found the connection inside a
+// transaction of other code.
+func (s *Session) CheckOutside(inTransaction bool) error {
 	if !inTransaction {
 		return nil
 	}
@@ -47,18 +46,20 @@ func (s *Session) outside(inTransaction bool) error {
 	return errOpenTransaction
 }
 
-// forgotten reports whether a prepared statement exists no more, or already. Once,
-// that may be because other code has run DISCARD ALL on the connection before it
-// was ours; twice in a row it is because another backend answers, which is then
-// what the error says.
+// TimedOut reports whether err says that a call has taken longer than the validity.
+func (s *Session) TimedOut(err error) bool { return errors.Is(err, s.errTimeout) }
+
+// isMissingStatement reports whether a prepared statement does not exist any more, or
+// exists already. Once, that may be because other code has run DISCARD ALL on the
+// connection; twice in a row, because another backend answers, and then the error says so.
 func isMissingStatement(err error) bool {
 	state := pgerr.State(err)
 	return (state == "42P05" || state == "26000") && !errors.Is(err, ErrSessionPooled)
 }
 
-// explain names the cause of errors that have one only: a lock table that is full,
-// or a pooler, where prepared statements come and go.
-func explain(err error) error {
+// Explain names the cause of errors that have only one: a full lock table, or a pooler,
+// where prepared statements come and go.
+func Explain(err error) error {
 	switch {
 	case isMissingStatement(err):
 		return pgerr.Wrap(ErrSessionPooled, err)
@@ -68,9 +69,9 @@ func explain(err error) error {
 	return err
 }
 
-// refusesSetting reports whether the server refused a session setting, and not
-// the session: an invalid value, a lack of rights, one that cannot be changed
-// now, one that is not supported, or an unknown name.
+// refusesSetting reports whether the server refused a session setting, and not the
+// session: an invalid value, a lack of rights, one that cannot be changed now, one that is
+// not supported, or an unknown name.
 func refusesSetting(err error) bool {
 	switch pgerr.State(err) {
 	case "22023", "42501", "55P02", "0A000", "42704":
@@ -86,5 +87,5 @@ func noConnection(ctx, waitCtx context.Context, pool *sql.DB, bound time.Duratio
 		return fmt.Errorf("elector: no connection from the pool within %v (%d open, %d in use, at most %d; 0 is no limit): "+
 			"is the server reachable, and MaxOpenConns large enough? With several hosts, is connect_timeout at most %[1]v divided by their number? %[5]w", bound, stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, err)
 	}
-	return fmt.Errorf("elector: take a connection from the pool: %w", explain(pgerr.CauseOr(ctx, err)))
+	return fmt.Errorf("elector: take a connection from the pool: %w", Explain(pgerr.CauseOr(ctx, err)))
 }

@@ -41,7 +41,7 @@ func (s *Session) identify(ctx context.Context) (identity, error) {
 	if own := s.identity.Load(); own != nil {
 		return *own, nil
 	}
-	row, err := do(ctx, s, func(ctx context.Context, q *db.Queries) (db.IdentifyRow, error) { return q.Identify(ctx) })
+	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.IdentifyRow, error) { return q.Identify(ctx) })
 	own := identity{row}
 	if err == nil && !own.isStandby() {
 		s.identity.Store(&own)
@@ -57,12 +57,13 @@ func (s *Session) compare(ctx context.Context, other identity) error {
 		return nil
 	}
 	s.newest.saw(other)
-	return s.lose(fmt.Errorf("%w: the pool has reached %v, and the session (backend %d) is on %v", ErrOldPrimary, other, s.pid, own))
+	return s.Lose(fmt.Errorf("%w: the pool has reached %v, and the session (backend %d) is on %v", ErrOldPrimary, other, s.pid, own))
 }
 
-// elsewhere is why a transaction is refused whose pool has reached another server or
-// database than the session, which goes on unless that server was promoted meanwhile.
-func (s *Session) elsewhere(ctx context.Context, reached identity) error {
+// Elsewhere is the error of a transaction whose pool has reached another server or
+// database than the session. The session goes on unless that server was promoted since.
+func (s *Session) Elsewhere(ctx context.Context, row db.IdentifyRow) error {
+	reached := identity{row}
 	if err := s.compare(ctx, reached); err != nil {
 		return pgerr.Wrap(ErrNotLeader, err)
 	}
@@ -97,7 +98,7 @@ func (l *sessions) meet(pool *sql.DB, other identity) {
 // LookAround asks which server the pool reaches, and has the sessions of the pool compared
 // with it. It waits until ctx ends, and no longer than patience.
 func LookAround(ctx context.Context, pool *sql.DB, patience time.Duration) {
-	row, err := inquire(ctx, pool, patience, func(ctx context.Context, q *db.Queries) (db.IdentifyRow, error) { return q.Identify(ctx) })
+	row, err := Inquire(ctx, pool, patience, func(ctx context.Context, q *db.Queries) (db.IdentifyRow, error) { return q.Identify(ctx) })
 	if err == nil {
 		live.meet(pool, identity{row})
 	}
@@ -105,7 +106,7 @@ func LookAround(ctx context.Context, pool *sql.DB, patience time.Duration) {
 
 // refuseOld returns an error if the session is on an older primary than was just seen.
 func (v *Server) refuseOld(ctx context.Context, s *Session) error {
-	newest, ok := v.newest.within(v.config.Lease.Length)
+	newest, ok := v.newest.within(v.Lease.Length)
 	if !ok {
 		return nil
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -16,22 +18,21 @@ type Beat struct {
 	Deadline time.Time // until when it prolongs the validity
 }
 
-// keep is the session's life: heartbeats until one fails, or the validity has
-// run out, or the owner closes it. It knows nothing of elections. Any answered
-// statement is as good as a heartbeat, and puts off the next one. The teardown
-// is here and nowhere else: the cause is set first, so that every term ends
-// and its work can return before the connection is closed.
+// keep is the session's life: heartbeats until one fails, the validity has run out, or the
+// session is closed. Any answered statement is as good as a heartbeat and puts off the
+// next one. The teardown is here and nowhere else: the cause is set first, so that every
+// term ends and its work can return before the connection is closed.
 func (s *Session) keep(onBeat func(Beat)) {
 	defer func() {
-		s.awaitUsers()
-		s.discard()
+		s.awaitHolds()
+		s.Discard()
 		if s.watcher != nil {
 			<-s.watcher
 		}
 		if s.commits != nil {
-			<-s.commits.gone
+			<-s.commits.ended
 		}
-		close(s.gone)
+		close(s.closed)
 	}()
 	var asked time.Time // when a suspicion last had a heartbeat sent
 	for {
@@ -55,8 +56,8 @@ func (s *Session) keep(onBeat func(Beat)) {
 	}
 }
 
-// pause waits and reports whether it waited to the end: not if the session is
-// suspected to be lost, and the last suspicion was long enough ago.
+// pause waits for d. It returns false as soon as the session is suspected to be lost, but
+// not within suspectEvery of the last time.
 func (s *Session) pause(d time.Duration, asked *time.Time) bool {
 	end := time.After(d)
 	select {
@@ -77,11 +78,10 @@ func (s *Session) pause(d time.Duration, asked *time.Time) bool {
 	}
 }
 
-// heartbeat proves that the session lives. Its timeout is the validity that is
-// left. There is no second try: a connection on which a statement failed is of
-// no use, and one whose context ended has been closed by the driver.
+// heartbeat proves that the session lives. There is no second try: a connection on which a
+// statement failed is of no use.
 func (s *Session) heartbeat() error {
-	ping, err := do(s.ctx, s, func(ctx context.Context, q *db.Queries) (db.PingRow, error) { return q.Ping(ctx) })
+	ping, err := Do(s.ctx, s, func(ctx context.Context, q *db.Queries) (db.PingRow, error) { return q.Ping(ctx) })
 	switch {
 	case errors.Is(err, ErrLeaseExpired):
 		return fmt.Errorf("%w: the heartbeat was not answered: %w", s.Expiry(), err)
@@ -99,23 +99,117 @@ func (s *Session) heartbeat() error {
 func (s *Session) Context() context.Context { return s.ctx }
 
 // TermContext is done when no term may go on: the session has ended, or will, because
-// commits do not wait for the standbys any more. Its cause says why.
+// commits no longer wait for the standbys. Its cause says why.
 func (s *Session) TermContext() context.Context { return s.termCtx }
 
 // PID is the process id of the session's backend.
 func (s *Session) PID() int32 { return s.pid }
 
-// lose ends the session because of err, which leaves in doubt what it holds, and
-// returns the cause.
-func (s *Session) lose(err error) error {
+// SetPID records the backend that answered the first statement.
+func (s *Session) SetPID(pid int32) { s.pid = pid }
+
+// CheckPID returns an error if another backend than the session's has answered.
+func (s *Session) CheckPID(answered int32) error {
+	if answered != s.pid {
+		return fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", ErrSessionPooled, s.pid, answered)
+	}
+	return nil
+}
+
+// EvictBy sets what terminates the backend if a pooler has moved the session from it.
+func (s *Session) EvictBy(evict func()) { s.evict = evict }
+
+// Lose ends the session because of err, which leaves in doubt what it holds, and returns
+// the cause.
+func (s *Session) Lose(err error) error {
 	err = pgerr.Wrap(ErrSessionLost, err)
 	s.cancel(err)
 	return err
 }
 
-// Close ends the session, unless it has ended, and waits until its connection is
-// gone, or left alone.
+// Fail discards a session that was not started, because of err.
+func (s *Session) Fail(err error) {
+	s.cancel(err)
+	s.Discard()
+}
+
+// Close ends the session, unless it has ended, and waits until its connection is closed or
+// abandoned.
 func (s *Session) Close() {
 	s.cancel(errClosed)
-	<-s.gone
+	<-s.closed
+}
+
+// Began is when the session's backend began, by the server's clock. The server is asked
+// once.
+func (s *Session) Began(ctx context.Context) (int64, error) {
+	if began := s.began.Load(); began != 0 {
+		return began, nil
+	}
+	began, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) { return q.BackendStart(ctx) })
+	s.began.Store(began) // 0 if there was no answer
+	return began, err
+}
+
+// holds counts the work that relies on the session's locks. While there is any, the
+// connection of a session that has ended stays open: the server may know nothing of the
+// end (it hears us, and we do not hear it), and would give the locks to others.
+type holds struct {
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed when n falls to 0; nil while nobody waits for that
+}
+
+// Hold keeps the connection open after the session's end until release is called, but no
+// longer than work may go on (DrainLeft). release may be called more than once.
+func (s *Session) Hold() (release func()) {
+	h := &s.holds
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.n++
+	return sync.OnceFunc(func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.n--; h.n == 0 && h.none != nil {
+			close(h.none)
+			h.none = nil
+		}
+	})
+}
+
+// awaitHolds waits until the connection may be closed. A broken one is not kept.
+func (s *Session) awaitHolds() {
+	if pgerr.Broken(context.Cause(s.ctx)) {
+		return
+	}
+	h := &s.holds
+	h.mu.Lock()
+	if h.n == 0 {
+		h.mu.Unlock()
+		return
+	}
+	none := make(chan struct{})
+	h.none = none
+	h.mu.Unlock()
+	select {
+	case <-none:
+	case <-time.After(s.DrainLeft()):
+	}
+}
+
+// answerTime bounds a wait for an answer that does not come on the session: one lease, but
+// half of what is left of the drain once the session has ended, so that the work can still
+// return in time.
+func (s *Session) answerTime() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, stopTimer := context.WithTimeoutCause(ctx, s.lease.Length, fmt.Errorf("%w within one lease", ErrNoAnswer))
+	stopWatch := context.AfterFunc(s.ctx, func() {
+		backoff.Sleep(ctx, s.DrainLeft()/2)
+		cancel(context.Cause(s.ctx))
+	})
+	return ctx, func() {
+		stopWatch()
+		stopTimer()
+		cancel(nil)
+	}
 }

@@ -81,22 +81,22 @@ func TestASessionIsKeptForItsUsersAndNoLonger(t *testing.T) {
 		close(open)
 		pool := sql.OpenDB(lateDriver{open, open})
 		defer pool.Close()
-		s, err := borrow(t.Context(), pool, LeaseOf(DefaultLease), func(error) {})
+		s, err := borrow(t.Context(), pool, leaseOf(10*time.Second, 2*time.Second, 2*time.Second), func(error) {})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.giveBack()
+		defer s.GiveBack()
 		first, second := s.Hold(), s.Hold()
 		s.cancel(ErrLeaseExpired)
 		start := time.Now()
 		time.AfterFunc(time.Second, first)
 		time.AfterFunc(1500*time.Millisecond, second)
-		s.awaitUsers()
+		s.awaitHolds()
 		if took := time.Since(start); took != 1500*time.Millisecond {
 			t.Errorf("kept for %v", took)
 		}
 		s.Hold()() // nobody waits any more
-		s.awaitUsers()
+		s.awaitHolds()
 		s.Hold()()
 	})
 }

@@ -2,15 +2,11 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
 )
-
-// ErrTooEarly: see elector.
-var ErrTooEarly = errors.New("elector: a leader on a primary that was replaced may still be valid")
 
 // TooEarly is the error of a candidate that has not known the primary for one lease, the
 // longest of all candidates'. It wraps ErrTooEarly.
@@ -44,14 +40,14 @@ func askReplication(ctx context.Context, s *Session, lsn string) (r replication,
 	if lsn == "" {
 		lsn = "0/0"
 	}
-	r.SynchronousStandbysRow, err = do(ctx, s, func(ctx context.Context, q *db.Queries) (db.SynchronousStandbysRow, error) {
+	r.SynchronousStandbysRow, err = Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.SynchronousStandbysRow, error) {
 		return q.SynchronousStandbys(ctx, lsn)
 	})
 	if err == nil {
 		r.senders, err = senders(r.Senders)
 	}
 	if err != nil {
-		return r, fmt.Errorf("elector: ask for the synchronous standbys: %w", explain(err))
+		return r, fmt.Errorf("elector: ask for the synchronous standbys: %w", Explain(err))
 	}
 	return r, nil
 }
@@ -59,10 +55,10 @@ func askReplication(ctx context.Context, s *Session, lsn string) (r replication,
 // checkReplication returns nil if a candidate that was granted a lock now could lead, as
 // far as can be told: whoever cannot should not hold it meanwhile.
 func (v *Server) checkReplication(ctx context.Context) error {
-	if v.config.LongestLease == 0 {
+	if v.LongestLease == 0 {
 		return nil
 	}
-	return v.with(ctx, func(s *Session) error {
+	return v.With(ctx, func(s *Session) error {
 		r, err := askReplication(ctx, s, "")
 		switch {
 		case err != nil:
@@ -96,7 +92,7 @@ func (v *Server) mayLeadOn(p primary) error {
 		first = mono
 		v.primaries[p] = first
 	}
-	if left := v.config.LongestLease - (mono - first); left > 0 {
+	if left := v.LongestLease - (mono - first); left > 0 {
 		return &TooEarly{Timeline: p.timeline, Wait: left}
 	}
 	return nil

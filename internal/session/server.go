@@ -5,30 +5,43 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 
-	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
-// Config is what sessions of a server are like.
+// A Task is what was being done when a failure happened that ended no session.
+type Task int
+
+const (
+	Campaigning Task = iota // an attempt to acquire a lock
+	Releasing               // the release of a lock that nobody uses
+	Setting                 // applying a session setting, which is left out
+	Watching                // watching the backend of a session
+	Calling                 // a driver call that did not return in time
+)
+
+// Config is what the sessions of a Server are like.
 type Config struct {
 	Name         string // the application_name: the candidate's id
 	Lease        Lease
-	LongestLease time.Duration                        // of all candidates, with synchronous standbys; 0 without
-	Watch        bool                                 // whether a second connection watches the backend of a session
-	TokenEpoch   int64                                // at least so much is added to the timeline of a token
-	OnBeat       func(Beat)                           // is called after each heartbeat, which waits for it
-	Report       func(context.Context, hooks.Failure) // is told of failures that end no session; must not wait
+	LongestLease time.Duration // of all candidates, with synchronous standbys; 0 without
+	Watch        bool          // whether a second connection watches the backend of a session
+	OnBeat       func(Beat)    // called after each heartbeat, which waits for it
+	// Report receives failures that end no session. It returns at once.
+	Report func(context.Context, Task, error)
 }
 
-// A Server is the pool's other end: what was learned of it, and how sessions on
-// it come to hold a lock ([Server.Try], [Server.Park], [Server.Open]). It is used
-// by one goroutine at a time.
+// A Server is what was learned of the server behind a pool. It lends and starts sessions.
+// It is used by one goroutine at a time.
 type Server struct {
-	config    Config
+	Config
 	pool      *sql.DB
 	settings  []setting
 	checked   bool                      // since the last failure
@@ -36,17 +49,16 @@ type Server struct {
 	passed    atomic.Bool               // a check, at any time
 	primaries map[primary]time.Duration // when each was first seen, by the monotonic clock
 	newest    newest                    // primary, if an older one was met
-	barred    *int64                    // the lock at whose barrier the last attempt waited in vain
 }
 
 // NewServer neither connects nor starts anything.
 func NewServer(pool *sql.DB, c Config) *Server {
-	return &Server{config: c, pool: pool, settings: settings(c)}
+	return &Server{Config: c, pool: pool, settings: settings(c)}
 }
 
 // Refuses reports whether an error is permanent: no retry will make the server able to
-// keep the promise. A server that was a primary before is being replaced, and one that
-// has passed a check is behind no pooler. It may be called from any goroutine.
+// keep the promise. A server that was a primary before is being replaced, and one that has
+// passed a check is behind no pooler. It may be called from any goroutine.
 func (v *Server) Refuses(err error) bool {
 	switch {
 	case errors.Is(err, ErrServerReadOnly):
@@ -57,114 +69,15 @@ func (v *Server) Refuses(err error) bool {
 	return errors.Is(err, ErrNoAdvisoryLocks) || errors.Is(err, ErrPoolTooSmall) || errors.Is(err, ErrServerTooOld)
 }
 
-// Invalidate has the server checked anew before it is next asked for a lock.
+// Invalidate has the server checked again before the next Retry.
 func (v *Server) Invalidate() { v.checked = false }
 
-// borrow takes a connection from the pool. One that leads to an old primary is closed.
-func (v *Server) borrow(ctx context.Context) (*Session, error) {
-	s, err := borrow(ctx, v.pool, v.config.Lease, func(err error) {
-		v.config.Report(context.Background(), hooks.Failure{Op: hooks.OpCall, Err: err})
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := v.refuseOld(ctx, s); err != nil {
-		s.discard()
-		return nil, err
-	}
-	return s, nil
-}
-
-// start begins the life of a session that holds a lock, or will ask for some.
-func (v *Server) start(s *Session) {
-	s.late = ErrLeaseExpired // there is a lease from now on
-	s.newest = &v.newest
-	if v.config.Watch {
-		s.watcher = make(chan struct{})
-		own := &Server{config: v.config, pool: v.pool, settings: v.settings}
-		go func() {
-			defer close(s.watcher)
-			own.watch(s)
-		}()
-	}
-	if s.commits != nil {
-		go s.commits.keep()
-	}
-	leave := live.join(v.pool, s)
-	go func() {
-		defer leave()
-		s.keep(v.config.OnBeat)
-	}()
-}
-
-// A setting is one parameter of a session of ours. All of them die with the
-// session, because the session is discarded.
-type setting struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-// The settings that are named besides.
-const (
-	leaseSetting  = "idle_session_timeout"
-	commitSetting = "synchronous_commit"
-)
-
-// settings are what a session needs: the lease, and values of ours for what
-// the role's defaults would otherwise end the session by. (PostgreSQL manual,
-// 20.11.1 and 20.3.2. TCP settings are ignored on Unix sockets.)
-func settings(c Config) []setting {
-	l := c.Lease
-	millis := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-	seconds := func(d time.Duration) string { return strconv.Itoa(int(max(d, time.Second).Seconds())) }
-	return []setting{
-		{"application_name", c.Name},
-		{"search_path", "pg_catalog, pg_temp"}, // no statement needs another: nobody's functions are found
-		{leaseSetting, millis(l.Length)},
-		{"statement_timeout", millis(l.Length)},
-		{"lock_timeout", "0"},
-		{"transaction_timeout", "0"}, // 17 and newer
-		{"idle_in_transaction_session_timeout", millis(l.Length)},
-		{"default_transaction_isolation", "read committed"},
-		{"default_transaction_deferrable", "off"}, // or a heartbeat may wait for others' transactions
-		{commitSetting, "local"},                  // the token outlives a crash, and waits for no standby
-		{"plan_cache_mode", "force_generic_plan"}, // a statement is planned when it is rehearsed, and not again
-		{"jit", "off"},                            // compiling takes longer than any statement of ours
-		{"client_connection_check_interval", millis(l.Heartbeat)},
-		{"tcp_user_timeout", millis(l.Length)},
-		{"tcp_keepalives_idle", seconds(l.Heartbeat)},
-		{"tcp_keepalives_interval", seconds(l.Heartbeat)},
-		{"tcp_keepalives_count", "3"},
-	}
-}
-
-// encode writes a parameter as JSON text: the one form that both drivers and
-// sqlc pass on as it is.
-func encode(parameter any) string {
-	text, _ := json.Marshal(parameter) // strings and integers only: cannot fail
-	return string(text)
-}
-
-// with lends fn a connection: back to the pool untouched if all went well.
-func (v *Server) with(ctx context.Context, fn func(*Session) error) error {
-	s, err := v.borrow(ctx)
-	if err != nil {
-		return err
-	}
-	if err := fn(s); err != nil {
-		s.discard()
-		return err
-	}
-	s.giveBack()
-	return nil
-}
-
-// withRetry calls try, again at once if it met a dead connection, one with a
-// transaction that other code has left open, or one to an old primary. An idle
-// connection of the pool may have been so for a while, as all are dead after a restart
-// of the server; that is no reason to wait. After an error the server is
-// checked anew, because it may be another one by then.
-func (v *Server) withRetry(ctx context.Context, try func() error) error {
+// Retry checks the server if that is due, and calls try; again at once if it met a dead
+// connection, one with a transaction that other code has left open, or one to an old
+// primary. The pool's idle connections may all be dead, as after a restart of the server;
+// that is no reason to wait. After an error the server is checked again, because it may be
+// another one by then.
+func (v *Server) Retry(ctx context.Context, try func() error) error {
 	for idle := v.pool.Stats().Idle; ; idle-- {
 		err := v.check(ctx)
 		if err == nil {
@@ -179,4 +92,165 @@ func (v *Server) withRetry(ctx context.Context, try func() error) error {
 			return err
 		}
 	}
+}
+
+// Borrow takes a connection from the pool. One that leads to an old primary is closed.
+func (v *Server) Borrow(ctx context.Context) (*Session, error) {
+	s, err := borrow(ctx, v.pool, v.Lease, func(err error) { v.Report(context.Background(), Calling, err) })
+	if err != nil {
+		return nil, err
+	}
+	if err := v.refuseOld(ctx, s); err != nil {
+		s.Discard()
+		return nil, err
+	}
+	return s, nil
+}
+
+// With lends fn a connection. It goes back to the pool if fn returns nil.
+func (v *Server) With(ctx context.Context, fn func(*Session) error) error {
+	s, err := v.Borrow(ctx)
+	if err != nil {
+		return err
+	}
+	if err := fn(s); err != nil {
+		s.Discard()
+		return err
+	}
+	s.GiveBack()
+	return nil
+}
+
+// Open borrows a connection and applies the session settings. With a key and a wait, the
+// session can wait for that lock, for so long at a time.
+func (v *Server) Open(ctx context.Context, key int64, wait time.Duration) (*Session, error) {
+	s, err := v.Borrow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	waiting := append(slices.Clone(v.settings),
+		setting{"pgelector.key", strconv.FormatInt(key, 10)},
+		setting{"pgelector.wait", strconv.FormatInt(wait.Milliseconds(), 10)})
+	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.PrepareWaitRow, error) {
+		return q.PrepareWait(ctx, Encode(waiting))
+	})
+	switch {
+	case err != nil:
+		s.Discard()
+		return nil, fmt.Errorf("elector: set the session up: %w", Explain(err))
+	case row.InRecovery:
+		s.GiveBack()
+		return nil, ErrServerReadOnly
+	}
+	s.pid = row.Pid
+	return s, nil
+}
+
+// OpenChecked is Open for a session whose transaction state no other statement will check.
+func (v *Server) OpenChecked(ctx context.Context, key int64) (*Session, error) {
+	s, err := v.Open(ctx, key, v.Lease.Heartbeat)
+	if err != nil {
+		return nil, err
+	}
+	inside, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) { return q.InTransaction(ctx) })
+	if err == nil {
+		err = s.CheckOutside(inside)
+	}
+	if err != nil {
+		s.Discard()
+		return nil, fmt.Errorf("elector: set the session up: %w", Explain(err))
+	}
+	return s, nil
+}
+
+// Start begins the life of a session that holds a lock, or will ask for some. It is kept
+// alive until it ends or is closed.
+func (v *Server) Start(s *Session) {
+	s.errTimeout = ErrLeaseExpired // there is a lease from now on
+	s.newest = &v.newest
+	own := &Server{Config: v.Config, pool: v.pool, settings: v.settings}
+	if v.Watch {
+		s.watcher = make(chan struct{})
+		go func() {
+			defer close(s.watcher)
+			own.watch(s)
+		}()
+	}
+	if s.commits != nil {
+		go s.commits.keep()
+	}
+	leave := live.join(v.pool, s)
+	go func() {
+		defer leave()
+		s.keep(v.OnBeat)
+	}()
+}
+
+// Evict terminates a backend that still holds the lock although a pooler has moved its
+// session to another one: strangers would keep the backend, and the lock, alive.
+func (v *Server) Evict(pid int32, key int64) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	_, _ = backoff.Await(ctx, func(ctx context.Context) ([]bool, error) {
+		return db.New(v.pool).EvictHolder(ctx, db.EvictHolderParams{Pid: pid, Key: key})
+	})
+}
+
+// A setting is one parameter of a session. All die with it, because it is discarded.
+type setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+const (
+	leaseSetting  = "idle_session_timeout"
+	commitSetting = "synchronous_commit"
+)
+
+// settings are what a session needs: the lease, and what keeps a role's defaults from
+// ending the session. (PostgreSQL manual, 20.11.1 and 20.3.2. TCP settings are ignored on
+// Unix sockets.)
+func settings(c Config) []setting {
+	l := c.Lease
+	millis := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	seconds := func(d time.Duration) string { return strconv.Itoa(int(max(d, time.Second).Seconds())) }
+	return []setting{
+		{"application_name", c.Name},
+		{"search_path", "pg_catalog, pg_temp"}, // no statement needs another schema
+		{leaseSetting, millis(l.Length)},
+		{"statement_timeout", millis(l.Length)},
+		{"lock_timeout", "0"},
+		{"transaction_timeout", "0"}, // 17 and newer
+		{"idle_in_transaction_session_timeout", millis(l.Length)},
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_deferrable", "off"}, // or a heartbeat may wait for other transactions
+		{commitSetting, "local"},                  // the token outlives a crash, and waits for no standby
+		{"plan_cache_mode", "force_generic_plan"}, // a statement is planned when it is prepared, and not again
+		{"jit", "off"},                            // compiling takes longer than any statement
+		{"client_connection_check_interval", millis(l.Heartbeat)},
+		{"tcp_user_timeout", millis(l.Length)},
+		{"tcp_keepalives_idle", seconds(l.Heartbeat)},
+		{"tcp_keepalives_interval", seconds(l.Heartbeat)},
+		{"tcp_keepalives_count", "3"},
+	}
+}
+
+// Settings are the session settings, as a parameter of a statement.
+func (v *Server) Settings() string { return Encode(v.settings) }
+
+// FenceSettings are the settings that bound a fenced transaction.
+func (l Lease) FenceSettings() string {
+	bound := fmt.Sprintf("%dms", l.Length.Milliseconds())
+	return Encode([]setting{
+		{"statement_timeout", bound},
+		{"idle_in_transaction_session_timeout", bound},
+		{"transaction_timeout", bound},
+	})
+}
+
+// Encode writes a parameter as JSON text: the one form that both drivers and sqlc pass on
+// as it is.
+func Encode(parameter any) string {
+	text, _ := json.Marshal(parameter) // strings and integers only: cannot fail
+	return string(text)
 }

@@ -9,9 +9,6 @@ import (
 	"strings"
 )
 
-// ErrNotSynchronous: see elector.
-var ErrNotSynchronous = errors.New("elector: commits do not wait for every standby that can be promoted")
-
 // A standbyList is a value of synchronous_standby_names: commits wait for need of the
 // names, whichever those are.
 type standbyList struct {

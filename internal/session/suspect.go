@@ -1,11 +1,15 @@
 package session
 
 import (
+	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -55,6 +59,20 @@ func (l *sessions) suspect(pool *sql.DB) {
 // is no primary behind it: 57P03 is for a server that starts up or shuts down.
 func isSuspicious(err error) bool {
 	return pgerr.Broken(err) || pgerr.State(err) == "57P03" || errors.Is(err, ErrServerReadOnly)
+}
+
+// Inquire makes one call on a connection of the pool, beside any session. It waits for the
+// answer until ctx ends, and no longer than timeout.
+func Inquire[T any](ctx context.Context, pool *sql.DB, timeout time.Duration, call func(context.Context, *db.Queries) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v, one lease: %w", timeout, context.DeadlineExceeded))
+	defer cancel()
+	return backoff.Await(ctx, func(ctx context.Context) (T, error) {
+		value, err := call(ctx, db.New(pool))
+		if ctx.Err() == nil && isSuspicious(err) {
+			live.suspect(pool)
+		}
+		return value, pgerr.CauseOr(ctx, err)
+	})
 }
 
 // raiseSuspicion asks for a heartbeat at once.

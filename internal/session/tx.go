@@ -90,9 +90,9 @@ func (tx *Tx) Rollback() {
 	tx.ended = true
 	ctx, cancel := tx.session.answerTime()
 	defer cancel()
-	_, _ = backoff.Await(ctx, func(context.Context) (struct{}, error) {
+	_, _ = backoff.Await(ctx, func(context.Context) (any, error) {
 		tx.end()
-		return struct{}{}, nil
+		return nil, nil
 	})
 }
 

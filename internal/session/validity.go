@@ -24,10 +24,12 @@ func (s *Session) left() time.Duration {
 	return s.lease.Validity() - s.now().since(s.proven())
 }
 
-// tooLate is the error of an answer that was read when the lease could not be
-// relied on any more, as by a process that was frozen when it came: another may
-// lead by then, so nobody must be elected by it.
-func (s *Session) tooLate() error {
+// CheckInTime returns an error if an answer was read when the validity had run out, as by a
+// process that was frozen when it came: another may lead by then, so it must elect nobody.
+func (s *Session) CheckInTime() error {
+	if s.left() > 0 {
+		return nil
+	}
 	return fmt.Errorf("%w in time: it was read %v after the question", ErrNoAnswer, s.now().since(s.proven()).Round(time.Millisecond))
 }
 
@@ -70,4 +72,42 @@ func (s *Session) Expiry() error {
 		err = fmt.Errorf("%w: %w", err, *why)
 	}
 	return err
+}
+
+// instant is one reading of both clocks. The monotonic clock may stand still
+// while a machine sleeps, and the wall clock may be set: each shows what the
+// other hides.
+type instant struct {
+	at   time.Time     // for people
+	mono time.Duration // since the process began
+	wall time.Duration // since the Unix epoch
+}
+
+var processBegan = time.Now()
+
+func now() instant {
+	t := time.Now()
+	return instant{at: t, mono: t.Sub(processBegan), wall: time.Duration(t.UnixNano())}
+}
+
+// processClock is implemented by test drivers that simulate a separate process.
+// ClockShift is by how much its wall clock was set. It does not return while the process
+// is frozen.
+type processClock interface{ ClockShift() time.Duration }
+
+// now is the time of the session's process.
+func (s *Session) now() instant {
+	if s.process == nil {
+		return now()
+	}
+	shift := s.process.ClockShift() // before the clocks are read: it may take a while
+	i := now()
+	i.wall += shift
+	return i
+}
+
+// since is how much time may have passed since an earlier reading: the larger
+// of what the two clocks say, so that a jump counts as time.
+func (i instant) since(earlier instant) time.Duration {
+	return max(i.mono-earlier.mono, i.wall-earlier.wall)
 }

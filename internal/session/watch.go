@@ -2,11 +2,13 @@ package session
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
-	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 )
 
@@ -43,8 +45,7 @@ func (v *Server) watch(s *Session) {
 		}
 		s.raiseSuspicion()
 		if failures++; failures == 2 { // one may be the end of both
-			v.config.Report(s.ctx, hooks.Failure{Op: hooks.OpWatch,
-				Err: fmt.Errorf("elector: nobody watches the leader's backend, whose end the next heartbeat would tell: %w", explain(err))})
+			v.Report(s.ctx, Watching, fmt.Errorf("elector: nobody watches the leader's backend, whose end the next heartbeat would tell: %w", Explain(err)))
 		}
 		backoff.Sleep(s.ctx, backoff.Jitter(again.After(failures)))
 	}
@@ -53,14 +54,14 @@ func (v *Server) watch(s *Session) {
 // awaitEnd parks a connection until the session has ended, or fails. It calls
 // waited after each wait.
 func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited func()) error {
-	w, err := v.openOutside(ctx, key)
+	w, err := v.OpenChecked(ctx, key)
 	if err != nil {
 		return err
 	}
-	defer w.discard()
+	defer w.Discard()
 	for {
 		began := time.Now()
-		if err := w.waitPair(ctx); err != nil {
+		if err := w.Wait(ctx, func(ctx context.Context, q *db.Queries) error { return q.WaitPair(ctx) }); err != nil {
 			return err
 		}
 		if time.Since(began) < s.lease.Heartbeat.Truncate(time.Millisecond) {
@@ -82,12 +83,52 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 // granted its lock, and need not be cancelled, of which the server's log would tell.
 func lingering(ctx context.Context, while time.Duration) (lingering context.Context, stop func()) {
 	lingering, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	unhook := context.AfterFunc(ctx, func() {
+	detach := context.AfterFunc(ctx, func() {
 		backoff.Sleep(lingering, while)
 		cancel(context.Cause(ctx))
 	})
 	return lingering, func() {
-		unhook()
+		detach()
 		cancel(nil)
 	}
+}
+
+// Halves are the two integers of a lock in the key space of two integers (PostgreSQL
+// manual, 9.27.10), where no election's lock can be.
+func Halves(key int64) (high, low int32) { return int32(key >> 32), int32(key) }
+
+// purposeKey is the key of another lock of an election.
+func purposeKey(purpose string, key int64) int64 {
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte("pgelector "+purpose+":"), uint64(key)))
+	return int64(binary.BigEndian.Uint64(sum[:8]))
+}
+
+// holdPair takes the lock of a random key, which nobody else knows.
+func (s *Session) holdPair(key int64) error {
+	high, low := Halves(key)
+	granted, err := Do(s.ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
+		return q.TryPair(ctx, db.TryPairParams{High: high, Low: low})
+	})
+	if err == nil && !granted {
+		err = ErrNoAdvisoryLocks
+	}
+	return err
+}
+
+// holdsPair asks pg_locks whether the session holds the lock.
+func (s *Session) holdsPair(ctx context.Context, key int64) (bool, error) {
+	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HoldsPairRow, error) { return q.HoldsPair(ctx, key) })
+	if err == nil {
+		err = s.CheckPID(row.Pid)
+	}
+	return err == nil && row.Held, err
+}
+
+// Wait makes a statement that waits for a lock for a bounded time.
+func (s *Session) Wait(ctx context.Context, call func(context.Context, *db.Queries) error) error {
+	_, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) { return nil, call(ctx, q) })
+	if err != nil {
+		return fmt.Errorf("elector: wait for the lock: %w", Explain(err))
+	}
+	return nil
 }

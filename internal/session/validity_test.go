@@ -61,3 +61,7 @@ func TestASessionIsNotValidAfterAClockJump(t *testing.T) {
 		}
 	}
 }
+
+func leaseOf(length, heartbeat, drain time.Duration) Lease {
+	return Lease{Length: length, Heartbeat: heartbeat, Drain: drain}
+}

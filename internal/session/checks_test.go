@@ -16,7 +16,7 @@ func checks(n int, check func() (bool, error), leases ...Lease) (made, failed in
 	ended := make(chan error)
 	for i := range n {
 		go func() {
-			ended <- all.check(context.Background(), nil, leases[i%len(leases)], func() (bool, error) {
+			ended <- all.share(context.Background(), nil, leases[i%len(leases)], func() (bool, error) {
 				made++ // one at a time
 				time.Sleep(time.Second)
 				return check()
@@ -65,7 +65,7 @@ func TestThereIsOneQueueAsLongAsAnybodyWaits(t *testing.T) {
 		for i := range 3 {
 			go func() {
 				time.Sleep(time.Duration(i) * 700 * time.Millisecond)
-				ended <- all.check(context.Background(), nil, Lease{}, func() (bool, error) {
+				ended <- all.share(context.Background(), nil, Lease{}, func() (bool, error) {
 					if checking++; checking > 1 {
 						t.Errorf("%d check at a time", checking)
 					}
@@ -97,7 +97,7 @@ func TestACheckThatBeganBeforeIsNotShared(t *testing.T) {
 		all := queues{of: map[*sql.DB]*queue{}}
 		made := 0
 		for range 3 {
-			err := all.check(t.Context(), nil, Lease{}, func() (bool, error) {
+			err := all.share(t.Context(), nil, Lease{}, func() (bool, error) {
 				made++
 				time.Sleep(time.Second)
 				return true, nil

@@ -1,0 +1,80 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// An Acquirer acquires one election's lock. It serves one campaign at a time.
+type Acquirer interface {
+	// Acquire makes one attempt, or one bounded wait.
+	Acquire(ctx context.Context, t Try) Attempt
+	// Close gives up what the acquirer keeps between two attempts. The next attempt is
+	// again the first of a campaign.
+	Close()
+}
+
+// A Try is what the campaign knows before an attempt.
+type Try struct {
+	Last    Standing
+	WakeUps *WakeUps // may end the wait for a batch; may be nil
+	NoWait  bool     // do not wait in the server's queue
+}
+
+// A Standing is what a candidate was by the last answer of a server.
+type Standing int
+
+const (
+	Unknown  Standing = iota // there was no answer yet
+	Followed                 // another candidate led
+	Led
+)
+
+// An Outcome is how an attempt ended.
+type Outcome int
+
+const (
+	Failed   Outcome = iota // Err says why
+	Refused                 // as Failed, and no retry will help
+	TooEarly                // as Failed, and after Next this candidate may lead
+	Busy                    // another session holds the lock
+	Granted                 // Lock is held
+	offered                 // busy, and its holder wants to transfer the lock to this candidate
+)
+
+// An Attempt is the result of one.
+type Attempt struct {
+	Outcome Outcome
+	Lock    *Lock
+	Holder  Holder // of a busy lock, if the acquirer looks for it and saw it
+	// Next is how long to wait before the next attempt. After a failure it is the longest
+	// time between two quick attempts while the server is away; 0 if the campaign does not
+	// pace those.
+	Next time.Duration
+	Err  error
+}
+
+// failed is the attempt that ended with err.
+func failed(server *session.Server, err error, next time.Duration) Attempt {
+	var early *session.TooEarly
+	switch {
+	case errors.As(err, &early):
+		return Attempt{Outcome: TooEarly, Next: early.Wait, Err: err}
+	case server.Refuses(err):
+		return Attempt{Outcome: Refused, Next: next, Err: err}
+	}
+	return Attempt{Outcome: Failed, Next: next, Err: err}
+}
+
+// A Config is what an acquirer needs to know of its election.
+type Config struct {
+	Election   string // its name, for reports
+	Key        int64
+	Look       bool          // whether to ask who holds a busy lock
+	Retry      time.Duration // between two attempts
+	Queue      bool          // wait in the server's queue
+	TokenEpoch int64         // the least number that is added to the timeline of a token
+}

@@ -1,0 +1,80 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// Package elector returns these as its own.
+var (
+	ErrTokenEpoch    = errors.New("elector: the epoch of tokens cannot be used")
+	ErrSessionHidden = errors.New("elector: the role of this pool cannot see the leader's session: use the elector's own role, or GRANT pg_read_all_stats to this one")
+)
+
+// confirm verifies that the session holds the lock, passes the barrier and reads the token.
+// Nothing else may see the term before all of it is done.
+func confirm(ctx context.Context, s *session.Session, key, epoch int64) (token int64, held bool, err error) {
+	high, low := session.Halves(key)
+	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.ConfirmRow, error) {
+		return q.Confirm(ctx, db.ConfirmParams{Key: key, GuardHigh: high, GuardLow: low})
+	})
+	if err != nil {
+		return 0, false, fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", session.Explain(err))
+	}
+	err = s.CheckOutside(row.InTransaction)
+	if err == nil {
+		err = s.CheckPID(row.Pid)
+	}
+	if err == nil {
+		err = s.CheckInTime()
+	}
+	if err != nil || !row.Held {
+		return 0, false, err
+	}
+	token, err = addEpoch(row.Token, epoch, row.Epoch)
+	return token, err == nil, err
+}
+
+// endOverdue terminates fenced transactions that have had their lease. The timeouts that
+// InTx sets do that too, but none runs while the server waits for a frozen client in the
+// middle of a result or of a COPY.
+func endOverdue(ctx context.Context, s *session.Session, key int64, l session.Lease) error {
+	_, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.EndOverdueRow, error) {
+		return q.EndOverdue(ctx, db.EndOverdueParams{Key: key, LeaseMillis: l.Length.Milliseconds()})
+	})
+	if err != nil {
+		return fmt.Errorf("elector: end the overdue transactions of the last term, whose role this one may not be allowed to signal: %w", err)
+	}
+	return nil
+}
+
+// A token has the sum of timeline and epoch in its upper 16 bits, one of which is the sign.
+const (
+	timelineShift = 48
+	maxTimeline   = 1<<15 - 1
+)
+
+// MaxTokenEpoch leaves room for the first timeline.
+const MaxTokenEpoch = maxTimeline - 1
+
+// addEpoch adds to the timeline of a token the larger of the candidate's epoch and that of
+// the database. A setting that is no epoch is an error, because without it the token could
+// be smaller than that of an earlier term.
+func addEpoch(token, own int64, setting string) (int64, error) {
+	stored, err := strconv.ParseUint(setting, 10, 64)
+	if err != nil || stored > MaxTokenEpoch {
+		return 0, fmt.Errorf("%w: the setting pgelector.epoch of this database is %q: want a number from 0 to %d: "+
+			"correct it by ALTER DATABASE … SET pgelector.epoch", ErrTokenEpoch, setting, MaxTokenEpoch)
+	}
+	timeline, epoch := token>>timelineShift, max(own, int64(stored))
+	if timeline < 0 || timeline+epoch > maxTimeline {
+		return 0, fmt.Errorf("%w: timeline %d and epoch %d (WithTokenEpoch %d, the setting pgelector.epoch of this database %d) do not fit "+
+			"into a token: want a sum of at most %d", ErrTokenEpoch, timeline, epoch, own, stored, maxTimeline)
+	}
+	return token + epoch<<timelineShift, nil
+}

@@ -1,0 +1,68 @@
+package lock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// Holder is a session that holds a lock, or waits for it. elector.Leader documents the
+// fields.
+type Holder struct {
+	CandidateID string
+	PID         int32
+	User        string
+	Addr        string
+	Connected   time.Time
+}
+
+// Waiter is a session that waits in the server's queue.
+type Waiter struct {
+	Holder
+	Since time.Time // zero if the server does not know it yet
+}
+
+// HolderOf asks who holds the lock, on a connection of the pool. held is false if nobody
+// does. It waits for the answer until ctx ends, and no longer than timeout.
+func HolderOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) (holder Holder, held bool, err error) {
+	row, err := session.Inquire(ctx, pool, timeout, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, key) })
+	if errors.Is(err, sql.ErrNoRows) {
+		return Holder{}, false, nil
+	}
+	if err != nil {
+		return Holder{}, false, err
+	}
+	return holderOf(row), true, nil
+}
+
+func holderOf(row db.HolderRow) Holder {
+	return Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: db.Time(row.ConnectedMicros)}
+}
+
+// holderSeenBy asks on the session. The holder is zero if there is none, or if the server
+// cannot be asked, which the next statement on the session finds too.
+func holderSeenBy(ctx context.Context, s *session.Session, key int64) Holder {
+	row, _ := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, key) })
+	return holderOf(row)
+}
+
+// WaitersOf asks who waits in the server's queue for the lock, the longest waiting first,
+// as HolderOf does.
+func WaitersOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) ([]Waiter, error) {
+	rows, err := session.Inquire(ctx, pool, timeout, func(ctx context.Context, q *db.Queries) ([]db.WaitersRow, error) { return q.Waiters(ctx, key) })
+	if err != nil {
+		return nil, err
+	}
+	waiters := make([]Waiter, 0, len(rows))
+	for _, row := range rows {
+		waiters = append(waiters, Waiter{
+			Holder: Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: db.Time(row.ConnectedMicros)},
+			Since:  db.Time(row.WaitingMicros),
+		})
+	}
+	return waiters, nil
+}
