@@ -44,7 +44,9 @@ func TestAnAbsurdHostNameMakesAGoodCandidateIDToo(t *testing.T) {
 }
 
 func FuzzNewCandidateID(f *testing.F) {
-	f.Add("web-1")
+	for _, host := range []string{"web-1", "", "삢", "000 00 000", "\xf2\xbe\xbf\xd2", "00\xf40", " " + strings.Repeat("0", 32), " " + strings.Repeat("0", 128)} {
+		f.Add(host)
+	}
 	f.Fuzz(func(t *testing.T, host string) {
 		if err := WithCandidateID(newCandidateID(host))(&config{}); err != nil {
 			t.Error(err)

@@ -10,7 +10,7 @@ import (
 
 // What is parsed as a time is written in a way that means the same.
 func FuzzATimeMeansWhatIsWrittenOfIt(f *testing.F) {
-	for _, text := range []string{"0", "10000", "1500ms", "90s", "2min", "1h", "3d", "7us", " 5 s", "-1", "soon", "", "s", "99999999999999999999", "2147483647d", "24d", "25d"} {
+	for _, text := range []string{"0", "10000", "1500ms", "90s", "2min", "1h", "3d", "7us", " 5 s", "-1", "soon", "", "s", "99999999999999999999", "2147483647d", "24d", "25d", " ", "0    ", "\xd2\xd2 ", "\xec\xb1\xec"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -35,6 +35,7 @@ func FuzzASettingIsRefusedOrKept(f *testing.F) {
 		`[{"name":"idle_session_timeout","value":"10000"}]`, `[{"name":"statement_timeout","value":"soon"}]`,
 		`[{"name":"pgelector.key","value":"7"},{"name":"application_name","value":"web-1"}]`,
 		`[{"name":"nobody_knows","value":"1"}]`, `[]`, `{}`, `null`, ``, `[{"name":7}]`,
+		`[{"nAme":"."},{}]`, `[{"":"","":""},A`, `{"":000`, `100000000`, "\"\xf2\xf2\"", "[{\"0\":\"0\",\"\xe1\":\"0\"},{\"0000\":\"0\"}]",
 	} {
 		f.Add(text)
 	}

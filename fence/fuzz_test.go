@@ -17,6 +17,7 @@ func FuzzTheHandlerPassesOneTokenOrNone(f *testing.F) {
 		f.Add(header, "", false)
 	}
 	f.Add("1", "2", true)
+	f.Add("A", "", true)
 	f.Fuzz(func(t *testing.T, first, second string, twice bool) {
 		var got *int64
 		h := fence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs each fuzz target for a while: scripts/fuzz.sh 30s [regular expression of
-# targets]. What fails is kept by go in the package's testdata/fuzz, to be
-# committed with the fix; the corpora there also run with every `make test`.
+# targets]. Go keeps what fails in the package's testdata/fuzz: make it a seed
+# (f.Add) in the commit with the fix, so that every `make test` runs it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -18,8 +18,9 @@ func FuzzALogIsReadAndJudged(f *testing.F) {
 		`{"process":"a","seq":3,"at":6,"kind":"sample","took":2,"leading":true,"token":9,"deadline":40}` + "\n" +
 		`{"process":"b","at":7,"kind":"killed"}` + "\n"))
 	f.Add([]byte(`{"process":"a","at":-1,"kind":"wrote","way":"token","token":-3}` + "\n"))
-	f.Add([]byte("{}\n\n"))
-	f.Add([]byte(`{"seq":1e99}`))
+	for _, lines := range []string{"{}\n\n", `{"seq":1e99}`, `{"a":0}`, "{", "[0", "10", `"0"`, "\"\x80\"", "\"0\xff", "'", "\b", "\x7f\xff"} {
+		f.Add([]byte(lines))
+	}
 	f.Fuzz(func(t *testing.T, lines []byte) {
 		var log Log
 		_ = log.Collect(bytes.NewReader(lines)) // what came before an error was collected

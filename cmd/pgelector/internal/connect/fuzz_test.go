@@ -14,6 +14,8 @@ func FuzzAPasswordIsFoundAndNotShown(f *testing.F) {
 	f.Add("app", "p@ss:w/rd?#[]%", "::1", "shop")
 	f.Add("o'neill", `it's a \ "secret"`, "localhost", "shop with spaces")
 	f.Add("app", "пароль и ещё", "127.0.0.1", "выборы")
+	f.Add("", "", "", "")
+	f.Add("a\x00b\t\xff", "ol\xd1", "\x00", "\b\v")
 	f.Fuzz(func(t *testing.T, user, password, host, database string) {
 		if !utf8.ValidString(password) {
 			t.Skip("lib/pq replaces what is not UTF-8")
@@ -52,7 +54,10 @@ func FuzzFindRefusesWithoutQuoting(f *testing.F) {
 	f.Add("postgres://app:s3cret@127.0.0.1:5432/shop?sslmode=disable")
 	f.Add("host=/var/run/postgresql dbname=shop password='it''s' connect_timeout=3")
 	f.Add("postgres://app:s3cret@host:port/")
-	f.Add("host=x s3cret-and-more")
+	for _, dsn := range []string{"host=x s3cret-and-more", "", "='0000", "0='000'0 x=", "x=\xbb0\xb20", "\x86=\xf9 \xfc", "host=/none x=0 connect_timeout=0",
+		"postgres://?0", "postgres://!@@", "postgres://a!aaa\xd6@", "postgres://:0 0", "postgres://:0,:?x=", "postgres://0.0.0.A"} {
+		f.Add(dsn)
+	}
 	f.Fuzz(func(t *testing.T, dsn string) {
 		if strings.Contains(dsn, "ssl") || strings.Contains(dsn, "file") {
 			t.Skip("names a file, which is whatever lies there")

@@ -13,6 +13,7 @@ func FuzzAProcessIsReadWhateverItsName(f *testing.F) {
 	f.Add("a) Z 1 1 (b", 7, 3, 3, byte('R'))
 	f.Add("(((", 1, 0, 1, byte('Z'))
 	f.Add("\n) X 2 2\n", 1<<22, 9, 9, byte('X'))
+	f.Add("sh", -77, -12, -92, byte('R'))
 	f.Fuzz(func(t *testing.T, name string, pid, parent, group int, state byte) {
 		if !strings.ContainsRune("RSDZTtWXxKPI", rune(state)) {
 			t.Skip("no state of a process")
@@ -26,9 +27,9 @@ func FuzzAProcessIsReadWhateverItsName(f *testing.F) {
 }
 
 func FuzzNoStatMakesAPanic(f *testing.F) {
-	f.Add([]byte("7 (sh) S 1 7"))
-	f.Add([]byte(")("))
-	f.Add([]byte(""))
+	for _, stat := range []string{"7 (sh) S 1 7", ")(", "", "0", "1()B", "-()", "\n\r()", "7() 000 1", "7\x00()", "7\xe4\xe4()", "7()80 \xd9\xe2", "10000000000000000000()"} {
+		f.Add([]byte(stat))
+	}
 	f.Fuzz(func(t *testing.T, stat []byte) {
 		if p, ok := parseStat(stat); ok && !strings.Contains(string(stat), fmt.Sprint(p.pid)[1:]) {
 			t.Errorf("%q is %+v", stat, p)
