@@ -4,7 +4,7 @@
 #   scripts/bug.sh          lists the bugs
 #   scripts/bug.sh NAME     shows one
 #   scripts/bug.sh all      shows each; fails if a test passes there
-# They are explained in docs/reliability.md.
+# They are explained in docs/evidence.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

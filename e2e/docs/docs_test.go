@@ -133,6 +133,20 @@ func constants(t *testing.T, files ...string) map[string]string {
 	return all
 }
 
+// pages are the documents that people read, and the results that they link to.
+func pages(t *testing.T) []string {
+	t.Helper()
+	all := []string{"../README.md", "../CHANGELOG.md", "../CONTRIBUTING.md"}
+	for _, pattern := range []string{"*.md", "../e2e/*/RESULTS.md"} {
+		more, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, more...)
+	}
+	return all
+}
+
 func section(t *testing.T, heading string) string {
 	t.Helper()
 	_, from, found := strings.Cut(read(t, "../README.md"), "\n## "+heading+"\n")
@@ -150,11 +164,7 @@ var (
 )
 
 func TestEveryLinkOfTheDocsLeadsSomewhere(t *testing.T) {
-	pages, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range append(pages, "../README.md", "../CHANGELOG.md", "../CONTRIBUTING.md") {
+	for _, page := range pages(t) {
 		for _, match := range link.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, page), ""), -1) {
 			if err := follow(page, match[1]); err != nil {
 				t.Errorf("%s: %v", page, err)

@@ -20,11 +20,7 @@ func TestEveryTestThatADocumentNamesExists(t *testing.T) {
 			}
 		}
 	}
-	pages, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range pages {
+	for _, page := range pages(t) {
 		for _, match := range regexp.MustCompile("`(Test[A-Z]\\w*)`").FindAllStringSubmatch(read(t, page), -1) {
 			if !there[match[1]] {
 				t.Errorf("%s names %s, which there is not", page, match[1])

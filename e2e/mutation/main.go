@@ -10,7 +10,7 @@
 // It works in a copy of the repository. The mutants of the rules are compiled in at
 // once, and an environment variable chooses one, so that each takes seconds.
 //
-//	cd e2e && go run ./mutation [-rules] [-again] [-only TEXT] [-page ../docs/mutations.md]
+//	cd e2e && go run ./mutation [-rules] [-again] [-only TEXT] [-page e2e/mutation/RESULTS.md]
 //
 // It fails if nothing notices a mutant of the list, or one of the rules for which
 // reasons.txt gives no reason. Ctrl-C writes the page of what is known by then.
@@ -33,7 +33,7 @@ var (
 	again = flag.Bool("again", false, "with -rules: skip what was noticed the last time")
 	only  = flag.String("only", "", "try only mutants whose file or description contains this, and write no page")
 	kept  = flag.String("results", ".cache/mutation.tsv", "keep the results of the rules in this file")
-	page  = flag.String("page", "docs/mutations.md", "write the page to this file")
+	page  = flag.String("page", "e2e/mutation/RESULTS.md", "write the page to this file")
 	few   = flag.Int("processes", runtime.NumCPU()+1, "run so many tests at a time")
 )
 
