@@ -13,6 +13,7 @@ import (
 )
 
 func TestStartAndStopCanBeRepeated(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t))
@@ -33,6 +34,7 @@ func TestStartAndStopCanBeRepeated(t *testing.T) {
 }
 
 func TestRunIfLeaderKeepsTheLockUntilItsFunctionReturns(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t))
@@ -62,6 +64,7 @@ func TestRunIfLeaderKeepsTheLockUntilItsFunctionReturns(t *testing.T) {
 }
 
 func TestTryCampaignMakesOneAttempt(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
@@ -87,6 +90,7 @@ func TestTryCampaignMakesOneAttempt(t *testing.T) {
 }
 
 func TestCampaignReturnsOnceTheLeaderHasResigned(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
@@ -114,6 +118,7 @@ func TestCampaignReturnsOnceTheLeaderHasResigned(t *testing.T) {
 }
 
 func TestVerifyTellsWhatTheServerKnows(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		// Heartbeats so rare that none comes before Verify has asked.
@@ -156,6 +161,7 @@ func TestVerifyTellsWhatTheServerKnows(t *testing.T) {
 }
 
 func TestObserveYieldsEachLeader(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)

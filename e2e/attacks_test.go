@@ -38,6 +38,7 @@ const thieves = `
 	CREATE OPERATOR public.* (FUNCTION = public.times, LEFTARG = bigint, RIGHTARG = interval);`
 
 func TestAStrangersFunctionsDoNotRunAsTheCandidates(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		w := invaded(t, onShared(t))
 		_, err := w.admin.Exec(`CREATE SCHEMA vault AUTHORIZATION "` + w.elections + `"; CREATE TABLE vault.private AS SELECT 'plans' AS secret; ALTER TABLE vault.private OWNER TO "` + w.elections + `"`)
@@ -73,6 +74,7 @@ func liars() string {
 }
 
 func TestAStrangersOperatorsMakeNoSecondLeader(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		w := invaded(t, onShared(t))
 		_, err := w.admin.Exec(`ALTER ROLE "` + w.elections + `" SET search_path = public, pg_catalog`)

@@ -15,6 +15,7 @@ import (
 )
 
 func TestAStrangerCanNeitherEndNorCancelALeadersSession(t *testing.T) {
+	t.Parallel()
 	w := invaded(t, onShared(t))
 	c := w.candidate(t, pgx)
 	c.elected(t)
@@ -25,6 +26,7 @@ func TestAStrangerCanNeitherEndNorCancelALeadersSession(t *testing.T) {
 }
 
 func TestWhoeverHasTheRoleOfALeaderOrMaySignalCanEndItsSession(t *testing.T) {
+	t.Parallel()
 	w := invaded(t, onShared(t))
 	_, err := w.admin.Exec(`GRANT pg_signal_backend TO "` + w.stranger + `"`)
 	check(t, err)
@@ -44,6 +46,7 @@ func TestWhoeverHasTheRoleOfALeaderOrMaySignalCanEndItsSession(t *testing.T) {
 }
 
 func TestAStormOfNotificationsCostsNoTerm(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		w := invaded(t, onShared(t))
 		c := w.candidate(t, d, elector.WithWatch())
@@ -82,6 +85,7 @@ func crowd(t *testing.T, dsn string) (n int, disperse func(), why error) {
 }
 
 func TestStrangersCanTakeEveryConnectionUnlessTheyAreLimited(t *testing.T) {
+	t.Parallel()
 	w := invaded(t, on(t, own(t, pgcluster.WithSetting("max_connections", "25"))))
 	leader := w.candidate(t, pgx)
 	leader.elected(t)
@@ -113,6 +117,7 @@ func TestStrangersCanTakeEveryConnectionUnlessTheyAreLimited(t *testing.T) {
 // The lock table is the whole server's, and a database does not bound what is
 // taken of it.
 func TestStrangersOfAnotherDatabaseCanFillTheLockTableUnlessTheyMayNotLockThere(t *testing.T) {
+	t.Parallel()
 	w := invaded(t, cramped(t))
 	other := invaded(t, w.server)
 	pool := other.invader(t)
@@ -139,7 +144,7 @@ func TestStrangersOfAnotherDatabaseCanFillTheLockTableUnlessTheyMayNotLockThere(
 // server's lock table is full.
 func hoard(t *testing.T, pool *sql.DB, statement string) (release func()) {
 	t.Helper()
-	tx, err := pool.BeginTx(soon(t), nil)
+	tx, err := pool.BeginTx(t.Context(), nil)
 	check(t, err)
 	for i := range 10000 {
 		_, err = tx.Exec("SAVEPOINT one")
@@ -157,6 +162,7 @@ func hoard(t *testing.T, pool *sql.DB, statement string) (release func()) {
 }
 
 func TestAStrangerSeesWhoLeadsUnlessItMayNotLook(t *testing.T) {
+	t.Parallel()
 	w := invaded(t, onShared(t))
 	c := w.candidate(t, pgx)
 	c.elected(t)
@@ -171,6 +177,7 @@ func TestAStrangerSeesWhoLeadsUnlessItMayNotLook(t *testing.T) {
 }
 
 func TestWhomThePgHBAFileRejectsDoesNotConnect(t *testing.T) {
+	t.Parallel()
 	cluster := own(t)
 	w := invaded(t, on(t, cluster))
 	path := filepath.Join(cluster.Dir(), "data", "pg_hba.conf")

@@ -44,8 +44,8 @@ func overEach(t *testing.T, test func(t *testing.T, d drivers)) {
 	over(t, map[string]drivers{"pq": pq, "pgx": pgx}, true, test)
 }
 
-// oneByOne is overDrivers for tests that need the machine, or the server, for
-// themselves.
+// oneByOne is overDrivers for tests that need the machine for themselves, which are the
+// only ones that do not call t.Parallel.
 func oneByOne(t *testing.T, test func(t *testing.T, d drivers)) {
 	t.Helper()
 	over(t, map[string]drivers{"pq": pq, "pgx": pgx, "mixed": mixed}, false, test)

@@ -152,6 +152,7 @@ func overEpochModes(t *testing.T, test func(t *testing.T, s *server, c *candidat
 }
 
 func TestTheEpochOfTheDatabaseCountsFromTheNextElectionOn(t *testing.T) {
+	t.Parallel()
 	overEpochModes(t, func(t *testing.T, s *server, c *candidate, alter func(string)) {
 		c.run(t, nil)
 		first := c.elected(t)
@@ -161,7 +162,7 @@ func TestTheEpochOfTheDatabaseCountsFromTheNextElectionOn(t *testing.T) {
 		}{{"SET pgelector.epoch = '7'", 7}, {"SET pgelector.epoch TO 300", 300}, {"SET pgelector.epoch = '00301'", 301}} {
 			after := c.after()
 			alter(step.setting)
-			term, _ := c.Term()
+			term := termOf(t, c)
 			check(t, term.Resign(soon(t)))
 			if again := nextElected(t, after); again.Token>>48 != first.Token>>48+step.epoch {
 				t.Errorf("%s: the token is %x after %x", step.setting, again.Token, first.Token)
@@ -172,6 +173,7 @@ func TestTheEpochOfTheDatabaseCountsFromTheNextElectionOn(t *testing.T) {
 
 // To go on without the epoch could make the token fall.
 func TestAnEpochThatIsNoNumberElectsNobodyUntilItIsCorrected(t *testing.T) {
+	t.Parallel()
 	overEpochModes(t, func(t *testing.T, s *server, c *candidate, alter func(string)) {
 		alter("SET pgelector.epoch = 'three'")
 		c.run(t, nil)
@@ -194,6 +196,7 @@ func TestAnEpochThatIsNoNumberElectsNobodyUntilItIsCorrected(t *testing.T) {
 }
 
 func TestAnEpochThatIsNoNumberEndsNoTermOfASharedSession(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		name := unique("database")
@@ -216,6 +219,7 @@ func TestAnEpochThatIsNoNumberEndsNoTermOfASharedSession(t *testing.T) {
 
 // Only the setting of the database as a whole is the same for the whole fleet.
 func TestTheEpochIsThatOfTheDatabaseAndOfNothingElse(t *testing.T) {
+	t.Parallel()
 	s := onShared(t)
 	name := unique("database")
 	role := s.role(t, map[string]string{"pgelector.epoch": "9"})
@@ -238,6 +242,7 @@ func TestTheEpochIsThatOfTheDatabaseAndOfNothingElse(t *testing.T) {
 }
 
 func TestTheOwnerOfADatabaseMaySetTheEpochIfASuperuserLetsIt(t *testing.T) {
+	t.Parallel()
 	s := onShared(t)
 	name, owner := unique("database"), s.role(t, nil)
 	dsn := s.databaseOf(t, name, pgcluster.ForRole(owner))

@@ -31,6 +31,7 @@ func TestOfTwentyProcessesNoTwoLeadAtATime(t *testing.T) {
 }
 
 func TestAKilledLeaderIsReplaced(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		f := onShared(t).launch(t, d, 3)
 		leader := f.leader(t, 0)
@@ -42,6 +43,7 @@ func TestAKilledLeaderIsReplaced(t *testing.T) {
 }
 
 func TestALeaderWhoseBackendIsTerminatedStepsDown(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		f := onShared(t).launch(t, d, 3)
 		leader := f.leader(t, 0)
@@ -61,6 +63,7 @@ func TestALeaderWhoseBackendIsTerminatedStepsDown(t *testing.T) {
 // The frozen leader is the one that cannot step down. The server takes the lock
 // from it, and its clocks the belief.
 func TestAFrozenLeaderIsReplacedAndDoesNotBelieveInItselfWhenThawed(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		f := onShared(t).launch(t, d, 1, func(_ int, s *settings) { s.ID, s.Spin = "first", true })
 		old := f.leader(t, 0)

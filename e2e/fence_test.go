@@ -70,6 +70,7 @@ func (s *server) freed(t *testing.T, key int64) {
 }
 
 func TestInTxCommitsInsideTheTerm(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		ledger := s.ledger(t)
@@ -81,6 +82,7 @@ func TestInTxCommitsInsideTheTerm(t *testing.T) {
 }
 
 func TestInTxWorksAtEveryIsolationLevel(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		ledger := s.ledger(t)
@@ -107,6 +109,7 @@ func TestInTxWorksAtEveryIsolationLevel(t *testing.T) {
 }
 
 func TestInTxIsRefusedAfterTheTerm(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		for name, end := range map[string]func(*testing.T, *server, *candidate, *elector.Term) (next bool){
 			"resigned": func(t *testing.T, s *server, c *candidate, term *elector.Term) bool {
@@ -150,6 +153,7 @@ func TestInTxIsRefusedAfterTheTerm(t *testing.T) {
 }
 
 func TestInTxNeverEnteredBeforeTheSessionWasLostIsRefused(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.DSN())
@@ -165,6 +169,7 @@ func TestInTxNeverEnteredBeforeTheSessionWasLostIsRefused(t *testing.T) {
 // The process id alone does not name a session: it may be that of another one,
 // which has been elected since.
 func TestAReusedProcessIDDoesNotEnterTheTerm(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.DSN())
@@ -197,6 +202,7 @@ func TestAReusedProcessIDDoesNotEnterTheTerm(t *testing.T) {
 }
 
 func TestInTxAsARoleThatCannotSeeTheSessionSaysSo(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		owner, other := s.role(t, nil), s.role(t, nil)
@@ -218,6 +224,7 @@ func TestInTxAsARoleThatCannotSeeTheSessionSaysSo(t *testing.T) {
 
 // The same lock in another database, or on another server, is another lock.
 func TestInTxOnAnotherDatabaseIsRefusedAndCostsNoTerm(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
@@ -234,6 +241,7 @@ func TestInTxOnAnotherDatabaseIsRefusedAndCostsNoTerm(t *testing.T) {
 }
 
 func TestInTxPassesATransactionPooler(t *testing.T) {
+	t.Parallel()
 	s := onShared(t)
 	b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(3))
 	for name, opts := range waysToAsk {
@@ -279,6 +287,7 @@ func persistently(ctx context.Context, term *elector.Term, pool *sql.DB, fn func
 }
 
 func TestInTxTellsOfASerializationFailureAsRetryable(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		ledger := s.ledger(t)
@@ -327,6 +336,7 @@ func TestInTxTellsOfASerializationFailureAsRetryable(t *testing.T) {
 }
 
 func TestInTxRollsBackWhenItsFunctionDoesNotSucceed(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		ledger := s.ledger(t)
@@ -373,6 +383,7 @@ func TestInTxRollsBackWhenItsFunctionDoesNotSucceed(t *testing.T) {
 // The work of a term that ends has its drain, and no more; a transaction ends
 // with the term's context.
 func TestTheEndOfTheTermInterruptsItsTransactions(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		ledger := s.ledger(t)
@@ -395,6 +406,7 @@ func TestTheEndOfTheTermInterruptsItsTransactions(t *testing.T) {
 // A statement that fails leaves a transaction that cannot commit, whatever fn
 // makes of it.
 func TestInTxWhoseFunctionHidesAFailureIsRolledBack(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		ledger := s.ledger(t)
@@ -413,6 +425,7 @@ func TestInTxWhoseFunctionHidesAFailureIsRolledBack(t *testing.T) {
 // The price: BEGIN, the term check, COMMIT; and once in a term, the session is
 // asked when it began. An election costs nothing more than without.
 func TestInTxCostsOneRoundTripAndTheFirstOneMore(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		sessions, onSession := d.openCounted(t, 0, s.DSN())

@@ -54,6 +54,7 @@ func (s *server) atTheBarrier(t *testing.T, key int64) {
 }
 
 func TestTheNextLeaderWaitsForTheTransactionsOfTheLast(t *testing.T) {
+	t.Parallel()
 	for name, opts := range map[string][]elector.Option{"polling": nil, "parked": {elector.WithStandby(elector.Wait)}} {
 		t.Run(name, func(t *testing.T) {
 			overDrivers(t, func(t *testing.T, d drivers) {
@@ -93,6 +94,7 @@ func TestTheNextLeaderWaitsForTheTransactionsOfTheLast(t *testing.T) {
 }
 
 func TestATransactionThatWasBegunInTimeCommitsAndTheNextLeaderSeesIt(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		ledger := s.ledger(t)
@@ -122,6 +124,7 @@ func TestATransactionThatWasBegunInTimeCommitsAndTheNextLeaderSeesIt(t *testing.
 
 // A session of many elections does not stand still at one barrier.
 func TestASessionOfManyElectionsWaitsForTheTransactionsOfTheLastLeader(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		ledger := s.ledger(t)
@@ -166,6 +169,7 @@ func TestASessionOfManyElectionsWaitsForTheTransactionsOfTheLastLeader(t *testin
 // A leader that has never used InTx holds nobody up, and one that has ended its
 // transactions does not either.
 func TestNobodyWaitsAtTheBarrierWithoutATransactionInFlight(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)

@@ -103,6 +103,7 @@ func beHolder(text string) (exit int) {
 // the server lets that transaction live. The tests measure in leases: without the
 // bound, they would wait for as long as the process is frozen.
 func TestAFrozenLeaderWithATransactionOpenIsReplaced(t *testing.T) {
+	t.Parallel()
 	for name := range holds {
 		frozenIsReplaced(t, name, "alone")
 	}

@@ -52,6 +52,7 @@ func (s *server) committing(t *testing.T, key int64) (pid int) {
 }
 
 func TestInTxWhoseConnectionIsLostDuringTheCommitHasAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
 	for name, lose := range map[string]struct {
 		lose func(l link, pid int)
 		want []string // what the ledger says in the end; nil if it may be either (pgx asks the server to cancel the COMMIT)
@@ -100,6 +101,7 @@ func TestInTxWhoseConnectionIsLostDuringTheCommitHasAnUnknownOutcome(t *testing.
 }
 
 func TestInTxWhoseCommitTheServerRefusesIsRolledBack(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		ledger, _, letGo := s.slowToCommit(t)
@@ -115,6 +117,7 @@ func TestInTxWhoseCommitTheServerRefusesIsRolledBack(t *testing.T) {
 
 // A function that ends the transaction itself gets no promise.
 func TestInTxWhoseFunctionCommitsHasAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.DSN())
@@ -125,6 +128,7 @@ func TestInTxWhoseFunctionCommitsHasAnUnknownOutcome(t *testing.T) {
 
 // Connections that have died in the pool are no reason for InTx to fail.
 func TestInTxFindsALivingConnectionInThePool(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		ledger := s.ledger(t)

@@ -20,6 +20,7 @@ import (
 // leaders, and neither can know of the other. The token's timeline tells them
 // apart, wherever a third store is written to.
 func TestThePromotionOfAStandbyBesideItsPrimaryIsFencedByTheToken(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		primary := own(t)
 		standby, err := primary.AddStandby(t.Context())

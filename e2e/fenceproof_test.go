@@ -225,6 +225,7 @@ func overtaken(history []deed) (n int) {
 // A leader is frozen after its check and before its write; another is elected,
 // and writes; the first thaws, and writes.
 func TestALeaderThatIsFrozenBetweenItsCheckAndItsWriteIsRefusedIfItIsFenced(t *testing.T) {
+	t.Parallel()
 	for _, how := range []way{unfenced, inTx, byToken} {
 		t.Run(strings.ReplaceAll(string(how), " ", "-"), func(t *testing.T) {
 			overDrivers(t, func(t *testing.T, d drivers) {
@@ -261,6 +262,7 @@ func TestALeaderThatIsFrozenBetweenItsCheckAndItsWriteIsRefusedIfItIsFenced(t *t
 // lease or by the administrator, with a transaction open or not, thawed before or
 // after the next leader has written.
 func TestFencedWritesAreLinearizableWhateverIsFrozenWhen(t *testing.T) {
+	t.Parallel()
 	rounds := defaultRounds
 	if text := os.Getenv(roundsVariable); text != "" {
 		var err error

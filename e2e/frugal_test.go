@@ -51,6 +51,7 @@ func atMost(t *testing.T, pings int, began time.Time) {
 
 // After a first term, or attempt, the server has been checked.
 func TestStatementsAreFew(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
@@ -99,6 +100,7 @@ func TestStatementsAreFew(t *testing.T) {
 
 // Preparing and planning is done before, while nobody waits for a leader.
 func TestAHandOverSendsWhatIsPrepared(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
@@ -127,6 +129,7 @@ func TestAHandOverSendsWhatIsPrepared(t *testing.T) {
 
 // Every statement of a whole Run is accounted for.
 func TestARunSendsNothingButItsStatements(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		c, counter := s.plain(t, d, 0, s.election(t))
@@ -153,6 +156,7 @@ func quiet(t *testing.T) *server {
 }
 
 func TestNothingIsWrittenAtRest(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
 		election := s.election(t)
@@ -181,6 +185,7 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 }
 
 func TestNothingIsLogged(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
 		election := s.election(t)

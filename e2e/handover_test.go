@@ -13,6 +13,7 @@ import (
 )
 
 func TestTheLockIsFreeBeforeRunReturns(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(c *candidate, resign chan<- struct{}){
 		"lead returns": func(_ *candidate, resign chan<- struct{}) { close(resign) },
 		"ctx ends":     func(c *candidate, _ chan<- struct{}) { c.stop() },
@@ -42,6 +43,7 @@ func TestTheLockIsFreeBeforeRunReturns(t *testing.T) {
 // A follower is handed the lock at its next attempt, and waits for that no
 // longer than its retry interval.
 func TestAFollowerIsElectedAtItsFirstAttemptAfterAResignation(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
@@ -66,6 +68,7 @@ func TestAFollowerIsElectedAtItsFirstAttemptAfterAResignation(t *testing.T) {
 }
 
 func TestTheLockIsHeldUntilLeadReturns(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
@@ -94,6 +97,7 @@ func TestTheLockIsHeldUntilLeadReturns(t *testing.T) {
 }
 
 func TestAFailedLeadHandsOver(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)

@@ -116,6 +116,13 @@ func (c *candidate) after() *hookstest.Cursor {
 	return cursor
 }
 
+// termOf returns the term, once there is one: the last may have ended on a busy machine.
+func termOf(t *testing.T, e interface{ Term() (*elector.Term, bool) }) (term *elector.Term) {
+	t.Helper()
+	eventually(t, "it leads", func() (leads bool) { term, leads = e.Term(); return leads })
+	return term
+}
+
 // survives waits until heartbeats have kept the candidate's term for so many
 // leases, and fails if it lost the term meanwhile.
 func (c *candidate) survives(t *testing.T, leases int, length time.Duration) {

@@ -48,6 +48,7 @@ func overKinds(t *testing.T, test func(t *testing.T, d drivers, leader, heir str
 // Of candidates of all kinds, that which is named is the next to be elected, though
 // the others campaign as well, and though it came last.
 func TestAnHeirIsElectedNext(t *testing.T) {
+	t.Parallel()
 	overKinds(t, func(t *testing.T, d drivers, leader, heir string) {
 		s := onShared(t)
 		election := s.election(t)
@@ -63,7 +64,7 @@ func TestAnHeirIsElectedNext(t *testing.T) {
 		}
 		named := kinds[heir](t, s, d, 1, election).run(t, nil)
 		named.follows(t)
-		term, _ := old.Term()
+		term := termOf(t, old)
 		check(t, term.ResignTo(soon(t), named.CandidateID()))
 		next := named.elected(t)
 		for _, c := range others {
@@ -173,7 +174,7 @@ func TestATransferThatIsGivenUpLeavesNothingBehind(t *testing.T) {
 		t.Cleanup(l.proxy.Heal)
 		eventually(t, "both are led", func() bool { return g.leading() == 2 })
 		other := l.server.stand(t, d.open(t, 1, l.DSN()), elections[0])
-		term, _ := g.all[0].Term()
+		term := termOf(t, g.all[0])
 		l.proxy.BlackHole()
 		ctx, stop := context.WithTimeout(soon(t), heartbeat/2)
 		defer stop()
@@ -237,7 +238,7 @@ func TestAnHeirComesToTheHeadAlsoOfAQueueOfOtherRoles(t *testing.T) {
 		s.parks(t, other)
 		named := s.stand(t, d.open(t, 1, s.DSN()), election, inServerBriefly, elector.WithHeartbeatInterval(3*heartbeat)).run(t, nil)
 		s.parks(t, named)
-		term, _ := old.Term()
+		term := termOf(t, old)
 		check(t, term.ResignTo(soon(t), named.CandidateID()))
 		named.elected(t)
 	})
@@ -246,6 +247,7 @@ func TestAnHeirComesToTheHeadAlsoOfAQueueOfOtherRoles(t *testing.T) {
 // Whatever happens to the processes, no two lead at a time (launch judges that), and
 // somebody leads in the end.
 func TestAnHeirThatDiesOrFreezesIsPassedOver(t *testing.T) {
+	t.Parallel()
 	for name, hurt := range map[string]func(t *testing.T, f *fleet, heir string){
 		"killed": func(t *testing.T, f *fleet, heir string) { f.kill(t, heir) },
 		"frozen": func(t *testing.T, f *fleet, heir string) { f.signal(t, heir, syscall.SIGSTOP) },
@@ -323,7 +325,7 @@ func TestAHandOverIsNotLogged(t *testing.T) {
 			all = append(all, c)
 		}
 		last := all[len(all)-1]
-		term, _ := all[0].Term()
+		term := termOf(t, all[0])
 		check(t, term.ResignTo(soon(t), last.CandidateID()))
 		last.elected(t)
 		for _, c := range all[1:4] {

@@ -13,6 +13,7 @@ import (
 
 // A key shows in pg_locks in two halves, each unsigned.
 func TestEveryKeyElectsExcludesAndIsSeen(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		db := s.database(t) // advisory locks, and so keys, are those of one database
@@ -25,7 +26,7 @@ func TestEveryKeyElectsExcludesAndIsSeen(t *testing.T) {
 				if leader, err := second.Leader(soon(t)); err != nil || leader.CandidateID != first.CandidateID() {
 					t.Errorf("the leader is %+v, %v; want %s", leader, err, first.CandidateID())
 				}
-				if term, _ := first.Term(); term.Verify(soon(t)) != nil {
+				if term := termOf(t, first); term.Verify(soon(t)) != nil {
 					t.Error("the server does not know of the lock")
 				}
 				first.end(t)
@@ -41,6 +42,7 @@ func TestEveryKeyElectsExcludesAndIsSeen(t *testing.T) {
 
 // Keys that share a half are as different as any.
 func TestKeysThatShareAHalfDoNotMeet(t *testing.T) {
+	t.Parallel()
 	s := onShared(t)
 	db := s.database(t)
 	for _, key := range []int64{7, 7 | 7<<32, 7 << 32, 7 | -1<<32} {
@@ -50,6 +52,7 @@ func TestKeysThatShareAHalfDoNotMeet(t *testing.T) {
 
 // Advisory locks are those of a database, and so are elections.
 func TestAnElectionIsThatOfItsDatabase(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		for i := range 2 {

@@ -39,7 +39,7 @@ func TestEachChangeOfLeaderIsToldEverywhere(t *testing.T) {
 			}
 		}
 		told(first)
-		term, _ := first.Term()
+		term := termOf(t, first)
 		check(t, term.ResignTo(soon(t), second.CandidateID()))
 		told(second)
 		nobody := func(e hooks.LeaderChanged) bool { return e.Current == "" && e.PID == 0 }

@@ -92,7 +92,7 @@ func TestOfTooManyElectionsThoseThatFitAreLed(t *testing.T) {
 		eventually(t, "those that fit are led", func() bool { return g.leading() == 20 })
 		var tokens []int64
 		for _, e := range g.all {
-			term, _ := e.Term()
+			term := termOf(t, e)
 			tokens = append(tokens, term.Token())
 		}
 		first := g.all

@@ -15,14 +15,14 @@ import (
 )
 
 // shared is the server of the tests that do not break it.
-var shared = pgcluster.NewShared(pgcluster.WithSetting("max_connections", "200"))
+var shared = pgcluster.NewShared(pgcluster.WithSetting("max_connections", "400"))
 
 func TestMain(m *testing.M) {
 	if settings := os.Getenv(candidateVariable); settings != "" {
 		os.Exit(beCandidate(settings)) // this is a process of a fleet
 	}
 	// Most tests wait most of the time, and not for a processor.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "10"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(shared.Around(m))

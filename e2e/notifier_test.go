@@ -80,7 +80,7 @@ func TestAResignationWakesThoseWhoPoll(t *testing.T) {
 				old := first.elected(t)
 				second := stand(t, s, d, 1, election, d.notifier(t, 1, dsn, nil)).run(t, nil)
 				s.listen(t, name, second)
-				term, _ := first.Term()
+				term := termOf(t, first)
 				check(t, term.Resign(soon(t)))
 				if fresh := second.elected(t); fresh.Token <= old.Token {
 					t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
@@ -229,6 +229,7 @@ func TestAStormOfNotificationsCausesNoStormOfAttempts(t *testing.T) {
 
 // Twenty that are woken at the same moment all ask, and one of them leads.
 func TestAHerdThatIsWokenAtOnceElectsOne(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
@@ -246,7 +247,7 @@ func TestAHerdThatIsWokenAtOnceElectsOne(t *testing.T) {
 		s.listen(t, name, all...)
 		before := len(rec.Campaigns())
 		began := time.Now()
-		term, _ := first.Term()
+		term := termOf(t, first)
 		check(t, term.Resign(soon(t)))
 		elected, err := hookstest.Wait[hooks.Elected](soon(t), rec, nil)
 		check(t, err)
@@ -268,7 +269,7 @@ func TestAResignationWithANotifierIsOneStatement(t *testing.T) {
 		check(t, err)
 		eventually(t, "the election is told", func() bool { return counter.now()["Notify"] == 1 })
 		before := counter.now()
-		term, _ := c.Term()
+		term := termOf(t, c)
 		check(t, term.Resign(soon(t)))
 		sent := counter.since(before)
 		delete(sent, "Ping")

@@ -39,7 +39,7 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 				pool := d.open(t, 0, l.proxy.DSN())
 				c := on(t, standby).stand(t, pool, l.election(t), seldom...).run(t, nil)
 				old := c.elected(t)
-				term, _ := c.Term()
+				term := termOf(t, c)
 				var stale []*sql.Conn // to the old primary, which the pool lends again when it has them back
 				for range 2 {
 					conn, err := pool.Conn(soon(t))

@@ -54,7 +54,7 @@ func TestAParkedStandbyIsHandedTheLock(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, s *server, leader *candidate){
 		"by a resignation": func(t *testing.T, _ *server, leader *candidate) {
-			term, _ := leader.Term()
+			term := termOf(t, leader)
 			expect(t, term.Resign(soon(t)))
 		},
 		"by a shutdown": func(t *testing.T, _ *server, leader *candidate) { leader.end(t) },

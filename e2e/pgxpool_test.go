@@ -89,6 +89,7 @@ func unspoilt(t *testing.T, below *pgxpool.Pool) {
 
 // Over a pgxpool, closing the driver's connection only returns it to that pool.
 func TestASessionIsNotReturnedToAPgxpool(t *testing.T) {
+	t.Parallel()
 	for name, opts := range map[string][]elector.Option{
 		"released": nil,
 		"held":     {elector.WithGracefulRelease(false)},
@@ -130,6 +131,7 @@ func TestASessionIsNotReturnedToAPgxpool(t *testing.T) {
 
 // A statement has failed after the lock was granted, and the connection lives.
 func TestASessionInDoubtIsNotReturnedToAPgxpool(t *testing.T) {
+	t.Parallel()
 	overWrappers(t, func(t *testing.T, open func(*pgxpool.Pool) *sql.DB) {
 		s := onShared(t)
 		below := s.pgxPool(t)

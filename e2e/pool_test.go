@@ -14,6 +14,7 @@ import (
 )
 
 func TestABusyPoolIsReportedAndElectsOnceItIsFree(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.DSN())
@@ -56,6 +57,7 @@ func TestABusyPoolCostsNoTerm(t *testing.T) {
 
 // A server that takes no more connections is a failure like any other.
 func TestAServerWithoutAFreeConnectionIsReportedAndElectsOnceThereIsOne(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		name := s.role(t, nil)
@@ -72,6 +74,7 @@ func TestAServerWithoutAFreeConnectionIsReportedAndElectsOnceThereIsOne(t *testi
 }
 
 func TestAPoolThatIsClosedUnderACampaignIsReportedAndRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
@@ -88,6 +91,7 @@ func TestAPoolThatIsClosedUnderACampaignIsReportedAndRunEndsWithItsContext(t *te
 }
 
 func TestAPoolThatIsClosedUnderALeaderDoesNotKeepRunFromReleasing(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, nil)
@@ -103,6 +107,7 @@ func TestAPoolThatIsClosedUnderALeaderDoesNotKeepRunFromReleasing(t *testing.T) 
 
 // Through the same pool, and all at once.
 func TestManyElectionsShareAPool(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.DSN())
@@ -119,6 +124,7 @@ func TestManyElectionsShareAPool(t *testing.T) {
 
 // Each check of the server takes two connections, and there are not two for each.
 func TestManyElectorsCheckTheServerThroughASmallPool(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.DSN())

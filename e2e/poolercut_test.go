@@ -76,33 +76,42 @@ func TestACutConnectionBehindASessionPoolerIsNoRefusal(t *testing.T) {
 	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}}
 	waits := map[string]time.Duration{"before it is noticed": 0, "when it was noticed": 30 * time.Millisecond}
 	overEach(t, func(t *testing.T, d drivers) {
-		l := behindAProxy(t)
-		b, err := pgcluster.NewBouncer(t.Context(), l.proxy.Addr(), pgcluster.Session, pgcluster.WithPoolSize(40))
-		if errors.Is(err, pgcluster.ErrNoBouncer) {
-			t.Skip(err)
-		}
-		check(t, err)
-		t.Cleanup(func() { expect(t, b.Stop()) })
 		for mode, opts := range modes {
 			for when, wait := range waits {
-				for n := range 13 { // the questions of a check and an election
-					t.Run(fmt.Sprint(mode, " ", n, " ", when), func(t *testing.T) {
-						var over atomic.Bool
-						pool := d.openInterrupted(t, 0, b.DSN(), func(asked int) {
-							if !over.Load() && (asked == n || asked == n+1) { // then again, on the connections that came next
-								l.proxy.Reset()
-								time.Sleep(wait)
-							}
-						})
-						c := l.server.stand(t, pool, l.election(t), append(opts, elector.WithBackoff(10*time.Millisecond, 50*time.Millisecond))...)
-						c.shared = true
-						term, err := c.Campaign(soon(t))
-						over.Store(true)
-						check(t, err)
-						_ = term.Resign(soon(t)) // it may have been cut as well
-					})
-				}
+				t.Run(mode+" "+when, func(t *testing.T) {
+					t.Parallel()
+					cutAtEachQuestion(t, d, wait, append(opts, elector.WithBackoff(10*time.Millisecond, 50*time.Millisecond)))
+				})
 			}
 		}
 	})
+}
+
+// cutAtEachQuestion campaigns through a pooler of its own, whose connections to the
+// server are cut before a question and before the next.
+func cutAtEachQuestion(t *testing.T, d drivers, wait time.Duration, opts []elector.Option) {
+	l := behindAProxy(t)
+	b, err := pgcluster.NewBouncer(t.Context(), l.proxy.Addr(), pgcluster.Session, pgcluster.WithPoolSize(40))
+	if errors.Is(err, pgcluster.ErrNoBouncer) {
+		t.Skip(err)
+	}
+	check(t, err)
+	t.Cleanup(func() { expect(t, b.Stop()) })
+	for n := range 13 { // the questions of a check and an election
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			var over atomic.Bool
+			pool := d.openInterrupted(t, 0, b.DSN(), func(asked int) {
+				if !over.Load() && (asked == n || asked == n+1) { // then again, on the connections that came next
+					l.proxy.Reset()
+					time.Sleep(wait)
+				}
+			})
+			c := l.server.stand(t, pool, l.election(t), opts...)
+			c.shared = true
+			term, err := c.Campaign(soon(t))
+			over.Store(true)
+			check(t, err)
+			_ = term.Resign(soon(t)) // it may have been cut as well
+		})
+	}
 }

@@ -33,6 +33,7 @@ func (s *server) refused(t *testing.T, c *candidate, sentinel error) {
 }
 
 func TestAHotStandbyIsRefusedWhenItHasHadItsTime(t *testing.T) {
+	t.Parallel()
 	primary := own(t)
 	standby, err := primary.AddStandby(t.Context())
 	check(t, err)
@@ -115,6 +116,7 @@ func bounced(t *testing.T, c *pgcluster.Cluster, mode pgcluster.PoolMode, opts .
 }
 
 func TestAPoolerThatSharesBackendsIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []pgcluster.PoolMode{pgcluster.Transaction, pgcluster.Statement} {
 		for _, size := range []int{1, 2, 20} {
 			t.Run(fmt.Sprint(mode, " ", size), func(t *testing.T) {
@@ -142,6 +144,7 @@ func TestAPoolerThatSharesBackendsIsRefused(t *testing.T) {
 // In session mode a pooler's client has a backend of its own for as long as it
 // is connected.
 func TestASessionPoolerWillDo(t *testing.T) {
+	t.Parallel()
 	s := onShared(t)
 	b := bounced(t, s.Cluster, pgcluster.Session, pgcluster.WithPoolSize(20))
 	overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
@@ -164,11 +167,12 @@ func TestASessionPoolerWillDo(t *testing.T) {
 }
 
 func TestEveryWayToAskElects(t *testing.T) {
+	t.Parallel()
 	overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
 		s := onShared(t)
 		c := s.stand(t, d.open(t, 0, s.DSN(opts...)), s.election(t)).run(t, nil)
 		c.elected(t)
-		term, _ := c.Term()
+		term := termOf(t, c)
 		wait[hooks.Heartbeat](t, c, nil)
 		expect(t, term.Verify(soon(t)))
 		if leader, err := c.Leader(soon(t)); err != nil || leader.CandidateID != c.CandidateID() {
@@ -178,6 +182,7 @@ func TestEveryWayToAskElects(t *testing.T) {
 }
 
 func TestAPoolOfOneIsTooSmallAndOneOfTwoIsNot(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.DSN())

@@ -12,6 +12,7 @@ import (
 )
 
 func TestATerminatedBackendEndsTheTermAndTheCandidateCampaignsAgain(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		returned := make(chan error, 2)
@@ -31,6 +32,7 @@ func TestATerminatedBackendEndsTheTermAndTheCandidateCampaignsAgain(t *testing.T
 }
 
 func TestARestartOfTheServerLeavesOneLeader(t *testing.T) {
+	t.Parallel()
 	for name, mode := range map[string]pgcluster.Mode{"immediate": pgcluster.Immediate, "fast": pgcluster.Fast} {
 		t.Run(name, func(t *testing.T) {
 			overDrivers(t, func(t *testing.T, d drivers) {

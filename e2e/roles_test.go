@@ -13,6 +13,7 @@ import (
 )
 
 func TestARoleThatMayOnlyConnectLeadsObservesAndResigns(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		dsn := s.database(t)
@@ -33,7 +34,7 @@ func TestARoleThatMayOnlyConnectLeadsObservesAndResigns(t *testing.T) {
 		if err != nil || leader.CandidateID != first.CandidateID() || leader.User != name || leader.Connected.IsZero() {
 			t.Errorf("the leader is %+v, %v", leader, err)
 		}
-		term, _ := first.Term()
+		term := termOf(t, first)
 		expect(t, term.Verify(soon(t)))
 		expect(t, term.Resign(soon(t)))
 		firstLeader(t, []*candidate{first, second}, term.Token())
@@ -109,6 +110,7 @@ func TestLeadershipDoesNotWaitForATransactionOfSomebodyElse(t *testing.T) {
 
 // Where the leader connects from is hidden from other roles, and its name not.
 func TestAnotherRoleSeesWhoLeadsButNotFromWhere(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)

@@ -66,6 +66,7 @@ func terms(t *testing.T, r *roster.Roster, key int64) []roster.Term {
 }
 
 func TestARosterTellsWhoStandsHowTheyFareAndWhoLedWhen(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election, schema := s.election(t), s.schema(t)
@@ -148,6 +149,7 @@ func TestATermWhoseProcessWasKilledIsLostAndEndsWhereTheNextBegins(t *testing.T)
 }
 
 func TestACandidateThatLeftMayComeBack(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		schema, pool := s.schema(t), d.open(t, 0, s.DSN())
@@ -171,6 +173,7 @@ func TestACandidateThatLeftMayComeBack(t *testing.T) {
 }
 
 func TestManyElectionsOnOneSessionShareARoster(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool, counted := d.openCounted(t, 0, s.DSN())

@@ -18,6 +18,7 @@ import (
 // Whatever happens to the roster, the term goes on; and when it is back, all that
 // happened meanwhile is told.
 func TestLosingTheRosterCostsNoTerm(t *testing.T) {
+	t.Parallel()
 	for name, loss := range map[string]struct {
 		lose, restore string
 		sentinel      error
@@ -45,6 +46,7 @@ func TestLosingTheRosterCostsNoTerm(t *testing.T) {
 }
 
 func TestALockedRosterCostsNoTermAndDelaysNoResignation(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		l := loseRoster(t, d)
 		tx, err := l.s.admin.BeginTx(soon(t), nil)
@@ -53,7 +55,7 @@ func TestALockedRosterCostsNoTermAndDelaysNoResignation(t *testing.T) {
 		_, err = tx.Exec(l.format(`LOCK TABLE $schema.roster_candidates, $schema.roster_terms IN ACCESS EXCLUSIVE MODE`))
 		check(t, err)
 		l.survives(t, context.DeadlineExceeded)
-		resigned, _ := l.leader.Term()
+		resigned := termOf(t, l.leader)
 		expect(t, resigned.Resign(soon(t)))
 		after := l.leader.rec.Cursor()
 		next(t, after, func(e hooks.Elected) bool { return e.Token > resigned.Token() }) // while the tables are locked

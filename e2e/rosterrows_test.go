@@ -30,6 +30,7 @@ func documentedGrants(t *testing.T, role string) []string {
 // What one process tells late does not undo what is known, and the next term
 // ends one whose end was told too late, or never.
 func TestTermsMayBeToldLateAndOutOfOrder(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		schema := s.schema(t)
@@ -69,6 +70,7 @@ func TestTermsMayBeToldLateAndOutOfOrder(t *testing.T) {
 // A term of which no end is told goes on if it is the newest, and its candidate
 // holds the lock: not if another does, nor if the same candidate was elected anew.
 func TestATermGoesOnOnlyWhileItsCandidateHoldsTheLock(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.DSN())
@@ -92,6 +94,7 @@ func TestATermGoesOnOnlyWhileItsCandidateHoldsTheLock(t *testing.T) {
 }
 
 func TestCleanUpRemovesWhatIsOldAndNothingElse(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		schema := s.schema(t)
@@ -187,6 +190,7 @@ func TestACleanUpIsBoundedAndSeveralShareTheWork(t *testing.T) {
 
 // The cost at rest, as documented.
 func TestAtRestARosterSendsOneStatementPerIntervalAndLittleWAL(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t))
 		pool, counted := d.openCounted(t, 0, s.DSN())
@@ -219,6 +223,7 @@ func TestAtRestARosterSendsOneStatementPerIntervalAndLittleWAL(t *testing.T) {
 // A server whose synchronous standby is away makes each commit wait that has to be
 // safe. A publication has not; the record of a term has.
 func TestAPublicationWaitsForNoDiskAndNoStandby(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t))
 		r := rosterOn(t, d.open(t, 0, s.DSN()), "pgelector", roster.WithPublishInterval(time.Second))

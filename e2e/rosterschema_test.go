@@ -33,6 +33,7 @@ func written(t *testing.T, r *roster.Roster) {
 }
 
 func TestARosterKeepsToTheSchemaWhateverItsName(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.database(t))
@@ -62,6 +63,7 @@ func TestARosterKeepsToTheSchemaWhateverItsName(t *testing.T) {
 }
 
 func TestTwentyProcessesMigrateAtOnce(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		// A role may have defaults that make each transaction see the past.
@@ -112,6 +114,7 @@ func TestARosterFillsNoTableOfAnother(t *testing.T) {
 }
 
 func TestADatabaseWithoutTheCharactersGetsTheTermAllTheSame(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		name := unique("latin")
@@ -135,6 +138,7 @@ func TestADatabaseWithoutTheCharactersGetsTheTermAllTheSame(t *testing.T) {
 }
 
 func TestARowThatSomebodyElseHasWrittenCanBeRead(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		schema := s.schema(t)
@@ -152,6 +156,7 @@ func TestARowThatSomebodyElseHasWrittenCanBeRead(t *testing.T) {
 
 // The privileges that docs/roster.md tells to grant are enough, and none is spare.
 func TestTheDocumentedPrivilegesAreEnoughAndNoneIsSpare(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		schema, role := s.schema(t), s.role(t, nil)

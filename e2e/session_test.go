@@ -215,13 +215,14 @@ func TestAThousandElectionsCostAFewStatementsPerSecond(t *testing.T) {
 }
 
 func TestTheLossOfASessionEndsAllItsTermsAndAllAreLedAgain(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		elections := s.elections(t, 1000)
 		watched := s.share(t, d.open(t, 0, s.DSN()), append(byDefault, elector.WithWatch())...).join(t, elections).run(t, nil)
 		eventually(t, "one session leads all", func() bool { return watched.leading() == 1000 })
 		other := s.share(t, d.open(t, 1, s.DSN()), byDefault...).join(t, elections).run(t, nil)
-		old, _ := watched.all[0].Term()
+		old := termOf(t, watched.all[0])
 		first, lost := watched.rec.Cursor(), time.Now()
 		s.terminate(t, s.holders(t, watched.all[0].Key())[0])
 		next[hooks.Demoted](t, first, nil)
@@ -244,6 +245,7 @@ func TestTheLossOfASessionEndsAllItsTermsAndAllAreLedAgain(t *testing.T) {
 }
 
 func TestAResignationOfOneDisturbsNoOther(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		elections := s.elections(t, 20)
@@ -287,6 +289,7 @@ func TestAResignationOfOneDisturbsNoOther(t *testing.T) {
 }
 
 func TestCloseEndsAllTermsAndFreesAllLocks(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		elections := s.elections(t, 100)
@@ -323,6 +326,7 @@ func TestCloseEndsAllTermsAndFreesAllLocks(t *testing.T) {
 
 // Whenever Close comes, no term may be left over, nor a lock be freed under one.
 func TestCloseInTheMiddleOfElectionsWaitsForEveryLead(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		for i := range 20 {
@@ -358,6 +362,7 @@ func TestCloseInTheMiddleOfElectionsWaitsForEveryLead(t *testing.T) {
 }
 
 func TestCloseIsBoundedByItsContextAndGoesOn(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		elections := s.elections(t, 3)
@@ -392,6 +397,7 @@ func TestCloseIsBoundedByItsContextAndGoesOn(t *testing.T) {
 }
 
 func TestAClosedSessionIsOfNoMoreUse(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		for name, used := range map[string]bool{"used": true, "unused": false} {
@@ -422,6 +428,7 @@ func TestAClosedSessionIsOfNoMoreUse(t *testing.T) {
 }
 
 func TestNoLeadOrHookDelaysAnotherElection(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		block := make(chan struct{})
@@ -462,6 +469,7 @@ func TestNoLeadOrHookDelaysAnotherElection(t *testing.T) {
 }
 
 func TestACampaignOnASessionThatIsCancelledAsItIsGrantedKeepsNoLock(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		elections := s.elections(t, 100)
@@ -502,6 +510,7 @@ func TestACampaignOnASessionThatIsCancelledAsItIsGrantedKeepsNoLock(t *testing.T
 }
 
 func TestAFencedTransactionDelaysItsOwnElectionOnly(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		elections := s.elections(t, 10)
@@ -536,6 +545,7 @@ func TestAFencedTransactionDelaysItsOwnElectionOnly(t *testing.T) {
 
 // A campaign that is given up at the barrier gives the lock back too, at once.
 func TestACampaignThatIsCancelledAtTheBarrierKeepsNoLock(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		elections := s.elections(t, 2)
@@ -576,6 +586,7 @@ func TestACampaignThatIsCancelledAtTheBarrierKeepsNoLock(t *testing.T) {
 
 // The session that waits at a barrier is lost: what it held is not held any more.
 func TestTheLossOfASessionAtABarrierRefusesNobody(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		elections := s.elections(t, 3)
@@ -608,6 +619,7 @@ func TestTheLossOfASessionAtABarrierRefusesNobody(t *testing.T) {
 }
 
 func TestOneHeartbeatProvesAllTerms(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool, counter := d.openCounted(t, 0, s.DSN())
@@ -637,6 +649,7 @@ func TestOneHeartbeatProvesAllTerms(t *testing.T) {
 }
 
 func TestASessionTellsWhoLeadsInsteadOfIt(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		elections := s.elections(t, 3)
@@ -674,6 +687,7 @@ func TestASessionTellsWhoLeadsInsteadOfIt(t *testing.T) {
 }
 
 func TestWhatBelongsToASessionIsRefusedByItsElectorsAndTheReverse(t *testing.T) {
+	t.Parallel()
 	s := onShared(t)
 	pool := pgx.open(t, 0, s.DSN())
 	for name, opt := range map[string]elector.Option{
@@ -719,6 +733,7 @@ func TestWhatBelongsToASessionIsRefusedByItsElectorsAndTheReverse(t *testing.T) 
 }
 
 func TestASessionPinsOneConnectionHoweverManyItsElections(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.DSN())
@@ -737,6 +752,7 @@ func TestASessionPinsOneConnectionHoweverManyItsElections(t *testing.T) {
 }
 
 func TestOneOfASessionMayComeAndGoWhileOthersLead(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		elections := s.elections(t, 40)
@@ -844,7 +860,7 @@ func TestAnElectionOfASessionCanBeClosedAndMadeAgain(t *testing.T) {
 		stays, comes := elections[0], elections[1]
 		g := s.share(t, d.open(t, 0, s.DSN())).join(t, []string{stays}).run(t, nil)
 		eventually(t, "the election that stays is led", func() bool { return g.leading() == 1 })
-		term, _ := g.all[0].Term()
+		term := termOf(t, g.all[0])
 		for range 20 {
 			e, err := g.Elector(comes)
 			check(t, err)

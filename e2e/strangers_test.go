@@ -13,6 +13,7 @@ import (
 
 // Strangers who share the pooler move its clients about, or happen not to.
 func TestABusyPoolerThatSharesBackendsIsRefused(t *testing.T) {
+	t.Parallel()
 	s := onShared(t)
 	for _, size := range []int{2, 4} {
 		b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(size))

@@ -108,6 +108,7 @@ func keeps(t *testing.T, pool *sql.DB, statement string, args ...any) (end func(
 var townKey = elector.KeyFromName("town")
 
 func TestAStrangerCanTakeTheLockAndIsNamedAsItsHolder(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		w := invaded(t, onShared(t))
 		end := keeps(t, w.invader(t), "SELECT pg_advisory_lock($1)", townKey)
@@ -123,6 +124,7 @@ func TestAStrangerCanTakeTheLockAndIsNamedAsItsHolder(t *testing.T) {
 
 // Whoever may see the locks may see the key, and take its lock next.
 func TestAKeyThatIsASecretIsNoDefence(t *testing.T) {
+	t.Parallel()
 	w := invaded(t, onShared(t))
 	c := w.candidate(t, pgx, elector.WithKey(4711<<40))
 	c.elected(t)
@@ -134,12 +136,14 @@ func TestAKeyThatIsASecretIsNoDefence(t *testing.T) {
 }
 
 func TestAStrangerOfAnotherDatabaseCannotTakeTheLock(t *testing.T) {
+	t.Parallel()
 	w := invaded(t, onShared(t))
 	keeps(t, pgx.open(t, 0, w.DSN(pgcluster.ForRole(w.stranger))), "SELECT pg_advisory_lock($1)", townKey)
 	w.candidate(t, pgx).elected(t)
 }
 
 func TestAStrangerWhoMayNotConnectTakesNoLock(t *testing.T) {
+	t.Parallel()
 	w := invaded(t, onShared(t))
 	early := w.invader(t)
 	end := keeps(t, early, "SELECT pg_advisory_lock($1)", townKey)
@@ -152,6 +156,7 @@ func TestAStrangerWhoMayNotConnectTakesNoLock(t *testing.T) {
 }
 
 func TestAStrangerWhoMayNotCallTheFunctionsTakesNoLock(t *testing.T) {
+	t.Parallel()
 	w := invaded(t, onShared(t))
 	w.defend(t, "locks")
 	for _, call := range []string{"pg_advisory_lock($1)", "pg_try_advisory_lock($1)", "pg_advisory_xact_lock($1)", "pg_try_advisory_xact_lock($1)",
@@ -163,6 +168,7 @@ func TestAStrangerWhoMayNotCallTheFunctionsTakesNoLock(t *testing.T) {
 
 // The candidates' own role lacks nothing then.
 func TestElectionsGoOnWhereOnlyTheirRoleMayLockAndLook(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		w := invaded(t, onShared(t))
 		for _, comment := range []string{"connect", "locks", "sight"} {
@@ -196,6 +202,7 @@ func TestElectionsGoOnWhereOnlyTheirRoleMayLockAndLook(t *testing.T) {
 
 // The guard lock of fenced transactions follows from the key.
 func TestAStrangerCanHoldUpTheNextLeaderAtTheBarrierUnlessItMayNotLock(t *testing.T) {
+	t.Parallel()
 	w := invaded(t, onShared(t))
 	high, low := int32(townKey>>32), int32(townKey)
 	end := keeps(t, w.invader(t), "SELECT pg_advisory_lock_shared($1, $2)", high, low)

@@ -13,6 +13,7 @@ import (
 // An application sets a DateStyle on the connections of the pool, as each may. lib/pq
 // reads the text of a timestamp, and knows ISO alone.
 func TestTimesAreReadUnderEveryDateStyle(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		schema, election := s.schema(t), s.election(t)
@@ -62,6 +63,7 @@ func TestTimesAreReadUnderEveryDateStyle(t *testing.T) {
 
 // One row that somebody has written by hand hides no other row.
 func TestInfiniteTimesInARosterHideNothing(t *testing.T) {
+	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		schema := s.schema(t)

@@ -149,6 +149,7 @@ func TestAWatchedTermEndsAtOnceAndWithoutAWordInTheServersLog(t *testing.T) {
 }
 
 func TestAWatchedLeaderNeedsThreeConnections(t *testing.T) {
+	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.DSN())

@@ -18,9 +18,13 @@ for arg in "$@"; do
   case $arg in -count=*) count=${arg#-count=} ;; esac
 done
 
+# Tests on real servers wait more than they compute: one package more than there are
+# processors runs at a time.
+packages=$(($(getconf _NPROCESSORS_ONLN) + 1))
+
 status=0
 for module in ${MODULES:-. examples e2e}; do
   go -C "$module" vet ./... || status=1
-  go -C "$module" test ${race[@]+"${race[@]}"} -shuffle=on -timeout "$((45 * count))m" "$@" ./... || status=1
+  go -C "$module" test ${race[@]+"${race[@]}"} -shuffle=on -p "$packages" -timeout "$((45 * count))m" "$@" ./... || status=1
 done
 exit $status
