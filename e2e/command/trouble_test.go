@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,6 +39,19 @@ func TestEveryCommandRefusesAStandby(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestRestartOutlastsAStandby(t *testing.T) {
+	t.Parallel()
+	primary := own(t)
+	standby, err := primary.AddStandby(t.Context())
+	check(t, err)
+	r := launch(t, at(standby.DSN()), quick("x", "--restart", "--read-only-timeout", "0", "--backoff", "10ms", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
+	eventually(t, "it is refused", func() bool { return strings.Contains(r.errs.String(), "exit status 69") })
+	check(t, standby.Promote(t.Context()))
+	r.says(t, "ready")
+	r.signal(t, syscall.SIGTERM)
+	r.ends(t, exit.SignalBase+int(syscall.SIGTERM))
 }
 
 func TestAPoolerInTransactionModeIsRefusedWhereItMatters(t *testing.T) {

@@ -119,8 +119,11 @@ func (r *runner) loop() error {
 	}
 }
 
-// permanent says that another try would end the same.
+// permanent says that another try would end the same. A standby may be promoted.
 func permanent(err error) bool {
+	if errors.Is(err, elector.ErrServerReadOnly) {
+		return false
+	}
 	switch exit.CodeOf(err) {
 	case exit.Usage, exit.Refused, exit.Connect:
 		return !errors.Is(err, errCommand)
