@@ -74,6 +74,45 @@ func TestWhatComesTooLateIsNotLost(t *testing.T) {
 	}
 }
 
+// A hangingConn answers its first statement, and hangs when it is taken from the pool again,
+// as pgx's does, which asks the server first.
+type hangingConn struct{ lateConn }
+
+func (c hangingConn) ResetSession(ctx context.Context) error {
+	<-ctx.Done()
+	return driver.ErrBadConn
+}
+
+type hangingDriver struct{ lateDriver }
+
+func (d hangingDriver) Connect(context.Context) (driver.Conn, error) {
+	return hangingConn{lateConn{d.lateDriver}}, nil
+}
+
+// The pool's idle connections may lead to a server that is frozen.
+func TestAnIdleConnectionThatHangsHasOneValidity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := sql.OpenDB(hangingDriver{})
+		defer pool.Close()
+		conn, err := pool.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+		l := Lease{Length: 10 * time.Second}
+		began := time.Now()
+		_, err = borrow(t.Context(), pool, l, func(error) {})
+		if took := time.Since(began); err == nil || took != l.Validity() {
+			t.Errorf("got %v after %v, want an error after %v", err, took, l.Validity())
+		}
+		s, err := borrow(t.Context(), pool, l, func(error) {})
+		if err != nil {
+			t.Fatalf("a new connection: %v", err)
+		}
+		s.GiveBack()
+	})
+}
+
 // The last user lets a session go that has ended, and one may come after it.
 func TestASessionIsKeptForItsUsersAndNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -74,8 +74,8 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, abandoned func(error)) (
 	s.connCtx, s.closeConn = context.WithCancel(context.WithoutCancel(ctx))
 	s.process, _ = pool.Driver().(processClock)
 	bound := l.Validity()
-	if stats := pool.Stats(); stats.MaxOpenConnections == 0 || stats.InUse < stats.MaxOpenConnections {
-		bound = max(bound, connectTimeout) // else the pool opens no connection: it waits for one that others use
+	if stats := pool.Stats(); stats.Idle == 0 && (stats.MaxOpenConnections == 0 || stats.InUse < stats.MaxOpenConnections) {
+		bound = max(bound, connectTimeout) // else the pool opens none: it has an idle one, or waits for one that others use
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
