@@ -5,11 +5,13 @@ package e2e_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
 // A frozen server accepts connections, by its kernel, and never answers. A driver that is
@@ -36,5 +38,28 @@ func TestAFrozenFirstHostDoesNotStopAnElection(t *testing.T) {
 		if !strings.Contains(f.Err.Error(), fmt.Sprintf("127.0.0.1:%d", frozen.Port())) {
 			t.Errorf("the error does not name the host: %v", f.Err)
 		}
+	})
+}
+
+// Without connect_timeout only the elector's own bound ends an attempt. lib/pq's call
+// goes on until the server does.
+func TestADialThatHangsSaysWhatToSet(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		frozen := own(t)
+		check(t, frozen.Freeze())
+		s := on(t, frozen)
+		address := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=disable", frozen.Port())
+		var thaw sync.Once
+		goOn := func() { thaw.Do(func() { check(t, frozen.Thaw()) }) }
+		t.Cleanup(goOn)
+		c := s.stand(t, d.open(t, 0, address), s.election(t)).run(t, nil)
+		f, err := hookstest.Next[hooks.Failure](t.Context(), c.rec.Cursor(), nil) // later than others wait
+		check(t, err)
+		if !strings.Contains(f.Err.Error(), "within 30s") || !strings.Contains(f.Err.Error(), "connect_timeout") {
+			t.Errorf("the error does not say what to set: %v", f.Err)
+		}
+		goOn()
+		c.elected(t)
 	})
 }
