@@ -209,32 +209,35 @@ func commits(events []history.Event) history.Proof {
 	return p
 }
 
-// mostAttempts is how many attempts a candidate may begin within a second, and timing how
-// exactly their beginnings are known.
+// mostAttempts is how many attempts a candidate may make within a second, and timing how
+// exactly their times are known.
 const (
 	mostAttempts = 4
 	timing       = 50 * time.Millisecond
 )
 
-// attempts checks that no candidate hurried more than it may.
+// attempts checks that no candidate hurried more than it may. Both the beginnings and the
+// ends must be too close: an attempt on a shared session begins with the wait for those of
+// the others, and one that waits in the server ends when the machine lets it.
 func attempts(events []history.Event) history.Proof {
 	p := history.Proof{Claim: fmt.Sprintf("no candidate made more than %d attempts a second", mostAttempts)}
-	began, n := map[string][]history.Time{}, 0
+	made, n := map[string][]stretch{}, 0
 	for _, e := range events {
 		if e.Kind == history.Attempt {
-			began[e.Process] = append(began[e.Process], e.At)
+			made[e.Process] = append(made[e.Process], stretch{e.At, e.At.Add(e.Took)})
 			n++
 		}
 	}
-	for process, all := range began {
-		slices.Sort(all)
+	for process, all := range made {
+		slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
 		for i := range max(0, len(all)-mostAttempts) {
-			if took := all[i+mostAttempts].Sub(all[i]); took < time.Second-timing {
-				p.Violations = append(p.Violations, fmt.Sprintf("%s began %d attempts within %v, at %v", process, mostAttempts+1, took, time.Duration(all[i])))
+			a, b := all[i], all[i+mostAttempts]
+			if took := max(b.from.Sub(a.from), b.to.Sub(a.to)); took < time.Second-timing {
+				p.Violations = append(p.Violations, fmt.Sprintf("%s made %d attempts within %v, at %v", process, mostAttempts+1, took, time.Duration(a.from)))
 			}
 		}
 	}
-	p.Checked = fmt.Sprintf("%d attempts of %d candidates", n, len(began))
+	p.Checked = fmt.Sprintf("%d attempts of %d candidates", n, len(made))
 	if n == 0 {
 		p.Violations = append(p.Violations, "nobody tried")
 	}
@@ -242,10 +245,12 @@ func attempts(events []history.Event) history.Proof {
 }
 
 // How soon an election has a leader, once the route of the former leader, which lives,
-// leads to a primary. WithSynchronousStandby waits for a lease, and is not judged.
+// leads to a primary. At the worst an attempt has just met a host that is frozen. A few
+// samples have no median. WithSynchronousStandby waits for a lease, and is not judged.
 const (
 	backMedian = 250 * time.Millisecond
-	backWorst  = time.Second
+	backWorst  = time.Second + connectTimeout
+	fewSamples = 10
 )
 
 // back checks the bounds over all modes together.
@@ -259,7 +264,7 @@ func back(events []history.Event) history.Proof {
 	}
 	slices.Sort(all)
 	median, worst := quantile(all, 0.5), quantile(all, 1)
-	if median > backMedian || worst > backWorst {
+	if median > backMedian && len(all) >= fewSamples || worst > backWorst {
 		p.Violations = append(p.Violations, fmt.Sprintf("the bounds are %v in the median and %v at the worst", backMedian, backWorst))
 	}
 	p.Checked = fmt.Sprintf("%d times; median %s, worst %s", len(all), short(median), short(worst))

@@ -137,7 +137,7 @@ func TestAHistoryThatBreaksAPromiseIsRejected(t *testing.T) {
 			}, "attempts a second"},
 		"nobody leads for long after the route is back": {
 			func(h []history.Event) []history.Event {
-				return append(h, history.Event{Kind: history.Reached, Text: string(plain), At: second(14), Took: lasts(14, 40)})
+				return append(h, history.Event{Kind: history.Reached, Text: string(plain), At: second(11.5), Took: lasts(11.5, 40)})
 			}, "soon after its route"},
 		"a process tells no end": {
 			func(h []history.Event) []history.Event {

@@ -66,6 +66,16 @@ func episodeOf(all []episode, at history.Time) *episode {
 	return &all[i]
 }
 
+// nextLed is when somebody led again after the first time in which nobody did.
+func (e episode) nextLed(led []stretch) (at history.Time, is bool) {
+	for _, s := range led {
+		if s.from > e.struck && s.from <= e.end {
+			return s.from, true
+		}
+	}
+	return 0, false
+}
+
 // watched reports whether the route of the former leader was watched.
 func (e episode) watched(open []stretch) bool {
 	return slices.ContainsFunc(open, func(s stretch) bool { return s.to > e.struck && s.from < e.end })
@@ -110,7 +120,7 @@ type row struct {
 	text                     string
 	times                    int
 	without                  []time.Duration // without a leader, though a primary took writes: per fault
-	back                     []time.Duration // the same, while the route of the former leader led to a primary
+	back                     []time.Duration // until the next term, while the route of the former leader led to a primary
 	overlap                  time.Duration   // the longest
 	acknowledged, lost, quit int
 	discarded                int // of those that were lost: with a timeline
@@ -146,10 +156,9 @@ func measure(events []history.Event) []row {
 		r := of(e.text)
 		r.times++
 		if e.end != math.MaxInt64 {
-			window := stretch{e.struck, e.end}
-			r.without = append(r.without, length(window, writable, led))
-			if e.watched(open) {
-				r.back = append(r.back, length(window, open, led))
+			r.without = append(r.without, length(stretch{e.struck, e.end}, writable, led))
+			if next, is := e.nextLed(led); is && e.watched(open) {
+				r.back = append(r.back, length(stretch{e.struck, next}, open, led))
 			}
 		}
 	}

@@ -55,10 +55,18 @@ func (r report) table() string {
 		name, mode, _ := strings.Cut(row.text, ", ")
 		fmt.Fprintf(&b, "| `%s` | %s | %d | %s | %s | %s | %s | %s | %d | %s | %d |\n", name, mode, row.times,
 			short(quantile(row.without, 0.5)), short(quantile(row.without, 1)),
-			short(quantile(row.back, 0.5)), short(quantile(row.back, 1)),
+			row.backText(0.5), row.backText(1),
 			short(row.overlap), row.acknowledged, row.lostText(), row.quit)
 	}
 	return b.String()
+}
+
+// backText is a quantile, if the leader changed at all.
+func (r row) backText(q float64) string {
+	if len(r.back) == 0 {
+		return ""
+	}
+	return short(quantile(r.back, q))
 }
 
 // lostText tells apart what went with a timeline.
@@ -100,7 +108,8 @@ Their lease is %v, their heartbeat interval %v, their retry interval %v.
 	b.WriteString(`
 *Without a leader* counts from the moment when a primary takes writes: probes write to each member, directly, all the
 while. *Since the route is back* counts only while new connections over the route of the candidate that led, and that lives
-on, lead to a primary: one is made each ` + fmt.Sprint(reaching) + `, from the fault on. *Overlap* is how long two processes believed
+on, lead to a primary (one is made each ` + fmt.Sprint(reaching) + `), and until the next term: an attempt that meets a frozen host
+takes the ` + fmt.Sprint(connectTimeout) + ` of ` + "`connect_timeout`" + `. *Overlap* is how long two processes believed
 at once. *Commits* are those of ` + "`Term.InTx`" + `; one is lost if it was acknowledged and is not in the database at the end;
 *discarded* if Patroni returned to the older timeline after it had promoted a standby. With each fault one follower is
 killed and a fresh process takes its place.

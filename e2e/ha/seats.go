@@ -37,6 +37,9 @@ var seats = []fleet.Seat{
 // failover can be told apart.
 const retry = time.Second
 
+// connectTimeout is what a DSN gives each host.
+const connectTimeout = 2 * time.Second
+
 // The modes. In each the same faults are drawn.
 const (
 	async   = "async"   // asynchronous replication
@@ -86,6 +89,6 @@ func dsn(c *cluster.Cluster, route fleet.Route) string {
 		host, port, _ := net.SplitHostPort(address)
 		hosts, ports = append(hosts, host), append(ports, port)
 	}
-	return fmt.Sprintf("host=%s port=%s user=%s dbname=postgres sslmode=disable connect_timeout=2%s",
-		strings.Join(hosts, ","), strings.Join(ports, ","), fleet.Role, more)
+	return fmt.Sprintf("host=%s port=%s user=%s dbname=postgres sslmode=disable connect_timeout=%d%s",
+		strings.Join(hosts, ","), strings.Join(ports, ","), fleet.Role, int(connectTimeout.Seconds()), more)
 }
