@@ -115,6 +115,29 @@ func (m *Member) KillPatroni() error {
 // FreezePatroni stops Patroni by SIGSTOP, ThawPatroni lets it go on.
 func (m *Member) FreezePatroni() error { return syscall.Kill(m.patroni.PID, syscall.SIGSTOP) }
 
+// reinitialize stops a member, removes its data and starts it, so that Patroni copies the
+// primary. One that has followed a promoted member which then was lost may ask the primary
+// for that one's timeline for ever. "patronictl reinit" may start a second copy beside one
+// that is under way, and then neither ends.
+func (m *Member) reinitialize() error {
+	copying, err := sandbox.ChildrenOf(m.patroni.PID)
+	if err != nil {
+		return err
+	}
+	_ = m.KillPatroni() // it may have ended
+	for _, pid := range copying {
+		_ = sandbox.Kill(pid)
+	}
+	data := filepath.Join(m.dir(), "data")
+	if pid, err := m.Postmaster(); err == nil {
+		// The server may have ended, and its process id be another's.
+		if dir, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); dir == data {
+			_ = sandbox.Kill(pid)
+		}
+	}
+	return errors.Join(os.RemoveAll(data), m.StartPatroni())
+}
+
 // ThawPatroni lets Patroni go on.
 func (m *Member) ThawPatroni() error { return syscall.Kill(m.patroni.PID, syscall.SIGCONT) }
 

@@ -146,17 +146,22 @@ func (c *Cluster) AwaitHealthy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(all) != len(c.Members) || all[0].State != "running" {
+		if all[0].State != "running" {
 			return fmt.Errorf("by Patroni: %+v", all)
 		}
-		behind := slices.DeleteFunc(slices.Clone(all[1:]), func(one status) bool { return one.streams(all[0].Timeline) })
-		for _, one := range behind {
+		well := true
+		for _, m := range c.Members {
+			if slices.ContainsFunc(all, func(one status) bool { return one.Name == m.Name && (one == all[0] || one.streams(all[0].Timeline)) }) {
+				continue
+			}
+			well = false
 			if late {
-				c.reinitialize(ctx, one)
+				c.Reinitialized = append(c.Reinitialized, m.Name)
+				err = errors.Join(err, m.reinitialize())
 			}
 		}
-		if len(behind) > 0 {
-			return fmt.Errorf("by Patroni: %+v", all)
+		if !well {
+			return errors.Join(fmt.Errorf("by Patroni: %+v", all), err)
 		}
 		synchronous, err := c.synchronous(ctx)
 		if err != nil {
@@ -178,23 +183,6 @@ func (s status) streams(timeline int64) bool {
 	lag, known := s.Lag.(float64)
 	running := s.State == "running" || s.State == "streaming" // before and since Patroni 3.0.4
 	return running && s.Timeline == timeline && known && lag <= 1<<20
-}
-
-// reinitialize has a member copy the primary anew, as "patronictl reinit" does. One that
-// has followed a promoted member which then was lost may ask the primary for that one's
-// timeline for ever.
-func (c *Cluster) reinitialize(ctx context.Context, one status) {
-	if one.State == "creating replica" {
-		return
-	}
-	if _, err := c.member(one.Name).ask(ctx, http.MethodPost, "/reinitialize", `{"force": true}`); err == nil {
-		c.Reinitialized = append(c.Reinitialized, one.Name)
-	}
-}
-
-// member is the one of a name, which is Patroni's word.
-func (c *Cluster) member(name string) *Member {
-	return c.Members[slices.IndexFunc(c.Members, func(m *Member) bool { return m.Name == name })]
 }
 
 // await asks over and over.
