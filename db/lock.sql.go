@@ -42,7 +42,7 @@ SELECT CASE
         WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
     )
     WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($3::pg_catalog.text, $1::bigint)) THEN 'busy'
-    ELSE 'called'
+    ELSE 'offered'
 END::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid
 `
 
@@ -65,8 +65,8 @@ type TryLockRow struct {
 // a busy lock changes nothing on the connection. The setting pgelector.transaction
 // ends with the transaction: Confirm sees it only if other code has left a
 // transaction open on the connection. The outcome is 'standby',
-// 'granted', 'busy', or, if it is busy and its holder calls this candidate to be its
-// heir (CallHeir), 'called'.
+// 'granted', 'busy', or, if it is busy and its holder offers it to this candidate
+// (OfferTransfer), 'offered'.
 func (q *Queries) TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, error) {
 	row := q.db.QueryRowContext(ctx, TryLock, arg.Key, arg.Settings, arg.Candidate)
 	var i TryLockRow
@@ -85,7 +85,7 @@ WITH attempt AS MATERIALIZED (
             WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
         )
         WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($3::pg_catalog.text, $1::bigint)) THEN 'busy'
-        ELSE 'called'
+        ELSE 'offered'
     END AS outcome
 ), leader AS (
     SELECT l.pid, a.application_name
@@ -98,8 +98,8 @@ WITH attempt AS MATERIALIZED (
 SELECT
     attempt.outcome::pg_catalog.text AS outcome,
     pg_catalog.pg_backend_pid()::integer AS pid,
-    COALESCE(CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{busy, called}'::pg_catalog.text[]) THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
-    COALESCE(CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{busy, called}'::pg_catalog.text[]) THEN (SELECT leader.application_name FROM leader) END, '')::pg_catalog.text AS leader_id
+    COALESCE(CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{busy, offered}'::pg_catalog.text[]) THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
+    COALESCE(CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{busy, offered}'::pg_catalog.text[]) THEN (SELECT leader.application_name FROM leader) END, '')::pg_catalog.text AS leader_id
 FROM attempt
 `
 

@@ -174,34 +174,34 @@ func (q *Queries) TryLocks(ctx context.Context, keys string) ([]TryLocksRow, err
 	return items, nil
 }
 
-const TryLocksOrHear = `-- name: TryLocksOrHear :many
+const TryLocksOrSeeOffers = `-- name: TryLocksOrSeeOffers :many
 SELECT k.key::bigint AS key, CASE
     WHEN pg_catalog.pg_try_advisory_lock(k.key::bigint) THEN 'granted'
     WHEN NOT pg_catalog.pg_try_advisory_lock_shared(
-        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'called'
+        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'offered'
     WHEN pg_catalog.pg_advisory_unlock_shared(
         pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'busy'
 END::pg_catalog.text AS outcome
 FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
 `
 
-type TryLocksOrHearRow struct {
+type TryLocksOrSeeOffersRow struct {
 	Key     int64
 	Outcome string
 }
 
-// TryLocksOrHear is TryLocks that also hears whether the leader of an election calls
-// this candidate to be its heir (CallHeir): the outcome is 'granted', 'busy' or
-// 'called'. The session's application_name is the candidate's id.
-func (q *Queries) TryLocksOrHear(ctx context.Context, keys string) ([]TryLocksOrHearRow, error) {
-	rows, err := q.db.QueryContext(ctx, TryLocksOrHear, keys)
+// TryLocksOrSeeOffers is TryLocks that also sees whether an election's leader offers it to
+// this candidate (OfferTransfer): the outcome is 'granted', 'busy' or
+// 'offered'. The session's application_name is the candidate's id.
+func (q *Queries) TryLocksOrSeeOffers(ctx context.Context, keys string) ([]TryLocksOrSeeOffersRow, error) {
+	rows, err := q.db.QueryContext(ctx, TryLocksOrSeeOffers, keys)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []TryLocksOrHearRow
+	var items []TryLocksOrSeeOffersRow
 	for rows.Next() {
-		var i TryLocksOrHearRow
+		var i TryLocksOrSeeOffersRow
 		if err := rows.Scan(&i.Key, &i.Outcome); err != nil {
 			return nil, err
 		}

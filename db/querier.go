@@ -22,20 +22,9 @@ type Querier interface {
 	// BackendStart is when this backend began, in microseconds since 1970. With the
 	// process id it names a session for good: process ids are reused.
 	BackendStart(ctx context.Context) (int64, error)
-	// CallHeir calls a candidate to be the leader's heir: the leader takes a lock of
-	// which only that candidate takes note, in its own attempts (outcome 'called'). Its
-	// key is made by the server, of the election's key and the candidate's id. called is
-	// false while that candidate is looking, which takes a moment.
-	CallHeir(ctx context.Context, arg CallHeirParams) (CallHeirRow, error)
 	// Capacity is what an election needs room in: the lock table, and connections.
 	// A limit of -1 is none. Locks that are held by the fast path take no room.
 	Capacity(ctx context.Context) (CapacityRow, error)
-	// ClearTheWay is the place of a candidate in the queue for a lock: 1 is the first, 0
-	// is none. The waits of those before it are cancelled, which sends them to the end of
-	// the queue: a wait that is cancelled is begun anew, and leaves no trace in the
-	// server's log. Sessions of other roles, which this one may not be allowed to signal,
-	// are left alone: their waits end by themselves within a heartbeat interval.
-	ClearTheWay(ctx context.Context, arg ClearTheWayParams) (ClearTheWayRow, error)
 	// Clock is the server's clock at this moment, in microseconds since 1970.
 	Clock(ctx context.Context) (int64, error)
 	// CommitSynchronously writes one small record whose commit waits for the synchronous
@@ -130,12 +119,27 @@ type Querier interface {
 	// InTransaction follows PrepareWait, and tells whether that was in the same
 	// transaction: other code has left one open on the connection.
 	InTransaction(ctx context.Context) (bool, error)
-	// IsCalled asks, on a candidate's own session, whether it is still called.
-	IsCalled(ctx context.Context, key int64) (bool, error)
+	// LastAsked tells which backend answers, and when another backend's last statement
+	// was asked, in microseconds since 1970; 0 if the server does not say.
+	// in_transaction is as for DescribeServer: then asked may be old.
+	LastAsked(ctx context.Context, pid int32) (LastAskedRow, error)
 	// Leaders is Holder for many elections, as far as they are led.
 	Leaders(ctx context.Context, keys string) ([]LeadersRow, error)
+	// MoveUp is the place of a candidate in the queue for a lock: 1 is the first, 0 is none.
+	// The waits of those before it are cancelled, which sends them to the end of the queue: a
+	// cancelled wait begins again, and leaves no trace in the server's log. Sessions of other
+	// roles, which this one may not be allowed to signal, are left alone: their waits end
+	// within a heartbeat interval.
+	MoveUp(ctx context.Context, arg MoveUpParams) (MoveUpRow, error)
 	// Notify tells those who listen, and does not wait for the disk either.
 	Notify(ctx context.Context, arg NotifyParams) (bool, error)
+	// OfferStands asks, on the candidate's own session, whether the offer still stands.
+	OfferStands(ctx context.Context, key int64) (bool, error)
+	// OfferTransfer offers the election's lock to one candidate: the leader takes a lock that
+	// only that candidate looks for, in its own attempts (outcome 'offered'). The server makes
+	// its key of the election's key and the candidate's id. offered is false while the
+	// candidate is just looking for it.
+	OfferTransfer(ctx context.Context, arg OfferTransferParams) (OfferTransferRow, error)
 	// Ping proves that the session lives, and restarts the server's idle timer. A
 	// pid other than before means that a pooler moved us to another backend;
 	// in_recovery means that the server was demoted under us.
@@ -180,8 +184,8 @@ type Querier interface {
 	// a busy lock changes nothing on the connection. The setting pgelector.transaction
 	// ends with the transaction: Confirm sees it only if other code has left a
 	// transaction open on the connection. The outcome is 'standby',
-	// 'granted', 'busy', or, if it is busy and its holder calls this candidate to be its
-	// heir (CallHeir), 'called'.
+	// 'granted', 'busy', or, if it is busy and its holder offers it to this candidate
+	// (OfferTransfer), 'offered'.
 	TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, error)
 	// TryLockOrSee is TryLock whose busy answer also names the session that holds
 	// the lock: leader_pid is 0 if it let go in that instant. Looking into pg_locks
@@ -193,10 +197,10 @@ type Querier interface {
 	// table is full), the locks granted so far are held all the same (PostgreSQL
 	// manual, 9.27.10): HeldLocks tells which.
 	TryLocks(ctx context.Context, keys string) ([]TryLocksRow, error)
-	// TryLocksOrHear is TryLocks that also hears whether the leader of an election calls
-	// this candidate to be its heir (CallHeir): the outcome is 'granted', 'busy' or
-	// 'called'. The session's application_name is the candidate's id.
-	TryLocksOrHear(ctx context.Context, keys string) ([]TryLocksOrHearRow, error)
+	// TryLocksOrSeeOffers is TryLocks that also sees whether an election's leader offers it to
+	// this candidate (OfferTransfer): the outcome is 'granted', 'busy' or
+	// 'offered'. The session's application_name is the candidate's id.
+	TryLocksOrSeeOffers(ctx context.Context, keys string) ([]TryLocksOrSeeOffersRow, error)
 	// TryPair asks for a session-level lock of the key space of two integers, where no
 	// list of elections looks: the lock by which a session is watched, and which nobody
 	// else knows.
@@ -209,11 +213,10 @@ type Querier interface {
 	// finds the lock free. A notification is nothing to keep over a crash, so its commit
 	// does not wait for the disk.
 	UnlockAndNotify(ctx context.Context, arg UnlockAndNotifyParams) (bool, error)
-	// UnlockFor is Unlock if a candidate is the first in the lock's queue: the server
-	// then grants it the lock as part of the release. inherited is whether it has: its
-	// wait may have run out just before. If it is not the first, the way is cleared as by
-	// ClearTheWay.
-	UnlockFor(ctx context.Context, arg UnlockForParams) (UnlockForRow, error)
+	// UnlockTo is Unlock if a candidate is the first in the lock's queue: the server then
+	// grants it the lock as part of the release. taken is whether it has the lock: its wait
+	// may have run out just before. If it is not the first, it is moved up as by MoveUp.
+	UnlockTo(ctx context.Context, arg UnlockToParams) (UnlockToRow, error)
 	// WaitLock parks the session in the lock's queue, which is first come, first
 	// served, for a bounded time: a waiting statement holds back xmin. A DO block
 	// that handles lock_not_available itself leaves no ERROR in the server's log,
@@ -228,10 +231,6 @@ type Querier interface {
 	// Waiters are the sessions parked in the server for the election's lock, the
 	// longest waiting first.
 	Waiters(ctx context.Context, key int64) ([]WaitersRow, error)
-	// Witness tells which backend answers, and when another backend's last statement
-	// was asked, in microseconds since 1970; 0 if the server does not say.
-	// in_transaction is as for DescribeServer: then asked may be old.
-	Witness(ctx context.Context, pid int32) (WitnessRow, error)
 }
 
 var _ Querier = (*Queries)(nil)

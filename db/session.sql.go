@@ -153,6 +153,33 @@ func (q *Queries) InTransaction(ctx context.Context) (bool, error) {
 	return in_transaction, err
 }
 
+const LastAsked = `-- name: LastAsked :one
+SELECT
+    pg_catalog.pg_backend_pid()::integer AS pid,
+    COALESCE((
+        SELECT (extract(epoch FROM a.query_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint
+        FROM pg_catalog.pg_stat_activity AS a WHERE a.pid OPERATOR(pg_catalog.=) $1::integer
+    ), 0)::bigint AS asked,
+    CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' THEN true
+        ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction
+`
+
+type LastAskedRow struct {
+	Pid           int32
+	Asked         int64
+	InTransaction bool
+}
+
+// LastAsked tells which backend answers, and when another backend's last statement
+// was asked, in microseconds since 1970; 0 if the server does not say.
+// in_transaction is as for DescribeServer: then asked may be old.
+func (q *Queries) LastAsked(ctx context.Context, pid int32) (LastAskedRow, error) {
+	row := q.db.QueryRowContext(ctx, LastAsked, pid)
+	var i LastAskedRow
+	err := row.Scan(&i.Pid, &i.Asked, &i.InTransaction)
+	return i, err
+}
+
 const Ping = `-- name: Ping :one
 SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery
 `
@@ -169,32 +196,5 @@ func (q *Queries) Ping(ctx context.Context) (PingRow, error) {
 	row := q.db.QueryRowContext(ctx, Ping)
 	var i PingRow
 	err := row.Scan(&i.Pid, &i.InRecovery)
-	return i, err
-}
-
-const Witness = `-- name: Witness :one
-SELECT
-    pg_catalog.pg_backend_pid()::integer AS pid,
-    COALESCE((
-        SELECT (extract(epoch FROM a.query_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint
-        FROM pg_catalog.pg_stat_activity AS a WHERE a.pid OPERATOR(pg_catalog.=) $1::integer
-    ), 0)::bigint AS asked,
-    CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' THEN true
-        ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction
-`
-
-type WitnessRow struct {
-	Pid           int32
-	Asked         int64
-	InTransaction bool
-}
-
-// Witness tells which backend answers, and when another backend's last statement
-// was asked, in microseconds since 1970; 0 if the server does not say.
-// in_transaction is as for DescribeServer: then asked may be old.
-func (q *Queries) Witness(ctx context.Context, pid int32) (WitnessRow, error) {
-	row := q.db.QueryRowContext(ctx, Witness, pid)
-	var i WitnessRow
-	err := row.Scan(&i.Pid, &i.Asked, &i.InTransaction)
 	return i, err
 }

@@ -139,8 +139,8 @@ func obey(e *elector.Elector) {
 		if !leading {
 			continue
 		}
-		if heir, to := strings.CutPrefix(in.Text(), commandResignTo); to {
-			_ = term.ResignTo(context.Background(), heir)
+		if successor, to := strings.CutPrefix(in.Text(), commandTransferTo); to {
+			_ = term.TransferTo(context.Background(), successor)
 		} else if in.Text() == commandResign {
 			_ = term.Resign(context.Background())
 		}
@@ -149,6 +149,6 @@ func obey(e *elector.Elector) {
 }
 
 const (
-	commandResign   = "resign"
-	commandResignTo = "resign to "
+	commandResign     = "resign"
+	commandTransferTo = "resign to "
 )

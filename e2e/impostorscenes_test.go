@@ -59,7 +59,7 @@ func handsOver(t *testing.T, first, second *candidate) {
 		break
 	}
 	elected := second.rec.Cursor()
-	expect(t, term.ResignTo(soon(t), second.CandidateID()))
+	expect(t, term.TransferTo(soon(t), second.CandidateID()))
 	if e := nextElected(t, elected); e.Token <= term.Token() {
 		t.Errorf("token %d does not rise above %d", e.Token, term.Token())
 	}

@@ -40,7 +40,7 @@ func TestEachChangeOfLeaderIsToldEverywhere(t *testing.T) {
 		}
 		told(first)
 		term := termOf(t, first)
-		check(t, term.ResignTo(soon(t), second.CandidateID()))
+		check(t, term.TransferTo(soon(t), second.CandidateID()))
 		told(second)
 		nobody := func(e hooks.LeaderChanged) bool { return e.Current == "" && e.PID == 0 }
 		if e := wait(t, first, nobody); e.Previous != first.CandidateID() {

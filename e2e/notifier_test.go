@@ -210,7 +210,7 @@ func TestAStormOfNotificationsCausesNoStormOfAttempts(t *testing.T) {
 		for i := range storm {
 			payload := fmt.Sprintf("free %d", c.Key())
 			if i%3 == 0 {
-				payload = fmt.Sprintf("heir %d %s", c.Key(), c.CandidateID())
+				payload = fmt.Sprintf("successor %d %s", c.Key(), c.CandidateID())
 			}
 			_, err := s.admin.Exec("SELECT pg_notify($1, $2)", elector.NotifyChannel, payload)
 			check(t, err)

@@ -673,7 +673,7 @@ func TestASessionTellsWhoLeadsInsteadOfIt(t *testing.T) {
 		before := counter.now()
 		time.Sleep(10 * retry)
 		got := counter.since(before)
-		if got["Leaders"] == 0 || got["Leaders"] > 15 || got["TryLocksOrHear"] > 15 {
+		if got["Leaders"] == 0 || got["Leaders"] > 15 || got["TryLocksOrSeeOffers"] > 15 {
 			t.Errorf("in %v: %v", 10*retry, got)
 		}
 		first.close(t)

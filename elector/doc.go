@@ -113,12 +113,12 @@
 // releases the lock, so that those who poll try at once. Notifications are hints: none
 // is trusted, and one that is lost costs a retry interval.
 //
-// With [Term.ResignTo] a leader resigns in favour of its heir, a candidate that it
+// With [Term.TransferTo] a leader resigns in favour of its successor, a candidate that it
 // names. It takes a lock that is a call, which that candidate sees when it next finds
-// the election's lock busy; so called, the heir parks in the server's queue. The
-// leader sends those before it to the queue's end, and only when the heir is the first
+// the election's lock busy; so called, the successor parks in the server's queue. The
+// leader sends those before it to the queue's end, and only when the successor is the first
 // does the term end. The lock is released by a statement that first looks whether the
-// heir is the first still, and the server grants it as part of the release. An heir
+// successor is the first still, and the server grants it as part of the release. A successor
 // that does not come within one lease is given up, and the term is resigned without
 // it. Who leads is decided by the lock alone, as ever.
 //

@@ -204,7 +204,7 @@ func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 // the term is as of Campaign. Another's leadership is no error. A failed
 // attempt is one, whether or not a second might succeed, and so is ErrUnhealthy, and a
 // term that is not valid any more when it could be returned (ErrNotLeader). An
-// attempt in which the leader calls this candidate to be its heir (ResignTo) lasts
+// attempt in which the leader calls this candidate to be its successor (TransferTo) lasts
 // for as long as it is called.
 func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, err error) {
 	ctx, release, err := e.claim(ctx)

@@ -87,10 +87,10 @@ var (
 	// returned by TryCampaign while it is.
 	ErrUnhealthy = errors.New("elector: the candidate is unhealthy")
 
-	// ErrHeirAbsent is returned by ResignTo when the term was resigned, but not to the
-	// heir: it did not come in time, or before ctx ended, or was lost, or another call
+	// ErrNoSuccessor is returned by TransferTo when the term was resigned, but not to the
+	// successor: it did not come in time, or before ctx ended, or was lost, or another call
 	// resigned to somebody else. The election goes on as usual.
-	ErrHeirAbsent = errors.New("elector: the heir is not there, and the election goes on without it: does it live, campaign, and is it healthy?")
+	ErrNoSuccessor = errors.New("elector: the successor is not there, and the election goes on without it: does it live, campaign, and is it healthy?")
 
 	// ErrGaveUp is returned when WithMaxAttempts attempts in a row have failed.
 	ErrGaveUp = errors.New("elector: gave up after too many failed attempts")

@@ -156,8 +156,8 @@ func ExampleWithHealth() {
 }
 
 // The leadership is moved to another candidate.
-func ExampleTerm_ResignTo() {
-	pool := openPoolWithHeir()
+func ExampleTerm_TransferTo() {
+	pool := openPoolWithSuccessor()
 	defer pool.Close()
 	ctx := context.Background()
 
@@ -169,21 +169,21 @@ func ExampleTerm_ResignTo() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = term.ResignTo(ctx, "web-2") // web-1 leads until web-2 is ready
+	err = term.TransferTo(ctx, "web-2") // web-1 leads until web-2 is ready
 	fmt.Println("web-2 has the lock:", err == nil)
 	// Output: web-2 has the lock: true
 }
 
-// openPoolWithHeir stands in for a server in which web-2 waits.
-func openPoolWithHeir() *sql.DB {
+// openPoolWithSuccessor stands in for a server in which web-2 waits.
+func openPoolWithSuccessor() *sql.DB {
 	pool, mock, err := sqlmock.New()
 	if err != nil {
 		log.Fatal(err)
 	}
 	expectTerm(mock, 281474976711401)
-	expect(mock, "CallHeir", true, 77)
-	expect(mock, "ClearTheWay", 1, 0)
-	expect(mock, "UnlockFor", true, true, 0)
+	expect(mock, "OfferTransfer", true, 77)
+	expect(mock, "MoveUp", 1, 0)
+	expect(mock, "UnlockTo", true, true, 0)
 	expect(mock, "Unlock", true)
 	return pool
 }

@@ -16,7 +16,7 @@ func expectTerm(mock sqlmock.Sqlmock, token int64) {
 			mock.ExpectBegin()
 		}
 		describe()
-		expect(mock, "Witness", 102, 1, false)
+		expect(mock, "LastAsked", 102, 1, false)
 	}
 	expect(mock, "ApplySettings", 11)
 	mock.ExpectRollback()

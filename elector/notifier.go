@@ -16,7 +16,7 @@ import (
 //
 //	free -7521986112043361452           a leader has resigned: try now
 //	led -7521986112043361452            a leader was elected: look who it is
-//	heir -7521986112043361452 web-2     that candidate shall be the next leader
+//	successor -7521986112043361452 web-2     that candidate shall be the next leader
 //
 // Any role that may connect to the database may send them. They are hints: no candidate
 // trusts or needs one.
@@ -56,9 +56,9 @@ func WithNotifier(n Notifier) Option {
 type event string
 
 const (
-	eventFree event = "free"
-	eventLed  event = "led"
-	eventHeir event = "heir"
+	eventFree      event = "free"
+	eventLed       event = "led"
+	eventSuccessor event = "successor"
 )
 
 // payload writes a notification about an election.
@@ -93,7 +93,7 @@ func (c *campaign) subscribe() (unsubscribe func()) {
 		return func() {}
 	}
 	w, unsubscribe := c.Elector.subscribe(func(what event, id string) bool {
-		return what == eventFree || what == eventLed && c.announcer.seesLeader || what == eventHeir && id == c.candidateID
+		return what == eventFree || what == eventLed && c.announcer.seesLeader || what == eventSuccessor && id == c.candidateID
 	})
 	c.wakeUps = w
 	return unsubscribe

@@ -21,16 +21,16 @@ type Term struct {
 	byCaller  bool   // it is for the caller of Campaign or TryCampaign
 	returned  func() // that caller's work has returned, as far as can be known
 
-	mu     sync.Mutex              // makes the first ending the only one
-	cancel context.CancelCauseFunc // called by end alone
-	offer  *lock.Transfer          // to the successor; nil if there is none
-	heirID string                  // its candidate id
+	mu          sync.Mutex              // makes the first ending the only one
+	cancel      context.CancelCauseFunc // called by end alone
+	offer       *lock.Transfer          // to the successor; nil if there is none
+	successorID string                  // its candidate id
 
 	announced bool // OnElected was called; used by the hooks' queue alone
 
-	done     chan struct{} // closed when all is over: work returned, hooks told, lock given up
-	released error         // once done: nil if the lock is known to be free
-	heirHas  bool          // once done: the successor has the lock
+	done         chan struct{} // closed when all is over: work returned, hooks told, lock given up
+	released     error         // once done: nil if the lock is known to be free
+	successorHas bool          // once done: the successor has the lock
 }
 
 // newTerm begins a term with its lock.
@@ -199,7 +199,7 @@ func (t *Term) release(reason hooks.Reason) (err error) {
 	if t.offer != nil {
 		defer t.offer.Withdraw()
 		var released bool
-		if released, t.heirHas = t.offer.Release(t.elector.lease.Heartbeat); released {
+		if released, t.successorHas = t.offer.Release(t.elector.lease.Heartbeat); released {
 			return nil
 		}
 	}

@@ -30,7 +30,7 @@ type transaction struct {
 	xid      int64
 	commit   []func()
 	deadline time.Time       // by transaction_timeout; zero is none
-	asked    map[int32]int64 // what Witness has seen: a transaction sees activity as it was at the first look
+	asked    map[int32]int64 // what LastAsked has seen: a transaction sees activity as it was at the first look
 }
 
 // A message is what a client sends.

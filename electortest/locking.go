@@ -12,7 +12,7 @@ func tryLock(x *execution, m *message) (Answer, error) {
 func tryLockOrSee(x *execution, m *message) (Answer, error) {
 	outcome, err := x.attempt(m)
 	leader, id := int64(0), ""
-	if h := x.server.holder(bigint(m.integer(0))); h != nil && (outcome == "busy" || outcome == "called") {
+	if h := x.server.holder(bigint(m.integer(0))); h != nil && (outcome == "busy" || outcome == "offered") {
 		leader = int64(h.pid)
 		id, _ = h.settings.get("application_name")
 	}
@@ -29,9 +29,9 @@ func (x *execution) attempt(m *message) (outcome string, err error) {
 		return "", err
 	}
 	if !granted {
-		called, err := x.hears(m.text(2), m.integer(0))
+		called, err := x.hasOffer(m.text(2), m.integer(0))
 		if called {
-			return "called", err
+			return "offered", err
 		}
 		return "busy", err
 	}

@@ -7,10 +7,10 @@ import (
 
 // The statements of wake-ups and of planned hand-overs.
 
-// callKey is the lock by which a leader calls a candidate. PostgreSQL makes it by a
+// offerKey is the lock by which a leader offers its lock to a candidate. PostgreSQL makes it by a
 // hash of its own (hashtextextended), of which only this is needed: that it is the same
 // for the same two.
-func callKey(candidate string, key int64) lockID {
+func offerKey(candidate string, key int64) lockID {
 	h := fnv.New64a()
 	_ = binary.Write(h, binary.BigEndian, key)
 	_, _ = h.Write([]byte(candidate))
@@ -22,23 +22,23 @@ func (x *execution) name() string {
 	return name
 }
 
-// hears reports whether the leader of an election calls a candidate.
-func (x *execution) hears(candidate string, key int64) (bool, error) {
-	free, err := x.server.locks.try(x.backend, callKey(candidate, key), shared, byTransaction)
+// hasOffer reports whether the leader of an election offers its lock to a candidate.
+func (x *execution) hasOffer(candidate string, key int64) (bool, error) {
+	free, err := x.server.locks.try(x.backend, offerKey(candidate, key), shared, byTransaction)
 	return !free, err
 }
 
-func tryLocksOrHear(x *execution, m *message) (a Answer, err error) {
+func tryLocksOrSeeOffers(x *execution, m *message) (a Answer, err error) {
 	keys, err := m.integers(0)
 	for _, key := range keys {
 		granted, err := x.server.locks.try(x.backend, bigint(key), exclusive, bySession)
 		outcome := "granted"
 		if err == nil && !granted {
-			call := callKey(x.name(), key)
-			granted, err = x.server.locks.try(x.backend, call, shared, bySession)
-			outcome = "called"
+			offer := offerKey(x.name(), key)
+			granted, err = x.server.locks.try(x.backend, offer, shared, bySession)
+			outcome = "offered"
 			if granted {
-				x.server.locks.unlock(x.backend, call, shared)
+				x.server.locks.unlock(x.backend, offer, shared)
 				outcome = "busy"
 			}
 		}
@@ -56,15 +56,15 @@ func unlockAndNotify(x *execution, m *message) (Answer, error) { return unlock(x
 
 func notify(*execution, *message) (Answer, error) { return one(true), nil }
 
-func callHeir(x *execution, m *message) (Answer, error) {
-	call := callKey(m.text(0), m.integer(1))
-	called, err := x.server.locks.try(x.backend, call, exclusive, bySession)
-	return one(called, call.key), err
+func offerTransfer(x *execution, m *message) (Answer, error) {
+	offer := offerKey(m.text(0), m.integer(1))
+	offered, err := x.server.locks.try(x.backend, offer, exclusive, bySession)
+	return one(offered, offer.key), err
 }
 
-func isCalled(x *execution, m *message) (Answer, error) {
-	called, err := x.hears(x.name(), m.integer(0))
-	return one(called), err
+func offerStands(x *execution, m *message) (Answer, error) {
+	offered, err := x.hasOffer(x.name(), m.integer(0))
+	return one(offered), err
 }
 
 // clear cancels the waits of those before a candidate in the queue, and returns its
@@ -83,12 +83,12 @@ func (x *execution) clear(key int64, candidate string) (place, sentAway int) {
 	return place, max(place-1, 0)
 }
 
-func clearTheWay(x *execution, m *message) (Answer, error) {
+func moveUp(x *execution, m *message) (Answer, error) {
 	place, sentAway := x.clear(m.integer(0), m.text(1))
 	return one(int64(place), int64(sentAway)), nil
 }
 
-func unlockFor(x *execution, m *message) (Answer, error) {
+func unlockTo(x *execution, m *message) (Answer, error) {
 	candidate, key := m.text(0), m.integer(1)
 	place, sentAway := x.clear(key, candidate)
 	released := place == 1 && x.server.locks.unlock(x.backend, bigint(key), exclusive)

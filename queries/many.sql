@@ -6,14 +6,14 @@
 SELECT k.key::bigint AS key, pg_catalog.pg_try_advisory_lock(k.key::bigint)::boolean AS granted
 FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::pg_catalog.text::pg_catalog.json) AS k(key);
 
--- name: TryLocksOrHear :many
--- TryLocksOrHear is TryLocks that also hears whether the leader of an election calls
--- this candidate to be its heir (CallHeir): the outcome is 'granted', 'busy' or
--- 'called'. The session's application_name is the candidate's id.
+-- name: TryLocksOrSeeOffers :many
+-- TryLocksOrSeeOffers is TryLocks that also sees whether an election's leader offers it to
+-- this candidate (OfferTransfer): the outcome is 'granted', 'busy' or
+-- 'offered'. The session's application_name is the candidate's id.
 SELECT k.key::bigint AS key, CASE
     WHEN pg_catalog.pg_try_advisory_lock(k.key::bigint) THEN 'granted'
     WHEN NOT pg_catalog.pg_try_advisory_lock_shared(
-        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'called'
+        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'offered'
     WHEN pg_catalog.pg_advisory_unlock_shared(
         pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'busy'
 END::pg_catalog.text AS outcome

@@ -40,8 +40,8 @@ SELECT
     CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' THEN true
         ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction;
 
--- name: Witness :one
--- Witness tells which backend answers, and when another backend's last statement
+-- name: LastAsked :one
+-- LastAsked tells which backend answers, and when another backend's last statement
 -- was asked, in microseconds since 1970; 0 if the server does not say.
 -- in_transaction is as for DescribeServer: then asked may be old.
 SELECT

@@ -22,12 +22,12 @@ import (
 var attempt = []statement{
 	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
 	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
-	{"Witness", values(secondPID, asked, false)},
+	{"LastAsked", values(secondPID, asked, false)},
 	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
-	{"Witness", values(secondPID, asked, false)},
+	{"LastAsked", values(secondPID, asked, false)},
 	{"BEGIN", nil},
 	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
-	{"Witness", values(secondPID, asked, false)},
+	{"LastAsked", values(secondPID, asked, false)},
 	{"ApplySettings", values(11)},
 	{"ROLLBACK", nil},
 	{"TryLockOrSee", values("granted", sessionPID, 0, "")},
@@ -204,7 +204,7 @@ func TestAServerThatCanJustKeepThePromiseIsTaken(t *testing.T) {
 				switch s.name {
 				case "DescribeServer":
 					s.answer = values(firstPID, false, c.version, "PostgreSQL", asked, false)
-				case "Witness":
+				case "LastAsked":
 					s.answer = values(secondPID, c.asked, false)
 				}
 				s.expect(mock, fault{})

@@ -52,7 +52,7 @@ func TestAnEpochThatIsNoNumberFailsABatchAndKeepsTheSharedSession(t *testing.T) 
 		m.opened()
 		m.elected(5, 1)
 		first := m.campaign(t, 0)
-		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(2), "granted")))
+		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(2), "granted")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1)), values(int64(2))))
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(6), "three")))
 		expectResign(m.mock) // of the lock without a token

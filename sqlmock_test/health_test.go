@@ -274,7 +274,7 @@ func TestHealthIsOfEachElectionOfASession(t *testing.T) {
 		m.elected(1, 1)
 		sound := m.campaign(t, 0)
 		v.turn(500 * time.Millisecond) // so the third bad check is that of the second 3
-		query(m.mock, "TryLocksOrHear").WillDelayFor(3200 * time.Millisecond).WillReturnRows(rows(values(int64(2), "granted")))
+		query(m.mock, "TryLocksOrSeeOffers").WillDelayFor(3200 * time.Millisecond).WillReturnRows(rows(values(int64(2), "granted")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1)), values(int64(2))))
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(2), noEpoch)))
 		expectResign(m.mock)

@@ -110,7 +110,7 @@ func expectServerCheck(mock sqlmock.Sqlmock) {
 	}
 	compare := func() {
 		describe()
-		query(mock, "Witness").WillReturnRows(row(secondPID, asked, false))
+		query(mock, "LastAsked").WillReturnRows(row(secondPID, asked, false))
 	}
 	describe()
 	compare()

@@ -29,7 +29,7 @@ func TestAnAnswerThatIsReadTooLateElectsNobody(t *testing.T) {
 			pool, mock := newMockInAnyOrder(t) // a heartbeat may be sent in that moment, too
 			m := newManyOn(t, pool, mock, 1)
 			m.opened()
-			query(m.mock, "TryLocksOrHear").WillReturnRows(row(int64(1), "granted"))
+			query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(row(int64(1), "granted"))
 			query(m.mock, "HeldLocks").WillReturnRows(row(int64(1)))
 			query(m.mock, "Tokens").WillDelayFor(validity).WillReturnRows(row(int64(1), true, int64(1), noEpoch))
 			_, elected, err := m.all[0].TryCampaign(t.Context())

@@ -88,14 +88,14 @@ func (m *many) elected(token int64, keys ...int64) {
 		held = append(held, values(key))
 		passed = append(passed, values(key, true, token, noEpoch))
 	}
-	query(m.mock, "TryLocksOrHear").WillReturnRows(rows(tried...))
+	query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(tried...))
 	query(m.mock, "HeldLocks").WillReturnRows(rows(held...))
 	query(m.mock, "Tokens").WillReturnRows(rows(passed...))
 }
 
 // barred expects that one is granted, and its barrier not passed.
 func (m *many) barred(key int64) {
-	query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(key, "granted")))
+	query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(key, "granted")))
 	query(m.mock, "HeldLocks").WillReturnRows(rows(values(key)))
 	query(m.mock, "Tokens").WillReturnRows(rows(values(key, false, int64(0), noEpoch)))
 	query(m.mock, "EndOverdue").WillReturnRows(rows())
@@ -110,7 +110,7 @@ func (m *many) campaign(t *testing.T, i int) *elector.Term {
 var manyAttempt = []statement{
 	{"PrepareWait", values(sessionPID, false, 14)},
 	{"InTransaction", values(false)},
-	{"TryLocksOrHear", values(int64(1), "granted")},
+	{"TryLocksOrSeeOffers", values(int64(1), "granted")},
 	{"HeldLocks", values(int64(1))},
 	{"Tokens", values(int64(1), true, int64(745), noEpoch)},
 }
@@ -125,7 +125,7 @@ func TestAnyFaultOfABatchFailsItAndTheNextOneStartsAnew(t *testing.T) {
 					before.expect(m.mock, fault{})
 				}
 				s.expect(m.mock, f)
-				if s.name == "TryLocksOrHear" && (f.err == errPgx || f.err == errPq) { // the server has spoken: the session lives
+				if s.name == "TryLocksOrSeeOffers" && (f.err == errPgx || f.err == errPq) { // the server has spoken: the session lives
 					query(m.mock, "HeldLocks").WillReturnRows(rows())
 				} else {
 					m.opened()
@@ -158,10 +158,10 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 		err       error
 		ends      bool
 	}{
-		"an attempt that the server refuses": {"TryLocksOrHear", errPgx, false},
-		"a full lock table":                  {"TryLocksOrHear", errFull, false},
+		"an attempt that the server refuses": {"TryLocksOrSeeOffers", errPgx, false},
+		"a full lock table":                  {"TryLocksOrSeeOffers", errFull, false},
 		"barriers in a full lock table":      {"Tokens", errFull, false},
-		"a broken attempt":                   {"TryLocksOrHear", driver.ErrBadConn, true},
+		"a broken attempt":                   {"TryLocksOrSeeOffers", driver.ErrBadConn, true},
 		"a broken look at pg_locks":          {"HeldLocks", errPlain, true},
 		"broken barriers":                    {"Tokens", errPlain, true},
 	} {
@@ -170,7 +170,7 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 			m.opened()
 			m.elected(1, 1)
 			first := m.campaign(t, 0)
-			for _, s := range []statement{{"TryLocksOrHear", values(int64(2), "granted")}, {"HeldLocks", values(int64(2))}, {"Tokens", values(int64(2), true, int64(2), noEpoch)}} {
+			for _, s := range []statement{{"TryLocksOrSeeOffers", values(int64(2), "granted")}, {"HeldLocks", values(int64(2))}, {"Tokens", values(int64(2), true, int64(2), noEpoch)}} {
 				if s.name != f.statement {
 					s.expect(m.mock, fault{})
 					continue
@@ -181,7 +181,7 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 			switch {
 			case f.ends:
 				m.opened()
-			case f.statement == "TryLocksOrHear":
+			case f.statement == "TryLocksOrSeeOffers":
 				query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
 			default:
 				expectResign(m.mock) // what was granted is given back
@@ -210,7 +210,7 @@ func TestThoseThatAFullLockTableHadRoomForAreLed(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 4)
 		m.opened()
-		query(m.mock, "TryLocksOrHear").WillReturnError(errFull)
+		query(m.mock, "TryLocksOrSeeOffers").WillReturnError(errFull)
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1)), values(int64(2)), values(int64(99)))) // 99 is of a watch, say
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(5), noEpoch), values(int64(2), true, int64(5), noEpoch)))
 		got := make(chan *elector.Term, 4)
@@ -243,7 +243,7 @@ func TestAShareOfWhatWasGrantedIsGivenBackForTheBarriers(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 3)
 		m.opened()
-		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted"), values(int64(2), "granted"), values(int64(3), "granted")))
+		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "granted"), values(int64(2), "granted"), values(int64(3), "granted")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1)), values(int64(2)), values(int64(3))))
 		query(m.mock, "Tokens").WillReturnError(errFull)
 		expectResign(m.mock)
@@ -274,7 +274,7 @@ func TestAnElectionAtItsBarrierIsAskedForAlone(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 2)
 		m.opened()
-		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted"), values(int64(2), "busy")))
+		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "granted"), values(int64(2), "busy")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch)))
 		query(m.mock, "EndOverdue").WillReturnRows(rows())
@@ -355,7 +355,7 @@ func TestASessionWhoseGrantsDoNotShowIsRefused(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocksOrHear").WillReturnRows(row(int64(1), "granted"))
+		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(row(int64(1), "granted"))
 		query(m.mock, "HeldLocks").WillReturnRows(rows())
 		wantError(t, m.all[0].Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
 	})
@@ -483,7 +483,7 @@ func TestASessionThatIsClosedAsksNothing(t *testing.T) {
 // and no hook is told of a failure.
 func TestCloseEndsARun(t *testing.T) {
 	for name, expect := range map[string]func(*many){
-		"that follows": func(m *many) { query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "busy"))) },
+		"that follows": func(m *many) { query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "busy"))) },
 		"that leads":   func(m *many) { m.elected(1, 1); expectResign(m.mock) },
 	} {
 		bubble(t, name, func(t *testing.T) {
@@ -532,7 +532,7 @@ func TestCloseWaitsForTheHooksOfTheSession(t *testing.T) {
 		expectEachTried(mock, names, names[len(names)-1], refused)
 		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
 		query(mock, "InTransaction").WillReturnRows(row(false))
-		query(mock, "TryLocksOrHear").WillReturnRows(rows(values(orders, "busy")))
+		query(mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(orders, "busy")))
 		_, _, err = e.TryCampaign(t.Context())
 		wantError(t, err)
 		wantError(t, s.Close(t.Context()))
@@ -555,7 +555,7 @@ func TestTheFirstAttemptOfEachCampaignIsMadeAtOnce(t *testing.T) {
 	}
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
-		busy := func() { query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "busy"))) }
+		busy := func() { query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "busy"))) }
 		try := func() { _, _, err := m.all[0].TryCampaign(t.Context()); wantError(t, err) }
 		m.opened()
 		busy()
@@ -583,7 +583,7 @@ func TestALockIsGivenBackOnce(t *testing.T) {
 		m.opened()
 		m.elected(1, 2)
 		other := m.campaign(t, 1)
-		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted")))
+		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "granted")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
 		query(m.mock, "Tokens").WillReturnError(errFull)
 		query(m.mock, "Unlock").WillDelayFor(200 * time.Millisecond).WillReturnRows(row(true))
@@ -647,7 +647,7 @@ func TestASessionThatTheServerEndsInABatchSaysSo(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocksOrHear").WillReturnError(errTerminated)
+		query(m.mock, "TryLocksOrSeeOffers").WillReturnError(errTerminated)
 		m.opened()
 		m.elected(3, 1)
 		expectResign(m.mock)
@@ -668,7 +668,7 @@ func TestAFailedBatchAsksNotWhoLeads(t *testing.T) {
 		expectServerCheck(mock)
 		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
 		query(mock, "InTransaction").WillReturnRows(row(false))
-		query(mock, "TryLocksOrHear").WillReturnError(errFull)
+		query(mock, "TryLocksOrSeeOffers").WillReturnError(errFull)
 		query(mock, "HeldLocks").WillReturnRows(rows())
 		_, _, err = e.TryCampaign(t.Context())
 		wantError(t, err, elector.ErrLockTableFull)

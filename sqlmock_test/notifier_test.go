@@ -67,17 +67,17 @@ func expectLoudResign(mock sqlmock.Sqlmock) {
 
 func TestANotificationIsHeededAtOnceIfItMatters(t *testing.T) {
 	for payload, matters := range map[string]bool{
-		free(orders):                          true,
-		"":                                    true, // some may have been missed
-		fmt.Sprint("led ", orders):            true, // to a candidate with a LeaderChanged hook
-		fmt.Sprint("heir ", orders, " web-1"): true,
-		fmt.Sprint("heir ", orders, " web-2"): false,
-		fmt.Sprint("heir ", orders):           false,
-		free(orders + 1):                      false,
-		"free":                                false,
-		"free 0x":                             false,
-		fmt.Sprint("fire ", orders):           false,
-		"oops":                                false,
+		free(orders):               true,
+		"":                         true, // some may have been missed
+		fmt.Sprint("led ", orders): true, // to a candidate with a LeaderChanged hook
+		fmt.Sprint("successor ", orders, " web-1"): true,
+		fmt.Sprint("successor ", orders, " web-2"): false,
+		fmt.Sprint("successor ", orders):           false,
+		free(orders + 1):                           false,
+		"free":                                     false,
+		"free 0x":                                  false,
+		fmt.Sprint("fire ", orders):                false,
+		"oops":                                     false,
 	} {
 		bubble(t, payload, func(t *testing.T) {
 			pool, mock := newMock(t)
@@ -140,8 +140,8 @@ func TestAnElectionOfASessionIsWokenAlone(t *testing.T) {
 			all = append(all, e)
 		}
 		m.opened()
-		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "busy"), values(int64(2), "busy")))
-		query(m.mock, "TryLocksOrHear").WithArgs(lacks("1")).WillReturnRows(rows(values(int64(2), "granted")))
+		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "busy"), values(int64(2), "busy")))
+		query(m.mock, "TryLocksOrSeeOffers").WithArgs(lacks("1")).WillReturnRows(rows(values(int64(2), "granted")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(2))))
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(7), noEpoch)))
 		expectTold(m.mock, "led 2")
@@ -216,7 +216,7 @@ func TestARingDuringABatchIsNotLost(t *testing.T) {
 		e, err := m.Elector("election", elector.WithKey(1), elector.WithNotifier(&notifier))
 		wantError(t, err)
 		m.opened()
-		query(m.mock, "TryLocksOrHear").WillDelayFor(200 * time.Millisecond).WillReturnRows(rows(values(int64(1), "busy")))
+		query(m.mock, "TryLocksOrSeeOffers").WillDelayFor(200 * time.Millisecond).WillReturnRows(rows(values(int64(1), "busy")))
 		m.elected(7, 1)
 		expectTold(m.mock, "led 1")
 		query(m.mock, "UnlockAndNotify").WillReturnRows(row(true))
@@ -282,7 +282,7 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
 		query(mock, "InTransaction").WillReturnRows(row(false))
 		for range 1 + 4 + 1 + 4 { // the mock complains of any other
-			query(mock, "TryLocksOrHear").WillReturnRows(rows(values(orders, "busy")))
+			query(mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(orders, "busy")))
 		}
 		ctx, stop := context.WithTimeout(t.Context(), 89*time.Second) // a batch comes by itself after 45 to 60 s
 		defer stop()
@@ -300,9 +300,9 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 	})
 }
 
-// Observe asks when the lock is free or led, and not when an heir is called.
+// Observe asks when the lock is free or led, and not when a successor is named.
 func TestObserveIsWokenByWhatChangesTheLeader(t *testing.T) {
-	for word, matters := range map[string]bool{"free": true, "led": true, "heir": false, "soon": false} {
+	for word, matters := range map[string]bool{"free": true, "led": true, "successor": false, "soon": false} {
 		bubble(t, word, func(t *testing.T) {
 			pool, mock := newMock(t)
 			var notifier bells

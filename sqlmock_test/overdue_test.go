@@ -58,7 +58,7 @@ func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 	bubble(t, "shared", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "granted")))
+		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "granted")))
 		for range 3 { // which is reported once
 			query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
 			query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch)))

@@ -46,7 +46,7 @@ var refusals = []struct {
 	{"one backend for two connections", upTo(2, firstPID, asked, false), elector.ErrSessionPooled},
 	{"a backend that strangers use, too", func(mock sqlmock.Sqlmock) {
 		upTo(4, secondPID, asked+1, false)(mock)
-		query(mock, "Witness").WillReturnRows(row(secondPID, asked+1, false)) // and not because of what it saw before
+		query(mock, "LastAsked").WillReturnRows(row(secondPID, asked+1, false)) // and not because of what it saw before
 	}, elector.ErrSessionPooled},
 	{"a pooler in statement mode", upTo(5, &pq.Error{Code: "08P01"}), elector.ErrSessionPooled},
 	{"another backend during a transaction", upTo(6, secondPID+1, false, 150000, "PostgreSQL 15", asked, false), elector.ErrSessionPooled},

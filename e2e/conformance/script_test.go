@@ -143,7 +143,7 @@ func (p *player) until(t *testing.T, name, state string) {
 // isGone reports whether the primary knows no such session.
 func (p *player) isGone(t *testing.T, one *playerSession) bool {
 	t.Helper()
-	row, err := db.New(p.admin).Witness(t.Context(), one.pid)
+	row, err := db.New(p.admin).LastAsked(t.Context(), one.pid)
 	check(t, err)
 	return row.Asked == 0
 }

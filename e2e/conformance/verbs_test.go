@@ -44,25 +44,25 @@ var verbs = map[string]func(*call) (string, error){
 		rows, err := c.q.TryLocks(c, encode(c.words))
 		return list(rows, func(r db.TryLocksRow) string { return fmt.Sprint(r.Key, " ", r.Granted) }), err
 	},
-	"TryLocksOrHear": func(c *call) (string, error) {
-		rows, err := c.q.TryLocksOrHear(c, encode(c.words))
-		return list(rows, func(r db.TryLocksOrHearRow) string { return fmt.Sprint(r.Key, " ", r.Outcome) }), err
+	"TryLocksOrSeeOffers": func(c *call) (string, error) {
+		rows, err := c.q.TryLocksOrSeeOffers(c, encode(c.words))
+		return list(rows, func(r db.TryLocksOrSeeOffersRow) string { return fmt.Sprint(r.Key, " ", r.Outcome) }), err
 	},
-	"CallHeir": func(c *call) (string, error) {
-		row, err := c.q.CallHeir(c, db.CallHeirParams{Candidate: c.words[0], Key: number(c.words[1])})
-		return fmt.Sprint(row.Called), err
+	"OfferTransfer": func(c *call) (string, error) {
+		row, err := c.q.OfferTransfer(c, db.OfferTransferParams{Candidate: c.words[0], Key: number(c.words[1])})
+		return fmt.Sprint(row.Offered), err
 	},
-	"IsCalled": func(c *call) (string, error) {
-		called, err := c.q.IsCalled(c, c.key())
+	"OfferStands": func(c *call) (string, error) {
+		called, err := c.q.OfferStands(c, c.key())
 		return fmt.Sprint(called), err
 	},
-	"ClearTheWay": func(c *call) (string, error) {
-		row, err := c.q.ClearTheWay(c, db.ClearTheWayParams{Key: c.key(), Candidate: c.words[1]})
+	"MoveUp": func(c *call) (string, error) {
+		row, err := c.q.MoveUp(c, db.MoveUpParams{Key: c.key(), Candidate: c.words[1]})
 		return fmt.Sprintf("place %d, %d sent away", row.Place, row.SentAway), err
 	},
-	"UnlockFor": func(c *call) (string, error) {
-		row, err := c.q.UnlockFor(c, db.UnlockForParams{Key: c.key(), Candidate: c.words[1]})
-		return fmt.Sprintf("%v, inherited %v, %d sent away", row.Released, row.Inherited, row.SentAway), err
+	"UnlockTo": func(c *call) (string, error) {
+		row, err := c.q.UnlockTo(c, db.UnlockToParams{Key: c.key(), Candidate: c.words[1]})
+		return fmt.Sprintf("%v, taken %v, %d sent away", row.Released, row.Taken, row.SentAway), err
 	},
 	"UnlockAndNotify": func(c *call) (string, error) {
 		released, err := c.q.UnlockAndNotify(c, db.UnlockAndNotifyParams{Key: c.key(), Channel: c.words[1], Payload: c.words[2]})
@@ -144,12 +144,12 @@ var verbs = map[string]func(*call) (string, error){
 		row, err := c.q.DescribeServer(c)
 		return fmt.Sprintf("%s, in recovery %v, 14 or newer %v%s", c.name(row.Pid), row.InRecovery, row.VersionNum >= 140000, inside(row.InTransaction)), err
 	},
-	"Witness": func(c *call) (string, error) {
+	"LastAsked": func(c *call) (string, error) {
 		asked, err := c.q.DescribeServer(c)
 		if err != nil {
 			return "", err
 		}
-		row, err := db.New(c.sessions[c.words[0]].conn).Witness(c, c.one.pid)
+		row, err := db.New(c.sessions[c.words[0]].conn).LastAsked(c, c.one.pid)
 		return fmt.Sprintf("%s saw the question of %s: %v%s", c.name(row.Pid), c.one.name, row.Asked == asked.Asked, inside(row.InTransaction)), err
 	},
 	"InTransaction": func(c *call) (string, error) {

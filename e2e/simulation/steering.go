@@ -98,11 +98,11 @@ func (l *life) flap(flaps bool) {
 
 // bequeath has the lead resign in favour of another candidate, which may be dead.
 func (s *seat) bequeath(ctx context.Context, term *elector.Term) {
-	heirs := s.judge.others(s)
-	if len(heirs) == 0 {
+	successors := s.judge.others(s)
+	if len(successors) == 0 {
 		return
 	}
-	_ = term.ResignTo(ctx, heirs[s.draw(0, time.Duration(len(heirs)))])
+	_ = term.TransferTo(ctx, successors[s.draw(0, time.Duration(len(successors)))])
 }
 
 // others are the ids of the other candidates of an election, dead or alive.

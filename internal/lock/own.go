@@ -119,7 +119,7 @@ func (o *own) try(ctx context.Context) (Attempt, error) {
 		switch row.Outcome {
 		case "busy":
 			a.Outcome = Busy
-		case "called":
+		case "offered":
 			a.Outcome = offered
 		case "standby":
 			err = session.ErrServerReadOnly
@@ -145,7 +145,7 @@ func (o *own) ask(ctx context.Context, s *session.Session) (db.TryLockOrSeeRow, 
 		return row, err
 	}
 	switch row.Outcome {
-	case "busy", "called", "standby", "granted":
+	case "busy", "offered", "standby", "granted":
 		s.SetPID(row.Pid)
 		return row, nil
 	}

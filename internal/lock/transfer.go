@@ -64,25 +64,25 @@ func (t *Transfer) Prepare(ctx context.Context, onOffer func()) error {
 // it. If ctx ends before the answer, a lock that is granted later is released.
 func (t *Transfer) offer(ctx context.Context) error {
 	s := t.lock.Session
-	row, err := session.DoOr(ctx, s, func(ctx context.Context, q *db.Queries) (db.CallHeirRow, error) {
-		return q.CallHeir(ctx, db.CallHeirParams{Candidate: t.candidate, Key: t.lock.key})
-	}, func(late db.CallHeirRow) {
-		if late.Called {
-			_ = unlockKey(s, late.CallKey)
+	row, err := session.DoOr(ctx, s, func(ctx context.Context, q *db.Queries) (db.OfferTransferRow, error) {
+		return q.OfferTransfer(ctx, db.OfferTransferParams{Candidate: t.candidate, Key: t.lock.key})
+	}, func(late db.OfferTransferRow) {
+		if late.Offered {
+			_ = unlockKey(s, late.OfferKey)
 		}
 	})
 	if err != nil {
 		return fmt.Errorf("elector: offer the lock to the successor: %w", session.Explain(err))
 	}
-	t.key, t.offered = row.CallKey, row.Called
+	t.key, t.offered = row.OfferKey, row.Offered
 	return nil
 }
 
 // moveUp reports whether the candidate is the first in the queue. It sends those before
 // the candidate to the end of the queue.
 func (t *Transfer) moveUp(ctx context.Context) (first bool, err error) {
-	row, err := session.Do(ctx, t.lock.Session, func(ctx context.Context, q *db.Queries) (db.ClearTheWayRow, error) {
-		return q.ClearTheWay(ctx, db.ClearTheWayParams{Key: t.lock.key, Candidate: t.candidate})
+	row, err := session.Do(ctx, t.lock.Session, func(ctx context.Context, q *db.Queries) (db.MoveUpRow, error) {
+		return q.MoveUp(ctx, db.MoveUpParams{Key: t.lock.key, Candidate: t.candidate})
 	})
 	if err != nil {
 		return false, fmt.Errorf("elector: look for the successor: %w", session.Explain(err))
@@ -102,14 +102,14 @@ func (t *Transfer) Release(heartbeat time.Duration) (released, taken bool) {
 	ctx, cancel := context.WithTimeout(t.lock.Context(), max(heartbeat, successorGrace))
 	defer cancel()
 	for n := 1; ; n++ {
-		row, err := session.Do(context.Background(), t.lock.Session, func(ctx context.Context, q *db.Queries) (db.UnlockForRow, error) {
-			return q.UnlockFor(ctx, db.UnlockForParams{Key: t.lock.key, Candidate: t.candidate})
+		row, err := session.Do(context.Background(), t.lock.Session, func(ctx context.Context, q *db.Queries) (db.UnlockToRow, error) {
+			return q.UnlockTo(ctx, db.UnlockToParams{Key: t.lock.key, Candidate: t.candidate})
 		})
 		if row.Released {
 			t.lock.delayClose()
 		}
 		if row.Released || err != nil || !backoff.Sleep(ctx, pollBackoff.After(n)) {
-			return row.Released, row.Inherited
+			return row.Released, row.Taken
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (o *own) succeed(ctx context.Context) (Attempt, error) {
 		if err != nil || a.Outcome != Busy {
 			return a, err
 		}
-		stands, err := session.Do(ctx, o.queued, func(ctx context.Context, q *db.Queries) (bool, error) { return q.IsCalled(ctx, o.Key) })
+		stands, err := session.Do(ctx, o.queued, func(ctx context.Context, q *db.Queries) (bool, error) { return q.OfferStands(ctx, o.Key) })
 		if err != nil {
 			o.server.Invalidate()
 			return a, fmt.Errorf("elector: ask whether the leader's offer stands: %w", err)

@@ -141,10 +141,10 @@ func compareBackends(ctx context.Context, a, b *Session) error {
 	case server.Pid != a.pid:
 		return fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, a.pid, server.Pid)
 	}
-	seen, err := probe(ctx, b, a.pid)
+	seen, err := lastAsked(ctx, b, a.pid)
 	othersAsk := func() bool { return seen.Asked != server.Asked && seen.Asked != 0 }
 	if err == nil && othersAsk() && b.tx == nil {
-		seen, err = probe(ctx, b, a.pid) // an open transaction shows what was, and shows itself the second time
+		seen, err = lastAsked(ctx, b, a.pid) // an open transaction shows what was, and shows itself the second time
 	}
 	switch {
 	case err != nil:
@@ -165,9 +165,9 @@ func describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
 	return row, err
 }
 
-// probe asks s when the backend of that process id was last asked.
-func probe(ctx context.Context, s *Session, pid int32) (db.WitnessRow, error) {
-	row, err := doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (db.WitnessRow, error) { return q.Witness(ctx, pid) })
+// lastAsked asks s when the backend of that process id was last asked.
+func lastAsked(ctx context.Context, s *Session, pid int32) (db.LastAskedRow, error) {
+	row, err := doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (db.LastAskedRow, error) { return q.LastAsked(ctx, pid) })
 	if err == nil {
 		err = s.CheckOutside(row.InTransaction)
 	}

@@ -14,44 +14,44 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-const callKey = 77 // of the lock by which the heir is called
+const offerKey = 77 // of the lock that is the offer
 
-func expectCall(mock sqlmock.Sqlmock, made bool) {
-	query(mock, "CallHeir").WithArgs("web-2", orders).WillReturnRows(row(made, callKey))
+func expectOffer(mock sqlmock.Sqlmock, made bool) {
+	query(mock, "OfferTransfer").WithArgs("web-2", orders).WillReturnRows(row(made, offerKey))
 }
 
 // expectPlace expects a look for the successor's place in the queue.
 func expectPlace(mock sqlmock.Sqlmock, place int) {
-	query(mock, "ClearTheWay").WithArgs(orders, "web-2").WillReturnRows(row(place, 0))
+	query(mock, "MoveUp").WithArgs(orders, "web-2").WillReturnRows(row(place, 0))
 }
 
-func expectUnlockFor(mock sqlmock.Sqlmock, released bool) {
-	query(mock, "UnlockFor").WithArgs("web-2", orders).WillReturnRows(row(released, released, 0))
+func expectUnlockTo(mock sqlmock.Sqlmock, released bool) {
+	query(mock, "UnlockTo").WithArgs("web-2", orders).WillReturnRows(row(released, released, 0))
 }
 
 func expectUnlock(mock sqlmock.Sqlmock, key int64) {
 	query(mock, "Unlock").WithArgs(key).WillReturnRows(row(true))
 }
 
-// The term goes on until the heir is the first in the queue, and the lock is not
-// released before the work has returned and the heir is the first again.
-func TestTheTermGoesOnUntilItsHeirIsReady(t *testing.T) {
+// The term goes on until the successor is the first in the queue, and the lock is not
+// released before the work has returned and the successor is the first again.
+func TestTheTermGoesOnUntilItsSuccessorIsReady(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
-		expectCall(mock, false) // the heir is just looking for it
-		expectCall(mock, true)
+		expectOffer(mock, false) // the successor is just looking for it
+		expectOffer(mock, true)
 		for _, place := range []int{0, 0, 3, 1} {
 			expectPlace(mock, place)
 		}
-		expectUnlockFor(mock, false) // it was the first, but has to wait anew
-		expectUnlockFor(mock, true)
-		expectUnlock(mock, callKey)
+		expectUnlockTo(mock, false) // it was the first, but has to wait anew
+		expectUnlockTo(mock, true)
+		expectUnlock(mock, offerKey)
 		e, rec := newElector(t, pool)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		err := e.Run(ctx, func(ctx context.Context, term *elector.Term) error {
-			wantError(t, term.ResignTo(ctx, "web-2"), elector.ErrResigned)
+			wantError(t, term.TransferTo(ctx, "web-2"), elector.ErrResigned)
 			time.Sleep(time.Second)
 			if len(rec.Demoted()) > 0 {
 				t.Error("demoted before the work has returned")
@@ -68,31 +68,31 @@ func TestTheTermGoesOnUntilItsHeirIsReady(t *testing.T) {
 	})
 }
 
-func TestResignToReturnsNilOnlyIfTheHeirHasTheLock(t *testing.T) {
+func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 	bubble(t, "it has", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
-		expectCall(mock, true)
+		expectOffer(mock, true)
 		expectPlace(mock, 1)
-		expectUnlockFor(mock, true)
-		expectUnlock(mock, callKey)
+		expectUnlockTo(mock, true)
+		expectUnlock(mock, offerKey)
 		e, _ := newElector(t, pool)
-		wantError(t, campaign(t, e).ResignTo(t.Context(), "web-2"))
+		wantError(t, campaign(t, e).TransferTo(t.Context(), "web-2"))
 	})
 	bubble(t, "it was lost while the work returned", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
-		expectCall(mock, true)
+		expectOffer(mock, true)
 		expectPlace(mock, 1)
 		for range looks(2 * time.Second) { // a heartbeat interval
-			expectUnlockFor(mock, false)
+			expectUnlockTo(mock, false)
 		}
 		expectUnlock(mock, orders)
-		expectUnlock(mock, callKey)
+		expectUnlock(mock, offerKey)
 		e, _ := newElector(t, pool)
 		term := campaign(t, e)
 		start := time.Now()
-		wantError(t, term.ResignTo(t.Context(), "web-2"), elector.ErrHeirAbsent)
+		wantError(t, term.TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor)
 		if took := time.Since(start); took != 2*time.Second {
 			t.Errorf("took %v", took)
 		}
@@ -100,27 +100,27 @@ func TestResignToReturnsNilOnlyIfTheHeirHasTheLock(t *testing.T) {
 	bubble(t, "another came before it in that instant", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
-		expectCall(mock, true)
+		expectOffer(mock, true)
 		expectPlace(mock, 1)
-		query(mock, "UnlockFor").WillReturnRows(row(true, false, 0))
-		expectUnlock(mock, callKey)
+		query(mock, "UnlockTo").WillReturnRows(row(true, false, 0))
+		expectUnlock(mock, offerKey)
 		e, _ := newElector(t, pool)
 		term := campaign(t, e)
-		wantError(t, term.ResignTo(t.Context(), "web-2"), elector.ErrHeirAbsent)
+		wantError(t, term.TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor)
 	})
 	bubble(t, "it does not come", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
-		expectCall(mock, true)
+		expectOffer(mock, true)
 		for range looks(10 * time.Second) { // a lease
 			expectPlace(mock, 0)
 		}
-		expectUnlock(mock, callKey)
+		expectUnlock(mock, offerKey)
 		expectUnlock(mock, orders)
 		e, _ := newElector(t, pool)
 		term := campaign(t, e)
 		start := time.Now()
-		wantError(t, term.ResignTo(t.Context(), "web-2"), elector.ErrHeirAbsent)
+		wantError(t, term.TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor)
 		if took := time.Since(start); took != 10*time.Second {
 			t.Errorf("took %v", took)
 		}
@@ -128,18 +128,18 @@ func TestResignToReturnsNilOnlyIfTheHeirHasTheLock(t *testing.T) {
 	bubble(t, "the caller gives up", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
-		expectCall(mock, true)
+		expectOffer(mock, true)
 		for range looks(time.Second) {
 			expectPlace(mock, 0)
 		}
-		expectUnlock(mock, callKey)
+		expectUnlock(mock, offerKey)
 		expectUnlock(mock, orders)
 		e, _ := newElector(t, pool)
 		term := campaign(t, e)
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		err := term.ResignTo(ctx, "web-2")
-		if !errors.Is(err, elector.ErrHeirAbsent) && !errors.Is(err, context.DeadlineExceeded) {
+		err := term.TransferTo(ctx, "web-2")
+		if !errors.Is(err, elector.ErrNoSuccessor) && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 		settle()
@@ -148,30 +148,30 @@ func TestResignToReturnsNilOnlyIfTheHeirHasTheLock(t *testing.T) {
 	bubble(t, "the server refuses", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
-		query(mock, "CallHeir").WillReturnError(errFull)
+		query(mock, "OfferTransfer").WillReturnError(errFull)
 		expectUnlock(mock, orders)
 		e, _ := newElector(t, pool)
-		wantError(t, campaign(t, e).ResignTo(t.Context(), "web-2"), elector.ErrHeirAbsent, elector.ErrLockTableFull)
+		wantError(t, campaign(t, e).TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor, elector.ErrLockTableFull)
 	})
 }
 
 // On a shared session both locks are released one by one, in either order.
-func TestAResignationWhileTheHeirIsAwaitedGoesFirst(t *testing.T) {
+func TestAResignationWhileTheSuccessorIsAwaitedGoesFirst(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
 		m.elected(1, 1)
-		query(m.mock, "CallHeir").WithArgs("web-2", 1).WillReturnRows(row(true, callKey))
+		query(m.mock, "OfferTransfer").WithArgs("web-2", 1).WillReturnRows(row(true, offerKey))
 		for range looks(time.Second) {
-			query(m.mock, "ClearTheWay").WillReturnRows(row(0, 0))
+			query(m.mock, "MoveUp").WillReturnRows(row(0, 0))
 		}
 		m.mock.MatchExpectationsInOrder(false)
-		expectUnlock(m.mock, callKey)
+		expectUnlock(m.mock, offerKey)
 		expectUnlock(m.mock, 1)
 		term := m.campaign(t, 0)
 		time.AfterFunc(time.Second, func() { _ = term.Resign(t.Context()) })
 		start := time.Now()
-		wantError(t, term.ResignTo(t.Context(), "web-2"), elector.ErrHeirAbsent)
+		wantError(t, term.TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor)
 		if took := time.Since(start); took != time.Second {
 			t.Errorf("took %v", took)
 		}
@@ -190,15 +190,15 @@ func looks(wait time.Duration) (n int) {
 	return n
 }
 
-func TestAnHeirThatCannotBeOneIsAnErrorAndTheTermGoesOn(t *testing.T) {
+func TestASuccessorThatCannotBeOneIsAnErrorAndTheTermGoesOn(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
 		expectResign(mock)
 		e, _ := newElector(t, pool)
 		term := campaign(t, e)
-		for _, heir := range []string{"", "web-1", strings.Repeat("w", 64), "wëb"} {
-			wantError(t, term.ResignTo(t.Context(), heir), elector.ErrConfig)
+		for _, successor := range []string{"", "web-1", strings.Repeat("w", 64), "wëb"} {
+			wantError(t, term.TransferTo(t.Context(), successor), elector.ErrConfig)
 		}
 		if !term.Valid() {
 			t.Error("the term has ended")
@@ -208,22 +208,22 @@ func TestAnHeirThatCannotBeOneIsAnErrorAndTheTermGoesOn(t *testing.T) {
 	})
 }
 
-// A candidate that polls parks in the server as long as it is called, and no longer.
-func TestACandidateThatIsCalledParks(t *testing.T) {
+// A candidate that polls parks in the server as long as the offer stands, and no longer.
+func TestACandidateThatOfferStandsParks(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectServerCheck(mock)
-		query(mock, "TryLockOrSee").WillReturnRows(row("called", sessionPID, 300, "web-2"))
+		query(mock, "TryLockOrSee").WillReturnRows(row("offered", sessionPID, 300, "web-2"))
 		query(mock, "PrepareWait").WithArgs(has(`"pgelector.wait","value":"4500"`)).WillReturnRows(row(sessionPID, false, 14))
 		for _, s := range parkedAttempt[1:parks] {
 			s.expect(mock, fault{})
 		}
 		expectVain(mock)
-		query(mock, "IsCalled").WillReturnRows(row(true))
+		query(mock, "OfferStands").WillReturnRows(row(true))
 		expectVain(mock)
-		query(mock, "IsCalled").WillReturnRows(row(false)) // the leader has given up
+		query(mock, "OfferStands").WillReturnRows(row(false)) // the leader has given up
 		expectBusy(mock, 300, "web-2")
-		query(mock, "TryLockOrSee").WillReturnRows(row("called", sessionPID, 300, "web-2"))
+		query(mock, "TryLockOrSee").WillReturnRows(row("offered", sessionPID, 300, "web-2"))
 		for _, s := range parkedAttempt {
 			s.expect(mock, fault{})
 		}
@@ -244,21 +244,21 @@ func TestACandidateThatIsCalledParks(t *testing.T) {
 	})
 }
 
-// The term of an heir of a shared session has a session of its own, and ends with the
+// The term of a successor of a shared session has a session of its own, and ends with the
 // shared one.
-func TestAnHeirOfASessionParksOnAConnectionOfItsOwn(t *testing.T) {
+func TestASuccessorOfASessionParksOnAConnectionOfItsOwn(t *testing.T) {
 	for _, resigns := range []bool{true, false} {
 		bubble(t, "", func(t *testing.T) {
 			m := newMany(t, 1)
 			m.opened()
-			query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "called")))
+			query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "offered")))
 			expectServerCheck(m.mock)
 			for _, s := range parkedAttempt {
 				s.expect(m.mock, fault{})
 			}
 			expectResign(m.mock)
 			term := m.campaign(t, 0)
-			if n := m.pool.Stats().InUse; n != 3 { // the mock's own, the shared session's, and the heir's
+			if n := m.pool.Stats().InUse; n != 3 { // the mock's own, the shared session's, and the successor's
 				t.Errorf("%d connections are in use", n)
 			}
 			if resigns {
@@ -274,11 +274,11 @@ func TestAnHeirOfASessionParksOnAConnectionOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestCloseEndsTheWaitOfAnHeir(t *testing.T) {
+func TestCloseEndsTheWaitOfASuccessor(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocksOrHear").WillReturnRows(rows(values(int64(1), "called")))
+		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "offered")))
 		expectServerCheck(m.mock)
 		for _, s := range parkedAttempt[:parks] {
 			s.expect(m.mock, fault{})
@@ -294,28 +294,28 @@ func TestCloseEndsTheWaitOfAnHeir(t *testing.T) {
 	})
 }
 
-// The heir is called by a notification once there is something to hear of, and once.
-func TestTheHeirIsToldWhenItIsCalled(t *testing.T) {
+// The successor is notified once it can find the offer, and once.
+func TestTheSuccessorIsToldWhenItOfferStands(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
 		expectTold(mock, fmt.Sprint("led ", orders))
-		expectCall(mock, false)
-		expectCall(mock, true)
-		expectTold(mock, fmt.Sprint("heir ", orders, " web-2"))
+		expectOffer(mock, false)
+		expectOffer(mock, true)
+		expectTold(mock, fmt.Sprint("successor ", orders, " web-2"))
 		expectPlace(mock, 0)
 		expectPlace(mock, 1)
-		expectUnlockFor(mock, true)
-		expectUnlock(mock, callKey)
+		expectUnlockTo(mock, true)
+		expectUnlock(mock, offerKey)
 		e, _ := newElector(t, pool, elector.WithNotifier(&bells{}))
 		term := campaign(t, e)
 		settle()
-		wantError(t, term.ResignTo(t.Context(), "web-2"))
+		wantError(t, term.TransferTo(t.Context(), "web-2"))
 	})
 }
 
-// The error says why the heir is not the next leader.
-func TestResignToSaysWhereTheHeirWas(t *testing.T) {
+// The error says why the successor is not the next leader.
+func TestTransferToSaysWhereTheSuccessorWas(t *testing.T) {
 	for name, c := range map[string]struct {
 		want   string
 		wraps  error
@@ -325,34 +325,34 @@ func TestResignToSaysWhereTheHeirWas(t *testing.T) {
 			for range looks(10 * time.Second) {
 				expectPlace(mock, 0)
 			}
-			expectUnlock(mock, callKey)
+			expectUnlock(mock, offerKey)
 			expectUnlock(mock, orders)
 		}},
 		"it was overtaken": {`"web-2": it was the first in the queue, but not any more`, nil, func(mock sqlmock.Sqlmock) {
 			expectPlace(mock, 1)
-			query(mock, "UnlockFor").WillReturnRows(row(true, false, 0))
-			expectUnlock(mock, callKey)
+			query(mock, "UnlockTo").WillReturnRows(row(true, false, 0))
+			expectUnlock(mock, offerKey)
 		}},
 		"the server did not say": {`"web-2": elector: look for the successor`, errPlain, func(mock sqlmock.Sqlmock) {
-			query(mock, "ClearTheWay").WillReturnError(errPlain)
-			expectUnlock(mock, callKey)
+			query(mock, "MoveUp").WillReturnError(errPlain)
+			expectUnlock(mock, offerKey)
 			expectUnlock(mock, orders)
 		}},
 		"the server did not release": {`"web-2": it was the first in the queue, but not any more`, nil, func(mock sqlmock.Sqlmock) {
 			expectPlace(mock, 1)
-			query(mock, "UnlockFor").WillReturnError(errPlain)
+			query(mock, "UnlockTo").WillReturnError(errPlain)
 			expectUnlock(mock, orders)
-			expectUnlock(mock, callKey)
+			expectUnlock(mock, offerKey)
 		}},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectTerm(mock, 1)
-			expectCall(mock, true)
+			expectOffer(mock, true)
 			c.expect(mock)
 			e, _ := newElector(t, pool)
-			err := campaign(t, e).ResignTo(t.Context(), "web-2")
-			if wantError(t, err, elector.ErrHeirAbsent); !contains(err, c.want) {
+			err := campaign(t, e).TransferTo(t.Context(), "web-2")
+			if wantError(t, err, elector.ErrNoSuccessor); !contains(err, c.want) {
 				t.Errorf("got %v", err)
 			}
 			if c.wraps != nil {
@@ -362,19 +362,19 @@ func TestResignToSaysWhereTheHeirWas(t *testing.T) {
 	}
 }
 
-// A candidate that is called, and whose wait fails, campaigns on like after any failure.
-func TestACandidateThatIsCalledTellsWhatFails(t *testing.T) {
+// A candidate that got an offer, and whose wait fails, campaigns on like after any failure.
+func TestACandidateThatOfferStandsTellsWhatFails(t *testing.T) {
 	for name, fails := range map[string]func(sqlmock.Sqlmock){
 		"the wait": func(mock sqlmock.Sqlmock) { mock.ExpectExec("-- name: WaitLock ").WillReturnError(errPlain) },
 		"the question": func(mock sqlmock.Sqlmock) {
 			expectVain(mock)
-			query(mock, "IsCalled").WillReturnError(errPlain)
+			query(mock, "OfferStands").WillReturnError(errPlain)
 		},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectServerCheck(mock)
-			query(mock, "TryLockOrSee").WillReturnRows(row("called", sessionPID, 300, "web-2"))
+			query(mock, "TryLockOrSee").WillReturnRows(row("offered", sessionPID, 300, "web-2"))
 			for _, s := range parkedAttempt[:parks] {
 				s.expect(mock, fault{})
 			}

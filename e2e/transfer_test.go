@@ -32,14 +32,14 @@ var kinds = map[string]func(t *testing.T, s *server, d drivers, i int, election 
 	},
 }
 
-// overKinds repeats a test for every kind of leader and of heir.
-func overKinds(t *testing.T, test func(t *testing.T, d drivers, leader, heir string)) {
+// overKinds repeats a test for every kind of leader and of successor.
+func overKinds(t *testing.T, test func(t *testing.T, d drivers, leader, successor string)) {
 	t.Helper()
 	for leader := range kinds {
-		for heir := range kinds {
-			t.Run(leader+" to "+heir, func(t *testing.T) {
+		for successor := range kinds {
+			t.Run(leader+" to "+successor, func(t *testing.T) {
 				t.Parallel()
-				overDrivers(t, func(t *testing.T, d drivers) { test(t, d, leader, heir) })
+				overDrivers(t, func(t *testing.T, d drivers) { test(t, d, leader, successor) })
 			})
 		}
 	}
@@ -47,9 +47,9 @@ func overKinds(t *testing.T, test func(t *testing.T, d drivers, leader, heir str
 
 // Of candidates of all kinds, that which is named is the next to be elected, though
 // the others campaign as well, and though it came last.
-func TestAnHeirIsElectedNext(t *testing.T) {
+func TestASuccessorIsElectedNext(t *testing.T) {
 	t.Parallel()
-	overKinds(t, func(t *testing.T, d drivers, leader, heir string) {
+	overKinds(t, func(t *testing.T, d drivers, leader, successor string) {
 		s := onShared(t)
 		election := s.election(t)
 		old := kinds[leader](t, s, d, 0, election).run(t, nil)
@@ -62,15 +62,15 @@ func TestAnHeirIsElectedNext(t *testing.T) {
 				others = append(others, c)
 			}
 		}
-		named := kinds[heir](t, s, d, 1, election).run(t, nil)
+		named := kinds[successor](t, s, d, 1, election).run(t, nil)
 		named.follows(t)
 		term := termOf(t, old)
-		check(t, term.ResignTo(soon(t), named.CandidateID()))
+		check(t, term.TransferTo(soon(t), named.CandidateID()))
 		next := named.elected(t)
 		for _, c := range others {
 			for _, e := range c.rec.Elected() {
 				if e.Token > first.Token && e.Token < next.Token {
-					t.Errorf("%s was elected before the heir", e.CandidateID)
+					t.Errorf("%s was elected before the successor", e.CandidateID)
 				}
 			}
 		}
@@ -82,8 +82,8 @@ func TestAnHeirIsElectedNext(t *testing.T) {
 	})
 }
 
-// An heir that does not come costs no more than the bound, and the term all the same.
-func TestTheElectionGoesOnWithoutAnHeirThatDoesNotCome(t *testing.T) {
+// A successor that does not come costs no more than the bound, and the term all the same.
+func TestTheElectionGoesOnWithoutASuccessorThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	for name, stand := range map[string]func(t *testing.T, s *server, d drivers, election string) *candidate{
 		"unknown": func(t *testing.T, s *server, d drivers, _ string) *candidate {
@@ -107,16 +107,16 @@ func TestTheElectionGoesOnWithoutAnHeirThatDoesNotCome(t *testing.T) {
 				other.follows(t)
 				absent := stand(t, s, d, election)
 				began := time.Now()
-				wraps(t, term.ResignTo(soon(t), absent.CandidateID()), elector.ErrHeirAbsent)
+				wraps(t, term.TransferTo(soon(t), absent.CandidateID()), elector.ErrNoSuccessor)
 				if took := time.Since(began); took < lease {
-					t.Errorf("the heir was given up after %v, want one lease", took)
+					t.Errorf("the successor was given up after %v, want one lease", took)
 				}
 				other.elected(t)
 				_, term = s.lead(t, d.open(t, 0, s.DSN()), s.election(t))
 				ctx, stop := context.WithTimeout(soon(t), heartbeat)
 				defer stop()
-				err := term.ResignTo(ctx, absent.CandidateID())
-				wraps(t, err, elector.ErrHeirAbsent)
+				err := term.TransferTo(ctx, absent.CandidateID())
+				wraps(t, err, elector.ErrNoSuccessor)
 				wraps(t, err, context.DeadlineExceeded)
 			})
 		})
@@ -139,21 +139,21 @@ func TestEachTransferIsJudgedByItsOwnSuccessor(t *testing.T) {
 				var transfers sync.WaitGroup
 				for i, c := range all {
 					c.follows(t)
-					transfers.Go(func() { errs[i] = term.ResignTo(soon(t), c.CandidateID()) })
+					transfers.Go(func() { errs[i] = term.TransferTo(soon(t), c.CandidateID()) })
 				}
 				transfers.Wait()
 				if (errs[0] == nil) == (errs[1] == nil) {
 					t.Fatalf("the transfers returned %v and %v", errs[0], errs[1])
 				}
 				for i, c := range all {
-					again := term.ResignTo(soon(t), c.CandidateID())
+					again := term.TransferTo(soon(t), c.CandidateID())
 					if errs[i] == nil {
 						c.elected(t)
 						check(t, again)
 						continue
 					}
-					wraps(t, errs[i], elector.ErrHeirAbsent)
-					wraps(t, again, elector.ErrHeirAbsent)
+					wraps(t, errs[i], elector.ErrNoSuccessor)
+					wraps(t, again, elector.ErrNoSuccessor)
 					if n := len(c.rec.Elected()); n > 0 {
 						t.Errorf("%s was elected, and its transfer returned %v", c.CandidateID(), errs[i])
 					}
@@ -178,9 +178,9 @@ func TestATransferThatIsGivenUpLeavesNothingBehind(t *testing.T) {
 		l.proxy.BlackHole()
 		ctx, stop := context.WithTimeout(soon(t), heartbeat/2)
 		defer stop()
-		err := term.ResignTo(ctx, other.CandidateID())
+		err := term.TransferTo(ctx, other.CandidateID())
 		l.proxy.Heal()
-		wraps(t, err, elector.ErrHeirAbsent)
+		wraps(t, err, elector.ErrNoSuccessor)
 		wraps(t, err, context.DeadlineExceeded)
 		eventually(t, "both are led again", func() bool {
 			again, leading := g.all[0].Term()
@@ -212,8 +212,8 @@ func TestALeadHandsOverAndReturns(t *testing.T) {
 		old.run(t, func(ctx context.Context, term *elector.Term) error {
 			named.run(t, nil)
 			named.follows(t)
-			wraps(t, term.ResignTo(ctx, named.CandidateID()), elector.ErrResigned)
-			time.Sleep(2 * heartbeat) // so that the heir's wait runs out, and it has to come back
+			wraps(t, term.TransferTo(ctx, named.CandidateID()), elector.ErrResigned)
+			time.Sleep(2 * heartbeat) // so that the successor's wait runs out, and it has to come back
 			returned = true
 			return nil
 		})
@@ -226,7 +226,7 @@ func TestALeadHandsOverAndReturns(t *testing.T) {
 
 // A candidate whose role may not signal those before it waits until they have moved on
 // by themselves.
-func TestAnHeirComesToTheHeadAlsoOfAQueueOfOtherRoles(t *testing.T) {
+func TestASuccessorComesToTheHeadAlsoOfAQueueOfOtherRoles(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -239,21 +239,21 @@ func TestAnHeirComesToTheHeadAlsoOfAQueueOfOtherRoles(t *testing.T) {
 		named := s.stand(t, d.open(t, 1, s.DSN()), election, inServerBriefly, elector.WithHeartbeatInterval(3*heartbeat)).run(t, nil)
 		s.parks(t, named)
 		term := termOf(t, old)
-		check(t, term.ResignTo(soon(t), named.CandidateID()))
+		check(t, term.TransferTo(soon(t), named.CandidateID()))
 		named.elected(t)
 	})
 }
 
 // Whatever happens to the processes, no two lead at a time (launch judges that), and
 // somebody leads in the end.
-func TestAnHeirThatDiesOrFreezesIsPassedOver(t *testing.T) {
+func TestASuccessorThatDiesOrFreezesIsPassedOver(t *testing.T) {
 	t.Parallel()
-	for name, hurt := range map[string]func(t *testing.T, f *fleet, heir string){
-		"killed": func(t *testing.T, f *fleet, heir string) { f.kill(t, heir) },
-		"frozen": func(t *testing.T, f *fleet, heir string) { f.signal(t, heir, syscall.SIGSTOP) },
-		"killed as it takes over": func(t *testing.T, f *fleet, heir string) {
-			f.wait(t, "the heir is elected", func(e entry) bool { return e.Kind == elected && e.ID == heir })
-			f.kill(t, heir)
+	for name, hurt := range map[string]func(t *testing.T, f *fleet, successor string){
+		"killed": func(t *testing.T, f *fleet, successor string) { f.kill(t, successor) },
+		"frozen": func(t *testing.T, f *fleet, successor string) { f.signal(t, successor, syscall.SIGSTOP) },
+		"killed as it takes over": func(t *testing.T, f *fleet, successor string) {
+			f.wait(t, "the successor is elected", func(e entry) bool { return e.Kind == elected && e.ID == successor })
+			f.kill(t, successor)
 		},
 	} {
 		for kind, waits := range map[string]bool{"polling": false, "parked": true} {
@@ -261,22 +261,22 @@ func TestAnHeirThatDiesOrFreezesIsPassedOver(t *testing.T) {
 				overDrivers(t, func(t *testing.T, d drivers) {
 					f := onShared(t).launch(t, d, 4, func(_ int, s *settings) { s.Wait = waits })
 					leader := f.leader(t, 0)
-					var heir string
+					var successor string
 					for id := range f.members {
 						if id != leader.ID {
-							heir = id
+							successor = id
 						}
 					}
 					if name == "killed as it takes over" {
-						f.command(t, leader.ID, fmt.Sprint(commandResignTo, heir))
-						hurt(t, f, heir)
-						leader = f.wait(t, "the heir's token", func(e entry) bool { return e.Kind == elected && e.ID == heir })
+						f.command(t, leader.ID, fmt.Sprint(commandTransferTo, successor))
+						hurt(t, f, successor)
+						leader = f.wait(t, "the successor's token", func(e entry) bool { return e.Kind == elected && e.ID == successor })
 					} else {
-						hurt(t, f, heir)
-						f.command(t, leader.ID, fmt.Sprint(commandResignTo, heir))
+						hurt(t, f, successor)
+						f.command(t, leader.ID, fmt.Sprint(commandTransferTo, successor))
 					}
 					for next := leader; ; {
-						if next = f.leader(t, next.Token); next.ID != heir { // one that froze in the queue is granted the lock, until its lease is over
+						if next = f.leader(t, next.Token); next.ID != successor { // one that froze in the queue is granted the lock, until its lease is over
 							return
 						}
 					}
@@ -293,14 +293,14 @@ func TestTheLeadershipGoesRound(t *testing.T) {
 		f := onShared(t).launch(t, d, 6, func(i int, s *settings) { s.Wait = i%2 == 0 })
 		leader := f.leader(t, 0)
 		for range 3 {
-			for heir := range f.members {
-				if heir == leader.ID {
+			for successor := range f.members {
+				if successor == leader.ID {
 					continue
 				}
-				f.command(t, leader.ID, fmt.Sprint(commandResignTo, heir))
+				f.command(t, leader.ID, fmt.Sprint(commandTransferTo, successor))
 				next := f.wait(t, "the next leader", func(e entry) bool { return e.Kind == elected && e.Token > leader.Token })
-				if next.ID != heir {
-					t.Errorf("%s was elected, and %s was named", next.ID, heir)
+				if next.ID != successor {
+					t.Errorf("%s was elected, and %s was named", next.ID, successor)
 				}
 				leader = next
 			}
@@ -308,7 +308,7 @@ func TestTheLeadershipGoesRound(t *testing.T) {
 	})
 }
 
-// Sending those before the heir to the end of the queue leaves no trace, and costs
+// Sending those before the successor to the end of the queue leaves no trace, and costs
 // nobody a session.
 func TestAHandOverIsNotLogged(t *testing.T) {
 	t.Parallel()
@@ -326,7 +326,7 @@ func TestAHandOverIsNotLogged(t *testing.T) {
 		}
 		last := all[len(all)-1]
 		term := termOf(t, all[0])
-		check(t, term.ResignTo(soon(t), last.CandidateID()))
+		check(t, term.TransferTo(soon(t), last.CandidateID()))
 		last.elected(t)
 		for _, c := range all[1:4] {
 			s.parks(t, c)

@@ -9,19 +9,19 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// An heir that is thrown out of the queue while it is called comes back to it.
-func TestAnHeirThatLosesItsConnectionComesAgain(t *testing.T) {
+// A successor that is thrown out of the queue while the offer stands comes back to it.
+func TestASuccessorThatLosesItsConnectionComesAgain(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.seat("leader")
 		term, err := leader.Campaign(context.Background())
 		b.wraps(err)
-		heir := b.run("heir")
+		successor := b.run("successor")
 		b.run("other")
 		work := make(chan bool)
 		ran := make(chan error)
 		go func() {
 			_, err := leader.RunIfLeader(context.Background(), func(ctx context.Context) error {
-				<-ctx.Done() // the heir is there
+				<-ctx.Done() // the successor is there
 				for _, l := range b.Locks() {
 					if l.Key == leader.Key() && !l.Granted {
 						b.Terminate(l.PID)
@@ -34,10 +34,10 @@ func TestAnHeirThatLosesItsConnectionComesAgain(t *testing.T) {
 			ran <- err
 		}()
 		time.Sleep(time.Second)
-		b.wraps(term.ResignTo(context.Background(), "heir"))
+		b.wraps(term.TransferTo(context.Background(), "successor"))
 		<-work
 		b.wraps(<-ran)
-		b.leads(heir)
+		b.leads(successor)
 	})
 }
 
@@ -55,7 +55,7 @@ func TestEachOfTwoTransfersIsJudgedAlone(t *testing.T) {
 			for id := range all {
 				returned := make(chan error, 1)
 				outcomes[id] = returned
-				go func() { returned <- term.ResignTo(context.Background(), id) }()
+				go func() { returned <- term.TransferTo(context.Background(), id) }()
 			}
 			won := 0
 			for id := range all {
@@ -67,7 +67,7 @@ func TestEachOfTwoTransfersIsJudgedAlone(t *testing.T) {
 				if err == nil {
 					won++
 				} else {
-					b.wraps(err, elector.ErrHeirAbsent)
+					b.wraps(err, elector.ErrNoSuccessor)
 				}
 			}
 			if won != 1 {
@@ -85,10 +85,10 @@ func TestATransferAfterAnotherIsJudgedByItsOwnSuccessor(t *testing.T) {
 		one := b.run("one")
 		b.run("two")
 		time.Sleep(heartbeat)
-		b.wraps(term.ResignTo(context.Background(), "one"))
+		b.wraps(term.TransferTo(context.Background(), "one"))
 		b.leads(one)
-		b.wraps(term.ResignTo(context.Background(), "two"), elector.ErrHeirAbsent)
-		b.wraps(term.ResignTo(context.Background(), "one")) // as before
+		b.wraps(term.TransferTo(context.Background(), "two"), elector.ErrNoSuccessor)
+		b.wraps(term.TransferTo(context.Background(), "one")) // as before
 	})
 }
 
@@ -113,7 +113,7 @@ func TestATransferWhoseContextEndsFirstSaysThatTheSuccessorIsAbsent(t *testing.T
 				ctx, stop := context.WithTimeout(context.Background(), time.Second)
 				defer stop()
 				began := time.Now()
-				b.wraps(term.ResignTo(ctx, "absent"), elector.ErrHeirAbsent, context.DeadlineExceeded)
+				b.wraps(term.TransferTo(ctx, "absent"), elector.ErrNoSuccessor, context.DeadlineExceeded)
 				b.within("it returns", time.Second, time.Since(began), time.Second)
 				b.leads(other) // the term was resigned all the same
 				b.wraps(<-ran)
@@ -122,7 +122,7 @@ func TestATransferWhoseContextEndsFirstSaysThatTheSuccessorIsAbsent(t *testing.T
 	}
 }
 
-// The statement that calls the successor may be under way when the transfer is given up.
+// The statement that makes the offer may be under way when the transfer is given up.
 // What it takes must not stay on a session that others share.
 func TestATransferThatIsGivenUpLeavesNothingOnASharedSession(t *testing.T) {
 	bubble(t, func(b *bench) {
@@ -141,7 +141,7 @@ func TestATransferThatIsGivenUpLeavesNothingOnASharedSession(t *testing.T) {
 		leader.process.Cut(electortest.Answers)
 		ctx, stop := context.WithTimeout(context.Background(), time.Second)
 		defer stop()
-		b.wraps(terms[0].ResignTo(ctx, "two"), elector.ErrHeirAbsent, context.DeadlineExceeded)
+		b.wraps(terms[0].TransferTo(ctx, "two"), elector.ErrNoSuccessor, context.DeadlineExceeded)
 		leader.process.Mend()
 		b.wraps(terms[0].Resign(context.Background()))
 		terms[0], err = all[0].Campaign(context.Background())
