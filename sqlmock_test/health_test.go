@@ -169,7 +169,7 @@ func TestAParkedCandidateThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
 		expectHeartbeat(mock)
 		expectResign(mock)
 		v.turn(500 * time.Millisecond) // so the third bad check is that of the second 3
-		time.AfterFunc(3001*time.Millisecond, func() {
+		time.AfterFunc(3001*time.Millisecond+sendGrace, func() {
 			if n := pool.Stats().InUse; n != 1 { // the mock's own
 				t.Errorf("%d connections are in use", n)
 			}

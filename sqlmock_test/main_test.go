@@ -20,10 +20,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// sendGrace is how long a call under way may go on when its session ends.
+const sendGrace = 50 * time.Millisecond
+
 // bubble runs a test in virtual time.
 func bubble(t *testing.T, name string, test func(t *testing.T)) {
 	t.Helper()
-	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			test(t)
+			time.Sleep(sendGrace) // else it stands still for what goes on
+		})
+	})
 }
 
 // patience is a context for what ends by itself if all is well; in virtual time

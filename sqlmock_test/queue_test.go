@@ -246,7 +246,7 @@ func TestTheEndOfACampaignEndsItsWait(t *testing.T) {
 		start := time.Now()
 		_, err := e.Campaign(ctx)
 		wantError(t, err, context.DeadlineExceeded)
-		if took := time.Since(start); took != time.Second {
+		if took := time.Since(start); took > time.Second+sendGrace {
 			t.Errorf("took %v", took)
 		}
 		settle()
@@ -327,7 +327,7 @@ func TestAParkedLeaderThatDoesNotReleaseClosesItsConnectionAtOnce(t *testing.T) 
 		defer stop()
 		start := time.Now()
 		wantError(t, e.Run(ctx, nil), context.DeadlineExceeded)
-		if took := time.Since(start); took != time.Second {
+		if took := time.Since(start); took > time.Second+sendGrace {
 			t.Errorf("took %v", took)
 		}
 	})

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pgelector/pgelector/db"
 )
 
 // A lateDriver hears no context: it answers when it is let go.
@@ -138,4 +140,66 @@ func TestASessionIsKeptForItsUsersAndNoLonger(t *testing.T) {
 		s.awaitHolds()
 		s.Hold()()
 	})
+}
+
+// A lendingConn comes from a pool, as stdlib's from a pgxpool: Close returns it there, unless
+// a call was cancelled on it or it is inside a transaction. A call takes a moment before its
+// statement is sent.
+type lendingConn struct {
+	lateConn
+	cut, begun, returned bool
+}
+
+func (c *lendingConn) QueryContext(ctx context.Context, _ string, _ []driver.NamedValue) (driver.Rows, error) {
+	time.Sleep(sendGrace / 2)
+	if ctx.Err() != nil {
+		return nil, driver.ErrBadConn // nothing was sent: another connection may be tried
+	}
+	<-ctx.Done()
+	c.cut = true
+	return nil, ctx.Err()
+}
+
+func (c *lendingConn) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
+	c.begun = true
+	return driver.ResultNoRows, nil
+}
+
+func (c *lendingConn) Close() error {
+	c.returned = !c.cut && !c.begun
+	return nil
+}
+
+func (c *lendingConn) Connect(context.Context) (driver.Conn, error) { return c, nil }
+func (c *lendingConn) Driver() driver.Driver                        { return nil }
+
+// A session may end at the very moment at which a statement is about to be sent on it.
+func TestASessionThatIsDiscardedIsNotReturnedToAPoolBelow(t *testing.T) {
+	for name, pause := range map[string]time.Duration{"idle": -1, "before it sends": 0, "while it waits for the answer": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				conn := &lendingConn{}
+				pool := sql.OpenDB(conn)
+				defer pool.Close()
+				s, err := borrow(t.Context(), pool, leaseOf(time.Hour, time.Minute, time.Minute), func(err error) { t.Error(err) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				asked := make(chan struct{})
+				go func() {
+					defer close(asked)
+					if pause >= 0 {
+						_, _ = Do(t.Context(), s, func(ctx context.Context, q *db.Queries) (any, error) { return q.Ping(ctx) })
+					}
+				}()
+				synctest.Wait()
+				time.Sleep(max(pause, 0))
+				s.Discard()
+				<-asked
+				if conn.returned {
+					t.Error("the connection was returned to the pool below")
+				}
+			})
+		})
+	}
 }

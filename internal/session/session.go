@@ -17,6 +17,11 @@ import (
 // closeGrace is how long a driver gets to close a connection before it is abandoned.
 const closeGrace = time.Second
 
+// sendGrace is how long a call under way gets to send its statement before it is
+// cancelled. A driver that has sent nothing reports driver.ErrBadConn and its connection
+// lives. database/sql then closes it as it is, and a pool below takes it back.
+const sendGrace = 50 * time.Millisecond
+
 // A Session is one pinned connection and the server backend behind it. Its methods may
 // be called from any goroutine. It ends in one of two ways. GiveBack returns the
 // connection to the pool, and is only for one on which nothing was changed. Discard
@@ -223,14 +228,19 @@ func (s *Session) GiveBack() { _ = s.conn.Close() }
 // the connection is closed when it does.
 func (s *Session) Discard() {
 	s.cancel(errClosed)
-	s.closeConn() // wakes the call under way, if the driver listens
+	defer s.closeConn()
 	if s.evict != nil && errors.Is(context.Cause(s.ctx), ErrSessionPooled) {
 		s.evict()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	_, err := backoff.Await(ctx, func(context.Context) (any, error) {
-		s.callSlot <- struct{}{}
+		select {
+		case s.callSlot <- struct{}{}:
+		case <-time.After(sendGrace):
+			s.closeConn() // wakes the call under way, if the driver listens
+			s.callSlot <- struct{}{}
+		}
 		s.closeForGood()
 		return nil, nil
 	})
