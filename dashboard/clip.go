@@ -8,15 +8,15 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// How much of what candidates tell is shown at the most, in bytes. Package roster
-// publishes little more, but whoever may write its tables may write anything.
+// Bounds of what the page shows of candidates. Package roster publishes little more, but
+// whoever may write its tables may write anything.
 const (
-	maxText   = 200       // of a name, a version, a reason, an error, or one value of metadata
-	maxPairs  = 20        // of the metadata of a candidate
-	maxOnPage = 128 << 10 // of the metadata of all candidates
+	maxText   = 200       // bytes of one text
+	maxPairs  = 20        // pairs of a candidate's metadata
+	maxOnPage = 128 << 10 // bytes of all metadata
 )
 
-// clip cuts every text that candidates have told, but for metadata.
+// clip cuts every text of the candidates except metadata.
 func (f *facts) clip() {
 	for i := range f.locks {
 		row := &f.locks[i]
@@ -38,7 +38,7 @@ func clipAll(texts ...*string) {
 	}
 }
 
-// clipped is a text that is not longer than maxText.
+// clipped returns text, cut to maxText bytes.
 func clipped(text string) string {
 	if len(text) <= maxText {
 		return text
@@ -50,13 +50,13 @@ func clipped(text string) string {
 	return text[:end] + "…"
 }
 
-// metadata are the pairs that are shown of a candidate, and how many are not. What is
-// shown is taken from the room that the page has left.
-func metadata(c roster.Candidate, room *int) (shown []pair, more int) {
+// metadata returns the pairs to show, and the number of the others. It subtracts the shown
+// bytes from budget.
+func metadata(c roster.Candidate, budget *int) (shown []pair, more int) {
 	for i, key := range slices.Sorted(maps.Keys(c.Metadata)) {
 		p := pair{clipped(key), clipped(c.Metadata[key])}
-		if size := len(p.Key) + len(p.Value); i < maxPairs && size <= *room {
-			*room -= size
+		if size := len(p.Key) + len(p.Value); i < maxPairs && size <= *budget {
+			*budget -= size
 			shown = append(shown, p)
 			continue
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// A Handler serves the page. It may serve any number of requests at once.
+// A Handler serves the page. It is safe for concurrent use.
 type Handler struct {
 	title   string
 	names   []string
@@ -26,9 +26,9 @@ type Handler struct {
 
 var _ http.Handler = (*Handler)(nil)
 
-// New makes the page of the database that the pool connects to, which must be
-// a primary: a standby knows nothing of its primary's locks. It asks nothing yet.
-// An argument or option that cannot be used is an error that wraps ErrConfig.
+// New returns a page about the database of the pool. It must be a primary: a standby does
+// not know its primary's locks. New does not connect. If an argument or option is invalid,
+// the error wraps ErrConfig.
 func New(pool *sql.DB, opts ...Option) (*Handler, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of your PostgreSQL", ErrConfig)
@@ -43,7 +43,7 @@ func New(pool *sql.DB, opts ...Option) (*Handler, error) {
 		}
 	}
 	s := source{pool, h.roster, h.names}
-	h.watch.look, h.watch.room = s.look, s.room
+	h.watch.look, h.watch.maxStuck = s.look, s.maxStuck
 	return h, nil
 }
 
@@ -56,14 +56,14 @@ var (
 	pageTemplate = template.Must(template.New("page").Parse(pageText))
 	styleHash    = sha256.Sum256([]byte(style))
 
-	// policy lets nothing in but the page's own style, which is known by its hash.
+	// policy allows only the page's own style, by its hash.
 	policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(styleHash[:]) +
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
 
-// ServeHTTP answers GET and HEAD at whatever path it is mounted. The query
-// refresh=off gives a page that does not refresh itself. The status is 503 if the
-// server cannot be asked; the page then says why, and shows what was known before.
+// ServeHTTP answers GET and HEAD at any path. With the query refresh=off the page does not
+// refresh itself. If the server does not answer, the status is 503; the page says why and
+// shows the last known state.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", policy)
@@ -72,7 +72,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
-		http.Error(w, "this page can only be read", http.StatusMethodNotAllowed)
+		http.Error(w, "only GET and HEAD are allowed", http.StatusMethodNotAllowed)
 		return
 	}
 	facts, err := h.watch.facts(r.Context())
@@ -80,12 +80,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.Paused = r.URL.Query().Get("refresh") == "off"
 	var text bytes.Buffer
 	if err := pageTemplate.Execute(&text, p); err != nil {
-		http.Error(w, "the page could not be made: "+err.Error(), http.StatusInternalServerError)
+		http.Error(w, "render the page: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	header.Set("Content-Type", "text/html; charset=utf-8")
 	if err != nil {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = w.Write(text.Bytes()) // the reader has gone: there is nobody to tell
+	_, _ = w.Write(text.Bytes()) // the client may be gone
 }

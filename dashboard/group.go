@@ -12,24 +12,23 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// gathered is what is known of one election, from wherever it is known.
-type gathered struct {
+// found is what the server and the roster know of one election.
+type found struct {
 	key        int64
 	name       string
 	candidates []*candidate
-	connected  time.Time // when the leader's session began; zero if nobody leads, or it is hidden
+	connected  time.Time // when the leader's session began; zero if nobody leads or it is hidden
 	terms      []roster.Term
 }
 
-// group puts together what belongs to each election: those that were named, in
-// that order, then those of the roster by name. Locks that belong to none of them
-// are others: elections that nobody named, and what is no election at all. If
-// there are neither names nor a roster, every key counts as an election.
-func group(f facts, names []string, hasRoster bool) (all []*gathered, others []other) {
-	of := map[int64]*gathered{}
+// group collects the facts by election: first the named elections in order, then those of
+// the roster by name. Locks of no known election are others. Without names and a roster,
+// every key is an election.
+func group(f facts, names []string, hasRoster bool) (all []*found, others []other) {
+	of := map[int64]*found{}
 	add := func(key int64, name string) {
 		if of[key] == nil {
-			of[key] = &gathered{key: key, name: name}
+			of[key] = &found{key: key, name: name}
 			all = append(all, of[key])
 		}
 	}
@@ -43,7 +42,7 @@ func group(f facts, names []string, hasRoster bool) (all []*gathered, others []o
 	for _, t := range f.terms {
 		add(t.Key, t.Election)
 	}
-	slices.SortStableFunc(all[named:], func(a, b *gathered) int { return cmp.Compare(a.name, b.name) })
+	slices.SortStableFunc(all[named:], func(a, b *found) int { return cmp.Compare(a.name, b.name) })
 	for _, row := range f.locks {
 		if len(names) == 0 && !hasRoster {
 			add(row.Key, "key "+strconv.FormatInt(row.Key, 10))
@@ -56,7 +55,7 @@ func group(f facts, names []string, hasRoster bool) (all []*gathered, others []o
 	}
 	for _, c := range f.candidates {
 		g := of[c.Key]
-		g.find(c.ID).told(c, f.at)
+		g.find(c.ID).record(c, f.at)
 	}
 	for _, t := range f.terms {
 		of[t.Key].terms = append(of[t.Key].terms, t)
@@ -64,8 +63,8 @@ func group(f facts, names []string, hasRoster bool) (all []*gathered, others []o
 	return all, others
 }
 
-// holds adds a session that holds the lock, or waits for it.
-func (g *gathered) holds(row db.AdvisoryLocksRow, now time.Time) {
+// holds adds a session that holds the lock or waits for it.
+func (g *found) holds(row db.AdvisoryLocksRow, now time.Time) {
 	c := holder(row, now)
 	g.candidates = append(g.candidates, &c)
 	if row.Granted {
@@ -73,8 +72,8 @@ func (g *gathered) holds(row db.AdvisoryLocksRow, now time.Time) {
 	}
 }
 
-// find returns the candidate of that id, which is new if the server knows none.
-func (g *gathered) find(id string) *candidate {
+// find returns the candidate with the id, and adds it if there is none.
+func (g *found) find(id string) *candidate {
 	for _, c := range g.candidates {
 		if c.ID == id {
 			return c
@@ -85,7 +84,7 @@ func (g *gathered) find(id string) *candidate {
 	return c
 }
 
-// holder is the candidate of a session.
+// holder returns the candidate of a session.
 func holder(row db.AdvisoryLocksRow, now time.Time) candidate {
 	c := candidate{ID: cmp.Or(row.ApplicationName, "without a name"), Role: leads, Session: fmt.Sprintf("backend %d, user %s", row.Pid, row.Usename)}
 	if row.ClientAddr != "" {

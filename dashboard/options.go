@@ -8,10 +8,10 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// ErrConfig is wrapped by the errors of New: an argument or option cannot be used.
+// ErrConfig is returned by New if an argument or option is invalid.
 var ErrConfig = errors.New("dashboard: invalid configuration")
 
-// Option changes a default of New. A bad argument is an error that wraps
+// Option is an option of New. If its argument is invalid, New returns an error that wraps
 // ErrConfig and names the bound.
 type Option func(*Handler) error
 
@@ -35,9 +35,8 @@ func WithTitle(title string) Option {
 	}
 }
 
-// WithElections names elections that are shown whether or not anybody leads them,
-// in this order, before others. It is also how the page learns the name that
-// belongs to a key. Default: none, and so without a roster only keys are shown.
+// WithElections names elections. The page shows them first, in this order, even if nobody
+// leads them. Default: none; without a roster the page then shows keys only.
 func WithElections(names ...string) Option {
 	return func(h *Handler) error {
 		h.names = append(h.names, names...)
@@ -50,9 +49,9 @@ func WithElections(names ...string) Option {
 	}
 }
 
-// WithRoster adds what a roster of the same database has recorded: elections that
-// had a candidate within the last day, their names, candidates, health, metadata
-// and terms. Default: none.
+// WithRoster adds the records of a roster of the same database: elections that had a
+// candidate within the last day, their names, candidates, health, metadata and terms.
+// Default: none.
 func WithRoster(r *roster.Roster) Option {
 	return func(h *Handler) error {
 		h.roster = r
@@ -63,8 +62,8 @@ func WithRoster(r *roster.Roster) Option {
 	}
 }
 
-// WithRefresh sets how often a page that is open refreshes itself, in whole
-// seconds. Default 10 s, at least 1 s, at most 1 h; 0 is never.
+// WithRefresh sets how often an open page refreshes itself: 1 s to 1 h in whole seconds, or
+// 0 for never. Default 10 s.
 func WithRefresh(d time.Duration) Option {
 	return func(h *Handler) error {
 		h.refresh = d.Truncate(time.Second)
@@ -75,8 +74,8 @@ func WithRefresh(d time.Duration) Option {
 	}
 }
 
-// WithWindow sets how far back the timeline goes. Default 24 h, at least 1 min,
-// at most 365 days. It shows the newest 50 terms of an election at the most.
+// WithWindow sets how far back the timeline goes: 1 min to 365 days. Default 24 h. It shows
+// at most the newest 50 terms of an election.
 func WithWindow(d time.Duration) Option {
 	return func(h *Handler) error {
 		h.window = d

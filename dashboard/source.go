@@ -11,33 +11,33 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// facts are what one look has found.
+// facts are the result of one look at the server.
 type facts struct {
-	at         time.Time // on the server's clock; zero if there was no look yet
+	at         time.Time // on the server's clock; zero before the first look
 	seen       time.Time // on this process's clock
 	locks      []db.AdvisoryLocksRow
 	candidates []roster.Candidate
 	terms      []roster.Term
-	rosterErr  error // the roster could not be read
+	rosterErr  error // why the roster could not be read
 }
 
-// source is whom to ask.
+// source looks at the server.
 type source struct {
 	pool   *sql.DB
 	roster *roster.Roster
 	names  []string
 }
 
-// room is how many connections a watch may leave stuck: half of the pool's.
-func (s source) room() int {
+// maxStuck returns how many connections may be stuck: half of the pool's.
+func (s source) maxStuck() int {
 	if most := s.pool.Stats().MaxOpenConnections; most > 0 {
-		return min(max(most/2, 1), maxStuck)
+		return min(max(most/2, 1), maxStuckLooks)
 	}
-	return maxStuck
+	return maxStuckLooks
 }
 
-// look asks. A roster that cannot be read is no failure: who leads, the server
-// itself knows.
+// look asks the server. A roster that cannot be read is no failure: the server knows who
+// leads.
 func (s source) look(ctx context.Context) (facts, error) {
 	q := db.New(s.pool)
 	ping, err := q.Ping(ctx)

@@ -8,18 +8,18 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// timeline is the picture of who led when.
+// timeline shows who led when.
 type timeline struct {
-	Label    string // what it shows, for those who do not see it
+	Label    string // text alternative
 	Bars     []bar
 	From, To moment
-	Legend   []entry // of the bars that are nobody's
+	Legend   []entry // of bars without a candidate
 }
 
-// entry says what a class of bars stands for.
+// entry explains a class of bars.
 type entry struct{ Class, Text string }
 
-// bar is a piece of it, on a scale of 0 to span.
+// bar is one bar, on a scale of 0 to span.
 type bar struct {
 	X, Width int
 	Class    string
@@ -27,15 +27,15 @@ type bar struct {
 }
 
 const (
-	span     = 1000
-	narrow   = 2 // of a bar, so that it can be seen
-	hues     = 8 // that the style sheet has
-	vacant   = "vacant"
-	nobody   = "unknown"
-	showsGap = 3 // of the span; a shorter gap is the thickness of a line
+	span   = 1000
+	narrow = 2 // minimum width of a bar
+	hues   = 8 // in the style sheet
+	vacant = "vacant"
+	nobody = "unknown"
+	minGap = 3 // minimum width of a gap
 )
 
-// colour gives each candidate that led a colour, by the order in which they did.
+// colour assigns a colour to each candidate that led, in order of their terms.
 func colour(terms []roster.Term) map[string]string {
 	of := map[string]string{}
 	for _, t := range slices.Backward(terms) {
@@ -46,8 +46,7 @@ func colour(terms []roster.Term) map[string]string {
 	return of
 }
 
-// draw makes the timeline of terms, which come with the newest first; nil if
-// there is nothing to show.
+// draw returns the timeline of terms, given newest first, or nil if there are none.
 func draw(terms []roster.Term, colours map[string]string, now time.Time, window time.Duration) *timeline {
 	if len(terms) == 0 {
 		return nil
@@ -61,7 +60,7 @@ func draw(terms []roster.Term, colours map[string]string, now time.Time, window 
 		s.length = time.Second
 	}
 	t := &timeline{From: at(from), To: at(now)}
-	last := from // up to where it is drawn
+	last := from // the end of the last bar
 	shown := 0
 	for _, term := range slices.Backward(terms) {
 		until, known := end(term, now)
@@ -76,7 +75,7 @@ func draw(terms []roster.Term, colours map[string]string, now time.Time, window 
 		case term.Reason == "":
 			title += ", and still leads"
 		case !known:
-			title, class = fmt.Sprintf("%s led from %s, and nobody knows until when", term.CandidateID, at(term.ElectedAt).Text), nobody
+			title, class = fmt.Sprintf("%s led from %s; the end is unknown", term.CandidateID, at(term.ElectedAt).Text), nobody
 		default:
 			title += ": " + term.Reason
 		}
@@ -84,7 +83,7 @@ func draw(terms []roster.Term, colours map[string]string, now time.Time, window 
 		last = until
 	}
 	t.gap(s, last, now, vacant, "nobody led")
-	for _, e := range []entry{{vacant, "nobody led"}, {nobody, "not known"}} {
+	for _, e := range []entry{{vacant, "nobody led"}, {nobody, "unknown"}} {
 		if slices.ContainsFunc(t.Bars, func(b bar) bool { return b.Class == e.Class }) {
 			t.Legend = append(t.Legend, e)
 		}
@@ -93,7 +92,7 @@ func draw(terms []roster.Term, colours map[string]string, now time.Time, window 
 	return t
 }
 
-// end is when a term ended, as far as it is known.
+// end returns when a term ended, if it is known.
 func end(t roster.Term, now time.Time) (until time.Time, known bool) {
 	switch {
 	case !t.EndedAt.IsZero():
@@ -104,7 +103,7 @@ func end(t roster.Term, now time.Time) (until time.Time, known bool) {
 	return now, false
 }
 
-// scale places moments in the picture.
+// scale maps times to the timeline.
 type scale struct {
 	from   time.Time
 	length time.Duration
@@ -120,9 +119,9 @@ func (t *timeline) bar(s scale, from, until time.Time, class, title string) {
 	t.Bars = append(t.Bars, bar{X: x, Width: max(s.place(until)-x, narrow), Class: class, Title: title})
 }
 
-// gap is a bar if it is wide enough to mean something.
+// gap adds a bar if it is wide enough to see.
 func (t *timeline) gap(s scale, from, until time.Time, class, title string) {
-	if s.place(until)-s.place(from) >= showsGap {
+	if s.place(until)-s.place(from) >= minGap {
 		t.bar(s, from, until, class, fmt.Sprintf("%s from %s for %s", title, at(from).Text, lasting(until.Sub(from))))
 	}
 }

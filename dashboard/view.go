@@ -12,7 +12,7 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// page is what the template shows: texts, ready to be read.
+// page is the data of the template.
 type page struct {
 	Title     string
 	Refresh   int // seconds; 0 is never
@@ -20,9 +20,9 @@ type page struct {
 	At        moment
 	Alerts    []string
 	Elections []election
-	More      int     // elections that are not shown
-	Others    []other // locks of none of these elections
-	MoreOther int     // that are not shown
+	More      int     // elections not shown
+	Others    []other // locks of other elections and programs
+	MoreOther int     // others not shown
 	HasRoster bool
 	Style     template.CSS
 }
@@ -34,9 +34,9 @@ type election struct {
 	Key        string
 	Leader     *candidate
 	Token      string
-	For        string // how long the leader has led, or its session has lasted
+	For        string // how long the term or the session has lasted
 	Candidates []candidate
-	More       int // candidates that are not shown
+	More       int // candidates not shown
 	Timeline   *timeline
 	Terms      []term
 }
@@ -45,20 +45,20 @@ type election struct {
 type candidate struct {
 	ID       string
 	Role     role
-	Colour   string // class of its bars in the timeline; "" if it has none
+	Colour   string // class of its bars in the timeline; "" without bars
 	Version  string
 	Health   string
-	Share    string // of a meter; "" if the health is no share
+	Share    string // value of a meter; "" if the health is not between 0 and 1
 	Seen     string
 	Session  string // backend, user and address
-	Waiting  string // for how long
+	Waiting  string // how long
 	Metadata []pair
-	Hidden   int // pairs of metadata that are not shown
+	Hidden   int // pairs of metadata not shown
 
 	recorded *roster.Candidate // nil if the roster does not know it
 }
 
-// other is a session that holds another lock, or waits for it.
+// other is a session that holds another lock or waits for one.
 type other struct {
 	Key string
 	candidate
@@ -77,21 +77,21 @@ type term struct {
 	Err       string
 }
 
-// role is what a candidate does, and a class of the style sheet.
+// role is the role of a candidate, and a class of the style sheet.
 type role string
 
 const (
 	leads   role = "leads"
-	waits   role = "waits"   // parked in the server
-	follows role = "follows" // polls, as the roster knows
+	waits   role = "waits"   // in the server's queue
+	follows role = "follows" // polls, by the roster
 	silent  role = "silent"
 	left    role = "left"
 )
 
-// rank is the order in which candidates are shown.
+// rank orders the candidates.
 var rank = map[role]int{leads: 0, waits: 1, follows: 2, silent: 3, left: 4}
 
-// moment is a point in time, for people and for programs.
+// moment is a point in time.
 type moment struct{ Text, ISO string }
 
 func at(t time.Time) moment {
@@ -99,7 +99,7 @@ func at(t time.Time) moment {
 	return moment{t.Format("2006-01-02 15:04:05"), t.Format(time.RFC3339)}
 }
 
-// How much is shown at the most, so that the page stays one that can be read.
+// Bounds that keep the page readable.
 const (
 	maxElections  = 100
 	maxCandidates = 50
@@ -108,18 +108,18 @@ const (
 	maxOthers     = 50
 )
 
-// page makes the page of what was seen; failed is why it is not of now.
+// page returns the page of the last facts. failed says why they are not current.
 func (h *Handler) page(f facts, failed error) page {
 	p := page{Title: h.title, Refresh: int(h.refresh / time.Second), HasRoster: h.roster != nil, Style: template.CSS(style)}
 	if failed != nil {
-		p.Alerts = append(p.Alerts, "The server could not be asked: "+failed.Error())
+		p.Alerts = append(p.Alerts, "No current data: "+failed.Error())
 	}
 	if f.at.IsZero() {
 		return p
 	}
 	p.At = at(f.at)
 	if failed != nil {
-		p.Alerts = append(p.Alerts, fmt.Sprintf("What follows was so %s ago, at %s UTC.", lasting(time.Since(f.seen)), p.At.Text))
+		p.Alerts = append(p.Alerts, fmt.Sprintf("This page shows the state of %s ago, at %s UTC.", lasting(time.Since(f.seen)), p.At.Text))
 	}
 	if f.rosterErr != nil {
 		p.Alerts = append(p.Alerts, "The roster could not be read: "+f.rosterErr.Error())
@@ -128,17 +128,17 @@ func (h *Handler) page(f facts, failed error) page {
 	p.MoreOther = max(0, len(others)-maxOthers)
 	p.Others = others[:len(others)-p.MoreOther]
 	p.More = max(0, len(all)-maxElections)
-	room := maxOnPage
+	budget := maxOnPage
 	for i, g := range all[:len(all)-p.More] {
-		e := g.election(f.at, h.window, &room)
+		e := g.election(f.at, h.window, &budget)
 		e.ID = i + 1
 		p.Elections = append(p.Elections, e)
 	}
 	return p
 }
 
-// election makes a section of a group. room is what the page has left for metadata.
-func (g *gathered) election(now time.Time, window time.Duration, room *int) election {
+// election returns the section of an election. budget is the number of bytes left for metadata.
+func (g *found) election(now time.Time, window time.Duration, budget *int) election {
 	e := election{Name: g.name, Key: strconv.FormatInt(g.key, 10)}
 	colours := colour(g.terms)
 	for _, c := range g.candidates {
@@ -161,7 +161,7 @@ func (g *gathered) election(now time.Time, window time.Duration, room *int) elec
 	e.Candidates = e.Candidates[:len(e.Candidates)-e.More]
 	for i := range e.Candidates {
 		if c := &e.Candidates[i]; c.recorded != nil {
-			c.Metadata, c.Hidden = metadata(*c.recorded, room)
+			c.Metadata, c.Hidden = metadata(*c.recorded, budget)
 		}
 	}
 	for _, t := range g.terms[:min(len(g.terms), maxListed)] {
@@ -171,26 +171,26 @@ func (g *gathered) election(now time.Time, window time.Duration, room *int) elec
 	return e
 }
 
-// listed is the line of a term.
+// listed returns the line of a term.
 func listed(t roster.Term, colours map[string]string, now time.Time) term {
 	line := term{Candidate: t.CandidateID, Colour: colours[t.CandidateID], Token: strconv.FormatInt(t.Token, 10),
 		From: at(t.ElectedAt), Reason: strings.ReplaceAll(t.Reason, "_", " ")}
-	if t.Reason != string(hooks.Resigned) && t.Reason != string(hooks.Shutdown) { // which say all
+	if t.Reason != string(hooks.Resigned) && t.Reason != string(hooks.Shutdown) { // their errors say nothing new
 		line.Err = t.Err
 	}
 	switch {
 	case t.Reason == "":
-		line.Lasted, line.Reason = lasting(now.Sub(t.ElectedAt)), "goes on"
+		line.Lasted, line.Reason = lasting(now.Sub(t.ElectedAt)), "current"
 	case t.EndedAt.IsZero():
-		line.Lasted = "nobody knows how long"
+		line.Lasted = "unknown duration"
 	default:
 		line.Lasted = lasting(t.EndedAt.Sub(t.ElectedAt))
 	}
 	return line
 }
 
-// told adds to a candidate what the roster knows of it.
-func (c *candidate) told(r roster.Candidate, now time.Time) {
+// record adds the roster's record of a candidate.
+func (c *candidate) record(r roster.Candidate, now time.Time) {
 	c.Version, c.Seen = r.Version, lasting(now.Sub(r.PublishedAt))+" ago"
 	if r.Health != nil {
 		c.Health = strconv.FormatFloat(*r.Health, 'g', 4, 64)
@@ -199,13 +199,13 @@ func (c *candidate) told(r roster.Candidate, now time.Time) {
 		}
 	}
 	c.recorded = &r
-	if c.Role != "" { // the server knows better
+	if c.Role != "" { // known by the server
 		return
 	}
 	c.Role = map[roster.State]role{roster.Live: follows, roster.Silent: silent, roster.Left: left}[r.State]
 }
 
-// lasting is a duration in its two largest units.
+// lasting formats a duration in its two largest units.
 func lasting(d time.Duration) string {
 	d = max(d, 0)
 	switch {

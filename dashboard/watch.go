@@ -8,38 +8,38 @@ import (
 )
 
 const (
-	freshFor = time.Second     // for which an answer serves whoever asks, at least
-	idleFor  = 10              // times as long as a look took, the server is left alone
-	patience = 5 * time.Second // with one look at the server
-	maxPause = 5 * time.Minute // between two looks while calls of the driver are stuck
-	maxStuck = 16              // looks that do not return, of a pool without a limit
+	freshFor      = time.Second     // minimum time between two looks
+	idleFor       = 10              // minimum pause, as a multiple of the last look's duration
+	lookTimeout   = 5 * time.Second // of one look
+	maxPause      = 5 * time.Minute // between two looks while driver calls are stuck
+	maxStuckLooks = 16              // of a pool without a limit
 )
 
-// A watch looks at the server for any number of viewers: once per second at the
-// most, for a tenth of the time at the most, and one look at a time.
+// A watch looks at the server for any number of viewers: one look at a time, at most once
+// per second and for at most a tenth of the time.
 //
-// On a dead link a driver's call may not return, whatever its context says. Such a
-// look is abandoned after patience; it keeps its connection until it returns. The next
-// look takes another connection, later with each look that is stuck, and none is made
-// while half of the pool's connections are.
+// On a dead link a driver's call may not return. The watch abandons such a look after
+// lookTimeout; the look keeps its connection until it returns. The next look takes another
+// connection. The pause grows with each stuck look, and there is no look while maxStuck
+// are stuck.
 type watch struct {
-	look func(context.Context) (facts, error)
-	room func() int // how many looks may be stuck
+	look     func(context.Context) (facts, error)
+	maxStuck func() int
 
 	mu      sync.Mutex
-	last    facts         // of the last look that succeeded
+	last    facts         // of the last successful look
 	err     error         // of the last look
-	until   time.Time     // for so long it serves
-	looking chan struct{} // closed when the look that goes on has ended, or is abandoned
-	stuck   int           // looks that were abandoned, and have not returned
+	until   time.Time     // when the next look is due
+	looking chan struct{} // closed when the current look has ended or is abandoned
+	stuck   int           // abandoned looks that have not returned
 }
 
-// facts are those of the last look, or of one that is made now. If that
-// fails, they are of the last one that did not, with its error.
+// facts returns recent facts, after a look if one is due. With an error it returns the last
+// known facts.
 func (w *watch) facts(ctx context.Context) (facts, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.looking == nil && (time.Now().Before(w.until) || w.stuck >= w.room()) {
+	if w.looking == nil && (time.Now().Before(w.until) || w.stuck >= w.maxStuck()) {
 		return w.last, w.err
 	}
 	if w.looking == nil {
@@ -48,25 +48,24 @@ func (w *watch) facts(ctx context.Context) (facts, error) {
 	}
 	looking := w.looking
 	w.mu.Unlock()
-	var left error
+	var cancelled error
 	select {
 	case <-looking:
 	case <-ctx.Done():
-		left = context.Cause(ctx)
+		cancelled = context.Cause(ctx)
 	}
 	w.mu.Lock()
-	if left != nil {
-		return w.last, left
+	if cancelled != nil {
+		return w.last, cancelled
 	}
 	return w.last, w.err
 }
 
-// lookOnce makes one look, which does not end with the viewer who asked for it,
-// since others wait for it too.
+// lookOnce makes one look. It does not use the viewer's context, because others wait too.
 func (w *watch) lookOnce(done chan struct{}) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()
-	defer time.AfterFunc(patience, func() { w.abandon(done) }).Stop()
+	defer time.AfterFunc(lookTimeout, func() { w.abandon(done) }).Stop()
 	began := time.Now()
 	seen, err := w.look(ctx)
 	seen.seen = time.Now()
@@ -84,24 +83,24 @@ func (w *watch) lookOnce(done chan struct{}) {
 	close(done)
 }
 
-// abandon leaves a look that has not returned to itself.
+// abandon gives up waiting for a look.
 func (w *watch) abandon(done chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.looking != done {
-		return // it has just returned
+		return // already returned
 	}
 	pause := maxPause
 	if w.stuck < 6 { // 5 s << 6 is more than maxPause
-		pause = min(patience<<w.stuck, maxPause)
+		pause = min(lookTimeout<<w.stuck, maxPause)
 	}
 	w.stuck++
 	w.err, w.until, w.looking = fmt.Errorf("the server does not answer: %w", context.DeadlineExceeded), time.Now().Add(pause), nil
 	close(done)
 }
 
-// returned takes note of a look that returned after it was abandoned: the link is
-// alive again, or the driver has given up, so another look is due.
+// returned records a look that returned after it was abandoned. Another look is soon due:
+// the link works again, or the driver gave up.
 func (w *watch) returned(seen facts, err error) {
 	w.stuck--
 	if soon := time.Now().Add(freshFor); w.until.After(soon) {

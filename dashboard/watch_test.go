@@ -15,7 +15,7 @@ var errAway = errors.New("connection refused")
 func TestTheServerIsAskedOncePerSecondHoweverManyLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int64
-		w := &watch{room: many, look: func(context.Context) (facts, error) {
+		w := &watch{maxStuck: many, look: func(context.Context) (facts, error) {
 			looks.Add(1)
 			time.Sleep(100 * time.Millisecond)
 			return facts{at: time.Now()}, nil
@@ -45,7 +45,7 @@ func TestTheServerIsAskedOncePerSecondHoweverManyLook(t *testing.T) {
 func TestAServerThatAnswersSlowlyIsAskedLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
-		w := &watch{room: many, look: func(context.Context) (facts, error) {
+		w := &watch{maxStuck: many, look: func(context.Context) (facts, error) {
 			looks++
 			time.Sleep(time.Second)
 			return facts{at: time.Now()}, nil
@@ -61,13 +61,13 @@ func TestAServerThatAnswersSlowlyIsAskedLessOften(t *testing.T) {
 	})
 }
 
-func many() int { return maxStuck }
+func many() int { return maxStuckLooks }
 
 func TestALookThatDoesNotReturnKeepsNobodyWaitingAndIsFollowedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int64
 		hang := make(chan struct{})
-		w := &watch{room: many, look: func(context.Context) (facts, error) {
+		w := &watch{maxStuck: many, look: func(context.Context) (facts, error) {
 			began := time.Now()
 			if looks.Add(1) == 2 {
 				<-hang
@@ -84,7 +84,7 @@ func TestALookThatDoesNotReturnKeepsNobodyWaitingAndIsFollowedByAnother(t *testi
 			viewers.Go(func() {
 				began := time.Now()
 				f, err := w.facts(t.Context())
-				if !errors.Is(err, context.DeadlineExceeded) || f.at != first.at || time.Since(began) != patience {
+				if !errors.Is(err, context.DeadlineExceeded) || f.at != first.at || time.Since(began) != lookTimeout {
 					t.Errorf("after %v got facts of %v, %v", time.Since(began), f.at, err)
 				}
 			})
@@ -102,7 +102,7 @@ func TestALookThatDoesNotReturnKeepsNobodyWaitingAndIsFollowedByAnother(t *testi
 		if n := looks.Load(); n != 2 {
 			t.Errorf("%d looks while one is under way", n)
 		}
-		time.Sleep(patience)
+		time.Sleep(lookTimeout)
 		now, err := w.facts(t.Context())
 		if err != nil || now.at != time.Now() || looks.Load() != 3 {
 			t.Errorf("while the second look is stuck, %d looks, and facts of %v, %v", looks.Load(), now.at, err)
@@ -116,13 +116,13 @@ func TestALookThatDoesNotReturnKeepsNobodyWaitingAndIsFollowedByAnother(t *testi
 }
 
 func TestLooksThatAllHangAreFew(t *testing.T) {
-	for _, room := range []int{1, 3, maxStuck} {
+	for _, room := range []int{1, 3, maxStuckLooks} {
 		synctest.Test(t, func(t *testing.T) {
 			var looks atomic.Int64
 			hang := make(chan struct{})
 			defer synctest.Wait()
 			defer close(hang)
-			w := &watch{room: func() int { return room }, look: func(context.Context) (facts, error) {
+			w := &watch{maxStuck: func() int { return room }, look: func(context.Context) (facts, error) {
 				looks.Add(1)
 				<-hang
 				return facts{at: time.Now()}, nil
@@ -142,7 +142,7 @@ func TestLooksThatAllHangAreFew(t *testing.T) {
 func TestALookThatReturnsLateIsFollowedByAnotherSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
-		w := &watch{room: func() int { return 1 }, look: func(context.Context) (facts, error) {
+		w := &watch{maxStuck: func() int { return 1 }, look: func(context.Context) (facts, error) {
 			<-hang
 			return facts{at: time.Now()}, nil
 		}}
@@ -162,7 +162,7 @@ func TestALookThatReturnsLateIsFollowedByAnotherSoon(t *testing.T) {
 
 func TestTheViewerWhoAskedFirstMayLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &watch{room: many, look: func(ctx context.Context) (facts, error) {
+		w := &watch{maxStuck: many, look: func(ctx context.Context) (facts, error) {
 			select {
 			case <-time.After(2 * time.Second):
 				return facts{at: time.Now()}, nil
@@ -183,7 +183,7 @@ func TestTheViewerWhoAskedFirstMayLeave(t *testing.T) {
 func TestWhatWasKnownIsShownWhenTheServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away error
-		w := &watch{room: many, look: func(context.Context) (facts, error) { return facts{at: time.Now()}, away }}
+		w := &watch{maxStuck: many, look: func(context.Context) (facts, error) { return facts{at: time.Now()}, away }}
 		before, err := w.facts(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -11,11 +11,10 @@ import (
 // Header is the HTTP header that carries a token, in decimal.
 const Header = "Fencing-Token"
 
-// Transport returns a RoundTripper that adds the token of one term to every
-// request and sends it by base, or by http.DefaultTransport if base is nil. Make
-// one for each term: a client that outlives its term must go on to send the old
-// token. A request that the server refuses as stale, by status 412, is returned
-// as the error [ErrStale].
+// Transport returns a RoundTripper that adds a term's token to every request and sends it
+// with base, or with http.DefaultTransport if base is nil. Make one for each term: a client
+// that outlives its term must keep sending the old token. If the server refuses the token
+// (status 412), RoundTrip returns an error that wraps [ErrStale].
 func Transport(base http.RoundTripper, token int64) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -39,31 +38,29 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("%w (sent %s, seen %s)", ErrStale, t.token, response.Header.Get(Header))
 }
 
-// A Store remembers the greatest token of each resource.
+// A Store keeps the largest token of each resource.
 type Store interface {
-	// Enter admits a request, or returns an error that wraps ErrStale if a
-	// greater token than this was admitted before. It returns only when every
-	// request that was admitted with a smaller token has left, or with the cause of
-	// ctx if that ends first. The caller calls leave once, when the request has been
-	// dealt with. Enter is called concurrently.
+	// Enter admits a request. If a larger token was admitted before, the error wraps
+	// ErrStale. Enter waits until every request with a smaller token has left. If ctx
+	// ends first, the error wraps its cause. The caller calls leave once, when the
+	// request is done. Enter is called concurrently.
 	Enter(ctx context.Context, resource string, token int64) (leave func(), err error)
 }
 
-// Handler lets a request pass to next only if its token is not older than the
-// greatest that was seen for the resource. Requests of one token are served
-// concurrently; those of a newer one wait until all those of older ones have
-// returned from next, so that no write of an old leader comes after one of a
-// new leader, however slow next is.
+// Handler passes a request to next only if the store has seen no larger token for the
+// resource. Requests with the same token run concurrently. Requests with a newer token
+// wait until next has returned from all those with older tokens, so no write of an old
+// leader follows one of a new leader.
 //
-// resource names what the request writes to; nil stands for the URL's path.
-// store may be nil for a new [Memory]. The answers to what is not let pass are
+// resource returns what the request writes to; nil means the URL's path. A nil store means
+// a new [Memory]. Refused requests get
 //
-//	412 Precondition Failed     the token is stale; the Fencing-Token header holds the greatest seen, if known
+//	412 Precondition Failed     the token is stale; the Fencing-Token header holds the largest seen, if known
 //	428 Precondition Required   there is no token
 //	400 Bad Request             the header is not one integer
-//	503 Service Unavailable     the store failed, or the request ended while it waited
+//	503 Service Unavailable     the store failed, or the request was cancelled while it waited
 //
-// next finds the token by [FromContext], to pass it on.
+// next gets the token from [FromContext].
 func Handler(next http.Handler, resource func(*http.Request) string, store Store) http.Handler {
 	if resource == nil {
 		resource = func(r *http.Request) string { return r.URL.Path }
@@ -74,7 +71,7 @@ func Handler(next http.Handler, resource func(*http.Request) string, store Store
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, status := tokenOf(r)
 		if status != 0 {
-			http.Error(w, "want one "+Header+" header, with an integer", status)
+			http.Error(w, "want one "+Header+" header with an integer", status)
 			return
 		}
 		leave, err := store.Enter(r.Context(), resource(r), token)
@@ -87,7 +84,7 @@ func Handler(next http.Handler, resource func(*http.Request) string, store Store
 	})
 }
 
-// FromContext returns the token of a request that [Handler] has let pass.
+// FromContext returns the token of a request that [Handler] has admitted.
 func FromContext(ctx context.Context) (token int64, ok bool) {
 	token, ok = ctx.Value(contextKey{}).(int64)
 	return token, ok
@@ -95,7 +92,7 @@ func FromContext(ctx context.Context) (token int64, ok bool) {
 
 type contextKey struct{}
 
-// tokenOf reads the header, or says by which status to refuse.
+// tokenOf returns the token in the header, or the status of the refusal.
 func tokenOf(r *http.Request) (token int64, status int) {
 	values := r.Header.Values(Header)
 	switch len(values) {
@@ -111,7 +108,7 @@ func tokenOf(r *http.Request) (token int64, status int) {
 
 func refuse(w http.ResponseWriter, err error) {
 	if !errors.Is(err, ErrStale) {
-		http.Error(w, "the token could not be compared", http.StatusServiceUnavailable)
+		http.Error(w, "the token could not be checked", http.StatusServiceUnavailable)
 		return
 	}
 	seen := "unknown"

@@ -6,25 +6,22 @@ import (
 	"sync"
 )
 
-// Memory is a [Store] in the memory of this process. It forgets everything
-// when the process ends, and knows nothing of other processes: it fences a
-// service of one instance, which loses with its memory what it serves. A service
-// that writes to a database takes the token from [FromContext] into its
-// transaction, by [Advance].
+// Memory is a [Store] in the memory of this process. It suits a service with one instance
+// and no other storage. A service that writes to a database should pass the token from
+// [FromContext] to [Advance] in its transaction.
 //
-// It keeps a few words for each resource, for good: a service of unbounded
-// resources should fence by something coarser than a path. The zero value is
-// ready to use.
+// Memory never forgets a resource: with unbounded resources, use something coarser than
+// the path. The zero value is ready to use.
 type Memory struct {
 	mu        sync.Mutex
 	resources map[string]*admission
 }
 
-// admission is what was let pass to one resource.
+// admission counts the requests to one resource.
 type admission struct {
-	greatest int64
-	inside   map[int64]int // how many requests, by their token
-	left     chan struct{} // closed, and made anew, when the last of a token has left
+	largest int64
+	inside  map[int64]int // running requests, by token
+	left    chan struct{} // closed and replaced when the last request of a token leaves
 }
 
 // Enter implements [Store].
@@ -36,13 +33,13 @@ func (m *Memory) Enter(ctx context.Context, resource string, token int64) (leave
 		if m.resources == nil {
 			m.resources = map[string]*admission{}
 		}
-		a = &admission{greatest: token, inside: map[int64]int{}, left: make(chan struct{})}
+		a = &admission{largest: token, inside: map[int64]int{}, left: make(chan struct{})}
 		m.resources[resource] = a
 	}
-	if token < a.greatest {
-		return nil, &staleError{token: token, seen: a.greatest}
+	if token < a.largest {
+		return nil, &staleError{token: token, seen: a.largest}
 	}
-	a.greatest = token // before the wait, so that no older request comes in meanwhile
+	a.largest = token // before the wait, so that no older request enters meanwhile
 	for a.olderThan(token) {
 		left := a.left
 		m.mu.Unlock()
@@ -53,9 +50,9 @@ func (m *Memory) Enter(ctx context.Context, resource string, token int64) (leave
 		m.mu.Lock()
 		switch {
 		case ctx.Err() != nil:
-			return nil, fmt.Errorf("fence: wait for the requests of older tokens: %w", context.Cause(ctx))
-		case token < a.greatest: // overtaken
-			return nil, &staleError{token: token, seen: a.greatest}
+			return nil, fmt.Errorf("fence: wait for requests with older tokens: %w", context.Cause(ctx))
+		case token < a.largest:
+			return nil, &staleError{token: token, seen: a.largest}
 		}
 	}
 	a.inside[token]++
@@ -81,7 +78,7 @@ func (a *admission) olderThan(token int64) bool {
 	return false
 }
 
-// staleError is ErrStale, with what was seen.
+// staleError wraps ErrStale.
 type staleError struct{ token, seen int64 }
 
 func (e *staleError) Error() string {

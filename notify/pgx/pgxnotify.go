@@ -1,9 +1,12 @@
-// Package pgxnotify wakes candidates and observers by PostgreSQL's notifications, over
-// a connection of pgx: a notifier for elector.WithNotifier.
+// Package pgxnotify is a notifier for elector.WithNotifier: it wakes candidates and
+// observers by PostgreSQL's notifications, over a connection of pgx.
 //
-// It keeps one connection for any number of electors, as long as one of them
-// campaigns or is observed. The connection must reach the server itself, or a pooler
-// in session mode: a pooler in transaction mode loses notifications.
+//	notifier, err := pgxnotify.New(config, func(err error) { log.Print(err) })
+//	e, err := elector.New(pool, "orders", elector.WithNotifier(notifier))
+//
+// A notifier serves any number of electors with one connection, which is open while one of
+// them campaigns or is observed. The connection must reach the server directly, or through
+// a pooler in session mode: a pooler in transaction mode loses notifications.
 package pgxnotify
 
 import (
@@ -21,24 +24,23 @@ type Notifier struct{ relay *relay.Relay }
 
 var _ elector.Notifier = (*Notifier)(nil)
 
-// New makes a notifier that connects, by a copy of that config, with its first
-// subscriber; it starts nothing before. The config comes from pgx.ParseConfig, or
-// from Config().ConnConfig of a pgxpool.
+// New returns a notifier. It connects with its first subscriber, and starts nothing before.
+// config comes from pgx.ParseConfig, or from Config().ConnConfig of a pgxpool; New copies
+// it. New returns an error if config is nil.
 //
-// The notifier calls report, which may be nil, for each connection that failed or was
-// lost, on a goroutine of its own. It reconnects after 100 ms at first and 10 s at most;
-// until then the electors work as without it.
+// On a separate goroutine the notifier calls report, which may be nil, for each connection
+// that failed or was lost. It reconnects after 100 ms at first and 10 s at most. Until then
+// the electors work as without a notifier.
 func New(config *pgx.ConnConfig, report func(error)) (*Notifier, error) {
 	if config == nil {
-		return nil, errors.New("pgxnotify: the config is nil: pass what pgx.ParseConfig returns")
+		return nil, errors.New("pgxnotify: the config is nil: pass the result of pgx.ParseConfig")
 	}
 	config = config.Copy()
-	config.OnNotification = nil // or WaitForNotification would not be told
+	config.OnNotification = nil // or WaitForNotification would receive nothing
 	return &Notifier{relay.New(func(ctx context.Context) (relay.Line, error) { return dial(ctx, config) }, report)}, nil
 }
 
-// Subscribe implements elector.Notifier. The connection is closed with the last
-// subscription.
+// Subscribe implements elector.Notifier. The last unsubscribe closes the connection.
 func (n *Notifier) Subscribe(wake func(payload string)) (unsubscribe func()) {
 	return n.relay.Subscribe(wake)
 }
@@ -85,5 +87,5 @@ func (l line) ping(ctx context.Context) error {
 func (l line) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), relay.Timeout)
 	defer cancel()
-	_ = l.conn.Close(ctx) // the connection is gone either way
+	_ = l.conn.Close(ctx) // closed either way
 }

@@ -1,9 +1,12 @@
-// Package pqnotify wakes candidates and observers by PostgreSQL's notifications, over
-// a connection of lib/pq: a notifier for elector.WithNotifier.
+// Package pqnotify is a notifier for elector.WithNotifier: it wakes candidates and
+// observers by PostgreSQL's notifications, over a connection of lib/pq.
 //
-// It keeps one connection for any number of electors, as long as one of them
-// campaigns or is observed. The connection must reach the server itself, or a pooler
-// in session mode: a pooler in transaction mode loses notifications.
+//	notifier, err := pqnotify.New(dsn, func(err error) { log.Print(err) })
+//	e, err := elector.New(pool, "orders", elector.WithNotifier(notifier))
+//
+// A notifier serves any number of electors with one connection, which is open while one of
+// them campaigns or is observed. The connection must reach the server directly, or through
+// a pooler in session mode: a pooler in transaction mode loses notifications.
 package pqnotify
 
 import (
@@ -22,14 +25,13 @@ type Notifier struct{ relay *relay.Relay }
 
 var _ elector.Notifier = (*Notifier)(nil)
 
-// New makes a notifier that connects to dsn, which is as for sql.Open("postgres", dsn),
-// with its first subscriber; it starts nothing before. A dsn that cannot be read is
-// an error. Give it a connect_timeout: lib/pq cannot be made to give up connecting
-// otherwise.
+// New returns a notifier. It connects to dsn, as in sql.Open("postgres", dsn), with its first
+// subscriber, and starts nothing before. New returns an error if dsn is invalid. dsn should
+// have a connect_timeout: lib/pq has no other way to give up connecting.
 //
-// The notifier calls report, which may be nil, for each connection that failed or was
-// lost, on a goroutine of its own. It reconnects after 100 ms at first and 10 s at most;
-// until then the electors work as without it.
+// On a separate goroutine the notifier calls report, which may be nil, for each connection
+// that failed or was lost. It reconnects after 100 ms at first and 10 s at most. Until then
+// the electors work as without a notifier.
 func New(dsn string, report func(error)) (*Notifier, error) {
 	if _, err := pq.NewConnector(dsn); err != nil {
 		return nil, fmt.Errorf("pqnotify: %w", err)
@@ -37,19 +39,18 @@ func New(dsn string, report func(error)) (*Notifier, error) {
 	return &Notifier{relay.New(func(ctx context.Context) (relay.Line, error) { return dial(ctx, dsn) }, report)}, nil
 }
 
-// Subscribe implements elector.Notifier. The connection is closed with the last
-// subscription.
+// Subscribe implements elector.Notifier. The last unsubscribe closes the connection.
 func (n *Notifier) Subscribe(wake func(payload string)) (unsubscribe func()) {
 	return n.relay.Subscribe(wake)
 }
 
-// A line is the simple connection of lib/pq, and not its Listener, which can neither
-// be closed while it connects nor while it waits to connect again.
+// A line uses lib/pq's ListenerConn and not its Listener, which cannot be closed while it
+// connects or waits to reconnect.
 type line struct {
 	conn   *pq.ListenerConn
-	heard  chan *pq.Notification // closed by conn, when it is lost; to be read while conn is used
-	pinged chan error            // the answer to the last ping; nil if none is awaited
-	due    *time.Timer           // for the next ping, or for its answer
+	heard  chan *pq.Notification // conn closes it when it is lost; must be read while conn is in use
+	pinged chan error            // the result of the last ping; nil if no ping runs
+	due    *time.Timer           // for the next ping or its result
 }
 
 func dial(ctx context.Context, dsn string) (relay.Line, error) {
@@ -86,8 +87,8 @@ func (l *line) connect(dsn string) (err error) {
 				l.Close()
 			}
 			return err
-		case _, living := <-heard: // of no use yet: who is connected wakes everybody
-			if !living {
+		case _, ok := <-heard: // not needed: a new connection wakes all subscribers
+			if !ok {
 				heard = nil
 			}
 		}
@@ -98,8 +99,8 @@ func (l *line) Hear(ctx context.Context) (string, error) {
 	l.due.Reset(relay.Quiet)
 	for {
 		select {
-		case heard, living := <-l.heard:
-			if !living {
+		case heard, ok := <-l.heard:
+			if !ok {
 				return "", l.conn.Err()
 			}
 			return heard.Extra, nil
@@ -111,7 +112,7 @@ func (l *line) Hear(ctx context.Context) (string, error) {
 			l.due.Reset(relay.Quiet)
 		case <-l.due.C:
 			if l.pinged != nil {
-				return "", fmt.Errorf("pqnotify: the server has not answered within %v", relay.Timeout)
+				return "", fmt.Errorf("pqnotify: the server did not answer within %v", relay.Timeout)
 			}
 			l.ping()
 			l.due.Reset(relay.Timeout)
@@ -121,7 +122,7 @@ func (l *line) Hear(ctx context.Context) (string, error) {
 	}
 }
 
-// ping asks the server for nothing, on a goroutine that ends with the connection.
+// ping sends an empty query, on a goroutine that ends with the connection.
 func (l *line) ping() {
 	pinged := make(chan error, 1)
 	l.pinged = pinged
@@ -134,6 +135,6 @@ func (l *line) ping() {
 func (l *line) Close() {
 	l.due.Stop()
 	_ = l.conn.Close()
-	for range l.heard { // until the connection's own goroutine has ended
+	for range l.heard { // until the connection's goroutine has ended
 	}
 }

@@ -1,5 +1,6 @@
-// Package relay keeps one listening connection for any number of subscribers. It connects
-// with the first, reconnects when the connection is lost, and closes it with the last.
+// Package relay shares one listening connection among any number of subscribers. It
+// connects with the first, reconnects when the connection is lost, and closes it with the
+// last.
 package relay
 
 import (
@@ -12,41 +13,40 @@ import (
 )
 
 const (
-	// Quiet is how long a connection may be silent before it is pinged: a dead link is
-	// silent, too.
+	// Quiet is how long a connection may be silent before it is pinged, because a dead
+	// link is silent too.
 	Quiet = 30 * time.Second
-	// Timeout bounds connecting, and the answer to a ping.
+	// Timeout bounds connecting and a ping.
 	Timeout = 10 * time.Second
 )
 
-// backoff is how long to wait before reconnecting.
+// waits are the waits before reconnecting.
 var waits = backoff.Backoff{Min: 100 * time.Millisecond, Max: 10 * time.Second}
 
-// A Line is a connection that listens. It is used by one goroutine at a time.
+// A Line is a listening connection. One goroutine at a time uses it.
 type Line interface {
-	// Hear waits for a notification and returns its payload. After each Quiet it
-	// makes sure that the connection lives. An error says that the line is dead, or
-	// that ctx has ended.
+	// Hear waits for a notification and returns its payload. After each Quiet it pings.
+	// It returns an error if the line is dead or ctx ends.
 	Hear(ctx context.Context) (payload string, err error)
-	// Close ends the connection and waits for what serves it.
+	// Close closes the connection and waits for its goroutines.
 	Close()
 }
 
-// A Relay is used by any goroutine.
+// A Relay's methods may be called from any goroutine.
 type Relay struct {
 	dial   func(context.Context) (Line, error)
 	report func(error)
 
 	mu          sync.Mutex
 	subscribers map[*subscriber]struct{}
-	stop        context.CancelFunc // ends what serves the subscribers
-	idle        chan struct{}      // closed when nobody serves
+	stop        context.CancelFunc // ends serve
+	idle        chan struct{}      // closed when serve has returned
 }
 
 type subscriber struct{ wake func(payload string) }
 
-// New connects nothing yet. report is told of each connection that failed or was
-// lost, on a goroutine of the relay's; it may be nil.
+// New returns a relay without a connection. The relay calls report, which may be nil, for
+// each connection that failed or was lost.
 func New(dial func(context.Context) (Line, error), report func(error)) *Relay {
 	if report == nil {
 		report = func(error) {}
@@ -56,10 +56,10 @@ func New(dial func(context.Context) (Line, error), report func(error)) *Relay {
 	return &Relay{dial: dial, report: report, subscribers: map[*subscriber]struct{}{}, idle: idle}
 }
 
-// Subscribe has wake called with each payload, and with "" after each connecting,
-// when some may have been missed. It does not wait for the connection. After
-// unsubscribe has returned wake is not called any more; if it was the last, the
-// connection is closed soon after. Neither may be called by wake.
+// Subscribe calls wake with each payload, and with "" after each connect, because payloads
+// may have been missed. It does not wait for the connection. After unsubscribe returns,
+// wake is not called again. The last unsubscribe closes the connection soon after. wake
+// must call neither.
 func (r *Relay) Subscribe(wake func(payload string)) (unsubscribe func()) {
 	s := &subscriber{wake}
 	r.mu.Lock()
@@ -86,14 +86,14 @@ func (r *Relay) unsubscribe(s *subscriber) {
 	}
 }
 
-// serve connects, and connects again, until nobody listens.
+// serve connects and reconnects until ctx ends.
 func (r *Relay) serve(ctx context.Context) {
 	for failures := 1; ; failures++ {
 		connected, err := r.listen(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		r.report(fmt.Errorf("notifier: no notification arrives until it has reconnected, which goes on: %w", err))
+		r.report(fmt.Errorf("notifier: disconnected, reconnecting; until then no notification arrives: %w", err))
 		if connected {
 			failures = 1
 		}
@@ -103,7 +103,7 @@ func (r *Relay) serve(ctx context.Context) {
 	}
 }
 
-// listen is one connection, from its beginning to its end.
+// listen serves one connection until it is lost.
 func (r *Relay) listen(ctx context.Context) (connected bool, err error) {
 	dialling, cancel := context.WithTimeout(ctx, Timeout)
 	line, err := r.dial(dialling)
