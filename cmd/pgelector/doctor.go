@@ -11,14 +11,14 @@ func (a *app) doctorCommand() *cobra.Command {
 	d := doctor.Examination{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check whether the promise can be kept on this database",
-		Long: "Connects as a program would and checks all that an election needs, one line each, with what to do about it.\n" +
-			"It ends with a recommended lease. What it tries, it tries on an election of a random name, and undoes.\n\n" +
+		Short: "Check whether this database can keep the promise",
+		Long: "Connects as a program would, and checks everything that an election needs, one line each, with the remedy.\n" +
+			"It ends with a recommended lease. The trial election has a random name, and leaves nothing behind.\n\n" +
 			"Exit status: 0 if the promise can be kept here; 69 could not connect; 78 if it cannot be kept, as on a standby.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if d.LastToken < 0 {
-				return exit.Usagef("--last-token %d: want a token, which is above 0", d.LastToken)
+				return exit.Usagef("--last-token %d: want a token, greater than 0", d.LastToken)
 			}
 			target, err := a.connection.find()
 			if err != nil {
@@ -35,8 +35,8 @@ func (a *app) doctorCommand() *cobra.Command {
 		},
 	}
 	a.connection.addTimeout(cmd)
-	cmd.Flags().DurationVar(&d.Lease, "lease", doctor.DefaultLease, "the lease that the round trips are compared with")
-	cmd.Flags().IntVar(&d.TokenEpoch, "token-epoch", 0, "the --token-epoch, or WithTokenEpoch, of the candidates")
-	cmd.Flags().Int64Var(&d.LastToken, "last-token", 0, "the largest fencing token that a store has seen: are new ones larger?")
+	cmd.Flags().DurationVar(&d.Lease, "lease", doctor.DefaultLease, "the lease to compare the round trips with")
+	cmd.Flags().IntVar(&d.TokenEpoch, "token-epoch", 0, "the token epoch of the candidates (run --token-epoch, WithTokenEpoch)")
+	cmd.Flags().Int64Var(&d.LastToken, "last-token", 0, "the largest fencing token that a store has seen: checks that new ones are larger")
 	return cmd
 }

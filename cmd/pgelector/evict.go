@@ -18,11 +18,11 @@ func (a *app) evictCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "evict NAME",
-		Short: "End the leader's backend, so that another candidate is elected",
-		Long: "Shows who leads, asks, and ends that session. The lock is free at once; the evicted leader learns it at its\n" +
-			"next heartbeat, and until then works on beside the next one, whose token is larger. It campaigns again, and may\n" +
-			"be elected again: to keep it away, stop its process.\n\n" +
-			"Exit status: 0; 3 if nobody leads, or the answer was no; 69 no primary reached; 77 without the privilege.",
+		Short: "End the leader's session, so that another candidate is elected",
+		Long: "Shows the leader, asks for confirmation, and ends the leader's session. The lock is free at once. The evicted\n" +
+			"leader learns this at its next heartbeat. Until then it works on beside the next leader, whose token is larger.\n" +
+			"It campaigns again and may be elected again: to keep it away, stop its process.\n\n" +
+			"Exit status: 0; 3 if nobody leads or the answer was no; 69 no primary reached; 77 missing privilege.",
 		Args: oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkNames(args...); err != nil {
@@ -40,7 +40,7 @@ func (a *app) evictCommand() *cobra.Command {
 			}
 			out, election := cmd.OutOrStdout(), snapshot.Elections[0]
 			if election.Leader == nil {
-				return exit.With(exit.Negative, fmt.Errorf("nobody leads %q: there is nobody to evict", args[0]))
+				return exit.With(exit.Negative, fmt.Errorf("nobody leads %q: nothing to evict", args[0]))
 			}
 			if err := snapshot.WriteTable(out); err != nil {
 				return err
@@ -60,16 +60,16 @@ func (a *app) evictCommand() *cobra.Command {
 			case err != nil:
 				return a.failed(target, err)
 			}
-			_, err = fmt.Fprintf(out, "Evicted: backend %d has ended, and the lock was free.\n", election.Leader.PID)
+			_, err = fmt.Fprintf(out, "Evicted: backend %d has ended and released the lock.\n", election.Leader.PID)
 			return err
 		},
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	a.connection.addTimeout(cmd)
 	return cmd
 }
 
-// confirm asks. No answer is a no.
+// confirm asks the operator. No answer means no.
 func confirm(in io.Reader, out io.Writer, e status.Election) error {
 	fmt.Fprintf(out, "End the session of %q (backend %d)? [y/N] ", e.Leader.ID, e.Leader.PID)
 	answer, err := bufio.NewReader(in).ReadString('\n')
@@ -79,7 +79,7 @@ func confirm(in io.Reader, out io.Writer, e status.Election) error {
 	}
 	if err != nil {
 		fmt.Fprintln(out)
-		return exit.With(exit.Negative, errors.New("nobody answered, so nothing was done: use --yes where nobody can"))
+		return exit.With(exit.Negative, errors.New("no answer, so nothing was done: use --yes to skip the question"))
 	}
 	return exit.With(exit.Negative, errors.New("nothing was done"))
 }

@@ -11,24 +11,24 @@ import (
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 )
 
-// connectionFlags say which database.
+// connectionFlags select the database.
 type connectionFlags struct {
 	dsn     string
 	driver  string
 	timeout time.Duration
-	target  *connect.Target // once found
+	target  *connect.Target // set by find
 }
 
 func (f *connectionFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.dsn, "dsn", "", "the database, as a URL or \"host=… dbname=…\"; default: DATABASE_URL, else the PG* variables")
+	cmd.Flags().StringVar(&f.dsn, "dsn", "", "the database, as a URL or \"host=… dbname=…\"; default: DATABASE_URL, then the PG* variables")
 	cmd.Flags().StringVar(&f.driver, "driver", connect.PGX, "the driver: pgx or pq")
 	choices(cmd, "driver", connect.PGX, connect.PQ)
 }
 
-// addTimeout is for the commands that ask and leave.
+// addTimeout adds the flags of the commands that only ask.
 func (f *connectionFlags) addTimeout(cmd *cobra.Command) {
 	f.add(cmd)
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the server's answer")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the server")
 }
 
 func (f *connectionFlags) find() (*connect.Target, error) {
@@ -43,7 +43,7 @@ func (f *connectionFlags) find() (*connect.Target, error) {
 	return target, nil
 }
 
-// open makes a pool for questions, and has connected once.
+// open returns a pool for questions. It has connected once.
 func (f *connectionFlags) open(cmd *cobra.Command) (*sql.DB, *connect.Target, error) {
 	target, err := f.find()
 	if err != nil {
@@ -59,15 +59,15 @@ func (f *connectionFlags) open(cmd *cobra.Command) (*sql.DB, *connect.Target, er
 	return pool, target, nil
 }
 
-// scrub removes the password from what is printed.
+// scrub removes the password from text.
 func (f *connectionFlags) scrub(text string) string { return f.target.Scrub(text) }
 
-// choices completes the values of a flag.
+// choices sets the completions of a flag's value.
 func choices(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// oneName wants the name of one election as the only argument.
+// oneName requires exactly one argument.
 func oneName(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("want the NAME of one election, got %d arguments", len(args))
@@ -75,7 +75,7 @@ func oneName(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// checkNames is an error of bad usage unless elections may have these names.
+// checkNames returns a usage error if a name is invalid.
 func checkNames(names ...string) error {
 	for _, name := range names {
 		if err := exit.CheckElection(name); err != nil {

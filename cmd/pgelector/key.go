@@ -24,13 +24,13 @@ func keyCommand() *cobra.Command {
 	}
 }
 
-// keySQL may be pasted into psql.
+// keySQL returns a statement for psql.
 func keySQL(name string) string {
 	return "SELECT pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(" +
 		"pg_catalog.concat('pgelector:', " + quote(name) + "), 'UTF8')), 'hex'), 16))::bit(64)::bigint;"
 }
 
-// quote makes a string literal of SQL, in the form that no setting changes.
+// quote returns an SQL string literal that no setting changes.
 func quote(text string) string {
 	quoted := "'" + strings.NewReplacer("'", "''", `\`, `\\`).Replace(text) + "'"
 	if strings.Contains(text, `\`) {

@@ -15,7 +15,7 @@ import (
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 )
 
-// logFlags say what is logged, and how. Logs go to standard error.
+// logFlags configure the log on standard error.
 type logFlags struct {
 	level string
 	json  bool
@@ -24,7 +24,7 @@ type logFlags struct {
 var logLevels = []string{"trace", "debug", "info", "warn", "error", "off"}
 
 func (f *logFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.level, "log-level", "info", "what is logged, to standard error: "+strings.Join(logLevels, ", "))
+	cmd.Flags().StringVar(&f.level, "log-level", "info", "the log level on standard error: "+strings.Join(logLevels, ", "))
 	cmd.Flags().BoolVar(&f.json, "log-json", false, "log JSON, one object per line")
 	choices(cmd, "log-level", logLevels...)
 }
@@ -45,9 +45,9 @@ func (f *logFlags) logger(scrub func(string) string) (hclog.Logger, error) {
 	return lines{logger, f.json}, nil
 }
 
-// lines is a logger for programs that read its output line by line: an error is one
-// line, whatever the driver made of it. JSON has no durations, so there they are
-// milliseconds, in fields whose names end in _ms.
+// lines is a logger whose output programs can read line by line: it joins the lines of an
+// error. JSON has no durations, so there they are milliseconds, in fields whose names end
+// in _ms.
 type lines struct {
 	hclog.Logger
 	json bool
@@ -74,7 +74,7 @@ func (l lines) Info(text string, fields ...any)  { l.Log(hclog.Info, text, field
 func (l lines) Warn(text string, fields ...any)  { l.Log(hclog.Warn, text, fields...) }
 func (l lines) Error(text string, fields ...any) { l.Log(hclog.Error, text, fields...) }
 
-// scrubbed writes lines without the password.
+// scrubbed removes the password from each line.
 type scrubbed struct {
 	out   io.Writer
 	scrub func(string) string

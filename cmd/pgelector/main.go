@@ -1,5 +1,5 @@
-// Command pgelector runs programs under leadership, and shows and mends leader
-// elections on PostgreSQL. docs/command.md tells how to use it.
+// Command pgelector runs programs under leadership, and inspects leader elections on
+// PostgreSQL. docs/command.md describes it.
 package main
 
 import (
@@ -23,22 +23,22 @@ func main() {
 	os.Exit(app.finish(command, err))
 }
 
-// app is what the subcommands share: the flags that each of them has.
+// app holds the flags that the subcommands share.
 type app struct {
 	connection connectionFlags
 	log        logFlags
-	entered    bool // a subcommand has accepted its flags and arguments
+	entered    bool // a subcommand accepted its flags and arguments
 }
 
-// command is the root of the subcommands.
+// command returns the root command.
 func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pgelector",
 		Short: "Leader election on PostgreSQL session advisory locks",
-		Long: "Runs any program under leadership, so that one of many hosts runs it, and shows and mends leader elections\n" +
-			"on nothing but the PostgreSQL that is there: no new server, no table, no extension.\n\n" +
-			"The database is found as psql finds it: by --dsn, else by DATABASE_URL, else by libpq's PG* variables, service\n" +
-			"file and password file. Prefer the latter for passwords: a --dsn is for a moment visible to others in ps.",
+		Long: "Runs any program under leadership, so that exactly one of many hosts runs it, and inspects leader elections.\n" +
+			"It needs only your PostgreSQL: no new server, no table, no extension.\n\n" +
+			"It finds the database as psql does: by --dsn, else by DATABASE_URL, else by libpq's PG* variables, service file\n" +
+			"and password file. Do not put a password into --dsn: ps shows it to other users for a moment.",
 		Version:           version(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
@@ -51,8 +51,8 @@ func (a *app) command() *cobra.Command {
 	return root
 }
 
-// finish prints the error and returns the exit code. What cobra refuses before
-// a subcommand is entered is bad usage.
+// finish prints the error and returns the exit code. An error before a subcommand is
+// entered is a usage error.
 func (a *app) finish(command *cobra.Command, err error) int {
 	if err == nil {
 		return exit.OK
@@ -73,7 +73,7 @@ func (a *app) finish(command *cobra.Command, err error) int {
 	return code
 }
 
-// say writes why the program ends, in the form of the log, whatever its level.
+// say writes why the program ends, in the format of the log, at any log level.
 func (a *app) say(text string, code int) {
 	if a.log.json {
 		if logger, err := (&logFlags{level: "error", json: true}).logger(a.connection.scrub); err == nil {

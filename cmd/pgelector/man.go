@@ -5,11 +5,11 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// manCommand writes the man pages. It is for packagers, and so hidden.
+// manCommand writes the man pages, for packagers.
 func manCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:    "man [DIRECTORY]",
-		Short:  "Write the man pages, one per subcommand, or that of pgelector itself to standard output",
+		Short:  "Write the man pages to a directory, or that of pgelector itself to standard output",
 		Hidden: true,
 		Args:   cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
 )
 
-// guardName is the hidden subcommand by which run starts itself as the guard.
+// guardName is the hidden subcommand that makes this program the guard.
 const guardName = "guard"
 
 func (a *app) runCommands() []*cobra.Command {
@@ -28,20 +28,20 @@ func (a *app) runCommands() []*cobra.Command {
 	return []*cobra.Command{a.runCommand(), guard}
 }
 
-const runLong = `Waits until it leads the election, and runs the command as long as it does. Of all the hosts that run the same
-line, one runs the command.
+const runLong = `Waits until it leads the election, and runs the command while it leads. Start the same line on many hosts: exactly one
+of them runs the command.
 
-Standard input, output and error are the command's own, signals are forwarded to its process group, and its exit
-status is passed on. When leadership is lost the group gets TERM, then, after --grace, KILL. That is over before another
-host may lead if this host was frozen or cut off; where the server itself ended the session, the lock is free at once.
-A lock that is still held is released only when nothing of the command is left.
+The command inherits standard input, output and error. Signals are forwarded to its process group, and its exit status
+is passed on. When leadership is lost, the group gets TERM and, after --grace, KILL. If this host was frozen or cut off,
+that happens before another host may lead. If the server ended the session, the lock is free at once. While this host
+holds the lock, it releases it only when no process of the command is left.
 
-The command finds in its environment:
+The command's environment:
   PGELECTOR_ELECTION        the name of the election
   PGELECTOR_CANDIDATE       the id of this candidate
   PGELECTOR_KEY             the advisory lock key
   PGELECTOR_TOKEN           the fencing token: larger than that of every earlier term
-  PGELECTOR_LEASE_DEADLINE  when the term ends unless a heartbeat extends it, as it was at the start (RFC 3339)
+  PGELECTOR_LEASE_DEADLINE  when the term ends unless a heartbeat extends it, as of the start (RFC 3339)
 
 Exit status: the command's own; 128+n if signal n ended it; 64 bad usage; 69 no primary reached; 75 leadership lost;
 78 refused server; 126 not executable; 127 not found.`
@@ -73,29 +73,29 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows the command's name is the command's
+	flags.SetInterspersed(false) // flags after the command's name are the command's
 	flags.StringVarP(&c.Election, "election", "e", "", "the name of the election")
 	flags.StringVar(&c.Candidate, "candidate", "", "the id of this candidate, unique among live ones; default: host name, process id, random digits")
-	flags.BoolVar(&once, "once", false, "leave when the command ends: the default")
-	flags.BoolVar(&c.Restart, "restart", false, "when the command ends, or leadership is lost, campaign and run it again")
+	flags.BoolVar(&once, "once", false, "exit when the command ends: the default")
+	flags.BoolVar(&c.Restart, "restart", false, "when the command ends or leadership is lost, campaign and run it again")
 	flags.DurationVar(&c.BackoffMin, "backoff", c.BackoffMin, "with --restart: the wait after the command ended, doubled each time")
-	flags.DurationVar(&c.BackoffMax, "backoff-max", c.BackoffMax, "with --restart: the longest wait; a command that ran as long resets it")
-	flags.BoolVar(&c.IfFree, "if-free", false, "run only if nobody else leads; otherwise leave at once")
+	flags.DurationVar(&c.BackoffMax, "backoff-max", c.BackoffMax, "with --restart: the longest wait; a run of at least this length resets the wait")
+	flags.BoolVar(&c.IfFree, "if-free", false, "run only if nobody else leads; otherwise exit at once")
 	flags.DurationVar(&c.FreeWait, "wait", 0, "with --if-free: how long to wait for another to finish")
 	flags.IntVar(&c.BusyCode, "if-free-exit-code", 0, "with --if-free: the exit status if another leads")
-	flags.DurationVar(&c.Hold, "hold", 0, "keep the lock at least so long after a start that ended well, for hosts whose clocks differ")
-	flags.DurationVar(&c.Lease, "lease", c.Lease, "how long the server keeps the lock of a host that is frozen or cut off")
-	flags.DurationVar(&c.Heartbeat, "heartbeat", 0, "the time between two proofs of life; default: lease/5")
-	flags.DurationVar(&c.Drain, "drain", 0, "how long before the lease's end a command is stopped that had no heartbeat; default: lease/5, or what --grace needs")
-	flags.DurationVar(&c.Grace, "grace", c.Grace, "from TERM to KILL; must fit into the drain; default: what fits")
-	flags.Lookup("grace").DefValue = "0s" // which is not shown: -1ns would say nothing to anybody
+	flags.DurationVar(&c.Hold, "hold", 0, "after a successful run, keep the lock until this long after its start, for hosts whose clocks differ")
+	flags.DurationVar(&c.Lease, "lease", c.Lease, "how long the server keeps the lock of a frozen or disconnected host")
+	flags.DurationVar(&c.Heartbeat, "heartbeat", 0, "the time between two heartbeats; default: lease/5")
+	flags.DurationVar(&c.Drain, "drain", 0, "how long before the end of the lease the command is stopped if no heartbeat was answered; default: lease/5, or what --grace needs")
+	flags.DurationVar(&c.Grace, "grace", c.Grace, "the time from TERM to KILL; must fit into the drain; default: as long as fits")
+	flags.Lookup("grace").DefValue = "0s" // hides the default, which is -1ns
 	flags.DurationVar(&c.Retry, "retry", c.Retry, "the longest wait between two attempts while another leads")
-	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "give up after so many attempts in a row that failed; 0: never")
-	flags.DurationVar(&c.ReadOnlyTimeout, "read-only-timeout", time.Minute, "wait so long for a standby, met at the start, to become a primary")
-	flags.IntVar(&c.TokenEpoch, "token-epoch", 0, "added to the timeline in the fencing token, so that tokens rise also after a pg_upgrade")
-	flags.StringVar(&standby, "standby", "poll", "while another leads: poll, or wait in the server, which takes over at once and pins a connection")
+	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "give up after this many failed attempts in a row; 0: never")
+	flags.DurationVar(&c.ReadOnlyTimeout, "read-only-timeout", time.Minute, "how long to wait at the start for a standby to become a primary")
+	flags.IntVar(&c.TokenEpoch, "token-epoch", 0, "added to the timeline in the fencing token, so that tokens still rise after a pg_upgrade")
+	flags.StringVar(&standby, "standby", "poll", "while another leads: poll, or wait in the server, which takes over at once but pins a connection")
 	flags.BoolVar(&c.Watch, "watch", false, "learn within milliseconds when the server ends the session; pins one more connection")
-	flags.DurationVar(&c.Synchronous, "synchronous-standby", 0, "with synchronous replication: the longest lease of all candidates, of which each must have this; 0: off")
+	flags.DurationVar(&c.Synchronous, "synchronous-standby", 0, "with synchronous replication: the longest lease of all candidates; every candidate must set this; 0: off")
 	flags.StringVar(&c.HTTP, "http", "", "serve /healthz, /readyz, /leader and /metrics on this address, such as :8080")
 	choices(cmd, "standby", "poll", "wait")
 	a.connection.add(cmd)
@@ -108,7 +108,7 @@ func (a *app) run(c runner.Config) (err error) {
 	case c.Election == "":
 		return exit.Usagef("run: --election NAME is missing")
 	case len(c.Command) == 0:
-		return exit.Usagef("run: there is no command: put it behind --")
+		return exit.Usagef("run: the command is missing: put it after --")
 	}
 	if err := exit.CheckElection(c.Election); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (a *app) run(c runner.Config) (err error) {
 	if c.Log, err = a.log.logger(a.connection.scrub); err != nil {
 		return err
 	}
-	// Before the campaign, which may take days: the guard looks for it again.
+	// Fail now, and not after a campaign that may take days.
 	if _, err := exec.LookPath(c.Command[0]); err != nil {
 		return exit.With(supervise.StartCode(err), fmt.Errorf("run: %w", err))
 	}

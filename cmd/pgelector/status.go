@@ -14,12 +14,12 @@ func (a *app) statusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status [NAME…]",
-		Short: "Tell who leads, and who waits",
-		Long: "Tells who leads each election, since when, from where, and who waits in the server, in which order: of the\n" +
-			"named elections, or of all of the database.\n\n" +
-			"Without a table of its own the server knows keys, not names, so names show only for elections that are named.\n" +
-			"Since when is the start of the leader's session, which is not later than its term. The token is known to the\n" +
-			"leader only. A candidate that polls holds nothing in the server, so it does not show.\n\n" +
+		Short: "Show who leads and who waits",
+		Long: "Shows who leads each election, since when and from where, and who waits in the server, in order: for the named\n" +
+			"elections, or for all elections of the database.\n\n" +
+			"The server knows keys, not names: status shows the names that you give. It shows the start of the leader's\n" +
+			"session, which is not later than the start of its term. Only the leader knows its token. Candidates that poll\n" +
+			"hold nothing in the server, and do not show.\n\n" +
 			"Exit status: 0; 3 if nobody leads one of the named elections; 64 bad usage; 69 no primary reached.",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if err := checkNames(names...); err != nil {

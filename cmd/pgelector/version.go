@@ -22,7 +22,7 @@ func versionCommand() *cobra.Command {
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "pgelector, of a version that is not known, since it was built without module support"
+		return "pgelector, unknown version (built without module support)"
 	}
 	return describe(info)
 }

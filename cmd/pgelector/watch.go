@@ -22,9 +22,9 @@ func (a *app) watchCommand() *cobra.Command {
 	w := status.Watch{Interval: time.Second}
 	cmd := &cobra.Command{
 		Use:   "watch NAME",
-		Short: "Tell of each change of leader, live, one line each",
-		Long: "Writes who leads, and then one line for each change, until it is interrupted. While the database is away it\n" +
-			"says so, once, and goes on when it is back. A leader that came and went between two looks is not seen.",
+		Short: "Print each change of leader, one line each",
+		Long: "Prints who leads, and then one line for each change, until it is interrupted. When the database is away it\n" +
+			"prints one line, and goes on when the database is back. It misses a leader that came and went between two looks.",
 		Args: oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkNames(args...); err != nil {
@@ -43,7 +43,7 @@ func (a *app) watchCommand() *cobra.Command {
 			}
 			out := cmd.OutOrStdout()
 			w.Election, w.Timeout = args[0], a.connection.timeout
-			w.Tell = func(c status.Change) error {
+			w.Report = func(c status.Change) error {
 				c.Error = target.Scrub(c.Error)
 				if asJSON {
 					return c.WriteJSON(out)
@@ -61,12 +61,12 @@ func (a *app) watchCommand() *cobra.Command {
 	return cmd
 }
 
-// hopeless says that it is no use to ask again.
+// hopeless reports whether asking again is useless.
 func hopeless(err error) bool {
 	return connect.Refused(err) || errors.Is(err, elector.ErrServerReadOnly)
 }
 
-// failed gives an error of a question to the server its exit code.
+// failed gives the error of a question its exit code.
 func (a *app) failed(target *connect.Target, err error) error {
 	var own *exit.Error
 	if known := exit.Classify(err); err == nil || errors.As(known, &own) {
@@ -75,8 +75,8 @@ func (a *app) failed(target *connect.Target, err error) error {
 	return exit.Classify(target.Failed(err))
 }
 
-// untilSignal is a context whose cause, after a signal, is an exit code as
-// shells know it, without a message.
+// untilSignal returns a context that ends with a signal. Its cause has the exit code that
+// shells use, and no message.
 func untilSignal(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)

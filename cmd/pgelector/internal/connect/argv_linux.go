@@ -6,10 +6,9 @@ import (
 	"unsafe"
 )
 
-// HideArguments returns a copy of this program's arguments, and overwrites in
-// the process table those that may hold a password: a --dsn and its value. On
-// Linux os.Args are the very bytes that ps shows. Whoever looked between the
-// start and this moment has seen them: the environment is the better place.
+// HideArguments returns a copy of this program's arguments, and overwrites the value of
+// --dsn, which may contain a password, in the process table. On Linux os.Args are the bytes
+// that ps shows. Until then everybody can read them: the environment is the better place.
 func HideArguments() []string {
 	copied := make([]string, len(os.Args))
 	for i, arg := range os.Args {
@@ -17,7 +16,7 @@ func HideArguments() []string {
 	}
 	for i, arg := range copied {
 		if arg == "--" {
-			break // the command's own
+			break // arguments of the command
 		}
 		value, inline := strings.CutPrefix(arg, "--dsn=")
 		switch {

@@ -7,6 +7,6 @@ import (
 	"slices"
 )
 
-// HideArguments returns a copy of this program's arguments. What ps shows of
-// them can be changed on Linux only.
+// HideArguments returns a copy of this program's arguments. Only on Linux can it hide them
+// from ps.
 func HideArguments() []string { return slices.Clone(os.Args) }

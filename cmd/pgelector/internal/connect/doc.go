@@ -1,10 +1,8 @@
-// Package connect finds the database the way psql's users expect, and opens it
-// with either driver.
+// Package connect finds the database as psql does, and opens it with either driver.
 //
-// What is said explicitly comes first: the --dsn flag, then DATABASE_URL, each a
-// URL or "key=value" pairs; whatever they leave open comes from libpq's PG*
-// variables, its service file and its password file.
+// The --dsn flag comes first, then DATABASE_URL: each a URL or "key=value" pairs. The rest
+// comes from libpq's PG* variables, its service file and its password file.
 //
-// A password must never be printed. Errors of a driver's parser may quote what
-// they could not parse, so they are not passed on; other errors are scrubbed.
+// The package never prints a password. It does not pass on the errors of a driver's parser,
+// which may quote their input, and it scrubs all other errors.
 package connect

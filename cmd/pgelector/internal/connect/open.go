@@ -15,23 +15,21 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
-// ErrConnect is wrapped by the error of a server that could not be reached, or
-// did not let this program in.
+// ErrConnect is returned if the server could not be reached or refused the login.
 var ErrConnect = errors.New("could not connect")
 
-// Purpose is what a pool is for.
+// Purpose is the purpose of a pool.
 type Purpose int
 
 const (
-	// Election is a pool for an elector: the driver's own defaults, as a
-	// program that embeds the library has them.
+	// Election is for an elector. The pool has the driver's defaults.
 	Election Purpose = iota
-	// Inspection is a pool that only asks: each question is one round trip, so
-	// that it passes through a pooler in any mode.
+	// Inspection is for questions. Each is one round trip, and so works through a pooler
+	// in any mode.
 	Inspection
 )
 
-// Open makes a pool for the target. It does not connect.
+// Open returns a pool for the target. It does not connect.
 func (t *Target) Open(p Purpose) (*sql.DB, error) {
 	if t.Driver == PQ {
 		c := t.pq.Clone()
@@ -70,15 +68,15 @@ func (t *Target) Check(ctx context.Context, pool *sql.DB, timeout time.Duration)
 	return t.Failed(err)
 }
 
-// The SQLSTATEs of refusals, besides those of class 28.
+// SQLSTATEs of refusals other than class 28.
 const (
 	noSuchDatabase  = "3D000"
 	noPrivilege     = "42501"
-	noSuchParameter = "42704" // which the DSN names
+	noSuchParameter = "42704" // in the DSN
 )
 
-// Failed explains an error of a server that was asked: it wraps ErrConnect if
-// it was not reached, or did not let us in.
+// Failed explains an error of a question. It wraps ErrConnect if the server was not reached
+// or refused the login.
 func (t *Target) Failed(err error) error {
 	switch state := pgerr.State(err); {
 	case err == nil:
@@ -93,9 +91,9 @@ func (t *Target) Failed(err error) error {
 	return err
 }
 
-// Refused reports whether the server knows us and will not let us in, however
-// often we try: a wrong password, role or database, a privilege that is missing, a
-// parameter that it does not know. pgbouncer says 08P01 for the first three.
+// Refused reports whether the server refuses the login, so that retries are useless: a wrong
+// password, role or database, a missing privilege, an unknown parameter. (For the first
+// three pgbouncer returns 08P01, which is not recognized.)
 func Refused(err error) bool {
 	switch state := pgerr.State(err); state {
 	case noSuchDatabase, noPrivilege, noSuchParameter:
@@ -105,8 +103,8 @@ func Refused(err error) bool {
 	}
 }
 
-// Connect opens one connection by pgx, whichever driver was chosen: for what
-// only the protocol can tell. Its statements pass through a pooler in any mode.
+// Connect opens one connection with pgx, for any chosen driver, to use the protocol
+// directly. Its statements work through a pooler in any mode.
 func (t *Target) Connect(ctx context.Context) (*pgx.Conn, error) {
 	c := t.pgx.Copy()
 	c.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol

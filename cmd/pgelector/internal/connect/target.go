@@ -20,20 +20,20 @@ const (
 	PQ  = "pq"
 )
 
-// ErrUsage is wrapped by errors in what the user gave.
+// ErrUsage is returned if the user's input is invalid.
 var ErrUsage = errors.New("bad usage")
 
-// Target is a database and how to reach it.
+// Target is a database and the way to reach it.
 type Target struct {
 	Driver string
-	Source string // what it was found by, for people
+	Source string // where the settings came from
 
 	pgx *pgx.ConnConfig
 	pq  *pq.Config
 }
 
-// Find parses the DSN, or what the environment says if it is empty. name is the
-// application_name of connections, unless another was asked for.
+// Find parses the DSN, or reads the environment if dsn is empty. name is the default
+// application_name.
 func Find(dsn, driver, name string) (*Target, error) {
 	t := &Target{Driver: driver, Source: "--dsn"}
 	if driver != PGX && driver != PQ {
@@ -60,8 +60,8 @@ func Find(dsn, driver, name string) (*Target, error) {
 	return t, nil
 }
 
-// Hosts is how many hosts the target names, and how long the driver tries each: 0 is
-// without end.
+// Hosts returns the number of hosts, and how long the driver tries each: 0 means without
+// limit.
 func (t *Target) Hosts() (n int, each time.Duration) {
 	hosts := map[string]bool{net.JoinHostPort(t.pgx.Host, strconv.Itoa(int(t.pgx.Port))): true}
 	for _, f := range t.pgx.Fallbacks {
@@ -73,21 +73,21 @@ func (t *Target) Hosts() (n int, each time.Duration) {
 	return len(hosts), each
 }
 
-// unusable says what is wrong without quoting what was given.
+// unusable explains an error without quoting the input.
 func (t *Target) unusable(err error) error {
-	reason := "it is neither a URL such as postgres://user@host:5432/database nor pairs such as host=… dbname=…, " +
-		"or a value in it cannot be used (not shown here, since it may hold a password)"
+	reason := "want a URL such as postgres://user@host:5432/database or pairs such as host=… dbname=…, " +
+		"with valid values (not shown here, because they may contain a password)"
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		reason = "a file that it names does not exist"
 	case errors.Is(err, os.ErrPermission):
-		reason = "a file that it names may not be read"
+		reason = "no permission to read a file that it names"
 	}
 	return fmt.Errorf("%w: %s: %s", ErrUsage, t.Source, reason)
 }
 
-// pqConfig is the same target for lib/pq, which reads the same variables and
-// files, but has other defaults than psql.
+// pqConfig returns the config for lib/pq, which reads the same variables and files, but has
+// other defaults than psql.
 func pqConfig(dsn string, like *pgx.ConnConfig) (*pq.Config, error) {
 	c, err := pq.NewConfig(dsn)
 	if err != nil {
@@ -121,7 +121,7 @@ func (t *Target) String() string {
 	return fmt.Sprintf("database %q on %s as %q", database, host, t.pgx.User)
 }
 
-// Scrub removes the password from a text that a driver or a server made.
+// Scrub removes the password from text.
 func (t *Target) Scrub(text string) string {
 	if t == nil {
 		return text
@@ -138,6 +138,6 @@ func (t *Target) Scrub(text string) string {
 	return text
 }
 
-// shortestSecret spares ordinary words: no driver prints a password on its own
-// account, and a password of two letters is in every text.
+// shortestSecret keeps Scrub from mangling every text: one or two letters occur everywhere,
+// and drivers do not print passwords on purpose.
 const shortestSecret = 3

@@ -15,34 +15,33 @@ import (
 // DefaultLease is the library's.
 const DefaultLease = 10 * time.Second
 
-// Examination is one run of all the checks.
+// Examination is one run of all checks.
 type Examination struct {
 	Target  *connect.Target
 	Out     io.Writer
 	Timeout time.Duration // of each question
 	Lease   time.Duration
 
-	TokenEpoch int   // that the candidates have
-	LastToken  int64 // the largest that a store has seen; 0 if that is not known
+	TokenEpoch int   // of the candidates
+	LastToken  int64 // the largest that a store has seen; 0 if unknown
 
 	pool   *sql.DB // for questions
-	token  int64   // of the trial; 0 if it was not elected
+	token  int64   // of the trial election; 0 if it failed
 	failed int
 	worst  time.Duration // the longest round trip
 }
 
-// verdict is how a check ended.
-type verdict string
+// level is the result of a check.
+type level string
 
 const (
-	ok   verdict = "ok"
-	note verdict = "note" // nothing to do, but good to know
-	warn verdict = "warn" // the promise holds, but something will be missed
-	fail verdict = "FAIL" // the promise cannot be kept
+	ok   level = "ok"
+	note level = "note" // good to know
+	warn level = "warn" // the promise holds with a drawback
+	fail level = "FAIL" // the promise cannot be kept
 )
 
-// Run examines, and writes what it finds. The error is of a server that cannot
-// be asked at all.
+// Run checks and writes the findings. It returns an error if the server does not answer.
 func (x *Examination) Run(ctx context.Context) (err error) {
 	if x.pool, err = x.Target.Open(connect.Inspection); err != nil {
 		return err
@@ -54,17 +53,17 @@ func (x *Examination) Run(ctx context.Context) (err error) {
 	}
 	defer closePool()
 	if err := x.Target.Check(ctx, x.pool, x.Timeout); err != nil {
-		x.say(fail, "connection", "none: see below")
+		x.say(fail, "connection", "failed: see below")
 		return err
 	}
-	x.say(ok, "connection", "%s, by driver %s, found by %s", x.Target, x.Target.Driver, x.Target.Source)
+	x.say(ok, "connection", "%s, driver %s, found by %s", x.Target, x.Target.Driver, x.Target.Source)
 	x.connecting()
 	server, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
 	if err != nil {
 		return err
 	}
 	usable := x.server(server)
-	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable, candidate), x.tokenParts, x.settings, x.privileges, x.room, x.roundTrips, x.clocks} {
+	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable, candidate), x.tokenParts, x.settings, x.privileges, x.capacity, x.roundTrips, x.clocks} {
 		if err := check(ctx); err != nil {
 			return err
 		}
@@ -73,19 +72,18 @@ func (x *Examination) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// Healthy reports, after Run, whether the promise can be kept.
+// Healthy reports after Run whether the promise can be kept.
 func (x *Examination) Healthy() bool { return x.failed == 0 }
 
 // say writes the line of a check.
-func (x *Examination) say(v verdict, check, format string, args ...any) {
+func (x *Examination) say(v level, check, format string, args ...any) {
 	if v == fail {
 		x.failed++
 	}
 	fmt.Fprintf(x.Out, "%-4s  %-15s  %s\n", v, check, x.Target.Scrub(fmt.Sprintf(format, args...)))
 }
 
-// question asks the server, for no longer than the timeout, whether or not the
-// driver returns.
+// question asks the server. It returns after the timeout, even if the driver does not.
 func question[T any](ctx context.Context, x *Examination, ask func(context.Context, *db.Queries) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, x.Timeout, fmt.Errorf("no answer within %v", x.Timeout))
 	defer cancel()

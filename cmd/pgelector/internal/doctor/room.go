@@ -6,7 +6,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 )
 
-// settings names what would end a session, were it not set anew for it.
+// settings names the settings that would end a session if an election did not override them.
 func (x *Examination) settings(ctx context.Context) error {
 	enders, err := question(ctx, x, func(ctx context.Context, q *db.Queries) ([]db.SessionEndersRow, error) { return q.SessionEnders(ctx) })
 	if err != nil {
@@ -16,45 +16,45 @@ func (x *Examination) settings(ctx context.Context) error {
 		x.say(ok, "settings", "none would end a session")
 	}
 	for _, s := range enders {
-		x.say(note, "settings", "%s = %s (from: %s): an election sets its own value on its own session, so this does no harm to it", s.Name, s.Value, s.Source)
+		x.say(note, "settings", "%s = %s (from: %s): harmless, because an election overrides it on its session", s.Name, s.Value, s.Source)
 	}
 	return nil
 }
 
-// privileges are for operators: an election needs none.
+// privileges checks the privileges of operators. An election needs none.
 func (x *Examination) privileges(ctx context.Context) error {
 	p, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (db.PrivilegesRow, error) { return q.Privileges(ctx) })
 	if err != nil {
 		return err
 	}
 	if p.ReadsStats && p.SignalsBackends {
-		x.say(ok, "privileges", "role %q sees every session, and may evict any leader but a superuser's", p.Role)
+		x.say(ok, "privileges", "role %q sees every session, and may evict any leader except a superuser's", p.Role)
 	}
 	if !p.ReadsStats {
-		x.say(note, "privileges", "role %q sees of other roles' leaders neither where from nor since when, and cannot fence transactions "+
-			"of their terms: GRANT pg_read_all_stats, if that is wanted", p.Role)
+		x.say(note, "privileges", "role %q does not see the address and start of other roles' leaders, and cannot fence transactions "+
+			"of their terms: GRANT pg_read_all_stats if needed", p.Role)
 	}
 	if !p.SignalsBackends {
-		x.say(note, "privileges", "role %q can evict only leaders of its own role: GRANT pg_signal_backend, if more is wanted", p.Role)
+		x.say(note, "privileges", "role %q can evict only leaders of its own role: GRANT pg_signal_backend if needed", p.Role)
 	}
 	return nil
 }
 
-// A candidate takes three connections at the most: the session, the watcher, and
-// one for questions. There should be room for two candidates.
+// needed is the number of connections of two candidates. Each takes at most three: the
+// session, the watcher, and one for questions.
 const needed = 2 * 3
 
-// room is for locks and connections.
-func (x *Examination) room(ctx context.Context) error {
+// capacity checks for free locks and connections.
+func (x *Examination) capacity(ctx context.Context) error {
 	c, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (db.CapacityRow, error) { return q.Capacity(ctx) })
 	if err != nil {
 		return err
 	}
 	switch free := c.LockSlots - c.Locks; {
 	case free < c.LockSlots/10:
-		x.say(warn, "lock table", "%d of %d in use: raise max_locks_per_transaction before it is full", c.Locks, c.LockSlots)
+		x.say(warn, "lock table", "%d of %d locks in use: raise max_locks_per_transaction before the table is full", c.Locks, c.LockSlots)
 	default:
-		x.say(ok, "lock table", "%d of %d in use", c.Locks, c.LockSlots)
+		x.say(ok, "lock table", "%d of %d locks in use", c.Locks, c.LockSlots)
 	}
 	scarce := false
 	for _, limit := range []struct {
@@ -67,7 +67,7 @@ func (x *Examination) room(ctx context.Context) error {
 	} {
 		if limit.slots >= 0 && limit.slots-limit.used < needed {
 			scarce = true
-			x.say(warn, "connections", "%d of %d %s are in use, which leaves less than the %d that two candidates may take: raise the limit", limit.used, limit.slots, limit.what, needed)
+			x.say(warn, "connections", "%d of %d %s are in use, and two candidates may take %d: raise the limit", limit.used, limit.slots, limit.what, needed)
 		}
 	}
 	if !scarce {

@@ -10,9 +10,9 @@ import (
 	"github.com/pgelector/pgelector/db"
 )
 
-const oldest = 140000 // idle_session_timeout, which is the lease, came with PostgreSQL 14
+const oldest = 140000 // PostgreSQL 14 introduced idle_session_timeout, which enforces the lease
 
-// server checks what the server says of itself, and whether it is worth trying.
+// server checks the version and recovery, and reports whether a trial makes sense.
 func (x *Examination) server(s db.DescribeServerRow) (usable bool) {
 	version, _, _ := strings.Cut(s.Version, " on ")
 	if s.VersionNum < oldest {
@@ -21,15 +21,15 @@ func (x *Examination) server(s db.DescribeServerRow) (usable bool) {
 		x.say(ok, "version", "%s", version)
 	}
 	if s.InRecovery {
-		x.say(fail, "recovery", "this is a standby, whose locks are its own: connect to the primary, for instance with target_session_attrs=read-write")
+		x.say(fail, "recovery", "this is a standby: connect to the primary, for instance with target_session_attrs=read-write")
 	} else {
 		x.say(ok, "recovery", "this is a primary")
 	}
 	return s.VersionNum >= oldest && !s.InRecovery
 }
 
-// pooler looks for a pooler: one answers the handshake itself, with a process id
-// that is not its backend's. Its mode shows by what it lets through.
+// pooler detects a pooler: it answers the handshake with a process id that is not the
+// backend's.
 func (x *Examination) pooler(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, x.Timeout)
 	defer cancel()
@@ -43,7 +43,7 @@ func (x *Examination) pooler(ctx context.Context) error {
 		return err
 	}
 	if conn.PgConn().PID() == first {
-		x.say(ok, "pooler", "none: the server itself answers")
+		x.say(ok, "pooler", "none: the server answers directly")
 		return nil
 	}
 	mode, err := x.poolMode(ctx, conn)
@@ -51,16 +51,15 @@ func (x *Examination) pooler(ctx context.Context) error {
 	case err != nil:
 		return err
 	case mode == "session":
-		x.say(note, "pooler", "there is one; it seems to be in session mode, which will do: see that it does not end idle connections sooner than the lease")
+		x.say(note, "pooler", "there is one, apparently in session mode, which works: make sure that it does not close idle connections before the lease ends")
 	default:
-		x.say(fail, "pooler", "there is one in %s mode, which shares backends, and so the lock: connect to the server itself, or through a pool in session mode", mode)
+		x.say(fail, "pooler", "there is one in %s mode, which shares backends and so the lock: connect to the server directly, or through a pool in session mode", mode)
 	}
 	return nil
 }
 
-// poolMode tells a pooler's mode. In statement mode a transaction cannot begin.
-// In transaction mode a connection that is idle has no backend of its own: one
-// that another connection leaves is taken by it.
+// poolMode detects a pooler's mode. In statement mode BEGIN fails. In transaction mode an
+// idle connection has no backend, so two connections use the same one in turn.
 func (x *Examination) poolMode(ctx context.Context, conn *pgx.Conn) (string, error) {
 	if _, err := conn.Exec(ctx, "BEGIN"); err != nil {
 		return "statement", nil

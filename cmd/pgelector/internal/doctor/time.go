@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	trips     = 20  // round trips that are measured
-	perLease  = 50  // so many of the longest fit into a lease that is recommended
-	validity  = 0.7 // of the lease, with the default drain and the margin
+	trips     = 20  // measured round trips
+	perLease  = 50  // longest round trips in a recommended lease
+	validity  = 0.7 // share of the lease, with the default drain and margin
 	clockSkew = 5 * time.Second
 )
 
-// roundTrips compares them with the lease. The first one opens a connection.
+// roundTrips compares round trips with the lease. It skips the first one, which connects.
 func (x *Examination) roundTrips(ctx context.Context) error {
 	took, err := question(ctx, x, func(ctx context.Context, q *db.Queries) ([]time.Duration, error) {
 		var all []time.Duration
@@ -38,16 +38,17 @@ func (x *Examination) roundTrips(ctx context.Context) error {
 	v, remedy := ok, ""
 	switch {
 	case x.worst >= valid:
-		v, remedy = fail, ": no heartbeat would be answered in time: choose a longer lease, or a nearer database"
+		v, remedy = fail, ": no heartbeat would be answered in time: choose a longer lease or a nearer database"
 	case x.worst*perLease > x.Lease:
 		v, remedy = warn, ": a short stall costs leadership: choose a longer lease"
 	}
-	x.say(v, "round trip", "%v in the middle, %v at worst of %d; a lease of %v is valid for %v after one%s",
+	x.say(v, "round trip", "median %v, worst %v of %d; a lease of %v is valid for %v after a heartbeat%s",
 		short(took[len(took)/2]), short(x.worst), trips, x.Lease, valid, remedy)
 	return nil
 }
 
-// clocks compares the two sides' clocks. No election depends on the difference.
+// clocks compares the clocks of this host and the server. No election depends on the
+// difference.
 func (x *Examination) clocks(ctx context.Context) error {
 	var sent, came time.Time
 	micros, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (int64, error) {
@@ -61,39 +62,39 @@ func (x *Examination) clocks(ctx context.Context) error {
 	}
 	ahead := time.UnixMicro(micros).Sub(sent.Add(came.Sub(sent) / 2))
 	if ahead.Abs() > clockSkew {
-		x.say(warn, "clocks", "the server's is %v ahead of this host's: no election depends on the difference, but the times in logs and in status do: synchronize both by NTP, and do not step the server's clock while an election is led", short(ahead))
+		x.say(warn, "clocks", "the server's is %v ahead of this host's: no election depends on the difference, but times in logs and in status do: synchronize both with NTP, and do not step the server's clock while an election has a leader", short(ahead))
 		return nil
 	}
-	x.say(ok, "clocks", "the server's is %v ahead of this host's, give or take %v; no election depends on the difference", short(ahead), short(came.Sub(sent)/2))
+	x.say(ok, "clocks", "the server's is %v ahead of this host's, ± %v; no election depends on the difference", short(ahead), short(came.Sub(sent)/2))
 	return nil
 }
 
-// connectBound is for how long a candidate waits for a connection, with a lease of up to 40 s.
+// connectBound is how long a candidate waits for a connection, with a lease of up to 40 s.
 const connectBound = 30 * time.Second
 
-// connecting checks that a host that is frozen leaves time for the others.
+// connecting checks that a frozen host leaves time for the others.
 func (x *Examination) connecting() {
 	hosts, each := x.Target.Hosts()
 	switch want := connectBound / time.Duration(hosts); {
 	case each == 0:
-		x.say(warn, "connecting", "there is no connect_timeout: a host that is frozen holds a candidate up: set it to at most %d", int(want.Seconds()))
+		x.say(warn, "connecting", "there is no connect_timeout, so a frozen host blocks a candidate: set it to at most %d", int(want.Seconds()))
 	case each > want:
-		x.say(warn, "connecting", "connect_timeout is %v, and there are %d hosts: of the %v in which a candidate must connect, a host that is frozen "+
+		x.say(warn, "connecting", "connect_timeout is %v, and there are %d hosts: of the %v in which a candidate must connect, a frozen host "+
 			"leaves too little: set it to at most %d", each, hosts, connectBound, int(want.Seconds()))
 	default:
 		x.say(ok, "connecting", "within %v for each of %d hosts", each, hosts)
 	}
 }
 
-// recommend ends the examination.
+// recommend writes the conclusion.
 func (x *Examination) recommend() {
 	if !x.Healthy() {
-		fmt.Fprintf(x.Out, "\nThe promise cannot be kept here: mend what says FAIL.\n")
+		fmt.Fprintf(x.Out, "\nThe promise cannot be kept here: fix what says FAIL.\n")
 		return
 	}
 	lease := max(DefaultLease, (x.worst*perLease + time.Second - 1).Truncate(time.Second))
-	fmt.Fprintf(x.Out, "\nThe promise can be kept here. Recommended lease: %v. A stall of up to %v then costs no leadership, and a\n"+
-		"leader that is frozen or cut off is replaced after %v at the most, plus the retry interval.\n",
+	fmt.Fprintf(x.Out, "\nThe promise can be kept here. Recommended lease: %v. With it, stalls of up to %v cost no leadership, and a\n"+
+		"frozen or disconnected leader is replaced after at most %v plus the retry interval.\n",
 		lease, time.Duration(float64(lease)*(validity-0.2)), lease)
 }
 

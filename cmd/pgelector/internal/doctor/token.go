@@ -8,17 +8,16 @@ import (
 	"github.com/pgelector/pgelector/db"
 )
 
-// A token has the sum of timeline and epoch above the transaction id.
+// A token is the sum of timeline and epoch, followed by the transaction id.
 const (
 	sumShift = 48
 	maxSum   = 1<<15 - 1
 )
 
-// tokenParts shows what the token of the trial is made of, and whether it is larger
-// than the one that a store has seen last.
+// tokenParts shows the parts of the trial's token, and whether it is larger than LastToken.
 func (x *Examination) tokenParts(ctx context.Context) error {
 	if x.token == 0 {
-		return nil // the trial has said why
+		return nil // the trial reported why
 	}
 	setting, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (string, error) { return q.TokenEpoch(ctx) })
 	if err != nil {
@@ -36,13 +35,13 @@ func (x *Examination) tokenParts(ctx context.Context) error {
 		remark = " (pgelector.epoch of the database)"
 	case own == stored:
 	case stored == 0:
-		v, remark = note, fmt.Sprintf(" (--token-epoch): every candidate must have the same, by --token-epoch or WithTokenEpoch; "+
-			"ALTER DATABASE … SET pgelector.epoch = '%d' would do for all", own)
+		v, remark = note, fmt.Sprintf(" (--token-epoch): set the same for every candidate, with --token-epoch or WithTokenEpoch, "+
+			"or once for all with ALTER DATABASE … SET pgelector.epoch = '%d'", own)
 	case own > stored:
-		v, remark = warn, fmt.Sprintf(" (--token-epoch), but pgelector.epoch of the database is %d: a candidate without the flag makes smaller tokens, "+
+		v, remark = warn, fmt.Sprintf(" (--token-epoch), but pgelector.epoch of the database is %d: candidates without the flag get smaller tokens, "+
 			"which a fenced store refuses: ALTER DATABASE … SET pgelector.epoch = '%d'", stored, own)
 	default:
-		v, remark = warn, fmt.Sprintf(" (pgelector.epoch of the database), not --token-epoch %d: the larger counts: leave the flag out", own)
+		v, remark = warn, fmt.Sprintf(" (pgelector.epoch of the database): it is larger than --token-epoch %d, so omit the flag", own)
 	}
 	x.say(v, "token", "%d: timeline %d, transaction %d, epoch %d%s", x.token, timeline, transaction(x.token), max(stored, own), remark)
 	if x.LastToken > 0 {
@@ -51,7 +50,8 @@ func (x *Examination) tokenParts(ctx context.Context) error {
 	return nil
 }
 
-// compare tells which epoch makes new tokens larger than the last one.
+// compare checks that new tokens are larger than the last one, or names the epoch that
+// makes them so.
 func (x *Examination) compare(timeline int64) {
 	last := fmt.Sprintf("%d (timeline and epoch %d, transaction %d)", x.LastToken, x.LastToken>>sumShift, transaction(x.LastToken))
 	needed := x.LastToken>>sumShift - timeline
@@ -60,12 +60,12 @@ func (x *Examination) compare(timeline int64) {
 	}
 	switch {
 	case x.token > x.LastToken:
-		x.say(ok, "last token", "%s: new ones are larger", last)
+		x.say(ok, "last token", "%s: new tokens are larger", last)
 	case timeline+needed > maxSum:
-		x.say(fail, "last token", "%s: new ones are not larger, and no epoch can make them so: reset the token in the store, while nobody writes", last)
+		x.say(fail, "last token", "%s: new tokens are not larger, and no epoch can make them so: reset the token in the store while nobody writes", last)
 	default:
-		x.say(fail, "last token", "%s: new ones are not larger, so a store that has seen it refuses every leader: "+
-			"ALTER DATABASE … SET pgelector.epoch = '%d' as a superuser, or --token-epoch %[2]d, which is WithTokenEpoch(%[2]d), on every candidate", last, needed)
+		x.say(fail, "last token", "%s: new tokens are not larger, so the store refuses every leader: "+
+			"ALTER DATABASE … SET pgelector.epoch = '%d' as a superuser, or set --token-epoch %[2]d or WithTokenEpoch(%[2]d) on every candidate", last, needed)
 	}
 }
 

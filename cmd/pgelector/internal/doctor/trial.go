@@ -10,19 +10,19 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// trialIf is trial, or what is said of it when it is not worth a try.
+// trialIf returns trial if the server is usable, or a check that says why not.
 func (x *Examination) trialIf(usable bool, e *elector.Elector) func(context.Context) error {
 	if usable {
 		return func(ctx context.Context) error { return x.trial(ctx, e) }
 	}
 	return func(context.Context) error {
-		x.say(note, "advisory locks", "not tried on such a server")
+		x.say(note, "advisory locks", "not tried on this server")
 		return nil
 	}
 }
 
-// candidate makes the one of the trial, on a pool like that of a program. It does
-// not connect. The error is of a lease or an epoch that cannot be used.
+// candidate returns the trial's elector, on a pool like a program's. It does not connect.
+// It returns an error if the lease or the epoch is invalid.
 func (x *Examination) candidate() (e *elector.Elector, closePool func(), err error) {
 	pool, err := x.Target.Open(connect.Election)
 	if err != nil {
@@ -39,12 +39,11 @@ func (x *Examination) candidate() (e *elector.Elector, closePool func(), err err
 	return e, closePool, err
 }
 
-// trial wins an election of a random name, has the server confirm it, and
-// resigns: all that a program would do.
+// trial wins an election with a random name, verifies it, and resigns.
 func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 	term, elected, err := e.TryCampaign(ctx)
 	if err == nil && !elected {
-		err = errors.New("the lock of a random name was not granted")
+		err = errors.New("another session holds the lock of a random name")
 	}
 	if err == nil {
 		x.token = term.Token()
@@ -52,11 +51,11 @@ func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 	}
 	switch {
 	case err == nil:
-		x.say(ok, "advisory locks", "real: a trial election was won, seen in pg_locks, and resigned")
+		x.say(ok, "advisory locks", "real: a trial election was won, verified in pg_locks, and resigned")
 	case errors.Is(err, elector.ErrSessionPooled) && x.failed > 0:
-		x.say(note, "advisory locks", "not to be relied on through this pooler")
+		x.say(note, "advisory locks", "unreliable through this pooler")
 	case errors.Is(err, elector.ErrLockTableFull):
-		x.say(fail, "advisory locks", "the lock table is full: raise max_locks_per_transaction, and restart the server")
+		x.say(fail, "advisory locks", "the lock table is full: raise max_locks_per_transaction and restart the server")
 	case errors.Is(err, elector.ErrTokenEpoch):
 		x.say(fail, "token", "%v", err)
 	default:

@@ -8,8 +8,7 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
-// Classify gives an error of the library the exit code that it stands for,
-// unless it has one.
+// Classify gives an error of the library its exit code, unless it has one.
 func Classify(err error) error {
 	var has *Error
 	if err = ByFlags(err, nil); err == nil || errors.As(err, &has) {

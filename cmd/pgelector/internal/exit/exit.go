@@ -1,5 +1,5 @@
-// Package exit names the exit codes of the command pgelector. docs/command.md
-// has the same table, and a test compares them.
+// Package exit defines the exit codes of the command pgelector. A test compares them with
+// the table in docs/command.md.
 package exit
 
 import (
@@ -7,21 +7,21 @@ import (
 	"fmt"
 )
 
-// The exit codes that are not those of a command that run ran. They are those of
-// sysexits.h where one fits, and none that a shell uses.
+// The exit codes, besides those of the command that run ran. They follow sysexits.h where
+// possible, and avoid those of shells.
 const (
 	OK         = 0
 	Failure    = 1  // anything else
 	Negative   = 3  // the answer is no: nobody leads, or the operator declined
-	Usage      = 64 // bad usage: flags, arguments, or settings that cannot hold together
-	Connect    = 69 // no primary could be reached: away, a standby, or it did not let us in
-	Lost       = 75 // leadership was lost while the command ran, which was ended for it
+	Usage      = 64 // invalid or conflicting flags or arguments
+	Connect    = 69 // no primary reached: the server is away, a standby, or refused the login
+	Lost       = 75 // leadership was lost, so the command was ended
 	Privilege  = 77 // the role lacks a privilege
-	Refused    = 78 // the server cannot keep the promise, today or tomorrow: a pooler, too old
+	Refused    = 78 // the server cannot keep the promise: a pooler, or too old
 	SignalBase = 128
 )
 
-// Error is an error that has an exit code of its own.
+// Error is an error with an exit code.
 type Error struct {
 	Code int
 	Err  error
@@ -30,7 +30,7 @@ type Error struct {
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// With gives an error an exit code; nil stays nil.
+// With returns err with an exit code, or nil if err is nil.
 func With(code int, err error) error {
 	if err == nil {
 		return nil
@@ -38,12 +38,12 @@ func With(code int, err error) error {
 	return &Error{code, err}
 }
 
-// Usagef is an error of bad usage.
+// Usagef returns a usage error.
 func Usagef(format string, args ...any) error {
 	return &Error{Usage, fmt.Errorf(format, args...)}
 }
 
-// Silently is an exit code without a message.
+// Silently returns an exit code without a message.
 func Silently(code int) error {
 	if code == OK {
 		return nil
@@ -51,10 +51,10 @@ func Silently(code int) error {
 	return &Error{code, ErrSilent}
 }
 
-// ErrSilent says that there is nothing to say.
+// ErrSilent is the error without a message.
 var ErrSilent = errors.New("")
 
-// CodeOf is the exit code for an error.
+// CodeOf returns the exit code of an error.
 func CodeOf(err error) int {
 	var e *Error
 	switch {

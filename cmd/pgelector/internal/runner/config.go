@@ -14,26 +14,26 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// Config is what to run, and how. Fit fills in what is zero.
+// Config says what to run. Fit fills in defaults.
 type Config struct {
 	Target    *connect.Target
 	Election  string
-	Candidate string // "" is the library's choice
+	Candidate string // "" means the library's default
 	Command   []string
-	Guard     []string // the arguments that make this program the guard of a command that follows
+	Guard     []string // arguments that make this program the guard of the command that follows
 	Log       hclog.Logger
 
 	Lease           time.Duration
-	Heartbeat       time.Duration // 0 is the library's choice
-	Drain           time.Duration // 0 is a fifth of the lease, or what the grace needs
-	Grace           time.Duration // NoGrace is what fits into the drain
+	Heartbeat       time.Duration // 0 means the library's default
+	Drain           time.Duration // 0 means a fifth of the lease, or what the grace needs
+	Grace           time.Duration // NoGrace means what fits into the drain
 	Retry           time.Duration
 	MaxAttempts     int
 	ReadOnlyTimeout time.Duration
 	TokenEpoch      int
-	Wait            bool          // park in the server while another leads
-	Watch           bool          // learn at once when the server ends the session
-	Synchronous     time.Duration // the longest lease of all candidates, with synchronous standbys; 0 without
+	Wait            bool          // wait in the server while another leads
+	Watch           bool          // notice at once when the server ends the session
+	Synchronous     time.Duration // the longest lease of all candidates, with synchronous standbys; else 0
 
 	Restart    bool
 	BackoffMin time.Duration
@@ -44,22 +44,21 @@ type Config struct {
 	BusyCode int
 	Hold     time.Duration
 
-	HTTP string // "" is none
+	HTTP string // "" means none
 
-	notes map[string]string // what to say of options that cannot be used
+	notes map[string]string // explanations for invalid options
 }
 
-// NoGrace says that no grace was chosen.
+// NoGrace means that the user chose no grace.
 const NoGrace = -1
 
-// killTime is what KILL, and the reaping of what it ended, gets of the drain.
-// Of a drain that is shorter than two of it, half is left for the grace.
+// killTime is the part of the drain for KILL and reaping. At most half of a short drain.
 const killTime = 200 * time.Millisecond
 
 const drainShare = 5 // the library's default: drain = lease/5
 
-// Fit completes the configuration, and returns an error of bad usage if a
-// command could not be ended within the drain.
+// Fit fills in defaults. It returns a usage error if flags conflict, or if the command
+// could not be ended within the drain.
 func (c *Config) Fit() error {
 	switch {
 	case c.Grace < NoGrace:
@@ -67,11 +66,11 @@ func (c *Config) Fit() error {
 	case c.BackoffMin <= 0 || c.BackoffMax < c.BackoffMin:
 		return exit.Usagef("--backoff %v, --backoff-max %v: want 0 < backoff <= backoff-max", c.BackoffMin, c.BackoffMax)
 	case c.IfFree && c.Restart:
-		return exit.Usagef("--if-free with --restart: a command that is restarted does not leave when another leads; use one of them")
+		return exit.Usagef("--if-free and --restart exclude each other: a restarted command does not exit when another leads")
 	case c.IfFree && c.Synchronous != 0:
-		return exit.Usagef("--if-free with --synchronous-standby: a process that has just started may not lead before it has known the primary for %v; use one of them", c.Synchronous)
+		return exit.Usagef("--if-free and --synchronous-standby exclude each other: a new process may lead only after it has known the primary for %v", c.Synchronous)
 	case !c.IfFree && (c.FreeWait != 0 || c.BusyCode != 0):
-		return exit.Usagef("--wait and --if-free-exit-code say what to do with --if-free, which is not given")
+		return exit.Usagef("--wait and --if-free-exit-code need --if-free")
 	case c.FreeWait < 0 || c.Hold < 0 || c.MaxAttempts < 0:
 		return exit.Usagef("--wait, --hold and --max-attempts must not be negative")
 	case c.BusyCode < 0 || c.BusyCode > 255:
@@ -84,7 +83,7 @@ func (c *Config) Fit() error {
 		c.Drain = c.Lease / drainShare
 		if needed := c.Grace + killTime; c.Grace > 0 && needed > c.Drain {
 			c.Drain = needed
-			c.notes = map[string]string{"WithDrain": fmt.Sprintf("which --grace %v needs", c.Grace)}
+			c.notes = map[string]string{"WithDrain": fmt.Sprintf("needed by --grace %v", c.Grace)}
 		}
 	}
 	reserve := min(killTime, c.Drain/2)
@@ -92,13 +91,13 @@ func (c *Config) Fit() error {
 		c.Grace = c.Drain - reserve
 	}
 	if c.Grace+reserve > c.Drain {
-		return exit.Usagef("--grace %v does not fit into --drain %v: want grace + %v <= drain, so that what ignores TERM is killed before another may lead",
+		return exit.Usagef("--grace %v does not fit into --drain %v: want grace + %v <= drain, so that a process that ignores TERM is killed before another may lead",
 			c.Grace, c.Drain, reserve)
 	}
 	return nil
 }
 
-// options are those of the candidate.
+// options returns the elector's options.
 func (c *Config) options() []elector.Option {
 	all := []elector.Option{elector.WithLease(c.Lease), elector.WithDrain(c.Drain),
 		elector.WithRetryInterval(c.Retry), elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout),

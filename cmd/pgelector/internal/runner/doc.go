@@ -1,9 +1,9 @@
 //go:build unix
 
-// Package runner runs a command under the leadership of an election: what
-// "pgelector run" does. Package elector says when, package supervise does it.
+// Package runner implements "pgelector run": it runs a command while package elector leads
+// an election, with package supervise.
 //
-// # How it goes
+// # States
 //
 //	campaigning ── elected ──▶ leading: the command runs ── it ended ──▶ hold, resign ── --once ──▶ its exit status
 //	     ▲                              │                                     │
@@ -12,10 +12,9 @@
 //	     │                     TERM, grace, KILL ── --once ──▶ exit 75     back off
 //	     └───────────────────────────── --restart ◀───────────────────────────┘
 //
-// While a command runs, signals are its own: they are forwarded, and leadership
-// goes on for as long as the command takes to heed them. Where none runs, they
-// end this program.
+// While a command runs, signals are forwarded to it, and the term goes on until the command
+// ends. Otherwise signals end this program.
 //
-// The lock is released only after lead has returned, and lead returns only when
-// nothing of the command is left.
+// The lock is released only after lead returns, and lead returns only when no process of
+// the command is left.
 package runner

@@ -11,7 +11,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// hook is what this program does about events, besides logging them.
+// hook returns this program's reactions to events, besides logging.
 func (r *runner) hook() hooks.Funcs {
 	return hooks.Funcs{
 		Heartbeat: r.onHeartbeat,
@@ -20,9 +20,8 @@ func (r *runner) hook() hooks.Funcs {
 	}
 }
 
-// reports passes all events on, but not that the work outlived its term when nothing
-// of the command is left. After a freeze the guard has ended the command in time, and
-// lead only has not heard of it yet.
+// reports passes events on, except ErrOverrun if no process of the command is left. After a
+// freeze the guard has ended the command in time, but lead has not returned yet.
 func (r *runner) reports(to ...hooks.Hook) hooks.Hook {
 	all := hooks.Join(to...)
 	return hooks.Funcs{
@@ -56,9 +55,8 @@ func (r *runner) onHeartbeat(_ context.Context, e hooks.Heartbeat) {
 	}
 }
 
-// onError gives up where no further attempt can help: a server that has never
-// answered, and does not let us in. A password may be changed under a program
-// that runs, so later it is waited out.
+// onError gives up if a server that has never answered refuses the login. Later refusals
+// are retried, because a password may change while this program runs.
 func (r *runner) onError(_ context.Context, e hooks.Failure) {
 	if e.Op != hooks.OpCampaign {
 		return
@@ -72,7 +70,7 @@ func (r *runner) onError(_ context.Context, e hooks.Failure) {
 	}
 }
 
-// onCampaign ends the campaign of --if-free at its first answer.
+// onCampaign ends the campaign of --if-free after the first answer.
 func (r *runner) onCampaign(_ context.Context, e hooks.Campaign) {
 	if e.Outcome != hooks.Failed {
 		r.mu.Lock()

@@ -22,13 +22,13 @@ import (
 	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
 )
 
-// endpoints are what the HTTP endpoints tell of, as the elector's hooks see it.
+// endpoints holds the state that the HTTP endpoints report, from the elector's hooks.
 type endpoints struct {
 	monitor *health.Monitor
 	counts  *prometheushooks.Hook
 
 	mu     sync.Mutex
-	leader string // the id of the one that was last seen
+	leader string // the id of the last leader seen
 }
 
 func newEndpoints(pool *sql.DB) (*endpoints, error) {
@@ -53,7 +53,7 @@ func (p *endpoints) lastLeader() string {
 	return p.leader
 }
 
-// metrics are those of the election, and the usual ones of the process.
+// metrics returns the metrics of the election, the Go runtime and the process.
 func (p *endpoints) metrics() (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{p.counts, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
@@ -73,7 +73,7 @@ type leadership struct {
 	Token     int64      `json:"token,string,omitempty"`
 	Since     *time.Time `json:"since,omitempty"`
 	Deadline  *time.Time `json:"deadline,omitempty"`
-	Leader    string     `json:"leader"` // the last one seen, perhaps another; "" if none was
+	Leader    string     `json:"leader"` // the last leader seen; "" if none
 	Command   int        `json:"command_pid,omitempty"`
 }
 
@@ -82,7 +82,7 @@ func (r *runner) serveHTTP() (stop func(), err error) {
 	if r.HTTP == "" {
 		return func() {}, nil
 	}
-	metrics, err := r.tells.metrics()
+	metrics, err := r.served.metrics()
 	if err != nil {
 		return nil, err
 	}
@@ -91,14 +91,14 @@ func (r *runner) serveHTTP() (stop func(), err error) {
 		return nil, fmt.Errorf("--http %s: %w", r.HTTP, err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /healthz", r.tells.monitor.Liveness())
-	mux.Handle("GET /readyz", r.tells.monitor.Readiness())
+	mux.Handle("GET /healthz", r.served.monitor.Liveness())
+	mux.Handle("GET /readyz", r.served.monitor.Readiness())
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /leader", r.leader)
 	server := newServer(mux)
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			r.Log.Error("the HTTP endpoints have ended", "error", err)
+			r.Log.Error("the HTTP endpoints failed", "error", err)
 		}
 	}()
 	r.Log.Info("HTTP endpoints", "address", listener.Addr().String())
@@ -106,19 +106,19 @@ func (r *runner) serveHTTP() (stop func(), err error) {
 }
 
 const (
-	requestTimeout = 5 * time.Second // to send a request, and to take the answer
-	idleTimeout    = time.Minute     // between two requests: longer than probes usually wait
+	requestTimeout = 5 * time.Second // for reading a request, and for writing an answer
+	idleTimeout    = time.Minute     // between two requests: longer than usual probe intervals
 )
 
-// newServer limits every phase of a connection: net/http limits none of them by
-// default, so a client that says nothing would keep its connection for ever.
+// newServer limits every phase of a connection. By default net/http limits none, so a silent
+// client would keep its connection.
 func newServer(handler http.Handler) *http.Server {
 	return &http.Server{Handler: handler, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout}
 }
 
-// leader answers 200 on the leader, and 503 on every other candidate.
+// leader answers 200 on the leader and 503 on every other candidate.
 func (r *runner) leader(w http.ResponseWriter, _ *http.Request) {
-	l := leadership{Election: r.Election, Key: r.elector.Key(), Candidate: r.elector.CandidateID(), Leader: r.tells.lastLeader()}
+	l := leadership{Election: r.Election, Key: r.elector.Key(), Candidate: r.elector.CandidateID(), Leader: r.served.lastLeader()}
 	status := http.StatusServiceUnavailable
 	if term, leading := r.elector.Term(); leading {
 		since, deadline := term.ElectedAt().UTC(), term.Deadline().UTC()

@@ -16,7 +16,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// The environment variables of the command. docs/command.md tells of them.
+// The environment variables of the command, documented in docs/command.md.
 const (
 	EnvElection  = "PGELECTOR_ELECTION"
 	EnvCandidate = "PGELECTOR_CANDIDATE"
@@ -25,7 +25,7 @@ const (
 	EnvDeadline  = "PGELECTOR_LEASE_DEADLINE"
 )
 
-// lead runs the command under the term, and returns when nothing of it is left.
+// lead runs the command during the term, and returns when no process of it is left.
 func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	began := time.Now()
 	child, err := r.start(term)
@@ -33,8 +33,8 @@ func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	case err != nil:
 		r.end(err)
 		return nil
-	case child == nil: // the run is over, or the term before it began
-		<-ctx.Done() // now or soon; to return before would be to resign
+	case child == nil: // the run or the term is over
+		<-ctx.Done() // soon; returning earlier would resign
 		return nil
 	}
 	select {
@@ -45,7 +45,7 @@ func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	select {
 	case <-child.Gone():
 	case <-ctx.Done():
-		r.Log.Warn("leadership lost: the command is ended", "pid", child.PID(), "grace", r.Grace, "cause", context.Cause(ctx))
+		r.Log.Warn("leadership lost, ending the command", "pid", child.PID(), "grace", r.Grace, "cause", context.Cause(ctx))
 		child.Stop()
 		<-child.Gone()
 	}
@@ -67,8 +67,8 @@ func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	return nil
 }
 
-// start starts the command, unless the run is over already. It must not start
-// after a signal or --wait has ended the campaign, nor they end it after that.
+// start starts the command, or returns nil if the run or the term is over. The mutex orders
+// it with signals and --wait, which end the campaign.
 func (r *runner) start(term *elector.Term) (*supervise.Child, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,8 +92,8 @@ func (r *runner) start(term *elector.Term) (*supervise.Child, error) {
 	return child, nil
 }
 
-// inherited is this program's environment, without what a run around this one
-// has set: of two values of a name, some programs take the first.
+// inherited returns this program's environment without the variables of an enclosing run:
+// some programs take the first of two values.
 func inherited() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
@@ -101,17 +101,17 @@ func inherited() []string {
 	})
 }
 
-// lost ends a term that was taken away: elector.Run campaigns again, or ends.
+// lost handles a lost term: elector.Run campaigns again, or ends.
 func (r *runner) lost(ctx context.Context) {
 	why := context.Cause(ctx)
-	if why == nil { // the guard was quicker
+	if why == nil { // the guard acted first
 		why = elector.ErrLeaseExpired
 	}
 	if r.Restart && !r.isLeaving() {
 		r.Log.Info("campaigning again")
 		return
 	}
-	r.end(exit.With(exit.Lost, fmt.Errorf("leadership was lost, and the command was ended: %w", why)))
+	r.end(exit.With(exit.Lost, fmt.Errorf("leadership was lost, so the command was ended: %w", why)))
 }
 
 func (r *runner) isLeaving() bool {
@@ -120,13 +120,13 @@ func (r *runner) isLeaving() bool {
 	return r.leaving != nil
 }
 
-// hold keeps the lock until --hold is over, after a command that did well.
+// hold keeps the lock until --hold is over, if the command succeeded.
 func (r *runner) hold(ctx context.Context, began time.Time, result supervise.Result) {
 	left := r.Hold - time.Since(began)
 	if left <= 0 || result.Code != exit.OK {
 		return
 	}
-	r.Log.Debug("the lock is held on", "for", left.Round(time.Millisecond))
+	r.Log.Debug("keeping the lock", "for", left.Round(time.Millisecond))
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
@@ -136,21 +136,20 @@ func (r *runner) hold(ctx context.Context, began time.Time, result supervise.Res
 	}
 }
 
-// end sets the outcome, and has elector.Run return when lead has: even if the
-// term is lost in this very moment, it must not campaign, and run the command,
-// again.
+// end sets the outcome, and makes elector.Run return after lead. Even if the term is lost at
+// this moment, it must not campaign again.
 func (r *runner) end(outcome error) {
 	r.finished, r.outcome = true, outcome
 	r.cancel(errDone)
 }
 
-// commandOutcome is the command's own exit status.
+// commandOutcome returns the command's exit status.
 func commandOutcome(result supervise.Result) error {
 	switch {
 	case result.StartError != "":
 		return exit.With(result.Code, fmt.Errorf("start the command: %s%w", result.StartError, errCommand))
 	case result.GuardLost:
-		return exit.With(result.Code, fmt.Errorf("the guard of the command was killed, and the command with it%w", errCommand))
+		return exit.With(result.Code, fmt.Errorf("the guard was killed, and the command with it%w", errCommand))
 	case result.Code == exit.OK:
 		return nil
 	}

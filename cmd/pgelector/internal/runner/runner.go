@@ -24,24 +24,24 @@ type runner struct {
 	Config
 	elector *elector.Elector
 	reaper  *supervise.Reaper
-	tells   *endpoints
+	served  *endpoints
 
-	// Of one elector.Run: its context, and what ends it.
+	// The context of the current elector.Run.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
 	mu       sync.Mutex
 	child    *supervise.Child // while one runs
 	led      bool             // a command was started
-	leaving  os.Signal        // the one that asked to end, if any did
-	answered bool             // the server has answered an attempt
-	lastErr  error            // of the last attempt, nil if it was answered
+	leaving  os.Signal        // the signal that ends this program, if any
+	answered bool             // the server answered an attempt
+	lastErr  error            // of the last attempt
 	finished bool             // the outcome is known
-	outcome  error            // nil, or an error with an exit code
-	lasted   time.Duration    // the last run of the command
+	outcome  error            // nil or an error with an exit code
+	lasted   time.Duration    // duration of the last run of the command
 }
 
-// Run runs the command under leadership. The error has the exit code.
+// Run runs the command under leadership. Its error has an exit code.
 func Run(c Config) error {
 	pool, err := c.Target.Open(connect.Election)
 	if err != nil {
@@ -49,15 +49,15 @@ func Run(c Config) error {
 	}
 	defer closePool(pool)
 	r := &runner{Config: c}
-	if r.tells, err = newEndpoints(pool); err != nil {
+	if r.served, err = newEndpoints(pool); err != nil {
 		return err
 	}
 	r.elector, err = elector.New(pool, c.Election, append(c.options(),
-		elector.WithHooks(r.hook(), r.reports(r.tells.hook(), hcloghooks.New(c.Log))))...)
+		elector.WithHooks(r.hook(), r.reports(r.served.hook(), hcloghooks.New(c.Log))))...)
 	if err != nil {
 		return exit.Classify(exit.ByFlags(err, c.notes))
 	}
-	if err := r.tells.monitor.Add(r.elector); err != nil {
+	if err := r.served.monitor.Add(r.elector); err != nil {
 		return err
 	}
 	if r.reaper, err = supervise.NewReaper(); err != nil {
@@ -73,7 +73,7 @@ func Run(c Config) error {
 	return r.loop()
 }
 
-// closePool says goodbye to the server, unless the driver hangs.
+// closePool closes the pool, unless the driver hangs.
 func closePool(pool *sql.DB) {
 	closed := make(chan struct{})
 	go func() {
@@ -86,7 +86,7 @@ func closePool(pool *sql.DB) {
 	}
 }
 
-// renew makes the context of the next elector.Run.
+// renew creates the context of the next elector.Run.
 func (r *runner) renew() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +96,7 @@ func (r *runner) renew() {
 	}
 }
 
-// loop campaigns and leads, once, or again and again.
+// loop campaigns and leads, once or repeatedly.
 func (r *runner) loop() error {
 	wait := r.BackoffMin
 	for {
@@ -110,7 +110,7 @@ func (r *runner) loop() error {
 		if lasted >= r.BackoffMax {
 			wait = r.BackoffMin
 		}
-		r.Log.Info("the command is started again, by whoever leads then", "after", wait, "ended", outcomeText(err))
+		r.Log.Info("campaigning again, to restart the command", "after", wait, "ended", outcomeText(err))
 		r.renew()
 		if !r.sleep(wait) {
 			return context.Cause(r.ctx)
@@ -119,7 +119,7 @@ func (r *runner) loop() error {
 	}
 }
 
-// permanent says that another try would end the same. A standby may be promoted.
+// permanent reports whether a retry is useless. A standby may be promoted.
 func permanent(err error) bool {
 	if errors.Is(err, elector.ErrServerReadOnly) {
 		return false
@@ -142,7 +142,7 @@ func (r *runner) sleep(d time.Duration) bool {
 	}
 }
 
-// once is one elector.Run, from the campaign to the release of the lock.
+// once runs elector.Run, from the campaign to the release of the lock.
 func (r *runner) once() error {
 	r.finished, r.outcome, r.lasted = false, nil, 0
 	if r.IfFree && r.FreeWait > 0 {
@@ -164,17 +164,16 @@ func (r *runner) once() error {
 var (
 	// errDone ends elector.Run when the outcome is known.
 	errDone = errors.New("the command has ended")
-	// errCommand marks an exit code as the command's own.
+	// errCommand marks the command's exit code.
 	errCommand = errors.New("")
 )
 
-// busy is the outcome of --if-free while another leads, or the server does not
-// answer.
+// busy returns the outcome of --if-free if another leads or the server does not answer.
 func (r *runner) busy() error {
 	if r.lastErr != nil {
 		return r.explain(r.lastErr)
 	}
-	r.Log.Info("another candidate leads, so the command is not run", "election", r.Election, "waited", r.FreeWait)
+	r.Log.Info("another candidate leads, not running the command", "election", r.Election, "waited", r.FreeWait)
 	return &exit.Error{Code: r.BusyCode, Err: exit.ErrSilent}
 }
 
@@ -197,7 +196,7 @@ func (r *runner) explain(err error) error {
 	return exit.Classify(r.Target.Failed(err))
 }
 
-// dispatch forwards signals to the command; where none runs, they are for us.
+// dispatch forwards signals to the command. If none runs, they end this program.
 func (r *runner) dispatch(signals <-chan os.Signal) {
 	for sig := range signals {
 		r.mu.Lock()

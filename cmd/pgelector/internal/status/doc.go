@@ -1,9 +1,6 @@
-// Package status tells who leads the elections of a database, and who waits.
+// Package status reads from the server who leads the elections of a database and who waits.
 //
-// Without a table of its own the server knows keys, not names: a name is shown
-// for the elections that were asked for by name. It knows sessions, not terms:
-// the time shown is when the leader's session began, not later than its term.
-// The token is known to the leader alone. A candidate that polls holds nothing
-// in the server, so it does not show as waiting. Other programs' advisory locks
-// of a 64-bit key show like elections.
+// The server knows keys and sessions, not names, terms or tokens. So a name appears only if
+// the caller gave it, and the time is the start of the leader's session. Candidates that
+// poll do not appear. Other programs' advisory locks with a 64-bit key look like elections.
 package status

@@ -11,26 +11,26 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
-// ErrPrivilege is wrapped by the error of an eviction that the server refuses.
+// ErrPrivilege is returned if the server refuses an eviction.
 var ErrPrivilege = errors.New("the role lacks the privilege")
 
-// ErrChanged is returned when the leader to evict leads no more.
-var ErrChanged = errors.New("it leads no more")
+// ErrChanged is returned if the leader to evict no longer leads.
+var ErrChanged = errors.New("no longer leads")
 
-const goneEvery = 20 * time.Millisecond // between two looks whether a backend has ended
+const goneEvery = 20 * time.Millisecond // between two checks for the end of a backend
 
-// Evict ends the backend of that leader, if it still holds the election's lock,
-// and returns when it does not hold it any more.
+// Evict ends the leader's backend if it still holds the election's lock, and waits until the
+// backend has released it.
 func Evict(ctx context.Context, pool *sql.DB, e Election) error {
 	signalled, err := db.New(pool).EvictHolder(ctx, db.EvictHolderParams{Pid: e.Leader.PID, Key: e.Key})
 	switch {
 	case pgerr.State(err) == "42501":
-		return fmt.Errorf("%w to end a backend of user %q: it takes that user itself, a member of pg_signal_backend "+
-			"(GRANT pg_signal_backend TO …), or, if %[2]q is a superuser, a superuser: %w", ErrPrivilege, e.Leader.User, err)
+		return fmt.Errorf("%w to end a backend of user %q: connect as that user, or GRANT pg_signal_backend; "+
+			"if %[2]q is a superuser, connect as a superuser: %w", ErrPrivilege, e.Leader.User, err)
 	case err != nil:
 		return err
 	case len(signalled) == 0:
-		return fmt.Errorf("%s (backend %d): %w", orDash(e.Leader.ID), e.Leader.PID, ErrChanged)
+		return fmt.Errorf("%s (backend %d) %w", orDash(e.Leader.ID), e.Leader.PID, ErrChanged)
 	}
 	for {
 		held, err := holds(ctx, pool, e)
@@ -40,12 +40,12 @@ func Evict(ctx context.Context, pool *sql.DB, e Election) error {
 		select {
 		case <-time.After(goneEvery):
 		case <-ctx.Done():
-			return fmt.Errorf("backend %d was told to end, but still holds the lock: %w", e.Leader.PID, context.Cause(ctx))
+			return fmt.Errorf("backend %d was terminated but still holds the lock: %w", e.Leader.PID, context.Cause(ctx))
 		}
 	}
 }
 
-// holds reports whether that backend holds the lock.
+// holds reports whether the leader still holds the lock.
 func holds(ctx context.Context, pool *sql.DB, e Election) (bool, error) {
 	holder, err := db.New(pool).Holder(ctx, e.Key)
 	if errors.Is(err, sql.ErrNoRows) {

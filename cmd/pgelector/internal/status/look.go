@@ -11,23 +11,22 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 )
 
-// Snapshot is what the server told at one moment.
+// Snapshot is the server's answer at one moment.
 type Snapshot struct {
 	At        time.Time  `json:"at"`
 	Elections []Election `json:"elections"`
 }
 
-// Election is one key, and who leads and waits for it.
+// Election is one key with its leader and waiters.
 type Election struct {
-	Name    string      `json:"name,omitempty"` // if it was asked for by name
-	Key     int64       `json:"key,string"`     // a string: JavaScript's numbers do not hold 64 bits
+	Name    string      `json:"name,omitempty"` // if the caller gave it
+	Key     int64       `json:"key,string"`     // a string: JavaScript's numbers lose digits
 	Leader  *Candidate  `json:"leader"`         // null if nobody leads
 	Token   *int64      `json:"token,string"`   // null: the server does not know it
-	Waiting []Candidate `json:"waiting"`        // the longest waiting first
+	Waiting []Candidate `json:"waiting"`        // in the order of the queue
 }
 
-// Candidate is a session that leads or waits. What is hidden from this role is
-// left out.
+// Candidate is a session that leads or waits, as far as this role may see it.
 type Candidate struct {
 	ID           string     `json:"candidate"`
 	PID          int32      `json:"pid"`
@@ -37,15 +36,13 @@ type Candidate struct {
 	WaitingSince *time.Time `json:"waiting_since,omitempty"`
 }
 
-// Look asks the server. With names, the elections are those, in that order,
-// whether or not anybody leads them; without, all that are led or waited for. A
-// standby is refused: its locks are its own, and those of its primary do not
-// show there.
+// Look asks the server. It returns the named elections in order, or without names all that
+// have a leader or a waiter. It refuses a standby, which does not know its primary's locks.
 func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) {
 	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.AdvisoryLocksRow, error) { return ask(ctx, db.New(pool)) })
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return Snapshot{}, fmt.Errorf("the server does not answer: %w", context.Cause(ctx))
+		return Snapshot{}, fmt.Errorf("the server did not answer: %w", context.Cause(ctx))
 	case err != nil:
 		return Snapshot{}, err
 	}
@@ -63,7 +60,7 @@ func ask(ctx context.Context, q *db.Queries) ([]db.AdvisoryLocksRow, error) {
 	return q.AdvisoryLocks(ctx)
 }
 
-// arrange groups rows, which come in the order of keys, by election.
+// arrange groups rows, sorted by key, by election.
 func arrange(rows []db.AdvisoryLocksRow, names []string) []Election {
 	found := make([]Election, 0, len(names))
 	place := make(map[int64]int)

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// WriteJSON writes the snapshot for programs.
+// WriteJSON writes the snapshot as JSON.
 func (s Snapshot) WriteJSON(w io.Writer) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(s)
 }
 
-// WriteTable writes the snapshot for people.
+// WriteTable writes the snapshot as a table.
 func (s Snapshot) WriteTable(w io.Writer) error {
 	if len(s.Elections) == 0 {
 		_, err := fmt.Fprintln(w, "Nobody leads or waits for any election of this database.")
@@ -59,7 +59,7 @@ func orDash(text string) string {
 	return text
 }
 
-// Notes say what the table cannot.
+// Notes explains what the table lacks.
 func (s Snapshot) Notes() []string {
 	var notes []string
 	hidden, unnamed := false, false
@@ -68,11 +68,11 @@ func (s Snapshot) Notes() []string {
 		unnamed = unnamed || e.Name == ""
 	}
 	if unnamed {
-		notes = append(notes, "The server knows keys, not names: give the names to see them, or compare with \"pgelector key NAME\".",
-			"Advisory locks of other programs that have a 64-bit key show here, too.")
+		notes = append(notes, "The server knows keys, not names: give names to see them, or compare with \"pgelector key NAME\".",
+			"Advisory locks of other programs with a 64-bit key also show here.")
 	}
 	if hidden {
-		notes = append(notes, "Where and since when is hidden from this role: GRANT pg_read_all_stats shows it.")
+		notes = append(notes, "This role may not see addresses and times: GRANT pg_read_all_stats.")
 	}
-	return append(notes, "Candidates that poll hold nothing in the server, so they do not show. The token is known to the leader only.")
+	return append(notes, "Candidates that poll hold nothing in the server, and do not show. The token is known to the leader only.")
 }

@@ -23,27 +23,27 @@ type Change struct {
 	Error    string     `json:"error,omitempty"`
 }
 
-// Event is what has changed.
+// Event is the kind of a change.
 type Event string
 
 // The events of a watch.
 const (
-	Leads       Event = "leads"       // another session than before
+	Leads       Event = "leads"       // another session leads than before
 	Vacant      Event = "vacant"      // nobody leads
-	Unreachable Event = "unreachable" // it is not known who leads
+	Unreachable Event = "unreachable" // the leader is unknown
 )
 
-// Watch is how an election is watched.
+// Watch watches an election.
 type Watch struct {
 	Election string
 	Interval time.Duration
 	Timeout  time.Duration // of one question
-	Tell     func(Change) error
+	Report   func(Change) error
 }
 
-// Run tells of the state at first, and then of each change, until ctx ends. A
-// leader that came and went between two questions is not seen. An error of the
-// first question is returned if permanent says so.
+// Run reports the state, and then each change, until ctx ends. It misses a leader that came
+// and went between two questions. It returns the error of the first question if it is
+// permanent.
 func (w Watch) Run(ctx context.Context, pool *sql.DB, permanent func(error) bool) error {
 	var last Change
 	ticker := time.NewTicker(w.Interval)
@@ -60,12 +60,12 @@ func (w Watch) Run(ctx context.Context, pool *sql.DB, permanent func(error) bool
 			change.Previous = last.Leader.ID
 		}
 		if first || !change.same(last) {
-			if err := w.Tell(change); err != nil {
+			if err := w.Report(change); err != nil {
 				return err
 			}
 		}
 		if change.Event == Unreachable {
-			change.Leader = last.Leader // to be compared with when it answers again
+			change.Leader = last.Leader // to compare the next answer with
 		}
 		last = change
 		select {
@@ -83,7 +83,7 @@ func (w Watch) look(ctx context.Context, pool *sql.DB) (Change, error) {
 	snapshot, err := Look(ctx, pool, w.Election)
 	switch {
 	case errors.Is(err, elector.ErrServerReadOnly):
-		change.Event, change.Error = Unreachable, "the server is a standby, and knows nothing of its primary's locks"
+		change.Event, change.Error = Unreachable, "the server is a standby, which does not know its primary's locks"
 	case err != nil:
 		change.Event, change.Error = Unreachable, err.Error()
 	case snapshot.Elections[0].Leader != nil:
@@ -92,8 +92,7 @@ func (w Watch) look(ctx context.Context, pool *sql.DB) (Change, error) {
 	return change, err
 }
 
-// same compares sessions, not only ids: a candidate that led, lost and leads
-// again has changed.
+// same compares sessions, not only ids: a candidate that lost and leads again is a change.
 func (c Change) same(last Change) bool {
 	if c.Event != last.Event || c.Event != Leads {
 		return c.Event == last.Event
@@ -104,12 +103,12 @@ func (c Change) same(last Change) bool {
 // WriteJSON writes the change as one line.
 func (c Change) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(c) }
 
-// WriteLine writes the change for people.
+// WriteLine writes the change as text.
 func (c Change) WriteLine(w io.Writer) error {
 	text := "nobody leads"
 	switch {
 	case c.Event == Unreachable:
-		text = "unknown who leads: " + strings.Join(strings.Fields(c.Error), " ") // a driver's has many lines
+		text = "leader unknown: " + strings.Join(strings.Fields(c.Error), " ") // on one line
 	case c.Leader != nil:
 		text = fmt.Sprintf("%s leads (backend %d, user %s, from %s)", orDash(c.Leader.ID), c.Leader.PID, orDash(c.Leader.User), orDash(c.Leader.Address))
 	}

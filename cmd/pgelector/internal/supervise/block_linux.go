@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockTTOU blocks SIGTTOU on this thread until it is restored.
+// blockTTOU blocks SIGTTOU on this thread until restore.
 func blockTTOU() (restore func()) {
 	var set, old unix.Sigset_t
 	set.Val[0] = 1 << (uint(syscall.SIGTTOU) - 1)

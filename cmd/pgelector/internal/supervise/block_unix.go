@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// blockTTOU ignores SIGTTOU, for lack of a thread's signal mask.
+// blockTTOU ignores SIGTTOU. Linux blocks it on one thread instead.
 func blockTTOU() (restore func()) {
 	signal.Ignore(syscall.SIGTTOU)
 	return func() { signal.Reset(syscall.SIGTTOU) }

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// Options say what to run, and how it is ended.
+// Options say what to run and how to end it.
 type Options struct {
-	Guard    []string // the arguments, from the zeroth on, that make this program call Guard with the command
+	Guard    []string // argv of this program that makes it call Guard with the command
 	Env      []string // of the command
 	Grace    time.Duration
-	Drain    time.Duration // from the order to stop to when this side kills what the guard has not
-	Deadline time.Time     // of the term, as it is now
+	Drain    time.Duration // from Stop until this process kills what is left
+	Deadline time.Time     // of the term
 }
 
-// A Child is a command under a guard, seen from the supervisor.
+// A Child is the supervisor's side of a command under a guard.
 type Child struct {
 	reaper   *Reaper
 	drain    time.Duration
@@ -34,15 +34,15 @@ type Child struct {
 
 	halt    sync.Once
 	stopped chan struct{} // closed by Stop
-	started chan struct{} // closed when the command runs, or will never
-	gone    chan struct{} // closed when nothing is left
+	started chan struct{} // closed when the command runs or cannot start
+	gone    chan struct{} // closed when no process is left
 
 	pid    atomic.Int32 // of the command, once started
 	result Result       // once gone
 }
 
-// Start starts the guard, and by it the command, on the standard input, output
-// and error of this process.
+// Start starts the guard, which starts the command with the standard input, output and
+// error of this process.
 func (r *Reaper) Start(o Options) (*Child, error) {
 	control, controlEnd, err := os.Pipe()
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *Reaper) Start(o Options) (*Child, error) {
 	c.guardPID, c.guard, err = r.start(o.Guard, &os.ProcAttr{
 		Env:   o.Env,
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, control, reports},
-		Sys:   &syscall.SysProcAttr{Setpgid: true}, // out of reach of the terminal's keys
+		Sys:   &syscall.SysProcAttr{Setpgid: true}, // not reached by Ctrl-C
 	})
 	if err != nil {
 		_ = controlEnd.Close()
@@ -73,7 +73,7 @@ func (r *Reaper) Start(o Options) (*Child, error) {
 	return c, nil
 }
 
-// Extend tells the guard of the term's new deadline.
+// Extend sends the term's new deadline to the guard.
 func (c *Child) Extend(deadline time.Time) {
 	c.send(order{Do: doExtend, Deadline: instantOf(deadline)})
 }
@@ -93,8 +93,8 @@ func (c *Child) Stop() {
 	})
 }
 
-// told reports whether Stop was called.
-func (c *Child) told() bool {
+// isStopped reports whether Stop was called.
+func (c *Child) isStopped() bool {
 	select {
 	case <-c.stopped:
 		return true
@@ -103,18 +103,18 @@ func (c *Child) told() bool {
 	}
 }
 
-// Started is closed when the command runs, or will never.
+// Started is closed when the command runs or cannot start.
 func (c *Child) Started() <-chan struct{} { return c.started }
 
-// PID is the process id of the command, and of its group; 0 if it did not start.
-// It may be asked once Started is closed.
+// PID returns the process id of the command and its group, or 0 if it did not start. Call it
+// after Started is closed.
 func (c *Child) PID() int { return int(c.pid.Load()) }
 
-// Gone is closed when nothing of the command is left.
+// Gone is closed when no process of the command is left.
 func (c *Child) Gone() <-chan struct{} { return c.gone }
 
-// Alive reports whether a process of the command lives at this moment. Gone says the
-// same a little later, since the guard reports it.
+// Alive reports whether a process of the command lives now. Gone follows a little later,
+// because the guard reports it.
 func (c *Child) Alive() bool {
 	select {
 	case <-c.gone:
@@ -124,11 +124,10 @@ func (c *Child) Alive() bool {
 	}
 }
 
-// Result is how the command ended. It may be asked once Gone is closed.
+// Result returns how the command ended. Call it after Gone is closed.
 func (c *Child) Result() Result { return c.result }
 
-// send gives an order. A guard that is gone takes none, and a frozen one leaves
-// a pipe that fills up: neither may hold up the supervisor.
+// send sends an order. It does not block for long if the guard is gone or frozen.
 func (c *Child) send(o order) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,24 +137,24 @@ func (c *Child) send(o order) {
 
 const sendTimeout = 100 * time.Millisecond
 
-// keep follows the reports to the end, and makes sure that it is one.
+// keep reads the reports until no process is left, and kills what the guard leaves.
 func (c *Child) keep(reports *os.File) {
 	defer close(c.gone)
 	defer c.control.Close()
 	defer reports.Close()
-	told := make(chan bool, 1)
-	go func() { told <- c.listen(json.NewDecoder(reports)) }()
+	ended := make(chan bool, 1)
+	go func() { ended <- c.listen(json.NewDecoder(reports)) }()
 	var clean bool
 	select {
-	case clean = <-told:
-	case <-c.guard: // perhaps its last words are on the way
+	case clean = <-ended:
+	case <-c.guard: // its last reports may be on the way
 		_ = reports.SetReadDeadline(time.Now().Add(lastWords))
-		clean = <-told
+		clean = <-ended
 	case <-c.overdue(): // the guard is frozen
 		c.finish()
 		<-c.guard
 		_ = reports.SetReadDeadline(time.Now().Add(lastWords))
-		<-told
+		<-ended
 	}
 	if !clean {
 		c.finish()
@@ -164,7 +163,7 @@ func (c *Child) keep(reports *os.File) {
 
 const lastWords = time.Second
 
-// overdue fires when the guard has had its time since Stop.
+// overdue is closed if the guard lives for the drain after Stop.
 func (c *Child) overdue() <-chan struct{} {
 	fire := make(chan struct{})
 	go func() {
@@ -184,7 +183,7 @@ func (c *Child) overdue() <-chan struct{} {
 	return fire
 }
 
-// listen returns whether the guard has said that nothing is left.
+// listen reports whether the guard said that no process is left.
 func (c *Child) listen(reports *json.Decoder) (clean bool) {
 	started := sync.OnceFunc(func() { close(c.started) })
 	defer started()
@@ -192,8 +191,8 @@ func (c *Child) listen(reports *json.Decoder) (clean bool) {
 	for {
 		var r report
 		if err := reports.Decode(&r); err != nil {
-			if !exited { // nobody has said how: KILL is what it was
-				c.result = Result{Code: signalBase + int(syscall.SIGKILL), Stopped: true, GuardLost: !c.told()}
+			if !exited { // the guard was killed, and the command with it
+				c.result = Result{Code: signalBase + int(syscall.SIGKILL), Stopped: true, GuardLost: !c.isStopped()}
 			}
 			return false
 		}
@@ -215,8 +214,7 @@ func (c *Child) listen(reports *json.Decoder) (clean bool) {
 	}
 }
 
-// finish kills everything below this process until nothing is left: the guard
-// was killed, or does not do it.
+// finish kills all descendants until none is left.
 func (c *Child) finish() {
 	for c.reaper.reap() {
 		family{group: c.PID()}.signal(syscall.SIGKILL)

@@ -4,8 +4,8 @@ package supervise
 
 import "time"
 
-// instantOf is when that time comes. The shared clock is read first: a process
-// that is frozen between the two readings gets a deadline that is too early.
+// instantOf converts a time. It reads the shared clock first, so that a freeze between the
+// two readings makes the deadline too early, not too late.
 func instantOf(t time.Time) instant {
 	n := now()
 	return n.plus(time.Until(t))
@@ -13,5 +13,5 @@ func instantOf(t time.Time) instant {
 
 func (i instant) plus(d time.Duration) instant { return i + instant(d) }
 
-// left is how long it is until then.
+// left returns the time until i.
 func (i instant) left() time.Duration { return time.Duration(i - now()) }

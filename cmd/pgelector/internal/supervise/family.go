@@ -7,22 +7,22 @@ import (
 	"syscall"
 )
 
-// A family is what belongs to a command: its process group, and on Linux every
-// process below this one, whatever group or session it is in.
+// A family is the processes of a command: its process group, and on Linux every descendant
+// of this process, in any group or session.
 type family struct {
 	group int
-	led   bool // the command was not waited for yet, so the group's number is surely its own
+	led   bool // the command was not reaped yet, so the group's id cannot be reused
 }
 
-// signal sends the signals to all of the family. A group is signalled as a
-// whole, which no fork can slip through, but only while one of its processes is
-// known to live: the number of an empty group may be a stranger's.
+// signal sends the signals to the family. It signals the group as a whole, so that no fork
+// escapes, but only while a process of the group is known to live: the id of an empty group
+// may be reused.
 func (f family) signal(signals ...syscall.Signal) {
 	if f.led {
 		f.signalGroup(signals...)
 	}
 	members, err := descendants()
-	groupLives := err != nil && !f.led // not known: the group, as far as it goes
+	groupLives := err != nil && !f.led // descendants unknown: signal the group
 	for _, p := range members {
 		if f.group != 0 && p.group == f.group {
 			groupLives = !f.led
@@ -46,8 +46,8 @@ func (f family) signalGroup(signals ...syscall.Signal) {
 	}
 }
 
-// left reports whether anything of the family lives, given whether this process
-// has children.
+// left reports whether a process of the family lives, given whether this process has
+// children.
 func (f family) left(children bool) bool {
 	if followsAll || children {
 		return children
@@ -59,8 +59,8 @@ func (f family) groupLives() bool {
 	return f.group > 1 && !errors.Is(syscall.Kill(-f.group, 0), syscall.ESRCH)
 }
 
-// reap waits for every child that has ended, and with WUNTRACED also tells of
-// those that were stopped. It reports whether children are left.
+// reap reaps every ended child, and with WUNTRACED also reports stopped ones. It returns
+// whether children are left.
 func reap(options int, each func(pid int, status syscall.WaitStatus)) (children bool) {
 	for {
 		var status syscall.WaitStatus
@@ -77,8 +77,8 @@ func reap(options int, each func(pid int, status syscall.WaitStatus)) (children 
 	}
 }
 
-// lives reports whether a process below this one lives, besides the guard and zombies.
-// Where descendants are not known, it reports whether one of the group does.
+// lives reports whether a descendant of this process other than the guard and zombies lives.
+// If the descendants are unknown, it reports whether a process of the group lives.
 func (f family) lives(guard int) bool {
 	members, err := descendants()
 	if err != nil {

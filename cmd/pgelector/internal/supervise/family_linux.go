@@ -11,17 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adopt makes this process the parent of all its descendants that lose theirs.
+// adopt makes this process the parent of its orphaned descendants.
 func adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// rename gives the process another short name, so that what is meant for the
-// supervisor (killall pgelector) does not hit the guard, too.
+// rename changes the process name, so that killall pgelector does not hit the guard.
 func rename(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
 
-// tie has the kernel kill the command when the guard's thread ends.
+// tie makes the kernel kill the command when the guard's thread ends.
 func tie(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// program is this very program, even if its file was replaced since it started.
+// program returns the path of this program, even if its file was replaced.
 func program() (string, error) {
 	const self = "/proc/self/exe"
 	if _, err := os.Stat(self); err == nil {
@@ -30,16 +29,16 @@ func program() (string, error) {
 	return os.Executable()
 }
 
-// followsAll says that wait4's ECHILD means that nothing is left.
+// followsAll says that wait4's ECHILD means that no descendant is left.
 const followsAll = true
 
-// process is one line of the process table.
+// process is an entry of the process table.
 type process struct {
 	pid, parent, group int
 	zombie             bool
 }
 
-// descendants lists the living processes below this one.
+// descendants lists the living descendants of this process.
 func descendants() ([]process, error) {
 	var all []process
 	for queue := []int{os.Getpid()}; len(queue) > 0; queue = queue[1:] {
@@ -51,7 +50,7 @@ func descendants() ([]process, error) {
 		for _, pid := range children {
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			if err != nil {
-				continue // it has ended since
+				continue // ended meanwhile
 			}
 			if p, ok := parseStat(stat); ok && !p.zombie {
 				all = append(all, p)
@@ -61,12 +60,12 @@ func descendants() ([]process, error) {
 	return all, nil
 }
 
-// childrenOf asks the kernel's own list, which each thread has, where it was
-// built in, and otherwise looks through all processes.
+// childrenOf reads each thread's list of children, or if the kernel lacks that list, all
+// processes.
 func childrenOf(pid int) (children []int, err error) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, list := range lists {
-		text, _ := os.ReadFile(list) // the thread may have ended since
+		text, _ := os.ReadFile(list) // the thread may have ended
 		for field := range bytes.FieldsSeq(text) {
 			if child, err := strconv.Atoi(string(field)); err == nil {
 				children = append(children, child)
@@ -89,8 +88,7 @@ func childrenOf(pid int) (children []int, err error) {
 	return children, nil
 }
 
-// parseStat reads "pid (name) state ppid pgrp …"; the name may hold anything,
-// parentheses too.
+// parseStat parses "pid (name) state ppid pgrp …". The name may contain anything.
 func parseStat(stat []byte) (p process, ok bool) {
 	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if open < 0 || end < open {

@@ -21,11 +21,11 @@ const (
 )
 
 const (
-	sweepEvery = 20 * time.Millisecond // between two rounds of KILL, or two looks for what is left
-	checkEvery = time.Second           // between two looks at the deadline: timers stand still while a machine sleeps
+	sweepEvery = 20 * time.Millisecond // between two rounds of KILL, or two checks for processes left
+	checkEvery = time.Second           // between two checks of the deadline: timers stop while the machine sleeps
 )
 
-// guard is the guard from the inside. One goroutine does everything.
+// guard is the state of the guard. One goroutine uses it.
 type guard struct {
 	family
 	reports  *json.Encoder
@@ -33,9 +33,9 @@ type guard struct {
 
 	phase    phase
 	grace    time.Duration
-	deadline instant // the command is stopped then, unless it is extended
+	deadline instant // when to stop the command unless extended
 	killAt   instant
-	again    *time.Timer // when to look next
+	again    *time.Timer // the next check
 }
 
 type phase int
@@ -43,22 +43,21 @@ type phase int
 const (
 	running  phase = iota
 	stopping       // TERM was sent
-	killing        // KILL is sent, again and again
+	killing        // KILL is sent repeatedly
 	gone
 )
 
-// Guard is the guard's process: it runs the command, and returns when nothing of
-// it is left. It must be called on the main goroutine of a program that does
-// nothing else, with the pipes that Start made.
+// Guard runs the command, and returns when no process of it is left. Call it on the main
+// goroutine of a process that Start started and that does nothing else.
 func Guard(command []string) {
-	runtime.LockOSThread() // never unlocked: the kernel ties the command to this thread
+	runtime.LockOSThread() // never unlocked: tie depends on this thread
 	rename("pge-guard")
 	syscall.CloseOnExec(controlFD)
 	syscall.CloseOnExec(reportFD)
 	orders := json.NewDecoder(os.NewFile(controlFD, "control"))
 	var first order
 	if err := orders.Decode(&first); err != nil || first.Do != doStart {
-		return // the supervisor is gone already
+		return // the supervisor is gone
 	}
 	g := &guard{reports: json.NewEncoder(os.NewFile(reportFD, "reports")), grace: first.Grace, deadline: first.Deadline,
 		again: time.NewTimer(0)}
@@ -80,8 +79,8 @@ func Guard(command []string) {
 	g.report(report{Is: isGone})
 }
 
-// swallow catches what would end the guard. To ignore the signals would make
-// the command ignore them, too.
+// swallow catches signals that would end the guard. Ignoring them would make the command
+// ignore them too.
 func swallow() {
 	nowhere := make(chan os.Signal, 1)
 	for _, sig := range forwarded {
@@ -91,7 +90,7 @@ func swallow() {
 	}
 }
 
-// receive yields the orders; the channel is closed when the supervisor is gone.
+// receive returns a channel of orders, closed when the supervisor is gone.
 func receive(orders *json.Decoder) <-chan order {
 	received := make(chan order)
 	go func() {
@@ -122,7 +121,7 @@ func (g *guard) start(command []string) bool {
 	return true
 }
 
-// StartCode is what a shell would exit with.
+// StartCode returns the exit code that a shell would use.
 func StartCode(err error) int {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
 		return CodeNotFound
@@ -130,7 +129,7 @@ func StartCode(err error) int {
 	return CodeNotExecutable
 }
 
-// keep returns when nothing is left.
+// keep returns when no process is left.
 func (g *guard) keep(orders <-chan order, children <-chan os.Signal) {
 	for g.phase != gone {
 		select {
@@ -148,7 +147,7 @@ func (g *guard) keep(orders <-chan order, children <-chan os.Signal) {
 
 func (g *guard) obey(o order, ok bool) {
 	switch {
-	case !ok: // the supervisor is gone, and the lock is free
+	case !ok: // the supervisor is gone, so the lock is free
 		g.phase = max(g.phase, killing)
 	case o.Do == doExtend:
 		g.deadline = o.Deadline
@@ -159,18 +158,17 @@ func (g *guard) obey(o order, ok bool) {
 	}
 }
 
-// stop sends TERM, once. The grace never reaches past the deadline by more than
-// itself, however late this is.
+// stop sends TERM once. The grace starts at the deadline at the latest.
 func (g *guard) stop() {
 	if g.phase != running {
 		return
 	}
 	g.phase = stopping
 	g.killAt = min(now(), g.deadline).plus(g.grace)
-	g.signal(syscall.SIGTERM, syscall.SIGCONT) // or a stopped process would not hear of it
+	g.signal(syscall.SIGTERM, syscall.SIGCONT) // wakes stopped processes
 }
 
-// look does what is due, and sees to it that it is called again in time.
+// look does what is due, and schedules the next call.
 func (g *guard) look() {
 	children := reap(syscall.WUNTRACED, g.ended)
 	if !g.family.left(children) {
@@ -197,14 +195,14 @@ func (g *guard) look() {
 	g.again.Reset(max(next, 0))
 }
 
-// ended notes the end of the command itself; others are only waited for.
+// ended records the end of the command. Other processes are only reaped.
 func (g *guard) ended(pid int, status syscall.WaitStatus) {
 	if pid != g.group || !g.led {
 		return
 	}
 	if status.Stopped() {
 		if status.StopSignal() == syscall.SIGTSTP && g.terminal != nil {
-			g.signalGroup(syscall.SIGCONT) // Ctrl-Z: a leader cannot be suspended, since its lease runs on
+			g.signalGroup(syscall.SIGCONT) // Ctrl-Z: a leader cannot be suspended, because its lease runs on
 		}
 		return
 	}
@@ -212,5 +210,5 @@ func (g *guard) ended(pid int, status syscall.WaitStatus) {
 	g.report(report{Is: isExited, Status: status, Stopped: g.phase != running, TTY: g.terminal != nil})
 }
 
-// report tells the supervisor, if it is still there.
+// report sends r to the supervisor, if it lives.
 func (g *guard) report(r report) { _ = g.reports.Encode(r) }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// order is a line from the supervisor to the guard, as JSON.
+// order is a JSON line from the supervisor to the guard.
 type order struct {
 	Do       string         `json:"do"`
 	Deadline instant        `json:"deadline,omitempty"`
@@ -17,43 +17,43 @@ type order struct {
 }
 
 const (
-	doStart  = "start"  // the first one: with the grace and the first deadline
-	doExtend = "extend" // the deadline
-	doSignal = "signal" // the command's process group
+	doStart  = "start"  // the first order, with the grace and the deadline
+	doExtend = "extend" // the new deadline
+	doSignal = "signal" // to the command's process group
 	doStop   = "stop"
 )
 
-// report is a line from the guard to the supervisor, as JSON.
+// report is a JSON line from the guard to the supervisor.
 type report struct {
 	Is      string             `json:"is"`
 	PID     int                `json:"pid,omitempty"`
 	Error   string             `json:"error,omitempty"`
 	Code    int                `json:"code,omitempty"`    // of a command that could not be started
 	Status  syscall.WaitStatus `json:"status,omitempty"`  // of the command
-	Stopped bool               `json:"stopped,omitempty"` // the guard had begun to end it
-	TTY     bool               `json:"tty,omitempty"`     // the command was the foreground of a terminal
+	Stopped bool               `json:"stopped,omitempty"` // the guard was ending it
+	TTY     bool               `json:"tty,omitempty"`     // the command was in the foreground of a terminal
 }
 
 const (
 	isStarted = "started"
 	isFailed  = "failed" // the command could not be started
-	isExited  = "exited" // the command itself; others of its group may be left
-	isGone    = "gone"   // nothing is left
+	isExited  = "exited" // the command; others of its group may be left
+	isGone    = "gone"   // no process is left
 )
 
-// The exit codes by which shells tell why a command did not start.
+// The exit codes that shells use if a command did not start.
 const (
 	CodeNotExecutable = 126
 	CodeNotFound      = 127
 	signalBase        = 128
 )
 
-// Result is how a command ended.
+// Result says how a command ended.
 type Result struct {
 	Code       int    // its exit status, 128+n after signal n, 126 or 127 if it did not start
-	Stopped    bool   // it was ended from outside: the term was over, or the guard was killed
-	GuardLost  bool   // the guard was killed, and the command for it
-	FromTTY    bool   // a key of the terminal ended it, such as Ctrl-C
+	Stopped    bool   // ended because the term was over, or because the guard was killed
+	GuardLost  bool   // the guard was killed, and the command with it
+	FromTTY    bool   // ended by a key of the terminal, such as Ctrl-C
 	StartError string // why it did not start
 }
 
@@ -68,7 +68,7 @@ func (r Result) String() string {
 	}
 }
 
-// codeOf is the exit code that a shell shows for a status.
+// codeOf returns the exit code that a shell shows for a status.
 func codeOf(status syscall.WaitStatus) int {
 	if status.Signaled() {
 		return signalBase + int(status.Signal())

@@ -9,16 +9,15 @@ import (
 	"syscall"
 )
 
-// A Reaper waits for every child of this process: the guards, and whatever else
-// the kernel gives it, as it does to process 1 of a container. A program that
-// has one must wait for no process by other means.
+// A Reaper reaps every child of this process: the guards, and orphans that the kernel gives
+// it. The program must not wait for processes by other means.
 type Reaper struct {
 	mu     sync.Mutex
 	waited map[int]chan struct{} // closed when that child has ended
 }
 
-// NewReaper starts to reap, and makes this process the parent of all its
-// descendants that lose theirs. It goes on for the life of the program.
+// NewReaper starts to reap, and makes this process the parent of its orphaned descendants.
+// It runs until the program ends.
 func NewReaper() (*Reaper, error) {
 	if err := adopt(); err != nil {
 		return nil, err
@@ -34,7 +33,7 @@ func NewReaper() (*Reaper, error) {
 	return r, nil
 }
 
-// reap reports whether there are children left.
+// reap reports whether children are left.
 func (r *Reaper) reap() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,13 +45,13 @@ func (r *Reaper) reap() bool {
 	})
 }
 
-// start starts a process, and returns what is closed when it has ended.
+// start starts a process. ended is closed when the process has ended.
 func (r *Reaper) start(args []string, attr *os.ProcAttr) (pid int, ended <-chan struct{}, err error) {
 	program, err := program()
 	if err != nil {
 		return 0, nil, err
 	}
-	r.mu.Lock() // or it might be reaped before it is known
+	r.mu.Lock() // otherwise reap may miss it
 	defer r.mu.Unlock()
 	p, err := os.StartProcess(program, args, attr)
 	if err != nil {

@@ -15,9 +15,9 @@ var forwarded = []os.Signal{
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGWINCH, syscall.SIGCONT,
 }
 
-// Catch returns the signals to forward that come from now on. Those that were
-// ignored when this program was started, as by nohup, stay so. A log that nobody
-// reads any more (SIGPIPE) is no reason to end: from now on its writes only fail.
+// Catch returns a channel of the signals to forward. Signals that were ignored when this
+// program started, as by nohup, stay ignored. Catch also catches SIGPIPE: when nobody reads
+// the log any more, writes fail, but the program goes on.
 func Catch() <-chan os.Signal {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	caught := make(chan os.Signal, 16)
@@ -29,8 +29,8 @@ func Catch() <-chan os.Signal {
 	return caught
 }
 
-// Ends reports whether the signal asks a program to end. A hang-up does so only
-// where no command runs: many take it as the order to read their files anew.
+// Ends reports whether the signal asks the program to end. SIGHUP does only if no command
+// runs: many programs reload their configuration on it.
 func Ends(sig os.Signal, commandRuns bool) bool {
 	if sig == syscall.SIGHUP {
 		return !commandRuns

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A terminal is the standard input that the supervisor was in the foreground
-// of. The command's process group takes that place while it runs, so that it can
-// read, and Ctrl-C reaches it; nil if there is no such terminal.
+// A terminal is a standard input with the supervisor in its foreground. The command's
+// process group is the foreground while it runs, so that it can read and Ctrl-C reaches it.
+// It is nil if there is no such terminal.
 type terminal struct {
 	fd    int
-	owner int // the process group that had it
+	owner int // the supervisor's process group
 }
 
-// ours is the terminal on standard input if the group is its foreground.
+// ours returns the terminal on standard input if the group is its foreground.
 func ours(group int) *terminal {
 	fd := int(os.Stdin.Fd())
 	owner, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
@@ -28,8 +28,8 @@ func ours(group int) *terminal {
 	return &terminal{fd: fd, owner: owner}
 }
 
-// lend makes the group the foreground. It may have tried to read before that,
-// and been stopped for it.
+// lend makes the group the foreground. It wakes the group, which may have been stopped
+// because it tried to read earlier.
 func (t *terminal) lend(group int) {
 	if t == nil {
 		return
@@ -38,16 +38,15 @@ func (t *terminal) lend(group int) {
 	_ = syscall.Kill(-group, syscall.SIGCONT)
 }
 
-// takeBack gives the foreground back.
+// takeBack makes the supervisor the foreground again.
 func (t *terminal) takeBack() {
 	if t != nil {
 		t.give(t.owner)
 	}
 }
 
-// give sets the foreground from the background, for which the kernel would stop
-// this process by SIGTTOU if that were not blocked. To ignore the signal instead
-// would make the command ignore it, too.
+// give sets the foreground. The kernel would stop this background process with SIGTTOU if
+// that were not blocked.
 func (t *terminal) give(group int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
