@@ -4,44 +4,43 @@ import (
 	"time"
 )
 
-// A backend is the server's end of a connection: one goroutine, as PostgreSQL has
-// one process, that answers one message after the other. The server's mutex
-// guards all that changes.
+// A backend is the server's end of a connection. One goroutine answers its messages in
+// order. The server's mutex guards the mutable fields.
 type backend struct {
 	server  *Server
 	pid     int32
 	started time.Time
 
 	settings settings
-	tx       *transaction // nil outside
+	tx       *transaction // nil if none
 	asked    time.Time    // when the last statement began
 	inbox    []*message
 
-	wake      chan struct{} // holds a token if there may be something new to look at
-	cancelled chan struct{} // holds a token if the statement is to be cancelled
+	wake      chan struct{} // holds a value if the inbox may have changed
+	cancelled chan struct{} // holds a value if the statement must be cancelled
 	gone      chan struct{} // closed when the backend has ended
-	final     error         // once gone: what its client reads
+	final     error         // the client's error after gone
 }
 
-// A transaction is one that a client has begun.
+// A transaction is an open transaction.
 type transaction struct {
 	began    time.Time
 	failed   bool
 	xid      int64
 	commit   []func()
-	deadline time.Time       // by transaction_timeout; zero is none
-	asked    map[int32]int64 // what LastAsked has seen: a transaction sees activity as it was at the first look
+	deadline time.Time       // of transaction_timeout; zero means none
+	asked    map[int32]int64 // read by LastAsked: a transaction sees the activity as of its first read
 }
 
-// A message is what a client sends.
+// A message is a message of a client.
 type message struct {
 	kind    messageKind
 	query   string
 	args    []any
 	arrives time.Time
 	from    *Process
-	reply   chan answer    // has room for one
-	after   func(*backend) // called when the backend has answered; may be nil
+	reply   chan answer    // buffered
+	after   func(*backend) // called after the answer; may be nil
 }
 
 func (m *message) then(b *backend) {
@@ -61,13 +60,13 @@ const (
 	aBye
 )
 
-// An answer is what the server sends back.
+// An answer is an answer of the server.
 type answer struct {
 	Answer
 	err error
 }
 
-// post puts a message into the inbox; one that nobody reads any more is lost.
+// post puts a message into the inbox.
 func (b *backend) post(m *message) {
 	b.server.mu.Lock()
 	b.inbox = append(b.inbox, m)
@@ -82,7 +81,7 @@ func (b *backend) rouse() {
 	}
 }
 
-// cancel asks for the end of the statement under way.
+// cancel cancels the current statement.
 func (b *backend) cancel() {
 	select {
 	case b.cancelled <- struct{}{}:
@@ -90,7 +89,7 @@ func (b *backend) cancel() {
 	}
 }
 
-// serve is the backend's life.
+// serve answers messages until the backend ends.
 func (b *backend) serve() {
 	for {
 		m := b.next()
@@ -115,8 +114,8 @@ func (b *backend) serve() {
 	}
 }
 
-// next is the next message that has arrived, or nil once the backend has ended.
-// While it waits, the idle timeout runs.
+// next returns the next message that has arrived, or nil if the backend has ended. While it
+// waits, the idle timeout runs.
 func (b *backend) next() *message {
 	idle, why := b.idleTimeout()
 	defer idle.Stop()
@@ -147,8 +146,8 @@ func (b *backend) next() *message {
 	}
 }
 
-// arrived takes the first message, if it has arrived. If not, later rings when it
-// does, or changed is closed when the way is free.
+// arrived takes the first message if it has arrived. Otherwise later fires when it arrives,
+// or changed is closed when the network changes.
 func (b *backend) arrived() (m *message, later timer, changed <-chan struct{}) {
 	b.server.mu.Lock()
 	defer b.server.mu.Unlock()
@@ -166,7 +165,7 @@ func (b *backend) arrived() (m *message, later timer, changed <-chan struct{}) {
 	return first, timer{}, nil
 }
 
-// hasBye looks whether the client has hung up.
+// hasBye reports whether the client has closed the connection.
 func (b *backend) hasBye() bool {
 	if len(b.inbox) == 0 {
 		return false
@@ -175,8 +174,8 @@ func (b *backend) hasBye() bool {
 	return first.kind == aBye && time.Until(first.arrives) <= 0 && first.from.blocked(requests) == nil
 }
 
-// idleTimeout is the one that runs while the client is silent, and the error by
-// which it ends the session.
+// idleTimeout returns the timeout while the client is silent, and the error that ends the
+// session then.
 func (b *backend) idleTimeout() (timer, error) {
 	s := b.server
 	s.mu.Lock()
@@ -192,8 +191,7 @@ func (b *backend) idleTimeout() (timer, error) {
 	return newTimer(limit), newError(idleInTransaction, "terminating connection due to idle-in-transaction timeout")
 }
 
-// awaitServer waits while the server is stalled, and reports whether the backend
-// goes on.
+// awaitServer waits while the server is stalled, and reports whether the backend lives.
 func (b *backend) awaitServer() bool {
 	for {
 		b.server.mu.Lock()
@@ -216,13 +214,13 @@ func (b *backend) awaitServer() bool {
 	}
 }
 
-// A timer may be none: then it never rings.
+// A timer is a time.Timer, or never fires if it is zero.
 type timer struct {
 	C <-chan time.Time
 	t *time.Timer
 }
 
-// newTimer makes no timer for 0.
+// newTimer returns the zero timer if d is not positive.
 func newTimer(d time.Duration) timer {
 	if d <= 0 {
 		return timer{}

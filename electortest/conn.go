@@ -10,14 +10,14 @@ import (
 // A conn is the client's end of a connection.
 type conn struct {
 	p    *Process
-	end  *backend  // the other end; nil through a pooler
-	b    *backend  // that, or the one that the pooler has lent for a transaction
-	last time.Time // when the last message arrives: none overtakes another
+	end  *backend  // the server's end; nil through a pooler
+	b    *backend  // end, or the backend that the pooler lent for a transaction
+	last time.Time // when the last message arrives; messages stay in order
 	dead bool
-	tx   context.Context // of the transaction, nil outside
+	tx   context.Context // of the transaction; nil if none
 }
 
-// connect makes a connection: a round trip.
+// connect makes a connection, in one round trip.
 func (p *Process) connect(ctx context.Context) (*conn, error) {
 	p.awaitThaw(ctx, false)
 	defer p.awaitThaw(ctx, false)
@@ -42,14 +42,14 @@ func (p *Process) connect(ctx context.Context) (*conn, error) {
 	p.conns[c] = true
 	killed = p.killed
 	p.mu.Unlock()
-	if killed { // meanwhile, and Kill may not have seen the connection
+	if killed { // Kill may have missed the connection
 		c.Close()
 		return nil, ErrKilled
 	}
 	return c, nil
 }
 
-// pass waits until what the process sends arrives.
+// pass waits until requests pass.
 func (p *Process) pass(ctx context.Context) bool {
 	for blocked := p.blocked(requests); blocked != nil && !p.isKilled(); blocked = p.blocked(requests) {
 		select {
@@ -61,9 +61,9 @@ func (p *Process) pass(ctx context.Context) bool {
 	return true
 }
 
-// closedBy is the error of a call whose context ended.
+// closedBy returns the error of a call whose context ended.
 func closedBy(ctx context.Context) error {
-	return fmt.Errorf("electortest: the connection was given up: %w", context.Cause(ctx))
+	return fmt.Errorf("electortest: the connection was closed: %w", context.Cause(ctx))
 }
 
 // call sends a message and waits for the answer.
@@ -96,7 +96,7 @@ func (c *conn) call(ctx context.Context, m *message) (Answer, error) {
 	return a.Answer, a.err
 }
 
-// await waits for the answer, and reports whether the context let it.
+// await waits for the answer. ok is false if the context ended first.
 func (c *conn) await(ctx context.Context, b *backend, m *message) (a answer, ok bool) {
 	done := ctx.Done()
 	for waiting := true; waiting; {
@@ -109,7 +109,7 @@ func (c *conn) await(ctx context.Context, b *backend, m *message) (a answer, ok 
 			waiting = false
 		case <-b.gone:
 			select {
-			case a = <-m.reply: // just before
+			case a = <-m.reply: // sent just before
 			default:
 				a.err = b.final
 			}
@@ -129,20 +129,20 @@ func (c *conn) await(ctx context.Context, b *backend, m *message) (a answer, ok 
 		}
 		c.dead, done = true, nil
 	}
-	if ctx.Err() != nil && c.dead && a.err == nil { // it cannot tell whether the cancel came in time
+	if ctx.Err() != nil && c.dead && a.err == nil { // a cancel may have come too late
 		a.err = closedBy(ctx)
 	}
 	return a, true
 }
 
-// isStubborn reports whether a call goes on when its context has ended.
+// isStubborn reports whether a call ignores the end of its context.
 func (c *conn) isStubborn() bool {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
 	return c.p.driver == PQ && c.tx == nil
 }
 
-// send has a message arrive after those before it.
+// send sends a message.
 func (c *conn) send(b *backend, m *message) {
 	m.from = c.p
 	m.arrives = time.Now().Add(c.p.delay())
@@ -153,15 +153,15 @@ func (c *conn) send(b *backend, m *message) {
 	b.post(m)
 }
 
-// cancel asks the server to cancel the statement under way, on a connection that
-// is made for that: nothing comes of it if the network is cut.
+// cancel cancels the current statement over a separate connection, unless the network is
+// cut.
 func (c *conn) cancel(b *backend) {
 	if c.p.blocked(requests) == nil {
 		time.AfterFunc(c.p.delay(), b.cancel)
 	}
 }
 
-// giveUp closes a connection on which a call goes on.
+// giveUp closes a connection during a call.
 func (c *conn) giveUp(b *backend) {
 	c.dead = true
 	c.cancel(b)
@@ -176,7 +176,7 @@ func (c *conn) hangUp(b *backend) {
 	c.send(b, m)
 }
 
-// Close closes the connection. The server learns it when that arrives.
+// Close closes the connection. The server learns of it when the message arrives.
 func (c *conn) Close() error {
 	c.p.mu.Lock()
 	delete(c.p.conns, c)
@@ -189,16 +189,16 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// IsValid tells the pool whether to keep the connection.
+// IsValid reports whether the pool may keep the connection.
 func (c *conn) IsValid() bool { return !c.dead }
 
 // ResetSession is called before the pool lends the connection again.
 func (c *conn) ResetSession(context.Context) error {
 	c.p.mu.Lock()
-	looks := c.p.driver == PGX && !c.p.cut[answers]
+	checks := c.p.driver == PGX && !c.p.cut[answers]
 	c.dead = c.dead || c.p.killed
 	c.p.mu.Unlock()
-	if looks && c.b != nil {
+	if checks && c.b != nil {
 		select {
 		case <-c.b.gone:
 			c.dead = true

@@ -7,7 +7,6 @@ import (
 	"io"
 )
 
-// What database/sql asks of a driver.
 var (
 	_ driver.Connector          = connector{}
 	_ driver.Pinger             = (*conn)(nil)
@@ -21,13 +20,13 @@ var (
 	_ driver.StmtExecContext    = statementOf{}
 )
 
-// A connector makes the connections of a process.
+// A connector makes connections of a process.
 type connector struct{ p *Process }
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	made, err := c.p.connect(ctx)
 	if err != nil {
-		return nil, err // not a conn that is nil
+		return nil, err // not a nil *conn in an interface
 	}
 	return made, nil
 }
@@ -37,9 +36,9 @@ func (c connector) Driver() driver.Driver { return processDriver(c) }
 // processDriver is the driver of a process's pools.
 type processDriver struct{ p *Process }
 
-// Open is not how a connection is made here.
+// Open fails: Server.Open and Process.Open make pools.
 func (processDriver) Open(string) (driver.Conn, error) {
-	return nil, errors.New("electortest: use Server.Open or Process.Open: a name opens nothing")
+	return nil, errors.New("electortest: use Server.Open or Process.Open")
 }
 
 // Ping is a round trip.
@@ -57,7 +56,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 }
 
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	switch query { // a transaction can be begun and ended by a statement, too
+	switch query { // transactions by statement
 	case "BEGIN":
 		_, err := c.BeginTx(context.WithoutCancel(ctx), driver.TxOptions{})
 		return driver.RowsAffected(0), err
@@ -80,9 +79,9 @@ func values(args []driver.NamedValue) (all []any) {
 	return all
 }
 
-// BeginTx begins a transaction. This server does not tell isolation levels apart.
+// BeginTx begins a transaction. It ignores the isolation level.
 func (c *conn) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, error) {
-	before := c.tx // that of a transaction which a statement begins anew
+	before := c.tx // BEGIN may be sent within a transaction
 	c.tx = ctx
 	if _, err := c.call(ctx, &message{kind: aBegin}); err != nil {
 		c.tx = before
@@ -91,12 +90,12 @@ func (c *conn) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, erro
 	return transactionOf{c}, nil
 }
 
-// Begin is BeginTx for those who have no context.
+// Begin implements driver.Conn.
 func (c *conn) Begin() (driver.Tx, error) {
 	return c.BeginTx(context.Background(), driver.TxOptions{})
 }
 
-// A transactionOf is a connection's, whose context is that of BeginTx.
+// A transactionOf is the transaction of a connection, with the context of BeginTx.
 type transactionOf struct{ c *conn }
 
 func (t transactionOf) Commit() error   { return t.end(aCommit) }
@@ -104,7 +103,7 @@ func (t transactionOf) Rollback() error { return t.end(aRollback) }
 
 func (t transactionOf) end(how messageKind) error {
 	ctx := t.c.tx
-	if ctx.Err() != nil { // as pgx: there is no time left to ask
+	if ctx.Err() != nil { // as pgx does
 		t.c.abort()
 		return closedBy(ctx)
 	}
@@ -117,7 +116,7 @@ func (c *conn) endTx(ctx context.Context, how messageKind) error {
 	return err
 }
 
-// abort hangs up in the middle of a transaction, which rolls it back.
+// abort closes the connection, which rolls its transaction back.
 func (c *conn) abort() {
 	c.tx = nil
 	if !c.dead && c.b != nil {
@@ -126,12 +125,12 @@ func (c *conn) abort() {
 	c.dead = true
 }
 
-// PrepareContext remembers a statement. The server is not told.
+// PrepareContext returns a statement. It sends nothing.
 func (c *conn) PrepareContext(_ context.Context, query string) (driver.Stmt, error) {
 	return statementOf{c, query}, nil
 }
 
-// Prepare is PrepareContext for those who have no context.
+// Prepare implements driver.Conn.
 func (c *conn) Prepare(query string) (driver.Stmt, error) {
 	return c.PrepareContext(context.Background(), query)
 }
@@ -153,11 +152,11 @@ func (s statementOf) ExecContext(ctx context.Context, args []driver.NamedValue) 
 	return s.c.ExecContext(ctx, s.query, args)
 }
 
-// Query and Exec are not called by database/sql, which has the ones above.
+// Query and Exec implement driver.Stmt. database/sql does not call them.
 func (s statementOf) Query(args []driver.Value) (driver.Rows, error)  { return nil, driver.ErrSkip }
 func (s statementOf) Exec(args []driver.Value) (driver.Result, error) { return nil, driver.ErrSkip }
 
-// rows are those of an answer, which has come as a whole.
+// rows are the rows of an answer.
 type rows struct {
 	answer Answer
 	next   int
@@ -178,7 +177,7 @@ func (r *rows) Next(into []driver.Value) error {
 	}
 	row := r.answer.Rows[r.next]
 	if len(row) != len(into) {
-		return newError(unsupported, "electortest: row %d has %d values, the answer %d columns", r.next+1, len(row), len(into))
+		return newError(unsupported, "electortest: row %d has %d values, but the answer has %d columns", r.next+1, len(row), len(into))
 	}
 	for i, value := range row {
 		into[i] = value

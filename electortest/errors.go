@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// An Error is what the server answers instead of a result. Like the errors of
-// lib/pq and pgx it has a method SQLState.
+// An Error is an error of the server. Like the errors of lib/pq and pgx it has a method
+// SQLState.
 type Error struct {
 	Code    string // the SQLSTATE
 	Message string
@@ -16,14 +16,14 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("electortest: %s (SQLSTATE %s)", e.Message, e.Code)
 }
 
-// SQLState is the code of the error (PostgreSQL manual, appendix A).
+// SQLState returns the SQLSTATE.
 func (e *Error) SQLState() string { return e.Code }
 
 func newError(code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// The codes that this server uses.
+// The SQLSTATEs of this server.
 const (
 	unsupported        = "0A000"
 	invalidValue       = "22023"
@@ -42,13 +42,12 @@ const (
 	clientLost         = "08006"
 )
 
-// errCut is what a client reads from a connection whose other end has gone
-// without a word.
+// errCut is the client's error if the other end closed the connection without a message.
 var errCut = fmt.Errorf("electortest: the connection was closed by the other end: %w", io.ErrUnexpectedEOF)
 
 var errTransactionTooLong = newError(transactionTooLong, "terminating connection due to transaction timeout")
 
-// isFatal reports whether an error has ended the session that it is answered to.
+// isFatal reports whether the error ended the session.
 func isFatal(err error) bool {
 	e, ok := err.(*Error)
 	if !ok {

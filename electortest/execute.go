@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// An execution is one message being answered. Its methods are called with the
-// server's mutex held; only wait lets go of it meanwhile.
+// An execution answers one message. The caller of its methods holds the server's mutex.
+// wait and sleep release it meanwhile.
 type execution struct {
 	*backend
-	tx       *transaction // the client's, or one for this statement alone
-	deadline time.Time    // by statement_timeout; zero is none
+	tx       *transaction // the client's, or the statement's own
+	deadline time.Time    // of statement_timeout; zero means none
 }
 
-// errGone says that the backend has ended.
+// errGone means that the backend has ended.
 var errGone = errors.New("electortest: the backend has ended")
 
-// answer executes one message. ended reports that the backend has ended instead.
+// answer executes one message. ended reports that the backend ended instead.
 func (b *backend) answer(m *message) (a answer, ended bool) {
 	s := b.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-b.cancelled: // meant for an earlier statement, so for none
+	case <-b.cancelled: // of an earlier statement
 	default:
 	}
 	if b.hasEnded() {
@@ -55,7 +55,7 @@ func (x *execution) begin() {
 	}
 }
 
-// query executes a statement, in the client's transaction or one of its own.
+// query executes a statement, in the client's transaction or its own.
 func (x *execution) query(m *message) (a Answer, err error) {
 	if x.tx != nil && x.tx.failed {
 		return a, newError(failedTransaction, "current transaction is aborted, commands ignored until end of transaction block")
@@ -64,7 +64,7 @@ func (x *execution) query(m *message) (a Answer, err error) {
 		x.deadline = time.Now().Add(x.server.onClock(limit))
 	}
 	name, run := find(m.query)
-	x.server.tell(x.backend, Event{What: name, Args: m.args})
+	x.server.report(x.backend, Event{What: name, Args: m.args})
 	alone := x.tx == nil
 	if alone {
 		x.tx = &transaction{began: time.Now()}
@@ -80,16 +80,16 @@ func (x *execution) query(m *message) (a Answer, err error) {
 			return a, ended
 		}
 	}
-	x.server.tell(x.backend, Event{What: name, Args: m.args, Done: true, Err: err})
+	x.server.report(x.backend, Event{What: name, Args: m.args, Done: true, Err: err})
 	return a, err
 }
 
-// errRolledBack is how a driver says that the server has answered ROLLBACK to a
-// COMMIT. It has no SQLSTATE, as with lib/pq and pgx.
+// errRolledBack is the driver's error if the server answers ROLLBACK to COMMIT. As in lib/pq
+// and pgx it has no SQLSTATE.
 var errRolledBack = errors.New("electortest: commit unexpectedly resulted in rollback")
 
-// end ends the transaction: what was committed is on the disk, and then seen, and
-// then the locks are free.
+// end ends the transaction. A commit is first flushed, then visible, then releases the
+// locks.
 func (x *execution) end(commit bool) (err error) {
 	tx := x.tx
 	if tx == nil {
@@ -117,7 +117,7 @@ func (x *execution) end(commit bool) (err error) {
 	return err
 }
 
-// writeOut makes a transaction id one that a crash does not forget.
+// writeOut makes a transaction durable.
 func (x *execution) writeOut(xid int64) error {
 	if x.server.flush > 0 {
 		if err := x.sleep(x.server.flush); err != nil {
@@ -128,7 +128,7 @@ func (x *execution) writeOut(xid int64) error {
 	return nil
 }
 
-// sleep does nothing for a while, and cannot be cancelled.
+// sleep waits and cannot be cancelled.
 func (x *execution) sleep(d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -144,7 +144,7 @@ func (x *execution) sleep(d time.Duration) error {
 	return errGone
 }
 
-// acquire waits for a lock, for as long as lock_timeout allows.
+// acquire waits for a lock, at most lock_timeout.
 func (x *execution) acquire(id lockID, m mode, s scope) error {
 	w, err := x.server.locks.wait(x.backend, id, m, s)
 	if w == nil || err != nil {
@@ -157,9 +157,8 @@ func (x *execution) acquire(id lockID, m mode, s scope) error {
 	return err
 }
 
-// wait lets others do something until ready is closed. As in PostgreSQL, it is
-// only while it waits that a statement looks for a timeout, a cancel, or, if it is
-// told to, a client that is gone.
+// wait waits until ready is closed. As in PostgreSQL, a statement checks for timeouts and
+// cancels, and with client_connection_check_interval for the client, only while it waits.
 func (x *execution) wait(ready <-chan struct{}) error {
 	s := x.server
 	limit := newTimer(s.onClock(x.settings.time("lock_timeout")))
@@ -167,26 +166,26 @@ func (x *execution) wait(ready <-chan struct{}) error {
 	statement, transaction := newTimer(until(x.deadline)), newTimer(until(x.tx.deadline))
 	defer statement.Stop()
 	defer transaction.Stop()
-	look := s.onClock(x.settings.time("client_connection_check_interval"))
+	interval := s.onClock(x.settings.time("client_connection_check_interval"))
 	for {
-		looking := newTimer(look)
-		why := x.interrupted(ready, limit, statement, transaction, looking)
-		looking.Stop()
+		check := newTimer(interval)
+		why := x.interrupted(ready, limit, statement, transaction, check)
+		check.Stop()
 		switch {
 		case x.hasEnded():
 			return errGone
-		case why == errLook && x.hasBye():
+		case why == errCheckClient && x.hasBye():
 			s.end(x.backend, nil)
 			return errGone
-		case why != errLook:
+		case why != errCheckClient:
 			return why
 		}
 	}
 }
 
-var errLook = errors.New("electortest: look whether the client is gone")
+var errCheckClient = errors.New("electortest: check the client")
 
-func (x *execution) interrupted(ready <-chan struct{}, limit, statement, transaction, looking timer) (err error) {
+func (x *execution) interrupted(ready <-chan struct{}, limit, statement, transaction, check timer) (err error) {
 	x.server.mu.Unlock()
 	defer x.server.mu.Lock()
 	select {
@@ -200,14 +199,14 @@ func (x *execution) interrupted(ready <-chan struct{}, limit, statement, transac
 		err = errTransactionTooLong
 	case <-x.cancelled:
 		err = newError(queryCanceled, "canceling statement due to user request")
-	case <-looking.C:
-		err = errLook
+	case <-check.C:
+		err = errCheckClient
 	}
 	x.awaitServer()
 	return err
 }
 
-// until is the time that is left to a deadline, 0 if there is none.
+// until returns the time until a deadline, or 0 if there is none.
 func until(deadline time.Time) time.Duration {
 	if deadline.IsZero() {
 		return 0
@@ -215,7 +214,7 @@ func until(deadline time.Time) time.Duration {
 	return max(time.Until(deadline), 1)
 }
 
-// xid is the transaction's id, which it gets when it first asks.
+// xid returns the transaction's id. The first call assigns it.
 func (x *execution) xid() int64 {
 	if x.tx.xid == 0 {
 		x.server.lastXID++

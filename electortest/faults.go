@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// errRefused is what a client gets that connects to a server that is down.
+// errRefused is the error of connecting to a server that is down.
 var errRefused = fmt.Errorf("electortest: %w", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
 
-// ErrPrimary is returned by Promote on a server that is a primary already.
+// ErrPrimary is returned by Promote if the server is a primary already.
 var ErrPrimary = errors.New("electortest: the server is not a standby")
 
-// Terminate ends a backend as pg_terminate_backend does, and reports whether
-// there was one of that process id. [elector.Leader] has the leader's.
+// Terminate ends a backend as pg_terminate_backend does, and reports whether it existed.
+// [elector.Leader] has the leader's process id.
 func (s *Server) Terminate(pid int32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,8 +28,8 @@ func (s *Server) Terminate(pid int32) bool {
 	return b != nil
 }
 
-// Cancel cancels a backend's statement as pg_cancel_backend does, and reports
-// whether there is a backend of that process id.
+// Cancel cancels a backend's statement as pg_cancel_backend does, and reports whether the
+// backend exists.
 func (s *Server) Cancel(pid int32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,14 +40,13 @@ func (s *Server) Cancel(pid int32) bool {
 	return b != nil
 }
 
-// Stop shuts the server down: it ends every backend and tells its client why. No
-// lock survives that.
+// Stop shuts the server down. It ends every backend with an error, and releases all locks.
 func (s *Server) Stop() {
 	s.endAll(func() error { return newError(adminShutdown, "terminating connection due to administrator command") })
 }
 
-// Crash is Stop of a server that had no time for farewells: the connections just
-// break, and transactions that had not reached the disk are forgotten.
+// Crash is like Stop, but breaks the connections without an error message, and loses
+// transactions that were not flushed.
 func (s *Server) Crash() {
 	s.endAll(func() error { return errCut })
 	s.mu.Lock()
@@ -55,7 +54,7 @@ func (s *Server) Crash() {
 	s.lastXID = s.durable
 }
 
-// Start starts a server that was stopped or has crashed.
+// Start starts a server after Stop or Crash.
 func (s *Server) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,13 +65,13 @@ func (s *Server) endAll(why func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = true
-	for _, pid := range slices.Sorted(maps.Keys(s.backends)) { // in a fixed order
+	for _, pid := range slices.Sorted(maps.Keys(s.backends)) { // deterministic order
 		s.end(s.backends[pid], why())
 	}
 }
 
-// Stall makes the server do nothing, as one whose disk hangs, until Resume.
-// Timeouts that run out meanwhile are acted upon when it goes on.
+// Stall stops all work of the server, as a hanging disk does, until Resume. Timeouts that
+// expire meanwhile take effect then.
 func (s *Server) Stall() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,17 +90,16 @@ func (s *Server) Resume() {
 	}
 }
 
-// SetFlush sets how long it takes to commit what must survive a crash, such as the
-// statement that elects: default 0. Its transaction keeps its locks meanwhile.
+// SetFlush sets how long a durable commit takes, such as that of an election. Default 0. The
+// transaction keeps its locks meanwhile.
 func (s *Server) SetFlush(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flush = d
 }
 
-// SetClockRate lets the server's clock run faster (above 1) or slower than that
-// of its clients: its timeouts run out sooner, or later. Default 1; a rate that is
-// not positive is taken for 1.
+// SetClockRate makes the server's clock, and so its timeouts, run faster (above 1) or slower
+// than its clients' clocks. Default 1. A rate that is not positive means 1.
 func (s *Server) SetClockRate(rate float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,31 +109,29 @@ func (s *Server) SetClockRate(rate float64) {
 	s.clockRate = rate
 }
 
-// onClock is how long a time of the server's clock is.
+// onClock converts a duration of the server's clock.
 func (s *Server) onClock(d time.Duration) time.Duration {
 	return time.Duration(float64(d) / s.clockRate)
 }
 
-// LimitLocks sets how many advisory locks can be held at once, each counted once
-// for each backend that holds it: one more fails with SQLSTATE 53200, as with a
-// lock table that is full. Default 0: no limit.
+// LimitLocks sets the size of the lock table: how many advisory locks can be held, counted
+// for each backend. One more fails with SQLSTATE 53200. Default 0: no limit.
 func (s *Server) LimitLocks(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.locks.room = n
+	s.locks.size = n
 }
 
-// LimitConnections sets how many connections there can be at once: one more fails
-// with SQLSTATE 53300. Default 0: no limit.
+// LimitConnections sets how many connections there can be. One more fails with SQLSTATE
+// 53300. Default 0: no limit.
 func (s *Server) LimitConnections(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.most = n
+	s.maxBackends = n
 }
 
-// NewStandby starts a hot standby of the server: it knows of no lock of its
-// primary's and has, as yet, replayed all of its transactions but the last few,
-// lag of them.
+// NewStandby starts a hot standby. It does not know its primary's locks, and has replayed
+// all of its transactions except the last lag ones.
 func (s *Server) NewStandby(lag int) *Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,8 +144,8 @@ func (s *Server) NewStandby(lag int) *Server {
 	return standby
 }
 
-// Promote makes a standby a primary, on the next timeline. Its old primary, if it
-// still runs, is not told. It returns ErrPrimary if there is nothing to promote.
+// Promote makes a standby a primary, on the next timeline. Its old primary goes on, if it
+// runs. If the server is no standby, Promote returns ErrPrimary.
 func (s *Server) Promote() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +157,8 @@ func (s *Server) Promote() error {
 	return nil
 }
 
-// Upgrade restarts the server on timeline 1, as pg_upgrade does: transaction ids go
-// on, and so does the epoch, but tokens fall if there was a promotion before.
+// Upgrade restarts the server on timeline 1, as pg_upgrade does. Transaction ids and the
+// epoch stay, but tokens fall if there was a promotion before.
 func (s *Server) Upgrade() {
 	s.Stop()
 	s.mu.Lock()

@@ -1,13 +1,11 @@
 package electortest
 
-// A Handler answers the statements that are not of this library: those of the
-// program that is tested. It is called on a goroutine of the server's, one at a
-// time for each connection, and may block or sleep: so long does the statement
-// take. An error becomes the answer; one with a method SQLState, such as an
-// *[Error], is passed as it is.
+// A Handler answers the statements of the tested program: those that are not of this
+// library. It is called on the server's goroutines, one call at a time for each connection,
+// and may block, which prolongs the statement. Its error fails the statement.
 type Handler func(Statement) (Answer, error)
 
-// A Statement is what a client has sent.
+// A Statement is a statement that a client sent.
 type Statement struct {
 	SQL  string
 	Args []any // int64, float64, bool, []byte, string, time.Time or nil
@@ -16,24 +14,22 @@ type Statement struct {
 	tx *transaction
 }
 
-// OnCommit has fn called when the statement's transaction commits, before its
-// locks are released and its client is told. If it rolls back, fn is not called.
-// fn must not block, nor call the server.
+// OnCommit registers fn to be called if the statement's transaction commits, before its
+// locks are released and its client is answered. fn must not block or call the server.
 func (s Statement) OnCommit(fn func()) { s.tx.commit = append(s.tx.commit, fn) }
 
-// An Answer is what a statement results in. The zero value is that of a statement
-// that returns and affects no row.
+// An Answer is the result of a statement. The zero value has no rows, and affects none.
 type Answer struct {
-	Columns  []string // may be left out: a column's name is then empty
-	Rows     [][]any  // of values that driver.IsValue accepts
+	Columns  []string // may be nil: the names are then empty
+	Rows     [][]any  // values that driver.IsValue accepts
 	Affected int64
 }
 
-// others executes a statement that is not of this library.
+// others executes a statement of the tested program.
 func others(x *execution, m *message) (Answer, error) {
 	handler := x.server.handler
 	if handler == nil {
-		return Answer{}, newError(unsupported, "electortest understands only the statements of pgelector, and has no handler for others (Server.Handle): %s", m.query)
+		return Answer{}, newError(unsupported, "electortest has no handler for statements other than pgelector's (Server.Handle): %s", m.query)
 	}
 	x.server.mu.Unlock()
 	defer x.server.mu.Lock()

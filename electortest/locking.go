@@ -2,8 +2,6 @@ package electortest
 
 import "time"
 
-// The statements that take locks, let go of them, or look who has them.
-
 func tryLock(x *execution, m *message) (Answer, error) {
 	outcome, err := x.attempt(m)
 	return one(outcome, int64(x.pid)), err
@@ -70,7 +68,7 @@ func holdsPair(x *execution, m *message) (Answer, error) {
 	return one(x.server.holder(pair(m.integer(0))) == x.backend, int64(x.pid)), nil
 }
 
-// trialLock has the key before its halves.
+// trialLock's arguments are the key and its halves.
 func trialLock(x *execution, m *message) (Answer, error) {
 	granted, err := x.server.locks.try(x.backend, twoIntegers(m.integer(1), m.integer(2)), exclusive, byTransaction)
 	return one(granted && x.server.holder(pair(m.integer(0))) == x.backend), err
@@ -85,8 +83,7 @@ func heldLocks(x *execution, _ *message) (a Answer, err error) {
 	return a, nil
 }
 
-// confirm is evaluated as written: look, then the barrier, then the token, and at
-// last the commit.
+// confirm checks the lock, passes the barrier and makes the token, in this order.
 func confirm(x *execution, m *message) (Answer, error) {
 	held := x.server.holder(bigint(m.integer(2))) == x.backend
 	if in := x.isMarked(); in || !held {
@@ -145,7 +142,7 @@ func enterTerm(x *execution, m *message) (Answer, error) {
 	return one("entered"), nil
 }
 
-// bound sets timeouts that are off, or longer than what the settings say.
+// bound sets timeouts that are off or longer than the given ones.
 func (x *execution) bound(text string) error {
 	_, err := x.apply(text, true, func(one setting) bool {
 		limit, err := parseTime(one.Value)
@@ -181,7 +178,7 @@ func evictHolder(x *execution, m *message) (a Answer, err error) {
 	return a, nil
 }
 
-// holder is the backend that holds an election's lock, or nil.
+// holder returns the backend that holds an exclusive lock, or nil.
 func (s *Server) holder(id lockID) *backend {
 	if l := s.locks.locks[id]; l != nil {
 		for _, h := range l.holders {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A mode is that of an advisory lock: the two that pg_locks shows for them.
+// A mode is the mode of an advisory lock.
 type mode int
 
 const (
@@ -15,8 +15,7 @@ const (
 
 func (m mode) conflicts(other mode) bool { return m == exclusive || other == exclusive }
 
-// A scope is how long a lock is held: until it is unlocked, or until the
-// transaction ends.
+// A scope says how long a lock is held: until unlock, or until the transaction ends.
 type scope int
 
 const (
@@ -24,10 +23,10 @@ const (
 	byTransaction
 )
 
-// lockID names an advisory lock. A bigint and two integers are different key
-// spaces, told apart by objsubid (PostgreSQL manual, 54.12).
+// lockID identifies an advisory lock. objsubid tells the two key spaces apart (PostgreSQL
+// manual, 54.12).
 type lockID struct {
-	objsubid int // 1 for a bigint, 2 for two integers
+	objsubid int // 1 for bigint, 2 for two integers
 	key      int64
 }
 
@@ -35,22 +34,22 @@ func bigint(key int64) lockID { return lockID{objsubid: 1, key: key} }
 
 func twoIntegers(high, low int64) lockID { return pair(high<<32 | int64(uint32(low))) }
 
-// pair is the lock of the two integers that are the halves of a key.
+// pair returns the lock of two integers, the halves of key.
 func pair(key int64) lockID { return lockID{objsubid: 2, key: key} }
 
-// A lockTable is the server's, of advisory locks only. The server's mutex guards it.
+// A lockTable holds the server's advisory locks. The server's mutex guards it.
 type lockTable struct {
 	locks map[lockID]*lock
-	room  int // how many pairs of a lock and a backend there may be; 0 is no limit
-	used  int
+	size  int // the maximum of used; 0 means no limit
+	used  int // pairs of a lock and a backend
 }
 
 type lock struct {
-	holders []*holder // in the order in which they came
+	holders []*holder // in order of their grants
 	queue   []*waiter
 }
 
-// A holder counts how often a backend has been granted a lock.
+// A holder counts a backend's grants of a lock.
 type holder struct {
 	b      *backend
 	counts [2][2]int // by scope and mode
@@ -66,7 +65,7 @@ type waiter struct {
 	mode    mode
 	scope   scope
 	since   time.Time
-	granted chan struct{} // closed once it is
+	granted chan struct{} // closed by the grant
 }
 
 func (w *waiter) isGranted() bool {
@@ -78,9 +77,9 @@ func (w *waiter) isGranted() bool {
 	}
 }
 
-// try grants the lock if that is possible at once. As in PostgreSQL, one that is
-// held already is granted again, and must be unlocked as often; and nobody
-// overtakes a waiter whose mode conflicts.
+// try grants the lock if that is possible at once. As in PostgreSQL, a lock that the backend
+// holds is granted again, and must be unlocked as often. Nobody overtakes a conflicting
+// waiter.
 func (t *lockTable) try(b *backend, id lockID, m mode, s scope) (granted bool, err error) {
 	l := t.locks[id]
 	if l == nil {
@@ -102,7 +101,8 @@ func (t *lockTable) try(b *backend, id lockID, m mode, s scope) (granted bool, e
 	return true, nil
 }
 
-// wait is try that queues if the lock is busy. The waiter is nil if it was granted.
+// wait is like try, but queues if the lock is busy. The waiter is nil if the lock was
+// granted.
 func (t *lockTable) wait(b *backend, id lockID, m mode, s scope) (*waiter, error) {
 	granted, err := t.try(b, id, m, s)
 	if granted || err != nil {
@@ -113,14 +113,14 @@ func (t *lockTable) wait(b *backend, id lockID, m mode, s scope) (*waiter, error
 	return w, nil
 }
 
-// leave takes a waiter that was not granted its lock out of the queue.
+// leave removes a waiter from the queue.
 func (t *lockTable) leave(w *waiter) {
 	l := t.locks[w.id]
 	l.queue = slices.DeleteFunc(l.queue, func(other *waiter) bool { return other == w })
 	t.wake(w.id, l)
 }
 
-// unlock takes one grant of the session back, and reports whether there was one.
+// unlock revokes one grant of the session, and reports whether there was one.
 func (t *lockTable) unlock(b *backend, id lockID, m mode) bool {
 	l := t.locks[id]
 	if l == nil {
@@ -135,7 +135,7 @@ func (t *lockTable) unlock(b *backend, id lockID, m mode) bool {
 	return true
 }
 
-// release takes back all that a backend was granted in one of the scopes.
+// release revokes all of a backend's grants of one scope.
 func (t *lockTable) release(b *backend, s scope) {
 	for _, id := range t.of(b) {
 		l := t.locks[id]
@@ -146,7 +146,7 @@ func (t *lockTable) release(b *backend, s scope) {
 	}
 }
 
-// forget takes a backend out of everything.
+// forget removes a backend from all locks and queues.
 func (t *lockTable) forget(b *backend) {
 	for _, id := range t.of(b) {
 		l := t.locks[id]
@@ -158,7 +158,7 @@ func (t *lockTable) forget(b *backend) {
 	}
 }
 
-// of lists the locks that a backend holds or waits for, in a fixed order.
+// of lists the locks that a backend holds or waits for, in order.
 func (t *lockTable) of(b *backend) (ids []lockID) {
 	for id, l := range t.locks {
 		if l.holder(b) != nil || slices.ContainsFunc(l.queue, func(w *waiter) bool { return w.b == b }) {
@@ -185,7 +185,7 @@ func (l *lock) hasConflict(b *backend, m mode) bool {
 }
 
 func (t *lockTable) admit(l *lock, b *backend) (*holder, error) {
-	if t.room > 0 && t.used >= t.room {
+	if t.size > 0 && t.used >= t.size {
 		return nil, newError(outOfMemory, "out of shared memory")
 	}
 	t.used++
@@ -194,7 +194,7 @@ func (t *lockTable) admit(l *lock, b *backend) (*holder, error) {
 	return own, nil
 }
 
-// settle forgets who holds nothing any more, and wakes who waited for that.
+// settle removes holders without grants, and wakes waiters.
 func (t *lockTable) settle(id lockID, l *lock) {
 	before := len(l.holders)
 	l.holders = slices.DeleteFunc(l.holders, (*holder).idle)
@@ -202,8 +202,7 @@ func (t *lockTable) settle(id lockID, l *lock) {
 	t.wake(id, l)
 }
 
-// wake grants the lock to those in the queue that can have it, first come, first
-// served: none overtakes one before it that conflicts.
+// wake grants the lock to waiters in order. None overtakes a conflicting one before it.
 func (t *lockTable) wake(id lockID, l *lock) {
 	var left []*waiter
 	for _, w := range l.queue {
@@ -214,7 +213,7 @@ func (t *lockTable) wake(id lockID, l *lock) {
 		}
 		own := l.holder(w.b)
 		if own == nil {
-			t.used++ // room was made for it when it queued
+			t.used++ // may exceed size
 			own = &holder{b: w.b}
 			l.holders = append(l.holders, own)
 		}

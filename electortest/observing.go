@@ -2,17 +2,16 @@ package electortest
 
 import "time"
 
-// The statements that look who leads and who waits. The one role of this server
-// may see everything, and is called postgres.
+// role is the only role. It may see everything.
 const role = "postgres"
 
-// seen is what pg_stat_activity says of a backend.
+// seen returns a backend's row of pg_stat_activity.
 func seen(b *backend) []any {
 	application, _ := b.settings.get("application_name")
 	return []any{int64(b.pid), application, role, "", b.started.UnixMicro()}
 }
 
-// micros is a time as the statements tell it: 0 stands for none.
+// micros returns a time in microseconds, or 0 for none.
 func micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

@@ -7,26 +7,25 @@ import (
 	"sync"
 )
 
-// A Pooler stands between clients and the server and shares a few backends among
-// them, as pgbouncer does in transaction mode: a backend is a client's for one
-// transaction. The elector refuses such a server, and a test can see to it.
+// A Pooler shares a few backends among clients, as pgbouncer does in transaction mode: a
+// client keeps a backend for one transaction. The elector must refuse it.
 type Pooler struct {
 	server *Server
 	size   int
 
 	mu    sync.Mutex
 	all   []*backend
-	idle  []*backend    // the last used is used first
-	freed chan struct{} // closed at the next change of these
+	idle  []*backend    // the last used comes first
+	freed chan struct{} // closed at the next change
 }
 
-// NewPooler returns a pooler that shares as many backends, at least 1.
+// NewPooler returns a pooler with the given number of backends, at least 1.
 func (s *Server) NewPooler(backends int) *Pooler {
 	return &Pooler{server: s, size: max(backends, 1), freed: make(chan struct{})}
 }
 
-// Open returns a pool of connections to the pooler. The caller closes it, and ends
-// the pooler's backends by closing the server.
+// Open returns a pool of connections to the pooler. The caller closes it. Closing the server
+// ends the pooler's backends.
 func (p *Pooler) Open() *sql.DB {
 	process := p.server.NewProcess()
 	process.pooler = p
@@ -68,7 +67,8 @@ func (p *Pooler) tryTake() (*backend, <-chan struct{}, error) {
 	return b, nil, err
 }
 
-// put takes a backend back, on its goroutine, unless its client's transaction goes on.
+// put takes a backend back unless its client's transaction is open. The backend's goroutine
+// calls it.
 func (p *Pooler) put(b *backend) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,8 +90,7 @@ func (b *backend) isGone() bool {
 	}
 }
 
-// route finds the backend for a message: the connection's own, or the one that it
-// has for the transaction, or any.
+// route returns the backend for a message: the connection's, the transaction's, or any.
 func (c *conn) route(ctx context.Context, m *message) (*backend, error) {
 	if c.p.pooler == nil {
 		return c.b, nil

@@ -8,25 +8,24 @@ import (
 	"time"
 )
 
-// A Process is a client of the server: its pools, and the network between them.
-// Faults of a process and of its network are methods of it; they concern all of its
-// pools, may be made at any time, from any goroutine, and last until they are undone.
+// A Process is a client process: its pools, and its network to the server. Its methods
+// inject faults into all of its pools, until they are undone. They may be called at any
+// time, from any goroutine.
 type Process struct {
 	mu      sync.Mutex
 	server  *Server
-	pooler  *Pooler // in between; nil if there is none
+	pooler  *Pooler // nil if there is none
 	driver  Driver
 	latency func() time.Duration
 	cut     [2]bool
 	frozen  bool
 	killed  bool
 	shift   time.Duration // of the wall clock
-	changed chan struct{} // closed at the next change of these
+	changed chan struct{} // closed at the next change
 	conns   map[*conn]bool
 }
 
-// NewProcess returns a process that connects to the server, at once and without
-// latency.
+// NewProcess returns a process that connects to the server without latency.
 func (s *Server) NewProcess() *Process {
 	return &Process{server: s, changed: make(chan struct{}), conns: map[*conn]bool{}}
 }
@@ -34,7 +33,7 @@ func (s *Server) NewProcess() *Process {
 // Open returns a pool of connections of the process. The caller closes it.
 func (p *Process) Open() *sql.DB { return sql.OpenDB(connector{p}) }
 
-// change makes one change, and has all who wait for one look again.
+// change makes a change and wakes all who wait for one.
 func (p *Process) change(what func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,32 +42,32 @@ func (p *Process) change(what func()) {
 	p.changed = make(chan struct{})
 }
 
-// ConnectTo makes the process's next connections reach another server, as after a
-// failover. Those that it has stay where they are.
+// ConnectTo makes new connections reach another server, as after a failover. Existing ones
+// stay.
 func (p *Process) ConnectTo(server *Server) { p.change(func() { p.server = server }) }
 
-// A Driver is the driver after which the connections of a process behave.
+// A Driver is the driver that a process's connections imitate.
 type Driver int
 
 const (
-	// PGX returns from a call when its context ends, and looks whether an idle
-	// connection still lives before it is used again. It is the default.
+	// PGX returns from a call when its context ends, and checks an idle connection
+	// before reuse. It is the default.
 	PGX Driver = iota
-	// PQ waits, on a dead network, for an answer whatever the context says, and
-	// learns that an idle connection is dead from the statement that fails on it.
+	// PQ on a dead network waits for an answer, even after the context ends. It does not
+	// check idle connections.
 	PQ
 )
 
-// SetDriver sets after which driver the process's connections behave: PGX or PQ.
-// Within a transaction all behave as PGX: database/sql would wait for the other
-// on a mutex, which stops the virtual time of testing/synctest.
+// SetDriver sets the driver to imitate: PGX or PQ. Within a transaction both behave as PGX,
+// because with PQ database/sql would wait on a mutex, which stops the virtual time of
+// testing/synctest.
 func (p *Process) SetDriver(d Driver) { p.change(func() { p.driver = d }) }
 
-// SetLatency has latency asked for how long each message is under way, in each
-// direction. Default nil: no time at all. It is called from many goroutines.
+// SetLatency sets a function that returns the travel time of each message, in each
+// direction. Default nil: none. It is called concurrently.
 func (p *Process) SetLatency(latency func() time.Duration) { p.change(func() { p.latency = latency }) }
 
-// A direction is one of the network's two.
+// A direction is a direction of the network.
 type direction int
 
 const (
@@ -76,41 +75,38 @@ const (
 	answers
 )
 
-// A Loss is what a cut network loses.
+// A Loss says what a cut network loses.
 type Loss int
 
-// What [Process.Cut] can cut off.
+// The directions that [Process.Cut] can cut.
 const (
 	Both     Loss = iota // in both directions
-	Requests             // what the process sends
-	Answers              // what the server sends
+	Requests             // from the process
+	Answers              // from the server
 )
 
-// Cut cuts the network: what is sent does not arrive before Mend, and nobody is
-// told. A connection whose end has closed it meanwhile is found closed then.
+// Cut cuts the network silently: messages do not arrive before Mend.
 func (p *Process) Cut(loss Loss) {
 	p.change(func() { p.cut = [2]bool{loss != Answers, loss != Requests} })
 }
 
-// Mend makes the network whole again.
+// Mend repairs the network.
 func (p *Process) Mend() { p.change(func() { p.cut = [2]bool{} }) }
 
-// Freeze stops the process as SIGSTOP does, as far as the library can tell: it
-// sends nothing, no call of its driver returns, and whoever looks at the time to
-// see whether a lease holds, as IsLeader does, stands still until Thaw. Goroutines
-// of the program itself go on, and so does a call within a transaction whose
-// context ends.
+// Freeze stops the process as SIGSTOP does, as far as the library can tell: it sends
+// nothing, driver calls do not return, and calls that read the clock, such as IsLeader,
+// block until Thaw. The program's goroutines go on, and a call within a transaction returns
+// when its context ends.
 func (p *Process) Freeze() { p.change(func() { p.frozen = true }) }
 
 // Thaw ends a Freeze.
 func (p *Process) Thaw() { p.change(func() { p.frozen = false }) }
 
-// ErrKilled is what the calls of a process return that was killed.
+// ErrKilled is returned by the calls of a killed process.
 var ErrKilled = errors.New("electortest: the process was killed")
 
-// Kill ends the process as SIGKILL does: the server sees its connections closed.
-// It cannot stop the program's goroutines, but whatever they ask of their pools
-// fails from now on with [ErrKilled].
+// Kill ends the process as SIGKILL does: its connections close. It cannot stop the program's
+// goroutines, but all later calls of their pools fail with [ErrKilled].
 func (p *Process) Kill() {
 	var ends []*backend
 	p.change(func() {
@@ -126,7 +122,8 @@ func (p *Process) Kill() {
 	}
 }
 
-// blocked is nil if messages pass in that direction, else closed at the next change.
+// blocked returns nil if messages pass in that direction, or a channel that the next change
+// closes.
 func (p *Process) blocked(d direction) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,12 +133,11 @@ func (p *Process) blocked(d direction) <-chan struct{} {
 	return nil
 }
 
-// ShiftClock sets the wall clock of the process forward, or back if d is negative,
-// as far as the library reads it. A machine that slept, and whose monotonic clock
-// stood still meanwhile, looks the same.
+// ShiftClock sets the process's wall clock forward, or back if d is negative. To the library
+// this looks like a machine whose monotonic clock stopped while it slept.
 func (p *Process) ShiftClock(d time.Duration) { p.change(func() { p.shift += d }) }
 
-// ClockShift is what the library asks a driver that stands for a process of its own.
+// ClockShift is called by the library on drivers that simulate a process.
 func (d processDriver) ClockShift() time.Duration {
 	for stopped := d.p.stopped(); stopped != nil; stopped = d.p.stopped() {
 		<-stopped
@@ -151,7 +147,7 @@ func (d processDriver) ClockShift() time.Duration {
 	return d.p.shift
 }
 
-// stopped is nil unless the process is frozen.
+// stopped returns nil unless the process is frozen.
 func (p *Process) stopped() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +163,7 @@ func (p *Process) isKilled() bool {
 	return p.killed
 }
 
-// delay is how long the next message is under way.
+// delay returns the travel time of the next message.
 func (p *Process) delay() time.Duration {
 	p.mu.Lock()
 	latency := p.latency
@@ -178,15 +174,15 @@ func (p *Process) delay() time.Duration {
 	return latency()
 }
 
-// next is closed at the next change.
+// next returns a channel that the next change closes.
 func (p *Process) next() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.changed
 }
 
-// awaitThaw waits while the process is frozen. In a transaction it does not
-// outlast its context.
+// awaitThaw waits while the process is frozen. In a transaction it also returns when ctx
+// ends.
 func (p *Process) awaitThaw(ctx context.Context, inTx bool) {
 	var done <-chan struct{}
 	if inTx {
@@ -201,7 +197,7 @@ func (p *Process) awaitThaw(ctx context.Context, inTx bool) {
 	}
 }
 
-// arrive waits for a message to come back. If done is closed first, it reports that.
+// arrive waits for an answer to arrive. It returns false if done is closed first.
 func (p *Process) arrive(done <-chan struct{}) bool {
 	t := newTimer(p.delay())
 	defer t.Stop()

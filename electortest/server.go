@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A Server stands in for a PostgreSQL server. It is made by [NewServer]; its
-// methods may be called from any goroutine.
+// A Server is a stand-in for a PostgreSQL server, made by [NewServer]. Its methods may be
+// called from any goroutine.
 type Server struct {
 	version int
 
@@ -18,17 +18,17 @@ type Server struct {
 	backends    map[int32]*backend
 	locks       lockTable
 	lastPID     int32
-	most        int // connections; 0 is no limit
+	maxBackends int // 0 means no limit
 	down        bool
 	recovery    bool
 	timeline    int64
 	started     time.Time
-	epoch       string // pgelector.epoch of the database; "0" if it is not set
+	epoch       string // pgelector.epoch of the database; "0" if not set
 	lastXID     int64
-	durable     int64 // the last transaction id that a crash does not forget
+	durable     int64 // the last transaction id that a crash does not lose
 	clockRate   float64
 	flush       time.Duration
-	stalled     chan struct{} // closed when the server goes on; nil while it does
+	stalled     chan struct{} // closed by Resume; nil unless stalled
 	handler     Handler
 	replication replication
 	trace       func(Event)
@@ -39,81 +39,78 @@ const (
 	defaultVersion = 150000
 	firstPID       = 1000
 	firstXID       = 700
-	pidsApart      = 100_000 // those of a standby from its primary's
+	pidsApart      = 100_000 // between the process ids of a primary and its standby
 )
 
-// NewServer starts a server: a primary on timeline 1, of version 15, without
-// latency or limits. In a testing/synctest bubble it must be made inside, and
-// closed by [Server.Close] before the bubble's test returns.
+// NewServer starts a server: a primary on timeline 1, version 15, without latency or limits.
+// In a testing/synctest bubble, create it inside and call [Server.Close] before the bubble's
+// function returns.
 func NewServer() *Server {
 	return &Server{version: defaultVersion, backends: map[int32]*backend{}, locks: lockTable{locks: map[lockID]*lock{}},
 		lastPID: firstPID, timeline: 1, epoch: "0", started: time.Now(), lastXID: firstXID, durable: firstXID, clockRate: 1}
 }
 
-// Open returns a pool of connections to the server, of a process of its own. The
-// caller closes it.
+// Open returns a pool of a new [Process]. The caller closes it.
 func (s *Server) Open() *sql.DB { return s.NewProcess().Open() }
 
-// Close ends every connection, and refuses new ones.
+// Close ends every connection and refuses new ones.
 func (s *Server) Close() {
 	s.Resume()
 	s.Stop()
 }
 
-// SetVersion makes the server one of another version, such as 170000 (as
-// server_version_num says it), for connections that are made from now on. Which
-// parameters are known depends on it. Default 150000.
+// SetVersion sets server_version_num, such as 170000, for new connections. It decides which
+// parameters the server knows. Default 150000.
 func (s *Server) SetVersion(num int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version = num
 }
 
-// SetTokenEpoch is ALTER DATABASE … SET pgelector.epoch = setting: it counts from the
-// next election on. A setting that is no number from 0 to 32766 makes elections
-// fail with [elector.ErrTokenEpoch]. A new server has none, which is 0.
+// SetTokenEpoch acts as ALTER DATABASE … SET pgelector.epoch = setting, from the next
+// election on. Unless the setting is a number from 0 to 32766, elections fail with
+// [elector.ErrTokenEpoch]. Default 0.
 func (s *Server) SetTokenEpoch(setting string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.epoch = setting
 }
 
-// versionText is what version() says.
+// versionText is the result of version().
 func versionText(num int) string {
 	return fmt.Sprintf("PostgreSQL %d.%d (electortest)", num/10000, num%10000)
 }
 
-// Handle has handler answer every statement that is not of this library, from
-// now on. Without one such statements fail.
+// Handle sets the handler of all statements that are not of this library. Without one such
+// statements fail.
 func (s *Server) Handle(handler Handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.handler = handler
 }
 
-// Trace has fn told of all that happens on the server, from now on, in order; nil
-// ends that. fn is called on the server's goroutines, one at a time; it must return
-// soon, and not call the server.
+// Trace makes the server call fn with each event, in order; nil ends that. fn is called on
+// the server's goroutines, one call at a time. It must return soon and not call the server.
 func (s *Server) Trace(fn func(Event)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.trace = fn
 }
 
-// An Event is something that happened on the server.
+// An Event is an event on the server.
 type Event struct {
 	At          time.Time
 	PID         int32  // of the backend
-	Application string // its application_name: the candidate id, once it is a session
-	What        string // "connected", "ended", the name of a statement of this library, or the text of another
-	Done        bool   // whether the statement is answered; false as it begins
+	Application string // its application_name: the candidate id, if it is a session
+	What        string // "connected", "ended", the name of a statement of this library, or another statement's text
+	Done        bool   // false at the beginning of a statement
 	Args        []any  // of the statement
-	Held        []Lock // what a backend that ends had held
-	Err         error  // why it failed, or why the server ended the backend; nil if its client left
+	Held        []Lock // the locks of a backend that ends
+	Err         error  // why the statement failed or the server ended the backend; nil if its client left
 }
 
-// tell is called with the mutex held.
-func (s *Server) tell(b *backend, e Event) {
+// report is called with the mutex held.
+func (s *Server) report(b *backend, e Event) {
 	if s.trace == nil {
 		return
 	}
@@ -125,19 +122,19 @@ func (s *Server) tell(b *backend, e Event) {
 	s.trace(e)
 }
 
-// A Lock is one line of pg_locks: an advisory lock that a backend holds or waits for.
+// A Lock is a row of pg_locks: an advisory lock that a backend holds or waits for.
 type Lock struct {
 	Key         int64
-	Guard       bool // in the key space of two integers: an election's guard lock, or one of WithWatch
+	Guard       bool // in the key space of two integers, such as a guard lock or that of WithWatch
 	Shared      bool
 	PID         int32
 	Application string // the backend's application_name
 	Granted     bool
-	Since       time.Time // of waiting; zero if granted
+	Since       time.Time // start of the wait; zero if granted
 }
 
-// Locks lists the advisory locks: by key, an election's own before its guard, who
-// holds it before those that wait, the longest first.
+// Locks lists the advisory locks by key: an election's lock before its guard lock, the
+// holder before the waiters in order.
 func (s *Server) Locks() []Lock {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,25 +187,25 @@ func (s *Server) connect() (*backend, error) {
 	switch {
 	case s.down:
 		return nil, errRefused
-	case s.most > 0 && len(s.backends) >= s.most:
+	case s.maxBackends > 0 && len(s.backends) >= s.maxBackends:
 		return nil, newError(tooManyConnections, "sorry, too many clients already")
 	}
 	s.lastPID++
 	b := &backend{server: s, pid: s.lastPID, started: time.Now().Truncate(time.Microsecond), settings: settings{version: s.version},
 		wake: make(chan struct{}, 1), cancelled: make(chan struct{}, 1), gone: make(chan struct{})}
 	s.backends[b.pid] = b
-	s.tell(b, Event{What: "connected", Done: true})
+	s.report(b, Event{What: "connected", Done: true})
 	go b.serve()
 	return b, nil
 }
 
-// end ends a backend, with the mutex held: its transaction is rolled back and its
-// locks are free. The client reads err; nil is for one that has left.
+// end ends a backend: it rolls back its transaction and releases its locks. The client reads
+// err; nil means that the client left. The caller holds the mutex.
 func (s *Server) end(b *backend, err error) {
 	if s.backends[b.pid] != b {
 		return
 	}
-	s.tell(b, Event{What: "ended", Done: true, Err: err})
+	s.report(b, Event{What: "ended", Done: true, Err: err})
 	delete(s.backends, b.pid)
 	s.locks.forget(b)
 	b.tx = nil

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// defaults are the parameters that this server knows. Those of time are in
-// milliseconds, and off.
+// defaults are the known parameters. Timeouts are in milliseconds, and off.
 var defaults = map[string]string{
 	"application_name":                    "",
 	"client_connection_check_interval":    "0",
@@ -31,7 +30,7 @@ var defaults = map[string]string{
 	"transaction_timeout":                 "0", // 17 and newer
 }
 
-// timeouts are the parameters of time that this server heeds.
+// timeouts are the parameters that are durations.
 var timeouts = map[string]bool{
 	"client_connection_check_interval":    true,
 	"idle_in_transaction_session_timeout": true,
@@ -42,13 +41,13 @@ var timeouts = map[string]bool{
 	"transaction_timeout":                 true,
 }
 
-// settings are the parameters of one session. What a transaction changes is
-// undone with it; what it changes locally, in any case.
+// settings are the parameters of a session. A rollback undoes the transaction's changes; its
+// end undoes local changes.
 type settings struct {
 	version int
 	values  map[string]string
 	undo    map[string]string // the values before this transaction
-	local   map[string]string // the values before what is local to it
+	local   map[string]string // the values before local changes
 }
 
 // get is current_setting with missing_ok.
@@ -95,7 +94,7 @@ func (s *settings) set(name, value string, local bool) error {
 	return nil
 }
 
-// end is the end of a transaction.
+// end ends a transaction.
 func (s *settings) end(committed bool) {
 	maps.Copy(s.values, s.local)
 	if !committed {
@@ -104,14 +103,14 @@ func (s *settings) end(committed bool) {
 	s.undo, s.local = nil, nil
 }
 
-// time is the value of a parameter of time; 0 is off.
+// time returns the value of a timeout; 0 means off.
 func (s *settings) time(name string) time.Duration {
 	value, _ := s.get(name)
 	d, _ := parseTime(value)
 	return d
 }
 
-// units are those of parameters of time (PostgreSQL manual, 20.1.1).
+// units are the units of durations (PostgreSQL manual, 20.1.1).
 var units = []struct {
 	suffix string
 	length time.Duration
@@ -121,7 +120,7 @@ var units = []struct {
 	{"", time.Millisecond},
 }
 
-// longest is what a parameter of milliseconds can hold.
+// longest is the maximum of a parameter in milliseconds.
 const longest = math.MaxInt32 * time.Millisecond
 
 func parseTime(text string) (time.Duration, error) {
@@ -137,8 +136,7 @@ func parseTime(text string) (time.Duration, error) {
 	return 0, strconv.ErrSyntax
 }
 
-// formatTime writes a time as current_setting does: in the largest unit that
-// leaves no rest.
+// formatTime formats a duration as current_setting does: in the largest unit without a rest.
 func formatTime(d time.Duration) string {
 	for _, u := range []int{5, 4, 2, 3, 1} {
 		if unit := units[u]; d > 0 && d%unit.length == 0 {
@@ -148,7 +146,7 @@ func formatTime(d time.Duration) string {
 	return "0"
 }
 
-// A setting is one of those that statements pass as JSON.
+// A setting is an element of a JSON argument.
 type setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

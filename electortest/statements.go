@@ -9,14 +9,14 @@ import (
 	"github.com/pgelector/pgelector/db"
 )
 
-// A statement is one of this library's, as the server understands it.
+// A statement is a statement of this library.
 type statement struct {
 	name string
 	run  func(*execution, *message) (Answer, error)
 }
 
-// statements are found by their whole text: one that was changed is not mistaken
-// for what it was. What each does, and why, is told in queries/.
+// statements maps the whole text of each statement, so that a changed one is not mistaken
+// for the old one. queries/ documents them.
 var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.AdvisoryLocks:       advisoryLocks,
 	db.ApplySettings:       applySettings,
@@ -68,7 +68,7 @@ func named(runs map[string]func(*execution, *message) (Answer, error)) map[strin
 	return all
 }
 
-// nameOf is the name of a statement of this library, "" for another's.
+// nameOf returns the name of a statement of this library, or "".
 func nameOf(text string) string {
 	rest, ok := strings.CutPrefix(text, "-- name: ")
 	if !ok {
@@ -78,25 +78,23 @@ func nameOf(text string) string {
 	return name
 }
 
-// find says what to do with a statement.
+// find returns the function that executes a statement.
 func find(text string) (name string, run func(*execution, *message) (Answer, error)) {
 	if s, known := statements[text]; known {
 		return s.name, s.run
 	}
 	if name := nameOf(text); name != "" {
-		return name, notUnderstood
+		return name, notImplemented
 	}
 	return text, others
 }
 
-func notUnderstood(_ *execution, m *message) (Answer, error) {
-	return Answer{}, newError(unsupported, "electortest does not understand the statement %s: it is for a real server, or of another version of pgelector", nameOf(m.query))
+func notImplemented(_ *execution, m *message) (Answer, error) {
+	return Answer{}, newError(unsupported, "electortest does not implement the statement %s: it needs a real server, or is of another version of pgelector", nameOf(m.query))
 }
 
-// one is an answer of one row.
+// one returns an answer of one row.
 func one(row ...any) Answer { return Answer{Rows: [][]any{row}} }
-
-// The arguments of a message, which the wrappers of package db have typed.
 
 func (m *message) integer(i int) int64 { n, _ := m.args[i].(int64); return n }
 func (m *message) text(i int) string   { s, _ := m.args[i].(string); return s }
@@ -114,7 +112,7 @@ func (m *message) integers(i int) (all []int64, err error) {
 	return all, err
 }
 
-// apply sets what of the settings is wanted, and counts them.
+// apply sets and counts the wanted settings.
 func (x *execution) apply(text string, local bool, wanted func(setting) bool) (n int64, err error) {
 	all, err := decode[[]setting](text)
 	for _, one := range all {
@@ -150,10 +148,10 @@ func witness(x *execution, m *message) (Answer, error) {
 	return one(int64(x.pid), asked, in), err
 }
 
-// transactionSetting is local to the transaction of the statement that sets it.
+// transactionSetting is local to a transaction.
 const transactionSetting = "pgelector.transaction"
 
-// isMarked reports whether a statement before has set it in this transaction.
+// isMarked reports whether an earlier statement of this transaction has set it.
 func (x *execution) isMarked() bool {
 	value, _ := x.settings.get(transactionSetting)
 	return value == "open"
@@ -161,7 +159,7 @@ func (x *execution) isMarked() bool {
 
 func (x *execution) mark() error { return x.settings.set(transactionSetting, "open", true) }
 
-// inTransaction is isMarked, and otherwise marks.
+// inTransaction reports isMarked, and marks the transaction.
 func (x *execution) inTransaction() (bool, error) {
 	if x.isMarked() {
 		return true, nil
@@ -175,7 +173,7 @@ func ping(x *execution, _ *message) (Answer, error) {
 	return one(int64(x.pid), x.server.recovery), nil
 }
 
-// identify: all servers of a test are of one cluster.
+// identify returns the same system identifier for all servers.
 func identify(x *execution, _ *message) (Answer, error) {
 	timeline := x.server.timeline
 	if x.server.recovery {
@@ -213,8 +211,8 @@ func sessionEnders(x *execution, _ *message) (a Answer, err error) {
 	return a, nil
 }
 
-// waitLock is a DO block, whose lock_timeout ends with it, and which takes a cancel
-// for the end of the wait.
+// waitLock sets lock_timeout for itself only. A timeout or cancel ends the wait without an
+// error.
 func waitLock(x *execution, _ *message) (Answer, error) { return x.waitFor(bigint) }
 
 func waitPair(x *execution, _ *message) (Answer, error) { return x.waitFor(pair) }

@@ -8,30 +8,29 @@ import (
 	"time"
 )
 
-// replication is what a server knows of its synchronous standbys.
+// replication is the server's knowledge of its synchronous standbys.
 type replication struct {
 	names   string // synchronous_standby_names
 	streams []string
 	cut     bool
-	flushed int64         // the last transaction id that the standbys have, while they are cut off
+	flushed int64         // the last transaction id on the standbys when they were cut off
 	loaded  time.Time     // when the setting was last set
-	changed chan struct{} // closed at the next change; nil before anybody waits for it
+	changed chan struct{} // closed at the next change; nil if nobody waits
 }
 
-// SetSynchronousStandbys sets synchronous_standby_names, such as "FIRST 1 (s1)", and by
-// which names standbys stream from this server. While the setting is not empty, what
-// must survive a crash is committed when they acknowledge it: see [Server.CutStandbys].
-// They are names only; [Server.NewStandby] makes a server that can be promoted. Default
-// "" and none.
+// SetSynchronousStandbys sets synchronous_standby_names, such as "FIRST 1 (s1)", and the
+// names of the standbys that stream from this server. While the setting is not empty, a
+// durable commit waits for them: see [Server.CutStandbys]. They are only names;
+// [Server.NewStandby] makes a server that can be promoted. Default: "" and none.
 func (s *Server) SetSynchronousStandbys(setting string, streaming ...string) {
 	s.changeReplication(func(r *replication) { r.names, r.streams, r.loaded = setting, streaming, time.Now() })
 }
 
-// CutStandbys cuts the links to the standbys, of which the server knows nothing: they
-// still show, but commits wait until [Server.ReconnectStandbys], as long as
-// synchronous_standby_names is not empty. A commit that waits keeps its locks, also when
-// its client has gone; one that is cancelled (Cancel, or a client that gives up) is
-// answered as if it had been acknowledged.
+// CutStandbys cuts the links to the standbys silently: the server still lists them, but
+// commits wait until [Server.ReconnectStandbys] while synchronous_standby_names is not
+// empty. A waiting commit keeps its locks, even if its client is gone. If it is cancelled
+// (by Cancel, or because the client gives up), the server answers as if it had been
+// acknowledged.
 func (s *Server) CutStandbys() {
 	s.changeReplication(func(r *replication) {
 		if !r.cut {
@@ -53,7 +52,7 @@ func (s *Server) changeReplication(change func(*replication)) {
 	}
 }
 
-// change is closed at the next change.
+// change returns a channel that the next change closes.
 func (r *replication) change() <-chan struct{} {
 	if r.changed == nil {
 		r.changed = make(chan struct{})
@@ -61,8 +60,8 @@ func (r *replication) change() <-chan struct{} {
 	return r.changed
 }
 
-// awaitStandbys waits until they acknowledge a commit. As in PostgreSQL, it looks for
-// nothing but a cancel meanwhile, and takes that for the end of the wait.
+// awaitStandbys waits until the standbys acknowledge a commit. As in PostgreSQL, only a
+// cancel ends the wait early, without an error.
 func (x *execution) awaitStandbys() error {
 	r := &x.server.replication
 	if level, _ := x.settings.get("synchronous_commit"); level == "off" || level == "local" {
@@ -129,7 +128,7 @@ func synchronousStandbys(x *execution, m *message) (Answer, error) {
 	for _, name := range s.replication.streams {
 		streams = append(streams, map[string]any{"name": name, "behind": behind})
 	}
-	text, _ := json.Marshal(streams) // of strings and booleans only: cannot fail
+	text, _ := json.Marshal(streams) // cannot fail
 	timeline := s.timeline
 	if s.recovery {
 		timeline = 0
