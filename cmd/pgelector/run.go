@@ -62,7 +62,7 @@ func (a *app) runCommand() *cobra.Command {
 		Example: runExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if once && c.Restart {
-				return exit.Usagef("--once with --restart: use one of them")
+				return exit.Usagef("--once and --restart exclude each other")
 			}
 			c.Wait = standby == "wait"
 			if standby != "wait" && standby != "poll" {

@@ -191,7 +191,7 @@ func TestWatchTellsOfEachChange(t *testing.T) {
 func TestEvictEndsTheLeadersSession(t *testing.T) {
 	t.Parallel()
 	dsn := shared.Get(t).DSN()
-	invoke(t, at(dsn), "evict", name(t), "--yes").want(t, exit.Negative, "nobody to evict")
+	invoke(t, at(dsn), "evict", name(t), "--yes").want(t, exit.Negative, "nothing to evict")
 	r := run(t, name(t), "--candidate", "victim", "--watch", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	r.says(t, "ready")
 	invoke(t, at(dsn), "evict", name(t)).want(t, exit.Negative, "victim", "[y/N]", "use --yes")
@@ -221,7 +221,7 @@ func TestEvictSaysWhichPrivilegeIsMissing(t *testing.T) {
 	for _, driver := range []string{"pgx", "pq"} {
 		invoke(t, bystander, "evict", name(t), "--yes", "--driver", driver).want(t, exit.Privilege, "pg_signal_backend")
 	}
-	invoke(t, bystander, "status", name(t)).want(t, exit.OK, "hidden from this role")
+	invoke(t, bystander, "status", name(t)).want(t, exit.OK, "may not see addresses")
 	invoke(t, bystander, "doctor").want(t, exit.OK, "GRANT pg_read_all_stats", "GRANT pg_signal_backend")
 }
 

@@ -100,7 +100,7 @@ func TestAWaitThatIsOverDoesNotEndTheCommand(t *testing.T) {
 func TestHoldKeepsTheLockAfterAQuickCommand(t *testing.T) {
 	t.Parallel()
 	r := run(t, name(t), "--log-level", "debug", "--if-free", "--hold", patience.String(), "--", "true")
-	r.logs(t, "the lock is held on")
+	r.logs(t, "keeping the lock")
 	invoke(t, at(shared.Get(t).DSN()), quick(name(t), "--if-free", "--if-free-exit-code", "9", "--", "true")...).want(t, 9)
 	r.signal(t, 15)
 	r.ends(t, exit.OK) // the command had done well

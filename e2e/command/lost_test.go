@@ -220,7 +220,7 @@ func TestNothingOutlivesAKilledGuard(t *testing.T) {
 	r.ends(t, 128+9)
 	f.dead(t, "when run has ended")
 	r.silent(t, patience)
-	r.logs(t, "the guard of the command was killed")
+	r.logs(t, "the guard was killed")
 }
 
 func TestAFrozenGuardDoesNotSaveTheCommand(t *testing.T) {

@@ -27,14 +27,14 @@ func TestDoctorShowsThePartsOfTheTokenAndWhetherEpochsDiffer(t *testing.T) {
 	t.Parallel()
 	env, setEpoch := withDatabase(t)
 	invoke(t, env, "doctor").want(t, exit.OK, "ok    token", ": timeline 1, transaction ", "epoch 0\n")
-	invoke(t, env, "doctor", "--token-epoch", "4").want(t, exit.OK, "note  token", "timeline 1, ", "epoch 4 (--token-epoch): every candidate")
+	invoke(t, env, "doctor", "--token-epoch", "4").want(t, exit.OK, "note  token", "timeline 1, ", "epoch 4 (--token-epoch): set the same for every candidate")
 	setEpoch("3")
 	for _, driver := range []string{"pgx", "pq"} {
 		invoke(t, env, "doctor", "--driver", driver).want(t, exit.OK, "ok    token", "timeline 1, ", "epoch 3 (pgelector.epoch of the database)\n")
 	}
 	invoke(t, env, "doctor", "--token-epoch", "3").want(t, exit.OK, "ok    token", "epoch 3\n")
 	invoke(t, env, "doctor", "--token-epoch", "4").want(t, exit.OK, "warn  token", "timeline 1, ", "epoch 4", "of the database is 3")
-	invoke(t, env, "doctor", "--token-epoch", "2").want(t, exit.OK, "warn  token", "timeline 1, ", "epoch 3", "not --token-epoch 2")
+	invoke(t, env, "doctor", "--token-epoch", "2").want(t, exit.OK, "warn  token", "timeline 1, ", "epoch 3", "larger than --token-epoch 2")
 	setEpoch("three")
 	invoke(t, env, "doctor").want(t, exit.Refused, "FAIL  token", `pgelector.epoch of this database is "three"`, "ALTER DATABASE")
 	invoke(t, env, "doctor", "--token-epoch", "32767").want(t, exit.Usage, "--token-epoch 32767: want 0 <= n <= 32766")
@@ -65,7 +65,7 @@ func TestDoctorTellsWhichEpochMakesNewTokensLargerThanTheLast(t *testing.T) {
 				doctor().want(t, exit.Refused, "FAIL  last token", fmt.Sprintf("SET pgelector.epoch = '%d'", c.needed), fmt.Sprintf("WithTokenEpoch(%d)", c.needed))
 			}
 			setEpoch(fmt.Sprint(c.needed))
-			doctor().want(t, exit.OK, larger, "new ones are larger")
+			doctor().want(t, exit.OK, larger, "new tokens are larger")
 		})
 	}
 	env, _ := withDatabase(t)

@@ -148,7 +148,7 @@ func TestEveryCommandSaysThatTheServerRefusesTheConnection(t *testing.T) {
 func TestWatchWritesOneLineForADatabaseThatIsAway(t *testing.T) {
 	t.Parallel()
 	r := launch(t, at("postgres://nobody@127.0.0.1:1/x?host=127.0.0.1,127.0.0.1"), "watch", "x", "--interval", "10ms")
-	if line := r.says(t, ""); !strings.Contains(line, "unknown who leads") || strings.Count(line, "connection refused") < 2 {
+	if line := r.says(t, ""); !strings.Contains(line, "leader unknown") || strings.Count(line, "connection refused") < 2 {
 		t.Errorf("got %q", line)
 	}
 	select {
@@ -229,7 +229,7 @@ func TestEveryCommandOutlivesADatabaseThatIsAway(t *testing.T) {
 	waiting := launch(t, env, quick("y", "--", "echo", "ran")...)
 	waiting.logs(t, "database away")
 	leading.logs(t, "leadership lost")
-	for !strings.Contains(watch.says(t, ""), "unknown who leads") {
+	for !strings.Contains(watch.says(t, ""), "leader unknown") {
 	}
 	check(t, c.Resume(t.Context()))
 	waiting.says(t, "ran")
