@@ -106,9 +106,6 @@ func readTokens(s *session.Session, keys []int64, epoch int64) (map[int64]int64,
 		}
 		return nil, s.Lose(err)
 	}
-	if err := s.CheckInTime(); err != nil {
-		return nil, s.Lose(err)
-	}
 	tokens := map[int64]int64{}
 	for _, row := range rows {
 		token, err := addEpoch(row.Token, epoch, row.Epoch)
