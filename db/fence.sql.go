@@ -15,8 +15,8 @@ FROM pg_catalog.pg_stat_activity AS a
 WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()
 `
 
-// BackendStart is when this backend began, in microseconds since 1970. With the
-// process id it names a session for good: process ids are reused.
+// BackendStart is the start of this backend, in microseconds since 1970. Process ids are
+// reused; with the start they identify a session.
 func (q *Queries) BackendStart(ctx context.Context) (int64, error) {
 	row := q.db.QueryRowContext(ctx, BackendStart)
 	var started int64
@@ -61,33 +61,29 @@ type ConfirmRow struct {
 	InTransaction bool
 }
 
-// Confirm follows every attempt that may have been granted: whether pg_locks
-// shows that this very backend holds the lock in this database, and if so, the
-// barrier and the term's fencing token. A bigint key is shown in two halves,
-// classid and objid, with objsubid 1 (PostgreSQL manual, 54.12); comparing one
-// half alone would confuse keys that differ in the other. A backend's own locks are
-// of its own database.
+// Confirm follows every attempt that may have been granted. It checks in pg_locks that this
+// backend holds the lock, and if so passes the barrier and returns the parts of the term's
+// fencing token. pg_locks shows a bigint key in two halves, classid and objid, with objsubid
+// 1 (PostgreSQL manual, 54.12). A backend's locks are always of its own database.
 //
-// The barrier takes the guard lock exclusively and lets go of it at once (the
-// statement is a transaction of its own), which waits for every fenced
-// transaction of earlier terms that is still in flight; every later one finds
-// that its term has ended. The guard lock has the same 64 bits as the election's
-// key, in the other key space of advisory locks (two integers), so it can meet no
-// election's lock.
+// The barrier takes the guard lock exclusively and releases it at the end of the statement,
+// which is a transaction. So it waits for every open fenced transaction of earlier terms;
+// each later one finds that its term has ended. The guard lock has the election's 64-bit key
+// in the key space of two integers, and so never conflicts with an election's lock.
 //
-// The token has the timeline in the upper 16 bits, so that tokens rise across a
-// promotion, and the transaction id in the lower 48, so that they rise within
-// one. The timeline is the first 8 hex digits of the current WAL file's name;
-// pg_control_checkpoint() would still show the old one just after a promotion. A
-// transaction that has written nothing commits asynchronously, and a crash could
-// hand its id out again: the (empty) message makes the commit wait for the log.
+// The token has the timeline in the upper 16 bits, so that tokens rise across a promotion,
+// and the transaction id in the lower 48, so that they rise within a timeline. The timeline
+// is the first 8 hex digits of the current WAL file's name; just after a promotion
+// pg_control_checkpoint() still shows the old one. A transaction that wrote nothing commits
+// asynchronously, and after a crash its id could be assigned again: the empty message makes
+// the commit wait for the WAL.
 //
-// The epoch is to be added to the timeline. It is the setting pgelector.epoch of the
-// database, as ALTER DATABASE … SET has stored it: current_setting would show that
-// only on connections made later.
+// The caller adds the epoch to the timeline. It is the setting pgelector.epoch that ALTER
+// DATABASE … SET has stored; current_setting would show it on later connections only.
 //
-// in_transaction is a refusal: the statement before was in the same transaction, which
-// other code has left open on the connection. The barrier would stay until its end.
+// in_transaction means that the previous statement ran in the same transaction, which other
+// code left open. The caller must refuse the connection: the barrier would last until the
+// end of that transaction.
 func (q *Queries) Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, error) {
 	row := q.db.QueryRowContext(ctx, Confirm, arg.GuardHigh, arg.GuardLow, arg.Key)
 	var i ConfirmRow
@@ -126,12 +122,11 @@ type EndOverdueRow struct {
 	Ended bool
 }
 
-// EndOverdue ends the sessions that share an election's guard lock, key being
-// that of the election, in a transaction that began more than one lease ago, and
-// says which. Their own timeouts should have ended them, but no timeout of the
-// server runs while it waits to send a result to a frozen client, or for a frozen
-// client to go on with a COPY. It shows only transactions that this role may see,
-// and fails if it may not end one of them.
+// EndOverdue terminates and returns the sessions that share an election's guard lock in a
+// transaction that began more than a lease ago. key is the election's. Their own timeouts
+// should have ended them, but a server that waits to send a result to a frozen client, or for
+// the data of its COPY, checks no timeout. It finds only transactions that this role may see,
+// and fails if it may not terminate one.
 func (q *Queries) EndOverdue(ctx context.Context, arg EndOverdueParams) ([]EndOverdueRow, error) {
 	rows, err := q.db.QueryContext(ctx, EndOverdue, arg.Key, arg.LeaseMillis)
 	if err != nil {
@@ -188,16 +183,13 @@ type EnterTermParams struct {
 	Started   int64
 }
 
-// EnterTerm fences the transaction that it is called in: it shares the guard
-// lock until the transaction ends, and then looks whether the election's lock is
-// still held by the session of the term. The order matters: a next leader either
-// waits at the barrier for this transaction, or is seen here. The outcome is
-// 'entered'; 'superseded' if a next leader is at the barrier; 'ended' if the
-// session does not hold the lock; 'hidden' if this role may not see when that
-// session began. First of all, timeouts that are off, or longer than what the
-// settings say, are set for the rest of this transaction, so that a client that
-// is frozen cannot hold up the barrier for ever: not even one that was refused,
-// and is frozen before it can roll back.
+// EnterTerm fences the current transaction: it shares the guard lock until the transaction
+// ends, and then checks that the term's session still holds the election's lock. In this
+// order, a next leader either waits at the barrier or is seen here. The outcome is 'entered';
+// 'superseded' if a next leader is at the barrier; 'ended' if the session does not hold the
+// lock; 'hidden' if this role may not see the start of that session. First it sets the given
+// timeouts for the rest of the transaction, unless shorter ones are set, so that a frozen
+// client cannot block the barrier for ever, even if it freezes before it rolls back.
 func (q *Queries) EnterTerm(ctx context.Context, arg EnterTermParams) (string, error) {
 	row := q.db.QueryRowContext(ctx, EnterTerm,
 		arg.Settings,

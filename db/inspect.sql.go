@@ -37,10 +37,9 @@ type AdvisoryLocksRow struct {
 	WaitingMicros   int64
 }
 
-// AdvisoryLocks lists every session, of elections and of others, that holds an
-// exclusive advisory lock of a 64-bit key in this database, or waits for one: by
-// key, the holder first, then the longest waiting. What is hidden from this role
-// is empty or 0, as for Holder.
+// AdvisoryLocks lists every session that holds or waits for an exclusive advisory lock with a
+// 64-bit key in this database: by key, the holder first, then the waiters in order. As in
+// Holder, what this role may not see is empty or 0.
 func (q *Queries) AdvisoryLocks(ctx context.Context) ([]AdvisoryLocksRow, error) {
 	rows, err := q.db.QueryContext(ctx, AdvisoryLocks)
 	if err != nil {
@@ -100,8 +99,8 @@ type CapacityRow struct {
 	DatabaseConnections int64
 }
 
-// Capacity is what an election needs room in: the lock table, and connections.
-// A limit of -1 is none. Locks that are held by the fast path take no room.
+// Capacity is the use and size of the lock table and of the connection limits. A limit of -1
+// means none. Fast-path locks do not use the lock table.
 func (q *Queries) Capacity(ctx context.Context) (CapacityRow, error) {
 	row := q.db.QueryRowContext(ctx, Capacity)
 	var i CapacityRow
@@ -122,7 +121,7 @@ const Clock = `-- name: Clock :one
 SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS micros
 `
 
-// Clock is the server's clock at this moment, in microseconds since 1970.
+// Clock is the server's clock, in microseconds since 1970.
 func (q *Queries) Clock(ctx context.Context) (int64, error) {
 	row := q.db.QueryRowContext(ctx, Clock)
 	var micros int64
@@ -143,7 +142,7 @@ type PrivilegesRow struct {
 	SignalsBackends bool
 }
 
-// Privileges are those that an operator misses sooner or later.
+// Privileges are those that operators need.
 func (q *Queries) Privileges(ctx context.Context) (PrivilegesRow, error) {
 	row := q.db.QueryRowContext(ctx, Privileges)
 	var i PrivilegesRow
@@ -166,8 +165,8 @@ type SessionEndersRow struct {
 	Source string
 }
 
-// SessionEnders are the settings by which the server would end a session, or a
-// statement of it, as this connection finds them; those that are off are left out.
+// SessionEnders are the settings by which the server would end a session or a statement of
+// this connection, without those that are off.
 func (q *Queries) SessionEnders(ctx context.Context) ([]SessionEndersRow, error) {
 	rows, err := q.db.QueryContext(ctx, SessionEnders)
 	if err != nil {
@@ -200,7 +199,7 @@ SELECT COALESCE((
 ), '0')::pg_catalog.text AS epoch
 `
 
-// TokenEpoch is the epoch that Confirm adds to tokens.
+// TokenEpoch is the epoch of Confirm.
 func (q *Queries) TokenEpoch(ctx context.Context) (string, error) {
 	row := q.db.QueryRowContext(ctx, TokenEpoch)
 	var epoch string

@@ -23,8 +23,8 @@ type HoldsLockRow struct {
 	Pid  int32
 }
 
-// HoldsLock asks pg_locks whether this very backend holds the lock in this
-// database: Confirm without the barrier and the token, for a term that goes on.
+// HoldsLock checks in pg_locks that this backend holds the lock: Confirm without the barrier
+// and the token, for a current term.
 func (q *Queries) HoldsLock(ctx context.Context, key int64) (HoldsLockRow, error) {
 	row := q.db.QueryRowContext(ctx, HoldsLock, key)
 	var i HoldsLockRow
@@ -57,16 +57,13 @@ type TryLockRow struct {
 	Pid     int32
 }
 
-// TryLock is one attempt to be elected, in one statement: it asks for the
-// session-level advisory lock, and only on the session that was granted it
-// applies the session settings, a JSON array of objects with name and value, as
-// far as this version of the server knows them. CASE evaluates its branches in
-// order (PostgreSQL manual, 9.18.1), so a standby is not asked for the lock, and
-// a busy lock changes nothing on the connection. The setting pgelector.transaction
-// ends with the transaction: Confirm sees it only if other code has left a
-// transaction open on the connection. The outcome is 'standby',
-// 'granted', 'busy', or, if it is busy and its holder offers it to this candidate
-// (OfferTransfer), 'offered'.
+// TryLock is one attempt to be elected: it tries the session-level advisory lock, and only if
+// it is granted applies the session settings, a JSON array of objects with name and value, as
+// far as the server knows them. CASE evaluates its branches in order (PostgreSQL manual,
+// 9.18.1), so it does not lock on a standby, and a busy lock changes nothing on the
+// connection. The setting pgelector.transaction ends with the transaction: Confirm sees it
+// only if other code left a transaction open. The outcome is 'standby', 'granted', 'busy', or
+// 'offered' if the lock is busy and its holder offers it to this candidate (OfferTransfer).
 func (q *Queries) TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, error) {
 	row := q.db.QueryRowContext(ctx, TryLock, arg.Key, arg.Settings, arg.Candidate)
 	var i TryLockRow
@@ -116,10 +113,8 @@ type TryLockOrSeeRow struct {
 	LeaderID  string
 }
 
-// TryLockOrSee is TryLock whose busy answer also names the session that holds
-// the lock: leader_pid is 0 if it let go in that instant. Looking into pg_locks
-// makes it several times as dear, so it is for those who want to be told of
-// every change of leader.
+// TryLockOrSee is TryLock that also returns the session that holds a busy lock; leader_pid is
+// 0 if it was just released. Reading pg_locks makes it several times as expensive.
 func (q *Queries) TryLockOrSee(ctx context.Context, arg TryLockOrSeeParams) (TryLockOrSeeRow, error) {
 	row := q.db.QueryRowContext(ctx, TryLockOrSee, arg.Key, arg.Settings, arg.Candidate)
 	var i TryLockOrSeeRow
@@ -136,8 +131,8 @@ const Unlock = `-- name: Unlock :one
 SELECT pg_catalog.pg_advisory_unlock($1::bigint)::boolean AS released
 `
 
-// Unlock gives the session-level advisory lock back. It is true only if this
-// session held the lock (PostgreSQL manual, 9.27.10).
+// Unlock releases the session-level advisory lock. It is true only if this session held the
+// lock (PostgreSQL manual, 9.27.10).
 func (q *Queries) Unlock(ctx context.Context, key int64) (bool, error) {
 	row := q.db.QueryRowContext(ctx, Unlock, key)
 	var released bool

@@ -16,8 +16,7 @@ WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OP
     AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
 `
 
-// HeldLocks lists the keys of all session-level advisory locks that this very
-// backend holds in this database.
+// HeldLocks lists the keys of the session-level advisory locks that this backend holds.
 func (q *Queries) HeldLocks(ctx context.Context) ([]int64, error) {
 	rows, err := q.db.QueryContext(ctx, HeldLocks)
 	if err != nil {
@@ -56,7 +55,7 @@ type LeadersRow struct {
 	ApplicationName string
 }
 
-// Leaders is Holder for many elections, as far as they are led.
+// Leaders is Holder for many elections. It omits those without a leader.
 func (q *Queries) Leaders(ctx context.Context, keys string) ([]LeadersRow, error) {
 	rows, err := q.db.QueryContext(ctx, Leaders, keys)
 	if err != nil {
@@ -105,10 +104,10 @@ type TokensRow struct {
 	Epoch  string
 }
 
-// Tokens is Token for many elections: guards is a JSON array of objects with
-// key, high and low. It does not wait at a barrier, which would hold up the
-// other elections of the session: passed is false for those whose last term
-// still has a fenced transaction in flight. The epoch is that of Confirm.
+// Tokens returns the tokens of many elections: guards is a JSON array of objects with key,
+// high and low. It does not wait at a barrier, which would delay the session's other
+// elections: passed is false if a fenced transaction of the last term is still open. The
+// epoch is that of Confirm.
 func (q *Queries) Tokens(ctx context.Context, guards string) ([]TokensRow, error) {
 	rows, err := q.db.QueryContext(ctx, Tokens, guards)
 	if err != nil {
@@ -147,10 +146,9 @@ type TryLocksRow struct {
 	Granted bool
 }
 
-// TryLocks is one attempt for many elections on one session: keys is a JSON
-// array of integers, as text. If it fails half-way (SQLSTATE 53200, the lock
-// table is full), the locks granted so far are held all the same (PostgreSQL
-// manual, 9.27.10): HeldLocks tells which.
+// TryLocks is one attempt for many elections on one session: keys is a JSON array of integers,
+// as text. If it fails half-way (SQLSTATE 53200, the lock table is full), the session keeps
+// the locks granted so far (PostgreSQL manual, 9.27.10): HeldLocks lists them.
 func (q *Queries) TryLocks(ctx context.Context, keys string) ([]TryLocksRow, error) {
 	rows, err := q.db.QueryContext(ctx, TryLocks, keys)
 	if err != nil {
@@ -190,9 +188,9 @@ type TryLocksOrSeeOffersRow struct {
 	Outcome string
 }
 
-// TryLocksOrSeeOffers is TryLocks that also sees whether an election's leader offers it to
-// this candidate (OfferTransfer): the outcome is 'granted', 'busy' or
-// 'offered'. The session's application_name is the candidate's id.
+// TryLocksOrSeeOffers is TryLocks that also sees whether an election's leader offers its lock
+// to this candidate (OfferTransfer). The outcome is 'granted', 'busy' or 'offered'. The
+// session's application_name is the candidate's id.
 func (q *Queries) TryLocksOrSeeOffers(ctx context.Context, keys string) ([]TryLocksOrSeeOffersRow, error) {
 	rows, err := q.db.QueryContext(ctx, TryLocksOrSeeOffers, keys)
 	if err != nil {

@@ -19,7 +19,7 @@ type NotifyParams struct {
 	Payload string
 }
 
-// Notify tells those who listen, and does not wait for the disk either.
+// Notify sends a notification, also with an asynchronous commit.
 func (q *Queries) Notify(ctx context.Context, arg NotifyParams) (bool, error) {
 	row := q.db.QueryRowContext(ctx, Notify, arg.Channel, arg.Payload)
 	var told bool
@@ -40,10 +40,9 @@ type UnlockAndNotifyParams struct {
 	Payload string
 }
 
-// UnlockAndNotify is Unlock, and tells those who listen. The lock is free at once,
-// and the notification goes out as the statement commits, so whoever hears of it
-// finds the lock free. A notification is nothing to keep over a crash, so its commit
-// does not wait for the disk.
+// UnlockAndNotify is Unlock with a notification. The lock is free at once, and the notification
+// is sent when the statement commits, so that its receiver finds the lock free. A notification
+// need not survive a crash, so the commit is asynchronous.
 func (q *Queries) UnlockAndNotify(ctx context.Context, arg UnlockAndNotifyParams) (bool, error) {
 	row := q.db.QueryRowContext(ctx, UnlockAndNotify, arg.Key, arg.Channel, arg.Payload)
 	var released bool

@@ -31,11 +31,10 @@ type HolderRow struct {
 	ConnectedMicros int64
 }
 
-// Holder is the session that holds the election's lock. application_name,
-// usename and pid can be seen by every role; client_addr and when the session
-// began only by the same role or a member of pg_monitor, and are empty or 0
-// otherwise. Times are in microseconds since 1970, since the text of a timestamp
-// depends on the session's DateStyle.
+// Holder is the session that holds the election's lock. Every role sees application_name,
+// usename and pid. Only the same role or a member of pg_monitor sees client_addr and the
+// start of the session; for others they are empty or 0. Times are in microseconds since 1970,
+// because the text of a timestamp depends on DateStyle.
 func (q *Queries) Holder(ctx context.Context, key int64) (HolderRow, error) {
 	row := q.db.QueryRowContext(ctx, Holder, key)
 	var i HolderRow
@@ -74,8 +73,7 @@ type WaitersRow struct {
 	WaitingMicros   int64
 }
 
-// Waiters are the sessions parked in the server for the election's lock, the
-// longest waiting first.
+// Waiters are the sessions that wait in the server for the election's lock, in order.
 func (q *Queries) Waiters(ctx context.Context, key int64) ([]WaitersRow, error) {
 	rows, err := q.db.QueryContext(ctx, Waiters, key)
 	if err != nil {

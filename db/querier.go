@@ -9,227 +9,200 @@ import (
 )
 
 type Querier interface {
-	// AdvisoryLocks lists every session, of elections and of others, that holds an
-	// exclusive advisory lock of a 64-bit key in this database, or waits for one: by
-	// key, the holder first, then the longest waiting. What is hidden from this role
-	// is empty or 0, as for Holder.
+	// AdvisoryLocks lists every session that holds or waits for an exclusive advisory lock with a
+	// 64-bit key in this database: by key, the holder first, then the waiters in order. As in
+	// Holder, what this role may not see is empty or 0.
 	AdvisoryLocks(ctx context.Context) ([]AdvisoryLocksRow, error)
-	// ApplySettings sets the session's parameters from a JSON array of objects
-	// with name and value, for this transaction only if only_local. Parameters
-	// that this version of the server does not know are skipped; the count is of
-	// those that were set.
+	// ApplySettings sets the session's parameters from a JSON array of objects with name and
+	// value, for this transaction only if only_local. It skips parameters that the server does
+	// not know, and returns the number of those set.
 	ApplySettings(ctx context.Context, arg ApplySettingsParams) (int64, error)
-	// BackendStart is when this backend began, in microseconds since 1970. With the
-	// process id it names a session for good: process ids are reused.
+	// BackendStart is the start of this backend, in microseconds since 1970. Process ids are
+	// reused; with the start they identify a session.
 	BackendStart(ctx context.Context) (int64, error)
-	// Capacity is what an election needs room in: the lock table, and connections.
-	// A limit of -1 is none. Locks that are held by the fast path take no room.
+	// Capacity is the use and size of the lock table and of the connection limits. A limit of -1
+	// means none. Fast-path locks do not use the lock table.
 	Capacity(ctx context.Context) (CapacityRow, error)
-	// Clock is the server's clock at this moment, in microseconds since 1970.
+	// Clock is the server's clock, in microseconds since 1970.
 	Clock(ctx context.Context) (int64, error)
-	// CommitSynchronously writes one small record whose commit waits for the synchronous
-	// standbys: the statement is a transaction of its own, on a connection whose
-	// synchronous_commit is on. It is answered when they have acknowledged the commit, or
-	// when somebody has cancelled the wait, to which the server answers as if they had.
+	// CommitSynchronously writes one small record whose commit waits for the synchronous standbys.
+	// The statement is a transaction of its own, on a connection whose synchronous_commit is on.
+	// The server answers when the standbys have acknowledged the commit, or when somebody cancels
+	// the wait.
 	//
-	// The outcome is 'standby' on a server in recovery. It is 'elsewhere' if nobody holds
-	// the session's lock, of two random integers: then this is another server than the session's, or
-	// the session has ended. It is 'waiting' if another commit of the same scope still
-	// waits: its transaction keeps its lock until the standbys acknowledge it, also when
-	// its client is gone, so no second one piles up behind it. Else it is 'committed', and
-	// lsn is where the record begins.
+	// The outcome is 'standby' on a server in recovery. It is 'elsewhere' if nobody holds the
+	// session's lock of two random integers: then this is another server than the session's, or
+	// the session has ended. It is 'waiting' if another commit of the same scope still waits: its
+	// transaction keeps its lock until the standbys acknowledge it, even if its client is gone,
+	// so commits do not pile up. Otherwise it is 'committed', and lsn is the start of the record.
 	//
-	// The setting and the time at which this backend loaded it are as of before the commit:
-	// see SynchronousStandbys.
+	// The setting, and when this backend loaded it, are those before the commit: see
+	// SynchronousStandbys.
 	CommitSynchronously(ctx context.Context, arg CommitSynchronouslyParams) (CommitSynchronouslyRow, error)
-	// Confirm follows every attempt that may have been granted: whether pg_locks
-	// shows that this very backend holds the lock in this database, and if so, the
-	// barrier and the term's fencing token. A bigint key is shown in two halves,
-	// classid and objid, with objsubid 1 (PostgreSQL manual, 54.12); comparing one
-	// half alone would confuse keys that differ in the other. A backend's own locks are
-	// of its own database.
+	// Confirm follows every attempt that may have been granted. It checks in pg_locks that this
+	// backend holds the lock, and if so passes the barrier and returns the parts of the term's
+	// fencing token. pg_locks shows a bigint key in two halves, classid and objid, with objsubid
+	// 1 (PostgreSQL manual, 54.12). A backend's locks are always of its own database.
 	//
-	// The barrier takes the guard lock exclusively and lets go of it at once (the
-	// statement is a transaction of its own), which waits for every fenced
-	// transaction of earlier terms that is still in flight; every later one finds
-	// that its term has ended. The guard lock has the same 64 bits as the election's
-	// key, in the other key space of advisory locks (two integers), so it can meet no
-	// election's lock.
+	// The barrier takes the guard lock exclusively and releases it at the end of the statement,
+	// which is a transaction. So it waits for every open fenced transaction of earlier terms;
+	// each later one finds that its term has ended. The guard lock has the election's 64-bit key
+	// in the key space of two integers, and so never conflicts with an election's lock.
 	//
-	// The token has the timeline in the upper 16 bits, so that tokens rise across a
-	// promotion, and the transaction id in the lower 48, so that they rise within
-	// one. The timeline is the first 8 hex digits of the current WAL file's name;
-	// pg_control_checkpoint() would still show the old one just after a promotion. A
-	// transaction that has written nothing commits asynchronously, and a crash could
-	// hand its id out again: the (empty) message makes the commit wait for the log.
+	// The token has the timeline in the upper 16 bits, so that tokens rise across a promotion,
+	// and the transaction id in the lower 48, so that they rise within a timeline. The timeline
+	// is the first 8 hex digits of the current WAL file's name; just after a promotion
+	// pg_control_checkpoint() still shows the old one. A transaction that wrote nothing commits
+	// asynchronously, and after a crash its id could be assigned again: the empty message makes
+	// the commit wait for the WAL.
 	//
-	// The epoch is to be added to the timeline. It is the setting pgelector.epoch of the
-	// database, as ALTER DATABASE … SET has stored it: current_setting would show that
-	// only on connections made later.
+	// The caller adds the epoch to the timeline. It is the setting pgelector.epoch that ALTER
+	// DATABASE … SET has stored; current_setting would show it on later connections only.
 	//
-	// in_transaction is a refusal: the statement before was in the same transaction, which
-	// other code has left open on the connection. The barrier would stay until its end.
+	// in_transaction means that the previous statement ran in the same transaction, which other
+	// code left open. The caller must refuse the connection: the barrier would last until the
+	// end of that transaction.
 	Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, error)
-	// DescribeServer tells what must be known before the first attempt. The setting
-	// pgelector.transaction ends with the transaction: it is there the next time, and
-	// in_transaction is true, only if other code has left a transaction open on the
-	// connection.
+	// DescribeServer returns what a candidate must know before its first attempt. The setting
+	// pgelector.transaction ends with the transaction: in_transaction is true the next time only
+	// if other code left a transaction open on the connection.
 	DescribeServer(ctx context.Context) (DescribeServerRow, error)
-	// EndOverdue ends the sessions that share an election's guard lock, key being
-	// that of the election, in a transaction that began more than one lease ago, and
-	// says which. Their own timeouts should have ended them, but no timeout of the
-	// server runs while it waits to send a result to a frozen client, or for a frozen
-	// client to go on with a COPY. It shows only transactions that this role may see,
-	// and fails if it may not end one of them.
+	// EndOverdue terminates and returns the sessions that share an election's guard lock in a
+	// transaction that began more than a lease ago. key is the election's. Their own timeouts
+	// should have ended them, but a server that waits to send a result to a frozen client, or for
+	// the data of its COPY, checks no timeout. It finds only transactions that this role may see,
+	// and fails if it may not terminate one.
 	EndOverdue(ctx context.Context, arg EndOverdueParams) ([]EndOverdueRow, error)
-	// EnterTerm fences the transaction that it is called in: it shares the guard
-	// lock until the transaction ends, and then looks whether the election's lock is
-	// still held by the session of the term. The order matters: a next leader either
-	// waits at the barrier for this transaction, or is seen here. The outcome is
-	// 'entered'; 'superseded' if a next leader is at the barrier; 'ended' if the
-	// session does not hold the lock; 'hidden' if this role may not see when that
-	// session began. First of all, timeouts that are off, or longer than what the
-	// settings say, are set for the rest of this transaction, so that a client that
-	// is frozen cannot hold up the barrier for ever: not even one that was refused,
-	// and is frozen before it can roll back.
+	// EnterTerm fences the current transaction: it shares the guard lock until the transaction
+	// ends, and then checks that the term's session still holds the election's lock. In this
+	// order, a next leader either waits at the barrier or is seen here. The outcome is 'entered';
+	// 'superseded' if a next leader is at the barrier; 'ended' if the session does not hold the
+	// lock; 'hidden' if this role may not see the start of that session. First it sets the given
+	// timeouts for the rest of the transaction, unless shorter ones are set, so that a frozen
+	// client cannot block the barrier for ever, even if it freezes before it rolls back.
 	EnterTerm(ctx context.Context, arg EnterTermParams) (string, error)
-	// EvictHolder ends the backend of that process id if it holds the lock: one that
-	// a pooler has shared with others, and on which our lock would stay.
+	// EvictHolder terminates the backend with that process id if it holds the lock: a pooler
+	// shared it with others, and our lock would stay on it.
 	EvictHolder(ctx context.Context, arg EvictHolderParams) ([]bool, error)
-	// HeldLocks lists the keys of all session-level advisory locks that this very
-	// backend holds in this database.
+	// HeldLocks lists the keys of the session-level advisory locks that this backend holds.
 	HeldLocks(ctx context.Context) ([]int64, error)
-	// Holder is the session that holds the election's lock. application_name,
-	// usename and pid can be seen by every role; client_addr and when the session
-	// began only by the same role or a member of pg_monitor, and are empty or 0
-	// otherwise. Times are in microseconds since 1970, since the text of a timestamp
-	// depends on the session's DateStyle.
+	// Holder is the session that holds the election's lock. Every role sees application_name,
+	// usename and pid. Only the same role or a member of pg_monitor sees client_addr and the
+	// start of the session; for others they are empty or 0. Times are in microseconds since 1970,
+	// because the text of a timestamp depends on DateStyle.
 	Holder(ctx context.Context, key int64) (HolderRow, error)
-	// HoldsLock asks pg_locks whether this very backend holds the lock in this
-	// database: Confirm without the barrier and the token, for a term that goes on.
+	// HoldsLock checks in pg_locks that this backend holds the lock: Confirm without the barrier
+	// and the token, for a current term.
 	HoldsLock(ctx context.Context, key int64) (HoldsLockRow, error)
-	// HoldsPair is HoldsLock in the key space of two integers, for the lock whose two
-	// integers are the halves of key.
+	// HoldsPair is HoldsLock for the lock whose two integers are the halves of key.
 	HoldsPair(ctx context.Context, key int64) (HoldsPairRow, error)
-	// Identify tells the server from others: the system identifier is that of the cluster,
-	// which a standby has from its primary, and the timeline rises with each promotion; it
-	// is 0 on a standby. The address is the one that this connection has reached; it is
-	// empty on a Unix socket.
+	// Identify identifies the server. A standby has its primary's system identifier. The timeline
+	// rises with each promotion; it is 0 on a standby. The address is the one that this
+	// connection reached, and empty on a Unix socket.
 	Identify(ctx context.Context) (IdentifyRow, error)
-	// InTransaction follows PrepareWait, and tells whether that was in the same
-	// transaction: other code has left one open on the connection.
+	// InTransaction follows PrepareWait, and reports whether both ran in the same transaction,
+	// which other code left open on the connection.
 	InTransaction(ctx context.Context) (bool, error)
-	// LastAsked tells which backend answers, and when another backend's last statement
-	// was asked, in microseconds since 1970; 0 if the server does not say.
-	// in_transaction is as for DescribeServer: then asked may be old.
+	// LastAsked returns this backend, and when another backend's last statement began, in
+	// microseconds since 1970, or 0 if unknown. in_transaction is that of DescribeServer: if it
+	// is true, asked may be old.
 	LastAsked(ctx context.Context, pid int32) (LastAskedRow, error)
-	// Leaders is Holder for many elections, as far as they are led.
+	// Leaders is Holder for many elections. It omits those without a leader.
 	Leaders(ctx context.Context, keys string) ([]LeadersRow, error)
-	// MoveUp is the place of a candidate in the queue for a lock: 1 is the first, 0 is none.
-	// The waits of those before it are cancelled, which sends them to the end of the queue: a
-	// cancelled wait begins again, and leaves no trace in the server's log. Sessions of other
-	// roles, which this one may not be allowed to signal, are left alone: their waits end
-	// within a heartbeat interval.
+	// MoveUp returns the place of a candidate in a lock's queue: 1 is the first, 0 means none. It
+	// cancels the waits of those before it, which sends them to the end of the queue: a cancelled
+	// wait begins again, and leaves nothing in the server's log. It does not cancel sessions of
+	// other roles, which this role may not signal: their waits end within a heartbeat interval.
 	MoveUp(ctx context.Context, arg MoveUpParams) (MoveUpRow, error)
-	// Notify tells those who listen, and does not wait for the disk either.
+	// Notify sends a notification, also with an asynchronous commit.
 	Notify(ctx context.Context, arg NotifyParams) (bool, error)
-	// OfferStands asks, on the candidate's own session, whether the offer still stands.
+	// OfferStands checks on the candidate's own session whether the offer still stands.
 	OfferStands(ctx context.Context, key int64) (bool, error)
-	// OfferTransfer offers the election's lock to one candidate: the leader takes a lock that
-	// only that candidate looks for, in its own attempts (outcome 'offered'). The server makes
-	// its key of the election's key and the candidate's id. offered is false while the
-	// candidate is just looking for it.
+	// OfferTransfer offers the election's lock to one candidate: the leader takes a lock that only
+	// that candidate tries, in its own attempts (outcome 'offered'). The server derives its key
+	// from the election's key and the candidate's id. offered is false if the candidate is trying
+	// it at this moment.
 	OfferTransfer(ctx context.Context, arg OfferTransferParams) (OfferTransferRow, error)
-	// Ping proves that the session lives, and restarts the server's idle timer. A
-	// pid other than before means that a pooler moved us to another backend;
-	// in_recovery means that the server was demoted under us.
+	// Ping proves that the session lives, and restarts the server's idle timer. Another pid than
+	// before means that a pooler moved the session to another backend. in_recovery means that the
+	// server was demoted.
 	Ping(ctx context.Context) (PingRow, error)
-	// PrepareWait sets up a session that will park in the server. Two parameters of
-	// our own, pgelector.key and pgelector.wait, tell the waiting statement, which
-	// takes none, what to wait for and how long. in_recovery is a refusal: nothing
-	// is set then. pgelector.transaction is for InTransaction, or Confirm.
+	// PrepareWait prepares a session for WaitLock or WaitPair. Those take no arguments: our own
+	// parameters pgelector.key and pgelector.wait say what to wait for and how long. If
+	// in_recovery is true, nothing is set, and the caller must refuse the server.
+	// pgelector.transaction is for InTransaction and Confirm.
 	PrepareWait(ctx context.Context, settings string) (PrepareWaitRow, error)
-	// Privileges are those that an operator misses sooner or later.
+	// Privileges are those that operators need.
 	Privileges(ctx context.Context) (PrivilegesRow, error)
-	// SessionEnders are the settings by which the server would end a session, or a
-	// statement of it, as this connection finds them; those that are off are left out.
+	// SessionEnders are the settings by which the server would end a session or a statement of
+	// this connection, without those that are off.
 	SessionEnders(ctx context.Context) ([]SessionEndersRow, error)
-	// SynchronousStandbys tells what decides whether a commit waits for every standby that
-	// can be promoted: the setting, when this backend loaded it, in microseconds since 1970,
-	// and who streams from this server, as a JSON array of objects with name and behind.
-	// behind says that the standby has not flushed the log up to lsn; it is null if lsn is
-	// '0/0', or if this role may not see that (pg_read_all_stats may). The timeline is 0 in
-	// recovery; see Confirm for where it is read. The number of a timeline may be used again,
-	// if one was discarded, but a server is promoted at most once between two starts. A setting that is reloaded takes effect in
-	// each backend between two of its statements: if the same load is seen before a commit
-	// and after it, the setting has not changed meanwhile.
+	// SynchronousStandbys returns what decides whether a commit waits for every standby that can
+	// be promoted: the setting, when this backend loaded it, in microseconds since 1970, and the
+	// standbys that stream from this server, as a JSON array of objects with name and behind.
+	// behind means that the standby has not flushed the WAL up to lsn. It is null if lsn is
+	// '0/0', or if this role may not see it (pg_read_all_stats may). The timeline is 0 in
+	// recovery; Confirm explains its source. A timeline's number may be used again if one was
+	// discarded, but a server is promoted at most once between two starts. A backend applies a
+	// reloaded setting between two of its statements: if the load is the same before and after a
+	// commit, the setting did not change meanwhile.
 	SynchronousStandbys(ctx context.Context, lsn string) (SynchronousStandbysRow, error)
-	// TokenEpoch is the epoch that Confirm adds to tokens.
+	// TokenEpoch is the epoch of Confirm.
 	TokenEpoch(ctx context.Context) (string, error)
-	// Tokens is Token for many elections: guards is a JSON array of objects with
-	// key, high and low. It does not wait at a barrier, which would hold up the
-	// other elections of the session: passed is false for those whose last term
-	// still has a fenced transaction in flight. The epoch is that of Confirm.
+	// Tokens returns the tokens of many elections: guards is a JSON array of objects with key,
+	// high and low. It does not wait at a barrier, which would delay the session's other
+	// elections: passed is false if a fenced transaction of the last term is still open. The
+	// epoch is that of Confirm.
 	Tokens(ctx context.Context, guards string) ([]TokensRow, error)
-	// TrialLock takes a lock that nobody else knows until the statement ends, and tells
-	// whether pg_locks shows it: false if the server's advisory locks are stubs. key has
-	// the two integers as its halves. The subplan that looks is evaluated when CASE comes
-	// to it, which is after the lock was granted.
+	// TrialLock takes a lock that nobody else knows until the statement ends, and checks that
+	// pg_locks shows it: false means that the server's advisory locks are stubs. The two integers
+	// are the halves of key. CASE evaluates the subplan that reads pg_locks after the lock was
+	// granted.
 	TrialLock(ctx context.Context, arg TrialLockParams) (bool, error)
-	// TryLock is one attempt to be elected, in one statement: it asks for the
-	// session-level advisory lock, and only on the session that was granted it
-	// applies the session settings, a JSON array of objects with name and value, as
-	// far as this version of the server knows them. CASE evaluates its branches in
-	// order (PostgreSQL manual, 9.18.1), so a standby is not asked for the lock, and
-	// a busy lock changes nothing on the connection. The setting pgelector.transaction
-	// ends with the transaction: Confirm sees it only if other code has left a
-	// transaction open on the connection. The outcome is 'standby',
-	// 'granted', 'busy', or, if it is busy and its holder offers it to this candidate
-	// (OfferTransfer), 'offered'.
+	// TryLock is one attempt to be elected: it tries the session-level advisory lock, and only if
+	// it is granted applies the session settings, a JSON array of objects with name and value, as
+	// far as the server knows them. CASE evaluates its branches in order (PostgreSQL manual,
+	// 9.18.1), so it does not lock on a standby, and a busy lock changes nothing on the
+	// connection. The setting pgelector.transaction ends with the transaction: Confirm sees it
+	// only if other code left a transaction open. The outcome is 'standby', 'granted', 'busy', or
+	// 'offered' if the lock is busy and its holder offers it to this candidate (OfferTransfer).
 	TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, error)
-	// TryLockOrSee is TryLock whose busy answer also names the session that holds
-	// the lock: leader_pid is 0 if it let go in that instant. Looking into pg_locks
-	// makes it several times as dear, so it is for those who want to be told of
-	// every change of leader.
+	// TryLockOrSee is TryLock that also returns the session that holds a busy lock; leader_pid is
+	// 0 if it was just released. Reading pg_locks makes it several times as expensive.
 	TryLockOrSee(ctx context.Context, arg TryLockOrSeeParams) (TryLockOrSeeRow, error)
-	// TryLocks is one attempt for many elections on one session: keys is a JSON
-	// array of integers, as text. If it fails half-way (SQLSTATE 53200, the lock
-	// table is full), the locks granted so far are held all the same (PostgreSQL
-	// manual, 9.27.10): HeldLocks tells which.
+	// TryLocks is one attempt for many elections on one session: keys is a JSON array of integers,
+	// as text. If it fails half-way (SQLSTATE 53200, the lock table is full), the session keeps
+	// the locks granted so far (PostgreSQL manual, 9.27.10): HeldLocks lists them.
 	TryLocks(ctx context.Context, keys string) ([]TryLocksRow, error)
-	// TryLocksOrSeeOffers is TryLocks that also sees whether an election's leader offers it to
-	// this candidate (OfferTransfer): the outcome is 'granted', 'busy' or
-	// 'offered'. The session's application_name is the candidate's id.
+	// TryLocksOrSeeOffers is TryLocks that also sees whether an election's leader offers its lock
+	// to this candidate (OfferTransfer). The outcome is 'granted', 'busy' or 'offered'. The
+	// session's application_name is the candidate's id.
 	TryLocksOrSeeOffers(ctx context.Context, keys string) ([]TryLocksOrSeeOffersRow, error)
-	// TryPair asks for a session-level lock of the key space of two integers, where no
-	// list of elections looks: the lock by which a session is watched, and which nobody
-	// else knows.
+	// TryPair tries a session-level lock in the key space of two integers, where no list of
+	// elections looks: the lock by which a session is watched. Nobody else knows its key.
 	TryPair(ctx context.Context, arg TryPairParams) (bool, error)
-	// Unlock gives the session-level advisory lock back. It is true only if this
-	// session held the lock (PostgreSQL manual, 9.27.10).
+	// Unlock releases the session-level advisory lock. It is true only if this session held the
+	// lock (PostgreSQL manual, 9.27.10).
 	Unlock(ctx context.Context, key int64) (bool, error)
-	// UnlockAndNotify is Unlock, and tells those who listen. The lock is free at once,
-	// and the notification goes out as the statement commits, so whoever hears of it
-	// finds the lock free. A notification is nothing to keep over a crash, so its commit
-	// does not wait for the disk.
+	// UnlockAndNotify is Unlock with a notification. The lock is free at once, and the notification
+	// is sent when the statement commits, so that its receiver finds the lock free. A notification
+	// need not survive a crash, so the commit is asynchronous.
 	UnlockAndNotify(ctx context.Context, arg UnlockAndNotifyParams) (bool, error)
-	// UnlockTo is Unlock if a candidate is the first in the lock's queue: the server then
-	// grants it the lock as part of the release. taken is whether it has the lock: its wait
-	// may have run out just before. If it is not the first, it is moved up as by MoveUp.
+	// UnlockTo is Unlock if a candidate is the first in the lock's queue: the server then grants it
+	// the lock as part of the release. taken reports whether it has the lock: its wait may have
+	// just timed out. If it is not the first, UnlockTo moves it up as MoveUp does.
 	UnlockTo(ctx context.Context, arg UnlockToParams) (UnlockToRow, error)
-	// WaitLock parks the session in the lock's queue, which is first come, first
-	// served, for a bounded time: a waiting statement holds back xmin. A DO block
-	// that handles lock_not_available itself leaves no ERROR in the server's log,
-	// as a plain lock_timeout would, and so with query_canceled: both drivers cancel
-	// the statement of a context that ends. (The server signals a cancel twice, to the
-	// process and to its group, and the second signal may come late.) Whether the lock
-	// was granted is to be read from pg_locks afterwards.
+	// WaitLock waits in the lock's queue, first come, first served, for a bounded time, because a
+	// waiting statement holds back xmin. A DO block that handles lock_not_available leaves no
+	// ERROR in the server's log, as a plain lock_timeout would. It handles query_canceled too,
+	// because both drivers cancel the statement when its context ends. (The server signals a
+	// cancel twice, to the process and to its group, and the second signal may come late.) The
+	// caller reads from pg_locks whether the lock was granted.
 	WaitLock(ctx context.Context) error
-	// WaitPair is WaitLock for the two halves of pgelector.key, in the key space of two
-	// integers. Shifting to the left and back keeps the sign of the lower half.
+	// WaitPair is WaitLock for the two halves of pgelector.key, in the key space of two integers.
+	// Shifting to the left and back keeps the sign of the lower half.
 	WaitPair(ctx context.Context) error
-	// Waiters are the sessions parked in the server for the election's lock, the
-	// longest waiting first.
+	// Waiters are the sessions that wait in the server for the election's lock, in order.
 	Waiters(ctx context.Context, key int64) ([]WaitersRow, error)
 }
 

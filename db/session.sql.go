@@ -20,10 +20,9 @@ type ApplySettingsParams struct {
 	Settings  string
 }
 
-// ApplySettings sets the session's parameters from a JSON array of objects
-// with name and value, for this transaction only if only_local. Parameters
-// that this version of the server does not know are skipped; the count is of
-// those that were set.
+// ApplySettings sets the session's parameters from a JSON array of objects with name and
+// value, for this transaction only if only_local. It skips parameters that the server does
+// not know, and returns the number of those set.
 func (q *Queries) ApplySettings(ctx context.Context, arg ApplySettingsParams) (int64, error) {
 	row := q.db.QueryRowContext(ctx, ApplySettings, arg.OnlyLocal, arg.Settings)
 	var count int64
@@ -51,10 +50,9 @@ type DescribeServerRow struct {
 	InTransaction bool
 }
 
-// DescribeServer tells what must be known before the first attempt. The setting
-// pgelector.transaction ends with the transaction: it is there the next time, and
-// in_transaction is true, only if other code has left a transaction open on the
-// connection.
+// DescribeServer returns what a candidate must know before its first attempt. The setting
+// pgelector.transaction ends with the transaction: in_transaction is true the next time only
+// if other code left a transaction open on the connection.
 func (q *Queries) DescribeServer(ctx context.Context) (DescribeServerRow, error) {
 	row := q.db.QueryRowContext(ctx, DescribeServer)
 	var i DescribeServerRow
@@ -82,8 +80,8 @@ type EvictHolderParams struct {
 	Key int64
 }
 
-// EvictHolder ends the backend of that process id if it holds the lock: one that
-// a pooler has shared with others, and on which our lock would stay.
+// EvictHolder terminates the backend with that process id if it holds the lock: a pooler
+// shared it with others, and our lock would stay on it.
 func (q *Queries) EvictHolder(ctx context.Context, arg EvictHolderParams) ([]bool, error) {
 	rows, err := q.db.QueryContext(ctx, EvictHolder, arg.Pid, arg.Key)
 	if err != nil {
@@ -124,10 +122,9 @@ type IdentifyRow struct {
 	Port     int32
 }
 
-// Identify tells the server from others: the system identifier is that of the cluster,
-// which a standby has from its primary, and the timeline rises with each promotion; it
-// is 0 on a standby. The address is the one that this connection has reached; it is
-// empty on a Unix socket.
+// Identify identifies the server. A standby has its primary's system identifier. The timeline
+// rises with each promotion; it is 0 on a standby. The address is the one that this
+// connection reached, and empty on a Unix socket.
 func (q *Queries) Identify(ctx context.Context) (IdentifyRow, error) {
 	row := q.db.QueryRowContext(ctx, Identify)
 	var i IdentifyRow
@@ -144,8 +141,8 @@ const InTransaction = `-- name: InTransaction :one
 SELECT (COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open')::boolean AS in_transaction
 `
 
-// InTransaction follows PrepareWait, and tells whether that was in the same
-// transaction: other code has left one open on the connection.
+// InTransaction follows PrepareWait, and reports whether both ran in the same transaction,
+// which other code left open on the connection.
 func (q *Queries) InTransaction(ctx context.Context) (bool, error) {
 	row := q.db.QueryRowContext(ctx, InTransaction)
 	var in_transaction bool
@@ -170,9 +167,9 @@ type LastAskedRow struct {
 	InTransaction bool
 }
 
-// LastAsked tells which backend answers, and when another backend's last statement
-// was asked, in microseconds since 1970; 0 if the server does not say.
-// in_transaction is as for DescribeServer: then asked may be old.
+// LastAsked returns this backend, and when another backend's last statement began, in
+// microseconds since 1970, or 0 if unknown. in_transaction is that of DescribeServer: if it
+// is true, asked may be old.
 func (q *Queries) LastAsked(ctx context.Context, pid int32) (LastAskedRow, error) {
 	row := q.db.QueryRowContext(ctx, LastAsked, pid)
 	var i LastAskedRow
@@ -189,9 +186,9 @@ type PingRow struct {
 	InRecovery bool
 }
 
-// Ping proves that the session lives, and restarts the server's idle timer. A
-// pid other than before means that a pooler moved us to another backend;
-// in_recovery means that the server was demoted under us.
+// Ping proves that the session lives, and restarts the server's idle timer. Another pid than
+// before means that a pooler moved the session to another backend. in_recovery means that the
+// server was demoted.
 func (q *Queries) Ping(ctx context.Context) (PingRow, error) {
 	row := q.db.QueryRowContext(ctx, Ping)
 	var i PingRow

@@ -25,10 +25,10 @@ type PrepareWaitRow struct {
 	Applied    int64
 }
 
-// PrepareWait sets up a session that will park in the server. Two parameters of
-// our own, pgelector.key and pgelector.wait, tell the waiting statement, which
-// takes none, what to wait for and how long. in_recovery is a refusal: nothing
-// is set then. pgelector.transaction is for InTransaction, or Confirm.
+// PrepareWait prepares a session for WaitLock or WaitPair. Those take no arguments: our own
+// parameters pgelector.key and pgelector.wait say what to wait for and how long. If
+// in_recovery is true, nothing is set, and the caller must refuse the server.
+// pgelector.transaction is for InTransaction and Confirm.
 func (q *Queries) PrepareWait(ctx context.Context, settings string) (PrepareWaitRow, error) {
 	row := q.db.QueryRowContext(ctx, PrepareWait, settings)
 	var i PrepareWaitRow
@@ -51,13 +51,12 @@ EXCEPTION WHEN query_canceled THEN
 END $$
 `
 
-// WaitLock parks the session in the lock's queue, which is first come, first
-// served, for a bounded time: a waiting statement holds back xmin. A DO block
-// that handles lock_not_available itself leaves no ERROR in the server's log,
-// as a plain lock_timeout would, and so with query_canceled: both drivers cancel
-// the statement of a context that ends. (The server signals a cancel twice, to the
-// process and to its group, and the second signal may come late.) Whether the lock
-// was granted is to be read from pg_locks afterwards.
+// WaitLock waits in the lock's queue, first come, first served, for a bounded time, because a
+// waiting statement holds back xmin. A DO block that handles lock_not_available leaves no
+// ERROR in the server's log, as a plain lock_timeout would. It handles query_canceled too,
+// because both drivers cancel the statement when its context ends. (The server signals a
+// cancel twice, to the process and to its group, and the second signal may come late.) The
+// caller reads from pg_locks whether the lock was granted.
 func (q *Queries) WaitLock(ctx context.Context) error {
 	_, err := q.db.ExecContext(ctx, WaitLock)
 	return err

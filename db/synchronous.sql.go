@@ -44,20 +44,19 @@ type CommitSynchronouslyRow struct {
 	Loaded       int64
 }
 
-// CommitSynchronously writes one small record whose commit waits for the synchronous
-// standbys: the statement is a transaction of its own, on a connection whose
-// synchronous_commit is on. It is answered when they have acknowledged the commit, or
-// when somebody has cancelled the wait, to which the server answers as if they had.
+// CommitSynchronously writes one small record whose commit waits for the synchronous standbys.
+// The statement is a transaction of its own, on a connection whose synchronous_commit is on.
+// The server answers when the standbys have acknowledged the commit, or when somebody cancels
+// the wait.
 //
-// The outcome is 'standby' on a server in recovery. It is 'elsewhere' if nobody holds
-// the session's lock, of two random integers: then this is another server than the session's, or
-// the session has ended. It is 'waiting' if another commit of the same scope still
-// waits: its transaction keeps its lock until the standbys acknowledge it, also when
-// its client is gone, so no second one piles up behind it. Else it is 'committed', and
-// lsn is where the record begins.
+// The outcome is 'standby' on a server in recovery. It is 'elsewhere' if nobody holds the
+// session's lock of two random integers: then this is another server than the session's, or
+// the session has ended. It is 'waiting' if another commit of the same scope still waits: its
+// transaction keeps its lock until the standbys acknowledge it, even if its client is gone,
+// so commits do not pile up. Otherwise it is 'committed', and lsn is the start of the record.
 //
-// The setting and the time at which this backend loaded it are as of before the commit:
-// see SynchronousStandbys.
+// The setting, and when this backend loaded it, are those before the commit: see
+// SynchronousStandbys.
 func (q *Queries) CommitSynchronously(ctx context.Context, arg CommitSynchronouslyParams) (CommitSynchronouslyRow, error) {
 	row := q.db.QueryRowContext(ctx, CommitSynchronously,
 		arg.SessionHigh,
@@ -101,15 +100,15 @@ type SynchronousStandbysRow struct {
 	Senders      string
 }
 
-// SynchronousStandbys tells what decides whether a commit waits for every standby that
-// can be promoted: the setting, when this backend loaded it, in microseconds since 1970,
-// and who streams from this server, as a JSON array of objects with name and behind.
-// behind says that the standby has not flushed the log up to lsn; it is null if lsn is
-// '0/0', or if this role may not see that (pg_read_all_stats may). The timeline is 0 in
-// recovery; see Confirm for where it is read. The number of a timeline may be used again,
-// if one was discarded, but a server is promoted at most once between two starts. A setting that is reloaded takes effect in
-// each backend between two of its statements: if the same load is seen before a commit
-// and after it, the setting has not changed meanwhile.
+// SynchronousStandbys returns what decides whether a commit waits for every standby that can
+// be promoted: the setting, when this backend loaded it, in microseconds since 1970, and the
+// standbys that stream from this server, as a JSON array of objects with name and behind.
+// behind means that the standby has not flushed the WAL up to lsn. It is null if lsn is
+// '0/0', or if this role may not see it (pg_read_all_stats may). The timeline is 0 in
+// recovery; Confirm explains its source. A timeline's number may be used again if one was
+// discarded, but a server is promoted at most once between two starts. A backend applies a
+// reloaded setting between two of its statements: if the load is the same before and after a
+// commit, the setting did not change meanwhile.
 func (q *Queries) SynchronousStandbys(ctx context.Context, lsn string) (SynchronousStandbysRow, error) {
 	row := q.db.QueryRowContext(ctx, SynchronousStandbys, lsn)
 	var i SynchronousStandbysRow

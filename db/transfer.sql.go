@@ -36,11 +36,10 @@ type MoveUpRow struct {
 	SentAway int64
 }
 
-// MoveUp is the place of a candidate in the queue for a lock: 1 is the first, 0 is none.
-// The waits of those before it are cancelled, which sends them to the end of the queue: a
-// cancelled wait begins again, and leaves no trace in the server's log. Sessions of other
-// roles, which this one may not be allowed to signal, are left alone: their waits end
-// within a heartbeat interval.
+// MoveUp returns the place of a candidate in a lock's queue: 1 is the first, 0 means none. It
+// cancels the waits of those before it, which sends them to the end of the queue: a cancelled
+// wait begins again, and leaves nothing in the server's log. It does not cancel sessions of
+// other roles, which this role may not signal: their waits end within a heartbeat interval.
 func (q *Queries) MoveUp(ctx context.Context, arg MoveUpParams) (MoveUpRow, error) {
 	row := q.db.QueryRowContext(ctx, MoveUp, arg.Key, arg.Candidate)
 	var i MoveUpRow
@@ -53,7 +52,7 @@ SELECT (NOT pg_catalog.pg_try_advisory_xact_lock_shared(
     pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), $1::bigint)))::boolean AS stands
 `
 
-// OfferStands asks, on the candidate's own session, whether the offer still stands.
+// OfferStands checks on the candidate's own session whether the offer still stands.
 func (q *Queries) OfferStands(ctx context.Context, key int64) (bool, error) {
 	row := q.db.QueryRowContext(ctx, OfferStands, key)
 	var stands bool
@@ -76,10 +75,10 @@ type OfferTransferRow struct {
 	OfferKey int64
 }
 
-// OfferTransfer offers the election's lock to one candidate: the leader takes a lock that
-// only that candidate looks for, in its own attempts (outcome 'offered'). The server makes
-// its key of the election's key and the candidate's id. offered is false while the
-// candidate is just looking for it.
+// OfferTransfer offers the election's lock to one candidate: the leader takes a lock that only
+// that candidate tries, in its own attempts (outcome 'offered'). The server derives its key
+// from the election's key and the candidate's id. offered is false if the candidate is trying
+// it at this moment.
 func (q *Queries) OfferTransfer(ctx context.Context, arg OfferTransferParams) (OfferTransferRow, error) {
 	row := q.db.QueryRowContext(ctx, OfferTransfer, arg.Candidate, arg.Key)
 	var i OfferTransferRow
@@ -126,9 +125,9 @@ type UnlockToRow struct {
 	SentAway int64
 }
 
-// UnlockTo is Unlock if a candidate is the first in the lock's queue: the server then
-// grants it the lock as part of the release. taken is whether it has the lock: its wait
-// may have run out just before. If it is not the first, it is moved up as by MoveUp.
+// UnlockTo is Unlock if a candidate is the first in the lock's queue: the server then grants it
+// the lock as part of the release. taken reports whether it has the lock: its wait may have
+// just timed out. If it is not the first, UnlockTo moves it up as MoveUp does.
 func (q *Queries) UnlockTo(ctx context.Context, arg UnlockToParams) (UnlockToRow, error) {
 	row := q.db.QueryRowContext(ctx, UnlockTo, arg.Candidate, arg.Key)
 	var i UnlockToRow

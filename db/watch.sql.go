@@ -23,8 +23,7 @@ type HoldsPairRow struct {
 	Pid  int32
 }
 
-// HoldsPair is HoldsLock in the key space of two integers, for the lock whose two
-// integers are the halves of key.
+// HoldsPair is HoldsLock for the lock whose two integers are the halves of key.
 func (q *Queries) HoldsPair(ctx context.Context, key int64) (HoldsPairRow, error) {
 	row := q.db.QueryRowContext(ctx, HoldsPair, key)
 	var i HoldsPairRow
@@ -48,10 +47,10 @@ type TrialLockParams struct {
 	Low  int32
 }
 
-// TrialLock takes a lock that nobody else knows until the statement ends, and tells
-// whether pg_locks shows it: false if the server's advisory locks are stubs. key has
-// the two integers as its halves. The subplan that looks is evaluated when CASE comes
-// to it, which is after the lock was granted.
+// TrialLock takes a lock that nobody else knows until the statement ends, and checks that
+// pg_locks shows it: false means that the server's advisory locks are stubs. The two integers
+// are the halves of key. CASE evaluates the subplan that reads pg_locks after the lock was
+// granted.
 func (q *Queries) TrialLock(ctx context.Context, arg TrialLockParams) (bool, error) {
 	row := q.db.QueryRowContext(ctx, TrialLock, arg.Key, arg.High, arg.Low)
 	var shown bool
@@ -68,9 +67,8 @@ type TryPairParams struct {
 	Low  int32
 }
 
-// TryPair asks for a session-level lock of the key space of two integers, where no
-// list of elections looks: the lock by which a session is watched, and which nobody
-// else knows.
+// TryPair tries a session-level lock in the key space of two integers, where no list of
+// elections looks: the lock by which a session is watched. Nobody else knows its key.
 func (q *Queries) TryPair(ctx context.Context, arg TryPairParams) (bool, error) {
 	row := q.db.QueryRowContext(ctx, TryPair, arg.High, arg.Low)
 	var granted bool
@@ -95,8 +93,8 @@ EXCEPTION WHEN query_canceled THEN
 END $$
 `
 
-// WaitPair is WaitLock for the two halves of pgelector.key, in the key space of two
-// integers. Shifting to the left and back keeps the sign of the lower half.
+// WaitPair is WaitLock for the two halves of pgelector.key, in the key space of two integers.
+// Shifting to the left and back keeps the sign of the lower half.
 func (q *Queries) WaitPair(ctx context.Context) error {
 	_, err := q.db.ExecContext(ctx, WaitPair)
 	return err

@@ -1,8 +1,7 @@
 -- name: AdvisoryLocks :many
--- AdvisoryLocks lists every session, of elections and of others, that holds an
--- exclusive advisory lock of a 64-bit key in this database, or waits for one: by
--- key, the holder first, then the longest waiting. What is hidden from this role
--- is empty or 0, as for Holder.
+-- AdvisoryLocks lists every session that holds or waits for an exclusive advisory lock with a
+-- 64-bit key in this database: by key, the holder first, then the waiters in order. As in
+-- Holder, what this role may not see is empty or 0.
 SELECT
     ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint)::bigint AS key,
     l.granted::boolean AS granted,
@@ -19,12 +18,12 @@ WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.mode OPERATOR(pg_catalo
 ORDER BY key, l.granted DESC, l.waitstart NULLS LAST, l.pid;
 
 -- name: Clock :one
--- Clock is the server's clock at this moment, in microseconds since 1970.
+-- Clock is the server's clock, in microseconds since 1970.
 SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS micros;
 
 -- name: Capacity :one
--- Capacity is what an election needs room in: the lock table, and connections.
--- A limit of -1 is none. Locks that are held by the fast path take no room.
+-- Capacity is the use and size of the lock table and of the connection limits. A limit of -1
+-- means none. Fast-path locks do not use the lock table.
 SELECT
     (pg_catalog.current_setting('max_locks_per_transaction')::bigint
         OPERATOR(pg_catalog.*) (pg_catalog.current_setting('max_connections')::bigint
@@ -40,15 +39,15 @@ SELECT
     (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity AS a WHERE a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())::bigint AS database_connections;
 
 -- name: Privileges :one
--- Privileges are those that an operator misses sooner or later.
+-- Privileges are those that operators need.
 SELECT
     current_user::pg_catalog.text AS role,
     pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'MEMBER')::boolean AS reads_stats,
     pg_catalog.pg_has_role(current_user, 'pg_signal_backend', 'MEMBER')::boolean AS signals_backends;
 
 -- name: SessionEnders :many
--- SessionEnders are the settings by which the server would end a session, or a
--- statement of it, as this connection finds them; those that are off are left out.
+-- SessionEnders are the settings by which the server would end a session or a statement of
+-- this connection, without those that are off.
 SELECT s.name::pg_catalog.text AS name, pg_catalog.current_setting(s.name)::pg_catalog.text AS value, COALESCE(s.source, '')::pg_catalog.text AS source
 FROM pg_catalog.pg_settings AS s
 WHERE s.name OPERATOR(pg_catalog.=) ANY ('{idle_session_timeout, statement_timeout, transaction_timeout, lock_timeout,
@@ -57,7 +56,7 @@ WHERE s.name OPERATOR(pg_catalog.=) ANY ('{idle_session_timeout, statement_timeo
 ORDER BY s.name;
 
 -- name: TokenEpoch :one
--- TokenEpoch is the epoch that Confirm adds to tokens.
+-- TokenEpoch is the epoch of Confirm.
 SELECT COALESCE((
     SELECT pg_catalog.substr(c.line, 17)
     FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c(line)

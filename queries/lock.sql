@@ -1,14 +1,11 @@
 -- name: TryLock :one
--- TryLock is one attempt to be elected, in one statement: it asks for the
--- session-level advisory lock, and only on the session that was granted it
--- applies the session settings, a JSON array of objects with name and value, as
--- far as this version of the server knows them. CASE evaluates its branches in
--- order (PostgreSQL manual, 9.18.1), so a standby is not asked for the lock, and
--- a busy lock changes nothing on the connection. The setting pgelector.transaction
--- ends with the transaction: Confirm sees it only if other code has left a
--- transaction open on the connection. The outcome is 'standby',
--- 'granted', 'busy', or, if it is busy and its holder offers it to this candidate
--- (OfferTransfer), 'offered'.
+-- TryLock is one attempt to be elected: it tries the session-level advisory lock, and only if
+-- it is granted applies the session settings, a JSON array of objects with name and value, as
+-- far as the server knows them. CASE evaluates its branches in order (PostgreSQL manual,
+-- 9.18.1), so it does not lock on a standby, and a busy lock changes nothing on the
+-- connection. The setting pgelector.transaction ends with the transaction: Confirm sees it
+-- only if other code left a transaction open. The outcome is 'standby', 'granted', 'busy', or
+-- 'offered' if the lock is busy and its holder offers it to this candidate (OfferTransfer).
 SELECT CASE
     WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
     WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN (
@@ -22,10 +19,8 @@ SELECT CASE
 END::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid;
 
 -- name: TryLockOrSee :one
--- TryLockOrSee is TryLock whose busy answer also names the session that holds
--- the lock: leader_pid is 0 if it let go in that instant. Looking into pg_locks
--- makes it several times as dear, so it is for those who want to be told of
--- every change of leader.
+-- TryLockOrSee is TryLock that also returns the session that holds a busy lock; leader_pid is
+-- 0 if it was just released. Reading pg_locks makes it several times as expensive.
 WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
@@ -54,13 +49,13 @@ SELECT
 FROM attempt;
 
 -- name: Unlock :one
--- Unlock gives the session-level advisory lock back. It is true only if this
--- session held the lock (PostgreSQL manual, 9.27.10).
+-- Unlock releases the session-level advisory lock. It is true only if this session held the
+-- lock (PostgreSQL manual, 9.27.10).
 SELECT pg_catalog.pg_advisory_unlock(sqlc.arg(key)::bigint)::boolean AS released;
 
 -- name: HoldsLock :one
--- HoldsLock asks pg_locks whether this very backend holds the lock in this
--- database: Confirm without the barrier and the token, for a term that goes on.
+-- HoldsLock checks in pg_locks that this backend holds the lock: Confirm without the barrier
+-- and the token, for a current term.
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
     WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted

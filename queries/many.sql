@@ -1,15 +1,14 @@
 -- name: TryLocks :many
--- TryLocks is one attempt for many elections on one session: keys is a JSON
--- array of integers, as text. If it fails half-way (SQLSTATE 53200, the lock
--- table is full), the locks granted so far are held all the same (PostgreSQL
--- manual, 9.27.10): HeldLocks tells which.
+-- TryLocks is one attempt for many elections on one session: keys is a JSON array of integers,
+-- as text. If it fails half-way (SQLSTATE 53200, the lock table is full), the session keeps
+-- the locks granted so far (PostgreSQL manual, 9.27.10): HeldLocks lists them.
 SELECT k.key::bigint AS key, pg_catalog.pg_try_advisory_lock(k.key::bigint)::boolean AS granted
 FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::pg_catalog.text::pg_catalog.json) AS k(key);
 
 -- name: TryLocksOrSeeOffers :many
--- TryLocksOrSeeOffers is TryLocks that also sees whether an election's leader offers it to
--- this candidate (OfferTransfer): the outcome is 'granted', 'busy' or
--- 'offered'. The session's application_name is the candidate's id.
+-- TryLocksOrSeeOffers is TryLocks that also sees whether an election's leader offers its lock
+-- to this candidate (OfferTransfer). The outcome is 'granted', 'busy' or 'offered'. The
+-- session's application_name is the candidate's id.
 SELECT k.key::bigint AS key, CASE
     WHEN pg_catalog.pg_try_advisory_lock(k.key::bigint) THEN 'granted'
     WHEN NOT pg_catalog.pg_try_advisory_lock_shared(
@@ -20,18 +19,17 @@ END::pg_catalog.text AS outcome
 FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::pg_catalog.text::pg_catalog.json) AS k(key);
 
 -- name: HeldLocks :many
--- HeldLocks lists the keys of all session-level advisory locks that this very
--- backend holds in this database.
+-- HeldLocks lists the keys of the session-level advisory locks that this backend holds.
 SELECT ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint)::bigint AS key
 FROM pg_catalog.pg_locks AS l
 WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
     AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1;
 
 -- name: Tokens :many
--- Tokens is Token for many elections: guards is a JSON array of objects with
--- key, high and low. It does not wait at a barrier, which would hold up the
--- other elections of the session: passed is false for those whose last term
--- still has a fenced transaction in flight. The epoch is that of Confirm.
+-- Tokens returns the tokens of many elections: guards is a JSON array of objects with key,
+-- high and low. It does not wait at a barrier, which would delay the session's other
+-- elections: passed is false if a fenced transaction of the last term is still open. The
+-- epoch is that of Confirm.
 WITH logged AS MATERIALIZED (
     SELECT pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::pg_catalog.text) AS position
 )
@@ -49,7 +47,7 @@ FROM logged, pg_catalog.json_to_recordset(sqlc.arg(guards)::pg_catalog.text::pg_
 WHERE logged.position IS NOT NULL;
 
 -- name: Leaders :many
--- Leaders is Holder for many elections, as far as they are led.
+-- Leaders is Holder for many elections. It omits those without a leader.
 SELECT k.key::bigint AS key, l.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name
 FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::pg_catalog.text::pg_catalog.json) AS k(key)
 JOIN pg_catalog.pg_locks AS l ON ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) k.key::bigint

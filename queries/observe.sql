@@ -1,9 +1,8 @@
 -- name: Holder :one
--- Holder is the session that holds the election's lock. application_name,
--- usename and pid can be seen by every role; client_addr and when the session
--- began only by the same role or a member of pg_monitor, and are empty or 0
--- otherwise. Times are in microseconds since 1970, since the text of a timestamp
--- depends on the session's DateStyle.
+-- Holder is the session that holds the election's lock. Every role sees application_name,
+-- usename and pid. Only the same role or a member of pg_monitor sees client_addr and the
+-- start of the session; for others they are empty or 0. Times are in microseconds since 1970,
+-- because the text of a timestamp depends on DateStyle.
 SELECT
     l.pid::integer AS pid,
     COALESCE(a.application_name, '')::pg_catalog.text AS application_name,
@@ -17,8 +16,7 @@ WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPER
     AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint;
 
 -- name: Waiters :many
--- Waiters are the sessions parked in the server for the election's lock, the
--- longest waiting first.
+-- Waiters are the sessions that wait in the server for the election's lock, in order.
 SELECT
     l.pid::integer AS pid,
     COALESCE(a.application_name, '')::pg_catalog.text AS application_name,

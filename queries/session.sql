@@ -1,12 +1,12 @@
 -- name: Ping :one
--- Ping proves that the session lives, and restarts the server's idle timer. A
--- pid other than before means that a pooler moved us to another backend;
--- in_recovery means that the server was demoted under us.
+-- Ping proves that the session lives, and restarts the server's idle timer. Another pid than
+-- before means that a pooler moved the session to another backend. in_recovery means that the
+-- server was demoted.
 SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery;
 
 -- name: EvictHolder :many
--- EvictHolder ends the backend of that process id if it holds the lock: one that
--- a pooler has shared with others, and on which our lock would stay.
+-- EvictHolder terminates the backend with that process id if it holds the lock: a pooler
+-- shared it with others, and our lock would stay on it.
 SELECT pg_catalog.pg_terminate_backend(l.pid)::boolean AS signalled
 FROM pg_catalog.pg_locks AS l
 WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
@@ -14,10 +14,9 @@ WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATO
     AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint;
 
 -- name: Identify :one
--- Identify tells the server from others: the system identifier is that of the cluster,
--- which a standby has from its primary, and the timeline rises with each promotion; it
--- is 0 on a standby. The address is the one that this connection has reached; it is
--- empty on a Unix socket.
+-- Identify identifies the server. A standby has its primary's system identifier. The timeline
+-- rises with each promotion; it is 0 on a standby. The address is the one that this
+-- connection reached, and empty on a Unix socket.
 SELECT
     (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)::bigint AS system,
     CASE WHEN pg_catalog.pg_is_in_recovery() THEN 0
@@ -27,10 +26,9 @@ SELECT
     COALESCE(pg_catalog.inet_server_port(), 0)::integer AS port;
 
 -- name: DescribeServer :one
--- DescribeServer tells what must be known before the first attempt. The setting
--- pgelector.transaction ends with the transaction: it is there the next time, and
--- in_transaction is true, only if other code has left a transaction open on the
--- connection.
+-- DescribeServer returns what a candidate must know before its first attempt. The setting
+-- pgelector.transaction ends with the transaction: in_transaction is true the next time only
+-- if other code left a transaction open on the connection.
 SELECT
     pg_catalog.pg_backend_pid()::integer AS pid,
     pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
@@ -41,9 +39,9 @@ SELECT
         ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction;
 
 -- name: LastAsked :one
--- LastAsked tells which backend answers, and when another backend's last statement
--- was asked, in microseconds since 1970; 0 if the server does not say.
--- in_transaction is as for DescribeServer: then asked may be old.
+-- LastAsked returns this backend, and when another backend's last statement began, in
+-- microseconds since 1970, or 0 if unknown. in_transaction is that of DescribeServer: if it
+-- is true, asked may be old.
 SELECT
     pg_catalog.pg_backend_pid()::integer AS pid,
     COALESCE((
@@ -54,15 +52,14 @@ SELECT
         ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction;
 
 -- name: InTransaction :one
--- InTransaction follows PrepareWait, and tells whether that was in the same
--- transaction: other code has left one open on the connection.
+-- InTransaction follows PrepareWait, and reports whether both ran in the same transaction,
+-- which other code left open on the connection.
 SELECT (COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open')::boolean AS in_transaction;
 
 -- name: ApplySettings :one
--- ApplySettings sets the session's parameters from a JSON array of objects
--- with name and value, for this transaction only if only_local. Parameters
--- that this version of the server does not know are skipped; the count is of
--- those that were set.
+-- ApplySettings sets the session's parameters from a JSON array of objects with name and
+-- value, for this transaction only if only_local. It skips parameters that the server does
+-- not know, and returns the number of those set.
 SELECT pg_catalog.count(pg_catalog.set_config(s.name, s.value, sqlc.arg(only_local)::boolean))
 FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
 WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL;

@@ -1,22 +1,21 @@
 -- name: OfferTransfer :one
--- OfferTransfer offers the election's lock to one candidate: the leader takes a lock that
--- only that candidate looks for, in its own attempts (outcome 'offered'). The server makes
--- its key of the election's key and the candidate's id. offered is false while the
--- candidate is just looking for it.
+-- OfferTransfer offers the election's lock to one candidate: the leader takes a lock that only
+-- that candidate tries, in its own attempts (outcome 'offered'). The server derives its key
+-- from the election's key and the candidate's id. offered is false if the candidate is trying
+-- it at this moment.
 SELECT pg_catalog.pg_try_advisory_lock(c.offer_key)::boolean AS offered, c.offer_key::bigint AS offer_key
 FROM (SELECT pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint) AS offer_key OFFSET 0) AS c;
 
 -- name: OfferStands :one
--- OfferStands asks, on the candidate's own session, whether the offer still stands.
+-- OfferStands checks on the candidate's own session whether the offer still stands.
 SELECT (NOT pg_catalog.pg_try_advisory_xact_lock_shared(
     pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), sqlc.arg(key)::bigint)))::boolean AS stands;
 
 -- name: MoveUp :one
--- MoveUp is the place of a candidate in the queue for a lock: 1 is the first, 0 is none.
--- The waits of those before it are cancelled, which sends them to the end of the queue: a
--- cancelled wait begins again, and leaves no trace in the server's log. Sessions of other
--- roles, which this one may not be allowed to signal, are left alone: their waits end
--- within a heartbeat interval.
+-- MoveUp returns the place of a candidate in a lock's queue: 1 is the first, 0 means none. It
+-- cancels the waits of those before it, which sends them to the end of the queue: a cancelled
+-- wait begins again, and leaves nothing in the server's log. It does not cancel sessions of
+-- other roles, which this role may not signal: their waits end within a heartbeat interval.
 WITH queue AS MATERIALIZED (
     SELECT l.pid, a.application_name, a.usename, pg_catalog.row_number() OVER (ORDER BY l.waitstart NULLS LAST, l.pid) AS place
     FROM pg_catalog.pg_locks AS l
@@ -33,9 +32,9 @@ SELECT COALESCE(successor.place, 0)::bigint AS place, (
 FROM successor;
 
 -- name: UnlockTo :one
--- UnlockTo is Unlock if a candidate is the first in the lock's queue: the server then
--- grants it the lock as part of the release. taken is whether it has the lock: its wait
--- may have run out just before. If it is not the first, it is moved up as by MoveUp.
+-- UnlockTo is Unlock if a candidate is the first in the lock's queue: the server then grants it
+-- the lock as part of the release. taken reports whether it has the lock: its wait may have
+-- just timed out. If it is not the first, UnlockTo moves it up as MoveUp does.
 WITH queue AS MATERIALIZED (
     SELECT l.pid, a.application_name, a.usename, pg_catalog.row_number() OVER (ORDER BY l.waitstart NULLS LAST, l.pid) AS place
     FROM pg_catalog.pg_locks AS l

@@ -1,12 +1,11 @@
 -- name: TryPair :one
--- TryPair asks for a session-level lock of the key space of two integers, where no
--- list of elections looks: the lock by which a session is watched, and which nobody
--- else knows.
+-- TryPair tries a session-level lock in the key space of two integers, where no list of
+-- elections looks: the lock by which a session is watched. Nobody else knows its key.
 SELECT pg_catalog.pg_try_advisory_lock(sqlc.arg(high)::integer, sqlc.arg(low)::integer)::boolean AS granted;
 
 -- name: WaitPair :exec
--- WaitPair is WaitLock for the two halves of pgelector.key, in the key space of two
--- integers. Shifting to the left and back keeps the sign of the lower half.
+-- WaitPair is WaitLock for the two halves of pgelector.key, in the key space of two integers.
+-- Shifting to the left and back keeps the sign of the lower half.
 DO $$
 BEGIN
     BEGIN
@@ -23,8 +22,7 @@ EXCEPTION WHEN query_canceled THEN
 END $$;
 
 -- name: HoldsPair :one
--- HoldsPair is HoldsLock in the key space of two integers, for the lock whose two
--- integers are the halves of key.
+-- HoldsPair is HoldsLock for the lock whose two integers are the halves of key.
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
     WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
@@ -33,10 +31,10 @@ SELECT EXISTS (
 )::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid;
 
 -- name: TrialLock :one
--- TrialLock takes a lock that nobody else knows until the statement ends, and tells
--- whether pg_locks shows it: false if the server's advisory locks are stubs. key has
--- the two integers as its halves. The subplan that looks is evaluated when CASE comes
--- to it, which is after the lock was granted.
+-- TrialLock takes a lock that nobody else knows until the statement ends, and checks that
+-- pg_locks shows it: false means that the server's advisory locks are stubs. The two integers
+-- are the halves of key. CASE evaluates the subplan that reads pg_locks after the lock was
+-- granted.
 SELECT CASE WHEN t.granted THEN EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
     WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted

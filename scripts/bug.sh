@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Shows a bug that is fixed: lays out the commit before its fix, puts the tests of
-# the fix upon it, and runs the one that found it, which fails.
+# Reproduces a fixed bug: checks out the commit before the fix, adds the tests of the fix,
+# and runs the test that found it, which fails.
 #   scripts/bug.sh          lists the bugs
 #   scripts/bug.sh NAME     shows one
 #   scripts/bug.sh all      shows each; fails if a test passes there
-# They are explained in docs/evidence.md.
+# The bugs are explained in docs/evidence.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Coverage of elector, and of the sessions below it, by its own
-# tests, those on sqlmock, on the server in memory, and on real servers.
+# Measures the coverage of elector and the packages below it by their unit tests, and by
+# the tests on sqlmock, on electortest and on real servers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

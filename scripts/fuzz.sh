@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Runs each fuzz target for a while: scripts/fuzz.sh 30s [regular expression of
-# targets]. Go keeps what fails in the package's testdata/fuzz: make it a seed
-# (f.Add) in the commit with the fix, so that every `make test` runs it.
+# Runs each fuzz target: scripts/fuzz.sh TIME [pattern of targets]. Go writes a failing input
+# to the package's testdata/fuzz: add it as a seed (f.Add) in the commit with the fix.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

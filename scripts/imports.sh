@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Checks which package imports which, so that whoever imports only elector
-# builds elector, the rooms below it and the standard library, and nothing else.
+# Checks the import rules: elector depends only on the packages below it and the standard
+# library.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Rooms that are built of the standard library and of each other.
+# Packages that import only each other and the standard library.
 below=(internal/lock internal/session internal/pgerr internal/option internal/backoff)
 pure=(elector "${below[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest)
 
-# What stands above elector, and so may import it. A new one is added here.
+# The packages that may import elector.
 above='\./(cmd|dashboard|electortest|health|roster|sqlmock_test|notify)(/\S+)?'
 
 broken=0
 
-# rule TEXT: the lines of standard input, if there are any, break the rule.
+# rule TEXT: each line of standard input breaks the rule.
 rule() {
   local line lines=()
   while read -r line; do lines+=("$line"); done < <(sort -u)
@@ -28,8 +28,8 @@ rule() {
 only() { grep -E "$1" || true; }
 not() { grep -vE "$1" || true; }
 
-# A line for each import: "./ours ./ours", or "./ours database/sql". An external
-# test (package x_test) is a user like any other, and may import what it likes.
+# A line for each import: "./ours ./ours", or "./ours database/sql". External tests (package
+# x_test) may import anything.
 module=$(go list -m)
 # shellcheck disable=SC2016 # the dollar is the template's
 imports=$(go list -f '
@@ -58,7 +58,7 @@ only ' \./internal/(lock|session)$' <<<"$code" | not '^\./(elector|internal/lock
 only ' \./elector( |$)' <<<"$imports" | not "^$above " |
   rule "only the packages above elector import it (the list of them is in scripts/imports.sh)" || broken=1
 
-# Comments may speak of it.
+# Ignores comments.
 sql_conn() {
   local file
   for file in $(go list -f '{{$p := .ImportPath}}{{range .GoFiles}}{{$p}}/{{.}} {{end}}' ./elector ./internal/lock ./internal/session); do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# go vet and staticcheck on each module that has code of ours.
+# Runs go vet and staticcheck on each module.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

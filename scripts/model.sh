@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the model in docs/model: the protocol must pass, and each variant that
-# takes one thing away from it must be refuted by a trace of two writers.
+# Checks the model in docs/model: the protocol must pass, and for each variant that lacks one
+# rule spin must find a trace with two writers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +22,7 @@ temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 cd "$temp"
 
-# check [-DVARIANT]: prints what the checker says, in full, and fails if it fails.
+# check [-DVARIANT]: runs the checker and prints its output.
 check() {
   rm -f ./*.trail
   spin "$@" -a "$model" >spin.log || { cat spin.log >&2; exit 1; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the folder of each Go module of this repository, the root's first.
+# Prints the directory of each Go module, the root's first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

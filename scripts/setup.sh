@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Gets a machine ready for the tests:
+# Prepares a machine for the tests:
 #   scripts/setup.sh [postgresql] [pgbouncer] [compiler] [promtool] [browser] [iproute2] [patroni] [etcd] [haproxy]
 #
-# On Debian and its kin, as root, what is missing is installed from the
-# distribution, without a cluster or a service being started. Anyone else gets
-# no more than a note: nothing is installed without root, and an ordinary user
-# needs no PostgreSQL of the system's, since the tests fetch one.
+# On Debian and its derivatives, as root, it installs missing packages from the distribution,
+# and starts no cluster or service. Otherwise it only prints what is missing. The tests
+# fetch a PostgreSQL if there is none.
 set -euo pipefail
 
 [ $# -gt 0 ] || set -- postgresql pgbouncer compiler promtool browser patroni etcd haproxy
@@ -14,7 +13,7 @@ note() { printf 'setup: %s\n' "$*" >&2; }
 
 have() {
   case $1 in
-    # Debian keeps the server's programs out of everyone's PATH, and pgbouncer out of a user's.
+    # Debian keeps these programs out of PATH.
     postgresql)
       [ -n "${PGELECTOR_PG_BIN:-}" ] || command -v initdb >/dev/null ||
         compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ;;
@@ -24,7 +23,7 @@ have() {
     compiler) CGO_ENABLED=1 go build -race runtime/cgo 2>/dev/null ;;
     promtool | patroni | etcd) command -v "$1" >/dev/null ;;
     haproxy) command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] ;;
-    # The names that e2e/browser knows, too.
+    # Keep in step with e2e/browser.
     browser)
       [ -n "${PGELECTOR_BROWSER:-}" ] || command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
         command -v google-chrome >/dev/null || command -v google-chrome-stable >/dev/null ;;
@@ -40,7 +39,7 @@ packages_of() {
   esac
 }
 
-without() { # what follows when it is missing and cannot be installed here
+without() { # the consequence if it cannot be installed
   case $1 in
     postgresql)
       if [ "$(id -u)" -eq 0 ]; then
@@ -68,17 +67,17 @@ if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
   exit 0
 fi
 
-# From here on: root on Debian or its kin.
+# From here on: root on Debian or a derivative.
 
 apt() { DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 "$@" </dev/null; }
 
-# The lists of packages are fetched only if an installation fails without.
+# Fetch the package lists only if an installation fails without.
 install() {
   apt install --no-install-recommends "$@" || { apt update && apt install --no-install-recommends "$@"; }
 }
 
-# While packages are installed, two files keep services from starting and the
-# "main" cluster from being made. Both are put back afterwards.
+# During the installation two files prevent services from starting and the "main" cluster
+# from being created. Both are restored afterwards.
 policy=/usr/sbin/policy-rc.d
 cluster=/etc/postgresql-common/createcluster.conf
 our_line='create_main_cluster = false # for one installation, by pgelector'
@@ -98,7 +97,7 @@ fi
 
 wanted=()
 for thing in "${missing[@]}"; do
-  case $thing in promtool | browser | patroni | etcd | haproxy) continue ;; esac # the tests can do without, and say so
+  case $thing in promtool | browser | patroni | etcd | haproxy) continue ;; esac # optional: the tests say if it is missing
   read -ra packages <<<"$(packages_of "$thing")"
   wanted+=("${packages[@]}")
 done

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Vets and tests, with the race detector wherever it runs: scripts/test.sh [go test flags]
-# MODULES names the modules; the default is each that has tests.
+# Vets and tests, with the race detector if available: scripts/test.sh [go test flags]
+# MODULES names the modules; default: all with tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/setup.sh
 
-# Without a C compiler go has no race detector; setup.sh has said so.
+# Without a C compiler there is no race detector.
 race=()
 if CGO_ENABLED=1 go build -race runtime/cgo 2>/dev/null; then
   export CGO_ENABLED=1
@@ -18,8 +18,7 @@ for arg in "$@"; do
   case $arg in -count=*) count=${arg#-count=} ;; esac
 done
 
-# Tests on real servers wait more than they compute: one package more than there are
-# processors runs at a time.
+# Tests on real servers mostly wait, so run one package more than there are processors.
 packages=$(($(getconf _NPROCESSORS_ONLN) + 1))
 
 status=0

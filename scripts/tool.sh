@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Prints the path of a tool that the tools module pins, built if need be: scripts/tool.sh sqlc
+# Builds a tool that the tools module pins, and prints its path: scripts/tool.sh sqlc
 #
-# A built tool is kept in .cache/bin, under a hash of the pins and of the Go
-# release (staticcheck can only read the code of the release it was built with).
+# It keeps the tool in .cache/bin, under a hash of the pins and the Go release: staticcheck
+# supports only the release that built it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

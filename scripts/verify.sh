@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if something was changed without what belongs to it. Every check runs,
-# the fast ones first, and each that fails says what to do.
+# Checks that generated code, imports, docs and go.mod are up to date. All checks run, the
+# fast ones first. Each failure says what to do.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -26,7 +26,7 @@ formatted() {
 generated() {
   local made from file sqlc
   while read -r made from; do
-    for file in "$made"/*.sql.go; do # sqlc neither removes nor reports what it no longer makes
+    for file in "$made"/*.sql.go; do # sqlc does not remove stale files
       [ -e "$from/$(basename "$file" .go)" ] || { echo "$file: its queries are gone, remove it" >&2; return 1; }
     done
   done <<<$'db queries\nroster/internal/db queries/roster'

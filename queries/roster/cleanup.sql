@@ -1,6 +1,6 @@
 -- name: RemoveCandidates :execrows
--- RemoveCandidates removes rows, so many at the most, of candidates that have
--- been silent, or gone, for so long. What another session removes is left to it.
+-- RemoveCandidates removes at most at_most candidates that expired more than age_seconds ago. It
+-- skips rows that another session removes.
 WITH old AS MATERIALIZED (
     SELECT c.key, c.candidate_id FROM chosen.roster_candidates AS c
     WHERE c.expires_at OPERATOR(pg_catalog.<) (pg_catalog.now() OPERATOR(pg_catalog.-) (sqlc.arg(age_seconds)::bigint::double precision OPERATOR(pg_catalog.*) '1 second'::interval))
@@ -9,9 +9,9 @@ WITH old AS MATERIALIZED (
 DELETE FROM chosen.roster_candidates AS c USING old WHERE c.key OPERATOR(pg_catalog.=) old.key AND c.candidate_id OPERATOR(pg_catalog.=) old.candidate_id;
 
 -- name: RemoveTerms :execrows
--- RemoveTerms removes terms, so many at the most, that ended so long ago, or that
--- are not among the newest of their election. One that goes on is kept, however
--- old it is; one that was never told to have ended goes with its election.
+-- RemoveTerms removes at most at_most terms that ended more than age_seconds ago, or that are not
+-- among the newest of their election. It keeps a current term of any age. A term whose end
+-- was not recorded goes with its election.
 WITH held AS MATERIALIZED (
     SELECT ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) AS key
     FROM pg_catalog.pg_locks AS l

@@ -1,5 +1,5 @@
 -- name: Installed :one
--- Installed tells whether a schema of that name exists, and the roster in it.
+-- Installed reports whether a schema of that name exists, and a roster in it.
 SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace AS n WHERE n.nspname OPERATOR(pg_catalog.=) sqlc.arg(schema)::pg_catalog.text)::boolean AS has_schema,
     EXISTS (
         SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
@@ -7,15 +7,14 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace AS n WHERE n.nspname OPERATOR
     )::boolean AS has_roster;
 
 -- name: Version :one
--- Version is that of the newest migration which was applied.
+-- Version is the newest applied migration.
 SELECT COALESCE(pg_catalog.max(m.version), 0)::integer AS version FROM chosen.roster_migrations AS m;
 
 -- name: RecordVersion :exec
--- RecordVersion tells that a migration was applied.
+-- RecordVersion records that a migration was applied.
 INSERT INTO chosen.roster_migrations (version) VALUES (sqlc.arg(version)::integer);
 
 -- name: LockMigrations :exec
--- LockMigrations lets one process at a time migrate a schema, until its
--- transaction ends. The lock is in the key space of two integers, where no
--- election's lock is.
+-- LockMigrations lets one process at a time migrate a schema, until its transaction ends. The
+-- lock is in the key space of two integers, which no election uses.
 SELECT pg_catalog.pg_advisory_xact_lock(sqlc.arg(high)::integer, sqlc.arg(low)::integer);

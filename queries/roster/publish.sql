@@ -1,8 +1,7 @@
 -- name: Publish :exec
--- Publish writes the candidates of one process: candidates is a JSON array of
--- objects, each expiring that many milliseconds from now unless it is published
--- again. Losing the last of it in a crash of the server does no harm, so the
--- commit does not wait for the log.
+-- Publish writes the candidates of one process, a JSON array of objects. They expire after
+-- expires_millis unless they are published again. A crash may lose the last publication
+-- without harm, so the commit is asynchronous.
 INSERT INTO chosen.roster_candidates AS c
     (key, candidate_id, election, version, metadata, since, health, published_at, expires_at)
 SELECT r.key, r.candidate_id, r.election, r.version, r.metadata, pg_catalog.now(), r.health, pg_catalog.now(),
@@ -16,17 +15,15 @@ ON CONFLICT (key, candidate_id) DO UPDATE SET
     health = excluded.health, published_at = excluded.published_at, expires_at = excluded.expires_at, left_at = NULL;
 
 -- name: Leave :exec
--- Leave marks candidates, a JSON array of objects with key and candidate_id, as
--- gone in good order.
+-- Leave marks candidates, a JSON array of objects with key and candidate_id, as left.
 UPDATE chosen.roster_candidates AS c SET left_at = pg_catalog.now(), expires_at = pg_catalog.now()
 FROM pg_catalog.json_to_recordset(sqlc.arg(candidates)::pg_catalog.text::pg_catalog.json) AS r(key bigint, candidate_id pg_catalog.text)
 WHERE c.key OPERATOR(pg_catalog.=) r.key AND c.candidate_id OPERATOR(pg_catalog.=) r.candidate_id AND c.left_at IS NULL;
 
 -- name: RecordTerms :exec
--- RecordTerms writes terms as far as they are known: a JSON array of objects. It
--- may be repeated, and come late or out of order: what a row knows of the end of
--- its term is never taken back. Times are told as microseconds that have passed
--- since, so that the clock is the server's.
+-- RecordTerms writes terms, a JSON array of objects. It may be repeated, late or out of order:
+-- it never overwrites the recorded end of a term. Times are given as microseconds ago, so that
+-- the clock is the server's.
 INSERT INTO chosen.roster_terms AS t (key, token, election, candidate_id, elected_at, ended_at, reason, error)
 SELECT r.key, r.token, r.election, r.candidate_id,
     pg_catalog.now() OPERATOR(pg_catalog.-) (r.elected_micros::double precision OPERATOR(pg_catalog.*) '1 microsecond'::interval),

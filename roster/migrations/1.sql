@@ -2,10 +2,10 @@ CREATE TABLE chosen.roster_migrations (
     version integer PRIMARY KEY,
     applied_at timestamp with time zone NOT NULL DEFAULT pg_catalog.now()
 );
-COMMENT ON TABLE chosen.roster_migrations IS 'pgelector: which migrations were applied to the other tables';
+COMMENT ON TABLE chosen.roster_migrations IS 'pgelector: the applied migrations of the roster''s tables';
 
--- A publication changes no column that is indexed, and half of each page is left
--- free for it, so that PostgreSQL writes neither an index nor another page.
+-- A publication changes no indexed column, and half of each page is free for it, so that
+-- PostgreSQL updates the row in place (HOT).
 CREATE TABLE chosen.roster_candidates (
     key bigint NOT NULL,
     candidate_id pg_catalog.text NOT NULL,
@@ -19,12 +19,12 @@ CREATE TABLE chosen.roster_candidates (
     left_at timestamp with time zone,
     PRIMARY KEY (key, candidate_id)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE chosen.roster_candidates IS 'pgelector: what each candidate tells of itself; pg_locks knows who leads';
+COMMENT ON TABLE chosen.roster_candidates IS 'pgelector: what candidates publish; pg_locks shows who leads';
 COMMENT ON COLUMN chosen.roster_candidates.key IS 'of the advisory lock';
-COMMENT ON COLUMN chosen.roster_candidates.since IS 'published without a break since then';
-COMMENT ON COLUMN chosen.roster_candidates.health IS 'null: it tells none';
-COMMENT ON COLUMN chosen.roster_candidates.expires_at IS 'if it publishes no more until then, it is silent';
-COMMENT ON COLUMN chosen.roster_candidates.left_at IS 'when it said that it leaves; null if it has not';
+COMMENT ON COLUMN chosen.roster_candidates.since IS 'published without a gap since then';
+COMMENT ON COLUMN chosen.roster_candidates.health IS 'score of the last health check; null if unknown';
+COMMENT ON COLUMN chosen.roster_candidates.expires_at IS 'the candidate is silent unless it publishes before';
+COMMENT ON COLUMN chosen.roster_candidates.left_at IS 'when the candidate stopped in order; null if it has not';
 
 CREATE TABLE chosen.roster_terms (
     key bigint NOT NULL,
@@ -37,6 +37,6 @@ CREATE TABLE chosen.roster_terms (
     error pg_catalog.text,
     PRIMARY KEY (key, token)
 );
-COMMENT ON TABLE chosen.roster_terms IS 'pgelector: each term that was told of';
-COMMENT ON COLUMN chosen.roster_terms.token IS 'the fencing token, which rises with every term';
-COMMENT ON COLUMN chosen.roster_terms.ended_at IS 'as its candidate told; null if it has not: then it ended before the next token at the latest';
+COMMENT ON TABLE chosen.roster_terms IS 'pgelector: recorded terms';
+COMMENT ON COLUMN chosen.roster_terms.token IS 'the fencing token';
+COMMENT ON COLUMN chosen.roster_terms.ended_at IS 'recorded by the candidate; null if it goes on or was lost: then it ended before the next token';

@@ -1,4 +1,2 @@
--- The schema in which the roster keeps its tables is chosen by the user. In the
--- queries, and for sqlc, it has this name, which stands for the chosen one: see
--- roster/schema.go.
+-- A placeholder for the schema that the user chooses: see roster/schema.go.
 CREATE SCHEMA chosen;

@@ -23,8 +23,8 @@ type RemoveCandidatesParams struct {
 	AtMost     int64
 }
 
-// RemoveCandidates removes rows, so many at the most, of candidates that have
-// been silent, or gone, for so long. What another session removes is left to it.
+// RemoveCandidates removes at most at_most candidates that expired more than age_seconds ago. It
+// skips rows that another session removes.
 func (q *Queries) RemoveCandidates(ctx context.Context, arg RemoveCandidatesParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, RemoveCandidates, arg.AgeSeconds, arg.AtMost)
 	if err != nil {
@@ -63,9 +63,9 @@ type RemoveTermsParams struct {
 	AtMost     int64
 }
 
-// RemoveTerms removes terms, so many at the most, that ended so long ago, or that
-// are not among the newest of their election. One that goes on is kept, however
-// old it is; one that was never told to have ended goes with its election.
+// RemoveTerms removes at most at_most terms that ended more than age_seconds ago, or that are not
+// among the newest of their election. It keeps a current term of any age. A term whose end
+// was not recorded goes with its election.
 func (q *Queries) RemoveTerms(ctx context.Context, arg RemoveTermsParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, RemoveTerms, arg.Keep, arg.AgeSeconds, arg.AtMost)
 	if err != nil {

@@ -47,13 +47,11 @@ type CandidatesRow struct {
 	Leads           bool
 }
 
-// Candidates are the rows of these elections (keys is a JSON array of integers,
-// as text), or of all if it is empty. That one leads is what pg_locks shows, and
-// not what it has told. Metadata that others than this package have written is
-// told as text, too. Times are in microseconds since 1970, since the text of a
-// timestamp depends on the session's DateStyle; left_micros is 0 if it has not left.
-// Times outside the years 1 to 9999, infinite ones among them, are told as the
-// nearest one within.
+// Candidates are the rows of these elections (keys is a JSON array of integers, as text), or of
+// all if it is empty. pg_locks decides who leads. Metadata that others wrote is returned as
+// text, too. Times are in microseconds since 1970, because the text of a timestamp depends on
+// DateStyle, and limited to the years 1 to 9999; left_micros is 0 if the candidate has not
+// left.
 func (q *Queries) Candidates(ctx context.Context, keys string) ([]CandidatesRow, error) {
 	rows, err := q.db.QueryContext(ctx, Candidates, keys)
 	if err != nil {
@@ -142,11 +140,10 @@ type TermsRow struct {
 	Error         string
 }
 
-// Terms are the newest terms of each of these elections, or of all, the newest
-// first. A term whose candidate never told of its end has ended when the next one
-// began, or else, if its candidate does not hold the lock, nobody knows when.
-// Times are told as by Candidates; ended_micros is 0 if the term goes on, or that
-// is not known.
+// Terms are the newest terms of each of these elections, or of all, the newest first. If a
+// candidate did not record the end of its term, the term ended when the next one began; or, if
+// there is none and the candidate does not hold the lock, at an unknown time. Times are as in
+// Candidates; ended_micros is 0 if the term goes on or its end is unknown.
 func (q *Queries) Terms(ctx context.Context, arg TermsParams) ([]TermsRow, error) {
 	rows, err := q.db.QueryContext(ctx, Terms, arg.Keys, arg.AtMost)
 	if err != nil {

@@ -22,7 +22,7 @@ type InstalledRow struct {
 	HasRoster bool
 }
 
-// Installed tells whether a schema of that name exists, and the roster in it.
+// Installed reports whether a schema of that name exists, and a roster in it.
 func (q *Queries) Installed(ctx context.Context, schema string) (InstalledRow, error) {
 	row := q.db.QueryRowContext(ctx, Installed, schema)
 	var i InstalledRow
@@ -39,9 +39,8 @@ type LockMigrationsParams struct {
 	Low  int32
 }
 
-// LockMigrations lets one process at a time migrate a schema, until its
-// transaction ends. The lock is in the key space of two integers, where no
-// election's lock is.
+// LockMigrations lets one process at a time migrate a schema, until its transaction ends. The
+// lock is in the key space of two integers, which no election uses.
 func (q *Queries) LockMigrations(ctx context.Context, arg LockMigrationsParams) error {
 	_, err := q.db.ExecContext(ctx, LockMigrations, arg.High, arg.Low)
 	return err
@@ -51,7 +50,7 @@ const RecordVersion = `-- name: RecordVersion :exec
 INSERT INTO chosen.roster_migrations (version) VALUES ($1::integer)
 `
 
-// RecordVersion tells that a migration was applied.
+// RecordVersion records that a migration was applied.
 func (q *Queries) RecordVersion(ctx context.Context, version int32) error {
 	_, err := q.db.ExecContext(ctx, RecordVersion, version)
 	return err
@@ -61,7 +60,7 @@ const Version = `-- name: Version :one
 SELECT COALESCE(pg_catalog.max(m.version), 0)::integer AS version FROM chosen.roster_migrations AS m
 `
 
-// Version is that of the newest migration which was applied.
+// Version is the newest applied migration.
 func (q *Queries) Version(ctx context.Context) (int32, error) {
 	row := q.db.QueryRowContext(ctx, Version)
 	var version int32

@@ -15,8 +15,7 @@ FROM pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS r(key
 WHERE c.key OPERATOR(pg_catalog.=) r.key AND c.candidate_id OPERATOR(pg_catalog.=) r.candidate_id AND c.left_at IS NULL
 `
 
-// Leave marks candidates, a JSON array of objects with key and candidate_id, as
-// gone in good order.
+// Leave marks candidates, a JSON array of objects with key and candidate_id, as left.
 func (q *Queries) Leave(ctx context.Context, candidates string) error {
 	_, err := q.db.ExecContext(ctx, Leave, candidates)
 	return err
@@ -41,10 +40,9 @@ type PublishParams struct {
 	Candidates    string
 }
 
-// Publish writes the candidates of one process: candidates is a JSON array of
-// objects, each expiring that many milliseconds from now unless it is published
-// again. Losing the last of it in a crash of the server does no harm, so the
-// commit does not wait for the log.
+// Publish writes the candidates of one process, a JSON array of objects. They expire after
+// expires_millis unless they are published again. A crash may lose the last publication
+// without harm, so the commit is asynchronous.
 func (q *Queries) Publish(ctx context.Context, arg PublishParams) error {
 	_, err := q.db.ExecContext(ctx, Publish, arg.ExpiresMillis, arg.Candidates)
 	return err
@@ -62,10 +60,9 @@ ON CONFLICT (key, token) DO UPDATE SET ended_at = excluded.ended_at, reason = ex
 WHERE t.ended_at IS NULL AND excluded.ended_at IS NOT NULL
 `
 
-// RecordTerms writes terms as far as they are known: a JSON array of objects. It
-// may be repeated, and come late or out of order: what a row knows of the end of
-// its term is never taken back. Times are told as microseconds that have passed
-// since, so that the clock is the server's.
+// RecordTerms writes terms, a JSON array of objects. It may be repeated, late or out of order:
+// it never overwrites the recorded end of a term. Times are given as microseconds ago, so that
+// the clock is the server's.
 func (q *Queries) RecordTerms(ctx context.Context, terms string) error {
 	_, err := q.db.ExecContext(ctx, RecordTerms, terms)
 	return err

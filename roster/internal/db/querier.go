@@ -9,49 +9,42 @@ import (
 )
 
 type Querier interface {
-	// Candidates are the rows of these elections (keys is a JSON array of integers,
-	// as text), or of all if it is empty. That one leads is what pg_locks shows, and
-	// not what it has told. Metadata that others than this package have written is
-	// told as text, too. Times are in microseconds since 1970, since the text of a
-	// timestamp depends on the session's DateStyle; left_micros is 0 if it has not left.
-	// Times outside the years 1 to 9999, infinite ones among them, are told as the
-	// nearest one within.
+	// Candidates are the rows of these elections (keys is a JSON array of integers, as text), or of
+	// all if it is empty. pg_locks decides who leads. Metadata that others wrote is returned as
+	// text, too. Times are in microseconds since 1970, because the text of a timestamp depends on
+	// DateStyle, and limited to the years 1 to 9999; left_micros is 0 if the candidate has not
+	// left.
 	Candidates(ctx context.Context, keys string) ([]CandidatesRow, error)
-	// Installed tells whether a schema of that name exists, and the roster in it.
+	// Installed reports whether a schema of that name exists, and a roster in it.
 	Installed(ctx context.Context, schema string) (InstalledRow, error)
-	// Leave marks candidates, a JSON array of objects with key and candidate_id, as
-	// gone in good order.
+	// Leave marks candidates, a JSON array of objects with key and candidate_id, as left.
 	Leave(ctx context.Context, candidates string) error
-	// LockMigrations lets one process at a time migrate a schema, until its
-	// transaction ends. The lock is in the key space of two integers, where no
-	// election's lock is.
+	// LockMigrations lets one process at a time migrate a schema, until its transaction ends. The
+	// lock is in the key space of two integers, which no election uses.
 	LockMigrations(ctx context.Context, arg LockMigrationsParams) error
-	// Publish writes the candidates of one process: candidates is a JSON array of
-	// objects, each expiring that many milliseconds from now unless it is published
-	// again. Losing the last of it in a crash of the server does no harm, so the
-	// commit does not wait for the log.
+	// Publish writes the candidates of one process, a JSON array of objects. They expire after
+	// expires_millis unless they are published again. A crash may lose the last publication
+	// without harm, so the commit is asynchronous.
 	Publish(ctx context.Context, arg PublishParams) error
-	// RecordTerms writes terms as far as they are known: a JSON array of objects. It
-	// may be repeated, and come late or out of order: what a row knows of the end of
-	// its term is never taken back. Times are told as microseconds that have passed
-	// since, so that the clock is the server's.
+	// RecordTerms writes terms, a JSON array of objects. It may be repeated, late or out of order:
+	// it never overwrites the recorded end of a term. Times are given as microseconds ago, so that
+	// the clock is the server's.
 	RecordTerms(ctx context.Context, terms string) error
-	// RecordVersion tells that a migration was applied.
+	// RecordVersion records that a migration was applied.
 	RecordVersion(ctx context.Context, version int32) error
-	// RemoveCandidates removes rows, so many at the most, of candidates that have
-	// been silent, or gone, for so long. What another session removes is left to it.
+	// RemoveCandidates removes at most at_most candidates that expired more than age_seconds ago. It
+	// skips rows that another session removes.
 	RemoveCandidates(ctx context.Context, arg RemoveCandidatesParams) (int64, error)
-	// RemoveTerms removes terms, so many at the most, that ended so long ago, or that
-	// are not among the newest of their election. One that goes on is kept, however
-	// old it is; one that was never told to have ended goes with its election.
+	// RemoveTerms removes at most at_most terms that ended more than age_seconds ago, or that are not
+	// among the newest of their election. It keeps a current term of any age. A term whose end
+	// was not recorded goes with its election.
 	RemoveTerms(ctx context.Context, arg RemoveTermsParams) (int64, error)
-	// Terms are the newest terms of each of these elections, or of all, the newest
-	// first. A term whose candidate never told of its end has ended when the next one
-	// began, or else, if its candidate does not hold the lock, nobody knows when.
-	// Times are told as by Candidates; ended_micros is 0 if the term goes on, or that
-	// is not known.
+	// Terms are the newest terms of each of these elections, or of all, the newest first. If a
+	// candidate did not record the end of its term, the term ended when the next one began; or, if
+	// there is none and the candidate does not hold the lock, at an unknown time. Times are as in
+	// Candidates; ended_micros is 0 if the term goes on or its end is unknown.
 	Terms(ctx context.Context, arg TermsParams) ([]TermsRow, error)
-	// Version is that of the newest migration which was applied.
+	// Version is the newest applied migration.
 	Version(ctx context.Context) (int32, error)
 }
 
