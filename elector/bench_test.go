@@ -5,20 +5,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/DATA-DOG/go-sqlmock"
-
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
 )
 
-// lead makes a leader on a mock.
+// lead returns a leader on a server in memory.
 func lead(b *testing.B) *elector.Elector {
 	b.Helper()
-	pool, mock, err := sqlmock.New()
-	if err != nil {
-		b.Fatal(err)
-	}
+	server := electortest.NewServer()
+	b.Cleanup(server.Close)
+	pool := server.Open()
 	b.Cleanup(func() { _ = pool.Close() })
-	expectTerm(mock, 1)
 	// An hour is more than a benchmark takes, so no heartbeat falls into it.
 	e, err := elector.New(pool, "orders", elector.WithLease(24*time.Hour), elector.WithHeartbeatInterval(time.Hour))
 	if err != nil {
