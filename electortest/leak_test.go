@@ -76,7 +76,7 @@ func TestNothingOfAnAttemptOrATermIsKept(t *testing.T) {
 					return heap() - before
 				}
 				grown(300)
-				const n, noise = 4000, 100_000
+				const n, noise = 2000, 50_000
 				if grew := grown(n); grew > noise {
 					b.Errorf("%d %s have left %d bytes", n, name, grew)
 				}
