@@ -44,6 +44,33 @@ func (b bare) Connect(ctx context.Context) (driver.Conn, error) {
 	return struct{ driver.Conn }{conn}, nil
 }
 
+// late is a connector over whose connections the time of a first BEGIN is over before it is
+// sent, as it is when the process does not run for a while.
+type late struct{ driver.Connector }
+
+func (l late) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := wrapped{l.Connector}.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &lateConn{capable: conn.(capable)}, nil
+}
+
+type lateConn struct {
+	capable
+	begun bool
+}
+
+func (c *lateConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if query == "BEGIN" && !c.begun {
+		c.begun = true
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		return c.capable.ExecContext(over, query, args)
+	}
+	return c.capable.ExecContext(ctx, query, args)
+}
+
 // overWrappers repeats a test with a pool over a pgxpool, as it is and wrapped.
 func overWrappers(t *testing.T, test func(t *testing.T, open func(*pgxpool.Pool) *sql.DB)) {
 	t.Helper()
@@ -51,6 +78,7 @@ func overWrappers(t *testing.T, test func(t *testing.T, open func(*pgxpool.Pool)
 		"as it is": func(c driver.Connector) driver.Connector { return c },
 		"wrapped":  func(c driver.Connector) driver.Connector { return wrapped{c} },
 		"bare":     func(c driver.Connector) driver.Connector { return bare{c} },
+		"late":     func(c driver.Connector) driver.Connector { return late{c} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			test(t, func(below *pgxpool.Pool) *sql.DB {
@@ -108,6 +136,9 @@ func TestASessionIsNotReturnedToAPgxpool(t *testing.T) {
 				c.elected(t)
 				follower := s.stand(t, open(below), election, opts...).run(t, nil)
 				follower.follows(t)
+				if name == "waiting" { // a wait that is cancelled as it begins would be logged
+					s.parks(t, follower)
+				}
 				follower.end(t)
 				c.end(t)
 				unspoilt(t, below)

@@ -255,13 +255,32 @@ func (s *Session) Discard() {
 // wrapper), to which closing would return it. Such a pool does not keep a connection that
 // is inside a transaction. (The server logs a warning if there is one already.)
 func (s *Session) closeForGood() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.connCtx), closeGrace/2)
-	defer cancel()
 	if s.tx != nil {
 		_ = s.tx.Rollback()
 	}
-	if !s.tainted {
+	if !s.tainted && !s.leaveOpen() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.connCtx), closeGrace/2)
+		defer cancel()
 		_, _ = s.conn.ExecContext(ctx, "BEGIN")
 	}
 	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
+}
+
+// leaveOpen begins a transaction, if the driver can be asked directly. The pool must not see
+// an error: it would close the connection at once. The first attempt may have been cancelled,
+// or its time over before it was sent, if the process did not run for a while.
+func (s *Session) leaveOpen() (direct bool) {
+	_ = s.conn.Raw(func(conn any) error {
+		execer, ok := conn.(driver.ExecerContext)
+		for attempt := 0; ok && attempt < 2; attempt++ {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(s.connCtx), closeGrace/4)
+			_, err := execer.ExecContext(ctx, "BEGIN", nil)
+			cancel()
+			if direct = !errors.Is(err, driver.ErrSkip); err == nil || !direct {
+				break
+			}
+		}
+		return nil
+	})
+	return direct
 }
