@@ -60,8 +60,12 @@ func beCandidate(text string) (exit int) {
 		return complain(err)
 	}
 	defer closeRoster()
-	e, err := elector.New(pool, s.Election, append(s.options(), elector.WithHooks(rosterHooks...),
-		elector.WithHooks(hooks.Funcs{Elected: rec.OnElected, Demoted: rec.OnDemoted, Error: rec.OnError, Heartbeat: rec.OnHeartbeat}))...)
+	opts := []elector.Option{elector.WithHooks(rosterHooks...),
+		elector.WithHooks(hooks.Funcs{Elected: rec.OnElected, Demoted: rec.OnDemoted, Error: rec.OnError, Heartbeat: rec.OnHeartbeat})}
+	if s.Wait {
+		opts = append(opts, elector.WithStandby(elector.Wait))
+	}
+	e, err := elector.New(pool, s.Election, append(opts, optionsOf(s.options())...)...)
 	if err != nil {
 		return complain(err)
 	}
@@ -85,12 +89,9 @@ func beCandidate(text string) (exit int) {
 	return 0
 }
 
-func (s settings) options() []elector.Option {
-	opts := []elector.Option{elector.WithCandidateID(s.ID), elector.WithLease(s.Lease),
+func (s settings) options() []elector.SessionOption {
+	opts := []elector.SessionOption{elector.WithCandidateID(s.ID), elector.WithLease(s.Lease),
 		elector.WithHeartbeatInterval(s.Heartbeat), elector.WithRetryInterval(s.Retry)}
-	if s.Wait {
-		opts = append(opts, elector.WithStandby(elector.Wait))
-	}
 	if s.Watch {
 		opts = append(opts, elector.WithWatch())
 	}

@@ -117,15 +117,23 @@ func TestAfterAnUpgradeAFencedStoreRefusesEveryLeaderUntilTheEpochIsRaised(t *te
 	}
 }
 
+// optionsOf are options of a session, for New.
+func optionsOf(opts []elector.SessionOption) (all []elector.Option) {
+	for _, opt := range opts {
+		all = append(all, opt)
+	}
+	return all
+}
+
 // epochModes are the ways to come by a term.
-var epochModes = map[string]func(t *testing.T, s *server, pool *sql.DB, opts ...elector.Option) *candidate{
-	"poll": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.Option) *candidate {
-		return s.stand(t, pool, s.election(t), opts...)
+var epochModes = map[string]func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate{
+	"poll": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate {
+		return s.stand(t, pool, s.election(t), optionsOf(opts)...)
 	},
-	"wait": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.Option) *candidate {
-		return s.stand(t, pool, s.election(t), append(opts, elector.WithStandby(elector.Wait))...)
+	"wait": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate {
+		return s.stand(t, pool, s.election(t), append(optionsOf(opts), elector.WithStandby(elector.Wait))...)
 	},
-	"session": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.Option) *candidate {
+	"session": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate {
 		g := s.share(t, pool, opts...)
 		e, err := g.Elector(s.election(t))
 		check(t, err)

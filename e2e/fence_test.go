@@ -210,7 +210,7 @@ func TestInTxAsARoleThatCannotSeeTheSessionSaysSo(t *testing.T) {
 		pool := d.open(t, 0, s.DSN(pgcluster.ForRole(other)))
 		nothing := func(*sql.Tx) error { return nil }
 		err := term.InTx(soon(t), pool, nil, nothing)
-		wraps(t, err, elector.ErrSessionHidden)
+		wraps(t, err, elector.ErrConfig)
 		wraps(t, err, elector.ErrRolledBack)
 		if !term.Valid() {
 			t.Error("that cost the term")

@@ -15,7 +15,7 @@ import (
 )
 
 // plainly records all events but those that make an attempt ask who leads.
-func plainly(rec *hookstest.Recorder) elector.Option {
+func plainly(rec *hookstest.Recorder) elector.CommonOption {
 	return elector.WithHooks(hooks.Funcs{Elected: rec.OnElected, Demoted: rec.OnDemoted, Error: rec.OnError,
 		Heartbeat: rec.OnHeartbeat, Campaign: rec.OnCampaign})
 }

@@ -16,21 +16,21 @@ import (
 )
 
 // frail makes a candidate of each kind whose health is what ill says.
-var frail = map[string]func(t *testing.T, s *server, d drivers, election string, health elector.Option) *candidate{
-	"polling": func(t *testing.T, s *server, d drivers, election string, health elector.Option) *candidate {
+var frail = map[string]func(t *testing.T, s *server, d drivers, election string, health elector.CommonOption) *candidate{
+	"polling": func(t *testing.T, s *server, d drivers, election string, health elector.CommonOption) *candidate {
 		return s.stand(t, d.open(t, 0, s.DSN()), election, health)
 	},
-	"parked": func(t *testing.T, s *server, d drivers, election string, health elector.Option) *candidate {
+	"parked": func(t *testing.T, s *server, d drivers, election string, health elector.CommonOption) *candidate {
 		return s.stand(t, d.open(t, 0, s.DSN()), election, inServerBriefly, health)
 	},
-	"of a session": func(t *testing.T, s *server, d drivers, election string, health elector.Option) *candidate {
+	"of a session": func(t *testing.T, s *server, d drivers, election string, health elector.CommonOption) *candidate {
 		rec := hookstest.NewRecorder()
 		g := s.share(t, d.open(t, 0, s.DSN())).join(t, []string{election}, elector.WithHooks(rec), health)
 		return &candidate{Elector: g.all[0], rec: rec}
 	},
 }
 
-func gate(ill *atomic.Bool) elector.Option {
+func gate(ill *atomic.Bool) elector.CommonOption {
 	return elector.WithHealth(func(context.Context) float64 {
 		if ill.Load() {
 			return 0

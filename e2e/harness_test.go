@@ -57,7 +57,7 @@ func (s *server) stand(t *testing.T, pool *sql.DB, election string, opts ...elec
 }
 
 // run starts Run, which is ended at the end of the test.
-func (c *candidate) run(t *testing.T, lead elector.Lead) *candidate {
+func (c *candidate) run(t *testing.T, lead func(context.Context, *elector.Term) error) *candidate {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop, c.done = stop, make(chan struct{})

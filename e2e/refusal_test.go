@@ -188,12 +188,12 @@ func TestAPoolOfOneIsTooSmallAndOneOfTwoIsNot(t *testing.T) {
 		pool := d.open(t, 0, s.DSN())
 		pool.SetMaxOpenConns(1)
 		_, err := elector.New(pool, "any")
-		wraps(t, err, elector.ErrPoolTooSmall)
+		wraps(t, err, elector.ErrConfig)
 
 		pool.SetMaxOpenConns(2)
 		c := s.stand(t, pool, s.election(t))
 		pool.SetMaxOpenConns(1) // after New
-		s.refused(t, c, elector.ErrPoolTooSmall)
+		s.refused(t, c, elector.ErrConfig)
 
 		pool.SetMaxOpenConns(2)
 		c = s.stand(t, pool, s.election(t)).run(t, nil)

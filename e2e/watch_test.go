@@ -155,7 +155,7 @@ func TestAWatchedLeaderNeedsThreeConnections(t *testing.T) {
 		pool := d.open(t, 0, s.DSN())
 		pool.SetMaxOpenConns(2)
 		_, err := elector.New(pool, "any", elector.WithWatch())
-		wraps(t, err, elector.ErrPoolTooSmall)
+		wraps(t, err, elector.ErrConfig)
 		pool.SetMaxOpenConns(3)
 		c := s.stand(t, pool, s.election(t), append(slices.Clone(watching), elector.WithStandby(elector.Wait))...).run(t, nil)
 		c.elected(t)
@@ -178,7 +178,7 @@ func TestAWatchedLeaderSendsFewStatements(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool, counter := d.openCounted(t, 0, s.DSN())
-		c := s.stand(t, pool, s.election(t), append(slices.Clone(byDefault), elector.WithWatch())...).run(t, nil)
+		c := s.stand(t, pool, s.election(t), append(optionsOf(byDefault), elector.WithWatch())...).run(t, nil)
 		c.elected(t)
 		s.watcher(t, c)
 		before := counter.now()

@@ -15,9 +15,10 @@ import (
 // A campaign is one stay in the state of following: attempts until one is
 // granted. What it counts lives and ends with it.
 type campaign struct {
-	*Elector
+	*candidate
 	began    time.Time
-	byCaller bool // the term is for the caller of Campaign or TryCampaign, and not for Run
+	onTerm   func(*Term) // called before the hooks
+	unclaim  func()      // at the end of a term for the caller of Campaign or TryCampaign; nil for one of Run
 	attempts int
 	outage   outage
 
@@ -38,6 +39,19 @@ func (c *campaign) run(ctx context.Context) (*Term, error) {
 	}
 }
 
+// subscribe receives what concerns the campaign. A candidate that waits in the server
+// needs no notification.
+func (c *campaign) subscribe() (unsubscribe func()) {
+	if c.standby == Wait {
+		return func() {}
+	}
+	w, unsubscribe := c.candidate.subscribe(func(what event, id string) bool {
+		return what == eventFree || what == eventLed && c.announcer.seesLeader || what == eventSuccessor && id == c.candidateID
+	})
+	c.wakeUps = w
+	return unsubscribe
+}
+
 // A result is what an attempt means for the campaign.
 type result struct {
 	over  bool          // the campaign is over: with the term, or with err
@@ -53,7 +67,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 	}
 	c.attempts++
 	start := time.Now()
-	trying, stop := c.whileHealthy(ctx)
+	trying, stop := backoff.Either(ctx, c.monitor.healthy())
 	got := c.acquire(trying, last)
 	unhealthy := trying.Err() != nil
 	stop()
@@ -116,7 +130,9 @@ func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campaign) *Term {
 	a := c.announcer
 	c.standing = lock.Led
-	t := newTerm(ctx, c.Elector, l, c.byCaller)
+	t := newTerm(ctx, c.candidate, l, c.unclaim)
+	c.onTerm(t)
+	go t.keep()
 	event.Outcome = hooks.Granted
 	a.post(a.campaign(ctx, event))
 	c.saw(ctx, lock.Holder{PID: l.PID(), CandidateID: c.candidateID})
@@ -166,25 +182,57 @@ func (c *campaign) waitsForPrimary(err error) bool {
 	return time.Since(c.readOnlySince) < c.readOnlyTimeout
 }
 
-// look asks who leads, if a hook wants to know.
-func (e *Elector) look(ctx context.Context) {
-	if !e.announcer.seesLeader {
-		return
-	}
-	if leader, _, err := lock.HolderOf(ctx, e.pool, e.key, e.lease.Length); err == nil {
-		e.saw(ctx, leader)
+// awaitHealth waits until the candidate is healthy or ctx ends. It leaves the server's
+// queue, and looks once per retry interval for who leads.
+func (c *campaign) awaitHealth(ctx context.Context) {
+	for c.monitor.healthy().Err() != nil {
+		c.acquirer.Close()
+		select {
+		case <-c.monitor.recovered():
+		case <-time.After(backoff.Jitter(c.retry)):
+			c.look(ctx)
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
-// nobody leads.
-var nobody lock.Holder
+// An outage is a campaign's failed attempts in a row. While a server is away that the
+// candidate knew, as in a failover, it makes quick attempts between those that WithBackoff
+// paces, so that the election has a leader soon after there is a server again. Quick
+// attempts do not count.
+type outage struct {
+	began   time.Time
+	counted int
+	due     time.Time // when the next attempt counts
+}
 
-// saw reports a leader other than the last one seen.
-func (e *Elector) saw(ctx context.Context, leader lock.Holder) {
-	leader = lock.Holder{PID: leader.PID, CandidateID: leader.CandidateID} // all that an attempt sees
-	if !e.announcer.seesLeader || e.seen == leader {
-		return
+// failed adds a failed attempt. It reports whether that counts, and the wait of
+// WithBackoff.
+func (o *outage) failed(b backoff.Backoff) (counts bool, wait time.Duration) {
+	now := time.Now()
+	if now.Before(o.due) {
+		return false, backoff.Jitter(b.After(o.counted))
 	}
-	e.announcer.post(e.announcer.leaderChanged(ctx, hooks.LeaderChanged{Previous: e.seen.CandidateID, Current: leader.CandidateID, PID: leader.PID}))
-	e.seen = leader
+	if o.counted++; o.counted == 1 {
+		o.began = now
+		wait = backoff.Spread(b.After(1))
+	} else {
+		wait = backoff.Jitter(b.After(o.counted))
+	}
+	o.due = now.Add(wait)
+	return true, wait
+}
+
+// isYoung reports whether the outage has quick attempts still.
+func (o *outage) isYoung() bool { return time.Since(o.began) < lock.QuickFor }
+
+// shorten shortens a wait of WithBackoff to one of a quick attempt, if those are up to
+// between apart. The last attempt took so long.
+func (o *outage) shorten(wait time.Duration, b backoff.Backoff, between, took time.Duration) time.Duration {
+	if !o.isYoung() || b.After(o.counted) <= between {
+		return wait
+	}
+	wait = min(backoff.Jitter(between), max(wait, lock.Quick*3/4))
+	return max(0, wait-took)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func TestTheDefaultCandidateIDIsHostPidAndRandom(t *testing.T) {
-	c, err := configure("orders", nil)
+	c, err := configure[Option]("orders", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -17,7 +17,7 @@ func TestTheDefaultCandidateIDIsHostPidAndRandom(t *testing.T) {
 	if !shape.MatchString(c.candidateID) {
 		t.Errorf("got %q", c.candidateID)
 	}
-	if other, _ := configure("orders", nil); other.candidateID == c.candidateID {
+	if other, _ := configure[Option]("orders", nil); other.candidateID == c.candidateID {
 		t.Errorf("two candidates are %q", c.candidateID)
 	}
 }
@@ -34,7 +34,7 @@ func TestAnAbsurdHostNameMakesAGoodCandidateIDToo(t *testing.T) {
 		strings.Repeat("x", 500): "xxxxxxxx",
 	} {
 		id := newCandidateID(host)
-		if err := WithCandidateID(id)(&config{}); err != nil || !strings.HasPrefix(id, want) {
+		if err := WithCandidateID(id).apply(&config{}); err != nil || !strings.HasPrefix(id, want) {
 			t.Errorf("%q: got %q, %v", host, id, err)
 		}
 		if !strings.Contains(id, fmt.Sprintf("-%d-", os.Getpid())) {
@@ -48,7 +48,7 @@ func FuzzNewCandidateID(f *testing.F) {
 		f.Add(host)
 	}
 	f.Fuzz(func(t *testing.T, host string) {
-		if err := WithCandidateID(newCandidateID(host))(&config{}); err != nil {
+		if err := WithCandidateID(newCandidateID(host)).apply(&config{}); err != nil {
 			t.Error(err)
 		}
 	})

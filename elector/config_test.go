@@ -5,12 +5,11 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/option"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
 func TestTheDefaultsAreAsDocumented(t *testing.T) {
-	c, err := configure("orders", nil)
+	c, err := configure[Option]("orders", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +22,7 @@ func TestTheDefaultsAreAsDocumented(t *testing.T) {
 	if c.maxAttempts != 0 || !c.gracefulRelease || c.key != KeyFromName("orders") || len(c.hooks) != 0 {
 		t.Errorf("got %+v", c)
 	}
-	if minRetry != 10*time.Millisecond || maxRetry != 24*time.Hour || maxCandidateID != 63 || option.MaxElectionBytes != 1024 {
+	if minRetry != 10*time.Millisecond || maxRetry != 24*time.Hour || maxCandidateID != 63 || maxElectionBytes != 1024 {
 		t.Error("a documented bound was changed: change its documents too")
 	}
 }

@@ -18,31 +18,17 @@ import (
 // An Elector is one candidate of one election. It runs one campaign and holds
 // one term at a time; its methods may be called from any goroutine.
 type Elector struct {
-	config
-	pool      *sql.DB
-	election  string
-	announcer *announcer
-
-	shared  *Session                // whose elector it is; nil for a session of its own
-	terms   *terms                  // of the shared session; nil likewise
-	closing context.Context         // done when the elector, or the shared session, is closed
-	close   context.CancelCauseFunc // ends closing
-
-	monitor *healthMonitor       // runs while claimed; nil without WithHealth
-	term    atomic.Pointer[Term] // the last one, if any, which may have ended
-
-	// Touched by the campaign alone.
-	acquirer lock.Acquirer
-	standing lock.Standing
-	seen     lock.Holder   // the leader that was last seen
-	wakeUps  *lock.WakeUps // nil without a notifier
+	*candidate
+	close    context.CancelCauseFunc // ends closing
+	onClosed func()                  // removes it from its session; nil without one
+	term     atomic.Pointer[Term]    // the last one, if any, which may have ended
 
 	mu         sync.Mutex
-	claimed    chan struct{} // by the one campaign or term, at whose end it is closed; nil if there is none
+	claimed    chan struct{} // closed at the end of the one campaign or term; nil without one
 	background *background   // what Start began
 
 	closeOnce sync.Once
-	closed    chan struct{} // closed when Close has been called, and all is over
+	closed    chan struct{} // closed when Close was called, and all is over
 }
 
 // New makes a candidate for the election of that name, on a pool that the
@@ -50,10 +36,10 @@ type Elector struct {
 //
 // The name must have 1 to 1024 bytes and no NUL. An argument or option that
 // cannot be used is an error that wraps ErrConfig and says which; a pool whose
-// MaxOpenConns is 1 is ErrPoolTooSmall.
+// MaxOpenConns is 1 is one too.
 func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of your PostgreSQL", ErrConfig)
+		return nil, errNoPool
 	}
 	c, err := configure(election, opts)
 	if err != nil {
@@ -72,18 +58,10 @@ func (e *Elector) lockConfig() lock.Config {
 }
 
 func newElector(ctx context.Context, pool *sql.DB, election string, c config) *Elector {
-	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
-	e := &Elector{config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks), closed: make(chan struct{})}
+	e := &Elector{candidate: newCandidate(pool, election, c), closed: make(chan struct{})}
 	e.closing, e.close = context.WithCancelCause(ctx)
-	e.monitor = newHealthMonitor(c.check, c.healthPolicy, func(err error) {
-		e.report(context.Background(), hooks.Failure{Op: hooks.OpHealth, Err: err})
-	})
 	return e
 }
-
-// Lead is the work of a leader. Its context is the term's: it must return when
-// that is done.
-type Lead = func(ctx context.Context, term *Term) error
 
 // Run campaigns, and once elected calls lead, on the calling goroutine. It
 // releases the lock only after lead has returned.
@@ -111,8 +89,8 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 	return e.run(ctx, lead)
 }
 
-func (e *Elector) run(ctx context.Context, lead Lead) error {
-	defer e.quit()
+func (e *Elector) run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
+	defer e.abandon()
 	if lead == nil {
 		lead = func(ctx context.Context, _ *Term) error {
 			<-ctx.Done()
@@ -132,7 +110,7 @@ func (e *Elector) run(ctx context.Context, lead Lead) error {
 
 // serve calls lead under the term and sees the term to its end. It is not
 // finished if the term ended by itself.
-func (e *Elector) serve(ctx context.Context, t *Term, lead Lead) (finished bool, err error) {
+func (e *Elector) serve(ctx context.Context, t *Term, lead func(ctx context.Context, term *Term) error) (finished bool, err error) {
 	stop := context.AfterFunc(ctx, func() { t.end(hooks.Shutdown, context.Cause(ctx)) })
 	defer stop()
 	defer func() { <-t.done }()
@@ -191,7 +169,7 @@ func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 		term, err := e.newCampaign(true).run(claimed)
 		release()
 		if err != nil {
-			e.quit()
+			e.abandon()
 			return nil, err
 		}
 		if term.handOut() {
@@ -218,7 +196,7 @@ func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, er
 	}
 	switch {
 	case term == nil:
-		e.quit()
+		e.abandon()
 		return nil, false, err
 	case !term.handOut():
 		return nil, false, fmt.Errorf("%w: the term has ended before it could begin: %w", ErrNotLeader, context.Cause(term.ctx))
@@ -251,17 +229,62 @@ func (e *Elector) Election() string { return e.election }
 func (e *Elector) Key() int64 { return e.key }
 
 func (e *Elector) newCampaign(byCaller bool) *campaign {
-	return &campaign{Elector: e, began: time.Now(), byCaller: byCaller}
+	c := &campaign{candidate: e.candidate, began: time.Now(), onTerm: e.term.Store}
+	if byCaller {
+		c.unclaim = e.unclaim
+	}
+	return c
 }
 
-// report tells of a failure without waiting for the hooks.
-func (e *Elector) report(ctx context.Context, f hooks.Failure) {
-	e.announcer.post(e.announcer.failure(ctx, f))
-}
-
-// beat tells of a heartbeat.
+// beat announces a heartbeat.
 func (e *Elector) beat(b session.Beat) {
 	if t := e.term.Load(); t != nil && t.ctx.Err() == nil {
 		e.announcer.heartbeat(t.ctx, hooks.Heartbeat{Token: t.Token(), Took: b.Took, Deadline: b.Deadline})
 	}
+}
+
+// Health returns the result of the last check. It runs no check. Without WithHealth a
+// candidate is always healthy, with a score of 1.
+func (e *Elector) Health() Health {
+	if e.monitor == nil {
+		return Health{Score: 1, Healthy: true}
+	}
+	return e.monitor.result()
+}
+
+// awaitFirstCheck waits for the first check. It returns an error if the candidate is
+// unhealthy, or if ctx ends first.
+func (e *Elector) awaitFirstCheck(ctx context.Context) error {
+	if e.monitor == nil {
+		return nil
+	}
+	select {
+	case <-e.monitor.firstCheck():
+	case <-ctx.Done():
+		return ended(ctx, "check the candidate's health")
+	}
+	if healthy := e.monitor.healthy(); healthy.Err() != nil {
+		return context.Cause(healthy)
+	}
+	return nil
+}
+
+// RunIfLeader calls fn if this elector leads, and reports whether it did; err
+// is what fn returned, or wraps the cause of a ctx that had ended before. fn's
+// context ends with ctx and with the term, and the lock is not released before fn
+// returns.
+func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
+	if ctx.Err() != nil {
+		return false, ended(ctx, "run if leader")
+	}
+	term := e.term.Load()
+	if term == nil || !term.begin() {
+		return false, nil
+	}
+	defer term.work.finish()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(term.ctx, func() { cancel(context.Cause(term.ctx)) })
+	defer stop()
+	return true, fn(ctx)
 }

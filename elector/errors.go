@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -14,9 +13,11 @@ import (
 // or the cause of the context that ended, and keeps the driver's error within
 // reach of errors.As.
 var (
-	// ErrConfig is returned by New when an argument or option cannot be used;
-	// the message names it and the inequality that fails.
-	ErrConfig = errors.New("elector: invalid configuration")
+	// ErrConfig is returned when an argument or option cannot be used; the message names it
+	// and what does not hold. It is also returned when MaxOpenConns leaves no connection
+	// beside those that a session pins, and by InTx when the role of its pool may not see
+	// the leader's session.
+	ErrConfig = session.ErrConfig
 
 	// ErrNotLeader is returned when something is asked of a term that has ended.
 	ErrNotLeader = session.ErrNotLeader
@@ -51,9 +52,9 @@ var (
 	// and it is reported while a connection leads to an old primary.
 	ErrOldPrimary = session.ErrOldPrimary
 
-	// ErrServerTooOld is returned when the server has no idle_session_timeout,
-	// on which the lease rests.
-	ErrServerTooOld = session.ErrServerTooOld
+	// ErrUnsupportedServer is returned when the server cannot keep the promise: it is older
+	// than PostgreSQL 14, or its advisory locks are stubs, which do not show in pg_locks.
+	ErrUnsupportedServer = session.ErrUnsupportedServer
 
 	// ErrNotSynchronous is reported, with WithSynchronousStandby, while commits on the
 	// server do not wait for every standby that can be promoted; the message says what to
@@ -70,14 +71,6 @@ var (
 	// if it repeats on new connections; a candidate whose pool has passed a check before
 	// reports it and tries again.
 	ErrSessionPooled = session.ErrSessionPooled
-
-	// ErrNoAdvisoryLocks is returned when a granted lock does not show in
-	// pg_locks: the server's advisory locks are stubs.
-	ErrNoAdvisoryLocks = session.ErrNoAdvisoryLocks
-
-	// ErrPoolTooSmall is returned when MaxOpenConns leaves no connection beside
-	// the one that a session pins, or the two with WithWatch.
-	ErrPoolTooSmall = session.ErrPoolTooSmall
 
 	// ErrAlreadyRunning is returned when an elector is asked to do two things at
 	// once: it runs one campaign, and holds one term, at a time.
@@ -106,9 +99,6 @@ var (
 	// panicked, or whose OnElected hook panicked.
 	ErrLeadFailed = errors.New("elector: lead failed")
 
-	// ErrHookPanicked is reported to OnError when a hook panicked.
-	ErrHookPanicked = errors.New("elector: a hook panicked")
-
 	// ErrRolledBack is returned by InTx when nothing of the transaction was
 	// committed.
 	ErrRolledBack = session.ErrRolledBack
@@ -116,10 +106,6 @@ var (
 	// ErrOutcomeUnknown is returned by InTx when the connection was lost during
 	// COMMIT: the server may have committed the transaction or not.
 	ErrOutcomeUnknown = session.ErrOutcomeUnknown
-
-	// ErrSessionHidden is returned by InTx when the role of the pool may not see
-	// when the leader's session began.
-	ErrSessionHidden = lock.ErrSessionHidden
 
 	// ErrLockTableFull is reported when the server has no room for another lock.
 	// Nothing that is held is lost by it, and the campaign goes on.
@@ -136,33 +122,10 @@ var (
 	ErrStopped = errors.New("elector: stopped")
 )
 
-// ending is the cause of a term's context: why it ended, for people and for
-// the closed set of reasons.
-type ending struct {
-	reason hooks.Reason
-	err    error
-}
-
-func (e *ending) Error() string { return e.err.Error() }
-func (e *ending) Unwrap() error { return e.err }
-
-// reasonOf finds the reason in a cause.
-func reasonOf(cause error) hooks.Reason {
-	var e *ending
-	if errors.As(cause, &e) {
-		return e.reason
-	}
-	if errors.Is(cause, ErrLeaseExpired) || errors.Is(cause, ErrNotSynchronous) {
-		return hooks.LeaseExpired
-	}
-	return hooks.SessionLost
-}
-
-// lost reports whether a term with that cause was taken away, not given up.
-func lost(cause error) bool {
-	reason := reasonOf(cause)
-	return reason == hooks.SessionLost || reason == hooks.LeaseExpired
-}
+var (
+	errNoPool       = fmt.Errorf("%w: the pool is nil: pass the *sql.DB of your PostgreSQL", ErrConfig)
+	errHookPanicked = errors.New("elector: a hook panicked")
+)
 
 // ended is the error of a context that is done: its cause.
 func ended(ctx context.Context, doing string) error {

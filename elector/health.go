@@ -1,12 +1,13 @@
 package elector
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math"
+	"runtime/debug"
+	"sync"
 	"time"
-
-	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // HealthPolicy says how WithHealth judges a candidate. A zero field means its default.
@@ -45,99 +46,216 @@ const (
 	maxInARow   = 1000
 )
 
-// WithHealth lets a candidate campaign and lead only while it is healthy. An unhealthy
-// candidate does not campaign, and leaves the server's queue if it waits there. An
-// unhealthy leader steps down as by Resign, with the reason hooks.Unhealthy and a cause
-// that wraps ErrUnhealthy. Each time the candidate becomes unhealthy, OnError reports it
-// (hooks.OpHealth). Elector.Health returns the last result; packages health and roster
-// publish it.
+// A healthMonitor calls a candidate's check between start and stop.
 //
-// check returns a score from 0 (unfit) to 1 (fit). A score below 0 or NaN counts as 0,
-// and one above 1 as 1. A check is bad if its score is below the policy's minimum, if it
-// panics, or if it does not return within an interval. The first check of each Run,
-// Start, Campaign or TryCampaign decides alone. Later it takes several in a row, so
-// single outliers change nothing. Once every check is bad, a leader starts stepping down
-// within StepDownAfter + 1 intervals.
+//	            the first check alone decides
+//	   ┌──────── good ───────────┴────────── bad ────────┐
+//	   ▼                                                  ▼
+//	healthy ───── StepDownAfter bad checks in a row ──▶ unhealthy
+//	   ▲                                                  │
+//	   └───────── CampaignAfter good checks in a row ─────┘
 //
-// The elector calls check on a separate goroutine, one call at a time, from the start of
-// its campaign to the end of its term. The check's context ends with its interval. If a
-// call ignores that, the elector starts no other call, and counts each interval as one
-// more bad check.
-//
-// While the candidate is unhealthy, Run, Start and Campaign wait, and TryCampaign returns
-// ErrUnhealthy. On a shared session each election runs its own checks, even if the option
-// was given to NewSession.
-func WithHealth(check func(ctx context.Context) (score float64), policy HealthPolicy) Option {
-	return func(c *config) error {
-		p := HealthPolicy{
-			Minimum:       cmp.Or(policy.Minimum, defaultMinimum),
-			Interval:      cmp.Or(policy.Interval, defaultInterval),
-			StepDownAfter: cmp.Or(policy.StepDownAfter, defaultInARow),
-			CampaignAfter: cmp.Or(policy.CampaignAfter, defaultInARow),
-		}
-		switch {
-		case check == nil:
-			return fmt.Errorf("WithHealth: the check is nil")
-		case !(p.Minimum > 0 && p.Minimum <= 1): // also refuses NaN
-			return fmt.Errorf("WithHealth: Minimum %v: want 0 < minimum <= 1", p.Minimum)
-		case p.StepDownAfter < 1 || p.StepDownAfter > maxInARow:
-			return fmt.Errorf("WithHealth: StepDownAfter %d: want 1 <= n <= %d", p.StepDownAfter, maxInARow)
-		case p.CampaignAfter < 1 || p.CampaignAfter > maxInARow:
-			return fmt.Errorf("WithHealth: CampaignAfter %d: want 1 <= n <= %d", p.CampaignAfter, maxInARow)
-		}
-		c.check, c.healthPolicy = check, p
-		return between(minInterval, p.Interval, maxInterval, "WithHealth: Interval %v", p.Interval)
-	}
+// Its methods may be called from any goroutine, start and stop by one at a time. start,
+// stop and healthy do nothing on a nil monitor, that of a candidate without a check.
+type healthMonitor struct {
+	check   func(context.Context) float64
+	policy  HealthPolicy
+	report  func(error)   // called each time the candidate becomes unhealthy; must not block
+	running chan struct{} // holds a value while a check runs
+
+	cancel  context.CancelFunc
+	stopped chan struct{}
+
+	mu        sync.Mutex
+	last      Health
+	streak    int             // checks in a row that contradict last.Healthy
+	health    context.Context // done while the candidate is unhealthy
+	sicken    context.CancelCauseFunc
+	firstDone chan struct{} // closed by the first check
+	wellAgain chan struct{} // closed when the candidate becomes healthy
 }
 
-// Health returns the result of the last check. It runs no check. Without WithHealth a
-// candidate is always healthy, with a score of 1.
-func (e *Elector) Health() Health {
-	if e.monitor == nil {
-		return Health{Score: 1, Healthy: true}
-	}
-	return e.monitor.result()
-}
+var (
+	errUnchecked     = errors.New("its health has not been checked yet")
+	errCheckTimeout  = errors.New("the check has not returned within its interval")
+	errCheckPanicked = errors.New("the check panicked")
+)
 
-// awaitFirstCheck waits for the first check. It returns an error if the candidate is
-// unhealthy, or if ctx ends first.
-func (e *Elector) awaitFirstCheck(ctx context.Context) error {
-	if e.monitor == nil {
+// newHealthMonitor starts nothing. A candidate is unhealthy until start.
+func newHealthMonitor(check func(context.Context) float64, policy HealthPolicy, report func(error)) *healthMonitor {
+	if check == nil {
 		return nil
 	}
-	select {
-	case <-e.monitor.firstCheck():
-	case <-ctx.Done():
-		return ended(ctx, "check the candidate's health")
-	}
-	if healthy := e.monitor.healthy(); healthy.Err() != nil {
-		return context.Cause(healthy)
-	}
-	return nil
+	m := &healthMonitor{check: check, policy: policy, report: report, running: make(chan struct{}, 1)}
+	m.reset()
+	return m
 }
 
-// awaitHealth waits until the candidate is healthy or ctx ends. It leaves the server's
-// queue, and looks once per retry interval for who leads.
-func (c *campaign) awaitHealth(ctx context.Context) {
-	for c.monitor.healthy().Err() != nil {
-		c.acquirer.Close()
+func (m *healthMonitor) reset() {
+	m.last, m.streak = Health{}, 0
+	m.health, m.sicken = context.WithCancelCause(context.Background())
+	m.sicken(fmt.Errorf("%w: %w", ErrUnhealthy, errUnchecked))
+	m.firstDone, m.wellAgain = make(chan struct{}), make(chan struct{})
+}
+
+// start begins to check. The checks' context has the values of ctx, but outlives it.
+func (m *healthMonitor) start(ctx context.Context) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	m.reset()
+	m.mu.Unlock()
+	ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	m.stopped = make(chan struct{})
+	go func() {
+		defer close(m.stopped)
+		m.run(ctx)
+	}()
+}
+
+// stop cancels the context of a running check, but does not wait for the check. Nothing is
+// reported after stop. It is idempotent.
+func (m *healthMonitor) stop() {
+	if m != nil && m.cancel != nil {
+		m.cancel()
+		<-m.stopped
+	}
+}
+
+func (m *healthMonitor) run(ctx context.Context) {
+	next := time.NewTicker(m.policy.Interval)
+	for {
+		result := m.await(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		m.apply(result)
 		select {
-		case <-c.monitor.recovered():
-		case <-time.After(backoff.Jitter(c.retry)):
-			c.look(ctx)
+		case <-next.C:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// whileHealthy returns a context that also ends when the candidate becomes unhealthy.
-func (e *Elector) whileHealthy(ctx context.Context) (trying context.Context, stop func()) {
-	healthy := e.monitor.healthy()
-	trying, cancel := context.WithCancelCause(ctx)
-	stopCancel := context.AfterFunc(healthy, func() { cancel(context.Cause(healthy)) })
-	return trying, func() {
-		stopCancel()
-		cancel(nil)
+// await runs one check and waits for it, at most an interval.
+func (m *healthMonitor) await(ctx context.Context) Health {
+	ctx, cancel := context.WithTimeout(ctx, m.policy.Interval)
+	defer cancel()
+	select {
+	case m.running <- struct{}{}:
+	case <-ctx.Done(): // an earlier check still runs
+		return Health{At: time.Now(), Err: errCheckTimeout}
 	}
+	result := make(chan Health, 1)
+	go func() {
+		defer func() { <-m.running }()
+		result <- m.runCheck(ctx)
+	}()
+	select {
+	case r := <-result:
+		return r
+	case <-ctx.Done():
+		return Health{At: time.Now(), Err: errCheckTimeout}
+	}
+}
+
+func (m *healthMonitor) runCheck(ctx context.Context) (h Health) {
+	defer func() {
+		if p := recover(); p != nil {
+			h = Health{At: time.Now(), Err: fmt.Errorf("%w: %v\n%s", errCheckPanicked, p, debug.Stack())}
+		}
+	}()
+	return Health{Score: clampScore(m.check(ctx)), At: time.Now()}
+}
+
+func clampScore(score float64) float64 {
+	if math.IsNaN(score) {
+		return 0
+	}
+	return min(max(score, 0), 1)
+}
+
+// apply records a result. It makes the candidate healthy or unhealthy if enough results in
+// a row demand it.
+func (m *healthMonitor) apply(h Health) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	good, first := h.Score >= m.policy.Minimum, m.last.At.IsZero()
+	changed := m.count(good, first)
+	if h.Healthy = m.last.Healthy; changed {
+		h.Healthy = good
+	}
+	m.last = h
+	switch {
+	case changed && good:
+		m.health, m.sicken = context.WithCancelCause(context.Background())
+		close(m.wellAgain)
+	case changed:
+		if first {
+			m.health, m.sicken = context.WithCancelCause(context.Background()) // with another cause
+		} else {
+			m.wellAgain = make(chan struct{})
+		}
+		err := m.explain(h)
+		m.sicken(err)
+		m.report(err)
+	}
+	if first {
+		close(m.firstDone)
+	}
+}
+
+// count reports whether a check changes the candidate's health.
+func (m *healthMonitor) count(good, first bool) bool {
+	if good == m.last.Healthy && !first {
+		m.streak = 0
+		return false
+	}
+	enough := m.policy.StepDownAfter
+	if good {
+		enough = m.policy.CampaignAfter
+	}
+	if m.streak++; m.streak < enough && !first {
+		return false
+	}
+	m.streak = 0
+	return true
+}
+
+func (m *healthMonitor) explain(h Health) error {
+	if h.Err != nil {
+		return fmt.Errorf("%w: %w", ErrUnhealthy, h.Err)
+	}
+	return fmt.Errorf("%w: the score is %.3g, below the minimum of %g", ErrUnhealthy, h.Score, m.policy.Minimum)
+}
+
+func (m *healthMonitor) result() Health {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last
+}
+
+// healthy returns a context that is done while the candidate is unhealthy. Its cause says
+// why, and wraps ErrUnhealthy.
+func (m *healthMonitor) healthy() context.Context {
+	if m == nil {
+		return context.Background()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.health
+}
+
+func (m *healthMonitor) firstCheck() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.firstDone
+}
+
+func (m *healthMonitor) recovered() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.wellAgain
 }

@@ -51,7 +51,7 @@ func TestALeaseIsRefusedWithTheInequalityThatFails(t *testing.T) {
 		{newLease(10*s, math.MaxInt64/2+2, s), "2*heartbeat <="},
 		{newLease(10*s, s, math.MaxInt64), "2*heartbeat <="},
 	} {
-		err := checkLease(c.l)
+		err := (&config{lease: c.l}).checkLease()
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%+v: got %v, want %q", c.l, err, c.want)
 		}
@@ -63,7 +63,7 @@ func TestALeaseIsRefusedWithTheInequalityThatFails(t *testing.T) {
 func TestALeaseThatPassesTheCheckHoldsTogether(t *testing.T) {
 	holds := func(length, heartbeat, drain int64) bool {
 		l := newLease(time.Duration(length), time.Duration(heartbeat), time.Duration(drain))
-		if checkLease(l) != nil {
+		if (&config{lease: l}).checkLease() != nil {
 			return true
 		}
 		return 0 < l.Heartbeat && 2*l.Heartbeat <= l.Validity() && l.Validity()+l.Drain == l.Safety() &&
@@ -81,7 +81,7 @@ func TestALeaseThatPassesTheCheckHoldsTogether(t *testing.T) {
 
 func TestEveryAllowedLengthHasALeaseThatPasses(t *testing.T) {
 	for length := minLease; length <= maxLease; length += 7*time.Second + 13*time.Millisecond {
-		if err := checkLease(leaseOf(length)); err != nil {
+		if err := (&config{lease: leaseOf(length)}).checkLease(); err != nil {
 			t.Fatal(err)
 		}
 	}

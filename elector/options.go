@@ -1,22 +1,112 @@
 package elector
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/option"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
-// Option changes a default of New. Every option checks its own argument; New
-// checks what they are together. A bad one is an error that wraps ErrConfig.
-type Option func(*config) error
+// An Option changes a default of New. Each checks its own argument; New checks them
+// together. The error of one that cannot be used wraps ErrConfig.
+type Option interface{ apply(*config) error }
+
+// A SessionOption is an Option that NewSession takes too.
+type SessionOption interface {
+	Option
+	forSession()
+}
+
+// An ElectionOption is an Option that Session.Elector takes too.
+type ElectionOption interface {
+	Option
+	forElection()
+}
+
+// A CommonOption can be given to New, Session.Elector, and NewSession, where it is the
+// default of the session's elections.
+type CommonOption interface {
+	SessionOption
+	ElectionOption
+}
+
+type (
+	option         func(*config) error
+	sessionOption  struct{ option }
+	electionOption struct{ option }
+	commonOption   struct{ option }
+)
+
+func (o option) apply(c *config) error { return o(c) }
+
+func (sessionOption) forSession()   {}
+func (electionOption) forElection() {}
+func (commonOption) forSession()    {}
+func (commonOption) forElection()   {}
+
+func sessionOptionOf(o option) SessionOption   { return sessionOption{o} }
+func electionOptionOf(o option) ElectionOption { return electionOption{o} }
+func commonOptionOf(o option) CommonOption     { return commonOption{o} }
+
+// An OptionError says which options cannot be used, alone or together. An error that wraps
+// ErrConfig may wrap it. A program that has other names for them, such as flags, can name its own.
+type OptionError struct {
+	Options []OptionValue // the one to change first comes first
+	Want    string        // what does not hold, such as "want drain >= 0"
+}
+
+// An OptionValue is an option, such as WithLease, and the value that it was set to.
+type OptionValue struct{ Name, Value string }
+
+func (e *OptionError) Error() string {
+	return e.Name(func(o OptionValue) string { return o.Name + "(" + o.Value + ")" })
+}
+
+// Name is the error's text with the options as name writes them.
+func (e *OptionError) Name(name func(OptionValue) string) string {
+	text := ""
+	for i, o := range e.Options {
+		switch {
+		case i == 1:
+			text += " with "
+		case i > 1:
+			text += " and "
+		}
+		text += name(o)
+	}
+	return text + ": " + e.Want
+}
+
+// bad is the error of one option.
+func bad(name string, value any, format string, args ...any) error {
+	return &OptionError{[]OptionValue{valueOf(name, value)}, fmt.Sprintf(format, args...)}
+}
+
+func valueOf(name string, value any) OptionValue { return OptionValue{name, fmt.Sprint(value)} }
+
+// maxElectionBytes is how long the name of an election may be.
+const maxElectionBytes = 1024
+
+// CheckElection returns an error that wraps ErrConfig unless an election may have that
+// name: 1 to 1024 bytes without NUL.
+func CheckElection(name string) error {
+	if name == "" || len(name) > maxElectionBytes || strings.ContainsRune(name, 0) {
+		return fmt.Errorf("%w: election name %q: want 1 to %d bytes without NUL", ErrConfig, name, maxElectionBytes)
+	}
+	return nil
+}
 
 type config struct {
 	lease           session.Lease
@@ -39,7 +129,6 @@ type config struct {
 	healthPolicy    HealthPolicy
 	notifier        Notifier
 	tokenEpoch      int64
-	ofSession       []string // the options given that belong to a session
 }
 
 const (
@@ -64,41 +153,39 @@ const (
 
 // WithKey sets the 64-bit advisory lock key of the election. Any value will do.
 // Default: KeyFromName of the election.
-func WithKey(key int64) Option {
-	return func(c *config) error {
+func WithKey(key int64) ElectionOption {
+	return electionOptionOf(func(c *config) error {
 		c.key, c.keyChosen = key, true
 		return nil
-	}
+	})
 }
 
 // WithCandidateID sets the name by which this candidate is seen as the
 // application_name of its session: 1 to 63 bytes of printable ASCII, unique
 // among live candidates. Default: host name, process id and six random hex
 // digits, such as "web-1-4711-a3f09c".
-func WithCandidateID(id string) Option {
-	return func(c *config) error {
+func WithCandidateID(id string) SessionOption {
+	return sessionOptionOf(func(c *config) error {
 		if err := checkCandidateID(id); err != nil {
-			return option.Of("WithCandidateID", strconv.Quote(id)).Bad("%v", err)
+			return bad("WithCandidateID", strconv.Quote(id), "%v", err)
 		}
 		c.candidateID = id
-		c.ofSession = append(c.ofSession, "WithCandidateID")
 		return nil
-	}
+	})
 }
 
 // WithRetryInterval sets the longest wait of a candidate between two attempts
 // while another leads; each wait is shortened by a random quarter at the most, the
 // first of a campaign by up to seven eighths, so that candidates do not ask in
 // step. Default 1 s, at least 10 ms, at most 24 h.
-func WithRetryInterval(d time.Duration) Option {
-	return func(c *config) error {
+func WithRetryInterval(d time.Duration) SessionOption {
+	return sessionOptionOf(func(c *config) error {
 		c.retry = d
-		c.ofSession = append(c.ofSession, "WithRetryInterval")
 		if d < minRetry || d > maxRetry {
-			return option.Of("WithRetryInterval", d).Bad("want %v <= interval <= %v", minRetry, maxRetry)
+			return bad("WithRetryInterval", d, "want %v <= interval <= %v", minRetry, maxRetry)
 		}
 		return nil
-	}
+	})
 }
 
 // WithBackoff sets the wait after failed attempts: min after the first,
@@ -112,8 +199,8 @@ func WithRetryInterval(d time.Duration) Option {
 // WithStandby(Wait), each 250 to 334 ms after the one before it; the others make one per
 // retry interval. A server that is starting up, or is full, has them from the one that
 // led alone. Hooks hear of them by OnCampaign, and not by OnError.
-func WithBackoff(min, max time.Duration) Option {
-	return func(c *config) error {
+func WithBackoff(min, max time.Duration) CommonOption {
+	return commonOptionOf(func(c *config) error {
 		c.backoff = backoff.Backoff{Min: min, Max: max}
 		if max < min {
 			return fmt.Errorf("WithBackoff(%v, %v): want min <= max", min, max)
@@ -122,7 +209,7 @@ func WithBackoff(min, max time.Duration) Option {
 			return err
 		}
 		return between(minRetry, max, maxRetry, "WithBackoff(%v, %v): max", min, max)
-	}
+	})
 }
 
 // WithReadOnlyTimeout sets how long Run, Start and Campaign wait for a server that is a
@@ -131,28 +218,28 @@ func WithBackoff(min, max time.Duration) Option {
 // waits between are those of WithBackoff. After d the standby is refused with
 // ErrServerReadOnly. Default: one minute. 0 refuses it at once; at most 24 h. A server
 // that was a primary before is waited for without end.
-func WithReadOnlyTimeout(d time.Duration) Option {
-	return func(c *config) error {
+func WithReadOnlyTimeout(d time.Duration) CommonOption {
+	return commonOptionOf(func(c *config) error {
 		c.readOnlyTimeout = d
 		if d < 0 || d > maxRetry {
-			return option.Of("WithReadOnlyTimeout", d).Bad("want 0 <= timeout <= %v", maxRetry)
+			return bad("WithReadOnlyTimeout", d, "want 0 <= timeout <= %v", maxRetry)
 		}
 		return nil
-	}
+	})
 }
 
 // WithMaxAttempts makes Run, Start and Campaign give up with ErrGaveUp after n
 // failed attempts in a row. Default 0: never. Waiting while another leads is
 // not failing, so it goes on for as long as it takes. Quick attempts (WithBackoff)
 // do not count.
-func WithMaxAttempts(n int) Option {
-	return func(c *config) error {
+func WithMaxAttempts(n int) CommonOption {
+	return commonOptionOf(func(c *config) error {
 		if n < 0 {
-			return option.Of("WithMaxAttempts", n).Bad("want n >= 0")
+			return bad("WithMaxAttempts", n, "want n >= 0")
 		}
 		c.maxAttempts = n
 		return nil
-	}
+	})
 }
 
 // WithLease sets for how long the server keeps the session, and with it the
@@ -160,23 +247,21 @@ func WithMaxAttempts(n int) Option {
 // 24 h. It bounds both how long an election stays without a leader after the
 // leader froze or was cut off, and how long a stall of the database a leader
 // survives. It is counted in whole milliseconds.
-func WithLease(d time.Duration) Option {
-	return func(c *config) error {
+func WithLease(d time.Duration) SessionOption {
+	return sessionOptionOf(func(c *config) error {
 		c.lease.Length = d.Truncate(time.Millisecond)
-		c.ofSession = append(c.ofSession, "WithLease")
 		return nil
-	}
+	})
 }
 
 // WithHeartbeatInterval sets the time from one heartbeat to the next. Default:
 // a fifth of the lease, at least 50 ms and at most 30 s. Two intervals must fit
 // into lease - lease/10 - drain.
-func WithHeartbeatInterval(d time.Duration) Option {
-	return func(c *config) error {
+func WithHeartbeatInterval(d time.Duration) SessionOption {
+	return sessionOptionOf(func(c *config) error {
 		c.lease.Heartbeat, c.heartbeatChosen = d, true
-		c.ofSession = append(c.ofSession, "WithHeartbeatInterval")
 		return nil
-	}
+	})
 }
 
 // WithDrain sets the time that the leader's work gets to return once its
@@ -188,12 +273,11 @@ func WithHeartbeatInterval(d time.Duration) Option {
 // held that is not before one heartbeat interval. The caller of Campaign
 // has that time after each end of its term, unless it resigns sooner. Default: a
 // fifth of the lease. 0 is allowed, for work that stops at once.
-func WithDrain(d time.Duration) Option {
-	return func(c *config) error {
+func WithDrain(d time.Duration) SessionOption {
+	return sessionOptionOf(func(c *config) error {
 		c.lease.Drain, c.drainChosen = d, true
-		c.ofSession = append(c.ofSession, "WithDrain")
 		return nil
-	}
+	})
 }
 
 // WithTokenEpoch adds n to the timeline in the tokens of this candidate's terms, so
@@ -206,21 +290,180 @@ func WithDrain(d time.Duration) Option {
 // term before. So stop all candidates, and start them all with the option.
 // ALTER DATABASE … SET pgelector.epoch, if a superuser can run it, needs no such care,
 // because every candidate reads it at each election. The larger of the two counts.
-func WithTokenEpoch(n int) Option {
-	return func(c *config) error {
+func WithTokenEpoch(n int) SessionOption {
+	return sessionOptionOf(func(c *config) error {
 		if n < 0 || n > lock.MaxTokenEpoch {
-			return option.Of("WithTokenEpoch", n).Bad("want 0 <= n <= %d", lock.MaxTokenEpoch)
+			return bad("WithTokenEpoch", n, "want 0 <= n <= %d", lock.MaxTokenEpoch)
 		}
 		c.tokenEpoch = int64(n)
-		c.ofSession = append(c.ofSession, "WithTokenEpoch")
 		return nil
-	}
+	})
+}
+
+// WithHealth lets a candidate campaign and lead only while it is healthy. An unhealthy
+// candidate does not campaign, and leaves the server's queue if it waits there. An
+// unhealthy leader steps down as by Resign, with the reason hooks.Unhealthy and a cause
+// that wraps ErrUnhealthy. Each time the candidate becomes unhealthy, OnError reports it
+// (hooks.OpHealth). Elector.Health returns the last result; packages health and roster
+// publish it.
+//
+// check returns a score from 0 (unfit) to 1 (fit). A score below 0 or NaN counts as 0,
+// and one above 1 as 1. A check is bad if its score is below the policy's minimum, if it
+// panics, or if it does not return within an interval. The first check of each Run,
+// Start, Campaign or TryCampaign decides alone. Later it takes several in a row, so
+// single outliers change nothing. Once every check is bad, a leader starts stepping down
+// within StepDownAfter + 1 intervals.
+//
+// The elector calls check on a separate goroutine, one call at a time, from the start of
+// its campaign to the end of its term. The check's context ends with its interval. If a
+// call ignores that, the elector starts no other call, and counts each interval as one
+// more bad check.
+//
+// While the candidate is unhealthy, Run, Start and Campaign wait, and TryCampaign returns
+// ErrUnhealthy. On a shared session each election runs its own checks, even if the option
+// was given to NewSession.
+func WithHealth(check func(ctx context.Context) (score float64), policy HealthPolicy) CommonOption {
+	return commonOptionOf(func(c *config) error {
+		p := HealthPolicy{
+			Minimum:       cmp.Or(policy.Minimum, defaultMinimum),
+			Interval:      cmp.Or(policy.Interval, defaultInterval),
+			StepDownAfter: cmp.Or(policy.StepDownAfter, defaultInARow),
+			CampaignAfter: cmp.Or(policy.CampaignAfter, defaultInARow),
+		}
+		switch {
+		case check == nil:
+			return fmt.Errorf("WithHealth: the check is nil")
+		case !(p.Minimum > 0 && p.Minimum <= 1): // also refuses NaN
+			return fmt.Errorf("WithHealth: Minimum %v: want 0 < minimum <= 1", p.Minimum)
+		case p.StepDownAfter < 1 || p.StepDownAfter > maxInARow:
+			return fmt.Errorf("WithHealth: StepDownAfter %d: want 1 <= n <= %d", p.StepDownAfter, maxInARow)
+		case p.CampaignAfter < 1 || p.CampaignAfter > maxInARow:
+			return fmt.Errorf("WithHealth: CampaignAfter %d: want 1 <= n <= %d", p.CampaignAfter, maxInARow)
+		}
+		c.check, c.healthPolicy = check, p
+		return between(minInterval, p.Interval, maxInterval, "WithHealth: Interval %v", p.Interval)
+	})
+}
+
+// NotifyChannel is the channel of PostgreSQL's LISTEN and NOTIFY on which candidates
+// with a notifier send events of their election to the others. The payload is an event,
+// the election's key, and for the last event a candidate id, separated by spaces:
+//
+//	free -7521986112043361452           a leader has resigned: try now
+//	led -7521986112043361452            a leader was elected: look who it is
+//	successor -7521986112043361452 web-2     that candidate shall be the next leader
+//
+// Any role that may connect to the database may send them. They are hints: no candidate
+// trusts or needs one.
+const NotifyChannel = "pgelector"
+
+// A Notifier receives the notifications on NotifyChannel for any number of electors.
+// Package notify/pgx has one for pgx, package notify/pq one for lib/pq.
+type Notifier interface {
+	// Subscribe calls wake with the payload of each notification on NotifyChannel.
+	// It calls wake with "" when it may have missed some, such as after it has
+	// reconnected. wake returns at once. Subscribe does not wait for a connection.
+	// No call of wake begins after unsubscribe has returned. Subscribe and
+	// unsubscribe may be called from any goroutine, but not by wake.
+	Subscribe(wake func(payload string)) (unsubscribe func())
+}
+
+// WithNotifier makes a resigning leader notify the others that the lock is free. A
+// candidate that polls then tries at once, and [Elector.Observe] looks at once. A lost
+// notification costs one retry interval, as without a notifier. A candidate makes at most
+// four attempts for notifications in one retry interval, so a stranger's notifications
+// cost little.
+//
+// At rest it costs the notifier's one connection for each process. A resignation is still
+// one statement, an election has one more; both write one small commit. Candidates with
+// and without a notifier work together. The default is none.
+func WithNotifier(n Notifier) CommonOption {
+	return commonOptionOf(func(c *config) error {
+		if n == nil {
+			return fmt.Errorf("WithNotifier(nil): want a notifier, such as that of package notify/pgx or notify/pq")
+		}
+		c.notifier = n
+		return nil
+	})
+}
+
+// Standby is what a candidate does while another leads.
+type Standby int
+
+const (
+	// Poll tries the lock once per retry interval, on a connection that it
+	// borrows from the pool for one statement.
+	Poll Standby = iota
+	// Wait parks the candidate in the server, which hands over the lock within a
+	// millisecond of its release, in the order of waiting. It pins one connection
+	// per candidate, whose backend shows as active.
+	Wait
+)
+
+// WithStandby chooses what a candidate does while another leads: Poll, which is
+// the default, or Wait. One wait lasts a heartbeat interval at the most, and is
+// then begun anew, at the end of the queue, because a waiting statement holds
+// back the server's xmin. An elector of a shared session polls.
+func WithStandby(s Standby) Option {
+	return option(func(c *config) error {
+		if s != Poll && s != Wait {
+			return fmt.Errorf("WithStandby(%d): want Poll or Wait", s)
+		}
+		c.standby = s
+		return nil
+	})
+}
+
+// WithWatch makes a leader learn of the end of its backend within milliseconds,
+// rather than at the next heartbeat. It pins one more connection while it leads,
+// which is parked in the server and shows as active; the pool must allow 3.
+func WithWatch() SessionOption {
+	return sessionOptionOf(func(c *config) error {
+		c.watch = true
+		return nil
+	})
+}
+
+// WithSynchronousStandby makes the promise hold between two primaries: if a standby is
+// promoted while the old primary still runs, cut off from it, no leader there believes
+// any more when one is elected on the new primary. It needs synchronous replication
+// (PostgreSQL manual, 27.2.8), and every candidate of the election must have it.
+//
+// A term begins only after a commit that the synchronous standbys have acknowledged,
+// and only such commits, one per heartbeat interval, prolong it. A candidate that has
+// known the primary for less than longestLease does not campaign there yet; so after each
+// failover or restart of the primary, and after a start of all candidates, nobody leads
+// for that long.
+// longestLease is the longest lease (WithLease) of all candidates of the election, at
+// least this one's and at most 24 h. To lengthen a lease, lengthen longestLease
+// everywhere first.
+//
+// synchronous_standby_names must list every standby that may be promoted, each by a name
+// of its own, and have commits wait for all that it lists: 'FIRST 2 (s1, s2)' will do;
+// 'FIRST 1 (s1, s2)', 'ANY 1 (s1, s2)' and '*' will not. While it does not, or a standby
+// that it lists is away, the campaign waits and OnError is told an error that wraps
+// ErrNotSynchronous; if the setting changes during a term, the term ends in order. So
+// nobody leads while a standby that is listed is down: have your failover manager take it
+// off the list, as Patroni does. A standby that is not listed must not be promoted.
+//
+// The commits pin one more connection while the candidate leads, for which the pool needs
+// room, and write a small record each. A wait that is cancelled (pg_cancel_backend) is
+// answered like one that was acknowledged; an answer that takes more than half of the
+// validity is therefore not counted. With pg_read_all_stats the role can see, and the
+// elector checks, how far each standby has got.
+//
+// It goes with every option of New; an elector of a shared session cannot have it.
+func WithSynchronousStandby(longestLease time.Duration) Option {
+	return option(func(c *config) error {
+		c.synchronous, c.longestLease = true, longestLease
+		return nil
+	})
 }
 
 // WithHooks adds hooks, which are told of everything that happens, in the
 // order given. It may be used more than once.
-func WithHooks(all ...hooks.Hook) Option {
-	return func(c *config) error {
+func WithHooks(all ...hooks.Hook) CommonOption {
+	return commonOptionOf(func(c *config) error {
 		for i, h := range all {
 			if err := hooks.Check(h); err != nil {
 				return fmt.Errorf("WithHooks: hook %d: %w", i+1, err)
@@ -228,41 +471,35 @@ func WithHooks(all ...hooks.Hook) Option {
 		}
 		c.hooks = append(c.hooks, all...)
 		return nil
-	}
+	})
 }
 
 // WithGracefulRelease(false) leaves out the unlock when a term ends because of
 // a shutdown: the session is closed instead, and the server frees the lock when
 // it sees that. Default true. Resign always unlocks.
 func WithGracefulRelease(graceful bool) Option {
-	return func(c *config) error {
+	return option(func(c *config) error {
 		c.gracefulRelease = graceful
-		c.ofSession = append(c.ofSession, "WithGracefulRelease")
 		return nil
-	}
+	})
 }
 
-func configure(election string, opts []Option) (config, error) {
+func configure[O Option](election string, opts []O) (config, error) {
 	c := config{lease: session.Lease{Length: defaultLease}, retry: defaultRetry, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true}
-	if err := option.CheckElection(election); err != nil {
-		return c, fmt.Errorf("%w: %w", ErrConfig, err)
+	if err := CheckElection(election); err != nil {
+		return c, err
 	}
 	for i, opt := range opts {
-		if opt == nil {
+		if Option(opt) == nil {
 			return c, fmt.Errorf("%w: option %d is nil", ErrConfig, i+1)
 		}
-		if err := opt(&c); err != nil {
+		if err := opt.apply(&c); err != nil {
 			return c, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
 	c.complete(election)
-	if err := checkLease(c.lease); err != nil {
+	if err := c.checkLease(); err != nil {
 		return c, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	if c.synchronous {
-		if err := checkLongestLease(c.lease, c.longestLease); err != nil {
-			return c, fmt.Errorf("%w: %w", ErrConfig, err)
-		}
 	}
 	return c, nil
 }
@@ -288,7 +525,7 @@ func (c *config) complete(election string) {
 	}
 }
 
-// ofServer is what sessions are to be like, and who is told of them.
+// ofServer is what sessions are like, and who receives their reports.
 func (c *config) ofServer(beat func(session.Beat), report func(context.Context, hooks.Failure)) session.Config {
 	return session.Config{Name: c.candidateID, Lease: c.lease, Watch: c.watch, LongestLease: c.longestLease,
 		OnBeat: beat, Report: func(ctx context.Context, task session.Task, err error) {
@@ -315,27 +552,23 @@ func leaseOf(length time.Duration) session.Lease {
 }
 
 // checkLease says which inequality does not hold.
-func checkLease(l session.Lease) error {
-	length, heartbeat, drain := option.Of("WithLease", l.Length), option.Of("WithHeartbeatInterval", l.Heartbeat), option.Of("WithDrain", l.Drain)
+func (c *config) checkLease() error {
+	l := c.lease
+	length, heartbeat, drain := valueOf("WithLease", l.Length), valueOf("WithHeartbeatInterval", l.Heartbeat), valueOf("WithDrain", l.Drain)
+	wrong := func(want string, options ...OptionValue) error { return &OptionError{options, want} }
 	switch {
 	case l.Length < minLease || l.Length > maxLease:
-		return length.Bad("want %v <= lease <= %v", minLease, maxLease)
+		return wrong(fmt.Sprintf("want %v <= lease <= %v", minLease, maxLease), length)
 	case l.Drain < 0:
-		return drain.Bad("want drain >= 0")
+		return wrong("want drain >= 0", drain)
 	case l.Heartbeat < minHeartbeat:
-		return heartbeat.Bad("want heartbeat interval >= %v", minHeartbeat)
+		return wrong(fmt.Sprintf("want heartbeat interval >= %v", minHeartbeat), heartbeat)
 	case l.Heartbeat > l.Validity()/2: // twice the interval may be more than a Duration holds
-		return &option.Error{Options: []option.Value{heartbeat, length, drain}, Want: fmt.Sprintf("want 2*heartbeat <= lease - lease/10 - drain, "+
-			"but that is %v: shorten the heartbeat interval or the drain, or lengthen the lease", l.Validity())}
-	}
-	return nil
-}
-
-// checkLongestLease says what does not hold of the longest lease of all candidates.
-func checkLongestLease(l session.Lease, longest time.Duration) error {
-	if longest < l.Length || longest > maxLease {
-		return &option.Error{Options: []option.Value{option.Of("WithSynchronousStandby", longest), option.Of("WithLease", l.Length)},
-			Want: fmt.Sprintf("want the longest lease of all candidates: %v <= longest lease <= %v", l.Length, maxLease)}
+		return wrong(fmt.Sprintf("want 2*heartbeat <= lease - lease/10 - drain, but that is %v: "+
+			"shorten the heartbeat interval or the drain, or lengthen the lease", l.Validity()), heartbeat, length, drain)
+	case c.synchronous && (c.longestLease < l.Length || c.longestLease > maxLease):
+		return wrong(fmt.Sprintf("want the longest lease of all candidates: %v <= longest lease <= %v", l.Length, maxLease),
+			valueOf("WithSynchronousStandby", c.longestLease), length)
 	}
 	return nil
 }
@@ -345,4 +578,49 @@ func between(least, d, most time.Duration, option string, args ...any) error {
 		return fmt.Errorf(option+": want %v <= %v <= %v", append(args, least, d, most)...)
 	}
 	return nil
+}
+
+// checkCandidateID says what keeps an id from being shown in application_name as it is.
+func checkCandidateID(id string) error {
+	if id == "" || len(id) > maxCandidateID {
+		return fmt.Errorf("want 1 <= length <= %d bytes, but it is %d", maxCandidateID, len(id))
+	}
+	for i := range len(id) {
+		if id[i] < ' ' || id[i] > '~' {
+			return fmt.Errorf("want printable ASCII, but byte %d is %#x: PostgreSQL would replace it in application_name", i, id[i])
+		}
+	}
+	return nil
+}
+
+// newCandidateID names a candidate after its host and process.
+func newCandidateID(host string) string {
+	if host == "" {
+		host = "host"
+	}
+	printable := func(r rune) rune {
+		if r <= ' ' || r > '~' {
+			return '-'
+		}
+		return r
+	}
+	var random [3]byte
+	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
+	suffix := fmt.Sprintf("-%d-%s", os.Getpid(), hex.EncodeToString(random[:]))
+	host = strings.Map(printable, host)
+	return host[:min(len(host), maxCandidateID-len(suffix))] + suffix
+}
+
+// KeyFromName derives an election's advisory lock key from its name: the first
+// 8 bytes, big-endian, of SHA-256 over "pgelector:" and the name. PostgreSQL
+// computes the same with
+//
+//	SELECT pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(
+//	    pg_catalog.convert_to(pg_catalog.concat('pgelector:', $1::pg_catalog.text), 'UTF8')), 'hex'), 16))::bit(64)::bigint
+//
+// Two names that share a key would be one election; with 64 bits that is a
+// chance of about one in 10^13 for a thousand names.
+func KeyFromName(election string) int64 {
+	sum := sha256.Sum256([]byte("pgelector:" + election))
+	return int64(binary.BigEndian.Uint64(sum[:8]))
 }

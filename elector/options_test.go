@@ -163,32 +163,43 @@ func TestWithoutACheckACandidateIsHealthy(t *testing.T) {
 	}
 }
 
-// What the elections of a session share is said once, to the session.
-func TestAnOptionOfASessionIsRefusedByItsElectors(t *testing.T) {
-	session := newSession(t)
-	for name, opt := range map[string]elector.Option{
-		"WithCandidateID":       elector.WithCandidateID("web-1"),
-		"WithRetryInterval":     elector.WithRetryInterval(time.Second),
-		"WithLease":             elector.WithLease(10 * time.Second),
-		"WithHeartbeatInterval": elector.WithHeartbeatInterval(2 * time.Second),
-		"WithDrain":             elector.WithDrain(2 * time.Second),
-		"WithGracefulRelease":   elector.WithGracefulRelease(true),
-		"WithStandby":           elector.WithStandby(elector.Poll),
-		"WithWatch":             elector.WithWatch(),
+// What the elections of a session share is said once, to the session: the compiler refuses
+// the rest, by the type of the option.
+func TestAnOptionIsTakenOnlyWhereItIsOfUse(t *testing.T) {
+	for name, c := range map[string]struct {
+		opt               elector.Option
+		session, election bool
+	}{
+		"WithCandidateID":        {elector.WithCandidateID("web-1"), true, false},
+		"WithRetryInterval":      {elector.WithRetryInterval(time.Second), true, false},
+		"WithLease":              {elector.WithLease(10 * time.Second), true, false},
+		"WithHeartbeatInterval":  {elector.WithHeartbeatInterval(2 * time.Second), true, false},
+		"WithDrain":              {elector.WithDrain(2 * time.Second), true, false},
+		"WithTokenEpoch":         {elector.WithTokenEpoch(1), true, false},
+		"WithWatch":              {elector.WithWatch(), true, false},
+		"WithKey":                {elector.WithKey(1), false, true},
+		"WithGracefulRelease":    {elector.WithGracefulRelease(true), false, false},
+		"WithStandby":            {elector.WithStandby(elector.Poll), false, false},
+		"WithSynchronousStandby": {elector.WithSynchronousStandby(time.Minute), false, false},
+		"WithBackoff":            {elector.WithBackoff(time.Second, time.Second), true, true},
+		"WithReadOnlyTimeout":    {elector.WithReadOnlyTimeout(0), true, true},
+		"WithMaxAttempts":        {elector.WithMaxAttempts(1), true, true},
+		"WithHooks":              {elector.WithHooks(), true, true},
+		"WithHealth":             {healthy(elector.HealthPolicy{}), true, true},
+		"WithNotifier":           {elector.WithNotifier(nil), true, true},
 	} {
-		e, err := session.Elector("orders", opt)
-		if !errors.Is(err, elector.ErrConfig) || e != nil || !strings.Contains(err.Error(), name+" belongs to the session") {
-			t.Errorf("%s: got %v", name, err)
+		_, session := c.opt.(elector.SessionOption)
+		_, election := c.opt.(elector.ElectionOption)
+		if session != c.session || election != c.election {
+			t.Errorf("%s: taken by NewSession %t and by Session.Elector %t, want %t and %t", name, session, election, c.session, c.election)
 		}
 	}
 }
 
 func TestABadSessionIsRefused(t *testing.T) {
-	for want, opt := range map[string]elector.Option{
-		"WithLease(0s)":              elector.WithLease(0),
-		"WithKey is an election's":   elector.WithKey(1),
-		"WithGracefulRelease(false)": elector.WithGracefulRelease(false),
-		"WithStandby(Wait)":          elector.WithStandby(elector.Wait),
+	for want, opt := range map[string]elector.SessionOption{
+		"WithLease(0s)":   elector.WithLease(0),
+		"option 1 is nil": nil,
 	} {
 		s, err := elector.NewSession(newPool(t), opt)
 		if !errors.Is(err, elector.ErrConfig) || s != nil || !strings.Contains(err.Error(), want) {
@@ -222,7 +233,7 @@ func TestTheElectorsOfASessionAreOneCandidateOfManyElections(t *testing.T) {
 			t.Errorf("got %v, %v", e, err)
 		}
 	}
-	if _, err := session.Elector("d", elector.WithRetryInterval(0)); !errors.Is(err, elector.ErrConfig) {
+	if _, err := session.Elector("d", elector.WithMaxAttempts(-1)); !errors.Is(err, elector.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
 }

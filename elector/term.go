@@ -1,24 +1,27 @@
 package elector
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lock"
 )
 
 // A Term is one unbroken leadership, from election to its end. Its methods may
 // be called from any goroutine, also after the term has ended.
 type Term struct {
-	elector   *Elector
+	*candidate
 	lock      *lock.Lock
 	electedAt time.Time
 	ctx       context.Context
 	work      *work
-	byCaller  bool   // it is for the caller of Campaign or TryCampaign
+	unclaim   func() // for a term of Campaign's or TryCampaign's caller; nil for one of Run
 	returned  func() // that caller's work has returned, as far as can be known
 
 	mu          sync.Mutex              // makes the first ending the only one
@@ -33,29 +36,29 @@ type Term struct {
 	successorHas bool          // once done: the successor has the lock
 }
 
-// newTerm begins a term with its lock.
-func newTerm(ctx context.Context, e *Elector, l *lock.Lock, byCaller bool) *Term {
-	t := &Term{elector: e, lock: l, electedAt: time.Now(), work: newWork(),
-		byCaller: byCaller, returned: func() {}, done: make(chan struct{})}
-	if byCaller {
+// newTerm begins a term with its lock. unclaim is nil unless the term is for the caller of
+// Campaign or TryCampaign, whose work is not seen to return.
+func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *Term {
+	t := &Term{candidate: n, lock: l, electedAt: time.Now(), work: newWork(), unclaim: unclaim, returned: func() {}, done: make(chan struct{})}
+	if unclaim != nil {
 		t.work.begin(always)
 		t.returned = sync.OnceFunc(t.work.finish)
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	unlost := context.AfterFunc(l.TermContext(), func() {
-		cause := context.Cause(l.TermContext())
-		t.end(reasonOf(cause), cause)
-	})
-	unclosed := context.AfterFunc(e.closing, func() { t.end(hooks.Shutdown, context.Cause(e.closing)) })
-	healthy := e.monitor.healthy()
-	stopUnhealthy := context.AfterFunc(healthy, func() { t.end(hooks.Unhealthy, context.Cause(healthy)) })
+	endWith := func(other context.Context, reason func(cause error) hooks.Reason) (stop func() bool) {
+		return context.AfterFunc(other, func() {
+			cause := context.Cause(other)
+			t.end(reason(cause), cause)
+		})
+	}
+	stopSession := endWith(l.TermContext(), reasonOf)
+	stopClosing := endWith(n.closing, func(error) hooks.Reason { return hooks.Shutdown })
+	stopHealth := endWith(n.monitor.healthy(), func(error) hooks.Reason { return hooks.Unhealthy })
 	context.AfterFunc(t.ctx, func() { // a shared session outlives the term
-		unlost()
-		unclosed()
-		stopUnhealthy()
+		stopSession()
+		stopClosing()
+		stopHealth()
 	})
-	e.term.Store(t)
-	go t.keep()
 	return t
 }
 
@@ -135,8 +138,8 @@ func (t *Term) Resign(ctx context.Context) error {
 		return t.released
 	case <-ctx.Done():
 		return ended(ctx, "resign: the work of the term has not returned; the lock is released when it does")
-	case <-time.After(t.elector.lease.Length):
-		return fmt.Errorf("%w: resign waited %v, one lease, for it; the lock is released when it returns", ErrOverrun, t.elector.lease.Length)
+	case <-time.After(t.lease.Length):
+		return fmt.Errorf("%w: resign waited %v, one lease, for it; the lock is released when it returns", ErrOverrun, t.lease.Length)
 	}
 }
 
@@ -166,7 +169,7 @@ func (t *Term) keep() {
 	<-t.ctx.Done()
 	at := time.Now()
 	cause := context.Cause(t.ctx)
-	a := t.elector.announcer
+	a := t.announcer
 	if lost(cause) {
 		a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpHeartbeat, Err: cause})) // not awaited: a hook may be the work
 	}
@@ -179,11 +182,11 @@ func (t *Term) keep() {
 	})
 	t.lock.WorkReturned()
 	t.released = t.release(reasonOf(cause))
-	t.elector.saw(t.ctx, nobody)
-	if t.byCaller {
-		t.elector.unclaim()
+	t.saw(t.ctx, nobody)
+	if t.unclaim != nil {
+		t.unclaim()
 	}
-	t.elector.terms.end()
+	t.terms.end()
 	close(t.done)
 }
 
@@ -193,23 +196,146 @@ func (t *Term) release(reason hooks.Reason) (err error) {
 	if cause := context.Cause(t.lock.Context()); cause != nil {
 		return fmt.Errorf("%w: the session ended before the lock could be released: %w", ErrNotLeader, cause)
 	}
-	if reason == hooks.Shutdown && !t.elector.gracefulRelease {
+	if reason == hooks.Shutdown && !t.gracefulRelease {
 		return fmt.Errorf("%w: the session was closed without an unlock, as WithGracefulRelease(false) says", ErrNotLeader)
 	}
 	if t.offer != nil {
 		defer t.offer.Withdraw()
 		var released bool
-		if released, t.successorHas = t.offer.Release(t.elector.lease.Heartbeat); released {
+		if released, t.successorHas = t.offer.Release(t.lease.Heartbeat); released {
 			return nil
 		}
 	}
 	var n *lock.Notification
-	if t.elector.notifier != nil {
-		n = &lock.Notification{Channel: NotifyChannel, Payload: payload(eventFree, t.elector.key)}
+	if t.notifier != nil {
+		n = &lock.Notification{Channel: NotifyChannel, Payload: payload(eventFree, t.key)}
 	}
 	if err = t.lock.Release(n); err != nil {
-		a := t.elector.announcer
+		a := t.announcer
 		a.announce(a.failure(t.ctx, hooks.Failure{Op: hooks.OpRelease, Err: err}))
 	}
 	return err
+}
+
+// notify sends an event to the others of the election. If the session cannot, its next
+// heartbeat reports that.
+func (t *Term) notify(ctx context.Context, what event, more ...string) {
+	if t.notifier != nil {
+		_ = t.lock.Notify(ctx, lock.Notification{Channel: NotifyChannel, Payload: payload(what, t.key, more...)})
+	}
+}
+
+// TransferTo resigns in favour of another candidate: the term goes on until that
+// candidate waits in the server's queue for the lock, and before all others; then the
+// term ends as by Resign, and the server hands the lock to that candidate. It returns
+// nil only if it did: of several calls for one term, at once or one after another, those
+// that name the candidate that got the lock.
+//
+// A candidate that polls, or is of a shared session, hears of it at its next attempt,
+// or at once with a notifier; one of a shared session leads that term on a connection of
+// its own, for which its pool needs room. If it has not come within one lease, or when
+// ctx ends, the term is resigned without it, the election goes on as usual, and the
+// error wraps ErrNoSuccessor: the candidate is dead, frozen, unhealthy or unknown, does
+// not campaign, or has a retry interval longer than the lease. The error wraps it too
+// if the successor was lost while the term's work returned; the lock is kept for it for one
+// heartbeat interval then, and one second at least. Otherwise errors are as those of
+// Resign.
+//
+// If ctx ends first, TransferTo returns within a second, with an error that wraps
+// ErrNoSuccessor and the cause of ctx: the term has ended, and the lock is released when
+// its work has returned. If ctx ends when the candidate has come, and only the work is
+// waited for, the error wraps the cause of ctx alone: the candidate may still get the lock.
+//
+// successor is a candidate id other than this candidate's; if it cannot be one, the error
+// wraps ErrConfig and the term goes on. A lead may call TransferTo with its term's
+// context, which then returns once the term has ended, and must itself return.
+func (t *Term) TransferTo(ctx context.Context, successor string) error {
+	if err := checkSuccessor(successor, t.candidateID); err != nil {
+		return err
+	}
+	offer := t.lock.TransferTo(successor)
+	absent := t.prepare(ctx, offer, successor)
+	if absent == nil {
+		absent = t.leaveTo(offer, successor)
+	}
+	if absent != nil {
+		offer.Withdraw()
+	}
+	err := t.Resign(ctx)
+	switch {
+	case err == nil && t.successorHas && t.successorID == successor: // by another call, perhaps
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: %q: %w", ErrNoSuccessor, successor, cmp.Or(absent, errOvertaken))
+	case absent != nil:
+		return fmt.Errorf("%w: %q: %w: %w", ErrNoSuccessor, successor, absent, err)
+	}
+	return err
+}
+
+func checkSuccessor(successor, own string) error {
+	if successor == own {
+		return fmt.Errorf("%w: TransferTo(%q): that is this candidate's own id", ErrConfig, successor)
+	}
+	if err := checkCandidateID(successor); err != nil {
+		return fmt.Errorf("%w: TransferTo(%q): %w", ErrConfig, successor, err)
+	}
+	return nil
+}
+
+// prepare makes the offer and waits until the successor is the first in the queue, while
+// the term goes on.
+func (t *Term) prepare(ctx context.Context, offer *lock.Transfer, successor string) error {
+	if t.ctx.Err() != nil {
+		return context.Cause(t.ctx)
+	}
+	lease := t.lease.Length
+	ctx, cancel := context.WithTimeoutCause(ctx, lease, fmt.Errorf("it did not come within %v, one lease", lease))
+	defer cancel()
+	ctx, stop := backoff.Either(ctx, t.ctx)
+	defer stop()
+	return offer.Prepare(ctx, func() { t.notify(ctx, eventSuccessor, successor) })
+}
+
+var errOvertaken = errors.New("it was the first in the queue, but not any more when the work had returned")
+
+// leaveTo ends the term in favour of the successor. It returns the cause of the end if the
+// term has ended already.
+func (t *Term) leaveTo(offer *lock.Transfer, successor string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		return context.Cause(t.ctx)
+	}
+	t.offer, t.successorID = offer, successor
+	t.cancel(&ending{reason: hooks.Resigned, err: ErrResigned})
+	return nil
+}
+
+// ending is the cause of a term's context: why it ended, for people and for
+// the closed set of reasons.
+type ending struct {
+	reason hooks.Reason
+	err    error
+}
+
+func (e *ending) Error() string { return e.err.Error() }
+func (e *ending) Unwrap() error { return e.err }
+
+// reasonOf finds the reason in a cause.
+func reasonOf(cause error) hooks.Reason {
+	var e *ending
+	if errors.As(cause, &e) {
+		return e.reason
+	}
+	if errors.Is(cause, ErrLeaseExpired) || errors.Is(cause, ErrNotSynchronous) {
+		return hooks.LeaseExpired
+	}
+	return hooks.SessionLost
+}
+
+// lost reports whether a term with that cause was taken away, not given up.
+func lost(cause error) bool {
+	reason := reasonOf(cause)
+	return reason == hooks.SessionLost || reason == hooks.LeaseExpired
 }

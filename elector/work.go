@@ -2,11 +2,14 @@ package elector
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // work counts what goes on under a term (lead, the functions of RunIfLeader,
@@ -76,7 +79,7 @@ func (w *work) isIdle() bool {
 // Campaign does is not known: it has the drain, unless it resigns before.
 func (t *Term) awaitWork() {
 	t.work.end()
-	began, lease, lost := time.Now(), t.elector.lease, t.lock.Context().Done()
+	began, lease, lost := time.Now(), t.lease, t.lock.Context().Done()
 	var reports sync.WaitGroup
 	defer reports.Wait()
 	defer time.AfterFunc(lease.Drain, t.returned).Stop()
@@ -110,7 +113,7 @@ func (t *Term) awaitWork() {
 // overrun makes a report of work that runs on. It does not go through the queue of the
 // hooks, which an OnElected that overruns keeps busy.
 func (t *Term) overrun(since time.Time, meanwhile string) func() {
-	return t.elector.announcer.failure(t.ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf(
+	return t.announcer.failure(t.ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf(
 		"%w: it has not returned %v after its context was cancelled: %s: make it return when its context is done, or choose a longer drain",
 		ErrOverrun, time.Since(since).Round(time.Millisecond), meanwhile)})
 }
@@ -144,7 +147,7 @@ func (t *Term) handOut() bool {
 }
 
 // doWork calls lead, unless the term has ended before it could begin.
-func (t *Term) doWork(lead Lead) error {
+func (t *Term) doWork(lead func(ctx context.Context, term *Term) error) error {
 	if !t.begin() {
 		return nil
 	}
@@ -152,22 +155,99 @@ func (t *Term) doWork(lead Lead) error {
 	return lead(t.ctx, t)
 }
 
-// RunIfLeader calls fn if this elector leads, and reports whether it did; err
-// is what fn returned, or wraps the cause of a ctx that had ended before. fn's
-// context ends with ctx and with the term, and the lock is not released before fn
-// returns.
-func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
-	if ctx.Err() != nil {
-		return false, ended(ctx, "run if leader")
+// InTx runs fn in a transaction that commits only inside the term: the database
+// itself makes the next leader wait until the transaction has ended, and lets no
+// later transaction of this term begin. It costs the transaction one round trip,
+// and the first of a term one more.
+//
+// pool may be any pool of the election's database, also through a transaction
+// pooler, of the elector's own role or one with pg_read_all_stats. opts may be
+// nil; any isolation level will do. The transaction's context ends with ctx and
+// with the term. fn must not commit or roll back itself. The transaction has one
+// lease to finish: statement_timeout, idle_in_transaction_session_timeout and,
+// from PostgreSQL 17 on, transaction_timeout are set to that within it unless
+// they are shorter already; and a next leader that has waited for it in vain has
+// the server end it (pg_terminate_backend) once it is older than a lease. So a
+// frozen leader holds up the next one for two leases at most, if all candidates
+// have the same.
+//
+// InTx returns nil if the transaction was committed. Otherwise the error wraps
+//   - ErrRolledBack: nothing was committed. It also wraps what fn returned or the
+//     driver's error, and ErrNotLeader and the cause if the term has ended.
+//   - ErrOutcomeUnknown: the connection was lost during COMMIT, or no answer came
+//     within one lease; once the session has ended, within half of the drain.
+//     Whether it was committed must be read from the data; the next leader can do
+//     that safely.
+//
+// [Retryable] tells whether the same transaction may succeed when tried again. A
+// panic of fn rolls the transaction back and goes on.
+func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
+	if pool == nil || fn == nil {
+		return fmt.Errorf("%w: InTx: the pool or the function is nil", ErrConfig)
 	}
-	term := e.term.Load()
-	if term == nil || !term.begin() {
-		return false, nil
+	if !t.begin() {
+		return t.notBegun()
 	}
-	defer term.work.finish()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(term.ctx, func() { cancel(context.Cause(term.ctx)) })
-	defer stop()
-	return true, fn(ctx)
+	defer t.work.finish()
+	txCtx, uncancelled := t.joined(ctx)
+	tx, err := t.lock.Begin(txCtx, pool, opts)
+	if err != nil {
+		uncancelled()
+		return pgerr.Wrap(ErrRolledBack, pgerr.CauseOr(txCtx, err))
+	}
+	defer tx.Rollback()
+	if err := t.lock.Fence(txCtx, tx); err != nil {
+		if t.lock.Context().Err() != nil {
+			<-t.ctx.Done() // which is told on another goroutine
+		}
+		uncancelled()
+		return pgerr.Wrap(ErrRolledBack, pgerr.CauseOr(txCtx, err))
+	}
+	if !t.Valid() { // the answer may have been read late
+		uncancelled()
+		return t.notBegun()
+	}
+	if err := fn(tx.Tx); err != nil {
+		tx.Suspect(txCtx, err)
+		uncancelled()
+		return pgerr.Wrap(ErrRolledBack, pgerr.CauseOr(txCtx, err))
+	}
+	if !uncancelled() { // from here on the commit is not cancelled half-way
+		return pgerr.Wrap(ErrRolledBack, context.Cause(txCtx))
+	}
+	return tx.Commit()
+}
+
+// notBegun is the error of a transaction for which the term has ended too early.
+func (t *Term) notBegun() error {
+	return fmt.Errorf("%w: %w: the term has ended: %w", ErrRolledBack, ErrNotLeader, t.whyEnded())
+}
+
+// Retryable reports whether err, of InTx, says that the transaction was rolled
+// back because others were in its way: a serialization failure (40001) or a
+// deadlock (40P01). The same transaction may succeed when tried again.
+func Retryable(err error) bool {
+	state := pgerr.State(err)
+	return errors.Is(err, ErrRolledBack) && !errors.Is(err, ErrNotLeader) && (state == "40001" || state == "40P01")
+}
+
+// joined is a context that ends with ctx and with the term, for then its work is
+// not the leader's, until uncancelled is called, which reports whether it had not
+// ended before.
+func (t *Term) joined(ctx context.Context) (joined context.Context, uncancelled func() bool) {
+	joined, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stopCaller := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	cancelByTerm := func() { cancel(pgerr.Wrap(ErrNotLeader, context.Cause(t.ctx))) }
+	stopTerm := context.AfterFunc(t.ctx, cancelByTerm)
+	return joined, func() bool {
+		stopCaller()
+		stopTerm()
+		switch { // one that has just ended may not have told yet
+		case ctx.Err() != nil:
+			cancel(context.Cause(ctx))
+		case t.ctx.Err() != nil:
+			cancelByTerm()
+		}
+		return joined.Err() == nil
+	}
 }

@@ -14,7 +14,7 @@ type Task = func(context.Context) error
 
 // LeadTasks runs the tasks together for each term. When one fails, or the term
 // ends, all end, and the lock is released only after the last has returned.
-func LeadTasks(tasks ...Task) elector.Lead {
+func LeadTasks(tasks ...Task) func(context.Context, *elector.Term) error {
 	return func(ctx context.Context, _ *elector.Term) error {
 		group, ctx := errgroup.WithContext(ctx)
 		for _, task := range tasks {
@@ -26,7 +26,7 @@ func LeadTasks(tasks ...Task) elector.Lead {
 
 // Serve runs what every process does beside what only the leader does. It ends
 // all of it when ctx ends, which is no error, or when something fails.
-func Serve(ctx context.Context, e *elector.Elector, everywhere Task, lead elector.Lead) error {
+func Serve(ctx context.Context, e *elector.Elector, everywhere Task, lead func(context.Context, *elector.Term) error) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return everywhere(groupCtx) })
 	group.Go(func() error { return e.Run(groupCtx, lead) })

@@ -33,7 +33,7 @@ type Message struct {
 // What publish sends elsewhere may be sent again if the commit fails then, so send
 // the id along, and have the receiver drop repetitions; or send the term's token
 // too, and have it refuse an older one (package fence).
-func PublishOutbox(pool *sql.DB, every time.Duration, publish func(context.Context, *sql.Tx, Message) error) elector.Lead {
+func PublishOutbox(pool *sql.DB, every time.Duration, publish func(context.Context, *sql.Tx, Message) error) func(context.Context, *elector.Term) error {
 	return func(ctx context.Context, term *elector.Term) error {
 		for ctx.Err() == nil {
 			err := term.InTx(ctx, pool, nil, func(tx *sql.Tx) error { return publishAll(ctx, tx, publish) })

@@ -175,11 +175,11 @@ func TestACandidateWhoseCampaignEndedForGoodIsUnhealthyUntilItCampaignsAgain(t *
 	m := watch(t, pool, orders)
 	expectLeaders(mock, "orders", "web-2")
 	refuse := func(permanent bool) {
-		m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpCampaign, Err: elector.ErrServerTooOld, Permanent: permanent})
+		m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpCampaign, Err: elector.ErrUnsupportedServer, Permanent: permanent})
 		m.OnCampaign(ctx, hooks.Campaign{Origin: who("orders"), Outcome: hooks.Failed})
 	}
 	refuse(true)
-	wants(t, m, 503, elector.ErrServerTooOld.Error())
+	wants(t, m, 503, elector.ErrUnsupportedServer.Error())
 	wants(t, m.Liveness(), 200)
 	refuse(false)
 	wants(t, m, 200)
@@ -202,7 +202,7 @@ func TestAnElectorThatIsRemovedIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpWork, Err: elector.ErrOverrun})
-	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpCampaign, Err: elector.ErrServerTooOld, Permanent: true})
+	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpCampaign, Err: elector.ErrUnsupportedServer, Permanent: true})
 	m.Remove(e)
 	m.Remove(e)
 	wants(t, m.Liveness(), 200)

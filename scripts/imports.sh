@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Packages that import only each other and the standard library.
-below=(internal/lock internal/session internal/pgerr internal/option internal/backoff)
+below=(internal/lock internal/session internal/pgerr internal/backoff)
 pure=(elector "${below[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest)
 
 # The packages that may import elector.
@@ -46,11 +46,11 @@ only '^\./hooks/\S+ \./' <<<"$code" | not ' \./hooks(/|$)' |
   rule "a package below hooks/ imports of ours only hooks" || broken=1
 only '^\./db(/\S+)? (\./|database/sql/driver$)' <<<"$code" | not ' \./db/' |
   rule "db imports nothing of ours, and names no driver's type" || broken=1
-only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(hooks|internal/(lock|session|pgerr|option|backoff)|elector/\S+)$' |
+only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(hooks|internal/(lock|session|pgerr|backoff)|elector/\S+)$' |
   rule "elector imports of ours only hooks, and ${below[*]}: it speaks no SQL" || broken=1
 only '^\./internal/session \./' <<<"$code" | not ' \./(db|internal/(pgerr|backoff))$' |
   rule "internal/session imports of ours only db, internal/pgerr and internal/backoff" || broken=1
-only '^\./internal/(pgerr|option|backoff) \./' <<<"$code" | rule "internal/pgerr, internal/option and internal/backoff import nothing of ours" || broken=1
+only '^\./internal/(pgerr|backoff) \./' <<<"$code" | rule "internal/pgerr and internal/backoff import nothing of ours" || broken=1
 only '^\./internal/lock \./' <<<"$code" | not ' \./(db|internal/(session|pgerr|backoff))$' |
   rule "internal/lock imports of ours only db, internal/session, internal/pgerr and internal/backoff" || broken=1
 only ' \./internal/(lock|session)$' <<<"$code" | not '^\./(elector|internal/lock) ' |

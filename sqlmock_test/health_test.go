@@ -30,7 +30,9 @@ func (v *vitals) check(context.Context) float64 {
 }
 
 // gated is the option, with one check a second, and three in a row to turn the verdict.
-func (v *vitals) gated() elector.Option { return elector.WithHealth(v.check, elector.HealthPolicy{}) }
+func (v *vitals) gated() elector.CommonOption {
+	return elector.WithHealth(v.check, elector.HealthPolicy{})
+}
 
 // turn makes the check say the other after so much time.
 func (v *vitals) turn(after time.Duration) {

@@ -291,7 +291,7 @@ func idle(t *testing.T, pool *sql.DB, n int) {
 
 func TestAFencedTransactionIsRefusedOutsideTheTerm(t *testing.T) {
 	for outcome, want := range map[string]error{
-		"superseded": elector.ErrNotLeader, "ended": elector.ErrNotLeader, "hidden": elector.ErrSessionHidden, "perhaps": elector.ErrNotLeader,
+		"superseded": elector.ErrNotLeader, "ended": elector.ErrNotLeader, "hidden": elector.ErrConfig, "perhaps": elector.ErrNotLeader,
 	} {
 		bubble(t, outcome, func(t *testing.T) {
 			pool, mock := newMock(t)

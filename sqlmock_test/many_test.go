@@ -357,7 +357,7 @@ func TestASessionWhoseGrantsDoNotShowIsRefused(t *testing.T) {
 		m.opened()
 		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(row(int64(1), "granted"))
 		query(m.mock, "HeldLocks").WillReturnRows(rows())
-		wantError(t, m.all[0].Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
+		wantError(t, m.all[0].Run(patience(t), nil), elector.ErrUnsupportedServer)
 	})
 }
 

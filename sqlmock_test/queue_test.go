@@ -164,7 +164,7 @@ func TestALockThatIsGrantedToAStandbyButDoesNotShowIsRefused(t *testing.T) {
 		query(mock, "TryLocks").WillReturnRows(row(elector.KeyFromName("orders"), true))
 		query(mock, "Confirm").WillReturnRows(row(false, sessionPID, 0, noEpoch, false))
 		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
-		wantError(t, e.Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
+		wantError(t, e.Run(patience(t), nil), elector.ErrUnsupportedServer)
 		wantFailures(t, rec, hooks.OpCampaign)
 	})
 }
@@ -181,7 +181,7 @@ func TestAWaitThatEndedTooSoonIsNotBelievedWithoutAnAnswer(t *testing.T) {
 		query(mock, "TryLocks").WillReturnRows(rows()) // which no server does
 		query(mock, "Confirm").WillReturnRows(row(false, sessionPID, 0, noEpoch, false))
 		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
-		wantError(t, e.Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
+		wantError(t, e.Run(patience(t), nil), elector.ErrUnsupportedServer)
 		wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign)
 		wantError(t, rec.Failures()[0].Err, errPlain)
 	})
@@ -340,7 +340,7 @@ func TestALockThatDoesNotShowInTheRehearsalIsRefused(t *testing.T) {
 		expectParked(mock, 3)
 		query(mock, "TrialLock").WillReturnRows(row(false))
 		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
-		wantError(t, e.Run(patience(t), nil), elector.ErrNoAdvisoryLocks)
+		wantError(t, e.Run(patience(t), nil), elector.ErrUnsupportedServer)
 		wantFailures(t, rec, hooks.OpCampaign)
 	})
 }

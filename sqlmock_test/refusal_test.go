@@ -40,7 +40,7 @@ var refusals = []struct {
 	want   error
 }{
 	{"a hot standby", upTo(0, firstPID, true, 150000, "PostgreSQL 15", asked, false), elector.ErrServerReadOnly},
-	{"an old server", upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", asked, false), elector.ErrServerTooOld},
+	{"an old server", upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", asked, false), elector.ErrUnsupportedServer},
 	{"a pooler that loses a prepared statement of pgx", alwaysForgets(0, "26000"), elector.ErrSessionPooled},
 	{"a pooler that has a prepared statement already", alwaysForgets(2, "42P05"), elector.ErrSessionPooled},
 	{"one backend for two connections", upTo(2, firstPID, asked, false), elector.ErrSessionPooled},
@@ -52,8 +52,8 @@ var refusals = []struct {
 	{"another backend during a transaction", upTo(6, secondPID+1, false, 150000, "PostgreSQL 15", asked, false), elector.ErrSessionPooled},
 	{"a statement that is lost during a transaction", alwaysForgets(6, "26000"), elector.ErrSessionPooled},
 	{"a statement that is there already in a transaction", alwaysForgets(8, "42P05"), elector.ErrSessionPooled},
-	{"an outcome that nobody knows", upTo(10, "perhaps", sessionPID, 0, ""), elector.ErrNoAdvisoryLocks},
-	{"locks that do not show", upTo(11, false, sessionPID, 0, noEpoch, false), elector.ErrNoAdvisoryLocks},
+	{"an outcome that nobody knows", upTo(10, "perhaps", sessionPID, 0, ""), elector.ErrUnsupportedServer},
+	{"locks that do not show", upTo(11, false, sessionPID, 0, noEpoch, false), elector.ErrUnsupportedServer},
 }
 
 func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
@@ -171,7 +171,7 @@ func TestARefusalIsToldByEachWayToCampaign(t *testing.T) {
 			e, _ := newElector(t, pool)
 			wantError(t, campaign(t, e), elector.ErrServerReadOnly)
 			refusals[1].server(mock) // and the elector can be used again
-			wantError(t, campaign(t, e), elector.ErrServerTooOld)
+			wantError(t, campaign(t, e), elector.ErrUnsupportedServer)
 		})
 	}
 }
@@ -181,7 +181,7 @@ func TestAPoolOfOneConnectionIsTooSmall(t *testing.T) {
 		pool, _ := newMock(t)
 		pool.SetMaxOpenConns(1)
 		e, err := elector.New(pool, "orders")
-		wantError(t, err, elector.ErrPoolTooSmall)
+		wantError(t, err, elector.ErrConfig)
 		if e != nil {
 			t.Error("an elector came with the error")
 		}
@@ -190,9 +190,9 @@ func TestAPoolOfOneConnectionIsTooSmall(t *testing.T) {
 		pool, _ := newMock(t)
 		pool.SetMaxOpenConns(2)
 		_, err := elector.New(pool, "orders", elector.WithWatch())
-		wantError(t, err, elector.ErrPoolTooSmall)
+		wantError(t, err, elector.ErrConfig)
 		_, err = elector.NewSession(pool, elector.WithWatch())
-		wantError(t, err, elector.ErrPoolTooSmall)
+		wantError(t, err, elector.ErrConfig)
 		pool.SetMaxOpenConns(3)
 		_, err = elector.New(pool, "orders", elector.WithWatch())
 		wantError(t, err)
@@ -204,7 +204,7 @@ func TestAPoolOfOneConnectionIsTooSmall(t *testing.T) {
 		expectResign(mock)
 		resign(t, campaign(t, e)) // checked, and found good
 		pool.SetMaxOpenConns(1)
-		wantError(t, e.Run(patience(t), nil), elector.ErrPoolTooSmall)
+		wantError(t, e.Run(patience(t), nil), elector.ErrConfig)
 		wantFailures(t, rec, hooks.OpCampaign)
 	})
 	bubble(t, "none is too large", func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestAPoolThatBecomesTooSmallForAParkedCandidateGetsItsConnectionBack(t *tes
 		expectVain(mock)
 		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
 		time.AfterFunc(time.Second, func() { pool.SetMaxOpenConns(1) })
-		wantError(t, e.Run(patience(t), nil), elector.ErrPoolTooSmall)
+		wantError(t, e.Run(patience(t), nil), elector.ErrConfig)
 		settle()
 		if n := pool.Stats().InUse; n != 1 { // the mock's own
 			t.Errorf("%d connections are in use", n)

@@ -75,7 +75,7 @@ func TestTheSystemdUnitRestartsWhatARestartMends(t *testing.T) {
 	for err, mends := range map[error]bool{
 		elector.ErrServerReadOnly: true, connect.ErrConnect: true, elector.ErrGaveUp: true, errors.New("anything else"): true,
 		exit.With(exit.Lost, errors.New("lost")): true,
-		elector.ErrConfig:                        false, connect.ErrUsage: false, elector.ErrServerTooOld: false, elector.ErrSessionPooled: false, elector.ErrNoAdvisoryLocks: false,
+		elector.ErrConfig:                        false, connect.ErrUsage: false, elector.ErrUnsupportedServer: false, elector.ErrSessionPooled: false, elector.ErrUnsupportedServer: false,
 	} {
 		if code := exit.CodeOf(exit.Classify(err)); slices.Contains(prevented, code) == mends {
 			t.Errorf("%v is status %d: a restart mends it is %v, and restarts are prevented at %v", err, code, mends, prevented)

@@ -53,7 +53,7 @@ func TestTheReadmesTableOfOptionsIsThatOfTheCode(t *testing.T) {
 
 // The table's figures, and the constants that they are of.
 func TestTheReadmesFiguresAreTheConstants(t *testing.T) {
-	constants := constants(t, "../elector/options.go", "../elector/health.go", "../internal/session/lease.go", "../internal/option/option.go")
+	constants := constants(t, "../elector/options.go", "../elector/health.go", "../internal/session/lease.go")
 	table := section(t, "Options")
 	for _, c := range []struct{ row, says, name, value string }{
 		{"WithLease", "| 10 s |", "defaultLease", "10 * time.Second"},
@@ -75,7 +75,7 @@ func TestTheReadmesFiguresAreTheConstants(t *testing.T) {
 		{"WithHealth", "interval 10 ms to 1 h", "maxInterval", "time.Hour"},
 		{"WithHealth", "1 to 1000 in a row", "maxInARow", "1000"},
 		{"WithCandidateID", "1 to 63 bytes", "maxCandidateID", "63"},
-		{"", "1 to 1024 bytes", "MaxElectionBytes", "1024"},
+		{"", "1 to 1024 bytes", "maxElectionBytes", "1024"},
 	} {
 		if constants[c.name] != c.value {
 			t.Errorf("%s is %q, and the README says %q", c.name, constants[c.name], c.says)

@@ -100,30 +100,38 @@ func complain(err error) int {
 
 // stand makes the electors.
 func (c *cast) stand() (err error) {
-	opts := c.options()
-	if c.Wait {
-		opts = append(opts, elector.WithStandby(elector.Wait))
-	}
+	shared := c.options()
 	if c.Watch {
-		opts = append(opts, elector.WithWatch())
-	}
-	if c.Synchronous {
-		opts = append(opts, elector.WithSynchronousStandby(Lease))
+		shared = append(shared, elector.WithWatch())
 	}
 	if !c.Session {
-		return c.standIn("", func(hooks elector.Option) (*elector.Elector, error) {
+		var opts []elector.Option
+		for _, opt := range shared {
+			opts = append(opts, opt)
+		}
+		if c.Wait {
+			opts = append(opts, elector.WithStandby(elector.Wait))
+		}
+		if c.Synchronous {
+			opts = append(opts, elector.WithSynchronousStandby(Lease))
+		}
+		return c.standIn("", func(hooks elector.CommonOption) (*elector.Elector, error) {
 			return elector.New(c.pool, firstElection, append(opts, hooks)...)
 		})
 	}
-	if c.session, err = elector.NewSession(c.pool, opts...); err != nil {
+	if c.session, err = elector.NewSession(c.pool, shared...); err != nil {
 		return err
 	}
 	return errors.Join(
-		c.standIn("", func(hooks elector.Option) (*elector.Elector, error) { return c.session.Elector(firstElection, hooks) }),
-		c.standIn(SecondElection, func(hooks elector.Option) (*elector.Elector, error) { return c.session.Elector(SecondElection, hooks) }))
+		c.standIn("", func(hooks elector.CommonOption) (*elector.Elector, error) {
+			return c.session.Elector(firstElection, hooks)
+		}),
+		c.standIn(SecondElection, func(hooks elector.CommonOption) (*elector.Elector, error) {
+			return c.session.Elector(SecondElection, hooks)
+		}))
 }
 
-func (c *cast) standIn(election string, enter func(elector.Option) (*elector.Elector, error)) (err error) {
+func (c *cast) standIn(election string, enter func(elector.CommonOption) (*elector.Elector, error)) (err error) {
 	s := &stand{cast: c, election: election}
 	s.elector, err = enter(elector.WithHooks(s.hook()))
 	c.stands = append(c.stands, s)

@@ -33,8 +33,8 @@ const (
 // Patience is for what must happen; later, the run has failed.
 const Patience = time.Minute
 
-func (p part) options() []elector.Option {
-	return []elector.Option{
+func (p part) options() []elector.SessionOption {
+	return []elector.SessionOption{
 		elector.WithCandidateID(p.Name),
 		elector.WithLease(Lease),
 		elector.WithHeartbeatInterval(Heartbeat),

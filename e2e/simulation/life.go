@@ -71,31 +71,36 @@ func (w *world) newLife(n, generation int) *life {
 		l.process.SetLatency(func() time.Duration { return l.draw(0, w.plan.Latency) })
 	}
 	l.pool = l.process.Open()
-	options := []elector.Option{elector.WithCandidateID(l.id), elector.WithLease(w.plan.Lease), elector.WithHeartbeatInterval(w.plan.Heartbeat),
+	shared := []elector.SessionOption{elector.WithCandidateID(l.id), elector.WithLease(w.plan.Lease), elector.WithHeartbeatInterval(w.plan.Heartbeat),
 		elector.WithDrain(w.plan.Drain), elector.WithRetryInterval(w.plan.Retry),
 		elector.WithHooks(hooks.Funcs{Error: func(_ context.Context, f hooks.Failure) {
 			if f.Permanent {
 				l.refused.Add(1)
 			}
 		}})}
-	options = append(options, l.steering()...)
+	shared = append(shared, l.steering()...)
 	if l.Watch {
-		options = append(options, elector.WithWatch())
+		shared = append(shared, elector.WithWatch())
 	}
-	if w.plan.Synchronous {
-		options = append(options, elector.WithSynchronousStandby(w.plan.Lease))
-	}
+	shared = append(shared, elector.WithHooks(l.rec))
 	if l.Kind == shares {
-		l.shared = must(elector.NewSession(l.pool, append(options, elector.WithHooks(l.rec))...))
+		l.shared = must(elector.NewSession(l.pool, shared...))
 		for i := range w.plan.Elections {
 			l.seats = append(l.seats, &seat{life: l, Elector: must(l.shared.Elector(election(i))), chance: w.newChance(n, generation, 1+i)})
 		}
 		return l
 	}
+	var options []elector.Option
+	for _, option := range shared {
+		options = append(options, option)
+	}
+	if w.plan.Synchronous {
+		options = append(options, elector.WithSynchronousStandby(w.plan.Lease))
+	}
 	if l.Wait {
 		options = append(options, elector.WithStandby(elector.Wait))
 	}
-	e := must(elector.New(l.pool, election(n%w.plan.Elections), append(options, elector.WithHooks(l.rec))...))
+	e := must(elector.New(l.pool, election(n%w.plan.Elections), options...))
 	l.seats = []*seat{{life: l, Elector: e, chance: w.newChance(n, generation, 1)}}
 	return l
 }

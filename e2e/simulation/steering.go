@@ -60,7 +60,7 @@ func (b *bellman) ring(payload string) {
 }
 
 // steering are the options that steer.
-func (l *life) steering() (options []elector.Option) {
+func (l *life) steering() (options []elector.SessionOption) {
 	if l.Wakes {
 		options = append(options, elector.WithNotifier(l.bellman))
 	}

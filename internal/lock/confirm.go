@@ -13,7 +13,7 @@ import (
 // Package elector returns these as its own.
 var (
 	ErrTokenEpoch    = errors.New("elector: the epoch of tokens cannot be used")
-	ErrSessionHidden = errors.New("elector: the role of this pool cannot see the leader's session: use the elector's own role, or GRANT pg_read_all_stats to this one")
+	ErrSessionHidden = fmt.Errorf("%w: the role of this pool cannot see the leader's session: use the elector's own role, or GRANT pg_read_all_stats to this one", session.ErrConfig)
 )
 
 // confirm verifies that the session holds the lock, passes the barrier and reads the token.

@@ -12,16 +12,19 @@ import (
 
 // Package elector returns these as its own, and documents when.
 var (
+	ErrConfig            = errors.New("elector: invalid configuration")
+	ErrUnsupportedServer = errors.New("elector: the server cannot keep the promise")
+
 	ErrNotLeader       = errors.New("elector: not the leader")
 	ErrSessionLost     = errors.New("elector: the session was lost")
 	ErrLeaseExpired    = errors.New("elector: the lease expired")
 	ErrNoAnswer        = errors.New("elector: the server does not answer")
 	ErrServerReadOnly  = errors.New("elector: the server is in recovery (a hot standby), whose locks are its own: connect to the primary, for instance with target_session_attrs=read-write")
 	ErrOldPrimary      = errors.New("elector: an old primary still answers beside the one that was promoted: stop the old one, and see that no connection leads there")
-	ErrServerTooOld    = errors.New("elector: the server cannot enforce a lease: PostgreSQL 14 or newer is needed")
+	ErrServerTooOld    = fmt.Errorf("%w: it cannot enforce a lease: PostgreSQL 14 or newer is needed", ErrUnsupportedServer)
 	ErrSessionPooled   = errors.New("elector: a pooler between this program and the server shares backends between connections: give the elector a pool that connects to the server itself, or through session pooling")
-	ErrNoAdvisoryLocks = errors.New("elector: the server grants advisory locks that do not show in pg_locks, so they exclude nobody: use a PostgreSQL server")
-	ErrPoolTooSmall    = errors.New("elector: the pool has no connection to spare beside what a session pins")
+	ErrNoAdvisoryLocks = fmt.Errorf("%w: it grants advisory locks that do not show in pg_locks, so they exclude nobody: use a PostgreSQL server", ErrUnsupportedServer)
+	ErrPoolTooSmall    = fmt.Errorf("%w: the pool has no connection to spare beside what a session pins", ErrConfig)
 	ErrLockTableFull   = errors.New("elector: the server's lock table is full: raise max_locks_per_transaction (and restart it), or use fewer elections")
 	ErrRolledBack      = errors.New("elector: the transaction was rolled back")
 	ErrOutcomeUnknown  = errors.New("elector: it is not known whether the transaction was committed")

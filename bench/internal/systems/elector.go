@@ -41,7 +41,7 @@ func library(driver, name, settings, purpose string, quick []Fault, opts ...elec
 }
 
 // shared is this library with all elections on one session.
-func shared(driver, name, settings string, opts ...elector.Option) System {
+func shared(driver, name, settings string, opts ...elector.SessionOption) System {
 	return System{
 		Name: name, Settings: settings, For: forSession,
 		Phase: 2 * time.Second,
@@ -62,8 +62,8 @@ func shared(driver, name, settings string, opts ...elector.Option) System {
 	}
 }
 
-func newSession(pool *sql.DB, env Env, opts []elector.Option) (*elector.Session, error) {
-	return elector.NewSession(pool, append([]elector.Option{elector.WithCandidateID(env.ID)}, opts...)...)
+func newSession(pool *sql.DB, env Env, opts []elector.SessionOption) (*elector.Session, error) {
+	return elector.NewSession(pool, append([]elector.SessionOption{elector.WithCandidateID(env.ID)}, opts...)...)
 }
 
 // elect runs every election of the candidate until it is to resign.
@@ -90,7 +90,7 @@ func elect(ctx context.Context, env Env, out *Reporter, make func(string) (*elec
 }
 
 // lead is the work of a leader: to be there, until the term ends or it is to resign.
-func lead(env Env, out *Reporter) elector.Lead {
+func lead(env Env, out *Reporter) func(context.Context, *elector.Term) error {
 	return func(ctx context.Context, term *elector.Term) error {
 		out.Leading(term.Valid)
 		resigned(ctx, env, nil, out)

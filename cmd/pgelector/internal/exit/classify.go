@@ -18,7 +18,7 @@ func Classify(err error) error {
 		code int
 		errs []error
 	}{
-		{Refused, []error{elector.ErrServerTooOld, elector.ErrSessionPooled, elector.ErrNoAdvisoryLocks}},
+		{Refused, []error{elector.ErrUnsupportedServer, elector.ErrSessionPooled}},
 		{Usage, []error{elector.ErrConfig, connect.ErrUsage}},
 		{Connect, []error{connect.ErrConnect, elector.ErrGaveUp, elector.ErrServerReadOnly}},
 	} {

@@ -1,6 +1,10 @@
 package exit
 
-import "github.com/pgelector/pgelector/internal/option"
+import (
+	"errors"
+
+	"github.com/pgelector/pgelector/elector"
+)
 
 // flags are those that set the elector's options. A test holds it complete.
 var flags = map[string]string{
@@ -15,22 +19,21 @@ var flags = map[string]string{
 	"WithTokenEpoch":         "--token-epoch",
 }
 
-// ByFlags is the error of bad usage for options that cannot be used, by the names of
-// the flags that set them; notes, by the options' names, say more of single ones.
-// Other errors are returned as they are.
+// ByFlags turns an error about options into one of bad usage that names their flags. notes,
+// by the options' names, say more of single ones. Other errors are returned as they are.
 func ByFlags(err error, notes map[string]string) error {
-	bad, ok := option.In(err)
-	if !ok {
+	var bad *elector.OptionError
+	if !errors.As(err, &bad) {
 		return err
 	}
-	return Usagef("%s", bad.Name(func(v option.Value) string {
-		text := flags[v.Name] + " " + v.Text
-		if note := notes[v.Name]; note != "" {
+	return Usagef("%s", bad.Name(func(o elector.OptionValue) string {
+		text := flags[o.Name] + " " + o.Value
+		if note := notes[o.Name]; note != "" {
 			text += " (" + note + ")"
 		}
 		return text
 	}))
 }
 
-// CheckElection is an error of bad usage unless an election may have that name.
-func CheckElection(name string) error { return With(Usage, option.CheckElection(name)) }
+// CheckElection returns an error of bad usage unless an election may have that name.
+func CheckElection(name string) error { return With(Usage, elector.CheckElection(name)) }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/pgelector/pgelector/internal/option"
+	"github.com/pgelector/pgelector/elector"
 )
 
 // Every option that the command sets is named by a flag when it is refused. Those
@@ -46,7 +46,7 @@ func TestEveryOptionOfTheCommandHasItsFlag(t *testing.T) {
 }
 
 func TestOptionsAreNamedByTheirFlags(t *testing.T) {
-	err := ByFlags(&option.Error{Options: []option.Value{option.Of("WithHeartbeatInterval", 2), option.Of("WithLease", 3), option.Of("WithDrain", 4)}, Want: "want less"},
+	err := ByFlags(&elector.OptionError{Options: []elector.OptionValue{{Name: "WithHeartbeatInterval", Value: "2"}, {Name: "WithLease", Value: "3"}, {Name: "WithDrain", Value: "4"}}, Want: "want less"},
 		map[string]string{"WithDrain": "as --grace says"})
 	if want := "--heartbeat 2 with --lease 3 and --drain 4 (as --grace says): want less"; CodeOf(err) != Usage || err.Error() != want {
 		t.Errorf("got %d, %q, want %q", CodeOf(err), err, want)

@@ -21,7 +21,7 @@ type Session struct {
 	pool     *sql.DB
 	shared   *lock.Shared
 	config   config
-	opts     []Option
+	opts     []Option // of its electors, before their own
 	reporter *announcer
 	ctx      context.Context // done when Close is called
 	close    func()          // closes the session, once, and returns
@@ -32,34 +32,25 @@ type Session struct {
 	electors map[int64]*Elector
 }
 
-// NewSession makes a session on a pool that the caller keeps and closes. It
-// connects with the first campaign. opts are as for New, and are the defaults
-// of its electors; WithLease, WithHeartbeatInterval, WithDrain, WithRetryInterval,
-// WithWatch, WithTokenEpoch and WithCandidateID belong to the session alone; WithHealth is a default
-// like others, by which each elector is checked for itself. WithKey cannot be used here, and
-// a session polls, so WithStandby(Wait) cannot either, nor can WithSynchronousStandby.
-func NewSession(pool *sql.DB, opts ...Option) (*Session, error) {
+// NewSession makes a session on a pool that the caller keeps and closes. It connects with
+// the first campaign. opts are as for New. A [CommonOption] is a default of the session's
+// elections: WithHealth has each checked for itself. Its elections poll.
+func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of your PostgreSQL", ErrConfig)
+		return nil, errNoPool
 	}
 	c, err := configure("session", opts)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case c.keyChosen:
-		return nil, fmt.Errorf("%w: WithKey is an election's: pass it to Session.Elector", ErrConfig)
-	case !c.gracefulRelease:
-		return nil, fmt.Errorf("%w: WithGracefulRelease(false): a term of a shared session ends by its unlock", ErrConfig)
-	case c.synchronous:
-		return nil, errSynchronousSession
-	case c.standby == Wait:
-		return nil, fmt.Errorf("%w: WithStandby(Wait): a connection can wait for one lock only: use New for this election", ErrConfig)
 	}
 	if err := session.CheckPoolSize(pool, c.watch, false); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	s := &Session{pool: pool, config: c, opts: opts, ctx: ctx, terms: terms{closed: ctx}, closed: make(chan struct{}), electors: map[int64]*Elector{}}
+	s := &Session{pool: pool, config: c, ctx: ctx, terms: terms{closed: ctx}, closed: make(chan struct{}), electors: map[int64]*Elector{}}
+	for _, opt := range opts {
+		s.opts = append(s.opts, opt)
+	}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks)
 	s.shared = lock.NewShared(ctx, session.NewServer(pool, c.ofServer(s.beat, s.report)), c.retry, c.tokenEpoch)
 	s.close = sync.OnceFunc(func() {
@@ -73,9 +64,7 @@ func NewSession(pool *sql.DB, opts ...Option) (*Session, error) {
 	return s, nil
 }
 
-var errSynchronousSession = fmt.Errorf("%w: WithSynchronousStandby: a shared session cannot have it: use New for this election", ErrConfig)
-
-// report tells the session's own hooks of what concerns no single election.
+// report reports to the session's own hooks what concerns no single election.
 func (s *Session) report(ctx context.Context, f hooks.Failure) {
 	s.reporter.post(s.reporter.failure(ctx, f))
 }
@@ -84,18 +73,16 @@ func (s *Session) report(ctx context.Context, f hooks.Failure) {
 // those of the session. Two electors of one session cannot have the same key:
 // the server would grant the lock to both. The session keeps an elector until
 // [Elector.Close]: close those of elections that are over, or the session grows.
-func (s *Session) Elector(election string, opts ...Option) (*Elector, error) {
-	c, err := configure(election, slices.Concat(s.opts, opts))
+func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, error) {
+	all := slices.Clone(s.opts)
+	for _, opt := range opts {
+		all = append(all, opt)
+	}
+	c, err := configure(election, all)
 	if err != nil {
 		return nil, err
 	}
-	if own := c.ofSession[len(s.config.ofSession):]; len(own) > 0 { // the session's options come first
-		return nil, fmt.Errorf("%w: %s belongs to the session: pass it to NewSession", ErrConfig, own[0])
-	}
-	if c.synchronous {
-		return nil, errSynchronousSession
-	}
-	c.lease, c.candidateID, c.watch = s.config.lease, s.config.candidateID, s.config.watch
+	c.candidateID = s.config.candidateID // which may be random
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := s.electors[c.key]; other != nil {
@@ -103,7 +90,7 @@ func (s *Session) Elector(election string, opts ...Option) (*Elector, error) {
 	}
 	e := newElector(s.ctx, s.pool, election, c)
 	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewServer(s.pool, e.ofServer(e.beat, e.report)))
-	e.shared, e.terms = s, &s.terms
+	e.terms, e.onClosed = &s.terms, func() { s.remove(e) }
 	s.electors[c.key] = e
 	return e, nil
 }
@@ -128,20 +115,14 @@ func (s *Session) CandidateID() string { return s.config.candidateID }
 // goes on.
 func (s *Session) Close(ctx context.Context) error {
 	s.close()
-	select {
-	case <-s.closed:
-	case <-ctx.Done():
-		select {
-		case <-s.closed: // whatever ctx says
-		default:
-			return ended(ctx, "close the session: the work of a term has not returned")
-		}
+	if !await(ctx, s.closed) {
+		return ended(ctx, "close the session: the work of a term has not returned")
 	}
 	s.reporter.flush()
 	return nil
 }
 
-// beat tells each elector that leads.
+// beat announces a heartbeat to each elector that leads.
 func (s *Session) beat(b session.Beat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,316 @@
+package elector
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/lock"
+)
+
+// A candidate is what an Elector, its campaigns and its terms share.
+type candidate struct {
+	config
+	pool      *sql.DB
+	election  string
+	announcer *announcer
+	monitor   *healthMonitor  // nil without WithHealth
+	closing   context.Context // done when the elector, or its session, is closed
+	terms     *terms          // of the session; nil for a session of its own
+
+	// Touched by the campaign, and by its term, alone.
+	acquirer lock.Acquirer
+	standing lock.Standing
+	wakeUps  *lock.WakeUps // nil without a notifier
+	seen     lock.Holder   // the leader that was last seen
+}
+
+func newCandidate(pool *sql.DB, election string, c config) *candidate {
+	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
+	n := &candidate{config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks)}
+	n.monitor = newHealthMonitor(c.check, c.healthPolicy, func(cause error) {
+		n.report(context.Background(), hooks.Failure{Op: hooks.OpHealth, Err: cause})
+	})
+	return n
+}
+
+func (n *candidate) lockConfig() lock.Config {
+	return lock.Config{Election: n.election, Key: n.key, Look: n.announcer.seesLeader, Retry: n.retry, Queue: n.standby == Wait, TokenEpoch: n.tokenEpoch}
+}
+
+// report posts a failure, and does not wait for the hooks.
+func (n *candidate) report(ctx context.Context, f hooks.Failure) {
+	n.announcer.post(n.announcer.failure(ctx, f))
+}
+
+// look asks who leads, if a hook wants to know.
+func (n *candidate) look(ctx context.Context) {
+	if !n.announcer.seesLeader {
+		return
+	}
+	if leader, _, err := lock.HolderOf(ctx, n.pool, n.key, n.lease.Length); err == nil {
+		n.saw(ctx, leader)
+	}
+}
+
+// nobody leads.
+var nobody lock.Holder
+
+// saw reports a leader other than the last one seen.
+func (n *candidate) saw(ctx context.Context, leader lock.Holder) {
+	leader = lock.Holder{PID: leader.PID, CandidateID: leader.CandidateID} // all that an attempt sees
+	if !n.announcer.seesLeader || n.seen == leader {
+		return
+	}
+	n.announcer.post(n.announcer.leaderChanged(ctx, hooks.LeaderChanged{Previous: n.seen.CandidateID, Current: leader.CandidateID, PID: leader.PID}))
+	n.seen = leader
+}
+
+// terms counts the attempts and terms of a session's electors, which Session.Close waits
+// for. A nil one counts nothing.
+type terms struct {
+	mu     sync.Mutex
+	closed context.Context // no more begin once it is done
+	all    sync.WaitGroup
+}
+
+// begin counts an attempt, and the term that it may lead to. It returns the cause if the
+// session is closed.
+func (t *terms) begin() error {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed.Err() != nil {
+		return context.Cause(t.closed)
+	}
+	t.all.Add(1)
+	return nil
+}
+
+func (t *terms) end() {
+	if t != nil {
+		t.all.Done()
+	}
+}
+
+// close ends the counting and waits for all that was counted.
+func (t *terms) close(cancel func()) {
+	t.mu.Lock()
+	cancel()
+	t.mu.Unlock()
+	t.all.Wait()
+}
+
+// An event is what a notification says of its election.
+type event string
+
+const (
+	eventFree      event = "free"
+	eventLed       event = "led"
+	eventSuccessor event = "successor"
+)
+
+// payload writes a notification about an election.
+func payload(what event, key int64, more ...string) string {
+	return strings.Join(append([]string{string(what), strconv.FormatInt(key, 10)}, more...), " ")
+}
+
+// parse reads a payload. ours is whether it is about the election of that key.
+func parse(payload string, key int64) (what event, id string, ours bool) {
+	first, rest, _ := strings.Cut(payload, " ")
+	number, id, _ := strings.Cut(rest, " ")
+	return event(first), id, number == strconv.FormatInt(key, 10)
+}
+
+// subscribe receives the notifications about the election that matter.
+func (n *candidate) subscribe(matters func(what event, id string) bool) (w *lock.WakeUps, unsubscribe func()) {
+	if n.notifier == nil {
+		return nil, func() {}
+	}
+	w = lock.NewWakeUps()
+	return w, n.notifier.Subscribe(func(payload string) {
+		if what, id, ours := parse(payload, n.key); payload == "" || ours && matters(what, id) {
+			w.Wake()
+		}
+	})
+}
+
+// sleep waits for d, a wake-up, or the end of ctx.
+func sleep(ctx context.Context, d time.Duration, w *lock.WakeUps) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-time.After(d):
+		w.Renew()
+	case <-w.Woken():
+		w.Spend()
+	case <-ctx.Done():
+	}
+}
+
+// everyHook is what hooks.Join returns.
+type everyHook interface {
+	hooks.ElectedHook
+	hooks.DemotedHook
+	hooks.LeaderChangedHook
+	hooks.ErrorHook
+	hooks.HeartbeatHook
+	hooks.CampaignHook
+}
+
+// An announcer calls the hooks, one at a time and in order, on a goroutine that ends when
+// the queue is empty.
+type announcer struct {
+	origin        hooks.Origin
+	hook          everyHook
+	seesHeartbeat bool // whether any hook wants it
+	seesLeader    bool
+
+	mu      sync.Mutex
+	queue   []announcement
+	emptied chan struct{} // closed when the queue is empty; nil if it is
+}
+
+type announcement struct {
+	call      func()
+	heartbeat bool // may be replaced by a newer one
+}
+
+func newAnnouncer(origin hooks.Origin, all []hooks.Hook) *announcer {
+	hook := hooks.Join(all...)
+	return &announcer{
+		origin:        origin,
+		hook:          hook.(everyHook),
+		seesHeartbeat: hooks.Wants[hooks.HeartbeatHook](hook),
+		seesLeader:    hooks.Wants[hooks.LeaderChangedHook](hook),
+	}
+}
+
+// post queues an announcement.
+func (a *announcer) post(call func()) { a.enqueue(announcement{call: call}) }
+
+// announce queues an announcement and waits until the hooks have returned.
+func (a *announcer) announce(call func()) {
+	done := make(chan struct{})
+	a.post(func() {
+		defer close(done)
+		call()
+	})
+	<-done
+}
+
+func (a *announcer) enqueue(n announcement) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if last := len(a.queue) - 1; n.heartbeat && last >= 0 && a.queue[last].heartbeat {
+		a.queue[last] = n
+		return
+	}
+	a.queue = append(a.queue, n)
+	if a.emptied == nil {
+		a.emptied = make(chan struct{})
+		go a.drain()
+	}
+}
+
+func (a *announcer) drain() {
+	empty := false
+	defer func() {
+		if !empty { // a hook ended its goroutine, as a test that fails does (runtime.Goexit)
+			go a.drain()
+		}
+	}()
+	for {
+		a.mu.Lock()
+		if len(a.queue) == 0 {
+			close(a.emptied)
+			a.emptied = nil
+			a.mu.Unlock()
+			empty = true
+			return
+		}
+		next := a.queue[0]
+		a.queue = a.queue[1:]
+		a.mu.Unlock()
+		next.call()
+	}
+}
+
+// flush waits until the queue is empty.
+func (a *announcer) flush() {
+	a.mu.Lock()
+	emptied := a.emptied
+	a.mu.Unlock()
+	if emptied != nil {
+		<-emptied
+	}
+}
+
+// guard recovers a panic of a hook and reports it; panicked may be nil.
+func (a *announcer) guard(call func(), panicked func(error)) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		err := fmt.Errorf("%w: %v\n%s", errHookPanicked, p, debug.Stack())
+		defer func() { _ = recover() }() // OnError panicked too: nobody is left to report to
+		if panicked != nil {
+			panicked(err)
+		}
+		a.hook.OnError(context.Background(), hooks.Failure{Origin: a.origin, Op: hooks.OpHook, Err: err, At: time.Now()})
+	}()
+	call()
+}
+
+// Each of the following makes the announcement of one event.
+
+// elected returns a closure that runs OnElected, then calls done with any panic as an error.
+func (a *announcer) elected(ctx context.Context, e hooks.Elected, done func(error)) func() {
+	e.Origin = a.origin
+	return func() {
+		var failed error
+		defer func() { done(failed) }()
+		a.guard(func() { a.hook.OnElected(ctx, e) }, func(err error) { failed = err })
+	}
+}
+
+func (a *announcer) demoted(ctx context.Context, d hooks.Demoted) func() {
+	d.Origin = a.origin
+	return func() { a.guard(func() { a.hook.OnDemoted(context.WithoutCancel(ctx), d) }, nil) }
+}
+
+func (a *announcer) failure(ctx context.Context, f hooks.Failure) func() {
+	f.Origin, f.At = a.origin, time.Now()
+	return func() { a.guard(func() { a.hook.OnError(context.WithoutCancel(ctx), f) }, nil) }
+}
+
+func (a *announcer) campaign(ctx context.Context, c hooks.Campaign) func() {
+	c.Origin, c.At = a.origin, time.Now()
+	return func() { a.guard(func() { a.hook.OnCampaign(context.WithoutCancel(ctx), c) }, nil) }
+}
+
+func (a *announcer) leaderChanged(ctx context.Context, c hooks.LeaderChanged) func() {
+	c.Origin, c.At = a.origin, time.Now()
+	return func() { a.guard(func() { a.hook.OnLeaderChanged(context.WithoutCancel(ctx), c) }, nil) }
+}
+
+// heartbeat never waits: a slow hook must not cost the lease.
+func (a *announcer) heartbeat(ctx context.Context, h hooks.Heartbeat) {
+	if !a.seesHeartbeat {
+		return
+	}
+	h.Origin, h.At = a.origin, time.Now()
+	a.enqueue(announcement{heartbeat: true, call: func() {
+		a.guard(func() { a.hook.OnHeartbeat(context.WithoutCancel(ctx), h) }, nil)
+	}})
+}

@@ -1,0 +1,174 @@
+package elector
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pgelector/pgelector/internal/backoff"
+)
+
+// claim begins what unclaim ends: one campaign or term at a time. The context that it
+// returns ends with ctx, and when the elector is closed. release is called when the
+// campaign is over, which may be before the term is.
+func (e *Elector) claim(ctx context.Context) (claimed context.Context, release func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closing.Err() != nil:
+		return nil, nil, ended(e.closing, "campaign")
+	case e.claimed != nil:
+		return nil, nil, ErrAlreadyRunning
+	}
+	e.claimed = make(chan struct{})
+	e.monitor.start(ctx)
+	claimed, release = backoff.Either(ctx, e.closing)
+	return claimed, release, nil
+}
+
+func (e *Elector) unclaim() {
+	e.monitor.stop()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.claimed)
+	e.claimed = nil
+}
+
+// abandon is unclaim for a campaign that does not end with a term. No hook is called
+// after it.
+func (e *Elector) abandon() {
+	e.monitor.stop()
+	e.announcer.flush()
+	e.unclaim()
+}
+
+// background is a Run on a goroutine of its own.
+type background struct {
+	stop   context.CancelCauseFunc
+	done   chan struct{}
+	err    error   // once done: why it ended, if Stop or ctx did not end it
+	unread []error // of earlier Starts, which no Stop has returned
+}
+
+// maxUnread is how many errors are kept for Stop.
+const maxUnread = 10
+
+// errors are those that the next Stop returns, once done.
+func (b *background) errors() []error {
+	all := b.unread
+	if b.err != nil {
+		all = append(all, b.err)
+	}
+	return all[max(0, len(all)-maxUnread):]
+}
+
+// Start runs the election in the background, as Run with a nil lead does, until Stop is
+// called or ctx ends. The work is done by hooks, or guarded by IsLeader, RunIfLeader or
+// Term. ErrAlreadyRunning is returned while this elector campaigns or leads already.
+//
+// A run that ends because the server is refused or attempts are used up reports that to
+// OnError, and Stop returns the error. Start may be called again without a Stop: the error
+// is kept.
+func (e *Elector) Start(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ended(ctx, "start")
+	}
+	ctx, release, err := e.claim(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	b := &background{stop: stop, done: make(chan struct{})}
+	e.mu.Lock()
+	if before := e.background; before != nil {
+		<-before.done // at once: its claim has ended
+		b.unread = before.errors()
+	}
+	e.background = b
+	e.mu.Unlock()
+	go func() {
+		defer close(b.done)
+		defer release()
+		if err := e.run(ctx, nil); !errors.Is(err, context.Cause(ctx)) && !errors.Is(err, ErrStopped) {
+			b.err = err
+		}
+	}()
+	return nil
+}
+
+// Stop ends what Start began, and waits for it. It returns nil, or why the run had ended
+// before: a refused server, or ErrGaveUp. If Start was called more than once, the error
+// wraps all that no Stop has returned, the last ten at most. If ctx ends first, Stop
+// returns an error that wraps its cause, and the stopping goes on. Without a Start, and
+// when called again, it does nothing and returns nil; the elector can be used again.
+func (e *Elector) Stop(ctx context.Context) error {
+	e.mu.Lock()
+	b := e.background
+	e.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	b.stop(ErrStopped)
+	if !await(ctx, b.done) {
+		return ended(ctx, "stop: the work has not returned; the lock is released when it does")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.background != b {
+		return nil // stopped by another call
+	}
+	e.background = nil
+	return errors.Join(b.errors()...)
+}
+
+// Close ends what the elector does, in order. A campaign ends at once. A term ends with
+// the reason hooks.Shutdown and a cause that wraps ErrStopped: its work returns, OnDemoted
+// is called, and the lock is released, as at the end of Run's context. The work of
+// Campaign's or TryCampaign's caller has returned when that calls Resign, or when the
+// drain is over. Then no hook is called any more, and an elector of a [Session] is removed
+// from it: nothing of it is kept, and [Session.Elector] can make the same election again.
+// The session and its other elections go on.
+//
+// From the call on, Run, Start, Campaign and TryCampaign return an error that wraps
+// ErrStopped, at once or when they have ended in order; RunIfLeader calls nothing;
+// Stop returns what it would have. Leader, Candidates and Observe can still be used.
+//
+// Close waits until all is done, and returns nil. If ctx ends first, it returns an error
+// that wraps its cause, and the closing goes on. It may be called from any goroutine, and
+// again, but lead, a function of RunIfLeader or a hook that waits for it waits for itself.
+func (e *Elector) Close(ctx context.Context) error {
+	e.close(ErrStopped)
+	e.closeOnce.Do(func() {
+		go func() {
+			defer close(e.closed)
+			e.mu.Lock()
+			claimed := e.claimed
+			e.mu.Unlock()
+			if claimed != nil {
+				<-claimed
+			}
+			e.announcer.flush()
+			if e.onClosed != nil {
+				e.onClosed()
+			}
+		}()
+	})
+	if !await(ctx, e.closed) {
+		return ended(ctx, "close the elector: the work of its term has not returned; the lock is released when it does")
+	}
+	return nil
+}
+
+// await waits for done until ctx ends. It reports whether done is closed, whatever ctx says.
+func await(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
