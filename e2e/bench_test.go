@@ -10,6 +10,7 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 )
 
@@ -79,5 +80,68 @@ func BenchmarkElectionAndResignation(b *testing.B) {
 		if err := term.Resign(b.Context()); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// What a fenced transaction costs beside a plain one, and an election with a
+// barrier beside one without: docs/fencing.md has figures.
+func BenchmarkFence(b *testing.B) {
+	ctx := context.Background()
+	for _, driver := range []string{"postgres", "pgx"} {
+		pool, err := sql.Open(driver, shared.Get(b).DSN())
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer pool.Close()
+		e, err := elector.New(pool, unique("bench"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		term, err := e.Campaign(ctx)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer term.Resign(ctx)
+		bench := func(name string, fn func() error) {
+			b.Run(driver+"/"+name, func(b *testing.B) {
+				for b.Loop() {
+					if err := fn(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		read := func(tx *sql.Tx) error { var n int; return tx.QueryRow("SELECT 1").Scan(&n) }
+		bench("plain transaction", func() error {
+			tx, err := pool.Begin()
+			if err != nil {
+				return err
+			}
+			if err := read(tx); err != nil {
+				return err
+			}
+			return tx.Commit()
+		})
+		bench("InTx", func() error { return term.InTx(ctx, pool, nil, read) })
+		conn, err := pool.Conn(ctx)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
+		key := elector.KeyFromName(unique("bench"))
+		if _, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock($1)", key); err != nil {
+			b.Fatal(err)
+		}
+		defer conn.ExecContext(ctx, "SELECT pg_advisory_unlock($1)", key)
+		bench("Confirm, with the barrier", func() error {
+			_, err := db.New(conn).Confirm(ctx, db.ConfirmParams{Key: key, GuardHigh: int32(key >> 32), GuardLow: int32(key)})
+			return err
+		})
+		bench("HoldsLock, without", func() error { _, err := db.New(conn).HoldsLock(ctx, key); return err })
+		bench("the guard lock alone", func() error {
+			_, err := conn.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1, $2)", int32(key>>32), int32(key))
+			return err
+		})
+		bench("SELECT alone", func() error { _, err := conn.ExecContext(ctx, "SELECT $1::int, $2::int", 1, 2); return err })
 	}
 }

@@ -4,8 +4,14 @@ package e2e_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
@@ -43,5 +49,105 @@ func TestABusyPoolerThatSharesBackendsIsRefused(t *testing.T) {
 		}
 		cancel()
 		strangers.Wait()
+	}
+}
+
+// interrupted is a connector that counts what its connections ask, and calls before
+// with the number of each question, from 0 on.
+type interrupted struct {
+	driver.Connector
+	asked  *atomic.Int32
+	before func(n int)
+}
+
+func (i interrupted) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := wrapped{i.Connector}.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return interruptedConn{conn.(capable), i}, nil
+}
+
+type interruptedConn struct {
+	capable
+	by interrupted
+}
+
+func (c interruptedConn) ask() { c.by.before(int(c.by.asked.Add(1)) - 1) }
+
+func (c interruptedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c.ask()
+	return c.capable.QueryContext(ctx, query, args)
+}
+
+func (c interruptedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	c.ask()
+	return c.capable.ExecContext(ctx, query, args)
+}
+
+func (c interruptedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	c.ask()
+	return c.capable.PrepareContext(ctx, query)
+}
+
+func (c interruptedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	c.ask()
+	return c.capable.BeginTx(ctx, opts)
+}
+
+// openInterrupted opens the pool of the i-th candidate, and calls before each question.
+func (d drivers) openInterrupted(t *testing.T, i int, dsn string, before func(n int)) *sql.DB {
+	t.Helper()
+	var address atomic.Pointer[string]
+	address.Store(&dsn)
+	pool := sql.OpenDB(interrupted{moving{d.open(t, i, dsn).Driver(), &address}, new(atomic.Int32), before})
+	t.Cleanup(func() { expect(t, pool.Close()) })
+	return pool
+}
+
+// PgBouncer says of a server's connection that was cut what it says of a transaction
+// that its mode does not allow: FATAL, 08P01.
+func TestACutConnectionBehindASessionPoolerIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}}
+	waits := map[string]time.Duration{"before it is noticed": 0, "when it was noticed": 30 * time.Millisecond}
+	overEach(t, func(t *testing.T, d drivers) {
+		for mode, opts := range modes {
+			for when, wait := range waits {
+				t.Run(mode+" "+when, func(t *testing.T) {
+					t.Parallel()
+					cutAtEachQuestion(t, d, wait, append(opts, elector.WithBackoff(10*time.Millisecond, 50*time.Millisecond)))
+				})
+			}
+		}
+	})
+}
+
+// cutAtEachQuestion campaigns through a pooler of its own, whose connections to the
+// server are cut before a question and before the next.
+func cutAtEachQuestion(t *testing.T, d drivers, wait time.Duration, opts []elector.Option) {
+	l := behindAProxy(t)
+	b, err := pgcluster.NewBouncer(t.Context(), l.proxy.Addr(), pgcluster.Session, pgcluster.WithPoolSize(40))
+	if errors.Is(err, pgcluster.ErrNoBouncer) {
+		t.Skip(err)
+	}
+	check(t, err)
+	t.Cleanup(func() { expect(t, b.Stop()) })
+	for n := range 13 { // the questions of a check and an election
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			var over atomic.Bool
+			pool := d.openInterrupted(t, 0, b.DSN(), func(asked int) {
+				if !over.Load() && (asked == n || asked == n+1) { // then again, on the connections that came next
+					l.proxy.Reset()
+					time.Sleep(wait)
+				}
+			})
+			c := l.server.stand(t, pool, l.election(t), opts...)
+			c.shared = true
+			term, err := c.Campaign(soon(t))
+			over.Store(true)
+			check(t, err)
+			_ = term.Resign(soon(t)) // it may have been cut as well
+		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 
@@ -70,4 +71,28 @@ func fetchInto(dir string) error {
 		return fmt.Errorf("stop the server that came with the download: %w", err)
 	}
 	return nil
+}
+
+// stale is the age at which something unfinished in the cache is taken for abandoned.
+const stale = time.Hour
+
+// cacheDir returns the directory below the user's cache where things are kept from one process to the
+// next. It is the only thing that outlives a cluster. What is put there is made as *.tmp and renamed when
+// it is whole; what a killed process left unfinished is removed here.
+func cacheDir() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "pgelector")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	unfinished, _ := filepath.Glob(filepath.Join(dir, "*.tmp")) // fails for a malformed pattern only
+	for _, path := range unfinished {
+		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > stale {
+			os.RemoveAll(path)
+		}
+	}
+	return dir, nil
 }
