@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // HealthPolicy says how WithHealth judges a candidate. A zero field means its default.
@@ -124,16 +126,18 @@ func (m *healthMonitor) stop() {
 }
 
 func (m *healthMonitor) run(ctx context.Context) {
-	next := time.NewTicker(m.policy.Interval)
+	next := time.Now()
 	for {
 		result := m.await(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		m.apply(result)
-		select {
-		case <-next.C:
-		case <-ctx.Done():
+		next = next.Add(m.policy.Interval)
+		switch wait := time.Until(next); {
+		case wait <= 0: // the check took an interval, or the process stood still
+			next = time.Now()
+		case !backoff.Sleep(ctx, wait):
 			return
 		}
 	}
