@@ -24,12 +24,11 @@ type backend struct {
 
 // A transaction is an open transaction.
 type transaction struct {
-	began    time.Time
-	failed   bool
-	xid      int64
-	commit   []func()
-	deadline time.Time       // of transaction_timeout; zero means none
-	asked    map[int32]int64 // read by LastAsked: a transaction sees the activity as of its first read
+	began  time.Time
+	failed bool
+	xid    int64
+	commit []func()
+	asked  map[int32]int64 // read by LastAsked: a transaction sees the activity as of its first read
 }
 
 // A message is a message of a client.
@@ -185,9 +184,6 @@ func (b *backend) idleTimeout() (timer, error) {
 			newError(idleSession, "terminating connection due to idle-session timeout")
 	}
 	limit := s.onClock(b.settings.time("idle_in_transaction_session_timeout"))
-	if left := until(b.tx.deadline); left > 0 && (limit == 0 || left < limit) {
-		return newTimer(left), errTransactionTooLong
-	}
 	return newTimer(limit), newError(idleInTransaction, "terminating connection due to idle-in-transaction timeout")
 }
 

@@ -30,22 +30,17 @@ const (
 	internalError      = "XX000"
 	failedTransaction  = "25P02"
 	idleInTransaction  = "25P03"
-	transactionTooLong = "25P04"
 	undefinedObject    = "42704"
 	outOfMemory        = "53200"
 	tooManyConnections = "53300"
 	lockNotAvailable   = "55P03"
 	queryCanceled      = "57014"
 	adminShutdown      = "57P01"
-	crashShutdown      = "57P02"
 	idleSession        = "57P05"
-	clientLost         = "08006"
 )
 
 // errCut is the client's error if the other end closed the connection without a message.
 var errCut = fmt.Errorf("electortest: the connection was closed by the other end: %w", io.ErrUnexpectedEOF)
-
-var errTransactionTooLong = newError(transactionTooLong, "terminating connection due to transaction timeout")
 
 // isFatal reports whether the error ended the session.
 func isFatal(err error) bool {
@@ -54,7 +49,7 @@ func isFatal(err error) bool {
 		return err == errCut
 	}
 	switch e.Code {
-	case idleInTransaction, transactionTooLong, adminShutdown, crashShutdown, idleSession, clientLost:
+	case idleInTransaction, adminShutdown, idleSession:
 		return true
 	}
 	return false

@@ -31,7 +31,7 @@ func (b *backend) answer(m *message) (a answer, ended bool) {
 	x := &execution{backend: b, tx: b.tx}
 	switch m.kind {
 	case aBegin:
-		x.begin()
+		b.tx = &transaction{began: time.Now()}
 	case aCommit:
 		a.err = x.end(true)
 	case aRollback:
@@ -40,20 +40,10 @@ func (b *backend) answer(m *message) (a answer, ended bool) {
 		b.asked = time.Now()
 		a.Answer, a.err = x.query(m)
 	}
-	if errors.Is(a.err, errTransactionTooLong) {
-		s.end(b, a.err)
-	}
 	return a, b.hasEnded()
 }
 
 func (b *backend) hasEnded() bool { return b.server.backends[b.pid] != b }
-
-func (x *execution) begin() {
-	x.backend.tx = &transaction{began: time.Now()}
-	if limit := x.settings.time("transaction_timeout"); limit > 0 {
-		x.backend.tx.deadline = time.Now().Add(x.server.onClock(limit))
-	}
-}
 
 // query executes a statement, in the client's transaction or its own.
 func (x *execution) query(m *message) (a Answer, err error) {
@@ -163,13 +153,12 @@ func (x *execution) wait(ready <-chan struct{}) error {
 	s := x.server
 	limit := newTimer(s.onClock(x.settings.time("lock_timeout")))
 	defer limit.Stop()
-	statement, transaction := newTimer(until(x.deadline)), newTimer(until(x.tx.deadline))
+	statement := newTimer(until(x.deadline))
 	defer statement.Stop()
-	defer transaction.Stop()
 	interval := s.onClock(x.settings.time("client_connection_check_interval"))
 	for {
 		check := newTimer(interval)
-		why := x.interrupted(ready, limit, statement, transaction, check)
+		why := x.interrupted(ready, limit, statement, check)
 		check.Stop()
 		switch {
 		case x.hasEnded():
@@ -185,7 +174,7 @@ func (x *execution) wait(ready <-chan struct{}) error {
 
 var errCheckClient = errors.New("electortest: check the client")
 
-func (x *execution) interrupted(ready <-chan struct{}, limit, statement, transaction, check timer) (err error) {
+func (x *execution) interrupted(ready <-chan struct{}, limit, statement, check timer) (err error) {
 	x.server.mu.Unlock()
 	defer x.server.mu.Lock()
 	select {
@@ -195,8 +184,6 @@ func (x *execution) interrupted(ready <-chan struct{}, limit, statement, transac
 		err = newError(lockNotAvailable, "canceling statement due to lock timeout")
 	case <-statement.C:
 		err = newError(queryCanceled, "canceling statement due to statement timeout")
-	case <-transaction.C:
-		err = errTransactionTooLong
 	case <-x.cancelled:
 		err = newError(queryCanceled, "canceling statement due to user request")
 	case <-check.C:

@@ -136,7 +136,7 @@ func (s *Server) NewStandby(lag int) *Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	standby := NewServer()
-	standby.version, standby.timeline, standby.epoch, standby.recovery = s.version, s.timeline, s.epoch, true
+	standby.timeline, standby.epoch, standby.recovery = s.timeline, s.epoch, true
 	standby.lastXID = max(s.durable-int64(lag), 0)
 	standby.durable = standby.lastXID
 	standby.lastPID = s.lastPID + pidsApart

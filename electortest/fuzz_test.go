@@ -40,7 +40,7 @@ func FuzzASettingIsRefusedOrKept(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		x := &execution{backend: &backend{settings: settings{version: defaultVersion}}}
+		x := &execution{backend: &backend{settings: settings{}}}
 		n, err := x.apply(text, false, func(setting) bool { return true })
 		if err != nil && n != 0 {
 			t.Errorf("%d were set in spite of %v", n, err)

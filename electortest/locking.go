@@ -149,9 +149,6 @@ func (x *execution) bound(text string) error {
 		now := x.settings.time(one.Name)
 		return x.knows(one) && (err != nil || now <= 0 || now > limit)
 	})
-	if limit, _ := x.settings.local["transaction_timeout"]; err == nil && limit != "" {
-		x.tx.deadline = time.Now().Add(x.server.onClock(x.settings.time("transaction_timeout")))
-	}
 	return err
 }
 

@@ -3,7 +3,6 @@ package electortest
 import (
 	"cmp"
 	"database/sql"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,8 +11,6 @@ import (
 // A Server is a stand-in for a PostgreSQL server, made by [NewServer]. Its methods may be
 // called from any goroutine.
 type Server struct {
-	version int
-
 	mu          sync.Mutex
 	backends    map[int32]*backend
 	locks       lockTable
@@ -36,17 +33,18 @@ type Server struct {
 
 // Defaults of a new server.
 const (
-	defaultVersion = 150000
-	firstPID       = 1000
-	firstXID       = 700
-	pidsApart      = 100_000 // between the process ids of a primary and its standby
+	versionNum  = 150000
+	versionText = "PostgreSQL 15.0 (electortest)"
+	firstPID    = 1000
+	firstXID    = 700
+	pidsApart   = 100_000 // between the process ids of a primary and its standby
 )
 
 // NewServer starts a server: a primary on timeline 1, version 15, without latency or limits.
 // In a testing/synctest bubble, create it inside and call [Server.Close] before the bubble's
 // function returns.
 func NewServer() *Server {
-	return &Server{version: defaultVersion, backends: map[int32]*backend{}, locks: lockTable{locks: map[lockID]*lock{}},
+	return &Server{backends: map[int32]*backend{}, locks: lockTable{locks: map[lockID]*lock{}},
 		lastPID: firstPID, timeline: 1, epoch: "0", started: time.Now(), lastXID: firstXID, durable: firstXID, clockRate: 1}
 }
 
@@ -59,14 +57,6 @@ func (s *Server) Close() {
 	s.Stop()
 }
 
-// SetVersion sets server_version_num, such as 170000, for new connections. It decides which
-// parameters the server knows. Default 150000.
-func (s *Server) SetVersion(num int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.version = num
-}
-
 // SetTokenEpoch acts as ALTER DATABASE … SET pgelector.epoch = setting, from the next
 // election on. Unless the setting is a number from 0 to 32766, elections fail with
 // [elector.ErrTokenEpoch]. Default 0.
@@ -74,11 +64,6 @@ func (s *Server) SetTokenEpoch(setting string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.epoch = setting
-}
-
-// versionText is the result of version().
-func versionText(num int) string {
-	return fmt.Sprintf("PostgreSQL %d.%d (electortest)", num/10000, num%10000)
 }
 
 // Handle sets the handler of all statements that are not of this library. Without one such
@@ -191,7 +176,7 @@ func (s *Server) connect() (*backend, error) {
 		return nil, newError(tooManyConnections, "sorry, too many clients already")
 	}
 	s.lastPID++
-	b := &backend{server: s, pid: s.lastPID, started: time.Now().Truncate(time.Microsecond), settings: settings{version: s.version},
+	b := &backend{server: s, pid: s.lastPID, started: time.Now().Truncate(time.Microsecond),
 		wake: make(chan struct{}, 1), cancelled: make(chan struct{}, 1), gone: make(chan struct{})}
 	s.backends[b.pid] = b
 	s.report(b, Event{What: "connected", Done: true})

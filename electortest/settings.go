@@ -27,7 +27,6 @@ var defaults = map[string]string{
 	"tcp_keepalives_idle":                 "0",
 	"tcp_keepalives_interval":             "0",
 	"tcp_user_timeout":                    "0",
-	"transaction_timeout":                 "0", // 17 and newer
 }
 
 // timeouts are the parameters that are durations.
@@ -38,25 +37,20 @@ var timeouts = map[string]bool{
 	"lock_timeout":                        true,
 	"statement_timeout":                   true,
 	"tcp_user_timeout":                    true,
-	"transaction_timeout":                 true,
 }
 
 // settings are the parameters of a session. A rollback undoes the transaction's changes; its
 // end undoes local changes.
 type settings struct {
-	version int
-	values  map[string]string
-	undo    map[string]string // the values before this transaction
-	local   map[string]string // the values before local changes
+	values map[string]string
+	undo   map[string]string // the values before this transaction
+	local  map[string]string // the values before local changes
 }
 
 // get is current_setting with missing_ok.
 func (s *settings) get(name string) (value string, known bool) {
 	if value, known = s.values[name]; known {
 		return value, true
-	}
-	if name == "transaction_timeout" && s.version < 170000 {
-		return "", false
 	}
 	value, known = defaults[name]
 	return value, known

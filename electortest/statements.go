@@ -134,7 +134,7 @@ func (x *execution) knows(one setting) bool {
 
 func describeServer(x *execution, _ *message) (Answer, error) {
 	in, err := x.inTransaction()
-	return one(int64(x.pid), x.server.recovery, int64(x.server.version), versionText(x.server.version), x.asked.UnixMicro(), in), err
+	return one(int64(x.pid), x.server.recovery, int64(versionNum), versionText, x.asked.UnixMicro(), in), err
 }
 
 func witness(x *execution, m *message) (Answer, error) {
@@ -203,7 +203,7 @@ func prepareWait(x *execution, m *message) (Answer, error) {
 }
 
 func sessionEnders(x *execution, _ *message) (a Answer, err error) {
-	for _, name := range []string{"idle_in_transaction_session_timeout", "idle_session_timeout", "lock_timeout", "statement_timeout", "tcp_user_timeout", "transaction_timeout"} {
+	for _, name := range []string{"idle_in_transaction_session_timeout", "idle_session_timeout", "lock_timeout", "statement_timeout", "tcp_user_timeout"} {
 		if d := x.settings.time(name); d > 0 {
 			a.Rows = append(a.Rows, []any{name, formatTime(d), "session"})
 		}
