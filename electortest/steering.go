@@ -5,11 +5,8 @@ import (
 	"hash/fnv"
 )
 
-// The statements of wake-ups and of planned hand-overs.
-
-// offerKey is the lock by which a leader offers its lock to a candidate. PostgreSQL makes it by a
-// hash of its own (hashtextextended), of which only this is needed: that it is the same
-// for the same two.
+// offerKey returns the lock with which a leader offers its lock to a candidate. PostgreSQL
+// uses another hash (hashtextextended); any deterministic one will do.
 func offerKey(candidate string, key int64) lockID {
 	h := fnv.New64a()
 	_ = binary.Write(h, binary.BigEndian, key)
@@ -50,8 +47,8 @@ func tryLocksOrSeeOffers(x *execution, m *message) (a Answer, err error) {
 	return a, err
 }
 
-// unlockAndNotify tells nobody: who listens does so by a driver of its own. A test can
-// hear of it by Server.Trace.
+// unlockAndNotify sends no notification: a notifier needs a real driver. Server.Trace shows
+// the statement.
 func unlockAndNotify(x *execution, m *message) (Answer, error) { return unlock(x, m) }
 
 func notify(*execution, *message) (Answer, error) { return one(true), nil }
@@ -67,8 +64,8 @@ func offerStands(x *execution, m *message) (Answer, error) {
 	return one(offered), err
 }
 
-// clear cancels the waits of those before a candidate in the queue, and returns its
-// place, from 1, or 0.
+// clear cancels the waits of those before a candidate in the queue, and returns its place,
+// from 1, or 0.
 func (x *execution) clear(key int64, candidate string) (place, sentAway int) {
 	queue := x.server.queue(key)
 	for i, w := range queue {
@@ -100,7 +97,7 @@ func unlockTo(x *execution, m *message) (Answer, error) {
 	return one(released, inherited, int64(sentAway)), nil
 }
 
-// queue lists who waits for an election's lock, the longest first.
+// queue returns the queue for an election's lock.
 func (s *Server) queue(key int64) []*waiter {
 	if l := s.locks.locks[bigint(key)]; l != nil {
 		return l.queue
