@@ -23,7 +23,7 @@ func TestMegabytesInTheRosterMakeAShortPage(t *testing.T) {
 	}
 }
 
-// 8 KiB for each is what package roster publishes at the most.
+// Package roster publishes at most 8 KiB for each.
 func TestMuchMetadataOfManyCandidatesIsNotAllShown(t *testing.T) {
 	many := map[string]string{}
 	for i := range 70 {

@@ -14,8 +14,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// openPool stands in for sql.Open with lib/pq or pgx. On its server web-1 leads
-// the election "orders".
+// openPool stands in for sql.Open with lib/pq or pgx. web-1 leads the election "orders".
 func openPool() *sql.DB {
 	pool, mock, err := sqlmock.New()
 	if err != nil {
@@ -29,8 +28,7 @@ func openPool() *sql.DB {
 	return pool
 }
 
-// The page is one more handler among a service's own. Without a roster it shows
-// who leads, and who waits in the server.
+// The page is a handler. Without a roster it shows who leads and who waits in the server.
 func ExampleNew() {
 	pool := openPool() // sql.Open("pgx", dsn)
 	defer pool.Close()

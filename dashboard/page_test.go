@@ -20,7 +20,7 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// pageOf is a handler whose look finds those facts.
+// pageOf returns a handler with fixed facts.
 func pageOf(t *testing.T, f facts, err error, opts ...Option) *Handler {
 	t.Helper()
 	pool, _, mockErr := sqlmock.New()
@@ -44,8 +44,7 @@ func get(h http.Handler, method, target string) *httptest.ResponseRecorder {
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// factsOf is an election of that name with two terms and three candidates, all
-// texts of which are told by the candidates.
+// factsOf returns an election with two terms and three candidates, all with the same text.
 func factsOf(text string) facts {
 	key, health := elector.KeyFromName(text), 0.25
 	return facts{
@@ -122,8 +121,8 @@ func TestThePolicyLetsInNothingButThePagesOwnStyle(t *testing.T) {
 	}
 }
 
-// Whatever a candidate tells, it is text: the page has the same elements and
-// attributes as one whose texts are plain.
+// The page shows what candidates publish as text: it has the same elements and attributes
+// as a page with plain texts.
 func TestWhatCandidatesTellIsTextAndNothingElse(t *testing.T) {
 	skeleton := func(text string) string {
 		h := pageOf(t, factsOf(text), nil, WithElections("orders", text), WithTitle(text))

@@ -12,7 +12,7 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// keys matches a JSON array of so many keys.
+// keys matches a JSON array with that many keys.
 type keys int
 
 func (n keys) Match(v driver.Value) bool {

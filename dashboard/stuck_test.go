@@ -14,8 +14,8 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// detour is a connector whose first connection is one of the first pool's, and whose
-// others are of the second's.
+// detour is a connector that takes its first connection from the first pool, and all others
+// from the second.
 type detour struct {
 	first, second *sql.DB
 	connections   atomic.Int64
@@ -39,8 +39,8 @@ func (d *detour) Connect(ctx context.Context) (conn driver.Conn, err error) {
 
 func (d *detour) Driver() driver.Driver { return d.first.Driver() }
 
-// A call on a connection whose network is cut returns only when it is mended, as with
-// lib/pq: the page asks on another connection, and says how old it is meanwhile.
+// As with lib/pq, a call on a cut connection returns only when the network is repaired. The
+// page asks on another connection, and says how old its data is.
 func TestADriversCallThatDoesNotReturnFailsThePageForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := electortest.NewServer()

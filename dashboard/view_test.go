@@ -132,7 +132,7 @@ func TestATimelineShowsTermsAndWhenNobodyLed(t *testing.T) {
 	}
 }
 
-// However the terms are, nothing is drawn outside the picture.
+// No terms draw anything outside the picture.
 func TestNothingIsDrawnOutsideTheTimeline(t *testing.T) {
 	for range 2000 {
 		var terms []roster.Term

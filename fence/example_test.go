@@ -26,7 +26,7 @@ func ExampleAdvance() {
 		if err := fence.Advance(ctx, tx, "reports", token); err != nil {
 			return err // it wraps fence.ErrStale if a later leader has written
 		}
-		// … what the term writes, in the same transaction …
+		// … the writes of the term, in the same transaction …
 		return tx.Commit()
 	}
 	_ = write

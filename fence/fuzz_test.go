@@ -10,8 +10,7 @@ import (
 	"github.com/pgelector/pgelector/fence"
 )
 
-// Whatever the header holds, what goes through has exactly one token, and it is
-// that of the header.
+// An admitted request has exactly one token, that of the header.
 func FuzzTheHandlerPassesOneTokenOrNone(f *testing.F) {
 	for _, header := range []string{"1", "-1", "0x10", "9223372036854775807", "9223372036854775808", "1 ", "1,2", "", "+7", "007", "१"} {
 		f.Add(header, "", false)

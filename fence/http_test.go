@@ -90,8 +90,7 @@ func (s *recording) Enter(_ context.Context, resource string, token int64) (func
 	return func() { s.left = true }, s.err
 }
 
-// The write of an old leader that was let pass, and is slow, comes before the
-// first of the new one.
+// An admitted slow write of an old leader comes before the first write of the new one.
 func TestANewerTokenWaitsForTheRequestsOfOlderOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m fence.Memory
@@ -161,8 +160,8 @@ func TestARequestThatWaitsIsGivenUpOrOvertaken(t *testing.T) {
 	})
 }
 
-// Over real connections: what the handler does, in the order in which it does it,
-// has tokens that never fall, and requests never overlap those of another token.
+// Over real connections: tokens never fall in the order of the handler's calls, and requests
+// of different tokens never overlap.
 func TestConcurrentRequestsAreServedInTheOrderOfTheirTokens(t *testing.T) {
 	var mu sync.Mutex
 	var served []int64

@@ -72,8 +72,7 @@ func TestAnAnswerAboutElectorsThatWereReplacedIsNotUsed(t *testing.T) {
 	})
 }
 
-// stuck is a driver whose calls do not return, whatever their contexts say,
-// until they are let go.
+// stuck is a driver whose calls ignore their contexts, and return only after letGo.
 type stuck struct {
 	letGo chan struct{}
 	calls atomic.Int32

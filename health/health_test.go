@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var ctx = context.Background()
 
-// newMock makes a database that answers what it is told to expect.
+// newMock returns a mock database.
 func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 	t.Helper()
 	pool, mock, err := sqlmock.New()
@@ -44,7 +44,7 @@ func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 	return pool, mock
 }
 
-// watch makes a Monitor of candidates web-1 of the elections, which follow.
+// watch returns a Monitor of followers web-1 in the elections.
 func watch(t *testing.T, pool *sql.DB, elections []string, opts ...health.Option) *health.Monitor {
 	t.Helper()
 	m, err := health.New(pool, opts...)
@@ -65,8 +65,7 @@ func watch(t *testing.T, pool *sql.DB, elections []string, opts ...health.Option
 
 var orders = []string{"orders"}
 
-// expectLeaders expects the one question, and answers with the leader of each
-// election, in turn.
+// expectLeaders expects one question, and answers with pairs of election and leader.
 func expectLeaders(mock sqlmock.Sqlmock, leaders ...string) *sqlmock.ExpectedQuery {
 	rows := sqlmock.NewRows([]string{"key", "pid", "application_name"})
 	for i := 0; i < len(leaders); i += 2 {

@@ -17,7 +17,7 @@ func TestEachClosedSetListsItsConstantsOnce(t *testing.T) {
 	checkSet(t, "Outcome", hooks.Outcomes())
 }
 
-// checkSet compares a list with the constants of the type in events.go.
+// checkSet compares a list with the constants in events.go.
 func checkSet[S ~string](t *testing.T, name string, listed []S) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "events.go", nil, 0)

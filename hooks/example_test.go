@@ -8,7 +8,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// pager implements the one interface that it cares about.
+// pager implements only DemotedHook.
 type pager struct{}
 
 func (pager) OnDemoted(_ context.Context, e hooks.Demoted) {

@@ -27,21 +27,21 @@ func TestAHookIsToldOfWhatItImplementsAndOfNothingElse(t *testing.T) {
 		"a method on the value, given the pointer": {&onValue{}, true},
 		"a method on the pointer":                  {&onPointer{}, true},
 		"a method on the pointer, given the value": {onPointer{}, false},
-		"a function":               {onElected, true},
-		"no function":              {hooks.Funcs{}, false},
-		"no hook":                  {nil, false},
-		"a value without a method": {"a string", false},
-		"a join of nothing":        {hooks.Join(), false},
-		"a join of nil":            {hooks.Join(nil, nil), false},
-		"a join of hooks that are told of nothing":  {hooks.Join(hooks.Funcs{}, 7), false},
-		"a join with one hook that is told":         {hooks.Join(hooks.Funcs{}, onValue{}), true},
-		"a join in a join with a hook that is told": {hooks.Join(hooks.Join(), hooks.Join(onElected)), true},
+		"a function":                         {onElected, true},
+		"no function":                        {hooks.Funcs{}, false},
+		"no hook":                            {nil, false},
+		"a value without a method":           {"a string", false},
+		"a join of nothing":                  {hooks.Join(), false},
+		"a join of nil":                      {hooks.Join(nil, nil), false},
+		"a join of hooks without an event":   {hooks.Join(hooks.Funcs{}, 7), false},
+		"a join with one hook with an event": {hooks.Join(hooks.Funcs{}, onValue{}), true},
+		"a join in a join with such a hook":  {hooks.Join(hooks.Join(), hooks.Join(onElected)), true},
 	} {
 		if got := hooks.Wants[hooks.ElectedHook](tt.hook); got != tt.told {
 			t.Errorf("%s: Wants is %t", name, got)
 		}
 		if hooks.Wants[hooks.HeartbeatHook](tt.hook) {
-			t.Errorf("%s: told of heartbeats", name)
+			t.Errorf("%s: wants heartbeats", name)
 		}
 		if err := hooks.Check(tt.hook); (err == nil) != tt.told {
 			t.Errorf("%s: Check returns %v", name, err)
@@ -57,7 +57,7 @@ func TestCheckNamesTheTypeAndTheLikelyMistake(t *testing.T) {
 	}
 }
 
-// wants lists the events that h is told of.
+// wants lists the events that h receives.
 func wants(h hooks.Hook) string {
 	var all []string
 	for _, event := range []struct {

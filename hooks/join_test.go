@@ -9,7 +9,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// telling returns a hook that, of each event, notes its own name and the event's.
+// telling returns a hook that records its name and each event's name.
 func telling(told *[]string, name string) hooks.Funcs {
 	note := func(event string) { *told = append(*told, name+" "+event) }
 	return hooks.Funcs{
@@ -24,7 +24,7 @@ func telling(told *[]string, name string) hooks.Funcs {
 
 var eventNames = []string{"Elected", "Demoted", "LeaderChanged", "Error", "Heartbeat", "Campaign"}
 
-// tell calls the method of h for the event of that name.
+// tell calls the method of h for the named event.
 func tell(h hooks.Hook, event string) {
 	ctx := context.Background()
 	switch event {

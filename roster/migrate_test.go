@@ -12,8 +12,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// Of a service that is being replaced, the programs of two versions run at once,
-// and each new process migrates at its start.
+// During a rolling update, programs of two versions run at once, and each new process
+// migrates at its start.
 func TestANewVersionIsMigratedOnceWhileTheOldOneGoesOn(t *testing.T) {
 	pool := server(t)
 	before, err := New(pool)
@@ -63,8 +63,8 @@ func TestAMigrationThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-// server is a pool of the empty database that PGELECTOR_ROSTER_DSN names. The tests of
-// e2e/roster start a server and run these with it.
+// server returns a pool of the empty database that PGELECTOR_ROSTER_DSN names. The tests of
+// e2e/roster start a server and run these tests with it.
 func server(t *testing.T) *sql.DB {
 	t.Helper()
 	dsn := os.Getenv("PGELECTOR_ROSTER_DSN")
@@ -77,7 +77,7 @@ func server(t *testing.T) *sql.DB {
 	return pool
 }
 
-// record has a term recorded.
+// record waits until a term is recorded.
 func record(t *testing.T, r *Roster, token int64) {
 	t.Helper()
 	r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: token, At: time.Now()})

@@ -9,8 +9,8 @@ import (
 	"github.com/pgelector/pgelector/roster/internal/db"
 )
 
-// Every statement that sqlc makes, and each migration, names its tables in the
-// placeholder's schema, and names that for nothing else.
+// Every statement and migration names its tables in the placeholder's schema, and uses the
+// placeholder for nothing else.
 func TestNoStatementNamesATableOutsideTheChosenSchema(t *testing.T) {
 	statements := map[string]string{
 		"Publish": db.Publish, "Leave": db.Leave, "RecordTerms": db.RecordTerms, "Candidates": db.Candidates, "Terms": db.Terms,
@@ -50,7 +50,7 @@ func TestAQuotedNameIsOneIdentifier(t *testing.T) {
 	}
 }
 
-// Whatever the name is, what is between the outer quotes has quotes in pairs only.
+// Between the outer quotes, quotes come in pairs.
 func FuzzQuote(f *testing.F) {
 	f.Add(`"; DROP TABLE x; --`)
 	f.Fuzz(func(t *testing.T, name string) {

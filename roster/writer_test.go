@@ -13,7 +13,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// away is a database that cannot be reached, or whose driver does not return.
+// away is a database that is unreachable, or whose driver does not return.
 type away struct {
 	hang chan struct{} // if not nil, until it is closed
 
@@ -41,17 +41,17 @@ func (a *away) tries() []time.Time {
 	return a.tried
 }
 
-// onAway is a roster on it, with the errors that OnError was told.
+// onAway returns a roster on it, and the errors passed to OnError.
 func onAway(t *testing.T, a *away, opts ...Option) (*Roster, func() []error) {
 	t.Helper()
 	var mu sync.Mutex
-	var told []error
+	var reported []error
 	pool := sql.OpenDB(a)
 	t.Cleanup(func() { pool.Close() })
 	r, err := New(pool, append(opts, WithOnError(func(err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		told = append(told, err)
+		reported = append(reported, err)
 	}))...)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func onAway(t *testing.T, a *away, opts ...Option) (*Roster, func() []error) {
 	return r, func() []error {
 		mu.Lock()
 		defer mu.Unlock()
-		return told
+		return reported
 	}
 }
 
@@ -90,7 +90,7 @@ func TestTheHookWaitsForNothingWhenTheDriverDoesNotReturn(t *testing.T) {
 		}
 		for _, sentinel := range []error{context.DeadlineExceeded, ErrStuck, ErrDropped} {
 			if !errors.Is(errors.Join(told()...), sentinel) {
-				t.Errorf("OnError was not told of %v: %v", sentinel, told())
+				t.Errorf("OnError was not called with %v: %v", sentinel, told())
 			}
 		}
 		if err := r.Close(t.Context()); !errors.Is(err, ErrClosed) || !errors.Is(err, ErrStuck) {

@@ -27,7 +27,7 @@ func page(t *testing.T) string {
 	return string(text)
 }
 
-// section is the page from a heading to the next one.
+// section returns the page from a heading to the next.
 func section(t *testing.T, heading string) string {
 	t.Helper()
 	_, text, found := strings.Cut(page(t), "\n"+heading+"\n")
@@ -50,7 +50,7 @@ func TestThePageHasEveryExitCode(t *testing.T) {
 	}
 }
 
-// systemd reads an exit status as the unit says. 143 is what TERM leaves: see
+// The unit tells systemd how to read an exit status. 143 is that of TERM: see
 // TestASignalEndsARunThatWaits and TestASignalThatTheCommandDiesOfIsItsStatus.
 func TestTheSystemdUnitRestartsWhatARestartMends(t *testing.T) {
 	unit := section(t, "### A systemd unit")

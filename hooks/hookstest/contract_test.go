@@ -57,7 +57,7 @@ func TestBreachesOfTheContractAreNamed(t *testing.T) {
 	}
 }
 
-// blocking returns a recorder whose OnElected runs until the function is called.
+// blocking returns a recorder whose OnElected runs until the returned function is called.
 func blocking() (r *hookstest.Recorder, release func()) {
 	gate := make(chan struct{})
 	r = hookstest.NewRecorder(hooks.Funcs{Elected: func(context.Context, hooks.Elected) { <-gate }})

@@ -9,8 +9,7 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// elect stands in for an elector with the hook registered: it leads, and loses
-// its session.
+// elect stands in for an elector that leads and loses its session.
 func elect(hook *hookstest.Recorder) {
 	ctx, us := context.Background(), hooks.Origin{Election: "orders", Key: 42, CandidateID: "web-1"}
 	hook.OnCampaign(ctx, hooks.Campaign{Origin: us, Attempt: 1, Outcome: hooks.Granted})

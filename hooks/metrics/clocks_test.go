@@ -10,8 +10,7 @@ import (
 	"github.com/pgelector/pgelector/hooks/metrics"
 )
 
-// The wall clock can be set, and the monotonic one may stand still while the
-// machine sleeps.
+// The wall clock can be set, and the monotonic clock may stop while the machine sleeps.
 func TestTheLessFavourableClockCounts(t *testing.T) {
 	now := time.Now()
 	for name, deadline := range map[string]time.Time{
@@ -26,8 +25,7 @@ func TestTheLessFavourableClockCounts(t *testing.T) {
 	}
 }
 
-// moved returns at with a monotonic reading that is so much later, which no
-// function of package time makes.
+// moved returns at with a later monotonic reading, which package time cannot do.
 func moved(t *testing.T, at time.Time, d time.Duration) time.Time {
 	t.Helper()
 	layout := (*struct {

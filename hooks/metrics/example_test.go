@@ -9,7 +9,7 @@ import (
 	"github.com/pgelector/pgelector/hooks/metrics"
 )
 
-// printer stands in for the client of a system that counts.
+// printer stands in for the client of a monitoring system.
 type printer struct{}
 
 func (printer) TermBegan(_ context.Context, election string) { fmt.Println("began", election) }
@@ -40,7 +40,7 @@ func ExampleNew() {
 	hook.OnElected(term, hooks.Elected{Origin: us, Token: 745, At: time.Now(), Deadline: time.Now().Add(7 * time.Second)})
 	hook.OnHeartbeat(term, hooks.Heartbeat{Origin: us, Token: 745, Took: time.Millisecond, Deadline: time.Now().Add(7 * time.Second)})
 
-	// A gauge is asked for when it is sent:
+	// Compute a gauge when it is sent:
 	for _, s := range hook.Standings() {
 		fmt.Println(s.Election, "leading:", s.Leading, "valid for", s.Left.Round(time.Second))
 	}

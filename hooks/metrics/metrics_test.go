@@ -22,19 +22,19 @@ const validity = 7 * time.Second
 
 var web1 = hooks.Origin{Election: "orders", Key: 42, CandidateID: "web-1"}
 
-// elect tells h of a new term, and returns what cancels its context.
+// elect reports a new term to h, and returns the cancel function of its context.
 func elect(h *metrics.Hook, who hooks.Origin, token int64) context.CancelFunc {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.OnElected(ctx, hooks.Elected{Origin: who, Token: token, At: time.Now(), Deadline: time.Now().Add(validity)})
 	return cancel
 }
 
-// beat tells h that a heartbeat was answered.
+// beat reports a heartbeat to h.
 func beat(h *metrics.Hook, who hooks.Origin, token int64) {
 	h.OnHeartbeat(context.Background(), hooks.Heartbeat{Origin: who, Token: token, Deadline: time.Now().Add(validity)})
 }
 
-// stands fails the test unless h has seen one election, with so much validity left.
+// stands fails the test unless h has seen one election, with that validity left.
 func stands(t *testing.T, h *metrics.Hook, left time.Duration) {
 	t.Helper()
 	all := h.Standings()
@@ -112,7 +112,7 @@ func TestOfTwoCandidatesOfAProcessTheLeaderCounts(t *testing.T) {
 	})
 }
 
-// told is a sink that writes down what it is told.
+// told is a sink that records its calls.
 type told struct {
 	mu    sync.Mutex
 	lines []string
@@ -152,7 +152,7 @@ func TestTheSinkIsToldOfEachEvent(t *testing.T) {
 	}
 }
 
-// The context of a term ends with it, and a sink may send what it is told.
+// A term's context ends with the term, but a sink may still send.
 func TestTheSinksContextOutlivesTheTerm(t *testing.T) {
 	type key struct{}
 	sink := &began{}
@@ -200,7 +200,7 @@ func TestOneHookServesAThousandElectionsAtOnce(t *testing.T) {
 			t.Errorf("%d elections, %d led; want 1000 and 500", n, leading)
 		}
 		if n := len(sink.lines); n != 2500 {
-			t.Errorf("the sink was told of %d events, want 2500", n)
+			t.Errorf("the sink received %d events, want 2500", n)
 		}
 	})
 }

@@ -23,7 +23,7 @@ func ExampleNew() {
 	}))
 	hook := sloghooks.New(logger) // elector.New(pool, "orders", elector.WithHooks(hook))
 
-	// What an elector reports when its database goes away for a while:
+	// What an elector reports in an outage:
 	ctx, start := context.Background(), time.Now()
 	us := hooks.Origin{Election: "orders", Key: 42, CandidateID: "web-1"}
 	hook.OnElected(ctx, hooks.Elected{Origin: us, Token: 745, Waited: 3 * time.Second})

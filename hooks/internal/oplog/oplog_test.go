@@ -29,7 +29,7 @@ var (
 	errRefused = errors.New("connection refused")
 )
 
-// log keeps the lines that a Hook writes.
+// log records the lines of a Hook.
 type log struct {
 	mu    sync.Mutex
 	lines []line
@@ -51,8 +51,7 @@ var levelNames = map[oplog.Level]string{
 	oplog.Trace: "trace", oplog.Info: "info", oplog.Warn: "warn", oplog.Error: "error",
 }
 
-// from renders the lines of a level and above, with the values of their fields
-// but those that every line has.
+// from renders the lines at a level and above, without the fields that every line has.
 func (l *log) from(lowest oplog.Level) []string {
 	var out []string
 	for _, line := range l.lines {
@@ -82,7 +81,7 @@ func (l *log) keys() []string {
 	return slices.Compact(out)
 }
 
-// attempt is what the elector reports of one attempt, d after start.
+// attempt reports one attempt, d after start.
 func attempt(h *oplog.Hook, who hooks.Origin, n int, outcome hooks.Outcome, d time.Duration) {
 	at := start.Add(d)
 	if outcome == hooks.Failed {
@@ -91,7 +90,7 @@ func attempt(h *oplog.Hook, who hooks.Origin, n int, outcome hooks.Outcome, d ti
 	h.OnCampaign(ctx, hooks.Campaign{Origin: who, Attempt: n, Outcome: outcome, At: at})
 }
 
-// everything calls h with each kind of event that makes a line of its own.
+// everything calls h with an event for each line.
 func everything(h *oplog.Hook) {
 	attempt(h, a, 1, hooks.Failed, 0)
 	attempt(h, a, 2, hooks.Failed, 1)
@@ -143,7 +142,7 @@ func TestEveryLineSaysWhoseItIs(t *testing.T) {
 	}
 }
 
-// The largest numbers of 64 bits: as a number of JSON they would lose digits.
+// As JSON numbers, the largest 64-bit integers would lose digits.
 func TestKeysAndTokensAreText(t *testing.T) {
 	var l log
 	h := oplog.New(l.write)

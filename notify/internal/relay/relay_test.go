@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// exchange is what lines are of: it counts them, and can cut the one that is there.
+// exchange makes lines, counts them, and can cut the current one.
 type exchange struct {
 	mu       sync.Mutex
 	dialled  []time.Time
@@ -63,7 +63,7 @@ func (x *exchange) lines() int {
 	return x.open
 }
 
-// ear collects what it is woken by.
+// ear records its wake-ups.
 type ear struct {
 	mu    sync.Mutex
 	heard []string

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// A password may hold anything; it is found by both drivers alike, and shown by nothing.
+// A password may contain anything. Both drivers find it, and nothing shows it.
 func FuzzAPasswordIsFoundAndNotShown(f *testing.F) {
 	f.Add("app", "s3cret", "db.example.com", "shop")
 	f.Add("app", "p@ss:w/rd?#[]%", "::1", "shop")
@@ -45,7 +45,7 @@ func FuzzAPasswordIsFoundAndNotShown(f *testing.F) {
 	})
 }
 
-// hides reports whether the text gives away a secret that is no ordinary word of it.
+// hides reports whether the DSN contains the secret and the text shows it. It ignores short secrets.
 func hides(dsn, text, secret string) bool {
 	return len(secret) >= 8 && strings.Contains(dsn, secret) && strings.Contains(text, secret)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// Every option that the command sets is named by a flag when it is refused. Those
-// below cannot be: each is set to a value that is known to be good.
+// If an option of the command is refused, the error names its flag. The options below are
+// never refused: the command sets them to valid values.
 func TestEveryOptionOfTheCommandHasItsFlag(t *testing.T) {
 	good := []string{"WithHooks", "WithStandby", "WithWatch"}
 	var files []string

@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// pipes is a listener whose connections are in memory, so that they time out in
-// virtual time.
+// pipes is a listener with connections in memory, which time out in virtual time.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -32,7 +31,7 @@ func (p pipes) Close() error {
 
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
 
-// serve runs the server that --http starts, and returns a connection to it.
+// serve runs the server of --http, and returns a connection to it.
 func serve(t *testing.T) net.Conn {
 	listener, done := make(pipes), make(chan struct{})
 	server := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "well") }))

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A process chooses its own name, parentheses and line ends included; it must
-// not thereby choose its parent.
+// A process chooses its own name, even with parentheses and line ends. The name must not
+// change the parsed parent.
 func FuzzAProcessIsReadWhateverItsName(f *testing.F) {
 	f.Add("sh", 7, 1, 7, byte('S'))
 	f.Add("a) Z 1 1 (b", 7, 3, 3, byte('R'))
