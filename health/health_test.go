@@ -294,7 +294,7 @@ func TestTheEndpointsReportTheCheckOfTheElector(t *testing.T) {
 	if err := term.Resign(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for bad, text := range map[float64]string{0.25: `"score":0.25,"why":"this candidate is unhealthy"`, -1: `this candidate is unhealthy: the check panicked: disk full`} {
+	for bad, text := range map[float64]string{0.25: `"score":0.25,"why":"this candidate is unhealthy"`, -1: `this candidate is unhealthy: the check panicked: disk full","asked"`} {
 		score = bad
 		if _, _, err := e.TryCampaign(ctx); !errors.Is(err, elector.ErrUnhealthy) {
 			t.Errorf("TryCampaign returned %v", err)

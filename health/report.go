@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
@@ -96,7 +97,8 @@ func (m *Monitor) judge(e *elector.Elector, seen Election) Election {
 	case !check.At.IsZero() && !check.Healthy:
 		seen.Status, seen.Why = Unhealthy, "this candidate is unhealthy"
 		if check.Err != nil {
-			seen.Why += ": " + check.Err.Error()
+			text, _, _ := strings.Cut(check.Err.Error(), "\n") // without the stack of a panic
+			seen.Why += ": " + text
 		}
 	}
 	return seen
