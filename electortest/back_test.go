@@ -12,13 +12,12 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// The server goes away, and after a while the clients' route leads to the one that was
-// promoted instead.
+// The server goes away, and after a while the clients' route leads to a promoted standby.
 
-// soonBack is the longest wait between two quick attempts, and what tests add to it.
+// soonBack is the longest wait between two quick attempts, plus a tolerance.
 const soonBack = 350 * time.Millisecond
 
-// promoted stops the server and promotes a standby, which no route leads to yet.
+// promoted stops the server and promotes a standby that is not reachable yet.
 func (b *bench) promoted() *electortest.Server {
 	b.Helper()
 	standby := b.NewStandby(0)
@@ -28,7 +27,7 @@ func (b *bench) promoted() *electortest.Server {
 	return standby
 }
 
-// busiest is the largest number of attempts within a second.
+// busiest returns the largest number of attempts within a second.
 func busiest(rec *hookstest.Recorder, when func(hooks.Campaign) time.Time) (most int) {
 	var all []time.Time
 	for _, c := range rec.Campaigns() {
@@ -46,7 +45,7 @@ func began(c hooks.Campaign) time.Time { return c.At.Add(-c.Took) }
 // ended is for a shared session, where an attempt begins with a wait for the next batch.
 func ended(c hooks.Campaign) time.Time { return c.At }
 
-// outages are how long it takes until the route leads to the new primary.
+// outages are the times until the route leads to the new primary.
 var outages = []time.Duration{2500 * time.Millisecond, 4200 * time.Millisecond, 9 * time.Second, 17 * time.Second, 33 * time.Second, 52 * time.Second}
 
 func TestALeaderIsBackSoonAfterItsRouteIs(t *testing.T) {
@@ -73,7 +72,7 @@ func TestALeaderIsBackSoonAfterItsRouteIs(t *testing.T) {
 	}
 }
 
-// A candidate that waits in the server learns that it is gone as soon as the leader does.
+// A candidate that waits in the server notices its end as soon as the leader does.
 func TestOneThatWaitedIsBackSoonAfterItsRouteIs(t *testing.T) {
 	for _, outage := range outages {
 		bubble(t, func(b *bench) {
@@ -93,7 +92,7 @@ func TestOneThatWaitedIsBackSoonAfterItsRouteIs(t *testing.T) {
 	}
 }
 
-// All elections of a shared session are back with it.
+// All elections of a shared session return with it.
 func TestALeaderOnASharedSessionIsBackSoonAfterItsRouteIs(t *testing.T) {
 	for _, outage := range outages {
 		bubble(t, func(b *bench) {
@@ -131,7 +130,7 @@ func TestALeaderOnASharedSessionIsBackSoonAfterItsRouteIs(t *testing.T) {
 	}
 }
 
-// One that polled has known of a leader: its retry interval is the bound.
+// A polling candidate has seen a leader: its retry interval is the bound.
 func TestAFollowerIsBackARetryIntervalAfterItsRouteIs(t *testing.T) {
 	for _, outage := range outages {
 		bubble(t, func(b *bench) {
@@ -151,8 +150,8 @@ func TestAFollowerIsBackARetryIntervalAfterItsRouteIs(t *testing.T) {
 	}
 }
 
-// What WithBackoff and WithMaxAttempts say is for attempts that count. Those in between
-// do not, and OnError does not hear of them.
+// WithBackoff and WithMaxAttempts apply to regular attempts. The quick ones in between do not
+// count, and OnError does not report them.
 func TestQuickAttemptsDoNotCount(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.seat("one", elector.WithBackoff(8*time.Second, 16*time.Second), elector.WithMaxAttempts(4))
@@ -179,7 +178,7 @@ func TestQuickAttemptsDoNotCount(t *testing.T) {
 	})
 }
 
-// A server that stays away is asked less and less often, also by one that led.
+// Attempts become less frequent while the server stays away, also those of a former leader.
 func TestQuickAttemptsEnd(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one")
@@ -194,7 +193,7 @@ func TestQuickAttemptsEnd(t *testing.T) {
 	})
 }
 
-// One that has never reached a server has nothing to be back at.
+// A candidate that has never reached a server makes no quick attempts.
 func TestAFirstAttemptThatFailsIsFollowedByTheBackoff(t *testing.T) {
 	for _, opts := range [][]elector.Option{nil, {elector.WithStandby(elector.Wait)}} {
 		bubble(t, func(b *bench) {
@@ -213,7 +212,7 @@ func TestAFirstAttemptThatFailsIsFollowedByTheBackoff(t *testing.T) {
 	}
 }
 
-// A server that is starting up, or full, has enough to do.
+// A server that is starting up or full gets no quick attempts.
 func TestAFullServerIsHurriedByTheOneThatLedAlone(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one")

@@ -11,15 +11,15 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// What ends a term of Campaign that its caller has not resigned, while the server
-// hears the leader.
+// The ends of a term of Campaign that its caller has not resigned, while the server receives
+// the leader's messages.
 var endings = map[string]func(s *seat, sick *atomic.Bool, shared *elector.Session){
 	"unhealthy": func(_ *seat, sick *atomic.Bool, _ *elector.Session) { sick.Store(true) },
 	"closed":    func(_ *seat, _ *atomic.Bool, shared *elector.Session) { go shared.Close(context.Background()) },
 	"deaf":      func(s *seat, _ *atomic.Bool, _ *elector.Session) { s.process.Cut(electortest.Answers) },
 }
 
-// campaigned has a term of Campaign, and what may end it, tested.
+// campaigned tests an end of a term of Campaign.
 func campaigned(b *bench, name string, test func(s *seat, term *elector.Term, end func())) {
 	b.Helper()
 	sick := new(atomic.Bool)
@@ -53,8 +53,8 @@ func campaigned(b *bench, name string, test func(s *seat, term *elector.Term, en
 	}
 }
 
-// The library ends the term, and cannot see the caller's work return: until that
-// says so by Resign, the next leader must not begin.
+// The library ends the term but cannot see the caller's work return: until the caller
+// resigns, the next leader must not begin.
 func TestTheLockOfACampaignIsKeptUntilItsCallerResigns(t *testing.T) {
 	for name := range endings {
 		t.Run(name, func(t *testing.T) {
@@ -102,8 +102,8 @@ func TestTheLockOfACampaignWhoseCallerDoesNotResignIsKeptForTheDrain(t *testing.
 	}
 }
 
-// A process that was frozen learns late that its term has ended, and has little of
-// the drain left. What the caller of Campaign does then is not known to overrun.
+// A frozen process learns late that its term has ended, with little of the drain left. The
+// work of Campaign's caller is not reported as an overrun.
 func TestACampaignThatWasFrozenIsNotReportedToOverrun(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.seat("one")
@@ -123,8 +123,8 @@ func TestACampaignThatWasFrozenIsNotReportedToOverrun(t *testing.T) {
 	})
 }
 
-// A process that thaws when its lease has run out, and the work still has some of its
-// drain left, learns it at once.
+// A process that thaws after its lease has run out, with some of the drain left, learns it at
+// once.
 func TestALeaderThatThawsIsToldAtOnceThatItsLeaseHasExpired(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.seat("one")

@@ -10,8 +10,8 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// A campaign on a shared session is cancelled at every moment of its attempt: also
-// when the lock has been granted, and nobody is there any more to take it.
+// A campaign on a shared session is cancelled at every moment of its attempt, also when the
+// lock was just granted.
 func TestALockThatComesTooLateForItsCampaignIsGivenBack(t *testing.T) {
 	bubble(t, func(b *bench) {
 		process := b.NewProcess()

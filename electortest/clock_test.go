@@ -35,8 +35,8 @@ func TestAClockThatIsSetForwardEndsATermAndOneSetBackDoesNot(t *testing.T) {
 	}
 }
 
-// The server hears the leader, and the leader hears nothing: the lock is the
-// leader's for as long as its connection is open, so that must outlast the work.
+// The server receives the leader's messages, but its answers are lost: the leader holds the
+// lock while its connection is open, so the connection must outlast the work.
 func TestALeaderThatHearsNothingKeepsItsLockUntilItsWorkHasReturned(t *testing.T) {
 	for _, driver := range []electortest.Driver{electortest.PGX, electortest.PQ} {
 		bubble(t, func(b *bench) {

@@ -13,8 +13,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// Close returns when all is over: its electors can be asked again at once, and say
-// that they are stopped, not that they are busy.
+// After Close returns, its electors report at once that they are stopped, not that they run.
 func TestAfterCloseTheElectorsOfASessionAreFree(t *testing.T) {
 	server := electortest.NewServer()
 	defer server.Close()
@@ -41,8 +40,7 @@ func TestAfterCloseTheElectorsOfASessionAreFree(t *testing.T) {
 	}
 }
 
-// closings are the electors that can be closed: on a session of their own, and on one
-// that another election shares.
+// closings are the electors that can be closed: with and without a shared session.
 var closings = map[string]func(b *bench, s *seat) (e *elector.Elector, again func() (*elector.Elector, error), end func()){
 	"its own session": func(_ *bench, s *seat) (*elector.Elector, func() (*elector.Elector, error), func()) {
 		return s.Elector, func() (*elector.Elector, error) { return elector.New(s.pool, "orders") }, func() {}
@@ -67,8 +65,7 @@ var closings = map[string]func(b *bench, s *seat) (e *elector.Elector, again fun
 	},
 }
 
-// The styles in which an elector can be busy when it is closed, each with what is to be
-// returned where it was called.
+// The calls during which an elector can be closed, each with its wanted result.
 var styles = map[string]func(b *bench, e *elector.Elector, work func(context.Context)) (returned chan error){
 	"Run": func(_ *bench, e *elector.Elector, work func(context.Context)) chan error {
 		returned := make(chan error, 1)
@@ -161,7 +158,7 @@ func (b *bench) holds(e *elector.Elector) bool {
 	return false
 }
 
-// isClosed fails the test unless the elector says that it is closed, whatever it is asked.
+// isClosed fails the test unless every call says that the elector is closed.
 func isClosed(b *bench, e *elector.Elector) {
 	b.Helper()
 	b.wraps(e.Run(context.Background(), nil), elector.ErrStopped)
@@ -235,8 +232,7 @@ func TestCloseWaitsNoLongerThanItsContextAndGoesOn(t *testing.T) {
 	}
 }
 
-// Elections with names that come and go must not pile up: neither in the session, nor
-// among its goroutines, nor on the server.
+// Short-lived elections leave nothing in the session, among its goroutines, or on the server.
 func TestElectorsThatAreClosedLeaveNothingOnTheirSession(t *testing.T) {
 	server := electortest.NewServer()
 	defer server.Close()
@@ -282,7 +278,7 @@ func TestElectorsThatAreClosedLeaveNothingOnTheirSession(t *testing.T) {
 	}
 }
 
-// inUse is what the heap holds that can be reached.
+// inUse returns the size of the reachable heap.
 func inUse() int64 {
 	var m runtime.MemStats
 	for range 2 {

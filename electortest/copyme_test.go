@@ -12,10 +12,10 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// This is how your own code can be tested: a service of yours in two processes, a
-// server, and a fault, with no database and no waiting. Copy this file.
+// A template for tests of your code: a service in two processes, a server and a fault, without
+// a database and without waiting. Copy this file.
 
-// A clerk files one order each second, in the one process that leads.
+// A clerk files one order per second in the process that leads.
 type clerk struct {
 	pool   *sql.DB
 	leader *elector.Elector
@@ -40,7 +40,7 @@ func (c *clerk) run(ctx context.Context) error {
 	})
 }
 
-// newClerk makes one in a process of its own.
+// newClerk returns a clerk in a separate process.
 func newClerk(t *testing.T, id string, process *electortest.Process) *clerk {
 	pool := process.Open()
 	t.Cleanup(func() { _ = pool.Close() })

@@ -10,7 +10,7 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// An elector runs on it as on any other pool.
+// An elector runs on it as on any pool.
 func Example() {
 	server := electortest.NewServer()
 	defer server.Close()
@@ -32,7 +32,7 @@ func Example() {
 	// resigned: <nil> and 0 locks are left
 }
 
-// The statements of the program itself are answered by a handler.
+// A handler answers the program's own statements.
 func ExampleServer_Handle() {
 	server := electortest.NewServer()
 	defer server.Close()

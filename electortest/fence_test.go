@@ -10,7 +10,7 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// The session of a leader is ended in the middle of a transaction of its term.
+// The server ends a leader's session during a transaction of its term.
 func TestTheNextTermWaitsForTheTransactionsOfTheLast(t *testing.T) {
 	for _, shares := range []bool{false, true} {
 		bubble(t, func(b *bench) {
@@ -56,7 +56,7 @@ func TestTheNextTermWaitsForTheTransactionsOfTheLast(t *testing.T) {
 	}
 }
 
-// next is the next leader, on a session of its own or a shared one.
+// next is the next leader, with or without a shared session.
 func (b *bench) next(shares bool) (elected chan bool, resign func()) {
 	b.Helper()
 	two := b.seat("two").Elector

@@ -8,7 +8,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 )
 
-// What is parsed as a time is written in a way that means the same.
+// A parsed time is formatted to an equal time.
 func FuzzATimeMeansWhatIsWrittenOfIt(f *testing.F) {
 	for _, text := range []string{"0", "10000", "1500ms", "90s", "2min", "1h", "3d", "7us", " 5 s", "-1", "soon", "", "s", "99999999999999999999", "2147483647d", "24d", "25d", " ", "0    ", "\xd2\xd2 ", "\xec\xb1\xec"} {
 		f.Add(text)
@@ -29,7 +29,7 @@ func FuzzATimeMeansWhatIsWrittenOfIt(f *testing.F) {
 	})
 }
 
-// Every setting is either refused, and leaves the session as it was, or can be read back.
+// A setting is either refused and changes nothing, or can be read back.
 func FuzzASettingIsRefusedOrKept(f *testing.F) {
 	for _, text := range []string{
 		`[{"name":"idle_session_timeout","value":"10000"}]`, `[{"name":"statement_timeout","value":"soon"}]`,
@@ -58,7 +58,7 @@ func FuzzASettingIsRefusedOrKept(f *testing.F) {
 	})
 }
 
-// No text is taken for a statement of this library but that of one.
+// Only the exact text of a statement is recognized.
 func FuzzOnlyAWholeStatementIsUnderstood(f *testing.F) {
 	for _, text := range []string{db.Ping, db.Ping + " ", "-- name: Ping :one\nSELECT 1", "-- name: ", "-- name: x", "SELECT 1", ""} {
 		f.Add(text)

@@ -13,21 +13,20 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// The timing of an elector by default: a lease of 10 s, valid for 7 s, and a
-// heartbeat each 2 s.
+// The default timing of an elector.
 const (
 	lease     = 10 * time.Second
 	validity  = 7 * time.Second
 	heartbeat = 2 * time.Second
 )
 
-// A bench is a server in a bubble, with what a test puts on it.
+// A bench is a server in a bubble.
 type bench struct {
 	*testing.T
 	*electortest.Server
 }
 
-// bubble runs a test in virtual time, and sees to it that nothing is left of it.
+// bubble runs a test in virtual time.
 func bubble(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -37,7 +36,7 @@ func bubble(t *testing.T, test func(b *bench)) {
 	})
 }
 
-// A seat is one candidate in a process of its own.
+// A seat is a candidate in a separate process.
 type seat struct {
 	*elector.Elector
 	process *electortest.Process
@@ -47,7 +46,7 @@ type seat struct {
 	done    chan error
 }
 
-// seat makes a candidate of the election "orders".
+// seat returns a candidate of the election "orders".
 func (b *bench) seat(id string, opts ...elector.Option) *seat {
 	b.Helper()
 	s := &seat{process: b.NewProcess(), rec: hookstest.NewRecorder()}
@@ -66,7 +65,7 @@ func (b *bench) seat(id string, opts ...elector.Option) *seat {
 	return s
 }
 
-// run starts Run, which ends with the test.
+// run starts Run until the end of the test.
 func (b *bench) run(id string, opts ...elector.Option) *seat {
 	b.Helper()
 	s := b.seat(id, opts...)
@@ -82,7 +81,7 @@ func (b *bench) run(id string, opts ...elector.Option) *seat {
 	return s
 }
 
-// leads waits until a candidate leads, and says how long that took.
+// leads waits until a candidate leads, and returns how long that took.
 func (b *bench) leads(s *seat) time.Duration {
 	b.Helper()
 	start := time.Now()
@@ -116,7 +115,7 @@ func (b *bench) wraps(err error, targets ...error) {
 	}
 }
 
-// pid is the process id of the leader's backend.
+// pid returns the process id of the leader's backend.
 func (b *bench) pid(s *seat) int32 {
 	b.Helper()
 	leader, err := s.Leader(context.Background())

@@ -11,8 +11,7 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// A lead that returns what InTx returned must not be taken for one that has failed
-// while its term goes on.
+// A lead that returns InTx's error after its term ended has not failed.
 func TestTheTermHasEndedWhenInTxFindsItsSessionLost(t *testing.T) {
 	server := electortest.NewServer()
 	defer server.Close()
@@ -40,8 +39,8 @@ func TestTheTermHasEndedWhenInTxFindsItsSessionLost(t *testing.T) {
 	}
 }
 
-// A COMMIT or ROLLBACK that is not answered must not keep the work past its time: its
-// outcome is the same however long it waits, and another may lead by then.
+// An unanswered COMMIT or ROLLBACK must not prolong the work: waiting does not change its
+// outcome, and another may lead by then.
 func TestAnUnansweredCommitIsNotWaitedForPastTheDrain(t *testing.T) {
 	for _, driver := range []electortest.Driver{electortest.PGX, electortest.PQ} {
 		for _, end := range []struct{ with, want error }{{nil, elector.ErrOutcomeUnknown}, {errors.New("not now"), elector.ErrRolledBack}} {
@@ -66,8 +65,8 @@ func TestAnUnansweredCommitIsNotWaitedForPastTheDrain(t *testing.T) {
 	}
 }
 
-// The session is lost while COMMIT is under way: its answer is still heard for half of
-// the drain, for work that does not know whether it has committed must ask.
+// The session is lost during COMMIT: InTx waits for the answer for half of the drain, because
+// work with an unknown outcome must ask.
 func TestAnAnswerToCommitIsHeardDuringTheDrain(t *testing.T) {
 	for late, want := range map[time.Duration]error{lease / 20: nil, lease / 8: elector.ErrOutcomeUnknown} { // of a drain of two tenths
 		bubble(t, func(b *bench) {

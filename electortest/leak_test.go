@@ -13,8 +13,8 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// A process may follow for years, and lead ten thousand times: nothing that ends
-// leaves anything behind with what goes on.
+// A process may follow for years and lead ten thousand times: what ends leaves nothing
+// behind.
 func TestNothingOfAnAttemptOrATermIsKept(t *testing.T) {
 	failed := errors.New("failed")
 	resigns := func(b *bench, p process) { b.wraps(p.leads(b).Resign(context.Background())) }
@@ -93,7 +93,7 @@ type process struct {
 	ctx             context.Context
 }
 
-// leads is its term, once it has one.
+// leads waits for its term.
 func (p process) leads(b *bench) *elector.Term {
 	for !p.IsLeader() {
 		time.Sleep(time.Millisecond)

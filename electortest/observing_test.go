@@ -9,7 +9,7 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// A candidate that may not campaign still sees who leads, and that nobody does.
+// An unhealthy candidate still sees who leads, and that nobody leads.
 func TestAnUnhealthyCandidateSeesWhoLeads(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
@@ -28,8 +28,7 @@ func TestAnUnhealthyCandidateSeesWhoLeads(t *testing.T) {
 	})
 }
 
-// The end of a watcher's own connection, now and then, is nothing to report: it watches
-// again before the next.
+// An occasional end of the watcher's connection is not reported: it watches again.
 func TestAWatcherThatIsEndedNowAndThenIsNotReported(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one", elector.WithWatch())
@@ -55,8 +54,8 @@ func TestAWatcherThatIsEndedNowAndThenIsNotReported(t *testing.T) {
 	})
 }
 
-// A leader that resigns has its watcher granted what it waits for: to cancel it would be a
-// line in the server's log.
+// A resigning leader grants its watcher the lock: a cancel would leave a line in the server's
+// log.
 func TestAWatcherIsNotCancelledByAResignation(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.seat("one", elector.WithWatch())

@@ -11,9 +11,9 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// A standby is promoted while its primary goes on to answer, as when a failover manager
-// is cut off from it. A leader on the old one, whose pool reaches the new one, learns it
-// from that, and must not be elected on the old one again.
+// A standby is promoted while its primary still answers, as when a failover manager is cut
+// off. A leader on the old primary notices when its pool reaches the new one, and must not be
+// elected on the old one again.
 func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 	for name, meets := range map[string]func(b *bench, s *seat, term *elector.Term){
 		"InTx": func(b *bench, s *seat, term *elector.Term) {
@@ -66,7 +66,7 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 						reported = reported || f.Op == hooks.OpCampaign && errors.Is(f.Err, elector.ErrOldPrimary)
 					}
 					if !reported {
-						b.Error("nobody was told of the old primary")
+						b.Error("OnError did not report the old primary")
 					}
 				})
 			})
@@ -74,8 +74,8 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 	}
 }
 
-// A cluster may be taken back to an older timeline on purpose, as one that is restored
-// from a backup: it is led again after a lease.
+// A cluster may return to an older timeline on purpose, for instance from a backup. It has a
+// leader again after a lease.
 func TestAnOldPrimaryThatIsAllThereIsIsLedAfterALease(t *testing.T) {
 	bubble(t, func(b *bench) {
 		promoted := b.NewStandby(0)

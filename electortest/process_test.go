@@ -111,8 +111,7 @@ func TestADriverLikePQWaitsOnADeadNetworkWhateverItsContextSays(t *testing.T) {
 	}
 }
 
-// A statement whose client has given up is cancelled, or ends by itself, and its
-// session goes.
+// The statement of a client that gave up is cancelled or ends, and so does its session.
 func TestWhoGivesUpWaitingLeavesTheQueue(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one")

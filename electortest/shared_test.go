@@ -10,8 +10,7 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// The connection that many terms share is kept until the work of the last of them has
-// returned, and not of the first.
+// The session keeps the connection until the work of its last term has returned.
 func TestTheLocksOfASharedSessionAreKeptForTheSlowest(t *testing.T) {
 	bubble(t, func(b *bench) {
 		process := b.NewProcess()
@@ -51,8 +50,7 @@ func TestTheLocksOfASharedSessionAreKeptForTheSlowest(t *testing.T) {
 	})
 }
 
-// What the elections of a session share is told to the hooks of each: who leads, and
-// that the session lives.
+// The hooks of each election of a session learn who leads and that the session lives.
 func TestEachElectionOfASharedSessionIsTold(t *testing.T) {
 	bubble(t, func(b *bench) {
 		pool := b.Open()
@@ -99,7 +97,7 @@ func TestEachElectionOfASharedSessionIsTold(t *testing.T) {
 	})
 }
 
-// A session that was lost is replaced when somebody wishes for it, and not before.
+// A lost session is replaced when an elector needs it, and not before.
 func TestALostSessionIsReplacedWhenItIsNeeded(t *testing.T) {
 	bubble(t, func(b *bench) {
 		pool := b.Open()
@@ -125,8 +123,8 @@ func TestALostSessionIsReplacedWhenItIsNeeded(t *testing.T) {
 	})
 }
 
-// A connection that is known to be gone holds no locks: the others are elected anew while
-// the work of one winds down.
+// A lost connection holds no locks: the other elections are elected again while the work of
+// one still runs.
 func TestABrokenSessionIsReplacedAtOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		pool := b.Open()

@@ -13,8 +13,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// stall freezes a process, once, for longer than any lease, as a long pause does that
-// comes at the worst moment.
+// stall freezes a process once, for longer than any lease, at the worst moment.
 type stall struct {
 	process *electortest.Process
 	seat    *seat
@@ -29,10 +28,10 @@ func (s *stall) now() {
 	}
 }
 
-// Subscribe makes it a notifier. A campaign leaves it between the grant and the work.
+// Subscribe makes it a notifier. A campaign unsubscribes between the grant and the work.
 func (s *stall) Subscribe(func(string)) (unsubscribe func()) { return s.now }
 
-// stalls makes a candidate that stalls between the grant and the work, in one term.
+// stalls returns a candidate that stalls between the grant and the work, in one term.
 func stalls(b *bench, opts ...elector.Option) *stall {
 	b.Helper()
 	s := &stall{}
@@ -41,7 +40,7 @@ func stalls(b *bench, opts ...elector.Option) *stall {
 	return s
 }
 
-// begins fails the test if something of the user's begins in a term that is not valid.
+// begins fails the test if user code begins in a term that is not valid.
 func begins(b *bench, what string, e *elector.Elector) {
 	b.Helper()
 	if !e.IsLeader() {
@@ -49,8 +48,7 @@ func begins(b *bench, what string, e *elector.Elector) {
 	}
 }
 
-// expiredOnce fails the test unless the hooks were told of one term that expired, and of
-// nothing else that went wrong.
+// expiredOnce fails the test unless the hooks reported one expired term and no other failure.
 func expiredOnce(b *bench, s *seat) {
 	b.Helper()
 	if f := s.rec.Failures(); len(f) != 1 || f[0].Op != hooks.OpHeartbeat || !errors.Is(f[0].Err, elector.ErrLeaseExpired) {
@@ -99,8 +97,8 @@ func TestOnElectedIsNotCalledWhenTheTermHasExpiredBefore(t *testing.T) {
 	})
 }
 
-// A term that was resigned before its OnElected could be called held its lock all the
-// while, so it is a term like any other.
+// A term that was resigned before its OnElected could be called held its lock until then, so
+// it is reported as usual.
 func TestATermThatWasResignedBeforeOnElectedIsTold(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.seat("one", elector.WithHooks(hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) { time.Sleep(lease) }}))

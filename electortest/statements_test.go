@@ -7,11 +7,11 @@ import (
 	"github.com/pgelector/pgelector/db"
 )
 
-// realOnly are statements of the command's, about what this server has not: roles,
-// rights and the limits of a machine.
+// realOnly are statements of the command that need a real server: roles, privileges and
+// limits.
 var realOnly = map[string]bool{"Capacity": true, "Privileges": true}
 
-// A statement that is new to the library must be new here, and in a script of
+// A new statement of the library must be added here, and to a script of
 // e2e/conformance/testdata.
 func TestEveryStatementIsUnderstoodOrLeftToARealServer(t *testing.T) {
 	understood := map[string]bool{}

@@ -10,12 +10,12 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// The server goes away between two heartbeats, which are 30 s apart, and a statement on
-// another connection fails for it.
+// The server goes away between two heartbeats, 30 s apart, and a statement on another
+// connection fails.
 
 var longLease = elector.WithLease(150 * time.Second)
 
-// A transaction is one of a leader, of which one part meets a server that has crashed.
+// One part of a leader's transaction meets a crashed server.
 func transaction(part string, crash func()) func(ctx context.Context, term *elector.Term, pool *sql.DB) error {
 	return func(ctx context.Context, term *elector.Term, pool *sql.DB) error {
 		if part == "BEGIN" {
@@ -90,7 +90,7 @@ func TestAStatementThatMeetsADeadServerEndsTheTermAtOnce(t *testing.T) {
 	}
 }
 
-// The session lives, and goes on: many errors cost it four heartbeats a second.
+// The session lives: many errors cost it at most four heartbeats a second.
 func TestASuspicionThatIsWrongCostsAHeartbeat(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := b.seat("one", longLease)

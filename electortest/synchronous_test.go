@@ -16,7 +16,7 @@ import (
 
 var synchronously = elector.WithSynchronousStandby(lease)
 
-// replicated is bubble on a server with a standby that must acknowledge each commit.
+// replicated is bubble with a standby that must acknowledge each commit.
 func replicated(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	bubble(t, func(b *bench) {
@@ -25,7 +25,7 @@ func replicated(t *testing.T, test func(b *bench)) {
 	})
 }
 
-// term is the term of a candidate that leads.
+// term returns the term of a leader.
 func (b *bench) term(s *seat) *elector.Term {
 	b.Helper()
 	term, leading := s.Term()
@@ -35,7 +35,7 @@ func (b *bench) term(s *seat) *elector.Term {
 	return term
 }
 
-// demoted is why the one term of a candidate ended, in virtual time at once.
+// demoted waits for the end of a candidate's term.
 func (b *bench) demoted(s *seat) hooks.Demoted {
 	b.Helper()
 	d, err := hookstest.Next[hooks.Demoted](context.Background(), s.rec.Cursor(), nil)
@@ -85,7 +85,7 @@ func TestATryThatComesTooEarlyIsAnError(t *testing.T) {
 	})
 }
 
-// The standby's link is cut: the leader's session lives, and its term must not.
+// The link to the standby is cut: the leader's session lives, but its term must end.
 func TestATermEndsWithinTheValidityOfItsLastAcknowledgedCommit(t *testing.T) {
 	for name, opts := range map[string][]elector.Option{"polls": nil, "waits": {elector.WithStandby(elector.Wait)}, "watches": {elector.WithWatch()}} {
 		t.Run(name, func(t *testing.T) {
@@ -147,8 +147,8 @@ func TestALeaderOnAReplacedPrimaryHasStoppedWhenTheNextBegins(t *testing.T) {
 	}
 }
 
-// replace promotes a standby under a leader, whose server runs on. It says how long
-// after that the old leader stops to believe and the next begins to, and whether both do.
+// replace promotes a standby while the old primary runs on. It returns when the old leader
+// stops and the next begins to believe that it leads, and whether both do.
 func (b *bench) replace(driver electortest.Driver, opts ...elector.Option) (stopped, began time.Duration, both bool) {
 	b.Helper()
 	standby := b.NewStandby(0)
@@ -181,8 +181,8 @@ func (b *bench) replace(driver electortest.Driver, opts ...elector.Option) (stop
 	return stopped, time.Since(promoted), old.IsLeader()
 }
 
-// The first server of timeline 2 is discarded, and the next standby that is promoted has
-// the same number again.
+// The first server of timeline 2 is discarded, and the next promoted standby has the same
+// timeline number.
 func TestAPrimaryWhoseTimelineWasUsedBeforeIsWaitedFor(t *testing.T) {
 	replicated(t, func(b *bench) {
 		discarded := b.NewStandby(0)
@@ -228,8 +228,7 @@ func TestASettingThatDoesNotHoldIsWaitedFor(t *testing.T) {
 	})
 }
 
-// In order: the lock is kept until the work returns, which may take longer than the drain,
-// and is then released.
+// The lock is held until the work returns, even after the drain, and then released.
 func TestATermEndsInOrderWhenTheSettingDoesNotHoldAnyMore(t *testing.T) {
 	replicated(t, func(b *bench) {
 		one := b.seat("one", synchronously)
@@ -263,8 +262,8 @@ func TestATermEndsInOrderWhenTheSettingDoesNotHoldAnyMore(t *testing.T) {
 	})
 }
 
-// The follower, which has found nothing wrong before, is granted the lock that the leader
-// gives up, and gives it up too.
+// The follower is granted the lock that the leader gave up, finds the same failure, and gives
+// it up too.
 func TestTheNextLeaderIsToldAtOnceOfASettingThatDoesNotHold(t *testing.T) {
 	replicated(t, func(b *bench) {
 		one := b.run("one", synchronously)

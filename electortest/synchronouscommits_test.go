@@ -11,7 +11,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// commits counts the commits that a server has begun and not answered.
+// commits counts the unanswered commits of a server.
 type commits struct {
 	mu      sync.Mutex
 	waiting map[int32]bool
@@ -28,7 +28,7 @@ func (c *commits) see(e electortest.Event) {
 	}
 }
 
-// during watches for a time, and says how many commits waited at once.
+// during watches for a time, and returns the maximum number of waiting commits.
 func (c *commits) during(d time.Duration) (most int) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(heartbeat / 10) {
 		c.mu.Lock()
@@ -38,7 +38,7 @@ func (c *commits) during(d time.Duration) (most int) {
 	return most
 }
 
-// As if the process had been killed: the backend of a commit that waits outlives its client.
+// The backend of a waiting commit outlives its client, as after a kill.
 func TestCommitsOfAnElectionDoNotPileUp(t *testing.T) {
 	replicated(t, func(b *bench) {
 		seen := &commits{waiting: map[int32]bool{}}
@@ -64,8 +64,8 @@ func TestCommitsOfAnElectionDoNotPileUp(t *testing.T) {
 	})
 }
 
-// The configuration is reloaded around the first commit: the attempt makes another, on the
-// same connection, and the term goes on with that.
+// The configuration is reloaded around the first commit: the attempt makes another commit on
+// the same connection.
 func TestAnAttemptMakesAnotherCommitOnTheSameConnection(t *testing.T) {
 	replicated(t, func(b *bench) {
 		one := b.run("one", synchronously)
@@ -94,8 +94,7 @@ func TestAnAttemptMakesAnotherCommitOnTheSameConnection(t *testing.T) {
 	})
 }
 
-// Somebody ends commits that wait for long, as a tool that cancels slow statements does:
-// the server answers each as if it had been acknowledged.
+// A tool cancels slow commits: the server answers each as if it had been acknowledged.
 func TestACommitWhoseWaitIsCancelledProvesNothing(t *testing.T) {
 	replicated(t, func(b *bench) {
 		one := b.run("one", synchronously)
@@ -116,7 +115,7 @@ func TestACommitWhoseWaitIsCancelledProvesNothing(t *testing.T) {
 	})
 }
 
-// The connection for commits breaks, and the next one leads elsewhere.
+// The connection for commits breaks, and the next one reaches another server.
 func TestACommitOnAnotherServerProvesNothing(t *testing.T) {
 	replicated(t, func(b *bench) {
 		one := b.run("one", synchronously)
@@ -140,7 +139,7 @@ func TestACommitOnAnotherServerProvesNothing(t *testing.T) {
 	})
 }
 
-// Each reload may have changed what a commit waits for, and back.
+// Each reload may have changed the setting and back.
 func TestACommitAroundWhichTheConfigurationIsReloadedProvesNothing(t *testing.T) {
 	replicated(t, func(b *bench) {
 		one := b.run("one", synchronously)
@@ -161,7 +160,7 @@ func TestACommitAroundWhichTheConfigurationIsReloadedProvesNothing(t *testing.T)
 	})
 }
 
-// The connection for commits ends again and again, and the session's own is well.
+// The connection for commits ends repeatedly, while the session's own lives.
 func TestAConnectionForCommitsThatEndsIsReplaced(t *testing.T) {
 	replicated(t, func(b *bench) {
 		one := b.run("one", synchronously)
@@ -199,12 +198,12 @@ func TestAConnectionForCommitsThatEndsIsReplaced(t *testing.T) {
 		time.Sleep(2 * heartbeat)
 		b.CutStandbys()
 		if d := b.demoted(one); strings.Contains(d.Err.Error(), "terminat") {
-			t.Errorf("a failure that was over is told as the reason: %v", d.Err)
+			t.Errorf("a past failure is reported as the reason: %v", d.Err)
 		}
 	})
 }
 
-// A commit that nobody acknowledges is given up with the candidate that leaves.
+// An unacknowledged commit is abandoned when the candidate stops.
 func TestAResignationDoesNotWaitForACommit(t *testing.T) {
 	replicated(t, func(b *bench) {
 		one := b.run("one", synchronously)

@@ -9,7 +9,7 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// A successor that is thrown out of the queue while the offer stands comes back to it.
+// A successor whose wait is cancelled while the offer stands waits again.
 func TestASuccessorThatLosesItsConnectionComesAgain(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.seat("leader")
@@ -122,8 +122,8 @@ func TestATransferWhoseContextEndsFirstSaysThatTheSuccessorIsAbsent(t *testing.T
 	}
 }
 
-// The statement that makes the offer may be under way when the transfer is given up.
-// What it takes must not stay on a session that others share.
+// The statement that makes the offer may still run when the transfer is given up. Its lock
+// must not stay on a shared session.
 func TestATransferThatIsGivenUpLeavesNothingOnASharedSession(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.seat("leader")
