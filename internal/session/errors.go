@@ -88,7 +88,7 @@ func noConnection(ctx, waitCtx context.Context, pool *sql.DB, bound time.Duratio
 	if ctx.Err() == nil && waitCtx.Err() != nil {
 		stats := pool.Stats()
 		return fmt.Errorf("elector: no connection from the pool within %v (%d open, %d in use, at most %d; 0 is no limit): "+
-			"is the server reachable, and MaxOpenConns large enough? With several hosts, is connect_timeout at most %[1]v divided by their number? %[5]w", bound, stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, err)
+			"is the server reachable, and MaxOpenConns large enough? Is connect_timeout set, and at most %v divided by the number of hosts? %w", bound, stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, max(bound, connectTimeout), err)
 	}
 	return fmt.Errorf("elector: take a connection from the pool: %w", Explain(pgerr.CauseOr(ctx, err)))
 }
