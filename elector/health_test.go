@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// scripted is a check that answers a rune a time: '+' good, '-' bad, 'p' panics,
-// 'h' hangs until its context ends. After the last it repeats it.
+// scripted is a check with one rune for each call: '+' is good, '-' is bad, 'p' panics, 'h'
+// blocks until its context ends. The last rune repeats.
 type scripted struct {
 	script string
 	asked  atomic.Int64
@@ -31,38 +31,38 @@ func (s *scripted) check(ctx context.Context) float64 {
 	return 0
 }
 
-// play runs a script and returns the verdict after each of its checks.
-func play(t *testing.T, script string, bad, good int) (verdicts string, sick []error) {
+// play runs a script and returns the candidate's health after each check, and the reports.
+func play(t *testing.T, script string, bad, good int) (healths string, reports []error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{script: script}
 		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: bad, CampaignAfter: good},
-			func(err error) { sick = append(sick, err) })
+			func(err error) { reports = append(reports, err) })
 		m.start(t.Context())
 		defer m.stop()
 		time.Sleep(time.Millisecond)
 		for _, c := range script {
 			if c == 'h' {
-				time.Sleep(time.Second) // which is when it counts
+				time.Sleep(time.Second) // until it times out
 			}
 			synctest.Wait()
-			verdict := "-"
+			health := "-"
 			if m.result().Healthy {
-				verdict = "+"
+				health = "+"
 			}
 			if healthy := m.healthy().Err() == nil; healthy != m.result().Healthy {
-				t.Errorf("the verdict is %s, and it is fit: %t", verdict, healthy)
+				t.Errorf("the result is %s, but the context says healthy: %t", health, healthy)
 			}
-			verdicts += verdict
+			healths += health
 			if c != 'h' {
 				time.Sleep(time.Second)
 			}
 		}
 	})
-	return verdicts, sick
+	return healths, reports
 }
 
-func TestTheVerdictHasHysteresis(t *testing.T) {
+func TestHealthHasHysteresis(t *testing.T) {
 	for _, c := range []struct {
 		script, want string
 		bad, good    int
@@ -83,18 +83,18 @@ func TestTheVerdictHasHysteresis(t *testing.T) {
 	}
 }
 
-func TestEachTurnForTheWorseIsToldOnceAndSaysWhy(t *testing.T) {
-	_, sick := play(t, "-+-", 1, 1)
-	if len(sick) != 2 || sick[0].Error() != "elector: the candidate is unhealthy: the score is 0, below the minimum of 0.5" {
-		t.Errorf("got %v", sick)
+func TestEachChangeToUnhealthyIsReportedOnceWithItsCause(t *testing.T) {
+	_, reports := play(t, "-+-", 1, 1)
+	if len(reports) != 2 || reports[0].Error() != "elector: the candidate is unhealthy: the score is 0, below the minimum of 0.5" {
+		t.Errorf("got %v", reports)
 	}
-	_, sick = play(t, "p-+p", 1, 1)
-	if len(sick) != 2 || !errors.Is(sick[0], errCheckPanicked) || !errors.Is(sick[1], errCheckPanicked) {
-		t.Errorf("got %v", sick)
+	_, reports = play(t, "p-+p", 1, 1)
+	if len(reports) != 2 || !errors.Is(reports[0], errCheckPanicked) || !errors.Is(reports[1], errCheckPanicked) {
+		t.Errorf("got %v", reports)
 	}
-	_, sick = play(t, "hhh", 3, 3)
-	if len(sick) != 1 || !errors.Is(sick[0], errCheckTimeout) {
-		t.Errorf("got %v", sick)
+	_, reports = play(t, "hhh", 3, 3)
+	if len(reports) != 1 || !errors.Is(reports[0], errCheckTimeout) {
+		t.Errorf("got %v", reports)
 	}
 }
 
@@ -106,8 +106,8 @@ func TestEveryNumberIsAScore(t *testing.T) {
 	}
 }
 
-// A check that does not even heed its context is left alone, and no second begun:
-// not by its monitor, nor by that of the next stay.
+// While a check ignores its context, no second one starts, not even after a restart of the
+// monitor.
 func TestACheckThatHangsIsOneGoroutineForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -121,7 +121,7 @@ func TestACheckThatHangsIsOneGoroutineForEver(t *testing.T) {
 			m.start(t.Context())
 			time.Sleep(time.Hour)
 			if n := begun.Load(); n != 1 || m.result().Healthy || !errors.Is(m.result().Err, errCheckTimeout) {
-				t.Errorf("%d checks were begun, and the last is %+v", n, m.result())
+				t.Errorf("%d checks were started, and the last is %+v", n, m.result())
 			}
 			m.stop()
 		}
@@ -136,28 +136,28 @@ func TestACheckThatHangsIsOneGoroutineForEver(t *testing.T) {
 	})
 }
 
-func TestFitEndsAndWellFollows(t *testing.T) {
+func TestHealthyEndsAndRecoveredFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{script: "+--+"}
 		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 1, Interval: time.Second, StepDownAfter: 2, CampaignAfter: 1}, func(error) {})
 		if !errors.Is(context.Cause(m.healthy()), errUnchecked) {
-			t.Error("fit before the first check")
+			t.Error("healthy before the first check")
 		}
 		start := time.Now()
 		m.start(t.Context())
 		defer m.stop()
 		<-m.firstCheck()
-		fit := m.healthy()
+		healthy := m.healthy()
 		var times []time.Duration
-		<-fit.Done()
+		<-healthy.Done()
 		times = append(times, time.Since(start))
 		<-m.recovered()
 		times = append(times, time.Since(start))
 		if want := []time.Duration{2 * time.Second, 3 * time.Second}; !slices.Equal(times, want) {
-			t.Errorf("unfit and well at %v, want %v", times, want)
+			t.Errorf("unhealthy and recovered at %v, want %v", times, want)
 		}
-		if m.healthy().Err() != nil || fit.Err() == nil {
-			t.Error("the fitness of before is that of now")
+		if m.healthy().Err() != nil || healthy.Err() == nil {
+			t.Error("the context before is that of now")
 		}
 	})
 }
@@ -166,19 +166,19 @@ func TestStopEndsTheContextOfTheCheckAndReportsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{script: "h"}
 		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 1, Interval: time.Minute, StepDownAfter: 1, CampaignAfter: 1},
-			func(err error) { t.Errorf("told %v", err) })
+			func(err error) { t.Errorf("reported %v", err) })
 		m.stop() // before a Start
 		m.start(t.Context())
 		synctest.Wait()
 		m.stop()
 		m.stop()
 		if !m.result().At.IsZero() {
-			t.Errorf("a check that was broken off came to %+v", m.result())
+			t.Errorf("a cancelled check returned %+v", m.result())
 		}
 	})
 }
 
-// A report that is under way is waited for, and none comes after.
+// stop waits for a running report.
 func TestNothingIsReportedAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reported := 0
