@@ -49,7 +49,7 @@ func (b bare) Connect(ctx context.Context) (driver.Conn, error) {
 type late struct{ driver.Connector }
 
 func (l late) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := wrapped{l.Connector}.Connect(ctx)
+	conn, err := wrapped(l).Connect(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -53,10 +53,6 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 	return e, nil
 }
 
-func (e *Elector) lockConfig() lock.Config {
-	return lock.Config{Election: e.election, Key: e.key, Look: e.announcer.seesLeader, Retry: e.retry, Queue: e.standby == Wait, TokenEpoch: e.tokenEpoch}
-}
-
 func newElector(ctx context.Context, pool *sql.DB, election string, c config) *Elector {
 	e := &Elector{candidate: newCandidate(pool, election, c), closed: make(chan struct{})}
 	e.closing, e.close = context.WithCancelCause(ctx)

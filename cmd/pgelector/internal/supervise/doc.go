@@ -31,7 +31,7 @@
 //
 // # How a command ends
 //
-//	running ── told to stop, or the deadline passed, or the command ended ──▶ stopping: TERM to all
+//	running ── Stop, or the deadline passed, or the command ended ────────────▶ stopping: TERM to all
 //	                                                                            │ the grace is over
 //	                                                                            ▼
 //	gone ◀── nothing is left ───────────────────────────────────────────── killing: KILL, until
