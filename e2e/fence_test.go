@@ -59,8 +59,11 @@ func (s *server) notes(t *testing.T, ledger string, want ...string) {
 // guard lock, whose key is the same.
 func (s *server) leaderPID(t *testing.T, key int64) int {
 	t.Helper()
-	return one[int](t, s.admin, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
-		AND classid = (($1::bigint >> 32) & 4294967295)::oid AND objid = ($1::bigint & 4294967295)::oid`, key)
+	pids := s.locksOf(t, key, "granted AND objsubid = 1")
+	if len(pids) != 1 {
+		t.Fatalf("the backends %v hold the lock, want one", pids)
+	}
+	return pids[0]
 }
 
 // freed waits until nobody has the lock, or the guard lock.

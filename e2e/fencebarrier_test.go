@@ -48,8 +48,7 @@ func campaigning(t *testing.T, c *candidate) <-chan *elector.Term {
 func (s *server) atTheBarrier(t *testing.T, key int64) {
 	t.Helper()
 	eventually(t, "the next leader is at the barrier", func() bool {
-		return len(list[int](t, s.admin, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objsubid = 2
-			AND classid = (($1::bigint >> 32) & 4294967295)::oid AND objid = ($1::bigint & 4294967295)::oid`, key)) == 1
+		return len(s.locksOf(t, key, "NOT granted AND objsubid = 2")) == 1
 	})
 }
 

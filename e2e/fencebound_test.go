@@ -139,10 +139,7 @@ func frozenIsReplaced(t *testing.T, do, how string) {
 				t.Fatalf("%q, %v", line, err)
 			}
 			key := elector.KeyFromName(told.Election)
-			guards := func() []int {
-				return list[int](t, s.admin, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND mode = 'ShareLock'
-						AND classid = (($1::bigint >> 32) & 4294967295)::oid AND objid = ($1::bigint & 4294967295)::oid`, key)
-			}
+			guards := func() []int { return s.locksOf(t, key, "objsubid = 2 AND mode = 'ShareLock'") }
 			if len(guards()) != 1 {
 				t.Fatal("no transaction is open")
 			}

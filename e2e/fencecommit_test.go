@@ -41,8 +41,7 @@ func (s *server) slowToCommit(t *testing.T) (ledger string, key int64, letGo fun
 func (s *server) committing(t *testing.T, key int64) (pid int) {
 	t.Helper()
 	eventually(t, "a transaction is in COMMIT", func() bool {
-		pids := list[int](t, s.admin, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objsubid = 1
-			AND classid = (($1::bigint >> 32) & 4294967295)::oid AND objid = ($1::bigint & 4294967295)::oid`, key)
+		pids := s.locksOf(t, key, "NOT granted AND objsubid = 1")
 		if len(pids) == 1 {
 			pid = pids[0]
 		}

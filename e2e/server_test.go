@@ -89,8 +89,15 @@ func (s *server) role(t *testing.T, defaults map[string]string) string {
 // first. The key is compared in a way of its own.
 func (s *server) holders(t *testing.T, key int64) []int {
 	t.Helper()
+	return s.locksOf(t, key, "true")
+}
+
+// locksOf are the backends of those of the key's locks (in pg_locks) for which the
+// condition holds, granted first.
+func (s *server) locksOf(t *testing.T, key int64, condition string) []int {
+	t.Helper()
 	return list[int](t, s.admin, `SELECT pid FROM pg_locks WHERE locktype = 'advisory'
-		AND classid = (($1::bigint >> 32) & 4294967295)::oid AND objid = ($1::bigint & 4294967295)::oid ORDER BY granted DESC`, key)
+		AND classid = (($1::bigint >> 32) & 4294967295)::oid AND objid = ($1::bigint & 4294967295)::oid AND `+condition+` ORDER BY granted DESC`, key)
 }
 
 // terminate ends a backend, and returns once that is decided.
