@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,12 +34,22 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	// A demo waits most of the time, and not for a processor.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if compiledIn != "" {
+			_ = os.RemoveAll(compiledIn)
+		}
+		os.Exit(code)
+	}))
 }
 
 func again(args ...string) *exec.Cmd { return exec.Command(os.Args[0], args...) }
 
 func TestTheDemoSucceedsAndLeavesNoGoroutine(t *testing.T) {
+	t.Parallel() // the goroutines are counted when all tests have ended
 	var out bytes.Buffer
 	if err := playDemo(t.Context(), config{Lease: defaultLease, Plain: true, Out: &out, Command: again}); err != nil {
 		t.Fatalf("%v\n%s", err, &out)

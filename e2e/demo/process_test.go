@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -200,11 +201,32 @@ func TestALeaseThatCannotBeIsRefused(t *testing.T) {
 
 // build builds the demo in a directory whose name shows in the arguments of every
 // process that it starts.
+// build puts the program into a directory of the test's own, by whose name its processes
+// are found. It is compiled once. (A copy could not be run at once: a process that was
+// forked meanwhile may still have it open for writing.)
 func build(t *testing.T) (program string) {
 	t.Helper()
+	compiled, err := compile()
+	if err != nil {
+		t.Fatal(err)
+	}
 	program = filepath.Join(t.TempDir(), "demo")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	if err := os.Link(compiled, program); err != nil {
+		t.Fatal(err)
 	}
 	return program
 }
+
+// TestMain removes what was compiled.
+var compile = sync.OnceValues(func() (program string, err error) {
+	if compiledIn, err = os.MkdirTemp("", "demo-"); err != nil {
+		return "", err
+	}
+	program = filepath.Join(compiledIn, "demo")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return program, nil
+})
+
+var compiledIn string
