@@ -4,6 +4,7 @@ package command_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -27,6 +28,10 @@ var shared = pgcluster.NewShared(pgcluster.WithSetting("max_connections", "200")
 func TestMain(m *testing.M) {
 	if signal.Ignored(syscall.SIGHUP) { // under nohup: then the programs that are tested, too, would not hear it
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
+	// Most tests wait most of the time, and not for a processor.
+	if err := flag.Set("test.parallel", "5"); err != nil {
+		panic(err)
 	}
 	code := func() int {
 		dir, err := os.MkdirTemp("", "pgelector-command-")
