@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -126,6 +127,34 @@ var (
 	errNoPool       = fmt.Errorf("%w: the pool is nil: pass the *sql.DB of your PostgreSQL", ErrConfig)
 	errHookPanicked = errors.New("elector: a hook panicked")
 )
+
+// ending is the cause of a term's context: why it ended, for people and for
+// the closed set of reasons.
+type ending struct {
+	reason hooks.Reason
+	err    error
+}
+
+func (e *ending) Error() string { return e.err.Error() }
+func (e *ending) Unwrap() error { return e.err }
+
+// reasonOf finds the reason in a cause.
+func reasonOf(cause error) hooks.Reason {
+	var e *ending
+	if errors.As(cause, &e) {
+		return e.reason
+	}
+	if errors.Is(cause, ErrLeaseExpired) || errors.Is(cause, ErrNotSynchronous) {
+		return hooks.LeaseExpired
+	}
+	return hooks.SessionLost
+}
+
+// lost reports whether a term with that cause was taken away, not given up.
+func lost(cause error) bool {
+	reason := reasonOf(cause)
+	return reason == hooks.SessionLost || reason == hooks.LeaseExpired
+}
 
 // ended is the error of a context that is done: its cause.
 func ended(ctx context.Context, doing string) error {

@@ -311,31 +311,3 @@ func (t *Term) leaveTo(offer *lock.Transfer, successor string) error {
 	t.cancel(&ending{reason: hooks.Resigned, err: ErrResigned})
 	return nil
 }
-
-// ending is the cause of a term's context: why it ended, for people and for
-// the closed set of reasons.
-type ending struct {
-	reason hooks.Reason
-	err    error
-}
-
-func (e *ending) Error() string { return e.err.Error() }
-func (e *ending) Unwrap() error { return e.err }
-
-// reasonOf finds the reason in a cause.
-func reasonOf(cause error) hooks.Reason {
-	var e *ending
-	if errors.As(cause, &e) {
-		return e.reason
-	}
-	if errors.Is(cause, ErrLeaseExpired) || errors.Is(cause, ErrNotSynchronous) {
-		return hooks.LeaseExpired
-	}
-	return hooks.SessionLost
-}
-
-// lost reports whether a term with that cause was taken away, not given up.
-func lost(cause error) bool {
-	reason := reasonOf(cause)
-	return reason == hooks.SessionLost || reason == hooks.LeaseExpired
-}

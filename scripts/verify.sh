@@ -34,12 +34,14 @@ generated() {
 }
 
 names() { go -C tools test ./... && go -C tools run ./sqlnames; }
+arrows() { go -C tools run ./filearrows ../elector ../internal/lock ../internal/session; }
 
 check "go code is formatted" "run 'gofmt -w .'" formatted
 check "import rules hold" "see the lines above, and the layout in CONTRIBUTING.md" scripts/imports.sh
 check "the docs' code and make targets hold" "change the document, or the code that it shows" \
   go -C e2e test -count=1 ./docscheck ./docs
 check "every name in the SQL is qualified" "qualify it with pg_catalog: tools/sqlnames says why" names
+check "no two files of the core use each other" "move what both need to a file of its own: tools/filearrows says what is counted" arrows
 for module in $(scripts/modules.sh); do
   check "$module/go.mod is tidy" "run 'go mod tidy' in $module" go -C "$module" mod tidy -diff
 done

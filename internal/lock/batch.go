@@ -24,6 +24,8 @@ type worker struct {
 	led  bool      // whether a lock of this session was held when that began
 }
 
+func (s *Shared) startWorker() { go (&worker{Shared: s}).work() }
+
 func (w *worker) work() {
 	defer close(w.worked)
 	due := time.NewTimer(backoff.Jitter(w.retry))

@@ -145,7 +145,7 @@ func (s *Shared) add(r *request) error {
 	s.requests = append(s.requests, r)
 	if !s.working {
 		s.working = true
-		go (&worker{Shared: s}).work()
+		s.startWorker()
 	}
 	if r.hurry {
 		s.wake()

@@ -21,12 +21,11 @@ import (
 type commits struct {
 	server *Server
 	of     *Session
-	key    int64         // of a lock on the session, by which the connection knows its server
-	scope  int64         // commits of one scope, an election's, do not pile up
-	conn   *Session      // nil before the first commit, and after the connection has failed
-	sent   instant       // just before the last commit was sent
-	on     primary       // once a commit was acknowledged
-	ended  chan struct{} // keep has returned
+	key    int64    // of a lock on the session, by which the connection knows its server
+	scope  int64    // commits of one scope, an election's, do not pile up
+	conn   *Session // nil before the first commit, and after the connection has failed
+	sent   instant  // just before the last commit was sent
+	on     primary  // once a commit was acknowledged
 }
 
 // Acknowledge makes the first commit of a session that was just granted the lock, and
@@ -36,15 +35,17 @@ func (v *Server) Acknowledge(ctx context.Context, s *Session, key int64) error {
 		return nil
 	}
 	own := &Server{Config: v.Config, pool: v.pool, settings: v.settings}
-	s.commits = &commits{server: own, of: s, key: int64(rand.Uint64()), scope: purposeKey("commit", key), ended: make(chan struct{})}
-	err := s.commits.first(ctx)
+	c := &commits{server: own, of: s, key: int64(rand.Uint64()), scope: purposeKey("commit", key)}
+	err := c.first(ctx)
 	if err == nil {
-		err = v.mayLeadOn(s.commits.on)
+		err = v.mayLeadOn(c.on)
 	}
 	if err != nil {
-		s.commits.close()
+		c.close()
+		return err
 	}
-	return err
+	s.beside = append(s.beside, c.keep)
+	return nil
 }
 
 // first tries until a commit is acknowledged, while the session is valid.
@@ -68,7 +69,6 @@ func (c *commits) first(ctx context.Context) error {
 // keep goes on with the commits until the session has ended. While none is
 // acknowledged, the session's validity runs out.
 func (c *commits) keep() {
-	defer close(c.ended)
 	defer c.close()
 	s, failures := c.of, 0
 	again := backoff.Backoff{Min: s.lease.Heartbeat / 10, Max: s.lease.Heartbeat}

@@ -26,12 +26,7 @@ func (s *Session) keep(onBeat func(Beat)) {
 	defer func() {
 		s.awaitHolds()
 		s.Discard()
-		if s.watcher != nil {
-			<-s.watcher
-		}
-		if s.commits != nil {
-			<-s.commits.ended
-		}
+		s.helpers.Wait()
 		close(s.closed)
 	}()
 	var asked time.Time // when a suspicion last had a heartbeat sent
@@ -149,15 +144,6 @@ func (s *Session) Began(ctx context.Context) (int64, error) {
 	began, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) { return q.BackendStart(ctx) })
 	s.began.Store(began) // 0 if there was no answer
 	return began, err
-}
-
-// holds counts the work that relies on the session's locks. While there is any, the
-// connection of a session that has ended stays open: the server may know nothing of the
-// end (it hears us, and we do not hear it), and would give the locks to others.
-type holds struct {
-	mu   sync.Mutex
-	n    int
-	none chan struct{} // closed when n falls to 0; nil while nobody waits for that
 }
 
 // Hold keeps the connection open after the session's end until release is called, but no

@@ -22,11 +22,6 @@ func (e *TooEarly) Error() string {
 
 func (e *TooEarly) Unwrap() error { return ErrTooEarly }
 
-// A primary is a server from its promotion, or its start as a primary, to its end. The
-// number of a timeline alone does not tell two apart: if one is discarded, as by
-// pg_rewind, the next standby that is promoted may use it again.
-type primary struct{ timeline, started int64 }
-
 func (r replication) primary() primary { return primary{r.Timeline, r.Started} }
 
 // replication is what a server says of itself and its standbys.

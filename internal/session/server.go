@@ -168,16 +168,12 @@ func (v *Server) OpenChecked(ctx context.Context, key int64) (*Session, error) {
 func (v *Server) Start(s *Session) {
 	s.errTimeout = ErrLeaseExpired // there is a lease from now on
 	s.newest = &v.newest
-	own := &Server{Config: v.Config, pool: v.pool, settings: v.settings}
 	if v.Watch {
-		s.watcher = make(chan struct{})
-		go func() {
-			defer close(s.watcher)
-			own.watch(s)
-		}()
+		own := &Server{Config: v.Config, pool: v.pool, settings: v.settings}
+		s.beside = append(s.beside, func() { own.watch(s) })
 	}
-	if s.commits != nil {
-		go s.commits.keep()
+	for _, run := range s.beside {
+		s.helpers.Go(run)
 	}
 	leave := live.join(v.pool, s)
 	go func() {

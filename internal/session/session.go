@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,7 +49,6 @@ type Session struct {
 
 	proof atomic.Pointer[instant] // just before the last answered statement was sent
 
-	commits        *commits                // also needed to prove the session; nil without synchronous standbys
 	acked          atomic.Pointer[instant] // just before the last acknowledged commit was sent
 	unacknowledged atomic.Pointer[error]   // why the last commit was not acknowledged; nil if it was
 	termCtx        context.Context         // done when no term may go on
@@ -61,7 +61,9 @@ type Session struct {
 	holds   holds
 	evict   func()        // terminates the backend if a pooler has moved the session from it; may be nil
 	suspect chan struct{} // asks keep for a heartbeat at once
-	watcher chan struct{} // closed when the watcher has returned; nil without one
+
+	beside  []func()       // started with the session; they return soon after its end
+	helpers sync.WaitGroup // those that run
 }
 
 // connectTimeout is the least time that opening a connection gets. Nothing is held
@@ -283,4 +285,13 @@ func (s *Session) leaveOpen() (direct bool) {
 		return nil
 	})
 	return direct
+}
+
+// holds counts the work that relies on the session's locks. While there is any, the
+// connection of a session that has ended stays open: the server may know nothing of the
+// end (it hears us, and we do not hear it), and would give the locks to others.
+type holds struct {
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed when n falls to 0; nil while nobody waits for that
 }
