@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
 	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
 )
 
@@ -21,8 +22,9 @@ func ExampleNew() {
 
 	hook := prometheushooks.New()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(hook) // serve it with promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-	e, err := elector.New(pool, "orders", elector.WithHooks(hook))
+	registry.MustRegister(hook)    // serve it with promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	elected := make(chan struct{}) // closed when the hook before it has counted the election
+	e, err := elector.New(pool, "orders", elector.WithHooks(hook, hooks.Funcs{Elected: func(context.Context, hooks.Elected) { close(elected) }}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -31,6 +33,7 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	defer term.Resign(ctx)
+	<-elected
 
 	families, err := registry.Gather()
 	if err != nil {
