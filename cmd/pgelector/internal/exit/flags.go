@@ -36,4 +36,9 @@ func ByFlags(err error, notes map[string]string) error {
 }
 
 // CheckElection returns an error of bad usage unless an election may have that name.
-func CheckElection(name string) error { return With(Usage, elector.CheckElection(name)) }
+func CheckElection(name string) error {
+	if elector.CheckElection(name) == nil {
+		return nil
+	}
+	return Usagef("election name %q: want 1 to 1024 bytes without NUL", name)
+}
