@@ -52,7 +52,7 @@ func (a *app) watchCommand() *cobra.Command {
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			return a.failed(target, w.Run(ctx, pool, hopeless))
+			return a.failed(target, w.Run(ctx, pool, permanent))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
@@ -61,8 +61,8 @@ func (a *app) watchCommand() *cobra.Command {
 	return cmd
 }
 
-// hopeless reports whether asking again is useless.
-func hopeless(err error) bool {
+// permanent reports whether asking again is useless.
+func permanent(err error) bool {
 	return connect.Refused(err) || errors.Is(err, elector.ErrServerReadOnly)
 }
 

@@ -148,12 +148,12 @@ func (c *Child) keep(reports *os.File) {
 	select {
 	case clean = <-ended:
 	case <-c.guard: // its last reports may be on the way
-		_ = reports.SetReadDeadline(time.Now().Add(lastWords))
+		_ = reports.SetReadDeadline(time.Now().Add(lastReports))
 		clean = <-ended
 	case <-c.overdue(): // the guard is frozen
 		c.finish()
 		<-c.guard
-		_ = reports.SetReadDeadline(time.Now().Add(lastWords))
+		_ = reports.SetReadDeadline(time.Now().Add(lastReports))
 		<-ended
 	}
 	if !clean {
@@ -161,7 +161,7 @@ func (c *Child) keep(reports *os.File) {
 	}
 }
 
-const lastWords = time.Second
+const lastReports = time.Second
 
 // overdue is closed if the guard lives for the drain after Stop.
 func (c *Child) overdue() <-chan struct{} {

@@ -66,7 +66,7 @@ func Guard(command []string) {
 	}
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
-	swallow()
+	catchForwarded()
 	if err := adopt(); err != nil {
 		g.report(report{Is: isFailed, Error: "become a subreaper: " + err.Error(), Code: CodeNotExecutable})
 		return
@@ -79,13 +79,13 @@ func Guard(command []string) {
 	g.report(report{Is: isGone})
 }
 
-// swallow catches signals that would end the guard. Ignoring them would make the command
+// catchForwarded catches signals that would end the guard. Ignoring them would make the command
 // ignore them too.
-func swallow() {
-	nowhere := make(chan os.Signal, 1)
+func catchForwarded() {
+	discarded := make(chan os.Signal, 1)
 	for _, sig := range forwarded {
 		if !signal.Ignored(sig) {
-			signal.Notify(nowhere, sig)
+			signal.Notify(discarded, sig)
 		}
 	}
 }
@@ -137,7 +137,7 @@ func (g *guard) keep(orders <-chan order, children <-chan os.Signal) {
 			if !ok {
 				orders = nil
 			}
-			g.obey(o, ok)
+			g.handle(o, ok)
 		case <-children:
 		case <-g.again.C:
 		}
@@ -145,7 +145,7 @@ func (g *guard) keep(orders <-chan order, children <-chan os.Signal) {
 	}
 }
 
-func (g *guard) obey(o order, ok bool) {
+func (g *guard) handle(o order, ok bool) {
 	switch {
 	case !ok: // the supervisor is gone, so the lock is free
 		g.phase = max(g.phase, killing)
