@@ -12,8 +12,7 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
-// A campaign is one stay in the state of following: attempts until one is
-// granted. What it counts lives and ends with it.
+// A campaign makes attempts until one is granted. What it counts ends with it.
 type campaign struct {
 	*candidate
 	began    time.Time
@@ -126,7 +125,7 @@ func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 	return got
 }
 
-// elected begins the term. The hooks are told while it already runs.
+// elected begins the term. The hooks run beside it.
 func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campaign) *Term {
 	a := c.announcer
 	c.standing = lock.Led
@@ -144,9 +143,9 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	})
 	a.post(func() {
 		if t.announced = l.Ended() == nil; !t.announced {
-			return // the process, or a hook before, has taken longer than the session lived
+			return // the process, or an earlier hook, took longer than the session lived
 		}
-		if t.work.begin(always) { // else the term was given up already; it keeps its lock until OnDemoted has returned
+		if t.work.begin(always) { // else the term has ended already; it keeps its lock until OnDemoted has returned
 			defer t.work.finish()
 		}
 		onElected()

@@ -38,13 +38,11 @@
 //     before it lets go of the lock.
 //   - [Elector.Start] and [Elector.Stop] do so in the background; hooks, or
 //     [Elector.RunIfLeader], do the work.
-//   - [Elector.Campaign] and [Elector.TryCampaign] return the [Term], and the
-//     caller looks after it: it works until the term's context is done, and then
-//     says by [Term.Resign] that its work has returned.
+//   - [Elector.Campaign] and [Elector.TryCampaign] return the [Term]. The caller works
+//     until the term's context is done, and then calls [Term.Resign].
 //
-// [Elector.Leader], [Elector.Candidates] and [Elector.Observe] tell who leads, on
-// any process. What happens is told to hooks (package hooks); the elector logs
-// nothing itself.
+// [Elector.Leader], [Elector.Candidates] and [Elector.Observe] say who leads, on any
+// process. Hooks (package hooks) receive what happens; the elector logs nothing.
 //
 // # How an election goes
 //
@@ -59,87 +57,75 @@
 //	    │          ▼                ▼                   ▼                   ▼
 //	    └─ lost ─ Stepping down: cancel → work returns → hooks → unlock → discard the session
 //
-// The code has one function per state: campaign.run follows, Elector.serve leads,
-// Term.keep steps down. This package is policy: who campaigns when, what a term's
-// work may do, what hooks are told. Liveness is a room of its own below it,
-// internal/session: the connection, its locks, the heartbeats by which a leader
-// stays one, and all that is said to the server. What is known of one campaign lives
-// in campaign, of one term in Term, of the connection in session.Session, of the
-// server in session.Server, and of the candidate's own health in healthMonitor.
+// The code has one function per state: campaign.run follows, Elector.serve leads, Term.keep
+// steps down. This package is policy: who campaigns when, what a term's work may do, what
+// hooks receive. internal/lock is one election's lock: how it is acquired, verified and
+// released. internal/session is one pinned connection.
 //
-// Before the first attempt the server is checked: two connections are borrowed
-// and their backends compared, because a pooler that shares backends between
-// connections would share the lock too. An attempt is one statement on a
-// borrowed connection. If the lock is busy the connection goes back to the pool
-// as it came. If it is granted, the same statement has set the session up, and
-// the connection is now a session: pinned, and never given back to the pool. The
-// grant must then show in pg_locks as this backend's own, every fenced
-// transaction of the last term must have ended, and the token is read: one more
-// statement. So an election costs two statements, a heartbeat one, a resignation
-// one; at rest nothing else is sent.
+// Before the first attempt the server is checked: the backends of two connections are
+// compared, because a pooler that shares backends between connections would share the lock
+// too. An attempt is one statement on a borrowed connection. If the lock is busy, the
+// connection goes back to the pool as it came. If it is granted, the same statement has
+// set the session up, and the connection is pinned and never given back. A second statement
+// checks that pg_locks shows the lock as this backend's, waits for the fenced transactions
+// of the last term, and reads the token. So an election costs two statements, a heartbeat
+// one, a resignation one; nothing else is sent at rest.
 //
 // # When the server is away
 //
-// A candidate that has reached a server before, and now cannot, expects the next one: it
-// is restarted, or another is promoted. For a minute it makes quick attempts, so that
-// the election has a leader soon after the address leads to a primary. The one that led
-// makes up to four a second, and so do those that wait in the server; those that poll
-// make one per retry interval, because there may be hundreds of them. Between two quick
-// attempts are 250 to 334 ms. So once its term has ended, the one that led is back 150 ms
-// after its address is, on average, and 334 ms at the latest; and the time of one
-// attempt, which is that of two new connections and a dozen statements. After a minute
-// the waits are those of [WithBackoff].
+// A candidate that has reached a server before, and now cannot, expects the next one: it is
+// restarted, or another is promoted. For a minute it makes quick attempts, 250 to 334 ms
+// apart, so that the election has a leader soon after the address leads to a primary. The
+// one that led does so, and those that wait in the server; those that poll make one per
+// retry interval, because there may be hundreds of them. So the one that led is back 150 ms
+// after its address is, on average, and 334 ms at the latest, plus the time of one attempt:
+// two new connections and a dozen statements. After a minute the waits are those of
+// [WithBackoff].
 //
 // # Waiting and watching
 //
-// With [WithStandby] ([Wait]) a follower does not ask again and again: it keeps a
-// session, parked in the server's queue for the lock, and is handed it within
-// milliseconds, first come, first served. Each wait is bounded by a heartbeat
-// interval, because a waiting statement holds back the server's xmin.
+// With [WithStandby] ([Wait]) a follower keeps a session that waits in the server's queue
+// for the lock. The server hands the lock over within milliseconds, first come, first
+// served. Each wait is bounded by a heartbeat interval, because a waiting statement holds
+// back the server's xmin.
 //
-// With [WithWatch] a leader need not wait for its next heartbeat to learn that its
-// backend has ended. The session holds one more lock, and a second connection of
-// ours is parked for that one; it is granted the moment the first backend ends. Then,
-// and also if the second ends instead, a heartbeat is sent at once. None of it changes
-// the lease: the session's own connection sends its heartbeats as ever, and only their
-// answers prolong the term.
+// With [WithWatch] a leader learns at once that its backend has ended. The session holds
+// one more lock, and a second connection waits for it; it is granted the moment the first
+// backend ends. Then, and also if the second ends instead, a heartbeat is sent at once. The
+// lease is the same: only answers on the session's own connection prolong the term.
 //
 // # Health, wake-ups, hand-over
 //
-// With [WithHealth] a candidate whose check of its own health is bad so many times in
-// a row does not campaign, and leaves the queue; a leader steps down in order.
+// With [WithHealth] a candidate whose check of its own health is bad several times in a row
+// does not campaign, and leaves the queue; a leader steps down in order.
 //
 // With [WithNotifier] a leader that resigns notifies the others in the statement that
-// releases the lock, so that those who poll try at once. Notifications are hints: none
-// is trusted, and one that is lost costs a retry interval.
+// releases the lock, so that those who poll try at once. Notifications are hints: none is
+// trusted, and a lost one costs a retry interval.
 //
-// With [Term.TransferTo] a leader resigns in favour of its successor, a candidate that it
-// names. It takes a lock that is a call, which that candidate sees when it next finds
-// the election's lock busy; so called, the successor parks in the server's queue. The
-// leader sends those before it to the queue's end, and only when the successor is the first
-// does the term end. The lock is released by a statement that first looks whether the
-// successor is the first still, and the server grants it as part of the release. A successor
-// that does not come within one lease is given up, and the term is resigned without
-// it. Who leads is decided by the lock alone, as ever.
+// With [Term.TransferTo] a leader hands over to a successor that it names. It takes a lock
+// that is an offer. The successor sees it when it next finds the election's lock busy, and
+// then waits in the server's queue. The leader sends those before it to the queue's end, and
+// the term ends when the successor is the first. One statement looks whether it still is,
+// and releases the lock, which the server grants it as part of the release. If the
+// successor does not come within one lease, the term is resigned without it.
 //
 // # Many elections on one connection
 //
-// [NewSession] pins one connection for any number of elections. All its followers
-// are tried by one statement per retry interval, all grants are verified by one
-// more, and one heartbeat proves every term. Losing the connection ends every term
-// at once; resigning one disturbs no other. [Elector.Close] ends one election in order
-// and removes it from its session.
+// [NewSession] pins one connection for any number of elections. One statement per retry
+// interval tries all that follow, one more verifies all grants, and one heartbeat proves
+// every term. Losing the connection ends every term at once; resigning one disturbs no
+// other. [Elector.Close] ends one election in order and removes it from its session.
 //
 // # Sessions
 //
-// A session is ended by making the pool discard its connection (driver.ErrBadConn
-// from sql.Conn.Raw). To close the sql.Conn alone would put the connection, with
-// the lock still held, back into the pool. Each driver call is made on a
-// goroutine of its own and waited for no longer than it is of use, because a
-// driver on a dead link may not return for minutes, whatever its context says.
-// The connection of a session that has ended stays open, if it can, until the
-// last work has returned or its drain is over: a server that still hears us would
-// give the lock to another as soon as it is closed.
+// A session is ended by making the pool discard its connection (driver.ErrBadConn from
+// sql.Conn.Raw). Closing the sql.Conn alone would put the connection back into the pool with
+// the lock still held. Each driver call is made on its own goroutine and waited for no
+// longer than its answer is of use, because a driver on a dead link may not return for
+// minutes, whatever its context says. The connection of a session that has ended stays
+// open, if it can, until the last work has returned or its drain is over: a server that
+// still hears this process would give the lock to another as soon as it is closed.
 //
 // # The lease
 //
@@ -243,15 +229,14 @@
 //	                                      the new one; after the validity                             lease_expired
 //	                                      with WithSynchronousStandby
 //
-// Another statement is one of InTx, also of its function, of Leader, Candidates and
-// Observe, and of an attempt in another election on the same pool. If it finds its
-// connection broken, a heartbeat is sent at once, up to four a second; it tells whether
-// the session has ended too.
+// Another statement is one of InTx and its function, of Leader, Candidates and Observe, or
+// of an attempt in another election on the same pool. If it finds its connection broken, a
+// heartbeat is sent at once, up to four a second, to see whether the session has ended too.
 //
-// A server that was promoted is told from the old primary by its timeline. Who has reached
-// it from a term on the old one is not elected there again, while connections of the pool
-// still lead there: for one lease after the last of them ([ErrOldPrimary]). A role that
-// may not execute pg_control_system, as all may by default, is not told.
+// The timeline tells a promoted server from the old primary. A candidate that has reached
+// it from a term on the old one is not elected on the old one while connections of the pool
+// still lead there: for one lease after the last of them ([ErrOldPrimary]). This needs the
+// right to execute pg_control_system, which all roles have by default.
 //
 // # The token
 //

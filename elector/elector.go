@@ -72,10 +72,10 @@ func newElector(ctx context.Context, pool *sql.DB, election string, c config) *E
 //   - The server is refused, or attempts are used up: Run returns that error.
 //   - lead panics: Run resigns, and the panic goes on.
 //
-// lead does not begin in a term that is not valid any more, as when the process stood
-// still since it was elected: Run campaigns again. A nil lead holds the term until it
-// ends, for those whose work is done by hooks. No hook is called after Run has returned. ErrAlreadyRunning is
-// returned while this elector campaigns or leads already.
+// If a term has expired before lead could begin, because the process stood still, Run
+// campaigns again. A nil lead holds the term until it ends, for work that hooks do. No hook
+// is called after Run has returned. ErrAlreadyRunning is returned while this elector
+// campaigns or leads already.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
 	ctx, release, err := e.claim(ctx)
 	if err != nil {
@@ -104,8 +104,8 @@ func (e *Elector) run(ctx context.Context, lead func(ctx context.Context, term *
 	}
 }
 
-// serve calls lead under the term and sees the term to its end. It is not
-// finished if the term ended by itself.
+// serve calls lead under the term and waits for the term's end. Run is finished unless the
+// term was lost, or somebody else has resigned it.
 func (e *Elector) serve(ctx context.Context, t *Term, lead func(ctx context.Context, term *Term) error) (finished bool, err error) {
 	stop := context.AfterFunc(ctx, func() { t.end(hooks.Shutdown, context.Cause(ctx)) })
 	defer stop()
@@ -145,17 +145,16 @@ func unlessCancelled(err error) error {
 	return err
 }
 
-// Campaign campaigns until elected and returns the term, which goes on until
-// Resign is called, it is lost, or the candidate becomes unhealthy: ctx bounds the
-// campaign only. It returns an error that wraps the cause of ctx if that ends first,
-// the refusal of a server that cannot keep the promise, ErrGaveUp, or
-// ErrAlreadyRunning. A term that is not valid any more, as when the process stood still
-// since it was elected, is not returned: Campaign campaigns again.
+// Campaign campaigns until elected and returns the term, which goes on until Resign is
+// called, it is lost, or the candidate becomes unhealthy. ctx bounds the campaign only: if it
+// ends first, the error wraps its cause. Other errors are the refusal of a server that
+// cannot keep the promise, ErrGaveUp, and ErrAlreadyRunning. If a term has expired before it
+// could be returned, because the process stood still, Campaign campaigns again.
 //
-// When the term's context is done the caller must stop working, and then call Resign,
-// also if the term was lost: unlike Run, Campaign cannot see the work return. Until
-// then the lock is not released, nor the elector free for the next campaign, but for
-// no longer than the drain (WithDrain).
+// When the term's context is done, the caller must stop working, and then call Resign, also
+// if the term was lost: unlike Run, Campaign cannot see the work return. Until then, but no
+// longer than the drain (WithDrain), the lock is not released, and the elector cannot
+// campaign.
 func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 	for {
 		claimed, release, err := e.claim(ctx)
@@ -174,12 +173,10 @@ func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 	}
 }
 
-// TryCampaign makes one attempt. elected tells whether it was granted; then
-// the term is as of Campaign. Another's leadership is no error. A failed
-// attempt is one, whether or not a second might succeed, and so is ErrUnhealthy, and a
-// term that is not valid any more when it could be returned (ErrNotLeader). An
-// attempt in which the leader calls this candidate to be its successor (TransferTo) lasts
-// for as long as it is called.
+// TryCampaign makes one attempt. If elected is true, term is as of Campaign. Another's
+// leadership is no error. A failed attempt is one, and so are ErrUnhealthy, and a term that
+// has expired before it could be returned (ErrNotLeader). If the leader transfers its lock
+// to this candidate (TransferTo), the attempt lasts as long as the offer stands.
 func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, err error) {
 	ctx, release, err := e.claim(ctx)
 	if err != nil {

@@ -21,16 +21,16 @@ type Leader struct {
 	Connected   time.Time // when the session began; zero if hidden from this role
 }
 
-// Candidate is a session that leads or is parked in the server to lead next.
+// Candidate is a session that leads, or waits in the server's queue to lead next.
 type Candidate struct {
 	Leader
 	Leading bool
-	Waiting time.Time // since when it waits; zero for the leader, or before the server told
+	Waiting time.Time // since when it waits; zero for the leader, or if the server does not know yet
 }
 
-// Leader asks the server who leads, on a connection of the pool: one
-// statement. It returns ErrNoLeader if no session holds the lock, and waits for
-// an answer until ctx ends, or for one lease.
+// Leader asks the server who leads, by one statement on a connection of the pool. It
+// returns ErrNoLeader if no session holds the lock. It waits for the answer until ctx ends,
+// and no longer than one lease.
 func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	holder, held, err := lock.HolderOf(ctx, e.pool, e.key, e.lease.Length)
 	if err != nil {
@@ -45,9 +45,9 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	return Leader(holder), nil
 }
 
-// Candidates asks the server for the candidates that it knows of: the leader
-// first, then those parked in it, the longest waiting first. A candidate that
-// polls holds nothing in the server between its attempts, so it does not show.
+// Candidates asks the server for the candidates that it knows: the leader first, then those
+// that wait in its queue, the longest waiting first. A candidate that polls holds nothing in
+// the server between its attempts, so it does not show.
 func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 	var all []Candidate
 	leader, err := e.Leader(ctx)
@@ -67,12 +67,11 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 	return all, nil
 }
 
-// Observe yields who leads, at once and then at each change, until ctx ends or
-// the loop is left; it works on any elector, whether or not it campaigns. It
-// asks the server once per retry interval, and at once when the notifier tells of a
-// change (WithNotifier), so a leader that came and went in between is not seen. While
-// nobody leads it yields ErrNoLeader once; while the server cannot be asked, the error
-// once.
+// Observe yields who leads, at once and then at each change, until ctx ends or the loop is
+// left. It works on any elector, whether or not it campaigns. It asks the server once per
+// retry interval, and at once when a notification says that the leader has changed
+// (WithNotifier). It does not see a leader that comes and goes in between. It yields
+// ErrNoLeader once while nobody leads, and the error once while the server cannot be asked.
 func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		wakeUps, unsubscribe := e.subscribe(func(what event, _ string) bool { return what == eventFree || what == eventLed })

@@ -174,10 +174,10 @@ func WithCandidateID(id string) SessionOption {
 	})
 }
 
-// WithRetryInterval sets the longest wait of a candidate between two attempts
-// while another leads; each wait is shortened by a random quarter at the most, the
-// first of a campaign by up to seven eighths, so that candidates do not ask in
-// step. Default 1 s, at least 10 ms, at most 24 h.
+// WithRetryInterval sets the longest wait between two attempts while another leads. Each
+// wait is shortened by a random part, up to a quarter, and the first of a campaign by up to
+// seven eighths, so that candidates do not ask in step. Default 1 s, at least 10 ms, at most
+// 24 h.
 func WithRetryInterval(d time.Duration) SessionOption {
 	return sessionOptionOf(func(c *config) error {
 		c.retry = d
@@ -194,11 +194,10 @@ func WithRetryInterval(d time.Duration) SessionOption {
 // at most 24 h. An attempt fails when the server cannot be asked; a lock that is
 // busy is no failure.
 //
-// In the first minute of an outage of a server that the candidate has reached before,
-// quick attempts are made between these. The candidate that led makes them, and one with
-// WithStandby(Wait), each 250 to 334 ms after the one before it; the others make one per
-// retry interval. A server that is starting up, or is full, has them from the one that
-// led alone. Hooks hear of them by OnCampaign, and not by OnError.
+// In the first minute of an outage of a server that it has reached before, a candidate makes
+// quick attempts between these. The candidate that led makes one every 250 to 334 ms, and so
+// does one with WithStandby(Wait), unless the server is starting up or full. The others make
+// one per retry interval. OnCampaign receives quick attempts, OnError does not.
 func WithBackoff(min, max time.Duration) CommonOption {
 	return commonOptionOf(func(c *config) error {
 		c.backoff = backoff.Backoff{Min: min, Max: max}
@@ -212,12 +211,11 @@ func WithBackoff(min, max time.Duration) CommonOption {
 	})
 }
 
-// WithReadOnlyTimeout sets how long Run, Start and Campaign wait for a server that is a
-// hot standby, and that the candidate has never seen to be a primary: a candidate that
-// starts during a failover may meet one. Each attempt is reported to OnError, and the
-// waits between are those of WithBackoff. After d the standby is refused with
-// ErrServerReadOnly. Default: one minute. 0 refuses it at once; at most 24 h. A server
-// that was a primary before is waited for without end.
+// WithReadOnlyTimeout sets how long Run, Start and Campaign wait for a hot standby that the
+// candidate has never seen as a primary, as one that starts during a failover may meet.
+// OnError receives each attempt, and the waits are those of WithBackoff. After d they return
+// ErrServerReadOnly. Default one minute; 0 refuses a standby at once; at most 24 h. They
+// wait without end for a server that was a primary before.
 func WithReadOnlyTimeout(d time.Duration) CommonOption {
 	return commonOptionOf(func(c *config) error {
 		c.readOnlyTimeout = d
@@ -242,11 +240,10 @@ func WithMaxAttempts(n int) CommonOption {
 	})
 }
 
-// WithLease sets for how long the server keeps the session, and with it the
-// lock, of a candidate that sends nothing. Default 10 s, at least 1 s, at most
-// 24 h. It bounds both how long an election stays without a leader after the
-// leader froze or was cut off, and how long a stall of the database a leader
-// survives. It is counted in whole milliseconds.
+// WithLease sets how long the server keeps the session, and with it the lock, of a
+// candidate that sends nothing. Default 10 s, at least 1 s, at most 24 h, in whole
+// milliseconds. It bounds how long an election has no leader after the leader froze or was
+// cut off, and how long a stall of the database a leader survives.
 func WithLease(d time.Duration) SessionOption {
 	return sessionOptionOf(func(c *config) error {
 		c.lease.Length = d.Truncate(time.Millisecond)
@@ -264,15 +261,14 @@ func WithHeartbeatInterval(d time.Duration) SessionOption {
 	})
 }
 
-// WithDrain sets the time that the leader's work gets to return once its
-// context is cancelled. If that happens because the lease runs out, it is that much
-// before the server may give the lock to another. If the term ends while its session
-// lives (it was resigned, shut down, or the candidate is unhealthy), the lock is held
-// until the work returns, however long that takes. Either way, work that has not
-// returned within the drain is reported to OnError as ErrOverrun; while the lock is
-// held that is not before one heartbeat interval. The caller of Campaign
-// has that time after each end of its term, unless it resigns sooner. Default: a
-// fifth of the lease. 0 is allowed, for work that stops at once.
+// WithDrain sets the time that the leader's work gets to return once its context is
+// cancelled. If the lease runs out, the context is cancelled that long before the server may
+// give the lock to another. If the term ends while its session lives (it was resigned, shut
+// down, or the candidate is unhealthy), the lock is held until the work returns, however
+// long that takes. OnError receives ErrOverrun when work has not returned within the drain,
+// but while the lock is held not before one heartbeat interval. The caller of Campaign has
+// the drain after each end of its term, unless it resigns sooner. Default: a fifth of the
+// lease. 0 is allowed, for work that stops at once.
 func WithDrain(d time.Duration) SessionOption {
 	return sessionOptionOf(func(c *config) error {
 		c.lease.Drain, c.drainChosen = d, true
@@ -374,9 +370,9 @@ type Notifier interface {
 // four attempts for notifications in one retry interval, so a stranger's notifications
 // cost little.
 //
-// At rest it costs the notifier's one connection for each process. A resignation is still
-// one statement, an election has one more; both write one small commit. Candidates with
-// and without a notifier work together. The default is none.
+// It costs the notifier's one connection for each process. A resignation is still one
+// statement, and an election has one more; both write one small commit. Candidates with and
+// without a notifier work together. The default is none.
 func WithNotifier(n Notifier) CommonOption {
 	return commonOptionOf(func(c *config) error {
 		if n == nil {
@@ -394,16 +390,15 @@ const (
 	// Poll tries the lock once per retry interval, on a connection that it
 	// borrows from the pool for one statement.
 	Poll Standby = iota
-	// Wait parks the candidate in the server, which hands over the lock within a
-	// millisecond of its release, in the order of waiting. It pins one connection
-	// per candidate, whose backend shows as active.
+	// Wait waits in the server's queue. The server hands the lock over within a
+	// millisecond of its release, in the order of waiting. Each candidate pins one
+	// connection, whose backend shows as active.
 	Wait
 )
 
-// WithStandby chooses what a candidate does while another leads: Poll, which is
-// the default, or Wait. One wait lasts a heartbeat interval at the most, and is
-// then begun anew, at the end of the queue, because a waiting statement holds
-// back the server's xmin. An elector of a shared session polls.
+// WithStandby chooses what a candidate does while another leads. Default Poll. One wait in
+// the server lasts a heartbeat interval at the most, because a waiting statement holds back
+// the server's xmin; then the candidate waits again, at the end of the queue.
 func WithStandby(s Standby) Option {
 	return option(func(c *config) error {
 		if s != Poll && s != Wait {
@@ -414,9 +409,9 @@ func WithStandby(s Standby) Option {
 	})
 }
 
-// WithWatch makes a leader learn of the end of its backend within milliseconds,
-// rather than at the next heartbeat. It pins one more connection while it leads,
-// which is parked in the server and shows as active; the pool must allow 3.
+// WithWatch makes a leader learn within milliseconds that its backend has ended, and not
+// only at the next heartbeat. It pins one more connection while it leads,
+// which waits in the server and shows as active; the pool must allow 3.
 func WithWatch() SessionOption {
 	return sessionOptionOf(func(c *config) error {
 		c.watch = true
@@ -441,7 +436,7 @@ func WithWatch() SessionOption {
 // synchronous_standby_names must list every standby that may be promoted, each by a name
 // of its own, and have commits wait for all that it lists: 'FIRST 2 (s1, s2)' will do;
 // 'FIRST 1 (s1, s2)', 'ANY 1 (s1, s2)' and '*' will not. While it does not, or a standby
-// that it lists is away, the campaign waits and OnError is told an error that wraps
+// that it lists is away, the campaign waits and OnError receives an error that wraps
 // ErrNotSynchronous; if the setting changes during a term, the term ends in order. So
 // nobody leads while a standby that is listed is down: have your failover manager take it
 // off the list, as Patroni does. A standby that is not listed must not be promoted.
@@ -460,8 +455,8 @@ func WithSynchronousStandby(longestLease time.Duration) Option {
 	})
 }
 
-// WithHooks adds hooks, which are told of everything that happens, in the
-// order given. It may be used more than once.
+// WithHooks adds hooks. They receive the events in the order given. It may be used more
+// than once.
 func WithHooks(all ...hooks.Hook) CommonOption {
 	return commonOptionOf(func(c *config) error {
 		for i, h := range all {

@@ -12,11 +12,10 @@ import (
 	"github.com/pgelector/pgelector/internal/session"
 )
 
-// A Session carries many elections on one pinned connection. Attempts are
-// batched: all electors that follow are tried by one statement per retry
-// interval, and one heartbeat proves all terms. Losing the connection ends every
-// term at once; resigning one disturbs no other, and no lead or hook delays
-// another election's.
+// A Session carries many elections on one pinned connection. One statement per retry
+// interval tries all its electors that follow, and one heartbeat proves all terms. Losing
+// the connection ends every term at once; resigning one disturbs no other, and no lead or
+// hook delays another election's.
 type Session struct {
 	pool     *sql.DB
 	shared   *lock.Shared
@@ -107,12 +106,11 @@ func (s *Session) remove(e *Elector) {
 // CandidateID is the id of this session's candidates.
 func (s *Session) CandidateID() string { return s.config.candidateID }
 
-// Close ends every term of the session, as a shutdown, waits until their work
-// has returned (of a term of Campaign: until it is resigned, or the drain is over)
-// and their locks are released, and discards the connection.
-// Campaigns of its electors end with ErrStopped, now and later. It is idempotent.
-// If ctx ends first it returns an error that wraps its cause, and the closing
-// goes on.
+// Close ends every term of the session, as a shutdown. It waits until their work has
+// returned (for a term of Campaign: until it is resigned, or the drain is over) and their
+// locks are released, and discards the connection. Campaigns of its electors end with
+// ErrStopped, now and later. If ctx ends first, Close returns an error that wraps its
+// cause, and the closing goes on. It is idempotent.
 func (s *Session) Close(ctx context.Context) error {
 	s.close()
 	if !await(ctx, s.closed) {

@@ -31,7 +31,7 @@ type Term struct {
 
 	announced bool // OnElected was called; used by the hooks' queue alone
 
-	done         chan struct{} // closed when all is over: work returned, hooks told, lock given up
+	done         chan struct{} // closed when the work and the hooks have returned and the lock is given up
 	released     error         // once done: nil if the lock is known to be free
 	successorHas bool          // once done: the successor has the lock
 }
@@ -82,7 +82,7 @@ func (t *Term) ElectedAt() time.Time { return t.electedAt }
 // heartbeat that was answered, or another statement on the session.
 func (t *Term) RenewedAt() time.Time { return t.lock.RenewedAt() }
 
-// Deadline is when the term ends unless a heartbeat extends it.
+// Deadline is when the term ends unless a heartbeat prolongs it.
 func (t *Term) Deadline() time.Time { return t.lock.Deadline() }
 
 // Valid reports whether the term goes on, by the clocks at the time of the
@@ -91,11 +91,10 @@ func (t *Term) Deadline() time.Time { return t.lock.Deadline() }
 // for writes that must not be late there are the token and Verify.
 func (t *Term) Valid() bool { return t.ctx.Err() == nil && t.lock.Valid() }
 
-// Verify asks the server whether the session still holds the lock, in one
-// round trip. It returns nil if so, and then the lease was renewed at that
-// moment. If the server says no, the term ends, and the error wraps
-// ErrNotLeader and its cause. If ctx ends first, the error wraps its cause,
-// and the term goes on.
+// Verify asks the server whether the session still holds the lock, in one round trip. It
+// returns nil if so; the lease is then renewed. If not, the term ends, and the error wraps
+// ErrNotLeader and its cause. If ctx ends first, the error wraps its cause, and the term
+// goes on.
 func (t *Term) Verify(ctx context.Context) error {
 	if !t.Valid() {
 		return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, t.whyEnded())
@@ -115,15 +114,14 @@ func (t *Term) Verify(ctx context.Context) error {
 
 // Resign gives the term up: it cancels the term's context, waits until the
 // term's work (lead, functions of RunIfLeader, hooks) has returned, and only
-// then unlocks. It is idempotent, and returns nil only if the lock is known to
-// be free. Of the work of Campaign's or TryCampaign's caller it is the caller's word
-// that it has returned.
+// then releases the lock. It is idempotent, and returns nil only if the lock is
+// known to be free. For Campaign and TryCampaign, calling Resign asserts that your
+// work has returned.
 //
-// It returns an error that wraps ErrOverrun if the work has not returned within
-// one lease, and the cause of ctx if that ends first; the term has ended all the
-// same, and the lock is released as soon as the work returns. If the term had
-// ended otherwise, the error wraps ErrNotLeader and the reason. A lead that
-// wants to resign simply returns: with its term's context, Resign returns at
+// The error wraps ErrOverrun if the work has not returned within one lease, and the cause
+// of ctx if that ends first; the term has ended all the same, and the lock is released when
+// the work returns. If the term had ended otherwise, the error wraps ErrNotLeader and the
+// reason. A lead that wants to resign returns: with its term's context, Resign returns at
 // once with ErrResigned.
 func (t *Term) Resign(ctx context.Context) error {
 	t.end(hooks.Resigned, ErrResigned)
@@ -154,7 +152,7 @@ func (t *Term) end(reason hooks.Reason, cause error) bool {
 	return true
 }
 
-// whyEnded is the cause of the term's end, or its expiry if it was not yet told.
+// whyEnded is the cause of the term's end, or its expiry if no timer has noticed that yet.
 func (t *Term) whyEnded() error {
 	if cause := context.Cause(t.ctx); cause != nil {
 		return cause
@@ -162,8 +160,8 @@ func (t *Term) whyEnded() error {
 	return t.lock.Expiry()
 }
 
-// keep steps down when the term ends. The order is the promise: the work
-// returns, then the hooks are told, then the lock is given up.
+// keep steps down when the term ends. The order is the promise: the work returns, then
+// OnDemoted, then the lock is released.
 func (t *Term) keep() {
 	t.notify(t.ctx, eventLed)
 	<-t.ctx.Done()
@@ -225,30 +223,30 @@ func (t *Term) notify(ctx context.Context, what event, more ...string) {
 	}
 }
 
-// TransferTo resigns in favour of another candidate: the term goes on until that
-// candidate waits in the server's queue for the lock, and before all others; then the
-// term ends as by Resign, and the server hands the lock to that candidate. It returns
-// nil only if it did: of several calls for one term, at once or one after another, those
-// that name the candidate that got the lock.
+// TransferTo hands the leadership to another candidate, the successor. The term goes on
+// until the successor is the first in the server's queue for the lock. Then the term ends
+// as by Resign, and the server hands the lock over. TransferTo returns nil only if the
+// successor has got the lock. Of several calls for one term, at once or one after another,
+// those return nil that name the candidate that got it.
 //
-// A candidate that polls, or is of a shared session, hears of it at its next attempt,
-// or at once with a notifier; one of a shared session leads that term on a connection of
-// its own, for which its pool needs room. If it has not come within one lease, or when
-// ctx ends, the term is resigned without it, the election goes on as usual, and the
-// error wraps ErrNoSuccessor: the candidate is dead, frozen, unhealthy or unknown, does
-// not campaign, or has a retry interval longer than the lease. The error wraps it too
-// if the successor was lost while the term's work returned; the lock is kept for it for one
-// heartbeat interval then, and one second at least. Otherwise errors are as those of
-// Resign.
+// A successor that polls, or is of a shared session, learns of it at its next attempt, or at
+// once with a notifier. One of a shared session leads that term on a connection of its own,
+// for which its pool needs room.
+//
+// If the successor does not come within one lease, or before ctx ends, the term is resigned
+// without it, and the error wraps ErrNoSuccessor: the successor is dead, frozen, unhealthy
+// or unknown, does not campaign, or has a retry interval longer than the lease. The same
+// holds if it is lost while the term's work returns; the lock is kept for it for one
+// heartbeat interval, and one second at least. Other errors are those of Resign.
 //
 // If ctx ends first, TransferTo returns within a second, with an error that wraps
-// ErrNoSuccessor and the cause of ctx: the term has ended, and the lock is released when
-// its work has returned. If ctx ends when the candidate has come, and only the work is
-// waited for, the error wraps the cause of ctx alone: the candidate may still get the lock.
+// ErrNoSuccessor and the cause of ctx. The term has ended, and the lock is released when its
+// work has returned. If the successor has come by then, and only the work has not returned,
+// the error wraps the cause of ctx alone: the successor may still get the lock.
 //
 // successor is a candidate id other than this candidate's; if it cannot be one, the error
-// wraps ErrConfig and the term goes on. A lead may call TransferTo with its term's
-// context, which then returns once the term has ended, and must itself return.
+// wraps ErrConfig and the term goes on. A lead may call TransferTo with its term's context.
+// It returns once the term has ended, and then lead must return.
 func (t *Term) TransferTo(ctx context.Context, successor string) error {
 	if err := checkSuccessor(successor, t.candidateID); err != nil {
 		return err

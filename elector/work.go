@@ -23,8 +23,8 @@ type work struct {
 
 func newWork() *work { return &work{idle: make(chan struct{})} }
 
-// begin reports whether more work may begin; if so, finish must follow. It asks valid while
-// no count can be taken, so that what does not begin is never seen as work that runs on.
+// begin reports whether more work may begin; if so, finish must follow. It calls valid under
+// the lock, so that what does not begin is never counted.
 func (w *work) begin(valid func() bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,10 +73,10 @@ func (w *work) isIdle() bool {
 	}
 }
 
-// awaitWork waits until the term's work has returned, however long that takes, and
-// reports work that overruns: once while the session lives, for then the lock is held
-// and nobody else can lead, and once after the session has ended. What the caller of
-// Campaign does is not known: it has the drain, unless it resigns before.
+// awaitWork waits until the term's work has returned, however long that takes. It reports
+// work that overruns once while the session lives, because the lock is held and nobody else
+// can lead, and once after the session has ended. The caller of Campaign has the drain,
+// unless it resigns before.
 func (t *Term) awaitWork() {
 	t.work.end()
 	began, lease, lost := time.Now(), t.lease, t.lock.Context().Done()
@@ -110,8 +110,8 @@ func (t *Term) awaitWork() {
 	<-t.work.idle
 }
 
-// overrun makes a report of work that runs on. It does not go through the queue of the
-// hooks, which an OnElected that overruns keeps busy.
+// overrun makes a report of work that runs on. It bypasses the queue of the hooks, which an
+// OnElected that overruns blocks.
 func (t *Term) overrun(since time.Time, meanwhile string) func() {
 	return t.announcer.failure(t.ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf(
 		"%w: it has not returned %v after its context was cancelled: %s: make it return when its context is done, or choose a longer drain",
@@ -119,8 +119,7 @@ func (t *Term) overrun(since time.Time, meanwhile string) func() {
 }
 
 // begin reports whether work may begin: only while the term is valid. If so, t.work.finish
-// must follow. The process may have stood still since the grant, so the clocks are asked
-// here, and not only where the term was last looked at.
+// must follow. It looks at the clocks, because the process may have stood still.
 func (t *Term) begin() bool {
 	expired := false
 	begun := t.work.begin(func() bool {
@@ -135,8 +134,8 @@ func (t *Term) begin() bool {
 	return begun
 }
 
-// handOut reports whether a term for the caller of Campaign or TryCampaign may be given to
-// it. If not, because the process has stood still since the grant, it sees the term to its end.
+// handOut reports whether Campaign or TryCampaign may return the term. If not, because the
+// process has stood still since the grant, it waits for the end of the term.
 func (t *Term) handOut() bool {
 	if t.lock.Ended() == nil {
 		return true
@@ -166,10 +165,9 @@ func (t *Term) doWork(lead func(ctx context.Context, term *Term) error) error {
 // with the term. fn must not commit or roll back itself. The transaction has one
 // lease to finish: statement_timeout, idle_in_transaction_session_timeout and,
 // from PostgreSQL 17 on, transaction_timeout are set to that within it unless
-// they are shorter already; and a next leader that has waited for it in vain has
-// the server end it (pg_terminate_backend) once it is older than a lease. So a
-// frozen leader holds up the next one for two leases at most, if all candidates
-// have the same.
+// they are shorter already. A next leader that it blocks terminates it
+// (pg_terminate_backend) once it is older than a lease. So a frozen leader holds
+// up the next one for two leases at most, if all candidates have the same.
 //
 // InTx returns nil if the transaction was committed. Otherwise the error wraps
 //   - ErrRolledBack: nothing was committed. It also wraps what fn returned or the
@@ -179,8 +177,8 @@ func (t *Term) doWork(lead func(ctx context.Context, term *Term) error) error {
 //     Whether it was committed must be read from the data; the next leader can do
 //     that safely.
 //
-// [Retryable] tells whether the same transaction may succeed when tried again. A
-// panic of fn rolls the transaction back and goes on.
+// [Retryable] reports whether the same transaction may succeed when tried again. A panic
+// of fn rolls the transaction back and goes on.
 func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
 	if pool == nil || fn == nil {
 		return fmt.Errorf("%w: InTx: the pool or the function is nil", ErrConfig)
@@ -198,7 +196,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	defer tx.Rollback()
 	if err := t.lock.Fence(txCtx, tx); err != nil {
 		if t.lock.Context().Err() != nil {
-			<-t.ctx.Done() // which is told on another goroutine
+			<-t.ctx.Done() // which another goroutine cancels
 		}
 		uncancelled()
 		return pgerr.Wrap(ErrRolledBack, pgerr.CauseOr(txCtx, err))
@@ -231,9 +229,8 @@ func Retryable(err error) bool {
 	return errors.Is(err, ErrRolledBack) && !errors.Is(err, ErrNotLeader) && (state == "40001" || state == "40P01")
 }
 
-// joined is a context that ends with ctx and with the term, for then its work is
-// not the leader's, until uncancelled is called, which reports whether it had not
-// ended before.
+// joined returns a context that ends with ctx and with the term, until uncancelled is
+// called, which reports whether it had not ended before.
 func (t *Term) joined(ctx context.Context) (joined context.Context, uncancelled func() bool) {
 	joined, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopCaller := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -242,7 +239,7 @@ func (t *Term) joined(ctx context.Context) (joined context.Context, uncancelled 
 	return joined, func() bool {
 		stopCaller()
 		stopTerm()
-		switch { // one that has just ended may not have told yet
+		switch { // the other goroutine may not have cancelled yet
 		case ctx.Err() != nil:
 			cancel(context.Cause(ctx))
 		case t.ctx.Err() != nil:
