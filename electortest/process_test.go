@@ -126,6 +126,12 @@ func TestWhoGivesUpWaitingLeavesTheQueue(t *testing.T) {
 		if n := len(b.Locks()); n != 1 {
 			b.Errorf("%d hold or wait: %+v", n, b.Locks())
 		}
+		if f := two.rec.Failures(); len(f) > 0 {
+			b.Errorf("reported %+v", f)
+		}
+		if n := two.pool.Stats().InUse; n != 0 {
+			b.Errorf("%d connections are in use", n)
+		}
 	})
 }
 

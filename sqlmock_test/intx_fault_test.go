@@ -63,24 +63,6 @@ func leave(t *testing.T, mock sqlmock.Sqlmock, term *elector.Term) {
 	_ = term.Resign(t.Context())
 }
 
-func TestInTxCommitsInsideTheTerm(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		expectFenced(mock, len(fenced)-1, fault{})
-		mock.ExpectBegin() // when the session began is asked for once
-		fenced[2].expect(mock, fault{})
-		mock.ExpectCommit()
-		expectResign(mock)
-		e, _ := newElector(t, pool)
-		term := campaign(t, e)
-		wantError(t, term.InTx(t.Context(), pool, nil, insert(t.Context())))
-		wantError(t, term.InTx(t.Context(), pool, nil, func(*sql.Tx) error { return nil }))
-		resign(t, term)
-		wantError(t, term.InTx(t.Context(), pool, nil, insert(t.Context())), elector.ErrRolledBack, elector.ErrNotLeader, elector.ErrResigned)
-	})
-}
-
 func TestATransactionOfNothingIsAnErrorOfConfiguration(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)

@@ -235,28 +235,6 @@ func TestAParkedStandbyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 	}
 }
 
-func TestTheEndOfACampaignEndsItsWait(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectParked(mock, parks)
-		mock.ExpectExec("-- name: WaitLock ").WillDelayFor(never).WillReturnResult(sqlmock.NewResult(0, 0))
-		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
-		ctx, stop := context.WithTimeout(t.Context(), time.Second)
-		defer stop()
-		start := time.Now()
-		_, err := e.Campaign(ctx)
-		wantError(t, err, context.DeadlineExceeded)
-		if took := time.Since(start); took > time.Second+sendGrace {
-			t.Errorf("took %v", took)
-		}
-		settle()
-		if n := pool.Stats().InUse; n != 1 { // the mock's own
-			t.Errorf("%d connections are in use", n)
-		}
-		wantFailures(t, rec)
-	})
-}
-
 // A hook that takes longer than the lease costs a session, and no attempt.
 func TestASessionThatWasLeftAloneForTooLongIsNotWaitedOn(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
