@@ -138,7 +138,7 @@ func (w *worker) attempt(requests []*request) error {
 	return err
 }
 
-// connect sees to it that there is a session.
+// connect opens a session unless there is one.
 func (w *worker) connect() error {
 	if w.now != nil && w.now.Context().Err() == nil {
 		return nil
@@ -156,8 +156,8 @@ func (w *worker) connect() error {
 	})
 }
 
-// reject answers those that were not granted their lock, and tells them who holds it if
-// they look; err is what kept the server from granting more.
+// reject answers those that were not granted their lock, with its holder if they look. err
+// is what kept the server from granting more.
 func (w *worker) reject(others []*request, offers map[int64]bool, err error) {
 	var looking []int64
 	for _, r := range others {
@@ -171,8 +171,8 @@ func (w *worker) reject(others []*request, offers map[int64]bool, err error) {
 	}
 }
 
-// elect passes the barriers of those that were granted their lock and answers them. Those
-// with a fenced transaction of the last term in flight go back into the queue. To pass
+// elect passes the barriers of those that were granted their lock, and answers them. Those
+// with a fenced transaction of the last term in flight go back into the queue. Passing
 // barriers takes room in the lock table: if that is full, half of the locks are given back.
 func (w *worker) elect(winners []*request) {
 	if len(winners) == 0 {
@@ -240,7 +240,7 @@ func (w *worker) answer(r *request, with reply) {
 	}
 }
 
-// giveBack releases the lock of a request that comes to nothing, if it is held.
+// giveBack releases the lock of a request that is not answered, if it is held.
 func (w *worker) giveBack(r *request) {
 	s := r.held
 	r.held = nil

@@ -231,8 +231,8 @@ func (o *own) waitOn(ctx context.Context, s *session.Session) (Attempt, error) {
 	return a, err
 }
 
-// tryAfterWait is for a wait that ended too soon: either somebody has cancelled it, or the
-// lock was granted and does not show. To try the lock tells which.
+// tryAfterWait tries the lock after a wait that ended too soon: either somebody has cancelled
+// the wait, or the lock was granted and does not show.
 func (o *own) tryAfterWait(ctx context.Context, s *session.Session) (Attempt, error) {
 	rows, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
 		return q.TryLocks(ctx, db.Keys(o.Key))

@@ -19,7 +19,7 @@ type Shared struct {
 
 	mu       sync.Mutex
 	requests []*request
-	hurried  chan struct{} // tells the worker that a request must not wait for the next interval
+	hurried  chan struct{} // receives when a request must not wait for the next interval
 	working  bool
 	worked   chan struct{} // closed when the worker has returned
 	now      *session.Session

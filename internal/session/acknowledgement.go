@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	// errUnacknowledged is why a commit proves nothing, although its connection is well.
+	// errUnacknowledged is of a commit that proves nothing, on a connection that works.
 	errUnacknowledged = errors.New("elector: the synchronous standbys have not acknowledged a commit")
 
 	// errElsewhere is of a connection that does not see the session's lock.
@@ -25,9 +25,8 @@ type acknowledgement struct {
 }
 
 // check returns nil if every standby that may be promoted has acknowledged the commit. The
-// server answers a wait that somebody cancels like one that has ended well: a role that may
-// see how far the standbys are sees that, and any other takes no answer that took longer
-// than longest.
+// server answers a cancelled wait like one that has ended well. A role that may see how far
+// the standbys are notices that; any other counts no answer that took longer than longest.
 func (a acknowledgement) check(longest time.Duration) error {
 	not := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", errUnacknowledged, fmt.Sprintf(format, args...))

@@ -92,14 +92,13 @@ func CheckPoolSize(pool *sql.DB, watching, synchronous bool) error {
 	return nil
 }
 
-// poolerRounds is how often two connections are compared, before once more
-// within a transaction: chance may hide a pooler that is busy with others.
+// poolerRounds is how often two connections are compared before the round within a
+// transaction: chance may hide a pooler that is busy with others.
 const poolerRounds = 2
 
-// checkPooler compares the backends behind two connections. Through a pooler in
-// transaction mode, b finds a's backend free and gets it, or else a stranger uses
-// it after a did, which b can see; and while b is inside a transaction, a and the
-// strangers have to share what is left. In statement mode b cannot begin one.
+// checkPooler compares the backends behind two connections. Through a pooler in transaction
+// mode, b gets a's backend, or sees that a stranger has used it after a. While b is inside a
+// transaction, a and the strangers share what is left. In statement mode b cannot begin one.
 func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
 	for range poolerRounds {
 		if err := compareBackends(ctx, a, b); err != nil {
@@ -120,7 +119,7 @@ func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
 func (v *Server) compareInTx(ctx context.Context, a, b *Session) error {
 	err := b.begin(ctx)
 	switch {
-	case pgerr.State(err) == "08P01": // on a connection that has just answered: transactions are not let through
+	case pgerr.State(err) == "08P01": // on a connection that has just answered: a pooler refuses transactions
 		return pgerr.Wrap(ErrSessionPooled, err)
 	case err != nil:
 		return err
@@ -131,8 +130,7 @@ func (v *Server) compareInTx(ctx context.Context, a, b *Session) error {
 	return b.rollBack(ctx, err)
 }
 
-// compareBackends asks a, and then, on another connection, for what a's backend
-// was last asked.
+// compareBackends asks a, and then asks b when a's backend was last asked.
 func compareBackends(ctx context.Context, a, b *Session) error {
 	server, err := describe(ctx, a)
 	switch {
@@ -144,7 +142,7 @@ func compareBackends(ctx context.Context, a, b *Session) error {
 	seen, err := lastAsked(ctx, b, a.pid)
 	othersAsk := func() bool { return seen.Asked != server.Asked && seen.Asked != 0 }
 	if err == nil && othersAsk() && b.tx == nil {
-		seen, err = lastAsked(ctx, b, a.pid) // an open transaction shows what was, and shows itself the second time
+		seen, err = lastAsked(ctx, b, a.pid) // inside an open transaction the first answer may be old
 	}
 	switch {
 	case err != nil:
@@ -182,9 +180,9 @@ func (s *Session) applyLocally(ctx context.Context, settings []setting) error {
 	return err
 }
 
-// dropRefusedSettings tries each setting alone, reports those that the
-// platform refuses (client_connection_check_interval exists on Linux, macOS and
-// the BSDs only), and leaves them out from now on.
+// dropRefusedSettings tries each setting alone. It reports those that the platform refuses
+// (client_connection_check_interval exists on Linux, macOS and the BSDs only), and leaves
+// them out from now on.
 func (v *Server) dropRefusedSettings(ctx context.Context, s *Session) error {
 	var failed error
 	v.settings = slices.DeleteFunc(slices.Clone(v.settings), func(one setting) bool {

@@ -12,24 +12,23 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 )
 
-// commits are those by which a leader knows that no standby has been promoted: each is
-// acknowledged by every standby that may be, and one that was promoted acknowledges
-// nothing any more. They are made one at a time, on a connection beside the session's.
-// On a primary that is cut off a commit waits until its standbys are back, and its
-// transaction keeps its locks, even when its client is gone: on the session it would keep
-// the election's lock.
+// commits prove to a leader that no standby has been promoted: every standby that may be
+// acknowledges each, and a promoted one acknowledges nothing. They are made one at a time,
+// on a connection of their own. On a primary that is cut off, a commit waits until its
+// standbys are back, and keeps its locks even when its client is gone: on the session it
+// would keep the election's lock.
 type commits struct {
 	server *Server
 	of     *Session
-	key    int64    // of a lock on the session, by which the connection knows its server
-	scope  int64    // commits of one scope, an election's, do not pile up
+	key    int64    // of a lock on the session, which shows that both are on one server
+	scope  int64    // the election's: its commits do not pile up
 	conn   *Session // nil before the first commit, and after the connection has failed
 	sent   instant  // just before the last commit was sent
 	on     primary  // once a commit was acknowledged
 }
 
-// Acknowledge makes the first commit of a session that was just granted the lock, and
-// returns when it is acknowledged: nobody may see the term before.
+// Acknowledge makes the first commit of a session that was just granted the lock. It
+// returns when the commit is acknowledged: nobody may see the term before.
 func (v *Server) Acknowledge(ctx context.Context, s *Session, key int64) error {
 	if v.LongestLease == 0 {
 		return nil
@@ -97,8 +96,8 @@ func (c *commits) keep() {
 	}
 }
 
-// commit makes one commit. If it is acknowledged, that proves from the moment before it
-// was sent. A connection that fails is replaced by the next commit.
+// commit makes one commit. If it is acknowledged, it proves the session from just before it
+// was sent. The next commit replaces a connection that fails.
 func (c *commits) commit(ctx context.Context) error {
 	if c.conn == nil {
 		if err := c.connect(ctx); err != nil {
@@ -142,7 +141,7 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 }
 
 // connect takes a connection whose commits wait for the standbys, whatever the role's
-// defaults and the session's own settings are.
+// defaults are.
 func (c *commits) connect(ctx context.Context) error {
 	conn, err := c.server.Borrow(ctx)
 	if err != nil {
@@ -161,8 +160,8 @@ func (c *commits) connect(ctx context.Context) error {
 	return nil
 }
 
-// close gives the connection up. A commit under way is cancelled, of which nobody reads
-// the answer; if that does not reach the server, its backend waits for the standbys.
+// close gives the connection up, and cancels a commit under way. If that does not reach the
+// server, the backend goes on waiting for the standbys.
 func (c *commits) close() {
 	if c.conn != nil {
 		c.conn.Discard()

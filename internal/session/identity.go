@@ -10,7 +10,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 )
 
-// An identity tells a server from others: from its standby that was promoted, above all.
+// An identity distinguishes a server from others, above all from its promoted standby.
 type identity struct{ db.IdentifyRow }
 
 func (i identity) isStandby() bool { return i.Timeline == 0 }
@@ -33,9 +33,9 @@ func (i identity) String() string {
 }
 
 // A newest is the newest primary that was seen beside an older one. A candidate that has
-// seen it must not be elected on the older one, to which connections of its pool may still
-// lead. A cluster can also be taken back to an older timeline (from a backup), so that
-// ends when the newest has not been seen for a while.
+// seen it must not be elected on the older one, to which its pool may still lead. A cluster
+// can also return to an older timeline (from a backup), so that ends when the newest has not
+// been seen for a while.
 type newest struct {
 	mu   sync.Mutex
 	seen identity

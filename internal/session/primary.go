@@ -47,8 +47,8 @@ func askReplication(ctx context.Context, s *Session, lsn string) (r replication,
 	return r, nil
 }
 
-// checkReplication returns nil if a candidate that was granted a lock now could lead, as
-// far as can be told: whoever cannot should not hold it meanwhile.
+// checkReplication returns nil if a candidate that was granted a lock now could lead:
+// whoever cannot should not hold it meanwhile.
 func (v *Server) checkReplication(ctx context.Context) error {
 	if v.LongestLease == 0 {
 		return nil
@@ -61,7 +61,7 @@ func (v *Server) checkReplication(ctx context.Context) error {
 		case r.Timeline == 0:
 			return ErrServerReadOnly
 		}
-		early := v.mayLeadOn(r.primary()) // which counts from now on, whatever is wrong besides
+		early := v.mayLeadOn(r.primary()) // counts from now on, whatever else is wrong
 		listed, err := ListedStandbys(r.StandbyNames)
 		if err == nil {
 			err = checkStreams(listed, r.senders)
@@ -73,10 +73,10 @@ func (v *Server) checkReplication(ctx context.Context) error {
 	})
 }
 
-// mayLeadOn returns nil once this candidate has known the primary for one lease. No
-// candidate sees a standby as a primary before it was promoted; until then that standby
-// has acknowledged the commits of a leader on the old primary. The monotonic clock
-// counts, which may stand still, but never jumps.
+// mayLeadOn returns nil once this candidate has known the primary for the longest lease. No
+// candidate sees a standby as a primary before its promotion; until then the standby has
+// acknowledged the commits of a leader on the old primary. The monotonic clock counts: it
+// may stand still, but never jumps.
 func (v *Server) mayLeadOn(p primary) error {
 	if v.primaries == nil {
 		v.primaries = map[primary]time.Duration{}

@@ -123,7 +123,7 @@ func unquote(text string) (name, rest string, err error) {
 	}
 }
 
-// lower folds the case of ASCII letters only, of which alone a standby's name can be.
+// lower folds the case of ASCII letters: a standby's name has no others.
 func lower(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {
@@ -133,8 +133,8 @@ func lower(name string) string {
 	}, name)
 }
 
-// ListedStandbys are the names in a value of synchronous_standby_names, if commits wait for each of them.
-// Otherwise the error wraps ErrNotSynchronous and says what to do.
+// ListedStandbys returns the names in a value of synchronous_standby_names if commits wait
+// for each of them. Otherwise the error wraps ErrNotSynchronous and says what to do.
 func ListedStandbys(setting string) ([]string, error) {
 	refuse := func(format string, args ...any) ([]string, error) {
 		return nil, fmt.Errorf("%w: synchronous_standby_names is '%s': %s", ErrNotSynchronous, setting, fmt.Sprintf(format, args...))
@@ -195,8 +195,8 @@ func checkStreams(listed []string, all []sender) error {
 	return checkAlone(listed, all)
 }
 
-// checkAlone returns an error that wraps ErrNotSynchronous if a name that is listed is
-// that of two standbys, of which one may acknowledge and the other be promoted.
+// checkAlone returns an error that wraps ErrNotSynchronous if two standbys have the same
+// listed name: one may acknowledge, and the other be promoted.
 func checkAlone(listed []string, all []sender) error {
 	for _, name := range listed {
 		if n := len(named(all, name)); n > 1 {

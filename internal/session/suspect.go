@@ -13,15 +13,14 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
-// A statement on any connection may show, sooner than the next heartbeat, that a session
-// has ended as well: when the server went away, or a proxy has cut all connections, or
-// the pool leads to another server now. That is a suspicion, for which a heartbeat is
-// sent at once. What it means for the session is told by that heartbeat alone.
+// A statement on any connection may suggest that a session has ended too: the server went
+// away, or a proxy has cut all connections, or the pool leads to another server now. Then a
+// heartbeat is sent at once, and its answer alone decides.
 
-// suspectEvery is the shortest time between two heartbeats that a suspicion asks for.
+// suspectEvery is the shortest time between two heartbeats that suspicions cause.
 const suspectEvery = 250 * time.Millisecond
 
-// live are the sessions whose life goes on, by the pool whose connections they have.
+// live are the sessions that are kept alive, by pool.
 var live = sessions{of: map[*sql.DB]map[*Session]bool{}}
 
 type sessions struct {
@@ -83,8 +82,7 @@ func (s *Session) raiseSuspicion() {
 	}
 }
 
-// identify asks which server the session is on. That does not change while it lives: so a
-// primary is asked once.
+// identify asks which server the session is on. A primary is asked once.
 func (s *Session) identify(ctx context.Context) (identity, error) {
 	if own := s.identity.Load(); own != nil {
 		return *own, nil
@@ -98,7 +96,7 @@ func (s *Session) identify(ctx context.Context) (identity, error) {
 }
 
 // compare ends the session, and returns the cause, if the other server was promoted while
-// the session's own still answers: that one is to be shut down, and nobody else reaches it.
+// the session's own still answers.
 func (s *Session) compare(ctx context.Context, other identity) error {
 	own, err := s.identify(ctx)
 	if err != nil || !own.isOlderThan(other) {
@@ -131,7 +129,7 @@ func (s *Session) Elsewhere(ctx context.Context, row db.IdentifyRow) error {
 	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock on %v, and the pool has reached %s", ErrNotLeader, s.pid, own, reason)
 }
 
-// meet has the pool's sessions compared with a server that the pool has reached.
+// meet has the pool's sessions compare their server with one that the pool has reached.
 func (l *sessions) meet(pool *sql.DB, other identity) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,10 +141,10 @@ func (l *sessions) meet(pool *sql.DB, other identity) {
 	}
 }
 
-// LookAround asks which server the pool reaches, and has the sessions of the pool compared
-// with it. It waits until ctx ends, and no longer than patience.
-func LookAround(ctx context.Context, pool *sql.DB, patience time.Duration) {
-	row, err := Inquire(ctx, pool, patience, func(ctx context.Context, q *db.Queries) (db.IdentifyRow, error) { return q.Identify(ctx) })
+// LookAround asks which server the pool reaches, and has the sessions of the pool compare
+// theirs with it. It waits until ctx ends, and no longer than timeout.
+func LookAround(ctx context.Context, pool *sql.DB, timeout time.Duration) {
+	row, err := Inquire(ctx, pool, timeout, func(ctx context.Context, q *db.Queries) (db.IdentifyRow, error) { return q.Identify(ctx) })
 	if err == nil {
 		live.meet(pool, identity{row})
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
-// A Tx is a transaction of the user's, on a connection that is kept beside it to
-// tell, after a failed COMMIT, whether it still lives. As of a session, none of its
-// driver calls is trusted to return. It must be ended by Commit or Rollback.
+// A Tx is a transaction of the user's. Its connection is kept beside it: after a failed
+// COMMIT it shows whether the server lives. As with a session, no driver call is trusted to
+// return. Commit or Rollback must end it.
 type Tx struct {
 	*sql.Tx
 	session *Session
@@ -23,9 +23,9 @@ type Tx struct {
 	ended   bool // or left to itself
 }
 
-// Begin begins a transaction on a connection of the pool: another one, as
-// database/sql does it, if that turns out to be dead, or inside a transaction of other
-// code's, where lib/pq refuses to begin another.
+// Begin begins a transaction on a connection of the pool. As database/sql does, it takes
+// another one if that is dead, or inside a transaction of other code, where lib/pq refuses
+// to begin one.
 func (s *Session) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
 	return backoff.AwaitOr(ctx, func(ctx context.Context) (*Tx, error) {
 		for idle := pool.Stats().Idle; ; idle-- {
@@ -48,8 +48,8 @@ func (s *Session) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) 
 	}, (*Tx).end)
 }
 
-// isSpoilt reports whether the connection on which a transaction could not be begun is
-// of no use. If so it is closed for good.
+// isSpoilt reports whether a connection is of no use after a failed BEGIN. If so, it is
+// closed for good.
 func (tx *Tx) isSpoilt(err error) bool {
 	closed := tx.conn.Raw(func(conn any) error {
 		if v, ok := conn.(driver.Validator); ok && !v.IsValid() || pgerr.State(err) == "25P02" {
@@ -61,14 +61,14 @@ func (tx *Tx) isSpoilt(err error) bool {
 }
 
 // Suspect has a heartbeat sent at once if err, of a statement of the transaction, says that
-// the server may be gone. The end of the transaction's context does not.
+// the server may be gone. An error of a context that has ended says nothing.
 func (tx *Tx) Suspect(ctx context.Context, err error) {
 	if ctx.Err() == nil && isSuspicious(err) {
 		tx.raiseSuspicion()
 	}
 }
 
-// raiseSuspicion is for the term's session, and for others that share the pool with the
+// raiseSuspicion is for the term's session, and for those that share the pool with the
 // transaction.
 func (tx *Tx) raiseSuspicion() {
 	tx.session.raiseSuspicion()
@@ -96,8 +96,8 @@ func (tx *Tx) Rollback() {
 	})
 }
 
-// Commit commits, and tells what is known about the outcome: nil, ErrRolledBack
-// or ErrOutcomeUnknown, also if there is no answer in time.
+// Commit commits. It returns nil, ErrRolledBack, or ErrOutcomeUnknown, also if there is no
+// answer in time.
 func (tx *Tx) Commit() error {
 	tx.ended = true
 	ctx, cancel := tx.session.answerTime()
@@ -112,28 +112,27 @@ func (tx *Tx) Commit() error {
 	return outcome
 }
 
-// outcome is what a driver's answer to COMMIT means. Whether the server rolled back and
-// goes on, or went down with the COMMIT half written, is told by what becomes of the
-// connection: drivers do not tell an ERROR from a PANIC. An error of the driver's own,
-// without a SQLSTATE, on a connection that goes on, is how both say that the server has
-// answered ROLLBACK: a statement had failed, and fn has not returned the error.
+// outcome is what a driver's answer to COMMIT means. The connection shows whether the server
+// rolled back and goes on, or went down with the COMMIT half written: drivers do not
+// distinguish an ERROR from a PANIC. An error without a SQLSTATE, on a connection that goes
+// on, means that the server has answered ROLLBACK: a statement had failed, and fn has not
+// returned the error.
 func (tx *Tx) outcome(ctx context.Context, err error) error {
 	switch state := pgerr.State(err); {
 	case err == nil:
 		return nil
 	case errors.Is(err, sql.ErrTxDone):
 		return fmt.Errorf("%w: fn has ended the transaction, which InTx does: %w", ErrOutcomeUnknown, err)
-	case pgerr.Broken(err) || !abortsByItself(state) && tx.conn.PingContext(ctx) != nil:
+	case pgerr.Broken(err) || !meansRollback(state) && tx.conn.PingContext(ctx) != nil:
 		tx.raiseSuspicion()
 		return pgerr.Wrap(ErrOutcomeUnknown, err)
 	}
 	return pgerr.Wrap(ErrRolledBack, err) // the server says so
 }
 
-// abortsByItself is for the classes of SQLSTATE that are no outcome of a COMMIT but that
-// it was rolled back, whatever becomes of the connection: a constraint that was violated
-// (23), a transaction that has no time left (25), and one in the way of others (40).
-// PostgreSQL manual, appendix A.
-func abortsByItself(state string) bool {
+// meansRollback reports whether a SQLSTATE says that a COMMIT was rolled back, whatever
+// becomes of the connection: a violated constraint (23), a transaction that has no time left
+// (25), and one in the way of others (40). PostgreSQL manual, appendix A.
+func meansRollback(state string) bool {
 	return len(state) == 5 && slices.Contains([]string{"23", "25", "40"}, state[:2])
 }

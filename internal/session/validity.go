@@ -74,9 +74,8 @@ func (s *Session) Expiry() error {
 	return err
 }
 
-// instant is one reading of both clocks. The monotonic clock may stand still
-// while a machine sleeps, and the wall clock may be set: each shows what the
-// other hides.
+// instant is one reading of both clocks. The monotonic clock may stand still while a machine
+// sleeps, and the wall clock may be set: each shows what the other hides.
 type instant struct {
 	at   time.Time     // for people
 	mono time.Duration // since the process began

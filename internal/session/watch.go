@@ -12,20 +12,19 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 )
 
-// A watched session holds one more advisory lock, of two random integers, and another
-// connection of ours is parked in the server for that lock. No list of elections shows
-// it, since elections' locks are in the other key space, that of one bigint. It is granted the
-// moment the session's backend ends, so the loss is known without waiting for
-// the next heartbeat, on any driver. The session itself stays idle: its backend
-// goes on reading from its client, and frees the locks at once when that dies.
+// A watched session holds one more advisory lock, of a random key, and a second connection
+// waits for that lock in the server. It is granted the moment the session's backend ends, so
+// the loss is known before the next heartbeat, on any driver. No list of elections shows it,
+// because the key is in the space of two integers. The session itself stays idle: its backend
+// reads from its client, and frees the locks at once when that dies.
 //
-// (Sleeping on the session's own connection would tell as fast, but a backend
-// that sleeps does not notice the death of its client, a resignation has to
-// cancel the sleep, and the lease begins only after it.)
+// (A sleep on the session's own connection would end as soon. But a backend that sleeps does
+// not notice the death of its client, a resignation has to cancel the sleep, and the lease
+// begins only after it.)
 
-// watch waits for the end of the session's backend, until the session ends. If
-// the watching connection breaks, both may have gone: a heartbeat tells. A term
-// that cannot be watched goes on, and that is reported.
+// watch waits for the end of the session's backend, until the session ends. If the watching
+// connection breaks, both may have gone: a heartbeat is sent. A term that cannot be watched
+// goes on, and that is reported.
 func (v *Server) watch(s *Session) {
 	ctx, stop := lingering(s.ctx, closeGrace)
 	defer stop()
@@ -51,7 +50,7 @@ func (v *Server) watch(s *Session) {
 	}
 }
 
-// awaitEnd parks a connection until the session has ended, or fails. It calls
+// awaitEnd waits on a second connection until the session has ended, or an error. It calls
 // waited after each wait.
 func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited func()) error {
 	w, err := v.OpenChecked(ctx, key)
@@ -79,8 +78,8 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 	}
 }
 
-// lingering is done a while after ctx. When the session is closed the watcher is
-// granted its lock, and need not be cancelled, of which the server's log would tell.
+// lingering is done a while after ctx. When the session is closed, the watcher is granted
+// its lock: cancelling its wait before would show in the server's log.
 func lingering(ctx context.Context, while time.Duration) (lingering context.Context, stop func()) {
 	lingering, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	detach := context.AfterFunc(ctx, func() {
