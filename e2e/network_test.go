@@ -266,12 +266,17 @@ func TestADialThatHangsSaysWhatToSet(t *testing.T) {
 		var thaw sync.Once
 		goOn := func() { thaw.Do(func() { check(t, frozen.Thaw()) }) }
 		t.Cleanup(goOn)
-		c := s.stand(t, d.open(t, 0, address), s.election(t)).run(t, nil)
+		c := s.stand(t, d.open(t, 0, address), s.election(t), elector.WithRetryInterval(5*time.Second)).run(t, nil)
 		f, err := hookstest.Next[hooks.Failure](t.Context(), c.rec.Cursor(), nil) // later than others wait
 		check(t, err)
 		if !strings.Contains(f.Err.Error(), "within 30s") || !strings.Contains(f.Err.Error(), "connect_timeout") {
 			t.Errorf("the error does not say what to set: %v", f.Err)
 		}
+		left := 0
+		if d.name(0) == "postgres" {
+			left = 1
+		}
+		eventually(t, "one connection is left with lib/pq, and none with pgx", func() bool { return c.pool.Stats().OpenConnections == left })
 		goOn()
 		c.elected(t)
 	})
