@@ -4,6 +4,11 @@ import "time"
 
 const marginShare = 10 // margin = lease/10
 
+// connectTimeout is the least time that opening a connection gets. Nothing is held
+// meanwhile, and a driver that tries several hosts in turn needs time for each: a frozen
+// one takes all of its connect_timeout.
+const connectTimeout = 30 * time.Second
+
 // A Lease is the time arithmetic of a session, derived in elector/doc.go. All of it counts
 // from just before the last answered statement was sent, because the server's idle timer
 // starts later than that.

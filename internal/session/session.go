@@ -66,11 +66,6 @@ type Session struct {
 	helpers sync.WaitGroup // those that run
 }
 
-// connectTimeout is the least time that opening a connection gets. Nothing is held
-// meanwhile, and a driver that tries several hosts in turn needs time for each: a frozen
-// one takes all of its connect_timeout.
-const connectTimeout = 30 * time.Second
-
 // borrow takes a connection from the pool. The session carries the values of ctx but
 // outlives it.
 func borrow(ctx context.Context, pool *sql.DB, l Lease, abandoned func(error)) (*Session, error) {
