@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/lib/pq"
 
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -51,14 +52,7 @@ func (t *Target) Open(p Purpose) (*sql.DB, error) {
 func (t *Target) Check(ctx context.Context, pool *sql.DB, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- pool.PingContext(ctx) }() // lib/pq may not return
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
+	_, err := backoff.Await(ctx, func(ctx context.Context) (any, error) { return nil, pool.PingContext(ctx) })
 	if err == nil {
 		return nil
 	}
