@@ -193,6 +193,9 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		uncancelled()
 		return pgerr.Wrap(ErrRolledBack, pgerr.CauseOr(txCtx, err))
 	}
+	if t.unclaim != nil { // which has the drain from the end of the term, whatever ended it
+		tx.Within(t.ctx)
+	}
 	defer tx.Rollback()
 	if err := t.lock.Fence(txCtx, tx); err != nil {
 		if t.lock.Context().Err() != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,6 +88,49 @@ func TestAnAnswerToCommitIsHeardDuringTheDrain(t *testing.T) {
 				b.wraps(err, want)
 			}
 			time.Sleep(lease / 20)
+			_ = term.Resign(context.Background())
+		})
+	}
+}
+
+// The caller of Campaign has the drain to return when the term ends, and the session may
+// live on: a COMMIT that waits for the standbys must not take longer than that.
+func TestACommitThatWaitsForStandbysReturnsWithinTheDrain(t *testing.T) {
+	for _, synchronous := range []bool{false, true} {
+		replicated(t, func(b *bench) {
+			b.Handle(func(s electortest.Statement) (electortest.Answer, error) {
+				s.OnCommit(func() {})
+				return electortest.Answer{}, nil
+			})
+			var unhealthy atomic.Bool
+			opts := []elector.Option{synchronously}
+			if !synchronous {
+				opts = []elector.Option{elector.WithHealth(func(context.Context) float64 {
+					if unhealthy.Load() {
+						return 0
+					}
+					return 1
+				}, elector.HealthPolicy{Interval: heartbeat})}
+			}
+			one := b.seat("one", opts...)
+			term, err := one.Campaign(context.Background())
+			b.wraps(err)
+			var ended time.Time
+			context.AfterFunc(term.Context(), func() { ended = time.Now() })
+			err = term.InTx(context.Background(), one.pool, nil, func(tx *sql.Tx) error {
+				_, err := tx.Exec("write")
+				b.CutStandbys()
+				unhealthy.Store(true)
+				time.AfterFunc(heartbeat/2, func() { // the server lists no standby any more, and the COMMIT waits on
+					if synchronous {
+						b.SetSynchronousStandbys("FIRST 1 (s1)")
+					}
+				})
+				return err
+			})
+			b.wraps(err, elector.ErrOutcomeUnknown)
+			b.within("InTx returns, once the term has ended", 0, time.Since(ended), lease/5-time.Millisecond) // the drain
+			b.ReconnectStandbys()
 			_ = term.Resign(context.Background())
 		})
 	}

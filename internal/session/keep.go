@@ -184,14 +184,14 @@ func (s *Session) awaitHolds() {
 }
 
 // answerTime bounds a wait for an answer that does not come on the session: one lease, but
-// half of what is left of the drain once the session has ended, so that the work can still
-// return in time.
-func (s *Session) answerTime() (context.Context, context.CancelFunc) {
+// half of what is left of the drain once ended is done, so that the work can still return
+// in time.
+func (s *Session) answerTime(ended context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ctx, stopTimer := context.WithTimeoutCause(ctx, s.lease.Length, fmt.Errorf("%w within one lease", ErrNoAnswer))
-	stopWatch := context.AfterFunc(s.ctx, func() {
+	stopWatch := context.AfterFunc(ended, func() {
 		backoff.Sleep(ctx, s.DrainLeft()/2)
-		cancel(context.Cause(s.ctx))
+		cancel(context.Cause(ended))
 	})
 	return ctx, func() {
 		stopWatch()

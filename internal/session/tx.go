@@ -20,7 +20,8 @@ type Tx struct {
 	session *Session
 	pool    *sql.DB
 	conn    *sql.Conn
-	ended   bool // or left to itself
+	within  context.Context // once it is done, answers are awaited within the drain only
+	ended   bool            // or left to itself
 }
 
 // Begin begins a transaction on a connection of the pool. As database/sql does, it takes
@@ -29,7 +30,7 @@ type Tx struct {
 func (s *Session) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
 	return backoff.AwaitOr(ctx, func(ctx context.Context) (*Tx, error) {
 		for idle := pool.Stats().Idle; ; idle-- {
-			tx := &Tx{session: s, pool: pool}
+			tx := &Tx{session: s, pool: pool, within: s.termCtx}
 			var err error
 			if tx.conn, err = pool.Conn(ctx); err != nil {
 				tx.Suspect(ctx, err)
@@ -47,6 +48,10 @@ func (s *Session) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) 
 		}
 	}, (*Tx).end)
 }
+
+// Within has the answers to Commit and Rollback awaited within the drain once ctx is done.
+// Without it they are once no term of the session may go on.
+func (tx *Tx) Within(ctx context.Context) { tx.within = ctx }
 
 // isSpoilt reports whether a connection is of no use after a failed BEGIN. If so, it is
 // closed for good.
@@ -88,7 +93,7 @@ func (tx *Tx) Rollback() {
 		return
 	}
 	tx.ended = true
-	ctx, cancel := tx.session.answerTime()
+	ctx, cancel := tx.session.answerTime(tx.within)
 	defer cancel()
 	_, _ = backoff.Await(ctx, func(context.Context) (any, error) {
 		tx.end()
@@ -100,7 +105,7 @@ func (tx *Tx) Rollback() {
 // answer in time.
 func (tx *Tx) Commit() error {
 	tx.ended = true
-	ctx, cancel := tx.session.answerTime()
+	ctx, cancel := tx.session.answerTime(tx.within)
 	defer cancel()
 	outcome, late := backoff.Await(ctx, func(ctx context.Context) (error, error) {
 		defer tx.conn.Close()
