@@ -2,6 +2,7 @@ package sqlmock_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -206,7 +207,8 @@ func TestAWatchThatCannotBeSetUpIsToldOnceAndTriedAgain(t *testing.T) {
 			expectHeartbeats(w.mock, beats)
 			expectResign(w.mock)
 			term := campaign(t, w.e)
-			for len(w.heartbeats()) < beats && term.Valid() {
+			// Until only the unlock is left: two heartbeats in one instant may be one event of the hook.
+			for term.Valid() && !strings.Contains(w.mock.ExpectationsWereMet().Error(), "-- name: Unlock ") {
 				time.Sleep(500 * time.Millisecond)
 			}
 			if took := time.Since(term.ElectedAt()); took < 20*time.Second {
