@@ -115,8 +115,8 @@ func TestACommitThatWaitsForStandbysReturnsWithinTheDrain(t *testing.T) {
 			one := b.seat("one", opts...)
 			term, err := one.Campaign(context.Background())
 			b.wraps(err)
-			var ended time.Time
-			context.AfterFunc(term.Context(), func() { ended = time.Now() })
+			ended := make(chan time.Time, 1)
+			context.AfterFunc(term.Context(), func() { ended <- time.Now() })
 			err = term.InTx(context.Background(), one.pool, nil, func(tx *sql.Tx) error {
 				_, err := tx.Exec("write")
 				b.CutStandbys()
@@ -129,7 +129,7 @@ func TestACommitThatWaitsForStandbysReturnsWithinTheDrain(t *testing.T) {
 				return err
 			})
 			b.wraps(err, elector.ErrOutcomeUnknown)
-			b.within("InTx returns, once the term has ended", 0, time.Since(ended), lease/5-time.Millisecond) // the drain
+			b.within("InTx returns, once the term has ended", 0, time.Since(<-ended), lease/5-time.Millisecond) // the drain
 			b.ReconnectStandbys()
 			_ = term.Resign(context.Background())
 		})
