@@ -272,8 +272,8 @@ func TestAResignationWithANotifierIsOneStatement(t *testing.T) {
 		term := termOf(t, c)
 		check(t, term.Resign(soon(t)))
 		sent := counter.since(before)
-		delete(sent, "Ping")
-		same(t, "a resignation", sent, map[string]int{"UnlockAndNotify": 1, "BEGIN": 1}) // the latter closes the connection for good
+		closes(t, sent)
+		same(t, "a resignation", sent, map[string]int{"UnlockAndNotify": 1})
 	})
 }
 

@@ -38,6 +38,7 @@ func TestAServersClockSetBackDelaysTheNextLeaderByAsMuch(t *testing.T) {
 		old := f.leader(t, 0)
 		f.wait(t, "a heartbeat", func(e entry) bool { return e.Kind == renewed && e.Token == old.Token })
 		f.signal(t, old.ID, syscall.SIGSTOP)
+		time.Sleep(100 * time.Millisecond) // a heartbeat that was under way would count from after the step
 		check(t, s.SetClock(-back))
 		set := time.Now()
 		fresh := f.leader(t, old.Token)

@@ -41,13 +41,18 @@ func TestTheRecordingIsOfTheWholeMinute(t *testing.T) {
 }
 
 func TestTheArithmeticIsThatOfTheElector(t *testing.T) {
-	source, err := os.ReadFile("../../internal/session/lease.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{`DefaultLease\s*= 10 \* time.Second`, `marginShare\s*= 10 `, `drainShare\s*= 5 `, `heartbeatShare\s*= 5 `} {
-		if !regexp.MustCompile(want).Match(source) {
-			t.Errorf("lease.go says no longer %q, which the picture of the lease is drawn with", want)
+	for file, constants := range map[string][]string{
+		"elector/options.go":        {`defaultLease\s*= 10 \* time.Second`, `drainShare\s*= 5 `, `heartbeatShare\s*= 5 `},
+		"internal/session/lease.go": {`marginShare\s*= 10 `},
+	} {
+		source, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range constants {
+			if !regexp.MustCompile(want).Match(source) {
+				t.Errorf("%s no longer has %q, with which the picture of the lease is drawn", file, want)
+			}
 		}
 	}
 }
