@@ -63,7 +63,7 @@ type Bouncer struct {
 func (c *Cluster) Bouncer(ctx context.Context, mode PoolMode, opts ...BouncerOption) (*Bouncer, error) {
 	b, err := NewBouncer(ctx, c.Addr(), mode, opts...)
 	if err == nil {
-		c.dependents = append(c.dependents, b.Stop)
+		c.addDependent(b.Stop)
 	}
 	return b, err
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/pgelector/pgelector/e2e/sandbox"
+	"sync"
 )
 
 // superuser is the role that owns every cluster, and maintenanceDB the database that it starts with.
@@ -28,8 +29,16 @@ type Cluster struct {
 	preload  []string         // variables of the server's environment: see WithClock
 	server   *sandbox.Process // the postmaster: running, ended, or nil before the first start
 
+	mu         sync.Mutex     // tests share a cluster
 	dependents []func() error // stop what was put in front of or behind this cluster
 	detached   bool           // not stopped by the cluster that it was made from
+}
+
+// addDependent has stop called when the cluster stops.
+func (c *Cluster) addDependent(stop func() error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dependents = append(c.dependents, stop)
 }
 
 // Start starts a cluster on a free port of 127.0.0.1, in a directory of its own, and returns when it

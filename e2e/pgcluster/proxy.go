@@ -40,7 +40,7 @@ type Proxy struct {
 func (c *Cluster) Proxy(ctx context.Context) (*Proxy, error) {
 	p, err := NewProxy(ctx, c.Addr())
 	if err == nil {
-		c.dependents = append(c.dependents, p.Close)
+		c.addDependent(p.Close)
 	}
 	return p, err
 }

@@ -86,7 +86,7 @@ func (c *Cluster) derive(build func(*Cluster) error) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.dependents = append(c.dependents, func() error {
+	c.addDependent(func() error {
 		if derived.detached {
 			return nil
 		}
