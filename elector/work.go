@@ -173,7 +173,8 @@ func (t *Term) doWork(lead func(ctx context.Context, term *Term) error) error {
 //   - ErrRolledBack: nothing was committed. It also wraps what fn returned or the
 //     driver's error, and ErrNotLeader and the cause if the term has ended.
 //   - ErrOutcomeUnknown: the connection was lost during COMMIT, or no answer came
-//     within one lease; once the session has ended, within half of the drain.
+//     within one lease, or within half of the drain once the session has ended or the
+//     caller of Campaign has to stop.
 //     Whether it was committed must be read from the data; the next leader can do
 //     that safely.
 //
