@@ -17,14 +17,54 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"go.uber.org/goleak"
 
 	"github.com/pgelector/pgelector/dashboard"
 	"github.com/pgelector/pgelector/e2e/browser"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
 	"github.com/pgelector/pgelector/roster"
 )
+
+var shared = pgcluster.NewShared()
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
+
+// patience is how long a test waits for what must happen.
+const patience = 2 * time.Minute
+
+func soon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func expect(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// eventually waits for what another process does in its own time.
+func eventually(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !happened(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
 
 // hostile is an id of a candidate that a page which does not escape would run.
 const hostile = `<img src=x onerror="document.title='hacked'">`

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
 	"go.uber.org/goleak"
 
 	"github.com/pgelector/pgelector/e2e/history"
@@ -139,4 +142,110 @@ func TestTheBoardWaitsUntilAllFollow(t *testing.T) {
 	if len(b.seats) != 2 || b.seats[1].name != "C" {
 		t.Errorf("C did not take the seat of B: %+v", b.seats)
 	}
+}
+
+// picture is a live view in the middle of the frozen leader's scene.
+func picture() model {
+	now := history.Now()
+	began := now.Add(-8 * time.Second)
+	log := new(history.Log)
+	for _, e := range []history.Event{
+		{Process: "A", Kind: history.Hello, PID: 4194303, Text: "pgx"},
+		{Process: "B", Kind: history.Hello, PID: 4194304, Text: "lib/pq"},
+		{Process: "C", Kind: history.Hello, PID: 4194305, Text: "pgx"},
+		{Process: "A", Kind: history.Began, At: began, Token: 281474976711380},
+		{Process: "A", Kind: history.Sample, Leading: true, Token: 281474976711380, Deadline: now.Add(30 * time.Second)},
+		{Process: "A", Kind: history.Frozen, At: now.Add(-time.Second)},
+		{Process: "B", Kind: history.Killed, At: now.Add(-time.Second)},
+	} {
+		log.Add(e)
+	}
+	m := model{lease: 30 * time.Second, log: log, board: new(board), began: began, width: 80}
+	for _, msg := range []tea.Msg{beginsMsg(1), endsMsg(outcome{number: 1, new: "A", token: 281474976711380, headless: time.Second}),
+		beginsMsg(2), saysMsg("one"), saysMsg("two"), saysMsg("three"), saysMsg("four"), saysMsg("five"), saysMsg("six")} {
+		next, _ := m.Update(msg)
+		m = next.(model)
+	}
+	return m
+}
+
+func TestTheLiveViewFitsASmallTerminal(t *testing.T) {
+	view := picture().picture()
+	if w, h := lipgloss.Width(view), lipgloss.Height(view); w > 80 || h > 24 {
+		t.Errorf("it is %d×%d, want at most 80×24:\n%s", w, h, view)
+	}
+	if h := lipgloss.Height(picture().panels(history.Now())); h != 6 {
+		t.Errorf("a panel is %d lines high, want 6: a line was broken\n%s", h, view)
+	}
+}
+
+func TestTheLiveViewShowsEachCandidateAndScene(t *testing.T) {
+	view := picture().picture()
+	for _, want := range []string{"■ frozen", "✗ killed", "· starts", "pid 4194304", "281474976711380", "30.0 s", "░",
+		"✓", "1 first election", "1.00 s without a leader", "▸ 2 clean resignation", "7 a write that came too late", "six"} {
+		if !strings.Contains(view, want) {
+			t.Errorf("it does not show %q:\n%s", want, view)
+		}
+	}
+	if strings.Contains(view, "  one") {
+		t.Error("it shows more lines of a scene than fit")
+	}
+}
+
+func TestCtrlCInTheLiveViewInterrupts(t *testing.T) {
+	m := picture()
+	var got error
+	m.stop = func(err error) { got = err }
+	m.Update(tea.KeyPressMsg{Code: 'c', Mod: tea.ModCtrl})
+	if got != errInterrupted {
+		t.Errorf("stopped by %v, want errInterrupted", got)
+	}
+}
+
+func TestTheReportShowsAFailedProof(t *testing.T) {
+	var out strings.Builder
+	report{out: &out}.print(
+		[]outcome{{number: 1, title: "first election", new: "A", token: 7, headless: 1234 * time.Millisecond}},
+		[]history.Proof{
+			{Claim: "all is well", Checked: "one thing; another"},
+			{Claim: "no two led at once", Checked: "2 terms", Violations: []string{"A and B both led"}},
+		})
+	want := `
+What happened:
+┌──────────────────┬────────────┬────────────┬───────┬──────────────────┐
+│ scene            │ old leader │ new leader │ token │ without a leader │
+├──────────────────┼────────────┼────────────┼───────┼──────────────────┤
+│ 1 first election │ –          │ A          │ 7     │ 1.23 s           │
+└──────────────────┴────────────┴────────────┴───────┴──────────────────┘
+
+Proof, from what the processes recorded:
+  ok    all is well
+        one thing
+        another
+  FAIL  no two led at once
+        2 terms
+        A and B both led
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+// untilWriter ends a context when a text is written.
+type untilWriter struct {
+	text   []byte
+	cancel context.CancelFunc
+}
+
+func (w untilWriter) Write(p []byte) (int, error) {
+	if bytes.Contains(p, w.text) {
+		w.cancel()
+	}
+	return len(p), nil
+}
+
+func contextUntil(t *testing.T, text string) (context.Context, untilWriter) {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	return ctx, untilWriter{[]byte(text), cancel}
 }

@@ -7,9 +7,12 @@ import (
 	"image/color"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"charm.land/lipgloss/v2"
+	"charm.land/lipgloss/v2/table"
 	"github.com/mattn/go-isatty"
 
 	"github.com/pgelector/pgelector/e2e/history"
@@ -89,3 +92,109 @@ func (v *plain) ends(o outcome) {
 }
 
 func (v *plain) close() {}
+
+// report is what is printed at the end.
+type report struct {
+	out      io.Writer
+	coloured bool
+}
+
+func (r report) print(outcomes []outcome, proofs []history.Proof) {
+	fmt.Fprintf(r.out, "\n%s\n%s\n", r.style(bold).Render("What happened:"), r.table(outcomes))
+	fmt.Fprintf(r.out, "\n%s\n", r.style(bold).Render("Proof, from what the processes recorded:"))
+	for _, p := range proofs {
+		mark := r.style(good).Render("ok  ")
+		if !p.Holds() {
+			mark = r.style(bad).Render("FAIL")
+		}
+		fmt.Fprintf(r.out, "  %s  %s\n", mark, r.style(bold).Render(p.Claim))
+		for part := range strings.SplitSeq(p.Checked, "; ") {
+			fmt.Fprintf(r.out, "        %s\n", part)
+		}
+		for _, v := range p.Violations {
+			fmt.Fprintf(r.out, "        %s\n", r.style(bad).Render(v))
+		}
+	}
+}
+
+func (r report) table(outcomes []outcome) string {
+	t := table.New().
+		Headers("scene", "old leader", "new leader", "token", "without a leader").
+		Border(lipgloss.NormalBorder()).BorderStyle(r.style(faint)).
+		StyleFunc(func(row, column int) lipgloss.Style {
+			style := lipgloss.NewStyle()
+			switch {
+			case row == table.HeaderRow:
+				style = r.style(bold)
+			case column == 1 || column == 2:
+				style = r.style(colourOf(cell(outcomes[row], column)))
+			}
+			return style.Padding(0, 1)
+		})
+	for _, o := range outcomes {
+		t.Row(cell(o, 0), cell(o, 1), cell(o, 2), cell(o, 3), cell(o, 4))
+	}
+	return t.String()
+}
+
+func cell(o outcome, column int) string {
+	switch column {
+	case 0:
+		return fmt.Sprintf("%d %s", o.number, o.title)
+	case 1:
+		if o.old == "" {
+			return "–"
+		}
+		return o.old
+	case 2:
+		return o.new
+	case 3:
+		return strconv.FormatInt(o.token, 10)
+	}
+	return seconds(o.headless)
+}
+
+func (r report) style(s lipgloss.Style) lipgloss.Style {
+	if !r.coloured {
+		return lipgloss.NewStyle()
+	}
+	return s
+}
+
+const timelineLabel = "who led  "
+
+// timeline draws two lines: the numbers of the scenes above where they began,
+// and who led when, with gaps where nobody did, and pale where a frozen leader
+// did nothing.
+func (m model) timeline(now history.Time) string {
+	width := min(max(m.width, 40), 3*(panelWidth+2)) - len(timelineLabel)
+	step := max(now.Sub(m.began)/time.Duration(width), 100*time.Millisecond)
+	at := func(t history.Time) int { return min(int(t.Sub(m.began)/step), width-1) }
+
+	numbers := []rune(strings.Repeat(" ", width))
+	for i, t := range m.sceneBegan {
+		numbers[at(t)] = rune('1' + i)
+	}
+	blocks := make([]string, at(now)+1)
+	for _, r := range m.board.reign {
+		end := r.ended
+		if end == 0 {
+			end = min(now, r.last)
+		}
+		for i := at(r.began); i <= at(end); i++ {
+			block := "█"
+			if r.frozen != 0 && i > at(r.frozen) {
+				block = "░"
+			}
+			blocks[i] = colourOf(r.process).Render(block)
+		}
+	}
+	for i, block := range blocks {
+		if block == "" {
+			blocks[i] = faint.Render("·")
+		}
+	}
+	return lipgloss.JoinVertical(lipgloss.Left,
+		faint.Render("scene    "+string(numbers)),
+		faint.Render(timelineLabel)+strings.Join(blocks, ""))
+}

@@ -15,6 +15,14 @@ import (
 	"testing"
 )
 
+// The tests name files as the pages in docs/ do.
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../../docs"); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
+
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -200,4 +208,106 @@ func follow(page, to string) error {
 // slug is the anchor that GitHub makes of a heading.
 func slug(heading string) string {
 	return strings.ReplaceAll(regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+}
+
+// docs/servers.md says what a failover costs: the figures are those of the run that is
+// committed. The failure names the rows that are to stand there.
+func TestTheFiguresOfFailoversAreThoseOfTheRun(t *testing.T) {
+	results := read(t, "../e2e/ha/RESULTS.md")
+	page := strings.Join(strings.Fields(read(t, "servers.md")), " ")
+	cells, overlaps, faults := map[string]string{}, map[string][]string{}, []string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| (async|proxied|sync|guarded) \\| \\d+ \\| ([^|]+) \\| ([^|]+) \\| [^|]* \\| [^|]* \\| ([^|]+) \\|").FindAllStringSubmatch(results, -1) {
+		fault, mode, median, longest, overlap := row[1], row[2], row[3], row[4], row[5]
+		if !slices.Contains(faults, fault) {
+			faults = append(faults, fault)
+		}
+		cells[fault+mode] = median + ", " + longest
+		if overlap != "0" {
+			overlaps[fault] = append(overlaps[fault], overlap+" ("+mode+")")
+		}
+	}
+	if len(faults) < 10 {
+		t.Fatalf("the run had only the faults %q", faults)
+	}
+	for _, fault := range faults {
+		overlap := strings.Join(overlaps[fault], ", ")
+		if overlap == "" {
+			overlap = "0"
+		}
+		want := fmt.Sprintf("| `%s` | %s | %s | %s | %s | %s |", fault, cells[fault+"async"], cells[fault+"proxied"], cells[fault+"sync"], cells[fault+"guarded"], overlap)
+		if !strings.Contains(page, strings.Join(strings.Fields(want), " ")) {
+			t.Errorf("servers.md lacks %s", want)
+		}
+	}
+	back := regexp.MustCompile(`soon after its route led to a primary: held\. (\d+ times); (median [^,]+, worst [^.]+s)\.`).FindStringSubmatch(results)
+	if back == nil || !strings.Contains(page, back[1]+", "+back[2]) {
+		t.Errorf("servers.md lacks %q", back)
+	}
+	// What was judged, and did not hold, is not a result to commit.
+	if strings.Contains(results, "BROKEN") {
+		t.Error("the run has broken promises")
+	}
+}
+
+// found are the first groups of a pattern's matches in a file, sorted.
+func found(t *testing.T, file, pattern string) (all []string) {
+	t.Helper()
+	for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(read(t, file), -1) {
+		all = append(all, strings.Join(match[1:], " "))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// The tables of the packages are held to the code by their own tests.
+func TestTheTableOfMetricsIsThatOfThePackages(t *testing.T) {
+	for _, tt := range []struct{ page, source, code string }{
+		{"(?m)^\\| `(pgelector_\\w+)` \\|[^|]*\\| (\\w+) \\|", "../hooks/prometheus/prometheus.go", `(?m)^//\t(pgelector_\w+) +(gauge|counter|histogram) `},
+		{"(?m)^\\| `pgelector_\\w+` \\| `(pgelector[\\w.]+)` \\| (\\w+) \\|", "../hooks/otel/otel.go", `(?m)^//\t(pgelector\.[\w.]+) +(gauge|counter|histogram) `},
+	} {
+		page, code := found(t, "observing.md", tt.page), found(t, tt.source, tt.code)
+		if len(code) == 0 || !slices.Equal(page, code) {
+			t.Errorf("the page has %q\n%s has %q", page, tt.source, code)
+		}
+	}
+}
+
+func TestTheTableOfMetricsListsEachValueOfALabel(t *testing.T) {
+	page := read(t, "observing.md")
+	for _, value := range found(t, "../hooks/events.go", `(?m)^\t\w+ +(?:Reason|Op|Outcome) += "(\w+)"`) {
+		if !strings.Contains(page, "`"+value+"`") {
+			t.Errorf("the page does not list %q", value)
+		}
+	}
+}
+
+func TestTheTableOfAlertsIsThatOfTheRules(t *testing.T) {
+	page := found(t, "observing.md", "(?m)^\\| `(Pgelector\\w+)` \\| (\\w+) \\|")
+	rules := found(t, "../hooks/prometheus/alerts.yaml", `(?s)- alert: (\w+)\n.*?severity: (\w+)`)
+	if len(rules) == 0 || !slices.Equal(page, rules) {
+		t.Errorf("the page has %q\nthe rules are %q", page, rules)
+	}
+}
+
+// A document that says which test shows a thing must name one that there is.
+func TestEveryTestThatADocumentNamesExists(t *testing.T) {
+	there := map[string]bool{}
+	for _, pattern := range []string{"../*/*_test.go", "../*/*/*_test.go", "../*/*/*/*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllStringSubmatch(read(t, file), -1) {
+				there[match[1]] = true
+			}
+		}
+	}
+	for _, page := range pages(t) {
+		for _, match := range regexp.MustCompile("`(Test[A-Z]\\w*)`").FindAllStringSubmatch(read(t, page), -1) {
+			if !there[match[1]] {
+				t.Errorf("%s names %s, which there is not", page, match[1])
+			}
+		}
+	}
 }

@@ -1,6 +1,12 @@
 package docscheck
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -61,5 +67,163 @@ make(chan int)
 	}
 	if want := []string{"demo", "test", "verify", "lint", "e2e"}; !slices.Equal(targets, want) {
 		t.Errorf("got %q, want %q", targets, want)
+	}
+}
+
+// root is the repository's root, seen from a test of this package.
+const root = "../.."
+
+// documents returns the text of each document that is held to its word.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	names := []string{"README.md", "CONTRIBUTING.md"}
+	more, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range more {
+		names = append(names, filepath.Join("docs", filepath.Base(path)))
+	}
+
+	texts := map[string]string{}
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[name] = string(text)
+	}
+	if len(texts) == 0 {
+		t.Skip("there is no document yet")
+	}
+	return texts
+}
+
+func TestEveryGoBlockOfTheDocsCompiles(t *testing.T) {
+	compiled := compiledFiles(t)
+	for name, text := range documents(t) {
+		blocks, err := Blocks(text)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, block := range blocks {
+			if block.Language != "go" {
+				continue
+			}
+			where := fmt.Sprintf("%s:%d", name, block.Line)
+			t.Run(where, func(t *testing.T) { check(t, where, block.Code, compiled) })
+		}
+	}
+}
+
+// check fails the test unless a whole file compiles, or a fragment stands in a
+// file that is compiled.
+func check(t *testing.T, where, code string, compiled map[string]string) {
+	if packageClause.MatchString(code) {
+		if err := Compile(root, where, code, os.DevNull); err != nil {
+			t.Errorf("%s: this block does not compile:\n%v", where, err)
+		}
+		return
+	}
+	if !standsIn(compiled, code) {
+		t.Errorf("%s: this block has no package clause, so it must stand, word for word, in a "+
+			"_test.go file or below examples/, where it is compiled; it does not:\n%s", where, code)
+	}
+}
+
+var packageClause = regexp.MustCompile(`(?m)^[ \t]*package [a-z]`)
+
+// compiledFiles returns, by name and with white space normalised, the tests and
+// the examples of the repository, but for the tests of this package.
+func compiledFiles(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if base := entry.Name(); name != "." && (base[0] == '.' || base == "testdata" || name == filepath.Join("e2e", "docscheck")) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		isExample := strings.HasPrefix(filepath.ToSlash(name), "examples/")
+		if !strings.HasSuffix(name, "_test.go") && (!isExample || filepath.Ext(name) != ".go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		files[name] = normalised(string(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func standsIn(files map[string]string, code string) bool {
+	code = normalised(code)
+	for _, text := range files {
+		if code != "" && strings.Contains(text, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// normalised is code with every run of white space made one space.
+func normalised(code string) string { return strings.Join(strings.Fields(code), " ") }
+
+func TestEveryMakeTargetOfTheDocsExists(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := map[string]bool{}
+	for _, match := range regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):`).FindAllStringSubmatch(string(makefile), -1) {
+		exists[match[1]] = true
+	}
+	for name, text := range documents(t) {
+		targets, err := MakeTargets(text)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, target := range targets {
+			if !exists[target] {
+				t.Errorf("%s: the Makefile has no target %q", name, target)
+			}
+		}
+	}
+}
+
+// The checks above are worth as much as what they refuse.
+
+func TestABlockThatDoesNotCompileIsReportedAtItsLine(t *testing.T) {
+	err := Compile(root, "README.md:7", "package main\n\nfunc main() { undefined() }\n", os.DevNull)
+	if err == nil || !strings.Contains(err.Error(), "README.md:9") {
+		t.Errorf("got %v, want an error at README.md:9", err)
+	}
+	if err := Compile(root, "README.md:7", "package main\n\nfunc main() {}\n", os.DevNull); err != nil {
+		t.Errorf("a program that compiles was refused: %v", err)
+	}
+}
+
+func TestAFragmentMustStandInACompiledFile(t *testing.T) {
+	files := map[string]string{"a_test.go": normalised("func f() {\n\tx := 1\n\t_ = x\n}")}
+	if !standsIn(files, "x := 1\n_ = x\n") {
+		t.Error("a fragment that stands in a file was refused")
+	}
+	for _, code := range []string{"x := 2\n", "", "\n"} {
+		if standsIn(files, code) {
+			t.Errorf("%q was accepted", code)
+		}
 	}
 }

@@ -66,9 +66,9 @@ var errLeave = errors.New("told to leave")
 // leaving bounds how long a candidate takes to leave.
 const leaving = Patience / 2
 
-// Be makes this program a candidate, if it was started as one, and does not
-// return then. It must be the first call of main.
-func Be() {
+// RunIfCandidate runs a candidate and exits, if a Fleet started this process as one.
+// Otherwise it returns at once. It must be the first call of main.
+func RunIfCandidate() {
 	if told := os.Getenv(candidateVariable); told != "" {
 		os.Exit(beCandidate(told))
 	}

@@ -1,5 +1,17 @@
 //go:build linux
 
+// Package fleet runs the candidates of an election, each in its own process. The programs
+// e2e/torture and e2e/ha use it: they inject faults and then check what the candidates
+// recorded.
+//
+// A candidate's process is a copy of the program, so main must call [RunIfCandidate]
+// first. Candidates record what they do and believe (package history). Leaders write to
+// the tables of [Schema] in fenced transactions.
+//
+// # Reading order
+//
+// fleet.go runs in the program; candidate.go and lead.go run in a candidate's process;
+// checks.go checks the recorded writes.
 package fleet
 
 import (

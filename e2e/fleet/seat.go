@@ -2,7 +2,12 @@
 
 package fleet
 
-import "time"
+import (
+	"cmp"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+)
 
 // A Seat is what one candidate after the other is like: who is killed is replaced
 // by another in the same seat.
@@ -12,7 +17,7 @@ type Seat struct {
 	Route                Route
 	Wait, Watch, Session bool
 	Synchronous          bool          // WithSynchronousStandby; not on a Session
-	Retry                time.Duration // 0: that of settings.go
+	Retry                time.Duration // 0 means the constant Retry
 }
 
 // A Route is how a candidate reaches the server.
@@ -35,4 +40,37 @@ func (s Seat) String() string {
 		by = "lib/pq"
 	}
 	return by + ", " + text + ", " + string(s.Route)
+}
+
+// The settings of every candidate: a short lease, so that much happens, of which
+// a busy machine does not lose too many.
+const (
+	Lease     = 3 * time.Second
+	Heartbeat = 300 * time.Millisecond
+	Retry     = 200 * time.Millisecond
+	Backoff   = time.Second
+)
+
+const (
+	margin = Lease / 10 // the elector's own share
+	drain  = Lease / 5  // the elector's default
+	// Grace is for how long after its last answered heartbeat a leader may work.
+	Grace = Lease - margin
+)
+
+const (
+	sampling = 2 * time.Millisecond  // between two questions to IsLeader
+	writing  = 60 * time.Millisecond // the longest pause between two writes of a leader
+)
+
+// Patience is for what must happen; later, the run has failed.
+const Patience = time.Minute
+
+func (p part) options() []elector.SessionOption {
+	return []elector.SessionOption{
+		elector.WithCandidateID(p.Name),
+		elector.WithLease(Lease),
+		elector.WithHeartbeatInterval(Heartbeat),
+		elector.WithRetryInterval(cmp.Or(p.Retry, Retry)),
+	}
 }

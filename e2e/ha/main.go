@@ -1,5 +1,24 @@
 //go:build linux
 
+// Command ha runs elections on a high-availability cluster, checks that they keep their
+// guarantees, and measures what each fault costs: make ha MINUTES=20.
+//
+// The cluster (package cluster) is etcd, three PostgreSQL members under Patroni, HAProxy
+// and PgBouncer. Candidates of every kind, each in its own process (package fleet), take
+// part in one election over both drivers. They reach the primary by multi-host DSNs, by
+// HAProxy, and by PgBouncer on either side of HAProxy. The program injects each fault in
+// random order, with asynchronous replication, with synchronous replication, and with
+// WithSynchronousStandby. Leaders write in fenced transactions, and probes write to each
+// member directly.
+//
+// Each process records what it did and believed (package history). At the end the
+// program checks the record: see judge.go. A failed run keeps its history and prints the
+// path.
+//
+// # Reading order
+//
+// main.go, run.go (one run from start to end), seats.go (the candidates and their
+// routes), nemesis.go (the faults), probe.go, judge.go, measure.go, report.go.
 package main
 
 import (
@@ -19,7 +38,7 @@ import (
 )
 
 func main() {
-	fleet.Be()
+	fleet.RunIfCandidate()
 	var c config
 	flag.Float64Var(&c.minutes, "minutes", 0, "for how long; 0: each fault once in each mode")
 	flag.Uint64Var(&c.seed, "seed", 0, "of what is drawn; 0 draws one")

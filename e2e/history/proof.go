@@ -3,7 +3,9 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -79,4 +81,145 @@ func thousands(n int) string {
 
 func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+}
+
+// span is the time for which a process led, by its own doing and belief.
+type span struct {
+	process    string
+	token      int64
+	begin, end Time
+
+	trueAnswers, steps int
+}
+
+// spans returns one span per term, in the order in which they began.
+func spans(events []Event) []*span {
+	type term struct {
+		process string
+		token   int64
+	}
+	found := make(map[term]*span)
+	for _, e := range events {
+		begin, end, leads := e.leads()
+		if !leads {
+			continue
+		}
+		key := term{e.Process, e.Token}
+		s := found[key]
+		if s == nil {
+			s = &span{process: e.Process, token: e.Token, begin: begin, end: end}
+			found[key] = s
+		}
+		s.begin, s.end = min(s.begin, begin), max(s.end, end)
+		switch e.Kind {
+		case Sample:
+			s.trueAnswers++
+		case Worked:
+			s.steps++
+		}
+	}
+	var all []*span
+	for _, s := range found {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *span) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.token, b.token)) })
+	return all
+}
+
+// Term is a term of the time for which a process led, by its own doing and belief.
+type Term struct {
+	Process    string
+	Token      int64
+	Begin, End Time
+}
+
+// Terms returns the terms of a history, in the order in which they began.
+func Terms(events []Event) []Term {
+	var terms []Term
+	for _, s := range spans(events) {
+		terms = append(terms, Term{s.process, s.token, s.begin, s.end})
+	}
+	return terms
+}
+
+// Timeline is the timeline of the term's token.
+func (t Term) Timeline() int64 { return timeline(t.Token) }
+
+// leads returns when, by this event, the process led: a term that began at begin
+// at the latest, and ended at end at the earliest.
+func (e Event) leads() (begin, end Time, leads bool) {
+	switch e.Kind {
+	case Sample:
+		return e.At.Add(e.Took), e.At, e.Leading && e.Token != 0
+	case Began, Worked:
+		return e.At, e.At, true
+	case Ended:
+		return e.At, e.At, !e.Overdue
+	}
+	return 0, 0, false
+}
+
+// overlap returns for how long both spans went on; s began first.
+func (s *span) overlap(next *span) time.Duration {
+	return min(s.end, next.end).Sub(next.begin)
+}
+
+// NewTimeline makes the timeline of a history from the moment on. row names the
+// row of a process. The caller fills in Rows.
+func NewTimeline(events []Event, began Time, row func(process string) string) Timeline {
+	var t Timeline
+	at := func(moment Time) int {
+		t.Length = max(t.Length, int(moment.Sub(began).Milliseconds()))
+		return int(moment.Sub(began).Milliseconds())
+	}
+	for _, s := range spans(events) {
+		t.Terms = append(t.Terms, Stretch{row(s.process), at(s.begin), at(s.end)})
+	}
+	struck := map[string]Time{}
+	for _, e := range events {
+		switch e.Kind {
+		case Struck:
+			struck[e.Text] = e.At
+		case Healed:
+			t.Faults = append(t.Faults, Stretch{e.Text, at(struck[e.Text]), at(e.At)})
+		}
+	}
+	slices.SortFunc(t.Faults, func(a, b Stretch) int { return cmp.Or(a.From-b.From, strings.Compare(a.Name, b.Name)) })
+	return t
+}
+
+// Recovers checks that somebody led within the bound each time when all faults
+// had ended.
+func Recovers(events []Event, bound time.Duration) Proof {
+	p := Proof{Claim: "somebody led again"}
+	var moments []Time // at which somebody led for certain
+	for _, e := range events {
+		if begin, _, leads := e.leads(); leads {
+			moments = append(moments, begin)
+		}
+	}
+	slices.Sort(moments)
+	var took []time.Duration
+	for _, e := range events {
+		if e.Kind != Calm {
+			continue
+		}
+		i, _ := slices.BinarySearch(moments, e.At)
+		if i == len(moments) {
+			p.violated("nobody led after all faults had ended, at %s", milliseconds(time.Duration(e.At)))
+			continue
+		}
+		took = append(took, moments[i].Sub(e.At))
+		if last := took[len(took)-1]; last > bound {
+			p.violated("nobody led for %s after all faults had ended (bound %v)", milliseconds(last), bound)
+		}
+	}
+	if len(took) == 0 {
+		p.violated("there was no calm")
+		return p
+	}
+	slices.Sort(took)
+	p.Checked = fmt.Sprintf("%s; within %s in the middle, %s at most (bound %v)", plural(len(took), "time"),
+		milliseconds(took[len(took)/2]), milliseconds(took[len(took)-1]), bound)
+	return p
 }

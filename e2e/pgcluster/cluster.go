@@ -1,5 +1,37 @@
 //go:build unix
 
+// Package pgcluster starts throw-away PostgreSQL clusters for the demo, the end-to-end tests and the
+// benchmarks. It can inject every fault that a leader election must survive: restart, crash, freeze, failover
+// to a standby, a cut network, a pooler in between.
+//
+// Never keep data in such a cluster: fsync is off, and every local user may connect as superuser.
+//
+// # A cluster
+//
+//	c, err := pgcluster.Start(ctx)   // takes about 0.3 s; the first start on a machine takes longer
+//	defer c.Stop()                   // ends its processes and removes its directory
+//	db, err := sql.Open("pgx", c.DSN())
+//
+// It listens on 127.0.0.1 only, on a free port that it keeps through restarts. Its directory:
+//
+//	$TMPDIR/pgelector-<random>/
+//	    data/         PGDATA
+//	    server.log    what ServerLog returns
+//	    run/<pid>     one empty file per process that runs here
+//
+// Methods of the same object must not run concurrently.
+//
+// # Clean-up
+//
+// Each cluster lives in a sandbox (package sandbox). The sandbox's reaper ends the processes and removes the
+// directory when Stop is called, and also when this process ends in any way: return, panic, Ctrl-C, kill -9.
+//
+//	Go process ──pipe──▶ reaper (own session) ──SIGQUIT, SIGKILL──▶ postmaster (own session) ─▶ backends
+//
+// Only the initdb template and a downloaded PostgreSQL are kept, in the user's cache directory: they make the
+// next start fast (see template.go and binaries.go).
+//
+// The package builds on Unix systems only.
 package pgcluster
 
 import (
@@ -8,10 +40,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 
 	"github.com/pgelector/pgelector/e2e/sandbox"
-	"sync"
 )
 
 // superuser is the role that owns every cluster, and maintenanceDB the database that it starts with.
@@ -132,3 +166,137 @@ func (c *Cluster) ServerLog() (string, error) {
 
 func (c *Cluster) dataDir() string { return c.box.Path("data") }
 func (c *Cluster) logFile() string { return c.box.Path("server.log") }
+
+// Option changes how a cluster is started.
+type Option func(*options) error
+
+type options struct {
+	settings []setting
+	clock    bool // see WithClock
+}
+
+// setting is one line of a postgresql.conf.
+type setting struct{ name, value string }
+
+// WithSetting sets a server setting, as in postgresql.conf: WithSetting("max_connections", "20").
+// A later one overrides an earlier one, and ALTER SYSTEM overrides both. The settings that place the
+// cluster (port, listen_addresses, unix_socket_directories, data_directory) are refused.
+func WithSetting(name, value string) Option {
+	placing := []string{"port", "listen_addresses", "unix_socket_directories", "data_directory"}
+	return func(o *options) error {
+		if slices.Contains(placing, strings.ToLower(name)) {
+			return fmt.Errorf("pgcluster: setting %s is chosen by Start; leave it out", name)
+		}
+		o.settings = append(o.settings, setting{name, value})
+		return nil
+	}
+}
+
+// throwAway are the settings of every cluster.
+var throwAway = []setting{
+	{"listen_addresses", sandbox.Loopback},
+	{"unix_socket_directories", ""},
+	// Speed instead of durability, and little memory.
+	{"fsync", "off"},
+	{"full_page_writes", "off"},
+	{"shared_buffers", "16MB"},
+	// Kept in files below the data directory, so that they go with it even after kill -9.
+	{"dynamic_shared_memory_type", "mmap"},
+	// For standbys, which have no slot: enough WAL for one that was away, and a quick reconnect.
+	{"wal_level", "replica"},
+	{"max_wal_senders", "10"},
+	{"wal_keep_size", "128MB"},
+	{"wal_retrieve_retry_interval", "100ms"},
+	// The log goes to standard error and so to server.log.
+	{"logging_collector", "off"},
+	{"log_destination", "stderr"},
+	{"log_line_prefix", "%m [%p] %q%u@%d "},
+	{"timezone", "UTC"},
+	{"log_timezone", "UTC"},
+}
+
+func collect(opts []Option) (options, error) {
+	var all options
+	for _, opt := range opts {
+		if err := opt(&all); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// confLines renders settings for postgresql.conf.
+func confLines(settings []setting) string {
+	quote := strings.NewReplacer(`'`, `''`, `\`, `\\`)
+	var b strings.Builder
+	for _, s := range settings {
+		fmt.Fprintf(&b, "%s = '%s'\n", s.name, quote.Replace(s.value))
+	}
+	return b.String()
+}
+
+// Shared is one cluster for all the tests of a package, started when the first test asks for it:
+//
+//	var shared = pgcluster.NewShared()
+//
+//	func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
+//	func TestX(t *testing.T)    { c := shared.Get(t) … }
+//
+// Tests that run in parallel may all use it, as long as only one calls the cluster's methods other than
+// DSN, and none breaks it for the others.
+type Shared struct {
+	start func() (*Cluster, error)
+	stop  func() error
+}
+
+// NewShared returns a Shared whose cluster will be started with the options.
+func NewShared(opts ...Option) *Shared {
+	var cluster *Cluster
+	return &Shared{
+		start: sync.OnceValues(func() (c *Cluster, err error) {
+			cluster, err = Start(context.Background(), opts...)
+			return cluster, err
+		}),
+		stop: func() error {
+			if cluster == nil {
+				return nil
+			}
+			return cluster.Stop()
+		},
+	}
+}
+
+// Get returns the cluster. It ends the test with a fatal error if the cluster cannot be started.
+func (s *Shared) Get(t interface {
+	Helper()
+	Fatal(args ...any)
+}) *Cluster {
+	t.Helper()
+	c, err := s.start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Runner is what is needed of a *testing.M, which this package does not import.
+type Runner interface{ Run() int }
+
+// Around returns a Runner that stops the cluster after m has run its tests.
+func (s *Shared) Around(m Runner) Runner { return around{s, m} }
+
+type around struct {
+	shared *Shared
+	tests  Runner
+}
+
+// Run runs the tests and stops the cluster, also when a test panics.
+func (a around) Run() (code int) {
+	defer func() {
+		if err := a.shared.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}()
+	return a.tests.Run()
+}

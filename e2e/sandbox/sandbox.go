@@ -1,5 +1,15 @@
 //go:build unix
 
+// Package sandbox runs programs in a directory of their own, and leaves neither behind.
+//
+// Each directory has a reaper: a small shell script (reaper.sh) in a session of its own, whose standard
+// input is a pipe that only this process holds. The pipe closes when [Sandbox.Destroy] closes it, and also
+// when this process ends in whatever way: return, panic, Ctrl-C, kill -9. Then the reaper ends what is listed
+// in run/, and on Linux whatever works in a directory below, and removes the directory. Destroy cleans up in
+// no other way, so what every test uses is also what works after a crash.
+//
+// Programs run in sessions of their own: a Ctrl-C in the terminal reaches the Go process only. For root they
+// run as the user postgres, or nobody, since PostgreSQL and pgbouncer refuse to run as root.
 package sandbox
 
 import (
@@ -8,9 +18,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -121,4 +134,84 @@ func (s *Sandbox) WriteFile(path, content string) error {
 		return fmt.Errorf("sandbox: %w", err)
 	}
 	return s.owner.chown(path)
+}
+
+// owner is the user that servers run as and that owns their files. A nil owner is the current user.
+type owner struct {
+	uid, gid uint32
+}
+
+// processOwner returns nil for an ordinary user, and for root, as whom PostgreSQL and pgbouncer refuse
+// to run, an unprivileged user.
+func processOwner() (*owner, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
+		gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
+		if err := errors.Join(uidErr, gidErr); err != nil {
+			return nil, fmt.Errorf("sandbox: user %s: %w", name, err)
+		}
+		return &owner{uid: uint32(uid), gid: uint32(gid)}, nil
+	}
+	return nil, errors.New("sandbox: PostgreSQL refuses to run as root, and there is no user postgres or nobody " +
+		"to run it as; run as an ordinary user, or create the user postgres")
+}
+
+func (o *owner) chown(path string) error {
+	if o == nil {
+		return nil
+	}
+	if err := os.Lchown(path, int(o.uid), int(o.gid)); err != nil {
+		return fmt.Errorf("sandbox: %w", err)
+	}
+	return nil
+}
+
+// canEnter returns an error if the owner is another user than we are and may not be able to enter dir.
+func (o *owner) canEnter(dir string) error {
+	if o == nil {
+		return nil
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return fmt.Errorf("sandbox: %w", err)
+		}
+		if info.Mode()&0o001 == 0 {
+			return fmt.Errorf("sandbox: servers started by root run as user id %d, which cannot enter %s; "+
+				"set TMPDIR to a directory that every user can enter, such as /tmp", o.uid, dir)
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}
+
+func (o *owner) credential() *syscall.Credential {
+	if o == nil {
+		return nil
+	}
+	return &syscall.Credential{Uid: o.uid, Gid: o.gid}
+}
+
+// Loopback is the only address that anything of this package listens on or connects to.
+const Loopback = "127.0.0.1"
+
+// PortAttempts is how many ports are tried: another process can take one between FreePort and its use.
+const PortAttempts = 5
+
+// FreePort returns a port that was free a moment ago.
+func FreePort() (int, error) {
+	l, err := net.Listen("tcp4", net.JoinHostPort(Loopback, "0"))
+	if err != nil {
+		return 0, fmt.Errorf("sandbox: look for a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
 }

@@ -6,12 +6,20 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -22,6 +30,9 @@ import (
 	"github.com/pgelector/pgelector/e2e/browser"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/e2e/producer"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
 	"github.com/pgelector/pgelector/roster"
 )
 
@@ -95,4 +106,129 @@ func photograph(ctx context.Context, address, dir string) error {
 		}
 	}
 	return nil
+}
+
+// stage has candidates campaign for "orders", writes what happened before, and
+// returns when the page has something to show.
+func stage(ctx context.Context, pool *sql.DB) (leave func(), err error) {
+	var closers []func()
+	leave = func() {
+		for i := len(closers) - 1; i >= 0; i-- {
+			closers[i]()
+		}
+	}
+	defer func() {
+		if err != nil {
+			leave()
+		}
+	}()
+	for i, health := range []float64{0.98, 0.91, 0.42} {
+		id := fmt.Sprintf("web-%d", i+1)
+		r, err := roster.New(pool, roster.WithVersion("1.4.2"),
+			roster.WithMetadata(map[string]string{"address": fmt.Sprintf("10.0.4.1%d:8080", i+1), "zone": "eu-1" + string(rune('a'+i))}))
+		if err != nil {
+			return nil, err
+		}
+		closers = append(closers, func() { _ = r.Close(context.Background()) })
+		if err := r.Migrate(ctx); err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			if _, err := pool.ExecContext(ctx, history, int64(elector.KeyFromName("orders")), int64(elector.KeyFromName("billing"))); err != nil {
+				return nil, err
+			}
+		}
+		stop, err := stand(ctx, pool, id, health, r)
+		if err != nil {
+			return nil, err
+		}
+		closers = append(closers, stop)
+		if err := published(ctx, r, id); err != nil {
+			return nil, err
+		}
+	}
+	_, err = pool.ExecContext(ctx, "UPDATE pgelector.roster_terms SET elected_at = now() - interval '3 h 12 min' WHERE candidate_id = 'web-1' AND token > 281474976710700")
+	return leave, err
+}
+
+// stand has a candidate campaign; the first leads.
+func stand(ctx context.Context, pool *sql.DB, id string, health float64, r *roster.Roster) (stop func(), err error) {
+	rec := hookstest.NewRecorder()
+	e, err := elector.New(pool, "orders", elector.WithCandidateID(id), elector.WithHooks(r, rec),
+		elector.WithHealth(func(context.Context) float64 { return health }, elector.HealthPolicy{Minimum: 0.4}))
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Add(e); err != nil {
+		return nil, err
+	}
+	if err := e.Start(context.Background()); err != nil {
+		return nil, err
+	}
+	stop = func() { _ = e.Stop(context.Background()) }
+	_, err = hookstest.Wait[hooks.Campaign](ctx, rec, nil)
+	return stop, err
+}
+
+// published waits until the candidate is in the table, and its term if it leads.
+func published(ctx context.Context, r *roster.Roster, id string) error {
+	for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+		all, err := r.Candidates(ctx)
+		if err != nil {
+			return err
+		}
+		for _, c := range all {
+			if s := r.Stats(); c.ID == id && s.Writes > 0 && s.Waiting == 0 {
+				return nil
+			}
+		}
+	}
+	return errors.Join(fmt.Errorf("%s is not published", id), context.Cause(ctx))
+}
+
+// history is a day of "orders" ($1), in which a deployment went through, one
+// leader was killed and one was cut off; and of "billing" ($2), which nobody leads.
+const history = `WITH term(key, election, n, id, began, ended, reason, error) AS (VALUES
+	($1::bigint, 'orders', 1, 'web-3', '23 h 50 min', '15 h 10 min', 'shutdown', 'elector: lead: context canceled'),
+	($1, 'orders', 2, 'web-2', '15 h 10 min', '11 h 31 min', 'lease_expired', 'elector: the lease expired'),
+	($1, 'orders', 3, 'web-1', '11 h', NULL, NULL, NULL),
+	($1, 'orders', 4, 'web-2', '6 h 40 min', '3 h 12 min', 'resigned', 'elector: the term was resigned'),
+	($2, 'billing', 5, 'batch-7', '20 h', '8 h 5 min', 'shutdown', 'elector: lead: context canceled'),
+	($2, 'billing', 6, 'batch-8', '8 h 5 min', NULL, NULL, NULL)
+), terms AS (
+	INSERT INTO pgelector.roster_terms (key, token, election, candidate_id, elected_at, ended_at, reason, error)
+	SELECT key, 281474976710656 + n, election, id, now() - began::interval, now() - ended::interval, reason, error FROM term
+)
+INSERT INTO pgelector.roster_candidates (key, candidate_id, election, version, metadata, since, health, published_at, expires_at)
+SELECT $2, 'batch-8', 'billing', '0.9.0', '{"zone": "eu-1b"}', now() - interval '9 h', 0.2, now() - interval '4 min', now() - interval '3 min'`
+
+// shrink keeps the 256 colours of a PNG that occur most, which is all that a page
+// needs, and a third of the bytes.
+func shrink(picture []byte) ([]byte, error) {
+	full, err := png.Decode(bytes.NewReader(picture))
+	if err != nil {
+		return nil, err
+	}
+	bounds, count := full.Bounds(), map[color.Color]int{}
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			count[full.At(x, y)]++
+		}
+	}
+	order := slices.SortedFunc(maps.Keys(count), func(a, b color.Color) int { return cmp.Compare(count[b], count[a]) })
+	palette := color.Palette(order[:min(len(order), 256)])
+	nearest := map[color.Color]uint8{}
+	for _, c := range order {
+		nearest[c] = uint8(palette.Index(c))
+	}
+	small := image.NewPaletted(bounds, palette)
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			small.SetColorIndex(x, y, nearest[full.At(x, y)])
+		}
+	}
+	var text bytes.Buffer
+	encoder := png.Encoder{CompressionLevel: png.BestCompression}
+	err = encoder.Encode(&text, small)
+	return text.Bytes(), err
 }

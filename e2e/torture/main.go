@@ -1,9 +1,33 @@
 //go:build linux
 
+// Command torture runs one election under random faults and checks that it kept its
+// guarantees: make torture MINUTES=2.
+//
+// It starts candidates of every kind, each in its own process, over both drivers. They
+// reach the server by different routes: directly, through a proxy, through pgbouncer,
+// and from a separate network namespace. A nemesis injects faults, chosen at random from
+// a seed that it prints: each kind once, in random order, then again, sometimes two at a
+// time. After each fault it waits until a candidate leads. Leaders write to a register
+// in fenced transactions.
+//
+// Each process records what it did and believed (package history). At the end the
+// program checks the record: see report.go. A failed run keeps its history and prints
+// the path.
+//
+// The program needs Linux. As root, it first moves into new network and mount
+// namespaces, where it can cut links and fill a disk without leaving anything behind.
+// Without root it skips those faults and says so.
+//
+// # Reading order
+//
+// main.go (one run from start to end), stage.go (the servers and the routes to them),
+// routes.go (the candidates and their network links), nemesis.go, faults.go, report.go.
 package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -14,10 +38,11 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/e2e/fleet"
+	"github.com/pgelector/pgelector/e2e/history"
 )
 
 func main() {
-	fleet.Be()
+	fleet.RunIfCandidate()
 	var c config
 	flag.Float64Var(&c.minutes, "minutes", 2, "for how long")
 	flag.Uint64Var(&c.seed, "seed", 0, "of what is drawn; 0 draws one")
@@ -82,3 +107,73 @@ func torture(c config, without error) int {
 // up the next leader for two; candidates look again after the backoff; the rest
 // is for a busy machine.
 const bound = 3*fleet.Lease + fleet.Backoff + 15*time.Second
+
+// run is one run, from the servers' start to the verdict. Whatever it returns,
+// the history is in the file at path.
+func run(ctx context.Context, c config, path string, without error) (err error) {
+	fmt.Printf("torture: %v, seed %d\n", c.duration(), c.seed)
+	s, err := newStage(ctx, without == nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.strike()) }()
+	chosen, err := choose(c.faults, without, s.bouncer != nil, os.Stdout)
+	if err != nil {
+		return err
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	f := newFleet(s, fail)
+	defer func() {
+		f.Abandon()
+		err = errors.Join(err, save(path, f.Log.Since(0)))
+	}()
+	if err := play(ctx, c, s, f, chosen); err != nil {
+		return err
+	}
+	if err := f.Dismiss(); err != nil {
+		return err
+	}
+	left, err := leftovers(ctx, s)
+	if err != nil {
+		return err
+	}
+	r := judge(c.seed, f.Log.Since(0))
+	r.Proofs = append(r.Proofs, left)
+	return c.conclude(r)
+}
+
+// play has the nemesis strike until the time is up.
+func play(ctx context.Context, c config, s *stage, f *fleet.Fleet, chosen []fault) error {
+	began := time.Now()
+	n := newNemesis(f, s, c.seed, chosen)
+	n.attend()
+	line, err := n.calm(ctx, fmt.Sprintf("%d candidates", len(seats)))
+	for round := 0; err == nil; round++ {
+		since := time.Since(began).Round(time.Second)
+		fmt.Printf("%3d:%02d  %s\n", int(since.Minutes()), int(since.Seconds())%60, line)
+		if since >= c.duration() {
+			return nil
+		}
+		line, err = n.round(ctx)
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause // why the rest failed
+	}
+	return err
+}
+
+// save writes a history as lines of JSON.
+func save(path string, events []history.Event) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	lines := json.NewEncoder(file)
+	for _, e := range events {
+		if err := lines.Encode(e); err != nil {
+			return errors.Join(err, file.Close())
+		}
+	}
+	return file.Close()
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"errors"
+	"go/format"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A mutant that no longer fits the code would be noticed only by make mutate,
+// which takes minutes.
+func TestEveryMutantOfTheListFitsTheCode(t *testing.T) {
+	all, err := parseList(listText)
+	if err != nil || len(all) < 20 {
+		t.Fatalf("%d mutations, %v", len(all), err)
+	}
+	for _, m := range all {
+		source, err := os.ReadFile(filepath.Join("..", "..", m.file))
+		if err == nil {
+			_, err = m.apply(string(source))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAMutantThatCannotBeAppliedIsAnError(t *testing.T) {
+	m := listed{what: "broken", file: "f.go", out: "a", in: "b"}
+	for source, want := range map[string]string{"": "stand 0 times", "aa": "stand 2 times"} {
+		if _, err := m.apply(source); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", source, err)
+		}
+	}
+	if got, err := m.apply("xay"); got != "xby" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, text := range []string{"what\n-a\n+b\n", "what\nfile\n+b\n", "what\nfile\n-a\n+a\n"} {
+		if _, err := parseList(text); err == nil {
+			t.Errorf("parsed %q", text)
+		}
+	}
+}
+
+const plain = `package p
+
+func f(a, b int, c chan int) (err error) {
+	defer g()
+	if a < b && len(c) == 0 {
+		a = b
+	}
+	switch {
+	case a > g():
+		<-c
+	}
+	return nil
+}
+`
+
+const withMutants = `package p
+
+import "github.com/pgelector/pgelector/internal/mutants"
+
+func f(a, b int, c chan int) (err error) {
+	if mutants.In(1) {
+		defer g()
+	}
+	if mutants.Condition(2, 3, mutants.Condition(4, 5, mutants.Border(8, a < b, a <= b)) && mutants.Condition(6, 7, len(c) == 0)) {
+		if mutants.In(9) {
+			a = b
+		}
+	}
+	switch {
+	case mutants.Condition(10, 11, a > g()):
+		if mutants.In(12) {
+			<-c
+		}
+	}
+	return nil
+}
+`
+
+func TestMutantsArePlanted(t *testing.T) {
+	planted, mutants, err := plant("p.go", []byte(plain), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := format.Source(planted)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, planted)
+	}
+	if string(got) != withMutants {
+		t.Errorf("got\n%s", got)
+	}
+	if m := mutants[7]; len(mutants) != 12 || m.number != 8 || m.line != 5 || m.change != "is <=" || m.code != "a < b" {
+		t.Errorf("got %d, %+v", len(mutants), m)
+	}
+}
+
+func TestTheSameMutantOfTwoLinesHasTwoKeys(t *testing.T) {
+	_, mutants, err := plant("p.go", []byte("package p\nfunc f() {\n\tf()\n\tf()\n}\n"), 1)
+	if err != nil || len(mutants) != 2 || mutants[0].key() == mutants[1].key() {
+		t.Errorf("got %+v, %v", mutants, err)
+	}
+}
+
+func TestTheSwitchHasRoomForAll(t *testing.T) {
+	dir := t.TempDir()
+	if err := installSwitch(dir, 12); err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile(filepath.Join(dir, "internal", "mutants", "mutants.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := format.Source(source); err != nil || !strings.Contains(string(source), "[13]atomic.Bool") {
+		t.Errorf("%v in\n%s", err, source)
+	}
+}
+
+func TestAMutantIsNoticedOrThereIsAReasonOrItWantsATest(t *testing.T) {
+	_, mutants, err := plant("elector/p.go", []byte("package p\nfunc f() {\n\ta()\n\tb()\n\tc()\n\td()\n}\n"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := openVerdicts(filepath.Join(t.TempDir(), "kept"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer known.close()
+	known.set(mutants[0], noticedBy("elector", "", nil))
+	known.set(mutants[1], missed)
+	known.set(mutants[2], unreached)
+	reasons, err := parseReasons("# It only logs\n\n" + mutants[0].key() + "\n" + mutants[1].key() + "\n# Nobody asks\nelector\tgone.go\tis left out\tf()\t0\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := count(mutants, known, reasons)
+	if c.planted["elector"] != 4 || c.noticed["elector"] != 1 || c.untried != 1 || len(c.explained[0]) != 1 || len(c.explained[1]) != 0 || len(c.unexplained) != 1 {
+		t.Errorf("got %+v", c)
+	}
+	if got := needless(reasons, mutants, known); !slices.Equal(got, []string{mutants[0].key(), "elector\tgone.go\tis left out\tf()\t0"}) {
+		t.Errorf("no reason is needed for %q", got)
+	}
+	page := writeList([]listed{{what: "A wait is skipped", file: "elector/p.go", verdict: noticedBy("elector", "--- FAIL: TestWait", nil)}}) + writeRules(c, reasons)
+	for _, want := range []string{
+		"| A wait is skipped | `elector/p.go` | elector: TestWait |\n",
+		"**Of 4 mutants tests notice 1. For 1 there is a reason why not, 1 want a test, and 1 were not tried.**",
+		"| elector | 4 | 1 |",
+		"### Wants a test\n\n| package | line | code | |\n|---|---|---|---|\n| elector | p.go:5 | `c()` | is left out |\n",
+		"### It only logs\n\n| package | line | code | |\n|---|---|---|---|\n| elector | p.go:4 | `b()` | is left out |\n",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("want %q in\n%s", want, page)
+		}
+	}
+}
+
+func TestAMutantHasOneReason(t *testing.T) {
+	for _, text := range []string{"a\tb\n", "# Once\na\tb\n# Twice\na\tb\n"} {
+		if _, err := parseReasons(text); err == nil {
+			t.Errorf("took %q", text)
+		}
+	}
+	if _, err := parseReasons(reasonsText); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheVerdictNamesTheTestThatFailed(t *testing.T) {
+	failed := errors.New("exit status 1")
+	for _, tt := range []struct {
+		out  string
+		err  error
+		want verdict
+	}{
+		{"--- FAIL: TestA (0.1s)\n--- FAIL: TestB (0.1s)\n", failed, "noticed by elector: TestA"},
+		{"panic: index out of range", failed, "noticed by elector"},
+		{"--- FAIL: TestA (0.1s)\n", errHangs, "noticed by elector, which hangs"},
+	} {
+		if got := noticedBy("elector", tt.out, tt.err); got != tt.want || !got.noticed() {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+func TestVerdictsAreKept(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "kept", "mutation.tsv")
+	one, two := mutant{file: "f.go", change: "is left out", code: "f()"}, mutant{file: "f.go", change: "is left out", code: "f()", nth: 1}
+	known, err := openVerdicts(name, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.set(one, missed)
+	known.set(one, noticedBy("elector", "", errHangs))
+	known.set(two, unreached)
+	known.close()
+	for _, again := range []bool{true, false} { // a fresh start keeps nothing
+		known, err := openVerdicts(name, again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if known.get(one).noticed() != again || known.get(two).noticed() {
+			t.Errorf("again %v: %q, %q", again, known.get(one), known.get(two))
+		}
+		known.close()
+	}
+}
