@@ -1,6 +1,6 @@
 //go:build linux
 
-// Command bench measures ways to elect a leader side by side: see README.md.
+// Command bench compares ways to elect a leader. README.md says how to run it.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/pgelector/pgelector/bench/internal/child"
 	"github.com/pgelector/pgelector/bench/internal/measure"
 	"github.com/pgelector/pgelector/bench/internal/report"
-	"github.com/pgelector/pgelector/bench/internal/world"
+	"github.com/pgelector/pgelector/bench/internal/servers"
 )
 
 func main() {
@@ -30,15 +30,15 @@ func run() error {
 		switch os.Args[1] {
 		case child.Role:
 			return child.Main(os.Stdin, os.Stdout)
-		case world.EtcdRole:
-			return world.EtcdMain(os.Stdin, os.Stdout, os.Args[2:])
+		case servers.EtcdRole:
+			return servers.EtcdMain(os.Stdin, os.Stdout, os.Args[2:])
 		}
 	}
 	var plan measure.Plan
-	quick := flag.Bool("quick", false, "two minutes instead of twenty: fewer samples, fewer rows")
+	quick := flag.Bool("quick", false, "take two minutes instead of twenty: fewer samples, fewer rows")
 	dir := flag.String("out", ".", "the directory for RESULTS.md, results.json and plots/")
-	again := flag.Bool("again", false, "write RESULTS.md and the plots anew from results.json, and measure nothing")
-	flag.StringVar(&plan.Only, "only", "", "only the systems whose name contains this")
+	again := flag.Bool("again", false, "measure nothing: write RESULTS.md and the plots from results.json")
+	flag.StringVar(&plan.Only, "only", "", "measure only systems whose name contains this")
 	flag.StringVar(&plan.Parts, "parts", "failover,restart,rest,growth,inprocess", "what to measure")
 	flag.Parse()
 	if *again {

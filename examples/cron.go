@@ -9,9 +9,9 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// CronJob is a job for cron.Cron, which runs on every process and does its work
-// on the leader only. The job's context ends with ctx and with the term, and the
-// lock is not released before the job has returned.
+// CronJob returns a job for cron.Cron that runs in every process and does its work
+// only on the leader. The job's context ends with ctx and with the term. The lock is
+// released after the job has returned.
 func CronJob(ctx context.Context, e *elector.Elector, job Task) cron.Job {
 	return cron.FuncJob(func() {
 		if _, err := e.RunIfLeader(ctx, job); err != nil {

@@ -1,11 +1,10 @@
-// Package examples puts an election into what people already run. Each file is
-// one example, short enough to be copied, and is run by the tests on a real
-// PostgreSQL, over both drivers:
+// Package examples adds an election to common kinds of programs. Each file is one
+// example to copy. The tests run it on a real PostgreSQL with both drivers:
 //
-//	errgroup.go   several tasks under one term, beside what every process does
-//	gocron.go     jobs of gocron, run by the leader only
-//	cron.go       jobs of robfig/cron, run by the leader only
-//	outbox.go     an outbox that is published once, in order, by fenced transactions
-//	runnable.go   runnables as controller-runtime has them (NeedLeaderElection)
-//	shutdown/     a program that leaves in good order at SIGTERM
+//	errgroup.go   several tasks in one term, beside tasks of every process
+//	gocron.go     jobs of gocron that only the leader runs
+//	cron.go       jobs of robfig/cron that only the leader runs
+//	outbox.go     an outbox that fenced transactions publish once and in order
+//	runnable.go   runnables of controller-runtime (NeedLeaderElection)
+//	shutdown/     a program that resigns cleanly on SIGTERM
 package examples

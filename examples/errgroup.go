@@ -9,11 +9,11 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// A Task runs until its context ends, or until it has failed.
+// A Task runs until its context ends or it fails.
 type Task = func(context.Context) error
 
-// LeadTasks runs the tasks together for each term. When one fails, or the term
-// ends, all end, and the lock is released only after the last has returned.
+// LeadTasks runs the tasks in each term. When one fails or the term ends, it cancels all
+// of them. The lock is released after the last has returned.
 func LeadTasks(tasks ...Task) func(context.Context, *elector.Term) error {
 	return func(ctx context.Context, _ *elector.Term) error {
 		group, ctx := errgroup.WithContext(ctx)
@@ -24,8 +24,8 @@ func LeadTasks(tasks ...Task) func(context.Context, *elector.Term) error {
 	}
 }
 
-// Serve runs what every process does beside what only the leader does. It ends
-// all of it when ctx ends, which is no error, or when something fails.
+// Serve runs everywhere in every process, and lead on the leader. It cancels both when
+// one fails, and when ctx ends, which is not an error.
 func Serve(ctx context.Context, e *elector.Elector, everywhere Task, lead func(context.Context, *elector.Term) error) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return everywhere(groupCtx) })

@@ -18,7 +18,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// task tells when it runs, and returns when its context ends, after letGo.
+// task reports its start and its end. It returns when its context has ended and letGo is closed.
 type task struct {
 	runs, ended chan struct{}
 	letGo       chan struct{}
@@ -41,10 +41,10 @@ func (t task) run(ctx context.Context) error {
 func TestTheTasksOfATermEndTogetherAndThenTheNextLeads(t *testing.T) {
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
 		one, two := newTask(), newTask()
-		two.letGo = make(chan struct{}) // it takes its time
+		two.letGo = make(chan struct{}) // it does not return yet
 		failure, fails := errors.New("a task failed"), make(chan struct{})
 		failing := func(context.Context) error { <-fails; return failure }
-		first, second := stand(t, pool, "first"), stand(t, pool, "second")
+		first, second := newCandidate(t, pool, "first"), newCandidate(t, pool, "second")
 		returned := make(chan error, 1)
 		go func() {
 			returned <- first.Run(context.Background(), examples.LeadTasks(one.run, two.run, failing))
@@ -52,11 +52,11 @@ func TestTheTasksOfATermEndTogetherAndThenTheNextLeads(t *testing.T) {
 		receive(t, "the first task runs", one.runs)
 		receive(t, "the second task runs", two.runs)
 		second.start(t)
-		busy(t, second)
+		awaitBusy(t, second)
 		close(fails)
 		receive(t, "the first task is cancelled", one.ended)
 		if second.IsLeader() {
-			t.Error("another leads while a task of the last term runs")
+			t.Error("another leads while a task of the previous term runs")
 		}
 		close(two.letGo)
 		if err := receive(t, "Run returns", returned); !errors.Is(err, failure) {
@@ -70,14 +70,14 @@ func TestServeRunsOnEveryProcessAndEndsWithoutAnError(t *testing.T) {
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
 		serves, leads := newTask(), newTask()
 		other := lead(t, pool, "other")
-		c := stand(t, pool, "this")
+		c := newCandidate(t, pool, "this")
 		stop := inBackground(t, func(ctx context.Context) error {
 			return examples.Serve(ctx, c.Elector, serves.run, examples.LeadTasks(leads.run))
 		})
-		receive(t, "the service runs though another leads", serves.runs)
-		busy(t, c)
+		receive(t, "the service runs while another leads", serves.runs)
+		awaitBusy(t, c)
 		if len(leads.runs) > 0 {
-			t.Error("the leader's task runs though another leads")
+			t.Error("the leader's task runs while another leads")
 		}
 		check(t, other.Stop(soon(t)))
 		receive(t, "the leader's task runs", leads.runs)
@@ -90,7 +90,7 @@ func TestServeRunsOnEveryProcessAndEndsWithoutAnError(t *testing.T) {
 func TestServeReturnsWhatFailed(t *testing.T) {
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
 		failure := errors.New("the service failed")
-		c := stand(t, pool, "this")
+		c := newCandidate(t, pool, "this")
 		err := examples.Serve(soon(t), c.Elector, func(context.Context) error { return failure }, nil)
 		if !errors.Is(err, failure) {
 			t.Errorf("got %v", err)
@@ -100,11 +100,11 @@ func TestServeReturnsWhatFailed(t *testing.T) {
 
 func TestGocronRunsAJobOnTheLeaderOnlyAndCancelsItWithTheTerm(t *testing.T) {
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
-		first, second := lead(t, pool, "first"), stand(t, pool, "second")
+		first, second := lead(t, pool, "first"), newCandidate(t, pool, "second")
 		second.start(t)
-		busy(t, second)
+		awaitBusy(t, second)
 		if err := (examples.GocronElector{Elector: second.Elector}).IsLeader(t.Context()); !errors.Is(err, elector.ErrNotLeader) {
-			t.Errorf("who leads is told by %v, want ErrNotLeader", err)
+			t.Errorf("got %v, want ErrNotLeader", err)
 		}
 		jobs := map[string]task{"first": newTask(), "second": newTask()}
 		for _, c := range []candidate{first, second} {
@@ -118,9 +118,9 @@ func TestGocronRunsAJobOnTheLeaderOnlyAndCancelsItWithTheTerm(t *testing.T) {
 		}
 		receive(t, "the leader's job runs", jobs["first"].runs)
 		if len(jobs["second"].runs) > 0 {
-			t.Error("the job runs where nobody leads")
+			t.Error("a process that does not lead runs the job")
 		}
-		check(t, first.Stop(soon(t))) // it waits for the job
+		check(t, first.Stop(soon(t))) // Stop waits for the job
 		receive(t, "the job is cancelled", jobs["first"].ended)
 		receive(t, "the next leader's job runs", jobs["second"].runs)
 		check(t, second.Stop(soon(t)))
@@ -129,12 +129,12 @@ func TestGocronRunsAJobOnTheLeaderOnlyAndCancelsItWithTheTerm(t *testing.T) {
 
 func TestCronRunsAJobOnTheLeaderOnlyAndCancelsItWithTheTerm(t *testing.T) {
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
-		first, second := lead(t, pool, "first"), stand(t, pool, "second")
+		first, second := lead(t, pool, "first"), newCandidate(t, pool, "second")
 		second.start(t)
-		busy(t, second)
+		awaitBusy(t, second)
 		job, never := newTask(), atomic.Bool{}
 		scheduler := cron.New(cron.WithSeconds(), cron.WithChain(cron.SkipIfStillRunning(cron.DiscardLogger)))
-		// Both on one scheduler, so that they run in the same second.
+		// One scheduler runs both jobs in the same second.
 		_, err := scheduler.AddJob("* * * * * *", examples.CronJob(t.Context(), second.Elector, func(context.Context) error {
 			never.Store(true)
 			return nil
@@ -149,19 +149,19 @@ func TestCronRunsAJobOnTheLeaderOnlyAndCancelsItWithTheTerm(t *testing.T) {
 		t.Cleanup(func() { <-scheduler.Stop().Done() })
 		receive(t, "the leader's job runs", job.runs)
 		if never.Load() {
-			t.Error("the job ran where nobody leads")
+			t.Error("a process that does not lead ran the job")
 		}
-		check(t, first.Stop(soon(t))) // it waits for the job
+		check(t, first.Stop(soon(t))) // Stop waits for the job
 		receive(t, "the job is cancelled", job.ended)
 	})
 }
 
-// runnable is a task in the shape of controller-runtime.
+// runnable is a task with the methods of controller-runtime.
 type runnable struct{ task }
 
 func (r runnable) Start(ctx context.Context) error { return r.run(ctx) }
 
-// everywhere is one that needs no leader.
+// everywhere is a runnable that needs no leader.
 type everywhere struct{ runnable }
 
 func (everywhere) NeedLeaderElection() bool { return false }
@@ -170,12 +170,12 @@ func TestRunnablesThatNeedALeaderWaitForTheElectionAndTheOthersDoNot(t *testing.
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
 		other := lead(t, pool, "other")
 		server, controller := everywhere{runnable{newTask()}}, runnable{newTask()}
-		c := stand(t, pool, "this")
+		c := newCandidate(t, pool, "this")
 		stop := inBackground(t, func(ctx context.Context) error { return examples.RunAll(ctx, c.Elector, server, controller) })
 		receive(t, "the server runs", server.runs)
-		busy(t, c)
+		awaitBusy(t, c)
 		if len(controller.runs) > 0 {
-			t.Error("the controller runs though another leads")
+			t.Error("the controller runs while another leads")
 		}
 		check(t, other.Stop(soon(t)))
 		receive(t, "the controller runs", controller.runs)

@@ -8,13 +8,13 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// GocronElector tells gocron whether to start a job, by gocron.WithDistributedElector.
-// It costs no round trip.
+// GocronElector is an argument of gocron.WithDistributedElector, which calls it before
+// each job. It needs no round trip.
 type GocronElector struct{ Elector *elector.Elector }
 
 var _ gocron.Elector = GocronElector{}
 
-// IsLeader implements gocron.Elector: an error is a no.
+// IsLeader implements gocron.Elector. It returns an error unless this process leads.
 func (g GocronElector) IsLeader(context.Context) error {
 	if g.Elector.IsLeader() {
 		return nil
@@ -22,9 +22,9 @@ func (g GocronElector) IsLeader(context.Context) error {
 	return elector.ErrNotLeader
 }
 
-// WhileLeading is a task for gocron.NewTask. gocron asks who leads before a job
-// begins, and not again; so here the job's context ends with the term too, and
-// the lock is not released before the job has returned.
+// WhileLeading returns a task for gocron.NewTask. gocron calls its elector only before
+// a job. This task also cancels the job's context when the term ends. The lock is
+// released after the job has returned.
 func WhileLeading(e *elector.Elector, job Task) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := e.RunIfLeader(ctx, job)

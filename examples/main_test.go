@@ -23,8 +23,8 @@ var shared = pgcluster.NewShared()
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
 
-// patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+// timeout limits each wait of a test.
+const timeout = 30 * time.Second
 
 func check(t *testing.T, err error) {
 	t.Helper()
@@ -33,7 +33,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// overBoth repeats a test over each driver, each time in a database of its own.
+// overBoth runs a test with each driver, each time in a new database.
 func overBoth(t *testing.T, test func(t *testing.T, pool *sql.DB)) {
 	t.Helper()
 	for _, driver := range []string{"postgres", "pgx"} {
@@ -49,7 +49,7 @@ func open(t *testing.T, driver, dsn string) *sql.DB {
 	return pool
 }
 
-// database makes one, so that the names of elections and tables are free in it.
+// database creates a database, which has no elections and tables yet.
 func database(t *testing.T) (dsn string) {
 	t.Helper()
 	const name = "example"
@@ -65,13 +65,13 @@ func execute(t *testing.T, pool *sql.DB, statement string, args ...any) {
 	check(t, err)
 }
 
-// candidate is one of the election "example", and what it reports.
+// candidate is a candidate of the election "example" that records its events.
 type candidate struct {
 	*elector.Elector
 	rec *hookstest.Recorder
 }
 
-func stand(t *testing.T, pool *sql.DB, id string) candidate {
+func newCandidate(t *testing.T, pool *sql.DB, id string) candidate {
 	t.Helper()
 	rec := hookstest.NewRecorder()
 	e, err := elector.New(pool, "example", elector.WithCandidateID(id), elector.WithHooks(rec), elector.WithRetryInterval(50*time.Millisecond))
@@ -87,7 +87,7 @@ func stand(t *testing.T, pool *sql.DB, id string) candidate {
 // lead starts a candidate in the background and waits until it leads.
 func lead(t *testing.T, pool *sql.DB, id string) candidate {
 	t.Helper()
-	c := stand(t, pool, id)
+	c := newCandidate(t, pool, id)
 	c.start(t)
 	wait[hooks.Elected](t, c, nil)
 	return c
@@ -102,7 +102,7 @@ func (c candidate) start(t *testing.T) {
 
 func soon(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -115,8 +115,8 @@ func wait[E hookstest.Event](t *testing.T, c candidate, match func(E) bool) E {
 	return e
 }
 
-// busy waits until the candidate has found that another leads.
-func busy(t *testing.T, c candidate) {
+// awaitBusy waits until the candidate has found another leader.
+func awaitBusy(t *testing.T, c candidate) {
 	t.Helper()
 	wait(t, c, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
 }
@@ -127,14 +127,14 @@ func receive[T any](t *testing.T, what string, from <-chan T) T {
 	select {
 	case value := <-from:
 		return value
-	case <-time.After(patience):
-		t.Fatalf("not within %v: %s", patience, what)
+	case <-time.After(timeout):
+		t.Fatalf("not within %v: %s", timeout, what)
 		panic("unreachable")
 	}
 }
 
-// inBackground runs fn until its context is cancelled by stop, which returns
-// what fn did. That is done at the end of the test, if not before.
+// inBackground runs fn. stop cancels its context and returns its error. The end of the
+// test calls stop too.
 func inBackground(t *testing.T, fn func(context.Context) error) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -146,7 +146,7 @@ func inBackground(t *testing.T, fn func(context.Context) error) (stop func() err
 		if !stopped {
 			stopped = true
 			cancel(errStop)
-			err = receive(t, "an example returns", ended)
+			err = receive(t, "the example returns", ended)
 		}
 		return err
 	}
@@ -154,4 +154,4 @@ func inBackground(t *testing.T, fn func(context.Context) error) (stop func() err
 	return stop
 }
 
-var errStop = errors.New("the test is over")
+var errStop = errors.New("the test has ended")

@@ -10,7 +10,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// OutboxTable is the table to which other transactions add messages.
+// OutboxTable creates the table to which other transactions add messages.
 const OutboxTable = `CREATE TABLE IF NOT EXISTS outbox (
 	id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	body      text NOT NULL,
@@ -23,25 +23,24 @@ type Message struct {
 	Body string
 }
 
-// PublishOutbox publishes what is in the outbox, by ascending id, each time that
-// every has passed. What fails is logged and tried again: a transaction that failed
-// has changed nothing, and one that may or may not have been committed has marked
-// what it published. To return would be to resign.
+// PublishOutbox publishes the messages in the outbox once per interval, by ascending id.
+// It logs a failure and tries again, because to return is to resign. A transaction that
+// failed has changed nothing, and one whose outcome is unknown has marked its messages if
+// it was committed.
 //
-// What publish writes by tx is written once, and only inside the term: a leader
-// that was replaced can neither publish nor mark a message, whatever it believes.
-// What publish sends elsewhere may be sent again if the commit fails then, so send
-// the id along, and have the receiver drop repetitions; or send the term's token
-// too, and have it refuse an older one (package fence).
-func PublishOutbox(pool *sql.DB, every time.Duration, publish func(context.Context, *sql.Tx, Message) error) func(context.Context, *elector.Term) error {
+// What publish writes with tx is written once and inside the term: a leader that was
+// replaced can neither publish nor mark a message. What publish sends elsewhere is sent
+// again if the commit fails. Send the id too, so that the receiver can ignore
+// repetitions, or the term's token, so that it can refuse an older one (package fence).
+func PublishOutbox(pool *sql.DB, interval time.Duration, publish func(context.Context, *sql.Tx, Message) error) func(context.Context, *elector.Term) error {
 	return func(ctx context.Context, term *elector.Term) error {
 		for ctx.Err() == nil {
 			err := term.InTx(ctx, pool, nil, func(tx *sql.Tx) error { return publishAll(ctx, tx, publish) })
-			if err != nil && ctx.Err() == nil { // InTx may know that the term is over before ctx does
+			if err != nil && ctx.Err() == nil { // InTx may fail before ctx ends
 				slog.WarnContext(ctx, "outbox not published, will try again", "error", err)
 			}
 			select {
-			case <-time.After(every):
+			case <-time.After(interval):
 			case <-ctx.Done():
 			}
 		}
@@ -49,7 +48,7 @@ func PublishOutbox(pool *sql.DB, every time.Duration, publish func(context.Conte
 	}
 }
 
-// publishAll publishes some hundred messages at most, so that no transaction is long.
+// publishAll publishes at most a hundred messages, so that no transaction takes long.
 func publishAll(ctx context.Context, tx *sql.Tx, publish func(context.Context, *sql.Tx, Message) error) error {
 	rows, err := tx.QueryContext(ctx, "SELECT id, body FROM outbox WHERE published IS NULL ORDER BY id LIMIT 100")
 	if err != nil {

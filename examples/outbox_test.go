@@ -15,8 +15,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// record publishes by writing down the message, in the order of publication.
-// Nothing in this table keeps a message from being there twice.
+// record publishes a message to a table, in the order of publication. The table accepts
+// a message twice.
 func record(by string) func(context.Context, *sql.Tx, examples.Message) error {
 	return func(ctx context.Context, tx *sql.Tx, m examples.Message) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO published (id, by) VALUES ($1, $2)", m.ID, by)
@@ -39,20 +39,20 @@ func count(t *testing.T, pool *sql.DB) (n int) {
 // await waits until n messages are published.
 func await(t *testing.T, pool *sql.DB, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); count(t, pool) < n; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); count(t, pool) < n; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d messages were published within %v", count(t, pool), n, patience)
+			t.Fatalf("%d of %d messages were published within %v", count(t, pool), n, timeout)
 		}
 	}
 }
 
-func TestTheOutboxIsPublishedOnceAndInOrderThoughLeadersFall(t *testing.T) {
+func TestTheOutboxIsPublishedOnceAndInOrderWhileLeadersChange(t *testing.T) {
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
 		prepare(t, pool)
 		candidates := map[string]candidate{}
 		var stops []func() error
 		for _, id := range []string{"first", "second"} {
-			c := stand(t, pool, id)
+			c := newCandidate(t, pool, id)
 			candidates[id] = c
 			stops = append(stops, inBackground(t, func(ctx context.Context) error {
 				return c.Run(ctx, examples.PublishOutbox(pool, time.Millisecond, record(id)))
@@ -63,14 +63,14 @@ func TestTheOutboxIsPublishedOnceAndInOrderThoughLeadersFall(t *testing.T) {
 			for i := range messages {
 				execute(t, pool, "INSERT INTO outbox (body) VALUES ($1)", fmt.Sprint("message ", round*messages+i))
 				if i == messages/2 {
-					fell(t, pool, candidates, round%2 == 0)
+					endTerm(t, pool, candidates, round%2 == 0)
 				}
 			}
 		}
 		await(t, pool, rounds*messages)
 		for _, stop := range stops {
 			if err := stop(); !errors.Is(err, errStop) {
-				t.Errorf("a candidate has left: %v", err)
+				t.Errorf("a candidate returned %v", err)
 			}
 		}
 		var once, ordered bool
@@ -82,10 +82,10 @@ func TestTheOutboxIsPublishedOnceAndInOrderThoughLeadersFall(t *testing.T) {
 	})
 }
 
-// fell has whoever leads fall: its backend is terminated, or it resigns.
-func fell(t *testing.T, pool *sql.DB, candidates map[string]candidate, terminate bool) {
+// endTerm ends the leader's term: it terminates the backend or resigns.
+func endTerm(t *testing.T, pool *sql.DB, candidates map[string]candidate, terminate bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		for _, c := range candidates {
 			term, leading := c.Term()
 			if !leading {
@@ -99,18 +99,18 @@ func fell(t *testing.T, pool *sql.DB, candidates map[string]candidate, terminate
 				check(t, err)
 				execute(t, pool, "SELECT pg_terminate_backend($1)", leader.PID)
 			} else {
-				_ = term.Resign(soon(t)) // which may find that the session was lost meanwhile
+				_ = term.Resign(soon(t)) // fails if the session is already lost
 			}
 			return
 		}
 	}
-	t.Fatalf("nobody led within %v", patience)
+	t.Fatalf("no candidate led within %v", timeout)
 }
 
 func TestALeaderWhoseTermIsOverPublishesNothing(t *testing.T) {
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
 		prepare(t, pool)
-		c := stand(t, pool, "first")
+		c := newCandidate(t, pool, "first")
 		began, goOn := make(chan struct{}), make(chan struct{})
 		held := func(ctx context.Context, tx *sql.Tx, m examples.Message) error {
 			close(began)
@@ -127,7 +127,7 @@ func TestALeaderWhoseTermIsOverPublishesNothing(t *testing.T) {
 		go func() { resigned <- term.Resign(soon(t)) }()
 		<-term.Context().Done()
 		close(goOn)
-		check(t, receive(t, "the term is over", resigned))
+		check(t, receive(t, "the term ends", resigned))
 		wait(t, c, func(e hooks.Demoted) bool { return e.Token == term.Token() })
 		if n := count(t, pool); n != 0 {
 			t.Errorf("%d messages were published after the term", n)

@@ -8,21 +8,21 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// Runnable is what the manager of sigs.k8s.io/controller-runtime runs: its own
-// runnables fit as they are, without importing it.
+// Runnable is the interface of what the manager of sigs.k8s.io/controller-runtime runs.
+// Existing runnables implement it.
 type Runnable interface {
-	// Start runs until ctx ends, or until it has failed.
+	// Start runs until ctx ends or it fails.
 	Start(ctx context.Context) error
 }
 
-// needsLeaderElection is implemented by runnables that choose. As in
-// controller-runtime, those that do not are run by the leader only.
+// needsLeaderElection is optional for a Runnable. Without it only the leader runs the
+// Runnable, as in controller-runtime.
 type needsLeaderElection interface{ NeedLeaderElection() bool }
 
-// RunAll starts the runnables that need no leader at once, and the others in each
-// term. It returns when ctx ends, or when one has failed, and all have returned.
-// A runnable that needs a leader is started again in the next term, where
-// controller-runtime would end the process.
+// RunAll starts the runnables that need no leader immediately, and the others in each
+// term. When ctx ends or a runnable fails, it cancels all of them, and returns after the
+// last has returned. It starts a runnable that needs a leader again in the next term;
+// controller-runtime ends the process instead.
 func RunAll(ctx context.Context, e *elector.Elector, runnables ...Runnable) error {
 	var led []Task
 	group, groupCtx := errgroup.WithContext(ctx)

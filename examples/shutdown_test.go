@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-// process is the program of shutdown/, and what it prints.
+// process is the program in shutdown/ and its output.
 type process struct {
 	*exec.Cmd
-	lines chan string // closed when it ends
+	lines chan string // closed when the process ends
 }
 
 func launch(t *testing.T, program, driver, dsn string) process {
@@ -33,7 +33,7 @@ func launch(t *testing.T, program, driver, dsn string) process {
 		}
 	}()
 	t.Cleanup(func() {
-		_ = p.Process.Kill() // if a failed test has left it
+		_ = p.Process.Kill() // after a failed test
 		_ = p.Wait()
 		_ = write.Close()
 		for range p.lines {
@@ -42,15 +42,15 @@ func launch(t *testing.T, program, driver, dsn string) process {
 	return p
 }
 
-// says waits for a line that begins so.
-func (p process) says(t *testing.T, prefix string) {
+// expect waits for a line, which must have a prefix.
+func (p process) expect(t *testing.T, prefix string) {
 	t.Helper()
 	if line := receive(t, prefix, p.lines); !strings.HasPrefix(line, prefix) {
-		t.Fatalf("it says %q, want %q", line, prefix)
+		t.Fatalf("got the line %q, want %q", line, prefix)
 	}
 }
 
-func TestAtSIGTERMTheWorkReturnsTheNextLeadsAndTheProgramEndsWell(t *testing.T) {
+func TestOnSIGTERMTheProgramExitsWithStatus0AndAnotherLeads(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "shutdown")
 	if out, err := exec.Command("go", "build", "-o", program, "./shutdown").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -59,16 +59,16 @@ func TestAtSIGTERMTheWorkReturnsTheNextLeadsAndTheProgramEndsWell(t *testing.T) 
 		t.Run(driver, func(t *testing.T) {
 			dsn := database(t)
 			first := launch(t, program, driver, dsn)
-			first.says(t, "leading")
+			first.expect(t, "leading")
 			second := launch(t, program, driver, dsn)
 			check(t, first.Process.Signal(syscall.SIGTERM))
-			first.says(t, "wound down")
+			first.expect(t, "stopped")
 			if err := first.Wait(); err != nil {
 				t.Errorf("the first ended with %v", err)
 			}
-			second.says(t, "leading")
+			second.expect(t, "leading")
 			check(t, second.Process.Signal(syscall.SIGTERM))
-			second.says(t, "wound down")
+			second.expect(t, "stopped")
 			if err := second.Wait(); err != nil {
 				t.Errorf("the second ended with %v", err)
 			}

@@ -28,10 +28,10 @@ rule() {
 only() { grep -E "$1" || true; }
 not() { grep -vE "$1" || true; }
 
-# A line for each import: "./ours ./ours", or "./ours database/sql". External tests (package
+# One line per import: "./elector ./hooks", or "./elector database/sql". External tests (package
 # x_test) may import anything.
 module=$(go list -m)
-# shellcheck disable=SC2016 # the dollar is the template's
+# shellcheck disable=SC2016 # the template uses the dollar
 imports=$(go list -f '
   {{- $p := .ImportPath}}
   {{- range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}
@@ -39,26 +39,26 @@ imports=$(go list -f '
 code=$(not ' \(in a test\)$' <<<"$imports")
 
 go list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' "${pure[@]/#/./}" | not "^$module(/|\$)" |
-  rule "${pure[*]} import no third party and no driver" || broken=1
+  rule "${pure[*]} import only the standard library and this module" || broken=1
 
-only '^\./hooks \./' <<<"$code" | rule "hooks imports nothing of ours" || broken=1
+only '^\./hooks \./' <<<"$code" | rule "hooks imports no other package of this module" || broken=1
 only '^\./hooks/\S+ \./' <<<"$code" | not ' \./hooks(/|$)' |
-  rule "a package below hooks/ imports of ours only hooks" || broken=1
+  rule "a package below hooks/ imports only hooks from this module" || broken=1
 only '^\./db(/\S+)? (\./|database/sql/driver$)' <<<"$code" | not ' \./db/' |
-  rule "db imports nothing of ours, and names no driver's type" || broken=1
+  rule "db imports no other package of this module and no driver" || broken=1
 only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(hooks|internal/(lock|session|pgerr|backoff)|elector/\S+)$' |
-  rule "elector imports of ours only hooks, and ${below[*]}: it speaks no SQL" || broken=1
+  rule "elector imports only hooks and ${below[*]} from this module, and contains no SQL" || broken=1
 only '^\./internal/session \./' <<<"$code" | not ' \./(db|internal/(pgerr|backoff))$' |
-  rule "internal/session imports of ours only db, internal/pgerr and internal/backoff" || broken=1
-only '^\./internal/(pgerr|backoff) \./' <<<"$code" | rule "internal/pgerr and internal/backoff import nothing of ours" || broken=1
+  rule "internal/session imports only db, internal/pgerr and internal/backoff from this module" || broken=1
+only '^\./internal/(pgerr|backoff) \./' <<<"$code" | rule "internal/pgerr and internal/backoff import no other package of this module" || broken=1
 only '^\./internal/lock \./' <<<"$code" | not ' \./(db|internal/(session|pgerr|backoff))$' |
-  rule "internal/lock imports of ours only db, internal/session, internal/pgerr and internal/backoff" || broken=1
+  rule "internal/lock imports only db, internal/session, internal/pgerr and internal/backoff from this module" || broken=1
 only ' \./internal/(lock|session)$' <<<"$code" | not '^\./(elector|internal/lock) ' |
   rule "only elector and internal/lock import internal/session" || broken=1
 only ' \./elector( |$)' <<<"$imports" | not "^$above " |
   rule "only the packages above elector import it (the list of them is in scripts/imports.sh)" || broken=1
 
-# Ignores comments.
+# Prints the lines that use a sql.Conn, without comments.
 sql_conn() {
   local file
   for file in $(go list -f '{{$p := .ImportPath}}{{range .GoFiles}}{{$p}}/{{.}} {{end}}' ./elector ./internal/lock ./internal/session); do
@@ -67,6 +67,6 @@ sql_conn() {
     sed 's|//.*||' "$file" | grep -nE '\bsql\.Conn\b|\.Conn\(' | sed "s|^|$file:|" || true
   done
 }
-sql_conn | rule "only internal/session's session.go, and for the user's transactions tx.go, touch a sql.Conn" || broken=1
+sql_conn | rule "only session.go and tx.go of internal/session use a sql.Conn" || broken=1
 
 exit $broken

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the model in docs/model: the protocol must pass, and for each variant that lacks one
-# rule spin must find a trace with two writers.
+# Checks the model in docs/model. The protocol must pass. For each variant without one of its
+# rules, spin must find a trace with two writers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,7 @@ if ! command -v spin >/dev/null; then
     exit 1
   fi
 fi
-command -v cc >/dev/null || { note "a C compiler is needed, which spin writes for"; exit 1; }
+command -v cc >/dev/null || { note "a C compiler is needed: spin generates C"; exit 1; }
 
 model=$PWD/docs/model/fence.pml
 temp=$(mktemp -d)
@@ -40,18 +40,18 @@ if grep -q 'errors: 0' pan.log; then
   echo "ok    the protocol: no two writers in $states states"
 else
   failed=1
-  echo "FAIL  the protocol is refuted:"
+  echo "FAIL  the protocol allows two writers:"
   spin -t -p -g "$model" | tail -60
 fi
 
 while read -r variant what; do
   check "-D$variant"
   if grep -q 'assertion violated' pan.log; then
-    echo "ok    without $what, two writers are found"
+    echo "ok    without $what, spin finds two writers"
     [ -z "${TRACE:-}" ] || spin "-D$variant" -k fence.pml.trail -p -g "$model" | sed 's/^/        /'
   else
     failed=1
-    echo "FAIL  without $what (-D$variant), the checker finds nothing"
+    echo "FAIL  without $what (-D$variant), spin finds nothing"
   fi
 done <<'VARIANTS'
 NO_BARRIER the barrier

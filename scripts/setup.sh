@@ -4,7 +4,7 @@
 #
 # On Debian and its derivatives, as root, it installs missing packages from the distribution,
 # and starts no cluster or service. Otherwise it only prints what is missing. The tests
-# fetch a PostgreSQL if there is none.
+# download a PostgreSQL if there is none.
 set -euo pipefail
 
 [ $# -gt 0 ] || set -- postgresql pgbouncer compiler promtool browser patroni etcd haproxy
@@ -27,7 +27,7 @@ have() {
     browser)
       [ -n "${PGELECTOR_BROWSER:-}" ] || command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
         command -v google-chrome >/dev/null || command -v google-chrome-stable >/dev/null ;;
-    *) note "does not know '$1'"; exit 2 ;;
+    *) note "unknown program '$1'"; exit 2 ;;
   esac
 }
 
@@ -39,20 +39,20 @@ packages_of() {
   esac
 }
 
-without() { # the consequence if it cannot be installed
+without() { # prints the consequence of a missing program
   case $1 in
     postgresql)
       if [ "$(id -u)" -eq 0 ]; then
-        note "PostgreSQL's server is not installed; root must install it (an ordinary user's tests would fetch one)"
+        note "PostgreSQL's server is not installed; root must install it (the tests of another user would download one)"
       else
-        note "PostgreSQL's server is not installed; the tests fetch one for themselves, once"
+        note "PostgreSQL's server is not installed; the tests download one, once"
       fi ;;
     iproute2) note "iproute2 is not installed: links between hosts are not cut" ;;
     pgbouncer) note "pgbouncer is not installed: the tests that need a pooler will be SKIPPED" ;;
     promtool) note "promtool, of Prometheus, is not installed: the tests that evaluate the alerts will be SKIPPED" ;;
     patroni | etcd | haproxy) note "$1 is not installed: the tests on a high-availability cluster will be SKIPPED" ;;
     compiler) note "no working C compiler (or no race detector for this machine): the tests run WITHOUT -race" ;;
-    browser) note "Chromium is not installed: the tests of the page in a browser will be SKIPPED" ;;
+    browser) note "Chromium is not installed: the tests that need a browser will be SKIPPED" ;;
   esac
 }
 
@@ -97,7 +97,7 @@ fi
 
 wanted=()
 for thing in "${missing[@]}"; do
-  case $thing in promtool | browser | patroni | etcd | haproxy) continue ;; esac # optional: the tests say if it is missing
+  case $thing in promtool | browser | patroni | etcd | haproxy) continue ;; esac # optional: tests that need it are skipped
   read -ra packages <<<"$(packages_of "$thing")"
   wanted+=("${packages[@]}")
 done

@@ -15,7 +15,7 @@ if [ ! -x "$dir/$name" ]; then
     echo "tool.sh: tools/go.mod has no tool '$name'" >&2
     exit 2
   }
-  echo "Building $name once, as tools/go.mod pins it; this first build takes some minutes ..." >&2
+  echo "Building $name once, as tools/go.mod pins it; the first build takes some minutes ..." >&2
   mkdir -p "$dir"
   (cd tools && CGO_ENABLED=0 go build -trimpath -o "$dir/$name.new" "$package") >&2
   mv "$dir/$name.new" "$dir/$name"

@@ -27,7 +27,7 @@ generated() {
   local made from file sqlc
   while read -r made from; do
     for file in "$made"/*.sql.go; do # sqlc does not remove stale files
-      [ -e "$from/$(basename "$file" .go)" ] || { echo "$file: its queries are gone, remove it" >&2; return 1; }
+      [ -e "$from/$(basename "$file" .go)" ] || { echo "$file: its queries no longer exist: remove it" >&2; return 1; }
     done
   done <<<$'db queries\nroster/internal/db queries/roster'
   sqlc=$(scripts/tool.sh sqlc) && "$sqlc" diff
@@ -38,14 +38,14 @@ arrows() { go -C tools run ./filearrows ../elector ../internal/lock ../internal/
 
 check "go code is formatted" "run 'gofmt -w .'" formatted
 check "import rules hold" "see the lines above, and the layout in CONTRIBUTING.md" scripts/imports.sh
-check "the docs' code and make targets hold" "change the document, or the code that it shows" \
+check "the docs' code and make targets are correct" "change the document or the code that it shows" \
   go -C e2e test -count=1 ./docscheck ./docs
-check "every name in the SQL is qualified" "qualify it with pg_catalog: tools/sqlnames says why" names
-check "no two files of the core use each other" "move what both need to a file of its own: tools/filearrows says what is counted" arrows
+check "all names in the SQL are qualified" "qualify it with pg_catalog; tools/sqlnames explains why" names
+check "no two files of the core use each other" "move what both use to a third file; tools/filearrows explains what counts" arrows
 for module in $(scripts/modules.sh); do
   check "$module/go.mod is tidy" "run 'go mod tidy' in $module" go -C "$module" mod tidy -diff
 done
-check "the wrappers are what sqlc makes of queries/" "run 'make generate' and commit db/ and roster/internal/db/" generated
+check "the generated code matches queries/" "run 'make generate' and commit db/ and roster/internal/db/" generated
 
 if [ ${#failed[@]} -gt 0 ]; then
   echo "verify: ${#failed[@]} of the checks failed" >&2

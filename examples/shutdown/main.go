@@ -1,6 +1,5 @@
-// Command shutdown leads until it is asked to end, by SIGTERM or Ctrl-C. Then its
-// work returns first, the lock is released after that, so that another process
-// leads at once, and the program ends with status 0.
+// Command shutdown leads until SIGTERM or Ctrl-C. Then its work returns, it releases the
+// lock, so that another process leads immediately, and it exits with status 0.
 package main
 
 import (
@@ -32,19 +31,19 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer pool.Close() // after Run: the lock is released, and the session closed
+	defer pool.Close() // after Run has released the lock
 	e, err := elector.New(pool, "shutdown example")
 	if err != nil {
 		return err
 	}
-	return e.Run(ctx, work) // it returns when work has returned and the lock is free
+	return e.Run(ctx, work) // returns after work has returned and the lock is released
 }
 
-// work stands for yours. A signal ends its context, like the loss of the term;
-// then it has the drain, 2 s by default, to wind down.
+// work is a placeholder for the leader's work. A signal ends its context, like the loss of
+// the term. It then has the drain, 2 s by default, to return.
 func work(ctx context.Context, term *elector.Term) error {
 	fmt.Println("leading", term.Token())
 	<-ctx.Done()
-	fmt.Println("wound down", context.Cause(ctx))
+	fmt.Println("stopped", context.Cause(ctx))
 	return nil
 }

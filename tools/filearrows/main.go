@@ -1,5 +1,5 @@
-// Command filearrows fails if two files of a package use each other, directly or by way of
-// others. The methods of one type may stand in several files, and use each other.
+// Command filearrows fails if two files of a package use each other, directly or through
+// other files. Methods of one type may be in several files and use each other.
 //
 //	go -C tools run ./filearrows ../elector ../internal/lock ../internal/session
 package main
@@ -21,20 +21,20 @@ import (
 func main() {
 	exit := 0
 	for _, folder := range os.Args[1:] {
-		circles, err := check(folder)
+		cycles, err := check(folder)
 		if err != nil {
-			circles, exit = append(circles, err.Error()), 2
+			cycles, exit = append(cycles, err.Error()), 2
 		}
-		for _, circle := range circles {
-			fmt.Fprintln(os.Stderr, "filearrows:", circle)
+		for _, cycle := range cycles {
+			fmt.Fprintln(os.Stderr, "filearrows:", cycle)
 			exit = max(exit, 1)
 		}
 	}
 	os.Exit(exit)
 }
 
-// check returns the uses of one file by another that are part of a circle.
-func check(folder string) (circles []string, err error) {
+// check returns the uses of one file by another that are part of a cycle.
+func check(folder string) (cycles []string, err error) {
 	fset := token.NewFileSet()
 	paths, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
@@ -65,23 +65,23 @@ func check(folder string) (circles []string, err error) {
 	}
 	for _, from := range slices.Sorted(maps.Keys(all)) {
 		for _, to := range slices.Sorted(maps.Keys(all[from])) {
-			if all.lead(to, from, map[string]bool{}) {
-				circles = append(circles, fmt.Sprintf("%s uses %s of %s, which uses it", from, strings.Join(slices.Sorted(maps.Keys(all[from][to])), ", "), to))
+			if all.reaches(to, from, map[string]bool{}) {
+				cycles = append(cycles, fmt.Sprintf("%s uses %s of %s, which uses it", from, strings.Join(slices.Sorted(maps.Keys(all[from][to])), ", "), to))
 			}
 		}
 	}
-	return circles, nil
+	return cycles, nil
 }
 
-// none imports nothing.
+// none is an importer that fails.
 type none struct{}
 
 func (none) Import(string) (*types.Package, error) { return nil, errors.New("not imported") }
 
-// uses are the names that one file uses of another.
+// uses maps a file to the files that it uses, and these to the names that it uses.
 type uses map[string]map[string]map[string]bool
 
-// add adds what a declaration uses.
+// add adds the names that a declaration uses.
 func (u uses) add(fset *token.FileSet, pkg *types.Package, info *types.Info, decl ast.Decl) {
 	file := func(pos token.Pos) string { return fset.Position(pos).Filename }
 	own := ""
@@ -112,27 +112,27 @@ func (u uses) add(fset *token.FileSet, pkg *types.Package, info *types.Info, dec
 	})
 }
 
-// ownerOf is the type that a method is of; empty for all else.
+// ownerOf returns the type of a method, or "" if used is not a method.
 func ownerOf(used types.Object) string {
 	method, ok := used.(*types.Func)
 	if !ok || method.Signature().Recv() == nil {
 		return ""
 	}
-	of := method.Signature().Recv().Type()
-	if pointer, ok := of.(*types.Pointer); ok {
-		of = pointer.Elem()
+	owner := method.Signature().Recv().Type()
+	if pointer, ok := owner.(*types.Pointer); ok {
+		owner = pointer.Elem()
 	}
-	if named, ok := of.(*types.Named); ok {
+	if named, ok := owner.(*types.Named); ok {
 		return named.Obj().Name()
 	}
 	return ""
 }
 
-// lead reports whether the uses lead from one file to another.
-func (u uses) lead(from, to string, seen map[string]bool) bool {
+// reaches reports whether a file uses another, directly or through others.
+func (u uses) reaches(from, to string, seen map[string]bool) bool {
 	seen[from] = true
 	for next := range u[from] {
-		if next == to || !seen[next] && u.lead(next, to, seen) {
+		if next == to || !seen[next] && u.reaches(next, to, seen) {
 			return true
 		}
 	}

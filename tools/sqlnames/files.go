@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// repository checks what is in the repository at root. checked counts the texts.
+// repository checks the repository at root. checked is the number of texts.
 func repository(root string) (checked int, findings []string, err error) {
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -43,7 +43,7 @@ func repository(root string) (checked int, findings []string, err error) {
 	return checked, findings, err
 }
 
-// skip leaves out other modules, whose code runs on servers of their own.
+// skip skips other modules, whose code runs on test servers only.
 func skip(root, path string, entry fs.DirEntry) error {
 	if path == root {
 		return nil
@@ -54,15 +54,15 @@ func skip(root, path string, entry fs.DirEntry) error {
 	return nil
 }
 
-// reads are the ways of finding the statements of a file, by its extension. The
-// findings are told by line; checked counts the texts.
+// reads has a function per file extension that checks the statements of a file. At of
+// its findings is a line number. checked is the number of texts.
 var reads = map[string]func(text string) (checked int, findings []Finding, err error){
 	".sql": sqlFile,
 	".go":  goFile,
 	".md":  document,
 }
 
-// line is that of an offset in a text.
+// line returns the line number of an offset.
 func line(text string, offset int) int { return 1 + strings.Count(text[:min(offset, len(text))], "\n") }
 
 func sqlFile(text string) (int, []Finding, error) {
@@ -79,11 +79,11 @@ var (
 	psqlValue = regexp.MustCompile(`:'\w+'`)
 )
 
-// safePath begins a text in which all names are those of pg_catalog anyway.
+// safePath makes PostgreSQL look up all names in pg_catalog.
 const safePath = "SET search_path = pg_catalog;"
 
-// document checks the statements that a reader is told to paste. They may set the
-// path instead, which is easier to read.
+// document checks the statements that a document tells its readers to run. They may
+// contain safePath, which is easier to read than qualified names.
 func document(text string) (checked int, findings []Finding, err error) {
 	for _, at := range sqlBlock.FindAllStringSubmatchIndex(text, -1) {
 		checked++
@@ -96,7 +96,7 @@ func document(text string) (checked int, findings []Finding, err error) {
 			continue
 		}
 		for _, f := range found {
-			findings = append(findings, Finding{line(text, at[2]) + line(code, f.At) - 1, f.What + `, and the block does not say "` + safePath + `"`})
+			findings = append(findings, Finding{line(text, at[2]) + line(code, f.At) - 1, f.What + `, and the block does not contain "` + safePath + `"`})
 		}
 	}
 	return checked, findings, nil

@@ -18,7 +18,7 @@ func goFile(text string) (checked int, findings []Finding, err error) {
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n.(type) {
-		case *ast.ImportSpec, *ast.Field: // a tag of a struct is no statement; fields hold no other string
+		case *ast.ImportSpec, *ast.Field: // the only string in a field is its tag
 			return false
 		}
 		e, isExpr := n.(ast.Expr)
@@ -41,8 +41,8 @@ func goFile(text string) (checked int, findings []Finding, err error) {
 	return checked, findings, err
 }
 
-// pieces are what is known of a string: between two of them is something that is
-// known only when the program runs.
+// pieces returns the constant parts of a string. Between two of them is a value that is
+// known only at run time.
 func pieces(e ast.Expr) (all []string, isText bool) {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
@@ -78,19 +78,19 @@ var (
 	verb = regexp.MustCompile(`%(\[\d+\])?[+#]?[a-z]`)
 )
 
-// goString checks a string, if it is a statement. One that begins with a command in
-// capitals must be one as it stands there: who builds it up elsewhere hides it from
-// this check. Of others that is a matter of whether PostgreSQL can read them. The
-// place of a finding is the line within the string.
+// goString checks a string if it is a statement. A string that begins with a command in
+// capitals must be a complete statement, because this check cannot see parts that are
+// added elsewhere. Another string is a statement if PostgreSQL can parse it. At of a
+// finding is the line within the string.
 func goString(parts []string) (findings []Finding, isStatement bool) {
 	command := begins.FindStringSubmatch(parts[0])
 	if command == nil {
 		return nil, false
 	}
 	var failed error
-	for _, stand := range []string{"x", "'x'", "1"} { // what is not known yet may be a name, a string or a number
-		text := strings.Join(parts, stand)
-		for _, text := range []string{text, verb.ReplaceAllString(text, stand)} {
+	for _, value := range []string{"x", "'x'", "1"} { // an unknown value may be a name, a string or a number
+		text := strings.Join(parts, value)
+		for _, text := range []string{text, verb.ReplaceAllString(text, value)} {
 			findings, err := Statements(text)
 			if err == nil {
 				for i := range findings {
@@ -104,5 +104,5 @@ func goString(parts []string) (findings []Finding, isStatement bool) {
 	if command[1] != strings.ToUpper(command[1]) {
 		return nil, false
 	}
-	return []Finding{{0, "this statement cannot be read, so not be checked: " + failed.Error()}}, true
+	return []Finding{{0, "cannot parse and check this statement: " + failed.Error()}}, true
 }

@@ -1,13 +1,13 @@
-// Command sqlnames fails if a statement of this repository leaves it to the
-// search_path which function, operator, type or relation it means. A role that may
-// create such things in a schema of that path could otherwise have its own run by
-// whoever executes the statement.
+// Command sqlnames fails if a statement in this repository contains a function, an
+// operator, a type or a relation that PostgreSQL looks up in the search_path. A role
+// that may create one in a schema of that path could replace it, and its code would run
+// with the rights of the role that executes the statement.
 //
 //	go -C tools run ./sqlnames
 //
-// It reads, with PostgreSQL's own parser, the queries for sqlc, the migrations, each
-// string of the root module's Go code that is a statement, and the SQL of the
-// documents. How PostgreSQL looks names up is told in its manual, 5.10.6 and 10.2.
+// It checks the queries for sqlc, the migrations, each string of the root module's Go
+// code that is a statement, and the SQL of the documents, with PostgreSQL's own parser.
+// Sections 5.10.6 and 10.2 of PostgreSQL's manual explain how it looks names up.
 package main
 
 import (
@@ -30,5 +30,5 @@ func main() {
 	if len(findings) > 0 {
 		os.Exit(1)
 	}
-	fmt.Printf("sqlnames: %d texts, each name qualified\n", checked)
+	fmt.Printf("sqlnames: %d texts, all names qualified\n", checked)
 }

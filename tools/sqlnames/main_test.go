@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// qualified are statements that mean one thing whatever the search_path is.
+// qualified are statements that do not depend on the search_path.
 var qualified = []string{
 	"SELECT pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) IS NOT NULL FROM pg_catalog.json_to_recordset('[]'::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)",
 	"SELECT extract(epoch FROM pg_catalog.now()) OPERATOR(pg_catalog.*) 1000000::numeric",
@@ -27,8 +27,8 @@ var qualified = []string{
 	"LISTEN pgelector; NOTIFY pgelector; BEGIN; COMMIT; SET search_path = public; SHOW search_path",
 }
 
-// open are statements that somebody who may create things in a schema of the
-// search_path can change the meaning of, each with what is found.
+// open maps statements to their findings. A role that may create objects in a schema of
+// the search_path can change what such a statement does.
 var open = map[string]string{
 	"SELECT count(pg_catalog.set_config('a', 'b', true))": "function count",
 	"SELECT public.now()":                                                     "function public.now",
@@ -48,21 +48,21 @@ var open = map[string]string{
 	"SELECT 1 < ALL (SELECT 2)":                             "operator <",
 	"SELECT (1, 2) = (1, 2)":                                "operator =",
 	"SELECT (1, 2) = (SELECT 1, 2)":                         "operator =",
-	"SELECT 1 IN (1, 2)":                                    "IN takes",
-	"SELECT 1 NOT IN (1, 2)":                                "IN takes",
-	"SELECT 1 IN (SELECT 1)":                                "IN (SELECT …) takes",
-	"SELECT 1 NOT IN (SELECT 1)":                            "IN (SELECT …) takes",
-	"SELECT 1 BETWEEN 0 AND 2":                              "BETWEEN takes",
-	"SELECT 1 NOT BETWEEN 0 AND 2":                          "NOT BETWEEN takes",
-	"SELECT 1 BETWEEN SYMMETRIC 0 AND 2":                    "BETWEEN SYMMETRIC takes",
-	"SELECT 1 NOT BETWEEN SYMMETRIC 0 AND 2":                "NOT BETWEEN SYMMETRIC takes",
-	"SELECT 'a' LIKE 'b'":                                   "LIKE takes",
-	"SELECT 'a' NOT ILIKE 'b'":                              "ILIKE takes",
-	"SELECT 'a' SIMILAR TO 'b'":                             "SIMILAR TO takes",
-	"SELECT 1 IS DISTINCT FROM 2":                           "IS DISTINCT FROM takes",
-	"SELECT 1 IS NOT DISTINCT FROM 2":                       "IS NOT DISTINCT FROM takes",
-	"SELECT NULLIF(1, 2)":                                   "NULLIF takes",
-	"SELECT CASE 1 WHEN 2 THEN 3 END":                       "CASE x WHEN takes",
+	"SELECT 1 IN (1, 2)":                                    "IN uses",
+	"SELECT 1 NOT IN (1, 2)":                                "IN uses",
+	"SELECT 1 IN (SELECT 1)":                                "IN (SELECT …) uses",
+	"SELECT 1 NOT IN (SELECT 1)":                            "IN (SELECT …) uses",
+	"SELECT 1 BETWEEN 0 AND 2":                              "BETWEEN uses",
+	"SELECT 1 NOT BETWEEN 0 AND 2":                          "NOT BETWEEN uses",
+	"SELECT 1 BETWEEN SYMMETRIC 0 AND 2":                    "BETWEEN SYMMETRIC uses",
+	"SELECT 1 NOT BETWEEN SYMMETRIC 0 AND 2":                "NOT BETWEEN SYMMETRIC uses",
+	"SELECT 'a' LIKE 'b'":                                   "LIKE uses",
+	"SELECT 'a' NOT ILIKE 'b'":                              "ILIKE uses",
+	"SELECT 'a' SIMILAR TO 'b'":                             "SIMILAR TO uses",
+	"SELECT 1 IS DISTINCT FROM 2":                           "IS DISTINCT FROM uses",
+	"SELECT 1 IS NOT DISTINCT FROM 2":                       "IS NOT DISTINCT FROM uses",
+	"SELECT NULLIF(1, 2)":                                   "NULLIF uses",
+	"SELECT CASE 1 WHEN 2 THEN 3 END":                       "CASE x WHEN uses",
 	"SELECT FROM pg_catalog.pg_locks AS a JOIN pg_catalog.pg_locks AS b USING (pid)": "USING and NATURAL",
 	"SELECT FROM pg_catalog.pg_locks AS a NATURAL JOIN pg_catalog.pg_locks AS b":     "USING and NATURAL",
 	"SELECT 1 ORDER BY 1 USING <": "operator <",
@@ -80,7 +80,7 @@ var open = map[string]string{
 	"TABLE pg_locks":                                                 "relation pg_locks",
 	"UPDATE t SET a = 1":                                             "relation t",
 	"WITH t AS (SELECT 1) INSERT INTO u SELECT FROM t":               "relation u",
-	// A common table expression is not in scope everywhere.
+	// These are outside the scope of the common table expression.
 	"SELECT FROM (WITH t AS (SELECT 1) SELECT FROM t) AS x, t":                        "relation t",
 	"WITH one AS (SELECT FROM two), two AS (SELECT 1) SELECT FROM one":                "relation two",
 	"CREATE TABLE chosen.t (a text)":                                                  "type text",
@@ -97,7 +97,7 @@ var open = map[string]string{
 	"DO $$ DECLARE n integer := f(1); BEGIN NULL; END $$":                             "function f",
 	"DO $$ DECLARE n integer; BEGIN n := n + 1; END $$":                               "operator +",
 	"DO $$ DECLARE n integer[]; BEGIN n[f(1)] := 2; END $$":                           "function f",
-	"DO $$ BEGIN CASE 1 WHEN 2 THEN NULL; END CASE; END $$":                           "IN takes",
+	"DO $$ BEGIN CASE 1 WHEN 2 THEN NULL; END CASE; END $$":                           "IN uses",
 	"DO $$ DECLARE r record; BEGIN FOR r IN SELECT now() LOOP NULL; END LOOP; END $$": "function now",
 	"DO $$ BEGIN EXECUTE 'SELECT now()'; END $$":                                      "EXECUTE",
 	"DO $$ BEGIN RAISE NOTICE '%', now(); END $$":                                     "function now",
@@ -129,8 +129,8 @@ func TestTheStatementsOfGoCodeAreFound(t *testing.T) {
 		"var f = do(\"SELECT \" + \"now()\")":                                  "4: the function now",
 		"var f = do(\"SELECT now() FROM \" + quote(name) + \".t\")":            "4: the function now",
 		"var f = do(fmt.Sprintf(\"SELECT %s, now()\", x))":                     "4: the function now",
-		"var f = do(\"CREATE TABLE chosen.\" + x + \" (a \" + y + \" text)\")": "4: this statement cannot be read",
-		"var f = do(\"SELECT \" + (fields) + \" FROM\")":                       "4: this statement cannot be read",
+		"var f = do(\"CREATE TABLE chosen.\" + x + \" (a \" + y + \" text)\")": "4: cannot parse and check",
+		"var f = do(\"SELECT \" + (fields) + \" FROM\")":                       "4: cannot parse and check",
 		"var f = do(`INSERT INTO t (a) VALUES ('` + x + `')`)":                 "4: the relation t",
 	} {
 		_, findings, err := goFile("package p\n\nimport \"fmt\"\n" + code + "\n")
@@ -155,7 +155,7 @@ func TestTheStatementsOfDocumentsAreFound(t *testing.T) {
 		t.Errorf("got %v, %v", findings, err)
 	}
 	if _, _, err := document("```sql\nSELECT FROM WHERE;\n```\n"); err == nil {
-		t.Error("a block that cannot be read passes")
+		t.Error("a block that cannot be parsed passes")
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/wasilibs/go-pgquery/parser"
 )
 
-// doBlock reads the body of a DO statement, which the parser takes for a string.
+// doBlock reads the body of a DO statement, which is a string to the parser.
 func doBlock(r *reader, f fields) {
 	body, language := "", "plpgsql"
 	args, _ := f["args"].([]any)
@@ -23,24 +23,24 @@ func doBlock(r *reader, f fields) {
 		}
 	}
 	if language != "plpgsql" {
-		r.found("a DO block in the language %s is not known to this check", language)
+		r.found("this check does not know the language %s of a DO block", language)
 		return
 	}
 	encoded, err := parser.ParsePlPgSqlToJSON("DO LANGUAGE plpgsql $pgelector$" + body + "$pgelector$")
 	if err != nil {
-		r.found("the DO block cannot be read: %v", err)
+		r.found("cannot parse the DO block: %v", err)
 		return
 	}
 	var tree any
 	if err := json.Unmarshal([]byte(encoded), &tree); err != nil {
-		r.found("the DO block cannot be read: %v", err)
+		r.found("cannot parse the DO block: %v", err)
 		return
 	}
 	r.block("", tree)
 }
 
-// block reads the tree of a PL/pgSQL block: the types that it declares, and the
-// expressions and statements, which are texts.
+// block reads the tree of a PL/pgSQL block. Types, expressions and statements are
+// strings in it.
 func (r *reader) block(field string, v any) {
 	switch v := v.(type) {
 	case []any:
@@ -51,14 +51,14 @@ func (r *reader) block(field string, v any) {
 		for key, below := range v {
 			switch {
 			case strings.HasPrefix(key, "PLpgSQL_stmt_dyn") || key == "dynquery":
-				r.found("EXECUTE runs a text that this check cannot read")
+				r.found("this check cannot read the text that EXECUTE runs")
 			case key == "PLpgSQL_expr":
 				expression := below.(map[string]any)
 				mode, _ := expression["parseMode"].(float64)
 				r.expression(expression["query"].(string), int(mode))
 			case key == "PLpgSQL_type":
 				name := below.(map[string]any)["typname"].(string)
-				if name != "UNKNOWN" { // of a record: each has the type of what it is given
+				if name != "UNKNOWN" { // a record takes the type of the assigned value
 					r.expression("SELECT NULL::"+name, statement)
 				}
 			default:
@@ -68,7 +68,7 @@ func (r *reader) block(field string, v any) {
 	}
 }
 
-// How PL/pgSQL has a text parsed (RawParseMode). Those above are assignments.
+// How PL/pgSQL parses a text (RawParseMode). Greater modes are assignments.
 const (
 	statement  = 0
 	expression = 2
@@ -84,11 +84,11 @@ func (r *reader) expression(text string, mode int) {
 		if !found {
 			target, value, _ = strings.Cut(text, "=")
 		}
-		text = "SELECT " + target + ", " + value // a target may have subscripts
+		text = "SELECT " + target + ", " + value // a target may contain expressions, as subscripts
 	}
 	findings, err := Statements(text)
 	if err != nil {
-		r.found("%q in the DO block cannot be read: %v", text, err)
+		r.found("cannot parse %q in the DO block: %v", text, err)
 	}
 	for _, f := range findings {
 		r.found("%s", f.What)

@@ -5,25 +5,24 @@ import (
 	"strings"
 )
 
-// kinds are the kinds of the nodes that stand in a field without being wrapped.
+// kinds maps fields whose nodes are not wrapped to the kinds of these nodes.
 var kinds = map[string]string{
 	"alias": "Alias", "argType": "TypeName", "collClause": "CollateClause", "funccall": "FuncCall", "infer": "InferClause", "larg": "SelectStmt", "newtype": "TypeName", "objtype": "TypeName",
 	"onConflictClause": "OnConflictClause", "over": "WindowDef", "rarg": "SelectStmt", "relation": "RangeVar", "role": "RoleSpec", "setstmt": "VariableSetStmt",
 	"typeName": "TypeName", "withClause": "WithClause",
 }
 
-// names are the fields that hold names, which the rules read, or the value of a
-// constant, or the aliases that are locked. Nothing is below them.
+// names are the fields that hold names, constants or the aliases of a locking clause.
+// They have no nodes below them. The rules read the names.
 var names = map[string][]string{
 	"A_Const": {"boolval", "bsval", "fval", "ival", "sval"}, "LockingClause": {"lockedRels"},
 	"A_Expr": {"name"}, "CollateClause": {"collname"}, "ColumnRef": {"fields"}, "FuncCall": {"funcname"},
 	"IndexElem": {"collation", "opclass"}, "ObjectWithArgs": {"objname"}, "RangeTableSample": {"method"}, "SortBy": {"useOp"}, "SubLink": {"operName"}, "TypeName": {"names"},
 }
 
-// harmless are the kinds in which PostgreSQL looks nothing up in the search_path.
-// ORDER BY, GROUP BY, DISTINCT, UNION, GREATEST and LEAST take the operators of the
-// type's default operator class, and no names. A column comes before a function
-// of the same name.
+// harmless are the kinds for which PostgreSQL does not use the search_path. ORDER BY,
+// GROUP BY, DISTINCT, UNION, GREATEST and LEAST use the operators of the type's default
+// operator class. A column takes precedence over a function of the same name.
 var harmless = []string{
 	"A_ArrayExpr", "A_Const", "A_Indices", "A_Indirection", "A_Star", "AccessPriv", "Alias", "AlterDatabaseSetStmt", "AlterRoleSetStmt", "AlterRoleStmt", "AlterSystemStmt", "BitString", "Boolean", "BooleanTest", "BoolExpr", "CallStmt", "CaseWhen",
 	"CoalesceExpr", "ColumnDef", "ColumnRef", "CommentStmt", "CommonTableExpr", "Constraint", "CreateSchemaStmt", "CreateStmt",
@@ -33,7 +32,7 @@ var harmless = []string{
 	"WindowDef", "WithClause",
 }
 
-// rule is that for a kind that holds, or implies, a name.
+// rule returns the rule for a kind that contains or implies a name.
 func rule(kind string) func(*reader, fields) {
 	switch kind {
 	case "A_Expr":
@@ -69,12 +68,12 @@ func rule(kind string) func(*reader, fields) {
 func function(r *reader, f fields) {
 	name := f.list("funcname")
 	if len(name) == 2 && name[0] == "sqlc" {
-		return // a parameter: sqlc replaces it
+		return // a parameter, which sqlc replaces
 	}
 	r.qualified("function", name)
 }
 
-// implied are the ways of writing an operator that leave no room for its schema.
+// implied are the notations of an operator that cannot name its schema.
 var implied = map[string]string{
 	"AEXPR_DISTINCT": "IS DISTINCT FROM", "AEXPR_NOT_DISTINCT": "IS NOT DISTINCT FROM", "AEXPR_NULLIF": "NULLIF", "AEXPR_IN": "IN",
 	"AEXPR_LIKE": "LIKE", "AEXPR_ILIKE": "ILIKE", "AEXPR_SIMILAR": "SIMILAR TO", "AEXPR_BETWEEN": "BETWEEN", "AEXPR_NOT_BETWEEN": "NOT BETWEEN",
@@ -84,18 +83,18 @@ var implied = map[string]string{
 func operator(r *reader, f fields) {
 	kind := f.text("kind")
 	if text, is := implied[kind]; is {
-		r.found("%s takes an operator from the search_path: write OPERATOR(pg_catalog.…)", text)
+		r.found("%s uses an operator from the search_path: write OPERATOR(pg_catalog.…)", text)
 		return
 	}
 	if !slices.Contains([]string{"AEXPR_OP", "AEXPR_OP_ANY", "AEXPR_OP_ALL"}, kind) {
-		r.found("the operator of kind %s is not known to this check", kind)
+		r.found("this check does not know the operator of kind %s", kind)
 	}
 	r.qualified("operator", f.list("name"))
 }
 
 func simpleCase(r *reader, f fields) {
 	if f["arg"] != nil {
-		r.found("CASE x WHEN takes an operator from the search_path: write CASE WHEN x OPERATOR(pg_catalog.=) …")
+		r.found("CASE x WHEN uses an operator from the search_path: write CASE WHEN x OPERATOR(pg_catalog.=) …")
 	}
 }
 
@@ -108,12 +107,12 @@ func subLink(r *reader, f fields) {
 		r.qualified("operator", name)
 		return
 	}
-	r.found("IN (SELECT …) takes an operator from the search_path: write OPERATOR(pg_catalog.=) ANY (SELECT …)")
+	r.found("IN (SELECT …) uses an operator from the search_path: write OPERATOR(pg_catalog.=) ANY (SELECT …)")
 }
 
 func join(r *reader, f fields) {
 	if f["usingClause"] != nil || f["isNatural"] != nil {
-		r.found("USING and NATURAL take operators from the search_path: write ON …")
+		r.found("USING and NATURAL use operators from the search_path: write ON …")
 	}
 }
 
@@ -130,7 +129,7 @@ func typeName(r *reader, f fields) {
 	}
 	name := f.list("names")
 	if len(name) == 2 && name[1] == "json" && !strings.HasPrefix(r.text[r.at:], "pg_catalog") {
-		name = name[1:] // json is a word of the grammar from PostgreSQL 17 on, and a name before
+		name = name[1:] // json is a keyword of the grammar since PostgreSQL 17, and was a name before
 	}
 	r.qualified("type", name)
 }
@@ -143,9 +142,9 @@ func indexElement(r *reader, f fields) {
 	}
 }
 
-// relation allows the server's own relations, and those of the roster, whose schema
-// is "chosen" in its statements and "pgelector" unless its user chooses another. The
-// table of package fence is its user's, whose search_path says where it is.
+// relation allows the server's own relations and those of the roster. Their schema is
+// "chosen" in the roster's statements, and "pgelector" by default. The table of package
+// fence belongs to the user, whose search_path finds it.
 func relation(r *reader, f fields) {
 	schema, name := f.text("schemaname"), f.text("relname")
 	switch {

@@ -11,14 +11,14 @@ import (
 	"github.com/wasilibs/go-pgquery/parser"
 )
 
-// A Finding is what is wrong in a text, and where: an offset in bytes.
+// A Finding is a fault in a text. At is its offset in bytes.
 type Finding struct {
 	At   int
 	What string
 }
 
-// Statements reads a text of statements, and tells what in it depends on the
-// search_path. An error says that PostgreSQL could not read it.
+// Statements parses SQL statements, and returns what in them depends on the
+// search_path. It returns an error if PostgreSQL cannot parse them.
 func Statements(text string) ([]Finding, error) {
 	encoded, err := parser.ParseToJSON(text)
 	if err != nil {
@@ -43,12 +43,12 @@ func Statements(text string) ([]Finding, error) {
 }
 
 // A reader walks the tree of a statement. A node is a JSON object with one key, its
-// kind, such as {"FuncCall": {…}}; where the kind follows from the field's name, the
-// object stands there alone.
+// kind, such as {"FuncCall": {…}}. Where the field's name implies the kind, the object
+// is not wrapped.
 type reader struct {
 	text     string
 	at       int
-	with     []string // the names of common table expressions that are in scope
+	with     []string // the names of the common table expressions in scope
 	findings []Finding
 }
 
@@ -58,7 +58,7 @@ func (r *reader) found(format string, args ...any) {
 
 type fields map[string]any
 
-// value reads what a field holds.
+// value reads the value of a field.
 func (r *reader) value(field string, v any) {
 	switch v := v.(type) {
 	case []any:
@@ -67,19 +67,19 @@ func (r *reader) value(field string, v any) {
 		}
 	case map[string]any:
 		if len(v) == 0 {
-			return // nothing is there
+			return
 		}
 		if kind, inner, wrapped := unwrap(v); wrapped {
 			r.node(kind, inner)
 		} else if kind, known := kinds[field]; known {
 			r.node(kind, v)
 		} else {
-			r.found("the field %q of a statement's tree is not known to this check", field)
+			r.found("this check does not know the field %q of a statement's tree", field)
 		}
 	}
 }
 
-// unwrap takes {"Kind": {…}} apart.
+// unwrap returns the kind and the fields of {"Kind": {…}}.
 func unwrap(v map[string]any) (kind string, inner fields, wrapped bool) {
 	if len(v) != 1 {
 		return "", nil, false
@@ -93,8 +93,8 @@ func unwrap(v map[string]any) (kind string, inner fields, wrapped bool) {
 	return "", nil, false
 }
 
-// node reads a node, and what is below it. Common table expressions come first:
-// they are in scope in all that follows, and after the statement no more.
+// node reads a node and its children. Common table expressions come first: they are in
+// scope until the end of the statement.
 func (r *reader) node(kind string, f fields) {
 	at, scope := r.at, len(r.with)
 	if location, ok := f["location"].(float64); ok {
@@ -103,7 +103,7 @@ func (r *reader) node(kind string, f fields) {
 	if check := rule(kind); check != nil {
 		check(r, f)
 	} else if !slices.Contains(harmless, kind) {
-		r.found("%s is not known to this check", kind)
+		r.found("this check does not know %s", kind)
 	}
 	order := []string{"withClause"}
 	for field := range f {
@@ -127,7 +127,7 @@ func (r *reader) node(kind string, f fields) {
 	r.at, r.with = at, r.with[:scope]
 }
 
-// list is a list of strings, such as a qualified name.
+// list returns a list of strings, such as a qualified name.
 func (f fields) list(field string) (all []string) {
 	items, _ := f[field].([]any)
 	for _, item := range items {
@@ -140,7 +140,7 @@ func (f fields) list(field string) (all []string) {
 
 func (f fields) text(field string) string { text, _ := f[field].(string); return text }
 
-// qualified checks a name that PostgreSQL would otherwise look up in the search_path.
+// qualified checks a name. PostgreSQL looks one without a schema up in the search_path.
 func (r *reader) qualified(what string, name []string) {
 	if len(name) != 2 || name[0] != "pg_catalog" {
 		r.found("the %s %s is not qualified with pg_catalog", what, strings.Join(name, "."))

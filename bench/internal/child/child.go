@@ -1,6 +1,6 @@
-// Package child is a candidate in a process of its own: the program started again, told by one line of JSON
-// on its standard input what to be, and by further lines what to do. It prints events as lines of JSON. It
-// ends when its standard input does, and with its parent.
+// Package child runs a candidate in its own process, which executes this program again. The first line of the
+// process's standard input is a systems.Env as JSON, the others are commands. It prints one systems.Event per line.
+// It ends with its standard input or its parent.
 package child
 
 import (
@@ -26,12 +26,12 @@ type Child struct {
 
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the process has ended
 
 	mu     sync.Mutex
-	events []systems.Event // but those that are counted
-	led    []int64         // when each of many elections was led
-	news   chan struct{}   // closed and replaced with each event
+	events []systems.Event // without those named systems.Led
+	led    []int64         // the times of those
+	added  chan struct{}   // closed and replaced with each event
 }
 
 // Start starts a candidate.
@@ -54,7 +54,7 @@ func Start(env systems.Env) (*Child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := &Child{Env: env, PID: cmd.Process.Pid, cmd: cmd, in: in, done: make(chan struct{}), news: make(chan struct{})}
+	c := &Child{Env: env, PID: cmd.Process.Pid, cmd: cmd, in: in, done: make(chan struct{}), added: make(chan struct{})}
 	go c.listen(out)
 	if err := json.NewEncoder(in).Encode(env); err != nil {
 		c.Stop()
@@ -75,28 +75,26 @@ func (c *Child) listen(out io.Reader) {
 			} else {
 				c.events = append(c.events, e)
 			}
-			close(c.news)
-			c.news = make(chan struct{})
+			close(c.added)
+			c.added = make(chan struct{})
 			c.mu.Unlock()
 		}
 	}
 	_ = c.cmd.Wait()
 }
 
-// After returns the first event of that name at or after an instant, without waiting; ok is false if there
-// is none. The channel is closed when there is news.
-func (c *Child) After(name string, at int64) (e systems.Event, ok bool, news <-chan struct{}) {
+// After returns the first event with a name at or after an instant, if there is one.
+func (c *Child) After(name string, at int64) (e systems.Event, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, e := range c.events {
-		if e.Name == name && e.At >= at {
-			return e, true, c.news
-		}
+	i := slices.IndexFunc(c.events, func(e systems.Event) bool { return e.Name == name && e.At >= at })
+	if i < 0 {
+		return e, false
 	}
-	return e, false, c.news
+	return c.events[i], true
 }
 
-// Led is when each of its many elections came to be led.
+// Led returns when the candidate came to lead each of many elections.
 func (c *Child) Led() []int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,55 +106,56 @@ func (c *Child) Wait(ctx context.Context, name string, within time.Duration) (sy
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	for {
-		e, ok, news := c.After(name, 0)
-		if ok {
+		c.mu.Lock()
+		added := c.added
+		c.mu.Unlock()
+		if e, ok := c.After(name, 0); ok {
 			return e, nil
 		}
-		if failed, bad, _ := c.After(systems.Failed, 0); bad {
-			return e, fmt.Errorf("%s: %s", c.Env.System, failed.Error)
+		if failed, ok := c.After(systems.Failed, 0); ok {
+			return failed, fmt.Errorf("%s: %s", c.Env.System, failed.Error)
 		}
 		select {
-		case <-news:
+		case <-added:
 		case <-c.done:
-			return e, fmt.Errorf("%s: the candidate ended before it was %s", c.Env.System, name)
+			return systems.Event{}, fmt.Errorf("%s: the candidate ended before it reported %q", c.Env.System, name)
 		case <-timeout.C:
-			return e, fmt.Errorf("%s: the candidate was not %s within %v", c.Env.System, name, within)
+			return systems.Event{}, fmt.Errorf("%s: the candidate did not report %q within %v", c.Env.System, name, within)
 		case <-ctx.Done():
-			return e, context.Cause(ctx)
+			return systems.Event{}, context.Cause(ctx)
 		}
 	}
 }
 
-// Resign orders it to resign.
-func (c *Child) Resign() { fmt.Fprintln(c.in, orderResign) }
+// Resign makes the candidate resign.
+func (c *Child) Resign() { fmt.Fprintln(c.in, commandResign) }
 
-// Arm has its belief sampled, and waits until that goes on.
-func (c *Child) Arm(ctx context.Context) error {
-	fmt.Fprintln(c.in, orderArm)
-	_, err := c.Wait(ctx, systems.Armed, 5*time.Second)
+// Sample starts systems.Reporter.Sample in the process, and waits for it.
+func (c *Child) Sample(ctx context.Context) error {
+	fmt.Fprintln(c.in, commandSample)
+	_, err := c.Wait(ctx, systems.Sampling, 5*time.Second)
 	return err
 }
 
-// Signal sends it a signal.
+// Signal sends a signal to the process.
 func (c *Child) Signal(s syscall.Signal) error { return syscall.Kill(c.PID, s) }
 
-// Stop ends it by SIGKILL and waits for its end.
+// Stop kills the process and waits for its end.
 func (c *Child) Stop() {
 	_ = c.in.Close()
 	_ = c.cmd.Process.Kill()
 	<-c.done
 }
 
-// Role is the argument that makes the program a candidate.
+// Role is the argument of a process that runs a candidate.
 const Role = "candidate"
 
-// The orders.
 const (
-	orderResign = "resign"
-	orderArm    = "arm"
+	commandResign = "resign"
+	commandSample = "sample"
 )
 
-// Main is a candidate's life.
+// Main runs a candidate until in ends.
 func Main(in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	if !lines.Scan() {
@@ -168,7 +167,7 @@ func Main(in io.Reader, out io.Writer) error {
 	}
 	system, ok := systems.Find(env.System)
 	if !ok {
-		return fmt.Errorf("no system is named %q", env.System)
+		return fmt.Errorf("unknown system %q", env.System)
 	}
 	resign := make(chan struct{})
 	env.Resign = resign
@@ -184,19 +183,14 @@ func Main(in io.Reader, out io.Writer) error {
 			}
 		}()
 	}
-	obey(lines, resign, reporter)
-	os.Exit(0) // whatever still goes on: connections end with the process
-	return nil
-}
-
-// obey carries out orders until there are no more.
-func obey(lines *bufio.Scanner, resign chan struct{}, reporter *systems.Reporter) {
 	for lines.Scan() {
 		switch lines.Text() {
-		case orderResign:
+		case commandResign:
 			close(resign)
-		case orderArm:
-			reporter.Arm()
+		case commandSample:
+			reporter.Sample()
 		}
 	}
+	os.Exit(0) // ends candidates and connections
+	return nil
 }

@@ -9,10 +9,7 @@ import (
 	"github.com/pgelector/pgelector/bench/internal/systems"
 )
 
-// atATime is how many failovers that take seconds go on together: their candidates sleep most of the time.
-const atATime = 14
-
-// failovers measures those that take milliseconds one by one, then the others together.
+// failovers measures those that take milliseconds one at a time, then the others in parallel.
 func (r *run) failovers(ctx context.Context) error {
 	for _, j := range r.plan.jobs(true) {
 		if err := r.failover(ctx, j); err != nil {
@@ -25,7 +22,7 @@ func (r *run) failovers(ctx context.Context) error {
 	var once sync.Once
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	for range atATime {
+	for range results.Parallel {
 		workers.Go(func() {
 			for j := range jobs {
 				if err := r.failover(ctx, j); err != nil {
@@ -42,34 +39,33 @@ func (r *run) failovers(ctx context.Context) error {
 	return first
 }
 
-// failover measures one. One that cannot be measured is reported and left out: not everything is ours.
+// failover measures one failover. A failure of a system under test is printed and does not end the run.
 func (r *run) failover(ctx context.Context, j job) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	t := &trial{world: r.world, system: j.system, fault: j.fault}
-	f, err := t.run(ctx)
-	r.progress.done(j.seconds/r.share(j), fmt.Sprintf("%s, %s", j.system.Name, j.fault))
+	f, err := r.newTrial(j.system, j.fault).run(ctx)
+	r.progress.done(j.seconds/parallel(j), fmt.Sprintf("%s, %s", j.system.Name, j.fault))
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		r.progress.say(fmt.Sprintf("left out: %v", err))
+		r.progress.skipped(err)
 		return nil
 	}
 	r.add(func(all *results.Results) { all.Failovers = append(all.Failovers, f) })
 	return nil
 }
 
-// share is how many jobs go on at the same time as this one.
-func (r *run) share(j job) float64 {
+// parallel is the number of jobs that run at the same time as j, itself included.
+func parallel(j job) float64 {
 	if j.system.IsQuick(j.fault) {
 		return 1
 	}
-	return atATime
+	return results.Parallel
 }
 
-// restarts restarts the servers under a leader and a follower of every system at once.
+// restarts restarts the servers. A leader and a follower of every system run meanwhile.
 func (r *run) restarts(ctx context.Context) error {
 	for range r.plan.restarts {
 		if err := r.restart(ctx); err != nil {
@@ -88,21 +84,21 @@ func (r *run) restart(ctx context.Context) error {
 		if s.Etcd && s.Phase.Seconds() > 1 || s.Cannot[systems.Restart] != "" {
 			continue
 		}
-		t := &trial{world: r.world, system: s, fault: systems.Restart}
-		defer t.end()
+		t := r.newTrial(s, systems.Restart)
+		defer t.stop()
 		if err := t.prepare(ctx); err != nil {
-			r.progress.say(fmt.Sprintf("left out: %v", err))
+			r.progress.skipped(err)
 			continue
 		}
 		trials = append(trials, t)
 	}
 	for _, t := range trials {
-		if err := t.strike(ctx); err != nil {
+		if err := t.inject(ctx); err != nil {
 			return err
 		}
 	}
 	began := systems.Now()
-	if err := r.world.Restart(ctx); err != nil {
+	if err := r.servers.Restart(ctx); err != nil {
 		return err
 	}
 	var all sync.WaitGroup

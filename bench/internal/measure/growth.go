@@ -2,19 +2,19 @@ package measure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
 	"time"
 
-	"github.com/pgelector/pgelector/bench/internal/child"
 	"github.com/pgelector/pgelector/bench/internal/results"
 	"github.com/pgelector/pgelector/bench/internal/systems"
 )
 
 const (
-	growthCap  = 30 * time.Second // for all elections to be led anew
-	ownProcess = 20               // more candidates than this share processes
+	growthLimit  = 30 * time.Second // for all elections to have a leader again
+	maxProcesses = 20               // more followers than this share processes
 )
 
 // size is one system at one size.
@@ -29,14 +29,14 @@ func (p Plan) sizes() []size {
 		for _, s := range []string{systems.Session, systems.EtcdFast} {
 			all = append(all, size{s, n, 3})
 		}
-		for _, s := range []string{systems.DefaultPgx, systems.FastPgx} {
+		for _, s := range []string{systems.DefaultPgx, systems.WaitPgx} {
 			if slices.Contains(p.separate, n) {
 				all = append(all, size{s, n, 3})
 			}
 		}
 	}
-	for _, n := range p.herd {
-		for _, s := range []string{systems.RawPgx, systems.DefaultPgx, systems.FastPgx, systems.GooseFast, systems.EtcdFast} {
+	for _, n := range p.fleet {
+		for _, s := range []string{systems.RawPgx, systems.DefaultPgx, systems.WaitPgx, systems.GooseFast, systems.EtcdFast} {
 			all = append(all, size{s, 1, n})
 		}
 	}
@@ -66,7 +66,7 @@ func (r *run) growth(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if g.Error != "" {
-			r.progress.say(g.Error)
+			r.progress.skipped(errors.New(g.Error))
 		}
 		r.add(func(all *results.Results) { all.Growth = append(all.Growth, g) })
 		r.progress.done(z.seconds(r.plan.window), fmt.Sprintf("%s, %d elections, %d candidates", z.system, z.elections, z.candidates))
@@ -74,22 +74,22 @@ func (r *run) growth(ctx context.Context) error {
 	return nil
 }
 
-// grow measures one size: at rest, and then by kill -9 of the leader.
+// grow measures the costs of one size, and then kills the leader.
 func (r *run) grow(ctx context.Context, z size) results.Growth {
 	s, _ := systems.Find(z.system)
-	g := &group{run: r, system: s, elections: z.elections}
-	defer g.end()
+	g := &group{servers: r.servers, system: s, elections: z.elections}
+	defer g.stop()
 	out := results.Growth{System: z.system, Elections: z.elections, Candidates: z.candidates}
 	processes, each := z.candidates-1, 1
-	if z.candidates > ownProcess {
-		processes, each = ownProcess, (z.candidates-1+ownProcess-1)/ownProcess
+	if processes > maxProcesses {
+		processes, each = maxProcesses, (processes+maxProcesses-1)/maxProcesses
 	}
 	err := g.start(ctx, processes, each)
 	if err == nil {
-		out.Leader, out.Follower, out.ServerRSS, err = g.measure(ctx, r.plan.window)
+		out.Leader, out.Follower, out.ServerRSS, err = r.cost(ctx, g, r.plan.window)
 	}
 	if err == nil {
-		out.FirstMs, out.AllMs, err = g.behead(ctx)
+		out.FirstMs, out.AllMs, err = g.killLeader(ctx)
 	}
 	if err != nil {
 		out.Error = err.Error()
@@ -97,14 +97,14 @@ func (r *run) grow(ctx context.Context, z size) results.Growth {
 	return out
 }
 
-// behead kills the leader, and waits until the followers lead all that it led.
-func (g *group) behead(ctx context.Context) (first, all *float64, err error) {
+// killLeader kills the leader, and measures when followers lead the first election and all.
+func (g *group) killLeader(ctx context.Context) (first, all *float64, err error) {
 	began := systems.Now()
 	if err := g.leader.Signal(syscall.SIGKILL); err != nil {
 		return nil, nil, err
 	}
 	if g.elections > 1 {
-		led, ok := awaitLed(ctx, g.elections, growthCap, g.followers...)
+		led, ok := awaitLed(ctx, g.elections, growthLimit, g.followers...)
 		if len(led) > 0 {
 			first = millis(slices.Min(led) - began)
 		}
@@ -113,20 +113,8 @@ func (g *group) behead(ctx context.Context) (first, all *float64, err error) {
 		}
 		return first, all, nil
 	}
-	if at, ok := firstLead(ctx, began, growthCap, g.followers); ok {
+	if at, ok := awaitLeader(ctx, began, growthLimit, g.followers...); ok {
 		first = millis(at - began)
 	}
 	return first, first, nil
-}
-
-// firstLead waits until one of the processes leads.
-func firstLead(ctx context.Context, since int64, limit time.Duration, processes []*child.Child) (int64, bool) {
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
-		for _, c := range processes {
-			if e, ok, _ := c.After(systems.Leading, since); ok {
-				return e.At, true
-			}
-		}
-	}
-	return 0, false
 }

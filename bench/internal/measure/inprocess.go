@@ -8,16 +8,16 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/bench/internal/results"
-	"github.com/pgelector/pgelector/bench/internal/world"
+	"github.com/pgelector/pgelector/bench/internal/servers"
 	"github.com/pgelector/pgelector/elector"
 )
 
 const inProcessSeconds = 12
 
-// inProcess measures calls within this process, by testing.Benchmark.
+// inProcess measures calls in this process with testing.Benchmark.
 func (r *run) inProcess(ctx context.Context) error {
 	for _, driver := range []struct{ name, label string }{{"pgx", "pgx"}, {"postgres", "lib/pq"}} {
-		pool, err := sql.Open(driver.name, r.world.DSN(world.Leader, "inprocess"))
+		pool, err := sql.Open(driver.name, r.servers.DSN(servers.Leader, "inprocess"))
 		if err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ func (r *run) inProcess(ctx context.Context) error {
 func (r *run) calls(ctx context.Context, pool *sql.DB, label string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	e, err := elector.New(pool, r.world.Name("inprocess"))
+	e, err := elector.New(pool, r.servers.Name("inprocess"))
 	if err != nil {
 		return err
 	}
@@ -44,12 +44,12 @@ func (r *run) calls(ctx context.Context, pool *sql.DB, label string) error {
 	if err != nil {
 		return err
 	}
-	r.bench("time.Now, which IsLeader cannot do without", false, func() error { _ = time.Now(); return nil })
+	r.bench("time.Now, which IsLeader calls", false, func() error { _ = time.Now(); return nil })
 	r.bench("IsLeader, leading", false, func() error { e.IsLeader(); return nil })
 	r.bench("Term.Valid", false, func() error { term.Valid(); return nil })
 	r.bench("a heartbeat (Term.Verify: one round trip), "+label, true, func() error { return term.Verify(ctx) })
 	r.bench("a round trip (SELECT 1), "+label, true, func() error { _, err := pool.ExecContext(ctx, "SELECT 1"); return err })
-	r.bench("the same with a flush of the server's log, as each token takes one, "+label, true, func() error {
+	r.bench("a round trip with a WAL flush, which each token needs, "+label, true, func() error {
 		_, err := pool.ExecContext(ctx, "SELECT pg_catalog.pg_logical_emit_message(true, 'bench', '')")
 		return err
 	})
@@ -57,7 +57,7 @@ func (r *run) calls(ctx context.Context, pool *sql.DB, label string) error {
 		return err
 	}
 	r.bench("IsLeader, following", false, func() error { e.IsLeader(); return nil })
-	r.bench("a campaign won, and its resignation (connects anew), "+label, true, func() error {
+	r.bench("a successful campaign and its resignation (on a new connection), "+label, true, func() error {
 		term, elected, err := e.TryCampaign(ctx)
 		if err != nil || !elected {
 			return fmt.Errorf("campaign: elected %v, %w", elected, err)
@@ -67,7 +67,7 @@ func (r *run) calls(ctx context.Context, pool *sql.DB, label string) error {
 	return ctx.Err()
 }
 
-// bench adds one benchmark, unless it is there already.
+// bench adds the result of a benchmark, unless it has one of that name.
 func (r *run) bench(name string, server bool, call func() error) {
 	for _, done := range r.all.InProcess {
 		if done.Name == name {
@@ -84,7 +84,7 @@ func (r *run) bench(name string, server bool, call func() error) {
 		}
 	})
 	if failed != nil {
-		r.progress.say(fmt.Sprintf("left out: %s: %v", name, failed))
+		r.progress.skipped(fmt.Errorf("%s: %w", name, failed))
 		return
 	}
 	r.add(func(all *results.Results) {

@@ -1,77 +1,70 @@
-// Package measure runs the candidates, hurts them and takes the times.
+// Package measure runs candidates, injects faults, and measures times and costs.
 package measure
 
 import (
-	"context"
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/pgelector/pgelector/bench/internal/results"
 	"github.com/pgelector/pgelector/bench/internal/systems"
-	"github.com/pgelector/pgelector/bench/internal/world"
 )
 
-// Plan is what to measure, and how often.
+// Plan says what to measure, and how often.
 type Plan struct {
-	Only  string // part of a system's name
+	Only  string // a part of the systems' names
 	Parts string // comma-separated
 
 	Quick     bool
-	alone     int // samples of what takes milliseconds
-	together  int // samples of what takes seconds
-	endless   int // samples of what takes a minute
+	quick     int // samples of what takes milliseconds
+	slow      int // samples of what takes seconds
+	slowest   int // samples of what takes a minute
 	restarts  int
-	rest      float64 // seconds at rest, for one election
-	window    float64 // seconds at rest, while it grows
-	elections []int
-	separate  []int
-	herd      []int
+	rest      float64 // seconds for which costs are measured, for one election
+	window    float64 // the same for growth
+	elections []int   // sizes, on a shared session
+	separate  []int   // the same with a session per election
+	fleet     []int   // numbers of candidates
 }
 
-// SetQuick chooses between two minutes and twenty.
+// SetQuick sets the numbers of samples and the sizes, for two minutes or for twenty.
 func (p *Plan) SetQuick(quick bool) {
 	p.Quick = quick
 	if quick {
-		p.alone, p.together, p.endless, p.restarts, p.rest, p.window = 4, 1, 0, 0, 1.5, 2
-		p.elections, p.separate, p.herd = []int{1000}, nil, []int{20}
+		p.quick, p.slow, p.slowest, p.restarts, p.rest, p.window = 4, 1, 0, 0, 1.5, 2
+		p.elections, p.separate, p.fleet = []int{1000}, nil, []int{20}
 		return
 	}
-	p.alone, p.together, p.endless, p.restarts, p.rest, p.window = 21, 9, 2, 3, 10, 4
-	p.elections, p.separate, p.herd = []int{1, 10, 100, 1000, 10000}, []int{1, 10, 100}, []int{2, 20, 200}
+	p.quick, p.slow, p.slowest, p.restarts, p.rest, p.window = 21, 9, 2, 3, 10, 4
+	p.elections, p.separate, p.fleet = []int{1, 10, 100, 1000, 10000}, []int{1, 10, 100}, []int{2, 20, 200}
 }
 
 func (p Plan) has(part string) bool { return slices.Contains(strings.Split(p.Parts, ","), part) }
 
-// systems are those to be measured.
+// systems returns the systems to measure.
 func (p Plan) systems() []systems.System {
 	return slices.DeleteFunc(systems.All(), func(s systems.System) bool { return !strings.Contains(s.Name, p.Only) })
 }
 
-// job is one failover to be measured.
+// job is one failover to measure.
 type job struct {
 	system  systems.System
 	fault   systems.Fault
 	seconds float64 // as expected
 }
 
-// jobs lists the failovers, system by system in turn, so that they share what noise there is.
-func (p Plan) jobs(alone bool) []job {
+// jobs returns the quick failovers or the others. The systems take turns, so that noise affects all alike.
+func (p Plan) jobs(quick bool) []job {
 	var all []job
-	rounds := p.together
-	if alone {
-		rounds = p.alone
+	rounds := p.slow
+	if quick {
+		rounds = p.quick
 	}
 	for round := range rounds {
 		var turn []job
 		for _, s := range p.systems() {
 			for _, f := range systems.Faults {
-				if f != systems.Restart && s.IsQuick(f) == alone && round < p.samples(s, f) {
+				if f != systems.Restart && s.IsQuick(f) == quick && round < p.samples(s, f) {
 					turn = append(turn, job{s, f, expected(s, f)})
 				}
 			}
@@ -79,34 +72,31 @@ func (p Plan) jobs(alone bool) []job {
 		rand.Shuffle(len(turn), func(i, j int) { turn[i], turn[j] = turn[j], turn[i] })
 		all = append(all, turn...)
 	}
-	if !alone { // the long ones first, so that none is waited for alone
+	if !quick { // the longest first, so that none runs alone at the end
 		slices.SortStableFunc(all, func(a, b job) int { return int(b.seconds/10) - int(a.seconds/10) })
 	}
 	return all
 }
 
-// samples is how often a failover is measured.
+// samples returns how often to measure a failover.
 func (p Plan) samples(s systems.System, f systems.Fault) int {
 	switch {
 	case s.Cannot[f] != "":
 		return 0
 	case s.IsQuick(f):
-		return p.alone
+		return p.quick
 	case s.Never[f] != "":
-		return min(p.endless, 1)
-	case p.Quick && expected(s, f) > 15:
-		return p.endless
-	case expected(s, f) > 40:
-		return p.endless
+		return min(p.slowest, 1)
+	case p.Quick && expected(s, f) > 15, expected(s, f) > 40:
+		return p.slowest
 	}
-	return p.together
+	return p.slow
 }
 
-// quickPhase is the random part of the time before a fault that is expected to cost milliseconds: nothing that
-// a clock drives plays a part in those.
+// quickPhase limits the random time before the fault of a quick failover, which depends on no long interval.
 const quickPhase = 500 * time.Millisecond
 
-// expected is about how many seconds a failover takes, with what goes before it.
+// expected returns about how many seconds it takes to measure a failover.
 func expected(s systems.System, f systems.Fault) float64 {
 	phase := s.Phase.Seconds()
 	switch {
@@ -124,55 +114,4 @@ func expected(s systems.System, f systems.Fault) float64 {
 		return 12
 	}
 	return 1 + 2*phase
-}
-
-// compared are the modules whose versions matter.
-var compared = []string{
-	"github.com/jackc/pgx/v5", "github.com/lib/pq", "github.com/riverqueue/river", "github.com/hashicorp/vault",
-	"github.com/pressly/goose/v3", "github.com/golang-migrate/migrate/v4", "go.etcd.io/etcd/server/v3",
-}
-
-// facts are about the machine and the versions.
-func facts(ctx context.Context, w *world.World) ([]results.Fact, error) {
-	var version string
-	if err := w.Admin.QueryRow(ctx, "SHOW server_version").Scan(&version); err != nil {
-		return nil, err
-	}
-	all := []results.Fact{
-		{Name: "processor", Value: fmt.Sprintf("%d cores, %s", runtime.NumCPU(), fromFile("/proc/cpuinfo", "model name"))},
-		{Name: "memory", Value: fromFile("/proc/meminfo", "MemTotal")},
-		{Name: "load before", Value: firstLine("/proc/loadavg")},
-		{Name: "kernel", Value: runtime.GOOS + " " + firstLine("/proc/sys/kernel/osrelease")},
-		{Name: "Go", Value: runtime.Version()},
-		{Name: "PostgreSQL", Value: version},
-		{Name: "durability", Value: world.Durable},
-		{Name: "network", Value: "loopback TCP, no TLS"},
-	}
-	if build, ok := debug.ReadBuildInfo(); ok {
-		for _, wanted := range compared {
-			for _, m := range build.Deps {
-				if m.Path == wanted {
-					all = append(all, results.Fact{Name: m.Path, Value: m.Version})
-				}
-			}
-		}
-	}
-	return all, nil
-}
-
-// fromFile is the value behind a key in a file of lines "key: value".
-func fromFile(file, key string) string {
-	text, _ := os.ReadFile(file) // empty if there is none
-	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == key {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "unknown"
-}
-
-func firstLine(file string) string {
-	text, _ := os.ReadFile(file)
-	line, _, _ := strings.Cut(string(text), "\n")
-	return line
 }

@@ -5,31 +5,33 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/pgelector/pgelector/bench/internal/results"
+	"github.com/pgelector/pgelector/bench/internal/servers"
 	"github.com/pgelector/pgelector/bench/internal/systems"
-	"github.com/pgelector/pgelector/bench/internal/world"
 )
 
-// connections is what the server allows: 200 candidates in fast mode, while one of them leads.
+// connections is the server's limit. 200 candidates that wait need most of them.
 const connections = 700
 
-// run is one run of the whole benchmark.
+// run is one run of the benchmark.
 type run struct {
 	plan     Plan
-	world    *world.World
+	servers  *servers.Servers
 	progress *progress
 
 	mu  sync.Mutex
 	all *results.Results
 
-	etcdIdle float64 // milliseconds of processor time a second, without candidates
+	etcdIdle float64 // milliseconds of CPU time a second that etcd uses without candidates
 }
 
-// Run measures what the plan says. After an error it returns what it has measured so far, or nil.
+// Run measures what the plan says. With an error it returns what it has measured so far, or nil.
 func Run(ctx context.Context, plan Plan, out io.Writer) (*results.Results, error) {
 	r := &run{plan: plan, progress: newProgress(out)}
 	r.all = &results.Results{Command: command(), Date: time.Now().UTC(), Quick: plan.Quick}
@@ -37,13 +39,13 @@ func Run(ctx context.Context, plan Plan, out io.Writer) (*results.Results, error
 	for _, p := range parts {
 		r.progress.total += p.seconds
 	}
-	w, err := world.Start(ctx, connections)
+	s, err := servers.Start(ctx, connections)
 	if err != nil {
 		return nil, err
 	}
-	defer w.Stop()
-	r.world = w
-	if r.all.Facts, err = facts(ctx, w); err != nil {
+	defer s.Stop()
+	r.servers = s
+	if r.all.Facts, err = facts(ctx, s); err != nil {
 		return nil, err
 	}
 	r.describe()
@@ -68,7 +70,7 @@ func (r *run) parts() []part {
 	for _, p := range []part{
 		{"inprocess", inProcessSeconds, r.inProcess},
 		{"failover", r.failoverSeconds(), r.failovers},
-		{"rest", r.restSeconds(), r.restAll},
+		{"rest", r.costSeconds(), r.costs},
 		{"growth", r.growthSeconds(), r.growth},
 		{"restart", float64(r.plan.restarts) * restartSeconds, r.restarts},
 	} {
@@ -80,9 +82,9 @@ func (r *run) parts() []part {
 }
 
 func (r *run) failoverSeconds() (seconds float64) {
-	for _, alone := range []bool{true, false} {
-		for _, j := range r.plan.jobs(alone) {
-			seconds += j.seconds / r.share(j)
+	for _, quick := range []bool{true, false} {
+		for _, j := range r.plan.jobs(quick) {
+			seconds += j.seconds / parallel(j)
 		}
 	}
 	return seconds
@@ -94,7 +96,7 @@ func (r *run) add(change func(*results.Results)) {
 	change(r.all)
 }
 
-// describe writes down the systems.
+// describe adds the systems to the results.
 func (r *run) describe() {
 	texts := func(m map[systems.Fault]string) map[string]string {
 		t := map[string]string{}
@@ -109,7 +111,58 @@ func (r *run) describe() {
 	}
 }
 
-// command is how this run was asked for.
+// compared are the modules whose versions the report states.
+var compared = []string{
+	"github.com/jackc/pgx/v5", "github.com/lib/pq", "github.com/riverqueue/river", "github.com/hashicorp/vault",
+	"github.com/pressly/goose/v3", "github.com/golang-migrate/migrate/v4", "go.etcd.io/etcd/server/v3",
+}
+
+// facts describes the machine and the versions.
+func facts(ctx context.Context, s *servers.Servers) ([]results.Fact, error) {
+	var version string
+	if err := s.Admin.QueryRow(ctx, "SHOW server_version").Scan(&version); err != nil {
+		return nil, err
+	}
+	all := []results.Fact{
+		{Name: "processor", Value: fmt.Sprintf("%d cores, %s", runtime.NumCPU(), fromFile("/proc/cpuinfo", "model name"))},
+		{Name: "memory", Value: fromFile("/proc/meminfo", "MemTotal")},
+		{Name: "load before", Value: firstLine("/proc/loadavg")},
+		{Name: "kernel", Value: runtime.GOOS + " " + firstLine("/proc/sys/kernel/osrelease")},
+		{Name: "Go", Value: runtime.Version()},
+		{Name: "PostgreSQL", Value: version},
+		{Name: "durability", Value: servers.Durable},
+		{Name: "network", Value: "loopback TCP, no TLS"},
+	}
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, wanted := range compared {
+			for _, m := range build.Deps {
+				if m.Path == wanted {
+					all = append(all, results.Fact{Name: m.Path, Value: m.Version})
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// fromFile returns the value of a key in a file of lines "key: value".
+func fromFile(file, key string) string {
+	text, _ := os.ReadFile(file) // empty if it cannot be read
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == key {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+func firstLine(file string) string {
+	text, _ := os.ReadFile(file)
+	line, _, _ := strings.Cut(string(text), "\n")
+	return line
+}
+
+// command returns the command that started this run.
 func command() string {
 	args := strings.Join(os.Args[1:], " ")
 	switch args {
@@ -121,34 +174,34 @@ func command() string {
 	return "go run . " + args
 }
 
-// progress shows how far the run is, and how long it may still take.
+// progress prints how far the run is, and how long it may still take.
 type progress struct {
 	out   io.Writer
-	total float64 // seconds, as expected
+	total float64 // expected seconds
 	began time.Time
 
 	mu    sync.Mutex
-	spent float64 // of total
+	spent float64 // the part of total that is done
 }
 
 func newProgress(out io.Writer) *progress { return &progress{out: out, began: time.Now()} }
 
-// done shows that something has been measured that was expected to take so many seconds.
+// done prints what has been measured. It was expected to take that many seconds.
 func (p *progress) done(seconds float64, what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.spent = min(p.spent+seconds, p.total)
 	taken := time.Since(p.began)
-	// At first the plan is believed, then more and more what was seen.
+	// The estimate relies on the plan at first, and later on the time that the run has taken.
 	share := p.spent / p.total
-	seen := taken.Seconds() * (1 - share) / max(share, 0.01)
-	left := time.Duration((share*seen + (1-share)*(p.total-p.spent)) * float64(time.Second))
+	observed := taken.Seconds() * (1 - share) / max(share, 0.01)
+	left := time.Duration((share*observed + (1-share)*(p.total-p.spent)) * float64(time.Second))
 	fmt.Fprintf(p.out, "%3.0f %%  %5s left  %s\n", 100*share, left.Round(time.Second), what)
 }
 
-// say shows something else.
-func (p *progress) say(what string) {
+// skipped prints why something was not measured.
+func (p *progress) skipped(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintln(p.out, what)
+	fmt.Fprintln(p.out, "skipped:", err)
 }

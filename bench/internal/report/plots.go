@@ -15,7 +15,7 @@ import (
 	"github.com/pgelector/pgelector/bench/internal/systems"
 )
 
-// palette tells faults, and systems, apart.
+// palette and shapes distinguish faults, or systems.
 var palette = []color.Color{
 	color.RGBA{R: 0x1b, G: 0x7f, B: 0x5c, A: 0xff}, color.RGBA{R: 0xc4, G: 0x4e, B: 0x1a, A: 0xff},
 	color.RGBA{R: 0x5b, G: 0x5f, B: 0xb0, A: 0xff}, color.RGBA{R: 0xc2, G: 0x2d, B: 0x7a, A: 0xff},
@@ -24,7 +24,7 @@ var palette = []color.Color{
 
 var shapes = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.TriangleGlyph{}, draw.SquareGlyph{}, draw.PyramidGlyph{}, draw.BoxGlyph{}, draw.RingGlyph{}}
 
-// plots draws all that there are results for.
+// plots draws the plots for which there are results.
 func plots(dir string, r *results.Results) error {
 	if len(r.Failovers) > 0 {
 		if err := gapPlot(filepath.Join(dir, "gaps.svg"), r); err != nil {
@@ -42,8 +42,8 @@ func plots(dir string, r *results.Results) error {
 	}
 	for _, c := range []curves{
 		{"elections-statements.svg", "Statements per second of a following process", "elections", "statements/s", elections, following},
-		{"elections-failover.svg", "From kill -9 until all elections are led anew", "elections", "milliseconds", elections, all},
-		{"candidates-failover.svg", "From kill -9 until the election is led anew", "candidates", "milliseconds", candidates, all},
+		{"elections-failover.svg", "From kill -9 until all elections have a leader again", "elections", "milliseconds", elections, all},
+		{"candidates-failover.svg", "From kill -9 until the election has a leader again", "candidates", "milliseconds", candidates, all},
 	} {
 		if err := c.draw(dir, r.Growth); err != nil {
 			return err
@@ -52,7 +52,7 @@ func plots(dir string, r *results.Results) error {
 	return nil
 }
 
-// gapPlot has a row for each system, and in it every sample of every fault: a column of dots is a cell.
+// gapPlot draws a row for each system, with a dot for each sample of each fault.
 func gapPlot(file string, r *results.Results) error {
 	p := plot.New()
 	p.Title.Text = "Time without a leader: each sample, and the raw lock's median after kill -9 (dashed)"
@@ -94,11 +94,11 @@ func gapPlot(file string, r *results.Results) error {
 		line.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
 		p.Add(line)
 	}
-	p.X.Max = max(p.X.Max*6, 1000) // room for the legend
+	p.X.Max = max(p.X.Max*6, 1000) // space for the legend
 	return p.Save(11*vg.Inch, vg.Length(1.5+0.45*float64(len(names)))*vg.Inch, file)
 }
 
-// curves is one plot of growth: a line for each system.
+// curves is one plot of growth, with a line for each system.
 type curves struct {
 	file, title, x, y string
 	size              func(results.Growth) (float64, bool)
@@ -137,7 +137,7 @@ func (c curves) draw(dir string, all []results.Growth) error {
 		p.Add(line, dots)
 		p.Legend.Add(name, line, dots)
 	}
-	p.Y.Max *= 8 // room for the legend
+	p.Y.Max *= 8 // space for the legend
 	p.Y.Min = min(p.Y.Min, p.Y.Max/100)
 	return p.Save(8*vg.Inch, 4.5*vg.Inch, filepath.Join(dir, c.file))
 }

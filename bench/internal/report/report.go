@@ -1,4 +1,4 @@
-// Package report turns the results of one run into RESULTS.md and plots.
+// Package report writes the results of one run as RESULTS.md and plots.
 package report
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/pgelector/pgelector/bench/internal/results"
 )
 
-// Write writes everything below a directory.
+// Write writes results.json, the plots and RESULTS.md to a directory.
 func Write(dir string, r *results.Results) error {
 	if err := os.MkdirAll(filepath.Join(dir, "plots"), 0o755); err != nil {
 		return err
@@ -35,7 +35,7 @@ func Write(dir string, r *results.Results) error {
 	return os.WriteFile(filepath.Join(dir, "RESULTS.md"), []byte(p.text.String()), 0o644)
 }
 
-// Again writes everything anew from results.json.
+// Again writes the plots and RESULTS.md from results.json.
 func Again(dir string) error {
 	r, err := results.Load(filepath.Join(dir, "results.json"))
 	if err != nil {
@@ -44,7 +44,7 @@ func Again(dir string) error {
 	return Write(dir, r)
 }
 
-// page is RESULTS.md in the making.
+// page builds RESULTS.md.
 type page struct {
 	r    *results.Results
 	text strings.Builder
@@ -57,7 +57,7 @@ func (p *page) say(format string, args ...any) {
 // row writes one row of a table.
 func (p *page) row(cells ...string) { p.say("| %s |", strings.Join(cells, " | ")) }
 
-// table writes the head of a table whose first column is text and whose others are numbers.
+// table writes the head of a table. All columns but the first hold numbers.
 func (p *page) table(heads ...string) {
 	p.say("")
 	p.row(heads...)
@@ -70,13 +70,13 @@ func (p *page) table(heads ...string) {
 
 func (p *page) head() {
 	p.say("# Leader elections side by side\n")
-	p.say("One run of `%s` on %s, which took %v. Written by the run itself; [results.json](results.json) has every sample.",
+	p.say("One run of `%s` on %s, which took %v. The run wrote this page; [results.json](results.json) has every sample.",
 		p.r.Command, p.r.Date.Format("2 January 2006"), p.r.Took)
 	if p.r.Quick {
-		p.say("**A quick run: few samples, and rows that take long are left out.**")
+		p.say("**A quick run: few samples, and without the rows that take long.**")
 	}
-	p.say("\nThe times are of one machine with all its noise. What carries over to another is the ratios to the *raw lock*: a")
-	p.say("bare `pg_advisory_lock` waiter, with nothing around it, measured in the same run in turn with the others.")
+	p.say("\nThe times come from one machine, with its noise. Compare the ratios to the *raw lock*, a client that only waits in")
+	p.say("`pg_advisory_lock`. The run measures it in turn with the others.")
 	p.table("machine", "")
 	for _, f := range p.r.Facts {
 		p.row(f.Name, f.Value)
@@ -85,7 +85,7 @@ func (p *page) head() {
 
 func (p *page) purposes() {
 	p.say("\n## What each is for\n")
-	p.say("None of the others is a worse try at the same thing. Numbers are given where a system can be driven to them; here is what it was made for.")
+	p.say("The systems serve different purposes. The figures compare one aspect of each.")
 	p.say("\n| system | settings | what it is for, and where it is better |\n| --- | --- | --- |")
 	for _, s := range p.r.Systems {
 		p.row(s.Name, s.Settings, s.For)
@@ -96,25 +96,24 @@ func (p *page) method() {
 	p.say(`
 ## How it was measured
 
-- Every candidate is a process of its own: this program started again. A leader, one follower that has settled down,
-  then the fault, at a random moment of the system's own clockwork; new processes for each sample.
-- Times are of the machine's monotonic clock, which all processes share. The clock starts just before the fault (for a
-  resignation: when the leader's work has ended, before the release begins) and stops at the first line of the next leader's work.
-- What takes milliseconds is measured alone, the systems in turn (A B C, A B C, …). What takes seconds is measured %d at a
-  time, which costs it a few milliseconds. A server restart hits all systems at once.
-- The old leader's belief is asked about once a millisecond. For pgelector it is the term's validity, for etcd the session,
-  for vault the channel that Lock returned, for river what its elector logs for
-  debugging (it is not exported). The others have nothing to ask: they do not look.
-- Statements are those that pg_stat_statements counts for the candidate's role. Processor time is the kernel's account of each
-  backend (and of the etcd process, less what it takes without candidates, shared out evenly). WAL is the movement
-  of pg_current_wal_insert_lsn(), less the record of running transactions that the server writes by itself now and then. Leader and follower run alone then.
-- p99 of n samples is the nearest rank: with n below 100 it is the worst sample.`, atATime)
+- Every candidate is a process. Each sample starts a leader, then a follower, waits until the follower follows, and
+  injects the fault at a random moment of the system's longest interval.
+- Times are read from the machine's monotonic clock, which all processes share. The time without a leader starts just
+  before the fault. After a resignation it starts when the leader's work has returned, before the lock is released. It
+  ends at the first line of the next leader's work.
+- Failovers that take milliseconds run one at a time, and the systems take turns. Those that take seconds run %d at a
+  time, which adds a few milliseconds. A server restart affects all systems at once.
+- The old leader's process checks about once a millisecond whether it regards itself as the leader. For pgelector it calls
+  Term.Valid; for etcd and vault it looks at the channel that closes at a loss; for river it reads the elector's debug
+  log. The other systems offer no such check.
+- pg_stat_statements counts the statements of the candidate's role. The kernel counts the CPU time of each backend, and of
+  the etcd process, where the time that it uses without candidates is subtracted and the rest divided evenly. WAL is the
+  distance between two values of pg_current_wal_insert_lsn(), without the records of running transactions. Only the
+  leader and followers of one system run meanwhile.
+- p99 is the nearest rank. With fewer than 100 samples it is the worst sample.`, results.Parallel)
 }
 
-// atATime is what measure does; it is said in the text.
-const atATime = 14
-
-// duration writes milliseconds with three significant digits.
+// duration formats milliseconds with three significant digits.
 func duration(ms float64) string {
 	switch {
 	case math.IsInf(ms, 0):
@@ -133,7 +132,7 @@ func duration(ms float64) string {
 	return fmt.Sprintf("%.2f ms", ms)
 }
 
-// number writes about three significant digits.
+// number formats about three significant digits.
 func number(x float64) string {
 	switch {
 	case x < 0 || math.IsNaN(x):
@@ -148,7 +147,7 @@ func number(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
-// ratio writes how many times the raw limit something is.
+// ratio formats x as a multiple of the raw lock's time.
 func ratio(x, raw float64) string {
 	if math.IsInf(x, 0) || math.IsNaN(x) || math.IsNaN(raw) || raw == 0 {
 		return ""
@@ -159,7 +158,7 @@ func ratio(x, raw float64) string {
 	return fmt.Sprintf(" (%.0f×)", x/raw)
 }
 
-// optional is a time that may not have come.
+// optional formats a time that may be missing.
 func optional(ms *float64) string {
 	if ms == nil {
 		return "–"

@@ -1,4 +1,4 @@
-// Package results is what one run has measured.
+// Package results holds the figures of one run.
 package results
 
 import (
@@ -9,7 +9,10 @@ import (
 	"time"
 )
 
-// Results is one run.
+// Parallel is the number of slow failovers that are measured at the same time. Their candidates mostly sleep.
+const Parallel = 14
+
+// Results holds one run.
 type Results struct {
 	Command   string
 	Date      time.Time
@@ -26,42 +29,42 @@ type Results struct {
 // Fact is one line about the machine.
 type Fact struct{ Name, Value string }
 
-// System is a system as it was configured, and what it could not be asked.
+// System describes a systems.System.
 type System struct {
 	Name, Settings, For, Blind string
 	Cannot, Never              map[string]string
 }
 
-// Failover is one leader lost. Times are in milliseconds; nil means not within Cap.
+// Failover is one sample. Times are in milliseconds; nil means that it did not happen within Cap.
 type Failover struct {
 	System, Fault string
 	Gap           *float64 // from the fault to the start of the next leader's work
-	Stale         *float64 // from the fault to the end of the old leader's belief
-	Overlap       *float64 // how much longer the old one believed than the next one did not yet work: two at a time
+	Stale         *float64 // from the fault until the old leader no longer regards itself as the leader
+	Overlap       *float64 // from the start of the next leader's work until then
 	Cap           float64
-	Blind         bool // the old leader's belief never ends: Stale and Overlap have no end
+	Blind         bool // the old leader does not notice the loss: there is no Stale and no Overlap
 }
 
-// Rest is what one candidate costs while nothing happens.
+// Rest is the cost of one candidate while no leader changes.
 type Rest struct {
 	System, Role string
 	Elections    int
 	Seconds      float64
-	Statements   float64 // per second; -1: not counted
+	Statements   float64 // per second; -1 if not counted
 	ServerCPU    float64 // milliseconds per second
 	ClientCPU    float64
 	RSS          float64 // MiB, of the candidate's process
 	Connections  float64
-	WAL          float64 // bytes per hour, of leader and follower together
+	WAL          float64 // bytes per hour, caused by leader and follower together
 }
 
-// Growth is one size of one system.
+// Growth is one system at one size.
 type Growth struct {
 	System                string
 	Elections, Candidates int
 	Leader, Follower      Rest
-	ServerRSS             float64  // MiB, of the backends of all candidates, shared memory not counted
-	FirstMs, AllMs        *float64 // from kill -9 of the leader until the first, and all, elections are led anew
+	ServerRSS             float64  // MiB, of the backends of all candidates, without shared memory
+	FirstMs, AllMs        *float64 // from kill -9 of the leader until the first election, and all, have a leader again
 	Error                 string
 }
 
@@ -75,7 +78,7 @@ type InProcess struct {
 	Server      bool
 }
 
-// Load reads what Save wrote.
+// Load reads a file that Save has written.
 func Load(file string) (*Results, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -94,13 +97,13 @@ func (r *Results) Save(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// Stats are the order statistics of a cell.
+// Stats summarizes samples.
 type Stats struct {
-	N, Missing       int // Missing: nothing happened within the cap
+	N, Missing       int // Missing samples did not happen within Cap
 	Median, P99, Max float64
 }
 
-// Summarize counts what is missing as infinite.
+// Summarize counts missing samples as infinite.
 func Summarize(values []*float64) Stats {
 	s := Stats{N: len(values)}
 	all := make([]float64, 0, len(values))
@@ -117,7 +120,7 @@ func Summarize(values []*float64) Stats {
 	return s
 }
 
-// quantile is the nearest rank.
+// quantile returns the nearest rank.
 func quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()
@@ -125,7 +128,7 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
-// Select returns one value of each failover of a cell.
+// Select returns one value of each failover of a system after a fault.
 func (r *Results) Select(system, fault string, value func(Failover) *float64) []*float64 {
 	var all []*float64
 	for _, f := range r.Failovers {
@@ -136,7 +139,7 @@ func (r *Results) Select(system, fault string, value func(Failover) *float64) []
 	return all
 }
 
-// Gap is the statistics of a cell's time without a leader.
+// Gap summarizes the time without a leader.
 func (r *Results) Gap(system, fault string) Stats {
 	return Summarize(r.Select(system, fault, func(f Failover) *float64 { return f.Gap }))
 }

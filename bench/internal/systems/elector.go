@@ -2,7 +2,6 @@ package systems
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"sync"
 	"time"
@@ -11,16 +10,16 @@ import (
 )
 
 const (
-	forDefault = "One leader for a service that has PostgreSQL already. Polling pins no connection while following."
-	forFast    = "The same, for those to whom a second without a leader matters: a parked connection per candidate, two more while leading."
-	forSession = "Very many elections in one process. All of them share one connection and one fate: losing it ends every term."
+	forDefault = "One leader for a service that already has PostgreSQL. A follower pins no connection."
+	forWait    = "The same, where a second without a leader matters. It pins one connection per candidate, and another while leading."
+	forSession = "Very many elections in one process. They share one connection: its loss ends every term."
 )
 
-// library is this library with one pool and one elector for each election.
+// library is this library with one pool and one elector per election.
 func library(driver, name, settings, purpose string, quick []Fault, opts ...elector.Option) System {
 	phase := 2 * time.Second // a heartbeat interval, which is longer than a retry interval
 	if len(quick) > 0 {
-		phase = 500 * time.Millisecond // nothing is polled
+		phase = 500 * time.Millisecond
 	}
 	return System{
 		Name: name, Settings: settings, For: purpose,
@@ -28,12 +27,12 @@ func library(driver, name, settings, purpose string, quick []Fault, opts ...elec
 		Phase: phase,
 		Cap:   30 * time.Second,
 		Run: func(ctx context.Context, env Env, out *Reporter) error {
-			pool, err := open(driver, env.DSN)
+			pool, err := openPool(driver, env.DSN)
 			if err != nil {
 				return err
 			}
 			opts := append([]elector.Option{elector.WithCandidateID(env.ID)}, opts...)
-			return elect(ctx, env, out, func(election string) (*elector.Elector, error) {
+			return runElections(ctx, env, out, func(election string) (*elector.Elector, error) {
 				return elector.New(pool, election, opts...)
 			})
 		},
@@ -41,73 +40,50 @@ func library(driver, name, settings, purpose string, quick []Fault, opts ...elec
 }
 
 // shared is this library with all elections on one session.
-func shared(driver, name, settings string, opts ...elector.SessionOption) System {
+func shared(driver, name, settings string) System {
 	return System{
 		Name: name, Settings: settings, For: forSession,
 		Phase: 2 * time.Second,
 		Cap:   60 * time.Second,
 		Run: func(ctx context.Context, env Env, out *Reporter) error {
-			pool, err := open(driver, env.DSN)
+			pool, err := openPool(driver, env.DSN)
 			if err != nil {
 				return err
 			}
-			session, err := newSession(pool, env, opts)
+			session, err := elector.NewSession(pool, elector.WithCandidateID(env.ID))
 			if err != nil {
 				return err
 			}
-			return elect(ctx, env, out, func(election string) (*elector.Elector, error) {
+			return runElections(ctx, env, out, func(election string) (*elector.Elector, error) {
 				return session.Elector(election)
 			})
 		},
 	}
 }
 
-func newSession(pool *sql.DB, env Env, opts []elector.SessionOption) (*elector.Session, error) {
-	return elector.NewSession(pool, append([]elector.SessionOption{elector.WithCandidateID(env.ID)}, opts...)...)
-}
-
-// elect runs every election of the candidate until it is to resign.
-func elect(ctx context.Context, env Env, out *Reporter, make func(string) (*elector.Elector, error)) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	elections := names(env)
-	errs := &firstError{}
+// runElections runs all elections of the candidate until it has resigned, and returns the first error.
+func runElections(ctx context.Context, env Env, out *Reporter, newElector func(string) (*elector.Elector, error)) error {
+	elections := env.elections()
+	failed := make(chan error, len(elections))
 	var all sync.WaitGroup
 	for _, election := range elections {
-		e, err := make(election)
+		e, err := newElector(election)
 		if err != nil {
 			return err
 		}
 		all.Go(func() {
-			if err := e.Run(ctx, lead(env, out)); !errors.Is(err, context.Canceled) {
-				errs.set(err)
+			err := e.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+				out.Leading(term.Valid)
+				awaitResign(ctx, env, nil, out)
+				return nil
+			})
+			if err != nil && !errors.Is(err, context.Canceled) {
+				failed <- err
 			}
 		})
 	}
 	out.Emit(Ready)
 	all.Wait()
-	return errs.err
-}
-
-// lead is the work of a leader: to be there, until the term ends or it is to resign.
-func lead(env Env, out *Reporter) func(context.Context, *elector.Term) error {
-	return func(ctx context.Context, term *elector.Term) error {
-		out.Leading(term.Valid)
-		resigned(ctx, env, nil, out)
-		return nil
-	}
-}
-
-// firstError keeps the first of many.
-type firstError struct {
-	mu  sync.Mutex
-	err error
-}
-
-func (f *firstError) set(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err == nil {
-		f.err = err
-	}
+	close(failed)
+	return <-failed
 }

@@ -11,16 +11,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdElection is etcd's own election recipe. All elections of a candidate share one session, as they may.
+// etcdElection is etcd's own election recipe. All elections of a candidate share one session.
 func etcdElection(name, settings string, ttl int) System {
 	return System{
 		Name: name, Settings: settings, Etcd: true,
-		For:   "Leader election is what etcd is for: followers watch instead of asking, and it survives the loss of a server. It is one more thing to run.",
+		For:   "Leader election is a main purpose of etcd: followers watch and do not poll, and it survives the loss of a server. It is one more service to run.",
 		Quick: []Fault{Resign},
 		Phase: time.Duration(ttl) * time.Second / 3,
 		Cap:   time.Duration(ttl+30) * time.Second,
 		Cannot: map[Fault]string{
-			Terminate: "etcd has no backends to end, and a lease outlives its connection",
+			Terminate: "etcd has no backends, and a lease outlives its connection",
 		},
 		Never: map[Fault]string{Restart: survives},
 		Run: func(ctx context.Context, env Env, out *Reporter) error {
@@ -28,20 +28,13 @@ func etcdElection(name, settings string, ttl int) System {
 			if err != nil {
 				return err
 			}
-			out.Emit(Ready)
-			for ctx.Err() == nil {
-				if etcdOnce(ctx, client, ttl, env, out) {
-					return nil
-				}
-				time.Sleep(100 * time.Millisecond)
-			}
-			return nil
+			return repeat(ctx, 100*time.Millisecond, out, func() (bool, error) { return etcdAttempt(ctx, client, ttl, env, out), nil })
 		},
 	}
 }
 
-// etcdOnce is the life of one session. It is done after a resignation.
-func etcdOnce(ctx context.Context, client *clientv3.Client, ttl int, env Env, out *Reporter) bool {
+// etcdAttempt runs one session. It reports whether the candidate has resigned.
+func etcdAttempt(ctx context.Context, client *clientv3.Client, ttl int, env Env, out *Reporter) bool {
 	session, err := concurrency.NewSession(client, concurrency.WithTTL(ttl))
 	if err != nil {
 		return false
@@ -57,27 +50,18 @@ func etcdOnce(ctx context.Context, client *clientv3.Client, ttl int, env Env, ou
 	}()
 	var all sync.WaitGroup
 	var done atomic.Bool
-	for _, name := range names(env) {
+	for _, name := range env.elections() {
 		election := concurrency.NewElection(session, "/"+name)
 		all.Go(func() {
 			if election.Campaign(ctx, env.ID) != nil {
 				return
 			}
-			out.Leading(func() bool { return alive(session) })
-			if resigned(ctx, env, session.Done(), out) {
+			out.Leading(func() bool { return open(session.Done()) })
+			if awaitResign(ctx, env, session.Done(), out) {
 				done.Store(election.Resign(ctx) == nil)
 			}
 		})
 	}
 	all.Wait()
 	return done.Load()
-}
-
-func alive(session *concurrency.Session) bool {
-	select {
-	case <-session.Done():
-		return false
-	default:
-		return true
-	}
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// riverLeader is the leader election inside a river client: a lease in its table river_leader. It is not
-// exported, so leadership is seen by what the elector logs for debugging. (HookPeriodicJobsStart, the first of
-// the leader's work that a user can hook into, comes later: the maintenance services start at random moments
-// of a second, on purpose.) Each election is a schema of its own.
+// riverLeader is the leader election inside a river client: a lease in the table river_leader. River does not
+// export it, so riverLog reads the elector's debug log. (HookPeriodicJobsStart, the first hook on a leader, runs
+// later: river starts its maintenance services after a random delay of up to a second.) Each election has its own
+// schema.
 func riverLeader() System {
 	return System{
 		Name:     "river",
 		Settings: "a client with one idle queue; lease 15 s, renewed every 5 s, retried every 5-6 s: it has no settings",
-		For:      "Its own job queue, whose maintenance may pause for seconds: it asks little, and wakes followers by NOTIFY when a leader resigns.",
+		For:      "Its own job queue, whose maintenance may pause for seconds. It sends few statements, and NOTIFY wakes followers when a leader resigns.",
 		Quick:    []Fault{Resign},
 		Phase:    5 * time.Second,
 		Cap:      60 * time.Second,
@@ -56,7 +56,7 @@ func runRiver(ctx context.Context, env Env, out *Reporter) error {
 	return client.Stop(ctx)
 }
 
-// riverLog reads the elector's log.
+// riverLog derives leadership from the elector's log.
 type riverLog struct {
 	slog.Handler
 	out     *Reporter
@@ -71,7 +71,7 @@ func (l *riverLog) Handle(_ context.Context, r slog.Record) error {
 	case "Gained leadership":
 		l.leading.Store(true)
 		l.out.Leading(l.leading.Load)
-	case "Attempting to resign leadership": // by Stop, and when the lease has run out
+	case "Attempting to resign leadership": // on Stop, and when the lease has expired
 		l.leading.Store(false)
 		l.out.Emit(Resigning)
 	case "Attempting to gain leadership":
@@ -83,7 +83,7 @@ func (l *riverLog) Handle(_ context.Context, r slog.Record) error {
 func (l *riverLog) WithAttrs([]slog.Attr) slog.Handler { return l }
 func (l *riverLog) WithGroup(string) slog.Handler      { return l }
 
-// idleJob never comes: a client must know one kind of job.
+// idleJob is never inserted: a client must know one kind of job.
 type idleJob struct{}
 
 func (idleJob) Kind() string { return "idle" }
@@ -92,7 +92,7 @@ type idleWorker struct{ river.WorkerDefaults[idleJob] }
 
 func (*idleWorker) Work(context.Context, *river.Job[idleJob]) error { return nil }
 
-// prepareRiver makes river's tables in the election's schema, by river's own migrations.
+// prepareRiver creates river's tables in the election's schema, with river's own migrations.
 func prepareRiver(ctx context.Context, dsn, election string) error {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package systems has one adapter for each way to elect a leader that is measured. An adapter runs inside a
-// candidate process and does what a user of that system would write, and nothing more; what it observes it
-// tells a Reporter.
+// Package systems has one adapter per system under test. An adapter runs inside a candidate process. It contains
+// only what a user of that system would write, and reports events to a Reporter.
 package systems
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pressly/goose/v3/lock"
@@ -12,7 +12,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// Fault is what befalls a leader.
+// A Fault ends a leadership.
 type Fault string
 
 // The faults, in the order of the tables.
@@ -28,58 +28,37 @@ const (
 // Faults is all of them.
 var Faults = []Fault{Resign, Kill, Terminate, Freeze, BlackHole, Restart}
 
-// System is one way to elect a leader, at one choice of its settings.
+// System is one way to elect a leader, with one choice of settings.
 type System struct {
 	Name     string
-	Settings string // said in the tables
-	For      string // what it is made for, and where it is better
-	Etcd     bool   // it needs etcd and no PostgreSQL
+	Settings string // for the report
+	For      string // its purpose, and where it is better
+	Etcd     bool   // it uses etcd and not PostgreSQL
 
-	// Quick systems are expected to fail over in milliseconds after these faults: they are measured alone.
+	// Quick are the faults after which the system elects within milliseconds. They are measured one at a time.
 	Quick []Fault
-	// Phase is the longest interval of its own clockwork: a fault comes at a random moment of it.
+	// Phase is the system's longest interval. The fault comes at a random moment of it.
 	Phase time.Duration
 	// Cap is how long to wait for the next leader before giving up.
 	Cap time.Duration
-	// Cannot says why a fault is not tried.
+	// Cannot says why a fault is not measured.
 	Cannot map[Fault]string
-	// Never says why nobody takes over after a fault: tried once, to be sure.
+	// Never says why no other candidate leads after a fault. It is measured once, to confirm that.
 	Never map[Fault]string
 
-	// Blind says why the leader never learns of a loss. Empty if it does.
+	// Blind says why a leader does not notice a loss. It is empty for a system whose leader does.
 	Blind string
 
-	// Prepare makes the tables that an election needs. Nil if none.
+	// Prepare creates the tables that an election needs. It may be nil.
 	Prepare func(ctx context.Context, dsn, election string) error
-	// Run is a candidate. It returns after a resignation, or an error.
+	// Run runs a candidate. It returns after a resignation or with an error.
 	Run func(ctx context.Context, env Env, out *Reporter) error
 }
 
-// Env is what a candidate is given.
-type Env struct {
-	System    string
-	ID        string // also the application_name of every connection
-	DSN       string
-	Etcd      string
-	Election  string
-	Elections int // how many, named Election-0, Election-1, …; one is just Election
+// IsQuick reports whether f is among s.Quick.
+func (s System) IsQuick(f Fault) bool { return slices.Contains(s.Quick, f) }
 
-	Candidates int // how many of them the process plays, each with its own pool; 0 is 1
-
-	Resign <-chan struct{} `json:"-"` // closed when the leader is to resign
-}
-
-// IsQuick reports whether the system is to be measured alone for this fault.
-func (s System) IsQuick(f Fault) bool {
-	for _, q := range s.Quick {
-		if q == f {
-			return true
-		}
-	}
-	return false
-}
-
-// Find returns the system of that name.
+// Find returns the system with a name.
 func Find(name string) (System, bool) {
 	for _, s := range All() {
 		if s.Name == name {
@@ -89,37 +68,37 @@ func Find(name string) (System, bool) {
 	return System{}, false
 }
 
-// The names that the goals and the plans speak of.
+// The names that goals and plans refer to.
 const (
 	RawPgx     = "raw lock, pgx"
 	RawPq      = "raw lock, lib/pq"
 	DefaultPgx = "pgelector default, pgx"
 	DefaultPq  = "pgelector default, lib/pq"
-	FastPgx    = "pgelector fast, pgx"
-	FastPq     = "pgelector fast, lib/pq"
+	WaitPgx    = "pgelector wait, pgx"
+	WaitPq     = "pgelector wait, lib/pq"
 	FastestPgx = "pgelector fastest, pgx"
 	Session    = "pgelector session, pgx"
 	EtcdFast   = "etcd, fastest"
 	GooseFast  = "goose session, fastest"
 )
 
-// All is every system, in the order of the tables.
+// All returns every system, in the order of the tables.
 func All() []System {
 	quick := []Fault{Resign, Kill, Terminate}
 	watching := []elector.Option{elector.WithStandby(elector.Wait), elector.WithWatch()}
 	const defaults = "defaults: poll every 1 s, lease 10 s, heartbeat 2 s"
-	const fast = "WithStandby(Wait), WithWatch(); lease 10 s, heartbeat 2 s"
+	const wait = "WithStandby(Wait), WithWatch(); lease 10 s, heartbeat 2 s"
 	table := gooseTable("goose table, fastest", "retry and heartbeat 100 ms, lease 1 s",
 		lock.WithTableLockTimeout(100*time.Millisecond, 1<<31), lock.WithTableHeartbeatInterval(100*time.Millisecond),
 		lock.WithTableLeaseDuration(time.Second))
 	return []System{
-		raw(pgx, "pgx"),
-		raw(pq, "lib/pq"),
+		raw(pgx, RawPgx),
+		raw(pq, RawPq),
 		library(pgx, DefaultPgx, defaults, forDefault, nil),
 		library(pq, DefaultPq, defaults, forDefault, nil),
-		library(pgx, FastPgx, fast, forFast, quick, watching...),
-		library(pq, FastPq, fast, forFast, quick, watching...),
-		library(pgx, FastestPgx, "as fast, and WithLease(1s), the shortest", forFast, nil, append(watching, elector.WithLease(time.Second))...),
+		library(pgx, WaitPgx, wait, forWait, quick, watching...),
+		library(pq, WaitPq, wait, forWait, quick, watching...),
+		library(pgx, FastestPgx, "the same and WithLease(1s), the shortest", forWait, nil, append(watching, elector.WithLease(time.Second))...),
 		shared(pgx, Session, "NewSession, "+defaults),
 		riverLeader(),
 		vaultLock(),

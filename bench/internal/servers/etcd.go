@@ -1,4 +1,4 @@
-package world
+package servers
 
 import (
 	"bufio"
@@ -16,7 +16,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// EtcdRole is the argument that makes the program an etcd server, in a directory, on two addresses.
+// EtcdRole is the first argument of a process that runs an etcd server. A directory, the client URL and the
+// peer URL follow.
 const EtcdRole = "etcd"
 
 // Etcd is a process that embeds one etcd server.
@@ -30,7 +31,7 @@ type Etcd struct {
 	in   io.WriteCloser
 }
 
-// EtcdMain is the process's life: until its standard input ends.
+// EtcdMain runs the server until in ends.
 func EtcdMain(in io.Reader, out io.Writer, args []string) error {
 	if len(args) != 3 {
 		return errors.New("etcd: want a directory and two URLs")
@@ -69,7 +70,7 @@ func startEtcd(ctx context.Context) (*Etcd, error) {
 		e.Stop()
 		return nil, err
 	}
-	// From now on it must keep its address.
+	// A restart must use the same address.
 	e.args[2] = "http://" + e.Endpoint
 	return e, ctx.Err()
 }
@@ -93,8 +94,8 @@ func (e *Etcd) start() error {
 		return err
 	}
 	e.PID = e.cmd.Process.Pid
-	stuck := time.AfterFunc(30*time.Second, func() { _ = e.cmd.Process.Kill() })
-	defer stuck.Stop()
+	timeout := time.AfterFunc(30*time.Second, func() { _ = e.cmd.Process.Kill() })
+	defer timeout.Stop()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		return fmt.Errorf("etcd did not start: %w", err)
@@ -103,13 +104,13 @@ func (e *Etcd) start() error {
 	return nil
 }
 
-// Restart ends the server and starts it again where it was.
+// Restart kills the server and starts it again with the same directory and address.
 func (e *Etcd) Restart() error {
-	e.end()
+	e.kill()
 	return e.start()
 }
 
-func (e *Etcd) end() {
+func (e *Etcd) kill() {
 	if e.cmd != nil && e.cmd.Process != nil {
 		_ = e.in.Close()
 		_ = e.cmd.Process.Kill()
@@ -117,8 +118,8 @@ func (e *Etcd) end() {
 	}
 }
 
-// Stop ends the server and removes its directory.
+// Stop kills the server and removes its directory.
 func (e *Etcd) Stop() {
-	e.end()
+	e.kill()
 	_ = os.RemoveAll(e.dir)
 }
