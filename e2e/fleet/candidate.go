@@ -24,44 +24,44 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// candidateVariable holds the part of a candidate, and makes the program one.
+// candidateVariable holds a candidate's spec. It makes the program a candidate.
 const candidateVariable = "PGELECTOR_FLEET_CANDIDATE"
 
-// The elections: every candidate stands in the first, and those on a shared
-// session in the second, too.
+// The elections. Every candidate takes part in the first; candidates on a shared session
+// also take part in the second.
 const (
 	firstElection  = "torture"
 	SecondElection = "torture, the second"
 )
 
-// The commands on a candidate's standard input. Its end is one, too: to leave.
+// The commands on a candidate's standard input. At its end the candidate leaves.
 const (
-	cmdGo   = "go"   // begin, at the address that follows
+	cmdGo   = "go"   // start, at the address that follows
 	cmdMove = "move" // make new connections to the address that follows
 
-	Resign  = "resign"  // give the term up
-	Discard = "discard" // be a stranger on the elector's pool
-	Close   = "close"   // close the pool under the elector
+	Resign  = "resign"  // resign the term
+	Discard = "discard" // run DISCARD ALL and the like on the elector's pool, as other code might
+	Close   = "close"   // close the elector's pool
 )
 
-// part is what a candidate's process is told.
-type part struct {
+// spec describes a candidate to its process.
+type spec struct {
 	Seat
 	Name string
 }
 
-// cast is a candidate from the inside.
-type cast struct {
-	part
+// candidate is the state of a candidate's process.
+type candidate struct {
+	spec
 	address atomic.Pointer[driver.Connector]
 	pool    *sql.DB
 	out     *history.Recorder
-	stands  []*stand
+	entries []*entry
 	session *elector.Session // nil unless it is shared
 }
 
-// errLeave ends what a candidate does when it is told to.
-var errLeave = errors.New("told to leave")
+// errLeave ends a candidate when its standard input ends.
+var errLeave = errors.New("asked to leave")
 
 // leaving bounds how long a candidate takes to leave.
 const leaving = Patience / 2
@@ -69,23 +69,23 @@ const leaving = Patience / 2
 // RunIfCandidate runs a candidate and exits, if a Fleet started this process as one.
 // Otherwise it returns at once. It must be the first call of main.
 func RunIfCandidate() {
-	if told := os.Getenv(candidateVariable); told != "" {
-		os.Exit(beCandidate(told))
+	if text := os.Getenv(candidateVariable); text != "" {
+		os.Exit(runCandidate(text))
 	}
 }
 
-func beCandidate(told string) (exit int) {
-	c := &cast{}
-	if err := json.Unmarshal([]byte(told), &c.part); err != nil {
+func runCandidate(text string) (exit int) {
+	c := &candidate{}
+	if err := json.Unmarshal([]byte(text), &c.spec); err != nil {
 		return complain(err)
 	}
 	c.out = history.NewRecorder(os.Stdout, c.Name)
 	c.pool = sql.OpenDB(c)
-	if err := c.stand(); err != nil {
+	if err := c.newElectors(); err != nil {
 		return complain(err)
 	}
 	c.out.Record(history.Event{Kind: history.Hello, PID: os.Getpid(), Text: c.Seat.String()})
-	err := c.play()
+	err := c.run()
 	c.out.Record(history.Event{Kind: history.Bye})
 	if err = errors.Join(err, c.out.Err()); err != nil {
 		return complain(err)
@@ -98,8 +98,7 @@ func complain(err error) int {
 	return 1
 }
 
-// stand makes the electors.
-func (c *cast) stand() (err error) {
+func (c *candidate) newElectors() (err error) {
 	shared := c.options()
 	if c.Watch {
 		shared = append(shared, elector.WithWatch())
@@ -115,7 +114,7 @@ func (c *cast) stand() (err error) {
 		if c.Synchronous {
 			opts = append(opts, elector.WithSynchronousStandby(Lease))
 		}
-		return c.standIn("", func(hooks elector.CommonOption) (*elector.Elector, error) {
+		return c.enter("", func(hooks elector.CommonOption) (*elector.Elector, error) {
 			return elector.New(c.pool, firstElection, append(opts, hooks)...)
 		})
 	}
@@ -123,63 +122,64 @@ func (c *cast) stand() (err error) {
 		return err
 	}
 	return errors.Join(
-		c.standIn("", func(hooks elector.CommonOption) (*elector.Elector, error) {
+		c.enter("", func(hooks elector.CommonOption) (*elector.Elector, error) {
 			return c.session.Elector(firstElection, hooks)
 		}),
-		c.standIn(SecondElection, func(hooks elector.CommonOption) (*elector.Elector, error) {
+		c.enter(SecondElection, func(hooks elector.CommonOption) (*elector.Elector, error) {
 			return c.session.Elector(SecondElection, hooks)
 		}))
 }
 
-func (c *cast) standIn(election string, enter func(elector.CommonOption) (*elector.Elector, error)) (err error) {
-	s := &stand{cast: c, election: election}
-	s.elector, err = enter(elector.WithHooks(s.hook()))
-	c.stands = append(c.stands, s)
+// enter adds an election. make returns its elector.
+func (c *candidate) enter(election string, make func(elector.CommonOption) (*elector.Elector, error)) (err error) {
+	e := &entry{candidate: c, election: election}
+	e.elector, err = make(elector.WithHooks(e.hook()))
+	c.entries = append(c.entries, e)
 	return err
 }
 
-// play obeys until standard input ends, or an election refuses to run.
-func (c *cast) play() error {
+// run handles commands until standard input ends, or an election refuses to run.
+func (c *candidate) run() error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var wg sync.WaitGroup
 	go func() {
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			verb, address, _ := strings.Cut(in.Text(), " ")
-			if err := c.obey(ctx, cancel, &wg, verb, address); err != nil {
+			if err := c.handle(ctx, cancel, &wg, verb, address); err != nil {
 				cancel(err)
 			}
 		}
 		cancel(errLeave)
 	}()
 	<-ctx.Done()
-	time.AfterFunc(leaving, func() { os.Exit(complain(errors.New("it does not get to its end"))) })
+	time.AfterFunc(leaving, func() { os.Exit(complain(errors.New("the candidate did not leave in time"))) })
 	wg.Wait()
 	if c.session != nil {
 		closing, enough := context.WithTimeout(context.Background(), leaving)
 		defer enough()
 		_ = c.session.Close(closing)
 	}
-	go c.pool.Close() // which may hang on a dead link, with lib/pq
+	go c.pool.Close() // it may hang on a dead link, with lib/pq
 	if err := context.Cause(ctx); !errors.Is(err, errLeave) {
 		return err
 	}
 	return nil
 }
 
-func (c *cast) obey(ctx context.Context, cancel context.CancelCauseFunc, wg *sync.WaitGroup, verb, address string) error {
+func (c *candidate) handle(ctx context.Context, cancel context.CancelCauseFunc, wg *sync.WaitGroup, verb, address string) error {
 	switch verb {
 	case cmdGo:
 		if err := c.move(address); err != nil {
 			return err
 		}
-		for _, s := range c.stands {
-			wg.Go(func() { cancel(s.elector.Run(ctx, s.lead)) })
-			wg.Go(func() { s.sample(ctx) })
+		for _, e := range c.entries {
+			wg.Go(func() { cancel(e.elector.Run(ctx, e.lead)) })
+			wg.Go(func() { e.sample(ctx) })
 		}
 	case cmdMove:
 		return c.move(address)
 	case Resign:
-		wg.Go(func() { c.stands[0].resign(ctx) })
+		wg.Go(func() { c.entries[0].resign(ctx) })
 	case Discard:
 		wg.Go(func() { c.discard(ctx) })
 	case Close:
@@ -190,9 +190,9 @@ func (c *cast) obey(ctx context.Context, cancel context.CancelCauseFunc, wg *syn
 	return nil
 }
 
-// discard does to every connection that the pool gives what a stranger may do.
-// The session must not be among them.
-func (c *cast) discard(ctx context.Context) {
+// discard runs statements on every pooled connection that reset its session. The elector's
+// session must not be among them.
+func (c *candidate) discard(ctx context.Context) {
 	for i := range 60 {
 		statement := []string{"SELECT pg_advisory_unlock_all()", "RESET ALL", "DISCARD ALL"}[i%3]
 		asking, enough := context.WithTimeout(ctx, Lease)
@@ -201,15 +201,15 @@ func (c *cast) discard(ctx context.Context) {
 	}
 }
 
-// Connect connects to wherever the address says at the time, as a host name does.
-func (c *cast) Connect(ctx context.Context) (driver.Conn, error) {
+// Connect connects to the current address, as a host name that moves would.
+func (c *candidate) Connect(ctx context.Context) (driver.Conn, error) {
 	return (*c.address.Load()).Connect(ctx)
 }
 
-// Driver makes a candidate a connector.
-func (c *cast) Driver() driver.Driver { return (*c.address.Load()).Driver() }
+// Driver implements driver.Connector.
+func (c *candidate) Driver() driver.Driver { return (*c.address.Load()).Driver() }
 
-func (c *cast) move(dsn string) error {
+func (c *candidate) move(dsn string) error {
 	var to driver.Connector
 	if c.By == "postgres" {
 		connector, err := pq.NewConnector(dsn)

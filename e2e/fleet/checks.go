@@ -14,7 +14,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/register"
 )
 
-// Of returns the events of one election, and those of none.
+// Of returns the events of one election, and those that belong to no election.
 func Of(election string, events []history.Event) []history.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool {
 		common := e.Seq == 0 || e.Kind == history.Hello || e.Kind == history.Bye
@@ -22,8 +22,8 @@ func Of(election string, events []history.Event) []history.Event {
 	})
 }
 
-// Linearizable checks the fenced writes: each register is one, in some order of
-// them, and none of a leader came after one of a later leader.
+// Linearizable checks that the fenced writes to each register are linearizable: no write of a
+// leader came after one of a later leader.
 func Linearizable(events []history.Event) history.Proof {
 	p := history.Proof{Claim: "fenced writes were linearizable"}
 	registers, tally := operations(events)
@@ -37,7 +37,7 @@ func Linearizable(events []history.Event) history.Proof {
 			p.Violations = append(p.Violations, fmt.Sprintf("%s, %d operations: %s", name, len(registers[name]), strings.ToLower(string(got))))
 		}
 	}
-	p.Checked = fmt.Sprintf("%d registers, %d reads, %d writes went through, %d were refused, of %d it is not known",
+	p.Checked = fmt.Sprintf("%d registers, %d reads, %d writes succeeded, %d were refused, the outcome of %d is unknown",
 		len(registers), tally.read, tally.done, tally.refused, tally.unknown)
 	if tally.done == 0 {
 		p.Violations = append(p.Violations, "nobody ever wrote")
@@ -47,18 +47,18 @@ func Linearizable(events []history.Event) history.Proof {
 
 type tally struct{ read, done, refused, unknown int }
 
-// operations are those on each register. A write that was begun, and of which
-// nothing more was heard, since its process was killed, may go through yet.
+// operations returns the operations on each register. A write that began and has no recorded
+// outcome, since its process was killed, may still take effect.
 func operations(events []history.Event) (registers map[string][]register.Op, sum tally) {
 	registers = map[string][]register.Op{}
-	begun := map[string]history.Event{} // by what is written
-	where := map[string]string{}        // a writer may not learn the name that its first write gives to a register
+	begun := map[string]history.Event{} // by written value
+	where := map[string]string{}        // by written value: a writer may not learn the name that its first write gave to a register
 	add := func(e history.Event, outcome register.Outcome) {
 		if e.Register == "" {
 			e.Register = where[e.New]
 		}
 		if e.Register == "" {
-			return // it named a register, if it went through, and nobody ever read it
+			return // if it took effect, it named a register that nobody read
 		}
 		registers[e.Register] = append(registers[e.Register], register.Op{Client: e.Process, Read: e.Kind == history.Read,
 			Old: e.Old, New: e.New, Outcome: outcome, Call: int64(e.At), Return: int64(e.At.Add(e.Took))})

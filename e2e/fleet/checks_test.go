@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A process may be killed after its write and before it could tell.
-func TestAWriteOfWhichNothingMoreIsHeardMayGoThroughYet(t *testing.T) {
+// A process may be killed after its write and before it records the outcome.
+func TestAWriteWithoutARecordedOutcomeMayTakeEffect(t *testing.T) {
 	write := func(kind history.Kind, process, before, after string, at history.Time) history.Event {
 		return history.Event{Process: process, Kind: kind, Register: "r", Old: before, New: after, At: at, Took: 1}
 	}
@@ -33,19 +33,20 @@ func TestAWriteOfWhichNothingMoreIsHeardMayGoThroughYet(t *testing.T) {
 	}
 }
 
-// The first write to a register names it; of one that was killed only a reader knows.
-func TestAWriteThatNamedARegisterIsOfTheOneWhereItIsRead(t *testing.T) {
+// The first write to a register names it. If its writer was killed, only a later read
+// shows the name.
+func TestAKilledFirstWriteBelongsToTheRegisterThatReadsIt(t *testing.T) {
 	first := history.Event{Process: "a", Kind: history.Writes, New: "a-1", At: 10}
 	read := history.Event{Process: "b", Kind: history.Read, Register: "r", New: "a-1", At: 20, Took: 1}
 	if p := Linearizable([]history.Event{first, {Kind: history.Wrote, Register: "s", New: "c-1"}, read}); !p.Holds() {
 		t.Errorf("rejected: %q", p.Violations)
 	}
 	if p := Linearizable([]history.Event{{Kind: history.Wrote, Register: "s", New: "c-1"}, read}); p.Holds() {
-		t.Error("accepted a read of what nobody wrote")
+		t.Error("accepted a read of a value that nobody wrote")
 	}
 }
 
-func TestWhatIsOfNoElectionIsOfEach(t *testing.T) {
+func TestOfIncludesEventsWithoutAnElection(t *testing.T) {
 	events := []history.Event{{Kind: history.Hello, Seq: 1}, {Kind: history.Calm}, {Kind: history.Began, Seq: 2},
 		{Kind: history.Began, Seq: 3, Election: SecondElection}}
 	if got := Of("", events); len(got) != 3 || got[2].Seq != 2 {

@@ -30,49 +30,49 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// Config is what a fleet needs of its program.
+// Config configures a Fleet.
 type Config struct {
 	Seats []Seat
-	// DSN is how a candidate reaches the server now.
+	// DSN returns the current address of the server for a candidate.
 	DSN func(*Member) string
-	// Ended is called, by a goroutine of its own, for a process that was not told
-	// to end. By then all that it recorded is in the log.
+	// Ended is called in a separate goroutine when a process has ended unasked. By then
+	// the log has all its events.
 	Ended func(*Member)
-	// Prepare, if it is not nil, may change how a process is started.
+	// Prepare, if not nil, may change the command that starts a process.
 	Prepare func(*Member, *exec.Cmd)
-	// Started, if it is not nil, is called before a process becomes a candidate.
+	// Started, if not nil, is called before a process starts to campaign.
 	Started func(*Member) error
 }
 
-// Fleet is the candidates' processes. Its methods are called by one goroutine.
+// Fleet runs the candidates' processes. All methods must be called by one goroutine.
 type Fleet struct {
 	Config
 	Log     history.Log
 	Members map[string]*Member // by seat
 
-	born  map[string]int           // so many, by seat
-	read  int                      // of the log
-	terms map[string]history.Event // the last sample of each process in the first election
+	started map[string]int           // processes started, by seat
+	read    int                      // events of the log that were read
+	terms   map[string]history.Event // the last sample of each process in the first election
 }
 
 // Member is a candidate's process.
 type Member struct {
-	part
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	said bytes.Buffer
+	spec
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	stderr bytes.Buffer
 
 	dismissed atomic.Bool
-	gone      chan struct{} // closed once it has ended and all that it told was read
+	gone      chan struct{} // closed once it has ended and the log has all its events
 	err       error         // how it ended
 }
 
-// New returns a fleet without a candidate.
+// New returns a fleet without candidates.
 func New(c Config) *Fleet {
-	return &Fleet{Config: c, Members: map[string]*Member{}, born: map[string]int{}, terms: map[string]history.Event{}}
+	return &Fleet{Config: c, Members: map[string]*Member{}, started: map[string]int{}, terms: map[string]history.Event{}}
 }
 
-// Fill starts a candidate in each seat that is empty.
+// Fill starts a candidate in each empty seat.
 func (f *Fleet) Fill() error {
 	for _, seat := range f.Seats {
 		if f.Members[seat.ID] == nil {
@@ -85,9 +85,9 @@ func (f *Fleet) Fill() error {
 }
 
 func (f *Fleet) start(s Seat) error {
-	f.born[s.ID]++
-	m := &Member{part: part{Seat: s, Name: fmt.Sprint(s.ID, f.born[s.ID])}, gone: make(chan struct{})}
-	told, err := json.Marshal(m.part)
+	f.started[s.ID]++
+	m := &Member{spec: spec{Seat: s, Name: fmt.Sprint(s.ID, f.started[s.ID])}, gone: make(chan struct{})}
+	text, err := json.Marshal(m.spec)
 	if err != nil {
 		return err
 	}
@@ -96,9 +96,9 @@ func (f *Fleet) start(s Seat) error {
 		return err
 	}
 	m.cmd = exec.Command(program)
-	m.cmd.Env = append(os.Environ(), candidateVariable+"="+string(told))
-	m.cmd.Stderr = &m.said
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // a frozen one cannot end by itself
+	m.cmd.Env = append(os.Environ(), candidateVariable+"="+string(text))
+	m.cmd.Stderr = &m.stderr
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // a frozen process cannot exit
 	if f.Prepare != nil {
 		f.Prepare(m, m.cmd)
 	}
@@ -115,15 +115,15 @@ func (f *Fleet) start(s Seat) error {
 			return err
 		}
 	}
-	return m.Tell(cmdGo + " " + f.DSN(m))
+	return m.Send(cmdGo + " " + f.DSN(m))
 }
 
-// follow gathers what the process tells, and sees it to its end.
+// follow collects the process's events and waits for its end.
 func (f *Fleet) follow(m *Member, out io.Reader) {
 	defer close(m.gone)
 	err := f.Log.Collect(out)
 	if err != nil {
-		_ = m.cmd.Process.Kill() // it would block on a pipe that nobody reads
+		_ = m.cmd.Process.Kill() // otherwise it would block on a pipe that nobody reads
 	}
 	m.err = errors.Join(err, m.cmd.Wait())
 	if !m.dismissed.Load() {
@@ -131,26 +131,26 @@ func (f *Fleet) follow(m *Member, out io.Reader) {
 	}
 }
 
-// Tell sends a command: Resign, Discard or Close.
-func (m *Member) Tell(command string) error {
+// Send sends a command: Resign, Discard or Close.
+func (m *Member) Send(command string) error {
 	if _, err := fmt.Fprintln(m.in, command); err != nil {
-		return fmt.Errorf("tell candidate %s to %s: %w", m.Name, command, err)
+		return fmt.Errorf("send candidate %s the command %s: %w", m.Name, command, err)
 	}
 	return nil
 }
 
-// PID is the process's id.
+// PID returns the process id.
 func (m *Member) PID() int { return m.cmd.Process.Pid }
 
-// Err is how a process ended that was not told to, once Ended was called for it.
+// Err returns why a process ended unasked. It may be called once Ended was called.
 func (m *Member) Err() error {
-	return fmt.Errorf("candidate %s ended by itself (%v): %s", m.Name, m.err, m.said.String())
+	return fmt.Errorf("candidate %s ended unasked (%v): %s", m.Name, m.err, m.stderr.String())
 }
 
 // Signal sends a signal to the process.
 func (m *Member) Signal(s syscall.Signal) { _ = m.cmd.Process.Signal(s) }
 
-// Kill ends a process by SIGKILL, in whatever state it is.
+// Kill ends a process with SIGKILL, in whatever state it is.
 func (f *Fleet) Kill(m *Member) {
 	delete(f.Members, m.ID)
 	m.dismissed.Store(true)
@@ -159,7 +159,7 @@ func (f *Fleet) Kill(m *Member) {
 	<-m.gone
 }
 
-// Leave lets a process end by itself, which it must.
+// Leave asks a process to leave and waits until it has.
 func (f *Fleet) Leave(m *Member) error {
 	delete(f.Members, m.ID)
 	m.dismissed.Store(true)
@@ -168,15 +168,15 @@ func (f *Fleet) Leave(m *Member) error {
 	case <-m.gone:
 	case <-time.After(Patience):
 		f.Kill(m)
-		return fmt.Errorf("candidate %s has not left within %v: %s", m.Name, Patience, m.said.String())
+		return fmt.Errorf("candidate %s has not left within %v: %s", m.Name, Patience, m.stderr.String())
 	}
 	if m.err != nil {
-		return fmt.Errorf("candidate %s left with %w: %s", m.Name, m.err, m.said.String())
+		return fmt.Errorf("candidate %s left with %w: %s", m.Name, m.err, m.stderr.String())
 	}
 	return nil
 }
 
-// Dismiss lets all leave, at the same time.
+// Dismiss asks all processes to leave, at the same time, and waits for them.
 func (f *Fleet) Dismiss() error {
 	for _, m := range f.Members {
 		m.dismissed.Store(true)
@@ -191,23 +191,23 @@ func (f *Fleet) Dismiss() error {
 	return errors.Join(errs...)
 }
 
-// Abandon kills whoever is left.
+// Abandon kills the remaining processes.
 func (f *Fleet) Abandon() {
 	for _, m := range f.Members {
 		f.Kill(m)
 	}
 }
 
-// Move gives every candidate the addresses that the stage has now.
+// Move sends every candidate its current address.
 func (f *Fleet) Move() error {
 	var errs []error
 	for _, m := range f.Members {
-		errs = append(errs, m.Tell(cmdMove+" "+f.DSN(m)))
+		errs = append(errs, m.Send(cmdMove+" "+f.DSN(m)))
 	}
 	return errors.Join(errs...)
 }
 
-// update reads on in the log.
+// update reads the new events of the log.
 func (f *Fleet) update() {
 	fresh := f.Log.Since(f.read)
 	f.read += len(fresh)
@@ -218,7 +218,7 @@ func (f *Fleet) update() {
 	}
 }
 
-// Leader is who said last that it leads, and still might.
+// Leader returns the candidate that last reported to lead, if its lease may still be valid.
 func (f *Fleet) Leader() (m *Member, token int64) {
 	f.update()
 	for _, one := range f.Members {
@@ -229,7 +229,7 @@ func (f *Fleet) Leader() (m *Member, token int64) {
 	return m, token
 }
 
-// AwaitLeader returns the first who said after the moment that it leads.
+// AwaitLeader returns the first report after since that a candidate leads.
 func (f *Fleet) AwaitLeader(ctx context.Context, since history.Time) (history.Event, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Patience, fmt.Errorf("nobody led within %v", Patience))
 	defer cancel()

@@ -15,50 +15,50 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// stand is a candidate's part in one election.
-type stand struct {
-	*cast
+// entry is one election of a candidate.
+type entry struct {
+	*candidate
 	election string // "" for the first
 	elector  *elector.Elector
 	writes   int
 }
 
-func (s *stand) record(e history.Event) {
-	e.Election = s.election
-	s.out.Record(e)
+func (e *entry) record(event history.Event) {
+	event.Election = e.election
+	e.out.Record(event)
 }
 
-func (s *stand) hook() hooks.Funcs {
+func (e *entry) hook() hooks.Funcs {
 	return hooks.Funcs{
-		Elected: func(_ context.Context, e hooks.Elected) {
-			s.record(history.Event{Kind: history.Elected, Token: e.Token})
+		Elected: func(_ context.Context, ev hooks.Elected) {
+			e.record(history.Event{Kind: history.Elected, Token: ev.Token})
 		},
-		Demoted: func(_ context.Context, e hooks.Demoted) {
-			s.record(history.Event{Kind: history.Demoted, Token: e.Token, Text: string(e.Reason)})
+		Demoted: func(_ context.Context, ev hooks.Demoted) {
+			e.record(history.Event{Kind: history.Demoted, Token: ev.Token, Text: string(ev.Reason)})
 		},
-		Campaign: func(_ context.Context, e hooks.Campaign) {
-			began := time.Since(e.At) + e.Took
-			s.record(history.Event{Kind: history.Attempt, At: history.Now().Add(-began), Took: e.Took, Text: string(e.Outcome)})
+		Campaign: func(_ context.Context, ev hooks.Campaign) {
+			began := time.Since(ev.At) + ev.Took
+			e.record(history.Event{Kind: history.Attempt, At: history.Now().Add(-began), Took: ev.Took, Text: string(ev.Outcome)})
 		},
-		Error: func(_ context.Context, e hooks.Failure) {
-			s.record(history.Event{Kind: history.Failed, Text: fmt.Sprintf("%s: %v", e.Op, e.Err)})
+		Error: func(_ context.Context, ev hooks.Failure) {
+			e.record(history.Event{Kind: history.Failed, Text: fmt.Sprintf("%s: %v", ev.Op, ev.Err)})
 		},
 	}
 }
 
-// lead is the leader's work: small steps, each under a valid term, and in the
-// first election writes to the register, by one who remembers what it says.
-func (s *stand) lead(ctx context.Context, term *elector.Term) error {
+// lead is the leader's work: small steps, each in a valid term. In the first election it
+// also writes to the register, and remembers the value that it wrote.
+func (e *entry) lead(ctx context.Context, term *elector.Term) error {
 	if at := history.Now(); term.Valid() {
-		s.record(history.Event{Kind: history.Began, At: at, Token: term.Token()})
+		e.record(history.Event{Kind: history.Began, At: at, Token: term.Token()})
 	}
 	register := memory{}
 	for ctx.Err() == nil {
 		if at := history.Now(); term.Valid() {
-			s.record(history.Event{Kind: history.Worked, At: at, Token: term.Token()})
+			e.record(history.Event{Kind: history.Worked, At: at, Token: term.Token()})
 		}
-		if s.election == "" {
-			register = s.use(ctx, term, register)
+		if e.election == "" {
+			register = e.use(ctx, term, register)
 		}
 		select {
 		case <-ctx.Done():
@@ -67,81 +67,81 @@ func (s *stand) lead(ctx context.Context, term *elector.Term) error {
 	}
 	at := history.Now()
 	overdue := time.Now().After(term.Deadline().Add(drain))
-	s.record(history.Event{Kind: history.Ended, At: at, Token: term.Token(), Overdue: overdue})
+	e.record(history.Event{Kind: history.Ended, At: at, Token: term.Token(), Overdue: overdue})
 	return nil
 }
 
-func (s *stand) resign(ctx context.Context) {
-	e := history.Event{Kind: history.Resigned}
-	if term, leading := s.elector.Term(); !leading {
-		e.Text = elector.ErrNotLeader.Error()
+func (e *entry) resign(ctx context.Context) {
+	resigned := history.Event{Kind: history.Resigned}
+	if term, leading := e.elector.Term(); !leading {
+		resigned.Text = elector.ErrNotLeader.Error()
 	} else if err := term.Resign(ctx); err != nil {
-		e.Token, e.Text = term.Token(), err.Error()
+		resigned.Token, resigned.Text = term.Token(), err.Error()
 	}
-	s.record(e)
+	e.record(resigned)
 }
 
-// How often a sample is recorded that says what the last one said. A kill may
-// cost so much of a belief.
+// How often an unchanged sample is recorded. After a kill, at most this much of the
+// leader's belief is missing from the history.
 const (
-	tellLeading   = 50 * time.Millisecond
-	tellFollowing = time.Second
-	blink         = 100 * time.Millisecond // longer between two questions, the process was not running
+	recordLeading   = 50 * time.Millisecond
+	recordFollowing = time.Second
+	notRunning      = 100 * time.Millisecond // a longer time between two calls means that the process was not running
 )
 
-// sample asks, over and over, what this process believes, and records each
-// change: the last answer before it, and the first one after.
-func (s *stand) sample(ctx context.Context) {
-	var last, told history.Event
-	tell := func(e history.Event) {
-		if e.At != 0 && e.At != told.At {
-			told = e
-			s.record(e)
+// sample calls IsLeader again and again and records each change: the last result before
+// it and the first result after it.
+func (e *entry) sample(ctx context.Context) {
+	var last, recorded history.Event
+	record := func(s history.Event) {
+		if s.At != 0 && s.At != recorded.At {
+			recorded = s
+			e.record(s)
 		}
 	}
 	for ctx.Err() == nil {
-		e := s.ask()
-		often := tellFollowing
-		if e.Leading {
-			often = tellLeading
+		s := e.ask()
+		interval := recordFollowing
+		if s.Leading {
+			interval = recordLeading
 		}
 		switch {
-		case e.Leading != last.Leading, e.Token != last.Token, e.At.Sub(last.At) > blink:
-			tell(last)
-			tell(e)
-		case e.At.Sub(told.At) > often:
-			tell(e)
+		case s.Leading != last.Leading, s.Token != last.Token, s.At.Sub(last.At) > notRunning:
+			record(last)
+			record(s)
+		case s.At.Sub(recorded.At) > interval:
+			record(s)
 		}
-		last = e
+		last = s
 		select {
 		case <-time.After(sampling):
 		case <-ctx.Done():
 		}
 	}
-	tell(last)
+	record(last)
 }
 
-// ask asks both, the term first: a term that has ended is not taken for the next.
-func (s *stand) ask() history.Event {
-	e := history.Event{Kind: history.Sample, At: history.Now()}
-	term, _ := s.elector.Term()
-	e.Leading = s.elector.IsLeader()
-	e.Took = history.Now().Sub(e.At)
+// ask reads the term before it calls IsLeader, so that a true result never belongs to an
+// earlier term than the one read.
+func (e *entry) ask() history.Event {
+	s := history.Event{Kind: history.Sample, At: history.Now()}
+	term, _ := e.elector.Term()
+	s.Leading = e.elector.IsLeader()
+	s.Took = history.Now().Sub(s.At)
 	if term != nil {
-		e.Token = term.Token()
+		s.Token = term.Token()
 	}
-	return e
+	return s
 }
 
-// Role is the candidates', which may do nothing but connect and write to the
-// tables of Schema.
+// Role is the candidates' role. It may only connect and write to the tables of Schema.
 const Role = "candidate"
 
-// Schema makes the tables that leaders write to. Each timeline of the database has
-// a register: that of a primary which another has replaced is not the same as that
-// of its successor. Its first write gives it a name, since a number of a timeline may
-// be used again, when a failover manager has discarded the first. The ledger keeps
-// every write, and so tells which of those that were acknowledged a failover has lost.
+// Schema creates the tables that leaders write to. Each timeline of the database has its
+// own register, so a replaced primary and its successor have different ones. The first
+// write names the register, since a timeline number may be used again after a failover
+// manager discards a timeline. The ledger keeps every write and so shows which
+// acknowledged writes a failover lost.
 const Schema = `
 	CREATE TABLE register (timeline text PRIMARY KEY, name text NOT NULL, value text NOT NULL);
 	CREATE TABLE ledger (value text PRIMARY KEY, register text NOT NULL, token bigint NOT NULL);
@@ -158,19 +158,19 @@ const (
 	writeLedger = `INSERT INTO ledger VALUES ($1, $2, $3)`
 )
 
-// memory is what a leader knows of the register. One that was never written to has
-// no name.
+// memory is what a leader knows about the register. Its name is empty before the first
+// write.
 type memory struct {
 	known       bool
 	name, value string
 }
 
-// use reads the register if it is not known, and else writes to it. It returns
-// what is known then.
-func (s *stand) use(ctx context.Context, term *elector.Term, known memory) memory {
+// use reads the register if it is not known, and otherwise writes to it. It returns the
+// new knowledge.
+func (e *entry) use(ctx context.Context, term *elector.Term, known memory) memory {
 	op := history.Event{At: history.Now(), Token: term.Token(), Way: history.InTx}
 	if !known.known {
-		err := term.InTx(ctx, s.pool, nil, func(tx *sql.Tx) error {
+		err := term.InTx(ctx, e.pool, nil, func(tx *sql.Tx) error {
 			return tx.QueryRowContext(ctx, readRegister).Scan(&known.name, &known.value)
 		})
 		if err != nil {
@@ -182,15 +182,15 @@ func (s *stand) use(ctx context.Context, term *elector.Term, known memory) memor
 		}
 		op.Kind, op.Register, op.New = history.Read, known.name, known.value
 		op.Took = history.Now().Sub(op.At)
-		s.record(op)
+		e.record(op)
 		return known
 	}
-	s.writes++
-	op.Register, op.Old, op.New = known.name, known.value, fmt.Sprint(s.Name, "-", s.writes)
+	e.writes++
+	op.Register, op.Old, op.New = known.name, known.value, fmt.Sprint(e.Name, "-", e.writes)
 	op.Kind = history.Writes
-	s.record(op) // before it may go through, since this process may be killed
+	e.record(op) // before the write, since this process may be killed
 	op.At = history.Now()
-	err := term.InTx(ctx, s.pool, nil, func(tx *sql.Tx) error {
+	err := term.InTx(ctx, e.pool, nil, func(tx *sql.Tx) error {
 		if err := tx.QueryRowContext(ctx, writeRegister, op.New).Scan(&op.Register); err != nil {
 			return err
 		}
@@ -205,9 +205,9 @@ func (s *stand) use(ctx context.Context, term *elector.Term, known memory) memor
 	case err != nil:
 		op.Kind, op.Text = history.Refused, err.Error()
 	}
-	s.record(op)
+	e.record(op)
 	if err != nil {
-		return memory{} // what it says now must be read
+		return memory{} // read the register again
 	}
 	return memory{true, op.Register, op.New}
 }

@@ -9,18 +9,18 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// A Seat is what one candidate after the other is like: who is killed is replaced
-// by another in the same seat.
+// A Seat describes the candidates of one seat. When a candidate is killed, the next one takes
+// its seat.
 type Seat struct {
 	ID                   string
-	By                   string // the driver's name in database/sql
+	By                   string // driver name in database/sql
 	Route                Route
 	Wait, Watch, Session bool
 	Synchronous          bool          // WithSynchronousStandby; not on a Session
 	Retry                time.Duration // 0 means the constant Retry
 }
 
-// A Route is how a candidate reaches the server.
+// A Route names how a candidate reaches the server.
 type Route string
 
 // String describes the seat, for the log and the picture.
@@ -42,8 +42,8 @@ func (s Seat) String() string {
 	return by + ", " + text + ", " + string(s.Route)
 }
 
-// The settings of every candidate: a short lease, so that much happens, of which
-// a busy machine does not lose too many.
+// The settings of every candidate. The lease is short, so that much happens, and long
+// enough that a busy machine loses few terms.
 const (
 	Lease     = 3 * time.Second
 	Heartbeat = 300 * time.Millisecond
@@ -52,21 +52,21 @@ const (
 )
 
 const (
-	margin = Lease / 10 // the elector's own share
+	margin = Lease / 10 // the elector's margin
 	drain  = Lease / 5  // the elector's default
-	// Grace is for how long after its last answered heartbeat a leader may work.
+	// Grace is how long a leader may work after its last answered heartbeat.
 	Grace = Lease - margin
 )
 
 const (
-	sampling = 2 * time.Millisecond  // between two questions to IsLeader
-	writing  = 60 * time.Millisecond // the longest pause between two writes of a leader
+	sampling = 2 * time.Millisecond  // between two calls of IsLeader
+	writing  = 60 * time.Millisecond // maximum pause between two writes of a leader
 )
 
-// Patience is for what must happen; later, the run has failed.
+// Patience bounds waits for expected events; after it the run has failed.
 const Patience = time.Minute
 
-func (p part) options() []elector.SessionOption {
+func (p spec) options() []elector.SessionOption {
 	return []elector.SessionOption{
 		elector.WithCandidateID(p.Name),
 		elector.WithLease(Lease),

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Complete checks that no event is missing: each process counts its own, says
-// hello first, and says bye last unless it was killed.
+// Complete checks that no event is missing: each process numbers its events, starts with
+// Hello, and ends with Bye unless it was killed.
 func Complete(events []Event) Proof {
 	p := Proof{Claim: "nothing is missing"}
 	processes := byProcess(events)
@@ -39,9 +39,8 @@ func Complete(events []Event) Proof {
 	return p
 }
 
-// OneLeader checks that no two terms overlap, but for what is excused: a term
-// whose session was severed and that ended within grace, and two terms on two
-// primaries.
+// OneLeader checks that no two terms overlap. It allows a term whose session was severed
+// to overlap for grace, and two terms on two primaries.
 func OneLeader(events []Event, grace time.Duration) Proof {
 	p := Proof{Claim: "no two led at once"}
 	all := spans(events)
@@ -72,7 +71,7 @@ func OneLeader(events []Event, grace time.Duration) Proof {
 	return p
 }
 
-// overlaps are those that are excused for one reason.
+// overlaps counts the overlaps that are allowed for one reason.
 type overlaps struct {
 	n       int
 	longest time.Duration
@@ -90,8 +89,8 @@ func (o *overlaps) say(when string) string {
 	return fmt.Sprintf("; but for %s %s, of %s at most", plural(o.n, "overlap"), when, milliseconds(o.longest))
 }
 
-// TokensRise checks that every term has a larger token than all that began before
-// it, but for a term on a primary that another has replaced already.
+// TokensRise checks that every term has a larger token than all terms that began before
+// it, except for a term on a primary that has already been replaced.
 func TokensRise(events []Event) Proof {
 	p := Proof{Claim: "tokens rose strictly"}
 	var began []Event
@@ -114,14 +113,13 @@ func TokensRise(events []Event) Proof {
 	return p
 }
 
-// HooksAlternate checks that each process was told elected, demoted, elected, …
-// about the same term in turn, and that only one that was killed was not told
-// of an end.
+// HooksAlternate checks that the hooks of each process reported elected and demoted in
+// turn, for the same term, and that only a killed process lacks the last demoted.
 func HooksAlternate(events []Event) Proof {
 	p := Proof{Claim: "hooks alternated"}
 	processes := byProcess(events)
 	for _, name := range sortedNames(processes) {
-		var term int64 // the one that goes on
+		var term int64 // the current one
 		for _, e := range processes[name] {
 			switch {
 			case e.Kind == Elected && term != 0:
@@ -152,7 +150,7 @@ func processCount(n int) string {
 	return thousands(n) + " processes"
 }
 
-// byProcess returns each process's own events, in the order of their numbers.
+// byProcess returns the events of each process, in the order of their numbers.
 func byProcess(events []Event) map[string][]Event {
 	processes := make(map[string][]Event)
 	for _, e := range events {
@@ -179,10 +177,9 @@ func happened(events []Event, kind Kind, process string) bool {
 	return slices.ContainsFunc(events, func(e Event) bool { return e.Kind == kind && e.Process == process })
 }
 
-// ThawedKnow checks that a leader that was frozen until its lease had run out
-// asked IsLeader when it thawed, was told false, and took no step of an earlier
-// term's work. Of a Thawed without a Token, a shorter one or not of a leader,
-// nothing is claimed.
+// ThawedKnow checks a leader that was frozen until its lease had run out: after the thaw
+// its first IsLeader returned false, and it took no step of an earlier term's work. It
+// ignores a Thawed without a Token: a shorter freeze, or one of a follower.
 func ThawedKnow(events []Event) Proof {
 	p := Proof{Claim: "the thawed leader knew"}
 	var seen []string
@@ -193,7 +190,7 @@ func ThawedKnow(events []Event) Proof {
 		first, asked := afterThaw(events, thaw)
 		switch {
 		case !asked && happened(events[i:], Killed, thaw.Process):
-			continue // before it could say a word
+			continue // killed before it could ask
 		case !asked:
 			p.violated("%s was never asked after it had thawed", thaw.Process)
 		case first.Leading && first.Token <= thaw.Token:
@@ -214,8 +211,7 @@ func ThawedKnow(events []Event) Proof {
 	return p
 }
 
-// afterThaw returns the first answer of IsLeader to a question that was asked
-// after the process had thawed.
+// afterThaw returns the first call of IsLeader after the process had thawed.
 func afterThaw(events []Event, thaw Event) (first Event, asked bool) {
 	i := slices.IndexFunc(events, func(e Event) bool {
 		return e.Kind == Sample && e.Process == thaw.Process && e.At >= thaw.At
@@ -226,8 +222,8 @@ func afterThaw(events []Event, thaw Event) (first Event, asked bool) {
 	return events[i], true
 }
 
-// SeveredLearn checks that a leader whose session the server ended stopped
-// within grace, and says for how long it overlapped with the next.
+// SeveredLearn checks that a leader whose session the server ended stopped within grace,
+// and reports how long it overlapped with the next leader.
 func SeveredLearn(events []Event, grace time.Duration) Proof {
 	p := Proof{Claim: "the cut-off leader learned"}
 	var longest, overlap time.Duration
@@ -257,8 +253,8 @@ func SeveredLearn(events []Event, grace time.Duration) Proof {
 	return p
 }
 
-// excused reports whether the overlap of two terms is one that is not promised
-// to be none.
+// excused reports whether the overlap of two terms is allowed because the server ended a
+// session.
 func excused(events []Event, s, next *span, grace time.Duration) bool {
 	return slices.ContainsFunc(events, func(e Event) bool {
 		its := e.Process == s.process && e.Token == s.token || e.Process == "" && s.begin <= e.At.Add(e.Took)
@@ -266,9 +262,9 @@ func excused(events []Event, s, next *span, grace time.Duration) bool {
 	})
 }
 
-// twoPrimaries reports whether two terms overlap because a standby had been
-// promoted while the old primary lived: each primary has its own leader then, and
-// the timelines in their tokens tell them apart.
+// twoPrimaries reports whether two terms overlap because a standby was promoted while the
+// old primary was running. Then each primary has a leader, and the timelines in their
+// tokens tell them apart.
 func twoPrimaries(events []Event, a, b *span, grace time.Duration) bool {
 	old, fresh := a, b
 	if old.token > fresh.token {
@@ -280,15 +276,15 @@ func twoPrimaries(events []Event, a, b *span, grace time.Duration) bool {
 	})
 }
 
-// replaced reports whether e began on a primary that lived on although the
-// timeline of newer had replaced it.
+// replaced reports whether e began on a primary that was still running after the timeline
+// of the token newer had replaced it.
 func replaced(events []Event, e Event, newer int64) bool {
 	return slices.ContainsFunc(events, func(p Event) bool {
 		return p.Kind == Promoted && timeline(e.Token) < p.Token && p.Token == timeline(newer) && e.At >= p.At && e.At <= retired(events, p)
 	})
 }
 
-// retired is when the primary was gone that a promotion had replaced.
+// retired returns when the primary that a promotion replaced was gone.
 func retired(events []Event, promoted Event) Time {
 	for _, e := range events {
 		if e.Kind == Retired && e.At >= promoted.At {
@@ -298,13 +294,13 @@ func retired(events []Event, promoted Event) Time {
 	return promoted.At
 }
 
-// timeline is that of a token.
+// timeline returns the timeline in a token.
 func timeline(token int64) int64 { return token >> 48 }
 
-// LateWrites checks every write that came when one with a larger token was
-// there, by a process that had checked before that one was written: it was
-// refused if it was fenced, and went through if it was not, or the history shows
-// nothing. What the store holds must say the same.
+// LateWrites checks each write that came after a write with a larger token, by a process
+// that had checked its leadership before that write. The late write must be refused if it
+// was fenced. It must succeed if it was not fenced: otherwise the history shows nothing.
+// The content of the store must agree.
 func LateWrites(events []Event) Proof {
 	p := Proof{Claim: "the late write was refused by InTx and by the token (and went through without)"}
 	var seen []string
@@ -319,7 +315,7 @@ func LateWrites(events []Event) Proof {
 			if len(seen) == 0 {
 				seen = append(seen, fmt.Sprintf("%s (token %d) had checked, and wrote after %s (token %d) had written", e.Process, e.Token, newer.Process, newer.Token))
 			}
-			seen = append(seen, p.judge(events, e, newer))
+			seen = append(seen, p.checkLate(events, e, newer))
 		}
 		if late == 0 {
 			p.violated("%s: no write came late", way)
@@ -329,8 +325,8 @@ func LateWrites(events []Event) Proof {
 	return p
 }
 
-// judge says what became of a late write.
-func (p *Proof) judge(events []Event, late, newer Event) string {
+// checkLate describes the outcome of a late write, and adds the violations that it shows.
+func (p *Proof) checkLate(events []Event, late, newer Event) string {
 	what, holds := "went through", late
 	if late.Kind == Refused {
 		what, holds = "was refused", newer
@@ -351,8 +347,8 @@ func (p *Proof) judge(events []Event, late, newer Event) string {
 	return fmt.Sprintf("%s: it %s, and the store holds that of %s", late.Way, what, holds.Process)
 }
 
-// overtaken reports whether e is a write, or was to be one, that began when one
-// with a larger token had been made in the same way.
+// overtaken reports whether e is an attempt to write that began after a write with a
+// larger token, made in the same way.
 func overtaken(events []Event, e Event) (newer Event, is bool) {
 	if e.Kind != Wrote && e.Kind != Refused {
 		return Event{}, false

@@ -27,66 +27,66 @@ func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
 // Add returns the time that is d later.
 func (t Time) Add(d time.Duration) Time { return t + Time(d) }
 
-// Kind is what an event tells.
+// Kind is the kind of an event.
 type Kind string
 
-// What a process tells of itself.
+// The events that a process records about itself.
 const (
 	Hello    Kind = "hello"    // the first event; Text is free
-	Sample   Kind = "sample"   // IsLeader was asked and answered Leading
+	Sample   Kind = "sample"   // IsLeader returned Leading
 	Elected  Kind = "elected"  // the hook was called
 	Demoted  Kind = "demoted"  // the hook was called; Text is the reason
 	Began    Kind = "began"    // lead was called, in a valid term
 	Worked   Kind = "worked"   // lead took one step of its work
 	Ended    Kind = "ended"    // lead is about to return
-	Attempt  Kind = "attempt"  // an attempt to be elected was made; Text is its outcome
-	Failed   Kind = "failed"   // the hook for errors was called; Text is the error
+	Attempt  Kind = "attempt"  // a campaign attempt ended; Text is its outcome
+	Failed   Kind = "failed"   // the error hook was called; Text is the error
 	Resigned Kind = "resigned" // Resign returned; Text is its error, "" if the lock is known to be free
-	Checked  Kind = "checked"  // IsLeader was asked and answered Leading, and a write in each Way is about to come
-	Wrote    Kind = "wrote"    // such a write went through
-	Refused  Kind = "refused"  // such a write was refused; Text is the error
-	Unsure   Kind = "unsure"   // it is not known whether such a write went through; Text is the error
-	Writes   Kind = "writes"   // a write to a register is about to be made
-	Read     Kind = "read"     // a register was read, at the beginning of a term
+	Checked  Kind = "checked"  // IsLeader returned Leading, and a write in each Way follows
+	Wrote    Kind = "wrote"    // a write succeeded
+	Refused  Kind = "refused"  // a write was refused; Text is the error
+	Unsure   Kind = "unsure"   // the outcome of a write is unknown; Text is the error
+	Writes   Kind = "writes"   // a write to a register is about to start
+	Read     Kind = "read"     // a register was read, at the start of a term
 	Bye      Kind = "bye"      // the last event
 )
 
-// Quit is that a process ended although nobody had told it to; Text is why. It has
-// the Seq 0, since another process has noticed.
+// Quit means that a process ended unasked; Text is why. Its Seq is 0, since another
+// process records it.
 const Quit Kind = "quit"
 
-// What was done to a process. These have the Seq 0.
+// The faults that were injected into a process. Their Seq is 0.
 const (
 	Killed  Kind = "killed"
 	Frozen  Kind = "frozen"
 	Thawed  Kind = "thawed"
-	Severed Kind = "severed" // the server was about to be told to end the session of the term Token; without a Process, sessions of anybody, until Took later
+	Severed Kind = "severed" // the session of the term Token is about to be ended on the server; without a Process, any session may be ended, until Took later
 )
 
-// What was done to the servers, or to all. These have the Seq 0 and no Process.
+// The faults of servers, and of all processes. Their Seq is 0 and their Process empty.
 const (
-	Struck   Kind = "struck"   // a fault, Text, was about to begin
-	Healed   Kind = "healed"   // the fault Text had been ended
-	Calm     Kind = "calm"     // every fault had been ended, and every server was up
-	Promoted Kind = "promoted" // a standby was about to become the primary of a new timeline, Token, while the old primary lived
-	Retired  Kind = "retired"  // the old primary was gone
-	Remade   Kind = "remade"   // the server Text was given a copy of the primary
+	Struck   Kind = "struck"   // the fault Text is about to start
+	Healed   Kind = "healed"   // the fault Text has ended
+	Calm     Kind = "calm"     // all faults have ended, and all servers are up
+	Promoted Kind = "promoted" // a standby is about to become the primary of the new timeline Token, while the old primary runs
+	Retired  Kind = "retired"  // the old primary is gone
+	Remade   Kind = "remade"   // the server Text was reinitialized from the primary
 )
 
-// What a server answered, asked over and over. These have the Seq 0 and no Process;
-// Text is the server, Token the timeline, and it answered so from At on, until Took later.
+// The results of probing a server again and again. Their Seq is 0 and their Process
+// empty; Text is the server, Token the timeline. The result held from At until Took later.
 const (
-	Primary  Kind = "primary"  // it was no standby
+	Primary  Kind = "primary"  // it was not a standby
 	Writable Kind = "writable" // it acknowledged writes
-	Reached  Kind = "reached"  // new connections led to a primary; Text is the route
+	Reached  Kind = "reached"  // new connections reached a primary; Text is the route
 )
 
-// Kept is that the write New, which a leader made, is in the database at the end; or,
-// without a New, that Register is. It has the Seq 0, since whoever gathers has read it.
+// Kept means that a leader's write New is in the database at the end; without a New, that
+// Register is. Its Seq is 0, since the collecting program reads it.
 const Kept Kind = "kept"
 
 // Found is what the store holds after the writes: in the row of Way, the write of
-// Process under Token. It has the Seq 0, too, since whoever gathers has read it.
+// Process under Token. Its Seq is 0, since the collecting program reads it.
 const Found Kind = "found"
 
 // Way is how a write was fenced.
@@ -99,25 +99,25 @@ const (
 	ByToken  Way = "token"
 )
 
-// Ways are all of them, in the order in which they are shown.
+// Ways lists them in display order.
 var Ways = []Way{Unfenced, InTx, ByToken}
 
-// Event is one line of a history. Fields that the kind has no use for are zero.
+// Event is one line of a history. Fields that its kind does not use are zero.
 type Event struct {
 	Process  string        `json:"process"`
 	Seq      int           `json:"seq,omitempty"` // counts the events of a process, from 1
 	At       Time          `json:"at"`
 	Kind     Kind          `json:"kind"`
 	PID      int           `json:"pid,omitempty"`
-	Took     time.Duration `json:"took,omitempty"` // Sample, Attempt, Read, Wrote, Refused, Unsure: from just before the question (At) to just after the answer
+	Took     time.Duration `json:"took,omitempty"` // Sample, Attempt, Read, Wrote, Refused, Unsure: from just before the call (At) to just after its return
 	Leading  bool          `json:"leading,omitempty"`
 	Token    int64         `json:"token,omitempty"`    // of the term it is about
 	Deadline Time          `json:"deadline,omitempty"` // Sample: when the term ends unless extended
-	Overdue  bool          `json:"overdue,omitempty"`  // Ended: later than the lease allows, so the process stood still
+	Overdue  bool          `json:"overdue,omitempty"`  // Ended: later than the lease allows, so the process was not running
 	Way      Way           `json:"way,omitempty"`      // Wrote, Refused, Unsure, Found
-	Election string        `json:"election,omitempty"` // which one, if the process stands in several
+	Election string        `json:"election,omitempty"` // which one, if the process is a candidate in several
 	Register string        `json:"register,omitempty"` // Read, and writes to one: which
-	Old      string        `json:"old,omitempty"`      // writes to a register: what it replaces, by the writer's memory
-	New      string        `json:"new,omitempty"`      // writes to a register: what it says then; Read: what it says
+	Old      string        `json:"old,omitempty"`      // writes to a register: the value that the writer expects there
+	New      string        `json:"new,omitempty"`      // writes to a register: the new value; Read: the value read
 	Text     string        `json:"text,omitempty"`
 }

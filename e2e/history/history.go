@@ -1,49 +1,47 @@
-// Package history records what the processes of an election saw of it, and
-// proves from the record that the promise was kept.
+// Package history records what the processes of an election did, and checks from the
+// record that the election kept its guarantees.
 //
 // # Recording
 //
-// Each process writes one [Event] per line, as JSON, by a [Recorder]; whoever
-// started the processes gathers the lines in a [Log], and adds what it did to
-// them: killed, frozen, thawed, severed. All times are of one clock, the
-// machine's monotonic one, so those of two processes can be compared, and no
-// setting of the wall clock disturbs them.
+// Each process writes one [Event] per line, as JSON, with a [Recorder]. The program that
+// started the processes collects the lines in a [Log] and adds the faults that it
+// injected: killed, frozen, thawed, severed. All times come from the machine's monotonic
+// clock, so times of different processes can be compared, and setting the wall clock does
+// not change them.
 //
-// # Proving
+// # Checking
 //
-// [Verify] returns a [Proof] per claim. What counts as leading is what a process
-// did or believed, not what the server thought of it:
+// [Verify] returns a [Proof] per claim. A process counts as leading by what it did or
+// believed, whatever the server says:
 //
-//   - its lead was running: it began, took a step of its work, or returned;
-//   - its IsLeader answered true. The answer was true at some moment between
-//     the question and the answer, so a term is held to have been believed in
-//     from the first true answer to the last question that was answered by true.
+//   - its lead function was running: it began, took a step of its work, or returned;
+//   - its IsLeader returned true. The result was valid at some moment between the call
+//     and the return, so the process believed for certain from the first return of true
+//     to the last call that returned true.
 //
-// A term spans from the first of these moments to the last. A process that was
-// frozen does and believes nothing, so its terms end with the last moment before,
-// unless it does something more when it thaws: then the spans overlap, and the
-// proof fails.
+// A term lasts from the first of these moments to the last. A frozen process does and
+// believes nothing, so its term ends with the last moment before the freeze. If it acts
+// under that term after it thaws, the terms overlap and the proof fails.
 //
-// A write that was prepared under a term and comes after it is no leading: no
-// lock can prevent it. [LateWrites] is the claim about those: a store that fences
-// refuses them.
+// A write that was prepared during a term and arrives after it does not count as leading:
+// no lock can prevent it. [LateWrites] checks that a fenced store refuses such writes.
 //
-// One thing is excused, because it is not promised, and shown on a line of its
-// own: where the server itself ended the session of a leader (Severed), the
-// leader learns of it by its next heartbeat. For so long the next leader's term
-// may overlap, and the tokens tell the two apart.
+// One overlap is allowed, because the library does not exclude it: if the server ends a
+// leader's session (Severed), the leader learns it at its next heartbeat. Until then the
+// next leader's term may overlap; the tokens tell the two apart. Proofs report these
+// overlaps separately.
 package history
 
-// Timeline is who led when, and what was done meanwhile: what a picture is drawn
-// from. Times are milliseconds from its beginning.
+// Timeline says who led when, and which faults were injected. Pictures are drawn from it.
+// Times are milliseconds since its start.
 type Timeline struct {
 	Length int
-	Rows   []string // who may lead, in the order in which they are drawn: each begins with its name
+	Rows   []string // the candidates, in drawing order; each row starts with the candidate's name
 	Terms  []Stretch
 	Faults []Stretch
 }
 
-// Stretch is a term of a row, or a fault of a name.
+// Stretch is a term of the named row, or a fault of the named kind.
 type Stretch struct {
 	Name     string
 	From, To int

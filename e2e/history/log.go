@@ -11,12 +11,12 @@ import (
 	"sync"
 )
 
-// Log gathers the events of all processes, in the order in which they arrive.
+// Log collects the events of all processes, in the order in which they arrive.
 // Its methods may be called from any goroutine. The zero Log is empty.
 type Log struct {
 	mu     sync.Mutex
 	events []Event
-	grown  chan struct{} // closed by the next Add; nil if nobody waits
+	grown  chan struct{} // closed by the next Add; nil if no Await is waiting
 }
 
 // Add appends an event.
@@ -30,28 +30,28 @@ func (l *Log) Add(e Event) {
 	}
 }
 
-// Collect adds what a process's Recorder writes, until the end of r.
+// Collect adds the events that a process's Recorder writes to r, until the end of r.
 func (l *Log) Collect(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		var e Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return fmt.Errorf("history: %q is no event: %w", lines.Text(), err)
+			return fmt.Errorf("history: %q is not an event: %w", lines.Text(), err)
 		}
 		l.Add(e)
 	}
 	return lines.Err()
 }
 
-// Since returns the events but for the first n. The caller must not change them.
+// Since returns all events after the first n. The caller must not change them.
 func (l *Log) Since(n int) []Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.events[n:len(l.events):len(l.events)]
 }
 
-// Await returns what Since does, once that is at least one event. If ctx ends
-// first it returns its cause.
+// Await waits until Since(n) has at least one event and returns it. If ctx ends first, it
+// returns the cause of ctx.
 func (l *Log) Await(ctx context.Context, n int) ([]Event, error) {
 	for {
 		l.mu.Lock()
@@ -79,7 +79,7 @@ type Recorder struct {
 	mu  sync.Mutex
 	w   io.Writer
 	seq int
-	err error // the first of w's
+	err error // the first error of w
 }
 
 // NewRecorder returns a recorder that makes one call of w.Write per event.
@@ -87,8 +87,8 @@ func NewRecorder(w io.Writer, process string) *Recorder {
 	return &Recorder{process: process, w: w}
 }
 
-// Record numbers the event, stamps it with the time unless it has one, and
-// writes it. A history that cannot be written has a gap, which Verify reports.
+// Record numbers the event, sets its time unless it has one, and writes it. If a write
+// fails, the history has a gap, which Verify reports.
 func (r *Recorder) Record(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +106,7 @@ func (r *Recorder) Record(e Event) {
 	}
 }
 
-// Err returns the first error of writing.
+// Err returns the first write error.
 func (r *Recorder) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

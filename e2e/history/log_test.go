@@ -39,7 +39,7 @@ func TestALogCollectsWhatARecorderWrites(t *testing.T) {
 	}
 }
 
-func TestALineThatIsNoEventIsAnError(t *testing.T) {
+func TestCollectFailsOnALineThatIsNotAnEvent(t *testing.T) {
 	if err := new(Log).Collect(strings.NewReader("{\"process\":\"A\"}\npanic: oh\n")); err == nil || !strings.Contains(err.Error(), "panic: oh") {
 		t.Errorf("got %v", err)
 	}
@@ -73,9 +73,9 @@ func TestARecorderKeepsItsFirstError(t *testing.T) {
 	}
 }
 
-// Whatever is collected says the same when it is written and read again, and is
-// judged without a panic, in whatever order it came.
-func FuzzALogIsReadAndJudged(f *testing.F) {
+// Events keep their content when they are written and read again, and Verify does not
+// panic on any order of events.
+func FuzzCollectAndVerify(f *testing.F) {
 	f.Add([]byte(`{"process":"a","seq":1,"at":1,"kind":"hello","pid":7}` + "\n" +
 		`{"process":"a","seq":2,"at":5,"kind":"elected","token":9}` + "\n" +
 		`{"process":"a","seq":3,"at":6,"kind":"sample","took":2,"leading":true,"token":9,"deadline":40}` + "\n" +

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// Proof is a claim about a history, and what came of checking it.
+// Proof is a claim about a history, and the result of checking it.
 type Proof struct {
 	Claim      string
-	Checked    string   // over what
-	Violations []string // what contradicts the claim; none if it holds
+	Checked    string   // what was checked, and how much of it
+	Violations []string // empty if the claim holds
 }
 
-// Holds reports whether nothing contradicts the claim.
+// Holds reports whether the claim holds.
 func (p Proof) Holds() bool { return len(p.Violations) == 0 }
 
 func (p *Proof) violated(format string, args ...any) {
 	p.Violations = append(p.Violations, fmt.Sprintf(format, args...))
 }
 
-// Verify checks every claim. grace is for how long a leader whose session was
-// severed may go on: the lease without its margin.
+// Verify checks every claim. A leader whose session was severed may go on for grace: the
+// lease without its margin.
 func Verify(events []Event, grace time.Duration) []Proof {
 	proofs := []Proof{Complete(events), OneLeader(events, grace), TokensRise(events), HooksAlternate(events)}
 	if count(events, Thawed) > 0 {
@@ -40,7 +40,8 @@ func Verify(events []Event, grace time.Duration) []Proof {
 	return proofs
 }
 
-// FailedProofs joins the violations of all proofs into one error, nil if there are none.
+// FailedProofs joins the violations of all proofs into one error. It returns nil if there
+// are none.
 func FailedProofs(proofs []Proof) error {
 	var failed []string
 	for _, p := range proofs {
@@ -83,7 +84,7 @@ func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
-// span is the time for which a process led, by its own doing and belief.
+// span is the time during which a process led, by what it did and believed.
 type span struct {
 	process    string
 	token      int64
@@ -92,7 +93,7 @@ type span struct {
 	trueAnswers, steps int
 }
 
-// spans returns one span per term, in the order in which they began.
+// spans returns one span per term, in order of their beginning.
 func spans(events []Event) []*span {
 	type term struct {
 		process string
@@ -126,14 +127,14 @@ func spans(events []Event) []*span {
 	return all
 }
 
-// Term is a term of the time for which a process led, by its own doing and belief.
+// Term is the time during which a process led, by what it did and believed.
 type Term struct {
 	Process    string
 	Token      int64
 	Begin, End Time
 }
 
-// Terms returns the terms of a history, in the order in which they began.
+// Terms returns the terms of a history, in order of their beginning.
 func Terms(events []Event) []Term {
 	var terms []Term
 	for _, s := range spans(events) {
@@ -142,11 +143,11 @@ func Terms(events []Event) []Term {
 	return terms
 }
 
-// Timeline is the timeline of the term's token.
+// Timeline returns the timeline in the term's token.
 func (t Term) Timeline() int64 { return timeline(t.Token) }
 
-// leads returns when, by this event, the process led: a term that began at begin
-// at the latest, and ended at end at the earliest.
+// leads reports whether the event shows that the process led: its term began at begin at
+// the latest, and ended at end at the earliest.
 func (e Event) leads() (begin, end Time, leads bool) {
 	switch e.Kind {
 	case Sample:
@@ -159,13 +160,13 @@ func (e Event) leads() (begin, end Time, leads bool) {
 	return 0, 0, false
 }
 
-// overlap returns for how long both spans went on; s began first.
+// overlap returns how long s and next overlap; s began first.
 func (s *span) overlap(next *span) time.Duration {
 	return min(s.end, next.end).Sub(next.begin)
 }
 
-// NewTimeline makes the timeline of a history from the moment on. row names the
-// row of a process. The caller fills in Rows.
+// NewTimeline returns the timeline of a history that began at began. The function row
+// names the row of a process. The caller sets Rows.
 func NewTimeline(events []Event, began Time, row func(process string) string) Timeline {
 	var t Timeline
 	at := func(moment Time) int {
@@ -188,11 +189,10 @@ func NewTimeline(events []Event, began Time, row func(process string) string) Ti
 	return t
 }
 
-// Recovers checks that somebody led within the bound each time when all faults
-// had ended.
+// Recovers checks that somebody led within bound each time all faults had ended.
 func Recovers(events []Event, bound time.Duration) Proof {
 	p := Proof{Claim: "somebody led again"}
-	var moments []Time // at which somebody led for certain
+	var moments []Time // when somebody led for certain
 	for _, e := range events {
 		if begin, _, leads := e.leads(); leads {
 			moments = append(moments, begin)

@@ -13,10 +13,10 @@ import (
 
 const grace = 100 * time.Millisecond
 
-// ms is a time in milliseconds.
+// ms returns a time in milliseconds.
 func ms(n int) Time { return Time(time.Duration(n) * time.Millisecond) }
 
-// numbered gives the events of each process their numbers, as a Recorder does.
+// numbered numbers the events of each process, as a Recorder does.
 func numbered(events ...Event) []Event {
 	seq := make(map[string]int)
 	for i, e := range events {
@@ -29,7 +29,7 @@ func numbered(events ...Event) []Event {
 	return events
 }
 
-// good is a history of three terms: A resigns, B is frozen, C is killed.
+// good returns a history of three terms: A resigns, B is frozen, C is killed.
 func good() []Event {
 	return numbered(
 		Event{Process: "A", At: ms(0), Kind: Hello},
@@ -59,7 +59,7 @@ func good() []Event {
 	)
 }
 
-func TestAGoodHistoryIsProved(t *testing.T) {
+func TestVerifyAcceptsAGoodHistory(t *testing.T) {
 	for _, p := range Verify(good(), grace) {
 		if !p.Holds() {
 			t.Errorf("%s: %q", p.Claim, p.Violations)
@@ -70,8 +70,8 @@ func TestAGoodHistoryIsProved(t *testing.T) {
 	}
 }
 
-// Each of these histories contradicts the claim; it may contradict others, too.
-func TestABadHistoryFailsItsProof(t *testing.T) {
+// Each of these histories contradicts the named claim, and maybe others.
+func TestVerifyRejectsABadHistory(t *testing.T) {
 	with := func(more ...Event) []Event { return append(good(), more...) }
 	changed := func(kind Kind, process string, change func(*Event)) []Event {
 		events := good()
@@ -145,7 +145,7 @@ func TestABadHistoryFailsItsProof(t *testing.T) {
 	}
 }
 
-func TestACutOffLeaderMayLeadOnForTheGrace(t *testing.T) {
+func TestASeveredLeaderMayLeadForTheGracePeriod(t *testing.T) {
 	events := append(good(), Event{Process: "A", At: ms(20), Kind: Severed, Token: 7},
 		Event{Process: "A", At: ms(45), Kind: Sample, Token: 7, Leading: true})
 	if err := FailedProofs(Verify(events, grace)); err != nil {
@@ -157,9 +157,9 @@ func TestACutOffLeaderMayLeadOnForTheGrace(t *testing.T) {
 	}
 }
 
-// An answer was true at some moment between question and answer: only what is
-// certain may contradict the claim.
-func TestASlowAnswerIsNoOverlap(t *testing.T) {
+// The result of IsLeader was valid at some moment between call and return. Only a certain
+// overlap contradicts the claim.
+func TestASlowIsLeaderIsNotAnOverlap(t *testing.T) {
 	early := Event{Process: "B", At: ms(28), Took: ms(13).Sub(0), Kind: Sample, Token: 8, Leading: true}
 	late := Event{Process: "A", At: ms(29), Took: ms(20).Sub(0), Kind: Sample, Token: 7, Leading: true}
 	if p := OneLeader(append(good(), early, late), grace); !p.Holds() {
@@ -167,7 +167,7 @@ func TestASlowAnswerIsNoOverlap(t *testing.T) {
 	}
 }
 
-func TestProofsSayOverWhatTheyChecked(t *testing.T) {
+func TestProofsReportWhatTheyChecked(t *testing.T) {
 	var checked strings.Builder
 	for _, p := range Verify(good(), grace) {
 		fmt.Fprintf(&checked, "%s: %s\n", p.Claim, p.Checked)
@@ -183,7 +183,7 @@ the thawed leader knew: the first IsLeader() of B after SIGCONT (1.0 ms) said fa
 	}
 }
 
-// leading is a term, by two events.
+// leading returns a term as two events.
 func leading(process string, token int64, from, to int) []Event {
 	return []Event{{Process: process, At: ms(from), Kind: Began, Token: token}, {Process: process, At: ms(to), Kind: Worked, Token: token}}
 }
@@ -195,7 +195,7 @@ func join(all ...[]Event) (events []Event) {
 	return events
 }
 
-func TestWhatSeversEverybodyExcusesWhatEndsWithinTheGraceOfIt(t *testing.T) {
+func TestASeveringOfAllSessionsAllowsOverlapsWithinTheGracePeriod(t *testing.T) {
 	restart := []Event{{At: ms(50), Took: 30 * time.Millisecond, Kind: Severed}} // until 80
 	for name, test := range map[string]struct {
 		events []Event
@@ -215,10 +215,10 @@ func TestWhatSeversEverybodyExcusesWhatEndsWithinTheGraceOfIt(t *testing.T) {
 	}
 }
 
-// on is a token of a timeline.
+// on returns a token with that timeline.
 func on(timeline, xid int64) int64 { return timeline<<48 | xid }
 
-func TestTwoPrimariesMayHaveALeaderEachUntilTheOldOneIsGone(t *testing.T) {
+func TestEachOfTwoPrimariesMayHaveALeaderUntilTheOldOneIsGone(t *testing.T) {
 	split := []Event{{At: ms(50), Kind: Promoted, Token: 2}, {At: ms(100), Kind: Retired}}
 	for name, test := range map[string]struct {
 		events []Event
@@ -239,7 +239,7 @@ func TestTwoPrimariesMayHaveALeaderEachUntilTheOldOneIsGone(t *testing.T) {
 	}
 }
 
-func TestATokenMayFallOnlyOnAPrimaryThatIsReplaced(t *testing.T) {
+func TestATokenMayFallOnlyOnAReplacedPrimary(t *testing.T) {
 	split := []Event{{At: ms(50), Kind: Promoted, Token: 2}, {At: ms(100), Kind: Retired}}
 	fresh := leading("B", on(2, 5), 60, 65)
 	for name, test := range map[string]struct {
@@ -256,7 +256,7 @@ func TestATokenMayFallOnlyOnAPrimaryThatIsReplaced(t *testing.T) {
 	}
 }
 
-func TestNothingIsClaimedOfAThawThatHasNoToken(t *testing.T) {
+func TestThawedKnowIgnoresAThawWithoutAToken(t *testing.T) {
 	thaw := []Event{{Process: "A", At: ms(50), Kind: Thawed}, {Process: "A", At: ms(51), Kind: Sample, Token: 7, Leading: true}}
 	if p := ThawedKnow(thaw); !p.Holds() {
 		t.Error(p.Violations)
@@ -266,12 +266,12 @@ func TestNothingIsClaimedOfAThawThatHasNoToken(t *testing.T) {
 		t.Error("a thawed leader believes in its term")
 	}
 	thaw[1].Token = 8
-	if p := ThawedKnow(thaw); !p.Holds() { // it was elected anew
+	if p := ThawedKnow(thaw); !p.Holds() { // it was elected again
 		t.Error(p.Violations)
 	}
 }
 
-func TestAfterEachCalmSomebodyMustLeadWithinTheBound(t *testing.T) {
+func TestRecoversRequiresALeaderWithinTheBoundAfterEachCalm(t *testing.T) {
 	calm := func(at int) []Event { return []Event{{At: ms(at), Kind: Calm}} }
 	for name, test := range map[string]struct {
 		events []Event
@@ -298,8 +298,7 @@ func TestTheTimelineHasTermsAndFaultsInMilliseconds(t *testing.T) {
 	}
 }
 
-// lateAttempts is the end of a history: B has checked and was frozen, C has
-// written, B writes.
+// lateAttempts returns the end of a history: B checks and is frozen, C writes, B writes.
 func lateAttempts() []Event {
 	events := []Event{{Process: "B", At: ms(50), Kind: Checked, Token: 8, Leading: true}}
 	for _, way := range Ways {
@@ -314,7 +313,7 @@ func lateAttempts() []Event {
 	return events
 }
 
-func TestALateWriteIsRefusedIfAndOnlyIfItIsFenced(t *testing.T) {
+func TestLateWritesAcceptsRefusedFencedWrites(t *testing.T) {
 	p := LateWrites(lateAttempts())
 	want := "B (token 8) had checked, and wrote after C (token 9) had written; unfenced: it went through, and the store holds that of B; " +
 		"Term.InTx: it was refused, and the store holds that of C; token: it was refused, and the store holds that of C"
@@ -323,7 +322,7 @@ func TestALateWriteIsRefusedIfAndOnlyIfItIsFenced(t *testing.T) {
 	}
 }
 
-func TestALateWriteThatShowsOtherwiseFailsItsProof(t *testing.T) {
+func TestLateWritesRejectsAHistoryThatShowsOtherwise(t *testing.T) {
 	changed := func(kind Kind, way Way, change func(*Event)) []Event {
 		events := lateAttempts()
 		i := slices.IndexFunc(events, func(e Event) bool { return e.Kind == kind && e.Way == way && e.At != ms(92) })

@@ -1,6 +1,6 @@
-// Package register is the model of a register that is written to by those who
-// remember what it says: a write replaces what its writer believes to be there.
-// Two leaders at once, or a write of a leader that comes late, break it.
+// Package register models a register whose writers remember its value: a write replaces
+// the value that its writer expects. Two leaders at once, or a late write of an earlier
+// leader, break the model.
 package register
 
 import (
@@ -10,27 +10,27 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Outcome is what is known of an operation.
+// Outcome is the known outcome of an operation.
 type Outcome int
 
 const (
 	Done    Outcome = iota // it took effect
 	Refused                // it did not
-	Unknown                // it did, or will, or did not
+	Unknown                // it did, did not, or still may
 )
 
-// Op is one operation, between Call and Return, which are nanoseconds of one clock.
+// Op is one operation, between Call and Return, in nanoseconds of one clock.
 type Op struct {
 	Client       string
 	Read         bool
-	Old, New     string // Old: what a write replaces, by its writer's memory; New: what is written, or what was read
+	Old, New     string // Old: the value that a write expects; New: the value written or read
 	Outcome      Outcome
 	Call, Return int64
 }
 
-// Linearizable asks porcupine whether some order of the operations, each at a
-// moment between its Call and its Return, is that of one register which says ""
-// at first. It is porcupine.Unknown if that is not decided within the patience.
+// Linearizable asks porcupine whether some order of the operations, each at a moment
+// between its Call and its Return, fits one register with the initial value "". It
+// returns porcupine.Unknown if porcupine does not decide within patience.
 func Linearizable(history []Op, patience time.Duration) porcupine.CheckResult {
 	clients := map[string]int{}
 	var ops []porcupine.Operation
@@ -40,7 +40,7 @@ func Linearizable(history []Op, patience time.Duration) porcupine.CheckResult {
 		}
 		back := o.Return
 		if o.Outcome == Unknown {
-			back = math.MaxInt64 // it may take effect whenever
+			back = math.MaxInt64 // it may take effect at any later time
 		}
 		ops = append(ops, porcupine.Operation{ClientId: clients[o.Client], Input: o, Call: o.Call, Return: back})
 	}
@@ -61,7 +61,7 @@ var model = (&porcupine.NondeterministicModel{
 		case o.Outcome == Unknown && state == o.Old:
 			return []any{state, o.New}
 		case o.Outcome == Unknown:
-			return []any{state} // it can only have been refused
+			return []any{state} // it was refused
 		case state == o.Old:
 			return []any{o.New}
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-func TestTheModelTellsWhatIsARegister(t *testing.T) {
+func TestLinearizable(t *testing.T) {
 	first := []Op{
 		{Client: "a", Read: true, New: "", Call: 1, Return: 2},
 		{Client: "a", Old: "", New: "a1", Call: 3, Return: 4},

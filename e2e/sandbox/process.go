@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// enlist enters its own process id into the sandbox's run directory and then becomes the command.
-// Being entered before the command starts is what makes the reaper's list complete: when the reaper has
-// closed the directory this fails, and the command never runs.
+// enlist creates a file named after its process id in the sandbox's run directory and then
+// executes the command. The file exists before the command starts, so the reaper's list is
+// complete. Once the reaper has closed the directory, enlist fails and the command never runs.
 const enlist = `: >"$0/$$" && exec "$@"`
 
 // Process is a running program of a sandbox.
@@ -29,13 +29,13 @@ type Process struct {
 	Err  error         // how it ended; valid after Done
 }
 
-// Start runs a program in a session of its own, with its output appended to logFile.
+// Start runs a program in a separate session and appends its output to logFile.
 func (s *Sandbox) Start(logFile, program string, args ...string) (*Process, error) {
-	return s.StartIn("/", logFile, program, args...) // the current directory may be closed to the owner
+	return s.StartIn("/", logFile, program, args...) // the owner may not be able to enter the current directory
 }
 
-// StartIn does what Start does, in a working directory. If that is below the sandbox's, the reaper ends what
-// the program leaves behind, daemons too (on Linux).
+// StartIn is Start with a working directory. If that is below the sandbox's directory, the
+// reaper also ends what the program leaves behind, daemons too (on Linux).
 func (s *Sandbox) StartIn(dir, logFile, program string, args ...string) (*Process, error) {
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -56,18 +56,18 @@ func (s *Sandbox) StartIn(dir, logFile, program string, args ...string) (*Proces
 	s.waiters.Go(func() {
 		defer close(p.Done)
 		p.Err = cmd.Wait()
-		// The system may reuse the id now: take it off the reaper's list.
+		// The system may reuse the process id now.
 		os.Remove(s.Path("run", strconv.Itoa(p.PID)))
 	})
 	return p, nil
 }
 
-// Run runs a program to its end. When ctx ends first, the program is killed.
+// Run runs a program and waits until it ends. If ctx ends first, Run kills the program.
 func (s *Sandbox) Run(ctx context.Context, program string, args ...string) error {
 	return s.RunIn(ctx, "/", program, args...)
 }
 
-// RunIn does what Run does, in a working directory: see StartIn.
+// RunIn is Run with a working directory: see StartIn.
 func (s *Sandbox) RunIn(ctx context.Context, dir, program string, args ...string) error {
 	name := filepath.Base(program)
 	logFile := s.Path(name + ".log")
@@ -83,7 +83,7 @@ func (s *Sandbox) RunIn(ctx context.Context, dir, program string, args ...string
 		return fmt.Errorf("sandbox: %s was stopped: %w", name, context.Cause(ctx))
 	}
 	if p.Err != nil {
-		return fmt.Errorf("sandbox: %s failed (%w); it said:\n%s", name, p.Err, Tail(logFile))
+		return fmt.Errorf("sandbox: %s failed (%w); its output:\n%s", name, p.Err, Tail(logFile))
 	}
 	return nil
 }
@@ -98,7 +98,8 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// cleanEnvironment is ours without what would redirect PostgreSQL's programs, such as PGPORT or PGDATA.
+// cleanEnvironment returns this process's environment without variables that affect
+// PostgreSQL's programs, such as PGPORT or PGDATA.
 func cleanEnvironment() []string {
 	env := []string{}
 	for _, entry := range os.Environ() {
@@ -122,11 +123,11 @@ func Tail(path string) string {
 // Info is one line of the system's process table.
 type Info struct {
 	PID, Parent int
-	State       string // starts with Z for a process that has ended and was not waited for
+	State       string // starts with Z for a zombie
 }
 
-// Processes lists the processes of the system: from /proc on Linux, since slim containers have no
-// ps, and from ps elsewhere.
+// Processes lists the processes of the system. It reads /proc on Linux, since slim containers
+// have no ps, and runs ps elsewhere.
 func Processes() ([]Info, error) {
 	if runtime.GOOS == "linux" {
 		return procTable()
@@ -156,7 +157,7 @@ func procTable() ([]Info, error) {
 		if err != nil {
 			continue // it has ended since
 		}
-		// pid (name) state ppid …, and the name may hold anything, parentheses too.
+		// The line is "pid (name) state ppid …". The name may contain parentheses.
 		open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 		if open < 0 || end < open {
 			continue
@@ -185,7 +186,7 @@ func ChildrenOf(pid int) ([]int, error) {
 	return children, nil
 }
 
-// AnyAlive reports whether one of the processes lives.
+// AnyAlive reports whether one of the processes is running.
 func AnyAlive(pids []int) (bool, error) {
 	table, err := Processes()
 	if err != nil {
@@ -203,8 +204,8 @@ func AnyAlive(pids []int) (bool, error) {
 	return false, nil
 }
 
-// Freeze stops a process and its children by SIGSTOP and returns them, the process first: from then on it
-// can start no other, and the list is complete.
+// Freeze stops a process and its children with SIGSTOP and returns their ids, the process
+// first. A stopped process cannot start others, so the list is complete.
 func Freeze(pid int) ([]int, error) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return nil, fmt.Errorf("sandbox: stop process %d: %w", pid, err)
@@ -219,7 +220,7 @@ func Freeze(pid int) ([]int, error) {
 	return append([]int{pid}, children...), nil
 }
 
-// Thaw lets a process and its children go on that Freeze stopped.
+// Thaw resumes a process and its children after Freeze.
 func Thaw(pid int) error {
 	children, err := ChildrenOf(pid)
 	if err != nil {
@@ -231,8 +232,8 @@ func Thaw(pid int) error {
 	return nil
 }
 
-// Kill ends a process and its children by SIGKILL, as a crash of the whole machine would, and returns when
-// they have ended.
+// Kill ends a process and its children with SIGKILL, as a crash of the whole machine would,
+// and returns when they have ended.
 func Kill(pid int) error {
 	pids, err := Freeze(pid)
 	if err != nil {
@@ -241,11 +242,11 @@ func Kill(pid int) error {
 	for _, one := range pids {
 		syscall.Kill(one, syscall.SIGKILL)
 	}
-	// Orphans are not ours to wait for, but until they are gone their server cannot start again.
+	// The server cannot start again until these orphans are gone.
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		if alive, err := AnyAlive(pids); err != nil || !alive {
 			return err
 		}
 	}
-	return fmt.Errorf("sandbox: of the processes %v some survived SIGKILL for 10 seconds", pids)
+	return fmt.Errorf("sandbox: some of the processes %v have survived SIGKILL for 10 seconds", pids)
 }

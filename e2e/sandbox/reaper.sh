@@ -1,18 +1,18 @@
 # Usage: sh -c reaper.sh sh DIR, with a pipe as standard input.
 #
-# Waits until nobody holds the other end of the pipe, then ends the processes listed in DIR/run, and those
-# that work below DIR, and removes DIR. Plain POSIX sh, for Debian's dash, macOS and busybox alike.
+# Waits until the other end of the pipe is closed. Then ends the processes listed in DIR/run and those that
+# work below DIR, and removes DIR. Plain POSIX sh, for Debian's dash, macOS and busybox.
 
 dir=$1
 trap '' HUP INT TERM
 
 while read -r _; do :; done
 
-# A process enters itself into run/ before it starts to work (see process.go). After this rename none can
-# enter any more, so the list in closed/ is complete.
+# A process creates its file in run/ before it starts to work (see process.go). After this rename no process
+# can, so the list in closed/ is complete.
 mv "$dir/run" "$dir/closed" 2>/dev/null
 
-# Each file is named by the id of a process that leads its own group.
+# Each file is named after a process id, which is also the id of a process group.
 processes=
 for file in "$dir"/closed/*; do
 	[ -e "$file" ] && processes="$processes ${file##*/}"
@@ -25,8 +25,7 @@ signal_all() {
 any_alive() {
 	for pid in $processes; do
 		kill -0 "$pid" 2>/dev/null || continue
-		# One that has ended stays a zombie while its parent, which may be a container's idle first
-		# process, does not ask for it.
+		# A zombie has ended. It stays if its parent, such as a container's first process, never waits.
 		{ read -r stat <"/proc/$pid/stat"; } 2>/dev/null || return 0
 		case $stat in *') Z '*) ;; *) return 0 ;; esac
 	done
@@ -34,7 +33,7 @@ any_alive() {
 }
 
 # SIGQUIT is the immediate shutdown of both postgres and pgbouncer. A postmaster then ends its backends
-# (after 5 seconds, by SIGKILL) and frees its shared memory. One that is frozen must be woken to obey.
+# (after 5 seconds, by SIGKILL) and frees its shared memory. A frozen process must be resumed first.
 end_all() {
 	signal_all -CONT
 	signal_all -QUIT
@@ -47,8 +46,8 @@ end_all() {
 }
 end_all
 
-# What a listed process has started as a daemon, as Patroni does its server, is in no list, but works below
-# the directory. By now nobody is left who would start it again.
+# A daemon that a listed process started, such as Patroni's PostgreSQL, is not listed, but works below the
+# directory. By now no process is left that would start it again.
 processes=$(ls -l /proc/[0-9]*/cwd 2>/dev/null | while IFS= read -r line; do
 	case $line in
 	*" -> $dir/"*) line=${line%%/cwd -> *} && echo "${line##*/proc/}" ;;
@@ -56,7 +55,7 @@ processes=$(ls -l /proc/[0-9]*/cwd 2>/dev/null | while IFS= read -r line; do
 done)
 [ -z "$processes" ] || end_all
 
-# A postmaster that was killed could not free its System V shared memory; line 7 of its file names it.
+# A killed postmaster leaves its System V shared memory behind. Line 7 of its pid file names it.
 for file in "$dir/data/postmaster.pid" "$dir"/*/data/postmaster.pid; do
 	if [ -r "$file" ]; then
 		sed -n 7p "$file" | while read -r _ id; do ipcrm -m "$id"; done >/dev/null 2>&1

@@ -1,15 +1,17 @@
 //go:build unix
 
-// Package sandbox runs programs in a directory of their own, and leaves neither behind.
+// Package sandbox runs programs in a temporary directory. It ends the programs and removes the directory even
+// if this process is killed.
 //
-// Each directory has a reaper: a small shell script (reaper.sh) in a session of its own, whose standard
-// input is a pipe that only this process holds. The pipe closes when [Sandbox.Destroy] closes it, and also
-// when this process ends in whatever way: return, panic, Ctrl-C, kill -9. Then the reaper ends what is listed
-// in run/, and on Linux whatever works in a directory below, and removes the directory. Destroy cleans up in
-// no other way, so what every test uses is also what works after a crash.
+// Each sandbox has a reaper: a small shell script (reaper.sh) in a separate session. Its standard input is a
+// pipe that only this process holds. The pipe closes when [Sandbox.Destroy] closes it, and also when this
+// process ends in any way: return, panic, Ctrl-C, kill -9. Then the reaper ends the processes listed in run/,
+// and on Linux every process that works in a directory below, and removes the directory. Destroy uses the same
+// path, so every test exercises the clean-up after a crash.
 //
-// Programs run in sessions of their own: a Ctrl-C in the terminal reaches the Go process only. For root they
-// run as the user postgres, or nobody, since PostgreSQL and pgbouncer refuse to run as root.
+// Each program runs in a separate session: a Ctrl-C in the terminal reaches the Go process only. If this
+// process runs as root, programs run as the user postgres or nobody, since PostgreSQL and pgbouncer refuse to
+// run as root.
 package sandbox
 
 import (
@@ -32,8 +34,8 @@ import (
 //go:embed reaper.sh
 var reaperScript string
 
-// reapTimeout bounds how long Destroy waits for the reaper, which gives servers 8 seconds and then
-// repeats the removal for 5, both somewhat longer on a busy machine.
+// reapTimeout bounds how long Destroy waits for the reaper. The reaper gives servers 8 seconds
+// and then repeats the removal for 5, both somewhat longer on a busy machine.
 const reapTimeout = 30 * time.Second
 
 // Sandbox is a directory, the processes that run for it, and the reaper that removes both.
@@ -42,12 +44,12 @@ type Sandbox struct {
 	owner *owner // who owns the directory and runs the processes
 
 	reaper  *exec.Cmd
-	leash   io.Closer // the reaper acts when this closes, also by our death
+	leash   io.Closer // the reaper acts when this closes, also when this process dies
 	waiters sync.WaitGroup
 	destroy func() error // once
 }
 
-// New creates the directory of a sandbox. The caller must call Destroy.
+// New creates a sandbox. The caller must call Destroy.
 func New() (*Sandbox, error) {
 	owner, err := processOwner()
 	if err != nil {
@@ -61,7 +63,7 @@ func New() (*Sandbox, error) {
 		return nil, err
 	}
 	s := &Sandbox{dir: filepath.Join(tmp, "pgelector-"+rand.Text()), owner: owner}
-	// The reaper first: a directory never exists without one, not even for a moment.
+	// Start the reaper first, so that the directory never exists without one.
 	if err := s.startReaper(); err != nil {
 		return nil, err
 	}
@@ -89,8 +91,8 @@ func (s *Sandbox) startReaper() error {
 	return nil
 }
 
-// Destroy ends the processes, whatever state they are in, and removes the directory. Calls after the first
-// do nothing and return what the first did.
+// Destroy ends the processes, in whatever state they are, and removes the directory. Later
+// calls return the result of the first.
 func (s *Sandbox) Destroy() error { return s.destroy() }
 
 // Dir returns the directory.
@@ -99,10 +101,10 @@ func (s *Sandbox) Dir() string { return s.dir }
 // ReaperPID returns the process id of the reaper.
 func (s *Sandbox) ReaperPID() int { return s.reaper.Process.Pid }
 
-// Own gives a file, or a link, to whom the processes run as.
+// Own gives a file, or a link, to the user that runs the processes.
 func (s *Sandbox) Own(path string) error { return s.owner.chown(path) }
 
-// reap lets the reaper act and returns when the processes and the directory are gone.
+// reap triggers the reaper and returns when the processes and the directory are gone.
 func (s *Sandbox) reap() error {
 	s.leash.Close()
 	timer := time.AfterFunc(reapTimeout, func() { s.reaper.Process.Kill() })
@@ -120,7 +122,7 @@ func (s *Sandbox) Path(elem ...string) string {
 	return filepath.Join(append([]string{s.dir}, elem...)...)
 }
 
-// Mkdir makes a directory that belongs to the owner alone.
+// Mkdir makes a directory that only the owner can access.
 func (s *Sandbox) Mkdir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("sandbox: %w", err)
@@ -128,7 +130,7 @@ func (s *Sandbox) Mkdir(dir string) error {
 	return s.owner.chown(dir)
 }
 
-// WriteFile makes a file that belongs to the owner alone.
+// WriteFile writes a file that only the owner can access.
 func (s *Sandbox) WriteFile(path, content string) error {
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		return fmt.Errorf("sandbox: %w", err)
@@ -136,13 +138,14 @@ func (s *Sandbox) WriteFile(path, content string) error {
 	return s.owner.chown(path)
 }
 
-// owner is the user that servers run as and that owns their files. A nil owner is the current user.
+// owner is the user that runs the servers and owns their files. A nil owner is the current
+// user.
 type owner struct {
 	uid, gid uint32
 }
 
-// processOwner returns nil for an ordinary user, and for root, as whom PostgreSQL and pgbouncer refuse
-// to run, an unprivileged user.
+// processOwner returns nil for an ordinary user. For root, as which PostgreSQL and pgbouncer
+// refuse to run, it returns an unprivileged user.
 func processOwner() (*owner, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -173,7 +176,7 @@ func (o *owner) chown(path string) error {
 	return nil
 }
 
-// canEnter returns an error if the owner is another user than we are and may not be able to enter dir.
+// canEnter returns an error if the owner is another user and may not be able to enter dir.
 func (o *owner) canEnter(dir string) error {
 	if o == nil {
 		return nil
@@ -200,13 +203,14 @@ func (o *owner) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: o.uid, Gid: o.gid}
 }
 
-// Loopback is the only address that anything of this package listens on or connects to.
+// Loopback is the only address that programs of a sandbox use.
 const Loopback = "127.0.0.1"
 
-// PortAttempts is how many ports are tried: another process can take one between FreePort and its use.
+// PortAttempts is how many ports a start tries: another process can take a port between
+// FreePort and its use.
 const PortAttempts = 5
 
-// FreePort returns a port that was free a moment ago.
+// FreePort returns a port that is free at the time of the call.
 func FreePort() (int, error) {
 	l, err := net.Listen("tcp4", net.JoinHostPort(Loopback, "0"))
 	if err != nil {

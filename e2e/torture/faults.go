@@ -57,7 +57,7 @@ func (n *nemesis) resignTerm(context.Context) (healing, string, error) {
 	if m == nil {
 		return nil, "", nil
 	}
-	return nil, m.Name, m.Tell(fleet.Resign)
+	return nil, m.Name, m.Send(fleet.Resign)
 }
 
 func (n *nemesis) leaveSeat(ctx context.Context) (healing, string, error) {
@@ -129,7 +129,7 @@ func (n *nemesis) discardAll(ctx context.Context) (healing, string, error) {
 	if m == nil {
 		return nil, "", nil
 	}
-	return nil, m.Name, m.Tell(fleet.Discard)
+	return nil, m.Name, m.Send(fleet.Discard)
 }
 
 // closePool is the end of a candidate: without its pool it can only leave.
@@ -139,7 +139,7 @@ func (n *nemesis) closePool(ctx context.Context) (healing, string, error) {
 		return nil, "", nil
 	}
 	n.leavers = append(n.leavers, m)
-	return nil, m.Name, m.Tell(fleet.Close)
+	return nil, m.Name, m.Send(fleet.Close)
 }
 
 // takeConnections takes all that ordinary roles may have.

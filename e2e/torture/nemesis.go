@@ -168,7 +168,7 @@ func (n *nemesis) victimOf(ctx context.Context, among func(*fleet.Member) bool) 
 			if leader != nil && among(leader) {
 				return leader
 			}
-			if leader == nil || leader.Tell(fleet.Resign) != nil || pause(ctx, 2*fleet.Retry) != nil {
+			if leader == nil || leader.Send(fleet.Resign) != nil || pause(ctx, 2*fleet.Retry) != nil {
 				break
 			}
 		}
