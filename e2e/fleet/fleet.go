@@ -207,6 +207,23 @@ func (f *Fleet) Move() error {
 	return errors.Join(errs...)
 }
 
+// Mark records an event that belongs to no process.
+func (f *Fleet) Mark(kind history.Kind, text string) history.Time {
+	at := history.Now()
+	f.Log.Add(history.Event{At: at, Kind: kind, Text: text})
+	return at
+}
+
+// Pause waits for d. If ctx ends first, it returns the cause of ctx.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // update reads the new events of the log.
 func (f *Fleet) update() {
 	fresh := f.Log.Since(f.read)

@@ -63,6 +63,12 @@ const (
 	writing  = 60 * time.Millisecond // maximum pause between two writes of a leader
 )
 
+// Bound is when somebody must lead again once all faults have ended. A process that was
+// frozen or cut off may hold the lock for one lease, and its transaction may block the
+// next leader for two. Candidates try again after the backoff. The rest is for proxies
+// that take a second to notice, and for a busy machine.
+const Bound = 3*Lease + Backoff + 15*time.Second
+
 // Patience bounds waits for expected events; after it the run has failed.
 const Patience = time.Minute
 

@@ -35,10 +35,9 @@ func open(t *testing.T, dsn string) *sql.DB {
 	return pool
 }
 
-// TestAfterATimelineIsDiscardedAFencedStoreRefusesLeadersUntilTheEpochIsRaised is about
-// a store beside the cluster, which remembers the token of a leader on the timeline
-// that Patroni has discarded.
-func TestAfterATimelineIsDiscardedAFencedStoreRefusesLeadersUntilTheEpochIsRaised(t *testing.T) {
+// The store is another server. It remembers the token of a leader on the timeline that Patroni
+// has discarded.
+func TestAFencedStoreRefusesLeadersOfADiscardedTimelineUntilTheEpochIsRaised(t *testing.T) {
 	if err := cluster.Missing(t.Context()); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatal(err)
@@ -60,13 +59,13 @@ func TestAfterATimelineIsDiscardedAFencedStoreRefusesLeadersUntilTheEpochIsRaise
 	check(t, errors.Join(err, admin.Close(ctx)))
 
 	pool, store := open(t, dsn(servers, multi)), open(t, beside.DSN())
-	// lead leads once, and writes to the store.
+	// lead leads once and writes to the store.
 	lead := func() (token int64, written error) {
 		t.Helper()
 		e, err := elector.New(pool, "discarded", elector.WithLease(fleet.Lease), elector.WithHeartbeatInterval(fleet.Heartbeat))
 		check(t, err)
 		var term *elector.Term
-		for term == nil { // a standby may answer yet
+		for term == nil { // a standby may still answer
 			check(t, ctx.Err())
 			term, err = e.Campaign(ctx)
 			if err != nil && !errors.Is(err, elector.ErrServerReadOnly) {

@@ -12,19 +12,13 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// bound is when somebody must lead again once the cluster is healthy: what was
-// frozen or cut off may hold the lock for a lease, and its transaction may hold up
-// the next leader for two; the rest is for backoffs, proxies that take a second to
-// notice, and a busy machine.
-const bound = 3*fleet.Lease + fleet.Backoff + 15*time.Second
-
-// slack is how much later than a probe's last answer a server may have acted.
+// slack is how long after a probe's last success a server may still have acted.
 const slack = time.Second
 
-// prove holds a history to the promises. Within one history of the database, which
-// is a timeline, there are no exceptions but one: a leader whose session the server
-// or a proxy has ended learns it within grace. Two timelines may have a leader each
-// for as long as the old primary lives, and for grace; not with WithSynchronousStandby.
+// prove checks a history. On one timeline it allows one exception: a leader whose session the
+// server or a proxy has ended learns it within the grace period. Two timelines may each have a
+// leader while the old primary lives, and for the grace period; with WithSynchronousStandby
+// they may not.
 func prove(events []history.Event) []history.Proof {
 	first := fleet.Of("", events)
 	events = append(slices.Clone(events), promotions(events)...)
@@ -41,12 +35,12 @@ func prove(events []history.Event) []history.Proof {
 			proofs = append(proofs, p)
 		}
 	}
-	return append(proofs, history.Recovers(first, bound), fleet.Linearizable(first), commits(first), attempts(first), back(first), nobodyQuit(events))
+	return append(proofs, history.Recovers(first, fleet.Bound), fleet.Linearizable(first), commits(first), attempts(first), back(first), nobodyQuit(events))
 }
 
-// promotions returns, for each timeline that replaced another, when its primary was
-// there at the latest, and when those of older timelines were gone: by what the
-// probes have seen, and by the terms.
+// promotions returns, for each timeline that replaced another, when its primary was up at the
+// latest, and when the primaries of older timelines were gone. It uses the probes' results and
+// the terms.
 func promotions(events []history.Event) (more []history.Event) {
 	begins := map[int64]history.Time{}
 	see := func(timeline int64, at history.Time) {
@@ -74,12 +68,12 @@ func promotions(events []history.Event) (more []history.Event) {
 			more = append(more, history.Event{Kind: history.Promoted, At: at, Token: timeline}, history.Event{Kind: history.Retired, At: retired, Token: timeline})
 		}
 	}
-	// Retired is that of the promotion before it.
+	// Each Retired belongs to the Promoted before it.
 	slices.SortFunc(more, func(a, b history.Event) int { return cmp.Or(cmp.Compare(a.Token, b.Token), cmp.Compare(a.At, b.At)) })
 	return more
 }
 
-// retired is when the primaries of older timelines were gone.
+// retired returns when the primaries of older timelines were gone.
 func retired(events []history.Event, timeline int64) (history.Time, bool) {
 	for _, e := range events {
 		if e.Kind == history.Retired && e.Token == timeline {
@@ -131,7 +125,7 @@ func atMost(all []time.Duration) string {
 	return fmt.Sprintf(", of %v at most", slices.Max(all).Round(time.Millisecond))
 }
 
-// overlap is that two terms went on at the same time, from from on.
+// overlap means that two terms overlapped, starting at from.
 type overlap struct {
 	a, b history.Term
 	from history.Time
@@ -150,8 +144,8 @@ func overlaps(events []history.Event) (found []overlap) {
 	return found
 }
 
-// kept is what the database holds at the end. A register that is not there was one of
-// a timeline that Patroni has discarded, after it was promoted.
+// kept is what the database holds at the end. A missing register belonged to a timeline that
+// Patroni discarded after its promotion.
 type kept struct{ writes, registers map[string]bool }
 
 func keptOf(events []history.Event) kept {
@@ -168,9 +162,9 @@ func keptOf(events []history.Event) kept {
 	return k
 }
 
-// commits checks what became of the fenced writes: one that was refused is not in
-// the database, and with synchronous replication one that was acknowledged is, unless
-// Patroni has discarded its timeline.
+// commits checks the fenced writes: a refused write must not be in the database. With
+// synchronous replication an acknowledged write must be, unless Patroni has discarded its
+// timeline.
 func commits(events []history.Event) history.Proof {
 	p := history.Proof{Claim: "no refused write was committed, and with synchronous replication no acknowledged one was lost"}
 	kept := keptOf(events)
@@ -209,16 +203,16 @@ func commits(events []history.Event) history.Proof {
 	return p
 }
 
-// mostAttempts is how many attempts a candidate may make within a second, and timing how
-// exactly their times are known.
+// mostAttempts is how many attempts a candidate may make within a second. timing is the
+// accuracy of the recorded times.
 const (
 	mostAttempts = 4
 	timing       = 50 * time.Millisecond
 )
 
-// attempts checks that no candidate hurried more than it may. Both the beginnings and the
-// ends must be too close: an attempt on a shared session begins with the wait for those of
-// the others, and one that waits in the server ends when the machine lets it.
+// attempts checks that no candidate made attempts too quickly. Both the beginnings and the
+// ends must be too close: on a shared session an attempt begins by waiting for other
+// elections, and an attempt that waits in the server may return late on a busy machine.
 func attempts(events []history.Event) history.Proof {
 	p := history.Proof{Claim: fmt.Sprintf("no candidate made more than %d attempts a second", mostAttempts)}
 	made, n := map[string][]stretch{}, 0
@@ -244,16 +238,16 @@ func attempts(events []history.Event) history.Proof {
 	return p
 }
 
-// How soon an election has a leader, once the route of the former leader, which lives,
-// leads to a primary. At the worst an attempt has just met a host that is frozen. A few
-// samples have no median. WithSynchronousStandby waits for a lease, and is not judged.
+// How soon an election has a leader again, once the route of the former leader reaches a
+// primary. In the worst case an attempt has just met a frozen host. The median needs some
+// samples. WithSynchronousStandby waits for a lease, so it is left out.
 const (
 	backMedian = 250 * time.Millisecond
 	backWorst  = time.Second + connectTimeout
 	fewSamples = 10
 )
 
-// back checks the bounds over all modes together.
+// back checks these bounds over all modes together.
 func back(events []history.Event) history.Proof {
 	p := history.Proof{Claim: "an election whose leader lived had one again soon after its route led to a primary"}
 	var all []time.Duration
@@ -271,7 +265,7 @@ func back(events []history.Event) history.Proof {
 	return p
 }
 
-// nobodyQuit checks that no process ended by itself.
+// nobodyQuit checks that no process ended unasked.
 func nobodyQuit(events []history.Event) history.Proof {
 	p := history.Proof{Claim: "no Run ended by itself"}
 	processes := map[string]bool{}

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// second is when something is, in seconds from the beginning.
+// second returns a time, in seconds since the start.
 func second(s float64) history.Time { return history.Time(s * float64(time.Second)) }
 
 func lasts(from, to float64) time.Duration { return second(to).Sub(second(from)) }
@@ -27,7 +27,7 @@ const (
 	later = 2<<48 + 50
 )
 
-// process is the history of one that leads once.
+// process returns the history of a process that leads once.
 func process(name string, token int64, from, to float64) []history.Event {
 	events := []history.Event{
 		{Kind: history.Hello, At: second(from - 1)},
@@ -46,13 +46,13 @@ func process(name string, token int64, from, to float64) []history.Event {
 	return events
 }
 
-// write is that a process replaces what the register of a timeline says.
+// write returns an event: a process replaces the value of a timeline's register.
 func write(kind history.Kind, name, register, old, value string, at float64) history.Event {
 	return history.Event{Process: name, Kind: kind, Register: register, Old: old, New: value, At: second(at), Took: 1}
 }
 
-// failover is a history without a fault: the primary n1 is lost at 10, n2 takes
-// writes from 14 on, a's route leads to it from 14.9 on, and b leads from 15 on. Nothing of it breaks a promise.
+// failover returns a history that breaks no guarantee. The primary n1 is lost at 10. n2 takes
+// writes from 14. The route of a reaches n2 from 14.9, and b leads from 15.
 func failover() []history.Event {
 	return slices.Concat(process("a", first, 1, 11), process("b", later, 15, 30),
 		[]history.Event{
@@ -72,7 +72,7 @@ func failover() []history.Event {
 		})
 }
 
-// broken returns the claims of the first election that a history breaks.
+// broken returns the claims about the first election that a history breaks.
 func broken(events []history.Event) (claims []string) {
 	for _, p := range prove(events) {
 		if !p.Holds() && !strings.Contains(p.Claim, "(the second election)") {
@@ -82,13 +82,13 @@ func broken(events []history.Event) (claims []string) {
 	return claims
 }
 
-func TestAHistoryThatKeepsThePromisesIsAccepted(t *testing.T) {
+func TestProveAcceptsAGoodHistory(t *testing.T) {
 	if claims := broken(failover()); len(claims) > 0 {
 		t.Errorf("rejected: %q", claims)
 	}
 }
 
-func TestAHistoryThatBreaksAPromiseIsRejected(t *testing.T) {
+func TestProveRejectsABrokenGuarantee(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func([]history.Event) []history.Event
 		claim string
@@ -160,8 +160,8 @@ func rename(events []history.Event, from, to string) []history.Event {
 	return events
 }
 
-// What is not promised is not judged: it is measured.
-func TestWhatAFailoverMayCostIsAccepted(t *testing.T) {
+// The library does not exclude these costs; the run measures them.
+func TestProveAcceptsTheKnownCostsOfAFailover(t *testing.T) {
 	for name, spoil := range map[string]func([]history.Event) []history.Event{
 		"an acknowledged write is lost with a primary that replicated asynchronously": func(h []history.Event) []history.Event {
 			return append(h, write(history.Wrote, "a", "1", "a-1", "a-4", 6))
@@ -180,7 +180,7 @@ func TestWhatAFailoverMayCostIsAccepted(t *testing.T) {
 	}
 }
 
-func TestAFaultCostsWhatItCosts(t *testing.T) {
+func TestMeasureComputesTheCostsOfAFault(t *testing.T) {
 	h := append(failover(), write(history.Wrote, "a", "1", "a-1", "a-4", 6), history.Event{Process: "b", Kind: history.Quit, At: second(12)})
 	h = append(h, process("c", later+1, 15.5, 18)...)
 	rows := measure(h)
@@ -188,8 +188,8 @@ func TestAFaultCostsWhatItCosts(t *testing.T) {
 		t.Fatalf("%d rows, want 1: %+v", len(rows), rows)
 	}
 	r := rows[0]
-	// n2 takes writes from 14 on, and b leads from 15 on; that a led until 11 and n1
-	// was gone since 10 does not count.
+	// n2 takes writes from 14, and b leads from 15. That a led until 11 while n1 was gone
+	// since 10 does not count.
 	if want := []time.Duration{time.Second}; !slices.Equal(r.without, want) {
 		t.Errorf("without a leader for %v, want %v", r.without, want)
 	}
@@ -201,9 +201,9 @@ func TestAFaultCostsWhatItCosts(t *testing.T) {
 	}
 }
 
-// A connection that hangs does not hide that later ones are answered, and one that fails
-// ends the time in which the route led to a primary.
-func TestARouteLeadsToAPrimaryWhileEachNewConnectionDoes(t *testing.T) {
+// A connection that hangs does not hide that later ones succeed. A failed connection ends the
+// interval.
+func TestReachedRequiresConsecutiveSuccessfulConnections(t *testing.T) {
 	yes := func(began, answered float64) *connection {
 		return &connection{second(began), second(answered), true}
 	}
@@ -214,7 +214,7 @@ func TestARouteLeadsToAPrimaryWhileEachNewConnectionDoes(t *testing.T) {
 	}
 }
 
-func TestTheMedianIsThatOfTheSamples(t *testing.T) {
+func TestQuantile(t *testing.T) {
 	for q, want := range map[float64]time.Duration{0.5: 2, 0.99: 4, 1: 4, 0.25: 1} {
 		if got := quantile([]time.Duration{1, 2, 3, 4}, q); got != want {
 			t.Errorf("quantile %v is %d, want %d", q, got, want)
@@ -222,7 +222,7 @@ func TestTheMedianIsThatOfTheSamples(t *testing.T) {
 	}
 }
 
-func TestTheDrawNamesFaultsThatThereAre(t *testing.T) {
+func TestChooseReturnsTheNamedFaults(t *testing.T) {
 	chosen, err := choose("etcd,lose")
 	if err != nil || len(chosen) != 2 || chosen[0].name != "etcd" || chosen[1].name != "lose" {
 		t.Errorf("got %v, %v", chosen, err)
@@ -232,7 +232,7 @@ func TestTheDrawNamesFaultsThatThereAre(t *testing.T) {
 	}
 }
 
-func TestThePageHasEveryFaultAndFigure(t *testing.T) {
+func TestThePageHasAllFaultsAndFigures(t *testing.T) {
 	path := t.TempDir() + "/page.md"
 	if err := judge(failover()).write(path, "make ha SEED=7"); err != nil {
 		t.Fatal(err)

@@ -40,13 +40,13 @@ import (
 func main() {
 	fleet.RunIfCandidate()
 	var c config
-	flag.Float64Var(&c.minutes, "minutes", 0, "for how long; 0: each fault once in each mode")
-	flag.Uint64Var(&c.seed, "seed", 0, "of what is drawn; 0 draws one")
-	flag.StringVar(&c.faults, "faults", "", "only these, separated by commas (see -list)")
-	flag.StringVar(&c.modes, "modes", allModes, "in which all is tried")
-	flag.StringVar(&c.keep, "keep", "", "keep the history in this file, also of a good run")
+	flag.Float64Var(&c.minutes, "minutes", 0, "how long to run; 0 injects each fault once in each mode")
+	flag.Uint64Var(&c.seed, "seed", 0, "seed of the random choices; 0 chooses one")
+	flag.StringVar(&c.faults, "faults", "", "inject only these faults, separated by commas (see -list)")
+	flag.StringVar(&c.modes, "modes", allModes, "run in these modes, separated by commas")
+	flag.StringVar(&c.keep, "keep", "", "keep the history in this file, also if the run passes")
 	flag.StringVar(&c.results, "results", "", "write the table to this file")
-	flag.StringVar(&c.judge, "judge", "", "start nothing, but judge the history in this file")
+	flag.StringVar(&c.judge, "judge", "", "start nothing; check the history in this file")
 	list := flag.Bool("list", false, "list the faults")
 	flag.Parse()
 	switch {
@@ -59,7 +59,7 @@ func main() {
 		}
 		return
 	case c.judge != "":
-		if err := judgeAgain(c); err != nil {
+		if err := recheck(c); err != nil {
 			fmt.Println("FAILED:", err)
 			os.Exit(1)
 		}
@@ -71,7 +71,7 @@ func main() {
 	os.Exit(tryAll(c))
 }
 
-// config is what a run is told.
+// config holds the flags.
 type config struct {
 	minutes       float64
 	seed          uint64
@@ -80,8 +80,8 @@ type config struct {
 	judge         string
 }
 
-// of is the time for one mode.
-func (c config) forEach(modes int) time.Duration {
+// perMode returns the time for one mode.
+func (c config) perMode(modes int) time.Duration {
 	return time.Duration(c.minutes * float64(time.Minute) / float64(modes))
 }
 
@@ -106,13 +106,13 @@ func tryAll(c config) int {
 		err = os.Remove(path)
 	}
 	if err != nil {
-		fmt.Printf("\nFAILED: %v\n\nThe history is in %s\nThe same draw again: %s\n", err, path, c.command())
+		fmt.Printf("\nFAILED: %v\n\nThe history is in %s\nTo repeat it: %s\n", err, path, c.command())
 		return 1
 	}
 	return 0
 }
 
-// command is what makes a run like this one.
+// command returns the command line that repeats the run.
 func (c config) command() string {
 	words := []string{"make ha", fmt.Sprintf("MINUTES=%g", c.minutes), fmt.Sprintf("SEED=%d", c.seed)}
 	if c.faults != "" {

@@ -13,10 +13,10 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// asynchronous reports whether an episode's replication was asynchronous.
+// asynchronous reports whether replication was asynchronous during the episode.
 func (e episode) asynchronous() bool { return asynchronous(e.mode()) }
 
-// mode is that of the time.
+// mode returns the mode of the run at the time.
 func (e episode) mode() string { return mode(e.text) }
 
 func mode(text string) string {
@@ -24,7 +24,8 @@ func mode(text string) string {
 	return mode
 }
 
-// An episode is from one fault until somebody leads a healthy cluster again.
+// An episode lasts from the start of a fault until a candidate leads in a healthy cluster
+// again.
 type episode struct {
 	text              string
 	struck, calm, end history.Time
@@ -45,7 +46,7 @@ func episodes(events []history.Event) (all []episode) {
 	return all
 }
 
-// ledSince is the first moment from at on at which somebody led.
+// ledSince returns the first moment at or after at when a candidate led.
 func ledSince(terms []history.Term, at history.Time) history.Time {
 	led := history.Time(math.MaxInt64)
 	for _, t := range terms {
@@ -56,8 +57,8 @@ func ledSince(terms []history.Term, at history.Time) history.Time {
 	return led
 }
 
-// episodeOf is the first episode that was not over at the moment: what happens
-// between two faults is charged to the second.
+// episodeOf returns the first episode that was not over at the moment. Events between two
+// faults count for the second.
 func episodeOf(all []episode, at history.Time) *episode {
 	i := slices.IndexFunc(all, func(e episode) bool { return at <= e.calm })
 	if i < 0 {
@@ -66,7 +67,7 @@ func episodeOf(all []episode, at history.Time) *episode {
 	return &all[i]
 }
 
-// nextLed is when somebody led again after the first time in which nobody did.
+// nextLed returns when a candidate led again after the first time without a leader.
 func (e episode) nextLed(led []stretch) (at history.Time, is bool) {
 	for _, s := range led {
 		if s.from > e.struck && s.from <= e.end {
@@ -76,15 +77,15 @@ func (e episode) nextLed(led []stretch) (at history.Time, is bool) {
 	return 0, false
 }
 
-// watched reports whether the route of the former leader was watched.
+// watched reports whether the former leader's route was watched.
 func (e episode) watched(open []stretch) bool {
 	return slices.ContainsFunc(open, func(s stretch) bool { return s.to > e.struck && s.from < e.end })
 }
 
-// stretch is a piece of time.
+// stretch is an interval of time.
 type stretch struct{ from, to history.Time }
 
-// union merges what overlaps.
+// union merges overlapping intervals.
 func union(all []stretch) (merged []stretch) {
 	slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
 	for _, s := range all {
@@ -97,8 +98,8 @@ func union(all []stretch) (merged []stretch) {
 	return merged
 }
 
-// length is how much of the window lies in the first, and not in the second. Both
-// are unions.
+// length returns how much of the window lies in the intervals in but not in without. Both must
+// be unions.
 func length(window stretch, in, without []stretch) (sum time.Duration) {
 	for _, s := range in {
 		from, to := max(s.from, window.from), min(s.to, window.to)
@@ -115,15 +116,15 @@ func length(window stretch, in, without []stretch) (sum time.Duration) {
 	return sum
 }
 
-// row is what one kind of fault cost in one mode.
+// row is the cost of one kind of fault in one mode.
 type row struct {
 	text                     string
 	times                    int
-	without                  []time.Duration // without a leader, though a primary took writes: per fault
-	back                     []time.Duration // until the next term, while the route of the former leader led to a primary
-	overlap                  time.Duration   // the longest
+	without                  []time.Duration // per fault: the time without a leader while a primary took writes
+	back                     []time.Duration // the time until the next term while the former leader's route reached a primary
+	overlap                  time.Duration   // the longest overlap
 	acknowledged, lost, quit int
-	discarded                int // of those that were lost: with a timeline
+	discarded                int // of the lost: those lost with a timeline
 }
 
 // measure returns a row for each kind of fault and mode.
@@ -193,7 +194,7 @@ func measure(events []history.Event) []row {
 	return result
 }
 
-// quantile of what is sorted.
+// quantile returns a quantile of sorted values.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -17,20 +17,20 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// nemesis draws faults, one after the other, and sees to it that they end.
+// nemesis chooses faults at random, injects them one after the other, and ends them.
 type nemesis struct {
 	*fleet.Fleet
 	cluster *cluster.Cluster
 	rnd     *rand.Rand
 	all     []fault
 	mode    string
-	leader  *fleet.Member // who led when the last fault began, and is not killed
+	leader  *fleet.Member // the leader when the last fault began; it is not killed
 
 	mu   sync.Mutex
-	quit []*fleet.Member // processes that have ended by themselves, until their seats are filled again
+	quit []*fleet.Member // processes that ended unasked, until their seats are filled again
 }
 
-// ended records that a process has ended by itself.
+// ended records that a process has ended unasked.
 func (n *nemesis) ended(m *fleet.Member) {
 	n.Log.Add(history.Event{Process: m.Name, At: history.Now(), Kind: history.Quit, Text: m.Err().Error()})
 	n.mu.Lock()
@@ -38,9 +38,9 @@ func (n *nemesis) ended(m *fleet.Member) {
 	n.quit = append(n.quit, m)
 }
 
-// turn strikes with each fault once, in random order, and again until the time is up.
-// Without a time it is once.
-func (n *nemesis) turn(ctx context.Context, report func(string), end time.Time) error {
+// injectAll injects each fault once, in random order, and repeats that until the end
+// time. If end is zero, it does not repeat.
+func (n *nemesis) injectAll(ctx context.Context, report func(string), end time.Time) error {
 	for {
 		deck := slices.Clone(n.all)
 		n.rnd.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
@@ -63,7 +63,8 @@ func (n *nemesis) turn(ctx context.Context, report func(string), end time.Time) 
 	}
 }
 
-// round strikes once, and waits until all is well again. It returns a line about it.
+// round injects one fault and waits until the cluster and the election have recovered. It
+// returns a line about the round.
 func (n *nemesis) round(ctx context.Context, f fault) (string, error) {
 	primary, err := n.cluster.Primary(ctx)
 	if err != nil {
@@ -73,43 +74,43 @@ func (n *nemesis) round(ctx context.Context, f fault) (string, error) {
 	if n.leader, _ = n.Leader(); n.leader != nil {
 		defer watchRoute(ctx, &n.Log, n.leader.Route, dsn(n.cluster, n.leader.Route))()
 	}
-	struck := n.mark(history.Struck, text)
-	if err := f.strike(n, ctx, primary); err != nil {
+	struck := n.Mark(history.Struck, text)
+	if err := f.inject(n, ctx, primary); err != nil {
 		return "", err
 	}
-	n.mark(history.Healed, text)
+	n.Mark(history.Healed, text)
 	line := fmt.Sprintf("%-26s at %s", text, primary.Name)
-	return n.calm(ctx, line, struck)
+	return n.recover(ctx, line, struck)
 }
 
-// calm waits for the cluster, fills the seats again, waits for a leader, and gives
-// it a moment.
-func (n *nemesis) calm(ctx context.Context, line string, struck history.Time) (string, error) {
+// recover waits for the cluster, fills the empty seats, waits for a leader, and lets it
+// lead for a moment.
+func (n *nemesis) recover(ctx context.Context, line string, struck history.Time) (string, error) {
 	before := len(n.cluster.Reinitialized)
 	if err := n.cluster.AwaitHealthy(ctx); err != nil {
 		return "", err
 	}
 	for _, name := range n.cluster.Reinitialized[before:] {
-		n.mark(history.Remade, name)
+		n.Mark(history.Remade, name)
 		line += ", " + name + " was reinitialized,"
 	}
 	gone := n.forgetQuit()
 	if err := n.Fill(); err != nil {
 		return "", err
 	}
-	at := n.mark(history.Calm, "")
+	at := n.Mark(history.Calm, "")
 	e, err := n.AwaitLeader(ctx, at)
 	if err != nil {
 		return "", err
 	}
 	line = fmt.Sprintf("%s %5.1f s, then %s leads", line, at.Sub(struck).Seconds(), e.Process)
 	if len(gone) > 0 {
-		line += ". ENDED FOR GOOD: " + strings.Join(gone, ", ")
+		line += ". ENDED UNASKED: " + strings.Join(gone, ", ")
 	}
-	return line, pause(ctx, time.Second+time.Duration(n.rnd.Int64N(int64(fleet.Lease))))
+	return line, fleet.Pause(ctx, time.Second+time.Duration(n.rnd.Int64N(int64(fleet.Lease))))
 }
 
-// forgetQuit empties the seats of processes that have ended, and names them.
+// forgetQuit empties the seats of processes that have ended, and returns their names.
 func (n *nemesis) forgetQuit() (names []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -123,22 +124,15 @@ func (n *nemesis) forgetQuit() (names []string) {
 	return names
 }
 
-// mark records what is of no process.
-func (n *nemesis) mark(kind history.Kind, text string) history.Time {
-	at := history.Now()
-	n.Log.Add(history.Event{At: at, Kind: kind, Text: text})
-	return at
-}
-
-// meanwhile replaces a follower, a little later: fresh processes start in the middle
-// of a fault, too.
+// meanwhile replaces a follower after a short random time, so that new processes also start
+// during a fault.
 func (n *nemesis) meanwhile(ctx context.Context) error {
-	if err := pause(ctx, time.Duration(n.rnd.Int64N(int64(3*time.Second)))); err != nil {
+	if err := fleet.Pause(ctx, time.Duration(n.rnd.Int64N(int64(3*time.Second)))); err != nil {
 		return err
 	}
 	leader, _ := n.Leader()
 	var followers []*fleet.Member
-	for _, s := range n.Seats { // in an order that is always the same
+	for _, s := range n.Seats { // always in the same order, so that a seed repeats its choices
 		if m := n.Members[s.ID]; m != nil && m != leader && m != n.leader {
 			followers = append(followers, m)
 		}
@@ -150,21 +144,12 @@ func (n *nemesis) meanwhile(ctx context.Context) error {
 	return n.Fill()
 }
 
-// hold waits for as long as a fault goes on.
+// hold waits for a random time during which the fault goes on.
 func (n *nemesis) hold(ctx context.Context) error {
-	return pause(ctx, time.Second+time.Duration(n.rnd.Int64N(int64(2*fleet.Lease))))
+	return fleet.Pause(ctx, time.Second+time.Duration(n.rnd.Int64N(int64(2*fleet.Lease))))
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// choose returns the faults of the list, all if it is empty.
+// choose returns the named faults, or all if only is empty.
 func choose(only string) ([]fault, error) {
 	if only == "" {
 		return faults(), nil
@@ -173,22 +158,22 @@ func choose(only string) ([]fault, error) {
 	for name := range strings.SplitSeq(only, ",") {
 		i := slices.IndexFunc(faults(), func(f fault) bool { return f.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no fault %q: see -list", name)
+			return nil, fmt.Errorf("no such fault: %q; see -list", name)
 		}
 		chosen = append(chosen, faults()[i])
 	}
 	return chosen, nil
 }
 
-// A fault is one kind of harm. strike does it and ends it: when it returns, the
-// cluster heals by itself. It calls meanwhile once, while the harm is done.
+// A fault is one kind of fault. inject injects it and ends it; when it returns, the cluster
+// recovers unaided. While the fault lasts, inject calls meanwhile once.
 type fault struct {
 	name, about string
-	strike      func(n *nemesis, ctx context.Context, primary *cluster.Member) error
-	mode        string // the only one in which it can be done, or ""
+	inject      func(n *nemesis, ctx context.Context, primary *cluster.Member) error
+	mode        string // the only mode in which it is possible, or ""
 }
 
-// faults are all that there are, in the order in which they are listed.
+// faults returns all faults, in list order.
 func faults() []fault {
 	return []fault{
 		{"switchover", "Patroni hands over to a standby, as an operator asks it to", (*nemesis).switchOver, ""},
@@ -258,7 +243,7 @@ func (n *nemesis) freezeEtcd(ctx context.Context, primary *cluster.Member) error
 	if err := errors.Join(n.cluster.FreezeEtcd(), n.meanwhile(ctx)); err != nil {
 		return err
 	}
-	err := errors.Join(pause(ctx, cluster.TTL), n.hold(ctx), n.cluster.ThawEtcd())
+	err := errors.Join(fleet.Pause(ctx, cluster.TTL), n.hold(ctx), n.cluster.ThawEtcd())
 	if err != nil {
 		return err
 	}
@@ -275,7 +260,7 @@ func (n *nemesis) cut(ctx context.Context, primary *cluster.Member) error {
 func (n *nemesis) cutAndLose(ctx context.Context, primary *cluster.Member) error {
 	primary.Link.BlackHole()
 	defer primary.Link.Heal()
-	if err := pause(ctx, time.Duration(n.rnd.Int64N(int64(2*time.Second)))); err != nil {
+	if err := fleet.Pause(ctx, time.Duration(n.rnd.Int64N(int64(2*time.Second)))); err != nil {
 		return err
 	}
 	return n.lose(ctx, primary)
@@ -285,9 +270,9 @@ func (n *nemesis) discard(ctx context.Context, primary *cluster.Member) error {
 	return discardTimeline(ctx, n.cluster, primary, func() error { return errors.Join(n.meanwhile(ctx), n.hold(ctx)) })
 }
 
-// discardTimeline has a standby promoted while its primary is frozen and the other
-// standby is down, calls meanwhile, and has what was promoted go down, too, before the
-// old primary is back.
+// discardTimeline freezes the primary while the other standby is down, so that a standby is
+// promoted. It calls meanwhile, and then stops the promoted member before the old primary is
+// back.
 func discardTimeline(ctx context.Context, c *cluster.Cluster, old *cluster.Member, meanwhile func() error) error {
 	other := c.Members[slices.IndexFunc(c.Members, func(m *cluster.Member) bool { return m != old })]
 	if err := errors.Join(other.KillPatroni(), other.KillPostgres(), old.FreezePatroni(), old.FreezePostgres()); err != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// How often a server is asked, and when it is taken not to answer.
+// How often a server is probed, and when a probe fails.
 const (
 	probing    = 25 * time.Millisecond
 	unanswered = time.Second
 	reaching   = 50 * time.Millisecond // between two new connections over a route
 )
 
-// probeSchema is what servers are asked to write to.
+// probeSchema creates the table that probes write to.
 const probeSchema = `CREATE TABLE probe (member text PRIMARY KEY, n bigint NOT NULL)`
 
 const (
@@ -30,7 +30,7 @@ const (
 		RETURNING ('x' || lpad(left(pg_walfile_name(pg_current_wal_lsn()), 8), 16, '0'))::bit(64)::bigint`
 )
 
-// probes ask each member, directly, whether it is a primary, and to write.
+// probes probe each member directly: whether it is a primary, and whether it takes writes.
 type probes struct {
 	log    *history.Log
 	cancel context.CancelFunc
@@ -47,20 +47,20 @@ func startProbes(ctx context.Context, c *cluster.Cluster, log *history.Log) *pro
 	return p
 }
 
-// stop ends the probes. Then all that they have seen is in the log.
+// stop ends the probes. After it, the log has all results.
 func (p *probes) stop() {
 	p.cancel()
 	p.all.Wait()
 }
 
-// probe asks one member one question.
+// probe probes one member in one way.
 type probe struct {
 	kind   history.Kind
 	member *cluster.Member
 	log    *history.Log
 
 	conn *pgx.Conn
-	open history.Event // since when the answer is the same; its timeline is 0 if that is no
+	open history.Event // the current result and since when it holds; its timeline is 0 if the probe fails
 }
 
 func (p *probe) run(ctx context.Context) {
@@ -77,8 +77,7 @@ func (p *probe) run(ctx context.Context) {
 	}
 }
 
-// ask asks once. A server answers yes from the first such question on, until the
-// last such answer.
+// ask probes once. The result is yes from the first successful probe to the last.
 func (p *probe) ask(ctx context.Context) {
 	at := history.Now()
 	timeline, err := p.answer(ctx)
@@ -93,7 +92,7 @@ func (p *probe) ask(ctx context.Context) {
 	}
 }
 
-// become records the state that has ended.
+// become records the previous result.
 func (p *probe) become(next history.Event) {
 	if p.open.Token != 0 {
 		p.log.Add(p.open)
@@ -110,7 +109,7 @@ func (p *probe) answer(ctx context.Context) (timeline int64, err error) {
 			return 0, err
 		}
 	}
-	// A standby that is asked to write would fill its log.
+	// A write to a standby would fill its log with errors.
 	err = p.conn.QueryRow(ctx, askPrimary).Scan(&timeline)
 	if err == nil && timeline != 0 && p.kind == history.Writable {
 		err = p.conn.QueryRow(ctx, askToWrite, p.member.Name).Scan(&timeline)
@@ -118,15 +117,15 @@ func (p *probe) answer(ctx context.Context) (timeline int64, err error) {
 	return timeline, err
 }
 
-// connection is what came of a new connection over a route.
+// connection is the result of a new connection over a route.
 type connection struct {
 	began, answered history.Time
 	toPrimary       bool
 }
 
-// watchRoute makes new connections all the time, as the DSN says, and asks whether they
-// lead to a primary. One that hangs does not hold up the next. When stop returns, the
-// log has when the route led to a primary.
+// watchRoute makes new connections over a route all the time and checks whether they reach a
+// primary. A connection that hangs does not delay the next. When stop returns, the log has the
+// times when the route reached a primary.
 func watchRoute(ctx context.Context, log *history.Log, route fleet.Route, dsn string) (stop func()) {
 	var all []*connection
 	var attempts sync.WaitGroup
@@ -134,7 +133,7 @@ func watchRoute(ctx context.Context, log *history.Log, route fleet.Route, dsn st
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for pause(ctx, reaching) == nil {
+		for fleet.Pause(ctx, reaching) == nil {
 			one := &connection{began: history.Now()}
 			all = append(all, one)
 			attempts.Go(func() {
@@ -165,8 +164,8 @@ func leadsToPrimary(ctx context.Context, dsn string) (primary bool) {
 	return primary && err == nil
 }
 
-// reached returns when the route led to a primary: while each connection after the other
-// did, from the first answer on, until the last of them began.
+// reached returns when the route reached a primary: from the first success of consecutive
+// successful connections until the last of them began.
 func reached(all []*connection) (stretches []stretch) {
 	for i := 0; i < len(all); i++ {
 		if !all[i].toPrimary {

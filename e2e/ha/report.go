@@ -15,11 +15,11 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// report is what came of a run.
+// report is the result of a run.
 type report struct {
 	rows          []row
 	proofs        []history.Proof
-	reinitialized int // members, by the harness
+	reinitialized int // members that the harness reinitialized
 }
 
 func judge(events []history.Event) report {
@@ -34,19 +34,10 @@ func judge(events []history.Event) report {
 
 func (r report) print(out io.Writer) {
 	fmt.Fprintf(out, "\n%s\n", r.table())
-	for _, p := range r.proofs {
-		mark := "ok  "
-		if !p.Holds() {
-			mark = "FAIL"
-		}
-		fmt.Fprintf(out, "%s  %s: %s\n", mark, p.Claim, p.Checked)
-		for _, v := range p.Violations {
-			fmt.Fprintf(out, "      %s\n", strings.TrimSpace(v))
-		}
-	}
+	history.Print(out, r.proofs)
 }
 
-// table is in Markdown.
+// table returns a Markdown table.
 func (r report) table() string {
 	var b strings.Builder
 	b.WriteString("| fault | mode | times | without a leader: median | longest | since the route is back: median | longest | overlap of belief, longest | commits acknowledged | lost | `Run`s ended |\n")
@@ -61,7 +52,7 @@ func (r report) table() string {
 	return b.String()
 }
 
-// backText is a quantile, if the leader changed at all.
+// backText formats a quantile of back; it is empty if the leader never changed.
 func (r row) backText(q float64) string {
 	if len(r.back) == 0 {
 		return ""
@@ -69,7 +60,7 @@ func (r row) backText(q float64) string {
 	return short(quantile(r.back, q))
 }
 
-// lostText tells apart what went with a timeline.
+// lostText shows separately what was lost with a timeline.
 func (r row) lostText() string {
 	if r.discarded == 0 {
 		return fmt.Sprint(r.lost)
@@ -77,7 +68,7 @@ func (r row) lostText() string {
 	return fmt.Sprintf("%d (%d discarded)", r.lost, r.discarded)
 }
 
-// short writes a time with three digits.
+// short formats a duration with few digits.
 func short(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -88,7 +79,7 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
-// write writes a page that says what made it.
+// write writes the page. The page names the command and the commit that made it.
 func (r report) write(path, command string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# What a failover costs
@@ -137,7 +128,7 @@ func routes() string {
 	return strings.Join(all, "; ")
 }
 
-// commit is that of the program.
+// commit returns the commit of the working tree.
 func commit() string {
 	out, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
 	if err != nil {

@@ -4,7 +4,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -20,8 +20,8 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// run is one run, from the servers' start to the judgement. Whatever it returns, the
-// history is in the file at path.
+// run starts the servers, injects faults, and checks the history. Whatever it returns, it
+// writes the history to path.
 func run(ctx context.Context, c config, path string) (err error) {
 	fmt.Println(c.command())
 	chosen, err := choose(c.faults)
@@ -33,7 +33,7 @@ func run(ctx context.Context, c config, path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, servers.Stop()) }()
-	if err := furnish(ctx, servers); err != nil {
+	if err := createTables(ctx, servers); err != nil {
 		return err
 	}
 	n := &nemesis{cluster: servers, rnd: rand.New(rand.NewPCG(c.seed, 0)), all: chosen}
@@ -43,20 +43,20 @@ func run(ctx context.Context, c config, path string) (err error) {
 	})
 	defer func() {
 		n.Abandon()
-		err = errors.Join(err, save(path, n.Log.Since(0)))
+		err = errors.Join(err, history.Save(path, n.Log.Since(0)))
 	}()
-	if err := play(ctx, c, n); err != nil {
+	if err := injectFaults(ctx, c, n); err != nil {
 		return err
 	}
 	left, err := leftovers(ctx, servers)
 	if err != nil {
 		return err
 	}
-	return c.conclude(n.Log.Since(0), left)
+	return c.report(n.Log.Since(0), left)
 }
 
-// play strikes in each mode, and reads at the end what the database holds.
-func play(ctx context.Context, c config, n *nemesis) error {
+// injectFaults injects faults in each mode. At the end it reads what the database holds.
+func injectFaults(ctx context.Context, c config, n *nemesis) error {
 	probes := startProbes(ctx, n.cluster, &n.Log)
 	defer probes.stop()
 	began := time.Now()
@@ -67,7 +67,7 @@ func play(ctx context.Context, c config, n *nemesis) error {
 	modes := strings.Split(c.modes, ",")
 	for _, mode := range modes {
 		if !slices.Contains(strings.Split(allModes, ","), mode) {
-			return fmt.Errorf("there is no mode %q: want some of %s", mode, allModes)
+			return fmt.Errorf("no mode %q: want some of %s", mode, allModes)
 		}
 	}
 	for _, n.mode = range modes {
@@ -79,16 +79,16 @@ func play(ctx context.Context, c config, n *nemesis) error {
 		if err := n.cluster.SetSynchronous(ctx, !asynchronous(n.mode)); err != nil {
 			return err
 		}
-		line, err := n.calm(ctx, fmt.Sprintf("%d candidates, %s", len(seats), n.mode), history.Now())
+		line, err := n.recover(ctx, fmt.Sprintf("%d candidates, %s", len(seats), n.mode), history.Now())
 		if err != nil {
 			return err
 		}
 		report(line)
 		var end time.Time
 		if c.minutes > 0 {
-			end = time.Now().Add(c.forEach(len(modes)))
+			end = time.Now().Add(c.perMode(len(modes)))
 		}
-		if err := n.turn(ctx, report, end); err != nil {
+		if err := n.injectAll(ctx, report, end); err != nil {
 			return err
 		}
 	}
@@ -99,7 +99,7 @@ func play(ctx context.Context, c config, n *nemesis) error {
 	return readLedger(ctx, n)
 }
 
-// connect connects to the primary, as superuser.
+// connect connects to the primary as superuser.
 func connect(ctx context.Context, c *cluster.Cluster) (*pgx.Conn, error) {
 	primary, err := c.AwaitPrimary(ctx)
 	if err != nil {
@@ -108,8 +108,8 @@ func connect(ctx context.Context, c *cluster.Cluster) (*pgx.Conn, error) {
 	return pgx.Connect(ctx, "postgres://postgres@"+primary.Addr()+"/postgres?sslmode=disable")
 }
 
-// furnish makes what candidates and probes need.
-func furnish(ctx context.Context, c *cluster.Cluster) error {
+// createTables creates the role and tables that candidates and probes need.
+func createTables(ctx context.Context, c *cluster.Cluster) error {
 	conn, err := connect(ctx, c)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func furnish(ctx context.Context, c *cluster.Cluster) error {
 	return err
 }
 
-// readLedger records what became of the writes.
+// readLedger records which writes are in the database.
 func readLedger(ctx context.Context, n *nemesis) error {
 	conn, err := connect(ctx, n.cluster)
 	if err != nil {
@@ -141,7 +141,7 @@ func readLedger(ctx context.Context, n *nemesis) error {
 	return rows.Err()
 }
 
-// leftovers checks, when every candidate has left, that no lock is left.
+// leftovers checks, after every candidate has left, that no lock is left.
 func leftovers(ctx context.Context, c *cluster.Cluster) (history.Proof, error) {
 	p := history.Proof{Claim: "nothing was left behind", Checked: "every process had ended, and the primary had no advisory lock"}
 	conn, err := connect(ctx, c)
@@ -162,8 +162,8 @@ func leftovers(ctx context.Context, c *cluster.Cluster) (history.Proof, error) {
 	}
 }
 
-// conclude judges a history, and tells.
-func (c config) conclude(events []history.Event, more ...history.Proof) error {
+// report checks a history and prints the result.
+func (c config) report(events []history.Event, more ...history.Proof) error {
 	r := judge(events)
 	r.proofs = append(r.proofs, more...)
 	r.print(os.Stdout)
@@ -174,31 +174,11 @@ func (c config) conclude(events []history.Event, more ...history.Proof) error {
 	return errors.Join(err, history.FailedProofs(r.proofs))
 }
 
-// judgeAgain is the judgement of a history that was kept.
-func judgeAgain(c config) error {
-	file, err := os.Open(c.judge)
+// recheck checks a history that an earlier run kept.
+func recheck(c config) error {
+	events, err := history.Load(c.judge)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	var log history.Log
-	if err := log.Collect(file); err != nil {
-		return err
-	}
-	return c.conclude(log.Since(0))
-}
-
-// save writes a history as lines of JSON.
-func save(path string, events []history.Event) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	lines := json.NewEncoder(file)
-	for _, e := range events {
-		if err := lines.Encode(e); err != nil {
-			return errors.Join(err, file.Close())
-		}
-	}
-	return file.Close()
+	return c.report(events)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/ha/cluster"
 )
 
-// The routes of the candidates.
+// The candidates' routes.
 const (
 	multi   fleet.Route = "multi-host DSN"
 	cutting fleet.Route = "HAProxy, which cuts"
@@ -33,27 +33,27 @@ var seats = []fleet.Seat{
 	{ID: "h", By: "postgres", Route: cutting, Session: true, Watch: true},
 }
 
-// retry is the default retry interval of an election, of which quick attempts after a
-// failover can be told apart.
+// retry is the default retry interval of an election. With it, quick attempts after a failover
+// stand out.
 const retry = time.Second
 
-// connectTimeout is what a DSN gives each host.
+// connectTimeout is the connect_timeout of the DSNs.
 const connectTimeout = 2 * time.Second
 
-// The modes. In each the same faults are drawn.
+// The modes. The same faults are injected in each.
 const (
 	async   = "async"   // asynchronous replication
-	proxied = "proxied" // the same, and all candidates come through HAProxy, which cuts
+	proxied = "proxied" // asynchronous; all candidates use the HAProxy that cuts
 	synced  = "sync"    // synchronous replication
-	guarded = "guarded" // the same, and every candidate has WithSynchronousStandby
+	guarded = "guarded" // synchronous; every candidate has WithSynchronousStandby
 
 	allModes = async + "," + proxied + "," + synced + "," + guarded
 )
 
-// asynchronous reports whether commits wait for no standby.
+// asynchronous reports whether commits do not wait for a standby.
 func asynchronous(mode string) bool { return mode == async || mode == proxied }
 
-// seatsIn returns the candidates of a mode. One that is guarded has no shared session.
+// seatsIn returns the candidates of a mode. In guarded mode none has a shared session.
 func seatsIn(mode string) []fleet.Seat {
 	all := slices.Clone(seats)
 	for i := range all {
@@ -68,8 +68,8 @@ func seatsIn(mode string) []fleet.Seat {
 	return all
 }
 
-// dsn is how a candidate reaches the primary. Both drivers understand this form,
-// also with several hosts.
+// dsn returns the address of the primary over a route. Both drivers understand this form, also
+// with several hosts.
 func dsn(c *cluster.Cluster, route fleet.Route) string {
 	var addresses, more string
 	switch route {

@@ -6,8 +6,10 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 )
 
@@ -41,6 +43,33 @@ func (l *Log) Collect(r io.Reader) error {
 		l.Add(e)
 	}
 	return lines.Err()
+}
+
+// Save writes events to a file in the form that Load reads.
+func Save(path string, events []Event) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	lines := json.NewEncoder(file)
+	for _, e := range events {
+		if err := lines.Encode(e); err != nil {
+			return errors.Join(err, file.Close())
+		}
+	}
+	return file.Close()
+}
+
+// Load reads the events in a file.
+func Load(path string) ([]Event, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var log Log
+	err = log.Collect(file)
+	return log.events, err
 }
 
 // Since returns all events after the first n. The caller must not change them.

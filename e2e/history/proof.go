@@ -5,6 +5,7 @@ package history
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -38,6 +39,20 @@ func Verify(events []Event, grace time.Duration) []Proof {
 		proofs = append(proofs, LateWrites(events))
 	}
 	return proofs
+}
+
+// Print prints one line per proof, and its violations below.
+func Print(out io.Writer, proofs []Proof) {
+	for _, p := range proofs {
+		mark := "ok  "
+		if !p.Holds() {
+			mark = "FAIL"
+		}
+		fmt.Fprintf(out, "%s  %s: %s\n", mark, p.Claim, p.Checked)
+		for _, v := range p.Violations {
+			fmt.Fprintf(out, "      %s\n", strings.TrimSpace(v))
+		}
+	}
 }
 
 // FailedProofs joins the violations of all proofs into one error. It returns nil if there

@@ -18,7 +18,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
-// healing is what ends a fault.
+// healing ends a fault.
 type healing = func(context.Context) error
 
 func (n *nemesis) killProcess(ctx context.Context) (healing, string, error) {
@@ -30,8 +30,8 @@ func (n *nemesis) killProcess(ctx context.Context) (healing, string, error) {
 	return nil, m.Name, nil
 }
 
-// freezeProcess claims something of the thaw only if the process led, and stood
-// still for longer than its lease allows.
+// freezeProcess marks the thaw with the token only if the process led and was frozen for
+// longer than its lease allows: only then is its first IsLeader certain to return false.
 func (n *nemesis) freezeProcess(ctx context.Context) (healing, string, error) {
 	m := n.victim(ctx)
 	if m == nil {
@@ -69,39 +69,39 @@ func (n *nemesis) leaveSeat(ctx context.Context) (healing, string, error) {
 	return nil, m.Name, nil
 }
 
-// faults are all that there are, in the order in which they are listed.
+// faults returns all faults, in list order.
 func faults() []fault {
 	return []fault{
-		{name: "kill", about: "a candidate's process is ended by SIGKILL", strike: (*nemesis).killProcess},
-		{name: "freeze", about: "a candidate's process is frozen by SIGSTOP, and thawed", strike: (*nemesis).freezeProcess},
-		{name: "resign", about: "the leader gives its term up", strike: (*nemesis).resignTerm},
-		{name: "leave", about: "a candidate is told to leave, and another takes its seat", strike: (*nemesis).leaveSeat},
-		{name: "terminate", about: "the leader's backend, or everybody's, is ended by pg_terminate_backend", strike: (*nemesis).terminateBackends},
-		{name: "cancel", about: "what everybody's backends are doing is cancelled by pg_cancel_backend", strike: (*nemesis).cancelStatements},
-		{name: "discard", about: "a stranger on the same pool runs DISCARD ALL, RESET ALL and pg_advisory_unlock_all()", strike: (*nemesis).discardAll},
-		{name: "close", about: "the *sql.DB is closed under the elector", strike: (*nemesis).closePool},
-		{name: "limit", about: "strangers take every connection that the server has left", strike: (*nemesis).takeConnections},
-		{name: "crash", about: "a backend is ended by SIGKILL: the server goes through crash recovery", alone: true, strike: (*nemesis).crashBackend},
-		{name: "restart", about: "the server is shut down, mode immediate, and started again", alone: true, strike: (*nemesis).restartServer},
-		{name: "stall", about: "every process of the server is frozen by SIGSTOP, and thawed", alone: true, strike: (*nemesis).stallServer},
-		{name: "full", about: "the disk of the write-ahead log is full: the server panics, and is started again", alone: true, own: true, strike: (*nemesis).fillDisk},
-		{name: "promote", about: "the primary is lost, and its standby promoted", alone: true, strike: (*nemesis).losePrimary},
-		{name: "split", about: "the standby is promoted while the old primary lives on, for a while", alone: true, strike: (*nemesis).splitPrimary},
-		{name: "hole", about: "a proxy swallows everything, both ways, and lets it go later", strike: (*nemesis).blackHole},
-		{name: "slow", about: "a proxy delays everything", strike: (*nemesis).slowDown},
-		{name: "reset", about: "a proxy resets its connections, to both ends", strike: (*nemesis).resetConnections},
-		{name: "pooler", about: "pgbouncer is restarted", pooler: true, strike: (*nemesis).restartPooler},
-		{name: "unplug", about: "a candidate's link is down", own: true, strike: (*nemesis).unplugLink},
-		{name: "deaf", about: "what the server sends to a candidate is lost, but not what the candidate sends", own: true, strike: (*nemesis).deafenLink},
-		{name: "mute", about: "what a candidate sends is lost, but not what the server sends", own: true, strike: (*nemesis).muteLink},
+		{name: "kill", about: "a candidate's process is ended by SIGKILL", inject: (*nemesis).killProcess},
+		{name: "freeze", about: "a candidate's process is frozen by SIGSTOP, and thawed", inject: (*nemesis).freezeProcess},
+		{name: "resign", about: "the leader gives its term up", inject: (*nemesis).resignTerm},
+		{name: "leave", about: "a candidate is told to leave, and another takes its seat", inject: (*nemesis).leaveSeat},
+		{name: "terminate", about: "the leader's backend, or everybody's, is ended by pg_terminate_backend", inject: (*nemesis).terminateBackends},
+		{name: "cancel", about: "what everybody's backends are doing is cancelled by pg_cancel_backend", inject: (*nemesis).cancelStatements},
+		{name: "discard", about: "a stranger on the same pool runs DISCARD ALL, RESET ALL and pg_advisory_unlock_all()", inject: (*nemesis).discardAll},
+		{name: "close", about: "the *sql.DB is closed under the elector", inject: (*nemesis).closePool},
+		{name: "limit", about: "strangers take every connection that the server has left", inject: (*nemesis).takeConnections},
+		{name: "crash", about: "a backend is ended by SIGKILL: the server goes through crash recovery", alone: true, inject: (*nemesis).crashBackend},
+		{name: "restart", about: "the server is shut down, mode immediate, and started again", alone: true, inject: (*nemesis).restartServer},
+		{name: "stall", about: "every process of the server is frozen by SIGSTOP, and thawed", alone: true, inject: (*nemesis).stallServer},
+		{name: "full", about: "the disk of the write-ahead log is full: the server panics, and is started again", alone: true, own: true, inject: (*nemesis).fillDisk},
+		{name: "promote", about: "the primary is lost, and its standby promoted", alone: true, inject: (*nemesis).losePrimary},
+		{name: "split", about: "the standby is promoted while the old primary lives on, for a while", alone: true, inject: (*nemesis).splitPrimary},
+		{name: "hole", about: "a proxy swallows everything, both ways, and lets it go later", inject: (*nemesis).blackHole},
+		{name: "slow", about: "a proxy delays everything", inject: (*nemesis).slowDown},
+		{name: "reset", about: "a proxy resets its connections, to both ends", inject: (*nemesis).resetConnections},
+		{name: "pooler", about: "pgbouncer is restarted", pooler: true, inject: (*nemesis).restartPooler},
+		{name: "unplug", about: "a candidate's link is down", own: true, inject: (*nemesis).unplugLink},
+		{name: "deaf", about: "what the server sends to a candidate is lost, but not what the candidate sends", own: true, inject: (*nemesis).deafenLink},
+		{name: "mute", about: "what a candidate sends is lost, but not what the server sends", own: true, inject: (*nemesis).muteLink},
 	}
 }
 
-// terminateBackends ends the sessions that hold advisory locks, or all.
+// terminateBackends ends the sessions that hold advisory locks, or all sessions.
 func (n *nemesis) terminateBackends(ctx context.Context) (healing, string, error) {
 	statement, whom := "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1", "everybody"
 	if n.rnd.IntN(3) > 0 {
-		statement, whom = "SELECT pg_terminate_backend(pid) FROM (SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted) l JOIN pg_stat_activity USING (pid) WHERE usename = $1", "who holds locks"
+		statement, whom = "SELECT pg_terminate_backend(pid) FROM (SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted) l JOIN pg_stat_activity USING (pid) WHERE usename = $1", "lock holders"
 	}
 	return nil, whom, n.severing(func() error { return n.ask(ctx, statement) })
 }
@@ -115,8 +115,8 @@ func (n *nemesis) cancelStatements(ctx context.Context) (healing, string, error)
 	return nil, "everybody", nil
 }
 
-// ask asks the primary, unless another fault has it: what cannot be done then is
-// left undone.
+// ask runs a statement on the primary. It ignores failures, since another fault may affect the
+// primary.
 func (n *nemesis) ask(ctx context.Context, statement string) error {
 	asking, cancel := context.WithTimeout(ctx, fleet.Lease)
 	defer cancel()
@@ -132,7 +132,7 @@ func (n *nemesis) discardAll(ctx context.Context) (healing, string, error) {
 	return nil, m.Name, m.Send(fleet.Discard)
 }
 
-// closePool is the end of a candidate: without its pool it can only leave.
+// closePool closes a candidate's pool. The candidate can then only leave.
 func (n *nemesis) closePool(ctx context.Context) (healing, string, error) {
 	m := n.victim(ctx)
 	if m == nil {
@@ -142,7 +142,7 @@ func (n *nemesis) closePool(ctx context.Context) (healing, string, error) {
 	return nil, m.Name, m.Send(fleet.Close)
 }
 
-// takeConnections takes all that ordinary roles may have.
+// takeConnections takes all connections that ordinary roles may have.
 func (n *nemesis) takeConnections(ctx context.Context) (healing, string, error) {
 	var taken []*pgx.Conn
 	for {
@@ -150,7 +150,7 @@ func (n *nemesis) takeConnections(ctx context.Context) (healing, string, error) 
 		conn, err := pgx.Connect(asking, n.stage.primary.DSN(pgcluster.ForRole(fleet.Role), pgcluster.WithParam("application_name", "stranger")))
 		cancel()
 		if err != nil {
-			break // there are no more, or the server is down
+			break // no more connections, or the server is down
 		}
 		taken = append(taken, conn)
 	}
@@ -162,7 +162,7 @@ func (n *nemesis) takeConnections(ctx context.Context) (healing, string, error) 
 	}, fmt.Sprint(len(taken)), context.Cause(ctx)
 }
 
-// crashBackend ends the backend of whoever holds the lock.
+// crashBackend kills the backend of a random candidate.
 func (n *nemesis) crashBackend(ctx context.Context) (healing, string, error) {
 	conn, err := n.stage.primary.Conn(ctx)
 	if err != nil {
@@ -179,7 +179,7 @@ func (n *nemesis) crashBackend(ctx context.Context) (healing, string, error) {
 	}
 	return nil, "", n.severing(func() error {
 		if n.stage.primary.KillBackend(pid) != nil {
-			return nil // it has ended by itself
+			return nil // it has already ended
 		}
 		return n.stage.primary.WaitReady(ctx)
 	})
@@ -196,7 +196,7 @@ func (n *nemesis) stallServer(context.Context) (healing, string, error) {
 	return func(context.Context) error { return primary.Thaw() }, "", primary.Freeze()
 }
 
-// fillDisk leaves no room for the write-ahead log, and has some of it written.
+// fillDisk fills the file system of the write-ahead log, and then writes some log.
 func (n *nemesis) fillDisk(ctx context.Context) (healing, string, error) {
 	ballast := filepath.Join(n.stage.logs[n.stage.primary], "ballast")
 	if err := fill(ballast); err != nil {
@@ -204,7 +204,7 @@ func (n *nemesis) fillDisk(ctx context.Context) (healing, string, error) {
 	}
 	down := false
 	err := n.severing(func() error {
-		for range 200 { // recycled files have to be used up, too
+		for range 200 { // recycled segments must be used up first
 			if err := n.stage.primary.Exec(ctx, "SELECT pg_logical_emit_message(false, 'torture', repeat('x', 1000000))"); err != nil {
 				down = true
 				break
@@ -213,7 +213,7 @@ func (n *nemesis) fillDisk(ctx context.Context) (healing, string, error) {
 		return context.Cause(ctx)
 	})
 	if !down && err == nil {
-		err = errors.New("the server went on, without room for its log")
+		err = errors.New("the server kept running with a full log file system")
 	}
 	return func(ctx context.Context) error {
 		return n.severing(func() error {
@@ -228,7 +228,7 @@ func (n *nemesis) fillDisk(ctx context.Context) (healing, string, error) {
 	}, "", err
 }
 
-// fill writes until there is no space left.
+// fill writes to a file until no space is left.
 func fill(path string) error {
 	file, err := os.Create(path)
 	if err != nil {
@@ -257,8 +257,8 @@ func (n *nemesis) losePrimary(ctx context.Context) (healing, string, error) {
 	}, "", nil
 }
 
-// splitPrimary leaves the leaders connected to the old primary, while everybody
-// else is cut off from it, and finds the new one.
+// splitPrimary leaves the leaders connected to the old primary. All others are disconnected
+// from it and connect to the new one.
 func (n *nemesis) splitPrimary(ctx context.Context) (healing, string, error) {
 	n.Log.Add(history.Event{At: history.Now(), Kind: history.Promoted, Token: n.stage.timeline + 1})
 	old, err := n.stage.promote(ctx)
@@ -278,7 +278,7 @@ func (n *nemesis) blackHole(ctx context.Context) (healing, string, error) {
 	if m == nil {
 		return nil, "", nil
 	}
-	proxy := n.stage.proxies[m.ID] // after a promotion it is another one, and this one closed
+	proxy := n.stage.proxies[m.ID] // a promotion replaces and closes it
 	proxy.BlackHole()
 	return func(context.Context) error { proxy.Heal(); return nil }, m.Name, nil
 }
@@ -306,8 +306,8 @@ func (n *nemesis) restartPooler(ctx context.Context) (healing, string, error) {
 	return nil, "", n.severing(func() error { return n.stage.restartBouncer(ctx) })
 }
 
-// overLink strikes at somebody's link, which may be gone when it is healed.
-func (n *nemesis) overLink(ctx context.Context, strike, heal func(*link) error) (healing, string, error) {
+// breakLink breaks one candidate's link. The link may be gone when it is healed.
+func (n *nemesis) breakLink(ctx context.Context, inject, heal func(*link) error) (healing, string, error) {
 	m := n.victimOf(ctx, func(m *fleet.Member) bool { return n.stage.links[m.Name] != nil })
 	if m == nil {
 		return nil, "", nil
@@ -317,17 +317,17 @@ func (n *nemesis) overLink(ctx context.Context, strike, heal func(*link) error) 
 			return nil
 		}
 		return heal(n.stage.links[m.Name])
-	}, m.Name, strike(n.stage.links[m.Name])
+	}, m.Name, inject(n.stage.links[m.Name])
 }
 
 func (n *nemesis) unplugLink(ctx context.Context) (healing, string, error) {
-	return n.overLink(ctx, (*link).down, (*link).up)
+	return n.breakLink(ctx, (*link).down, (*link).up)
 }
 
 func (n *nemesis) deafenLink(ctx context.Context) (healing, string, error) {
-	return n.overLink(ctx, (*link).deafen, (*link).hear)
+	return n.breakLink(ctx, (*link).deafen, (*link).hear)
 }
 
 func (n *nemesis) muteLink(ctx context.Context) (healing, string, error) {
-	return n.overLink(ctx, (*link).mute, (*link).speak)
+	return n.breakLink(ctx, (*link).mute, (*link).speak)
 }

@@ -26,7 +26,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -44,12 +43,12 @@ import (
 func main() {
 	fleet.RunIfCandidate()
 	var c config
-	flag.Float64Var(&c.minutes, "minutes", 2, "for how long")
-	flag.Uint64Var(&c.seed, "seed", 0, "of what is drawn; 0 draws one")
-	flag.StringVar(&c.faults, "faults", "", "only these, separated by commas (see -list)")
-	flag.StringVar(&c.keep, "keep", "", "keep the history in this file, also of a good run")
+	flag.Float64Var(&c.minutes, "minutes", 2, "how long to run")
+	flag.Uint64Var(&c.seed, "seed", 0, "seed of the random choices; 0 chooses one")
+	flag.StringVar(&c.faults, "faults", "", "inject only these faults, separated by commas (see -list)")
+	flag.StringVar(&c.keep, "keep", "", "keep the history in this file, also if the run passes")
 	flag.StringVar(&c.summary, "summary", "", "write the run's figures and timeline to this file, as JSON")
-	flag.StringVar(&c.judge, "judge", "", "strike at nothing, but judge the history in this file")
+	flag.StringVar(&c.judge, "judge", "", "inject no faults; check the history in this file")
 	list := flag.Bool("list", false, "list the faults")
 	flag.Parse()
 	switch {
@@ -60,7 +59,7 @@ func main() {
 		listFaults(os.Stdout)
 		return
 	case c.judge != "":
-		if err := judgeAgain(c); err != nil {
+		if err := recheck(c); err != nil {
 			fmt.Println("FAILED:", err)
 			os.Exit(1)
 		}
@@ -72,7 +71,7 @@ func main() {
 	os.Exit(inNamespaces(func(without error) int { return torture(c, without) }))
 }
 
-// config is what a run is told.
+// config holds the flags.
 type config struct {
 	minutes       float64
 	seed          uint64
@@ -83,7 +82,7 @@ type config struct {
 
 func (c config) duration() time.Duration { return time.Duration(c.minutes * float64(time.Minute)) }
 
-// torture returns the exit status. without is why there are no namespaces, if so.
+// torture returns the exit status. without is the reason why there are no namespaces, or nil.
 func torture(c config, without error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -96,27 +95,21 @@ func torture(c config, without error) int {
 		err = os.Remove(path)
 	}
 	if err != nil {
-		fmt.Printf("\nFAILED: %v\n\nThe history is in %s\nThe same draw again: go run ./e2e/torture -minutes=%g -seed=%d -faults=%s\n", err, path, c.minutes, c.seed, c.faults)
+		fmt.Printf("\nFAILED: %v\n\nThe history is in %s\nTo repeat it: go run ./e2e/torture -minutes=%g -seed=%d -faults=%s\n", err, path, c.minutes, c.seed, c.faults)
 		return 1
 	}
 	return 0
 }
 
-// bound is when somebody must lead again once all faults have ended: what was
-// frozen or cut off may hold the lock for a lease, and its transaction may hold
-// up the next leader for two; candidates look again after the backoff; the rest
-// is for a busy machine.
-const bound = 3*fleet.Lease + fleet.Backoff + 15*time.Second
-
-// run is one run, from the servers' start to the verdict. Whatever it returns,
-// the history is in the file at path.
+// run starts the servers, injects faults, and checks the history. Whatever it returns, it
+// writes the history to path.
 func run(ctx context.Context, c config, path string, without error) (err error) {
 	fmt.Printf("torture: %v, seed %d\n", c.duration(), c.seed)
 	s, err := newStage(ctx, without == nil)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.strike()) }()
+	defer func() { err = errors.Join(err, s.stopAll()) }()
 	chosen, err := choose(c.faults, without, s.bouncer != nil, os.Stdout)
 	if err != nil {
 		return err
@@ -126,9 +119,9 @@ func run(ctx context.Context, c config, path string, without error) (err error) 
 	f := newFleet(s, fail)
 	defer func() {
 		f.Abandon()
-		err = errors.Join(err, save(path, f.Log.Since(0)))
+		err = errors.Join(err, history.Save(path, f.Log.Since(0)))
 	}()
-	if err := play(ctx, c, s, f, chosen); err != nil {
+	if err := injectFaults(ctx, c, s, f, chosen); err != nil {
 		return err
 	}
 	if err := f.Dismiss(); err != nil {
@@ -140,15 +133,15 @@ func run(ctx context.Context, c config, path string, without error) (err error) 
 	}
 	r := judge(c.seed, f.Log.Since(0))
 	r.Proofs = append(r.Proofs, left)
-	return c.conclude(r)
+	return c.report(r)
 }
 
-// play has the nemesis strike until the time is up.
-func play(ctx context.Context, c config, s *stage, f *fleet.Fleet, chosen []fault) error {
+// injectFaults injects faults until the time is up.
+func injectFaults(ctx context.Context, c config, s *stage, f *fleet.Fleet, chosen []fault) error {
 	began := time.Now()
 	n := newNemesis(f, s, c.seed, chosen)
-	n.attend()
-	line, err := n.calm(ctx, fmt.Sprintf("%d candidates", len(seats)))
+	n.recordBouncerEnds()
+	line, err := n.recover(ctx, fmt.Sprintf("%d candidates", len(seats)))
 	for round := 0; err == nil; round++ {
 		since := time.Since(began).Round(time.Second)
 		fmt.Printf("%3d:%02d  %s\n", int(since.Minutes()), int(since.Seconds())%60, line)
@@ -158,22 +151,7 @@ func play(ctx context.Context, c config, s *stage, f *fleet.Fleet, chosen []faul
 		line, err = n.round(ctx)
 	}
 	if cause := context.Cause(ctx); cause != nil {
-		return cause // why the rest failed
+		return cause // the reason for err
 	}
 	return err
-}
-
-// save writes a history as lines of JSON.
-func save(path string, events []history.Event) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	lines := json.NewEncoder(file)
-	for _, e := range events {
-		if err := lines.Encode(e); err != nil {
-			return errors.Join(err, file.Close())
-		}
-	}
-	return file.Close()
 }

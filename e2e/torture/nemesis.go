@@ -17,45 +17,45 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
-// A fault is one kind of harm. strike does it, and returns what ends it, nil if
-// it ends by itself, and whom or what it hit.
+// A fault is one kind of fault. inject injects it. It returns a function that ends the fault,
+// nil if the fault ends unaided, and whom or what it hit.
 type fault struct {
 	name   string
 	about  string
-	alone  bool // of two at a time, one at most may be such: it has the servers to itself
-	own    bool // it needs network and mount namespaces of our own
+	alone  bool // it affects the servers, so at most one of two concurrent faults may be such
+	own    bool // it needs separate network and mount namespaces
 	pooler bool // it needs pgbouncer
-	strike func(n *nemesis, ctx context.Context) (heal func(context.Context) error, whom string, err error)
+	inject func(n *nemesis, ctx context.Context) (heal func(context.Context) error, whom string, err error)
 }
 
-// nemesis draws faults, and sees to it that they end.
+// nemesis chooses faults at random, injects them and ends them.
 type nemesis struct {
 	*fleet.Fleet
 	stage *stage
 	rnd   *rand.Rand
-	deck  []fault // to be drawn yet, of this round
+	deck  []fault // still to be injected in this round
 	all   []fault
 
-	leavers []*fleet.Member // who will leave when all faults have ended: a frozen one cannot
+	leavers []*fleet.Member // they leave when all faults have ended: a frozen process cannot
 }
 
 func newNemesis(f *fleet.Fleet, s *stage, seed uint64, all []fault) *nemesis {
 	return &nemesis{Fleet: f, stage: s, rnd: rand.New(rand.NewPCG(seed, 0)), all: all}
 }
 
-// noticing is the longest from the end of a pgbouncer until we notice it.
+// noticing is the longest time until the end of a pgbouncer is noticed.
 const noticing = 100 * time.Millisecond
 
-// attend records that pgbouncer has ended by itself, and with it the sessions
-// through it, from now on.
-func (n *nemesis) attend() {
+// recordBouncerEnds records from now on when pgbouncer ends unasked, since that ends the
+// sessions through it.
+func (n *nemesis) recordBouncerEnds() {
 	n.stage.bouncerEnded = func() {
 		n.Log.Add(history.Event{At: history.Now().Add(-noticing), Kind: history.Severed, Took: noticing})
 	}
 	n.stage.watchBouncer()
 }
 
-// draw takes the next fault: each once, in random order, and then again.
+// draw returns the next fault: each fault once, in random order, then again.
 func (n *nemesis) draw() fault {
 	if len(n.deck) == 0 {
 		n.deck = slices.Clone(n.all)
@@ -66,16 +66,16 @@ func (n *nemesis) draw() fault {
 	return drawn
 }
 
-// shortest and longest are how long faults last: some shorter than the
-// validity, some longer than the lease.
+// shortest and longest bound how long faults last: some are shorter than the validity,
+// some longer than the lease.
 const (
 	shortest = 200 * time.Millisecond
 	longest  = 2 * fleet.Lease
-	together = 4 // one in so many is joined by another
+	together = 4 // one fault in this many is joined by a second one
 )
 
-// round strikes once, or twice at a time, and waits until all is well again. It
-// returns a line about it.
+// round injects one fault, or two at a time, and waits until the election has recovered.
+// It returns a line about the round.
 func (n *nemesis) round(ctx context.Context) (line string, err error) {
 	drawn := []fault{n.draw()}
 	if n.rnd.IntN(together) == 0 && len(n.deck) > 0 && !(drawn[0].alone && n.deck[0].alone) {
@@ -83,15 +83,15 @@ func (n *nemesis) round(ctx context.Context) (line string, err error) {
 	}
 	hold := shortest + time.Duration(n.rnd.Int64N(int64(longest-shortest)))
 	var heals []func(context.Context) error
-	var told []string
+	var injected []string
 	for _, f := range drawn {
-		n.mark(history.Struck, f.name)
-		heal, whom, err := f.strike(n, ctx)
+		n.Mark(history.Struck, f.name)
+		heal, whom, err := f.inject(n, ctx)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", f.name, err)
 		}
 		heals = append(heals, func(ctx context.Context) error {
-			defer n.mark(history.Healed, f.name)
+			defer n.Mark(history.Healed, f.name)
 			if heal == nil {
 				return nil
 			}
@@ -100,9 +100,9 @@ func (n *nemesis) round(ctx context.Context) (line string, err error) {
 			}
 			return nil
 		})
-		told = append(told, strings.TrimSpace(f.name+" "+whom))
+		injected = append(injected, strings.TrimSpace(f.name+" "+whom))
 	}
-	if err := pause(ctx, hold); err != nil {
+	if err := fleet.Pause(ctx, hold); err != nil {
 		return "", err
 	}
 	for _, heal := range slices.Backward(heals) {
@@ -110,25 +110,25 @@ func (n *nemesis) round(ctx context.Context) (line string, err error) {
 			return "", err
 		}
 	}
-	line = fmt.Sprintf("%-44s %4.1f s", strings.Join(told, " + "), hold.Seconds())
-	return n.calm(ctx, line)
+	line = fmt.Sprintf("%-44s %4.1f s", strings.Join(injected, " + "), hold.Seconds())
+	return n.recover(ctx, line)
 }
 
-// calm fills the seats again, waits for a leader, and gives it a moment.
-func (n *nemesis) calm(ctx context.Context, line string) (string, error) {
-	if err := errors.Join(n.stage.primary.WaitReady(ctx), n.stage.mendBouncer(ctx), n.dismissLeavers(), n.Fill()); err != nil {
+// recover fills the empty seats, waits for a leader, and lets it lead for a moment.
+func (n *nemesis) recover(ctx context.Context, line string) (string, error) {
+	if err := errors.Join(n.stage.primary.WaitReady(ctx), n.stage.reviveBouncer(ctx), n.dismissLeavers(), n.Fill()); err != nil {
 		return "", fmt.Errorf("after %s: %w", line, err)
 	}
-	at := n.mark(history.Calm, "")
+	at := n.Mark(history.Calm, "")
 	e, err := n.AwaitLeader(ctx, at)
 	if err != nil {
 		return "", fmt.Errorf("after %s: %w", line, err)
 	}
 	return fmt.Sprintf("%s, %s leads after %4.1f s", line, e.Process, e.At.Sub(at).Seconds()),
-		pause(ctx, 300*time.Millisecond+time.Duration(n.rnd.Int64N(int64(fleet.Lease/2))))
+		fleet.Pause(ctx, 300*time.Millisecond+time.Duration(n.rnd.Int64N(int64(fleet.Lease/2))))
 }
 
-// dismissLeavers lets those leave who were to, unless they were killed meanwhile.
+// dismissLeavers lets the leavers leave, unless they were killed meanwhile.
 func (n *nemesis) dismissLeavers() (err error) {
 	for _, m := range n.leavers {
 		if n.Members[m.ID] == m {
@@ -139,14 +139,7 @@ func (n *nemesis) dismissLeavers() (err error) {
 	return err
 }
 
-// mark records what is of no process.
-func (n *nemesis) mark(kind history.Kind, text string) history.Time {
-	at := history.Now()
-	n.Log.Add(history.Event{At: at, Kind: kind, Text: text})
-	return at
-}
-
-// severing does what makes the server end sessions.
+// severing records that do ends sessions on the server.
 func (n *nemesis) severing(do func() error) error {
 	at := history.Now()
 	err := do()
@@ -154,13 +147,13 @@ func (n *nemesis) severing(do func() error) error {
 	return err
 }
 
-// victim is the leader, two times of three, or somebody else.
+// victim returns the leader in two of three cases, otherwise a random candidate.
 func (n *nemesis) victim(ctx context.Context) *fleet.Member {
 	return n.victimOf(ctx, func(*fleet.Member) bool { return true })
 }
 
-// victimOf is the leader, two times of three, or somebody else, among some. If the
-// leader is none of them it is asked to resign, a few times, until one of them leads.
+// victimOf is victim among the candidates that match. If the leader does not match, it is
+// asked to resign, a few times, until a matching candidate leads.
 func (n *nemesis) victimOf(ctx context.Context, among func(*fleet.Member) bool) *fleet.Member {
 	if n.rnd.IntN(3) > 0 {
 		for range 4 {
@@ -168,13 +161,13 @@ func (n *nemesis) victimOf(ctx context.Context, among func(*fleet.Member) bool) 
 			if leader != nil && among(leader) {
 				return leader
 			}
-			if leader == nil || leader.Send(fleet.Resign) != nil || pause(ctx, 2*fleet.Retry) != nil {
+			if leader == nil || leader.Send(fleet.Resign) != nil || fleet.Pause(ctx, 2*fleet.Retry) != nil {
 				break
 			}
 		}
 	}
 	var some []*fleet.Member
-	for _, s := range seats { // in an order that is always the same
+	for _, s := range seats { // always in the same order, so that a seed repeats its choices
 		if m := n.Members[s.ID]; m != nil && among(m) {
 			some = append(some, m)
 		}
@@ -185,25 +178,16 @@ func (n *nemesis) victimOf(ctx context.Context, among func(*fleet.Member) bool) 
 	return some[n.rnd.IntN(len(some))]
 }
 
-// retire takes a server out of service, and gives the primary a standby for it.
+// retire kills a server and gives the primary a new standby.
 func (n *nemesis) retire(ctx context.Context, old *pgcluster.Cluster) error {
 	if err := n.severing(old.Kill); err != nil {
 		return err
 	}
-	n.mark(history.Retired, "")
+	n.Mark(history.Retired, "")
 	return n.stage.replace(ctx, old)
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// choose returns the faults that can be had here, and says why of the others.
+// choose returns the faults that can be injected here, and prints why the others cannot.
 func choose(only string, without error, bouncer bool, out io.Writer) ([]fault, error) {
 	var chosen []fault
 	for _, f := range faults() {
@@ -218,7 +202,7 @@ func choose(only string, without error, bouncer bool, out io.Writer) ([]fault, e
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("there is no such fault as %q: see -list", only)
+		return nil, fmt.Errorf("no such fault: %q; see -list", only)
 	}
 	return chosen, nil
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// report is what came of a run, small enough to be kept.
+// report is the result of a run. It is small enough to commit.
 type report struct {
 	Seed   uint64
-	Struck map[string]int // how often each fault did
+	Struck map[string]int // how often each fault was injected
 	Proofs []history.Proof
 	history.Timeline
 }
@@ -49,16 +49,7 @@ func (r report) print(out io.Writer) {
 		struck += n
 	}
 	fmt.Fprintf(out, "\nseed %d: %d faults of %d kinds\n", r.Seed, struck, len(r.Struck))
-	for _, p := range r.Proofs {
-		mark := "ok  "
-		if !p.Holds() {
-			mark = "FAIL"
-		}
-		fmt.Fprintf(out, "%s  %s: %s\n", mark, p.Claim, p.Checked)
-		for _, v := range p.Violations {
-			fmt.Fprintf(out, "      %s\n", v)
-		}
-	}
+	history.Print(out, r.Proofs)
 }
 
 func (r report) failed() error { return history.FailedProofs(r.Proofs) }
@@ -71,22 +62,17 @@ func (r report) write(path string) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// judgeAgain is the verdict on a history that was kept.
-func judgeAgain(c config) error {
-	file, err := os.Open(c.judge)
+// recheck checks a history that an earlier run kept.
+func recheck(c config) error {
+	events, err := history.Load(c.judge)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	var log history.Log
-	if err := log.Collect(file); err != nil {
-		return err
-	}
-	return c.conclude(judge(c.seed, log.Since(0)))
+	return c.report(judge(c.seed, events))
 }
 
-// conclude tells what came of a run.
-func (c config) conclude(r report) (err error) {
+// report prints the result of a run, and writes it to a file if the flags ask for that.
+func (c config) report(r report) (err error) {
 	r.print(os.Stdout)
 	if c.summary != "" {
 		err = r.write(c.summary)
@@ -94,9 +80,9 @@ func (c config) conclude(r report) (err error) {
 	return errors.Join(err, r.failed())
 }
 
-// prove holds a history to the promise: of each election, that no two led at
-// once, that tokens rose, and that hooks alternated; of the first one, that
-// somebody led again after each fault; of each register, that it was one.
+// prove checks each election (no two led at once, tokens rose, hooks alternated), the first
+// election (somebody led again after each fault) and each register (its writes are
+// linearizable).
 func prove(events []history.Event) []history.Proof {
 	first := fleet.Of("", events)
 	proofs := []history.Proof{history.Complete(events)}
@@ -109,14 +95,14 @@ func prove(events []history.Event) []history.Proof {
 			proofs = append(proofs, p)
 		}
 	}
-	return append(proofs, history.ThawedKnow(first), history.Recovers(first, bound), fleet.Linearizable(first))
+	return append(proofs, history.ThawedKnow(first), history.Recovers(first, fleet.Bound), fleet.Linearizable(first))
 }
 
-// leftovers checks, when every candidate has left, that no session of theirs is
-// left, and no lock.
+// leftovers checks, after every candidate has left, that the server has no session and no lock
+// of a candidate.
 func leftovers(ctx context.Context, s *stage) (history.Proof, error) {
 	p := history.Proof{Claim: "nothing was left behind", Checked: "every process had ended; the server had no advisory lock, and no session of a candidate"}
-	if s.bouncer != nil { // which keeps connections of its own
+	if s.bouncer != nil { // it keeps connections
 		if err := s.bouncer.Stop(); err != nil {
 			return p, err
 		}

@@ -15,8 +15,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/fleet"
 )
 
-// newFleet returns the candidates of a stage. fail is called for one that ends by
-// itself.
+// newFleet returns the candidates of a stage. It calls fail when a candidate ends unasked.
 func newFleet(s *stage, fail context.CancelCauseFunc) *fleet.Fleet {
 	linked := func(m *fleet.Member) bool { return m.Route == linked && s.namespaces }
 	return fleet.New(fleet.Config{
@@ -31,19 +30,19 @@ func newFleet(s *stage, fail context.CancelCauseFunc) *fleet.Fleet {
 		Started: func(m *fleet.Member) (err error) {
 			if linked(m) {
 				s.wired++
-				s.links[m.Name], err = wire(s.wired, m.PID())
+				s.links[m.Name], err = newLink(s.wired, m.PID())
 			}
 			return err
 		},
 	})
 }
 
-// The routes of the candidates.
+// The candidates' routes.
 const (
 	direct  fleet.Route = "direct"
-	proxied fleet.Route = "proxy"     // one of its own
-	pooled  fleet.Route = "pgbouncer" // in session mode, one for all
-	linked  fleet.Route = "link"      // from a network namespace of its own
+	proxied fleet.Route = "proxy"     // each with its own proxy
+	pooled  fleet.Route = "pgbouncer" // in session mode, shared by all
+	linked  fleet.Route = "link"      // from a separate network namespace
 )
 
 var seats = []fleet.Seat{
@@ -57,15 +56,15 @@ var seats = []fleet.Seat{
 	{ID: "h", By: "postgres", Route: linked, Session: true, Watch: true},
 }
 
-// link is a cable between us and the network namespace of a process. It is gone
-// when the process is.
+// link is a virtual cable between this program's network namespace and a process's. It
+// disappears with the process.
 type link struct {
 	number int
 	pid    int
 }
 
-// wire lays the cable.
-func wire(number, pid int) (*link, error) {
+// newLink creates the cable.
+func newLink(number, pid int) (*link, error) {
 	l := &link{number: number%250 + 1, pid: pid}
 	far := l.name() + "far"
 	return l, errors.Join(
@@ -73,9 +72,9 @@ func wire(number, pid int) (*link, error) {
 		command("ip", "link", "set", far, "netns", strconv.Itoa(pid)),
 		command("ip", "addr", "add", l.server()+"/30", "dev", l.name()),
 		command("ip", "link", "set", l.name(), "up"),
-		l.there("ip", "link", "set", far, "name", "near"),
-		l.there("ip", "addr", "add", l.candidate()+"/30", "dev", "near"),
-		l.there("ip", "link", "set", "near", "up"),
+		l.inside("ip", "link", "set", far, "name", "near"),
+		l.inside("ip", "addr", "add", l.candidate()+"/30", "dev", "near"),
+		l.inside("ip", "link", "set", "near", "up"),
 	)
 }
 
@@ -83,25 +82,24 @@ func (l *link) name() string      { return fmt.Sprintf("c%d", l.number) }
 func (l *link) server() string    { return fmt.Sprintf("10.77.%d.1", l.number) }
 func (l *link) candidate() string { return fmt.Sprintf("10.77.%d.2", l.number) }
 
-// there runs a program in the process's network namespace.
-func (l *link) there(program string, args ...string) error {
+// inside runs a program in the process's network namespace.
+func (l *link) inside(program string, args ...string) error {
 	return command("nsenter", append([]string{"--target", strconv.Itoa(l.pid), "--net", program}, args...)...)
 }
 
 func (l *link) down() error { return command("ip", "link", "set", l.name(), "down") }
 func (l *link) up() error   { return command("ip", "link", "set", l.name(), "up") }
 
-// nobody is a hardware address that no frame arrives at: what is sent to it is
-// lost without a sign.
+// nobody is an unused hardware address: frames to it are lost silently.
 const nobody = "02:00:00:00:00:01"
 
-// deafen loses what the server sends, mute what the candidate sends.
+// deafen drops what the server sends, mute what the candidate sends.
 func (l *link) deafen() error {
 	return command("ip", "neigh", "replace", l.candidate(), "lladdr", nobody, "nud", "permanent", "dev", l.name())
 }
 
 func (l *link) mute() error {
-	return l.there("ip", "neigh", "replace", l.server(), "lladdr", nobody, "nud", "permanent", "dev", "near")
+	return l.inside("ip", "neigh", "replace", l.server(), "lladdr", nobody, "nud", "permanent", "dev", "near")
 }
 
 func (l *link) hear() error {
@@ -109,18 +107,18 @@ func (l *link) hear() error {
 }
 
 func (l *link) speak() error {
-	return l.there("sh", "-c", forget, "forget", l.server(), "near")
+	return l.inside("sh", "-c", forget, "forget", l.server(), "near")
 }
 
-// forget removes a hardware address, unless that is gone already: a link that goes
-// down takes it along.
+// forget removes a hardware address, unless it is already gone: a link that goes down removes
+// it too.
 const forget = `ip neigh del "$1" dev "$2" || [ -z "$(ip neigh show to "$1" dev "$2" nud permanent)" ]`
 
-// insideVariable marks the program that runs in namespaces of its own.
+// insideVariable marks the copy of the program that runs in new namespaces.
 const insideVariable = "PGELECTOR_TORTURE_INSIDE"
 
-// inNamespaces calls fn in a copy of this program that has network and mount
-// namespaces of its own, or else here, with the reason.
+// inNamespaces calls fn in a copy of this program with new network and mount namespaces. If
+// that is not possible, it calls fn here, with the reason.
 func inNamespaces(fn func(without error) int) int {
 	if os.Getenv(insideVariable) != "" {
 		os.Unsetenv(insideVariable)
@@ -140,7 +138,7 @@ func inNamespaces(fn func(without error) int) int {
 	inside.Env = append(os.Environ(), insideVariable+"=1")
 	inside.Stdout, inside.Stderr = os.Stdout, os.Stderr
 	inside.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	signals := make(chan os.Signal, 8) // a Ctrl-C is the other's, too, who cleans up
+	signals := make(chan os.Signal, 8) // the terminal sends Ctrl-C to the copy, too, which cleans up
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	if err := inside.Start(); err != nil {
 		signal.Stop(signals)
@@ -155,7 +153,7 @@ func inNamespaces(fn func(without error) int) int {
 	return max(inside.ProcessState.ExitCode(), -inside.ProcessState.ExitCode())
 }
 
-// command runs a program that says nothing if all went well.
+// command runs a program and returns its output in the error.
 func command(name string, args ...string) error {
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {

@@ -17,22 +17,22 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
-// stage is the servers, and what stands in front of them. Its methods are called
-// by one goroutine.
+// stage is the servers, and the poolers and proxies in front of them. All methods must be
+// called by one goroutine.
 type stage struct {
-	namespaces bool // there are ones of our own
+	namespaces bool // the program runs in separate namespaces
 
 	primary, standby *pgcluster.Cluster
 	timeline         int64
-	logs             map[*pgcluster.Cluster]string // the file system that each has its write-ahead log on
+	logs             map[*pgcluster.Cluster]string // the file system of each server's write-ahead log
 
 	links map[string]*link // by candidate
-	wired int              // so many links were made
+	wired int              // links made so far
 
 	proxies map[string]*pgcluster.Proxy // by seat
 	bouncer *pgcluster.Bouncer
 
-	bouncerEnded func() // called when a pgbouncer has ended, by a goroutine of its own; nil at first
+	bouncerEnded func() // called in a separate goroutine when a pgbouncer has ended; initially nil
 }
 
 var serverSettings = []pgcluster.Option{
@@ -46,10 +46,10 @@ func newStage(ctx context.Context, namespaces bool) (_ *stage, err error) {
 	s := &stage{namespaces: namespaces, timeline: 1, logs: map[*pgcluster.Cluster]string{}, links: map[string]*link{}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.strike())
+			err = errors.Join(err, s.stopAll())
 		}
 	}()
-	if namespaces { // hide what is there, so that nothing is left in it
+	if namespaces { // hide what is there, so that nothing is left behind in it
 		if err := syscall.Mount("tmpfs", "/mnt", "tmpfs", 0, "size=1m,mode=755"); err != nil {
 			return s, fmt.Errorf("mount a file system on /mnt: %w", err)
 		}
@@ -72,10 +72,10 @@ func newStage(ctx context.Context, namespaces bool) (_ *stage, err error) {
 	if err := s.newStandby(ctx); err != nil {
 		return s, err
 	}
-	return s, s.furnish(ctx)
+	return s, s.startRoutes(ctx)
 }
 
-// open makes the server listen to the links, too; no other address can reach it.
+// open makes the server listen on the links, too. No other address can reach it.
 func (s *stage) open(ctx context.Context) error {
 	if !s.namespaces {
 		return nil
@@ -85,10 +85,10 @@ func (s *stage) open(ctx context.Context) error {
 		return err
 	}
 	_, err = hba.WriteString("host all all 10.77.0.0/16 trust\n")
-	return errors.Join(err, hba.Close(), s.primary.Exec(ctx, "ALTER SYSTEM SET listen_addresses = '*'")) // from the next start on
+	return errors.Join(err, hba.Close(), s.primary.Exec(ctx, "ALTER SYSTEM SET listen_addresses = '*'")) // effective from the next start
 }
 
-// logSize is small enough to be filled quickly.
+// logSize is small enough to fill quickly.
 const logSize = "48m"
 
 // limitLog moves a server's write-ahead log to a small file system, and restarts it.
@@ -121,8 +121,8 @@ func (s *stage) newStandby(ctx context.Context) (err error) {
 	return s.limitLog(ctx, s.standby)
 }
 
-// furnish puts a pooler and proxies in front of the primary.
-func (s *stage) furnish(ctx context.Context) (err error) {
+// startRoutes starts a pooler and proxies in front of the primary.
+func (s *stage) startRoutes(ctx context.Context) (err error) {
 	s.proxies = map[string]*pgcluster.Proxy{}
 	for _, seat := range seats {
 		if seat.Route == proxied {
@@ -139,8 +139,8 @@ func (s *stage) furnish(ctx context.Context) (err error) {
 	return err
 }
 
-// watchBouncer tells of the end of the pgbouncer that runs now. Its version 1.18
-// ends itself now and then, when the server stalls and clients cancel.
+// watchBouncer calls bouncerEnded when the current pgbouncer ends. Version 1.18 crashes
+// now and then, when the server stalls and clients cancel.
 func (s *stage) watchBouncer() {
 	if s.bouncer == nil || s.bouncerEnded == nil {
 		return
@@ -152,8 +152,8 @@ func (s *stage) watchBouncer() {
 	}()
 }
 
-// mendBouncer starts pgbouncer again if it has ended.
-func (s *stage) mendBouncer(ctx context.Context) error {
+// reviveBouncer restarts pgbouncer if it has ended.
+func (s *stage) reviveBouncer(ctx context.Context) error {
 	if s.bouncer == nil {
 		return nil
 	}
@@ -171,7 +171,7 @@ func (s *stage) restartBouncer(ctx context.Context) error {
 	return err
 }
 
-// dsn is how a candidate reaches the primary.
+// dsn returns the candidate's address of the primary.
 func (s *stage) dsn(m *fleet.Member) string {
 	l := s.links[m.Name]
 	opts := []pgcluster.DSNOption{pgcluster.ForRole(fleet.Role), pgcluster.WithParam("connect_timeout", "3")}
@@ -186,18 +186,18 @@ func (s *stage) dsn(m *fleet.Member) string {
 	return s.primary.DSN(opts...)
 }
 
-// promote makes the standby the primary, and returns the old one, which lives on
-// if it did.
+// promote makes the standby the primary and returns the old primary, which may still be
+// running.
 func (s *stage) promote(ctx context.Context) (old *pgcluster.Cluster, err error) {
 	if err := s.standby.Promote(ctx); err != nil {
 		return nil, err
 	}
 	old, s.primary, s.standby = s.primary, s.standby, nil
 	s.timeline++
-	return old, s.furnish(ctx)
+	return old, s.startRoutes(ctx)
 }
 
-// replace gives the primary a standby in the place of a server that is gone.
+// replace gives the primary a new standby and stops the server that is gone.
 func (s *stage) replace(ctx context.Context, gone *pgcluster.Cluster) error {
 	return errors.Join(s.stop(gone), s.newStandby(ctx))
 }
@@ -214,5 +214,5 @@ func (s *stage) stop(c *pgcluster.Cluster) error {
 	return err
 }
 
-// strike takes everything down.
-func (s *stage) strike() error { return errors.Join(s.stop(s.standby), s.stop(s.primary)) }
+// stopAll stops all servers.
+func (s *stage) stopAll() error { return errors.Join(s.stop(s.standby), s.stop(s.primary)) }

@@ -31,7 +31,7 @@ func draws(seed uint64, n int) []string {
 	return names(drawn)
 }
 
-func TestEveryFaultIsDrawnOnceBeforeOneIsDrawnAgain(t *testing.T) {
+func TestDrawReturnsEachFaultOnceBeforeRepeating(t *testing.T) {
 	all := len(faults())
 	drawn := draws(7, 2*all)
 	for _, round := range [][]string{drawn[:all], drawn[all:]} {
@@ -42,7 +42,7 @@ func TestEveryFaultIsDrawnOnceBeforeOneIsDrawnAgain(t *testing.T) {
 	}
 }
 
-func TestASeedDrawsTheSameAgainAndAnotherNot(t *testing.T) {
+func TestTheSameSeedDrawsTheSameFaults(t *testing.T) {
 	if first, again := draws(7, 100), draws(7, 100); !slices.Equal(first, again) {
 		t.Errorf("drawn %q, and then %q", first, again)
 	}
@@ -51,7 +51,7 @@ func TestASeedDrawsTheSameAgainAndAnotherNot(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeHadIsLeftOutAndSaidSo(t *testing.T) {
+func TestChooseReportsTheFaultsItLeavesOut(t *testing.T) {
 	var said strings.Builder
 	chosen, err := choose("", errors.New("not root"), false, &said)
 	if err != nil {
@@ -60,12 +60,12 @@ func TestWhatCannotBeHadIsLeftOutAndSaidSo(t *testing.T) {
 	for _, f := range faults() {
 		lacks := f.own || f.pooler
 		if slices.Contains(names(chosen), f.name) == lacks || strings.Contains(said.String(), "LEFT OUT: "+f.name+": ") != lacks {
-			t.Errorf("%s is not told apart: %q", f.name, said.String())
+			t.Errorf("%s: chosen or reported wrongly: %q", f.name, said.String())
 		}
 	}
 }
 
-func TestTheFaultsThatAreNamedAreChosenAndNoOthers(t *testing.T) {
+func TestChooseReturnsOnlyTheNamedFaults(t *testing.T) {
 	chosen, err := choose("freeze,kill", nil, true, io.Discard)
 	if got := names(chosen); err != nil || !slices.Equal(got, []string{"kill", "freeze"}) {
 		t.Errorf("got %q, %v", got, err)
@@ -75,14 +75,14 @@ func TestTheFaultsThatAreNamedAreChosenAndNoOthers(t *testing.T) {
 	}
 }
 
-func TestTheDocumentTellsOfEveryFaultAndNoOther(t *testing.T) {
+func TestResultsListEachFaultOnce(t *testing.T) {
 	text, err := os.ReadFile("RESULTS.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range faults() {
 		if row := "| `" + f.name + "` | " + f.about + " |"; strings.Count(string(text), row) != 1 {
-			t.Errorf("RESULTS.md has not once: %s", row)
+			t.Errorf("RESULTS.md must have this row once: %s", row)
 		}
 	}
 	if rows := strings.Count(string(text), "\n| `"); rows != len(faults()) {

@@ -1,9 +1,8 @@
 //go:build unix
 
-// Package cluster runs a high-availability PostgreSQL cluster as people run them, on
-// loopback: etcd, three members of PostgreSQL under Patroni, HAProxy with Patroni's
-// health checks, and PgBouncer in session mode, both in front of HAProxy and behind
-// it.
+// Package cluster runs a high-availability PostgreSQL cluster on loopback: etcd, three
+// PostgreSQL members under Patroni, HAProxy with Patroni's health checks, and PgBouncer in
+// session mode, both in front of HAProxy and behind it.
 //
 //	client ─ multi-host DSN ──────────────────────────▶ members
 //	client ─▶ HAProxy (Cutting, Plain) ───────────────▶ the primary
@@ -12,13 +11,12 @@
 //
 // Members reach each other through proxies, so that replication can be cut.
 //
-// Everything works in one sandbox (package sandbox): nothing is left behind, in
-// whatever way this process ends. It needs Debian's packages postgresql, patroni,
-// etcd-server, haproxy and pgbouncer, or the like; [Missing] tells.
+// The cluster runs in one sandbox (package sandbox), which cleans up in whatever way this
+// process ends. It needs Debian's packages postgresql, patroni, etcd-server, haproxy and
+// pgbouncer, or equivalents; [Missing] reports what is missing.
 //
-// Nothing here is durable or protected. The methods of a cluster and of its members
-// must not be called concurrently, but for those that only read: DSN, Members,
-// [Member.Addr].
+// Nothing is durable or protected. Methods of a cluster and of its members must not run
+// concurrently, except those that only read: Members, [Member.Addr].
 package cluster
 
 import (
@@ -37,21 +35,21 @@ import (
 	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
-// Patroni's periods, which are short so that much happens. TTL is how long a
-// primary stays one that Patroni does not confirm any more.
+// Patroni's periods. They are short, so that much happens. TTL is how long a primary
+// remains primary after Patroni's last confirmation.
 const (
 	TTL   = 8 * time.Second
 	loop  = 1 * time.Second
 	retry = 3 * time.Second
 )
 
-// size is how many members there are.
+// size is the number of members.
 const size = 3
 
 // readyTimeout bounds how long a program may take to become ready.
 const readyTimeout = 3 * time.Minute
 
-// Cluster is the whole of it.
+// Cluster is a running cluster.
 type Cluster struct {
 	Members []*Member
 	Front   *pgcluster.Bouncer // in front of HAProxy
@@ -66,17 +64,17 @@ type Cluster struct {
 	ports    map[Entry]int // of HAProxy
 }
 
-// An Entry is one of HAProxy's addresses. All lead to the primary.
+// An Entry is one of HAProxy's addresses. Each leads to the primary.
 type Entry string
 
 const (
-	Cutting Entry = "cutting" // ends the connections to a server that is no primary any more (on-marked-down shutdown-sessions)
-	Plain   Entry = "plain"   // leaves them
+	Cutting Entry = "cutting" // cuts the connections to a server that is no longer the primary (on-marked-down shutdown-sessions)
+	Plain   Entry = "plain"   // keeps those connections
 	Behind  Entry = "behind"  // leads to the PgBouncer of the primary
 )
 
-// Start starts a cluster, and returns when its primary takes writes and its standbys
-// stream. The caller must call Stop. On failure nothing is left.
+// Start starts a cluster. It returns when the primary takes writes and the standbys stream.
+// The caller must call Stop. On failure nothing is left behind.
 func Start(ctx context.Context) (_ *Cluster, err error) {
 	found, err := find(ctx)
 	if err != nil {
@@ -111,7 +109,7 @@ func Start(ctx context.Context) (_ *Cluster, err error) {
 	return c, c.startRoutes(ctx)
 }
 
-// Stop ends everything, in whatever state it is, and removes its files.
+// Stop ends all programs, in whatever state they are, and removes their files.
 func (c *Cluster) Stop() error {
 	var errs []error
 	if c.Front != nil {
@@ -129,7 +127,7 @@ func (c *Cluster) Stop() error {
 	return errors.Join(errs...)
 }
 
-// startEtcd starts etcd, on free ports at first and then on the same.
+// startEtcd starts etcd on free ports.
 func (c *Cluster) startEtcd(ctx context.Context) (err error) {
 	for range sandbox.PortAttempts {
 		var peer int
@@ -149,7 +147,7 @@ func (c *Cluster) startEtcd(ctx context.Context) (err error) {
 func (c *Cluster) runEtcd(ctx context.Context, peer int) error {
 	client, peers := "http://"+address(c.etcdPort), "http://"+address(peer)
 	log := c.box.Path("etcd.log")
-	// The variable lets it run on every kind of machine.
+	// The variable allows etcd to run on every architecture.
 	p, err := c.box.Start(log, "/usr/bin/env", "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH, c.programs.etcd, "--name", "e",
 		"--data-dir", c.box.Path("etcd"), "--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "e="+peers)
@@ -160,8 +158,8 @@ func (c *Cluster) runEtcd(ctx context.Context, peer int) error {
 	return answers(ctx, p, log, c.etcdPort)
 }
 
-// AwaitNoLeader waits until the lock of Patroni's leader in etcd is nobody's: that of a
-// leader that is gone expires after its ttl.
+// AwaitNoLeader waits until nobody holds Patroni's leader lock in etcd. The lock of a leader
+// that is gone expires after its TTL.
 func (c *Cluster) AwaitNoLeader(ctx context.Context) error {
 	const leader = `{"key": "L3BnZWxlY3Rvci9oYS9sZWFkZXI="}` // /pgelector/ha/leader
 	return c.await(ctx, "a cluster without a leader", func(ctx context.Context) error {
@@ -173,13 +171,13 @@ func (c *Cluster) AwaitNoLeader(ctx context.Context) error {
 	})
 }
 
-// FreezeEtcd stops etcd by SIGSTOP, ThawEtcd lets it go on.
+// FreezeEtcd stops etcd with SIGSTOP.
 func (c *Cluster) FreezeEtcd() error { return syscall.Kill(c.etcd.PID, syscall.SIGSTOP) }
 
-// ThawEtcd lets etcd go on.
+// ThawEtcd resumes etcd.
 func (c *Cluster) ThawEtcd() error { return syscall.Kill(c.etcd.PID, syscall.SIGCONT) }
 
-// startRoutes starts what stands between clients and members.
+// startRoutes starts the poolers and proxies between clients and members.
 func (c *Cluster) startRoutes(ctx context.Context) (err error) {
 	for _, m := range c.Members {
 		if m.Bouncer, err = pgcluster.NewBouncer(ctx, m.Addr(), pgcluster.Session, pgcluster.WithPoolSize(30)); err != nil {
@@ -214,8 +212,8 @@ func (c *Cluster) startHAProxy(ctx context.Context) (err error) {
 	return err
 }
 
-// haproxyConfig asks each Patroni whether its member is the primary, each second;
-// two answers of no, or none, take a member out: sooner than the TTL ends.
+// haproxyConfig makes HAProxy ask each Patroni every second whether its member is the primary.
+// After two failures HAProxy marks the member down, which takes less than TTL.
 func (c *Cluster) haproxyConfig() string {
 	var b strings.Builder
 	b.WriteString("global\n  maxconn 1000\ndefaults\n  mode tcp\n  retries 2\n  timeout client 30m\n  timeout server 30m\n" +
@@ -241,7 +239,7 @@ func (c *Cluster) haproxyConfig() string {
 // Addr returns the host and port of one of HAProxy's entries.
 func (c *Cluster) Addr(entry Entry) string { return address(c.ports[entry]) }
 
-// Hosts returns the members' addresses, as a multi-host DSN lists them.
+// Hosts returns the members' addresses for a multi-host DSN.
 func (c *Cluster) Hosts() string {
 	var hosts []string
 	for _, m := range c.Members {
@@ -252,7 +250,7 @@ func (c *Cluster) Hosts() string {
 
 func address(port int) string { return net.JoinHostPort(sandbox.Loopback, strconv.Itoa(port)) }
 
-// answers waits until somebody listens on the port.
+// answers waits until the port accepts connections.
 func answers(ctx context.Context, p *sandbox.Process, log string, port int) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -263,7 +261,7 @@ func answers(ctx context.Context, p *sandbox.Process, log string, port int) erro
 		}
 		select {
 		case <-p.Done:
-			return fmt.Errorf("cluster: the program did not start (%w); it said:\n%s", p.Err, sandbox.Tail(log))
+			return fmt.Errorf("cluster: the program did not start (%w); its output:\n%s", p.Err, sandbox.Tail(log))
 		case <-ctx.Done():
 			return fmt.Errorf("cluster: nobody listens on %s (%w); the log says:\n%s", address(port), context.Cause(ctx), sandbox.Tail(log))
 		case <-time.After(20 * time.Millisecond):

@@ -33,9 +33,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestNothingIsLeftOfAClusterWhoseProgramIsKilled covers the servers, which are
-// daemons that Patroni has started and that the sandbox never saw.
-func TestNothingIsLeftOfAClusterWhoseProgramIsKilled(t *testing.T) {
+// The servers are daemons that Patroni started, so the sandbox does not list them.
+func TestKillingTheProgramLeavesNothingBehind(t *testing.T) {
 	if err := Missing(t.Context()); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatal(err)

@@ -18,11 +18,11 @@ import (
 	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
-// Member is a PostgreSQL server and the Patroni that runs it.
+// Member is a PostgreSQL server and its Patroni.
 type Member struct {
 	Name    string
-	Link    *pgcluster.Proxy   // what the other members reach it by
-	Bouncer *pgcluster.Bouncer // behind HAProxy, in front of it
+	Link    *pgcluster.Proxy   // the other members connect through it
+	Bouncer *pgcluster.Bouncer // between HAProxy and the member
 
 	cluster *Cluster
 	port    int // of PostgreSQL
@@ -101,25 +101,25 @@ func (m *Member) logFile() string    { return m.cluster.box.Path(m.Name + ".log"
 
 // StartPatroni starts Patroni, which starts PostgreSQL.
 func (m *Member) StartPatroni() (err error) {
-	// Its server is a daemon: the sandbox finds it by where it works.
+	// PostgreSQL is a daemon: the sandbox finds it by its working directory.
 	m.patroni, err = m.cluster.box.StartIn(m.dir(), m.logFile(), m.cluster.programs.patroni, m.configFile())
 	return err
 }
 
-// KillPatroni ends Patroni by SIGKILL. PostgreSQL lives on.
+// KillPatroni ends Patroni with SIGKILL. PostgreSQL keeps running.
 func (m *Member) KillPatroni() error {
 	err := syscall.Kill(m.patroni.PID, syscall.SIGKILL)
 	<-m.patroni.Done
 	return err
 }
 
-// FreezePatroni stops Patroni by SIGSTOP, ThawPatroni lets it go on.
+// FreezePatroni stops Patroni with SIGSTOP.
 func (m *Member) FreezePatroni() error { return syscall.Kill(m.patroni.PID, syscall.SIGSTOP) }
 
 // reinitialize stops a member, removes its data and starts it, so that Patroni copies the
-// primary. One that has followed a promoted member which then was lost may ask the primary
-// for that one's timeline for ever. "patronictl reinit" may start a second copy beside one
-// that is under way, and then neither ends.
+// primary. A member that followed a promoted member which was then lost may ask the primary
+// for the lost timeline forever. "patronictl reinit" is no help: it may start a second copy
+// while one is running, and then neither ends.
 func (m *Member) reinitialize() error {
 	copying, err := sandbox.ChildrenOf(m.patroni.PID)
 	if err != nil {
@@ -131,7 +131,7 @@ func (m *Member) reinitialize() error {
 	}
 	data := filepath.Join(m.dir(), "data")
 	if pid, err := m.Postmaster(); err == nil {
-		// The server may have ended, and its process id be another's.
+		// The server may have ended, and another process may have its id.
 		if dir, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); dir == data {
 			_ = sandbox.Kill(pid)
 		}
@@ -139,10 +139,10 @@ func (m *Member) reinitialize() error {
 	return errors.Join(os.RemoveAll(data), m.StartPatroni())
 }
 
-// ThawPatroni lets Patroni go on.
+// ThawPatroni resumes Patroni.
 func (m *Member) ThawPatroni() error { return syscall.Kill(m.patroni.PID, syscall.SIGCONT) }
 
-// Postmaster returns the process id of the member's PostgreSQL.
+// Postmaster returns the process id of the member's postmaster.
 func (m *Member) Postmaster() (int, error) {
 	content, err := os.ReadFile(filepath.Join(m.dir(), "data", "postmaster.pid"))
 	if err != nil {
@@ -156,22 +156,21 @@ func (m *Member) Postmaster() (int, error) {
 	return pid, nil
 }
 
-// KillPostmaster ends PostgreSQL's first process by SIGKILL; the others end when
-// they notice.
+// KillPostmaster ends the postmaster with SIGKILL. Its children end when they notice.
 func (m *Member) KillPostmaster() error {
 	return m.postmaster(func(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) })
 }
 
-// KillPostgres ends every process of PostgreSQL by SIGKILL.
+// KillPostgres ends every process of PostgreSQL with SIGKILL.
 func (m *Member) KillPostgres() error { return m.postmaster(sandbox.Kill) }
 
-// FreezePostmaster stops PostgreSQL's first process by SIGSTOP: sessions go on, and
-// new connections hang.
+// FreezePostmaster stops the postmaster with SIGSTOP: sessions keep working, and new
+// connections hang.
 func (m *Member) FreezePostmaster() error {
 	return m.postmaster(func(pid int) error { return syscall.Kill(pid, syscall.SIGSTOP) })
 }
 
-// FreezePostgres stops every process of PostgreSQL by SIGSTOP.
+// FreezePostgres stops every process of PostgreSQL with SIGSTOP.
 func (m *Member) FreezePostgres() error {
 	return m.postmaster(func(pid int) error {
 		_, err := sandbox.Freeze(pid)
@@ -179,7 +178,7 @@ func (m *Member) FreezePostgres() error {
 	})
 }
 
-// ThawPostgres lets PostgreSQL go on after FreezePostgres or FreezePostmaster.
+// ThawPostgres resumes PostgreSQL after FreezePostgres or FreezePostmaster.
 func (m *Member) ThawPostgres() error { return m.postmaster(sandbox.Thaw) }
 
 func (m *Member) postmaster(do func(pid int) error) error {
@@ -190,11 +189,11 @@ func (m *Member) postmaster(do func(pid int) error) error {
 	return do(pid)
 }
 
-// programs are the paths of what a cluster runs.
+// programs are the paths of the programs that a cluster runs.
 type programs struct{ postgres, patroni, etcd, haproxy string }
 
-// find looks for every program. PostgreSQL's are a folder, which
-// PGELECTOR_PG_BIN names, as everywhere.
+// find looks for every program. PGELECTOR_PG_BIN may name the directory of PostgreSQL's
+// programs.
 func find(ctx context.Context) (p programs, err error) {
 	for program, path := range map[string]*string{"patroni": &p.patroni, "etcd": &p.etcd, "haproxy": &p.haproxy, "pgbouncer": new(string)} {
 		if *path, err = look(program); err != nil {
@@ -204,7 +203,7 @@ func find(ctx context.Context) (p programs, err error) {
 	if p.postgres, err = pgcluster.FindBinaries(ctx); err != nil {
 		return p, err
 	}
-	for _, program := range []string{"pg_basebackup", "pg_rewind"} { // a PostgreSQL that was fetched for tests lacks them
+	for _, program := range []string{"pg_basebackup", "pg_rewind"} { // a downloaded PostgreSQL lacks them
 		if _, err := os.Stat(filepath.Join(p.postgres, program)); err != nil {
 			return p, fmt.Errorf("cluster: Patroni needs %s: %w", program, err)
 		}
@@ -212,7 +211,7 @@ func find(ctx context.Context) (p programs, err error) {
 	return p, nil
 }
 
-// look finds a program where an ordinary user's $PATH does not lead, too.
+// look finds a program, also in directories that an ordinary user's $PATH lacks.
 func look(program string) (string, error) {
 	for _, dir := range []string{"", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"} {
 		if path, err := exec.LookPath(filepath.Join(dir, program)); err == nil {
@@ -222,7 +221,7 @@ func look(program string) (string, error) {
 	return "", fmt.Errorf("cluster: %s is not installed; on Debian: apt-get install patroni etcd-server haproxy pgbouncer", program)
 }
 
-// Missing returns why no cluster can be started here, nil if one can.
+// Missing returns the reason why no cluster can be started here, or nil.
 func Missing(ctx context.Context) error {
 	_, err := find(ctx)
 	return err

@@ -19,7 +19,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
-// status is what Patroni says of a member.
+// status is Patroni's report about a member.
 type status struct {
 	Name     string `json:"name"`
 	Role     string `json:"role"`
@@ -30,7 +30,7 @@ type status struct {
 
 var client = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// ask asks the Patroni of a member.
+// ask sends a request to the member's Patroni.
 func (m *Member) ask(ctx context.Context, method, path, body string) (string, error) {
 	said, err := request(ctx, method, "http://"+address(m.rest)+path, body)
 	if err != nil {
@@ -57,7 +57,7 @@ func request(ctx context.Context, method, url, body string) (string, error) {
 	return string(said), err
 }
 
-// askAny asks the Patroni of each member, until one answers.
+// askAny sends a request to the members' Patronis, one after the other, until one succeeds.
 func (c *Cluster) askAny(ctx context.Context, method, path, body string) (said string, err error) {
 	for _, m := range c.Members {
 		if said, err = m.ask(ctx, method, path, body); err == nil {
@@ -67,7 +67,7 @@ func (c *Cluster) askAny(ctx context.Context, method, path, body string) (said s
 	return said, err
 }
 
-// members returns what Patroni says of all members, the leader first.
+// members returns Patroni's report about all members, the leader first.
 func (c *Cluster) members(ctx context.Context) ([]status, error) {
 	said, err := c.askAny(ctx, http.MethodGet, "/cluster", "")
 	if err != nil {
@@ -86,10 +86,11 @@ func (c *Cluster) members(ctx context.Context) ([]status, error) {
 	return nil, fmt.Errorf("cluster: there is no leader: %s", said)
 }
 
-// Primary returns the member that is the primary, by its Patroni's word and its own.
+// Primary returns the member that is the primary according to both its Patroni and its
+// PostgreSQL.
 func (c *Cluster) Primary(ctx context.Context) (*Member, error) { return c.other(ctx) }
 
-// leads asks PostgreSQL whether it is a primary.
+// leads returns nil if PostgreSQL is a primary.
 func (m *Member) leads(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, client.Timeout)
 	defer cancel()
@@ -100,7 +101,7 @@ func (m *Member) leads(ctx context.Context) error {
 	return conn.Close(ctx)
 }
 
-// AwaitPrimary returns a primary that is none of the others.
+// AwaitPrimary waits for a primary that is none of the others.
 func (c *Cluster) AwaitPrimary(ctx context.Context, others ...*Member) (found *Member, err error) {
 	err = c.await(ctx, "a primary", func(ctx context.Context) (err error) {
 		found, err = c.other(ctx, others...)
@@ -109,8 +110,7 @@ func (c *Cluster) AwaitPrimary(ctx context.Context, others ...*Member) (found *M
 	return found, err
 }
 
-// other returns the member that is the primary, by its Patroni's word and its own, and
-// none of the others.
+// other returns the primary if it is none of the others.
 func (c *Cluster) other(ctx context.Context, others ...*Member) (*Member, error) {
 	var errs []error
 	for _, m := range c.Members {
@@ -129,12 +129,12 @@ func (c *Cluster) other(ctx context.Context, others ...*Member) (*Member, error)
 	return nil, fmt.Errorf("cluster: no member is the primary: %w", errors.Join(errs...))
 }
 
-// AwaitHealthy waits until there is a primary, and every other member streams from
-// it; and in synchronous mode until one of them is the synchronous one. It does what
-// an operator does after a while: it reinitializes members that do not stream, and it
-// has Patroni begin anew with synchronous replication that names no synchronous standby
-// (after a freeze, 3.0.2 may say for ever that the "Synchronous replication key" was
-// "updated by someone else").
+// AwaitHealthy waits until there is a primary, every other member streams from it, and in
+// synchronous mode one of them is the synchronous standby. After a while it does what an
+// operator would do. It reinitializes members that do not stream. It switches synchronous
+// replication off and on if Patroni names no synchronous standby: after a freeze, Patroni
+// 3.0.2 may report forever that the "Synchronous replication key" was "updated by someone
+// else".
 func (c *Cluster) AwaitHealthy(ctx context.Context) error {
 	repair := time.Now().Add(3 * TTL)
 	return c.await(ctx, "a healthy cluster", func(ctx context.Context) error {
@@ -185,7 +185,7 @@ func (s status) streams(timeline int64) bool {
 	return running && s.Timeline == timeline && known && lag <= 1<<20
 }
 
-// await asks over and over.
+// await calls ask until it succeeds.
 func (c *Cluster) await(ctx context.Context, what string, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -225,7 +225,7 @@ func (c *Cluster) synchronous(ctx context.Context) (bool, error) {
 	return config.Synchronous, nil
 }
 
-// replicateAnew has Patroni forget which standby was synchronous.
+// replicateAnew makes Patroni choose the synchronous standby again.
 func (c *Cluster) replicateAnew(ctx context.Context) error {
 	for _, on := range []bool{false, true} {
 		if err := c.configure(ctx, on); err != nil {
@@ -245,7 +245,8 @@ func (c *Cluster) configure(ctx context.Context, synchronous bool) error {
 	return err
 }
 
-// SetSynchronous makes Patroni replicate synchronously, or not, and waits until it does.
+// SetSynchronous switches synchronous replication on or off and waits until the cluster is
+// healthy.
 func (c *Cluster) SetSynchronous(ctx context.Context, on bool) error {
 	if err := c.configure(ctx, on); err != nil {
 		return err
@@ -253,7 +254,7 @@ func (c *Cluster) SetSynchronous(ctx context.Context, on bool) error {
 	return c.AwaitHealthy(ctx)
 }
 
-// Switchover makes Patroni hand over to a standby of its choice, and returns when it has.
+// Switchover makes Patroni switch over to a standby of its choice, and returns when it has.
 func (c *Cluster) Switchover(ctx context.Context) error {
 	from, err := c.Primary(ctx)
 	if err != nil {
@@ -263,8 +264,8 @@ func (c *Cluster) Switchover(ctx context.Context) error {
 		if _, err := c.other(ctx, from); err == nil {
 			return nil
 		}
-		// It may not be possible yet; and Patroni answers when it is done, which the
-		// client does not wait for.
+		// A switchover may not be possible yet. Patroni answers only when it is done; the
+		// client does not wait that long.
 		_, refused := from.ask(ctx, http.MethodPost, "/switchover", fmt.Sprintf(`{"leader": %q}`, from.Name))
 		_, err := c.other(ctx, from)
 		return errors.Join(err, refused)
