@@ -12,14 +12,14 @@ import (
 //go:embed list.txt
 var listText string
 
-// A listed mutant is one of list.txt, and what became of it.
+// A listed mutant is one of list.txt, and the result of trying it.
 type listed struct {
 	what, file string
 	out, in    string // lines
-	verdict    verdict
+	result     result
 }
 
-// parseList reads the list.
+// parseList parses the list.
 func parseList(text string) (all []listed, err error) {
 	for _, block := range strings.Split(text, "\n\n") {
 		var m listed
@@ -42,17 +42,17 @@ func parseList(text string) (all []listed, err error) {
 		case m.what == "":
 			continue // a comment
 		case m.file == "" || m.out == "" || m.out == m.in:
-			return nil, fmt.Errorf("mutant %q: want a file, and lines that are taken out and put in", m.what)
+			return nil, fmt.Errorf("mutant %q: want a file, and lines to remove and to insert", m.what)
 		}
 		all = append(all, m)
 	}
 	return all, nil
 }
 
-// apply makes the change in a file's text.
+// apply makes the change in the text of a file.
 func (m listed) apply(source string) (string, error) {
 	if n := strings.Count(source, m.out); n != 1 {
-		return "", fmt.Errorf("mutant %q: its lines stand %d times in %s, want once: change list.txt with the code\n%s", m.what, n, m.file, m.out)
+		return "", fmt.Errorf("mutant %q: its lines occur %d times in %s, want once: change list.txt together with the code\n%s", m.what, n, m.file, m.out)
 	}
 	return strings.Replace(source, m.out, m.in, 1), nil
 }
@@ -63,17 +63,17 @@ func tryList(ctx context.Context, dir string, list []listed) (tried []listed, er
 		if !strings.Contains(m.what+m.file, *only) {
 			continue
 		}
-		if m.verdict, err = m.try(ctx, dir); err != nil || ctx.Err() != nil {
+		if m.result, err = m.try(ctx, dir); err != nil || ctx.Err() != nil {
 			return tried, err
 		}
-		fmt.Printf("%2d of %d: %s: %s\n", i+1, len(list), m.what, m.verdict)
+		fmt.Printf("%2d of %d: %s: %s\n", i+1, len(list), m.what, m.result)
 		tried = append(tried, m)
 	}
 	return tried, nil
 }
 
-// try makes the change in the copy, tests, and takes it back.
-func (m listed) try(ctx context.Context, dir string) (verdict, error) {
+// try makes the change in the copy, runs the tests, and undoes the change.
+func (m listed) try(ctx context.Context, dir string) (result, error) {
 	path := filepath.Join(dir, m.file)
 	source, err := os.ReadFile(path)
 	if err != nil {
@@ -100,7 +100,7 @@ func (m listed) try(ctx context.Context, dir string) (verdict, error) {
 
 func missedOf(all []listed) (n int) {
 	for _, m := range all {
-		if !m.verdict.noticed() {
+		if !m.result.noticed() {
 			n++
 		}
 	}

@@ -6,14 +6,14 @@
 //     each comparison treats equals the other way; each call, defer, go, send, receive
 //     and assignment is left out.
 //
-// For each it runs the tests that need no server, package by package, until one fails.
-// It works in a copy of the repository. The mutants of the rules are compiled in at
-// once, and an environment variable chooses one, so that each takes seconds.
+// For each mutant it runs the tests that need no server, package by package, until one
+// fails. It works in a copy of the repository. All mutants of the rules are compiled in
+// together, and an environment variable selects one, so each takes seconds.
 //
 //	cd e2e && go run ./mutation [-rules] [-again] [-only TEXT] [-page e2e/mutation/RESULTS.md]
 //
-// It fails if nothing notices a mutant of the list, or one of the rules for which
-// reasons.txt gives no reason. Ctrl-C writes the page of what is known by then.
+// It fails if no test notices a mutant of the list, or a mutant of the rules that has no
+// reason in reasons.txt. After Ctrl-C it still writes the page, with the results so far.
 package main
 
 import (
@@ -30,14 +30,14 @@ import (
 
 var (
 	rules = flag.Bool("rules", false, "try the mutants of the rules as well, which takes an hour")
-	again = flag.Bool("again", false, "with -rules: skip what was noticed the last time")
-	only  = flag.String("only", "", "try only mutants whose file or description contains this, and write no page")
-	kept  = flag.String("results", ".cache/mutation.tsv", "keep the results of the rules in this file")
-	page  = flag.String("page", "e2e/mutation/RESULTS.md", "write the page to this file")
-	few   = flag.Int("processes", runtime.NumCPU()+1, "run so many tests at a time")
+	again = flag.Bool("again", false, "with -rules: skip mutants that the last run noticed")
+	only  = flag.String("only", "", "try only mutants whose file or description contains this text, and write no page")
+	kept  = flag.String("results", ".cache/mutation.tsv", "file that keeps the results of the rules")
+	page  = flag.String("page", "e2e/mutation/RESULTS.md", "file to write the page to")
+	few   = flag.Int("processes", runtime.NumCPU()+1, "number of test processes at a time")
 )
 
-// broken are the packages that the rules break.
+// broken are the packages that the rules change.
 var broken = []string{"elector", "internal/lock", "internal/session", "internal/backoff", "internal/pgerr"}
 
 func main() {
@@ -92,12 +92,12 @@ func run() error {
 		}
 	}
 	if missed > 0 {
-		return fmt.Errorf("nothing notices %d mutants: see above, or %s", missed, *page)
+		return fmt.Errorf("no test notices %d mutants: see above, or %s", missed, *page)
 	}
 	return nil
 }
 
-// rulesSection is the page's section about the rules, as it is.
+// rulesSection returns the current page's section about the rules.
 func rulesSection() (string, error) {
 	text, err := os.ReadFile(*page)
 	_, section, found := strings.Cut(string(text), rulesHeading)
@@ -107,7 +107,7 @@ func rulesSection() (string, error) {
 	return rulesHeading + section, err
 }
 
-// copyRepository copies the files that are under version control, or could be, to dir.
+// copyRepository copies the tracked and the untracked, not ignored files to dir.
 func copyRepository(dir string) error {
 	names, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
@@ -117,7 +117,7 @@ func copyRepository(dir string) error {
 		name = strings.TrimSpace(name)
 		content, err := os.ReadFile(name)
 		if err != nil {
-			continue // it was removed
+			continue // removed from the working tree
 		}
 		to := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// A mutant that no longer fits the code would be noticed only by make mutate,
-// which takes minutes.
-func TestEveryMutantOfTheListFitsTheCode(t *testing.T) {
+// Without this test only make mutate would notice a mutant that no longer applies, and
+// that takes minutes.
+func TestEachListedMutantAppliesToTheCode(t *testing.T) {
 	all, err := parseList(listText)
 	if err != nil || len(all) < 20 {
 		t.Fatalf("%d mutations, %v", len(all), err)
@@ -28,9 +28,9 @@ func TestEveryMutantOfTheListFitsTheCode(t *testing.T) {
 	}
 }
 
-func TestAMutantThatCannotBeAppliedIsAnError(t *testing.T) {
+func TestAMutantThatCannotBeAppliedFails(t *testing.T) {
 	m := listed{what: "broken", file: "f.go", out: "a", in: "b"}
-	for source, want := range map[string]string{"": "stand 0 times", "aa": "stand 2 times"} {
+	for source, want := range map[string]string{"": "occur 0 times", "aa": "occur 2 times"} {
 		if _, err := m.apply(source); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", source, err)
 		}
@@ -83,7 +83,7 @@ func f(a, b int, c chan int) (err error) {
 }
 `
 
-func TestMutantsArePlanted(t *testing.T) {
+func TestPlant(t *testing.T) {
 	planted, mutants, err := plant("p.go", []byte(plain), 1)
 	if err != nil {
 		t.Fatal(err)
@@ -100,14 +100,14 @@ func TestMutantsArePlanted(t *testing.T) {
 	}
 }
 
-func TestTheSameMutantOfTwoLinesHasTwoKeys(t *testing.T) {
+func TestEqualMutantsOnTwoLinesHaveDifferentKeys(t *testing.T) {
 	_, mutants, err := plant("p.go", []byte("package p\nfunc f() {\n\tf()\n\tf()\n}\n"), 1)
 	if err != nil || len(mutants) != 2 || mutants[0].key() == mutants[1].key() {
 		t.Errorf("got %+v, %v", mutants, err)
 	}
 }
 
-func TestTheSwitchHasRoomForAll(t *testing.T) {
+func TestInstallSwitchReservesANumberForEachMutant(t *testing.T) {
 	dir := t.TempDir()
 	if err := installSwitch(dir, 12); err != nil {
 		t.Fatal(err)
@@ -121,12 +121,12 @@ func TestTheSwitchHasRoomForAll(t *testing.T) {
 	}
 }
 
-func TestAMutantIsNoticedOrThereIsAReasonOrItWantsATest(t *testing.T) {
+func TestThePageGroupsMutantsByResult(t *testing.T) {
 	_, mutants, err := plant("elector/p.go", []byte("package p\nfunc f() {\n\ta()\n\tb()\n\tc()\n\td()\n}\n"), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := openVerdicts(filepath.Join(t.TempDir(), "kept"), false)
+	known, err := openResults(filepath.Join(t.TempDir(), "kept"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,14 +143,14 @@ func TestAMutantIsNoticedOrThereIsAReasonOrItWantsATest(t *testing.T) {
 		t.Errorf("got %+v", c)
 	}
 	if got := needless(reasons, mutants, known); !slices.Equal(got, []string{mutants[0].key(), "elector\tgone.go\tis left out\tf()\t0"}) {
-		t.Errorf("no reason is needed for %q", got)
+		t.Errorf("needless reasons: %q", got)
 	}
-	page := writeList([]listed{{what: "A wait is skipped", file: "elector/p.go", verdict: noticedBy("elector", "--- FAIL: TestWait", nil)}}) + writeRules(c, reasons)
+	page := writeList([]listed{{what: "A wait is skipped", file: "elector/p.go", result: noticedBy("elector", "--- FAIL: TestWait", nil)}}) + writeRules(c, reasons)
 	for _, want := range []string{
 		"| A wait is skipped | `elector/p.go` | elector: TestWait |\n",
-		"**Of 4 mutants tests notice 1. For 1 there is a reason why not, 1 want a test, and 1 were not tried.**",
+		"**Tests notice 1 of 4 mutants. 1 have a reason why not, 1 need a test, and 1 were not tried.**",
 		"| elector | 4 | 1 |",
-		"### Wants a test\n\n| package | line | code | |\n|---|---|---|---|\n| elector | p.go:5 | `c()` | is left out |\n",
+		"### Needs a test\n\n| package | line | code | |\n|---|---|---|---|\n| elector | p.go:5 | `c()` | is left out |\n",
 		"### It only logs\n\n| package | line | code | |\n|---|---|---|---|\n| elector | p.go:4 | `b()` | is left out |\n",
 	} {
 		if !strings.Contains(page, want) {
@@ -159,7 +159,7 @@ func TestAMutantIsNoticedOrThereIsAReasonOrItWantsATest(t *testing.T) {
 	}
 }
 
-func TestAMutantHasOneReason(t *testing.T) {
+func TestParseReasonsRejectsAMutantWithoutOneReason(t *testing.T) {
 	for _, text := range []string{"a\tb\n", "# Once\na\tb\n# Twice\na\tb\n"} {
 		if _, err := parseReasons(text); err == nil {
 			t.Errorf("took %q", text)
@@ -170,12 +170,12 @@ func TestAMutantHasOneReason(t *testing.T) {
 	}
 }
 
-func TestTheVerdictNamesTheTestThatFailed(t *testing.T) {
+func TestTheResultNamesTheFailedTest(t *testing.T) {
 	failed := errors.New("exit status 1")
 	for _, tt := range []struct {
 		out  string
 		err  error
-		want verdict
+		want result
 	}{
 		{"--- FAIL: TestA (0.1s)\n--- FAIL: TestB (0.1s)\n", failed, "noticed by elector: TestA"},
 		{"panic: index out of range", failed, "noticed by elector"},
@@ -187,10 +187,10 @@ func TestTheVerdictNamesTheTestThatFailed(t *testing.T) {
 	}
 }
 
-func TestVerdictsAreKept(t *testing.T) {
+func TestResultsAreStored(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "kept", "mutation.tsv")
 	one, two := mutant{file: "f.go", change: "is left out", code: "f()"}, mutant{file: "f.go", change: "is left out", code: "f()", nth: 1}
-	known, err := openVerdicts(name, true)
+	known, err := openResults(name, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,8 +198,8 @@ func TestVerdictsAreKept(t *testing.T) {
 	known.set(one, noticedBy("elector", "", errHangs))
 	known.set(two, unreached)
 	known.close()
-	for _, again := range []bool{true, false} { // a fresh start keeps nothing
-		known, err := openVerdicts(name, again)
+	for _, again := range []bool{true, false} { // without -again nothing is kept
+		known, err := openResults(name, again)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// A tally sorts the mutants by what became of them.
+// A tally counts and groups the mutants by result.
 type tally struct {
-	planted, noticed map[string]int // of a package
+	planted, noticed map[string]int // by package
 	untried          int
-	explained        [][]mutant // for each reason
+	explained        [][]mutant // by reason
 	unexplained      []mutant
 }
 
-func count(mutants []mutant, known *verdicts, reasons []reason) tally {
+func count(mutants []mutant, known *results, reasons []reason) tally {
 	c := tally{planted: map[string]int{}, noticed: map[string]int{}, explained: make([][]mutant, len(reasons))}
 	because := map[string]int{}
 	for i, r := range reasons {
@@ -60,8 +60,8 @@ const rulesHeading = "\n## Mutants of rules\n"
 
 const introRules = rulesHeading + `
 ` + "`make mutate RULES=1`" + ` tries these as well. Each condition always holds, or never does; each comparison treats equals the
-other way; each call, defer, go, send, receive and assignment is left out. One that no test notices either wants a test,
-or there is a reason below why it is no bug.
+other way; each call, defer, go, send, receive and assignment is left out. A mutant that no test notices either needs a
+test, or the reason why it is not a bug is below.
 
 `
 
@@ -69,9 +69,9 @@ or there is a reason below why it is no bug.
 func writeList(list []listed) string {
 	var out strings.Builder
 	out.WriteString(intro)
-	fmt.Fprintf(&out, "**Of %d mutants written by hand tests notice %d.**\n\n| what is broken | where | noticed by |\n|---|---|---|\n", len(list), len(list)-missedOf(list))
+	fmt.Fprintf(&out, "**Tests notice %[2]d of %[1]d mutants written by hand.**\n\n| what is broken | where | noticed by |\n|---|---|---|\n", len(list), len(list)-missedOf(list))
 	for _, m := range list {
-		fmt.Fprintf(&out, "| %s | `%s` | %s |\n", m.what, m.file, strings.TrimPrefix(string(m.verdict), noticed))
+		fmt.Fprintf(&out, "| %s | `%s` | %s |\n", m.what, m.file, strings.TrimPrefix(string(m.result), noticed))
 	}
 	return out.String()
 }
@@ -82,12 +82,12 @@ func writeRules(c tally, reasons []reason) string {
 	out.WriteString(introRules)
 	all, seen := sum(c.planted), sum(c.noticed)
 	explained := all - seen - c.untried - len(c.unexplained)
-	fmt.Fprintf(&out, "**Of %d mutants tests notice %d. For %d there is a reason why not, %d want a test, and %d were not tried.**\n\n", all, seen, explained, len(c.unexplained), c.untried)
+	fmt.Fprintf(&out, "**Tests notice %[2]d of %[1]d mutants. %[3]d have a reason why not, %[4]d need a test, and %[5]d were not tried.**\n\n", all, seen, explained, len(c.unexplained), c.untried)
 	out.WriteString("| package | mutants | noticed |\n|---|---|---|\n")
 	for _, p := range broken {
 		fmt.Fprintf(&out, "| %s | %d | %d |\n", p, c.planted[p], c.noticed[p])
 	}
-	section(&out, "Wants a test", c.unexplained)
+	section(&out, "Needs a test", c.unexplained)
 	for i, r := range reasons {
 		section(&out, r.text, c.explained[i])
 	}
@@ -107,14 +107,14 @@ func section(out *strings.Builder, title string, mutants []mutant) {
 //go:embed reasons.txt
 var reasonsText string
 
-// A reason is why it is no bug that the tests do not notice some mutants.
+// A reason explains why some mutants that the tests do not notice are not bugs.
 type reason struct {
 	text string
-	of   []string // their keys
+	of   []string // the keys of the mutants
 }
 
-// parseReasons reads them: a line that begins with # is one, of the mutants whose keys
-// follow.
+// parseReasons parses the reasons: a line that begins with # is a reason, and the lines after
+// it are the keys of its mutants.
 func parseReasons(text string) (all []reason, err error) {
 	seen := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -136,8 +136,9 @@ func parseReasons(text string) (all []reason, err error) {
 	return all, nil
 }
 
-// needless are the keys that are given a reason, of no mutant that wants one.
-func needless(reasons []reason, mutants []mutant, known *verdicts) (keys []string) {
+// needless returns the keys that have a reason without need: their mutants are noticed or do
+// not exist.
+func needless(reasons []reason, mutants []mutant, known *results) (keys []string) {
 	wants := map[string]bool{}
 	for _, m := range mutants {
 		wants[m.key()] = !known.get(m).noticed()

@@ -15,17 +15,17 @@ import (
 	"strings"
 )
 
-// A mutant is one way to break the library.
+// A mutant is one change of the library's code.
 type mutant struct {
-	number int    // which chooses it
-	file   string // of the module
+	number int    // selects it at run time
+	file   string // relative to the module
 	line   int
-	change string // what it does to the code
+	change string // what it changes
 	code   string
-	nth    int // of those in the file that are the same but for the line
+	nth    int // its index among the mutants of the file that are equal except for the line
 }
 
-// key tells a mutant from all others, also when lines have moved.
+// key identifies a mutant, also when lines have moved.
 func (m mutant) key() string {
 	return strings.Join([]string{path.Dir(m.file), path.Base(m.file), m.change, m.code, fmt.Sprint(m.nth)}, "\t")
 }
@@ -33,7 +33,7 @@ func (m mutant) key() string {
 //go:embed switch.go.txt
 var switchSource []byte
 
-// installSwitch adds the package that planted code calls.
+// installSwitch adds the package that the planted code calls.
 func installSwitch(dir string, mutants int) error {
 	dir = filepath.Join(dir, "internal", "mutants")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -43,8 +43,8 @@ func installSwitch(dir string, mutants int) error {
 	return os.WriteFile(filepath.Join(dir, "mutants.go"), source, 0o644)
 }
 
-// plant rewrites a file so that each of its mutants can be chosen when it runs. The
-// first has that number.
+// plant rewrites a file so that each of its mutants can be selected at run time. The first
+// mutant gets the given number.
 func plant(file string, source []byte, number int) (planted []byte, mutants []mutant, err error) {
 	p := &planter{files: token.NewFileSet(), file: file, source: source, next: number, same: map[string]int{}}
 	tree, err := parser.ParseFile(p.files, file, source, parser.SkipObjectResolution)
@@ -62,7 +62,7 @@ func plant(file string, source []byte, number int) (planted []byte, mutants []mu
 	return p.write(), p.mutants, nil
 }
 
-// A planter collects what is to be inserted into a file.
+// A planter collects the insertions into a file.
 type planter struct {
 	files   *token.FileSet
 	file    string
@@ -85,7 +85,7 @@ func (p *planter) visit(n ast.Node) {
 		p.condition(n.Cond, true)
 	case *ast.ForStmt:
 		if n.Cond != nil {
-			p.condition(n.Cond, false) // to go on for ever is noticed by all
+			p.condition(n.Cond, false) // an endless loop is always noticed
 		}
 	case *ast.SwitchStmt:
 		if n.Tag != nil {
@@ -122,7 +122,8 @@ func isTruth(op token.Token) bool {
 	return slices.Contains([]token.Token{token.EQL, token.NEQ, token.LSS, token.GTR, token.LEQ, token.GEQ, token.LAND, token.LOR}, op)
 }
 
-// condition plants that it always holds, if that is wanted, and that it never does.
+// condition plants mutants of a condition: one that never holds and, if always is set, one
+// that always holds.
 func (p *planter) condition(e ast.Expr, always bool) {
 	holds := 0
 	if always {
@@ -132,8 +133,8 @@ func (p *planter) condition(e ast.Expr, always bool) {
 	p.wrap(e, fmt.Sprintf("mutants.Condition(%d, %d, ", holds, holdsNot), ")")
 }
 
-// border plants that a comparison treats equals the other way, unless to evaluate it
-// twice might do something.
+// border plants a mutant of a comparison that treats equal values the other way. It skips
+// operands whose second evaluation could have an effect.
 func (p *planter) border(b *ast.BinaryExpr) {
 	other, ok := map[token.Token]string{token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">"}[b.Op]
 	if !ok || hasCall(b) {
@@ -154,7 +155,7 @@ func hasCall(e ast.Expr) (has bool) {
 	return has
 }
 
-// statements plants that one is left out.
+// statements plants a mutant for each statement that can be left out.
 func (p *planter) statements(list []ast.Stmt) {
 	for _, s := range list {
 		if canBeLeftOut(s) {
@@ -173,15 +174,15 @@ func canBeLeftOut(s ast.Stmt) bool {
 	case *ast.ExprStmt:
 		call, ok := s.X.(*ast.CallExpr)
 		if !ok {
-			return true // it receives
+			return true // a receive
 		}
 		name, ok := call.Fun.(*ast.Ident)
-		return !ok || name.Name != "panic" // after which the compiler wants nothing more
+		return !ok || name.Name != "panic" // without it the function might lack a return
 	}
 	return false
 }
 
-// mutant notes one, and returns its number.
+// mutant adds a mutant and returns its number.
 func (p *planter) mutant(n ast.Node, change string) int {
 	m := mutant{number: p.next, file: p.file, line: p.files.Position(n.Pos()).Line, change: change, code: strings.Join(strings.Fields(p.text(n)), " ")}
 	const long = 120
@@ -200,8 +201,8 @@ func (p *planter) text(n ast.Node) string {
 	return string(p.source[p.files.Position(n.Pos()).Offset:p.files.Position(n.End()).Offset])
 }
 
-// wrap writes around a node. Nodes are visited from the outside, so at the same place
-// what opens later is further inside, and closes earlier; and all that closes comes first.
+// wrap inserts text around a node. Outer nodes come first, so at the same offset later opening
+// texts go further inside, and closing texts come first, in reverse order.
 func (p *planter) wrap(n ast.Node, open, end string) {
 	order := len(p.inserts) + 1
 	p.insert(n.Pos(), open, order)

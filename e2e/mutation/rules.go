@@ -10,10 +10,10 @@ import (
 	"sync"
 )
 
-// planted are the mutants of the rules, and what became of them.
+// planted are the mutants of the rules and their results.
 type planted struct {
 	mutants []mutant
-	known   *verdicts
+	known   *results
 }
 
 // tryRules plants the mutants of the rules in the copy and tries each.
@@ -26,19 +26,19 @@ func tryRules(ctx context.Context, dir string, reasons []reason) (tally, error) 
 	if err != nil {
 		return tally{}, err
 	}
-	known, err := openVerdicts(*kept, *again)
+	known, err := openResults(*kept, *again)
 	if err != nil {
 		return tally{}, err
 	}
 	defer known.close()
 	planted{mutants, known}.tryAll(ctx, suites)
 	for _, key := range needless(reasons, mutants, known) {
-		fmt.Println("no reason is needed for", key)
+		fmt.Println("needless reason for", key)
 	}
 	return count(mutants, known, reasons), nil
 }
 
-// plantAll plants the mutants of all packages that are broken.
+// plantAll plants the mutants in all broken packages.
 func plantAll(dir string) (all []mutant, err error) {
 	for _, p := range broken {
 		files, err := filepath.Glob(filepath.Join(dir, p, "*.go"))
@@ -72,7 +72,7 @@ func plantIn(dir, file string, number int) ([]mutant, error) {
 	return mutants, os.WriteFile(path, planted, 0o644)
 }
 
-// tryAll tries the mutants and keeps each verdict as soon as it is known.
+// tryAll tries the mutants and stores each result at once.
 func (p planted) tryAll(ctx context.Context, suites []*suite) {
 	var wanted []mutant
 	for _, m := range p.mutants {
@@ -80,7 +80,7 @@ func (p planted) tryAll(ctx context.Context, suites []*suite) {
 			wanted = append(wanted, m)
 		}
 	}
-	slices.SortStableFunc(wanted, func(a, b mutant) int { // those that were never tried come first
+	slices.SortStableFunc(wanted, func(a, b mutant) int { // new mutants first
 		return min(1, len(p.known.get(a))) - min(1, len(p.known.get(b)))
 	})
 	var wg sync.WaitGroup
@@ -90,7 +90,7 @@ func (p planted) tryAll(ctx context.Context, suites []*suite) {
 			for m := range jobs {
 				v := try(ctx, fmt.Sprint("MUTANT=", m.number), suites, func(s *suite) bool { return s.reached[m.number] })
 				if ctx.Err() != nil {
-					continue // Ctrl-C ends the tests as well
+					continue // Ctrl-C also interrupts the tests
 				}
 				p.known.set(m, v)
 				if !v.noticed() {

@@ -21,12 +21,12 @@ type suite struct {
 	binary  string
 	dir     string
 	args    []string
-	reached map[int]bool // the planted mutants that make a difference to what it runs
+	reached map[int]bool // the planted mutants whose code the suite runs
 	limit   time.Duration
 }
 
-// suites are those of a copy, in the order in which they run: what notices most in the
-// least time comes first.
+// suites returns the suites of a copy, in running order: those that notice most in the least
+// time come first.
 func suites(dir string) (all []*suite) {
 	for _, s := range []suite{
 		{name: "internal/backoff"},
@@ -56,7 +56,7 @@ func (s *suite) compile(ctx context.Context) error {
 	return nil
 }
 
-// build builds the suites and runs each once with no mutant alive.
+// build builds the suites and runs each once without a mutant.
 func build(ctx context.Context, dir string) ([]*suite, error) {
 	all := suites(dir)
 	for _, s := range all {
@@ -70,13 +70,14 @@ func build(ctx context.Context, dir string) ([]*suite, error) {
 	return all, nil
 }
 
-// measure checks that the suite passes, how long that takes, and which mutants it reaches.
+// measure runs the suite without a mutant. It checks that the suite passes, and measures its
+// time and the mutants that it reaches.
 func (s *suite) measure(ctx context.Context) error {
 	reached := s.binary + ".reached"
 	s.limit = 10 * time.Minute
 	began := time.Now()
 	if out, err := s.run(ctx, "MUTANTS_REACHED="+reached); err != nil {
-		return fmt.Errorf("the tests of %s with no mutant alive: %w\n%s", s.name, err, out)
+		return fmt.Errorf("the tests of %s without a mutant: %w\n%s", s.name, err, out)
 	}
 	took := time.Since(began)
 	s.limit = 10*time.Second + 8*took
@@ -98,7 +99,7 @@ func (s *suite) measure(ctx context.Context) error {
 
 var errHangs = errors.New("hangs")
 
-// run runs the suite until its first failure. It fails with errHangs if that takes much
+// run runs the suite until its first failure. It fails with errHangs if the suite takes much
 // longer than usual.
 func (s *suite) run(ctx context.Context, variable string) (out string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, errHangs)
@@ -116,9 +117,8 @@ func (s *suite) run(ctx context.Context, variable string) (out string, err error
 	return text.String(), err
 }
 
-// try runs the suites that matter until one fails. Once the context has ended the
-// verdict is worth nothing.
-func try(ctx context.Context, variable string, all []*suite, matters func(*suite) bool) verdict {
+// try runs the relevant suites until one fails. If ctx has ended, the result is meaningless.
+func try(ctx context.Context, variable string, all []*suite, matters func(*suite) bool) result {
 	v := unreached
 	for _, s := range all {
 		if !matters(s) {
@@ -132,41 +132,42 @@ func try(ctx context.Context, variable string, all []*suite, matters func(*suite
 	return v
 }
 
-// A verdict is what became of a mutant.
-type verdict string
+// A result says whether the tests noticed a mutant.
+type result string
 
 const (
-	missed    verdict = "not noticed"
-	unreached verdict = "not reached" // or it made no difference to what reached it
+	missed    result = "not noticed"
+	unreached result = "not reached" // or it made no difference where it was reached
 	noticed           = "noticed by "
 )
 
 var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
 
-// noticedBy is the verdict of a suite that failed with that output.
-func noticedBy(suite, out string, err error) verdict {
-	v := verdict(noticed + suite)
+// noticedBy returns the result for a suite that failed with that output.
+func noticedBy(suite, out string, err error) result {
+	v := result(noticed + suite)
 	switch found := failedTest.FindStringSubmatch(out); {
 	case errors.Is(err, errHangs):
 		return v + ", which hangs"
 	case found != nil:
-		return v + ": " + verdict(found[1])
+		return v + ": " + result(found[1])
 	}
 	return v
 }
 
-func (v verdict) noticed() bool { return strings.HasPrefix(string(v), noticed) }
+func (v result) noticed() bool { return strings.HasPrefix(string(v), noticed) }
 
-// verdicts are kept in a file, a line for each.
-type verdicts struct {
+// results are stored in a file, one per line.
+type results struct {
 	mu   sync.Mutex
 	file *os.File
-	all  map[string]verdict
+	all  map[string]result
 }
 
-// openVerdicts opens the file for more. It starts afresh unless again is set.
-func openVerdicts(name string, again bool) (*verdicts, error) {
-	v := &verdicts{all: map[string]verdict{}}
+// openResults opens the file for appending. Unless again is set, it discards the earlier
+// results.
+func openResults(name string, again bool) (*results, error) {
+	v := &results{all: map[string]result{}}
 	flags := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
 	if again {
 		flags = os.O_CREATE | os.O_WRONLY | os.O_APPEND
@@ -176,7 +177,7 @@ func openVerdicts(name string, again bool) (*verdicts, error) {
 		}
 		for line := range strings.Lines(string(kept)) {
 			if value, key, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
-				v.all[key] = verdict(value)
+				v.all[key] = result(value)
 			}
 		}
 	}
@@ -188,17 +189,17 @@ func openVerdicts(name string, again bool) (*verdicts, error) {
 	return v, err
 }
 
-func (v *verdicts) set(m mutant, to verdict) {
+func (v *results) set(m mutant, to result) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.all[m.key()] = to
 	fmt.Fprintf(v.file, "%s\t%s\n", to, m.key())
 }
 
-func (v *verdicts) get(m mutant) verdict {
+func (v *results) get(m mutant) result {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.all[m.key()]
 }
 
-func (v *verdicts) close() { v.file.Close() }
+func (v *results) close() { v.file.Close() }
