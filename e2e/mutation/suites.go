@@ -138,7 +138,7 @@ type result string
 const (
 	missed    result = "not noticed"
 	unreached result = "not reached" // or it made no difference where it was reached
-	noticed           = "noticed by "
+	noticed          = "noticed by "
 )
 
 var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)

@@ -24,16 +24,16 @@ import (
 // ErrNoPostgres is returned by Start when PostgreSQL is not installed.
 var ErrNoPostgres = errors.New("pgcluster: PostgreSQL is not installed")
 
-// howToInstall completes ErrNoPostgres.
+// howToInstall completes the message of ErrNoPostgres.
 const howToInstall = "install it (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql), " +
 	"or set PGELECTOR_PG_BIN to the directory that holds postgres and initdb"
 
-// binaries is a directory that holds PostgreSQL's programs.
+// binaries is the directory of PostgreSQL's programs.
 type binaries string
 
 func (b binaries) path(program string) string { return filepath.Join(string(b), program) }
 
-// complete reports whether the programs without which there is no cluster are there.
+// complete reports whether the directory has the programs that every cluster needs.
 func (b binaries) complete() bool {
 	for _, program := range []string{"postgres", "initdb"} {
 		info, err := os.Stat(b.path(program))
@@ -44,8 +44,8 @@ func (b binaries) complete() bool {
 	return true
 }
 
-// resolved follows links: a bin directory may link to a few programs of an installation, and the others
-// are beside what the links lead to.
+// resolved follows links: a directory may link to a few programs of an installation, and the
+// other programs are next to the link's target.
 func (b binaries) resolved() binaries {
 	postgres, err := filepath.EvalSymlinks(b.path("postgres"))
 	if err != nil {
@@ -57,15 +57,15 @@ func (b binaries) resolved() binaries {
 	return b
 }
 
-// system is what the lookup asks the machine, so that tests can answer for it.
+// system is the environment of the lookup. Tests replace it.
 type system struct {
 	getenv    func(string) string
-	installed []string                                // patterns for directories, the part * being a version
-	pgConfig  func(context.Context) (string, error)   // what pg_config --bindir prints
+	installed []string                                // patterns of directories; * matches a version
+	pgConfig  func(context.Context) (string, error)   // returns the output of pg_config --bindir
 	download  func(context.Context) (binaries, error) // nil if not allowed
 }
 
-// FindBinaries returns the directory of PostgreSQL's programs, where Start looks for it.
+// FindBinaries returns the directory of PostgreSQL's programs that Start would use.
 func FindBinaries(ctx context.Context) (string, error) {
 	b, err := findBinaries(ctx)
 	return string(b), err
@@ -88,8 +88,8 @@ func findBinaries(ctx context.Context) (binaries, error) {
 	return s.find(ctx)
 }
 
-// find returns the first of: $PGELECTOR_PG_BIN, $PATH, the newest installed version, pg_config's, a
-// download.
+// find returns the first of: $PGELECTOR_PG_BIN, $PATH, the newest installed version,
+// pg_config's directory, a download.
 func (s system) find(ctx context.Context) (binaries, error) {
 	if dir := s.getenv("PGELECTOR_PG_BIN"); dir != "" {
 		if b := binaries(dir); b.complete() {
@@ -120,9 +120,9 @@ func (s system) find(ctx context.Context) (binaries, error) {
 	return b, nil
 }
 
-// newest returns the complete directory with the highest version among those that match the pattern.
+// newest returns the complete directory with the highest version that matches the pattern.
 func newest(pattern string) (binaries, bool) {
-	dirs, _ := filepath.Glob(pattern) // fails for a malformed pattern only
+	dirs, _ := filepath.Glob(pattern) // fails only for a malformed pattern
 	before, after, _ := strings.Cut(pattern, "*")
 	version := func(dir string) float64 {
 		v, _ := strconv.ParseFloat(strings.TrimSuffix(strings.TrimPrefix(dir, before), after), 64)
@@ -142,11 +142,12 @@ func pgConfig(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// downloadVersion is the PostgreSQL that is downloaded where none is installed.
+// downloadVersion is the PostgreSQL version to download if none is installed.
 const downloadVersion = embeddedpostgres.V17
 
-// download returns PostgreSQL's programs from the user's cache, and puts them there the first time. They
-// suffice for everything but AddStandby. The download cannot be interrupted by ctx.
+// download returns the directory of PostgreSQL's programs in the user's cache, and downloads
+// them the first time. They suffice for everything except AddStandby. ctx does not interrupt
+// the download.
 func download(ctx context.Context) (_ binaries, err error) {
 	cache, err := cacheDir()
 	if err != nil {
@@ -160,7 +161,7 @@ func download(ctx context.Context) (_ binaries, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	// Unpacked beside its place and put there whole: another process may be doing the same.
+	// Unpack to a temporary directory and rename it: another process may do the same.
 	unpacked, err := os.MkdirTemp(cache, "postgresql-*.tmp")
 	if err != nil {
 		return "", err
@@ -175,8 +176,8 @@ func download(ctx context.Context) (_ binaries, err error) {
 	return bin, nil
 }
 
-// fetchInto puts the programs into dir/programs. The library has no call that only downloads: it also
-// starts a server, which is stopped at once.
+// fetchInto puts the programs into dir/programs. The library cannot only download: it also
+// starts a server, which fetchInto stops at once.
 func fetchInto(dir string) error {
 	port, err := sandbox.FreePort()
 	if err != nil {
@@ -194,17 +195,17 @@ func fetchInto(dir string) error {
 		return err
 	}
 	if err := server.Stop(); err != nil {
-		return fmt.Errorf("stop the server that came with the download: %w", err)
+		return fmt.Errorf("stop the downloaded server: %w", err)
 	}
 	return nil
 }
 
-// stale is the age at which something unfinished in the cache is taken for abandoned.
+// stale is the age at which an unfinished file in the cache counts as abandoned.
 const stale = time.Hour
 
-// cacheDir returns the directory below the user's cache where things are kept from one process to the
-// next. It is the only thing that outlives a cluster. What is put there is made as *.tmp and renamed when
-// it is whole; what a killed process left unfinished is removed here.
+// cacheDir returns this package's directory in the user's cache. It is the only thing that
+// outlives a cluster. Files there are created as *.tmp and renamed when complete. cacheDir
+// removes unfinished files of killed processes.
 func cacheDir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -214,7 +215,7 @@ func cacheDir() (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	unfinished, _ := filepath.Glob(filepath.Join(dir, "*.tmp")) // fails for a malformed pattern only
+	unfinished, _ := filepath.Glob(filepath.Join(dir, "*.tmp")) // fails only for a malformed pattern
 	for _, path := range unfinished {
 		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > stale {
 			os.RemoveAll(path)

@@ -24,26 +24,27 @@ import (
 var ErrNoBouncer = errors.New("pgcluster: pgbouncer is not installed; " +
 	"install it (Debian and Ubuntu: apt-get install pgbouncer; macOS: brew install pgbouncer)")
 
-// PoolMode is when pgbouncer gives a server connection to another client.
+// PoolMode says when pgbouncer may give a server connection to another client.
 type PoolMode string
 
-// The pool modes of pgbouncer.
+// Pool modes of pgbouncer.
 const (
 	Session     PoolMode = "session"
 	Transaction PoolMode = "transaction"
 	Statement   PoolMode = "statement"
 )
 
-// BouncerOption changes how a pooler is configured.
+// BouncerOption configures a Bouncer.
 type BouncerOption func(*[]setting)
 
-// WithPoolSize sets how many server connections each pair of role and database shares. The default is 2,
-// so that a few clients are enough to share one.
+// WithPoolSize sets how many server connections each pair of role and database shares. The
+// default is 2, so that few clients suffice to share one.
 func WithPoolSize(n int) BouncerOption {
 	return WithBouncerSetting("default_pool_size", strconv.Itoa(n))
 }
 
-// WithBouncerSetting sets a setting of pgbouncer.ini's section [pgbouncer]. A later one overrides an earlier one.
+// WithBouncerSetting sets a setting in the section [pgbouncer] of pgbouncer.ini. The last
+// value of a setting counts.
 func WithBouncerSetting(name, value string) BouncerOption {
 	return func(settings *[]setting) { *settings = append(*settings, setting{name, value}) }
 }
@@ -58,8 +59,8 @@ type Bouncer struct {
 	process  *sandbox.Process
 }
 
-// Bouncer starts a pgbouncer in front of the server, which every role may use without a password.
-// Stop, or the cluster's Stop, ends it. The error is ErrNoBouncer if pgbouncer is not installed.
+// Bouncer starts a pgbouncer in front of the server. Every role may use it without a password.
+// Stop, or the cluster's Stop, ends it. It returns ErrNoBouncer if pgbouncer is not installed.
 func (c *Cluster) Bouncer(ctx context.Context, mode PoolMode, opts ...BouncerOption) (*Bouncer, error) {
 	b, err := NewBouncer(ctx, c.Addr(), mode, opts...)
 	if err == nil {
@@ -68,8 +69,8 @@ func (c *Cluster) Bouncer(ctx context.Context, mode PoolMode, opts ...BouncerOpt
 	return b, err
 }
 
-// NewBouncer starts a pgbouncer in front of a server that listens on upstream, a host and a port. The caller
-// must call Stop. The error is ErrNoBouncer if pgbouncer is not installed.
+// NewBouncer starts a pgbouncer in front of the server at upstream, a host and a port. The
+// caller must call Stop. It returns ErrNoBouncer if pgbouncer is not installed.
 func NewBouncer(ctx context.Context, upstream string, mode PoolMode, opts ...BouncerOption) (_ *Bouncer, err error) {
 	program, err := findBouncer()
 	if err != nil {
@@ -96,7 +97,7 @@ func NewBouncer(ctx context.Context, upstream string, mode PoolMode, opts ...Bou
 	return b, nil
 }
 
-// findBouncer looks where an ordinary user's $PATH does not lead, too.
+// findBouncer looks for pgbouncer, also in directories that an ordinary user's $PATH lacks.
 func findBouncer() (string, error) {
 	for _, dir := range []string{"", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"} {
 		if path, err := exec.LookPath(filepath.Join(dir, "pgbouncer")); err == nil {
@@ -109,13 +110,14 @@ func findBouncer() (string, error) {
 // Addr returns the host and port that pgbouncer listens on.
 func (b *Bouncer) Addr() string { return net.JoinHostPort(sandbox.Loopback, strconv.Itoa(b.port)) }
 
-// DSN returns a URL as Cluster.DSN does, for a connection through pgbouncer.
+// DSN returns a URL, as Cluster.DSN does, for connections through pgbouncer.
 func (b *Bouncer) DSN(opts ...DSNOption) string { return dsn(b.Addr(), opts) }
 
 // Stop ends pgbouncer and removes its directory. It is idempotent.
 func (b *Bouncer) Stop() error { return b.box.Destroy() }
 
-// Restart ends pgbouncer, and with it every connection through it, and starts it again on its port.
+// Restart ends pgbouncer, and with it every connection through it, and starts it again on the
+// same port.
 func (b *Bouncer) Restart(ctx context.Context) error {
 	if !b.process.Ended() {
 		syscall.Kill(b.process.PID, syscall.SIGQUIT)
@@ -128,10 +130,11 @@ func (b *Bouncer) Restart(ctx context.Context) error {
 	}
 }
 
-// Ended is closed when the pgbouncer that runs now has ended, for whatever reason.
+// Ended returns a channel that is closed when the current pgbouncer process has ended, for any
+// reason.
 func (b *Bouncer) Ended() <-chan struct{} { return b.process.Done }
 
-// Log returns everything that pgbouncer has logged.
+// Log returns the log of pgbouncer.
 func (b *Bouncer) Log() (string, error) {
 	content, err := os.ReadFile(b.logFile())
 	return string(content), err
@@ -151,7 +154,7 @@ func (b *Bouncer) firstStart(ctx context.Context) (err error) {
 		if err := b.box.WriteFile(b.box.Path("pgbouncer.ini"), b.config()); err != nil {
 			return err
 		}
-		// A port that was taken is not told apart from other failures: those repeat at once, too.
+		// Retry any failure: pgbouncer does not report a taken port in a distinct way.
 		if err = b.start(ctx); err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -164,18 +167,18 @@ func (b *Bouncer) config() string {
 		{"listen_addr", sandbox.Loopback},
 		{"listen_port", strconv.Itoa(b.port)},
 		{"unix_socket_dir", ""},
-		// Everybody may enter: the role of a client is looked up by auth_user on the server.
+		// Every role may connect: auth_user looks up the client's role on the server.
 		{"auth_type", "trust"},
 		{"auth_file", b.box.Path("users.txt")},
 		{"auth_user", superuser},
 		{"admin_users", superuser},
 		{"default_pool_size", "2"},
 		{"max_client_conn", "200"},
-		// Drivers send the first; the others are what programs put into a DSN. pgbouncer refuses a
-		// startup parameter that it neither tracks nor was told to ignore.
+		// Drivers send the first parameter; programs put the others into a DSN. pgbouncer refuses
+		// a startup parameter that it neither tracks nor is configured to ignore.
 		{"ignore_startup_parameters", "extra_float_digits,search_path,statement_timeout,lock_timeout," +
 			"idle_session_timeout,idle_in_transaction_session_timeout"},
-		// Seconds until a server that could not be reached is tried again: the default is 15.
+		// Seconds before the next attempt to reach an unreachable server. The default is 15.
 		{"server_login_retry", "0.2"},
 	}, b.settings...)
 	var ini strings.Builder
@@ -203,7 +206,7 @@ func (b *Bouncer) start(ctx context.Context) error {
 		}
 		select {
 		case <-process.Done:
-			return fmt.Errorf("pgcluster: pgbouncer did not start (%w); it said:\n%s", process.Err, sandbox.Tail(b.logFile()))
+			return fmt.Errorf("pgcluster: pgbouncer did not start (%w); its output:\n%s", process.Err, sandbox.Tail(b.logFile()))
 		case <-ctx.Done():
 			return fmt.Errorf("pgcluster: pgbouncer does not accept connections (%w): %w", context.Cause(ctx), err)
 		case <-time.After(readyPoll):
@@ -211,7 +214,7 @@ func (b *Bouncer) start(ctx context.Context) error {
 	}
 }
 
-// answers connects to pgbouncer's own console, which does not need the server.
+// answers connects to pgbouncer's console, which does not need the server.
 func (b *Bouncer) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

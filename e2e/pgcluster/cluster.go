@@ -54,33 +54,35 @@ const (
 	maintenanceDB = "postgres"
 )
 
-// Cluster is a PostgreSQL server with its directory. Its methods must not be called concurrently.
+// Cluster is a PostgreSQL server and its directory. Its methods must not be called
+// concurrently.
 type Cluster struct {
 	box      *sandbox.Sandbox
 	bin      binaries
-	settings []setting // those asked for by WithSetting; a standby inherits them
+	settings []setting // from WithSetting; standbys inherit them
 	port     int
-	preload  []string         // variables of the server's environment: see WithClock
+	preload  []string         // environment variables of the server: see WithClock
 	server   *sandbox.Process // the postmaster: running, ended, or nil before the first start
 
 	mu         sync.Mutex     // tests share a cluster
-	dependents []func() error // stop what was put in front of or behind this cluster
-	detached   bool           // not stopped by the cluster that it was made from
+	dependents []func() error // stop the poolers, proxies and derived clusters
+	detached   bool           // the original cluster does not stop it
 }
 
-// addDependent has stop called when the cluster stops.
+// addDependent makes Stop call stop.
 func (c *Cluster) addDependent(stop func() error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dependents = append(c.dependents, stop)
 }
 
-// Start starts a cluster on a free port of 127.0.0.1, in a directory of its own, and returns when it
-// accepts connections. The caller must call Stop. On failure, nothing is left running or on disk.
+// Start starts a cluster on a free port of 127.0.0.1, in a new temporary directory, and
+// returns when it accepts connections. The caller must call Stop. On failure nothing is left
+// behind.
 //
-// PostgreSQL 14 or newer is looked for in $PGELECTOR_PG_BIN, $PATH, the places where systems install it,
-// and what pg_config names; an ordinary user who has none gets it downloaded once, into the user cache.
-// ErrNoPostgres is returned when there is none to be had.
+// Start looks for PostgreSQL 14 or newer in $PGELECTOR_PG_BIN, $PATH, the usual installation
+// directories, and pg_config's directory. For an ordinary user it otherwise downloads
+// PostgreSQL once, into the user's cache. It returns ErrNoPostgres if it finds none.
 func Start(ctx context.Context, opts ...Option) (*Cluster, error) {
 	chosen, err := collect(opts)
 	if err != nil {
@@ -103,7 +105,7 @@ func Start(ctx context.Context, opts ...Option) (*Cluster, error) {
 	})
 }
 
-// assemble makes a cluster in a new sandbox, and stops it if build fails or panics.
+// assemble makes a cluster in a new sandbox. It stops the cluster if build fails or panics.
 func assemble(bin binaries, settings []setting, build func(*Cluster) error) (_ *Cluster, err error) {
 	box, err := sandbox.New()
 	if err != nil {
@@ -123,14 +125,14 @@ func assemble(bin binaries, settings []setting, build func(*Cluster) error) (_ *
 	return c, nil
 }
 
-// Stop ends the server, at once and in whatever state it is, and with it its standbys, poolers and
-// proxies, and removes the directory. Calls after the first do nothing and return what the first did.
+// Stop ends the server at once, in whatever state it is, and its standbys, poolers and
+// proxies, and removes the directory. Later calls return the result of the first.
 func (c *Cluster) Stop() error {
 	var errs []error
 	for _, stop := range c.dependents {
 		errs = append(errs, stop())
 	}
-	// The reaper wakes the postmaster but does not know its backends, which would be waited for.
+	// The reaper resumes the postmaster but not its backends, and would wait for them.
 	if c.running() {
 		c.Thaw()
 	}
@@ -143,10 +145,10 @@ func (c *Cluster) Port() int { return c.port }
 // Addr returns the host and port that the server listens on.
 func (c *Cluster) Addr() string { return net.JoinHostPort(sandbox.Loopback, strconv.Itoa(c.port)) }
 
-// Dir returns the cluster's directory. The server's own, PGDATA, is "data" in it.
+// Dir returns the cluster's directory. PGDATA is its subdirectory "data".
 func (c *Cluster) Dir() string { return c.box.Dir() }
 
-// PID returns the process id of the postmaster, the last one if the server is down.
+// PID returns the process id of the postmaster: the last one, if the server is down.
 func (c *Cluster) PID() int {
 	if c.server == nil {
 		return 0
@@ -154,8 +156,8 @@ func (c *Cluster) PID() int {
 	return c.server.PID
 }
 
-// ServerLog returns everything that the server has logged, through all its restarts. A line has the form
-// "<time> UTC [<pid>] <role>@<database> ERROR:  <message>".
+// ServerLog returns the server's log since Start, across restarts. A line has the form "<time>
+// UTC [<pid>] <role>@<database> ERROR:  <message>".
 func (c *Cluster) ServerLog() (string, error) {
 	content, err := os.ReadFile(c.logFile())
 	if err != nil {
@@ -167,7 +169,7 @@ func (c *Cluster) ServerLog() (string, error) {
 func (c *Cluster) dataDir() string { return c.box.Path("data") }
 func (c *Cluster) logFile() string { return c.box.Path("server.log") }
 
-// Option changes how a cluster is started.
+// Option configures a cluster.
 type Option func(*options) error
 
 type options struct {
@@ -178,14 +180,14 @@ type options struct {
 // setting is one line of a postgresql.conf.
 type setting struct{ name, value string }
 
-// WithSetting sets a server setting, as in postgresql.conf: WithSetting("max_connections", "20").
-// A later one overrides an earlier one, and ALTER SYSTEM overrides both. The settings that place the
-// cluster (port, listen_addresses, unix_socket_directories, data_directory) are refused.
+// WithSetting sets a server setting, as in postgresql.conf: WithSetting("max_connections",
+// "20"). The last value counts; ALTER SYSTEM overrides it. Start chooses port,
+// listen_addresses, unix_socket_directories and data_directory and refuses these settings.
 func WithSetting(name, value string) Option {
 	placing := []string{"port", "listen_addresses", "unix_socket_directories", "data_directory"}
 	return func(o *options) error {
 		if slices.Contains(placing, strings.ToLower(name)) {
-			return fmt.Errorf("pgcluster: setting %s is chosen by Start; leave it out", name)
+			return fmt.Errorf("pgcluster: Start chooses the setting %s; leave it out", name)
 		}
 		o.settings = append(o.settings, setting{name, value})
 		return nil
@@ -200,9 +202,9 @@ var throwAway = []setting{
 	{"fsync", "off"},
 	{"full_page_writes", "off"},
 	{"shared_buffers", "16MB"},
-	// Kept in files below the data directory, so that they go with it even after kill -9.
+	// In files below the data directory, which are removed with it even after kill -9.
 	{"dynamic_shared_memory_type", "mmap"},
-	// For standbys, which have no slot: enough WAL for one that was away, and a quick reconnect.
+	// Standbys have no slot: keep enough WAL for one that was away, and reconnect quickly.
 	{"wal_level", "replica"},
 	{"max_wal_senders", "10"},
 	{"wal_keep_size", "128MB"},
@@ -225,7 +227,7 @@ func collect(opts []Option) (options, error) {
 	return all, nil
 }
 
-// confLines renders settings for postgresql.conf.
+// confLines formats settings for postgresql.conf.
 func confLines(settings []setting) string {
 	quote := strings.NewReplacer(`'`, `''`, `\`, `\\`)
 	var b strings.Builder
@@ -242,14 +244,14 @@ func confLines(settings []setting) string {
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
 //	func TestX(t *testing.T)    { c := shared.Get(t) … }
 //
-// Tests that run in parallel may all use it, as long as only one calls the cluster's methods other than
-// DSN, and none breaks it for the others.
+// Parallel tests may share it if only one of them calls methods other than DSN, Proxy and Bouncer, and none
+// breaks it for the others.
 type Shared struct {
 	start func() (*Cluster, error)
 	stop  func() error
 }
 
-// NewShared returns a Shared whose cluster will be started with the options.
+// NewShared returns a Shared that starts its cluster with the options.
 func NewShared(opts ...Option) *Shared {
 	var cluster *Cluster
 	return &Shared{
@@ -266,7 +268,7 @@ func NewShared(opts ...Option) *Shared {
 	}
 }
 
-// Get returns the cluster. It ends the test with a fatal error if the cluster cannot be started.
+// Get returns the cluster. It calls t.Fatal if the cluster cannot be started.
 func (s *Shared) Get(t interface {
 	Helper()
 	Fatal(args ...any)
@@ -279,10 +281,10 @@ func (s *Shared) Get(t interface {
 	return c
 }
 
-// Runner is what is needed of a *testing.M, which this package does not import.
+// Runner is the part of *testing.M that Around needs. This package does not import testing.
 type Runner interface{ Run() int }
 
-// Around returns a Runner that stops the cluster after m has run its tests.
+// Around returns a Runner that runs the tests of m and then stops the cluster.
 func (s *Shared) Around(m Runner) Runner { return around{s, m} }
 
 type around struct {
@@ -290,7 +292,7 @@ type around struct {
 	tests  Runner
 }
 
-// Run runs the tests and stops the cluster, also when a test panics.
+// Run runs the tests and stops the cluster, even if a test panics.
 func (a around) Run() (code int) {
 	defer func() {
 		if err := a.shared.stop(); err != nil {

@@ -25,7 +25,7 @@ var shared = NewShared()
 
 func TestMain(m *testing.M) {
 	if scenario := os.Getenv(scenarioVariable); scenario != "" {
-		actScenario(scenario) // this is a child of a test in leftovers_test.go
+		actScenario(scenario) // a child process of a test in leftovers_test.go
 		return
 	}
 	goleak.VerifyTestMain(shared.Around(m))
@@ -70,7 +70,8 @@ func ask[T any](t *testing.T, conn *pgx.Conn, sql string) T {
 	return value
 }
 
-// silent fails the test if the connection answers within a moment. The connection is spent after.
+// silent fails the test if the connection answers within a moment. The connection is unusable
+// afterwards.
 func silent(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -80,7 +81,7 @@ func silent(t *testing.T, conn *pgx.Conn) {
 	}
 }
 
-// eventually waits for something that another process does in its own time.
+// eventually waits until happened returns true.
 func eventually(t *testing.T, within time.Duration, what string, happened func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(within); !happened(); time.Sleep(5 * time.Millisecond) {
@@ -112,7 +113,7 @@ func TestDSNWorksWithBothDrivers(t *testing.T) {
 	}
 }
 
-func TestServerUsesNothingButTheLoopbackAddress(t *testing.T) {
+func TestServerListensOnLoopbackOnly(t *testing.T) {
 	conn := connect(t, shared.Get(t).DSN())
 	if got := ask[string](t, conn, "SHOW listen_addresses"); got != "127.0.0.1" {
 		t.Errorf("listen_addresses is %q", got)
@@ -125,7 +126,7 @@ func TestServerUsesNothingButTheLoopbackAddress(t *testing.T) {
 	}
 }
 
-func TestRoleCanDoNothingButConnect(t *testing.T) {
+func TestRoleCanOnlyConnect(t *testing.T) {
 	c := shared.Get(t)
 	check(t, c.CreateRole(t.Context(), "plain", nil))
 	conn := connect(t, c.DSN(ForRole("plain")))
@@ -135,7 +136,7 @@ func TestRoleCanDoNothingButConnect(t *testing.T) {
 	}
 }
 
-func TestSettingIsTheServersDefault(t *testing.T) {
+func TestWithSettingSetsTheServersDefault(t *testing.T) {
 	c := own(t, WithSetting("max_connections", "17"), WithSetting("cluster_name", `it's a \ name`))
 	conn := connect(t, c.DSN())
 	if got := ask[string](t, conn, "SHOW max_connections"); got != "17" {
@@ -146,14 +147,14 @@ func TestSettingIsTheServersDefault(t *testing.T) {
 	}
 }
 
-func TestSettingsThatPlaceTheClusterAreRefused(t *testing.T) {
+func TestStartRefusesSettingsThatItChooses(t *testing.T) {
 	_, err := Start(t.Context(), WithSetting("Port", "5432"))
 	if err == nil || !strings.Contains(err.Error(), "leave it out") {
 		t.Errorf("got error %v", err)
 	}
 }
 
-func TestStartFailureShowsWhatTheServerSaidAndLeavesNothing(t *testing.T) {
+func TestAFailedStartReportsTheServersLogAndLeavesNothing(t *testing.T) {
 	tmp := temporaryRoot(t)
 	t.Setenv("TMPDIR", tmp)
 	_, err := Start(t.Context(), WithSetting("max_connections", "many"))
@@ -163,7 +164,7 @@ func TestStartFailureShowsWhatTheServerSaidAndLeavesNothing(t *testing.T) {
 	mustBeEmpty(t, tmp)
 }
 
-func TestStartHeedsItsContextAndLeavesNothing(t *testing.T) {
+func TestACancelledStartLeavesNothing(t *testing.T) {
 	tmp := temporaryRoot(t)
 	t.Setenv("TMPDIR", tmp)
 	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // without a template Start takes longer than this:
@@ -175,7 +176,7 @@ func TestStartHeedsItsContextAndLeavesNothing(t *testing.T) {
 	mustBeEmpty(t, tmp)
 }
 
-func TestRootIsToldOfADirectoryThatTheServerCannotEnter(t *testing.T) {
+func TestStartAsRootReportsADirectoryThatTheServerCannotEnter(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root starts servers as another user")
 	}
@@ -263,7 +264,7 @@ func TestShutdownServerRefusesConnectionsUntilResume(t *testing.T) {
 	}
 }
 
-func TestPortTakenByAnotherIsRecognized(t *testing.T) {
+func TestResumeReportsATakenPort(t *testing.T) {
 	c := own(t)
 	check(t, c.Shutdown(t.Context(), Fast))
 	thief, err := net.Listen("tcp4", c.Addr())

@@ -18,11 +18,11 @@ import (
 	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
-// errDown is returned by the faults that need a running server.
+// errDown is returned by faults that need a running server.
 var errDown = errors.New("pgcluster: the server is down; Resume starts it")
 
-// Kill ends the postmaster and every backend by SIGKILL, as a crash of the whole machine would, and
-// returns when they have ended. Resume starts the server again.
+// Kill ends the postmaster and every backend with SIGKILL, as a crash of the machine would,
+// and returns when they have ended. Resume starts the server again.
 func (c *Cluster) Kill() error {
 	if !c.running() {
 		return errDown
@@ -32,13 +32,14 @@ func (c *Cluster) Kill() error {
 	return err
 }
 
-// KillBackend ends one backend by SIGKILL, as the out-of-memory killer does. The server then ends all
-// other sessions and goes through crash recovery; WaitReady waits for its end.
+// KillBackend ends one backend with SIGKILL, as the out-of-memory killer does. The server then
+// ends all other sessions and goes through crash recovery; WaitReady waits until it is ready.
 func (c *Cluster) KillBackend(pid int) error {
 	return c.signalBackend(pid, syscall.SIGKILL)
 }
 
-// Freeze stops every process of the server by SIGSTOP: connections stay open and nothing answers.
+// Freeze stops every process of the server with SIGSTOP: connections stay open and nothing
+// answers.
 func (c *Cluster) Freeze() error {
 	if !c.running() {
 		return errDown
@@ -47,7 +48,7 @@ func (c *Cluster) Freeze() error {
 	return err
 }
 
-// Thaw lets a frozen server go on. It does nothing to one that is not frozen.
+// Thaw resumes a frozen server. It does nothing to a running one.
 func (c *Cluster) Thaw() error {
 	if !c.running() {
 		return errDown
@@ -55,13 +56,14 @@ func (c *Cluster) Thaw() error {
 	return sandbox.Thaw(c.server.PID)
 }
 
-// FreezeBackend stops one backend by SIGSTOP, ThawBackend lets it go on.
+// FreezeBackend stops one backend with SIGSTOP.
 func (c *Cluster) FreezeBackend(pid int) error { return c.signalBackend(pid, syscall.SIGSTOP) }
 
-// ThawBackend lets a backend that FreezeBackend stopped go on.
+// ThawBackend resumes a backend after FreezeBackend.
 func (c *Cluster) ThawBackend(pid int) error { return c.signalBackend(pid, syscall.SIGCONT) }
 
-// signalBackend refuses a process that is not this server's: a wrong id must not hit a stranger.
+// signalBackend refuses a process that is not a backend of this server, so that a wrong id
+// does no harm.
 func (c *Cluster) signalBackend(pid int, signal syscall.Signal) error {
 	if !c.running() {
 		return errDown
@@ -79,14 +81,15 @@ func (c *Cluster) signalBackend(pid int, signal syscall.Signal) error {
 	return nil
 }
 
-// ErrNoClock is returned by Start when WithClock was asked for where it cannot be had.
+// ErrNoClock is returned by Start when WithClock is not available.
 var ErrNoClock = errors.New("pgcluster: a server's clock is set by a preloaded C library, which needs Linux and a C compiler; " +
 	"install one (Debian and Ubuntu: apt-get install gcc libc6-dev)")
 
 //go:embed clock/clock.c
 var clockSource string
 
-// WithClock makes the wall clock of the server settable, by SetClock. Its standbys have the machine's.
+// WithClock makes the server's wall clock settable with SetClock. Its standbys use the
+// machine's clock.
 func WithClock() Option {
 	return func(o *options) error {
 		o.clock = true
@@ -94,20 +97,20 @@ func WithClock() Option {
 	}
 }
 
-// SetClock sets the server's wall clock to the machine's plus the offset, in all its processes at once.
-// As on a machine whose clock is set, the monotonic clock and timers that run are not touched.
-// The cluster must have been started WithClock.
+// SetClock sets the server's wall clock to the machine's clock plus the offset, in all its
+// processes at once. As with a real clock, the monotonic clock and running timers do not
+// change. The cluster must have been started WithClock.
 func (c *Cluster) SetClock(offset time.Duration) error {
 	file, err := os.OpenFile(c.clockFile(), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("pgcluster: set the clock of a server that was started WithClock: %w", err)
 	}
-	// One write of eight aligned bytes: the server sees the old offset or the new one.
+	// A write of eight aligned bytes is atomic: the server sees the old offset or the new one.
 	_, err = file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(offset)), 0)
 	return errors.Join(err, file.Close())
 }
 
-// preloadClock builds the library and has every later start of the server load it.
+// preloadClock builds the library and makes later starts of the server load it.
 func (c *Cluster) preloadClock(ctx context.Context) error {
 	compiler, err := exec.LookPath("cc")
 	if err != nil || runtime.GOOS != "linux" {

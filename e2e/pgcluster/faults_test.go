@@ -47,7 +47,7 @@ func TestKilledBackendSendsTheServerIntoRecovery(t *testing.T) {
 	}
 }
 
-func TestFrozenServerKeepsConnectionsAndSilence(t *testing.T) {
+func TestAFrozenServerKeepsConnectionsOpenAndDoesNotAnswer(t *testing.T) {
 	c := shared.Get(t)
 	asks, waits := connect(t, c.DSN()), connect(t, c.DSN())
 	check(t, c.Freeze())
@@ -68,7 +68,7 @@ func TestFrozenServerStopsAtOnce(t *testing.T) {
 	}
 }
 
-func TestFrozenBackendAloneIsSilent(t *testing.T) {
+func TestAFrozenBackendDoesNotAffectOthers(t *testing.T) {
 	c := shared.Get(t)
 	frozen, other := connect(t, c.DSN()), connect(t, c.DSN())
 	pid := int(frozen.PgConn().PID())
@@ -78,7 +78,7 @@ func TestFrozenBackendAloneIsSilent(t *testing.T) {
 	check(t, c.ThawBackend(pid))
 }
 
-func TestStrangersAreNotSignalled(t *testing.T) {
+func TestKillBackendRefusesOtherProcesses(t *testing.T) {
 	if err := shared.Get(t).KillBackend(os.Getpid()); err == nil {
 		t.Error("no error")
 	}
@@ -101,7 +101,7 @@ func ahead(t *testing.T, conn *pgx.Conn) time.Duration {
 	return time.Until(ask[time.Time](t, conn, "SELECT clock_timestamp()"))
 }
 
-func TestAServersClockIsSetInSessionsThatAreOpen(t *testing.T) {
+func TestSetClockAffectsOpenSessions(t *testing.T) {
 	c := withClock(t)
 	conn := connect(t, c.DSN())
 	for _, offset := range []time.Duration{0, time.Hour, -90*time.Minute - 999*time.Millisecond, 0} {
@@ -112,8 +112,8 @@ func TestAServersClockIsSetInSessionsThatAreOpen(t *testing.T) {
 	}
 }
 
-// PostgreSQL looks at the clock in the handler of a timer's signal, where the offset must count too.
-func TestATimeoutOfAServerWhoseClockIsSetBackComesLater(t *testing.T) {
+// PostgreSQL reads the clock in a signal handler, where the offset must apply, too.
+func TestSettingTheClockBackDelaysATimeout(t *testing.T) {
 	const timeout, back = time.Second, 2 * time.Second
 	c := withClock(t)
 	conn := connect(t, c.DSN())
@@ -129,7 +129,7 @@ func TestATimeoutOfAServerWhoseClockIsSetBackComesLater(t *testing.T) {
 	}
 }
 
-func TestAClockThatWasNotAskedForIsNotSet(t *testing.T) {
+func TestSetClockFailsWithoutWithClock(t *testing.T) {
 	if err := shared.Get(t).SetClock(time.Hour); err == nil {
 		t.Error("no error")
 	}

@@ -17,12 +17,12 @@ import (
 	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
-// The tests in this file run the test binary again, as a child that starts a cluster and then comes to an
-// end that a deferred Stop does not survive.
+// The tests in this file run the test binary again, as a child process that starts a cluster and then ends in
+// a way that skips a deferred Stop.
 
 const scenarioVariable = "PGCLUSTER_TEST_SCENARIO"
 
-// actScenario is what the child does. It announces "ready" when there is something to leave behind.
+// actScenario runs in the child. It prints "ready" when there is something to leave behind.
 func actScenario(scenario string) {
 	must := func(err error) {
 		if err != nil {
@@ -61,8 +61,8 @@ func actScenario(scenario string) {
 	conn.Close(ctx)
 }
 
-// spawn starts a child, in a process group of its own and with tmp as its place for temporary files, and
-// returns when it is ready.
+// spawn starts a child in a new process group, with tmp as its directory for temporary files,
+// and returns when it is ready.
 func spawn(t *testing.T, scenario, tmp string, env ...string) *exec.Cmd {
 	t.Helper()
 	child := exec.Command(os.Args[0])
@@ -139,7 +139,7 @@ func TestCtrlCDoesNotReachTheServer(t *testing.T) {
 	}
 }
 
-// temporaryRoot returns a directory that may stand in for /tmp.
+// temporaryRoot returns a directory to use as TMPDIR.
 func temporaryRoot(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -155,7 +155,7 @@ func mustBeEmpty(t *testing.T, dir string) {
 	}
 }
 
-// becomesEmpty waits for the reaper, which acts on its own.
+// becomesEmpty waits for the reaper, which runs in the background.
 func becomesEmpty(t *testing.T, dir string) {
 	t.Helper()
 	for deadline := time.Now().Add(15 * time.Second); len(leftovers(t, dir)) > 0; time.Sleep(50 * time.Millisecond) {

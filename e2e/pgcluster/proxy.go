@@ -18,11 +18,11 @@ import (
 	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
-// Proxy is a TCP proxy in front of a server, which can make the network between them fail. Its faults
-// apply to the connections that exist and to those made later, until Heal.
+// Proxy is a TCP proxy in front of a server. It can make the network fail, for existing and for new
+// connections, until Heal.
 //
-// Delays are the work of Toxiproxy. Its server is not used: that one cannot reset a connection, and tells
-// the server at once, even out of a black hole, when a client has hung up.
+// Toxiproxy does the delays. Its own proxy server is not used: it cannot reset a connection, and even in a
+// black hole it closes the server's connection when the client hangs up.
 type Proxy struct {
 	listener net.Listener
 	api      *toxiproxy.ApiServer
@@ -31,10 +31,10 @@ type Proxy struct {
 	workers  sync.WaitGroup
 
 	mu       sync.Mutex
-	upstream string // of new connections; "" if they lead nowhere
+	upstream string // for new connections; "" refuses them
 	closed   bool
-	made     int                // connections so far, to name them
-	links    map[*link]struct{} // the living connections
+	made     int                // connections so far, for their names
+	links    map[*link]struct{} // open connections
 }
 
 // Proxy starts a proxy in front of the server. Close, or the cluster's Stop, ends it.
@@ -46,8 +46,8 @@ func (c *Cluster) Proxy(ctx context.Context) (*Proxy, error) {
 	return p, err
 }
 
-// NewProxy starts a proxy in front of a server that listens on upstream, a host and a port. The caller must
-// call Close.
+// NewProxy starts a proxy in front of the server at upstream, a host and a port. The caller
+// must call Close.
 func NewProxy(ctx context.Context, upstream string) (*Proxy, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort(sandbox.Loopback, "0"))
 	if err != nil {
@@ -69,16 +69,16 @@ func NewProxy(ctx context.Context, upstream string) (*Proxy, error) {
 // Addr returns the host and port that the proxy listens on.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// DSN returns a URL as Cluster.DSN does, for a connection through the proxy.
+// DSN returns a URL, as Cluster.DSN does, for connections through the proxy.
 func (p *Proxy) DSN(opts ...DSNOption) string { return dsn(p.Addr(), opts) }
 
-// BlackHole makes the network swallow everything: bytes stop both ways and connections stay open, even
-// those that one end closes, because the other end does not hear of it. A new connection is accepted, and
-// then nothing answers. What was held back arrives after Heal, as TCP would have sent it again.
+// BlackHole stops all bytes in both directions. Connections stay open, even if one end closes:
+// the other end does not learn it. New connections are accepted, and nothing answers. The
+// bytes arrive after Heal, as if TCP had sent them again.
 func (p *Proxy) BlackHole() { p.network.shut() }
 
-// Slow delays what is sent, in each direction, by latency, give or take jitter. It replaces an earlier
-// Slow. Both are rounded to milliseconds.
+// Slow delays each direction by latency, plus or minus jitter. It replaces an earlier Slow.
+// Both are rounded to milliseconds.
 func (p *Proxy) Slow(latency, jitter time.Duration) error {
 	p.toxics.ResetToxics(context.Background())
 	for _, direction := range []string{"upstream", "downstream"} {
@@ -97,8 +97,8 @@ func (p *Proxy) Heal() {
 	p.network.open()
 }
 
-// LeadTo makes new connections reach another server, as a failover does; nil, none: each is reset. Those
-// that exist stay.
+// LeadTo makes new connections reach another server, as a failover does. With nil, new
+// connections are reset. Existing connections stay.
 func (p *Proxy) LeadTo(c *Cluster) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +108,8 @@ func (p *Proxy) LeadTo(c *Cluster) {
 	}
 }
 
-// Reset breaks every connection with a TCP RST to both ends. New connections are not affected.
+// Reset breaks every connection with a TCP RST to both ends. It does not affect new
+// connections.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +149,7 @@ func (p *Proxy) serve() {
 	}
 }
 
-// enter takes a connection into the books, unless it leads nowhere or the proxy is closed.
+// enter registers a connection, unless the proxy is closed or has no upstream.
 func (p *Proxy) enter(l *link) (name, upstream string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +168,7 @@ func (p *Proxy) leave(l *link) {
 	delete(p.links, l)
 }
 
-// gate is what bytes pass through: open, or shut in a black hole.
+// gate holds back bytes while it is shut.
 type gate struct {
 	mu     sync.Mutex
 	opened chan struct{} // closed while the gate is open
@@ -199,7 +200,7 @@ func (g *gate) open() {
 	}
 }
 
-// pass waits until the gate is open, and reports false if the link was severed first.
+// pass waits until the gate is open. It returns false if the link was severed first.
 func (g *gate) pass(severed <-chan struct{}) bool {
 	g.mu.Lock()
 	opened := g.opened
@@ -212,7 +213,7 @@ func (g *gate) pass(severed <-chan struct{}) bool {
 	}
 }
 
-// link is one client's connection and the one made to the server for it.
+// link is one client's connection and the matching connection to the server.
 type link struct {
 	client  *net.TCPConn
 	severed chan struct{} // closed when the link is broken
@@ -241,7 +242,8 @@ func (l *link) sever() {
 	}
 }
 
-// attach adds the connection to the server; if the link was severed meanwhile, it resets that one too.
+// attach sets the connection to the server. If the link was severed meanwhile, attach resets
+// the connection.
 func (l *link) attach(server *net.TCPConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,14 +261,14 @@ func reset(conn *net.TCPConn) {
 	conn.Close()
 }
 
-// join connects the client to the server upstream, and returns when both connections have ended.
+// join connects the client to upstream, and returns when both connections have ended.
 func (p *Proxy) join(l *link, name, upstream string) {
 	if !p.network.pass(l.severed) {
 		return
 	}
 	conn, err := net.Dial("tcp4", upstream)
 	if err != nil {
-		l.sever() // as if the proxy were not there
+		l.sever() // as without a proxy
 		return
 	}
 	server := conn.(*net.TCPConn)
@@ -290,7 +292,7 @@ type end struct {
 	done    func()
 }
 
-// Read holds back whatever arrives while the gate is shut, the end of the stream too.
+// Read holds back data while the gate is shut, including the end of the stream.
 func (e *end) Read(b []byte) (int, error) {
 	n, err := e.conn.Read(b)
 	if !e.network.pass(e.link.severed) {
@@ -299,8 +301,8 @@ func (e *end) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write never fails: Toxiproxy leaves goroutines behind if it does. What cannot be written is dropped,
-// and the link severed, which ends it in an orderly way.
+// Write never fails, because Toxiproxy leaks goroutines after an error. If it cannot write, it
+// drops the data and severs the link, which ends Toxiproxy's goroutines properly.
 func (e *end) Write(b []byte) (int, error) {
 	if _, err := e.conn.Write(b); err != nil {
 		e.link.sever()
@@ -308,7 +310,7 @@ func (e *end) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close is called once, when the other direction has nothing more to write here.
+// Close is called once, when the other direction has no more data.
 func (e *end) Close() error {
 	defer e.done()
 	return e.conn.Close()

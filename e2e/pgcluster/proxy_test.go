@@ -33,7 +33,7 @@ func TestProxyPassesEverythingOn(t *testing.T) {
 	}
 }
 
-func TestBlackHoleIsSilentForOldAndNewConnections(t *testing.T) {
+func TestABlackHoleStopsOldAndNewConnections(t *testing.T) {
 	p := proxied(t)
 	old := connect(t, p.DSN())
 	p.BlackHole()
@@ -46,7 +46,7 @@ func TestBlackHoleIsSilentForOldAndNewConnections(t *testing.T) {
 	}
 }
 
-func TestServerDoesNotHearOfAHangUpInABlackHole(t *testing.T) {
+func TestABlackHoleHidesAClosedClientFromTheServer(t *testing.T) {
 	p := proxied(t)
 	conn := connect(t, p.DSN(WithParam("application_name", "hangs up")))
 	admin := connect(t, shared.Get(t).DSN())
@@ -63,7 +63,7 @@ func TestServerDoesNotHearOfAHangUpInABlackHole(t *testing.T) {
 	eventually(t, 5*time.Second, "the server ends the session after Heal", func() bool { return sessions() == 0 })
 }
 
-func TestHealDeliversWhatTheBlackHoleHeldBack(t *testing.T) {
+func TestHealDeliversTheBytesThatTheBlackHoleHeldBack(t *testing.T) {
 	p := proxied(t)
 	conn := connect(t, p.DSN())
 	p.BlackHole()
@@ -97,7 +97,7 @@ func TestResetBreaksConnectionsWithRST(t *testing.T) {
 	}
 }
 
-func TestNewConnectionsReachTheServerThatTheProxyLeadsTo(t *testing.T) {
+func TestLeadToRedirectsNewConnections(t *testing.T) {
 	other := own(t)
 	p := proxied(t)
 	port := func() int { return ask[int](t, connect(t, p.DSN()), "SELECT current_setting('port')::int") }
@@ -164,7 +164,7 @@ func TestClosedProxyRefusesConnections(t *testing.T) {
 	}
 }
 
-// bounced starts a pgbouncer. Clients use the simple protocol, which works in every mode.
+// bounced starts a pgbouncer. The tests use the simple protocol, which works in every mode.
 func bounced(t *testing.T, c *Cluster, mode PoolMode, opts ...BouncerOption) *Bouncer {
 	t.Helper()
 	b, err := c.Bouncer(t.Context(), mode, opts...)
@@ -225,7 +225,7 @@ func TestBouncerRestartBreaksConnectionsAndKeepsItsPort(t *testing.T) {
 	ask[int](t, connect(t, b.DSN(simple)), "SELECT 1")
 }
 
-func TestBouncerFailureShowsWhatItSaid(t *testing.T) {
+func TestAFailedBouncerReportsItsLog(t *testing.T) {
 	if _, err := findBouncer(); err != nil {
 		t.Skip(err)
 	}
@@ -235,7 +235,7 @@ func TestBouncerFailureShowsWhatItSaid(t *testing.T) {
 	}
 }
 
-func TestTheEndOfABouncerIsTold(t *testing.T) {
+func TestEndedIsClosedWhenTheBouncerEnds(t *testing.T) {
 	b, err := own(t).Bouncer(t.Context(), Session)
 	if errors.Is(err, ErrNoBouncer) {
 		t.Skip(err)

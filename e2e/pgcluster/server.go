@@ -21,22 +21,22 @@ import (
 	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
-// Mode is how a server is shut down, as in pg_ctl --mode.
+// Mode is a shutdown mode, as in pg_ctl --mode.
 type Mode syscall.Signal
 
 const (
 	// Fast ends every session with an error (57P01) and shuts down cleanly.
 	Fast = Mode(syscall.SIGINT)
-	// Immediate ends every session without ceremony; the next start goes through crash recovery.
+	// Immediate aborts the server; the next start goes through crash recovery.
 	Immediate = Mode(syscall.SIGQUIT)
 )
 
 const (
-	readyTimeout = time.Minute           // for a server to accept connections, recovery included
+	readyTimeout = time.Minute           // for a server to accept connections, including recovery
 	readyPoll    = 10 * time.Millisecond // between two attempts to connect
 )
 
-// errPortTaken is returned by boot when another process has the port.
+// errPortTaken is returned by boot when another process uses the port.
 var errPortTaken = errors.New("another process listens on the port")
 
 // firstBoot configures the server for a free port and starts it.
@@ -56,7 +56,7 @@ func (c *Cluster) firstBoot(ctx context.Context) (err error) {
 	return err
 }
 
-// configure appends to postgresql.conf, where the last line for a setting counts.
+// configure appends to postgresql.conf, where the last line of a setting counts.
 func (c *Cluster) configure(settings []setting) error {
 	conf, err := os.OpenFile(filepath.Join(c.dataDir(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -79,12 +79,12 @@ func (c *Cluster) boot(ctx context.Context) error {
 	if err == nil || !server.Ended() {
 		return err
 	}
-	said := logSince(c.logFile(), before)
-	// The server has no other way to tell.
-	if strings.Contains(said, "could not bind") {
-		return fmt.Errorf("pgcluster: port %d: %w; the server said:\n%s", c.port, errPortTaken, said)
+	log := logSince(c.logFile(), before)
+	// Only the log shows that the port was taken.
+	if strings.Contains(log, "could not bind") {
+		return fmt.Errorf("pgcluster: port %d: %w; the server's log:\n%s", c.port, errPortTaken, log)
 	}
-	return fmt.Errorf("pgcluster: the server did not start (%w); it said:\n%s", server.Err, said)
+	return fmt.Errorf("pgcluster: the server did not start (%w); its log:\n%s", server.Err, log)
 }
 
 func logSince(path string, before os.FileInfo) string {
@@ -98,8 +98,9 @@ func logSince(path string, before os.FileInfo) string {
 	return string(content)
 }
 
-// WaitReady returns when the server accepts connections: after KillBackend, for instance, it goes through
-// crash recovery first. It gives up when ctx ends, after a minute, or when the server has ended.
+// WaitReady returns when the server accepts connections. After KillBackend, for instance, it
+// goes through crash recovery first. WaitReady fails when ctx ends, after a minute, or when
+// the server has ended.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -119,8 +120,9 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 	}
 }
 
-// answers asks the server one question. It connects only once the server has announced itself: an earlier
-// attempt would leave a FATAL line in its log, or reach a stranger on the same port.
+// answers runs one statement. It connects only after the server has reported that it is ready:
+// an earlier attempt would leave a FATAL line in its log, or reach another server on the same
+// port.
 func (c *Cluster) answers(ctx context.Context) error {
 	if err := c.announced(); err != nil {
 		return err
@@ -130,8 +132,8 @@ func (c *Cluster) answers(ctx context.Context) error {
 	return c.Exec(ctx, "SELECT")
 }
 
-// announced looks for what pg_ctl looks for: our postmaster's id in the first line of postmaster.pid and
-// its state in the eighth.
+// announced checks what pg_ctl checks: the postmaster's id in the first line of postmaster.pid
+// and its state in the eighth.
 func (c *Cluster) announced() error {
 	content, err := os.ReadFile(filepath.Join(c.dataDir(), "postmaster.pid"))
 	if err != nil {
@@ -146,8 +148,8 @@ func (c *Cluster) announced() error {
 
 func (c *Cluster) running() bool { return c.server != nil && !c.server.Ended() }
 
-// Shutdown shuts the server down and returns when it has ended. The directory stays: Resume starts the
-// server again. A frozen server must be thawed first. When ctx ends first, the shutdown goes on.
+// Shutdown shuts the server down and returns when it has ended. Resume starts it again. A
+// frozen server must be thawed first. If ctx ends first, the shutdown goes on.
 func (c *Cluster) Shutdown(ctx context.Context, mode Mode) error {
 	if !c.running() {
 		return errors.New("pgcluster: the server is down already")
@@ -163,8 +165,8 @@ func (c *Cluster) Shutdown(ctx context.Context, mode Mode) error {
 	}
 }
 
-// Resume starts a server that was shut down or killed, on the port that it had, and returns when it
-// accepts connections.
+// Resume starts a server after Shutdown or Kill, on the same port, and returns when it accepts
+// connections.
 func (c *Cluster) Resume(ctx context.Context) error {
 	if c.running() {
 		return errors.New("pgcluster: the server is running; shut it down before Resume")
@@ -172,7 +174,7 @@ func (c *Cluster) Resume(ctx context.Context) error {
 	return c.boot(ctx)
 }
 
-// Restart is Shutdown and Resume.
+// Restart calls Shutdown and Resume.
 func (c *Cluster) Restart(ctx context.Context, mode Mode) error {
 	if err := c.Shutdown(ctx, mode); err != nil {
 		return err
@@ -180,7 +182,7 @@ func (c *Cluster) Restart(ctx context.Context, mode Mode) error {
 	return c.Resume(ctx)
 }
 
-// Conn opens a connection as superuser to the database "postgres". The caller must close it.
+// Conn opens a connection to the database "postgres" as superuser. The caller must close it.
 func (c *Cluster) Conn(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := pgx.Connect(ctx, c.DSN(WithParam("application_name", "pgcluster")))
 	if err != nil {
@@ -189,7 +191,7 @@ func (c *Cluster) Conn(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// Exec runs a statement as superuser in the database "postgres", on a connection of its own.
+// Exec runs a statement in the database "postgres" as superuser, on a new connection.
 func (c *Cluster) Exec(ctx context.Context, sql string, args ...any) error {
 	conn, err := c.Conn(ctx)
 	if err != nil {
@@ -207,8 +209,8 @@ func (c *Cluster) CreateDatabase(ctx context.Context, name string) error {
 	return c.Exec(ctx, "CREATE DATABASE "+quoteIdent(name))
 }
 
-// CreateRole creates a role that can log in and has no other right than every role has, with its own
-// defaults for settings, as by ALTER ROLE … SET. ForRole makes a DSN for it.
+// CreateRole creates a role that can log in and has no other privileges. settings are its
+// defaults, as set by ALTER ROLE … SET. ForRole makes a DSN for it.
 func (c *Cluster) CreateRole(ctx context.Context, name string, settings map[string]string) error {
 	conn, err := c.Conn(ctx)
 	if err != nil {
@@ -219,7 +221,7 @@ func (c *Cluster) CreateRole(ctx context.Context, name string, settings map[stri
 		return fmt.Errorf("pgcluster: create role %s: %w", name, err)
 	}
 	for _, setting := range slices.Sorted(maps.Keys(settings)) {
-		// ALTER ROLE takes no parameters, so the server, which knows how to quote, builds the statement.
+		// ALTER ROLE takes no parameters, so the server quotes and builds the statement.
 		var statement string
 		err := conn.QueryRow(ctx, "SELECT format('ALTER ROLE %I SET %I = %L', $1::text, $2::text, $3::text)",
 			name, setting, settings[setting]).Scan(&statement)
@@ -235,10 +237,10 @@ func (c *Cluster) CreateRole(ctx context.Context, name string, settings map[stri
 
 func quoteIdent(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// DSNOption changes what a DSN asks for.
+// DSNOption changes a DSN.
 type DSNOption func(*url.URL)
 
-// ForRole connects as the role instead of the superuser.
+// ForRole connects as the role instead of as superuser.
 func ForRole(name string) DSNOption {
 	return func(u *url.URL) { u.User = url.User(name) }
 }
@@ -248,19 +250,19 @@ func ForDatabase(name string) DSNOption {
 	return func(u *url.URL) { u.Path = "/" + name }
 }
 
-// WithParam adds a connection parameter, such as application_name or connect_timeout. One that is not
-// the driver's own is sent to the server, as a setting of the session.
+// WithParam adds a connection parameter, such as application_name or connect_timeout. The
+// driver sends an unknown parameter to the server, as a setting of the session.
 func WithParam(name, value string) DSNOption {
 	return func(u *url.URL) {
 		params := u.Query()
 		params.Set(name, value)
-		// libpq, and pgx after it, take a plus sign for a plus sign and not for a space.
+		// libpq and pgx read a plus sign as a plus sign, not as a space.
 		u.RawQuery = strings.ReplaceAll(params.Encode(), "+", "%20")
 	}
 }
 
-// DSN returns a postgres:// URL of the server that both lib/pq and pgx accept. Without options it is for
-// the superuser and the database "postgres".
+// DSN returns a postgres:// URL of the server that both lib/pq and pgx accept. The defaults
+// are the superuser and the database "postgres".
 func (c *Cluster) DSN(opts ...DSNOption) string { return dsn(c.Addr(), opts) }
 
 func dsn(addr string, opts []DSNOption) string {

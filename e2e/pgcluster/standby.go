@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// ErrNoProgram is returned where a program is needed that the smaller distributions of PostgreSQL lack.
+// ErrNoProgram is returned when a required program is missing: the smaller distributions of
+// PostgreSQL lack some.
 var ErrNoProgram = errors.New("pgcluster: this distribution of PostgreSQL is not complete")
 
 // program returns the path of one of PostgreSQL's programs.
@@ -27,9 +28,10 @@ func (b binaries) program(name string) (string, error) {
 	return path, nil
 }
 
-// Upgrade shuts the server down and returns a new cluster to which pg_upgrade has moved the data: of the same
-// version, but on timeline 1, as after every pg_upgrade. The old one must not be started again. The new one
-// has its settings, and is stopped by its Stop at the latest.
+// Upgrade shuts the server down and returns a new cluster with the data, moved by pg_upgrade:
+// the same version, but timeline 1, as after every pg_upgrade. The old cluster must not be
+// started again. The new one has the same settings. The old cluster's Stop also stops the new
+// one.
 func (c *Cluster) Upgrade(ctx context.Context) (*Cluster, error) {
 	upgrade, err := c.bin.program("pg_upgrade")
 	if err != nil {
@@ -39,7 +41,7 @@ func (c *Cluster) Upgrade(ctx context.Context) (*Cluster, error) {
 		return nil, err
 	}
 	return c.derive(func(n *Cluster) error {
-		dir := n.box.Path("upgrade") // of its sockets and its reports
+		dir := n.box.Path("upgrade") // for pg_upgrade's sockets and reports
 		if err := errors.Join(n.initialize(ctx), n.box.Mkdir(dir)); err != nil {
 			return err
 		}
@@ -51,8 +53,9 @@ func (c *Cluster) Upgrade(ctx context.Context) (*Cluster, error) {
 	})
 }
 
-// DumpAndRestore returns a new cluster into which pg_dumpall and psql have copied all databases and roles. The
-// old one goes on. The new one has its settings, and is stopped by its Stop at the latest.
+// DumpAndRestore returns a new cluster with all databases and roles, copied by pg_dumpall and
+// psql. The old cluster keeps running. The new one has the same settings. The old cluster's
+// Stop also stops the new one.
 func (c *Cluster) DumpAndRestore(ctx context.Context) (*Cluster, error) {
 	dump, dumpErr := c.bin.program("pg_dumpall")
 	restore, restoreErr := c.bin.program("psql")
@@ -67,15 +70,15 @@ func (c *Cluster) DumpAndRestore(ctx context.Context) (*Cluster, error) {
 		if err := n.box.Run(ctx, dump, "--dbname", c.DSN(), "--file", file); err != nil {
 			return err
 		}
-		// The role that owns the cluster is there already, so one statement fails.
+		// One statement fails: the role that owns the cluster already exists.
 		return n.box.Run(ctx, restore, "--no-psqlrc", "--quiet", "--dbname", n.DSN(), "--file", file)
 	})
 }
 
-// AddStandby starts a hot standby that streams from the cluster, and returns when it accepts connections.
-// It has the same settings, is stopped by the cluster's Stop at the latest, and is a Cluster in every
-// respect: it can be frozen, proxied, promoted, and have standbys of its own. Standbys have no replication
-// slot: one that misses more than 128 MB of WAL cannot catch up.
+// AddStandby starts a hot standby that streams from the cluster, and returns when it accepts
+// connections. The standby has the same settings. It is a Cluster in every respect: it can be
+// frozen, proxied and promoted, and have standbys. The cluster's Stop also stops it. It has no
+// replication slot: a standby that misses more than 128 MB of WAL cannot catch up.
 func (c *Cluster) AddStandby(ctx context.Context) (*Cluster, error) {
 	return c.derive(func(s *Cluster) error {
 		if err := c.backUp(ctx, s); err != nil {
@@ -85,7 +88,7 @@ func (c *Cluster) AddStandby(ctx context.Context) (*Cluster, error) {
 	})
 }
 
-// derive makes a cluster from this one, whose Stop stops it at the latest.
+// derive makes a cluster that this cluster's Stop also stops.
 func (c *Cluster) derive(build func(*Cluster) error) (*Cluster, error) {
 	derived, err := assemble(c.bin, c.settings, build)
 	if err != nil {
@@ -100,12 +103,11 @@ func (c *Cluster) derive(build func(*Cluster) error) (*Cluster, error) {
 	return derived, nil
 }
 
-// Detach makes a standby, promoted or not, independent of the cluster that it was
-// made from: that one's Stop does not stop it any more, and the caller must. So it
-// does with what Upgrade and DumpAndRestore return.
+// Detach makes a derived cluster (of AddStandby, Upgrade or DumpAndRestore) independent: the
+// original cluster's Stop no longer stops it, and the caller must.
 func (c *Cluster) Detach() { c.detached = true }
 
-// Promote makes a standby a primary and returns when it has left recovery. It does nothing to the old
+// Promote promotes a standby and returns when it has left recovery. It does nothing to the old
 // primary.
 func (c *Cluster) Promote(ctx context.Context) error {
 	conn, err := c.Conn(ctx)
@@ -132,16 +134,16 @@ func (c *Cluster) Promote(ctx context.Context) error {
 	}
 }
 
-// backUp copies the running cluster into s, as its standby, by the low-level backup API (PostgreSQL
-// manual, 26.3.3). pg_basebackup would do the same, but the smaller distributions of PostgreSQL lack it.
-// The WAL is not copied: the standby streams it.
+// backUp copies the running cluster into s, its new standby, with the low-level backup API
+// (PostgreSQL manual, 26.3.3). pg_basebackup would do the same, but the smaller distributions
+// of PostgreSQL lack it. The standby streams the WAL, so backUp does not copy it.
 func (c *Cluster) backUp(ctx context.Context, s *Cluster) error {
 	conn, err := c.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	var old bool // the functions were renamed in 15
+	var old bool // PostgreSQL 15 renamed the functions
 	if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int < 150000").Scan(&old); err != nil {
 		return fmt.Errorf("pgcluster: back up: %w", err)
 	}
@@ -166,7 +168,7 @@ func (c *Cluster) backUp(ctx context.Context, s *Cluster) error {
 	)
 }
 
-// notCopied are what belongs to the running server alone.
+// notCopied reports whether a file belongs to the running server only.
 func notCopied(name string, d fs.DirEntry) bool {
 	switch dir, file := filepath.Split(name); {
 	case file == "postmaster.pid" || file == "postmaster.opts" || strings.HasPrefix(file, "pgsql_tmp"):
@@ -176,7 +178,7 @@ func notCopied(name string, d fs.DirEntry) bool {
 	}
 }
 
-// copyFrom copies a data directory whose server runs: files may vanish meanwhile.
+// copyFrom copies the data directory of a running server. Files may disappear meanwhile.
 func (s *Cluster) copyFrom(dataDir string) error {
 	err := filepath.WalkDir(dataDir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -190,7 +192,7 @@ func (s *Cluster) copyFrom(dataDir string) error {
 			return err
 		}
 		target := filepath.Join(s.dataDir(), name)
-		if d.IsDir() || name == walDir { // which may be a link, see MoveWAL
+		if d.IsDir() || name == walDir { // walDir may be a link, see MoveWAL
 			return s.box.Mkdir(target)
 		}
 		return s.copyFile(path, target)
@@ -218,13 +220,12 @@ func (s *Cluster) copyFile(path, target string) error {
 	return errors.Join(err, to.Close(), s.box.Own(target))
 }
 
-// walDir is where the write-ahead log is, in PGDATA.
+// walDir is the directory of the write-ahead log in PGDATA.
 const walDir = "pg_wal"
 
-// MoveWAL moves the write-ahead log of a server that is down into an empty
-// directory, for instance on a file system of its own that can be filled. The
-// caller must remove the directory, after Stop. A standby that is made of the
-// cluster has its log in its own directory.
+// MoveWAL moves the write-ahead log of a stopped server into an empty directory, for instance
+// on a small file system that a test can fill. The caller must remove the directory after
+// Stop. A standby of the cluster has its log in its own data directory.
 func (c *Cluster) MoveWAL(dir string) error {
 	if c.running() {
 		return errors.New("pgcluster: the server is running; shut it down before MoveWAL")

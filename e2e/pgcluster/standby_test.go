@@ -52,7 +52,7 @@ func TestStandbyCatchesUpAfterAnAbsence(t *testing.T) {
 // timeline is in the name of the current WAL file.
 const timeline = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
 
-func TestDataOutlivesAnUpgradeAndARestoreAndTheTimelineDoesNot(t *testing.T) {
+func TestUpgradeAndDumpAndRestoreKeepTheDataAndResetTheTimeline(t *testing.T) {
 	for name, move := range map[string]func(*Cluster, context.Context) (*Cluster, error){
 		"pg_upgrade": (*Cluster).Upgrade, "dump and restore": (*Cluster).DumpAndRestore} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestDataOutlivesAnUpgradeAndARestoreAndTheTimelineDoesNot(t *testing.T) {
 	}
 }
 
-func TestAServerWithItsLogElsewhereWritesRestartsAndHasStandbys(t *testing.T) {
+func TestAServerWithAMovedWALWritesRestartsAndHasStandbys(t *testing.T) {
 	elsewhere, err := os.MkdirTemp("", "pgelector-wal-") // not t.TempDir, which the server's user cannot enter
 	check(t, err)
 	t.Cleanup(func() { check(t, os.RemoveAll(elsewhere)) })

@@ -17,9 +17,9 @@ import (
 	"strings"
 )
 
-// initdb takes a second; unpacking what it made takes a tenth of that. So the first cluster of a user and
-// a PostgreSQL version puts its data directory, as made by initdb, into the user's cache as one tar file,
-// and later ones unpack that. One file, because a rename puts it in place whole.
+// initdb takes a second; unpacking its result takes a tenth of that. So the first start of a user and a
+// PostgreSQL version stores the data directory that initdb made in the user's cache, as a tar file, and later
+// starts unpack it. It is one file, so that a rename puts it in place atomically.
 
 var initdbArgs = []string{"--username=" + superuser, "--auth=trust", "--encoding=UTF8", "--locale=C",
 	"--no-sync", "--no-instructions", "--no-clean", "--wal-segsize=1"}
@@ -33,19 +33,20 @@ func (c *Cluster) initialize(ctx context.Context) error {
 	if err := c.unpack(template); err == nil {
 		return nil
 	}
-	// No template, or a bad one, which is then replaced.
+	// There is no template, or a damaged one, which is replaced.
 	if err := os.RemoveAll(c.dataDir()); err != nil {
 		return fmt.Errorf("pgcluster: %w", err)
 	}
 	if err := c.box.Run(ctx, c.bin.path("initdb"), append(initdbArgs, "--pgdata="+c.dataDir())...); err != nil {
 		return err
 	}
-	// Without a usable cache directory every start pays for initdb; that is no reason to fail.
+	// Without a usable cache directory every start runs initdb; that is not an error.
 	_ = pack(c.dataDir(), template)
 	return nil
 }
 
-// templateFile names the template of this exact build and these arguments, or "" without a cache.
+// templateFile returns the path of the template for this build and these arguments, or ""
+// without a cache.
 func (b binaries) templateFile(ctx context.Context) (string, error) {
 	version, err := exec.CommandContext(ctx, b.path("postgres"), "--version").Output()
 	if err != nil {
@@ -59,7 +60,7 @@ func (b binaries) templateFile(ctx context.Context) (string, error) {
 	return filepath.Join(cache, "initdb-"+hex.EncodeToString(key[:6])+".tar"), nil
 }
 
-// pack writes dir into a tar file that appears whole or not at all.
+// pack writes dir into a tar file, atomically.
 func pack(dir, file string) error {
 	if file == "" {
 		return nil
@@ -113,7 +114,7 @@ func (c *Cluster) unpackEntry(header *tar.Header, content io.Reader) error {
 		return c.box.Mkdir(path)
 	}
 	if mode.Type()&fs.ModeType != 0 {
-		return fmt.Errorf("template holds %q, which is no regular file", header.Name)
+		return fmt.Errorf("template holds %q, which is not a regular file", header.Name)
 	}
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode.Perm())
 	if err != nil {
