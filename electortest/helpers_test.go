@@ -4,13 +4,20 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
+)
+
+var (
+	always  = context.Background()
+	errOops = errors.New("oops")
 )
 
 // The default timing of an elector.
@@ -33,6 +40,15 @@ func bubble(t *testing.T, test func(b *bench)) {
 		b := &bench{T: t, Server: electortest.NewServer()}
 		defer b.Close()
 		test(b)
+	})
+}
+
+// scene is bubble as a subtest.
+func scene(t *testing.T, name string, test func(b *bench)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Helper()
+		bubble(t, test)
 	})
 }
 
@@ -92,6 +108,42 @@ func (b *bench) leads(s *seat) time.Duration {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return time.Since(start)
+}
+
+// campaign returns a term of a candidate that must be elected.
+func (b *bench) campaign(e *elector.Elector) *elector.Term {
+	b.Helper()
+	term, err := e.Campaign(always)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return term
+}
+
+// ended fails the test unless the candidate's terms have ended for these reasons.
+func (b *bench) ended(s *seat, reasons ...hooks.Reason) {
+	b.Helper()
+	synctest.Wait()
+	var got []hooks.Reason
+	for _, d := range s.rec.Demoted() {
+		got = append(got, d.Reason)
+	}
+	if !slices.Equal(got, reasons) {
+		b.Errorf("demoted %q, want %q", got, reasons)
+	}
+}
+
+// failed fails the test unless these operations were reported as failed.
+func (b *bench) failed(s *seat, ops ...hooks.Op) {
+	b.Helper()
+	synctest.Wait()
+	var got []hooks.Op
+	for _, f := range s.rec.Failures() {
+		got = append(got, f.Op)
+	}
+	if !slices.Equal(got, ops) {
+		b.Errorf("failures %q, want %q: %+v", got, ops, s.rec.Failures())
+	}
 }
 
 // within fails the test if a time is not between two bounds.

@@ -227,3 +227,25 @@ func TestATransactionOnADeadLinkIsAbandonedToo(t *testing.T) {
 		})
 	}
 }
+
+func TestAVerifyWithACancelledContextSendsNothingAndDoesNotEndTheTerm(t *testing.T) {
+	for range 10 {
+		bubble(t, "", func(t *testing.T) {
+			pool, mock, link := newLinkedMock(t)
+			expectTerm(mock, 1)
+			expectResign(mock)
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			link.dieAfter(0)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			wantError(t, term.Verify(ctx), context.Canceled)
+			settle()
+			if !term.Valid() || link.dead() { // as any call would make it
+				t.Error("the term has ended, or something was sent")
+			}
+			link.restore()
+			resign(t, term)
+		})
+	}
+}

@@ -2,7 +2,6 @@ package sqlmock_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -104,78 +103,6 @@ func TestAVerifyPutsTheNextHeartbeatOff(t *testing.T) {
 		if got := time.Since(verified); got != 7*time.Second {
 			t.Errorf("the term ended %v after it was verified", got)
 		}
-	})
-}
-
-func TestWorkThatOverrunsIsReportedWhenTheDrainIsOver(t *testing.T) {
-	for name, overrun := range map[string]func(ctx context.Context){
-		"lead":      func(ctx context.Context) { <-ctx.Done(); time.Sleep(time.Hour) },
-		"just late": func(ctx context.Context) { <-ctx.Done(); time.Sleep(2*time.Second + 1) },
-	} {
-		bubble(t, name, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectTerm(mock, 1)
-			heartbeat.expect(mock, noAnswer)
-			e, rec := newElector(t, pool)
-			ctx, stop := context.WithCancel(t.Context())
-			wantError(t, e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
-				overrun(ctx)
-				if cause := context.Cause(ctx); errors.Is(cause, elector.ErrSessionLost) {
-					t.Errorf("expired, and %v", cause)
-				}
-				if n := len(rec.Demoted()); n > 0 {
-					t.Error("demoted before the work has returned")
-				}
-				stop()
-				return nil
-			}), context.Canceled)
-			wantDemoted(t, rec, hooks.LeaseExpired)
-			wantFailures(t, rec, hooks.OpHeartbeat, hooks.OpWork)
-			f := rec.Failures()[1]
-			wantError(t, f.Err, elector.ErrOverrun)
-			if at := f.At.Sub(rec.Elected()[0].At); at != 9*time.Second {
-				t.Errorf("reported after %v", at)
-			}
-		})
-	}
-}
-
-func TestWorkThatUsesAllOfTheDrainIsNoOverrun(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		heartbeat.expect(mock, noAnswer)
-		e, rec := newElector(t, pool)
-		ctx, stop := context.WithCancel(t.Context())
-		wantError(t, e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
-			<-ctx.Done()
-			time.Sleep(2*time.Second - 1)
-			stop()
-			return nil
-		}), context.Canceled)
-		wantFailures(t, rec, hooks.OpHeartbeat)
-	})
-}
-
-// A session that the server ended frees the lock at once, but the work gets its
-// drain before it is called an overrun.
-func TestAHookThatIsTheWorkAndOverrunsIsReportedToo(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		heartbeat.expect(mock, fault{err: errTerminated})
-		e, rec := newElector(t, pool, elector.WithHooks(hooks.Funcs{
-			Elected: func(ctx context.Context, _ hooks.Elected) { <-ctx.Done(); time.Sleep(time.Minute) },
-		}))
-		term := campaign(t, e)
-		<-term.Context().Done()
-		time.Sleep(2 * time.Second)
-		wantFailures(t, rec, hooks.OpWork) // of all that is to be told, this alone does not wait for OnElected
-		if f := rec.Failures()[0]; f.At.Sub(term.ElectedAt()) != 4*time.Second {
-			t.Errorf("happened after %v", f.At.Sub(term.ElectedAt()))
-		}
-		time.Sleep(time.Minute)
-		wantFailures(t, rec, hooks.OpWork, hooks.OpHeartbeat)
 	})
 }
 

@@ -2,6 +2,7 @@ package sqlmock_test
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -132,3 +133,14 @@ func (text lacks) Match(v driver.Value) bool { return !has(text).Match(v) }
 
 // settle waits until nothing more happens without time going on.
 func settle() { synctest.Wait() }
+
+// newPlain makes an elector whose hooks do not want to know who leads, so that a
+// candidate that waits for its health asks the server nothing.
+func newPlain(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Elector, *hookstest.Recorder) {
+	t.Helper()
+	rec := hookstest.NewRecorder()
+	e, err := elector.New(pool, "orders", append(opts, elector.WithHooks(hooks.Funcs{Elected: rec.OnElected,
+		Demoted: rec.OnDemoted, Error: rec.OnError, Campaign: rec.OnCampaign}))...)
+	wantError(t, err)
+	return e, rec
+}

@@ -1,0 +1,238 @@
+package electortest_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// everyHook calls f in each hook, with the hook's name.
+func everyHook(f func(ctx context.Context, name string)) hooks.Funcs {
+	return hooks.Funcs{
+		Elected:       func(ctx context.Context, _ hooks.Elected) { f(ctx, "Elected") },
+		Demoted:       func(ctx context.Context, _ hooks.Demoted) { f(ctx, "Demoted") },
+		LeaderChanged: func(ctx context.Context, _ hooks.LeaderChanged) { f(ctx, "LeaderChanged") },
+		Error:         func(ctx context.Context, _ hooks.Failure) { f(ctx, "Error") },
+		Heartbeat:     func(ctx context.Context, _ hooks.Heartbeat) { f(ctx, "Heartbeat") },
+		Campaign:      func(ctx context.Context, _ hooks.Campaign) { f(ctx, "Campaign") },
+	}
+}
+
+// oneTerm makes a candidate fail, wait for another, and lead for two heartbeats, or until
+// OnElected ends its term.
+func oneTerm(b *bench, opts ...elector.Option) *seat {
+	other, one := b.seat("other"), b.seat("one", opts...)
+	b.Stop()
+	time.AfterFunc(time.Millisecond, func() {
+		b.Start()
+		term := b.campaign(other.Elector)
+		time.AfterFunc(5*time.Second, func() { b.wraps(term.Resign(always)) })
+	})
+	term := b.campaign(one.Elector)
+	select {
+	case <-time.After(2*heartbeat + time.Second):
+	case <-term.Context().Done():
+	}
+	b.wraps(term.Resign(always))
+	synctest.Wait()
+	return one
+}
+
+func TestHooksAreToldInThisOrder(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := oneTerm(b)
+		var got []string
+		for _, event := range one.rec.Events() {
+			switch e := event.(type) {
+			case hooks.Elected:
+				got = append(got, "Elected")
+			case hooks.Demoted:
+				got = append(got, "Demoted")
+			case hooks.LeaderChanged:
+				got = append(got, "LeaderChanged to "+e.Current)
+			case hooks.Failure:
+				got = append(got, "Failure "+string(e.Op))
+			case hooks.Heartbeat:
+				got = append(got, "Heartbeat")
+			case hooks.Campaign:
+				got = append(got, "Campaign "+string(e.Outcome))
+			}
+		}
+		got = slices.Compact(got) // the number of attempts is not the subject
+		want := []string{"Failure campaign", "Campaign failed", "LeaderChanged to other", "Campaign busy", "Campaign granted",
+			"LeaderChanged to one", "Elected", "Heartbeat", "Demoted", "LeaderChanged to "}
+		if !slices.Equal(got, want) || len(one.rec.Heartbeats()) != 2 {
+			b.Errorf("got  %q\nwant %q", got, want)
+		}
+	})
+}
+
+// A test that fails in a hook ends its goroutine with runtime.Goexit.
+func TestAPanicInAHookIsReportedAndOnlyThatOfOnElectedEndsTheTerm(t *testing.T) {
+	for _, which := range []string{"Elected", "Demoted", "LeaderChanged", "Error", "Heartbeat", "Campaign"} {
+		scene(t, "panic in On"+which, func(b *bench) {
+			var panicked atomic.Bool
+			one := oneTerm(b, elector.WithHooks(everyHook(func(_ context.Context, name string) {
+				if name == which && !panicked.Swap(true) {
+					panic("boom in " + name)
+				}
+			})))
+			text := "boom in " + which
+			if !slices.ContainsFunc(one.rec.Failures(), func(f hooks.Failure) bool { return f.Op == hooks.OpHook && strings.Contains(f.Err.Error(), text) }) {
+				b.Errorf("reported %+v", one.rec.Failures())
+			}
+			if which != "Elected" {
+				b.ended(one, hooks.Resigned)
+				return
+			}
+			b.ended(one, hooks.LeadFailed)
+			if err := one.rec.Demoted()[0].Err; !errors.Is(err, elector.ErrLeadFailed) || !strings.Contains(err.Error(), text) {
+				b.Errorf("the term has ended by %v", err)
+			}
+		})
+		scene(t, "Goexit in On"+which, func(b *bench) {
+			one := oneTerm(b, elector.WithHooks(everyHook(func(_ context.Context, name string) {
+				if name == which {
+					runtime.Goexit()
+				}
+			})))
+			b.ended(one, hooks.Resigned)
+			if n := len(one.rec.Heartbeats()); n != 2 {
+				b.Errorf("%d heartbeats", n)
+			}
+		})
+	}
+}
+
+func TestTheContextsOfHooksCarryValuesAndOnlyThatOfOnElectedEnds(t *testing.T) {
+	type key struct{}
+	bubble(t, func(b *bench) {
+		seen := map[string]context.Context{}
+		one := b.seat("one", elector.WithHooks(everyHook(func(ctx context.Context, name string) { seen[name] = ctx })))
+		b.Stop()
+		time.AfterFunc(time.Millisecond, b.Start)
+		ctx, stop := context.WithTimeout(context.WithValue(always, key{}, "v"), 10*time.Second)
+		defer stop()
+		b.wraps(one.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+			<-ctx.Done()
+			if seen["Elected"] != term.Context() || ctx != term.Context() {
+				b.Error("OnElected or lead got another context")
+			}
+			return nil
+		}), context.DeadlineExceeded)
+		if len(seen) != 6 {
+			b.Errorf("called: %v", seen)
+		}
+		for name, ctx := range seen {
+			if ended := ctx.Err() != nil; ctx.Value(key{}) != "v" || ended != (name == "Elected") {
+				b.Errorf("%s: value %v, %v", name, ctx.Value(key{}), ctx.Err())
+			}
+		}
+	})
+}
+
+// The recorder reports hooks that overlap, and an Elected or Demoted out of turn.
+func TestHooksAreNeverConcurrentAndTermsAlternateHoweverSlowTheyAre(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const terms = 30
+		n := 0
+		one := b.seat("one", elector.WithHooks(everyHook(func(context.Context, string) { time.Sleep(rand.N(3 * time.Second)) })))
+		b.wraps(one.Run(always, func(ctx context.Context, term *elector.Term) error {
+			if n++; n == terms {
+				return nil
+			}
+			time.AfterFunc(rand.N(10*time.Second), func() { _ = term.Resign(ctx) })
+			<-ctx.Done()
+			return nil
+		}))
+		before := len(one.rec.Events())
+		time.Sleep(time.Hour)
+		if len(one.rec.Elected()) != terms || len(one.rec.Demoted()) != terms || len(one.rec.Events()) != before {
+			b.Errorf("%d terms began, %d ended; %d events after Run returned", len(one.rec.Elected()), len(one.rec.Demoted()), len(one.rec.Events())-before)
+		}
+	})
+}
+
+func TestOnElectedMayDoTheWorkAndNothingElseIsToldMeanwhile(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var one *seat
+		worked := false
+		one = b.seat("one", elector.WithHooks(hooks.Funcs{Elected: func(ctx context.Context, _ hooks.Elected) {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			if len(one.rec.Heartbeats())+len(one.rec.Demoted()) != 0 {
+				b.Errorf("reported meanwhile: %+v", one.rec.Events())
+			}
+			worked = true
+		}}))
+		ctx, stop := context.WithTimeout(always, 21*time.Second)
+		defer stop()
+		b.wraps(one.Run(ctx, nil), context.DeadlineExceeded)
+		if n := len(one.rec.Heartbeats()); !worked || n != 1 { // the newest
+			b.Errorf("worked %v, %d heartbeats reported", worked, n)
+		}
+		b.ended(one, hooks.Shutdown)
+	})
+}
+
+func TestASlowOnHeartbeatDoesNotCostTheLease(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const busy = 59500 * time.Millisecond
+		calls := 0
+		one := b.seat("one", elector.WithHooks(hooks.Funcs{Heartbeat: func(context.Context, hooks.Heartbeat) {
+			if calls++; calls <= 11 {
+				time.Sleep(busy)
+			}
+		}}))
+		term := b.campaign(one.Elector)
+		time.Sleep(10*time.Minute + time.Second)
+		if since := time.Since(term.RenewedAt()); !term.Valid() || since > heartbeat {
+			b.Errorf("valid %v, renewed %v ago", term.Valid(), since)
+		}
+		beats := one.rec.Heartbeats()
+		if len(beats) != 11 {
+			b.Errorf("%d heartbeats reported", len(beats))
+		}
+		for i, beat := range beats { // when the hook is free, it gets the newest
+			b.within("the age of a heartbeat", 0, beats[0].At.Add(time.Duration(i)*busy).Sub(beat.At), heartbeat)
+		}
+		b.wraps(term.Resign(always), elector.ErrOverrun) // of the hook
+		time.Sleep(time.Minute)
+		b.wraps(term.Resign(always))
+	})
+}
+
+func TestTheLockIsNotReleasedNorTheNextCampaignBegunBeforeOnDemotedReturns(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const slow = 5 * time.Second
+		var one *seat
+		var demoted time.Time
+		one = b.seat("one", elector.WithHooks(hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) {
+			if demoted.IsZero() {
+				time.Sleep(slow)
+				if demoted = time.Now(); !b.holds(one.Elector) {
+					b.Error("the lock was released")
+				}
+			}
+		}}))
+		b.wraps(one.Run(always, func(ctx context.Context, term *elector.Term) error {
+			if !demoted.IsZero() {
+				// Others have a retry interval, from when the lock was released.
+				b.within("the next term", time.Second, time.Since(demoted), time.Second)
+				return nil
+			}
+			b.wraps(term.Resign(ctx), elector.ErrResigned)
+			return nil
+		}))
+	})
+}

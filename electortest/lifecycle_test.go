@@ -1,0 +1,285 @@
+package electortest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+func TestStartLeadsUntilStop(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.seat("one")
+		b.wraps(one.Stop(always)) // nothing to stop
+		for round := range 3 {
+			b.wraps(one.Start(always))
+			b.leads(one)
+			b.wraps(one.Stop(always))
+			if one.IsLeader() || b.holds(one.Elector) {
+				b.Error("leading after Stop")
+			}
+			b.wraps(one.Stop(always))
+			b.wraps(one.rec.Demoted()[round].Err, elector.ErrStopped)
+		}
+		b.ended(one, hooks.Shutdown, hooks.Shutdown, hooks.Shutdown)
+		b.failed(one)
+		b.wraps(b.campaign(one.Elector).Resign(always)) // it serves every other use
+	})
+}
+
+func TestTheContextOfStartEndsItAsStopDoes(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.seat("one")
+		ctx, cancel := context.WithTimeout(always, time.Second)
+		defer cancel()
+		b.wraps(one.Start(ctx))
+		time.Sleep(time.Second)
+		b.ended(one, hooks.Shutdown)
+		b.wraps(one.rec.Demoted()[0].Err, context.DeadlineExceeded)
+		b.wraps(one.Stop(always))
+	})
+}
+
+func TestStopWaitsOnlyAsLongAsItsContext(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.seat("one", elector.WithHooks(hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) { time.Sleep(9 * time.Second) }}))
+		b.wraps(one.Start(always))
+		b.leads(one)
+		impatient, cancel := context.WithTimeout(always, time.Second)
+		defer cancel()
+		b.wraps(one.Stop(impatient), context.DeadlineExceeded)
+		b.wraps(one.Start(always), elector.ErrAlreadyRunning) // it still stops
+		b.wraps(one.Stop(always))
+		for range 20 {
+			b.wraps(one.Stop(impatient)) // nothing to wait for
+		}
+	})
+}
+
+// refused returns a candidate on a standby, which refuses it at once.
+func (b *bench) refused(opts ...elector.Option) *seat {
+	standby := b.NewStandby(0)
+	b.Cleanup(standby.Close)
+	s := b.seat("one", append(opts, elector.WithReadOnlyTimeout(0))...)
+	s.process.ConnectTo(standby)
+	return s
+}
+
+func TestStopReturnsWhyTheElectorHadEnded(t *testing.T) {
+	scene(t, "whatever its context says", func(b *bench) {
+		cancelled, cancel := context.WithCancel(always)
+		cancel()
+		one := b.refused()
+		for range 20 {
+			b.wraps(one.Start(always))
+			time.Sleep(time.Second)
+			b.wraps(one.Stop(cancelled), elector.ErrServerReadOnly)
+		}
+	})
+	scene(t, "to one of two that stop it while the last hook runs", func(b *bench) {
+		one := b.refused(elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) { time.Sleep(time.Second) }}))
+		b.wraps(one.Start(always))
+		synctest.Wait()
+		stopped := make(chan error)
+		for range 2 {
+			go func() { stopped <- one.Stop(always) }()
+		}
+		first, second := <-stopped, <-stopped
+		if first == nil {
+			first, second = second, first
+		}
+		b.wraps(first, elector.ErrServerReadOnly)
+		b.wraps(second)
+	})
+	scene(t, "each time", func(b *bench) {
+		one := b.refused(elector.WithMaxAttempts(1))
+		for _, server := range []interface{ Stop() }{nil, b} {
+			if server != nil {
+				one.process.ConnectTo(b.Server)
+				server.Stop()
+			}
+			b.wraps(one.Start(always))
+			time.Sleep(time.Second)
+		}
+		b.wraps(one.Stop(always), elector.ErrServerReadOnly, elector.ErrGaveUp)
+		b.wraps(one.Stop(always))
+	})
+	scene(t, "but no more than the last ten times", func(b *bench) {
+		one := b.refused()
+		for range 100 {
+			b.wraps(one.Start(always))
+			time.Sleep(time.Second)
+		}
+		err := one.Stop(always)
+		if all, ok := err.(interface{ Unwrap() []error }); !ok || len(all.Unwrap()) != 10 {
+			b.Errorf("got %v", err)
+		}
+	})
+}
+
+// Each way to campaign, with a context and without a result.
+var ways = map[string]func(context.Context, *elector.Elector) error{
+	"Run":         func(ctx context.Context, e *elector.Elector) error { return e.Run(ctx, nil) },
+	"Campaign":    func(ctx context.Context, e *elector.Elector) error { _, err := e.Campaign(ctx); return err },
+	"TryCampaign": func(ctx context.Context, e *elector.Elector) error { _, _, err := e.TryCampaign(ctx); return err },
+	"Start":       func(ctx context.Context, e *elector.Elector) error { return e.Start(ctx) },
+}
+
+func TestOneElectorDoesOneThingAtATime(t *testing.T) {
+	bubble(t, func(b *bench) {
+		other := b.run("other")
+		b.leads(other)
+		one := b.run("one")
+		for _, leading := range []bool{false, true} {
+			if leading {
+				other.stop()
+				b.leads(one)
+			}
+			synctest.Wait()
+			for name, way := range ways {
+				if err := way(always, one.Elector); !errors.Is(err, elector.ErrAlreadyRunning) || one.IsLeader() != leading {
+					b.Errorf("%s: %v", name, err)
+				}
+			}
+			b.wraps(one.Stop(always)) // is for Start only
+		}
+		one.stop()
+		<-one.done
+		one.done <- nil
+		term, _, err := one.TryCampaign(always)
+		b.wraps(err)
+		b.wraps(ways["Campaign"](always, one.Elector), elector.ErrAlreadyRunning)
+		b.wraps(term.Resign(always))
+	})
+}
+
+// With a context that has ended, a call returns its cause, sends nothing and calls no hook.
+func TestACancelledContextIsReturnedByEveryCall(t *testing.T) {
+	calls := map[string]func(context.Context, *elector.Elector) error{
+		"Leader":     func(ctx context.Context, e *elector.Elector) error { _, err := e.Leader(ctx); return err },
+		"Candidates": func(ctx context.Context, e *elector.Elector) error { _, err := e.Candidates(ctx); return err },
+		"Observe": func(ctx context.Context, e *elector.Elector) error {
+			for range e.Observe(ctx) {
+				return errors.New("yielded")
+			}
+			return context.Cause(ctx)
+		},
+	}
+	for name, way := range ways {
+		calls[name] = way
+	}
+	for name, call := range calls {
+		scene(t, name, func(b *bench) {
+			one := b.seat("one")
+			ctx, cancel := context.WithCancelCause(always)
+			cancel(errOops)
+			for range 10 {
+				b.wraps(call(ctx, one.Elector), errOops)
+			}
+			b.wraps(one.Stop(ctx))
+			if synctest.Wait(); len(one.rec.Events()) != 0 || b.Connections() != 0 {
+				b.Errorf("%d connections; events: %+v", b.Connections(), one.rec.Events())
+			}
+			b.wraps(b.campaign(one.Elector).Resign(always))
+		})
+	}
+}
+
+// The error of a campaign that its context ends says what ended, and why.
+func TestACampaignThatIsCancelledSaysSo(t *testing.T) {
+	for _, name := range []string{"Campaign", "TryCampaign"} {
+		scene(t, name, func(b *bench) {
+			one := b.seat("one")
+			b.Stall()
+			ctx, cancel := context.WithCancelCause(always)
+			time.AfterFunc(time.Second, func() { cancel(errOops) })
+			if err := ways[name](ctx, one.Elector); fmt.Sprint(err) != "elector: campaign: oops" {
+				b.Errorf("got %v", err)
+			}
+			b.Resume()
+		})
+	}
+}
+
+func TestRunIfLeaderRunsOnlyInsideATerm(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.seat("one")
+		calls := 0
+		try := func(want bool) {
+			b.Helper()
+			before := calls
+			ran, err := one.RunIfLeader(always, func(context.Context) error { calls++; return errOops })
+			if ran != want || want && err != errOops || !want && err != nil || calls > before != want {
+				b.Errorf("ran %v, %v, %d calls", ran, err, calls-before)
+			}
+		}
+		try(false)
+		term := b.campaign(one.Elector)
+		try(true)
+		b.Stall()
+		time.Sleep(validity - time.Nanosecond)
+		try(true)
+		time.Sleep(time.Nanosecond) // exactly the deadline, whether or not a goroutine has noticed
+		try(false)
+		b.Resume()
+		b.wraps(term.Resign(always), elector.ErrNotLeader)
+		try(false)
+	})
+}
+
+func TestTheFunctionOfRunIfLeaderHoldsTheReleaseBackAndItsContextEnds(t *testing.T) {
+	scene(t, "with the term", func(b *bench) {
+		one := b.seat("one")
+		term := b.campaign(one.Elector)
+		time.AfterFunc(time.Second, func() { _ = term.Resign(always) })
+		ran, err := one.RunIfLeader(always, func(ctx context.Context) error {
+			<-ctx.Done()
+			b.wraps(context.Cause(ctx), elector.ErrResigned)
+			b.within("the context ends", time.Second, time.Since(term.ElectedAt()), time.Second)
+			if again, _ := one.RunIfLeader(always, nil); again {
+				b.Error("new work began after the term")
+			}
+			time.Sleep(4 * time.Second)
+			if len(one.rec.Demoted()) != 0 || !b.holds(one.Elector) {
+				b.Error("the release did not wait")
+			}
+			return nil
+		})
+		b.wraps(err)
+		b.wraps(term.Resign(always))
+		if !ran {
+			b.Error("not called")
+		}
+		b.ended(one, hooks.Resigned)
+		b.failed(one, hooks.OpWork)
+	})
+	scene(t, "with the caller's", func(b *bench) {
+		one := b.seat("one")
+		term := b.campaign(one.Elector)
+		ctx, stop := context.WithTimeoutCause(always, time.Second, errOops)
+		defer stop()
+		ran, err := one.RunIfLeader(ctx, func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) })
+		if !ran || err != errOops || !term.Valid() {
+			b.Errorf("ran %v, %v, term valid %v", ran, err, term.Valid())
+		}
+		b.wraps(term.Resign(always))
+	})
+	scene(t, "unless it panics", func(b *bench) {
+		one := b.seat("one")
+		term := b.campaign(one.Elector)
+		func() {
+			defer func() {
+				if p := recover(); p != "boom" || !term.Valid() {
+					b.Errorf("recovered %v, valid: %v", p, term.Valid())
+				}
+			}()
+			_, _ = one.RunIfLeader(always, func(context.Context) error { panic("boom") })
+		}()
+		b.wraps(term.Resign(always))
+	})
+}

@@ -1,0 +1,171 @@
+package electortest_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// A watcher yields each leader, that there is none, and that the server does not answer, once
+// each. A follower's hook is called for each leader once.
+func TestObserveYieldsEachChangeAndEachErrorOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		watcher, one, two := b.seat("watcher"), b.seat("one"), b.seat("two")
+		var term *elector.Term
+		lead := func(s *seat) func() { return func() { term = b.campaign(s.Elector) } }
+		resign := func() { b.wraps(term.Resign(always)) }
+		steps := []struct {
+			do   func()
+			want string // who leads then
+			err  error  // in its place
+		}{
+			{func() {}, "", elector.ErrNoLeader},
+			{lead(one), "one", nil},
+			{b.Stop, "", nil},
+			{func() { b.Start(); _ = term.Resign(always); lead(one)() }, "one", nil},
+			{func() { resign(); lead(one)() }, "one", nil}, // another session of the same candidate
+			{resign, "", elector.ErrNoLeader},
+			{b.Stop, "", nil},
+			{b.Start, "", elector.ErrNoLeader},
+			{lead(two), "two", nil},
+		}
+		i := 0
+		next := func() { time.AfterFunc(5*time.Second, steps[i].do) } // long after the last answer
+		next()
+		for leader, err := range watcher.Observe(always) {
+			switch want := steps[i]; {
+			case leader.CandidateID != want.want, (err == nil) != (want.want != ""):
+				b.Errorf("step %d: got %+v, %v", i, leader, err)
+			case want.err != nil:
+				b.wraps(err, want.err)
+			}
+			if i++; i == len(steps) {
+				break
+			}
+			next()
+		}
+		resign()
+	})
+}
+
+func TestObserveEndsWithItsContext(t *testing.T) {
+	for name, before := range map[string]func(b *bench){"while it waits": func(*bench) {}, "while it asks": func(b *bench) { b.Stall() }} {
+		scene(t, name, func(b *bench) {
+			one := b.seat("one")
+			before(b)
+			ctx, stop := context.WithTimeout(always, 100*time.Millisecond)
+			defer stop()
+			start := time.Now()
+			for _, err := range one.Observe(ctx) {
+				b.wraps(err, elector.ErrNoLeader)
+			}
+			b.within("it ends", 100*time.Millisecond, time.Since(start), 100*time.Millisecond)
+			b.Resume()
+		})
+	}
+}
+
+func TestTheLeaderIsAsTheServerSays(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one, two := b.seat("one"), b.seat("two")
+		_, err := two.Leader(always)
+		b.wraps(err, elector.ErrNoLeader)
+		all, err := two.Candidates(always)
+		if b.wraps(err); len(all) != 0 {
+			b.Errorf("got %+v", all)
+		}
+		start := time.Now()
+		term := b.campaign(one.Elector)
+		time.Sleep(5 * time.Second)
+		waiting := b.run("waiting", elector.WithStandby(elector.Wait))
+		time.Sleep(heartbeat / 2)
+		leader, err := two.Leader(always)
+		b.wraps(err)
+		all, err = two.Candidates(always)
+		b.wraps(err)
+		if len(all) != 2 || !all[0].Leading || all[0].Leader != leader || all[1].Leading || all[1].CandidateID != "waiting" || all[1].Waiting.IsZero() ||
+			leader.CandidateID != "one" || leader.PID == 0 || leader.Connected.Before(start) || leader.Connected.After(term.ElectedAt()) {
+			b.Errorf("got %+v and %+v", leader, all)
+		}
+		b.wraps(term.Resign(always))
+		b.leads(waiting)
+	})
+}
+
+// A follower learns of each leader within its bound: a heartbeat interval if it waits in the
+// server, else a retry interval. A new session of the same candidate is a change, too.
+func TestAChangeOfLeaderIsToldWithinItsBound(t *testing.T) {
+	ill := elector.WithHealth(func(ctx context.Context) float64 { <-ctx.Done(); return 0 }, elector.HealthPolicy{Interval: time.Minute})
+	for name, c := range map[string]struct {
+		opts  []elector.Option
+		bound time.Duration
+	}{
+		"polls":        {nil, time.Second},
+		"waits":        {[]elector.Option{elector.WithStandby(elector.Wait)}, heartbeat},
+		"is unhealthy": {[]elector.Option{ill}, time.Second},
+	} {
+		scene(t, name, func(b *bench) {
+			stranger := b.seat("stranger")
+			term := b.campaign(stranger.Elector)
+			follower := b.run("follower", c.opts...)
+			for i, id := range []string{"a", "b", "b", "c"} {
+				next := b.seat(id, elector.WithStandby(elector.Wait), elector.WithWatch())
+				elected := make(chan *elector.Term)
+				go func() { elected <- b.campaign(next.Elector) }()
+				time.Sleep(5 * time.Second)
+				if name == "waits" { // it would be the next
+					follower.stop()
+					<-follower.done
+					follower.done <- nil
+					b.wraps(term.Resign(always))
+					term = <-elected
+					follower = b.run("follower", c.opts...)
+				} else {
+					b.wraps(term.Resign(always))
+					term = <-elected
+				}
+				start := time.Now()
+				time.Sleep(c.bound + 10*time.Millisecond)
+				changes := follower.rec.LeaderChanges()
+				if n := len(changes); n == 0 || changes[n-1].Current != id || changes[n-1].At.Sub(start) > c.bound {
+					b.Errorf("leader %d: reported %+v", i, changes)
+				}
+			}
+			n := len(follower.rec.LeaderChanges())
+			time.Sleep(time.Minute)
+			if again := follower.rec.LeaderChanges(); len(again) != n {
+				b.Errorf("reported again: %+v", again[n:])
+			}
+			follower.stop()
+			b.wraps(term.Resign(always))
+		})
+	}
+}
+
+// Without a hook that wants to know, an attempt does not ask who leads.
+func TestTheLeaderIsAskedForOnlyIfAHookWantsToKnow(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		pool := b.Open()
+		defer pool.Close()
+		e, err := elector.New(pool, "orders", elector.WithHooks(hooks.Funcs{Elected: func(context.Context, hooks.Elected) {}}))
+		b.wraps(err)
+		asked := map[string]int{}
+		b.Trace(func(event electortest.Event) {
+			if !event.Done {
+				asked[event.What]++
+			}
+		})
+		_, _, err = e.TryCampaign(always)
+		b.wraps(err)
+		b.Trace(nil)
+		if asked["TryLock"] != 1 || asked["TryLockOrSee"]+asked["Holder"] != 0 {
+			b.Errorf("sent %v", asked)
+		}
+	})
+}

@@ -1,0 +1,221 @@
+package electortest_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+type lead = func(context.Context, *elector.Term) error
+
+func TestRunReturnsWhatLeadReturned(t *testing.T) {
+	for name, want := range map[string]error{"nil": nil, "an error": errOops, "a context's error": context.DeadlineExceeded} {
+		scene(t, name, func(b *bench) {
+			one := b.seat("one")
+			if err := one.Run(always, func(context.Context, *elector.Term) error { return want }); err != want {
+				b.Errorf("got %v", err)
+			}
+			if want == nil {
+				b.ended(one, hooks.Resigned)
+			} else {
+				b.ended(one, hooks.LeadFailed)
+				b.wraps(one.rec.Demoted()[0].Err, elector.ErrLeadFailed, want)
+			}
+			b.failed(one)
+		})
+	}
+}
+
+func TestUnlockNeverPrecedesLeadReturn(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.seat("one")
+		ctx, stop := context.WithTimeout(always, time.Second)
+		defer stop()
+		start := time.Now()
+		b.wraps(one.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+			<-ctx.Done()
+			time.Sleep(100 * time.Second)
+			if one.IsLeader() || term.Valid() || !b.holds(one.Elector) || len(one.rec.Demoted()) != 0 {
+				b.Error("the term goes on, or its lock or its hooks did not wait for the work")
+			}
+			return nil
+		}), context.DeadlineExceeded)
+		b.within("Run", 101*time.Second, time.Since(start), 101*time.Second)
+		b.failed(one, hooks.OpWork)
+		b.ended(one, hooks.Shutdown)
+		if d := one.rec.Demoted()[0]; d.Held != time.Second || !errors.Is(d.Err, context.DeadlineExceeded) || b.holds(one.Elector) {
+			b.Errorf("reported %+v", d)
+		}
+	})
+}
+
+func TestAShutdownTellsLeadWhyAndReturnsItsErrorToo(t *testing.T) {
+	reason := errors.New("the pod is evicted")
+	type leads = func(ctx, outer context.Context, stop func()) error
+	for name, c := range map[string]struct {
+		lead  leads
+		fails bool
+	}{
+		"lead returns nil":                   {lead: func(ctx, _ context.Context, _ func()) error { <-ctx.Done(); return nil }},
+		"lead returns its context's error":   {lead: func(ctx, _ context.Context, _ func()) error { <-ctx.Done(); return ctx.Err() }},
+		"lead returns its context's cause":   {lead: func(ctx, _ context.Context, _ func()) error { <-ctx.Done(); return context.Cause(ctx) }},
+		"lead returns the outer one's error": {lead: func(_, ctx context.Context, _ func()) error { <-ctx.Done(); return ctx.Err() }},
+		"lead causes the shutdown":           {lead: func(_, _ context.Context, stop func()) error { stop(); return nil }},
+		"lead returns an error":              {lead: func(ctx, _ context.Context, _ func()) error { <-ctx.Done(); return errOops }, fails: true},
+		"lead causes the shutdown and fails": {lead: func(_, _ context.Context, stop func()) error { stop(); return errOops }, fails: true},
+	} {
+		scene(t, name, func(b *bench) {
+			one := b.seat("one")
+			ctx, stop := context.WithCancelCause(always)
+			time.AfterFunc(time.Second, func() { stop(reason) })
+			err := one.Run(ctx, func(inner context.Context, _ *elector.Term) error {
+				return c.lead(inner, ctx, func() { stop(reason) })
+			})
+			b.wraps(err, reason)
+			if errors.Is(err, errOops) != c.fails {
+				b.Errorf("got %v", err)
+			}
+			b.ended(one, hooks.Shutdown)
+			b.wraps(one.rec.Demoted()[0].Err, reason)
+			b.failed(one)
+		})
+	}
+}
+
+// After a lost term an error of lead is reported, unless it says only that its context ended.
+func TestAnErrorOfLeadAfterItsTermWasLostIsReportedAndTheCampaignGoesOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		err    func(context.Context) error
+		failed []hooks.Op
+	}{
+		"the context's error": {context.Context.Err, []hooks.Op{hooks.OpHeartbeat}},
+		"the context's cause": {context.Cause, []hooks.Op{hooks.OpHeartbeat}},
+		"another error":       {func(context.Context) error { return errOops }, []hooks.Op{hooks.OpHeartbeat, hooks.OpWork}},
+	} {
+		scene(t, name, func(b *bench) {
+			one := b.seat("one")
+			ctx, stop := context.WithCancelCause(always)
+			shutdown, terms := errors.New("shutdown"), 0
+			err := one.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+				if terms++; terms == 2 {
+					time.AfterFunc(time.Second, func() { stop(shutdown) })
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				b.Terminate(b.pid(one))
+				<-ctx.Done()
+				return c.err(ctx)
+			})
+			if b.wraps(err, shutdown); errors.Is(err, context.Canceled) || errors.Is(err, elector.ErrSessionLost) {
+				b.Errorf("got %v", err)
+			}
+			b.failed(one, c.failed...)
+			if len(c.failed) > 1 {
+				b.wraps(one.rec.Failures()[1].Err, elector.ErrLeadFailed, errOops)
+			}
+		})
+	}
+}
+
+// A panic of lead, and runtime.Goexit, go on once the lock is released.
+func TestAPanicOfLeadGoesOnAfterTheRelease(t *testing.T) {
+	for name, c := range map[string]struct {
+		lead lead
+		want any
+	}{
+		"panic":  {func(context.Context, *elector.Term) error { panic("boom") }, "boom"},
+		"Goexit": {func(context.Context, *elector.Term) error { runtime.Goexit(); return nil }, nil},
+	} {
+		scene(t, name, func(b *bench) {
+			one := b.seat("one", elector.WithHooks(hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) { time.Sleep(time.Second) }}))
+			gone := make(chan any)
+			go func() {
+				defer func() {
+					p := recover()
+					if b.holds(one.Elector) {
+						b.Error("the lock is held")
+					}
+					gone <- p
+				}()
+				_ = one.Run(always, c.lead)
+				b.Error("Run returned")
+			}()
+			if p := <-gone; p != c.want {
+				b.Errorf("recovered %v", p)
+			}
+			b.ended(one, hooks.LeadFailed)
+			b.wraps(one.rec.Demoted()[0].Err, elector.ErrLeadFailed)
+			b.wraps(b.campaign(one.Elector).Resign(always)) // and the elector can be used again
+		})
+	}
+}
+
+func TestResignReturnsWhenTheLockIsFree(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.seat("one")
+		term := b.campaign(one.Elector)
+		if got, leading := one.Term(); got != term || !leading {
+			b.Errorf("got %v, %v", got, leading)
+		}
+		both := make(chan error)
+		for range 2 {
+			go func() { both <- term.Resign(always) }()
+		}
+		b.wraps(<-both)
+		if b.holds(one.Elector) {
+			b.Error("the lock is held")
+		}
+		b.wraps(<-both)
+		b.ended(one, hooks.Resigned)
+		if got, leading := one.Term(); got != nil || leading || one.IsLeader() || term.Valid() {
+			b.Errorf("got %v, %v", got, leading)
+		}
+		next := b.campaign(one.Elector)
+		for range 20 {
+			b.wraps(term.Resign(term.Context())) // which has ended, as the term has
+		}
+		b.wraps(term.Verify(always), elector.ErrNotLeader, elector.ErrResigned)
+		if term.Valid() || !next.Valid() || next.Token() <= term.Token() {
+			b.Error("the old term came back, or resigned for the new one")
+		}
+		b.wraps(next.Resign(always))
+	})
+}
+
+func TestResignWaitsForLeadNoLongerThanItsContextAndALease(t *testing.T) {
+	for name, c := range map[string]struct {
+		ctx  func(ctx context.Context) (context.Context, context.CancelFunc)
+		took time.Duration
+		want error
+	}{
+		"the term's context": {context.WithCancel, 0, elector.ErrResigned},
+		"a timeout": {func(context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(always, time.Second)
+		}, time.Second, context.DeadlineExceeded},
+		"no limit": {func(context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(always) }, lease, elector.ErrOverrun},
+	} {
+		scene(t, name, func(b *bench) {
+			one := b.seat("one")
+			running, stop := context.WithCancel(always)
+			b.wraps(one.Run(running, func(ctx context.Context, term *elector.Term) error {
+				ctx, cancel := c.ctx(ctx)
+				defer cancel()
+				start := time.Now()
+				b.wraps(term.Resign(ctx), c.want) // inside lead it waits for itself
+				b.within("Resign", c.took, time.Since(start), c.took)
+				if one.IsLeader() || len(one.rec.Demoted()) != 0 || !b.holds(one.Elector) {
+					b.Error("the term goes on, or its lock or its hooks did not wait for the work")
+				}
+				time.Sleep(3 * time.Second)
+				stop()
+				return nil
+			}), context.Canceled)
+			b.ended(one, hooks.Resigned)
+		})
+	}
+}
