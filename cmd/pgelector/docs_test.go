@@ -51,7 +51,7 @@ func TestThePageHasEveryExitCode(t *testing.T) {
 }
 
 // The unit tells systemd how to read an exit status. 143 is that of TERM: see
-// TestASignalEndsARunThatWaits and TestASignalThatTheCommandDiesOfIsItsStatus.
+// TestASignalEndsARunThatWaits and TestTheExitStatusIsTheSignalThatEndsTheCommand.
 func TestTheSystemdUnitRestartsWhatARestartMends(t *testing.T) {
 	unit := section(t, "### A systemd unit")
 	statuses := func(key string) (all []int) {

@@ -1,5 +1,4 @@
-// Package browser drives a real, headless Chromium: in the tests of pages, and to
-// take pictures of them.
+// Package browser drives a headless Chromium, for tests of web pages and for screenshots.
 package browser
 
 import (
@@ -16,12 +15,12 @@ import (
 var ErrNone = errors.New("browser: no Chromium is installed (Debian and Ubuntu, as root: apt-get install chromium; " +
 	"or let PGELECTOR_BROWSER name its program)")
 
-// names are those of the program, on the systems that have it.
+// names are the program's names on different systems.
 var names = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable",
 	"/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"}
 
-// Find returns the browser's program: the one that PGELECTOR_BROWSER names, or
-// else the first that is installed.
+// Find returns the path of the browser: the program that PGELECTOR_BROWSER names, or else the
+// first that is installed.
 func Find() (string, error) {
 	if path := os.Getenv("PGELECTOR_BROWSER"); path != "" {
 		return path, nil
@@ -34,8 +33,8 @@ func Find() (string, error) {
 	return "", ErrNone
 }
 
-// Open starts a browser, with a profile of its own that is removed with it. The
-// context is for chromedp.Run, and ends with ctx; stop must be called.
+// Open starts a browser with a temporary profile. tab is for chromedp.Run; it ends with ctx.
+// The caller must call stop.
 func Open(ctx context.Context) (tab context.Context, stop func(), err error) {
 	path, err := Find()
 	if err != nil {
@@ -43,7 +42,7 @@ func Open(ctx context.Context) (tab context.Context, stop func(), err error) {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path),
-		chromedp.Flag("disable-component-update", true), // it asks nobody for anything
+		chromedp.Flag("disable-component-update", true), // no network requests of its own
 		chromedp.Flag("disable-quic", true),
 		chromedp.Flag("no-pings", true),
 		chromedp.Flag("hide-scrollbars", true))
@@ -53,7 +52,7 @@ func Open(ctx context.Context) (tab context.Context, stop func(), err error) {
 	ctx, stopBrowser := chromedp.NewExecAllocator(ctx, options...)
 	tab, closeTab := chromedp.NewContext(ctx)
 	stop = func() {
-		_ = chromedp.Cancel(tab) // waits until it has gone
+		_ = chromedp.Cancel(tab) // waits until the browser has ended
 		closeTab()
 		stopBrowser()
 	}

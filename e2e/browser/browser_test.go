@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestWithoutABrowserTheErrorSaysSo(t *testing.T) {
+func TestFind(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("PGELECTOR_BROWSER", "")
 	names = names[:1]
@@ -14,13 +14,13 @@ func TestWithoutABrowserTheErrorSaysSo(t *testing.T) {
 	}
 	t.Setenv("PGELECTOR_BROWSER", "/opt/mine")
 	if path, err := Find(); path != "/opt/mine" || err != nil {
-		t.Errorf("of the one that was named: %q, %v", path, err)
+		t.Errorf("the named browser: %q, %v", path, err)
 	}
 }
 
-func TestABrowserThatDoesNotStartIsAnErrorThatNamesIt(t *testing.T) {
+func TestOpenFailsIfTheBrowserDoesNotStart(t *testing.T) {
 	t.Setenv("PGELECTOR_BROWSER", "/bin/false")
 	if _, _, err := Open(t.Context()); err == nil {
-		t.Error("/bin/false is a browser")
+		t.Error("no error")
 	}
 }

@@ -34,7 +34,7 @@ func TestKeyIsWhatItsSQLComputes(t *testing.T) {
 	}
 }
 
-// database makes one that no other test looks into.
+// database makes a new database.
 func database(t *testing.T) (dsn string) {
 	t.Helper()
 	base := unique("base")
@@ -43,7 +43,7 @@ func database(t *testing.T) (dsn string) {
 	return shared.Get(t).DSN(pgcluster.ForDatabase(base))
 }
 
-func TestStatusTellsWhoLeadsAndWhoWaitsInWhichOrder(t *testing.T) {
+func TestStatusShowsTheLeaderAndTheQueueInOrder(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	invoke(t, at(dsn), "status").want(t, exit.OK, "Nobody leads or waits")
@@ -51,8 +51,8 @@ func TestStatusTellsWhoLeadsAndWhoWaitsInWhichOrder(t *testing.T) {
 	leading := launch(t, at(dsn), quick("billing", "--candidate", "first", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
 	leading.says(t, "ready")
 	for i, id := range []string{"second", "third"} {
-		// Parked by the test, for good: run's own waits are short, and begin anew at the end of the queue.
-		park(t, dsn, id, "billing", i+1)
+		// The test itself waits in the queue: run's waits are short, and each starts at the end of the queue.
+		queueUp(t, dsn, id, "billing", i+1)
 	}
 	table := invoke(t, at(dsn), "status", "billing", "nightly")
 	table.want(t, exit.Negative, "first", "waits, 1.", "waits, 2.", "ago)", "nobody leads", "token is known to the leader only")
@@ -94,8 +94,8 @@ func TestStatusTellsWhoLeadsAndWhoWaitsInWhichOrder(t *testing.T) {
 	leading.ends(t, 128+15)
 }
 
-// park waits for the lock on a session of that name, as the n-th.
-func park(t *testing.T, dsn, id, election string, n int) {
+// queueUp waits for the lock on a new session with that application name, as the n-th.
+func queueUp(t *testing.T, dsn, id, election string, n int) {
 	t.Helper()
 	conn := connection(t, dsn+"&application_name="+id)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -106,7 +106,7 @@ func park(t *testing.T, dsn, id, election string, n int) {
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	look := connection(t, dsn)
-	eventually(t, id+" is parked", func() bool {
+	eventually(t, id+" waits for the lock", func() bool {
 		var waiting int
 		check(t, look.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND waitstart IS NOT NULL
 			AND ((classid::bigint << 32) | objid::bigint) = $1`, keyOf(election)).Scan(&waiting))
@@ -114,16 +114,15 @@ func park(t *testing.T, dsn, id, election string, n int) {
 	})
 }
 
-// The lock by which a leader is watched is held by it and waited for by it, but is no
-// election's.
-func TestStatusShowsNoLockThatIsNoElections(t *testing.T) {
+// A watched leader holds and awaits another advisory lock, which belongs to no election.
+func TestStatusShowsElectionLocksOnly(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	conn := connection(t, dsn)
 	leading := launch(t, at(dsn), quick("billing", "--candidate", "first", "--watch", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
 	leading.says(t, "ready")
 	waiting := launch(t, at(dsn), quick("billing", "--candidate", "second", "--watch", "--standby", "wait", "--", "true")...)
-	parked := func(what, condition string) {
+	awaits := func(what, condition string) {
 		eventually(t, what, func() bool {
 			var n int
 			check(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
@@ -132,8 +131,8 @@ func TestStatusShowsNoLockThatIsNoElections(t *testing.T) {
 		})
 	}
 	key := fmt.Sprint(keyOf("billing"))
-	parked("the leader is watched", "((classid::bigint << 32) | objid::bigint) <> "+key)
-	parked("a candidate waits", "((classid::bigint << 32) | objid::bigint) = "+key)
+	awaits("the leader is watched", "((classid::bigint << 32) | objid::bigint) <> "+key)
+	awaits("a candidate waits", "((classid::bigint << 32) | objid::bigint) = "+key)
 	for range 20 {
 		var got struct {
 			Elections []struct {
@@ -158,7 +157,7 @@ func TestStatusShowsNoLockThatIsNoElections(t *testing.T) {
 	waiting.ends(t, exit.OK)
 }
 
-func TestWatchTellsOfEachChange(t *testing.T) {
+func TestWatchReportsEachChange(t *testing.T) {
 	t.Parallel()
 	dsn := shared.Get(t).DSN()
 	people := launch(t, at(dsn), "watch", name(t), "--interval", "20ms")
@@ -225,7 +224,7 @@ func TestEvictSaysWhichPrivilegeIsMissing(t *testing.T) {
 	invoke(t, bystander, "doctor").want(t, exit.OK, "GRANT pg_read_all_stats", "GRANT pg_signal_backend")
 }
 
-func TestDoctorHasALineForEverything(t *testing.T) {
+func TestDoctorReportsEachCheck(t *testing.T) {
 	t.Parallel()
 	dsn := shared.Get(t).DSN()
 	for _, driver := range []string{"pgx", "pq"} {
@@ -245,7 +244,7 @@ func TestDoctorHasALineForEverything(t *testing.T) {
 	invoke(t, at(dsn), "doctor", "--lease", "1ms").want(t, exit.Usage, "--lease 1ms")
 }
 
-func TestDoctorSeesASlowLinkAndScarceConnections(t *testing.T) {
+func TestDoctorWarnsOfASlowLinkAndFewConnections(t *testing.T) {
 	t.Parallel()
 	c := own(t)
 	_, err := connection(t, c.DSN()).Exec(t.Context(), "CREATE ROLE few LOGIN CONNECTION LIMIT 6")

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-func TestHTTPTellsALoadBalancerWhoLeads(t *testing.T) {
+func TestHTTPReportsTheLeaderToALoadBalancer(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
 	release := occupy(t, shared.Get(t).DSN(), name(t))
@@ -39,7 +39,7 @@ func TestHTTPTellsALoadBalancerWhoLeads(t *testing.T) {
 	r.ends(t, 128+15)
 }
 
-func TestHTTPTellsAnOrchestratorThatTheDatabaseIsAway(t *testing.T) {
+func TestHTTPReportsThatTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	cluster, address := own(t), freeAddress(t)
 	r := launch(t, at(cluster.DSN()), quick(name(t), "--http", address, "--restart", "--", "sh", "-c", "echo ready; exec sleep 1000")...)

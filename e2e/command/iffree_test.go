@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-func TestIfFreeOnTwoHostsExactlyOneRuns(t *testing.T) {
+func TestIfFreeRunsTheCommandOnExactlyOneHost(t *testing.T) {
 	t.Parallel()
-	const hosts = 6 // processes that are started at once
+	const hosts = 6 // processes that start at the same time
 	var all []*running
 	for i := range hosts {
 		driver := []string{"pgx", "pq"}[i%2]
@@ -82,11 +82,11 @@ func TestIfFreeLeavesWhileAnotherLeads(t *testing.T) {
 	waiting.ends(t, exit.OK)
 }
 
-func TestAWaitThatIsOverDoesNotEndTheCommand(t *testing.T) {
+func TestTheEndOfTheWaitDoesNotEndTheCommand(t *testing.T) {
 	t.Parallel()
 	r := held(t, quick(name(t), "--if-free", "--wait", "300ms", "--if-free-exit-code", "9", "--", "sh", "-c", "echo ran; cat; exit 6")...)
 	r.says(t, "ran")
-	timer := time.NewTimer(400 * time.Millisecond) // longer than --wait: nothing must happen meanwhile
+	timer := time.NewTimer(400 * time.Millisecond) // longer than --wait: nothing may happen meanwhile
 	defer timer.Stop()
 	select {
 	case <-r.exited:
@@ -105,5 +105,5 @@ func TestHoldKeepsTheLockAfterAQuickCommand(t *testing.T) {
 	r.signal(t, 15)
 	r.ends(t, exit.OK) // the command had done well
 	failing := run(t, name(t), "--hold", patience.String(), "--", "false")
-	failing.ends(t, 1) // at once: another host may do better
+	failing.ends(t, 1) // at once: another host may succeed
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
-// subcommands are those that ask the server, in such an order that each has
-// something to find.
+// subcommands are the subcommands that query the server.
 var subcommands = map[string]func(t *testing.T, env []string, driver string){
 	"run": func(t *testing.T, env []string, driver string) {
 		for _, how := range [][]string{nil, {"--watch"}, {"--standby", "wait"}, {"--if-free"}} {
@@ -49,7 +48,7 @@ var subcommands = map[string]func(t *testing.T, env []string, driver string){
 	},
 }
 
-// local are the subcommands that know no server.
+// local are the subcommands that need no server.
 var local = []string{"completion", "help", "man", "version"}
 
 func TestNoSubcommandCallsAnImpostor(t *testing.T) {
@@ -74,7 +73,7 @@ func TestNoSubcommandCallsAnImpostor(t *testing.T) {
 		delete(seen, name)
 	}
 	if len(seen) > 0 {
-		t.Errorf("not tried are %v", seen)
+		t.Errorf("not tested: %v", seen)
 	}
 	for role, path := range map[string]string{"open": `"$user", public`, "beset": "public, pg_catalog"} {
 		check(t, c.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN; ALTER ROLE "+role+" SET search_path = "+path))
@@ -95,12 +94,12 @@ func TestNoSubcommandCallsAnImpostor(t *testing.T) {
 	log, err := c.ServerLog()
 	check(t, err)
 	if i := strings.Index(log, "impostor"); i >= 0 {
-		t.Errorf("the server's log tells of an impostor: %s", log[i:min(i+500, len(log))])
+		t.Errorf("the server's log names an impostor: %s", log[i:min(i+500, len(log))])
 	}
 }
 
-// A superuser asks the doctor about a database in which strangers may create things.
-func TestTheDoctorMakesNoStrangerASuperuser(t *testing.T) {
+// A superuser runs doctor on a database in which other roles may create objects.
+func TestDoctorDoesNotLetAnotherRoleBecomeSuperuser(t *testing.T) {
 	t.Parallel()
 	c := own(t)
 	check(t, c.CreateRole(t.Context(), "stranger", nil))
@@ -124,7 +123,7 @@ func TestTheDoctorMakesNoStrangerASuperuser(t *testing.T) {
 			t.Error("the stranger is a superuser")
 		}
 	}
-	_, err = admin.Exec(t.Context(), "SELECT 1.5 * 2") // what is not qualified
+	_, err = admin.Exec(t.Context(), "SELECT 1.5 * 2") // an unqualified operator
 	check(t, err)
 	check(t, admin.QueryRow(t.Context(), crowned).Scan(&super))
 	if !super {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// logged are the lines of --log-json, by their messages.
+// logged returns the lines of --log-json, by message.
 func logged(t *testing.T, text string) map[string]map[string]any {
 	t.Helper()
 	lines := map[string]map[string]any{}
@@ -44,7 +44,7 @@ func TestTheJSONLogKeepsEveryDigitAndNamesItsUnits(t *testing.T) {
 	for message, fields := range lines {
 		for field, value := range fields {
 			if !known[field] {
-				t.Errorf("%s has the field %q, which docs/command.md does not tell of", message, field)
+				t.Errorf("%s has the field %q, which docs/command.md does not list", message, field)
 			}
 			if n, ok := value.(float64); ok && math.Abs(n) > 1<<53 {
 				t.Errorf("%s has %q = %v, a number that loses digits", message, field, n)
@@ -72,8 +72,8 @@ func TestTheJSONLogKeepsEveryDigitAndNamesItsUnits(t *testing.T) {
 	}
 }
 
-// A line that is no JSON, such as the last one, would break what reads the log.
-func TestTheJSONLogEndsWithWhyInJSON(t *testing.T) {
+// A last line that is not JSON would break a program that reads the log.
+func TestTheLastLineOfTheJSONLogIsJSON(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		env  []string
@@ -95,8 +95,8 @@ func TestTheJSONLogEndsWithWhyInJSON(t *testing.T) {
 	}
 }
 
-// pgx tells of each address in a line of its own.
-func TestAnErrorIsOneLineOfTheLog(t *testing.T) {
+// The errors of pgx have one line per address.
+func TestAnErrorIsLoggedOnOneLine(t *testing.T) {
 	t.Parallel()
 	r := launch(t, at("postgres://nobody@127.0.0.1:1/x"), quick("x", "--log-level", "trace", "--", "true")...)
 	r.logs(t, "database still away")
@@ -105,7 +105,7 @@ func TestAnErrorIsOneLineOfTheLog(t *testing.T) {
 	line := regexp.MustCompile(`^(\d{4}-\d\d-\d\dT\S+ \[|pgelector: )`)
 	for text := range strings.Lines(r.errs.String()) {
 		if !line.MatchString(text) {
-			t.Errorf("a line of its own: %q", text)
+			t.Errorf("not the start of a log line: %q", text)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// stubborn ignores TERM, and so do its child and a daemon that has left its
-// process group and session, all of which say who they are.
+// stubborn ignores TERM, and so do its child and a daemon in another process group and
+// session. All three print their process ids.
 const stubborn = `trap '' TERM HUP INT
 sh -c 'echo child $$; while :; do sleep 0.05; done' &
 setsid sh -c 'echo daemon $$; while :; do sleep 0.05; done' &
@@ -22,7 +22,7 @@ sleep 0.1
 echo self $$
 while :; do sleep 0.05; done`
 
-// unhurried are for a term that is to end by the test alone, on however busy a machine.
+// unhurried are flags for a term that only the test ends, also on a busy machine.
 var unhurried = []string{"--lease", "60s", "--drain", "400ms", "--grace", "200ms"}
 
 // family are the processes of stubborn.
@@ -31,15 +31,15 @@ type family struct{ self, child, daemon int }
 func stubbornFamily(t *testing.T, r *running) (f family) {
 	t.Helper()
 	timeout := time.After(patience)
-	for f.self == 0 || f.child == 0 || f.daemon == 0 { // they speak in any order
+	for f.self == 0 || f.child == 0 || f.daemon == 0 { // in any order
 		select {
 		case line, open := <-r.lines:
 			if !open {
-				t.Fatalf("ended, and of the family only %+v\n%s", f, r.errs)
+				t.Fatalf("ended with only %+v started\n%s", f, r.errs)
 			}
 			f.meet(t, line)
 		case <-timeout:
-			t.Fatalf("of the family only %+v\n%s", f, r.errs)
+			t.Fatalf("only %+v started\n%s", f, r.errs)
 		}
 	}
 	return f
@@ -56,7 +56,7 @@ func (f *family) meet(t *testing.T, line string) {
 	}
 }
 
-// dead fails the test if one of the family lives.
+// dead fails the test if one of the processes is running.
 func (f family) dead(t *testing.T, when string) {
 	t.Helper()
 	for who, pid := range map[string]int{"the command": f.self, "its child": f.child, "its daemon": f.daemon} {
@@ -78,10 +78,10 @@ func needsLinux(t *testing.T) {
 	}
 }
 
-func TestTheLockIsReleasedOnlyWhenNothingIsLeft(t *testing.T) {
+func TestTheLockIsReleasedAfterAllProcessesHaveEnded(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
-	// The command itself ends well, and leaves others behind that do not heed TERM.
+	// The command itself exits, and leaves processes behind that ignore TERM.
 	script := `sh -c 'trap "" TERM; echo child $$; while :; do sleep 0.05; done' &
 setsid sh -c 'trap "" TERM; echo daemon $$; while :; do sleep 0.05; done' &
 sleep 0.2; echo self $$; read line; exit 5`
@@ -95,7 +95,7 @@ sleep 0.2; echo self $$; read line; exit 5`
 	granted := make(chan struct{})
 	go func() {
 		defer close(granted)
-		inherit(t, shared.Get(t).DSN(), name(t))
+		awaitLock(t, shared.Get(t).DSN(), name(t))
 	}()
 	waits(t, name(t))
 	check(t, stdin.Close())
@@ -118,7 +118,7 @@ func TestALostTermEndsTheCommand(t *testing.T) {
 	}
 }
 
-func TestACommandThatHeedsTERMHasItsGrace(t *testing.T) {
+func TestACommandThatHandlesTERMGetsItsGracePeriod(t *testing.T) {
 	t.Parallel()
 	r := run(t, name(t), append([]string{"--watch", "--lease", "10s"}, sh(`trap 'echo winding down; sleep 0.1; echo done; exit 0' TERM
 echo ready; while :; do sleep 0.02; done`)...)...)
@@ -129,7 +129,7 @@ echo ready; while :; do sleep 0.02; done`)...)...)
 	r.ends(t, exit.Lost)
 }
 
-func TestALogThatNobodyReadsDoesNotEndTheCommand(t *testing.T) {
+func TestAClosedLogDoesNotEndTheCommand(t *testing.T) {
 	t.Parallel()
 	read, write, err := os.Pipe()
 	check(t, err)
@@ -142,7 +142,7 @@ func TestALogThatNobodyReadsDoesNotEndTheCommand(t *testing.T) {
 	}
 }
 
-func TestALostTermIsFollowedByTheNextWithRestart(t *testing.T) {
+func TestWithRestartTheNextTermFollowsALostOne(t *testing.T) {
 	t.Parallel()
 	r := run(t, name(t), append([]string{"--restart", "--watch"}, sh("echo token $PGELECTOR_TOKEN; exec sleep 1000")...)...)
 	first := r.pid(t, "token ")
@@ -168,16 +168,16 @@ func TestTheCommandOfAFrozenSupervisorEndsBeforeAnotherLeads(t *testing.T) {
 	r.silent(t, patience)
 }
 
-func TestACommandThatTheGuardEndedInTimeIsNoOverrun(t *testing.T) {
+func TestACommandThatTheGuardEndedInTimeIsNotAnOverrun(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
-	for i := range 4 { // whether the report came before the guard's was chance
+	for i := range 4 { // the order of the two reports is random
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			t.Parallel()
 			r := run(t, name(t), sh("echo ready; exec sleep 1000")...)
 			r.says(t, "ready")
 			r.signal(t, syscall.SIGSTOP)
-			inherit(t, shared.Get(t).DSN(), name(t)) // another leads: the term is long over
+			awaitLock(t, shared.Get(t).DSN(), name(t)) // another leads: the term is long over
 			r.signal(t, syscall.SIGCONT)
 			r.ends(t, exit.Lost)
 			if strings.Contains(r.errs.String(), "work outlived its term") {
@@ -192,26 +192,26 @@ func TestACommandThatLivesAfterItsTermIsAnOverrun(t *testing.T) {
 	needsLinux(t)
 	r := run(t, name(t), sh("echo self $$; exec sleep 1000")...)
 	self := r.pid(t, "self ")
-	check(t, syscall.Kill(parent(t, self), syscall.SIGSTOP)) // the guard, as when the whole host is frozen
+	check(t, syscall.Kill(parent(t, self), syscall.SIGSTOP)) // freeze the guard, as if the whole host was frozen
 	r.signal(t, syscall.SIGSTOP)
-	inherit(t, shared.Get(t).DSN(), name(t))
+	awaitLock(t, shared.Get(t).DSN(), name(t))
 	r.signal(t, syscall.SIGCONT)
 	r.logs(t, "work outlived its term")
 	r.ends(t, exit.Lost)
 	r.silent(t, patience)
 }
 
-func TestNothingOutlivesAKilledSupervisor(t *testing.T) {
+func TestTheCommandEndsWhenItsSupervisorIsKilled(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
 	r := run(t, name(t), append([]string{"--lease", "60s"}, sh(stubborn)...)...) // the deadline is far
 	f := stubbornFamily(t, r)
 	r.signal(t, syscall.SIGKILL)
 	r.silent(t, patience)
-	eventually(t, "the family is dead", func() bool { return !alive(f.self) && !alive(f.child) && !alive(f.daemon) })
+	eventually(t, "all processes have ended", func() bool { return !alive(f.self) && !alive(f.child) && !alive(f.daemon) })
 }
 
-func TestNothingOutlivesAKilledGuard(t *testing.T) {
+func TestTheCommandEndsWhenItsGuardIsKilled(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
 	r := run(t, name(t), append([]string{"--lease", "60s"}, sh(stubborn)...)...) // the deadline is far
@@ -223,7 +223,7 @@ func TestNothingOutlivesAKilledGuard(t *testing.T) {
 	r.logs(t, "the guard was killed")
 }
 
-func TestAFrozenGuardDoesNotSaveTheCommand(t *testing.T) {
+func TestTheCommandOfALostTermEndsWhileTheGuardIsFrozen(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
 	r := run(t, name(t), append(append([]string{"--watch"}, unhurried...), sh(stubborn)...)...)
@@ -235,30 +235,29 @@ func TestAFrozenGuardDoesNotSaveTheCommand(t *testing.T) {
 	r.silent(t, patience)
 }
 
-func TestTheCommandDiesWithBothItsKeepers(t *testing.T) {
+func TestTheCommandEndsWhenSupervisorAndGuardAreKilled(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
 	r := run(t, name(t), sh("trap '' TERM; echo self $$; exec sleep 1000")...)
 	self := r.pid(t, "self ")
 	guard := parent(t, self)
-	check(t, syscall.Kill(guard, syscall.SIGSTOP)) // so that it cannot do anything
+	check(t, syscall.Kill(guard, syscall.SIGSTOP)) // so that the guard cannot act
 	r.signal(t, syscall.SIGKILL)
 	check(t, syscall.Kill(guard, syscall.SIGKILL))
 	r.silent(t, patience)
 	eventually(t, "the command is dead", func() bool { return !alive(self) })
 }
 
-func TestRunIsAProcess1(t *testing.T) {
+func TestRunWorksAsProcess1(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
-	// Orphans, which end before and after the command does, and a report of what
-	// is left in the process table.
+	// Orphans that end before and after the command, and a count of zombies.
 	script := `for i in 1 2 3; do (sh -c 'sleep 0.05' &) ; done
 echo parent $(cut -d' ' -f4 /proc/$$/stat)
 sleep 0.4; echo zombies $(grep -l '^[0-9]* ([^)]*) Z' /proc/[0-9]*/stat 2>/dev/null | wc -l); (sleep 1000 &); exit 9`
 	unshare, err := exec.LookPath("unshare")
 	if err != nil || exec.Command(unshare, "--pid", "--fork", "--mount-proc", "true").Run() != nil {
-		t.Skip("may not make a process namespace")
+		t.Skip("not allowed to create a process namespace")
 	}
 	args := append([]string{"--pid", "--fork", "--mount-proc", built(t)}, quick(name(t), sh(script)...)...)
 	cmd := exec.Command(unshare, args...)
@@ -271,7 +270,7 @@ sleep 0.4; echo zombies $(grep -l '^[0-9]* ([^)]*) Z' /proc/[0-9]*/stat 2>/dev/n
 	r.silent(t, patience)
 }
 
-func TestTheCommandOfAHostThatIsCutOffEndsBeforeAnotherLeads(t *testing.T) {
+func TestTheCommandOfACutOffHostEndsBeforeAnotherLeads(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
 	c := own(t)

@@ -14,7 +14,7 @@ import (
 // exit has the exit codes that docs/command.md promises.
 var exit = struct{ OK, Failure, Negative, Usage, Connect, Lost, Privilege, Refused, SignalBase int }{0, 1, 3, 64, 69, 75, 77, 78, 128}
 
-// raceFlag builds the program with the race detector where the tests have it.
+// raceFlag builds the program with the race detector if the tests use it.
 var raceFlag []string
 
 // programDir holds the program while the tests run.
@@ -30,7 +30,7 @@ var buildOnce = sync.OnceValue(func() error {
 	return nil
 })
 
-// built is the program, built once.
+// built returns the path of the program, which is built once.
 func built(t *testing.T) string {
 	t.Helper()
 	if err := buildOnce(); err != nil {
@@ -39,13 +39,13 @@ func built(t *testing.T) string {
 	return filepath.Join(programDir, "pgelector")
 }
 
-// result is how a short run of the program went.
+// result is the result of a short run of the program.
 type result struct {
 	out, err string
 	code     int
 }
 
-// invoke runs the program to its end, in the test's environment and env.
+// invoke runs the program and waits for its end. env is added to the test's environment.
 func invoke(t *testing.T, env []string, args ...string) result {
 	t.Helper()
 	var out, errs strings.Builder
@@ -61,7 +61,7 @@ func invoke(t *testing.T, env []string, args ...string) result {
 	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
 }
 
-// want fails the test unless the exit code is that, and each text was written.
+// want fails the test unless the exit code is code and the output contains each text.
 func (r result) want(t *testing.T, code int, texts ...string) {
 	t.Helper()
 	if r.code != code {
@@ -83,7 +83,7 @@ func TestVersionRuns(t *testing.T) {
 	}
 }
 
-func TestSynchronousStandbysThatNeedNotAcknowledgeAreNotLedBy(t *testing.T) {
+func TestRunRefusesAServerWithoutSynchronousStandbys(t *testing.T) {
 	t.Parallel()
 	args := quick("x", "--synchronous-standby", "10s", "--max-attempts", "1", "--", "echo", "ran")
 	r := invoke(t, at(own(t).DSN()), args...)
@@ -93,7 +93,7 @@ func TestSynchronousStandbysThatNeedNotAcknowledgeAreNotLedBy(t *testing.T) {
 	}
 }
 
-// Flags are named as flags: what Go programs call them says nothing to an operator.
+// Messages name flags, not options of the Go package, which an operator does not know.
 func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1025)
@@ -146,7 +146,7 @@ func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 		r := invoke(t, []string{"DATABASE_URL=", "PGHOST=127.0.0.1", "PGPORT=1"}, strings.Fields(tt.args)...)
 		r.want(t, exit.Usage, tt.says)
 		if strings.Contains(r.err, "With") || strings.Contains(r.err, ": elector: ") {
-			t.Errorf("%s: speaks to a Go programmer:\n%s", tt.args, r.err)
+			t.Errorf("%s: the message names Go options:\n%s", tt.args, r.err)
 		}
 		if strings.Contains(r.out+r.err, "hunter2") {
 			t.Errorf("%s: shows the password:\n%s", tt.args, r.err)
@@ -154,7 +154,7 @@ func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 	}
 }
 
-func TestCompletionAndManPageAreThere(t *testing.T) {
+func TestCompletionAndManPages(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		invoke(t, nil, "completion", shell).want(t, exit.OK, "pgelector")

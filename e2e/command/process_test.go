@@ -18,10 +18,10 @@ import (
 // running is the program while it runs.
 type running struct {
 	cmd    *exec.Cmd
-	lines  chan string // of standard output; closed when nobody has it any more
+	lines  chan string // of standard output; closed when no process has it open
 	errs   *buffer
 	exited chan struct{}
-	hangUp func() // closes standard input, if held made it
+	hangUp func() // closes standard input; set by held
 }
 
 // buffer is written by one goroutine and read by another.
@@ -42,8 +42,8 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// launch starts the program. Its standard output is a pipe that all of its
-// descendants inherit, so its end says that none of them is left.
+// launch starts the program. All its descendants inherit the pipe that is its standard output,
+// so the end of the pipe shows that none of them is left.
 func launch(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
 	cmd := exec.Command(built(t), args...)
@@ -81,7 +81,7 @@ func launchCommand(t *testing.T, cmd *exec.Cmd) *running {
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		<-r.exited
-		readers.Wait() // hangs if anything is left behind
+		readers.Wait() // hangs if a process is left behind
 		if t.Failed() {
 			t.Logf("%v said:\n%s", cmd.Args[1:], r.errs)
 		}
@@ -162,7 +162,7 @@ func (r *running) ends(t *testing.T, code int) {
 	}
 }
 
-// silent waits until nobody has standard output or error any more: nothing is left.
+// silent waits until no process has standard output or error open: nothing is left.
 func (r *running) silent(t *testing.T, within time.Duration) {
 	t.Helper()
 	timeout := time.After(within)
@@ -183,7 +183,7 @@ func (r *running) signal(t *testing.T, sig syscall.Signal) {
 	check(t, r.cmd.Process.Signal(sig))
 }
 
-// alive reports whether a process runs; a zombie does not.
+// alive reports whether a process is running; a zombie is not.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -201,7 +201,7 @@ var hasProc = func() bool {
 	return err == nil
 }()
 
-// parent is the process id of a process's parent; Linux only.
+// parent returns the id of a process's parent. It works on Linux only.
 func parent(t *testing.T, pid int) int {
 	t.Helper()
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")

@@ -11,8 +11,8 @@ import (
 	"github.com/pgelector/pgelector/e2e/docscheck"
 )
 
-// The README's first program, as a reader would run it.
-func TestTheReadmesFirstProgramDoesWhatTheReadmeSays(t *testing.T) {
+// The test runs the README's first program as a reader would.
+func TestTheFirstProgramOfTheReadme(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../README.md")
 	check(t, err)

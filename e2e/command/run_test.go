@@ -16,7 +16,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// quick are settings by which tests wait little.
+// quick returns the arguments of a run with short times.
 func quick(election string, more ...string) []string {
 	return append([]string{"run", "--election", election, "--lease", "2s", "--heartbeat", "100ms", "--retry", "50ms"}, more...)
 }
@@ -80,7 +80,7 @@ func TestRunPassesStandardStreamsThrough(t *testing.T) {
 	}
 }
 
-func TestTheCommandKnowsItsTerm(t *testing.T) {
+func TestTheCommandsEnvironmentDescribesItsTerm(t *testing.T) {
 	t.Setenv("PGELECTOR_TOKEN", "of a run around this one")
 	r := run(t, name(t), append([]string{"--candidate", "me"}, sh("env | grep ^PGELECTOR_ | sort; echo pgid $(ps -o pgid= -p $$) $$")...)...)
 	if got := r.says(t, "PGELECTOR_CANDIDATE="); got != "me" {
@@ -118,7 +118,7 @@ func TestRunForwardsSignals(t *testing.T) {
 			t.Errorf("sent %v, the command got %s", sig, got)
 		}
 	}
-	// The order to leave was the command's to heed, in its own time.
+	// run goes on: the command itself handles the signals.
 	r.signal(t, syscall.SIGALRM)
 	r.ends(t, 7)
 }
@@ -135,7 +135,7 @@ func TestASignalEndsARunThatWaits(t *testing.T) {
 	}
 }
 
-func TestASignalThatTheCommandDiesOfIsItsStatus(t *testing.T) {
+func TestTheExitStatusIsTheSignalThatEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"--once", "--restart"} {
 		r := run(t, name(t), append([]string{mode}, sh("echo ready; exec sleep 1000")...)...)
@@ -158,12 +158,12 @@ func TestRestartRunsTheCommandAgain(t *testing.T) {
 		last = token
 	}
 	r.signal(t, syscall.SIGTERM)
-	if code := r.code(t); code != 128+15 && code != 1 { // between two runs, or while one ran and said 1
+	if code := r.code(t); code != 128+15 && code != 1 { // either between two commands, or while one was running
 		t.Errorf("exit code %d", code)
 	}
 }
 
-func TestRunWaitsForItsTurn(t *testing.T) {
+func TestRunWaitsUntilTheElectionIsFree(t *testing.T) {
 	t.Parallel()
 	for _, standby := range []string{"poll", "wait"} {
 		release := occupy(t, shared.Get(t).DSN(), name(t)+standby)
@@ -184,11 +184,11 @@ func TestRunWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// waits returns when a candidate is parked in the server.
+// waits returns when a candidate waits for the lock in the server.
 func waits(t *testing.T, election string) {
 	t.Helper()
 	conn := connection(t, shared.Get(t).DSN())
-	eventually(t, "a candidate is parked", func() bool {
+	eventually(t, "a candidate waits for the lock", func() bool {
 		var n int
 		check(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND ((classid::bigint << 32) | objid::bigint) = $1`, elector.KeyFromName(election)).Scan(&n))

@@ -26,10 +26,10 @@ import (
 var shared = pgcluster.NewShared(pgcluster.WithSetting("max_connections", "200"))
 
 func TestMain(m *testing.M) {
-	if signal.Ignored(syscall.SIGHUP) { // under nohup: then the programs that are tested, too, would not hear it
+	if signal.Ignored(syscall.SIGHUP) { // under nohup the tested programs would ignore it, too
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
-	// Most tests wait most of the time, and not for a processor.
+	// Most tests need little processor time.
 	if err := flag.Set("test.parallel", "5"); err != nil {
 		panic(err)
 	}
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		programDir = dir
-		_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // or each process would end a second late
+		_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each process would end a second late
 		return shared.Around(m).Run()
 	}()
 	if code == 0 {
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// patience is how long a test waits for what must happen.
+// patience bounds the wait for an expected event.
 const patience = 30 * time.Second
 
 func check(t *testing.T, err error) {
@@ -75,19 +75,18 @@ func own(t *testing.T, opts ...pgcluster.Option) *pgcluster.Cluster {
 	return c
 }
 
-// at is the environment that leads the program to a server.
+// at returns the environment that sets the program's server.
 func at(dsn string) []string { return []string{"DATABASE_URL=" + dsn} }
 
-// name is an election that no other test has.
+// name returns the name of the test's election.
 func name(t *testing.T) string { return t.Name() }
 
 var made atomic.Int64
 
-// unique is a name for something in the shared server, also when the tests are
-// repeated.
+// unique returns a new name for an object in the shared server, also when tests are repeated.
 func unique(kind string) string { return fmt.Sprint(kind, "_", made.Add(1)) }
 
-// eventually waits for what another process does in its own time.
+// eventually waits until happened returns true.
 func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !happened(); time.Sleep(5 * time.Millisecond) {
@@ -97,7 +96,7 @@ func eventually(t *testing.T, what string, happened func() bool) {
 	}
 }
 
-// connection is one of the test's own, closed at its end.
+// connection opens a connection that is closed at the end of the test.
 func connection(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -110,7 +109,7 @@ func connection(t *testing.T, dsn string) *pgx.Conn {
 	return conn
 }
 
-// occupy leads the election from the test, until release.
+// occupy takes the election's lock until release is called.
 func occupy(t *testing.T, dsn, election string) (release func()) {
 	t.Helper()
 	conn := connection(t, dsn)
@@ -125,8 +124,8 @@ func occupy(t *testing.T, dsn, election string) (release func()) {
 	}
 }
 
-// inherit waits in the server for the lock, and returns when it was granted.
-func inherit(t *testing.T, dsn, election string) {
+// awaitLock waits in the server for the lock, and returns when it was granted.
+func awaitLock(t *testing.T, dsn, election string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, dsn)
@@ -150,7 +149,7 @@ func terminate(t *testing.T, dsn, election string) {
 		AND ((classid::bigint << 32) | objid::bigint) = $1`, key).Scan(&ended))
 }
 
-// guarded is a server that wants passwords; the role app has one.
+// guarded starts a server that asks for passwords, with a role app that has one.
 func guarded(t *testing.T, password string) *pgcluster.Cluster {
 	t.Helper()
 	hba := filepath.Join(programDir, strings.ReplaceAll(t.Name(), "/", "-")+".hba")

@@ -9,8 +9,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/pty"
 )
 
-// atTerminal starts the program on a terminal, from a shell that then says in
-// which way it ended.
+// atTerminal starts the program on a terminal, from a shell that prints the exit status.
 func atTerminal(t *testing.T, args ...string) (typed *os.File, said *buffer) {
 	t.Helper()
 	line := "\"$0\" \"$@\"; echo status $?; read back; echo the shell has $back"
@@ -54,11 +53,12 @@ func (b *buffer) shows(t *testing.T, text string) {
 	eventually(t, "on the terminal: "+text, func() bool { return strings.Contains(b.String(), text) })
 }
 
-// foreground waits until the command has the terminal: Ctrl-C reaches it then.
+// foreground waits until the command is in the terminal's foreground: only then does Ctrl-C
+// reach it.
 const foreground = `until ps -o stat= -p $$ | grep -q "+"; do sleep 0.01; done; echo ready; `
 
-// The shell must not be starting a program when Ctrl-Z comes: it would wait for that program, which has stopped
-// before its exec, with all signals blocked (dash uses vfork).
+// The shell must not be starting a program when Ctrl-Z arrives: dash uses vfork, so it would wait, with all
+// signals blocked, for a program that has stopped before its exec.
 func TestTheCommandHasTheTerminalWhileItRuns(t *testing.T) {
 	t.Parallel()
 	terminal, said := atTerminal(t, quick(name(t), "--log-level", "off", "--", "sh", "-c",
@@ -66,7 +66,7 @@ func TestTheCommandHasTheTerminalWhileItRuns(t *testing.T) {
 	typeIn(t, terminal, "hello\n")
 	said.shows(t, "it read hello")
 	said.shows(t, "ready")
-	typeIn(t, terminal, "\x1a") // Ctrl-Z: undone, since a leader cannot be suspended
+	typeIn(t, terminal, "\x1a") // Ctrl-Z: pgelector resumes the command, since a leader cannot be suspended
 	typeIn(t, terminal, "\x03") // Ctrl-C
 	said.shows(t, "caught")
 	said.shows(t, "status 5")

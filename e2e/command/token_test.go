@@ -10,7 +10,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
-// withDatabase makes a database, and returns its address and what sets its epoch.
+// withDatabase makes a database. It returns its address and a function that sets its epoch.
 func withDatabase(t *testing.T) (env []string, setEpoch func(string)) {
 	t.Helper()
 	c, name := shared.Get(t), unique("database")
@@ -23,7 +23,7 @@ func withDatabase(t *testing.T) (env []string, setEpoch func(string)) {
 	}
 }
 
-func TestDoctorShowsThePartsOfTheTokenAndWhetherEpochsDiffer(t *testing.T) {
+func TestDoctorShowsThePartsOfTheTokenAndComparesEpochs(t *testing.T) {
 	t.Parallel()
 	env, setEpoch := withDatabase(t)
 	invoke(t, env, "doctor").want(t, exit.OK, "ok    token", ": timeline 1, transaction ", "epoch 0\n")
@@ -41,8 +41,8 @@ func TestDoctorShowsThePartsOfTheTokenAndWhetherEpochsDiffer(t *testing.T) {
 	invoke(t, env, "doctor", "--last-token=-1").want(t, exit.Usage, "--last-token -1")
 }
 
-// What doctor says is needed is enough, and nothing less is.
-func TestDoctorTellsWhichEpochMakesNewTokensLargerThanTheLast(t *testing.T) {
+// The epoch that doctor names is the smallest that suffices.
+func TestDoctorNamesTheEpochThatMakesNewTokensLarger(t *testing.T) {
 	t.Parallel()
 	const large, small = 1<<48 - 1, 1 // transaction ids
 	for name, c := range map[string]struct {
@@ -72,7 +72,7 @@ func TestDoctorTellsWhichEpochMakesNewTokensLargerThanTheLast(t *testing.T) {
 	invoke(t, env, "doctor", "--last-token", fmt.Sprint(int64(32767<<48|large))).want(t, exit.Refused, "no epoch can make them so")
 }
 
-func TestRunRaisesTheTokenOfItsCommand(t *testing.T) {
+func TestTheEpochRaisesTheTokenOfTheCommand(t *testing.T) {
 	t.Parallel()
 	env, setEpoch := withDatabase(t)
 	const token = `[ $((PGELECTOR_TOKEN >> 48)) = `

@@ -17,7 +17,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
-// asking are the commands that ask a server, but for run.
+// asking are the subcommands that query a server, except run.
 var asking = [][]string{{"status"}, {"status", "x"}, {"watch", "x"}, {"evict", "x", "--yes"}, {"doctor"}}
 
 func TestEveryCommandRefusesAStandby(t *testing.T) {
@@ -28,7 +28,7 @@ func TestEveryCommandRefusesAStandby(t *testing.T) {
 	for _, driver := range []string{"pgx", "pq"} {
 		for _, command := range append(asking, quick("x", "--read-only-timeout", "1s", "--", "echo", "ran"), quick("x", "--read-only-timeout", "0", "--if-free", "--", "echo", "ran")) {
 			args := append([]string{command[0], "--driver", driver}, command[1:]...)
-			code := exit.Connect // a restart mends it, when the connection string finds the primary
+			code := exit.Connect // temporary: the connection string may find the primary later
 			if command[0] == "doctor" {
 				code = exit.Refused
 			}
@@ -41,7 +41,7 @@ func TestEveryCommandRefusesAStandby(t *testing.T) {
 	}
 }
 
-func TestRestartOutlastsAStandby(t *testing.T) {
+func TestRestartRetriesUntilTheStandbyIsPromoted(t *testing.T) {
 	t.Parallel()
 	primary := own(t)
 	standby, err := primary.AddStandby(t.Context())
@@ -54,7 +54,7 @@ func TestRestartOutlastsAStandby(t *testing.T) {
 	r.ends(t, exit.SignalBase+int(syscall.SIGTERM))
 }
 
-func TestAPoolerInTransactionModeIsRefusedWhereItMatters(t *testing.T) {
+func TestCommandsThatNeedASessionRefuseATransactionPooler(t *testing.T) {
 	t.Parallel()
 	c := own(t)
 	for _, mode := range []pgcluster.PoolMode{pgcluster.Transaction, pgcluster.Statement} {
@@ -71,7 +71,7 @@ func TestAPoolerInTransactionModeIsRefusedWhereItMatters(t *testing.T) {
 				t.Error("the command ran")
 			}
 			invoke(t, env, "doctor", "--driver", driver).want(t, exit.Refused, "FAIL  pooler", fmt.Sprintf("in %s mode", mode), "cannot be kept")
-			// To ask and to evict takes no session.
+			// status, watch and evict need no session.
 			conn := connection(t, c.DSN(pgcluster.WithParam("application_name", "me")))
 			_, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock($1)", keyOf("x"))
 			check(t, err)
@@ -85,7 +85,7 @@ func TestAPoolerInTransactionModeIsRefusedWhereItMatters(t *testing.T) {
 	}
 }
 
-func TestAPoolerInSessionModeWillDo(t *testing.T) {
+func TestASessionPoolerIsAccepted(t *testing.T) {
 	t.Parallel()
 	c := own(t)
 	bouncer, err := c.Bouncer(t.Context(), pgcluster.Session, pgcluster.WithPoolSize(20))
@@ -99,7 +99,7 @@ func TestAPoolerInSessionModeWillDo(t *testing.T) {
 
 const password = "correct-horse-battery"
 
-func TestEveryCommandSaysThatThePasswordIsWrongAndNeverShowsOne(t *testing.T) {
+func TestEveryCommandReportsAWrongPasswordAndNeverShowsIt(t *testing.T) {
 	t.Parallel()
 	c := guarded(t, password)
 	const wrong = "wrong-staple-password"
@@ -119,8 +119,8 @@ func TestEveryCommandSaysThatThePasswordIsWrongAndNeverShowsOne(t *testing.T) {
 	}
 }
 
-// No further attempt would help, so run does not wait for the database to change.
-func TestEveryCommandSaysThatTheServerRefusesTheConnection(t *testing.T) {
+// A further attempt would not help, so run gives up.
+func TestEveryCommandReportsARefusedConnection(t *testing.T) {
 	t.Parallel()
 	c := own(t)
 	for _, statement := range []string{"CREATE ROLE app LOGIN", "CREATE DATABASE closed", "REVOKE CONNECT ON DATABASE closed FROM PUBLIC"} {
@@ -145,7 +145,7 @@ func TestEveryCommandSaysThatTheServerRefusesTheConnection(t *testing.T) {
 	}
 }
 
-func TestWatchWritesOneLineForADatabaseThatIsAway(t *testing.T) {
+func TestWatchPrintsOneLineWhileTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	r := launch(t, at("postgres://nobody@127.0.0.1:1/x?host=127.0.0.1,127.0.0.1"), "watch", "x", "--interval", "10ms")
 	if line := r.says(t, ""); !strings.Contains(line, "leader unknown") || strings.Count(line, "connection refused") < 2 {
@@ -212,7 +212,7 @@ func TestPsShowsNoPassword(t *testing.T) {
 	}
 }
 
-func TestEveryCommandOutlivesADatabaseThatIsAway(t *testing.T) {
+func TestRunAndWatchSurviveAnOutageOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	c := own(t)
 	env := at(c.DSN())
@@ -221,7 +221,7 @@ func TestEveryCommandOutlivesADatabaseThatIsAway(t *testing.T) {
 	leading := launch(t, env, quick("x", "--restart", "--backoff", "10ms", "--", "sh", "-c", "echo token $PGELECTOR_TOKEN; exec sleep 1000")...)
 	first := leading.pid(t, "token ")
 	check(t, c.Shutdown(t.Context(), pgcluster.Fast))
-	// Asked while it is away, those that ask say so, and run waits.
+	// While the database is away, the other commands fail, and run waits.
 	for _, command := range append([][]string{{"status"}, {"evict", "x", "--yes"}, {"doctor"}},
 		quick("x", "--if-free", "--", "echo", "ran"), quick("x", "--max-attempts", "2", "--", "echo", "ran")) {
 		invoke(t, env, command...).want(t, exit.Connect, "could not connect")

@@ -32,7 +32,7 @@ var shared = pgcluster.NewShared()
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
 
-// patience is how long a test waits for what must happen.
+// patience bounds the wait for an expected event.
 const patience = 2 * time.Minute
 
 func soon(t *testing.T) context.Context {
@@ -56,7 +56,7 @@ func expect(t *testing.T, err error) {
 	}
 }
 
-// eventually waits for what another process does in its own time.
+// eventually waits until happened returns true.
 func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !happened(); time.Sleep(20 * time.Millisecond) {
@@ -66,7 +66,7 @@ func eventually(t *testing.T, what string, happened func() bool) {
 	}
 }
 
-// hostile is an id of a candidate that a page which does not escape would run.
+// hostile is a candidate's id that a page without escaping would execute.
 const hostile = `<img src=x onerror="document.title='hacked'">`
 
 // open starts a browser.
@@ -81,7 +81,7 @@ func open(t *testing.T) context.Context {
 	return tab
 }
 
-// evaluate runs JavaScript in the page, which itself has none.
+// evaluate runs JavaScript in the page; the page itself has none.
 func evaluate[T any](t *testing.T, tab context.Context, script string) T {
 	t.Helper()
 	value, err := chromedp.Run(tab, chromedp.Evaluate[T](script))
@@ -89,7 +89,7 @@ func evaluate[T any](t *testing.T, tab context.Context, script string) T {
 	return value
 }
 
-// scheme has the page shown in light or dark.
+// scheme sets the page's colour scheme, light or dark.
 func scheme(t *testing.T, tab context.Context, value string) {
 	t.Helper()
 	_, err := chromedp.Call(tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -111,8 +111,8 @@ func candidate(t *testing.T, pool *sql.DB, election, id string, r *roster.Roster
 	return rec, stop
 }
 
-// stage has an election with a hostile candidate that leads, and another, and
-// returns the address of the page and what makes the leader stop.
+// stage starts an election with two candidates; the leader's id is hostile. It returns the
+// page's address and a function that stops the leader.
 func stage(t *testing.T) (address string, stop func()) {
 	t.Helper()
 	pool, err := sql.Open("pgx", shared.Get(t).DSN())
@@ -142,7 +142,7 @@ func stage(t *testing.T) (address string, stop func()) {
 	return server.URL + "/admin/elections/", stop
 }
 
-func TestInABrowserThePageShowsWhatCandidatesTellAndRunsNothing(t *testing.T) {
+func TestInABrowserThePageShowsHostileTextAndRunsNothing(t *testing.T) {
 	address, _ := stage(t)
 	tab := open(t)
 	messages := chromedp.Console(tab)
@@ -178,11 +178,11 @@ func TestInABrowserThePageShowsWhatCandidatesTellAndRunsNothing(t *testing.T) {
 		if message.Text == "that is all" {
 			break
 		}
-		t.Errorf("the browser complains: %s", message)
+		t.Errorf("the browser's console has a message: %s", message)
 	}
 }
 
-func TestInABrowserThePageCanBeReadByAnybody(t *testing.T) {
+func TestInABrowserThePageIsAccessible(t *testing.T) {
 	address, _ := stage(t)
 	tab := open(t)
 	for _, width := range []int64{320, 1280} {
@@ -211,8 +211,8 @@ func TestInABrowserThePageCanBeReadByAnybody(t *testing.T) {
 	}
 }
 
-// faint counts the texts whose contrast with what is behind them is below 4.5 to
-// 1, the measure of the Web Content Accessibility Guidelines (1.4.3).
+// faint counts the texts whose contrast with their background is below 4.5 to 1, the minimum
+// of the Web Content Accessibility Guidelines (1.4.3).
 const faint = `(() => {
 	const rgb = c => c.match(/[\d.]+/g).map(Number);
 	const light = c => rgb(c).slice(0, 3).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)

@@ -9,46 +9,46 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// board is what is known of the candidates, from their events. It is not safe
-// for concurrent use: the stage and the live view have one each.
+// board is the state of the candidates, built from their events. It is not safe for concurrent
+// use: the stage and the live view each have one.
 type board struct {
-	read  int // how many events of the log it knows
+	read  int // events of the log that were applied
 	seats []*seat
-	reign []*reign // in the order in which they began
+	reign []*reign // in order of their beginning
 }
 
-// seat is one candidate. A fresh one takes the seat of one that is dead.
+// seat is one candidate. A new candidate takes the seat of a dead one.
 type seat struct {
 	name, driver string
 	pid          int
 
-	leading  bool // its last answer to IsLeader
+	leading  bool // the last result of IsLeader
 	token    int64
 	deadline history.Time
 	frozen   bool
 	dead     bool
-	left     bool // dead, and said bye before
+	left     bool // dead, after an orderly exit
 
-	follows  history.Time    // its last attempt that found another leading
-	thawed   *history.Event  // until it has answered
-	woke     *history.Event  // the first answer after it thawed
+	follows  history.Time    // its last attempt that found another leader
+	thawed   *history.Event  // until IsLeader has returned again
+	woke     *history.Event  // the first IsLeader after the thaw
 	demoted  *history.Event  // the last
 	resigned *history.Event  // the last
 	checked  *history.Event  // the last
 	tried    []history.Event // Wrote and Refused, since the last check
 }
 
-// reign is one term as its process saw it.
+// reign is one term, as its process reported it.
 type reign struct {
 	process string
 	token   int64
 	began   history.Time
-	last    history.Time // when it last believed or, while it goes on, how long its lease is
+	last    history.Time // when it last believed to lead; while it goes on, when its lease ends
 	ended   history.Time // 0 while it goes on
 	frozen  history.Time // 0 if it was not
 }
 
-// update applies what is new in the log.
+// update applies the new events of the log.
 func (b *board) update(events []history.Event) {
 	for _, e := range events {
 		b.apply(e)
@@ -112,7 +112,7 @@ func (s *seat) sampled(e history.Event, current *reign) {
 	}
 }
 
-// seat lets a candidate sit down.
+// seat adds a candidate.
 func (b *board) seat(s *seat) {
 	if i := slices.IndexFunc(b.seats, func(s *seat) bool { return s.dead }); i >= 0 {
 		b.seats[i] = s
@@ -129,7 +129,7 @@ func (b *board) of(name string) *seat {
 	return nil
 }
 
-// current is the reign of a process that goes on.
+// current returns the current reign of a process, or nil.
 func (b *board) current(name string) *reign {
 	for _, r := range slices.Backward(b.reign) {
 		if r.process == name && r.ended == 0 {
@@ -139,14 +139,14 @@ func (b *board) current(name string) *reign {
 	return nil
 }
 
-// end closes a reign; that of a frozen process had ended with its lease.
+// end ends a reign. The reign of a frozen process ends with its lease.
 func (b *board) end(name string, at history.Time) {
 	if r := b.current(name); r != nil {
 		r.ended = min(at, r.last)
 	}
 }
 
-// after is the first reign with a larger token.
+// after returns the first reign with a larger token.
 func (b *board) after(token int64) *reign {
 	if i := slices.IndexFunc(b.reign, func(r *reign) bool { return r.token > token }); i >= 0 {
 		return b.reign[i]
@@ -154,8 +154,8 @@ func (b *board) after(token int64) *reign {
 	return nil
 }
 
-// settled returns the reign that goes on, once its process says that it leads
-// and all others have since found that another does.
+// settled returns the current reign, once its process reports that it leads and all others
+// have since found another leader.
 func (b *board) settled() *reign {
 	if len(b.reign) == 0 {
 		return nil

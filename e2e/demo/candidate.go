@@ -25,26 +25,26 @@ const (
 
 // candidate is the demo's side of a candidate's process.
 type candidate struct {
-	part
+	spec
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	log  *history.Log
-	said tail // standard error
+	said tail // its standard error
 
-	dismissed atomic.Bool // may end from now on
+	dismissed atomic.Bool // it may end
 
-	done chan struct{} // closed when the process has ended and its history is complete
-	err  error         // once done: why it ended, nil if it was dismissed
+	done chan struct{} // closed when the process has ended and the log has all its events
+	err  error         // valid after done: why it ended, nil if it was dismissed
 }
 
-// startCandidate starts the process. ended is called when it ends undismissed.
-func startCandidate(p part, command func(args ...string) *exec.Cmd, g *guard, log *history.Log, ended func(error)) (*candidate, error) {
+// startCandidate starts the process. It calls ended if the process ends undismissed.
+func startCandidate(p spec, command func(args ...string) *exec.Cmd, g *guard, log *history.Log, ended func(error)) (*candidate, error) {
 	arg, err := json.Marshal(p)
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
-	c := &candidate{part: p, cmd: command(candidateCommand, string(arg)), log: log, done: make(chan struct{})}
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for the demo alone
+	c := &candidate{spec: p, cmd: command(candidateCommand, string(arg)), log: log, done: make(chan struct{})}
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches the demo only
 	c.cmd.Stderr = &c.said
 	in, inErr := c.cmd.StdinPipe()
 	out, outErr := c.cmd.StdoutPipe()
@@ -68,11 +68,11 @@ func startCandidate(p part, command func(args ...string) *exec.Cmd, g *guard, lo
 	return c, nil
 }
 
-// follow gathers the process's history and sees it to its end.
+// follow collects the process's events and waits for its end.
 func (c *candidate) follow(out io.Reader, g *guard) error {
 	collected := c.log.Collect(out)
 	if collected != nil {
-		c.signal(syscall.SIGKILL) // it would block on a pipe that nobody reads
+		c.signal(syscall.SIGKILL) // otherwise it would block on a pipe that nobody reads
 	}
 	g.forget(c.pid())
 	err := c.cmd.Wait()
@@ -80,17 +80,17 @@ func (c *candidate) follow(out io.Reader, g *guard) error {
 	case collected != nil:
 		return fmt.Errorf("demo: candidate %s: %w", c.Name, collected)
 	case !c.dismissed.Load():
-		return fmt.Errorf("demo: candidate %s ended by itself (%v): %s", c.Name, err, c.said.String())
+		return fmt.Errorf("demo: candidate %s ended unasked (%v): %s", c.Name, err, c.said.String())
 	}
 	return nil
 }
 
 func (c *candidate) pid() int { return c.cmd.Process.Pid }
 
-// tell sends a command.
-func (c *candidate) tell(command string) error {
+// send sends a command.
+func (c *candidate) send(command string) error {
 	if _, err := fmt.Fprintln(c.in, command); err != nil {
-		return fmt.Errorf("demo: tell candidate %s to %s: %w", c.Name, command, err)
+		return fmt.Errorf("demo: send candidate %s the command %s: %w", c.Name, command, err)
 	}
 	return nil
 }
@@ -98,33 +98,33 @@ func (c *candidate) tell(command string) error {
 // signal does nothing once the process has ended.
 func (c *candidate) signal(s syscall.Signal) { _ = c.cmd.Process.Signal(s) }
 
-// does records what is about to be done to the process, at the time returned.
-func (c *candidate) does(kind history.Kind, token int64) history.Time {
+// mark records a fault that is about to be injected into the process.
+func (c *candidate) mark(kind history.Kind, token int64) history.Time {
 	at := history.Now()
 	c.log.Add(history.Event{Process: c.Name, At: at, Kind: kind, Token: token})
 	return at
 }
 
 func (c *candidate) freeze(token int64) history.Time {
-	at := c.does(history.Frozen, token)
+	at := c.mark(history.Frozen, token)
 	c.signal(syscall.SIGSTOP)
 	return at
 }
 
 func (c *candidate) thaw(token int64) history.Time {
-	at := c.does(history.Thawed, token)
+	at := c.mark(history.Thawed, token)
 	c.signal(syscall.SIGCONT)
 	return at
 }
 
-// kill ends the process by SIGKILL, in whatever state it is, and waits.
+// kill ends the process with SIGKILL, in whatever state it is, and waits for its end.
 func (c *candidate) kill() {
 	c.dismissed.Store(true)
 	c.signal(syscall.SIGKILL)
 	<-c.done
 }
 
-// leave lets the process end by itself, and kills it if it does not.
+// leave asks the process to leave, and kills it if it does not.
 func (c *candidate) leave() error {
 	c.dismissed.Store(true)
 	c.in.Close()
@@ -162,12 +162,11 @@ func (t *tail) String() string {
 	return "it said nothing"
 }
 
-// The guard outlives a demo that is killed, and then kills the candidates that
-// it was told of: a frozen one cannot end by itself.
+// The guard process kills the candidates if the demo is killed: a frozen candidate cannot
+// exit.
 
-// runGuard is the guard's process: what the hidden subcommand does. It reads "+pid"
-// for each process to guard and "-pid" for each that has ended, and kills the
-// rest when in ends.
+// runGuard runs the guard process (a hidden subcommand). It reads "+pid" for each process
+// to guard and "-pid" for each that has ended. When in ends, it kills the rest.
 func runGuard(in io.Reader) error {
 	guarded := make(map[int]bool)
 	for {
@@ -175,7 +174,7 @@ func runGuard(in io.Reader) error {
 		var pid int
 		_, err := fmt.Fscanf(in, "%c%d\n", &mark, &pid)
 		if err != nil {
-			break // the end, or a line that broke off
+			break // the end, or an incomplete line
 		}
 		if mark == '+' {
 			guarded[pid] = true
@@ -192,7 +191,7 @@ func runGuard(in io.Reader) error {
 	return errors.Join(errs...)
 }
 
-// guard is the demo's side of it.
+// guard is the demo's side of the guard process.
 type guard struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -200,7 +199,7 @@ type guard struct {
 
 func startGuard(command func(args ...string) *exec.Cmd) (*guard, error) {
 	cmd := command(guardCommand)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // out of reach of Ctrl-C and of the terminal's end
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C and the end of the terminal do not reach it
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("demo: start the guard: %w", err)
@@ -211,7 +210,8 @@ func startGuard(command func(args ...string) *exec.Cmd) (*guard, error) {
 	return &guard{cmd: cmd, in: in}, nil
 }
 
-// watch is told before a process is frozen: until then it ends by itself.
+// watch guards a process. It must be called before the process is frozen: until then the
+// process exits unaided.
 func (g *guard) watch(pid int) error {
 	if _, err := fmt.Fprintf(g.in, "+%d\n", pid); err != nil {
 		return fmt.Errorf("demo: the guard has ended: %w", err)
@@ -219,12 +219,12 @@ func (g *guard) watch(pid int) error {
 	return nil
 }
 
-// forget is told before the process is waited for, when its id is still its own.
+// forget must be called before the process is waited for, while its id is still in use.
 func (g *guard) forget(pid int) {
 	_, _ = fmt.Fprintf(g.in, "-%d\n", pid) // a guard that has ended kills nobody
 }
 
-// stop ends the guard, after all that it guards.
+// stop ends the guard. It must be called after all candidates have ended.
 func (g *guard) stop() error {
 	g.in.Close()
 	if err := g.cmd.Wait(); err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// The test binary plays the other processes' parts, too.
+// The test binary also runs as the other processes of a demo.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		part := map[string]func() error{
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		}
 	}
-	// A demo waits most of the time, and not for a processor.
+	// A demo needs little processor time.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
@@ -52,14 +52,14 @@ func TestMain(m *testing.M) {
 func again(args ...string) *exec.Cmd { return exec.Command(os.Args[0], args...) }
 
 func TestTheDemoSucceedsAndLeavesNoGoroutine(t *testing.T) {
-	t.Parallel() // the goroutines are counted when all tests have ended
+	t.Parallel() // TestMain counts goroutines after all tests
 	var out bytes.Buffer
 	if err := playDemo(t.Context(), config{Lease: defaultLease, Plain: true, Out: &out, Command: again}); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 }
 
-func TestACandidateThatEndsByItselfFailsTheDemo(t *testing.T) {
+func TestACandidateThatEndsUnaskedFailsTheDemo(t *testing.T) {
 	var out bytes.Buffer
 	broken := func(args ...string) *exec.Cmd {
 		if args[0] == candidateCommand {
@@ -68,12 +68,12 @@ func TestACandidateThatEndsByItselfFailsTheDemo(t *testing.T) {
 		return again(args...)
 	}
 	err := playDemo(t.Context(), config{Lease: defaultLease, Plain: true, Out: &out, Command: broken})
-	if err == nil || !strings.Contains(err.Error(), "candidate A ended by itself") || !strings.Contains(err.Error(), "WithLease") {
+	if err == nil || !strings.Contains(err.Error(), "candidate A ended unasked") || !strings.Contains(err.Error(), "WithLease") {
 		t.Errorf("got %v\n%s", err, &out)
 	}
 }
 
-func TestTheDemoIsInterruptedByItsContext(t *testing.T) {
+func TestCancellingTheContextInterruptsTheDemo(t *testing.T) {
 	ctx, cancel := contextUntil(t, "Scene 1")
 	err := playDemo(ctx, config{Lease: defaultLease, Plain: true, Out: cancel, Command: again})
 	if !errors.Is(err, errInterrupted) || err.Error() != errInterrupted.Error() {
@@ -81,7 +81,7 @@ func TestTheDemoIsInterruptedByItsContext(t *testing.T) {
 	}
 }
 
-func TestTheGuardKillsWhatItGuards(t *testing.T) {
+func TestTheGuardKillsGuardedProcessesOnly(t *testing.T) {
 	guarded, released := again("demo-sleeper"), again("demo-sleeper")
 	for _, cmd := range []*exec.Cmd{guarded, released} {
 		if err := cmd.Start(); err != nil {
@@ -89,7 +89,7 @@ func TestTheGuardKillsWhatItGuards(t *testing.T) {
 		}
 	}
 	orders := fmt.Sprintf("+%d\n+%d\n-%d\n+1", guarded.Process.Pid, released.Process.Pid, released.Process.Pid)
-	orders = strings.TrimSuffix(orders, "+1") // the end of a demo that died between two orders
+	orders = strings.TrimSuffix(orders, "+1") // as if the demo died while it wrote a line
 	if err := runGuard(strings.NewReader(orders)); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestTheGuardKillsWhatItGuards(t *testing.T) {
 	_ = released.Wait()
 }
 
-func TestTheBoardWaitsUntilAllFollow(t *testing.T) {
+func TestSettledWaitsUntilAllCandidatesFollow(t *testing.T) {
 	var b board
 	steps := []struct {
 		event   history.Event
@@ -144,7 +144,7 @@ func TestTheBoardWaitsUntilAllFollow(t *testing.T) {
 	}
 }
 
-// picture is a live view in the middle of the frozen leader's scene.
+// picture returns a live view in the middle of the scene of the frozen leader.
 func picture() model {
 	now := history.Now()
 	began := now.Add(-8 * time.Second)
@@ -161,7 +161,7 @@ func picture() model {
 		log.Add(e)
 	}
 	m := model{lease: 30 * time.Second, log: log, board: new(board), began: began, width: 80}
-	for _, msg := range []tea.Msg{beginsMsg(1), endsMsg(outcome{number: 1, new: "A", token: 281474976711380, headless: time.Second}),
+	for _, msg := range []tea.Msg{beginsMsg(1), endsMsg(outcome{number: 1, new: "A", token: 281474976711380, vacant: time.Second}),
 		beginsMsg(2), saysMsg("one"), saysMsg("two"), saysMsg("three"), saysMsg("four"), saysMsg("five"), saysMsg("six")} {
 		next, _ := m.Update(msg)
 		m = next.(model)
@@ -205,7 +205,7 @@ func TestCtrlCInTheLiveViewInterrupts(t *testing.T) {
 func TestTheReportShowsAFailedProof(t *testing.T) {
 	var out strings.Builder
 	report{out: &out}.print(
-		[]outcome{{number: 1, title: "first election", new: "A", token: 7, headless: 1234 * time.Millisecond}},
+		[]outcome{{number: 1, title: "first election", new: "A", token: 7, vacant: 1234 * time.Millisecond}},
 		[]history.Proof{
 			{Claim: "all is well", Checked: "one thing; another"},
 			{Claim: "no two led at once", Checked: "2 terms", Violations: []string{"A and B both led"}},
@@ -231,7 +231,7 @@ Proof, from what the processes recorded:
 	}
 }
 
-// untilWriter ends a context when a text is written.
+// untilWriter cancels a context when a text is written.
 type untilWriter struct {
 	text   []byte
 	cancel context.CancelFunc

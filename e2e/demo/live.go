@@ -17,24 +17,22 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// frames is how often the live view is drawn anew, per second.
+// frames is the number of redraws per second.
 const frames = 15
 
-// linesOfScene is how much of what happens in a scene is shown.
+// linesOfScene is the number of lines shown per scene.
 const linesOfScene = 5
 
-// liveView shows the play on a terminal. Below it, bubbletea runs on a goroutine
-// of its own, which close waits for.
+// liveView shows the demo on a terminal. bubbletea runs in a goroutine, which close waits for.
 type liveView struct {
 	program *tea.Program
 	done    chan struct{}
 }
 
-// newLive draws until it is closed. stop is called when it is interrupted or
-// cannot go on.
+// newLive draws until it is closed. It calls stop if it is interrupted or fails.
 func newLive(cfg config, log *history.Log, stop context.CancelCauseFunc) *liveView {
 	m := model{lease: cfg.Lease, log: log, board: new(board), began: history.Now(), width: 80, stop: stop}
-	var in io.Reader // for Ctrl-C, which is a key and not a signal while the terminal is drawn on
+	var in io.Reader // for Ctrl-C, which is a key and not a signal while bubbletea owns the terminal
 	if isatty.IsTerminal(os.Stdin.Fd()) {
 		in = os.Stdin
 	}
@@ -63,13 +61,13 @@ func (v *liveView) begins(number int) { v.program.Send(beginsMsg(number)) }
 func (v *liveView) says(line string)  { v.program.Send(saysMsg(line)) }
 func (v *liveView) ends(o outcome)    { v.program.Send(endsMsg(o)) }
 
-// close leaves the last picture on the screen.
+// close keeps the last picture on the screen.
 func (v *liveView) close() {
 	v.program.Send(closeMsg{})
 	<-v.done
 }
 
-// model is what the live view draws.
+// model is the state of the live view.
 type model struct {
 	lease time.Duration
 	log   *history.Log
@@ -121,7 +119,7 @@ func (m model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // View implements tea.Model.
 func (m model) View() tea.View { return tea.NewView(m.picture()) }
 
-// picture is the whole of the view.
+// picture draws the view.
 func (m model) picture() string {
 	now := history.Now()
 	parts := []string{"", m.panels(now), m.timeline(now), ""}
@@ -149,7 +147,7 @@ func (m model) sceneLine(number int) string {
 	case number <= len(m.outcomes):
 		o := m.outcomes[number-1]
 		return fmt.Sprintf(" %s %s %s → %s   %s without a leader", good.Render("✓"), title,
-			colourOf(o.old).Render(cell(o, 1)), colourOf(o.new).Render(o.new), seconds(o.headless))
+			colourOf(o.old).Render(cell(o, 1)), colourOf(o.new).Render(o.new), seconds(o.vacant))
 	case number == m.number:
 		return " " + bold.Render("▸ "+title)
 	}
@@ -192,7 +190,7 @@ func (m model) panel(s *seat, now history.Time) string {
 		Render(strings.Join(lines, "\n"))
 }
 
-// spread puts one text at the left of a panel and one at the right.
+// spread aligns one text left and one right.
 func spread(left, right string) string {
 	gap := panelWidth - 2 - lipgloss.Width(left) - lipgloss.Width(right)
 	return left + strings.Repeat(" ", max(gap, 1)) + right
@@ -214,7 +212,7 @@ func (s *seat) state() string {
 	return faint.Render("· starts")
 }
 
-// tokenLine shows a frozen process's token, too: it cannot know better.
+// tokenLine also shows the token of a frozen process.
 func (s *seat) tokenLine() string {
 	if s.leading {
 		return spread(faint.Render("token"), fmt.Sprint(s.token))
@@ -222,7 +220,7 @@ func (s *seat) tokenLine() string {
 	return faint.Render("token –")
 }
 
-// leaseLine is a bar of how long the leader may believe without a heartbeat.
+// leaseLine draws how long the leader may believe without a heartbeat.
 func (m model) leaseLine(s *seat, now history.Time) string {
 	if !s.leading {
 		return faint.Render("lease –")

@@ -39,7 +39,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// interruptedCode is what shells report for a program that Ctrl-C ended.
+// interruptedCode is the exit code that shells report after Ctrl-C.
 const interruptedCode = 128 + int(syscall.SIGINT)
 
 func main() {
@@ -78,40 +78,39 @@ func command(args []string) error {
 	}
 	cfg.Command = func(args ...string) *exec.Cmd { return exec.Command(program, args...) }
 	cfg.Plain = cfg.Plain || !wantsLive()
-	// A signal that comes during the clean-up does not break it off.
+	// A signal during the clean-up does not interrupt it.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	return playDemo(ctx, cfg)
 }
 
-// defaultLease is short, so that the frozen leader's scene is, and long enough
-// for a busy machine.
+// defaultLease is short, to keep the scene of the frozen leader short, and long enough for
+// a busy machine.
 const defaultLease = 3 * time.Second
 
 const (
 	retry      = 300 * time.Millisecond
-	sampling   = 10 * time.Millisecond // between two questions to IsLeader
+	sampling   = 10 * time.Millisecond // between two calls of IsLeader
 	workStep   = 20 * time.Millisecond // between two steps of a leader's work
 	election   = "demo"
 	heartbeats = 15 // per lease
-	drainShare = 5  // the elector's default, said aloud because the proof rests on it
+	drainShare = 5  // the elector's default; the proof relies on it
 	marginOf   = 10 // the elector's margin is this share of the lease
 )
 
 func heartbeat(lease time.Duration) time.Duration { return lease / heartbeats }
 func drain(lease time.Duration) time.Duration     { return lease / drainShare }
 
-// validity is for how long after a heartbeat was sent a leader believes.
+// validity is how long a leader believes after it sent a heartbeat.
 func validity(lease time.Duration) time.Duration { return grace(lease) - drain(lease) }
 
-// grace is for how long after its last heartbeat a leader may work: the lease
-// without its margin.
+// grace is how long a leader may work after its last heartbeat: the lease without its margin.
 func grace(lease time.Duration) time.Duration { return lease - lease/marginOf }
 
-// sceneDeadline is generous: a scene that takes so long has failed.
+// sceneDeadline is generous: a scene that takes longer has failed.
 func sceneDeadline(lease time.Duration) time.Duration { return 30*time.Second + 3*lease }
 
-// options are what each candidate is made with.
+// options returns the options of every candidate.
 func options(lease time.Duration) []elector.Option {
 	return []elector.Option{
 		elector.WithLease(lease),
@@ -126,26 +125,26 @@ func describe(lease time.Duration) string {
 	return fmt.Sprintf("lease %v, heartbeat %v, retry %v, drain %v", lease, heartbeat(lease), retry, drain(lease))
 }
 
-// config is how the demo is put on.
+// config configures the demo.
 type config struct {
 	Lease time.Duration
-	Plain bool // lines of text also on a terminal
+	Plain bool // plain lines, also on a terminal
 	Out   io.Writer
 
-	// Command returns this program with other arguments, for the processes of
-	// the candidates and of the guard.
+	// Command returns a command that runs this program with other arguments, as a
+	// candidate or as the guard.
 	Command func(args ...string) *exec.Cmd
 }
 
-// errInterrupted is returned when the context ended, or Ctrl-C was pressed.
+// errInterrupted is returned after the context ended or Ctrl-C was pressed.
 var errInterrupted = errors.New("interrupted; nothing was left behind")
 
-// playDemo puts the demo on. Whatever it returns, and however it ends, no process
-// and no directory is left. It returns an error if a scene or a proof failed.
+// playDemo runs the demo. However it ends, no process and no directory is left behind. It
+// returns an error if a scene or a proof failed.
 func playDemo(ctx context.Context, cfg config) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var left error // by the clean-up
+	var left error // error of the clean-up
 	err := run(inner, cancel, cfg, &left)
 	cause := context.Cause(inner)
 	switch {
@@ -168,9 +167,9 @@ func run(ctx context.Context, cancel context.CancelCauseFunc, cfg config, left *
 	if err != nil {
 		return err
 	}
-	defer func() { *left = errors.Join(*left, s.strike()) }()
+	defer func() { *left = errors.Join(*left, s.stop()) }()
 	for _, d := range []driver{"pgx", "postgres", "pgx"} {
-		c, err := s.hire(ctx, d)
+		c, err := s.addCandidate(ctx, d)
 		if err != nil {
 			return err
 		}
@@ -185,7 +184,7 @@ func run(ctx context.Context, cancel context.CancelCauseFunc, cfg config, left *
 	return history.FailedProofs(proofs)
 }
 
-// show plays under a view, which is closed whatever happens.
+// show plays all scenes with a view, and closes the view.
 func (s *stage) show(ctx context.Context, cfg config) ([]outcome, error) {
 	if cfg.Plain {
 		s.view = newPlain(cfg.Out)
@@ -200,7 +199,7 @@ func (s *stage) show(ctx context.Context, cfg config) ([]outcome, error) {
 	return outcomes, s.dismiss()
 }
 
-// slowStart is how long a start may take before it is explained.
+// slowStart is how long a start may take before the demo explains it.
 const slowStart = 3 * time.Second
 
 func startCluster(ctx context.Context, out io.Writer) (*pgcluster.Cluster, error) {
@@ -218,7 +217,7 @@ func startCluster(ctx context.Context, out io.Writer) (*pgcluster.Cluster, error
 	select {
 	case s = <-done:
 	case <-time.After(slowStart):
-		fmt.Fprintln(out, "Still starting PostgreSQL: where it is not installed, it is downloaded now, once, into the user's cache …")
+		fmt.Fprintln(out, "Still starting PostgreSQL. If it is not installed, it is downloaded now, once, into the user's cache …")
 		s = <-done
 	}
 	if s.err != nil {
@@ -228,7 +227,7 @@ func startCluster(ctx context.Context, out io.Writer) (*pgcluster.Cluster, error
 	if err != nil {
 		return nil, errors.Join(err, s.cluster.Stop())
 	}
-	fmt.Fprintf(out, "PostgreSQL %s on %s, thrown away in the end; started in %s\n", version, s.cluster.Addr(), seconds(time.Since(begin)))
+	fmt.Fprintf(out, "PostgreSQL %s on %s, removed at the end; started in %s\n", version, s.cluster.Addr(), seconds(time.Since(begin)))
 	return s.cluster, nil
 }
 

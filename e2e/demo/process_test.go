@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// show is a demo that runs, with a directory for temporary files of its own.
+// show is a running demo with its own directory for temporary files.
 type show struct {
 	cmd   *exec.Cmd
 	home  string // holds the program and the temporary files
@@ -34,7 +34,7 @@ func start(t *testing.T, args ...string) *show {
 	// The server may run as another user.
 	for dir := s.home; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
-			break // not ours
+			break // another user's
 		}
 	}
 	if err := os.Mkdir(tmp, 0o755); err != nil {
@@ -55,7 +55,7 @@ func start(t *testing.T, args ...string) *show {
 	return s
 }
 
-// until reads on to a line that holds the text; "" is the end.
+// until reads lines up to one that contains text; with "" it reads to the end.
 func (s *show) until(t *testing.T, text string) {
 	t.Helper()
 	for s.lines.Scan() {
@@ -65,11 +65,11 @@ func (s *show) until(t *testing.T, text string) {
 		}
 	}
 	if text != "" {
-		t.Fatalf("never said %q, but\n%s%s", text, &s.said, &s.err)
+		t.Fatalf("never printed %q, but\n%s%s", text, &s.said, &s.err)
 	}
 }
 
-// leavesNothing waits, since after a kill the reaper and the guard act on their own.
+// leavesNothing waits: after a kill the reaper and the guard run in the background.
 func (s *show) leavesNothing(t *testing.T, within time.Duration) {
 	t.Helper()
 	for deadline := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
@@ -83,8 +83,7 @@ func (s *show) leavesNothing(t *testing.T, within time.Duration) {
 	}
 }
 
-// leftovers returns the temporary files, and the processes that name home in
-// their arguments.
+// leftovers returns the temporary files, and the processes whose arguments contain home.
 func leftovers(t *testing.T, home string) []string {
 	t.Helper()
 	left, err := filepath.Glob(filepath.Join(home, "tmp", "*"))
@@ -112,7 +111,7 @@ func leftovers(t *testing.T, home string) []string {
 	return left
 }
 
-func TestTheDemoProvesItsElectionAndLeavesNothing(t *testing.T) {
+func TestTheDemoSucceedsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.until(t, "")
@@ -189,7 +188,7 @@ func TestAKilledDemoLeavesNothing(t *testing.T) {
 	s.leavesNothing(t, 20*time.Second)
 }
 
-func TestALeaseThatCannotBeIsRefused(t *testing.T) {
+func TestAnInvalidLeaseIsRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t, "--lease", "10ms")
 	s.until(t, "")
@@ -199,11 +198,9 @@ func TestALeaseThatCannotBeIsRefused(t *testing.T) {
 	s.leavesNothing(t, 0)
 }
 
-// build builds the demo in a directory whose name shows in the arguments of every
-// process that it starts.
-// build puts the program into a directory of the test's own, by whose name its processes
-// are found. It is compiled once. (A copy could not be run at once: a process that was
-// forked meanwhile may still have it open for writing.)
+// build links the program into a temporary directory, so that leftovers finds its
+// processes by that directory. The program is compiled once. (A copy could fail to run: a
+// process forked meanwhile may still have it open for writing.)
 func build(t *testing.T) (program string) {
 	t.Helper()
 	compiled, err := compile()

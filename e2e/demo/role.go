@@ -23,15 +23,15 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// part is what a candidate's process is told on its command line, as JSON.
-type part struct {
+// spec describes a candidate to its process, on the command line, as JSON.
+type spec struct {
 	Name   string        `json:"name"`
 	Driver driver        `json:"driver"`
 	DSN    string        `json:"dsn"`
 	Lease  time.Duration `json:"lease"`
 }
 
-// driver is a name under which a driver registers with database/sql.
+// driver is the name of a driver in database/sql.
 type driver string
 
 func (d driver) String() string {
@@ -43,24 +43,24 @@ func (d driver) String() string {
 
 func candidateID(name string, pid int) string { return fmt.Sprintf("demo-%s-%d", name, pid) }
 
-// The commands on a candidate's standard input. Its end is a command, too: to
-// leave the election and exit.
+// The commands on a candidate's standard input. At its end the candidate leaves the
+// election and exits.
 const (
 	cmdRun    = "run"    // campaign
-	cmdResign = "resign" // give the term up
-	cmdCheck  = "check"  // check that it leads, prepare to write, and say so
-	cmdWrite  = "write"  // go on after that check
+	cmdResign = "resign" // resign the term
+	cmdCheck  = "check"  // check that it leads, report it, and prepare to write
+	cmdWrite  = "write"  // continue after that check
 )
 
-// exitGrace bounds how long a candidate takes to leave when its input has ended.
+// exitGrace bounds how long a candidate takes to leave after its input has ended.
 const exitGrace = 5 * time.Second
 
-// runCandidate is the process of one candidate: what the hidden subcommand does.
-// It returns when in has ended; what it sees of the election goes to out.
+// runCandidate runs a candidate's process (a hidden subcommand). It returns when in has ended.
+// It writes its events to out.
 func runCandidate(arg string, in io.Reader, out io.Writer) error {
-	var p part
+	var p spec
 	if err := json.Unmarshal([]byte(arg), &p); err != nil {
-		return fmt.Errorf("demo: the part of a candidate: %w", err)
+		return fmt.Errorf("demo: the arguments of a candidate: %w", err)
 	}
 	pool, err := sql.Open(string(p.Driver), p.DSN)
 	if err != nil {
@@ -79,20 +79,20 @@ func runCandidate(arg string, in io.Reader, out io.Writer) error {
 	return errors.Join(err, r.out.Err())
 }
 
-// role is a candidate from the inside.
+// role is the state of a candidate's process.
 type role struct {
 	name    string
 	pool    *sql.DB
 	elector *elector.Elector
 	out     *history.Recorder
 	lease   time.Duration
-	goOn    chan struct{} // for each cmdWrite, to the write that has been checked
+	goOn    chan struct{} // receives a value for each cmdWrite; the prepared write waits for it
 }
 
-// errLeave ends the campaign and the term when the input has ended.
-var errLeave = errors.New("demo: told to leave")
+// errLeave ends the campaign and the term after the input has ended.
+var errLeave = errors.New("demo: asked to leave")
 
-// play obeys commands until there are no more, or the election refuses to run.
+// play handles commands until the input ends, or the election refuses to run.
 func (r *role) play(in io.Reader) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var wg sync.WaitGroup
@@ -120,8 +120,8 @@ func (r *role) play(in io.Reader) error {
 			cancel(fmt.Errorf("demo: unknown command %q", command))
 		}
 	}
-	// Whoever is at the other end is gone or wants us to be: no waiting for a
-	// server that may be gone, too.
+	// The demo has ended, or asks this process to end. Do not wait long: the server may
+	// be gone.
 	overdue := time.AfterFunc(exitGrace, func() { os.Exit(1) })
 	defer overdue.Stop()
 	cancel(errLeave)
@@ -132,8 +132,7 @@ func (r *role) play(in io.Reader) error {
 	return nil
 }
 
-// listen yields lines until in or ctx ends. It does not wait for a read that
-// never returns.
+// listen yields lines until in or ctx ends. It does not wait for a read that never returns.
 func listen(ctx context.Context, in io.Reader) <-chan string {
 	lines, heard := make(chan string), make(chan string)
 	go func() {
@@ -163,7 +162,7 @@ func listen(ctx context.Context, in io.Reader) <-chan string {
 	return heard
 }
 
-// lead is the leader's work: small steps, each under a valid term.
+// lead is the leader's work: small steps, each in a valid term.
 func (r *role) lead(ctx context.Context, term *elector.Term) error {
 	if at := history.Now(); term.Valid() {
 		r.out.Record(history.Event{Kind: history.Began, At: at, Token: term.Token()})
@@ -185,7 +184,7 @@ func (r *role) lead(ctx context.Context, term *elector.Term) error {
 	}
 }
 
-// sample asks, over and over, what this process believes.
+// sample calls IsLeader again and again and records the results.
 func (r *role) sample(ctx context.Context) {
 	tick := time.NewTicker(sampling)
 	defer tick.Stop()
@@ -234,8 +233,8 @@ func (r *role) hook() hooks.Funcs {
 	}
 }
 
-// What leaders write to: a row for each way, with the name and the token of who
-// wrote it last.
+// The table that leaders write to has a row for each way, with the name and the token of
+// its last writer.
 const (
 	createTable = `CREATE TABLE written (way text PRIMARY KEY, writer text NOT NULL, token bigint NOT NULL)`
 	insertRow   = `INSERT INTO written VALUES ($1, '', 0)`
@@ -244,15 +243,15 @@ const (
 	readRow     = `SELECT writer, token FROM written WHERE way = $1`
 )
 
-// checkAndWrite is one who checks, and writes when told to. The transaction of
-// InTx is open from before the check until after the write: one that begins after
-// a thaw is refused by the process's own clock, and shows nothing of the database.
+// checkAndWrite checks that the process leads, and writes when cmdWrite comes. The transaction
+// of InTx is open from before the check until after the write: if it began after a thaw, the
+// process's own clock would refuse it, which would show nothing about the database.
 func (r *role) checkAndWrite(ctx context.Context) error {
 	term, leading := r.elector.Term()
 	if !leading {
-		return fmt.Errorf("demo: told to write: %w", elector.ErrNotLeader)
+		return fmt.Errorf("demo: asked to write: %w", elector.ErrNotLeader)
 	}
-	var begun history.Time // 0 if it was not told to go on
+	var begun history.Time // 0 if cmdWrite did not come
 	err := term.InTx(ctx, r.pool, nil, func(tx *sql.Tx) error {
 		r.out.Record(history.Event{Kind: history.Checked, Token: term.Token(), Leading: r.elector.IsLeader()})
 		select {
@@ -280,8 +279,8 @@ func (r *role) checkAndWrite(ctx context.Context) error {
 	return r.tried(history.ByToken, term, begun, err, fence.ErrStale)
 }
 
-// tried records what became of a write. An error that is not the refusal is
-// returned: it would prove nothing.
+// tried records the outcome of a write. It returns any error other than the refusal, since
+// that would prove nothing.
 func (r *role) tried(way history.Way, term *elector.Term, begun history.Time, err, refusal error) error {
 	e := history.Event{Kind: history.Wrote, At: begun, Took: history.Now().Sub(begun), Token: term.Token(), Way: way}
 	switch {

@@ -14,13 +14,13 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
-// scene is one act upon the election.
+// scene is one part of the demo, with one fault.
 type scene struct {
 	title string
 	play  func(*stage, context.Context) (outcome, error)
 }
 
-// scenes is filled in by init, since the views, which scenes use, list it.
+// init sets scenes: the views list them, and they use the views.
 var scenes []scene
 
 func init() {
@@ -35,7 +35,7 @@ func init() {
 	}
 }
 
-// linger is a moment for whoever watches. Nothing relies on it.
+// linger gives the viewer time to read. Nothing depends on it.
 const linger = time.Second
 
 func pause(ctx context.Context) error {
@@ -68,17 +68,17 @@ func (s *stage) perform(ctx context.Context) ([]outcome, error) {
 
 func (s *stage) performOne(ctx context.Context, scene scene) (outcome, error) {
 	limit := sceneDeadline(s.lease)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not come within %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not happen within %v", limit))
 	defer cancel()
 	o, err := scene.play(s, ctx)
 	if err != nil {
 		return o, err
 	}
-	_, _, err = s.leader(ctx) // the next scene begins in peace
+	_, _, err = s.leader(ctx) // the next scene starts from a settled election
 	return o, err
 }
 
-// succession waits for the first term after the old one, which is nil at first.
+// succession waits for the first term after the old one, which is nil at the start.
 func (s *stage) succession(ctx context.Context, old *reign, since history.Time) (outcome, error) {
 	var o outcome
 	var token int64
@@ -90,7 +90,7 @@ func (s *stage) succession(ctx context.Context, old *reign, since history.Time) 
 	if err != nil {
 		return o, err
 	}
-	o.new, o.token, o.headless = r.process, r.token, r.began.Sub(since)
+	o.new, o.token, o.vacant = r.process, r.token, r.began.Sub(since)
 	s.says("%s begins to lead", r.process)
 	return o, nil
 }
@@ -98,8 +98,8 @@ func (s *stage) succession(ctx context.Context, old *reign, since history.Time) 
 func (s *stage) firstElection(ctx context.Context) (outcome, error) {
 	s.says("three candidates start to campaign")
 	start := history.Now()
-	for _, c := range s.cast {
-		if err := c.tell(cmdRun); err != nil {
+	for _, c := range s.candidates {
+		if err := c.send(cmdRun); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -112,7 +112,7 @@ func (s *stage) cleanResignation(ctx context.Context) (outcome, error) {
 		return outcome{}, err
 	}
 	s.says("%s is asked to resign", c.Name)
-	if err := c.tell(cmdResign); err != nil {
+	if err := c.send(cmdResign); err != nil {
 		return outcome{}, err
 	}
 	err = s.await(ctx, "the end of its work", func() bool { return old.ended != 0 })
@@ -138,22 +138,22 @@ func (s *stage) killedLeader(ctx context.Context) (outcome, error) {
 		return outcome{}, err
 	}
 	s.says("%s, process %d, is killed by SIGKILL", c.Name, c.pid())
-	at := c.does(history.Killed, old.token)
+	at := c.mark(history.Killed, old.token)
 	c.kill()
 	o, err := s.succession(ctx, old, at)
 	if err != nil {
 		return o, err
 	}
-	fresh, err := s.hire(ctx, c.Driver)
+	fresh, err := s.addCandidate(ctx, c.Driver)
 	if err != nil {
 		return o, err
 	}
 	s.says("%s, process %d, is started in its place", fresh.Name, fresh.pid())
-	return o, fresh.tell(cmdRun)
+	return o, fresh.send(cmdRun)
 }
 
-// frozenLeader is about a leader that can do nothing about its end: no signal
-// handler runs, the connection stays open, and the kernel answers for it.
+// frozenLeader freezes the leader, which then cannot step down: no signal handler runs, the
+// connection stays open, and the kernel keeps acknowledging TCP packets.
 func (s *stage) frozenLeader(ctx context.Context) (outcome, error) {
 	old, c, err := s.leader(ctx)
 	if err != nil {
@@ -179,11 +179,11 @@ func (s *stage) frozenLeader(ctx context.Context) (outcome, error) {
 	if err != nil {
 		return o, err
 	}
-	s.says("its hook was told: demoted, %s", seat.demoted.Text)
+	s.says("its hook reports: demoted, %s", seat.demoted.Text)
 	return o, nil
 }
 
-// terminatedBackend is about an administrator who ends the leader's session.
+// terminatedBackend ends the leader's session, as an administrator would.
 func (s *stage) terminatedBackend(ctx context.Context) (o outcome, err error) {
 	conn, err := s.cluster.Conn(ctx)
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *stage) terminatedBackend(ctx context.Context) (o outcome, err error) {
 		return o, fmt.Errorf("%s leads, but the server says that %s holds the lock", id, holder.CandidateID)
 	}
 	s.says("backend %d, which holds the lock for %s, is ended by pg_terminate_backend", holder.PID, c.Name)
-	at := c.does(history.Severed, old.token)
+	at := c.mark(history.Severed, old.token)
 	if _, err := conn.Exec(ctx, "SELECT pg_terminate_backend($1)", holder.PID); err != nil {
 		return o, fmt.Errorf("terminate backend %d: %w", holder.PID, err)
 	}
@@ -212,14 +212,14 @@ func (s *stage) terminatedBackend(ctx context.Context) (o outcome, err error) {
 	return o, s.learned(ctx, old, at)
 }
 
-// databaseRestart ends every session at once, without ceremony.
+// databaseRestart restarts the server in immediate mode, which ends every session.
 func (s *stage) databaseRestart(ctx context.Context) (outcome, error) {
 	old, c, err := s.leader(ctx)
 	if err != nil {
 		return outcome{}, err
 	}
 	s.says("the server is shut down, mode immediate, and started again")
-	at := c.does(history.Severed, old.token)
+	at := c.mark(history.Severed, old.token)
 	if err := s.cluster.Restart(ctx, pgcluster.Immediate); err != nil {
 		return outcome{}, err
 	}
@@ -231,16 +231,16 @@ func (s *stage) databaseRestart(ctx context.Context) (outcome, error) {
 	return o, s.learned(ctx, old, at)
 }
 
-// learned says how soon a leader knew that the server had ended its session.
+// learned reports how soon a leader learned that the server had ended its session.
 func (s *stage) learned(ctx context.Context, old *reign, severed history.Time) error {
 	err := s.await(ctx, "the end of the old term", func() bool { return old.ended != 0 })
 	if err != nil {
 		return err
 	}
-	s.says("%s knew after %s that its session was gone (a heartbeat tells every %v)", old.process,
+	s.says("%s learned after %s that its session was gone (it sends a heartbeat every %v)", old.process,
 		millis(old.ended.Sub(severed)), heartbeat(s.lease))
 	if next := s.board.after(old.token); next.began < old.ended {
-		s.says("so for %s both believed that they led: this is what the token is for", millis(old.ended.Sub(next.began)))
+		s.says("so for %s both believed that they led: the token tells their writes apart", millis(old.ended.Sub(next.began)))
 	}
 	return nil
 }
@@ -249,8 +249,8 @@ func millis(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
-// lateWrite is about what no lock can prevent: a leader that stands still after
-// its check, and writes when another has led and written.
+// lateWrite shows what no lock can prevent: a leader that is frozen after its check and writes
+// after another leader has written.
 func (s *stage) lateWrite(ctx context.Context) (o outcome, err error) {
 	conn, err := s.cluster.Conn(ctx)
 	if err != nil {
@@ -277,7 +277,7 @@ func (s *stage) lateWrite(ctx context.Context) (o outcome, err error) {
 	if err := s.check(ctx, next, o.token); err != nil {
 		return o, err
 	}
-	if err := next.tell(cmdWrite); err != nil {
+	if err := next.send(cmdWrite); err != nil {
 		return o, err
 	}
 	if _, err := s.written(ctx, next); err != nil {
@@ -290,10 +290,9 @@ func (s *stage) lateWrite(ctx context.Context) (o outcome, err error) {
 	return o, s.thawAndWrite(ctx, conn, c, old.token)
 }
 
-// thawAndWrite lets the first leader go on where it stood, and reads what the
-// table holds after that.
+// thawAndWrite lets the first leader continue with its write, and then reads the table.
 func (s *stage) thawAndWrite(ctx context.Context, conn *pgx.Conn, c *candidate, token int64) error {
-	if err := c.tell(cmdWrite); err != nil { // which it finds when it thaws
+	if err := c.send(cmdWrite); err != nil { // it reads the command after the thaw
 		return err
 	}
 	c.thaw(token)
@@ -311,7 +310,7 @@ func (s *stage) thawAndWrite(ctx context.Context, conn *pgx.Conn, c *candidate, 
 		if tried[way].Kind == history.Refused {
 			s.says("  %-9s  was refused; the table has what %s wrote", way, e.Process)
 		} else {
-			s.says("  %-9s  went through, no lock prevents it: the table has %s's", way, e.Process)
+			s.says("  %-9s  went through: no lock can prevent it; the table has what %s wrote", way, e.Process)
 		}
 	}
 	return nil
@@ -319,30 +318,30 @@ func (s *stage) thawAndWrite(ctx context.Context, conn *pgx.Conn, c *candidate, 
 
 func createRows(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, createTable); err != nil {
-		return fmt.Errorf("create what is written to: %w", err)
+		return fmt.Errorf("create the table: %w", err)
 	}
 	for _, way := range history.Ways {
 		if _, err := conn.Exec(ctx, insertRow, way); err != nil {
-			return fmt.Errorf("create what is written to: %w", err)
+			return fmt.Errorf("create the rows: %w", err)
 		}
 	}
 	return nil
 }
 
-// check has the leader check that it leads, and stop before it writes.
+// check makes the leader check that it leads, and stop before it writes.
 func (s *stage) check(ctx context.Context, c *candidate, token int64) error {
-	if err := c.tell(cmdCheck); err != nil {
+	if err := c.send(cmdCheck); err != nil {
 		return err
 	}
 	seat := s.board.of(c.Name)
 	err := s.await(ctx, "the check before the write", func() bool { return seat.checked != nil && seat.checked.Token == token })
 	if err == nil && !seat.checked.Leading {
-		err = fmt.Errorf("%s checked whether it leads, and does not", c.Name)
+		err = fmt.Errorf("%s checked whether it leads: it does not", c.Name)
 	}
 	return err
 }
 
-// written waits for a process's writes, and returns what became of each.
+// written waits for a process's writes and returns their outcomes.
 func (s *stage) written(ctx context.Context, c *candidate) (map[history.Way]history.Event, error) {
 	seat := s.board.of(c.Name)
 	tried := make(map[history.Way]history.Event)

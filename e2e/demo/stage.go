@@ -17,8 +17,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// stage is where the play takes place: the server, the candidates, and what is
-// known of them.
+// stage is the server, the candidates and their state.
 type stage struct {
 	lease   time.Duration
 	cluster *pgcluster.Cluster
@@ -27,13 +26,13 @@ type stage struct {
 	log     *history.Log
 	board   board
 	view    view
-	fail    context.CancelCauseFunc // ends the play
+	fail    context.CancelCauseFunc // ends the demo
 
 	pool     *sql.DB
 	observer *elector.Elector // asks the server who leads; never campaigns
 
-	hired int // names given so far
-	cast  []*candidate
+	hired      int // candidates so far, for their names
+	candidates []*candidate
 }
 
 func newStage(cfg config, cluster *pgcluster.Cluster, fail context.CancelCauseFunc) (_ *stage, err error) {
@@ -50,33 +49,32 @@ func newStage(cfg config, cluster *pgcluster.Cluster, fail context.CancelCauseFu
 	return s, nil
 }
 
-// strike takes everything down. The guard is last: until then it is needed.
-func (s *stage) strike() error {
-	for _, c := range s.cast {
+// stop ends all processes, the guard last.
+func (s *stage) stop() error {
+	for _, c := range s.candidates {
 		c.kill()
 	}
 	return errors.Join(s.guard.stop(), s.pool.Close())
 }
 
-// hire starts a candidate and returns when it has said hello.
-func (s *stage) hire(ctx context.Context, d driver) (*candidate, error) {
+// addCandidate starts a candidate and returns when its process is ready.
+func (s *stage) addCandidate(ctx context.Context, d driver) (*candidate, error) {
 	name := string(rune('A' + s.hired))
 	s.hired++
-	c, err := startCandidate(part{Name: name, Driver: d, DSN: s.cluster.DSN(), Lease: s.lease}, s.command, s.guard, s.log, s.fail)
+	c, err := startCandidate(spec{Name: name, Driver: d, DSN: s.cluster.DSN(), Lease: s.lease}, s.command, s.guard, s.log, s.fail)
 	if err != nil {
 		return nil, err
 	}
-	s.cast = append(s.cast, c)
+	s.candidates = append(s.candidates, c)
 	return c, s.await(ctx, "hello of candidate "+name, func() bool { return s.board.of(name) != nil })
 }
 
-// dismiss lets every candidate leave, the leader last, so that none is elected
-// just to leave.
+// dismiss asks every candidate to leave, the leader last, so that nobody is elected meanwhile.
 func (s *stage) dismiss() error {
 	var errs []error
 	leader := s.board.settled()
 	for _, leads := range []bool{false, true} {
-		for _, c := range s.cast {
+		for _, c := range s.candidates {
 			if leads == (leader != nil && leader.process == c.Name) {
 				errs = append(errs, c.leave())
 			}
@@ -86,13 +84,13 @@ func (s *stage) dismiss() error {
 }
 
 func (s *stage) candidate(name string) *candidate {
-	return s.cast[slices.IndexFunc(s.cast, func(c *candidate) bool { return c.Name == name })]
+	return s.candidates[slices.IndexFunc(s.candidates, func(c *candidate) bool { return c.Name == name })]
 }
 
-// leader returns who leads once that is plain to all: no other candidate was
-// elected meanwhile, none is still starting or cut off.
+// leader waits until the election is settled and returns the leader: all other candidates
+// follow it.
 func (s *stage) leader(ctx context.Context) (*reign, *candidate, error) {
-	err := s.await(ctx, "one leader and everybody else in waiting", func() bool { return s.board.settled() != nil })
+	err := s.await(ctx, "one leader that all others follow", func() bool { return s.board.settled() != nil })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -100,7 +98,7 @@ func (s *stage) leader(ctx context.Context) (*reign, *candidate, error) {
 	return r, s.candidate(r.process), nil
 }
 
-// await returns when the board shows what it is waited for.
+// await waits until shown returns true, which reads the board.
 func (s *stage) await(ctx context.Context, what string, shown func() bool) error {
 	for {
 		s.board.update(s.log.Since(s.board.read))
@@ -113,7 +111,7 @@ func (s *stage) await(ctx context.Context, what string, shown func() bool) error
 	}
 }
 
-// lastErrors is a hint for who must find out why a scene failed.
+// lastErrors helps to find out why a scene failed.
 func (s *stage) lastErrors() string {
 	const most = 5
 	var said []string

@@ -18,7 +18,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// view is how the play is shown. Its methods are called from one goroutine.
+// view shows the demo. Its methods are called from one goroutine.
 type view interface {
 	begins(scene int)     // a scene begins, from 1
 	says(line string)     // something happens in it
@@ -26,28 +26,27 @@ type view interface {
 	close()               // no other call follows
 }
 
-// wantsLive reports whether standard output is a terminal that wants more than
-// plain lines.
+// wantsLive reports whether standard output is a terminal that supports the live view.
 func wantsLive() bool {
 	return isatty.IsTerminal(os.Stdout.Fd()) && os.Getenv("TERM") != "dumb" &&
 		os.Getenv("NO_COLOR") == "" && os.Getenv("CI") == ""
 }
 
-// outcome is what came of a scene.
+// outcome is the result of a scene.
 type outcome struct {
-	number   int
-	title    string
-	old      string // who led before, "" if nobody did
-	new      string
-	token    int64
-	headless time.Duration // the time without a leader
+	number int
+	title  string
+	old    string // the previous leader, "" if there was none
+	new    string
+	token  int64
+	vacant time.Duration // the time without a leader
 }
 
 func seconds(d time.Duration) string {
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
-// clock is the time since the play began.
+// clock formats the time since the start of the demo.
 func clock(since history.Time) string {
 	return fmt.Sprintf("%5.1f s", history.Now().Sub(since).Seconds())
 }
@@ -71,7 +70,7 @@ func colourOf(name string) lipgloss.Style {
 	return lipgloss.NewStyle().Foreground(colours[int(name[0]-'A')%len(colours)]).Bold(true)
 }
 
-// plain shows the play as lines of text.
+// plain shows the demo as lines of text.
 type plain struct {
 	out   io.Writer
 	began history.Time
@@ -88,12 +87,12 @@ func (v *plain) says(line string) {
 }
 
 func (v *plain) ends(o outcome) {
-	fmt.Fprintf(v.out, "  => %s leads, token %d; without a leader for %s\n", o.new, o.token, seconds(o.headless))
+	fmt.Fprintf(v.out, "  => %s leads, token %d; without a leader for %s\n", o.new, o.token, seconds(o.vacant))
 }
 
 func (v *plain) close() {}
 
-// report is what is printed at the end.
+// report prints the result at the end.
 type report struct {
 	out      io.Writer
 	coloured bool
@@ -151,7 +150,7 @@ func cell(o outcome, column int) string {
 	case 3:
 		return strconv.FormatInt(o.token, 10)
 	}
-	return seconds(o.headless)
+	return seconds(o.vacant)
 }
 
 func (r report) style(s lipgloss.Style) lipgloss.Style {
@@ -163,9 +162,9 @@ func (r report) style(s lipgloss.Style) lipgloss.Style {
 
 const timelineLabel = "who led  "
 
-// timeline draws two lines: the numbers of the scenes above where they began,
-// and who led when, with gaps where nobody did, and pale where a frozen leader
-// did nothing.
+// timeline draws two lines. The first has the numbers of the scenes above where they began.
+// The second shows who led when: gaps where nobody led, and pale blocks while a leader was
+// frozen.
 func (m model) timeline(now history.Time) string {
 	width := min(max(m.width, 40), 3*(panelWidth+2)) - len(timelineLabel)
 	step := max(now.Sub(m.began)/time.Duration(width), 100*time.Millisecond)

@@ -1,5 +1,5 @@
-// Package docs holds the documents to what they say: the table of options to
-// the options of package elector, and the links to files that exist.
+// Package docs checks the documents: the table of options against package elector, links,
+// figures, and the names of tests.
 package docs
 
 import (
@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// The tests name files as the pages in docs/ do.
+// The tests use the same relative paths as the pages in docs/.
 func TestMain(m *testing.M) {
 	if err := os.Chdir("../../docs"); err != nil {
 		panic(err)
@@ -32,7 +32,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-func TestTheReadmesTableOfOptionsIsThatOfTheCode(t *testing.T) {
+func TestTheReadmeListsEachOption(t *testing.T) {
 	var inCode, inTable []string
 	files, err := filepath.Glob("../elector/*.go")
 	if err != nil {
@@ -59,8 +59,8 @@ func TestTheReadmesTableOfOptionsIsThatOfTheCode(t *testing.T) {
 	}
 }
 
-// The table's figures, and the constants that they are of.
-func TestTheReadmesFiguresAreTheConstants(t *testing.T) {
+// Each row names a figure of the table and its constant.
+func TestTheReadmesFiguresMatchTheConstants(t *testing.T) {
 	constants := constants(t, "../elector/options.go", "../elector/health.go", "../internal/session/lease.go")
 	table := section(t, "Options")
 	for _, c := range []struct{ row, says, name, value string }{
@@ -94,8 +94,8 @@ func TestTheReadmesFiguresAreTheConstants(t *testing.T) {
 	}
 }
 
-// The figures of docs/roster.md, and of its picture, and the constants that they are of.
-func TestTheRostersFiguresAreTheConstants(t *testing.T) {
+// Each row names a figure of docs/roster.md, or of its picture, and its constant.
+func TestTheRostersFiguresMatchTheConstants(t *testing.T) {
 	constants := constants(t, "../roster/options.go", "../roster/ledger.go", "../roster/roster.go", "../roster/look.go", "../roster/writer.go",
 		"../dashboard/options.go", "../dashboard/watch.go", "../dashboard/clip.go")
 	documents := read(t, "roster.md") + read(t, "pictures/roster-light.svg")
@@ -124,12 +124,12 @@ func TestTheRostersFiguresAreTheConstants(t *testing.T) {
 		{"has at most 8192 bytes", "maxMetadata", "8 << 10"},
 	} {
 		if constants[c.name] != c.value || !strings.Contains(strings.Join(strings.Fields(documents), " "), c.says) {
-			t.Errorf("%s is %q, and docs/roster.md, or its picture, is to say %q", c.name, constants[c.name], c.says)
+			t.Errorf("%s is %q, but docs/roster.md and its picture must say %q", c.name, constants[c.name], c.says)
 		}
 	}
 }
 
-// constants are the constants of files, as they are written there.
+// constants returns the constants of the files, as written there.
 func constants(t *testing.T, files ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -141,7 +141,7 @@ func constants(t *testing.T, files ...string) map[string]string {
 	return all
 }
 
-// pages are the documents that people read, and the results that they link to.
+// pages returns the paths of the documents and of the results that they link to.
 func pages(t *testing.T) []string {
 	t.Helper()
 	all := []string{"../README.md", "../CHANGELOG.md", "../CONTRIBUTING.md"}
@@ -171,7 +171,7 @@ var (
 	fenced  = regexp.MustCompile("(?ms)^```.*?^```$")
 )
 
-func TestEveryLinkOfTheDocsLeadsSomewhere(t *testing.T) {
+func TestEveryLinkOfTheDocsHasATarget(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, match := range link.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, page), ""), -1) {
 			if err := follow(page, match[1]); err != nil {
@@ -205,14 +205,14 @@ func follow(page, to string) error {
 	return fmt.Errorf("%s has no heading for #%s", target, anchor)
 }
 
-// slug is the anchor that GitHub makes of a heading.
+// slug returns the anchor that GitHub generates for a heading.
 func slug(heading string) string {
 	return strings.ReplaceAll(regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }
 
-// docs/servers.md says what a failover costs: the figures are those of the run that is
-// committed. The failure names the rows that are to stand there.
-func TestTheFiguresOfFailoversAreThoseOfTheRun(t *testing.T) {
+// The costs of a failover in docs/servers.md must be the figures of the committed run. A
+// failure prints the rows that must be there.
+func TestTheFiguresOfFailoversMatchTheRun(t *testing.T) {
 	results := read(t, "../e2e/ha/RESULTS.md")
 	page := strings.Join(strings.Fields(read(t, "servers.md")), " ")
 	cells, overlaps, faults := map[string]string{}, map[string][]string{}, []string{}
@@ -243,13 +243,13 @@ func TestTheFiguresOfFailoversAreThoseOfTheRun(t *testing.T) {
 	if back == nil || !strings.Contains(page, back[1]+", "+back[2]) {
 		t.Errorf("servers.md lacks %q", back)
 	}
-	// What was judged, and did not hold, is not a result to commit.
+	// A run with a broken guarantee must not be committed.
 	if strings.Contains(results, "BROKEN") {
 		t.Error("the run has broken promises")
 	}
 }
 
-// found are the first groups of a pattern's matches in a file, sorted.
+// found returns the groups of a pattern's matches in a file, sorted.
 func found(t *testing.T, file, pattern string) (all []string) {
 	t.Helper()
 	for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(read(t, file), -1) {
@@ -259,8 +259,8 @@ func found(t *testing.T, file, pattern string) (all []string) {
 	return all
 }
 
-// The tables of the packages are held to the code by their own tests.
-func TestTheTableOfMetricsIsThatOfThePackages(t *testing.T) {
+// Tests of the packages compare the packages' tables with the code.
+func TestTheTableOfMetricsMatchesThePackages(t *testing.T) {
 	for _, tt := range []struct{ page, source, code string }{
 		{"(?m)^\\| `(pgelector_\\w+)` \\|[^|]*\\| (\\w+) \\|", "../hooks/prometheus/prometheus.go", `(?m)^//\t(pgelector_\w+) +(gauge|counter|histogram) `},
 		{"(?m)^\\| `pgelector_\\w+` \\| `(pgelector[\\w.]+)` \\| (\\w+) \\|", "../hooks/otel/otel.go", `(?m)^//\t(pgelector\.[\w.]+) +(gauge|counter|histogram) `},
@@ -281,7 +281,7 @@ func TestTheTableOfMetricsListsEachValueOfALabel(t *testing.T) {
 	}
 }
 
-func TestTheTableOfAlertsIsThatOfTheRules(t *testing.T) {
+func TestTheTableOfAlertsMatchesTheRules(t *testing.T) {
 	page := found(t, "observing.md", "(?m)^\\| `(Pgelector\\w+)` \\| (\\w+) \\|")
 	rules := found(t, "../hooks/prometheus/alerts.yaml", `(?s)- alert: (\w+)\n.*?severity: (\w+)`)
 	if len(rules) == 0 || !slices.Equal(page, rules) {
@@ -289,7 +289,7 @@ func TestTheTableOfAlertsIsThatOfTheRules(t *testing.T) {
 	}
 }
 
-// A document that says which test shows a thing must name one that there is.
+// A document that names a test must name an existing one.
 func TestEveryTestThatADocumentNamesExists(t *testing.T) {
 	there := map[string]bool{}
 	for _, pattern := range []string{"../*/*_test.go", "../*/*/*_test.go", "../*/*/*/*_test.go"} {
@@ -306,7 +306,7 @@ func TestEveryTestThatADocumentNamesExists(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, match := range regexp.MustCompile("`(Test[A-Z]\\w*)`").FindAllStringSubmatch(read(t, page), -1) {
 			if !there[match[1]] {
-				t.Errorf("%s names %s, which there is not", page, match[1])
+				t.Errorf("%s names %s, which does not exist", page, match[1])
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// Package docscheck reads the code out of the project's documents, so that its
-// tests can hold the documents to what they show.
+// Package docscheck extracts code from the project's documents. Its tests check that the
+// code compiles.
 package docscheck
 
 import (
@@ -12,21 +12,21 @@ import (
 	"strings"
 )
 
-// Block is one fenced block of a document.
+// Block is one fenced code block of a document.
 type Block struct {
-	Language string // the first word behind the fence, perhaps none
-	Line     int    // the line in the document of the block's first line of code
+	Language string // the first word after the fence; may be empty
+	Line     int    // the document's line number of the first line of code
 	Code     string
 }
 
-// fence matches a line that opens or closes a block: the fence, then the rest.
+// fence matches a line that opens or closes a block: the fence and the rest of the line.
 var fence = regexp.MustCompile("^[ \t]*(```+|~~~+)[ \t]*([^`]*)$")
 
-// Blocks returns the fenced blocks of a Markdown document, in order. A fence
-// that nothing closes is an error.
+// Blocks returns the fenced blocks of a Markdown document, in order. It fails if a fence is
+// not closed.
 func Blocks(document string) ([]Block, error) {
 	var blocks []Block
-	var open string // the fence that the current block began with
+	var open string // the fence that opened the current block
 	for i, line := range strings.SplitAfter(document, "\n") {
 		match := fence.FindStringSubmatch(strings.TrimRight(line, "\r\n"))
 		switch {
@@ -41,7 +41,7 @@ func Blocks(document string) ([]Block, error) {
 		}
 	}
 	if open != "" {
-		return nil, fmt.Errorf("line %d: nothing closes this block's fence", blocks[len(blocks)-1].Line-1)
+		return nil, fmt.Errorf("line %d: the fence of this block is not closed", blocks[len(blocks)-1].Line-1)
 	}
 	return blocks, nil
 }
@@ -52,8 +52,8 @@ var (
 	targetName  = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 )
 
-// MakeTargets returns the targets that a document tells its reader to make, in
-// code spans and in blocks of any language but Go, in the order of the document.
+// MakeTargets returns the make targets in a document's code: in code spans and in blocks of
+// any language except Go, in order.
 func MakeTargets(document string) ([]string, error) {
 	blocks, err := Blocks(document)
 	if err != nil {
@@ -84,9 +84,9 @@ func MakeTargets(document string) ([]string, error) {
 	return targets, nil
 }
 
-// Compile builds code as a package of the tests' module below root, in a folder that exists
-// only in go's overlay, and writes the program, if it is one, to output. Errors are
-// told with the document's name and line, which where says.
+// Compile builds code as a package of the module e2e, in a folder that exists only in go's
+// overlay. If the package is a program, Compile writes it to output. where is the document's
+// name and line for error messages.
 func Compile(root, where, code, output string) error {
 	temp, err := os.MkdirTemp("", "docscheck-")
 	if err != nil {

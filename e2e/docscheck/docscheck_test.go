@@ -42,7 +42,7 @@ not Go: the fence around it is longer
 	}
 }
 
-func TestAFenceThatNothingClosesIsAnError(t *testing.T) {
+func TestBlocksFailsOnAnUnclosedFence(t *testing.T) {
 	_, err := Blocks("text\n```go\nx := 1\n")
 	if err == nil || !strings.Contains(err.Error(), "line 2") {
 		t.Errorf("got %v", err)
@@ -70,10 +70,10 @@ make(chan int)
 	}
 }
 
-// root is the repository's root, seen from a test of this package.
+// root is the path of the repository's root.
 const root = "../.."
 
-// documents returns the text of each document that is held to its word.
+// documents returns the text of each document to check.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	names := []string{"README.md", "CONTRIBUTING.md"}
@@ -97,7 +97,7 @@ func documents(t *testing.T) map[string]string {
 		texts[name] = string(text)
 	}
 	if len(texts) == 0 {
-		t.Skip("there is no document yet")
+		t.Fatal("no document found")
 	}
 	return texts
 }
@@ -119,8 +119,8 @@ func TestEveryGoBlockOfTheDocsCompiles(t *testing.T) {
 	}
 }
 
-// check fails the test unless a whole file compiles, or a fragment stands in a
-// file that is compiled.
+// check fails the test unless code is a file that compiles or a fragment of a compiled
+// file.
 func check(t *testing.T, where, code string, compiled map[string]string) {
 	if packageClause.MatchString(code) {
 		if err := Compile(root, where, code, os.DevNull); err != nil {
@@ -128,16 +128,16 @@ func check(t *testing.T, where, code string, compiled map[string]string) {
 		}
 		return
 	}
-	if !standsIn(compiled, code) {
-		t.Errorf("%s: this block has no package clause, so it must stand, word for word, in a "+
+	if !occursIn(compiled, code) {
+		t.Errorf("%s: this block has no package clause, so it must occur, word for word, in a "+
 			"_test.go file or below examples/, where it is compiled; it does not:\n%s", where, code)
 	}
 }
 
 var packageClause = regexp.MustCompile(`(?m)^[ \t]*package [a-z]`)
 
-// compiledFiles returns, by name and with white space normalised, the tests and
-// the examples of the repository, but for the tests of this package.
+// compiledFiles returns the repository's tests and examples, by name and with normalised
+// white space, without the tests of this package.
 func compiledFiles(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -169,7 +169,7 @@ func compiledFiles(t *testing.T) map[string]string {
 	return files
 }
 
-func standsIn(files map[string]string, code string) bool {
+func occursIn(files map[string]string, code string) bool {
 	code = normalised(code)
 	for _, text := range files {
 		if code != "" && strings.Contains(text, code) {
@@ -179,7 +179,7 @@ func standsIn(files map[string]string, code string) bool {
 	return false
 }
 
-// normalised is code with every run of white space made one space.
+// normalised replaces each run of white space by one space.
 func normalised(code string) string { return strings.Join(strings.Fields(code), " ") }
 
 func TestEveryMakeTargetOfTheDocsExists(t *testing.T) {
@@ -204,7 +204,7 @@ func TestEveryMakeTargetOfTheDocsExists(t *testing.T) {
 	}
 }
 
-// The checks above are worth as much as what they refuse.
+// The tests below check that the checks above can fail.
 
 func TestABlockThatDoesNotCompileIsReportedAtItsLine(t *testing.T) {
 	err := Compile(root, "README.md:7", "package main\n\nfunc main() { undefined() }\n", os.DevNull)
@@ -216,13 +216,13 @@ func TestABlockThatDoesNotCompileIsReportedAtItsLine(t *testing.T) {
 	}
 }
 
-func TestAFragmentMustStandInACompiledFile(t *testing.T) {
+func TestAFragmentMustOccurInACompiledFile(t *testing.T) {
 	files := map[string]string{"a_test.go": normalised("func f() {\n\tx := 1\n\t_ = x\n}")}
-	if !standsIn(files, "x := 1\n_ = x\n") {
+	if !occursIn(files, "x := 1\n_ = x\n") {
 		t.Error("a fragment that stands in a file was refused")
 	}
 	for _, code := range []string{"x := 2\n", "", "\n"} {
-		if standsIn(files, code) {
+		if occursIn(files, code) {
 			t.Errorf("%q was accepted", code)
 		}
 	}

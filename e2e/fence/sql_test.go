@@ -22,7 +22,7 @@ var shared = pgcluster.NewShared()
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
 
-// overDrivers repeats a test over both drivers, each with a store of its own.
+// overDrivers runs a test over both drivers, each with a new database.
 func overDrivers(t *testing.T, test func(t *testing.T, store *sql.DB)) {
 	t.Helper()
 	for name, driver := range map[string]string{"pq": "postgres", "pgx": "pgx"} {
@@ -81,7 +81,7 @@ func TestAdvanceRefusesAnOlderTokenForItsResourceOnly(t *testing.T) {
 	})
 }
 
-func TestATokenThatWasRolledBackWasNotSeen(t *testing.T) {
+func TestARolledBackTokenIsForgotten(t *testing.T) {
 	overDrivers(t, func(t *testing.T, store *sql.DB) {
 		_, err := store.Exec(fence.CreateTable)
 		check(t, err)
@@ -94,8 +94,7 @@ func TestATokenThatWasRolledBackWasNotSeen(t *testing.T) {
 	})
 }
 
-// Many writers with tokens at random: what they write, in the order in which it
-// was committed, has tokens that never fall.
+// Many writers use random tokens. In commit order, the tokens of their writes never fall.
 func TestConcurrentWritersCommitInTheOrderOfTheirTokens(t *testing.T) {
 	overDrivers(t, func(t *testing.T, store *sql.DB) {
 		_, err := store.Exec(fence.CreateTable + `; CREATE TABLE log (n serial, token bigint)`)
@@ -165,7 +164,7 @@ func TestAConditionalUpdateRefusesAnOlderToken(t *testing.T) {
 	})
 }
 
-// What stands in the documentation.
+// The documentation quotes the two functions below.
 
 // paint changes the lamp, unless a newer term has touched it.
 func paint(ctx context.Context, store *sql.DB, term *elector.Term, color string) error {
@@ -189,7 +188,7 @@ func repaint(ctx context.Context, store *sql.DB, term *elector.Term, color strin
 		"UPDATE lamp SET color = $1, token = $2 WHERE token <= $2", color, term.Token()))
 }
 
-func TestTwoTermsPaintALampAndTheFirstIsRefused(t *testing.T) {
+func TestTheDocumentedWritesRefuseAnEarlierTerm(t *testing.T) {
 	overDrivers(t, func(t *testing.T, store *sql.DB) {
 		_, err := store.Exec(fence.CreateTable + `; CREATE TABLE lamp (color text, token bigint NOT NULL DEFAULT 0); INSERT INTO lamp VALUES ('white')`)
 		check(t, err)

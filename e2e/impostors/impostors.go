@@ -1,5 +1,5 @@
-// Package impostors fills a database with things that statements call by mistake,
-// if they leave it to the search_path what a name means.
+// Package impostors fills a database with objects that a statement uses by mistake if it
+// does not qualify its names. Tests use it to show that all statements are qualified.
 package impostors
 
 import (
@@ -20,8 +20,8 @@ var plant string
 
 var constants = regexp.MustCompile("= `(-- name: [^`]*)`")
 
-// Statements are those of this library, of which root is the folder: as they are
-// sent, and the migrations of the roster.
+// Statements returns the statements of this library as they are sent, and the roster's
+// migrations. root is the repository's root.
 func Statements(root string) (all []string, err error) {
 	for _, pattern := range []string{"db/*.sql.go", "roster/internal/db/*.sql.go", "roster/migrations/*.sql"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
@@ -44,7 +44,7 @@ func Statements(root string) (all []string, err error) {
 	return all, nil
 }
 
-// implied are the operators that SQL has words for, such as IN and BETWEEN.
+// implied are the operators behind SQL keywords such as IN and BETWEEN.
 var implied = []string{"=", "<>", "<", "<=", ">", ">=", "~~", "!~~", "~~*", "!~~*", "||"}
 
 var (
@@ -55,10 +55,10 @@ var (
 	texts     = regexp.MustCompile(`'[^']*'`)
 )
 
-// Plant makes in the schema public of the connection's database, which it must own,
-// functions, operators, types and relations that raise: a copy of each that is in
-// pg_catalog, and for each name that the statements have, one for every pairing of
-// the types that they are about. It returns how many there are.
+// Plant creates, in the schema public of the connection's database, functions, operators,
+// types and relations that raise an error when used: a copy of everything in pg_catalog and,
+// for each name in the statements, one variant for every pair of their types. The connection's
+// role must own the database. Plant returns the number of functions and operators.
 func Plant(ctx context.Context, conn *pgx.Conn, statements []string) (n int, err error) {
 	code := texts.ReplaceAllString(comments.ReplaceAllString(strings.Join(statements, "\n"), ""), "''")
 	symbols := slices.Clone(implied)
@@ -66,7 +66,7 @@ func Plant(ctx context.Context, conn *pgx.Conn, statements []string) (n int, err
 		symbols = append(symbols, m[1]+m[2])
 	}
 	symbols = slices.DeleteFunc(symbols, func(s string) bool { return s == "=>" || s == "" })
-	named := []string{"integer", "numeric", "text", "boolean"} // of constants
+	named := []string{"integer", "numeric", "text", "boolean"} // types of constants
 	for _, m := range types.FindAllStringSubmatch(code, -1) {
 		named = append(named, m[1])
 	}
@@ -79,7 +79,7 @@ func Plant(ctx context.Context, conn *pgx.Conn, statements []string) (n int, err
 	return n, conn.QueryRow(ctx, count).Scan(&n)
 }
 
-// array is a literal of an array of texts.
+// array returns the literal of a text array.
 func array(all []string) string {
 	slices.Sort(all)
 	all = slices.Compact(all)

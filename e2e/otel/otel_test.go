@@ -33,7 +33,7 @@ var (
 	errLost = errors.New("the server closed the connection")
 )
 
-// bench is a hook on OpenTelemetry's own SDK, and what that exports.
+// bench is a hook on OpenTelemetry's SDK, with the exported data.
 type bench struct {
 	*otelhooks.Hook
 	reader   *sdkmetric.ManualReader
@@ -53,7 +53,7 @@ func newBench(t *testing.T) bench {
 	return b
 }
 
-// elect tells the hook of a campaign of three attempts and a minute that was won.
+// elect calls the hook as for a campaign of three attempts and one minute that succeeds.
 func (b bench) elect(ctx context.Context, who hooks.Origin, token int64) context.CancelFunc {
 	ctx, cancel := context.WithCancel(ctx)
 	b.OnCampaign(ctx, hooks.Campaign{Origin: who, Attempt: 3, Outcome: hooks.Granted, At: time.Now()})
@@ -65,7 +65,7 @@ func (b bench) demote(who hooks.Origin, token int64, reason hooks.Reason) {
 	b.OnDemoted(context.Background(), hooks.Demoted{Origin: who, Token: token, Reason: reason, Err: errLost, At: time.Now(), Held: 20 * time.Second})
 }
 
-// collect returns what is measured, by name.
+// collect returns the metrics by name.
 func (b bench) collect(t *testing.T) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -81,7 +81,7 @@ func (b bench) collect(t *testing.T) map[string]metricdata.Metrics {
 	return byName
 }
 
-// everything has the hook see one of each event.
+// everything calls the hook once for each kind of event.
 func (b bench) everything(t *testing.T, who hooks.Origin) {
 	for _, outcome := range hooks.Outcomes() {
 		b.OnCampaign(t.Context(), hooks.Campaign{Origin: who, Outcome: outcome, Next: time.Second})
@@ -187,7 +187,7 @@ func TestEachEventIsCountedWithTheElectionAndItsClosedSetOnly(t *testing.T) {
 	}
 }
 
-// set are the attributes of a measurement of the election, and more.
+// set returns the attributes of a measurement: the election, and more.
 func set(more ...string) attribute.Distinct {
 	all := []attribute.KeyValue{attribute.String("pgelector.election", "orders")}
 	for i := 0; i < len(more); i += 2 {

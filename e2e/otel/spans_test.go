@@ -60,13 +60,13 @@ func TestATermIsATraceThatLinksToItsCampaign(t *testing.T) {
 
 		campaign, term, resignation := b.span(t, "pgelector.campaign"), b.span(t, "pgelector.term"), b.span(t, "pgelector.resignation")
 		if campaign.Parent.SpanID() != around.SpanContext().SpanID() {
-			t.Error("the campaign is no child of the span that it was made in")
+			t.Error("the campaign is not a child of the caller's span")
 		}
 		if campaign.StartTime != elected.Add(-time.Minute) || campaign.EndTime != elected || !says(campaign, "pgelector.attempts", int64(3)) {
 			t.Errorf("campaign: %+v", campaign)
 		}
 		if term.Parent.IsValid() || term.SpanContext.TraceID() == campaign.SpanContext.TraceID() || !links(term, campaign) {
-			t.Errorf("the term is no trace of its own, or has no link to the campaign: %+v", term)
+			t.Errorf("the term is not a new trace, or has no link to the campaign: %+v", term)
 		}
 		if term.StartTime != elected || term.EndTime != cancelled || term.Status.Code != codes.Unset {
 			t.Errorf("term: %+v", term)
@@ -83,7 +83,7 @@ func TestATermIsATraceThatLinksToItsCampaign(t *testing.T) {
 	})
 }
 
-func TestATermThatIsTakenAwayIsAnErrorWithItsFailures(t *testing.T) {
+func TestALostTermIsAnErrorWithItsFailures(t *testing.T) {
 	b := newBench(t)
 	defer b.elect(t.Context(), us, 1)()
 	b.OnError(t.Context(), hooks.Failure{Origin: us, Op: hooks.OpHeartbeat, Err: errLost, At: time.Now()})
@@ -100,7 +100,7 @@ func TestATermThatIsTakenAwayIsAnErrorWithItsFailures(t *testing.T) {
 	}
 }
 
-func TestTheWorksSpansLinkToTheTermWhoeverIsFirst(t *testing.T) {
+func TestSpansOfTheWorkLinkToTheTermInAnyOrder(t *testing.T) {
 	for name, first := range map[string]bool{"the elector": false, "the work": true} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -131,8 +131,8 @@ func TestTheWorksSpansLinkToTheTermWhoeverIsFirst(t *testing.T) {
 	}
 }
 
-// Such a term's span would never end, nor be exported.
-func TestWorkThatIsLateBeginsNoTerm(t *testing.T) {
+// Otherwise that term's span would never end and never be exported.
+func TestALateSpanOfTheWorkStartsNoTermSpan(t *testing.T) {
 	b := newBench(t)
 	b.elect(t.Context(), us, 1)()
 	b.demote(us, 1, hooks.Resigned)
@@ -159,7 +159,7 @@ func TestWithoutATermThereIsNoLink(t *testing.T) {
 	}
 }
 
-func TestACampaignThatFailedForGoodIsAnError(t *testing.T) {
+func TestAPermanentlyFailedCampaignIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		attempt := func(n int, next time.Duration) {
@@ -167,7 +167,7 @@ func TestACampaignThatFailedForGoodIsAnError(t *testing.T) {
 			b.OnCampaign(t.Context(), hooks.Campaign{Origin: us, Attempt: n, Outcome: hooks.Failed, At: time.Now(), Took: time.Second, Next: next})
 		}
 		attempt(1, time.Second)
-		b.OnCampaign(t.Context(), hooks.Campaign{Origin: us, Attempt: 2, Outcome: hooks.Busy}) // parked: no wait follows
+		b.OnCampaign(t.Context(), hooks.Campaign{Origin: us, Attempt: 2, Outcome: hooks.Busy}) // waiting in the server: no pause follows
 		if n := len(b.exporter.GetSpans()); n != 0 {
 			t.Errorf("%d spans of a campaign that goes on", n)
 		}

@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// states draws what a candidate does under Run.
+// states draws the states of a candidate under Run.
 func states(c *canvas) {
 	c.title = "A candidate follows until it is elected, leads until its term ends, steps down, and follows again."
 	c.width, c.height = 900, 440
@@ -50,7 +50,7 @@ const (
 	retry     = 1.0
 )
 
-// leaseArithmetic draws what happens when a leader falls silent.
+// leaseArithmetic draws what happens after a leader falls silent.
 func leaseArithmetic(c *canvas) {
 	c.title = "After its last answered heartbeat a term is valid for 7 s; its work has 2 s to return; 1 s is margin; then the server ends the session, and another candidate is elected."
 	c.width, c.height = 900, 400
@@ -100,7 +100,7 @@ func leaseArithmetic(c *canvas) {
 	c.note(at(0), 388, "start", fmt.Sprintf("Drawn with the defaults: lease %g s, heartbeat interval %g s, drain %g s, margin %g s, retry interval %g s.", lease, heartbeat, drain, margin, retry))
 }
 
-// handOver draws how a leader resigns in favour of its successor.
+// handOver draws how a leader transfers leadership to a successor.
 func handOver(c *canvas) {
 	c.title = "The leader offers its lock to a successor and goes on leading until the successor is the first in the server's queue; then its work returns, it unlocks, and the server hands the lock to the successor."
 	c.width, c.height = 900, 372
@@ -142,7 +142,7 @@ func handOver(c *canvas) {
 		"It is lost while the work returns: the lock is kept for it for one heartbeat interval, or a second, more.")
 }
 
-// roster draws who writes the roster, who reads it, and what is in it.
+// roster draws who writes the roster, who reads it, and what it contains.
 func roster(c *canvas) {
 	c.title = "The elector tells a hook, which notes it; one goroutine writes two tables; the page reads them, and asks pg_locks who leads. The elector never reads the tables."
 	c.width, c.height = 900, 470
@@ -178,7 +178,7 @@ func roster(c *canvas) {
 	c.note(450, 456, "middle", "No arrow leads back to the elector: without the tables, everybody leads as before.")
 }
 
-// table is a box with a name and the columns below it; the first line is the key.
+// table draws a box with a name and the columns below it; the first line is the key.
 func (c *canvas) table(x, y, w float64, name, key string, columns ...string) {
 	h := 62 + 17*float64(len(columns))
 	c.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="3" fill="%s" stroke="%s" stroke-width="1.5"/>`, x, y, w, h, c.box, c.line)

@@ -1,6 +1,6 @@
-// Command pictures draws the pictures of the documents, each for light and for
-// dark pages: `make docs`. It needs nothing but Go. A second argument is the
-// summary of a run of e2e/torture, to be drawn in the place of the committed one.
+// Command pictures draws the pictures of the documents, each for light and for dark pages:
+// `make docs`. It needs only Go. The optional second argument is the summary of a run of
+// e2e/torture, to draw instead of the committed one.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// pictures are the pictures, by the names of their files.
+// pictures returns the pictures by file name.
 func pictures() map[string]string {
 	all := map[string]string{}
 	for theme, colours := range themes {
@@ -43,7 +43,7 @@ func pictures() map[string]string {
 	return all
 }
 
-// palette is the colours of one theme, named by what they stand for.
+// palette is the colours of one theme, named by their meaning.
 type palette struct {
 	text, faint, line, box    string
 	good, warn, bad, quiet    string // fills
@@ -59,7 +59,7 @@ var themes = map[string]palette{
 		onGood: "#aff5b4", onWarn: "#f2cc60", onBad: "#ffc1ba", on: "#f0f6fc"},
 }
 
-// canvas collects the parts of a picture.
+// canvas collects the elements of a picture.
 type canvas struct {
 	palette
 	title         string
@@ -77,29 +77,29 @@ func (c *canvas) label(x, y float64, size int, colour, anchor, weight string, li
 	}
 }
 
-// note is small text that explains.
+// note writes small explanatory text.
 func (c *canvas) note(x, y float64, anchor string, lines ...string) {
 	c.label(x, y, 13, c.faint, anchor, "400", lines...)
 }
 
-// state is a rounded box with a name and lines below it.
+// state draws a rounded box with a name and lines below it.
 func (c *canvas) state(x, y, w, h float64, name string, lines ...string) {
 	c.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="10" fill="%s" stroke="%s" stroke-width="1.5"/>`, x, y, w, h, c.box, c.line)
 	c.label(x+w/2, y+28, 17, c.text, "middle", "600", name)
 	c.note(x+w/2, y+50, "middle", lines...)
 }
 
-// bar is a filled piece of a time line.
+// bar draws a filled part of a time line.
 func (c *canvas) bar(x, y, w, h float64, fill, ink string, lines ...string) {
 	c.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="3" fill="%s"/>`, x, y, w, h, fill)
 	top := y + h/2 + 5 - float64(len(lines)-1)*8.5
 	c.label(x+w/2, top, 13, ink, "middle", "500", lines...)
 }
 
-// arrow follows the points and ends with a head.
+// arrow draws a line along the points that ends with an arrowhead.
 func (c *canvas) arrow(points ...float64) { c.path(` marker-end="url(#head)"`, points...) }
 
-// stroke is an arrow without a head, dashed.
+// stroke draws a dashed line along the points.
 func (c *canvas) stroke(points ...float64) { c.path(` stroke-dasharray="3 4"`, points...) }
 
 func (c *canvas) path(more string, points ...float64) {
@@ -110,7 +110,7 @@ func (c *canvas) path(more string, points ...float64) {
 	c.add(`<path d="%s" fill="none" stroke="%s" stroke-width="1.5" stroke-linejoin="round"%s/>`, d, c.line, more)
 }
 
-// end is the mark of a beginning, or with a ring of an end.
+// dot draws a start mark, or with a ring an end mark.
 func (c *canvas) dot(x, y float64, ring bool) {
 	if ring {
 		c.add(`<circle cx="%.1f" cy="%.1f" r="9" fill="none" stroke="%s" stroke-width="1.5"/>`, x, y, c.line)

@@ -9,7 +9,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/scraping/timeline"
 )
 
-// recorded is what e2e/scraping has written.
+// recorded is the output of e2e/scraping.
 //
 //go:embed metrics.json
 var recorded []byte
@@ -25,8 +25,8 @@ const (
 	validityScale = 8.0 // seconds
 )
 
-// metrics draws what Prometheus has seen of an election: who leads, and how long
-// the leader's term is still valid.
+// metrics draws what Prometheus scraped: who leads, and how long the leader's term remains
+// valid.
 func metrics(c *canvas) {
 	var t timeline.Timeline
 	if err := json.Unmarshal(recorded, &t); err != nil {
@@ -96,7 +96,7 @@ func drawValidity(c *canvas, t timeline.Timeline, tick func(int) float64) {
 	}
 }
 
-// spans calls draw for each longest run of scrapes for which is says yes.
+// spans calls draw for each maximal run of scrapes for which is returns true.
 func spans(n int, is func(int) bool, draw func(from, to int)) {
 	for from := 0; from < n; from++ {
 		if !is(from) {

@@ -12,7 +12,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/scraping/timeline"
 )
 
-func TestThePicturesAreWhatTheirSourceDraws(t *testing.T) {
+func TestTheCommittedPicturesAreUpToDate(t *testing.T) {
 	for name, want := range pictures() {
 		if got, err := os.ReadFile("../../docs/pictures/" + name); err != nil || string(got) != want {
 			t.Errorf("%s is not up to date (%v): run 'make docs'", name, err)
@@ -20,7 +20,7 @@ func TestThePicturesAreWhatTheirSourceDraws(t *testing.T) {
 	}
 }
 
-func TestTheRecordingIsOfTheWholeMinute(t *testing.T) {
+func TestTheRecordingCoversTheWholeMinute(t *testing.T) {
 	var told timeline.Timeline
 	if err := json.Unmarshal(recorded, &told); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestTheRecordingIsOfTheWholeMinute(t *testing.T) {
 	}
 }
 
-func TestTheArithmeticIsThatOfTheElector(t *testing.T) {
+func TestTheArithmeticMatchesTheElector(t *testing.T) {
 	for file, constants := range map[string][]string{
 		"elector/options.go":        {`defaultLease\s*= 10 \* time.Second`, `drainShare\s*= 5 `, `heartbeatShare\s*= 5 `},
 		"internal/session/lease.go": {`marginShare\s*= 10 `},
@@ -51,7 +51,7 @@ func TestTheArithmeticIsThatOfTheElector(t *testing.T) {
 		}
 		for _, want := range constants {
 			if !regexp.MustCompile(want).Match(source) {
-				t.Errorf("%s no longer has %q, with which the picture of the lease is drawn", file, want)
+				t.Errorf("%s no longer has %q, which the picture of the lease uses", file, want)
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func TestEveryFaultOfTheRunHasAColour(t *testing.T) {
 	}
 	for _, f := range run.Faults {
 		if strings.Count(coloured, " "+f.Name+" ") != 1 {
-			t.Errorf("the fault %s is not of one kind", f.Name)
+			t.Errorf("the fault %s must have exactly one kind", f.Name)
 		}
 	}
 }

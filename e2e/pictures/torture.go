@@ -10,12 +10,12 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// tortureSummary is what e2e/torture said of one long run.
+// tortureSummary is the summary of one long run of e2e/torture.
 //
 //go:embed torture.json
 var tortureSummary []byte
 
-// The kinds of faults, and those of each.
+// The kinds of faults, and the faults of each kind.
 var kinds = []struct {
 	name   string
 	faults string
@@ -27,7 +27,7 @@ var kinds = []struct {
 	{"the network", "hole slow reset pooler unplug deaf mute", func(p palette) string { return p.faint }},
 }
 
-// The measures of the picture of a run, which is a page of strips.
+// The layout of the picture, which consists of strips.
 const (
 	strips     = 12
 	stripLeft  = 62.0
@@ -75,7 +75,7 @@ func (c *canvas) key() {
 	c.note(stripLeft+592, 36, "start", "one row for each candidate,", "as listed below")
 }
 
-// strip draws a piece of the run, from the moment on.
+// strip draws the part of the run that starts at from.
 func (c *canvas) strip(top float64, from, span int, run history.Timeline, rows map[string]int) {
 	x := func(at int) float64 { return stripLeft + stripWidth*float64(min(max(at-from, 0), span))/float64(span) }
 	bars := func(stretches []history.Stretch, fill string, place func(name string) (y, height float64, drawn bool)) {

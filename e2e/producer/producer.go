@@ -1,5 +1,5 @@
-// Package producer is the main of the commands that make the documents' pictures
-// from what real servers and programs do.
+// Package producer is the main function of the commands that make the documents' pictures
+// from real servers and programs.
 package producer
 
 import (
@@ -9,9 +9,9 @@ import (
 	"os/signal"
 )
 
-// Main calls produce with the one argument of the command, which is of that kind, and
-// ends the process: with 64 if the argument is missing, with 1 after an error. An
-// interrupt ends the context, so that nothing is left behind.
+// Main calls produce with the command's only argument and ends the process: with status 64 if
+// the argument is missing, with 1 after an error. argument names the kind of argument. An
+// interrupt ends the context, so that produce can clean up.
 func Main(command, argument string, produce func(ctx context.Context, argument string) error) {
 	if len(os.Args) != 2 {
 		fmt.Fprintf(os.Stderr, "usage: %s %s\n", command, argument)

@@ -35,7 +35,7 @@ func promtool(t *testing.T, args ...string) {
 	}
 }
 
-func TestTheAlertsFireWhenTheyShouldAndElseDoNot(t *testing.T) {
+func TestTheAlertsFireOnlyWhenTheyShould(t *testing.T) {
 	promtool(t, "test", "rules", "alerts_test.yaml")
 }
 
@@ -50,7 +50,7 @@ func TestEachAlertIsTested(t *testing.T) {
 
 var metricName = regexp.MustCompile(`pgelector_[a-z_]+`)
 
-// known are the names by which a query may ask for the metrics of the hook.
+// known returns the names of the hook's metrics, as used in queries.
 func known(t *testing.T) []string {
 	h := prometheushooks.New()
 	everything(h, us)
@@ -65,7 +65,7 @@ func known(t *testing.T) []string {
 	return names
 }
 
-func TestTheAlertsAskForMetricsThatExist(t *testing.T) {
+func TestTheAlertsUseExistingMetrics(t *testing.T) {
 	names := known(t)
 	for _, name := range metricName.FindAllString(prometheushooks.Alerts, -1) {
 		if !slices.Contains(names, name) {
@@ -74,7 +74,7 @@ func TestTheAlertsAskForMetricsThatExist(t *testing.T) {
 	}
 }
 
-// dashboard is what the tests want to know of the JSON.
+// dashboard is the part of the JSON that the tests read.
 type dashboard struct {
 	Panels []struct {
 		ID      int
@@ -106,12 +106,12 @@ func (d dashboard) queries() (all []string) {
 	return all
 }
 
-func TestTheDashboardAsksForMetricsThatExistAndShowsThemAll(t *testing.T) {
+func TestTheDashboardShowsEachMetric(t *testing.T) {
 	d, names, shown := parsed(t), known(t), map[string]bool{}
 	for _, query := range d.queries() {
 		found := metricName.FindAllString(query, -1)
 		if len(found) == 0 {
-			t.Errorf("asks for no metric: %s", query)
+			t.Errorf("the query uses no metric: %s", query)
 		}
 		for _, name := range found {
 			if !slices.Contains(names, name) {
@@ -130,7 +130,7 @@ func TestTheDashboardAsksForMetricsThatExistAndShowsThemAll(t *testing.T) {
 	}
 }
 
-// Grafana's variables are not PromQL, so each is given a value.
+// Grafana's variables are not PromQL, so the test replaces each by a value.
 func TestTheDashboardsQueriesArePromQL(t *testing.T) {
 	values := strings.NewReplacer("$__rate_interval", "1m", "$__interval", "1m", "$__range", "1h", "$election", ".*")
 	var rules strings.Builder

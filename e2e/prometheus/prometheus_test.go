@@ -29,7 +29,7 @@ const validity = time.Hour // longer than any pause of the machine
 
 var us = hooks.Origin{Election: "orders", CandidateID: "web-1"}
 
-// elect tells h that a term begins, and returns what ends its context.
+// elect reports the start of a term to h, and returns the function that ends its context.
 func elect(h *prometheushooks.Hook, who hooks.Origin) context.CancelFunc {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.OnCampaign(ctx, hooks.Campaign{Origin: who, Outcome: hooks.Granted})
@@ -37,7 +37,7 @@ func elect(h *prometheushooks.Hook, who hooks.Origin) context.CancelFunc {
 	return cancel
 }
 
-// everything has h see one of each event.
+// everything calls h once for each kind of event.
 func everything(h *prometheushooks.Hook, who hooks.Origin) {
 	ctx := context.Background()
 	for _, outcome := range hooks.Outcomes() {
@@ -71,7 +71,7 @@ func gather(t *testing.T, h *prometheushooks.Hook) map[string]*dto.MetricFamily 
 	return byName
 }
 
-// value returns that of the one series of a metric that has the label value.
+// value returns the value of the metric's only series with that label value.
 func value(t *testing.T, h *prometheushooks.Hook, name, label string) float64 {
 	t.Helper()
 	for _, m := range gather(t, h)[name].GetMetric() {
@@ -174,7 +174,7 @@ func TestEachEventIsCountedOnceUnderItsLabel(t *testing.T) {
 	}
 }
 
-// The figures are those of the package's documentation.
+// The package documentation has the same figures.
 func TestAnElectionCostsAsManySeriesAsDocumented(t *testing.T) {
 	h := prometheushooks.New()
 	series := func() (n int) {
@@ -217,7 +217,7 @@ func TestAFailureOfASharedConnectionMakesNoElectionWithoutALeader(t *testing.T) 
 	}
 }
 
-func TestANameThatIsNotUTF8IsQuotedAndFailsNothing(t *testing.T) {
+func TestANameThatIsNotUTF8IsQuoted(t *testing.T) {
 	h := prometheushooks.New()
 	everything(h, hooks.Origin{Election: "caf\xe9"})
 	if got := value(t, h, "pgelector_leader", `"caf\xe9"`); got != 1 {
@@ -240,8 +240,7 @@ func TestOneHookServesAThousandElectionsWhileItIsScraped(t *testing.T) {
 	}
 }
 
-// metricsHandler is the hook to give to elector.WithHooks, and what to serve at
-// /metrics.
+// metricsHandler returns the hook for elector.WithHooks and the handler for /metrics.
 func metricsHandler(candidateID string) (*prometheushooks.Hook, http.Handler, error) {
 	hook, registry := prometheushooks.New(), prometheus.NewRegistry()
 	// Without this wrapping there is no label for the candidate.
@@ -252,7 +251,7 @@ func metricsHandler(candidateID string) (*prometheushooks.Hook, http.Handler, er
 	return hook, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil
 }
 
-func TestTheCandidateIsALabelForThoseWhoWantIt(t *testing.T) {
+func TestTheCandidateCanBeALabel(t *testing.T) {
 	hook, handler, err := metricsHandler("web-1")
 	if err != nil {
 		t.Fatal(err)

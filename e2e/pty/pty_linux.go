@@ -1,5 +1,4 @@
-// Package pty runs a program on a terminal of its own: for tests of what only
-// happens on one, and for recordings.
+// Package pty runs a program on a new terminal, for tests and recordings.
 package pty
 
 import (
@@ -11,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Start starts the command as the leader of a session whose terminal is a new
-// one of that size. What is written to the other end, which is returned, is
-// typed; what the programs write is read from it, until all have ended.
+// Start starts the command as the leader of a session on a new terminal of that size. It
+// returns the master side: writes to it are typed input, and reads from it return the output,
+// until all programs on the terminal have ended.
 func Start(cmd *exec.Cmd, columns, rows int) (*os.File, error) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -34,7 +33,7 @@ func Start(cmd *exec.Cmd, columns, rows int) (*os.File, error) {
 	return master, nil
 }
 
-// open unlocks the terminal behind the master, and opens it.
+// open unlocks and opens the slave side of the terminal.
 func open(master *os.File, columns, rows int) (slave *os.File, err error) {
 	raw, err := master.SyscallConn()
 	if err != nil {

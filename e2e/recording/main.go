@@ -1,8 +1,7 @@
 //go:build linux
 
-// Command recording records a terminal session of pgelector run, watch and
-// status, on a throw-away server, and draws it as a picture: the output is what
-// the programs wrote, at the times at which they wrote it.
+// Command recording records a terminal session of pgelector run, watch and status on a
+// throw-away server, and draws it as a picture with the programs' real output and timing:
 //
 //	go run ./recording ../docs/pictures/session.svg
 package main
@@ -56,7 +55,7 @@ func record(ctx context.Context, file string) (err error) {
 	return os.WriteFile(file, []byte(s.svg()), 0o644)
 }
 
-// play is the session.
+// play runs the session.
 func (s *studio) play() error {
 	run := func(host string) string {
 		return "pgelector run --election billing --candidate " + host + " --log-level off -- billing-worker"
@@ -87,10 +86,10 @@ func (s *studio) play() error {
 const (
 	columns = 112
 	rows    = 40
-	pause   = 700 * time.Millisecond // for the eye, between two things that are typed
+	pause   = 700 * time.Millisecond // between two commands, so that the viewer can follow
 )
 
-// studio is the panes, and when it all began.
+// studio is the panes and the start time.
 type studio struct {
 	ctx   context.Context
 	began time.Time
@@ -108,16 +107,16 @@ type pane struct {
 
 	mu     sync.Mutex
 	chunks []chunk
-	read   int // how much of the text sees has found
+	read   int // the part of the text that sees has matched
 }
 
-// chunk is what was written at a time.
+// chunk is output and its time.
 type chunk struct {
 	at   time.Duration
 	text string
 }
 
-// pane opens one more.
+// pane opens a pane.
 func (s *studio) pane(host string) *pane {
 	p := &pane{studio: s, host: host}
 	s.panes = append(s.panes, p)
@@ -152,7 +151,7 @@ func (p *pane) text() string {
 	return b.String()
 }
 
-// types types a line, once the prompt is there, and waits for the answer.
+// types types a line after the prompt, and waits for the answer.
 func (p *pane) types(line, answer string) func() error {
 	return func() error {
 		if p.err != nil {
@@ -174,7 +173,7 @@ func (p *pane) types(line, answer string) func() error {
 	}
 }
 
-// kills types the command that kills what another pane's shell runs.
+// kills types a command that kills the program in another pane.
 func (p *pane) kills(other *pane, remark string) func() error {
 	return func() error {
 		shell := other.shell.Process.Pid
@@ -190,7 +189,7 @@ func (p *pane) kills(other *pane, remark string) func() error {
 	}
 }
 
-// sees waits for a text behind the one that it saw last.
+// sees waits for a text after the previous match.
 func (p *pane) sees(text string) func() error {
 	return func() error {
 		for {
@@ -217,7 +216,7 @@ func (s *studio) rest() error {
 	}
 }
 
-// close ends the shells, and with their terminals what runs in them.
+// close ends the shells and the programs on their terminals.
 func (s *studio) close() {
 	for _, p := range s.panes {
 		if p.err == nil {

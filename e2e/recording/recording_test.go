@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestLinesAreThoseOfATerminal(t *testing.T) {
+func TestLinesWrapAsOnATerminal(t *testing.T) {
 	p := &pane{host: "web-1", chunks: []chunk{
 		{1 * time.Second, "web-1 $ ls\r"}, {2 * time.Second, "\n\x1b[31mred\x1b[0m\r\n" + strings.Repeat("x", columns+1)}, {3 * time.Second, "\r\nweb-1 $ "},
 	}}
@@ -29,7 +29,7 @@ func TestLinesAreThoseOfATerminal(t *testing.T) {
 	}
 }
 
-func TestTheCommittedPictureIsOfTheSession(t *testing.T) {
+func TestTheCommittedPictureShowsTheSession(t *testing.T) {
 	picture, err := os.ReadFile("../../docs/pictures/session.svg")
 	if err != nil {
 		t.Fatal(err)

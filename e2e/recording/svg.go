@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// line is one line of a pane, and when its last character was written.
+// line is one line of a pane and the time of its last character.
 type line struct {
 	at   time.Duration
 	text string
@@ -18,7 +18,8 @@ type line struct {
 
 var escape = regexp.MustCompile("\x1b(\\[[0-9;?]*[a-zA-Z]|\\][^\x07]*\x07)")
 
-// lines are those of a terminal of that width; its cursor never moves up here.
+// lines returns the lines as a terminal of that width shows them. It does not support moving
+// the cursor up.
 func (p *pane) lines() []line {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +53,7 @@ func (p *pane) lines() []line {
 	return all
 }
 
-// The measures of the picture, in pixels.
+// The layout of the picture, in pixels.
 const (
 	charWidth  = 7.25
 	lineHeight = 17
@@ -70,8 +71,8 @@ text { font: %dpx ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mo
 </style>
 `
 
-// svg draws the panes one below the other. Lines appear when they were written;
-// where nothing moves, all are there.
+// svg draws the panes one below the other. Lines appear at the recorded times; without
+// animation all lines are visible.
 func (s *studio) svg() string {
 	const width = int(columns*charWidth) + 2*margin
 	var b strings.Builder
@@ -93,7 +94,7 @@ func (s *studio) svg() string {
 		width, height) + fmt.Sprintf(style, fontSize) + b.String() + "</svg>\n"
 }
 
-// markup sets a prompt apart from what was typed behind it.
+// markup styles the prompt and the typed text.
 func (p *pane) markup(text string) string {
 	prompt := p.host + " $ "
 	if typed, found := strings.CutPrefix(text, prompt); found {

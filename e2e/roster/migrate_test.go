@@ -1,7 +1,6 @@
 //go:build unix
 
-// Package roster_test runs the tests of package roster that need a server and see its
-// insides, which a test of another module cannot.
+// Package roster_test runs the internal tests of package roster that need a server.
 package roster_test
 
 import (

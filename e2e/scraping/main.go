@@ -1,8 +1,7 @@
 //go:build unix
 
-// Command scraping runs an election of three candidates on a throw-away server,
-// hurts it, and scrapes the candidates' metrics by HTTP all the while. What it
-// writes is drawn by e2e/pictures:
+// Command scraping runs an election of three candidates on a throw-away server, injects
+// faults, and scrapes the candidates' metrics over HTTP. e2e/pictures draws its output:
 //
 //	go run ./scraping pictures/metrics.json
 package main
@@ -54,25 +53,25 @@ func record(ctx context.Context, file string) (err error) {
 		defer c.leave()
 		all = append(all, c)
 	}
-	told, err := scrape(ctx, cluster, all)
+	recorded, err := scrape(ctx, cluster, all)
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(told)
+	text, err := json.Marshal(recorded)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// blow is what is done to the leader, or to the server, at a second.
-type blow struct {
+// fault is a fault of the leader or of the server.
+type fault struct {
 	second float64
-	what   string // with the leader's id in the place of LEADER
-	strike func(context.Context, *pgcluster.Cluster, *candidate) error
+	what   string // LEADER stands for the leader's id
+	inject func(context.Context, *pgcluster.Cluster, *candidate) error
 }
 
-var blows = []blow{
+var faults = []fault{
 	{8, "LEADER resigns", func(ctx context.Context, _ *pgcluster.Cluster, c *candidate) error {
 		term, leading := c.elector.Term()
 		if !leading {
@@ -97,48 +96,48 @@ var blows = []blow{
 	}},
 }
 
-// scrape scrapes all candidates at each interval, and strikes in between.
-func scrape(ctx context.Context, cluster *pgcluster.Cluster, all []*candidate) (told timeline.Timeline, err error) {
-	told.Candidates = make([]timeline.Candidate, len(all))
-	struck := make(chan error, len(blows))
-	left := blows
+// scrape scrapes all candidates at each interval and injects the faults.
+func scrape(ctx context.Context, cluster *pgcluster.Cluster, all []*candidate) (recorded timeline.Timeline, err error) {
+	recorded.Candidates = make([]timeline.Candidate, len(all))
+	injected := make(chan error, len(faults))
+	left := faults
 	ticks := time.NewTicker(timeline.Interval)
 	defer ticks.Stop()
 	for tick := range int(seconds * time.Second / timeline.Interval) {
-		leader, err := scrapeOnce(&told, all)
+		leader, err := scrapeOnce(&recorded, all)
 		if err != nil {
-			return told, err
+			return recorded, err
 		}
 		second := float64(tick) * timeline.Interval.Seconds()
 		if len(left) > 0 && second >= left[0].second && leader != nil {
-			b := left[0]
+			f := left[0]
 			left = left[1:]
-			told.Events = append(told.Events, timeline.Event{Second: second, What: strings.ReplaceAll(b.what, "LEADER", leader.elector.CandidateID())})
-			go func() { struck <- b.strike(ctx, cluster, leader) }()
+			recorded.Events = append(recorded.Events, timeline.Event{Second: second, What: strings.ReplaceAll(f.what, "LEADER", leader.elector.CandidateID())})
+			go func() { injected <- f.inject(ctx, cluster, leader) }()
 		}
 		select {
 		case <-ticks.C:
 		case <-ctx.Done():
-			return told, context.Cause(ctx)
+			return recorded, context.Cause(ctx)
 		}
 	}
-	for range len(blows) - len(left) {
-		err = errors.Join(err, <-struck)
+	for range len(faults) - len(left) {
+		err = errors.Join(err, <-injected)
 	}
 	if len(left) > 0 {
 		err = errors.Join(err, fmt.Errorf("nobody led at second %v", left[0].second))
 	}
-	return told, err
+	return recorded, err
 }
 
-// scrapeOnce scrapes each candidate, and returns the one that says that it leads.
-func scrapeOnce(told *timeline.Timeline, all []*candidate) (leader *candidate, err error) {
+// scrapeOnce scrapes each candidate and returns the one that reports to lead.
+func scrapeOnce(recorded *timeline.Timeline, all []*candidate) (leader *candidate, err error) {
 	for i, c := range all {
 		leads, left, err := c.scrape()
 		if err != nil {
 			return nil, err
 		}
-		seen := &told.Candidates[i]
+		seen := &recorded.Candidates[i]
 		seen.ID = c.elector.CandidateID()
 		seen.Leader, seen.Left = append(seen.Leader, leads), append(seen.Left, left)
 		if leads == 1 {
@@ -148,8 +147,7 @@ func scrapeOnce(told *timeline.Timeline, all []*candidate) (leader *candidate, e
 	return leader, nil
 }
 
-// candidate is one with the default settings, on a link of its own, which serves
-// its metrics.
+// candidate has the default settings and its own link to the server, and serves its metrics.
 type candidate struct {
 	elector *elector.Elector
 	pool    *sql.DB
@@ -185,8 +183,7 @@ func (c *candidate) leave() {
 	c.server.Close()
 }
 
-// scrape returns two of the metrics; a candidate that has not seen its first
-// event has none.
+// scrape returns two of the metrics. They are 0 before the candidate's first event.
 func (c *candidate) scrape() (leader int, left float64, err error) {
 	response, err := http.Get(c.server.URL)
 	if err != nil {

@@ -1,8 +1,8 @@
 //go:build unix
 
-// Command screenshots takes the pictures of the dashboard, in a real browser and
-// of a throw-away server: `make screenshots`. Elections and candidates are real;
-// the history of the last day is written into the roster's table.
+// Command screenshots takes pictures of the dashboard in a browser, with a throw-away
+// server: `make screenshots`. The elections and candidates are real. The history of the
+// last day is inserted into the roster's table.
 package main
 
 import (
@@ -70,7 +70,7 @@ func take(ctx context.Context, dir string) (err error) {
 	return photograph(ctx, server.URL, dir)
 }
 
-// sights are the pictures, by the end of their names.
+// sights are the pictures, by the suffix of their names.
 var sights = map[string]struct {
 	width int64
 	scale float64
@@ -108,8 +108,8 @@ func photograph(ctx context.Context, address, dir string) error {
 	return nil
 }
 
-// stage has candidates campaign for "orders", writes what happened before, and
-// returns when the page has something to show.
+// stage starts candidates for "orders" and inserts the history. It returns when the page can
+// show them.
 func stage(ctx context.Context, pool *sql.DB) (leave func(), err error) {
 	var closers []func()
 	leave = func() {
@@ -151,7 +151,7 @@ func stage(ctx context.Context, pool *sql.DB) (leave func(), err error) {
 	return leave, err
 }
 
-// stand has a candidate campaign; the first leads.
+// stand starts a candidate; the first one leads.
 func stand(ctx context.Context, pool *sql.DB, id string, health float64, r *roster.Roster) (stop func(), err error) {
 	rec := hookstest.NewRecorder()
 	e, err := elector.New(pool, "orders", elector.WithCandidateID(id), elector.WithHooks(r, rec),
@@ -170,7 +170,7 @@ func stand(ctx context.Context, pool *sql.DB, id string, health float64, r *rost
 	return stop, err
 }
 
-// published waits until the candidate is in the table, and its term if it leads.
+// published waits until the candidate, and its term if it leads, is in the tables.
 func published(ctx context.Context, r *roster.Roster, id string) error {
 	for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
 		all, err := r.Candidates(ctx)
@@ -186,8 +186,8 @@ func published(ctx context.Context, r *roster.Roster, id string) error {
 	return errors.Join(fmt.Errorf("%s is not published", id), context.Cause(ctx))
 }
 
-// history is a day of "orders" ($1), in which a deployment went through, one
-// leader was killed and one was cut off; and of "billing" ($2), which nobody leads.
+// history is a day of "orders" ($1), with a deployment, a killed leader and a leader that was
+// cut off; and of "billing" ($2), which has no leader.
 const history = `WITH term(key, election, n, id, began, ended, reason, error) AS (VALUES
 	($1::bigint, 'orders', 1, 'web-3', '23 h 50 min', '15 h 10 min', 'shutdown', 'elector: lead: context canceled'),
 	($1, 'orders', 2, 'web-2', '15 h 10 min', '11 h 31 min', 'lease_expired', 'elector: the lease expired'),
@@ -202,8 +202,8 @@ const history = `WITH term(key, election, n, id, began, ended, reason, error) AS
 INSERT INTO pgelector.roster_candidates (key, candidate_id, election, version, metadata, since, health, published_at, expires_at)
 SELECT $2, 'batch-8', 'billing', '0.9.0', '{"zone": "eu-1b"}', now() - interval '9 h', 0.2, now() - interval '4 min', now() - interval '3 min'`
 
-// shrink keeps the 256 colours of a PNG that occur most, which is all that a page
-// needs, and a third of the bytes.
+// shrink keeps the 256 most frequent colours of a PNG. The page needs no more, and the file
+// has a third of the size.
 func shrink(picture []byte) ([]byte, error) {
 	full, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-func TestAShrunkPictureIsTheSamePicture(t *testing.T) {
+func TestShrinkKeepsThePicture(t *testing.T) {
 	full := image.NewRGBA(image.Rect(0, 0, 40, 40))
 	for x := range 40 {
 		for y := range 40 {
@@ -34,13 +34,13 @@ func TestAShrunkPictureIsTheSamePicture(t *testing.T) {
 	for x := range 40 {
 		for y := range 40 {
 			if r, g, b, _ := small.At(x, y).RGBA(); color.RGBAModel.Convert(full.At(x, y)) != (color.RGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 255}) {
-				t.Fatalf("at %d, %d it is another", x, y)
+				t.Fatalf("the pixel at %d, %d differs", x, y)
 			}
 		}
 	}
 }
 
-func TestTheCommittedPicturesAreThoseThatAreTaken(t *testing.T) {
+func TestTheCommittedPicturesHaveTheRightSize(t *testing.T) {
 	for name, sight := range sights {
 		for _, theme := range []string{"light", "dark"} {
 			file := filepath.Join("..", "..", "docs", "pictures", "dashboard"+name+"-"+theme+".png")

@@ -1,5 +1,5 @@
-// Package timeline is what e2e/scraping records and e2e/pictures draws: what a
-// Prometheus has scraped of the candidates of one election.
+// Package timeline defines the data that e2e/scraping records and e2e/pictures draws: the
+// scraped metrics of the candidates of one election.
 package timeline
 
 import "time"
@@ -7,13 +7,13 @@ import "time"
 // Interval is the time between two scrapes.
 const Interval = 250 * time.Millisecond
 
-// Timeline is a row of scrapes.
+// Timeline is a series of scrapes.
 type Timeline struct {
 	Events     []Event     `json:"events"`
 	Candidates []Candidate `json:"candidates"`
 }
 
-// Event is what was done to the election.
+// Event is a fault.
 type Event struct {
 	Second float64 `json:"second"` // since the first scrape
 	What   string  `json:"what"`
