@@ -144,3 +144,11 @@ func newPlain(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Elec
 	wantError(t, err)
 	return e, rec
 }
+
+// wantInUse checks how many connections of the pool are in use, of which one is the mock's.
+func wantInUse(t *testing.T, pool *sql.DB, want int) {
+	t.Helper()
+	if n := pool.Stats().InUse; n != want {
+		t.Errorf("%d connections are in use, want %d", n, want)
+	}
+}

@@ -1,0 +1,581 @@
+package sqlmock_test
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/DATA-DOG/go-sqlmock"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/lib/pq"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// attempt is every statement of an attempt that is granted.
+var attempt = []statement{
+	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
+	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
+	{"LastAsked", values(secondPID, asked, false)},
+	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
+	{"LastAsked", values(secondPID, asked, false)},
+	{"BEGIN", nil},
+	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
+	{"LastAsked", values(secondPID, asked, false)},
+	{"ApplySettings", values(11)},
+	{"ROLLBACK", nil},
+	{"TryLockOrSee", values("granted", sessionPID, 0, "")},
+	{"Confirm", values(true, sessionPID, 745, noEpoch, false)},
+}
+
+// expectAttemptUpTo expects an attempt that ends with the statement i, and f.
+func expectAttemptUpTo(mock sqlmock.Sqlmock, i int, f fault) {
+	for _, s := range attempt[:i] {
+		s.expect(mock, fault{})
+	}
+	attempt[i].expect(mock, f)
+}
+
+// expectFailedTry is an attempt on a checked server that fails with f.
+func expectFailedTry(mock sqlmock.Sqlmock, f fault) { attempt[10].expect(mock, f) }
+
+func TestAnyFaultOfAnAttemptFailsItAndTheNextOneStartsAnew(t *testing.T) {
+	for i, s := range attempt {
+		for _, f := range s.faults() {
+			bubble(t, s.name+"/"+f.name, func(t *testing.T) {
+				pool, mock := newMock(t)
+				e, rec := newElector(t, pool)
+				expectAttemptUpTo(mock, i, f)
+				term, elected, err := e.TryCampaign(t.Context())
+				if term != nil || elected || err == nil {
+					t.Fatalf("got %v, %v, %v", term, elected, err)
+				}
+				switch {
+				case f.after == never:
+					wantError(t, err, elector.ErrNoAnswer)
+				case f.want != nil:
+					wantError(t, err, f.want)
+				}
+				wantFailures(t, rec, hooks.OpCampaign)
+				if got := rec.Failures()[0]; got.Attempt != 1 || got.Permanent || got.Err != err {
+					t.Errorf("reported %+v", got)
+				}
+				if c := rec.Campaigns(); len(c) != 1 || c[0].Outcome != hooks.Failed || c[0].Next != 0 {
+					t.Errorf("campaigns: %+v", c)
+				}
+				wantInUse(t, pool, 1)
+				expectServerCheck(mock)
+				if s.name == "Confirm" && f.after == never { // perhaps it waited at the barrier
+					query(mock, "EndOverdue").WillReturnRows(row(1, true))
+				}
+				expectElection(mock, 746)
+				expectResign(mock)
+				resign(t, campaign(t, e))
+			})
+		}
+	}
+}
+
+func TestASlowAnswerInTimeIsNoFault(t *testing.T) {
+	for i, s := range attempt {
+		bubble(t, s.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectAttemptUpTo(mock, i, slow)
+			for _, s := range attempt[i+1:] {
+				s.expect(mock, fault{})
+			}
+			expectResign(mock)
+			e, rec := newElector(t, pool)
+			resign(t, campaign(t, e))
+			wantFailures(t, rec)
+			wantDemoted(t, rec, hooks.Resigned)
+		})
+	}
+}
+
+// callOf is the statement from which a statement of an attempt is asked again: itself, or the
+// beginning of the transaction that has failed with it.
+var callOf = map[int]int{0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 6: 6, 7: 5, 8: 5, 10: 10, 11: 11}
+
+// forgets expects the first n statements of an attempt, and answers the next by an
+// error of its prepared statement.
+func forgets(mock sqlmock.Sqlmock, n int, state string) {
+	expectAttemptUpTo(mock, n, fault{err: &pgconn.PgError{Code: state}})
+	from := callOf[n]
+	if attempt[from].name == "BEGIN" {
+		mock.ExpectRollback()
+	}
+	for _, s := range attempt[from:n] {
+		s.expect(mock, fault{})
+	}
+}
+
+// alwaysForgets is forgets, and then the same error once more, as of a pooler.
+func alwaysForgets(n int, state string) func(sqlmock.Sqlmock) {
+	return func(mock sqlmock.Sqlmock) {
+		forgets(mock, n, state)
+		attempt[n].expect(mock, fault{err: &pgconn.PgError{Code: state}})
+	}
+}
+
+// Other code may have run DISCARD ALL on a connection of the pool.
+func TestAStatementThatIsForgottenOnceIsAskedAgain(t *testing.T) {
+	for n := range callOf {
+		for _, state := range []string{"26000", "42P05"} {
+			bubble(t, fmt.Sprint(n, " ", attempt[n].name, " ", state), func(t *testing.T) {
+				pool, mock := newMock(t)
+				forgets(mock, n, state)
+				for _, s := range attempt[n:] {
+					s.expect(mock, fault{})
+				}
+				expectResign(mock)
+				e, rec := newElector(t, pool)
+				resign(t, campaign(t, e))
+				wantFailures(t, rec)
+			})
+		}
+	}
+}
+
+// A candidate that is frozen when its last answer comes reads it when it thaws, and another may
+// lead by then. Here the answer comes at the very end of the validity, so the driver may return
+// either.
+func TestAnAnswerThatIsReadTooLateElectsNobody(t *testing.T) {
+	const validity = 7 * time.Second
+	for range 30 {
+		bubble(t, "alone", func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectAttemptUpTo(mock, len(attempt)-1, fault{after: validity})
+			e, rec := newElector(t, pool)
+			_, elected, err := e.TryCampaign(t.Context())
+			if wantError(t, err, elector.ErrNoAnswer); elected || len(rec.Elected()) > 0 {
+				t.Error("elected by an answer that came too late")
+			}
+		})
+		bubble(t, "on a shared session", func(t *testing.T) {
+			pool, mock := newMockInAnyOrder(t) // a heartbeat may be sent in that moment, too
+			m := newManyOn(t, pool, mock, 1)
+			m.opened()
+			for i, s := range grants(1, 1) {
+				s.expect(m.mock, fault{after: validity * time.Duration(i/2)}) // of Tokens
+			}
+			_, elected, err := m.all[0].TryCampaign(t.Context())
+			if elected || err == nil || len(m.rec.Elected()) > 0 {
+				t.Errorf("elected by an answer that came too late: %t, %v", elected, err)
+			}
+		})
+	}
+}
+
+// capture matches any argument and keeps it.
+type capture struct{ value driver.Value }
+
+func (c *capture) Match(v driver.Value) bool { c.value = v; return true }
+
+// sessionSettings are the names of what an elector sets.
+func sessionSettings(t *testing.T) (names []string) {
+	pool, mock := newMock(t)
+	e, _ := newElector(t, pool)
+	var sent capture
+	for _, s := range attempt[:8] {
+		s.expect(mock, fault{})
+	}
+	query(mock, "ApplySettings").WithArgs(true, &sent).WillReturnError(errPlain)
+	_, _, err := e.TryCampaign(t.Context())
+	wantError(t, err, errPlain)
+	var settings []struct{ Name string }
+	wantError(t, json.Unmarshal([]byte(sent.value.(string)), &settings))
+	for _, s := range settings {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// expectEachTried expects that the server refuses all settings together, and then one of those
+// that are tried alone.
+func expectEachTried(mock sqlmock.Sqlmock, names []string, bad string, refused error) {
+	expectAttemptUpTo(mock, 8, fault{err: refused})
+	mock.ExpectRollback()
+	for _, name := range names {
+		mock.ExpectBegin()
+		q := query(mock, "ApplySettings").WithArgs(true, has(`"`+name+`"`)).WillReturnRows(row(1))
+		if name == bad {
+			q.WillReturnError(refused)
+		}
+		mock.ExpectRollback()
+	}
+}
+
+func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		const name = "client_connection_check_interval"
+		refused := &pgconn.PgError{Code: "22023", Message: name + " must be set to 0 on this platform"}
+		names := sessionSettings(t)
+		pool, mock := newMock(t)
+		e, rec := newElector(t, pool)
+		expectEachTried(mock, names, name, refused)
+		query(mock, "TryLockOrSee").WithArgs(e.Key(), lacks(name), "web-1").WillReturnRows(row("granted", sessionPID, 0, ""))
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch, false))
+		expectResign(mock)
+		resign(t, campaign(t, e))
+		wantFailures(t, rec, hooks.OpSetting)
+		wantError(t, rec.Failures()[0].Err, refused)
+
+		expectElection(mock, 746) // without another look at the settings
+		expectResign(mock)
+		resign(t, campaign(t, e))
+		wantFailures(t, rec, hooks.OpSetting)
+	})
+}
+
+// Without a lease nobody may lead: the one setting that cannot be left out.
+func TestAServerThatRefusesTheLeaseElectsNobody(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		refused := &pgconn.PgError{Code: "42501", Message: "permission denied to set parameter"}
+		const lease = "idle_session_timeout"
+		names := sessionSettings(t)
+		pool, mock := newMock(t)
+		e, rec := newElector(t, pool)
+		expectEachTried(mock, names[:slices.Index(names, lease)+1], lease, refused)
+		_, elected, err := e.TryCampaign(t.Context())
+		wantError(t, err, refused)
+		if elected || !contains(err, lease) {
+			t.Errorf("elected %v, %v", elected, err)
+		}
+		wantFailures(t, rec, hooks.OpCampaign)
+	})
+}
+
+func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		invalid := &pgconn.PgError{Code: "22023", Message: "no such value"}
+		pool, mock := newMock(t)
+		e, rec := newElector(t, pool)
+		expectAttemptUpTo(mock, 8, fault{err: invalid})
+		mock.ExpectRollback()
+		mock.ExpectBegin()
+		query(mock, "ApplySettings").WillReturnError(errTerminated)
+		_, _, err := e.TryCampaign(t.Context())
+		wantError(t, err, errTerminated)
+		wantFailures(t, rec, hooks.OpCampaign)
+
+		expectServerCheck(mock)
+		query(mock, "TryLockOrSee").WithArgs(e.Key(), has(`"application_name","value":"web-1"`), "web-1").WillReturnRows(row("busy", sessionPID, 0, ""))
+		if _, elected, err := e.TryCampaign(t.Context()); elected || err != nil {
+			t.Errorf("got %v, %v", elected, err)
+		}
+	})
+}
+
+// The oldest server that is good enough, and one that does not show when another backend was
+// asked, are not refused.
+func TestAServerThatCanJustKeepThePromiseIsTaken(t *testing.T) {
+	for name, c := range map[string]struct{ version, asked int }{"the oldest": {140000, asked}, "that hides": {150000, 0}} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			for _, s := range attempt {
+				switch s.name {
+				case "DescribeServer":
+					s.answer = values(firstPID, false, c.version, "PostgreSQL", asked, false)
+				case "LastAsked":
+					s.answer = values(secondPID, c.asked, false)
+				}
+				s.expect(mock, fault{})
+			}
+			expectResign(mock)
+			e, rec := newElector(t, pool)
+			resign(t, campaign(t, e))
+			wantFailures(t, rec)
+		})
+	}
+}
+
+// upTo expects the first n statements of an attempt, and answers the next with
+// what a server would that must be refused.
+func upTo(n int, answer ...any) func(sqlmock.Sqlmock) {
+	return func(mock sqlmock.Sqlmock) {
+		f, s := fault{}, attempt[n]
+		if err, ok := answer[0].(error); ok {
+			f.err = err
+		} else {
+			s.answer = nil
+			for _, v := range answer {
+				s.answer = append(s.answer, v)
+			}
+		}
+		for _, s := range attempt[:n] {
+			s.expect(mock, fault{})
+		}
+		s.expect(mock, f)
+	}
+}
+
+var refusals = []struct {
+	name   string
+	server func(sqlmock.Sqlmock)
+	want   error
+}{
+	{"a hot standby", upTo(0, firstPID, true, 150000, "PostgreSQL 15", asked, false), elector.ErrServerReadOnly},
+	{"an old server", upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", asked, false), elector.ErrUnsupportedServer},
+	{"a pooler that loses a prepared statement of pgx", alwaysForgets(0, "26000"), elector.ErrSessionPooled},
+	{"a pooler that has a prepared statement already", alwaysForgets(2, "42P05"), elector.ErrSessionPooled},
+	{"one backend for two connections", upTo(2, firstPID, asked, false), elector.ErrSessionPooled},
+	{"a backend that strangers use, too", func(mock sqlmock.Sqlmock) {
+		upTo(4, secondPID, asked+1, false)(mock)
+		query(mock, "LastAsked").WillReturnRows(row(secondPID, asked+1, false)) // and not because of what it saw before
+	}, elector.ErrSessionPooled},
+	{"a pooler in statement mode", upTo(5, &pq.Error{Code: "08P01"}), elector.ErrSessionPooled},
+	{"another backend during a transaction", upTo(6, secondPID+1, false, 150000, "PostgreSQL 15", asked, false), elector.ErrSessionPooled},
+	{"a statement that is lost during a transaction", alwaysForgets(6, "26000"), elector.ErrSessionPooled},
+	{"a statement that is there already in a transaction", alwaysForgets(8, "42P05"), elector.ErrSessionPooled},
+	{"an outcome that nobody knows", upTo(10, "perhaps", sessionPID, 0, ""), elector.ErrUnsupportedServer},
+	{"locks that do not show", upTo(11, false, sessionPID, 0, noEpoch, false), elector.ErrUnsupportedServer},
+}
+
+func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
+	for _, r := range refusals {
+		bubble(t, r.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			if r.server(mock); errors.Is(r.want, elector.ErrSessionPooled) { // believed only if it repeats
+				r.server(mock)
+				r.server(mock)
+			}
+			e, rec := newElector(t, pool)
+			err := e.Run(patience(t), nil)
+			wantError(t, err, r.want)
+			wantFailures(t, rec, hooks.OpCampaign)
+			if f := rec.Failures()[0]; !f.Permanent || f.Err != err {
+				t.Errorf("reported %+v", f)
+			}
+			if c := rec.Campaigns(); len(c) != 1 || c[0].Outcome != hooks.Failed || c[0].Next != 0 || len(rec.Elected()) != 0 {
+				t.Errorf("campaigns %+v, elected %+v", c, rec.Elected())
+			}
+			wantInUse(t, pool, 1)
+		})
+	}
+}
+
+// A connection that is cut in the middle of a check can look like a pooler: a pool is refused
+// only if each connection does, and never after it has passed a check.
+func TestAPoolerIsRefusedOnlyIfItShowsOnEachConnection(t *testing.T) {
+	for _, r := range refusals {
+		if !errors.Is(r.want, elector.ErrSessionPooled) {
+			continue
+		}
+		bubble(t, r.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			r.server(mock)
+			r.server(mock)
+			expectServerCheck(mock)
+			expectAttempt(mock, "granted")
+			query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false))
+			query(mock, "EvictHolder").WithArgs(sessionPID, orders).WillReturnRows(row(true)) // the lock stays on one that others share
+			for range 3 {
+				r.server(mock)
+			}
+			expectTerm(mock, 1)
+			expectResign(mock)
+			e, rec := newElector(t, pool)
+			resign(t, campaign(t, e))
+			wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign)
+			for _, f := range rec.Failures() {
+				if wantError(t, f.Err, elector.ErrSessionPooled); f.Permanent {
+					t.Errorf("refused for good: %v", f.Err)
+				}
+			}
+		})
+	}
+}
+
+// Other code has left a transaction open on a connection of the pool.
+func TestAGrantInsideATransactionIsLeftForAnotherAtOnce(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 744)
+		expectResign(mock)
+		expectAttempt(mock, "granted")
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 0, noEpoch, true))
+		expectTerm(mock, 745)
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		resign(t, campaign(t, e))
+		start := time.Now()
+		resign(t, campaign(t, e))
+		if took := time.Since(start); took != 0 {
+			t.Errorf("took %v", took)
+		}
+		wantFailures(t, rec)
+	})
+}
+
+// A server that was seen as a primary and is in recovery now is being replaced: the candidate
+// waits for the new one, however it learned that there was one.
+func TestACandidateWhoseServerTurnsStandbyWaitsForThePrimary(t *testing.T) {
+	standby := statement{"DescribeServer", values(firstPID, true, 150000, "PostgreSQL 15", asked, false)}
+	for name, c := range map[string]struct {
+		opts   []elector.Option
+		expect func(sqlmock.Sqlmock)
+		failed []hooks.Op
+	}{
+		"by a heartbeat": {[]elector.Option{elector.WithBackoff(10*time.Second, 10*time.Second)}, func(mock sqlmock.Sqlmock) {
+			expectTerm(mock, 1)
+			query(mock, "Ping").WillReturnRows(row(sessionPID, true))
+			for range 3 { // of which two are quick attempts
+				standby.expect(mock, fault{})
+			}
+		}, []hooks.Op{hooks.OpHeartbeat, hooks.OpCampaign}},
+		"by an attempt": {nil, func(mock sqlmock.Sqlmock) {
+			expectServerCheck(mock)
+			expectBusy(mock, 300, "web-2")
+			expectAttempt(mock, "standby")
+			standby.expect(mock, fault{})
+		}, []hooks.Op{hooks.OpCampaign, hooks.OpCampaign}},
+		"between check and lock": {nil, func(mock sqlmock.Sqlmock) {
+			expectServerCheck(mock)
+			expectAttempt(mock, "standby")
+		}, []hooks.Op{hooks.OpCampaign}},
+		"by a check that failed": {nil, func(mock sqlmock.Sqlmock) {
+			expectAttemptUpTo(mock, 1, fault{err: errPlain})
+			standby.expect(mock, fault{})
+		}, []hooks.Op{hooks.OpCampaign, hooks.OpCampaign}},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			c.expect(mock)
+			expectTerm(mock, 2)
+			expectResign(mock)
+			e, rec := newElector(t, pool, c.opts...)
+			wantError(t, e.Run(patience(t), func(ctx context.Context, term *elector.Term) error {
+				if term.Token() == 1 {
+					<-ctx.Done()
+					wantError(t, context.Cause(ctx), elector.ErrSessionLost, elector.ErrServerReadOnly)
+				}
+				return nil
+			}))
+			wantFailures(t, rec, c.failed...)
+			last := rec.Failures()[len(c.failed)-1]
+			if wantError(t, last.Err, elector.ErrServerReadOnly); last.Permanent {
+				t.Errorf("reported %+v", last)
+			}
+		})
+	}
+}
+
+// A pool that has become too small is refused. One that gives no connection in time is said to
+// be perhaps too small, with its figures, but only if that is what failed.
+func TestAPoolThatGivesNoConnectionIsNamedOnlyIfItIsWhatFailed(t *testing.T) {
+	const named = "MaxOpenConns large enough?"
+	bubble(t, "too small", func(t *testing.T) {
+		pool, mock := newMock(t)
+		e, rec := newElector(t, pool)
+		expectTerm(mock, 1)
+		expectResign(mock)
+		resign(t, campaign(t, e)) // checked, and found good
+		pool.SetMaxOpenConns(1)
+		wantError(t, e.Run(patience(t), nil), elector.ErrConfig)
+		wantFailures(t, rec, hooks.OpCampaign)
+	})
+	bubble(t, "busy", func(t *testing.T) {
+		pool, _ := newMock(t)
+		pool.SetMaxOpenConns(2)
+		other, err := pool.Conn(t.Context())
+		wantError(t, err)
+		defer other.Close()
+		e, rec := newElector(t, pool)
+		start := time.Now()
+		_, _, err = e.TryCampaign(t.Context())
+		if took := time.Since(start); took != 7*time.Second || !contains(err, named) || !contains(err, "(2 open, 2 in use, at most 2; 0 is no limit)") {
+			t.Errorf("after %v: %v", took, err)
+		}
+		wantFailures(t, rec, hooks.OpCampaign)
+		s, err := elector.NewSession(pool)
+		wantError(t, err)
+		e, err = s.Elector("orders")
+		wantError(t, err)
+		time.AfterFunc(time.Second, func() { wantError(t, s.Close(context.Background())) })
+		_, err = e.Campaign(patience(t))
+		if wantError(t, err, elector.ErrStopped); contains(err, named) {
+			t.Errorf("got %v", err)
+		}
+	})
+	bubble(t, "closed", func(t *testing.T) {
+		pool, _, err := sqlmock.New()
+		wantError(t, err)
+		e, _ := newElector(t, pool)
+		_ = pool.Close()
+		if _, _, err = e.TryCampaign(t.Context()); err == nil || contains(err, named) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A fenced transaction of the last term holds the next one back for longer than its
+// lease, and the server is asked to end it: by a session of its own, or a shared one.
+
+var (
+	errCancelled = &pgconn.PgError{Severity: "ERROR", Code: "57014", Message: "canceling statement due to statement timeout"}
+	errForbidden = &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "permission denied to terminate process"}
+)
+
+func TestATransactionThatIsOverdueIsEndedOnceForEachWait(t *testing.T) {
+	for name, barred := range map[string]fault{"no answer": noAnswer, "cancelled": {err: errCancelled}} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectAttemptUpTo(mock, len(attempt)-1, barred) // of Confirm
+			expectServerCheck(mock)
+			query(mock, "EndOverdue").WithArgs(orders, 10_000).WillReturnRows(row(1, true))
+			expectFailedTry(mock, anyError[0]) // which has seen no barrier
+			expectTerm(mock, 1)
+			expectResign(mock)
+			e, rec := newElector(t, pool)
+			resign(t, campaign(t, e))
+			wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign)
+		})
+	}
+}
+
+func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
+	reported := func(t *testing.T, all []hooks.Failure) {
+		t.Helper()
+		last := all[len(all)-1]
+		wantError(t, last.Err, errForbidden)
+		if !contains(last.Err, "role") || last.Permanent {
+			t.Errorf("got %+v", last)
+		}
+	}
+	bubble(t, "alone", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectAttemptUpTo(mock, len(attempt)-1, noAnswer)
+		expectServerCheck(mock)
+		query(mock, "EndOverdue").WillReturnError(errForbidden)
+		expectElection(mock, 1)
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		resign(t, campaign(t, e))
+		wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign)
+		reported(t, rec.Failures())
+	})
+	bubble(t, "shared", func(t *testing.T) {
+		m := newMany(t, 1)
+		m.opened()
+		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "granted")))
+		for range 3 { // which is reported once
+			query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
+			query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch)))
+			query(m.mock, "EndOverdue").WillReturnError(errForbidden)
+		}
+		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(9), noEpoch)))
+		term := m.campaign(t, 0)
+		expectResign(m.mock)
+		resign(t, term)
+		wantFailures(t, m.rec, hooks.OpCampaign)
+		reported(t, m.rec.Failures())
+	})
+}

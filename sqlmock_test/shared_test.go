@@ -1,0 +1,466 @@
+package sqlmock_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/DATA-DOG/go-sqlmock"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+)
+
+// A shared session is set up as a parked one is, and then asks for all its
+// elections at once.
+
+// many is a session with elections whose keys are 1, 2, 3 …
+type many struct {
+	*elector.Session
+	pool *sql.DB
+	mock sqlmock.Sqlmock
+	all  []*elector.Elector
+	rec  *hookstest.Recorder
+}
+
+func newMany(t *testing.T, n int64) *many {
+	t.Helper()
+	pool, mock := newMock(t)
+	return newManyOn(t, pool, mock, n)
+}
+
+func newManyOn(t *testing.T, pool *sql.DB, mock sqlmock.Sqlmock, n int64) *many {
+	t.Helper()
+	m := &many{pool: pool, mock: mock, rec: hookstest.NewRecorder()}
+	var err error
+	// A heartbeat comes later than all that these tests count.
+	m.Session, err = elector.NewSession(pool, elector.WithCandidateID("web-1"), elector.WithHeartbeatInterval(3500*time.Millisecond),
+		elector.WithHooks(hooks.Funcs{Elected: m.rec.OnElected, Demoted: m.rec.OnDemoted, Error: m.rec.OnError, Campaign: m.rec.OnCampaign}))
+	wantError(t, err)
+	for key := range n {
+		e, err := m.Elector("election", elector.WithKey(key+1))
+		wantError(t, err)
+		m.all = append(m.all, e)
+	}
+	t.Cleanup(func() {
+		wantError(t, m.Close(context.Background()))
+		for _, violation := range m.rec.Violations() {
+			t.Error(violation)
+		}
+		settle()
+		if n := pool.Stats().InUse; n != 1 { // the mock's own
+			t.Errorf("%d connections are in use", n)
+		}
+	})
+	return m
+}
+
+// rows is an answer of some rows.
+func rows(all ...[]driver.Value) *sqlmock.Rows {
+	if len(all) == 0 {
+		return sqlmock.NewRows([]string{"none"})
+	}
+	answer := sqlmock.NewRows(make([]string, len(all[0])))
+	for _, one := range all {
+		answer.AddRow(one...)
+	}
+	return answer
+}
+
+// opened expects that the session is set up.
+func (m *many) opened() {
+	expectServerCheck(m.mock)
+	query(m.mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
+	query(m.mock, "InTransaction").WillReturnRows(row(false))
+}
+
+// elected expects that those are granted, and no others.
+func (m *many) elected(token int64, keys ...int64) {
+	var tried, held, passed [][]driver.Value
+	for _, key := range keys {
+		tried = append(tried, values(key, "granted"))
+		held = append(held, values(key))
+		passed = append(passed, values(key, true, token, noEpoch))
+	}
+	query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(tried...))
+	query(m.mock, "HeldLocks").WillReturnRows(rows(held...))
+	query(m.mock, "Tokens").WillReturnRows(rows(passed...))
+}
+
+// barred expects that one is granted, and its barrier not passed.
+func (m *many) barred(key int64) {
+	query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(key, "granted")))
+	query(m.mock, "HeldLocks").WillReturnRows(rows(values(key)))
+	query(m.mock, "Tokens").WillReturnRows(rows(values(key, false, int64(0), noEpoch)))
+	query(m.mock, "EndOverdue").WillReturnRows(rows())
+}
+
+func (m *many) campaign(t *testing.T, i int) *elector.Term {
+	t.Helper()
+	return campaign(t, m.all[i])
+}
+
+// manyAttempt is every statement of a batch that is granted.
+var manyAttempt = []statement{
+	{"PrepareWait", values(sessionPID, false, 14)},
+	{"InTransaction", values(false)},
+	{"TryLocksOrSeeOffers", values(int64(1), "granted")},
+	{"HeldLocks", values(int64(1))},
+	{"Tokens", values(int64(1), true, int64(745), noEpoch)},
+}
+
+// grants are the statements after those that open the session, for one key.
+func grants(key, token int64) []statement {
+	return []statement{
+		{"TryLocksOrSeeOffers", values(key, "granted")},
+		{"HeldLocks", values(key)},
+		{"Tokens", values(key, true, token, noEpoch)},
+	}
+}
+
+func TestAnyFaultOfABatchFailsItAndTheNextOneStartsAnew(t *testing.T) {
+	for i, s := range manyAttempt {
+		for _, f := range append(s.faults(), fault{name: "terminated", err: errTerminated, want: errTerminated}) {
+			bubble(t, s.name+"/"+f.name, func(t *testing.T) {
+				m := newMany(t, 1)
+				expectServerCheck(m.mock)
+				for _, before := range manyAttempt[:i] {
+					before.expect(m.mock, fault{})
+				}
+				s.expect(m.mock, f)
+				if s.name == "TryLocksOrSeeOffers" && (f.err == errPgx || f.err == errPq) { // the server has answered: the session lives
+					query(m.mock, "HeldLocks").WillReturnRows(rows())
+				} else {
+					m.opened()
+				}
+				m.elected(746, 1)
+				expectResign(m.mock)
+				term := m.campaign(t, 0)
+				if term.Token() != 746 {
+					t.Errorf("token %d", term.Token())
+				}
+				resign(t, term)
+				wantFailures(t, m.rec, hooks.OpCampaign)
+				err := m.rec.Failures()[0].Err
+				if f.after == never && !errors.Is(err, elector.ErrNoAnswer) && !errors.Is(err, elector.ErrLeaseExpired) {
+					t.Errorf("got %v", err)
+				}
+				if f.want != nil {
+					wantError(t, err, f.want)
+				}
+			})
+		}
+	}
+}
+
+// A fault while another election is led ends that term too, unless the server has answered.
+func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) {
+	for _, c := range []struct {
+		statement int // of grants
+		err       error
+		ends      bool
+	}{{0, errPgx, false}, {0, errFull, false}, {2, errFull, false}, {0, driver.ErrBadConn, true}, {1, errPlain, true}, {2, errPlain, true}} {
+		all := grants(2, 2)
+		bubble(t, all[c.statement].name+"/"+c.err.Error(), func(t *testing.T) {
+			m := newMany(t, 2)
+			m.opened()
+			m.elected(1, 1)
+			first := m.campaign(t, 0)
+			for _, s := range all[:c.statement] {
+				s.expect(m.mock, fault{})
+			}
+			all[c.statement].expect(m.mock, fault{err: c.err})
+			switch {
+			case c.ends:
+				m.opened()
+			case c.statement == 0:
+				query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
+			default:
+				expectResign(m.mock) // what was granted is given back
+			}
+			m.elected(3, 2)
+			second := m.campaign(t, 1)
+			if first.Valid() == c.ends || second.Token() != 3 {
+				t.Errorf("the first term is valid: %t; the token is %d", first.Valid(), second.Token())
+			}
+			wantError(t, m.rec.Failures()[len(m.rec.Failures())-1].Err, c.err)
+			if c.err == errFull {
+				wantError(t, m.rec.Failures()[0].Err, elector.ErrLockTableFull)
+			}
+			if !c.ends {
+				expectResign(m.mock)
+				resign(t, first)
+			}
+			expectResign(m.mock)
+			resign(t, second)
+		})
+	}
+}
+
+// The lock table is full half-way: as many elections as possible are led.
+func TestThoseThatAFullLockTableHadRoomForAreLed(t *testing.T) {
+	of := func(keys ...int64) (tried, held, passed [][]driver.Value) {
+		for _, key := range keys {
+			tried, held = append(tried, values(key, "granted")), append(held, values(key))
+			passed = append(passed, values(key, true, int64(5), noEpoch))
+		}
+		return tried, held, passed
+	}
+	for name, c := range map[string]struct {
+		led    int64
+		failed int64
+		expect func(sqlmock.Sqlmock)
+	}{
+		"of the locks": {2, 2, func(mock sqlmock.Sqlmock) {
+			_, held, passed := of(1, 2)
+			query(mock, "TryLocksOrSeeOffers").WillReturnError(errFull)
+			query(mock, "HeldLocks").WillReturnRows(rows(append(held, values(int64(99)))...)) // 99 is no election's
+			query(mock, "Tokens").WillReturnRows(rows(passed...))
+		}},
+		"of the barriers": {1, 2, func(mock sqlmock.Sqlmock) {
+			tried, held, passed := of(1, 2, 3)
+			query(mock, "TryLocksOrSeeOffers").WillReturnRows(rows(tried...))
+			query(mock, "HeldLocks").WillReturnRows(rows(held...))
+			query(mock, "Tokens").WillReturnError(errFull)
+			for range 2 { // so there is room for the others
+				expectResign(mock)
+			}
+			query(mock, "Tokens").WillReturnRows(rows(passed...))
+		}},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			m := newMany(t, c.led+c.failed)
+			m.opened()
+			c.expect(m.mock)
+			got := make(chan *elector.Term, c.led+c.failed)
+			ctx, stop := context.WithCancel(patience(t))
+			defer stop()
+			for _, e := range m.all {
+				go func() {
+					if term, err := e.Campaign(ctx); err == nil {
+						got <- term
+					}
+				}()
+			}
+			var terms []*elector.Term
+			for range c.led {
+				terms = append(terms, <-got)
+			}
+			settle()
+			stop() // the others would try again
+			settle()
+			if len(got) > 0 || int64(len(m.rec.Failures())) != c.failed {
+				t.Errorf("%d more are led; failures %+v", len(got), m.rec.Failures())
+			}
+			for _, f := range m.rec.Failures() {
+				wantError(t, f.Err, elector.ErrLockTableFull, errFull)
+			}
+			for _, term := range terms {
+				expectResign(m.mock)
+				resign(t, term)
+			}
+		})
+	}
+}
+
+func TestAnElectionAtItsBarrierIsAskedForAlone(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 2)
+		m.opened()
+		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "granted"), values(int64(2), "busy")))
+		for range 4 {
+			query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
+			query(m.mock, "Tokens").WithArgs(lacks(`"key":2`)).WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch)))
+			query(m.mock, "EndOverdue").WillReturnRows(rows())
+		}
+		for _, s := range grants(1, 9)[1:] {
+			s.expect(m.mock, fault{})
+		}
+		other, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { _, _ = m.all[1].Campaign(other) }()
+		start := time.Now()
+		term := m.campaign(t, 0)
+		if took := time.Since(start); took > 300*time.Millisecond || term.Token() != 9 {
+			t.Errorf("elected after %v with token %d", took, term.Token())
+		}
+		expectResign(m.mock)
+		resign(t, term)
+	})
+}
+
+// A campaign that ends while its lock waits at the barrier gives the lock back, once.
+func TestACampaignThatEndsAtItsBarrierGivesItsLockBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		expect func(m *many)
+		loses  bool // the session, in between
+		failed []hooks.Op
+	}{
+		"in time":     {expect: func(m *many) { m.barred(1); expectResign(m.mock) }},
+		"with a loss": {expect: func(m *many) { m.barred(1) }, loses: true, failed: []hooks.Op{hooks.OpHeartbeat}},
+		"in doubt":    {expect: func(m *many) { m.barred(1); query(m.mock, "Unlock").WillReturnError(errPlain) }, failed: []hooks.Op{hooks.OpRelease, hooks.OpHeartbeat}},
+		"while that is under way": {expect: func(m *many) {
+			for _, s := range grants(1, 0)[:2] {
+				s.expect(m.mock, fault{})
+			}
+			query(m.mock, "Tokens").WillReturnError(errFull)
+			query(m.mock, "Unlock").WillDelayFor(200 * time.Millisecond).WillReturnRows(row(true))
+		}},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			m := newMany(t, 2)
+			m.opened()
+			m.elected(1, 2)
+			other := m.campaign(t, 1)
+			c.expect(m)
+			ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer stop()
+			if c.loses {
+				query(m.mock, "HoldsLock").WillReturnError(errTerminated)
+				time.AfterFunc(10*time.Millisecond, func() { wantError(t, other.Verify(t.Context()), elector.ErrSessionLost) })
+			}
+			_, err := m.all[0].Campaign(ctx)
+			wantError(t, err, context.DeadlineExceeded)
+			time.Sleep(2 * time.Second)
+			wantFailures(t, m.rec, c.failed...)
+			if name == "in doubt" && !contains(m.rec.Failures()[0].Err, `"election"`) {
+				t.Errorf("got %v", m.rec.Failures()[0].Err)
+			}
+			if other.Valid() != (c.failed == nil) {
+				t.Errorf("the other term is valid: %t", other.Valid())
+			}
+			if other.Valid() {
+				expectResign(m.mock)
+				resign(t, other)
+			}
+			_ = other.Resign(t.Context())
+		})
+	}
+}
+
+func TestASessionWhoseGrantsDoNotShowIsRefused(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 1)
+		m.opened()
+		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(row(int64(1), "granted"))
+		query(m.mock, "HeldLocks").WillReturnRows(rows())
+		wantError(t, m.all[0].Run(patience(t), nil), elector.ErrUnsupportedServer)
+	})
+}
+
+func TestAnUnlockInDoubtEndsTheSession(t *testing.T) {
+	for _, f := range []fault{anyError[0], anyError[1], noAnswer} {
+		bubble(t, f.name, func(t *testing.T) {
+			m := newMany(t, 2)
+			m.opened()
+			m.elected(1, 1)
+			first := m.campaign(t, 0)
+			m.elected(1, 2)
+			second := m.campaign(t, 1)
+			unlock.expect(m.mock, f)
+			wantError(t, first.Resign(t.Context()), elector.ErrSessionLost)
+			<-second.Context().Done()
+			if f.after != never { // or the lease runs out at that very moment
+				wantError(t, context.Cause(second.Context()), elector.ErrSessionLost)
+			}
+			wantError(t, second.Resign(t.Context()), elector.ErrNotLeader)
+		})
+	}
+}
+
+func TestOneFailedHeartbeatEndsEveryTerm(t *testing.T) {
+	for _, h := range heartbeatFaults {
+		bubble(t, h.name, func(t *testing.T) {
+			m := newMany(t, 2)
+			m.opened()
+			m.elected(1, 1)
+			m.elected(1, 2)
+			h.beat().expect(m.mock, h.fault)
+			for _, term := range []*elector.Term{m.campaign(t, 0), m.campaign(t, 1)} {
+				<-term.Context().Done()
+				wantError(t, context.Cause(term.Context()), h.want...)
+				if term.Valid() {
+					t.Error("still valid")
+				}
+				wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
+			}
+			if a, b := m.rec.Demoted()[0].At, m.rec.Demoted()[1].At; !a.Equal(b) {
+				t.Errorf("the terms ended at %v and %v", a, b)
+			}
+			wantDemoted(t, m.rec, h.reason, h.reason)
+		})
+	}
+}
+
+// Close waits for its unlocks as long as each is answered, but not beyond its context, and if
+// one is not answered, the session ends with its validity.
+func TestCloseWaitsForTheUnlocks(t *testing.T) {
+	bubble(t, "that are slow", func(t *testing.T) {
+		m := newMany(t, 10)
+		m.opened()
+		m.elected(1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+		done := make(chan struct{}, 10)
+		for _, e := range m.all {
+			go func() { campaign(t, e); done <- struct{}{} }()
+		}
+		for range 10 {
+			<-done
+			query(m.mock, "Unlock").WillDelayFor(time.Second).WillReturnRows(row(true))
+		}
+		start := time.Now()
+		wantError(t, m.Close(t.Context()))
+		if took := time.Since(start); took != 10*time.Second {
+			t.Errorf("took %v", took)
+		}
+		wantFailures(t, m.rec)
+	})
+	bubble(t, "that are not answered", func(t *testing.T) {
+		m := newMany(t, 1)
+		m.opened()
+		m.elected(1, 1)
+		term := m.campaign(t, 0)
+		unlock.expect(m.mock, noAnswer)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		start := time.Now()
+		wantError(t, m.Close(ctx), context.DeadlineExceeded)
+		if took := time.Since(start); took != time.Second || term.Valid() {
+			t.Errorf("took %v, and the term is valid: %t", took, term.Valid())
+		}
+		wantError(t, m.Close(t.Context()))
+		if took := time.Since(start); took > 7*time.Second+grace {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// What concerns no election is reported to the session's own hooks, and Close waits for them.
+func TestCloseWaitsForTheHooksOfTheSession(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		names := sessionSettings(t)
+		pool, mock := newMock(t)
+		reported := false
+		s, err := elector.NewSession(pool, elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {
+			time.Sleep(5 * time.Second)
+			reported = true
+		}}))
+		wantError(t, err)
+		e, err := s.Elector("orders")
+		wantError(t, err)
+		expectEachTried(mock, names, names[len(names)-1], &pgconn.PgError{Code: "22023", Message: "must be set to 0 on this platform"})
+		for _, s := range manyAttempt[:2] {
+			s.expect(mock, fault{})
+		}
+		query(mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(orders, "busy")))
+		_, _, err = e.TryCampaign(t.Context())
+		wantError(t, err)
+		if wantError(t, s.Close(t.Context())); !reported {
+			t.Error("closed before the hook has returned")
+		}
+	})
+}

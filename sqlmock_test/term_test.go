@@ -1,0 +1,449 @@
+package sqlmock_test
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/DATA-DOG/go-sqlmock"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/lib/pq"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// The statements of a term.
+var (
+	heartbeat = statement{"Ping", values(sessionPID, false)}
+	holdsLock = statement{"HoldsLock", values(true, sessionPID)}
+	unlock    = statement{"Unlock", values(true)}
+)
+
+var (
+	errTerminated = &pgconn.PgError{Severity: "FATAL", Code: "57P01", Message: "terminating connection due to administrator command"}
+	errIdle       = &pq.Error{Severity: "FATAL", Code: "57P05", Message: "terminating connection due to idle-session timeout"}
+)
+
+// A heartbeatFault ends a session, and says why and after what time since the term began.
+type heartbeatFault struct {
+	name   string
+	fault  fault
+	answer []driver.Value // instead of the right one
+	want   []error
+	reason hooks.Reason
+	at     time.Duration
+}
+
+func (h heartbeatFault) beat() statement {
+	if h.answer != nil {
+		return statement{"Ping", h.answer}
+	}
+	return heartbeat
+}
+
+var heartbeatFaults = []heartbeatFault{
+	{"plain error", fault{err: errPlain}, nil, []error{elector.ErrSessionLost, errPlain}, hooks.SessionLost, 4 * time.Second},
+	{"terminated, by pgx", fault{err: errTerminated}, nil, []error{elector.ErrSessionLost, errTerminated}, hooks.SessionLost, 4 * time.Second},
+	{"terminated, by lib/pq", fault{err: errIdle}, nil, []error{elector.ErrSessionLost, errIdle}, hooks.SessionLost, 4 * time.Second},
+	{"connection gone", anyError[4], nil, []error{elector.ErrSessionLost, anyError[4].err}, hooks.SessionLost, 4 * time.Second},
+	{"late error", fault{err: errPlain, after: time.Second}, nil, []error{elector.ErrSessionLost, errPlain}, hooks.SessionLost, 5 * time.Second},
+	{"no answer", noAnswer, nil, []error{elector.ErrLeaseExpired}, hooks.LeaseExpired, 9 * time.Second},
+	{"another backend", fault{}, values(sessionPID+1, false), []error{elector.ErrSessionLost, elector.ErrSessionPooled}, hooks.SessionLost, 4 * time.Second},
+	{"in recovery", fault{}, values(sessionPID, true), []error{elector.ErrSessionLost, elector.ErrServerReadOnly}, hooks.SessionLost, 4 * time.Second},
+	{"wrong shape", badAnswer, nil, []error{elector.ErrSessionLost}, hooks.SessionLost, 4 * time.Second},
+}
+
+func TestAFailedHeartbeatEndsTheTermAndTheNextCampaignBegins(t *testing.T) {
+	for _, h := range heartbeatFaults {
+		bubble(t, h.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			expectHeartbeat(mock)
+			h.beat().expect(mock, h.fault)
+			if slices.Contains(h.want, elector.ErrSessionPooled) { // whose other backend keeps the lock
+				query(mock, "EvictHolder").WithArgs(sessionPID, orders).WillReturnRows(row(true))
+			}
+			expectTerm(mock, 2) // the server is checked anew
+			expectResign(mock)
+			e, rec := newElector(t, pool)
+			var first *elector.Term
+			wantError(t, e.Run(patience(t), func(ctx context.Context, term *elector.Term) error {
+				if term.Token() == 2 {
+					return nil
+				}
+				<-ctx.Done()
+				wantError(t, context.Cause(ctx), h.want...)
+				if held := time.Since(term.ElectedAt()); held != h.at || e.IsLeader() || term.Valid() {
+					t.Errorf("held for %v, want %v", held, h.at)
+				}
+				first = term
+				return nil
+			}))
+			wantFailures(t, rec, hooks.OpHeartbeat)
+			wantError(t, rec.Failures()[0].Err, h.want...)
+			wantDemoted(t, rec, h.reason, hooks.Resigned)
+			wantError(t, rec.Demoted()[0].Err, h.want...)
+			wantError(t, first.Resign(t.Context()), slices.Concat(h.want, []error{elector.ErrNotLeader})...)
+			wantInUse(t, pool, 1)
+		})
+	}
+}
+
+func TestASlowHeartbeatInTimeCostsNothing(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		const stall = 4999 * time.Millisecond // sent 2 s after the last proof, valid for 7 s
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		heartbeat.expect(mock, fault{after: stall})
+		expectHeartbeats(mock, 2) // at once, because the proof is old by then, and 2 s later
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		term := campaign(t, e)
+		time.Sleep(10 * time.Second)
+		resign(t, term)
+		wantFailures(t, rec)
+		wantDemoted(t, rec, hooks.Resigned)
+		for _, b := range rec.Heartbeats() { // a deadline counts from when the heartbeat was sent
+			if b.Took != stall && b.Took != 0 || b.Deadline.Sub(b.At) != 7*time.Second-b.Took {
+				t.Errorf("reported %+v", b)
+			}
+		}
+	})
+}
+
+func TestTheContextIsCancelledAtSentPlusLeaseMinusMarginMinusDrain(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts  []elector.Option
+		beats int
+		ends  time.Duration // after the last answered heartbeat was sent
+	}{
+		"defaults":        {nil, 1, 7 * time.Second},
+		"lease":           {[]elector.Option{elector.WithLease(time.Minute)}, 1, 42 * time.Second},
+		"least lease":     {[]elector.Option{elector.WithLease(time.Second)}, 3, 700 * time.Millisecond},
+		"no drain":        {[]elector.Option{elector.WithDrain(0)}, 2, 9 * time.Second},
+		"longer drain":    {[]elector.Option{elector.WithDrain(5 * time.Second)}, 2, 4 * time.Second},
+		"fast heartbeats": {[]elector.Option{elector.WithHeartbeatInterval(100 * time.Millisecond)}, 50, 7 * time.Second},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			expectHeartbeats(mock, c.beats)
+			heartbeat.expect(mock, noAnswer)
+			e, rec := newElector(t, pool, c.opts...)
+			term := campaign(t, e)
+			<-term.Context().Done()
+			if got := time.Since(term.RenewedAt()); got != c.ends {
+				t.Errorf("cancelled %v after the last proof, want %v", got, c.ends)
+			}
+			wantError(t, context.Cause(term.Context()), elector.ErrLeaseExpired)
+			if !time.Now().Equal(term.Deadline()) || len(rec.Heartbeats()) != c.beats {
+				t.Errorf("deadline %v, %d heartbeats", term.Deadline(), len(rec.Heartbeats()))
+			}
+			wantDemoted(t, rec, hooks.LeaseExpired)
+		})
+	}
+}
+
+func TestATermIsValidFromWhenTheTokenWasAskedFor(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectAttemptUpTo(mock, len(attempt)-1, fault{after: time.Second})
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		term := campaign(t, e)
+		if left := time.Until(term.Deadline()); left != 6*time.Second || time.Since(term.RenewedAt()) != time.Second || !term.ElectedAt().Equal(time.Now()) {
+			t.Errorf("%v are left; asked at %v, elected at %v", left, term.RenewedAt(), term.ElectedAt())
+		}
+		settle()
+		if got := rec.Elected()[0]; !got.Deadline.Equal(term.Deadline()) || !got.At.Equal(term.ElectedAt()) || got.Waited != time.Second {
+			t.Errorf("reported %+v", got)
+		}
+		resign(t, term)
+	})
+}
+
+// The interval counts from sending to sending, and so does the validity.
+func TestAHeartbeatIsSentEachIntervalAfterTheLastProof(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		for range 5 {
+			heartbeat.expect(mock, fault{after: 500 * time.Millisecond})
+		}
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		term := campaign(t, e)
+		time.Sleep(11 * time.Second)
+		resign(t, term)
+		if n := len(rec.Heartbeats()); n != 5 {
+			t.Errorf("%d heartbeats", n)
+		}
+		for i, b := range rec.Heartbeats() {
+			sent := term.ElectedAt().Add(time.Duration(i+1) * 2 * time.Second)
+			if !b.At.Equal(sent.Add(500*time.Millisecond)) || !b.Deadline.Equal(sent.Add(7*time.Second)) || b.Token != 1 {
+				t.Errorf("heartbeat %d: %+v", i, b)
+			}
+		}
+	})
+}
+
+func TestVerifyAsksTheServerAndRenewsTheTerm(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		holdsLock.expect(mock, fault{after: 500 * time.Millisecond})
+		heartbeat.expect(mock, noAnswer) // 2 s after Verify
+		e, _ := newElector(t, pool)
+		term := campaign(t, e)
+		time.Sleep(time.Second)
+		sent := time.Now()
+		wantError(t, term.Verify(t.Context()))
+		if !term.RenewedAt().Equal(sent) || !term.Deadline().Equal(sent.Add(7*time.Second)) {
+			t.Errorf("sent %v, renewed at %v, until %v", sent, term.RenewedAt(), term.Deadline())
+		}
+		<-term.Context().Done()
+		if got := time.Since(sent); got != 7*time.Second {
+			t.Errorf("the term ended %v after it was verified", got)
+		}
+	})
+}
+
+func TestVerifyEndsATermWhoseLockIsGone(t *testing.T) {
+	all := append([]fault{badAnswer, {name: "not held"}, {name: "another backend"}}, anyFault...)
+	for _, f := range all {
+		bubble(t, f.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			switch f.name {
+			case "not held":
+				query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
+			case "another backend":
+				query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID+1))
+				query(mock, "EvictHolder").WillReturnRows(row(true))
+			default:
+				holdsLock.expect(mock, f)
+			}
+			e, rec := newElector(t, pool)
+			term := campaign(t, e)
+			settle() // OnElected was called
+			err := term.Verify(t.Context())
+			wantError(t, err, elector.ErrNotLeader)
+			if f.want != nil {
+				wantError(t, err, f.want)
+			}
+			if f.name == "not held" && !contains(err, "does not hold the lock") {
+				t.Errorf("got %v", err)
+			}
+			if e.IsLeader() || term.Context().Err() == nil {
+				t.Error("still leading")
+			}
+			wantFailures(t, rec, hooks.OpHeartbeat)
+			reason := hooks.SessionLost
+			if errors.Is(err, elector.ErrLeaseExpired) {
+				reason = hooks.LeaseExpired
+			}
+			wantDemoted(t, rec, reason)
+		})
+	}
+}
+
+func TestACallerOfVerifyThatLosesPatienceDoesNotEndTheTerm(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		holdsLock.expect(mock, fault{after: time.Second})
+		expectHeartbeat(mock)
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		term := campaign(t, e)
+		impatient, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		wantError(t, term.Verify(impatient), context.DeadlineExceeded)
+		time.Sleep(3 * time.Second)
+		resign(t, term)
+		wantFailures(t, rec)
+	})
+}
+
+// A term that was shut down holds its lock until lead has returned: a Verify under way must not
+// end its session, and another asks nothing.
+func TestAVerifyUnderWayAtAShutdownLeavesTheLockToLead(t *testing.T) {
+	for name, choose := range map[string]func(own, term context.Context) context.Context{
+		"with the term's context": func(_, term context.Context) context.Context { return term },
+		"with its own":            func(own, _ context.Context) context.Context { return own },
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			holdsLock.expect(mock, fault{after: time.Second})
+			expectHeartbeats(mock, 2) // while lead winds down
+			expectResign(mock)
+			e, rec := newElector(t, pool)
+			ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer stop()
+			wantError(t, e.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+				for range 2 {
+					wantError(t, term.Verify(choose(t.Context(), ctx)), elector.ErrNotLeader, context.DeadlineExceeded)
+				}
+				time.Sleep(4 * time.Second)
+				return nil
+			}), context.DeadlineExceeded)
+			wantFailures(t, rec, hooks.OpWork)
+			wantDemoted(t, rec, hooks.Shutdown)
+		})
+	}
+}
+
+// A lock that the server says is gone is never taken for held, also if the caller's context
+// ends in that instant.
+func TestVerifyWhoseContextEndsWithTheAnswerBelievesIt(t *testing.T) {
+	for range 50 {
+		bubble(t, "", func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			query(mock, "HoldsLock").WillDelayFor(time.Second).WillReturnRows(row(false, sessionPID))
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			ctx, stop := context.WithTimeout(t.Context(), time.Second)
+			defer stop()
+			if err := term.Verify(ctx); err == nil {
+				t.Error("verified")
+			}
+			leave(t, mock, term)
+		})
+	}
+}
+
+func TestResignReturnsNilOnlyIfTheLockIsKnownToBeFree(t *testing.T) {
+	late := fault{name: "slow", after: 3 * time.Second}
+	for _, f := range append([]fault{late, badAnswer, {name: "not released"}}, anyFault...) {
+		bubble(t, f.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			if f.name == "not released" {
+				query(mock, "Unlock").WillReturnRows(row(false))
+			} else {
+				unlock.expect(mock, f)
+			}
+			e, rec := newElector(t, pool, elector.WithHeartbeatInterval(3500*time.Millisecond))
+			term := campaign(t, e)
+			err := term.Resign(t.Context())
+			if again := term.Resign(t.Context()); again != err {
+				t.Errorf("the second Resign: %v", again)
+			}
+			wantInUse(t, pool, 1) // the session is discarded all the same
+			wantDemoted(t, rec, hooks.Resigned)
+			if f.name == late.name {
+				wantError(t, err)
+				wantFailures(t, rec)
+				return
+			}
+			if wantError(t, err, elector.ErrSessionLost); f.want != nil {
+				wantError(t, err, f.want)
+			}
+			wantFailures(t, rec, hooks.OpRelease)
+			wantError(t, rec.Failures()[0].Err, err)
+		})
+	}
+}
+
+// It is reported, and is not the error of Run.
+func TestAFailedUnlockIsToldAfterTheDemotion(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		unlock.expect(mock, anyError[1])
+		e, rec := newElector(t, pool)
+		wantError(t, e.Run(patience(t), func(context.Context, *elector.Term) error { return nil }))
+		events := slices.DeleteFunc(rec.Events(), func(e any) bool { // that nobody leads may be reported already
+			_, changed := e.(hooks.LeaderChanged)
+			return changed
+		})
+		_, demoted := events[len(events)-2].(hooks.Demoted)
+		failure, _ := events[len(events)-1].(hooks.Failure)
+		if wantError(t, failure.Err, errPgx); !demoted || failure.Op != hooks.OpRelease {
+			t.Errorf("events: %+v", events)
+		}
+	})
+}
+
+func TestWithoutGracefulReleaseAShutdownClosesTheSessionAndAResignUnlocks(t *testing.T) {
+	for _, resigns := range []bool{false, true} {
+		bubble(t, "", func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			if resigns {
+				expectResign(mock)
+			}
+			e, rec := newElector(t, pool, elector.WithGracefulRelease(false))
+			ctx, stop := context.WithTimeout(t.Context(), time.Second)
+			defer stop()
+			var term *elector.Term
+			err := e.Run(ctx, func(ctx context.Context, t *elector.Term) error {
+				if term = t; resigns {
+					stop := time.AfterFunc(time.Second/2, func() { _ = t.Resign(context.Background()) })
+					defer stop.Stop()
+				}
+				<-ctx.Done()
+				return nil
+			})
+			wantError(t, err, context.DeadlineExceeded)
+			wantFailures(t, rec)
+			wantInUse(t, pool, 1)
+			if resigns {
+				wantDemoted(t, rec, hooks.Resigned)
+				wantError(t, term.Resign(t.Context()))
+				return
+			}
+			wantDemoted(t, rec, hooks.Shutdown)
+			wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
+		})
+	}
+}
+
+var (
+	since   = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	holder  = statement{"Holder", values(200, "web-2", "app", "10.0.0.2", since.UnixMicro())}
+	waiters = statement{"Waiters", values(201, "web-3", "app", "", 0, since.UnixMicro())}
+)
+
+// expectLeader expects to be asked who leads; "" is nobody.
+func expectLeader(mock sqlmock.Sqlmock, pid int, id string) {
+	rows := sqlmock.NewRows(make([]string, 5))
+	if id != "" {
+		rows.AddRow(pid, id, "app", "", 0)
+	}
+	query(mock, "Holder").WillReturnRows(rows)
+}
+
+func TestAFaultOfLeaderAndCandidatesIsReturned(t *testing.T) {
+	for _, f := range append([]fault{badAnswer}, anyError...) {
+		for _, s := range []statement{holder, waiters} {
+			bubble(t, s.name+"/"+f.name, func(t *testing.T) {
+				pool, mock := newMock(t)
+				e, _ := newElector(t, pool)
+				if s.name == "Waiters" {
+					expectLeader(mock, 0, "")
+				}
+				times := 1
+				if f.err == driver.ErrBadConn {
+					times = 3 // the pool itself tries other connections
+				}
+				for range times {
+					s.expect(mock, f)
+				}
+				all, err := e.Candidates(t.Context())
+				if err == nil || all != nil {
+					t.Errorf("got %v, %v", all, err)
+				}
+				if f.want != nil {
+					wantError(t, err, f.want)
+				}
+			})
+		}
+	}
+}
