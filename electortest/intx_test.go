@@ -135,3 +135,36 @@ func TestACommitThatWaitsForStandbysReturnsWithinTheDrain(t *testing.T) {
 		})
 	}
 }
+
+func TestATransactionThatItsFunctionHasEndedIsOfUnknownOutcome(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.seat("one")
+		term := b.campaign(one.Elector)
+		for _, ends := range []func(*sql.Tx) error{(*sql.Tx).Commit, (*sql.Tx).Rollback} {
+			err := term.InTx(always, one.pool, nil, ends)
+			if b.wraps(err, elector.ErrOutcomeUnknown, sql.ErrTxDone); errors.Is(err, elector.ErrRolledBack) {
+				b.Errorf("got %v", err)
+			}
+		}
+		b.wraps(term.InTx(always, nil, nil, (*sql.Tx).Commit), elector.ErrConfig)
+		b.wraps(term.InTx(always, one.pool, nil, nil), elector.ErrConfig)
+		b.wraps(term.Resign(always))
+	})
+}
+
+func TestAFencedTransactionEndsWithTheTermAndHoldsTheReleaseBack(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.seat("one")
+		term := b.campaign(one.Elector)
+		time.AfterFunc(time.Second, func() { _ = term.Resign(always) })
+		err := term.InTx(always, one.pool, nil, func(*sql.Tx) error {
+			<-term.Context().Done()
+			if time.Sleep(2 * time.Second); len(one.rec.Demoted()) != 0 || !b.holds(one.Elector) {
+				b.Error("the release did not wait")
+			}
+			return nil
+		})
+		b.wraps(err, elector.ErrRolledBack, elector.ErrResigned)
+		b.wraps(term.Resign(always))
+	})
+}

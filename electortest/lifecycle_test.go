@@ -267,6 +267,9 @@ func TestTheFunctionOfRunIfLeaderHoldsTheReleaseBackAndItsContextEnds(t *testing
 		if !ran || err != errOops || !term.Valid() {
 			b.Errorf("ran %v, %v, term valid %v", ran, err, term.Valid())
 		}
+		if ran, err := one.RunIfLeader(ctx, nil); ran || !errors.Is(err, errOops) {
+			b.Errorf("with a context that has ended: %v, %v", ran, err)
+		}
 		b.wraps(term.Resign(always))
 	})
 	scene(t, "unless it panics", func(b *bench) {

@@ -163,6 +163,11 @@ func TestTheLeaderIsAskedForOnlyIfAHookWantsToKnow(t *testing.T) {
 		})
 		_, _, err = e.TryCampaign(always)
 		b.wraps(err)
+		ill, err := elector.New(pool, "orders", elector.WithHealth(func(context.Context) float64 { return 0 }, elector.HealthPolicy{}))
+		b.wraps(err)
+		ctx, stop := context.WithTimeout(always, 5*time.Second)
+		defer stop()
+		b.wraps(ways["Campaign"](ctx, ill), context.DeadlineExceeded)
 		b.Trace(nil)
 		if asked["TryLock"] != 1 || asked["TryLockOrSee"]+asked["Holder"] != 0 {
 			b.Errorf("sent %v", asked)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -53,6 +54,10 @@ func insert(ctx context.Context) func(*sql.Tx) error {
 	}
 }
 
+func notCalled(t *testing.T) func(*sql.Tx) error {
+	return func(*sql.Tx) error { t.Error("the function was called"); return nil }
+}
+
 // leave resigns a term whose end is not what is tested.
 func leave(t *testing.T, mock sqlmock.Sqlmock, term *elector.Term) {
 	t.Helper()
@@ -61,19 +66,6 @@ func leave(t *testing.T, mock sqlmock.Sqlmock, term *elector.Term) {
 		expectResign(mock)
 	}
 	_ = term.Resign(t.Context())
-}
-
-func TestATransactionOfNothingIsAnErrorOfConfiguration(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		expectResign(mock)
-		e, _ := newElector(t, pool)
-		term := campaign(t, e)
-		wantError(t, term.InTx(t.Context(), nil, nil, insert(t.Context())), elector.ErrConfig)
-		wantError(t, term.InTx(t.Context(), pool, nil, nil), elector.ErrConfig)
-		resign(t, term)
-	})
 }
 
 func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
@@ -139,73 +131,42 @@ func TestAConnectionThatEndsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// A disk that is full as COMMIT is flushed is a PANIC: the server goes down, and what it
-// had written of the COMMIT by then decides when it recovers. No driver tells a PANIC
-// from an error but by what becomes of the connection.
+// No driver tells a PANIC from an error but by what becomes of the connection, so it is pinged. If
+// the disk was full as COMMIT was flushed, the server goes down, and what it had written decides
+// when it recovers. A constraint that fails is an answer, whatever becomes of the connection.
 func TestAServerThatPanicsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
 	full := &pgconn.PgError{Severity: "PANIC", Code: "53100", Message: "could not write to file: No space left on device"}
-	for name, want := range map[string]error{"the server is gone": elector.ErrOutcomeUnknown, "the connection goes on": elector.ErrRolledBack} {
+	for name, c := range map[string]struct {
+		err   error
+		pings int
+		gone  bool
+		want  error
+	}{
+		"the server is gone":                 {full, 1, true, elector.ErrOutcomeUnknown},
+		"the connection goes on":             {full, 1, false, elector.ErrRolledBack},
+		"a unique constraint":                {&pgconn.PgError{Severity: "ERROR", Code: "23505"}, 0, true, elector.ErrRolledBack},
+		"a timeout of an idle transaction":   {&pgconn.PgError{Severity: "ERROR", Code: "25P03"}, 0, true, elector.ErrRolledBack},
+		"transactions that do not serialize": {&pgconn.PgError{Severity: "ERROR", Code: "40001"}, 0, true, elector.ErrRolledBack},
+	} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock, err := sqlmock.New(sqlmock.MonitorPingsOption(true))
 			wantError(t, err)
 			defer pool.Close()
 			expectTerm(mock, 1)
-			expectFenced(mock, len(fenced)-1, fault{err: full})
-			if ping := mock.ExpectPing(); want == elector.ErrOutcomeUnknown {
-				ping.WillReturnError(driver.ErrBadConn)
-				expectHeartbeat(mock)
+			expectFenced(mock, len(fenced)-1, fault{err: c.err})
+			for range c.pings {
+				if ping := mock.ExpectPing(); c.gone {
+					ping.WillReturnError(driver.ErrBadConn)
+					expectHeartbeat(mock)
+				}
 			}
 			expectResign(mock)
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
-			wantError(t, term.InTx(t.Context(), pool, nil, insert(t.Context())), want, full)
+			wantError(t, term.InTx(t.Context(), pool, nil, insert(t.Context())), c.want, c.err)
 			settle()
 			resign(t, term)
 			wantError(t, mock.ExpectationsWereMet())
-		})
-	}
-}
-
-// Such an error is an answer already: whatever became of the connection after it.
-func TestAConstraintThatFailsAtCommitIsARollbackAlsoOfAConnectionThatEnds(t *testing.T) {
-	for _, state := range []string{"23505", "25P03", "40001"} {
-		bubble(t, state, func(t *testing.T) {
-			refused := &pgconn.PgError{Severity: "ERROR", Code: state}
-			pool, mock, err := sqlmock.New(sqlmock.MonitorPingsOption(true))
-			wantError(t, err)
-			defer pool.Close()
-			expectTerm(mock, 1)
-			expectFenced(mock, len(fenced)-1, fault{err: refused})
-			expectResign(mock)
-			e, _ := newElector(t, pool)
-			term := campaign(t, e)
-			wantError(t, term.InTx(t.Context(), pool, nil, insert(t.Context())), elector.ErrRolledBack, refused)
-			resign(t, term)
-			wantError(t, mock.ExpectationsWereMet())
-		})
-	}
-}
-
-func TestATransactionThatItsFunctionHasEndedIsOfUnknownOutcome(t *testing.T) {
-	for name, ends := range map[string]func(*sql.Tx) error{"commits": (*sql.Tx).Commit, "rolls back": (*sql.Tx).Rollback} {
-		bubble(t, name, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectTerm(mock, 1)
-			expectFenced(mock, 2, fault{})
-			if name == "commits" {
-				mock.ExpectCommit()
-			} else {
-				mock.ExpectRollback()
-			}
-			expectResign(mock)
-			e, _ := newElector(t, pool)
-			term := campaign(t, e)
-			err := term.InTx(t.Context(), pool, nil, ends)
-			wantError(t, err, elector.ErrOutcomeUnknown, sql.ErrTxDone)
-			if errors.Is(err, elector.ErrRolledBack) {
-				t.Errorf("got %v", err)
-			}
-			resign(t, term)
 		})
 	}
 }
@@ -290,37 +251,13 @@ func TestAFencedTransactionIsRefusedOutsideTheTerm(t *testing.T) {
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
 			defer leave(t, mock, term)
-			wantError(t, term.InTx(t.Context(), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil }),
+			wantError(t, term.InTx(t.Context(), pool, nil, notCalled(t)),
 				elector.ErrRolledBack, want)
 			if ended := term.Context().Err() != nil; ended != (outcome != "hidden") {
 				t.Errorf("the term has ended: %v", ended)
 			}
 		})
 	}
-}
-
-func TestAFencedTransactionEndsWithTheTermAndHoldsTheReleaseBack(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		expectFenced(mock, 2, fault{})
-		mock.ExpectRollback()
-		expectHeartbeats(mock, 1)
-		expectResign(mock)
-		e, rec := newElector(t, pool)
-		term := campaign(t, e)
-		time.AfterFunc(time.Second, func() { _ = term.Resign(context.Background()) })
-		err := term.InTx(t.Context(), pool, nil, func(*sql.Tx) error {
-			<-term.Context().Done()
-			time.Sleep(2 * time.Second)
-			if len(rec.Demoted()) != 0 {
-				t.Error("the release did not wait")
-			}
-			return nil
-		})
-		wantError(t, err, elector.ErrRolledBack, elector.ErrResigned)
-		resign(t, term)
-	})
 }
 
 // The server has refused, and the session still holds the lock: the term goes on, and
@@ -360,7 +297,7 @@ func TestARefusedTransactionOfATermThatGoesOnSaysWhatTheServerSaw(t *testing.T) 
 			expectResign(mock)
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
-			err := term.InTx(t.Context(), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
+			err := term.InTx(t.Context(), pool, nil, notCalled(t))
 			wantError(t, err, elector.ErrRolledBack, elector.ErrNotLeader)
 			if !strings.Contains(err.Error(), c.want) || !term.Valid() {
 				t.Errorf("got %v, valid %v", err, term.Valid())
@@ -370,71 +307,43 @@ func TestARefusedTransactionOfATermThatGoesOnSaysWhatTheServerSaw(t *testing.T) 
 	}
 }
 
-// The term may end while the transaction begins, by whatever is told first.
+// While a transaction begins, its term may be resigned, or its caller may give up, which ends no
+// term.
 func TestATransactionThatItsTermInterruptsIsNotTheLeaders(t *testing.T) {
 	for i, s := range fenced[:3] {
-		if s.name == "BackendStart" {
-			continue // it is asked on the session
+		for _, resigns := range []bool{true, false} {
+			if resigns && s.name == "BackendStart" {
+				continue // it is asked on the session
+			}
+			bubble(t, fmt.Sprintf("%s, resigns: %t", s.name, resigns), func(t *testing.T) {
+				pool, mock := newMock(t)
+				expectTerm(mock, 1)
+				expectFenced(mock, i, fault{after: 2 * time.Second})
+				if s.name != "BEGIN" {
+					mock.ExpectRollback()
+				}
+				expectResign(mock)
+				e, rec := newElector(t, pool, elector.WithHeartbeatInterval(3500*time.Millisecond))
+				term := campaign(t, e)
+				ctx, want := t.Context(), []error{elector.ErrRolledBack, elector.ErrNotLeader, elector.ErrResigned}
+				if resigns {
+					time.AfterFunc(time.Second, func() { _ = term.Resign(context.Background()) })
+				} else {
+					var stop context.CancelFunc
+					ctx, stop = context.WithTimeout(ctx, time.Second)
+					defer stop()
+					want = []error{elector.ErrRolledBack, context.DeadlineExceeded}
+				}
+				err := term.InTx(ctx, pool, nil, notCalled(t))
+				wantError(t, err, want...)
+				if resigns == term.Valid() || !resigns && errors.Is(err, elector.ErrNotLeader) {
+					t.Errorf("valid: %t, %v", term.Valid(), err)
+				}
+				time.Sleep(2 * time.Second)
+				resign(t, term)
+				wantFailures(t, rec)
+			})
 		}
-		bubble(t, s.name, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectTerm(mock, 1)
-			expectFenced(mock, i, fault{after: never})
-			if s.name != "BEGIN" {
-				mock.ExpectRollback()
-			}
-			expectResign(mock)
-			e, _ := newElector(t, pool, elector.WithHeartbeatInterval(3500*time.Millisecond))
-			term := campaign(t, e)
-			time.AfterFunc(time.Second, func() { _ = term.Resign(context.Background()) })
-			err := term.InTx(t.Context(), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
-			wantError(t, err, elector.ErrRolledBack, elector.ErrNotLeader, elector.ErrResigned)
-			resign(t, term)
-		})
-	}
-}
-
-// A caller that does not wait for what the session is asked ends no term.
-func TestACallerThatGivesUpWhileTheSessionIsAskedEndsNoTerm(t *testing.T) {
-	for i, s := range fenced[:3] {
-		bubble(t, s.name, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectTerm(mock, 1)
-			expectFenced(mock, i, fault{after: 2 * time.Second})
-			if s.name != "BEGIN" {
-				mock.ExpectRollback()
-			}
-			expectResign(mock)
-			e, rec := newElector(t, pool, elector.WithHeartbeatInterval(3500*time.Millisecond))
-			term := campaign(t, e)
-			ctx, stop := context.WithTimeout(t.Context(), time.Second)
-			defer stop()
-			err := term.InTx(ctx, pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
-			wantError(t, err, elector.ErrRolledBack, context.DeadlineExceeded)
-			if errors.Is(err, elector.ErrNotLeader) || !term.Valid() {
-				t.Errorf("the term ended: %v", err)
-			}
-			time.Sleep(2 * time.Second)
-			resign(t, term)
-			wantFailures(t, rec)
-		})
-	}
-}
-
-func TestRetryableTellsOthersInTheWayFromTheRest(t *testing.T) {
-	for state, want := range map[string]bool{"40001": true, "40P01": true, "23505": false} {
-		bubble(t, state, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectTerm(mock, 1)
-			expectFenced(mock, len(fenced)-1, fault{err: &pgconn.PgError{Code: state}})
-			e, _ := newElector(t, pool)
-			term := campaign(t, e)
-			defer leave(t, mock, term)
-			err := term.InTx(t.Context(), pool, nil, insert(t.Context()))
-			if elector.Retryable(err) != want {
-				t.Errorf("Retryable(%v) = %v", err, !want)
-			}
-		})
 	}
 }
 
@@ -452,7 +361,7 @@ func TestACallerThatGivesUpOnARefusedTransactionDoesNotKnowWhy(t *testing.T) {
 		term := campaign(t, e)
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		err := term.InTx(ctx, pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
+		err := term.InTx(ctx, pool, nil, notCalled(t))
 		if wantError(t, err, elector.ErrRolledBack, context.DeadlineExceeded); errors.Is(err, elector.ErrNotLeader) {
 			t.Errorf("got %v", err)
 		}
