@@ -35,7 +35,7 @@ func run() error {
 		}
 	}
 	var plan measure.Plan
-	quick := flag.Bool("quick", false, "take two minutes instead of twenty: fewer samples, fewer rows")
+	quick := flag.Bool("quick", false, "take about five minutes instead of forty: fewer samples, fewer rows")
 	dir := flag.String("out", ".", "the directory for RESULTS.md, results.json and plots/")
 	again := flag.Bool("again", false, "measure nothing: write RESULTS.md and the plots from results.json")
 	flag.StringVar(&plan.Only, "only", "", "measure only systems whose name contains this")

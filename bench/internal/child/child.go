@@ -101,15 +101,20 @@ func (c *Child) Led() []int64 {
 	return slices.Clone(c.led)
 }
 
-// Wait waits for an event.
+// Wait waits for the first event with a name.
 func (c *Child) Wait(ctx context.Context, name string, within time.Duration) (systems.Event, error) {
+	return c.waitAfter(ctx, name, 0, within)
+}
+
+// waitAfter waits for the first event with a name at or after an instant.
+func (c *Child) waitAfter(ctx context.Context, name string, at int64, within time.Duration) (systems.Event, error) {
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	for {
 		c.mu.Lock()
 		added := c.added
 		c.mu.Unlock()
-		if e, ok := c.After(name, 0); ok {
+		if e, ok := c.After(name, at); ok {
 			return e, nil
 		}
 		if failed, ok := c.After(systems.Failed, 0); ok {
@@ -137,6 +142,14 @@ func (c *Child) Sample(ctx context.Context) error {
 	return err
 }
 
+// Pinned returns how many connections of the process were in use at each call so far.
+func (c *Child) Pinned(ctx context.Context) (int, error) {
+	at := systems.Now()
+	fmt.Fprintln(c.in, commandPinned)
+	e, err := c.waitAfter(ctx, systems.Pinned, at, 5*time.Second)
+	return e.Count, err
+}
+
 // Signal sends a signal to the process.
 func (c *Child) Signal(s syscall.Signal) error { return syscall.Kill(c.PID, s) }
 
@@ -153,6 +166,7 @@ const Role = "candidate"
 const (
 	commandResign = "resign"
 	commandSample = "sample"
+	commandPinned = "pinned"
 )
 
 // Main runs a candidate until in ends.
@@ -189,6 +203,8 @@ func Main(in io.Reader, out io.Writer) error {
 			close(resign)
 		case commandSample:
 			reporter.Sample()
+		case commandPinned:
+			reporter.CountPinned()
 		}
 	}
 	os.Exit(0) // ends candidates and connections

@@ -104,50 +104,85 @@ func (g *group) walSince(ctx context.Context, earlier, later usage) (bytes float
 	return bytes, err
 }
 
-// cost measures the leader and the average follower process while no leader changes, and the memory of all
-// backends.
-func (r *run) cost(ctx context.Context, g *group, seconds float64) (leader, follower results.Rest, backends float64, err error) {
-	// Followers of many elections take their time to start.
-	settle := 2*time.Second + time.Duration(g.elections*len(g.followers))*200*time.Microsecond
-	if err := sleep(ctx, settle); err != nil {
-		return leader, follower, 0, err
+// costs are the average costs of the processes of a group, and the memory of all backends in MiB.
+type costs struct {
+	leader, follower results.Rest
+	backends         float64
+}
+
+// cost measures a group while no leader changes.
+func (r *run) cost(ctx context.Context, g *group, seconds float64) (c costs, err error) {
+	if err := g.settle(ctx); err != nil {
+		return c, err
 	}
 	if _, err := g.servers.Admin.Exec(ctx, "SELECT pg_stat_statements_reset()"); err != nil {
-		return leader, follower, 0, err
+		return c, err
 	}
 	if err := sleep(ctx, 200*time.Millisecond); err != nil { // the reset writes WAL
-		return leader, follower, 0, err
+		return c, err
 	}
-	processes := map[string][]*child.Child{servers.Leader: {g.leader}, servers.Follower: g.followers}
-	before, after := map[string]usage{}, map[string]usage{}
-	for _, now := range []map[string]usage{before, after} {
-		for role := range processes {
-			if now[role], err = g.usage(ctx, role, processes[role]); err != nil {
-				return leader, follower, 0, err
-			}
+	leaders := []*child.Child{g.leader}
+	before, err := g.usages(ctx, leaders)
+	if err != nil {
+		return c, err
+	}
+	var leading, following int
+	const counts = 5
+	for range counts {
+		if err := sleep(ctx, time.Duration(seconds/counts*float64(time.Second))); err != nil {
+			return c, err
 		}
-		if len(after) == 0 {
-			if err := sleep(ctx, time.Duration(seconds*float64(time.Second))); err != nil {
-				return leader, follower, 0, err
-			}
+		if leading, err = pinned(ctx, leaders); err != nil {
+			return c, err
+		}
+		if following, err = pinned(ctx, g.followers); err != nil {
+			return c, err
 		}
 	}
-	rest := func(role, name string) results.Rest {
-		return r.rest(g, name, processes[role], before[role], after[role])
+	after, err := g.usages(ctx, leaders)
+	if err != nil {
+		return c, err
 	}
-	leader, follower = rest(servers.Leader, "leading"), rest(servers.Follower, "following")
+	c.leader = r.rest(g, "leading", leaders, before[0], after[0], leading)
+	c.follower = r.rest(g, "following", g.followers, before[1], after[1], following)
+	c.backends = after[0].memory + after[1].memory
 	if !g.system.Etcd {
-		wal, err := g.walSince(ctx, before[servers.Leader], after[servers.Leader])
+		wal, err := g.walSince(ctx, before[0], after[0])
 		if err != nil {
-			return leader, follower, 0, err
+			return c, err
 		}
-		leader.WAL, follower.WAL = wal/leader.Seconds*3600, wal/follower.Seconds*3600
+		c.leader.WAL, c.follower.WAL = wal/c.leader.Seconds*3600, wal/c.follower.Seconds*3600
 	}
-	return leader, follower, after[servers.Leader].memory + after[servers.Follower].memory, nil
+	return c, nil
+}
+
+// settle waits until the followers follow.
+func (g *group) settle(ctx context.Context) error {
+	return sleep(ctx, 2*time.Second+time.Duration(g.elections*len(g.followers))*200*time.Microsecond+time.Duration(g.candidates)*20*time.Millisecond)
+}
+
+// usages returns the usage of the leader and of the followers.
+func (g *group) usages(ctx context.Context, leaders []*child.Child) (both [2]usage, err error) {
+	if both[0], err = g.usage(ctx, servers.Leader, leaders); err == nil {
+		both[1], err = g.usage(ctx, servers.Follower, g.followers)
+	}
+	return both, err
+}
+
+// pinned returns how many connections of the processes were in use at each call so far.
+func pinned(ctx context.Context, processes []*child.Child) (sum int, err error) {
+	for _, c := range processes {
+		n, err := c.Pinned(ctx)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
 }
 
 // rest returns the average cost of a process between two usages.
-func (r *run) rest(g *group, role string, processes []*child.Child, before, after usage) results.Rest {
+func (r *run) rest(g *group, role string, processes []*child.Child, before, after usage, pinned int) results.Rest {
 	seconds := float64(after.at-before.at) / 1e9
 	n := float64(len(processes))
 	cost := results.Rest{
@@ -156,12 +191,13 @@ func (r *run) rest(g *group, role string, processes []*child.Child, before, afte
 		ServerCPU:   after.serverSince(before) / seconds / n,
 		ClientCPU:   (after.clientCPU - before.clientCPU) / seconds / n,
 		Connections: float64(len(after.serverCPU)) / n,
+		Pinned:      float64(pinned) / n,
 	}
 	for _, c := range processes {
 		cost.RSS += status(c.PID, "VmRSS") / n
 	}
 	if g.system.Etcd { // one server process and one connection for both roles together
-		cost.Statements, cost.Connections = -1, 1
+		cost.Statements, cost.Connections, cost.Pinned = -1, 1, -1
 		cost.ServerCPU = max(0, after.serverSince(before)/seconds-r.etcdIdle) / float64(1+len(g.followers))
 	}
 	return cost
@@ -171,17 +207,17 @@ func (r *run) costSeconds() float64 {
 	return float64(len(r.plan.systems()))*(r.plan.rest+4) + 3
 }
 
-// costs measures one system after the other, so that the server counts the statements of one only.
-func (r *run) costs(ctx context.Context) error {
+// costsAtRest measures one system after the other, so that the server counts the statements of one only.
+func (r *run) costsAtRest(ctx context.Context) error {
 	if err := r.idleEtcd(ctx); err != nil {
 		return err
 	}
 	for _, s := range r.plan.systems() {
 		g := &group{servers: r.servers, system: s, elections: 1}
 		err := g.start(ctx, 1, 1)
-		var leader, follower results.Rest
+		var c costs
 		if err == nil {
-			leader, follower, _, err = r.cost(ctx, g, r.plan.rest)
+			c, err = r.cost(ctx, g, r.plan.rest)
 		}
 		g.stop()
 		switch {
@@ -190,7 +226,7 @@ func (r *run) costs(ctx context.Context) error {
 		case err != nil:
 			r.progress.skipped(err)
 		default:
-			r.add(func(all *results.Results) { all.Rest = append(all.Rest, leader, follower) })
+			r.add(func(all *results.Results) { all.Rest = append(all.Rest, c.leader, c.follower) })
 		}
 		r.progress.done(r.plan.rest+4, s.Name+", at rest")
 	}

@@ -21,20 +21,22 @@ type group struct {
 	elections int
 	proxied   bool // the leader connects through proxy
 
-	env       systems.Env // of the candidate that started last
-	proxy     *pgcluster.Proxy
-	leader    *child.Child
-	followers []*child.Child
+	env        systems.Env // of the candidate that started last
+	candidates int         // that follow
+	proxy      *pgcluster.Proxy
+	leader     *child.Child
+	followers  []*child.Child
 }
 
-// start starts the leader, waits until it leads all elections, and starts the followers: a number of
-// processes with a number of candidates each.
+// start starts the leader, waits until it leads all elections, and starts followers: a number of processes that
+// share a number of candidates.
 func (g *group) start(ctx context.Context, processes, candidates int) error {
 	if err := g.startLeader(ctx); err != nil {
 		return err
 	}
-	g.env.Candidates = candidates
-	for range processes {
+	g.candidates = candidates
+	for i := range processes {
+		g.env.Candidates = candidates*(i+1)/processes - candidates*i/processes
 		g.env.ID, g.env.Etcd = g.servers.Name("follower"), g.servers.Etcd.Endpoint
 		g.env.DSN = g.servers.DSN(servers.Follower, g.env.ID)
 		c, err := child.Start(g.env)
@@ -117,17 +119,18 @@ func awaitLed(ctx context.Context, n int, limit time.Duration, processes ...*chi
 	return led, true
 }
 
-// awaitLeader waits until one of the processes starts a leader's work after an instant, and returns when.
-func awaitLeader(ctx context.Context, since int64, limit time.Duration, processes ...*child.Child) (at int64, ok bool) {
-	for deadline := time.Now().Add(limit); !ok && ctx.Err() == nil && time.Now().Before(deadline); {
+// awaitLeader waits until a process starts a leader's work after an instant. It returns when, and which one:
+// nil if none does within the limit.
+func awaitLeader(ctx context.Context, since int64, limit time.Duration, processes ...*child.Child) (at int64, leader *child.Child) {
+	for deadline := time.Now().Add(limit); leader == nil && ctx.Err() == nil && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
 		for _, c := range processes {
-			if e, leads := c.After(systems.Leading, since+1); leads && (!ok || e.At < at) {
-				at, ok = e.At, true
+			if e, ok := c.After(systems.Leading, since+1); ok && (leader == nil || e.At < at) {
+				at, leader = e.At, c
 			}
 		}
 	}
-	return at, ok
+	return at, leader
 }
 
 func millis(ns int64) *float64 {

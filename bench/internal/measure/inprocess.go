@@ -45,11 +45,11 @@ func (r *run) calls(ctx context.Context, pool *sql.DB, label string) error {
 		return err
 	}
 	r.bench("time.Now, which IsLeader calls", false, func() error { _ = time.Now(); return nil })
-	r.bench("IsLeader, leading", false, func() error { e.IsLeader(); return nil })
+	r.bench(results.IsLeader, false, func() error { e.IsLeader(); return nil })
 	r.bench("Term.Valid", false, func() error { term.Valid(); return nil })
 	r.bench("a heartbeat (Term.Verify: one round trip), "+label, true, func() error { return term.Verify(ctx) })
-	r.bench("a round trip (SELECT 1), "+label, true, func() error { _, err := pool.ExecContext(ctx, "SELECT 1"); return err })
-	r.bench("a round trip with a WAL flush, which each token needs, "+label, true, func() error {
+	r.bench(results.RoundTrip+label, true, func() error { _, err := pool.ExecContext(ctx, "SELECT 1"); return err })
+	r.bench(results.Flush+label, true, func() error {
 		_, err := pool.ExecContext(ctx, "SELECT pg_catalog.pg_logical_emit_message(true, 'bench', '')")
 		return err
 	})

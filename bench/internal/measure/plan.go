@@ -17,6 +17,7 @@ type Plan struct {
 
 	Quick     bool
 	quick     int // samples of what takes milliseconds
+	own       int // the same of this library: enough for a p99
 	slow      int // samples of what takes seconds
 	slowest   int // samples of what takes a minute
 	restarts  int
@@ -27,15 +28,15 @@ type Plan struct {
 	fleet     []int   // numbers of candidates
 }
 
-// SetQuick sets the numbers of samples and the sizes, for two minutes or for twenty.
+// SetQuick sets the numbers of samples and the sizes, for about five minutes or forty.
 func (p *Plan) SetQuick(quick bool) {
 	p.Quick = quick
 	if quick {
-		p.quick, p.slow, p.slowest, p.restarts, p.rest, p.window = 4, 1, 0, 0, 1.5, 2
+		p.quick, p.own, p.slow, p.slowest, p.restarts, p.rest, p.window = 4, 4, 1, 0, 0, 1.5, 2
 		p.elections, p.separate, p.fleet = []int{1000}, nil, []int{20}
 		return
 	}
-	p.quick, p.slow, p.slowest, p.restarts, p.rest, p.window = 21, 9, 2, 3, 10, 4
+	p.quick, p.own, p.slow, p.slowest, p.restarts, p.rest, p.window = 21, 101, 9, 2, 3, 10, 4
 	p.elections, p.separate, p.fleet = []int{1, 10, 100, 1000, 10000}, []int{1, 10, 100}, []int{2, 20, 200}
 }
 
@@ -58,13 +59,13 @@ func (p Plan) jobs(quick bool) []job {
 	var all []job
 	rounds := p.slow
 	if quick {
-		rounds = p.quick
+		rounds = max(p.quick, p.own)
 	}
 	for round := range rounds {
 		var turn []job
 		for _, s := range p.systems() {
 			for _, f := range systems.Faults {
-				if f != systems.Restart && s.IsQuick(f) == quick && round < p.samples(s, f) {
+				if f != systems.Restart && s.IsQuick(f) == quick && due(round, rounds, p.samples(s, f)) {
 					turn = append(turn, job{s, f, expected(s, f)})
 				}
 			}
@@ -78,11 +79,16 @@ func (p Plan) jobs(quick bool) []job {
 	return all
 }
 
+// due reports whether one of n samples belongs to a round. It spreads the samples over all rounds.
+func due(round, rounds, n int) bool { return (round+1)*n/rounds > round*n/rounds }
+
 // samples returns how often to measure a failover.
 func (p Plan) samples(s systems.System, f systems.Fault) int {
 	switch {
 	case s.Cannot[f] != "":
 		return 0
+	case s.IsQuick(f) && s.Own:
+		return p.own
 	case s.IsQuick(f):
 		return p.quick
 	case s.Never[f] != "":
@@ -94,16 +100,18 @@ func (p Plan) samples(s systems.System, f systems.Fault) int {
 }
 
 // quickPhase limits the random time before the fault of a quick failover, which depends on no long interval.
-const quickPhase = 500 * time.Millisecond
+const quickPhase = 200 * time.Millisecond
 
 // expected returns about how many seconds it takes to measure a failover.
 func expected(s systems.System, f systems.Fault) float64 {
 	phase := s.Phase.Seconds()
 	switch {
 	case s.IsQuick(f):
-		return 0.8 + min(phase, quickPhase.Seconds())/2
+		return 0.6 + min(phase, quickPhase.Seconds())/2
 	case s.Never[f] != "":
 		return 31
+	case f == systems.KillAgain:
+		return 1 + 2*expected(s, systems.Kill)
 	case f == systems.Resign:
 		return 1 + phase
 	case s.Etcd && phase > 1:

@@ -70,7 +70,7 @@ func (r *run) parts() []part {
 	for _, p := range []part{
 		{"inprocess", inProcessSeconds, r.inProcess},
 		{"failover", r.failoverSeconds(), r.failovers},
-		{"rest", r.costSeconds(), r.costs},
+		{"rest", r.costSeconds(), r.costsAtRest},
 		{"growth", r.growthSeconds(), r.growth},
 		{"restart", float64(r.plan.restarts) * restartSeconds, r.restarts},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"time"
 
@@ -17,7 +18,7 @@ const (
 	neverLimit  = 30 * time.Second       // for a system whose followers never lead
 )
 
-// trial measures one fault of a leader with one follower.
+// trial measures one fault of a leader with one follower, or with two for systems.KillAgain.
 type trial struct {
 	group
 	fault systems.Fault
@@ -40,7 +41,11 @@ func (t *trial) run(ctx context.Context) (f results.Failover, err error) {
 }
 
 func (t *trial) prepare(ctx context.Context) error {
-	if err := t.start(ctx, 1, 1); err != nil {
+	followers := 1
+	if t.fault == systems.KillAgain {
+		followers = 2
+	}
+	if err := t.start(ctx, followers, followers); err != nil {
 		return err
 	}
 	phase := t.system.Phase
@@ -64,6 +69,8 @@ func (t *trial) inject(ctx context.Context) error {
 		return err
 	case systems.Kill:
 		return t.leader.Signal(syscall.SIGKILL)
+	case systems.KillAgain:
+		return t.killTwice(ctx)
 	case systems.Freeze:
 		return t.leader.Signal(syscall.SIGSTOP)
 	case systems.Terminate:
@@ -77,6 +84,22 @@ func (t *trial) inject(ctx context.Context) error {
 	return fmt.Errorf("unknown fault %q", t.fault)
 }
 
+// killTwice kills the leader, and then the next one.
+func (t *trial) killTwice(ctx context.Context) error {
+	if err := t.leader.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	_, next := awaitLeader(ctx, t.began, t.system.Cap, t.followers...)
+	if next == nil {
+		return fmt.Errorf("%s: nobody leads %v after the first kill", t.system.Name, t.system.Cap)
+	}
+	if err := sleep(ctx, results.SecondKill-time.Duration(systems.Now()-t.began)); err != nil {
+		return err
+	}
+	t.began = systems.Now()
+	return next.Signal(syscall.SIGKILL)
+}
+
 // observe waits for the next leader, and until the old one notices its loss.
 func (t *trial) observe(ctx context.Context) (results.Failover, error) {
 	limit := t.system.Cap
@@ -84,14 +107,15 @@ func (t *trial) observe(ctx context.Context) (results.Failover, error) {
 		limit = neverLimit
 	}
 	f := results.Failover{System: t.system.Name, Fault: string(t.fault), Cap: limit.Seconds(), Blind: t.system.Blind != ""}
-	next, ok := awaitLeader(ctx, t.began, limit, append(t.followers, t.leader)...)
+	next, child := awaitLeader(ctx, t.began, limit, append(t.followers, t.leader)...)
 	if ctx.Err() != nil {
 		return f, context.Cause(ctx)
 	}
-	if ok {
-		f.Gap = millis(next - t.began)
+	if child == nil {
+		return f, nil
 	}
-	if t.fault == systems.Resign || t.fault == systems.Kill || f.Blind || !ok {
+	f.Gap = millis(next - t.began)
+	if f.Blind || slices.Contains([]systems.Fault{systems.Resign, systems.Kill, systems.KillAgain}, t.fault) {
 		return f, nil
 	}
 	if t.fault == systems.Freeze {

@@ -26,45 +26,80 @@ func (p *page) rest() {
 	p.say("The river client also fetches jobs, which is not a cost of its election.")
 }
 
-// growth writes the costs of more elections and of more candidates.
+// growth writes the costs of more elections, and of more candidates.
 func (p *page) growth() {
-	var elections, candidates []results.Growth
+	var elections, fleets []results.Growth
 	for _, g := range p.r.Growth {
 		if g.Candidates == 3 {
 			elections = append(elections, g)
 		} else {
-			candidates = append(candidates, g)
+			fleets = append(fleets, g)
 		}
 	}
 	if len(elections) > 0 {
-		p.say("\n## Growth: elections\n")
-		p.say("Three processes are each a candidate of every election. One leads them all, until `kill -9`. Figures are per process.")
-		p.say("The other systems have one lock per connection (raw, migrate, goose) or one election per schema (river).")
-		p.grown(elections, func(g results.Growth) int { return g.Elections }, "elections")
-		p.say("\n![Statements by elections](plots/elections-statements.svg)\n![Failover of all by elections](plots/elections-failover.svg)")
+		p.elections(elections)
 	}
-	if len(candidates) > 0 {
-		p.say("\n## Growth: candidates\n")
-		p.say("One election. Up to 20 candidates have a process each, 200 have 21 processes. Figures are per process, except the last three columns.")
-		p.grown(candidates, func(g results.Growth) int { return g.Candidates }, "candidates")
-		p.say("\n![Failover by candidates](plots/candidates-failover.svg)")
+	if len(fleets) > 0 {
+		p.fleets(fleets)
 	}
 }
 
-// grown writes one table of growth.
-func (p *page) grown(all []results.Growth, size func(results.Growth) int, what string) {
-	p.table("system", what, "statements/s leading", "following", "connections leading", "following", "server CPU leading",
+func (p *page) elections(all []results.Growth) {
+	p.say("\n## Growth: elections\n")
+	p.say("Three processes are each a candidate of every election. One leads them all, until `kill -9`. Costs are per process. The last columns")
+	p.say("are the times until the first election, and all, have a leader again: the median, the worst, and the number of kills.")
+	p.say("The other systems have one lock per connection (raw, migrate, goose) or one election per schema (river).")
+	p.table("system", "elections", "statements/s leading", "following", "connections leading", "following", "server CPU leading",
 		"following", "own CPU leading", "following", "own MiB leading", "following", "backends MiB", "first after kill", "all after kill")
 	for _, g := range all {
-		if g.Error != "" {
-			p.row(g.System, fmt.Sprint(size(g)), "not measured: "+g.Error, "", "", "", "", "", "", "", "", "", "", "", "")
+		if p.unmeasured(g, g.Elections, 13) {
 			continue
 		}
 		l, f := g.Leader, g.Follower
-		p.row(g.System, fmt.Sprint(size(g)), number(l.Statements), number(f.Statements), number(l.Connections), number(f.Connections),
+		p.row(g.System, fmt.Sprint(g.Elections), number(l.Statements), number(f.Statements), number(l.Connections), number(f.Connections),
 			number(l.ServerCPU), number(f.ServerCPU), number(l.ClientCPU), number(f.ClientCPU), number(l.RSS), number(f.RSS),
-			number(g.ServerRSS), optional(g.FirstMs), optional(g.AllMs))
+			number(g.ServerRSS), kills(g.First), kills(g.All))
 	}
+	p.say("\n![Failover of all by elections](plots/elections-failover.svg)")
+}
+
+func (p *page) fleets(all []results.Growth) {
+	p.say("\n## Growth: candidates\n")
+	p.say("The cost of one election for all candidates together. Up to 20 candidates have a process each; 200 have 21 processes. *Pinned* are")
+	p.say("the sessions in the server that candidates do not return to their pools; the other connections are idle in these pools. CPU time is")
+	p.say("in milliseconds per second: of the backends, and of the candidates' processes. The last column is one sample.")
+	p.table("system", "candidates", "sessions pinned", "connections", "statements/s", "server CPU", "own CPU", "backends MiB", "after kill -9")
+	for _, g := range all {
+		if p.unmeasured(g, g.Candidates, 7) {
+			continue
+		}
+		total := func(cost func(results.Rest) float64) string { return number(g.Total(cost)) }
+		p.row(g.System, fmt.Sprint(g.Candidates), total(pinned), total(func(c results.Rest) float64 { return c.Connections }),
+			total(statements), total(serverCPU), total(func(c results.Rest) float64 { return c.ClientCPU }), number(g.ServerRSS), kills(g.All))
+	}
+	p.say("\n![Pinned sessions by candidates](plots/fleet-sessions.svg)\n![Server CPU by candidates](plots/fleet-cpu.svg)")
+}
+
+func pinned(c results.Rest) float64     { return c.Pinned }
+func statements(c results.Rest) float64 { return c.Statements }
+func serverCPU(c results.Rest) float64  { return c.ServerCPU }
+
+// unmeasured writes the row of a size that could not be measured.
+func (p *page) unmeasured(g results.Growth, size, columns int) bool {
+	if g.Error == "" {
+		return false
+	}
+	p.row(append([]string{g.System, fmt.Sprint(size), "not measured: " + g.Error}, make([]string, columns-1)...)...)
+	return true
+}
+
+// kills returns a cell with the times after each kill of a leader.
+func kills(samples []*float64) string {
+	s := results.Summarize(samples)
+	if s.N == 1 {
+		return duration(s.Median)
+	}
+	return duration(s.Median) + ", " + spread(s, "never")
 }
 
 // inProcess writes the results of testing.Benchmark.

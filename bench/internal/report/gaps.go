@@ -16,7 +16,8 @@ func (p *page) gaps() {
 	}
 	p.say("\n## Time without a leader\n")
 	p.say("From the fault to the first line of the next leader's work: the median, in parentheses its ratio to the raw lock on the same")
-	p.say("driver (pgx for systems that use neither), p99, and the number of samples.")
+	p.say("driver (pgx for systems that use neither), p99 from 100 samples on, the worst, and the number of samples.")
+	p.say("*%s* kills the next leader %v s after the first `kill -9`, or as soon as there is one; it has a second follower.", systems.KillAgain, results.SecondKill.Seconds())
 	heads := []string{"system"}
 	for _, f := range systems.Faults {
 		heads = append(heads, string(f))
@@ -48,11 +49,27 @@ func (p *page) gap(s results.System, fault string) string {
 	case math.IsInf(stats.Median, 0):
 		return fmt.Sprintf("> %.0f s, n=%d", p.cap(s.Name, fault), stats.N)
 	}
-	p99 := duration(stats.P99)
-	if math.IsInf(stats.P99, 0) {
-		p99 = fmt.Sprintf("> %.0f s", p.cap(s.Name, fault))
+	return fmt.Sprintf("**%s**%s, %s", duration(stats.Median), ratio(stats.Median, p.raw(s.Name, fault)),
+		spread(stats, fmt.Sprintf("> %.0f s", p.cap(s.Name, fault))))
+}
+
+// spread returns the other statistics of a cell. With fewer than 100 samples, p99 is the worst one.
+func spread(stats results.Stats, missing string) string {
+	text := ""
+	for _, c := range []struct {
+		name  string
+		ms    float64
+		shown bool
+	}{{"p99", stats.P99, stats.N >= 100}, {"worst", stats.Max, true}} {
+		value := duration(c.ms)
+		if math.IsInf(c.ms, 0) {
+			value = missing
+		}
+		if c.shown {
+			text += c.name + " " + value + ", "
+		}
 	}
-	return fmt.Sprintf("**%s**%s, p99 %s, n=%d", duration(stats.Median), ratio(stats.Median, p.raw(s.Name, fault)), p99, stats.N)
+	return fmt.Sprintf("%sn=%d", text, stats.N)
 }
 
 // noSuccessor returns the cell of a fault after which no follower leads.
@@ -66,7 +83,7 @@ func noSuccessor(why string) string {
 // raw returns the raw lock's median on the driver of a system.
 func (p *page) raw(system, fault string) float64 {
 	name := systems.RawPgx
-	if strings.Contains(system, "lib/pq") || system == "golang-migrate" {
+	if strings.Contains(system, "lib/pq") || system == systems.Migrate {
 		name = systems.RawPq
 	}
 	return p.r.Gap(name, fault).Median
@@ -109,7 +126,7 @@ func (p *page) overlaps() {
 	}
 	p.say("\n## Overlap\n")
 	p.say("How long the old leader still regards itself as the leader. *Stale* starts at the fault: from then on the server may grant the lock to")
-	p.say("another. *Two leaders* starts with the next leader's work. A frozen process continues once another leads. Median, p99 and number of samples.")
+	p.say("another. *Two leaders* starts with the next leader's work. A frozen process continues once another leads. Median, p99 from 100 samples on, worst, and number of samples.")
 	heads := []string{"system"}
 	for _, f := range overlapFaults {
 		heads = append(heads, string(f)+": stale", string(f)+": two leaders")
@@ -148,69 +165,5 @@ func (p *page) overlap(s results.System, fault string, value func(results.Failov
 	if math.IsInf(stats.Median, 0) {
 		return fmt.Sprintf("> 20 s, n=%d", stats.N)
 	}
-	p99 := duration(stats.P99)
-	if math.IsInf(stats.P99, 0) {
-		p99 = "> 20 s"
-	}
-	return fmt.Sprintf("%s, p99 %s, n=%d", duration(stats.Median), p99, stats.N)
-}
-
-// goals writes which of the project's goals this run meets.
-func (p *page) goals() {
-	p.say("\n## Goals")
-	p.say("\n| goal | measured | |\n| --- | --- | --- |")
-	for _, d := range []struct{ name, wait, normal, raw string }{
-		{"pgx", systems.WaitPgx, systems.DefaultPgx, systems.RawPgx},
-		{"lib/pq", systems.WaitPq, systems.DefaultPq, systems.RawPq},
-	} {
-		for _, f := range []systems.Fault{systems.Kill, systems.Resign} {
-			wait, raw := p.r.Gap(d.wait, string(f)), p.r.Gap(d.raw, string(f))
-			p.goal(fmt.Sprintf("wait, %s, %s: median at most 2 × raw", d.name, f),
-				fmt.Sprintf("%s against %s%s", duration(wait.Median), duration(raw.Median), ratio(wait.Median, raw.Median)),
-				wait.N > 0 && raw.N > 0, wait.Median <= 2*raw.Median)
-		}
-		for _, f := range []systems.Fault{systems.Kill, systems.Resign} {
-			normal := p.r.Gap(d.normal, string(f))
-			p.goal(fmt.Sprintf("default, %s, %s: at most the retry interval (1 s) + 10 %%", d.name, f),
-				fmt.Sprintf("worst of %d: %s", normal.N, duration(normal.Max)), normal.N > 0, normal.Max <= 1100)
-		}
-		stale := results.Summarize(p.r.Select(d.wait, string(systems.Terminate), func(f results.Failover) *float64 { return f.Stale }))
-		p.goal(fmt.Sprintf("wait, %s: overlap after a terminated backend under 20 ms at p99 (stale, from the fault)", d.name),
-			fmt.Sprintf("p99 of %d: %s, median %s", stale.N, duration(stale.P99), duration(stale.Median)), stale.N > 0, stale.P99 < 20)
-	}
-	p.costGoals()
-}
-
-func (p *page) costGoals() {
-	for _, g := range p.r.Growth {
-		if g.System == systems.Session && g.Elections == 1000 {
-			p.goal("1,000 elections on one session: at most 3 statements/s following, 2 leading",
-				fmt.Sprintf("%s following, %s leading", number(g.Follower.Statements), number(g.Leader.Statements)),
-				g.Error == "", g.Follower.Statements <= 3 && g.Leader.Statements <= 2)
-		}
-	}
-	wal, n := 0.0, 0
-	for _, c := range p.r.Rest {
-		switch c.System {
-		case systems.DefaultPgx, systems.DefaultPq, systems.WaitPgx, systems.WaitPq, systems.FastestPgx, systems.Session:
-			wal = max(wal, c.WAL)
-			n++
-		}
-	}
-	p.goal("zero WAL at rest", fmt.Sprintf("%s bytes/h, the maximum of %d candidates", number(wal), n), n > 0, wal == 0)
-	for _, b := range p.r.InProcess {
-		if b.Name == "IsLeader, leading" {
-			p.goal("IsLeader under 100 ns without allocation", fmt.Sprintf("%.1f ns, %d allocations", b.NsOp, b.AllocsOp),
-				true, b.NsOp < 100 && b.AllocsOp == 0)
-		}
-	}
-}
-
-// goal writes one goal. The result is known if the run has measured it.
-func (p *page) goal(what, measured string, known, met bool) {
-	result := map[bool]string{true: "met", false: "**missed**"}[met]
-	if !known {
-		result, measured = "not measured", ""
-	}
-	p.row(what, measured, result)
+	return duration(stats.Median) + ", " + spread(stats, "> 20 s")
 }

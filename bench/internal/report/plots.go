@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"os"
 	"path/filepath"
 
 	"gonum.org/v1/plot"
@@ -20,12 +21,22 @@ var palette = []color.Color{
 	color.RGBA{R: 0x1b, G: 0x7f, B: 0x5c, A: 0xff}, color.RGBA{R: 0xc4, G: 0x4e, B: 0x1a, A: 0xff},
 	color.RGBA{R: 0x5b, G: 0x5f, B: 0xb0, A: 0xff}, color.RGBA{R: 0xc2, G: 0x2d, B: 0x7a, A: 0xff},
 	color.RGBA{R: 0x5d, G: 0x8f, B: 0x1c, A: 0xff}, color.RGBA{R: 0xb3, G: 0x87, B: 0x0c, A: 0xff},
+	color.RGBA{R: 0x4a, G: 0x4a, B: 0x4a, A: 0xff},
 }
 
-var shapes = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.TriangleGlyph{}, draw.SquareGlyph{}, draw.PyramidGlyph{}, draw.BoxGlyph{}, draw.RingGlyph{}}
+var shapes = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.TriangleGlyph{}, draw.SquareGlyph{}, draw.PyramidGlyph{}, draw.BoxGlyph{}, draw.RingGlyph{}, draw.CrossGlyph{}}
 
-// plots draws the plots for which there are results.
+// plots removes old plots, and draws those for which there are results.
 func plots(dir string, r *results.Results) error {
+	old, err := filepath.Glob(filepath.Join(dir, "*.svg"))
+	if err != nil {
+		return err
+	}
+	for _, file := range old {
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
 	if len(r.Failovers) > 0 {
 		if err := gapPlot(filepath.Join(dir, "gaps.svg"), r); err != nil {
 			return err
@@ -33,17 +44,13 @@ func plots(dir string, r *results.Results) error {
 	}
 	elections := func(g results.Growth) (float64, bool) { return float64(g.Elections), g.Candidates == 3 }
 	candidates := func(g results.Growth) (float64, bool) { return float64(g.Candidates), g.Candidates != 3 }
-	following := func(g results.Growth) float64 { return g.Follower.Statements }
-	all := func(g results.Growth) float64 {
-		if g.AllMs == nil {
-			return 0
-		}
-		return *g.AllMs
-	}
 	for _, c := range []curves{
-		{"elections-statements.svg", "Statements per second of a following process", "elections", "statements/s", elections, following},
-		{"elections-failover.svg", "From kill -9 until all elections have a leader again", "elections", "milliseconds", elections, all},
-		{"candidates-failover.svg", "From kill -9 until the election has a leader again", "candidates", "milliseconds", candidates, all},
+		{"elections-failover.svg", "From kill -9 until all elections have a leader again, median", "elections", "milliseconds", elections,
+			func(g results.Growth) float64 { return results.Summarize(g.All).Median }},
+		{"fleet-sessions.svg", "Sessions that one election pins in the server", "candidates", "sessions", candidates,
+			func(g results.Growth) float64 { return g.Total(pinned) }},
+		{"fleet-cpu.svg", "Server CPU time of one election", "candidates", "milliseconds per second", candidates,
+			func(g results.Growth) float64 { return g.Total(serverCPU) }},
 	} {
 		if err := c.draw(dir, r.Growth); err != nil {
 			return err
@@ -70,7 +77,7 @@ func gapPlot(file string, r *results.Results) error {
 		for i, name := range names {
 			for j, ms := range r.Select(name, string(fault), func(f results.Failover) *float64 { return f.Gap }) {
 				if ms != nil {
-					y := float64(i) + 0.32 - 0.128*float64(k) + 0.04*float64(j%3-1)
+					y := float64(i) + 0.36 - 0.12*float64(k) + 0.04*float64(j%3-1)
 					dots = append(dots, plotter.XY{X: max(*ms, 0.1), Y: y})
 				}
 			}
@@ -117,7 +124,7 @@ func (c curves) draw(dir string, all []results.Growth) error {
 	for _, g := range all {
 		x, wanted := c.size(g)
 		y := c.value(g)
-		if !wanted || g.Error != "" || y <= 0 || math.IsInf(y, 0) {
+		if !wanted || g.Error != "" || !(y > 0) || math.IsInf(y, 0) {
 			continue
 		}
 		if lines[g.System] == nil {

@@ -12,6 +12,9 @@ import (
 // Parallel is the number of slow failovers that are measured at the same time. Their candidates mostly sleep.
 const Parallel = 14
 
+// SecondKill is the time between the two faults of systems.KillAgain. It is longer if nobody leads by then.
+const SecondKill = 500 * time.Millisecond
+
 // Results holds one run.
 type Results struct {
 	Command   string
@@ -55,6 +58,7 @@ type Rest struct {
 	ClientCPU    float64
 	RSS          float64 // MiB, of the candidate's process
 	Connections  float64
+	Pinned       float64 // connections that the candidate does not return to its pool; -1 if not counted
 	WAL          float64 // bytes per hour, caused by leader and follower together
 }
 
@@ -62,9 +66,10 @@ type Rest struct {
 type Growth struct {
 	System                string
 	Elections, Candidates int
+	Followers             int // processes
 	Leader, Follower      Rest
-	ServerRSS             float64  // MiB, of the backends of all candidates, without shared memory
-	FirstMs, AllMs        *float64 // from kill -9 of the leader until the first election, and all, have a leader again
+	ServerRSS             float64    // MiB, of the backends of all candidates, without shared memory
+	First, All            []*float64 // ms from each kill -9 until the first election, and all, have a leader again
 	Error                 string
 }
 
@@ -76,6 +81,28 @@ type InProcess struct {
 	BytesOp     int64
 	Repetitions int
 	Server      bool
+}
+
+// Total returns a cost of all processes together.
+func (g Growth) Total(cost func(Rest) float64) float64 {
+	return cost(g.Leader) + float64(g.Followers)*cost(g.Follower)
+}
+
+// The benchmarks that a goal compares with, without the driver's name.
+const (
+	RoundTrip = "a round trip (SELECT 1), "
+	Flush     = "a round trip with a WAL flush, which each token needs, "
+	IsLeader  = "IsLeader, leading"
+)
+
+// Call returns the milliseconds of a benchmark, or NaN.
+func (r *Results) Call(name string) float64 {
+	for _, b := range r.InProcess {
+		if b.Name == name {
+			return b.NsOp / 1e6
+		}
+	}
+	return math.NaN()
 }
 
 // Load reads a file that Save has written.
@@ -99,8 +126,8 @@ func (r *Results) Save(file string) error {
 
 // Stats summarizes samples.
 type Stats struct {
-	N, Missing       int // Missing samples did not happen within Cap
-	Median, P99, Max float64
+	N, Missing       int     // Missing samples did not happen within Cap
+	Median, P99, Max float64 // NaN without samples
 }
 
 // Summarize counts missing samples as infinite.

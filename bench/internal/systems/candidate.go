@@ -77,6 +77,7 @@ type Event struct {
 	Name  string `json:"event"`
 	At    int64  `json:"at"`              // by Now
 	Error string `json:"error,omitempty"` // of Failed
+	Count int    `json:"count,omitempty"` // of InUse
 }
 
 // The names of events.
@@ -87,6 +88,7 @@ const (
 	Resigning = "resigning" // the leader's work has ended, the release follows
 	Sampling  = "sampling"  // the process samples whether it regards itself as the leader
 	Stopped   = "stopped"   // At is the last sample at which it did
+	Pinned    = "pinned"    // Count is the number of pinned connections
 	Failed    = "failed"
 )
 
@@ -114,6 +116,9 @@ func NewReporter(w io.Writer, elections int) *Reporter {
 
 // Emit prints an event that happens now.
 func (r *Reporter) Emit(name string) { r.emit(Event{Name: name, At: Now()}) }
+
+// CountPinned prints how many connections of this process were in use at each call so far.
+func (r *Reporter) CountPinned() { r.emit(Event{Name: Pinned, At: Now(), Count: pinned()}) }
 
 // Fail prints an error.
 func (r *Reporter) Fail(err error) { r.emit(Event{Name: Failed, At: Now(), Error: err.Error()}) }

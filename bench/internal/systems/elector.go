@@ -10,21 +10,22 @@ import (
 )
 
 const (
-	forDefault = "One leader for a service that already has PostgreSQL. A follower pins no connection."
-	forWait    = "The same, where a second without a leader matters. It pins one connection per candidate, and another while leading."
+	forDefault = "One leader for a service that already has PostgreSQL."
+	forWait    = "The same, where milliseconds without a leader matter. A waiting statement is visible in the server."
+	forFastest = "The same, where a leader must also notice the loss of its session within milliseconds."
+	forPoll    = "The same, where connections are scarce: a follower pins none, and a new leader takes up to a retry interval."
 	forSession = "Very many elections in one process. They share one connection: its loss ends every term."
 )
 
+// retryInterval is the longest default of elector.WithRetryInterval. It is longer than the default heartbeat interval.
+const retryInterval = 3 * time.Second
+
 // library is this library with one pool and one elector per election.
 func library(driver, name, settings, purpose string, quick []Fault, opts ...elector.Option) System {
-	phase := 2 * time.Second // a heartbeat interval, which is longer than a retry interval
-	if len(quick) > 0 {
-		phase = 500 * time.Millisecond
-	}
 	return System{
-		Name: name, Settings: settings, For: purpose,
+		Name: name, Settings: settings, For: purpose, Own: true,
 		Quick: quick,
-		Phase: phase,
+		Phase: retryInterval,
 		Cap:   30 * time.Second,
 		Run: func(ctx context.Context, env Env, out *Reporter) error {
 			pool, err := openPool(driver, env.DSN)
@@ -42,8 +43,8 @@ func library(driver, name, settings, purpose string, quick []Fault, opts ...elec
 // shared is this library with all elections on one session.
 func shared(driver, name, settings string) System {
 	return System{
-		Name: name, Settings: settings, For: forSession,
-		Phase: 2 * time.Second,
+		Name: name, Settings: settings, For: forSession, Own: true,
+		Phase: retryInterval,
 		Cap:   60 * time.Second,
 		Run: func(ctx context.Context, env Env, out *Reporter) error {
 			pool, err := openPool(driver, env.DSN)

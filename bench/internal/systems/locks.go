@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"hash/fnv"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/golang-migrate/migrate/v4/database"
@@ -27,7 +28,30 @@ func openPool(driver, dsn string) (*sql.DB, error) {
 		return nil, err
 	}
 	pool.SetMaxIdleConns(4)
+	pools.Lock()
+	defer pools.Unlock()
+	pools.inUse = append(pools.inUse, math.MaxInt)
+	pools.all = append(pools.all, pool)
 	return pool, nil
+}
+
+// pools are the pools of this process, without those of river and Vault.
+var pools struct {
+	sync.Mutex
+	all   []*sql.DB
+	inUse []int // the least that pinned has found
+}
+
+// pinned returns how many connections were in use at each call so far. The connection of a poll is in use only for
+// a moment, so after some calls these are the pinned connections.
+func pinned() (n int) {
+	pools.Lock()
+	defer pools.Unlock()
+	for i, pool := range pools.all {
+		pools.inUse[i] = min(pools.inUse[i], pool.Stats().InUse)
+		n += pools.inUse[i]
+	}
+	return n
 }
 
 // lockKey returns the advisory lock key of an election.
@@ -66,7 +90,7 @@ func raw(driver, name string) System {
 		Name:     name,
 		Settings: "pg_advisory_lock on a dedicated connection and nothing else; reconnects every 5 ms",
 		For:      "The lower bound. It does not verify the lock, has no token and no lease, and does not notice a lost session.",
-		Quick:    []Fault{Resign, Kill, Terminate},
+		Quick:    []Fault{Resign, Kill, KillAgain, Terminate},
 		Phase:    50 * time.Millisecond,
 	}, driver, reconnect, rawAttempt)
 }
@@ -91,10 +115,10 @@ func rawAttempt(ctx context.Context, pool *sql.DB, env Env, out *Reporter) bool 
 // on the database and the table of migrations, so each election has its own table.
 func migrateLock() System {
 	s := plainLock(System{
-		Name:     "golang-migrate",
+		Name:     Migrate,
 		Settings: "database/postgres Lock and Unlock (lib/pq); it has no settings",
 		For:      "A short critical section, like goose. It waits in the server, so it is as fast as the raw lock.",
-		Quick:    []Fault{Resign, Kill, Terminate},
+		Quick:    []Fault{Resign, Kill, KillAgain, Terminate},
 		Phase:    50 * time.Millisecond,
 	}, pq, reconnect, migrateAttempt)
 	s.Prepare = prepareMigrate

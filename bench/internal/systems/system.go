@@ -19,6 +19,7 @@ type Fault string
 const (
 	Resign    Fault = "clean resignation"
 	Kill      Fault = "kill -9"
+	KillAgain Fault = "second kill -9" // of the next leader, with one more follower
 	Terminate Fault = "pg_terminate_backend"
 	Freeze    Fault = "SIGSTOP"
 	BlackHole Fault = "black-holed link"
@@ -26,7 +27,7 @@ const (
 )
 
 // Faults is all of them.
-var Faults = []Fault{Resign, Kill, Terminate, Freeze, BlackHole, Restart}
+var Faults = []Fault{Resign, Kill, KillAgain, Terminate, Freeze, BlackHole, Restart}
 
 // System is one way to elect a leader, with one choice of settings.
 type System struct {
@@ -34,6 +35,7 @@ type System struct {
 	Settings string // for the report
 	For      string // its purpose, and where it is better
 	Etcd     bool   // it uses etcd and not PostgreSQL
+	Own      bool   // it is this library
 
 	// Quick are the faults after which the system elects within milliseconds. They are measured one at a time.
 	Quick []Fault
@@ -77,7 +79,10 @@ const (
 	WaitPgx    = "pgelector wait, pgx"
 	WaitPq     = "pgelector wait, lib/pq"
 	FastestPgx = "pgelector fastest, pgx"
+	FastestPq  = "pgelector fastest, lib/pq"
+	PollPgx    = "pgelector poll, pgx"
 	Session    = "pgelector session, pgx"
+	Migrate    = "golang-migrate"
 	EtcdFast   = "etcd, fastest"
 	GooseFast  = "goose session, fastest"
 )
@@ -85,26 +90,27 @@ const (
 // All returns every system, in the order of the tables.
 func All() []System {
 	quick := []Fault{Resign, Kill, Terminate}
-	watching := []elector.Option{elector.WithStandby(elector.Wait), elector.WithWatch()}
-	const defaults = "defaults: poll every 1 s, lease 10 s, heartbeat 2 s"
-	const wait = "WithStandby(Wait), WithWatch(); lease 10 s, heartbeat 2 s"
-	table := gooseTable("goose table, fastest", "retry and heartbeat 100 ms, lease 1 s",
-		lock.WithTableLockTimeout(100*time.Millisecond, 1<<31), lock.WithTableHeartbeatInterval(100*time.Millisecond),
-		lock.WithTableLeaseDuration(time.Second))
+	wait, poll := elector.WithStandby(elector.Wait), elector.WithStandby(elector.Poll)
+	fastest := []elector.Option{wait, elector.WithWatch(), elector.WithLease(time.Second)}
+	const fastestText = "WithStandby(Wait), WithWatch(), WithLease(1s), the shortest"
 	return []System{
 		raw(pgx, RawPgx),
 		raw(pq, RawPq),
-		library(pgx, DefaultPgx, defaults, forDefault, nil),
-		library(pq, DefaultPq, defaults, forDefault, nil),
-		library(pgx, WaitPgx, wait, forWait, quick, watching...),
-		library(pq, WaitPq, wait, forWait, quick, watching...),
-		library(pgx, FastestPgx, "the same and WithLease(1s), the shortest", forWait, nil, append(watching, elector.WithLease(time.Second))...),
-		shared(pgx, Session, "NewSession, "+defaults),
+		library(pgx, DefaultPgx, "no options", forDefault, quick),
+		library(pq, DefaultPq, "no options", forDefault, quick),
+		library(pgx, WaitPgx, "WithStandby(Wait)", forWait, quick, wait),
+		library(pq, WaitPq, "WithStandby(Wait)", forWait, quick, wait),
+		library(pgx, FastestPgx, fastestText, forFastest, []Fault{Terminate}, fastest...),
+		library(pq, FastestPq, fastestText, forFastest, []Fault{Terminate}, fastest...),
+		library(pgx, PollPgx, "WithStandby(Poll)", forPoll, nil, poll),
+		shared(pgx, Session, "NewSession without options"),
 		riverLeader(),
 		vaultLock(),
 		gooseSession("goose session, default", "retried every 5 s", 5*time.Second),
 		gooseSession(GooseFast, "retried every 1 s, the shortest", time.Second),
-		table,
+		gooseTable("goose table, fastest", "retry and heartbeat 100 ms, lease 1 s",
+			lock.WithTableLockTimeout(100*time.Millisecond, 1<<31), lock.WithTableHeartbeatInterval(100*time.Millisecond),
+			lock.WithTableLeaseDuration(time.Second)),
 		migrateLock(),
 		etcdElection("etcd, default", "session TTL 60 s", 60),
 		etcdElection(EtcdFast, "session TTL 1 s, which the server lengthens to 2 s", 1),

@@ -1,0 +1,117 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/pgelector/pgelector/bench/internal/results"
+	"github.com/pgelector/pgelector/bench/internal/systems"
+)
+
+// goals writes which of the project's goals this run meets.
+func (p *page) goals() {
+	p.say("\n## Goals")
+	p.say("\n| goal | measured | |\n| --- | --- | --- |")
+	for _, d := range []struct{ name, raw, normal, wait, fastest string }{
+		{"pgx", systems.RawPgx, systems.DefaultPgx, systems.WaitPgx, systems.FastestPgx},
+		{"lib/pq", systems.RawPq, systems.DefaultPq, systems.WaitPq, systems.FastestPq},
+	} {
+		for _, f := range []systems.Fault{systems.Resign, systems.Kill, systems.Terminate} {
+			s := p.r.Gap(d.normal, string(f))
+			p.goal(fmt.Sprintf("default, %s, %s: at most 75 ms at the median and 150 ms at the worst", d.name, f),
+				fmt.Sprintf("median of %d: %s, worst: %s", s.N, duration(s.Median), duration(s.Max)), s.N > 0, s.Median <= 75 && s.Max <= 150)
+		}
+		again := p.r.Gap(d.normal, string(systems.KillAgain))
+		p.goal(fmt.Sprintf("default, %s, %s: at most 5 s", d.name, systems.KillAgain),
+			fmt.Sprintf("median of %d: %s, worst: %s", again.N, duration(again.Median), duration(again.Max)), again.N > 0, again.Max <= 5000)
+		p.deputyGoal(d.name, d.normal)
+		for _, f := range []systems.Fault{systems.Resign, systems.Kill, systems.Terminate} {
+			p.atMost(fmt.Sprintf("wait, %s, %s: median at most 3 × raw", d.name, f), p.r.Gap(d.wait, string(f)).Median, 3*p.r.Gap(d.raw, string(f)).Median)
+		}
+		p.atMost(fmt.Sprintf("wait, %s, %s: median at most 1.6 × (raw + a round trip + a WAL flush)", d.name, systems.Resign),
+			p.r.Gap(d.wait, string(systems.Resign)).Median, 1.6*(p.r.Gap(d.raw, string(systems.Resign)).Median+p.r.Call(results.Flush+d.name)))
+		for _, other := range []string{systems.Migrate, systems.EtcdFast} {
+			p.ahead(fmt.Sprintf("wait, %s: ahead of %s after each fault but a second kill", d.name, other), d.wait, other)
+		}
+		overlap := results.Summarize(p.r.Select(d.fastest, string(systems.Terminate), func(f results.Failover) *float64 { return f.Overlap }))
+		p.goal(fmt.Sprintf("fastest, %s, %s: two leaders for less than 10 ms at p99", d.name, systems.Terminate),
+			fmt.Sprintf("p99 of %d: %s", overlap.N, duration(overlap.P99)), overlap.N > 0, overlap.P99 < 10)
+	}
+	p.growthGoals()
+	p.costGoals()
+}
+
+// atMost writes a goal for a time in milliseconds.
+func (p *page) atMost(what string, ms, limit float64) {
+	p.goal(what, fmt.Sprintf("%s, limit %s", duration(ms), duration(limit)), !math.IsNaN(ms+limit), ms <= limit)
+}
+
+// ahead writes whether the medians of a system are smaller than those of another, for all faults with samples of both.
+// It leaves out systems.KillAgain: a second kill finds every other candidate of golang-migrate in the queue.
+func (p *page) ahead(what, system, other string) {
+	var compared []string
+	met := true
+	for _, f := range systems.Faults {
+		a, b := p.r.Gap(system, string(f)), p.r.Gap(other, string(f))
+		if f == systems.KillAgain || a.N == 0 || b.N == b.Missing { // nobody leads after b's fault, or it keeps leading
+			continue
+		}
+		compared = append(compared, fmt.Sprintf("%s %s against %s", f, duration(a.Median), duration(b.Median)))
+		met = met && a.Median < b.Median
+	}
+	p.goal(what, strings.Join(compared, "; "), len(compared) > 0, met)
+}
+
+// deputyGoal writes what the deputy costs: it is the follower of an election with two candidates.
+func (p *page) deputyGoal(driver, system string) {
+	i := slices.IndexFunc(p.r.Rest, func(c results.Rest) bool { return c.System == system && c.Role == "following" })
+	cost := math.NaN()
+	if i >= 0 {
+		cost = p.r.Rest[i].ServerCPU
+	}
+	p.goal(fmt.Sprintf("default, %s: the deputy takes at most 2.5 ms of server CPU a second", driver), number(cost)+" ms/s", i >= 0, cost <= 2.5)
+}
+
+func (p *page) growthGoals() {
+	limits := map[int]float64{1000: 150, 10000: 400}
+	for _, g := range p.r.Growth {
+		limit, ok := limits[g.Elections]
+		if g.System == systems.Session && ok {
+			all := results.Summarize(g.All)
+			p.goal(fmt.Sprintf("%d elections of a killed shared session: all have a leader within %s at the median", g.Elections, duration(limit)),
+				fmt.Sprintf("median of %d: %s, worst: %s", all.N, duration(all.Median), duration(all.Max)), all.N > 0, all.Median <= limit)
+		}
+		if g.System == systems.DefaultPgx && g.Elections == 1 && g.Candidates != 3 {
+			pinned := g.Total(func(c results.Rest) float64 { return c.Pinned })
+			p.goal(fmt.Sprintf("default, %d candidates: two pinned sessions", g.Candidates), number(pinned), g.Error == "", math.Abs(pinned-2) < 0.1)
+		}
+	}
+}
+
+func (p *page) costGoals() {
+	wal, n := 0.0, 0
+	for _, c := range p.r.Rest {
+		if s, _ := systems.Find(c.System); s.Own {
+			wal = max(wal, c.WAL)
+			n++
+		}
+	}
+	p.goal("zero WAL at rest", fmt.Sprintf("%s bytes/h, the maximum of %d candidates", number(wal), n), n > 0, wal == 0)
+	for _, b := range p.r.InProcess {
+		if b.Name == results.IsLeader {
+			p.goal("IsLeader under 100 ns without allocation", fmt.Sprintf("%.1f ns, %d allocations", b.NsOp, b.AllocsOp),
+				true, b.NsOp < 100 && b.AllocsOp == 0)
+		}
+	}
+}
+
+// goal writes one goal. Its result is known if the run has measured it.
+func (p *page) goal(what, measured string, known, met bool) {
+	result := map[bool]string{true: "met", false: "**missed**"}[met]
+	if !known {
+		result, measured = "not measured", ""
+	}
+	p.row(what, measured, result)
+}
