@@ -157,11 +157,3 @@ func ratio(x, raw float64) string {
 	}
 	return fmt.Sprintf(" (%.0f×)", x/raw)
 }
-
-// optional formats a time that may be missing.
-func optional(ms *float64) string {
-	if ms == nil {
-		return "–"
-	}
-	return duration(*ms)
-}
