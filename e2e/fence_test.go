@@ -5,7 +5,6 @@ package e2e_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -335,93 +334,6 @@ func TestInTxTellsOfASerializationFailureAsRetryable(t *testing.T) {
 				t.Errorf("%s: %d attempts, %v", name, attempts, err)
 			}
 		}
-	})
-}
-
-func TestInTxRollsBackWhenItsFunctionDoesNotSucceed(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		ledger := s.ledger(t)
-		pool := d.open(t, 0, s.DSN())
-		c, term := s.lead(t, pool, s.election(t))
-		oops := errors.New("oops")
-		err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error { check(t, note(ledger, "failed")(tx)); return oops })
-		wraps(t, err, oops)
-		wraps(t, err, elector.ErrRolledBack)
-
-		func() {
-			defer func() {
-				if recovered := recover(); recovered != "panicked" {
-					t.Errorf("recovered %v", recovered)
-				}
-			}()
-			_ = term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error { check(t, note(ledger, "panicked")(tx)); panic("panicked") })
-		}()
-
-		ctx, cancel := context.WithCancelCause(soon(t))
-		err = term.InTx(ctx, pool, nil, func(tx *sql.Tx) error { check(t, note(ledger, "cancelled")(tx)); cancel(oops); return nil })
-		wraps(t, err, oops)
-		wraps(t, err, elector.ErrRolledBack)
-		wraps(t, term.InTx(ctx, pool, nil, note(ledger, "never")), oops)
-
-		ctx, cancel = context.WithCancelCause(soon(t))
-		err = term.InTx(ctx, pool, nil, func(tx *sql.Tx) error {
-			check(t, note(ledger, "interrupted")(tx))
-			cancel(oops)
-			_, err := tx.Exec("SELECT pg_sleep(60)")
-			return err
-		})
-		wraps(t, err, elector.ErrRolledBack)
-
-		if !term.Valid() {
-			t.Error("that cost the term")
-		}
-		expect(t, term.InTx(soon(t), pool, nil, note(ledger, "done")))
-		s.notes(t, ledger, "done")
-		eventually(t, "no transaction is left", func() bool { return len(s.holders(t, c.Key())) == 1 })
-	})
-}
-
-// The work of a term that ends has its drain, and no more; a transaction ends
-// with the term's context.
-func TestTheEndOfTheTermInterruptsItsTransactions(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		ledger := s.ledger(t)
-		pool := d.open(t, 0, s.DSN())
-		_, term := s.lead(t, pool, s.election(t))
-		resigned := make(chan error, 1)
-		err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
-			check(t, note(ledger, "late")(tx))
-			go func() { resigned <- term.Resign(soon(t)) }()
-			<-term.Context().Done()
-			return nil
-		})
-		wraps(t, err, elector.ErrResigned)
-		wraps(t, err, elector.ErrRolledBack)
-		expect(t, <-resigned)
-		s.notes(t, ledger)
-	})
-}
-
-// A statement that fails leaves a transaction that cannot commit, whatever fn
-// makes of it.
-func TestInTxWhoseFunctionHidesAFailureIsRolledBack(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		ledger := s.ledger(t)
-		pool := d.open(t, 0, s.DSN())
-		_, term := s.lead(t, pool, s.election(t))
-		err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
-			check(t, note(ledger, "hidden")(tx))
-			_, _ = tx.Exec("SELECT 1/0")
-			return nil
-		})
-		wraps(t, err, elector.ErrRolledBack)
-		s.notes(t, ledger)
 	})
 }
 

@@ -5,8 +5,10 @@ package e2e_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
@@ -149,5 +151,182 @@ func TestInTxFindsALivingConnectionInThePool(t *testing.T) {
 		check(t, err)
 		expect(t, term.InTx(soon(t), pool, nil, note(ledger, "done")))
 		s.notes(t, ledger, "done")
+	})
+}
+
+// Whenever the term ends while its transaction is under way, the error says that
+// it has ended, and why.
+func TestAFencedTransactionThatOutlivesItsTermSaysSo(t *testing.T) {
+	t.Parallel()
+	for name, outlives := range map[string]func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error{
+		"before it begins": func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error {
+			pool.SetMaxOpenConns(1)
+			busy, err := pool.Conn(soon(t))
+			check(t, err)
+			defer busy.Close()
+			go end()
+			return term.InTx(soon(t), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
+		},
+		"in a statement of its work": func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error {
+			return term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
+				go end()
+				_, err := tx.ExecContext(term.Context(), "SELECT pg_sleep(60)")
+				return err
+			})
+		},
+		"between two statements of its work": func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error {
+			return term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
+				end()
+				_, err := tx.ExecContext(context.Background(), "SELECT 1")
+				return err
+			})
+		},
+		"before it commits": func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error {
+			return term.InTx(soon(t), pool, nil, func(*sql.Tx) error { end(); return nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) {
+				s := onShared(t)
+				c, term := s.lead(t, d.open(t, 0, s.DSN()), s.election(t))
+				err := outlives(t, term, d.open(t, 1, s.DSN()), func() {
+					s.terminate(t, s.leaderPID(t, c.Key()))
+					<-term.Context().Done()
+				})
+				for _, want := range []error{elector.ErrRolledBack, elector.ErrNotLeader, elector.ErrSessionLost} {
+					wraps(t, err, want)
+				}
+				if elector.Retryable(err) {
+					t.Errorf("it is said to be worth another try: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// On a link that is dead no call of a driver need ever return. Those that InTx makes
+// for its end are not waited for beyond the time that the work has.
+func TestAFencedTransactionOnADeadLinkReturnsBeforeTheDrainIsOver(t *testing.T) {
+	t.Parallel()
+	for name, outlives := range map[string]func(t *testing.T, term *elector.Term, tx *sql.Tx, cut func()) error{
+		"between two statements": func(t *testing.T, term *elector.Term, tx *sql.Tx, cut func()) error {
+			cut()
+			<-term.Context().Done()
+			return nil
+		},
+		"in its rollback": func(t *testing.T, term *elector.Term, tx *sql.Tx, cut func()) error {
+			cut()
+			return errors.New("not now")
+		},
+		"in its commit": func(t *testing.T, term *elector.Term, tx *sql.Tx, cut func()) error {
+			cut()
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overEach(t, func(t *testing.T, d drivers) {
+				const drain = 4 * time.Second
+				l := behindAProxy(t)
+				c := l.stand(t, d, 0, l.election(t), elector.WithLease(2*drain), elector.WithDrain(drain))
+				term, err := c.Campaign(soon(t))
+				check(t, err)
+				err = term.InTx(soon(t), c.pool, nil, func(tx *sql.Tx) error { return outlives(t, term, tx, l.proxy.BlackHole) })
+				returned := time.Now()
+				<-term.Context().Done()
+				if err == nil || returned.After(term.Deadline().Add(drain)) {
+					t.Errorf("InTx returned %v after the term, with %v", returned.Sub(term.Deadline()), err)
+				}
+				l.proxy.Heal()
+				_ = term.Resign(soon(t))
+			})
+		})
+	}
+}
+
+func TestInTxRollsBackWhenItsFunctionDoesNotSucceed(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		ledger := s.ledger(t)
+		pool := d.open(t, 0, s.DSN())
+		c, term := s.lead(t, pool, s.election(t))
+		oops := errors.New("oops")
+		err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error { check(t, note(ledger, "failed")(tx)); return oops })
+		wraps(t, err, oops)
+		wraps(t, err, elector.ErrRolledBack)
+
+		func() {
+			defer func() {
+				if recovered := recover(); recovered != "panicked" {
+					t.Errorf("recovered %v", recovered)
+				}
+			}()
+			_ = term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error { check(t, note(ledger, "panicked")(tx)); panic("panicked") })
+		}()
+
+		ctx, cancel := context.WithCancelCause(soon(t))
+		err = term.InTx(ctx, pool, nil, func(tx *sql.Tx) error { check(t, note(ledger, "cancelled")(tx)); cancel(oops); return nil })
+		wraps(t, err, oops)
+		wraps(t, err, elector.ErrRolledBack)
+		wraps(t, term.InTx(ctx, pool, nil, note(ledger, "never")), oops)
+
+		ctx, cancel = context.WithCancelCause(soon(t))
+		err = term.InTx(ctx, pool, nil, func(tx *sql.Tx) error {
+			check(t, note(ledger, "interrupted")(tx))
+			cancel(oops)
+			_, err := tx.Exec("SELECT pg_sleep(60)")
+			return err
+		})
+		wraps(t, err, elector.ErrRolledBack)
+
+		if !term.Valid() {
+			t.Error("that cost the term")
+		}
+		expect(t, term.InTx(soon(t), pool, nil, note(ledger, "done")))
+		s.notes(t, ledger, "done")
+		eventually(t, "no transaction is left", func() bool { return len(s.holders(t, c.Key())) == 1 })
+	})
+}
+
+// The work of a term that ends has its drain, and no more; a transaction ends
+// with the term's context.
+func TestTheEndOfTheTermInterruptsItsTransactions(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		ledger := s.ledger(t)
+		pool := d.open(t, 0, s.DSN())
+		_, term := s.lead(t, pool, s.election(t))
+		resigned := make(chan error, 1)
+		err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
+			check(t, note(ledger, "late")(tx))
+			go func() { resigned <- term.Resign(soon(t)) }()
+			<-term.Context().Done()
+			return nil
+		})
+		wraps(t, err, elector.ErrResigned)
+		wraps(t, err, elector.ErrRolledBack)
+		expect(t, <-resigned)
+		s.notes(t, ledger)
+	})
+}
+
+// A statement that fails leaves a transaction that cannot commit, whatever fn
+// makes of it.
+func TestInTxWhoseFunctionHidesAFailureIsRolledBack(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		ledger := s.ledger(t)
+		pool := d.open(t, 0, s.DSN())
+		_, term := s.lead(t, pool, s.election(t))
+		err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
+			check(t, note(ledger, "hidden")(tx))
+			_, _ = tx.Exec("SELECT 1/0")
+			return nil
+		})
+		wraps(t, err, elector.ErrRolledBack)
+		s.notes(t, ledger)
 	})
 }

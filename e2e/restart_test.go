@@ -4,7 +4,11 @@ package e2e_test
 
 import (
 	"context"
+	"database/sql"
+	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
@@ -118,5 +122,172 @@ func TestAFrozenServerEndsTheTermInTime(t *testing.T) {
 		if again := nextElected(t, after); again.Token <= old.Token {
 			t.Errorf("token %d does not rise above %d", again.Token, old.Token)
 		}
+	})
+}
+
+// A leader whose heartbeats are far apart learns that its session has ended from what
+// else it asks of the database.
+
+// seldom is a heartbeat interval that no test lasts as long as.
+var seldom = []elector.Option{elector.WithLease(10 * time.Minute), elector.WithHeartbeatInterval(2 * time.Minute)}
+
+func TestAStatementThatMeetsADeadServerEndsTheTermAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(t *testing.T, l link, c *candidate, term *elector.Term) error{
+		"InTx, the server is gone": func(t *testing.T, l link, c *candidate, term *elector.Term) error {
+			check(t, l.Kill())
+			return term.InTx(soon(t), c.pool, nil, func(*sql.Tx) error { return nil })
+		},
+		"InTx, the server goes meanwhile": func(t *testing.T, l link, c *candidate, term *elector.Term) error {
+			return term.InTx(soon(t), c.pool, nil, func(tx *sql.Tx) error {
+				check(t, l.Kill())
+				_, err := tx.ExecContext(soon(t), "SELECT 1")
+				return err
+			})
+		},
+		"InTx, the server goes before COMMIT": func(t *testing.T, l link, c *candidate, term *elector.Term) error {
+			return term.InTx(soon(t), c.pool, nil, func(tx *sql.Tx) error { return l.Kill() })
+		},
+		"InTx, a proxy cuts connections": func(t *testing.T, l link, c *candidate, term *elector.Term) error {
+			return term.InTx(soon(t), c.pool, nil, func(tx *sql.Tx) error {
+				l.proxy.Reset()
+				_, err := tx.ExecContext(soon(t), "SELECT 1")
+				return err
+			})
+		},
+		"Leader, the server is gone": func(t *testing.T, l link, c *candidate, _ *elector.Term) error {
+			check(t, l.Kill())
+			_, err := c.Leader(soon(t))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) {
+				l := behindAProxy(t)
+				c := l.stand(t, d, 0, l.election(t), seldom...)
+				term, err := c.Campaign(soon(t))
+				check(t, err)
+				if err := ask(t, l, c, term); err == nil {
+					t.Error("no error")
+				}
+				closed(t, "the term's context is done", term.Context().Done())
+				wraps(t, context.Cause(term.Context()), elector.ErrSessionLost)
+				wraps(t, term.Resign(soon(t)), elector.ErrNotLeader)
+				if n := len(c.rec.Heartbeats()); n != 0 {
+					t.Errorf("%d heartbeats were answered", n)
+				}
+				if e := wait[hooks.Demoted](t, c, nil); e.Reason != hooks.SessionLost {
+					t.Errorf("demoted because %s: %v", e.Reason, e.Err)
+				}
+			})
+		})
+	}
+}
+
+// The route to the primary is away for a while, and then it leads to a primary again.
+// How soon the election has a leader is counted from then on.
+
+// The bounds.
+const (
+	backMedian = 250 * time.Millisecond
+	backWorst  = time.Second
+)
+
+// An outage takes the route away, and returns when it leads to a primary again.
+type outage func(t *testing.T) (back time.Time)
+
+// cutOff breaks every connection, and refuses new ones for a while.
+func (l link) cutOff(*testing.T) time.Time {
+	l.proxy.LeadTo(nil)
+	l.proxy.Reset()
+	time.Sleep(away())
+	l.proxy.LeadTo(l.Cluster)
+	return time.Now()
+}
+
+// failsOver kills the primary, promotes a standby, and has the route lead there.
+func (l *link) failsOver(t *testing.T) time.Time {
+	standby, err := l.Cluster.AddStandby(t.Context())
+	check(t, err)
+	check(t, l.Cluster.Kill())
+	time.Sleep(away())
+	check(t, standby.Promote(soon(t)))
+	l.server = on(t, standby)
+	l.proxy.LeadTo(standby)
+	return time.Now()
+}
+
+// away is longer than a heartbeat interval, so that the leader knows.
+func away() time.Duration { return 2*heartbeat + rand.N(time.Second) }
+
+// back measures how long an election is without a leader once the route is back, and for
+// how long of it nothing is tried, before each attempt.
+func (c *candidate) back(t *testing.T, o outage) (took, idle time.Duration) {
+	t.Helper()
+	after := c.after()
+	began := time.Now()
+	back := o(t)
+	elected := nextElected(t, after)
+	var all []hooks.Campaign
+	for _, one := range c.rec.Campaigns() {
+		if one.At.After(began) && !start(one).After(elected.At) {
+			all = append(all, one)
+		}
+	}
+	took = elected.At.Sub(back)
+	idle, since := took, 0
+	for i, one := range all {
+		if start(one).After(back) {
+			since++
+		}
+		if busy := min(one.At.Sub(back), one.Took); busy > 0 {
+			idle -= busy
+		}
+		if i+4 < len(all) && start(all[i+4]).Sub(start(one)) < time.Second {
+			t.Errorf("five attempts began within %v", start(all[i+4]).Sub(start(one)))
+		}
+	}
+	return took, idle / time.Duration(max(since, 1))
+}
+
+func start(c hooks.Campaign) time.Time { return c.At.Add(-c.Took) }
+
+// measure has so many outages, and checks the bounds of the time in which nothing is
+// tried: on a busy machine an attempt takes its time. It gets three tries.
+func (c *candidate) measure(t *testing.T, n int, o outage) {
+	t.Helper()
+	for try := 1; ; try++ {
+		var all, idle []time.Duration
+		for range n {
+			one, of := c.back(t, o)
+			all, idle = append(all, one), append(idle, of)
+		}
+		slices.Sort(all)
+		slices.Sort(idle)
+		t.Logf("back after %v, of which nothing is tried for %v", all, idle)
+		if idle[n/2] <= backMedian && idle[n-1] <= backWorst {
+			return
+		}
+		if try == 3 {
+			t.Fatalf("the median is %v, and the worst %v", idle[n/2], idle[n-1])
+		}
+	}
+}
+
+func TestALeaderIsBackSoonAfterItsRouteIs(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		// The waits of WithBackoff alone would be 2 s, 4 s, …
+		c := l.stand(t, d, 0, l.election(t), elector.WithRetryInterval(2*time.Second)).run(t, nil)
+		c.elected(t)
+		n := 0
+		c.measure(t, 11, func(t *testing.T) time.Time {
+			if n++; n%4 == 0 {
+				return l.failsOver(t)
+			}
+			return l.cutOff(t)
+		})
 	})
 }
