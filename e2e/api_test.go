@@ -117,11 +117,11 @@ func TestCampaignReturnsOnceTheLeaderHasResigned(t *testing.T) {
 	})
 }
 
-func TestVerifyTellsWhatTheServerKnows(t *testing.T) {
+func TestVerifyReportsTheServersState(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
-		// Heartbeats so rare that none comes before Verify has asked.
+		// With rare heartbeats none comes before Verify.
 		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), elector.WithLease(time.Minute), elector.WithHeartbeatInterval(20*time.Second))
 		term, err := c.Campaign(soon(t))
 		check(t, err)
@@ -134,18 +134,18 @@ func TestVerifyTellsWhatTheServerKnows(t *testing.T) {
 		cancel()
 		for range 20 {
 			brief, cancel := context.WithTimeout(context.Background(), 20*time.Microsecond)
-			for _, ctx := range []context.Context{dead, brief} { // an answer may come all the same
+			for _, ctx := range []context.Context{dead, brief} { // Verify may still succeed
 				if err := term.Verify(ctx); err != nil && !errors.Is(err, context.Cause(ctx)) {
 					t.Errorf("with a context that ends: %v", err)
 				}
 			}
 			cancel()
 		}
-		expect(t, term.Verify(soon(t))) // which did not cost the term
+		expect(t, term.Verify(soon(t))) // the term goes on
 		s.terminate(t, s.holders(t, c.Key())[0])
 		eventually(t, "the lock is free", func() bool { return len(s.holders(t, c.Key())) == 0 })
 		if !term.Valid() {
-			t.Error("the term has ended before anybody asked")
+			t.Error("the term has ended before Verify")
 		}
 		err = term.Verify(soon(t))
 		wraps(t, err, elector.ErrNotLeader)

@@ -10,8 +10,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// opened lets strangers create what they like in the schema public, as everybody may
-// on PostgreSQL 14, and has them do it.
+// opened lets the stranger create objects in the schema public, as every role may on
+// PostgreSQL 14, and runs the script as the stranger.
 func (w town) opened(t *testing.T, script string) {
 	t.Helper()
 	if !one[bool](t, w.admin, "SELECT has_schema_privilege($1, 'public', 'CREATE')", w.stranger) {
@@ -22,8 +22,9 @@ func (w town) opened(t *testing.T, script string) {
 	check(t, err)
 }
 
-// Each of these fits what a statement called once, better than what it meant.
-const thieves = `
+// Each of these functions matches the argument types of a library statement exactly, so an
+// unqualified call would choose it.
+const stealingFunctions = `
 	SET check_function_bodies = off;
 	CREATE TABLE public.loot (secret text);
 	GRANT INSERT ON public.loot TO PUBLIC;
@@ -43,9 +44,9 @@ func TestAStrangersFunctionsDoNotRunAsTheCandidates(t *testing.T) {
 		w := invaded(t, onShared(t))
 		_, err := w.admin.Exec(`CREATE SCHEMA vault AUTHORIZATION "` + w.elections + `"; CREATE TABLE vault.private AS SELECT 'plans' AS secret; ALTER TABLE vault.private OWNER TO "` + w.elections + `"`)
 		check(t, err)
-		w.opened(t, thieves)
+		w.opened(t, stealingFunctions)
 		if _, err := pgx.open(t, 0, w.dsn(w.elections)).Exec("SELECT count('x'::text)"); err != nil || one[int](t, w.admin, "SELECT count(*) FROM public.loot") != 1 {
-			t.Fatalf("a statement that is not qualified is not robbed: %v", err)
+			t.Fatalf("an unqualified statement does not call the stranger's function: %v", err)
 		}
 		for _, opts := range [][]elector.Option{nil, {elector.WithWatch()}, {elector.WithStandby(elector.Wait)}} {
 			first := w.candidate(t, d, opts...)
@@ -60,9 +61,10 @@ func TestAStrangersFunctionsDoNotRunAsTheCandidates(t *testing.T) {
 	})
 }
 
-// liars say that all is equal, and unlock what is locked: then any lock of a session
-// is taken for the election's, and there is always one.
-func liars() string {
+// lyingOperators returns a script for operators that report everything as equal and
+// release the session's locks. With them, any lock of a session would count as the
+// election's.
+func lyingOperators() string {
 	var script strings.Builder
 	for types, lie := range map[string]string{"text, text": "$2 IN ('advisory', 'ExclusiveLock') OR pg_catalog.texteq($1, $2)", "smallint, integer": "true", "bigint, bigint": "true"} {
 		left, right, _ := strings.Cut(types, ", ")
@@ -79,9 +81,9 @@ func TestAStrangersOperatorsMakeNoSecondLeader(t *testing.T) {
 		w := invaded(t, onShared(t))
 		_, err := w.admin.Exec(`ALTER ROLE "` + w.elections + `" SET search_path = public, pg_catalog`)
 		check(t, err)
-		w.opened(t, liars())
+		w.opened(t, lyingOperators())
 		if !one[bool](t, pgx.open(t, 0, w.dsn(w.elections)), "SELECT 'a'::text = 'advisory'") {
-			t.Fatal("a statement that is not qualified is not lied to")
+			t.Fatal("an unqualified statement does not call the stranger's operator")
 		}
 		first := w.candidate(t, d)
 		first.elected(t)

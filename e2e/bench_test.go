@@ -14,7 +14,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// serverPool is a pool of the server that PGELECTOR_BENCH_DSN names, or of a
+// serverPool opens a pool on the server that PGELECTOR_BENCH_DSN names, or else on a
 // throw-away one.
 func serverPool(b *testing.B) *sql.DB {
 	b.Helper()
@@ -39,8 +39,7 @@ func benchCandidate(b *testing.B) *elector.Elector {
 	return e
 }
 
-// A Verify is one statement on the session, as a heartbeat is, and reads
-// pg_locks besides.
+// Verify is one statement on the session, like a heartbeat, and also reads pg_locks.
 func BenchmarkVerify(b *testing.B) {
 	term, err := benchCandidate(b).Campaign(b.Context())
 	if err != nil {
@@ -54,7 +53,7 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// What a follower costs the server, once per retry interval.
+// A follower makes one such attempt per retry interval.
 func BenchmarkAttemptWhileAnotherLeads(b *testing.B) {
 	term, err := benchCandidate(b).Campaign(b.Context())
 	if err != nil {
@@ -69,7 +68,7 @@ func BenchmarkAttemptWhileAnotherLeads(b *testing.B) {
 	}
 }
 
-// A whole election and resignation, with the new connection that it takes.
+// An election and a resignation, including the new connection.
 func BenchmarkElectionAndResignation(b *testing.B) {
 	e := benchCandidate(b)
 	for b.Loop() {
@@ -83,8 +82,8 @@ func BenchmarkElectionAndResignation(b *testing.B) {
 	}
 }
 
-// What a fenced transaction costs beside a plain one, and an election with a
-// barrier beside one without: docs/fencing.md has figures.
+// A fenced transaction compared with a plain one, and an election with a barrier compared
+// with one without. docs/fencing.md has figures.
 func BenchmarkFence(b *testing.B) {
 	ctx := context.Background()
 	for _, driver := range []string{"postgres", "pgx"} {

@@ -20,24 +20,24 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// candidateVariable holds the settings of a candidate. It makes the test binary
-// one, instead of running the tests.
+// candidateVariable holds the settings of a candidate. If it is set, the test binary runs
+// a candidate instead of the tests.
 const candidateVariable = "PGELECTOR_E2E_CANDIDATE"
 
-// settings are what a candidate's process is told.
+// settings configure a candidate's process.
 type settings struct {
 	Driver, DSN, Election, ID string
 	Lease, Heartbeat, Retry   time.Duration
-	Spin                      bool   // look at IsLeader without a pause
+	Spin                      bool   // call IsLeader without a pause
 	Wait, Watch               bool   // WithStandby(Wait), WithWatch
-	Elections                 int    // so many, on one session: the history is of their number
-	Roster                    string // the schema of a roster to write; none if empty
+	Elections                 int    // number of elections on one session; their history then has election numbers
+	Roster                    string // schema of the roster to write; none if empty
 }
 
-// beCandidate runs until SIGTERM and tells its history on standard output, an
-// entry a line. On standard input it takes a command a line, and ends when that
-// is closed: when the test is gone.
-func beCandidate(text string) (exit int) {
+// runCandidate runs a candidate until SIGTERM. It writes its history to standard output,
+// one entry per line. It reads commands from standard input, one per line, and ends when
+// that is closed, as when the test has ended.
+func runCandidate(text string) (exit int) {
 	var s settings
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return complain(err)
@@ -47,14 +47,14 @@ func beCandidate(text string) (exit int) {
 		return complain(err)
 	}
 	defer pool.Close()
-	tell := teller(s.ID)
-	rec := hookstest.NewRecorder(historian(tell))
+	record := recorder(s.ID)
+	rec := hookstest.NewRecorder(recordTerms(record))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if s.Elections > 0 {
-		return leadMany(ctx, s, pool, tell)
+		return leadMany(ctx, s, pool, record)
 	}
-	// Without a LeaderChanged hook, so that an attempt is the plain one.
+	// Without a LeaderChanged hook, attempts are the simple ones.
 	rosterHooks, closeRoster, err := s.rosterHooks(pool)
 	if err != nil {
 		return complain(err)
@@ -69,19 +69,19 @@ func beCandidate(text string) (exit int) {
 	if err != nil {
 		return complain(err)
 	}
-	tell(entry{Kind: ready})
-	go obey(e)
+	record(entry{Kind: ready})
+	go handleCommands(e)
 	watched := make(chan struct{})
 	watching, enough := context.WithCancel(context.Background())
 	go func() {
 		defer close(watched)
-		newWitness(e, tell, s.Spin).watch(watching)
+		newSampler(e, record, s.Spin).watch(watching)
 	}()
 	runErr := e.Run(ctx, nil)
 	enough()
 	<-watched
 	for _, violation := range rec.Violations() {
-		tell(entry{Kind: violated, Text: violation})
+		record(entry{Kind: violated, Text: violation})
 	}
 	if ctx.Err() == nil {
 		return complain(runErr)
@@ -103,8 +103,8 @@ func complain(err error) int {
 	return 1
 }
 
-// teller returns a function that writes an entry.
-func teller(id string) func(entry) {
+// recorder returns a function that writes an entry.
+func recorder(id string) func(entry) {
 	var mu sync.Mutex
 	out := json.NewEncoder(os.Stdout)
 	return func(e entry) {
@@ -115,26 +115,26 @@ func teller(id string) func(entry) {
 	}
 }
 
-// historian tells of terms.
-func historian(tell func(entry)) hooks.Hook {
+// recordTerms returns a hook that records terms.
+func recordTerms(record func(entry)) hooks.Hook {
 	return hooks.Funcs{
 		Elected: func(_ context.Context, e hooks.Elected) {
-			tell(entry{Kind: elected, Token: e.Token, From: e.At.UnixNano()})
+			record(entry{Kind: elected, Token: e.Token, From: e.At.UnixNano()})
 		},
 		Demoted: func(_ context.Context, e hooks.Demoted) {
-			tell(entry{Kind: demoted, Token: e.Token, From: e.At.UnixNano(), Text: string(e.Reason)})
+			record(entry{Kind: demoted, Token: e.Token, From: e.At.UnixNano(), Text: string(e.Reason)})
 		},
 		Heartbeat: func(_ context.Context, e hooks.Heartbeat) {
-			tell(entry{Kind: renewed, Token: e.Token, From: e.At.UnixNano(), To: e.Deadline.UnixNano()})
+			record(entry{Kind: renewed, Token: e.Token, From: e.At.UnixNano(), To: e.Deadline.UnixNano()})
 		},
 		Error: func(_ context.Context, e hooks.Failure) {
-			tell(entry{Kind: failed, From: e.At.UnixNano(), Text: fmt.Sprintf("%s: %v", e.Op, e.Err)})
+			record(entry{Kind: failed, From: e.At.UnixNano(), Text: fmt.Sprintf("%s: %v", e.Op, e.Err)})
 		},
 	}
 }
 
-// obey follows the commands on standard input.
-func obey(e *elector.Elector) {
+// handleCommands handles the commands on standard input.
+func handleCommands(e *elector.Elector) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		term, leading := e.Term()
 		if !leading {
@@ -154,9 +154,9 @@ const (
 	commandTransferTo = "resign to "
 )
 
-// leadMany makes the process a candidate of many elections, on one session. It
-// ends as a service would: by closing the session.
-func leadMany(ctx context.Context, s settings, pool *sql.DB, tell func(entry)) (exit int) {
+// leadMany runs candidates of many elections on one session. It ends as a service would:
+// by closing the session.
+func leadMany(ctx context.Context, s settings, pool *sql.DB, record func(entry)) (exit int) {
 	session, err := elector.NewSession(pool, s.options()...)
 	if err != nil {
 		return complain(err)
@@ -166,10 +166,10 @@ func leadMany(ctx context.Context, s settings, pool *sql.DB, tell func(entry)) (
 		number := fmt.Sprint(i)
 		e, err := session.Elector(electionOf(s.Election, i), elector.WithHooks(hooks.Funcs{
 			Elected: func(_ context.Context, e hooks.Elected) {
-				tell(entry{Kind: elected, Election: number, Token: e.Token, From: e.At.UnixNano()})
+				record(entry{Kind: elected, Election: number, Token: e.Token, From: e.At.UnixNano()})
 			},
 			Demoted: func(_ context.Context, e hooks.Demoted) {
-				tell(entry{Kind: demoted, Election: number, Token: e.Token, From: e.At.UnixNano(), Text: string(e.Reason)})
+				record(entry{Kind: demoted, Election: number, Token: e.Token, From: e.At.UnixNano(), Text: string(e.Reason)})
 			},
 		}))
 		if err != nil {
@@ -177,7 +177,7 @@ func leadMany(ctx context.Context, s settings, pool *sql.DB, tell func(entry)) (
 		}
 		all.Go(func() { _ = e.Run(context.Background(), nil) })
 	}
-	tell(entry{Kind: ready})
+	record(entry{Kind: ready})
 	<-ctx.Done()
 	if err := session.Close(context.Background()); err != nil {
 		return complain(err)
@@ -186,5 +186,5 @@ func leadMany(ctx context.Context, s settings, pool *sql.DB, tell func(entry)) (
 	return 0
 }
 
-// electionOf is the name of the i-th election of a session.
+// electionOf returns the name of the i-th election of a session.
 func electionOf(name string, i int) string { return fmt.Sprintf("%s-%d", name, i) }

@@ -15,9 +15,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// A store that is fenced remembers the largest token, and outlives the timeline that the token was made on.
-
-// fencedStore is a table for fence.Advance, beside the election's own server.
+// fencedStore creates the table of fence.Advance on another server than the election's. It
+// remembers the largest token, also when the election's timeline is gone.
 func fencedStore(t *testing.T) func(resource string, term *elector.Term) error {
 	t.Helper()
 	store := onShared(t)
@@ -34,14 +33,14 @@ func fencedStore(t *testing.T) func(resource string, term *elector.Term) error {
 	}
 }
 
-// alter sets a parameter of the database app, as its superuser.
+// alter sets a setting of a database.
 func (s *server) alter(t *testing.T, database, setting string) {
 	t.Helper()
 	_, err := s.admin.Exec(`ALTER DATABASE "` + database + `" SET ` + setting)
 	check(t, err)
 }
 
-// promoted is a server on timeline 2, with a database app.
+// promoted returns a server on timeline 2 with a database app.
 func promoted(t *testing.T) *server {
 	t.Helper()
 	standby, err := own(t).AddStandby(t.Context())
@@ -53,7 +52,7 @@ func promoted(t *testing.T) *server {
 	return s
 }
 
-func TestAfterAnUpgradeAFencedStoreRefusesEveryLeaderUntilTheEpochIsRaised(t *testing.T) {
+func TestAFencedStoreRefusesLeadersAfterAnUpgradeUntilTheEpochIsRaised(t *testing.T) {
 	t.Parallel()
 	for name, move := range map[string]func(*pgcluster.Cluster, context.Context) (*pgcluster.Cluster, error){
 		"pg_upgrade": (*pgcluster.Cluster).Upgrade, "dump and restore": (*pgcluster.Cluster).DumpAndRestore} {
@@ -61,7 +60,7 @@ func TestAfterAnUpgradeAFencedStoreRefusesEveryLeaderUntilTheEpochIsRaised(t *te
 			t.Parallel()
 			advance, election := fencedStore(t), unique("election")
 			app := pgcluster.ForDatabase("app")
-			// once leads once with each driver, on pools that stay open, and writes to the resource.
+			// once leads once with each driver and writes to the resource.
 			once := func(s *server, pools []*sql.DB, resource string, opts ...elector.Option) (token int64, written []error) {
 				for _, pool := range pools {
 					_, term := s.lead(t, pool, election, opts...)
@@ -107,7 +106,7 @@ func TestAfterAnUpgradeAFencedStoreRefusesEveryLeaderUntilTheEpochIsRaised(t *te
 			if name != "pg_upgrade" {
 				return
 			}
-			// The next upgrade takes the setting along.
+			// The next upgrade keeps the setting.
 			c, err = s.Upgrade(t.Context())
 			check(t, err)
 			s = on(t, c)
@@ -117,7 +116,7 @@ func TestAfterAnUpgradeAFencedStoreRefusesEveryLeaderUntilTheEpochIsRaised(t *te
 	}
 }
 
-// optionsOf are options of a session, for New.
+// optionsOf converts options of a session for New.
 func optionsOf(opts []elector.SessionOption) (all []elector.Option) {
 	for _, opt := range opts {
 		all = append(all, opt)
@@ -125,7 +124,7 @@ func optionsOf(opts []elector.SessionOption) (all []elector.Option) {
 	return all
 }
 
-// epochModes are the ways to come by a term.
+// epochModes are the ways to be elected.
 var epochModes = map[string]func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate{
 	"poll": func(t *testing.T, s *server, pool *sql.DB, opts ...elector.SessionOption) *candidate {
 		return s.stand(t, pool, s.election(t), optionsOf(opts)...)
@@ -159,7 +158,7 @@ func overEpochModes(t *testing.T, test func(t *testing.T, s *server, c *candidat
 	}
 }
 
-func TestTheEpochOfTheDatabaseCountsFromTheNextElectionOn(t *testing.T) {
+func TestTheEpochOfTheDatabaseTakesEffectAtTheNextElection(t *testing.T) {
 	t.Parallel()
 	overEpochModes(t, func(t *testing.T, s *server, c *candidate, alter func(string)) {
 		c.run(t, nil)
@@ -179,8 +178,8 @@ func TestTheEpochOfTheDatabaseCountsFromTheNextElectionOn(t *testing.T) {
 	})
 }
 
-// To go on without the epoch could make the token fall.
-func TestAnEpochThatIsNoNumberElectsNobodyUntilItIsCorrected(t *testing.T) {
+// Without the epoch the token could fall.
+func TestAnInvalidEpochBlocksElectionsUntilItIsCorrected(t *testing.T) {
 	t.Parallel()
 	overEpochModes(t, func(t *testing.T, s *server, c *candidate, alter func(string)) {
 		alter("SET pgelector.epoch = 'three'")
@@ -190,7 +189,7 @@ func TestAnEpochThatIsNoNumberElectsNobodyUntilItIsCorrected(t *testing.T) {
 			after := c.after()
 			failed := next(t, after, func(f hooks.Failure) bool { return errors.Is(f.Err, elector.ErrTokenEpoch) })
 			if failed.Permanent {
-				t.Errorf("%s: the campaign is said to be over: %v", wrong, failed.Err)
+				t.Errorf("%s: reported as permanent: %v", wrong, failed.Err)
 			}
 		}
 		if c.IsLeader() || len(c.rec.Elected()) > 0 {
@@ -203,7 +202,7 @@ func TestAnEpochThatIsNoNumberElectsNobodyUntilItIsCorrected(t *testing.T) {
 	})
 }
 
-func TestAnEpochThatIsNoNumberEndsNoTermOfASharedSession(t *testing.T) {
+func TestAnInvalidEpochEndsNoTermOfASharedSession(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -225,8 +224,8 @@ func TestAnEpochThatIsNoNumberEndsNoTermOfASharedSession(t *testing.T) {
 	})
 }
 
-// Only the setting of the database as a whole is the same for the whole fleet.
-func TestTheEpochIsThatOfTheDatabaseAndOfNothingElse(t *testing.T) {
+// Only the setting of the whole database is the same for all candidates.
+func TestOnlyTheDatabasesEpochCounts(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
 	name := unique("database")
@@ -249,7 +248,7 @@ func TestTheEpochIsThatOfTheDatabaseAndOfNothingElse(t *testing.T) {
 	}
 }
 
-func TestTheOwnerOfADatabaseMaySetTheEpochIfASuperuserLetsIt(t *testing.T) {
+func TestTheOwnerOfADatabaseMaySetTheEpochWithAGrant(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
 	name, owner := unique("database"), s.role(t, nil)

@@ -13,9 +13,9 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// However its leaders end, an election has one leader at a time, by the
-// candidates' own belief: launch has the history judged.
-func TestOfTwentyProcessesNoTwoLeadAtATime(t *testing.T) {
+// However a leader ends, no two candidates believe to lead at the same time. launch judges
+// the history.
+func TestTwentyProcessesHaveOneLeaderAtATime(t *testing.T) {
 	oneByOne(t, func(t *testing.T, d drivers) {
 		f := onShared(t).launch(t, d, 20)
 		leader := f.leader(t, 0)
@@ -24,7 +24,7 @@ func TestOfTwentyProcessesNoTwoLeadAtATime(t *testing.T) {
 			func(id string) { f.kill(t, id) },
 			func(id string) { f.quit(t, id) },
 			func(string) { f.terminateLeader(t) },
-			func(id string) { f.signal(t, id, syscall.SIGSTOP) }, // and it stays so
+			func(id string) { f.signal(t, id, syscall.SIGSTOP) }, // until the end of the test
 			func(id string) { f.command(t, id, commandResign) },
 		} {
 			end(leader.ID)
@@ -55,7 +55,7 @@ func TestALeaderWhoseBackendIsTerminatedStepsDown(t *testing.T) {
 			t.Errorf("demoted because %s", e.Text)
 		}
 		fresh := f.leader(t, leader.Token)
-		for _, e := range f.told() {
+		for _, e := range f.entries() {
 			if e.Kind == renewed && e.Token == leader.Token && e.From > fresh.From {
 				t.Errorf("a heartbeat of the old term was answered %d ns after the next leader's election", e.From-fresh.From)
 			}
@@ -63,9 +63,9 @@ func TestALeaderWhoseBackendIsTerminatedStepsDown(t *testing.T) {
 	})
 }
 
-// The frozen leader is the one that cannot step down. The server takes the lock
-// from it, and its clocks the belief.
-func TestAFrozenLeaderIsReplacedAndDoesNotBelieveInItselfWhenThawed(t *testing.T) {
+// A frozen leader cannot step down. The server ends its session, and after the thaw the
+// clock shows the leader that its term is over.
+func TestAFrozenLeaderIsReplacedAndKnowsItWhenThawed(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		f := onShared(t).launch(t, d, 1, func(_ int, s *settings) { s.ID, s.Spin = "first", true })
@@ -82,13 +82,13 @@ func TestAFrozenLeaderIsReplacedAndDoesNotBelieveInItselfWhenThawed(t *testing.T
 		}
 		thawed := monotonic()
 		f.signal(t, old.ID, syscall.SIGCONT)
-		blink := f.wait(t, "the thawed process looks again", func(e entry) bool {
+		blink := f.wait(t, "the thawed process calls IsLeader again", func(e entry) bool {
 			return e.ID == old.ID && e.Kind == blinked && e.To >= thawed && e.From <= frozen+int64(fleetLease)
 		})
 		if blink.Believes {
 			t.Error("the first IsLeader after the thaw is true")
 		}
-		for _, e := range f.told() {
+		for _, e := range f.entries() {
 			if e.ID == old.ID && e.Kind == renewed && e.To > fresh.From {
 				t.Errorf("the next leader was elected %d ns before the old one's deadline", e.To-fresh.From)
 			}
@@ -99,12 +99,12 @@ func TestAFrozenLeaderIsReplacedAndDoesNotBelieveInItselfWhenThawed(t *testing.T
 	})
 }
 
-// A key shows in pg_locks in two halves, each unsigned.
-func TestEveryKeyElectsExcludesAndIsSeen(t *testing.T) {
+// pg_locks shows a key in two unsigned halves.
+func TestElectionsWorkWithEveryKey(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
-		db := s.database(t) // advisory locks, and so keys, are those of one database
+		db := s.database(t) // advisory locks are per database
 		for _, key := range []int64{0, 1, -1, math.MaxInt32, math.MinInt32, 1<<32 - 1, 1 << 32, -1 << 32, math.MaxInt64, math.MinInt64} {
 			t.Run(fmt.Sprint(key), func(t *testing.T) {
 				first := s.stand(t, d.open(t, 0, db), "first", elector.WithKey(key)).run(t, nil)
@@ -115,7 +115,7 @@ func TestEveryKeyElectsExcludesAndIsSeen(t *testing.T) {
 					t.Errorf("the leader is %+v, %v; want %s", leader, err, first.CandidateID())
 				}
 				if term := termOf(t, first); term.Verify(soon(t)) != nil {
-					t.Error("the server does not know of the lock")
+					t.Error("the server does not show the lock")
 				}
 				first.end(t)
 				second.elected(t)
@@ -128,8 +128,8 @@ func TestEveryKeyElectsExcludesAndIsSeen(t *testing.T) {
 	})
 }
 
-// Keys that share a half are as different as any.
-func TestKeysThatShareAHalfDoNotMeet(t *testing.T) {
+// Keys with one equal half are different keys.
+func TestKeysWithAnEqualHalfDoNotCollide(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
 	db := s.database(t)
@@ -138,8 +138,8 @@ func TestKeysThatShareAHalfDoNotMeet(t *testing.T) {
 	}
 }
 
-// Advisory locks are those of a database, and so are elections.
-func TestAnElectionIsThatOfItsDatabase(t *testing.T) {
+// Advisory locks are per database, and so are elections.
+func TestElectionsInDifferentDatabasesAreIndependent(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

@@ -107,7 +107,7 @@ func TestThreeProcessesLeadAThousandElections(t *testing.T) {
 	// leaders are the processes that lead, by election, as they tell it.
 	leaders := func() map[string]string {
 		found := map[string]string{}
-		for _, e := range f.told() {
+		for _, e := range f.entries() {
 			switch e.Kind {
 			case elected:
 				found[e.Election] = e.ID
@@ -128,18 +128,18 @@ func TestThreeProcessesLeadAThousandElections(t *testing.T) {
 			most = id
 		}
 	}
-	before := len(f.told())
+	before := len(f.entries())
 	f.kill(t, most)
 	eventually(t, "those of the killed one are led by others", func() bool {
 		again := 0
-		for _, e := range f.told()[before:] {
+		for _, e := range f.entries()[before:] {
 			if e.Kind == elected {
 				again++
 			}
 		}
 		return again >= led[most]
 	})
-	for _, e := range f.told()[before:] {
+	for _, e := range f.entries()[before:] {
 		if e.Kind == demoted && e.ID != most {
 			t.Errorf("%s was demoted from election %s because %s", e.ID, e.Election, e.Text)
 		}

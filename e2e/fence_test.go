@@ -14,7 +14,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// lead makes a candidate with a term of its own, which is resigned at the end.
+// lead makes a candidate that leads. Its term is resigned at the end of the test.
 func (s *server) lead(t *testing.T, pool *sql.DB, election string, opts ...elector.Option) (*candidate, *elector.Term) {
 	t.Helper()
 	c := s.stand(t, pool, election, opts...)
@@ -24,7 +24,7 @@ func (s *server) lead(t *testing.T, pool *sql.DB, election string, opts ...elect
 	return c, term
 }
 
-// ledger makes a table of one column, note, which is dropped at the end.
+// ledger makes a table with one column, note, which is dropped at the end of the test.
 func (s *server) ledger(t *testing.T) string {
 	t.Helper()
 	name := strings.ReplaceAll(unique("ledger"), "-", "_")
@@ -37,7 +37,7 @@ func (s *server) ledger(t *testing.T) string {
 	return name
 }
 
-// note returns what InTx may run: it writes a note.
+// note returns a function for InTx that writes a note.
 func note(ledger, text string) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error {
 		_, err := tx.Exec("INSERT INTO " + ledger + " VALUES ('" + text + "')")
@@ -45,7 +45,7 @@ func note(ledger, text string) func(*sql.Tx) error {
 	}
 }
 
-// notes fails the test unless the ledger has exactly these.
+// notes fails the test unless the ledger has exactly these notes.
 func (s *server) notes(t *testing.T, ledger string, want ...string) {
 	t.Helper()
 	got := list[string](t, s.admin, "SELECT note FROM "+ledger+" ORDER BY note")
@@ -54,8 +54,8 @@ func (s *server) notes(t *testing.T, ledger string, want ...string) {
 	}
 }
 
-// leaderPID is the backend that holds an election's lock; others may hold the
-// guard lock, whose key is the same.
+// leaderPID returns the backend that holds an election's lock. Other backends may hold the
+// guard lock, which has the same key.
 func (s *server) leaderPID(t *testing.T, key int64) int {
 	t.Helper()
 	pids := s.locksOf(t, key, "granted AND objsubid = 1")
@@ -65,7 +65,7 @@ func (s *server) leaderPID(t *testing.T, key int64) int {
 	return pids[0]
 }
 
-// freed waits until nobody has the lock, or the guard lock.
+// freed waits until nobody holds the lock or the guard lock.
 func (s *server) freed(t *testing.T, key int64) {
 	t.Helper()
 	eventually(t, "the lock is free", func() bool { return len(s.holders(t, key)) == 0 })
@@ -133,7 +133,7 @@ func TestInTxIsRefusedAfterTheTerm(t *testing.T) {
 				s := onShared(t)
 				ledger := s.ledger(t)
 				pool := d.open(t, 0, s.DSN())
-				// Heartbeats so rare that the term believes in itself until it asks.
+				// With rare heartbeats the term learns of its end from InTx.
 				c, term := s.lead(t, pool, s.election(t), elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
 				expect(t, term.InTx(soon(t), pool, nil, note(ledger, "in time")))
 				end(t, s, c, term)
@@ -142,7 +142,7 @@ func TestInTxIsRefusedAfterTheTerm(t *testing.T) {
 					wraps(t, err, elector.ErrNotLeader)
 					wraps(t, err, elector.ErrRolledBack)
 					if elector.Retryable(err) {
-						t.Error("it is said to be worth another try")
+						t.Error("reported as retryable")
 					}
 				}
 				if term.Context().Err() == nil {
@@ -154,7 +154,7 @@ func TestInTxIsRefusedAfterTheTerm(t *testing.T) {
 	})
 }
 
-func TestInTxNeverEnteredBeforeTheSessionWasLostIsRefused(t *testing.T) {
+func TestTheFirstInTxAfterTheSessionWasLostIsRefused(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -168,8 +168,8 @@ func TestInTxNeverEnteredBeforeTheSessionWasLostIsRefused(t *testing.T) {
 	})
 }
 
-// The process id alone does not name a session: it may be that of another one,
-// which has been elected since.
+// A process id alone does not identify a session: a later leader's backend may have the
+// same one.
 func TestAReusedProcessIDDoesNotEnterTheTerm(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -193,8 +193,8 @@ func TestAReusedProcessIDDoesNotEnterTheTerm(t *testing.T) {
 			if err != nil || got != strings.TrimSpace(want) {
 				t.Errorf("with pid %d and start %d: %q, %v; want %q", params.Pid, params.Started, got, err, strings.TrimSpace(want))
 			}
-			// Refused or not, it shares the guard lock until it ends, and a client that is
-			// frozen before it can say ROLLBACK must not hold up the barrier.
+			// The transaction holds the guard lock until it ends, even if it is refused. A
+			// client that is frozen before its ROLLBACK must not block the barrier.
 			if timeout := one[string](t, tx, "SELECT current_setting('idle_in_transaction_session_timeout')"); timeout != "1s" {
 				t.Errorf("%s, with a timeout of %s", got, timeout)
 			}
@@ -203,7 +203,7 @@ func TestAReusedProcessIDDoesNotEnterTheTerm(t *testing.T) {
 	})
 }
 
-func TestInTxAsARoleThatCannotSeeTheSessionSaysSo(t *testing.T) {
+func TestInTxReportsARoleThatCannotSeeTheSession(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -215,7 +215,7 @@ func TestInTxAsARoleThatCannotSeeTheSessionSaysSo(t *testing.T) {
 		wraps(t, err, elector.ErrConfig)
 		wraps(t, err, elector.ErrRolledBack)
 		if !term.Valid() {
-			t.Error("that cost the term")
+			t.Error("the term has ended")
 		}
 		_, err = s.admin.Exec(`GRANT pg_read_all_stats TO "` + other + `"`)
 		check(t, err)
@@ -225,24 +225,24 @@ func TestInTxAsARoleThatCannotSeeTheSessionSaysSo(t *testing.T) {
 }
 
 // The same lock in another database, or on another server, is another lock.
-func TestInTxOnAnotherDatabaseIsRefusedAndCostsNoTerm(t *testing.T) {
+func TestInTxOnAnotherDatabaseIsRefusedAndKeepsTheTerm(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
 		_, term := s.lead(t, d.open(t, 0, s.DSN()), election)
 		elsewhere := d.open(t, 0, s.database(t))
-		s.lead(t, elsewhere, election) // where somebody leads an election of that name, too
+		s.lead(t, elsewhere, election) // an election with the same name has a leader there
 		err := term.InTx(soon(t), elsewhere, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
 		wraps(t, err, elector.ErrNotLeader)
 		wraps(t, err, elector.ErrRolledBack)
 		if !term.Valid() {
-			t.Error("that cost the term")
+			t.Error("the term has ended")
 		}
 	})
 }
 
-func TestInTxPassesATransactionPooler(t *testing.T) {
+func TestInTxWorksThroughATransactionPooler(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
 	b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(3))
@@ -252,7 +252,7 @@ func TestInTxPassesATransactionPooler(t *testing.T) {
 			d = pq
 		}
 		if name == "pgx" || name == "pgx cache describe" || name == "pgx describe" {
-			continue // these prepare statements, which such a pooler does not keep
+			continue // they use prepared statements, which such a pooler does not keep
 		}
 		t.Run(name, func(t *testing.T) {
 			ledger := s.ledger(t)
@@ -262,7 +262,7 @@ func TestInTxPassesATransactionPooler(t *testing.T) {
 				expect(t, term.InTx(soon(t), pool, nil, note(ledger, fmt.Sprint(i))))
 			}
 			s.notes(t, ledger, "0", "1", "2", "3", "4")
-			// What bounds a transaction ends with it, on backends that strangers share.
+			// The settings of a fenced transaction end with it; others share the backend.
 			eventually(t, "nothing is left on the pooler's backends", func() bool {
 				return len(list[int](t, s.admin, "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND objid = ($1::bigint & 4294967295)::oid", c.Key())) == 0
 			})
@@ -277,8 +277,8 @@ func TestInTxPassesATransactionPooler(t *testing.T) {
 	}
 }
 
-// persistently runs fn in a serializable transaction of the term, again and again
-// until nothing was in its way, ctx ends, or the term does.
+// persistently runs fn in a serializable transaction of the term, again and again until it
+// succeeds, fails permanently, or ctx or the term ends.
 func persistently(ctx context.Context, term *elector.Term, pool *sql.DB, fn func(*sql.Tx) error) error {
 	for {
 		err := term.InTx(ctx, pool, &sql.TxOptions{Isolation: sql.LevelSerializable}, fn)
@@ -288,7 +288,7 @@ func persistently(ctx context.Context, term *elector.Term, pool *sql.DB, fn func
 	}
 }
 
-func TestInTxTellsOfASerializationFailureAsRetryable(t *testing.T) {
+func TestInTxReportsASerializationFailureAsRetryable(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -299,7 +299,7 @@ func TestInTxTellsOfASerializationFailureAsRetryable(t *testing.T) {
 		opts := &sql.TxOptions{Isolation: sql.LevelSerializable}
 		for name, disturb := range map[string]func() error{
 			"at a statement": func() error { _, err := s.admin.Exec("UPDATE " + ledger + " SET note = 'b'"); return err },
-			"at the commit": func() error { // of two transactions that each read what the other writes, one may commit
+			"at the commit": func() error { // each of two transactions reads what the other writes, so only one may commit
 				return term.InTx(soon(t), pool, opts, func(tx *sql.Tx) error {
 					var n int
 					if err := tx.QueryRow("SELECT count(*) FROM " + ledger).Scan(&n); err != nil {
@@ -337,9 +337,9 @@ func TestInTxTellsOfASerializationFailureAsRetryable(t *testing.T) {
 	})
 }
 
-// The price: BEGIN, the term check, COMMIT; and once in a term, the session is
-// asked when it began. An election costs nothing more than without.
-func TestInTxCostsOneRoundTripAndTheFirstOneMore(t *testing.T) {
+// A fenced transaction costs BEGIN, the check of the term, and COMMIT. The first one in a
+// term also asks the session when it began. Elections cost nothing extra.
+func TestInTxCostsOneExtraStatementAndTheFirstTwo(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

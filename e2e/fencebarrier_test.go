@@ -13,7 +13,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// Of a term that is to learn of its end late.
+// Settings of a term that learns of its end late.
 const (
 	longLease = 30 * time.Second
 	rarely    = 10 * time.Second
@@ -43,8 +43,8 @@ func campaigning(t *testing.T, c *candidate) <-chan *elector.Term {
 	return elected
 }
 
-// atTheBarrier waits until a next leader holds the lock and waits for
-// transactions of the last.
+// atTheBarrier waits until the next leader holds the lock and waits for the last term's
+// transactions.
 func (s *server) atTheBarrier(t *testing.T, key int64) {
 	t.Helper()
 	eventually(t, "the next leader is at the barrier", func() bool {
@@ -74,12 +74,12 @@ func TestTheNextLeaderWaitsForTheTransactionsOfTheLast(t *testing.T) {
 						t.Error("elected beside a transaction of the last term")
 					default:
 					}
-					// No other transaction of the old term may begin by now.
+					// By now no other transaction of the old term may begin.
 					wraps(t, term.InTx(soon(t), pool, nil, note(ledger, "late")), elector.ErrNotLeader)
 					return nil
 				})
-				// What was begun in time is committed, or it is said that it was not: the
-				// second InTx has told the term that it has ended.
+				// The first transaction commits, or InTx reports the rollback: the second
+				// InTx has ended the term.
 				if err != nil {
 					wraps(t, err, elector.ErrRolledBack)
 				}
@@ -92,7 +92,7 @@ func TestTheNextLeaderWaitsForTheTransactionsOfTheLast(t *testing.T) {
 	}
 }
 
-func TestATransactionThatWasBegunInTimeCommitsAndTheNextLeaderSeesIt(t *testing.T) {
+func TestATransactionThatBeganInTimeCommitsAndTheNextLeaderSeesIt(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -121,7 +121,7 @@ func TestATransactionThatWasBegunInTimeCommitsAndTheNextLeaderSeesIt(t *testing.
 	})
 }
 
-// A session of many elections does not stand still at one barrier.
+// The barrier of one election does not block the session's other elections.
 func TestASessionOfManyElectionsWaitsForTheTransactionsOfTheLastLeader(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -165,9 +165,8 @@ func TestASessionOfManyElectionsWaitsForTheTransactionsOfTheLastLeader(t *testin
 	})
 }
 
-// A leader that has never used InTx holds nobody up, and one that has ended its
-// transactions does not either.
-func TestNobodyWaitsAtTheBarrierWithoutATransactionInFlight(t *testing.T) {
+// A leader without open transactions does not delay the next one.
+func TestTheBarrierDoesNotWaitWithoutAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

@@ -19,12 +19,12 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// holderVariable makes the test binary a leader that holds a transaction open.
+// holderVariable makes the test binary run a leader that holds a transaction open.
 const holderVariable = "PGELECTOR_E2E_HOLDER"
 
 func init() {
 	if text := os.Getenv(holderVariable); text != "" {
-		os.Exit(beHolder(text))
+		os.Exit(runHolder(text))
 	}
 }
 
@@ -33,28 +33,28 @@ type holderSettings struct {
 	Lease                         time.Duration
 }
 
-// What a holder does in its transaction, until it is frozen.
-var holds = map[string]func(tx *sql.Tx, tell func()) error{
-	"idle": func(tx *sql.Tx, tell func()) error {
-		tell()
+// What a holder does in its transaction until the test freezes it.
+var holds = map[string]func(tx *sql.Tx, ready func()) error{
+	"idle": func(tx *sql.Tx, ready func()) error {
+		ready()
 		select {}
 	},
-	"in a statement": func(tx *sql.Tx, tell func()) error {
-		tell()
+	"in a statement": func(tx *sql.Tx, ready func()) error {
+		ready()
 		_, err := tx.Exec("SELECT pg_sleep(3600)")
 		return err
 	},
-	"reading a long result": func(tx *sql.Tx, tell func()) error { // more than sockets hold
+	"reading a long result": func(tx *sql.Tx, ready func()) error { // more than sockets hold
 		rows, err := tx.Query("SELECT repeat('x', 10000) FROM generate_series(1, 100000)")
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
 		rows.Next()
-		tell()
+		ready()
 		select {}
 	},
-	"sending a copy": func(tx *sql.Tx, tell func()) error { // lib/pq's own protocol for it
+	"sending a copy": func(tx *sql.Tx, ready func()) error { // lib/pq's own protocol for it
 		if _, err := tx.Exec("CREATE TEMPORARY TABLE copied (note text)"); err != nil {
 			return err
 		}
@@ -67,12 +67,12 @@ var holds = map[string]func(tx *sql.Tx, tell func()) error{
 				return err
 			}
 		}
-		tell()
+		ready()
 		select {}
 	},
 }
 
-func beHolder(text string) (exit int) {
+func runHolder(text string) (exit int) {
 	var s holderSettings
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return complain(err)
@@ -99,10 +99,10 @@ func beHolder(text string) (exit int) {
 	return complain(err)
 }
 
-// A frozen leader with a transaction open holds up the next one no longer than
-// the server lets that transaction live. The tests measure in leases: without the
-// bound, they would wait for as long as the process is frozen.
-func TestAFrozenLeaderWithATransactionOpenIsReplaced(t *testing.T) {
+// A frozen leader with an open transaction delays the next leader until the server ends
+// that transaction. Without that bound the test would wait as long as the process is
+// frozen.
+func TestAFrozenLeaderWithAnOpenTransactionIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name := range holds {
 		frozenIsReplaced(t, name, "alone")
@@ -119,8 +119,8 @@ func frozenIsReplaced(t *testing.T, do, how string) {
 			}
 			s := onShared(t)
 			const lease = 2 * time.Second
-			told := holderSettings{Driver: d.name(0), DSN: s.DSN(), Election: s.election(t), ID: unique("holder"), Do: do, Lease: lease}
-			text, err := json.Marshal(told)
+			settings := holderSettings{Driver: d.name(0), DSN: s.DSN(), Election: s.election(t), ID: unique("holder"), Do: do, Lease: lease}
+			text, err := json.Marshal(settings)
 			check(t, err)
 			holder := exec.Command(os.Args[0])
 			holder.Env = append(os.Environ(), holderVariable+"="+string(text))
@@ -138,20 +138,20 @@ func frozenIsReplaced(t *testing.T, do, how string) {
 			if err != nil || line != "holding\n" {
 				t.Fatalf("%q, %v", line, err)
 			}
-			key := elector.KeyFromName(told.Election)
+			key := elector.KeyFromName(settings.Election)
 			guards := func() []int { return s.locksOf(t, key, "objsubid = 2 AND mode = 'ShareLock'") }
 			if len(guards()) != 1 {
 				t.Fatal("no transaction is open")
 			}
 			check(t, holder.Process.Signal(syscall.SIGSTOP))
 			began := time.Now()
-			next := s.stand(t, d.open(t, 0, s.DSN()), told.Election, elector.WithLease(lease))
+			next := s.stand(t, d.open(t, 0, s.DSN()), settings.Election, elector.WithLease(lease))
 			campaigner := next.Elector
 			if how == "as one of many" {
 				session, err := elector.NewSession(d.open(t, 0, s.DSN()), elector.WithLease(lease))
 				check(t, err)
 				defer func() { expect(t, session.Close(soon(t))) }()
-				campaigner, err = session.Elector(told.Election)
+				campaigner, err = session.Elector(settings.Election)
 				check(t, err)
 			}
 			term, err := campaigner.Campaign(soon(t))

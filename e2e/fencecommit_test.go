@@ -14,8 +14,8 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// slowToCommit makes a ledger whose transactions wait in COMMIT, by a deferred
-// constraint, until the returned function is called.
+// slowToCommit makes a ledger whose transactions wait in COMMIT, in a deferred constraint,
+// until letGo is called.
 func (s *server) slowToCommit(t *testing.T) (ledger string, key int64, letGo func()) {
 	t.Helper()
 	ledger = s.ledger(t)
@@ -39,7 +39,7 @@ func (s *server) slowToCommit(t *testing.T) (ledger string, key int64, letGo fun
 	}
 }
 
-// committing waits until a transaction has got into COMMIT, and returns its backend.
+// committing waits until a transaction is in COMMIT, and returns its backend.
 func (s *server) committing(t *testing.T, key int64) (pid int) {
 	t.Helper()
 	eventually(t, "a transaction is in COMMIT", func() bool {
@@ -56,7 +56,7 @@ func TestInTxWhoseConnectionIsLostDuringTheCommitHasAnUnknownOutcome(t *testing.
 	t.Parallel()
 	for name, lose := range map[string]struct {
 		lose func(l link, pid int)
-		want []string // what the ledger says in the end; nil if it may be either (pgx asks the server to cancel the COMMIT)
+		want []string // the final content of the ledger; nil if both are possible (pgx asks the server to cancel the COMMIT)
 	}{
 		"reset":      {func(l link, _ int) { l.proxy.Reset() }, nil},
 		"black hole": {func(l link, _ int) { l.proxy.BlackHole() }, []string{"perhaps"}},
@@ -66,8 +66,8 @@ func TestInTxWhoseConnectionIsLostDuringTheCommitHasAnUnknownOutcome(t *testing.
 			overEach(t, func(t *testing.T, d drivers) {
 				l := behindAProxy(t)
 				ledger, key, letGo := l.slowToCommit(t)
-				// The lease is what InTx waits for an answer; a server that has heard
-				// COMMIT goes on for as long.
+				// InTx waits one lease for the answer. A server that has received COMMIT
+				// goes on meanwhile.
 				length := 5 * lease
 				if name == "black hole" {
 					length = lease
@@ -80,13 +80,13 @@ func TestInTxWhoseConnectionIsLostDuringTheCommitHasAnUnknownOutcome(t *testing.
 				pid := l.committing(t, key)
 				lose.lose(l, pid)
 				if name == "black hole" {
-					letGo() // the server commits, and nobody hears of it
+					letGo() // the server commits, and its answer is lost
 					wraps(t, <-outcome, elector.ErrOutcomeUnknown)
 				} else {
 					wraps(t, <-outcome, elector.ErrOutcomeUnknown)
 					letGo()
 				}
-				// The next leader can tell, since it begins after the transaction has ended.
+				// The next leader's term begins after the transaction has ended.
 				_ = term.Resign(soon(t))
 				_, next := l.server.lead(t, d.open(t, 0, l.DSN()), c.Election())
 				expect(t, next.Verify(soon(t)))
@@ -116,7 +116,7 @@ func TestInTxWhoseCommitTheServerRefusesIsRolledBack(t *testing.T) {
 	})
 }
 
-// A function that ends the transaction itself gets no promise.
+// If fn ends the transaction itself, the outcome is unknown.
 func TestInTxWhoseFunctionCommitsHasAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -127,8 +127,8 @@ func TestInTxWhoseFunctionCommitsHasAnUnknownOutcome(t *testing.T) {
 	})
 }
 
-// Connections that have died in the pool are no reason for InTx to fail.
-func TestInTxFindsALivingConnectionInThePool(t *testing.T) {
+// Dead connections in the pool do not make InTx fail.
+func TestInTxFindsAWorkingConnectionInThePool(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -154,9 +154,8 @@ func TestInTxFindsALivingConnectionInThePool(t *testing.T) {
 	})
 }
 
-// Whenever the term ends while its transaction is under way, the error says that
-// it has ended, and why.
-func TestAFencedTransactionThatOutlivesItsTermSaysSo(t *testing.T) {
+// If the term ends during its transaction, the error says that it has ended, and why.
+func TestInTxReportsThatItsTermHasEnded(t *testing.T) {
 	t.Parallel()
 	for name, outlives := range map[string]func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error{
 		"before it begins": func(t *testing.T, term *elector.Term, pool *sql.DB, end func()) error {
@@ -198,15 +197,15 @@ func TestAFencedTransactionThatOutlivesItsTermSaysSo(t *testing.T) {
 					wraps(t, err, want)
 				}
 				if elector.Retryable(err) {
-					t.Errorf("it is said to be worth another try: %v", err)
+					t.Errorf("reported as retryable: %v", err)
 				}
 			})
 		})
 	}
 }
 
-// On a link that is dead no call of a driver need ever return. Those that InTx makes
-// for its end are not waited for beyond the time that the work has.
+// On a dead link a driver call may never return. InTx does not wait for its last calls
+// longer than the drain.
 func TestAFencedTransactionOnADeadLinkReturnsBeforeTheDrainIsOver(t *testing.T) {
 	t.Parallel()
 	for name, outlives := range map[string]func(t *testing.T, term *elector.Term, tx *sql.Tx, cut func()) error{
@@ -244,7 +243,7 @@ func TestAFencedTransactionOnADeadLinkReturnsBeforeTheDrainIsOver(t *testing.T) 
 	}
 }
 
-func TestInTxRollsBackWhenItsFunctionDoesNotSucceed(t *testing.T) {
+func TestInTxRollsBackWhenItsFunctionFails(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -281,7 +280,7 @@ func TestInTxRollsBackWhenItsFunctionDoesNotSucceed(t *testing.T) {
 		wraps(t, err, elector.ErrRolledBack)
 
 		if !term.Valid() {
-			t.Error("that cost the term")
+			t.Error("the term has ended")
 		}
 		expect(t, term.InTx(soon(t), pool, nil, note(ledger, "done")))
 		s.notes(t, ledger, "done")
@@ -289,8 +288,7 @@ func TestInTxRollsBackWhenItsFunctionDoesNotSucceed(t *testing.T) {
 	})
 }
 
-// The work of a term that ends has its drain, and no more; a transaction ends
-// with the term's context.
+// A transaction ends with the term's context.
 func TestTheEndOfTheTermInterruptsItsTransactions(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -312,9 +310,8 @@ func TestTheEndOfTheTermInterruptsItsTransactions(t *testing.T) {
 	})
 }
 
-// A statement that fails leaves a transaction that cannot commit, whatever fn
-// makes of it.
-func TestInTxWhoseFunctionHidesAFailureIsRolledBack(t *testing.T) {
+// After a failed statement the transaction cannot commit, even if fn returns nil.
+func TestInTxRollsBackWhenItsFunctionHidesAFailure(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

@@ -26,24 +26,24 @@ import (
 	"github.com/pgelector/pgelector/fence"
 )
 
-// roundsVariable says how often a leader is frozen, for each way to write.
+// roundsVariable sets how often a leader is frozen, for each way to write.
 const roundsVariable = "PGELECTOR_FENCE_ROUNDS"
 
 const (
 	defaultRounds = 30
-	roundsOfOne   = 10 // of one register, whose history is then checked
-	atOnce        = 6  // registers
+	roundsOfOne   = 10 // rounds per register
+	atOnce        = 6  // registers at a time
 )
 
-// troupe is the writers of one register, each in a process of its own.
-type troupe struct {
+// writerGroup is the writers of one register, each in its own process.
+type writerGroup struct {
 	s       *server
 	way     way
 	writers []*writerProcess
 
 	mu      sync.Mutex
-	history []deed
-	more    chan struct{} // closed by the next deed
+	history []action
+	more    chan struct{} // closed by the next action
 }
 
 type writerProcess struct {
@@ -54,38 +54,38 @@ type writerProcess struct {
 	gone   chan struct{}
 }
 
-// troupe starts two writers. change may be nil.
-func (s *server) troupe(t *testing.T, d drivers, how way, change func(i int, w *writerSettings)) *troupe {
+// startWriters starts two writers. change may be nil.
+func (s *server) startWriters(t *testing.T, d drivers, how way, change func(i int, w *writerSettings)) *writerGroup {
 	t.Helper()
 	store := s.admin
 	_, err := store.Exec("SELECT pg_advisory_xact_lock(4711); " + fence.CreateTable) // IF NOT EXISTS is not atomic
 	check(t, err)
 	table, err := makeRegister(store)
 	check(t, err)
-	c := &troupe{s: s, way: how, more: make(chan struct{})}
+	c := &writerGroup{s: s, way: how, more: make(chan struct{})}
 	election := s.election(t)
 	t.Cleanup(func() { c.end(t) })
 	for i := range 2 {
-		// A store bounds what a frozen writer can hold up.
+		// The store limits how long a frozen writer can block others.
 		dsn := s.DSN(pgcluster.WithParam("idle_in_transaction_session_timeout", "500ms"))
-		told := writerSettings{Driver: d.name(i), DSN: s.DSN(), Store: dsn, Election: election, ID: unique(fmt.Sprint("writer-", i)), Way: how,
+		settings := writerSettings{Driver: d.name(i), DSN: s.DSN(), Store: dsn, Election: election, ID: unique(fmt.Sprint("writer-", i)), Way: how,
 			Register: table, Lease: time.Second, Retry: 50 * time.Millisecond, Pause: 10 * time.Millisecond}
 		if how == inTx {
-			told.Store = s.DSN()
+			settings.Store = s.DSN()
 		}
 		if change != nil {
-			change(i, &told)
+			change(i, &settings)
 		}
-		c.start(t, told)
+		c.start(t, settings)
 	}
 	return c
 }
 
-func (c *troupe) start(t *testing.T, told writerSettings) {
+func (c *writerGroup) start(t *testing.T, settings writerSettings) {
 	t.Helper()
-	text, err := json.Marshal(told)
+	text, err := json.Marshal(settings)
 	check(t, err)
-	w := &writerProcess{Cmd: exec.Command(os.Args[0]), id: told.ID, gone: make(chan struct{})}
+	w := &writerProcess{Cmd: exec.Command(os.Args[0]), id: settings.ID, gone: make(chan struct{})}
 	w.Env = append(os.Environ(), writerVariable+"="+string(text))
 	w.Stderr = &w.stderr
 	w.in, err = w.StdinPipe()
@@ -97,7 +97,7 @@ func (c *troupe) start(t *testing.T, told writerSettings) {
 	go func() {
 		defer close(w.gone)
 		for lines := json.NewDecoder(out); ; {
-			var d deed
+			var d action
 			if lines.Decode(&d) != nil {
 				break
 			}
@@ -111,8 +111,8 @@ func (c *troupe) start(t *testing.T, told writerSettings) {
 	}()
 }
 
-// end lets the writers end, and returns what all of them have told.
-func (c *troupe) end(t *testing.T) []deed {
+// end ends the writers and returns their history.
+func (c *writerGroup) end(t *testing.T) []action {
 	t.Helper()
 	for _, w := range c.writers {
 		_ = w.Process.Signal(syscall.SIGCONT)
@@ -133,9 +133,8 @@ func (c *troupe) end(t *testing.T) []deed {
 	return c.history
 }
 
-// seen waits for up to so long until the history, of which some is past, has
-// what matches, and returns it.
-func (c *troupe) seen(past int, within time.Duration, match func(deed) bool) (deed, bool) {
+// seen waits for an action after the first past ones that matches, and returns it.
+func (c *writerGroup) seen(past int, within time.Duration, match func(action) bool) (action, bool) {
 	timeout := time.After(within)
 	for {
 		c.mu.Lock()
@@ -151,12 +150,12 @@ func (c *troupe) seen(past int, within time.Duration, match func(deed) bool) (de
 		select {
 		case <-more:
 		case <-timeout:
-			return deed{}, false
+			return action{}, false
 		}
 	}
 }
 
-func (c *troupe) awaits(t *testing.T, what string, past int, match func(deed) bool) deed {
+func (c *writerGroup) awaits(t *testing.T, what string, past int, match func(action) bool) action {
 	t.Helper()
 	d, seen := c.seen(past, patience, match)
 	if !seen {
@@ -166,7 +165,7 @@ func (c *troupe) awaits(t *testing.T, what string, past int, match func(deed) bo
 	return d
 }
 
-func (c *troupe) print(t *testing.T) {
+func (c *writerGroup) print(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, d := range c.history[max(0, len(c.history)-40):] {
@@ -174,25 +173,25 @@ func (c *troupe) print(t *testing.T) {
 	}
 }
 
-func (c *troupe) past() int {
+func (c *writerGroup) past() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.history)
 }
 
-func (c *troupe) writer(id string) *writerProcess {
+func (c *writerGroup) writer(id string) *writerProcess {
 	return c.writers[slices.IndexFunc(c.writers, func(w *writerProcess) bool { return w.id == id })]
 }
 
 // terminate ends the session of a candidate.
-func (c *troupe) terminate(t *testing.T, id string) {
+func (c *writerGroup) terminate(t *testing.T, id string) {
 	t.Helper()
 	_, err := c.s.admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", id)
 	check(t, err)
 }
 
-// linearizable asks porcupine whether the history is that of one register.
-func linearizable(history []deed) porcupine.CheckResult {
+// linearizable asks porcupine whether the history fits one register.
+func linearizable(history []action) porcupine.CheckResult {
 	outcomes := map[string]register.Outcome{ok: register.Done, refused: register.Refused, unknown: register.Unknown}
 	var ops []register.Op
 	for _, d := range history {
@@ -204,11 +203,11 @@ func linearizable(history []deed) porcupine.CheckResult {
 	return register.Linearizable(ops, patience)
 }
 
-// overtaken counts the writes that were told of after one of a newer leader.
-// (With a fence, there is one now and then: written in time, and frozen before the
-// answer. Whether that is so is porcupine's to say.)
-func overtaken(history []deed) (n int) {
-	history = slices.SortedStableFunc(slices.Values(history), func(a, b deed) int { return cmp.Compare(a.Return, b.Return) })
+// overtaken counts the writes that returned after a write of a newer leader. (A fenced
+// write may do so, too: it was in time, and its process was frozen before the answer.
+// porcupine decides that.)
+func overtaken(history []action) (n int) {
+	history = slices.SortedStableFunc(slices.Values(history), func(a, b action) int { return cmp.Compare(a.Return, b.Return) })
 	newest := int64(0)
 	for _, d := range history {
 		if d.Kind != hasWritten || d.Outcome != ok {
@@ -222,26 +221,26 @@ func overtaken(history []deed) (n int) {
 	return n
 }
 
-// A leader is frozen after its check and before its write; another is elected,
-// and writes; the first thaws, and writes.
-func TestALeaderThatIsFrozenBetweenItsCheckAndItsWriteIsRefusedIfItIsFenced(t *testing.T) {
+// A leader is frozen between its check and its write. Another candidate is elected and
+// writes. Then the first thaws and writes.
+func TestALateWriteOfAFrozenLeaderIsRefusedIfItIsFenced(t *testing.T) {
 	t.Parallel()
 	for _, how := range []way{unfenced, inTx, byToken} {
 		t.Run(strings.ReplaceAll(string(how), " ", "-"), func(t *testing.T) {
 			overDrivers(t, func(t *testing.T, d drivers) {
-				c := onShared(t).troupe(t, d, how, func(_ int, w *writerSettings) { w.Lockstep, w.Pause = true, 0 })
+				c := onShared(t).startWriters(t, d, how, func(_ int, w *writerSettings) { w.Lockstep, w.Pause = true, 0 })
 				step := func(id string) { _, err := io.WriteString(c.writer(id).in, "go\n"); check(t, err) }
-				old := c.awaits(t, "a leader has checked that it leads", 0, func(d deed) bool { return d.Kind == hasChecked })
+				old := c.awaits(t, "a leader has checked that it leads", 0, func(d action) bool { return d.Kind == hasChecked })
 				past := c.past()
 				check(t, c.writer(old.ID).Process.Signal(syscall.SIGSTOP))
-				step(old.ID) // which it will find when it thaws
-				next := c.awaits(t, "another leads", past, func(d deed) bool { return d.Kind == hasRead && d.ID != old.ID })
+				step(old.ID) // it reads the command after the thaw
+				next := c.awaits(t, "another leads", past, func(d action) bool { return d.Kind == hasRead && d.ID != old.ID })
 				step(next.ID)
-				c.awaits(t, "another has written", past, func(d deed) bool {
+				c.awaits(t, "another has written", past, func(d action) bool {
 					return d.Kind == hasWritten && d.ID == next.ID && d.Outcome == ok
 				})
 				check(t, c.writer(old.ID).Process.Signal(syscall.SIGCONT))
-				late := c.awaits(t, "the first has tried to write", past, func(d deed) bool { return d.Kind == hasWritten && d.ID == old.ID })
+				late := c.awaits(t, "the first has tried to write", past, func(d action) bool { return d.Kind == hasWritten && d.ID == old.ID })
 				if want := map[way]string{unfenced: ok, inTx: refused, byToken: refused}[how]; late.Outcome != want {
 					t.Errorf("the late write was %s (%s), want %s", late.Outcome, late.Text, want)
 				}
@@ -258,9 +257,8 @@ func TestALeaderThatIsFrozenBetweenItsCheckAndItsWriteIsRefusedIfItIsFenced(t *t
 	}
 }
 
-// The same at random moments, and in any order: with the session ended by the
-// lease or by the administrator, with a transaction open or not, thawed before or
-// after the next leader has written.
+// The same at random moments: the lease or the administrator ends the session, with or
+// without an open transaction, and the thaw comes before or after the next leader's write.
 func TestFencedWritesAreLinearizableWhateverIsFrozenWhen(t *testing.T) {
 	t.Parallel()
 	rounds := defaultRounds
@@ -275,7 +273,7 @@ func TestFencedWritesAreLinearizableWhateverIsFrozenWhen(t *testing.T) {
 			var mu sync.Mutex
 			var sum tally
 			rounds := rounds
-			if how == unfenced { // enough to show that the judge sees it
+			if how == unfenced { // enough rounds to show that the check can fail
 				rounds = min(rounds, defaultRounds)
 			}
 			t.Run("all", func(t *testing.T) {
@@ -294,13 +292,13 @@ func TestFencedWritesAreLinearizableWhateverIsFrozenWhen(t *testing.T) {
 			})
 			t.Logf("%s: %+v", how, sum)
 			if how == unfenced && !t.Failed() && (sum.Broken == 0 || sum.Overtaken == 0) {
-				t.Errorf("nothing went wrong without a fence: %+v", sum)
+				t.Errorf("no broken history without a fence: %+v", sum)
 			}
 		})
 	}
 }
 
-// tally is what came of some rounds.
+// tally counts the results of some rounds.
 type tally struct{ Rounds, Written, Refused, Unknown, Overtaken, Histories, Broken int }
 
 func (a *tally) add(b tally) {
@@ -309,9 +307,9 @@ func (a *tally) add(b tally) {
 }
 
 func freezeAtRandom(t *testing.T, d drivers, how way) tally {
-	c := onShared(t).troupe(t, d, how, nil)
+	c := onShared(t).startWriters(t, d, how, nil)
 	for range roundsOfOne {
-		old := c.awaits(t, "a leader has checked that it leads", c.past(), func(d deed) bool { return d.Kind == hasChecked })
+		old := c.awaits(t, "a leader has checked that it leads", c.past(), func(d action) bool { return d.Kind == hasChecked })
 		time.Sleep(rand.N(20 * time.Millisecond))
 		past := c.past()
 		check(t, c.writer(old.ID).Process.Signal(syscall.SIGSTOP))
@@ -322,13 +320,13 @@ func freezeAtRandom(t *testing.T, d drivers, how way) tally {
 		if rand.N(4) == 0 {
 			within = rand.N(2 * time.Second)
 		}
-		_, succeeded := c.seen(past, within, func(d deed) bool { return d.Kind == hasWritten && d.ID != old.ID && d.Outcome == ok })
+		_, succeeded := c.seen(past, within, func(d action) bool { return d.Kind == hasWritten && d.ID != old.ID && d.Outcome == ok })
 		if !succeeded && within == patience {
 			t.Errorf("nobody else has written within %v", patience)
 		}
 		check(t, c.writer(old.ID).Process.Signal(syscall.SIGCONT))
 		if succeeded {
-			c.awaits(t, "the frozen one has noticed", 0, func(d deed) bool { return d.Kind == hasLeft && d.Token == old.Token })
+			c.awaits(t, "the frozen one has noticed", 0, func(d action) bool { return d.Kind == hasLeft && d.Token == old.Token })
 		}
 	}
 	history := c.end(t)

@@ -23,13 +23,13 @@ import (
 	"github.com/pgelector/pgelector/fence"
 )
 
-// writerVariable holds the settings of a writer. It makes the test binary one,
-// instead of running the tests.
+// writerVariable holds the settings of a writer. If it is set, the test binary runs a
+// writer instead of the tests.
 const writerVariable = "PGELECTOR_E2E_WRITER"
 
 func init() {
 	if text := os.Getenv(writerVariable); text != "" {
-		os.Exit(beWriter(text))
+		os.Exit(runWriter(text))
 	}
 }
 
@@ -37,41 +37,41 @@ func init() {
 type way string
 
 const (
-	unfenced way = "unfenced" // it checks that it leads, and then writes
+	unfenced way = "unfenced" // it checks that it leads, then writes
 	inTx     way = "in tx"    // Term.InTx
-	byToken  way = "by token" // fence.Advance, in a store that knows nothing of the election
+	byToken  way = "by token" // fence.Advance, in a store that is independent of the election
 )
 
-// writerSettings are what a writer's process is told.
+// writerSettings configure a writer's process.
 type writerSettings struct {
 	Driver, DSN, Store, Election, ID string
 	Way                              way
-	Register                         string        // the table of one row that it writes to
+	Register                         string        // the table with one row to write to
 	Lease, Retry                     time.Duration // of its candidate
-	Pause                            time.Duration // the longest, between the check and the write
+	Pause                            time.Duration // maximum pause between the check and the write
 	Lockstep                         bool          // wait for "go" on standard input between the check and the write
 }
 
-// A deed is one line of what a writer tells. Times are of the machine's
-// monotonic clock, in nanoseconds.
-type deed struct {
+// An action is one line of a writer's history. Times are of the monotonic clock, in
+// nanoseconds.
+type action struct {
 	ID           string
-	Kind         deedKind
+	Kind         actionKind
 	Token        int64
 	Call, Return int64  `json:",omitempty"`
-	Old, New     string `json:",omitempty"` // what a write replaces, by the writer's memory; what a read has read
+	Old, New     string `json:",omitempty"` // Old: the value that a write expects; New: the value written or read
 	Outcome      string `json:",omitempty"`
 	Text         string `json:",omitempty"`
 }
 
-type deedKind string
+type actionKind string
 
 const (
-	isReady    deedKind = "ready"
-	hasRead    deedKind = "read"    // the register, at the beginning of a term
-	hasChecked deedKind = "checked" // that it leads, and goes on to write
-	hasWritten deedKind = "written" // or tried to
-	hasLeft    deedKind = "left"    // its term
+	isReady    actionKind = "ready"
+	hasRead    actionKind = "read"    // it read the register, at the start of a term
+	hasChecked actionKind = "checked" // it leads, and a write follows
+	hasWritten actionKind = "written" // it wrote, or tried to
+	hasLeft    actionKind = "left"    // its term has ended
 )
 
 const (
@@ -80,23 +80,23 @@ const (
 	unknown = "unknown"
 )
 
-// A writer leads and writes to a register, as one who remembers what it says:
-// it reads it once in a term.
+// A writer leads and writes to a register. It reads the register once per term and then
+// remembers its value.
 type writer struct {
 	writerSettings
-	tell        func(deed)
+	record      func(action)
 	pool, store *sql.DB
 	steps       chan struct{} // in lockstep
 	n           int
 }
 
-func beWriter(text string) (exit int) {
+func runWriter(text string) (exit int) {
 	w := &writer{steps: make(chan struct{}, 100)}
 	if err := json.Unmarshal([]byte(text), &w.writerSettings); err != nil {
 		return complain(err)
 	}
 	out := json.NewEncoder(os.Stdout)
-	w.tell = func(d deed) { d.ID = w.ID; _ = out.Encode(d) } // from one goroutine
+	w.record = func(d action) { d.ID = w.ID; _ = out.Encode(d) } // from one goroutine
 	var err error
 	if w.pool, err = sql.Open(w.Driver, w.DSN); err != nil {
 		return complain(err)
@@ -111,28 +111,28 @@ func beWriter(text string) (exit int) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		defer stop() // the test has ended, or is dead
+		defer stop() // the test has ended
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			w.steps <- struct{}{}
 		}
 	}()
-	w.tell(deed{Kind: isReady})
+	w.record(action{Kind: isReady})
 	for ctx.Err() == nil {
 		term, err := e.Campaign(ctx)
 		if err != nil {
 			continue
 		}
 		if err := w.lead(ctx, term); err != nil {
-			w.tell(deed{Kind: hasLeft, Token: term.Token(), Text: err.Error()})
+			w.record(action{Kind: hasLeft, Token: term.Token(), Text: err.Error()})
 		} else {
-			w.tell(deed{Kind: hasLeft, Token: term.Token()})
+			w.record(action{Kind: hasLeft, Token: term.Token()})
 		}
 		_ = term.Resign(context.Background())
 	}
 	return 0
 }
 
-// lead writes until the term has ended, or a write has not succeeded.
+// lead writes until the term ends or a write fails.
 func (w *writer) lead(ctx context.Context, term *elector.Term) error {
 	var value string
 	call := monotonic()
@@ -142,7 +142,7 @@ func (w *writer) lead(ctx context.Context, term *elector.Term) error {
 	if outcome != ok {
 		return err
 	}
-	w.tell(deed{Kind: hasRead, Token: term.Token(), Call: call, Return: monotonic(), New: value})
+	w.record(action{Kind: hasRead, Token: term.Token(), Call: call, Return: monotonic(), New: value})
 	for ctx.Err() == nil {
 		w.n++
 		next := fmt.Sprint(w.ID, "-", w.n)
@@ -150,7 +150,7 @@ func (w *writer) lead(ctx context.Context, term *elector.Term) error {
 		if !term.Valid() { // the check
 			return nil
 		}
-		w.tell(deed{Kind: hasChecked, Token: term.Token()})
+		w.record(action{Kind: hasChecked, Token: term.Token()})
 		if w.Lockstep {
 			select {
 			case <-w.steps:
@@ -168,7 +168,7 @@ func (w *writer) lead(ctx context.Context, term *elector.Term) error {
 		if err != nil {
 			text = err.Error()
 		}
-		w.tell(deed{Kind: hasWritten, Token: term.Token(), Call: call, Return: monotonic(), Old: value, New: next, Outcome: outcome, Text: text})
+		w.record(action{Kind: hasWritten, Token: term.Token(), Call: call, Return: monotonic(), Old: value, New: next, Outcome: outcome, Text: text})
 		if outcome != ok {
 			return err
 		}
@@ -229,17 +229,17 @@ func (w *writer) pause() {
 
 var registers atomic.Int64
 
-// register makes a table of one row, and the guard rows, in a store.
+// makeRegister makes a register: a table with one row.
 func makeRegister(store *sql.DB) (name string, err error) {
 	name = fmt.Sprint("register_", strings.ReplaceAll(unique("r"), "-", "_"), "_", registers.Add(1))
 	_, err = store.Exec("CREATE TABLE " + name + " (value text); INSERT INTO " + name + " VALUES ('')")
 	return name, err
 }
 
-// A standby is promoted while the old primary still answers: two servers, two
-// leaders, and neither can know of the other. The token's timeline tells them
-// apart, wherever a third store is written to.
-func TestThePromotionOfAStandbyBesideItsPrimaryIsFencedByTheToken(t *testing.T) {
+// A standby is promoted while the old primary still answers, so there are two leaders that
+// cannot know of each other. In a third store, the timelines in their tokens tell them
+// apart.
+func TestTheTokenFencesTheLeaderOfAnOldPrimary(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		primary := own(t)
@@ -251,7 +251,7 @@ func TestThePromotionOfAStandbyBesideItsPrimaryIsFencedByTheToken(t *testing.T) 
 		check(t, err)
 
 		election := p.election(t)
-		var address atomic.Pointer[string] // of the cluster, as its clients know it
+		var address atomic.Pointer[string] // the cluster's address for its clients
 		move := func(to *server) { dsn := to.DSN(); address.Store(&dsn) }
 		move(p)
 		moving := d.openMoving(t, 0, &address)
@@ -265,9 +265,9 @@ func TestThePromotionOfAStandbyBesideItsPrimaryIsFencedByTheToken(t *testing.T) 
 			t.Error("the old primary no longer answers")
 		}
 		if fresh.Token()>>48 <= old.Token()>>48 {
-			t.Errorf("token %x is not of a later timeline than %x", fresh.Token(), old.Token())
+			t.Errorf("the timeline in token %x is not later than in %x", fresh.Token(), old.Token())
 		}
-		// Both write, with and without a fence, the old one first.
+		// Both leaders write, fenced and unfenced, the old one first.
 		for _, how := range []way{unfenced, byToken} {
 			register, err := makeRegister(store.admin)
 			check(t, err)
@@ -284,14 +284,14 @@ func TestThePromotionOfAStandbyBesideItsPrimaryIsFencedByTheToken(t *testing.T) 
 			if how == unfenced {
 				want = porcupine.Illegal
 			}
-			if got := linearizable(history.deeds); got != want {
+			if got := linearizable(history.actions); got != want {
 				t.Errorf("%s: linearizable: %s, want %s", how, got, want)
 			}
 			if last := history.of("old"); (last.Outcome == ok) != (how == unfenced) {
 				t.Errorf("%s: the old leader's last write was %s (%s)", how, last.Outcome, last.Text)
 			}
 		}
-		// Through the address that has moved, the old term is not one of that server.
+		// The moved address leads to the new primary, where the old term is not valid.
 		eventually(t, "the pool has reached the promoted server", func() bool {
 			err := old.InTx(soon(t), moving, nil, func(tx *sql.Tx) error {
 				if one[string](t, tx, "SELECT current_setting('port')") != fmt.Sprint(primary.Port()) {
@@ -305,20 +305,20 @@ func TestThePromotionOfAStandbyBesideItsPrimaryIsFencedByTheToken(t *testing.T) 
 	})
 }
 
-// record is a history that several writers add to.
+// record is the history of several writers.
 type record struct {
-	mu    sync.Mutex
-	deeds []deed
+	mu      sync.Mutex
+	actions []action
 }
 
-func (r *record) add(d deed) {
+func (r *record) add(d action) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.deeds = append(r.deeds, d)
+	r.actions = append(r.actions, d)
 }
 
-func (r *record) of(id string) (last deed) {
-	for _, d := range r.deeds {
+func (r *record) of(id string) (last action) {
+	for _, d := range r.actions {
 		if d.ID == id {
 			last = d
 		}
@@ -326,7 +326,7 @@ func (r *record) of(id string) (last deed) {
 	return last
 }
 
-// openWriter is a writer within this process.
+// openWriter is a writer in this process.
 type openWriter struct {
 	*record
 	id, register, value string
@@ -337,12 +337,12 @@ type openWriter struct {
 	n                   int
 }
 
-// write writes up to n times, and stops when it is refused.
+// write writes up to n times, and stops at the first failure.
 func (o *openWriter) write(t *testing.T, n int) {
 	w := &writer{writerSettings: writerSettings{Way: o.how, Register: o.register}, store: o.store}
 	for range n {
 		call := monotonic()
-		d := deed{ID: o.id, Kind: hasRead, Token: o.term.Token(), Call: call}
+		d := action{ID: o.id, Kind: hasRead, Token: o.term.Token(), Call: call}
 		var err error
 		if !o.read {
 			d.Outcome, err = w.do(o.term, func(tx execer) error {

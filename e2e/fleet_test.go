@@ -18,15 +18,15 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// fleet is the candidates of one election, each in a process of its own.
+// fleet is the candidates of one election, each in its own process.
 type fleet struct {
 	s        *server
 	election string
 	members  map[string]*member
-	excused  []string // candidates whose backend the test has terminated
+	excused  []string // candidates whose backend the test terminated
 
 	mu      sync.Mutex
-	history []entry       // in the order in which it was told
+	history []entry       // in order of arrival
 	more    chan struct{} // closed by the next entry
 }
 
@@ -36,38 +36,38 @@ type member struct {
 	id     string
 	stdin  io.WriteCloser
 	stderr bytes.Buffer
-	gone   chan struct{} // closed once it has ended and all that it told was read
+	gone   chan struct{} // closed once it has ended and all its entries are read
 	err    error         // how it ended
 }
 
-// The leases of fleets are short, since tests wait for them to run out.
+// The leases of fleets are short, since tests wait until they run out.
 const (
 	fleetLease     = 2 * time.Second
 	fleetHeartbeat = 200 * time.Millisecond
 	fleetRetry     = 200 * time.Millisecond
 )
 
-// launch starts n processes. At the end of the test those that live are told to
-// shut down, and the history of all is judged.
+// launch starts n processes. At the end of the test it shuts them down and judges the
+// history.
 func (s *server) launch(t *testing.T, d drivers, n int, change ...func(int, *settings)) *fleet {
 	t.Helper()
 	f := &fleet{s: s, election: s.election(t), members: map[string]*member{}, more: make(chan struct{})}
 	t.Cleanup(func() {
 		f.shutDown(t)
-		for _, wrong := range judgeEach(f.told(), f.excused...) {
-			t.Error(wrong)
+		for _, violation := range judgeEach(f.entries(), f.excused...) {
+			t.Error(violation)
 		}
 		if t.Failed() {
 			f.print(t)
 		}
 	})
 	for i := range n {
-		told := settings{Driver: d.name(i), DSN: s.DSN(), Election: f.election, ID: fmt.Sprintf("%s-%d", d.name(i), i),
+		s := settings{Driver: d.name(i), DSN: s.DSN(), Election: f.election, ID: fmt.Sprintf("%s-%d", d.name(i), i),
 			Lease: fleetLease, Heartbeat: fleetHeartbeat, Retry: fleetRetry}
 		for _, fn := range change {
-			fn(i, &told)
+			fn(i, &s)
 		}
-		f.start(t, told)
+		f.start(t, s)
 	}
 	for id := range f.members {
 		f.wait(t, id+" is ready", func(e entry) bool { return e.Kind == ready && e.ID == id })
@@ -94,7 +94,7 @@ func (f *fleet) start(t *testing.T, s settings) {
 		for {
 			var e entry
 			if lines.Decode(&e) != nil {
-				break // a kill may cut the last line short
+				break // a kill may truncate the last line
 			}
 			f.add(e)
 		}
@@ -110,13 +110,13 @@ func (f *fleet) add(e entry) {
 	f.more = make(chan struct{})
 }
 
-func (f *fleet) told() []entry {
+func (f *fleet) entries() []entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.history)
 }
 
-// wait returns the first entry that matches, told already or yet to come.
+// wait returns the first entry that matches, past or future.
 func (f *fleet) wait(t *testing.T, what string, match func(entry) bool) entry {
 	t.Helper()
 	timeout := time.After(patience)
@@ -140,11 +140,11 @@ func (f *fleet) wait(t *testing.T, what string, match func(entry) bool) entry {
 	}
 }
 
-// leader waits for an election after that with the token, by the newest one.
+// leader waits for an election with a token above after, and returns the newest.
 func (f *fleet) leader(t *testing.T, after int64) entry {
 	t.Helper()
 	newest := f.wait(t, fmt.Sprintf("an election after token %d", after), func(e entry) bool { return e.Kind == elected && e.Token > after })
-	for _, e := range f.told() {
+	for _, e := range f.entries() {
 		if e.Kind == elected && e.Token > newest.Token {
 			newest = e
 		}
@@ -158,7 +158,7 @@ func (f *fleet) demotion(t *testing.T, token int64) entry {
 	return f.wait(t, fmt.Sprintf("the end of token %d", token), func(e entry) bool { return e.Kind == demoted && e.Token == token })
 }
 
-// terminateLeader ends the leader's backend, as soon as there is one.
+// terminateLeader terminates the leader's backend, as soon as there is one.
 func (f *fleet) terminateLeader(t *testing.T) {
 	t.Helper()
 	eventually(t, "a leader's backend is terminated", func() bool {
@@ -182,7 +182,7 @@ func (f *fleet) command(t *testing.T, id, command string) {
 	check(t, err)
 }
 
-// kill ends a process by kill -9 and waits until all that it told was read.
+// kill ends a process with SIGKILL and waits until all its entries are read.
 func (f *fleet) kill(t *testing.T, id string) {
 	t.Helper()
 	f.signal(t, id, syscall.SIGKILL)
@@ -190,7 +190,7 @@ func (f *fleet) kill(t *testing.T, id string) {
 	delete(f.members, id)
 }
 
-// quit ends a process by SIGTERM, which it must obey in an orderly way.
+// quit ends a process with SIGTERM and checks that it exits cleanly.
 func (f *fleet) quit(t *testing.T, id string) {
 	t.Helper()
 	m := f.members[id]
@@ -229,10 +229,10 @@ func (f *fleet) shutDown(t *testing.T) {
 	all.Wait()
 }
 
-// print shows what a failed test was told, without what fills pages.
+// print logs the history, without the many heartbeats and beliefs.
 func (f *fleet) print(t *testing.T) {
 	t.Helper()
-	for _, e := range f.told() {
+	for _, e := range f.entries() {
 		if e.Kind != renewed && e.Kind != believed {
 			t.Logf("%+v", e)
 		}

@@ -15,12 +15,12 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// frail makes a candidate of each kind whose health is what ill says.
+// frail makes candidates of each kind with the given health check.
 var frail = map[string]func(t *testing.T, s *server, d drivers, election string, health elector.CommonOption) *candidate{
 	"polling": func(t *testing.T, s *server, d drivers, election string, health elector.CommonOption) *candidate {
 		return s.stand(t, d.open(t, 0, s.DSN()), election, health)
 	},
-	"parked": func(t *testing.T, s *server, d drivers, election string, health elector.CommonOption) *candidate {
+	"waiting": func(t *testing.T, s *server, d drivers, election string, health elector.CommonOption) *candidate {
 		return s.stand(t, d.open(t, 0, s.DSN()), election, inServerBriefly, health)
 	},
 	"of a session": func(t *testing.T, s *server, d drivers, election string, health elector.CommonOption) *candidate {
@@ -39,9 +39,9 @@ func gate(ill *atomic.Bool) elector.CommonOption {
 	}, elector.HealthPolicy{Interval: 20 * time.Millisecond})
 }
 
-// A leader that becomes unhealthy makes way, does not come back while it is, and does
-// when it is well and the other has gone.
-func TestAnUnhealthyLeaderMakesWayUntilItIsWell(t *testing.T) {
+// A leader that becomes unhealthy steps down. It does not campaign until it is healthy
+// again, even if nobody else does.
+func TestAnUnhealthyLeaderStepsDownUntilItIsHealthy(t *testing.T) {
 	t.Parallel()
 	for kind, stand := range frail {
 		t.Run(kind, func(t *testing.T) {
@@ -65,13 +65,13 @@ func TestAnUnhealthyLeaderMakesWayUntilItIsWell(t *testing.T) {
 					t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
 				}
 				second.end(t)
-				free := time.Now() // and nobody takes it
+				free := time.Now() // nobody else campaigns
 				eventually(t, "the candidate is checked again and again", func() bool { return first.Health().At.Sub(free) > 3*retry })
 				if leader, err := second.Leader(soon(t)); err == nil {
 					t.Errorf("%s leads", leader.CandidateID)
 				}
 				if h := first.Health(); h.Healthy || h.Score != 0 {
-					t.Errorf("it is unhealthy, and %+v", h)
+					t.Errorf("an unhealthy candidate has %+v", h)
 				}
 				ill.Store(false)
 				wait(t, first, func(e hooks.Elected) bool { return e.Token > fresh.Token })
@@ -83,7 +83,7 @@ func TestAnUnhealthyLeaderMakesWayUntilItIsWell(t *testing.T) {
 	}
 }
 
-func TestAParkedCandidateThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
+func TestAWaitingCandidateThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -95,14 +95,14 @@ func TestAParkedCandidateThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
 		began := time.Now()
 		ill.Store(true)
 		eventually(t, "the queue is empty", func() bool { return len(s.waiters(t, c.Key())) == 0 })
-		soonAfter(t, "leaving the queue", began) // and not when the wait has run out
+		soonAfter(t, "leaving the queue", began) // and not when the wait ends
 		ill.Store(false)
 		s.parks(t, c)
 	})
 }
 
-// One check, given once, gates the election, is served by the endpoints and published by the roster.
-func TestOneCheckGatesTheElectionIsServedAndPublished(t *testing.T) {
+// One health check gates the election, and the endpoints and the roster report its result.
+func TestOneHealthCheckServesElectionEndpointsAndRoster(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -122,7 +122,7 @@ func TestOneCheckGatesTheElectionIsServedAndPublished(t *testing.T) {
 			return all[0].Health
 		}
 		eventually(t, "the unhealthy candidate is published", func() bool { h := published(); return h != nil && *h == 0 })
-		time.Sleep(4 * time.Second) // longer than a candidate stays that is not heard of
+		time.Sleep(4 * time.Second) // longer than a silent candidate stays published
 		if h := published(); h == nil || *h != 0 {
 			t.Errorf("an unhealthy candidate that makes no attempt is published with %v", h)
 		}

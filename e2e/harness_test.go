@@ -17,30 +17,30 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// candidate is one candidate within this process.
+// candidate is a candidate in this process.
 type candidate struct {
 	*elector.Elector
 	rec  *hookstest.Recorder
 	pool *sql.DB
 
-	poolClosed bool // by the test
-	shared     bool // the pool is behind a pooler, which has settings of its own
-	moved      bool // and that gives each transaction another backend
+	poolClosed bool // the test closed the pool
+	shared     bool // the pool is behind a pooler with its own settings
+	moved      bool // that pooler gives each transaction another backend
 
 	stop context.CancelFunc // ends Run
 	done chan struct{}      // closed when Run has returned
 	err  error              // what Run returned
 }
 
-// The settings of the tests that need no others: a lease that a busy machine
-// does not lose, and a follower that asks often.
+// Default settings of the tests: the lease is long enough for a busy machine, and
+// followers try often.
 const (
 	lease     = 3 * time.Second
 	heartbeat = 200 * time.Millisecond
 	retry     = 100 * time.Millisecond
 )
 
-// stand makes a candidate that leaves nothing behind.
+// stand makes a candidate and checks at the end of the test that it leaves nothing behind.
 func (s *server) stand(t *testing.T, pool *sql.DB, election string, opts ...elector.Option) *candidate {
 	t.Helper()
 	c := &candidate{rec: hookstest.NewRecorder(), pool: pool}
@@ -59,7 +59,7 @@ func (s *server) stand(t *testing.T, pool *sql.DB, election string, opts ...elec
 	return c
 }
 
-// run starts Run, which is ended at the end of the test.
+// run starts Run and ends it at the end of the test.
 func (c *candidate) run(t *testing.T, lead func(context.Context, *elector.Term) error) *candidate {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -85,7 +85,7 @@ func (c *candidate) returned(t *testing.T) error {
 	return c.err
 }
 
-// elected waits until the candidate leads, for the first time.
+// elected waits until the candidate is elected for the first time.
 func (c *candidate) elected(t *testing.T) hooks.Elected {
 	t.Helper()
 	return wait[hooks.Elected](t, c, nil)
@@ -97,8 +97,8 @@ func (c *candidate) follows(t *testing.T) {
 	wait(t, c, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
 }
 
-// foundFreeAt fails the test if more than the one attempt that was under way found the
-// lock busy after it had been released. The candidate has been elected since.
+// foundFreeAt fails the test if more than one attempt found the lock busy after it was
+// released; one may have been under way. The candidate must have been elected since.
 func (c *candidate) foundFreeAt(t *testing.T, released time.Time) {
 	t.Helper()
 	busy := 0
@@ -112,22 +112,23 @@ func (c *candidate) foundFreeAt(t *testing.T, released time.Time) {
 	}
 }
 
-// after is the cursor for what happens from now on.
+// after returns a cursor for events from now on.
 func (c *candidate) after() *hookstest.Cursor {
 	cursor := c.rec.Cursor()
 	cursor.SkipSeen()
 	return cursor
 }
 
-// termOf returns the term, once there is one: the last may have ended on a busy machine.
+// termOf waits for a term and returns it. On a busy machine the candidate may have lost the
+// last one.
 func termOf(t *testing.T, e interface{ Term() (*elector.Term, bool) }) (term *elector.Term) {
 	t.Helper()
 	eventually(t, "it leads", func() (leads bool) { term, leads = e.Term(); return leads })
 	return term
 }
 
-// survives waits until heartbeats have kept the candidate's term for so many
-// leases, and fails if it lost the term meanwhile.
+// survives waits until heartbeats have kept the candidate's first term for that many leases,
+// and fails if the term was lost.
 func (c *candidate) survives(t *testing.T, leases int, length time.Duration) {
 	t.Helper()
 	first := c.elected(t)
@@ -137,7 +138,7 @@ func (c *candidate) survives(t *testing.T, leases int, length time.Duration) {
 	}
 }
 
-// wait returns the first event that matches, now or later.
+// wait returns the first event that matches, past or future.
 func wait[E hookstest.Event](t *testing.T, c *candidate, match func(E) bool) E {
 	t.Helper()
 	return next(t, c.rec.Cursor(), match)
@@ -159,12 +160,12 @@ func wraps(t *testing.T, err, sentinel error) {
 	}
 }
 
-// leavesNothing checks what a candidate that has ended owes: no backend of its
-// own, no lock, and a pool that is usable and carries no setting of ours.
+// leavesNothing checks that a candidate that has ended left no backend and no lock, and
+// that its pool is usable and has no settings of the library.
 func (s *server) leavesNothing(t *testing.T, c *candidate) {
 	t.Helper()
 	if !s.up() {
-		return // the test has killed it
+		return // the test killed the server
 	}
 	eventually(t, "the candidate's session is gone", func() bool {
 		return len(list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())) == 0
@@ -172,7 +173,7 @@ func (s *server) leavesNothing(t *testing.T, c *candidate) {
 	if c.poolClosed {
 		return
 	}
-	if c.moved { // a prepared statement of ours may be on another backend by now
+	if c.moved { // a prepared statement may be on another backend by now
 		if pids := s.holders(t, c.Key()); len(pids) > 0 {
 			t.Errorf("backends %v of the pooler hold the lock", pids)
 		}
@@ -180,22 +181,22 @@ func (s *server) leavesNothing(t *testing.T, c *candidate) {
 	}
 	eventually(t, "the pool is usable", func() bool { return c.pool.PingContext(context.Background()) == nil })
 	for _, conn := range pooled(t, c.pool) {
-		// Of a parameter that was set by statement, and not as the connection was made, the source is "session".
+		// The source of a setting that a statement set, after the connection was made, is "session".
 		left := list[string](t, conn, "SELECT pg_catalog.concat(s.name, '=', s.setting) FROM pg_catalog.pg_settings AS s WHERE s.source OPERATOR(pg_catalog.=) 'session'")
 		if len(left) > 0 && !c.shared {
-			t.Errorf("a pooled connection has settings of somebody: %q", left)
+			t.Errorf("a pooled connection has changed settings: %q", left)
 		}
 		if left := list[int64](t, conn, "SELECT l.objid::bigint FROM pg_catalog.pg_locks AS l WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()"); len(left) > 0 {
 			t.Errorf("a pooled connection holds advisory locks: %v", left)
 		}
 		if id := one[string](t, conn, "SELECT pg_catalog.current_setting('application_name')"); id == c.CandidateID() {
-			t.Errorf("a pooled connection calls itself %q", id)
+			t.Errorf("a pooled connection has the application_name %q", id)
 		}
 		expect(t, conn.Close())
 	}
 }
 
-// pooled takes every living idle connection of a pool at once.
+// pooled takes all working idle connections of a pool.
 func pooled(t *testing.T, pool *sql.DB) []*sql.Conn {
 	t.Helper()
 	var all []*sql.Conn
@@ -205,7 +206,7 @@ func pooled(t *testing.T, pool *sql.DB) []*sql.Conn {
 		if conn.PingContext(soon(t)) == nil {
 			all = append(all, conn)
 		} else {
-			_ = conn.Close() // of a server that was restarted
+			_ = conn.Close() // the server was restarted
 		}
 	}
 	return all
@@ -216,8 +217,7 @@ func nextElected(t *testing.T, cursor *hookstest.Cursor) hooks.Elected {
 	return next[hooks.Elected](t, cursor, nil)
 }
 
-// server is a cluster with a connection past every fault, to look at it and to
-// hurt it as its administrator.
+// server is a cluster with an administrator's pool that faults do not affect.
 type server struct {
 	*pgcluster.Cluster
 	admin *sql.DB
@@ -233,8 +233,7 @@ func on(t *testing.T, c *pgcluster.Cluster) *server {
 	return &server{Cluster: c, admin: pgx.open(t, 0, c.DSN(pgcluster.WithParam("application_name", "admin")))}
 }
 
-// election makes the name of a new election, whose lock must be free at the
-// end of the test.
+// election returns the name of a new election, whose lock must be free at the end of the test.
 func (s *server) election(t *testing.T) string {
 	t.Helper()
 	election := unique(t.Name())
@@ -253,17 +252,16 @@ func (s *server) freeAtTheEnd(t *testing.T, key int64) {
 
 func (s *server) up() bool { return s.admin.PingContext(context.Background()) == nil }
 
-// unique makes a name that no other test has, nor a repetition of this one.
+// unique returns a name that no other test uses, and no repetition of this one.
 func unique(name string) string { return name + "-" + strings.ToLower(rand.Text()[:6]) }
 
-// database makes a database that is dropped at the end of the test, and returns
-// the address of it.
+// database makes a database that is dropped at the end of the test, and returns its address.
 func (s *server) database(t *testing.T) string {
 	t.Helper()
 	return s.databaseOf(t, unique("database"))
 }
 
-// databaseOf is database with a name that the test chooses, and perhaps a role.
+// databaseOf is database with a given name and options of the address.
 func (s *server) databaseOf(t *testing.T, name string, opts ...pgcluster.DSNOption) string {
 	t.Helper()
 	_, err := s.admin.Exec(`CREATE DATABASE "` + name + `"`)
@@ -275,8 +273,8 @@ func (s *server) databaseOf(t *testing.T, name string, opts ...pgcluster.DSNOpti
 	return s.DSN(append(opts, pgcluster.ForDatabase(name))...)
 }
 
-// role makes a role with defaults of its own, which is dropped at the end of
-// the test, and returns its name.
+// role makes a role with default settings and returns its name. The role is dropped at the end
+// of the test.
 func (s *server) role(t *testing.T, defaults map[string]string) string {
 	t.Helper()
 	name := unique("role")
@@ -288,22 +286,21 @@ func (s *server) role(t *testing.T, defaults map[string]string) string {
 	return name
 }
 
-// holders are the backends that hold or await any lock with the key, granted
-// first. The key is compared in a way of its own.
+// holders returns the backends that hold or await a lock with the key, holders first.
 func (s *server) holders(t *testing.T, key int64) []int {
 	t.Helper()
 	return s.locksOf(t, key, "true")
 }
 
-// locksOf are the backends of those of the key's locks (in pg_locks) for which the
-// condition holds, granted first.
+// locksOf returns the backends of the key's rows in pg_locks that satisfy the condition,
+// granted locks first.
 func (s *server) locksOf(t *testing.T, key int64, condition string) []int {
 	t.Helper()
 	return list[int](t, s.admin, `SELECT pid FROM pg_locks WHERE locktype = 'advisory'
 		AND classid = (($1::bigint >> 32) & 4294967295)::oid AND objid = ($1::bigint & 4294967295)::oid AND `+condition+` ORDER BY granted DESC`, key)
 }
 
-// terminate ends a backend, and returns once that is decided.
+// terminate sends SIGTERM to a backend.
 func (s *server) terminate(t *testing.T, pid int) {
 	t.Helper()
 	if !one[bool](t, s.admin, "SELECT pg_terminate_backend($1)", pid) {
@@ -311,7 +308,7 @@ func (s *server) terminate(t *testing.T, pid int) {
 	}
 }
 
-// one returns the value that a query yields.
+// one returns the single value of a query.
 func one[T any](t *testing.T, q querier, query string, args ...any) T {
 	t.Helper()
 	all := list[T](t, q, query, args...)
@@ -321,7 +318,7 @@ func one[T any](t *testing.T, q querier, query string, args ...any) T {
 	return all[0]
 }
 
-// list returns the values of a query's one column.
+// list returns the values of a query's only column.
 func list[T any](t *testing.T, q querier, query string, args ...any) []T {
 	t.Helper()
 	rows, err := q.QueryContext(context.Background(), query, args...)

@@ -20,7 +20,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// standWatched makes a candidate with a monitor of its own.
+// standWatched makes a candidate with its own monitor.
 func (s *server) standWatched(t *testing.T, d drivers, i int, election string, opts ...elector.Option) (*candidate, *health.Monitor) {
 	t.Helper()
 	pool := d.open(t, i, s.DSN())
@@ -31,7 +31,7 @@ func (s *server) standWatched(t *testing.T, d drivers, i int, election string, o
 	return c, m
 }
 
-// probe asks a handler, and checks that its status code is that of its report.
+// probe queries a handler, and checks that the status code matches the report.
 func probe(t *testing.T, h http.Handler) health.Report {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -78,7 +78,7 @@ func TestTheLeaderAndItsFollowersAreHealthyAndNameTheLeader(t *testing.T) {
 	})
 }
 
-func TestWithTheDatabaseAwayNobodyIsReadyAndEverybodyLives(t *testing.T) {
+func TestWithoutTheDatabaseProcessesAreLiveButNotReady(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		cluster := own(t)
@@ -102,8 +102,8 @@ func TestWithTheDatabaseAwayNobodyIsReadyAndEverybodyLives(t *testing.T) {
 	})
 }
 
-// A probe must not hang where a driver does.
-func TestAProbeOfADeadLinkIsAnsweredInTime(t *testing.T) {
+// A probe must not hang when a driver does.
+func TestAProbeOnADeadLinkReturnsInTime(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
@@ -115,7 +115,7 @@ func TestAProbeOfADeadLinkIsAnsweredInTime(t *testing.T) {
 		check(t, m.Add(c.Elector))
 		becomes(t, m, health.Degraded)
 		l.proxy.BlackHole()
-		for range 10 { // more than may be stuck in the driver
+		for range 10 { // more than the limit of stuck calls
 			if r := probe(t, m); r.Status != health.Unhealthy {
 				t.Errorf("got %+v", r)
 			}
@@ -125,7 +125,7 @@ func TestAProbeOfADeadLinkIsAnsweredInTime(t *testing.T) {
 	})
 }
 
-func TestWhileALeaderIsFrozenItsFollowerIsHealthyByItsLeaseAndThenLeads(t *testing.T) {
+func TestAFollowerOfAFrozenLeaderIsHealthyAndThenLeads(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -156,7 +156,7 @@ func TestWhileALeaderIsFrozenItsFollowerIsHealthyByItsLeaseAndThenLeads(t *testi
 	})
 }
 
-func TestLivenessFailsWhileWorkRunsOnBesideTheNextLeader(t *testing.T) {
+func TestLivenessFailsWhileOldWorkRunsUnderTheNextLeader(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -180,7 +180,7 @@ func TestLivenessFailsWhileWorkRunsOnBesideTheNextLeader(t *testing.T) {
 	})
 }
 
-// hanging is work that does not return until it is let go, whatever its context says.
+// hanging returns work that ignores its context and returns only after letGo.
 func hanging(t *testing.T) (work func(context.Context), letGo func()) {
 	t.Helper()
 	gate := make(chan struct{})
@@ -188,8 +188,7 @@ func hanging(t *testing.T) (work func(context.Context), letGo func()) {
 	return func(context.Context) { <-gate }, letGo
 }
 
-// The lock is held for as long as the work hangs, so nobody else leads: that must not
-// look as if all were well.
+// While the work hangs, the lock is held, so nobody else can lead. Liveness must show it.
 func TestLivenessFailsWhileWorkHangsAndTheLockIsHeld(t *testing.T) {
 	t.Parallel()
 	for name, stand := range map[string]func(t *testing.T, s *server, d drivers, work func(context.Context), election string) (*candidate, *health.Monitor){
@@ -232,7 +231,7 @@ func TestLivenessFailsWhileWorkHangsAndTheLockIsHeld(t *testing.T) {
 	}
 }
 
-func TestOneMonitorAnswersForAllElectionsOfASessionByOneStatement(t *testing.T) {
+func TestAMonitorQueriesAllElectionsOfASessionWithOneStatement(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

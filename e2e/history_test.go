@@ -16,8 +16,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// entry is one line of a candidate's history. Terms are told in wall clock time,
-// what a witness saw in that of the monotonic clock; both in nanoseconds.
+// entry is one line of a candidate's history. Times of terms are of the wall clock, times
+// of samples are of the monotonic clock; both are in nanoseconds.
 type entry struct {
 	ID       string
 	Kind     kind
@@ -25,68 +25,68 @@ type entry struct {
 	From, To int64  `json:",omitempty"`
 	Believes bool   `json:",omitempty"`
 	Text     string `json:",omitempty"`
-	Election string `json:",omitempty"` // of the many on a session
+	Election string `json:",omitempty"` // if the session has many elections
 }
 
 type kind string
 
 const (
-	ready    kind = "ready"    // to be told to shut down
+	ready    kind = "ready"    // it handles SIGTERM
 	elected  kind = "elected"  // From: when
 	demoted  kind = "demoted"  // From: when; Text: the reason
 	renewed  kind = "renewed"  // From: when a heartbeat was answered; To: the deadline
 	failed   kind = "failed"   // From: when; Text: the error
-	believed kind = "believed" // From, To: for certain
-	blinked  kind = "blinked"  // From, To: between two looks; Believes: what the second saw
-	violated kind = "violated" // Text: how a hook's contract was broken
+	believed kind = "believed" // From, To: it certainly believed to lead
+	blinked  kind = "blinked"  // it was not running between the samples From and To; Believes: the result of the second
+	violated kind = "violated" // Text: how the contract of hooks was broken
 )
 
-// judge returns a sentence for each way in which the history of an election
-// breaks the promise: terms overlap by the candidates' own belief, tokens do not
-// rise, a candidate is elected twice or demoted twice in a row.
+// judge returns a message for each broken guarantee in the history of an election: terms
+// overlap by the candidates' own belief, tokens do not rise, or a candidate is elected or
+// demoted twice in a row.
 //
-// A leader whose session the server was made to end may believe in itself until
-// its next heartbeat, beside the next leader: that is what the token is for.
-// Such candidates are named, and are excused for terms that ended so.
-func judge(history []entry, excused ...string) (verdict []string) {
-	verdict = append(verdict, judgeTerms(history)...)
-	verdict = append(verdict, judgeBeliefs(history, func(belief entry) bool {
+// If the server ended a leader's session, the leader may believe to lead until its next
+// heartbeat, while the next leader already leads; the tokens tell the two apart. judge
+// allows that to the excused candidates, for terms that ended with hooks.SessionLost.
+func judge(history []entry, excused ...string) (violations []string) {
+	violations = append(violations, judgeTerms(history)...)
+	violations = append(violations, judgeBeliefs(history, func(belief entry) bool {
 		return slices.Contains(excused, belief.ID) && slices.ContainsFunc(history, func(e entry) bool {
 			return e.Kind == demoted && e.ID == belief.ID && e.Token == belief.Token && e.Text == string(hooks.SessionLost)
 		})
 	})...)
 	for _, e := range history {
 		if e.Kind == violated {
-			verdict = append(verdict, e.ID+" "+e.Text)
+			violations = append(violations, e.ID+" "+e.Text)
 		}
 	}
-	return verdict
+	return violations
 }
 
-// judgeEach judges the elections of a history one by one.
-func judgeEach(history []entry, excused ...string) (verdict []string) {
+// judgeEach judges each election of a history.
+func judgeEach(history []entry, excused ...string) (violations []string) {
 	each := map[string][]entry{}
 	for _, e := range history {
 		each[e.Election] = append(each[e.Election], e)
 	}
 	for election, entries := range each {
 		for _, wrong := range judge(entries, excused...) {
-			verdict = append(verdict, election+" "+wrong)
+			violations = append(violations, election+" "+wrong)
 		}
 	}
-	return verdict
+	return violations
 }
 
-func judgeTerms(history []entry) (verdict []string) {
+func judgeTerms(history []entry) (violations []string) {
 	leading := map[string]int64{} // the token of who leads
 	var elections []entry
 	for _, e := range history {
 		token, leads := leading[e.ID]
 		switch {
 		case e.Kind == elected && leads:
-			verdict = append(verdict, fmt.Sprintf("%s was elected with token %d while it led with token %d", e.ID, e.Token, token))
+			violations = append(violations, fmt.Sprintf("%s was elected with token %d while it led with token %d", e.ID, e.Token, token))
 		case e.Kind == demoted && token != e.Token:
-			verdict = append(verdict, fmt.Sprintf("%s was demoted from token %d while it led with token %d", e.ID, e.Token, token))
+			violations = append(violations, fmt.Sprintf("%s was demoted from token %d while it led with token %d", e.ID, e.Token, token))
 		}
 		switch e.Kind {
 		case elected:
@@ -96,15 +96,15 @@ func judgeTerms(history []entry) (verdict []string) {
 			delete(leading, e.ID)
 		}
 	}
-	return append(verdict, rising(elections, "elected")...)
+	return append(violations, rising(elections, "elected")...)
 }
 
-func judgeBeliefs(history []entry, excused func(entry) bool) (verdict []string) {
+func judgeBeliefs(history []entry, excused func(entry) bool) (violations []string) {
 	type term struct {
 		id    string
 		token int64
 	}
-	merged := map[term]entry{} // a belief is told piece by piece
+	merged := map[term]entry{} // a belief is recorded in pieces
 	for _, e := range history {
 		if e.Kind != believed {
 			continue
@@ -119,43 +119,43 @@ func judgeBeliefs(history []entry, excused func(entry) bool) (verdict []string) 
 	for _, e := range merged {
 		beliefs = append(beliefs, e)
 	}
-	verdict = rising(beliefs, "believing")
-	for i := 1; i < len(beliefs); i++ { // in order, by now
+	violations = rising(beliefs, "believing")
+	for i := 1; i < len(beliefs); i++ { // sorted by rising
 		if a, b := beliefs[i-1], beliefs[i]; b.From < a.To && !excused(a) {
-			verdict = append(verdict, fmt.Sprintf("%s (token %d) and %s (token %d) both believed to lead, for %d ns", a.ID, a.Token, b.ID, b.Token, a.To-b.From))
+			violations = append(violations, fmt.Sprintf("%s (token %d) and %s (token %d) both believed to lead, for %d ns", a.ID, a.Token, b.ID, b.Token, a.To-b.From))
 		}
 	}
-	return verdict
+	return violations
 }
 
 // rising sorts entries by time and checks that their tokens rise strictly.
-func rising(entries []entry, what string) (verdict []string) {
+func rising(entries []entry, what string) (violations []string) {
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.From, b.From) })
 	for i := 1; i < len(entries); i++ {
 		if a, b := entries[i-1], entries[i]; b.Token <= a.Token {
-			verdict = append(verdict, fmt.Sprintf("%s was %s with token %d after %s with token %d", b.ID, what, b.Token, a.ID, a.Token))
+			violations = append(violations, fmt.Sprintf("%s was %s with token %d after %s with token %d", b.ID, what, b.Token, a.ID, a.Token))
 		}
 	}
-	return verdict
+	return violations
 }
 
-func TestTheJudgeSeesWhatIsWrong(t *testing.T) {
+func TestJudgeReportsBrokenGuarantees(t *testing.T) {
 	good := []entry{
 		{ID: "a", Kind: elected, Token: 1, From: 10}, {ID: "a", Kind: believed, Token: 1, From: 11, To: 15},
 		{ID: "a", Kind: believed, Token: 1, From: 11, To: 20}, {ID: "a", Kind: demoted, Token: 1, From: 21},
 		{ID: "b", Kind: elected, Token: 2, From: 30}, {ID: "b", Kind: believed, Token: 2, From: 31, To: 40},
 		{ID: "a", Kind: elected, Token: 3, From: 50}, {ID: "a", Kind: believed, Token: 3, From: 51, To: 60},
 	}
-	if verdict := judge(good); len(verdict) > 0 {
-		t.Errorf("nothing is wrong, but: %q", verdict)
+	if violations := judge(good); len(violations) > 0 {
+		t.Errorf("a good history: %q", violations)
 	}
 	ended := append(slices.Clone(good), entry{ID: "b", Kind: demoted, Token: 2, From: 55, Text: string(hooks.SessionLost)},
 		entry{ID: "b", Kind: believed, Token: 2, From: 31, To: 55})
-	if verdict := judge(ended); len(verdict) != 1 {
-		t.Errorf("a session that was lost while its candidate led: %q", verdict)
+	if violations := judge(ended); len(violations) != 1 {
+		t.Errorf("a session that was lost while its candidate led: %q", violations)
 	}
-	if verdict := judge(ended, "b"); len(verdict) > 0 {
-		t.Errorf("the same, excused: %q", verdict)
+	if violations := judge(ended, "b"); len(violations) > 0 {
+		t.Errorf("the same, excused: %q", violations)
 	}
 	for name, bad := range map[string]entry{
 		"a belief within another's":     {ID: "b", Kind: believed, Token: 2, From: 18, To: 19},
@@ -168,81 +168,80 @@ func TestTheJudgeSeesWhatIsWrong(t *testing.T) {
 		"a broken contract of the hook": {ID: "a", Kind: violated, Text: "was called twice"},
 	} {
 		if len(judge(append(slices.Clone(good), bad))) == 0 {
-			t.Errorf("%s: nothing was seen", name)
+			t.Errorf("%s: no violation reported", name)
 		}
 	}
 }
 
-// A witness looks at IsLeader, again and again, and tells for how long the
-// candidate believed that it leads. Each look has a time before and a time after
-// it, on the one monotonic clock that all processes of a machine share. A belief
-// counts from after the first look that saw it until before the last, so that
-// two beliefs that overlap are so for certain.
-type witness struct {
-	e    *elector.Elector
-	tell func(entry)
-	spin bool
+// A sampler calls IsLeader again and again and records how long the candidate believed to
+// lead. It reads the monotonic clock, which all processes of the machine share, before and
+// after each call. A belief counts from after the first true result until before the last
+// call with a true result, so two overlapping beliefs certainly overlapped.
+type sampler struct {
+	e      *elector.Elector
+	record func(entry)
+	spin   bool
 
-	belief entry // the one that goes on; Kind is "" if none
-	told   int64 // up to when
-	last   int64 // when the look before began
+	belief   entry // the current one; Kind is "" if none
+	recorded int64 // when it was last recorded
+	last     int64 // when the previous call began
 }
 
 const (
-	pauseBetweenLooks = 500 * time.Microsecond
-	tellEvery         = 50 * time.Millisecond  // of a belief that goes on: what a kill may cost
-	blinkAfter        = 400 * time.Millisecond // longer between two looks, the process was not running
+	pauseBetweenSamples = 500 * time.Microsecond
+	recordEvery         = 50 * time.Millisecond  // interval for recording a continuing belief; a kill may lose this much
+	blinkAfter          = 400 * time.Millisecond // a longer time between two calls means that the process was not running
 )
 
-func newWitness(e *elector.Elector, tell func(entry), spin bool) *witness {
-	return &witness{e: e, tell: tell, spin: spin, last: monotonic()}
+func newSampler(e *elector.Elector, record func(entry), spin bool) *sampler {
+	return &sampler{e: e, record: record, spin: spin, last: monotonic()}
 }
 
-func (w *witness) watch(ctx context.Context) {
+func (s *sampler) watch(ctx context.Context) {
 	for ctx.Err() == nil {
-		w.look()
-		if !w.spin {
-			time.Sleep(pauseBetweenLooks)
+		s.sample()
+		if !s.spin {
+			time.Sleep(pauseBetweenSamples)
 		}
 	}
-	w.close()
+	s.close()
 }
 
-func (w *witness) look() {
+func (s *sampler) sample() {
 	before := monotonic()
-	believes := w.e.IsLeader()
+	believes := s.e.IsLeader()
 	after := monotonic()
-	if before-w.last > int64(blinkAfter) {
-		w.tell(entry{Kind: blinked, From: w.last, To: before, Believes: believes})
+	if before-s.last > int64(blinkAfter) {
+		s.record(entry{Kind: blinked, From: s.last, To: before, Believes: believes})
 	}
-	w.last = before
+	s.last = before
 	if !believes {
-		w.close()
+		s.close()
 		return
 	}
-	if term, leading := w.e.Term(); leading && term.Token() != w.belief.Token {
-		w.close()
-		w.belief = entry{Kind: believed, Token: term.Token(), From: after}
+	if term, leading := s.e.Term(); leading && term.Token() != s.belief.Token {
+		s.close()
+		s.belief = entry{Kind: believed, Token: term.Token(), From: after}
 	}
-	if w.belief.Kind == "" {
-		return // it has just ended: which it was is not known
+	if s.belief.Kind == "" {
+		return // the term has just ended; its token is unknown
 	}
-	w.belief.To = max(before, w.belief.From)
-	if before-w.told > int64(tellEvery) {
-		w.tell(w.belief)
-		w.told = before
+	s.belief.To = max(before, s.belief.From)
+	if before-s.recorded > int64(recordEvery) {
+		s.record(s.belief)
+		s.recorded = before
 	}
 }
 
-// close tells of the belief that has ended, if any.
-func (w *witness) close() {
-	if w.belief.Kind != "" {
-		w.tell(w.belief)
+// close records the belief that has ended, if any.
+func (s *sampler) close() {
+	if s.belief.Kind != "" {
+		s.record(s.belief)
 	}
-	w.belief = entry{}
+	s.belief = entry{}
 }
 
-// monotonic is the machine's clock that is never set, in nanoseconds.
+// monotonic returns the machine's monotonic clock, in nanoseconds.
 func monotonic() int64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

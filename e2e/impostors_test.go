@@ -15,15 +15,15 @@ import (
 	"github.com/pgelector/pgelector/fence"
 )
 
-// paths are those of the roles of the elections: PostgreSQL's default, and one that
-// looks into pg_catalog last.
+// paths are search_paths: PostgreSQL's default, and one with pg_catalog last.
 var paths = map[string]string{"default": `"$user", public`, "public first": "public, pg_catalog"}
 
-// beset is a town whose schema public is full of impostors.
+// beset is a town whose schema public is full of impostors: objects that raise an error if
+// an unqualified name selects them.
 func beset(t *testing.T) town {
 	t.Helper()
 	primary := on(t, own(t))
-	primary.replicate(t, "FIRST 1 (s1)", "s1") // for those who have synchronous commits
+	primary.replicate(t, "FIRST 1 (s1)", "s1") // for synchronous candidates
 	w := invaded(t, primary)
 	w.admin = pgx.open(t, 0, w.DSN(pgcluster.ForDatabase(w.database), pgcluster.WithParam("search_path", "pg_catalog")))
 	statements, err := impostors.Statements("..")
@@ -39,8 +39,8 @@ func beset(t *testing.T) town {
 	return w
 }
 
-// along is an address of the town for a new role of that search_path, which may make
-// tables and schemas.
+// along returns the address for a new role with that search_path, which may create tables and
+// schemas.
 func (w town) along(t *testing.T, path string) (dsn string) {
 	t.Helper()
 	role := w.role(t, map[string]string{})
@@ -53,7 +53,7 @@ func (w town) along(t *testing.T, path string) (dsn string) {
 	return w.dsn(role)
 }
 
-// unqualified are statements that meet an impostor, each in another way.
+// unqualified are statements that use an impostor, each in a different way.
 var unqualified = []string{
 	"SELECT count(pg_catalog.set_config('a.b', 'c', true))", "SELECT count(*)", "SELECT 1 = 1", "SELECT 1::bigint * '1 second'::interval",
 	"SELECT extract(epoch FROM pg_catalog.now()) * 1000000", "SELECT 1 IN (1)", "SELECT 1 IN (SELECT 1)", "SELECT 1 BETWEEN 0 AND 2", "SELECT 'a' LIKE 'b'",
@@ -67,34 +67,34 @@ var unqualified = []string{
 func TestImpostorsInTheSearchPathAreNotCalled(t *testing.T) {
 	t.Parallel()
 	w := beset(t)
-	t.Run("though they are met by others", w.othersMeetImpostors)
+	t.Run("except by unqualified statements", w.unqualifiedStatementsCallImpostors)
 	t.Run("by any branch of a statement", w.noStatementDependsOnAnImpostor)
 	t.Run("by candidates", w.noCandidateCallsAnImpostor)
 	log, err := w.ServerLog()
 	check(t, err)
 	_, log, _ = strings.Cut(log, candidatesCome)
 	if i := strings.Index(log, "impostor"); i >= 0 {
-		t.Errorf("the server's log tells of an impostor: %s", log[i:min(i+500, len(log))])
+		t.Errorf("the server's log names an impostor: %s", log[i:min(i+500, len(log))])
 	}
 }
 
-func (w town) othersMeetImpostors(t *testing.T) {
+func (w town) unqualifiedStatementsCallImpostors(t *testing.T) {
 	pool := pgx.open(t, 0, w.along(t, paths["public first"]))
 	for _, statement := range unqualified {
 		if _, err := pool.Exec(statement); err == nil {
-			t.Errorf("no impostor is met by %s", statement)
+			t.Errorf("no impostor is called by %s", statement)
 		}
 	}
 	open := pgx.open(t, 0, w.along(t, paths["default"]))
 	for _, statement := range unqualified[:1] {
 		if _, err := open.Exec(statement); err == nil {
-			t.Errorf("with the default search_path no impostor is met by %s", statement)
+			t.Errorf("with the default search_path no impostor is called by %s", statement)
 		}
 	}
 }
 
-// The server tells what a statement would call, also in branches that are not taken:
-// a function of SQL depends on it.
+// An SQL function depends on everything that its statement may call, also in branches that
+// are not taken. pg_depend shows these dependencies.
 func (w town) noStatementDependsOnAnImpostor(t *testing.T) {
 	statements, err := impostors.Statements("..")
 	check(t, err)
@@ -111,24 +111,24 @@ func (w town) noStatementDependsOnAnImpostor(t *testing.T) {
 				continue
 			}
 			met := w.dependsOn(t, conn, strings.ReplaceAll(statement, "chosen.", quoted(schema)+"."))
-			ours := strings.HasPrefix(statement, "-- name:")
-			if (len(met) > 0) == ours {
-				t.Errorf("%s: %v is what is called by %s", name, met, statement)
+			fromLibrary := strings.HasPrefix(statement, "-- name:")
+			if (len(met) > 0) == fromLibrary {
+				t.Errorf("%s: %v is called by %s", name, met, statement)
 			}
 			probed++
 		}
 		if probed < 30 {
-			t.Errorf("only %d statements were looked at", probed)
+			t.Errorf("only %d statements were checked", probed)
 		}
 	}
 }
 
-// dependsOn are the things in the schema public that a statement would call.
+// dependsOn returns the objects in the schema public that a statement would use.
 func (w town) dependsOn(t *testing.T, conn *pgxdriver.Conn, statement string) []string {
 	t.Helper()
 	prepared, err := conn.Prepare(soon(t), "", statement)
 	if err != nil {
-		return []string{err.Error()} // of an impostor that returns something else
+		return []string{err.Error()} // an impostor with another result type
 	}
 	var types []string
 	for _, oid := range prepared.ParamOIDs {
@@ -147,8 +147,8 @@ func (w town) dependsOn(t *testing.T, conn *pgxdriver.Conn, statement string) []
 		WHERE d.classid = 'pg_proc'::regclass AND d.objid = (SELECT oid FROM pg_proc WHERE proname = $1) AND o.schema = 'public'`, name)
 }
 
-// The sessions of an election set a search_path of their own. All else relies on
-// the names being qualified.
+// An election's sessions set their own search_path. All other statements rely on qualified
+// names.
 func (w town) noCandidateCallsAnImpostor(t *testing.T) {
 	_, err := w.admin.Exec("DO $$ BEGIN RAISE LOG '" + candidatesCome + "'; END $$")
 	check(t, err)
@@ -170,5 +170,5 @@ func (w town) noCandidateCallsAnImpostor(t *testing.T) {
 	}
 }
 
-// candidatesCome is a mark in the server's log.
-const candidatesCome = "from here on the candidates come"
+// candidatesCome marks the server's log.
+const candidatesCome = "the candidates start here"

@@ -17,12 +17,12 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// unhurt checks that nothing has failed as it does where an impostor is met. (A busy
-// machine may cost a heartbeat.)
+// unhurt checks that no failure is the error of an impostor. (A busy machine may cause
+// other failures.)
 func unhurt(t *testing.T, all ...*candidate) {
 	t.Helper()
 	for _, c := range all {
-		for _, f := range c.rec.Failures() { // of a raised exception, or of a name that means something else
+		for _, f := range c.rec.Failures() { // SQLSTATEs of a raised exception or of an unknown name
 			if state := stateOf(f.Err); strings.HasPrefix(state, "P0") || strings.HasPrefix(state, "42") {
 				t.Errorf("%s: %v", f.Op, f.Err)
 			}
@@ -30,7 +30,8 @@ func unhurt(t *testing.T, all ...*candidate) {
 	}
 }
 
-// handsOver leads with the first, in every way that a term is used, and then with the second.
+// handsOver uses the first candidate's term in every way, and then transfers leadership to
+// the second.
 func handsOver(t *testing.T, first, second *candidate) {
 	t.Helper()
 	first.elected(t)
@@ -90,7 +91,7 @@ func waitsAmong(t *testing.T, w town, d drivers, dsn string) {
 	handsOver(t, first, second)
 }
 
-// among is a scene of two candidates with what opts returns for each.
+// among is a scene of two candidates with the option that opts returns for each.
 func among(opts func(t *testing.T, d drivers, i int, dsn string) elector.Option) func(t *testing.T, w town, d drivers, dsn string) {
 	return func(t *testing.T, w town, d drivers, dsn string) {
 		election := w.election(t)
@@ -133,7 +134,7 @@ func sharesAmong(t *testing.T, w town, d drivers, dsn string) {
 	handsOver(t, all[0], all[1])
 }
 
-// What is beside the elections: the roster, the dashboard, health and the fence.
+// seenAmong uses the roster, the dashboard, health and fence.
 func seenAmong(t *testing.T, w town, d drivers, dsn string) {
 	pool := d.open(t, 0, dsn)
 	r := rosterOn(t, pool, w.schema(t))

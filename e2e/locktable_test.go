@@ -12,14 +12,14 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// cramped is a server with room for few locks.
+// cramped starts a server with a small lock table.
 func cramped(t *testing.T) *server {
 	t.Helper()
 	return on(t, own(t, pgcluster.WithSetting("max_locks_per_transaction", "10"), pgcluster.WithSetting("max_connections", "20"),
 		pgcluster.WithSetting("max_wal_senders", "0"), pgcluster.WithSetting("autovacuum_max_workers", "1")))
 }
 
-// fill takes what room there is, but for so many locks, until the test gives it back.
+// fill takes all free locks except spare ones, until empty is called or the test ends.
 func (s *server) fill(t *testing.T, spare int) (empty func()) {
 	t.Helper()
 	conn, err := s.admin.Conn(soon(t))
@@ -48,7 +48,7 @@ func (s *server) fill(t *testing.T, spare int) (empty func()) {
 	return empty
 }
 
-// patient takes no slow answer of a busy machine for a failure of another kind.
+// patient is a lease that a slow answer of a busy machine does not exceed.
 var patient = elector.WithLease(10 * lease)
 
 func saysFull(t *testing.T, f hooks.Failure) {
@@ -60,9 +60,9 @@ func saysFull(t *testing.T, f hooks.Failure) {
 	}
 }
 
-func TestAFullLockTableIsReportedAndWaitedOut(t *testing.T) {
+func TestAFullLockTableIsReportedUntilThereIsRoom(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]elector.Option{"polling": nil, "parked": {elector.WithStandby(elector.Wait)}} {
+	for name, opts := range map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
@@ -81,8 +81,8 @@ func TestAFullLockTableIsReportedAndWaitedOut(t *testing.T) {
 	}
 }
 
-// More elections than the server has room for: as many as fit are led, and stay so.
-func TestOfTooManyElectionsThoseThatFitAreLed(t *testing.T) {
+// With more elections than locks, as many as fit are led and stay led.
+func TestAFullLockTableLimitsTheNumberOfLedElections(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := cramped(t)
@@ -105,14 +105,14 @@ func TestOfTooManyElectionsThoseThatFitAreLed(t *testing.T) {
 		eventually(t, "most of what fits is led", func() bool { return g.leading() >= 40 })
 		for i, e := range first {
 			if term, leading := e.Term(); !leading || term.Token() != tokens[i] {
-				t.Errorf("election %d, which was led before, is not any more, or anew", i)
+				t.Errorf("election %d lost its term", i)
 			}
 		}
 		for _, f := range g.rec.Failures() {
 			saysFull(t, f)
 		}
 		if n := len(g.rec.Demoted()); n > 0 {
-			t.Errorf("%d terms have ended, such as by %v", n, g.rec.Demoted()[0].Err)
+			t.Errorf("%d terms have ended, the first by %v", n, g.rec.Demoted()[0].Err)
 		}
 		empty()
 		eventually(t, "what fits now is led", func() bool { return g.leading() >= 100 })

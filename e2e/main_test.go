@@ -1,23 +1,22 @@
 //go:build unix
 
-// Package e2e_test holds the election to its promise on real servers, through
-// real drivers, among real processes, and with real faults.
+// Package e2e_test tests elections on real servers, with real drivers, processes and
+// faults.
 //
-// # What is asserted, and what is not
+// # What the tests assert
 //
-// Machines are noisy, so no test asserts a figure of the wall clock. What is
-// asserted is order (the leader stepped down, then the server freed the lock),
-// counts (one statement per heartbeat), and that a thing happens at all, within
-// a patience that is long. Tests wait for events, never for time to pass.
+// Machines are noisy, so tests do not assert times of the wall clock. They assert order
+// (the leader stepped down before the server released the lock), counts (one statement per
+// heartbeat), and that an event happens within a generous time. Tests wait for events, not
+// for time to pass.
 //
 // # Reading order
 //
-// main_test.go has the cluster that most tests share, drivers_test.go what each
-// test is repeated over, and harness_test.go a candidate inside this process,
-// with the check that each of them leaves nothing behind. A candidate in a
-// process of its own is candidate_test.go; fleet_test.go starts, commands and
-// kills such processes, and history_test.go judges what they told. Every other
-// file is one theme.
+// main_test.go has the shared cluster and runs tests over the drivers. harness_test.go has
+// servers and candidates inside this process, and checks that each candidate leaves nothing
+// behind. candidate_test.go is a candidate in a separate process; fleet_test.go starts and
+// kills such processes, and history_test.go checks what they recorded. Every other file
+// tests one subject.
 package e2e_test
 
 import (
@@ -40,19 +39,19 @@ var shared = pgcluster.NewShared(pgcluster.WithSetting("max_connections", "400")
 
 func TestMain(m *testing.M) {
 	if settings := os.Getenv(candidateVariable); settings != "" {
-		os.Exit(beCandidate(settings)) // this is a process of a fleet
+		os.Exit(runCandidate(settings)) // a process of a fleet
 	}
-	// Most tests wait most of the time, and not for a processor.
+	// Most tests need little processor time.
 	if err := flag.Set("test.parallel", "10"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(shared.Around(m))
 }
 
-// patience is how long a test waits for what must happen.
+// patience bounds the wait for an expected event.
 const patience = 30 * time.Second
 
-// soon is a context that ends when patience does.
+// soon returns a context that ends after patience.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -69,7 +68,7 @@ func own(t *testing.T, opts ...pgcluster.Option) *pgcluster.Cluster {
 	return c
 }
 
-// check ends the test at an error, expect goes on; both fail it.
+// check fails the test and ends it if err is not nil.
 func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -77,6 +76,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
+// expect fails the test if err is not nil, and lets it go on.
 func expect(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -84,7 +84,7 @@ func expect(t *testing.T, err error) {
 	}
 }
 
-// eventually waits for what another process does in its own time.
+// eventually waits until happened returns true.
 func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !happened(); time.Sleep(5 * time.Millisecond) {
@@ -104,7 +104,7 @@ func closed(t *testing.T, what string, ch <-chan struct{}) {
 	}
 }
 
-// drivers are the names by which candidates open their pools, in turn.
+// drivers are driver names; candidates use them in turn.
 type drivers []string
 
 var (
@@ -113,10 +113,10 @@ var (
 	mixed = drivers{"postgres", "pgx"}
 )
 
-// name is that of the i-th candidate's driver.
+// name returns the i-th candidate's driver.
 func (d drivers) name(i int) string { return d[i%len(d)] }
 
-// open opens the pool of the i-th candidate.
+// open opens the i-th candidate's pool.
 func (d drivers) open(t *testing.T, i int, dsn string) *sql.DB {
 	t.Helper()
 	pool, err := sql.Open(d.name(i), dsn)
@@ -125,21 +125,21 @@ func (d drivers) open(t *testing.T, i int, dsn string) *sql.DB {
 	return pool
 }
 
-// overDrivers repeats a test of several candidates over lib/pq, over pgx and
-// over both, at the same time.
+// overDrivers runs a test of several candidates over lib/pq, over pgx and over both, in
+// parallel.
 func overDrivers(t *testing.T, test func(t *testing.T, d drivers)) {
 	t.Helper()
 	over(t, map[string]drivers{"pq": pq, "pgx": pgx, "mixed": mixed}, true, test)
 }
 
-// overEach repeats a test of one candidate over lib/pq and over pgx.
+// overEach runs a test of one candidate over lib/pq and over pgx.
 func overEach(t *testing.T, test func(t *testing.T, d drivers)) {
 	t.Helper()
 	over(t, map[string]drivers{"pq": pq, "pgx": pgx}, true, test)
 }
 
-// oneByOne is overDrivers for tests that need the machine for themselves, which are the
-// only ones that do not call t.Parallel.
+// oneByOne is overDrivers for tests that need the whole machine. Only these do not call
+// t.Parallel.
 func oneByOne(t *testing.T, test func(t *testing.T, d drivers)) {
 	t.Helper()
 	over(t, map[string]drivers{"pq": pq, "pgx": pgx, "mixed": mixed}, false, test)

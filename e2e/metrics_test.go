@@ -29,7 +29,7 @@ import (
 	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
 )
 
-func TestAScrapeTellsWhoLeadsAndWhatHasHappened(t *testing.T) {
+func TestAScrapeShowsTheLeaderAndCountsEvents(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -60,16 +60,16 @@ func TestAScrapeTellsWhoLeadsAndWhatHasHappened(t *testing.T) {
 		firstLeader(t, []*candidate{first, second}, token)
 		first.end(t)
 		second.end(t)
-		told(t, first, a)
-		told(t, second, b)
+		compareMetrics(t, first, a)
+		compareMetrics(t, second, b)
 		if n := a.scrape(t)[a.of(first, "pgelector_terms_ended_total", "reason", "session_lost")]; n < 1 {
 			t.Errorf("%v terms ended by a lost session", n)
 		}
 	})
 }
 
-// told compares the metrics of a candidate that has ended with its events.
-func told(t *testing.T, c *candidate, g *target) {
+// compareMetrics compares the metrics of a candidate that has ended with its events.
+func compareMetrics(t *testing.T, c *candidate, g *target) {
 	t.Helper()
 	scrape := g.scrape(t)
 	same := func(n int, name string, labels ...string) {
@@ -102,8 +102,8 @@ func number[E any](all []E, match func(E) bool) (n int) {
 	return n
 }
 
-// No series says that a leader leads once the server may give the lock to
-// another: here the leader is cut off, and knows nothing of it.
+// Once the server may release the lock, no metric may show the leader as leading. Here the
+// leader is cut off and does not know it.
 func TestTheGaugesOfACutOffLeaderFallBeforeTheServerFreesTheLock(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -114,7 +114,7 @@ func TestTheGaugesOfACutOffLeaderFallBeforeTheServerFreesTheLock(t *testing.T) {
 		wait[hooks.Heartbeat](t, c, nil)
 		l.proxy.BlackHole()
 		for free := false; !free; {
-			free = len(l.holders(t, c.Key())) == 0 // before the scrape, which must not be positive after it
+			free = len(l.holders(t, c.Key())) == 0 // before the scrape, which must show no leader if it is free
 			scrape := g.scrape(t)
 			leader, left := scrape[g.of(c, "pgelector_leader")], scrape[g.of(c, "pgelector_validity_remaining_seconds")]
 			if (leader == 1) != (left > 0) {
@@ -127,7 +127,7 @@ func TestTheGaugesOfACutOffLeaderFallBeforeTheServerFreesTheLock(t *testing.T) {
 	})
 }
 
-func TestTheAlertsFireByRealScrapes(t *testing.T) {
+func TestTheAlertsFireOnRealScrapes(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("promtool"); err != nil {
 		t.Skip("promtool is not installed: it comes with Prometheus (Debian: apt-get install prometheus)")
@@ -144,7 +144,7 @@ func TestTheAlertsFireByRealScrapes(t *testing.T) {
 		for _, c := range all {
 			c.run(t, nil).follows(t)
 		}
-		row.add(t, 5, a, b) // minutes 0 to 4: something that is not scraped holds the lock
+		row.add(t, 5, a, b) // minutes 0 to 4: an unscraped session holds the lock
 		release()
 		eventually(t, "one is shown as the leader", func() bool {
 			return a.scrape(t)[a.of(first, "pgelector_leader")]+b.scrape(t)[b.of(second, "pgelector_leader")] == 1
@@ -166,7 +166,7 @@ func TestTheAlertsFireByRealScrapes(t *testing.T) {
 	})
 }
 
-// occupy holds the lock on a connection of no candidate, until release.
+// occupy holds the lock on a connection that belongs to no candidate, until release.
 func (s *server) occupy(t *testing.T, key int64) (release func()) {
 	t.Helper()
 	conn, err := s.admin.Conn(soon(t))
@@ -218,7 +218,7 @@ func TestOneHookCountsHundredsOfElectionsOfASession(t *testing.T) {
 	})
 }
 
-// sum is that of all series of a scrape whose names begin so.
+// sum adds all series of a scrape whose names have the prefix.
 func sum(scrape map[string]float64, prefix string) (sum float64) {
 	for series, value := range scrape {
 		if strings.HasPrefix(series, prefix) {
@@ -228,7 +228,7 @@ func sum(scrape map[string]float64, prefix string) (sum float64) {
 	return sum
 }
 
-// target is what Prometheus would scrape of one process.
+// target is a scrape target, as of one process.
 type target struct {
 	instance string
 	server   *httptest.Server
@@ -244,8 +244,8 @@ func newTarget(t *testing.T, instance string) *target {
 	return &target{instance, server, hook}
 }
 
-// scrape gets the metrics by HTTP and returns the value of each series, by the
-// name that it has in a query.
+// scrape gets the metrics over HTTP and returns the value of each series, by the name used in
+// queries.
 func (g *target) scrape(t *testing.T) map[string]float64 {
 	t.Helper()
 	response, err := g.server.Client().Get(g.server.URL)
@@ -278,7 +278,7 @@ func (g *target) scrape(t *testing.T) map[string]float64 {
 	return all
 }
 
-// series is the name of a series, with the instance that Prometheus adds.
+// series returns the name of a series, with the instance that Prometheus adds.
 func (g *target) series(name string, m *dto.Metric, le string) string {
 	labels := []string{"instance=" + strconv.Quote(g.instance)}
 	for _, l := range m.GetLabel() {
@@ -291,7 +291,7 @@ func (g *target) series(name string, m *dto.Metric, le string) string {
 	return name + "{" + strings.Join(labels, ",") + "}"
 }
 
-// of is the name of a series of the candidate's election.
+// of returns the name of a series of the candidate's election.
 func (g *target) of(c *candidate, name string, more ...string) string {
 	m := &dto.Metric{}
 	for i, labels := 0, append([]string{"election", c.Election()}, more...); i < len(labels); i += 2 {
@@ -300,17 +300,17 @@ func (g *target) of(c *candidate, name string, more ...string) string {
 	return g.series(name, m, "")
 }
 
-// standScraped makes a candidate whose process is a target.
+// standScraped makes a candidate with a scrape target.
 func (s *server) standScraped(t *testing.T, d drivers, i int, election string) (*candidate, *target) {
 	t.Helper()
 	g := newTarget(t, string(rune('a'+i)))
 	return s.stand(t, d.open(t, i, s.DSN()), election, elector.WithHooks(g.hook)), g
 }
 
-// timeline is what Prometheus would have of a row of scrapes, a minute apart.
+// timeline is a series of scrapes, a minute apart.
 type timeline []map[string]float64
 
-// add adds scrapes of all targets, repeated for so many minutes.
+// add adds a scrape of all targets, repeated for that many minutes.
 func (l *timeline) add(t *testing.T, minutes int, targets ...*target) {
 	t.Helper()
 	all := map[string]float64{}
@@ -322,8 +322,8 @@ func (l *timeline) add(t *testing.T, minutes int, targets ...*target) {
 	}
 }
 
-// firing has promtool evaluate the alerts over the timeline: at each minute
-// exactly those must fire. An alert is named as it is in a query.
+// firing makes promtool evaluate the alerts over the timeline. At each minute exactly the
+// expected alerts must fire; they are named as in a query.
 func (l timeline) firing(t *testing.T, expected map[int][]string) {
 	t.Helper()
 	type sample struct {

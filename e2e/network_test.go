@@ -16,7 +16,7 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// link is a server of its own, behind a network that can fail.
+// link is a server behind a network that can fail.
 type link struct {
 	*server
 	proxy *pgcluster.Proxy
@@ -31,17 +31,16 @@ func behindAProxy(t *testing.T) link {
 	return link{s, proxy}
 }
 
-// stand makes a candidate whose pool goes through the proxy.
+// stand makes a candidate whose pool uses the proxy.
 func (l link) stand(t *testing.T, d drivers, i int, election string, opts ...elector.Option) *candidate {
 	t.Helper()
 	pool := d.open(t, i, l.proxy.DSN(pgcluster.WithParam("connect_timeout", "2")))
 	c := l.server.stand(t, pool, election, opts...)
-	t.Cleanup(l.proxy.Heal) // only once Run has returned without it
+	t.Cleanup(l.proxy.Heal) // after Run has returned
 	return c
 }
 
-// frees watches until the server has freed the lock, and returns when that was
-// first seen.
+// frees waits until the server has released the lock and returns the time.
 func (s *server) frees(t *testing.T, key int64) time.Time {
 	t.Helper()
 	eventually(t, "the server frees the lock", func() bool { return len(s.holders(t, key)) == 0 })
@@ -89,7 +88,7 @@ func TestRunReturnsFromADeadLink(t *testing.T) {
 		"in a heartbeat": func(t *testing.T, l link, c *candidate) {
 			c.elected(t)
 			l.proxy.BlackHole()
-			time.Sleep(2 * heartbeat) // so that one is under way: nothing tells
+			time.Sleep(2 * heartbeat) // so that a heartbeat is under way; no event shows it
 		},
 		"after its term": func(t *testing.T, l link, c *candidate) {
 			c.elected(t)
@@ -108,7 +107,7 @@ func TestRunReturnsFromADeadLink(t *testing.T) {
 				l := behindAProxy(t)
 				c := l.stand(t, d, 0, l.election(t)).run(t, nil)
 				prepare(t, l, c)
-				c.end(t) // the link is dead all the while
+				c.end(t) // while the link is dead
 			})
 		})
 	}
@@ -137,9 +136,8 @@ func TestACutOffLeaderIsReplacedAndFollowsOnceTheLinkHeals(t *testing.T) {
 	})
 }
 
-// A statement that is stuck in the driver, which nobody waits for any more, must
-// not keep the lease from running out.
-func TestAVerifyThatIsStuckDoesNotProlongTheTerm(t *testing.T) {
+// An abandoned statement that is stuck in the driver must not keep the lease from expiring.
+func TestAStuckVerifyDoesNotExtendTheTerm(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
@@ -207,8 +205,8 @@ func TestASlowLinkCostsNoTerm(t *testing.T) {
 	})
 }
 
-// A statement must be answered in time, and not a dozen of them.
-func TestASlowLinkElects(t *testing.T) {
+// The lease limits the time of one statement, not of all statements of an election.
+func TestACandidateOnASlowLinkIsElected(t *testing.T) {
 	t.Parallel()
 	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}, "watching": {elector.WithWatch()}}
 	for _, length := range []time.Duration{time.Second, 3 * time.Second} {
@@ -227,10 +225,10 @@ func TestASlowLinkElects(t *testing.T) {
 	}
 }
 
-// A frozen server accepts connections, by its kernel, and never answers. A driver that is
-// given several hosts tries the next after connect_timeout, which is longer than a short
-// lease is valid.
-func TestAFrozenFirstHostDoesNotStopAnElection(t *testing.T) {
+// The kernel of a frozen server accepts connections, but nothing answers. A driver with
+// several hosts tries the next one after connect_timeout, which is longer than the validity
+// of a short lease.
+func TestAFrozenFirstHostDoesNotPreventAnElection(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		frozen, living := own(t), own(t)
@@ -245,7 +243,7 @@ func TestAFrozenFirstHostDoesNotStopAnElection(t *testing.T) {
 		c.elected(t)
 
 		alone := s.stand(t, d.open(t, 0, address("127.0.0.1", fmt.Sprint(frozen.Port()))), s.election(t))
-		alone.poolClosed = true // nothing is usable there
+		alone.poolClosed = true // its pool is never usable
 		alone.run(t, nil)
 		f := wait[hooks.Failure](t, alone, nil)
 		if !strings.Contains(f.Err.Error(), fmt.Sprintf("127.0.0.1:%d", frozen.Port())) {
@@ -254,9 +252,9 @@ func TestAFrozenFirstHostDoesNotStopAnElection(t *testing.T) {
 	})
 }
 
-// Without connect_timeout only the elector's own bound ends an attempt. lib/pq's call
-// goes on until the server does.
-func TestADialThatHangsSaysWhatToSet(t *testing.T) {
+// Without connect_timeout only the elector's bound ends an attempt. lib/pq's call goes on
+// until the server answers.
+func TestTheErrorOfAHangingDialNamesConnectTimeout(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		frozen := own(t)
@@ -267,7 +265,7 @@ func TestADialThatHangsSaysWhatToSet(t *testing.T) {
 		goOn := func() { thaw.Do(func() { check(t, frozen.Thaw()) }) }
 		t.Cleanup(goOn)
 		c := s.stand(t, d.open(t, 0, address), s.election(t), elector.WithRetryInterval(5*time.Second)).run(t, nil)
-		f, err := hookstest.Next[hooks.Failure](t.Context(), c.rec.Cursor(), nil) // later than others wait
+		f, err := hookstest.Next[hooks.Failure](t.Context(), c.rec.Cursor(), nil) // takes longer than patience
 		check(t, err)
 		if !strings.Contains(f.Err.Error(), "within 30s") || !strings.Contains(f.Err.Error(), "connect_timeout") {
 			t.Errorf("the error does not say what to set: %v", f.Err)

@@ -19,10 +19,11 @@ import (
 	"github.com/pgelector/pgelector/notify/pq"
 )
 
-// byWakingOnly is a retry interval that no test waits for: what comes sooner was woken.
+// byWakingOnly is a retry interval longer than any test: an earlier attempt is caused by a
+// notification.
 var byWakingOnly = elector.WithRetryInterval(10 * time.Minute)
 
-// notifier is that of the i-th candidate's driver.
+// notifier makes a notifier for the i-th candidate's driver.
 func (d drivers) notifier(t *testing.T, i int, dsn string, lost func(error)) elector.Notifier {
 	t.Helper()
 	if d.name(i) == "pgx" {
@@ -37,9 +38,9 @@ func (d drivers) notifier(t *testing.T, i int, dsn string, lost func(error)) ele
 	return w
 }
 
-// ears is an address whose connections can be told from others.
-func (s *server) ears() (dsn, name string) {
-	name = unique("ears")
+// listenDSN returns an address and the application_name of its connections.
+func (s *server) listenDSN() (dsn, name string) {
+	name = unique("listen")
 	return s.DSN(pgcluster.WithParam("application_name", name)), name
 }
 
@@ -48,7 +49,7 @@ func (s *server) listening(t *testing.T, name string) []int {
 	return list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'LISTEN%' AND state = 'idle'", name)
 }
 
-// listen waits until the candidates have found the lock busy, and their notifiers listen.
+// listen waits until the candidates have found the lock busy and their notifiers listen.
 func (s *server) listen(t *testing.T, name string, all ...*candidate) {
 	t.Helper()
 	for _, c := range all {
@@ -57,10 +58,10 @@ func (s *server) listen(t *testing.T, name string, all ...*candidate) {
 	eventually(t, "the notifiers listen", func() bool { return len(s.listening(t, name)) == len(all) })
 }
 
-func TestAResignationWakesThoseWhoPoll(t *testing.T) {
+func TestAResignationWakesPollingCandidates(t *testing.T) {
 	t.Parallel()
 	for kind, stand := range map[string]func(*testing.T, *server, drivers, int, string, elector.Notifier) *candidate{
-		"on its own": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
+		"alone": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
 			return s.stand(t, d.open(t, i, s.DSN()), election, byWakingOnly, elector.WithNotifier(w))
 		},
 		"of a session": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
@@ -75,7 +76,7 @@ func TestAResignationWakesThoseWhoPoll(t *testing.T) {
 			overDrivers(t, func(t *testing.T, d drivers) {
 				s := onShared(t)
 				election := s.election(t)
-				dsn, name := s.ears()
+				dsn, name := s.listenDSN()
 				first := stand(t, s, d, 0, election, d.notifier(t, 0, dsn, nil)).run(t, nil)
 				old := first.elected(t)
 				second := stand(t, s, d, 1, election, d.notifier(t, 1, dsn, nil)).run(t, nil)
@@ -95,7 +96,7 @@ func TestObserversAreWoken(t *testing.T) {
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		dsn, name := s.ears()
+		dsn, name := s.listenDSN()
 		w := d.notifier(t, 1, dsn, nil)
 		watcher := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithNotifier(w))
 		c := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(w))
@@ -122,13 +123,13 @@ func TestObserversAreWoken(t *testing.T) {
 	})
 }
 
-// A notifier that is deaf costs nothing but the speed.
+// If notifications are lost, an election takes one retry interval.
 func TestALostNotificationCostsOneRetryInterval(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		elsewhere := s.database(t) // notifications stay within a database
+		elsewhere := s.database(t) // notifications are per database
 		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(d.notifier(t, 0, elsewhere, nil))).run(t, nil)
 		first.elected(t)
 		second := s.stand(t, d.open(t, 1, s.DSN()), election, elector.WithNotifier(d.notifier(t, 1, elsewhere, nil))).run(t, nil)
@@ -140,33 +141,33 @@ func TestALostNotificationCostsOneRetryInterval(t *testing.T) {
 	})
 }
 
-func TestANotifierThatWasCutOffConnectsAgainAndLooks(t *testing.T) {
+func TestANotifierReconnectsAndCausesAnAttempt(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		dsn, name := s.ears()
+		dsn, name := s.listenDSN()
 		lost := make(chan error, 100)
-		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil) // which tells nobody
+		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil) // without a notifier
 		first.elected(t)
 		second := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithNotifier(d.notifier(t, 1, dsn, func(err error) { lost <- err }))).run(t, nil)
 		s.listen(t, name, second)
 		_, err := hookstest.WaitN(soon(t), second.rec, 2, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
-		check(t, err) // at first, and woken by its notifier, which had just connected
+		check(t, err) // its first attempt, and one when its notifier connected
 		first.end(t)
 		s.terminate(t, s.listening(t, name)[0])
 		if err := <-lost; err == nil {
-			t.Error("the loss was not told")
+			t.Error("the loss was not reported")
 		}
 		second.elected(t)
 	})
 }
 
-func TestAProcessHasOneConnectionThatListens(t *testing.T) {
+func TestANotifierUsesOneConnection(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
-		dsn, name := s.ears()
+		dsn, name := s.listenDSN()
 		w := d.notifier(t, 0, dsn, nil)
 		pool := d.open(t, 0, s.DSN())
 		var all []*candidate
@@ -188,13 +189,13 @@ func TestAProcessHasOneConnectionThatListens(t *testing.T) {
 	})
 }
 
-// Strangers may send what they like: it costs four attempts in a retry interval.
-func TestAStormOfNotificationsCausesNoStormOfAttempts(t *testing.T) {
+// Any role may send notifications. They cause at most four attempts per retry interval.
+func TestManyNotificationsCauseFewAttempts(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		dsn, name := s.ears()
+		dsn, name := s.listenDSN()
 		w := d.notifier(t, 1, dsn, nil)
 		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
 		c := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithNotifier(w)).run(t, nil)
@@ -217,9 +218,9 @@ func TestAStormOfNotificationsCausesNoStormOfAttempts(t *testing.T) {
 		}
 		_, err := s.admin.Exec("SELECT pg_notify($1, $2)", elector.NotifyChannel, last)
 		check(t, err)
-		closed(t, "the storm is over", over)
+		closed(t, "the last notification is received", over)
 		if n := heard.Load(); n < storm {
-			t.Errorf("%d notifications were heard", n)
+			t.Errorf("%d notifications were received", n)
 		}
 		if attempts := len(c.rec.Campaigns()); attempts > 5 { // the first, and four that were woken
 			t.Errorf("%d attempts", attempts)
@@ -227,13 +228,13 @@ func TestAStormOfNotificationsCausesNoStormOfAttempts(t *testing.T) {
 	})
 }
 
-// Twenty that are woken at the same moment all ask, and one of them leads.
-func TestAHerdThatIsWokenAtOnceElectsOne(t *testing.T) {
+// Twenty candidates are woken at the same moment. All try, and one is elected.
+func TestOneOfManyWokenCandidatesIsElected(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		dsn, name := s.ears()
+		dsn, name := s.listenDSN()
 		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
 		first.elected(t)
 		const n = 20
@@ -254,7 +255,7 @@ func TestAHerdThatIsWokenAtOnceElectsOne(t *testing.T) {
 		t.Logf("one of %d was elected after %v", n, elected.At.Sub(began))
 		_, err = hookstest.WaitN(soon(t), rec, before+n, func(hooks.Campaign) bool { return true })
 		check(t, err)
-		t.Logf("all have asked after %v", time.Since(began))
+		t.Logf("all have tried after %v", time.Since(began))
 	})
 }
 
@@ -263,11 +264,11 @@ func TestAResignationWithANotifierIsOneStatement(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool, counter := d.openCounted(t, 0, s.DSN())
-		dsn, _ := s.ears()
+		dsn, _ := s.listenDSN()
 		c := s.stand(t, pool, s.election(t), elector.WithNotifier(d.notifier(t, 0, dsn, nil)))
 		_, _, err := c.TryCampaign(context.Background())
 		check(t, err)
-		eventually(t, "the election is told", func() bool { return counter.now()["Notify"] == 1 })
+		eventually(t, "the election is notified", func() bool { return counter.now()["Notify"] == 1 })
 		before := counter.now()
 		term := termOf(t, c)
 		check(t, term.Resign(soon(t)))
@@ -281,7 +282,7 @@ func TestANotificationWritesNoMoreThanACommit(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
-		dsn, _ := s.ears()
+		dsn, _ := s.listenDSN()
 		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), elector.WithNotifier(d.notifier(t, 0, dsn, nil)))
 		position := func() int64 {
 			return one[int64](t, s.admin, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")
@@ -289,12 +290,12 @@ func TestANotificationWritesNoMoreThanACommit(t *testing.T) {
 		resignation := func() int64 {
 			term, err := c.Campaign(soon(t))
 			check(t, err)
-			wait(t, c, func(e hooks.Heartbeat) bool { return e.Token == term.Token() }) // after what tells of the election
+			wait(t, c, func(e hooks.Heartbeat) bool { return e.Token == term.Token() }) // after the notification of the election
 			before := position()
 			expect(t, term.Resign(soon(t)))
 			return position() - before
 		}
-		resignation() // a first use of a catalog may tidy a page of it
+		resignation() // the first use of a catalog may clean a page of it
 		if bytes := resignation(); bytes == 0 || bytes > 200 {
 			t.Errorf("a resignation wrote %d bytes of WAL", bytes)
 		} else {
@@ -303,8 +304,8 @@ func TestANotificationWritesNoMoreThanACommit(t *testing.T) {
 	})
 }
 
-// A dead link is silent, as a living one may be: the notifier asks.
-func TestANotifierOnADeadLinkNoticesAndConnectsAgain(t *testing.T) {
+// A dead link looks like a quiet one, so the notifier pings.
+func TestANotifierOnADeadLinkReconnects(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
@@ -317,14 +318,14 @@ func TestANotifierOnADeadLinkNoticesAndConnectsAgain(t *testing.T) {
 		l.proxy.BlackHole()
 		select {
 		case <-lost:
-		case <-time.After(40*time.Second + patience): // of silence, and of patience with it
+		case <-time.After(40*time.Second + patience): // its timeouts, and patience
 			t.Fatal("the notifier has not noticed that its link is dead")
 		}
 		l.proxy.Heal()
 		select {
 		case payload := <-woken:
 			if payload != "" {
-				t.Errorf("heard %q", payload)
+				t.Errorf("received %q", payload)
 			}
 		case <-time.After(patience):
 			t.Fatal("the notifier has not connected again")

@@ -68,7 +68,7 @@ func TestARestartOfTheServerLeavesOneLeader(t *testing.T) {
 	}
 }
 
-// firstLeader waits until one of the candidates is elected with a token above that.
+// firstLeader waits until one of the candidates is elected with a token above after.
 func firstLeader(t *testing.T, all []*candidate, after int64) (found hooks.Elected) {
 	t.Helper()
 	eventually(t, "one of the candidates is elected", func() bool {
@@ -85,8 +85,8 @@ func firstLeader(t *testing.T, all []*candidate, after int64) (found hooks.Elect
 	return found
 }
 
-// The out-of-memory killer takes one backend, and the server ends all the others.
-func TestAKilledBackendOfAnotherCostsATermAndNoMore(t *testing.T) {
+// If a backend is killed, as by the out-of-memory killer, the server ends all others.
+func TestAfterAnotherBackendIsKilledTheCandidateIsElectedAgain(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		cluster := own(t)
@@ -104,8 +104,7 @@ func TestAKilledBackendOfAnotherCostsATermAndNoMore(t *testing.T) {
 	})
 }
 
-// Every process of the server stands still, so that nothing is answered and
-// nothing is freed.
+// A frozen server answers nothing and releases nothing.
 func TestAFrozenServerEndsTheTermInTime(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -125,27 +124,25 @@ func TestAFrozenServerEndsTheTermInTime(t *testing.T) {
 	})
 }
 
-// A leader whose heartbeats are far apart learns that its session has ended from what
-// else it asks of the database.
-
-// seldom is a heartbeat interval that no test lasts as long as.
+// seldom is a heartbeat interval longer than any test, so that a leader learns the end of
+// its session from other statements.
 var seldom = []elector.Option{elector.WithLease(10 * time.Minute), elector.WithHeartbeatInterval(2 * time.Minute)}
 
-func TestAStatementThatMeetsADeadServerEndsTheTermAtOnce(t *testing.T) {
+func TestAFailedStatementOnADeadServerEndsTheTermAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, ask := range map[string]func(t *testing.T, l link, c *candidate, term *elector.Term) error{
 		"InTx, the server is gone": func(t *testing.T, l link, c *candidate, term *elector.Term) error {
 			check(t, l.Kill())
 			return term.InTx(soon(t), c.pool, nil, func(*sql.Tx) error { return nil })
 		},
-		"InTx, the server goes meanwhile": func(t *testing.T, l link, c *candidate, term *elector.Term) error {
+		"InTx, the server is killed meanwhile": func(t *testing.T, l link, c *candidate, term *elector.Term) error {
 			return term.InTx(soon(t), c.pool, nil, func(tx *sql.Tx) error {
 				check(t, l.Kill())
 				_, err := tx.ExecContext(soon(t), "SELECT 1")
 				return err
 			})
 		},
-		"InTx, the server goes before COMMIT": func(t *testing.T, l link, c *candidate, term *elector.Term) error {
+		"InTx, the server is killed before COMMIT": func(t *testing.T, l link, c *candidate, term *elector.Term) error {
 			return term.InTx(soon(t), c.pool, nil, func(tx *sql.Tx) error { return l.Kill() })
 		},
 		"InTx, a proxy cuts connections": func(t *testing.T, l link, c *candidate, term *elector.Term) error {
@@ -185,19 +182,17 @@ func TestAStatementThatMeetsADeadServerEndsTheTermAtOnce(t *testing.T) {
 	}
 }
 
-// The route to the primary is away for a while, and then it leads to a primary again.
-// How soon the election has a leader is counted from then on.
-
-// The bounds.
+// Bounds of the time until an election has a leader again, once the route to the primary
+// works again.
 const (
 	backMedian = 250 * time.Millisecond
 	backWorst  = time.Second
 )
 
-// An outage takes the route away, and returns when it leads to a primary again.
+// An outage breaks the route and returns when it leads to a primary again.
 type outage func(t *testing.T) (back time.Time)
 
-// cutOff breaks every connection, and refuses new ones for a while.
+// cutOff breaks every connection and refuses new ones for a while.
 func (l link) cutOff(*testing.T) time.Time {
 	l.proxy.LeadTo(nil)
 	l.proxy.Reset()
@@ -206,7 +201,7 @@ func (l link) cutOff(*testing.T) time.Time {
 	return time.Now()
 }
 
-// failsOver kills the primary, promotes a standby, and has the route lead there.
+// failsOver kills the primary, promotes a standby, and makes the route lead there.
 func (l *link) failsOver(t *testing.T) time.Time {
 	standby, err := l.Cluster.AddStandby(t.Context())
 	check(t, err)
@@ -218,11 +213,11 @@ func (l *link) failsOver(t *testing.T) time.Time {
 	return time.Now()
 }
 
-// away is longer than a heartbeat interval, so that the leader knows.
+// away is longer than a heartbeat interval, so that the leader notices.
 func away() time.Duration { return 2*heartbeat + rand.N(time.Second) }
 
-// back measures how long an election is without a leader once the route is back, and for
-// how long of it nothing is tried, before each attempt.
+// back measures the time without a leader once the route is back, and how much of it passes
+// without an attempt, per attempt.
 func (c *candidate) back(t *testing.T, o outage) (took, idle time.Duration) {
 	t.Helper()
 	after := c.after()
@@ -253,8 +248,8 @@ func (c *candidate) back(t *testing.T, o outage) (took, idle time.Duration) {
 
 func start(c hooks.Campaign) time.Time { return c.At.Add(-c.Took) }
 
-// measure has so many outages, and checks the bounds of the time in which nothing is
-// tried: on a busy machine an attempt takes its time. It gets three tries.
+// measure has n outages and checks the bounds of the time without an attempt. It ignores the
+// duration of attempts, since a busy machine delays them. It tries three times.
 func (c *candidate) measure(t *testing.T, n int, o outage) {
 	t.Helper()
 	for try := 1; ; try++ {
@@ -265,7 +260,7 @@ func (c *candidate) measure(t *testing.T, n int, o outage) {
 		}
 		slices.Sort(all)
 		slices.Sort(idle)
-		t.Logf("back after %v, of which nothing is tried for %v", all, idle)
+		t.Logf("back after %v; without an attempt for %v", all, idle)
 		if idle[n/2] <= backMedian && idle[n-1] <= backWorst {
 			return
 		}
@@ -275,11 +270,11 @@ func (c *candidate) measure(t *testing.T, n int, o outage) {
 	}
 }
 
-func TestALeaderIsBackSoonAfterItsRouteIs(t *testing.T) {
+func TestAnElectionHasALeaderSoonAfterTheRouteIsBack(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
-		// The waits of WithBackoff alone would be 2 s, 4 s, …
+		// The waits of WithBackoff would be 2 s, 4 s, …
 		c := l.stand(t, d, 0, l.election(t), elector.WithRetryInterval(2*time.Second)).run(t, nil)
 		c.elected(t)
 		n := 0

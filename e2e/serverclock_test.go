@@ -15,9 +15,9 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// PostgreSQL's timeouts, and with them the lease, end at a time of its wall clock.
+// PostgreSQL's timeouts, and so the lease, depend on its wall clock.
 
-// clocked starts a server whose wall clock the test may set.
+// clocked starts a server whose wall clock the test can set.
 func clocked(t *testing.T) *server {
 	t.Helper()
 	c, err := pgcluster.Start(t.Context(), pgcluster.WithClock())
@@ -38,14 +38,14 @@ func TestAServersClockSetBackDelaysTheNextLeaderByAsMuch(t *testing.T) {
 		old := f.leader(t, 0)
 		f.wait(t, "a heartbeat", func(e entry) bool { return e.Kind == renewed && e.Token == old.Token })
 		f.signal(t, old.ID, syscall.SIGSTOP)
-		time.Sleep(100 * time.Millisecond) // a heartbeat that was under way would count from after the step
+		time.Sleep(100 * time.Millisecond) // a heartbeat under way would count from after the change
 		check(t, s.SetClock(-back))
 		set := time.Now()
 		fresh := f.leader(t, old.Token)
 		if fresh.ID == old.ID {
 			t.Skip("the machine was too busy for the first leader")
 		}
-		for _, e := range f.told() {
+		for _, e := range f.entries() {
 			if e.Token != old.Token || e.Kind != renewed {
 				continue
 			}
@@ -59,13 +59,13 @@ func TestAServersClockSetBackDelaysTheNextLeaderByAsMuch(t *testing.T) {
 	})
 }
 
-// Whichever timer of the session rings next after the step, the server then finds that the session's time is over.
-// A statement starts a timer of one heartbeat interval, client_connection_check_interval, unless one runs.
+// When the session's next timer fires after the change, the server finds that idle_session_timeout is over.
+// A statement starts a timer of one heartbeat interval (client_connection_check_interval) unless one is running.
 func TestAServersClockSetForwardEndsASessionEarly(t *testing.T) {
 	t.Parallel()
 	const lease, heartbeat = 6 * time.Second, 2 * time.Second
-	for name, silent := range map[string]bool{"and the leader learns it when it is heard": false,
-		"and a leader that is cut off believes on beside the next": true} {
+	for name, silent := range map[string]bool{"and the leader learns it when it hears from the server": false,
+		"and a cut-off leader overlaps with the next": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
@@ -77,7 +77,7 @@ func TestAServersClockSetForwardEndsASessionEarly(t *testing.T) {
 					elector.WithDrain(0)).run(t, nil)
 				old := c.elected(t)
 				beat := wait[hooks.Heartbeat](t, c, nil)
-				time.Sleep(heartbeat / 4) // the timer of the heartbeat before may still ring
+				time.Sleep(heartbeat / 4) // the timer of the previous heartbeat may still fire
 				term := termOf(t, c)
 				check(t, term.Verify(soon(t)))
 				deadline, after := term.Deadline(), c.after()
@@ -92,7 +92,7 @@ func TestAServersClockSetForwardEndsASessionEarly(t *testing.T) {
 				if silent {
 					next := l.server.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil).elected(t)
 					if !c.IsLeader() || next.Token <= old.Token {
-						t.Errorf("the cut-off leader believes: %t; the tokens are %d, then %d", c.IsLeader(), old.Token, next.Token)
+						t.Errorf("the cut-off leader believes to lead: %t; the tokens are %d, then %d", c.IsLeader(), old.Token, next.Token)
 					}
 					return
 				}
@@ -108,7 +108,7 @@ func TestAServersClockSetForwardEndsASessionEarly(t *testing.T) {
 	}
 }
 
-// Nothing is compared with a time of the past that a step of the clock could make wrong for good.
+// No stored time becomes wrong forever by a change of the clock.
 func TestElectionsGoOnAfterAServersClockIsSet(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -119,7 +119,7 @@ func TestElectionsGoOnAfterAServersClockIsSet(t *testing.T) {
 			after := c.after()
 			check(t, s.SetClock(offset))
 			if term, leading := c.Term(); leading {
-				_ = term.Resign(soon(t)) // unless the session has ended by the step
+				_ = term.Resign(soon(t)) // the session may have ended by the change
 			}
 			again := nextElected(t, after)
 			if again.Token <= token {
@@ -132,8 +132,8 @@ func TestElectionsGoOnAfterAServersClockIsSet(t *testing.T) {
 	})
 }
 
-// An application sets a DateStyle on the connections of the pool, as each may. lib/pq
-// reads the text of a timestamp, and knows ISO alone.
+// An application may set a DateStyle on connections of the pool. lib/pq parses the text of
+// a timestamp and supports ISO only.
 func TestTimesAreReadUnderEveryDateStyle(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -152,7 +152,7 @@ func TestTimesAreReadUnderEveryDateStyle(t *testing.T) {
 					t.Errorf("%s: %s is %v", style, what, at)
 				}
 			}
-			pool := d.open(t, i, s.DSN()) // one connection, which is used again and again
+			pool := d.open(t, i, s.DSN()) // one connection, used again and again
 			_, err := pool.Exec("SET datestyle = " + style + "; SET timezone = 'Asia/Kathmandu'")
 			check(t, err)
 			e, err := elector.New(pool, election)
@@ -183,8 +183,8 @@ func TestTimesAreReadUnderEveryDateStyle(t *testing.T) {
 	})
 }
 
-// One row that somebody has written by hand hides no other row.
-func TestInfiniteTimesInARosterHideNothing(t *testing.T) {
+// A row that somebody inserted by hand does not hide other rows.
+func TestInfiniteTimesInARosterHideNoRow(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -205,7 +205,7 @@ func TestInfiniteTimesInARosterHideNothing(t *testing.T) {
 		if len(candidates) != 5 || len(history) != 5 {
 			t.Errorf("got %d candidates and %d terms", len(candidates), len(history))
 		}
-		// What cannot be written as JSON would hide the others on a page.
+		// A time that JSON cannot represent would hide the other rows on a page.
 		for _, all := range []any{candidates, history} {
 			if _, err := json.Marshal(all); err != nil {
 				t.Error(err)

@@ -48,7 +48,7 @@ func ended(c hooks.Campaign) time.Time { return c.At }
 // outages are the times until the route leads to the new primary.
 var outages = []time.Duration{2500 * time.Millisecond, 4200 * time.Millisecond, 9 * time.Second, 17 * time.Second, 33 * time.Second, 52 * time.Second}
 
-func TestALeaderIsBackSoonAfterItsRouteIs(t *testing.T) {
+func TestAnElectionHasALeaderSoonAfterTheRouteIsBack(t *testing.T) {
 	for name, opts := range map[string][]elector.Option{
 		"polls":     nil,
 		"waits":     {elector.WithStandby(elector.Wait)},

@@ -90,7 +90,7 @@ func TestALeaderThatBecomesUnhealthyStepsDownInOrder(t *testing.T) {
 	})
 }
 
-func TestAParkedCandidateThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
+func TestAWaitingCandidateThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
 		b.leads(leader)

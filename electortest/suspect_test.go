@@ -36,7 +36,7 @@ func transaction(part string, crash func()) func(ctx context.Context, term *elec
 	}
 }
 
-func TestAStatementThatMeetsADeadServerEndsTheTermAtOnce(t *testing.T) {
+func TestAFailedStatementOnADeadServerEndsTheTermAtOnce(t *testing.T) {
 	for name, ask := range map[string]func(b *bench, s *seat, term *elector.Term) error{
 		"InTx, BEGIN": func(b *bench, s *seat, term *elector.Term) error {
 			return transaction("BEGIN", b.Crash)(b.Context(), term, s.pool)
