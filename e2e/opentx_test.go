@@ -14,7 +14,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// leftOpen are the transactions that other code leaves open on connections of the pool.
+// leftOpen are transactions that other code left open on connections of the pool.
 var leftOpen = map[string]string{
 	"begun":               "BEGIN",
 	"written":             "BEGIN; SELECT pg_current_xact_id()",
@@ -23,7 +23,7 @@ var leftOpen = map[string]string{
 	"failed":              "BEGIN; SELECT 1/0",
 }
 
-// leave leaves transactions open on so many idle connections of the pool.
+// leave leaves transactions open on n idle connections of the pool.
 func leave(t *testing.T, pool *sql.DB, statement string, n int) {
 	t.Helper()
 	pool.SetMaxIdleConns(n)
@@ -43,8 +43,8 @@ func leave(t *testing.T, pool *sql.DB, statement string, n int) {
 	}
 }
 
-// pgx looks at a connection before it is used again, unless what wraps it hides that.
-func TestNoTransactionThatOthersLeftOpenBecomesASession(t *testing.T) {
+// pgx checks a connection before its reuse, unless a wrapper hides that.
+func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
 	t.Parallel()
 	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}, "watching": {elector.WithWatch()}}
 	overEach(t, func(t *testing.T, d drivers) {
@@ -62,7 +62,7 @@ func TestNoTransactionThatOthersLeftOpenBecomesASession(t *testing.T) {
 						before, err := s.ServerLog()
 						check(t, err)
 						c := s.stand(t, pool, s.election(t), opts...)
-						c.poolClosed = true // or as good as that
+						c.poolClosed = true // its pool is not usable
 						term, err := c.Campaign(soon(t))
 						check(t, err)
 						if mode == "watching" {
@@ -90,8 +90,8 @@ func TestNoTransactionThatOthersLeftOpenBecomesASession(t *testing.T) {
 	})
 }
 
-// A shared session, and a transaction of InTx.
-func TestNoTransactionThatOthersLeftOpenIsUsed(t *testing.T) {
+// The test uses a shared session and a transaction of InTx.
+func TestInTxUsesNoTransactionThatOthersLeftOpen(t *testing.T) {
 	t.Parallel()
 	s := quiet(t)
 	for name, statement := range leftOpen {
@@ -113,18 +113,17 @@ func TestNoTransactionThatOthersLeftOpenIsUsed(t *testing.T) {
 				}
 				s.notes(t, ledger, slices.Repeat([]string{"in time"}, spoilt+1)...)
 				expect(t, term.Resign(soon(t)))
-				leave(t, pool, "SELECT 1", spoilt+2) // and what is left of the others is not
+				leave(t, pool, "SELECT 1", spoilt+2) // no other transaction is left open
 			})
 		}
 	}
 }
 
-// What the user's own code may do to the connections of the pool that it shares
-// with an elector: forget everything that was set, prepared or locked there. The
-// session is never among them.
-func TestNoElectionMindsWhoDiscardsAllOnItsPool(t *testing.T) {
+// Other code may reset the settings, statements and locks of pooled connections. The
+// elector's session is never among them.
+func TestDiscardAllOnThePoolAffectsNoElection(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]elector.Option{"polling": nil, "parked": {elector.WithStandby(elector.Wait)}, "watching": {elector.WithWatch()}} {
+	for name, opts := range map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}, "watching": {elector.WithWatch()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {

@@ -17,8 +17,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// wrapped is a connector as tracing and metrics libraries make them: what its
-// connections can do that database/sql does not ask for cannot be reached.
+// wrapped is a connector as in tracing and metrics libraries: its connections have only the
+// methods that database/sql uses.
 type wrapped struct{ driver.Connector }
 
 func (w wrapped) Connect(ctx context.Context) (driver.Conn, error) {
@@ -28,12 +28,12 @@ func (w wrapped) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	able, ok := conn.(capable)
 	if !ok {
-		return nil, fmt.Errorf("%T lacks what database/sql would use", conn)
+		return nil, fmt.Errorf("%T lacks methods that database/sql uses", conn)
 	}
 	return struct{ capable }{able}, nil
 }
 
-// bare is an older such connector, whose connections do only what they must.
+// bare is an older such connector: its connections have only the required methods.
 type bare struct{ driver.Connector }
 
 func (b bare) Connect(ctx context.Context) (driver.Conn, error) {
@@ -44,8 +44,8 @@ func (b bare) Connect(ctx context.Context) (driver.Conn, error) {
 	return struct{ driver.Conn }{conn}, nil
 }
 
-// late is a connector over whose connections the time of a first BEGIN is over before it is
-// sent, as it is when the process does not run for a while.
+// late is a connector whose connections send their first BEGIN with an expired context, as
+// after a pause of the process.
 type late struct{ driver.Connector }
 
 func (l late) Connect(ctx context.Context) (driver.Conn, error) {
@@ -71,7 +71,7 @@ func (c *lateConn) ExecContext(ctx context.Context, query string, args []driver.
 	return c.capable.ExecContext(ctx, query, args)
 }
 
-// overWrappers repeats a test with a pool over a pgxpool, as it is and wrapped.
+// overWrappers runs a test with pools over a pgxpool, plain and wrapped.
 func overWrappers(t *testing.T, test func(t *testing.T, open func(*pgxpool.Pool) *sql.DB)) {
 	t.Helper()
 	for name, wrap := range map[string]func(driver.Connector) driver.Connector{
@@ -91,7 +91,7 @@ func overWrappers(t *testing.T, test func(t *testing.T, open func(*pgxpool.Pool)
 	}
 }
 
-// pgxPool is a pgxpool of the server.
+// pgxPool opens a pgxpool on the server.
 func (s *server) pgxPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	below, err := pgxpool.New(t.Context(), s.DSN())
@@ -100,8 +100,8 @@ func (s *server) pgxPool(t *testing.T) *pgxpool.Pool {
 	return below
 }
 
-// unspoilt fails the test if an idle connection of a pgxpool has settings or locks
-// of ours, or a transaction.
+// unspoilt fails the test if an idle connection of a pgxpool has changed settings, locks or an
+// open transaction.
 func unspoilt(t *testing.T, below *pgxpool.Pool) {
 	t.Helper()
 	for _, conn := range below.AcquireAllIdle(soon(t)) {
@@ -109,13 +109,13 @@ func unspoilt(t *testing.T, below *pgxpool.Pool) {
 		check(t, conn.QueryRow(soon(t), `SELECT array(SELECT name || '=' || setting FROM pg_settings WHERE source = 'session')
 			|| array(SELECT objid::text FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())`).Scan(&left))
 		if len(left) > 0 || conn.Conn().PgConn().TxStatus() != 'I' {
-			t.Errorf("a connection of the pgxpool has settings or locks of ours (transaction %c): %q", conn.Conn().PgConn().TxStatus(), left)
+			t.Errorf("a connection of the pgxpool has changed settings or locks (transaction %c): %q", conn.Conn().PgConn().TxStatus(), left)
 		}
 		conn.Release()
 	}
 }
 
-// Over a pgxpool, closing the driver's connection only returns it to that pool.
+// Over a pgxpool, closing the driver's connection would only return it to that pool.
 func TestASessionIsNotReturnedToAPgxpool(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]elector.Option{
@@ -136,13 +136,13 @@ func TestASessionIsNotReturnedToAPgxpool(t *testing.T) {
 				c.elected(t)
 				follower := s.stand(t, open(below), election, opts...).run(t, nil)
 				follower.follows(t)
-				if name == "waiting" { // a wait that is cancelled as it begins would be logged
+				if name == "waiting" { // the server would log a wait that is cancelled as it begins
 					s.parks(t, follower)
 				}
 				follower.end(t)
 				c.end(t)
 				unspoilt(t, below)
-				// At once if it was released; if not, as soon as the server sees that the connection is closed.
+				// At once if it was released, otherwise when the server notices the closed connection.
 				if pids := s.holders(t, c.Key()); len(pids) > 0 && name == "released" {
 					t.Errorf("the lock is held after Run returned, by %v", pids)
 				}
@@ -160,8 +160,8 @@ func TestASessionIsNotReturnedToAPgxpool(t *testing.T) {
 	}
 }
 
-// A statement has failed after the lock was granted, and the connection lives.
-func TestASessionInDoubtIsNotReturnedToAPgxpool(t *testing.T) {
+// A statement fails after the lock was granted; the connection still works.
+func TestASessionThatMayHoldTheLockIsNotReturnedToAPgxpool(t *testing.T) {
 	t.Parallel()
 	overWrappers(t, func(t *testing.T, open func(*pgxpool.Pool) *sql.DB) {
 		s := onShared(t)

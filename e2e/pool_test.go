@@ -13,7 +13,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-func TestABusyPoolIsReportedAndElectsOnceItIsFree(t *testing.T) {
+func TestACandidateWithABusyPoolIsElectedOnceAConnectionIsFree(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -28,7 +28,7 @@ func TestABusyPoolIsReportedAndElectsOnceItIsFree(t *testing.T) {
 		c := s.stand(t, pool, s.election(t), elector.WithLease(time.Second), elector.WithHeartbeatInterval(100*time.Millisecond)).run(t, nil)
 		f := wait[hooks.Failure](t, c, nil)
 		if text := f.Err.Error(); f.Permanent || !strings.Contains(text, "2 in use, at most 2") || !strings.Contains(text, "MaxOpenConns") {
-			t.Errorf("the error (permanent: %t) does not say what is wrong: %v", f.Permanent, f.Err)
+			t.Errorf("the error (permanent: %t) does not name the cause: %v", f.Permanent, f.Err)
 		}
 		for _, conn := range busy {
 			expect(t, conn.Close())
@@ -37,8 +37,8 @@ func TestABusyPoolIsReportedAndElectsOnceItIsFree(t *testing.T) {
 	})
 }
 
-// The leader has its connection, whatever becomes of the pool's others.
-func TestABusyPoolCostsNoTerm(t *testing.T) {
+// The leader keeps its connection while the pool's others are busy.
+func TestABusyPoolEndsNoTerm(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -55,8 +55,8 @@ func TestABusyPoolCostsNoTerm(t *testing.T) {
 	})
 }
 
-// A server that takes no more connections is a failure like any other.
-func TestAServerWithoutAFreeConnectionIsReportedAndElectsOnceThereIsOne(t *testing.T) {
+// A server without a free connection is a temporary failure.
+func TestACandidateIsElectedOnceTheServerHasAFreeConnection(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -65,7 +65,7 @@ func TestAServerWithoutAFreeConnectionIsReportedAndElectsOnceThereIsOne(t *testi
 		check(t, err)
 		c := s.stand(t, d.open(t, 0, s.DSN(pgcluster.ForRole(name))), s.election(t)).run(t, nil)
 		if f := wait[hooks.Failure](t, c, nil); f.Permanent || !strings.Contains(f.Err.Error(), "too many connections") {
-			t.Errorf("the error (permanent: %t) does not say what is wrong: %v", f.Permanent, f.Err)
+			t.Errorf("the error (permanent: %t) does not name the cause: %v", f.Permanent, f.Err)
 		}
 		_, err = s.admin.Exec(`ALTER ROLE "` + name + `" CONNECTION LIMIT 3`)
 		check(t, err)
@@ -73,7 +73,7 @@ func TestAServerWithoutAFreeConnectionIsReportedAndElectsOnceThereIsOne(t *testi
 	})
 }
 
-func TestAPoolThatIsClosedUnderACampaignIsReportedAndRunEndsWithItsContext(t *testing.T) {
+func TestAPoolClosedDuringACampaignIsReported(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -84,13 +84,13 @@ func TestAPoolThatIsClosedUnderACampaignIsReportedAndRunEndsWithItsContext(t *te
 		c.follows(t)
 		expect(t, c.pool.Close())
 		if f := wait[hooks.Failure](t, c, nil); !strings.Contains(f.Err.Error(), "database is closed") {
-			t.Errorf("the error does not say what is wrong: %v", f.Err)
+			t.Errorf("the error does not name the cause: %v", f.Err)
 		}
 		c.end(t)
 	})
 }
 
-func TestAPoolThatIsClosedUnderALeaderDoesNotKeepRunFromReleasing(t *testing.T) {
+func TestALeaderWithAClosedPoolReleasesTheLock(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -105,7 +105,7 @@ func TestAPoolThatIsClosedUnderALeaderDoesNotKeepRunFromReleasing(t *testing.T) 
 	})
 }
 
-// Through the same pool, and all at once.
+// All campaign at the same time.
 func TestManyElectionsShareAPool(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -122,7 +122,7 @@ func TestManyElectionsShareAPool(t *testing.T) {
 	})
 }
 
-// Each check of the server takes two connections, and there are not two for each.
+// Each check of the server takes two connections; the pool has fewer than two per elector.
 func TestManyElectorsCheckTheServerThroughASmallPool(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -134,7 +134,7 @@ func TestManyElectorsCheckTheServerThroughASmallPool(t *testing.T) {
 		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
 		var all []*candidate
 		for range 40 {
-			all = append(all, s.stand(t, pool, election, patient)) // a deadlock takes longer
+			all = append(all, s.stand(t, pool, election, patient)) // only a deadlock takes longer
 		}
 		for _, c := range all {
 			c.run(t, nil)
@@ -142,7 +142,7 @@ func TestManyElectorsCheckTheServerThroughASmallPool(t *testing.T) {
 		for _, c := range all {
 			c.follows(t)
 			if n := len(c.rec.Failures()); n > 0 {
-				t.Fatalf("%d failures, such as %v", n, c.rec.Failures()[0].Err)
+				t.Fatalf("%d failures, the first: %v", n, c.rec.Failures()[0].Err)
 			}
 		}
 	})

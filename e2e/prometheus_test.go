@@ -20,7 +20,7 @@ import (
 	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
 )
 
-// prometheusServer is a Prometheus of the test's own.
+// prometheusServer is a Prometheus that the test starts.
 type prometheusServer struct {
 	address string
 	client  http.Client
@@ -54,8 +54,7 @@ func scrapedBy(t *testing.T, targets ...*target) *prometheusServer {
 	return p
 }
 
-// launchPrometheus tries some ports: another process can take one between its
-// choice and its use.
+// launchPrometheus tries several ports: another process can take a free port before its use.
 func launchPrometheus(t *testing.T, program, dir string) *prometheusServer {
 	t.Helper()
 	for range 5 {
@@ -99,7 +98,7 @@ func launchPrometheus(t *testing.T, program, dir string) *prometheusServer {
 	return nil
 }
 
-// query returns the values of the series that a query yields.
+// query returns the values of a query's series.
 func (p *prometheusServer) query(query string) (values []string, err error) {
 	var answer struct {
 		Status, Error string
@@ -128,7 +127,7 @@ func (p *prometheusServer) get(path string, answer any) error {
 	return json.NewDecoder(response.Body).Decode(answer)
 }
 
-func TestAPrometheusAnswersEveryQueryOfTheDashboardAndEveryAlert(t *testing.T) {
+func TestPrometheusEvaluatesTheDashboardAndTheAlerts(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
 	election := s.election(t)
@@ -171,7 +170,7 @@ func TestAPrometheusAnswersEveryQueryOfTheDashboardAndEveryAlert(t *testing.T) {
 	eventually(t, "every alert was evaluated", func() bool { return p.evaluated(t) == strings.Count(prometheushooks.Alerts, "- alert:") })
 }
 
-// evaluated is how many alerts were evaluated. None may have failed.
+// evaluated returns how many alerts were evaluated, and fails the test if one failed.
 func (p *prometheusServer) evaluated(t *testing.T) (n int) {
 	t.Helper()
 	var answer struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// moving connects to wherever the address says at the time, as a host name does.
+// moving connects to the current address, as a host name that moves would.
 type moving struct {
 	under   driver.Driver
 	address *atomic.Pointer[string]
@@ -26,7 +26,7 @@ type moving struct {
 func (m moving) Connect(context.Context) (driver.Conn, error) { return m.under.Open(*m.address.Load()) }
 func (m moving) Driver() driver.Driver                        { return m.under }
 
-// openMoving opens the pool of the i-th candidate at the address.
+// openMoving opens the i-th candidate's pool at the address.
 func (d drivers) openMoving(t *testing.T, i int, address *atomic.Pointer[string]) *sql.DB {
 	t.Helper()
 	under := d.open(t, i, *address.Load()).Driver()
@@ -61,11 +61,11 @@ func TestATokenRisesAcrossAPromotion(t *testing.T) {
 		if e := wait[hooks.Demoted](t, leader, nil); e.Reason != hooks.SessionLost {
 			t.Errorf("demoted because %s: %v", e.Reason, e.Err)
 		}
-		// Not promoted yet, it is refused, but not for good: who has seen a primary waits for the next.
+		// The standby is refused, but not permanently: a candidate that has seen a primary waits for the next.
 		for _, c := range all {
 			refusal := wait(t, c, func(f hooks.Failure) bool { return errors.Is(f.Err, elector.ErrServerReadOnly) })
 			if refusal.Permanent {
-				t.Errorf("the standby is refused for good by a candidate that was elected %d times", len(c.rec.Elected()))
+				t.Errorf("the standby is refused permanently by a candidate that was elected %d times", len(c.rec.Elected()))
 			}
 		}
 		check(t, standby.Promote(soon(t)))
@@ -85,12 +85,11 @@ func TestATokenRisesAcrossAPromotion(t *testing.T) {
 	})
 }
 
-// A transaction id that was given out to read it, and for nothing else, may be
-// forgotten in a crash, and then given out again. Here the server would have
-// ten seconds to write it down in its own time.
+// A crash may lose a transaction id that was assigned but not used for a commit; then the
+// server assigns it again. Here the server would write it to disk only after ten seconds.
 func TestATokenIsNotRepeatedAfterACrashRightAfterTheElection(t *testing.T) {
 	t.Parallel()
-	for name, defaults := range map[string]map[string]string{"a role": nil, "a role that commits in the background": {"synchronous_commit": "off"}} {
+	for name, defaults := range map[string]map[string]string{"a role": nil, "a role with asynchronous commits": {"synchronous_commit": "off"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
@@ -115,8 +114,8 @@ func TestATokenIsNotRepeatedAfterACrashRightAfterTheElection(t *testing.T) {
 	}
 }
 
-// That a token is written down on the primary is enough, since a promotion
-// begins a new timeline.
+// It suffices that the primary has stored the token, since a promotion starts a new
+// timeline.
 func TestAnElectionDoesNotWaitForASynchronousStandby(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -124,13 +123,13 @@ func TestAnElectionDoesNotWaitForASynchronousStandby(t *testing.T) {
 		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, nil)
 		c.elected(t)
 		if n := len(c.rec.Failures()); n > 0 {
-			t.Errorf("%d failures, such as %v", n, c.rec.Failures()[0].Err)
+			t.Errorf("%d failures, the first: %v", n, c.rec.Failures()[0].Err)
 		}
 	})
 }
 
-// A standby is promoted while its primary goes on to answer, and the route leads to the
-// new one: the connections that exist stay where they are.
+// A standby is promoted while its primary still answers, and the route leads to the new
+// primary. Existing connections stay on the old one.
 func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 	t.Parallel()
 	for name, meet := range map[string]func(t *testing.T, c *candidate, term *elector.Term) error{
@@ -155,7 +154,7 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 				c := on(t, standby).stand(t, pool, l.election(t), seldom...).run(t, nil)
 				old := c.elected(t)
 				term := termOf(t, c)
-				var stale []*sql.Conn // to the old primary, which the pool lends again when it has them back
+				var stale []*sql.Conn // connections to the old primary that the pool reuses later
 				for range 2 {
 					conn, err := pool.Conn(soon(t))
 					check(t, err)
@@ -187,7 +186,7 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 					t.Errorf("demoted because %s: %v", e.Reason, e.Err)
 				}
 				if fresh := nextElected(t, after); fresh.Token>>48 <= old.Token>>48 {
-					t.Errorf("elected with token %x after %x: on the old primary", fresh.Token, old.Token)
+					t.Errorf("elected with token %x after %x, on the old primary", fresh.Token, old.Token)
 				}
 				if n := len(l.holders(t, c.Key())); n != 0 {
 					t.Errorf("%d backends of the old primary have the lock", n)
@@ -197,8 +196,8 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 	}
 }
 
-// A role without the privilege to identify servers is refused all the same, and told less.
-func TestARoleThatMayNotIdentifyServersIsRefusedAllTheSame(t *testing.T) {
+// A role that may not call pg_control_system is refused with a less specific message.
+func TestInTxOfARoleThatMayNotIdentifyServersIsRefused(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t))

@@ -15,8 +15,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// refused runs a candidate that must be told so, for good, before it could
-// have had the lock.
+// refused runs a candidate and checks that it is refused permanently without ever holding the
+// lock.
 func (s *server) refused(t *testing.T, c *candidate, sentinel error) {
 	t.Helper()
 	err := c.Run(soon(t), nil)
@@ -32,7 +32,7 @@ func (s *server) refused(t *testing.T, c *candidate, sentinel error) {
 	}
 }
 
-func TestAHotStandbyIsRefusedWhenItHasHadItsTime(t *testing.T) {
+func TestAHotStandbyIsRefusedAfterTheReadOnlyTimeout(t *testing.T) {
 	t.Parallel()
 	primary := own(t)
 	standby, err := primary.AddStandby(t.Context())
@@ -43,15 +43,15 @@ func TestAHotStandbyIsRefusedWhenItHasHadItsTime(t *testing.T) {
 			c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), elector.WithReadOnlyTimeout(timeout))
 			s.refused(t, c, elector.ErrServerReadOnly)
 			if n := len(c.rec.Failures()); n > 1 != (timeout > 0) {
-				t.Errorf("with a timeout of %v OnError heard of %d attempts", timeout, n)
+				t.Errorf("with a timeout of %v OnError reported %d attempts", timeout, n)
 			}
 		}
 	})
 }
 
-// A candidate that starts in the middle of a failover meets a standby, which is promoted
-// soon: behind a proxy, say, that has not noticed yet.
-func TestAStandbyThatACandidateMeetsFirstIsWaitedFor(t *testing.T) {
+// A candidate may start during a failover and reach a standby that is promoted soon, for
+// instance through a proxy that has not noticed the failover.
+func TestACandidateThatStartsOnAStandbyWaitsForItsPromotion(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		primary := own(t)
@@ -68,7 +68,7 @@ func TestAStandbyThatACandidateMeetsFirstIsWaitedFor(t *testing.T) {
 			for range 2 {
 				f := wait(t, c, func(f hooks.Failure) bool { return errors.Is(f.Err, elector.ErrServerReadOnly) })
 				if f.Permanent {
-					t.Fatal("the standby is refused for good")
+					t.Fatal("the standby is refused permanently")
 				}
 			}
 		}
@@ -81,8 +81,8 @@ func TestAStandbyThatACandidateMeetsFirstIsWaitedFor(t *testing.T) {
 	})
 }
 
-// waysToAsk are settings of the drivers by which they speak the protocol
-// differently, each of which changes what a pooler sees.
+// waysToAsk are settings that change how the drivers use the protocol, and so what a
+// pooler sees.
 var waysToAsk = map[string][]pgcluster.DSNOption{
 	"pq":                 nil,
 	"pq binary":          {pgcluster.WithParam("binary_parameters", "yes")},
@@ -115,7 +115,7 @@ func bounced(t *testing.T, c *pgcluster.Cluster, mode pgcluster.PoolMode, opts .
 	return b
 }
 
-func TestAPoolerThatSharesBackendsIsRefused(t *testing.T) {
+func TestATransactionOrStatementPoolerIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgcluster.PoolMode{pgcluster.Transaction, pgcluster.Statement} {
 		for _, size := range []int{1, 2, 20} {
@@ -125,7 +125,7 @@ func TestAPoolerThatSharesBackendsIsRefused(t *testing.T) {
 				overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
 					c := s.stand(t, d.open(t, 0, b.DSN(opts...)), s.election(t))
 					c.moved = true
-					if size == 1 && mode == pgcluster.Transaction { // two connections need not fit
+					if size == 1 && mode == pgcluster.Transaction { // two connections may not be available
 						ctx, cancel := context.WithCancel(soon(t))
 						defer cancel()
 						term, err := c.Campaign(ctx)
@@ -141,9 +141,8 @@ func TestAPoolerThatSharesBackendsIsRefused(t *testing.T) {
 	}
 }
 
-// In session mode a pooler's client has a backend of its own for as long as it
-// is connected.
-func TestASessionPoolerWillDo(t *testing.T) {
+// In session mode each client of a pooler has its own backend while it is connected.
+func TestElectionsWorkThroughASessionPooler(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
 	b := bounced(t, s.Cluster, pgcluster.Session, pgcluster.WithPoolSize(20))
@@ -166,7 +165,7 @@ func TestASessionPoolerWillDo(t *testing.T) {
 	})
 }
 
-func TestEveryWayToAskElects(t *testing.T) {
+func TestElectionsWorkInEveryQueryMode(t *testing.T) {
 	t.Parallel()
 	overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
 		s := onShared(t)
@@ -181,7 +180,7 @@ func TestEveryWayToAskElects(t *testing.T) {
 	})
 }
 
-func TestAPoolOfOneIsTooSmallAndOneOfTwoIsNot(t *testing.T) {
+func TestAPoolOfOneConnectionIsRefused(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -199,7 +198,7 @@ func TestAPoolOfOneIsTooSmallAndOneOfTwoIsNot(t *testing.T) {
 		c = s.stand(t, pool, s.election(t)).run(t, nil)
 		c.elected(t)
 		if _, err := c.Leader(soon(t)); err != nil {
-			t.Errorf("there is no connection left to ask who leads: %v", err)
+			t.Errorf("no connection is left for Leader: %v", err)
 		}
 	})
 }

@@ -46,7 +46,8 @@ func TestARoleThatMayOnlyConnectLeadsObservesAndResigns(t *testing.T) {
 	})
 }
 
-// hostile are defaults of a role that would end a session, or mislead it.
+// hostile are defaults of a role that could end a session or change its statements'
+// meaning.
 var hostile = map[string]map[string]string{
 	"impatient": {"statement_timeout": "200ms", "lock_timeout": "1ms", "idle_session_timeout": "300ms",
 		"idle_in_transaction_session_timeout": "200ms"},
@@ -60,8 +61,8 @@ var hostile = map[string]map[string]string{
 	"planner": {"plan_cache_mode": "force_generic_plan", "enable_nestloop": "off", "enable_hashjoin": "off", "jit_above_cost": "0"},
 }
 
-// hostileTo is a server for a role with such defaults: one of its own if the
-// role's transactions wait for those of others.
+// hostileTo returns a server for a role with these defaults: a new one if the role's
+// transactions wait for others.
 func hostileTo(t *testing.T, defaults map[string]string) *server {
 	if defaults["default_transaction_deferrable"] == "on" {
 		return on(t, own(t))
@@ -69,7 +70,7 @@ func hostileTo(t *testing.T, defaults map[string]string) *server {
 	return onShared(t)
 }
 
-func TestLeadershipSurvivesTheDefaultsOfARole(t *testing.T) {
+func TestTheDefaultsOfARoleEndNoTerm(t *testing.T) {
 	t.Parallel()
 	for name, defaults := range hostile {
 		t.Run(name, func(t *testing.T) {
@@ -84,9 +85,9 @@ func TestLeadershipSurvivesTheDefaultsOfARole(t *testing.T) {
 	}
 }
 
-// A read-only deferrable transaction waits for a serializable one of somebody
-// else to end, which may take longer than a lease.
-func TestLeadershipDoesNotWaitForATransactionOfSomebodyElse(t *testing.T) {
+// A read-only deferrable transaction waits for the end of other serializable transactions,
+// which may take longer than a lease.
+func TestALeaderDoesNotWaitForTransactionsOfOthers(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := hostileTo(t, hostile["deferrable"])
@@ -108,8 +109,8 @@ func TestLeadershipDoesNotWaitForATransactionOfSomebodyElse(t *testing.T) {
 	})
 }
 
-// Where the leader connects from is hidden from other roles, and its name not.
-func TestAnotherRoleSeesWhoLeadsButNotFromWhere(t *testing.T) {
+// The server hides the leader's address from other roles, but not its name.
+func TestAnotherRoleSeesTheLeaderButNotItsAddress(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

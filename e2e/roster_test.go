@@ -18,7 +18,7 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// rosterHooks are the hooks of a candidate's process that writes a roster.
+// rosterHooks returns the hooks of a candidate's process that writes a roster.
 func (s settings) rosterHooks(pool *sql.DB) (all []hooks.Hook, closeRoster func(), err error) {
 	if s.Roster == "" {
 		return nil, func() {}, nil
@@ -27,7 +27,7 @@ func (s settings) rosterHooks(pool *sql.DB) (all []hooks.Hook, closeRoster func(
 	return []hooks.Hook{r}, func() { _ = r.Close(context.Background()) }, err
 }
 
-// schema makes the name of a schema that is dropped at the end of the test.
+// schema returns the name of a schema that is dropped at the end of the test.
 func (s *server) schema(t *testing.T) string {
 	t.Helper()
 	name := unique("roster")
@@ -38,7 +38,7 @@ func (s *server) schema(t *testing.T) string {
 	return name
 }
 
-// rosterOn makes a roster whose tables are there, and which is closed at the end of the test.
+// rosterOn makes a roster and its tables. The roster is closed at the end of the test.
 func rosterOn(t *testing.T, pool *sql.DB, schema string, opts ...roster.Option) *roster.Roster {
 	t.Helper()
 	r, err := roster.New(pool, append([]roster.Option{roster.WithSchema(schema)}, opts...)...)
@@ -48,7 +48,7 @@ func rosterOn(t *testing.T, pool *sql.DB, schema string, opts ...roster.Option) 
 	return r
 }
 
-// states are the states of the candidates, by their ids.
+// states returns the states of the candidates, by id.
 func states(t *testing.T, r *roster.Roster, key int64) map[string]roster.State {
 	t.Helper()
 	all, err := r.Candidates(soon(t), key)
@@ -60,7 +60,7 @@ func states(t *testing.T, r *roster.Roster, key int64) map[string]roster.State {
 	return found
 }
 
-// terms are the terms of an election, the newest first.
+// terms returns the terms of an election, newest first.
 func terms(t *testing.T, r *roster.Roster, key int64) []roster.Term {
 	t.Helper()
 	all, err := r.Terms(soon(t), 100, key)
@@ -68,7 +68,7 @@ func terms(t *testing.T, r *roster.Roster, key int64) []roster.Term {
 	return all
 }
 
-func TestARosterTellsWhoStandsHowTheyFareAndWhoLedWhen(t *testing.T) {
+func TestARosterListsCandidatesAndTerms(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -96,14 +96,14 @@ func TestARosterTellsWhoStandsHowTheyFareAndWhoLedWhen(t *testing.T) {
 		}
 		eventually(t, "the term is recorded", func() bool { return len(terms(t, second, leader.Key())) == 1 })
 		if term := terms(t, second, leader.Key())[0]; term.Token != token || term.CandidateID != leader.CandidateID() || term.Reason != "" || !term.EndedAt.IsZero() {
-			t.Errorf("the term that goes on is %+v", term)
+			t.Errorf("the current term is %+v", term)
 		}
 
 		leader.end(t)
 		check(t, first.Close(soon(t)))
 		next := follower.elected(t).Token
 		eventually(t, "the next term is recorded", func() bool { return len(terms(t, first, leader.Key())) == 2 })
-		history := terms(t, first, leader.Key()) // a closed one can be read
+		history := terms(t, first, leader.Key()) // a closed roster can be read
 		if term := history[0]; term.Token != next || term.Reason != "" {
 			t.Errorf("the next term is %+v", term)
 		}
@@ -117,7 +117,7 @@ func TestARosterTellsWhoStandsHowTheyFareAndWhoLedWhen(t *testing.T) {
 	})
 }
 
-func TestATermWhoseProcessWasKilledIsLostAndEndsWhereTheNextBegins(t *testing.T) {
+func TestTheTermOfAKilledProcessIsLostAndEndsWhenTheNextBegins(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
 	schema := s.schema(t)
@@ -139,19 +139,19 @@ func TestATermWhoseProcessWasKilledIsLostAndEndsWhereTheNextBegins(t *testing.T)
 		t.Errorf("the next term is %+v", history[0])
 	}
 
-	eventually(t, "the killed one falls silent, and the next does not", func() bool {
+	eventually(t, "the killed candidate is silent, and the next is live", func() bool {
 		all := states(t, r, key)
 		return all[killed.ID] == roster.Silent && all[next.ID] == roster.Live
 	})
 
 	f.kill(t, next.ID)
-	eventually(t, "a term that nobody succeeds is lost", func() bool { return terms(t, r, key)[0].Reason == roster.Lost })
+	eventually(t, "the last term is lost", func() bool { return terms(t, r, key)[0].Reason == roster.Lost })
 	if last := terms(t, r, key)[0]; !last.EndedAt.IsZero() {
-		t.Errorf("nobody knows when it ended, but it says %v", last.EndedAt)
+		t.Errorf("the end is unknown, but the roster says %v", last.EndedAt)
 	}
 }
 
-func TestACandidateThatLeftMayComeBack(t *testing.T) {
+func TestACandidateThatLeftMayReturn(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -170,7 +170,7 @@ func TestACandidateThatLeftMayComeBack(t *testing.T) {
 			}
 		}
 		if !since[1].After(since[0]) {
-			t.Errorf("it was published without a break since %v", since)
+			t.Errorf("Since did not change: %v", since)
 		}
 	})
 }
@@ -180,7 +180,7 @@ func TestManyElectionsOnOneSessionShareARoster(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool, counted := d.openCounted(t, 0, s.DSN())
-		r := rosterOn(t, pool, s.schema(t), roster.WithPublishInterval(time.Hour)) // which is not waited for
+		r := rosterOn(t, pool, s.schema(t), roster.WithPublishInterval(time.Hour)) // longer than the test
 		session, err := elector.NewSession(pool, elector.WithCandidateID(unique("many")), elector.WithRetryInterval(retry), elector.WithHooks(r))
 		check(t, err)
 		t.Cleanup(func() { expect(t, session.Close(soon(t))) })
@@ -199,7 +199,7 @@ func TestManyElectionsOnOneSessionShareARoster(t *testing.T) {
 		eventually(t, "everything is written", func() bool { return r.Stats().Waiting == 0 })
 		before := counted.now()
 		check(t, r.SetMetadata(map[string]string{"epoch": "2"}))
-		eventually(t, "all are published anew", func() bool {
+		eventually(t, "all are published again", func() bool {
 			all, err := r.Candidates(soon(t), keys...)
 			return err == nil && len(all) == elections && !slices.ContainsFunc(all, func(c roster.Candidate) bool { return c.Metadata["epoch"] != "2" || !c.Leading })
 		})
@@ -209,9 +209,9 @@ func TestManyElectionsOnOneSessionShareARoster(t *testing.T) {
 	})
 }
 
-// Whatever happens to the roster, the term goes on; and when it is back, all that
-// happened meanwhile is told.
-func TestLosingTheRosterCostsNoTerm(t *testing.T) {
+// A failure of the roster does not end the term. When the roster works again, it records
+// everything that happened meanwhile.
+func TestAFailureOfTheRosterEndsNoTerm(t *testing.T) {
 	t.Parallel()
 	for name, loss := range map[string]struct {
 		lose, restore string
@@ -239,7 +239,7 @@ func TestLosingTheRosterCostsNoTerm(t *testing.T) {
 	}
 }
 
-func TestALockedRosterCostsNoTermAndDelaysNoResignation(t *testing.T) {
+func TestALockedRosterEndsNoTermAndDelaysNoResignation(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		l := loseRoster(t, d)
@@ -258,14 +258,14 @@ func TestALockedRosterCostsNoTermAndDelaysNoResignation(t *testing.T) {
 	})
 }
 
-// lostRoster is a leader, with a role of its own and a roster that it is about to lose.
+// lostRoster is a leader with its own role and a roster that is about to fail.
 type lostRoster struct {
 	s            *server
 	leader       *candidate
 	schema, role string
 	roster       *roster.Roster // the leader's
 	migrate      *roster.Roster // the administrator's
-	told         atomic.Pointer[error]
+	reported     atomic.Pointer[error]
 }
 
 func loseRoster(t *testing.T, d drivers) *lostRoster {
@@ -275,31 +275,32 @@ func loseRoster(t *testing.T, d drivers) *lostRoster {
 	l.migrate = rosterOn(t, s.admin, l.schema)
 	l.exec(t, `GRANT USAGE ON SCHEMA $schema TO $role; GRANT ALL ON ALL TABLES IN SCHEMA $schema TO $role`)
 	pool := d.open(t, 0, s.DSN(pgcluster.ForRole(l.role)))
-	pool.SetMaxOpenConns(2) // what the roster borrows, the elector has not
+	pool.SetMaxOpenConns(2) // the roster's connection is missing for the elector
 	l.roster = rosterOn(t, pool, l.schema, roster.WithPublishInterval(time.Second),
-		roster.WithOnError(func(err error) { l.told.Store(&err) }))
+		roster.WithOnError(func(err error) { l.reported.Store(&err) }))
 	l.leader = s.stand(t, pool, s.election(t), elector.WithHooks(l.roster)).run(t, nil)
 	l.leader.elected(t)
 	eventually(t, "its term is recorded", func() bool { return l.roster.Stats().Writes > 0 && l.roster.Stats().Waiting == 0 })
 	return l
 }
 
-// survives waits until writes have failed, as OnError is told, and heartbeats gone on.
+// survives waits until writes have failed and OnError was called, and checks that
+// heartbeats go on.
 func (l *lostRoster) survives(t *testing.T, sentinel error) {
 	t.Helper()
 	failures := l.roster.Stats().Failures
 	eventually(t, "writes fail", func() bool { return l.roster.Stats().Failures >= failures+2 })
-	wraps(t, *l.told.Load(), sentinel)
+	wraps(t, *l.reported.Load(), sentinel)
 	wraps(t, l.roster.Stats().Err, sentinel)
 	l.leader.survives(t, 1, lease)
 	beat := l.leader.after()
 	next[hooks.Heartbeat](t, beat, nil)
 	if !l.leader.IsLeader() {
-		t.Error("it leads no more")
+		t.Error("it no longer leads")
 	}
 }
 
-// recovers waits until all is written that happened meanwhile.
+// recovers waits until everything that happened meanwhile is recorded.
 func (l *lostRoster) recovers(t *testing.T) {
 	t.Helper()
 	cursor := l.leader.after()
@@ -324,7 +325,7 @@ func (l *lostRoster) recovers(t *testing.T) {
 	}
 }
 
-// format puts the schema and the role into a statement.
+// format replaces $schema and $role in a statement.
 func (l *lostRoster) format(statement string) string {
 	return strings.NewReplacer("$schema", quoted(l.schema), "$role", quoted(l.role)).Replace(statement)
 }

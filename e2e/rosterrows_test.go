@@ -15,7 +15,7 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// documentedGrants are the statements of docs/roster.md that grant something to a role.
+// documentedGrants returns the statements in docs/roster.md that grant privileges to a role.
 func documentedGrants(t *testing.T, role string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/roster.md")
@@ -27,9 +27,9 @@ func documentedGrants(t *testing.T, role string) []string {
 	return all
 }
 
-// What one process tells late does not undo what is known, and the next term
-// ends one whose end was told too late, or never.
-func TestTermsMayBeToldLateAndOutOfOrder(t *testing.T) {
+// A late record does not overwrite a newer one. If the end of a term is recorded late or
+// never, the term ends when the next begins.
+func TestTermsMayBeRecordedLateAndOutOfOrder(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -37,15 +37,15 @@ func TestTermsMayBeToldLateAndOutOfOrder(t *testing.T) {
 		old := rosterOn(t, d.open(t, 0, s.DSN()), schema)
 		next := rosterOn(t, d.open(t, 1, s.DSN()), schema)
 		ctx := context.Background()
-		hour := func(n int) time.Time { return time.Now().Add(time.Duration(n-10) * time.Hour) } // since ten hours ago
+		hour := func(n int) time.Time { return time.Now().Add(time.Duration(n-10) * time.Hour) } // n hours after a time ten hours ago
 		us := func(id string) hooks.Origin { return hooks.Origin{Election: "any", Key: 1, CandidateID: id} }
 
 		next.OnElected(ctx, hooks.Elected{Origin: us("next"), Token: 20, At: hour(5)})
 		written(t, next)
-		// Its clock says that it led for two hours beside the next one.
+		// By its clock it led for two hours during the next term.
 		old.OnDemoted(ctx, hooks.Demoted{Origin: us("old"), Token: 10, Reason: hooks.SessionLost, At: hour(7), Held: 4 * time.Hour})
 		written(t, old)
-		old.OnElected(ctx, hooks.Elected{Origin: us("old"), Token: 10, At: hour(3)}) // again, and too late
+		old.OnElected(ctx, hooks.Elected{Origin: us("old"), Token: 10, At: hour(3)}) // too late
 		eventually(t, "it is written", func() bool { return old.Stats().Writes > 1 && old.Stats().Waiting == 0 })
 
 		history := terms(t, next, 1)
@@ -58,7 +58,7 @@ func TestTermsMayBeToldLateAndOutOfOrder(t *testing.T) {
 		if term := history[0]; term.Reason != roster.Lost || !term.EndedAt.IsZero() { // nobody holds the lock
 			t.Errorf("the last term is %+v", term)
 		}
-		// The server knows how long ago that was, whatever the clock of the client says.
+		// The server's clock counts, whatever the client's clock says.
 		for token, hours := range map[int]int{10: 7, 20: 5} {
 			if ago := one[float64](t, s.admin, `SELECT extract(epoch FROM now() - elected_at)::float8 / 3600 FROM `+quoted(schema)+`.roster_terms WHERE token = $1`, token); ago < float64(hours) || ago > float64(hours)+0.1 {
 				t.Errorf("token %d was elected %v hours ago, want %d", token, ago, hours)
@@ -67,15 +67,15 @@ func TestTermsMayBeToldLateAndOutOfOrder(t *testing.T) {
 	})
 }
 
-// A term of which no end is told goes on if it is the newest, and its candidate
-// holds the lock: not if another does, nor if the same candidate was elected anew.
+// A term without a recorded end goes on if it is the newest and its candidate holds the
+// lock. It does not if another candidate holds the lock or the same one was elected again.
 func TestATermGoesOnOnlyWhileItsCandidateHoldsTheLock(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.DSN())
 		r := rosterOn(t, pool, s.schema(t))
-		leader := s.stand(t, pool, s.election(t)).run(t, nil) // which has no roster
+		leader := s.stand(t, pool, s.election(t)).run(t, nil) // without a roster
 		leader.elected(t)
 		for i, id := range []string{"another", leader.CandidateID(), leader.CandidateID()} {
 			if i > 0 {
@@ -93,7 +93,7 @@ func TestATermGoesOnOnlyWhileItsCandidateHoldsTheLock(t *testing.T) {
 	})
 }
 
-func TestCleanUpRemovesWhatIsOldAndNothingElse(t *testing.T) {
+func TestCleanUpRemovesOldRowsOnly(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -130,7 +130,7 @@ func TestCleanUpRemovesWhatIsOldAndNothingElse(t *testing.T) {
 			t.Errorf("left are %s", got)
 		}
 		if held := terms(t, r, leader.Key()); len(held) != 1 || held[0].Reason != "" {
-			t.Errorf("of the term that goes on is left %+v", held)
+			t.Errorf("the current term is %+v", held)
 		}
 		if len(states(t, r, 1)) != 1 {
 			t.Errorf("left are %v", states(t, r, 1))
@@ -141,7 +141,7 @@ func TestCleanUpRemovesWhatIsOldAndNothingElse(t *testing.T) {
 	})
 }
 
-func TestACleanUpIsBoundedAndSeveralShareTheWork(t *testing.T) {
+func TestACleanUpIsBoundedAndCanRunInParallel(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
 	schema := s.schema(t)
@@ -173,9 +173,9 @@ func TestACleanUpIsBoundedAndSeveralShareTheWork(t *testing.T) {
 	}
 	all.Wait()
 	if sum > rows-1000 {
-		t.Errorf("%d rows were removed by several, of %d", sum, rows-1000)
+		t.Errorf("parallel clean-ups removed %d rows of %d", sum, rows-1000)
 	}
-	for { // what each had left to another
+	for { // rows that each left to another
 		removed, err := r.CleanUp(soon(t))
 		check(t, err)
 		sum += removed
@@ -188,17 +188,17 @@ func TestACleanUpIsBoundedAndSeveralShareTheWork(t *testing.T) {
 	}
 }
 
-// The cost at rest, as documented.
+// docs/roster.md states this cost.
 func TestAtRestARosterSendsOneStatementPerIntervalAndLittleWAL(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t))
 		pool, counted := d.openCounted(t, 0, s.DSN())
 		r := rosterOn(t, pool, "pgelector", roster.WithPublishInterval(time.Second))
-		tell(r, "one", 7)
+		publishTerm(r, "one", 7)
 		eventually(t, "the first clean-up is done", func() bool { return counted.now()["RemoveTerms"] > 0 })
 		writes := r.Stats().Writes
-		_, err := s.admin.Exec("CHECKPOINT") // then the first change of each page logs all of it
+		_, err := s.admin.Exec("CHECKPOINT") // after it the first change of each page logs the whole page
 		check(t, err)
 		eventually(t, "the pages were logged", func() bool { return r.Stats().Writes > writes })
 		before, from, wal := counted.now(), r.Stats().Writes, one[string](t, s.admin, "SELECT pg_current_wal_insert_lsn()::text")
@@ -220,9 +220,9 @@ func TestAtRestARosterSendsOneStatementPerIntervalAndLittleWAL(t *testing.T) {
 	})
 }
 
-// A server whose synchronous standby is away makes each commit wait that has to be
-// safe. A publication has not; the record of a term has.
-func TestAPublicationWaitsForNoDiskAndNoStandby(t *testing.T) {
+// Without its synchronous standby the server delays synchronous commits. Publications are
+// asynchronous; records of terms are not.
+func TestAPublicationDoesNotWaitForDiskOrStandby(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t))
@@ -237,7 +237,7 @@ func TestAPublicationWaitsForNoDiskAndNoStandby(t *testing.T) {
 		if s := r.Stats(); s.Failures > 0 {
 			t.Errorf("%d publications have failed: %v", s.Failures, s.Err)
 		}
-		tell(r, "one", 7)
+		publishTerm(r, "one", 7)
 		eventually(t, "the record of a term waits", func() bool { return r.Stats().Failures > 0 })
 		_, err = s.admin.Exec("ALTER SYSTEM RESET synchronous_standby_names")
 		check(t, err)

@@ -16,23 +16,23 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// quoted makes an identifier, in a way of its own.
+// quoted quotes an identifier, independently of the library.
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// tell has a roster publish a candidate and record a term of it.
-func tell(r *roster.Roster, id string, token int64) hooks.Elected {
+// publishTerm makes a roster publish a candidate and record a term of it.
+func publishTerm(r *roster.Roster, id string, token int64) hooks.Elected {
 	e := hooks.Elected{Origin: hooks.Origin{Election: "any", Key: 1, CandidateID: id}, Token: token, At: time.Now()}
 	r.OnElected(context.Background(), e)
 	return e
 }
 
-// written waits until a roster has written what it was told.
+// written waits until a roster has written all events.
 func written(t *testing.T, r *roster.Roster) {
 	t.Helper()
-	eventually(t, "what was told is written", func() bool { s := r.Stats(); return s.Writes > 0 && s.Waiting == 0 && s.Err == nil })
+	eventually(t, "all events are written", func() bool { s := r.Stats(); return s.Writes > 0 && s.Waiting == 0 && s.Err == nil })
 }
 
-func TestARosterKeepsToTheSchemaWhateverItsName(t *testing.T) {
+func TestARosterWorksInASchemaWithAnyName(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -42,7 +42,7 @@ func TestARosterKeepsToTheSchemaWhateverItsName(t *testing.T) {
 			"chosen", "chosen.", "a.chosen.b", "select", "ünïcödé", "新しい", "-- name: X :one", "/*", "\n", strings.Repeat("x", 63),
 		} {
 			r := rosterOn(t, pool, name)
-			tell(r, "one", 7)
+			publishTerm(r, "one", 7)
 			written(t, r)
 			all, err := r.Terms(soon(t), 10)
 			check(t, err)
@@ -62,11 +62,11 @@ func TestARosterKeepsToTheSchemaWhateverItsName(t *testing.T) {
 	})
 }
 
-func TestTwentyProcessesMigrateAtOnce(t *testing.T) {
+func TestTwentyProcessesCanMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
-		// A role may have defaults that make each transaction see the past.
+		// With these defaults a transaction does not see later commits.
 		role := s.role(t, map[string]string{"default_transaction_isolation": "serializable"})
 		dsn := s.database(t)
 		address, err := url.Parse(dsn)
@@ -87,7 +87,7 @@ func TestTwentyProcessesMigrateAtOnce(t *testing.T) {
 	})
 }
 
-func TestTablesOfANewerVersionAreLeftAsTheyAre(t *testing.T) {
+func TestMigrateKeepsTablesOfANewerVersion(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
 	schema := s.schema(t)
@@ -97,7 +97,7 @@ func TestTablesOfANewerVersionAreLeftAsTheyAre(t *testing.T) {
 	expect(t, r.Migrate(soon(t)))
 }
 
-func TestARosterFillsNoTableOfAnother(t *testing.T) {
+func TestMigrateFailsOnAnotherApplicationsTable(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
 	schema := s.schema(t)
@@ -106,14 +106,14 @@ func TestARosterFillsNoTableOfAnother(t *testing.T) {
 	r, err := roster.New(s.admin, roster.WithSchema(schema))
 	check(t, err)
 	if err := r.Migrate(soon(t)); err == nil {
-		t.Error("a table of somebody else's was taken for the roster's")
+		t.Error("the migration used another application's table")
 	}
 	if left := list[string](t, s.admin, "SELECT tablename::text FROM pg_tables WHERE schemaname = $1", schema); len(left) != 1 {
-		t.Errorf("the migration has left %v, want theirs alone", left)
+		t.Errorf("the schema has the tables %v, want only the other application's", left)
 	}
 }
 
-func TestADatabaseWithoutTheCharactersGetsTheTermAllTheSame(t *testing.T) {
+func TestATermIsRecordedInADatabaseThatLacksItsCharacters(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -137,7 +137,7 @@ func TestADatabaseWithoutTheCharactersGetsTheTermAllTheSame(t *testing.T) {
 	})
 }
 
-func TestARowThatSomebodyElseHasWrittenCanBeRead(t *testing.T) {
+func TestARowWrittenByHandCanBeRead(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -154,8 +154,8 @@ func TestARowThatSomebodyElseHasWrittenCanBeRead(t *testing.T) {
 	})
 }
 
-// The privileges that docs/roster.md tells to grant are enough, and none is spare.
-func TestTheDocumentedPrivilegesAreEnoughAndNoneIsSpare(t *testing.T) {
+// The privileges that docs/roster.md grants suffice.
+func TestTheDocumentedPrivilegesSuffice(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -174,7 +174,7 @@ func TestTheDocumentedPrivilegesAreEnoughAndNoneIsSpare(t *testing.T) {
 			check(t, err)
 		}
 		expect(t, r.Migrate(soon(t)))
-		e := tell(r, "one", 7)
+		e := publishTerm(r, "one", 7)
 		written(t, r)
 		r.OnDemoted(context.Background(), hooks.Demoted{Origin: e.Origin, Token: 7, Reason: hooks.Resigned, At: time.Now()})
 		eventually(t, "the end is recorded", func() bool { return terms(t, owner, 1)[0].Reason == string(hooks.Resigned) })
@@ -193,7 +193,7 @@ func TestTheDocumentedPrivilegesAreEnoughAndNoneIsSpare(t *testing.T) {
 		reading, err := roster.New(d.open(t, 0, s.DSN(pgcluster.ForRole(reader))), roster.WithSchema(schema))
 		check(t, err)
 		if len(terms(t, reading, 1)) != 1 || len(states(t, reading, 1)) != 1 {
-			t.Error("a role that may read reads nothing")
+			t.Error("a role with read privileges reads nothing")
 		}
 		_, err = reading.CleanUp(soon(t))
 		wraps(t, err, roster.ErrNoPrivilege)

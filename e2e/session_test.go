@@ -15,7 +15,7 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// group is the candidates of one process for many elections, on one session.
+// group is the candidates of one process for many elections on one session.
 type group struct {
 	*elector.Session
 	all   []*elector.Elector
@@ -25,7 +25,7 @@ type group struct {
 	errs  chan error // what each Run returned
 }
 
-// share makes a session that leaves nothing behind.
+// share makes a session and checks at the end of the test that it leaves nothing behind.
 func (s *server) share(t *testing.T, pool *sql.DB, opts ...elector.SessionOption) *group {
 	t.Helper()
 	g := &group{rec: hookstest.NewRecorder()}
@@ -45,7 +45,7 @@ func (s *server) share(t *testing.T, pool *sql.DB, opts ...elector.SessionOption
 	return g
 }
 
-// any is an elector of the session, to ask who it is.
+// any returns an elector of the session, for its candidate's id.
 func (g *group) any(t *testing.T) *elector.Elector {
 	t.Helper()
 	if len(g.all) > 0 {
@@ -67,7 +67,7 @@ func (g *group) join(t *testing.T, elections []string, opts ...elector.ElectionO
 	return g
 }
 
-// run starts Run of every election, which Close ends.
+// run starts Run of every election; Close ends them.
 func (g *group) run(t *testing.T, lead func(context.Context, *elector.Term) error) *group {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -104,7 +104,7 @@ func (g *group) leading() (n int) {
 	return n
 }
 
-// elections makes the names of n elections, whose locks must be free at the end.
+// elections returns the names of n elections, whose locks must be free at the end of the test.
 func (s *server) elections(t *testing.T, n int) (all []string) {
 	t.Helper()
 	name := unique(t.Name())
@@ -125,7 +125,7 @@ func (s *server) elections(t *testing.T, n int) (all []string) {
 	return all
 }
 
-// ledOnce waits until each election is led by exactly one of the groups.
+// ledOnce waits until each election is led, and checks that exactly one group leads it.
 func ledOnce(t *testing.T, groups ...*group) {
 	t.Helper()
 	n := len(groups[0].all)
@@ -156,11 +156,11 @@ func total(counts map[string]int) (n int) {
 	return n
 }
 
-// The settings by which costs are counted: the defaults.
+// The tests count costs with the default settings.
 var byDefault = []elector.SessionOption{elector.WithLease(10 * time.Second), elector.WithHeartbeatInterval(2 * time.Second),
 	elector.WithRetryInterval(time.Second)}
 
-func TestAThousandElectionsCostAFewStatementsPerSecond(t *testing.T) {
+func TestAThousandElectionsSendFewStatements(t *testing.T) {
 	over(t, map[string]drivers{"pq leads": mixed, "pgx leads": {"pgx", "postgres"}}, false, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		elections := s.elections(t, 1000)
@@ -185,7 +185,7 @@ func TestAThousandElectionsCostAFewStatementsPerSecond(t *testing.T) {
 		}
 		before := []map[string]int{counters[0].now(), counters[1].now(), counters[2].now()}
 		began := time.Now()
-		time.Sleep(4 * time.Second) // that is what is measured
+		time.Sleep(4 * time.Second) // the measured time
 		seconds := time.Since(began).Seconds()
 		for i, counter := range counters {
 			most := 3 * seconds
@@ -206,13 +206,13 @@ func TestAThousandElectionsCostAFewStatementsPerSecond(t *testing.T) {
 		ledOnce(t, groups[1:]...)
 		for i, g := range groups {
 			if n := len(g.rec.Failures()); n > 0 {
-				t.Errorf("session %d: %d failures, such as %v", i, n, g.rec.Failures()[0].Err)
+				t.Errorf("session %d: %d failures, the first: %v", i, n, g.rec.Failures()[0].Err)
 			}
 		}
 	})
 }
 
-func TestTheLossOfASessionEndsAllItsTermsAndAllAreLedAgain(t *testing.T) {
+func TestAfterALostSessionAllItsElectionsAreLedAgain(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -242,7 +242,7 @@ func TestTheLossOfASessionEndsAllItsTermsAndAllAreLedAgain(t *testing.T) {
 	})
 }
 
-func TestAResignationOfOneDisturbsNoOther(t *testing.T) {
+func TestAResignationDoesNotAffectTheSessionsOtherTerms(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -274,7 +274,7 @@ func TestAResignationOfOneDisturbsNoOther(t *testing.T) {
 			}
 		}
 		expect(t, other.Close(soon(t)))
-		for i := 0; i < len(terms); i += 2 { // and again, on the same session
+		for i := 0; i < len(terms); i += 2 { // again, on the same session
 			term, elected, err := g.all[i].TryCampaign(soon(t))
 			if err != nil || !elected || term.Token() <= terms[i].Token() {
 				t.Errorf("election %d again: %v, %t, %v", i, term, elected, err)

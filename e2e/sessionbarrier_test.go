@@ -15,7 +15,7 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-func TestAFencedTransactionDelaysItsOwnElectionOnly(t *testing.T) {
+func TestAFencedTransactionDelaysOnlyItsElection(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -35,7 +35,7 @@ func TestAFencedTransactionDelaysItsOwnElectionOnly(t *testing.T) {
 		if !leading {
 			t.Fatal("not leading any more")
 		}
-		expect(t, term.Resign(soon(t))) // which others do meanwhile
+		expect(t, term.Resign(soon(t))) // other elections continue meanwhile
 		eventually(t, "it is led again", func() bool { return g.leading() == 9 })
 		time.Sleep(heartbeat)
 		if g.all[0].IsLeader() {
@@ -49,7 +49,7 @@ func TestAFencedTransactionDelaysItsOwnElectionOnly(t *testing.T) {
 	})
 }
 
-// A campaign that is given up at the barrier gives the lock back too, at once.
+// A campaign that is cancelled at the barrier releases the lock at once.
 func TestACampaignThatIsCancelledAtTheBarrierKeepsNoLock(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -90,8 +90,8 @@ func TestACampaignThatIsCancelledAtTheBarrierKeepsNoLock(t *testing.T) {
 	})
 }
 
-// The session that waits at a barrier is lost: what it held is not held any more.
-func TestTheLossOfASessionAtABarrierRefusesNobody(t *testing.T) {
+// When a session that waits at a barrier is lost, its elections continue on a new one.
+func TestALostSessionAtABarrierIsReplaced(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -124,7 +124,7 @@ func TestTheLossOfASessionAtABarrierRefusesNobody(t *testing.T) {
 	})
 }
 
-func TestOneHeartbeatProvesAllTerms(t *testing.T) {
+func TestOneHeartbeatExtendsAllTermsOfASession(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -137,24 +137,24 @@ func TestOneHeartbeatProvesAllTerms(t *testing.T) {
 		cursor := g.rec.Cursor()
 		cursor.SkipSeen()
 		first := next[hooks.Heartbeat](t, cursor, nil)
-		told := map[string]int{first.Election: 1}
-		for len(told) < 50 || time.Since(began) < lease {
-			told[next[hooks.Heartbeat](t, cursor, nil).Election]++
+		reported := map[string]int{first.Election: 1}
+		for len(reported) < 50 || time.Since(began) < lease {
+			reported[next[hooks.Heartbeat](t, cursor, nil).Election]++
 		}
 		got := counter.since(before)
 		atMost(t, got["Ping"], began)
 		if len(got) != 1 {
 			t.Errorf("at rest: %v", got)
 		}
-		for election, n := range told {
+		for election, n := range reported {
 			if n > got["Ping"]+1 {
-				t.Errorf("%s was told of %d heartbeats of %d", election, n, got["Ping"])
+				t.Errorf("%s reported %d heartbeats of %d", election, n, got["Ping"])
 			}
 		}
 	})
 }
 
-func TestASessionTellsWhoLeadsInsteadOfIt(t *testing.T) {
+func TestASessionReportsOtherLeaders(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -165,16 +165,16 @@ func TestASessionTellsWhoLeadsInsteadOfIt(t *testing.T) {
 		pool, counter := d.openCounted(t, 1, s.DSN())
 		second := s.share(t, pool, elector.WithHooks(hooks.Funcs{LeaderChanged: seen.OnLeaderChanged})).join(t, elections).run(t, nil)
 		cursor := seen.Cursor()
-		told := map[string]bool{}
+		reported := map[string]bool{}
 		for range elections {
 			e := next[hooks.LeaderChanged](t, cursor, nil)
 			if e.Current != first.CandidateID() || e.Previous != "" || e.PID == 0 {
-				t.Errorf("told %+v", e)
+				t.Errorf("reported %+v", e)
 			}
-			told[e.Election] = true
+			reported[e.Election] = true
 		}
-		if len(told) != 3 {
-			t.Errorf("told of %v", told)
+		if len(reported) != 3 {
+			t.Errorf("reported %v", reported)
 		}
 		before := counter.now()
 		time.Sleep(10 * retry)
@@ -186,13 +186,13 @@ func TestASessionTellsWhoLeadsInsteadOfIt(t *testing.T) {
 		for range elections {
 			e := next[hooks.LeaderChanged](t, cursor, nil)
 			if e.Current != second.CandidateID() || e.Previous != first.CandidateID() {
-				t.Errorf("told %+v", e)
+				t.Errorf("reported %+v", e)
 			}
 		}
 	})
 }
 
-func TestABadSessionOrElectorOfItIsRefused(t *testing.T) {
+func TestAnInvalidSessionOrElectorIsRefused(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
 	pool := pgx.open(t, 0, s.DSN())
@@ -216,7 +216,7 @@ func TestABadSessionOrElectorOfItIsRefused(t *testing.T) {
 	wraps(t, err, elector.ErrConfig)
 }
 
-func TestASessionPinsOneConnectionHoweverManyItsElections(t *testing.T) {
+func TestASessionPinsOneConnectionForAllElections(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -235,7 +235,7 @@ func TestASessionPinsOneConnectionHoweverManyItsElections(t *testing.T) {
 	})
 }
 
-func TestOneOfASessionMayComeAndGoWhileOthersLead(t *testing.T) {
+func TestElectionsOfASessionStartAndEndIndependently(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -291,7 +291,7 @@ func TestOneOfASessionMayComeAndGoWhileOthersLead(t *testing.T) {
 	})
 }
 
-func TestASessionOnAHotStandbyOrThroughAPoolerIsRefused(t *testing.T) {
+func TestASessionOnAStandbyOrATransactionPoolerIsRefused(t *testing.T) {
 	t.Parallel()
 	primary := own(t)
 	standby, err := primary.AddStandby(t.Context())
@@ -339,9 +339,8 @@ func TestASessionSurvivesARestartOfTheServerAndADeadLink(t *testing.T) {
 	})
 }
 
-// Elections with names that come and go leave nothing of themselves on the server, and
-// do not disturb the others of their session.
-func TestAnElectionOfASessionCanBeClosedAndMadeAgain(t *testing.T) {
+// Closed elections leave nothing on the server and do not affect the session's others.
+func TestAnElectionOfASessionCanBeClosedAndCreatedAgain(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -380,7 +379,7 @@ func TestAnElectionOfASessionCanBeClosedAndMadeAgain(t *testing.T) {
 			t.Errorf("the session holds %d locks for one election", n)
 		}
 		if now, leading := g.all[0].Term(); !leading || now != term {
-			t.Error("the election that stays was disturbed")
+			t.Error("the election that stays has a new term")
 		}
 	})
 }

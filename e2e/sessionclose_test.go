@@ -49,8 +49,8 @@ func TestCloseEndsAllTermsAndFreesAllLocks(t *testing.T) {
 	})
 }
 
-// Whenever Close comes, no term may be left over, nor a lock be freed under one.
-func TestCloseInTheMiddleOfElectionsWaitsForEveryLead(t *testing.T) {
+// Close during elections leaves no term and releases no lock before its work has returned.
+func TestCloseDuringElectionsWaitsForEveryLead(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -86,7 +86,7 @@ func TestCloseInTheMiddleOfElectionsWaitsForEveryLead(t *testing.T) {
 	})
 }
 
-func TestCloseIsBoundedByItsContextAndGoesOn(t *testing.T) {
+func TestCloseReturnsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -106,7 +106,7 @@ func TestCloseIsBoundedByItsContextAndGoesOn(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*retry)
 		defer cancel()
 		wraps(t, g.Close(ctx), context.DeadlineExceeded)
-		// The slow one delays nobody else.
+		// The slow election does not delay the others.
 		wraps(t, <-quick, elector.ErrStopped)
 		wraps(t, <-follows, elector.ErrStopped)
 		if n := len(s.holders(t, g.all[0].Key())); n != 1 {
@@ -121,7 +121,7 @@ func TestCloseIsBoundedByItsContextAndGoesOn(t *testing.T) {
 	})
 }
 
-func TestAClosedSessionIsOfNoMoreUse(t *testing.T) {
+func TestAClosedSessionRefusesCampaigns(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -169,7 +169,7 @@ func TestNoLeadOrHookDelaysAnotherElection(t *testing.T) {
 		g := s.share(t, d.open(t, 0, s.DSN()))
 		g.join(t, elections[:1], slow).join(t, elections[1:2]).run(t, func(ctx context.Context, term *elector.Term) error {
 			if term.Context() == ctx && g.all[0].IsLeader() {
-				wait() // whichever comes first, and both in the end
+				wait() // the first one to come; in the end both
 			}
 			<-ctx.Done()
 			return nil
@@ -187,19 +187,19 @@ func TestNoLeadOrHookDelaysAnotherElection(t *testing.T) {
 		}
 		time.Sleep(lease)
 		if g.leading() != 2 {
-			t.Error("a slow lead or hook has cost the lease")
+			t.Error("a slow lead or hook ended a term")
 		}
 		close(block)
 	})
 }
 
-func TestACampaignOnASessionThatIsCancelledAsItIsGrantedKeepsNoLock(t *testing.T) {
+func TestACancelledCampaignOnASessionKeepsNoLock(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		elections := s.elections(t, 100)
 		g := s.share(t, d.open(t, 0, s.DSN())).join(t, elections)
-		_, err := g.all[0].Campaign(soon(t)) // so that the rest goes fast
+		_, err := g.all[0].Campaign(soon(t)) // the server is checked now, so the others are fast
 		check(t, err)
 		var all sync.WaitGroup
 		for i, e := range g.all[1:] {
@@ -221,7 +221,7 @@ func TestACampaignOnASessionThatIsCancelledAsItIsGrantedKeepsNoLock(t *testing.T
 			return one[int](t, s.admin, `SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
 				WHERE locktype = 'advisory' AND objsubid = 1 AND application_name = $1`, g.CandidateID()) == 1
 		})
-		for _, e := range g.all[1:] { // each lock is taken once, and not twice
+		for _, e := range g.all[1:] { // each lock can be taken again
 			term, elected, err := e.TryCampaign(soon(t))
 			if err != nil || !elected {
 				t.Fatalf("got %t, %v", elected, err)

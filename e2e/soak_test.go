@@ -13,29 +13,28 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// handOversVariable says how often leadership is handed over in the soak, for
-// each driver: make soak sets it to 10,000.
+// handOversVariable sets the number of hand-overs per driver: make soak sets it to 10,000.
 const handOversVariable = "PGELECTOR_HAND_OVERS"
 
 const defaultHandOvers = 300
 
-// footprint is what an election takes.
+// footprint is the resources that an election uses.
 type footprint struct {
-	heap             uint64 // bytes in use, after the collector has run
+	heap             uint64 // bytes in use after garbage collection
 	goroutines       int
 	pooled, onServer int // connections
-	locks            int // advisory ones, in the server
+	locks            int // advisory locks in the server
 }
 
-// Two candidates hand leadership to and fro, each time by a session of its own.
-func TestHandOversLeaveMemoryGoroutinesAndConnectionsFlat(t *testing.T) {
+// Two candidates hand leadership back and forth, each time with a new session.
+func TestHandOversDoNotIncreaseMemoryGoroutinesOrConnections(t *testing.T) {
 	n := defaultHandOvers
 	if text := os.Getenv(handOversVariable); text != "" {
 		var err error
 		n, err = strconv.Atoi(text)
 		check(t, err)
 	}
-	over(t, map[string]drivers{"pq": pq, "pgx": pgx}, false, func(t *testing.T, d drivers) { // one by one: goroutines are counted
+	over(t, map[string]drivers{"pq": pq, "pgx": pgx}, false, func(t *testing.T, d drivers) { // one after the other: goroutines are counted
 		s := onShared(t)
 		election, began := s.election(t), time.Now()
 		leader := s.soaked(t, d, election, elector.WithRetryInterval(10*time.Millisecond))
@@ -62,18 +61,18 @@ func TestHandOversLeaveMemoryGoroutinesAndConnectionsFlat(t *testing.T) {
 			t.Errorf("the heap has grown from %d to %d bytes", first.heap, last.heap)
 		}
 		if last.goroutines > first.goroutines+spare || last.pooled > first.pooled+spare || last.onServer > first.onServer+spare || last.locks > first.locks {
-			t.Errorf("it takes more at the end: %+v, then %+v", first, last)
+			t.Errorf("it uses more at the end: %+v, then %+v", first, last)
 		}
 	})
 }
 
-// What may come and go between two looks: a connection that is just being closed.
+// Allowed differences between two measurements, such as a connection that is being closed.
 const (
 	spareHeap = 512 << 10
 	spare     = 2
 )
 
-// soaked makes a candidate of which nothing is recorded, since that would grow.
+// soaked makes a candidate without a recorder, since the recorder would grow.
 func (s *server) soaked(t *testing.T, d drivers, election string, opts ...elector.Option) *candidate {
 	t.Helper()
 	c := &candidate{pool: d.open(t, 0, s.DSN())}
@@ -103,7 +102,7 @@ func handOver(t *testing.T, term *elector.Term, next *candidate) *elector.Term {
 	return fresh
 }
 
-// footprint is taken while one candidate leads and none campaigns.
+// footprint measures while one candidate leads and none campaigns.
 func (s *server) footprint(t *testing.T, all ...*candidate) (f footprint) {
 	t.Helper()
 	for _, c := range all {

@@ -17,15 +17,15 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// Strangers who share the pooler move its clients about, or happen not to.
-func TestABusyPoolerThatSharesBackendsIsRefused(t *testing.T) {
+// Other clients of the pooler make it switch backends, though not always.
+func TestABusyTransactionPoolerIsRefused(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
 	for _, size := range []int{2, 4} {
 		b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(size))
 		ctx, cancel := context.WithCancel(t.Context())
 		var strangers sync.WaitGroup
-		for i := range 6 * size { // so many that some always wait for a backend, even if we get no processor for a while
+		for i := range 6 * size { // enough that some always wait for a backend, even if this process is not scheduled for a while
 			pool := pq.open(t, i, b.DSN())
 			strangers.Go(func() {
 				for ctx.Err() == nil {
@@ -52,8 +52,8 @@ func TestABusyPoolerThatSharesBackendsIsRefused(t *testing.T) {
 	}
 }
 
-// interrupted is a connector that counts what its connections ask, and calls before
-// with the number of each question, from 0 on.
+// interrupted is a connector that counts the statements of its connections. It calls before
+// with the number of each statement, starting at 0.
 type interrupted struct {
 	driver.Connector
 	asked  *atomic.Int32
@@ -95,7 +95,7 @@ func (c interruptedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (dr
 	return c.capable.BeginTx(ctx, opts)
 }
 
-// openInterrupted opens the pool of the i-th candidate, and calls before each question.
+// openInterrupted opens the i-th candidate's pool, which calls before for each statement.
 func (d drivers) openInterrupted(t *testing.T, i int, dsn string, before func(n int)) *sql.DB {
 	t.Helper()
 	var address atomic.Pointer[string]
@@ -105,9 +105,9 @@ func (d drivers) openInterrupted(t *testing.T, i int, dsn string, before func(n 
 	return pool
 }
 
-// PgBouncer says of a server's connection that was cut what it says of a transaction
-// that its mode does not allow: FATAL, 08P01.
-func TestACutConnectionBehindASessionPoolerIsNoRefusal(t *testing.T) {
+// PgBouncer reports a cut server connection with the same error as a transaction that its
+// mode does not allow: FATAL, 08P01.
+func TestACutConnectionBehindASessionPoolerIsATemporaryFailure(t *testing.T) {
 	t.Parallel()
 	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}}
 	waits := map[string]time.Duration{"before it is noticed": 0, "when it was noticed": 30 * time.Millisecond}
@@ -116,16 +116,16 @@ func TestACutConnectionBehindASessionPoolerIsNoRefusal(t *testing.T) {
 			for when, wait := range waits {
 				t.Run(mode+" "+when, func(t *testing.T) {
 					t.Parallel()
-					cutAtEachQuestion(t, d, wait, append(opts, elector.WithBackoff(10*time.Millisecond, 50*time.Millisecond)))
+					cutAtEachStatement(t, d, wait, append(opts, elector.WithBackoff(10*time.Millisecond, 50*time.Millisecond)))
 				})
 			}
 		}
 	})
 }
 
-// cutAtEachQuestion campaigns through a pooler of its own, whose connections to the
-// server are cut before a question and before the next.
-func cutAtEachQuestion(t *testing.T, d drivers, wait time.Duration, opts []elector.Option) {
+// cutAtEachStatement campaigns through a pooler whose connections to the server are cut
+// before one statement and before the next.
+func cutAtEachStatement(t *testing.T, d drivers, wait time.Duration, opts []elector.Option) {
 	l := behindAProxy(t)
 	b, err := pgcluster.NewBouncer(t.Context(), l.proxy.Addr(), pgcluster.Session, pgcluster.WithPoolSize(40))
 	if errors.Is(err, pgcluster.ErrNoBouncer) {
@@ -133,11 +133,11 @@ func cutAtEachQuestion(t *testing.T, d drivers, wait time.Duration, opts []elect
 	}
 	check(t, err)
 	t.Cleanup(func() { expect(t, b.Stop()) })
-	for n := range 13 { // the questions of a check and an election
+	for n := range 13 { // the statements of a check and an election
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			var over atomic.Bool
 			pool := d.openInterrupted(t, 0, b.DSN(), func(asked int) {
-				if !over.Load() && (asked == n || asked == n+1) { // then again, on the connections that came next
+				if !over.Load() && (asked == n || asked == n+1) { // the second cut hits the new connections
 					l.proxy.Reset()
 					time.Sleep(wait)
 				}
@@ -147,7 +147,7 @@ func cutAtEachQuestion(t *testing.T, d drivers, wait time.Duration, opts []elect
 			term, err := c.Campaign(soon(t))
 			over.Store(true)
 			check(t, err)
-			_ = term.Resign(soon(t)) // it may have been cut as well
+			_ = term.Resign(soon(t)) // its connection may also have been cut
 		})
 	}
 }

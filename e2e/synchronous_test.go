@@ -23,7 +23,7 @@ type replica struct {
 	*pgcluster.Proxy
 }
 
-// replicate starts standbys of those names, and has commits wait for what the setting says.
+// replicate starts standbys with those names and sets synchronous_standby_names.
 func (s *server) replicate(t *testing.T, setting string, names ...string) (standbys []replica) {
 	t.Helper()
 	for _, name := range names {
@@ -42,7 +42,7 @@ func (s *server) replicate(t *testing.T, setting string, names ...string) (stand
 	return standbys
 }
 
-// set changes a setting of the server, and returns when new connections have it.
+// set changes a setting of the server and waits until new connections have it.
 func (s *server) set(t *testing.T, name, value string) {
 	t.Helper()
 	_, err := s.admin.Exec("ALTER SYSTEM SET " + name + " = '" + value + "'")
@@ -58,29 +58,29 @@ func (s *server) waiting(t *testing.T) int {
 	return one[int](t, s.admin, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 }
 
-// synchronously is the option, for a fleet that has the lease of all tests.
+// synchronously returns the option for a fleet with the tests' lease.
 func synchronously() elector.Option { return elector.WithSynchronousStandby(lease) }
 
-// A standby is promoted while its primary runs on, cut off from it: both have a leader.
-// With synchronous commits never at once.
-func TestTwoPrimariesHaveNoTwoLeadersAtOnceWithASynchronousStandby(t *testing.T) {
+// A standby is promoted while its primary is cut off and keeps running. Both get a leader,
+// but with WithSynchronousStandby never at the same time.
+func TestWithASynchronousStandbyTwoPrimariesDoNotHaveTwoLeadersAtOnce(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		for name, opts := range map[string][]elector.Option{"without": nil, "with": {synchronously()},
-			"with, parked and watched": {synchronously(), elector.WithStandby(elector.Wait), elector.WithWatch()}} {
+			"with, waiting and watched": {synchronously(), elector.WithStandby(elector.Wait), elector.WithWatch()}} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				primary := on(t, own(t, pgcluster.WithSetting("full_page_writes", "on"))) // for a standby of a standby
+				primary := on(t, own(t, pgcluster.WithSetting("full_page_writes", "on"))) // needed for a standby of a standby
 				standby := primary.replicate(t, "FIRST 1 (s1)", "s1")[0]
 				promoted, election := standby.server, unique(t.Name())
-				promoted.replicate(t, "FIRST 1 (s2)", "s2") // or nobody could lead there
+				promoted.replicate(t, "FIRST 1 (s2)", "s2") // otherwise nobody could lead there
 				var address atomic.Pointer[string]
 				move := func(to *server) { dsn := to.DSN(); address.Store(&dsn) }
 				move(primary)
 				old := primary.stand(t, d.open(t, 0, primary.DSN()), election, opts...).run(t, nil)
 				old.elected(t)
 				pool := d.openMoving(t, 1, &address)
-				pool.SetMaxIdleConns(0) // each attempt connects to where the address leads
+				pool.SetMaxIdleConns(0) // each attempt connects to the current address
 				next := promoted.stand(t, pool, election, opts...).run(t, nil)
 				next.follows(t)
 
@@ -91,14 +91,14 @@ func TestTwoPrimariesHaveNoTwoLeadersAtOnceWithASynchronousStandby(t *testing.T)
 				if len(opts) == 0 {
 					next.elected(t)
 					if !old.IsLeader() || !next.IsLeader() {
-						t.Error("without the option there are not two leaders, so the test shows nothing")
+						t.Error("without the option there are not two leaders: the test shows nothing")
 					}
 					return
 				}
 				both := overlap(old, next)
 				lost, won := wait[hooks.Demoted](t, old, nil), next.elected(t)
 				if both() {
-					t.Error("two believed at once")
+					t.Error("two believed to lead at the same time")
 				}
 				if lost.Reason != hooks.LeaseExpired || !errors.Is(lost.Err, elector.ErrLeaseExpired) {
 					t.Errorf("demoted because %s: %v", lost.Reason, lost.Err)
@@ -115,7 +115,7 @@ func TestTwoPrimariesHaveNoTwoLeadersAtOnceWithASynchronousStandby(t *testing.T)
 	})
 }
 
-// overlap looks, again and again until it is asked, whether both believe.
+// overlap checks again and again whether both believe to lead, until both is called.
 func overlap(a, b *candidate) (both func() bool) {
 	done, result := make(chan struct{}), make(chan bool, 1)
 	go func() {
@@ -133,8 +133,9 @@ func overlap(a, b *candidate) (both func() bool) {
 	return func() bool { close(done); return <-result }
 }
 
-// With the link cut and nobody promoted, the leader's session lives, and its term must not.
-func TestALeaderWhoseCommitsAreNotAcknowledgedStepsDownWithinTheValidity(t *testing.T) {
+// The link to the standby is cut and nobody is promoted. The leader's session lives, but its
+// term must end.
+func TestALeaderWithoutAcknowledgedCommitsStepsDownWithinTheValidity(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		primary := on(t, own(t))
@@ -148,12 +149,12 @@ func TestALeaderWhoseCommitsAreNotAcknowledgedStepsDownWithinTheValidity(t *test
 		if lost.Reason != hooks.LeaseExpired || !strings.Contains(lost.Err.Error(), "acknowledged") {
 			t.Errorf("demoted because %s: %v", lost.Reason, lost.Err)
 		}
-		// By the clock the validity is over by then; the goroutine that says so may be late.
+		// By then the validity is over by the clock; the goroutine that reports it may be late.
 		if after := lost.At.Sub(cut); after > lease {
 			t.Errorf("the term ended after %v of a lease of %v", after, lease)
 		}
 		attempts := c.after()
-		for range 3 { // each is granted the lock, and has its commit wait
+		for range 3 { // each attempt gets the lock, and its commit waits
 			next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Failed })
 			if n := primary.waiting(t); n > 1 {
 				t.Errorf("%d commits wait", n)
@@ -167,8 +168,8 @@ func TestALeaderWhoseCommitsAreNotAcknowledgedStepsDownWithinTheValidity(t *test
 	})
 }
 
-// A leader is cut off together with its commit, whose backend waits on without a client.
-func TestACommitThatNobodyWaitsForKeepsOthersFromPilingUp(t *testing.T) {
+// A leader is cut off while its commit waits. The backend keeps waiting without a client.
+func TestCommitsDoNotPileUpBehindAnAbandonedCommit(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		primary := on(t, own(t))
@@ -199,8 +200,9 @@ func TestACommitThatNobodyWaitsForKeepsOthersFromPilingUp(t *testing.T) {
 	})
 }
 
-// With FIRST 1 (s1, s2) the old primary would be acknowledged by s2 after s1 was promoted.
-func TestASettingByWhichAPromotedStandbyNeedNotAcknowledgeIsRefused(t *testing.T) {
+// With FIRST 1 (s1, s2), s2 would acknowledge the old primary's commits after s1 was
+// promoted.
+func TestASynchronousStandbySettingThatIsTooWeakIsRefused(t *testing.T) {
 	t.Parallel()
 	primary := on(t, own(t))
 	standbys := primary.replicate(t, "FIRST 1 (s1, s2)", "s1", "s2")
@@ -211,7 +213,7 @@ func TestASettingByWhichAPromotedStandbyNeedNotAcknowledgeIsRefused(t *testing.T
 		from := c.after()
 		f := next(t, from, func(f hooks.Failure) bool { return strings.Contains(f.Err.Error(), why) })
 		if wraps(t, f.Err, elector.ErrNotSynchronous); f.Permanent {
-			t.Errorf("%q is refused for good", setting)
+			t.Errorf("%q is refused permanently", setting)
 		}
 	}
 	refused("FIRST 1 (s1, s2)", "commits wait for 1 of 2 standbys")
@@ -228,7 +230,7 @@ func TestASettingByWhichAPromotedStandbyNeedNotAcknowledgeIsRefused(t *testing.T
 	primary.set(t, "synchronous_standby_names", `FIRST 2 (S1, "s2")`)
 	c.elected(t)
 
-	// The setting changes under the term, which ends in order: the lock is released.
+	// The setting changes during the term, which ends properly: the lock is released.
 	from := c.after()
 	primary.set(t, "synchronous_standby_names", "FIRST 1 (s1, s2)")
 	lost := next[hooks.Demoted](t, from, nil)
@@ -240,7 +242,7 @@ func TestASettingByWhichAPromotedStandbyNeedNotAcknowledgeIsRefused(t *testing.T
 			t.Errorf("the lock was not released: %v", f.Err)
 		}
 	}
-	// One of two is promoted, and the other streams on.
+	// One of the two standbys is promoted, and the other keeps streaming.
 	check(t, standbys[0].Promote(soon(t)))
 	if lost := next[hooks.Demoted](t, from, nil); lost.Reason != hooks.LeaseExpired {
 		t.Errorf("demoted because %s: %v", lost.Reason, lost.Err)
@@ -248,9 +250,8 @@ func TestASettingByWhichAPromotedStandbyNeedNotAcknowledgeIsRefused(t *testing.T
 	check(t, standbys[0].Shutdown(soon(t), pgcluster.Fast))
 }
 
-// What the server takes for a list, and which place in it each standby has, is read as the
-// server reads it.
-func TestAListOfStandbysIsReadAsTheServerReadsIt(t *testing.T) {
+// The library and the server accept the same lists and give a standby the same position.
+func TestListedStandbysAgreesWithTheServer(t *testing.T) {
 	t.Parallel()
 	primary := on(t, own(t))
 	primary.replicate(t, "", "s1")
@@ -273,8 +274,8 @@ func TestAListOfStandbysIsReadAsTheServerReadsIt(t *testing.T) {
 	}
 }
 
-// The figure of docs/servers.md.
-func TestACommitForTheStandbysWritesLittle(t *testing.T) {
+// docs/servers.md has this figure.
+func TestASynchronousCommitWritesLittleWAL(t *testing.T) {
 	t.Parallel()
 	primary := on(t, own(t, pgcluster.WithSetting("autovacuum", "off"), pgcluster.WithSetting("full_page_writes", "off")))
 	conn, err := primary.admin.Conn(t.Context())

@@ -14,16 +14,16 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// Somebody cancels commits that wait, again and again, and the server answers each as if
-// it had been acknowledged.
-func TestACommitWhoseWaitIsCancelledIsNotTakenForAcknowledged(t *testing.T) {
+// If a commit that waits for a standby is cancelled, the server answers as if it had been
+// acknowledged.
+func TestACommitWhoseWaitIsCancelledIsNotAcknowledged(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		sees  bool          // the role sees how far standbys have got
-		after time.Duration // that a commit has waited
+		sees  bool          // the role can read the standbys' positions
+		after time.Duration // how long a commit waits before it is cancelled
 	}{
-		"at once, a role that sees":        {true, 0},
-		"in a while, a role that does not": {false, lease * 7 / 20}, // half of the validity
+		"at once, a privileged role": {true, 0},
+		"later, an ordinary role":    {false, lease * 7 / 20}, // half of the validity
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -41,7 +41,7 @@ func TestACommitWhoseWaitIsCancelledIsNotTakenForAcknowledged(t *testing.T) {
 				stop := primary.cancelWaits(t, tt.after)
 				lost := wait[hooks.Demoted](t, c, nil)
 				if n := stop(); n == 0 {
-					t.Error("nothing was cancelled, so the test shows nothing")
+					t.Error("nothing was cancelled: the test shows nothing")
 				}
 				if lost.Reason != hooks.LeaseExpired {
 					t.Errorf("demoted because %s: %v", lost.Reason, lost.Err)
@@ -53,7 +53,7 @@ func TestACommitWhoseWaitIsCancelledIsNotTakenForAcknowledged(t *testing.T) {
 	}
 }
 
-// cancelWaits cancels each commit that has waited for a while for its standbys, until it is
+// cancelWaits cancels each commit that has waited for its standbys for that long, until it is
 // stopped, and counts them.
 func (s *server) cancelWaits(t *testing.T, after time.Duration) (stop func() int) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -73,9 +73,9 @@ func (s *server) cancelWaits(t *testing.T, after time.Duration) (stop func() int
 	}
 }
 
-// A fenced transaction goes with the option as without: on a primary that is cut off its
-// COMMIT waits, and nobody is told that it went through.
-func TestATransactionOfATermWaitsForItsStandbys(t *testing.T) {
+// On a primary that is cut off from its standbys, the COMMIT of a fenced transaction waits,
+// and InTx does not report success.
+func TestInTxWaitsForTheSynchronousStandbys(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		primary := on(t, own(t))

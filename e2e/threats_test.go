@@ -17,8 +17,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// town is a database in which an election is held, with the role of its
-// candidates, and a stranger who may do no more than PUBLIC.
+// town is a database with an election, the role of its candidates, and a stranger: a role
+// with the privileges of PUBLIC only.
 type town struct {
 	*server
 	database, elections, stranger string
@@ -38,16 +38,16 @@ func (w town) dsn(role string, opts ...pgcluster.DSNOption) string {
 	return w.DSN(append(opts, pgcluster.ForDatabase(w.database), pgcluster.ForRole(role))...)
 }
 
-// invader is a pool of the stranger's.
+// invader opens a pool as the stranger.
 func (w town) invader(t *testing.T) *sql.DB { return pgx.open(t, 0, w.dsn(w.stranger)) }
 
-// candidate campaigns in the election "town".
+// candidate runs a candidate of the election "town".
 func (w town) candidate(t *testing.T, d drivers, opts ...elector.Option) *candidate {
 	t.Helper()
 	return w.stand(t, d.open(t, 0, w.dsn(w.elections)), "town", opts...).run(t, nil)
 }
 
-// defend runs the statements of docs/threats.md that stand under the comment.
+// defend runs the statements in docs/threats.md under the comment.
 func (w town) defend(t *testing.T, comment string) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/threats.md")
@@ -63,7 +63,7 @@ func (w town) defend(t *testing.T, comment string) {
 	check(t, err)
 }
 
-// denied fails the test unless the server refuses the statement for want of rights.
+// denied fails the test unless the server refuses the statement for lack of privileges.
 func denied(t *testing.T, pool *sql.DB, statement string, args ...any) {
 	t.Helper()
 	_, err := pool.ExecContext(soon(t), statement, args...)
@@ -72,7 +72,7 @@ func denied(t *testing.T, pool *sql.DB, statement string, args ...any) {
 	}
 }
 
-// unelected checks that the candidate tries three times, in vain.
+// unelected checks that three attempts of the candidate fail.
 func unelected(t *testing.T, c *candidate) {
 	t.Helper()
 	attempts := c.after()
@@ -84,7 +84,7 @@ func unelected(t *testing.T, c *candidate) {
 	}
 }
 
-// keeps takes a session-level lock on a connection of its own, until the test ends it.
+// keeps takes a session-level lock on a new connection, until end is called or the test ends.
 func keeps(t *testing.T, pool *sql.DB, statement string, args ...any) (end func()) {
 	t.Helper()
 	conn, err := pool.Conn(soon(t))
@@ -107,7 +107,7 @@ func keeps(t *testing.T, pool *sql.DB, statement string, args ...any) (end func(
 // townKey is the key of the election "town".
 var townKey = elector.KeyFromName("town")
 
-func TestAStrangerCanTakeTheLockAndIsNamedAsItsHolder(t *testing.T) {
+func TestAnotherRoleCanTakeTheLockAndLeaderNamesIt(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		w := invaded(t, onShared(t))
@@ -122,8 +122,8 @@ func TestAStrangerCanTakeTheLockAndIsNamedAsItsHolder(t *testing.T) {
 	})
 }
 
-// Whoever may see the locks may see the key, and take its lock next.
-func TestAKeyThatIsASecretIsNoDefence(t *testing.T) {
+// A role that can read pg_locks sees the key and can take its lock.
+func TestASecretKeyIsNoDefence(t *testing.T) {
 	t.Parallel()
 	w := invaded(t, onShared(t))
 	c := w.candidate(t, pgx, elector.WithKey(4711<<40))
@@ -131,18 +131,18 @@ func TestAKeyThatIsASecretIsNoDefence(t *testing.T) {
 	seen := one[int64](t, w.invader(t), `SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
 		WHERE locktype = 'advisory' AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 	if seen != c.Key() {
-		t.Errorf("the stranger sees the key %d, and it is %d", seen, c.Key())
+		t.Errorf("the stranger sees the key %d, want %d", seen, c.Key())
 	}
 }
 
-func TestAStrangerOfAnotherDatabaseCannotTakeTheLock(t *testing.T) {
+func TestAnotherDatabaseCannotTakeTheLock(t *testing.T) {
 	t.Parallel()
 	w := invaded(t, onShared(t))
 	keeps(t, pgx.open(t, 0, w.DSN(pgcluster.ForRole(w.stranger))), "SELECT pg_advisory_lock($1)", townKey)
 	w.candidate(t, pgx).elected(t)
 }
 
-func TestAStrangerWhoMayNotConnectTakesNoLock(t *testing.T) {
+func TestARoleThatMayNotConnectCannotTakeTheLock(t *testing.T) {
 	t.Parallel()
 	w := invaded(t, onShared(t))
 	early := w.invader(t)
@@ -150,12 +150,12 @@ func TestAStrangerWhoMayNotConnectTakesNoLock(t *testing.T) {
 	w.defend(t, "connect")
 	denied(t, w.invader(t), "SELECT 1")
 	c := w.candidate(t, pgx)
-	unelected(t, c) // who is connected already stays so
+	unelected(t, c) // the stranger is still connected
 	end()
 	c.elected(t)
 }
 
-func TestAStrangerWhoMayNotCallTheFunctionsTakesNoLock(t *testing.T) {
+func TestARoleThatMayNotCallTheLockFunctionsCannotTakeTheLock(t *testing.T) {
 	t.Parallel()
 	w := invaded(t, onShared(t))
 	w.defend(t, "locks")
@@ -166,8 +166,8 @@ func TestAStrangerWhoMayNotCallTheFunctionsTakesNoLock(t *testing.T) {
 	}
 }
 
-// The candidates' own role lacks nothing then.
-func TestElectionsGoOnWhereOnlyTheirRoleMayLockAndLook(t *testing.T) {
+// The candidates' role keeps the privileges that it needs.
+func TestElectionsWorkWhenOnlyTheirRoleMayLock(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		w := invaded(t, onShared(t))
@@ -200,8 +200,8 @@ func TestElectionsGoOnWhereOnlyTheirRoleMayLockAndLook(t *testing.T) {
 	})
 }
 
-// The guard lock of fenced transactions follows from the key.
-func TestAStrangerCanHoldUpTheNextLeaderAtTheBarrierUnlessItMayNotLock(t *testing.T) {
+// The key of the guard lock of fenced transactions is derived from the election's key.
+func TestAnotherRoleCanBlockTheBarrierUnlessItMayNotLock(t *testing.T) {
 	t.Parallel()
 	w := invaded(t, onShared(t))
 	high, low := int32(townKey>>32), int32(townKey)
@@ -214,7 +214,7 @@ func TestAStrangerCanHoldUpTheNextLeaderAtTheBarrierUnlessItMayNotLock(t *testin
 	denied(t, w.invader(t), "SELECT pg_advisory_lock_shared($1, $2)", high, low)
 }
 
-// stateOf is the SQLSTATE of a driver's error, "" if it has none.
+// stateOf returns the SQLSTATE of a driver's error, "" if it has none.
 func stateOf(err error) string {
 	var state interface{ SQLState() string }
 	if errors.As(err, &state) {

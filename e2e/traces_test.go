@@ -16,7 +16,7 @@ import (
 	otelhooks "github.com/pgelector/pgelector/hooks/otel"
 )
 
-// traced is a candidate with OpenTelemetry's SDK, which exports into memory.
+// traced is a candidate with OpenTelemetry's SDK and an exporter into memory.
 type traced struct {
 	*candidate
 	hook     *otelhooks.Hook
@@ -42,7 +42,7 @@ func (c traced) work(ctx context.Context, term *elector.Term) error {
 	return nil
 }
 
-// spans are those with the name, in the order in which they ended.
+// spans returns the spans with the name, in order of their end.
 func (c traced) spans(name string) (all []tracetest.SpanStub) {
 	for _, span := range c.exporter.GetSpans() {
 		if span.Name == name {
@@ -52,8 +52,7 @@ func (c traced) spans(name string) (all []tracetest.SpanStub) {
 	return all
 }
 
-// worked waits until the work of so many terms has begun: a term that ends before that
-// has none.
+// worked waits until the work of n terms has begun: a term that ends earlier has none.
 func (c traced) worked(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("the work of %d terms begins", n), func() bool { return len(c.spans("work")) >= n })

@@ -14,13 +14,12 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// watching are the options of a leader that hears of nothing for long by its
-// heartbeats.
+// watching are the options of a watched leader with rare heartbeats.
 var watching = []elector.Option{elector.WithWatch(), elector.WithLease(time.Minute),
 	elector.WithHeartbeatInterval(patientWait), elector.WithRetryInterval(retry)}
 
-// watcher waits until the candidate's other connection is parked, and returns
-// the backends of both.
+// watcher waits until the candidate's watcher waits for its lock. It returns the backends of
+// both connections.
 func (s *server) watcher(t *testing.T, c *candidate) (leader, watcher int) {
 	t.Helper()
 	eventually(t, "the leader is watched", func() bool {
@@ -37,7 +36,7 @@ func (s *server) watcher(t *testing.T, c *candidate) (leader, watcher int) {
 	return leader, watcher
 }
 
-func TestAWatchedLeaderLearnsOfTheEndOfItsBackendAtOnce(t *testing.T) {
+func TestAWatchedLeaderLearnsAtOnceThatItsBackendEnded(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -55,7 +54,7 @@ func TestAWatchedLeaderLearnsOfTheEndOfItsBackendAtOnce(t *testing.T) {
 	})
 }
 
-func TestAWatchedLeaderLearnsOfARestartAtOnce(t *testing.T) {
+func TestAWatchedLeaderLearnsAtOnceOfARestart(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]pgcluster.Mode{"immediate": pgcluster.Immediate, "fast": pgcluster.Fast} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +81,7 @@ func TestAWatchedLeaderLearnsOfARestartAtOnce(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheWatcherCostsAHeartbeatAndNoTerm(t *testing.T) {
+func TestTheEndOfTheWatcherCausesAHeartbeatAndEndsNoTerm(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -100,7 +99,7 @@ func TestTheEndOfTheWatcherCostsAHeartbeatAndNoTerm(t *testing.T) {
 				return another != watcher
 			})
 		}
-		leader, _ := s.watcher(t, c) // and is no worse
+		leader, _ := s.watcher(t, c) // the new watcher works as well
 		began := time.Now()
 		s.terminate(t, leader)
 		next[hooks.Demoted](t, beats, nil)
@@ -111,7 +110,7 @@ func TestTheEndOfTheWatcherCostsAHeartbeatAndNoTerm(t *testing.T) {
 	})
 }
 
-func TestAWatchedTermEndsAtOnceAndWithoutAWordInTheServersLog(t *testing.T) {
+func TestAWatchedTermEndsAtOnceAndTheServerLogsNoError(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
@@ -124,7 +123,7 @@ func TestAWatchedTermEndsAtOnceAndWithoutAWordInTheServersLog(t *testing.T) {
 			if i%2 == 0 {
 				s.watcher(t, c)
 			} else {
-				time.Sleep(time.Duration(i) * 500 * time.Microsecond) // while it is set up
+				time.Sleep(time.Duration(i) * 500 * time.Microsecond) // while the watcher starts
 			}
 			began := time.Now()
 			expect(t, term.Resign(soon(t)))
@@ -165,7 +164,7 @@ func TestAWatchedLeaderNeedsThreeConnections(t *testing.T) {
 			t.Errorf("%d connections are in use", n)
 		}
 		if _, err := c.Leader(soon(t)); err != nil {
-			t.Errorf("there is no connection left to ask who leads: %v", err)
+			t.Errorf("no connection is left for Leader: %v", err)
 		}
 		s.terminate(t, leader)
 		nextElected(t, after)
@@ -183,16 +182,16 @@ func TestAWatchedLeaderSendsFewStatements(t *testing.T) {
 		s.watcher(t, c)
 		before := counter.now()
 		began := time.Now()
-		time.Sleep(6 * time.Second) // that is what is measured
+		time.Sleep(6 * time.Second) // the measured time
 		if got, most := counter.since(before), 2*time.Since(began).Seconds(); float64(total(got)) > most {
 			t.Errorf("%v in %v, want at most %.0f", got, time.Since(began), most)
 		}
 	})
 }
 
-// A pool, or a server, that has no connection for the watcher: the term goes on,
-// and somebody is told that it is not watched.
-func TestALeaderThatCannotBeWatchedLeadsAllTheSameAndSaysSo(t *testing.T) {
+// If there is no connection for the watcher, the term goes on, and OnError reports that the
+// leader is not watched.
+func TestALeaderThatCannotBeWatchedLeadsAndReportsIt(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

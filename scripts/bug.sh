@@ -18,10 +18,10 @@ unanswered-commit  | d1683a4 | electortest | | ./electortest | TestAnUnansweredC
 panicked-commit    | 826bceb | sqlmock_test | | ./sqlmock_test | TestAServerThatPanicsDuringCommitLeavesTheOutcomeUnknown
 unasked            | 2fb1eb5 | electortest | | ./electortest | TestTheLockOfACampaignIsKeptUntilItsCallerResigns
 forgotten          | c636000 | sqlmock_test | | ./sqlmock_test | TestAStatementThatIsForgottenOnceIsAskedAgain
-full-lock-table    | cdbf38f | e2e internal/history internal/pgcluster go.mod go.sum | e2e/watch_test.go | ./e2e | TestAFullLockTableLimitsTheNumberOfLedElections
+full-lock-table    | cdbf38f | e2e internal/history internal/pgcluster go.mod go.sum | e2e/watch_test.go | ./e2e | TestOfTooManyElectionsThoseThatFitAreLed
 small-pool         | cdbf38f | e2e internal/history internal/pgcluster go.mod go.sum | e2e/watch_test.go | ./e2e | TestManyElectorsCheckTheServerThroughASmallPool
-outlived           | 0e178dd | e2e | | ./e2e | TestInTxReportsThatItsTermHasEnded
-frozen-in-a-result | 22ba269 | e2e internal fence go.mod go.sum | | ./e2e | TestAFrozenLeaderWithAnOpenTransactionIsReplaced
+outlived           | 0e178dd | e2e | | ./e2e | TestAFencedTransactionThatOutlivesItsTermSaysSo
+frozen-in-a-result | 22ba269 | e2e internal fence go.mod go.sum | | ./e2e | TestAFrozenLeaderWithATransactionOpenIsReplaced
 '
 
 rows() { grep '|' <<<"$bugs" | sed 's/ *| */|/g'; }
