@@ -109,6 +109,23 @@ func TestABadElectionOrPoolIsRefused(t *testing.T) {
 	}
 }
 
+func TestAPoolThatIsTooSmallIsRefused(t *testing.T) {
+	pool := newPool(t)
+	for n, refused := range map[int][2]bool{1: {true, true}, 2: {false, true}, 3: {}, 0: {}} { // without and with a watch
+		pool.SetMaxOpenConns(n)
+		for i, opts := range [][]elector.SessionOption{nil, {elector.WithWatch()}} {
+			_, err := elector.NewSession(pool, opts...)
+			var own []elector.Option
+			for _, opt := range opts {
+				own = append(own, opt)
+			}
+			if _, ownErr := elector.New(pool, "orders", own...); errors.Is(err, elector.ErrConfig) != refused[i] || errors.Is(ownErr, elector.ErrConfig) != refused[i] {
+				t.Errorf("of %d, watched: %v: got %v and %v", n, opts != nil, err, ownErr)
+			}
+		}
+	}
+}
+
 func TestGoodOptionsAreTaken(t *testing.T) {
 	id := strings.Repeat("~", 62) + " "
 	e, err := elector.New(newPool(t), strings.Repeat("x", 1024),

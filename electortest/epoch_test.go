@@ -54,3 +54,32 @@ func TestAnUpgradeLowersTheTokenAndTheEpochRaisesIt(t *testing.T) {
 		}
 	})
 }
+
+// The larger of the option's epoch and the database's counts. One that is no number fails an
+// attempt, and no other term of the session.
+func TestTheEpochOfTheOptionCountsAndABadOneKeepsTheSharedSession(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.Open()
+		defer pool.Close()
+		session, err := elector.NewSession(pool, elector.WithTokenEpoch(3))
+		b.wraps(err)
+		one, err := session.Elector("one")
+		b.wraps(err)
+		two, err := session.Elector("two")
+		b.wraps(err)
+		term := b.campaign(one)
+		b.SetTokenEpoch("three")
+		_, _, err = two.TryCampaign(always)
+		if b.wraps(err, elector.ErrTokenEpoch); !term.Valid() || term.Token()>>48 != 1+3 || b.holds(two) {
+			b.Errorf("the other term is valid: %t; its token is %x", term.Valid(), term.Token())
+		}
+		b.SetTokenEpoch("9")
+		next := b.campaign(two)
+		if next.Token()>>48 != 1+9 {
+			b.Errorf("the token is %x", next.Token())
+		}
+		b.wraps(next.Resign(always))
+		b.wraps(term.Resign(always))
+		b.wraps(session.Close(always))
+	})
+}

@@ -195,13 +195,33 @@ func TestACampaignThatIsCancelledSaysSo(t *testing.T) {
 	for _, name := range []string{"Campaign", "TryCampaign"} {
 		scene(t, name, func(b *bench) {
 			one := b.seat("one")
+			other, err := elector.New(one.pool, "other") // it waits for the other's check of the server
+			b.wraps(err)
 			b.Stall()
 			ctx, cancel := context.WithCancelCause(always)
 			time.AfterFunc(time.Second, func() { cancel(errOops) })
-			if err := ways[name](ctx, one.Elector); fmt.Sprint(err) != "elector: campaign: oops" {
-				b.Errorf("got %v", err)
+			ended := make(chan error)
+			for _, e := range []*elector.Elector{one.Elector, other} {
+				go func() { ended <- ways[name](ctx, e) }()
+			}
+			for range 2 {
+				if err := <-ended; fmt.Sprint(err) != "elector: campaign: oops" {
+					b.Errorf("got %v", err)
+				}
 			}
 			b.Resume()
+		})
+	}
+}
+
+func TestAPoolThatHasBecomeTooSmallIsRefused(t *testing.T) {
+	for _, standby := range []elector.Standby{elector.Poll, elector.Wait} {
+		bubble(t, func(b *bench) {
+			one := b.seat("one", elector.WithStandby(standby))
+			b.wraps(b.campaign(one.Elector).Resign(always)) // the server was found good
+			one.pool.SetMaxOpenConns(1)
+			b.wraps(one.Run(always, nil), elector.ErrConfig)
+			b.failed(one, hooks.OpCampaign)
 		})
 	}
 }

@@ -467,20 +467,9 @@ func TestACandidateWhoseServerTurnsStandbyWaitsForThePrimary(t *testing.T) {
 	}
 }
 
-// A pool that has become too small is refused. One that gives no connection in time is said to
-// be perhaps too small, with its figures, but only if that is what failed.
+// The error of a pool that gives no connection in time has its figures.
 func TestAPoolThatGivesNoConnectionIsNamedOnlyIfItIsWhatFailed(t *testing.T) {
 	const named = "MaxOpenConns large enough?"
-	bubble(t, "too small", func(t *testing.T) {
-		pool, mock := newMock(t)
-		e, rec := newElector(t, pool)
-		expectTerm(mock, 1)
-		expectResign(mock)
-		resign(t, campaign(t, e)) // checked, and found good
-		pool.SetMaxOpenConns(1)
-		wantError(t, e.Run(patience(t), nil), elector.ErrConfig)
-		wantFailures(t, rec, hooks.OpCampaign)
-	})
 	bubble(t, "busy", func(t *testing.T) {
 		pool, _ := newMock(t)
 		pool.SetMaxOpenConns(2)
