@@ -267,7 +267,7 @@ func back(events []history.Event) history.Proof {
 
 // nobodyQuit checks that no process ended unasked.
 func nobodyQuit(events []history.Event) history.Proof {
-	p := history.Proof{Claim: "no Run ended by itself"}
+	p := history.Proof{Claim: "no Run ended unasked"}
 	processes := map[string]bool{}
 	for _, e := range events {
 		switch e.Kind {

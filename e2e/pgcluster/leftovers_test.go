@@ -165,23 +165,11 @@ func becomesEmpty(t *testing.T, dir string) {
 	}
 }
 
-// leftovers returns the files in dir, and the processes that name it in their arguments or work in it.
+// leftovers returns what sandbox.Leftovers does.
 func leftovers(t *testing.T, dir string) []string {
 	t.Helper()
-	left, err := filepath.Glob(dir + "/*")
+	left, err := sandbox.Leftovers(dir)
 	check(t, err)
-	table, err := sandbox.Processes()
-	check(t, err)
-	for _, p := range table {
-		if p.PID == os.Getpid() || strings.HasPrefix(p.State, "Z") {
-			continue
-		}
-		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
-		cwd, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.PID))
-		if strings.Contains(string(args), dir) || strings.HasPrefix(cwd, dir) {
-			left = append(left, fmt.Sprintf("process %d: %q in %s", p.PID, args, cwd))
-		}
-	}
 	return left
 }
 

@@ -171,6 +171,30 @@ func procTable() ([]Info, error) {
 	return table, nil
 }
 
+// Leftovers returns the files in dir, and the other processes that name dir in their
+// arguments or work in it (on Linux). Tests use it to check a clean-up.
+func Leftovers(dir string) ([]string, error) {
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		return nil, err
+	}
+	table, err := Processes()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range table {
+		if p.PID == os.Getpid() || strings.HasPrefix(p.State, "Z") {
+			continue
+		}
+		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
+		cwd, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.PID))
+		if strings.Contains(string(args), dir) || strings.HasPrefix(cwd, dir) {
+			left = append(left, fmt.Sprintf("process %d: %q in %s", p.PID, args, cwd))
+		}
+	}
+	return left, nil
+}
+
 // ChildrenOf returns the living children of a process.
 func ChildrenOf(pid int) ([]int, error) {
 	table, err := Processes()

