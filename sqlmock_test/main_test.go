@@ -24,6 +24,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // sendGrace is how long a call under way may go on when its session ends.
 const sendGrace = 50 * time.Millisecond
 
+// grace is how long a driver may take to return when its connection is given up.
+const grace = time.Second
+
 // bubble runs a test in virtual time.
 func bubble(t *testing.T, name string, test func(t *testing.T)) {
 	t.Helper()

@@ -1,0 +1,218 @@
+package electortest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// grace is how long a driver's call may take to return when its connection is given up.
+const grace = time.Second
+
+// stuck returns a candidate whose driver waits for an answer, whatever its context says.
+func (b *bench) stuck() *seat {
+	s := b.seat("one")
+	s.process.SetDriver(electortest.PQ)
+	return s
+}
+
+// cutAt cuts the candidate off before it gets the answer to its n-th statement.
+func (b *bench) cutAt(s *seat, n int) {
+	s.process.SetLatency(func() time.Duration { return time.Millisecond })
+	sent := 0
+	b.Trace(func(event electortest.Event) {
+		if event.Done || event.What == "connected" || event.What == "ended" {
+			return
+		}
+		if sent++; sent == n {
+			go s.process.Cut(electortest.Both)
+		}
+	})
+}
+
+// whole fails the test if a failure lacks a part, such as a cause that is nil.
+func (b *bench) whole(s *seat) (calls int) {
+	b.Helper()
+	for _, f := range s.rec.Failures() {
+		if f.Op == hooks.OpCall {
+			calls++
+		}
+		if strings.Contains(f.Err.Error(), "%!") {
+			b.Errorf("a failure reads %q", f.Err)
+		}
+	}
+	return calls
+}
+
+func TestACampaignOnADeadLinkGoesOnWithoutADeadline(t *testing.T) {
+	const statements = 14 // of an attempt: those of the server check, the grant, and its confirmation
+	calls := 0
+	for n := 1; n <= statements; n++ {
+		for _, limit := range []time.Duration{0, 300 * time.Millisecond} {
+			scene(t, fmt.Sprint(n, " ", limit), func(b *bench) {
+				one := b.stuck()
+				b.cutAt(one, n)
+				start, ctx, want, most := time.Now(), always, elector.ErrNoAnswer, validity+3*grace
+				if n > 5 { // the server check has begun a transaction, and its ROLLBACK is not answered either
+					most += validity
+				}
+				if limit > 0 {
+					var stop context.CancelFunc
+					ctx, stop = context.WithTimeout(always, limit)
+					defer stop()
+					want, most = context.DeadlineExceeded, limit+2*grace
+				}
+				term, elected, err := one.TryCampaign(ctx)
+				if elected { // an attempt has fewer statements
+					b.Mend(one)
+					b.wraps(term.Resign(always))
+					return
+				}
+				b.wraps(err, want)
+				b.within("it ends", 0, time.Since(start), most)
+				synctest.Wait()
+				calls += b.whole(one)
+				b.Mend(one)
+				time.Sleep(grace)
+				if n := one.pool.Stats().InUse; n != 0 {
+					b.Errorf("%d connections are in use after the link was restored", n)
+				}
+				b.wraps(b.campaign(one.Elector).Resign(always))
+			})
+		}
+	}
+	if calls < statements {
+		t.Errorf("%d calls were reported to hang", calls)
+	}
+}
+
+// Mend ends what cutAt began.
+func (b *bench) Mend(s *seat) {
+	b.Trace(nil)
+	s.process.Mend()
+}
+
+func TestALeaderOnADeadLinkStopsInTimeAndSaysWhatHangs(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.stuck()
+		ctx, stop := context.WithCancel(always)
+		defer stop()
+		b.wraps(one.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+			time.Sleep(3 * time.Second)
+			one.process.Cut(electortest.Both)
+			<-ctx.Done()
+			b.within("it stops", 9*time.Second, time.Since(term.ElectedAt()), 9*time.Second) // after one heartbeat
+			if term.Valid() || one.IsLeader() {
+				b.Error("it leads")
+			}
+			stop()
+			return nil
+		}), context.Canceled)
+		b.ended(one, hooks.LeaseExpired)
+		b.failed(one, hooks.OpHeartbeat, hooks.OpCall)
+		b.wraps(one.rec.Failures()[1].Err, elector.ErrLeaseExpired)
+		b.whole(one)
+		one.process.Mend()
+	})
+}
+
+func TestNothingElseHangsOnADeadLink(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *elector.Elector, *elector.Term) error{
+		"Verify": func(ctx context.Context, _ *elector.Elector, term *elector.Term) error { return term.Verify(ctx) },
+		"Resign": func(ctx context.Context, _ *elector.Elector, term *elector.Term) error { return term.Resign(ctx) },
+		"Leader": func(ctx context.Context, e *elector.Elector, _ *elector.Term) error {
+			_, err := e.Leader(ctx)
+			return err
+		},
+		"Candidates": func(ctx context.Context, e *elector.Elector, _ *elector.Term) error {
+			_, err := e.Candidates(ctx)
+			return err
+		},
+		"Observe": func(ctx context.Context, e *elector.Elector, _ *elector.Term) error {
+			for leader, err := range e.Observe(ctx) {
+				return fmt.Errorf("yielded %v, %w", leader, err)
+			}
+			return context.Cause(ctx)
+		},
+	} {
+		scene(t, name, func(b *bench) {
+			one := b.stuck()
+			term := b.campaign(one.Elector)
+			one.process.Cut(electortest.Both)
+			ctx, stop := context.WithTimeout(always, 500*time.Millisecond)
+			defer stop()
+			start := time.Now()
+			b.wraps(call(ctx, one.Elector, term), context.DeadlineExceeded)
+			b.within(name, 500*time.Millisecond, time.Since(start), 500*time.Millisecond)
+			one.process.Mend()
+			_ = term.Resign(always)
+		})
+	}
+}
+
+func TestObserveReportsAServerThatDoesNotAnswer(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.stuck()
+		one.process.Cut(electortest.Both)
+		start := time.Now()
+		for _, err := range one.Observe(always) {
+			if took := time.Since(start); err == nil || took > lease {
+				b.Errorf("got %v after %v", err, took)
+			}
+			break
+		}
+		one.process.Mend()
+	})
+}
+
+func TestAReleaseOnADeadLinkEndsWithTheValidity(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.stuck()
+		term := b.campaign(one.Elector)
+		time.Sleep(time.Second)
+		one.process.Cut(electortest.Both)
+		b.wraps(term.Resign(always), elector.ErrSessionLost, elector.ErrLeaseExpired)
+		b.within("it ends", 0, time.Since(term.ElectedAt()), validity+grace)
+		if synctest.Wait(); len(one.rec.Failures()) != 2 { // in either order: both come at the end of the validity
+			b.Errorf("reported %+v", one.rec.Failures())
+		}
+		one.process.Mend()
+	})
+}
+
+func TestAVerifyWithACancelledContextSendsNothingAndDoesNotEndTheTerm(t *testing.T) {
+	for range 10 {
+		bubble(t, func(b *bench) {
+			one := b.stuck()
+			term := b.campaign(one.Elector)
+			b.Trace(func(event electortest.Event) { b.Errorf("sent %+v", event) })
+			ctx, cancel := context.WithCancel(always)
+			cancel()
+			b.wraps(term.Verify(ctx), context.Canceled)
+			synctest.Wait()
+			b.Trace(nil)
+			b.wraps(term.Resign(always))
+		})
+	}
+}
+
+func TestAConnectThatHangsEndsTheAttempt(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.stuck()
+		one.process.Cut(electortest.Both)
+		start := time.Now()
+		_, _, err := one.TryCampaign(always)
+		if took := time.Since(start); errors.Is(err, elector.ErrNoAnswer) || !strings.Contains(fmt.Sprint(err), "no connection from the pool within 30s") || took != 30*time.Second {
+			b.Errorf("got %v after %v", err, took)
+		}
+		one.process.Mend()
+	})
+}
