@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -303,7 +304,7 @@ func TestACampaignThatEndsAtItsBarrierGivesItsLockBack(t *testing.T) {
 	}{
 		"in time":     {expect: func(m *many) { m.barred(1); expectResign(m.mock) }},
 		"with a loss": {expect: func(m *many) { m.barred(1) }, loses: true, failed: []hooks.Op{hooks.OpHeartbeat}},
-		"in doubt":    {expect: func(m *many) { m.barred(1); query(m.mock, "Unlock").WillReturnError(errPlain) }, failed: []hooks.Op{hooks.OpRelease, hooks.OpHeartbeat}},
+		"in doubt":    {expect: func(m *many) { m.barred(1); query(m.mock, "Unlock").WillReturnError(errPlain) }, failed: []hooks.Op{hooks.OpHeartbeat, hooks.OpRelease}},
 		"while that is under way": {expect: func(m *many) {
 			for _, s := range grants(1, 0)[:2] {
 				s.expect(m.mock, fault{})
@@ -327,9 +328,14 @@ func TestACampaignThatEndsAtItsBarrierGivesItsLockBack(t *testing.T) {
 			_, err := m.all[0].Campaign(ctx)
 			wantError(t, err, context.DeadlineExceeded)
 			time.Sleep(2 * time.Second)
-			wantFailures(t, m.rec, c.failed...)
-			if name == "in doubt" && !contains(m.rec.Failures()[0].Err, `"election"`) {
-				t.Errorf("got %v", m.rec.Failures()[0].Err)
+			var failed []hooks.Op
+			for _, f := range m.rec.Failures() {
+				if failed = append(failed, f.Op); f.Op == hooks.OpRelease && !contains(f.Err, `"election"`) {
+					t.Errorf("got %v", f.Err)
+				}
+			}
+			if slices.Sort(failed); !slices.Equal(failed, c.failed) { // two elections report in either order
+				t.Errorf("failures %q, want %q", failed, c.failed)
 			}
 			if other.Valid() != (c.failed == nil) {
 				t.Errorf("the other term is valid: %t", other.Valid())
