@@ -1,18 +1,18 @@
--- Fills the schema public with what a statement would meet that leaves a name to a
--- search_path in which public comes before pg_catalog, or whose types do not fit
--- exactly. Each raises. First comes a copy of everything in pg_catalog, and then
--- every pairing of the types in question, for every name in question.
+-- Fills the schema public with objects that raise an error when used. An unqualified
+-- name in a statement selects one of them if public comes before pg_catalog in the
+-- search_path, or if its argument types match better. First the script copies everything
+-- in pg_catalog. Then, for each relevant name, it adds every pair of relevant types.
 SET search_path = pg_catalog;
 SET check_function_bodies = off;
 
 CREATE FUNCTION public.impostor() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'impostor'; END $$;
 
--- Nobody can make an impostor with an argument of one of these.
+-- Functions with arguments of these types cannot be created.
 CREATE TEMPORARY VIEW impossible AS SELECT oid FROM pg_type WHERE typname IN ('any', 'cstring', 'internal', 'trigger', 'event_trigger', 'language_handler',
     'fdw_handler', 'index_am_handler', 'tsm_handler', 'table_am_handler', 'pg_ddl_command', 'void', 'unknown');
 
--- The types in question are those that the statements name, and those of all that
--- they call and look into.
+-- The relevant types are those that the statements name, and those of the functions and
+-- relations that they use.
 CREATE TEMPORARY TABLE question AS
     SELECT format_type(t.oid, NULL) AS type, t.oid IN (SELECT to_regtype(name) FROM unnest($types::text[]) AS name) AS named FROM pg_type AS t
     WHERE t.typtype = 'b' AND t.oid IN (
@@ -45,7 +45,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Of two variants of a name without arguments, count(*) takes the aggregate.
+-- With two variants of a name without arguments, count(*) selects the aggregate.
 DROP FUNCTION IF EXISTS public.count();
 CREATE FUNCTION public.impostor_step(boolean) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'impostor'; END $$;
 CREATE AGGREGATE public.count(*) (sfunc = public.impostor_step, stype = boolean);

@@ -1,8 +1,8 @@
-// Preloaded into a server, this adds an offset to the wall clock that the server
-// reads. The offset is in nanoseconds, in the first eight bytes of the file that
-// CLOCK_OFFSET_FILE names, and may be changed at any time. Timers and the monotonic
-// clock go on as they do when a machine's clock is set. Everything here may be
-// called from a signal handler: PostgreSQL compares times in that of its timer.
+// A library to preload into a server. It adds an offset to the wall clock that the
+// server reads. The offset is in nanoseconds, in the first eight bytes of the file
+// CLOCK_OFFSET_FILE, and may change at any time. As when a machine's clock is set,
+// timers and the monotonic clock do not change. All functions are safe in signal
+// handlers: PostgreSQL reads the clock in the handler of its timer.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
