@@ -71,7 +71,7 @@ func TestTheNextLeaderWaitsForTheTransactionsOfTheLast(t *testing.T) {
 					s.atTheBarrier(t, c.Key())
 					select {
 					case <-elected:
-						t.Error("elected beside a transaction of the last term")
+						t.Error("elected during a transaction of the last term")
 					default:
 					}
 					// By now no other transaction of the old term may begin.
@@ -151,7 +151,7 @@ func TestASessionOfManyElectionsWaitsForTheTransactionsOfTheLastLeader(t *testin
 			eventually(t, "the other elections go on", func() bool { return otherTerm.RenewedAt().Sub(before) > 2*heartbeat })
 			select {
 			case <-elected:
-				t.Error("elected beside a transaction of the last term")
+				t.Error("elected during a transaction of the last term")
 			default:
 			}
 			return note(ledger, "in time")(tx)

@@ -163,7 +163,7 @@ func frozenIsReplaced(t *testing.T, do, how string) {
 			}
 			t.Logf("replaced after %.1f leases", time.Since(began).Seconds()/lease.Seconds())
 			if len(guards()) != 0 {
-				t.Error("elected beside the transaction")
+				t.Error("elected during the transaction")
 			}
 			expect(t, term.Resign(soon(t)))
 		})

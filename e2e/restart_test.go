@@ -50,7 +50,7 @@ func TestARestartOfTheServerLeavesOneLeader(t *testing.T) {
 				old := firstLeader(t, all, 0)
 				check(t, c.Restart(soon(t), mode))
 				fresh := firstLeader(t, all, old.Token)
-				eventually(t, "one leads, and it is the one that holds the lock", func() bool {
+				eventually(t, "only the candidate that holds the lock leads", func() bool {
 					leading := ""
 					for _, c := range all {
 						if c.IsLeader() {

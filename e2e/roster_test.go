@@ -122,7 +122,7 @@ func TestTheTermOfAKilledProcessIsLostAndEndsWhenTheNextBegins(t *testing.T) {
 	s := onShared(t)
 	schema := s.schema(t)
 	r := rosterOn(t, pgx.open(t, 0, s.DSN()), schema)
-	f := s.launch(t, mixed, 2, func(_ int, told *settings) { told.Roster = schema })
+	f := s.launch(t, mixed, 2, func(_ int, s *settings) { s.Roster = schema })
 	key := elector.KeyFromName(f.election)
 	killed := f.leader(t, 0)
 	eventually(t, "the term is recorded, and the candidate published", func() bool {

@@ -33,7 +33,7 @@ func TestAFencedTransactionDelaysOnlyItsElection(t *testing.T) {
 		})
 		term, leading := g.all[1].Term()
 		if !leading {
-			t.Fatal("not leading any more")
+			t.Fatal("no longer leading")
 		}
 		expect(t, term.Resign(soon(t))) // other elections continue meanwhile
 		eventually(t, "it is led again", func() bool { return g.leading() == 9 })

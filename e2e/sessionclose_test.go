@@ -183,7 +183,7 @@ func TestNoLeadOrHookDelaysAnotherElection(t *testing.T) {
 			check(t, err)
 			expect(t, term.Verify(soon(t)))
 			expect(t, term.Resign(soon(t)))
-			soonAfter(t, "a term beside blocked ones", began)
+			soonAfter(t, "a term next to blocked ones", began)
 		}
 		time.Sleep(lease)
 		if g.leading() != 2 {

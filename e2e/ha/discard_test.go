@@ -49,16 +49,16 @@ func TestAFencedStoreRefusesLeadersOfADiscardedTimelineUntilTheEpochIsRaised(t *
 	servers, err := cluster.Start(ctx)
 	check(t, err)
 	defer func() { check(t, servers.Stop()) }()
-	beside, err := pgcluster.Start(ctx)
+	storeServer, err := pgcluster.Start(ctx)
 	check(t, err)
-	defer func() { check(t, beside.Stop()) }()
-	check(t, beside.Exec(ctx, fence.CreateTable))
+	defer func() { check(t, storeServer.Stop()) }()
+	check(t, storeServer.Exec(ctx, fence.CreateTable))
 	admin, err := connect(ctx, servers)
 	check(t, err)
 	_, err = admin.Exec(ctx, "CREATE ROLE "+fleet.Role+" LOGIN")
 	check(t, errors.Join(err, admin.Close(ctx)))
 
-	pool, store := open(t, dsn(servers, multi)), open(t, beside.DSN())
+	pool, store := open(t, dsn(servers, multi)), open(t, storeServer.DSN())
 	// lead leads once and writes to the store.
 	lead := func() (token int64, written error) {
 		t.Helper()

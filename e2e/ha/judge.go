@@ -102,12 +102,12 @@ func exclusion(events []history.Event) history.Proof {
 		}
 		other = append(other, o.took)
 		if in := episodeOf(all, o.from); in != nil && in.mode() == guarded {
-			p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) led for %v beside %s (token %d), although both had WithSynchronousStandby", old.Process, old.Token, o.took, fresh.Process, fresh.Token))
+			p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) led for %v at the same time as %s (token %d), although both had WithSynchronousStandby", old.Process, old.Token, o.took, fresh.Process, fresh.Token))
 			continue
 		}
 		gone, known := retired(events, fresh.Timeline())
 		if !known || old.End > gone.Add(fleet.Grace) {
-			p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) led for %v beside %s (token %d), although the old primary had been gone for longer than %v", old.Process, old.Token, o.took, fresh.Process, fresh.Token, fleet.Grace))
+			p.Violations = append(p.Violations, fmt.Sprintf("%s (token %d) led for %v at the same time as %s (token %d), although the old primary had been gone for longer than %v", old.Process, old.Token, o.took, fresh.Process, fresh.Token, fleet.Grace))
 		}
 	}
 	terms := history.Terms(events)

@@ -128,7 +128,7 @@ func TestProveRejectsABrokenGuarantee(t *testing.T) {
 			func(h []history.Event) []history.Event {
 				return slices.DeleteFunc(h, func(e history.Event) bool { return e.Process == "b" })
 			}, "somebody led again"},
-		"a candidate hurries": {
+		"a candidate makes attempts too quickly": {
 			func(h []history.Event) []history.Event {
 				for i := range 5 {
 					h = append(h, history.Event{Process: "c", Kind: history.Attempt, At: second(12 + float64(i)/5)})
@@ -139,7 +139,7 @@ func TestProveRejectsABrokenGuarantee(t *testing.T) {
 			func(h []history.Event) []history.Event {
 				return append(h, history.Event{Kind: history.Reached, Text: string(plain), At: second(11.5), Took: lasts(11.5, 40)})
 			}, "soon after its route"},
-		"a process tells no end": {
+		"a process records no end": {
 			func(h []history.Event) []history.Event {
 				return slices.DeleteFunc(h, func(e history.Event) bool { return e.Process == "a" && e.Kind == history.Bye })
 			}, "nothing is missing"},

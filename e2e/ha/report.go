@@ -108,7 +108,7 @@ killed and a fresh process takes its place.
 `)
 	b.WriteString("Replication is asynchronous (*async*; *proxied*: all candidates connect through HAProxy, with\n`on-marked-down shutdown-sessions`), or synchronous by `synchronous_mode: true` (*sync*; *guarded*: every candidate has\n`WithSynchronousStandby`, and none a shared session).\n\n")
 	b.WriteString(r.table())
-	fmt.Fprintf(&b, "\nPatroni left members behind that did not follow the primary any more: %d were reinitialized.\n", r.reinitialized)
+	fmt.Fprintf(&b, "\n%d members no longer followed the primary and were reinitialized.\n", r.reinitialized)
 	b.WriteString("\nWhat was judged:\n\n")
 	for _, p := range r.proofs {
 		held := "held"

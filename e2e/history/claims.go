@@ -248,7 +248,7 @@ func SeveredLearn(events []Event, grace time.Duration) Proof {
 			overlap = max(overlap, all[i].overlap(next))
 		}
 	}
-	p.Checked = fmt.Sprintf("the server ended %s of a leader, who stopped within %s (bound %v); beside the next leader, whose token was larger, for %s",
+	p.Checked = fmt.Sprintf("the server ended %s of a leader, who stopped within %s (bound %v); they overlapped with the next leader, whose token was larger, for %s",
 		plural(cut, "session"), milliseconds(longest), grace, milliseconds(overlap))
 	return p
 }

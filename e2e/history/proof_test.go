@@ -97,7 +97,7 @@ func TestVerifyRejectsABadHistory(t *testing.T) {
 			"no two led at once", "A (token 7) and B (token 8) both led for 4.0 ms"},
 		{"a lead() that returns late", changed(Ended, "A", func(e *Event) { e.At = ms(43) }),
 			"no two led at once", "A (token 7) and B (token 8) both led for 2.0 ms"},
-		{"a step of work beside another leader", with(Event{Process: "A", At: ms(44), Kind: Worked, Token: 7}),
+		{"a step of work during another leader's term", with(Event{Process: "A", At: ms(44), Kind: Worked, Token: 7}),
 			"no two led at once", "A (token 7)"},
 		{"a term within another", changed(Began, "C", func(e *Event) { e.At = ms(45) }),
 			"no two led at once", "B (token 8) and C (token 9)"},
@@ -151,7 +151,7 @@ func TestASeveredLeaderMayLeadForTheGracePeriod(t *testing.T) {
 	if err := FailedProofs(Verify(events, grace)); err != nil {
 		t.Error(err)
 	}
-	want := "the server ended 1 session of a leader, who stopped within 25.0 ms (bound 100ms); beside the next leader, whose token was larger, for 4.0 ms"
+	want := "the server ended 1 session of a leader, who stopped within 25.0 ms (bound 100ms); they overlapped with the next leader, whose token was larger, for 4.0 ms"
 	if got := SeveredLearn(events, grace).Checked; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

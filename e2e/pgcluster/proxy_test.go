@@ -192,7 +192,7 @@ func TestTransactionModeSharesABackendBetweenClients(t *testing.T) {
 	b := bounced(t, shared.Get(t), Transaction, WithPoolSize(1))
 	one, two := connect(t, b.DSN(simple)), connect(t, b.DSN(simple))
 	if backend(t, one) != backend(t, two) {
-		t.Error("two clients have backends of their own")
+		t.Error("two clients have different backends")
 	}
 }
 
@@ -246,7 +246,7 @@ func TestEndedIsClosedWhenTheBouncerEnds(t *testing.T) {
 	<-first
 	select {
 	case <-b.Ended():
-		t.Error("the one that runs now is said to have ended")
+		t.Error("the channel of the current process is closed")
 	default:
 	}
 	check(t, b.Stop())

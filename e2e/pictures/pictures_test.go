@@ -21,14 +21,14 @@ func TestTheCommittedPicturesAreUpToDate(t *testing.T) {
 }
 
 func TestTheRecordingCoversTheWholeMinute(t *testing.T) {
-	var told timeline.Timeline
-	if err := json.Unmarshal(recorded, &told); err != nil {
+	var scraped timeline.Timeline
+	if err := json.Unmarshal(recorded, &scraped); err != nil {
 		t.Fatal(err)
 	}
-	if len(told.Events) != 4 || len(told.Candidates) != 3 {
-		t.Errorf("%d events and %d candidates", len(told.Events), len(told.Candidates))
+	if len(scraped.Events) != 4 || len(scraped.Candidates) != 3 {
+		t.Errorf("%d events and %d candidates", len(scraped.Events), len(scraped.Candidates))
 	}
-	for _, c := range told.Candidates {
+	for _, c := range scraped.Candidates {
 		if n := int(time.Minute / timeline.Interval); len(c.Leader) != n || len(c.Left) != n {
 			t.Errorf("%s: %d and %d values, want %d", c.ID, len(c.Leader), len(c.Left), n)
 		}
