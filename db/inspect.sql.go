@@ -10,36 +10,58 @@ import (
 )
 
 const AdvisoryLocks = `-- name: AdvisoryLocks :many
+WITH locks AS MATERIALIZED (
+    SELECT l.objsubid, l.granted, l.pid, l.waitstart, ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) AS key
+    FROM pg_catalog.pg_locks AS l
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+), elections AS MATERIALIZED (
+    SELECT DISTINCT k.key, pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(
+        pg_catalog.convert_to('pgelector seat:', 'UTF8') OPERATOR(pg_catalog.||) pg_catalog.int8send(k.key)), 'hex'), 16))::bit(64)::bigint AS seat
+    FROM locks AS k
+    WHERE k.objsubid OPERATOR(pg_catalog.=) 1
+), parts AS (
+    SELECT k.key, k.pid, k.granted AS leads, false AS seated, k.waitstart FROM locks AS k WHERE k.objsubid OPERATOR(pg_catalog.=) 1
+    UNION ALL
+    SELECT e.key, k.pid, false, true, NULL FROM locks AS k
+    JOIN elections AS e ON (e.seat OPERATOR(pg_catalog.|) 1::bigint) OPERATOR(pg_catalog.=) (k.key OPERATOR(pg_catalog.|) 1::bigint)
+    WHERE k.objsubid OPERATOR(pg_catalog.=) 2 AND k.granted
+)
 SELECT
-    ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint)::bigint AS key,
-    l.granted::boolean AS granted,
-    l.pid::integer AS pid,
+    p.key::bigint AS key,
+    pg_catalog.bool_or(p.leads)::boolean AS granted,
+    (pg_catalog.bool_or(p.seated) AND NOT pg_catalog.bool_or(p.leads))::boolean AS deputy,
+    p.pid::integer AS pid,
     COALESCE(a.application_name, '')::pg_catalog.text AS application_name,
     COALESCE(a.usename, '')::pg_catalog.text AS usename,
     COALESCE(pg_catalog.host(a.client_addr), '')::pg_catalog.text AS client_addr,
     COALESCE(extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS connected_micros,
-    COALESCE(extract(epoch FROM l.waitstart) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS waiting_micros
-FROM pg_catalog.pg_locks AS l
-LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
-WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
-    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-ORDER BY key, l.granted DESC, l.waitstart NULLS LAST, l.pid
+    COALESCE(extract(epoch FROM pg_catalog.max(p.waitstart)) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS waiting_micros,
+    COALESCE(extract(epoch FROM GREATEST(a.query_start, a.state_change)) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS last_micros
+FROM parts AS p
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) p.pid
+GROUP BY p.key, p.pid, a.application_name, a.usename, a.client_addr, a.backend_start, a.query_start, a.state_change
+ORDER BY p.key, granted DESC, deputy DESC, pg_catalog.max(p.waitstart) NULLS LAST, p.pid
 `
 
 type AdvisoryLocksRow struct {
 	Key             int64
 	Granted         bool
+	Deputy          bool
 	Pid             int32
 	ApplicationName string
 	Usename         string
 	ClientAddr      string
 	ConnectedMicros int64
 	WaitingMicros   int64
+	LastMicros      int64
 }
 
-// AdvisoryLocks lists every session that holds or waits for an exclusive advisory lock with a
-// 64-bit key in this database: by key, the holder first, then the waiters in order. As in
-// Holder, what this role may not see is empty or 0.
+// AdvisoryLocks lists the sessions that hold or wait for an exclusive advisory lock with a
+// 64-bit key in this database, and those that hold a seat of that election: by key, the holder
+// first, then the deputy, then the waiters in order. The key of the seats is that of
+// session.SeatKey; its lowest bit does not matter. As in Holder, what this role may not see is
+// empty or 0. last_micros is when the session last began or ended a statement.
 func (q *Queries) AdvisoryLocks(ctx context.Context) ([]AdvisoryLocksRow, error) {
 	rows, err := q.db.QueryContext(ctx, AdvisoryLocks)
 	if err != nil {
@@ -52,12 +74,14 @@ func (q *Queries) AdvisoryLocks(ctx context.Context) ([]AdvisoryLocksRow, error)
 		if err := rows.Scan(
 			&i.Key,
 			&i.Granted,
+			&i.Deputy,
 			&i.Pid,
 			&i.ApplicationName,
 			&i.Usename,
 			&i.ClientAddr,
 			&i.ConnectedMicros,
 			&i.WaitingMicros,
+			&i.LastMicros,
 		); err != nil {
 			return nil, err
 		}

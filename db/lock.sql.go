@@ -32,92 +32,103 @@ func (q *Queries) HoldsLock(ctx context.Context, key int64) (HoldsLockRow, error
 	return i, err
 }
 
-const TryLock = `-- name: TryLock :one
-SELECT CASE
-    WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
-    WHEN pg_catalog.pg_try_advisory_lock($1::bigint) THEN (
-        SELECT CASE WHEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) IS NOT NULL
-            AND pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL THEN 'granted' END
-        FROM pg_catalog.json_to_recordset($2::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
-        WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
-    )
-    WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($3::pg_catalog.text, $1::bigint)) THEN 'busy'
-    ELSE 'offered'
-END::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid
+const TryAsDeputy = `-- name: TryAsDeputy :one
+SELECT pg_catalog.pg_try_advisory_lock($1::bigint)::boolean AS granted, pg_catalog.pg_backend_pid()::integer AS pid
 `
 
-type TryLockParams struct {
-	Key       int64
-	Settings  string
-	Candidate string
-}
-
-type TryLockRow struct {
-	Outcome string
+type TryAsDeputyRow struct {
+	Granted bool
 	Pid     int32
 }
 
-// TryLock is one attempt to be elected: it tries the session-level advisory lock, and only if
-// it is granted applies the session settings, a JSON array of objects with name and value, as
-// far as the server knows them. CASE evaluates its branches in order (PostgreSQL manual,
-// 9.18.1), so it does not lock on a standby, and a busy lock changes nothing on the
-// connection. The setting pgelector.transaction ends with the transaction: Confirm sees it
-// only if other code left a transaction open. The outcome is 'standby', 'granted', 'busy', or
-// 'offered' if the lock is busy and its holder offers it to this candidate (OfferTransfer).
-func (q *Queries) TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, error) {
-	row := q.db.QueryRowContext(ctx, TryLock, arg.Key, arg.Settings, arg.Candidate)
-	var i TryLockRow
-	err := row.Scan(&i.Outcome, &i.Pid)
+// TryAsDeputy is the deputy's question: may it lead now? The pid shows whether a pooler has
+// sent the statement to another backend than before.
+func (q *Queries) TryAsDeputy(ctx context.Context, key int64) (TryAsDeputyRow, error) {
+	row := q.db.QueryRowContext(ctx, TryAsDeputy, key)
+	var i TryAsDeputyRow
+	err := row.Scan(&i.Granted, &i.Pid)
 	return i, err
 }
 
-const TryLockOrSee = `-- name: TryLockOrSee :one
+const TryLock = `-- name: TryLock :one
 WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
-        WHEN pg_catalog.pg_try_advisory_lock($1::bigint) THEN (
-            SELECT CASE WHEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) IS NOT NULL
-                AND pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL THEN 'granted' END
-            FROM pg_catalog.json_to_recordset($2::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
-            WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
-        )
-        WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($3::pg_catalog.text, $1::bigint)) THEN 'busy'
-        ELSE 'offered'
+        WHEN pg_catalog.pg_try_advisory_lock($2::bigint) THEN 'granted'
+        WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($3::pg_catalog.text, $2::bigint)) THEN 'offered'
+        WHEN NOT $4::boolean THEN 'busy'
+        WHEN pg_catalog.pg_try_advisory_lock($5::integer, $6::integer) THEN 'deputy'
+        WHEN pg_catalog.pg_try_advisory_lock($5::integer, $6::integer OPERATOR(pg_catalog.#) 1) THEN 'deputy'
+        ELSE 'busy'
     END AS outcome
+), setup AS MATERIALIZED (
+    SELECT attempt.outcome, CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{granted, deputy}'::pg_catalog.text[]) THEN (
+        SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
+            THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) END
+        FROM pg_catalog.json_to_recordset($7::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
+        WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
+    ) END AS applied, CASE
+        WHEN attempt.outcome OPERATOR(pg_catalog.<>) 'granted' THEN false
+        WHEN pg_catalog.pg_try_advisory_lock($5::integer, $6::integer) THEN true
+        ELSE pg_catalog.pg_try_advisory_lock($5::integer, $6::integer OPERATOR(pg_catalog.#) 1)
+    END AS seated
+    FROM attempt
 ), leader AS (
     SELECT l.pid, a.application_name
     FROM pg_catalog.pg_locks AS l
     LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
     WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
         AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $2::bigint
 )
 SELECT
-    attempt.outcome::pg_catalog.text AS outcome,
+    setup.outcome::pg_catalog.text AS outcome,
     pg_catalog.pg_backend_pid()::integer AS pid,
-    COALESCE(CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{busy, offered}'::pg_catalog.text[]) THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
-    COALESCE(CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{busy, offered}'::pg_catalog.text[]) THEN (SELECT leader.application_name FROM leader) END, '')::pg_catalog.text AS leader_id
-FROM attempt
+    COALESCE(CASE WHEN $1::boolean AND setup.outcome OPERATOR(pg_catalog.<>) 'granted' THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
+    COALESCE(CASE WHEN $1::boolean AND setup.outcome OPERATOR(pg_catalog.<>) 'granted' THEN (SELECT leader.application_name FROM leader) END, '')::pg_catalog.text AS leader_id
+FROM setup
 `
 
-type TryLockOrSeeParams struct {
+type TryLockParams struct {
+	Look      bool
 	Key       int64
-	Settings  string
 	Candidate string
+	Sit       bool
+	SeatHigh  int32
+	SeatLow   int32
+	Settings  string
 }
 
-type TryLockOrSeeRow struct {
+type TryLockRow struct {
 	Outcome   string
 	Pid       int32
 	LeaderPid int32
 	LeaderID  string
 }
 
-// TryLockOrSee is TryLock that also returns the session that holds a busy lock; leader_pid is
-// 0 if it was just released. Reading pg_locks makes it several times as expensive.
-func (q *Queries) TryLockOrSee(ctx context.Context, arg TryLockOrSeeParams) (TryLockOrSeeRow, error) {
-	row := q.db.QueryRowContext(ctx, TryLockOrSee, arg.Key, arg.Settings, arg.Candidate)
-	var i TryLockOrSeeRow
+// TryLock is one attempt to be elected: it tries the session-level advisory lock. If that is
+// busy, and the candidate may sit, it tries the election's two seats: locks in the key space
+// of two integers that differ in the lowest bit. A leader takes a free seat, too, so that
+// only one is left for a deputy. If the lock or a seat is granted, TryLock applies the
+// session settings, a JSON array of objects with name and value, as far as the server knows
+// them. CASE evaluates its branches in order (PostgreSQL manual, 9.18.1), so it does not lock
+// on a standby, and a busy lock changes nothing on the connection. The setting
+// pgelector.transaction ends with the transaction: Confirm sees it only if other code left a
+// transaction open. The outcome is 'standby', 'granted', 'busy', 'deputy' if the lock is busy
+// and a seat was granted, or 'offered' if the lock is busy and its holder offers it to this
+// candidate (OfferTransfer). If look is true, TryLock also returns the session that holds a
+// busy lock; leader_pid is 0 if it was just released.
+func (q *Queries) TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, error) {
+	row := q.db.QueryRowContext(ctx, TryLock,
+		arg.Look,
+		arg.Key,
+		arg.Candidate,
+		arg.Sit,
+		arg.SeatHigh,
+		arg.SeatLow,
+		arg.Settings,
+	)
+	var i TryLockRow
 	err := row.Scan(
 		&i.Outcome,
 		&i.Pid,

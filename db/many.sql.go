@@ -40,6 +40,48 @@ func (q *Queries) HeldLocks(ctx context.Context) ([]int64, error) {
 	return items, nil
 }
 
+const LargestHolder = `-- name: LargestHolder :many
+SELECT l.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name
+FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
+JOIN pg_catalog.pg_locks AS l ON ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) k.key::bigint
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+GROUP BY l.pid, a.application_name
+ORDER BY pg_catalog.count(*) DESC, l.pid
+LIMIT 1
+`
+
+type LargestHolderRow struct {
+	Pid             int32
+	ApplicationName string
+}
+
+// LargestHolder is the session that holds the most of these elections' locks, if anybody
+// holds one.
+func (q *Queries) LargestHolder(ctx context.Context, keys string) ([]LargestHolderRow, error) {
+	rows, err := q.db.QueryContext(ctx, LargestHolder, keys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LargestHolderRow
+	for rows.Next() {
+		var i LargestHolderRow
+		if err := rows.Scan(&i.Pid, &i.ApplicationName); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const Leaders = `-- name: Leaders :many
 SELECT k.key::bigint AS key, l.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name
 FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
@@ -137,42 +179,6 @@ func (q *Queries) Tokens(ctx context.Context, guards string) ([]TokensRow, error
 }
 
 const TryLocks = `-- name: TryLocks :many
-SELECT k.key::bigint AS key, pg_catalog.pg_try_advisory_lock(k.key::bigint)::boolean AS granted
-FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
-`
-
-type TryLocksRow struct {
-	Key     int64
-	Granted bool
-}
-
-// TryLocks is one attempt for many elections on one session: keys is a JSON array of integers,
-// as text. If it fails half-way (SQLSTATE 53200, the lock table is full), the session keeps
-// the locks granted so far (PostgreSQL manual, 9.27.10): HeldLocks lists them.
-func (q *Queries) TryLocks(ctx context.Context, keys string) ([]TryLocksRow, error) {
-	rows, err := q.db.QueryContext(ctx, TryLocks, keys)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []TryLocksRow
-	for rows.Next() {
-		var i TryLocksRow
-		if err := rows.Scan(&i.Key, &i.Granted); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const TryLocksOrSeeOffers = `-- name: TryLocksOrSeeOffers :many
 SELECT k.key::bigint AS key, CASE
     WHEN pg_catalog.pg_try_advisory_lock(k.key::bigint) THEN 'granted'
     WHEN NOT pg_catalog.pg_try_advisory_lock_shared(
@@ -183,23 +189,25 @@ END::pg_catalog.text AS outcome
 FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
 `
 
-type TryLocksOrSeeOffersRow struct {
+type TryLocksRow struct {
 	Key     int64
 	Outcome string
 }
 
-// TryLocksOrSeeOffers is TryLocks that also sees whether an election's leader offers its lock
-// to this candidate (OfferTransfer). The outcome is 'granted', 'busy' or 'offered'. The
-// session's application_name is the candidate's id.
-func (q *Queries) TryLocksOrSeeOffers(ctx context.Context, keys string) ([]TryLocksOrSeeOffersRow, error) {
-	rows, err := q.db.QueryContext(ctx, TryLocksOrSeeOffers, keys)
+// TryLocks is one attempt for many elections on one session: keys is a JSON array of integers,
+// as text. The outcome is 'granted', 'busy', or 'offered' if the lock is busy and its holder
+// offers it to this candidate (OfferTransfer), whose id is the session's application_name. If
+// it fails half-way (SQLSTATE 53200, the lock table is full), the session keeps the locks
+// granted so far (PostgreSQL manual, 9.27.10): HeldLocks lists them.
+func (q *Queries) TryLocks(ctx context.Context, keys string) ([]TryLocksRow, error) {
+	rows, err := q.db.QueryContext(ctx, TryLocks, keys)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []TryLocksOrSeeOffersRow
+	var items []TryLocksRow
 	for rows.Next() {
-		var i TryLocksOrSeeOffersRow
+		var i TryLocksRow
 		if err := rows.Scan(&i.Key, &i.Outcome); err != nil {
 			return nil, err
 		}

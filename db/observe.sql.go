@@ -9,6 +9,77 @@ import (
 	"context"
 )
 
+const Deputies = `-- name: Deputies :many
+SELECT
+    l.pid::integer AS pid,
+    COALESCE(a.application_name, '')::pg_catalog.text AS application_name,
+    COALESCE(a.usename, '')::pg_catalog.text AS usename,
+    COALESCE(pg_catalog.host(a.client_addr), '')::pg_catalog.text AS client_addr,
+    COALESCE(extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS connected_micros,
+    pg_catalog.bool_or(l.objsubid OPERATOR(pg_catalog.=) 2)::boolean AS seated,
+    COALESCE(extract(epoch FROM pg_catalog.max(l.waitstart)) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS waiting_micros
+FROM pg_catalog.pg_locks AS l
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
+    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+    AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1
+        THEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
+        ELSE l.granted AND (((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.|) 1::bigint) OPERATOR(pg_catalog.=) ($2::bigint OPERATOR(pg_catalog.|) 1::bigint)
+    END
+GROUP BY l.pid, a.application_name, a.usename, a.client_addr, a.backend_start
+HAVING NOT pg_catalog.bool_or(l.granted AND l.objsubid OPERATOR(pg_catalog.=) 1)
+ORDER BY seated DESC, pg_catalog.max(l.waitstart) NULLS LAST, l.pid
+`
+
+type DeputiesParams struct {
+	Key  int64
+	Seat int64
+}
+
+type DeputiesRow struct {
+	Pid             int32
+	ApplicationName string
+	Usename         string
+	ClientAddr      string
+	ConnectedMicros int64
+	Seated          bool
+	WaitingMicros   int64
+}
+
+// Deputies are the sessions, without the leader's, that hold a seat of the election or wait
+// for its lock: those with a seat first, then the waiters in order. The lowest bit of seat
+// does not matter.
+func (q *Queries) Deputies(ctx context.Context, arg DeputiesParams) ([]DeputiesRow, error) {
+	rows, err := q.db.QueryContext(ctx, Deputies, arg.Key, arg.Seat)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DeputiesRow
+	for rows.Next() {
+		var i DeputiesRow
+		if err := rows.Scan(
+			&i.Pid,
+			&i.ApplicationName,
+			&i.Usename,
+			&i.ClientAddr,
+			&i.ConnectedMicros,
+			&i.Seated,
+			&i.WaitingMicros,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const Holder = `-- name: Holder :one
 SELECT
     l.pid::integer AS pid,
@@ -46,60 +117,4 @@ func (q *Queries) Holder(ctx context.Context, key int64) (HolderRow, error) {
 		&i.ConnectedMicros,
 	)
 	return i, err
-}
-
-const Waiters = `-- name: Waiters :many
-SELECT
-    l.pid::integer AS pid,
-    COALESCE(a.application_name, '')::pg_catalog.text AS application_name,
-    COALESCE(a.usename, '')::pg_catalog.text AS usename,
-    COALESCE(pg_catalog.host(a.client_addr), '')::pg_catalog.text AS client_addr,
-    COALESCE(extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS connected_micros,
-    COALESCE(extract(epoch FROM l.waitstart) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS waiting_micros
-FROM pg_catalog.pg_locks AS l
-LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
-WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND NOT l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
-    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-    AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
-ORDER BY l.waitstart NULLS LAST, l.pid
-`
-
-type WaitersRow struct {
-	Pid             int32
-	ApplicationName string
-	Usename         string
-	ClientAddr      string
-	ConnectedMicros int64
-	WaitingMicros   int64
-}
-
-// Waiters are the sessions that wait in the server for the election's lock, in order.
-func (q *Queries) Waiters(ctx context.Context, key int64) ([]WaitersRow, error) {
-	rows, err := q.db.QueryContext(ctx, Waiters, key)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []WaitersRow
-	for rows.Next() {
-		var i WaitersRow
-		if err := rows.Scan(
-			&i.Pid,
-			&i.ApplicationName,
-			&i.Usename,
-			&i.ClientAddr,
-			&i.ConnectedMicros,
-			&i.WaitingMicros,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }

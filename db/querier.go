@@ -9,9 +9,11 @@ import (
 )
 
 type Querier interface {
-	// AdvisoryLocks lists every session that holds or waits for an exclusive advisory lock with a
-	// 64-bit key in this database: by key, the holder first, then the waiters in order. As in
-	// Holder, what this role may not see is empty or 0.
+	// AdvisoryLocks lists the sessions that hold or wait for an exclusive advisory lock with a
+	// 64-bit key in this database, and those that hold a seat of that election: by key, the holder
+	// first, then the deputy, then the waiters in order. The key of the seats is that of
+	// session.SeatKey; its lowest bit does not matter. As in Holder, what this role may not see is
+	// empty or 0. last_micros is when the session last began or ended a statement.
 	AdvisoryLocks(ctx context.Context) ([]AdvisoryLocksRow, error)
 	// ApplySettings sets the session's parameters from a JSON array of objects with name and
 	// value, for this transaction only if only_local. It skips parameters that the server does
@@ -63,6 +65,10 @@ type Querier interface {
 	// code left open. The caller must refuse the connection: the barrier would last until the
 	// end of that transaction.
 	Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, error)
+	// Deputies are the sessions, without the leader's, that hold a seat of the election or wait
+	// for its lock: those with a seat first, then the waiters in order. The lowest bit of seat
+	// does not matter.
+	Deputies(ctx context.Context, arg DeputiesParams) ([]DeputiesRow, error)
 	// DescribeServer returns what a candidate must know before its first attempt. The setting
 	// pgelector.transaction ends with the transaction: in_transaction is true the next time only
 	// if other code left a transaction open on the connection.
@@ -81,8 +87,9 @@ type Querier interface {
 	// timeouts for the rest of the transaction, unless shorter ones are set, so that a frozen
 	// client cannot block the barrier for ever, even if it freezes before it rolls back.
 	EnterTerm(ctx context.Context, arg EnterTermParams) (string, error)
-	// EvictHolder terminates the backend with that process id if it holds the lock: a pooler
-	// shared it with others, and our lock would stay on it.
+	// EvictHolder terminates the backend with that process id if it holds the election's lock or
+	// one of its seats: a pooler shared it with others, and our lock would stay on it. The lowest
+	// bit of seat does not matter.
 	EvictHolder(ctx context.Context, arg EvictHolderParams) ([]bool, error)
 	// HeldLocks lists the keys of the session-level advisory locks that this backend holds.
 	HeldLocks(ctx context.Context) ([]int64, error)
@@ -103,17 +110,15 @@ type Querier interface {
 	// InTransaction follows PrepareWait, and reports whether both ran in the same transaction,
 	// which other code left open on the connection.
 	InTransaction(ctx context.Context) (bool, error)
+	// LargestHolder is the session that holds the most of these elections' locks, if anybody
+	// holds one.
+	LargestHolder(ctx context.Context, keys string) ([]LargestHolderRow, error)
 	// LastAsked returns this backend, and when another backend's last statement began, in
 	// microseconds since 1970, or 0 if unknown. in_transaction is that of DescribeServer: if it
 	// is true, asked may be old.
 	LastAsked(ctx context.Context, pid int32) (LastAskedRow, error)
 	// Leaders is Holder for many elections. It omits those without a leader.
 	Leaders(ctx context.Context, keys string) ([]LeadersRow, error)
-	// MoveUp returns the place of a candidate in a lock's queue: 1 is the first, 0 means none. It
-	// cancels the waits of those before it, which sends them to the end of the queue: a cancelled
-	// wait begins again, and leaves nothing in the server's log. It does not cancel sessions of
-	// other roles, which this role may not signal: their waits end within a heartbeat interval.
-	MoveUp(ctx context.Context, arg MoveUpParams) (MoveUpRow, error)
 	// Notify sends a notification, also with an asynchronous commit.
 	Notify(ctx context.Context, arg NotifyParams) (bool, error)
 	// OfferStands checks on the candidate's own session whether the offer still stands.
@@ -123,12 +128,15 @@ type Querier interface {
 	// from the election's key and the candidate's id. offered is false if the candidate is trying
 	// it at this moment.
 	OfferTransfer(ctx context.Context, arg OfferTransferParams) (OfferTransferRow, error)
+	// PairIsFree checks that nobody holds a lock of two integers exclusively. It takes the lock
+	// in share mode for the statement, so that those who check do not disturb each other.
+	PairIsFree(ctx context.Context, arg PairIsFreeParams) (PairIsFreeRow, error)
 	// Ping proves that the session lives, and restarts the server's idle timer. Another pid than
 	// before means that a pooler moved the session to another backend. in_recovery means that the
 	// server was demoted.
 	Ping(ctx context.Context) (PingRow, error)
-	// PrepareWait prepares a session for WaitLock or WaitPair. Those take no arguments: our own
-	// parameters pgelector.key and pgelector.wait say what to wait for and how long. If
+	// PrepareWait prepares a session for WaitLock, which takes no arguments: our own parameters
+	// pgelector.role, pgelector.key and pgelector.wait say who waits, for what and how long. If
 	// in_recovery is true, nothing is set, and the caller must refuse the server.
 	// pgelector.transaction is for InTransaction and Confirm.
 	PrepareWait(ctx context.Context, settings string) (PrepareWaitRow, error)
@@ -159,25 +167,28 @@ type Querier interface {
 	// are the halves of key. CASE evaluates the subplan that reads pg_locks after the lock was
 	// granted.
 	TrialLock(ctx context.Context, arg TrialLockParams) (bool, error)
-	// TryLock is one attempt to be elected: it tries the session-level advisory lock, and only if
-	// it is granted applies the session settings, a JSON array of objects with name and value, as
-	// far as the server knows them. CASE evaluates its branches in order (PostgreSQL manual,
-	// 9.18.1), so it does not lock on a standby, and a busy lock changes nothing on the
-	// connection. The setting pgelector.transaction ends with the transaction: Confirm sees it
-	// only if other code left a transaction open. The outcome is 'standby', 'granted', 'busy', or
-	// 'offered' if the lock is busy and its holder offers it to this candidate (OfferTransfer).
+	// TryAsDeputy is the deputy's question: may it lead now? The pid shows whether a pooler has
+	// sent the statement to another backend than before.
+	TryAsDeputy(ctx context.Context, key int64) (TryAsDeputyRow, error)
+	// TryLock is one attempt to be elected: it tries the session-level advisory lock. If that is
+	// busy, and the candidate may sit, it tries the election's two seats: locks in the key space
+	// of two integers that differ in the lowest bit. A leader takes a free seat, too, so that
+	// only one is left for a deputy. If the lock or a seat is granted, TryLock applies the
+	// session settings, a JSON array of objects with name and value, as far as the server knows
+	// them. CASE evaluates its branches in order (PostgreSQL manual, 9.18.1), so it does not lock
+	// on a standby, and a busy lock changes nothing on the connection. The setting
+	// pgelector.transaction ends with the transaction: Confirm sees it only if other code left a
+	// transaction open. The outcome is 'standby', 'granted', 'busy', 'deputy' if the lock is busy
+	// and a seat was granted, or 'offered' if the lock is busy and its holder offers it to this
+	// candidate (OfferTransfer). If look is true, TryLock also returns the session that holds a
+	// busy lock; leader_pid is 0 if it was just released.
 	TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, error)
-	// TryLockOrSee is TryLock that also returns the session that holds a busy lock; leader_pid is
-	// 0 if it was just released. Reading pg_locks makes it several times as expensive.
-	TryLockOrSee(ctx context.Context, arg TryLockOrSeeParams) (TryLockOrSeeRow, error)
 	// TryLocks is one attempt for many elections on one session: keys is a JSON array of integers,
-	// as text. If it fails half-way (SQLSTATE 53200, the lock table is full), the session keeps
-	// the locks granted so far (PostgreSQL manual, 9.27.10): HeldLocks lists them.
+	// as text. The outcome is 'granted', 'busy', or 'offered' if the lock is busy and its holder
+	// offers it to this candidate (OfferTransfer), whose id is the session's application_name. If
+	// it fails half-way (SQLSTATE 53200, the lock table is full), the session keeps the locks
+	// granted so far (PostgreSQL manual, 9.27.10): HeldLocks lists them.
 	TryLocks(ctx context.Context, keys string) ([]TryLocksRow, error)
-	// TryLocksOrSeeOffers is TryLocks that also sees whether an election's leader offers its lock
-	// to this candidate (OfferTransfer). The outcome is 'granted', 'busy' or 'offered'. The
-	// session's application_name is the candidate's id.
-	TryLocksOrSeeOffers(ctx context.Context, keys string) ([]TryLocksOrSeeOffersRow, error)
 	// TryPair tries a session-level lock in the key space of two integers, where no list of
 	// elections looks: the lock by which a session is watched. Nobody else knows its key.
 	TryPair(ctx context.Context, arg TryPairParams) (bool, error)
@@ -188,22 +199,24 @@ type Querier interface {
 	// is sent when the statement commits, so that its receiver finds the lock free. A notification
 	// need not survive a crash, so the commit is asynchronous.
 	UnlockAndNotify(ctx context.Context, arg UnlockAndNotifyParams) (bool, error)
-	// UnlockTo is Unlock if a candidate is the first in the lock's queue: the server then grants it
-	// the lock as part of the release. taken reports whether it has the lock: its wait may have
-	// just timed out. If it is not the first, UnlockTo moves it up as MoveUp does.
+	// UnlockTo reports whether a candidate is the first in the lock's queue. If it is, and
+	// release is true, UnlockTo is Unlock: the server grants the candidate the lock as part of
+	// it. taken reports whether the candidate has the lock: its wait may have just timed out. Then
+	// UnlockTo takes the lock back, and released is true only if another was sooner.
 	UnlockTo(ctx context.Context, arg UnlockToParams) (UnlockToRow, error)
-	// WaitLock waits in the lock's queue, first come, first served, for a bounded time, because a
-	// waiting statement holds back xmin. A DO block that handles lock_not_available leaves no
-	// ERROR in the server's log, as a plain lock_timeout would. It handles query_canceled too,
-	// because both drivers cancel the statement when its context ends. (The server signals a
-	// cancel twice, to the process and to its group, and the second signal may come late.) The
-	// caller reads from pg_locks whether the lock was granted.
+	// WaitLock waits in a lock's queue for a bounded time, because a waiting statement holds back
+	// xmin. A DO block that handles lock_not_available leaves no ERROR in the server's log, as a
+	// plain lock_timeout would. It handles query_canceled too, because both drivers cancel the
+	// statement when its context ends. (The server signals a cancel twice, to the process and to
+	// its group, and the second signal may come late.) The caller reads from pg_locks whether
+	// the lock was granted.
+	//
+	// The wait is shorter than what the server would log, by the settings as they are now. If
+	// that leaves a deputy or a watcher less than 100 ms, it only tries the lock.
+	//
+	// A watcher waits for the lock of two integers, the halves of pgelector.key. Shifting to the
+	// left and back keeps the sign of the lower half.
 	WaitLock(ctx context.Context) error
-	// WaitPair is WaitLock for the two halves of pgelector.key, in the key space of two integers.
-	// Shifting to the left and back keeps the sign of the lower half.
-	WaitPair(ctx context.Context) error
-	// Waiters are the sessions that wait in the server for the election's lock, in order.
-	Waiters(ctx context.Context, key int64) ([]WaitersRow, error)
 }
 
 var _ Querier = (*Queries)(nil)

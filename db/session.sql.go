@@ -70,20 +70,26 @@ func (q *Queries) DescribeServer(ctx context.Context) (DescribeServerRow, error)
 const EvictHolder = `-- name: EvictHolder :many
 SELECT pg_catalog.pg_terminate_backend(l.pid)::boolean AS signalled
 FROM pg_catalog.pg_locks AS l
-WHERE l.pid OPERATOR(pg_catalog.=) $1::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+WHERE l.pid OPERATOR(pg_catalog.=) $1::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
     AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-    AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $2::bigint
+    AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1
+        THEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $2::bigint
+        ELSE (((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.|) 1::bigint) OPERATOR(pg_catalog.=) ($3::bigint OPERATOR(pg_catalog.|) 1::bigint)
+    END
+LIMIT 1
 `
 
 type EvictHolderParams struct {
-	Pid int32
-	Key int64
+	Pid  int32
+	Key  int64
+	Seat int64
 }
 
-// EvictHolder terminates the backend with that process id if it holds the lock: a pooler
-// shared it with others, and our lock would stay on it.
+// EvictHolder terminates the backend with that process id if it holds the election's lock or
+// one of its seats: a pooler shared it with others, and our lock would stay on it. The lowest
+// bit of seat does not matter.
 func (q *Queries) EvictHolder(ctx context.Context, arg EvictHolderParams) ([]bool, error) {
-	rows, err := q.db.QueryContext(ctx, EvictHolder, arg.Pid, arg.Key)
+	rows, err := q.db.QueryContext(ctx, EvictHolder, arg.Pid, arg.Key, arg.Seat)
 	if err != nil {
 		return nil, err
 	}

@@ -25,8 +25,8 @@ type PrepareWaitRow struct {
 	Applied    int64
 }
 
-// PrepareWait prepares a session for WaitLock or WaitPair. Those take no arguments: our own
-// parameters pgelector.key and pgelector.wait say what to wait for and how long. If
+// PrepareWait prepares a session for WaitLock, which takes no arguments: our own parameters
+// pgelector.role, pgelector.key and pgelector.wait say who waits, for what and how long. If
 // in_recovery is true, nothing is set, and the caller must refuse the server.
 // pgelector.transaction is for InTransaction and Confirm.
 func (q *Queries) PrepareWait(ctx context.Context, settings string) (PrepareWaitRow, error) {
@@ -39,9 +39,30 @@ func (q *Queries) PrepareWait(ctx context.Context, settings string) (PrepareWait
 const WaitLock = `-- name: WaitLock :exec
 DO $$
 BEGIN
+    DECLARE
+        waiter pg_catalog.text := pg_catalog.current_setting('pgelector.role');
+        key bigint := pg_catalog.current_setting('pgelector.key')::bigint;
+        bound numeric := LEAST(
+            pg_catalog.current_setting('pgelector.wait')::numeric,
+            CASE WHEN pg_catalog.current_setting('log_lock_waits')::boolean
+                THEN extract(epoch FROM pg_catalog.current_setting('deadlock_timeout')::interval) OPERATOR(pg_catalog.*) 800::numeric END,
+            (SELECT pg_catalog.min(logged.seconds) OPERATOR(pg_catalog.*) 800::numeric
+                FROM (VALUES (extract(epoch FROM pg_catalog.current_setting('log_min_duration_statement')::interval)),
+                    (extract(epoch FROM pg_catalog.current_setting('log_min_duration_sample')::interval))) AS logged(seconds)
+                WHERE logged.seconds OPERATOR(pg_catalog.>) 0::numeric));
     BEGIN
-        PERFORM pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('pgelector.wait'), true);
-        PERFORM pg_catalog.pg_advisory_lock(pg_catalog.current_setting('pgelector.key')::bigint);
+        PERFORM pg_catalog.set_config('lock_timeout', GREATEST(bound, 100::numeric)::bigint::pg_catalog.text, true);
+        IF waiter OPERATOR(pg_catalog.=) 'watcher' AND bound OPERATOR(pg_catalog.<) 100::numeric THEN
+            PERFORM pg_catalog.pg_try_advisory_lock((key OPERATOR(pg_catalog.>>) 32)::integer,
+                ((key OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::integer);
+        ELSIF waiter OPERATOR(pg_catalog.=) 'watcher' THEN
+            PERFORM pg_catalog.pg_advisory_lock((key OPERATOR(pg_catalog.>>) 32)::integer,
+                ((key OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::integer);
+        ELSIF waiter OPERATOR(pg_catalog.=) 'deputy' AND bound OPERATOR(pg_catalog.<) 100::numeric THEN
+            PERFORM pg_catalog.pg_try_advisory_lock(key);
+        ELSE
+            PERFORM pg_catalog.pg_advisory_lock(key);
+        END IF;
     EXCEPTION
         WHEN lock_not_available THEN NULL;
         WHEN query_canceled THEN PERFORM pg_catalog.pg_sleep(0.01::double precision);
@@ -51,12 +72,18 @@ EXCEPTION WHEN query_canceled THEN
 END $$
 `
 
-// WaitLock waits in the lock's queue, first come, first served, for a bounded time, because a
-// waiting statement holds back xmin. A DO block that handles lock_not_available leaves no
-// ERROR in the server's log, as a plain lock_timeout would. It handles query_canceled too,
-// because both drivers cancel the statement when its context ends. (The server signals a
-// cancel twice, to the process and to its group, and the second signal may come late.) The
-// caller reads from pg_locks whether the lock was granted.
+// WaitLock waits in a lock's queue for a bounded time, because a waiting statement holds back
+// xmin. A DO block that handles lock_not_available leaves no ERROR in the server's log, as a
+// plain lock_timeout would. It handles query_canceled too, because both drivers cancel the
+// statement when its context ends. (The server signals a cancel twice, to the process and to
+// its group, and the second signal may come late.) The caller reads from pg_locks whether
+// the lock was granted.
+//
+// The wait is shorter than what the server would log, by the settings as they are now. If
+// that leaves a deputy or a watcher less than 100 ms, it only tries the lock.
+//
+// A watcher waits for the lock of two integers, the halves of pgelector.key. Shifting to the
+// left and back keeps the sign of the lower half.
 func (q *Queries) WaitLock(ctx context.Context) error {
 	_, err := q.db.ExecContext(ctx, WaitLock)
 	return err

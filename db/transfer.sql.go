@@ -9,44 +9,6 @@ import (
 	"context"
 )
 
-const MoveUp = `-- name: MoveUp :one
-WITH queue AS MATERIALIZED (
-    SELECT l.pid, a.application_name, a.usename, pg_catalog.row_number() OVER (ORDER BY l.waitstart NULLS LAST, l.pid) AS place
-    FROM pg_catalog.pg_locks AS l
-    LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
-    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND NOT l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
-        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
-), successor AS MATERIALIZED (
-    SELECT pg_catalog.min(queue.place) AS place FROM queue WHERE queue.application_name OPERATOR(pg_catalog.=) $2::pg_catalog.text
-)
-SELECT COALESCE(successor.place, 0)::bigint AS place, (
-    SELECT pg_catalog.count(CASE WHEN queue.place OPERATOR(pg_catalog.<) successor.place AND queue.usename OPERATOR(pg_catalog.=) current_user THEN pg_catalog.pg_cancel_backend(queue.pid) END) FROM queue
-)::bigint AS sent_away
-FROM successor
-`
-
-type MoveUpParams struct {
-	Key       int64
-	Candidate string
-}
-
-type MoveUpRow struct {
-	Place    int64
-	SentAway int64
-}
-
-// MoveUp returns the place of a candidate in a lock's queue: 1 is the first, 0 means none. It
-// cancels the waits of those before it, which sends them to the end of the queue: a cancelled
-// wait begins again, and leaves nothing in the server's log. It does not cancel sessions of
-// other roles, which this role may not signal: their waits end within a heartbeat interval.
-func (q *Queries) MoveUp(ctx context.Context, arg MoveUpParams) (MoveUpRow, error) {
-	row := q.db.QueryRowContext(ctx, MoveUp, arg.Key, arg.Candidate)
-	var i MoveUpRow
-	err := row.Scan(&i.Place, &i.SentAway)
-	return i, err
-}
-
 const OfferStands = `-- name: OfferStands :one
 SELECT (NOT pg_catalog.pg_try_advisory_xact_lock_shared(
     pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), $1::bigint)))::boolean AS stands
@@ -88,49 +50,56 @@ func (q *Queries) OfferTransfer(ctx context.Context, arg OfferTransferParams) (O
 
 const UnlockTo = `-- name: UnlockTo :one
 WITH queue AS MATERIALIZED (
-    SELECT l.pid, a.application_name, a.usename, pg_catalog.row_number() OVER (ORDER BY l.waitstart NULLS LAST, l.pid) AS place
+    SELECT a.application_name
     FROM pg_catalog.pg_locks AS l
     LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
     WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND NOT l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
         AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $2::bigint
-), successor AS MATERIALIZED (
-    SELECT pg_catalog.min(queue.place) AS place FROM queue WHERE queue.application_name OPERATOR(pg_catalog.=) $1::pg_catalog.text
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
+    ORDER BY l.waitstart NULLS LAST, l.pid
+    LIMIT 1
+), place AS MATERIALIZED (
+    SELECT COALESCE((SELECT queue.application_name OPERATOR(pg_catalog.=) $2::pg_catalog.text FROM queue), false) AS first
 ), release AS MATERIALIZED (
-    SELECT CASE WHEN successor.place OPERATOR(pg_catalog.=) 1 THEN pg_catalog.pg_advisory_unlock($2::bigint) ELSE false END AS released
-    FROM successor
+    SELECT place.first, CASE WHEN place.first AND $3::boolean THEN pg_catalog.pg_advisory_unlock($1::bigint) ELSE false END AS released
+    FROM place
+), handed AS MATERIALIZED (
+    SELECT release.first, release.released,
+        EXISTS (
+            SELECT FROM pg_catalog.pg_locks AS l
+            JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+            WHERE release.released AND a.application_name OPERATOR(pg_catalog.=) $2::pg_catalog.text
+                AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+                AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+                AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
+        ) AS taken
+    FROM release
 )
-SELECT release.released::boolean AS released,
-    EXISTS (
-        SELECT FROM pg_catalog.pg_locks AS l
-        JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
-        WHERE release.released AND a.application_name OPERATOR(pg_catalog.=) $1::pg_catalog.text
-            AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
-            AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-            AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $2::bigint
-    )::boolean AS taken,
-    (SELECT pg_catalog.count(CASE WHEN queue.place OPERATOR(pg_catalog.<) successor.place AND queue.usename OPERATOR(pg_catalog.=) current_user THEN pg_catalog.pg_cancel_backend(queue.pid) END) FROM queue
-    )::bigint AS sent_away
-FROM successor, release
+SELECT handed.first::boolean AS first,
+    CASE WHEN handed.released AND NOT handed.taken THEN NOT pg_catalog.pg_try_advisory_lock($1::bigint) ELSE handed.released END::boolean AS released,
+    handed.taken::boolean AS taken
+FROM handed
 `
 
 type UnlockToParams struct {
-	Candidate string
 	Key       int64
+	Candidate string
+	Release   bool
 }
 
 type UnlockToRow struct {
+	First    bool
 	Released bool
 	Taken    bool
-	SentAway int64
 }
 
-// UnlockTo is Unlock if a candidate is the first in the lock's queue: the server then grants it
-// the lock as part of the release. taken reports whether it has the lock: its wait may have
-// just timed out. If it is not the first, UnlockTo moves it up as MoveUp does.
+// UnlockTo reports whether a candidate is the first in the lock's queue. If it is, and
+// release is true, UnlockTo is Unlock: the server grants the candidate the lock as part of
+// it. taken reports whether the candidate has the lock: its wait may have just timed out. Then
+// UnlockTo takes the lock back, and released is true only if another was sooner.
 func (q *Queries) UnlockTo(ctx context.Context, arg UnlockToParams) (UnlockToRow, error) {
-	row := q.db.QueryRowContext(ctx, UnlockTo, arg.Candidate, arg.Key)
+	row := q.db.QueryRowContext(ctx, UnlockTo, arg.Key, arg.Candidate, arg.Release)
 	var i UnlockToRow
-	err := row.Scan(&i.Released, &i.Taken, &i.SentAway)
+	err := row.Scan(&i.First, &i.Released, &i.Taken)
 	return i, err
 }

@@ -31,6 +31,30 @@ func (q *Queries) HoldsPair(ctx context.Context, key int64) (HoldsPairRow, error
 	return i, err
 }
 
+const PairIsFree = `-- name: PairIsFree :one
+SELECT pg_catalog.pg_try_advisory_xact_lock_shared($1::integer, $2::integer)::boolean AS free,
+    pg_catalog.pg_backend_pid()::integer AS pid
+`
+
+type PairIsFreeParams struct {
+	High int32
+	Low  int32
+}
+
+type PairIsFreeRow struct {
+	Free bool
+	Pid  int32
+}
+
+// PairIsFree checks that nobody holds a lock of two integers exclusively. It takes the lock
+// in share mode for the statement, so that those who check do not disturb each other.
+func (q *Queries) PairIsFree(ctx context.Context, arg PairIsFreeParams) (PairIsFreeRow, error) {
+	row := q.db.QueryRowContext(ctx, PairIsFree, arg.High, arg.Low)
+	var i PairIsFreeRow
+	err := row.Scan(&i.Free, &i.Pid)
+	return i, err
+}
+
 const TrialLock = `-- name: TrialLock :one
 SELECT CASE WHEN t.granted THEN EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
@@ -74,28 +98,4 @@ func (q *Queries) TryPair(ctx context.Context, arg TryPairParams) (bool, error) 
 	var granted bool
 	err := row.Scan(&granted)
 	return granted, err
-}
-
-const WaitPair = `-- name: WaitPair :exec
-DO $$
-BEGIN
-    BEGIN
-        PERFORM pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('pgelector.wait'), true);
-        PERFORM pg_catalog.pg_advisory_lock(
-            (pg_catalog.current_setting('pgelector.key')::bigint OPERATOR(pg_catalog.>>) 32)::integer,
-            ((pg_catalog.current_setting('pgelector.key')::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::integer);
-    EXCEPTION
-        WHEN lock_not_available THEN NULL;
-        WHEN query_canceled THEN PERFORM pg_catalog.pg_sleep(0.01::double precision);
-    END;
-EXCEPTION WHEN query_canceled THEN
-    NULL;
-END $$
-`
-
-// WaitPair is WaitLock for the two halves of pgelector.key, in the key space of two integers.
-// Shifting to the left and back keeps the sign of the lower half.
-func (q *Queries) WaitPair(ctx context.Context) error {
-	_, err := q.db.ExecContext(ctx, WaitPair)
-	return err
 }

@@ -105,7 +105,8 @@ func TestCampaignReturnsOnceTheLeaderHasResigned(t *testing.T) {
 		}()
 		second.follows(t)
 		candidates, err := second.Candidates(soon(t))
-		if err != nil || len(candidates) != 1 || !candidates[0].Leading || candidates[0].CandidateID != first.CandidateID() {
+		if err != nil || len(candidates) != 2 || !candidates[0].Leading || candidates[0].CandidateID != first.CandidateID() ||
+			candidates[1].Leading || !candidates[1].Deputy || candidates[1].CandidateID != second.CandidateID() {
 			t.Errorf("the candidates are %+v, %v", candidates, err)
 		}
 		expect(t, term.Resign(soon(t)))

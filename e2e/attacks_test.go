@@ -98,7 +98,7 @@ func TestAStrangersOperatorsMakeNoSecondLeader(t *testing.T) {
 				t.Logf("%s leads, and Verify returns %v", c.CandidateID(), term.Verify(soon(t)))
 			}
 		}
-		held := list[int](t, w.admin, "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")
+		held := list[int](t, w.admin, "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")
 		if len(held) != 1 {
 			t.Errorf("%v hold the lock, want one", held)
 		}

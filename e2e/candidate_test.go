@@ -28,8 +28,9 @@ const candidateVariable = "PGELECTOR_E2E_CANDIDATE"
 type settings struct {
 	Driver, DSN, Election, ID string
 	Lease, Heartbeat, Retry   time.Duration
-	Spin                      bool   // call IsLeader without a pause
-	Wait, Watch               bool   // WithStandby(Wait), WithWatch
+	Spin                      bool // call IsLeader without a pause
+	Standby                   elector.Standby
+	Watch                     bool   // WithWatch
 	Elections                 int    // number of elections on one session; their history then has election numbers
 	Roster                    string // schema of the roster to write; none if empty
 }
@@ -62,9 +63,7 @@ func runCandidate(text string) (exit int) {
 	defer closeRoster()
 	opts := []elector.Option{elector.WithHooks(rosterHooks...),
 		elector.WithHooks(hooks.Funcs{Elected: rec.OnElected, Demoted: rec.OnDemoted, Error: rec.OnError, Heartbeat: rec.OnHeartbeat})}
-	if s.Wait {
-		opts = append(opts, elector.WithStandby(elector.Wait))
-	}
+	opts = append(opts, elector.WithStandby(s.Standby))
 	e, err := elector.New(pool, s.Election, append(opts, optionsOf(s.options())...)...)
 	if err != nil {
 		return complain(err)

@@ -11,34 +11,45 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// inServerFleet are processes that wait in the server, and know nothing of a
-// hand-over by themselves for long.
+// inServerFleet are processes of which the deputy waits in the server, and knows nothing of a
+// hand-over by itself for long.
 func inServerFleet(_ int, s *settings) {
-	s.Wait, s.Watch = true, true
-	s.Lease, s.Heartbeat, s.Retry = time.Minute, patientWait, time.Minute
+	s.Standby, s.Watch = elector.Wait, true
+	s.Lease, s.Heartbeat = time.Minute, patientWait
 }
 
-func (f *fleet) parked(t *testing.T, n int) {
+// waits waits until the deputy waits in the server, and returns its name.
+func (f *fleet) waits(t *testing.T) (deputy string) {
 	t.Helper()
-	eventually(t, "all the others are parked", func() bool { return len(f.s.waiters(t, elector.KeyFromName(f.election))) == n })
+	eventually(t, "the deputy waits", func() bool {
+		queue := f.s.waiters(t, elector.KeyFromName(f.election))
+		if len(queue) > 0 {
+			deputy = queue[0]
+		}
+		return len(queue) == 1
+	})
+	return deputy
 }
 
-func TestAKilledLeaderIsReplacedByAParkedStandbyAtOnce(t *testing.T) {
+func TestAKilledLeaderIsReplacedByAWaitingDeputyAtOnce(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		f := onShared(t).launch(t, d, 4, inServerFleet)
 		leader := f.leader(t, 0)
 		for range 3 {
-			f.parked(t, len(f.members)-1)
+			deputy := f.waits(t)
 			began := time.Now()
 			f.kill(t, leader.ID)
 			leader = f.leader(t, leader.Token)
+			if leader.ID != deputy {
+				t.Errorf("%s was elected, and %s waited", leader.ID, deputy)
+			}
 			soonAfter(t, "the hand-over", began)
 		}
 	})
 }
 
-func TestAKilledStandbyLeavesTheQueue(t *testing.T) {
+func TestAKilledDeputyLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		f := onShared(t).launch(t, d, 3, func(i int, s *settings) {
@@ -47,9 +58,8 @@ func TestAKilledStandbyLeavesTheQueue(t *testing.T) {
 			s.Heartbeat = 2 * time.Second
 		})
 		leader := f.leader(t, 0)
-		f.parked(t, 2)
 		key := elector.KeyFromName(f.election)
-		dead := f.s.waiters(t, key)[0]
+		dead := f.waits(t)
 		// By process id: other tests have candidates of the same name.
 		backends := list[int](t, f.s.admin, `SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid)
 			WHERE locktype = 'advisory' AND ((classid::bigint << 32) | objid::bigint) = $1 AND application_name = $2`, key, dead)
@@ -65,25 +75,23 @@ func TestAKilledStandbyLeavesTheQueue(t *testing.T) {
 	})
 }
 
-// The standby is frozen while it waits, and the lock is granted to it then.
-func TestALockThatIsGrantedToAFrozenStandbyIsFreedWithinTheLease(t *testing.T) {
+// The deputy is frozen while it waits, and the lock is granted to it then.
+func TestALockThatIsGrantedToAFrozenDeputyIsFreedWithinTheLease(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
-		f := s.launch(t, d, 1, func(_ int, s *settings) { s.Wait, s.ID = true, "leader" })
+		f := s.launch(t, d, 1, func(_ int, s *settings) { s.Standby, s.ID = elector.Wait, "leader" })
 		leader := f.leader(t, 0)
 		frozen, next := settings{}, settings{}
 		for i, made := range []*settings{&frozen, &next} {
-			*made = settings{Driver: d.name(i + 1), DSN: s.DSN(), Election: f.election, Wait: true,
+			*made = settings{Driver: d.name(i + 1), DSN: s.DSN(), Election: f.election, Standby: elector.Wait,
 				Lease: 4 * time.Second, Heartbeat: 1400 * time.Millisecond, Retry: fleetRetry}
 			made.ID = []string{"frozen", "next"}[i]
 			f.start(t, *made)
+			if deputy := f.waits(t); deputy != "frozen" {
+				t.Fatalf("%s is the deputy", deputy)
+			}
 		}
-		key := elector.KeyFromName(f.election)
-		eventually(t, "the one to be frozen is the first", func() bool {
-			queue := s.waiters(t, key)
-			return len(queue) == 2 && queue[0] == "frozen"
-		})
 		f.signal(t, "frozen", syscall.SIGSTOP)
 		began := time.Now()
 		f.command(t, leader.ID, commandResign)

@@ -186,6 +186,12 @@ func (f *fleet) command(t *testing.T, id, command string) {
 func (f *fleet) kill(t *testing.T, id string) {
 	t.Helper()
 	f.signal(t, id, syscall.SIGKILL)
+	f.isGone(t, id)
+}
+
+// isGone waits until all was read that a killed process told.
+func (f *fleet) isGone(t *testing.T, id string) {
+	t.Helper()
 	closed(t, id+" is killed", f.members[id].gone)
 	delete(f.members, id)
 }

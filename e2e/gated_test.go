@@ -21,7 +21,7 @@ var frail = map[string]func(t *testing.T, s *server, d drivers, election string,
 		return s.stand(t, d.open(t, 0, s.DSN()), election, health)
 	},
 	"waiting": func(t *testing.T, s *server, d drivers, election string, health elector.CommonOption) *candidate {
-		return s.stand(t, d.open(t, 0, s.DSN()), election, inServerBriefly, health)
+		return s.stand(t, d.open(t, 0, s.DSN()), election, waiting, health)
 	},
 	"of a session": func(t *testing.T, s *server, d drivers, election string, health elector.CommonOption) *candidate {
 		rec := hookstest.NewRecorder()
@@ -83,7 +83,7 @@ func TestAnUnhealthyLeaderStepsDownUntilItIsHealthy(t *testing.T) {
 	}
 }
 
-func TestAWaitingCandidateThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
+func TestAWaitingDeputyThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -91,13 +91,13 @@ func TestAWaitingCandidateThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
 		s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil).elected(t)
 		var ill atomic.Bool
 		c := s.stand(t, d.open(t, 0, s.DSN()), election, append(inServer, gate(&ill))...).run(t, nil)
-		s.parks(t, c)
+		s.waits(t, c)
 		began := time.Now()
 		ill.Store(true)
 		eventually(t, "the queue is empty", func() bool { return len(s.waiters(t, c.Key())) == 0 })
 		soonAfter(t, "leaving the queue", began) // and not when the wait ends
 		ill.Store(false)
-		s.parks(t, c)
+		s.waits(t, c)
 	})
 }
 

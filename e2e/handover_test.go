@@ -42,8 +42,8 @@ func TestTheLockIsFreeBeforeRunReturns(t *testing.T) {
 	}
 }
 
-// A follower is handed the lock at its next attempt, and waits for that no
-// longer than its retry interval.
+// A follower that polls gets the lock at its next attempt, and waits for that no longer than
+// its retry interval.
 func TestAFollowerIsElectedAtItsFirstAttemptAfterAResignation(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -51,7 +51,7 @@ func TestAFollowerIsElectedAtItsFirstAttemptAfterAResignation(t *testing.T) {
 		election := s.election(t)
 		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
 		old := first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election, polling).run(t, nil)
 		second.follows(t)
 
 		first.end(t)

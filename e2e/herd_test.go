@@ -16,7 +16,7 @@ import (
 
 const (
 	herdSize  = 200
-	herdRetry = time.Second
+	herdRetry = time.Second       // the default of those that poll
 	herdMean  = herdRetry * 7 / 8 // each wait is shortened by a quarter at the most
 )
 
@@ -37,7 +37,7 @@ func (s *server) herd(t *testing.T, election string) *herd {
 		h.counters = append(h.counters, counter)
 		for range herdSize / 4 {
 			e, err := elector.New(pool, election, elector.WithCandidateID(unique(fmt.Sprint("herd-", len(h.all)))),
-				elector.WithRetryInterval(herdRetry), elector.WithHooks(hooks.Funcs{Elected: h.rec.OnElected,
+				elector.WithStandby(elector.Poll), elector.WithHooks(hooks.Funcs{Elected: h.rec.OnElected,
 					Demoted: h.rec.OnDemoted, Campaign: h.rec.OnCampaign}))
 			check(t, err)
 			h.all = append(h.all, e)
@@ -138,40 +138,4 @@ func TestAHerdAsksInNoStepAndNoMoreThanItsShare(t *testing.T) {
 	began = time.Now()
 	time.Sleep(herdRetry + herdRetry/2)
 	h.spread(t, "after a restart of the server", began, herdRetry)
-}
-
-// Those that wait in the server all hear of its end at once, and do not all come
-// back at once.
-func TestAHerdThatWasParkedDoesNotComeBackInStep(t *testing.T) {
-	t.Parallel()
-	cluster := own(t, pgcluster.WithSetting("max_connections", "150"))
-	s := on(t, cluster)
-	election := s.election(t)
-	rec := hookstest.NewRecorder()
-	const n = 60
-	for i := range n {
-		e, err := elector.New(mixed.open(t, i, s.DSN()), election, elector.WithStandby(elector.Wait), elector.WithRetryInterval(herdRetry),
-			elector.WithLease(4*time.Second), elector.WithHooks(hooks.Funcs{Campaign: rec.OnCampaign, Elected: rec.OnElected}))
-		check(t, err)
-		check(t, e.Start(context.Background()))
-		t.Cleanup(func() { expect(t, e.Stop(soon(t))) })
-	}
-	eventually(t, "all but one are parked", func() bool { return len(s.waiters(t, elector.KeyFromName(election))) == n-1 })
-	check(t, cluster.Shutdown(soon(t), pgcluster.Fast))
-	down := time.Now()
-	eventually(t, "all have heard", func() bool {
-		heard := map[string]bool{}
-		for _, e := range rec.Campaigns() {
-			if e.Outcome == hooks.Failed {
-				heard[e.CandidateID] = true
-			}
-		}
-		return len(heard) >= n-1
-	})
-	time.Sleep(time.Until(down.Add(3 * herdRetry)))
-	h := &herd{rec: rec}
-	h.spread(t, "while the server is down", down.Add(herdRetry/4), 2*herdRetry)
-	check(t, cluster.Resume(soon(t)))
-	eventually(t, "the server is back", s.up)
-	eventually(t, "all but one are parked again", func() bool { return len(s.waiters(t, elector.KeyFromName(election))) == n-1 })
 }

@@ -87,7 +87,7 @@ func waitsAmong(t *testing.T, w town, d drivers, dsn string) {
 	first := w.stand(t, d.open(t, 0, dsn), election, elector.WithStandby(elector.Wait)).run(t, nil)
 	first.elected(t)
 	second := w.stand(t, d.open(t, 1, dsn), election, elector.WithStandby(elector.Wait)).run(t, nil)
-	w.parks(t, second)
+	w.waits(t, second)
 	handsOver(t, first, second)
 }
 

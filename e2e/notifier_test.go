@@ -58,11 +58,15 @@ func (s *server) listen(t *testing.T, name string, all ...*candidate) {
 	eventually(t, "the notifiers listen", func() bool { return len(s.listening(t, name)) == len(all) })
 }
 
-func TestAResignationWakesPollingCandidates(t *testing.T) {
+func TestAResignationWakesTheDeputyAndThoseThatPoll(t *testing.T) {
 	t.Parallel()
 	for kind, stand := range map[string]func(*testing.T, *server, drivers, int, string, elector.Notifier) *candidate{
-		"alone": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
-			return s.stand(t, d.open(t, i, s.DSN()), election, byWakingOnly, elector.WithNotifier(w))
+		"polling": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
+			return s.stand(t, d.open(t, i, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(w))
+		},
+		"the deputy": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
+			return s.stand(t, d.open(t, i, s.DSN()), election, elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(time.Minute),
+				elector.WithDeputyInterval(time.Minute), byWakingOnly, elector.WithNotifier(w))
 		},
 		"of a session": func(t *testing.T, s *server, d drivers, i int, election string, w elector.Notifier) *candidate {
 			g := s.share(t, d.open(t, i, s.DSN()), byWakingOnly, elector.WithNotifier(w))
@@ -98,7 +102,7 @@ func TestObserversAreWoken(t *testing.T) {
 		election := s.election(t)
 		dsn, name := s.listenDSN()
 		w := d.notifier(t, 1, dsn, nil)
-		watcher := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithNotifier(w))
+		watcher := s.stand(t, d.open(t, 1, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(w))
 		c := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(w))
 		var seen []string
 		for leader, err := range watcher.Observe(soon(t)) {
@@ -132,7 +136,7 @@ func TestALostNotificationCostsOneRetryInterval(t *testing.T) {
 		elsewhere := s.database(t) // notifications are per database
 		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(d.notifier(t, 0, elsewhere, nil))).run(t, nil)
 		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election, elector.WithNotifier(d.notifier(t, 1, elsewhere, nil))).run(t, nil)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election, polling, elector.WithNotifier(d.notifier(t, 1, elsewhere, nil))).run(t, nil)
 		second.follows(t)
 		first.end(t)
 		released := time.Now()
@@ -150,7 +154,7 @@ func TestANotifierReconnectsAndCausesAnAttempt(t *testing.T) {
 		lost := make(chan error, 100)
 		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil) // without a notifier
 		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithNotifier(d.notifier(t, 1, dsn, func(err error) { lost <- err }))).run(t, nil)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(d.notifier(t, 1, dsn, func(err error) { lost <- err }))).run(t, nil)
 		s.listen(t, name, second)
 		_, err := hookstest.WaitN(soon(t), second.rec, 2, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
 		check(t, err) // its first attempt, and one when its notifier connected
@@ -174,7 +178,7 @@ func TestANotifierUsesOneConnection(t *testing.T) {
 		for range 20 {
 			election := s.election(t)
 			s.stand(t, pool, election).run(t, nil).elected(t)
-			c := s.stand(t, pool, election, byWakingOnly, elector.WithNotifier(w)).run(t, nil)
+			c := s.stand(t, pool, election, polling, byWakingOnly, elector.WithNotifier(w)).run(t, nil)
 			c.follows(t)
 			all = append(all, c)
 		}
@@ -198,7 +202,7 @@ func TestManyNotificationsCauseFewAttempts(t *testing.T) {
 		dsn, name := s.listenDSN()
 		w := d.notifier(t, 1, dsn, nil)
 		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
-		c := s.stand(t, d.open(t, 1, s.DSN()), election, byWakingOnly, elector.WithNotifier(w)).run(t, nil)
+		c := s.stand(t, d.open(t, 1, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(w)).run(t, nil)
 		s.listen(t, name, c)
 		over, last := make(chan struct{}), unique("last")
 		var heard atomic.Int64
@@ -241,7 +245,7 @@ func TestOneOfManyWokenCandidatesIsElected(t *testing.T) {
 		var all []*candidate
 		rec := hookstest.NewRecorder()
 		for i := range n {
-			c := s.stand(t, d.open(t, i, s.DSN()), election, byWakingOnly, elector.WithNotifier(d.notifier(t, i, dsn, nil)), elector.WithHooks(
+			c := s.stand(t, d.open(t, i, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(d.notifier(t, i, dsn, nil)), elector.WithHooks(
 				hooks.Funcs{Elected: rec.OnElected, Campaign: rec.OnCampaign})).run(t, nil)
 			all = append(all, c)
 		}

@@ -137,7 +137,7 @@ func TestASessionIsNotReturnedToAPgxpool(t *testing.T) {
 				follower := s.stand(t, open(below), election, opts...).run(t, nil)
 				follower.follows(t)
 				if name == "waiting" { // the server would log a wait that is cancelled as it begins
-					s.parks(t, follower)
+					s.waits(t, follower)
 				}
 				follower.end(t)
 				c.end(t)

@@ -79,7 +79,7 @@ func TestAPoolClosedDuringACampaignIsReported(t *testing.T) {
 		s := onShared(t)
 		election := s.election(t)
 		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
-		c := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
+		c := s.stand(t, d.open(t, 0, s.DSN()), election, polling).run(t, nil)
 		c.poolClosed = true
 		c.follows(t)
 		expect(t, c.pool.Close())

@@ -82,6 +82,9 @@ func TestATokenRisesAcrossAPromotion(t *testing.T) {
 		if !leading || term.Verify(soon(t)) != nil {
 			t.Error("the term on the promoted server does not hold")
 		}
+		if deputy := s.deputy(t, all); deputy == leader {
+			t.Error("the leader is the deputy, too")
+		}
 	})
 }
 

@@ -63,6 +63,7 @@ func TestARestartOfTheServerLeavesOneLeader(t *testing.T) {
 				if fresh.Token <= old.Token {
 					t.Errorf("token %d after the restart does not rise above %d", fresh.Token, old.Token)
 				}
+				s.deputy(t, all)
 			})
 		})
 	}

@@ -87,11 +87,11 @@ func TestARosterListsCandidatesAndTerms(t *testing.T) {
 		eventually(t, "both are published", func() bool { return len(states(t, second, leader.Key())) == 2 })
 		all, err := second.Candidates(soon(t), leader.Key())
 		check(t, err)
-		if c := all[0]; c.ID != leader.CandidateID() || !c.Leading || c.State != roster.Live || c.Election != election || c.Version != "1.4.2" ||
+		if c := all[0]; c.ID != leader.CandidateID() || !c.Leading || c.Deputy || c.State != roster.Live || c.Election != election || c.Version != "1.4.2" ||
 			c.Health == nil || *c.Health != 0.75 || !maps.Equal(c.Metadata, map[string]string{"zone": "a", "<b>": `"quoted"`}) || c.Since.IsZero() {
 			t.Errorf("the leader is %+v", c)
 		}
-		if c := all[1]; c.ID != follower.CandidateID() || c.Leading || c.State != roster.Live || c.Version != "" || c.Health != nil || len(c.Metadata) != 0 {
+		if c := all[1]; c.ID != follower.CandidateID() || c.Leading || !c.Deputy || c.State != roster.Live || c.Version != "" || c.Health != nil || len(c.Metadata) != 0 {
 			t.Errorf("the follower is %+v", c)
 		}
 		eventually(t, "the term is recorded", func() bool { return len(terms(t, second, leader.Key())) == 1 })
@@ -102,6 +102,11 @@ func TestARosterListsCandidatesAndTerms(t *testing.T) {
 		leader.end(t)
 		check(t, first.Close(soon(t)))
 		next := follower.elected(t).Token
+		all, err = second.Candidates(soon(t), leader.Key())
+		check(t, err)
+		if c := all[0]; c.ID != follower.CandidateID() || !c.Leading || c.Deputy {
+			t.Errorf("the new leader is %+v", c)
+		}
 		eventually(t, "the next term is recorded", func() bool { return len(terms(t, first, leader.Key())) == 2 })
 		history := terms(t, first, leader.Key()) // a closed roster can be read
 		if term := history[0]; term.Token != next || term.Reason != "" {

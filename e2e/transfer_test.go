@@ -19,10 +19,13 @@ import (
 // kinds are the ways to stand in an election.
 var kinds = map[string]func(t *testing.T, s *server, d drivers, i int, election string) *candidate{
 	"polling": func(t *testing.T, s *server, d drivers, i int, election string) *candidate {
+		return s.stand(t, d.open(t, i, s.DSN()), election, polling)
+	},
+	"asking": func(t *testing.T, s *server, d drivers, i int, election string) *candidate {
 		return s.stand(t, d.open(t, i, s.DSN()), election)
 	},
-	"parked": func(t *testing.T, s *server, d drivers, i int, election string) *candidate {
-		return s.stand(t, d.open(t, i, s.DSN()), election, inServerBriefly, elector.WithHeartbeatInterval(3*heartbeat))
+	"waiting": func(t *testing.T, s *server, d drivers, i int, election string) *candidate {
+		return s.stand(t, d.open(t, i, s.DSN()), election, waiting, elector.WithHeartbeatInterval(3*heartbeat))
 	},
 	"of a session": func(t *testing.T, s *server, d drivers, i int, election string) *candidate {
 		g := s.share(t, d.open(t, i, s.DSN()))
@@ -45,8 +48,8 @@ func overKinds(t *testing.T, test func(t *testing.T, d drivers, leader, successo
 	}
 }
 
-// Of candidates of all kinds, that which is named is the next to be elected, though
-// the others campaign as well, and though it came last.
+// Of candidates of all kinds, that which is named is the next to be elected, though the
+// others campaign as well: the deputy, and one that polls or shares a session and came last.
 func TestASuccessorIsElectedNext(t *testing.T) {
 	t.Parallel()
 	overKinds(t, func(t *testing.T, d drivers, leader, successor string) {
@@ -54,16 +57,23 @@ func TestASuccessorIsElectedNext(t *testing.T) {
 		election := s.election(t)
 		old := kinds[leader](t, s, d, 0, election).run(t, nil)
 		first := old.elected(t)
-		var others []*candidate
-		for _, stand := range kinds {
-			for range 2 {
-				c := stand(t, s, d, len(others), election).run(t, nil)
-				c.follows(t)
-				others = append(others, c)
+		var named *candidate
+		if successor == "asking" || successor == "waiting" { // is the deputy
+			named = kinds[successor](t, s, d, 1, election).run(t, nil)
+			if deputy := s.deputy(t, []*candidate{named}); deputy != named {
+				t.Errorf("%s is the deputy", deputy.CandidateID())
 			}
 		}
-		named := kinds[successor](t, s, d, 1, election).run(t, nil)
-		named.follows(t)
+		var others []*candidate
+		for _, stand := range kinds {
+			c := stand(t, s, d, len(others), election).run(t, nil)
+			c.follows(t)
+			others = append(others, c)
+		}
+		if named == nil {
+			named = kinds[successor](t, s, d, 1, election).run(t, nil)
+			named.follows(t)
+		}
 		term := termOf(t, old)
 		check(t, term.TransferTo(soon(t), named.CandidateID()))
 		next := named.elected(t)
@@ -90,7 +100,7 @@ func TestTheElectionGoesOnWithoutASuccessorThatDoesNotCome(t *testing.T) {
 			return s.stand(t, d.open(t, 1, s.DSN()), s.election(t)) // of another election
 		},
 		"unhealthy": func(t *testing.T, s *server, d drivers, election string) *candidate {
-			c := s.stand(t, d.open(t, 1, s.DSN()), election, inServerBriefly,
+			c := s.stand(t, d.open(t, 1, s.DSN()), election, waiting,
 				elector.WithHealth(func(context.Context) float64 { return 0 }, elector.HealthPolicy{}))
 			c.run(t, nil)
 			wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpHealth })
@@ -187,7 +197,7 @@ func TestATransferThatIsGivenUpLeavesNothingBehind(t *testing.T) {
 			return leading && again.Token() != term.Token() && g.all[1].IsLeader()
 		})
 		eventually(t, "the session holds no other lock", func() bool {
-			return one[int](t, l.admin, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid =
+			return one[int](t, l.admin, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND pid =
 				(SELECT pid FROM pg_stat_activity WHERE application_name = $1)`, g.CandidateID()) == 2
 		})
 		began := time.Now()
@@ -224,9 +234,9 @@ func TestALeadHandsOverAndReturns(t *testing.T) {
 	})
 }
 
-// A candidate whose role may not signal those before it waits until they have moved on
-// by themselves.
-func TestASuccessorComesToTheHeadAlsoOfAQueueOfOtherRoles(t *testing.T) {
+// A deputy waits before the successor, until its wait runs out. The leader's role may not
+// signal it.
+func TestASuccessorComesToTheHeadOfTheQueueBeforeTheDeputy(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -234,10 +244,10 @@ func TestASuccessorComesToTheHeadAlsoOfAQueueOfOtherRoles(t *testing.T) {
 		role := s.role(t, nil)
 		old := s.stand(t, d.open(t, 0, s.DSN(pgcluster.ForRole(role))), election).run(t, nil)
 		old.elected(t)
-		other := s.stand(t, d.open(t, 0, s.DSN()), election, inServerBriefly).run(t, nil)
-		s.parks(t, other)
-		named := s.stand(t, d.open(t, 1, s.DSN()), election, inServerBriefly, elector.WithHeartbeatInterval(3*heartbeat)).run(t, nil)
-		s.parks(t, named)
+		other := s.stand(t, d.open(t, 0, s.DSN()), election, waiting).run(t, nil)
+		s.waits(t, other)
+		named := s.stand(t, d.open(t, 1, s.DSN()), election, waiting).run(t, nil)
+		named.follows(t)
 		term := termOf(t, old)
 		check(t, term.TransferTo(soon(t), named.CandidateID()))
 		named.elected(t)
@@ -256,10 +266,10 @@ func TestASuccessorThatDiesOrFreezesIsPassedOver(t *testing.T) {
 			f.kill(t, successor)
 		},
 	} {
-		for kind, waits := range map[string]bool{"polling": false, "parked": true} {
+		for kind, standby := range standbys {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				overDrivers(t, func(t *testing.T, d drivers) {
-					f := onShared(t).launch(t, d, 4, func(_ int, s *settings) { s.Wait = waits })
+					f := onShared(t).launch(t, d, 4, func(_ int, s *settings) { s.Standby = standby })
 					leader := f.leader(t, 0)
 					var successor string
 					for id := range f.members {
@@ -290,7 +300,7 @@ func TestASuccessorThatDiesOrFreezesIsPassedOver(t *testing.T) {
 // take it.
 func TestTheLeadershipGoesRound(t *testing.T) {
 	oneByOne(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 6, func(i int, s *settings) { s.Wait = i%2 == 0 })
+		f := onShared(t).launch(t, d, 6, func(i int, s *settings) { s.Standby = elector.Standby(i % 3) })
 		leader := f.leader(t, 0)
 		for range 3 {
 			for successor := range f.members {
@@ -308,8 +318,7 @@ func TestTheLeadershipGoesRound(t *testing.T) {
 	})
 }
 
-// Sending those before the successor to the end of the queue leaves no trace, and costs
-// nobody a session.
+// A transfer past the deputy leaves no trace in the log, and costs nobody a session.
 func TestAHandOverIsNotLogged(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -317,19 +326,20 @@ func TestAHandOverIsNotLogged(t *testing.T) {
 		election := s.election(t)
 		before, err := s.ServerLog()
 		check(t, err)
-		all := []*candidate{s.stand(t, d.open(t, 0, s.DSN()), election, inServer...).run(t, nil)}
+		all := []*candidate{s.stand(t, d.open(t, 0, s.DSN()), election, waiting).run(t, nil)}
 		all[0].elected(t)
 		for i := range 4 {
-			c := s.stand(t, d.open(t, i+1, s.DSN()), election, inServer...).run(t, nil)
-			s.parks(t, c)
+			c := s.stand(t, d.open(t, i+1, s.DSN()), election, waiting).run(t, nil)
+			c.follows(t)
 			all = append(all, c)
 		}
+		s.waits(t, all[1])
 		last := all[len(all)-1]
 		term := termOf(t, all[0])
 		check(t, term.TransferTo(soon(t), last.CandidateID()))
 		last.elected(t)
+		s.waits(t, all[1])
 		for _, c := range all[1:4] {
-			s.parks(t, c)
 			if n := len(c.rec.Failures()); n > 0 {
 				t.Errorf("%d failures, such as %v", n, c.rec.Failures()[0].Err)
 			}

@@ -19,6 +19,7 @@ type campaign struct {
 	onTerm   func(*Term) // called before the hooks
 	unclaim  func()      // at the end of a term for the caller of Campaign or TryCampaign; nil for one of Run
 	attempts int
+	deputy   bool // as the hooks know
 	outage   outage
 
 	readOnlySince time.Time // the first standby that this campaign met; zero if it met none
@@ -38,12 +39,8 @@ func (c *campaign) run(ctx context.Context) (*Term, error) {
 	}
 }
 
-// subscribe receives what concerns the campaign. A candidate that waits in the server
-// needs no notification.
+// subscribe receives what concerns the campaign.
 func (c *campaign) subscribe() (unsubscribe func()) {
-	if c.standby == Wait {
-		return func() {}
-	}
 	w, unsubscribe := c.candidate.subscribe(func(what event, id string) bool {
 		return what == eventFree || what == eventLed && c.announcer.seesLeader || what == eventSuccessor && id == c.candidateID
 	})
@@ -62,7 +59,7 @@ type result struct {
 // attempt makes one attempt, perhaps the last, and calls the hooks.
 func (c *campaign) attempt(ctx context.Context, last bool) result {
 	if ctx.Err() != nil {
-		return c.ended(ended(ctx, "campaign"))
+		return c.ended(ctx, ended(ctx, "campaign"))
 	}
 	c.attempts++
 	start := time.Now()
@@ -73,21 +70,22 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 	if got.Holder.PID != 0 {
 		c.saw(ctx, got.Holder)
 	}
-	event := hooks.Campaign{Attempt: c.attempts, Took: time.Since(start)}
+	event := c.event()
+	event.Took = time.Since(start)
 	r := result{err: got.Err}
 	switch {
 	case got.Outcome == lock.Granted:
 		return result{over: true, term: c.elected(ctx, got.Lock, event)}
 	case got.Outcome == lock.Busy:
-		event.Outcome = hooks.Busy
+		event.Outcome, event.Deputy = hooks.Busy, got.Deputy
 		c.standing, c.outage, r.pause = lock.Followed, outage{}, got.Next
 		if c.attempts == 1 {
 			r.pause = backoff.Spread(r.pause)
 		}
 	case ctx.Err() != nil:
-		return c.ended(ended(ctx, "campaign"))
+		return c.ended(ctx, ended(ctx, "campaign"))
 	case errors.Is(got.Err, ErrStopped):
-		return c.ended(got.Err)
+		return c.ended(ctx, got.Err)
 	case unhealthy:
 		return r
 	case got.Outcome == lock.TooEarly:
@@ -101,15 +99,30 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 		r.pause = 0
 		c.acquirer.Close()
 	}
-	event.Next = r.pause
+	event.Next, c.deputy = r.pause, event.Deputy
 	c.announcer.announce(c.announcer.campaign(ctx, event))
 	return r
 }
 
 // ended is the result of a campaign that was ended from outside.
-func (c *campaign) ended(err error) result {
-	c.acquirer.Close()
+func (c *campaign) ended(ctx context.Context, err error) result {
+	c.giveUpSeat(ctx)
 	return result{over: true, err: err}
+}
+
+func (c *campaign) event() hooks.Campaign {
+	return hooks.Campaign{Attempt: c.attempts, Polls: c.standby == Poll}
+}
+
+// giveUpSeat makes a deputy a follower like the others, and reports that.
+func (c *campaign) giveUpSeat(ctx context.Context) {
+	c.acquirer.Close()
+	if c.deputy {
+		c.deputy = false
+		event := c.event()
+		event.Outcome = hooks.Busy
+		c.announcer.post(c.announcer.campaign(ctx, event))
+	}
 }
 
 // acquire makes an attempt that counts as a term of the shared session, if there is one,
@@ -118,7 +131,7 @@ func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 	if err := c.terms.begin(); err != nil {
 		return lock.Attempt{Err: err}
 	}
-	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, WakeUps: c.wakeUps, NoWait: last})
+	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, WakeUps: c.wakeUps, Once: last})
 	if got.Lock == nil {
 		c.terms.end()
 	}
@@ -181,11 +194,11 @@ func (c *campaign) waitsForPrimary(err error) bool {
 	return time.Since(c.readOnlySince) < c.readOnlyTimeout
 }
 
-// awaitHealth waits until the candidate is healthy or ctx ends. It leaves the server's
-// queue, and looks once per retry interval for who leads.
+// awaitHealth waits until the candidate is healthy or ctx ends. It gives the deputy's seat
+// up, and looks once per retry interval for who leads.
 func (c *campaign) awaitHealth(ctx context.Context) {
 	for c.monitor.healthy().Err() != nil {
-		c.acquirer.Close()
+		c.giveUpSeat(ctx)
 		select {
 		case <-c.monitor.recovered():
 		case <-time.After(backoff.Jitter(c.retry)):

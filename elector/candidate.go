@@ -41,7 +41,8 @@ func newCandidate(pool *sql.DB, election string, c config) *candidate {
 }
 
 func (n *candidate) lockConfig() lock.Config {
-	return lock.Config{Election: n.election, Key: n.key, Look: n.announcer.seesLeader, Retry: n.retry, Queue: n.standby == Wait, TokenEpoch: n.tokenEpoch}
+	return lock.Config{Election: n.election, Key: n.key, Look: n.announcer.seesLeader, Retry: n.retry, TokenEpoch: n.tokenEpoch,
+		Sit: n.standby != Poll, Wait: n.standby == Wait, Interval: n.deputyInterval}
 }
 
 // report posts a failure, and does not wait for the hooks.

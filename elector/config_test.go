@@ -16,8 +16,11 @@ func TestTheDefaultsAreAsDocumented(t *testing.T) {
 	if want := (session.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second}); c.lease != want {
 		t.Errorf("got %+v, want %+v", c.lease, want)
 	}
-	if c.retry != time.Second || c.backoff != (backoff.Backoff{Min: time.Second, Max: 5 * time.Second}) {
-		t.Errorf("retry %v, backoff %v", c.retry, c.backoff)
+	if c.retry != 3*time.Second || c.deputyInterval != 100*time.Millisecond || c.backoff != (backoff.Backoff{Min: time.Second, Max: 5 * time.Second}) {
+		t.Errorf("retry %v, deputy %v, backoff %v", c.retry, c.deputyInterval, c.backoff)
+	}
+	if c, err := configure("orders", []Option{WithStandby(Poll)}); err != nil || c.retry != time.Second {
+		t.Errorf("retry %v, %v with Poll", c.retry, err)
 	}
 	if c.maxAttempts != 0 || !c.gracefulRelease || c.key != KeyFromName("orders") || len(c.hooks) != 0 {
 		t.Errorf("got %+v", c)

@@ -64,30 +64,37 @@
 //
 // Before the first attempt the server is checked: the backends of two connections are
 // compared, because a pooler that shares backends between connections would share the lock
-// too. An attempt is one statement on a borrowed connection. If the lock is busy, the
-// connection goes back to the pool as it came. If it is granted, the same statement has
+// too. An attempt is one statement on a borrowed connection. If the lock and the deputy's
+// seat are busy, the connection goes back to the pool as it came. If it is granted, the same statement has
 // set the session up, and the connection is pinned and never given back. A second statement
 // checks that pg_locks shows the lock as this backend's, waits for the fenced transactions
 // of the last term, and reads the token. So an election costs two statements, a heartbeat
-// one, a resignation one; nothing else is sent at rest.
+// one, a resignation one. At rest the deputy asks, and nothing else is sent.
 //
 // # When the server is away
 //
 // A candidate that has reached a server before, and now cannot, expects the next one: it is
 // restarted, or another is promoted. For a minute it makes quick attempts, 250 to 334 ms
 // apart, so that the election has a leader soon after the address leads to a primary. The
-// one that led does so, and those that wait in the server; those that poll make one per
-// retry interval, because there may be hundreds of them. So the one that led is back 150 ms
+// one that led does so, and the one that was the deputy; the others make one per retry
+// interval, because there may be hundreds of them. So the one that led is back 150 ms
 // after its address is, on average, and 334 ms at the latest, plus the time of one attempt:
 // two new connections and a dozen statements. After a minute the waits are those of
 // [WithBackoff].
 //
-// # Waiting and watching
+// # The deputy, and watching
 //
-// With [WithStandby] ([Wait]) a follower keeps a session that waits in the server's queue
-// for the lock. The server hands the lock over within milliseconds, first come, first
-// served. Each wait is bounded by a heartbeat interval, because a waiting statement holds
-// back the server's xmin.
+// An election has two seats, advisory locks like the leader's. The leader holds one. The
+// attempt that finds the lock busy tries the other: whoever gets it becomes the deputy,
+// keeps that session, and tries the lock once per deputy interval, 100 ms by default. The
+// others try once per retry interval. So an election pins two connections, however many
+// candidates it has. Holding a seat decides nothing. It is lost with its session, so a
+// deputy that dies or freezes is replaced like a leader, by the next attempt of another.
+//
+// With [WithStandby] ([Wait]) the deputy waits in the server's queue instead, and the server
+// hands the lock over within milliseconds. Each wait is bounded by a heartbeat interval,
+// because a waiting statement holds back the server's xmin, and by what the server would
+// log. With [Poll] a candidate is never the deputy.
 //
 // With [WithWatch] a leader learns at once that its backend has ended. The session holds
 // one more lock, and a second connection waits for it; it is granted the moment the first
@@ -97,16 +104,16 @@
 // # Health, wake-ups, hand-over
 //
 // With [WithHealth] a candidate whose check of its own health is bad several times in a row
-// does not campaign, and leaves the queue; a leader steps down in order.
+// does not campaign, and is not the deputy; a leader steps down in order.
 //
 // With [WithNotifier] a leader that resigns notifies the others in the statement that
-// releases the lock, so that those who poll try at once. Notifications are hints: none is
+// releases the lock, so that they try at once. Notifications are hints: none is
 // trusted, and a lost one costs a retry interval.
 //
 // With [Term.TransferTo] a leader hands over to a successor that it names. It takes a lock
 // that is an offer. The successor sees it when it next finds the election's lock busy, and
-// then waits in the server's queue. The leader sends those before it to the queue's end, and
-// the term ends when the successor is the first. One statement looks whether it still is,
+// then waits in the server's queue, where nobody can overtake it. The term ends when the
+// successor is the first. One statement looks whether it still is,
 // and releases the lock, which the server grants it as part of the release. If the
 // successor does not come within one lease, the term is resigned without it.
 //
@@ -114,7 +121,8 @@
 //
 // [NewSession] pins one connection for any number of elections. One statement per retry
 // interval tries all that follow, one more verifies all grants, and one heartbeat proves
-// every term. Losing the connection ends every term at once; resigning one disturbs no
+// every term. Once per deputy interval the session looks whether the shared session that
+// leads most of its elections has ended; then it tries them all at once. Losing the connection ends every term at once; resigning one disturbs no
 // other. [Elector.Close] ends one election in order and removes it from its session.
 //
 // # Sessions
@@ -151,8 +159,9 @@
 // to be scheduled. The drain is what the work gets to wind down. With the
 // defaults (L 10 s, drain 2 s, margin 1 s) a term is valid for 7 s after the last
 // answered heartbeat, and a heartbeat is sent every 2 s, so a database that
-// stalls for up to 5 s costs no leadership. Whoever is frozen or cut off is
-// replaced at most L + the retry interval after its last statement.
+// stalls for up to 5 s costs no leadership. A leader that is frozen or cut off is
+// replaced at most L + the deputy interval after its last statement, or L + the retry
+// interval if nobody is the deputy.
 //
 // The validity is computed at the time of each call, from both the monotonic and
 // the wall clock, and the larger of the two elapsed times counts: the monotonic

@@ -21,11 +21,12 @@ type Leader struct {
 	Connected   time.Time // when the session began; zero if hidden from this role
 }
 
-// Candidate is a session that leads, or waits in the server's queue to lead next.
+// Candidate is a session that leads, or will lead next.
 type Candidate struct {
 	Leader
 	Leading bool
-	Waiting time.Time // since when it waits; zero for the leader, or if the server does not know yet
+	Deputy  bool      // holds the deputy's seat, and leads when the leader is gone
+	Waiting time.Time // since when it waits in the server; zero if it does not, or the server does not know yet
 }
 
 // Leader asks the server who leads, by one statement on a connection of the pool. It
@@ -45,9 +46,10 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	return Leader(holder), nil
 }
 
-// Candidates asks the server for the candidates that it knows: the leader first, then those
-// that wait in its queue, the longest waiting first. A candidate that polls holds nothing in
-// the server between its attempts, so it does not show.
+// Candidates asks the server for the candidates that it knows: the leader first, then the
+// deputy, then others that wait in the server's queue. The other followers hold nothing in
+// the server between their attempts, so they do not show. For a moment there may be two
+// deputies, or none.
 func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 	var all []Candidate
 	leader, err := e.Leader(ctx)
@@ -57,12 +59,12 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 	case !errors.Is(err, ErrNoLeader):
 		return nil, err
 	}
-	waiters, err := lock.WaitersOf(ctx, e.pool, e.key, e.lease.Length)
+	followers, err := lock.FollowersOf(ctx, e.pool, e.key, e.lease.Length)
 	if err != nil {
-		return nil, fmt.Errorf("elector: ask who waits: %w", err)
+		return nil, fmt.Errorf("elector: ask who follows: %w", err)
 	}
-	for _, w := range waiters {
-		all = append(all, Candidate{Leader: Leader(w.Holder), Waiting: w.Since})
+	for _, f := range followers {
+		all = append(all, Candidate{Leader: Leader(f.Holder), Deputy: f.Deputy, Waiting: f.Since})
 	}
 	return all, nil
 }

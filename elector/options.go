@@ -121,7 +121,9 @@ type config struct {
 	candidateID     string
 	hooks           []hooks.Hook
 	gracefulRelease bool
+	shared          bool // the candidate is of a shared session
 	standby         Standby
+	deputyInterval  time.Duration
 	watch           bool
 	synchronous     bool
 	longestLease    time.Duration                 // if synchronous
@@ -130,6 +132,12 @@ type config struct {
 	notifier        Notifier
 	tokenEpoch      int64
 }
+
+// onSharedSession is an option of each election of a shared session, and of the session.
+var onSharedSession = sessionOptionOf(func(c *config) error {
+	c.shared = true
+	return nil
+})
 
 const (
 	minRetry = 10 * time.Millisecond
@@ -145,9 +153,12 @@ const (
 	drainShare     = 5 // drain = lease/5, when not chosen
 	heartbeatShare = 5 // heartbeat interval = lease/5, when not chosen
 
-	defaultReadOnlyTimeout = time.Minute // a failover by Patroni takes up to 40 s with its defaults
-	defaultRetry           = time.Second
-	backoffGrowth          = 5 // the longest backoff, in retry intervals, when not chosen
+	defaultReadOnlyTimeout = time.Minute     // a failover by Patroni takes up to 40 s with its defaults
+	defaultRetry           = 3 * time.Second // the deputy asks more often
+	defaultPollRetry       = time.Second
+	defaultDeputyInterval  = 100 * time.Millisecond
+	defaultBackoff         = time.Second
+	backoffGrowth          = 5 // the longest backoff, in shortest ones, when not chosen
 	maxCandidateID         = 63
 )
 
@@ -176,8 +187,9 @@ func WithCandidateID(id string) SessionOption {
 
 // WithRetryInterval sets the longest wait between two attempts while another leads. Each
 // wait is shortened by a random part, up to a quarter, and the first of a campaign by up to
-// seven eighths, so that candidates do not ask in step. Default 1 s, at least 10 ms, at most
-// 24 h.
+// seven eighths, so that candidates do not ask in step. The deputy (WithStandby) does not
+// wait for it. Default 3 s, and 1 s with WithStandby(Poll) or on a shared session; at least
+// 10 ms, at most 24 h.
 func WithRetryInterval(d time.Duration) SessionOption {
 	return sessionOptionOf(func(c *config) error {
 		c.retry = d
@@ -190,14 +202,13 @@ func WithRetryInterval(d time.Duration) SessionOption {
 
 // WithBackoff sets the wait after failed attempts: min after the first,
 // doubling with each to at most max, shortened like the retry interval.
-// Default: the retry interval, and five times that. Both are at least 10 ms and
-// at most 24 h. An attempt fails when the server cannot be asked; a lock that is
+// Default: the retry interval if that was chosen, else 1 s, and five times that. Both are at
+// least 10 ms and at most 24 h. An attempt fails when the server cannot be asked; a lock that is
 // busy is no failure.
 //
 // In the first minute of an outage of a server that it has reached before, a candidate makes
-// quick attempts between these. The candidate that led makes one every 250 to 334 ms, and so
-// does one with WithStandby(Wait), unless the server is starting up or full. The others make
-// one per retry interval. OnCampaign receives quick attempts, OnError does not.
+// quick attempts between these. The candidate that led and the deputy make one every 250 to
+// 334 ms. The others make one per retry interval. OnCampaign receives quick attempts, OnError does not.
 func WithBackoff(min, max time.Duration) CommonOption {
 	return commonOptionOf(func(c *config) error {
 		c.backoff = backoff.Backoff{Min: min, Max: max}
@@ -297,7 +308,7 @@ func WithTokenEpoch(n int) SessionOption {
 }
 
 // WithHealth lets a candidate campaign and lead only while it is healthy. An unhealthy
-// candidate does not campaign, and leaves the server's queue if it waits there. An
+// candidate does not campaign, and is not the deputy. An
 // unhealthy leader steps down as by Resign, with the reason hooks.Unhealthy and a cause
 // that wraps ErrUnhealthy. Each time the candidate becomes unhealthy, OnError reports it
 // (hooks.OpHealth). Elector.Health returns the last result; packages health and roster
@@ -365,7 +376,7 @@ type Notifier interface {
 }
 
 // WithNotifier makes a resigning leader notify the others that the lock is free. A
-// candidate that polls then tries at once, and [Elector.Observe] looks at once. A lost
+// follower then tries at once, and [Elector.Observe] looks at once. A lost
 // notification costs one retry interval, as without a notifier. A candidate makes at most
 // four attempts for notifications in one retry interval, so a stranger's notifications
 // cost little.
@@ -387,24 +398,51 @@ func WithNotifier(n Notifier) CommonOption {
 type Standby int
 
 const (
-	// Poll tries the lock once per retry interval, on a connection that it
-	// borrows from the pool for one statement.
-	Poll Standby = iota
-	// Wait waits in the server's queue. The server hands the lock over within a
-	// millisecond of its release, in the order of waiting. Each candidate pins one
-	// connection, whose backend shows as active.
+	// Deputy makes one of the candidates the deputy, if no other is: it keeps one connection,
+	// and tries the lock once per deputy interval. The others try once per retry interval.
+	Deputy Standby = iota
+	// Wait is Deputy, but the deputy waits in the server's queue: the server hands the lock
+	// over within a millisecond of its release. The deputy's backend shows as active. Each
+	// wait is shorter than what the server would log (log_lock_waits with deadlock_timeout,
+	// log_min_duration_statement); where that leaves less than 100 ms, the deputy tries
+	// the lock once per deputy interval instead.
 	Wait
+	// Poll never makes the candidate the deputy. It tries the lock once per retry interval,
+	// on a connection that it borrows from the pool for one statement.
+	Poll
 )
 
-// WithStandby chooses what a candidate does while another leads. Default Poll. One wait in
-// the server lasts a heartbeat interval at the most, because a waiting statement holds back
-// the server's xmin; then the candidate waits again, at the end of the queue.
-func WithStandby(s Standby) Option {
-	return option(func(c *config) error {
-		if s != Poll && s != Wait {
-			return fmt.Errorf("WithStandby(%d): want Poll or Wait", s)
+// WithStandby chooses what a candidate does while another leads. Default Deputy. The
+// candidates of one election may choose differently.
+//
+// An election has at most one deputy, but for moments: whoever finds the lock busy and the
+// deputy's seat, a second advisory lock, free. A deputy that dies, freezes for a lease,
+// becomes unhealthy or stops loses the seat, and the next attempt of another candidate
+// takes it. After each change of leader nobody is deputy until then, and a leader that dies
+// meanwhile is replaced by the next attempt.
+//
+// A shared session needs no seat. With Deputy it looks, once per deputy interval, whether the
+// session that leads most of its elections has ended, if that is a shared one too, and then
+// tries all of them at once. With Poll it does not. It cannot Wait.
+func WithStandby(s Standby) SessionOption {
+	return sessionOptionOf(func(c *config) error {
+		if s != Deputy && s != Wait && s != Poll {
+			return fmt.Errorf("WithStandby(%d): want Deputy, Wait or Poll", s)
 		}
 		c.standby = s
+		return nil
+	})
+}
+
+// WithDeputyInterval sets how often the deputy tries the lock, and a shared session looks
+// whether the session that leads most of its elections has ended. Default 100 ms, at least
+// 10 ms, at most the heartbeat interval.
+func WithDeputyInterval(d time.Duration) SessionOption {
+	return sessionOptionOf(func(c *config) error {
+		c.deputyInterval = d
+		if d < minRetry {
+			return bad("WithDeputyInterval", d, "want interval >= %v", minRetry)
+		}
 		return nil
 	})
 }
@@ -480,7 +518,7 @@ func WithGracefulRelease(graceful bool) Option {
 }
 
 func configure[O Option](election string, opts []O) (config, error) {
-	c := config{lease: session.Lease{Length: defaultLease}, retry: defaultRetry, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true}
+	c := config{lease: session.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true}
 	if err := CheckElection(election); err != nil {
 		return c, err
 	}
@@ -491,6 +529,9 @@ func configure[O Option](election string, opts []O) (config, error) {
 		if err := opt.apply(&c); err != nil {
 			return c, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
+	}
+	if c.shared && c.standby == Wait {
+		return c, fmt.Errorf("%w: WithStandby(Wait): a shared session cannot wait for one of its locks: want Deputy or Poll", ErrConfig)
 	}
 	c.complete(election)
 	if err := c.checkLease(); err != nil {
@@ -509,7 +550,17 @@ func (c *config) complete(election string) {
 		c.lease.Heartbeat = implied.Heartbeat
 	}
 	if c.backoff == (backoff.Backoff{}) {
-		c.backoff = backoff.Backoff{Min: c.retry, Max: backoffGrowth * c.retry}
+		least := cmp.Or(c.retry, defaultBackoff)
+		c.backoff = backoff.Backoff{Min: least, Max: backoffGrowth * least}
+	}
+	if c.retry == 0 {
+		c.retry = defaultRetry
+		if c.standby == Poll || c.shared {
+			c.retry = defaultPollRetry
+		}
+	}
+	if c.deputyInterval == 0 {
+		c.deputyInterval = min(defaultDeputyInterval, c.lease.Heartbeat)
 	}
 	if !c.keyChosen {
 		c.key = KeyFromName(election)
@@ -518,6 +569,14 @@ func (c *config) complete(election string) {
 		host, _ := os.Hostname()
 		c.candidateID = newCandidateID(host)
 	}
+}
+
+// look is how often a shared session looks whether another has ended; 0 if it does not.
+func (c *config) look() time.Duration {
+	if c.standby == Poll {
+		return 0
+	}
+	return c.deputyInterval
 }
 
 // ofServer is what sessions are like, and who receives their reports.
@@ -561,6 +620,8 @@ func (c *config) checkLease() error {
 	case l.Heartbeat > l.Validity()/2: // twice the interval may be more than a Duration holds
 		return wrong(fmt.Sprintf("want 2*heartbeat <= lease - lease/10 - drain, but that is %v: "+
 			"shorten the heartbeat interval or the drain, or lengthen the lease", l.Validity()), heartbeat, length, drain)
+	case c.deputyInterval > l.Heartbeat:
+		return wrong("want deputy interval <= heartbeat interval", valueOf("WithDeputyInterval", c.deputyInterval), heartbeat)
 	case c.synchronous && (c.longestLease < l.Length || c.longestLease > maxLease):
 		return wrong(fmt.Sprintf("want the longest lease of all candidates: %v <= longest lease <= %v", l.Length, maxLease),
 			valueOf("WithSynchronousStandby", c.longestLease), length)

@@ -38,6 +38,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	if pool == nil {
 		return nil, errNoPool
 	}
+	opts = append(slices.Clone(opts), onSharedSession)
 	c, err := configure("session", opts)
 	if err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		s.opts = append(s.opts, opt)
 	}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks)
-	s.shared = lock.NewShared(ctx, session.NewServer(pool, c.ofServer(s.beat, s.report)), c.retry, c.tokenEpoch)
+	s.shared = lock.NewShared(ctx, session.NewServer(pool, c.ofServer(s.beat, s.report)), c.retry, c.look(), c.tokenEpoch)
 	s.close = sync.OnceFunc(func() {
 		go func() {
 			defer close(s.closed)

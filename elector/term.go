@@ -229,8 +229,8 @@ func (t *Term) notify(ctx context.Context, what event, more ...string) {
 // successor has got the lock. Of several calls for one term, at once or one after another,
 // those return nil that name the candidate that got it.
 //
-// A successor that polls, or is of a shared session, learns of it at its next attempt, or at
-// once with a notifier. One of a shared session leads that term on a connection of its own,
+// A successor learns of it at its next attempt, or at once with a notifier; the deputy
+// learns of it within one heartbeat interval. One of a shared session leads that term on a connection of its own,
 // for which its pool needs room.
 //
 // If the successor does not come within one lease, or before ctx ends, the term is resigned

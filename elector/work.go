@@ -23,15 +23,20 @@ type work struct {
 
 func newWork() *work { return &work{idle: make(chan struct{})} }
 
-// begin reports whether more work may begin; if so, finish must follow. It calls valid under
-// the lock, so that what does not begin is never counted.
+// begin reports whether more work may begin; if so, finish must follow. It calls valid once
+// the work counts, and without the lock: a process that stands still there blocks nobody.
 func (w *work) begin(valid func() bool) bool {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ended || !valid() {
+	if w.ended {
+		w.mu.Unlock()
 		return false
 	}
 	w.n++
+	w.mu.Unlock()
+	if !valid() {
+		w.finish()
+		return false
+	}
 	return true
 }
 

@@ -72,13 +72,13 @@ func TestAnElectionHasALeaderSoonAfterTheRouteIsBack(t *testing.T) {
 	}
 }
 
-// A candidate that waits in the server notices its end as soon as the leader does.
-func TestOneThatWaitedIsBackSoonAfterItsRouteIs(t *testing.T) {
-	for _, outage := range outages {
+// The deputy notices the server's end as soon as the leader does.
+func TestTheDeputyIsBackSoonAfterItsRouteIs(t *testing.T) {
+	for i, outage := range append(outages, outages...) {
 		bubble(t, func(b *bench) {
 			one := b.run("one")
 			b.leads(one)
-			two := b.run("two", elector.WithStandby(elector.Wait))
+			two := b.run("two", elector.WithStandby([]elector.Standby{elector.Deputy, elector.Wait}[i/len(outages)]))
 			time.Sleep(5 * time.Second)
 			standby := b.promoted()
 			one.process.Kill()
@@ -136,7 +136,7 @@ func TestAFollowerIsBackARetryIntervalAfterItsRouteIs(t *testing.T) {
 		bubble(t, func(b *bench) {
 			one := b.run("one")
 			b.leads(one)
-			two := b.run("two", elector.WithBackoff(10*time.Second, time.Minute))
+			two := b.run("two", elector.WithStandby(elector.Poll), elector.WithBackoff(10*time.Second, time.Minute))
 			time.Sleep(5 * time.Second)
 			standby := b.promoted()
 			one.process.Kill()

@@ -56,10 +56,10 @@ func TestALeaderThatHearsNothingKeepsItsLockUntilItsWorkHasReturned(t *testing.T
 					return nil
 				})
 			}()
-			if n := <-held; n != 1 {
+			if n := <-held; n != 2 { // with its seat
 				b.Errorf("driver %v: as the term ends, %d locks are held", driver, n)
 			}
-			if n := <-held; n != 1 {
+			if n := <-held; n != 2 { // with its seat
 				b.Errorf("driver %v: as the work returns, %d locks are held", driver, n)
 			}
 			b.wraps(<-done, context.Canceled)

@@ -26,10 +26,11 @@ func Example() {
 		fmt.Println(leader.CandidateID, "leads:", term.Valid())
 		return err
 	})
-	fmt.Println("resigned:", err, "and", len(server.Locks()), "locks are left")
+	_, nobody := e.Leader(context.Background())
+	fmt.Println("resigned:", err, "and", nobody)
 	// Output:
 	// web-1 leads: true
-	// resigned: <nil> and 0 locks are left
+	// resigned: <nil> and elector: nobody leads the election
 }
 
 // A handler answers the program's own statements.

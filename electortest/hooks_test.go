@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,14 +116,21 @@ func TestAPanicInAHookIsReportedAndOnlyThatOfOnElectedEndsTheTerm(t *testing.T) 
 func TestTheContextsOfHooksCarryValuesAndOnlyThatOfOnElectedEnds(t *testing.T) {
 	type key struct{}
 	bubble(t, func(b *bench) {
+		var mu sync.Mutex
 		seen := map[string]context.Context{}
-		one := b.seat("one", elector.WithHooks(everyHook(func(ctx context.Context, name string) { seen[name] = ctx })))
+		one := b.seat("one", elector.WithHooks(everyHook(func(ctx context.Context, name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[name] = ctx
+		})))
 		b.Stop()
 		time.AfterFunc(time.Millisecond, b.Start)
 		ctx, stop := context.WithTimeout(context.WithValue(always, key{}, "v"), 10*time.Second)
 		defer stop()
 		b.wraps(one.Run(ctx, func(ctx context.Context, term *elector.Term) error {
 			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
 			if seen["Elected"] != term.Context() || ctx != term.Context() {
 				b.Error("OnElected or lead got another context")
 			}
@@ -226,7 +234,7 @@ func TestTheLockIsNotReleasedNorTheNextCampaignBegunBeforeOnDemotedReturns(t *te
 		b.wraps(one.Run(always, func(ctx context.Context, term *elector.Term) error {
 			if !demoted.IsZero() {
 				// Others have a retry interval, from when the lock was released.
-				b.within("the next term", time.Second, time.Since(demoted), time.Second)
+				b.within("the next term", retry, time.Since(demoted), retry)
 				return nil
 			}
 			b.wraps(term.Resign(ctx), elector.ErrResigned)

@@ -4,51 +4,56 @@ import "time"
 
 func tryLock(x *execution, m *message) (Answer, error) {
 	outcome, err := x.attempt(m)
-	return one(outcome, int64(x.pid)), err
-}
-
-func tryLockOrSee(x *execution, m *message) (Answer, error) {
-	outcome, err := x.attempt(m)
 	leader, id := int64(0), ""
-	if h := x.server.holder(bigint(m.integer(0))); h != nil && (outcome == "busy" || outcome == "offered") {
+	if h := x.server.holder(bigint(m.integer(1))); h != nil && m.bool(0) && outcome != "granted" {
 		leader = int64(h.pid)
 		id, _ = h.settings.get("application_name")
 	}
 	return one(outcome, int64(x.pid), leader, id), err
 }
 
-// attempt is the CASE of the two statements, whose branches are taken in order.
+// attempt is the CASE of TryLock, whose branches are taken in order, and what follows from it.
 func (x *execution) attempt(m *message) (outcome string, err error) {
 	if x.server.recovery {
 		return "standby", nil
 	}
-	granted, err := x.server.locks.try(x.backend, bigint(m.integer(0)), exclusive, bySession)
+	granted, err := x.server.locks.try(x.backend, bigint(m.integer(1)), exclusive, bySession)
 	if err != nil {
 		return "", err
 	}
+	outcome = "granted"
 	if !granted {
-		called, err := x.hasOffer(m.text(2), m.integer(0))
-		if called {
+		if offered, err := x.hasOffer(m.text(2), m.integer(1)); offered || err != nil {
 			return "offered", err
 		}
+		if !m.bool(3) {
+			return "busy", nil
+		}
+		outcome = "deputy"
+	}
+	seated, err := x.sit(m.integer(4), m.integer(5))
+	if err != nil || !granted && !seated {
 		return "busy", err
 	}
-	if _, err = x.apply(m.text(1), false, x.knows); err == nil {
+	if _, err = x.apply(m.text(6), false, x.knows); err == nil {
 		err = x.mark()
 	}
-	return "granted", err
+	return outcome, err
 }
 
-func tryLocks(x *execution, m *message) (a Answer, err error) {
-	keys, err := m.integers(0)
-	for _, key := range keys {
-		granted, err := x.server.locks.try(x.backend, bigint(key), exclusive, bySession)
-		if err != nil {
-			return Answer{}, err
+// sit tries the two seats of an election.
+func (x *execution) sit(high, low int64) (seated bool, err error) {
+	for _, seat := range []int64{low, low ^ 1} {
+		if seated, err = x.server.locks.try(x.backend, twoIntegers(high, seat), exclusive, bySession); seated || err != nil {
+			break
 		}
-		a.Rows = append(a.Rows, []any{key, granted})
 	}
-	return a, err
+	return seated, err
+}
+
+func tryAsDeputy(x *execution, m *message) (Answer, error) {
+	granted, err := x.server.locks.try(x.backend, bigint(m.integer(0)), exclusive, bySession)
+	return one(granted, int64(x.pid)), err
 }
 
 func unlock(x *execution, m *message) (Answer, error) {
@@ -62,6 +67,11 @@ func holdsLock(x *execution, m *message) (Answer, error) {
 func tryPair(x *execution, m *message) (Answer, error) {
 	granted, err := x.server.locks.try(x.backend, twoIntegers(m.integer(0), m.integer(1)), exclusive, bySession)
 	return one(granted), err
+}
+
+func pairIsFree(x *execution, m *message) (Answer, error) {
+	free, err := x.server.locks.try(x.backend, twoIntegers(m.integer(0), m.integer(1)), shared, byTransaction)
+	return one(free, int64(x.pid)), err
 }
 
 func holdsPair(x *execution, m *message) (Answer, error) {
@@ -168,9 +178,12 @@ func endOverdue(x *execution, m *message) (a Answer, err error) {
 }
 
 func evictHolder(x *execution, m *message) (a Answer, err error) {
-	if h := x.server.holder(bigint(m.integer(1))); h != nil && int64(h.pid) == m.integer(0) {
-		x.server.end(h, newError(adminShutdown, "terminating connection due to administrator command"))
-		a.Rows = append(a.Rows, []any{true})
+	seat := m.integer(2)
+	for _, id := range []lockID{bigint(m.integer(1)), pair(seat), pair(seat ^ 1)} {
+		if h := x.server.holder(id); h != nil && int64(h.pid) == m.integer(0) {
+			x.server.end(h, newError(adminShutdown, "terminating connection due to administrator command"))
+			return one(true), nil
+		}
 	}
 	return a, nil
 }

@@ -2,6 +2,7 @@ package electortest_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,9 +16,9 @@ import (
 func TestObserveYieldsEachChangeAndEachErrorOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		watcher, one, two := b.seat("watcher"), b.seat("one"), b.seat("two")
-		var term *elector.Term
-		lead := func(s *seat) func() { return func() { term = b.campaign(s.Elector) } }
-		resign := func() { b.wraps(term.Resign(always)) }
+		var term atomic.Pointer[elector.Term]
+		lead := func(s *seat) func() { return func() { term.Store(b.campaign(s.Elector)) } }
+		resign := func() { b.wraps(term.Load().Resign(always)) }
 		steps := []struct {
 			do   func()
 			want string // who leads then
@@ -26,7 +27,7 @@ func TestObserveYieldsEachChangeAndEachErrorOnce(t *testing.T) {
 			{func() {}, "", elector.ErrNoLeader},
 			{lead(one), "one", nil},
 			{b.Stop, "", nil},
-			{func() { b.Start(); _ = term.Resign(always); lead(one)() }, "one", nil},
+			{func() { b.Start(); _ = term.Load().Resign(always); lead(one)() }, "one", nil},
 			{func() { resign(); lead(one)() }, "one", nil}, // another session of the same candidate
 			{resign, "", elector.ErrNoLeader},
 			{b.Stop, "", nil},
@@ -96,17 +97,18 @@ func TestTheLeaderIsAsTheServerSays(t *testing.T) {
 	})
 }
 
-// A follower learns of each leader within its bound: a heartbeat interval if it waits in the
-// server, else a retry interval. A new session of the same candidate is a change, too.
+// A follower learns of each leader within its bound: a heartbeat interval if it is the deputy,
+// else a retry interval. A new session of the same candidate is a change, too.
 func TestAChangeOfLeaderIsToldWithinItsBound(t *testing.T) {
 	ill := elector.WithHealth(func(ctx context.Context) float64 { <-ctx.Done(); return 0 }, elector.HealthPolicy{Interval: time.Minute})
 	for name, c := range map[string]struct {
 		opts  []elector.Option
 		bound time.Duration
 	}{
-		"polls":        {nil, time.Second},
+		"polls":        {[]elector.Option{elector.WithStandby(elector.Poll)}, time.Second},
+		"is deputy":    {nil, heartbeat},
 		"waits":        {[]elector.Option{elector.WithStandby(elector.Wait)}, heartbeat},
-		"is unhealthy": {[]elector.Option{ill}, time.Second},
+		"is unhealthy": {[]elector.Option{ill}, retry},
 	} {
 		scene(t, name, func(b *bench) {
 			stranger := b.seat("stranger")
@@ -117,7 +119,7 @@ func TestAChangeOfLeaderIsToldWithinItsBound(t *testing.T) {
 				elected := make(chan *elector.Term)
 				go func() { elected <- b.campaign(next.Elector) }()
 				time.Sleep(5 * time.Second)
-				if name == "waits" { // it would be the next
+				if c.bound == heartbeat { // it would be the next
 					follower.stop()
 					<-follower.done
 					follower.done <- nil
@@ -169,7 +171,7 @@ func TestTheLeaderIsAskedForOnlyIfAHookWantsToKnow(t *testing.T) {
 		defer stop()
 		b.wraps(ways["Campaign"](ctx, ill), context.DeadlineExceeded)
 		b.Trace(nil)
-		if asked["TryLock"] != 1 || asked["TryLockOrSee"]+asked["Holder"] != 0 {
+		if asked["TryLock"] != 1 || asked["Holder"] != 0 {
 			b.Errorf("sent %v", asked)
 		}
 	})

@@ -1,6 +1,11 @@
 package electortest
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"time"
+)
 
 // role is the only role. It may see everything.
 const role = "postgres"
@@ -26,11 +31,33 @@ func holderOf(x *execution, m *message) (a Answer, err error) {
 	return a, nil
 }
 
-func waitersOf(x *execution, m *message) (a Answer, err error) {
-	if l := x.server.locks.locks[bigint(m.integer(0))]; l != nil {
-		for _, w := range l.queue {
-			a.Rows = append(a.Rows, append(seen(w.b), micros(w.since)))
+// A follower holds a seat of an election, or waits for its lock.
+type follower struct {
+	*backend
+	seated bool
+	since  time.Time // since when it waits; zero if it does not
+}
+
+// followers are those without the leader: who holds a seat, then the waiters in order.
+func (s *Server) followers(key, seat int64) (all []follower) {
+	for _, id := range []lockID{pair(min(seat, seat^1)), pair(max(seat, seat^1))} {
+		if h := s.holder(id); h != nil && h != s.holder(bigint(key)) {
+			all = append(all, follower{backend: h, seated: true})
 		}
+	}
+	for _, w := range s.queue(key) {
+		if i := slices.IndexFunc(all, func(f follower) bool { return f.backend == w.b }); i >= 0 {
+			all[i].since = w.since
+		} else {
+			all = append(all, follower{backend: w.b, since: w.since})
+		}
+	}
+	return all
+}
+
+func deputies(x *execution, m *message) (a Answer, err error) {
+	for _, f := range x.server.followers(m.integer(0), m.integer(1)) {
+		a.Rows = append(a.Rows, append(seen(f.backend), f.seated, micros(f.since)))
 	}
 	return a, nil
 }
@@ -46,14 +73,47 @@ func leaders(x *execution, m *message) (a Answer, err error) {
 	return a, err
 }
 
-func advisoryLocks(x *execution, _ *message) (a Answer, err error) {
-	for _, row := range x.server.lockRows() {
-		if row.Guard || row.Shared {
+func largestHolder(x *execution, m *message) (a Answer, err error) {
+	keys, err := m.integers(0)
+	held := map[*backend]int{}
+	var largest *backend
+	for _, key := range keys {
+		h := x.server.holder(bigint(key))
+		if h == nil {
 			continue
 		}
-		b := x.server.backends[row.PID]
-		line := append([]any{row.Key, row.Granted}, seen(b)...)
-		a.Rows = append(a.Rows, append(line, micros(row.Since)))
+		held[h]++
+		if largest == nil || held[h] > held[largest] || held[h] == held[largest] && h.pid < largest.pid {
+			largest = h
+		}
+	}
+	if largest != nil {
+		a.Rows = append(a.Rows, []any{int64(largest.pid), nameOfBackend(largest)})
+	}
+	return a, err
+}
+
+func advisoryLocks(x *execution, _ *message) (a Answer, err error) {
+	add := func(key int64, leads bool, f follower) {
+		row := append([]any{key, leads, f.seated}, seen(f.backend)...)
+		a.Rows = append(a.Rows, append(row, micros(f.since), micros(f.asked)))
+	}
+	for _, row := range x.server.lockRows() {
+		if row.Guard || row.Shared || slices.ContainsFunc(a.Rows, func(r []any) bool { return r[0] == row.Key }) {
+			continue
+		}
+		if h := x.server.holder(bigint(row.Key)); h != nil {
+			add(row.Key, true, follower{backend: h})
+		}
+		for _, f := range x.server.followers(row.Key, seatKey(row.Key)) {
+			add(row.Key, false, f)
+		}
 	}
 	return a, nil
+}
+
+// seatKey is the key of an election's seats.
+func seatKey(key int64) int64 {
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte("pgelector seat:"), uint64(key)))
+	return int64(binary.BigEndian.Uint64(sum[:8]))
 }

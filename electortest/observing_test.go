@@ -64,7 +64,7 @@ func TestAWatcherIsNotCancelledByAResignation(t *testing.T) {
 		time.Sleep(time.Second)
 		ended := make(chan error, 10)
 		b.Trace(func(event electortest.Event) {
-			if event.What == "WaitPair" && event.Done {
+			if event.What == "WaitLock" && event.Done {
 				ended <- event.Err
 			}
 		})

@@ -112,18 +112,18 @@ func TestADriverLikePQWaitsOnADeadNetworkWhateverItsContextSays(t *testing.T) {
 }
 
 // The statement of a client that gave up is cancelled or ends, and so does its session.
-func TestWhoGivesUpWaitingLeavesTheQueue(t *testing.T) {
+func TestADeputyThatStopsLeavesItsSeatAndTheQueue(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one")
 		b.leads(one)
 		two := b.run("two", elector.WithStandby(elector.Wait))
 		time.Sleep(heartbeat / 2)
-		if n := len(b.Locks()); n != 2 {
+		if n := len(b.Locks()); n != 4 { // the lock, both seats, and a wait
 			b.Errorf("%d hold or wait: %+v", n, b.Locks())
 		}
 		two.stop()
 		time.Sleep(100 * time.Millisecond)
-		if n := len(b.Locks()); n != 1 {
+		if n := len(b.Locks()); n != 2 {
 			b.Errorf("%d hold or wait: %+v", n, b.Locks())
 		}
 		if f := two.rec.Failures(); len(f) > 0 {

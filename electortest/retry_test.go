@@ -15,7 +15,7 @@ func TestAFollowerAsksOncePerRetryIntervalOrALittleSooner(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
 		b.leads(leader)
-		one := b.run("one", elector.WithRetryInterval(4*time.Second))
+		one := b.run("one", elector.WithRetryInterval(4*time.Second), elector.WithStandby(elector.Poll))
 		time.Sleep(10 * time.Minute)
 		all := one.rec.Campaigns()
 		b.within("the first wait", 375*time.Millisecond, all[0].Next, 4*time.Second)

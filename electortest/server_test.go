@@ -223,7 +223,7 @@ func TestATraceTellsEverythingInOrder(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var all []string
 		b.Trace(func(e electortest.Event) {
-			if e.What == "TryLockOrSee" || e.Application == "one" && e.What != "ApplySettings" {
+			if e.What == "TryLock" || e.Application == "one" && e.What != "ApplySettings" {
 				if e.Done {
 					e.What += " done"
 				}
@@ -238,7 +238,7 @@ func TestATraceTellsEverythingInOrder(t *testing.T) {
 		if err := term.Resign(context.Background()); err != nil {
 			b.Error(err)
 		}
-		want := "TryLockOrSee, TryLockOrSee done, Confirm, Confirm done, Unlock, Unlock done, ended done"
+		want := "TryLock, TryLock done, Confirm, Confirm done, Unlock, Unlock done, ended done"
 		time.Sleep(time.Second)
 		b.Trace(nil)
 		if got := strings.Join(all, ", "); got != want {

@@ -22,14 +22,13 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.ApplySettings:       applySettings,
 	db.BackendStart:        backendStart,
 	db.OfferTransfer:       offerTransfer,
-	db.MoveUp:              moveUp,
 	db.InTransaction:       inTransaction,
 	db.OfferStands:         offerStands,
 	db.Notify:              notify,
-	db.TryLocksOrSeeOffers: tryLocksOrSeeOffers,
 	db.UnlockAndNotify:     unlockAndNotify,
 	db.UnlockTo:            unlockTo,
 	db.Clock:               clock,
+	db.Deputies:            deputies,
 	db.CommitSynchronously: commitSynchronously,
 	db.Confirm:             confirm,
 	db.DescribeServer:      describeServer,
@@ -41,21 +40,21 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.HoldsLock:           holdsLock,
 	db.HoldsPair:           holdsPair,
 	db.Identify:            identify,
+	db.LargestHolder:       largestHolder,
 	db.Leaders:             leaders,
+	db.PairIsFree:          pairIsFree,
 	db.Ping:                ping,
 	db.PrepareWait:         prepareWait,
 	db.SessionEnders:       sessionEnders,
 	db.SynchronousStandbys: synchronousStandbys,
 	db.Tokens:              tokens,
 	db.TryLock:             tryLock,
-	db.TryLockOrSee:        tryLockOrSee,
+	db.TryAsDeputy:         tryAsDeputy,
 	db.TryLocks:            tryLocks,
 	db.TryPair:             tryPair,
 	db.TrialLock:           trialLock,
 	db.Unlock:              unlock,
 	db.WaitLock:            waitLock,
-	db.WaitPair:            waitPair,
-	db.Waiters:             waitersOf,
 	db.LastAsked:           witness,
 	db.TokenEpoch:          tokenEpoch,
 })
@@ -212,16 +211,13 @@ func sessionEnders(x *execution, _ *message) (a Answer, err error) {
 }
 
 // waitLock sets lock_timeout for itself only. A timeout or cancel ends the wait without an
-// error.
-func waitLock(x *execution, _ *message) (Answer, error) { return x.waitFor(bigint) }
-
-func waitPair(x *execution, _ *message) (Answer, error) { return x.waitFor(pair) }
-
-func (x *execution) waitFor(id func(key int64) lockID) (a Answer, err error) {
-	limit, known := x.settings.get("pgelector.wait")
-	key, alsoKnown := x.settings.get("pgelector.key")
-	if !known || !alsoKnown {
-		return a, newError(undefinedObject, "unrecognized configuration parameter \"pgelector.wait\" or \"pgelector.key\"")
+// error. The server logs nothing, so it permits waits of any length.
+func waitLock(x *execution, _ *message) (a Answer, err error) {
+	role, known := x.settings.get("pgelector.role")
+	limit, _ := x.settings.get("pgelector.wait")
+	key, _ := x.settings.get("pgelector.key")
+	if !known {
+		return a, newError(undefinedObject, "unrecognized configuration parameter \"pgelector.role\"")
 	}
 	if err := x.settings.set("lock_timeout", limit, true); err != nil {
 		return a, err
@@ -230,7 +226,11 @@ func (x *execution) waitFor(id func(key int64) lockID) (a Answer, err error) {
 	if err != nil {
 		return a, newError("22P02", "invalid input syntax for type bigint: %q", key)
 	}
-	err = x.acquire(id(n), exclusive, bySession)
+	id := bigint(n)
+	if role == "watcher" {
+		id = pair(n)
+	}
+	err = x.acquire(id, exclusive, bySession)
 	var e *Error
 	switch {
 	case errors.As(err, &e) && e.Code == lockNotAvailable:

@@ -14,10 +14,7 @@ func offerKey(candidate string, key int64) lockID {
 	return bigint(int64(h.Sum64()))
 }
 
-func (x *execution) name() string {
-	name, _ := x.settings.get("application_name")
-	return name
-}
+func (x *execution) name() string { return nameOfBackend(x.backend) }
 
 // hasOffer reports whether the leader of an election offers its lock to a candidate.
 func (x *execution) hasOffer(candidate string, key int64) (bool, error) {
@@ -25,7 +22,7 @@ func (x *execution) hasOffer(candidate string, key int64) (bool, error) {
 	return !free, err
 }
 
-func tryLocksOrSeeOffers(x *execution, m *message) (a Answer, err error) {
+func tryLocks(x *execution, m *message) (a Answer, err error) {
 	keys, err := m.integers(0)
 	for _, key := range keys {
 		granted, err := x.server.locks.try(x.backend, bigint(key), exclusive, bySession)
@@ -64,37 +61,18 @@ func offerStands(x *execution, m *message) (Answer, error) {
 	return one(offered), err
 }
 
-// clear cancels the waits of those before a candidate in the queue, and returns its place,
-// from 1, or 0.
-func (x *execution) clear(key int64, candidate string) (place, sentAway int) {
-	queue := x.server.queue(key)
-	for i, w := range queue {
-		if name, _ := w.b.settings.get("application_name"); name == candidate {
-			place = i + 1
-			break
-		}
-	}
-	for _, w := range queue[:max(place-1, 0)] {
-		w.b.cancel()
-	}
-	return place, max(place-1, 0)
-}
-
-func moveUp(x *execution, m *message) (Answer, error) {
-	place, sentAway := x.clear(m.integer(0), m.text(1))
-	return one(int64(place), int64(sentAway)), nil
-}
-
 func unlockTo(x *execution, m *message) (Answer, error) {
-	candidate, key := m.text(0), m.integer(1)
-	place, sentAway := x.clear(key, candidate)
-	released := place == 1 && x.server.locks.unlock(x.backend, bigint(key), exclusive)
-	inherited := false
-	if h := x.server.holder(bigint(key)); h != nil && released {
-		name, _ := h.settings.get("application_name")
-		inherited = name == candidate
-	}
-	return one(released, inherited, int64(sentAway)), nil
+	key, candidate := m.integer(0), m.text(1)
+	queue := x.server.queue(key)
+	first := len(queue) > 0 && nameOfBackend(queue[0].b) == candidate
+	released := first && m.bool(2) && x.server.locks.unlock(x.backend, bigint(key), exclusive)
+	h := x.server.holder(bigint(key))
+	return one(first, released, released && h != nil && nameOfBackend(h) == candidate), nil
+}
+
+func nameOfBackend(b *backend) string {
+	name, _ := b.settings.get("application_name")
+	return name
 }
 
 // queue returns the queue for an election's lock.

@@ -101,14 +101,18 @@ type Heartbeat struct {
 	Deadline time.Time     // when the term now ends unless extended again
 }
 
-// Campaign is reported after each attempt to be elected.
+// Campaign is reported after each attempt to be elected, once per heartbeat interval while
+// the candidate is the deputy, and when a deputy gives its seat up because it stops or has
+// become unhealthy.
 type Campaign struct {
 	Origin
 	Attempt int // counts the attempts of this campaign, from 1
 	Outcome Outcome
+	Deputy  bool // this candidate holds the deputy's seat, until another event says otherwise
+	Polls   bool // this candidate never becomes the deputy (elector.Poll, or an elector of an elector.Session)
 	Took    time.Duration
 	At      time.Time     // when the attempt ended
-	Next    time.Duration // the wait before the next attempt; 0 if there is none
+	Next    time.Duration // the wait before the next attempt; 0 if there is none, or if this is the deputy
 }
 
 // Outcome is the outcome of an attempt to be elected.

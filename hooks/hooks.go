@@ -38,7 +38,7 @@ type HeartbeatHook interface {
 	OnHeartbeat(ctx context.Context, e Heartbeat)
 }
 
-// CampaignHook is called after each attempt to be elected.
+// CampaignHook is called after each attempt to be elected; see [Campaign].
 type CampaignHook interface {
 	OnCampaign(ctx context.Context, e Campaign)
 }

@@ -1,38 +1,38 @@
 -- name: TryLock :one
--- TryLock is one attempt to be elected: it tries the session-level advisory lock, and only if
--- it is granted applies the session settings, a JSON array of objects with name and value, as
--- far as the server knows them. CASE evaluates its branches in order (PostgreSQL manual,
--- 9.18.1), so it does not lock on a standby, and a busy lock changes nothing on the
--- connection. The setting pgelector.transaction ends with the transaction: Confirm sees it
--- only if other code left a transaction open. The outcome is 'standby', 'granted', 'busy', or
--- 'offered' if the lock is busy and its holder offers it to this candidate (OfferTransfer).
-SELECT CASE
-    WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
-    WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN (
-        SELECT CASE WHEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) IS NOT NULL
-            AND pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL THEN 'granted' END
-        FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
-        WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
-    )
-    WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'busy'
-    ELSE 'offered'
-END::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid;
-
--- name: TryLockOrSee :one
--- TryLockOrSee is TryLock that also returns the session that holds a busy lock; leader_pid is
--- 0 if it was just released. Reading pg_locks makes it several times as expensive.
+-- TryLock is one attempt to be elected: it tries the session-level advisory lock. If that is
+-- busy, and the candidate may sit, it tries the election's two seats: locks in the key space
+-- of two integers that differ in the lowest bit. A leader takes a free seat, too, so that
+-- only one is left for a deputy. If the lock or a seat is granted, TryLock applies the
+-- session settings, a JSON array of objects with name and value, as far as the server knows
+-- them. CASE evaluates its branches in order (PostgreSQL manual, 9.18.1), so it does not lock
+-- on a standby, and a busy lock changes nothing on the connection. The setting
+-- pgelector.transaction ends with the transaction: Confirm sees it only if other code left a
+-- transaction open. The outcome is 'standby', 'granted', 'busy', 'deputy' if the lock is busy
+-- and a seat was granted, or 'offered' if the lock is busy and its holder offers it to this
+-- candidate (OfferTransfer). If look is true, TryLock also returns the session that holds a
+-- busy lock; leader_pid is 0 if it was just released.
 WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
-        WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN (
-            SELECT CASE WHEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) IS NOT NULL
-                AND pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL THEN 'granted' END
-            FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
-            WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
-        )
-        WHEN pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'busy'
-        ELSE 'offered'
+        WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN 'granted'
+        WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'offered'
+        WHEN NOT sqlc.arg(sit)::boolean THEN 'busy'
+        WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(seat_high)::integer, sqlc.arg(seat_low)::integer) THEN 'deputy'
+        WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(seat_high)::integer, sqlc.arg(seat_low)::integer OPERATOR(pg_catalog.#) 1) THEN 'deputy'
+        ELSE 'busy'
     END AS outcome
+), setup AS MATERIALIZED (
+    SELECT attempt.outcome, CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{granted, deputy}'::pg_catalog.text[]) THEN (
+        SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
+            THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) END
+        FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
+        WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
+    ) END AS applied, CASE
+        WHEN attempt.outcome OPERATOR(pg_catalog.<>) 'granted' THEN false
+        WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(seat_high)::integer, sqlc.arg(seat_low)::integer) THEN true
+        ELSE pg_catalog.pg_try_advisory_lock(sqlc.arg(seat_high)::integer, sqlc.arg(seat_low)::integer OPERATOR(pg_catalog.#) 1)
+    END AS seated
+    FROM attempt
 ), leader AS (
     SELECT l.pid, a.application_name
     FROM pg_catalog.pg_locks AS l
@@ -42,11 +42,16 @@ WITH attempt AS MATERIALIZED (
         AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
 )
 SELECT
-    attempt.outcome::pg_catalog.text AS outcome,
+    setup.outcome::pg_catalog.text AS outcome,
     pg_catalog.pg_backend_pid()::integer AS pid,
-    COALESCE(CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{busy, offered}'::pg_catalog.text[]) THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
-    COALESCE(CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{busy, offered}'::pg_catalog.text[]) THEN (SELECT leader.application_name FROM leader) END, '')::pg_catalog.text AS leader_id
-FROM attempt;
+    COALESCE(CASE WHEN sqlc.arg(look)::boolean AND setup.outcome OPERATOR(pg_catalog.<>) 'granted' THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
+    COALESCE(CASE WHEN sqlc.arg(look)::boolean AND setup.outcome OPERATOR(pg_catalog.<>) 'granted' THEN (SELECT leader.application_name FROM leader) END, '')::pg_catalog.text AS leader_id
+FROM setup;
+
+-- name: TryAsDeputy :one
+-- TryAsDeputy is the deputy's question: may it lead now? The pid shows whether a pooler has
+-- sent the statement to another backend than before.
+SELECT pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint)::boolean AS granted, pg_catalog.pg_backend_pid()::integer AS pid;
 
 -- name: Unlock :one
 -- Unlock releases the session-level advisory lock. It is true only if this session held the

@@ -1,14 +1,9 @@
 -- name: TryLocks :many
 -- TryLocks is one attempt for many elections on one session: keys is a JSON array of integers,
--- as text. If it fails half-way (SQLSTATE 53200, the lock table is full), the session keeps
--- the locks granted so far (PostgreSQL manual, 9.27.10): HeldLocks lists them.
-SELECT k.key::bigint AS key, pg_catalog.pg_try_advisory_lock(k.key::bigint)::boolean AS granted
-FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::pg_catalog.text::pg_catalog.json) AS k(key);
-
--- name: TryLocksOrSeeOffers :many
--- TryLocksOrSeeOffers is TryLocks that also sees whether an election's leader offers its lock
--- to this candidate (OfferTransfer). The outcome is 'granted', 'busy' or 'offered'. The
--- session's application_name is the candidate's id.
+-- as text. The outcome is 'granted', 'busy', or 'offered' if the lock is busy and its holder
+-- offers it to this candidate (OfferTransfer), whose id is the session's application_name. If
+-- it fails half-way (SQLSTATE 53200, the lock table is full), the session keeps the locks
+-- granted so far (PostgreSQL manual, 9.27.10): HeldLocks lists them.
 SELECT k.key::bigint AS key, CASE
     WHEN pg_catalog.pg_try_advisory_lock(k.key::bigint) THEN 'granted'
     WHEN NOT pg_catalog.pg_try_advisory_lock_shared(
@@ -54,3 +49,16 @@ JOIN pg_catalog.pg_locks AS l ON ((l.classid::bigint OPERATOR(pg_catalog.<<) 32)
 LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
 WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
     AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database());
+
+-- name: LargestHolder :many
+-- LargestHolder is the session that holds the most of these elections' locks, if anybody
+-- holds one.
+SELECT l.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name
+FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::pg_catalog.text::pg_catalog.json) AS k(key)
+JOIN pg_catalog.pg_locks AS l ON ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) k.key::bigint
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+GROUP BY l.pid, a.application_name
+ORDER BY pg_catalog.count(*) DESC, l.pid
+LIMIT 1;

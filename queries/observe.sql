@@ -15,18 +15,26 @@ WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPER
     AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
     AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint;
 
--- name: Waiters :many
--- Waiters are the sessions that wait in the server for the election's lock, in order.
+-- name: Deputies :many
+-- Deputies are the sessions, without the leader's, that hold a seat of the election or wait
+-- for its lock: those with a seat first, then the waiters in order. The lowest bit of seat
+-- does not matter.
 SELECT
     l.pid::integer AS pid,
     COALESCE(a.application_name, '')::pg_catalog.text AS application_name,
     COALESCE(a.usename, '')::pg_catalog.text AS usename,
     COALESCE(pg_catalog.host(a.client_addr), '')::pg_catalog.text AS client_addr,
     COALESCE(extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS connected_micros,
-    COALESCE(extract(epoch FROM l.waitstart) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS waiting_micros
+    pg_catalog.bool_or(l.objsubid OPERATOR(pg_catalog.=) 2)::boolean AS seated,
+    COALESCE(extract(epoch FROM pg_catalog.max(l.waitstart)) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS waiting_micros
 FROM pg_catalog.pg_locks AS l
 LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
-WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND NOT l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
     AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-    AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
-ORDER BY l.waitstart NULLS LAST, l.pid;
+    AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1
+        THEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
+        ELSE l.granted AND (((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.|) 1::bigint) OPERATOR(pg_catalog.=) (sqlc.arg(seat)::bigint OPERATOR(pg_catalog.|) 1::bigint)
+    END
+GROUP BY l.pid, a.application_name, a.usename, a.client_addr, a.backend_start
+HAVING NOT pg_catalog.bool_or(l.granted AND l.objsubid OPERATOR(pg_catalog.=) 1)
+ORDER BY seated DESC, pg_catalog.max(l.waitstart) NULLS LAST, l.pid;

@@ -5,13 +5,18 @@
 SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery;
 
 -- name: EvictHolder :many
--- EvictHolder terminates the backend with that process id if it holds the lock: a pooler
--- shared it with others, and our lock would stay on it.
+-- EvictHolder terminates the backend with that process id if it holds the election's lock or
+-- one of its seats: a pooler shared it with others, and our lock would stay on it. The lowest
+-- bit of seat does not matter.
 SELECT pg_catalog.pg_terminate_backend(l.pid)::boolean AS signalled
 FROM pg_catalog.pg_locks AS l
-WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
     AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-    AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint;
+    AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1
+        THEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
+        ELSE (((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.|) 1::bigint) OPERATOR(pg_catalog.=) (sqlc.arg(seat)::bigint OPERATOR(pg_catalog.|) 1::bigint)
+    END
+LIMIT 1;
 
 -- name: Identify :one
 -- Identify identifies the server. A standby has its primary's system identifier. The timeline

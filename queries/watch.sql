@@ -3,23 +3,11 @@
 -- elections looks: the lock by which a session is watched. Nobody else knows its key.
 SELECT pg_catalog.pg_try_advisory_lock(sqlc.arg(high)::integer, sqlc.arg(low)::integer)::boolean AS granted;
 
--- name: WaitPair :exec
--- WaitPair is WaitLock for the two halves of pgelector.key, in the key space of two integers.
--- Shifting to the left and back keeps the sign of the lower half.
-DO $$
-BEGIN
-    BEGIN
-        PERFORM pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('pgelector.wait'), true);
-        PERFORM pg_catalog.pg_advisory_lock(
-            (pg_catalog.current_setting('pgelector.key')::bigint OPERATOR(pg_catalog.>>) 32)::integer,
-            ((pg_catalog.current_setting('pgelector.key')::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::integer);
-    EXCEPTION
-        WHEN lock_not_available THEN NULL;
-        WHEN query_canceled THEN PERFORM pg_catalog.pg_sleep(0.01::double precision);
-    END;
-EXCEPTION WHEN query_canceled THEN
-    NULL;
-END $$;
+-- name: PairIsFree :one
+-- PairIsFree checks that nobody holds a lock of two integers exclusively. It takes the lock
+-- in share mode for the statement, so that those who check do not disturb each other.
+SELECT pg_catalog.pg_try_advisory_xact_lock_shared(sqlc.arg(high)::integer, sqlc.arg(low)::integer)::boolean AS free,
+    pg_catalog.pg_backend_pid()::integer AS pid;
 
 -- name: HoldsPair :one
 -- HoldsPair is HoldsLock for the lock whose two integers are the halves of key.

@@ -60,6 +60,7 @@ NO_START the start in that check
 NO_MARGIN the margin
 NO_TOKEN the token
 CHECK_FIRST the token's check in the same step as the write
+SEAT_LEADS the lock, by the seat alone
 VARIANTS
 
 exit "$failed"

@@ -30,7 +30,7 @@ var attempt = []statement{
 	{"LastAsked", values(secondPID, asked, false)},
 	{"ApplySettings", values(11)},
 	{"ROLLBACK", nil},
-	{"TryLockOrSee", values("granted", sessionPID, 0, "")},
+	{"TryLock", values("granted", sessionPID, 0, "")},
 	{"Confirm", values(true, sessionPID, 745, noEpoch, false)},
 }
 
@@ -220,7 +220,7 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 		pool, mock := newMock(t)
 		e, rec := newElector(t, pool)
 		expectEachTried(mock, names, name, refused)
-		query(mock, "TryLockOrSee").WithArgs(e.Key(), lacks(name), "web-1").WillReturnRows(row("granted", sessionPID, 0, ""))
+		query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, lacks(name)).WillReturnRows(row("granted", sessionPID, 0, ""))
 		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch, false))
 		expectResign(mock)
 		resign(t, campaign(t, e))
@@ -266,7 +266,7 @@ func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
 		wantFailures(t, rec, hooks.OpCampaign)
 
 		expectServerCheck(mock)
-		query(mock, "TryLockOrSee").WithArgs(e.Key(), has(`"application_name","value":"web-1"`), "web-1").WillReturnRows(row("busy", sessionPID, 0, ""))
+		query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, has(`"application_name","value":"web-1"`)).WillReturnRows(row("busy", sessionPID, 0, ""))
 		if _, elected, err := e.TryCampaign(t.Context()); elected || err != nil {
 			t.Errorf("got %v, %v", elected, err)
 		}
@@ -375,7 +375,7 @@ func TestAPoolerIsRefusedOnlyIfItShowsOnEachConnection(t *testing.T) {
 			expectServerCheck(mock)
 			expectAttempt(mock, "granted")
 			query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false))
-			query(mock, "EvictHolder").WithArgs(sessionPID, orders).WillReturnRows(row(true)) // the lock stays on one that others share
+			query(mock, "EvictHolder").WithArgs(sessionPID, orders, anything).WillReturnRows(row(true)) // the lock stays on one that others share
 			for range 3 {
 				r.server(mock)
 			}
@@ -553,7 +553,7 @@ func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 	bubble(t, "shared", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "granted")))
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "granted")))
 		for range 3 { // which is reported once
 			query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
 			query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch)))

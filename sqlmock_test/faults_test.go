@@ -65,7 +65,7 @@ func (s statement) expect(mock sqlmock.Sqlmock, f fault) {
 		if f.err != nil {
 			wait.WillReturnError(f.err)
 		}
-	case "PREPARE Confirm", "PREPARE Unlock":
+	case "PREPARE Confirm", "PREPARE Unlock", "PREPARE TryAsDeputy":
 		prepare := mock.ExpectPrepare("-- name: " + strings.TrimPrefix(s.name, "PREPARE ") + " ").WillDelayFor(f.after)
 		if f.err != nil {
 			prepare.WillReturnError(f.err)
@@ -85,7 +85,7 @@ func (s statement) expect(mock sqlmock.Sqlmock, f fault) {
 // ROLLBACK, nor give it a wrong shape.
 func (s statement) faults() []fault {
 	switch s.name {
-	case "BEGIN", "WaitLock", "PREPARE Confirm", "PREPARE Unlock":
+	case "BEGIN", "WaitLock", "PREPARE Confirm", "PREPARE Unlock", "PREPARE TryAsDeputy":
 		return anyFault
 	case "ROLLBACK":
 		return []fault{anyError[0], anyError[1], anyError[2], anyError[4]}

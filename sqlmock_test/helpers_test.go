@@ -79,7 +79,7 @@ var mocks atomic.Int64
 func newElector(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Elector, *hookstest.Recorder) {
 	t.Helper()
 	rec := hookstest.NewRecorder()
-	opts = append([]elector.Option{elector.WithCandidateID("web-1"), elector.WithHooks(rec), elector.WithReadOnlyTimeout(0)}, opts...)
+	opts = append([]elector.Option{elector.WithCandidateID("web-1"), elector.WithHooks(rec), elector.WithReadOnlyTimeout(0), elector.WithStandby(elector.Poll)}, opts...)
 	e, err := elector.New(pool, "orders", opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -135,12 +135,12 @@ func expectElection(mock sqlmock.Sqlmock, token int64) {
 // elector asks who leads. Without such a hook the statement is TryLock, and its
 // answer ends with the pid.
 func expectAttempt(mock sqlmock.Sqlmock, outcome string) *sqlmock.ExpectedQuery {
-	return query(mock, "TryLockOrSee").WillReturnRows(row(outcome, sessionPID, 0, ""))
+	return query(mock, "TryLock").WillReturnRows(row(outcome, sessionPID, 0, ""))
 }
 
 // expectBusy expects an attempt that finds another candidate leading.
 func expectBusy(mock sqlmock.Sqlmock, pid int32, id string) {
-	query(mock, "TryLockOrSee").WillReturnRows(row("busy", sessionPID, pid, id))
+	query(mock, "TryLock").WillReturnRows(row("busy", sessionPID, pid, id))
 }
 
 // expectHeartbeat expects a heartbeat.

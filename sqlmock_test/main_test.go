@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/DATA-DOG/go-sqlmock"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
@@ -136,6 +137,9 @@ func (text lacks) Match(v driver.Value) bool { return !has(text).Match(v) }
 
 // settle waits until nothing more happens without time going on.
 func settle() { synctest.Wait() }
+
+// anything matches any argument of a statement.
+var anything = sqlmock.AnyArg()
 
 // newPlain makes an elector whose hooks do not want to know who leads, so that a
 // candidate that waits for its health asks the server nothing.

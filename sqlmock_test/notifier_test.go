@@ -140,8 +140,8 @@ func TestAnElectionOfASessionIsWokenAlone(t *testing.T) {
 			all = append(all, e)
 		}
 		m.opened()
-		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "busy"), values(int64(2), "busy")))
-		query(m.mock, "TryLocksOrSeeOffers").WithArgs(lacks("1")).WillReturnRows(rows(values(int64(2), "granted")))
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy"), values(int64(2), "busy")))
+		query(m.mock, "TryLocks").WithArgs(lacks("1")).WillReturnRows(rows(values(int64(2), "granted")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(2))))
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(7), noEpoch)))
 		expectTold(m.mock, "led 2")
@@ -216,7 +216,7 @@ func TestARingDuringABatchIsNotLost(t *testing.T) {
 		e, err := m.Elector("election", elector.WithKey(1), elector.WithNotifier(&notifier))
 		wantError(t, err)
 		m.opened()
-		query(m.mock, "TryLocksOrSeeOffers").WillDelayFor(200 * time.Millisecond).WillReturnRows(rows(values(int64(1), "busy")))
+		query(m.mock, "TryLocks").WillDelayFor(200 * time.Millisecond).WillReturnRows(rows(values(int64(1), "busy")))
 		m.elected(7, 1)
 		expectTold(m.mock, "led 1")
 		query(m.mock, "UnlockAndNotify").WillReturnRows(row(true))
@@ -237,7 +237,7 @@ func TestACandidateWithoutAHookDoesNotHeedThatAnotherLeads(t *testing.T) {
 		pool, mock := newMock(t)
 		var notifier bells
 		expectServerCheck(mock)
-		query(mock, "TryLock").WillReturnRows(row("busy", sessionPID))
+		query(mock, "TryLock").WillReturnRows(row("busy", sessionPID, 0, ""))
 		e, _ := newPlain(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
 		time.AfterFunc(time.Minute, func() {
 			notifier.ring(fmt.Sprint("led ", orders))
@@ -250,22 +250,35 @@ func TestACandidateWithoutAHookDoesNotHeedThatAnotherLeads(t *testing.T) {
 	})
 }
 
-func TestAParkedCandidateDoesNotListen(t *testing.T) {
+// A deputy asks at once, and as often as a candidate that polls may.
+func TestADeputyAsksWhenANotificationSaysThatTheLockIsFree(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		var notifier bells
-		expectParked(mock, parks)
-		mock.ExpectExec("-- name: WaitLock ").WillDelayFor(never).WillReturnResult(sqlmock.NewResult(0, 0))
-		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithStandby(elector.Wait))
-		time.AfterFunc(time.Second, func() {
-			if n := notifier.listening(); n != 0 {
-				t.Errorf("%d listen", n)
+		expectServerCheck(mock)
+		expectAll(mock, deputies["asks"].sit)
+		for range 4 {
+			query(mock, "TryAsDeputy").WillReturnRows(row(false, sessionPID))
+		}
+		lookAbout.expect(mock, fault{})
+		query(mock, "TryAsDeputy").WillReturnRows(row(true, sessionPID))
+		granted.expect(mock, fault{})
+		expectTold(mock, fmt.Sprint("led ", orders))
+		query(mock, "UnlockAndNotify").WillReturnRows(row(true))
+		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(2*time.Second))
+		time.AfterFunc(500*time.Millisecond, func() {
+			for range 100 {
+				notifier.ring(free(orders))
+				time.Sleep(time.Millisecond)
 			}
 		})
-		ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
-		defer stop()
-		_, err := e.Campaign(ctx)
-		wantError(t, err, context.DeadlineExceeded)
+		start := time.Now()
+		term := campaign(t, e)
+		if took := time.Since(start); took != 2*time.Second { // at the interval's end, after four for notifications
+			t.Errorf("took %v", took)
+		}
+		settle()
+		resign(t, term)
 	})
 }
 
@@ -274,15 +287,16 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		var notifier bells
-		s, err := elector.NewSession(pool, elector.WithRetryInterval(time.Minute), elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(3*time.Minute))
+		s, err := elector.NewSession(pool, elector.WithStandby(elector.Poll), elector.WithRetryInterval(time.Minute), elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(3*time.Minute))
 		wantError(t, err)
 		e, err := s.Elector("orders", elector.WithNotifier(&notifier))
 		wantError(t, err)
 		expectServerCheck(mock)
 		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
 		query(mock, "InTransaction").WillReturnRows(row(false))
+		query(mock, "TryPair").WillReturnRows(row(true))
 		for range 1 + 4 + 1 + 4 { // the mock complains of any other
-			query(mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(orders, "busy")))
+			query(mock, "TryLocks").WillReturnRows(rows(values(orders, "busy")))
 		}
 		ctx, stop := context.WithTimeout(t.Context(), 89*time.Second) // a batch comes by itself after 45 to 60 s
 		defer stop()

@@ -40,7 +40,7 @@ func newManyOn(t *testing.T, pool *sql.DB, mock sqlmock.Sqlmock, n int64) *many 
 	m := &many{pool: pool, mock: mock, rec: hookstest.NewRecorder()}
 	var err error
 	// A heartbeat comes later than all that these tests count.
-	m.Session, err = elector.NewSession(pool, elector.WithCandidateID("web-1"), elector.WithHeartbeatInterval(3500*time.Millisecond),
+	m.Session, err = elector.NewSession(pool, elector.WithCandidateID("web-1"), elector.WithStandby(elector.Poll), elector.WithHeartbeatInterval(3500*time.Millisecond),
 		elector.WithHooks(hooks.Funcs{Elected: m.rec.OnElected, Demoted: m.rec.OnDemoted, Error: m.rec.OnError, Campaign: m.rec.OnCampaign}))
 	wantError(t, err)
 	for key := range n {
@@ -78,6 +78,7 @@ func (m *many) opened() {
 	expectServerCheck(m.mock)
 	query(m.mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
 	query(m.mock, "InTransaction").WillReturnRows(row(false))
+	query(m.mock, "TryPair").WillReturnRows(row(true))
 }
 
 // elected expects that those are granted, and no others.
@@ -88,14 +89,14 @@ func (m *many) elected(token int64, keys ...int64) {
 		held = append(held, values(key))
 		passed = append(passed, values(key, true, token, noEpoch))
 	}
-	query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(tried...))
+	query(m.mock, "TryLocks").WillReturnRows(rows(tried...))
 	query(m.mock, "HeldLocks").WillReturnRows(rows(held...))
 	query(m.mock, "Tokens").WillReturnRows(rows(passed...))
 }
 
 // barred expects that one is granted, and its barrier not passed.
 func (m *many) barred(key int64) {
-	query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(key, "granted")))
+	query(m.mock, "TryLocks").WillReturnRows(rows(values(key, "granted")))
 	query(m.mock, "HeldLocks").WillReturnRows(rows(values(key)))
 	query(m.mock, "Tokens").WillReturnRows(rows(values(key, false, int64(0), noEpoch)))
 	query(m.mock, "EndOverdue").WillReturnRows(rows())
@@ -110,7 +111,8 @@ func (m *many) campaign(t *testing.T, i int) *elector.Term {
 var manyAttempt = []statement{
 	{"PrepareWait", values(sessionPID, false, 14)},
 	{"InTransaction", values(false)},
-	{"TryLocksOrSeeOffers", values(int64(1), "granted")},
+	{"TryPair", values(true)},
+	{"TryLocks", values(int64(1), "granted")},
 	{"HeldLocks", values(int64(1))},
 	{"Tokens", values(int64(1), true, int64(745), noEpoch)},
 }
@@ -118,7 +120,7 @@ var manyAttempt = []statement{
 // grants are the statements after those that open the session, for one key.
 func grants(key, token int64) []statement {
 	return []statement{
-		{"TryLocksOrSeeOffers", values(key, "granted")},
+		{"TryLocks", values(key, "granted")},
 		{"HeldLocks", values(key)},
 		{"Tokens", values(key, true, token, noEpoch)},
 	}
@@ -134,7 +136,7 @@ func TestAnyFaultOfABatchFailsItAndTheNextOneStartsAnew(t *testing.T) {
 					before.expect(m.mock, fault{})
 				}
 				s.expect(m.mock, f)
-				if s.name == "TryLocksOrSeeOffers" && (f.err == errPgx || f.err == errPq) { // the server has answered: the session lives
+				if s.name == "TryLocks" && (f.err == errPgx || f.err == errPq) { // the server has answered: the session lives
 					query(m.mock, "HeldLocks").WillReturnRows(rows())
 				} else {
 					m.opened()
@@ -219,13 +221,13 @@ func TestThoseThatAFullLockTableHadRoomForAreLed(t *testing.T) {
 	}{
 		"of the locks": {2, 2, func(mock sqlmock.Sqlmock) {
 			_, held, passed := of(1, 2)
-			query(mock, "TryLocksOrSeeOffers").WillReturnError(errFull)
+			query(mock, "TryLocks").WillReturnError(errFull)
 			query(mock, "HeldLocks").WillReturnRows(rows(append(held, values(int64(99)))...)) // 99 is no election's
 			query(mock, "Tokens").WillReturnRows(rows(passed...))
 		}},
 		"of the barriers": {1, 2, func(mock sqlmock.Sqlmock) {
 			tried, held, passed := of(1, 2, 3)
-			query(mock, "TryLocksOrSeeOffers").WillReturnRows(rows(tried...))
+			query(mock, "TryLocks").WillReturnRows(rows(tried...))
 			query(mock, "HeldLocks").WillReturnRows(rows(held...))
 			query(mock, "Tokens").WillReturnError(errFull)
 			for range 2 { // so there is room for the others
@@ -273,7 +275,7 @@ func TestAnElectionAtItsBarrierIsAskedForAlone(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 2)
 		m.opened()
-		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "granted"), values(int64(2), "busy")))
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "granted"), values(int64(2), "busy")))
 		for range 4 {
 			query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
 			query(m.mock, "Tokens").WithArgs(lacks(`"key":2`)).WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch)))
@@ -353,7 +355,7 @@ func TestASessionWhoseGrantsDoNotShowIsRefused(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(row(int64(1), "granted"))
+		query(m.mock, "TryLocks").WillReturnRows(row(int64(1), "granted"))
 		query(m.mock, "HeldLocks").WillReturnRows(rows())
 		wantError(t, m.all[0].Run(patience(t), nil), elector.ErrUnsupportedServer)
 	})
@@ -459,10 +461,11 @@ func TestCloseWaitsForTheHooksOfTheSession(t *testing.T) {
 		e, err := s.Elector("orders")
 		wantError(t, err)
 		expectEachTried(mock, names, names[len(names)-1], &pgconn.PgError{Code: "22023", Message: "must be set to 0 on this platform"})
-		for _, s := range manyAttempt[:2] {
+		for _, s := range manyAttempt[:3] {
 			s.expect(mock, fault{})
 		}
-		query(mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(orders, "busy")))
+		query(mock, "TryLocks").WillReturnRows(rows(values(orders, "busy")))
+		query(mock, "LargestHolder").WillReturnRows(rows())
 		_, _, err = e.TryCampaign(t.Context())
 		wantError(t, err)
 		if wantError(t, s.Close(t.Context())); !reported {

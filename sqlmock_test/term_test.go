@@ -65,7 +65,7 @@ func TestAFailedHeartbeatEndsTheTermAndTheNextCampaignBegins(t *testing.T) {
 			expectHeartbeat(mock)
 			h.beat().expect(mock, h.fault)
 			if slices.Contains(h.want, elector.ErrSessionPooled) { // whose other backend keeps the lock
-				query(mock, "EvictHolder").WithArgs(sessionPID, orders).WillReturnRows(row(true))
+				query(mock, "EvictHolder").WithArgs(sessionPID, orders, anything).WillReturnRows(row(true))
 			}
 			expectTerm(mock, 2) // the server is checked anew
 			expectResign(mock)
@@ -408,7 +408,7 @@ func TestWithoutGracefulReleaseAShutdownClosesTheSessionAndAResignUnlocks(t *tes
 var (
 	since   = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	holder  = statement{"Holder", values(200, "web-2", "app", "10.0.0.2", since.UnixMicro())}
-	waiters = statement{"Waiters", values(201, "web-3", "app", "", 0, since.UnixMicro())}
+	waiters = statement{"Deputies", values(201, "web-3", "app", "", 0, true, since.UnixMicro())}
 )
 
 // expectLeader expects to be asked who leads; "" is nobody.
@@ -426,7 +426,7 @@ func TestAFaultOfLeaderAndCandidatesIsReturned(t *testing.T) {
 			bubble(t, s.name+"/"+f.name, func(t *testing.T) {
 				pool, mock := newMock(t)
 				e, _ := newElector(t, pool)
-				if s.name == "Waiters" {
+				if s.name == "Deputies" {
 					expectLeader(mock, 0, "")
 				}
 				times := 1

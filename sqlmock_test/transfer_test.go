@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,17 +17,29 @@ import (
 
 const offerKey = 77 // of the lock that is the offer
 
+// A successor waits on a session that it opens for that.
+var (
+	successorSetup = append([]statement{waitSetup}, warmUp[0], warmUp[1], warmUp[3], warmUp[4])
+	successorLeads = append(slices.Clone(successorSetup), statement{"WaitLock", nil}, granted)
+)
+
+// expectWait expects a wait of a heartbeat interval that is not granted the lock.
+func expectWait(mock sqlmock.Sqlmock) {
+	mock.ExpectExec("-- name: WaitLock ").WillDelayFor(2 * time.Second).WillReturnResult(sqlmock.NewResult(0, 0))
+	notHeld.expect(mock, fault{})
+}
+
 func expectOffer(mock sqlmock.Sqlmock, made bool) {
 	query(mock, "OfferTransfer").WithArgs("web-2", orders).WillReturnRows(row(made, offerKey))
 }
 
 // expectPlace expects a look for the successor's place in the queue.
 func expectPlace(mock sqlmock.Sqlmock, place int) {
-	query(mock, "MoveUp").WithArgs(orders, "web-2").WillReturnRows(row(place, 0))
+	query(mock, "UnlockTo").WithArgs(orders, "web-2", false).WillReturnRows(row(place == 1, false, false))
 }
 
 func expectUnlockTo(mock sqlmock.Sqlmock, released bool) {
-	query(mock, "UnlockTo").WithArgs("web-2", orders).WillReturnRows(row(released, released, 0))
+	query(mock, "UnlockTo").WithArgs(orders, "web-2", true).WillReturnRows(row(released, released, released))
 }
 
 func expectUnlock(mock sqlmock.Sqlmock, key int64) {
@@ -102,7 +115,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 		expectTerm(mock, 1)
 		expectOffer(mock, true)
 		expectPlace(mock, 1)
-		query(mock, "UnlockTo").WillReturnRows(row(true, false, 0))
+		query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
 		expectUnlock(mock, offerKey)
 		e, _ := newElector(t, pool)
 		term := campaign(t, e)
@@ -163,7 +176,7 @@ func TestAResignationWhileTheSuccessorIsAwaitedGoesFirst(t *testing.T) {
 		m.elected(1, 1)
 		query(m.mock, "OfferTransfer").WithArgs("web-2", 1).WillReturnRows(row(true, offerKey))
 		for range looks(time.Second) {
-			query(m.mock, "MoveUp").WillReturnRows(row(0, 0))
+			query(m.mock, "UnlockTo").WillReturnRows(row(false, false, false))
 		}
 		m.mock.MatchExpectationsInOrder(false)
 		expectUnlock(m.mock, offerKey)
@@ -208,25 +221,21 @@ func TestASuccessorThatCannotBeOneIsAnErrorAndTheTermGoesOn(t *testing.T) {
 	})
 }
 
-// A candidate that polls parks in the server as long as the offer stands, and no longer.
-func TestACandidateThatOfferStandsParks(t *testing.T) {
+// A candidate that polls waits in the server as long as the offer stands, and no longer.
+func TestACandidateWaitsAsLongAsItsOfferStands(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectServerCheck(mock)
-		query(mock, "TryLockOrSee").WillReturnRows(row("offered", sessionPID, 300, "web-2"))
-		query(mock, "PrepareWait").WithArgs(has(`"pgelector.wait","value":"4500"`)).WillReturnRows(row(sessionPID, false, 14))
-		for _, s := range parkedAttempt[1:parks] {
-			s.expect(mock, fault{})
-		}
-		expectVain(mock)
+		query(mock, "TryLock").WillReturnRows(row("offered", sessionPID, 300, "web-2"))
+		query(mock, "PrepareWait").WithArgs(has(`"pgelector.role","value":"successor"`)).WillReturnRows(row(sessionPID, false, 14))
+		expectAll(mock, successorSetup[1:])
+		expectWait(mock)
 		query(mock, "OfferStands").WillReturnRows(row(true))
-		expectVain(mock)
+		expectWait(mock)
 		query(mock, "OfferStands").WillReturnRows(row(false)) // the leader has given up
 		expectBusy(mock, 300, "web-2")
-		query(mock, "TryLockOrSee").WillReturnRows(row("offered", sessionPID, 300, "web-2"))
-		for _, s := range parkedAttempt {
-			s.expect(mock, fault{})
-		}
+		query(mock, "TryLock").WillReturnRows(row("offered", sessionPID, 300, "web-2"))
+		expectAll(mock, successorLeads)
 		expectResign(mock)
 		e, rec := newElector(t, pool)
 		resign(t, campaign(t, e))
@@ -246,16 +255,14 @@ func TestACandidateThatOfferStandsParks(t *testing.T) {
 
 // The term of a successor of a shared session has a session of its own, and ends with the
 // shared one.
-func TestASuccessorOfASessionParksOnAConnectionOfItsOwn(t *testing.T) {
+func TestASuccessorOfASessionWaitsOnAConnectionOfItsOwn(t *testing.T) {
 	for _, resigns := range []bool{true, false} {
 		bubble(t, "", func(t *testing.T) {
 			m := newMany(t, 1)
 			m.opened()
-			query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "offered")))
+			query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "offered")))
 			expectServerCheck(m.mock)
-			for _, s := range parkedAttempt {
-				s.expect(m.mock, fault{})
-			}
+			expectAll(m.mock, successorLeads)
 			expectResign(m.mock)
 			term := m.campaign(t, 0)
 			if n := m.pool.Stats().InUse; n != 3 { // the mock's own, the shared session's, and the successor's
@@ -278,11 +285,9 @@ func TestCloseEndsTheWaitOfASuccessor(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocksOrSeeOffers").WillReturnRows(rows(values(int64(1), "offered")))
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "offered")))
 		expectServerCheck(m.mock)
-		for _, s := range parkedAttempt[:parks] {
-			s.expect(m.mock, fault{})
-		}
+		expectAll(m.mock, successorSetup)
 		m.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(never).WillReturnResult(sqlmock.NewResult(0, 0))
 		time.AfterFunc(time.Second, func() { wantError(t, m.Close(context.Background())) })
 		start := time.Now()
@@ -295,7 +300,7 @@ func TestCloseEndsTheWaitOfASuccessor(t *testing.T) {
 }
 
 // The successor is notified once it can find the offer, and once.
-func TestTheSuccessorIsToldWhenItOfferStands(t *testing.T) {
+func TestTheSuccessorIsNotifiedWhenItsOfferStands(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
@@ -330,11 +335,11 @@ func TestTransferToSaysWhereTheSuccessorWas(t *testing.T) {
 		}},
 		"it was overtaken": {`"web-2": it was the first in the queue, but not any more`, nil, func(mock sqlmock.Sqlmock) {
 			expectPlace(mock, 1)
-			query(mock, "UnlockTo").WillReturnRows(row(true, false, 0))
+			query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
 			expectUnlock(mock, offerKey)
 		}},
 		"the server did not say": {`"web-2": elector: look for the successor`, errPlain, func(mock sqlmock.Sqlmock) {
-			query(mock, "MoveUp").WillReturnError(errPlain)
+			query(mock, "UnlockTo").WillReturnError(errPlain)
 			expectUnlock(mock, offerKey)
 			expectUnlock(mock, orders)
 		}},
@@ -363,21 +368,19 @@ func TestTransferToSaysWhereTheSuccessorWas(t *testing.T) {
 }
 
 // A candidate that got an offer, and whose wait fails, campaigns on like after any failure.
-func TestACandidateThatOfferStandsTellsWhatFails(t *testing.T) {
+func TestASuccessorReportsWhatFails(t *testing.T) {
 	for name, fails := range map[string]func(sqlmock.Sqlmock){
 		"the wait": func(mock sqlmock.Sqlmock) { mock.ExpectExec("-- name: WaitLock ").WillReturnError(errPlain) },
 		"the question": func(mock sqlmock.Sqlmock) {
-			expectVain(mock)
+			expectWait(mock)
 			query(mock, "OfferStands").WillReturnError(errPlain)
 		},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectServerCheck(mock)
-			query(mock, "TryLockOrSee").WillReturnRows(row("offered", sessionPID, 300, "web-2"))
-			for _, s := range parkedAttempt[:parks] {
-				s.expect(mock, fault{})
-			}
+			query(mock, "TryLock").WillReturnRows(row("offered", sessionPID, 300, "web-2"))
+			expectAll(mock, successorSetup)
 			fails(mock)
 			expectTerm(mock, 2)
 			expectResign(mock)

@@ -46,7 +46,7 @@ func (w sqlmockPool) secondLock() *sqlmock.ExpectedQuery {
 func (w sqlmockPool) watcher(waits time.Duration) *sqlmock.ExpectedExec {
 	query(w.mock, "PrepareWait").WillReturnRows(row(watcherPID, false, 14))
 	query(w.mock, "InTransaction").WillReturnRows(row(false))
-	return w.mock.ExpectExec("-- name: WaitPair ").WillDelayFor(waits).WillReturnResult(sqlmock.NewResult(0, 0))
+	return w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(waits).WillReturnResult(sqlmock.NewResult(0, 0))
 }
 
 // told expects the question after a wait.
@@ -56,7 +56,7 @@ func (w sqlmockPool) told(ended bool) *sqlmock.ExpectedQuery {
 
 // waits expects another wait, which tells nothing.
 func (w sqlmockPool) waits(d time.Duration) {
-	w.mock.ExpectExec("-- name: WaitPair ").WillDelayFor(d).WillReturnResult(sqlmock.NewResult(0, 0))
+	w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(d).WillReturnResult(sqlmock.NewResult(0, 0))
 }
 
 // The session's own connection may be dead, so that nobody but the watcher can tell.
@@ -65,7 +65,6 @@ func TestAWatchedTermEndsWithItsBackend(t *testing.T) {
 		w := newWatchedMock(t)
 		w.secondLock()
 		w.watcher(500 * time.Millisecond)
-		heartbeat.expect(w.mock, noAnswer)
 		w.told(true).WillDelayFor(100 * time.Millisecond)
 		term := campaign(t, w.e)
 		<-term.Context().Done()
@@ -78,25 +77,6 @@ func TestAWatchedTermEndsWithItsBackend(t *testing.T) {
 		if n := w.inUse(); n != 1 { // the mock's own
 			t.Errorf("%d connections are in use", n)
 		}
-	})
-}
-
-// The session's own connection knows of its end, and a heartbeat on it asks it as
-// soon as the watcher has waited, sooner than the server is asked who holds what.
-func TestAWatchedTermEndsWithTheWordOfItsConnection(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		w := newWatchedMock(t)
-		w.secondLock()
-		w.watcher(500 * time.Millisecond)
-		query(w.mock, "HoldsPair").WillDelayFor(never).WillReturnRows(row(true, watcherPID))
-		heartbeat.expect(w.mock, fault{err: errTerminated})
-		term := campaign(t, w.e)
-		<-term.Context().Done()
-		if held := time.Since(term.ElectedAt()); held != 500*time.Millisecond {
-			t.Errorf("held for %v", held)
-		}
-		wantError(t, context.Cause(term.Context()), elector.ErrSessionLost, errTerminated)
-		_ = term.Resign(t.Context())
 	})
 }
 

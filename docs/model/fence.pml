@@ -12,10 +12,15 @@
  *   in tx   Term.InTx: share the guard lock, check, write, commit: four steps
  *   token   the store compares the token in the same step as it writes
  *
+ * One that follows may be the deputy: its session holds a seat, and asks for the
+ * lock again and again. The server frees the seat as it frees the lock, when the
+ * session is idle for too long or ended. A seat decides nothing: the deputy leads
+ * only when it was granted the lock, and then it is a leader like any other.
+ *
  * What must hold: no write after a later leader has begun (newest > mine).
  *
- * -DNO_BARRIER, -DNO_CHECK, -DNO_START, -DNO_MARGIN, -DNO_TOKEN and -DCHECK_FIRST
- * each take one thing away; spin then finds the trace of two writers.
+ * -DNO_BARRIER, -DNO_CHECK, -DNO_START, -DNO_MARGIN, -DNO_TOKEN, -DCHECK_FIRST and
+ * -DSEAT_LEADS each take one thing away; spin then finds the trace of two writers.
  * scripts/model.sh runs them all, and with TRACE=1 prints what it finds.
  */
 
@@ -42,6 +47,12 @@
 #define FRESH (seen <= token)
 #endif
 
+#ifdef SEAT_LEADS
+#define FREE true                                     /* the seat is taken for the lock */
+#else
+#define FREE (holder == 0)
+#endif
+
 /* The server. */
 byte holder;            /* pid of the session that holds the lock; 0: it is free */
 byte started;           /* when that session began: no two are the same */
@@ -49,6 +60,8 @@ byte owner;             /* whose session it is */
 byte idle;              /* ticks since its last statement */
 byte shared;            /* fenced transactions in flight: they share the guard lock */
 byte starts;            /* sessions so far */
+byte seat[2];           /* each candidate's session that holds the deputy's seat, by its start; 0: none */
+byte quiet[2];          /* ticks since that session's last statement */
 
 /* The election, as its history will be told. */
 byte newest;            /* token of the newest leader that has begun */
@@ -77,6 +90,7 @@ bool severed[2];        /* the administrator has ended the session of the term *
 inline grow(x) { if :: x < LEASE -> x++ :: else fi }
 
 inline advance(i) {
+    if :: seat[i] != 0 -> grow(quiet[i]) :: else fi;
     if
     :: lost[i] < DRIFT -> lost[i]++                  /* the clock stands still */
     :: grow(age[i]); grow(sent[i])
@@ -89,7 +103,20 @@ end:
     :: atomic { idle < LEASE -> idle++; advance(0); advance(1) }
     :: atomic { holder != 0 && idle == LEASE -> holder = 0 }            /* idle_session_timeout */
     :: atomic { holder != 0 -> severed[owner] = true; holder = 0 }      /* pg_terminate_backend */
+    :: atomic { seat[0] != 0 && quiet[0] == LEASE -> seat[0] = 0; quiet[0] = 0 }
+    :: atomic { seat[1] != 0 && quiet[1] == LEASE -> seat[1] = 0; quiet[1] = 0 }
     od
+}
+
+inline open() {
+    if :: backend = 1 :: backend = PIDS fi;
+    starts++; start = starts
+}
+
+/* The lock is granted to the session; its last statement was sent so many ticks ago. */
+inline grant(ago) {
+    holder = backend; started = start; owner = i;
+    idle = 0; age[i] = ago; sent[i] = 0; lost[i] = 0; severed[i] = false
 }
 
 proctype Candidate(byte i) {
@@ -97,14 +124,31 @@ proctype Candidate(byte i) {
 
 follow:
 end:
-    /* The attempt, on a session with some pid. */
-    atomic {
-        holder == 0 && starts < TERMS ->
-        if :: backend = 1 :: backend = PIDS fi;
-        starts++; start = starts;
-        holder = backend; started = start; owner = i;
-        idle = 0; age[i] = 0; sent[i] = 0; lost[i] = 0; severed[i] = false
-    }
+    if
+    :: /* The attempt, on a session with some pid. */
+       atomic {
+           holder == 0 && starts < TERMS ->
+           open();
+           grant(0)
+       }
+    :: /* The lock is busy and the seat is free: the deputy. */
+       atomic {
+           holder != 0 && seat[0] == 0 && seat[1] == 0 && starts < TERMS ->
+           open();
+           seat[i] = start; quiet[i] = 0; age[i] = 0; lost[i] = 0
+       };
+       do
+       :: sent[i] = 0;                                /* its question: sent … */
+          if
+          :: atomic { seat[i] == start && FREE -> seat[i] = 0; quiet[i] = 0; grant(sent[i]); break }
+          :: atomic { seat[i] == start && !(FREE) -> quiet[i] = 0; age[i] = sent[i]; lost[i] = 0 }
+          :: seat[i] != start -> goto follow          /* its session has ended */
+          fi
+       :: !valid(i) ->                                /* it stood still: it gives the seat up */
+          atomic { if :: seat[i] == start -> seat[i] = 0; quiet[i] = 0 :: else fi };
+          goto follow
+       od
+    fi;
     /* Confirm: the barrier and the token, in one statement. */
     if
     :: atomic { mine(start) && BARRIER -> token = start; newest = token }

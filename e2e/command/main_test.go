@@ -132,7 +132,7 @@ func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 		{"doctor --lease 1ms", "--lease 1ms: want 1s <= lease"},
 		{"run --election x --synchronous-standby 9s -- true", "--synchronous-standby 9s with --lease 10s: want the longest lease of all candidates: 10s <= longest lease <= 24h0m0s"},
 		{"run --election x --if-free --synchronous-standby 10s -- true", "exclude each other"},
-		{"run --election x --standby sit -- true", "poll or wait"},
+		{"run --election x --standby sit -- true", "want deputy, wait or poll"},
 		{"run --election x --log-level loud -- true", "--log-level"},
 		{"run --election x --driver odbc -- true", "pgx or pq"},
 		{"run --election x --dsn postgres://u:hunter2@h:port/ -- true", "not shown here"},

@@ -165,10 +165,10 @@ func TestRestartRunsTheCommandAgain(t *testing.T) {
 
 func TestRunWaitsUntilTheElectionIsFree(t *testing.T) {
 	t.Parallel()
-	for _, standby := range []string{"poll", "wait"} {
+	for _, standby := range []string{"deputy", "poll", "wait"} {
 		release := occupy(t, shared.Get(t).DSN(), name(t)+standby)
 		r := run(t, name(t)+standby, "--standby", standby, "--watch", "--", "echo", "ran")
-		if standby == "poll" {
+		if standby != "wait" {
 			r.logs(t, "leader changed")
 		} else {
 			waits(t, name(t)+standby)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A call is a statement being played.
@@ -33,20 +34,22 @@ func inside(transaction bool) string {
 // verbs play each statement and write its answer for people.
 var verbs = map[string]func(*call) (string, error){
 	"TryLock": func(c *call) (string, error) {
-		row, err := c.q.TryLock(c, db.TryLockParams{Key: c.key(), Settings: c.settings(1), Candidate: c.candidate()})
+		high, low := guard(seat(c.key()))
+		look := slices.Contains(c.words, "look")
+		row, err := c.q.TryLock(c, db.TryLockParams{Key: c.key(), Settings: c.settings(1), Candidate: c.candidate(),
+			Sit: slices.Contains(c.words, "sit"), SeatHigh: high, SeatLow: low, Look: look})
+		if look {
+			return fmt.Sprintf("%s %s, led by %s %q", row.Outcome, c.name(row.Pid), c.name(row.LeaderPid), row.LeaderID), err
+		}
 		return row.Outcome + " " + c.name(row.Pid), err
 	},
-	"TryLockOrSee": func(c *call) (string, error) {
-		row, err := c.q.TryLockOrSee(c, db.TryLockOrSeeParams{Key: c.key(), Settings: c.settings(1), Candidate: c.candidate()})
-		return fmt.Sprintf("%s %s, led by %s %q", row.Outcome, c.name(row.Pid), c.name(row.LeaderPid), row.LeaderID), err
+	"TryAsDeputy": func(c *call) (string, error) {
+		row, err := c.q.TryAsDeputy(c, c.key())
+		return fmt.Sprint(row.Granted, " ", c.name(row.Pid)), err
 	},
 	"TryLocks": func(c *call) (string, error) {
 		rows, err := c.q.TryLocks(c, encode(c.words))
-		return list(rows, func(r db.TryLocksRow) string { return fmt.Sprint(r.Key, " ", r.Granted) }), err
-	},
-	"TryLocksOrSeeOffers": func(c *call) (string, error) {
-		rows, err := c.q.TryLocksOrSeeOffers(c, encode(c.words))
-		return list(rows, func(r db.TryLocksOrSeeOffersRow) string { return fmt.Sprint(r.Key, " ", r.Outcome) }), err
+		return list(rows, func(r db.TryLocksRow) string { return fmt.Sprint(r.Key, " ", r.Outcome) }), err
 	},
 	"OfferTransfer": func(c *call) (string, error) {
 		row, err := c.q.OfferTransfer(c, db.OfferTransferParams{Candidate: c.words[0], Key: number(c.words[1])})
@@ -56,13 +59,9 @@ var verbs = map[string]func(*call) (string, error){
 		called, err := c.q.OfferStands(c, c.key())
 		return fmt.Sprint(called), err
 	},
-	"MoveUp": func(c *call) (string, error) {
-		row, err := c.q.MoveUp(c, db.MoveUpParams{Key: c.key(), Candidate: c.words[1]})
-		return fmt.Sprintf("place %d, %d sent away", row.Place, row.SentAway), err
-	},
 	"UnlockTo": func(c *call) (string, error) {
-		row, err := c.q.UnlockTo(c, db.UnlockToParams{Key: c.key(), Candidate: c.words[1]})
-		return fmt.Sprintf("%v, taken %v, %d sent away", row.Released, row.Taken, row.SentAway), err
+		row, err := c.q.UnlockTo(c, db.UnlockToParams{Key: c.key(), Candidate: c.words[1], Release: !slices.Contains(c.words, "look")})
+		return fmt.Sprintf("first %v, released %v, taken %v", row.First, row.Released, row.Taken), err
 	},
 	"UnlockAndNotify": func(c *call) (string, error) {
 		released, err := c.q.UnlockAndNotify(c, db.UnlockAndNotifyParams{Key: c.key(), Channel: c.words[1], Payload: c.words[2]})
@@ -84,6 +83,15 @@ var verbs = map[string]func(*call) (string, error){
 		high, low := guard(c.key())
 		granted, err := c.q.TryPair(c, db.TryPairParams{High: high, Low: low})
 		return fmt.Sprint(granted), err
+	},
+	"PairIsFree": func(c *call) (string, error) {
+		high, low := guard(c.key())
+		row, err := c.q.PairIsFree(c, db.PairIsFreeParams{High: high, Low: low})
+		return fmt.Sprint(row.Free, " ", c.name(row.Pid)), err
+	},
+	"LargestHolder": func(c *call) (string, error) {
+		rows, err := c.q.LargestHolder(c, encode(c.words))
+		return list(rows, func(r db.LargestHolderRow) string { return fmt.Sprintf("%s %q", c.name(r.Pid), r.ApplicationName) }), err
 	},
 	"HoldsPair": func(c *call) (string, error) {
 		row, err := c.q.HoldsPair(c, c.key())
@@ -133,7 +141,7 @@ var verbs = map[string]func(*call) (string, error){
 		return list(rows, func(r db.EndOverdueRow) string { return fmt.Sprint(c.name(r.Pid), " ", r.Ended) }), err
 	},
 	"EvictHolder": func(c *call) (string, error) {
-		rows, err := c.q.EvictHolder(c, db.EvictHolderParams{Pid: c.sessions[c.words[1]].pid, Key: c.key()})
+		rows, err := c.q.EvictHolder(c, db.EvictHolderParams{Pid: c.sessions[c.words[1]].pid, Key: c.key(), Seat: seat(c.key())})
 		return fmt.Sprint(rows), err
 	},
 	"Ping": func(c *call) (string, error) {
@@ -177,14 +185,15 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprintf("%s, in recovery %v, %d set", c.name(row.Pid), row.InRecovery, row.Applied), err
 	},
 	"WaitLock": func(c *call) (string, error) { return "ok", c.q.WaitLock(c) },
-	"WaitPair": func(c *call) (string, error) { return "ok", c.q.WaitPair(c) },
 	"Holder": func(c *call) (string, error) {
 		row, err := c.q.Holder(c, c.key())
 		return fmt.Sprintf("%s %q, its start is known %v", c.name(row.Pid), row.ApplicationName, row.ConnectedMicros != 0), err
 	},
-	"Waiters": func(c *call) (string, error) {
-		rows, err := c.q.Waiters(c, c.key())
-		return list(rows, func(r db.WaitersRow) string { return fmt.Sprintf("%s since %v", c.name(r.Pid), r.WaitingMicros != 0) }), err
+	"Deputies": func(c *call) (string, error) {
+		rows, err := c.q.Deputies(c, db.DeputiesParams{Key: c.key(), Seat: seat(c.key())})
+		return list(rows, func(r db.DeputiesRow) string {
+			return fmt.Sprintf("%s seated %v waits %v", c.name(r.Pid), r.Seated, r.WaitingMicros != 0)
+		}), err
 	},
 	"Leaders": func(c *call) (string, error) {
 		rows, err := c.q.Leaders(c, encode(c.words))
@@ -207,7 +216,13 @@ var verbs = map[string]func(*call) (string, error){
 	},
 	"AdvisoryLocks": func(c *call) (string, error) {
 		rows, err := c.q.AdvisoryLocks(c)
-		return list(rows, func(r db.AdvisoryLocksRow) string { return fmt.Sprint(r.Key, " ", c.name(r.Pid), " ", r.Granted) }), err
+		return list(rows, func(r db.AdvisoryLocksRow) string {
+			deputy := ""
+			if r.Deputy {
+				deputy = " deputy"
+			}
+			return fmt.Sprint(r.Key, " ", c.name(r.Pid), " ", r.Granted, deputy)
+		}), err
 	},
 }
 
@@ -229,7 +244,7 @@ func (p *player) waits(t *testing.T, one *playerSession) bool {
 	t.Helper()
 	rows, err := db.New(p.admin).AdvisoryLocks(t.Context())
 	check(t, err)
-	return slices.ContainsFunc(rows, func(r db.AdvisoryLocksRow) bool { return r.Pid == one.pid && !r.Granted })
+	return slices.ContainsFunc(rows, func(r db.AdvisoryLocksRow) bool { return r.Pid == one.pid && r.WaitingMicros != 0 })
 }
 
 // candidate is who asks: the application_name of the settings, if it is among them.
@@ -274,6 +289,9 @@ func (c *call) rises(token int64, epoch string) string {
 	c.token = max(c.token, token)
 	return fmt.Sprintf("timeline %d, epoch %s, token rises %v", token>>48, epoch, rises)
 }
+
+// seat is the key of an election's seats, which AdvisoryLocks computes.
+func seat(key int64) int64 { return session.SeatKey(key) }
 
 func guard(key int64) (high, low int32) { return int32(key >> 32), int32(key) }
 func number(word string) int64 {

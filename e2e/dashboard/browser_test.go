@@ -135,9 +135,9 @@ func stage(t *testing.T) (address string, stop func()) {
 	mux.Handle("/admin/elections/", page)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	eventually(t, "both candidates are published", func() bool {
+	eventually(t, "both candidates are published, and one is the deputy", func() bool {
 		all, err := r.Candidates(soon(t), elector.KeyFromName(election))
-		return err == nil && len(all) == 2
+		return err == nil && len(all) == 2 && all[1].Deputy
 	})
 	return server.URL + "/admin/elections/", stop
 }
@@ -161,10 +161,13 @@ func TestInABrowserThePageShowsHostileTextAndRunsNothing(t *testing.T) {
 		}
 	}
 	text := evaluate[string](t, tab, `document.body.innerText`)
-	for _, want := range []string{"led by " + hostile, "version " + hostile, "<script>document.title='hacked'</script>", "web-2", "nobody leads", "health 0.9"} {
+	for _, want := range []string{"led by " + hostile, "version " + hostile, "<script>document.title='hacked'</script>", "nobody leads", "health 0.9"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not show %q:\n%s", want, text)
 		}
+	}
+	if deputy := evaluate[string](t, tab, `document.querySelector("li.deputy strong").innerText`); deputy != "web-2" {
+		t.Errorf("the page shows %q as the deputy", deputy)
 	}
 	if colour := evaluate[string](t, tab, `getComputedStyle(document.querySelector(".badge.leads")).backgroundColor`); colour != "rgb(218, 251, 225)" {
 		t.Errorf("the style is not applied: the badge is %s", colour)

@@ -108,8 +108,9 @@ func (c *candidate) newElectors() (err error) {
 		for _, opt := range shared {
 			opts = append(opts, opt)
 		}
-		if c.Wait {
-			opts = append(opts, elector.WithStandby(elector.Wait))
+		opts = append(opts, elector.WithStandby(c.Standby))
+		if c.Interval > 0 {
+			opts = append(opts, elector.WithDeputyInterval(c.Interval))
 		}
 		if c.Synchronous {
 			opts = append(opts, elector.WithSynchronousStandby(Lease))

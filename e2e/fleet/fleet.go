@@ -33,6 +33,7 @@ import (
 // Config configures a Fleet.
 type Config struct {
 	Seats []Seat
+	Seed  uint64 // decides what seats draw
 	// DSN returns the current address of the server for a candidate.
 	DSN func(*Member) string
 	// Ended is called in a separate goroutine when a process has ended unasked. By then
@@ -86,7 +87,7 @@ func (f *Fleet) Fill() error {
 
 func (f *Fleet) start(s Seat) error {
 	f.started[s.ID]++
-	m := &Member{spec: spec{Seat: s, Name: fmt.Sprint(s.ID, f.started[s.ID])}, gone: make(chan struct{})}
+	m := &Member{spec: spec{Seat: s.draw(f.Seed, f.started[s.ID]), Name: fmt.Sprint(s.ID, f.started[s.ID])}, gone: make(chan struct{})}
 	text, err := json.Marshal(m.spec)
 	if err != nil {
 		return err

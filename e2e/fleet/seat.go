@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
@@ -12,12 +13,15 @@ import (
 // A Seat describes the candidates of one seat. When a candidate is killed, the next one takes
 // its seat.
 type Seat struct {
-	ID                   string
-	By                   string // driver name in database/sql
-	Route                Route
-	Wait, Watch, Session bool
-	Synchronous          bool          // WithSynchronousStandby; not on a Session
-	Retry                time.Duration // 0 means the constant Retry
+	ID             string
+	By             string // driver name in database/sql
+	Route          Route
+	Watch, Session bool
+	Standby        elector.Standby // not on a Session
+	Interval       time.Duration   // WithDeputyInterval; 0 means the default
+	Draws          bool            // each process draws its standby and deputy interval
+	Synchronous    bool            // WithSynchronousStandby; not on a Session
+	Retry          time.Duration   // 0 means the constant Retry
 }
 
 // A Route names how a candidate reaches the server.
@@ -25,12 +29,12 @@ type Route string
 
 // String describes the seat, for the log and the picture.
 func (s Seat) String() string {
-	text := "polls"
+	text := map[elector.Standby]string{elector.Deputy: "deputy", elector.Wait: "waits", elector.Poll: "polls"}[s.Standby]
 	switch {
-	case s.Wait:
-		text = "waits"
 	case s.Session:
 		text = "session"
+	case s.Draws:
+		text = "draws its standby"
 	}
 	if s.Watch {
 		text += ", watches"
@@ -79,4 +83,14 @@ func (p spec) options() []elector.SessionOption {
 		elector.WithHeartbeatInterval(Heartbeat),
 		elector.WithRetryInterval(cmp.Or(p.Retry, Retry)),
 	}
+}
+
+// draw returns the seat of the process that is started as number n.
+func (s Seat) draw(seed uint64, n int) Seat {
+	if s.Draws {
+		r := rand.New(rand.NewPCG(seed, uint64(n)<<8|uint64(s.ID[0])))
+		s.Standby = []elector.Standby{elector.Deputy, elector.Wait, elector.Poll}[r.IntN(3)]
+		s.Interval = 10*time.Millisecond + time.Duration(r.Int64N(int64(Heartbeat-10*time.Millisecond)))
+	}
+	return s
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/ha/cluster"
+	"github.com/pgelector/pgelector/elector"
 )
 
 // The candidates' routes.
@@ -23,18 +24,17 @@ const (
 )
 
 var seats = []fleet.Seat{
-	{ID: "a", By: "pgx", Route: multi},
-	{ID: "b", By: "postgres", Route: multi, Wait: true},
-	{ID: "c", By: "pgx", Route: cutting, Wait: true, Watch: true},
+	{ID: "a", By: "pgx", Route: multi, Standby: elector.Poll},
+	{ID: "b", By: "postgres", Route: multi},
+	{ID: "c", By: "pgx", Route: cutting, Standby: elector.Wait, Watch: true},
 	{ID: "d", By: "postgres", Route: plain, Watch: true},
 	{ID: "e", By: "pgx", Route: front, Session: true},
-	{ID: "f", By: "postgres", Route: behind, Wait: true},
-	{ID: "g", By: "pgx", Route: multi, Wait: true},
+	{ID: "f", By: "postgres", Route: behind, Standby: elector.Wait},
+	{ID: "g", By: "pgx", Route: multi},
 	{ID: "h", By: "postgres", Route: cutting, Session: true, Watch: true},
 }
 
-// retry is the default retry interval of an election. With it, quick attempts after a failover
-// stand out.
+// retry is long enough that quick attempts after a failover stand out.
 const retry = time.Second
 
 // connectTimeout is the connect_timeout of the DSNs.

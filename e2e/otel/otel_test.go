@@ -160,6 +160,28 @@ func TestTheGaugesNeverSayLeadingLate(t *testing.T) {
 	})
 }
 
+func TestTheDeputyShowsUnlessTheCandidatePolls(t *testing.T) {
+	b, ctx := newBench(t), t.Context()
+	b.OnCampaign(ctx, hooks.Campaign{Origin: us, Outcome: hooks.Busy, Polls: true})
+	if m, ok := b.collect(t)["pgelector.deputy"]; ok {
+		t.Errorf("a candidate that polls shows: %v", m)
+	}
+	for _, step := range []struct {
+		hooks.Campaign
+		want int64
+	}{
+		{hooks.Campaign{Origin: us, Outcome: hooks.Busy}, 0},
+		{hooks.Campaign{Origin: us, Outcome: hooks.Busy, Deputy: true}, 1},
+		{hooks.Campaign{Origin: us, Outcome: hooks.Granted}, 0},
+	} {
+		b.OnCampaign(ctx, step.Campaign)
+		points := b.collect(t)["pgelector.deputy"].Data.(metricdata.Gauge[int64]).DataPoints
+		if len(points) != 1 || points[0].Value != step.want {
+			t.Errorf("after %+v: %v, want %d", step.Campaign, points, step.want)
+		}
+	}
+}
+
 func TestEachEventIsCountedWithTheElectionAndItsClosedSetOnly(t *testing.T) {
 	b := newBench(t)
 	b.everything(t, us)

@@ -130,6 +130,24 @@ func TestTheGaugesNeverSayLeadingLate(t *testing.T) {
 	})
 }
 
+func TestTheDeputyShowsUnlessTheCandidatePolls(t *testing.T) {
+	h, ctx := prometheushooks.New(), t.Context()
+	h.OnCampaign(ctx, hooks.Campaign{Origin: us, Outcome: hooks.Busy, Polls: true})
+	if f := gather(t, h)["pgelector_deputy"]; f != nil {
+		t.Errorf("a candidate that polls shows: %v", f)
+	}
+	for deputy, want := range map[bool]float64{false: 0, true: 1} {
+		h.OnCampaign(ctx, hooks.Campaign{Origin: us, Outcome: hooks.Busy, Deputy: deputy})
+		if got := value(t, h, "pgelector_deputy", "orders"); got != want {
+			t.Errorf("deputy %t: the gauge is %v", deputy, got)
+		}
+	}
+	h.OnCampaign(ctx, hooks.Campaign{Origin: us, Outcome: hooks.Granted})
+	if got := value(t, h, "pgelector_deputy", "orders"); got != 0 {
+		t.Errorf("elected: the gauge is %v", got)
+	}
+}
+
 func TestTheTermsStartIsThereOnlyWhileLeading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := prometheushooks.New()
@@ -192,16 +210,16 @@ func TestAnElectionCostsAsManySeriesAsDocumented(t *testing.T) {
 		t.Errorf("%d series before any event", n)
 	}
 	h.OnCampaign(t.Context(), hooks.Campaign{Origin: us, Outcome: hooks.Busy})
-	if n := series(); n != 22 {
-		t.Errorf("an election that is followed costs %d series, documented are 22", n)
+	if n := series(); n != 23 {
+		t.Errorf("an election that is followed costs %d series, documented are 23", n)
 	}
 	elect(h, us)()
-	if n := series(); n != 22+27 {
-		t.Errorf("an election that was led costs %d series, documented are 22 + 27", n)
+	if n := series(); n != 23+27 {
+		t.Errorf("an election that was led costs %d series, documented are 23 + 27", n)
 	}
 	elect(h, us)
-	if n := series(); n != 22+27+1 {
-		t.Errorf("an election that is led costs %d series, documented are 22 + 27 + 1", n)
+	if n := series(); n != 23+27+1 {
+		t.Errorf("an election that is led costs %d series, documented are 23 + 27 + 1", n)
 	}
 }
 

@@ -7,7 +7,7 @@
 // A [Plan] has one to four candidates for one or two elections, with a lease and all that
 // follows from it, a latency, and a server whose clock runs up to 8 % faster or slower.
 // Candidates use Run, Campaign, TryCampaign, Start and RunIfLeader, or a Session; they
-// poll or wait, may watch, behave after pgx or lib/pq, and some write in transactions of
+// draw what they do while another leads, may watch, behave after pgx or lib/pq, and some write in transactions of
 // their terms, are gated by their health, hear of resignations by a notifier that is late,
 // deaf or tells twice, or resign in favour of another, who may be dead. Up to five faults strike, each for a while, of those in faults.go.
 // In a quarter of the plans commits wait for a standby, and the candidates have

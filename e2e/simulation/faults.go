@@ -5,6 +5,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A FaultKind names a fault.
@@ -62,15 +63,12 @@ var faults = map[FaultKind]func(*world, Fault) (undo func()){
 		w.lifeOf(f).process.ShiftClock(-f.Lasts)
 		return nothing
 	},
-	"terminate": func(w *world, _ Fault) func() {
-		s := w.primary()
-		for _, l := range s.Locks() {
-			if l.Granted && !l.Guard && l.Key == elector.KeyFromName(election(0)) {
-				s.Terminate(l.PID)
-			}
-		}
-		return nothing
-	},
+	"terminate": terminate(func(l electortest.Lock) bool {
+		return !l.Guard && l.Key == elector.KeyFromName(election(0))
+	}),
+	"terminate both": terminate(func(l electortest.Lock) bool { // the leader and the deputy, which hold the seats
+		return l.Guard && l.Key|1 == session.SeatKey(elector.KeyFromName(election(0)))|1
+	}),
 	"cancel": func(w *world, _ Fault) func() {
 		s := w.primary()
 		for _, l := range s.Locks() {
@@ -131,7 +129,7 @@ var faults = map[FaultKind]func(*world, Fault) (undo func()){
 var replicationFaults = []FaultKind{"standbys cut", "no synchronous standby", "two primaries", "two primaries"}
 
 // faultKinds are their names, in a fixed order.
-var faultKinds = []FaultKind{"kill -9", "graceful restart", "freeze", "link down", "requests lost", "answers lost", "slow link", "flapping health", "clock forward", "clock back", "terminate",
+var faultKinds = []FaultKind{"kill -9", "graceful restart", "freeze", "link down", "requests lost", "answers lost", "slow link", "flapping health", "clock forward", "clock back", "terminate", "terminate both",
 	"cancel", "server restart", "server crash", "server stall", "slow disk", "lock table full", "no connections left", "failover"}
 
 func nothing() {}
@@ -151,6 +149,19 @@ func (w *world) lifeOf(f Fault) *life {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.life
+}
+
+// terminate terminates the sessions that hold such locks.
+func terminate(such func(electortest.Lock) bool) func(*world, Fault) func() {
+	return func(w *world, _ Fault) func() {
+		s := w.primary()
+		for _, l := range s.Locks() {
+			if l.Granted && such(l) {
+				s.Terminate(l.PID)
+			}
+		}
+		return nothing
+	}
 }
 
 func cut(loss electortest.Loss) func(*world, Fault) func() {

@@ -147,7 +147,7 @@ func (j *judge) trace(e electortest.Event) {
 		switch {
 		case e.What == "ended" && slices.ContainsFunc(e.Held, func(l electortest.Lock) bool { return l.Key == s.Key() && !l.Guard }):
 			j.freed(s, e.Err)
-		case strings.HasPrefix(e.What, "Unlock") && !e.Done && slices.Contains(e.Args, any(s.Key())) && s.relies():
+		case strings.HasPrefix(e.What, "Unlock") && !e.Done && slices.Contains(e.Args, any(s.Key())) && !slices.Contains(e.Args, any(false)) && s.relies(): // UnlockTo with release false only looks
 			j.breach("%s unlocks %s while its work goes on", s.id, s.Election())
 		case e.What == "Confirm" && !e.Done && e.Args[2] == s.Key(),
 			e.What == "Tokens" && !e.Done && strings.Contains(e.Args[0].(string), fmt.Sprintf(`"key":%d,`, s.Key())):

@@ -97,9 +97,7 @@ func (w *world) newLife(n, generation int) *life {
 	if w.plan.Synchronous {
 		options = append(options, elector.WithSynchronousStandby(w.plan.Lease))
 	}
-	if l.Wait {
-		options = append(options, elector.WithStandby(elector.Wait))
-	}
+	options = append(options, elector.WithStandby(l.Standby), elector.WithDeputyInterval(l.Interval))
 	e := must(elector.New(l.pool, election(n%w.plan.Elections), options...))
 	l.seats = []*seat{{life: l, Elector: e, chance: w.newChance(n, generation, 1)}}
 	return l

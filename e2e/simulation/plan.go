@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 )
 
@@ -31,13 +32,15 @@ type Plan struct {
 type Candidate struct {
 	Starts time.Duration // after the beginning
 	Kind   Kind
-	Wait   bool // WithStandby(Wait)
-	Watch  bool // WithWatch
-	Writes bool // in transactions of the term
-	Health bool // WithHealth
-	Wakes  bool // WithNotifier
-	Wills  bool // resigns in favour of another
-	Driver electortest.Driver
+	// Standby and Interval are WithStandby and WithDeputyInterval, which a Session has not.
+	Standby  elector.Standby
+	Interval time.Duration
+	Watch    bool // WithWatch
+	Writes   bool // in transactions of the term
+	Health   bool // WithHealth
+	Wakes    bool // WithNotifier
+	Wills    bool // resigns in favour of another
+	Driver   electortest.Driver
 }
 
 // A Kind is how a candidate uses the library.
@@ -81,7 +84,7 @@ func NewPlan(seed uint64) Plan {
 	p.ClockRate = 0.92 + 0.16*r.Float64()
 	p.Elections = 1 + r.IntN(mostElections)
 	for range 1 + r.IntN(mostCandidates) {
-		p.Candidates = append(p.Candidates, newCandidate(r))
+		p.Candidates = append(p.Candidates, newCandidate(r, p.Heartbeat))
 	}
 	for range r.IntN(mostFaults + 1) {
 		p.Faults = append(p.Faults, newFault(r, p, faultKinds))
@@ -105,11 +108,12 @@ func (p *Plan) replicate(r *rand.Rand) {
 	}
 }
 
-func newCandidate(r *rand.Rand) Candidate {
+func newCandidate(r *rand.Rand, heartbeat time.Duration) Candidate {
 	c := Candidate{Starts: between(r, 0, time.Second), Kind: pick(r, kinds...), Watch: r.IntN(3) == 0, Writes: r.IntN(2) == 0,
 		Health: r.IntN(3) == 0, Wakes: r.IntN(3) == 0, Wills: r.IntN(3) == 0,
 		Driver: pick(r, electortest.PGX, electortest.PQ)}
-	c.Wait = c.Kind != shares && r.IntN(3) == 0
+	c.Standby = pick(r, elector.Deputy, elector.Deputy, elector.Wait, elector.Poll)
+	c.Interval = between(r, 10*time.Millisecond, heartbeat)
 	return c
 }
 

@@ -1,6 +1,10 @@
 package simulation
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/pgelector/pgelector/elector"
+)
 
 // shrink makes a plan that fails smaller, as long as it still does: fewer faults,
 // fewer candidates, fewer things that they do.
@@ -44,7 +48,7 @@ func simpler(p Plan) (all []Plan) {
 		change(c.Wakes, func(q *Plan) { q.Candidates[i].Wakes = false })
 		change(c.Wills, func(q *Plan) { q.Candidates[i].Wills = false })
 		change(c.Watch, func(q *Plan) { q.Candidates[i].Watch = false })
-		change(c.Wait, func(q *Plan) { q.Candidates[i].Wait = false })
+		change(c.Standby != elector.Poll, func(q *Plan) { q.Candidates[i].Standby = elector.Poll })
 		change(c.Driver != 0, func(q *Plan) { q.Candidates[i].Driver = 0 })
 		change(c.Kind != runs, func(q *Plan) { q.Candidates[i].Kind = runs })
 	}

@@ -18,7 +18,7 @@ func TestHoursOfElectionsLeaveNothingBehind(t *testing.T) {
 		defer server.Close()
 		ctx, stop := context.WithCancel(t.Context())
 		terms, done := make(chan int), make(chan error)
-		for _, standby := range []elector.Standby{elector.Poll, elector.Poll, elector.Wait} {
+		for _, standby := range []elector.Standby{elector.Deputy, elector.Wait, elector.Poll} {
 			pool := server.Open()
 			defer pool.Close()
 			e := must(elector.New(pool, "orders", elector.WithLease(30*time.Second), elector.WithRetryInterval(5*time.Second), elector.WithStandby(standby)))

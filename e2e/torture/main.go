@@ -116,7 +116,7 @@ func run(ctx context.Context, c config, path string, without error) (err error) 
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	f := newFleet(s, fail)
+	f := newFleet(s, c.seed, fail)
 	defer func() {
 		f.Abandon()
 		err = errors.Join(err, history.Save(path, f.Log.Since(0)))

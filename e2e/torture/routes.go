@@ -16,10 +16,11 @@ import (
 )
 
 // newFleet returns the candidates of a stage. It calls fail when a candidate ends unasked.
-func newFleet(s *stage, fail context.CancelCauseFunc) *fleet.Fleet {
+func newFleet(s *stage, seed uint64, fail context.CancelCauseFunc) *fleet.Fleet {
 	linked := func(m *fleet.Member) bool { return m.Route == linked && s.namespaces }
 	return fleet.New(fleet.Config{
 		Seats: seats,
+		Seed:  seed,
 		DSN:   s.dsn,
 		Ended: func(m *fleet.Member) { fail(m.Err()) },
 		Prepare: func(m *fleet.Member, cmd *exec.Cmd) {
@@ -46,13 +47,13 @@ const (
 )
 
 var seats = []fleet.Seat{
-	{ID: "a", By: "pgx", Route: direct},
-	{ID: "b", By: "postgres", Route: direct, Wait: true},
-	{ID: "c", By: "pgx", Route: proxied, Wait: true, Watch: true},
-	{ID: "d", By: "postgres", Route: proxied, Watch: true},
+	{ID: "a", By: "pgx", Route: direct, Draws: true},
+	{ID: "b", By: "postgres", Route: direct, Draws: true},
+	{ID: "c", By: "pgx", Route: proxied, Draws: true, Watch: true},
+	{ID: "d", By: "postgres", Route: proxied, Draws: true, Watch: true},
 	{ID: "e", By: "pgx", Route: pooled, Session: true},
-	{ID: "f", By: "postgres", Route: pooled, Wait: true},
-	{ID: "g", By: "pgx", Route: linked, Wait: true},
+	{ID: "f", By: "postgres", Route: pooled, Draws: true},
+	{ID: "g", By: "pgx", Route: linked, Draws: true},
 	{ID: "h", By: "postgres", Route: linked, Session: true, Watch: true},
 }
 

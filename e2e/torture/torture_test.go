@@ -23,7 +23,7 @@ func names(all []fault) (names []string) {
 }
 
 func draws(seed uint64, n int) []string {
-	nemesis := newNemesis(newFleet(nil, nil), nil, seed, faults())
+	nemesis := newNemesis(newFleet(nil, 0, nil), nil, seed, faults())
 	var drawn []fault
 	for range n {
 		drawn = append(drawn, nemesis.draw())

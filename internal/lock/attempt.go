@@ -10,7 +10,7 @@ import (
 
 // An Acquirer acquires one election's lock. It serves one campaign at a time.
 type Acquirer interface {
-	// Acquire makes one attempt, or one bounded wait.
+	// Acquire makes one attempt, or spends one heartbeat interval as the deputy.
 	Acquire(ctx context.Context, t Try) Attempt
 	// Close gives up what the acquirer keeps between two attempts. The next attempt is
 	// again the first of a campaign.
@@ -21,7 +21,7 @@ type Acquirer interface {
 type Try struct {
 	Last    Standing
 	WakeUps *WakeUps // may end the wait for a batch; may be nil
-	NoWait  bool     // do not wait in the server's queue
+	Once    bool     // there will be no other attempt: do not become the deputy
 }
 
 // A Standing is what a candidate was by the last answer of a server.
@@ -50,6 +50,7 @@ type Attempt struct {
 	Outcome Outcome
 	Lock    *Lock
 	Holder  Holder // of a busy lock, if the acquirer looks for it and saw it
+	Deputy  bool   // the lock is busy, and this candidate holds the deputy's seat
 	// Next is how long to wait before the next attempt. After a failure it is the longest
 	// time between two quick attempts while the server is away; 0 if the campaign does not
 	// pace those.
@@ -75,6 +76,8 @@ type Config struct {
 	Key        int64
 	Look       bool          // whether to ask who holds a busy lock
 	Retry      time.Duration // between two attempts
-	Queue      bool          // wait in the server's queue
+	Sit        bool          // become the deputy if nobody is
+	Wait       bool          // as the deputy, wait in the server's queue
+	Interval   time.Duration // between two attempts of a deputy that does not wait
 	TokenEpoch int64         // the least number that is added to the timeline of a token
 }

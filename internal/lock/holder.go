@@ -20,10 +20,11 @@ type Holder struct {
 	Connected   time.Time
 }
 
-// Waiter is a session that waits in the server's queue.
-type Waiter struct {
+// A Follower is a session that holds a seat of an election, or waits for its lock.
+type Follower struct {
 	Holder
-	Since time.Time // zero if the server does not know it yet
+	Deputy bool      // it holds a seat
+	Since  time.Time // when its wait began; zero if it does not wait, or the server does not know yet
 }
 
 // HolderOf asks who holds the lock, on a connection of the pool. held is false if nobody
@@ -50,19 +51,22 @@ func holderSeenBy(ctx context.Context, s *session.Session, key int64) Holder {
 	return holderOf(row)
 }
 
-// WaitersOf asks who waits in the server's queue for the lock, the longest waiting first,
-// as HolderOf does.
-func WaitersOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) ([]Waiter, error) {
-	rows, err := session.Inquire(ctx, pool, timeout, func(ctx context.Context, q *db.Queries) ([]db.WaitersRow, error) { return q.Waiters(ctx, key) })
+// FollowersOf asks for the sessions that hold a seat of the election or wait for its lock,
+// without the leader's, as HolderOf does.
+func FollowersOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) ([]Follower, error) {
+	rows, err := session.Inquire(ctx, pool, timeout, func(ctx context.Context, q *db.Queries) ([]db.DeputiesRow, error) {
+		return q.Deputies(ctx, db.DeputiesParams{Key: key, Seat: session.SeatKey(key)})
+	})
 	if err != nil {
 		return nil, err
 	}
-	waiters := make([]Waiter, 0, len(rows))
+	followers := make([]Follower, 0, len(rows))
 	for _, row := range rows {
-		waiters = append(waiters, Waiter{
+		followers = append(followers, Follower{
 			Holder: Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: db.Time(row.ConnectedMicros)},
+			Deputy: row.Seated,
 			Since:  db.Time(row.WaitingMicros),
 		})
 	}
-	return waiters, nil
+	return followers, nil
 }

@@ -50,8 +50,8 @@ func tryEach(s *session.Session, keys []int64) (granted, offers map[int64]bool, 
 	if len(keys) == 0 {
 		return granted, offers, nil
 	}
-	rows, err := session.Do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]db.TryLocksOrSeeOffersRow, error) {
-		return q.TryLocksOrSeeOffers(ctx, db.Keys(keys...))
+	rows, err := session.Do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
+		return q.TryLocks(ctx, db.Keys(keys...))
 	})
 	if err != nil {
 		return granted, offers, fmt.Errorf("elector: try %d locks: %w", len(keys), session.Explain(err))

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
@@ -26,12 +25,13 @@ const QuickFor = time.Minute
 const closeDelay = 10 * time.Millisecond
 
 // own acquires a lock on a session of its own. It tries once per retry interval, on a
-// borrowed connection. With Config.Queue it waits in the server's queue instead.
+// borrowed connection, until it becomes the deputy. Then it keeps the session.
 type own struct {
 	Config
 	server  *session.Server
 	last    *Lock
-	queued  *session.Session // between two waits in the queue
+	seat    *session.Session // holds the deputy's seat; nil unless this candidate is the deputy
+	deputy  bool             // this candidate was the deputy by the last answer of a server
 	blocked bool             // the last attempt may have waited too long at the barrier
 }
 
@@ -43,46 +43,57 @@ func (o *own) Acquire(ctx context.Context, t Try) Attempt {
 		o.server.Invalidate() // it may be another server now
 	}
 	o.last = nil
-	queue := o.Queue && !t.NoWait
-	var a Attempt
-	var err error
-	if queue {
-		a, err = o.wait(ctx, o.server.Lease.Heartbeat)
-	} else {
-		a, err = o.try(ctx)
-		a.Next = backoff.Jitter(o.Retry)
-	}
-	if a.Outcome == offered {
-		a, err = o.succeed(ctx)
-		a.Next = backoff.Jitter(o.Retry)
-	}
+	a, err := o.retry(ctx, func() (a Attempt, err error) {
+		if s := o.takeSeat(); s != nil {
+			a, err = o.deputize(ctx, s, t.WakeUps)
+		} else {
+			a, err = o.try(ctx, t.Once)
+		}
+		if err == nil && a.Outcome == offered {
+			a, err = o.succeed(ctx)
+		}
+		return a, err
+	})
 	if err != nil {
-		return failed(o.server, err, o.quick(t.Last, queue, err))
+		return failed(o.server, err, o.quick(t.Last, err))
 	}
-	if a.Lock != nil && queue {
+	o.last, o.deputy = a.Lock, o.seat != nil
+	switch a.Deputy = o.deputy; {
+	case a.Lock != nil && o.Wait:
 		a.Lock.closeDelay = closeDelay
+	case a.Lock == nil && !a.Deputy:
+		a.Next = backoff.Jitter(o.Retry)
 	}
-	o.last = a.Lock
 	return a
 }
 
-// quick is the time between two quick attempts. The candidate that led hurries, and those
-// that waited in the queue, unless the server is starting up or full: there may be hundreds
-// of them. Those that polled keep to their retry interval.
-func (o *own) quick(last Standing, queue bool, err error) time.Duration {
+// quick is the time between two quick attempts. The candidate that led hurries, and so does
+// the deputy, unless the server is starting up or full. The others keep to their retry
+// interval: there may be hundreds of them.
+func (o *own) quick(last Standing, err error) time.Duration {
 	state := pgerr.State(err)
-	if last == Led || queue && state != "57P03" && state != "53300" {
+	if last == Led || o.deputy && state != "57P03" && state != "53300" {
 		return Quick
 	}
 	return max(o.Retry, Quick)
 }
 
-// Close leaves the queue.
+// Close gives the seat up.
 func (o *own) Close() {
-	if o.queued != nil {
-		o.queued.Discard()
-		o.queued = nil
+	if s := o.takeSeat(); s != nil {
+		s.Discard()
 	}
+}
+
+// takeSeat returns the deputy's session, if it is one and its lease has not run out.
+func (o *own) takeSeat() *session.Session {
+	s := o.seat
+	o.seat = nil
+	if s != nil && !s.Valid() {
+		s.Discard()
+		return nil
+	}
+	return s
 }
 
 // retry is the server's Retry. It first terminates overdue fenced transactions that may
@@ -101,51 +112,46 @@ func (o *own) retry(ctx context.Context, try func() (Attempt, error)) (a Attempt
 	return a, err
 }
 
-// try makes one attempt on a borrowed connection. It becomes the session if the lock is
-// granted, and goes back to the pool as it came if not.
-func (o *own) try(ctx context.Context) (Attempt, error) {
-	return o.retry(ctx, func() (Attempt, error) {
-		s, err := o.server.Borrow(ctx)
-		if err != nil {
-			return Attempt{}, err
-		}
-		s.EvictBy(func() { o.server.Evict(s.PID(), o.Key) })
-		row, err := o.ask(ctx, s)
-		if err != nil {
-			s.Discard() // in doubt: the lock may have been granted
-			return Attempt{}, fmt.Errorf("elector: try the lock: %w", session.Explain(err))
-		}
-		a := Attempt{Holder: Holder{PID: row.LeaderPid, CandidateID: row.LeaderID}}
-		switch row.Outcome {
-		case "busy":
-			a.Outcome = Busy
-		case "offered":
-			a.Outcome = offered
-		case "standby":
-			err = session.ErrServerReadOnly
-		default:
-			return o.confirm(ctx, s, true)
-		}
-		s.GiveBack()
-		return a, err
-	})
+// try makes one attempt on a borrowed connection. It becomes the session if the lock or a
+// seat is granted, and goes back to the pool as it came if not.
+func (o *own) try(ctx context.Context, once bool) (Attempt, error) {
+	s, err := o.server.Borrow(ctx)
+	if err != nil {
+		return Attempt{}, err
+	}
+	s.EvictBy(func() { o.server.Evict(s.PID(), o.Key) })
+	row, err := o.ask(ctx, s, o.Sit && !once)
+	if err != nil {
+		s.Discard() // in doubt: the lock may have been granted
+		return Attempt{}, fmt.Errorf("elector: try the lock: %w", session.Explain(err))
+	}
+	a := Attempt{Outcome: Busy, Holder: Holder{PID: row.LeaderPid, CandidateID: row.LeaderID}}
+	switch row.Outcome {
+	case "granted":
+		return o.confirm(ctx, s, true)
+	case "deputy":
+		return a, o.sitDown(ctx, s)
+	case "offered":
+		a.Outcome = offered
+	case "standby":
+		err = session.ErrServerReadOnly
+	}
+	s.GiveBack()
+	return a, err
 }
 
 // ask sends the one statement of an attempt.
-func (o *own) ask(ctx context.Context, s *session.Session) (db.TryLockOrSeeRow, error) {
-	settings := o.server.Settings()
-	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryLockOrSeeRow, error) {
-		if o.Look {
-			return q.TryLockOrSee(ctx, db.TryLockOrSeeParams{Key: o.Key, Settings: settings, Candidate: o.server.Name})
-		}
-		row, err := q.TryLock(ctx, db.TryLockParams{Key: o.Key, Settings: settings, Candidate: o.server.Name})
-		return db.TryLockOrSeeRow{Outcome: row.Outcome, Pid: row.Pid}, err
+func (o *own) ask(ctx context.Context, s *session.Session, sit bool) (db.TryLockRow, error) {
+	high, low := session.Halves(session.SeatKey(o.Key))
+	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryLockRow, error) {
+		return q.TryLock(ctx, db.TryLockParams{Key: o.Key, Settings: o.server.Settings(), Candidate: o.server.Name,
+			Sit: sit, SeatHigh: high, SeatLow: low, Look: o.Look})
 	})
 	if err != nil {
 		return row, err
 	}
 	switch row.Outcome {
-	case "busy", "offered", "standby", "granted":
+	case "busy", "deputy", "offered", "standby", "granted":
 		s.SetPID(row.Pid)
 		return row, nil
 	}
@@ -173,102 +179,4 @@ func (o *own) confirm(ctx context.Context, s *session.Session, granted bool) (At
 	}
 	o.server.Start(s)
 	return Attempt{Outcome: Granted, Lock: newLock(o.Key, s, token)}, nil
-}
-
-// wait is one wait in the server's queue, on a session that is kept between the waits. The
-// server hands the lock over the moment it is free, first come, first served. Each wait is
-// bounded, because a waiting statement holds back xmin; between two the session goes to the
-// end of the queue.
-func (o *own) wait(ctx context.Context, bound time.Duration) (Attempt, error) {
-	return o.retry(ctx, func() (Attempt, error) {
-		if o.queued != nil && !o.queued.Valid() { // the last wait was long ago
-			o.Close()
-		}
-		if o.queued == nil {
-			if err := o.enqueue(ctx, bound); err != nil {
-				return Attempt{}, err
-			}
-		}
-		s := o.queued
-		o.queued = nil
-		a, err := o.waitOn(ctx, s)
-		if err == nil && a.Outcome == Busy {
-			o.queued = s
-		}
-		return a, err
-	})
-}
-
-// enqueue opens a session that can wait in the queue.
-func (o *own) enqueue(ctx context.Context, bound time.Duration) error {
-	s, err := o.server.Open(ctx, o.Key, bound)
-	if err != nil {
-		return err
-	}
-	s.EvictBy(func() { o.server.Evict(s.PID(), o.Key) })
-	if err := warmUp(ctx, s); err != nil {
-		s.Fail(err)
-		return err
-	}
-	o.queued = s
-	return nil
-}
-
-// waitOn waits once. After an error the session is discarded.
-func (o *own) waitOn(ctx context.Context, s *session.Session) (Attempt, error) {
-	began := time.Now()
-	if err := s.Wait(ctx, func(ctx context.Context, q *db.Queries) error { return q.WaitLock(ctx) }); err != nil {
-		s.Fail(err)
-		return Attempt{}, err
-	}
-	a, err := o.confirm(ctx, s, false)
-	if err == nil && a.Outcome == Busy && time.Since(began) < o.server.Lease.Heartbeat/2 {
-		a, err = o.tryAfterWait(ctx, s)
-	}
-	if err == nil && a.Outcome == Busy && o.Look {
-		a.Holder = holderSeenBy(ctx, s, o.Key)
-	}
-	return a, err
-}
-
-// tryAfterWait tries the lock after a wait that ended too soon: either somebody has cancelled
-// the wait, or the lock was granted and does not show.
-func (o *own) tryAfterWait(ctx context.Context, s *session.Session) (Attempt, error) {
-	rows, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
-		return q.TryLocks(ctx, db.Keys(o.Key))
-	})
-	switch {
-	case err != nil:
-		err = fmt.Errorf("elector: try the lock: %w", session.Explain(err))
-		s.Fail(err)
-		return Attempt{}, err
-	case len(rows) == 1 && !rows[0].Granted:
-		return Attempt{Outcome: Busy}, nil
-	}
-	return o.confirm(ctx, s, true)
-}
-
-// warmUp prepares and makes the statements of a grant and a release, for a lock that the
-// session does not hold. A backend is slow to answer a query for the first time (it loads,
-// plans, and drivers prepare), and would be so just when the others wait for a leader:
-// warmed up, a hand-over takes half as long. It also shows before the waiting begins
-// whether the server's locks are real.
-func warmUp(ctx context.Context, s *session.Session) error {
-	key := int64(rand.Uint64())
-	err := s.Prepare(ctx, db.Confirm, db.Unlock)
-	if err == nil {
-		var shown bool
-		high, low := session.Halves(key)
-		shown, err = session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
-			return q.TrialLock(ctx, db.TrialLockParams{Key: key, High: high, Low: low})
-		})
-		if err == nil && !shown {
-			err = session.ErrNoAdvisoryLocks
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("elector: warm the session up: %w", session.Explain(err))
-	}
-	_, _, err = confirm(ctx, s, key, 0)
-	return err
 }

@@ -10,10 +10,12 @@ import (
 )
 
 // A Shared session acquires any number of locks on one connection. One statement tries all
-// that are asked for, once per retry interval. Losing the connection loses all locks.
+// that are asked for, once per retry interval, and at once when the session that holds most
+// of them has ended. Losing the connection loses all locks.
 type Shared struct {
 	server *session.Server
 	retry  time.Duration
+	look   time.Duration   // between two looks whether that session has ended; 0 for none
 	epoch  int64           // of tokens
 	ctx    context.Context // the owner's: no attempts once it is done
 
@@ -27,8 +29,8 @@ type Shared struct {
 
 // NewShared makes a session that connects with the first attempt. Attempts fail with the
 // cause of ctx once that is done.
-func NewShared(ctx context.Context, server *session.Server, retry time.Duration, epoch int64) *Shared {
-	return &Shared{server: server, retry: retry, epoch: epoch, ctx: ctx, hurried: make(chan struct{}, 1), worked: make(chan struct{})}
+func NewShared(ctx context.Context, server *session.Server, retry, look time.Duration, epoch int64) *Shared {
+	return &Shared{server: server, retry: retry, look: look, epoch: epoch, ctx: ctx, hurried: make(chan struct{}, 1), worked: make(chan struct{})}
 }
 
 // Acquirer makes an acquirer of another lock on the session. No two may have the same key:
@@ -94,7 +96,7 @@ func (h *sharing) attempt(ctx context.Context, r reply) (a Attempt) {
 		a = Attempt{Outcome: Granted, Lock: newLock(h.Key, r.session, r.token)}
 		a.Lock.shared = true
 	case r.offered:
-		a, r.err = h.own.succeed(ctx)
+		a, r.err = h.own.retry(ctx, func() (Attempt, error) { return h.own.succeed(ctx) })
 	default:
 		a = Attempt{Outcome: Busy, Holder: r.holder}
 	}

@@ -13,15 +13,18 @@ import (
 // A Transfer hands a lock over to another candidate, the successor:
 //
 //	the leader                                     the successor
-//	Prepare: takes a lock that is an offer ──────→ finds it in its next attempt, or waits anyway
-//	looks into the queue, and sends those          waits in the server's queue for the election's
-//	before the successor to its end                lock, as long as the offer stands
+//	Prepare: takes a lock that is an offer ──────→ finds it in its next attempt
+//	looks into the queue                           waits in the server's queue for the election's
+//	                                               lock, as long as the offer stands
 //	the successor is the first: the term ends,
 //	and the work returns
 //	Release: unlocks, if the successor is
 //	the first still ─────────────────────────────→ the server grants it the lock
 //
-// Only the server hands the lock over, so nothing here can make two leaders.
+// While the successor waits, the server refuses the lock to those that try it (PostgreSQL
+// lets nobody overtake a waiter in a conflicting mode). A deputy may wait, too: each wait is
+// short, so the successor is the first again soon. Only the server hands the lock over, so
+// nothing here can make two leaders.
 type Transfer struct {
 	lock      *Lock
 	candidate string
@@ -50,7 +53,7 @@ func (t *Transfer) Prepare(ctx context.Context, onOffer func()) error {
 			}
 		}
 		if t.offered {
-			if first, err := t.moveUp(ctx); first || err != nil {
+			if row, err := t.unlock(ctx, false); row.First || err != nil {
 				return err
 			}
 		}
@@ -78,16 +81,16 @@ func (t *Transfer) offer(ctx context.Context) error {
 	return nil
 }
 
-// moveUp reports whether the candidate is the first in the queue. It sends those before
-// the candidate to the end of the queue.
-func (t *Transfer) moveUp(ctx context.Context) (first bool, err error) {
-	row, err := session.Do(ctx, t.lock.Session, func(ctx context.Context, q *db.Queries) (db.MoveUpRow, error) {
-		return q.MoveUp(ctx, db.MoveUpParams{Key: t.lock.key, Candidate: t.candidate})
+// unlock looks whether the candidate is the first in the queue. If so, it releases the lock
+// if release is true.
+func (t *Transfer) unlock(ctx context.Context, release bool) (db.UnlockToRow, error) {
+	row, err := session.Do(ctx, t.lock.Session, func(ctx context.Context, q *db.Queries) (db.UnlockToRow, error) {
+		return q.UnlockTo(ctx, db.UnlockToParams{Key: t.lock.key, Candidate: t.candidate, Release: release})
 	})
 	if err != nil {
-		return false, fmt.Errorf("elector: look for the successor: %w", session.Explain(err))
+		return row, fmt.Errorf("elector: look for the successor: %w", session.Explain(err))
 	}
-	return row.Place == 1, nil
+	return row, nil
 }
 
 // successorGrace is how long at least a lock is kept for a successor that has lost its
@@ -102,9 +105,7 @@ func (t *Transfer) Release(heartbeat time.Duration) (released, taken bool) {
 	ctx, cancel := context.WithTimeout(t.lock.Context(), max(heartbeat, successorGrace))
 	defer cancel()
 	for n := 1; ; n++ {
-		row, err := session.Do(context.Background(), t.lock.Session, func(ctx context.Context, q *db.Queries) (db.UnlockToRow, error) {
-			return q.UnlockTo(ctx, db.UnlockToParams{Key: t.lock.key, Candidate: t.candidate})
-		})
+		row, err := t.unlock(context.Background(), true)
 		if row.Released {
 			t.lock.delayClose()
 		}
@@ -124,23 +125,35 @@ func (t *Transfer) Withdraw() {
 	_, _ = backoff.Await(ctx, func(context.Context) (any, error) { return nil, unlockKey(t.lock.Session, t.key) })
 }
 
-// succeed waits in the server's queue for as long as the leader's offer stands. Each wait
-// lasts as long as the validity well allows, so that this candidate keeps its place while
-// those before it are sent away.
-func (o *own) succeed(ctx context.Context) (Attempt, error) {
-	defer o.Close()
-	for {
-		a, err := o.wait(ctx, (o.server.Lease.Heartbeat+o.server.Lease.Validity())/2)
-		if err != nil || a.Outcome != Busy {
+// succeed waits in the server's queue for as long as the leader's offer stands. After that
+// this candidate is not the deputy.
+func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
+	// Longer than a deputy waits: of two that wait as long and take turns, one may hardly ever be the first.
+	wait := o.server.Lease.Validity() / 2
+	s := o.takeSeat()
+	if s != nil {
+		err = o.server.PrepareWait(ctx, s, session.Successor, o.Key, wait)
+	} else if s, err = o.server.Open(ctx, session.Successor, o.Key, wait); err == nil {
+		s.EvictBy(func() { o.server.Evict(s.PID(), o.Key) })
+		err = warmUp(ctx, s, db.Confirm, db.Unlock)
+	} else {
+		return Attempt{}, err
+	}
+	for stands := true; err == nil && stands; {
+		if a, err = o.waitOnce(ctx, s); err != nil || a.Outcome == Granted {
 			return a, err
 		}
-		stands, err := session.Do(ctx, o.queued, func(ctx context.Context, q *db.Queries) (bool, error) { return q.OfferStands(ctx, o.Key) })
-		if err != nil {
-			o.server.Invalidate()
-			return a, fmt.Errorf("elector: ask whether the leader's offer stands: %w", err)
-		}
-		if !stands {
-			return Attempt{Outcome: Busy}, nil
-		}
+		stands, err = o.offerStands(ctx, s)
 	}
+	s.Fail(err)
+	return Attempt{Outcome: Busy}, err
+}
+
+// offerStands asks whether the leader offers its lock to this candidate.
+func (o *own) offerStands(ctx context.Context, s *session.Session) (bool, error) {
+	stands, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) { return q.OfferStands(ctx, o.Key) })
+	if err != nil {
+		return false, fmt.Errorf("elector: ask whether the leader offers its lock: %w", session.Explain(err))
+	}
+	return stands, nil
 }

@@ -26,7 +26,6 @@ func (s *Session) keep(onBeat func(Beat)) {
 	defer func() {
 		s.awaitHolds()
 		s.Discard()
-		s.helpers.Wait()
 		close(s.closed)
 	}()
 	var asked time.Time // when a suspicion last had a heartbeat sent
@@ -44,7 +43,7 @@ func (s *Session) keep(onBeat func(Beat)) {
 			s.cancel(err)
 			return
 		}
-		if other := s.met.Swap(nil); other != nil && s.compare(s.ctx, *other) != nil {
+		if s.CompareMet(s.ctx) != nil {
 			return
 		}
 		onBeat(Beat{Took: time.Since(start), Deadline: s.Deadline()})

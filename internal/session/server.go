@@ -75,15 +75,15 @@ func (v *Server) Invalidate() { v.checked = false }
 // Retry checks the server if that is due, and calls try; again at once if it met a dead
 // connection, one with a transaction that other code has left open, or one to an old
 // primary. The pool's idle connections may all be dead, as after a restart of the server;
-// that is no reason to wait. After an error the server is checked again, because it may be
-// another one by then.
+// that is no reason to wait. After an error, but that of a cancelled ctx, the server is checked
+// again, because it may be another one by then.
 func (v *Server) Retry(ctx context.Context, try func() error) error {
 	for idle := v.pool.Stats().Idle; ; idle-- {
 		err := v.check(ctx)
 		if err == nil {
 			err = try()
 		}
-		v.checked = err == nil
+		v.checked = v.checked && (err == nil || ctx.Err() != nil)
 		if isSuspicious(err) {
 			live.suspect(v.pool)
 		}
@@ -100,6 +100,7 @@ func (v *Server) Borrow(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.newest = &v.newest
 	if err := v.refuseOld(ctx, s); err != nil {
 		s.Discard()
 		return nil, err
@@ -121,14 +122,37 @@ func (v *Server) With(ctx context.Context, fn func(*Session) error) error {
 	return nil
 }
 
-// Open borrows a connection and applies the session settings. With a key and a wait, the
-// session can wait for that lock, for so long at a time.
-func (v *Server) Open(ctx context.Context, key int64, wait time.Duration) (*Session, error) {
+// A Role is what a session waits as: WaitLock documents the difference.
+type Role string
+
+const (
+	Watcher   Role = "watcher"
+	Deputy    Role = "deputy"
+	Successor Role = "successor"
+)
+
+// Open borrows a connection and prepares it for Wait.
+func (v *Server) Open(ctx context.Context, role Role, key int64, wait time.Duration) (*Session, error) {
 	s, err := v.Borrow(ctx)
 	if err != nil {
 		return nil, err
 	}
+	switch err = v.PrepareWait(ctx, s, role, key, wait); {
+	case errors.Is(err, ErrServerReadOnly):
+		s.GiveBack() // nothing was set
+	case err != nil:
+		s.Discard()
+	default:
+		return s, nil
+	}
+	return nil, err
+}
+
+// PrepareWait applies the session settings, and prepares the session for Wait: in the given
+// role, for the lock of that key, and for so long at the most.
+func (v *Server) PrepareWait(ctx context.Context, s *Session, role Role, key int64, wait time.Duration) error {
 	waiting := append(slices.Clone(v.settings),
+		setting{"pgelector.role", string(role)},
 		setting{"pgelector.key", strconv.FormatInt(key, 10)},
 		setting{"pgelector.wait", strconv.FormatInt(wait.Milliseconds(), 10)})
 	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.PrepareWaitRow, error) {
@@ -136,19 +160,18 @@ func (v *Server) Open(ctx context.Context, key int64, wait time.Duration) (*Sess
 	})
 	switch {
 	case err != nil:
-		s.Discard()
-		return nil, fmt.Errorf("elector: set the session up: %w", Explain(err))
+		return fmt.Errorf("elector: set the session up: %w", Explain(err))
 	case row.InRecovery:
-		s.GiveBack()
-		return nil, ErrServerReadOnly
+		return ErrServerReadOnly
+	case s.pid == 0:
+		s.pid = row.Pid
 	}
-	s.pid = row.Pid
-	return s, nil
+	return s.CheckPID(row.Pid)
 }
 
 // OpenChecked is Open for a session whose transaction state no other statement will check.
 func (v *Server) OpenChecked(ctx context.Context, key int64) (*Session, error) {
-	s, err := v.Open(ctx, key, v.Lease.Heartbeat)
+	s, err := v.Open(ctx, Watcher, key, v.Lease.Heartbeat)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +190,6 @@ func (v *Server) OpenChecked(ctx context.Context, key int64) (*Session, error) {
 // alive until it ends or is closed.
 func (v *Server) Start(s *Session) {
 	s.errTimeout = ErrLeaseExpired // there is a lease from now on
-	s.newest = &v.newest
 	if v.Watch {
 		own := &Server{Config: v.Config, pool: v.pool, settings: v.settings}
 		s.beside = append(s.beside, func() { own.watch(s) })
@@ -182,13 +204,13 @@ func (v *Server) Start(s *Session) {
 	}()
 }
 
-// Evict terminates a backend that still holds the lock although a pooler has moved its
-// session to another one: strangers would keep the backend, and the lock, alive.
+// Evict terminates a backend that still holds the lock, or a seat, although a pooler has
+// moved its session to another one: strangers would keep the backend, and the lock, alive.
 func (v *Server) Evict(pid int32, key int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	_, _ = backoff.Await(ctx, func(ctx context.Context) ([]bool, error) {
-		return db.New(v.pool).EvictHolder(ctx, db.EvictHolderParams{Pid: pid, Key: key})
+		return db.New(v.pool).EvictHolder(ctx, db.EvictHolderParams{Pid: pid, Key: key, Seat: SeatKey(key)})
 	})
 }
 

@@ -56,6 +56,7 @@ type Session struct {
 
 	identity atomic.Pointer[identity] // of its server, once asked
 	met      atomic.Pointer[identity] // another server to compare with
+	looking  atomic.Bool              // whether LookAround asks for one
 	newest   *newest                  // the newest primary that its Server has seen
 
 	holds   holds
@@ -63,7 +64,7 @@ type Session struct {
 	suspect chan struct{} // asks keep for a heartbeat at once
 
 	beside  []func()       // started with the session; they return soon after its end
-	helpers sync.WaitGroup // those that run
+	helpers sync.WaitGroup // those that run, and LookAround
 }
 
 // borrow takes a connection from the pool. The session carries the values of ctx but
@@ -225,6 +226,7 @@ func (s *Session) GiveBack() { _ = s.conn.Close() }
 // the connection is closed when it does.
 func (s *Session) Discard() {
 	s.cancel(errClosed)
+	defer s.helpers.Wait()
 	defer s.closeConn()
 	if s.evict != nil && errors.Is(context.Cause(s.ctx), ErrSessionPooled) {
 		s.evict()

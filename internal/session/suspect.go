@@ -141,6 +141,37 @@ func (l *sessions) meet(pool *sql.DB, other identity) {
 	}
 }
 
+// LookAround asks which server the pool reaches, after a while and beside the session, unless
+// it is just doing so. CompareMet then compares the session's own with it.
+func (v *Server) LookAround(s *Session, after time.Duration) {
+	if !s.looking.CompareAndSwap(false, true) {
+		return
+	}
+	own := &Server{Config: v.Config, pool: v.pool}
+	s.helpers.Go(func() {
+		defer s.looking.Store(false)
+		if !backoff.Sleep(s.ctx, after) {
+			return
+		}
+		_ = own.With(s.ctx, func(other *Session) error {
+			reached, err := other.identify(s.ctx)
+			if err == nil {
+				s.met.Store(&reached)
+			}
+			return err
+		})
+	})
+}
+
+// CompareMet ends the session, and returns the cause, if the pool has reached a server that
+// was promoted while the session's own still answers.
+func (s *Session) CompareMet(ctx context.Context) error {
+	if other := s.met.Swap(nil); other != nil {
+		return s.compare(ctx, *other)
+	}
+	return nil
+}
+
 // LookAround asks which server the pool reaches, and has the sessions of the pool compare
 // theirs with it. It waits until ctx ends, and no longer than timeout.
 func LookAround(ctx context.Context, pool *sql.DB, timeout time.Duration) {

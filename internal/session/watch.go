@@ -60,11 +60,8 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 	defer w.Discard()
 	for {
 		began := time.Now()
-		if err := w.Wait(ctx, func(ctx context.Context, q *db.Queries) error { return q.WaitPair(ctx) }); err != nil {
+		if err := w.Wait(ctx); err != nil {
 			return err
-		}
-		if time.Since(began) < s.lease.Heartbeat.Truncate(time.Millisecond) {
-			s.raiseSuspicion() // on a dead connection a heartbeat fails sooner than pg_locks answers
 		}
 		ended, err := w.holdsPair(ctx, key)
 		switch {
@@ -75,8 +72,14 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 			return nil
 		}
 		waited()
+		if time.Since(began) < leastWait { // the server permits no wait, or somebody has cancelled it
+			backoff.Sleep(ctx, leastWait)
+		}
 	}
 }
+
+// leastWait is what WaitLock waits at least, unless the server permits no wait.
+const leastWait = 100 * time.Millisecond
 
 // lingering is done a while after ctx. When the session is closed, the watcher is granted
 // its lock: cancelling its wait before would show in the server's log.
@@ -98,11 +101,28 @@ func Halves(key int64) (high, low int32) { return int32(key >> 32), int32(key) }
 
 // purposeKey is the key of another lock of an election.
 func purposeKey(purpose string, key int64) int64 {
-	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte("pgelector "+purpose+":"), uint64(key)))
+	return hashKey(string(binary.BigEndian.AppendUint64([]byte("pgelector "+purpose+":"), uint64(key))))
+}
+
+func hashKey(text string) int64 {
+	sum := sha256.Sum256([]byte(text))
 	return int64(binary.BigEndian.Uint64(sum[:8]))
 }
 
-// holdPair takes the lock of a random key, which nobody else knows.
+// SeatKey is the key of an election's seats, which are locks of two integers. The other seat
+// differs in the lowest bit.
+func SeatKey(key int64) int64 { return purposeKey("seat", key) }
+
+// LifeKey is the key of a shared session's life lock: a lock of two integers that the
+// session holds until it ends.
+func LifeKey(candidateID string, pid int32) int64 {
+	return hashKey(fmt.Sprintf("pgelector life:%d:%s", pid, candidateID))
+}
+
+// HoldLife takes the session's life lock.
+func (s *Session) HoldLife(candidateID string) error { return s.holdPair(LifeKey(candidateID, s.pid)) }
+
+// holdPair takes the lock of two integers with a key that nobody else uses.
 func (s *Session) holdPair(key int64) error {
 	high, low := Halves(key)
 	granted, err := Do(s.ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
@@ -123,9 +143,10 @@ func (s *Session) holdsPair(ctx context.Context, key int64) (bool, error) {
 	return err == nil && row.Held, err
 }
 
-// Wait makes a statement that waits for a lock for a bounded time.
-func (s *Session) Wait(ctx context.Context, call func(context.Context, *db.Queries) error) error {
-	_, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) { return nil, call(ctx, q) })
+// Wait waits for the lock that PrepareWait has named, for a bounded time. pg_locks shows
+// whether it was granted.
+func (s *Session) Wait(ctx context.Context) error {
+	_, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) { return nil, q.WaitLock(ctx) })
 	if err != nil {
 		return fmt.Errorf("elector: wait for the lock: %w", Explain(err))
 	}

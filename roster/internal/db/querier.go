@@ -10,7 +10,8 @@ import (
 
 type Querier interface {
 	// Candidates are the rows of these elections (keys is a JSON array of integers, as text), or of
-	// all if it is empty. pg_locks decides who leads. Metadata that others wrote is returned as
+	// all if it is empty. pg_locks decides who leads, and who holds a seat (session.SeatKey; its
+	// lowest bit does not matter) and is the deputy. Metadata that others wrote is returned as
 	// text, too. Times are in microseconds since 1970, because the text of a timestamp depends on
 	// DateStyle, and limited to the years 1 to 9999; left_micros is 0 if the candidate has not
 	// left.

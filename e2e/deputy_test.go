@@ -15,8 +15,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// inServer are the options of a standby that is parked in the server, with waits
-// so long, and retries so far apart, that whatever comes sooner was handed over.
+// inServer are the options of a deputy that waits in the server, with waits so long, and
+// retries so far apart, that whatever comes sooner was handed over.
 var inServer = []elector.Option{elector.WithStandby(elector.Wait), elector.WithLease(time.Minute),
 	elector.WithHeartbeatInterval(patientWait), elector.WithRetryInterval(time.Minute)}
 
@@ -25,8 +25,24 @@ const (
 	handedOver  = patientWait / 4 // sooner than this, nothing has run out
 )
 
-// inServerBriefly is the same with waits of the tests' heartbeat.
-var inServerBriefly = elector.WithStandby(elector.Wait)
+// waiting is the same with waits of the tests' heartbeat.
+var waiting = elector.WithStandby(elector.Wait)
+
+// polling makes a candidate that is never the deputy.
+var polling = elector.WithStandby(elector.Poll)
+
+var standbys = map[string]elector.Standby{"the default": elector.Deputy, "waiting": elector.Wait, "polling": elector.Poll}
+
+// overStandbys repeats a test over the drivers for everything that a follower may do.
+func overStandbys(t *testing.T, test func(t *testing.T, d drivers, standby elector.Option)) {
+	t.Helper()
+	for name, standby := range standbys {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) { test(t, d, elector.WithStandby(standby)) })
+		})
+	}
+}
 
 // waiters are the names of the sessions in the queue of a lock, in its order.
 func (s *server) waiters(t *testing.T, key int64) []string {
@@ -36,10 +52,31 @@ func (s *server) waiters(t *testing.T, key int64) []string {
 		AND l.objid = ($1::bigint & 4294967295)::oid AND l.waitstart IS NOT NULL ORDER BY l.waitstart`, key)
 }
 
-// parks waits until the candidate is in the queue.
-func (s *server) parks(t *testing.T, c *candidate) {
+// waits waits until the candidate is in the queue.
+func (s *server) waits(t *testing.T, c *candidate) {
 	t.Helper()
-	eventually(t, "the candidate is parked", func() bool { return slices.Contains(s.waiters(t, c.Key()), c.CandidateID()) })
+	eventually(t, "the candidate waits in the server", func() bool { return slices.Contains(s.waiters(t, c.Key()), c.CandidateID()) })
+}
+
+// deputy waits until one of the candidates is the deputy, by the server and by its own
+// attempts, and returns it.
+func (s *server) deputy(t *testing.T, all []*candidate) (deputy *candidate) {
+	t.Helper()
+	eventually(t, "one of them is the deputy", func() bool {
+		shown, err := all[0].Candidates(soon(t))
+		check(t, err)
+		i := slices.IndexFunc(shown, func(c elector.Candidate) bool { return c.Deputy })
+		if i < 0 {
+			return false
+		}
+		j := slices.IndexFunc(all, func(c *candidate) bool { return c.CandidateID() == shown[i].CandidateID })
+		if j < 0 {
+			return false
+		}
+		deputy = all[j]
+		return slices.ContainsFunc(deputy.rec.Campaigns(), func(e hooks.Campaign) bool { return e.Deputy })
+	})
+	return deputy
 }
 
 // soonAfter checks that something has come by itself.
@@ -50,7 +87,7 @@ func soonAfter(t *testing.T, what string, began time.Time) {
 	}
 }
 
-func TestAParkedStandbyIsHandedTheLock(t *testing.T) {
+func TestAWaitingDeputyIsHandedTheLock(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, s *server, leader *candidate){
 		"by a resignation": func(t *testing.T, _ *server, leader *candidate) {
@@ -70,7 +107,7 @@ func TestAParkedStandbyIsHandedTheLock(t *testing.T) {
 				first := s.stand(t, d.open(t, 0, s.DSN()), election, inServer...).run(t, nil)
 				old := first.elected(t)
 				second := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...).run(t, nil)
-				s.parks(t, second)
+				s.waits(t, second)
 				began := time.Now()
 				end(t, s, first)
 				fresh := second.elected(t)
@@ -86,43 +123,42 @@ func TestAParkedStandbyIsHandedTheLock(t *testing.T) {
 	}
 }
 
-func TestParkedStandbysAreServedInTheOrderInWhichTheyCame(t *testing.T) {
+// Of candidates that may all wait, the deputy alone does.
+func TestTheDeputyAloneWaits(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		all := []*candidate{s.stand(t, d.open(t, 0, s.DSN()), election, inServer...).run(t, nil)}
-		all[0].elected(t)
+		leader := s.stand(t, d.open(t, 0, s.DSN()), election, inServer...).run(t, nil)
+		leader.elected(t)
+		all := []*candidate{leader}
 		for i := range 4 {
-			c := s.stand(t, d.open(t, i+1, s.DSN()), election, inServer...).run(t, nil)
-			s.parks(t, c)
+			c := s.stand(t, d.open(t, i+1, s.DSN()), election, waiting).run(t, nil)
+			c.follows(t)
 			all = append(all, c)
 		}
-		began := time.Now()
-		shown, err := all[0].Candidates(soon(t))
-		check(t, err)
-		for i, c := range shown {
-			if c.CandidateID != all[i].CandidateID() || c.Leading != (i == 0) || c.Waiting.IsZero() != (i == 0) {
-				t.Errorf("candidate %d is %+v, want %s", i, c, all[i].CandidateID())
+		for len(all) > 1 {
+			deputy := s.deputy(t, all)
+			s.waits(t, deputy)
+			if queue := s.waiters(t, deputy.Key()); len(queue) > 1 {
+				t.Errorf("%d candidates wait: %q", len(queue), queue)
 			}
-		}
-		if len(shown) != len(all) {
-			t.Errorf("%d candidates are shown, want %d", len(shown), len(all))
-		}
-		for i, c := range all[1:] {
-			all[i].end(t)
-			c.elected(t)
-			for _, later := range all[i+2:] {
-				if later.IsLeader() {
-					t.Errorf("candidate %d leads before its turn", i+2)
-				}
+			shown, err := leader.Candidates(soon(t))
+			check(t, err)
+			if len(shown) != 2 || !shown[0].Leading || shown[0].Deputy || shown[0].CandidateID != leader.CandidateID() ||
+				shown[1].Leading || !shown[1].Deputy || shown[1].CandidateID != deputy.CandidateID() {
+				t.Errorf("shown are %+v, want the leader %s and the deputy %s", shown, leader.CandidateID(), deputy.CandidateID())
 			}
+			leader.end(t)
+			deputy.elected(t)
+			all = slices.DeleteFunc(all, func(c *candidate) bool { return c == leader })
+			leader = deputy
 		}
-		soonAfter(t, "all terms", began)
 	})
 }
 
-// A wait that runs out is begun anew, and is an attempt that found the lock busy.
+// A wait that runs out is begun anew on the same session. Once per heartbeat interval it is
+// an attempt that found the lock busy.
 func TestAWaitIsBoundedAndBeginsAnew(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -130,21 +166,24 @@ func TestAWaitIsBoundedAndBeginsAnew(t *testing.T) {
 		election := s.election(t)
 		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
 		pool, counter := d.openCounted(t, 1, s.DSN())
-		c := s.stand(t, pool, election, inServerBriefly).run(t, nil)
+		c := s.stand(t, pool, election, waiting).run(t, nil)
 		attempts := c.after()
-		next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy }) // connecting is behind it
+		deputy := func(e hooks.Campaign) bool { return e.Deputy }
+		next(t, attempts, deputy)
+		next(t, attempts, deputy) // connecting is behind it
 		pid := one[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())
 		before := counter.now()
 		for range 5 {
 			e := next[hooks.Campaign](t, attempts, nil)
-			if e.Outcome != hooks.Busy || e.Next != 0 || e.Took < heartbeat || e.Took > lease {
+			if e.Outcome != hooks.Busy || !e.Deputy || e.Next != 0 || e.Took < heartbeat || e.Took > lease {
 				t.Errorf("a wait: %+v", e)
 			}
 		}
 		got := counter.since(before)
-		sent := []string{"WaitLock", "prepared Confirm", "Holder"} // the last for the recorder, which wants to know who leads
-		if len(got) != len(sent) || slices.ContainsFunc(sent, func(name string) bool { return got[name] < 4 || got[name] > 6 }) {
-			t.Errorf("five waits took %v", got)
+		delete(got, "prepared TryAsDeputy")                                                   // in place of a wait that would be too short
+		sent := []string{"WaitLock", "prepared Confirm", "OfferStands", "Identify", "Holder"} // the last for the recorder, which wants to know who leads
+		if len(got) != len(sent) || slices.ContainsFunc(sent, func(name string) bool { return got[name] < 4 || got[name] > 12 }) {
+			t.Errorf("five heartbeat intervals took %v", got)
 		}
 		if again := one[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID()); again != pid {
 			t.Errorf("it waits on backend %d now, and did on %d", again, pid)
@@ -152,18 +191,18 @@ func TestAWaitIsBoundedAndBeginsAnew(t *testing.T) {
 	})
 }
 
-func TestAParkedStandbyHoldsBackNothingForLongerThanOneWait(t *testing.T) {
+func TestAWaitingDeputyHoldsBackNothingForLongerThanOneWait(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t, pgcluster.WithSetting("autovacuum", "off")))
 		election := s.election(t)
 		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
-		c := s.stand(t, d.open(t, 1, s.DSN()), election, inServerBriefly).run(t, nil)
-		s.parks(t, c)
+		c := s.stand(t, d.open(t, 1, s.DSN()), election, waiting).run(t, nil)
+		s.waits(t, c)
 		for range 5 {
 			now := one[int64](t, s.admin, "SELECT pg_current_xact_id()::text::bigint")
 			began := time.Now()
-			eventually(t, "the standby's xmin is past a transaction", func() bool {
+			eventually(t, "the deputy's xmin is past a transaction", func() bool {
 				held := list[int64](t, s.admin, `SELECT backend_xmin::text::bigint FROM pg_stat_activity
 					WHERE application_name = $1 AND backend_xmin IS NOT NULL`, c.CandidateID())
 				return len(held) == 1 && held[0] > now
@@ -187,17 +226,17 @@ func errorsIn(log string) (found []string) {
 	return found
 }
 
-// However a standby stops waiting, the server has nothing to say about it.
-func TestParkedStandbysLeaveNothingInTheServersLog(t *testing.T) {
+// However a deputy stops waiting, the server has nothing to say about it.
+func TestWaitingDeputiesLeaveNothingInTheServersLog(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
 		election := s.election(t)
 		before, err := s.ServerLog()
 		check(t, err)
-		first := s.stand(t, d.open(t, 0, s.DSN()), election, inServerBriefly).run(t, nil)
+		first := s.stand(t, d.open(t, 0, s.DSN()), election, waiting).run(t, nil)
 		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election, inServerBriefly).run(t, nil)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election, waiting).run(t, nil)
 		attempts := second.after()
 		for range 10 {
 			next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
@@ -206,7 +245,7 @@ func TestParkedStandbysLeaveNothingInTheServersLog(t *testing.T) {
 		second.elected(t)
 		for i := range 10 { // is cancelled in the middle of a wait
 			c := s.stand(t, d.open(t, i, s.DSN()), election, inServer...).run(t, nil)
-			s.parks(t, c)
+			s.waits(t, c)
 			c.end(t)
 		}
 		second.end(t)
@@ -230,15 +269,12 @@ func TestAWaitThatSomebodyCancelsIsBegunAnew(t *testing.T) {
 		leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
 		leader.elected(t)
 		c := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...).run(t, nil)
-		attempts := c.after()
 		for range 5 {
-			s.parks(t, c)
+			s.waits(t, c)
 			one[bool](t, s.admin, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())
-			if e := next[hooks.Campaign](t, attempts, nil); e.Outcome != hooks.Busy {
-				t.Errorf("a wait: %+v", e)
-			}
+			eventually(t, "the wait has ended", func() bool { return len(s.waiters(t, c.Key())) == 0 })
 		}
-		s.parks(t, c)
+		s.waits(t, c)
 		began := time.Now()
 		leader.end(t)
 		c.elected(t)
@@ -263,7 +299,7 @@ func TestACancelledCampaignLeavesTheQueueAtOnce(t *testing.T) {
 				_, err := c.Campaign(ctx)
 				returned <- err
 			}()
-			s.parks(t, c)
+			s.waits(t, c)
 			began := time.Now()
 			cancel()
 			wraps(t, <-returned, context.Canceled)
@@ -297,7 +333,7 @@ func TestACampaignThatIsCancelledAsItIsGrantedKeepsNoLock(t *testing.T) {
 				term, err := c.Campaign(ctx)
 				returned <- outcome{term, err}
 			}()
-			s.parks(t, c)
+			s.waits(t, c)
 			go func() {
 				time.Sleep(time.Duration(i) * 100 * time.Microsecond)
 				cancel()
@@ -341,7 +377,7 @@ func TestTryCampaignDoesNotWaitInTheServer(t *testing.T) {
 	})
 }
 
-func TestParkedStandbysSurviveARestartOfTheServer(t *testing.T) {
+func TestWaitingDeputiesSurviveARestartOfTheServer(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]pgcluster.Mode{"immediate": pgcluster.Immediate, "fast": pgcluster.Fast} {
 		t.Run(name, func(t *testing.T) {
@@ -352,12 +388,12 @@ func TestParkedStandbysSurviveARestartOfTheServer(t *testing.T) {
 				election := s.election(t)
 				var all []*candidate
 				for i := range 3 {
-					all = append(all, s.stand(t, d.open(t, i, s.DSN()), election, inServerBriefly).run(t, nil))
+					all = append(all, s.stand(t, d.open(t, i, s.DSN()), election, waiting).run(t, nil))
 				}
 				old := firstLeader(t, all, 0)
 				check(t, cluster.Restart(soon(t), mode))
 				fresh := firstLeader(t, all, old.Token)
-				eventually(t, "the others are parked again", func() bool { return len(s.waiters(t, all[0].Key())) == 2 })
+				eventually(t, "the deputy waits again", func() bool { return len(s.waiters(t, all[0].Key())) == 1 })
 				if leader, err := all[0].Leader(soon(t)); err != nil || leader.CandidateID != fresh.CandidateID {
 					t.Errorf("the leader is %v, %v, and not %s", leader, err, fresh.CandidateID)
 				}
@@ -367,15 +403,15 @@ func TestParkedStandbysSurviveARestartOfTheServer(t *testing.T) {
 }
 
 // The waiting statement is not answered, nor is its connection closed.
-func TestAParkedStandbyOnADeadLinkIsNoBurden(t *testing.T) {
+func TestAWaitingDeputyOnADeadLinkIsNoBurden(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
 		election := l.election(t)
 		leader := l.server.stand(t, d.open(t, 0, l.DSN()), election).run(t, nil)
 		leader.elected(t)
-		c := l.stand(t, d, 1, election, inServerBriefly).run(t, nil)
-		l.parks(t, c)
+		c := l.stand(t, d, 1, election, waiting).run(t, nil)
+		l.waits(t, c)
 		attempts := c.after()
 		l.proxy.BlackHole()
 		leader.end(t) // so that the lock may be granted to one that does not hear of it
@@ -386,14 +422,14 @@ func TestAParkedStandbyOnADeadLinkIsNoBurden(t *testing.T) {
 	})
 }
 
-func TestACampaignParkedOnADeadLinkEndsWithItsContext(t *testing.T) {
+func TestACampaignThatWaitsOnADeadLinkEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
 		election := l.election(t)
 		l.server.stand(t, d.open(t, 0, l.DSN()), election).run(t, nil).elected(t)
 		c := l.stand(t, d, 1, election, inServer...).run(t, nil)
-		l.parks(t, c)
+		l.waits(t, c)
 		l.proxy.BlackHole()
 		began := time.Now()
 		c.end(t)
@@ -401,7 +437,7 @@ func TestACampaignParkedOnADeadLinkEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestParkedStandbysSurviveTheDefaultsOfARole(t *testing.T) {
+func TestWaitingDeputiesSurviveTheDefaultsOfARole(t *testing.T) {
 	t.Parallel()
 	for name, defaults := range hostile {
 		t.Run(name, func(t *testing.T) {
@@ -412,7 +448,7 @@ func TestParkedStandbysSurviveTheDefaultsOfARole(t *testing.T) {
 				election := s.election(t)
 				leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
 				leader.elected(t)
-				c := s.stand(t, d.open(t, 1, dsn), election, inServerBriefly, elector.WithWatch()).run(t, nil)
+				c := s.stand(t, d.open(t, 1, dsn), election, waiting, elector.WithWatch()).run(t, nil)
 				attempts := c.after()
 				for range 5 { // the check before may have to wait for transactions of others
 					next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
@@ -424,7 +460,7 @@ func TestParkedStandbysSurviveTheDefaultsOfARole(t *testing.T) {
 	}
 }
 
-func TestStandbysParkThroughASessionPooler(t *testing.T) {
+func TestADeputyWaitsThroughASessionPooler(t *testing.T) {
 	t.Parallel()
 	s := onShared(t)
 	b := bounced(t, s.Cluster, pgcluster.Session, pgcluster.WithPoolSize(40))
@@ -436,7 +472,7 @@ func TestStandbysParkThroughASessionPooler(t *testing.T) {
 		first.elected(t)
 		second := s.stand(t, d.open(t, 0, b.DSN(opts...)), election, fast...).run(t, nil)
 		first.shared, second.shared = true, true
-		s.parks(t, second)
+		s.waits(t, second)
 		began := time.Now()
 		first.end(t)
 		second.elected(t)
@@ -444,7 +480,7 @@ func TestStandbysParkThroughASessionPooler(t *testing.T) {
 	})
 }
 
-func TestAParkedStandbyOfAHotStandbyOrAPoolerIsRefused(t *testing.T) {
+func TestAWaitingCandidateOfAHotStandbyOrAPoolerIsRefused(t *testing.T) {
 	t.Parallel()
 	primary := own(t)
 	standby, err := primary.AddStandby(t.Context())
@@ -462,18 +498,18 @@ func TestAParkedStandbyOfAHotStandbyOrAPoolerIsRefused(t *testing.T) {
 
 // The leader's backend was ended, but the transaction that its work has begun
 // goes on: the next one in the queue has the lock, and waits for that.
-func TestAParkedStandbyWaitsForTheTransactionsOfTheLastTerm(t *testing.T) {
+func TestAWaitingDeputyWaitsForTheTransactionsOfTheLastTerm(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
 		f := s.inTransaction(t, d, election)
 		next := s.stand(t, d.open(t, 1, s.DSN()), election, inServer...).run(t, nil)
-		s.parks(t, next)
+		s.waits(t, next)
 		leader, err := next.Leader(soon(t))
 		check(t, err)
 		s.terminate(t, int(leader.PID))
-		eventually(t, "the standby holds the lock", func() bool { return len(s.waiters(t, next.Key())) == 0 })
+		eventually(t, "the deputy holds the lock", func() bool { return len(s.waiters(t, next.Key())) == 0 })
 		time.Sleep(heartbeat)
 		if next.IsLeader() {
 			t.Error("elected while a transaction of the last term goes on")

@@ -1,0 +1,171 @@
+//go:build unix
+
+package command_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/docscheck"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+func lead(t *testing.T, dsn, election, id string, more ...string) *running {
+	t.Helper()
+	r := follow(t, dsn, election, id, more...)
+	r.says(t, "ready")
+	return r
+}
+
+// follow runs a command that says when it leads.
+func follow(t *testing.T, dsn, election, id string, more ...string) *running {
+	t.Helper()
+	return launch(t, at(dsn), quick(election, append(append([]string{"--candidate", id}, more...), sh("echo ready; exec sleep 1000")...)...)...)
+}
+
+// standing is what status says of one election.
+type standing struct {
+	Leader, Deputy *struct {
+		Candidate    string
+		PID          int
+		WaitingSince *time.Time `json:"waiting_since"`
+	}
+	Waiting []struct{ Candidate string }
+}
+
+func standingOf(t *testing.T, dsn, election, driver string) standing {
+	t.Helper()
+	var got struct{ Elections []standing }
+	r := invoke(t, at(dsn), "status", "--json", "--driver", driver, election)
+	check(t, json.Unmarshal([]byte(r.out), &got))
+	return got.Elections[0]
+}
+
+// pasted returns the answer of the first statement of docs/operating.md.
+func pasted(t *testing.T, dsn, election string) (answer []string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/operating.md")
+	check(t, err)
+	blocks, err := docscheck.Blocks(string(page))
+	check(t, err)
+	setup, query, _ := strings.Cut(blocks[0].Code, "\\set election orders\n")
+	conn := connection(t, dsn)
+	_, err = conn.Exec(t.Context(), setup)
+	check(t, err)
+	rows, err := conn.Query(t.Context(), strings.ReplaceAll(query, ":'election'", "'"+election+"'"))
+	check(t, err)
+	for rows.Next() {
+		values, err := rows.Values()
+		check(t, err)
+		answer = append(answer, fmt.Sprint(values[1], " ", values[0]))
+	}
+	check(t, rows.Err())
+	return answer
+}
+
+// The leader holds a seat, too, and a candidate that polls holds none.
+func TestTheDeputyShowsEverywhere(t *testing.T) {
+	t.Parallel()
+	for _, standby := range []string{"deputy", "wait"} {
+		t.Run(standby, func(t *testing.T) {
+			t.Parallel()
+			dsn, address := database(t), freeAddress(t)
+			people := launch(t, at(dsn), "watch", "billing", "--interval", "20ms")
+			programs := launch(t, at(dsn), "watch", "billing", "--interval", "20ms", "--json", "--driver", "pq")
+			changes := func(event, text string) {
+				t.Helper()
+				if line := people.says(t, ""); !strings.Contains(line, text) {
+					t.Errorf("watch says %q, want %q", line, text)
+				}
+				var c struct {
+					Event          string
+					Leader, Deputy *struct{ Candidate string }
+				}
+				check(t, json.Unmarshal([]byte(programs.says(t, "")), &c))
+				if c.Event != event || (c.Leader != nil) != (event != "vacant") || (c.Deputy != nil) != (event == "deputy") {
+					t.Errorf("watch --json says %+v, want %s", c, event)
+				}
+			}
+			changes("vacant", "nobody leads")
+			leading := lead(t, dsn, "billing", "first", "--watch")
+			changes("leads", "first leads")
+			polling := follow(t, dsn, "billing", "polls", "--standby", "poll")
+			polling.logs(t, "leader changed")
+			if s := standingOf(t, dsn, "billing", "pgx"); s.Leader == nil || s.Leader.Candidate != "first" || s.Deputy != nil {
+				t.Errorf("without a deputy: %+v", s)
+			}
+			following := follow(t, dsn, "billing", "second", "--standby", standby, "--deputy-interval", "20ms", "--http", address)
+			following.logs(t, "became deputy")
+			changes("deputy", "second is the deputy")
+			for _, driver := range []string{"pgx", "pq"} {
+				s := standingOf(t, dsn, "billing", driver)
+				if s.Leader == nil || s.Leader.Candidate != "first" || s.Deputy == nil || s.Deputy.Candidate != "second" || s.Deputy.PID == 0 || len(s.Waiting) > 0 {
+					t.Errorf("%s: %+v", driver, s)
+				}
+			}
+			if answer := pasted(t, dsn, "billing"); !slices.Equal(answer, []string{"first leads", "second deputy"}) {
+				t.Errorf("in psql: %q", answer)
+			}
+			invoke(t, at(dsn), "status", "billing").want(t, 0, "first", "leads", "second", "deputy")
+			if standby == "wait" { // its waits are short
+				eventually(t, "it waits", func() bool {
+					s := standingOf(t, dsn, "billing", "pgx")
+					return s.Deputy != nil && s.Deputy.WaitingSince != nil
+				})
+			}
+			expectGet(t, address, "/leader", http.StatusServiceUnavailable, `"leader":"first","deputy":true`)
+			expectGet(t, address, "/metrics", http.StatusOK, "pgelector_deputy{election=\"billing\"} 1\n")
+			invoke(t, at(dsn), "doctor").want(t, 0, "ok    elections        1 have a leader, and 1 a deputy: 2 sessions are pinned")
+			leading.signal(t, 15)
+			leading.ends(t, 128+15)
+			following.says(t, "ready")
+			expectGet(t, address, "/leader", http.StatusOK, `"leader":"second","deputy":false`)
+			expectGet(t, address, "/metrics", http.StatusOK, "pgelector_deputy{election=\"billing\"} 0\n")
+			if n := strings.Count(following.errs.String(), "became deputy"); n != 1 {
+				t.Errorf("it says %d times that it became the deputy", n)
+			}
+			for _, r := range []*running{following, polling} {
+				r.signal(t, 15)
+				r.ends(t, 128+15)
+			}
+		})
+	}
+}
+
+// It takes as long as a deputy may be silent.
+func TestDoctorNamesTheStrangerOnASeat(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	leading := lead(t, dsn, "billing", "first")
+	stranger := connection(t, dsn+"&application_name=stranger")
+	high, low := session.Halves(session.SeatKey(keyOf("billing")))
+	var pid int
+	check(t, stranger.QueryRow(t.Context(), `SELECT pg_backend_pid() WHERE pg_try_advisory_lock($1, $2) OR pg_try_advisory_lock($1, $2 # 1)`, high, low).Scan(&pid))
+	following := follow(t, dsn, "billing", "second")
+	following.logs(t, "leader changed")
+	if s := standingOf(t, dsn, "billing", "pgx"); s.Deputy == nil || s.Deputy.Candidate != "stranger" {
+		t.Errorf("the stranger holds the seat, but status says %+v", s)
+	}
+	doctor := func() string { return invoke(t, at(dsn), "doctor").out }
+	if out := doctor(); strings.Contains(out, "warn  deputy") {
+		t.Errorf("it has just asked:\n%s", out)
+	}
+	time.Sleep(time.Minute)
+	warning := fmt.Sprintf("warn  deputy           backend %d (\"stranger\", user postgres) holds the deputy's seat of the election with key %d, and has sent nothing for 1m", pid, keyOf("billing"))
+	eventually(t, "doctor warns", func() bool { return strings.Contains(doctor(), warning) })
+	check(t, stranger.Close(t.Context()))
+	following.logs(t, "became deputy")
+	if out := doctor(); strings.Contains(out, "warn  deputy") {
+		t.Errorf("a candidate is the deputy:\n%s", out)
+	}
+	for _, r := range []*running{following, leading} {
+		r.signal(t, 15)
+		r.ends(t, 128+15)
+	}
+}

@@ -1,0 +1,107 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// watched is a server whose administrator looks for waits and for slow statements.
+func watched(t *testing.T) *server {
+	t.Helper()
+	return on(t, own(t, pgcluster.WithSetting("autovacuum", "off"), pgcluster.WithSetting("log_checkpoints", "off"),
+		pgcluster.WithSetting("log_lock_waits", "on"), pgcluster.WithSetting("log_min_duration_statement", "250ms"),
+		pgcluster.WithSetting("log_statement", "none")))
+}
+
+// reload changes a setting of the server.
+func (s *server) reload(t *testing.T, name, value string) {
+	t.Helper()
+	_, err := s.admin.Exec(fmt.Sprintf("ALTER SYSTEM SET %s = '%s'", name, value))
+	check(t, err)
+	_, err = s.admin.Exec("SELECT pg_reload_conf()")
+	check(t, err)
+	eventually(t, "the server has reloaded "+name, func() bool {
+		return one[string](t, s.admin, "SELECT current_setting($1)", name) == value
+	})
+}
+
+// logsNothing checks that while leaders lead and followers follow, the server logs nothing.
+// A machine may be so busy that a statement takes long: a few lines in a span of time are not
+// held against them. Waits that the server logs are more than ten.
+func (s *server) logsNothing(t *testing.T, when string) {
+	t.Helper()
+	var said []string
+	for range 5 {
+		before, err := s.ServerLog()
+		check(t, err)
+		time.Sleep(3 * time.Second) // that is what is watched
+		after, err := s.ServerLog()
+		check(t, err)
+		if said = errorsIn(after[len(before):]); len(said) <= 3 {
+			return
+		}
+	}
+	t.Errorf("%s the server logged: %s", when, strings.Join(said, ""))
+}
+
+func TestFollowingIsNotLoggedByAServerThatIsWatched(t *testing.T) {
+	t.Parallel()
+	overStandbys(t, func(t *testing.T, d drivers, standby elector.Option) {
+		s := watched(t)
+		// With the default lease, so that nothing but the server's settings makes waits short.
+		opts := []elector.Option{standby, elector.WithLease(15 * time.Second), elector.WithHeartbeatInterval(5 * time.Second), elector.WithWatch()}
+		election := s.election(t)
+		var all []*candidate
+		for i := range 3 {
+			all = append(all, s.stand(t, d.open(t, i, s.DSN()), election, opts...).run(t, nil))
+			wait[hooks.Campaign](t, all[i], nil)
+		}
+		leader := all[0]
+		leader.elected(t)
+		s.logsNothing(t, "at first")
+		s.reload(t, "deadlock_timeout", "60ms")
+		s.reload(t, "log_min_duration_statement", "-1")
+		time.Sleep(time.Second) // until the waits that went on have ended
+		s.logsNothing(t, "with a short deadlock_timeout")
+		s.reload(t, "log_min_duration_statement", "80ms")
+		s.reload(t, "deadlock_timeout", "1s")
+		time.Sleep(time.Second)
+		s.logsNothing(t, "with a short log_min_duration_statement")
+		leader.end(t)
+		firstLeader(t, all, leader.elected(t).Token)
+		s.logsNothing(t, "after a hand-over")
+	})
+}
+
+// By default no backend of a leader or a follower waits for a lock, or holds back vacuum
+// between two statements.
+func TestByDefaultNobodyIsSeenToWait(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := on(t, own(t, pgcluster.WithSetting("autovacuum", "off")))
+		election := s.election(t)
+		var all []*candidate
+		for i := range 3 {
+			all = append(all, s.stand(t, d.open(t, i, s.DSN()), election).run(t, nil))
+		}
+		firstLeader(t, all, 0)
+		s.deputy(t, all)
+		for range 200 {
+			seen := list[string](t, s.admin, `SELECT concat_ws(' ', application_name, state, wait_event_type, wait_event, backend_xmin, query) FROM pg_stat_activity
+				WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+					AND (wait_event_type = 'Lock' OR state <> 'active' AND (backend_xmin IS NOT NULL OR state <> 'idle'))`)
+			if len(seen) > 0 {
+				t.Fatalf("seen: %q", seen)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+}

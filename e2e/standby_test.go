@@ -1,0 +1,222 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// deputy waits until a process is the deputy, and returns its id.
+func (f *fleet) deputy(t *testing.T) (id string) {
+	t.Helper()
+	e, err := elector.New(f.s.admin, f.election)
+	check(t, err)
+	eventually(t, "there is a leader and a deputy", func() bool {
+		shown, err := e.Candidates(soon(t))
+		check(t, err)
+		id = ""
+		for _, c := range shown {
+			if c.Deputy && f.members[c.CandidateID] != nil {
+				id = c.CandidateID
+			}
+		}
+		return id != "" && slices.ContainsFunc(shown, func(c elector.Candidate) bool { return c.Leading })
+	})
+	return id
+}
+
+// another waits until another process than that is the deputy, and stays it: a leader that
+// has resigned has its seat for some milliseconds more.
+func (f *fleet) another(t *testing.T, old string) (id string) {
+	t.Helper()
+	eventually(t, "another is the deputy", func() bool {
+		id = f.deputy(t)
+		time.Sleep(50 * time.Millisecond)
+		return id != old && f.deputy(t) == id
+	})
+	return id
+}
+
+// soonest are the medians within which the deputy must lead.
+var soonest = map[string]time.Duration{"the default": 150 * time.Millisecond, "waiting": 50 * time.Millisecond}
+
+func TestTheDeputyLeadsSoonAfterTheLeaderIsGone(t *testing.T) {
+	ways := map[string]func(t *testing.T, f *fleet, leader string){
+		"resigned":   func(t *testing.T, f *fleet, leader string) { f.command(t, leader, commandResign) },
+		"terminated": func(t *testing.T, f *fleet, _ string) { f.terminateLeader(t) },
+		"killed":     func(t *testing.T, f *fleet, leader string) { f.signal(t, leader, syscall.SIGKILL) },
+	}
+	for name, bound := range soonest {
+		t.Run(name, func(t *testing.T) {
+			over(t, map[string]drivers{"pq": pq, "pgx": pgx}, false, func(t *testing.T, d drivers) {
+				f := onShared(t).launch(t, d, 3, func(_ int, s *settings) { s.Standby = standbys[name] })
+				leader, started := f.leader(t, 0), len(f.members)
+				round := func(t *testing.T, end func(*testing.T, *fleet, string), killed bool) time.Duration {
+					deputy := f.another(t, leader.ID)
+					old := leader
+					began := time.Now()
+					end(t, f, old.ID)
+					leader = f.leader(t, old.Token)
+					if leader.ID != deputy {
+						t.Logf("%s was elected, and %s was the deputy", leader.ID, deputy)
+					}
+					if !killed {
+						f.demotion(t, old.Token) // a lost session is excused once it is noticed
+					} else {
+						f.isGone(t, old.ID)
+						id := fmt.Sprint("next-", started)
+						f.start(t, settings{Driver: d.name(started), DSN: f.s.DSN(), Election: f.election, ID: id,
+							Lease: fleetLease, Heartbeat: fleetHeartbeat, Retry: fleetRetry, Standby: standbys[name]})
+						f.wait(t, id+" is ready", func(e entry) bool { return e.Kind == ready && e.ID == id })
+						started++
+					}
+					return time.Unix(0, leader.From).Sub(began)
+				}
+				for way, end := range ways {
+					var median time.Duration
+					for range 4 { // the machine may be busy
+						var took []time.Duration
+						for range 5 {
+							took = append(took, round(t, end, way == "killed"))
+						}
+						slices.Sort(took)
+						t.Logf("%s: %v", way, took)
+						if median = took[len(took)/2]; median <= bound {
+							break
+						}
+					}
+					if median > bound {
+						t.Errorf("%s: the deputy leads after %v at the median, want at most %v", way, median, bound)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestADeputyThatIsKilledOrFrozenIsReplaced(t *testing.T) {
+	t.Parallel()
+	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "frozen": syscall.SIGSTOP} {
+		for standby := range soonest {
+			t.Run(name+", "+standby, func(t *testing.T) {
+				t.Parallel()
+				overEach(t, func(t *testing.T, d drivers) {
+					f := onShared(t).launch(t, d, 3, func(_ int, s *settings) { s.Standby = standbys[standby] })
+					leader := f.leader(t, 0)
+					old := f.deputy(t)
+					began := time.Now()
+					if signal == syscall.SIGKILL {
+						f.kill(t, old)
+					} else {
+						f.signal(t, old, signal)
+					}
+					fresh := f.another(t, old)
+					if took := time.Since(began); took > fleetLease+fleetRetry+handedOver {
+						t.Errorf("another was deputy after %v", took)
+					}
+					f.kill(t, leader.ID)
+					if next := f.leader(t, leader.Token); next.ID != fresh {
+						t.Errorf("%s was elected, and %s was the deputy", next.ID, fresh)
+					}
+				})
+			})
+		}
+	}
+}
+
+// With the default retry interval.
+func TestAnotherLeadsWithinFiveSecondsWhenLeaderAndDeputyDieTogether(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		f := onShared(t).launch(t, d, 5, func(_ int, s *settings) { s.Retry = 3 * time.Second })
+		leader := f.leader(t, 0)
+		deputy := f.deputy(t)
+		began := time.Now()
+		f.signal(t, deputy, syscall.SIGKILL)
+		f.signal(t, leader.ID, syscall.SIGKILL)
+		fresh := f.leader(t, leader.Token)
+		if took := time.Unix(0, fresh.From).Sub(began); took > 5*time.Second {
+			t.Errorf("another leads after %v", took)
+		}
+		f.isGone(t, deputy)
+		f.isGone(t, leader.ID)
+	})
+}
+
+// With default options.
+func TestAFleetPinsTwoSessions(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		const n = 20
+		s := onShared(t)
+		election := s.election(t)
+		var all []*candidate
+		var ids string
+		for i := range n {
+			c := s.stand(t, d.open(t, i, s.DSN()), election).run(t, nil)
+			wait[hooks.Campaign](t, c, nil)
+			all, ids = append(all, c), ids+" "+c.CandidateID()
+		}
+		leader := firstLeader(t, all, 0)
+		deputy := s.deputy(t, all)
+		for range 20 {
+			// Those that poll do not name the connections that they borrow.
+			pinned := list[string](t, s.admin, "SELECT application_name FROM pg_stat_activity WHERE application_name <> '' AND position(application_name in $1) > 0 ORDER BY 1", ids)
+			want := []string{leader.CandidateID, deputy.CandidateID()}
+			slices.Sort(want)
+			if !slices.Equal(pinned, want) {
+				t.Fatalf("the sessions of %q are pinned, want %q", pinned, want)
+			}
+			locks := list[string](t, s.admin, `SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)
+				WHERE locktype = 'advisory' AND objsubid = 2 AND application_name <> '' AND position(application_name in $1) > 0 ORDER BY 1`, ids)
+			if !slices.Equal(locks, want) {
+				t.Fatalf("the seats are held by %q, want %q", locks, want)
+			}
+			time.Sleep(heartbeat / 4)
+		}
+	})
+}
+
+// Candidates that poll, wait and ask follow one leader.
+func TestStandbysMix(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		join := func(i int, opts ...elector.Option) *candidate {
+			c := s.stand(t, d.open(t, i, s.DSN()), election, opts...).run(t, nil)
+			wait[hooks.Campaign](t, c, nil)
+			return c
+		}
+		leader := join(0, polling)
+		leader.elected(t)
+		polls := join(1, polling)
+		attempts := polls.after()
+		for range 5 {
+			if e := next[hooks.Campaign](t, attempts, nil); e.Deputy || e.Outcome != hooks.Busy {
+				t.Errorf("an attempt of a candidate that polls: %+v", e)
+			}
+		}
+		waits := join(2, waiting)
+		asks := join(3)
+		all := []*candidate{leader, polls, waits, asks}
+		if deputy := s.deputy(t, all); deputy != waits {
+			t.Error("the one that waits came first, and is not the deputy")
+		}
+		polls.end(t) // which might come between two waits or questions of the deputy
+		leader.end(t)
+		waits.elected(t)
+		if deputy := s.deputy(t, all); deputy != asks {
+			t.Error("the one that asks is not the next deputy")
+		}
+		waits.end(t)
+		asks.elected(t)
+	})
+}

@@ -1,0 +1,297 @@
+package electortest_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
+)
+
+const (
+	deputyInterval = 100 * time.Millisecond
+	retry          = 3 * time.Second
+)
+
+// deputies returns the candidate ids of those that hold a seat and do not lead.
+func (b *bench) deputies(of *seat) (ids []string) {
+	b.Helper()
+	all, err := of.Candidates(context.Background())
+	b.wraps(err)
+	for _, c := range all {
+		if c.Deputy {
+			ids = append(ids, c.CandidateID)
+		}
+	}
+	return ids
+}
+
+// isDeputy fails the test unless one candidate is the deputy, and the only one.
+func (b *bench) isDeputy(s *seat) {
+	b.Helper()
+	if ids := b.deputies(s); len(ids) != 1 || ids[0] != s.CandidateID() {
+		b.Errorf("deputies: %v, want %s", ids, s.CandidateID())
+	}
+	attempts := s.rec.Campaigns()
+	if n := len(attempts); n == 0 || !attempts[n-1].Deputy {
+		b.Errorf("%s was not told that it is the deputy: %+v", s.CandidateID(), attempts)
+	}
+}
+
+// follow starts candidates, one after the other.
+func (b *bench) follow(n int, opts ...elector.Option) (all []*seat) {
+	for i := range n {
+		all = append(all, b.run(fmt.Sprintf("follower-%d", i), opts...))
+		time.Sleep(time.Second)
+	}
+	return all
+}
+
+var standbys = map[string]struct {
+	opts  []elector.Option
+	bound time.Duration // until the deputy leads
+}{
+	"the default": {nil, deputyInterval + time.Millisecond},
+	"an interval": {[]elector.Option{elector.WithDeputyInterval(10 * time.Millisecond)}, 11 * time.Millisecond},
+	"waiting":     {[]elector.Option{elector.WithStandby(elector.Wait)}, time.Millisecond},
+}
+
+func TestTheDeputyLeadsSoonAfterTheLeaderIsGone(t *testing.T) {
+	for name, standby := range standbys {
+		for way, end := range map[string]func(*bench, *seat){
+			"killed":     func(_ *bench, leader *seat) { leader.process.Kill() },
+			"resigned":   func(_ *bench, leader *seat) { leader.stop() },
+			"terminated": func(b *bench, leader *seat) { b.Terminate(b.pid(leader)) },
+		} {
+			t.Run(name+", "+way, func(t *testing.T) {
+				bubble(t, func(b *bench) {
+					leader := b.run("leader")
+					b.leads(leader)
+					followers := b.follow(5, standby.opts...)
+					b.isDeputy(followers[0])
+					end(b, leader)
+					began := time.Now()
+					for !slices.ContainsFunc(followers, (*seat).IsLeader) { // another's attempt may come before
+						time.Sleep(100 * time.Microsecond)
+					}
+					b.within("another leads", 0, time.Since(began), standby.bound)
+					time.Sleep(retry)
+					if n := len(b.deputies(followers[0])); n != 1 {
+						b.Errorf("%d deputies", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Of a fleet, two sessions are pinned in the server, and the others hardly ask.
+func TestAFleetPinsTwoSessionsAndHardlyAsks(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		followers := b.follow(20)
+		asked := b.count()
+		time.Sleep(time.Minute)
+		counts := asked()
+		pinned := leader.pool.Stats().InUse
+		for _, f := range followers {
+			pinned += f.pool.Stats().InUse
+		}
+		if pinned != 2 {
+			b.Errorf("%d connections are pinned, want those of the leader and the deputy", pinned)
+		}
+		// An attempt of each follower in three quarters of a retry interval at the soonest.
+		if most := len(followers) * int(time.Minute/(retry*3/4)); counts["TryLock"] > most || counts["TryLock"] < most/2 {
+			b.Errorf("%d attempts in a minute, want at most %d", counts["TryLock"], most)
+		}
+		if n := counts["TryAsDeputy"]; n < 590 || n > 605 {
+			b.Errorf("the deputy asks %d times in a minute", n)
+		}
+	})
+}
+
+// count counts the statements from now on.
+func (b *bench) count() (counts func() map[string]int) {
+	var mu sync.Mutex
+	asked := map[string]int{}
+	b.Trace(func(e electortest.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if e.Done {
+			asked[e.What]++
+		}
+	})
+	return func() map[string]int {
+		b.Trace(nil)
+		mu.Lock()
+		defer mu.Unlock()
+		return asked
+	}
+}
+
+// A deputy that is gone is replaced like a leader, by the next attempt of another.
+func TestADeputyThatIsGoneIsReplaced(t *testing.T) {
+	for name, c := range map[string]struct {
+		end         func(*bench, *seat)
+		least, most time.Duration
+	}{
+		"killed":  {func(_ *bench, s *seat) { s.process.Kill() }, 0, retry},
+		"stopped": {func(_ *bench, s *seat) { s.stop() }, 0, retry},
+		"frozen":  {func(_ *bench, s *seat) { s.process.Freeze() }, validity, lease + retry},
+		"cut off": {func(_ *bench, s *seat) { s.process.Cut(electortest.Both) }, validity, lease + retry},
+	} {
+		for standby, with := range standbys {
+			t.Run(name+", "+standby, func(t *testing.T) {
+				bubble(t, func(b *bench) {
+					leader := b.run("leader")
+					b.leads(leader)
+					followers := b.follow(5, with.opts...)
+					b.isDeputy(followers[0])
+					c.end(b, followers[0])
+					began := time.Now()
+					for ids := b.deputies(leader); len(ids) != 1 || ids[0] == followers[0].CandidateID(); ids = b.deputies(leader) {
+						time.Sleep(10 * time.Millisecond)
+					}
+					b.within("another is deputy", c.least, time.Since(began), c.most+10*time.Millisecond)
+					leader.process.Kill()
+					killed := time.Now()
+					for !slices.ContainsFunc(followers[1:], (*seat).IsLeader) {
+						time.Sleep(100 * time.Microsecond)
+					}
+					b.within("the new deputy leads", 0, time.Since(killed), with.bound)
+				})
+			})
+		}
+	}
+}
+
+// However a deputy ends, its last event says that it is none. Metrics rely on it.
+func TestTheLastEventOfADeputySaysThatItIsNone(t *testing.T) {
+	for name, end := range map[string]func(b *bench, leader, deputy *seat, sick *atomic.Bool){
+		"stopped":       func(_ *bench, _, deputy *seat, _ *atomic.Bool) { deputy.stop() },
+		"unhealthy":     func(_ *bench, _, _ *seat, sick *atomic.Bool) { sick.Store(true) },
+		"elected":       func(_ *bench, leader, _ *seat, _ *atomic.Bool) { leader.stop() },
+		"database away": func(b *bench, _, _ *seat, _ *atomic.Bool) { b.Stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				leader := b.run("leader")
+				b.leads(leader)
+				var sick atomic.Bool
+				one := b.run("one", elector.WithHealth(func(context.Context) float64 {
+					if sick.Load() {
+						return 0
+					}
+					return 1
+				}, elector.HealthPolicy{Interval: 100 * time.Millisecond}))
+				time.Sleep(time.Second)
+				b.isDeputy(one)
+				before := len(one.rec.Campaigns())
+				end(b, leader, one, &sick)
+				time.Sleep(time.Second)
+				all := one.rec.Campaigns()
+				if last := all[len(all)-1]; last.Deputy {
+					b.Errorf("the last of %d attempts, %d of them since: %+v", len(all), len(all)-before, last)
+				}
+			})
+		})
+	}
+}
+
+func TestAnUnhealthyCandidateIsNotTheDeputy(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		var sick atomic.Bool
+		one := b.run("one", elector.WithHealth(func(context.Context) float64 {
+			if sick.Load() {
+				return 0
+			}
+			return 1
+		}, elector.HealthPolicy{Interval: 100 * time.Millisecond}))
+		time.Sleep(time.Second)
+		b.isDeputy(one)
+		sick.Store(true)
+		time.Sleep(time.Second)
+		if ids := b.deputies(leader); len(ids) > 0 || one.pool.Stats().InUse > 0 {
+			b.Errorf("deputies: %v, %d connections in use", ids, one.pool.Stats().InUse)
+		}
+		sick.Store(false)
+		time.Sleep(retry)
+		b.isDeputy(one)
+	})
+}
+
+func TestLeaderAndDeputyThatDieTogetherAreReplacedByTheNextAttempt(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		followers := b.follow(4)
+		leader.process.Kill()
+		followers[0].process.Kill()
+		began := time.Now()
+		for !slices.ContainsFunc(followers[1:], (*seat).IsLeader) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		b.within("another leads", 0, time.Since(began), retry+10*time.Millisecond)
+	})
+}
+
+// Candidates that poll, wait and ask follow one leader.
+func TestStandbysMix(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader", elector.WithStandby(elector.Poll))
+		b.leads(leader)
+		polling := b.run("polling", elector.WithStandby(elector.Poll))
+		time.Sleep(2 * retry)
+		if ids := b.deputies(leader); len(ids) > 0 || polling.pool.Stats().InUse > 0 {
+			b.Errorf("deputies: %v; the polling one pins %d connections", ids, polling.pool.Stats().InUse)
+		}
+		waiting := b.run("waiting", elector.WithStandby(elector.Wait))
+		time.Sleep(2 * retry)
+		b.isDeputy(waiting)
+		asking := b.run("asking")
+		time.Sleep(2 * retry)
+		b.isDeputy(waiting)
+		leader.stop()
+		b.within("the waiting one leads", 0, b.leads(waiting), 10*time.Millisecond)
+		time.Sleep(2 * retry)
+		b.isDeputy(asking)
+	})
+}
+
+// Who holds both seats and does not campaign costs a tenth of a second, no more.
+func TestStrangersOnTheSeatsLeaveThePolling(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		deputy := b.run("deputy")
+		time.Sleep(retry)
+		deputy.process.Freeze() // a stranger, for a lease
+		one := b.run("one")
+		time.Sleep(retry)
+		leader.process.Kill()
+		b.within("it leads", 0, b.leads(one), retry+10*time.Millisecond)
+	})
+}
+
+// A candidate that tries once leaves nothing in the server.
+func TestTryCampaignDoesNotMakeADeputy(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		one := b.seat("one")
+		if _, elected, err := one.TryCampaign(context.Background()); elected || err != nil {
+			b.Errorf("elected %t, %v", elected, err)
+		}
+		if ids := b.deputies(leader); len(ids) > 0 || one.pool.Stats().InUse > 0 {
+			b.Errorf("deputies: %v, %d connections in use", ids, one.pool.Stats().InUse)
+		}
+	})
+}

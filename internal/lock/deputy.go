@@ -1,0 +1,150 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// An election has two seats, which are advisory locks. The leader sits on one, and one of
+// its followers, the deputy, on the other. So an election pins two sessions in the server,
+// however many candidates it has. Holding a seat decides nothing: only the election's lock
+// does. A seat is lost with its session, and the next attempt of another candidate takes it.
+
+// leastWait is what WaitLock waits at least, unless the server permits a deputy no wait.
+const leastWait = 100 * time.Millisecond
+
+// sitDown prepares a session that was granted a seat. After an error it is discarded.
+func (o *own) sitDown(ctx context.Context, s *session.Session) (err error) {
+	if o.Wait {
+		err = o.server.PrepareWait(ctx, s, session.Deputy, o.Key, o.server.Lease.Heartbeat)
+	}
+	if err == nil {
+		err = warmUp(ctx, s, db.Confirm, db.Unlock, db.TryAsDeputy)
+	}
+	if err != nil {
+		s.Fail(err)
+		return err
+	}
+	o.seat = s
+	return nil
+}
+
+// deputize is one heartbeat interval as the deputy. After an error the session is discarded.
+func (o *own) deputize(ctx context.Context, s *session.Session, w *WakeUps) (Attempt, error) {
+	w.Renew()
+	o.server.LookAround(s, o.Interval/2)
+	for end := time.Now().Add(o.server.Lease.Heartbeat); s.Valid() && time.Now().Before(end); {
+		a, err := o.again(ctx, s, min(o.Interval, time.Until(end)), w)
+		if err != nil || a.Outcome == Granted {
+			return a, err
+		}
+	}
+	if !s.Valid() { // the process stood still
+		o.seat = s
+		return Attempt{Outcome: Busy}, nil
+	}
+	return o.report(ctx, s)
+}
+
+// again tries the lock again: after the pause, or by a wait in the server's queue. After an
+// error the session is discarded.
+func (o *own) again(ctx context.Context, s *session.Session, pause time.Duration, w *WakeUps) (Attempt, error) {
+	if o.Wait {
+		began := time.Now()
+		a, err := o.waitOnce(ctx, s)
+		if err != nil || a.Outcome == Granted || time.Since(began) >= leastWait {
+			return a, err
+		} // else the server permits no wait, or somebody has cancelled it
+	}
+	select {
+	case <-time.After(pause):
+	case <-w.Woken():
+		w.Spend()
+	case <-ctx.Done(): // which the next statement finds
+	}
+	if !s.Valid() {
+		return Attempt{Outcome: Busy}, nil
+	}
+	return o.tryAgain(ctx, s)
+}
+
+// report ends a heartbeat interval as the deputy: is the server still the primary, is the
+// lock offered to this candidate, and who holds it?
+func (o *own) report(ctx context.Context, s *session.Session) (Attempt, error) {
+	a := Attempt{Outcome: Busy}
+	stands, err := o.offerStands(ctx, s)
+	if err == nil {
+		err = s.CompareMet(ctx)
+	}
+	if err != nil {
+		s.Fail(err)
+		return Attempt{}, err
+	}
+	if stands {
+		a.Outcome = offered
+	}
+	if o.Look {
+		a.Holder = holderSeenBy(ctx, s, o.Key)
+	}
+	o.seat = s
+	return a, nil
+}
+
+// tryAgain tries the lock by the smallest statement.
+func (o *own) tryAgain(ctx context.Context, s *session.Session) (Attempt, error) {
+	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryAsDeputyRow, error) { return q.TryAsDeputy(ctx, o.Key) })
+	if err == nil {
+		if err = s.CheckPID(row.Pid); err != nil && row.Granted {
+			o.server.Evict(row.Pid, o.Key)
+		}
+	}
+	switch {
+	case err != nil:
+		err = fmt.Errorf("elector: try the lock: %w", session.Explain(err))
+		s.Fail(err)
+		return Attempt{}, err
+	case row.Granted:
+		return o.confirm(ctx, s, true)
+	}
+	return Attempt{Outcome: Busy}, nil
+}
+
+// waitOnce waits once in the server's queue: the server hands the lock over the moment it is
+// free. After an error the session is discarded.
+func (o *own) waitOnce(ctx context.Context, s *session.Session) (Attempt, error) {
+	if err := s.Wait(ctx); err != nil {
+		s.Fail(err)
+		return Attempt{}, err
+	}
+	return o.confirm(ctx, s, false)
+}
+
+// warmUp prepares and makes the statements of a grant and a release, for a lock that the
+// session does not hold. A backend is slow to answer a query for the first time (it loads,
+// plans, and drivers prepare), and would be so just when the others wait for a leader:
+// warmed up, a hand-over takes half as long. It also shows whether the server's locks are
+// real.
+func warmUp(ctx context.Context, s *session.Session, statements ...string) error {
+	key := int64(rand.Uint64())
+	err := s.Prepare(ctx, statements...)
+	if err == nil {
+		var shown bool
+		high, low := session.Halves(key)
+		shown, err = session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
+			return q.TrialLock(ctx, db.TrialLockParams{Key: key, High: high, Low: low})
+		})
+		if err == nil && !shown {
+			err = session.ErrNoAdvisoryLocks
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("elector: warm the session up: %w", session.Explain(err))
+	}
+	_, _, err = confirm(ctx, s, key, 0)
+	return err
+}

@@ -1,0 +1,350 @@
+package sqlmock_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/DATA-DOG/go-sqlmock"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+var errFull = &pgconn.PgError{Severity: "ERROR", Code: "53200", Message: "out of shared memory"}
+
+var (
+	tryLock   = statement{"TryLock", values("deputy", sessionPID, 300, "web-2")}
+	lookAbout = statement{"Identify", values(int64(1), int64(1), "", 0)}
+	granted   = statement{"Confirm", values(true, sessionPID, 745, noEpoch, false)}
+	notHeld   = statement{"Confirm", values(false, sessionPID, 0, noEpoch, false)}
+	warmUp    = []statement{{"PREPARE Confirm", nil}, {"PREPARE Unlock", nil}, {"PREPARE TryAsDeputy", nil}, {"TrialLock", values(true)}, notHeld}
+	waitSetup = statement{"PrepareWait", values(sessionPID, false, 14)}
+)
+
+// A scripted deputy is a standby with the statements of a deputy that is granted the lock
+// at the first opportunity.
+type scriptedDeputy struct {
+	standby elector.Standby
+	sit     []statement // takes the seat
+	lead    []statement // from then on
+}
+
+var deputies = map[string]scriptedDeputy{
+	"asks": {elector.Deputy, append([]statement{tryLock}, warmUp...),
+		[]statement{lookAbout, {"TryAsDeputy", values(true, sessionPID)}, granted}},
+	"waits": {elector.Wait, append([]statement{tryLock, waitSetup}, warmUp...),
+		[]statement{{"WaitLock", nil}, granted}},
+}
+
+func (d scriptedDeputy) all() []statement { return slices.Concat(d.sit, d.lead) }
+
+// looksMeanwhile reports whether the deputy looks which server the pool reaches while the
+// statement's answer is late.
+func (d scriptedDeputy) looksMeanwhile(i int, f fault) bool {
+	return d.standby == elector.Wait && i >= len(d.sit) && f.after > 0
+}
+
+func expectAll(mock sqlmock.Sqlmock, all []statement) {
+	for _, s := range all {
+		s.expect(mock, fault{})
+	}
+}
+
+// Any fault of a deputy's statement fails its attempt, and the next one starts anew. Only
+// the look at the pool's server may fail: the deputy goes on.
+func TestAnyFaultOfADeputyFailsItsAttempt(t *testing.T) {
+	for name, d := range deputies {
+		for i, s := range d.all() {
+			for _, f := range append(s.faults(), fault{name: "full", err: errFull, want: errFull}) {
+				if s.name == "TryLock" || s.name == "Identify" {
+					continue
+				}
+				bubble(t, name+"/"+s.name+"/"+f.name, func(t *testing.T) {
+					pool, mock := newMock(t)
+					e, rec := newElector(t, pool, elector.WithStandby(d.standby), elector.WithHooks(hooks.Funcs{
+						Campaign: func(_ context.Context, c hooks.Campaign) { // before the pause
+							if n := pool.Stats().InUse; c.Outcome == hooks.Failed && n != 1 {
+								t.Errorf("%d connections are in use after the failure", n)
+							}
+						}}))
+					expectServerCheck(mock)
+					expectAll(mock, d.all()[:i])
+					s.expect(mock, f)
+					if d.looksMeanwhile(i, f) {
+						lookAbout.expect(mock, fault{})
+					}
+					expectServerCheck(mock)
+					if s.name == "Confirm" && i > len(d.sit) && f.after == never { // perhaps it waited at the barrier
+						query(mock, "EndOverdue").WillReturnRows(row(1, true))
+					}
+					expectAll(mock, d.all())
+					expectResign(mock)
+					resign(t, campaign(t, e))
+					if f.err == driver.ErrBadConn && i >= len(d.sit) { // the pool has others: try them at once
+						wantFailures(t, rec)
+						return
+					}
+					wantFailures(t, rec, hooks.OpCampaign)
+					err := rec.Failures()[0].Err
+					switch {
+					case f.after == never:
+						wantError(t, err, elector.ErrNoAnswer)
+					case f.err == errFull:
+						wantError(t, err, elector.ErrLockTableFull, errFull)
+					case f.err == driver.ErrBadConn && (s.name == "Confirm" || s.name == "TryAsDeputy"): // they are prepared
+						wantError(t, err, sql.ErrConnDone)
+					case f.want != nil:
+						wantError(t, err, f.want)
+					}
+					if n := pool.Stats().InUse; n != 1 { // the mock's own
+						t.Errorf("%d connections are in use", n)
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestASlowAnswerToADeputyIsNoFault(t *testing.T) {
+	for name, d := range deputies {
+		for i, s := range d.all() {
+			if s.name == "Identify" {
+				continue
+			}
+			bubble(t, name+"/"+s.name, func(t *testing.T) {
+				pool, mock := newMock(t)
+				expectServerCheck(mock)
+				expectAll(mock, d.all()[:i])
+				s.expect(mock, slow)
+				if d.looksMeanwhile(i, slow) {
+					lookAbout.expect(mock, fault{})
+				}
+				expectAll(mock, d.all()[i+1:])
+				expectResign(mock)
+				e, rec := newElector(t, pool, elector.WithStandby(d.standby))
+				resign(t, campaign(t, e))
+				wantFailures(t, rec)
+			})
+		}
+	}
+}
+
+// expectInterval expects a heartbeat interval as a deputy that asks each second.
+func expectInterval(mock sqlmock.Sqlmock, first bool) {
+	lookAbout.expect(mock, fault{})
+	for range 2 {
+		query(mock, "TryAsDeputy").WillReturnRows(row(false, sessionPID))
+	}
+	query(mock, "OfferStands").WillReturnRows(row(false))
+	if first {
+		lookAbout.expect(mock, fault{}) // on its own session, to compare
+	}
+	expectLeader(mock, 300, "web-2")
+}
+
+var askEachSecond = elector.WithDeputyInterval(time.Second)
+
+func TestADeputyAsksAndIsValidFromItsLastQuestion(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		expectAll(mock, deputies["asks"].sit)
+		for i := range 5 {
+			expectInterval(mock, i == 0)
+		}
+		expectAll(mock, deputies["asks"].lead)
+		expectResign(mock)
+		e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), askEachSecond)
+		start := time.Now()
+		term := campaign(t, e)
+		if took := time.Since(start); took != 11*time.Second {
+			t.Errorf("took %v", took)
+		}
+		if left := time.Until(term.Deadline()); left != 7*time.Second {
+			t.Errorf("valid for %v", left)
+		}
+		resign(t, term)
+		wantFailures(t, rec)
+		for i, c := range rec.Campaigns() {
+			if c.Deputy != (c.Outcome == hooks.Busy) || c.Next != 0 {
+				t.Errorf("attempt %d: %+v", i+1, c)
+			}
+		}
+	})
+}
+
+// What cannot be learned about the pool's server changes nothing.
+func TestADeputyWhosePoolFailsGoesOn(t *testing.T) {
+	for _, f := range anyError {
+		bubble(t, f.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectServerCheck(mock)
+			expectAll(mock, deputies["asks"].sit)
+			lookAbout.expect(mock, f)
+			query(mock, "TryAsDeputy").WillReturnRows(row(false, sessionPID))
+			query(mock, "TryAsDeputy").WillReturnRows(row(true, sessionPID))
+			granted.expect(mock, fault{})
+			expectResign(mock)
+			e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), askEachSecond)
+			resign(t, campaign(t, e))
+			wantFailures(t, rec)
+		})
+	}
+}
+
+// A wait that ends too soon was cancelled, or the server permits none. The deputy then asks.
+func TestADeputyThatCannotWaitAsks(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		expectAll(mock, deputies["waits"].sit)
+		for _, free := range []bool{false, true} {
+			expectAll(mock, []statement{{"WaitLock", nil}, notHeld})
+			if !free {
+				lookAbout.expect(mock, fault{})
+			}
+			query(mock, "TryAsDeputy").WillReturnRows(row(free, sessionPID))
+		}
+		granted.expect(mock, fault{})
+		expectResign(mock)
+		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait), askEachSecond)
+		resign(t, campaign(t, e))
+		wantFailures(t, rec)
+	})
+}
+
+// Locks that do not show in pg_locks are a refusal, when the session is warmed up and later.
+func TestADeputyWhoseLocksDoNotShowIsRefused(t *testing.T) {
+	for name, d := range deputies {
+		for _, later := range []bool{false, true} {
+			bubble(t, name, func(t *testing.T) {
+				pool, mock := newMock(t)
+				expectServerCheck(mock)
+				if later {
+					expectAll(mock, deputies["asks"].sit)
+					expectAll(mock, []statement{lookAbout, {"TryAsDeputy", values(true, sessionPID)}, notHeld})
+				} else {
+					expectAll(mock, d.sit[:len(d.sit)-2])
+					query(mock, "TrialLock").WillReturnRows(row(false))
+				}
+				standby := d.standby
+				if later {
+					standby = elector.Deputy
+				}
+				e, rec := newElector(t, pool, elector.WithStandby(standby))
+				wantError(t, e.Run(patience(t), nil), elector.ErrUnsupportedServer)
+				wantFailures(t, rec, hooks.OpCampaign)
+			})
+		}
+	}
+}
+
+// A server that turned standby is waited out, and nothing is kept of the attempt.
+func TestADeputyDoesNotWaitOnAStandby(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		tryLock.expect(mock, fault{})
+		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, true, 0))
+		expectServerCheck(mock)
+		expectAll(mock, deputies["waits"].all())
+		expectResign(mock)
+		e, rec := newElector(t, pool, elector.WithStandby(elector.Wait))
+		resign(t, campaign(t, e))
+		wantFailures(t, rec, hooks.OpCampaign)
+		wantError(t, rec.Failures()[0].Err, elector.ErrServerReadOnly)
+	})
+}
+
+// A deputy that a pooler has moved is not elected. A lock that another backend was granted,
+// and the seat on the first one, are freed.
+func TestADeputyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
+	for _, free := range []bool{false, true} {
+		bubble(t, "", func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectServerCheck(mock)
+			expectAll(mock, deputies["asks"].sit)
+			lookAbout.expect(mock, fault{})
+			query(mock, "TryAsDeputy").WillReturnRows(row(free, sessionPID+1))
+			if free {
+				query(mock, "EvictHolder").WithArgs(sessionPID+1, orders, anything).WillReturnRows(row(true))
+			}
+			query(mock, "EvictHolder").WithArgs(sessionPID, orders, anything).WillReturnRows(row(true))
+			e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), elector.WithMaxAttempts(1))
+			wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled, elector.ErrGaveUp)
+			if n := len(rec.Elected()); n > 0 {
+				t.Errorf("elected %d times", n)
+			}
+		})
+	}
+}
+
+// A hook that takes longer than the lease costs the seat, and no attempt. If the campaign
+// ends meanwhile, no session is kept.
+func TestAHookBetweenTwoIntervalsOfADeputy(t *testing.T) {
+	for name, ends := range map[string]bool{"takes long": false, "ends the campaign": true} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectServerCheck(mock)
+			expectAll(mock, deputies["asks"].sit)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), elector.WithHooks(hooks.Funcs{
+				Campaign: func(_ context.Context, c hooks.Campaign) {
+					switch {
+					case ends:
+						stop()
+					case c.Attempt == 1:
+						time.Sleep(20 * time.Second)
+					}
+				}}))
+			if !ends {
+				expectAll(mock, deputies["asks"].all())
+				expectResign(mock)
+				resign(t, campaign(t, e))
+				wantFailures(t, rec)
+				return
+			}
+			_, err := e.Campaign(ctx)
+			wantError(t, err, context.Canceled)
+			if n := pool.Stats().InUse; n != 1 { // the mock's own
+				t.Errorf("%d connections are in use", n)
+			}
+		})
+	}
+}
+
+// A leader whose deputy may wait closes its connection a moment after the release, so that
+// the server serves the deputy first. There is nothing to wait for if it did not release.
+func TestALeaderLetsAWaitingDeputyGoFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		err      error
+		graceful bool
+		took     time.Duration
+	}{
+		"released":     {nil, true, 10 * time.Millisecond},
+		"in doubt":     {errPlain, true, 0},
+		"not released": {nil, false, 0},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			if c.graceful {
+				query(mock, "Unlock").WillReturnRows(row(true)).WillReturnError(c.err)
+			}
+			e, _ := newElector(t, pool, elector.WithStandby(elector.Wait), elector.WithGracefulRelease(c.graceful))
+			ctx, stop := context.WithTimeout(t.Context(), time.Second)
+			defer stop()
+			start := time.Now()
+			wantError(t, e.Run(ctx, nil), context.DeadlineExceeded)
+			if took := time.Since(start) - time.Second; took != c.took {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
