@@ -1,5 +1,5 @@
 // Package dashboard is an http.Handler with a page about the elections of a database: who
-// leads, who stands for election and how healthy they are, and who led when.
+// leads, who is the deputy, who stands for election and how healthy they are, and who led when.
 //
 //	page, err := dashboard.New(pool, dashboard.WithRoster(candidates))
 //	mux.Handle("/admin/elections/", page)
@@ -9,8 +9,8 @@
 //   - The page has no login: whoever can reach it can read it. Mount it behind the login
 //     of your other pages.
 //   - The page is read-only: it answers GET and HEAD, and writes nothing.
-//   - Without a roster the page shows what the server knows: who holds a lock and who
-//     waits for one. It shows no candidate that polls, no health and no history. The
+//   - Without a roster the page shows what the server knows: who holds a lock, who is the
+//     deputy, and who waits. It shows no other follower, no health and no history. The
 //     server knows keys, not names, so name the elections ([WithElections]).
 //
 // # The page

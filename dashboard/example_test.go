@@ -23,12 +23,12 @@ func openPool() *sql.DB {
 	mock.ExpectQuery("-- name: Ping").WillReturnRows(sqlmock.NewRows([]string{"pid", "in_recovery"}).AddRow(4711, false))
 	mock.ExpectQuery("-- name: Clock").WillReturnRows(sqlmock.NewRows([]string{"micros"}).AddRow(1795262400_000000))
 	mock.ExpectQuery("-- name: AdvisoryLocks").WillReturnRows(sqlmock.NewRows([]string{
-		"key", "granted", "pid", "application_name", "usename", "client_addr", "connected_micros", "waiting_micros"}).
-		AddRow(elector.KeyFromName("orders"), true, 4712, "web-1", "orders_service", "10.0.4.11", 0, 0))
+		"key", "granted", "deputy", "pid", "application_name", "usename", "client_addr", "connected_micros", "waiting_micros", "last_micros"}).
+		AddRow(elector.KeyFromName("orders"), true, false, 4712, "web-1", "orders_service", "10.0.4.11", 0, 0, 0))
 	return pool
 }
 
-// The page is a handler. Without a roster it shows who leads and who waits in the server.
+// The page is a handler. Without a roster it shows who leads and who is the deputy.
 func ExampleNew() {
 	pool := openPool() // sql.Open("pgx", dsn)
 	defer pool.Close()

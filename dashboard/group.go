@@ -63,7 +63,7 @@ func group(f facts, names []string, hasRoster bool) (all []*found, others []othe
 	return all, others
 }
 
-// holds adds a session that holds the lock or waits for it.
+// holds adds a session that holds the lock or a seat, or waits for the lock.
 func (g *found) holds(row db.AdvisoryLocksRow, now time.Time) {
 	c := holder(row, now)
 	g.candidates = append(g.candidates, &c)
@@ -90,11 +90,14 @@ func holder(row db.AdvisoryLocksRow, now time.Time) candidate {
 	if row.ClientAddr != "" {
 		c.Session += ", from " + row.ClientAddr
 	}
-	if !row.Granted {
+	switch {
+	case row.Deputy:
+		c.Role = deputy
+	case !row.Granted:
 		c.Role = waits
-		if row.WaitingMicros != 0 {
-			c.Waiting = "waiting for " + lasting(now.Sub(db.Time(row.WaitingMicros)))
-		}
+	}
+	if row.WaitingMicros != 0 {
+		c.Waiting = "waiting for " + lasting(now.Sub(db.Time(row.WaitingMicros)))
 	}
 	return c
 }

@@ -30,9 +30,9 @@ func TestOnlyTermsThatWillBeShownAreAskedFor(t *testing.T) {
 		mock.ExpectQuery("-- name: Ping").WillReturnRows(sqlmock.NewRows([]string{"pid", "in_recovery"}).AddRow(1, false))
 		mock.ExpectQuery("-- name: Clock").WillReturnRows(sqlmock.NewRows([]string{"micros"}).AddRow(1))
 		mock.ExpectQuery("-- name: AdvisoryLocks").WillReturnRows(sqlmock.NewRows([]string{"key"}))
-		candidates := sqlmock.NewRows([]string{"key", "election", "candidate_id", "version", "health", "metadata", "since_micros", "published_micros", "left_micros", "live", "leads"})
+		candidates := sqlmock.NewRows([]string{"key", "election", "candidate_id", "version", "health", "metadata", "since_micros", "published_micros", "left_micros", "live", "leads", "deputy"})
 		for i := range c.elections {
-			candidates.AddRow(i, fmt.Sprint(i), "one", "", nil, "{}", time.Now().UnixMicro(), time.Now().UnixMicro(), 0, true, false)
+			candidates.AddRow(i, fmt.Sprint(i), "one", "", nil, "{}", time.Now().UnixMicro(), time.Now().UnixMicro(), 0, true, false, false)
 		}
 		mock.ExpectQuery("-- name: Candidates").WithArgs("[]").WillReturnRows(candidates)
 		if c.asked > 0 {

@@ -82,14 +82,15 @@ type role string
 
 const (
 	leads   role = "leads"
+	deputy  role = "deputy"  // holds the deputy's seat
 	waits   role = "waits"   // in the server's queue
-	follows role = "follows" // polls, by the roster
+	follows role = "follows" // by the roster
 	silent  role = "silent"
 	left    role = "left"
 )
 
 // rank orders the candidates.
-var rank = map[role]int{leads: 0, waits: 1, follows: 2, silent: 3, left: 4}
+var rank = map[role]int{leads: 0, deputy: 1, waits: 2, follows: 3, silent: 4, left: 5}
 
 // moment is a point in time.
 type moment struct{ Text, ISO string }

@@ -57,14 +57,15 @@ func TestElectionsAreTheNamedFirstThenThoseOfTheRosterByName(t *testing.T) {
 func TestCandidatesAreShownByWhatTheyDo(t *testing.T) {
 	f := factsOf("orders")
 	f.candidates = append(f.candidates, roster.Candidate{Key: f.candidates[0].Key, ID: "gone", State: roster.Left},
-		roster.Candidate{Key: f.candidates[0].Key, ID: "polls", State: roster.Live})
+		roster.Candidate{Key: f.candidates[0].Key, ID: "polls", State: roster.Live}, roster.Candidate{Key: f.candidates[0].Key, ID: "next", State: roster.Live})
+	f.locks = append(f.locks, db.AdvisoryLocksRow{Key: f.candidates[0].Key, Deputy: true, ApplicationName: "next"})
 	all, _ := group(f, nil, true)
 	e := all[0].election(noon, 24*time.Hour, new(int))
 	var got []string
 	for _, c := range e.Candidates {
 		got = append(got, fmt.Sprintf("%s %s", c.ID, c.Role))
 	}
-	if want := []string{"orders leads", "orders2 waits", "polls follows", "orders3 silent", "gone left"}; !slices.Equal(got, want) {
+	if want := []string{"orders leads", "next deputy", "orders2 waits", "polls follows", "orders3 silent", "gone left"}; !slices.Equal(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
 	if e.Token != "20" || e.For != "for 1 h 0 min" || e.Leader.Health != "0.25" || e.Leader.Share != "0.2500" {

@@ -88,8 +88,7 @@ func (l *ledger) saw(o hooks.Origin, at time.Time) *presence {
 }
 
 // attempted records an attempt. The next one ends after the reported wait and as long as
-// this one took: a candidate that waits in the server, or on a shared session, reports no
-// wait.
+// this one took: a deputy, or a candidate on a shared session, reports no wait.
 func (l *ledger) attempted(e hooks.Campaign) {
 	if e.Outcome != hooks.Granted {
 		l.join(e.Origin).period = e.Took + e.Next

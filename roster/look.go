@@ -16,6 +16,7 @@ type Candidate struct {
 	ID          string
 	State       State
 	Leading     bool // by pg_locks
+	Deputy      bool // by pg_locks: it leads when the leader is gone
 	Version     string
 	Health      *float64 // score of the last check (elector.WithHealth); nil if unknown
 	Metadata    map[string]string
@@ -51,7 +52,7 @@ const Lost = "lost"
 
 // Candidates returns the candidates of the elections with these keys
 // (elector.Elector.Key, elector.KeyFromName), or of all elections: by election, the leader
-// first, then the live ones. Silent candidates and those that left stay for a day. Ask the
+// first, then the deputy, then the live ones. Silent candidates and those that left stay for a day. Ask the
 // primary: a standby does not know the locks, and would show no leader.
 func (r *Roster) Candidates(ctx context.Context, keys ...int64) ([]Candidate, error) {
 	rows, err := r.queries(r.pool).Candidates(ctx, encodeKeys(keys))
@@ -60,7 +61,7 @@ func (r *Roster) Candidates(ctx context.Context, keys ...int64) ([]Candidate, er
 	}
 	all := make([]Candidate, len(rows))
 	for i, row := range rows {
-		all[i] = Candidate{Election: row.Election, Key: row.Key, ID: row.CandidateID, Leading: row.Leads,
+		all[i] = Candidate{Election: row.Election, Key: row.Key, ID: row.CandidateID, Leading: row.Leads, Deputy: row.Deputy,
 			Version: row.Version, Since: time.UnixMicro(row.SinceMicros), PublishedAt: time.UnixMicro(row.PublishedMicros)}
 		switch {
 		case row.LeftMicros != 0:

@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/runner"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
+	"github.com/pgelector/pgelector/elector"
 )
 
 // guardName is the hidden subcommand that makes this program the guard.
@@ -50,8 +51,10 @@ const runExample = `  pgelector run --election billing -- ./billing-worker --ver
   pgelector run --election nightly --if-free --hold 30s -- /usr/local/bin/nightly-report
   pgelector run --election feed --restart --http :8080 -- ./feed`
 
+var standbys = map[string]elector.Standby{"deputy": elector.Deputy, "wait": elector.Wait, "poll": elector.Poll}
+
 func (a *app) runCommand() *cobra.Command {
-	c := runner.Config{Lease: 10 * time.Second, Grace: runner.NoGrace, Retry: time.Second,
+	c := runner.Config{Lease: 10 * time.Second, Grace: runner.NoGrace,
 		BackoffMin: time.Second, BackoffMax: time.Minute}
 	var standby string
 	var once bool
@@ -64,9 +67,9 @@ func (a *app) runCommand() *cobra.Command {
 			if once && c.Restart {
 				return exit.Usagef("--once and --restart exclude each other")
 			}
-			c.Wait = standby == "wait"
-			if standby != "wait" && standby != "poll" {
-				return exit.Usagef("--standby %q: want poll or wait", standby)
+			var known bool
+			if c.Standby, known = standbys[standby]; !known {
+				return exit.Usagef("--standby %q: want deputy, wait or poll", standby)
 			}
 			c.Command = args
 			return a.run(c)
@@ -89,15 +92,16 @@ func (a *app) runCommand() *cobra.Command {
 	flags.DurationVar(&c.Drain, "drain", 0, "how long before the end of the lease the command is stopped if no heartbeat was answered; default: lease/5, or what --grace needs")
 	flags.DurationVar(&c.Grace, "grace", c.Grace, "the time from TERM to KILL; must fit into the drain; default: as long as fits")
 	flags.Lookup("grace").DefValue = "0s" // hides the default, which is -1ns
-	flags.DurationVar(&c.Retry, "retry", c.Retry, "the longest wait between two attempts while another leads")
+	flags.DurationVar(&c.Retry, "retry", 0, "the longest wait between two attempts while another leads; default: 3s, with --standby poll 1s")
 	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "give up after this many failed attempts in a row; 0: never")
 	flags.DurationVar(&c.ReadOnlyTimeout, "read-only-timeout", time.Minute, "how long to wait at the start for a standby to become a primary")
 	flags.IntVar(&c.TokenEpoch, "token-epoch", 0, "added to the timeline in the fencing token, so that tokens still rise after a pg_upgrade")
-	flags.StringVar(&standby, "standby", "poll", "while another leads: poll, or wait in the server, which takes over at once but pins a connection")
+	flags.StringVar(&standby, "standby", "deputy", "while another leads: become the deputy, if nobody is, which tries often; wait: the deputy waits in the server, and leads within milliseconds; poll: never become the deputy")
+	flags.DurationVar(&c.DeputyInterval, "deputy-interval", 0, "how often the deputy tries; default: 100ms, at most the heartbeat interval")
 	flags.BoolVar(&c.Watch, "watch", false, "learn within milliseconds when the server ends the session; pins one more connection")
 	flags.DurationVar(&c.Synchronous, "synchronous-standby", 0, "with synchronous replication: the longest lease of all candidates; every candidate must set this; 0: off")
 	flags.StringVar(&c.HTTP, "http", "", "serve /healthz, /readyz, /leader and /metrics on this address, such as :8080")
-	choices(cmd, "standby", "poll", "wait")
+	choices(cmd, "standby", "deputy", "wait", "poll")
 	a.connection.add(cmd)
 	a.log.add(cmd)
 	return cmd

@@ -14,12 +14,12 @@ func (a *app) statusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status [NAME…]",
-		Short: "Show who leads and who waits",
-		Long: "Shows who leads each election, since when and from where, and who waits in the server, in order: for the named\n" +
-			"elections, or for all elections of the database.\n\n" +
+		Short: "Show who leads, and who is the deputy",
+		Long: "Shows who leads each election, since when and from where, who is the deputy, and who else waits in the server, in\n" +
+			"order: for the named elections, or for all elections of the database.\n\n" +
 			"The server knows keys, not names: status shows the names that you give. It shows the start of the leader's\n" +
-			"session, which is not later than the start of its term. Only the leader knows its token. Candidates that poll\n" +
-			"hold nothing in the server, and do not show.\n\n" +
+			"session, which is not later than the start of its term. Only the leader knows its token. The other followers\n" +
+			"hold nothing in the server, and do not show. Nor does a deputy while nobody leads.\n\n" +
 			"Exit status: 0; 3 if nobody leads one of the named elections; 64 bad usage; 69 no primary reached.",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if err := checkNames(names...); err != nil {

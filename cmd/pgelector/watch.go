@@ -22,8 +22,8 @@ func (a *app) watchCommand() *cobra.Command {
 	w := status.Watch{Interval: time.Second}
 	cmd := &cobra.Command{
 		Use:   "watch NAME",
-		Short: "Print each change of leader, one line each",
-		Long: "Prints who leads, and then one line for each change, until it is interrupted. When the database is away it\n" +
+		Short: "Print each change of leader and deputy, one line each",
+		Long: "Prints who leads and who is the deputy, and then one line for each change, until it is interrupted. When the database is away it\n" +
 			"prints one line, and goes on when the database is back. It misses a leader that came and went between two looks.",
 		Args: oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {

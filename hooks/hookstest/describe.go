@@ -56,7 +56,11 @@ func describeOne(event any) string {
 	case hooks.Heartbeat:
 		return fmt.Sprintf("Heartbeat(%s token=%d)", who, e.Token)
 	case hooks.Campaign:
-		return fmt.Sprintf("Campaign(%s %s)", who, e.Outcome)
+		what := string(e.Outcome)
+		if e.Deputy {
+			what += ", deputy"
+		}
+		return fmt.Sprintf("Campaign(%s %s)", who, what)
 	default:
 		return fmt.Sprintf("%T", event)
 	}

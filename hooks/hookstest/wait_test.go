@@ -42,6 +42,7 @@ func TestWaitGivesUpWithItsContextAndSaysWhatCameInstead(t *testing.T) {
 		r := hookstest.NewRecorder()
 		busy(r, a)
 		busy(r, a)
+		r.OnCampaign(ctx, hooks.Campaign{Origin: a, Outcome: hooks.Busy, Deputy: true})
 		elected(r, a, 7)
 		timeout, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
@@ -50,7 +51,7 @@ func TestWaitGivesUpWithItsContextAndSaysWhatCameInstead(t *testing.T) {
 		})
 		_, err := hookstest.Wait[hooks.Demoted](timeout, r, nil)
 		want := "hookstest: no matching hooks.Demoted: context deadline exceeded; events so far: " +
-			"Campaign(orders/a busy) ×2, Elected(orders/a token=7), Failure(orders/a heartbeat: broken pipe)"
+			"Campaign(orders/a busy) ×2, Campaign(orders/a busy, deputy), Elected(orders/a token=7), Failure(orders/a heartbeat: broken pipe)"
 		if !errors.Is(err, context.DeadlineExceeded) || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}

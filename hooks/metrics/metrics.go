@@ -10,7 +10,7 @@
 // The Sink feeds counters and histograms. Whether this process leads is not an event: a
 // term that nobody extends ends silently, and a frozen process learns of it late. So call
 // [Hook.Standings] each time a gauge is read or sent. It computes the answer from the
-// clocks, as Elector.IsLeader does.
+// clocks, as Elector.IsLeader does. Whether it is the deputy is as of the last attempt.
 //
 // # Labels
 //
@@ -73,7 +73,7 @@ func New(sink Sink) *Hook {
 	if sink == nil {
 		sink = noSink{}
 	}
-	return &Hook{standings: standings{elections: map[string]map[hooks.Origin]term{}}, sink: sink}
+	return &Hook{standings: standings{elections: map[string]*election{}}, sink: sink}
 }
 
 // OnElected records the new term and feeds the sink.
@@ -94,9 +94,9 @@ func (h *Hook) OnHeartbeat(ctx context.Context, e hooks.Heartbeat) {
 	h.sink.HeartbeatAnswered(ctx, e.Election, e.Took)
 }
 
-// OnCampaign feeds the sink.
+// OnCampaign records whether the candidate is the deputy, and feeds the sink.
 func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
-	h.saw(e.Election)
+	h.attempted(e)
 	h.sink.AttemptMade(ctx, e.Election, e.Outcome, e.Took)
 }
 

@@ -91,6 +91,29 @@ func TestAnElectionIsKnownFromItsFirstAttempt(t *testing.T) {
 	stands(t, h, 0)
 }
 
+// A hook sees each attempt of two candidates of one process.
+func TestTheStandingSaysWhoIsDeputy(t *testing.T) {
+	h, web2 := metrics.New(nil), hooks.Origin{Election: "orders", Key: 42, CandidateID: "web-2"}
+	for i, step := range []struct {
+		hooks.Campaign
+		deputy, polls bool
+	}{
+		{hooks.Campaign{Origin: web2, Outcome: hooks.Busy, Polls: true}, false, true},
+		{hooks.Campaign{Origin: web1, Outcome: hooks.Busy}, false, false},
+		{hooks.Campaign{Origin: web1, Outcome: hooks.Busy, Deputy: true}, true, false},
+		{hooks.Campaign{Origin: web2, Outcome: hooks.Busy, Polls: true}, true, false},
+		{hooks.Campaign{Origin: web1, Outcome: hooks.Busy, Deputy: true}, true, false},
+		{hooks.Campaign{Origin: web1, Outcome: hooks.Granted}, false, false},
+		{hooks.Campaign{Origin: web1, Outcome: hooks.Busy, Deputy: true}, true, false},
+		{hooks.Campaign{Origin: web1, Outcome: hooks.Failed}, false, false},
+	} {
+		h.OnCampaign(t.Context(), step.Campaign)
+		if all := h.Standings(); len(all) != 1 || all[0].Deputy != step.deputy || all[0].Polls != step.polls {
+			t.Errorf("step %d: %+v, want deputy %t, polls %t", i+1, all, step.deputy, step.polls)
+		}
+	}
+}
+
 func TestAFailureOfASharedConnectionIsOfNoElection(t *testing.T) {
 	sink := &told{}
 	h := metrics.New(sink)

@@ -10,18 +10,28 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// Standing says whether this process leads an election.
+// Standing says whether this process leads an election, or is the deputy.
 type Standing struct {
 	Election string
 	Leading  bool          // whether a candidate of this process leads
 	Left     time.Duration // the rest of the term's validity; positive if and only if Leading
 	Since    time.Time     // when the term began; zero unless Leading
+	Deputy   bool          // whether a candidate of this process is the deputy
+	Polls    bool          // whether no candidate of this process ever becomes the deputy
 }
 
-// standings are the known elections and their current terms.
+// standings are the known elections.
 type standings struct {
 	mu        sync.Mutex
-	elections map[string]map[hooks.Origin]term
+	elections map[string]*election
+}
+
+// election has the candidates of this process.
+type election struct {
+	terms    map[hooks.Origin]term // the current ones
+	deputies map[hooks.Origin]bool // by the last attempt of each
+	sits     bool                  // one of them takes a free seat
+	polls    bool                  // one of them does not
 }
 
 // term is a candidate's current term. The elector cancels its context when it learns that
@@ -41,14 +51,15 @@ func (s *standings) Standings() []Standing {
 	defer s.mu.Unlock()
 	now := time.Now()
 	all := make([]Standing, 0, len(s.elections))
-	for _, election := range slices.Sorted(maps.Keys(s.elections)) {
-		best := Standing{Election: election}
-		for _, t := range s.elections[election] {
-			if left := t.left(now); left > best.Left {
-				best = Standing{Election: election, Leading: true, Left: left, Since: t.since}
+	for _, name := range slices.Sorted(maps.Keys(s.elections)) {
+		known := s.elections[name]
+		of := Standing{Election: name, Deputy: len(known.deputies) > 0, Polls: known.polls && !known.sits}
+		for _, t := range known.terms {
+			if left := t.left(now); left > of.Left {
+				of.Leading, of.Left, of.Since = true, left, t.since
 			}
 		}
-		all = append(all, best)
+		all = append(all, of)
 	}
 	return all
 }
@@ -70,20 +81,20 @@ func (s *standings) saw(election string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.terms(election)
+	s.election(election)
 }
 
 func (s *standings) began(ctx context.Context, e hooks.Elected) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.terms(e.Election)[e.Origin] = term{ctx: ctx, token: e.Token, since: e.At, deadline: e.Deadline}
+	s.election(e.Election).terms[e.Origin] = term{ctx: ctx, token: e.Token, since: e.At, deadline: e.Deadline}
 }
 
 // extended ignores a heartbeat that arrives after its term.
 func (s *standings) extended(e hooks.Heartbeat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	terms := s.terms(e.Election)
+	terms := s.election(e.Election).terms
 	if t, ok := terms[e.Origin]; ok && t.token == e.Token {
 		t.deadline = e.Deadline
 		terms[e.Origin] = t
@@ -93,15 +104,25 @@ func (s *standings) extended(e hooks.Heartbeat) {
 func (s *standings) ended(e hooks.Demoted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.terms(e.Election), e.Origin)
+	delete(s.election(e.Election).terms, e.Origin)
 }
 
-// terms returns the current terms of an election, and adds the election if it is new.
-func (s *standings) terms(election string) map[hooks.Origin]term {
-	terms := s.elections[election]
-	if terms == nil {
-		terms = map[hooks.Origin]term{}
-		s.elections[election] = terms
+func (s *standings) attempted(e hooks.Campaign) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.election(e.Election)
+	known.sits, known.polls = known.sits || !e.Polls, known.polls || e.Polls
+	if delete(known.deputies, e.Origin); e.Deputy {
+		known.deputies[e.Origin] = true
 	}
-	return terms
+}
+
+// election returns what is known of an election, and adds it if it is new.
+func (s *standings) election(name string) *election {
+	known := s.elections[name]
+	if known == nil {
+		known = &election{terms: map[hooks.Origin]term{}, deputies: map[hooks.Origin]bool{}}
+		s.elections[name] = known
+	}
+	return known
 }

@@ -18,7 +18,7 @@ type instruments struct {
 	meter                            metric.Meter
 	began, ended, attempts, failures metric.Int64Counter
 	held, heartbeats                 metric.Float64Histogram
-	leader                           metric.Int64ObservableGauge
+	leader, deputy                   metric.Int64ObservableGauge
 	remaining                        metric.Float64ObservableGauge
 }
 
@@ -53,6 +53,9 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 	i.leader, err = meter.Int64ObservableGauge("pgelector.leader", metric.WithUnit("1"),
 		metric.WithDescription("1 if this process leads the election, by its clock at the time of the collection, else 0."))
 	note(err)
+	i.deputy, err = meter.Int64ObservableGauge("pgelector.deputy", metric.WithUnit("1"),
+		metric.WithDescription("1 if this process is the deputy of the election's leader, else 0; absent if it never becomes the deputy."))
+	note(err)
 	i.remaining, err = meter.Float64ObservableGauge("pgelector.validity.remaining", metric.WithUnit("s"),
 		metric.WithDescription("The time until the term ends unless a heartbeat extends it; 0 if this process does not lead."))
 	note(err)
@@ -66,19 +69,25 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 func (i *instruments) observe(events *metrics.Hook) error {
 	_, err := i.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for _, s := range events.Standings() {
-			leads := int64(0)
-			if s.Leading {
-				leads = 1
+			o.ObserveInt64(i.leader, number(s.Leading), of(s.Election))
+			if !s.Polls {
+				o.ObserveInt64(i.deputy, number(s.Deputy), of(s.Election))
 			}
-			o.ObserveInt64(i.leader, leads, of(s.Election))
 			o.ObserveFloat64(i.remaining, s.Left.Seconds(), of(s.Election))
 		}
 		return nil
-	}, i.leader, i.remaining)
+	}, i.leader, i.deputy, i.remaining)
 	if err != nil {
 		return fmt.Errorf("otelhooks: observe the gauges: %w", err)
 	}
 	return nil
+}
+
+func number(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // The attributes of metrics and spans.

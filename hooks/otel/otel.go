@@ -11,6 +11,7 @@
 // metrics says why the candidate id is none.
 //
 //	pgelector.leader               gauge      1          1 if this process leads, else 0
+//	pgelector.deputy               gauge      1          1 if this process is the deputy, else 0; absent if it never becomes it (elector.Poll)
 //	pgelector.validity.remaining   gauge      s          until the term ends unless a heartbeat extends it; 0 if not leading
 //	pgelector.terms.started        counter    {term}     terms that began
 //	pgelector.terms.ended          counter    {term}     terms that ended; pgelector.reason
@@ -19,8 +20,8 @@
 //	pgelector.campaign.attempts    counter    {attempt}  attempts to be elected; pgelector.outcome
 //	pgelector.failures             counter    {failure}  what went wrong; pgelector.op
 //
-// The gauges are computed when they are collected. They never say that this process leads
-// after its validity has run out.
+// The gauges of a term are computed when they are collected. They never say that this
+// process leads after its validity has run out.
 //
 // # Traces
 //

@@ -7,6 +7,7 @@
 // These are the metrics. All have the label election; durations are seconds.
 //
 //	pgelector_leader                       gauge      1 if this process leads, else 0
+//	pgelector_deputy                       gauge      1 if this process is the deputy, else 0; absent if it never becomes it (elector.Poll)
 //	pgelector_validity_remaining_seconds   gauge      until the term ends unless a heartbeat extends it; 0 if not leading
 //	pgelector_term_start_time_seconds      gauge      when the term began, since the Unix epoch; only while leading
 //	pgelector_terms_started_total          counter    terms that began
@@ -16,16 +17,16 @@
 //	pgelector_campaign_attempts_total      counter    attempts to be elected; outcome as of hooks.Outcome
 //	pgelector_failures_total               counter    what went wrong; op as of hooks.Op
 //
-// The gauges are computed from the clocks at the time of the scrape. They never say that
-// this process leads after its validity has run out, not even just after a freeze.
+// The gauges of a term are computed from the clocks at the time of the scrape. They never
+// say that this process leads after its validity has run out, not even just after a freeze.
 //
 // # Series
 //
-// A process has 22 series for each election in which it has a candidate, from the first
+// A process has 23 series for each election in which it has a candidate, from the first
 // event on. Every label value exists from the start, so that rate() sees the first
 // increase. An election that the process leads has one more; one that it has ever led has
 // 27 more, for the two histograms. A thousand elections, all led by one process, are
-// 50,000 series. If that is too many, drop the histograms when you scrape, or give those
+// 51,000 series. If that is too many, drop the histograms when you scrape, or give those
 // electors no hook. Failures of an elector.Session's connection have the election "".
 //
 // A name that is not UTF-8 is quoted as by strconv.Quote. The candidate id is no label,
@@ -78,6 +79,8 @@ func New() *Hook {
 var (
 	leader = prometheus.NewDesc("pgelector_leader",
 		"1 if this process leads the election, by its clock at the time of the scrape, else 0.", byElection, nil)
+	deputy = prometheus.NewDesc("pgelector_deputy",
+		"1 if this process is the deputy of the election's leader, else 0; absent if it never becomes the deputy.", byElection, nil)
 	remaining = prometheus.NewDesc("pgelector_validity_remaining_seconds",
 		"The time until the term ends unless a heartbeat extends it, at the time of the scrape; 0 if this process does not lead.", byElection, nil)
 	started = prometheus.NewDesc("pgelector_term_start_time_seconds",
@@ -87,6 +90,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (h *Hook) Describe(descs chan<- *prometheus.Desc) {
 	descs <- leader
+	descs <- deputy
 	descs <- remaining
 	descs <- started
 	for _, c := range h.counts.all() {
@@ -103,14 +107,22 @@ func (h *Hook) Collect(collected chan<- prometheus.Metric) {
 		election := label(s.Election)
 		h.counts.begin(election)
 		gauge(remaining, s.Left.Seconds(), election)
-		if !s.Leading {
-			gauge(leader, 0, election)
-			continue
+		gauge(leader, number(s.Leading), election)
+		if !s.Polls {
+			gauge(deputy, number(s.Deputy), election)
 		}
-		gauge(leader, 1, election)
-		gauge(started, float64(s.Since.UnixNano())/float64(time.Second), election)
+		if s.Leading {
+			gauge(started, float64(s.Since.UnixNano())/float64(time.Second), election)
+		}
 	}
 	for _, c := range h.counts.all() {
 		c.Collect(collected)
 	}
+}
+
+func number(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }

@@ -10,6 +10,7 @@
 //	info   demoted                  token reason held                resigned, shutdown
 //	warn   demoted                  token reason held error          session_lost, lease_expired, unhealthy
 //	error  demoted                  token reason held error          lead_failed
+//	info   became deputy            attempt                          its first event as the deputy
 //	info   leader changed           previous leader pid              another candidate, or nobody, leads now
 //	trace  leader changed           previous leader pid              this candidate leads now, or no longer leads
 //	warn   database away            op error failed_attempts         the first attempt that failed
@@ -26,7 +27,7 @@
 //	warn   candidate unhealthy      op error
 //	warn   driver call abandoned    op error
 //	trace  heartbeat                token took valid_for
-//	trace  campaign attempt         attempt outcome took next
+//	trace  campaign attempt         attempt outcome deputy took next
 //
 // An outage of the database costs two lines, however many attempts fail meanwhile.
 //

@@ -26,7 +26,8 @@ func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 	}
 }
 
-// OnCampaign traces an attempt, and logs the end of an outage.
+// OnCampaign traces an attempt, and logs the end of an outage, and that this candidate has
+// become the deputy.
 func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 	if e.Outcome != hooks.Failed {
 		if was, ok := h.ended(e.Origin); ok {
@@ -34,8 +35,11 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 				"away", round(e.At.Sub(was.since)), "failed_attempts", was.failed)
 		}
 	}
+	if h.becameDeputy(e) {
+		h.line(ctx, Info, "became deputy", e.Origin, "attempt", e.Attempt)
+	}
 	h.line(ctx, Trace, "campaign attempt", e.Origin, "attempt", e.Attempt,
-		"outcome", string(e.Outcome), "took", round(e.Took), "next", round(e.Next))
+		"outcome", string(e.Outcome), "deputy", e.Deputy, "took", round(e.Took), "next", round(e.Next))
 }
 
 const gaveUp = "gave up"
@@ -84,6 +88,17 @@ func (h *Hook) failed(e hooks.Failure) int {
 		h.outages[e.Origin] = o
 	}
 	return o.failed
+}
+
+// becameDeputy records whether the candidate is the deputy, and reports whether that is new.
+func (h *Hook) becameDeputy(e hooks.Campaign) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := h.deputies[e.Origin]
+	if delete(h.deputies, e.Origin); e.Deputy {
+		h.deputies[e.Origin] = true
+	}
+	return e.Deputy && !was
 }
 
 // ended ends and returns the outage of a candidate, if there is one.

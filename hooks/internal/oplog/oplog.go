@@ -28,8 +28,9 @@ type Write func(ctx context.Context, level Level, message string, fields ...any)
 type Hook struct {
 	write Write
 
-	mu      sync.Mutex
-	outages map[hooks.Origin]outage // of candidates whose database is away
+	mu       sync.Mutex
+	outages  map[hooks.Origin]outage // of candidates whose database is away
+	deputies map[hooks.Origin]bool
 }
 
 // outage is a series of failed attempts.
@@ -50,7 +51,7 @@ var (
 // New returns a Hook that passes its lines to write. If electors share the hook, write
 // must be safe for concurrent use.
 func New(write Write) *Hook {
-	return &Hook{write: write, outages: make(map[hooks.Origin]outage)}
+	return &Hook{write: write, outages: make(map[hooks.Origin]outage), deputies: make(map[hooks.Origin]bool)}
 }
 
 // OnElected logs that a term began.

@@ -94,7 +94,8 @@ func attempt(h *oplog.Hook, who hooks.Origin, n int, outcome hooks.Outcome, d ti
 func everything(h *oplog.Hook) {
 	attempt(h, a, 1, hooks.Failed, 0)
 	attempt(h, a, 2, hooks.Failed, 1)
-	attempt(h, a, 3, hooks.Granted, 2)
+	h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: 3, Outcome: hooks.Busy, Deputy: true})
+	attempt(h, a, 4, hooks.Granted, 2)
 	h.OnElected(ctx, hooks.Elected{Origin: a})
 	h.OnHeartbeat(ctx, hooks.Heartbeat{Origin: a})
 	h.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: a, Current: "a"})
@@ -129,6 +130,18 @@ func TestTheAdaptersDocumentExactlyTheLinesThatAreWritten(t *testing.T) {
 			t.Errorf("%s documents\n%s\nbut these are written\n%s",
 				file, strings.Join(documented, "\n"), strings.Join(want, "\n"))
 		}
+	}
+}
+
+func TestADeputyIsLoggedWhenItBecomesThat(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	for n, deputy := range []bool{false, true, true, true, false, true} {
+		h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: n + 1, Outcome: hooks.Busy, Deputy: deputy})
+		h.OnCampaign(ctx, hooks.Campaign{Origin: b, Attempt: n + 1, Outcome: hooks.Busy})
+	}
+	if got, want := l.from(oplog.Info), []string{"info became deputy attempt=2", "info became deputy attempt=6"}; !slices.Equal(got, want) {
+		t.Errorf("logged %q, want %q", got, want)
 	}
 }
 

@@ -27,6 +27,7 @@ type Examination struct {
 
 	pool   *sql.DB // for questions
 	token  int64   // of the trial election; 0 if it failed
+	role   string  // of the connection
 	failed int
 	worst  time.Duration // the longest round trip
 }
@@ -63,7 +64,7 @@ func (x *Examination) Run(ctx context.Context) (err error) {
 		return err
 	}
 	usable := x.server(server)
-	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable, candidate), x.tokenParts, x.settings, x.privileges, x.capacity, x.roundTrips, x.clocks} {
+	for _, check := range []func(context.Context) error{x.pooler, x.trialIf(usable, candidate), x.tokenParts, x.settings, x.privileges, x.capacity, x.elections, x.roundTrips, x.clocks} {
 		if err := check(ctx); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/pgelector/pgelector/db"
 )
@@ -27,6 +28,7 @@ func (x *Examination) privileges(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	x.role = strconv.Quote(p.Role)
 	if p.ReadsStats && p.SignalsBackends {
 		x.say(ok, "privileges", "role %q sees every session, and may evict any leader except a superuser's", p.Role)
 	}
@@ -40,9 +42,13 @@ func (x *Examination) privileges(ctx context.Context) error {
 	return nil
 }
 
-// needed is the number of connections of two candidates. Each takes at most three: the
-// session, the watcher, and one for questions.
-const needed = 2 * 3
+// An election's leader and deputy pin a session each, however many candidates it has. A
+// leader may pin one more (WithWatch). Leader, deputy and one of the others may each borrow a
+// connection for one statement at the same time.
+const (
+	pins   = 3
+	needed = pins + 3
+)
 
 // capacity checks for free locks and connections.
 func (x *Examination) capacity(ctx context.Context) error {
@@ -67,11 +73,12 @@ func (x *Examination) capacity(ctx context.Context) error {
 	} {
 		if limit.slots >= 0 && limit.slots-limit.used < needed {
 			scarce = true
-			x.say(warn, "connections", "%d of %d %s are in use, and two candidates may take %d: raise the limit", limit.used, limit.slots, limit.what, needed)
+			x.say(warn, "connections", "%d of %d %s are in use, and one more election may take %d: raise the limit", limit.used, limit.slots, limit.what, needed)
 		}
 	}
 	if !scarce {
-		x.say(ok, "connections", "%d of %d in use; two candidates take up to %d", c.Connections, c.ConnectionSlots, needed)
+		x.say(ok, "connections", "%d of %d in use; an election pins 2 in the whole fleet, however many candidates it has (%d with "+
+			"WithWatch), and takes up to %d for moments", c.Connections, c.ConnectionSlots, pins, needed)
 	}
 	return nil
 }

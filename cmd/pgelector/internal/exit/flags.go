@@ -9,6 +9,7 @@ import (
 // flags are those that set the elector's options. A test holds it complete.
 var flags = map[string]string{
 	"WithCandidateID":        "--candidate",
+	"WithDeputyInterval":     "--deputy-interval",
 	"WithDrain":              "--drain",
 	"WithHeartbeatInterval":  "--heartbeat",
 	"WithLease":              "--lease",

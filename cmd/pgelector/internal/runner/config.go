@@ -27,11 +27,12 @@ type Config struct {
 	Heartbeat       time.Duration // 0 means the library's default
 	Drain           time.Duration // 0 means a fifth of the lease, or what the grace needs
 	Grace           time.Duration // NoGrace means what fits into the drain
-	Retry           time.Duration
+	Retry           time.Duration // 0 means the library's default
 	MaxAttempts     int
 	ReadOnlyTimeout time.Duration
 	TokenEpoch      int
-	Wait            bool          // wait in the server while another leads
+	Standby         elector.Standby
+	DeputyInterval  time.Duration // 0 means the library's default
 	Watch           bool          // notice at once when the server ends the session
 	Synchronous     time.Duration // the longest lease of all candidates, with synchronous standbys; else 0
 
@@ -100,7 +101,7 @@ func (c *Config) Fit() error {
 // options returns the elector's options.
 func (c *Config) options() []elector.Option {
 	all := []elector.Option{elector.WithLease(c.Lease), elector.WithDrain(c.Drain),
-		elector.WithRetryInterval(c.Retry), elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout),
+		elector.WithStandby(c.Standby), elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout),
 		elector.WithTokenEpoch(c.TokenEpoch)}
 	if c.Heartbeat != 0 {
 		all = append(all, elector.WithHeartbeatInterval(c.Heartbeat))
@@ -108,8 +109,11 @@ func (c *Config) options() []elector.Option {
 	if c.Candidate != "" {
 		all = append(all, elector.WithCandidateID(c.Candidate))
 	}
-	if c.Wait {
-		all = append(all, elector.WithStandby(elector.Wait))
+	if c.Retry != 0 {
+		all = append(all, elector.WithRetryInterval(c.Retry))
+	}
+	if c.DeputyInterval != 0 {
+		all = append(all, elector.WithDeputyInterval(c.DeputyInterval))
 	}
 	if c.Watch {
 		all = append(all, elector.WithWatch())

@@ -29,6 +29,7 @@ type endpoints struct {
 
 	mu     sync.Mutex
 	leader string // the id of the last leader seen
+	deputy bool   // this candidate is the deputy
 }
 
 func newEndpoints(pool *sql.DB) (*endpoints, error) {
@@ -40,17 +41,25 @@ func newEndpoints(pool *sql.DB) (*endpoints, error) {
 }
 
 func (p *endpoints) hook() hooks.Hook {
-	return hooks.Join(p.monitor, p.counts, hooks.Funcs{LeaderChanged: func(_ context.Context, e hooks.LeaderChanged) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.leader = e.Current
-	}})
+	return hooks.Join(p.monitor, p.counts, hooks.Funcs{
+		LeaderChanged: func(_ context.Context, e hooks.LeaderChanged) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.leader = e.Current
+		},
+		Campaign: func(_ context.Context, e hooks.Campaign) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.deputy = e.Deputy
+		},
+	})
 }
 
-func (p *endpoints) lastLeader() string {
+// last returns the last leader seen, and whether this candidate is the deputy.
+func (p *endpoints) last() (leader string, deputy bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.leader
+	return p.leader, p.deputy
 }
 
 // metrics returns the metrics of the election, the Go runtime and the process.
@@ -74,6 +83,7 @@ type leadership struct {
 	Since     *time.Time `json:"since,omitempty"`
 	Deadline  *time.Time `json:"deadline,omitempty"`
 	Leader    string     `json:"leader"` // the last leader seen; "" if none
+	Deputy    bool       `json:"deputy"` // this candidate is the deputy
 	Command   int        `json:"command_pid,omitempty"`
 }
 
@@ -118,7 +128,8 @@ func newServer(handler http.Handler) *http.Server {
 
 // leader answers 200 on the leader and 503 on every other candidate.
 func (r *runner) leader(w http.ResponseWriter, _ *http.Request) {
-	l := leadership{Election: r.Election, Key: r.elector.Key(), Candidate: r.elector.CandidateID(), Leader: r.served.lastLeader()}
+	l := leadership{Election: r.Election, Key: r.elector.Key(), Candidate: r.elector.CandidateID()}
+	l.Leader, l.Deputy = r.served.last()
 	status := http.StatusServiceUnavailable
 	if term, leading := r.elector.Term(); leading {
 		since, deadline := term.ElectedAt().UTC(), term.Deadline().UTC()

@@ -17,16 +17,17 @@ type Snapshot struct {
 	Elections []Election `json:"elections"`
 }
 
-// Election is one key with its leader and waiters.
+// Election is one key with its leader, its deputy and other waiters.
 type Election struct {
 	Name    string      `json:"name,omitempty"` // if the caller gave it
 	Key     int64       `json:"key,string"`     // a string: JavaScript's numbers lose digits
 	Leader  *Candidate  `json:"leader"`         // null if nobody leads
+	Deputy  *Candidate  `json:"deputy"`         // null if nobody is the deputy
 	Token   *int64      `json:"token,string"`   // null: the server does not know it
-	Waiting []Candidate `json:"waiting"`        // in the order of the queue
+	Waiting []Candidate `json:"waiting"`        // others, in the order of the queue
 }
 
-// Candidate is a session that leads or waits, as far as this role may see it.
+// Candidate is a session that leads, is the deputy or waits, as far as this role may see it.
 type Candidate struct {
 	ID           string     `json:"candidate"`
 	PID          int32      `json:"pid"`
@@ -83,12 +84,15 @@ func arrange(rows []db.AdvisoryLocksRow, names []string) []Election {
 		}
 		c := Candidate{ID: row.ApplicationName, PID: row.Pid, User: row.Usename, Address: row.ClientAddr,
 			SessionSince: timeOf(row.ConnectedMicros)}
-		if row.Granted {
-			found[i].Leader = &c
-			continue
-		}
 		c.WaitingSince = timeOf(row.WaitingMicros)
-		found[i].Waiting = append(found[i].Waiting, c)
+		switch e := &found[i]; {
+		case row.Granted:
+			e.Leader = &c
+		case row.Deputy && e.Deputy == nil:
+			e.Deputy = &c
+		default:
+			e.Waiting = append(e.Waiting, c)
+		}
 	}
 	return found
 }

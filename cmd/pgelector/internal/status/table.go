@@ -34,6 +34,9 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 		} else {
 			row(table, name, "leads", *e.Leader, "session ", e.Leader.SessionSince, s.At)
 		}
+		if e.Deputy != nil {
+			row(table, "", "deputy", *e.Deputy, "session ", e.Deputy.SessionSince, s.At)
+		}
 		for i, c := range e.Waiting {
 			row(table, "", fmt.Sprintf("waits, %d.", i+1), c, "", c.WaitingSince, s.At)
 		}
@@ -74,5 +77,5 @@ func (s Snapshot) Notes() []string {
 	if hidden {
 		notes = append(notes, "This role may not see addresses and times: GRANT pg_read_all_stats.")
 	}
-	return append(notes, "Candidates that poll hold nothing in the server, and do not show. The token is known to the leader only.")
+	return append(notes, "The other followers hold nothing in the server, and do not show. The token is known to the leader only.")
 }

@@ -19,6 +19,7 @@ type Change struct {
 	Election string     `json:"election"`
 	Event    Event      `json:"event"`
 	Leader   *Candidate `json:"leader,omitempty"`
+	Deputy   *Candidate `json:"deputy,omitempty"`
 	Previous string     `json:"previous,omitempty"` // the candidate that led before
 	Error    string     `json:"error,omitempty"`
 }
@@ -29,6 +30,7 @@ type Event string
 // The events of a watch.
 const (
 	Leads       Event = "leads"       // another session leads than before
+	Deputy      Event = "deputy"      // another session is the deputy than before, or nobody
 	Vacant      Event = "vacant"      // nobody leads
 	Unreachable Event = "unreachable" // the leader is unknown
 )
@@ -56,16 +58,13 @@ func (w Watch) Run(ctx context.Context, pool *sql.DB, permanent func(error) bool
 		case err != nil && first && permanent(err):
 			return err
 		}
-		if change.Event != Unreachable && last.Leader != nil {
-			change.Previous = last.Leader.ID
-		}
-		if first || !change.same(last) {
-			if err := w.Report(change); err != nil {
+		if reported, changed := change.since(last); first || changed {
+			if err := w.Report(reported); err != nil {
 				return err
 			}
 		}
 		if change.Event == Unreachable {
-			change.Leader = last.Leader // to compare the next answer with
+			change.Leader, change.Deputy = last.Leader, last.Deputy // to compare the next answer with
 		}
 		last = change
 		select {
@@ -87,17 +86,31 @@ func (w Watch) look(ctx context.Context, pool *sql.DB) (Change, error) {
 	case err != nil:
 		change.Event, change.Error = Unreachable, err.Error()
 	case snapshot.Elections[0].Leader != nil:
-		change.Event, change.Leader = Leads, snapshot.Elections[0].Leader
+		change.Event, change.Leader, change.Deputy = Leads, snapshot.Elections[0].Leader, snapshot.Elections[0].Deputy
 	}
 	return change, err
 }
 
-// same compares sessions, not only ids: a candidate that lost and leads again is a change.
-func (c Change) same(last Change) bool {
-	if c.Event != last.Event || c.Event != Leads {
-		return c.Event == last.Event
+// since returns what to report of a state after the last one, and whether it is news.
+func (c Change) since(last Change) (Change, bool) {
+	switch {
+	case c.Event == Unreachable:
+		return c, last.Event != Unreachable
+	case c.Event == Leads && last.Event == Leads && same(c.Leader, last.Leader):
+		c.Event = Deputy
+		return c, !same(c.Deputy, last.Deputy)
+	case last.Leader != nil:
+		c.Previous = last.Leader.ID
 	}
-	return c.Leader.ID == last.Leader.ID && c.Leader.PID == last.Leader.PID
+	return c, c.Event != Vacant || last.Event != Vacant
+}
+
+// same compares sessions, not only ids: a candidate that lost and leads again is a change.
+func same(a, b *Candidate) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.ID == b.ID && a.PID == b.PID
 }
 
 // WriteJSON writes the change as one line.
@@ -109,12 +122,24 @@ func (c Change) WriteLine(w io.Writer) error {
 	switch {
 	case c.Event == Unreachable:
 		text = "leader unknown: " + strings.Join(strings.Fields(c.Error), " ") // on one line
+	case c.Event == Deputy && c.Deputy == nil:
+		text = "nobody is the deputy"
+	case c.Event == Deputy:
+		text = c.Deputy.is("is the deputy")
 	case c.Leader != nil:
-		text = fmt.Sprintf("%s leads (backend %d, user %s, from %s)", orDash(c.Leader.ID), c.Leader.PID, orDash(c.Leader.User), orDash(c.Leader.Address))
+		text = c.Leader.is("leads")
 	}
 	if c.Previous != "" {
 		text += ", after " + c.Previous
 	}
+	if c.Event == Leads && c.Deputy != nil {
+		text += ", deputy " + orDash(c.Deputy.ID)
+	}
 	_, err := fmt.Fprintf(w, "%s  %s  %s\n", c.At.Local().Format("2006-01-02 15:04:05.000"), c.Election, text)
 	return err
+}
+
+// is says what the candidate does, and where.
+func (c Candidate) is(what string) string {
+	return fmt.Sprintf("%s %s (backend %d, user %s, from %s)", orDash(c.ID), what, c.PID, orDash(c.User), orDash(c.Address))
 }
