@@ -111,7 +111,7 @@ func (c *campaign) ended(ctx context.Context, err error) result {
 }
 
 func (c *campaign) event() hooks.Campaign {
-	return hooks.Campaign{Attempt: c.attempts, Polls: c.standby == Poll}
+	return hooks.Campaign{Attempt: c.attempts, Polls: c.standby == Poll || c.shared}
 }
 
 // giveUpSeat makes a deputy a follower like the others, and reports that.

@@ -115,6 +115,25 @@ func TestASessionLooksSeldomIfThereIsNothingToWatch(t *testing.T) {
 	})
 }
 
+// A metric must not miss a deputy where there is none by design.
+func TestElectorsOfASessionReportThatTheyPoll(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.share("leader", 1)
+		b.until(leader, 1)
+		follower := b.seat("follower")
+		session, err := elector.NewSession(follower.pool, elector.WithHooks(follower.rec))
+		b.wraps(err)
+		e, err := session.Elector("election-0")
+		b.wraps(err)
+		_, elected, err := e.TryCampaign(context.Background())
+		b.wraps(err)
+		if all := follower.rec.Campaigns(); elected || len(all) != 1 || !all[0].Polls || all[0].Deputy {
+			b.Errorf("elected %t: %+v", elected, all)
+		}
+		b.wraps(session.Close(context.Background()))
+	})
+}
+
 // While one is watched, a look is one small statement.
 func TestALookIsOneStatement(t *testing.T) {
 	bubble(t, func(b *bench) {
