@@ -106,9 +106,9 @@ func TestALeaderOnASharedSessionIsBackSoonAfterItsRouteIs(t *testing.T) {
 				stop()
 				_ = pool.Close()
 			}()
-			var all []*seat
+			var all []*candidate
 			for _, name := range []string{"a", "b", "c"} {
-				s := &seat{process: process, rec: hookstest.NewRecorder()}
+				s := &candidate{process: process, rec: hookstest.NewRecorder()}
 				s.Elector, err = session.Elector(name, elector.WithHooks(s.rec))
 				b.wraps(err)
 				go func() { _ = s.Run(ctx, nil) }()
@@ -154,7 +154,7 @@ func TestAFollowerIsBackARetryIntervalAfterItsRouteIs(t *testing.T) {
 // count, and OnError does not report them.
 func TestQuickAttemptsDoNotCount(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one", elector.WithBackoff(8*time.Second, 16*time.Second), elector.WithMaxAttempts(4))
+		one := b.candidate("one", elector.WithBackoff(8*time.Second, 16*time.Second), elector.WithMaxAttempts(4))
 		gaveUp := make(chan error)
 		go func() { gaveUp <- one.Run(context.Background(), nil) }()
 		b.leads(one)

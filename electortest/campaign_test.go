@@ -13,17 +13,17 @@ import (
 
 // The ends of a term of Campaign that its caller has not resigned, while the server receives
 // the leader's messages.
-var endings = map[string]func(s *seat, sick *atomic.Bool, shared *elector.Session){
-	"unhealthy": func(_ *seat, sick *atomic.Bool, _ *elector.Session) { sick.Store(true) },
-	"closed":    func(_ *seat, _ *atomic.Bool, shared *elector.Session) { go shared.Close(context.Background()) },
-	"deaf":      func(s *seat, _ *atomic.Bool, _ *elector.Session) { s.process.Cut(electortest.Answers) },
+var endings = map[string]func(s *candidate, sick *atomic.Bool, shared *elector.Session){
+	"unhealthy": func(_ *candidate, sick *atomic.Bool, _ *elector.Session) { sick.Store(true) },
+	"closed":    func(_ *candidate, _ *atomic.Bool, shared *elector.Session) { go shared.Close(context.Background()) },
+	"deaf":      func(s *candidate, _ *atomic.Bool, _ *elector.Session) { s.process.Cut(electortest.Answers) },
 }
 
 // campaigned tests an end of a term of Campaign.
-func campaigned(b *bench, name string, test func(s *seat, term *elector.Term, end func())) {
+func campaigned(b *bench, name string, test func(s *candidate, term *elector.Term, end func())) {
 	b.Helper()
 	sick := new(atomic.Bool)
-	s := b.seat("one", elector.WithHealth(func(context.Context) float64 {
+	s := b.candidate("one", elector.WithHealth(func(context.Context) float64 {
 		if sick.Load() {
 			return 0
 		}
@@ -59,7 +59,7 @@ func TestTheLockOfACampaignIsKeptUntilItsCallerResigns(t *testing.T) {
 	for name := range endings {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
-				campaigned(b, name, func(s *seat, term *elector.Term, end func()) {
+				campaigned(b, name, func(s *candidate, term *elector.Term, end func()) {
 					end()
 					<-term.Context().Done()
 					time.Sleep(lease / 20) // the drain is a fifth
@@ -79,7 +79,7 @@ func TestTheLockOfACampaignWhoseCallerDoesNotResignIsKeptForTheDrain(t *testing.
 	for name := range endings {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
-				campaigned(b, name, func(s *seat, term *elector.Term, end func()) {
+				campaigned(b, name, func(s *candidate, term *elector.Term, end func()) {
 					end()
 					<-term.Context().Done()
 					time.Sleep(lease/5 - time.Millisecond)
@@ -106,7 +106,7 @@ func TestTheLockOfACampaignWhoseCallerDoesNotResignIsKeptForTheDrain(t *testing.
 // work of Campaign's caller is not reported as an overrun.
 func TestACampaignThatWasFrozenIsNotReportedToOverrun(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		term, err := one.Campaign(context.Background())
 		b.wraps(err)
 		one.process.Freeze()
@@ -127,7 +127,7 @@ func TestACampaignThatWasFrozenIsNotReportedToOverrun(t *testing.T) {
 // once.
 func TestALeaderThatThawsIsToldAtOnceThatItsLeaseHasExpired(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		term, err := one.Campaign(context.Background())
 		b.wraps(err)
 		one.process.Freeze()

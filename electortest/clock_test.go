@@ -40,7 +40,7 @@ func TestAClockThatIsSetForwardEndsATermAndOneSetBackDoesNot(t *testing.T) {
 func TestALeaderThatHearsNothingKeepsItsLockUntilItsWorkHasReturned(t *testing.T) {
 	for _, driver := range []electortest.Driver{electortest.PGX, electortest.PQ} {
 		bubble(t, func(b *bench) {
-			one := b.seat("one")
+			one := b.candidate("one")
 			one.process.SetDriver(driver)
 			ctx, stop := context.WithCancel(context.Background())
 			defer stop()

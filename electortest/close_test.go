@@ -41,11 +41,11 @@ func TestAfterCloseTheElectorsOfASessionAreFree(t *testing.T) {
 }
 
 // closings are the electors that can be closed: with and without a shared session.
-var closings = map[string]func(b *bench, s *seat) (e *elector.Elector, again func() (*elector.Elector, error), end func()){
-	"its own session": func(_ *bench, s *seat) (*elector.Elector, func() (*elector.Elector, error), func()) {
+var closings = map[string]func(b *bench, s *candidate) (e *elector.Elector, again func() (*elector.Elector, error), end func()){
+	"its own session": func(_ *bench, s *candidate) (*elector.Elector, func() (*elector.Elector, error), func()) {
 		return s.Elector, func() (*elector.Elector, error) { return elector.New(s.pool, "orders") }, func() {}
 	},
-	"a shared session": func(b *bench, s *seat) (*elector.Elector, func() (*elector.Elector, error), func()) {
+	"a shared session": func(b *bench, s *candidate) (*elector.Elector, func() (*elector.Elector, error), func()) {
 		session, err := elector.NewSession(s.pool, elector.WithHooks(s.rec))
 		b.wraps(err)
 		other, err := session.Elector("other")
@@ -76,7 +76,7 @@ var styles = map[string]func(b *bench, e *elector.Elector, work func(context.Con
 	},
 	"Start": func(b *bench, e *elector.Elector, work func(context.Context)) chan error {
 		b.wraps(e.Start(context.Background()))
-		b.leads(&seat{Elector: e})
+		b.leads(&candidate{Elector: e})
 		go func() {
 			_, _ = e.RunIfLeader(context.Background(), func(ctx context.Context) error { work(ctx); return nil })
 		}()
@@ -99,7 +99,7 @@ func TestCloseEndsATermInOrder(t *testing.T) {
 		for style, begin := range styles {
 			t.Run(style+" on "+where, func(t *testing.T) {
 				bubble(t, func(b *bench) {
-					s := b.seat("one")
+					s := b.candidate("one")
 					e, again, end := stand(b, s)
 					defer end()
 					worked, busy := false, make(chan bool)
@@ -182,7 +182,7 @@ func TestCloseEndsACampaign(t *testing.T) {
 			bubble(t, func(b *bench) {
 				leader := b.run("leader")
 				b.leads(leader)
-				e, again, end := stand(b, b.seat("one"))
+				e, again, end := stand(b, b.candidate("one"))
 				defer end()
 				returned := styles["Run"](b, e, nil)
 				time.Sleep(heartbeat)
@@ -203,13 +203,13 @@ func TestCloseWaitsNoLongerThanItsContextAndGoesOn(t *testing.T) {
 	for where, stand := range closings {
 		t.Run(where, func(t *testing.T) {
 			bubble(t, func(b *bench) {
-				e, again, end := stand(b, b.seat("one"))
+				e, again, end := stand(b, b.candidate("one"))
 				defer end()
 				returned := styles["Run"](b, e, func(ctx context.Context) {
 					<-ctx.Done()
 					time.Sleep(lease)
 				})
-				b.leads(&seat{Elector: e})
+				b.leads(&candidate{Elector: e})
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
 				b.wraps(e.Close(ctx), context.DeadlineExceeded)

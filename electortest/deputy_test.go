@@ -19,7 +19,7 @@ const (
 )
 
 // deputies returns the candidate ids of those that hold a seat and do not lead.
-func (b *bench) deputies(of *seat) (ids []string) {
+func (b *bench) deputies(of *candidate) (ids []string) {
 	b.Helper()
 	all, err := of.Candidates(context.Background())
 	b.wraps(err)
@@ -32,7 +32,7 @@ func (b *bench) deputies(of *seat) (ids []string) {
 }
 
 // isDeputy fails the test unless one candidate is the deputy, and the only one.
-func (b *bench) isDeputy(s *seat) {
+func (b *bench) isDeputy(s *candidate) {
 	b.Helper()
 	if ids := b.deputies(s); len(ids) != 1 || ids[0] != s.CandidateID() {
 		b.Errorf("deputies: %v, want %s", ids, s.CandidateID())
@@ -44,7 +44,7 @@ func (b *bench) isDeputy(s *seat) {
 }
 
 // follow starts candidates, one after the other.
-func (b *bench) follow(n int, opts ...elector.Option) (all []*seat) {
+func (b *bench) follow(n int, opts ...elector.Option) (all []*candidate) {
 	for i := range n {
 		all = append(all, b.run(fmt.Sprintf("follower-%d", i), opts...))
 		time.Sleep(time.Second)
@@ -63,10 +63,10 @@ var standbys = map[string]struct {
 
 func TestTheDeputyLeadsSoonAfterTheLeaderIsGone(t *testing.T) {
 	for name, standby := range standbys {
-		for way, end := range map[string]func(*bench, *seat){
-			"killed":     func(_ *bench, leader *seat) { leader.process.Kill() },
-			"resigned":   func(_ *bench, leader *seat) { leader.stop() },
-			"terminated": func(b *bench, leader *seat) { b.Terminate(b.pid(leader)) },
+		for way, end := range map[string]func(*bench, *candidate){
+			"killed":     func(_ *bench, leader *candidate) { leader.process.Kill() },
+			"resigned":   func(_ *bench, leader *candidate) { leader.stop() },
+			"terminated": func(b *bench, leader *candidate) { b.Terminate(b.pid(leader)) },
 		} {
 			t.Run(name+", "+way, func(t *testing.T) {
 				bubble(t, func(b *bench) {
@@ -76,7 +76,7 @@ func TestTheDeputyLeadsSoonAfterTheLeaderIsGone(t *testing.T) {
 					b.isDeputy(followers[0])
 					end(b, leader)
 					began := time.Now()
-					for !slices.ContainsFunc(followers, (*seat).IsLeader) { // another's attempt may come before
+					for !slices.ContainsFunc(followers, (*candidate).IsLeader) { // another's attempt may come before
 						time.Sleep(100 * time.Microsecond)
 					}
 					b.within("another leads", 0, time.Since(began), standby.bound)
@@ -138,13 +138,13 @@ func (b *bench) count() (counts func() map[string]int) {
 // A deputy that is gone is replaced like a leader, by the next attempt of another.
 func TestADeputyThatIsGoneIsReplaced(t *testing.T) {
 	for name, c := range map[string]struct {
-		end         func(*bench, *seat)
+		end         func(*bench, *candidate)
 		least, most time.Duration
 	}{
-		"killed":  {func(_ *bench, s *seat) { s.process.Kill() }, 0, retry},
-		"stopped": {func(_ *bench, s *seat) { s.stop() }, 0, retry},
-		"frozen":  {func(_ *bench, s *seat) { s.process.Freeze() }, validity, lease + retry},
-		"cut off": {func(_ *bench, s *seat) { s.process.Cut(electortest.Both) }, validity, lease + retry},
+		"killed":  {func(_ *bench, s *candidate) { s.process.Kill() }, 0, retry},
+		"stopped": {func(_ *bench, s *candidate) { s.stop() }, 0, retry},
+		"frozen":  {func(_ *bench, s *candidate) { s.process.Freeze() }, validity, lease + retry},
+		"cut off": {func(_ *bench, s *candidate) { s.process.Cut(electortest.Both) }, validity, lease + retry},
 	} {
 		for standby, with := range standbys {
 			t.Run(name+", "+standby, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestADeputyThatIsGoneIsReplaced(t *testing.T) {
 					b.within("another is deputy", c.least, time.Since(began), c.most+10*time.Millisecond)
 					leader.process.Kill()
 					killed := time.Now()
-					for !slices.ContainsFunc(followers[1:], (*seat).IsLeader) {
+					for !slices.ContainsFunc(followers[1:], (*candidate).IsLeader) {
 						time.Sleep(100 * time.Microsecond)
 					}
 					b.within("the new deputy leads", 0, time.Since(killed), with.bound)
@@ -173,11 +173,11 @@ func TestADeputyThatIsGoneIsReplaced(t *testing.T) {
 
 // However a deputy ends, its last event says that it is none. Metrics rely on it.
 func TestTheLastEventOfADeputySaysThatItIsNone(t *testing.T) {
-	for name, end := range map[string]func(b *bench, leader, deputy *seat, sick *atomic.Bool){
-		"stopped":       func(_ *bench, _, deputy *seat, _ *atomic.Bool) { deputy.stop() },
-		"unhealthy":     func(_ *bench, _, _ *seat, sick *atomic.Bool) { sick.Store(true) },
-		"elected":       func(_ *bench, leader, _ *seat, _ *atomic.Bool) { leader.stop() },
-		"database away": func(b *bench, _, _ *seat, _ *atomic.Bool) { b.Stop() },
+	for name, end := range map[string]func(b *bench, leader, deputy *candidate, sick *atomic.Bool){
+		"stopped":       func(_ *bench, _, deputy *candidate, _ *atomic.Bool) { deputy.stop() },
+		"unhealthy":     func(_ *bench, _, _ *candidate, sick *atomic.Bool) { sick.Store(true) },
+		"elected":       func(_ *bench, leader, _ *candidate, _ *atomic.Bool) { leader.stop() },
+		"database away": func(b *bench, _, _ *candidate, _ *atomic.Bool) { b.Stop() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
@@ -236,7 +236,7 @@ func TestLeaderAndDeputyThatDieTogetherAreReplacedByTheNextAttempt(t *testing.T)
 		leader.process.Kill()
 		followers[0].process.Kill()
 		began := time.Now()
-		for !slices.ContainsFunc(followers[1:], (*seat).IsLeader) {
+		for !slices.ContainsFunc(followers[1:], (*candidate).IsLeader) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		b.within("another leads", 0, time.Since(began), retry+10*time.Millisecond)
@@ -286,7 +286,7 @@ func TestTryCampaignDoesNotMakeADeputy(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
 		b.leads(leader)
-		one := b.seat("one")
+		one := b.candidate("one")
 		if _, elected, err := one.TryCampaign(context.Background()); elected || err != nil {
 			b.Errorf("elected %t, %v", elected, err)
 		}

@@ -19,7 +19,7 @@ func TestTheNextTermWaitsForTheTransactionsOfTheLast(t *testing.T) {
 				s.OnCommit(func() { committed = true })
 				return electortest.Answer{}, nil
 			})
-			one := b.seat("one")
+			one := b.candidate("one")
 			term, err := one.Campaign(context.Background())
 			if err != nil {
 				b.Fatal(err)
@@ -59,7 +59,7 @@ func TestTheNextTermWaitsForTheTransactionsOfTheLast(t *testing.T) {
 // next is the next leader, with or without a shared session.
 func (b *bench) next(shares bool) (elected chan bool, resign func()) {
 	b.Helper()
-	two := b.seat("two").Elector
+	two := b.candidate("two").Elector
 	closes := func() {}
 	if shares {
 		pool := b.Open()

@@ -11,7 +11,7 @@ import (
 
 // A fleet of elections on one shared session.
 type sharing struct {
-	*seat
+	*candidate
 	session *elector.Session
 	all     []*elector.Elector
 }
@@ -19,7 +19,7 @@ type sharing struct {
 // share starts Run for elections of one session in a separate process.
 func (b *bench) share(id string, elections int, opts ...elector.SessionOption) *sharing {
 	b.Helper()
-	s := &sharing{seat: b.seat(id)}
+	s := &sharing{candidate: b.candidate(id)}
 	var err error
 	s.session, err = elector.NewSession(s.pool, append([]elector.SessionOption{elector.WithCandidateID(id)}, opts...)...)
 	b.wraps(err)
@@ -98,7 +98,7 @@ func TestASessionWatchesTheLargest(t *testing.T) {
 // A leader on a session of its own has no life lock: the look costs one statement in a while.
 func TestASessionLooksSeldomIfThereIsNothingToWatch(t *testing.T) {
 	bubble(t, func(b *bench) {
-		leader := b.seat("leader")
+		leader := b.candidate("leader")
 		e, err := elector.New(leader.pool, "election-0")
 		b.wraps(err)
 		term := b.campaign(e)
@@ -120,7 +120,7 @@ func TestElectorsOfASessionReportThatTheyPoll(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.share("leader", 1)
 		b.until(leader, 1)
-		follower := b.seat("follower")
+		follower := b.candidate("follower")
 		session, err := elector.NewSession(follower.pool, elector.WithHooks(follower.rec))
 		b.wraps(err)
 		e, err := session.Elector("election-0")

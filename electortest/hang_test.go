@@ -18,14 +18,14 @@ import (
 const grace = time.Second
 
 // stuck returns a candidate whose driver waits for an answer, whatever its context says.
-func (b *bench) stuck() *seat {
-	s := b.seat("one")
+func (b *bench) stuck() *candidate {
+	s := b.candidate("one")
 	s.process.SetDriver(electortest.PQ)
 	return s
 }
 
 // cutAt cuts the candidate off before it gets the answer to its n-th statement.
-func (b *bench) cutAt(s *seat, n int) {
+func (b *bench) cutAt(s *candidate, n int) {
 	s.process.SetLatency(func() time.Duration { return time.Millisecond })
 	sent := 0
 	b.Trace(func(event electortest.Event) {
@@ -39,7 +39,7 @@ func (b *bench) cutAt(s *seat, n int) {
 }
 
 // whole fails the test if a failure lacks a part, such as a cause that is nil.
-func (b *bench) whole(s *seat) (calls int) {
+func (b *bench) whole(s *candidate) (calls int) {
 	b.Helper()
 	for _, f := range s.rec.Failures() {
 		if f.Op == hooks.OpCall {
@@ -95,7 +95,7 @@ func TestACampaignOnADeadLinkGoesOnWithoutADeadline(t *testing.T) {
 }
 
 // Mend ends what cutAt began.
-func (b *bench) Mend(s *seat) {
+func (b *bench) Mend(s *candidate) {
 	b.Trace(nil)
 	s.process.Mend()
 }

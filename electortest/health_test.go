@@ -38,7 +38,7 @@ func TestAnUnhealthyCandidateCampaignsOnceItIsHealthy(t *testing.T) {
 		v := &vitals{}
 		v.ill.Store(true)
 		v.turn(4500 * time.Millisecond) // so the checks of the seconds 5, 6 and 7 are good
-		one := b.seat("one", v.option())
+		one := b.candidate("one", v.option())
 		if h := one.Health(); h.Healthy || !h.At.IsZero() {
 			b.Errorf("before the first check: %+v", h)
 		}
@@ -67,7 +67,7 @@ func TestAnUnhealthyCandidateCampaignsOnceItIsHealthy(t *testing.T) {
 func TestALeaderThatBecomesUnhealthyStepsDownInOrder(t *testing.T) {
 	bubble(t, func(b *bench) {
 		v := &vitals{}
-		one := b.seat("one", v.option())
+		one := b.candidate("one", v.option())
 		v.turn(4500 * time.Millisecond)
 		start, terms := time.Now(), 0
 		b.wraps(one.Run(always, func(ctx context.Context, term *elector.Term) error {
@@ -131,7 +131,7 @@ func TestTryCampaignOfAnUnhealthyCandidateAsksNothingOfTheServer(t *testing.T) {
 	} {
 		scene(t, name, func(b *bench) {
 			reported := 0
-			one := b.seat("one", elector.WithHealth(check, elector.HealthPolicy{}), elector.WithHooks(hooks.Funcs{
+			one := b.candidate("one", elector.WithHealth(check, elector.HealthPolicy{}), elector.WithHooks(hooks.Funcs{
 				Error: func(context.Context, hooks.Failure) { time.Sleep(time.Second); reported++ }}))
 			for i := range 2 {
 				_, elected, err := one.TryCampaign(always)
@@ -151,7 +151,7 @@ func TestTheEndOfTheCampaignEndsTheWaitForHealth(t *testing.T) {
 	hangs := elector.WithHealth(func(ctx context.Context) float64 { <-ctx.Done(); return 1 }, elector.HealthPolicy{Interval: time.Hour})
 	for _, name := range []string{"Run", "Campaign", "TryCampaign"} {
 		scene(t, name, func(b *bench) {
-			one := b.seat("one", hangs)
+			one := b.candidate("one", hangs)
 			ctx, stop := context.WithTimeout(always, time.Second)
 			defer stop()
 			start := time.Now()
@@ -205,7 +205,7 @@ func TestHealthIsOfEachElectionOfASession(t *testing.T) {
 func TestACandidateWhoseFirstCheckWasBadWaitsForNoRetryInterval(t *testing.T) {
 	bubble(t, func(b *bench) {
 		first := true
-		one := b.seat("one", elector.WithRetryInterval(time.Hour), elector.WithHealth(func(context.Context) float64 {
+		one := b.candidate("one", elector.WithRetryInterval(time.Hour), elector.WithHealth(func(context.Context) float64 {
 			defer func() { first = false }()
 			time.Sleep(500 * time.Millisecond) // the candidate waits by then
 			if first {

@@ -52,8 +52,8 @@ func scene(t *testing.T, name string, test func(b *bench)) {
 	})
 }
 
-// A seat is a candidate in a separate process.
-type seat struct {
+// A candidate is one in a separate process.
+type candidate struct {
 	*elector.Elector
 	process *electortest.Process
 	pool    *sql.DB
@@ -62,10 +62,10 @@ type seat struct {
 	done    chan error
 }
 
-// seat returns a candidate of the election "orders".
-func (b *bench) seat(id string, opts ...elector.Option) *seat {
+// candidate returns a candidate of the election "orders".
+func (b *bench) candidate(id string, opts ...elector.Option) *candidate {
 	b.Helper()
-	s := &seat{process: b.NewProcess(), rec: hookstest.NewRecorder()}
+	s := &candidate{process: b.NewProcess(), rec: hookstest.NewRecorder()}
 	s.pool = s.process.Open()
 	e, err := elector.New(s.pool, "orders", append([]elector.Option{elector.WithCandidateID(id), elector.WithHooks(s.rec)}, opts...)...)
 	if err != nil {
@@ -82,9 +82,9 @@ func (b *bench) seat(id string, opts ...elector.Option) *seat {
 }
 
 // run starts Run until the end of the test.
-func (b *bench) run(id string, opts ...elector.Option) *seat {
+func (b *bench) run(id string, opts ...elector.Option) *candidate {
 	b.Helper()
-	s := b.seat(id, opts...)
+	s := b.candidate(id, opts...)
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop, s.done = stop, make(chan error, 1)
 	go func() { s.done <- s.Run(ctx, nil) }()
@@ -98,7 +98,7 @@ func (b *bench) run(id string, opts ...elector.Option) *seat {
 }
 
 // leads waits until a candidate leads, and returns how long that took.
-func (b *bench) leads(s *seat) time.Duration {
+func (b *bench) leads(s *candidate) time.Duration {
 	b.Helper()
 	start := time.Now()
 	for !s.IsLeader() {
@@ -121,7 +121,7 @@ func (b *bench) campaign(e *elector.Elector) *elector.Term {
 }
 
 // ended fails the test unless the candidate's terms have ended for these reasons.
-func (b *bench) ended(s *seat, reasons ...hooks.Reason) {
+func (b *bench) ended(s *candidate, reasons ...hooks.Reason) {
 	b.Helper()
 	synctest.Wait()
 	var got []hooks.Reason
@@ -134,7 +134,7 @@ func (b *bench) ended(s *seat, reasons ...hooks.Reason) {
 }
 
 // failed fails the test unless these operations were reported as failed.
-func (b *bench) failed(s *seat, ops ...hooks.Op) {
+func (b *bench) failed(s *candidate, ops ...hooks.Op) {
 	b.Helper()
 	synctest.Wait()
 	var got []hooks.Op
@@ -168,7 +168,7 @@ func (b *bench) wraps(err error, targets ...error) {
 }
 
 // pid returns the process id of the leader's backend.
-func (b *bench) pid(s *seat) int32 {
+func (b *bench) pid(s *candidate) int32 {
 	b.Helper()
 	leader, err := s.Leader(context.Background())
 	if err != nil {

@@ -30,8 +30,8 @@ func everyHook(f func(ctx context.Context, name string)) hooks.Funcs {
 
 // oneTerm makes a candidate fail, wait for another, and lead for two heartbeats, or until
 // OnElected ends its term.
-func oneTerm(b *bench, opts ...elector.Option) *seat {
-	other, one := b.seat("other"), b.seat("one", opts...)
+func oneTerm(b *bench, opts ...elector.Option) *candidate {
+	other, one := b.candidate("other"), b.candidate("one", opts...)
 	b.Stop()
 	time.AfterFunc(time.Millisecond, func() {
 		b.Start()
@@ -118,7 +118,7 @@ func TestTheContextsOfHooksCarryValuesAndOnlyThatOfOnElectedEnds(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var mu sync.Mutex
 		seen := map[string]context.Context{}
-		one := b.seat("one", elector.WithHooks(everyHook(func(ctx context.Context, name string) {
+		one := b.candidate("one", elector.WithHooks(everyHook(func(ctx context.Context, name string) {
 			mu.Lock()
 			defer mu.Unlock()
 			seen[name] = ctx
@@ -152,7 +152,7 @@ func TestHooksAreNeverConcurrentAndTermsAlternateHoweverSlowTheyAre(t *testing.T
 	bubble(t, func(b *bench) {
 		const terms = 30
 		n := 0
-		one := b.seat("one", elector.WithHooks(everyHook(func(context.Context, string) { time.Sleep(rand.N(3 * time.Second)) })))
+		one := b.candidate("one", elector.WithHooks(everyHook(func(context.Context, string) { time.Sleep(rand.N(3 * time.Second)) })))
 		b.wraps(one.Run(always, func(ctx context.Context, term *elector.Term) error {
 			if n++; n == terms {
 				return nil
@@ -171,9 +171,9 @@ func TestHooksAreNeverConcurrentAndTermsAlternateHoweverSlowTheyAre(t *testing.T
 
 func TestOnElectedMayDoTheWorkAndNothingElseIsToldMeanwhile(t *testing.T) {
 	bubble(t, func(b *bench) {
-		var one *seat
+		var one *candidate
 		worked := false
-		one = b.seat("one", elector.WithHooks(hooks.Funcs{Elected: func(ctx context.Context, _ hooks.Elected) {
+		one = b.candidate("one", elector.WithHooks(hooks.Funcs{Elected: func(ctx context.Context, _ hooks.Elected) {
 			<-ctx.Done()
 			time.Sleep(time.Second)
 			if len(one.rec.Heartbeats())+len(one.rec.Demoted()) != 0 {
@@ -195,7 +195,7 @@ func TestASlowOnHeartbeatDoesNotCostTheLease(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const busy = 59500 * time.Millisecond
 		calls := 0
-		one := b.seat("one", elector.WithHooks(hooks.Funcs{Heartbeat: func(context.Context, hooks.Heartbeat) {
+		one := b.candidate("one", elector.WithHooks(hooks.Funcs{Heartbeat: func(context.Context, hooks.Heartbeat) {
 			if calls++; calls <= 11 {
 				time.Sleep(busy)
 			}
@@ -221,9 +221,9 @@ func TestASlowOnHeartbeatDoesNotCostTheLease(t *testing.T) {
 func TestTheLockIsNotReleasedNorTheNextCampaignBegunBeforeOnDemotedReturns(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const slow = 5 * time.Second
-		var one *seat
+		var one *candidate
 		var demoted time.Time
-		one = b.seat("one", elector.WithHooks(hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) {
+		one = b.candidate("one", elector.WithHooks(hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) {
 			if demoted.IsZero() {
 				time.Sleep(slow)
 				if demoted = time.Now(); !b.holds(one.Elector) {

@@ -46,7 +46,7 @@ func TestAnUnansweredCommitIsNotWaitedForPastTheDrain(t *testing.T) {
 	for _, driver := range []electortest.Driver{electortest.PGX, electortest.PQ} {
 		for _, end := range []struct{ with, want error }{{nil, elector.ErrOutcomeUnknown}, {errors.New("not now"), elector.ErrRolledBack}} {
 			bubble(t, func(b *bench) {
-				one := b.seat("one")
+				one := b.candidate("one")
 				one.process.SetDriver(driver)
 				term, err := one.Campaign(context.Background())
 				b.wraps(err)
@@ -71,7 +71,7 @@ func TestAnUnansweredCommitIsNotWaitedForPastTheDrain(t *testing.T) {
 func TestAnAnswerToCommitIsHeardDuringTheDrain(t *testing.T) {
 	for late, want := range map[time.Duration]error{lease / 20: nil, lease / 8: elector.ErrOutcomeUnknown} { // of a drain of two tenths
 		bubble(t, func(b *bench) {
-			one := b.seat("one")
+			one := b.candidate("one")
 			term, err := one.Campaign(context.Background())
 			b.wraps(err)
 			var deadline time.Time
@@ -112,7 +112,7 @@ func TestACommitThatWaitsForStandbysReturnsWithinTheDrain(t *testing.T) {
 					return 1
 				}, elector.HealthPolicy{Interval: heartbeat})}
 			}
-			one := b.seat("one", opts...)
+			one := b.candidate("one", opts...)
 			term, err := one.Campaign(context.Background())
 			b.wraps(err)
 			ended := make(chan time.Time, 1)
@@ -138,7 +138,7 @@ func TestACommitThatWaitsForStandbysReturnsWithinTheDrain(t *testing.T) {
 
 func TestATransactionThatItsFunctionHasEndedIsOfUnknownOutcome(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		term := b.campaign(one.Elector)
 		for _, ends := range []func(*sql.Tx) error{(*sql.Tx).Commit, (*sql.Tx).Rollback} {
 			err := term.InTx(always, one.pool, nil, ends)
@@ -154,7 +154,7 @@ func TestATransactionThatItsFunctionHasEndedIsOfUnknownOutcome(t *testing.T) {
 
 func TestAFencedTransactionEndsWithTheTermAndHoldsTheReleaseBack(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		term := b.campaign(one.Elector)
 		time.AfterFunc(time.Second, func() { _ = term.Resign(always) })
 		err := term.InTx(always, one.pool, nil, func(*sql.Tx) error {

@@ -14,7 +14,7 @@ import (
 
 func TestStartLeadsUntilStop(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		b.wraps(one.Stop(always)) // nothing to stop
 		for round := range 3 {
 			b.wraps(one.Start(always))
@@ -34,7 +34,7 @@ func TestStartLeadsUntilStop(t *testing.T) {
 
 func TestTheContextOfStartEndsItAsStopDoes(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		ctx, cancel := context.WithTimeout(always, time.Second)
 		defer cancel()
 		b.wraps(one.Start(ctx))
@@ -47,7 +47,7 @@ func TestTheContextOfStartEndsItAsStopDoes(t *testing.T) {
 
 func TestStopWaitsOnlyAsLongAsItsContext(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one", elector.WithHooks(hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) { time.Sleep(9 * time.Second) }}))
+		one := b.candidate("one", elector.WithHooks(hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) { time.Sleep(9 * time.Second) }}))
 		b.wraps(one.Start(always))
 		b.leads(one)
 		impatient, cancel := context.WithTimeout(always, time.Second)
@@ -62,10 +62,10 @@ func TestStopWaitsOnlyAsLongAsItsContext(t *testing.T) {
 }
 
 // refused returns a candidate on a standby, which refuses it at once.
-func (b *bench) refused(opts ...elector.Option) *seat {
+func (b *bench) refused(opts ...elector.Option) *candidate {
 	standby := b.NewStandby(0)
 	b.Cleanup(standby.Close)
-	s := b.seat("one", append(opts, elector.WithReadOnlyTimeout(0))...)
+	s := b.candidate("one", append(opts, elector.WithReadOnlyTimeout(0))...)
 	s.process.ConnectTo(standby)
 	return s
 }
@@ -175,7 +175,7 @@ func TestACancelledContextIsReturnedByEveryCall(t *testing.T) {
 	}
 	for name, call := range calls {
 		scene(t, name, func(b *bench) {
-			one := b.seat("one")
+			one := b.candidate("one")
 			ctx, cancel := context.WithCancelCause(always)
 			cancel(errOops)
 			for range 10 {
@@ -194,7 +194,7 @@ func TestACancelledContextIsReturnedByEveryCall(t *testing.T) {
 func TestACampaignThatIsCancelledSaysSo(t *testing.T) {
 	for _, name := range []string{"Campaign", "TryCampaign"} {
 		scene(t, name, func(b *bench) {
-			one := b.seat("one")
+			one := b.candidate("one")
 			other, err := elector.New(one.pool, "other") // it waits for the other's check of the server
 			b.wraps(err)
 			b.Stall()
@@ -217,7 +217,7 @@ func TestACampaignThatIsCancelledSaysSo(t *testing.T) {
 func TestAPoolThatHasBecomeTooSmallIsRefused(t *testing.T) {
 	for _, standby := range []elector.Standby{elector.Poll, elector.Wait} {
 		bubble(t, func(b *bench) {
-			one := b.seat("one", elector.WithStandby(standby))
+			one := b.candidate("one", elector.WithStandby(standby))
 			b.wraps(b.campaign(one.Elector).Resign(always)) // the server was found good
 			one.pool.SetMaxOpenConns(1)
 			b.wraps(one.Run(always, nil), elector.ErrConfig)
@@ -228,7 +228,7 @@ func TestAPoolThatHasBecomeTooSmallIsRefused(t *testing.T) {
 
 func TestRunIfLeaderRunsOnlyInsideATerm(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		calls := 0
 		try := func(want bool) {
 			b.Helper()
@@ -254,7 +254,7 @@ func TestRunIfLeaderRunsOnlyInsideATerm(t *testing.T) {
 
 func TestTheFunctionOfRunIfLeaderHoldsTheReleaseBackAndItsContextEnds(t *testing.T) {
 	scene(t, "with the term", func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		term := b.campaign(one.Elector)
 		time.AfterFunc(time.Second, func() { _ = term.Resign(always) })
 		ran, err := one.RunIfLeader(always, func(ctx context.Context) error {
@@ -279,7 +279,7 @@ func TestTheFunctionOfRunIfLeaderHoldsTheReleaseBackAndItsContextEnds(t *testing
 		b.failed(one, hooks.OpWork)
 	})
 	scene(t, "with the caller's", func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		term := b.campaign(one.Elector)
 		ctx, stop := context.WithTimeoutCause(always, time.Second, errOops)
 		defer stop()
@@ -293,7 +293,7 @@ func TestTheFunctionOfRunIfLeaderHoldsTheReleaseBackAndItsContextEnds(t *testing
 		b.wraps(term.Resign(always))
 	})
 	scene(t, "unless it panics", func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		term := b.campaign(one.Elector)
 		func() {
 			defer func() {

@@ -15,9 +15,9 @@ import (
 // each. A follower's hook is called for each leader once.
 func TestObserveYieldsEachChangeAndEachErrorOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
-		watcher, one, two := b.seat("watcher"), b.seat("one"), b.seat("two")
+		watcher, one, two := b.candidate("watcher"), b.candidate("one"), b.candidate("two")
 		var term atomic.Pointer[elector.Term]
-		lead := func(s *seat) func() { return func() { term.Store(b.campaign(s.Elector)) } }
+		lead := func(s *candidate) func() { return func() { term.Store(b.campaign(s.Elector)) } }
 		resign := func() { b.wraps(term.Load().Resign(always)) }
 		steps := []struct {
 			do   func()
@@ -56,7 +56,7 @@ func TestObserveYieldsEachChangeAndEachErrorOnce(t *testing.T) {
 func TestObserveEndsWithItsContext(t *testing.T) {
 	for name, before := range map[string]func(b *bench){"while it waits": func(*bench) {}, "while it asks": func(b *bench) { b.Stall() }} {
 		scene(t, name, func(b *bench) {
-			one := b.seat("one")
+			one := b.candidate("one")
 			before(b)
 			ctx, stop := context.WithTimeout(always, 100*time.Millisecond)
 			defer stop()
@@ -72,7 +72,7 @@ func TestObserveEndsWithItsContext(t *testing.T) {
 
 func TestTheLeaderIsAsTheServerSays(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one, two := b.seat("one"), b.seat("two")
+		one, two := b.candidate("one"), b.candidate("two")
 		_, err := two.Leader(always)
 		b.wraps(err, elector.ErrNoLeader)
 		all, err := two.Candidates(always)
@@ -111,11 +111,11 @@ func TestAChangeOfLeaderIsToldWithinItsBound(t *testing.T) {
 		"is unhealthy": {[]elector.Option{ill}, retry},
 	} {
 		scene(t, name, func(b *bench) {
-			stranger := b.seat("stranger")
+			stranger := b.candidate("stranger")
 			term := b.campaign(stranger.Elector)
 			follower := b.run("follower", c.opts...)
 			for i, id := range []string{"a", "b", "b", "c"} {
-				next := b.seat(id, elector.WithStandby(elector.Wait), elector.WithWatch())
+				next := b.candidate(id, elector.WithStandby(elector.Wait), elector.WithWatch())
 				elected := make(chan *elector.Term)
 				go func() { elected <- b.campaign(next.Elector) }()
 				time.Sleep(5 * time.Second)

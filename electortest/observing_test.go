@@ -58,7 +58,7 @@ func TestAWatcherThatIsEndedNowAndThenIsNotReported(t *testing.T) {
 // log.
 func TestAWatcherIsNotCancelledByAResignation(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one", elector.WithWatch())
+		one := b.candidate("one", elector.WithWatch())
 		term, err := one.Campaign(context.Background())
 		b.wraps(err)
 		time.Sleep(time.Second)

@@ -15,18 +15,18 @@ import (
 // off. A leader on the old primary notices when its pool reaches the new one, and must not be
 // elected on the old one again.
 func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
-	for name, meets := range map[string]func(b *bench, s *seat, term *elector.Term){
-		"InTx": func(b *bench, s *seat, term *elector.Term) {
+	for name, meets := range map[string]func(b *bench, s *candidate, term *elector.Term){
+		"InTx": func(b *bench, s *candidate, term *elector.Term) {
 			err := term.InTx(b.Context(), s.pool, nil, func(*sql.Tx) error { return nil })
 			b.wraps(err, elector.ErrRolledBack, elector.ErrNotLeader, elector.ErrOldPrimary)
 		},
-		"InTx on another pool": func(b *bench, s *seat, term *elector.Term) {
+		"InTx on another pool": func(b *bench, s *candidate, term *elector.Term) {
 			other := s.process.Open()
 			defer other.Close()
 			err := term.InTx(b.Context(), other, nil, func(*sql.Tx) error { return nil })
 			b.wraps(err, elector.ErrRolledBack, elector.ErrNotLeader, elector.ErrOldPrimary)
 		},
-		"Leader": func(b *bench, s *seat, term *elector.Term) {
+		"Leader": func(b *bench, s *candidate, term *elector.Term) {
 			_, err := s.Leader(b.Context())
 			b.wraps(err, elector.ErrNoLeader)
 		},
@@ -34,7 +34,7 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 		for _, opts := range [][]elector.Option{nil, {elector.WithStandby(elector.Wait)}} {
 			t.Run(name, func(t *testing.T) {
 				bubble(t, func(b *bench) {
-					var s *seat
+					var s *candidate
 					back := hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) {
 						s.process.ConnectTo(b.Server) // the next connections lead to the old primary
 					}}
@@ -80,7 +80,7 @@ func TestAnOldPrimaryThatIsAllThereIsIsLedAfterALease(t *testing.T) {
 	bubble(t, func(b *bench) {
 		promoted := b.NewStandby(0)
 		b.wraps(promoted.Promote())
-		var s *seat
+		var s *candidate
 		s = b.run("one", elector.WithHooks(hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) {
 			promoted.Close()
 			s.process.ConnectTo(b.Server)

@@ -16,7 +16,7 @@ import (
 const drain = lease / 5
 
 // overruns returns the reports of work that has not returned.
-func (s *seat) overruns() (all []hooks.Failure) {
+func (s *candidate) overruns() (all []hooks.Failure) {
 	for _, f := range s.rec.Failures() {
 		if f.Op == hooks.OpWork && errors.Is(f.Err, elector.ErrOverrun) {
 			all = append(all, f)
@@ -28,17 +28,17 @@ func (s *seat) overruns() (all []hooks.Failure) {
 // Work that returns within the drain is no overrun. Later it is reported, and while the lock is
 // not held, the report says that another may lead.
 func TestWorkThatOverrunsIsReportedWhenTheDrainIsOver(t *testing.T) {
-	for reason, end := range map[hooks.Reason]func(b *bench, s *seat, term *elector.Term, sick *atomic.Bool){
-		hooks.Resigned:     func(_ *bench, _ *seat, term *elector.Term, _ *atomic.Bool) { go term.Resign(always) },
-		hooks.Shutdown:     func(_ *bench, s *seat, _ *elector.Term, _ *atomic.Bool) { s.stop() },
-		hooks.Unhealthy:    func(_ *bench, _ *seat, _ *elector.Term, sick *atomic.Bool) { sick.Store(true) },
-		hooks.SessionLost:  func(b *bench, s *seat, _ *elector.Term, _ *atomic.Bool) { b.Terminate(b.pid(s)) },
-		hooks.LeaseExpired: func(_ *bench, s *seat, _ *elector.Term, _ *atomic.Bool) { s.process.Cut(0) },
+	for reason, end := range map[hooks.Reason]func(b *bench, s *candidate, term *elector.Term, sick *atomic.Bool){
+		hooks.Resigned:     func(_ *bench, _ *candidate, term *elector.Term, _ *atomic.Bool) { go term.Resign(always) },
+		hooks.Shutdown:     func(_ *bench, s *candidate, _ *elector.Term, _ *atomic.Bool) { s.stop() },
+		hooks.Unhealthy:    func(_ *bench, _ *candidate, _ *elector.Term, sick *atomic.Bool) { sick.Store(true) },
+		hooks.SessionLost:  func(b *bench, s *candidate, _ *elector.Term, _ *atomic.Bool) { b.Terminate(b.pid(s)) },
+		hooks.LeaseExpired: func(_ *bench, s *candidate, _ *elector.Term, _ *atomic.Bool) { s.process.Cut(0) },
 	} {
 		for late, want := range map[time.Duration]int{drain - 1: 0, drain + 1: 1, lease: 1} {
 			for _, inHook := range []bool{false, true} {
 				scene(t, string(reason), func(b *bench) {
-					var one *seat
+					var one *candidate
 					var sick atomic.Bool
 					work := func(ctx context.Context) {
 						<-ctx.Done()
@@ -71,7 +71,7 @@ func TestWorkThatOverrunsIsReportedWhenTheDrainIsOver(t *testing.T) {
 							}
 						},
 					}))
-					one = b.seat("one", opts...)
+					one = b.candidate("one", opts...)
 					ctx, stop := context.WithCancel(always)
 					one.stop = stop
 					b.wraps(one.Run(ctx, func(ctx context.Context, term *elector.Term) error {
@@ -106,7 +106,7 @@ func TestWorkThatOverrunsIsReportedWhenTheDrainIsOver(t *testing.T) {
 // While the lock is held nobody else leads; once the session has ended, somebody may.
 func TestASessionThatEndsWhileWorkHangsIsReportedOnceMore(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		ctx, stop := context.WithCancel(always)
 		b.wraps(one.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
 			stop()
@@ -125,7 +125,7 @@ func TestASessionThatEndsWhileWorkHangsIsReportedOnceMore(t *testing.T) {
 // Even with a drain of 0 work has a moment to return while the lock is held.
 func TestWorkThatReturnsSoonIsNoOverrunWhileTheLockIsHeld(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one", elector.WithDrain(0))
+		one := b.candidate("one", elector.WithDrain(0))
 		ctx, stop := context.WithTimeout(always, 3*time.Second)
 		defer stop()
 		b.wraps(one.Run(ctx, func(ctx context.Context, _ *elector.Term) error {

@@ -71,7 +71,7 @@ func TestTheLockOfAKilledProcessIsFreeAtOnce(t *testing.T) {
 
 func TestLatencyDelaysEachMessage(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		one.process.SetLatency(func() time.Duration { return 30 * time.Millisecond })
 		start := time.Now()
 		if err := one.pool.Ping(); err != nil {
@@ -90,7 +90,7 @@ func TestLatencyDelaysEachMessage(t *testing.T) {
 func TestADriverLikePQWaitsOnADeadNetworkWhateverItsContextSays(t *testing.T) {
 	for driver, want := range map[electortest.Driver]bool{electortest.PGX: false, electortest.PQ: true} {
 		bubble(t, func(b *bench) {
-			one := b.seat("one")
+			one := b.candidate("one")
 			one.process.SetDriver(driver)
 			conn, err := one.pool.Conn(context.Background())
 			if err != nil {

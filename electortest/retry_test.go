@@ -59,7 +59,7 @@ func TestTooManyFailuresInARowAreGivenUp(t *testing.T) {
 	for _, name := range []string{"Run", "Campaign", "Start"} {
 		scene(t, name, func(b *bench) {
 			leader := b.run("leader")
-			one := b.seat("one", elector.WithMaxAttempts(3), elector.WithBackoff(time.Second, time.Second))
+			one := b.candidate("one", elector.WithMaxAttempts(3), elector.WithBackoff(time.Second, time.Second))
 			b.leads(leader)
 			b.LimitConnections(b.Connections())
 			gaveUp := make(chan error, 1)
@@ -105,7 +105,7 @@ func TestACampaignThatEndsBetweenTwoAttemptsCostsNoCheck(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
 		b.leads(leader)
-		one := b.seat("one")
+		one := b.candidate("one")
 		_, _, err := one.TryCampaign(always)
 		b.wraps(err)
 		b.Trace(func(event electortest.Event) {

@@ -16,7 +16,7 @@ type lead = func(context.Context, *elector.Term) error
 func TestRunReturnsWhatLeadReturned(t *testing.T) {
 	for name, want := range map[string]error{"nil": nil, "an error": errOops, "a context's error": context.DeadlineExceeded} {
 		scene(t, name, func(b *bench) {
-			one := b.seat("one")
+			one := b.candidate("one")
 			if err := one.Run(always, func(context.Context, *elector.Term) error { return want }); err != want {
 				b.Errorf("got %v", err)
 			}
@@ -33,7 +33,7 @@ func TestRunReturnsWhatLeadReturned(t *testing.T) {
 
 func TestUnlockNeverPrecedesLeadReturn(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		ctx, stop := context.WithTimeout(always, time.Second)
 		defer stop()
 		start := time.Now()
@@ -70,7 +70,7 @@ func TestAShutdownTellsLeadWhyAndReturnsItsErrorToo(t *testing.T) {
 		"lead causes the shutdown and fails": {lead: func(_, _ context.Context, stop func()) error { stop(); return errOops }, fails: true},
 	} {
 		scene(t, name, func(b *bench) {
-			one := b.seat("one")
+			one := b.candidate("one")
 			ctx, stop := context.WithCancelCause(always)
 			time.AfterFunc(time.Second, func() { stop(reason) })
 			err := one.Run(ctx, func(inner context.Context, _ *elector.Term) error {
@@ -98,7 +98,7 @@ func TestAnErrorOfLeadAfterItsTermWasLostIsReportedAndTheCampaignGoesOn(t *testi
 		"another error":       {func(context.Context) error { return errOops }, []hooks.Op{hooks.OpHeartbeat, hooks.OpWork}},
 	} {
 		scene(t, name, func(b *bench) {
-			one := b.seat("one")
+			one := b.candidate("one")
 			ctx, stop := context.WithCancelCause(always)
 			shutdown, terms := errors.New("shutdown"), 0
 			err := one.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
@@ -132,7 +132,7 @@ func TestAPanicOfLeadGoesOnAfterTheRelease(t *testing.T) {
 		"Goexit": {func(context.Context, *elector.Term) error { runtime.Goexit(); return nil }, nil},
 	} {
 		scene(t, name, func(b *bench) {
-			one := b.seat("one", elector.WithHooks(hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) { time.Sleep(time.Second) }}))
+			one := b.candidate("one", elector.WithHooks(hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) { time.Sleep(time.Second) }}))
 			gone := make(chan any)
 			go func() {
 				defer func() {
@@ -157,7 +157,7 @@ func TestAPanicOfLeadGoesOnAfterTheRelease(t *testing.T) {
 
 func TestResignReturnsWhenTheLockIsFree(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		term := b.campaign(one.Elector)
 		if got, leading := one.Term(); got != term || !leading {
 			b.Errorf("got %v, %v", got, leading)
@@ -200,7 +200,7 @@ func TestResignWaitsForLeadNoLongerThanItsContextAndALease(t *testing.T) {
 		"no limit": {func(context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(always) }, lease, elector.ErrOverrun},
 	} {
 		scene(t, name, func(b *bench) {
-			one := b.seat("one")
+			one := b.candidate("one")
 			running, stop := context.WithCancel(always)
 			b.wraps(one.Run(running, func(ctx context.Context, term *elector.Term) error {
 				ctx, cancel := c.ctx(ctx)

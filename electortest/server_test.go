@@ -81,7 +81,7 @@ func TestAStallShorterThanTheValidityCostsNoLeadership(t *testing.T) {
 
 func TestAServerWithoutRoomSaysSo(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		b.LimitLocks(1)
 		_, _, err := one.TryCampaign(context.Background())
 		b.wraps(err, elector.ErrLockTableFull) // the lock has room, its guard has not
@@ -125,7 +125,7 @@ func TestAFastServerClockEndsSessionsSooner(t *testing.T) {
 	for rate, want := range map[float64]time.Duration{1: lease, 2: lease / 2, -1: lease} {
 		bubble(t, func(b *bench) {
 			b.SetClockRate(rate)
-			conn, err := b.seat("one").pool.Conn(context.Background())
+			conn, err := b.candidate("one").pool.Conn(context.Background())
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -157,7 +157,7 @@ func TestASlowDiskDelaysTheElectionAndNotTheHeartbeat(t *testing.T) {
 
 func TestAStatementOfTheProgramIsAnsweredByItsHandler(t *testing.T) {
 	bubble(t, func(b *bench) {
-		pool := b.seat("one").pool
+		pool := b.candidate("one").pool
 		_, err := pool.Exec("INSERT INTO orders VALUES ($1)", 1)
 		if state(err) != "0A000" || !strings.Contains(err.Error(), "Server.Handle") || !strings.Contains(err.Error(), "INSERT INTO orders") {
 			b.Errorf("without a handler: %v", err)
@@ -212,7 +212,7 @@ func inTx(b *bench, pool *sql.DB, statement string, end func(*sql.Tx) error) {
 
 func TestAStatementOfAnotherVersionIsNotMistaken(t *testing.T) {
 	bubble(t, func(b *bench) {
-		_, err := b.seat("one").pool.Exec(db.Ping + " ")
+		_, err := b.candidate("one").pool.Exec(db.Ping + " ")
 		if state(err) != "0A000" || !strings.Contains(err.Error(), "the statement Ping") {
 			b.Errorf("got %v", err)
 		}
@@ -230,7 +230,7 @@ func TestATraceTellsEverythingInOrder(t *testing.T) {
 				all = append(all, e.What)
 			}
 		})
-		one := b.seat("one")
+		one := b.candidate("one")
 		term, err := one.Campaign(context.Background())
 		if err != nil {
 			b.Fatal(err)

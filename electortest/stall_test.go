@@ -16,7 +16,7 @@ import (
 // stall freezes a process once, for longer than any lease, at the worst moment.
 type stall struct {
 	process *electortest.Process
-	seat    *seat
+	one     *candidate
 	done    atomic.Bool
 }
 
@@ -35,8 +35,8 @@ func (s *stall) Subscribe(func(string)) (unsubscribe func()) { return s.now }
 func stalls(b *bench, opts ...elector.Option) *stall {
 	b.Helper()
 	s := &stall{}
-	s.seat = b.seat("one", append(opts, elector.WithNotifier(s))...)
-	s.process = s.seat.process
+	s.one = b.candidate("one", append(opts, elector.WithNotifier(s))...)
+	s.process = s.one.process
 	return s
 }
 
@@ -49,7 +49,7 @@ func begins(b *bench, what string, e *elector.Elector) {
 }
 
 // expiredOnce fails the test unless the hooks reported one expired term and no other failure.
-func expiredOnce(b *bench, s *seat) {
+func expiredOnce(b *bench, s *candidate) {
 	b.Helper()
 	if f := s.rec.Failures(); len(f) != 1 || f[0].Op != hooks.OpHeartbeat || !errors.Is(f[0].Err, elector.ErrLeaseExpired) {
 		b.Errorf("failures: %+v", f)
@@ -59,22 +59,22 @@ func expiredOnce(b *bench, s *seat) {
 func TestALeadDoesNotBeginWhenTheTermHasExpiredBefore(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := stalls(b)
-		b.wraps(s.seat.Run(context.Background(), func(context.Context, *elector.Term) error {
-			begins(b, "lead", s.seat.Elector)
+		b.wraps(s.one.Run(context.Background(), func(context.Context, *elector.Term) error {
+			begins(b, "lead", s.one.Elector)
 			return nil
 		}))
-		expiredOnce(b, s.seat)
+		expiredOnce(b, s.one)
 	})
 }
 
 func TestCampaignReturnsNoTermThatHasExpired(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := stalls(b)
-		term, err := s.seat.Campaign(context.Background())
+		term, err := s.one.Campaign(context.Background())
 		b.wraps(err)
-		begins(b, "the work of Campaign's caller", s.seat.Elector)
+		begins(b, "the work of Campaign's caller", s.one.Elector)
 		b.wraps(term.Resign(context.Background()))
-		expiredOnce(b, s.seat)
+		expiredOnce(b, s.one)
 	})
 }
 
@@ -82,8 +82,8 @@ func TestCampaignReturnsNoTermThatHasExpired(t *testing.T) {
 func TestOnElectedIsNotCalledWhenTheTermHasExpiredBefore(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := &stall{}
-		var one *seat
-		one = b.seat("one", elector.WithHooks(hooks.Funcs{
+		var one *candidate
+		one = b.candidate("one", elector.WithHooks(hooks.Funcs{
 			Campaign: func(context.Context, hooks.Campaign) { s.now() },
 			Elected:  func(context.Context, hooks.Elected) { begins(b, "OnElected", one.Elector) },
 		}))
@@ -101,7 +101,7 @@ func TestOnElectedIsNotCalledWhenTheTermHasExpiredBefore(t *testing.T) {
 // it is reported as usual.
 func TestATermThatWasResignedBeforeOnElectedIsTold(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one", elector.WithHooks(hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) { time.Sleep(lease) }}))
+		one := b.candidate("one", elector.WithHooks(hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) { time.Sleep(lease) }}))
 		term, err := one.Campaign(context.Background())
 		b.wraps(err)
 		b.wraps(term.Resign(context.Background()), elector.ErrOverrun)
@@ -116,7 +116,7 @@ func TestATermThatWasResignedBeforeOnElectedIsTold(t *testing.T) {
 // The stall comes with the answer that lets the transaction into the term.
 func TestTheFunctionOfInTxDoesNotBeginWhenTheTermHasExpiredBefore(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.seat("one")
+		one := b.candidate("one")
 		term, err := one.Campaign(context.Background())
 		b.wraps(err)
 		s := &stall{process: one.process}

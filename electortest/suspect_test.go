@@ -37,32 +37,32 @@ func transaction(part string, crash func()) func(ctx context.Context, term *elec
 }
 
 func TestAFailedStatementOnADeadServerEndsTheTermAtOnce(t *testing.T) {
-	for name, ask := range map[string]func(b *bench, s *seat, term *elector.Term) error{
-		"InTx, BEGIN": func(b *bench, s *seat, term *elector.Term) error {
+	for name, ask := range map[string]func(b *bench, s *candidate, term *elector.Term) error{
+		"InTx, BEGIN": func(b *bench, s *candidate, term *elector.Term) error {
 			return transaction("BEGIN", b.Crash)(b.Context(), term, s.pool)
 		},
-		"InTx, a statement": func(b *bench, s *seat, term *elector.Term) error {
+		"InTx, a statement": func(b *bench, s *candidate, term *elector.Term) error {
 			return transaction("a statement", b.Crash)(b.Context(), term, s.pool)
 		},
-		"InTx, COMMIT": func(b *bench, s *seat, term *elector.Term) error {
+		"InTx, COMMIT": func(b *bench, s *candidate, term *elector.Term) error {
 			return transaction("COMMIT", b.Crash)(b.Context(), term, s.pool)
 		},
-		"InTx on another pool": func(b *bench, s *seat, term *elector.Term) error {
+		"InTx on another pool": func(b *bench, s *candidate, term *elector.Term) error {
 			other := s.process.Open()
 			defer other.Close()
 			return transaction("BEGIN", b.Crash)(b.Context(), term, other)
 		},
-		"Leader": func(b *bench, s *seat, _ *elector.Term) error {
+		"Leader": func(b *bench, s *candidate, _ *elector.Term) error {
 			b.Crash()
 			_, err := s.Leader(b.Context())
 			return err
 		},
-		"Candidates": func(b *bench, s *seat, _ *elector.Term) error {
+		"Candidates": func(b *bench, s *candidate, _ *elector.Term) error {
 			b.Crash()
 			_, err := s.Candidates(b.Context())
 			return err
 		},
-		"an attempt in another election": func(b *bench, s *seat, _ *elector.Term) error {
+		"an attempt in another election": func(b *bench, s *candidate, _ *elector.Term) error {
 			other, err := elector.New(s.pool, "invoices")
 			b.wraps(err)
 			b.Crash()
@@ -73,7 +73,7 @@ func TestAFailedStatementOnADeadServerEndsTheTermAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
 				b.Handle(func(electortest.Statement) (electortest.Answer, error) { return electortest.Answer{}, nil })
-				s := b.seat("one", longLease)
+				s := b.candidate("one", longLease)
 				term, err := s.Campaign(b.Context())
 				b.wraps(err)
 				time.Sleep(5 * time.Second)
@@ -93,7 +93,7 @@ func TestAFailedStatementOnADeadServerEndsTheTermAtOnce(t *testing.T) {
 // The session lives: many errors cost it at most four heartbeats a second.
 func TestASuspicionThatIsWrongCostsAHeartbeat(t *testing.T) {
 	bubble(t, func(b *bench) {
-		s := b.seat("one", longLease)
+		s := b.candidate("one", longLease)
 		term, err := s.Campaign(b.Context())
 		b.wraps(err)
 		elsewhere := b.NewStandby(0)

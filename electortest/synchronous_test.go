@@ -26,7 +26,7 @@ func replicated(t *testing.T, test func(b *bench)) {
 }
 
 // term returns the term of a leader.
-func (b *bench) term(s *seat) *elector.Term {
+func (b *bench) term(s *candidate) *elector.Term {
 	b.Helper()
 	term, leading := s.Term()
 	if !leading {
@@ -36,7 +36,7 @@ func (b *bench) term(s *seat) *elector.Term {
 }
 
 // demoted waits for the end of a candidate's term.
-func (b *bench) demoted(s *seat) hooks.Demoted {
+func (b *bench) demoted(s *candidate) hooks.Demoted {
 	b.Helper()
 	d, err := hookstest.Next[hooks.Demoted](context.Background(), s.rec.Cursor(), nil)
 	b.wraps(err)
@@ -66,7 +66,7 @@ func TestAPrimaryThatIsNewToACandidateIsWaitedFor(t *testing.T) {
 
 func TestATryThatComesTooEarlyIsAnError(t *testing.T) {
 	replicated(t, func(b *bench) {
-		s := b.seat("one", elector.WithSynchronousStandby(2*lease))
+		s := b.candidate("one", elector.WithSynchronousStandby(2*lease))
 		for _, wait := range []time.Duration{0, 2*lease - time.Second} {
 			time.Sleep(wait)
 			_, elected, err := s.TryCampaign(context.Background())
@@ -231,7 +231,7 @@ func TestASettingThatDoesNotHoldIsWaitedFor(t *testing.T) {
 // The lock is held until the work returns, even after the drain, and then released.
 func TestATermEndsInOrderWhenTheSettingDoesNotHoldAnyMore(t *testing.T) {
 	replicated(t, func(b *bench) {
-		one := b.seat("one", synchronously)
+		one := b.candidate("one", synchronously)
 		ctx, stop := context.WithCancel(context.Background())
 		kept := false
 		done := make(chan struct{})

@@ -12,7 +12,7 @@ import (
 // A successor whose wait is cancelled while the offer stands waits again.
 func TestASuccessorThatLosesItsConnectionComesAgain(t *testing.T) {
 	bubble(t, func(b *bench) {
-		leader := b.seat("leader")
+		leader := b.candidate("leader")
 		term, err := leader.Campaign(context.Background())
 		b.wraps(err)
 		successor := b.run("successor")
@@ -46,10 +46,10 @@ func TestASuccessorThatLosesItsConnectionComesAgain(t *testing.T) {
 func TestEachOfTwoTransfersIsJudgedAlone(t *testing.T) {
 	for range 20 {
 		bubble(t, func(b *bench) {
-			leader := b.seat("leader")
+			leader := b.candidate("leader")
 			term, err := leader.Campaign(context.Background())
 			b.wraps(err)
-			all := map[string]*seat{"one": b.run("one", elector.WithStandby(elector.Wait)), "two": b.run("two", elector.WithStandby(elector.Wait))}
+			all := map[string]*candidate{"one": b.run("one", elector.WithStandby(elector.Wait)), "two": b.run("two", elector.WithStandby(elector.Wait))}
 			time.Sleep(heartbeat)
 			outcomes := map[string]chan error{}
 			for id := range all {
@@ -79,7 +79,7 @@ func TestEachOfTwoTransfersIsJudgedAlone(t *testing.T) {
 
 func TestATransferAfterAnotherIsJudgedByItsOwnSuccessor(t *testing.T) {
 	bubble(t, func(b *bench) {
-		leader := b.seat("leader")
+		leader := b.candidate("leader")
 		term, err := leader.Campaign(context.Background())
 		b.wraps(err)
 		one := b.run("one")
@@ -96,7 +96,7 @@ func TestATransferWhoseContextEndsFirstSaysThatTheSuccessorIsAbsent(t *testing.T
 	for name, work := range map[string]time.Duration{"no work": 0, "work that takes a while to return": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
-				leader := b.seat("leader")
+				leader := b.candidate("leader")
 				term, err := leader.Campaign(context.Background())
 				b.wraps(err)
 				ran := make(chan error)
@@ -126,7 +126,7 @@ func TestATransferWhoseContextEndsFirstSaysThatTheSuccessorIsAbsent(t *testing.T
 // must not stay on a shared session.
 func TestATransferThatIsGivenUpLeavesNothingOnASharedSession(t *testing.T) {
 	bubble(t, func(b *bench) {
-		leader := b.seat("leader")
+		leader := b.candidate("leader")
 		session, err := elector.NewSession(leader.pool, elector.WithCandidateID("shared"))
 		b.wraps(err)
 		var terms []*elector.Term
@@ -150,7 +150,7 @@ func TestATransferThatIsGivenUpLeavesNothingOnASharedSession(t *testing.T) {
 		if n := len(b.Locks()); n != len(terms)+1 { // with the life lock
 			b.Errorf("%d locks are held: %+v", n, b.Locks())
 		}
-		two := b.seat("two")
+		two := b.candidate("two")
 		bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		began := time.Now()
