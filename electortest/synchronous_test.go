@@ -247,7 +247,7 @@ func TestATermEndsInOrderWhenTheSettingDoesNotHoldAnyMore(t *testing.T) {
 		b.leads(one)
 		time.Sleep(3 * heartbeat)
 		b.SetSynchronousStandbys("", "s1")
-		d := b.demoted(one) // is told when the work has returned
+		d := b.demoted(one) // when the work has returned
 		b.wraps(d.Err, elector.ErrNotSynchronous)
 		if d.Reason != hooks.LeaseExpired || !kept {
 			t.Errorf("demoted because %s, the lock was kept %v", d.Reason, kept)

@@ -31,7 +31,7 @@ const (
 	asked = 1_000_000 // when the first was asked, which the second is a witness of
 )
 
-// newMock makes a database that answers what it is told to expect, in that
+// newMock makes a database that answers what a test expects, in that
 // order, and nothing else. Call it inside the synctest bubble, where the elector
 // is to live.
 func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {

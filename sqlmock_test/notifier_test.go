@@ -55,17 +55,17 @@ var orders = elector.KeyFromName("orders")
 
 func free(key int64) string { return fmt.Sprint("free ", key) }
 
-// expectTold expects a notification.
-func expectTold(mock sqlmock.Sqlmock, payload string) {
+// expectNotify expects a notification.
+func expectNotify(mock sqlmock.Sqlmock, payload string) {
 	query(mock, "Notify").WithArgs(elector.NotifyChannel, payload).WillReturnRows(row(true))
 }
 
-// expectLoudResign expects an unlock that is told.
-func expectLoudResign(mock sqlmock.Sqlmock) {
+// expectNotifyingResign expects an unlock that notifies the others.
+func expectNotifyingResign(mock sqlmock.Sqlmock) {
 	query(mock, "UnlockAndNotify").WithArgs(orders, elector.NotifyChannel, free(orders)).WillReturnRows(row(true))
 }
 
-func TestANotificationIsHeededAtOnceIfItMatters(t *testing.T) {
+func TestANotificationThatMattersCausesAnAttemptAtOnce(t *testing.T) {
 	for payload, matters := range map[string]bool{
 		free(orders):               true,
 		"":                         true, // some may have been missed
@@ -85,8 +85,8 @@ func TestANotificationIsHeededAtOnceIfItMatters(t *testing.T) {
 			expectServerCheck(mock)
 			expectBusy(mock, 300, "web-2")
 			expectElection(mock, 1)
-			expectTold(mock, fmt.Sprint("led ", orders))
-			expectLoudResign(mock)
+			expectNotify(mock, fmt.Sprint("led ", orders))
+			expectNotifyingResign(mock)
 			e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
 			start := time.Now()
 			time.AfterFunc(time.Minute, func() { notifier.ring(payload) })
@@ -144,7 +144,7 @@ func TestAnElectionOfASessionIsWokenAlone(t *testing.T) {
 		query(m.mock, "TryLocks").WithArgs(lacks("1")).WillReturnRows(rows(values(int64(2), "granted")))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(2))))
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(7), noEpoch)))
-		expectTold(m.mock, "led 2")
+		expectNotify(m.mock, "led 2")
 		query(m.mock, "UnlockAndNotify").WithArgs(2, elector.NotifyChannel, "free 2").WillReturnRows(row(true))
 		ctx, stop := context.WithCancel(t.Context())
 		other := make(chan error, 1)
@@ -193,7 +193,7 @@ func TestAFailedNotificationIsAFailedRelease(t *testing.T) {
 		bubble(t, f.name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectTerm(mock, 1)
-			expectTold(mock, fmt.Sprint("led ", orders))
+			expectNotify(mock, fmt.Sprint("led ", orders))
 			statement{"UnlockAndNotify", values(true)}.expect(mock, f)
 			e, rec := newElector(t, pool, elector.WithNotifier(&bells{}))
 			term := campaign(t, e)
@@ -218,7 +218,7 @@ func TestARingDuringABatchIsNotLost(t *testing.T) {
 		m.opened()
 		query(m.mock, "TryLocks").WillDelayFor(200 * time.Millisecond).WillReturnRows(rows(values(int64(1), "busy")))
 		m.elected(7, 1)
-		expectTold(m.mock, "led 1")
+		expectNotify(m.mock, "led 1")
 		query(m.mock, "UnlockAndNotify").WillReturnRows(row(true))
 		time.AfterFunc(100*time.Millisecond, func() { notifier.ring("free 1") })
 		start := time.Now()
@@ -232,7 +232,7 @@ func TestARingDuringABatchIsNotLost(t *testing.T) {
 }
 
 // Who has no hook for who leads has nothing to try for when somebody does.
-func TestACandidateWithoutAHookDoesNotHeedThatAnotherLeads(t *testing.T) {
+func TestACandidateWithoutAHookIgnoresThatAnotherLeads(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		var notifier bells
@@ -263,7 +263,7 @@ func TestADeputyAsksWhenANotificationSaysThatTheLockIsFree(t *testing.T) {
 		lookAbout.expect(mock, fault{})
 		query(mock, "TryAsDeputy").WillReturnRows(row(true, sessionPID))
 		granted.expect(mock, fault{})
-		expectTold(mock, fmt.Sprint("led ", orders))
+		expectNotify(mock, fmt.Sprint("led ", orders))
 		query(mock, "UnlockAndNotify").WillReturnRows(row(true))
 		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(2*time.Second))
 		time.AfterFunc(500*time.Millisecond, func() {

@@ -17,7 +17,7 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// A shared session is set up as a parked one is, and then asks for all its
+// A shared session is set up as a waiting one is, and then asks for all its
 // elections at once.
 
 // many is a session with elections whose keys are 1, 2, 3 …

@@ -304,10 +304,10 @@ func TestTheSuccessorIsNotifiedWhenItsOfferStands(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
-		expectTold(mock, fmt.Sprint("led ", orders))
+		expectNotify(mock, fmt.Sprint("led ", orders))
 		expectOffer(mock, false)
 		expectOffer(mock, true)
-		expectTold(mock, fmt.Sprint("successor ", orders, " web-2"))
+		expectNotify(mock, fmt.Sprint("successor ", orders, " web-2"))
 		expectPlace(mock, 0)
 		expectPlace(mock, 1)
 		expectUnlockTo(mock, true)

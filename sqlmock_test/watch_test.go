@@ -12,7 +12,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// A watched leader has a second connection, parked for a lock that its session
+// A watched leader has a second connection, which waits for a lock that its session
 // holds. The two are asked at the same time, so the order is not expected.
 
 const watcherPID = 201
@@ -49,8 +49,8 @@ func (w sqlmockPool) watcher(waits time.Duration) *sqlmock.ExpectedExec {
 	return w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(waits).WillReturnResult(sqlmock.NewResult(0, 0))
 }
 
-// told expects the question after a wait.
-func (w sqlmockPool) told(ended bool) *sqlmock.ExpectedQuery {
+// asked expects the question after a wait.
+func (w sqlmockPool) asked(ended bool) *sqlmock.ExpectedQuery {
 	return query(w.mock, "HoldsPair").WillReturnRows(row(ended, watcherPID))
 }
 
@@ -65,7 +65,7 @@ func TestAWatchedTermEndsWithItsBackend(t *testing.T) {
 		w := newWatchedMock(t)
 		w.secondLock()
 		w.watcher(500 * time.Millisecond)
-		w.told(true).WillDelayFor(100 * time.Millisecond)
+		w.asked(true).WillDelayFor(100 * time.Millisecond)
 		term := campaign(t, w.e)
 		<-term.Context().Done()
 		if held := time.Since(term.ElectedAt()); held != 600*time.Millisecond || w.e.IsLeader() || term.Valid() {
@@ -86,10 +86,10 @@ func TestAWatchChangesNeitherHeartbeatsNorValidity(t *testing.T) {
 		w := newWatchedMock(t)
 		w.secondLock()
 		w.watcher(2 * time.Second)
-		w.told(false)
+		w.asked(false)
 		for range 4 {
 			w.waits(2 * time.Second)
-			w.told(false)
+			w.asked(false)
 		}
 		w.waits(never)
 		expectHeartbeats(w.mock, 5)
@@ -161,9 +161,9 @@ func TestAFaultOfTheWatcherAsksForAHeartbeatAtOnce(t *testing.T) {
 	}
 }
 
-// Each attempt to watch fails: that is told once, and tried again, ever less often,
+// Each attempt to watch fails: that is reported once, and tried again, ever less often,
 // while the term goes on.
-func TestAWatchThatCannotBeSetUpIsToldOnceAndTriedAgain(t *testing.T) {
+func TestAWatchThatCannotBeSetUpIsReportedOnceAndTriedAgain(t *testing.T) {
 	fails := map[string]func(sqlmockPool){
 		"no room for the lock": func(w sqlmockPool) { w.secondLock().WillReturnError(errFull) },
 		"no connection":        func(w sqlmockPool) { query(w.mock, "PrepareWait").WillReturnError(errFull) },
