@@ -149,10 +149,11 @@ func TestTheDeputyAloneWaits(t *testing.T) {
 				shown[1].Leading || !shown[1].Deputy || shown[1].CandidateID != deputy.CandidateID() {
 				t.Errorf("shown are %+v, want the leader %s and the deputy %s", shown, leader.CandidateID(), deputy.CandidateID())
 			}
+			token := leader.elected(t).Token
 			leader.end(t)
-			deputy.elected(t)
 			all = slices.DeleteFunc(all, func(c *candidate) bool { return c == leader })
-			leader = deputy
+			next := firstLeader(t, all, token) // the deputy, but for one that tries the lock between two waits
+			leader = all[slices.IndexFunc(all, func(c *candidate) bool { return c.CandidateID() == next.CandidateID })]
 		}
 	})
 }
