@@ -272,11 +272,3 @@ func (w *worker) giveBack(r *request) {
 		w.server.Report(r.ctx, session.Releasing, fmt.Errorf("%w (of %q, whose campaign had ended)", err, r.Election))
 	}
 }
-
-func keysOf(requests []*request) []int64 {
-	var keys []int64
-	for _, r := range requests {
-		keys = append(keys, r.Key)
-	}
-	return keys
-}

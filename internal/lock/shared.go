@@ -128,6 +128,14 @@ func (r *request) isAtBarrier() bool { return r.held != nil }
 func (r *request) wasLed() bool      { return r.led }
 func (r *request) any() bool         { return true }
 
+func keysOf(requests []*request) []int64 {
+	var keys []int64
+	for _, r := range requests {
+		keys = append(keys, r.Key)
+	}
+	return keys
+}
+
 // A reply is the result of a request.
 type reply struct {
 	err     error

@@ -1,0 +1,31 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+)
+
+// Halves are the two integers of a lock in the key space of two integers (PostgreSQL
+// manual, 9.27.10), where no election's lock can be.
+func Halves(key int64) (high, low int32) { return int32(key >> 32), int32(key) }
+
+// purposeKey is the key of another lock of an election.
+func purposeKey(purpose string, key int64) int64 {
+	return hashKey(string(binary.BigEndian.AppendUint64([]byte("pgelector "+purpose+":"), uint64(key))))
+}
+
+func hashKey(text string) int64 {
+	sum := sha256.Sum256([]byte(text))
+	return int64(binary.BigEndian.Uint64(sum[:8]))
+}
+
+// SeatKey is the key of an election's seats, which are locks of two integers. The other seat
+// differs in the lowest bit.
+func SeatKey(key int64) int64 { return purposeKey("seat", key) }
+
+// LifeKey is the key of a shared session's life lock: a lock of two integers that the
+// session holds until it ends.
+func LifeKey(candidateID string, pid int32) int64 {
+	return hashKey(fmt.Sprintf("pgelector life:%d:%s", pid, candidateID))
+}
