@@ -3,20 +3,21 @@
 package e2e_test
 
 import (
+	"flag"
 	"testing"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
 )
 
+// transfers is how many transfers the test makes. More cost the other tests their processor:
+// go -C e2e test . -run TestManyTransfers -transfers 1000 -timeout 1h
+var transfers = flag.Int("transfers", 30, "how many transfers TestManyTransfersBesidePollersGoToTheNamed makes")
+
 // Candidates that poll would take a lock that is free for a moment.
 func TestManyTransfersBesidePollersGoToTheNamed(t *testing.T) {
 	t.Parallel()
-	const (
-		most    = 1000
-		pollers = 20
-		during  = 30 * time.Second
-	)
+	const pollers = 20
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
@@ -40,10 +41,8 @@ func TestManyTransfersBesidePollersGoToTheNamed(t *testing.T) {
 			c.follows(t)
 			others = append(others, c)
 		}
-		began, n := time.Now(), 0
-		for leader := 0; n < most && time.Since(began) < during; n++ {
-			term := termOf(t, named[leader])
-			leader = (leader + 1) % len(named)
+		for n := range *transfers {
+			term, leader := termOf(t, named[n%len(named)]), (n+1)%len(named)
 			check(t, term.TransferTo(soon(t), named[leader].CandidateID()))
 		}
 		for _, c := range others {
@@ -51,6 +50,5 @@ func TestManyTransfersBesidePollersGoToTheNamed(t *testing.T) {
 				t.Errorf("%s was elected %d times, and not named", c.CandidateID(), len(led))
 			}
 		}
-		t.Logf("%d transfers in %v", n, time.Since(began).Round(time.Millisecond))
 	})
 }

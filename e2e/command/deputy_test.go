@@ -80,14 +80,21 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 			programs := launch(t, at(dsn), "watch", "billing", "--interval", "20ms", "--json", "--driver", "pq")
 			changes := func(event, text string) {
 				t.Helper()
-				if line := people.says(t, ""); !strings.Contains(line, text) {
+				line := people.says(t, "")
+				for strings.Contains(line, "pgelector leads") { // the name of the pool, until the grant has set the candidate's
+					line = people.says(t, "")
+				}
+				if !strings.Contains(line, text) {
 					t.Errorf("watch says %q, want %q", line, text)
 				}
 				var c struct {
 					Event          string
 					Leader, Deputy *struct{ Candidate string }
 				}
-				check(t, json.Unmarshal([]byte(programs.says(t, "")), &c))
+				for c.Event == "" || c.Leader != nil && c.Leader.Candidate == "pgelector" {
+					c.Leader, c.Deputy = nil, nil
+					check(t, json.Unmarshal([]byte(programs.says(t, "")), &c))
+				}
 				if c.Event != event || (c.Leader != nil) != (event != "vacant") || (c.Deputy != nil) != (event == "deputy") {
 					t.Errorf("watch --json says %+v, want %s", c, event)
 				}
