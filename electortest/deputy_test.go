@@ -171,6 +171,22 @@ func TestADeputyThatIsGoneIsReplaced(t *testing.T) {
 	}
 }
 
+// deputyWithHealth starts a leader, and a deputy that is unhealthy while sick is true.
+func (b *bench) deputyWithHealth() (leader, deputy *candidate, sick *atomic.Bool) {
+	b.Helper()
+	leader, sick = b.run("leader"), new(atomic.Bool)
+	b.leads(leader)
+	deputy = b.run("one", elector.WithHealth(func(context.Context) float64 {
+		if sick.Load() {
+			return 0
+		}
+		return 1
+	}, elector.HealthPolicy{Interval: 100 * time.Millisecond}))
+	time.Sleep(time.Second)
+	b.isDeputy(deputy)
+	return leader, deputy, sick
+}
+
 // However a deputy ends, its last event says that it is none. Metrics rely on it.
 func TestTheLastEventOfADeputySaysThatItIsNone(t *testing.T) {
 	for name, end := range map[string]func(b *bench, leader, deputy *candidate, sick *atomic.Bool){
@@ -181,19 +197,9 @@ func TestTheLastEventOfADeputySaysThatItIsNone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
-				leader := b.run("leader")
-				b.leads(leader)
-				var sick atomic.Bool
-				one := b.run("one", elector.WithHealth(func(context.Context) float64 {
-					if sick.Load() {
-						return 0
-					}
-					return 1
-				}, elector.HealthPolicy{Interval: 100 * time.Millisecond}))
-				time.Sleep(time.Second)
-				b.isDeputy(one)
+				leader, one, sick := b.deputyWithHealth()
 				before := len(one.rec.Campaigns())
-				end(b, leader, one, &sick)
+				end(b, leader, one, sick)
 				time.Sleep(time.Second)
 				all := one.rec.Campaigns()
 				if last := all[len(all)-1]; last.Deputy {
@@ -206,17 +212,7 @@ func TestTheLastEventOfADeputySaysThatItIsNone(t *testing.T) {
 
 func TestAnUnhealthyCandidateIsNotTheDeputy(t *testing.T) {
 	bubble(t, func(b *bench) {
-		leader := b.run("leader")
-		b.leads(leader)
-		var sick atomic.Bool
-		one := b.run("one", elector.WithHealth(func(context.Context) float64 {
-			if sick.Load() {
-				return 0
-			}
-			return 1
-		}, elector.HealthPolicy{Interval: 100 * time.Millisecond}))
-		time.Sleep(time.Second)
-		b.isDeputy(one)
+		leader, one, sick := b.deputyWithHealth()
 		sick.Store(true)
 		time.Sleep(time.Second)
 		if ids := b.deputies(leader); len(ids) > 0 || one.pool.Stats().InUse > 0 {
