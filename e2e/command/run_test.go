@@ -52,7 +52,7 @@ func TestRunPassesTheExitStatusThrough(t *testing.T) {
 		{[]string{odd}, 126},
 	} {
 		for _, driver := range []string{"pgx", "pq"} {
-			args := quick(name(t), append([]string{"--driver", driver, "--log-level", "warn", "--"}, tt.command...)...)
+			args := quick(name(t), append([]string{"--lease", "30s", "--driver", driver, "--log-level", "warn", "--"}, tt.command...)...)
 			r := invoke(t, at(shared.Get(t).DSN()), args...)
 			if r.code != tt.code {
 				t.Errorf("%s: %q: exit code %d, want %d\n%s", driver, tt.command, r.code, tt.code, r.err)
