@@ -322,9 +322,11 @@ func TestASessionSurvivesARestartOfTheServerAndADeadLink(t *testing.T) {
 		g := l.share(t, d.open(t, 0, l.proxy.DSN()), elector.WithWatch()).join(t, elections).run(t, nil)
 		t.Cleanup(l.proxy.Heal)
 		eventually(t, "all are led", func() bool { return g.leading() == 100 })
+		_, err := hookstest.WaitN(soon(t), g.rec, 100, func(hooks.Elected) bool { return true }) // or OnDemoted is not called
+		check(t, err)
 		check(t, l.Restart(soon(t), pgcluster.Immediate))
 		eventually(t, "the server is back", l.up)
-		_, err := hookstest.WaitN(soon(t), g.rec, 100, func(e hooks.Demoted) bool { return e.Reason == hooks.SessionLost })
+		_, err = hookstest.WaitN(soon(t), g.rec, 100, func(e hooks.Demoted) bool { return e.Reason == hooks.SessionLost })
 		check(t, err)
 		eventually(t, "all are led again", func() bool { return g.leading() == 100 })
 		l.proxy.BlackHole()

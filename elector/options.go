@@ -415,8 +415,9 @@ const (
 // WithStandby chooses what a candidate does while another leads. Default Deputy. The
 // candidates of one election may choose differently.
 //
-// An election has at most one deputy, but for moments: whoever finds the lock busy and the
-// deputy's seat, a second advisory lock, free. A deputy that dies, freezes for a lease,
+// An election has one deputy: whoever finds the lock busy and the deputy's seat, a second
+// advisory lock, free. (It has two while a leader was elected past the deputy, before the
+// seat of the last leader was free.) A deputy that dies, freezes for a lease,
 // becomes unhealthy or stops loses the seat, and the next attempt of another candidate
 // takes it. After each change of leader nobody is deputy until then, and a leader that dies
 // meanwhile is replaced by the next attempt.
