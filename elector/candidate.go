@@ -146,15 +146,8 @@ func (n *candidate) subscribe(matters func(what event, id string) bool) (w *lock
 
 // sleep waits for d, a wake-up, or the end of ctx.
 func sleep(ctx context.Context, d time.Duration, w *lock.WakeUps) {
-	if d <= 0 {
-		return
-	}
-	select {
-	case <-time.After(d):
+	if d > 0 && !w.Sleep(ctx, d) {
 		w.Renew()
-	case <-w.Woken():
-		w.Spend()
-	case <-ctx.Done():
 	}
 }
 

@@ -122,8 +122,9 @@
 // [NewSession] pins one connection for any number of elections. One statement per retry
 // interval tries all that follow, one more verifies all grants, and one heartbeat proves
 // every term. Once per deputy interval the session looks whether the shared session that
-// leads most of its elections has ended; then it tries them all at once. Losing the connection ends every term at once; resigning one disturbs no
-// other. [Elector.Close] ends one election in order and removes it from its session.
+// leads most of its elections has ended; then it tries them all at once. Losing the
+// connection ends every term at once; resigning one disturbs no other. [Elector.Close] ends
+// one election in order and removes it from its session.
 //
 // # Sessions
 //

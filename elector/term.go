@@ -230,8 +230,8 @@ func (t *Term) notify(ctx context.Context, what event, more ...string) {
 // those return nil that name the candidate that got it.
 //
 // A successor learns of it at its next attempt, or at once with a notifier; the deputy
-// learns of it within one heartbeat interval. One of a shared session leads that term on a connection of its own,
-// for which its pool needs room.
+// learns of it within one heartbeat interval. One of a shared session leads that term on a
+// connection of its own, for which its pool needs room.
 //
 // If the successor does not come within one lease, or before ctx ends, the term is resigned
 // without it, and the error wraps ErrNoSuccessor: the successor is dead, frozen, unhealthy

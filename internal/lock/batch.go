@@ -154,16 +154,16 @@ func (w *worker) connect() error {
 	w.now, w.largest = nil, largest{}
 	return w.server.Retry(w.ctx, func() error {
 		s, err := w.server.OpenChecked(w.ctx, 0)
-		if err == nil {
-			if err = s.HoldLife(w.server.Name); err != nil {
-				s.Fail(err)
-			}
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			w.now = s
-			w.server.Start(s)
+		if err = s.HoldLife(w.server.Name); err != nil {
+			s.Fail(err)
+			return err
 		}
-		return err
+		w.now = s
+		w.server.Start(s)
+		return nil
 	})
 }
 
@@ -189,6 +189,7 @@ func (w *worker) reject(others []*request, offers map[int64]bool, err error) {
 // table, which by default has some 6,400 to 14,400 places.
 const barriersAtOnce = 1000
 
+// elect answers those that were granted their lock, some at a time.
 func (w *worker) elect(winners []*request) {
 	for some := range slices.Chunk(winners, barriersAtOnce) {
 		w.electSome(some)

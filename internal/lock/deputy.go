@@ -15,9 +15,6 @@ import (
 // however many candidates it has. Holding a seat decides nothing: only the election's lock
 // does. A seat is lost with its session, and the next attempt of another candidate takes it.
 
-// leastWait is what WaitLock waits at least, unless the server permits a deputy no wait.
-const leastWait = 100 * time.Millisecond
-
 // sitDown prepares a session that was granted a seat. After an error it is discarded.
 func (o *own) sitDown(ctx context.Context, s *session.Session) (err error) {
 	if o.Wait {
@@ -57,16 +54,11 @@ func (o *own) again(ctx context.Context, s *session.Session, pause time.Duration
 	if o.Wait {
 		began := time.Now()
 		a, err := o.waitOnce(ctx, s)
-		if err != nil || a.Outcome == Granted || time.Since(began) >= leastWait {
+		if err != nil || a.Outcome == Granted || time.Since(began) >= session.LeastWait {
 			return a, err
 		} // else the server permits no wait, or somebody has cancelled it
 	}
-	select {
-	case <-time.After(pause):
-	case <-w.Woken():
-		w.Spend()
-	case <-ctx.Done(): // which the next statement finds
-	}
+	w.Sleep(ctx, pause) // the next statement finds that ctx has ended
 	if !s.Valid() {
 		return Attempt{Outcome: Busy}, nil
 	}

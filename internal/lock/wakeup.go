@@ -1,5 +1,10 @@
 package lock
 
+import (
+	"context"
+	"time"
+)
+
 // maxWakeUps is how many attempts notifications may cause between two regular ones:
 // enough for two leaders that resign and two that are elected.
 const maxWakeUps = 4
@@ -32,6 +37,19 @@ func (w *WakeUps) Woken() <-chan struct{} {
 
 // Spend counts an attempt that a wake-up has caused.
 func (w *WakeUps) Spend() { w.left-- }
+
+// Sleep waits for d, a wake-up, which it spends, or the end of ctx. It reports whether it was
+// a wake-up.
+func (w *WakeUps) Sleep(ctx context.Context, d time.Duration) (woken bool) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	case <-w.Woken():
+		w.Spend()
+		return true
+	}
+	return false
+}
 
 // Renew allows more wake-ups: a regular attempt is due.
 func (w *WakeUps) Renew() {

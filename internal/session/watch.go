@@ -70,14 +70,11 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 			return nil
 		}
 		waited()
-		if time.Since(began) < leastWait { // the server permits no wait, or somebody has cancelled it
-			backoff.Sleep(ctx, leastWait)
+		if time.Since(began) < LeastWait { // the server permits no wait, or somebody has cancelled it
+			backoff.Sleep(ctx, LeastWait)
 		}
 	}
 }
-
-// leastWait is what WaitLock waits at least, unless the server permits no wait.
-const leastWait = 100 * time.Millisecond
 
 // lingering is done a while after ctx. When the session is closed, the watcher is granted
 // its lock: cancelling its wait before would show in the server's log.
@@ -116,6 +113,9 @@ func (s *Session) holdsPair(ctx context.Context, key int64) (bool, error) {
 	}
 	return err == nil && row.Held, err
 }
+
+// LeastWait is what Wait waits at least, unless the server permits no wait.
+const LeastWait = 100 * time.Millisecond
 
 // Wait waits for the lock that PrepareWait has named, for a bounded time. pg_locks shows
 // whether it was granted.
