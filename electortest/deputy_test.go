@@ -283,8 +283,12 @@ func TestTryCampaignDoesNotMakeADeputy(t *testing.T) {
 		leader := b.run("leader")
 		b.leads(leader)
 		one := b.candidate("one")
+		asked := b.count()
 		if _, elected, err := one.TryCampaign(context.Background()); elected || err != nil {
 			b.Errorf("elected %t, %v", elected, err)
+		}
+		if counts := asked(); counts["TryLock"] != 1 || counts["TrialLock"] > 0 { // which follows when a seat is taken
+			b.Errorf("asked %v", counts)
 		}
 		if ids := b.deputies(leader); len(ids) > 0 || one.pool.Stats().InUse > 0 {
 			b.Errorf("deputies: %v, %d connections in use", ids, one.pool.Stats().InUse)
