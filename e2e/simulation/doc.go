@@ -1,38 +1,43 @@
-// Package simulation plays elections in virtual time, on the stand-in of package
-// electortest: candidates of every kind, and faults, all drawn from a seed. It looks at
-// every step whether what is promised holds.
+// Package simulation runs elections in virtual time, on the server in memory of package
+// electortest. A seed draws the candidates and the faults. Each step is checked against what
+// the library promises.
 //
 // # What happens
 //
-// A [Plan] has one to four candidates for one or two elections, with a lease and all that
-// follows from it, a latency, and a server whose clock runs up to 8 % faster or slower.
-// Candidates use Run, Campaign, TryCampaign, Start and RunIfLeader, or a Session; they
-// draw what they do while another leads, may watch, behave after pgx or lib/pq, and some write in transactions of
-// their terms, are gated by their health, hear of resignations by a notifier that is late,
-// deaf or tells twice, or resign in favour of another, who may be dead. Up to five faults strike, each for a while, of those in faults.go.
-// In a quarter of the plans commits wait for a standby, and the candidates have
-// WithSynchronousStandby: one or two more faults cut the standby off, take it off the
-// list, or promote it beside its primary.
+// A [Plan] has one to four candidates for one or two elections, a lease with the durations
+// that depend on it, a latency, and a server whose clock runs up to 8 % faster or slower.
+// Candidates use Run, Campaign, TryCampaign, Start and RunIfLeader, or a Session. Each has a
+// standby, and a driver that behaves like pgx or lib/pq. Some of them
 //
-// # What is looked at
+//   - watch their session;
+//   - write in transactions of their terms;
+//   - have a health check;
+//   - have a notifier that loses, delays and repeats notifications;
+//   - transfer their terms to another candidate, which may be dead.
 //
-//   - Nobody leads, or works as if, beside another; but one whose session the server
-//     has ended may, for less than a lease.
-//   - Nobody believes, or works, when the server ends its session for its silence, nor
-//     when its own connection is closed with the lock still held.
-//   - No lock is unlocked before the work under it has returned; that of a caller of
-//     Campaign gets the drain for it, in which its process may be frozen.
+// Up to five of the faults in faults.go occur, each for a while. In a quarter of the plans
+// commits wait for a standby, and the candidates have WithSynchronousStandby. There, one or two
+// more faults cut the standby off, remove it from the list of standbys, or promote it while its
+// primary lives on.
+//
+// # What is checked
+//
+//   - No two candidates lead or work at once. A candidate whose session the server has ended
+//     may, for less than a lease.
+//   - No candidate believes or works when the server ends its session because it was silent, or
+//     when its connection is closed while the lock is held.
+//   - No lock is released before its work has returned. The work of a caller of Campaign has
+//     the drain for that, and its process may be frozen meanwhile.
 //   - Tokens rise. Hooks keep their contract.
-//   - No write of a transaction of a term is lost to another's, or comes after a later
-//     term's.
+//   - No write in a transaction of a term is overwritten unseen, or follows one of a later term.
 //   - Once all faults are over, somebody leads within a bound.
 //   - At the end no candidate, connection, lock, setting or goroutine is left.
 //
-// # What is not like life
+// # What differs from a real system
 //
-// A frozen process stands still where the library reads the clock or calls its driver,
-// and the simulated work does; not between any two instructions. A statement happens in
-// one instant. Work about the time when a clock is set forward, which ends a term at the
-// next look, is not held against it. The Go scheduler is not drawn from the seed: what
-// happens at the same instant may come in another order when it is played again.
+// A frozen process stops where the library reads the clock or calls its driver, and where the
+// simulated work does; not between any two instructions. A statement takes no time on the
+// server. A clock that is set forward ends a term at the next check of the clock; work until
+// then is no violation. The seed does not control the Go scheduler: events of one instant may
+// change their order when a plan runs again.
 package simulation

@@ -11,62 +11,62 @@ import (
 // A FaultKind names a fault.
 type FaultKind string
 
-// A fault is done, and after a while undone by what doing it has returned.
+// faults holds a function for each kind, which injects the fault and returns what undoes it.
 var faults = map[FaultKind]func(*world, Fault) (undo func()){
 	"kill -9": func(w *world, f Fault) func() {
-		a := w.actors[f.Of]
-		a.mu.Lock()
-		l, stop := a.life, a.stop
-		a.mu.Unlock()
-		w.judge.mark(l, "is killed", func(s *standing) { s.dead = true })
-		l.process.Kill()
-		l.thaw()
+		s := w.supervisors[f.Of]
+		s.mu.Lock()
+		i, stop := s.instance, s.stop
+		s.mu.Unlock()
+		w.judge.mark(i, "is killed", func(c *state) { c.dead = true })
+		i.process.Kill()
+		i.thaw()
 		stop()
 		return nothing
 	},
 	"graceful restart": func(w *world, f Fault) func() {
-		a := w.actors[f.Of]
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.stop()
+		s := w.supervisors[f.Of]
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stop()
 		return nothing
 	},
 	"freeze": func(w *world, f Fault) func() {
-		l := w.lifeOf(f)
-		w.judge.mark(l, "is frozen", func(s *standing) { s.still = true })
-		l.freeze()
+		i := w.instanceOf(f)
+		w.judge.mark(i, "is frozen", func(s *state) { s.frozen = true })
+		i.freeze()
 		return func() {
-			l.thaw()
-			w.judge.thaws(l)
+			i.thaw()
+			w.judge.thawed(i)
 		}
 	},
 	"link down":     cut(electortest.Both),
 	"requests lost": cut(electortest.Requests),
 	"answers lost":  cut(electortest.Answers),
 	"slow link": func(w *world, f Fault) func() {
-		l := w.lifeOf(f)
-		l.process.SetLatency(func() time.Duration { return l.draw(0, w.plan.Lease/2) })
-		return func() { l.process.SetLatency(func() time.Duration { return l.draw(0, w.plan.Latency) }) }
+		i := w.instanceOf(f)
+		i.process.SetLatency(func() time.Duration { return i.draw(0, w.plan.Lease/2) })
+		return func() { i.process.SetLatency(func() time.Duration { return i.draw(0, w.plan.Latency) }) }
 	},
 	"flapping health": func(w *world, f Fault) func() {
-		l := w.lifeOf(f)
-		l.flap(true)
-		return func() { l.flap(false) }
+		i := w.instanceOf(f)
+		i.setFlapping(true)
+		return func() { i.setFlapping(false) }
 	},
 	"clock forward": func(w *world, f Fault) func() {
-		l := w.lifeOf(f)
-		l.process.ShiftClock(f.Lasts)
-		w.judge.timeHasPassed(l)
+		i := w.instanceOf(f)
+		i.process.ShiftClock(f.Lasts)
+		w.judge.clockJumped(i)
 		return nothing
 	},
 	"clock back": func(w *world, f Fault) func() {
-		w.lifeOf(f).process.ShiftClock(-f.Lasts)
+		w.instanceOf(f).process.ShiftClock(-f.Lasts)
 		return nothing
 	},
 	"terminate": terminate(func(l electortest.Lock) bool {
 		return !l.Guard && l.Key == elector.KeyFromName(election(0))
 	}),
-	"terminate both": terminate(func(l electortest.Lock) bool { // the leader and the deputy, which hold the seats
+	"terminate both": terminate(func(l electortest.Lock) bool { // the leader and the deputy hold the seats
 		return l.Guard && l.Key|1 == session.SeatKey(elector.KeyFromName(election(0)))|1
 	}),
 	"cancel": func(w *world, _ Fault) func() {
@@ -112,7 +112,7 @@ var faults = map[FaultKind]func(*world, Fault) (undo func()){
 		s := w.primary()
 		s.CutStandbys()
 		return func() {
-			if s == w.primary() { // or its standby was promoted, and acknowledges nothing any more
+			if s == w.primary() { // otherwise its standby was promoted, and acknowledges nothing any more
 				s.ReconnectStandbys()
 			}
 		}
@@ -125,17 +125,17 @@ var faults = map[FaultKind]func(*world, Fault) (undo func()){
 	"two primaries": twoPrimaries,
 }
 
-// replicationFaults are those of plans that are synchronous.
+// replicationFaults are the faults of synchronous plans only.
 var replicationFaults = []FaultKind{"standbys cut", "no synchronous standby", "two primaries", "two primaries"}
 
-// faultKinds are their names, in a fixed order.
+// faultKinds are the faults of all plans, in a fixed order.
 var faultKinds = []FaultKind{"kill -9", "graceful restart", "freeze", "link down", "requests lost", "answers lost", "slow link", "flapping health", "clock forward", "clock back", "terminate", "terminate both",
 	"cancel", "server restart", "server crash", "server stall", "slow disk", "lock table full", "no connections left", "failover"}
 
 func nothing() {}
 
-// strike makes a fault happen, and waits until it is over.
-func (w *world) strike(f Fault) {
+// inject injects a fault, waits, and undoes it.
+func (w *world) inject(f Fault) {
 	time.Sleep(f.At)
 	w.judge.note("fault: %s of %d", f.Kind, f.Of)
 	undo := faults[f.Kind](w, f)
@@ -144,19 +144,19 @@ func (w *world) strike(f Fault) {
 	undo()
 }
 
-func (w *world) lifeOf(f Fault) *life {
-	a := w.actors[f.Of]
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.life
+func (w *world) instanceOf(f Fault) *instance {
+	s := w.supervisors[f.Of]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.instance
 }
 
-// terminate terminates the sessions that hold such locks.
-func terminate(such func(electortest.Lock) bool) func(*world, Fault) func() {
+// terminate terminates the sessions that hold a matching lock.
+func terminate(matches func(electortest.Lock) bool) func(*world, Fault) func() {
 	return func(w *world, _ Fault) func() {
 		s := w.primary()
 		for _, l := range s.Locks() {
-			if l.Granted && such(l) {
+			if l.Granted && matches(l) {
 				s.Terminate(l.PID)
 			}
 		}
@@ -166,36 +166,36 @@ func terminate(such func(electortest.Lock) bool) func(*world, Fault) func() {
 
 func cut(loss electortest.Loss) func(*world, Fault) func() {
 	return func(w *world, f Fault) func() {
-		l := w.lifeOf(f)
-		l.process.Cut(loss)
-		return l.process.Mend
+		i := w.instanceOf(f)
+		i.process.Cut(loss)
+		return i.process.Mend
 	}
 }
 
-// failover loses the primary for good and promotes its standby, to which all connect
-// from then on.
+// failover crashes the primary for good and promotes its standby. All candidates connect to
+// it from then on.
 func failover(w *world, f Fault) func() {
 	old := w.primary()
 	standby := old.NewStandby(f.Of) // it may lag behind
 	old.Crash()
-	w.adopt(standby, w.store)
-	for n := range w.actors {
-		w.lifeOf(Fault{Of: n}).process.ConnectTo(standby)
+	w.setPrimary(standby, w.store)
+	for n := range w.supervisors {
+		w.instanceOf(Fault{Of: n}).process.ConnectTo(standby)
 	}
 	return func() { _ = standby.Promote() }
 }
 
-// twoPrimaries promotes the standby of a primary that runs on, cut off from it, until it
-// is stopped. Candidates learn the new address one by one.
+// twoPrimaries cuts off the standby and promotes it, while the old primary runs on until the
+// fault is undone. Candidates learn the new address one by one.
 func twoPrimaries(w *world, f Fault) func() {
 	old := w.primary()
 	promoted := old.NewStandby(0)
 	old.CutStandbys()
 	_ = promoted.Promote()
-	w.adopt(promoted, w.store.clone())
-	for n := range w.actors {
-		l := w.lifeOf(Fault{Of: n})
-		time.AfterFunc(l.draw(0, f.Lasts), func() { l.process.ConnectTo(w.primary()) })
+	w.setPrimary(promoted, w.store.clone())
+	for n := range w.supervisors {
+		i := w.instanceOf(Fault{Of: n})
+		time.AfterFunc(i.draw(0, f.Lasts), func() { i.process.ConnectTo(w.primary()) })
 	}
 	return old.Stop
 }

@@ -11,51 +11,60 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// A judge looks at every step of the server's, and of the leaders' work, whether
-// what is promised holds.
+// A judge checks after each step of the server, and when work begins or ends, whether the
+// library keeps its promises.
 type judge struct {
 	plan  Plan
 	start time.Time
 
-	mu         sync.Mutex
-	seats      []*seat
-	violations []string
-	lastLed    map[string]time.Time // by election
-	tokens     map[string]int64     // the greatest, by election
-	terms      int
-	log        func(string, ...any) // nil unless the simulation is to be followed
+	mu          sync.Mutex
+	candidacies []*candidacy
+	violations  []string
+	lastLed     map[string]time.Time // by election
+	tokens      map[string]int64     // the largest, by election
+	terms       int
+	log         func(string, ...any) // may be nil
 }
 
-// A standing is what the judge knows of a seat.
-type standing struct {
-	working int       // how many leads have not returned
+// A state is what the judge knows of a candidacy.
+type state struct {
+	working int       // how many calls of lead have not returned
 	token   int64     // of the newest term
-	still   bool      // the process is frozen
-	dead    bool      // it was killed, or has left
-	lost    time.Time // when the server ended the session, not for its silence; zero if it lives
-	late    bool      // it was frozen when its work should have returned
-	jumped  time.Time // when its clock was last set forward
+	frozen  bool      // the process is frozen
+	dead    bool      // the process was killed or has ended
+	lost    time.Time // when the server ended the session, other than for its silence; zero if it lives
+	late    bool      // the process was frozen when its work should have returned
+	jumped  time.Time // when the clock was last set forward
 }
 
-// works reports whether the seat does what only one may do at a time.
-func (s *standing) works() bool { return s.working > 0 && !s.late }
+// works reports whether the candidacy does what only one may do at a time.
+func (s *state) works() bool { return s.working > 0 && !s.late }
 
-// relies reports whether the seat's lock must not be unlocked.
-func (s *seat) relies() bool { return s.working > 0 && !s.dead && (s.minded() || !s.late) }
+// needsLock reports whether the lock must not be released.
+func (c *candidacy) needsLock() bool {
+	return c.working > 0 && !c.dead && (c.electorRunsWork() || !c.late)
+}
 
-// violated notes a broken promise.
+// violated records a broken promise.
 func (j *judge) violated(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.breach(format, args...)
+	j.addViolation(format, args...)
 }
 
-func (j *judge) breach(format string, args ...any) {
+func (j *judge) addViolation(format string, args ...any) {
 	text := fmt.Sprintf("at %v: ", time.Since(j.start)) + fmt.Sprintf(format, args...)
 	if len(j.violations) < 5 {
 		j.violations = append(j.violations, text)
 	}
 	j.logf("VIOLATED %s", text)
+}
+
+// note writes a line to the log.
+func (j *judge) note(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.logf(format, args...)
 }
 
 func (j *judge) logf(format string, args ...any) {
@@ -64,147 +73,152 @@ func (j *judge) logf(format string, args ...any) {
 	}
 }
 
-func (j *judge) join(l *life) {
+func (j *judge) join(i *instance) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.seats = append(j.seats, l.seats...)
+	j.candidacies = append(j.candidacies, i.candidacies...)
 }
 
-// mark changes what is known of all seats of a life, and looks.
-func (j *judge) mark(l *life, what string, change func(*standing)) {
+// others returns the ids of the other candidates of an election, dead or alive.
+func (j *judge) others(c *candidacy) (ids []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.logf("%s %s", l.id, what)
-	for _, s := range l.seats {
-		change(&s.standing)
-	}
-	j.look()
-}
-
-// thaws is told that a frozen process goes on: at once it must know whether it
-// leads. Work whose time to return has passed meanwhile is cut short.
-func (j *judge) thaws(l *life) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.logf("%s thaws", l.id)
-	for _, s := range l.seats {
-		s.still = false
-		s.late = s.working > 0 && !s.IsLeader()
-	}
-	j.look()
-}
-
-// timeHasPassed is told that a process's clock was set forward. It takes that for
-// time in which it did not run, and finds that out when it next wakes, for a heartbeat.
-func (j *judge) timeHasPassed(l *life) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, s := range l.seats {
-		s.jumped = time.Now()
-		s.late = s.working > 0
-	}
-}
-
-// workBegins is told that work under a term begins.
-func (j *judge) workBegins(s *seat, token int64) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.logf("%s works for %s, token %d", s.id, s.Election(), token)
-	if token != s.token {
-		j.terms++
-		if token <= j.tokens[s.Election()] && s.lost.IsZero() && !s.dead {
-			j.breach("the token of %s for %s does not rise: %d after %d", s.id, s.Election(), token, j.tokens[s.Election()])
+	for _, other := range j.candidacies {
+		if other.id != c.id && other.Election() == c.Election() {
+			ids = append(ids, other.id)
 		}
-		j.tokens[s.Election()] = max(token, j.tokens[s.Election()])
 	}
-	s.token = token
-	s.working++
-	s.late = s.late || !s.jumped.IsZero() && time.Since(s.jumped) <= j.plan.Heartbeat
-	j.look()
+	return slices.Compact(ids)
 }
 
-// workEnds is told that it has returned.
-func (j *judge) workEnds(s *seat) {
+// mark changes the state of all candidacies of an instance, and checks.
+func (j *judge) mark(i *instance, what string, change func(*state)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.logf("%s has returned from work for %s", s.id, s.Election())
-	s.working--
-	s.late = s.late && s.working > 0
-	j.look()
+	j.logf("%s %s", i.id, what)
+	for _, c := range i.candidacies {
+		change(&c.state)
+	}
+	j.check()
 }
 
-// trace is told of each step of the server's.
+// thawed records that a process was thawed. It must know at once whether it leads. Work that
+// should have returned meanwhile is marked late.
+func (j *judge) thawed(i *instance) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.logf("%s thaws", i.id)
+	for _, c := range i.candidacies {
+		c.frozen = false
+		c.late = c.working > 0 && !c.IsLeader()
+	}
+	j.check()
+}
+
+// clockJumped records that a process's clock was set forward. The process takes that for time
+// in which it did not run, and notices when it next wakes for a heartbeat.
+func (j *judge) clockJumped(i *instance) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, c := range i.candidacies {
+		c.jumped = time.Now()
+		c.late = c.working > 0
+	}
+}
+
+// workBegins records that the work of a term begins.
+func (j *judge) workBegins(c *candidacy, token int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.logf("%s works for %s, token %d", c.id, c.Election(), token)
+	if token != c.token {
+		j.terms++
+		if token <= j.tokens[c.Election()] && c.lost.IsZero() && !c.dead {
+			j.addViolation("the token of %s for %s does not rise: %d after %d", c.id, c.Election(), token, j.tokens[c.Election()])
+		}
+		j.tokens[c.Election()] = max(token, j.tokens[c.Election()])
+	}
+	c.token = token
+	c.working++
+	c.late = c.late || !c.jumped.IsZero() && time.Since(c.jumped) <= j.plan.Heartbeat
+	j.check()
+}
+
+// workEnds records that the work of a term has returned.
+func (j *judge) workEnds(c *candidacy) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.logf("%s has returned from work for %s", c.id, c.Election())
+	c.working--
+	c.late = c.late && c.working > 0
+	j.check()
+}
+
+// trace receives each step of the server.
 func (j *judge) trace(e electortest.Event) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.log != nil {
 		j.logf("        server: %d %q %s %v %v %v", e.PID, e.Application, e.What, e.Args, e.Done, e.Err)
 	}
-	for _, s := range j.seats {
-		if s.id != e.Application {
+	for _, c := range j.candidacies {
+		if c.id != e.Application {
 			continue
 		}
 		switch {
-		case e.What == "ended" && slices.ContainsFunc(e.Held, func(l electortest.Lock) bool { return l.Key == s.Key() && !l.Guard }):
-			j.freed(s, e.Err)
-		case strings.HasPrefix(e.What, "Unlock") && !e.Done && slices.Contains(e.Args, any(s.Key())) && !slices.Contains(e.Args, any(false)) && s.relies(): // UnlockTo with release false only looks
-			j.breach("%s unlocks %s while its work goes on", s.id, s.Election())
-		case e.What == "Confirm" && !e.Done && e.Args[2] == s.Key(),
-			e.What == "Tokens" && !e.Done && strings.Contains(e.Args[0].(string), fmt.Sprintf(`"key":%d,`, s.Key())):
-			s.lost = time.Time{} // this is another session
+		case e.What == "ended" && slices.ContainsFunc(e.Held, func(l electortest.Lock) bool { return l.Key == c.Key() && !l.Guard }):
+			j.sessionEnded(c, e.Err)
+		case strings.HasPrefix(e.What, "Unlock") && !e.Done && slices.Contains(e.Args, any(c.Key())) && !slices.Contains(e.Args, any(false)) && c.needsLock(): // UnlockTo with release false releases nothing
+			j.addViolation("%s releases the lock of %s before its work has returned", c.id, c.Election())
+		case e.What == "Confirm" && !e.Done && e.Args[2] == c.Key(),
+			e.What == "Tokens" && !e.Done && strings.Contains(e.Args[0].(string), fmt.Sprintf(`"key":%d,`, c.Key())):
+			c.lost = time.Time{} // this is another session
 		}
 	}
-	j.look()
+	j.check()
 }
 
-// freed is told that a session has ended with the lock of an election.
-func (j *judge) freed(s *seat, err error) {
-	var state interface{ SQLState() string }
-	silent := errors.As(err, &state) && state.SQLState() == "57P05"
+// sessionEnded records that the server ended a session that held an election's lock.
+func (j *judge) sessionEnded(c *candidacy, err error) {
+	var sqlErr interface{ SQLState() string }
+	silent := errors.As(err, &sqlErr) && sqlErr.SQLState() == "57P05"
 	switch {
-	case s.dead:
+	case c.dead:
 	case err != nil && !silent:
-		s.lost = time.Now()
-		s.late = s.still
-	case s.still:
-		s.late = true
-	case s.IsLeader():
-		j.breach("%s believes that it leads %s while its lock is given up (%v)", s.id, s.Election(), err)
-	case s.works():
-		j.breach("the work of %s for %s goes on while its lock is given up (%v)", s.id, s.Election(), err)
+		c.lost = time.Now()
+		c.late = c.frozen
+	case c.frozen:
+		c.late = true
+	case c.IsLeader():
+		j.addViolation("%s believes that it leads %s while its lock is released (%v)", c.id, c.Election(), err)
+	case c.works():
+		j.addViolation("the work of %s for %s goes on while its lock is released (%v)", c.id, c.Election(), err)
 	}
 }
 
-// look compares all who believe that they lead, or work as if they did.
-func (j *judge) look() {
-	leaders := map[string]*seat{}
-	for _, s := range j.seats {
-		if s.dead || s.still {
+// check compares all candidacies that believe that they lead, or work.
+func (j *judge) check() {
+	leaders := map[string]*candidacy{}
+	for _, c := range j.candidacies {
+		if c.dead || c.frozen {
 			continue
 		}
-		leads := s.IsLeader()
+		leads := c.IsLeader()
 		if leads {
-			j.lastLed[s.Election()] = time.Now()
+			j.lastLed[c.Election()] = time.Now()
 		}
-		if !leads && !s.works() {
+		if !leads && !c.works() {
 			continue
 		}
-		if !s.lost.IsZero() {
-			if since := time.Since(s.lost); since > j.plan.Lease {
-				j.breach("%s leads %s on, %v after the server has ended its session", s.id, s.Election(), since)
+		if !c.lost.IsZero() {
+			if since := time.Since(c.lost); since > j.plan.Lease {
+				j.addViolation("%s still leads %s, %v after the server ended its session", c.id, c.Election(), since)
 			}
 			continue
 		}
-		if other := leaders[s.Election()]; other != nil {
-			j.breach("%s and %s both lead %s", other.id, s.id, s.Election())
+		if other := leaders[c.Election()]; other != nil {
+			j.addViolation("%s and %s both lead %s", other.id, c.id, c.Election())
 		}
-		leaders[s.Election()] = s
+		leaders[c.Election()] = c
 	}
-}
-
-// note writes a line into the log.
-func (j *judge) note(format string, args ...any) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.logf(format, args...)
 }

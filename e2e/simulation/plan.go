@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,18 +11,18 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// A Plan is one simulation: all that is drawn from its seed. Running it again does
-// the same again, as far as the Go runtime lets it.
+// A Plan is one simulation, with all that is drawn from its seed. Running it again repeats it,
+// but for the order in which the Go runtime schedules goroutines.
 type Plan struct {
 	Seed      uint64
 	Lease     time.Duration
 	Drain     time.Duration
 	Heartbeat time.Duration
 	Retry     time.Duration
-	Latency   time.Duration // the longest, one way
-	ClockRate float64       // of the server, against that of its clients
+	Latency   time.Duration // at most, one way
+	ClockRate float64       // of the server, relative to its clients
 	Elections int
-	// Synchronous is that commits wait for a standby, and all candidates have
+	// Synchronous means that commits wait for a standby and that all candidates have
 	// WithSynchronousStandby.
 	Synchronous bool
 	Candidates  []Candidate
@@ -32,15 +33,15 @@ type Plan struct {
 type Candidate struct {
 	Starts time.Duration // after the beginning
 	Kind   Kind
-	// Standby and Interval are WithStandby and WithDeputyInterval, which a Session has not.
-	Standby  elector.Standby
-	Interval time.Duration
-	Watch    bool // WithWatch
-	Writes   bool // in transactions of the term
-	Health   bool // WithHealth
-	Wakes    bool // WithNotifier
-	Wills    bool // resigns in favour of another
-	Driver   electortest.Driver
+	// Standby and Interval are for WithStandby and WithDeputyInterval. A Session ignores them.
+	Standby   elector.Standby
+	Interval  time.Duration
+	Watch     bool // WithWatch
+	Writes    bool // in transactions of the term
+	Health    bool // WithHealth
+	Notified  bool // WithNotifier
+	Transfers bool // transfers its terms
+	Driver    electortest.Driver
 }
 
 // A Kind is how a candidate uses the library.
@@ -61,15 +62,15 @@ type Fault struct {
 	At    time.Duration // after the beginning
 	Lasts time.Duration // before it is undone
 	Kind  FaultKind
-	Of    int // the candidate that it hits, or other than a candidate's, nobody
+	Of    int // the candidate, if the fault is of one
 }
 
-// bounds of what is drawn.
+// Bounds of what is drawn.
 const (
 	mostCandidates = 4
 	mostElections  = 2
 	mostFaults     = 5
-	period         = 12 * time.Second // in which faults begin
+	period         = 12 * time.Second // all faults begin within it
 )
 
 // NewPlan draws a plan.
@@ -93,13 +94,13 @@ func NewPlan(seed uint64) Plan {
 	return p
 }
 
-// replicate draws whether commits wait for a standby, and what goes wrong with that.
+// replicate draws whether commits wait for a standby, and if so the faults of replication.
 func (p *Plan) replicate(r *rand.Rand) {
 	if p.Synchronous = r.IntN(4) == 0; !p.Synchronous {
 		return
 	}
 	for i := range p.Candidates {
-		if c := &p.Candidates[i]; c.Kind == shares { // which cannot have the option
+		if c := &p.Candidates[i]; c.Kind == shares { // a Session cannot have WithSynchronousStandby
 			c.Kind = runs
 		}
 	}
@@ -110,7 +111,7 @@ func (p *Plan) replicate(r *rand.Rand) {
 
 func newCandidate(r *rand.Rand, heartbeat time.Duration) Candidate {
 	c := Candidate{Starts: between(r, 0, time.Second), Kind: pick(r, kinds...), Watch: r.IntN(3) == 0, Writes: r.IntN(2) == 0,
-		Health: r.IntN(3) == 0, Wakes: r.IntN(3) == 0, Wills: r.IntN(3) == 0,
+		Health: r.IntN(3) == 0, Notified: r.IntN(3) == 0, Transfers: r.IntN(3) == 0,
 		Driver: pick(r, electortest.PGX, electortest.PQ)}
 	c.Standby = pick(r, elector.Deputy, elector.Deputy, elector.Wait, elector.Poll)
 	c.Interval = between(r, 10*time.Millisecond, heartbeat)
@@ -122,7 +123,7 @@ func newFault(r *rand.Rand, p Plan, kinds []FaultKind) Fault {
 		Lasts: between(r, 0, pick(r, p.Heartbeat, p.Lease, 2*p.Lease))}
 }
 
-// between draws a duration from the first up to the second.
+// between draws a duration of at least least and less than most.
 func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	if most <= least {
 		return least
@@ -132,7 +133,7 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 
 func pick[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
 
-// String writes the plan for people.
+// String formats the plan for people.
 func (p Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: lease %v, drain %v, heartbeat %v, retry %v, latency up to %v, server's clock × %.3f, %d elections, synchronous %v\n",
@@ -144,4 +145,75 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, "  at %v for %v: %s of %d\n", f.At, f.Lasts, f.Kind, f.Of)
 	}
 	return b.String()
+}
+
+// shrink simplifies a plan that fails as long as it still fails: fewer faults, fewer
+// candidates, fewer options.
+func shrink(p Plan, fails func(Plan) bool) Plan {
+	for smaller := true; smaller; {
+		smaller = false
+		for _, q := range simpler(p) {
+			if fails(q) {
+				p, smaller = q, true
+				break
+			}
+		}
+	}
+	return p
+}
+
+// simpler returns all plans that are one step simpler.
+func simpler(p Plan) (all []Plan) {
+	for i := range p.Faults {
+		q := p
+		q.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
+		all = append(all, q)
+	}
+	for i := range p.Candidates {
+		if q, ok := p.without(i); ok {
+			all = append(all, q)
+		}
+	}
+	change := func(needed bool, to func(*Plan)) {
+		if !needed {
+			return
+		}
+		q := p
+		q.Candidates = slices.Clone(p.Candidates)
+		to(&q)
+		all = append(all, q)
+	}
+	for i, c := range p.Candidates {
+		change(c.Writes, func(q *Plan) { q.Candidates[i].Writes = false })
+		change(c.Health, func(q *Plan) { q.Candidates[i].Health = false })
+		change(c.Notified, func(q *Plan) { q.Candidates[i].Notified = false })
+		change(c.Transfers, func(q *Plan) { q.Candidates[i].Transfers = false })
+		change(c.Watch, func(q *Plan) { q.Candidates[i].Watch = false })
+		change(c.Standby != elector.Poll, func(q *Plan) { q.Candidates[i].Standby = elector.Poll })
+		change(c.Driver != 0, func(q *Plan) { q.Candidates[i].Driver = 0 })
+		change(c.Kind != runs, func(q *Plan) { q.Candidates[i].Kind = runs })
+	}
+	change(p.Latency > 0, func(q *Plan) { q.Latency = 0 })
+	change(p.ClockRate != 1, func(q *Plan) { q.ClockRate = 1 })
+	return all
+}
+
+// without removes a candidate and its faults.
+func (p Plan) without(i int) (Plan, bool) {
+	if len(p.Candidates) == 1 {
+		return p, false
+	}
+	p.Candidates = slices.Delete(slices.Clone(p.Candidates), i, i+1)
+	var faults []Fault
+	for _, f := range p.Faults {
+		switch {
+		case f.Of == i:
+			continue
+		case f.Of > i:
+			f.Of--
+		}
+		faults = append(faults, f)
+	}
+	p.Faults = faults
+	return p, true
 }

@@ -1,33 +1,40 @@
 package simulation
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/internal/backoff"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed")
 	seeds     = flag.Int("seeds", 200, "how many seeds")
-	thisPlan  = flag.String("plan", "", "play this plan, as printed for one that failed, instead of seeds")
-	simplify  = flag.Bool("simplify", true, "look for the simplest plan that fails, if one does")
-	follow    = flag.Bool("follow", false, "log all that happens")
-	processes = flag.Int("processes", 0, "share the seeds among so many processes, and show progress")
+	thisPlan  = flag.String("plan", "", "run this plan, as printed by a failure, instead of seeds")
+	simplify  = flag.Bool("simplify", true, "simplify a plan that fails")
+	follow    = flag.Bool("follow", false, "log every step")
+	processes = flag.Int("processes", 0, "split the seeds among this many processes, and show progress")
 )
 
-// TestSimulation plays as many seeds as it takes seconds for; make simulate plays more.
+// TestSimulation runs a few seeds; make simulate runs more.
 func TestSimulation(t *testing.T) {
 	if *processes > 0 {
-		share(t)
+		split(t)
 		return
 	}
 	if *thisPlan != "" {
@@ -35,16 +42,16 @@ func TestSimulation(t *testing.T) {
 		if err := json.Unmarshal([]byte(*thisPlan), &p); err != nil {
 			t.Fatalf("-plan: %v", err)
 		}
-		judged(t, p, play(t, p))
+		passes(t, p, run(t, p))
 		return
 	}
 	terms, virtual := 0, time.Duration(0)
 	for seed := *firstSeed; seed < *firstSeed+uint64(*seeds); seed++ {
 		fmt.Fprintf(progress, "seed %d\n", seed)
 		p := NewPlan(seed)
-		o := play(t, p)
+		o := run(t, p)
 		terms, virtual = terms+o.Terms, virtual+o.Took
-		if !judged(t, p, o) {
+		if !passes(t, p, o) {
 			return
 		}
 	}
@@ -52,7 +59,7 @@ func TestSimulation(t *testing.T) {
 	t.Logf("%d seeds, %d terms, %v of virtual time", *seeds, terms, virtual.Round(time.Second))
 }
 
-// progress is told to the process that has started this one, if one has.
+// progress is for the process that started this one, if it is a child.
 var progress = func() *os.File {
 	if os.Getenv(childVariable) == "" {
 		null, _ := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -61,40 +68,40 @@ var progress = func() *os.File {
 	return os.Stdout
 }()
 
-// play plays a plan in a bubble of its own.
-func play(t *testing.T, p Plan) (o Outcome) {
-	chance := source{rand: rand.New(rand.NewPCG(p.Seed, 1<<32))}
-	backoff.DrawFrom(chance.draw)
+// run runs a plan in a bubble of its own.
+func run(t *testing.T, p Plan) (o Outcome) {
+	c := chance{rand: rand.New(rand.NewPCG(p.Seed, 1<<32))}
+	backoff.DrawFrom(func(d time.Duration) time.Duration { return c.draw(0, d) })
 	var log func(string, ...any)
 	if *follow {
 		log = t.Logf
 	}
-	synctest.Test(t, func(*testing.T) { o = Play(p, log) })
+	synctest.Test(t, func(*testing.T) { o = Run(p, log) })
 	return o
 }
 
-// judged reports whether all promises were kept. If not, it says by which simplest
-// plan they were broken.
-func judged(t *testing.T, p Plan, o Outcome) bool {
+// passes reports whether all promises were kept. If not, the test fails with the simplest plan
+// that breaks one.
+func passes(t *testing.T, p Plan, o Outcome) bool {
 	t.Helper()
 	if len(o.Violations) == 0 {
 		return true
 	}
 	simplest := p
 	if *simplify {
-		simplest = simplestOf(t, p, &o)
+		simplest = simplified(t, p, &o)
 	}
 	text, _ := json.Marshal(simplest)
-	t.Errorf("seed %d: %s\nof which is left:\n%s%s\nplay it again:\n  go -C e2e test ./simulation -run TestSimulation -follow -plan '%s'",
+	t.Errorf("seed %d: %s\nsimplified:\n%s%s\nrun it again:\n  go -C e2e test ./simulation -run TestSimulation -follow -plan '%s'",
 		p.Seed, p, simplest, strings.Join(o.Violations, "\n"), text)
 	return false
 }
 
-// simplestOf shrinks a plan that fails, and leaves in o what came of the last.
-func simplestOf(t *testing.T, p Plan, o *Outcome) Plan {
+// simplified shrinks a plan that fails, and sets o to the outcome of the result.
+func simplified(t *testing.T, p Plan, o *Outcome) Plan {
 	return shrink(p, func(q Plan) bool {
-		for range 3 { // the scheduler is not drawn from the seed
-			if again := play(t, q); len(again.Violations) > 0 {
+		for range 3 { // the seed does not control the scheduler
+			if again := run(t, q); len(again.Violations) > 0 {
 				*o = again
 				return true
 			}
@@ -103,19 +110,7 @@ func simplestOf(t *testing.T, p Plan, o *Outcome) Plan {
 	})
 }
 
-// source is chance drawn from a seed.
-type source struct {
-	mu   sync.Mutex
-	rand *rand.Rand
-}
-
-func (s *source) draw(d time.Duration) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return time.Duration(s.rand.Int64N(int64(d)))
-}
-
-func TestAPlanSurvivesBeingPrinted(t *testing.T) {
+func TestAPlanCanBePrintedAndParsed(t *testing.T) {
 	for seed := range uint64(50) {
 		p := NewPlan(seed)
 		text, err := json.Marshal(p)
@@ -137,11 +132,11 @@ func TestEveryFaultIsDrawn(t *testing.T) {
 		}
 	}
 	if len(drawn) != len(faults) {
-		t.Errorf("%d drawn, of %d", len(drawn), len(faults))
+		t.Errorf("%d of %d kinds of faults are drawn", len(drawn), len(faults))
 	}
 }
 
-func TestAFailingPlanIsMadeAsSimpleAsItCanBe(t *testing.T) {
+func TestAFailingPlanIsSimplified(t *testing.T) {
 	var p Plan
 	for seed := uint64(0); len(p.Faults) < 4 || len(p.Candidates) < 3; seed++ {
 		p = NewPlan(seed)
@@ -157,6 +152,65 @@ func TestAFailingPlanIsMadeAsSimpleAsItCanBe(t *testing.T) {
 	}
 	simplest := shrink(p, fails)
 	if !fails(simplest) || len(simplest.Faults) != 1 || len(simplest.Candidates) != 1 || simplest.Latency != 0 {
-		t.Errorf("left %s", simplest)
+		t.Errorf("simplified to %s", simplest)
 	}
+}
+
+// Three candidates take turns in an election, about a minute each, for six hours.
+func TestHoursOfElectionsLeaveNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		terms, done := make(chan int), make(chan error)
+		for _, standby := range []elector.Standby{elector.Deputy, elector.Wait, elector.Poll} {
+			pool := server.Open()
+			defer pool.Close()
+			e := must(elector.New(pool, "orders", elector.WithLease(30*time.Second), elector.WithRetryInterval(5*time.Second), elector.WithStandby(standby)))
+			go func() {
+				for ctx.Err() == nil {
+					_ = e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+						terms <- 1
+						sleep(ctx, time.Minute)
+						return nil
+					})
+					sleep(ctx, 20*time.Second)
+				}
+				done <- nil
+			}()
+		}
+		n := 0
+		elect := func(limit int, d time.Duration) usage {
+			for end := time.Now().Add(d); n < limit && time.Now().Before(end); n++ {
+				<-terms
+			}
+			return measure(server)
+		}
+		early := elect(20, time.Hour)
+		late := elect(1<<30, 6*time.Hour)
+		if n < 250 {
+			t.Errorf("%d terms in six hours", n)
+		}
+		if late.goroutines > early.goroutines+10 || late.connections > early.connections+3 || late.heap > 2*early.heap+1<<20 {
+			t.Errorf("after %d terms: %+v, after the first: %+v", n, late, early)
+		}
+		t.Logf("%d terms: %+v, after the first: %+v", n, late, early)
+		stop()
+		for range 3 {
+			<-done
+		}
+	})
+}
+
+// usage is what the process and the server use.
+type usage struct {
+	goroutines, connections int
+	heap                    uint64 // bytes
+}
+
+func measure(server *electortest.Server) usage {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return usage{goroutines: runtime.NumGoroutine(), connections: server.Connections(), heap: m.HeapAlloc}
 }

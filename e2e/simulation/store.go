@@ -11,9 +11,9 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// A store is one register for each election, in the database. Whoever leads reads
-// it once in a term and goes on from what it remembers: if another writes
-// meanwhile, that write is lost, which Term.InTx promises does not happen.
+// A store is the database's table of registers, one for each election. A leader reads its
+// register once in a term and then overwrites the value that it remembers. If another candidate
+// writes in between, that write is lost: Term.InTx promises that this does not happen.
 type store struct {
 	judge *judge
 	mu    sync.Mutex
@@ -21,7 +21,7 @@ type store struct {
 	token map[string]int64 // of the last write
 }
 
-// clone is what the standby of a server has.
+// clone returns a copy, for a standby.
 func (s *store) clone() *store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,7 +33,7 @@ const (
 	writeRegister = "UPDATE register SET value = $2 WHERE election = $1 AND $3 AND $4"
 )
 
-// handle answers the statements of a writer.
+// handle executes the statements of a writer.
 func (s *store) handle(st electortest.Statement) (electortest.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *store) commit(election string, value, remembered, token int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.value[election] != remembered {
-		s.judge.violated("a write of term %d to %s was lost: it goes on from %d, but %d had been written in term %d", token, election, remembered, s.value[election], s.token[election])
+		s.judge.violated("term %d overwrote %s, where it remembers %d; the lost write was %d, of term %d", token, election, remembered, s.value[election], s.token[election])
 	}
 	if token < s.token[election] {
 		s.judge.violated("term %d wrote to %s after term %d", token, election, s.token[election])
@@ -58,9 +58,9 @@ func (s *store) commit(election string, value, remembered, token int64) {
 	s.value[election], s.token[election] = value, token
 }
 
-// A writer writes under one term.
+// A writer writes in one term.
 type writer struct {
-	*seat
+	*candidacy
 	term       *elector.Term
 	hasRead    bool
 	remembered int64
@@ -77,7 +77,7 @@ func (w *writer) write(ctx context.Context) bool {
 		}
 		next = int64(w.draw(1, 1<<62))
 		sleep(ctx, w.draw(0, w.draw(0, 4*w.plan.Heartbeat)))
-		w.standStill()
+		w.waitWhileFrozen()
 		_, err := tx.ExecContext(ctx, writeRegister, w.Election(), next, w.remembered, w.term.Token())
 		return err
 	})

@@ -11,53 +11,53 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// A world is one simulation: a server, its candidates, and what happens to them. It
-// lives in a synctest bubble.
+// A world is one simulation: the servers, the candidates and the faults. It runs in a synctest
+// bubble.
 type world struct {
 	plan  Plan
 	judge *judge
-	store *store
-	*bellman
+	store *store // of the primary
 
-	mu      sync.Mutex
-	server  *electortest.Server // the primary
-	servers []*electortest.Server
-	actors  []*actor
+	notifier *unreliableNotifier
+
+	mu          sync.Mutex
+	server      *electortest.Server // the primary
+	servers     []*electortest.Server
+	supervisors []*supervisor
 }
 
-// An actor sees to it that a candidate has a life, again and again.
-type actor struct {
+// A supervisor keeps one candidate running: when an instance ends, it starts the next.
+type supervisor struct {
 	*world
-	n int
+	n int // of the candidate
 
-	mu   sync.Mutex
-	life *life
-	stop context.CancelFunc // ends this life
+	mu       sync.Mutex
+	instance *instance
+	stop     context.CancelFunc // of the instance
 }
 
-// Play plays a plan, and returns how the promises were broken, if they were. log
-// may be nil.
-func Play(p Plan, log func(string, ...any)) Outcome {
+// Run runs a plan. log may be nil.
+func Run(p Plan, log func(string, ...any)) Outcome {
 	w := &world{plan: p, judge: &judge{plan: p, start: time.Now(), lastLed: map[string]time.Time{}, tokens: map[string]int64{}, log: log}}
 	w.store = &store{judge: w.judge, value: map[string]int64{}, token: map[string]int64{}}
-	w.bellman = newBellman(w)
-	w.adopt(electortest.NewServer(), w.store)
+	w.notifier = newNotifier(w)
+	w.setPrimary(electortest.NewServer(), w.store)
 	ctx, stop := context.WithCancel(context.Background())
-	var lives, faults sync.WaitGroup
+	var candidates, faults sync.WaitGroup
 	for n := range p.Candidates {
-		a := &actor{world: w, n: n}
-		w.actors = append(w.actors, a)
-		first := a.begin(ctx, 0)
-		lives.Go(func() { a.act(ctx, first) })
+		s := &supervisor{world: w, n: n}
+		w.supervisors = append(w.supervisors, s)
+		first := s.start(ctx, 0)
+		candidates.Go(func() { s.supervise(ctx, first) })
 	}
 	for _, f := range p.Faults {
-		faults.Go(func() { w.strike(f) })
+		faults.Go(func() { w.inject(f) })
 	}
 	faults.Wait()
 	w.awaitLeaders()
 	stop()
-	w.awaitEnd(&lives)
-	time.Sleep(p.Lease + time.Second) // until the last farewell has arrived
+	w.awaitEnd(&candidates)
+	time.Sleep(p.Lease + time.Second) // until the server has seen every connection close
 	for _, s := range w.servers {
 		if n := s.Connections(); n != 0 {
 			w.judge.violated("%d connections are left", n)
@@ -67,29 +67,29 @@ func Play(p Plan, log func(string, ...any)) Outcome {
 	return Outcome{Violations: w.judge.violations, Terms: w.judge.terms, Took: time.Since(w.judge.start)}
 }
 
-// An Outcome is what came of a plan.
+// An Outcome is the result of a plan.
 type Outcome struct {
 	Violations []string
 	Terms      int
 	Took       time.Duration // of virtual time
 }
 
-// adopt makes a server the primary, and what it stores the truth.
-func (w *world) adopt(s *electortest.Server, truth *store) {
-	s.Handle(truth.handle)
+// setPrimary makes s the primary, with the given store.
+func (w *world) setPrimary(s *electortest.Server, store *store) {
+	s.Handle(store.handle)
 	s.Trace(func(e electortest.Event) {
 		w.judge.trace(e)
-		w.bellman.hear(e)
+		w.notifier.trace(e)
 	})
 	s.SetClockRate(w.plan.ClockRate)
 	w.synchronize(s)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.server, w.store = s, truth
+	w.server, w.store = s, store
 	w.servers = append(w.servers, s)
 }
 
-// synchronize gives a server a standby for which commits wait, if the plan has any.
+// synchronize makes commits wait for a standby, if the plan is synchronous.
 func (w *world) synchronize(s *electortest.Server) {
 	if w.plan.Synchronous {
 		s.SetSynchronousStandbys("FIRST 1 (s)", "s")
@@ -102,42 +102,42 @@ func (w *world) primary() *electortest.Server {
 	return w.server
 }
 
-// begin begins the next life.
-func (a *actor) begin(ctx context.Context, generation int) context.Context {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.life = a.newLife(a.n, generation)
-	ctx, a.stop = context.WithCancel(ctx)
-	a.judge.join(a.life)
+// start starts the next instance. Its context ends when the instance is to stop.
+func (s *supervisor) start(ctx context.Context, generation int) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.instance = s.newInstance(s.n, generation)
+	ctx, s.stop = context.WithCancel(ctx)
+	s.judge.join(s.instance)
 	return ctx
 }
 
-// act lives one life after the other, the first of which has begun.
-func (a *actor) act(ctx, life context.Context) {
-	sleep(ctx, a.plan.Candidates[a.n].Starts)
+// supervise runs one instance after the other. The first was started.
+func (s *supervisor) supervise(ctx, running context.Context) {
+	sleep(ctx, s.plan.Candidates[s.n].Starts)
 	for generation := 1; ; generation++ {
-		a.life.live(life)
-		a.leave()
-		if !sleep(ctx, a.life.draw(0, a.plan.Lease)) {
+		s.instance.run(running)
+		s.cleanUp()
+		if !sleep(ctx, s.instance.draw(0, s.plan.Lease)) {
 			return
 		}
-		life = a.begin(ctx, generation)
+		running = s.start(ctx, generation)
 	}
 }
 
-// leave ends a life, which owes something: a pool that carries nothing of it.
-func (a *actor) leave() {
-	l := a.life
-	a.judge.mark(l, "leaves", func(s *standing) { s.dead = true })
-	l.thaw()
-	l.process.Mend()
-	if n := l.pool.Stats().InUse; n != 0 && !sleep(context.Background(), 2*time.Second) && l.pool.Stats().InUse != 0 {
-		a.judge.violated("%s leaves %d connections in use", l.id, n)
+// cleanUp closes an instance's pool, and checks that nothing of the library is left in it.
+func (s *supervisor) cleanUp() {
+	i := s.instance
+	s.judge.mark(i, "ends", func(c *state) { c.dead = true })
+	i.thaw()
+	i.process.Mend()
+	if n := i.pool.Stats().InUse; n != 0 && !sleep(context.Background(), 2*time.Second) && i.pool.Stats().InUse != 0 {
+		s.judge.violated("%s leaves %d connections in use", i.id, n)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for range l.pool.Stats().Idle {
-		conn, err := l.pool.Conn(ctx)
+	for range i.pool.Stats().Idle {
+		conn, err := i.pool.Conn(ctx)
 		if err != nil {
 			break
 		}
@@ -146,16 +146,16 @@ func (a *actor) leave() {
 		keys, _ := q.HeldLocks(ctx)
 		ends, _ := q.SessionEnders(ctx)
 		if len(keys)+len(ends) > 0 {
-			a.judge.violated("%s has given back a session to the pool: locks %v, settings %v", l.id, keys, ends)
+			s.judge.violated("%s has returned a session to the pool: locks %v, settings %v", i.id, keys, ends)
 		}
 	}
-	_ = l.pool.Close()
+	_ = i.pool.Close()
 }
 
-// bound is how soon somebody must lead once all is well again: two leases for a
-// barrier, one for a session that is silent, the longest pause between two attempts,
-// and what it takes to give up calls that are stuck. If commits wait for a standby, it
-// is two more: for an attempt whose commit waits, and until a primary may be led.
+// bound is how soon somebody must lead after the last fault: two leases for a barrier, one for
+// a silent session, the longest pause between two attempts, and the time limit of stuck calls.
+// If commits wait for a standby, it is two leases more: one for an attempt whose commit waits,
+// and one until a new primary may have a leader.
 func (w *world) bound() time.Duration {
 	bound := 4*w.plan.Lease + 10*w.plan.Retry + 5*time.Second
 	if w.plan.Synchronous {
@@ -164,10 +164,10 @@ func (w *world) bound() time.Duration {
 	return bound
 }
 
-// awaitLeaders waits until each election that has candidates was led.
+// awaitLeaders waits until each election that has candidates has had a leader.
 func (w *world) awaitLeaders() {
 	from := time.Now()
-	for n := range min(w.plan.Elections, len(w.actors)) {
+	for n := range min(w.plan.Elections, len(w.supervisors)) {
 		for !w.led(election(n), from) {
 			if time.Since(from) > w.bound() {
 				w.judge.violated("nobody leads %s, %v after the last fault", election(n), time.Since(from))
@@ -181,15 +181,15 @@ func (w *world) awaitLeaders() {
 func (w *world) led(election string, since time.Time) bool {
 	w.judge.mu.Lock()
 	defer w.judge.mu.Unlock()
-	w.judge.look()
+	w.judge.check()
 	return !w.judge.lastLed[election].Before(since)
 }
 
-// awaitEnd waits until all candidates have left.
-func (w *world) awaitEnd(lives *sync.WaitGroup) {
+// awaitEnd waits until all candidates have ended.
+func (w *world) awaitEnd(candidates *sync.WaitGroup) {
 	ended := make(chan struct{})
 	go func() {
-		lives.Wait()
+		candidates.Wait()
 		close(ended)
 	}()
 	t := time.NewTimer(w.bound() + time.Minute)
@@ -197,26 +197,19 @@ func (w *world) awaitEnd(lives *sync.WaitGroup) {
 	select {
 	case <-ended:
 	case <-t.C:
-		w.judge.violated("a candidate does not stop: %s", w.whoIsLeft())
+		w.judge.violated("a candidate does not stop: %s", w.running())
 		<-ended
 	}
 }
 
-func (w *world) whoIsLeft() string {
+func (w *world) running() string {
 	w.judge.mu.Lock()
 	defer w.judge.mu.Unlock()
-	var left []string
-	for _, s := range w.judge.seats {
-		if !s.dead {
-			left = append(left, s.id)
+	var ids []string
+	for _, c := range w.judge.candidacies {
+		if !c.dead {
+			ids = append(ids, c.id)
 		}
 	}
-	return fmt.Sprint(slices.Compact(left))
-}
-
-// report notes an error that there must not be.
-func (w *world) report(what string, err error) {
-	if err != nil {
-		w.judge.violated("%s: %v", what, err)
-	}
+	return fmt.Sprint(slices.Compact(ids))
 }

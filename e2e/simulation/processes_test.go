@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// childVariable marks a process that plays a share of the seeds. Each has one
-// processor, which makes the most of all of them, and leaves least to the scheduler.
+// childVariable marks a process that runs a part of the seeds. Each uses one processor: that is
+// the fastest way to use them all, and leaves the fewest choices to the scheduler.
 const childVariable = "PGELECTOR_SIMULATION_SHARE"
 
-// A tally is what the processes have done so far.
+// A tally counts what the processes have done so far.
 type tally struct {
 	mu      sync.Mutex
 	began   time.Time
@@ -26,8 +26,8 @@ type tally struct {
 	failed  []string
 }
 
-// share has other processes play the seeds.
-func share(t *testing.T) {
+// split runs the seeds in several processes.
+func split(t *testing.T) {
 	sum := &tally{began: time.Now()}
 	var all sync.WaitGroup
 	each := (*seeds + *processes - 1) / *processes
@@ -55,7 +55,7 @@ func share(t *testing.T) {
 	}
 }
 
-// run starts one process and reads what it tells.
+// run runs one process and reads its output.
 func (s *tally) run(first uint64, n int) {
 	if n <= 0 {
 		return
@@ -75,7 +75,7 @@ func (s *tally) run(first uint64, n int) {
 	}
 }
 
-// read counts, and returns what was said besides, after the last seed that began.
+// read counts, and returns all other output since the last seed began.
 func (s *tally) read(out io.Reader) string {
 	var rest strings.Builder
 	for lines := bufio.NewScanner(out); lines.Scan(); {

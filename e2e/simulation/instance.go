@@ -1,0 +1,203 @@
+package simulation
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+)
+
+// An instance is one process of a candidate, from its start until it ends or is killed. The
+// candidate then starts another.
+type instance struct {
+	*world
+	Candidate
+	id          string
+	process     *electortest.Process
+	pool        *sql.DB
+	rec         *hookstest.Recorder
+	candidacies []*candidacy
+	shared      *elector.Session // nil unless the kind is Session
+
+	*chance
+
+	refused atomic.Int32 // how often an elector has given up
+
+	mu       sync.Mutex
+	flapping bool          // its health
+	thawed   chan struct{} // closed when it thaws; nil while it is not frozen
+}
+
+// chance draws from the seed. Each candidacy and each process has its own, so that what it
+// draws does not depend on the order among them.
+type chance struct {
+	mu   sync.Mutex
+	rand *rand.Rand
+}
+
+func (w *world) newChance(n, generation, candidacy int) *chance {
+	return &chance{rand: rand.New(rand.NewPCG(w.plan.Seed, uint64(1+n+10*candidacy+1000*generation)))}
+}
+
+// draw draws a duration.
+func (c *chance) draw(least, most time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return between(c.rand, least, most)
+}
+
+func (w *world) newInstance(n, generation int) *instance {
+	i := &instance{world: w, Candidate: w.plan.Candidates[n], id: fmt.Sprintf("c%d.%d", n, generation), rec: hookstest.NewRecorder(),
+		chance: w.newChance(n, generation, 0)}
+	i.process = w.primary().NewProcess()
+	i.process.SetDriver(i.Driver)
+	if w.plan.Latency > 0 {
+		i.process.SetLatency(func() time.Duration { return i.draw(0, w.plan.Latency) })
+	}
+	i.pool = i.process.Open()
+	shared := []elector.SessionOption{elector.WithCandidateID(i.id), elector.WithLease(w.plan.Lease), elector.WithHeartbeatInterval(w.plan.Heartbeat),
+		elector.WithDrain(w.plan.Drain), elector.WithRetryInterval(w.plan.Retry),
+		elector.WithHooks(hooks.Funcs{Error: func(_ context.Context, f hooks.Failure) {
+			if f.Permanent {
+				i.refused.Add(1)
+			}
+		}})}
+	if i.Notified {
+		shared = append(shared, elector.WithNotifier(i.notifier))
+	}
+	if i.Health {
+		shared = append(shared, elector.WithHealth(i.score, elector.HealthPolicy{Interval: w.plan.Heartbeat, StepDownAfter: 2, CampaignAfter: 2}))
+	}
+	if i.Watch {
+		shared = append(shared, elector.WithWatch())
+	}
+	shared = append(shared, elector.WithHooks(i.rec))
+	if i.Kind == shares {
+		i.shared = must(elector.NewSession(i.pool, shared...))
+		for k := range w.plan.Elections {
+			i.candidacies = append(i.candidacies, &candidacy{instance: i, Elector: must(i.shared.Elector(election(k))), chance: w.newChance(n, generation, 1+k)})
+		}
+		return i
+	}
+	var options []elector.Option
+	for _, option := range shared {
+		options = append(options, option)
+	}
+	if w.plan.Synchronous {
+		options = append(options, elector.WithSynchronousStandby(w.plan.Lease))
+	}
+	options = append(options, elector.WithStandby(i.Standby), elector.WithDeputyInterval(i.Interval))
+	e := must(elector.New(i.pool, election(n%w.plan.Elections), options...))
+	i.candidacies = []*candidacy{{instance: i, Elector: e, chance: w.newChance(n, generation, 1)}}
+	return i
+}
+
+func election(i int) string { return fmt.Sprint("election-", i) }
+
+// run uses the library until ctx ends.
+func (i *instance) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, c := range i.candidacies {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				c.campaign(ctx)
+				sleep(ctx, i.plan.Retry/2)
+			}
+		})
+	}
+	if i.shared != nil {
+		<-ctx.Done()
+		if err := i.shared.Close(context.Background()); err != nil {
+			i.judge.violated("Session.Close: %v", err)
+		}
+	}
+	all.Wait()
+	for _, violation := range i.rec.Violations() {
+		i.judge.violated("a hook: %s", violation)
+	}
+}
+
+// score is the health check. While the health flaps, it returns good and bad scores, does not
+// return in time, and panics.
+func (i *instance) score(ctx context.Context) float64 {
+	i.mu.Lock()
+	flapping := i.flapping
+	i.mu.Unlock()
+	if !flapping {
+		return 1
+	}
+	switch i.draw(0, 8) {
+	case 0:
+		<-ctx.Done()
+	case 1:
+		panic("the check panics")
+	case 2, 3:
+		return 1
+	}
+	return 0
+}
+
+func (i *instance) setFlapping(flapping bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.flapping = flapping
+}
+
+func (i *instance) waitWhileFrozen() {
+	for {
+		i.mu.Lock()
+		thawed := i.thawed
+		i.mu.Unlock()
+		if thawed == nil {
+			return
+		}
+		<-thawed
+	}
+}
+
+func (i *instance) freeze() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.thawed == nil {
+		i.thawed = make(chan struct{})
+		i.process.Freeze()
+	}
+}
+
+func (i *instance) thaw() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.thawed != nil {
+		i.process.Thaw()
+		close(i.thawed)
+		i.thawed = nil
+	}
+}
+
+// sleep waits and reports whether it did; false means that ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// must is for options, which a plan keeps within their bounds.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
