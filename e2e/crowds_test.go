@@ -37,7 +37,7 @@ func TestWhoeverHasTheRoleOfALeaderOrMaySignalCanEndItsSession(t *testing.T) {
 		holder, err := c.Leader(soon(t))
 		check(t, err)
 		if !one[bool](t, pgx.open(t, 0, w.dsn(role)), "SELECT pg_terminate_backend($1)", holder.PID) {
-			t.Errorf("%s could not end it", role)
+			t.Errorf("%s cannot terminate the leader's backend", role)
 		}
 		if e := next[hooks.Demoted](t, ended, nil); e.Reason != hooks.SessionLost || e.Token != leader.Token {
 			t.Errorf("demoted from %d because %s", e.Token, e.Reason)
@@ -60,13 +60,13 @@ func TestAStormOfNotificationsCostsNoTerm(t *testing.T) {
 			next[hooks.Heartbeat](t, beats, nil)
 		}
 		if n := len(c.rec.Demoted()); n > 0 {
-			t.Errorf("it was demoted: %v", c.rec.Demoted()[0].Err)
+			t.Errorf("demoted: %v", c.rec.Demoted()[0].Err)
 		}
 	})
 }
 
-// crowd connects as the role until the server refuses.
-func crowd(t *testing.T, dsn string) (n int, disperse func(), why error) {
+// connectAll opens connections until the server refuses one.
+func connectAll(t *testing.T, dsn string) (n int, closeAll func(), refusal error) {
 	t.Helper()
 	pool := pgx.open(t, 0, dsn)
 	var all []*sql.Conn
@@ -89,33 +89,32 @@ func TestStrangersCanTakeEveryConnectionUnlessTheyAreLimited(t *testing.T) {
 	w := invaded(t, on(t, own(t, pgcluster.WithSetting("max_connections", "25"))))
 	leader := w.candidate(t, pgx)
 	leader.elected(t)
-	_, disperse, why := crowd(t, w.dsn(w.stranger))
-	if state := stateOf(why); state != "53300" {
-		t.Errorf("the server refused with %v", why)
+	_, closeAll, refusal := connectAll(t, w.dsn(w.stranger))
+	if state := stateOf(refusal); state != "53300" {
+		t.Errorf("the server refused with %v", refusal)
 	}
 	late := w.candidate(t, pq)
 	f := wait(t, late, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign })
 	if stateOf(f.Err) != "53300" || f.Permanent {
-		t.Errorf("a candidate that finds no connection is told (permanent: %t) %v", f.Permanent, f.Err)
+		t.Errorf("without a connection a candidate reports (permanent: %t) %v", f.Permanent, f.Err)
 	}
 	wait[hooks.Heartbeat](t, leader, nil)
-	if n := len(leader.rec.Demoted()); n > 0 { // its connection is its own
+	if n := len(leader.rec.Demoted()); n > 0 { // it needs no further connection
 		t.Errorf("the leader was demoted: %v", leader.rec.Demoted()[0].Err)
 	}
-	disperse()
+	closeAll()
 	late.follows(t)
 	w.defend(t, "connections")
-	n, disperse, why := crowd(t, w.dsn(w.stranger))
-	defer disperse()
-	if stateOf(why) != "53300" || n != 5 {
-		t.Errorf("%d strangers could connect, then: %v", n, why)
+	n, closeAll, refusal := connectAll(t, w.dsn(w.stranger))
+	defer closeAll()
+	if stateOf(refusal) != "53300" || n != 5 {
+		t.Errorf("%d strangers could connect, then: %v", n, refusal)
 	}
 	third := w.candidate(t, pgx)
 	third.follows(t)
 }
 
-// The lock table is the whole server's, and a database does not bound what is
-// taken of it.
+// All databases of a server share one lock table.
 func TestStrangersOfAnotherDatabaseCanFillTheLockTableUnlessTheyMayNotLockThere(t *testing.T) {
 	t.Parallel()
 	w := invaded(t, cramped(t))
@@ -124,7 +123,7 @@ func TestStrangersOfAnotherDatabaseCanFillTheLockTableUnlessTheyMayNotLockThere(
 	leader := w.candidate(t, pgx)
 	leader.elected(t)
 	for _, way := range []string{"SELECT pg_advisory_xact_lock(42, %d)", "CREATE TEMPORARY TABLE t%d ()"} {
-		release := hoard(t, pool, way)
+		release := fillWith(t, pool, way)
 		late := w.candidate(t, pq)
 		f := wait(t, late, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign })
 		wraps(t, f.Err, elector.ErrLockTableFull)
@@ -140,9 +139,9 @@ func TestStrangersOfAnotherDatabaseCanFillTheLockTableUnlessTheyMayNotLockThere(
 	denied(t, pool, "CREATE TEMPORARY TABLE t ()")
 }
 
-// hoard repeats a statement in one transaction, which keeps its locks, until the
-// server's lock table is full.
-func hoard(t *testing.T, pool *sql.DB, statement string) (release func()) {
+// fillWith repeats a statement in one transaction, which keeps the locks, until the server's
+// lock table is full.
+func fillWith(t *testing.T, pool *sql.DB, statement string) (release func()) {
 	t.Helper()
 	tx, err := pool.BeginTx(t.Context(), nil)
 	check(t, err)

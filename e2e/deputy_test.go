@@ -15,17 +15,17 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// inServer are the options of a deputy that waits in the server, with waits so long, and
-// retries so far apart, that whatever comes sooner was handed over.
+// inServer makes a deputy that waits in the server. Its waits and its retry interval are so long
+// that an election before they run out is a hand-over by the server.
 var inServer = []elector.Option{elector.WithStandby(elector.Wait), elector.WithLease(time.Minute),
 	elector.WithHeartbeatInterval(patientWait), elector.WithRetryInterval(time.Minute)}
 
 const (
 	patientWait = 12 * time.Second
-	handedOver  = patientWait / 4 // sooner than this, nothing has run out
+	handedOver  = patientWait / 4 // no wait runs out sooner
 )
 
-// waiting is the same with waits of the tests' heartbeat.
+// waiting makes a deputy whose waits last as long as the tests' heartbeat interval.
 var waiting = elector.WithStandby(elector.Wait)
 
 // polling makes a candidate that is never the deputy.
@@ -33,7 +33,7 @@ var polling = elector.WithStandby(elector.Poll)
 
 var standbys = map[string]elector.Standby{"the default": elector.Deputy, "waiting": elector.Wait, "polling": elector.Poll}
 
-// overStandbys repeats a test over the drivers for everything that a follower may do.
+// overStandbys runs a test over each driver for each standby.
 func overStandbys(t *testing.T, test func(t *testing.T, d drivers, standby elector.Option)) {
 	t.Helper()
 	for name, standby := range standbys {
@@ -44,7 +44,7 @@ func overStandbys(t *testing.T, test func(t *testing.T, d drivers, standby elect
 	}
 }
 
-// waiters are the names of the sessions in the queue of a lock, in its order.
+// waiters returns the application names in the queue of a lock, in order.
 func (s *server) waiters(t *testing.T, key int64) []string {
 	t.Helper()
 	return list[string](t, s.admin, `SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid)
@@ -58,8 +58,8 @@ func (s *server) waits(t *testing.T, c *candidate) {
 	eventually(t, "the candidate waits in the server", func() bool { return slices.Contains(s.waiters(t, c.Key()), c.CandidateID()) })
 }
 
-// deputy waits until one of the candidates is the deputy, by the server and by its own
-// attempts, and returns it.
+// deputy waits until the server and an attempt show one of the candidates as the deputy, and
+// returns it.
 func (s *server) deputy(t *testing.T, all []*candidate) (deputy *candidate) {
 	t.Helper()
 	eventually(t, "one of them is the deputy", func() bool {
@@ -79,7 +79,7 @@ func (s *server) deputy(t *testing.T, all []*candidate) (deputy *candidate) {
 	return deputy
 }
 
-// soonAfter checks that something has come by itself.
+// soonAfter checks that something happened before a wait could run out.
 func soonAfter(t *testing.T, what string, began time.Time) {
 	t.Helper()
 	if took := time.Since(began); took > handedOver {
@@ -123,7 +123,6 @@ func TestAWaitingDeputyIsHandedTheLock(t *testing.T) {
 	}
 }
 
-// Of candidates that may all wait, the deputy alone does.
 func TestTheDeputyAloneWaits(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -145,12 +144,12 @@ func TestTheDeputyAloneWaits(t *testing.T) {
 			check(t, err)
 			if len(shown) != 2 || !shown[0].Leading || shown[0].Deputy || shown[0].CandidateID != leader.CandidateID() ||
 				shown[1].Leading || !shown[1].Deputy || shown[1].CandidateID != deputy.CandidateID() {
-				t.Errorf("shown are %+v, want the leader %s and the deputy %s", shown, leader.CandidateID(), deputy.CandidateID())
+				t.Errorf("got %+v, want the leader %s and the deputy %s", shown, leader.CandidateID(), deputy.CandidateID())
 			}
 			leader.end(t)
 			deputy.elected(t)
 			leader = deputy
-			eventually(t, "the seat of the last leader is free", func() bool {
+			eventually(t, "the last leader's seat is free", func() bool {
 				shown, err := leader.Candidates(soon(t))
 				check(t, err)
 				return len(shown) == 1
@@ -159,9 +158,9 @@ func TestTheDeputyAloneWaits(t *testing.T) {
 	})
 }
 
-// A wait that runs out is begun anew on the same session. Once per heartbeat interval it is
-// an attempt that found the lock busy.
-func TestAWaitIsBoundedAndBeginsAnew(t *testing.T) {
+// When a wait runs out, the deputy waits again on the same session. Each heartbeat interval it
+// reports an attempt that found the lock busy.
+func TestADeputyWaitsAgainWhenItsWaitRunsOut(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -172,7 +171,7 @@ func TestAWaitIsBoundedAndBeginsAnew(t *testing.T) {
 		attempts := c.after()
 		deputy := func(e hooks.Campaign) bool { return e.Deputy }
 		next(t, attempts, deputy)
-		next(t, attempts, deputy) // connecting is behind it
+		next(t, attempts, deputy) // it has connected
 		pid := one[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())
 		before := counter.now()
 		for range 5 {
@@ -182,18 +181,18 @@ func TestAWaitIsBoundedAndBeginsAnew(t *testing.T) {
 			}
 		}
 		got := counter.since(before)
-		delete(got, "prepared TryAsDeputy")                                                   // in place of a wait that would be too short
-		sent := []string{"WaitLock", "prepared Confirm", "OfferStands", "Identify", "Holder"} // the last for the recorder, which wants to know who leads
+		delete(got, "prepared TryAsDeputy")                                                   // it tries instead of waiting for too short a time
+		sent := []string{"WaitLock", "prepared Confirm", "OfferStands", "Identify", "Holder"} // Holder for the recorder's LeaderChanged hook
 		if len(got) != len(sent) || slices.ContainsFunc(sent, func(name string) bool { return got[name] < 4 || got[name] > 12 }) {
 			t.Errorf("five heartbeat intervals took %v", got)
 		}
 		if again := one[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID()); again != pid {
-			t.Errorf("it waits on backend %d now, and did on %d", again, pid)
+			t.Errorf("it waits on backend %d, and waited on %d before", again, pid)
 		}
 	})
 }
 
-func TestAWaitingDeputyHoldsBackNothingForLongerThanOneWait(t *testing.T) {
+func TestAWaitingDeputyHoldsBackVacuumNoLongerThanOneWait(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t, pgcluster.WithSetting("autovacuum", "off")))
@@ -210,13 +209,13 @@ func TestAWaitingDeputyHoldsBackNothingForLongerThanOneWait(t *testing.T) {
 				return len(held) == 1 && held[0] > now
 			})
 			if took := time.Since(began); took > lease {
-				t.Errorf("xmin was held for %v, and a wait is %v", took, heartbeat)
+				t.Errorf("xmin was held for %v, want %v, the length of a wait", took, heartbeat)
 			}
 		}
 	})
 }
 
-// errorsIn are the lines of a server's log that an administrator would look at.
+// errorsIn returns the lines of a server's log that an administrator would read.
 func errorsIn(log string) (found []string) {
 	for line := range strings.Lines(log) {
 		for _, severity := range []string{"ERROR:", "FATAL:", "PANIC:", "WARNING:", "LOG:", "STATEMENT:"} {
@@ -228,7 +227,6 @@ func errorsIn(log string) (found []string) {
 	return found
 }
 
-// However a deputy stops waiting, the server has nothing to say about it.
 func TestWaitingDeputiesLeaveNothingInTheServersLog(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -245,7 +243,7 @@ func TestWaitingDeputiesLeaveNothingInTheServersLog(t *testing.T) {
 		}
 		first.end(t)
 		second.elected(t)
-		for i := range 10 { // is cancelled in the middle of a wait
+		for i := range 10 { // each is stopped during its wait
 			c := s.stand(t, d.open(t, i, s.DSN()), election, inServer...).run(t, nil)
 			s.waits(t, c)
 			c.end(t)
@@ -262,8 +260,8 @@ func TestWaitingDeputiesLeaveNothingInTheServersLog(t *testing.T) {
 	})
 }
 
-// An administrator, or a tool of theirs that looks for statements that take long.
-func TestAWaitThatSomebodyCancelsIsBegunAnew(t *testing.T) {
+// An administrator, or a tool that ends long statements, may cancel a wait.
+func TestADeputyWaitsAgainWhenItsWaitIsCancelled(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -311,8 +309,7 @@ func TestACancelledCampaignLeavesTheQueueAtOnce(t *testing.T) {
 	})
 }
 
-// The same instant, as nearly as a test can: whoever loses the race must not
-// keep the lock.
+// The campaign is cancelled at about the moment of the grant.
 func TestACampaignThatIsCancelledAsItIsGrantedKeepsNoLock(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -347,7 +344,7 @@ func TestACampaignThatIsCancelledAsItIsGrantedKeepsNoLock(t *testing.T) {
 			}
 			began := time.Now()
 			s.frees(t, c.Key())
-			soonAfter(t, "to free the lock", began)
+			soonAfter(t, "freeing the lock", began)
 			cancel()
 		}
 	})
@@ -397,15 +394,15 @@ func TestWaitingDeputiesSurviveARestartOfTheServer(t *testing.T) {
 				fresh := firstLeader(t, all, old.Token)
 				eventually(t, "the deputy waits again", func() bool { return len(s.waiters(t, all[0].Key())) == 1 })
 				if leader, err := all[0].Leader(soon(t)); err != nil || leader.CandidateID != fresh.CandidateID {
-					t.Errorf("the leader is %v, %v, and not %s", leader, err, fresh.CandidateID)
+					t.Errorf("the leader is %v, %v, want %s", leader, err, fresh.CandidateID)
 				}
 			})
 		})
 	}
 }
 
-// The waiting statement is not answered, nor is its connection closed.
-func TestAWaitingDeputyOnADeadLinkIsNoBurden(t *testing.T) {
+// The waiting statement gets no answer, and the connection stays open.
+func TestAWaitingDeputyOnADeadLinkDoesNotKeepTheLock(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
@@ -416,7 +413,7 @@ func TestAWaitingDeputyOnADeadLinkIsNoBurden(t *testing.T) {
 		l.waits(t, c)
 		attempts := c.after()
 		l.proxy.BlackHole()
-		leader.end(t) // so that the lock may be granted to one that does not hear of it
+		leader.end(t) // the server may grant the lock to the deputy, which does not notice
 		next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Failed })
 		l.frees(t, c.Key())
 		l.proxy.Heal()
@@ -452,7 +449,7 @@ func TestWaitingDeputiesSurviveTheDefaultsOfARole(t *testing.T) {
 				leader.elected(t)
 				c := s.stand(t, d.open(t, 1, dsn), election, waiting, elector.WithWatch()).run(t, nil)
 				attempts := c.after()
-				for range 5 { // the check before may have to wait for transactions of others
+				for range 5 { // the first may wait for transactions of others
 					next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
 				}
 				leader.end(t)
@@ -498,8 +495,8 @@ func TestAWaitingCandidateOfAHotStandbyOrAPoolerIsRefused(t *testing.T) {
 	})
 }
 
-// The leader's backend was ended, but the transaction that its work has begun
-// goes on: the next one in the queue has the lock, and waits for that.
+// The leader's backend was terminated, but a transaction of its term goes on. The deputy has
+// the lock, and waits for the end of that transaction.
 func TestAWaitingDeputyWaitsForTheTransactionsOfTheLastTerm(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -521,18 +518,17 @@ func TestAWaitingDeputyWaitsForTheTransactionsOfTheLastTerm(t *testing.T) {
 	})
 }
 
-// fencedTransaction is one that goes on under a term.
+// A fencedTransaction is an open transaction of a term.
 type fencedTransaction struct {
 	mayEnd, ended chan struct{}
 }
 
-// inTransaction elects a candidate that is in the middle of a fenced transaction,
-// which its context does not end.
+// inTransaction elects a candidate with a fenced transaction that does not end with its term.
 func (s *server) inTransaction(t *testing.T, d drivers, election string) *fencedTransaction {
 	t.Helper()
 	f := &fencedTransaction{mayEnd: make(chan struct{}), ended: make(chan struct{})}
 	key := elector.KeyFromName(election)
-	// By hand, because InTx ends with its term: this is one whose process has not heard yet.
+	// InTx would end with its term. This transaction is of a process that has not noticed the end.
 	conn, err := s.admin.Conn(soon(t))
 	check(t, err)
 	t.Cleanup(func() { _ = conn.Close() })

@@ -220,7 +220,7 @@ func TestAnInvalidEpochEndsNoTermOfASharedSession(t *testing.T) {
 		wraps(t, err, elector.ErrTokenEpoch)
 		check(t, term.Verify(soon(t)))
 		check(t, term.Resign(soon(t)))
-		s.freed(t, other.Key())
+		s.frees(t, other.Key())
 	})
 }
 

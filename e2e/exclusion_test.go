@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
@@ -147,4 +149,145 @@ func TestElectionsInDifferentDatabasesAreIndependent(t *testing.T) {
 			s.stand(t, d.open(t, i, s.database(t)), "the same").run(t, nil).elected(t)
 		}
 	})
+}
+
+// inServerFleet configures processes whose deputy waits in the server, with waits so long that
+// only a hand-over elects it soon.
+func inServerFleet(_ int, s *settings) {
+	s.Standby, s.Watch = elector.Wait, true
+	s.Lease, s.Heartbeat = time.Minute, patientWait
+}
+
+// waits waits until the deputy waits in the server, and returns its name.
+func (f *fleet) waits(t *testing.T) (deputy string) {
+	t.Helper()
+	eventually(t, "the deputy waits", func() bool {
+		queue := f.s.waiters(t, elector.KeyFromName(f.election))
+		if len(queue) > 0 {
+			deputy = queue[0]
+		}
+		return len(queue) == 1
+	})
+	return deputy
+}
+
+func TestAKilledLeaderIsReplacedByAWaitingDeputyAtOnce(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		f := onShared(t).launch(t, d, 4, inServerFleet)
+		leader := f.leader(t, 0)
+		for range 3 {
+			deputy := f.waits(t)
+			began := time.Now()
+			f.kill(t, leader.ID)
+			leader = f.leader(t, leader.Token)
+			if leader.ID != deputy {
+				t.Errorf("%s was elected, but %s was the deputy", leader.ID, deputy)
+			}
+			soonAfter(t, "the hand-over", began)
+		}
+	})
+}
+
+func TestAKilledDeputyLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		f := onShared(t).launch(t, d, 3, func(i int, s *settings) {
+			inServerFleet(i, s)
+			// The server checks at this interval whether its client lives.
+			s.Heartbeat = 2 * time.Second
+		})
+		leader := f.leader(t, 0)
+		key := elector.KeyFromName(f.election)
+		dead := f.waits(t)
+		// Other tests have candidates of the same name, so compare process ids.
+		backends := list[int](t, f.s.admin, `SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid)
+			WHERE locktype = 'advisory' AND ((classid::bigint << 32) | objid::bigint) = $1 AND application_name = $2`, key, dead)
+		f.kill(t, dead)
+		eventually(t, "the killed deputy has left the queue", func() bool {
+			return !slices.Contains(f.s.waiters(t, key), dead) &&
+				len(list[int](t, f.s.admin, "SELECT pid FROM pg_stat_activity WHERE pid = $1", backends[0])) == 0
+		})
+		f.command(t, leader.ID, commandResign)
+		if fresh := f.leader(t, leader.Token); fresh.ID == dead {
+			t.Error("a dead process was elected")
+		}
+	})
+}
+
+func TestALockThatIsGrantedToAFrozenDeputyIsFreedWithinTheLease(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		f := s.launch(t, d, 1, func(_ int, s *settings) { s.Standby, s.ID = elector.Wait, "leader" })
+		leader := f.leader(t, 0)
+		frozen, next := settings{}, settings{}
+		for i, made := range []*settings{&frozen, &next} {
+			*made = settings{Driver: d.name(i + 1), DSN: s.DSN(), Election: f.election, Standby: elector.Wait,
+				Lease: 4 * time.Second, Heartbeat: 1400 * time.Millisecond, Retry: fleetRetry}
+			made.ID = []string{"frozen", "next"}[i]
+			f.start(t, *made)
+			if deputy := f.waits(t); deputy != "frozen" {
+				t.Fatalf("%s is the deputy", deputy)
+			}
+		}
+		f.signal(t, "frozen", syscall.SIGSTOP)
+		began := time.Now()
+		f.command(t, leader.ID, commandResign)
+		// The frozen deputy has the lock now, unless its wait ran out at that instant.
+		f.leader(t, leader.Token)
+		if took := time.Since(began); took > 2*frozen.Lease {
+			t.Errorf("the lock was free after %v, with a lease of %v", took, frozen.Lease)
+		}
+	})
+}
+
+func TestThreeProcessesLeadAThousandElections(t *testing.T) {
+	t.Parallel()
+	const n = 1000
+	s := onShared(t)
+	f := s.launch(t, mixed, 3, func(_ int, s *settings) {
+		s.Elections, s.Watch = n, true
+		s.Lease, s.Heartbeat, s.Retry = 10*time.Second, 2*time.Second, time.Second
+	})
+	// leaders returns the process that leads each election.
+	leaders := func() map[string]string {
+		found := map[string]string{}
+		for _, e := range f.entries() {
+			switch e.Kind {
+			case elected:
+				found[e.Election] = e.ID
+			case demoted:
+				delete(found, e.Election)
+			}
+		}
+		return found
+	}
+	eventually(t, "all elections have a leader", func() bool { return len(leaders()) == n })
+	led := map[string]int{}
+	for _, id := range leaders() {
+		led[id]++
+	}
+	most := ""
+	for id := range led {
+		if most == "" || led[id] > led[most] {
+			most = id
+		}
+	}
+	before := len(f.entries())
+	f.kill(t, most)
+	eventually(t, "the killed leader's elections have new leaders", func() bool {
+		again := 0
+		for _, e := range f.entries()[before:] {
+			if e.Kind == elected {
+				again++
+			}
+		}
+		return again >= led[most]
+	})
+	for _, e := range f.entries()[before:] {
+		if e.Kind == demoted && e.ID != most {
+			t.Errorf("%s was demoted from election %s because %s", e.ID, e.Election, e.Text)
+		}
+	}
 }

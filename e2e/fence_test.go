@@ -65,12 +65,6 @@ func (s *server) leaderPID(t *testing.T, key int64) int {
 	return pids[0]
 }
 
-// freed waits until nobody holds the lock or the guard lock.
-func (s *server) freed(t *testing.T, key int64) {
-	t.Helper()
-	eventually(t, "the lock is free", func() bool { return len(s.holders(t, key)) == 0 })
-}
-
 func TestInTxCommitsInsideTheTerm(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -120,7 +114,7 @@ func TestInTxIsRefusedAfterTheTerm(t *testing.T) {
 			},
 			"terminated": func(t *testing.T, s *server, c *candidate, term *elector.Term) bool {
 				s.terminate(t, s.leaderPID(t, c.Key()))
-				s.freed(t, c.Key())
+				s.frees(t, c.Key())
 				return false
 			},
 			"terminated, and another leads": func(t *testing.T, s *server, c *candidate, term *elector.Term) bool {
@@ -161,7 +155,7 @@ func TestTheFirstInTxAfterTheSessionWasLostIsRefused(t *testing.T) {
 		pool := d.open(t, 0, s.DSN())
 		c, term := s.lead(t, pool, s.election(t), elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
 		s.terminate(t, s.leaderPID(t, c.Key()))
-		s.freed(t, c.Key())
+		s.frees(t, c.Key())
 		err := term.InTx(soon(t), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
 		wraps(t, err, elector.ErrNotLeader)
 		wraps(t, err, elector.ErrRolledBack)
@@ -270,7 +264,7 @@ func TestInTxWorksThroughATransactionPooler(t *testing.T) {
 				t.Errorf("a shared backend has a timeout of %s", timeout)
 			}
 			s.terminate(t, s.leaderPID(t, c.Key()))
-			s.freed(t, c.Key())
+			s.frees(t, c.Key())
 			wraps(t, term.InTx(soon(t), pool, nil, note(ledger, "late")), elector.ErrNotLeader)
 			s.notes(t, ledger, "0", "1", "2", "3", "4")
 		})

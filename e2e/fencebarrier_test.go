@@ -3,9 +3,17 @@
 package e2e_test
 
 import (
+	"bufio"
 	"context"
 	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -187,5 +195,156 @@ func TestTheBarrierDoesNotWaitWithoutAnOpenTransaction(t *testing.T) {
 				t.Error("an attempt failed")
 			}
 		}
+	})
+}
+
+// holderVariable makes the test binary run a leader that holds a transaction open.
+const holderVariable = "PGELECTOR_E2E_HOLDER"
+
+func init() {
+	if text := os.Getenv(holderVariable); text != "" {
+		os.Exit(runHolder(text))
+	}
+}
+
+type holderSettings struct {
+	Driver, DSN, Election, ID, Do string
+	Lease                         time.Duration
+}
+
+// What a holder does in its transaction until the test freezes it.
+var holds = map[string]func(tx *sql.Tx, ready func()) error{
+	"idle": func(tx *sql.Tx, ready func()) error {
+		ready()
+		select {}
+	},
+	"in a statement": func(tx *sql.Tx, ready func()) error {
+		ready()
+		_, err := tx.Exec("SELECT pg_sleep(3600)")
+		return err
+	},
+	"reading a long result": func(tx *sql.Tx, ready func()) error { // more than sockets hold
+		rows, err := tx.Query("SELECT repeat('x', 10000) FROM generate_series(1, 100000)")
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		rows.Next()
+		ready()
+		select {}
+	},
+	"sending a copy": func(tx *sql.Tx, ready func()) error { // lib/pq's own protocol for it
+		if _, err := tx.Exec("CREATE TEMPORARY TABLE copied (note text)"); err != nil {
+			return err
+		}
+		stmt, err := tx.Prepare("COPY copied (note) FROM STDIN")
+		if err != nil {
+			return err
+		}
+		for range 10000 {
+			if _, err := stmt.Exec(strings.Repeat("x", 100)); err != nil {
+				return err
+			}
+		}
+		ready()
+		select {}
+	},
+}
+
+func runHolder(text string) (exit int) {
+	var s holderSettings
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return complain(err)
+	}
+	go func() { // ends with the test
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	pool, err := sql.Open(s.Driver, s.DSN)
+	if err != nil {
+		return complain(err)
+	}
+	e, err := elector.New(pool, s.Election, elector.WithCandidateID(s.ID), elector.WithLease(s.Lease))
+	if err != nil {
+		return complain(err)
+	}
+	term, err := e.Campaign(context.Background())
+	if err != nil {
+		return complain(err)
+	}
+	err = term.InTx(context.Background(), pool, nil, func(tx *sql.Tx) error {
+		return holds[s.Do](tx, func() { fmt.Println("holding") })
+	})
+	return complain(err)
+}
+
+// A frozen leader with an open transaction delays the next leader until the server ends
+// that transaction. Without that bound the test would wait as long as the process is
+// frozen.
+func TestAFrozenLeaderWithAnOpenTransactionIsReplaced(t *testing.T) {
+	t.Parallel()
+	for name := range holds {
+		frozenIsReplaced(t, name, "alone")
+	}
+	frozenIsReplaced(t, "reading a long result", "as one of many")
+}
+
+func frozenIsReplaced(t *testing.T, do, how string) {
+	t.Helper()
+	t.Run(strings.ReplaceAll(do+" "+how, " ", "-"), func(t *testing.T) {
+		overEach(t, func(t *testing.T, d drivers) {
+			if do == "sending a copy" && d.name(0) != "postgres" {
+				t.Skip("database/sql has no COPY on pgx")
+			}
+			s := onShared(t)
+			const lease = 2 * time.Second
+			settings := holderSettings{Driver: d.name(0), DSN: s.DSN(), Election: s.election(t), ID: unique("holder"), Do: do, Lease: lease}
+			text, err := json.Marshal(settings)
+			check(t, err)
+			holder := exec.Command(os.Args[0])
+			holder.Env = append(os.Environ(), holderVariable+"="+string(text))
+			in, err := holder.StdinPipe()
+			check(t, err)
+			defer in.Close()
+			out, err := holder.StdoutPipe()
+			check(t, err)
+			check(t, holder.Start())
+			defer func() {
+				_ = holder.Process.Kill()
+				_ = holder.Wait()
+			}()
+			line, err := bufio.NewReader(out).ReadString('\n')
+			if err != nil || line != "holding\n" {
+				t.Fatalf("%q, %v", line, err)
+			}
+			key := elector.KeyFromName(settings.Election)
+			guards := func() []int { return s.locksOf(t, key, "objsubid = 2 AND mode = 'ShareLock'") }
+			if len(guards()) != 1 {
+				t.Fatal("no transaction is open")
+			}
+			check(t, holder.Process.Signal(syscall.SIGSTOP))
+			began := time.Now()
+			next := s.stand(t, d.open(t, 0, s.DSN()), settings.Election, elector.WithLease(lease))
+			campaigner := next.Elector
+			if how == "as one of many" {
+				session, err := elector.NewSession(d.open(t, 0, s.DSN()), elector.WithLease(lease))
+				check(t, err)
+				defer func() { expect(t, session.Close(soon(t))) }()
+				campaigner, err = session.Elector(settings.Election)
+				check(t, err)
+			}
+			term, err := campaigner.Campaign(soon(t))
+			if err != nil {
+				for _, f := range next.rec.Failures() {
+					t.Logf("%s: %v", f.Op, f.Err)
+				}
+				t.Fatalf("not replaced: %v", err)
+			}
+			t.Logf("replaced after %.1f leases", time.Since(began).Seconds()/lease.Seconds())
+			if len(guards()) != 0 {
+				t.Error("elected during the transaction")
+			}
+			expect(t, term.Resign(soon(t)))
+		})
 	})
 }

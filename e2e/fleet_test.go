@@ -18,7 +18,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// fleet is the candidates of one election, each in its own process.
+// A fleet is the candidates of one election, each in its own process.
 type fleet struct {
 	s        *server
 	election string
@@ -30,7 +30,7 @@ type fleet struct {
 	more    chan struct{} // closed by the next entry
 }
 
-// member is a candidate's process.
+// A member is a candidate's process.
 type member struct {
 	*exec.Cmd
 	id     string
@@ -47,8 +47,7 @@ const (
 	fleetRetry     = 200 * time.Millisecond
 )
 
-// launch starts n processes. At the end of the test it shuts them down and judges the
-// history.
+// launch starts n processes. At the end of the test it shuts them down and judges their history.
 func (s *server) launch(t *testing.T, d drivers, n int, change ...func(int, *settings)) *fleet {
 	t.Helper()
 	f := &fleet{s: s, election: s.election(t), members: map[string]*member{}, more: make(chan struct{})}
@@ -189,7 +188,7 @@ func (f *fleet) kill(t *testing.T, id string) {
 	f.isGone(t, id)
 }
 
-// isGone waits until all was read that a killed process told.
+// isGone waits until a killed process has ended and all its entries are read.
 func (f *fleet) isGone(t *testing.T, id string) {
 	t.Helper()
 	closed(t, id+" is killed", f.members[id].gone)

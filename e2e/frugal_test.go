@@ -4,7 +4,12 @@ package e2e_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
 	"maps"
+	"regexp"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,19 +19,19 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// plainly records all events but those that make an attempt ask who leads.
-func plainly(rec *hookstest.Recorder) elector.CommonOption {
+// withoutLeader records all events but LeaderChanged, for which attempts would read the leader.
+func withoutLeader(rec *hookstest.Recorder) elector.CommonOption {
 	return elector.WithHooks(hooks.Funcs{Elected: rec.OnElected, Demoted: rec.OnDemoted, Error: rec.OnError,
 		Heartbeat: rec.OnHeartbeat, Campaign: rec.OnCampaign})
 }
 
-// plain makes a candidate of a counted pool that has checked the server already.
+// plain makes a candidate on a pool that counts its statements.
 func (s *server) plain(t *testing.T, d drivers, i int, election string, opts ...elector.Option) (*candidate, *counter) {
 	t.Helper()
 	pool, counter := d.openCounted(t, i, s.DSN())
 	c := &candidate{rec: hookstest.NewRecorder(), pool: pool}
 	e, err := elector.New(pool, election, append([]elector.Option{elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat),
-		elector.WithRetryInterval(retry), plainly(c.rec)}, opts...)...)
+		elector.WithRetryInterval(retry), withoutLeader(c.rec)}, opts...)...)
 	check(t, err)
 	c.Elector = e
 	t.Cleanup(func() { s.leavesNothing(t, c) })
@@ -40,27 +45,27 @@ func same(t *testing.T, what string, got, want map[string]int) {
 	}
 }
 
-// atMost checks that there was no more than one statement per heartbeat: one
-// that was under way at first, and then one each interval.
+// atMost checks that at most one heartbeat was sent each interval, besides one that was under
+// way at first.
 func atMost(t *testing.T, pings int, began time.Time) {
 	t.Helper()
 	if most := 1 + int(time.Since(began)/heartbeat); pings > most {
-		t.Errorf("%d statements, want at most %d heartbeats", pings, most)
+		t.Errorf("%d heartbeats, want at most %d", pings, most)
 	}
 }
 
-// closes takes from sent the BEGIN that closes the connection for good, which is sent again
-// if it takes long, and the heartbeats.
+// closes removes the heartbeats from sent, and the BEGIN that closes the connection for good,
+// which is repeated if it takes long.
 func closes(t *testing.T, sent map[string]int) {
 	t.Helper()
 	if n := sent["BEGIN"]; n != 1 && n != 2 {
-		t.Errorf("%d times BEGIN", n)
+		t.Errorf("BEGIN was sent %d times", n)
 	}
 	delete(sent, "BEGIN")
 	delete(sent, "Ping")
 }
 
-// After a first term, or attempt, the server has been checked.
+// The first attempt also checks the server. The test counts later ones.
 func TestStatementsAreFew(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -89,7 +94,7 @@ func TestStatementsAreFew(t *testing.T) {
 		}
 		same(t, "five attempts that fail", followed.since(before), map[string]int{"TryLock": 5})
 
-		wait[hooks.Heartbeat](t, leader, nil) // so that what follows is counted from one on
+		wait[hooks.Heartbeat](t, leader, nil) // the count begins at a heartbeat
 		beats := leader.after()
 		began := time.Now()
 		before = led.now()
@@ -109,9 +114,8 @@ func TestStatementsAreFew(t *testing.T) {
 	})
 }
 
-// Preparing and planning is done before, while nobody waits for a leader: by one that was the
-// deputy.
-func TestAHandOverSendsWhatIsPrepared(t *testing.T) {
+// A deputy prepares the statements of a hand-over beforehand.
+func TestAHandOverSendsPreparedStatements(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -125,7 +129,7 @@ func TestAHandOverSendsWhatIsPrepared(t *testing.T) {
 		s.waits(t, leader)
 		first.end(t)
 		leader.elected(t)
-		eventually(t, "the first leader has given its seat up", func() bool {
+		eventually(t, "the first leader's seat is free", func() bool {
 			return one[int](t, s.admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", first.CandidateID()) == 0
 		})
 		follower.run(t, nil)
@@ -142,14 +146,13 @@ func TestAHandOverSendsWhatIsPrepared(t *testing.T) {
 		if handedOver["prepared Confirm"] == 0 {
 			t.Errorf("the grant was not verified: %v", handedOver)
 		}
-		for _, repeated := range []string{"WaitLock", "prepared Confirm", "Ping", "OfferStands", "Identify"} { // a wait may have begun anew
+		for _, repeated := range []string{"WaitLock", "prepared Confirm", "Ping", "OfferStands", "Identify"} { // the deputy may have begun another wait
 			delete(handedOver, repeated)
 		}
 		same(t, "beside waits", handedOver, map[string]int{})
 	})
 }
 
-// Every statement of a whole Run is accounted for.
 func TestARunSendsNothingButItsStatements(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -169,7 +172,7 @@ func TestARunSendsNothingButItsStatements(t *testing.T) {
 	})
 }
 
-// quiet is a server that writes nothing by itself.
+// quiet returns a server that writes nothing unless a client makes it.
 func quiet(t *testing.T) *server {
 	t.Helper()
 	return on(t, own(t, pgcluster.WithSetting("autovacuum", "off"), pgcluster.WithSetting("checkpoint_timeout", "1h"),
@@ -193,7 +196,7 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 				next[hooks.Campaign](t, attempts, nil)
 			}
 		}
-		rest() // reading a catalog for the first time may tidy a page of it
+		rest() // the first read of a catalog may prune a page of it
 		position := func() string { return one[string](t, s.admin, "SELECT pg_current_wal_insert_lsn()::text") }
 		position()
 		attempts.SkipSeen()
@@ -230,4 +233,129 @@ func TestNothingIsLogged(t *testing.T) {
 			t.Errorf("the server logged: %s", after[len(before):])
 		}
 	})
+}
+
+// counter counts the statements sent to a driver, by the name that sqlc gave them.
+type counter struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+var nameOfStatement = regexp.MustCompile(`^-- name: (\w+)`)
+
+func (c *counter) count(statement string) {
+	name := statement
+	if match := nameOfStatement.FindStringSubmatch(statement); match != nil {
+		name = match[1]
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts[name]++
+}
+
+// since returns the counts since before.
+func (c *counter) since(before map[string]int) map[string]int {
+	now := c.now()
+	for name := range now {
+		if now[name] -= before[name]; now[name] == 0 {
+			delete(now, name)
+		}
+	}
+	return now
+}
+
+func (c *counter) now() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.counts)
+}
+
+// openCounted opens the i-th candidate's pool and counts its statements.
+func (d drivers) openCounted(t *testing.T, i int, dsn string) (*sql.DB, *counter) {
+	t.Helper()
+	c := &counter{counts: map[string]int{}}
+	pool := sql.OpenDB(countingConnector{d.open(t, i, dsn).Driver(), dsn, c})
+	t.Cleanup(func() { expect(t, pool.Close()) })
+	return pool, c
+}
+
+type countingConnector struct {
+	driver  driver.Driver
+	dsn     string
+	counter *counter
+}
+
+func (c countingConnector) Driver() driver.Driver { return c.driver }
+
+func (c countingConnector) Connect(context.Context) (driver.Conn, error) {
+	conn, err := c.driver.Open(c.dsn)
+	if err != nil {
+		return nil, err
+	}
+	able, ok := conn.(capable)
+	if !ok {
+		return nil, fmt.Errorf("%T lacks methods that database/sql uses", conn)
+	}
+	return countingConn{able, c.counter}, nil
+}
+
+// capable has the optional methods that both drivers' connections have. A counting connection
+// must have them, too.
+type capable interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.NamedValueChecker
+	driver.Pinger
+	driver.QueryerContext
+	driver.SessionResetter
+}
+
+type countingConn struct {
+	capable
+	counter *counter
+}
+
+func (c countingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c.counter.count(query)
+	return c.capable.QueryContext(ctx, query, args)
+}
+
+func (c countingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	c.counter.count(query)
+	return c.capable.ExecContext(ctx, query, args)
+}
+
+func (c countingConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	c.counter.count("prepare")
+	stmt, err := c.capable.PrepareContext(ctx, query)
+	return countingStmt{stmt, query, c.counter}, err
+}
+
+// countingStmt is a prepared statement. The library only queries with them.
+type countingStmt struct {
+	driver.Stmt
+	query   string
+	counter *counter
+}
+
+func (s countingStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	s.counter.count("prepared " + nameOfStatement.FindStringSubmatch(s.query)[1])
+	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
+}
+
+func (c countingConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	c.counter.count("begin")
+	return c.capable.BeginTx(ctx, opts)
+}
+
+func (c countingConn) Ping(ctx context.Context) error {
+	c.counter.count("ping")
+	return c.capable.Ping(ctx)
+}
+
+func (c countingConn) IsValid() bool {
+	valid, ok := c.capable.(driver.Validator)
+	return !ok || valid.IsValid()
 }

@@ -42,8 +42,7 @@ func TestTheLockIsFreeBeforeRunReturns(t *testing.T) {
 	}
 }
 
-// A follower that polls gets the lock at its next attempt, and waits for that no longer than
-// its retry interval.
+// A polling follower is elected at its next attempt, at most a retry interval later.
 func TestAFollowerIsElectedAtItsFirstAttemptAfterAResignation(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -78,7 +77,7 @@ func TestTheLockIsHeldUntilLeadReturns(t *testing.T) {
 		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, func(ctx context.Context, _ *elector.Term) error {
 			<-ctx.Done()
 			close(cancelled)
-			<-mayReturn // longer than asked for
+			<-mayReturn
 			return nil
 		})
 		first.elected(t)
@@ -121,8 +120,7 @@ func TestAFailedLeadHandsOver(t *testing.T) {
 	})
 }
 
-// Whatever a candidate does, it is told who leads: one that follows in any way, one
-// that is too unhealthy to campaign, and one that led.
+// Followers of every kind, an unhealthy candidate and a former leader all report the new leader.
 func TestEachChangeOfLeaderIsToldEverywhere(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -139,7 +137,7 @@ func TestEachChangeOfLeaderIsToldEverywhere(t *testing.T) {
 		for kind, stand := range kinds {
 			all["one that is "+kind] = stand(t, s, d, 0, election).run(t, nil)
 		}
-		told := func(leader *candidate) {
+		allReport := func(leader *candidate) {
 			t.Helper()
 			for who, c := range all {
 				if _, err := hookstest.Wait(soon(t), c.rec, func(e hooks.LeaderChanged) bool {
@@ -149,18 +147,18 @@ func TestEachChangeOfLeaderIsToldEverywhere(t *testing.T) {
 				}
 			}
 		}
-		told(first)
+		allReport(first)
 		term := termOf(t, first)
 		check(t, term.TransferTo(soon(t), second.CandidateID()))
-		told(second)
+		allReport(second)
 		nobody := func(e hooks.LeaderChanged) bool { return e.Current == "" && e.PID == 0 }
 		if e := wait(t, first, nobody); e.Previous != first.CandidateID() {
-			t.Errorf("a leader that has resigned was told of %+v", e)
+			t.Errorf("the former leader got the event %+v", e)
 		}
 	})
 }
 
-func TestAnUnhealthyCandidateIsToldThatNobodyLeads(t *testing.T) {
+func TestAnUnhealthyCandidateReportsThatNobodyLeads(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

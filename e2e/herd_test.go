@@ -16,11 +16,11 @@ import (
 
 const (
 	herdSize  = 200
-	herdRetry = time.Second       // the default of those that poll
-	herdMean  = herdRetry * 7 / 8 // each wait is shortened by a quarter at the most
+	herdRetry = time.Second       // the default of polling candidates
+	herdMean  = herdRetry * 7 / 8 // jitter shortens each wait by up to a quarter
 )
 
-// herd is many candidates of one election, on a few pools, with one recorder.
+// A herd is many candidates of one election on a few pools, with one recorder.
 type herd struct {
 	rec      *hookstest.Recorder
 	counters []*counter
@@ -43,14 +43,14 @@ func (s *server) herd(t *testing.T, election string) *herd {
 			h.all = append(h.all, e)
 		}
 	}
-	for _, e := range h.all { // all at the same time, as by a deployment
+	for _, e := range h.all { // all at the same time, as in a deployment
 		check(t, e.Start(context.Background()))
 		t.Cleanup(func() { expect(t, e.Stop(soon(t))) })
 	}
 	return h
 }
 
-// counts is how many attempts, and other statements, the herd has sent since.
+// counts returns how many attempts and other statements the herd has sent since before.
 func (h *herd) counts(before []map[string]int) (attempts, others int, now []map[string]int) {
 	for i, c := range h.counters {
 		if before != nil {
@@ -63,8 +63,8 @@ func (h *herd) counts(before []map[string]int) (attempts, others int, now []map[
 	return attempts, others, now
 }
 
-// spread checks that the attempts that began in a span of time are spread over it:
-// none of its tenths has the half of them, as it would if they came at once.
+// spread checks that the attempts that began in a span of time are spread over it: no tenth of
+// it has half of them, and there are not too many.
 func (h *herd) spread(t *testing.T, when string, from time.Time, span time.Duration) {
 	t.Helper()
 	const parts = 10
@@ -80,7 +80,7 @@ func (h *herd) spread(t *testing.T, when string, from time.Time, span time.Durat
 	t.Logf("%s: %d attempts: %v", when, n, histogram)
 	for _, share := range histogram {
 		if share > n/2+10 {
-			t.Errorf("%s: %d attempts in %v came as %v", when, n, span, histogram)
+			t.Errorf("%s: %d attempts in %v are not spread: %v", when, n, span, histogram)
 			return
 		}
 	}
@@ -89,21 +89,21 @@ func (h *herd) spread(t *testing.T, when string, from time.Time, span time.Durat
 	}
 }
 
-func TestAHerdAsksInNoStepAndNoMoreThanItsShare(t *testing.T) {
+func TestManyFollowersSpreadTheirAttempts(t *testing.T) {
 	t.Parallel()
 	cluster := own(t, pgcluster.WithSetting("max_connections", "60"))
 	s := on(t, cluster)
 	h := s.herd(t, s.election(t))
 	leads := h.rec.Cursor()
 	old := next[hooks.Elected](t, leads, nil)
-	eventually(t, "all have asked", func() bool {
-		asked := map[string]bool{}
+	eventually(t, "all have made an attempt", func() bool {
+		tried := map[string]bool{}
 		for _, e := range h.rec.Campaigns() {
-			if e.Outcome != hooks.Failed { // as long as the server is checked for the others
-				asked[e.CandidateID] = true
+			if e.Outcome != hooks.Failed { // an attempt fails while too many others check the server
+				tried[e.CandidateID] = true
 			}
 		}
-		return len(asked) == herdSize
+		return len(tried) == herdSize
 	})
 	began := time.Now()
 	time.Sleep(herdRetry)

@@ -33,16 +33,16 @@ func (s *server) reload(t *testing.T, name, value string) {
 	})
 }
 
-// logsNothing checks that while leaders lead and followers follow, the server logs nothing.
-// A machine may be so busy that a statement takes long: a few lines in a span of time are not
-// held against them. Waits that the server logs are more than ten.
+// logsNothing checks that the server logs nothing while leaders lead and followers follow. It
+// allows a few lines, since on a busy machine a statement may be slow. If the server logged
+// waits, there would be more than ten lines.
 func (s *server) logsNothing(t *testing.T, when string) {
 	t.Helper()
 	var said []string
 	for range 5 {
 		before, err := s.ServerLog()
 		check(t, err)
-		time.Sleep(3 * time.Second) // that is what is watched
+		time.Sleep(3 * time.Second)
 		after, err := s.ServerLog()
 		check(t, err)
 		if said = errorsIn(after[len(before):]); len(said) <= 3 {
@@ -69,7 +69,7 @@ func TestFollowingIsNotLoggedByAServerThatIsWatched(t *testing.T) {
 		s.logsNothing(t, "at first")
 		s.reload(t, "deadlock_timeout", "60ms")
 		s.reload(t, "log_min_duration_statement", "-1")
-		time.Sleep(time.Second) // until the waits that went on have ended
+		time.Sleep(time.Second) // until earlier waits have ended
 		s.logsNothing(t, "with a short deadlock_timeout")
 		s.reload(t, "log_min_duration_statement", "80ms")
 		s.reload(t, "deadlock_timeout", "1s")

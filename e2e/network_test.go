@@ -40,7 +40,7 @@ func (l link) stand(t *testing.T, d drivers, i int, election string, opts ...ele
 	return c
 }
 
-// frees waits until the server has released the lock and returns the time.
+// frees waits until nobody holds the lock or the guard lock, and returns the time.
 func (s *server) frees(t *testing.T, key int64) time.Time {
 	t.Helper()
 	eventually(t, "the server frees the lock", func() bool { return len(s.holders(t, key)) == 0 })

@@ -32,7 +32,7 @@ func (s *server) share(t *testing.T, pool *sql.DB, opts ...elector.SessionOption
 	session, err := elector.NewSession(pool, append([]elector.SessionOption{
 		elector.WithCandidateID(unique("session")),
 		elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat),
-		elector.WithRetryInterval(retry), plainly(g.rec)}, opts...)...)
+		elector.WithRetryInterval(retry), withoutLeader(g.rec)}, opts...)...)
 	check(t, err)
 	g.Session = session
 	t.Cleanup(func() {
