@@ -20,7 +20,7 @@ func TestTheReasonOfACause(t *testing.T) {
 		{&ending{hooks.Resigned, ErrResigned}, hooks.Resigned, false},
 		{&ending{hooks.Shutdown, ErrStopped}, hooks.Shutdown, false},
 		{&ending{hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, io.EOF)}, hooks.LeadFailed, false},
-		{&ending{hooks.Shutdown, ErrLeaseExpired}, hooks.Shutdown, false}, // what the caller's cause wraps does not count
+		{&ending{hooks.Shutdown, ErrLeaseExpired}, hooks.Shutdown, false}, // what the caller's cause wraps is ignored
 		{fmt.Errorf("wrapped: %w", &ending{hooks.Unhealthy, ErrUnhealthy}), hooks.Unhealthy, false},
 		{fmt.Errorf("%w: no answer", ErrLeaseExpired), hooks.LeaseExpired, true},
 		{pgerr.Wrap(ErrSessionLost, io.EOF), hooks.SessionLost, true},

@@ -12,14 +12,13 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// nowhere is a pool's way to a server that New must not go.
+// nowhere is a connector that New must not use.
 type nowhere struct{}
 
 func (nowhere) Connect(context.Context) (driver.Conn, error) { return nil, errors.New("New connects") }
 func (nowhere) Driver() driver.Driver                        { return nil }
 
-// The bounds are those that the options document, written down anew: New takes
-// what they allow, and refuses all else as an error of configuration.
+// New accepts exactly what the options document. The bounds are repeated here.
 func FuzzNewTakesWhatIsDocumentedAndNothingElse(f *testing.F) {
 	const s = int64(time.Second)
 	f.Add("orders", "web-1", 10*s, 2*s, 2*s, s, s, 5*s, 0)
@@ -66,9 +65,9 @@ func FuzzNewTakesWhatIsDocumentedAndNothingElse(f *testing.F) {
 		case allowed && err != nil:
 			t.Errorf("refused: %v", err)
 		case !allowed && !errors.Is(err, elector.ErrConfig):
-			t.Errorf("taken, or refused by another error: %v", err)
+			t.Errorf("accepted, or refused with another error: %v", err)
 		case allowed && (e.Election() != election || e.CandidateID() != id || e.Key() != elector.KeyFromName(election)):
-			t.Errorf("is %q of %q with key %d", e.CandidateID(), e.Election(), e.Key())
+			t.Errorf("got candidate %q of %q with key %d", e.CandidateID(), e.Election(), e.Key())
 		}
 	})
 }

@@ -69,7 +69,7 @@ func TestHealthHasHysteresis(t *testing.T) {
 	}{
 		{"+", "+", 3, 3},
 		{"-", "-", 3, 3},             // the first check alone decides
-		{"+--+--+", "+++++++", 3, 3}, // a flapping check turns nothing
+		{"+--+--+", "+++++++", 3, 3}, // a flapping check changes nothing
 		{"+---++-+++", "+++------+", 3, 3},
 		{"-+++---", "---+++-", 3, 3},
 		{"+-+-+", "+-+-+", 1, 1},
@@ -98,7 +98,7 @@ func TestEachChangeToUnhealthyIsReportedOnceWithItsCause(t *testing.T) {
 	}
 }
 
-func TestEveryNumberIsAScore(t *testing.T) {
+func TestEveryNumberIsClampedToAScore(t *testing.T) {
 	for given, want := range map[float64]float64{0: 0, 0.3: 0.3, 1: 1, -1: 0, 7: 1, math.Inf(1): 1, math.Inf(-1): 0, math.NaN(): 0} {
 		if got := clampScore(given); got != want {
 			t.Errorf("%v is %v, want %v", given, got, want)
@@ -108,7 +108,7 @@ func TestEveryNumberIsAScore(t *testing.T) {
 
 // While a check ignores its context, no second one starts, not even after a restart of the
 // monitor.
-func TestACheckThatHangsIsOneGoroutineForEver(t *testing.T) {
+func TestAHangingCheckUsesOneGoroutineOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var begun atomic.Int64

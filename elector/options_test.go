@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
+	"go.uber.org/goleak"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
@@ -42,7 +43,7 @@ func healthy(p elector.HealthPolicy) elector.Option {
 }
 
 func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
-	type toldNothing struct{}
+	type calledNothing struct{}
 	for _, c := range []struct {
 		opt  elector.Option
 		want string
@@ -89,7 +90,7 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{healthy(elector.HealthPolicy{CampaignAfter: 1001}), "WithHealth: CampaignAfter 1001: want 1 <= n <= 1000"},
 		{elector.WithNotifier(nil), "WithNotifier(nil): want a notifier"},
 		{elector.WithHooks(nil), "WithHooks: hook 1: hooks: <nil> receives no event"},
-		{elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {}}, toldNothing{}), "WithHooks: hook 2: hooks: elector_test.toldNothing receives no event"},
+		{elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {}}, calledNothing{}), "WithHooks: hook 2: hooks: elector_test.calledNothing receives no event"},
 		{elector.WithHooks(hooks.Funcs{}), "hooks: hooks.Funcs receives no event"},
 	} {
 		e, err := elector.New(newPool(t), "orders", c.opt)
@@ -128,7 +129,7 @@ func TestAPoolThatIsTooSmallIsRefused(t *testing.T) {
 	}
 }
 
-func TestGoodOptionsAreTaken(t *testing.T) {
+func TestGoodOptionsAreAccepted(t *testing.T) {
 	id := strings.Repeat("~", 62) + " "
 	e, err := elector.New(newPool(t), strings.Repeat("x", 1024),
 		elector.WithKey(-1), elector.WithCandidateID(id), elector.WithRetryInterval(10*time.Millisecond),
@@ -140,7 +141,7 @@ func TestGoodOptionsAreTaken(t *testing.T) {
 	}
 }
 
-func TestTheLeastHealthPolicyIsTaken(t *testing.T) {
+func TestTheSmallestHealthPolicyIsAccepted(t *testing.T) {
 	least := elector.HealthPolicy{Minimum: math.SmallestNonzeroFloat64, Interval: 10 * time.Millisecond, StepDownAfter: 1, CampaignAfter: 1}
 	if _, err := elector.New(newPool(t), "orders", healthy(least)); err != nil {
 		t.Error(err)
@@ -159,19 +160,19 @@ func TestTheKeyIsThatOfTheNameUnlessChosen(t *testing.T) {
 }
 
 func TestWithHooksMayBeUsedMoreThanOnce(t *testing.T) {
-	var told []string
+	var called []string
 	hook := func(name string) hooks.Hook {
-		return hooks.Funcs{Error: func(context.Context, hooks.Failure) { told = append(told, name) }}
+		return hooks.Funcs{Error: func(context.Context, hooks.Failure) { called = append(called, name) }}
 	}
 	e, err := elector.New(newPool(t), "orders", elector.WithHooks(hook("a"), hook("b")), elector.WithHooks(hook("c")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := e.TryCampaign(t.Context()); err == nil { // the mock expects nothing
+	if _, _, err := e.TryCampaign(t.Context()); err == nil { // the mock accepts no statement
 		t.Error("no error")
 	}
-	if got := strings.Join(told, ""); got != "abc" {
-		t.Errorf("told %s", got)
+	if got := strings.Join(called, ""); got != "abc" {
+		t.Errorf("called %s, want abc", got)
 	}
 }
 
@@ -182,9 +183,9 @@ func TestWithoutACheckACandidateIsHealthy(t *testing.T) {
 	}
 }
 
-// What the elections of a session share is said once, to the session: the compiler refuses
-// the rest, by the type of the option.
-func TestAnOptionIsTakenOnlyWhereItIsOfUse(t *testing.T) {
+// The compiler refuses options that are of no use to a session, or to one of its elections, by
+// their types.
+func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 	for name, c := range map[string]struct {
 		opt               elector.Option
 		session, election bool
@@ -210,7 +211,7 @@ func TestAnOptionIsTakenOnlyWhereItIsOfUse(t *testing.T) {
 		_, session := c.opt.(elector.SessionOption)
 		_, election := c.opt.(elector.ElectionOption)
 		if session != c.session || election != c.election {
-			t.Errorf("%s: taken by NewSession %t and by Session.Elector %t, want %t and %t", name, session, election, c.session, c.election)
+			t.Errorf("%s: accepted by NewSession %t and by Session.Elector %t, want %t and %t", name, session, election, c.session, c.election)
 		}
 	}
 }
@@ -256,3 +257,5 @@ func TestTheElectorsOfASessionAreOneCandidateOfManyElections(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

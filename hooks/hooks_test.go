@@ -2,6 +2,11 @@ package hooks_test
 
 import (
 	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,10 +23,10 @@ func (*onPointer) OnElected(context.Context, hooks.Elected) {}
 
 var onElected = hooks.Funcs{Elected: func(context.Context, hooks.Elected) {}}
 
-func TestAHookIsToldOfWhatItImplementsAndOfNothingElse(t *testing.T) {
+func TestAHookReceivesTheEventsThatItImplements(t *testing.T) {
 	for name, tt := range map[string]struct {
-		hook hooks.Hook
-		told bool
+		hook     hooks.Hook
+		receives bool
 	}{
 		"a method on the value":                    {onValue{}, true},
 		"a method on the value, given the pointer": {&onValue{}, true},
@@ -37,13 +42,13 @@ func TestAHookIsToldOfWhatItImplementsAndOfNothingElse(t *testing.T) {
 		"a join with one hook with an event": {hooks.Join(hooks.Funcs{}, onValue{}), true},
 		"a join in a join with such a hook":  {hooks.Join(hooks.Join(), hooks.Join(onElected)), true},
 	} {
-		if got := hooks.Wants[hooks.ElectedHook](tt.hook); got != tt.told {
+		if got := hooks.Wants[hooks.ElectedHook](tt.hook); got != tt.receives {
 			t.Errorf("%s: Wants is %t", name, got)
 		}
 		if hooks.Wants[hooks.HeartbeatHook](tt.hook) {
 			t.Errorf("%s: wants heartbeats", name)
 		}
-		if err := hooks.Check(tt.hook); (err == nil) != tt.told {
+		if err := hooks.Check(tt.hook); (err == nil) != tt.receives {
 			t.Errorf("%s: Check returns %v", name, err)
 		}
 	}
@@ -76,4 +81,80 @@ func wants(h hooks.Hook) string {
 		}
 	}
 	return strings.Join(all, " ")
+}
+
+func TestEachClosedSetListsItsConstantsOnce(t *testing.T) {
+	checkSet(t, "Reason", hooks.Reasons())
+	checkSet(t, "Op", hooks.Ops())
+	checkSet(t, "Outcome", hooks.Outcomes())
+}
+
+// checkSet compares a list with the constants in events.go.
+func checkSet[S ~string](t *testing.T, name string, listed []S) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "events.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var declared []S
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == name {
+			value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			declared = append(declared, S(value))
+		}
+		return true
+	})
+	if !slices.Equal(listed, declared) {
+		t.Errorf("%ss lists %q, but %q are declared", name, listed, declared)
+	}
+}
+
+func TestFuncsCallsTheFunctionOfTheEvent(t *testing.T) {
+	for _, event := range eventNames {
+		var calls []string
+		call(recording(&calls, "f"), event)
+		if want := []string{"f " + event}; !slices.Equal(calls, want) {
+			t.Errorf("got %q, want %q", calls, want)
+		}
+	}
+}
+
+func TestFuncsSkipsEventsWithoutAFunction(t *testing.T) {
+	for _, event := range eventNames {
+		call(hooks.Funcs{}, event)
+	}
+}
+
+func TestFuncsWantsOnlyTheEventsOfItsFunctions(t *testing.T) {
+	for name, f := range map[string]hooks.Funcs{
+		"":              {},
+		"Elected":       {Elected: func(context.Context, hooks.Elected) {}},
+		"Demoted":       {Demoted: func(context.Context, hooks.Demoted) {}},
+		"LeaderChanged": {LeaderChanged: func(context.Context, hooks.LeaderChanged) {}},
+		"Error":         {Error: func(context.Context, hooks.Failure) {}},
+		"Heartbeat":     {Heartbeat: func(context.Context, hooks.Heartbeat) {}},
+		"Campaign":      {Campaign: func(context.Context, hooks.Campaign) {}},
+	} {
+		if got := wants(f); got != name {
+			t.Errorf("wants %q, want %q", got, name)
+		}
+	}
+}
+
+func TestFuncsPassesOnTheContextAndTheEvent(t *testing.T) {
+	type key struct{}
+	ctx := context.WithValue(context.Background(), key{}, 1)
+	f := hooks.Funcs{Elected: func(got context.Context, e hooks.Elected) {
+		if got != ctx || e.Token != 7 {
+			t.Errorf("got %v and %+v", got, e)
+		}
+	}}
+	f.OnElected(ctx, hooks.Elected{Token: 7})
 }

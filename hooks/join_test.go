@@ -9,9 +9,9 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// telling returns a hook that records its name and each event's name.
-func telling(told *[]string, name string) hooks.Funcs {
-	note := func(event string) { *told = append(*told, name+" "+event) }
+// recording returns a hook that records its name and the name of each event in calls.
+func recording(calls *[]string, name string) hooks.Funcs {
+	note := func(event string) { *calls = append(*calls, name+" "+event) }
 	return hooks.Funcs{
 		Elected:       func(context.Context, hooks.Elected) { note("Elected") },
 		Demoted:       func(context.Context, hooks.Demoted) { note("Demoted") },
@@ -24,8 +24,8 @@ func telling(told *[]string, name string) hooks.Funcs {
 
 var eventNames = []string{"Elected", "Demoted", "LeaderChanged", "Error", "Heartbeat", "Campaign"}
 
-// tell calls the method of h for the named event.
-func tell(h hooks.Hook, event string) {
+// call calls the method of h for the named event.
+func call(h hooks.Hook, event string) {
 	ctx := context.Background()
 	switch event {
 	case "Elected":
@@ -43,68 +43,68 @@ func tell(h hooks.Hook, event string) {
 	}
 }
 
-func TestAJoinTellsEveryEventInTheOrderGiven(t *testing.T) {
+func TestAJoinCallsItsHooksInOrder(t *testing.T) {
 	for _, event := range eventNames {
-		var told []string
-		tell(hooks.Join(telling(&told, "1"), telling(&told, "2"), telling(&told, "3")), event)
-		if want := []string{"1 " + event, "2 " + event, "3 " + event}; !slices.Equal(told, want) {
-			t.Errorf("told %q, want %q", told, want)
+		var calls []string
+		call(hooks.Join(recording(&calls, "1"), recording(&calls, "2"), recording(&calls, "3")), event)
+		if want := []string{"1 " + event, "2 " + event, "3 " + event}; !slices.Equal(calls, want) {
+			t.Errorf("got %q, want %q", calls, want)
 		}
 	}
 }
 
 func TestANestedJoinKeepsItsPlace(t *testing.T) {
-	var told []string
-	inner := hooks.Join(telling(&told, "2"), hooks.Join(telling(&told, "3")))
-	tell(hooks.Join(telling(&told, "1"), inner, telling(&told, "4")), "Elected")
-	if want := []string{"1 Elected", "2 Elected", "3 Elected", "4 Elected"}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+	var calls []string
+	inner := hooks.Join(recording(&calls, "2"), hooks.Join(recording(&calls, "3")))
+	call(hooks.Join(recording(&calls, "1"), inner, recording(&calls, "4")), "Elected")
+	if want := []string{"1 Elected", "2 Elected", "3 Elected", "4 Elected"}; !slices.Equal(calls, want) {
+		t.Errorf("got %q, want %q", calls, want)
 	}
 }
 
-func TestAJoinPassesByHooksThatAreNilOrDoNotListen(t *testing.T) {
-	var told []string
-	h := hooks.Join(nil, telling(&told, "1"), hooks.Funcs{}, onValue{}, nil, telling(&told, "2"))
-	tell(h, "Demoted")
-	if want := []string{"1 Demoted", "2 Demoted"}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+func TestAJoinSkipsHooksThatAreNilOrLackTheEvent(t *testing.T) {
+	var calls []string
+	h := hooks.Join(nil, recording(&calls, "1"), hooks.Funcs{}, onValue{}, nil, recording(&calls, "2"))
+	call(h, "Demoted")
+	if want := []string{"1 Demoted", "2 Demoted"}; !slices.Equal(calls, want) {
+		t.Errorf("got %q, want %q", calls, want)
 	}
 }
 
-func TestAJoinOfNothingMayBeTold(t *testing.T) {
+func TestAnEmptyJoinMayBeCalled(t *testing.T) {
 	for _, event := range eventNames {
-		tell(hooks.Join(), event)
+		call(hooks.Join(), event)
 	}
 }
 
-func TestAPanicKeepsTheEventFromNoOtherHook(t *testing.T) {
-	var told []string
+func TestAPanicDoesNotKeepTheEventFromOtherHooks(t *testing.T) {
+	var calls []string
 	panics := hooks.Funcs{Demoted: func(context.Context, hooks.Demoted) { panic("oops") }}
 	for name, h := range map[string]hooks.Hook{
-		"first":  hooks.Join(panics, telling(&told, "1"), telling(&told, "2")),
-		"middle": hooks.Join(telling(&told, "1"), panics, telling(&told, "2")),
-		"last":   hooks.Join(telling(&told, "1"), telling(&told, "2"), panics),
-		"nested": hooks.Join(telling(&told, "1"), hooks.Join(panics, hooks.Funcs{}), telling(&told, "2")),
-		"each":   hooks.Join(panics, telling(&told, "1"), panics, telling(&told, "2"), panics),
+		"first":  hooks.Join(panics, recording(&calls, "1"), recording(&calls, "2")),
+		"middle": hooks.Join(recording(&calls, "1"), panics, recording(&calls, "2")),
+		"last":   hooks.Join(recording(&calls, "1"), recording(&calls, "2"), panics),
+		"nested": hooks.Join(recording(&calls, "1"), hooks.Join(panics, hooks.Funcs{}), recording(&calls, "2")),
+		"each":   hooks.Join(panics, recording(&calls, "1"), panics, recording(&calls, "2"), panics),
 	} {
-		told = nil
+		calls = nil
 		var reached any
 		func() {
 			defer func() { reached = recover() }()
-			tell(h, "Demoted")
+			call(h, "Demoted")
 		}()
 		if reached != "oops" {
 			t.Errorf("%s: the caller recovered %v", name, reached)
 		}
-		if want := []string{"1 Demoted", "2 Demoted"}; !slices.Equal(told, want) {
-			t.Errorf("%s: told %q, want %q", name, told, want)
+		if want := []string{"1 Demoted", "2 Demoted"}; !slices.Equal(calls, want) {
+			t.Errorf("%s: got %q, want %q", name, calls, want)
 		}
 	}
 }
 
 func TestAJoinWantsWhatAnyOfItsHooksWants(t *testing.T) {
-	var told []string
-	if got := wants(hooks.Join(telling(&told, ""))); got != strings.Join(eventNames, " ") {
+	var calls []string
+	if got := wants(hooks.Join(recording(&calls, ""))); got != strings.Join(eventNames, " ") {
 		t.Errorf("wants %q", got)
 	}
 	campaign := hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) {}}

@@ -10,7 +10,7 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-func TestBreachesOfTheContractAreNamed(t *testing.T) {
+func TestViolationsOfTheContractAreNamed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		calls func(*hookstest.Recorder)
 		want  []string
@@ -71,7 +71,7 @@ func TestACallWhileAnotherOfTheSameCandidateRunsIsAViolation(t *testing.T) {
 	if _, err := hookstest.Wait[hooks.Elected](ctx, r, nil); err != nil {
 		t.Fatal(err)
 	}
-	r.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpWork}) // the one that may
+	r.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpWork}) // OnError may be called at any time
 	busy(r, a)
 	release()
 	running.Wait()

@@ -58,10 +58,10 @@ func TestEventsAreRecordedInOrderAndByType(t *testing.T) {
 	}
 }
 
-func TestTheHooksInsideAreToldOfEachEventOnceItIsRecorded(t *testing.T) {
+func TestTheHooksInsideReceiveEachEventAfterItIsRecorded(t *testing.T) {
 	var r *hookstest.Recorder
-	var told []string
-	see := func(name string) { told = append(told, fmt.Sprint(name, len(r.Events()))) }
+	var calls []string
+	see := func(name string) { calls = append(calls, fmt.Sprint(name, len(r.Events()))) }
 	r = hookstest.NewRecorder(nil, hooks.Funcs{
 		Elected:       func(context.Context, hooks.Elected) { see("elected") },
 		Demoted:       func(context.Context, hooks.Demoted) { see("demoted") },
@@ -77,8 +77,8 @@ func TestTheHooksInsideAreToldOfEachEventOnceItIsRecorded(t *testing.T) {
 	r.OnError(ctx, hooks.Failure{Origin: a})
 	demoted(r, a, 1)
 	want := []string{"campaign1", "elected2", "changed3", "heartbeat4", "error5", "demoted6"}
-	if !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+	if !slices.Equal(calls, want) {
+		t.Errorf("got %q, want %q", calls, want)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-func TestWaitFindsAnEventThatIsAlreadyThereEvenWithADeadContext(t *testing.T) {
+func TestWaitFindsAPastEventEvenIfItsContextIsDone(t *testing.T) {
 	r := hookstest.NewRecorder()
 	elected(r, a, 1)
 	dead, cancel := context.WithCancel(ctx)
@@ -22,7 +22,7 @@ func TestWaitFindsAnEventThatIsAlreadyThereEvenWithADeadContext(t *testing.T) {
 	}
 }
 
-func TestWaitWakesAtTheEventAndNotLater(t *testing.T) {
+func TestWaitReturnsAsSoonAsTheEventComes(t *testing.T) {
 	outside := hookstest.NewRecorder()
 	synctest.Test(t, func(t *testing.T) {
 		for _, r := range []*hookstest.Recorder{outside, hookstest.NewRecorder()} {
@@ -37,7 +37,7 @@ func TestWaitWakesAtTheEventAndNotLater(t *testing.T) {
 	})
 }
 
-func TestWaitGivesUpWithItsContextAndSaysWhatCameInstead(t *testing.T) {
+func TestWaitEndsWithItsContextAndListsTheEventsSoFar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := hookstest.NewRecorder()
 		busy(r, a)
@@ -58,7 +58,7 @@ func TestWaitGivesUpWithItsContextAndSaysWhatCameInstead(t *testing.T) {
 	})
 }
 
-func TestAnErrorOfWaitStaysReadable(t *testing.T) {
+func TestAnErrorOfWaitIsShort(t *testing.T) {
 	dead, cancel := context.WithCancelCause(ctx)
 	cancel(errors.New("the test is over"))
 	r := hookstest.NewRecorder()
@@ -74,7 +74,7 @@ func TestAnErrorOfWaitStaysReadable(t *testing.T) {
 	}
 }
 
-func TestWaitNReturnsTheFirstNAndWithItsErrorWhatThereWas(t *testing.T) {
+func TestWaitNReturnsTheFirstNOrThoseThatCameAndAnError(t *testing.T) {
 	r := hookstest.NewRecorder()
 	elected(r, a, 1)
 	elected(r, b, 2)
@@ -91,7 +91,7 @@ func TestWaitNReturnsTheFirstNAndWithItsErrorWhatThereWas(t *testing.T) {
 	}
 }
 
-func TestACursorReturnsEachEventOnceAndPassesByWhatDoesNotMatch(t *testing.T) {
+func TestACursorReturnsEachEventOnceAndSkipsThoseThatDoNotMatch(t *testing.T) {
 	r := hookstest.NewRecorder()
 	elected(r, a, 1)
 	demoted(r, a, 1)
@@ -116,14 +116,14 @@ func TestACursorStaysWhereItWasWhenNothingMatches(t *testing.T) {
 	dead, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, err := hookstest.Next[hooks.Demoted](dead, c, nil); err == nil {
-		t.Error("an event came from nowhere")
+		t.Error("got an event that was not reported")
 	}
 	if _, err := hookstest.Next[hooks.Elected](ctx, c, nil); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestACursorThatSkipsSeesOnlyWhatComesAfter(t *testing.T) {
+func TestSkipSeenSkipsPastEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := hookstest.NewRecorder()
 		elected(r, a, 1)

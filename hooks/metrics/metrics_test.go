@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"go.uber.org/goleak"
 
@@ -34,64 +35,64 @@ func beat(h *metrics.Hook, who hooks.Origin, token int64) {
 	h.OnHeartbeat(context.Background(), hooks.Heartbeat{Origin: who, Token: token, Deadline: time.Now().Add(validity)})
 }
 
-// stands fails the test unless h has seen one election, with that validity left.
-func stands(t *testing.T, h *metrics.Hook, left time.Duration) {
+// expectLeft fails the test unless h has seen one election, with that validity left.
+func expectLeft(t *testing.T, h *metrics.Hook, left time.Duration) {
 	t.Helper()
 	all := h.Standings()
 	if len(all) != 1 || all[0].Election != "orders" || all[0].Left != left || all[0].Leading != (left > 0) || all[0].Since.IsZero() != (left == 0) {
-		t.Errorf("stands %+v, want %v left", all, left)
+		t.Errorf("got %+v, want %v left", all, left)
 	}
 }
 
-func TestTheStandingEndsWithTheValidityThoughNobodyIsTold(t *testing.T) {
+func TestTheStandingEndsWithTheValidityWithoutAnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := metrics.New(nil)
 		defer elect(h, web1, 1)()
-		stands(t, h, validity)
+		expectLeft(t, h, validity)
 		time.Sleep(2 * time.Second)
-		stands(t, h, validity-2*time.Second)
+		expectLeft(t, h, validity-2*time.Second)
 		beat(h, web1, 1)
-		stands(t, h, validity)
+		expectLeft(t, h, validity)
 		time.Sleep(validity - 1)
-		stands(t, h, 1)
+		expectLeft(t, h, 1)
 		time.Sleep(time.Nanosecond)
-		stands(t, h, 0)
+		expectLeft(t, h, 0)
 	})
 }
 
 func TestTheStandingEndsWithTheTermsContextBeforeTheWorkHasReturned(t *testing.T) {
 	h := metrics.New(nil)
 	elect(h, web1, 1)()
-	stands(t, h, 0)
+	expectLeft(t, h, 0)
 }
 
-func TestAHeartbeatThatIsToldLateRevivesNoTerm(t *testing.T) {
+func TestALateHeartbeatEventDoesNotRenewAnEndedTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := metrics.New(nil)
 		elect(h, web1, 1)()
 		h.OnDemoted(t.Context(), hooks.Demoted{Origin: web1, Token: 1})
 		beat(h, web1, 1)
-		stands(t, h, 0)
+		expectLeft(t, h, 0)
 		defer elect(h, web1, 2)()
 		time.Sleep(time.Second)
 		beat(h, web1, 1)
-		stands(t, h, validity-time.Second)
+		expectLeft(t, h, validity-time.Second)
 	})
 }
 
 func TestAnElectionIsKnownFromItsFirstAttempt(t *testing.T) {
 	h := metrics.New(nil)
 	if all := h.Standings(); len(all) != 0 {
-		t.Errorf("stands %+v before any event", all)
+		t.Errorf("got %+v before any event", all)
 	}
 	h.OnCampaign(t.Context(), hooks.Campaign{Origin: web1, Outcome: hooks.Busy})
-	stands(t, h, 0)
+	expectLeft(t, h, 0)
 	h = metrics.New(nil)
 	h.OnError(t.Context(), hooks.Failure{Origin: web1, Op: hooks.OpCampaign})
-	stands(t, h, 0)
+	expectLeft(t, h, 0)
 }
 
-// A hook sees each attempt of two candidates of one process.
+// Two candidates of a process share the hook.
 func TestTheStandingSaysWhoIsDeputy(t *testing.T) {
 	h, web2 := metrics.New(nil), hooks.Origin{Election: "orders", Key: 42, CandidateID: "web-2"}
 	for i, step := range []struct {
@@ -114,12 +115,12 @@ func TestTheStandingSaysWhoIsDeputy(t *testing.T) {
 	}
 }
 
-func TestAFailureOfASharedConnectionIsOfNoElection(t *testing.T) {
-	sink := &told{}
+func TestAFailureOfASharedConnectionBelongsToNoElection(t *testing.T) {
+	sink := &recorder{}
 	h := metrics.New(sink)
 	h.OnError(t.Context(), hooks.Failure{Origin: hooks.Origin{CandidateID: "web-1"}, Op: hooks.OpCall})
 	if all := h.Standings(); len(all) != 0 || len(sink.lines) != 1 {
-		t.Errorf("stands %+v, and the sink was told %q", all, sink.lines)
+		t.Errorf("got %+v, and the sink received %q", all, sink.lines)
 	}
 }
 
@@ -129,40 +130,40 @@ func TestOfTwoCandidatesOfAProcessTheLeaderCounts(t *testing.T) {
 		web2 := hooks.Origin{Election: "orders", Key: 42, CandidateID: "web-2"}
 		elect(h, web1, 1)() // its work has not returned yet
 		defer elect(h, web2, 2)()
-		stands(t, h, validity)
+		expectLeft(t, h, validity)
 		h.OnDemoted(t.Context(), hooks.Demoted{Origin: web1, Token: 1})
-		stands(t, h, validity)
+		expectLeft(t, h, validity)
 	})
 }
 
-// told is a sink that records its calls.
-type told struct {
+// recorder is a sink that records its calls.
+type recorder struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (s *told) add(format string, args ...any) {
+func (s *recorder) add(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lines = append(s.lines, fmt.Sprintf(format, args...))
 }
 
-func (s *told) TermBegan(_ context.Context, election string) { s.add("%s began", election) }
-func (s *told) TermEnded(_ context.Context, election string, reason hooks.Reason, held time.Duration) {
+func (s *recorder) TermBegan(_ context.Context, election string) { s.add("%s began", election) }
+func (s *recorder) TermEnded(_ context.Context, election string, reason hooks.Reason, held time.Duration) {
 	s.add("%s ended %s %v", election, reason, held)
 }
-func (s *told) HeartbeatAnswered(_ context.Context, election string, took time.Duration) {
+func (s *recorder) HeartbeatAnswered(_ context.Context, election string, took time.Duration) {
 	s.add("%s heartbeat %v", election, took)
 }
-func (s *told) AttemptMade(_ context.Context, election string, outcome hooks.Outcome, took time.Duration) {
+func (s *recorder) AttemptMade(_ context.Context, election string, outcome hooks.Outcome, took time.Duration) {
 	s.add("%s attempt %s %v", election, outcome, took)
 }
-func (s *told) FailureSeen(_ context.Context, election string, op hooks.Op) {
+func (s *recorder) FailureSeen(_ context.Context, election string, op hooks.Op) {
 	s.add("%s failure %s", election, op)
 }
 
 func TestTheSinkIsToldOfEachEvent(t *testing.T) {
-	sink := &told{}
+	sink := &recorder{}
 	h, ctx := metrics.New(sink), t.Context()
 	h.OnError(ctx, hooks.Failure{Origin: web1, Op: hooks.OpCampaign, Err: errors.New("refused")})
 	h.OnCampaign(ctx, hooks.Campaign{Origin: web1, Outcome: hooks.Granted, Took: 3})
@@ -171,7 +172,7 @@ func TestTheSinkIsToldOfEachEvent(t *testing.T) {
 	h.OnDemoted(ctx, hooks.Demoted{Origin: web1, Token: 1, Reason: hooks.SessionLost, Held: 7})
 	want := []string{"orders failure campaign", "orders attempt granted 3ns", "orders began", "orders heartbeat 5ns", "orders ended session_lost 7ns"}
 	if !slices.Equal(sink.lines, want) {
-		t.Errorf("told %q\nwant %q", sink.lines, want)
+		t.Errorf("got  %q\nwant %q", sink.lines, want)
 	}
 }
 
@@ -188,15 +189,15 @@ func TestTheSinksContextOutlivesTheTerm(t *testing.T) {
 }
 
 type began struct {
-	told
+	recorder
 	ctx context.Context
 }
 
 func (s *began) TermBegan(ctx context.Context, _ string) { s.ctx = ctx }
 
 func TestOneHookServesAThousandElectionsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // so that no term ends on a slow machine
-		sink := &told{}
+	synctest.Test(t, func(t *testing.T) { // in virtual time no term ends on a slow machine
+		sink := &recorder{}
 		h := metrics.New(sink)
 		var all sync.WaitGroup
 		for i := range 1000 {
@@ -226,4 +227,34 @@ func TestOneHookServesAThousandElectionsAtOnce(t *testing.T) {
 			t.Errorf("the sink received %d events, want 2500", n)
 		}
 	})
+}
+
+// The wall clock can be set, and the monotonic clock may stop while the machine sleeps.
+func TestTheClockOnWhichMoreTimeHasPassedCounts(t *testing.T) {
+	now := time.Now()
+	for name, deadline := range map[string]time.Time{
+		"the machine has slept":       moved(t, now.Add(-time.Minute), time.Hour), // only the wall clock is past the deadline
+		"the wall clock was set back": moved(t, now.Add(time.Hour), -2*time.Hour), // only the monotonic clock is past it
+	} {
+		h := metrics.New(nil)
+		h.OnElected(context.Background(), hooks.Elected{Origin: web1, Token: 1, At: now, Deadline: deadline})
+		if all := h.Standings(); all[0].Leading || all[0].Left != 0 {
+			t.Errorf("%s: %+v", name, all)
+		}
+	}
+}
+
+// moved returns at with a later monotonic reading. Package time has no function for that.
+func moved(t *testing.T, at time.Time, d time.Duration) time.Time {
+	t.Helper()
+	layout := (*struct {
+		wall uint64
+		mono int64
+	})(unsafe.Pointer(&at))
+	layout.mono += int64(d)
+	now := time.Now()
+	if difference := at.Sub(now) - at.Round(0).Sub(now.Round(0)); difference.Round(time.Minute) != d {
+		t.Fatalf("the layout of time.Time has changed: moved by %v, not %v", difference, d)
+	}
+	return at
 }

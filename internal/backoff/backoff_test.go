@@ -63,7 +63,7 @@ func TestJitterSpreads(t *testing.T) {
 	}
 }
 
-func TestTheFirstWaitSpreadsFurther(t *testing.T) {
+func TestSpreadSpreadsFurther(t *testing.T) {
 	lowest, highest := time.Hour, time.Duration(0)
 	for range 1000 {
 		d := Spread(time.Second)
@@ -89,24 +89,24 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestAnAnswerIsAwaitedNoLongerThanItsContext(t *testing.T) {
+func TestAwaitEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		impatient, late := errors.New("impatient"), make(chan struct{})
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, impatient)
 		defer cancel()
 		began := time.Now()
 		_, err := Await(ctx, func(context.Context) (int, error) {
-			<-late // whatever the context says
+			<-late // it ignores its context
 			return 1, nil
 		})
 		if took := time.Since(began); !errors.Is(err, impatient) || took != time.Second {
 			t.Errorf("got %v after %v", err, took)
 		}
-		close(late) // or the call would be left behind
+		close(late) // so that its goroutine ends
 	})
 }
 
-func TestAnAnswerInTimeIsReturnedAsItIs(t *testing.T) {
+func TestAwaitReturnsAnAnswerInTime(t *testing.T) {
 	refused := errors.New("refused")
 	got, err := Await(t.Context(), func(context.Context) (int, error) { return 7, refused })
 	if got != 7 || err != refused {
@@ -114,7 +114,7 @@ func TestAnAnswerInTimeIsReturnedAsItIs(t *testing.T) {
 	}
 }
 
-func TestBackoffDoublesAlsoJustBelowItsCap(t *testing.T) {
+func TestBackoffReachesItsCapWithoutOverflow(t *testing.T) {
 	for most, want := range map[time.Duration]time.Duration{2: 2, 3: 2, 4: 2} {
 		if got := (Backoff{Min: 1, Max: most}).After(2); got != want {
 			t.Errorf("up to %d: %d, want %d", most, got, want)
@@ -125,7 +125,7 @@ func TestBackoffDoublesAlsoJustBelowItsCap(t *testing.T) {
 	}
 }
 
-func TestWhatIsDrawnComesFromTheSource(t *testing.T) {
+func TestDrawFromReplacesTheSource(t *testing.T) {
 	before := draw
 	defer DrawFrom(before)
 	DrawFrom(func(d time.Duration) time.Duration { return d - 1 })

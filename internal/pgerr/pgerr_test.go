@@ -17,7 +17,7 @@ import (
 
 var errSome = errors.New("some sentinel")
 
-// bothDrivers are the errors with which the drivers report an SQLSTATE.
+// bothDrivers returns the errors with which the drivers report an SQLSTATE.
 func bothDrivers(state string) []error {
 	return []error{&pgconn.PgError{Code: state}, &pq.Error{Code: pqerror.Code(state)}}
 }
@@ -35,7 +35,7 @@ func TestTheSQLStateOfBothDriversIsFound(t *testing.T) {
 	}
 }
 
-func TestBrokenMeansThatTheConnectionIsGone(t *testing.T) {
+func TestBrokenReportsErrorsThatEndTheConnection(t *testing.T) {
 	want := map[error]bool{
 		nil: false, errSome: false, context.DeadlineExceeded: false,
 		driver.ErrBadConn: true, sql.ErrConnDone: true, io.EOF: true, io.ErrUnexpectedEOF: true,
@@ -53,7 +53,7 @@ func TestBrokenMeansThatTheConnectionIsGone(t *testing.T) {
 	}
 }
 
-func TestAWrappedErrorStaysWithinReachAndIsNotWrappedTwice(t *testing.T) {
+func TestWrapKeepsTheErrorAndWrapsOnce(t *testing.T) {
 	once := Wrap(errSome, io.EOF)
 	if twice := Wrap(errSome, once); twice != once || !errors.Is(once, errSome) || !errors.Is(once, io.EOF) {
 		t.Errorf("got %v, %v", once, twice)
@@ -64,7 +64,7 @@ func TestAWrappedErrorStaysWithinReachAndIsNotWrappedTwice(t *testing.T) {
 	}
 	cancel(errSome)
 	if err := CauseOr(ctx, nil); err != nil {
-		t.Errorf("what has not failed is %v", err)
+		t.Errorf("no error became %v", err)
 	}
 	if err := CauseOr(ctx, io.EOF); !errors.Is(err, errSome) || !errors.Is(err, io.EOF) {
 		t.Errorf("got %v", err)

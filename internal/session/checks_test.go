@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// checks has n candidates of a pool check at once, each check taking a second, and
-// counts those that were made and those that failed.
+// checks lets n candidates of a pool check the server at the same time. A check takes a second.
+// It counts the checks that were made and those that failed.
 func checks(n int, check func() (bool, error), leases ...Lease) (made, failed int) {
 	all := queues{of: map[*sql.DB]*queue{}}
 	ended := make(chan error)
@@ -41,7 +41,7 @@ func TestCandidatesThatWaitForTheirTurnShareACheckThatPassedMeanwhile(t *testing
 		err          error
 		made, failed int
 	}{
-		"it passed":                   {true, nil, 2, 0}, // by the first, and by one of those that asked when it had begun
+		"it passed":                   {true, nil, 2, 0}, // the first made one, and one of those that came after it had begun made the other
 		"it failed":                   {true, errors.New("refused"), 40, 40},
 		"it passed without a setting": {false, nil, 40, 0},
 	} {
@@ -56,8 +56,8 @@ func TestCandidatesThatWaitForTheirTurnShareACheckThatPassedMeanwhile(t *testing
 	}
 }
 
-// One that comes when the first has left does not check beside the second.
-func TestThereIsOneQueueAsLongAsAnybodyWaits(t *testing.T) {
+// A candidate that comes after the first has left waits for the second.
+func TestThereIsOneQueueWhileAnybodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := queues{of: map[*sql.DB]*queue{}}
 		ended := make(chan error)
@@ -67,7 +67,7 @@ func TestThereIsOneQueueAsLongAsAnybodyWaits(t *testing.T) {
 				time.Sleep(time.Duration(i) * 700 * time.Millisecond)
 				ended <- all.share(context.Background(), nil, Lease{}, func() (bool, error) {
 					if checking++; checking > 1 {
-						t.Errorf("%d check at a time", checking)
+						t.Errorf("%d checks at a time", checking)
 					}
 					time.Sleep(time.Second)
 					checking--
@@ -86,7 +86,7 @@ func TestThereIsOneQueueAsLongAsAnybodyWaits(t *testing.T) {
 func TestACheckWithAnotherLeaseIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made, _ := checks(40, func() (bool, error) { return true, nil }, Lease{Length: 10 * time.Second}, Lease{Length: 20 * time.Second})
-		if made < 3 { // how many more is chance: the order in which they come
+		if made < 3 { // the number depends on the order in which candidates come
 			t.Errorf("%d checks, with two leases", made)
 		}
 	})

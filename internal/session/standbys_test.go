@@ -18,7 +18,7 @@ func TestEveryStandbyThatIsListedMustAcknowledge(t *testing.T) {
 		"aNy 01 (s1)":                    {"s1"},
 		"2 (s1, s2)":                     {"s1", "s2"},
 		`FIRST 1 ("s 1")`:                {"s 1"},
-		`"say ""hi""", "b"`:              nil, // a plain list waits for one
+		`"say ""hi""", "b"`:              nil, // a list without a number means one
 		`FIRST 2 ("say ""hi""","""")`:    {`say "hi"`, `"`},
 		`FIRST 3 ("any", "first", "(,")`: {"any", "first", "(,"},
 		"FIRST 3 (_a$1, 2, été)":         {"_a$1", "2", "été"},
@@ -26,14 +26,14 @@ func TestEveryStandbyThatIsListedMustAcknowledge(t *testing.T) {
 
 		"":                        nil,
 		"*":                       nil,
-		`"*"`:                     nil, // the server makes no difference
+		`"*"`:                     nil, // the same to the server
 		"FIRST 1 (*)":             nil,
 		"FIRST 2 (*, s1)":         nil,
 		"s1, s2":                  nil,
 		"FIRST 1 (s1, s2)":        nil,
 		"ANY 1 (s1, s2)":          nil,
 		"FIRST 2 (s1)":            nil,
-		"FIRST 2 (s1, S1)":        nil, // the case of letters does not matter
+		"FIRST 2 (s1, S1)":        nil, // the server ignores case
 		`FIRST 2 (s1, "s1")`:      nil,
 		"FIRST 0 (s1)":            nil,
 		"FIRST (s1)":              nil,
@@ -78,7 +78,7 @@ func TestEveryStandbyThatIsListedMustAcknowledge(t *testing.T) {
 	}
 }
 
-// A list that is taken means the same to the server when it is written out in full.
+// A list that is accepted must mean the same when it is written out in full.
 func FuzzAListOfStandbysIsReadAsItIsWritten(f *testing.F) {
 	for _, seed := range []string{"FIRST 2 (s1, s2)", `ANY 1 ("a""b")`, "*", "", `"x`, "first 1 (2)", "FIRST 1 (é$)"} {
 		f.Add(seed)

@@ -35,19 +35,19 @@ func TestNowReadsBothClocks(t *testing.T) {
 	}
 }
 
-// A process that was frozen, or a machine that slept, finds itself deposed at
-// its first look, on whichever clock shows it.
+// After a freeze of the process or a sleep of the machine, one of the clocks shows that the
+// validity is over.
 func TestASessionIsNotValidAfterAClockJump(t *testing.T) {
 	l := leaseOf(10*time.Second, 2*time.Second, 2*time.Second)
 	for name, c := range map[string]struct {
-		mono, wall time.Duration // how much older the proof is
+		mono, wall time.Duration // by how much the proof is older
 		valid      bool
 	}{
 		"fresh":                          {0, 0, true},
 		"not quite expired":              {6 * time.Second, 6 * time.Second, true},
 		"expired":                        {7 * time.Second, 7 * time.Second, false},
-		"only the monotonic clock says":  {7 * time.Second, 0, false},
-		"only the wall clock says":       {0, 7 * time.Second, false},
+		"only by the monotonic clock":    {7 * time.Second, 0, false},
+		"only by the wall clock":         {0, 7 * time.Second, false},
 		"the wall clock was set back":    {time.Second, -time.Hour, true},
 		"the wall clock was set forward": {time.Second, time.Hour, false},
 	} {

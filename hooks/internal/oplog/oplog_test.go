@@ -133,7 +133,7 @@ func TestTheAdaptersDocumentExactlyTheLinesThatAreWritten(t *testing.T) {
 	}
 }
 
-func TestADeputyIsLoggedWhenItBecomesThat(t *testing.T) {
+func TestBecomingDeputyIsLoggedOnce(t *testing.T) {
 	var l log
 	h := oplog.New(l.write)
 	for n, deputy := range []bool{false, true, true, true, false, true} {
@@ -145,7 +145,7 @@ func TestADeputyIsLoggedWhenItBecomesThat(t *testing.T) {
 	}
 }
 
-func TestEveryLineSaysWhoseItIs(t *testing.T) {
+func TestEveryLineNamesElectionAndCandidate(t *testing.T) {
 	var l log
 	everything(oplog.New(l.write))
 	for _, line := range l.lines {
@@ -170,7 +170,7 @@ func TestKeysAndTokensAreText(t *testing.T) {
 	}
 }
 
-func TestTheLevelOfADemotionIsThatOfItsReason(t *testing.T) {
+func TestTheLevelOfADemotionDependsOnItsReason(t *testing.T) {
 	want := map[hooks.Reason]string{
 		hooks.Resigned:     "info demoted token=7 reason=resigned held=1m0s",
 		hooks.Shutdown:     "info demoted token=7 reason=shutdown held=1m0s",

@@ -55,7 +55,7 @@ func TestAnOutageGoesOnFromOneCampaignToTheNext(t *testing.T) {
 	check(t, &l, wentAway, "info database back away=5s failed_attempts=5")
 }
 
-func TestTheOutagesOfCandidatesAreApart(t *testing.T) {
+func TestTheOutagesOfCandidatesAreSeparate(t *testing.T) {
 	var l log
 	h := oplog.New(l.write)
 	attempt(h, a, 1, hooks.Failed, 0)
@@ -65,7 +65,7 @@ func TestTheOutagesOfCandidatesAreApart(t *testing.T) {
 	check(t, &l, wentAway, wentAway, "info database back away=3s failed_attempts=1")
 }
 
-func TestAPermanentFailureIsAnErrorAndForgetsTheOutage(t *testing.T) {
+func TestAPermanentFailureIsAnErrorAndEndsTheOutage(t *testing.T) {
 	var l log
 	h := oplog.New(l.write)
 	attempt(h, a, 1, hooks.Failed, 0)
@@ -75,7 +75,7 @@ func TestAPermanentFailureIsAnErrorAndForgetsTheOutage(t *testing.T) {
 	check(t, &l, wentAway, "error gave up op=campaign error=connection refused failed_attempts=2")
 }
 
-func TestAFailureThatIsNoAttemptBeginsNoOutage(t *testing.T) {
+func TestAFailureOutsideAnAttemptBeginsNoOutage(t *testing.T) {
 	var l log
 	h := oplog.New(l.write)
 	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpHeartbeat, Err: errRefused, At: start})

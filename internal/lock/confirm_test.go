@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 func TestTheLargerEpochIsAddedToTheTimeline(t *testing.T) {
@@ -54,4 +56,15 @@ func TestATokenWithAnEpochIsPositiveOrAnError(t *testing.T) {
 			t.Errorf("token %x, epochs %d and %q: got %x, %v, want an error that says %s", c.token, c.own, c.setting, token, err, c.says)
 		}
 	}
+}
+
+func FuzzTheGuardHasAllBitsOfTheKey(f *testing.F) {
+	for _, key := range []int64{0, 1, -1, 1 << 32, -7492410215596134511} {
+		f.Add(key)
+	}
+	f.Fuzz(func(t *testing.T, key int64) {
+		if high, low := session.Halves(key); int64(high)<<32|int64(uint32(low)) != key {
+			t.Errorf("the guard of %d is (%d, %d)", key, high, low)
+		}
+	})
 }

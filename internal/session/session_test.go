@@ -9,10 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/pgelector/pgelector/db"
 )
 
-// A lateDriver hears no context: it answers when it is let go.
+// A lateDriver ignores contexts. It answers when its channel is closed.
 type lateDriver struct{ connecting, beginning chan struct{} }
 
 func (d lateDriver) Connect(context.Context) (driver.Conn, error) {
@@ -33,13 +35,12 @@ func (c lateConn) Close() error                        { return nil }
 func (c lateConn) Commit() error                       { return nil }
 func (c lateConn) Rollback() error                     { return nil }
 
-// As both drivers have: or else database/sql closes the connection of a transaction
+// Both drivers implement these. Without them database/sql closes the connection of a transaction
 // whose context has ended.
 func (c lateConn) ResetSession(context.Context) error { return nil }
 func (c lateConn) IsValid() bool                      { return true }
 
-// What a driver brings after nobody waits for it any more goes back to the pool.
-func TestWhatComesTooLateIsNotLost(t *testing.T) {
+func TestALateConnectionOrTransactionReturnsToThePool(t *testing.T) {
 	open := make(chan struct{})
 	close(open)
 	for name, test := range map[string]struct {
@@ -76,8 +77,8 @@ func TestWhatComesTooLateIsNotLost(t *testing.T) {
 	}
 }
 
-// A hangingConn answers its first statement, and hangs when it is taken from the pool again,
-// as pgx's does, which asks the server first.
+// A hangingConn hangs when it is taken from the pool again. So may a connection of pgx, which
+// sends a statement then.
 type hangingConn struct{ lateConn }
 
 func (c hangingConn) ResetSession(ctx context.Context) error {
@@ -91,8 +92,8 @@ func (d hangingDriver) Connect(context.Context) (driver.Conn, error) {
 	return hangingConn{lateConn{d.lateDriver}}, nil
 }
 
-// The pool's idle connections may lead to a server that is frozen.
-func TestAnIdleConnectionThatHangsHasOneValidity(t *testing.T) {
+// The server may be frozen.
+func TestAnIdleConnectionMayHangForOneValidity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := sql.OpenDB(hangingDriver{})
 		defer pool.Close()
@@ -115,8 +116,8 @@ func TestAnIdleConnectionThatHangsHasOneValidity(t *testing.T) {
 	})
 }
 
-// The last user lets a session go that has ended, and one may come after it.
-func TestASessionIsKeptForItsUsersAndNoLonger(t *testing.T) {
+// A session that has ended is kept until its last hold is released. Later holds do not block.
+func TestASessionIsKeptUntilItsLastHoldIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := make(chan struct{})
 		close(open)
@@ -136,15 +137,15 @@ func TestASessionIsKeptForItsUsersAndNoLonger(t *testing.T) {
 		if took := time.Since(start); took != 1500*time.Millisecond {
 			t.Errorf("kept for %v", took)
 		}
-		s.Hold()() // nobody waits any more
+		s.Hold()()
 		s.awaitHolds()
 		s.Hold()()
 	})
 }
 
-// A lendingConn comes from a pool, as stdlib's from a pgxpool: Close returns it there, unless
-// a call was cancelled on it or it is inside a transaction. A call takes a moment before its
-// statement is sent.
+// A lendingConn belongs to a pool below database/sql, such as a pgxpool. Close returns it there,
+// unless a call was cancelled on it or it is inside a transaction. A call takes a moment before
+// it sends its statement.
 type lendingConn struct {
 	lateConn
 	cut, begun, returned bool
@@ -173,7 +174,7 @@ func (c *lendingConn) Close() error {
 func (c *lendingConn) Connect(context.Context) (driver.Conn, error) { return c, nil }
 func (c *lendingConn) Driver() driver.Driver                        { return nil }
 
-// A session may end at the very moment at which a statement is about to be sent on it.
+// A session may end just before a statement is sent on it.
 func TestASessionThatIsDiscardedIsNotReturnedToAPoolBelow(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"idle": -1, "before it sends": 0, "while it waits for the answer": time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -203,3 +204,5 @@ func TestASessionThatIsDiscardedIsNotReturnedToAPoolBelow(t *testing.T) {
 		})
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
