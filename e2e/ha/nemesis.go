@@ -176,17 +176,17 @@ type fault struct {
 // faults returns all faults, in list order.
 func faults() []fault {
 	return []fault{
-		{"switchover", "Patroni hands over to a standby, as an operator asks it to", (*nemesis).switchOver, ""},
-		{"crash", "the primary's postmaster is ended by SIGKILL; Patroni starts it again", (*nemesis).crash, ""},
-		{"lose", "the primary's Patroni and PostgreSQL are ended by SIGKILL", (*nemesis).lose, ""},
-		{"freeze-patroni", "the primary's Patroni is frozen by SIGSTOP until another is promoted, and thawed: two primaries", (*nemesis).freezePatroni, ""},
-		{"freeze-postgres", "the primary's PostgreSQL is frozen by SIGSTOP until another is promoted, and thawed", (*nemesis).freezePostgres, ""},
-		{"freeze-both", "both are", (*nemesis).freezeBoth, ""},
-		{"freeze-postmaster", "the primary's postmaster is frozen by SIGSTOP, so that new connections hang and sessions go on, and thawed", (*nemesis).freezePostmaster, ""},
-		{"etcd", "etcd is frozen by SIGSTOP for longer than the ttl: the primary is demoted, and one is promoted when etcd is back", (*nemesis).freezeEtcd, ""},
+		{"switchover", "Patroni switches over to a standby, as an operator requested", (*nemesis).switchOver, ""},
+		{"crash", "SIGKILL ends the primary's postmaster; Patroni starts it again", (*nemesis).crash, ""},
+		{"lose", "SIGKILL ends the primary's Patroni and PostgreSQL", (*nemesis).lose, ""},
+		{"freeze-patroni", "SIGSTOP freezes the primary's Patroni until another member is promoted: two primaries", (*nemesis).freezePatroni, ""},
+		{"freeze-postgres", "SIGSTOP freezes the primary's PostgreSQL until another member is promoted", (*nemesis).freezePostgres, ""},
+		{"freeze-both", "SIGSTOP freezes the primary's Patroni and PostgreSQL until another member is promoted", (*nemesis).freezeBoth, ""},
+		{"freeze-postmaster", "SIGSTOP freezes the primary's postmaster for a while: new connections hang, and sessions go on", (*nemesis).freezePostmaster, ""},
+		{"etcd", "SIGSTOP freezes etcd for longer than the ttl: Patroni demotes the primary, and promotes a member when etcd is back", (*nemesis).freezeEtcd, ""},
 		{"cut", "the primary's standbys are cut off from it", (*nemesis).cut, ""},
 		{"cut-lose", "the primary's standbys are cut off from it, and then it is lost", (*nemesis).cutAndLose, ""},
-		{"discard", "a standby that was promoted is lost before another has followed it: Patroni returns to the older timeline", (*nemesis).discard, async},
+		{"discard", "a promoted standby is lost before another member follows it: Patroni returns to the older timeline", (*nemesis).discard, async},
 	}
 }
 

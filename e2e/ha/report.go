@@ -84,10 +84,10 @@ func (r report) write(path, command string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# What a failover costs
 
-Written by %s, of commit %s, on %s: do not edit. [docs/servers.md](../../docs/servers.md) says what follows.
+Written by %s, of commit %s, on %s: do not edit. [docs/servers.md](../../docs/servers.md) says what follows from it.
 
-The cluster: three members of PostgreSQL under Patroni (ttl %v, loop_wait 1 s, retry_timeout 3 s), etcd, HAProxy that asks
-Patroni each second, PgBouncer in session mode; all on one machine. %d candidates, of every kind and over both drivers:
+The cluster has three members of PostgreSQL under Patroni (ttl %v, loop_wait 1 s, retry_timeout 3 s), etcd, HAProxy, which
+checks Patroni each second, and PgBouncer in session mode, all on one machine. There are %d candidates:
 %s.
 Their lease is %v, their heartbeat interval %v, their retry interval %v.
 
@@ -97,19 +97,21 @@ Their lease is %v, their heartbeat interval %v, their retry interval %v.
 		fmt.Fprintf(&b, "| `%s` | %s |\n", f.name, f.about)
 	}
 	b.WriteString(`
-*Without a leader* counts from the moment when a primary takes writes: probes write to each member, directly, all the
-while. *Since the route is back* counts only while new connections over the route of the candidate that led, and that lives
-on, lead to a primary (one is made each ` + fmt.Sprint(reaching) + `), and until the next term: an attempt that meets a frozen host
-takes the ` + fmt.Sprint(connectTimeout) + ` of ` + "`connect_timeout`" + `. *Overlap* is how long two processes believed
-at once. *Commits* are those of ` + "`Term.InTx`" + `; one is lost if it was acknowledged and is not in the database at the end;
-*discarded* if Patroni returned to the older timeline after it had promoted a standby. With each fault one follower is
-killed and a fresh process takes its place.
+- *Without a leader* begins when a primary takes writes. Probes write to each member, directly, all the time.
+- *Since the route is back* ends at the next term, and counts only while new connections of the last leader, if it lives,
+  reach a primary (the test makes one each ` + fmt.Sprint(reaching) + `). An attempt to connect to a frozen host takes the
+  ` + fmt.Sprint(connectTimeout) + ` of ` + "`connect_timeout`" + `.
+- *Overlap* is how long two processes believed at once that they led.
+- *Commits* are those of ` + "`Term.InTx`" + `. A commit is *lost* if it was acknowledged and is not in the database at the end. It
+  is *discarded* if Patroni returned to an older timeline after it had promoted a standby.
+
+With each fault one follower is killed, and a new process replaces it.
 
 `)
-	b.WriteString("Replication is asynchronous (*async*; *proxied*: all candidates connect through HAProxy, with\n`on-marked-down shutdown-sessions`), or synchronous by `synchronous_mode: true` (*sync*; *guarded*: every candidate has\n`WithSynchronousStandby`, and none a shared session).\n\n")
+	b.WriteString("| mode | replication | candidates |\n|---|---|---|\n| async | asynchronous | as above |\n| proxied | asynchronous | all connect through HAProxy, with `on-marked-down shutdown-sessions` |\n| sync | synchronous: `synchronous_mode: true` | as above |\n| guarded | synchronous: `synchronous_mode: true` | all have `WithSynchronousStandby`, and none has a shared session |\n\n")
 	b.WriteString(r.table())
 	fmt.Fprintf(&b, "\n%d members no longer followed the primary and were reinitialized.\n", r.reinitialized)
-	b.WriteString("\nWhat was judged:\n\n")
+	b.WriteString("\nThe checks:\n\n")
 	for _, p := range r.proofs {
 		held := "held"
 		if !p.Holds() {
