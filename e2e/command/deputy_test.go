@@ -23,13 +23,13 @@ func lead(t *testing.T, dsn, election, id string, more ...string) *running {
 	return r
 }
 
-// follow runs a command that says when it leads.
+// follow runs a command that prints "ready" when it leads.
 func follow(t *testing.T, dsn, election, id string, more ...string) *running {
 	t.Helper()
 	return launch(t, at(dsn), quick(election, append(append([]string{"--candidate", id}, more...), sh("echo ready; exec sleep 1000")...)...)...)
 }
 
-// standing is what status says of one election.
+// standing is the output of status for one election.
 type standing struct {
 	Leader, Deputy *struct {
 		Candidate    string
@@ -47,7 +47,7 @@ func standingOf(t *testing.T, dsn, election, driver string) standing {
 	return got.Elections[0]
 }
 
-// pasted returns the answer of the first statement of docs/operating.md.
+// pasted runs the first statement of docs/operating.md and returns its rows.
 func pasted(t *testing.T, dsn, election string) (answer []string) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/operating.md")
@@ -69,7 +69,7 @@ func pasted(t *testing.T, dsn, election string) (answer []string) {
 	return answer
 }
 
-// The leader holds a seat, too, and a candidate that polls holds none.
+// The leader holds a seat as well. A polling candidate holds none.
 func TestTheDeputyShowsEverywhere(t *testing.T) {
 	t.Parallel()
 	for _, standby := range []string{"deputy", "wait"} {
@@ -81,11 +81,11 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 			changes := func(event, text string) {
 				t.Helper()
 				line := people.says(t, "")
-				for strings.Contains(line, "pgelector leads") { // the name of the pool, until the grant has set the candidate's
+				for strings.Contains(line, "pgelector leads") { // the pool's name, until the grant sets the candidate's
 					line = people.says(t, "")
 				}
 				if !strings.Contains(line, text) {
-					t.Errorf("watch says %q, want %q", line, text)
+					t.Errorf("watch printed %q, want %q", line, text)
 				}
 				var c struct {
 					Event          string
@@ -96,7 +96,7 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 					check(t, json.Unmarshal([]byte(programs.says(t, "")), &c))
 				}
 				if c.Event != event || (c.Leader != nil) != (event != "vacant") || (c.Deputy != nil) != (event == "deputy") {
-					t.Errorf("watch --json says %+v, want %s", c, event)
+					t.Errorf("watch --json printed %+v, want %s", c, event)
 				}
 			}
 			changes("vacant", "nobody leads")
@@ -121,7 +121,7 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 			}
 			invoke(t, at(dsn), "status", "billing").want(t, 0, "first", "leads", "second", "deputy")
 			if standby == "wait" { // its waits are short
-				eventually(t, "it waits", func() bool {
+				eventually(t, "the deputy waits", func() bool {
 					s := standingOf(t, dsn, "billing", "pgx")
 					return s.Deputy != nil && s.Deputy.WaitingSince != nil
 				})
@@ -135,7 +135,7 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 			expectGet(t, address, "/leader", http.StatusOK, `"leader":"second","deputy":false`)
 			expectGet(t, address, "/metrics", http.StatusOK, "pgelector_deputy{election=\"billing\"} 0\n")
 			if n := strings.Count(following.errs.String(), "became deputy"); n != 1 {
-				t.Errorf("it says %d times that it became the deputy", n)
+				t.Errorf("it logged %d times that it became the deputy", n)
 			}
 			for _, r := range []*running{following, polling} {
 				r.signal(t, 15)
@@ -145,7 +145,7 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 	}
 }
 
-// It takes as long as a deputy may be silent.
+// The test takes a minute: a deputy may be silent for that long.
 func TestDoctorNamesTheStrangerOnASeat(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
@@ -157,11 +157,11 @@ func TestDoctorNamesTheStrangerOnASeat(t *testing.T) {
 	following := follow(t, dsn, "billing", "second")
 	following.logs(t, "leader changed")
 	if s := standingOf(t, dsn, "billing", "pgx"); s.Deputy == nil || s.Deputy.Candidate != "stranger" {
-		t.Errorf("the stranger holds the seat, but status says %+v", s)
+		t.Errorf("the stranger holds the seat, but status printed %+v", s)
 	}
 	doctor := func() string { return invoke(t, at(dsn), "doctor").out }
 	if out := doctor(); strings.Contains(out, "warn  deputy") {
-		t.Errorf("it has just asked:\n%s", out)
+		t.Errorf("the stranger has just sent a statement:\n%s", out)
 	}
 	time.Sleep(time.Minute)
 	warning := fmt.Sprintf("warn  deputy           backend %d (\"stranger\", user postgres) holds the deputy's seat of the election with key %d, and has sent nothing for 1m", pid, keyOf("billing"))

@@ -22,17 +22,15 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// The stand-in is held to the truth: each script in testdata is a
-// sequence of statements on several sessions, with what comes of them. It is
-// played to a real server over both drivers, and to the stand-in, which must all
-// answer what is written there. -update writes down what the real server answers.
-var update = flag.Bool("update", false, "write the answers of a real server into testdata")
+// Each script in testdata is a sequence of statements on several sessions, with their results. A
+// real server, over both drivers, and the stand-in of package electortest must give these results.
+var update = flag.Bool("update", false, "write the results of a real server into testdata")
 
 var shared = pgcluster.NewShared()
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
 
-// A side is a server, real or not, as a script sees it.
+// A side is a server for a script: a real one or the stand-in.
 type side struct {
 	open    func(t *testing.T) *sql.DB // a pool of the primary
 	standby func(t *testing.T) *sql.DB // a pool of its standby
@@ -41,7 +39,7 @@ type side struct {
 	setEpoch func(t *testing.T, setting string) // of the database
 
 	terminate, cancel func(pid int32)
-	isAtGuard         func(pid int32) bool // waits for a guard lock
+	isAtGuard         func(pid int32) bool // reports whether it waits for a guard lock
 }
 
 func TestTheStandInAnswersAsPostgreSQLDoes(t *testing.T) {
@@ -79,7 +77,7 @@ func TestEveryStatementIsPlayed(t *testing.T) {
 	}
 }
 
-// realSide is PostgreSQL. A script that promotes a standby gets servers of its own.
+// realSide returns a PostgreSQL server. A script that promotes a standby gets its own servers.
 func realSide(t *testing.T, driver string, ownServer bool) side {
 	open := func(c *pgcluster.Cluster) func(t *testing.T) *sql.DB {
 		return func(t *testing.T) *sql.DB {
@@ -100,7 +98,7 @@ func realSide(t *testing.T, driver string, ownServer bool) side {
 		promote: func(t *testing.T) { check(t, standby.Promote(t.Context())) }})
 }
 
-// adminSide adds what takes a word with the server itself.
+// adminSide adds the functions that an administrator's connection implements.
 func adminSide(t *testing.T, c *pgcluster.Cluster, s side) side {
 	ask := func(sql string, pid int32) (yes bool) {
 		conn, err := c.Conn(t.Context())
@@ -122,7 +120,7 @@ func adminSide(t *testing.T, c *pgcluster.Cluster, s side) side {
 	return s
 }
 
-// standIn is what is tested. It lives in the bubble of the test.
+// standIn returns the stand-in. It runs in the bubble of the test.
 func standIn(t *testing.T, driver electortest.Driver) side {
 	server := electortest.NewServer()
 	t.Cleanup(server.Close)
@@ -164,7 +162,7 @@ func write(t *testing.T, path, text string) {
 	check(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
-// compare names each line that differs.
+// compare reports each line that differs.
 func compare(t *testing.T, want, got string) {
 	t.Helper()
 	wanted, lines := strings.Split(want, "\n"), strings.Split(got, "\n")
@@ -182,7 +180,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// within waits for what happens in another session, and so in its own time.
+// within waits until happened returns true.
 func within(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {

@@ -19,14 +19,11 @@ import (
 //
 //	a  TryLock 7                -> granted a
 //
-// : a session, a statement with its arguments, and what comes of it. A session
-// begins where it is first named, and on the standby if its name begins with s. A
-// statement that ends with & goes on in the background; "done" waits for it.
-// Besides statements a session has the words begin, commit, rollback,
-// close, terminate and cancel, which concern
-// the session itself. Lines without an arrow are "until x waits", "until x waits at
-// the guard", "until x is gone", "promote",
-// "epoch n", "pause", and comments.
+// with a session, a statement with its arguments, and the result. A session starts at its first
+// line, on the standby if its name begins with s. A statement that ends with & runs in the
+// background; "done" waits for its result. Other words for a session are begin, commit, rollback,
+// close, terminate and cancel. Lines without a result are "until x waits", "until x waits at the
+// guard", "until x is gone", "promote", "epoch n", "pause", and comments.
 type player struct {
 	side
 	admin    *sql.DB // of the primary
@@ -45,7 +42,7 @@ type playerSession struct {
 	result  chan string // of the statement in the background
 }
 
-// play plays a script and returns it with what came of it.
+// play runs a script and returns it with the results.
 func play(t *testing.T, script string, s side) string {
 	t.Helper()
 	p := &player{side: s, admin: s.open(t), sessions: map[string]*playerSession{}}
@@ -59,7 +56,7 @@ func play(t *testing.T, script string, s side) string {
 		case words[0] == "until":
 			p.until(t, words[1], strings.Join(words[2:], " "))
 			played.WriteString(line)
-		case words[0] == "pause": // so that it is later
+		case words[0] == "pause": // the clock must advance
 			time.Sleep(2 * time.Millisecond)
 			played.WriteString(line)
 		case words[0] == "epoch":
@@ -125,7 +122,7 @@ func (p *player) session(t *testing.T, name string) *playerSession {
 	return one
 }
 
-// until waits for what another session does.
+// until waits until a session is in the given state.
 func (p *player) until(t *testing.T, name, state string) {
 	t.Helper()
 	one := p.session(t, name)
@@ -140,7 +137,7 @@ func (p *player) until(t *testing.T, name, state string) {
 	})
 }
 
-// isGone reports whether the primary knows no such session.
+// isGone reports whether the session has ended on the primary.
 func (p *player) isGone(t *testing.T, one *playerSession) bool {
 	t.Helper()
 	row, err := db.New(p.admin).LastAsked(t.Context(), one.pid)
@@ -148,7 +145,7 @@ func (p *player) isGone(t *testing.T, one *playerSession) bool {
 	return row.Asked == 0
 }
 
-// run executes one line and says what came of it.
+// run runs one line and returns its result.
 func (p *player) run(t *testing.T, one *playerSession, words []string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -176,8 +173,8 @@ func (p *player) run(t *testing.T, one *playerSession, words []string) string {
 	return one.outcome(err, "ok")
 }
 
-// outcome says what came of a statement: of an error the SQLSTATE, and for all
-// that end the session the same, because drivers word it in their ways.
+// outcome returns text, or the SQLSTATE of an error. All errors that end the session have the same
+// text, since the drivers report them differently.
 func (one *playerSession) outcome(err error, text string) string {
 	var state interface{ SQLState() string }
 	switch {
@@ -186,7 +183,7 @@ func (one *playerSession) outcome(err error, text string) string {
 	case errors.Is(err, sql.ErrNoRows):
 		return "none"
 	case !errors.As(err, &state):
-		one.endTx() // or database/sql would wait for it
+		one.endTx() // otherwise database/sql would wait for it
 		if one.conn.PingContext(context.Background()) != nil {
 			return "the session has ended"
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/pgelector/pgelector/internal/session"
 )
 
-// A call is a statement being played.
+// A call is a statement of a script.
 type call struct {
 	*player
 	context.Context
@@ -31,7 +31,7 @@ func inside(transaction bool) string {
 	return ""
 }
 
-// verbs play each statement and write its answer for people.
+// verbs has a function for each statement, which runs it and formats the result.
 var verbs = map[string]func(*call) (string, error){
 	"TryLock": func(c *call) (string, error) {
 		high, low := guard(seat(c.key()))
@@ -56,8 +56,8 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprint(row.Offered), err
 	},
 	"OfferStands": func(c *call) (string, error) {
-		called, err := c.q.OfferStands(c, c.key())
-		return fmt.Sprint(called), err
+		stands, err := c.q.OfferStands(c, c.key())
+		return fmt.Sprint(stands), err
 	},
 	"UnlockTo": func(c *call) (string, error) {
 		row, err := c.q.UnlockTo(c, db.UnlockToParams{Key: c.key(), Candidate: c.words[1], Release: !slices.Contains(c.words, "look")})
@@ -68,8 +68,8 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprint(released), err
 	},
 	"Notify": func(c *call) (string, error) {
-		told, err := c.q.Notify(c, db.NotifyParams{Channel: c.words[0], Payload: c.words[1]})
-		return fmt.Sprint(told), err
+		sent, err := c.q.Notify(c, db.NotifyParams{Channel: c.words[0], Payload: c.words[1]})
+		return fmt.Sprint(sent), err
 	},
 	"Unlock": func(c *call) (string, error) {
 		released, err := c.q.Unlock(c, c.key())
@@ -131,7 +131,7 @@ var verbs = map[string]func(*call) (string, error){
 		high, low := guard(c.key())
 		of := c.sessions[c.words[1]]
 		started := of.started
-		if slices.Contains(c.words, "earlier") { // of a backend that had this process id before
+		if slices.Contains(c.words, "earlier") { // a former backend with the same process id
 			started--
 		}
 		return c.q.EnterTerm(c, db.EnterTermParams{GuardHigh: high, GuardLow: low, Key: c.key(), Pid: of.pid, Started: started, Settings: c.settings(2)})
@@ -247,7 +247,7 @@ func (p *player) waits(t *testing.T, one *playerSession) bool {
 	return slices.ContainsFunc(rows, func(r db.AdvisoryLocksRow) bool { return r.Pid == one.pid && r.WaitingMicros != 0 })
 }
 
-// candidate is who asks: the application_name of the settings, if it is among them.
+// candidate returns the application_name among the settings, if there is one.
 func (c *call) candidate() string {
 	for _, word := range c.words {
 		if name, ok := strings.CutPrefix(word, "application_name="); ok {
@@ -259,7 +259,7 @@ func (c *call) candidate() string {
 
 func (c *call) key() int64 { return number(c.words[0]) }
 
-// settings are the arguments from i on, such as idle_session_timeout=300.
+// settings returns the arguments from i on, such as idle_session_timeout=300, as JSON.
 func (c *call) settings(i int) string {
 	all := []map[string]string{}
 	for _, word := range c.words[min(i, len(c.words)):] {
@@ -270,7 +270,7 @@ func (c *call) settings(i int) string {
 	return encode(all)
 }
 
-// name is the session that has the process id.
+// name returns the name of the session with the process id.
 func (c *call) name(pid int32) string {
 	for name, one := range c.sessions {
 		if one.pid == pid {
@@ -280,7 +280,7 @@ func (c *call) name(pid int32) string {
 	return "nobody"
 }
 
-// rises describes a token by what is promised of it.
+// rises describes what the library promises of a token.
 func (c *call) rises(token int64, epoch string) string {
 	if token == 0 {
 		return "no token"
@@ -290,7 +290,7 @@ func (c *call) rises(token int64, epoch string) string {
 	return fmt.Sprintf("timeline %d, epoch %s, token rises %v", token>>48, epoch, rises)
 }
 
-// seat is the key of an election's seats, which AdvisoryLocks computes.
+// seat returns the key of an election's seats.
 func seat(key int64) int64 { return session.SeatKey(key) }
 
 func guard(key int64) (high, low int32) { return int32(key >> 32), int32(key) }
