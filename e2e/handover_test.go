@@ -135,7 +135,7 @@ func TestEachChangeOfLeaderIsToldEverywhere(t *testing.T) {
 		ill.Store(true)
 		all["an unhealthy candidate"] = s.stand(t, d.open(t, 0, s.DSN()), election, gate(&ill)).run(t, nil)
 		for kind, stand := range kinds {
-			all["one that is "+kind] = stand(t, s, d, 0, election).run(t, nil)
+			all["a candidate: "+kind] = stand(t, s, d, 0, election).run(t, nil)
 		}
 		allReport := func(leader *candidate) {
 			t.Helper()

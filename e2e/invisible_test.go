@@ -3,7 +3,6 @@
 package e2e_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -19,18 +18,6 @@ func watched(t *testing.T) *server {
 	return on(t, own(t, pgcluster.WithSetting("autovacuum", "off"), pgcluster.WithSetting("log_checkpoints", "off"),
 		pgcluster.WithSetting("log_lock_waits", "on"), pgcluster.WithSetting("log_min_duration_statement", "250ms"),
 		pgcluster.WithSetting("log_statement", "none")))
-}
-
-// reload changes a setting of the server.
-func (s *server) reload(t *testing.T, name, value string) {
-	t.Helper()
-	_, err := s.admin.Exec(fmt.Sprintf("ALTER SYSTEM SET %s = '%s'", name, value))
-	check(t, err)
-	_, err = s.admin.Exec("SELECT pg_reload_conf()")
-	check(t, err)
-	eventually(t, "the server has reloaded "+name, func() bool {
-		return one[string](t, s.admin, "SELECT current_setting($1)", name) == value
-	})
 }
 
 // logsNothing checks that the server logs nothing while leaders lead and followers follow. It
@@ -67,12 +54,12 @@ func TestFollowingIsNotLoggedByAServerThatIsWatched(t *testing.T) {
 		leader := all[0]
 		leader.elected(t)
 		s.logsNothing(t, "at first")
-		s.reload(t, "deadlock_timeout", "60ms")
-		s.reload(t, "log_min_duration_statement", "-1")
+		s.set(t, "deadlock_timeout", "60ms")
+		s.set(t, "log_min_duration_statement", "-1")
 		time.Sleep(time.Second) // until earlier waits have ended
 		s.logsNothing(t, "with a short deadlock_timeout")
-		s.reload(t, "log_min_duration_statement", "80ms")
-		s.reload(t, "deadlock_timeout", "1s")
+		s.set(t, "log_min_duration_statement", "80ms")
+		s.set(t, "deadlock_timeout", "1s")
 		time.Sleep(time.Second)
 		s.logsNothing(t, "with a short log_min_duration_statement")
 		leader.end(t)

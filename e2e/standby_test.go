@@ -32,8 +32,8 @@ func (f *fleet) deputy(t *testing.T) (id string) {
 	return id
 }
 
-// another waits until another process than that is the deputy, and stays it: a leader that
-// has resigned has its seat for some milliseconds more.
+// another waits until a process other than old is the deputy and remains it. (A leader that has
+// resigned keeps its seat for some milliseconds.)
 func (f *fleet) another(t *testing.T, old string) (id string) {
 	t.Helper()
 	eventually(t, "another is the deputy", func() bool {
@@ -44,7 +44,7 @@ func (f *fleet) another(t *testing.T, old string) (id string) {
 	return id
 }
 
-// soonest are the medians within which the deputy must lead.
+// soonest has, for each standby, the longest median time until the deputy leads.
 var soonest = map[string]time.Duration{"the default": 150 * time.Millisecond, "waiting": 50 * time.Millisecond}
 
 func TestTheDeputyLeadsSoonAfterTheLeaderIsGone(t *testing.T) {
@@ -65,10 +65,10 @@ func TestTheDeputyLeadsSoonAfterTheLeaderIsGone(t *testing.T) {
 					end(t, f, old.ID)
 					leader = f.leader(t, old.Token)
 					if leader.ID != deputy {
-						t.Logf("%s was elected, and %s was the deputy", leader.ID, deputy)
+						t.Logf("%s was elected, but %s was the deputy", leader.ID, deputy)
 					}
 					if !killed {
-						f.demotion(t, old.Token) // a lost session is excused once it is noticed
+						f.demotion(t, old.Token) // judge excuses a lost session only after it was noticed
 					} else {
 						f.isGone(t, old.ID)
 						id := fmt.Sprint("next-", started)
@@ -119,11 +119,11 @@ func TestADeputyThatIsKilledOrFrozenIsReplaced(t *testing.T) {
 					}
 					fresh := f.another(t, old)
 					if took := time.Since(began); took > fleetLease+fleetRetry+handedOver {
-						t.Errorf("another was deputy after %v", took)
+						t.Errorf("the deputy was replaced after %v", took)
 					}
 					f.kill(t, leader.ID)
 					if next := f.leader(t, leader.Token); next.ID != fresh {
-						t.Errorf("%s was elected, and %s was the deputy", next.ID, fresh)
+						t.Errorf("%s was elected, but %s was the deputy", next.ID, fresh)
 					}
 				})
 			})
@@ -131,7 +131,7 @@ func TestADeputyThatIsKilledOrFrozenIsReplaced(t *testing.T) {
 	}
 }
 
-// With the default retry interval.
+// The fleet has the default retry interval.
 func TestAnotherLeadsWithinFiveSecondsWhenLeaderAndDeputyDieTogether(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -150,7 +150,7 @@ func TestAnotherLeadsWithinFiveSecondsWhenLeaderAndDeputyDieTogether(t *testing.
 	})
 }
 
-// With default options.
+// The candidates have the default options.
 func TestAFleetPinsTwoSessions(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -167,7 +167,7 @@ func TestAFleetPinsTwoSessions(t *testing.T) {
 		leader := firstLeader(t, all, 0)
 		deputy := s.deputy(t, all)
 		for range 20 {
-			// Those that poll do not name the connections that they borrow.
+			// Polling candidates do not set the application_name of the connections that they borrow.
 			pinned := list[string](t, s.admin, "SELECT application_name FROM pg_stat_activity WHERE application_name <> '' AND position(application_name in $1) > 0 ORDER BY 1", ids)
 			want := []string{leader.CandidateID, deputy.CandidateID()}
 			slices.Sort(want)
@@ -184,8 +184,7 @@ func TestAFleetPinsTwoSessions(t *testing.T) {
 	})
 }
 
-// Candidates that poll, wait and ask follow one leader.
-func TestStandbysMix(t *testing.T) {
+func TestCandidatesWithEveryStandbyFollowOneLeader(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -201,18 +200,18 @@ func TestStandbysMix(t *testing.T) {
 		attempts := polls.after()
 		for range 5 {
 			if e := next[hooks.Campaign](t, attempts, nil); e.Deputy || e.Outcome != hooks.Busy {
-				t.Errorf("an attempt of a candidate that polls: %+v", e)
+				t.Errorf("an attempt of a polling candidate: %+v", e)
 			}
 		}
 		waits := join(2, waiting)
-		asks := join(3)
-		all := []*candidate{leader, polls, waits, asks}
+		tries := join(3)
+		all := []*candidate{leader, polls, waits, tries}
 		if deputy := s.deputy(t, all); deputy != waits {
-			t.Error("the one that waits came first, and is not the deputy")
+			t.Error("the waiting candidate came first, but is not the deputy")
 		}
 		token := leader.elected(t).Token
 		leader.end(t)
-		followers := []*candidate{polls, waits, asks} // each may come between two waits of the deputy
+		followers := []*candidate{polls, waits, tries} // each may be elected between two waits of the deputy
 		second := firstLeader(t, followers, token)
 		for _, c := range followers {
 			if c.CandidateID() == second.CandidateID {

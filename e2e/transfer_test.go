@@ -16,12 +16,12 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// kinds are the ways to stand in an election.
+// kinds makes candidates of each kind.
 var kinds = map[string]func(t *testing.T, s *server, d drivers, i int, election string) *candidate{
 	"polling": func(t *testing.T, s *server, d drivers, i int, election string) *candidate {
 		return s.stand(t, d.open(t, i, s.DSN()), election, polling)
 	},
-	"asking": func(t *testing.T, s *server, d drivers, i int, election string) *candidate {
+	"the default": func(t *testing.T, s *server, d drivers, i int, election string) *candidate {
 		return s.stand(t, d.open(t, i, s.DSN()), election)
 	},
 	"waiting": func(t *testing.T, s *server, d drivers, i int, election string) *candidate {
@@ -35,7 +35,7 @@ var kinds = map[string]func(t *testing.T, s *server, d drivers, i int, election 
 	},
 }
 
-// overKinds repeats a test for every kind of leader and of successor.
+// overKinds runs a test for each kind of leader and of successor.
 func overKinds(t *testing.T, test func(t *testing.T, d drivers, leader, successor string)) {
 	t.Helper()
 	for leader := range kinds {
@@ -48,8 +48,8 @@ func overKinds(t *testing.T, test func(t *testing.T, d drivers, leader, successo
 	}
 }
 
-// Of candidates of all kinds, that which is named is the next to be elected, though the
-// others campaign as well: the deputy, and one that polls or shares a session and came last.
+// The successor is elected next, although candidates of all kinds campaign. It is the deputy if it
+// can be, and came last otherwise.
 func TestASuccessorIsElectedNext(t *testing.T) {
 	t.Parallel()
 	overKinds(t, func(t *testing.T, d drivers, leader, successor string) {
@@ -57,10 +57,10 @@ func TestASuccessorIsElectedNext(t *testing.T) {
 		election := s.election(t)
 		old := kinds[leader](t, s, d, 0, election).run(t, nil)
 		first := old.elected(t)
-		var named *candidate
-		if successor == "asking" || successor == "waiting" { // is the deputy
-			named = kinds[successor](t, s, d, 1, election).run(t, nil)
-			if deputy := s.deputy(t, []*candidate{named}); deputy != named {
+		var chosen *candidate
+		if successor == "the default" || successor == "waiting" { // it becomes the deputy
+			chosen = kinds[successor](t, s, d, 1, election).run(t, nil)
+			if deputy := s.deputy(t, []*candidate{chosen}); deputy != chosen {
 				t.Errorf("%s is the deputy", deputy.CandidateID())
 			}
 		}
@@ -70,13 +70,13 @@ func TestASuccessorIsElectedNext(t *testing.T) {
 			c.follows(t)
 			others = append(others, c)
 		}
-		if named == nil {
-			named = kinds[successor](t, s, d, 1, election).run(t, nil)
-			named.follows(t)
+		if chosen == nil {
+			chosen = kinds[successor](t, s, d, 1, election).run(t, nil)
+			chosen.follows(t)
 		}
 		term := termOf(t, old)
-		check(t, term.TransferTo(soon(t), named.CandidateID()))
-		next := named.elected(t)
+		check(t, term.TransferTo(soon(t), chosen.CandidateID()))
+		next := chosen.elected(t)
 		for _, c := range others {
 			for _, e := range c.rec.Elected() {
 				if e.Token > first.Token && e.Token < next.Token {
@@ -88,11 +88,11 @@ func TestASuccessorIsElectedNext(t *testing.T) {
 		if ended.Reason != hooks.Resigned {
 			t.Errorf("demoted because %s", ended.Reason)
 		}
-		t.Logf("handed over in %v", next.At.Sub(ended.At))
+		t.Logf("transferred in %v", next.At.Sub(ended.At))
 	})
 }
 
-// A successor that does not come costs no more than the bound, and the term all the same.
+// If the successor does not take the lock within a lease, anyone may.
 func TestTheElectionGoesOnWithoutASuccessorThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	for name, stand := range map[string]func(t *testing.T, s *server, d drivers, election string) *candidate{
@@ -112,14 +112,14 @@ func TestTheElectionGoesOnWithoutASuccessorThatDoesNotCome(t *testing.T) {
 			overDrivers(t, func(t *testing.T, d drivers) {
 				s := onShared(t)
 				election := s.election(t)
-				_, term := s.lead(t, d.open(t, 0, s.DSN()), election) // and does not come back
+				_, term := s.lead(t, d.open(t, 0, s.DSN()), election) // it does not campaign again
 				other := s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil)
 				other.follows(t)
 				absent := stand(t, s, d, election)
 				began := time.Now()
 				wraps(t, term.TransferTo(soon(t), absent.CandidateID()), elector.ErrNoSuccessor)
 				if took := time.Since(began); took < lease {
-					t.Errorf("the successor was given up after %v, want one lease", took)
+					t.Errorf("the transfer failed after %v, want one lease", took)
 				}
 				other.elected(t)
 				_, term = s.lead(t, d.open(t, 0, s.DSN()), s.election(t))
@@ -133,9 +133,8 @@ func TestTheElectionGoesOnWithoutASuccessorThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// Of two transfers of one term, to two candidates, each returns nil only if its own got
-// the lock; and so does one that comes later.
-func TestEachTransferIsJudgedByItsOwnSuccessor(t *testing.T) {
+// Two transfers of one term, and later ones, return nil only if their own successor got the lock.
+func TestEachTransferReportsOnItsOwnSuccessor(t *testing.T) {
 	t.Parallel()
 	for kind, stand := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -173,9 +172,9 @@ func TestEachTransferIsJudgedByItsOwnSuccessor(t *testing.T) {
 	}
 }
 
-// A shared session goes on when a transfer is given up while its statement is under way:
-// that must not stay called for whom it was.
-func TestATransferThatIsGivenUpLeavesNothingBehind(t *testing.T) {
+// A transfer on a shared session is cancelled during its statement. The session goes on, and must
+// not keep the lock for the successor.
+func TestACancelledTransferLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
@@ -205,38 +204,37 @@ func TestATransferThatIsGivenUpLeavesNothingBehind(t *testing.T) {
 		check(t, err)
 		soonAfter(t, "the attempt", began)
 		if elected {
-			t.Error("it was elected beside another")
+			t.Error("it was elected while the session leads")
 		}
 	})
 }
 
-// The lead itself hands over, with its own context, and then returns.
-func TestALeadHandsOverAndReturns(t *testing.T) {
+// The work itself transfers its term, and then returns.
+func TestTheWorkMayTransferItsTerm(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		named := s.stand(t, d.open(t, 1, s.DSN()), election)
+		successor := s.stand(t, d.open(t, 1, s.DSN()), election)
 		old := s.stand(t, d.open(t, 0, s.DSN()), election)
 		returned := false
 		old.run(t, func(ctx context.Context, term *elector.Term) error {
-			named.run(t, nil)
-			named.follows(t)
-			wraps(t, term.TransferTo(ctx, named.CandidateID()), elector.ErrResigned)
-			time.Sleep(2 * heartbeat) // so that the successor's wait runs out, and it has to come back
+			successor.run(t, nil)
+			successor.follows(t)
+			wraps(t, term.TransferTo(ctx, successor.CandidateID()), elector.ErrResigned)
+			time.Sleep(2 * heartbeat) // the successor's wait runs out, and it waits again
 			returned = true
 			return nil
 		})
-		named.elected(t)
+		successor.elected(t)
 		if !returned {
 			t.Error("the lock was released before the work had returned")
 		}
 	})
 }
 
-// A deputy waits before the successor, until its wait runs out. The leader's role may not
-// signal it.
-func TestASuccessorComesToTheHeadOfTheQueueBeforeTheDeputy(t *testing.T) {
+// The deputy is ahead in the queue until its wait runs out. The leader's role may not signal it.
+func TestASuccessorIsElectedBeforeAWaitingDeputy(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -246,16 +244,15 @@ func TestASuccessorComesToTheHeadOfTheQueueBeforeTheDeputy(t *testing.T) {
 		old.elected(t)
 		other := s.stand(t, d.open(t, 0, s.DSN()), election, waiting).run(t, nil)
 		s.waits(t, other)
-		named := s.stand(t, d.open(t, 1, s.DSN()), election, waiting).run(t, nil)
-		named.follows(t)
+		successor := s.stand(t, d.open(t, 1, s.DSN()), election, waiting).run(t, nil)
+		successor.follows(t)
 		term := termOf(t, old)
-		check(t, term.TransferTo(soon(t), named.CandidateID()))
-		named.elected(t)
+		check(t, term.TransferTo(soon(t), successor.CandidateID()))
+		successor.elected(t)
 	})
 }
 
-// Whatever happens to the processes, no two lead at a time (launch judges that), and
-// somebody leads in the end.
+// Another candidate leads in the end. launch checks that no two led at once.
 func TestASuccessorThatDiesOrFreezesIsPassedOver(t *testing.T) {
 	t.Parallel()
 	for name, hurt := range map[string]func(t *testing.T, f *fleet, successor string){
@@ -286,7 +283,7 @@ func TestASuccessorThatDiesOrFreezesIsPassedOver(t *testing.T) {
 						f.command(t, leader.ID, fmt.Sprint(commandTransferTo, successor))
 					}
 					for next := leader; ; {
-						if next = f.leader(t, next.Token); next.ID != successor { // one that froze in the queue is granted the lock, until its lease is over
+						if next = f.leader(t, next.Token); next.ID != successor { // a successor that is frozen in the queue has the lock for a lease
 							return
 						}
 					}
@@ -296,8 +293,7 @@ func TestASuccessorThatDiesOrFreezesIsPassedOver(t *testing.T) {
 	}
 }
 
-// The leadership goes round, from kind to kind, under load of candidates that would
-// take it.
+// Each process transfers to the next, while all others campaign.
 func TestTheLeadershipGoesRound(t *testing.T) {
 	oneByOne(t, func(t *testing.T, d drivers) {
 		f := onShared(t).launch(t, d, 6, func(i int, s *settings) { s.Standby = elector.Standby(i % 3) })
@@ -310,7 +306,7 @@ func TestTheLeadershipGoesRound(t *testing.T) {
 				f.command(t, leader.ID, fmt.Sprint(commandTransferTo, successor))
 				next := f.wait(t, "the next leader", func(e entry) bool { return e.Kind == elected && e.Token > leader.Token })
 				if next.ID != successor {
-					t.Errorf("%s was elected, and %s was named", next.ID, successor)
+					t.Errorf("%s was elected, but %s was the successor", next.ID, successor)
 				}
 				leader = next
 			}
@@ -318,8 +314,8 @@ func TestTheLeadershipGoesRound(t *testing.T) {
 	})
 }
 
-// A transfer past the deputy leaves no trace in the log, and costs nobody a session.
-func TestAHandOverIsNotLogged(t *testing.T) {
+// A transfer past the waiting deputy causes no error.
+func TestATransferIsNotLogged(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
