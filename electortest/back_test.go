@@ -130,8 +130,7 @@ func TestALeaderOnASharedSessionIsBackSoonAfterItsRouteIs(t *testing.T) {
 	}
 }
 
-// A polling candidate has seen a leader: its retry interval is the bound.
-func TestAFollowerIsBackARetryIntervalAfterItsRouteIs(t *testing.T) {
+func TestAPollingFollowerIsBackARetryIntervalAfterItsRouteIs(t *testing.T) {
 	for _, outage := range outages {
 		bubble(t, func(b *bench) {
 			one := b.run("one")
@@ -229,7 +228,7 @@ func TestAFullServerIsHurriedByTheOneThatLedAlone(t *testing.T) {
 		before, beforeTwo := len(one.rec.Campaigns()), len(two.rec.Campaigns())
 		time.Sleep(10 * time.Second)
 		if n := len(one.rec.Campaigns()) - before; n < 30 {
-			b.Errorf("the one that led made %d attempts in 10 s", n)
+			b.Errorf("the former leader made %d attempts in 10 s", n)
 		}
 		if n := len(two.rec.Campaigns()) - beforeTwo; n > 15 {
 			b.Errorf("the other made %d attempts in 10 s", n)

@@ -3,6 +3,7 @@ package electortest_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,7 +48,7 @@ func campaigned(b *bench, name string, test func(s *candidate, term *elector.Ter
 	if shared != nil {
 		_ = shared.Close(context.Background())
 	}
-	time.Sleep(lease) // for the server to hear that a connection is closed
+	time.Sleep(lease) // until the server notices a closed connection
 	if n := len(b.Locks()); n != 0 {
 		b.Errorf("%d locks are left", n)
 	}
@@ -68,7 +69,7 @@ func TestTheLockOfACampaignIsKeptUntilItsCallerResigns(t *testing.T) {
 					}
 					resigning := time.Now()
 					_ = term.Resign(context.Background())
-					b.within("Resign returns", 0, time.Since(resigning), time.Second) // which a dead link is given
+					b.within("Resign returns", 0, time.Since(resigning), time.Second) // the time limit on a dead link
 				})
 			})
 		})
@@ -123,9 +124,8 @@ func TestACampaignThatWasFrozenIsNotReportedToOverrun(t *testing.T) {
 	})
 }
 
-// A process that thaws after its lease has run out, with some of the drain left, learns it at
-// once.
-func TestALeaderThatThawsIsToldAtOnceThatItsLeaseHasExpired(t *testing.T) {
+// A process thaws after its lease has expired, with some of the drain left.
+func TestALeaderThatThawsLearnsAtOnceThatItsLeaseHasExpired(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.candidate("one")
 		term, err := one.Campaign(context.Background())
@@ -138,5 +138,51 @@ func TestALeaderThatThawsIsToldAtOnceThatItsLeaseHasExpired(t *testing.T) {
 		b.within("the term's context ends", 0, time.Since(thawed), 10*time.Millisecond)
 		b.wraps(context.Cause(term.Context()), elector.ErrLeaseExpired)
 		_ = term.Resign(context.Background())
+	})
+}
+
+// A campaign on a shared session is cancelled at every moment of its attempt, also when the
+// lock was just granted.
+func TestALockThatIsGrantedToACancelledCampaignIsReleased(t *testing.T) {
+	bubble(t, func(b *bench) {
+		process := b.NewProcess()
+		process.SetLatency(func() time.Duration { return 50 * time.Millisecond })
+		pool := process.Open()
+		defer pool.Close()
+		session, err := elector.NewSession(pool)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer func() { b.wraps(session.Close(context.Background())) }()
+		orders, err := session.Elector("orders")
+		if err != nil {
+			b.Fatal(err)
+		}
+		other, err := session.Elector("other") // keeps the session open and busy
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := other.Campaign(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		elected := 0
+		for patience := time.Duration(0); patience < 500*time.Millisecond; patience += 10 * time.Millisecond {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			term, err := orders.Campaign(ctx)
+			cancel()
+			if err == nil {
+				elected++
+				if err := term.Resign(context.Background()); err != nil {
+					b.Error(err)
+				}
+			}
+			time.Sleep(3 * time.Second)
+			if slices.ContainsFunc(b.Locks(), func(l electortest.Lock) bool { return l.Key == orders.Key() }) {
+				b.Fatalf("cancelled after %v, the campaign leaves its lock behind", patience)
+			}
+		}
+		if elected == 0 || elected == 50 {
+			b.Errorf("elected %d times of 50", elected)
+		}
 	})
 }

@@ -20,7 +20,7 @@ func TestAfterCloseTheElectorsOfASessionAreFree(t *testing.T) {
 	pool := server.Open()
 	defer pool.Close()
 	for range 300 {
-		session, err := elector.NewSession(pool, elector.WithDrain(0)) // for Campaign has no work here that Close should wait for
+		session, err := elector.NewSession(pool, elector.WithDrain(0)) // Close must not wait for work of Campaign
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestAfterCloseTheElectorsOfASessionAreFree(t *testing.T) {
 	}
 }
 
-// closings are the electors that can be closed: with and without a shared session.
+// closings makes the electors that can be closed: with and without a shared session.
 var closings = map[string]func(b *bench, s *candidate) (e *elector.Elector, again func() (*elector.Elector, error), end func()){
 	"its own session": func(_ *bench, s *candidate) (*elector.Elector, func() (*elector.Elector, error), func()) {
 		return s.Elector, func() (*elector.Elector, error) { return elector.New(s.pool, "orders") }, func() {}
@@ -94,7 +94,7 @@ var styles = map[string]func(b *bench, e *elector.Elector, work func(context.Con
 }
 
 func TestCloseEndsATermInOrder(t *testing.T) {
-	const windsDown = lease / 10 // of a drain of two tenths
+	const windsDown = lease / 10 // the drain is a fifth
 	for where, stand := range closings {
 		for style, begin := range styles {
 			t.Run(style+" on "+where, func(t *testing.T) {
@@ -158,7 +158,7 @@ func (b *bench) holds(e *elector.Elector) bool {
 	return false
 }
 
-// isClosed fails the test unless every call says that the elector is closed.
+// isClosed fails the test unless every call returns that the elector is closed.
 func isClosed(b *bench, e *elector.Elector) {
 	b.Helper()
 	b.wraps(e.Run(context.Background(), nil), elector.ErrStopped)
@@ -248,7 +248,7 @@ func TestElectorsThatAreClosedLeaveNothingOnTheirSession(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i%100 == 0 { // which takes a while: new campaigns are gathered
+		if i%100 == 0 { // an election takes a while, because campaigns are batched
 			term, elected, err := e.TryCampaign(t.Context())
 			if !elected {
 				t.Fatalf("not elected: %v", err)
@@ -273,7 +273,7 @@ func TestElectorsThatAreClosedLeaveNothingOnTheirSession(t *testing.T) {
 	if grown := inUse() - heap; grown > 100*rounds {
 		t.Errorf("the heap has grown by %d bytes, %d for each elector", grown, grown/rounds)
 	}
-	if n := len(server.Locks()); n > 1 { // the life lock of the session
+	if n := len(server.Locks()); n > 1 { // the session's life lock
 		t.Errorf("%d locks are held", n)
 	}
 }

@@ -18,7 +18,7 @@ const (
 	retry          = 3 * time.Second
 )
 
-// deputies returns the candidate ids of those that hold a seat and do not lead.
+// deputies returns the ids of the candidates that hold a seat and do not lead.
 func (b *bench) deputies(of *candidate) (ids []string) {
 	b.Helper()
 	all, err := of.Candidates(context.Background())
@@ -31,7 +31,7 @@ func (b *bench) deputies(of *candidate) (ids []string) {
 	return ids
 }
 
-// isDeputy fails the test unless one candidate is the deputy, and the only one.
+// isDeputy fails the test unless s is the only deputy.
 func (b *bench) isDeputy(s *candidate) {
 	b.Helper()
 	if ids := b.deputies(s); len(ids) != 1 || ids[0] != s.CandidateID() {
@@ -39,7 +39,7 @@ func (b *bench) isDeputy(s *candidate) {
 	}
 	attempts := s.rec.Campaigns()
 	if n := len(attempts); n == 0 || !attempts[n-1].Deputy {
-		b.Errorf("%s was not told that it is the deputy: %+v", s.CandidateID(), attempts)
+		b.Errorf("the attempts of %s do not report that it is the deputy: %+v", s.CandidateID(), attempts)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestTheDeputyLeadsSoonAfterTheLeaderIsGone(t *testing.T) {
 					b.isDeputy(followers[0])
 					end(b, leader)
 					began := time.Now()
-					for !slices.ContainsFunc(followers, (*candidate).IsLeader) { // another's attempt may come before
+					for !slices.ContainsFunc(followers, (*candidate).IsLeader) { // another follower's attempt may come first
 						time.Sleep(100 * time.Microsecond)
 					}
 					b.within("another leads", 0, time.Since(began), standby.bound)
@@ -90,8 +90,7 @@ func TestTheDeputyLeadsSoonAfterTheLeaderIsGone(t *testing.T) {
 	}
 }
 
-// Of a fleet, two sessions are pinned in the server, and the others hardly ask.
-func TestAFleetPinsTwoSessionsAndHardlyAsks(t *testing.T) {
+func TestAFleetPinsTwoSessionsAndSendsFewStatements(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
 		b.leads(leader)
@@ -106,12 +105,12 @@ func TestAFleetPinsTwoSessionsAndHardlyAsks(t *testing.T) {
 		if pinned != 2 {
 			b.Errorf("%d connections are pinned, want those of the leader and the deputy", pinned)
 		}
-		// An attempt of each follower in three quarters of a retry interval at the soonest.
+		// A follower waits for at least three quarters of its retry interval.
 		if most := len(followers) * int(time.Minute/(retry*3/4)); counts["TryLock"] > most || counts["TryLock"] < most/2 {
 			b.Errorf("%d attempts in a minute, want at most %d", counts["TryLock"], most)
 		}
 		if n := counts["TryAsDeputy"]; n < 590 || n > 605 {
-			b.Errorf("the deputy asks %d times in a minute", n)
+			b.Errorf("the deputy tries %d times in a minute", n)
 		}
 	})
 }
@@ -135,8 +134,7 @@ func (b *bench) count() (counts func() map[string]int) {
 	}
 }
 
-// A deputy that is gone is replaced like a leader, by the next attempt of another.
-func TestADeputyThatIsGoneIsReplaced(t *testing.T) {
+func TestTheNextAttemptReplacesADeputyThatIsGone(t *testing.T) {
 	for name, c := range map[string]struct {
 		end         func(*bench, *candidate)
 		least, most time.Duration
@@ -187,8 +185,8 @@ func (b *bench) deputyWithHealth() (leader, deputy *candidate, sick *atomic.Bool
 	return leader, deputy, sick
 }
 
-// However a deputy ends, its last event says that it is none. Metrics rely on it.
-func TestTheLastEventOfADeputySaysThatItIsNone(t *testing.T) {
+// Metrics rely on the last event.
+func TestTheLastEventOfADeputyReportsThatItIsNoDeputy(t *testing.T) {
 	for name, end := range map[string]func(b *bench, leader, deputy *candidate, sick *atomic.Bool){
 		"stopped":       func(_ *bench, _, deputy *candidate, _ *atomic.Bool) { deputy.stop() },
 		"unhealthy":     func(_ *bench, _, _ *candidate, sick *atomic.Bool) { sick.Store(true) },
@@ -239,8 +237,7 @@ func TestLeaderAndDeputyThatDieTogetherAreReplacedByTheNextAttempt(t *testing.T)
 	})
 }
 
-// Candidates that poll, wait and ask follow one leader.
-func TestStandbysMix(t *testing.T) {
+func TestCandidatesWithEveryStandbyFollowOneLeader(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader", elector.WithStandby(elector.Poll))
 		b.leads(leader)
@@ -262,8 +259,8 @@ func TestStandbysMix(t *testing.T) {
 	})
 }
 
-// Who holds both seats and does not campaign costs a tenth of a second, no more.
-func TestStrangersOnTheSeatsLeaveThePolling(t *testing.T) {
+// If strangers hold both seats, followers poll.
+func TestElectionsGoOnWhileStrangersHoldTheSeats(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
 		b.leads(leader)
@@ -287,7 +284,7 @@ func TestTryCampaignDoesNotMakeADeputy(t *testing.T) {
 		if _, elected, err := one.TryCampaign(context.Background()); elected || err != nil {
 			b.Errorf("elected %t, %v", elected, err)
 		}
-		if counts := asked(); counts["TryLock"] != 1 || counts["TrialLock"] > 0 { // which follows when a seat is taken
+		if counts := asked(); counts["TryLock"] != 1 || counts["TrialLock"] > 0 { // TrialLock follows if a seat was taken
 			b.Errorf("asked %v", counts)
 		}
 		if ids := b.deputies(leader); len(ids) > 0 || one.pool.Stats().InUse > 0 {

@@ -39,7 +39,7 @@ func TestAnUpgradeLowersTheTokenAndTheEpochRaisesIt(t *testing.T) {
 		}
 		promoted.SetTokenEpoch("two")
 		if _, _, err := e.TryCampaign(context.Background()); !errors.Is(err, elector.ErrTokenEpoch) {
-			b.Errorf("elected by an epoch that is no number: %v", err)
+			b.Errorf("elected with an epoch that is no number: %v", err)
 		}
 		standby := promoted.NewStandby(0)
 		defer standby.Close()
@@ -50,14 +50,13 @@ func TestAnUpgradeLowersTheTokenAndTheEpochRaisesIt(t *testing.T) {
 		e, err = elector.New(other, "orders")
 		b.wraps(err)
 		if _, _, err := e.TryCampaign(context.Background()); !errors.Is(err, elector.ErrTokenEpoch) {
-			b.Errorf("a standby has not the epoch of its primary: %v", err)
+			b.Errorf("a standby lacks the epoch of its primary: %v", err)
 		}
 	})
 }
 
-// The larger of the option's epoch and the database's counts. One that is no number fails an
-// attempt, and no other term of the session.
-func TestTheEpochOfTheOptionCountsAndABadOneKeepsTheSharedSession(t *testing.T) {
+// An invalid epoch of the database fails an attempt, but ends no term of the session.
+func TestTheLargerEpochCountsAndAnInvalidOneKeepsTheSharedSession(t *testing.T) {
 	bubble(t, func(b *bench) {
 		pool := b.Open()
 		defer pool.Close()

@@ -78,7 +78,7 @@ func TestASessionTriesAllElectionsSoonAfterAnotherHasEnded(t *testing.T) {
 	}
 }
 
-// Of two that lead, the larger is watched. What the other led is found by the next batch.
+// Two sessions lead. If the smaller ends, the next batch finds its elections.
 func TestASessionWatchesTheLargest(t *testing.T) {
 	bubble(t, func(b *bench) {
 		small := b.share("small", elections/10)
@@ -89,14 +89,14 @@ func TestASessionWatchesTheLargest(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		large.process.Kill()
 		b.within("those of the larger are led again", 0, b.until(follower, elections*9/10), deputyInterval+10*time.Millisecond)
-		time.Sleep(1500 * time.Millisecond) // now it follows the other
+		time.Sleep(1500 * time.Millisecond) // now it watches the other
 		small.process.Kill()
 		b.within("all are led again", 0, b.until(follower, elections), deputyInterval+10*time.Millisecond)
 	})
 }
 
-// A leader on a session of its own has no life lock: the look costs one statement in a while.
-func TestASessionLooksSeldomIfThereIsNothingToWatch(t *testing.T) {
+// A leader that does not share its session has no life lock to watch.
+func TestASessionRarelyChecksIfThereIsNothingToWatch(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.candidate("leader")
 		e, err := elector.New(leader.pool, "election-0")
@@ -115,7 +115,7 @@ func TestASessionLooksSeldomIfThereIsNothingToWatch(t *testing.T) {
 	})
 }
 
-// A metric must not miss a deputy where there is none by design.
+// Otherwise an alert would report a missing deputy.
 func TestElectorsOfASessionReportThatTheyPoll(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.share("leader", 1)
@@ -134,8 +134,7 @@ func TestElectorsOfASessionReportThatTheyPoll(t *testing.T) {
 	})
 }
 
-// While one is watched, a look is one small statement.
-func TestALookIsOneStatement(t *testing.T) {
+func TestACheckOfTheWatchedSessionIsOneStatement(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.share("one", elections)
 		b.until(one, elections)

@@ -1,6 +1,7 @@
 package electortest
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func FuzzATimeMeansWhatIsWrittenOfIt(f *testing.F) {
 		d = d.Truncate(time.Millisecond)
 		again, err := parseTime(formatTime(d))
 		if err != nil || again != d {
-			t.Errorf("%q is %v, which is written %q, which is %v, %v", text, d, formatTime(d), again, err)
+			t.Errorf("%q is %v, formatted %q, which is %v, %v", text, d, formatTime(d), again, err)
 		}
 	})
 }
@@ -70,4 +71,23 @@ func FuzzOnlyAWholeStatementIsUnderstood(f *testing.F) {
 			t.Errorf("%q is taken for %q", text, name)
 		}
 	})
+}
+
+// realOnly are statements of the command that need a real server: roles, privileges and
+// limits.
+var realOnly = map[string]bool{"Capacity": true, "Privileges": true}
+
+// A new statement of the library must be added here, and to a script of
+// e2e/conformance/testdata.
+func TestEveryStatementIsSupportedOrNeedsARealServer(t *testing.T) {
+	understood := map[string]bool{}
+	for _, s := range statements {
+		understood[s.name] = true
+	}
+	all := reflect.TypeFor[db.Querier]()
+	for i := range all.NumMethod() {
+		if name := all.Method(i).Name; understood[name] == realOnly[name] {
+			t.Errorf("%s: supported %v, needs a real server %v", name, understood[name], realOnly[name])
+		}
+	}
 }

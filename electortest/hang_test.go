@@ -17,7 +17,7 @@ import (
 // grace is how long a driver's call may take to return when its connection is given up.
 const grace = time.Second
 
-// stuck returns a candidate whose driver waits for an answer, whatever its context says.
+// stuck returns a candidate whose driver ignores contexts while it waits for an answer.
 func (b *bench) stuck() *candidate {
 	s := b.candidate("one")
 	s.process.SetDriver(electortest.PQ)
@@ -38,7 +38,7 @@ func (b *bench) cutAt(s *candidate, n int) {
 	})
 }
 
-// whole fails the test if a failure lacks a part, such as a cause that is nil.
+// whole fails the test if the text of a failure is incomplete, for instance without a cause.
 func (b *bench) whole(s *candidate) (calls int) {
 	b.Helper()
 	for _, f := range s.rec.Failures() {
@@ -53,7 +53,7 @@ func (b *bench) whole(s *candidate) (calls int) {
 }
 
 func TestACampaignOnADeadLinkGoesOnWithoutADeadline(t *testing.T) {
-	const statements = 14 // of an attempt: those of the server check, the grant, and its confirmation
+	const statements = 14 // those of the server check, the grant, and its confirmation
 	calls := 0
 	for n := 1; n <= statements; n++ {
 		for _, limit := range []time.Duration{0, 300 * time.Millisecond} {
@@ -61,7 +61,7 @@ func TestACampaignOnADeadLinkGoesOnWithoutADeadline(t *testing.T) {
 				one := b.stuck()
 				b.cutAt(one, n)
 				start, ctx, want, most := time.Now(), always, elector.ErrNoAnswer, validity+3*grace
-				if n > 5 { // the server check has begun a transaction, and its ROLLBACK is not answered either
+				if n > 5 { // the ROLLBACK of the server check's transaction gets no answer either
 					most += validity
 				}
 				if limit > 0 {
@@ -94,7 +94,7 @@ func TestACampaignOnADeadLinkGoesOnWithoutADeadline(t *testing.T) {
 	}
 }
 
-// Mend ends what cutAt began.
+// Mend restores the link that cutAt cut.
 func (b *bench) Mend(s *candidate) {
 	b.Trace(nil)
 	s.process.Mend()
@@ -181,7 +181,7 @@ func TestAReleaseOnADeadLinkEndsWithTheValidity(t *testing.T) {
 		one.process.Cut(electortest.Both)
 		b.wraps(term.Resign(always), elector.ErrSessionLost, elector.ErrLeaseExpired)
 		b.within("it ends", 0, time.Since(term.ElectedAt()), validity+grace)
-		if synctest.Wait(); len(one.rec.Failures()) != 2 { // in either order: both come at the end of the validity
+		if synctest.Wait(); len(one.rec.Failures()) != 2 { // both come at the end of the validity, in either order
 			b.Errorf("reported %+v", one.rec.Failures())
 		}
 		one.process.Mend()

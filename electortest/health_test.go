@@ -12,8 +12,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// vitals is a check with a result that a test sets. By default it runs each second, and three in
-// a row change what a candidate takes itself for.
+// vitals is a check with a result that a test sets. By default it runs each second, and three equal
+// results in a row change the candidate's health.
 type vitals struct {
 	ill   atomic.Bool
 	asked atomic.Int64
@@ -122,8 +122,8 @@ func TestAWaitingCandidateThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
 	})
 }
 
-// An attempt of an unhealthy candidate sends nothing, says why, and returns after its hooks.
-func TestTryCampaignOfAnUnhealthyCandidateAsksNothingOfTheServer(t *testing.T) {
+// It returns the reason, after its hooks have returned.
+func TestTryCampaignOfAnUnhealthyCandidateSendsNothing(t *testing.T) {
 	for name, check := range map[string]func(context.Context) float64{
 		"bad":    func(context.Context) float64 { return 0.2 },
 		"panics": func(context.Context) float64 { panic("boom") },
@@ -172,7 +172,7 @@ func TestTheEndOfTheCampaignEndsTheWaitForHealth(t *testing.T) {
 	})
 }
 
-// Of a session's elections only the unhealthy one gives way.
+// Only the unhealthy election of a session steps down.
 func TestHealthIsOfEachElectionOfASession(t *testing.T) {
 	bubble(t, func(b *bench) {
 		pool := b.Open()
@@ -201,8 +201,7 @@ func TestHealthIsOfEachElectionOfASession(t *testing.T) {
 	})
 }
 
-// The candidate campaigns the moment that it is healthy, also if its first check was bad.
-func TestACandidateWhoseFirstCheckWasBadWaitsForNoRetryInterval(t *testing.T) {
+func TestACandidateCampaignsAtOnceWhenItIsHealthyAfterABadFirstCheck(t *testing.T) {
 	bubble(t, func(b *bench) {
 		first := true
 		one := b.candidate("one", elector.WithRetryInterval(time.Hour), elector.WithHealth(func(context.Context) float64 {

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
@@ -43,7 +45,7 @@ func bubble(t *testing.T, test func(b *bench)) {
 	})
 }
 
-// scene is bubble as a subtest.
+// scene runs a subtest in a bubble.
 func scene(t *testing.T, name string, test func(b *bench)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -52,7 +54,7 @@ func scene(t *testing.T, name string, test func(b *bench)) {
 	})
 }
 
-// A candidate is one in a separate process.
+// A candidate runs in a process of its own.
 type candidate struct {
 	*elector.Elector
 	process *electortest.Process
@@ -154,7 +156,7 @@ func (b *bench) within(what string, least, got, most time.Duration) {
 	}
 }
 
-// wraps fails the test unless err wraps all of the targets; without any, it must be nil.
+// wraps fails the test unless err wraps all targets. Without targets, err must be nil.
 func (b *bench) wraps(err error, targets ...error) {
 	b.Helper()
 	if len(targets) == 0 && err != nil {
@@ -184,3 +186,5 @@ func state(err error) string {
 	}
 	return ""
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

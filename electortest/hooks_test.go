@@ -68,7 +68,7 @@ func TestHooksAreToldInThisOrder(t *testing.T) {
 				got = append(got, "Campaign "+string(e.Outcome))
 			}
 		}
-		got = slices.Compact(got) // the number of attempts is not the subject
+		got = slices.Compact(got) // the number of attempts does not matter
 		want := []string{"Failure campaign", "Campaign failed", "LeaderChanged to other", "Campaign busy", "Campaign granted",
 			"LeaderChanged to one", "Elected", "Heartbeat", "Demoted", "LeaderChanged to "}
 		if !slices.Equal(got, want) || len(one.rec.Heartbeats()) != 2 {
@@ -169,7 +169,7 @@ func TestHooksAreNeverConcurrentAndTermsAlternateHoweverSlowTheyAre(t *testing.T
 	})
 }
 
-func TestOnElectedMayDoTheWorkAndNothingElseIsToldMeanwhile(t *testing.T) {
+func TestOnElectedMayDoTheWorkAndOtherHooksWait(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var one *candidate
 		worked := false
@@ -209,7 +209,7 @@ func TestASlowOnHeartbeatDoesNotCostTheLease(t *testing.T) {
 		if len(beats) != 11 {
 			b.Errorf("%d heartbeats reported", len(beats))
 		}
-		for i, beat := range beats { // when the hook is free, it gets the newest
+		for i, beat := range beats { // a free hook gets the newest
 			b.within("the age of a heartbeat", 0, beats[0].At.Add(time.Duration(i)*busy).Sub(beat.At), heartbeat)
 		}
 		b.wraps(term.Resign(always), elector.ErrOverrun) // of the hook
@@ -233,7 +233,7 @@ func TestTheLockIsNotReleasedNorTheNextCampaignBegunBeforeOnDemotedReturns(t *te
 		}}))
 		b.wraps(one.Run(always, func(ctx context.Context, term *elector.Term) error {
 			if !demoted.IsZero() {
-				// Others have a retry interval, from when the lock was released.
+				// Others try a retry interval after the release.
 				b.within("the next term", retry, time.Since(demoted), retry)
 				return nil
 			}

@@ -66,10 +66,10 @@ func TestAnUnansweredCommitIsNotWaitedForPastTheDrain(t *testing.T) {
 	}
 }
 
-// The session is lost during COMMIT: InTx waits for the answer for half of the drain, because
-// work with an unknown outcome must ask.
-func TestAnAnswerToCommitIsHeardDuringTheDrain(t *testing.T) {
-	for late, want := range map[time.Duration]error{lease / 20: nil, lease / 8: elector.ErrOutcomeUnknown} { // of a drain of two tenths
+// If the session is lost during COMMIT, InTx waits for the answer for half of the drain. Otherwise
+// the caller would have to find out the outcome.
+func TestAnAnswerToCommitIsAwaitedForHalfOfTheDrain(t *testing.T) {
+	for late, want := range map[time.Duration]error{lease / 20: nil, lease / 8: elector.ErrOutcomeUnknown} { // the drain is a fifth of the lease
 		bubble(t, func(b *bench) {
 			one := b.candidate("one")
 			term, err := one.Campaign(context.Background())
@@ -121,7 +121,7 @@ func TestACommitThatWaitsForStandbysReturnsWithinTheDrain(t *testing.T) {
 				_, err := tx.Exec("write")
 				b.CutStandbys()
 				unhealthy.Store(true)
-				time.AfterFunc(heartbeat/2, func() { // the server lists no standby any more, and the COMMIT waits on
+				time.AfterFunc(heartbeat/2, func() { // the setting lists no standby any more, but the COMMIT still waits
 					if synchronous {
 						b.SetSynchronousStandbys("FIRST 1 (s1)")
 					}
@@ -136,7 +136,7 @@ func TestACommitThatWaitsForStandbysReturnsWithinTheDrain(t *testing.T) {
 	}
 }
 
-func TestATransactionThatItsFunctionHasEndedIsOfUnknownOutcome(t *testing.T) {
+func TestATransactionThatItsFunctionEndsHasAnUnknownOutcome(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.candidate("one")
 		term := b.campaign(one.Elector)
@@ -167,4 +167,82 @@ func TestAFencedTransactionEndsWithTheTermAndHoldsTheReleaseBack(t *testing.T) {
 		b.wraps(err, elector.ErrRolledBack, elector.ErrResigned)
 		b.wraps(term.Resign(always))
 	})
+}
+
+// The server ends a leader's session during a transaction of its term.
+func TestTheNextTermWaitsForTheTransactionsOfTheLast(t *testing.T) {
+	for _, shares := range []bool{false, true} {
+		bubble(t, func(b *bench) {
+			committed := false
+			b.Handle(func(s electortest.Statement) (electortest.Answer, error) {
+				s.OnCommit(func() { committed = true })
+				return electortest.Answer{}, nil
+			})
+			one := b.candidate("one")
+			term, err := one.Campaign(context.Background())
+			if err != nil {
+				b.Fatal(err)
+			}
+			goOn, wrote := make(chan bool), make(chan error)
+			go func() {
+				wrote <- term.InTx(context.Background(), one.pool, nil, func(tx *sql.Tx) error {
+					_, err := tx.Exec("write")
+					goOn <- true
+					<-goOn
+					return err
+				})
+			}()
+			<-goOn
+			b.Terminate(b.pid(one))
+			elected, resign := b.next(shares)
+			time.Sleep(heartbeat / 2)
+			select {
+			case led := <-elected:
+				b.Error("the next term began beside a transaction of the last")
+				elected <- led
+			default:
+			}
+			goOn <- true
+			b.wraps(<-wrote)
+			if !<-elected || !committed {
+				b.Errorf("elected, committed %v", committed)
+			}
+			err = term.InTx(context.Background(), one.pool, nil, func(*sql.Tx) error { return nil })
+			b.wraps(err, elector.ErrNotLeader, elector.ErrRolledBack)
+			resign()
+			_ = term.Resign(context.Background())
+		})
+	}
+}
+
+// next is the next leader, with or without a shared session.
+func (b *bench) next(shares bool) (elected chan bool, resign func()) {
+	b.Helper()
+	two := b.candidate("two").Elector
+	closes := func() {}
+	if shares {
+		pool := b.Open()
+		session, err := elector.NewSession(pool)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if two, err = session.Elector("orders"); err != nil {
+			b.Fatal(err)
+		}
+		closes = func() {
+			_ = session.Close(context.Background())
+			_ = pool.Close()
+		}
+	}
+	elected = make(chan bool, 1)
+	var term *elector.Term
+	go func() {
+		var err error
+		term, err = two.Campaign(context.Background())
+		elected <- err == nil
+	}()
+	return elected, func() {
+		_ = term.Resign(context.Background())
+		closes()
+	}
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// A process may follow for years and lead ten thousand times: what ends leaves nothing
-// behind.
-func TestNothingOfAnAttemptOrATermIsKept(t *testing.T) {
+// A process may follow for years, and lead ten thousand times.
+func TestAttemptsAndTermsLeaveNothingBehind(t *testing.T) {
 	failed := errors.New("failed")
 	resigns := func(b *bench, p process) { b.wraps(p.leads(b).Resign(context.Background())) }
 	for name, once := range map[string]func(b *bench, p process){
@@ -70,9 +69,9 @@ func TestNothingOfAnAttemptOrATermIsKept(t *testing.T) {
 					before := heap()
 					for range n {
 						once(b, process{e, pool, elsewhere, ctx})
-						synctest.Wait() // or as many goroutines are under way as the machine is slow
+						synctest.Wait() // a slow machine must not run more and more goroutines
 					}
-					time.Sleep(time.Second) // for what is under way
+					time.Sleep(time.Second) // until everything under way has ended
 					return heap() - before
 				}
 				grown(300)
@@ -89,7 +88,7 @@ func TestNothingOfAnAttemptOrATermIsKept(t *testing.T) {
 
 type process struct {
 	*elector.Elector
-	pool, elsewhere *sql.DB // of the election's server, and of another
+	pool, elsewhere *sql.DB // on the election's server and on another
 	ctx             context.Context
 }
 

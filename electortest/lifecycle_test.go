@@ -28,7 +28,7 @@ func TestStartLeadsUntilStop(t *testing.T) {
 		}
 		b.ended(one, hooks.Shutdown, hooks.Shutdown, hooks.Shutdown)
 		b.failed(one)
-		b.wraps(b.campaign(one.Elector).Resign(always)) // it serves every other use
+		b.wraps(b.campaign(one.Elector).Resign(always)) // the elector can be used again
 	})
 }
 
@@ -190,8 +190,8 @@ func TestACancelledContextIsReturnedByEveryCall(t *testing.T) {
 	}
 }
 
-// The error of a campaign that its context ends says what ended, and why.
-func TestACampaignThatIsCancelledSaysSo(t *testing.T) {
+// The error of a cancelled campaign names the step and the cause.
+func TestACancelledCampaignSaysWhereAndWhy(t *testing.T) {
 	for _, name := range []string{"Campaign", "TryCampaign"} {
 		scene(t, name, func(b *bench) {
 			one := b.candidate("one")
@@ -218,7 +218,7 @@ func TestAPoolThatHasBecomeTooSmallIsRefused(t *testing.T) {
 	for _, standby := range []elector.Standby{elector.Poll, elector.Wait} {
 		bubble(t, func(b *bench) {
 			one := b.candidate("one", elector.WithStandby(standby))
-			b.wraps(b.campaign(one.Elector).Resign(always)) // the server was found good
+			b.wraps(b.campaign(one.Elector).Resign(always)) // the server passed the check
 			one.pool.SetMaxOpenConns(1)
 			b.wraps(one.Run(always, nil), elector.ErrConfig)
 			b.failed(one, hooks.OpCampaign)
@@ -252,7 +252,7 @@ func TestRunIfLeaderRunsOnlyInsideATerm(t *testing.T) {
 	})
 }
 
-func TestTheFunctionOfRunIfLeaderHoldsTheReleaseBackAndItsContextEnds(t *testing.T) {
+func TestTheFunctionOfRunIfLeaderDelaysTheReleaseAndItsContextEnds(t *testing.T) {
 	scene(t, "with the term", func(b *bench) {
 		one := b.candidate("one")
 		term := b.campaign(one.Elector)

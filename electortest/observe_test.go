@@ -11,8 +11,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// A watcher yields each leader, that there is none, and that the server does not answer, once
-// each. A follower's hook is called for each leader once.
+// Observe yields each leader once, and once that nobody leads or that the server does not answer. A
+// follower's hook is called once for each leader.
 func TestObserveYieldsEachChangeAndEachErrorOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		watcher, one, two := b.candidate("watcher"), b.candidate("one"), b.candidate("two")
@@ -21,8 +21,8 @@ func TestObserveYieldsEachChangeAndEachErrorOnce(t *testing.T) {
 		resign := func() { b.wraps(term.Load().Resign(always)) }
 		steps := []struct {
 			do   func()
-			want string // who leads then
-			err  error  // in its place
+			want string // the leader
+			err  error  // instead of a leader
 		}{
 			{func() {}, "", elector.ErrNoLeader},
 			{lead(one), "one", nil},
@@ -35,7 +35,7 @@ func TestObserveYieldsEachChangeAndEachErrorOnce(t *testing.T) {
 			{lead(two), "two", nil},
 		}
 		i := 0
-		next := func() { time.AfterFunc(5*time.Second, steps[i].do) } // long after the last answer
+		next := func() { time.AfterFunc(5*time.Second, steps[i].do) } // long after the previous result
 		next()
 		for leader, err := range watcher.Observe(always) {
 			switch want := steps[i]; {
@@ -99,7 +99,7 @@ func TestTheLeaderIsAsTheServerSays(t *testing.T) {
 
 // A follower learns of each leader within its bound: a heartbeat interval if it is the deputy,
 // else a retry interval. A new session of the same candidate is a change, too.
-func TestAChangeOfLeaderIsToldWithinItsBound(t *testing.T) {
+func TestAChangeOfLeaderIsReportedWithinItsBound(t *testing.T) {
 	ill := elector.WithHealth(func(ctx context.Context) float64 { <-ctx.Done(); return 0 }, elector.HealthPolicy{Interval: time.Minute})
 	for name, c := range map[string]struct {
 		opts  []elector.Option
@@ -148,8 +148,7 @@ func TestAChangeOfLeaderIsToldWithinItsBound(t *testing.T) {
 	}
 }
 
-// Without a hook that wants to know, an attempt does not ask who leads.
-func TestTheLeaderIsAskedForOnlyIfAHookWantsToKnow(t *testing.T) {
+func TestAnAttemptReadsTheLeaderOnlyForALeaderChangedHook(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
 		b.leads(leader)
@@ -174,5 +173,70 @@ func TestTheLeaderIsAskedForOnlyIfAHookWantsToKnow(t *testing.T) {
 		if asked["TryLock"] != 1 || asked["Holder"] != 0 {
 			b.Errorf("sent %v", asked)
 		}
+	})
+}
+
+// It reports each leader, and that nobody leads.
+func TestAnUnhealthyCandidateSeesWhoLeads(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		ill := b.run("ill", elector.WithHealth(func(context.Context) float64 { return 0 }, elector.HealthPolicy{}))
+		time.Sleep(3 * time.Second)
+		leader.stop()
+		time.Sleep(3 * time.Second)
+		changes := ill.rec.LeaderChanges()
+		if len(changes) != 2 || changes[0].Current != "leader" || changes[1].Previous != "leader" || changes[1].Current != "" {
+			b.Errorf("saw %+v", changes)
+		}
+		if n := len(ill.rec.Campaigns()); n != 0 {
+			b.Errorf("%d attempts", n)
+		}
+	})
+}
+
+// The watcher reconnects.
+func TestAnOccasionalLossOfTheWatchersConnectionIsNotReported(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.run("one", elector.WithWatch())
+		b.leads(one)
+		term, _ := one.Term()
+		for range 5 {
+			time.Sleep(5 * time.Second)
+			ended := 0
+			for _, lock := range b.Locks() {
+				if !lock.Granted {
+					b.Terminate(lock.PID)
+					ended++
+				}
+			}
+			if ended != 1 {
+				b.Errorf("%d connections waited", ended)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		if failures := one.rec.Failures(); len(failures) > 0 || !term.Valid() {
+			b.Errorf("reported %+v; valid: %t", failures, term.Valid())
+		}
+	})
+}
+
+// A resigning leader grants its watcher the lock: a cancel would leave a line in the server's
+// log.
+func TestAWatcherIsNotCancelledByAResignation(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one", elector.WithWatch())
+		term, err := one.Campaign(context.Background())
+		b.wraps(err)
+		time.Sleep(time.Second)
+		ended := make(chan error, 10)
+		b.Trace(func(event electortest.Event) {
+			if event.What == "WaitLock" && event.Done {
+				ended <- event.Err
+			}
+		})
+		b.wraps(term.Resign(context.Background()))
+		b.wraps(<-ended)
+		b.Trace(nil)
 	})
 }

@@ -25,8 +25,7 @@ func (s *candidate) overruns() (all []hooks.Failure) {
 	return all
 }
 
-// Work that returns within the drain is no overrun. Later it is reported, and while the lock is
-// not held, the report says that another may lead.
+// If the lock is not held any more, the report says that another may lead.
 func TestWorkThatOverrunsIsReportedWhenTheDrainIsOver(t *testing.T) {
 	for reason, end := range map[hooks.Reason]func(b *bench, s *candidate, term *elector.Term, sick *atomic.Bool){
 		hooks.Resigned:     func(_ *bench, _ *candidate, term *elector.Term, _ *atomic.Bool) { go term.Resign(always) },

@@ -87,7 +87,7 @@ func TestLatencyDelaysEachMessage(t *testing.T) {
 	})
 }
 
-func TestADriverLikePQWaitsOnADeadNetworkWhateverItsContextSays(t *testing.T) {
+func TestADriverLikePQIgnoresItsContextOnADeadNetwork(t *testing.T) {
 	for driver, want := range map[electortest.Driver]bool{electortest.PGX: false, electortest.PQ: true} {
 		bubble(t, func(b *bench) {
 			one := b.candidate("one")
@@ -111,8 +111,8 @@ func TestADriverLikePQWaitsOnADeadNetworkWhateverItsContextSays(t *testing.T) {
 	}
 }
 
-// The statement of a client that gave up is cancelled or ends, and so does its session.
-func TestADeputyThatStopsLeavesItsSeatAndTheQueue(t *testing.T) {
+// Its waiting statement and its session end.
+func TestADeputyThatStopsLeavesTheQueueAndItsSeat(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one")
 		b.leads(one)

@@ -54,7 +54,7 @@ func TestWaitsAfterFailuresDoubleUpToTheCap(t *testing.T) {
 	})
 }
 
-// A busy lock ends a row of failures. A refusal is not one of them.
+// A busy lock resets the count of failures. A refusal does not count.
 func TestTooManyFailuresInARowAreGivenUp(t *testing.T) {
 	for _, name := range []string{"Run", "Campaign", "Start"} {
 		scene(t, name, func(b *bench) {
@@ -100,8 +100,8 @@ func TestTooManyFailuresInARowAreGivenUp(t *testing.T) {
 	})
 }
 
-// A campaign that ends between two attempts is no failure, so the server is not checked anew.
-func TestACampaignThatEndsBetweenTwoAttemptsCostsNoCheck(t *testing.T) {
+// Its end is no failure.
+func TestAfterACampaignThatEndsBetweenAttemptsTheServerIsNotCheckedAgain(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
 		b.leads(leader)

@@ -54,7 +54,7 @@ func TestUnlockNeverPrecedesLeadReturn(t *testing.T) {
 	})
 }
 
-func TestAShutdownTellsLeadWhyAndReturnsItsErrorToo(t *testing.T) {
+func TestAShutdownEndsLeadWithItsCauseAndReturnsLeadsError(t *testing.T) {
 	reason := errors.New("the pod is evicted")
 	type leads = func(ctx, outer context.Context, stop func()) error
 	for name, c := range map[string]struct {
@@ -87,7 +87,7 @@ func TestAShutdownTellsLeadWhyAndReturnsItsErrorToo(t *testing.T) {
 	}
 }
 
-// After a lost term an error of lead is reported, unless it says only that its context ended.
+// The error is not reported if it only wraps that of its context.
 func TestAnErrorOfLeadAfterItsTermWasLostIsReportedAndTheCampaignGoesOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    func(context.Context) error
@@ -122,8 +122,8 @@ func TestAnErrorOfLeadAfterItsTermWasLostIsReportedAndTheCampaignGoesOn(t *testi
 	}
 }
 
-// A panic of lead, and runtime.Goexit, go on once the lock is released.
-func TestAPanicOfLeadGoesOnAfterTheRelease(t *testing.T) {
+// So does runtime.Goexit.
+func TestAPanicOfLeadReachesTheCallerAfterTheRelease(t *testing.T) {
 	for name, c := range map[string]struct {
 		lead lead
 		want any
@@ -150,7 +150,7 @@ func TestAPanicOfLeadGoesOnAfterTheRelease(t *testing.T) {
 			}
 			b.ended(one, hooks.LeadFailed)
 			b.wraps(one.rec.Demoted()[0].Err, elector.ErrLeadFailed)
-			b.wraps(b.campaign(one.Elector).Resign(always)) // and the elector can be used again
+			b.wraps(b.campaign(one.Elector).Resign(always)) // the elector can be used again
 		})
 	}
 }

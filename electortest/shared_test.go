@@ -10,14 +10,13 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// The session keeps the connection until the work of its last term has returned.
-func TestTheLocksOfASharedSessionAreKeptForTheSlowest(t *testing.T) {
+func TestASharedSessionKeepsItsLocksUntilTheLastWorkHasReturned(t *testing.T) {
 	bubble(t, func(b *bench) {
 		process := b.NewProcess()
 		pool := process.Open()
 		session, err := elector.NewSession(pool)
 		b.wraps(err)
-		work := map[string]time.Duration{"quick": 0, "slow": lease / 10} // of a drain of two tenths
+		work := map[string]time.Duration{"quick": 0, "slow": lease / 10} // the drain is a fifth of the lease
 		returned, done := make(chan string, len(work)), make(chan error, len(work))
 		ctx, stop := context.WithCancel(context.Background())
 		for name, windsDown := range work {
@@ -33,10 +32,10 @@ func TestTheLocksOfASharedSessionAreKeptForTheSlowest(t *testing.T) {
 			}()
 		}
 		time.Sleep(5 * time.Second)
-		process.Cut(electortest.Answers) // the server hears of us, and does not know
+		process.Cut(electortest.Answers) // the server still receives messages
 		<-returned
 		time.Sleep(lease/10 - time.Millisecond)
-		if n := len(b.Locks()); n != len(work)+1 { // with the life lock
+		if n := len(b.Locks()); n != len(work)+1 { // and the life lock
 			b.Errorf("%d locks are held while the work of one of %d winds down", n, len(work))
 		}
 		<-returned
@@ -50,8 +49,7 @@ func TestTheLocksOfASharedSessionAreKeptForTheSlowest(t *testing.T) {
 	})
 }
 
-// The hooks of each election of a session learn who leads and that the session lives.
-func TestEachElectionOfASharedSessionIsTold(t *testing.T) {
+func TestTheHooksOfEachElectionOfASessionReceiveLeadersAndHeartbeats(t *testing.T) {
 	bubble(t, func(b *bench) {
 		pool := b.Open()
 		ctx, stop := context.WithCancel(context.Background())
@@ -74,10 +72,10 @@ func TestEachElectionOfASharedSessionIsTold(t *testing.T) {
 		}
 		for _, name := range elections {
 			if n := len(told["one"+name].Heartbeats()); n < 5 {
-				b.Errorf("%s: the leader was told of %d heartbeats", name, n)
+				b.Errorf("%s: the leader received %d heartbeats", name, n)
 			}
 			if n := len(told["two"+name].Heartbeats()); n != 0 {
-				b.Errorf("%s: a follower was told of %d heartbeats", name, n)
+				b.Errorf("%s: a follower received %d heartbeats", name, n)
 			}
 			for _, id := range []string{"one", "two"} {
 				changes := told[id+name].LeaderChanges()
@@ -139,7 +137,7 @@ func TestABrokenSessionIsReplacedAtOnce(t *testing.T) {
 		go func() {
 			ended <- slow.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
 				<-ctx.Done()
-				time.Sleep(lease / 6) // of a drain of a fifth
+				time.Sleep(lease / 6) // the drain is a fifth
 				return nil
 			})
 		}()

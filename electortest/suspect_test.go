@@ -15,7 +15,7 @@ import (
 
 var longLease = elector.WithLease(150 * time.Second)
 
-// One part of a leader's transaction meets a crashed server.
+// transaction returns work with a transaction, during one part of which the server crashes.
 func transaction(part string, crash func()) func(ctx context.Context, term *elector.Term, pool *sql.DB) error {
 	return func(ctx context.Context, term *elector.Term, pool *sql.DB) error {
 		if part == "BEGIN" {
@@ -91,7 +91,7 @@ func TestAFailedStatementOnADeadServerEndsTheTermAtOnce(t *testing.T) {
 }
 
 // The session lives: many errors cost it at most four heartbeats a second.
-func TestASuspicionThatIsWrongCostsAHeartbeat(t *testing.T) {
+func TestAnErrorOnAnotherConnectionCostsOnlyAHeartbeat(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := b.candidate("one", longLease)
 		term, err := s.Campaign(b.Context())

@@ -53,7 +53,7 @@ func TestAPrimaryThatIsNewToACandidateIsWaitedFor(t *testing.T) {
 		if n := len(one.rec.Failures()); n != 0 {
 			t.Errorf("%d failures are reported: %v", n, one.rec.Failures())
 		}
-		// Whoever has known it for long follows as usual.
+		// A candidate that has known it for longer follows as usual.
 		two := b.run("two", synchronously)
 		time.Sleep(2 * lease)
 		_ = b.term(one).Resign(context.Background())
@@ -64,7 +64,7 @@ func TestAPrimaryThatIsNewToACandidateIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestATryThatComesTooEarlyIsAnError(t *testing.T) {
+func TestTryCampaignOnANewPrimaryReturnsAnError(t *testing.T) {
 	replicated(t, func(b *bench) {
 		s := b.candidate("one", elector.WithSynchronousStandby(2*lease))
 		for _, wait := range []time.Duration{0, 2*lease - time.Second} {
@@ -129,7 +129,7 @@ func TestALeaderOnAReplacedPrimaryHasStoppedWhenTheNextBegins(t *testing.T) {
 			t.Run("without the option two believe", func(t *testing.T) {
 				replicated(t, func(b *bench) {
 					if _, _, both := b.replace(driver); !both {
-						t.Error("nothing is shown: only one believes")
+						t.Error("only one believes: the test shows nothing")
 					}
 				})
 			})
@@ -159,7 +159,7 @@ func (b *bench) replace(driver electortest.Driver, opts ...elector.Option) (stop
 	b.leads(old)
 	next := b.run("next", opts...)
 	next.process.SetDriver(driver)
-	next.pool.SetMaxIdleConns(0) // it goes where the address leads
+	next.pool.SetMaxIdleConns(0) // each attempt connects to the current address
 	time.Sleep(2*lease + heartbeat/2)
 
 	b.CutStandbys()
@@ -210,7 +210,7 @@ func TestAPrimaryWhoseTimelineWasUsedBeforeIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestASettingThatDoesNotHoldIsWaitedFor(t *testing.T) {
+func TestACandidateWaitsUntilTheSettingIsSufficient(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one", synchronously)
 		for setting, streaming := range map[string][]string{"": nil, "*": {"s1"}, "FIRST 1 (s1, s2)": {"s1", "s2"}, "FIRST 2 (s1, s2)": {"s1"}, "FIRST 1 (s1)": {"s1", "S1"}} {
@@ -229,7 +229,7 @@ func TestASettingThatDoesNotHoldIsWaitedFor(t *testing.T) {
 }
 
 // The lock is held until the work returns, even after the drain, and then released.
-func TestATermEndsInOrderWhenTheSettingDoesNotHoldAnyMore(t *testing.T) {
+func TestATermEndsInOrderWhenTheSettingBecomesInsufficient(t *testing.T) {
 	replicated(t, func(b *bench) {
 		one := b.candidate("one", synchronously)
 		ctx, stop := context.WithCancel(context.Background())
@@ -262,9 +262,8 @@ func TestATermEndsInOrderWhenTheSettingDoesNotHoldAnyMore(t *testing.T) {
 	})
 }
 
-// The follower is granted the lock that the leader gave up, finds the same failure, and gives
-// it up too.
-func TestTheNextLeaderIsToldAtOnceOfASettingThatDoesNotHold(t *testing.T) {
+// The follower gets the lock after the leader, finds the same failure, and releases it too.
+func TestTheFollowerReportsAtOnceThatTheSettingIsInsufficient(t *testing.T) {
 	replicated(t, func(b *bench) {
 		one := b.run("one", synchronously)
 		b.leads(one)
@@ -281,7 +280,7 @@ func TestTheNextLeaderIsToldAtOnceOfASettingThatDoesNotHold(t *testing.T) {
 	})
 }
 
-func TestASynchronousStandbyIsRefusedWhereItCannotBeHad(t *testing.T) {
+func TestASynchronousStandbyIsRefusedWhereItIsNotSupported(t *testing.T) {
 	bubble(t, func(b *bench) {
 		pool := b.Open()
 		defer pool.Close()

@@ -94,7 +94,7 @@ func TestAnAttemptMakesAnotherCommitOnTheSameConnection(t *testing.T) {
 	})
 }
 
-// A tool cancels slow commits: the server answers each as if it had been acknowledged.
+// A tool cancels slow commits. The server answers as if they had been acknowledged.
 func TestACommitWhoseWaitIsCancelledProvesNothing(t *testing.T) {
 	replicated(t, func(b *bench) {
 		one := b.run("one", synchronously)
@@ -191,7 +191,7 @@ func TestAConnectionForCommitsThatEndsIsReplaced(t *testing.T) {
 		if n := len(one.rec.Demoted()); n > 0 || ended < 10 {
 			t.Errorf("demoted %d times, %d connections ended: %v", n, ended, one.rec.Demoted())
 		}
-		if n := len(beats); n <= int(10*lease/heartbeat) { // the session may have gone with it
+		if n := len(beats); n <= int(10*lease/heartbeat) { // otherwise the session ended as well
 			t.Errorf("%d heartbeats in %v", n, 10*lease)
 		}
 		b.within("the next commit", 0, slowest, heartbeat*5/4) // the end of an idle connection shows when it is next used
@@ -253,7 +253,7 @@ func TestSynchronousStandbysCostALeaderTwoStatementsPerHeartbeatAndAFollowerNone
 			delete(asked, name)
 		}
 		if len(asked) > 0 {
-			t.Errorf("besides: %v", asked)
+			t.Errorf("other statements: %v", asked)
 		}
 	})
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// A successor whose wait is cancelled while the offer stands waits again.
-func TestASuccessorThatLosesItsConnectionComesAgain(t *testing.T) {
+func TestASuccessorThatLosesItsConnectionWaitsAgain(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.candidate("leader")
 		term, err := leader.Campaign(context.Background())
@@ -21,14 +20,14 @@ func TestASuccessorThatLosesItsConnectionComesAgain(t *testing.T) {
 		ran := make(chan error)
 		go func() {
 			_, err := leader.RunIfLeader(context.Background(), func(ctx context.Context) error {
-				<-ctx.Done() // the successor is there
+				<-ctx.Done()
 				for _, l := range b.Locks() {
 					if l.Key == leader.Key() && !l.Granted {
 						b.Terminate(l.PID)
 					}
 				}
 				close(work)
-				time.Sleep(1500 * time.Millisecond) // in which it fails, and looks for the lock again
+				time.Sleep(1500 * time.Millisecond) // the successor reconnects and waits again
 				return nil
 			})
 			ran <- err
@@ -41,9 +40,8 @@ func TestASuccessorThatLosesItsConnectionComesAgain(t *testing.T) {
 	})
 }
 
-// Of two transfers of one term, to two candidates, each returns nil only if its own got
-// the lock.
-func TestEachOfTwoTransfersIsJudgedAlone(t *testing.T) {
+// One term is transferred to two candidates.
+func TestEachOfTwoTransfersReportsOnItsOwnSuccessor(t *testing.T) {
 	for range 20 {
 		bubble(t, func(b *bench) {
 			leader := b.candidate("leader")
@@ -77,7 +75,7 @@ func TestEachOfTwoTransfersIsJudgedAlone(t *testing.T) {
 	}
 }
 
-func TestATransferAfterAnotherIsJudgedByItsOwnSuccessor(t *testing.T) {
+func TestATransferAfterAnotherReportsOnItsOwnSuccessor(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.candidate("leader")
 		term, err := leader.Campaign(context.Background())
@@ -115,16 +113,15 @@ func TestATransferWhoseContextEndsFirstSaysThatTheSuccessorIsAbsent(t *testing.T
 				began := time.Now()
 				b.wraps(term.TransferTo(ctx, "absent"), elector.ErrNoSuccessor, context.DeadlineExceeded)
 				b.within("it returns", time.Second, time.Since(began), time.Second)
-				b.leads(other) // the term was resigned all the same
+				b.leads(other) // the term was resigned anyway
 				b.wraps(<-ran)
 			})
 		})
 	}
 }
 
-// The statement that makes the offer may still run when the transfer is given up. Its lock
-// must not stay on a shared session.
-func TestATransferThatIsGivenUpLeavesNothingOnASharedSession(t *testing.T) {
+// The statement of the offer may still run when the transfer is cancelled.
+func TestACancelledTransferLeavesNothingOnASharedSession(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.candidate("leader")
 		session, err := elector.NewSession(leader.pool, elector.WithCandidateID("shared"))
@@ -147,7 +144,7 @@ func TestATransferThatIsGivenUpLeavesNothingOnASharedSession(t *testing.T) {
 		terms[0], err = all[0].Campaign(context.Background())
 		b.wraps(err)
 		time.Sleep(time.Second)
-		if n := len(b.Locks()); n != len(terms)+1 { // with the life lock
+		if n := len(b.Locks()); n != len(terms)+1 { // and the life lock
 			b.Errorf("%d locks are held: %+v", n, b.Locks())
 		}
 		two := b.candidate("two")
