@@ -18,7 +18,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// attempt is every statement of an attempt that is granted.
+// attempt has the statements of an attempt that is granted the lock.
 var attempt = []statement{
 	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
 	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
@@ -34,7 +34,7 @@ var attempt = []statement{
 	{"Confirm", values(true, sessionPID, 745, noEpoch, false)},
 }
 
-// expectAttemptUpTo expects an attempt that ends with the statement i, and f.
+// expectAttemptUpTo expects the statements of an attempt up to i, which has the fault f.
 func expectAttemptUpTo(mock sqlmock.Sqlmock, i int, f fault) {
 	for _, s := range attempt[:i] {
 		s.expect(mock, fault{})
@@ -42,7 +42,7 @@ func expectAttemptUpTo(mock sqlmock.Sqlmock, i int, f fault) {
 	attempt[i].expect(mock, f)
 }
 
-// expectFailedTry is an attempt on a checked server that fails with f.
+// expectFailedTry expects an attempt on a checked server that fails with f.
 func expectFailedTry(mock sqlmock.Sqlmock, f fault) { attempt[10].expect(mock, f) }
 
 func TestAnyFaultOfAnAttemptFailsItAndTheNextOneStartsAnew(t *testing.T) {
@@ -71,7 +71,7 @@ func TestAnyFaultOfAnAttemptFailsItAndTheNextOneStartsAnew(t *testing.T) {
 				}
 				wantInUse(t, pool, 1)
 				expectServerCheck(mock)
-				if s.name == "Confirm" && f.after == never { // perhaps it waited at the barrier
+				if s.name == "Confirm" && f.after == never { // it may have waited at the barrier
 					query(mock, "EndOverdue").WillReturnRows(row(1, true))
 				}
 				expectElection(mock, 746)
@@ -99,13 +99,13 @@ func TestASlowAnswerInTimeIsNoFault(t *testing.T) {
 	}
 }
 
-// callOf is the statement from which a statement of an attempt is asked again: itself, or the
-// beginning of the transaction that has failed with it.
+// callOf has, for each statement of an attempt, the one from which it is retried: itself, or the
+// beginning of the transaction that failed with it.
 var callOf = map[int]int{0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 6: 6, 7: 5, 8: 5, 10: 10, 11: 11}
 
-// forgets expects the first n statements of an attempt, and answers the next by an
-// error of its prepared statement.
-func forgets(mock sqlmock.Sqlmock, n int, state string) {
+// loses expects the first n statements of an attempt, and answers the next with the error of a
+// prepared statement that is missing.
+func loses(mock sqlmock.Sqlmock, n int, state string) {
 	expectAttemptUpTo(mock, n, fault{err: &pgconn.PgError{Code: state}})
 	from := callOf[n]
 	if attempt[from].name == "BEGIN" {
@@ -116,10 +116,10 @@ func forgets(mock sqlmock.Sqlmock, n int, state string) {
 	}
 }
 
-// alwaysForgets is forgets, and then the same error once more, as of a pooler.
-func alwaysForgets(n int, state string) func(sqlmock.Sqlmock) {
+// alwaysLoses is loses with the same error once more, as through a pooler.
+func alwaysLoses(n int, state string) func(sqlmock.Sqlmock) {
 	return func(mock sqlmock.Sqlmock) {
-		forgets(mock, n, state)
+		loses(mock, n, state)
 		attempt[n].expect(mock, fault{err: &pgconn.PgError{Code: state}})
 	}
 }
@@ -130,7 +130,7 @@ func TestAStatementThatIsForgottenOnceIsAskedAgain(t *testing.T) {
 		for _, state := range []string{"26000", "42P05"} {
 			bubble(t, fmt.Sprint(n, " ", attempt[n].name, " ", state), func(t *testing.T) {
 				pool, mock := newMock(t)
-				forgets(mock, n, state)
+				loses(mock, n, state)
 				for _, s := range attempt[n:] {
 					s.expect(mock, fault{})
 				}
@@ -143,9 +143,8 @@ func TestAStatementThatIsForgottenOnceIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A candidate that is frozen when its last answer comes reads it when it thaws, and another may
-// lead by then. Here the answer comes at the very end of the validity, so the driver may return
-// either.
+// A candidate that is frozen when its last answer comes reads it when it thaws. Another may lead by
+// then. Here the answer comes at the end of the validity, so the driver may return it or an error.
 func TestAnAnswerThatIsReadTooLateElectsNobody(t *testing.T) {
 	const validity = 7 * time.Second
 	for range 30 {
@@ -159,7 +158,7 @@ func TestAnAnswerThatIsReadTooLateElectsNobody(t *testing.T) {
 			}
 		})
 		bubble(t, "on a shared session", func(t *testing.T) {
-			pool, mock := newMockInAnyOrder(t) // a heartbeat may be sent in that moment, too
+			pool, mock := newMockInAnyOrder(t) // a heartbeat may be sent at that moment
 			m := newManyOn(t, pool, mock, 1)
 			m.opened()
 			for i, s := range grants(1, 1) {
@@ -178,7 +177,7 @@ type capture struct{ value driver.Value }
 
 func (c *capture) Match(v driver.Value) bool { c.value = v; return true }
 
-// sessionSettings are the names of what an elector sets.
+// sessionSettings returns the names of the settings of a session.
 func sessionSettings(t *testing.T) (names []string) {
 	pool, mock := newMock(t)
 	e, _ := newElector(t, pool)
@@ -197,8 +196,8 @@ func sessionSettings(t *testing.T) (names []string) {
 	return names
 }
 
-// expectEachTried expects that the server refuses all settings together, and then one of those
-// that are tried alone.
+// expectEachTried expects that the server refuses all settings together, and then one of them
+// alone.
 func expectEachTried(mock sqlmock.Sqlmock, names []string, bad string, refused error) {
 	expectAttemptUpTo(mock, 8, fault{err: refused})
 	mock.ExpectRollback()
@@ -227,14 +226,14 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 		wantFailures(t, rec, hooks.OpSetting)
 		wantError(t, rec.Failures()[0].Err, refused)
 
-		expectElection(mock, 746) // without another look at the settings
+		expectElection(mock, 746) // the settings are not tried again
 		expectResign(mock)
 		resign(t, campaign(t, e))
 		wantFailures(t, rec, hooks.OpSetting)
 	})
 }
 
-// Without a lease nobody may lead: the one setting that cannot be left out.
+// The lease is the one setting that cannot be left out.
 func TestAServerThatRefusesTheLeaseElectsNobody(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		refused := &pgconn.PgError{Code: "42501", Message: "permission denied to set parameter"}
@@ -273,9 +272,9 @@ func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
 	})
 }
 
-// The oldest server that is good enough, and one that does not show when another backend was
-// asked, are not refused.
-func TestAServerThatCanJustKeepThePromiseIsTaken(t *testing.T) {
+// The server has the oldest version that is supported, or hides when another backend got its last
+// statement.
+func TestAServerThatCanJustKeepThePromiseIsAccepted(t *testing.T) {
 	for name, c := range map[string]struct{ version, asked int }{"the oldest": {140000, asked}, "that hides": {150000, 0}} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
@@ -296,8 +295,8 @@ func TestAServerThatCanJustKeepThePromiseIsTaken(t *testing.T) {
 	}
 }
 
-// upTo expects the first n statements of an attempt, and answers the next with
-// what a server would that must be refused.
+// upTo expects the first n statements of an attempt, and answers the next as a server does that
+// must be refused.
 func upTo(n int, answer ...any) func(sqlmock.Sqlmock) {
 	return func(mock sqlmock.Sqlmock) {
 		f, s := fault{}, attempt[n]
@@ -323,17 +322,17 @@ var refusals = []struct {
 }{
 	{"a hot standby", upTo(0, firstPID, true, 150000, "PostgreSQL 15", asked, false), elector.ErrServerReadOnly},
 	{"an old server", upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", asked, false), elector.ErrUnsupportedServer},
-	{"a pooler that loses a prepared statement of pgx", alwaysForgets(0, "26000"), elector.ErrSessionPooled},
-	{"a pooler that has a prepared statement already", alwaysForgets(2, "42P05"), elector.ErrSessionPooled},
+	{"a pooler that loses a prepared statement of pgx", alwaysLoses(0, "26000"), elector.ErrSessionPooled},
+	{"a pooler that has a prepared statement already", alwaysLoses(2, "42P05"), elector.ErrSessionPooled},
 	{"one backend for two connections", upTo(2, firstPID, asked, false), elector.ErrSessionPooled},
 	{"a backend that strangers use, too", func(mock sqlmock.Sqlmock) {
 		upTo(4, secondPID, asked+1, false)(mock)
-		query(mock, "LastAsked").WillReturnRows(row(secondPID, asked+1, false)) // and not because of what it saw before
+		query(mock, "LastAsked").WillReturnRows(row(secondPID, asked+1, false)) // not caused by the statement before
 	}, elector.ErrSessionPooled},
 	{"a pooler in statement mode", upTo(5, &pq.Error{Code: "08P01"}), elector.ErrSessionPooled},
 	{"another backend during a transaction", upTo(6, secondPID+1, false, 150000, "PostgreSQL 15", asked, false), elector.ErrSessionPooled},
-	{"a statement that is lost during a transaction", alwaysForgets(6, "26000"), elector.ErrSessionPooled},
-	{"a statement that is there already in a transaction", alwaysForgets(8, "42P05"), elector.ErrSessionPooled},
+	{"a statement that is lost during a transaction", alwaysLoses(6, "26000"), elector.ErrSessionPooled},
+	{"a statement that is there already in a transaction", alwaysLoses(8, "42P05"), elector.ErrSessionPooled},
 	{"an outcome that nobody knows", upTo(10, "perhaps", sessionPID, 0, ""), elector.ErrUnsupportedServer},
 	{"locks that do not show", upTo(11, false, sessionPID, 0, noEpoch, false), elector.ErrUnsupportedServer},
 }
@@ -342,7 +341,7 @@ func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
 	for _, r := range refusals {
 		bubble(t, r.name, func(t *testing.T) {
 			pool, mock := newMock(t)
-			if r.server(mock); errors.Is(r.want, elector.ErrSessionPooled) { // believed only if it repeats
+			if r.server(mock); errors.Is(r.want, elector.ErrSessionPooled) { // refused only if it repeats
 				r.server(mock)
 				r.server(mock)
 			}
@@ -361,8 +360,8 @@ func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
 	}
 }
 
-// A connection that is cut in the middle of a check can look like a pooler: a pool is refused
-// only if each connection does, and never after it has passed a check.
+// A connection that is cut during a check can look like a pooler. A pool is refused only if each
+// connection looks like that, and never after it has passed a check.
 func TestAPoolerIsRefusedOnlyIfItShowsOnEachConnection(t *testing.T) {
 	for _, r := range refusals {
 		if !errors.Is(r.want, elector.ErrSessionPooled) {
@@ -375,7 +374,7 @@ func TestAPoolerIsRefusedOnlyIfItShowsOnEachConnection(t *testing.T) {
 			expectServerCheck(mock)
 			expectAttempt(mock, "granted")
 			query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false))
-			query(mock, "EvictHolder").WithArgs(sessionPID, orders, anything).WillReturnRows(row(true)) // the lock stays on one that others share
+			query(mock, "EvictHolder").WithArgs(sessionPID, orders, anything).WillReturnRows(row(true)) // the lock is on a shared backend
 			for range 3 {
 				r.server(mock)
 			}
@@ -386,14 +385,14 @@ func TestAPoolerIsRefusedOnlyIfItShowsOnEachConnection(t *testing.T) {
 			wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign)
 			for _, f := range rec.Failures() {
 				if wantError(t, f.Err, elector.ErrSessionPooled); f.Permanent {
-					t.Errorf("refused for good: %v", f.Err)
+					t.Errorf("refused permanently: %v", f.Err)
 				}
 			}
 		})
 	}
 }
 
-// Other code has left a transaction open on a connection of the pool.
+// Other code left a transaction open on a connection of the pool.
 func TestAGrantInsideATransactionIsLeftForAnotherAtOnce(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
@@ -414,8 +413,7 @@ func TestAGrantInsideATransactionIsLeftForAnotherAtOnce(t *testing.T) {
 	})
 }
 
-// A server that was seen as a primary and is in recovery now is being replaced: the candidate
-// waits for the new one, however it learned that there was one.
+// A primary that is in recovery now is being replaced. The candidate waits for the new primary.
 func TestACandidateWhoseServerTurnsStandbyWaitsForThePrimary(t *testing.T) {
 	standby := statement{"DescribeServer", values(firstPID, true, 150000, "PostgreSQL 15", asked, false)}
 	for name, c := range map[string]struct {
@@ -426,7 +424,7 @@ func TestACandidateWhoseServerTurnsStandbyWaitsForThePrimary(t *testing.T) {
 		"by a heartbeat": {[]elector.Option{elector.WithBackoff(10*time.Second, 10*time.Second)}, func(mock sqlmock.Sqlmock) {
 			expectTerm(mock, 1)
 			query(mock, "Ping").WillReturnRows(row(sessionPID, true))
-			for range 3 { // of which two are quick attempts
+			for range 3 { // two of them are quick attempts
 				standby.expect(mock, fault{})
 			}
 		}, []hooks.Op{hooks.OpHeartbeat, hooks.OpCampaign}},
@@ -467,8 +465,7 @@ func TestACandidateWhoseServerTurnsStandbyWaitsForThePrimary(t *testing.T) {
 	}
 }
 
-// The error of a pool that gives no connection in time has its figures.
-func TestAPoolThatGivesNoConnectionIsNamedOnlyIfItIsWhatFailed(t *testing.T) {
+func TestAnErrorHasThePoolsFiguresOnlyIfThePoolGaveNoConnection(t *testing.T) {
 	const named = "MaxOpenConns large enough?"
 	bubble(t, "busy", func(t *testing.T) {
 		pool, _ := newMock(t)
@@ -504,8 +501,8 @@ func TestAPoolThatGivesNoConnectionIsNamedOnlyIfItIsWhatFailed(t *testing.T) {
 	})
 }
 
-// A fenced transaction of the last term holds the next one back for longer than its
-// lease, and the server is asked to end it: by a session of its own, or a shared one.
+// A fenced transaction of the last term delays the next one for longer than its lease. The next
+// leader, with its own session or a shared one, terminates it.
 
 var (
 	errCancelled = &pgconn.PgError{Severity: "ERROR", Code: "57014", Message: "canceling statement due to statement timeout"}
@@ -519,7 +516,7 @@ func TestATransactionThatIsOverdueIsEndedOnceForEachWait(t *testing.T) {
 			expectAttemptUpTo(mock, len(attempt)-1, barred) // of Confirm
 			expectServerCheck(mock)
 			query(mock, "EndOverdue").WithArgs(orders, 10_000).WillReturnRows(row(1, true))
-			expectFailedTry(mock, anyError[0]) // which has seen no barrier
+			expectFailedTry(mock, anyError[0]) // it did not reach the barrier
 			expectTerm(mock, 1)
 			expectResign(mock)
 			e, rec := newElector(t, pool)
@@ -554,7 +551,7 @@ func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
 		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "granted")))
-		for range 3 { // which is reported once
+		for range 3 { // it is reported once
 			query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
 			query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch)))
 			query(m.mock, "EndOverdue").WillReturnError(errForbidden)

@@ -17,9 +17,8 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// This is how your own code can be tested: a service of yours, the elector and
-// the pool that they share, with no database and no waiting. Copy this file,
-// helpers_test.go and strict_test.go.
+// A template for tests of your code: a service, its elector and their pool, without a database and
+// without waiting. Copy this file, helpers_test.go and strict_test.go.
 
 // An outbox publishes what other transactions have written, about each second, in the
 // one process that leads.
@@ -44,8 +43,8 @@ func (o *outbox) run(ctx context.Context) error {
 	})
 }
 
-// publishNext guards its update by the token, so that a leader that was frozen
-// for too long changes nothing.
+// publishNext guards its update with the token, so that a leader that was frozen for too long
+// changes nothing.
 func (o *outbox) publishNext(ctx context.Context, term *elector.Term) error {
 	var message string
 	err := o.pool.QueryRowContext(ctx,

@@ -26,8 +26,8 @@ var (
 	waitSetup = statement{"PrepareWait", values(sessionPID, false, 14)}
 )
 
-// A scripted deputy is a standby with the statements of a deputy that is granted the lock
-// at the first opportunity.
+// A scriptedDeputy has the statements of a deputy that is granted the lock at the first
+// opportunity.
 type scriptedDeputy struct {
 	standby elector.Standby
 	sit     []statement // takes the seat
@@ -43,8 +43,8 @@ var deputies = map[string]scriptedDeputy{
 
 func (d scriptedDeputy) all() []statement { return slices.Concat(d.sit, d.lead) }
 
-// looksMeanwhile reports whether the deputy looks which server the pool reaches while the
-// statement's answer is late.
+// looksMeanwhile reports whether the deputy checks which server the pool reaches while the answer
+// to the statement is late.
 func (d scriptedDeputy) looksMeanwhile(i int, f fault) bool {
 	return d.standby == elector.Wait && i >= len(d.sit) && f.after > 0
 }
@@ -55,8 +55,8 @@ func expectAll(mock sqlmock.Sqlmock, all []statement) {
 	}
 }
 
-// Any fault of a deputy's statement fails its attempt, and the next one starts anew. Only
-// the look at the pool's server may fail: the deputy goes on.
+// After any fault of a deputy's statement the next attempt starts from the beginning. Only the check
+// of the pool's server may fail.
 func TestAnyFaultOfADeputyFailsItsAttempt(t *testing.T) {
 	for name, d := range deputies {
 		for i, s := range d.all() {
@@ -79,13 +79,13 @@ func TestAnyFaultOfADeputyFailsItsAttempt(t *testing.T) {
 						lookAbout.expect(mock, fault{})
 					}
 					expectServerCheck(mock)
-					if s.name == "Confirm" && i > len(d.sit) && f.after == never { // perhaps it waited at the barrier
+					if s.name == "Confirm" && i > len(d.sit) && f.after == never { // it may have waited at the barrier
 						query(mock, "EndOverdue").WillReturnRows(row(1, true))
 					}
 					expectAll(mock, d.all())
 					expectResign(mock)
 					resign(t, campaign(t, e))
-					if f.err == driver.ErrBadConn && i >= len(d.sit) { // the pool has others: try them at once
+					if f.err == driver.ErrBadConn && i >= len(d.sit) { // the elector tries the pool's other connections at once
 						wantFailures(t, rec)
 						return
 					}
@@ -101,7 +101,7 @@ func TestAnyFaultOfADeputyFailsItsAttempt(t *testing.T) {
 					case f.want != nil:
 						wantError(t, err, f.want)
 					}
-					if n := pool.Stats().InUse; n != 1 { // the mock's own
+					if n := pool.Stats().InUse; n != 1 { // the mock's
 						t.Errorf("%d connections are in use", n)
 					}
 				})
@@ -134,7 +134,7 @@ func TestASlowAnswerToADeputyIsNoFault(t *testing.T) {
 	}
 }
 
-// expectInterval expects a heartbeat interval as a deputy that asks each second.
+// expectInterval expects a heartbeat interval of a deputy that tries each second.
 func expectInterval(mock sqlmock.Sqlmock, first bool) {
 	lookAbout.expect(mock, fault{})
 	for range 2 {
@@ -149,7 +149,7 @@ func expectInterval(mock sqlmock.Sqlmock, first bool) {
 
 var askEachSecond = elector.WithDeputyInterval(time.Second)
 
-func TestADeputyAsksAndIsValidFromItsLastQuestion(t *testing.T) {
+func TestTheValidityOfADeputyBeginsWithItsLastStatement(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectServerCheck(mock)
@@ -178,7 +178,7 @@ func TestADeputyAsksAndIsValidFromItsLastQuestion(t *testing.T) {
 	})
 }
 
-// What cannot be learned about the pool's server changes nothing.
+// The check of the pool's server may fail.
 func TestADeputyWhosePoolFailsGoesOn(t *testing.T) {
 	for _, f := range anyError {
 		bubble(t, f.name, func(t *testing.T) {
@@ -197,8 +197,8 @@ func TestADeputyWhosePoolFailsGoesOn(t *testing.T) {
 	}
 }
 
-// A wait that ends too soon was cancelled, or the server permits none. The deputy then asks.
-func TestADeputyThatCannotWaitAsks(t *testing.T) {
+// A wait that ends too soon was cancelled, or the server permits no wait. The deputy tries instead.
+func TestADeputyThatCannotWaitTries(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectServerCheck(mock)
@@ -218,7 +218,7 @@ func TestADeputyThatCannotWaitAsks(t *testing.T) {
 	})
 }
 
-// Locks that do not show in pg_locks are a refusal, when the session is warmed up and later.
+// The server is refused while the session is warmed up, and later.
 func TestADeputyWhoseLocksDoNotShowIsRefused(t *testing.T) {
 	for name, d := range deputies {
 		for _, later := range []bool{false, true} {
@@ -244,7 +244,7 @@ func TestADeputyWhoseLocksDoNotShowIsRefused(t *testing.T) {
 	}
 }
 
-// A server that turned standby is waited out, and nothing is kept of the attempt.
+// The deputy waits until the server is a primary again, and keeps no session.
 func TestADeputyDoesNotWaitOnAStandby(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
@@ -261,8 +261,7 @@ func TestADeputyDoesNotWaitOnAStandby(t *testing.T) {
 	})
 }
 
-// A deputy that a pooler has moved is not elected. A lock that another backend was granted,
-// and the seat on the first one, are freed.
+// The lock, on another backend, and the seat, on the first one, are released.
 func TestADeputyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 	for _, free := range []bool{false, true} {
 		bubble(t, "", func(t *testing.T) {
@@ -284,8 +283,8 @@ func TestADeputyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 	}
 }
 
-// A hook that takes longer than the lease costs the seat, and no attempt. If the campaign
-// ends meanwhile, no session is kept.
+// A hook that takes longer than the lease costs the deputy its seat. If the campaign ends meanwhile,
+// no session is kept.
 func TestAHookBetweenTwoIntervalsOfADeputy(t *testing.T) {
 	for name, ends := range map[string]bool{"takes long": false, "ends the campaign": true} {
 		bubble(t, name, func(t *testing.T) {
@@ -312,15 +311,15 @@ func TestAHookBetweenTwoIntervalsOfADeputy(t *testing.T) {
 			}
 			_, err := e.Campaign(ctx)
 			wantError(t, err, context.Canceled)
-			if n := pool.Stats().InUse; n != 1 { // the mock's own
+			if n := pool.Stats().InUse; n != 1 { // the mock's
 				t.Errorf("%d connections are in use", n)
 			}
 		})
 	}
 }
 
-// A leader whose deputy may wait closes its connection a moment after the release, so that
-// the server serves the deputy first. There is nothing to wait for if it did not release.
+// A leader whose deputy may wait closes its connection a moment after the release, so that the
+// server first serves the deputy. If the release failed, it closes the connection at once.
 func TestALeaderLetsAWaitingDeputyGoFirst(t *testing.T) {
 	for name, c := range map[string]struct {
 		err      error

@@ -15,12 +15,12 @@ import (
 type fault struct {
 	name  string
 	err   error         // what the driver returns
-	after time.Duration // for how long it does not answer, unless its context ends
+	after time.Duration // until it answers, unless its context ends first
 	want  error         // what the elector's error wraps
 }
 
-// The faults that every statement can have. What they have in common is that
-// nothing is known about the connection afterwards.
+// The faults that every statement can have. After each of them the state of the connection is
+// unknown.
 var (
 	errPlain = errors.New("something went wrong")
 	errPgx   = &pgconn.PgError{Severity: "FATAL", Code: "53300", Message: "sorry, too many clients already"}
@@ -38,16 +38,16 @@ var (
 	noAnswer  = fault{name: "no answer", after: never}
 	anyFault  = append([]fault{noAnswer}, anyError...)
 	slow      = fault{name: "slow answer, but in time", after: time.Second}
-	badAnswer = fault{name: "answer of the wrong shape"} // no error to find: it is of package sql
+	badAnswer = fault{name: "answer of the wrong shape"} // the error is one of package sql
 )
 
-// A statement is one that the elector sends, with the answer that it hopes for.
+// A statement of the elector, with the answer that it needs.
 type statement struct {
 	name   string
 	answer []driver.Value
 }
 
-// expect expects the statement, with a fault; the zero fault is none.
+// expect expects the statement with a fault. The zero fault means none.
 func (s statement) expect(mock sqlmock.Sqlmock, f fault) {
 	switch s.name {
 	case "BEGIN":
@@ -81,8 +81,8 @@ func (s statement) expect(mock sqlmock.Sqlmock, f fault) {
 	}
 }
 
-// faults are those that the statement can have: sqlmock cannot delay a
-// ROLLBACK, nor give it a wrong shape.
+// faults returns the faults that sqlmock can produce: it can neither delay a ROLLBACK nor give its
+// answer a wrong shape.
 func (s statement) faults() []fault {
 	switch s.name {
 	case "BEGIN", "WaitLock", "PREPARE Confirm", "PREPARE Unlock", "PREPARE TryAsDeputy":

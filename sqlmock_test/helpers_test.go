@@ -21,26 +21,24 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// The backends behind the connections: two for the server check, and the
-// session's.
+// The backends of the connections: two for the server check, and the session's.
 const (
 	firstPID   = 101
 	secondPID  = 102
 	sessionPID = 200
 
-	asked = 1_000_000 // when the first was asked, which the second is a witness of
+	asked = 1_000_000 // when the first got its last statement, as the second sees it
 )
 
-// newMock makes a database that answers what a test expects, in that
-// order, and nothing else. Call it inside the synctest bubble, where the elector
-// is to live.
+// newMock makes a database that answers the expected statements, in that order, and nothing else.
+// Call it inside the synctest bubble of the elector.
 func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 	t.Helper()
 	return newMockThat(t, func(err error) { t.Errorf("%.150s …", err) })
 }
 
-// newMockInAnyOrder makes one for that whose order is not known, and that may be asked
-// for more.
+// newMockInAnyOrder makes a database for statements in an unknown order. Unexpected statements do not
+// fail the test.
 func newMockInAnyOrder(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 	t.Helper()
 	pool, mock := newMockThat(t, func(error) {})
@@ -50,8 +48,8 @@ func newMockInAnyOrder(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 
 func newMockThat(t *testing.T, complains func(error)) (*sql.DB, sqlmock.Sqlmock) {
 	t.Helper()
-	// sqlmock forgets a database once its last connection is closed, and an
-	// elector closes its session's. These connections stay.
+	// sqlmock forgets a database once its last connection is closed, and an elector closes that of
+	// its session. These two connections stay open.
 	dsn := fmt.Sprintf("%s %d", t.Name(), mocks.Add(1))
 	direct, mock, err := sqlmock.NewWithDSN(dsn)
 	if err != nil {
@@ -73,9 +71,8 @@ func newMockThat(t *testing.T, complains func(error)) (*sql.DB, sqlmock.Sqlmock)
 
 var mocks atomic.Int64
 
-// newElector makes an elector with the default timing: a lease of 10 s, valid
-// for 7 s, a heartbeat each 2 s, and an attempt each second or a bit less. It refuses a
-// standby at once.
+// newElector makes an elector with a lease of 10 s, a validity of 7 s, a heartbeat each 2 s, and an
+// attempt about each second. It refuses a standby at once.
 func newElector(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Elector, *hookstest.Recorder) {
 	t.Helper()
 	rec := hookstest.NewRecorder()
@@ -97,13 +94,13 @@ func query(mock sqlmock.Sqlmock, name string) *sqlmock.ExpectedQuery {
 	return mock.ExpectQuery("-- name: " + name + " ")
 }
 
-// row is an answer of one row; the names of its columns do not matter.
+// row returns an answer of one row. The names of its columns do not matter.
 func row(values ...driver.Value) *sqlmock.Rows {
 	return sqlmock.NewRows(make([]string, len(values))).AddRow(values...)
 }
 
-// expectServerCheck expects the questions that come before the first attempt,
-// and again after a failed one.
+// expectServerCheck expects the check of the server, before the first attempt and after a failed
+// one.
 func expectServerCheck(mock sqlmock.Sqlmock) {
 	describe := func() {
 		query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", asked, false))
@@ -121,7 +118,7 @@ func expectServerCheck(mock sqlmock.Sqlmock) {
 	mock.ExpectRollback()
 }
 
-// noEpoch is what Confirm and Tokens answer beside a token: nobody has set pgelector.epoch.
+// noEpoch is the epoch that Confirm and Tokens return with a token if pgelector.epoch is not set.
 const noEpoch = "0"
 
 // expectElection expects an attempt that is granted.
@@ -130,10 +127,9 @@ func expectElection(mock sqlmock.Sqlmock, token int64) {
 	query(mock, "Confirm").WillReturnRows(row(true, sessionPID, token, noEpoch, false))
 }
 
-// expectAttempt expects an attempt with the outcome "busy", "standby" or
-// "granted". A recorder wants to be told of every change of leader, so the
-// elector asks who leads. Without such a hook the statement is TryLock, and its
-// answer ends with the pid.
+// expectAttempt expects an attempt with the outcome "busy", "standby" or "granted". It also reads
+// the leader, because a recorder has a LeaderChanged hook. Without such a hook the statement is
+// TryLock, and its answer ends with the pid.
 func expectAttempt(mock sqlmock.Sqlmock, outcome string) *sqlmock.ExpectedQuery {
 	return query(mock, "TryLock").WillReturnRows(row(outcome, sessionPID, 0, ""))
 }
@@ -148,7 +144,7 @@ func expectHeartbeat(mock sqlmock.Sqlmock) {
 	query(mock, "Ping").WillReturnRows(row(sessionPID, false))
 }
 
-// expectHeartbeats expects as many.
+// expectHeartbeats expects n heartbeats.
 func expectHeartbeats(mock sqlmock.Sqlmock, n int) {
 	for range n {
 		expectHeartbeat(mock)
@@ -160,11 +156,11 @@ func expectResign(mock sqlmock.Sqlmock) {
 	query(mock, "Unlock").WillReturnRows(row(true))
 }
 
-// expectTerm expects a first term, up to its beginning.
+// expectTerm expects the start of a first term.
 func expectTerm(mock sqlmock.Sqlmock, token int64) {
 	expectServerCheck(mock)
 	expectElection(mock, token)
 }
 
-// never is longer than any patience: for WillDelayFor.
+// never is a delay for WillDelayFor that is longer than any test.
 const never = 1000 * time.Hour

@@ -20,7 +20,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// fenced is every statement of a first fenced transaction; INSERT is fn's.
+// fenced has the statements of the first fenced transaction of a term. INSERT is that of fn.
 var fenced = []statement{
 	{"BEGIN", nil},
 	{"BackendStart", values(1234567890)},
@@ -29,7 +29,7 @@ var fenced = []statement{
 	{"COMMIT", nil},
 }
 
-// expectFenced expects them up to the i-th, which has the fault.
+// expectFenced expects these statements up to the i-th, which has the fault.
 func expectFenced(mock sqlmock.Sqlmock, i int, f fault) {
 	for j, s := range fenced[:i+1] {
 		f := f
@@ -58,10 +58,10 @@ func notCalled(t *testing.T) func(*sql.Tx) error {
 	return func(*sql.Tx) error { t.Error("the function was called"); return nil }
 }
 
-// leave resigns a term whose end is not what is tested.
+// leave resigns a term at the end of a test.
 func leave(t *testing.T, mock sqlmock.Sqlmock, term *elector.Term) {
 	t.Helper()
-	settle() // what is under way
+	settle()
 	if term.Valid() {
 		expectResign(mock)
 	}
@@ -71,7 +71,7 @@ func leave(t *testing.T, mock sqlmock.Sqlmock, term *elector.Term) {
 func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
 	for i, s := range fenced {
 		for _, f := range anyError {
-			if f.after > 0 || s.name == "BEGIN" && f.err == driver.ErrBadConn { // it would meet a heartbeat; the pool tries again
+			if f.after > 0 || s.name == "BEGIN" && f.err == driver.ErrBadConn { // a heartbeat would come at the same time; the pool would try again
 				continue
 			}
 			bubble(t, s.name+"/"+f.name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
 				if s.name != "BEGIN" && s.name != "COMMIT" && f.err != driver.ErrBadConn {
 					mock.ExpectRollback()
 				}
-				if s.name != "BEGIN" && s.name != "BackendStart" && f.err == driver.ErrBadConn { // the session may have ended too
+				if s.name != "BEGIN" && s.name != "BackendStart" && f.err == driver.ErrBadConn { // the elector checks whether the session has ended, too
 					expectHeartbeat(mock)
 				}
 				e, _ := newElector(t, pool)
@@ -89,7 +89,7 @@ func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
 				defer leave(t, mock, term)
 				err := term.InTx(t.Context(), pool, nil, insert(t.Context()))
 				want, other := elector.ErrRolledBack, elector.ErrOutcomeUnknown
-				if s.name == "COMMIT" && f.err == driver.ErrBadConn { // any other error leaves a connection that goes on: the server has spoken
+				if s.name == "COMMIT" && f.err == driver.ErrBadConn { // after any other error the connection works: it was an answer
 					want, other = other, want
 				}
 				wantError(t, err, want, f.want)
@@ -131,9 +131,9 @@ func TestAConnectionThatEndsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// No driver tells a PANIC from an error but by what becomes of the connection, so it is pinged. If
-// the disk was full as COMMIT was flushed, the server goes down, and what it had written decides
-// when it recovers. A constraint that fails is an answer, whatever becomes of the connection.
+// A driver returns a PANIC like any error, so InTx pings the connection afterwards. If the disk was
+// full while COMMIT was flushed, the server shuts down, and its recovery decides the outcome. The
+// failure of a constraint is an answer in any case.
 func TestAServerThatPanicsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
 	full := &pgconn.PgError{Severity: "PANIC", Code: "53100", Message: "could not write to file: No space left on device"}
 	for name, c := range map[string]struct {
@@ -171,7 +171,7 @@ func TestAServerThatPanicsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// As many dead connections as may have been idle are gone over, and none is kept.
+// InTx tries as many connections as may have been idle, and keeps no dead one.
 func TestATransactionIsBegunOnAnotherConnectionIfOneIsDead(t *testing.T) {
 	for name, c := range map[string]struct {
 		dead  int
@@ -183,7 +183,7 @@ func TestATransactionIsBegunOnAnotherConnectionIfOneIsDead(t *testing.T) {
 		"that is no reason to try": {other: errPlain},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			pool, mock := newMockInAnyOrder(t) // a heartbeat is sent meanwhile
+			pool, mock := newMockInAnyOrder(t) // there is a heartbeat as well
 			expectTerm(mock, 1)
 			for range c.dead {
 				mock.ExpectBegin().WillReturnError(driver.ErrBadConn)
@@ -217,7 +217,7 @@ func TestATransactionIsBegunOnAnotherConnectionIfOneIsDead(t *testing.T) {
 	}
 }
 
-// idle sees to it that the pool has so many connections to spare.
+// idle gives the pool n idle connections.
 func idle(t *testing.T, pool *sql.DB, n int) {
 	t.Helper()
 	pool.SetMaxIdleConns(n)
@@ -260,13 +260,12 @@ func TestAFencedTransactionIsRefusedOutsideTheTerm(t *testing.T) {
 	}
 }
 
-// The server has refused, and the session still holds the lock: the term goes on, and
-// the error says what the server saw.
+// The server refuses the transaction, but the session still holds the lock.
 func TestARefusedTransactionOfATermThatGoesOnSaysWhatTheServerSaw(t *testing.T) {
 	own := values(4711, 2, "10.0.0.1", 5432)
 	for name, c := range map[string]struct {
 		outcome string
-		reached []driver.Value // nil if the server does not say
+		reached []driver.Value // nil if unknown
 		want    string
 	}{
 		"the next leader waits": {outcome: "superseded", want: "a next leader waits"},
@@ -307,13 +306,13 @@ func TestARefusedTransactionOfATermThatGoesOnSaysWhatTheServerSaw(t *testing.T) 
 	}
 }
 
-// While a transaction begins, its term may be resigned, or its caller may give up, which ends no
-// term.
+// While a transaction begins, its term may be resigned. Or its context may end, which does not end
+// the term.
 func TestATransactionThatItsTermInterruptsIsNotTheLeaders(t *testing.T) {
 	for i, s := range fenced[:3] {
 		for _, resigns := range []bool{true, false} {
 			if resigns && s.name == "BackendStart" {
-				continue // it is asked on the session
+				continue // it is sent on the session
 			}
 			bubble(t, fmt.Sprintf("%s, resigns: %t", s.name, resigns), func(t *testing.T) {
 				pool, mock := newMock(t)
@@ -347,8 +346,7 @@ func TestATransactionThatItsTermInterruptsIsNotTheLeaders(t *testing.T) {
 	}
 }
 
-// Whether the server would still let it in is not known to one that gives up.
-func TestACallerThatGivesUpOnARefusedTransactionDoesNotKnowWhy(t *testing.T) {
+func TestAfterItsContextHasEndedARefusedTransactionHasNoReason(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sendGrace is how long a call under way may go on when its session ends.
+// sendGrace is how long a running call may go on after its session has ended.
 const sendGrace = 50 * time.Millisecond
 
 // grace is how long a driver may take to return when its connection is given up.
@@ -34,13 +34,13 @@ func bubble(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			test(t)
-			time.Sleep(sendGrace) // else it stands still for what goes on
+			time.Sleep(sendGrace) // until running calls have returned
 		})
 	})
 }
 
-// patience is a context for what ends by itself if all is well; in virtual time
-// it costs little if it is not.
+// patience returns a context that ends only if the test has failed. In virtual time that takes no
+// time.
 func patience(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Hour)
@@ -68,7 +68,7 @@ func resign(t *testing.T, term *elector.Term) {
 	}
 }
 
-// wantError checks that err is each of the targets.
+// wantError checks that err wraps each of the targets.
 func wantError(t *testing.T, err error, targets ...error) {
 	t.Helper()
 	for _, target := range targets {
@@ -81,7 +81,7 @@ func wantError(t *testing.T, err error, targets ...error) {
 	}
 }
 
-// wantWhole checks that no part of what was reported is missing, as a cause that is nil is.
+// wantWhole checks that the text of each failure is complete: a nil cause, for instance, is missing.
 func wantWhole(t *testing.T, rec *hookstest.Recorder) {
 	t.Helper()
 	for _, f := range rec.Failures() {
@@ -125,8 +125,7 @@ func contains(err error, text string) bool {
 	return err != nil && strings.Contains(err.Error(), text)
 }
 
-// has matches an argument of a statement that contains the text, lacks one that
-// does not.
+// has matches an argument that contains the text; lacks matches one that does not.
 type (
 	has   string
 	lacks string
@@ -135,14 +134,13 @@ type (
 func (text has) Match(v driver.Value) bool   { return strings.Contains(fmt.Sprint(v), string(text)) }
 func (text lacks) Match(v driver.Value) bool { return !has(text).Match(v) }
 
-// settle waits until nothing more happens without time going on.
+// settle waits until nothing happens any more at this moment of virtual time.
 func settle() { synctest.Wait() }
 
 // anything matches any argument of a statement.
 var anything = sqlmock.AnyArg()
 
-// newPlain makes an elector whose hooks do not want to know who leads, so that a
-// candidate that waits for its health asks the server nothing.
+// newPlain makes an elector without a LeaderChanged hook. While it is unhealthy, it sends nothing.
 func newPlain(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Elector, *hookstest.Recorder) {
 	t.Helper()
 	rec := hookstest.NewRecorder()

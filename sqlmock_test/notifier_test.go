@@ -13,14 +13,14 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// bells is a notifier that is rung by hand.
-type bells struct {
+// manualNotifier is a notifier that a test controls.
+type manualNotifier struct {
 	mu  sync.Mutex
 	all map[int]func(string)
 	n   int
 }
 
-func (b *bells) Subscribe(wake func(string)) func() {
+func (b *manualNotifier) Subscribe(wake func(string)) func() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.all == nil {
@@ -36,7 +36,7 @@ func (b *bells) Subscribe(wake func(string)) func() {
 	}
 }
 
-func (b *bells) ring(payload string) {
+func (b *manualNotifier) notify(payload string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, wake := range b.all {
@@ -44,7 +44,7 @@ func (b *bells) ring(payload string) {
 	}
 }
 
-func (b *bells) listening() int {
+func (b *manualNotifier) subscribers() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.all)
@@ -81,7 +81,7 @@ func TestANotificationThatMattersCausesAnAttemptAtOnce(t *testing.T) {
 	} {
 		bubble(t, payload, func(t *testing.T) {
 			pool, mock := newMock(t)
-			var notifier bells
+			var notifier manualNotifier
 			expectServerCheck(mock)
 			expectBusy(mock, 300, "web-2")
 			expectElection(mock, 1)
@@ -89,13 +89,13 @@ func TestANotificationThatMattersCausesAnAttemptAtOnce(t *testing.T) {
 			expectNotifyingResign(mock)
 			e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
 			start := time.Now()
-			time.AfterFunc(time.Minute, func() { notifier.ring(payload) })
+			time.AfterFunc(time.Minute, func() { notifier.notify(payload) })
 			term := campaign(t, e)
 			if woken := time.Since(start) == time.Minute; woken != matters {
 				t.Errorf("elected after %v", time.Since(start))
 			}
-			if n := notifier.listening(); n != 0 {
-				t.Errorf("%d listen while one leads", n)
+			if n := notifier.subscribers(); n != 0 {
+				t.Errorf("%d are subscribed while one leads", n)
 			}
 			settle()
 			resign(t, term)
@@ -106,9 +106,9 @@ func TestANotificationThatMattersCausesAnAttemptAtOnce(t *testing.T) {
 func TestAStormOfNotificationsCostsFourAttemptsInARetryInterval(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
-		var notifier bells
+		var notifier manualNotifier
 		expectServerCheck(mock)
-		for range 1 + 4 + 1 + 4 { // the mock complains of any other
+		for range 1 + 4 + 1 + 4 { // the mock reports any other
 			expectBusy(mock, 300, "web-2")
 		}
 		e, rec := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Minute))
@@ -118,7 +118,7 @@ func TestAStormOfNotificationsCostsFourAttemptsInARetryInterval(t *testing.T) {
 		go func() {
 			defer close(over)
 			for ctx.Err() == nil {
-				notifier.ring(free(orders))
+				notifier.notify(free(orders))
 				time.Sleep(time.Millisecond)
 			}
 		}()
@@ -129,10 +129,10 @@ func TestAStormOfNotificationsCostsFourAttemptsInARetryInterval(t *testing.T) {
 	})
 }
 
-func TestAnElectionOfASessionIsWokenAlone(t *testing.T) {
+func TestANotificationWakesOnlyItsElectionOfASession(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 0)
-		var notifier bells
+		var notifier manualNotifier
 		var all []*elector.Elector
 		for key := range int64(2) {
 			e, err := m.Elector("election", elector.WithKey(key+1), elector.WithNotifier(&notifier))
@@ -149,7 +149,7 @@ func TestAnElectionOfASessionIsWokenAlone(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		other := make(chan error, 1)
 		go func() { _, err := all[0].Campaign(ctx); other <- err }()
-		time.AfterFunc(100*time.Millisecond, func() { notifier.ring("free 2") })
+		time.AfterFunc(100*time.Millisecond, func() { notifier.notify("free 2") })
 		start := time.Now()
 		term := campaign(t, all[1])
 		if took := time.Since(start); took > 150*time.Millisecond {
@@ -162,16 +162,16 @@ func TestAnElectionOfASessionIsWokenAlone(t *testing.T) {
 	})
 }
 
-// The bound of Observe is a retry interval, and none with a notifier.
+// Without a notifier Observe would take a retry interval.
 func TestObserveIsWoken(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
-		var notifier bells
+		var notifier manualNotifier
 		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
 		expectLeader(mock, 0, "")
 		expectLeader(mock, 300, "web-2")
 		start := time.Now()
-		time.AfterFunc(time.Second, func() { notifier.ring(fmt.Sprint("led ", orders)) })
+		time.AfterFunc(time.Second, func() { notifier.notify(fmt.Sprint("led ", orders)) })
 		for leader := range e.Observe(t.Context()) {
 			if leader.CandidateID == "web-2" {
 				break
@@ -180,14 +180,13 @@ func TestObserveIsWoken(t *testing.T) {
 		if took := time.Since(start); took != time.Second {
 			t.Errorf("seen after %v", took)
 		}
-		if n := notifier.listening(); n != 0 {
-			t.Errorf("%d still listen", n)
+		if n := notifier.subscribers(); n != 0 {
+			t.Errorf("%d are still subscribed", n)
 		}
 	})
 }
 
-// A notification that cannot be sent with the unlock leaves in doubt whether the lock
-// is free, as any failed unlock does.
+// The notification is sent with the unlock. If that fails, the lock may not be free.
 func TestAFailedNotificationIsAFailedRelease(t *testing.T) {
 	for _, f := range anyError {
 		bubble(t, f.name, func(t *testing.T) {
@@ -195,24 +194,23 @@ func TestAFailedNotificationIsAFailedRelease(t *testing.T) {
 			expectTerm(mock, 1)
 			expectNotify(mock, fmt.Sprint("led ", orders))
 			statement{"UnlockAndNotify", values(true)}.expect(mock, f)
-			e, rec := newElector(t, pool, elector.WithNotifier(&bells{}))
+			e, rec := newElector(t, pool, elector.WithNotifier(&manualNotifier{}))
 			term := campaign(t, e)
 			settle()
 			wantError(t, term.Resign(t.Context()), elector.ErrSessionLost, f.want)
 			wantFailures(t, rec, hooks.OpRelease)
-			if n := pool.Stats().InUse; n != 1 { // the mock's own
+			if n := pool.Stats().InUse; n != 1 { // the mock's
 				t.Errorf("%d connections are in use", n)
 			}
 		})
 	}
 }
 
-// What rings during an attempt may have come too late for it: the next one follows at
-// once.
-func TestARingDuringABatchIsNotLost(t *testing.T) {
+// A notification during an attempt causes another attempt at once.
+func TestANotificationDuringABatchIsNotLost(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 0)
-		var notifier bells
+		var notifier manualNotifier
 		e, err := m.Elector("election", elector.WithKey(1), elector.WithNotifier(&notifier))
 		wantError(t, err)
 		m.opened()
@@ -220,7 +218,7 @@ func TestARingDuringABatchIsNotLost(t *testing.T) {
 		m.elected(7, 1)
 		expectNotify(m.mock, "led 1")
 		query(m.mock, "UnlockAndNotify").WillReturnRows(row(true))
-		time.AfterFunc(100*time.Millisecond, func() { notifier.ring("free 1") })
+		time.AfterFunc(100*time.Millisecond, func() { notifier.notify("free 1") })
 		start := time.Now()
 		term := campaign(t, e)
 		if took := time.Since(start); took > 300*time.Millisecond {
@@ -231,17 +229,16 @@ func TestARingDuringABatchIsNotLost(t *testing.T) {
 	})
 }
 
-// Who has no hook for who leads has nothing to try for when somebody does.
-func TestACandidateWithoutAHookIgnoresThatAnotherLeads(t *testing.T) {
+func TestWithoutALeaderChangedHookACandidateIgnoresThatAnotherLeads(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
-		var notifier bells
+		var notifier manualNotifier
 		expectServerCheck(mock)
 		query(mock, "TryLock").WillReturnRows(row("busy", sessionPID, 0, ""))
 		e, _ := newPlain(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
 		time.AfterFunc(time.Minute, func() {
-			notifier.ring(fmt.Sprint("led ", orders))
-			notifier.ring(fmt.Sprint("soon ", orders, " ", e.CandidateID())) // a word that is not known yet
+			notifier.notify(fmt.Sprint("led ", orders))
+			notifier.notify(fmt.Sprint("soon ", orders, " ", e.CandidateID())) // an unknown notification
 		})
 		ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute) // the first pause is an eighth of 45 minutes at least
 		defer stop()
@@ -250,11 +247,11 @@ func TestACandidateWithoutAHookIgnoresThatAnotherLeads(t *testing.T) {
 	})
 }
 
-// A deputy asks at once, and as often as a candidate that polls may.
-func TestADeputyAsksWhenANotificationSaysThatTheLockIsFree(t *testing.T) {
+// The same limit applies as for a polling candidate.
+func TestADeputyTriesWhenANotificationReportsThatTheLockIsFree(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
-		var notifier bells
+		var notifier manualNotifier
 		expectServerCheck(mock)
 		expectAll(mock, deputies["asks"].sit)
 		for range 4 {
@@ -268,7 +265,7 @@ func TestADeputyAsksWhenANotificationSaysThatTheLockIsFree(t *testing.T) {
 		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(2*time.Second))
 		time.AfterFunc(500*time.Millisecond, func() {
 			for range 100 {
-				notifier.ring(free(orders))
+				notifier.notify(free(orders))
 				time.Sleep(time.Millisecond)
 			}
 		})
@@ -282,11 +279,11 @@ func TestADeputyAsksWhenANotificationSaysThatTheLockIsFree(t *testing.T) {
 	})
 }
 
-// Of a shared session too: what rings besides waits for the attempt that comes by itself.
+// Further notifications wait for the next regular attempt.
 func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
-		var notifier bells
+		var notifier manualNotifier
 		s, err := elector.NewSession(pool, elector.WithStandby(elector.Poll), elector.WithRetryInterval(time.Minute), elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(3*time.Minute))
 		wantError(t, err)
 		e, err := s.Elector("orders", elector.WithNotifier(&notifier))
@@ -295,15 +292,15 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
 		query(mock, "InTransaction").WillReturnRows(row(false))
 		query(mock, "TryPair").WillReturnRows(row(true))
-		for range 1 + 4 + 1 + 4 { // the mock complains of any other
+		for range 1 + 4 + 1 + 4 { // the mock reports any other
 			query(mock, "TryLocks").WillReturnRows(rows(values(orders, "busy")))
 		}
-		ctx, stop := context.WithTimeout(t.Context(), 89*time.Second) // a batch comes by itself after 45 to 60 s
+		ctx, stop := context.WithTimeout(t.Context(), 89*time.Second) // a regular batch follows after 45 to 60 s
 		defer stop()
-		for _, storm := range []time.Duration{time.Second, 61 * time.Second} { // of one the last ring waits
+		for _, storm := range []time.Duration{time.Second, 61 * time.Second} { // the last notification of each waits
 			time.AfterFunc(storm, func() {
 				for range 100 {
-					notifier.ring(free(orders))
+					notifier.notify(free(orders))
 					time.Sleep(10 * time.Millisecond)
 				}
 			})
@@ -314,12 +311,12 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 	})
 }
 
-// Observe asks when the lock is free or led, and not when a successor is named.
-func TestObserveIsWokenByWhatChangesTheLeader(t *testing.T) {
+// A notification for a successor does not wake Observe.
+func TestObserveIsWokenByChangesOfTheLeader(t *testing.T) {
 	for word, matters := range map[string]bool{"free": true, "led": true, "successor": false, "soon": false} {
 		bubble(t, word, func(t *testing.T) {
 			pool, mock := newMock(t)
-			var notifier bells
+			var notifier manualNotifier
 			expectLeader(mock, 300, "web-2")
 			if matters {
 				expectLeader(mock, 300, "web-2")
@@ -327,7 +324,7 @@ func TestObserveIsWokenByWhatChangesTheLeader(t *testing.T) {
 			e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
 			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 			defer stop()
-			time.AfterFunc(time.Second, func() { notifier.ring(fmt.Sprint(word, " ", orders, " web-1")) })
+			time.AfterFunc(time.Second, func() { notifier.notify(fmt.Sprint(word, " ", orders, " web-1")) })
 			for range e.Observe(ctx) {
 			}
 		})

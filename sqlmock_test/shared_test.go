@@ -17,8 +17,7 @@ import (
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
-// A shared session is set up as a waiting one is, and then asks for all its
-// elections at once.
+// A shared session sets up its connection and then tries all its elections at once.
 
 // many is a session with elections whose keys are 1, 2, 3 …
 type many struct {
@@ -39,7 +38,7 @@ func newManyOn(t *testing.T, pool *sql.DB, mock sqlmock.Sqlmock, n int64) *many 
 	t.Helper()
 	m := &many{pool: pool, mock: mock, rec: hookstest.NewRecorder()}
 	var err error
-	// A heartbeat comes later than all that these tests count.
+	// No heartbeat comes while these tests count statements.
 	m.Session, err = elector.NewSession(pool, elector.WithCandidateID("web-1"), elector.WithStandby(elector.Poll), elector.WithHeartbeatInterval(3500*time.Millisecond),
 		elector.WithHooks(hooks.Funcs{Elected: m.rec.OnElected, Demoted: m.rec.OnDemoted, Error: m.rec.OnError, Campaign: m.rec.OnCampaign}))
 	wantError(t, err)
@@ -54,14 +53,14 @@ func newManyOn(t *testing.T, pool *sql.DB, mock sqlmock.Sqlmock, n int64) *many 
 			t.Error(violation)
 		}
 		settle()
-		if n := pool.Stats().InUse; n != 1 { // the mock's own
+		if n := pool.Stats().InUse; n != 1 { // the mock's
 			t.Errorf("%d connections are in use", n)
 		}
 	})
 	return m
 }
 
-// rows is an answer of some rows.
+// rows returns an answer of some rows.
 func rows(all ...[]driver.Value) *sqlmock.Rows {
 	if len(all) == 0 {
 		return sqlmock.NewRows([]string{"none"})
@@ -73,7 +72,7 @@ func rows(all ...[]driver.Value) *sqlmock.Rows {
 	return answer
 }
 
-// opened expects that the session is set up.
+// opened expects the set-up of the session.
 func (m *many) opened() {
 	expectServerCheck(m.mock)
 	query(m.mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
@@ -81,7 +80,7 @@ func (m *many) opened() {
 	query(m.mock, "TryPair").WillReturnRows(row(true))
 }
 
-// elected expects that those are granted, and no others.
+// elected expects a batch in which only these keys are granted.
 func (m *many) elected(token int64, keys ...int64) {
 	var tried, held, passed [][]driver.Value
 	for _, key := range keys {
@@ -94,7 +93,7 @@ func (m *many) elected(token int64, keys ...int64) {
 	query(m.mock, "Tokens").WillReturnRows(rows(passed...))
 }
 
-// barred expects that one is granted, and its barrier not passed.
+// barred expects a batch in which the key is granted, but its barrier is not passed.
 func (m *many) barred(key int64) {
 	query(m.mock, "TryLocks").WillReturnRows(rows(values(key, "granted")))
 	query(m.mock, "HeldLocks").WillReturnRows(rows(values(key)))
@@ -107,7 +106,7 @@ func (m *many) campaign(t *testing.T, i int) *elector.Term {
 	return campaign(t, m.all[i])
 }
 
-// manyAttempt is every statement of a batch that is granted.
+// manyAttempt has the statements of a batch that is granted.
 var manyAttempt = []statement{
 	{"PrepareWait", values(sessionPID, false, 14)},
 	{"InTransaction", values(false)},
@@ -117,7 +116,7 @@ var manyAttempt = []statement{
 	{"Tokens", values(int64(1), true, int64(745), noEpoch)},
 }
 
-// grants are the statements after those that open the session, for one key.
+// grants returns the statements of a batch for one key, after the set-up of the session.
 func grants(key, token int64) []statement {
 	return []statement{
 		{"TryLocks", values(key, "granted")},
@@ -136,7 +135,7 @@ func TestAnyFaultOfABatchFailsItAndTheNextOneStartsAnew(t *testing.T) {
 					before.expect(m.mock, fault{})
 				}
 				s.expect(m.mock, f)
-				if s.name == "TryLocks" && (f.err == errPgx || f.err == errPq) { // the server has answered: the session lives
+				if s.name == "TryLocks" && (f.err == errPgx || f.err == errPq) { // it was an answer: the session lives
 					query(m.mock, "HeldLocks").WillReturnRows(rows())
 				} else {
 					m.opened()
@@ -161,7 +160,7 @@ func TestAnyFaultOfABatchFailsItAndTheNextOneStartsAnew(t *testing.T) {
 	}
 }
 
-// A fault while another election is led ends that term too, unless the server has answered.
+// An error that the server returned leaves the session usable.
 func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) {
 	for _, c := range []struct {
 		statement int // of grants
@@ -184,7 +183,7 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 			case c.statement == 0:
 				query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
 			default:
-				expectResign(m.mock) // what was granted is given back
+				expectResign(m.mock) // the granted lock is released
 			}
 			m.elected(3, 2)
 			second := m.campaign(t, 1)
@@ -205,8 +204,7 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 	}
 }
 
-// The lock table is full half-way: as many elections as possible are led.
-func TestThoseThatAFullLockTableHadRoomForAreLed(t *testing.T) {
+func TestWithAFullLockTableAsManyElectionsAsFitAreLed(t *testing.T) {
 	of := func(keys ...int64) (tried, held, passed [][]driver.Value) {
 		for _, key := range keys {
 			tried, held = append(tried, values(key, "granted")), append(held, values(key))
@@ -230,7 +228,7 @@ func TestThoseThatAFullLockTableHadRoomForAreLed(t *testing.T) {
 			query(mock, "TryLocks").WillReturnRows(rows(tried...))
 			query(mock, "HeldLocks").WillReturnRows(rows(held...))
 			query(mock, "Tokens").WillReturnError(errFull)
-			for range 2 { // so there is room for the others
+			for range 2 { // makes room for the others
 				expectResign(mock)
 			}
 			query(mock, "Tokens").WillReturnRows(rows(passed...))
@@ -297,8 +295,7 @@ func TestAnElectionAtItsBarrierIsAskedForAlone(t *testing.T) {
 	})
 }
 
-// A campaign that ends while its lock waits at the barrier gives the lock back, once.
-func TestACampaignThatEndsAtItsBarrierGivesItsLockBack(t *testing.T) {
+func TestACampaignThatEndsAtItsBarrierReleasesItsLockOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		expect func(m *many)
 		loses  bool // the session, in between
@@ -373,7 +370,7 @@ func TestAnUnlockInDoubtEndsTheSession(t *testing.T) {
 			unlock.expect(m.mock, f)
 			wantError(t, first.Resign(t.Context()), elector.ErrSessionLost)
 			<-second.Context().Done()
-			if f.after != never { // or the lease runs out at that very moment
+			if f.after != never { // otherwise the lease expires at that moment
 				wantError(t, context.Cause(second.Context()), elector.ErrSessionLost)
 			}
 			wantError(t, second.Resign(t.Context()), elector.ErrNotLeader)
@@ -405,8 +402,8 @@ func TestOneFailedHeartbeatEndsEveryTerm(t *testing.T) {
 	}
 }
 
-// Close waits for its unlocks as long as each is answered, but not beyond its context, and if
-// one is not answered, the session ends with its validity.
+// Close waits for each unlock until its context ends. If an unlock is not answered, the session ends
+// with its validity.
 func TestCloseWaitsForTheUnlocks(t *testing.T) {
 	bubble(t, "that are slow", func(t *testing.T) {
 		m := newMany(t, 10)
@@ -447,7 +444,7 @@ func TestCloseWaitsForTheUnlocks(t *testing.T) {
 	})
 }
 
-// What concerns no election is reported to the session's own hooks, and Close waits for them.
+// Failures of no particular election are reported to the session's hooks.
 func TestCloseWaitsForTheHooksOfTheSession(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		names := sessionSettings(t)

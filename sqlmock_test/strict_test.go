@@ -6,8 +6,8 @@ import (
 	"regexp"
 )
 
-// strict is the mock's driver, and complains of each call that the mock does not expect:
-// the elector may tell nobody of it.
+// strict is the mock's driver. It reports each call that the mock does not expect, since the elector
+// may not report the error.
 type strict struct {
 	driver    driver.Driver
 	dsn       string
@@ -32,7 +32,7 @@ func (c *strictConn) QueryContext(ctx context.Context, query string, args []driv
 }
 
 func (c *strictConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if query == "BEGIN" { // a connection is being closed for good
+	if query == "BEGIN" { // the elector closes a connection for good
 		return nil, driver.ErrBadConn
 	}
 	result, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)

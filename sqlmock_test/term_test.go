@@ -28,7 +28,7 @@ var (
 	errIdle       = &pq.Error{Severity: "FATAL", Code: "57P05", Message: "terminating connection due to idle-session timeout"}
 )
 
-// A heartbeatFault ends a session, and says why and after what time since the term began.
+// A heartbeatFault ends a session. It has the reason, and the time since the term began.
 type heartbeatFault struct {
 	name   string
 	fault  fault
@@ -64,10 +64,10 @@ func TestAFailedHeartbeatEndsTheTermAndTheNextCampaignBegins(t *testing.T) {
 			expectTerm(mock, 1)
 			expectHeartbeat(mock)
 			h.beat().expect(mock, h.fault)
-			if slices.Contains(h.want, elector.ErrSessionPooled) { // whose other backend keeps the lock
+			if slices.Contains(h.want, elector.ErrSessionPooled) { // another backend has the lock
 				query(mock, "EvictHolder").WithArgs(sessionPID, orders, anything).WillReturnRows(row(true))
 			}
-			expectTerm(mock, 2) // the server is checked anew
+			expectTerm(mock, 2) // the server is checked again
 			expectResign(mock)
 			e, rec := newElector(t, pool)
 			var first *elector.Term
@@ -99,7 +99,7 @@ func TestASlowHeartbeatInTimeCostsNothing(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
 		heartbeat.expect(mock, fault{after: stall})
-		expectHeartbeats(mock, 2) // at once, because the proof is old by then, and 2 s later
+		expectHeartbeats(mock, 2) // at once, since the last proof is old, and 2 s later
 		expectResign(mock)
 		e, rec := newElector(t, pool)
 		term := campaign(t, e)
@@ -148,7 +148,7 @@ func TestTheContextIsCancelledAtSentPlusLeaseMinusMarginMinusDrain(t *testing.T)
 	}
 }
 
-func TestATermIsValidFromWhenTheTokenWasAskedFor(t *testing.T) {
+func TestTheValidityBeginsWhenTheTokenIsRequested(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectAttemptUpTo(mock, len(attempt)-1, fault{after: time.Second})
@@ -156,7 +156,7 @@ func TestATermIsValidFromWhenTheTokenWasAskedFor(t *testing.T) {
 		e, rec := newElector(t, pool)
 		term := campaign(t, e)
 		if left := time.Until(term.Deadline()); left != 6*time.Second || time.Since(term.RenewedAt()) != time.Second || !term.ElectedAt().Equal(time.Now()) {
-			t.Errorf("%v are left; asked at %v, elected at %v", left, term.RenewedAt(), term.ElectedAt())
+			t.Errorf("%v are left; requested at %v, elected at %v", left, term.RenewedAt(), term.ElectedAt())
 		}
 		settle()
 		if got := rec.Elected()[0]; !got.Deadline.Equal(term.Deadline()) || !got.At.Equal(term.ElectedAt()) || got.Waited != time.Second {
@@ -166,7 +166,7 @@ func TestATermIsValidFromWhenTheTokenWasAskedFor(t *testing.T) {
 	})
 }
 
-// The interval counts from sending to sending, and so does the validity.
+// The interval and the validity count from when a statement is sent.
 func TestAHeartbeatIsSentEachIntervalAfterTheLastProof(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
@@ -229,7 +229,7 @@ func TestVerifyEndsATermWhoseLockIsGone(t *testing.T) {
 			}
 			e, rec := newElector(t, pool)
 			term := campaign(t, e)
-			settle() // OnElected was called
+			settle() // OnElected is called
 			err := term.Verify(t.Context())
 			wantError(t, err, elector.ErrNotLeader)
 			if f.want != nil {
@@ -251,7 +251,7 @@ func TestVerifyEndsATermWhoseLockIsGone(t *testing.T) {
 	}
 }
 
-func TestACallerOfVerifyThatLosesPatienceDoesNotEndTheTerm(t *testing.T) {
+func TestAVerifyWhoseContextEndsDoesNotEndTheTerm(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
@@ -269,8 +269,8 @@ func TestACallerOfVerifyThatLosesPatienceDoesNotEndTheTerm(t *testing.T) {
 	})
 }
 
-// A term that was shut down holds its lock until lead has returned: a Verify under way must not
-// end its session, and another asks nothing.
+// After a shutdown a term holds its lock until lead has returned. A Verify under way must not end its
+// session, and a later one sends nothing.
 func TestAVerifyUnderWayAtAShutdownLeavesTheLockToLead(t *testing.T) {
 	for name, choose := range map[string]func(own, term context.Context) context.Context{
 		"with the term's context": func(_, term context.Context) context.Context { return term },
@@ -298,9 +298,8 @@ func TestAVerifyUnderWayAtAShutdownLeavesTheLockToLead(t *testing.T) {
 	}
 }
 
-// A lock that the server says is gone is never taken for held, also if the caller's context
-// ends in that instant.
-func TestVerifyWhoseContextEndsWithTheAnswerBelievesIt(t *testing.T) {
+// The server answers that the lock is gone, and the context ends at that moment.
+func TestAVerifyWhoseContextEndsWithTheAnswerReturnsTheAnswer(t *testing.T) {
 	for range 50 {
 		bubble(t, "", func(t *testing.T) {
 			pool, mock := newMock(t)
@@ -335,7 +334,7 @@ func TestResignReturnsNilOnlyIfTheLockIsKnownToBeFree(t *testing.T) {
 			if again := term.Resign(t.Context()); again != err {
 				t.Errorf("the second Resign: %v", again)
 			}
-			wantInUse(t, pool, 1) // the session is discarded all the same
+			wantInUse(t, pool, 1) // the session is discarded in any case
 			wantDemoted(t, rec, hooks.Resigned)
 			if f.name == late.name {
 				wantError(t, err)
@@ -351,7 +350,7 @@ func TestResignReturnsNilOnlyIfTheLockIsKnownToBeFree(t *testing.T) {
 	}
 }
 
-// It is reported, and is not the error of Run.
+// It is reported, but Run does not return it.
 func TestAFailedUnlockIsToldAfterTheDemotion(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
@@ -359,7 +358,7 @@ func TestAFailedUnlockIsToldAfterTheDemotion(t *testing.T) {
 		unlock.expect(mock, anyError[1])
 		e, rec := newElector(t, pool)
 		wantError(t, e.Run(patience(t), func(context.Context, *elector.Term) error { return nil }))
-		events := slices.DeleteFunc(rec.Events(), func(e any) bool { // that nobody leads may be reported already
+		events := slices.DeleteFunc(rec.Events(), func(e any) bool { // LeaderChanged may come earlier
 			_, changed := e.(hooks.LeaderChanged)
 			return changed
 		})
@@ -411,7 +410,7 @@ var (
 	waiters = statement{"Deputies", values(201, "web-3", "app", "", 0, true, since.UnixMicro())}
 )
 
-// expectLeader expects to be asked who leads; "" is nobody.
+// expectLeader expects a query for the leader; "" means nobody.
 func expectLeader(mock sqlmock.Sqlmock, pid int, id string) {
 	rows := sqlmock.NewRows(make([]string, 5))
 	if id != "" {
@@ -431,7 +430,7 @@ func TestAFaultOfLeaderAndCandidatesIsReturned(t *testing.T) {
 				}
 				times := 1
 				if f.err == driver.ErrBadConn {
-					times = 3 // the pool itself tries other connections
+					times = 3 // the pool tries other connections
 				}
 				for range times {
 					s.expect(mock, f)

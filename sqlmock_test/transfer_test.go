@@ -15,15 +15,15 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-const offerKey = 77 // of the lock that is the offer
+const offerKey = 77 // the key of the offer's lock
 
-// A successor waits on a session that it opens for that.
+// A successor opens a session to wait on.
 var (
 	successorSetup = append([]statement{waitSetup}, warmUp[0], warmUp[1], warmUp[3], warmUp[4])
 	successorLeads = append(slices.Clone(successorSetup), statement{"WaitLock", nil}, granted)
 )
 
-// expectWait expects a wait of a heartbeat interval that is not granted the lock.
+// expectWait expects a wait of a heartbeat interval that ends without the lock.
 func expectWait(mock sqlmock.Sqlmock) {
 	mock.ExpectExec("-- name: WaitLock ").WillDelayFor(2 * time.Second).WillReturnResult(sqlmock.NewResult(0, 0))
 	notHeld.expect(mock, fault{})
@@ -33,7 +33,7 @@ func expectOffer(mock sqlmock.Sqlmock, made bool) {
 	query(mock, "OfferTransfer").WithArgs("web-2", orders).WillReturnRows(row(made, offerKey))
 }
 
-// expectPlace expects a look for the successor's place in the queue.
+// expectPlace expects a query for the successor's place in the queue.
 func expectPlace(mock sqlmock.Sqlmock, place int) {
 	query(mock, "UnlockTo").WithArgs(orders, "web-2", false).WillReturnRows(row(place == 1, false, false))
 }
@@ -46,18 +46,18 @@ func expectUnlock(mock sqlmock.Sqlmock, key int64) {
 	query(mock, "Unlock").WithArgs(key).WillReturnRows(row(true))
 }
 
-// The term goes on until the successor is the first in the queue, and the lock is not
-// released before the work has returned and the successor is the first again.
+// The term goes on until the successor is first in the queue. The lock is released after the work
+// has returned, when the successor is first again.
 func TestTheTermGoesOnUntilItsSuccessorIsReady(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
-		expectOffer(mock, false) // the successor is just looking for it
+		expectOffer(mock, false) // the successor is checking for it
 		expectOffer(mock, true)
 		for _, place := range []int{0, 0, 3, 1} {
 			expectPlace(mock, place)
 		}
-		expectUnlockTo(mock, false) // it was the first, but has to wait anew
+		expectUnlockTo(mock, false) // it was first, but waits again
 		expectUnlockTo(mock, true)
 		expectUnlock(mock, offerKey)
 		e, rec := newElector(t, pool)
@@ -168,8 +168,8 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 	})
 }
 
-// On a shared session both locks are released one by one, in either order.
-func TestAResignationWhileTheSuccessorIsAwaitedGoesFirst(t *testing.T) {
+// On a shared session both locks are released separately, in either order.
+func TestAResignationDuringATransferComesFirst(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
@@ -191,8 +191,8 @@ func TestAResignationWhileTheSuccessorIsAwaitedGoesFirst(t *testing.T) {
 	})
 }
 
-// looks counts those of a leader that waits so long: after 2 ms at first, then twice
-// that each time, up to 50 ms.
+// looks returns how often a leader checks the queue in that time: after 2 ms at first, then after
+// twice as long each time, up to 50 ms.
 func looks(wait time.Duration) (n int) {
 	pause := 2 * time.Millisecond
 	for at := time.Duration(0); at < wait; at += pause {
@@ -203,7 +203,7 @@ func looks(wait time.Duration) (n int) {
 	return n
 }
 
-func TestASuccessorThatCannotBeOneIsAnErrorAndTheTermGoesOn(t *testing.T) {
+func TestAnInvalidSuccessorIsAnErrorAndTheTermGoesOn(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
@@ -221,7 +221,7 @@ func TestASuccessorThatCannotBeOneIsAnErrorAndTheTermGoesOn(t *testing.T) {
 	})
 }
 
-// A candidate that polls waits in the server as long as the offer stands, and no longer.
+// Otherwise it polls.
 func TestACandidateWaitsAsLongAsItsOfferStands(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
@@ -232,7 +232,7 @@ func TestACandidateWaitsAsLongAsItsOfferStands(t *testing.T) {
 		expectWait(mock)
 		query(mock, "OfferStands").WillReturnRows(row(true))
 		expectWait(mock)
-		query(mock, "OfferStands").WillReturnRows(row(false)) // the leader has given up
+		query(mock, "OfferStands").WillReturnRows(row(false)) // the transfer has ended
 		expectBusy(mock, 300, "web-2")
 		query(mock, "TryLock").WillReturnRows(row("offered", sessionPID, 300, "web-2"))
 		expectAll(mock, successorLeads)
@@ -247,14 +247,13 @@ func TestACandidateWaitsAsLongAsItsOfferStands(t *testing.T) {
 		if len(outcomes) != 3 || outcomes[2] != hooks.Granted {
 			t.Errorf("got %v", outcomes)
 		}
-		if n := pool.Stats().InUse; n != 1 { // the mock's own
+		if n := pool.Stats().InUse; n != 1 { // the mock's
 			t.Errorf("%d connections are in use", n)
 		}
 	})
 }
 
-// The term of a successor of a shared session has a session of its own, and ends with the
-// shared one.
+// The term has its own session, and ends with the shared one.
 func TestASuccessorOfASessionWaitsOnAConnectionOfItsOwn(t *testing.T) {
 	for _, resigns := range []bool{true, false} {
 		bubble(t, "", func(t *testing.T) {
@@ -265,7 +264,7 @@ func TestASuccessorOfASessionWaitsOnAConnectionOfItsOwn(t *testing.T) {
 			expectAll(m.mock, successorLeads)
 			expectResign(m.mock)
 			term := m.campaign(t, 0)
-			if n := m.pool.Stats().InUse; n != 3 { // the mock's own, the shared session's, and the successor's
+			if n := m.pool.Stats().InUse; n != 3 { // those of the mock, the shared session and the successor
 				t.Errorf("%d connections are in use", n)
 			}
 			if resigns {
@@ -299,7 +298,7 @@ func TestCloseEndsTheWaitOfASuccessor(t *testing.T) {
 	})
 }
 
-// The successor is notified once it can find the offer, and once.
+// The successor gets one notification, after the offer is visible.
 func TestTheSuccessorIsNotifiedWhenItsOfferStands(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
@@ -312,14 +311,13 @@ func TestTheSuccessorIsNotifiedWhenItsOfferStands(t *testing.T) {
 		expectPlace(mock, 1)
 		expectUnlockTo(mock, true)
 		expectUnlock(mock, offerKey)
-		e, _ := newElector(t, pool, elector.WithNotifier(&bells{}))
+		e, _ := newElector(t, pool, elector.WithNotifier(&manualNotifier{}))
 		term := campaign(t, e)
 		settle()
 		wantError(t, term.TransferTo(t.Context(), "web-2"))
 	})
 }
 
-// The error says why the successor is not the next leader.
 func TestTransferToSaysWhereTheSuccessorWas(t *testing.T) {
 	for name, c := range map[string]struct {
 		want   string
@@ -367,7 +365,7 @@ func TestTransferToSaysWhereTheSuccessorWas(t *testing.T) {
 	}
 }
 
-// A candidate that got an offer, and whose wait fails, campaigns on like after any failure.
+// If its wait fails, a successor campaigns on as after any failure.
 func TestASuccessorReportsWhatFails(t *testing.T) {
 	for name, fails := range map[string]func(sqlmock.Sqlmock){
 		"the wait": func(mock sqlmock.Sqlmock) { mock.ExpectExec("-- name: WaitLock ").WillReturnError(errPlain) },

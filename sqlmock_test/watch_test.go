@@ -12,12 +12,12 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// A watched leader has a second connection, which waits for a lock that its session
-// holds. The two are asked at the same time, so the order is not expected.
+// A watched leader has a second connection, which waits for a lock that its session holds. Both send
+// statements at the same time, so their order is unknown.
 
 const watcherPID = 201
 
-// newWatchedMock elects a leader that is watched.
+// newWatchedMock elects a watched leader.
 func newWatchedMock(t *testing.T) sqlmockPool {
 	t.Helper()
 	pool, mock := newMockInAnyOrder(t)
@@ -37,29 +37,29 @@ type sqlmockPool struct {
 	inUse      func() int
 }
 
-// secondLock expects that the session takes the lock that is watched.
+// secondLock expects that the session takes the watched lock.
 func (w sqlmockPool) secondLock() *sqlmock.ExpectedQuery {
 	return query(w.mock, "TryPair").WillReturnRows(row(true))
 }
 
-// watcher expects that the other connection is set up, and waits for so long.
+// watcher expects the set-up of the other connection, and a wait of the given length.
 func (w sqlmockPool) watcher(waits time.Duration) *sqlmock.ExpectedExec {
 	query(w.mock, "PrepareWait").WillReturnRows(row(watcherPID, false, 14))
 	query(w.mock, "InTransaction").WillReturnRows(row(false))
 	return w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(waits).WillReturnResult(sqlmock.NewResult(0, 0))
 }
 
-// asked expects the question after a wait.
+// asked expects the query after a wait.
 func (w sqlmockPool) asked(ended bool) *sqlmock.ExpectedQuery {
 	return query(w.mock, "HoldsPair").WillReturnRows(row(ended, watcherPID))
 }
 
-// waits expects another wait, which tells nothing.
+// waits expects another wait without a result.
 func (w sqlmockPool) waits(d time.Duration) {
 	w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(d).WillReturnResult(sqlmock.NewResult(0, 0))
 }
 
-// The session's own connection may be dead, so that nobody but the watcher can tell.
+// The session's connection may be dead: only the watcher notices.
 func TestAWatchedTermEndsWithItsBackend(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		w := newWatchedMock(t)
@@ -74,13 +74,12 @@ func TestAWatchedTermEndsWithItsBackend(t *testing.T) {
 		wantError(t, context.Cause(term.Context()), elector.ErrSessionLost)
 		wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
 		w.failures(hooks.OpHeartbeat)
-		if n := w.inUse(); n != 1 { // the mock's own
+		if n := w.inUse(); n != 1 { // the mock's
 			t.Errorf("%d connections are in use", n)
 		}
 	})
 }
 
-// The lease is what it is without a watch.
 func TestAWatchChangesNeitherHeartbeatsNorValidity(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		w := newWatchedMock(t)
@@ -129,7 +128,7 @@ func TestASilentServerEndsAWatchedTermWhenItsValidityDoes(t *testing.T) {
 	})
 }
 
-func TestAFaultOfTheWatcherAsksForAHeartbeatAtOnce(t *testing.T) {
+func TestAFaultOfTheWatcherCausesAHeartbeatAtOnce(t *testing.T) {
 	for _, f := range []fault{anyError[0], anyError[1], anyError[4]} {
 		for name, answer := range map[string]fault{"which is answered": {}, "which fails": {err: errTerminated}} {
 			bubble(t, f.name+", "+name, func(t *testing.T) {
@@ -161,8 +160,7 @@ func TestAFaultOfTheWatcherAsksForAHeartbeatAtOnce(t *testing.T) {
 	}
 }
 
-// Each attempt to watch fails: that is reported once, and tried again, ever less often,
-// while the term goes on.
+// The term goes on. The attempts to watch become less frequent.
 func TestAWatchThatCannotBeSetUpIsReportedOnceAndTriedAgain(t *testing.T) {
 	fails := map[string]func(sqlmockPool){
 		"no room for the lock": func(w sqlmockPool) { w.secondLock().WillReturnError(errFull) },
@@ -187,7 +185,7 @@ func TestAWatchThatCannotBeSetUpIsReportedOnceAndTriedAgain(t *testing.T) {
 			expectHeartbeats(w.mock, beats)
 			expectResign(w.mock)
 			term := campaign(t, w.e)
-			// Until only the unlock is left: two heartbeats in one instant may be one event of the hook.
+			// Count expectations, since two heartbeats at one moment may be one event.
 			for term.Valid() && !strings.Contains(w.mock.ExpectationsWereMet().Error(), "-- name: Unlock ") {
 				time.Sleep(500 * time.Millisecond)
 			}
