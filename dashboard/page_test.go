@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
+	"go.uber.org/goleak"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
@@ -99,7 +100,7 @@ func TestThePageAnswersAtAnyPath(t *testing.T) {
 	}
 }
 
-func TestThePolicyLetsInNothingButThePagesOwnStyle(t *testing.T) {
+func TestTheContentSecurityPolicyAllowsOnlyThePagesStyle(t *testing.T) {
 	w := get(pageOf(t, factsOf("orders"), nil), "GET", "/")
 	found := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindAllStringSubmatch(w.Body.String(), -1)
 	if len(found) != 1 {
@@ -123,7 +124,7 @@ func TestThePolicyLetsInNothingButThePagesOwnStyle(t *testing.T) {
 
 // The page shows what candidates publish as text: it has the same elements and attributes
 // as a page with plain texts.
-func TestWhatCandidatesTellIsTextAndNothingElse(t *testing.T) {
+func TestWhatCandidatesPublishIsShownAsText(t *testing.T) {
 	skeleton := func(text string) string {
 		h := pageOf(t, factsOf(text), nil, WithElections("orders", text), WithTitle(text))
 		h.roster = new(roster.Roster)
@@ -163,7 +164,7 @@ func TestAPageSaysThatTheServerIsAwayAndWhatWasKnown(t *testing.T) {
 	}
 }
 
-func TestAStandbyIsRefusedAsItKnowsNothingOfTheLocks(t *testing.T) {
+func TestAStandbyIsRefusedSinceItHasNoLocks(t *testing.T) {
 	pool, mock, err := sqlmock.New()
 	if err != nil {
 		t.Fatal(err)
@@ -214,3 +215,5 @@ func TestABadOptionIsAnError(t *testing.T) {
 		t.Errorf("a nil pool: got error %v", err)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

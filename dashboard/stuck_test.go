@@ -26,7 +26,7 @@ func (d *detour) Connect(ctx context.Context) (conn driver.Conn, err error) {
 	if d.connections.Add(1) == 1 {
 		pool = d.first
 	}
-	lent, err := pool.Conn(ctx) // and never given back
+	lent, err := pool.Conn(ctx) // it is never returned
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (d *detour) Driver() driver.Driver { return d.first.Driver() }
 
 // As with lib/pq, a call on a cut connection returns only when the network is repaired. The
 // page asks on another connection, and says how old its data is.
-func TestADriversCallThatDoesNotReturnFailsThePageForAMoment(t *testing.T) {
+func TestAStuckDriverCallFailsThePageOnlyForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := electortest.NewServer()
 		defer server.Close()

@@ -2,17 +2,24 @@ package dashboard
 
 import (
 	"context"
+	"database/sql/driver"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/DATA-DOG/go-sqlmock"
+
+	"github.com/pgelector/pgelector/roster"
 )
 
 var errAway = errors.New("connection refused")
 
-func TestTheServerIsAskedOncePerSecondHoweverManyLook(t *testing.T) {
+func TestTheServerIsQueriedOncePerSecondHoweverManyViewersThereAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int64
 		w := &watch{maxStuck: many, look: func(context.Context) (facts, error) {
@@ -23,7 +30,7 @@ func TestTheServerIsAskedOncePerSecondHoweverManyLook(t *testing.T) {
 		var viewers sync.WaitGroup
 		for range 100 {
 			viewers.Go(func() {
-				for range 100 { // ten seconds of looking
+				for range 100 { // ten seconds
 					if f, err := w.facts(t.Context()); err != nil || time.Since(f.at) > freshFor+100*time.Millisecond {
 						t.Errorf("got facts of %v, %v", f.at, err)
 					}
@@ -37,12 +44,12 @@ func TestTheServerIsAskedOncePerSecondHoweverManyLook(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if n := looks.Load(); n > 11 {
-			t.Errorf("%d looks, while nobody looked", n)
+			t.Errorf("%d looks without a viewer", n)
 		}
 	})
 }
 
-func TestAServerThatAnswersSlowlyIsAskedLessOften(t *testing.T) {
+func TestAServerThatAnswersSlowlyIsQueriedLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
 		w := &watch{maxStuck: many, look: func(context.Context) (facts, error) {
@@ -63,7 +70,7 @@ func TestAServerThatAnswersSlowlyIsAskedLessOften(t *testing.T) {
 
 func many() int { return maxStuckLooks }
 
-func TestALookThatDoesNotReturnKeepsNobodyWaitingAndIsFollowedByAnother(t *testing.T) {
+func TestViewersDoNotWaitForAStuckLookAndAnotherFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int64
 		hang := make(chan struct{})
@@ -97,7 +104,7 @@ func TestALookThatDoesNotReturnKeepsNobodyWaitingAndIsFollowedByAnother(t *testi
 		viewers.Wait()
 		began := time.Now()
 		if f, err := w.facts(t.Context()); !errors.Is(err, context.DeadlineExceeded) || f.at != first.at || time.Now() != began {
-			t.Errorf("while it is left alone: after %v facts of %v, %v", time.Since(began), f.at, err)
+			t.Errorf("while the first look is stuck: after %v facts of %v, %v", time.Since(began), f.at, err)
 		}
 		if n := looks.Load(); n != 2 {
 			t.Errorf("%d looks while one is under way", n)
@@ -115,7 +122,7 @@ func TestALookThatDoesNotReturnKeepsNobodyWaitingAndIsFollowedByAnother(t *testi
 	})
 }
 
-func TestLooksThatAllHangAreFew(t *testing.T) {
+func TestTheNumberOfStuckLooksIsLimited(t *testing.T) {
 	for _, room := range []int{1, 3, maxStuckLooks} {
 		synctest.Test(t, func(t *testing.T) {
 			var looks atomic.Int64
@@ -160,7 +167,7 @@ func TestALookThatReturnsLateIsFollowedByAnotherSoon(t *testing.T) {
 	})
 }
 
-func TestTheViewerWhoAskedFirstMayLeave(t *testing.T) {
+func TestTheFirstViewerMayLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watch{maxStuck: many, look: func(ctx context.Context) (facts, error) {
 			select {
@@ -180,7 +187,7 @@ func TestTheViewerWhoAskedFirstMayLeave(t *testing.T) {
 	})
 }
 
-func TestWhatWasKnownIsShownWhenTheServerIsAway(t *testing.T) {
+func TestTheLastFactsAreShownWhileTheServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away error
 		w := &watch{maxStuck: many, look: func(context.Context) (facts, error) { return facts{at: time.Now()}, away }}
@@ -194,4 +201,45 @@ func TestWhatWasKnownIsShownWhenTheServerIsAway(t *testing.T) {
 			t.Errorf("got facts of %v, %v", f.at, err)
 		}
 	})
+}
+
+// keys matches a JSON array with that many keys.
+type keys int
+
+func (n keys) Match(v driver.Value) bool {
+	var all []int64
+	text, _ := v.(string)
+	return json.Unmarshal([]byte(text), &all) == nil && len(all) == int(n)
+}
+
+func TestOnlyTermsThatWillBeShownAreRead(t *testing.T) {
+	for _, c := range []struct{ elections, asked int }{{0, 0}, {3, 3}, {maxElections + 50, maxElections}} {
+		pool, mock, err := sqlmock.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mock.ExpectQuery("-- name: Ping").WillReturnRows(sqlmock.NewRows([]string{"pid", "in_recovery"}).AddRow(1, false))
+		mock.ExpectQuery("-- name: Clock").WillReturnRows(sqlmock.NewRows([]string{"micros"}).AddRow(1))
+		mock.ExpectQuery("-- name: AdvisoryLocks").WillReturnRows(sqlmock.NewRows([]string{"key"}))
+		candidates := sqlmock.NewRows([]string{"key", "election", "candidate_id", "version", "health", "metadata", "since_micros", "published_micros", "left_micros", "live", "leads", "deputy"})
+		for i := range c.elections {
+			candidates.AddRow(i, fmt.Sprint(i), "one", "", nil, "{}", time.Now().UnixMicro(), time.Now().UnixMicro(), 0, true, false, false)
+		}
+		mock.ExpectQuery("-- name: Candidates").WithArgs("[]").WillReturnRows(candidates)
+		if c.asked > 0 {
+			mock.ExpectQuery("-- name: Terms").WithArgs(keys(c.asked), maxTerms).WillReturnRows(sqlmock.NewRows([]string{"key"}))
+		}
+		r, err := roster.New(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := source{pool: pool, roster: r}.look(t.Context())
+		if err != nil || f.rosterErr != nil || len(f.candidates) != c.elections {
+			t.Errorf("%d elections: got %d candidates, %v, %v", c.elections, len(f.candidates), err, f.rosterErr)
+		}
+		if err := mock.ExpectationsWereMet(); err != nil {
+			t.Error(err)
+		}
+		pool.Close()
+	}
 }

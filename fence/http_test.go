@@ -26,7 +26,7 @@ func ask(h http.Handler, path string, tokens ...string) *httptest.ResponseRecord
 	return w
 }
 
-func TestTheHandlerRefusesWhatTheTokenDoesNotAllow(t *testing.T) {
+func TestTheHandlerRefusesRequestsWithAnOldOrInvalidToken(t *testing.T) {
 	var passed []int64
 	h := fence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		token, ok := fence.FromContext(r.Context())
@@ -58,11 +58,11 @@ func TestTheHandlerRefusesWhatTheTokenDoesNotAllow(t *testing.T) {
 		}
 	}
 	if len(passed) != 4 {
-		t.Errorf("%v were let pass", passed)
+		t.Errorf("%v passed", passed)
 	}
 }
 
-func TestTheResourceAndTheStoreAreTheCallers(t *testing.T) {
+func TestTheCallerChoosesTheResourceAndTheStore(t *testing.T) {
 	var store recording
 	h := fence.Handler(http.NotFoundHandler(), func(r *http.Request) string { return r.Host }, &store)
 	if w := ask(h, "http://lamp.example/a", "7"); w.Code != http.StatusNotFound || store.resource != "lamp.example" || store.token != 7 || !store.left {
@@ -100,7 +100,7 @@ func TestANewerTokenWaitsForTheRequestsOfOlderOnes(t *testing.T) {
 			check(t, err)
 			return leave
 		}
-		first, second := enter(7), enter(7) // beside each other
+		first, second := enter(7), enter(7) // at the same time
 		go func() {
 			leave := enter(8)
 			order = append(order, "new")
@@ -123,7 +123,7 @@ func TestANewerTokenWaitsForTheRequestsOfOlderOnes(t *testing.T) {
 	})
 }
 
-func TestARequestThatWaitsIsGivenUpOrOvertaken(t *testing.T) {
+func TestAWaitingRequestIsCancelledOrOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m fence.Memory
 		leave, err := m.Enter(t.Context(), "lamp", 7)
@@ -214,7 +214,7 @@ func TestConcurrentRequestsAreServedInTheOrderOfTheirTokens(t *testing.T) {
 	}
 }
 
-func TestTheTransportLeavesTheRequestAndOtherAnswersAlone(t *testing.T) {
+func TestTheTransportDoesNotChangeTheRequestOrOtherAnswers(t *testing.T) {
 	base := roundTripper(func(r *http.Request) (*http.Response, error) {
 		status, _ := strconv.Atoi(r.URL.Query().Get("status"))
 		if got := r.Header.Get(fence.Header); got != "7" {
@@ -222,7 +222,7 @@ func TestTheTransportLeavesTheRequestAndOtherAnswersAlone(t *testing.T) {
 		}
 		return &http.Response{StatusCode: status, Body: http.NoBody, Header: http.Header{}}, nil
 	})
-	for _, status := range []int{200, 409, 412} { // a 412 without the header is somebody else's
+	for _, status := range []int{200, 409, 412} { // a 412 without the header has another cause
 		r := httptest.NewRequest(http.MethodPut, "/?status="+strconv.Itoa(status), nil)
 		response, err := fence.Transport(base, 7).RoundTrip(r)
 		if err != nil || response.StatusCode != status || r.Header.Get(fence.Header) != "" {
@@ -239,3 +239,31 @@ func TestTheTransportLeavesTheRequestAndOtherAnswersAlone(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// An admitted request has exactly one token, that of the header.
+func FuzzTheHandlerPassesOneTokenOrNone(f *testing.F) {
+	for _, header := range []string{"1", "-1", "0x10", "9223372036854775807", "9223372036854775808", "1 ", "1,2", "", "+7", "007", "१"} {
+		f.Add(header, "", false)
+	}
+	f.Add("1", "2", true)
+	f.Add("A", "", true)
+	f.Fuzz(func(t *testing.T, first, second string, twice bool) {
+		var got *int64
+		h := fence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			token, _ := fence.FromContext(r.Context())
+			got = &token
+		}), nil, nil)
+		tokens := []string{first}
+		if twice {
+			tokens = append(tokens, second)
+		}
+		status := ask(h, "/", tokens...).Code
+		want, err := strconv.ParseInt(first, 10, 64)
+		switch passes := err == nil && !twice; {
+		case passes && (got == nil || *got != want):
+			t.Errorf("%q: got %v, status %d", tokens, got, status)
+		case !passes && (got != nil || status != http.StatusBadRequest):
+			t.Errorf("%q: passed %v, status %d", tokens, got, status)
+		}
+	})
+}

@@ -15,7 +15,7 @@ import (
 	"github.com/pgelector/pgelector/health"
 )
 
-func TestAStormOfProbesIsOneQuestion(t *testing.T) {
+func TestManyProbesAtOnceSendOneStatement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, mock := newMock(t)
 		m := watch(t, pool, []string{"a", "b", "c"})
@@ -28,7 +28,7 @@ func TestAStormOfProbesIsOneQuestion(t *testing.T) {
 	})
 }
 
-func TestAProbeThatGoesAwayDoesNotEndTheQuestionOfTheOthers(t *testing.T) {
+func TestACancelledProbeDoesNotAffectOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, mock := newMock(t)
 		m := watch(t, pool, orders)
@@ -44,7 +44,7 @@ func TestAProbeThatGoesAwayDoesNotEndTheQuestionOfTheOthers(t *testing.T) {
 	})
 }
 
-func TestAnAnswerAboutElectorsThatWereReplacedIsNotUsed(t *testing.T) {
+func TestAnAnswerForReplacedElectorsIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, mock := newMock(t)
 		m := watch(t, pool, nil)
@@ -65,7 +65,7 @@ func TestAnAnswerAboutElectorsThatWereReplacedIsNotUsed(t *testing.T) {
 		asked.Go(func() { get(m) })
 		time.Sleep(50 * time.Millisecond)
 		m.Remove(old)
-		candidate("new") // as many as before
+		candidate("new") // the number is unchanged
 		time.Sleep(100 * time.Millisecond)
 		wants(t, m, 200, `"leader":"web-3"`)
 		asked.Wait()
@@ -85,7 +85,7 @@ func (s *stuck) Connect(context.Context) (driver.Conn, error) {
 }
 func (s *stuck) Driver() driver.Driver { return nil }
 
-func TestNoProbeWaitsForADriverThatDoesNotReturnAndFewCallsAreMade(t *testing.T) {
+func TestProbesDoNotWaitForAStuckDriverAndCallItRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dead := &stuck{letGo: make(chan struct{})}
 		pool := sql.OpenDB(dead)

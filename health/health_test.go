@@ -65,7 +65,7 @@ func watch(t *testing.T, pool *sql.DB, elections []string, opts ...health.Option
 
 var orders = []string{"orders"}
 
-// expectLeaders expects one question, and answers with pairs of election and leader.
+// expectLeaders expects one query, and answers with pairs of election and leader.
 func expectLeaders(mock sqlmock.Sqlmock, leaders ...string) *sqlmock.ExpectedQuery {
 	rows := sqlmock.NewRows([]string{"key", "pid", "application_name"})
 	for i := 0; i < len(leaders); i += 2 {
@@ -89,7 +89,7 @@ func wants(t *testing.T, h http.Handler, code int, texts ...string) {
 	}
 	for _, text := range texts {
 		if !strings.Contains(body, text) {
-			t.Errorf("does not say %s, but %s", text, body)
+			t.Errorf("want %s in %s", text, body)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestAnElectionThatNobodyLeadsIsDegradedAndReady(t *testing.T) {
 	}
 }
 
-func TestTheCodeOfDegradedIsChosenButReadinessKeepsItsOwn(t *testing.T) {
+func TestTheCodeOfDegradedCanBeSetExceptForReadiness(t *testing.T) {
 	pool, mock := newMock(t)
 	m := watch(t, pool, orders, health.WithDegradedCode(503))
 	expectLeaders(mock)
@@ -131,7 +131,7 @@ func TestAnElectionIsUnhealthyIfTheServerFails(t *testing.T) {
 	wants(t, m.Liveness(), 200)
 }
 
-func TestTheWorstElectionIsTheReports(t *testing.T) {
+func TestTheReportHasTheStatusOfTheWorstElection(t *testing.T) {
 	pool, mock := newMock(t)
 	m := watch(t, pool, []string{"a", "b", "c"})
 	expectLeaders(mock, "a", "web-2", "c", "web-3")
@@ -140,7 +140,7 @@ func TestTheWorstElectionIsTheReports(t *testing.T) {
 	wants(t, m, 503, `{"status":"unhealthy"`)
 }
 
-func TestAMonitorOfNoElectionIsHealthyAndAsksNothing(t *testing.T) {
+func TestAMonitorWithoutElectionsIsHealthyAndSendsNothing(t *testing.T) {
 	pool, _ := newMock(t)
 	wants(t, watch(t, pool, nil), 200, `{"status":"healthy","elections":[]}`)
 }
@@ -169,7 +169,7 @@ func TestWorkThatFailedAfterItsTermDoesNotFailLiveness(t *testing.T) {
 	wants(t, m.Liveness(), 200)
 }
 
-func TestACandidateWhoseCampaignEndedForGoodIsUnhealthyUntilItCampaignsAgain(t *testing.T) {
+func TestACandidateWhoseCampaignFailedIsUnhealthyUntilItCampaignsAgain(t *testing.T) {
 	pool, mock := newMock(t)
 	m := watch(t, pool, orders)
 	expectLeaders(mock, "orders", "web-2")
@@ -214,7 +214,7 @@ func TestAnElectorThatIsRemovedIsForgotten(t *testing.T) {
 	wants(t, m, 200, `"election":"orders","candidate":"web-1","status":"healthy"`)
 }
 
-func TestWhatCannotBeUsedIsAnErrorAtOnce(t *testing.T) {
+func TestAnInvalidArgumentIsAnErrorAtOnce(t *testing.T) {
 	pool, _ := newMock(t)
 	for name, make := range map[string]func() error{
 		"no pool":             func() error { _, err := health.New(nil); return err },
@@ -231,7 +231,7 @@ func TestWhatCannotBeUsedIsAnErrorAtOnce(t *testing.T) {
 	}
 }
 
-func TestAnswersAreGoodForTheCachesTimeAndForNoLonger(t *testing.T) {
+func TestAnswersAreUsedForTheCachesTimeAndNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, mock := newMock(t)
 		m := watch(t, pool, orders, health.WithCache(5*time.Second))
@@ -245,7 +245,7 @@ func TestAnswersAreGoodForTheCachesTimeAndForNoLonger(t *testing.T) {
 	})
 }
 
-func TestAnElectionThatIsAddedIsAskedAbout(t *testing.T) {
+func TestAnAddedElectionIsQueried(t *testing.T) {
 	pool, mock := newMock(t)
 	m := watch(t, pool, orders)
 	expectLeaders(mock, "orders", "web-2")

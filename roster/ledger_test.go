@@ -15,7 +15,7 @@ var (
 	grace = 45 * time.Second
 )
 
-func TestACandidateStaysWhileItIsHeardOf(t *testing.T) {
+func TestACandidateStaysWhileItHasEvents(t *testing.T) {
 	for name, c := range map[string]struct {
 		e      hooks.Campaign
 		stays  time.Duration // since that attempt
@@ -39,7 +39,7 @@ func TestACandidateStaysWhileItIsHeardOf(t *testing.T) {
 	}
 }
 
-func TestALeaderStaysHoweverLongNothingIsHeardOfIt(t *testing.T) {
+func TestALeaderStaysWithoutEvents(t *testing.T) {
 	l := newLedger(grace)
 	l.elected(hooks.Elected{Origin: one, Token: 7, At: now})
 	if l.expire(now.Add(1000 * time.Hour)); len(l.batch(true).publish) != 1 {
@@ -74,11 +74,11 @@ func TestACheckedCandidateIsPublishedWithItsScoreWhileTheChecksAreRecent(t *test
 		t.Error("a check has shortened the stay of a candidate that polls once an hour")
 	}
 	if l.expire(now.Add(3 * time.Hour)); len(l.batch(true).leave) != 1 {
-		t.Error("it has not left though nothing was heard of it")
+		t.Error("it has not left without events")
 	}
 }
 
-func TestATermIsWrittenAsItIsKnownLast(t *testing.T) {
+func TestTheLatestStateOfATermIsWritten(t *testing.T) {
 	l := newLedger(grace)
 	l.elected(hooks.Elected{Origin: one, Token: 7, At: now})
 	early := l.batch(false)
@@ -88,7 +88,7 @@ func TestATermIsWrittenAsItIsKnownLast(t *testing.T) {
 	}
 	l.wrote(early)
 	if b := l.batch(false); len(b.terms) != 1 || b.terms[0].reason != hooks.Resigned {
-		t.Errorf("what was learnt during the write is lost: %+v", b.terms)
+		t.Errorf("events during the write were lost: %+v", b.terms)
 	}
 	l.wrote(l.batch(false))
 	if b := l.batch(false); !b.empty() {
@@ -109,7 +109,7 @@ func TestTheOldestTermsAreDroppedWhenTooManyWait(t *testing.T) {
 	}
 }
 
-func TestNewsAreWhatIsToBeWrittenAtOnce(t *testing.T) {
+func TestOnlySomeEventsAreWrittenAtOnce(t *testing.T) {
 	l := newLedger(grace)
 	for what, c := range []struct {
 		note func()
@@ -129,7 +129,7 @@ func TestNewsAreWhatIsToBeWrittenAtOnce(t *testing.T) {
 	}
 }
 
-func TestTextIsKeptAsPostgreSQLCan(t *testing.T) {
+func TestTextIsStoredAsPostgreSQLAllows(t *testing.T) {
 	for text, want := range map[string]string{"plain": "plain", "a\x00b": "a\uFFFDb", "\xff": "\uFFFD", "ü": "ü"} {
 		if got := clean(text); got != want {
 			t.Errorf("%q is kept as %q, want %q", text, got, want)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
+	"go.uber.org/goleak"
 )
 
 func TestABadArgumentIsAnErrorThatNamesIt(t *testing.T) {
@@ -60,3 +61,5 @@ func TestTheDefaultsAreTheDocumented(t *testing.T) {
 		t.Errorf("got %+v, %v", c, err)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -15,7 +15,7 @@ import (
 
 // away is a database that is unreachable, or whose driver does not return.
 type away struct {
-	hang chan struct{} // if not nil, until it is closed
+	hang chan struct{} // if not nil, calls hang until it is closed
 
 	mu    sync.Mutex
 	tried []time.Time
@@ -41,7 +41,7 @@ func (a *away) tries() []time.Time {
 	return a.tried
 }
 
-// onAway returns a roster on it, and the errors passed to OnError.
+// onAway returns a roster on an unreachable database, and the errors passed to OnError.
 func onAway(t *testing.T, a *away, opts ...Option) (*Roster, func() []error) {
 	t.Helper()
 	var mu sync.Mutex
@@ -63,10 +63,10 @@ func onAway(t *testing.T, a *away, opts ...Option) (*Roster, func() []error) {
 	}
 }
 
-func TestTheHookWaitsForNothingWhenTheDriverDoesNotReturn(t *testing.T) {
+func TestTheHookDoesNotWaitForADriverThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &away{hang: make(chan struct{})}
-		r, told := onAway(t, a)
+		r, errs := onAway(t, a)
 		began := time.Now()
 		for token := range int64(2 * maxWaiting) {
 			e := hooks.Elected{Origin: one, Token: token, At: time.Now()}
@@ -89,8 +89,8 @@ func TestTheHookWaitsForNothingWhenTheDriverDoesNotReturn(t *testing.T) {
 			t.Errorf("got %+v, want failures, and that it is stuck", s)
 		}
 		for _, sentinel := range []error{context.DeadlineExceeded, ErrStuck, ErrDropped} {
-			if !errors.Is(errors.Join(told()...), sentinel) {
-				t.Errorf("OnError was not called with %v: %v", sentinel, told())
+			if !errors.Is(errors.Join(errs()...), sentinel) {
+				t.Errorf("OnError was not called with %v: %v", sentinel, errs())
 			}
 		}
 		if err := r.Close(t.Context()); !errors.Is(err, ErrClosed) || !errors.Is(err, ErrStuck) {
@@ -112,17 +112,17 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 			t.Errorf("Close returned %v after %v", err, time.Since(began))
 		}
 		close(a.hang)
-		if err := r.Close(t.Context()); !errors.Is(err, ErrClosed) { // it has gone on
+		if err := r.Close(t.Context()); !errors.Is(err, ErrClosed) { // the first went on
 			t.Errorf("the second Close returned %v", err)
 		}
 	})
 }
 
-func TestWhatFailedIsTriedAgainOncePerInterval(t *testing.T) {
+func TestAFailedWriteIsRetriedOncePerInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &away{}
-		r, told := onAway(t, a, WithPublishInterval(10*time.Second))
-		for range 60 { // an event each second is no reason to try each second
+		r, errs := onAway(t, a, WithPublishInterval(10*time.Second))
+		for range 60 { // an event each second causes no further tries
 			r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: time.Now().UnixNano(), At: time.Now()})
 			time.Sleep(time.Second)
 		}
@@ -131,14 +131,14 @@ func TestWhatFailedIsTriedAgainOncePerInterval(t *testing.T) {
 		if len(tries) < 6 || len(tries) > 8 { // at once, and then each 9 to 11 s
 			t.Errorf("%d tries in a minute", len(tries))
 		}
-		if s := r.Stats(); int(s.Failures) != len(tries) || len(told()) != len(tries) || !errors.Is(s.Err, errAway) {
-			t.Errorf("%d tries, OnError was told %d times, and %+v", len(tries), len(told()), s)
+		if s := r.Stats(); int(s.Failures) != len(tries) || len(errs()) != len(tries) || !errors.Is(s.Err, errAway) {
+			t.Errorf("%d tries, OnError was called %d times, and %+v", len(tries), len(errs()), s)
 		}
 		_ = r.Close(t.Context())
 	})
 }
 
-func TestARosterThatWasToldNothingStartsNothing(t *testing.T) {
+func TestARosterWithoutEventsStartsNothing(t *testing.T) {
 	a := &away{}
 	r, _ := onAway(t, a)
 	if err := r.SetMetadata(map[string]string{"a": "b"}); err != nil {
@@ -162,7 +162,7 @@ func TestAPanicOfOnErrorIsRecovered(t *testing.T) {
 		r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: 7, At: time.Now()})
 		time.Sleep(time.Minute)
 		if s := r.Stats(); s.Failures < 3 {
-			t.Errorf("it has stopped to try: %+v", s)
+			t.Errorf("it no longer tries: %+v", s)
 		}
 		_ = r.Close(t.Context())
 	})

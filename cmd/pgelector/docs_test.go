@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,7 +53,7 @@ func TestThePageHasEveryExitCode(t *testing.T) {
 
 // The unit tells systemd how to read an exit status. 143 is that of TERM: see
 // TestASignalEndsARunThatWaits and TestTheExitStatusIsTheSignalThatEndsTheCommand.
-func TestTheSystemdUnitRestartsWhatARestartMends(t *testing.T) {
+func TestTheSystemdUnitRestartsIfThatHelps(t *testing.T) {
 	unit := section(t, "### A systemd unit")
 	statuses := func(key string) (all []int) {
 		line := regexp.MustCompile(`(?m)^` + key + `=([\d ]+)$`).FindStringSubmatch(unit)
@@ -103,7 +104,7 @@ func TestThePageNamesOnlyFlagsAndCommandsThatExist(t *testing.T) {
 	}
 	run.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if f.Name != "help" && !strings.Contains(page(t), "--"+f.Name) {
-			t.Errorf("the page does not tell of run --%s", f.Name)
+			t.Errorf("the page does not list run --%s", f.Name)
 		}
 	})
 }
@@ -116,5 +117,17 @@ func TestGoInstallWorksFromTheModuleAsItIs(t *testing.T) {
 	}
 	if found := regexp.MustCompile(`(?m)^(replace|exclude)\b.*`).Find(text); found != nil {
 		t.Errorf("go.mod has %q", found)
+	}
+}
+
+func TestVersionSaysWhatItWasBuiltFrom(t *testing.T) {
+	info := &debug.BuildInfo{GoVersion: "go1.25.0", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
+		{Key: "vcs.revision", Value: "abc123"}, {Key: "vcs.modified", Value: "true"}}}
+	if got, want := describe(info), "pgelector v1.2.3 (go1.25.0, revision abc123, modified)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	info.Settings = nil
+	if got, want := describe(info), "pgelector v1.2.3 (go1.25.0)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

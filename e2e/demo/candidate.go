@@ -80,7 +80,7 @@ func (c *candidate) follow(out io.Reader, g *guard) error {
 	case collected != nil:
 		return fmt.Errorf("demo: candidate %s: %w", c.Name, collected)
 	case !c.dismissed.Load():
-		return fmt.Errorf("demo: candidate %s ended unasked (%v): %s", c.Name, err, c.said.String())
+		return fmt.Errorf("demo: candidate %s ended unexpectedly (%v): %s", c.Name, err, c.said.String())
 	}
 	return nil
 }

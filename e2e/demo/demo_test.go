@@ -59,7 +59,7 @@ func TestTheDemoSucceedsAndLeavesNoGoroutine(t *testing.T) {
 	}
 }
 
-func TestACandidateThatEndsUnaskedFailsTheDemo(t *testing.T) {
+func TestACandidateThatEndsUnexpectedlyFailsTheDemo(t *testing.T) {
 	var out bytes.Buffer
 	broken := func(args ...string) *exec.Cmd {
 		if args[0] == candidateCommand {
@@ -68,7 +68,7 @@ func TestACandidateThatEndsUnaskedFailsTheDemo(t *testing.T) {
 		return again(args...)
 	}
 	err := playDemo(t.Context(), config{Lease: defaultLease, Plain: true, Out: &out, Command: broken})
-	if err == nil || !strings.Contains(err.Error(), "candidate A ended unasked") || !strings.Contains(err.Error(), "WithLease") {
+	if err == nil || !strings.Contains(err.Error(), "candidate A ended unexpectedly") || !strings.Contains(err.Error(), "WithLease") {
 		t.Errorf("got %v\n%s", err, &out)
 	}
 }

@@ -36,7 +36,7 @@ type Config struct {
 	Seed  uint64 // decides what seats draw
 	// DSN returns the current address of the server for a candidate.
 	DSN func(*Member) string
-	// Ended is called in a separate goroutine when a process has ended unasked. By then
+	// Ended is called in a separate goroutine when a process has ended unexpectedly. By then
 	// the log has all its events.
 	Ended func(*Member)
 	// Prepare, if not nil, may change the command that starts a process.
@@ -143,9 +143,9 @@ func (m *Member) Send(command string) error {
 // PID returns the process id.
 func (m *Member) PID() int { return m.cmd.Process.Pid }
 
-// Err returns why a process ended unasked. It may be called once Ended was called.
+// Err returns why a process ended unexpectedly. It may be called once Ended was called.
 func (m *Member) Err() error {
-	return fmt.Errorf("candidate %s ended unasked (%v): %s", m.Name, m.err, m.stderr.String())
+	return fmt.Errorf("candidate %s ended unexpectedly (%v): %s", m.Name, m.err, m.stderr.String())
 }
 
 // Signal sends a signal to the process.

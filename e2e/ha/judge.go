@@ -265,9 +265,9 @@ func back(events []history.Event) history.Proof {
 	return p
 }
 
-// nobodyQuit checks that no process ended unasked.
+// nobodyQuit checks that no process ended unexpectedly.
 func nobodyQuit(events []history.Event) history.Proof {
-	p := history.Proof{Claim: "no Run ended unasked"}
+	p := history.Proof{Claim: "no Run ended unexpectedly"}
 	processes := map[string]bool{}
 	for _, e := range events {
 		switch e.Kind {

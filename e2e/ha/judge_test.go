@@ -99,7 +99,7 @@ func TestProveRejectsABrokenGuarantee(t *testing.T) {
 			func(h []history.Event) []history.Event { return append(h, process("c", first+1, 12, 20)...) }, "no two led at once"},
 		"a token falls": {
 			func(h []history.Event) []history.Event { return append(h, process("c", later-1, 31, 32)...) }, "tokens rose"},
-		"a process ends unasked": {
+		"a process ends unexpectedly": {
 			func(h []history.Event) []history.Event {
 				return append(h, history.Event{Process: "b", Kind: history.Quit, At: second(12)})
 			}, "no Run ended"},

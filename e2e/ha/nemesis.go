@@ -27,10 +27,10 @@ type nemesis struct {
 	leader  *fleet.Member // the leader when the last fault began; it is not killed
 
 	mu   sync.Mutex
-	quit []*fleet.Member // processes that ended unasked, until their seats are filled again
+	quit []*fleet.Member // processes that ended unexpectedly, until their seats are filled again
 }
 
-// ended records that a process has ended unasked.
+// ended records that a process has ended unexpectedly.
 func (n *nemesis) ended(m *fleet.Member) {
 	n.Log.Add(history.Event{Process: m.Name, At: history.Now(), Kind: history.Quit, Text: m.Err().Error()})
 	n.mu.Lock()

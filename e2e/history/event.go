@@ -51,7 +51,7 @@ const (
 	Bye      Kind = "bye"      // the last event
 )
 
-// Quit means that a process ended unasked; Text is why. Its Seq is 0, since another
+// Quit means that a process ended unexpectedly; Text is why. Its Seq is 0, since another
 // process records it.
 const Quit Kind = "quit"
 

@@ -46,7 +46,7 @@ func newNemesis(f *fleet.Fleet, s *stage, seed uint64, all []fault) *nemesis {
 // noticing is the longest time until the end of a pgbouncer is noticed.
 const noticing = 100 * time.Millisecond
 
-// recordBouncerEnds records from now on when pgbouncer ends unasked, since that ends the
+// recordBouncerEnds records from now on when pgbouncer ends unexpectedly, since that ends the
 // sessions through it.
 func (n *nemesis) recordBouncerEnds() {
 	n.stage.bouncerEnded = func() {

@@ -15,7 +15,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/fleet"
 )
 
-// newFleet returns the candidates of a stage. It calls fail when a candidate ends unasked.
+// newFleet returns the candidates of a stage. It calls fail when a candidate ends unexpectedly.
 func newFleet(s *stage, seed uint64, fail context.CancelCauseFunc) *fleet.Fleet {
 	linked := func(m *fleet.Member) bool { return m.Route == linked && s.namespaces }
 	return fleet.New(fleet.Config{

@@ -14,12 +14,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// exchange makes lines, counts them, and can cut the current one.
+// exchange makes connections, counts them, and can cut the current one.
 type exchange struct {
 	mu       sync.Mutex
 	dialled  []time.Time
 	open     int
-	failures int // so many dials to come fail
+	failures int // how many of the next dials fail
 	spoken   chan string
 	cut      chan error
 }
@@ -63,35 +63,35 @@ func (x *exchange) lines() int {
 	return x.open
 }
 
-// ear records its wake-ups.
-type ear struct {
+// testSubscriber records its wake-ups.
+type testSubscriber struct {
 	mu    sync.Mutex
 	heard []string
 }
 
-func (e *ear) wake(payload string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.heard = append(e.heard, payload)
+func (s *testSubscriber) wake(payload string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = append(s.heard, payload)
 }
 
-func (e *ear) wants(t *testing.T, heard ...string) {
+func (s *testSubscriber) wants(t *testing.T, heard ...string) {
 	t.Helper()
 	synctest.Wait()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !slices.Equal(e.heard, heard) {
-		t.Errorf("heard %q, want %q", e.heard, heard)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.heard, heard) {
+		t.Errorf("got %q, want %q", s.heard, heard)
 	}
 }
 
-func TestOneLineServesAllAndIsClosedWithTheLast(t *testing.T) {
+func TestOneConnectionServesAllSubscribersAndIsClosedWithTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newExchange()
 		r := New(x.dial, nil)
-		var first, second ear
+		var first, second testSubscriber
 		firstLeaves := r.Subscribe(first.wake)
-		first.wants(t, "") // it is connected: something may have been missed
+		first.wants(t, "") // the connection is new: notifications may have been missed
 		secondLeaves := r.Subscribe(second.wake)
 		x.spoken <- "free 1"
 		first.wants(t, "", "free 1")
@@ -114,12 +114,12 @@ func TestOneLineServesAllAndIsClosedWithTheLast(t *testing.T) {
 	})
 }
 
-func TestALineThatIsLostIsDialledAgainAndAgain(t *testing.T) {
+func TestALostConnectionIsDialedUntilItSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newExchange()
 		var reported []error
 		r := New(x.dial, func(err error) { reported = append(reported, err) })
-		var e ear
+		var e testSubscriber
 		leave := r.Subscribe(e.wake)
 		e.wants(t, "")
 		cut := errors.New("cut off")
@@ -136,7 +136,7 @@ func TestALineThatIsLostIsDialledAgainAndAgain(t *testing.T) {
 				t.Errorf("dialled after %v", pause)
 			}
 		}
-		x.cut <- cut // it was connected: the pauses are short again
+		x.cut <- cut // after a success the pauses are short again
 		start := time.Now()
 		time.Sleep(time.Second)
 		e.wants(t, "", "", "")
@@ -147,7 +147,7 @@ func TestALineThatIsLostIsDialledAgainAndAgain(t *testing.T) {
 	})
 }
 
-func TestLeavingEndsTheWaitForALine(t *testing.T) {
+func TestUnsubscribingEndsTheWaitForAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newExchange()
 		x.failures = 1000

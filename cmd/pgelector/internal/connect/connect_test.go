@@ -2,9 +2,11 @@ package connect
 
 import (
 	"errors"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func clean(t *testing.T) {
@@ -40,7 +42,7 @@ func TestBothDriversFindTheSameServer(t *testing.T) {
 	}
 }
 
-func TestAPasswordIsScrubbedFromWhatOthersSay(t *testing.T) {
+func TestAPasswordIsRemovedFromTheTextOfOthers(t *testing.T) {
 	clean(t)
 	target, err := Find("postgres://app:s3cret@127.0.0.1/shop", PGX, "me")
 	if err != nil {
@@ -55,7 +57,7 @@ func TestAPasswordIsScrubbedFromWhatOthersSay(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeParsedIsNotQuoted(t *testing.T) {
+func TestAnInvalidAddressIsNotQuoted(t *testing.T) {
 	clean(t)
 	for _, dsn := range []string{"postgres://app:s3cret@host:port/", "host=x s3cret", "postgres://app:s3cret%zz@h/", "password='s3cret"} {
 		for _, driver := range []string{PGX, PQ} {
@@ -65,4 +67,73 @@ func TestWhatCannotBeParsedIsNotQuoted(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A password may contain anything. Both drivers find it, and nothing shows it.
+func FuzzAPasswordIsFoundAndNotShown(f *testing.F) {
+	f.Add("app", "s3cret", "db.example.com", "shop")
+	f.Add("app", "p@ss:w/rd?#[]%", "::1", "shop")
+	f.Add("o'neill", `it's a \ "secret"`, "localhost", "shop with spaces")
+	f.Add("app", "пароль и ещё", "127.0.0.1", "выборы")
+	f.Add("", "", "", "")
+	f.Add("a\x00b\t\xff", "ol\xd1", "\x00", "\b\v")
+	f.Fuzz(func(t *testing.T, user, password, host, database string) {
+		if !utf8.ValidString(password) {
+			t.Skip("lib/pq replaces what is not UTF-8")
+		}
+		clean(t)
+		dsn := (&url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: "db.example.com:5433", Path: "/" + database}).String()
+		var found []*Target
+		for _, driver := range []string{PGX, PQ} {
+			target, err := Find(dsn, driver, host)
+			if err != nil {
+				if !errors.Is(err, ErrUsage) || hides(dsn, err.Error(), password) {
+					t.Fatalf("%s: %v", driver, err)
+				}
+				continue
+			}
+			found = append(found, target)
+			if text := target.String(); len(password) >= 8 && !strings.Contains(user+" "+database+" db.example.com:5433", password) && strings.Contains(text, password) {
+				t.Errorf("%s shows %q: %s", driver, password, text)
+			}
+			if text := "it said " + password; len(password) >= 8 && strings.Trim(password, "*") != "" && strings.Contains(target.Scrub(text), password) {
+				t.Errorf("%s: not scrubbed: %q", driver, target.Scrub(text))
+			}
+		}
+		if len(found) == 2 && found[0].pgx.Password != found[1].pq.Password {
+			t.Errorf("pgx finds the password %q, pq %q", found[0].pgx.Password, found[1].pq.Password)
+		}
+	})
+}
+
+// hides reports whether the DSN contains the secret and the text shows it. It ignores short secrets.
+func hides(dsn, text, secret string) bool {
+	return len(secret) >= 8 && strings.Contains(dsn, secret) && strings.Contains(text, secret)
+}
+
+func FuzzFindRefusesWithoutQuoting(f *testing.F) {
+	f.Add("postgres://app:s3cret@127.0.0.1:5432/shop?sslmode=disable")
+	f.Add("host=/var/run/postgresql dbname=shop password='it''s' connect_timeout=3")
+	f.Add("postgres://app:s3cret@host:port/")
+	for _, dsn := range []string{"host=x s3cret-and-more", "", "='0000", "0='000'0 x=", "x=\xbb0\xb20", "\x86=\xf9 \xfc", "host=/none x=0 connect_timeout=0",
+		"postgres://?0", "postgres://!@@", "postgres://a!aaa\xd6@", "postgres://:0 0", "postgres://:0,:?x=", "postgres://0.0.0.A"} {
+		f.Add(dsn)
+	}
+	f.Fuzz(func(t *testing.T, dsn string) {
+		if strings.Contains(dsn, "ssl") || strings.Contains(dsn, "file") {
+			t.Skip("names a file, which is whatever lies there")
+		}
+		clean(t)
+		for _, driver := range []string{PGX, PQ} {
+			target, err := Find(dsn, driver, "me")
+			switch {
+			case err == nil && target.String() == "":
+				t.Errorf("%s: found something without a name", driver)
+			case err != nil && !errors.Is(err, ErrUsage):
+				t.Errorf("%s: %v", driver, err)
+			case err != nil && len(dsn) > 12 && strings.Contains(err.Error(), dsn):
+				t.Errorf("%s quotes what it was given: %v", driver, err)
+			}
+		}
+	})
 }
