@@ -237,17 +237,12 @@ func on(t *testing.T, c *pgcluster.Cluster) *server {
 func (s *server) election(t *testing.T) string {
 	t.Helper()
 	election := unique(t.Name())
-	s.freeAtTheEnd(t, elector.KeyFromName(election))
-	return election
-}
-
-func (s *server) freeAtTheEnd(t *testing.T, key int64) {
-	t.Helper()
 	t.Cleanup(func() {
 		if s.up() {
-			eventually(t, "the lock is free", func() bool { return len(s.holders(t, key)) == 0 })
+			s.frees(t, elector.KeyFromName(election))
 		}
 	})
+	return election
 }
 
 func (s *server) up() bool { return s.admin.PingContext(context.Background()) == nil }

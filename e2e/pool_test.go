@@ -154,8 +154,6 @@ func TestManyElectorsCheckTheServerThroughASmallPool(t *testing.T) {
 	})
 }
 
-func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }
-
 // wrapped is a connector as in tracing and metrics libraries: its connections have only the
 // methods that database/sql uses.
 type wrapped struct{ driver.Connector }

@@ -206,7 +206,7 @@ func TestALeaderThatCannotBeWatchedLeadsAndReportsIt(t *testing.T) {
 		}
 		s.terminate(t, watcher)
 		f := wait[hooks.Failure](t, c, nil)
-		if f.Op != hooks.OpWatch || f.Permanent || !contains(f.Err, "too many connections") {
+		if f.Op != hooks.OpWatch || f.Permanent || !strings.Contains(f.Err.Error(), "too many connections") {
 			t.Errorf("reported %+v", f)
 		}
 		began := time.Now()

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,14 +16,14 @@ import (
 // exit has the exit codes that docs/command.md promises.
 var exit = struct{ OK, Failure, Negative, Usage, Connect, Lost, Privilege, Refused, SignalBase int }{0, 1, 3, 64, 69, 75, 77, 78, 128}
 
-// raceFlag builds the program with the race detector if the tests use it.
-var raceFlag []string
-
 // programDir holds the program while the tests run.
 var programDir string
 
 var buildOnce = sync.OnceValue(func() error {
-	args := append([]string{"build", "-o", filepath.Join(programDir, "pgelector")}, raceFlag...)
+	args := []string{"build", "-o", filepath.Join(programDir, "pgelector")}
+	if tests, ok := debug.ReadBuildInfo(); ok && slices.Contains(tests.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		args = append(args, "-race") // as the tests
+	}
 	build := exec.Command("go", append(args, "./cmd/pgelector")...)
 	build.Dir = "../.." // another module
 	if out, err := build.CombinedOutput(); err != nil {
