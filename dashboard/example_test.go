@@ -20,7 +20,7 @@ func openPool() *sql.DB {
 	if err != nil {
 		log.Fatal(err)
 	}
-	mock.ExpectQuery("-- name: Ping").WillReturnRows(sqlmock.NewRows([]string{"pid", "in_recovery"}).AddRow(4711, false))
+	mock.ExpectQuery("-- name: Ping").WillReturnRows(sqlmock.NewRows([]string{"pid", "in_recovery", "rung"}).AddRow(4711, false, false))
 	mock.ExpectQuery("-- name: Clock").WillReturnRows(sqlmock.NewRows([]string{"micros"}).AddRow(1795262400_000000))
 	mock.ExpectQuery("-- name: AdvisoryLocks").WillReturnRows(sqlmock.NewRows([]string{
 		"key", "granted", "deputy", "pid", "application_name", "usename", "client_addr", "connected_micros", "waiting_micros", "last_micros"}).

@@ -218,7 +218,7 @@ func TestOnlyTermsThatWillBeShownAreRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mock.ExpectQuery("-- name: Ping").WillReturnRows(sqlmock.NewRows([]string{"pid", "in_recovery"}).AddRow(1, false))
+		mock.ExpectQuery("-- name: Ping").WillReturnRows(sqlmock.NewRows([]string{"pid", "in_recovery", "rung"}).AddRow(1, false, false))
 		mock.ExpectQuery("-- name: Clock").WillReturnRows(sqlmock.NewRows([]string{"micros"}).AddRow(1))
 		mock.ExpectQuery("-- name: AdvisoryLocks").WillReturnRows(sqlmock.NewRows([]string{"key"}))
 		candidates := sqlmock.NewRows([]string{"key", "election", "candidate_id", "version", "health", "metadata", "since_micros", "published_micros", "left_micros", "live", "leads", "deputy"})

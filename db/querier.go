@@ -133,7 +133,8 @@ type Querier interface {
 	PairIsFree(ctx context.Context, arg PairIsFreeParams) (PairIsFreeRow, error)
 	// Ping proves that the session lives, and restarts the server's idle timer. Another pid than
 	// before means that a pooler moved the session to another backend. in_recovery means that the
-	// server was demoted.
+	// server was demoted. rung means that somebody has a request (Ring): Ping tries the bell of
+	// the session, and releases it.
 	Ping(ctx context.Context) (PingRow, error)
 	// PrepareWait prepares a session for WaitLock, which takes no arguments: our own parameters
 	// pgelector.role, pgelector.key and pgelector.wait say who waits, for what and how long. If
@@ -142,6 +143,15 @@ type Querier interface {
 	PrepareWait(ctx context.Context, settings string) (PrepareWaitRow, error)
 	// Privileges are those that operators need.
 	Privileges(ctx context.Context) (PrivilegesRow, error)
+	// Requests are the requests of those who ring this session's bell: the key of each lock that
+	// they share in the key space of two integers. transaction identifies a request. Every role
+	// sees application_name, usename and pid; client_addr is empty for most others.
+	Requests(ctx context.Context) ([]RequestsRow, error)
+	// Ring makes a request to a leader, in a transaction of the one who asks: it shares the
+	// request's lock, and then the bell of the leader's session, which that session's next Ping
+	// finds. Both end with the transaction. rung is false if a Ping was looking at this moment.
+	// The two integers of a bell are a constant (session.Bell) and the backend's process id.
+	Ring(ctx context.Context, arg RingParams) (bool, error)
 	// SessionEnders are the settings by which the server would end a session or a statement of
 	// this connection, without those that are off.
 	SessionEnders(ctx context.Context) ([]SessionEndersRow, error)

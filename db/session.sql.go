@@ -184,20 +184,24 @@ func (q *Queries) LastAsked(ctx context.Context, pid int32) (LastAskedRow, error
 }
 
 const Ping = `-- name: Ping :one
-SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery
+SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
+    CASE WHEN pg_catalog.pg_try_advisory_lock(983268819, pg_catalog.pg_backend_pid())
+        THEN NOT pg_catalog.pg_advisory_unlock(983268819, pg_catalog.pg_backend_pid()) ELSE true END::boolean AS rung
 `
 
 type PingRow struct {
 	Pid        int32
 	InRecovery bool
+	Rung       bool
 }
 
 // Ping proves that the session lives, and restarts the server's idle timer. Another pid than
 // before means that a pooler moved the session to another backend. in_recovery means that the
-// server was demoted.
+// server was demoted. rung means that somebody has a request (Ring): Ping tries the bell of
+// the session, and releases it.
 func (q *Queries) Ping(ctx context.Context) (PingRow, error) {
 	row := q.db.QueryRowContext(ctx, Ping)
 	var i PingRow
-	err := row.Scan(&i.Pid, &i.InRecovery)
+	err := row.Scan(&i.Pid, &i.InRecovery, &i.Rung)
 	return i, err
 }

@@ -117,6 +117,7 @@ const (
 	eventFree      event = "free"
 	eventLed       event = "led"
 	eventSuccessor event = "successor"
+	eventRequest   event = "request"
 )
 
 // payload writes a notification about an election.
@@ -140,6 +141,18 @@ func (n *candidate) subscribe(matters func(what event, id string) bool) (w *lock
 	return w, n.notifier.Subscribe(func(payload string) {
 		if what, id, ours := parse(payload, n.key); payload == "" || ours && matters(what, id) {
 			w.Wake()
+		}
+	})
+}
+
+// onRequest calls hear when a notification says that somebody asks the leader to go.
+func (n *candidate) onRequest(hear func()) (unsubscribe func()) {
+	if n.notifier == nil {
+		return func() {}
+	}
+	return n.notifier.Subscribe(func(payload string) {
+		if what, _, ours := parse(payload, n.key); ours && what == eventRequest {
+			hear()
 		}
 	})
 }

@@ -24,8 +24,9 @@ type Elector struct {
 	term     atomic.Pointer[Term]    // the last one, if any, which may have ended
 
 	mu         sync.Mutex
-	claimed    chan struct{} // closed at the end of the one campaign or term; nil without one
-	background *background   // what Start began
+	claimed    chan struct{}   // closed at the end of the one campaign or term; nil without one
+	background *background     // what Start began
+	requests   map[string]bool // that stood at the last heartbeat that heard any
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close was called, and all is over
@@ -229,10 +230,13 @@ func (e *Elector) newCampaign(byCaller bool) *campaign {
 	return c
 }
 
-// beat announces a heartbeat.
+// beat announces a heartbeat, and answers the requests that it heard.
 func (e *Elector) beat(b session.Beat) {
 	if t := e.term.Load(); t != nil && t.ctx.Err() == nil {
 		e.announcer.heartbeat(t.ctx, hooks.Heartbeat{Token: t.Token(), Took: b.Took, Deadline: b.Deadline})
+	}
+	if len(b.Requests) > 0 {
+		e.hear(b.Requests)
 	}
 }
 

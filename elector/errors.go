@@ -23,11 +23,11 @@ var (
 	// ErrNotLeader is returned when something is asked of a term that has ended.
 	ErrNotLeader = session.ErrNotLeader
 
-	// ErrNoLeader is returned by Leader when no session holds the lock.
+	// ErrNoLeader is returned by Leader, RequestResign and RequestTransfer when no session holds the lock.
 	ErrNoLeader = errors.New("elector: nobody leads the election")
 
-	// ErrResigned is the cause of a term that was given up by Resign, or whose
-	// lead returned.
+	// ErrResigned is the cause of a term that was given up by Resign or on request, or
+	// whose lead returned.
 	ErrResigned = errors.New("elector: the term was resigned")
 
 	// ErrSessionLost is the cause of a term whose session the server ended, or
@@ -85,6 +85,11 @@ var (
 	// successor: it did not come in time, or before ctx ended, or was lost, or another call
 	// resigned to somebody else. The election goes on as usual.
 	ErrNoSuccessor = errors.New("elector: the successor is not there, and the election goes on without it: does it live, campaign, and is it healthy?")
+
+	// ErrUnanswered is returned by RequestResign and RequestTransfer when the leader has not
+	// let go before ctx ended. The message names its candidate id and backend, and says what
+	// to do.
+	ErrUnanswered = errors.New("elector: the leader does not answer the request")
 
 	// ErrGaveUp is returned when WithMaxAttempts attempts in a row have failed.
 	ErrGaveUp = errors.New("elector: gave up after too many failed attempts")

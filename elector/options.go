@@ -131,6 +131,7 @@ type config struct {
 	healthPolicy    HealthPolicy
 	notifier        Notifier
 	tokenEpoch      int64
+	takesRequests   bool
 }
 
 // onSharedSession is an option of each election of a shared session, and of the session.
@@ -518,8 +519,18 @@ func WithGracefulRelease(graceful bool) Option {
 	})
 }
 
+// WithRequests(false) has the leader refuse requests to resign or to transfer the lock
+// (RequestResign, RequestTransfer), and report them to OnError (hooks.OpRequest). Default
+// true: any role that may connect to the database can ask.
+func WithRequests(take bool) CommonOption {
+	return commonOptionOf(func(c *config) error {
+		c.takesRequests = take
+		return nil
+	})
+}
+
 func configure[O Option](election string, opts []O) (config, error) {
-	c := config{lease: session.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true}
+	c := config{lease: session.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true, takesRequests: true}
 	if err := CheckElection(election); err != nil {
 		return c, err
 	}

@@ -54,10 +54,12 @@ func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *T
 	stopSession := endWith(l.TermContext(), reasonOf)
 	stopClosing := endWith(n.closing, func(error) hooks.Reason { return hooks.Shutdown })
 	stopHealth := endWith(n.monitor.healthy(), func(error) hooks.Reason { return hooks.Unhealthy })
+	stopRequests := n.onRequest(l.Hear)
 	context.AfterFunc(t.ctx, func() { // a shared session outlives the term
 		stopSession()
 		stopClosing()
 		stopHealth()
+		stopRequests()
 	})
 	return t
 }
@@ -254,7 +256,7 @@ func (t *Term) TransferTo(ctx context.Context, successor string) error {
 	offer := t.lock.TransferTo(successor)
 	absent := t.prepare(ctx, offer, successor)
 	if absent == nil {
-		absent = t.leaveTo(offer, successor)
+		absent = t.leaveTo(offer, successor, hooks.Resigned, ErrResigned)
 	}
 	if absent != nil {
 		offer.Withdraw()
@@ -299,13 +301,13 @@ var errOvertaken = errors.New("it was the first in the queue, but not any more w
 
 // leaveTo ends the term in favour of the successor. It returns the cause of the end if the
 // term has ended already.
-func (t *Term) leaveTo(offer *lock.Transfer, successor string) error {
+func (t *Term) leaveTo(offer *lock.Transfer, successor string, reason hooks.Reason, cause error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
 	t.offer, t.successorID = offer, successor
-	t.cancel(&ending{reason: hooks.Resigned, err: ErrResigned})
+	t.cancel(&ending{reason: reason, err: cause})
 	return nil
 }

@@ -2,6 +2,7 @@ package electortest
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -45,6 +46,8 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.PairIsFree:          pairIsFree,
 	db.Ping:                ping,
 	db.PrepareWait:         prepareWait,
+	db.Requests:            standingRequests,
+	db.Ring:                ring,
 	db.SessionEnders:       sessionEnders,
 	db.SynchronousStandbys: synchronousStandbys,
 	db.Tokens:              tokens,
@@ -169,7 +172,47 @@ func (x *execution) inTransaction() (bool, error) {
 func inTransaction(x *execution, _ *message) (Answer, error) { return one(x.isMarked()), nil }
 
 func ping(x *execution, _ *message) (Answer, error) {
-	return one(int64(x.pid), x.server.recovery), nil
+	free, err := x.server.locks.try(x.backend, bellOf(int64(x.pid)), exclusive, bySession)
+	if free {
+		x.server.locks.unlock(x.backend, bellOf(int64(x.pid)), exclusive)
+	}
+	return one(int64(x.pid), x.server.recovery, !free), err
+}
+
+// bellClass is the first integer of each bell.
+const bellClass = 983268819
+
+// bellOf is the bell of a backend's session.
+func bellOf(pid int64) lockID { return twoIntegers(bellClass, pid) }
+
+func ring(x *execution, m *message) (Answer, error) {
+	rung := false
+	asked, err := x.server.locks.try(x.backend, twoIntegers(m.integer(0), m.integer(1)), shared, byTransaction)
+	if err == nil && asked {
+		rung, err = x.server.locks.try(x.backend, bellOf(m.integer(2)), shared, byTransaction)
+	}
+	return one(rung), err
+}
+
+// standingRequests names a transaction by its backend and its start.
+func standingRequests(x *execution, _ *message) (a Answer, err error) {
+	bell := x.server.locks.locks[bellOf(int64(x.pid))]
+	if bell == nil {
+		return a, nil
+	}
+	for _, h := range bell.holders {
+		if !h.holds(shared) || h.b.tx == nil {
+			continue
+		}
+		name, _ := h.b.settings.get("application_name")
+		transaction := fmt.Sprintf("%d/%d", h.b.pid, h.b.tx.began.UnixNano())
+		for _, id := range x.server.locks.of(h.b) {
+			if own := x.server.locks.locks[id].holder(h.b); id.objsubid == 2 && id.key>>32 != bellClass && own != nil && own.holds(shared) {
+				a.Rows = append(a.Rows, []any{transaction, id.key, int64(h.b.pid), name, "postgres", ""})
+			}
+		}
+	}
+	return a, nil
 }
 
 // identify returns the same system identifier for all servers.

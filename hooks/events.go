@@ -35,6 +35,7 @@ type Reason string
 // The reasons why a term ends.
 const (
 	Resigned     Reason = "resigned"      // Term.Resign was called, or lead returned nil
+	Requested    Reason = "requested"     // somebody asked for it (elector.RequestResign, RequestTransfer); Demoted.Err says who
 	Shutdown     Reason = "shutdown"      // the context of Run or Start ended, or Stop was called
 	SessionLost  Reason = "session_lost"  // the server ended the session, or the connection broke
 	LeaseExpired Reason = "lease_expired" // no heartbeat was answered, or no commit acknowledged (elector.WithSynchronousStandby), in time
@@ -44,7 +45,7 @@ const (
 
 // Reasons returns every Reason, so that metrics can start every series at 0.
 func Reasons() []Reason {
-	return []Reason{Resigned, Shutdown, SessionLost, LeaseExpired, Unhealthy, LeadFailed}
+	return []Reason{Resigned, Requested, Shutdown, SessionLost, LeaseExpired, Unhealthy, LeadFailed}
 }
 
 // LeaderChanged is reported when a candidate, leader or not, sees that another session
@@ -84,12 +85,13 @@ const (
 	OpSetting   Op = "setting"   // the server refused a session setting; the session goes on without
 	OpWatch     Op = "watch"     // the watch of a leader's backend (WithWatch); the term goes on without
 	OpHealth    Op = "health"    // the candidate has become unhealthy (WithHealth)
+	OpRequest   Op = "request"   // a request to go that the leader refused (WithRequests); the term goes on
 	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
 )
 
 // Ops returns every Op, as Reasons does.
 func Ops() []Op {
-	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpHook, OpSetting, OpWatch, OpHealth, OpCall}
+	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpHook, OpSetting, OpWatch, OpHealth, OpRequest, OpCall}
 }
 
 // Heartbeat is reported after each heartbeat that the server answered.

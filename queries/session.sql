@@ -1,8 +1,11 @@
 -- name: Ping :one
 -- Ping proves that the session lives, and restarts the server's idle timer. Another pid than
 -- before means that a pooler moved the session to another backend. in_recovery means that the
--- server was demoted.
-SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery;
+-- server was demoted. rung means that somebody has a request (Ring): Ping tries the bell of
+-- the session, and releases it.
+SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
+    CASE WHEN pg_catalog.pg_try_advisory_lock(983268819, pg_catalog.pg_backend_pid())
+        THEN NOT pg_catalog.pg_advisory_unlock(983268819, pg_catalog.pg_backend_pid()) ELSE true END::boolean AS rung;
 
 -- name: EvictHolder :many
 -- EvictHolder terminates the backend with that process id if it holds the election's lock or

@@ -423,7 +423,7 @@ func TestACandidateWhoseServerTurnsStandbyWaitsForThePrimary(t *testing.T) {
 	}{
 		"by a heartbeat": {[]elector.Option{elector.WithBackoff(10*time.Second, 10*time.Second)}, func(mock sqlmock.Sqlmock) {
 			expectTerm(mock, 1)
-			query(mock, "Ping").WillReturnRows(row(sessionPID, true))
+			query(mock, "Ping").WillReturnRows(row(sessionPID, true, false))
 			for range 3 { // two of them are quick attempts
 				standby.expect(mock, fault{})
 			}

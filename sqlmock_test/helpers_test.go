@@ -141,7 +141,7 @@ func expectBusy(mock sqlmock.Sqlmock, pid int32, id string) {
 
 // expectHeartbeat expects a heartbeat.
 func expectHeartbeat(mock sqlmock.Sqlmock) {
-	query(mock, "Ping").WillReturnRows(row(sessionPID, false))
+	query(mock, "Ping").WillReturnRows(row(sessionPID, false, false))
 }
 
 // expectHeartbeats expects n heartbeats.

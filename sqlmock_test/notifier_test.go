@@ -94,11 +94,15 @@ func TestANotificationThatMattersCausesAnAttemptAtOnce(t *testing.T) {
 			if woken := time.Since(start) == time.Minute; woken != matters {
 				t.Errorf("elected after %v", time.Since(start))
 			}
-			if n := notifier.subscribers(); n != 0 {
-				t.Errorf("%d are subscribed while one leads", n)
+			if n := notifier.subscribers(); n != 1 {
+				t.Errorf("%d are subscribed while one leads, want 1, for requests", n)
 			}
 			settle()
 			resign(t, term)
+			settle()
+			if n := notifier.subscribers(); n != 0 {
+				t.Errorf("%d are subscribed after the term", n)
+			}
 		})
 	}
 }

@@ -409,6 +409,8 @@ func TestCloseWaitsForTheUnlocks(t *testing.T) {
 		m := newMany(t, 10)
 		m.opened()
 		m.elected(1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+		m.mock.MatchExpectationsInOrder(false)
+		expectHeartbeat(m.mock) // which hears requests, whatever else is answered
 		done := make(chan struct{}, 10)
 		for _, e := range m.all {
 			go func() { campaign(t, e); done <- struct{}{} }()

@@ -18,7 +18,7 @@ import (
 
 // The statements of a term.
 var (
-	heartbeat = statement{"Ping", values(sessionPID, false)}
+	heartbeat = statement{"Ping", values(sessionPID, false, false)}
 	holdsLock = statement{"HoldsLock", values(true, sessionPID)}
 	unlock    = statement{"Unlock", values(true)}
 )
@@ -52,8 +52,8 @@ var heartbeatFaults = []heartbeatFault{
 	{"connection gone", anyError[4], nil, []error{elector.ErrSessionLost, anyError[4].err}, hooks.SessionLost, 4 * time.Second},
 	{"late error", fault{err: errPlain, after: time.Second}, nil, []error{elector.ErrSessionLost, errPlain}, hooks.SessionLost, 5 * time.Second},
 	{"no answer", noAnswer, nil, []error{elector.ErrLeaseExpired}, hooks.LeaseExpired, 9 * time.Second},
-	{"another backend", fault{}, values(sessionPID+1, false), []error{elector.ErrSessionLost, elector.ErrSessionPooled}, hooks.SessionLost, 4 * time.Second},
-	{"in recovery", fault{}, values(sessionPID, true), []error{elector.ErrSessionLost, elector.ErrServerReadOnly}, hooks.SessionLost, 4 * time.Second},
+	{"another backend", fault{}, values(sessionPID+1, false, false), []error{elector.ErrSessionLost, elector.ErrSessionPooled}, hooks.SessionLost, 4 * time.Second},
+	{"in recovery", fault{}, values(sessionPID, true, false), []error{elector.ErrSessionLost, elector.ErrServerReadOnly}, hooks.SessionLost, 4 * time.Second},
 	{"wrong shape", badAnswer, nil, []error{elector.ErrSessionLost}, hooks.SessionLost, 4 * time.Second},
 }
 

@@ -125,6 +125,8 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
 		expectOffer(mock, true)
+		mock.MatchExpectationsInOrder(false)
+		expectHeartbeats(mock, 2) // which hear requests, whatever else is answered
 		for range looks(10 * time.Second) { // a lease
 			expectPlace(mock, 0)
 		}
@@ -325,6 +327,8 @@ func TestTransferToSaysWhereTheSuccessorWas(t *testing.T) {
 		expect func(sqlmock.Sqlmock)
 	}{
 		"it did not come": {`"web-2": it did not come within 10s`, nil, func(mock sqlmock.Sqlmock) {
+			mock.MatchExpectationsInOrder(false)
+			expectHeartbeats(mock, 2)
 			for range looks(10 * time.Second) {
 				expectPlace(mock, 0)
 			}

@@ -45,11 +45,15 @@ func (f *connectionFlags) find() (*connect.Target, error) {
 
 // open returns a pool for questions. It has connected once.
 func (f *connectionFlags) open(cmd *cobra.Command) (*sql.DB, *connect.Target, error) {
+	return f.openFor(cmd, connect.Inspection)
+}
+
+func (f *connectionFlags) openFor(cmd *cobra.Command, purpose connect.Purpose) (*sql.DB, *connect.Target, error) {
 	target, err := f.find()
 	if err != nil {
 		return nil, nil, err
 	}
-	pool, err := target.Open(connect.Inspection)
+	pool, err := target.Open(purpose)
 	if err != nil {
 		return nil, nil, exit.Classify(err)
 	}

@@ -146,7 +146,20 @@ var verbs = map[string]func(*call) (string, error){
 	},
 	"Ping": func(c *call) (string, error) {
 		row, err := c.q.Ping(c)
-		return fmt.Sprintf("%s, in recovery %v", c.name(row.Pid), row.InRecovery), err
+		rung := ""
+		if row.Rung {
+			rung = ", rung"
+		}
+		return fmt.Sprintf("%s, in recovery %v%s", c.name(row.Pid), row.InRecovery, rung), err
+	},
+	"Ring": func(c *call) (string, error) {
+		high, low := guard(c.key())
+		rung, err := c.q.Ring(c, db.RingParams{RequestHigh: high, RequestLow: low, Pid: c.sessions[c.words[1]].pid})
+		return fmt.Sprint(rung), err
+	},
+	"Requests": func(c *call) (string, error) {
+		rows, err := c.q.Requests(c)
+		return list(rows, func(r db.RequestsRow) string { return fmt.Sprint(c.name(r.Pid), " ", r.Key) }), err
 	},
 	"DescribeServer": func(c *call) (string, error) {
 		row, err := c.q.DescribeServer(c)

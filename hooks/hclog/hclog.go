@@ -8,6 +8,7 @@
 //
 //	info   elected                  token waited
 //	info   demoted                  token reason held                resigned, shutdown
+//	info   demoted                  token reason held error          requested
 //	warn   demoted                  token reason held error          session_lost, lease_expired, unhealthy
 //	error  demoted                  token reason held error          lead_failed
 //	info   became deputy            attempt                          its first event as the deputy
@@ -25,6 +26,7 @@
 //	warn   session setting refused  op error
 //	warn   leader not watched       op error
 //	warn   candidate unhealthy      op error
+//	warn   request refused          op error
 //	warn   driver call abandoned    op error
 //	trace  heartbeat                token took valid_for
 //	trace  campaign attempt         attempt outcome deputy took next

@@ -16,11 +16,12 @@ import (
 type Beat struct {
 	Took     time.Duration
 	Deadline time.Time // until when it prolongs the validity
+	Requests []Request // that others make of this session's terms
 }
 
 // keep is the session's life: heartbeats until one fails, the validity has run out, or the
 // session is closed. Any answered statement is as good as a heartbeat and puts off the
-// next one. The teardown is here and nowhere else: the cause is set first, so that every
+// next one, by one interval at the most, because only a heartbeat hears requests. The teardown is here and nowhere else: the cause is set first, so that every
 // term ends and its work can return before the connection is closed.
 func (s *Session) keep(onBeat func(Beat)) {
 	defer func() {
@@ -29,24 +30,32 @@ func (s *Session) keep(onBeat func(Beat)) {
 		close(s.closed)
 	}()
 	var asked time.Time // when a suspicion last had a heartbeat sent
+	heard := s.now()    // when the last heartbeat was sent
 	for {
 		if !s.Valid() {
 			s.cancel(s.Expiry())
 			return
 		}
-		due := s.lease.Heartbeat - s.now().since(*s.proof.Load())
+		now := s.now()
+		due := min(s.lease.Heartbeat-now.since(*s.proof.Load()), 2*s.lease.Heartbeat-now.since(heard))
 		if due > 0 && s.pause(min(due, s.left()), &asked) {
 			continue // to see what has come meanwhile: a freeze, another proof, the end
 		}
 		start := time.Now()
-		if err := s.heartbeat(); err != nil {
+		heard = s.now()
+		rung, err := s.heartbeat()
+		if err != nil {
 			s.cancel(err)
 			return
 		}
 		if s.CompareMet(s.ctx) != nil {
 			return
 		}
-		onBeat(Beat{Took: time.Since(start), Deadline: s.Deadline()})
+		beat := Beat{Took: time.Since(start), Deadline: s.Deadline()}
+		if rung {
+			beat.Requests = s.requests()
+		}
+		onBeat(beat)
 	}
 }
 
@@ -73,20 +82,29 @@ func (s *Session) pause(d time.Duration, asked *time.Time) bool {
 }
 
 // heartbeat proves that the session lives. There is no second try: a connection on which a
-// statement failed is of no use.
-func (s *Session) heartbeat() error {
-	ping, err := Do(s.ctx, s, func(ctx context.Context, q *db.Queries) (db.PingRow, error) { return q.Ping(ctx) })
+// statement failed is of no use. Only a full lock table, where Ping can take no lock for a
+// moment, says nothing about the session.
+func (s *Session) heartbeat() (rung bool, err error) {
+	ping, err := Do(s.ctx, s, func(ctx context.Context, q *db.Queries) (db.PingRow, error) {
+		ping, err := q.Ping(ctx)
+		if pgerr.State(err) == "53200" {
+			var server db.DescribeServerRow
+			server, err = q.DescribeServer(ctx)
+			ping = db.PingRow{Pid: server.Pid, InRecovery: server.InRecovery}
+		}
+		return ping, err
+	})
 	switch {
 	case errors.Is(err, ErrLeaseExpired):
-		return fmt.Errorf("%w: the heartbeat was not answered: %w", s.Expiry(), err)
+		return false, fmt.Errorf("%w: the heartbeat was not answered: %w", s.Expiry(), err)
 	case err != nil:
-		return pgerr.Wrap(ErrSessionLost, err)
+		return false, pgerr.Wrap(ErrSessionLost, err)
 	case ping.Pid != s.pid:
-		return fmt.Errorf("%w: another backend answers (%d, not %d): %w", ErrSessionLost, ping.Pid, s.pid, ErrSessionPooled)
+		return false, fmt.Errorf("%w: another backend answers (%d, not %d): %w", ErrSessionLost, ping.Pid, s.pid, ErrSessionPooled)
 	case ping.InRecovery:
-		return fmt.Errorf("%w: the server was demoted: %w", ErrSessionLost, ErrServerReadOnly)
+		return false, fmt.Errorf("%w: the server was demoted: %w", ErrSessionLost, ErrServerReadOnly)
 	}
-	return nil
+	return ping.Rung, nil
 }
 
 // Context is done when the session has ended; its cause says why.

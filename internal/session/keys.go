@@ -24,6 +24,15 @@ func hashKey(text string) int64 {
 // differs in the lowest bit.
 func SeatKey(key int64) int64 { return purposeKey("seat", key) }
 
+// Bell is the first integer of each session's bell: the first 31 bits of SHA-256 over
+// "pgelector bell", without the sign. The second is the process id of the backend.
+const Bell = 983268819
+
+// ResignKey and TransferKey are the keys of the locks of two integers that are a request to
+// an election's leader.
+func ResignKey(key int64) int64   { return purposeKey("resign", key) }
+func TransferKey(key int64) int64 { return purposeKey("transfer", key) }
+
 // LifeKey is the key of a shared session's life lock: a lock of two integers that the
 // session holds until it ends.
 func LifeKey(candidateID string, pid int32) int64 {

@@ -64,6 +64,8 @@ func failureLine(e hooks.Failure) (level Level, message string) {
 		return Warn, "leader not watched"
 	case hooks.OpHealth:
 		return Warn, "candidate unhealthy"
+	case hooks.OpRequest:
+		return Warn, "request refused"
 	case hooks.OpCall:
 		return Warn, "driver call abandoned"
 	default:

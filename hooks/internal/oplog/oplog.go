@@ -63,7 +63,7 @@ func (h *Hook) OnElected(ctx context.Context, e hooks.Elected) {
 func (h *Hook) OnDemoted(ctx context.Context, e hooks.Demoted) {
 	level := demotedLevel(e.Reason)
 	fields := []any{"token", digits(e.Token), "reason", string(e.Reason), "held", round(e.Held)}
-	if level > Info { // Err of an expected end says nothing new
+	if level > Info || e.Reason == hooks.Requested { // Err of another expected end says nothing new
 		fields = append(fields, "error", e.Err)
 	}
 	h.line(ctx, level, "demoted", e.Origin, fields...)
@@ -71,7 +71,7 @@ func (h *Hook) OnDemoted(ctx context.Context, e hooks.Demoted) {
 
 func demotedLevel(r hooks.Reason) Level {
 	switch r {
-	case hooks.Resigned, hooks.Shutdown:
+	case hooks.Resigned, hooks.Requested, hooks.Shutdown:
 		return Info
 	case hooks.LeadFailed:
 		return Error

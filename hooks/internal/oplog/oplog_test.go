@@ -104,7 +104,7 @@ func everything(h *oplog.Hook) {
 		h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: reason})
 	}
 	for _, op := range []hooks.Op{
-		hooks.OpHeartbeat, hooks.OpRelease, hooks.OpWork, hooks.OpHook, hooks.OpSetting, hooks.OpWatch, hooks.OpHealth, hooks.OpCall,
+		hooks.OpHeartbeat, hooks.OpRelease, hooks.OpWork, hooks.OpHook, hooks.OpSetting, hooks.OpWatch, hooks.OpHealth, hooks.OpRequest, hooks.OpCall,
 	} {
 		h.OnError(ctx, hooks.Failure{Origin: a, Op: op})
 	}
@@ -173,6 +173,7 @@ func TestKeysAndTokensAreText(t *testing.T) {
 func TestTheLevelOfADemotionDependsOnItsReason(t *testing.T) {
 	want := map[hooks.Reason]string{
 		hooks.Resigned:     "info demoted token=7 reason=resigned held=1m0s",
+		hooks.Requested:    "info demoted token=7 reason=requested held=1m0s error=connection refused",
 		hooks.Shutdown:     "info demoted token=7 reason=shutdown held=1m0s",
 		hooks.SessionLost:  "warn demoted token=7 reason=session_lost held=1m0s error=connection refused",
 		hooks.LeaseExpired: "warn demoted token=7 reason=lease_expired held=1m0s error=connection refused",

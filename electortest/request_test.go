@@ -1,0 +1,176 @@
+package electortest_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// ask makes a request within 30 s.
+func ask(b *bench, call func(ctx context.Context) (elector.Leader, error)) (elector.Leader, error) {
+	ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second)
+	defer cancel()
+	return call(ctx)
+}
+
+func resignOf(s *candidate) func(ctx context.Context) (elector.Leader, error) {
+	return func(ctx context.Context) (elector.Leader, error) {
+		return elector.RequestResign(ctx, s.pool, s.Election())
+	}
+}
+
+// The leader hears at its next heartbeat, its work returns, and another leads.
+func TestALeaderResignsOnRequest(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		other := b.run("other")
+		time.Sleep(heartbeat)
+		asked := time.Now()
+		next, err := ask(b, resignOf(other))
+		b.wraps(err)
+		if took := time.Since(asked); next.CandidateID != "other" || took > heartbeat+time.Second {
+			b.Errorf("%q leads next, after %v", next.CandidateID, took)
+		}
+		b.ended(leader, hooks.Requested)
+	})
+}
+
+// The cause of the term's end says who asked.
+func TestATermThatEndsOnRequestKnowsWhoAsked(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.candidate("leader")
+		term := b.campaign(leader.Elector)
+		go func() {
+			<-term.Context().Done()
+			_ = term.Resign(context.Background())
+		}()
+		next, err := ask(b, resignOf(leader))
+		b.wraps(err)
+		cause := context.Cause(term.Context())
+		b.wraps(cause, elector.ErrResigned)
+		if text := cause.Error(); next != (elector.Leader{}) || !strings.Contains(text, "requested by role") {
+			b.Errorf("%q leads next, and the cause is %s", next.CandidateID, text)
+		}
+	})
+}
+
+// A leader whose work does not return is named, and the request ends with its maker.
+func TestARequestThatIsNotAnsweredNamesTheLeader(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.candidate("leader", elector.WithRequests(false))
+		term := b.campaign(leader.Elector)
+		other := b.candidate("other")
+		got, err := ask(b, resignOf(other))
+		b.wraps(err, elector.ErrUnanswered, context.DeadlineExceeded)
+		if got.CandidateID != "leader" || !strings.Contains(err.Error(), `"leader"`) || !term.Valid() {
+			b.Errorf("got %+v, %v", got, err)
+		}
+		b.failed(leader, hooks.OpRequest)
+		b.wraps(term.Resign(context.Background()))
+	})
+}
+
+// A request that ended unanswered is not answered by the next leader, nor by the same one.
+func TestARequestIsNotAnsweredByALaterTerm(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.candidate("leader")
+		term := b.campaign(leader.Elector)
+		other := b.run("other")
+		ctx, cancel := context.WithTimeout(b.Context(), 2*time.Minute)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() {
+			_, err := elector.RequestResign(ctx, other.pool, other.Election())
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		b.wraps(term.Resign(b.Context()))
+		b.wraps(<-done)
+		b.leads(other)
+		time.Sleep(time.Minute)
+		if !other.IsLeader() {
+			b.Error("the next leader has answered the request")
+		}
+	})
+}
+
+func TestNobodyIsAskedIfNobodyLeads(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := b.candidate("one")
+		_, err := ask(b, resignOf(s))
+		b.wraps(err, elector.ErrNoLeader)
+		_, err = elector.RequestTransfer(b.Context(), s.pool, s.Election(), "")
+		b.wraps(err, elector.ErrConfig)
+	})
+}
+
+// Of many candidates the one that is named leads next.
+func TestALeaderTransfersOnRequest(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		b.run("deputy")
+		wanted := b.run("wanted")
+		time.Sleep(heartbeat)
+		transfer := func(to string) func(ctx context.Context) (elector.Leader, error) {
+			return func(ctx context.Context) (elector.Leader, error) {
+				return elector.RequestTransfer(ctx, wanted.pool, wanted.Election(), to)
+			}
+		}
+		next, err := ask(b, transfer("wanted"))
+		b.wraps(err)
+		again, err := ask(b, transfer("wanted"))
+		b.wraps(err)
+		if next.CandidateID != "wanted" || again != next {
+			b.Errorf("%q leads next", next.CandidateID)
+		}
+		b.ended(leader, hooks.Requested)
+		next, err = ask(b, transfer("nobody"))
+		if b.wraps(err, elector.ErrNoSuccessor); next.CandidateID == "wanted" {
+			b.Error("the leader has not let go")
+		}
+	})
+}
+
+// Two requests at once, for two elections of one session, end these two and no other.
+func TestOneBellServesAllElectionsOfASession(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := b.candidate("web")
+		shared, err := elector.NewSession(s.pool)
+		b.wraps(err)
+		defer shared.Close(context.Background())
+		var terms []*elector.Term
+		for _, name := range []string{"a", "b", "c"} {
+			e, err := shared.Elector(name)
+			b.wraps(err)
+			term := b.campaign(e)
+			terms = append(terms, term)
+			go func() {
+				<-term.Context().Done()
+				_ = term.Resign(context.Background())
+			}()
+		}
+		done := make(chan error, 3)
+		asker := b.candidate("asker")
+		for _, name := range []string{"a", "b", "b"} {
+			go func() {
+				_, err := elector.RequestResign(b.Context(), asker.pool, name)
+				done <- err
+			}()
+		}
+		for range 3 {
+			if err := <-done; err != nil && !errors.Is(err, elector.ErrNoLeader) {
+				b.Error(err)
+			}
+		}
+		if terms[0].Valid() || terms[1].Valid() || !terms[2].Valid() {
+			b.Errorf("valid: %t, %t, %t", terms[0].Valid(), terms[1].Valid(), terms[2].Valid())
+		}
+	})
+}

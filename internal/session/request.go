@@ -1,0 +1,102 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
+)
+
+// A Request asks a session to end one of its terms.
+type Request struct {
+	Transaction string // of the one who asks; names the request
+	Key         int64  // ResignKey or TransferKey of the election
+	Application string // of the one who asks, or the id of the successor
+	Role        string // of the one who asks
+	Addr        string // "" if hidden
+	PID         int32  // of its backend
+}
+
+// requests are those that ring this session's bell. If it cannot ask, the next heartbeat
+// finds that, or asks again.
+func (s *Session) requests() (all []Request) {
+	rows, _ := Do(s.ctx, s, func(ctx context.Context, q *db.Queries) ([]db.RequestsRow, error) { return q.Requests(ctx) })
+	for _, r := range rows {
+		all = append(all, Request{Transaction: r.Transaction, Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid})
+	}
+	return all
+}
+
+// Hear asks for a heartbeat at once: somebody may have a request.
+func (s *Session) Hear() { s.raiseSuspicion() }
+
+// An Asking is a request that is being made, on a connection of its own. It lasts until
+// Withdraw, the end of its ctx, or that of the connection.
+type Asking struct {
+	tx       *sql.Tx
+	key      int64
+	pid      int32 // of the leader's backend
+	withdraw context.CancelFunc
+}
+
+// askingBound is how long the server keeps a request whose maker says nothing.
+const askingBound = 10 * time.Second
+
+// Ask makes the request of that key to the session with that backend. A name, if not "", is
+// the application_name of the connection meanwhile.
+func Ask(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (*Asking, error) {
+	within, cancel := context.WithCancel(ctx)
+	local := []setting{{"idle_in_transaction_session_timeout", fmt.Sprint(askingBound.Milliseconds())}, {"transaction_timeout", "0"}}
+	if name != "" {
+		local = append(local, setting{"application_name", name})
+	}
+	a, err := backoff.AwaitOr(within, func(context.Context) (*Asking, error) {
+		tx, err := pool.BeginTx(within, nil)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := db.New(tx).ApplySettings(within, db.ApplySettingsParams{Settings: Encode(local), OnlyLocal: true}); err != nil {
+			_ = tx.Rollback()
+			return nil, err
+		}
+		return &Asking{tx: tx, key: key, pid: pid, withdraw: cancel}, nil
+	}, (*Asking).Withdraw)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	for n := 1; ; n++ {
+		rung, err := a.Ring(ctx)
+		if err == nil && !rung && !backoff.Sleep(ctx, pollAsking.After(n)) {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			a.Withdraw()
+			return nil, err
+		}
+		if rung {
+			return a, nil
+		}
+	}
+}
+
+var pollAsking = backoff.Backoff{Min: 2 * time.Millisecond, Max: 100 * time.Millisecond}
+
+// Ring asks again, which shows that the request still stands.
+func (a *Asking) Ring(ctx context.Context) (rung bool, err error) {
+	high, low := Halves(a.key)
+	return backoff.Await(ctx, func(ctx context.Context) (bool, error) {
+		return db.New(a.tx).Ring(ctx, db.RingParams{RequestHigh: high, RequestLow: low, Pid: a.pid})
+	})
+}
+
+// Withdraw ends the request. It waits a second at the most.
+func (a *Asking) Withdraw() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, _ = backoff.Await(ctx, func(context.Context) (any, error) { return nil, a.tx.Rollback() })
+	a.withdraw()
+}
