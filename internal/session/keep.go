@@ -19,6 +19,16 @@ type Beat struct {
 	Requests []Request // that others make of this session's terms
 }
 
+// A Request asks a session to end one of its terms.
+type Request struct {
+	Transaction string // of the one who asks; names the request
+	Key         int64  // ResignKey or TransferKey of the election
+	Application string // of the one who asks, or the id of the successor
+	Role        string // of the one who asks
+	Addr        string // "" if hidden
+	PID         int32  // of its backend
+}
+
 // keep is the session's life: heartbeats until one fails, the validity has run out, or the
 // session is closed. Any answered statement is as good as a heartbeat and puts off the
 // next one, by one interval at the most, because only a heartbeat hears requests. The teardown is here and nowhere else: the cause is set first, so that every
@@ -105,6 +115,16 @@ func (s *Session) heartbeat() (rung bool, err error) {
 		return false, fmt.Errorf("%w: the server was demoted: %w", ErrSessionLost, ErrServerReadOnly)
 	}
 	return ping.Rung, nil
+}
+
+// requests are those that ring this session's bell. If it cannot ask, the next heartbeat
+// finds that, or asks again.
+func (s *Session) requests() (all []Request) {
+	rows, _ := Do(s.ctx, s, func(ctx context.Context, q *db.Queries) ([]db.RequestsRow, error) { return q.Requests(ctx) })
+	for _, r := range rows {
+		all = append(all, Request{Transaction: r.Transaction, Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid})
+	}
+	return all
 }
 
 // Context is done when the session has ended; its cause says why.

@@ -10,26 +10,6 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 )
 
-// A Request asks a session to end one of its terms.
-type Request struct {
-	Transaction string // of the one who asks; names the request
-	Key         int64  // ResignKey or TransferKey of the election
-	Application string // of the one who asks, or the id of the successor
-	Role        string // of the one who asks
-	Addr        string // "" if hidden
-	PID         int32  // of its backend
-}
-
-// requests are those that ring this session's bell. If it cannot ask, the next heartbeat
-// finds that, or asks again.
-func (s *Session) requests() (all []Request) {
-	rows, _ := Do(s.ctx, s, func(ctx context.Context, q *db.Queries) ([]db.RequestsRow, error) { return q.Requests(ctx) })
-	for _, r := range rows {
-		all = append(all, Request{Transaction: r.Transaction, Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid})
-	}
-	return all
-}
-
 // Hear asks for a heartbeat at once: somebody may have a request.
 func (s *Session) Hear() { s.raiseSuspicion() }
 
