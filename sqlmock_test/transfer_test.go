@@ -126,7 +126,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 		expectTerm(mock, 1)
 		expectOffer(mock, true)
 		mock.MatchExpectationsInOrder(false)
-		expectHeartbeats(mock, 2) // which hear requests, whatever else is answered
+		expectHeartbeats(mock, 2)           // which hear requests, whatever else is answered
 		for range looks(10 * time.Second) { // a lease
 			expectPlace(mock, 0)
 		}
