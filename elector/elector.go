@@ -88,12 +88,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 
 func (e *Elector) run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
 	defer e.abandon()
-	if lead == nil {
-		lead = func(ctx context.Context, _ *Term) error {
-			<-ctx.Done()
-			return nil
-		}
-	}
+	lead = orHold(lead)
 	for {
 		term, err := e.newCampaign(false).run(ctx)
 		if err != nil {
@@ -102,6 +97,46 @@ func (e *Elector) run(ctx context.Context, lead func(ctx context.Context, term *
 		if finished, err := e.serve(ctx, term, lead); finished {
 			return err
 		}
+		if !lost(context.Cause(term.ctx)) {
+			_ = backoff.Sleep(ctx, e.retry) // let another have it
+		}
+	}
+}
+
+// TryRun makes one attempt, as TryCampaign does, and once elected calls lead, as Run does:
+// the lock is released only after lead has returned. It does not campaign again when the
+// term has ended. If elected is true, err is what lead returned, or wraps the cause of ctx,
+// or of the term if that was lost or resigned by somebody else. If it is false, another
+// leads and err is nil, or the attempt failed.
+func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, term *Term) error) (elected bool, err error) {
+	ctx, release, err := e.claim(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	defer e.abandon()
+	if err := e.awaitFirstCheck(ctx); err != nil {
+		return false, err
+	}
+	r := e.newCampaign(false).attempt(ctx, true)
+	if r.term == nil {
+		return false, r.err
+	}
+	finished, err := e.serve(ctx, r.term, orHold(lead))
+	if !finished {
+		err = fmt.Errorf("elector: run: %w", context.Cause(r.term.ctx))
+	}
+	return true, err
+}
+
+// orHold returns lead, or if it is nil one that holds the term until it ends.
+func orHold(lead func(context.Context, *Term) error) func(context.Context, *Term) error {
+	if lead != nil {
+		return lead
+	}
+	return func(ctx context.Context, _ *Term) error {
+		<-ctx.Done()
+		return nil
 	}
 }
 
@@ -130,9 +165,6 @@ func (e *Elector) serve(ctx context.Context, t *Term, lead func(ctx context.Cont
 	}
 	if err := unlessCancelled(err); err != nil {
 		e.announcer.announce(e.announcer.failure(ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf("%w: after its term had ended: %w", ErrLeadFailed, err)}))
-	}
-	if cause := context.Cause(t.ctx); !lost(cause) {
-		_ = backoff.Sleep(ctx, e.retry) // let another have it
 	}
 	return false, nil
 }

@@ -74,6 +74,20 @@ func pairIsFree(x *execution, m *message) (Answer, error) {
 	return one(free, int64(x.pid)), err
 }
 
+func takenLocks(x *execution, m *message) (a Answer, err error) {
+	keys, err := m.integers(0)
+	for _, key := range keys {
+		free, err := x.server.locks.try(x.backend, bigint(key), shared, byTransaction)
+		if err != nil {
+			return Answer{}, err
+		}
+		if !free {
+			a.Rows = append(a.Rows, []any{key})
+		}
+	}
+	return a, err
+}
+
 func holdsPair(x *execution, m *message) (Answer, error) {
 	return one(x.server.holder(pair(m.integer(0))) == x.backend, int64(x.pid)), nil
 }

@@ -50,6 +50,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.Ring:                ring,
 	db.SessionEnders:       sessionEnders,
 	db.SynchronousStandbys: synchronousStandbys,
+	db.TakenLocks:          takenLocks,
 	db.Tokens:              tokens,
 	db.TryLock:             tryLock,
 	db.TryAsDeputy:         tryAsDeputy,

@@ -6,10 +6,10 @@ cd "$(dirname "$0")/.."
 
 # Packages that import only each other and the standard library.
 below=(internal/lock internal/session internal/pgerr internal/backoff)
-pure=(elector "${below[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest)
+pure=(elector "${below[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)
 
 # The packages that may import elector.
-above='\./(cmd|dashboard|electortest|health|roster|sqlmock_test|notify)(/\S+)?'
+above='\./(cmd|dashboard|electortest|health|roster|shard|sqlmock_test|notify)(/\S+)?'
 
 broken=0
 

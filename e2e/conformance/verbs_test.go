@@ -51,6 +51,10 @@ var verbs = map[string]func(*call) (string, error){
 		rows, err := c.q.TryLocks(c, encode(c.words))
 		return list(rows, func(r db.TryLocksRow) string { return fmt.Sprint(r.Key, " ", r.Outcome) }), err
 	},
+	"TakenLocks": func(c *call) (string, error) {
+		keys, err := c.q.TakenLocks(c, encode(c.words))
+		return list(keys, func(key int64) string { return fmt.Sprint(key) }), err
+	},
 	"OfferTransfer": func(c *call) (string, error) {
 		row, err := c.q.OfferTransfer(c, db.OfferTransferParams{Candidate: c.words[0], Key: number(c.words[1])})
 		return fmt.Sprint(row.Offered), err

@@ -1,0 +1,363 @@
+package shard
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+)
+
+const (
+	settle    = 500 * time.Millisecond // from its first seat until a member claims shards: others may be starting too
+	returns   = 2 * time.Second        // for how long a member that lost its session counts those that it knew: they may have lost theirs
+	rest      = time.Second            // before a shard is led again whose work has returned
+	maxPause  = time.Second / 2        // between two looks at the shards while none is free
+	unhurried = 10                     // members that count at the interval; more of them wait longer
+)
+
+// errMoved is the cause of a run whose shard is given up.
+var errMoved = errors.New("shard: moved to another member, or gone from the set")
+
+// A member is one Run. Its one goroutine decides; the others look, hold the seat, and lead.
+type member struct {
+	config
+	group   string
+	pool    *sql.DB
+	session *elector.Session
+	set     *Set
+	lead    Lead
+
+	names   []string // of the shards
+	changed <-chan struct{}
+
+	seat     *seat
+	joined   chan struct{}     // receives when the seat is taken
+	settled  time.Time         // when the first claim may be made; zero before the first seat
+	members  map[int]time.Time // the seats seen, and until when they count
+	seats    []int             // those that count, in order
+	looking  bool
+	surveys  chan survey
+	pause    time.Duration // between two looks at the shards
+	lookAt   time.Time     // when to look at the shards again
+	counting *time.Timer
+
+	running map[string]*run
+	resting map[string]time.Time // until when
+	ended   chan *run
+	elected int // runs so far
+}
+
+// A seat is one campaign for a seat.
+type seat struct {
+	number  int
+	elector *elector.Elector
+	missed  int // counts in a row that saw it taken by another
+	stop    context.CancelCauseFunc
+	done    chan error
+}
+
+// A run is one attempt to lead a shard, and the term that follows.
+type run struct {
+	shard    string
+	order    int
+	stopping bool
+	stop     context.CancelCauseFunc
+	rests    bool // the work returned by itself, or the attempt failed
+}
+
+func newMember(group string, pool *sql.DB, session *elector.Session, set *Set, lead Lead, c config) *member {
+	m := &member{config: c, group: group, pool: pool, session: session, set: set, lead: lead,
+		joined: make(chan struct{}, 1), members: map[int]time.Time{}, surveys: make(chan survey, 1),
+		running: map[string]*run{}, resting: map[string]time.Time{}, ended: make(chan *run)}
+	m.names, m.changed = set.now()
+	m.pause = m.interval
+	return m
+}
+
+// run takes a seat and balances until ctx ends or the seat cannot be held, and then waits
+// for all that it began.
+func (m *member) run(ctx context.Context, cancel context.CancelCauseFunc) (err error) {
+	m.counting = time.NewTimer(0)
+	defer m.counting.Stop()
+	for err == nil {
+		select {
+		case <-m.counting.C:
+			m.count(ctx)
+		case s := <-m.surveys:
+			m.looking = false
+			m.learn(ctx, s)
+			err = m.sit(ctx, s)
+			m.claim(ctx, s.free)
+			m.counting.Reset(m.wait())
+		case <-m.joined:
+			m.settleIn()
+		case r := <-m.ended:
+			m.end(r)
+		case <-m.changed:
+			m.names, m.changed = m.set.now()
+			m.lookSoon()
+		case err = <-m.seatDone():
+			m.seat = nil
+		case <-ctx.Done():
+			err = fmt.Errorf("shard: lead the shards of %q: %w", m.group, context.Cause(ctx))
+		}
+		m.giveUp()
+	}
+	cancel(err)
+	if m.seat != nil {
+		<-m.seat.done
+	}
+	for len(m.running) > 0 {
+		m.end(<-m.ended)
+	}
+	if m.looking {
+		select {
+		case <-m.surveys:
+		case <-time.After(surveyTimeout): // the driver has not returned
+		}
+	}
+	return err
+}
+
+// wait is the time until the next count.
+func (m *member) wait() time.Duration {
+	d := m.interval * time.Duration(max(unhurried, len(m.seats))) / unhurried
+	return d - rand.N(d/4+1)
+}
+
+// count looks at the seats, and at the shards if there is room for more. It does not wait:
+// a driver may not return.
+func (m *member) count(ctx context.Context) {
+	if m.looking {
+		return
+	}
+	m.looking = true
+	var wanted []string
+	if m.room() > 0 && !time.Now().Before(m.lookAt) {
+		wanted = m.wanted()
+	}
+	go func() { m.surveys <- look(ctx, m.pool, m.group, wanted) }()
+	if len(wanted) > 0 {
+		m.lookAt = time.Now().Add(m.pause)
+		m.pause = min(2*m.pause, maxPause) // until some are free
+	}
+}
+
+// lookSoon has the next count look at the shards too.
+func (m *member) lookSoon() { m.pause, m.lookAt = m.interval, time.Time{} }
+
+// learn updates which members count. Without a seat it knows too little: the others may have
+// lost theirs too. A look that does not see this member's own seat was at another server.
+func (m *member) learn(ctx context.Context, s survey) {
+	if s.err != nil || !m.isJoined() || !slices.Contains(s.seats, m.seat.number) {
+		return
+	}
+	now := time.Now()
+	for _, seat := range s.seats {
+		if until := now.Add(m.grace); until.After(m.members[seat]) {
+			m.members[seat] = until
+		}
+	}
+	var seats []int
+	for seat, until := range m.members {
+		switch {
+		case slices.Contains(s.seats, seat) || until.After(now):
+			seats = append(seats, seat)
+		default:
+			delete(m.members, seat)
+		}
+	}
+	slices.Sort(seats)
+	if !slices.Equal(seats, m.seats) {
+		m.seats = seats
+		m.lookSoon()
+		m.count(ctx)
+	}
+}
+
+// sit campaigns for a free seat, unless this member has one.
+func (m *member) sit(ctx context.Context, s survey) error {
+	if s.err != nil || m.isJoined() {
+		return nil
+	}
+	if m.seat != nil {
+		if !slices.Contains(s.seats, m.seat.number) {
+			m.seat.missed = 0
+			return nil
+		}
+		if m.seat.missed++; m.seat.missed < 3 { // the first may have seen it as it was taken
+			return nil
+		}
+		m.seat.stop(errMoved)
+		<-m.seat.done
+		m.seat = nil
+	}
+	number := firstFree(m.session.CandidateID(), s.seats)
+	if number < 0 {
+		return nil
+	}
+	e, err := m.session.Elector(seatElection(m.group, number))
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	m.seat = &seat{number: number, elector: e, stop: stop, done: make(chan error, 1)}
+	done := m.seat.done
+	go func() {
+		err := e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+			select {
+			case m.joined <- struct{}{}:
+			default:
+			}
+			<-ctx.Done()
+			return nil
+		})
+		stop(nil)
+		_ = e.Close(context.Background())
+		done <- err
+	}()
+	return nil
+}
+
+func (m *member) isJoined() bool { return m.seat != nil && m.seat.elector.IsLeader() }
+
+func (m *member) seatDone() <-chan error {
+	if m.seat == nil {
+		return nil
+	}
+	return m.seat.done
+}
+
+// settleIn follows each election to the seat. After a loss, all members that were known
+// count for a while.
+func (m *member) settleIn() {
+	now := time.Now()
+	if m.settled.IsZero() {
+		m.settled = now.Add(settle)
+	} else {
+		for seat, until := range m.members {
+			if back := now.Add(returns); back.After(until) {
+				m.members[seat] = back
+			}
+		}
+	}
+	m.lookSoon()
+	m.counting.Reset(0)
+}
+
+// share is this member's quota and where its part of the order begins.
+func (m *member) share() (share, start int) {
+	if !m.isJoined() {
+		return 0, 0
+	}
+	return quota(len(m.names), m.seats, m.seat.number)
+}
+
+// room is how many more shards this member may lead.
+func (m *member) room() int {
+	if m.settled.IsZero() || time.Now().Before(m.settled) {
+		return 0
+	}
+	share, _ := m.share()
+	return share - len(m.running)
+}
+
+// wanted lists the shards that this member may claim, in the order in which it does: every
+// member begins elsewhere, so that two rarely claim the same.
+func (m *member) wanted() (names []string) {
+	_, start := m.share()
+	now := time.Now()
+	for i := range m.names {
+		name := m.names[(start+i)%len(m.names)]
+		if m.running[name] == nil && !m.resting[name].After(now) {
+			delete(m.resting, name)
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// claim tries to lead as many free shards as there is room for.
+func (m *member) claim(ctx context.Context, free []string) {
+	for _, name := range free[:max(0, min(m.room(), len(free)))] {
+		if m.running[name] == nil && m.exists(name) {
+			m.begin(ctx, name)
+			m.lookSoon()
+		}
+	}
+}
+
+func (m *member) exists(name string) bool {
+	_, found := slices.BinarySearch(m.names, name)
+	return found
+}
+
+func (m *member) begin(ctx context.Context, name string) {
+	ctx, stop := context.WithCancelCause(ctx)
+	m.elected++
+	r := &run{shard: name, order: m.elected, stop: stop}
+	m.running[name] = r
+	go func() {
+		r.rests = m.tryRun(ctx, name)
+		stop(nil)
+		m.ended <- r
+	}()
+}
+
+// tryRun leads a shard if it is free. rests is whether the shard should be left alone for
+// some time.
+func (m *member) tryRun(ctx context.Context, name string) (rests bool) {
+	e, err := m.session.Elector(Election(m.group, name))
+	if err != nil {
+		return true
+	}
+	elected, err := e.TryRun(ctx, func(ctx context.Context, t *elector.Term) error { return m.lead(ctx, name, t) })
+	_ = e.Close(context.WithoutCancel(ctx))
+	lost := errors.Is(err, elector.ErrSessionLost) || errors.Is(err, elector.ErrLeaseExpired)
+	return (elected || err != nil) && !lost && ctx.Err() == nil
+}
+
+func (m *member) end(r *run) {
+	delete(m.running, r.shard)
+	if r.rests {
+		m.resting[r.shard] = time.Now().Add(rest)
+	}
+}
+
+// giveUp ends the runs of shards that are gone, and those above this member's share, the
+// newest first, a few at a time.
+func (m *member) giveUp() {
+	moving := 0
+	var kept []*run
+	for name, r := range m.running {
+		switch {
+		case r.stopping:
+			moving++
+		case !m.exists(name):
+			r.end()
+		default:
+			kept = append(kept, r)
+		}
+	}
+	if !m.isJoined() || !slices.Contains(m.seats, m.seat.number) {
+		return
+	}
+	share, _ := m.share()
+	if len(kept) <= share {
+		return
+	}
+	slices.SortFunc(kept, func(a, b *run) int { return b.order - a.order })
+	for _, r := range kept[:max(0, min(len(kept)-share, m.moves-moving))] {
+		r.end()
+	}
+}
+
+func (r *run) end() {
+	r.stopping = true
+	r.stop(errMoved)
+}

@@ -1,0 +1,92 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/pgelector/pgelector/elector"
+)
+
+// A Set is the names of a group's shards. All members of a group should have the same. Its
+// methods may be called from any goroutine.
+type Set struct {
+	mu      sync.Mutex
+	names   []string      // in order
+	changed chan struct{} // closed by the next Replace
+}
+
+// maxBytes bounds the name of a group and that of a shard.
+const maxBytes = 500
+
+// NewSet makes a set of shards. Each name has 1 to 500 bytes, without NUL. A name that is
+// there twice counts once. The error wraps elector.ErrConfig.
+func NewSet(names ...string) (*Set, error) {
+	s := &Set{changed: make(chan struct{})}
+	return s, s.Replace(names...)
+}
+
+// Numbers makes a set of n shards, named "0" to n-1.
+func Numbers(n int) *Set {
+	s := &Set{changed: make(chan struct{})}
+	for i := range n {
+		s.names = append(s.names, strconv.Itoa(i))
+	}
+	slices.Sort(s.names)
+	return s
+}
+
+// Replace changes the set. Each [Run] that has it gives up the shards that are gone, in
+// order, and shares out those that are new. On an error nothing has changed.
+func (s *Set) Replace(names ...string) error {
+	for _, name := range names {
+		if err := check("shard", name); err != nil {
+			return err
+		}
+	}
+	names = slices.Clone(names)
+	slices.Sort(names)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names = slices.Compact(names)
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return nil
+}
+
+// Names lists the shards in alphabetical order.
+func (s *Set) Names() []string {
+	names, _ := s.now()
+	return slices.Clone(names)
+}
+
+// now returns the names, which the caller does not change, and a channel that the next
+// change closes.
+func (s *Set) now() ([]string, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names, s.changed
+}
+
+func check(what, name string) error {
+	if name == "" || len(name) > maxBytes || strings.ContainsRune(name, 0) {
+		return fmt.Errorf("%w: name %q of a %s: want 1 to %d bytes without NUL", elector.ErrConfig, name, what, maxBytes)
+	}
+	return nil
+}
+
+// checkGroup refuses names that could make two elections of the same name.
+func checkGroup(name string) error {
+	if strings.ContainsAny(name, "/#") {
+		return fmt.Errorf(`%w: name %q of a group: want one without "/" and "#"`, elector.ErrConfig, name)
+	}
+	return check("group", name)
+}
+
+// Election is the name of a shard's election: the group, a slash and the shard.
+func Election(group, shard string) string { return group + "/" + shard }
+
+// seatElection is the name of the election that a member of a group leads to be counted.
+func seatElection(group string, seat int) string { return group + "#" + strconv.Itoa(seat) }

@@ -1,0 +1,325 @@
+package shard_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/shard"
+)
+
+const lease = 10 * time.Second // the default
+
+func TestEachMemberLeadsItsShare(t *testing.T) {
+	for _, c := range []struct{ shards, members int }{{50, 3}, {1, 3}, {3, 3}, {10, 4}, {0, 2}, {7, 1}, {200, 12}} {
+		t.Run(fmt.Sprintf("%d of %d", c.shards, c.members), func(t *testing.T) {
+			bubble(t, shard.Numbers(c.shards).Names(), func(g *group) {
+				g.join(ids(c.members)...)
+				time.Sleep(3 * time.Second)
+				g.spread()
+				begun := g.begun
+				time.Sleep(time.Minute)
+				g.spread()
+				if g.begun != begun {
+					g.Errorf("%d shards were moved while nothing changed", g.begun-begun)
+				}
+			})
+		})
+	}
+}
+
+func TestMembersThatStartTogetherTakeNothingFromEachOther(t *testing.T) {
+	bubble(t, shard.Numbers(50).Names(), func(g *group) {
+		g.join(ids(5)...)
+		g.even()
+		if g.begun != 50 {
+			g.Errorf("%d terms of 50 shards", g.begun)
+		}
+	})
+}
+
+func TestAMemberThatJoinsOrLeavesMovesOnlyTheDifference(t *testing.T) {
+	bubble(t, shard.Numbers(50).Names(), func(g *group) {
+		g.join(ids(3)...)
+		g.even()
+		before := g.spread()
+		g.join("member-3")
+		time.Sleep(3 * time.Second)
+		after := g.spread()
+		if n := moved(before, after); n != len(after["member-3"]) {
+			g.Errorf("%d shards moved, and the new member leads %d", n, len(after["member-3"]))
+		}
+		before = after
+		g.leave("member-1")
+		time.Sleep(3 * time.Second)
+		after = g.spread()
+		if n := moved(before, after); n != len(before["member-1"]) {
+			g.Errorf("%d shards moved, and the member that left had %d", n, len(before["member-1"]))
+		}
+	})
+}
+
+func TestARollingRestartMovesEachShardAtMostTwiceForEachRestart(t *testing.T) {
+	bubble(t, shard.Numbers(60).Names(), func(g *group) {
+		g.join(ids(4)...)
+		g.even()
+		for i, id := range ids(4) {
+			begun := g.begun
+			g.leave(id)
+			time.Sleep(3 * time.Second)
+			g.join(fmt.Sprintf("restarted-%d", i))
+			time.Sleep(3 * time.Second)
+			g.spread()
+			if n := g.begun - begun; n > 2*15 {
+				g.Errorf("the restart of a member with 15 shards moved %d", n)
+			}
+		}
+		g.Logf("%d moves for %d restarts of members with 15 of 60 shards", g.begun-60, 4)
+	})
+}
+
+func TestTheShardsOfAKilledMemberAreLedAgainAtOnce(t *testing.T) {
+	bubble(t, shard.Numbers(50).Names(), func(g *group) {
+		g.join(ids(3)...)
+		g.even()
+		before := g.spread()
+		time.Sleep(time.Minute)
+		g.kill("member-0")
+		if took := g.even(); took > 250*time.Millisecond {
+			g.Errorf("led again after %v", took)
+		}
+		if n := moved(before, g.spread()); n != len(before["member-0"]) {
+			g.Errorf("%d shards moved", n)
+		}
+	})
+}
+
+func TestAFrozenMemberStopsCountingWhenItsLeaseEnds(t *testing.T) {
+	bubble(t, shard.Numbers(50).Names(), func(g *group) {
+		g.join(ids(3)...)
+		g.even()
+		m := g.members["member-0"]
+		g.excuse(m, true)
+		m.process.Freeze()
+		delete(g.members, "member-0")
+		if took := g.even(); took > lease+250*time.Millisecond || took < lease/2 {
+			g.Errorf("led again after %v", took)
+		}
+		m.process.Thaw()
+		g.members["member-0"] = m
+		if took := g.even(); took > 5*time.Second {
+			g.Errorf("even after %v", took)
+		}
+	})
+}
+
+func TestAfterARestartOfTheServerEachMemberLeadsItsShareAgain(t *testing.T) {
+	bubble(t, shard.Numbers(50).Names(), func(g *group) {
+		g.join(ids(3)...)
+		g.even()
+		time.Sleep(time.Minute)
+		g.Crash()
+		time.Sleep(2 * time.Second)
+		begun := g.begun
+		g.Start()
+		if took := g.even(); took > 2*time.Second {
+			g.Errorf("even after %v", took)
+		}
+		time.Sleep(5 * time.Second)
+		g.spread()
+		if n := g.begun - begun; n > 55 {
+			g.Errorf("%d terms for 50 shards", n)
+		}
+	})
+}
+
+func TestShardsMoveAFewAtATimeAndAfterTheirWork(t *testing.T) {
+	bubble(t, shard.Numbers(40).Names(), func(g *group) {
+		g.slow = 200 * time.Millisecond
+		g.join("a")
+		g.even()
+		g.join("b")
+		g.even()
+		if g.most != 3 {
+			g.Errorf("%d works wound down at the same time, want 3", g.most)
+		}
+	}, shard.WithMoves(3))
+}
+
+func TestAMemberThatComesBackWithinTheGraceGetsItsShards(t *testing.T) {
+	bubble(t, shard.Numbers(50).Names(), func(g *group) {
+		g.join(ids(3)...)
+		g.even()
+		before := g.spread()
+		g.leave("member-1")
+		time.Sleep(10 * time.Second)
+		g.join("member-1")
+		time.Sleep(3 * time.Second)
+		if n := moved(before, g.spread()); n != 0 {
+			g.Errorf("%d shards moved", n)
+		}
+		g.kill("member-1")
+		time.Sleep(35 * time.Second)
+		g.spread()
+	}, shard.WithGrace(30*time.Second))
+}
+
+func TestTheSetOfShardsMayChange(t *testing.T) {
+	bubble(t, []string{"a", "b", "c", "d", "e", "f", "a"}, func(g *group) {
+		g.join(ids(2)...)
+		g.even()
+		if err := g.set.Replace("d", "e", "f", "g", "h", "i", "j", "k"); err != nil {
+			t.Fatal(err)
+		}
+		g.even()
+		time.Sleep(time.Second)
+		g.spread()
+		if _, free, err := shard.Spread(context.Background(), g.admin, "group", []string{"a", "b", "c"}); err != nil || len(free) != 3 {
+			g.Errorf("still led: all but %q (%v)", free, err)
+		}
+	})
+}
+
+func TestAShardWhoseWorkReturnsIsLedAgainLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		pool := server.Open()
+		defer pool.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		var begun []time.Time
+		err := shard.Run(ctx, pool, "group", shard.Numbers(1), func(context.Context, string, *elector.Term) error {
+			if begun = append(begun, time.Now()); len(begun) == 3 {
+				stop()
+			}
+			return errors.New("oops")
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		for i := range 2 {
+			if pause := begun[i+1].Sub(begun[i]); pause < time.Second || pause > 2*time.Second {
+				t.Errorf("led again after %v", pause)
+			}
+		}
+	})
+}
+
+func TestARefusedServerEndsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		standby := server.NewStandby(0)
+		defer standby.Close()
+		pool := standby.Open()
+		defer pool.Close()
+		err := shard.Run(t.Context(), pool, "group", shard.Numbers(3), func(context.Context, string, *elector.Term) error { return nil })
+		if !errors.Is(err, elector.ErrServerReadOnly) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestBadArgumentsAreRefused(t *testing.T) {
+	pool := new(sql.DB)
+	lead := func(context.Context, string, *elector.Term) error { return nil }
+	run := func(group string, set *shard.Set, lead shard.Lead, opts ...shard.Option) error {
+		return shard.Run(t.Context(), pool, group, set, lead, opts...)
+	}
+	_, badName := shard.NewSet("a", "")
+	for what, err := range map[string]error{
+		"empty group":      run("", shard.Numbers(1), lead),
+		"group with slash": run("a/b", shard.Numbers(1), lead),
+		"no set":           run("a", nil, lead),
+		"no lead":          run("a", shard.Numbers(1), nil),
+		"moves":            run("a", shard.Numbers(1), lead, shard.WithMoves(0)),
+		"grace":            run("a", shard.Numbers(1), lead, shard.WithGrace(-1)),
+		"interval":         run("a", shard.Numbers(1), lead, shard.WithInterval(0)),
+		"session":          run("a", shard.Numbers(1), lead, shard.WithSession(elector.WithLease(1))),
+		"empty name":       badName,
+	} {
+		if !errors.Is(err, elector.ErrConfig) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// Members join, leave, are killed, freeze and are cut off, and the server crashes, in random
+// order. The work of two members never runs on the same shard, and once quiet the spread is even.
+func TestTheSpreadIsEvenAfterAnyFaults(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 0))
+			bubble(t, shard.Numbers(1+random.IntN(60)).Names(), func(g *group) {
+				g.slow = time.Duration(random.IntN(100)) * time.Millisecond
+				next := 0
+				for range 40 {
+					g.fault(random, &next)
+					time.Sleep(time.Duration(random.IntN(6000)) * time.Millisecond)
+					if random.IntN(8) == 0 {
+						g.quiet()
+					}
+				}
+				g.quiet()
+			})
+		})
+	}
+}
+
+// fault makes one change.
+func (g *group) fault(random *rand.Rand, next *int) {
+	var all []string
+	for id := range g.members {
+		all = append(all, id)
+	}
+	slices.Sort(all)
+	if len(all) < 2 {
+		*next++
+		g.join(fmt.Sprintf("m%d", *next))
+		return
+	}
+	id := all[random.IntN(len(all))]
+	switch random.IntN(8) {
+	case 0, 1, 2:
+		if len(all) < 9 {
+			*next++
+			g.join(fmt.Sprintf("m%d", *next))
+		}
+	case 3:
+		g.leave(id)
+	case 4:
+		g.kill(id)
+	case 5:
+		g.members[id].process.Cut(electortest.Both)
+	case 6:
+		g.Crash()
+		time.Sleep(lease + time.Duration(random.IntN(5000))*time.Millisecond) // until nobody believes, even if cut off
+		g.Start()
+	case 7:
+		g.members[id].process.Mend()
+	}
+}
+
+// quiet mends all faults, and checks the spread.
+func (g *group) quiet() {
+	for _, m := range g.members {
+		m.process.Mend()
+	}
+	time.Sleep(2 * lease)
+	g.even()
+	begun := g.begun
+	time.Sleep(10 * time.Second)
+	g.spread()
+	if g.begun != begun {
+		g.Errorf("%d shards moved in a quiet time", g.begun-begun)
+	}
+}

@@ -1,0 +1,108 @@
+package shard
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/elector"
+)
+
+// A survey is what one look at the server found.
+type survey struct {
+	seats []int    // taken, in order
+	free  []string // shards that nobody leads, of those asked for, in their order
+	err   error
+}
+
+// surveyTimeout bounds one look.
+const surveyTimeout = 5 * time.Second
+
+// look asks which seats are taken, and which of the wanted shards are free.
+func look(ctx context.Context, pool *sql.DB, group string, wanted []string) (s survey) {
+	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	defer cancel()
+	q := db.New(pool)
+	keys := seatKeys(group)
+	taken, err := q.TakenLocks(ctx, db.Keys(keys...))
+	if err != nil {
+		return survey{err: err}
+	}
+	for _, key := range taken {
+		s.seats = append(s.seats, slices.Index(keys, key))
+	}
+	slices.Sort(s.seats)
+	if len(wanted) == 0 {
+		return s
+	}
+	led, err := q.Leaders(ctx, db.Keys(shardKeys(group, wanted)...))
+	if err != nil {
+		return survey{err: err}
+	}
+	held := map[int64]bool{}
+	for _, row := range led {
+		held[row.Key] = true
+	}
+	for _, name := range wanted {
+		if !held[elector.KeyFromName(Election(group, name))] {
+			s.free = append(s.free, name)
+		}
+	}
+	return s
+}
+
+func seatKeys(group string) (keys []int64) {
+	for seat := range maxMembers {
+		keys = append(keys, elector.KeyFromName(seatElection(group, seat)))
+	}
+	return keys
+}
+
+func shardKeys(group string, names []string) (keys []int64) {
+	for _, name := range names {
+		keys = append(keys, elector.KeyFromName(Election(group, name)))
+	}
+	return keys
+}
+
+// A Member is a live member of a group.
+type Member struct {
+	CandidateID string
+	PID         int32    // of its backend
+	Shards      []string // that it leads
+}
+
+// Spread lists the members of a group with those of the shards that each one leads, by
+// candidate id, and the shards that nobody leads. It reads the server's list of locks.
+func Spread(ctx context.Context, pool *sql.DB, group string, shards []string) (members []Member, free []string, err error) {
+	rows, err := db.New(pool).Leaders(ctx, db.Keys(append(seatKeys(group), shardKeys(group, shards)...)...))
+	if err != nil {
+		return nil, nil, err
+	}
+	leader := map[int64]int32{}
+	byPID := map[int32]*Member{}
+	for _, row := range rows {
+		leader[row.Key] = row.Pid
+		byPID[row.Pid] = &Member{CandidateID: row.ApplicationName, PID: row.Pid}
+	}
+	for i, key := range shardKeys(group, shards) {
+		if m := byPID[leader[key]]; m != nil {
+			m.Shards = append(m.Shards, shards[i])
+		} else {
+			free = append(free, shards[i])
+		}
+	}
+	for _, m := range byPID {
+		members = append(members, *m)
+	}
+	slices.SortFunc(members, func(a, b Member) int {
+		if a.CandidateID != b.CandidateID {
+			return cmp.Compare(a.CandidateID, b.CandidateID)
+		}
+		return int(a.PID - b.PID)
+	})
+	return members, free, nil
+}
