@@ -25,6 +25,7 @@ type Elector struct {
 
 	mu         sync.Mutex
 	claimed    chan struct{}   // closed at the end of the one campaign or term; nil without one
+	started    *background     // by the last Start, also after Stop
 	background *background     // what Start began
 	requests   map[string]bool // that stood at the last heartbeat that heard any
 
@@ -253,6 +254,24 @@ func (e *Elector) Election() string { return e.election }
 
 // Key is the advisory lock key of the election.
 func (e *Elector) Key() int64 { return e.key }
+
+// Settings are the times that an elector keeps, also those that were not chosen.
+type Settings struct {
+	Lease             time.Duration
+	HeartbeatInterval time.Duration
+	Drain             time.Duration
+	Validity          time.Duration // of an answered heartbeat: what the lease leaves for a leader to believe
+	RetryInterval     time.Duration
+	DeputyInterval    time.Duration
+	Standby           Standby
+	Requests          bool
+}
+
+// Settings are the options in force.
+func (e *Elector) Settings() Settings {
+	return Settings{Lease: e.lease.Length, HeartbeatInterval: e.lease.Heartbeat, Drain: e.lease.Drain, Validity: e.lease.Validity(),
+		RetryInterval: e.retry, DeputyInterval: e.deputyInterval, Standby: e.standby, Requests: e.takesRequests}
+}
 
 func (e *Elector) newCampaign(byCaller bool) *campaign {
 	c := &campaign{candidate: e.candidate, began: time.Now(), onTerm: e.term.Store}

@@ -83,7 +83,7 @@ func (e *Elector) Start(ctx context.Context) error {
 		<-before.done // at once: its claim has ended
 		b.unread = before.errors()
 	}
-	e.background = b
+	e.background, e.started = b, b
 	e.mu.Unlock()
 	go func() {
 		defer close(b.done)
@@ -93,6 +93,34 @@ func (e *Elector) Start(ctx context.Context) error {
 		}
 	}()
 	return nil
+}
+
+// Done is closed when the run that the last Start began has ended and no hook of it is
+// called any more, whatever ended it; Err then says why. It is nil before the first Start.
+func (e *Elector) Done() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.started == nil {
+		return nil
+	}
+	return e.started.done
+}
+
+// Err is nil while the run that the last Start began goes on, and if Stop, Close or the
+// context of Start ended it. Otherwise it says why it ended: a refused server, or ErrGaveUp.
+func (e *Elector) Err() error {
+	e.mu.Lock()
+	b := e.started
+	e.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	select {
+	case <-b.done:
+		return b.err
+	default:
+		return nil
+	}
 }
 
 // Stop ends what Start began, and waits for it. It returns nil, or why the run had ended

@@ -72,8 +72,8 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 // Observe yields who leads, at once and then at each change, until ctx ends or the loop is
 // left. It works on any elector, whether or not it campaigns. It asks the server once per
 // retry interval, and at once when a notification says that the leader has changed
-// (WithNotifier). It does not see a leader that comes and goes in between. It yields
-// ErrNoLeader once while nobody leads, and the error once while the server cannot be asked.
+// (WithNotifier). It does not see a leader that comes and goes in between. While nobody
+// leads it yields a zero Leader once, and while the server cannot be asked the error once.
 func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		wakeUps, unsubscribe := e.subscribe(func(what event, _ string) bool { return what == eventFree || what == eventLed })
@@ -85,7 +85,10 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			if ctx.Err() != nil {
 				return
 			}
-			same := leader == last && errors.Is(err, ErrNoLeader) == errors.Is(lastErr, ErrNoLeader)
+			if errors.Is(err, ErrNoLeader) {
+				err = nil
+			}
+			same := leader == last && (err == nil) == (lastErr == nil)
 			if first || !same {
 				if !yield(leader, err) {
 					return

@@ -176,6 +176,15 @@ func TestWithHooksMayBeUsedMoreThanOnce(t *testing.T) {
 	}
 }
 
+func TestSettingsAreThoseInForce(t *testing.T) {
+	e, err := elector.New(newPool(t), "orders", elector.WithLease(20*time.Second), elector.WithRequests(false))
+	want := elector.Settings{Lease: 20 * time.Second, HeartbeatInterval: 4 * time.Second, Drain: 4 * time.Second, Validity: 14 * time.Second,
+		RetryInterval: 3 * time.Second, DeputyInterval: 100 * time.Millisecond}
+	if err != nil || e.Settings() != want {
+		t.Errorf("got %+v, %v", e.Settings(), err)
+	}
+}
+
 func TestWithoutACheckACandidateIsHealthy(t *testing.T) {
 	e, err := elector.New(newPool(t), "orders")
 	if h := e.Health(); err != nil || !h.Healthy || h.Score != 1 || !h.At.IsZero() || h.Err != nil {

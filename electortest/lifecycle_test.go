@@ -81,6 +81,24 @@ func TestStopReturnsWhyTheElectorHadEnded(t *testing.T) {
 			b.wraps(one.Stop(cancelled), elector.ErrServerReadOnly)
 		}
 	})
+	scene(t, "and so does Err, once it is done", func(b *bench) {
+		one := b.refused()
+		b.wraps(one.Err())
+		b.wraps(one.Start(always))
+		<-one.Done()
+		b.wraps(one.Err(), elector.ErrServerReadOnly)
+		b.wraps(one.Stop(always), elector.ErrServerReadOnly)
+		b.wraps(one.Err(), elector.ErrServerReadOnly)
+		other := b.candidate("other")
+		if other.Done() != nil {
+			b.Error("done before Start")
+		}
+		b.wraps(other.Start(always))
+		b.leads(other)
+		b.wraps(other.Stop(always))
+		<-other.Done()
+		b.wraps(other.Err())
+	})
 	scene(t, "to one of two that stop it while the last hook runs", func(b *bench) {
 		one := b.refused(elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) { time.Sleep(time.Second) }}))
 		b.wraps(one.Start(always))

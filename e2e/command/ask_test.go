@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -206,6 +207,24 @@ func TestEvictEndsTheLeadersSession(t *testing.T) {
 		t.Errorf("error %v\n%s", err, out)
 	}
 	r.ends(t, exit.Lost)
+}
+
+func TestResignAsksTheLeaderToHandOver(t *testing.T) {
+	t.Parallel()
+	dsn := shared.Get(t).DSN()
+	invoke(t, at(dsn), "resign", name(t)).want(t, exit.Negative, "nobody leads")
+	invoke(t, at(dsn), "resign", name(t), "--wait", "0s").want(t, exit.Usage, "--wait")
+	invoke(t, at(dsn), "resign", name(t), "--to", strings.Repeat("x", 64)).want(t, exit.Usage, "63 bytes")
+	first := run(t, name(t), "--candidate", "first", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	first.says(t, "ready")
+	second := run(t, name(t), "--candidate", "second", "--", "sh", "-c", "trap '' TERM; echo ready; sleep 1000")
+	eventually(t, "the second follows", func() bool { return strings.Contains(invoke(t, at(dsn), "status", name(t)).out, "second") })
+	invoke(t, at(dsn), "resign", name(t), "--to", "second", "--driver", "pq").want(t, exit.OK, "second leads")
+	second.says(t, "ready")
+	first.ends(t, exit.Lost)
+	second.signal(t, syscall.SIGSTOP)
+	invoke(t, at(dsn), "resign", name(t), "--wait", "100ms").want(t, exit.Negative, `candidate "second", backend `, "pgelector evict")
+	second.signal(t, syscall.SIGCONT)
 }
 
 func TestEvictSaysWhichPrivilegeIsMissing(t *testing.T) {
