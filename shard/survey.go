@@ -76,9 +76,18 @@ type Member struct {
 }
 
 // Spread lists the members of a group with those of the shards that each one leads, by
-// candidate id, and the shards that nobody leads. It reads the server's list of locks.
+// candidate id, and the shards that nobody leads. It reads the server's list of locks. A hot standby,
+// which does not know its primary's locks, is refused with elector.ErrServerReadOnly.
 func Spread(ctx context.Context, pool *sql.DB, group string, shards []string) (members []Member, free []string, err error) {
-	rows, err := db.New(pool).Leaders(ctx, db.Keys(append(seatKeys(group), shardKeys(group, shards)...)...))
+	q := db.New(pool)
+	ping, err := q.Ping(ctx)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case ping.InRecovery:
+		return nil, nil, elector.ErrServerReadOnly
+	}
+	rows, err := q.Leaders(ctx, db.Keys(append(seatKeys(group), shardKeys(group, shards)...)...))
 	if err != nil {
 		return nil, nil, err
 	}

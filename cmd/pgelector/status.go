@@ -12,6 +12,8 @@ import (
 
 func (a *app) statusCommand() *cobra.Command {
 	var asJSON bool
+	var group string
+	var shards int
 	cmd := &cobra.Command{
 		Use:   "status [NAME…]",
 		Short: "Show who leads, and who is the deputy",
@@ -20,8 +22,16 @@ func (a *app) statusCommand() *cobra.Command {
 			"The server knows keys, not names: status shows the names that you give. It shows the start of the leader's\n" +
 			"session, which is not later than the start of its term. Only the leader knows its token. The other followers\n" +
 			"hold nothing in the server, and do not show. Nor does a deputy while nobody leads.\n\n" +
-			"Exit status: 0; 3 if nobody leads one of the named elections; 64 bad usage; 69 no primary reached.",
+			"With --group, shows in one row how the shards of a group are spread over its members: --shards N numbered ones, or\n" +
+			"those that you name.\n\n" +
+			"Exit status: 0; 3 if nobody leads one of the named elections or shards; 64 bad usage; 69 no primary reached.",
 		RunE: func(cmd *cobra.Command, names []string) error {
+			switch {
+			case shards < 0 || shards > 0 && len(names) > 0:
+				return exit.Usagef("status: want --shards N of at least 0, or the names of shards")
+			case group == "" && shards > 0:
+				return exit.Usagef("status: --shards needs --group")
+			}
 			if err := checkNames(names...); err != nil {
 				return err
 			}
@@ -31,6 +41,16 @@ func (a *app) statusCommand() *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), a.connection.timeout)
 			defer cancel()
+			if group != "" {
+				s, err := spreadOf(ctx, pool, group, shards, names)
+				if err != nil {
+					return a.failed(target, err)
+				}
+				if err := s.write(cmd.OutOrStdout(), asJSON); err != nil {
+					return err
+				}
+				return s.result()
+			}
 			snapshot, err := status.Look(ctx, pool, names...)
 			if err != nil {
 				return a.failed(target, err)
@@ -54,6 +74,8 @@ func (a *app) statusCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	cmd.Flags().StringVar(&group, "group", "", "show a group of shards in one row")
+	cmd.Flags().IntVar(&shards, "shards", 0, "with --group: the number of its shards")
 	a.connection.addTimeout(cmd)
 	return cmd
 }
