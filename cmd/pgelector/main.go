@@ -46,7 +46,7 @@ func (a *app) command() *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(a.runCommands()...)
-	root.AddCommand(a.statusCommand(), a.watchCommand(), a.resignCommand(), a.evictCommand(), a.doctorCommand())
+	root.AddCommand(a.statusCommand(), a.watchCommand(), a.dashboardCommand(), a.resignCommand(), a.evictCommand(), a.doctorCommand())
 	root.AddCommand(keyCommand(), versionCommand(), manCommand(root))
 	return root
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -207,6 +208,18 @@ func TestEvictEndsTheLeadersSession(t *testing.T) {
 		t.Errorf("error %v\n%s", err, out)
 	}
 	r.ends(t, exit.Lost)
+}
+
+func TestDashboardServesThePage(t *testing.T) {
+	t.Parallel()
+	r := launch(t, at(database(t)), "dashboard", "--listen", "127.0.0.1:0", "billing")
+	address := strings.TrimSuffix("127.0.0.1:"+r.says(t, "http://127.0.0.1:"), "/")
+	if page := get(t, address, "/"); page.status != http.StatusOK || !strings.Contains(page.body, "billing") {
+		t.Errorf("got %+v", page)
+	}
+	r.signal(t, syscall.SIGTERM)
+	r.ends(t, exit.SignalBase+15)
+	invoke(t, at(database(t)), "dashboard", "--listen", "nowhere").want(t, exit.Usage, "--listen")
 }
 
 func TestResignAsksTheLeaderToHandOver(t *testing.T) {

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/dashboard"
+)
+
+func (a *app) dashboardCommand() *cobra.Command {
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "dashboard [NAME…]",
+		Short: "Serve a page about the elections of the database",
+		Long: "Serves a page that shows who leads and who is the deputy, until it is interrupted. Without names it shows all\n" +
+			"elections, by key. The page has no login: whoever can reach the address can read it.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkNames(args...); err != nil {
+				return err
+			}
+			pool, _, err := a.connection.open(cmd)
+			if err != nil {
+				return err
+			}
+			page, err := dashboard.New(pool, dashboard.WithElections(args...))
+			if err != nil {
+				return exit.With(exit.Usage, err)
+			}
+			listener, err := net.Listen("tcp", listen)
+			if err != nil {
+				return exit.Usagef("--listen: %w", err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "http://%s/\n", listener.Addr())
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			server := &http.Server{Handler: page, ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute}
+			defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return context.Cause(ctx)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "the address to serve the page at")
+	a.connection.addTimeout(cmd)
+	return cmd
+}
