@@ -31,6 +31,7 @@ type group struct {
 	*testing.T
 	*pgcluster.Cluster
 	name    string
+	shards  int
 	admin   *sql.DB
 	members map[string]*member
 	mu      sync.Mutex
@@ -42,13 +43,15 @@ type member struct {
 	read chan struct{} // closed when all its entries are
 }
 
-func newGroup(t *testing.T) *group {
+func newGroup(t *testing.T) *group { return groupOf(t, shards) }
+
+func groupOf(t *testing.T, shards int, opts ...pgcluster.Option) *group {
 	t.Helper()
-	c, err := pgcluster.Start(t.Context())
+	c, err := pgcluster.Start(t.Context(), opts...)
 	check(t, err)
 	admin, err := sql.Open("pgx", c.DSN())
 	check(t, err)
-	g := &group{T: t, Cluster: c, name: "group-" + strings.ToLower(rand.Text()[:6]), admin: admin, members: map[string]*member{}}
+	g := &group{T: t, Cluster: c, name: "group-" + strings.ToLower(rand.Text()[:6]), shards: shards, admin: admin, members: map[string]*member{}}
 	t.Cleanup(func() {
 		for id := range g.members {
 			g.leave(id)
@@ -71,7 +74,7 @@ func (g *group) join(ids ...string) {
 	g.Helper()
 	for _, id := range ids {
 		driver := []string{"pgx", "postgres"}[len(g.members)%2]
-		text, err := json.Marshal(settings{Driver: driver, DSN: g.DSN(), Group: g.name, ID: id, Shards: shards})
+		text, err := json.Marshal(settings{Driver: driver, DSN: g.DSN(), Group: g.name, ID: id, Shards: g.shards})
 		check(g.T, err)
 		m := &member{Cmd: exec.Command(os.Args[0]), read: make(chan struct{})}
 		m.Env = append(os.Environ(), memberVariable+"="+string(text))
@@ -119,7 +122,7 @@ func (g *group) kill(id string) {
 	_ = m.Process.Kill()
 	<-m.read
 	_ = m.Wait()
-	for i := range shards {
+	for i := range g.shards {
 		g.add(entry{ID: id, Shard: fmt.Sprint(i), At: now})
 	}
 }
@@ -129,9 +132,9 @@ func (g *group) even(what string, members int) map[string][]string {
 	g.Helper()
 	began := time.Now()
 	for {
-		all, free, err := shard.Spread(context.Background(), g.admin, g.name, shard.Numbers(shards).Names())
+		all, free, err := shard.Spread(context.Background(), g.admin, g.name, shard.Numbers(g.shards).Names())
 		uneven := slices.ContainsFunc(all, func(one shard.Member) bool {
-			return len(one.Shards) != shards/members && len(one.Shards) != (shards+members-1)/members
+			return len(one.Shards) != g.shards/members && len(one.Shards) != (g.shards+members-1)/members
 		})
 		if err == nil && len(free) == 0 && len(all) == members && !uneven {
 			g.Logf("%s: even after %v", what, time.Since(began).Round(time.Millisecond))
@@ -182,7 +185,7 @@ func (g *group) judge() {
 			delete(leads, e.Shard)
 		}
 	}
-	g.Logf("%d terms of %d shards", len(g.entries)/2, shards)
+	g.Logf("%d terms of %d shards", len(g.entries)/2, g.shards)
 }
 
 func TestAMemberThatJoinsLeavesOrIsKilledMovesOnlyTheDifference(t *testing.T) {
