@@ -38,18 +38,26 @@ COALESCE((
     WHERE s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.starts_with(c.line, 'pgelector.epoch=')
         AND s.setdatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
 ), '0')::pg_catalog.text AS epoch,
-h.in_transaction::boolean AS in_transaction
-FROM (SELECT COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' AS in_transaction, EXISTS (
-    SELECT FROM pg_catalog.pg_locks AS l
-    WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
-        AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
-        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $3::bigint
-) AS held OFFSET 0) AS h
+h.in_transaction::boolean AS in_transaction,
+COALESCE(h.transaction, '')::pg_catalog.text AS transaction
+FROM (
+    SELECT f.in_transaction, f.transaction IS NOT NULL AS held, f.transaction
+    FROM (SELECT COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' AS in_transaction, (
+        SELECT pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time()))
+        FROM pg_catalog.pg_locks AS l
+        WHERE l.pid OPERATOR(pg_catalog.=) $3::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+            AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+            AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+            AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $4::bigint
+    ) AS transaction OFFSET 0) AS f
+    OFFSET 0
+) AS h
 `
 
 type ConfirmParams struct {
 	GuardHigh int32
 	GuardLow  int32
+	Pid       int32
 	Key       int64
 }
 
@@ -59,10 +67,11 @@ type ConfirmRow struct {
 	Token         int64
 	Epoch         string
 	InTransaction bool
+	Transaction   string
 }
 
-// Confirm follows every attempt that may have been granted. It checks in pg_locks that this
-// backend holds the lock, and if so passes the barrier and returns the parts of the term's
+// Confirm follows every attempt that may have been granted. It checks in pg_locks that the
+// backend of that pid, this one or that of a transaction, holds the lock, and if so passes the barrier and returns the parts of the term's
 // fencing token. pg_locks shows a bigint key in two halves, classid and objid, with objsubid
 // 1 (PostgreSQL manual, 54.12). A backend's locks are always of its own database.
 //
@@ -81,11 +90,18 @@ type ConfirmRow struct {
 // The caller adds the epoch to the timeline. It is the setting pgelector.epoch that ALTER
 // DATABASE … SET has stored; current_setting would show it on later connections only.
 //
+// transaction names the one in which the lock is held: two can be of the same backend.
+//
 // in_transaction means that the previous statement ran in the same transaction, which other
 // code left open. The caller must refuse the connection: the barrier would last until the
 // end of that transaction.
 func (q *Queries) Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, error) {
-	row := q.db.QueryRowContext(ctx, Confirm, arg.GuardHigh, arg.GuardLow, arg.Key)
+	row := q.db.QueryRowContext(ctx, Confirm,
+		arg.GuardHigh,
+		arg.GuardLow,
+		arg.Pid,
+		arg.Key,
+	)
 	var i ConfirmRow
 	err := row.Scan(
 		&i.Held,
@@ -93,6 +109,7 @@ func (q *Queries) Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, e
 		&i.Token,
 		&i.Epoch,
 		&i.InTransaction,
+		&i.Transaction,
 	)
 	return i, err
 }
@@ -165,9 +182,13 @@ SELECT CASE
             AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
             AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
             AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $5::bigint
+            AND ($6::pg_catalog.text OPERATOR(pg_catalog.=) ''
+                OR $6::pg_catalog.text OPERATOR(pg_catalog.=)
+                    pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())))
     ) THEN 'ended'
+    WHEN $6::pg_catalog.text OPERATOR(pg_catalog.<>) '' THEN 'entered'
     ELSE COALESCE((
-        SELECT CASE WHEN (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint OPERATOR(pg_catalog.=) $6::bigint THEN 'entered' ELSE 'ended' END
+        SELECT CASE WHEN (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint OPERATOR(pg_catalog.=) $7::bigint THEN 'entered' ELSE 'ended' END
         FROM pg_catalog.pg_stat_activity AS a
         WHERE a.pid OPERATOR(pg_catalog.=) $4::integer AND a.backend_start IS NOT NULL
     ), 'hidden')
@@ -175,19 +196,21 @@ END::pg_catalog.text AS outcome
 `
 
 type EnterTermParams struct {
-	Settings  string
-	GuardHigh int32
-	GuardLow  int32
-	Pid       int32
-	Key       int64
-	Started   int64
+	Settings    string
+	GuardHigh   int32
+	GuardLow    int32
+	Pid         int32
+	Key         int64
+	Transaction string
+	Started     int64
 }
 
 // EnterTerm fences the current transaction: it shares the guard lock until the transaction
 // ends, and then checks that the term's session still holds the election's lock. In this
 // order, a next leader either waits at the barrier or is seen here. The outcome is 'entered';
 // 'superseded' if a next leader is at the barrier; 'ended' if the session does not hold the
-// lock; 'hidden' if this role may not see the start of that session. First it sets the given
+// lock; 'hidden' if this role may not see the start of that session. transaction is that of
+// Confirm if the session holds its lock inside one, otherwise it is empty. First it sets the given
 // timeouts for the rest of the transaction, unless shorter ones are set, so that a frozen
 // client cannot block the barrier for ever, even if it freezes before it rolls back.
 func (q *Queries) EnterTerm(ctx context.Context, arg EnterTermParams) (string, error) {
@@ -197,6 +220,7 @@ func (q *Queries) EnterTerm(ctx context.Context, arg EnterTermParams) (string, e
 		arg.GuardLow,
 		arg.Pid,
 		arg.Key,
+		arg.Transaction,
 		arg.Started,
 	)
 	var outcome string

@@ -12,21 +12,32 @@ import (
 const HoldsLock = `-- name: HoldsLock :one
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
-    WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+    WHERE l.pid OPERATOR(pg_catalog.=) $1::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
         AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
-        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $2::bigint
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+        AND ($3::pg_catalog.text OPERATOR(pg_catalog.=) ''
+            OR $3::pg_catalog.text OPERATOR(pg_catalog.=)
+                pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())))
 )::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid
 `
+
+type HoldsLockParams struct {
+	Pid         int32
+	Key         int64
+	Transaction string
+}
 
 type HoldsLockRow struct {
 	Held bool
 	Pid  int32
 }
 
-// HoldsLock checks in pg_locks that this backend holds the lock: Confirm without the barrier
-// and the token, for a current term.
-func (q *Queries) HoldsLock(ctx context.Context, key int64) (HoldsLockRow, error) {
-	row := q.db.QueryRowContext(ctx, HoldsLock, key)
+// HoldsLock checks in pg_locks that the backend of that pid, this one or that of a
+// transaction, holds the lock: Confirm without the barrier and the token, for a current term.
+// transaction is empty, or that of Confirm.
+func (q *Queries) HoldsLock(ctx context.Context, arg HoldsLockParams) (HoldsLockRow, error) {
+	row := q.db.QueryRowContext(ctx, HoldsLock, arg.Pid, arg.Key, arg.Transaction)
 	var i HoldsLockRow
 	err := row.Scan(&i.Held, &i.Pid)
 	return i, err
@@ -50,29 +61,49 @@ func (q *Queries) TryAsDeputy(ctx context.Context, key int64) (TryAsDeputyRow, e
 	return i, err
 }
 
+const TryInTransaction = `-- name: TryInTransaction :execrows
+SELECT 1 FROM pg_catalog.generate_series(1, CASE
+    WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.<>) 'open' THEN 0
+    WHEN pg_catalog.pg_try_advisory_xact_lock(pg_catalog.current_setting('pgelector.key')::bigint) THEN 2
+    ELSE 1
+END)
+`
+
+// TryInTransaction is TryAsDeputy inside a transaction, for the lock of the setting
+// pgelector.key. It has no arguments, as PingTransaction. It returns two rows if the lock is
+// granted, or was before; one if it is busy; none if the transaction has ended.
+func (q *Queries) TryInTransaction(ctx context.Context) (int64, error) {
+	result, err := q.db.ExecContext(ctx, TryInTransaction)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const TryLock = `-- name: TryLock :one
 WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
         WHEN pg_catalog.pg_try_advisory_lock($2::bigint) THEN 'granted'
         WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($3::pg_catalog.text, $2::bigint)) THEN 'offered'
-        WHEN NOT $4::boolean THEN 'busy'
-        WHEN pg_catalog.pg_try_advisory_lock($5::integer, $6::integer) THEN 'deputy'
-        WHEN pg_catalog.pg_try_advisory_lock($5::integer, $6::integer OPERATOR(pg_catalog.#) 1) THEN 'deputy'
         ELSE 'busy'
     END AS outcome
-), setup AS MATERIALIZED (
-    SELECT attempt.outcome, CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{granted, deputy}'::pg_catalog.text[]) THEN (
-        SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
-            THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) END
-        FROM pg_catalog.json_to_recordset($7::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
-        WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
-    ) END AS applied, CASE
-        WHEN attempt.outcome OPERATOR(pg_catalog.<>) 'granted' THEN false
+), seat AS MATERIALIZED (
+    SELECT attempt.outcome, CASE
+        WHEN attempt.outcome OPERATOR(pg_catalog.<>) 'granted' AND NOT (attempt.outcome OPERATOR(pg_catalog.=) 'busy' AND $4::boolean) THEN false
         WHEN pg_catalog.pg_try_advisory_lock($5::integer, $6::integer) THEN true
         ELSE pg_catalog.pg_try_advisory_lock($5::integer, $6::integer OPERATOR(pg_catalog.#) 1)
     END AS seated
     FROM attempt
+), setup AS MATERIALIZED (
+    SELECT seat.seated, CASE WHEN seat.seated AND seat.outcome OPERATOR(pg_catalog.=) 'busy' THEN 'deputy' ELSE seat.outcome END AS outcome,
+        CASE WHEN seat.seated OR seat.outcome OPERATOR(pg_catalog.=) 'granted' THEN (
+            SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
+                THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) END
+            FROM pg_catalog.json_to_recordset($7::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
+            WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
+        ) END AS applied
+    FROM seat
 ), leader AS (
     SELECT l.pid, a.application_name
     FROM pg_catalog.pg_locks AS l
@@ -83,6 +114,7 @@ WITH attempt AS MATERIALIZED (
 )
 SELECT
     setup.outcome::pg_catalog.text AS outcome,
+    setup.seated::boolean AS seated,
     pg_catalog.pg_backend_pid()::integer AS pid,
     COALESCE(CASE WHEN $1::boolean AND setup.outcome OPERATOR(pg_catalog.<>) 'granted' THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
     COALESCE(CASE WHEN $1::boolean AND setup.outcome OPERATOR(pg_catalog.<>) 'granted' THEN (SELECT leader.application_name FROM leader) END, '')::pg_catalog.text AS leader_id
@@ -101,6 +133,7 @@ type TryLockParams struct {
 
 type TryLockRow struct {
 	Outcome   string
+	Seated    bool
 	Pid       int32
 	LeaderPid int32
 	LeaderID  string
@@ -131,10 +164,72 @@ func (q *Queries) TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, e
 	var i TryLockRow
 	err := row.Scan(
 		&i.Outcome,
+		&i.Seated,
 		&i.Pid,
 		&i.LeaderPid,
 		&i.LeaderID,
 	)
+	return i, err
+}
+
+const TryTransactionLock = `-- name: TryTransactionLock :one
+WITH attempt AS MATERIALIZED (
+    SELECT CASE
+        WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
+        WHEN pg_catalog.pg_try_advisory_xact_lock($1::bigint) THEN 'granted'
+        WHEN NOT pg_catalog.pg_try_advisory_lock_shared(pg_catalog.hashtextextended($2::pg_catalog.text, $1::bigint)) THEN 'offered'
+        WHEN NOT pg_catalog.pg_advisory_unlock_shared(pg_catalog.hashtextextended($2::pg_catalog.text, $1::bigint)) THEN 'busy'
+        ELSE 'busy'
+    END AS outcome
+), seat AS MATERIALIZED (
+    SELECT attempt.outcome, CASE
+        WHEN attempt.outcome OPERATOR(pg_catalog.<>) 'granted' AND NOT (attempt.outcome OPERATOR(pg_catalog.=) 'busy' AND $3::boolean) THEN false
+        WHEN pg_catalog.pg_try_advisory_xact_lock($4::integer, $5::integer) THEN true
+        ELSE pg_catalog.pg_try_advisory_xact_lock($4::integer, $5::integer OPERATOR(pg_catalog.#) 1)
+    END AS seated
+    FROM attempt
+), setup AS MATERIALIZED (
+    SELECT CASE WHEN seat.seated AND seat.outcome OPERATOR(pg_catalog.=) 'busy' THEN 'deputy' ELSE seat.outcome END AS outcome,
+        CASE WHEN seat.seated OR seat.outcome OPERATOR(pg_catalog.=) 'granted' THEN (
+            SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
+                THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, true)) END
+            FROM pg_catalog.json_to_recordset($6::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
+            WHERE pg_catalog.starts_with(s.name, 'pgelector.') OR pg_catalog.current_setting(s.name, true) IS NOT NULL
+        ) END AS applied
+    FROM seat
+)
+SELECT setup.outcome::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid
+FROM setup
+`
+
+type TryTransactionLockParams struct {
+	Key       int64
+	Candidate string
+	Sit       bool
+	SeatHigh  int32
+	SeatLow   int32
+	Settings  string
+}
+
+type TryTransactionLockRow struct {
+	Outcome string
+	Pid     int32
+}
+
+// TryTransactionLock is TryLock in transaction scope: locks and settings last until the end
+// of the transaction. The locks of the relations that it would read to look for the leader
+// would, too, so it does not. It lets the lock of an offer go at once.
+func (q *Queries) TryTransactionLock(ctx context.Context, arg TryTransactionLockParams) (TryTransactionLockRow, error) {
+	row := q.db.QueryRowContext(ctx, TryTransactionLock,
+		arg.Key,
+		arg.Candidate,
+		arg.Sit,
+		arg.SeatHigh,
+		arg.SeatLow,
+		arg.Settings,
+	)
+	var i TryTransactionLockRow
+	err := row.Scan(&i.Outcome, &i.Pid)
 	return i, err
 }
 

@@ -41,8 +41,8 @@ type Querier interface {
 	// The setting, and when this backend loaded it, are those before the commit: see
 	// SynchronousStandbys.
 	CommitSynchronously(ctx context.Context, arg CommitSynchronouslyParams) (CommitSynchronouslyRow, error)
-	// Confirm follows every attempt that may have been granted. It checks in pg_locks that this
-	// backend holds the lock, and if so passes the barrier and returns the parts of the term's
+	// Confirm follows every attempt that may have been granted. It checks in pg_locks that the
+	// backend of that pid, this one or that of a transaction, holds the lock, and if so passes the barrier and returns the parts of the term's
 	// fencing token. pg_locks shows a bigint key in two halves, classid and objid, with objsubid
 	// 1 (PostgreSQL manual, 54.12). A backend's locks are always of its own database.
 	//
@@ -60,6 +60,8 @@ type Querier interface {
 	//
 	// The caller adds the epoch to the timeline. It is the setting pgelector.epoch that ALTER
 	// DATABASE … SET has stored; current_setting would show it on later connections only.
+	//
+	// transaction names the one in which the lock is held: two can be of the same backend.
 	//
 	// in_transaction means that the previous statement ran in the same transaction, which other
 	// code left open. The caller must refuse the connection: the barrier would last until the
@@ -83,7 +85,8 @@ type Querier interface {
 	// ends, and then checks that the term's session still holds the election's lock. In this
 	// order, a next leader either waits at the barrier or is seen here. The outcome is 'entered';
 	// 'superseded' if a next leader is at the barrier; 'ended' if the session does not hold the
-	// lock; 'hidden' if this role may not see the start of that session. First it sets the given
+	// lock; 'hidden' if this role may not see the start of that session. transaction is that of
+	// Confirm if the session holds its lock inside one, otherwise it is empty. First it sets the given
 	// timeouts for the rest of the transaction, unless shorter ones are set, so that a frozen
 	// client cannot block the barrier for ever, even if it freezes before it rolls back.
 	EnterTerm(ctx context.Context, arg EnterTermParams) (string, error)
@@ -98,9 +101,10 @@ type Querier interface {
 	// start of the session; for others they are empty or 0. Times are in microseconds since 1970,
 	// because the text of a timestamp depends on DateStyle.
 	Holder(ctx context.Context, key int64) (HolderRow, error)
-	// HoldsLock checks in pg_locks that this backend holds the lock: Confirm without the barrier
-	// and the token, for a current term.
-	HoldsLock(ctx context.Context, key int64) (HoldsLockRow, error)
+	// HoldsLock checks in pg_locks that the backend of that pid, this one or that of a
+	// transaction, holds the lock: Confirm without the barrier and the token, for a current term.
+	// transaction is empty, or that of Confirm.
+	HoldsLock(ctx context.Context, arg HoldsLockParams) (HoldsLockRow, error)
 	// HoldsPair is HoldsLock for the lock whose two integers are the halves of key.
 	HoldsPair(ctx context.Context, key int64) (HoldsPairRow, error)
 	// Identify identifies the server. A standby has its primary's system identifier. The timeline
@@ -119,6 +123,9 @@ type Querier interface {
 	LastAsked(ctx context.Context, pid int32) (LastAskedRow, error)
 	// Leaders is Holder for many elections. It omits those without a leader.
 	Leaders(ctx context.Context, keys string) ([]LeadersRow, error)
+	// NamedStatement returns a row if DescribeServer left a prepared statement with a name of
+	// pgx's own on this backend, in this transaction: other clients of a pooler use the same names.
+	NamedStatement(ctx context.Context) (int64, error)
 	// Notify sends a notification, also with an asynchronous commit.
 	Notify(ctx context.Context, arg NotifyParams) (bool, error)
 	// OfferStands checks on the candidate's own session whether the offer still stands.
@@ -126,7 +133,7 @@ type Querier interface {
 	// OfferTransfer offers the election's lock to one candidate: the leader takes a lock that only
 	// that candidate tries, in its own attempts (outcome 'offered'). The server derives its key
 	// from the election's key and the candidate's id. offered is false if the candidate is trying
-	// it at this moment.
+	// it at this moment. inside is as for TryLock.
 	OfferTransfer(ctx context.Context, arg OfferTransferParams) (OfferTransferRow, error)
 	// PairIsFree checks that nobody holds a lock of two integers exclusively. It takes the lock
 	// in share mode for the statement, so that those who check do not disturb each other.
@@ -136,17 +143,23 @@ type Querier interface {
 	// server was demoted. rung means that somebody has a request (Ring): Ping tries the bell of
 	// the session, and releases it.
 	Ping(ctx context.Context) (PingRow, error)
+	// PingTransaction is Ping for a session that holds its locks inside a transaction. It returns
+	// one row inside the transaction that has set pgelector.transaction; once that has ended, any
+	// backend answers with none. It has no arguments, so that both drivers send it by the simple
+	// protocol: the portal of the extended one would keep a snapshot, which holds back VACUUM.
+	PingTransaction(ctx context.Context) (int64, error)
 	// PrepareWait prepares a session for WaitLock, which takes no arguments: our own parameters
 	// pgelector.role, pgelector.key and pgelector.wait say who waits, for what and how long. If
-	// in_recovery is true, nothing is set, and the caller must refuse the server.
-	// pgelector.transaction is for InTransaction and Confirm.
-	PrepareWait(ctx context.Context, settings string) (PrepareWaitRow, error)
+	// in_recovery is true, nothing is set, and the caller must refuse the server. If inside is
+	// true, the settings last until the end of the transaction. pgelector.transaction is for
+	// InTransaction, Confirm and WaitLock.
+	PrepareWait(ctx context.Context, arg PrepareWaitParams) (PrepareWaitRow, error)
 	// Privileges are those that operators need.
 	Privileges(ctx context.Context) (PrivilegesRow, error)
-	// Requests are the requests of those who ring this session's bell: the key of each lock that
+	// Requests are the requests of those who ring the bell of the session with that pid: the key of each lock that
 	// they share in the key space of two integers. transaction identifies a request. Every role
 	// sees application_name, usename and pid; client_addr is empty for most others.
-	Requests(ctx context.Context) ([]RequestsRow, error)
+	Requests(ctx context.Context, pid int64) ([]RequestsRow, error)
 	// Ring makes a request to a leader, in a transaction of the one who asks: it shares the
 	// request's lock, and then the bell of the leader's session, which that session's next Ping
 	// finds. Both end with the transaction. rung is false if a Ping was looking at this moment.
@@ -155,6 +168,9 @@ type Querier interface {
 	// SessionEnders are the settings by which the server would end a session or a statement of
 	// this connection, without those that are off.
 	SessionEnders(ctx context.Context) ([]SessionEndersRow, error)
+	// ShowsSnapshot reports whether another backend has a snapshot or a transaction id. seen is
+	// false if this role may not see that.
+	ShowsSnapshot(ctx context.Context, pid int32) (ShowsSnapshotRow, error)
 	// SynchronousStandbys returns what decides whether a commit waits for every standby that can
 	// be promoted: the setting, when this backend loaded it, in microseconds since 1970, and the
 	// standbys that stream from this server, as a JSON array of objects with name and behind.
@@ -184,6 +200,10 @@ type Querier interface {
 	// TryAsDeputy is the deputy's question: may it lead now? The pid shows whether a pooler has
 	// sent the statement to another backend than before.
 	TryAsDeputy(ctx context.Context, key int64) (TryAsDeputyRow, error)
+	// TryInTransaction is TryAsDeputy inside a transaction, for the lock of the setting
+	// pgelector.key. It has no arguments, as PingTransaction. It returns two rows if the lock is
+	// granted, or was before; one if it is busy; none if the transaction has ended.
+	TryInTransaction(ctx context.Context) (int64, error)
 	// TryLock is one attempt to be elected: it tries the session-level advisory lock. If that is
 	// busy, and the candidate may sit, it tries the election's two seats: locks in the key space
 	// of two integers that differ in the lowest bit. A leader takes a free seat, too, so that
@@ -203,9 +223,13 @@ type Querier interface {
 	// it fails half-way (SQLSTATE 53200, the lock table is full), the session keeps the locks
 	// granted so far (PostgreSQL manual, 9.27.10): HeldLocks lists them.
 	TryLocks(ctx context.Context, keys string) ([]TryLocksRow, error)
-	// TryPair tries a session-level lock in the key space of two integers, where no list of
-	// elections looks: the lock by which a session is watched. Nobody else knows its key.
+	// TryPair tries a lock in the key space of two integers, where no list of elections looks.
+	// inside is as for TryLock.
 	TryPair(ctx context.Context, arg TryPairParams) (bool, error)
+	// TryTransactionLock is TryLock in transaction scope: locks and settings last until the end
+	// of the transaction. The locks of the relations that it would read to look for the leader
+	// would, too, so it does not. It lets the lock of an offer go at once.
+	TryTransactionLock(ctx context.Context, arg TryTransactionLockParams) (TryTransactionLockRow, error)
 	// Unlock releases the session-level advisory lock. It is true only if this session held the
 	// lock (PostgreSQL manual, 9.27.10).
 	Unlock(ctx context.Context, key int64) (bool, error)
@@ -226,10 +250,11 @@ type Querier interface {
 	// the lock was granted.
 	//
 	// The wait is shorter than what the server would log, by the settings as they are now. If
-	// that leaves a deputy or a watcher less than 100 ms, it only tries the lock.
+	// that leaves a deputy or a watcher less than 100 ms, it only tries the lock: it waits 1 ms.
 	//
 	// A watcher waits for the lock of two integers, the halves of pgelector.key. Shifting to the
-	// left and back keeps the sign of the lower half.
+	// left and back keeps the sign of the lower half. Inside a transaction, the lock lasts until
+	// its end.
 	WaitLock(ctx context.Context) error
 }
 

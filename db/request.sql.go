@@ -22,7 +22,7 @@ JOIN pg_catalog.pg_locks AS l ON l.virtualtransaction OPERATOR(pg_catalog.=) bel
 LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
 WHERE bell.locktype OPERATOR(pg_catalog.=) 'advisory' AND bell.granted AND bell.mode OPERATOR(pg_catalog.=) 'ShareLock' AND bell.objsubid OPERATOR(pg_catalog.=) 2
     AND bell.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-    AND bell.classid::bigint OPERATOR(pg_catalog.=) 983268819::bigint AND bell.objid::bigint OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()::bigint
+    AND bell.classid::bigint OPERATOR(pg_catalog.=) 983268819::bigint AND bell.objid::bigint OPERATOR(pg_catalog.=) $1::bigint
     AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
     AND l.database OPERATOR(pg_catalog.=) bell.database AND l.classid::bigint OPERATOR(pg_catalog.<>) 983268819::bigint
 `
@@ -36,11 +36,11 @@ type RequestsRow struct {
 	ClientAddr      string
 }
 
-// Requests are the requests of those who ring this session's bell: the key of each lock that
+// Requests are the requests of those who ring the bell of the session with that pid: the key of each lock that
 // they share in the key space of two integers. transaction identifies a request. Every role
 // sees application_name, usename and pid; client_addr is empty for most others.
-func (q *Queries) Requests(ctx context.Context) ([]RequestsRow, error) {
-	rows, err := q.db.QueryContext(ctx, Requests)
+func (q *Queries) Requests(ctx context.Context, pid int64) ([]RequestsRow, error) {
+	rows, err := q.db.QueryContext(ctx, Requests, pid)
 	if err != nil {
 		return nil, err
 	}

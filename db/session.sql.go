@@ -183,6 +183,22 @@ func (q *Queries) LastAsked(ctx context.Context, pid int32) (LastAskedRow, error
 	return i, err
 }
 
+const NamedStatement = `-- name: NamedStatement :execrows
+SELECT 1 FROM pg_catalog.pg_prepared_statements AS p
+WHERE pg_catalog.starts_with(p.name, 'stmtcache_') AND pg_catalog.starts_with(p.statement, '-- name: DescribeServer ')
+    AND p.prepare_time OPERATOR(pg_catalog.>=) pg_catalog.transaction_timestamp()
+`
+
+// NamedStatement returns a row if DescribeServer left a prepared statement with a name of
+// pgx's own on this backend, in this transaction: other clients of a pooler use the same names.
+func (q *Queries) NamedStatement(ctx context.Context) (int64, error) {
+	result, err := q.db.ExecContext(ctx, NamedStatement)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const Ping = `-- name: Ping :one
 SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     CASE WHEN pg_catalog.pg_try_advisory_lock(983268819, pg_catalog.pg_backend_pid())
@@ -203,5 +219,49 @@ func (q *Queries) Ping(ctx context.Context) (PingRow, error) {
 	row := q.db.QueryRowContext(ctx, Ping)
 	var i PingRow
 	err := row.Scan(&i.Pid, &i.InRecovery, &i.Rung)
+	return i, err
+}
+
+const PingTransaction = `-- name: PingTransaction :execrows
+SELECT 1 WHERE COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open'
+    AND NOT pg_catalog.pg_is_in_recovery()
+`
+
+// PingTransaction is Ping for a session that holds its locks inside a transaction. It returns
+// one row inside the transaction that has set pgelector.transaction; once that has ended, any
+// backend answers with none. It has no arguments, so that both drivers send it by the simple
+// protocol: the portal of the extended one would keep a snapshot, which holds back VACUUM.
+func (q *Queries) PingTransaction(ctx context.Context) (int64, error) {
+	result, err := q.db.ExecContext(ctx, PingTransaction)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const ShowsSnapshot = `-- name: ShowsSnapshot :one
+SELECT pg_catalog.pg_backend_pid()::integer AS pid,
+    EXISTS (
+        SELECT FROM pg_catalog.pg_stat_activity AS a
+        WHERE a.pid OPERATOR(pg_catalog.=) $1::integer AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
+    )::boolean AS held,
+    EXISTS (
+        SELECT FROM pg_catalog.pg_stat_activity AS a
+        WHERE a.pid OPERATOR(pg_catalog.=) $1::integer AND a.state OPERATOR(pg_catalog.=) 'idle in transaction'
+    )::boolean AS seen
+`
+
+type ShowsSnapshotRow struct {
+	Pid  int32
+	Held bool
+	Seen bool
+}
+
+// ShowsSnapshot reports whether another backend has a snapshot or a transaction id. seen is
+// false if this role may not see that.
+func (q *Queries) ShowsSnapshot(ctx context.Context, pid int32) (ShowsSnapshotRow, error) {
+	row := q.db.QueryRowContext(ctx, ShowsSnapshot, pid)
+	var i ShowsSnapshotRow
+	err := row.Scan(&i.Pid, &i.Held, &i.Seen)
 	return i, err
 }

@@ -10,8 +10,11 @@ import (
 )
 
 const OfferStands = `-- name: OfferStands :one
-SELECT (NOT pg_catalog.pg_try_advisory_xact_lock_shared(
-    pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), $1::bigint)))::boolean AS stands
+SELECT CASE WHEN pg_catalog.pg_try_advisory_lock_shared(
+        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), $1::bigint))
+    THEN NOT pg_catalog.pg_advisory_unlock_shared(
+        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), $1::bigint))
+    ELSE true END::boolean AS stands
 `
 
 // OfferStands checks on the candidate's own session whether the offer still stands.
@@ -23,11 +26,13 @@ func (q *Queries) OfferStands(ctx context.Context, key int64) (bool, error) {
 }
 
 const OfferTransfer = `-- name: OfferTransfer :one
-SELECT pg_catalog.pg_try_advisory_lock(c.offer_key)::boolean AS offered, c.offer_key::bigint AS offer_key
-FROM (SELECT pg_catalog.hashtextextended($1::pg_catalog.text, $2::bigint) AS offer_key OFFSET 0) AS c
+SELECT CASE WHEN $1::boolean THEN pg_catalog.pg_try_advisory_xact_lock(c.offer_key)
+        ELSE pg_catalog.pg_try_advisory_lock(c.offer_key) END::boolean AS offered, c.offer_key::bigint AS offer_key
+FROM (SELECT pg_catalog.hashtextextended($2::pg_catalog.text, $3::bigint) AS offer_key OFFSET 0) AS c
 `
 
 type OfferTransferParams struct {
+	Inside    bool
 	Candidate string
 	Key       int64
 }
@@ -40,9 +45,9 @@ type OfferTransferRow struct {
 // OfferTransfer offers the election's lock to one candidate: the leader takes a lock that only
 // that candidate tries, in its own attempts (outcome 'offered'). The server derives its key
 // from the election's key and the candidate's id. offered is false if the candidate is trying
-// it at this moment.
+// it at this moment. inside is as for TryLock.
 func (q *Queries) OfferTransfer(ctx context.Context, arg OfferTransferParams) (OfferTransferRow, error) {
-	row := q.db.QueryRowContext(ctx, OfferTransfer, arg.Candidate, arg.Key)
+	row := q.db.QueryRowContext(ctx, OfferTransfer, arg.Inside, arg.Candidate, arg.Key)
 	var i OfferTransferRow
 	err := row.Scan(&i.Offered, &i.OfferKey)
 	return i, err

@@ -83,18 +83,20 @@ func (q *Queries) TrialLock(ctx context.Context, arg TrialLockParams) (bool, err
 }
 
 const TryPair = `-- name: TryPair :one
-SELECT pg_catalog.pg_try_advisory_lock($1::integer, $2::integer)::boolean AS granted
+SELECT CASE WHEN $1::boolean THEN pg_catalog.pg_try_advisory_xact_lock($2::integer, $3::integer)
+    ELSE pg_catalog.pg_try_advisory_lock($2::integer, $3::integer) END::boolean AS granted
 `
 
 type TryPairParams struct {
-	High int32
-	Low  int32
+	Inside bool
+	High   int32
+	Low    int32
 }
 
-// TryPair tries a session-level lock in the key space of two integers, where no list of
-// elections looks: the lock by which a session is watched. Nobody else knows its key.
+// TryPair tries a lock in the key space of two integers, where no list of elections looks.
+// inside is as for TryLock.
 func (q *Queries) TryPair(ctx context.Context, arg TryPairParams) (bool, error) {
-	row := q.db.QueryRowContext(ctx, TryPair, arg.High, arg.Low)
+	row := q.db.QueryRowContext(ctx, TryPair, arg.Inside, arg.High, arg.Low)
 	var granted bool
 	err := row.Scan(&granted)
 	return granted, err

@@ -132,11 +132,18 @@ func BenchmarkFence(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer conn.ExecContext(ctx, "SELECT pg_advisory_unlock($1)", key)
+		var pid int32
+		if err := conn.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+			b.Fatal(err)
+		}
 		bench("Confirm, with the barrier", func() error {
-			_, err := db.New(conn).Confirm(ctx, db.ConfirmParams{Key: key, GuardHigh: int32(key >> 32), GuardLow: int32(key)})
+			_, err := db.New(conn).Confirm(ctx, db.ConfirmParams{Pid: pid, Key: key, GuardHigh: int32(key >> 32), GuardLow: int32(key)})
 			return err
 		})
-		bench("HoldsLock, without", func() error { _, err := db.New(conn).HoldsLock(ctx, key); return err })
+		bench("HoldsLock, without", func() error {
+			_, err := db.New(conn).HoldsLock(ctx, db.HoldsLockParams{Pid: pid, Key: key})
+			return err
+		})
 		bench("the guard lock alone", func() error {
 			_, err := conn.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1, $2)", int32(key>>32), int32(key))
 			return err

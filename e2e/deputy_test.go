@@ -489,7 +489,7 @@ func TestAWaitingCandidateOfAHotStandbyOrAPoolerIsRefused(t *testing.T) {
 		s := on(t, standby)
 		s.refused(t, s.stand(t, d.open(t, 0, s.DSN()), s.election(t), append(slices.Clone(inServer), elector.WithReadOnlyTimeout(0))...), elector.ErrServerReadOnly)
 		s = on(t, primary)
-		c := s.stand(t, d.open(t, 0, b.DSN()), s.election(t), inServer...)
+		c := s.stand(t, d.open(t, 0, b.DSN()), s.election(t), append(slices.Clone(inServer), elector.WithScope(elector.SessionScope))...)
 		c.moved = true
 		s.refused(t, c, elector.ErrSessionPooled)
 	})

@@ -125,11 +125,18 @@ func (d drivers) open(t *testing.T, i int, dsn string) *sql.DB {
 	return pool
 }
 
-// overDrivers runs a test of several candidates over lib/pq, over pgx and over both, in
-// parallel.
+// overDrivers runs a test of several candidates, which use the drivers in turn. With
+// PGELECTOR_DRIVERS=all it also runs it over lib/pq alone and over pgx alone.
 func overDrivers(t *testing.T, test func(t *testing.T, d drivers)) {
 	t.Helper()
-	over(t, map[string]drivers{"pq": pq, "pgx": pgx, "mixed": mixed}, true, test)
+	over(t, combinations(), true, test)
+}
+
+func combinations() map[string]drivers {
+	if os.Getenv("PGELECTOR_DRIVERS") == "all" {
+		return map[string]drivers{"pq": pq, "pgx": pgx, "mixed": mixed}
+	}
+	return map[string]drivers{"mixed": mixed}
 }
 
 // overEach runs a test of one candidate over lib/pq and over pgx.
@@ -142,7 +149,7 @@ func overEach(t *testing.T, test func(t *testing.T, d drivers)) {
 // t.Parallel.
 func oneByOne(t *testing.T, test func(t *testing.T, d drivers)) {
 	t.Helper()
-	over(t, map[string]drivers{"pq": pq, "pgx": pgx, "mixed": mixed}, false, test)
+	over(t, combinations(), false, test)
 }
 
 func over(t *testing.T, all map[string]drivers, parallel bool, test func(t *testing.T, d drivers)) {

@@ -115,7 +115,7 @@ func bounced(t *testing.T, c *pgcluster.Cluster, mode pgcluster.PoolMode, opts .
 	return b
 }
 
-func TestATransactionOrStatementPoolerIsRefused(t *testing.T) {
+func TestSessionScopeIsRefusedThroughAPooler(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgcluster.PoolMode{pgcluster.Transaction, pgcluster.Statement} {
 		for _, size := range []int{1, 2, 20} {
@@ -123,7 +123,11 @@ func TestATransactionOrStatementPoolerIsRefused(t *testing.T) {
 				s := onShared(t)
 				b := bounced(t, s.Cluster, mode, pgcluster.WithPoolSize(size))
 				overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
-					c := s.stand(t, d.open(t, 0, b.DSN(opts...)), s.election(t))
+					scope := elector.SessionScope
+					if mode == pgcluster.Statement {
+						scope = elector.Auto
+					}
+					c := s.stand(t, d.open(t, 0, b.DSN(opts...)), s.election(t), elector.WithScope(scope))
 					c.moved = true
 					if size == 1 && mode == pgcluster.Transaction { // two connections may not be available
 						ctx, cancel := context.WithCancel(soon(t))

@@ -36,7 +36,7 @@ func TestABusyTransactionPoolerIsRefused(t *testing.T) {
 		for range 20 {
 			for _, opts := range [][]pgcluster.DSNOption{waysToAsk["pgx simple"], waysToAsk["pgx exec"]} {
 				pool := pgx.open(t, 0, b.DSN(opts...))
-				e, err := elector.New(pool, s.election(t), elector.WithLease(lease))
+				e, err := elector.New(pool, s.election(t), elector.WithLease(lease), elector.WithScope(elector.SessionScope))
 				check(t, err)
 				term, err := e.Campaign(soon(t))
 				if err == nil {

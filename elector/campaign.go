@@ -20,6 +20,7 @@ type campaign struct {
 	unclaim  func()      // at the end of a term for the caller of Campaign or TryCampaign; nil for one of Run
 	attempts int
 	deputy   bool // as the hooks know
+	inside   bool // the last attempt was in transaction scope
 	outage   outage
 
 	readOnlySince time.Time // the first standby that this campaign met; zero if it met none
@@ -70,6 +71,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 	if got.Holder.PID != 0 {
 		c.saw(ctx, got.Holder)
 	}
+	c.inside = got.InTransaction
 	event := c.event()
 	event.Took = time.Since(start)
 	r := result{err: got.Err}
@@ -111,7 +113,8 @@ func (c *campaign) ended(ctx context.Context, err error) result {
 }
 
 func (c *campaign) event() hooks.Campaign {
-	return hooks.Campaign{Attempt: c.attempts, Polls: c.standby == Poll || c.shared}
+	polls := c.standby == Poll || c.shared || c.inside && !c.sitsInside()
+	return hooks.Campaign{Attempt: c.attempts, Polls: polls, InTransaction: c.inside}
 }
 
 // giveUpSeat makes a deputy a follower like the others, and reports that.
@@ -148,7 +151,7 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	event.Outcome = hooks.Granted
 	a.post(a.campaign(ctx, event))
 	c.saw(ctx, lock.Holder{PID: l.PID(), CandidateID: c.candidateID})
-	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline()}
+	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline(), InTransaction: l.InTransaction()}
 	onElected := a.elected(t.ctx, elected, func(err error) {
 		if err != nil {
 			t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err))

@@ -42,7 +42,7 @@ func newCandidate(pool *sql.DB, election string, c config) *candidate {
 
 func (n *candidate) lockConfig() lock.Config {
 	return lock.Config{Election: n.election, Key: n.key, Look: n.announcer.seesLeader, Retry: n.retry, TokenEpoch: n.tokenEpoch,
-		Sit: n.standby != Poll, Wait: n.standby == Wait, Interval: n.deputyInterval}
+		Sit: n.standby != Poll, SitInside: n.sitsInside(), RetryInside: n.retryInside, Wait: n.standby == Wait, Interval: n.deputyInterval}
 }
 
 // report posts a failure, and does not wait for the hooks.

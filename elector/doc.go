@@ -82,6 +82,14 @@
 // two new connections and a dozen statements. After a minute the waits are those of
 // [WithBackoff].
 //
+// # Scopes
+//
+// Through a transaction pooler the lock is held inside a transaction, which keeps its backend
+// ([WithScope]). The lease is then idle_in_transaction_session_timeout, and the arithmetic
+// below is the same. The transaction has no snapshot and no transaction id between two
+// statements. An error inside it releases the lock at once: the term ends as with a lost
+// session.
+//
 // # The deputy, and watching
 //
 // An election has two seats, advisory locks like the leader's. The leader holds one. The

@@ -67,8 +67,10 @@ var (
 	// replaced may believe until then. Run, Start and Campaign wait.
 	ErrTooEarly = session.ErrTooEarly
 
-	// ErrSessionPooled is returned when statements of one connection reach
-	// different backends: a pooler in transaction or statement mode. It is returned only
+	// ErrSessionPooled is returned when statements of one connection reach different
+	// backends, and no transaction can hold the lock either ([WithScope]): through a pooler
+	// in statement mode, for an elector of a Session, or with prepared statements that the
+	// pooler does not track. It is returned only
 	// if it repeats on new connections; a candidate whose pool has passed a check before
 	// reports it and tries again.
 	ErrSessionPooled = session.ErrSessionPooled

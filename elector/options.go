@@ -122,7 +122,10 @@ type config struct {
 	hooks           []hooks.Hook
 	gracefulRelease bool
 	shared          bool // the candidate is of a shared session
+	scope           Scope
 	standby         Standby
+	standbyChosen   bool
+	retryInside     time.Duration // in transaction scope
 	deputyInterval  time.Duration
 	watch           bool
 	synchronous     bool
@@ -189,7 +192,7 @@ func WithCandidateID(id string) SessionOption {
 // WithRetryInterval sets the longest wait between two attempts while another leads. Each
 // wait is shortened by a random part, up to a quarter, and the first of a campaign by up to
 // seven eighths, so that candidates do not ask in step. The deputy (WithStandby) does not
-// wait for it. Default 3 s, and 1 s with WithStandby(Poll) or on a shared session; at least
+// wait for it. Default 3 s, and 1 s with WithStandby(Poll), on a shared session, or without a deputy in transaction scope; at least
 // 10 ms, at most 24 h.
 func WithRetryInterval(d time.Duration) SessionOption {
 	return sessionOptionOf(func(c *config) error {
@@ -395,6 +398,45 @@ func WithNotifier(n Notifier) CommonOption {
 	})
 }
 
+// Scope is how long the locks of a candidate last.
+type Scope int
+
+const (
+	// Auto is SessionScope, unless the first check finds a transaction pooler between the
+	// program and the server. Then it is TransactionScope.
+	Auto Scope = iota
+	// SessionScope holds the locks until the session ends.
+	SessionScope
+	// TransactionScope holds them inside a transaction, which stays open while the candidate
+	// leads. It works through PgBouncer in transaction mode and similar poolers, and directly.
+	TransactionScope
+)
+
+// WithScope chooses how a candidate holds its locks. Default Auto. The candidates of one
+// election may choose differently: they exclude each other.
+//
+// In transaction scope a leader keeps one of the pooler's server connections, idle in a
+// transaction without a snapshot and without a transaction id, so it does not hold back
+// VACUUM. The lease is idle_in_transaction_session_timeout. A deputy keeps another server
+// connection, so a candidate becomes one only if WithStandby was given, and the retry interval
+// is 1 s by default. While it leads or is the deputy, the candidate needs another connection
+// of its pool for a moment.
+//
+// A pooler that does not track prepared statements (PgBouncer before 1.21) mixes up those of
+// pgx's default mode. With such a pooler Run returns an error that wraps ErrSessionPooled and
+// says so: set default_query_exec_mode=exec in the DSN. An elector of a [Session] cannot be in
+// transaction scope, because a transaction cannot release one of its locks. Nor can one with
+// WithSynchronousStandby.
+func WithScope(s Scope) SessionOption {
+	return sessionOptionOf(func(c *config) error {
+		if s != Auto && s != SessionScope && s != TransactionScope {
+			return fmt.Errorf("WithScope(%d): want Auto, SessionScope or TransactionScope", s)
+		}
+		c.scope = s
+		return nil
+	})
+}
+
 // Standby is what a candidate does while another leads.
 type Standby int
 
@@ -413,8 +455,8 @@ const (
 	Poll
 )
 
-// WithStandby chooses what a candidate does while another leads. Default Deputy. The
-// candidates of one election may choose differently.
+// WithStandby chooses what a candidate does while another leads. Default Deputy, and Poll in
+// transaction scope (WithScope). The candidates of one election may choose differently.
 //
 // An election has one deputy: whoever finds the lock busy and the deputy's seat, a second
 // advisory lock, free. (It has two while a leader was elected past the deputy, before the
@@ -431,7 +473,7 @@ func WithStandby(s Standby) SessionOption {
 		if s != Deputy && s != Wait && s != Poll {
 			return fmt.Errorf("WithStandby(%d): want Deputy, Wait or Poll", s)
 		}
-		c.standby = s
+		c.standby, c.standbyChosen = s, true
 		return nil
 	})
 }
@@ -545,6 +587,9 @@ func configure[O Option](election string, opts []O) (config, error) {
 	if c.shared && c.standby == Wait {
 		return c, fmt.Errorf("%w: WithStandby(Wait): a shared session cannot wait for one of its locks: want Deputy or Poll", ErrConfig)
 	}
+	if c.scope == TransactionScope && (c.shared || c.synchronous) {
+		return c, fmt.Errorf("%w: WithScope(TransactionScope): want SessionScope or Auto for a shared session, whose locks end one by one, and with WithSynchronousStandby", ErrConfig)
+	}
 	c.complete(election)
 	if err := c.checkLease(); err != nil {
 		return c, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -565,6 +610,16 @@ func (c *config) complete(election string) {
 		least := cmp.Or(c.retry, defaultBackoff)
 		c.backoff = backoff.Backoff{Min: least, Max: backoffGrowth * least}
 	}
+	if c.scope == TransactionScope && !c.standbyChosen {
+		c.standby = Poll
+	}
+	c.retryInside = c.retry
+	if c.retryInside == 0 {
+		c.retryInside = defaultPollRetry
+		if c.sitsInside() {
+			c.retryInside = defaultRetry
+		}
+	}
 	if c.retry == 0 {
 		c.retry = defaultRetry
 		if c.standby == Poll || c.shared {
@@ -583,6 +638,9 @@ func (c *config) complete(election string) {
 	}
 }
 
+// sitsInside reports whether the candidate becomes the deputy in transaction scope.
+func (c *config) sitsInside() bool { return c.standbyChosen && c.standby != Poll }
+
 // look is how often a shared session looks whether another has ended; 0 if it does not.
 func (c *config) look() time.Duration {
 	if c.standby == Poll {
@@ -593,7 +651,11 @@ func (c *config) look() time.Duration {
 
 // ofServer is what sessions are like, and who receives their reports.
 func (c *config) ofServer(beat func(session.Beat), report func(context.Context, hooks.Failure)) session.Config {
-	return session.Config{Name: c.candidateID, Lease: c.lease, Watch: c.watch, LongestLease: c.longestLease,
+	scope := session.Scope(c.scope)
+	if c.shared {
+		scope = session.SessionScope
+	}
+	return session.Config{Name: c.candidateID, Scope: scope, Lease: c.lease, Watch: c.watch, LongestLease: c.longestLease,
 		OnBeat: beat, Report: func(ctx context.Context, task session.Task, err error) {
 			report(ctx, hooks.Failure{Op: ops[task], Err: err})
 		}}

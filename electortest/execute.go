@@ -31,7 +31,8 @@ func (b *backend) answer(m *message) (a answer, ended bool) {
 	x := &execution{backend: b, tx: b.tx}
 	switch m.kind {
 	case aBegin:
-		b.tx = &transaction{began: time.Now()}
+		s.transactions++
+		b.tx = &transaction{number: s.transactions, began: time.Now()}
 	case aCommit:
 		a.err = x.end(true)
 	case aRollback:

@@ -1,54 +1,87 @@
 package electortest
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
+
+// scopeOf returns the scope of a lock by the argument inside.
+func (m *message) scopeOf(i int) scope {
+	if m.bool(i) {
+		return byTransaction
+	}
+	return bySession
+}
 
 func tryLock(x *execution, m *message) (Answer, error) {
-	outcome, err := x.attempt(m)
+	key := m.integer(1)
+	outcome, seated, err := x.attempt(key, m.text(2), m.bool(3), [2]int64{m.integer(4), m.integer(5)}, m.text(6), bySession)
 	leader, id := int64(0), ""
-	if h := x.server.holder(bigint(m.integer(1))); h != nil && m.bool(0) && outcome != "granted" {
+	if h := x.server.holder(bigint(key)); h != nil && m.bool(0) && outcome != "granted" {
 		leader = int64(h.pid)
 		id, _ = h.settings.get("application_name")
 	}
-	return one(outcome, int64(x.pid), leader, id), err
+	return one(outcome, seated, int64(x.pid), leader, id), err
+}
+
+func tryTransactionLock(x *execution, m *message) (Answer, error) {
+	outcome, _, err := x.attempt(m.integer(0), m.text(1), m.bool(2), [2]int64{m.integer(3), m.integer(4)}, m.text(5), byTransaction)
+	return one(outcome, int64(x.pid)), err
 }
 
 // attempt is the CASE of TryLock, whose branches are taken in order, and what follows from it.
-func (x *execution) attempt(m *message) (outcome string, err error) {
+func (x *execution) attempt(key int64, candidate string, sit bool, seat [2]int64, settings string, s scope) (outcome string, seated bool, err error) {
 	if x.server.recovery {
-		return "standby", nil
+		return "standby", false, nil
 	}
-	granted, err := x.server.locks.try(x.backend, bigint(m.integer(1)), exclusive, bySession)
+	granted, err := x.server.locks.try(x.backend, bigint(key), exclusive, s)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	outcome = "granted"
 	if !granted {
-		if offered, err := x.hasOffer(m.text(2), m.integer(1)); offered || err != nil {
-			return "offered", err
+		if offered, err := x.hasOffer(candidate, key); offered || err != nil {
+			return "offered", false, err
 		}
-		if !m.bool(3) {
-			return "busy", nil
+		if !sit {
+			return "busy", false, nil
 		}
 		outcome = "deputy"
 	}
-	seated, err := x.sit(m.integer(4), m.integer(5))
+	seated, err = x.sit(seat[0], seat[1], s)
 	if err != nil || !granted && !seated {
-		return "busy", err
+		return "busy", false, err
 	}
-	if _, err = x.apply(m.text(6), false, x.knows); err == nil {
+	if _, err = x.apply(settings, s == byTransaction, x.knowsOrOwn); err == nil {
 		err = x.mark()
 	}
-	return outcome, err
+	return outcome, seated, err
 }
 
 // sit tries the two seats of an election.
-func (x *execution) sit(high, low int64) (seated bool, err error) {
+func (x *execution) sit(high, low int64, s scope) (seated bool, err error) {
 	for _, seat := range []int64{low, low ^ 1} {
-		if seated, err = x.server.locks.try(x.backend, twoIntegers(high, seat), exclusive, bySession); seated || err != nil {
+		if seated, err = x.server.locks.try(x.backend, twoIntegers(high, seat), exclusive, s); seated || err != nil {
 			break
 		}
 	}
 	return seated, err
+}
+
+func tryInTransaction(x *execution, _ *message) (Answer, error) {
+	if !x.isMarked() {
+		return Answer{}, nil
+	}
+	text, _ := x.settings.get("pgelector.key")
+	key, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return Answer{}, newError("22P02", "invalid input syntax for type bigint: %q", text)
+	}
+	granted, err := x.server.locks.try(x.backend, bigint(key), exclusive, byTransaction)
+	if granted {
+		return Answer{Affected: 2}, err
+	}
+	return Answer{Affected: 1}, err
 }
 
 func tryAsDeputy(x *execution, m *message) (Answer, error) {
@@ -61,11 +94,13 @@ func unlock(x *execution, m *message) (Answer, error) {
 }
 
 func holdsLock(x *execution, m *message) (Answer, error) {
-	return one(x.server.holder(bigint(m.integer(0))) == x.backend, int64(x.pid)), nil
+	h := x.server.holder(bigint(m.integer(1)))
+	held := h != nil && int64(h.pid) == m.integer(0) && (m.text(2) == "" || h.tx.name() == m.text(2))
+	return one(held, int64(x.pid)), nil
 }
 
 func tryPair(x *execution, m *message) (Answer, error) {
-	granted, err := x.server.locks.try(x.backend, twoIntegers(m.integer(0), m.integer(1)), exclusive, bySession)
+	granted, err := x.server.locks.try(x.backend, twoIntegers(m.integer(1), m.integer(2)), exclusive, m.scopeOf(0))
 	return one(granted), err
 }
 
@@ -109,15 +144,19 @@ func heldLocks(x *execution, _ *message) (a Answer, err error) {
 
 // confirm checks the lock, passes the barrier and makes the token, in this order.
 func confirm(x *execution, m *message) (Answer, error) {
-	held := x.server.holder(bigint(m.integer(2))) == x.backend
+	holder := x.server.holder(bigint(m.integer(3)))
+	held, name := holder != nil && int64(holder.pid) == m.integer(2), ""
+	if held {
+		name = holder.tx.name()
+	}
 	if in := x.isMarked(); in || !held {
-		return one(held, int64(x.pid), int64(0), x.server.epoch, in), nil
+		return one(held, int64(x.pid), int64(0), x.server.epoch, in, name), nil
 	}
 	if err := x.acquire(twoIntegers(m.integer(0), m.integer(1)), exclusive, byTransaction); err != nil {
 		return Answer{}, err
 	}
 	token, err := x.token()
-	return one(true, int64(x.pid), token, x.server.epoch, false), err
+	return one(true, int64(x.pid), token, x.server.epoch, false, name), err
 }
 
 func (x *execution) token() (int64, error) {
@@ -160,7 +199,9 @@ func enterTerm(x *execution, m *message) (Answer, error) {
 	switch {
 	case !passed:
 		return one("superseded"), nil
-	case holder == nil || int64(holder.pid) != m.integer(3) || holder.started.UnixMicro() != m.integer(5):
+	case holder == nil || int64(holder.pid) != m.integer(3),
+		m.text(5) == "" && holder.started.UnixMicro() != m.integer(6),
+		m.text(5) != "" && holder.tx.name() != m.text(5):
 		return one("ended"), nil
 	}
 	return one("entered"), nil

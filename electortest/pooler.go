@@ -8,7 +8,7 @@ import (
 )
 
 // A Pooler shares a few backends among clients, as pgbouncer does in transaction mode: a
-// client keeps a backend for one transaction. The elector must refuse it.
+// client keeps a backend for one transaction. Electors lead inside a transaction there.
 type Pooler struct {
 	server *Server
 	size   int
@@ -26,10 +26,39 @@ func (s *Server) NewPooler(backends int) *Pooler {
 
 // Open returns a pool of connections to the pooler. The caller closes it. Closing the server
 // ends the pooler's backends.
-func (p *Pooler) Open() *sql.DB {
+func (p *Pooler) Open() *sql.DB { return p.NewProcess().Open() }
+
+// NewProcess returns a process that connects to the pooler. Its ConnectTo has the pooler
+// connect to another server, for all of its clients.
+func (p *Pooler) NewProcess() *Process {
 	process := p.server.NewProcess()
 	process.pooler = p
-	return process.Open()
+	return process
+}
+
+// Restart ends all backends of the pooler, as its end does.
+func (p *Pooler) Restart() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.all {
+		b.server.mu.Lock()
+		b.server.end(b, errCut)
+		b.server.mu.Unlock()
+	}
+	p.idle = nil
+}
+
+// connectTo has new backends be those of another server, and ends idle ones.
+func (p *Pooler) connectTo(server *Server) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.server = server
+	for _, b := range p.idle {
+		b.server.mu.Lock()
+		b.server.end(b, nil)
+		b.server.mu.Unlock()
+	}
+	p.idle = nil
 }
 
 // take waits for a backend.
@@ -72,11 +101,15 @@ func (p *Pooler) tryTake() (*backend, <-chan struct{}, error) {
 func (p *Pooler) put(b *backend) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.server.mu.Lock() // others may end the backend
-	if b.tx == nil && !b.isGone() {
+	b.server.mu.Lock() // others may end the backend
+	switch {
+	case b.tx != nil || b.isGone():
+	case b.server != p.server:
+		b.server.end(b, nil)
+	default:
 		p.idle = append(p.idle, b)
 	}
-	p.server.mu.Unlock()
+	b.server.mu.Unlock()
 	close(p.freed)
 	p.freed = make(chan struct{})
 }

@@ -44,7 +44,12 @@ func (p *Process) change(what func()) {
 
 // ConnectTo makes new connections reach another server, as after a failover. Existing ones
 // stay.
-func (p *Process) ConnectTo(server *Server) { p.change(func() { p.server = server }) }
+func (p *Process) ConnectTo(server *Server) {
+	if p.pooler != nil {
+		p.pooler.connectTo(server)
+	}
+	p.change(func() { p.server = server })
+}
 
 // A Driver is the driver that a process's connections imitate.
 type Driver int

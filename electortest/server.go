@@ -11,24 +11,25 @@ import (
 // A Server is a stand-in for a PostgreSQL server, made by [NewServer]. Its methods may be
 // called from any goroutine.
 type Server struct {
-	mu          sync.Mutex
-	backends    map[int32]*backend
-	locks       lockTable
-	lastPID     int32
-	maxBackends int // 0 means no limit
-	down        bool
-	recovery    bool
-	timeline    int64
-	started     time.Time
-	epoch       string // pgelector.epoch of the database; "0" if not set
-	lastXID     int64
-	durable     int64 // the last transaction id that a crash does not lose
-	clockRate   float64
-	flush       time.Duration
-	stalled     chan struct{} // closed by Resume; nil unless stalled
-	handler     Handler
-	replication replication
-	trace       func(Event)
+	mu           sync.Mutex
+	backends     map[int32]*backend
+	locks        lockTable
+	lastPID      int32
+	maxBackends  int // 0 means no limit
+	down         bool
+	recovery     bool
+	timeline     int64
+	started      time.Time
+	epoch        string // pgelector.epoch of the database; "0" if not set
+	lastXID      int64
+	transactions int64 // that clients have begun
+	durable      int64 // the last transaction id that a crash does not lose
+	clockRate    float64
+	flush        time.Duration
+	stalled      chan struct{} // closed by Resume; nil unless stalled
+	handler      Handler
+	replication  replication
+	trace        func(Event)
 }
 
 // Defaults of a new server.

@@ -99,12 +99,12 @@ func TestAServerWithoutRoomSaysSo(t *testing.T) {
 	})
 }
 
-func TestAPoolerIsRefused(t *testing.T) {
+func TestAPoolerIsRefusedInSessionScope(t *testing.T) {
 	for _, size := range []int{0, 1, 2} {
 		bubble(t, func(b *bench) {
 			pool := b.NewPooler(size).Open()
 			defer pool.Close()
-			e, err := elector.New(pool, "orders", elector.WithMaxAttempts(3))
+			e, err := elector.New(pool, "orders", elector.WithMaxAttempts(3), elector.WithScope(elector.SessionScope))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -45,6 +45,13 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.Leaders:             leaders,
 	db.PairIsFree:          pairIsFree,
 	db.Ping:                ping,
+	db.PingTransaction:     pingTransaction,
+	db.ShowsSnapshot:       showsSnapshot,
+	db.NamedStatement:      namedStatement,
+	db.TryInTransaction:    tryInTransaction,
+	"SET TRANSACTION ISOLATION LEVEL READ COMMITTED":               func(*execution, *message) (Answer, error) { return Answer{}, nil },
+	"SAVEPOINT pgelector":                                          savepoint,
+	"ROLLBACK TO SAVEPOINT pgelector; RELEASE SAVEPOINT pgelector": toSavepoint,
 	db.PrepareWait:         prepareWait,
 	db.Requests:            standingRequests,
 	db.Ring:                ring,
@@ -53,6 +60,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.TakenLocks:          takenLocks,
 	db.Tokens:              tokens,
 	db.TryLock:             tryLock,
+	db.TryTransactionLock:  tryTransactionLock,
 	db.TryAsDeputy:         tryAsDeputy,
 	db.TryLocks:            tryLocks,
 	db.TryPair:             tryPair,
@@ -133,6 +141,10 @@ func (x *execution) apply(text string, local bool, wanted func(setting) bool) (n
 func (x *execution) knows(one setting) bool {
 	_, known := x.settings.get(one.Name)
 	return known
+}
+
+func (x *execution) knowsOrOwn(one setting) bool {
+	return strings.HasPrefix(one.Name, "pgelector.") || x.knows(one)
 }
 
 func describeServer(x *execution, _ *message) (Answer, error) {
@@ -216,6 +228,22 @@ func standingRequests(x *execution, _ *message) (a Answer, err error) {
 	return a, nil
 }
 
+func pingTransaction(x *execution, _ *message) (Answer, error) {
+	if !x.isMarked() || x.server.recovery {
+		return Answer{}, nil
+	}
+	return Answer{Affected: 1}, nil
+}
+
+// showsSnapshot: the server has no snapshots.
+func showsSnapshot(x *execution, m *message) (Answer, error) {
+	other := x.server.backends[int32(m.integer(0))]
+	return one(int64(x.pid), false, other != nil && other.tx != nil), nil
+}
+
+// namedStatement: the server keeps no prepared statements.
+func namedStatement(*execution, *message) (Answer, error) { return Answer{}, nil }
+
 // identify returns the same system identifier for all servers.
 func identify(x *execution, _ *message) (Answer, error) {
 	timeline := x.server.timeline
@@ -238,7 +266,7 @@ func prepareWait(x *execution, m *message) (Answer, error) {
 	if x.server.recovery {
 		return one(int64(x.pid), true, int64(0)), nil
 	}
-	n, err := x.apply(m.text(0), false, func(one setting) bool { return strings.HasPrefix(one.Name, "pgelector.") || x.knows(one) })
+	n, err := x.apply(m.text(1), m.bool(0), x.knowsOrOwn)
 	if err == nil {
 		err = x.mark()
 	}
@@ -274,7 +302,11 @@ func waitLock(x *execution, _ *message) (a Answer, err error) {
 	if role == "watcher" {
 		id = pair(n)
 	}
-	err = x.acquire(id, exclusive, bySession)
+	s := bySession
+	if x.isMarked() {
+		s = byTransaction
+	}
+	err = x.acquire(id, exclusive, s)
 	var e *Error
 	switch {
 	case errors.As(err, &e) && e.Code == lockNotAvailable:

@@ -18,7 +18,11 @@ func (x *execution) name() string { return nameOfBackend(x.backend) }
 
 // hasOffer reports whether the leader of an election offers its lock to a candidate.
 func (x *execution) hasOffer(candidate string, key int64) (bool, error) {
-	free, err := x.server.locks.try(x.backend, offerKey(candidate, key), shared, byTransaction)
+	offer := offerKey(candidate, key)
+	free, err := x.server.locks.try(x.backend, offer, shared, bySession)
+	if free {
+		x.server.locks.unlock(x.backend, offer, shared)
+	}
 	return !free, err
 }
 
@@ -51,8 +55,8 @@ func unlockAndNotify(x *execution, m *message) (Answer, error) { return unlock(x
 func notify(*execution, *message) (Answer, error) { return one(true), nil }
 
 func offerTransfer(x *execution, m *message) (Answer, error) {
-	offer := offerKey(m.text(0), m.integer(1))
-	offered, err := x.server.locks.try(x.backend, offer, exclusive, bySession)
+	offer := offerKey(m.text(1), m.integer(2))
+	offered, err := x.server.locks.try(x.backend, offer, exclusive, m.scopeOf(0))
 	return one(offered, offer.key), err
 }
 

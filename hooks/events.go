@@ -13,10 +13,11 @@ type Origin struct {
 // verified in pg_locks, and the fencing token is known.
 type Elected struct {
 	Origin
-	Token    int64         // the term's fencing token
-	At       time.Time     // when the term began, on this process's clock
-	Waited   time.Duration // from the start of the campaign to At
-	Deadline time.Time     // when the term ends unless a heartbeat extends it
+	Token         int64         // the term's fencing token
+	At            time.Time     // when the term began, on this process's clock
+	Waited        time.Duration // from the start of the campaign to At
+	Deadline      time.Time     // when the term ends unless a heartbeat extends it
+	InTransaction bool          // the lock is held inside a transaction (elector.TransactionScope)
 }
 
 // Demoted is reported when a term has ended and all of its work has returned.
@@ -108,13 +109,14 @@ type Heartbeat struct {
 // become unhealthy.
 type Campaign struct {
 	Origin
-	Attempt int // counts the attempts of this campaign, from 1
-	Outcome Outcome
-	Deputy  bool // this candidate holds the deputy's seat, until another event says otherwise
-	Polls   bool // this candidate never becomes the deputy (elector.Poll, or an elector of an elector.Session)
-	Took    time.Duration
-	At      time.Time     // when the attempt ended
-	Next    time.Duration // the wait before the next attempt; 0 if there is none, or if this is the deputy
+	Attempt       int // counts the attempts of this campaign, from 1
+	Outcome       Outcome
+	Deputy        bool // this candidate holds the deputy's seat, until another event says otherwise
+	Polls         bool // this candidate never becomes the deputy (elector.Poll, or an elector of an elector.Session)
+	InTransaction bool // the candidate is in transaction scope: by elector.WithScope, or because a pooler was found
+	Took          time.Duration
+	At            time.Time     // when the attempt ended
+	Next          time.Duration // the wait before the next attempt; 0 if there is none, or if this is the deputy
 }
 
 // Outcome is the outcome of an attempt to be elected.

@@ -1,6 +1,6 @@
 -- name: Confirm :one
--- Confirm follows every attempt that may have been granted. It checks in pg_locks that this
--- backend holds the lock, and if so passes the barrier and returns the parts of the term's
+-- Confirm follows every attempt that may have been granted. It checks in pg_locks that the
+-- backend of that pid, this one or that of a transaction, holds the lock, and if so passes the barrier and returns the parts of the term's
 -- fencing token. pg_locks shows a bigint key in two halves, classid and objid, with objsubid
 -- 1 (PostgreSQL manual, 54.12). A backend's locks are always of its own database.
 --
@@ -19,6 +19,8 @@
 -- The caller adds the epoch to the timeline. It is the setting pgelector.epoch that ALTER
 -- DATABASE … SET has stored; current_setting would show it on later connections only.
 --
+-- transaction names the one in which the lock is held: two can be of the same backend.
+--
 -- in_transaction means that the previous statement ran in the same transaction, which other
 -- code left open. The caller must refuse the connection: the barrier would last until the
 -- end of that transaction.
@@ -35,13 +37,20 @@ COALESCE((
     WHERE s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.starts_with(c.line, 'pgelector.epoch=')
         AND s.setdatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
 ), '0')::pg_catalog.text AS epoch,
-h.in_transaction::boolean AS in_transaction
-FROM (SELECT COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' AS in_transaction, EXISTS (
-    SELECT FROM pg_catalog.pg_locks AS l
-    WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
-        AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
-        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
-) AS held OFFSET 0) AS h;
+h.in_transaction::boolean AS in_transaction,
+COALESCE(h.transaction, '')::pg_catalog.text AS transaction
+FROM (
+    SELECT f.in_transaction, f.transaction IS NOT NULL AS held, f.transaction
+    FROM (SELECT COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' AS in_transaction, (
+        SELECT pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time()))
+        FROM pg_catalog.pg_locks AS l
+        WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+            AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+            AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+            AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
+    ) AS transaction OFFSET 0) AS f
+    OFFSET 0
+) AS h;
 
 -- name: BackendStart :one
 -- BackendStart is the start of this backend, in microseconds since 1970. Process ids are
@@ -55,7 +64,8 @@ WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid();
 -- ends, and then checks that the term's session still holds the election's lock. In this
 -- order, a next leader either waits at the barrier or is seen here. The outcome is 'entered';
 -- 'superseded' if a next leader is at the barrier; 'ended' if the session does not hold the
--- lock; 'hidden' if this role may not see the start of that session. First it sets the given
+-- lock; 'hidden' if this role may not see the start of that session. transaction is that of
+-- Confirm if the session holds its lock inside one, otherwise it is empty. First it sets the given
 -- timeouts for the rest of the transaction, unless shorter ones are set, so that a frozen
 -- client cannot block the barrier for ever, even if it freezes before it rolls back.
 SELECT CASE
@@ -72,7 +82,11 @@ SELECT CASE
             AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
             AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
             AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
+            AND (sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=) ''
+                OR sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=)
+                    pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())))
     ) THEN 'ended'
+    WHEN sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.<>) '' THEN 'entered'
     ELSE COALESCE((
         SELECT CASE WHEN (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint OPERATOR(pg_catalog.=) sqlc.arg(started)::bigint THEN 'entered' ELSE 'ended' END
         FROM pg_catalog.pg_stat_activity AS a

@@ -16,23 +16,24 @@ WITH attempt AS MATERIALIZED (
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
         WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN 'granted'
         WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'offered'
-        WHEN NOT sqlc.arg(sit)::boolean THEN 'busy'
-        WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(seat_high)::integer, sqlc.arg(seat_low)::integer) THEN 'deputy'
-        WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(seat_high)::integer, sqlc.arg(seat_low)::integer OPERATOR(pg_catalog.#) 1) THEN 'deputy'
         ELSE 'busy'
     END AS outcome
-), setup AS MATERIALIZED (
-    SELECT attempt.outcome, CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) ANY ('{granted, deputy}'::pg_catalog.text[]) THEN (
-        SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
-            THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) END
-        FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
-        WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
-    ) END AS applied, CASE
-        WHEN attempt.outcome OPERATOR(pg_catalog.<>) 'granted' THEN false
+), seat AS MATERIALIZED (
+    SELECT attempt.outcome, CASE
+        WHEN attempt.outcome OPERATOR(pg_catalog.<>) 'granted' AND NOT (attempt.outcome OPERATOR(pg_catalog.=) 'busy' AND sqlc.arg(sit)::boolean) THEN false
         WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(seat_high)::integer, sqlc.arg(seat_low)::integer) THEN true
         ELSE pg_catalog.pg_try_advisory_lock(sqlc.arg(seat_high)::integer, sqlc.arg(seat_low)::integer OPERATOR(pg_catalog.#) 1)
     END AS seated
     FROM attempt
+), setup AS MATERIALIZED (
+    SELECT seat.seated, CASE WHEN seat.seated AND seat.outcome OPERATOR(pg_catalog.=) 'busy' THEN 'deputy' ELSE seat.outcome END AS outcome,
+        CASE WHEN seat.seated OR seat.outcome OPERATOR(pg_catalog.=) 'granted' THEN (
+            SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
+                THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) END
+            FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
+            WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
+        ) END AS applied
+    FROM seat
 ), leader AS (
     SELECT l.pid, a.application_name
     FROM pg_catalog.pg_locks AS l
@@ -43,9 +44,42 @@ WITH attempt AS MATERIALIZED (
 )
 SELECT
     setup.outcome::pg_catalog.text AS outcome,
+    setup.seated::boolean AS seated,
     pg_catalog.pg_backend_pid()::integer AS pid,
     COALESCE(CASE WHEN sqlc.arg(look)::boolean AND setup.outcome OPERATOR(pg_catalog.<>) 'granted' THEN (SELECT leader.pid FROM leader) END, 0)::integer AS leader_pid,
     COALESCE(CASE WHEN sqlc.arg(look)::boolean AND setup.outcome OPERATOR(pg_catalog.<>) 'granted' THEN (SELECT leader.application_name FROM leader) END, '')::pg_catalog.text AS leader_id
+FROM setup;
+
+-- name: TryTransactionLock :one
+-- TryTransactionLock is TryLock in transaction scope: locks and settings last until the end
+-- of the transaction. The locks of the relations that it would read to look for the leader
+-- would, too, so it does not. It lets the lock of an offer go at once.
+WITH attempt AS MATERIALIZED (
+    SELECT CASE
+        WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
+        WHEN pg_catalog.pg_try_advisory_xact_lock(sqlc.arg(key)::bigint) THEN 'granted'
+        WHEN NOT pg_catalog.pg_try_advisory_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'offered'
+        WHEN NOT pg_catalog.pg_advisory_unlock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'busy'
+        ELSE 'busy'
+    END AS outcome
+), seat AS MATERIALIZED (
+    SELECT attempt.outcome, CASE
+        WHEN attempt.outcome OPERATOR(pg_catalog.<>) 'granted' AND NOT (attempt.outcome OPERATOR(pg_catalog.=) 'busy' AND sqlc.arg(sit)::boolean) THEN false
+        WHEN pg_catalog.pg_try_advisory_xact_lock(sqlc.arg(seat_high)::integer, sqlc.arg(seat_low)::integer) THEN true
+        ELSE pg_catalog.pg_try_advisory_xact_lock(sqlc.arg(seat_high)::integer, sqlc.arg(seat_low)::integer OPERATOR(pg_catalog.#) 1)
+    END AS seated
+    FROM attempt
+), setup AS MATERIALIZED (
+    SELECT CASE WHEN seat.seated AND seat.outcome OPERATOR(pg_catalog.=) 'busy' THEN 'deputy' ELSE seat.outcome END AS outcome,
+        CASE WHEN seat.seated OR seat.outcome OPERATOR(pg_catalog.=) 'granted' THEN (
+            SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
+                THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, true)) END
+            FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
+            WHERE pg_catalog.starts_with(s.name, 'pgelector.') OR pg_catalog.current_setting(s.name, true) IS NOT NULL
+        ) END AS applied
+    FROM seat
+)
+SELECT setup.outcome::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid
 FROM setup;
 
 -- name: TryAsDeputy :one
@@ -53,17 +87,32 @@ FROM setup;
 -- sent the statement to another backend than before.
 SELECT pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint)::boolean AS granted, pg_catalog.pg_backend_pid()::integer AS pid;
 
+-- name: TryInTransaction :execrows
+-- TryInTransaction is TryAsDeputy inside a transaction, for the lock of the setting
+-- pgelector.key. It has no arguments, as PingTransaction. It returns two rows if the lock is
+-- granted, or was before; one if it is busy; none if the transaction has ended.
+SELECT 1 FROM pg_catalog.generate_series(1, CASE
+    WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.<>) 'open' THEN 0
+    WHEN pg_catalog.pg_try_advisory_xact_lock(pg_catalog.current_setting('pgelector.key')::bigint) THEN 2
+    ELSE 1
+END);
+
 -- name: Unlock :one
 -- Unlock releases the session-level advisory lock. It is true only if this session held the
 -- lock (PostgreSQL manual, 9.27.10).
 SELECT pg_catalog.pg_advisory_unlock(sqlc.arg(key)::bigint)::boolean AS released;
 
 -- name: HoldsLock :one
--- HoldsLock checks in pg_locks that this backend holds the lock: Confirm without the barrier
--- and the token, for a current term.
+-- HoldsLock checks in pg_locks that the backend of that pid, this one or that of a
+-- transaction, holds the lock: Confirm without the barrier and the token, for a current term.
+-- transaction is empty, or that of Confirm.
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
-    WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+    WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
         AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
         AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+        AND (sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=) ''
+            OR sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=)
+                pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())))
 )::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid;

@@ -9,7 +9,7 @@ SELECT CASE
 END::boolean AS rung;
 
 -- name: Requests :many
--- Requests are the requests of those who ring this session's bell: the key of each lock that
+-- Requests are the requests of those who ring the bell of the session with that pid: the key of each lock that
 -- they share in the key space of two integers. transaction identifies a request. Every role
 -- sees application_name, usename and pid; client_addr is empty for most others.
 SELECT
@@ -24,6 +24,6 @@ JOIN pg_catalog.pg_locks AS l ON l.virtualtransaction OPERATOR(pg_catalog.=) bel
 LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
 WHERE bell.locktype OPERATOR(pg_catalog.=) 'advisory' AND bell.granted AND bell.mode OPERATOR(pg_catalog.=) 'ShareLock' AND bell.objsubid OPERATOR(pg_catalog.=) 2
     AND bell.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-    AND bell.classid::bigint OPERATOR(pg_catalog.=) 983268819::bigint AND bell.objid::bigint OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()::bigint
+    AND bell.classid::bigint OPERATOR(pg_catalog.=) 983268819::bigint AND bell.objid::bigint OPERATOR(pg_catalog.=) sqlc.arg(pid)::bigint
     AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
     AND l.database OPERATOR(pg_catalog.=) bell.database AND l.classid::bigint OPERATOR(pg_catalog.<>) 983268819::bigint;

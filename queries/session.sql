@@ -7,6 +7,34 @@ SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery
     CASE WHEN pg_catalog.pg_try_advisory_lock(983268819, pg_catalog.pg_backend_pid())
         THEN NOT pg_catalog.pg_advisory_unlock(983268819, pg_catalog.pg_backend_pid()) ELSE true END::boolean AS rung;
 
+-- name: PingTransaction :execrows
+-- PingTransaction is Ping for a session that holds its locks inside a transaction. It returns
+-- one row inside the transaction that has set pgelector.transaction; once that has ended, any
+-- backend answers with none. It has no arguments, so that both drivers send it by the simple
+-- protocol: the portal of the extended one would keep a snapshot, which holds back VACUUM.
+SELECT 1 WHERE COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open'
+    AND NOT pg_catalog.pg_is_in_recovery();
+
+-- name: ShowsSnapshot :one
+-- ShowsSnapshot reports whether another backend has a snapshot or a transaction id. seen is
+-- false if this role may not see that.
+SELECT pg_catalog.pg_backend_pid()::integer AS pid,
+    EXISTS (
+        SELECT FROM pg_catalog.pg_stat_activity AS a
+        WHERE a.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
+    )::boolean AS held,
+    EXISTS (
+        SELECT FROM pg_catalog.pg_stat_activity AS a
+        WHERE a.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND a.state OPERATOR(pg_catalog.=) 'idle in transaction'
+    )::boolean AS seen;
+
+-- name: NamedStatement :execrows
+-- NamedStatement returns a row if DescribeServer left a prepared statement with a name of
+-- pgx's own on this backend, in this transaction: other clients of a pooler use the same names.
+SELECT 1 FROM pg_catalog.pg_prepared_statements AS p
+WHERE pg_catalog.starts_with(p.name, 'stmtcache_') AND pg_catalog.starts_with(p.statement, '-- name: DescribeServer ')
+    AND p.prepare_time OPERATOR(pg_catalog.>=) pg_catalog.transaction_timestamp();
+
 -- name: EvictHolder :many
 -- EvictHolder terminates the backend with that process id if it holds the election's lock or
 -- one of its seats: a pooler shared it with others, and our lock would stay on it. The lowest

@@ -1,12 +1,13 @@
 -- name: PrepareWait :one
 -- PrepareWait prepares a session for WaitLock, which takes no arguments: our own parameters
 -- pgelector.role, pgelector.key and pgelector.wait say who waits, for what and how long. If
--- in_recovery is true, nothing is set, and the caller must refuse the server.
--- pgelector.transaction is for InTransaction and Confirm.
+-- in_recovery is true, nothing is set, and the caller must refuse the server. If inside is
+-- true, the settings last until the end of the transaction. pgelector.transaction is for
+-- InTransaction, Confirm and WaitLock.
 SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN (
         SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
-            THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) END
+            THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, sqlc.arg(inside)::boolean)) END
         FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
         WHERE pg_catalog.starts_with(s.name, 'pgelector.') OR pg_catalog.current_setting(s.name, true) IS NOT NULL
     ) ELSE 0 END::bigint AS applied;
@@ -20,15 +21,19 @@ SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery
 -- the lock was granted.
 --
 -- The wait is shorter than what the server would log, by the settings as they are now. If
--- that leaves a deputy or a watcher less than 100 ms, it only tries the lock.
+-- that leaves a deputy or a watcher less than 100 ms, it only tries the lock: it waits 1 ms.
 --
 -- A watcher waits for the lock of two integers, the halves of pgelector.key. Shifting to the
--- left and back keeps the sign of the lower half.
+-- left and back keeps the sign of the lower half. Inside a transaction, the lock lasts until
+-- its end.
 DO $$
 BEGIN
     DECLARE
         waiter pg_catalog.text := pg_catalog.current_setting('pgelector.role');
+        inside boolean := COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open';
         key bigint := pg_catalog.current_setting('pgelector.key')::bigint;
+        high integer := (key OPERATOR(pg_catalog.>>) 32)::integer;
+        low integer := ((key OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::integer;
         bound numeric := LEAST(
             pg_catalog.current_setting('pgelector.wait')::numeric,
             CASE WHEN pg_catalog.current_setting('log_lock_waits')::boolean
@@ -38,15 +43,16 @@ BEGIN
                     (extract(epoch FROM pg_catalog.current_setting('log_min_duration_sample')::interval))) AS logged(seconds)
                 WHERE logged.seconds OPERATOR(pg_catalog.>) 0::numeric));
     BEGIN
-        PERFORM pg_catalog.set_config('lock_timeout', GREATEST(bound, 100::numeric)::bigint::pg_catalog.text, true);
-        IF waiter OPERATOR(pg_catalog.=) 'watcher' AND bound OPERATOR(pg_catalog.<) 100::numeric THEN
-            PERFORM pg_catalog.pg_try_advisory_lock((key OPERATOR(pg_catalog.>>) 32)::integer,
-                ((key OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::integer);
+        PERFORM pg_catalog.set_config('lock_timeout', CASE
+            WHEN bound OPERATOR(pg_catalog.>=) 100::numeric THEN bound
+            WHEN waiter OPERATOR(pg_catalog.=) 'successor' THEN 100::numeric
+            ELSE 1::numeric END::bigint::pg_catalog.text, true);
+        IF waiter OPERATOR(pg_catalog.=) 'watcher' AND inside THEN
+            PERFORM pg_catalog.pg_advisory_xact_lock(high, low);
         ELSIF waiter OPERATOR(pg_catalog.=) 'watcher' THEN
-            PERFORM pg_catalog.pg_advisory_lock((key OPERATOR(pg_catalog.>>) 32)::integer,
-                ((key OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::integer);
-        ELSIF waiter OPERATOR(pg_catalog.=) 'deputy' AND bound OPERATOR(pg_catalog.<) 100::numeric THEN
-            PERFORM pg_catalog.pg_try_advisory_lock(key);
+            PERFORM pg_catalog.pg_advisory_lock(high, low);
+        ELSIF inside THEN
+            PERFORM pg_catalog.pg_advisory_xact_lock(key);
         ELSE
             PERFORM pg_catalog.pg_advisory_lock(key);
         END IF;

@@ -2,14 +2,18 @@
 -- OfferTransfer offers the election's lock to one candidate: the leader takes a lock that only
 -- that candidate tries, in its own attempts (outcome 'offered'). The server derives its key
 -- from the election's key and the candidate's id. offered is false if the candidate is trying
--- it at this moment.
-SELECT pg_catalog.pg_try_advisory_lock(c.offer_key)::boolean AS offered, c.offer_key::bigint AS offer_key
+-- it at this moment. inside is as for TryLock.
+SELECT CASE WHEN sqlc.arg(inside)::boolean THEN pg_catalog.pg_try_advisory_xact_lock(c.offer_key)
+        ELSE pg_catalog.pg_try_advisory_lock(c.offer_key) END::boolean AS offered, c.offer_key::bigint AS offer_key
 FROM (SELECT pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint) AS offer_key OFFSET 0) AS c;
 
 -- name: OfferStands :one
 -- OfferStands checks on the candidate's own session whether the offer still stands.
-SELECT (NOT pg_catalog.pg_try_advisory_xact_lock_shared(
-    pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), sqlc.arg(key)::bigint)))::boolean AS stands;
+SELECT CASE WHEN pg_catalog.pg_try_advisory_lock_shared(
+        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), sqlc.arg(key)::bigint))
+    THEN NOT pg_catalog.pg_advisory_unlock_shared(
+        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), sqlc.arg(key)::bigint))
+    ELSE true END::boolean AS stands;
 
 -- name: UnlockTo :one
 -- UnlockTo reports whether a candidate is the first in the lock's queue. If it is, and

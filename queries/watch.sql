@@ -1,7 +1,8 @@
 -- name: TryPair :one
--- TryPair tries a session-level lock in the key space of two integers, where no list of
--- elections looks: the lock by which a session is watched. Nobody else knows its key.
-SELECT pg_catalog.pg_try_advisory_lock(sqlc.arg(high)::integer, sqlc.arg(low)::integer)::boolean AS granted;
+-- TryPair tries a lock in the key space of two integers, where no list of elections looks.
+-- inside is as for TryLock.
+SELECT CASE WHEN sqlc.arg(inside)::boolean THEN pg_catalog.pg_try_advisory_xact_lock(sqlc.arg(high)::integer, sqlc.arg(low)::integer)
+    ELSE pg_catalog.pg_try_advisory_lock(sqlc.arg(high)::integer, sqlc.arg(low)::integer) END::boolean AS granted;
 
 -- name: PairIsFree :one
 -- PairIsFree checks that nobody holds a lock of two integers exclusively. It takes the lock

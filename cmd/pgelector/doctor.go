@@ -17,6 +17,9 @@ func (a *app) doctorCommand() *cobra.Command {
 			"Exit status: 0 if the promise can be kept here; 69 could not connect; 78 if it cannot be kept, as on a standby.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if d.Elections < 1 {
+				return exit.Usagef("--elections %d: want a number from 1", d.Elections)
+			}
 			if d.LastToken < 0 {
 				return exit.Usagef("--last-token %d: want a token, greater than 0", d.LastToken)
 			}
@@ -37,6 +40,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	a.connection.addTimeout(cmd)
 	cmd.Flags().DurationVar(&d.Lease, "lease", doctor.DefaultLease, "the lease to compare the round trips with")
 	cmd.Flags().IntVar(&d.TokenEpoch, "token-epoch", 0, "the token epoch of the candidates (run --token-epoch, WithTokenEpoch)")
+	cmd.Flags().Int64Var(&d.Elections, "elections", 1, "of how many elections to show the connections that they need")
 	cmd.Flags().Int64Var(&d.LastToken, "last-token", 0, "the largest fencing token that a store has seen: checks that new ones are larger")
 	return cmd
 }

@@ -51,12 +51,14 @@ const runExample = `  pgelector run --election billing -- ./billing-worker --ver
   pgelector run --election nightly --if-free --hold 30s -- /usr/local/bin/nightly-report
   pgelector run --election feed --restart --http :8080 -- ./feed`
 
+var scopes = map[string]elector.Scope{"auto": elector.Auto, "session": elector.SessionScope, "transaction": elector.TransactionScope}
+
 var standbys = map[string]elector.Standby{"deputy": elector.Deputy, "wait": elector.Wait, "poll": elector.Poll}
 
 func (a *app) runCommand() *cobra.Command {
 	c := runner.Config{Lease: 10 * time.Second, Grace: runner.NoGrace,
 		BackoffMin: time.Second, BackoffMax: time.Minute}
-	var standby string
+	var standby, scope string
 	var once bool
 	cmd := &cobra.Command{
 		Use:     "run --election NAME [flags] -- COMMAND [ARG…]",
@@ -68,8 +70,12 @@ func (a *app) runCommand() *cobra.Command {
 				return exit.Usagef("--once and --restart exclude each other")
 			}
 			var known bool
-			if c.Standby, known = standbys[standby]; !known {
+			if c.Standby, known = standbys[standby]; !known && standby != "" {
 				return exit.Usagef("--standby %q: want deputy, wait or poll", standby)
+			}
+			c.StandbyChosen = known
+			if c.Scope, known = scopes[scope]; !known {
+				return exit.Usagef("--scope %q: want auto, session or transaction", scope)
 			}
 			c.Command = args
 			return a.run(c)
@@ -96,12 +102,14 @@ func (a *app) runCommand() *cobra.Command {
 	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "give up after this many failed attempts in a row; 0: never")
 	flags.DurationVar(&c.ReadOnlyTimeout, "read-only-timeout", time.Minute, "how long to wait at the start for a standby to become a primary")
 	flags.IntVar(&c.TokenEpoch, "token-epoch", 0, "added to the timeline in the fencing token, so that tokens still rise after a pg_upgrade")
-	flags.StringVar(&standby, "standby", "deputy", "while another leads: become the deputy, if nobody is, which tries often; wait: the deputy waits in the server, and leads within milliseconds; poll: never become the deputy")
+	flags.StringVar(&standby, "standby", "", "while another leads: deputy: become the deputy, if nobody is, which tries often; wait: the deputy waits in the server, and leads within milliseconds; poll: never become the deputy; default: deputy, with transaction scope poll")
+	flags.StringVar(&scope, "scope", "auto", "hold the lock until the end of the session, or inside a transaction, as through a transaction pooler; auto: session, unless a transaction pooler is found")
 	flags.DurationVar(&c.DeputyInterval, "deputy-interval", 0, "how often the deputy tries; default: 100ms, at most the heartbeat interval")
 	flags.BoolVar(&c.Watch, "watch", false, "learn within milliseconds when the server ends the session; pins one more connection")
 	flags.DurationVar(&c.Synchronous, "synchronous-standby", 0, "with synchronous replication: the longest lease of all candidates; every candidate must set this; 0: off")
 	flags.StringVar(&c.HTTP, "http", "", "serve /healthz, /readyz, /leader and /metrics on this address, such as :8080")
 	choices(cmd, "standby", "deputy", "wait", "poll")
+	choices(cmd, "scope", "auto", "session", "transaction")
 	a.connection.add(cmd)
 	a.log.add(cmd)
 	return cmd

@@ -24,6 +24,23 @@ type call struct {
 	words []string // the arguments
 }
 
+// of is the session after the word "of", or the one that asks.
+func (c *call) of() *playerSession {
+	if i := slices.Index(c.words, "of"); i >= 0 {
+		return c.sessions[c.words[i+1]]
+	}
+	return c.one
+}
+
+// transaction is the transaction that Confirm named last, of the session in the word before
+// "inside".
+func (c *call) transaction() string {
+	if i := slices.Index(c.words, "inside"); i > 0 {
+		return c.sessions[c.words[i-1]].transaction
+	}
+	return ""
+}
+
 func inside(transaction bool) string {
 	if transaction {
 		return ", in a transaction"
@@ -43,6 +60,28 @@ var verbs = map[string]func(*call) (string, error){
 		}
 		return row.Outcome + " " + c.name(row.Pid), err
 	},
+	"TryTransactionLock": func(c *call) (string, error) {
+		high, low := guard(seat(c.key()))
+		row, err := c.q.TryTransactionLock(c, db.TryTransactionLockParams{Key: c.key(), Settings: c.settings(1), Candidate: c.candidate(),
+			Sit: slices.Contains(c.words, "sit"), SeatHigh: high, SeatLow: low})
+		return row.Outcome + " " + c.name(row.Pid), err
+	},
+	"TryInTransaction": func(c *call) (string, error) {
+		rows, err := c.q.TryInTransaction(c)
+		return fmt.Sprint(rows, " rows"), err
+	},
+	"PingTransaction": func(c *call) (string, error) {
+		rows, err := c.q.PingTransaction(c)
+		return fmt.Sprint(rows, " rows"), err
+	},
+	"ShowsSnapshot": func(c *call) (string, error) {
+		row, err := c.q.ShowsSnapshot(c, c.sessions[c.words[0]].pid)
+		return fmt.Sprintf("%s, seen %v", c.name(row.Pid), row.Seen), err
+	},
+	"NamedStatement": func(c *call) (string, error) {
+		_, err := c.q.NamedStatement(c)
+		return "ok", err
+	},
 	"TryAsDeputy": func(c *call) (string, error) {
 		row, err := c.q.TryAsDeputy(c, c.key())
 		return fmt.Sprint(row.Granted, " ", c.name(row.Pid)), err
@@ -56,7 +95,7 @@ var verbs = map[string]func(*call) (string, error){
 		return list(keys, func(key int64) string { return fmt.Sprint(key) }), err
 	},
 	"OfferTransfer": func(c *call) (string, error) {
-		row, err := c.q.OfferTransfer(c, db.OfferTransferParams{Candidate: c.words[0], Key: number(c.words[1])})
+		row, err := c.q.OfferTransfer(c, db.OfferTransferParams{Inside: slices.Contains(c.words, "inside"), Candidate: c.words[0], Key: number(c.words[1])})
 		return fmt.Sprint(row.Offered), err
 	},
 	"OfferStands": func(c *call) (string, error) {
@@ -80,12 +119,12 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprint(released), err
 	},
 	"HoldsLock": func(c *call) (string, error) {
-		row, err := c.q.HoldsLock(c, c.key())
+		row, err := c.q.HoldsLock(c, db.HoldsLockParams{Pid: c.of().pid, Key: c.key(), Transaction: c.transaction()})
 		return fmt.Sprint(row.Held, " ", c.name(row.Pid)), err
 	},
 	"TryPair": func(c *call) (string, error) {
 		high, low := guard(c.key())
-		granted, err := c.q.TryPair(c, db.TryPairParams{High: high, Low: low})
+		granted, err := c.q.TryPair(c, db.TryPairParams{Inside: slices.Contains(c.words, "inside"), High: high, Low: low})
 		return fmt.Sprint(granted), err
 	},
 	"PairIsFree": func(c *call) (string, error) {
@@ -113,7 +152,8 @@ var verbs = map[string]func(*call) (string, error){
 	},
 	"Confirm": func(c *call) (string, error) {
 		high, low := guard(c.key())
-		row, err := c.q.Confirm(c, db.ConfirmParams{Key: c.key(), GuardHigh: high, GuardLow: low})
+		row, err := c.q.Confirm(c, db.ConfirmParams{Pid: c.of().pid, Key: c.key(), GuardHigh: high, GuardLow: low})
+		c.of().transaction = row.Transaction
 		if row.InTransaction {
 			return fmt.Sprintf("%v %s, in a transaction, token %d", row.Held, c.name(row.Pid), row.Token), err
 		}
@@ -138,7 +178,7 @@ var verbs = map[string]func(*call) (string, error){
 		if slices.Contains(c.words, "earlier") { // a former backend with the same process id
 			started--
 		}
-		return c.q.EnterTerm(c, db.EnterTermParams{GuardHigh: high, GuardLow: low, Key: c.key(), Pid: of.pid, Started: started, Settings: c.settings(2)})
+		return c.q.EnterTerm(c, db.EnterTermParams{GuardHigh: high, GuardLow: low, Key: c.key(), Pid: of.pid, Started: started, Transaction: c.transaction(), Settings: c.settings(2)})
 	},
 	"EndOverdue": func(c *call) (string, error) {
 		rows, err := c.q.EndOverdue(c, db.EndOverdueParams{Key: c.key(), LeaseMillis: number(c.words[1])})
@@ -162,7 +202,7 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprint(rung), err
 	},
 	"Requests": func(c *call) (string, error) {
-		rows, err := c.q.Requests(c)
+		rows, err := c.q.Requests(c, int64(c.of().pid))
 		return list(rows, func(r db.RequestsRow) string { return fmt.Sprint(c.name(r.Pid), " ", r.Key) }), err
 	},
 	"DescribeServer": func(c *call) (string, error) {
@@ -198,7 +238,7 @@ var verbs = map[string]func(*call) (string, error){
 		return list(rows, func(r db.SessionEndersRow) string { return r.Name + "=" + r.Value }), err
 	},
 	"PrepareWait": func(c *call) (string, error) {
-		row, err := c.q.PrepareWait(c, c.settings(0))
+		row, err := c.q.PrepareWait(c, db.PrepareWaitParams{Inside: slices.Contains(c.words, "inside"), Settings: c.settings(0)})
 		return fmt.Sprintf("%s, in recovery %v, %d set", c.name(row.Pid), row.InRecovery, row.Applied), err
 	},
 	"WaitLock": func(c *call) (string, error) { return "ok", c.q.WaitLock(c) },

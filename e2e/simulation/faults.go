@@ -107,6 +107,10 @@ var faults = map[FaultKind]func(*world, Fault) (undo func()){
 		return func() { s.LimitConnections(0) }
 	},
 	"failover": failover,
+	"pooler restart": func(w *world, _ Fault) func() {
+		w.pooler.Restart()
+		return nothing
+	},
 
 	"standbys cut": func(w *world, _ Fault) func() {
 		s := w.primary()

@@ -57,7 +57,11 @@ func (c *chance) draw(least, most time.Duration) time.Duration {
 func (w *world) newInstance(n, generation int) *instance {
 	i := &instance{world: w, Candidate: w.plan.Candidates[n], id: fmt.Sprintf("c%d.%d", n, generation), rec: hookstest.NewRecorder(),
 		chance: w.newChance(n, generation, 0)}
-	i.process = w.primary().NewProcess()
+	if i.Pooled {
+		i.process = w.pooler.NewProcess()
+	} else {
+		i.process = w.primary().NewProcess()
+	}
 	i.process.SetDriver(i.Driver)
 	if w.plan.Latency > 0 {
 		i.process.SetLatency(func() time.Duration { return i.draw(0, w.plan.Latency) })
@@ -94,7 +98,7 @@ func (w *world) newInstance(n, generation int) *instance {
 	if w.plan.Synchronous {
 		options = append(options, elector.WithSynchronousStandby(w.plan.Lease))
 	}
-	options = append(options, elector.WithStandby(i.Standby), elector.WithDeputyInterval(i.Interval))
+	options = append(options, elector.WithStandby(i.Standby), elector.WithDeputyInterval(i.Interval), elector.WithScope(i.Scope))
 	e := must(elector.New(i.pool, election(n%w.plan.Elections), options...))
 	i.candidacies = []*candidacy{{instance: i, Elector: e, chance: w.newChance(n, generation, 1)}}
 	return i

@@ -170,7 +170,7 @@ func (j *judge) trace(e electortest.Event) {
 			j.sessionEnded(c, e.Err)
 		case strings.HasPrefix(e.What, "Unlock") && !e.Done && slices.Contains(e.Args, any(c.Key())) && !slices.Contains(e.Args, any(false)) && c.needsLock(): // UnlockTo with release false releases nothing
 			j.addViolation("%s releases the lock of %s before its work has returned", c.id, c.Election())
-		case e.What == "Confirm" && !e.Done && e.Args[2] == c.Key(),
+		case e.What == "Confirm" && !e.Done && e.Args[3] == c.Key(),
 			e.What == "Tokens" && !e.Done && strings.Contains(e.Args[0].(string), fmt.Sprintf(`"key":%d,`, c.Key())):
 			c.lost = time.Time{} // this is another session
 		}

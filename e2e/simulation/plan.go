@@ -42,6 +42,8 @@ type Candidate struct {
 	Notified  bool // WithNotifier
 	Transfers bool // transfers its terms
 	Driver    electortest.Driver
+	Scope     elector.Scope // WithScope, which a Session cannot have
+	Pooled    bool          // it connects through a transaction pooler
 }
 
 // A Kind is how a candidate uses the library.
@@ -91,6 +93,7 @@ func NewPlan(seed uint64) Plan {
 		p.Faults = append(p.Faults, newFault(r, p, faultKinds))
 	}
 	p.replicate(rand.New(rand.NewPCG(seed, 1<<33)))
+	p.pool(rand.New(rand.NewPCG(seed, 1<<34)))
 	return p
 }
 
@@ -106,6 +109,24 @@ func (p *Plan) replicate(r *rand.Rand) {
 	}
 	for range 1 + r.IntN(2) {
 		p.Faults = append(p.Faults, newFault(r, *p, replicationFaults))
+	}
+}
+
+// pool draws which candidates are in transaction scope, and whether they connect through a
+// pooler. Neither goes with WithSynchronousStandby.
+func (p *Plan) pool(r *rand.Rand) {
+	if p.Synchronous || r.IntN(2) == 0 {
+		return
+	}
+	for i := range p.Candidates {
+		c := &p.Candidates[i]
+		c.Pooled, c.Scope = r.IntN(2) == 0, pick(r, elector.Auto, elector.TransactionScope)
+		if c.Pooled && c.Kind == shares {
+			c.Kind = runs
+		}
+	}
+	if r.IntN(2) == 0 {
+		p.Faults = append(p.Faults, newFault(r, *p, []FaultKind{"pooler restart"}))
 	}
 }
 

@@ -22,6 +22,7 @@ type world struct {
 
 	mu          sync.Mutex
 	server      *electortest.Server // the primary
+	pooler      *electortest.Pooler // in front of it
 	servers     []*electortest.Server
 	supervisors []*supervisor
 }
@@ -42,6 +43,7 @@ func Run(p Plan, log func(string, ...any)) Outcome {
 	w.store = &store{judge: w.judge, value: map[string]int64{}, token: map[string]int64{}}
 	w.notifier = newNotifier(w)
 	w.setPrimary(electortest.NewServer(), w.store)
+	w.pooler = w.server.NewPooler(2*len(p.Candidates) + 3)
 	ctx, stop := context.WithCancel(context.Background())
 	var candidates, faults sync.WaitGroup
 	for n := range p.Candidates {
@@ -57,6 +59,7 @@ func Run(p Plan, log func(string, ...any)) Outcome {
 	w.awaitLeaders()
 	stop()
 	w.awaitEnd(&candidates)
+	w.pooler.Restart()
 	time.Sleep(p.Lease + time.Second) // until the server has seen every connection close
 	for _, s := range w.servers {
 		if n := s.Connections(); n != 0 {

@@ -11,6 +11,7 @@
 //	info   demoted                  token reason held error          requested
 //	warn   demoted                  token reason held error          session_lost, lease_expired, unhealthy
 //	error  demoted                  token reason held error          lead_failed
+//	info   transaction scope        attempt                          its first attempt in transaction scope (elector.WithScope)
 //	info   became deputy            attempt                          its first event as the deputy
 //	info   leader changed           previous leader pid              another candidate, or nobody, leads now
 //	trace  leader changed           previous leader pid              this candidate leads now, or no longer leads

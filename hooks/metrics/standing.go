@@ -12,12 +12,13 @@ import (
 
 // Standing says whether this process leads an election, or is the deputy.
 type Standing struct {
-	Election string
-	Leading  bool          // whether a candidate of this process leads
-	Left     time.Duration // the rest of the term's validity; positive if and only if Leading
-	Since    time.Time     // when the term began; zero unless Leading
-	Deputy   bool          // whether a candidate of this process is the deputy
-	Polls    bool          // whether no candidate of this process ever becomes the deputy
+	Election      string
+	Leading       bool          // whether a candidate of this process leads
+	Left          time.Duration // the rest of the term's validity; positive if and only if Leading
+	Since         time.Time     // when the term began; zero unless Leading
+	Deputy        bool          // whether a candidate of this process is the deputy
+	InTransaction bool          // whether a candidate of this process is in transaction scope
+	Polls         bool          // whether no candidate of this process ever becomes the deputy
 }
 
 // standings are the known elections.
@@ -32,6 +33,7 @@ type election struct {
 	deputies map[hooks.Origin]bool // by the last attempt of each
 	sits     bool                  // one of them takes a free seat
 	polls    bool                  // one of them does not
+	inside   bool                  // one of them is in transaction scope
 }
 
 // term is a candidate's current term. The elector cancels its context when it learns that
@@ -53,7 +55,7 @@ func (s *standings) Standings() []Standing {
 	all := make([]Standing, 0, len(s.elections))
 	for _, name := range slices.Sorted(maps.Keys(s.elections)) {
 		known := s.elections[name]
-		of := Standing{Election: name, Deputy: len(known.deputies) > 0, Polls: known.polls && !known.sits}
+		of := Standing{Election: name, Deputy: len(known.deputies) > 0, InTransaction: known.inside, Polls: known.polls && !known.sits}
 		for _, t := range known.terms {
 			if left := t.left(now); left > of.Left {
 				of.Leading, of.Left, of.Since = true, left, t.since
@@ -111,7 +113,7 @@ func (s *standings) attempted(e hooks.Campaign) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.election(e.Election)
-	known.sits, known.polls = known.sits || !e.Polls, known.polls || e.Polls
+	known.sits, known.polls, known.inside = known.sits || !e.Polls, known.polls || e.Polls, known.inside || e.InTransaction
 	if delete(known.deputies, e.Origin); e.Deputy {
 		known.deputies[e.Origin] = true
 	}

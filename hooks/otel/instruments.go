@@ -18,7 +18,7 @@ type instruments struct {
 	meter                            metric.Meter
 	began, ended, attempts, failures metric.Int64Counter
 	held, heartbeats                 metric.Float64Histogram
-	leader, deputy                   metric.Int64ObservableGauge
+	leader, deputy, scope            metric.Int64ObservableGauge
 	remaining                        metric.Float64ObservableGauge
 }
 
@@ -56,6 +56,9 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 	i.deputy, err = meter.Int64ObservableGauge("pgelector.deputy", metric.WithUnit("1"),
 		metric.WithDescription("1 if this process is the deputy of the election's leader, else 0; absent if it never becomes the deputy."))
 	note(err)
+	i.scope, err = meter.Int64ObservableGauge("pgelector.transaction_scope", metric.WithUnit("1"),
+		metric.WithDescription("1 if this process holds the lock inside a transaction when it leads, as through a transaction pooler, else 0."))
+	note(err)
 	i.remaining, err = meter.Float64ObservableGauge("pgelector.validity.remaining", metric.WithUnit("s"),
 		metric.WithDescription("The time until the term ends unless a heartbeat extends it; 0 if this process does not lead."))
 	note(err)
@@ -70,13 +73,14 @@ func (i *instruments) observe(events *metrics.Hook) error {
 	_, err := i.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for _, s := range events.Standings() {
 			o.ObserveInt64(i.leader, number(s.Leading), of(s.Election))
+			o.ObserveInt64(i.scope, number(s.InTransaction), of(s.Election))
 			if !s.Polls {
 				o.ObserveInt64(i.deputy, number(s.Deputy), of(s.Election))
 			}
 			o.ObserveFloat64(i.remaining, s.Left.Seconds(), of(s.Election))
 		}
 		return nil
-	}, i.leader, i.deputy, i.remaining)
+	}, i.leader, i.deputy, i.scope, i.remaining)
 	if err != nil {
 		return fmt.Errorf("otelhooks: observe the gauges: %w", err)
 	}

@@ -12,6 +12,7 @@
 //
 //	pgelector.leader               gauge      1          1 if this process leads, else 0
 //	pgelector.deputy               gauge      1          1 if this process is the deputy, else 0; absent if it never becomes it (elector.Poll)
+//	pgelector.transaction_scope    gauge      1          1 if this process leads, or would, inside a transaction (elector.TransactionScope), else 0
 //	pgelector.validity.remaining   gauge      s          until the term ends unless a heartbeat extends it; 0 if not leading
 //	pgelector.terms.started        counter    {term}     terms that began
 //	pgelector.terms.ended          counter    {term}     terms that ended; pgelector.reason

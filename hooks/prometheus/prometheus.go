@@ -8,6 +8,7 @@
 //
 //	pgelector_leader                       gauge      1 if this process leads, else 0
 //	pgelector_deputy                       gauge      1 if this process is the deputy, else 0; absent if it never becomes it (elector.Poll)
+//	pgelector_transaction_scope            gauge      1 if this process leads, or would, inside a transaction (elector.TransactionScope), else 0
 //	pgelector_validity_remaining_seconds   gauge      until the term ends unless a heartbeat extends it; 0 if not leading
 //	pgelector_term_start_time_seconds      gauge      when the term began, since the Unix epoch; only while leading
 //	pgelector_terms_started_total          counter    terms that began
@@ -81,6 +82,8 @@ var (
 		"1 if this process leads the election, by its clock at the time of the scrape, else 0.", byElection, nil)
 	deputy = prometheus.NewDesc("pgelector_deputy",
 		"1 if this process is the deputy of the election's leader, else 0; absent if it never becomes the deputy.", byElection, nil)
+	scope = prometheus.NewDesc("pgelector_transaction_scope",
+		"1 if this process holds the lock inside a transaction when it leads, as through a transaction pooler, else 0.", byElection, nil)
 	remaining = prometheus.NewDesc("pgelector_validity_remaining_seconds",
 		"The time until the term ends unless a heartbeat extends it, at the time of the scrape; 0 if this process does not lead.", byElection, nil)
 	started = prometheus.NewDesc("pgelector_term_start_time_seconds",
@@ -91,6 +94,7 @@ var (
 func (h *Hook) Describe(descs chan<- *prometheus.Desc) {
 	descs <- leader
 	descs <- deputy
+	descs <- scope
 	descs <- remaining
 	descs <- started
 	for _, c := range h.counts.all() {
@@ -108,6 +112,7 @@ func (h *Hook) Collect(collected chan<- prometheus.Metric) {
 		h.counts.begin(election)
 		gauge(remaining, s.Left.Seconds(), election)
 		gauge(leader, number(s.Leading), election)
+		gauge(scope, number(s.InTransaction), election)
 		if !s.Polls {
 			gauge(deputy, number(s.Deputy), election)
 		}

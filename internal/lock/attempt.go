@@ -47,10 +47,11 @@ const (
 
 // An Attempt is the result of one.
 type Attempt struct {
-	Outcome Outcome
-	Lock    *Lock
-	Holder  Holder // of a busy lock, if the acquirer looks for it and saw it
-	Deputy  bool   // the lock is busy, and this candidate holds the deputy's seat
+	Outcome       Outcome
+	Lock          *Lock
+	Holder        Holder // of a busy lock, if the acquirer looks for it and saw it
+	InTransaction bool   // in transaction scope
+	Deputy        bool   // the lock is busy, and this candidate holds the deputy's seat
 	// Next is how long to wait before the next attempt. After a failure it is the longest
 	// time between two quick attempts while the server is away; 0 if the campaign does not
 	// pace those.
@@ -72,12 +73,14 @@ func failed(server *session.Server, err error, next time.Duration) Attempt {
 
 // A Config is what an acquirer needs to know of its election.
 type Config struct {
-	Election   string // its name, for reports
-	Key        int64
-	Look       bool          // whether to ask who holds a busy lock
-	Retry      time.Duration // between two attempts
-	Sit        bool          // become the deputy if nobody is
-	Wait       bool          // as the deputy, wait in the server's queue
-	Interval   time.Duration // between two attempts of a deputy that does not wait
-	TokenEpoch int64         // the least number that is added to the timeline of a token
+	Election    string // its name, for reports
+	Key         int64
+	Look        bool          // whether to ask who holds a busy lock
+	Retry       time.Duration // between two attempts
+	Sit         bool          // become the deputy if nobody is
+	SitInside   bool          // also in transaction scope, where each deputy takes one of a pooler's few connections
+	RetryInside time.Duration // between two attempts in transaction scope
+	Wait        bool          // as the deputy, wait in the server's queue
+	Interval    time.Duration // between two attempts of a deputy that does not wait
+	TokenEpoch  int64         // the least number that is added to the timeline of a token
 }

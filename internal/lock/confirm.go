@@ -18,13 +18,13 @@ var (
 
 // confirm verifies that the session holds the lock, passes the barrier and reads the token.
 // Nothing else may see the term before all of it is done.
-func confirm(ctx context.Context, s *session.Session, key, epoch int64) (token int64, held bool, err error) {
+func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.ConfirmRow, err error) {
 	high, low := session.Halves(key)
-	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.ConfirmRow, error) {
-		return q.Confirm(ctx, db.ConfirmParams{Key: key, GuardHigh: high, GuardLow: low})
+	row, err = session.Apart(ctx, s, func(ctx context.Context, q *db.Queries) (db.ConfirmRow, error) {
+		return q.Confirm(ctx, db.ConfirmParams{Pid: s.PID(), Key: key, GuardHigh: high, GuardLow: low})
 	})
 	if err != nil {
-		return 0, false, fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", session.Explain(err))
+		return row, fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", session.Explain(err))
 	}
 	err = s.CheckOutside(row.InTransaction)
 	if err == nil {
@@ -33,11 +33,10 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (token i
 	if err == nil {
 		err = s.CheckInTime()
 	}
-	if err != nil || !row.Held {
-		return 0, false, err
+	if err == nil && row.Held {
+		row.Token, err = addEpoch(row.Token, epoch, row.Epoch)
 	}
-	token, err = addEpoch(row.Token, epoch, row.Epoch)
-	return token, err == nil, err
+	return row, err
 }
 
 // endOverdue terminates fenced transactions that have had their lease. The timeouts that

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -23,12 +24,31 @@ func (o *own) sitDown(ctx context.Context, s *session.Session) (err error) {
 	if err == nil {
 		err = warmUp(ctx, s, db.Confirm, db.Unlock, db.TryAsDeputy)
 	}
+	if err == nil {
+		err = s.Stay(ctx)
+	}
 	if err != nil {
 		s.Fail(err)
 		return err
 	}
 	o.seat = s
 	return nil
+}
+
+// seatLeader has a leader without a seat take one, so that there is no second deputy. The
+// last leader may have kept its seat for a moment, or have handed its lock over.
+func (o *own) seatLeader(s *session.Session) {
+	again := backoff.Backoff{Min: 2 * closeDelay, Max: o.server.Lease.Heartbeat}
+	seat := session.SeatKey(o.Key)
+	for n := 1; ; n++ {
+		granted, err := s.TryPair(seat)
+		if err == nil && !granted {
+			granted, err = s.TryPair(seat ^ 1)
+		}
+		if granted || err != nil || !backoff.Sleep(s.Context(), again.After(n)) {
+			return
+		}
+	}
 }
 
 // deputize is one heartbeat interval as the deputy. After an error the session is discarded.
@@ -89,10 +109,16 @@ func (o *own) report(ctx context.Context, s *session.Session) (Attempt, error) {
 
 // tryAgain tries the lock by the smallest statement.
 func (o *own) tryAgain(ctx context.Context, s *session.Session) (Attempt, error) {
-	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryAsDeputyRow, error) { return q.TryAsDeputy(ctx, o.Key) })
-	if err == nil {
-		if err = s.CheckPID(row.Pid); err != nil && row.Granted {
-			o.server.Evict(row.Pid, o.Key)
+	var row db.TryAsDeputyRow
+	var err error
+	if s.InTransaction() {
+		row.Granted, err = s.TryInTransaction(ctx)
+	} else {
+		row, err = session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryAsDeputyRow, error) { return q.TryAsDeputy(ctx, o.Key) })
+		if err == nil {
+			if err = s.CheckPID(row.Pid); err != nil && row.Granted {
+				o.server.Evict(row.Pid, o.Key)
+			}
 		}
 	}
 	switch {
@@ -113,6 +139,9 @@ func (o *own) waitOnce(ctx context.Context, s *session.Session) (Attempt, error)
 		s.Fail(err)
 		return Attempt{}, err
 	}
+	if s.InTransaction() {
+		return o.tryAgain(ctx, s) // the lock is granted again to the transaction that has it
+	}
 	return o.confirm(ctx, s, false)
 }
 
@@ -120,8 +149,11 @@ func (o *own) waitOnce(ctx context.Context, s *session.Session) (Attempt, error)
 // session does not hold. A backend is slow to answer a query for the first time (it loads,
 // plans, and drivers prepare), and would be so just when the others wait for a leader:
 // warmed up, a hand-over takes half as long. It also shows whether the server's locks are
-// real.
+// real. A transaction is not warmed up: it would keep the trial's lock.
 func warmUp(ctx context.Context, s *session.Session, statements ...string) error {
+	if s.InTransaction() {
+		return nil
+	}
 	key := int64(rand.Uint64())
 	err := s.Prepare(ctx, statements...)
 	if err == nil {
@@ -137,6 +169,6 @@ func warmUp(ctx context.Context, s *session.Session, statements ...string) error
 	if err != nil {
 		return fmt.Errorf("elector: warm the session up: %w", session.Explain(err))
 	}
-	_, _, err = confirm(ctx, s, key, 0)
+	_, err = confirm(ctx, s, key, 0)
 	return err
 }

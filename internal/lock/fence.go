@@ -26,7 +26,7 @@ func (l *Lock) Fence(ctx context.Context, tx *session.Tx) error {
 	}
 	high, low := session.Halves(l.key)
 	term := db.EnterTermParams{
-		GuardHigh: high, GuardLow: low, Key: l.key, Pid: l.PID(), Started: began, Settings: l.Lease().FenceSettings(),
+		GuardHigh: high, GuardLow: low, Key: l.key, Pid: l.PID(), Started: began, Transaction: l.transaction, Settings: l.Lease().FenceSettings(),
 	}
 	outcome, err := backoff.Await(ctx, func(ctx context.Context) (string, error) { return db.New(tx.Tx).EnterTerm(ctx, term) })
 	if err != nil {

@@ -15,11 +15,12 @@ import (
 // lock can still be relied on.
 type Lock struct {
 	*session.Session
-	key        int64
-	token      int64
-	closeDelay time.Duration // between the release and the end of the session
-	shared     bool          // the session is for other locks too
-	release    func()        // of the hold on the session
+	key         int64
+	token       int64
+	transaction string        // that holds it, in transaction scope
+	closeDelay  time.Duration // between the release and the end of the session
+	shared      bool          // the session is for other locks too
+	release     func()        // of the hold on the session
 }
 
 func newLock(key int64, s *session.Session, token int64) *Lock {
@@ -40,7 +41,9 @@ func (l *Lock) Lost() bool {
 // ctx ends first it returns the cause, and nothing is known. Otherwise the session is lost,
 // and the error wraps session.ErrSessionLost.
 func (l *Lock) Verify(ctx context.Context) error {
-	row, err := session.Do(ctx, l.Session, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) { return q.HoldsLock(ctx, l.key) })
+	row, err := session.Apart(ctx, l.Session, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
+		return q.HoldsLock(ctx, db.HoldsLockParams{Pid: l.PID(), Key: l.key, Transaction: l.transaction})
+	})
 	if err == nil {
 		err = l.CheckPID(row.Pid)
 	}
@@ -67,7 +70,10 @@ type Notification struct{ Channel, Payload string }
 // wraps session.ErrSessionLost. Discard must follow.
 func (l *Lock) Release(n *Notification) error {
 	err := unlock(l.Session, func(ctx context.Context, q *db.Queries) (bool, error) {
-		if n == nil {
+		switch {
+		case l.InTransaction():
+			return l.endTransaction(ctx, q, n)
+		case n == nil:
 			return q.Unlock(ctx, l.key)
 		}
 		return q.UnlockAndNotify(ctx, db.UnlockAndNotifyParams{Key: l.key, Channel: n.Channel, Payload: n.Payload})
@@ -76,6 +82,16 @@ func (l *Lock) Release(n *Notification) error {
 		l.delayClose()
 	}
 	return err
+}
+
+// endTransaction releases the lock with its transaction, at whose end n is sent.
+func (l *Lock) endTransaction(ctx context.Context, q *db.Queries, n *Notification) (held bool, err error) {
+	if n != nil {
+		if _, err := q.Notify(ctx, db.NotifyParams{Channel: n.Channel, Payload: n.Payload}); err != nil {
+			return false, err
+		}
+	}
+	return l.EndTransaction(ctx, q)
 }
 
 func (l *Lock) delayClose() {
@@ -110,7 +126,7 @@ func (l *Lock) Discard() {
 
 // Notify sends a notification. If ctx ends first, delivery is unknown.
 func (l *Lock) Notify(ctx context.Context, n Notification) error {
-	_, err := session.Do(ctx, l.Session, func(ctx context.Context, q *db.Queries) (bool, error) {
+	_, err := session.Apart(ctx, l.Session, func(ctx context.Context, q *db.Queries) (bool, error) {
 		return q.Notify(ctx, db.NotifyParams{Channel: n.Channel, Payload: n.Payload})
 	})
 	return err

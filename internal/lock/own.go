@@ -31,6 +31,7 @@ type own struct {
 	server  *session.Server
 	last    *Lock
 	seat    *session.Session // holds the deputy's seat; nil unless this candidate is the deputy
+	seated  bool             // the session that was asked last holds a seat
 	deputy  bool             // this candidate was the deputy by the last answer of a server
 	blocked bool             // the last attempt may have waited too long at the barrier
 }
@@ -41,6 +42,7 @@ func New(server *session.Server, c Config) Acquirer { return &own{Config: c, ser
 func (o *own) Acquire(ctx context.Context, t Try) Attempt {
 	if o.last != nil && o.last.Lost() {
 		o.server.Invalidate() // it may be another server now
+		o.server.SuspectPooler(context.Cause(o.last.TermContext()))
 	}
 	o.last = nil
 	a, err := o.retry(ctx, func() (a Attempt, err error) {
@@ -55,14 +57,17 @@ func (o *own) Acquire(ctx context.Context, t Try) Attempt {
 		return a, err
 	})
 	if err != nil {
-		return failed(o.server, err, o.quick(t.Last, err))
+		a = failed(o.server, err, o.quick(t.Last, err))
+		a.InTransaction = o.server.InTransaction()
+		return a
 	}
+	a.InTransaction = o.server.InTransaction()
 	o.last, o.deputy = a.Lock, o.seat != nil
 	switch a.Deputy = o.deputy; {
 	case a.Lock != nil && o.Wait:
 		a.Lock.closeDelay = closeDelay
 	case a.Lock == nil && !a.Deputy:
-		a.Next = backoff.Jitter(o.Retry)
+		a.Next = backoff.Jitter(o.retryEvery())
 	}
 	return a
 }
@@ -75,7 +80,7 @@ func (o *own) quick(last Standing, err error) time.Duration {
 	if last == Led || o.deputy && state != "57P03" && state != "53300" {
 		return Quick
 	}
-	return max(o.Retry, Quick)
+	return max(o.retryEvery(), Quick)
 }
 
 // Close gives the seat up.
@@ -115,16 +120,17 @@ func (o *own) retry(ctx context.Context, try func() (Attempt, error)) (a Attempt
 // try makes one attempt on a borrowed connection. It becomes the session if the lock or a
 // seat is granted, and goes back to the pool as it came if not.
 func (o *own) try(ctx context.Context, once bool) (Attempt, error) {
-	s, err := o.server.Borrow(ctx)
+	s, err := o.server.LendToLead(ctx)
 	if err != nil {
 		return Attempt{}, err
 	}
-	s.EvictBy(func() { o.server.Evict(s.PID(), o.Key) })
-	row, err := o.ask(ctx, s, o.Sit && !once)
+	o.evictFrom(s)
+	row, err := o.ask(ctx, s, o.sits() && !once)
 	if err != nil {
 		s.Discard() // in doubt: the lock may have been granted
 		return Attempt{}, fmt.Errorf("elector: try the lock: %w", session.Explain(err))
 	}
+	o.seated = row.Seated
 	a := Attempt{Outcome: Busy, Holder: Holder{PID: row.LeaderPid, CandidateID: row.LeaderID}}
 	switch row.Outcome {
 	case "granted":
@@ -136,15 +142,42 @@ func (o *own) try(ctx context.Context, once bool) (Attempt, error) {
 	case "standby":
 		err = session.ErrServerReadOnly
 	}
+	if o.Look && s.InTransaction() && err == nil {
+		a.Holder = holderSeenBy(ctx, s, o.Key)
+	}
 	s.GiveBack()
 	return a, err
 }
 
-// ask sends the one statement of an attempt.
+// evictFrom has the backend of the session terminated if a pooler moves the session from it,
+// and the lock stays there. A transaction's locks do not.
+func (o *own) evictFrom(s *session.Session) {
+	if !s.InTransaction() {
+		s.EvictBy(func() { o.server.Evict(s.PID(), o.Key) })
+	}
+}
+
+// sits reports whether this candidate becomes the deputy.
+func (o *own) sits() bool { return o.Sit && (o.SitInside || !o.server.InTransaction()) }
+
+// retryEvery is the time between two attempts.
+func (o *own) retryEvery() time.Duration {
+	if o.server.InTransaction() {
+		return o.RetryInside
+	}
+	return o.Retry
+}
+
+// ask sends the statement of an attempt. In transaction scope it does not look for the leader.
 func (o *own) ask(ctx context.Context, s *session.Session, sit bool) (db.TryLockRow, error) {
 	high, low := session.Halves(session.SeatKey(o.Key))
 	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryLockRow, error) {
-		return q.TryLock(ctx, db.TryLockParams{Key: o.Key, Settings: o.server.Settings(), Candidate: o.server.Name,
+		if s.InTransaction() {
+			row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), Candidate: o.server.Name,
+				Sit: sit, SeatHigh: high, SeatLow: low})
+			return db.TryLockRow{Outcome: row.Outcome, Pid: row.Pid}, err
+		}
+		return q.TryLock(ctx, db.TryLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), Candidate: o.server.Name,
 			Sit: sit, SeatHigh: high, SeatLow: low, Look: o.Look})
 	})
 	if err != nil {
@@ -162,11 +195,11 @@ func (o *own) ask(ctx context.Context, s *session.Session, sit bool) (db.TryLock
 // although the server has said so (granted), that is an error; else the session stays as
 // it is. After an error the session is discarded.
 func (o *own) confirm(ctx context.Context, s *session.Session, granted bool) (Attempt, error) {
-	token, held, err := confirm(ctx, s, o.Key, o.TokenEpoch)
+	row, err := confirm(ctx, s, o.Key, o.TokenEpoch)
 	switch {
 	case err != nil:
 		o.blocked = s.TimedOut(err) || pgerr.State(err) == "57014" // at the barrier, perhaps
-	case held:
+	case row.Held:
 		err = o.server.Acknowledge(ctx, s, o.Key)
 	case granted:
 		err = session.ErrNoAdvisoryLocks
@@ -177,6 +210,13 @@ func (o *own) confirm(ctx context.Context, s *session.Session, granted bool) (At
 		s.Fail(err)
 		return Attempt{}, err
 	}
+	if !o.seated && !s.InTransaction() { // where a full lock table would end the term
+		s.Along(func() { o.seatLeader(s) })
+	}
 	o.server.Start(s)
-	return Attempt{Outcome: Granted, Lock: newLock(o.Key, s, token)}, nil
+	l := newLock(o.Key, s, row.Token)
+	if s.InTransaction() {
+		l.transaction = row.Transaction
+	}
+	return Attempt{Outcome: Granted, Lock: l}, nil
 }

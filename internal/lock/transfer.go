@@ -68,10 +68,19 @@ func (t *Transfer) Prepare(ctx context.Context, onOffer func()) error {
 func (t *Transfer) offer(ctx context.Context) error {
 	s := t.lock.Session
 	row, err := session.DoOr(ctx, s, func(ctx context.Context, q *db.Queries) (db.OfferTransferRow, error) {
-		return q.OfferTransfer(ctx, db.OfferTransferParams{Candidate: t.candidate, Key: t.lock.key})
+		if s.InTransaction() {
+			if err := s.Savepoint(ctx); err != nil {
+				return db.OfferTransferRow{}, err
+			}
+		}
+		row, err := q.OfferTransfer(ctx, db.OfferTransferParams{Inside: s.InTransaction(), Candidate: t.candidate, Key: t.lock.key})
+		if err == nil && !row.Offered && s.InTransaction() {
+			err = s.ReleaseToSavepoint(ctx)
+		}
+		return row, err
 	}, func(late db.OfferTransferRow) {
 		if late.Offered {
-			_ = unlockKey(s, late.OfferKey)
+			_ = unlockOffer(s, late.OfferKey)
 		}
 	})
 	if err != nil {
@@ -84,13 +93,27 @@ func (t *Transfer) offer(ctx context.Context) error {
 // unlock looks whether the candidate is the first in the queue. If so, it releases the lock
 // if release is true.
 func (t *Transfer) unlock(ctx context.Context, release bool) (db.UnlockToRow, error) {
-	row, err := session.Do(ctx, t.lock.Session, func(ctx context.Context, q *db.Queries) (db.UnlockToRow, error) {
-		return q.UnlockTo(ctx, db.UnlockToParams{Key: t.lock.key, Candidate: t.candidate, Release: release})
+	inside := t.lock.InTransaction()
+	row, err := session.Apart(ctx, t.lock.Session, func(ctx context.Context, q *db.Queries) (db.UnlockToRow, error) {
+		return q.UnlockTo(ctx, db.UnlockToParams{Key: t.lock.key, Candidate: t.candidate, Release: release && !inside})
 	})
+	if err == nil && row.First && release && inside {
+		row.Released, row.Taken, err = t.endTransaction()
+	}
 	if err != nil {
 		return row, fmt.Errorf("elector: look for the successor: %w", session.Explain(err))
 	}
 	return row, nil
+}
+
+// endTransaction releases the lock with the leader's transaction, and then asks who has it.
+func (t *Transfer) endTransaction() (released, taken bool, err error) {
+	l := t.lock
+	if err := unlock(l.Session, func(ctx context.Context, q *db.Queries) (bool, error) { return l.EndTransaction(ctx, q) }); err != nil {
+		return false, false, err
+	}
+	holder, err := session.Once(context.Background(), l.Session, "", func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, l.key) })
+	return true, err == nil && holder.ApplicationName == t.candidate, nil
 }
 
 // successorGrace is how long at least a lock is kept for a successor that has lost its
@@ -122,7 +145,17 @@ func (t *Transfer) Withdraw() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = backoff.Await(ctx, func(context.Context) (any, error) { return nil, unlockKey(t.lock.Session, t.key) })
+	_, _ = backoff.Await(ctx, func(context.Context) (any, error) { return nil, unlockOffer(t.lock.Session, t.key) })
+}
+
+// unlockOffer releases the lock of an offer. Inside a transaction it was the last one taken.
+func unlockOffer(s *session.Session, key int64) error {
+	return unlock(s, func(ctx context.Context, q *db.Queries) (bool, error) {
+		if s.InTransaction() {
+			return true, s.ReleaseToSavepoint(ctx)
+		}
+		return q.Unlock(ctx, key)
+	})
 }
 
 // succeed waits in the server's queue for as long as the leader's offer stands. After that
@@ -135,7 +168,7 @@ func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
 	if s != nil {
 		err = o.server.PrepareWait(ctx, s, session.Successor, o.Key, wait)
 	} else if s, err = o.server.Open(ctx, session.Successor, o.Key, wait); err == nil {
-		s.EvictBy(func() { o.server.Evict(s.PID(), o.Key) })
+		o.evictFrom(s)
 		err = warmUp(ctx, s, db.Confirm, db.Unlock)
 	} else {
 		return Attempt{}, err

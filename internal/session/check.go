@@ -25,11 +25,15 @@ func (v *Server) check(ctx context.Context) error {
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, v.Lease.Validity(), fmt.Errorf("%w to others within %v", ErrNoAnswer, v.Lease.Validity()))
 	defer cancel()
-	err := poolChecks.share(waiting, v.pool, v.Lease, func() (whole bool, err error) {
-		err = v.checkServer(ctx)
-		return len(v.settings) == len(settings(v.Config)), err
+	inside, err := poolChecks.share(waiting, v.pool, struct {
+		Scope
+		Lease
+	}{v.Scope, v.Lease}, func() (inside, whole bool, err error) {
+		err = v.checkScope(ctx)
+		return v.InTransaction(), len(v.settings) == len(settings(v.Config)), err
 	})
 	if err == nil {
+		v.inside.Store(inside)
 		err = v.checkReplication(ctx)
 	}
 	v.checked = err == nil
@@ -56,7 +60,7 @@ func (v *Server) checkServer(ctx context.Context) error {
 
 // checkOnce is one check, on two connections.
 func (v *Server) checkOnce(ctx context.Context) error {
-	return v.With(ctx, func(a *Session) error {
+	return v.with(ctx, false, func(a *Session) error {
 		server, err := describe(ctx, a)
 		switch {
 		case err != nil:
@@ -68,7 +72,7 @@ func (v *Server) checkOnce(ctx context.Context) error {
 		}
 		a.pid = server.Pid
 		v.primary.Store(true)
-		return v.With(ctx, func(b *Session) error {
+		return v.with(ctx, false, func(b *Session) error {
 			if err := v.checkPooler(ctx, a, b); err != nil {
 				return fmt.Errorf("elector: check for a pooler: %w", err)
 			}
@@ -196,7 +200,7 @@ func (v *Server) dropRefusedSettings(ctx context.Context, s *Session) error {
 		switch {
 		case err == nil:
 			return false
-		case !refusesSetting(err) || one.Name == leaseSetting:
+		case !refusesSetting(err) || one.Name == leaseSetting || one.Name == leaseInside:
 			failed = fmt.Errorf("elector: check the session settings: %s: %w", one.Name, Explain(err))
 			return false
 		}

@@ -19,35 +19,36 @@ type queues struct {
 }
 
 type queue struct {
-	n    int           // who check or wait; guarded by queues.mu
-	busy chan struct{} // full while one checks; guards what follows
-	last time.Time     // when the last check began
-	good Lease         // with whose settings, all of them, that check passed; zero if it did not
+	n      int           // who check or wait; guarded by queues.mu
+	busy   chan struct{} // full while one checks; guards what follows
+	last   time.Time     // when the last check began
+	good   any           // what passed, with all its settings; nil if it did not
+	inside bool          // it passed in transaction scope
 }
 
-// share calls one, alone on the pool. It returns nil instead if a check with the same
-// lease began and passed while it waited: two hundred candidates that start at once ask the
-// server little more than one would. whole is whether the server took all settings, so that
+// share calls one, alone on the pool. It returns the result of another check instead, if one
+// for the same began and passed while it waited: two hundred candidates that start at once
+// ask the server little more than one would. inside is the scope, and whole is whether the server took all settings, so that
 // others need not find out which it refuses.
-func (q *queues) share(ctx context.Context, pool *sql.DB, lease Lease, one func() (whole bool, err error)) error {
+func (q *queues) share(ctx context.Context, pool *sql.DB, what any, one func() (inside, whole bool, err error)) (inside bool, err error) {
 	asked := time.Now()
 	its := q.join(pool)
 	defer q.leave(pool, its)
 	select {
 	case its.busy <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("elector: wait to check the server: %w", context.Cause(ctx))
+		return false, fmt.Errorf("elector: wait to check the server: %w", context.Cause(ctx))
 	}
 	defer func() { <-its.busy }()
-	if its.good == lease && its.last.After(asked) {
-		return nil
+	if its.good == what && its.last.After(asked) {
+		return its.inside, nil
 	}
-	its.last, its.good = time.Now(), Lease{}
-	whole, err := one()
+	its.last, its.good = time.Now(), nil
+	inside, whole, err := one()
 	if err == nil && whole {
-		its.good = lease
+		its.good, its.inside = what, inside
 	}
-	return err
+	return inside, err
 }
 
 func (q *queues) join(pool *sql.DB) *queue {

@@ -16,11 +16,13 @@ func checks(n int, check func() (bool, error), leases ...Lease) (made, failed in
 	ended := make(chan error)
 	for i := range n {
 		go func() {
-			ended <- all.share(context.Background(), nil, leases[i%len(leases)], func() (bool, error) {
+			_, err := all.share(context.Background(), nil, leases[i%len(leases)], func() (bool, bool, error) {
 				made++ // one at a time
 				time.Sleep(time.Second)
-				return check()
+				whole, err := check()
+				return false, whole, err
 			})
+			ended <- err
 		}()
 	}
 	for range n {
@@ -65,14 +67,15 @@ func TestThereIsOneQueueWhileAnybodyWaits(t *testing.T) {
 		for i := range 3 {
 			go func() {
 				time.Sleep(time.Duration(i) * 700 * time.Millisecond)
-				ended <- all.share(context.Background(), nil, Lease{}, func() (bool, error) {
+				_, err := all.share(context.Background(), nil, Lease{}, func() (bool, bool, error) {
 					if checking++; checking > 1 {
 						t.Errorf("%d checks at a time", checking)
 					}
 					time.Sleep(time.Second)
 					checking--
-					return false, nil
+					return false, false, nil
 				})
+				ended <- err
 			}()
 		}
 		for range 3 {
@@ -97,10 +100,10 @@ func TestACheckThatBeganBeforeIsNotShared(t *testing.T) {
 		all := queues{of: map[*sql.DB]*queue{}}
 		made := 0
 		for range 3 {
-			err := all.share(t.Context(), nil, Lease{}, func() (bool, error) {
+			_, err := all.share(t.Context(), nil, Lease{}, func() (bool, bool, error) {
 				made++
 				time.Sleep(time.Second)
-				return true, nil
+				return false, true, nil
 			})
 			if err != nil {
 				t.Error(err)

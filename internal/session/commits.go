@@ -33,7 +33,7 @@ func (v *Server) Acknowledge(ctx context.Context, s *Session, key int64) error {
 	if v.LongestLease == 0 {
 		return nil
 	}
-	own := &Server{Config: v.Config, pool: v.pool, settings: v.settings}
+	own := v.copy()
 	c := &commits{server: own, of: s, key: int64(rand.Uint64()), scope: purposeKey("commit", key)}
 	err := c.first(ctx)
 	if err == nil {
@@ -43,7 +43,7 @@ func (v *Server) Acknowledge(ctx context.Context, s *Session, key int64) error {
 		c.close()
 		return err
 	}
-	s.beside = append(s.beside, c.keep)
+	s.Along(c.keep)
 	return nil
 }
 

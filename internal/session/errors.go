@@ -35,6 +35,12 @@ var (
 // errClosed ends a session that its owner has closed.
 var errClosed = errors.New("elector: the session was closed")
 
+// errTransactionOver is of a session whose transaction has ended on the server.
+var errTransactionOver = errors.New("elector: the transaction that held the lock has ended on the server")
+
+// errMixedUp is of a prepared statement that comes and goes.
+var errMixedUp = fmt.Errorf("%w (its backends do not know this client's prepared statements: with pgx, set default_query_exec_mode=exec)", ErrSessionPooled)
+
 // errOpenTransaction is of a connection that the pool has lent with a transaction that
 // other code has left open. A session on it would be inside that transaction for ever.
 var errOpenTransaction = errors.New("elector: a connection of the pool came with a transaction that other code has left open: end each with COMMIT or ROLLBACK")
@@ -42,7 +48,7 @@ var errOpenTransaction = errors.New("elector: a connection of the pool came with
 // CheckOutside returns an error if a statement has found the connection inside a
 // transaction of other code.
 func (s *Session) CheckOutside(inTransaction bool) error {
-	if !inTransaction {
+	if !inTransaction || s.inside {
 		return nil
 	}
 	s.tainted = true
@@ -65,7 +71,7 @@ func isMissingStatement(err error) bool {
 func Explain(err error) error {
 	switch {
 	case isMissingStatement(err):
-		return pgerr.Wrap(ErrSessionPooled, err)
+		return pgerr.Wrap(errMixedUp, err)
 	case pgerr.State(err) == "53200":
 		return pgerr.Wrap(ErrLockTableFull, err)
 	}

@@ -62,8 +62,11 @@ func (s *Session) keep(onBeat func(Beat)) {
 			return
 		}
 		beat := Beat{Took: time.Since(start), Deadline: s.Deadline()}
-		if rung {
-			beat.Requests = s.requests()
+		switch {
+		case s.inside:
+			beat.Requests = s.requestsBeside()
+		case rung:
+			beat.Requests = s.requests(s.ctx)
 		}
 		onBeat(beat)
 	}
@@ -95,7 +98,13 @@ func (s *Session) pause(d time.Duration, asked *time.Time) bool {
 // statement failed is of no use. Only a full lock table, where Ping can take no lock for a
 // moment, says nothing about the session.
 func (s *Session) heartbeat() (rung bool, err error) {
-	ping, err := Do(s.ctx, s, func(ctx context.Context, q *db.Queries) (db.PingRow, error) {
+	ping, err := doSimple(s.ctx, s, func(ctx context.Context, q *db.Queries) (db.PingRow, error) {
+		switch {
+		case s.inside && s.tx == nil: // it was released
+			return db.PingRow{Pid: s.pid}, nil
+		case s.inside:
+			return db.PingRow{Pid: s.pid}, pingTransaction(ctx, q)
+		}
 		ping, err := q.Ping(ctx)
 		if pgerr.State(err) == "53200" {
 			var server db.DescribeServerRow
@@ -119,12 +128,33 @@ func (s *Session) heartbeat() (rung bool, err error) {
 
 // requests are those that ring this session's bell. If it cannot ask, the next heartbeat
 // finds that, or asks again.
-func (s *Session) requests() (all []Request) {
-	rows, _ := Do(s.ctx, s, func(ctx context.Context, q *db.Queries) ([]db.RequestsRow, error) { return q.Requests(ctx) })
+func (s *Session) requests(ctx context.Context) (all []Request) {
+	rows, _ := Apart(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.RequestsRow, error) { return q.Requests(ctx, int64(s.pid)) })
 	for _, r := range rows {
 		all = append(all, Request{Transaction: r.Transaction, Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid})
 	}
 	return all
+}
+
+// requestsBeside returns the requests that were found beside the session, and looks for
+// others. In transaction scope no heartbeat can try a bell, because a full lock table would
+// end the transaction. It asks on another connection, for which no heartbeat must wait.
+func (s *Session) requestsBeside() (found []Request) {
+	if all := s.found.Swap(nil); all != nil {
+		found = *all
+	}
+	if s.seeking.CompareAndSwap(false, true) {
+		s.helpers.Go(func() {
+			defer s.seeking.Store(false)
+			ctx, cancel := context.WithTimeout(s.ctx, s.lease.Heartbeat)
+			defer cancel()
+			if all := s.requests(ctx); len(all) > 0 {
+				s.found.Store(&all)
+				s.raiseSuspicion() // the next heartbeat reports them
+			}
+		})
+	}
+	return found
 }
 
 // Context is done when the session has ended; its cause says why.
@@ -140,13 +170,17 @@ func (s *Session) PID() int32 { return s.pid }
 // SetPID records the backend that answered the first statement.
 func (s *Session) SetPID(pid int32) { s.pid = pid }
 
-// CheckPID returns an error if another backend than the session's has answered.
+// CheckPID returns an error if another backend than the session's has answered. Inside a
+// transaction, PingTransaction checks that.
 func (s *Session) CheckPID(answered int32) error {
-	if answered != s.pid {
+	if answered != s.pid && !s.inside {
 		return fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", ErrSessionPooled, s.pid, answered)
 	}
 	return nil
 }
+
+// Along has run called on a goroutine of its own, from Start to soon after the session's end.
+func (s *Session) Along(run func()) { s.beside = append(s.beside, run) }
 
 // EvictBy sets what terminates the backend if a pooler has moved the session from it.
 func (s *Session) EvictBy(evict func()) { s.evict = evict }
@@ -173,9 +207,9 @@ func (s *Session) Close() {
 }
 
 // Began is when the session's backend began, by the server's clock. The server is asked
-// once.
+// once, and not in transaction scope.
 func (s *Session) Began(ctx context.Context) (int64, error) {
-	if began := s.began.Load(); began != 0 {
+	if began := s.began.Load(); began != 0 || s.inside {
 		return began, nil
 	}
 	began, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) { return q.BackendStart(ctx) })

@@ -30,6 +30,7 @@ const (
 // Config is what the sessions of a Server are like.
 type Config struct {
 	Name         string // the application_name: the candidate's id
+	Scope        Scope
 	Lease        Lease
 	LongestLease time.Duration // of all candidates, with synchronous standbys; 0 without
 	Watch        bool          // whether a second connection watches the backend of a session
@@ -49,11 +50,22 @@ type Server struct {
 	passed    atomic.Bool               // a check, at any time
 	primaries map[primary]time.Duration // when each was first seen, by the monotonic clock
 	newest    newest                    // primary, if an older one was met
+	inside    atomic.Bool               // sessions are in transaction scope
+	pooled    bool                      // a session was moved by a pooler
 }
 
 // NewServer neither connects nor starts anything.
 func NewServer(pool *sql.DB, c Config) *Server {
-	return &Server{Config: c, pool: pool, settings: settings(c)}
+	v := &Server{Config: c, pool: pool, settings: settings(c)}
+	v.inside.Store(c.Scope == TransactionScope)
+	return v
+}
+
+// copy is the same for another goroutine, without what it has met.
+func (v *Server) copy() *Server {
+	own := &Server{Config: v.Config, pool: v.pool, settings: v.settings}
+	own.inside.Store(v.InTransaction())
+	return own
 }
 
 // Refuses reports whether an error is permanent: no retry will make the server able to
@@ -67,6 +79,16 @@ func (v *Server) Refuses(err error) bool {
 		return !v.passed.Load()
 	}
 	return errors.Is(err, ErrNoAdvisoryLocks) || errors.Is(err, ErrPoolTooSmall) || errors.Is(err, ErrServerTooOld)
+}
+
+// InTransaction reports whether sessions have their locks inside transactions. It may be
+// called from any goroutine.
+func (v *Server) InTransaction() bool { return v.inside.Load() }
+
+// SuspectPooler has the next check try transaction scope, if err says that a pooler has
+// moved a session: one that the last check did not find.
+func (v *Server) SuspectPooler(err error) {
+	v.pooled = v.pooled || v.Scope == Auto && errors.Is(err, ErrSessionPooled) && !errors.Is(err, errMixedUp)
 }
 
 // Invalidate has the server checked again before the next Retry.
@@ -86,6 +108,9 @@ func (v *Server) Retry(ctx context.Context, try func() error) error {
 		v.checked = v.checked && (err == nil || ctx.Err() != nil)
 		if isSuspicious(err) {
 			live.suspect(v.pool)
+		}
+		if v.passed.Load() {
+			v.SuspectPooler(err)
 		}
 		dead := pgerr.Broken(err) && !errors.Is(err, ErrSessionPooled) || errors.Is(err, errOpenTransaction)
 		if idle <= 0 || !dead && !errors.Is(err, ErrOldPrimary) {
@@ -108,9 +133,48 @@ func (v *Server) Borrow(ctx context.Context) (*Session, error) {
 	return s, nil
 }
 
+// lend borrows a connection, and begins a transaction if inside.
+func (v *Server) lend(ctx context.Context, inside bool) (*Session, error) {
+	s, err := v.Borrow(ctx)
+	if err != nil || !inside {
+		return s, err
+	}
+	s.inside, s.settings, s.borrowAside = true, Encode(v.settings), v.copy().Borrow
+	if err := s.begin(ctx); err != nil {
+		err = explainBegin(s, err)
+		s.Discard()
+		return nil, err
+	}
+	return s, nil
+}
+
+// LendToLead lends a connection for a session that may be elected. In transaction scope it
+// takes the connection beside it first, for which no granted lock must wait.
+func (v *Server) LendToLead(ctx context.Context) (*Session, error) {
+	if !v.InTransaction() {
+		return v.lend(ctx, false)
+	}
+	aside, err := v.lend(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	aside.inside = true
+	s, err := v.lend(ctx, true)
+	if err != nil {
+		aside.Discard()
+		return nil, err
+	}
+	s.aside = aside
+	return s, nil
+}
+
 // With lends fn a connection. It goes back to the pool if fn returns nil.
 func (v *Server) With(ctx context.Context, fn func(*Session) error) error {
-	s, err := v.Borrow(ctx)
+	return v.with(ctx, v.InTransaction(), fn)
+}
+
+func (v *Server) with(ctx context.Context, inside bool, fn func(*Session) error) error {
+	s, err := v.lend(ctx, inside)
 	if err != nil {
 		return err
 	}
@@ -133,7 +197,11 @@ const (
 
 // Open borrows a connection and prepares it for Wait.
 func (v *Server) Open(ctx context.Context, role Role, key int64, wait time.Duration) (*Session, error) {
-	s, err := v.Borrow(ctx)
+	lend := v.LendToLead
+	if role == Watcher {
+		lend = func(ctx context.Context) (*Session, error) { return v.lend(ctx, v.InTransaction()) }
+	}
+	s, err := lend(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -153,10 +221,10 @@ func (v *Server) Open(ctx context.Context, role Role, key int64, wait time.Durat
 func (v *Server) PrepareWait(ctx context.Context, s *Session, role Role, key int64, wait time.Duration) error {
 	waiting := append(slices.Clone(v.settings),
 		setting{"pgelector.role", string(role)},
-		setting{"pgelector.key", strconv.FormatInt(key, 10)},
+		keySetting(key),
 		setting{"pgelector.wait", strconv.FormatInt(wait.Milliseconds(), 10)})
 	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.PrepareWaitRow, error) {
-		return q.PrepareWait(ctx, Encode(waiting))
+		return q.PrepareWait(ctx, db.PrepareWaitParams{Settings: Encode(waiting), Inside: s.inside})
 	})
 	switch {
 	case err != nil:
@@ -166,6 +234,7 @@ func (v *Server) PrepareWait(ctx context.Context, s *Session, role Role, key int
 	case s.pid == 0:
 		s.pid = row.Pid
 	}
+	s.stays = s.inside
 	return s.CheckPID(row.Pid)
 }
 
@@ -190,9 +259,11 @@ func (v *Server) OpenChecked(ctx context.Context, key int64) (*Session, error) {
 // alive until it ends or is closed.
 func (v *Server) Start(s *Session) {
 	s.errTimeout = ErrLeaseExpired // there is a lease from now on
+	s.stays = s.inside
+	s.dropAside()
 	if v.Watch {
-		own := &Server{Config: v.Config, pool: v.pool, settings: v.settings}
-		s.beside = append(s.beside, func() { own.watch(s) })
+		own := v.copy()
+		s.Along(func() { own.watch(s) })
 	}
 	for _, run := range s.beside {
 		s.helpers.Go(run)
@@ -222,6 +293,7 @@ type setting struct {
 
 const (
 	leaseSetting  = "idle_session_timeout"
+	leaseInside   = "idle_in_transaction_session_timeout" // the lease in transaction scope
 	commitSetting = "synchronous_commit"
 )
 
@@ -239,7 +311,7 @@ func settings(c Config) []setting {
 		{"statement_timeout", millis(l.Length)},
 		{"lock_timeout", "0"},
 		{"transaction_timeout", "0"}, // 17 and newer
-		{"idle_in_transaction_session_timeout", millis(l.Length)},
+		{leaseInside, millis(l.Length)},
 		{"default_transaction_isolation", "read committed"},
 		{"default_transaction_deferrable", "off"}, // or a heartbeat may wait for other transactions
 		{commitSetting, "local"},                  // the token outlives a crash, and waits for no standby
@@ -253,15 +325,23 @@ func settings(c Config) []setting {
 	}
 }
 
-// Settings are the session settings, as a parameter of a statement.
-func (v *Server) Settings() string { return Encode(v.settings) }
+// Settings are the settings of a session for the lock of that key, as a parameter of a
+// statement.
+func (v *Server) Settings(key int64) string {
+	if !v.InTransaction() {
+		return Encode(v.settings)
+	}
+	return Encode(append(slices.Clone(v.settings), keySetting(key)))
+}
+
+func keySetting(key int64) setting { return setting{"pgelector.key", strconv.FormatInt(key, 10)} }
 
 // FenceSettings are the settings that bound a fenced transaction.
 func (l Lease) FenceSettings() string {
 	bound := fmt.Sprintf("%dms", l.Length.Milliseconds())
 	return Encode([]setting{
 		{"statement_timeout", bound},
-		{"idle_in_transaction_session_timeout", bound},
+		{leaseInside, bound},
 		{"transaction_timeout", bound},
 	})
 }

@@ -28,12 +28,17 @@ const sendGrace = 50 * time.Millisecond
 // connection to the pool, and is only for one on which nothing was changed. Discard
 // closes it: sql.Conn.Close would return it to the pool with its settings and locks.
 type Session struct {
-	lease   Lease
-	conn    *sql.Conn
-	q       *db.Queries
-	tx      *sql.Tx      // in which q asks; nil outside a transaction
-	tainted bool         // other code has left a transaction open on the connection
-	process processClock // nil for this process
+	lease       Lease
+	conn        *sql.Conn
+	q           *db.Queries
+	tx          *sql.Tx                                 // in which q asks; nil outside a transaction
+	inside      bool                                    // it has its locks inside a transaction
+	stays       bool                                    // PingTransaction follows each query
+	settings    string                                  // of the transaction
+	borrowAside func(context.Context) (*Session, error) // a connection for Apart
+	aside       *Session                                // makes the calls of Apart; may be nil
+	tainted     bool                                    // other code has left a transaction open on the connection
+	process     processClock                            // nil for this process
 
 	callSlot   chan struct{}           // held by the call under way, and for ever by Discard
 	ctx        context.Context         // done when the session has ended
@@ -54,10 +59,12 @@ type Session struct {
 	termCtx        context.Context         // done when no term may go on
 	endTerms       context.CancelCauseFunc
 
-	identity atomic.Pointer[identity] // of its server, once asked
-	met      atomic.Pointer[identity] // another server to compare with
-	looking  atomic.Bool              // whether LookAround asks for one
-	newest   *newest                  // the newest primary that its Server has seen
+	identity atomic.Pointer[identity]  // of its server, once asked
+	met      atomic.Pointer[identity]  // another server to compare with
+	looking  atomic.Bool               // whether LookAround asks for one
+	found    atomic.Pointer[[]Request] // beside the session, and not yet reported
+	seeking  atomic.Bool               // whether requestsBeside looks for some
+	newest   *newest                   // the newest primary that its Server has seen
 
 	holds   holds
 	evict   func()        // terminates the backend if a pooler has moved the session from it; may be nil
@@ -106,6 +113,31 @@ func Do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Q
 // DoOr is Do for an answer that must not be lost: drop receives one that comes when Do has
 // returned.
 func DoOr[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error), drop func(T)) (T, error) {
+	return do(ctx, s, func(ctx context.Context, q *db.Queries) (T, error) {
+		value, err := call(ctx, q)
+		if err == nil && s.stays {
+			err = pingTransaction(ctx, q)
+		}
+		return value, err
+	}, drop)
+}
+
+// pingTransaction asks whether the transaction goes on.
+func pingTransaction(ctx context.Context, q *db.Queries) error {
+	rows, err := q.PingTransaction(ctx)
+	if err == nil && rows == 0 {
+		err = errTransactionOver
+	}
+	return err
+}
+
+// doSimple is Do for a statement without arguments and rows, which drivers send by the
+// simple protocol.
+func doSimple[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
+	return do(ctx, s, call, func(T) {})
+}
+
+func do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error), drop func(T)) (T, error) {
 	if err := s.takeSlot(ctx); err != nil {
 		var none T
 		return none, err
@@ -126,6 +158,8 @@ func DoOr[T any](ctx context.Context, s *Session, call func(context.Context, *db
 			s.renew(sent)
 		case pgerr.State(err) == "25P02" && s.tx == nil:
 			s.tainted, err = true, pgerr.Wrap(errOpenTransaction, err)
+		case s.stays && !errors.Is(err, sql.ErrNoRows): // the server has released the locks
+			defer s.cancel(pgerr.Wrap(ErrSessionLost, err))
 		}
 		return value, pgerr.CauseOr(waiting, err)
 	}, drop)
@@ -170,6 +204,9 @@ func (s *Session) begin(ctx context.Context) error {
 		if err == nil {
 			s.tx, s.q = tx, db.New(tx)
 		}
+		if err == nil && s.inside { // by a statement, because a wrapper of a driver may know no levels
+			_, err = tx.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+		}
 		return tx, err
 	})
 	return err
@@ -189,8 +226,11 @@ func (s *Session) rollBack(ctx context.Context, err error) error {
 }
 
 // Prepare prepares statements of one row. They then cost one round trip with any driver,
-// and are not planned again.
+// and are not planned again. Inside a transaction it does nothing: a pooler would keep them.
 func (s *Session) Prepare(ctx context.Context, statements ...string) error {
+	if s.inside {
+		return nil
+	}
 	_, err := Do(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) {
 		p := prepared{Conn: s.conn, stmts: map[string]*sql.Stmt{}}
 		for _, statement := range statements {
@@ -219,8 +259,23 @@ func (p prepared) QueryRowContext(ctx context.Context, query string, args ...any
 	return p.Conn.QueryRowContext(ctx, query, args...)
 }
 
-// GiveBack returns the connection to the pool.
-func (s *Session) GiveBack() { _ = s.conn.Close() }
+// GiveBack returns the connection to the pool. It rolls a transaction back.
+func (s *Session) GiveBack() {
+	if s.tx != nil && s.rollBack(context.Background(), nil) != nil {
+		s.Discard()
+		return
+	}
+	_ = s.conn.Close()
+	s.dropAside()
+}
+
+// dropAside gives back the connection beside the session, if there is one.
+func (s *Session) dropAside() {
+	if s.aside != nil {
+		s.aside.GiveBack()
+		s.aside = nil
+	}
+}
 
 // Discard ends the session and closes its connection. If a driver call does not return,
 // the connection is closed when it does.
@@ -228,6 +283,9 @@ func (s *Session) Discard() {
 	s.cancel(errClosed)
 	defer s.helpers.Wait()
 	defer s.closeConn()
+	if s.aside != nil {
+		defer s.aside.Discard()
+	}
 	if s.evict != nil && errors.Is(context.Cause(s.ctx), ErrSessionPooled) {
 		s.evict()
 	}
@@ -255,9 +313,12 @@ func (s *Session) Discard() {
 // is inside a transaction. (The server logs a warning if there is one already.)
 func (s *Session) closeForGood() {
 	if s.tx != nil {
-		_ = s.tx.Rollback()
+		if !errors.Is(context.Cause(s.ctx), errClosed) {
+			s.closeConn() // the connection may be dead: drivers then close it, and ask nothing
+		}
+		_ = s.tx.Rollback() // which Raw waits for
 	}
-	if !s.tainted && !s.leaveOpen() {
+	if !s.inside && !s.tainted && !s.leaveOpen() { // in transaction scope nothing stays on a connection
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.connCtx), closeGrace/2)
 		defer cancel()
 		_, _ = s.conn.ExecContext(ctx, "BEGIN")

@@ -61,7 +61,7 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 		if err := w.Wait(ctx); err != nil {
 			return err
 		}
-		ended, err := w.holdsPair(ctx, key)
+		ended, err := w.has(ctx, key)
 		switch {
 		case err != nil:
 			return err
@@ -95,18 +95,27 @@ func (s *Session) HoldLife(candidateID string) error { return s.holdPair(LifeKey
 
 // holdPair takes the lock of two integers with a key that nobody else uses.
 func (s *Session) holdPair(key int64) error {
-	high, low := Halves(key)
-	granted, err := Do(s.ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
-		return q.TryPair(ctx, db.TryPairParams{High: high, Low: low})
-	})
+	granted, err := s.TryPair(key)
 	if err == nil && !granted {
 		err = ErrNoAdvisoryLocks
 	}
 	return err
 }
 
-// holdsPair asks pg_locks whether the session holds the lock.
-func (s *Session) holdsPair(ctx context.Context, key int64) (bool, error) {
+// TryPair tries the lock of two integers, the halves of key.
+func (s *Session) TryPair(key int64) (granted bool, err error) {
+	high, low := Halves(key)
+	return Do(s.ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
+		return q.TryPair(ctx, db.TryPairParams{Inside: s.inside, High: high, Low: low})
+	})
+}
+
+// has asks pg_locks whether the session holds the lock. A transaction, which would keep the
+// lock of pg_locks, takes it again.
+func (s *Session) has(ctx context.Context, key int64) (bool, error) {
+	if s.inside {
+		return s.TryPair(key)
+	}
 	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HoldsPairRow, error) { return q.HoldsPair(ctx, key) })
 	if err == nil {
 		err = s.CheckPID(row.Pid)

@@ -26,14 +26,17 @@ func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 	}
 }
 
-// OnCampaign traces an attempt, and logs the end of an outage, and that this candidate has
-// become the deputy.
+// OnCampaign traces an attempt, and logs the end of an outage, and that this candidate is in
+// transaction scope, or has become the deputy.
 func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 	if e.Outcome != hooks.Failed {
 		if was, ok := h.ended(e.Origin); ok {
 			h.line(ctx, Info, "database back", e.Origin,
 				"away", round(e.At.Sub(was.since)), "failed_attempts", was.failed)
 		}
+	}
+	if h.entered(e) {
+		h.line(ctx, Info, "transaction scope", e.Origin, "attempt", e.Attempt)
 	}
 	if h.becameDeputy(e) {
 		h.line(ctx, Info, "became deputy", e.Origin, "attempt", e.Attempt)
@@ -90,6 +93,17 @@ func (h *Hook) failed(e hooks.Failure) int {
 		h.outages[e.Origin] = o
 	}
 	return o.failed
+}
+
+// entered records and reports the first attempt in transaction scope.
+func (h *Hook) entered(e hooks.Campaign) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	first := e.InTransaction && !h.inside[e.Origin]
+	if first {
+		h.inside[e.Origin] = true
+	}
+	return first
 }
 
 // becameDeputy records whether the candidate is the deputy, and reports whether that is new.

@@ -31,6 +31,7 @@ type Hook struct {
 	mu       sync.Mutex
 	outages  map[hooks.Origin]outage // of candidates whose database is away
 	deputies map[hooks.Origin]bool
+	inside   map[hooks.Origin]bool // candidates in transaction scope
 }
 
 // outage is a series of failed attempts.
@@ -51,7 +52,7 @@ var (
 // New returns a Hook that passes its lines to write. If electors share the hook, write
 // must be safe for concurrent use.
 func New(write Write) *Hook {
-	return &Hook{write: write, outages: make(map[hooks.Origin]outage), deputies: make(map[hooks.Origin]bool)}
+	return &Hook{write: write, outages: make(map[hooks.Origin]outage), deputies: make(map[hooks.Origin]bool), inside: make(map[hooks.Origin]bool)}
 }
 
 // OnElected logs that a term began.

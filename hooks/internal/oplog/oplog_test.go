@@ -94,7 +94,7 @@ func attempt(h *oplog.Hook, who hooks.Origin, n int, outcome hooks.Outcome, d ti
 func everything(h *oplog.Hook) {
 	attempt(h, a, 1, hooks.Failed, 0)
 	attempt(h, a, 2, hooks.Failed, 1)
-	h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: 3, Outcome: hooks.Busy, Deputy: true})
+	h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: 3, Outcome: hooks.Busy, Deputy: true, InTransaction: true})
 	attempt(h, a, 4, hooks.Granted, 2)
 	h.OnElected(ctx, hooks.Elected{Origin: a})
 	h.OnHeartbeat(ctx, hooks.Heartbeat{Origin: a})

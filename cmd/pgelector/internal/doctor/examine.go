@@ -24,9 +24,11 @@ type Examination struct {
 
 	TokenEpoch int   // of the candidates
 	LastToken  int64 // the largest that a store has seen; 0 if unknown
+	Elections  int64 // whose need of connections to show
 
 	pool   *sql.DB // for questions
 	token  int64   // of the trial election; 0 if it failed
+	inside bool    // the trial was in transaction scope
 	role   string  // of the connection
 	failed int
 	worst  time.Duration // the longest round trip

@@ -77,8 +77,18 @@ func (x *Examination) capacity(ctx context.Context) error {
 		}
 	}
 	if !scarce {
-		x.say(ok, "connections", "%d of %d in use; an election pins 2 in the whole fleet, however many candidates it has (%d with "+
-			"WithWatch), and takes up to %d for moments", c.Connections, c.ConnectionSlots, pins, needed)
+		x.say(ok, "connections", "%d of %d in use", c.Connections, c.ConnectionSlots)
 	}
+	x.need()
 	return nil
+}
+
+// need shows what the leaders and deputies of the whole fleet keep, however many candidates
+// there are.
+func (x *Examination) need() {
+	n := x.Elections
+	x.say(note, "need", "%d elections keep %d server connections with a deputy each, %d with the standby poll, and %d more with WithWatch; "+
+		"directly, through a session pooler, or through a transaction pooler, where the default is poll", n, 2*n, n, n)
+	x.say(note, "need", "a shared session (NewSession) keeps one for each process, however many elections it has; it needs session scope")
+	x.say(note, "need", "candidates borrow up to %d more for moments: one for each statement", needed-pins)
 }

@@ -52,8 +52,12 @@ func (x *Examination) pooler(ctx context.Context) error {
 		return err
 	case mode == "session":
 		x.say(note, "pooler", "there is one, apparently in session mode, which works: make sure that it does not close idle connections before the lease ends")
+	case mode == "transaction":
+		x.say(note, "pooler", "there is one in transaction mode: a leader holds its lock inside a transaction (transaction scope), which keeps one of the "+
+			"pooler's server connections, idle in transaction; see the need below, and leave idle_transaction_timeout of the pooler at 0")
 	default:
-		x.say(fail, "pooler", "there is one in %s mode, which shares backends and so the lock: connect to the server directly, or through a pool in session mode", mode)
+		x.say(fail, "pooler", "there is one in %s mode, which shares backends and so the lock: connect to the server directly, or through a pool in session "+
+			"or transaction mode", mode)
 	}
 	return nil
 }

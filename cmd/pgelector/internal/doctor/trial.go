@@ -29,7 +29,7 @@ func (x *Examination) candidate() (e *elector.Elector, closePool func(), err err
 		return nil, nil, err
 	}
 	closePool = func() { go pool.Close() } // lib/pq may hang
-	refused := hooks.Funcs{Error: func(_ context.Context, e hooks.Failure) {
+	refused := hooks.Funcs{Campaign: func(_ context.Context, e hooks.Campaign) { x.inside = e.InTransaction }, Error: func(_ context.Context, e hooks.Failure) {
 		if e.Op == hooks.OpSetting {
 			x.say(note, "settings", "%v", e.Err)
 		}
@@ -51,7 +51,11 @@ func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 	}
 	switch {
 	case err == nil:
-		x.say(ok, "advisory locks", "real: a trial election was won, verified in pg_locks, and resigned")
+		scope := "session"
+		if x.inside {
+			scope = "transaction"
+		}
+		x.say(ok, "advisory locks", "real: a trial election was won in %s scope, verified in pg_locks, and resigned", scope)
 	case errors.Is(err, elector.ErrSessionPooled) && x.failed > 0:
 		x.say(note, "advisory locks", "unreliable through this pooler")
 	case errors.Is(err, elector.ErrLockTableFull):

@@ -16,6 +16,7 @@ var flags = map[string]string{
 	"WithMaxAttempts":        "--max-attempts",
 	"WithReadOnlyTimeout":    "--read-only-timeout",
 	"WithRetryInterval":      "--retry",
+	"WithScope":              "--scope",
 	"WithSynchronousStandby": "--synchronous-standby",
 	"WithTokenEpoch":         "--token-epoch",
 }

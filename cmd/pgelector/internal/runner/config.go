@@ -31,7 +31,9 @@ type Config struct {
 	MaxAttempts     int
 	ReadOnlyTimeout time.Duration
 	TokenEpoch      int
-	Standby         elector.Standby
+	Scope           elector.Scope
+	Standby         elector.Standby // if StandbyChosen
+	StandbyChosen   bool
 	DeputyInterval  time.Duration // 0 means the library's default
 	Watch           bool          // notice at once when the server ends the session
 	Synchronous     time.Duration // the longest lease of all candidates, with synchronous standbys; else 0
@@ -101,8 +103,11 @@ func (c *Config) Fit() error {
 // options returns the elector's options.
 func (c *Config) options() []elector.Option {
 	all := []elector.Option{elector.WithLease(c.Lease), elector.WithDrain(c.Drain),
-		elector.WithStandby(c.Standby), elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout),
+		elector.WithScope(c.Scope), elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout),
 		elector.WithTokenEpoch(c.TokenEpoch)}
+	if c.StandbyChosen {
+		all = append(all, elector.WithStandby(c.Standby))
+	}
 	if c.Heartbeat != 0 {
 		all = append(all, elector.WithHeartbeatInterval(c.Heartbeat))
 	}

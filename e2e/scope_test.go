@@ -1,0 +1,253 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// inTransactions are the ways to ask that work through a pooler that does not track prepared
+// statements.
+var inTransactions = []string{"pq", "pq binary", "pgx simple", "pgx exec", "pgx describe", "pgx cache describe"}
+
+// overTransactions runs a test for each of them, through a pooler with so many connections.
+func overTransactions(t *testing.T, size int, test func(t *testing.T, s *server, open func() *sql.DB, b *pgcluster.Bouncer)) {
+	t.Helper()
+	for _, name := range inTransactions {
+		d := pgx
+		if name[:2] == "pq" {
+			d = pq
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := onShared(t)
+			b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(size))
+			test(t, s, func() *sql.DB { return d.open(t, 0, b.DSN(waysToAsk[name]...)) }, b)
+		})
+	}
+}
+
+// through makes a candidate on a pool that leads through a pooler.
+func (s *server) through(t *testing.T, pool *sql.DB, election string, opts ...elector.Option) *candidate {
+	t.Helper()
+	c := s.stand(t, pool, election, opts...)
+	c.moved = true
+	return c
+}
+
+// holdsNothingBack checks that the backend of a leader or deputy has no snapshot and no
+// transaction id between its statements, and no lock but advisory ones.
+func (s *server) holdsNothingBack(t *testing.T, id string, samples int) {
+	t.Helper()
+	held, longest := 0, 0
+	for range samples {
+		held++
+		if one[int](t, s.admin, `SELECT count(*)::int FROM pg_stat_activity
+			WHERE application_name = $1 AND state = 'idle in transaction' AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)`, id) == 0 {
+			held = 0
+		}
+		longest = max(longest, held)
+		time.Sleep(7 * time.Millisecond)
+	}
+	if longest > 5 { // the state and the snapshot are not read at the same instant
+		t.Errorf("%s had a snapshot or a transaction id in %d samples in a row", id, longest)
+	}
+	if others := list[string](t, s.admin, `SELECT DISTINCT l.locktype FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
+		WHERE a.application_name = $1 AND a.state = 'idle in transaction' AND l.locktype NOT IN ('advisory', 'virtualxid')`, id); len(others) > 0 {
+		t.Errorf("%s holds other locks: %q", id, others)
+	}
+}
+
+func TestAnElectionThroughATransactionPooler(t *testing.T) {
+	t.Parallel()
+	overTransactions(t, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
+		election := s.election(t)
+		pool := open()
+		leader := s.through(t, pool, election).run(t, nil)
+		if e := leader.elected(t); !e.InTransaction {
+			t.Error("OnElected does not say that the lock is held inside a transaction")
+		}
+		follower := s.through(t, open(), election).run(t, nil)
+		follower.follows(t)
+		if e := wait(t, follower, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy }); !e.InTransaction || !e.Polls || e.Deputy {
+			t.Errorf("the follower's event: %+v", e)
+		}
+
+		term := termOf(t, leader)
+		for range 3 {
+			expect(t, term.Verify(soon(t)))
+			expect(t, term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
+				_, err := tx.Exec("SELECT 1")
+				return err
+			}))
+		}
+		if who, err := follower.Leader(soon(t)); err != nil || who.CandidateID != leader.CandidateID() {
+			t.Errorf("the leader is %+v, %v", who, err)
+		}
+		s.holdsNothingBack(t, leader.CandidateID(), 100)
+		old := leader.rec.Elected()[0]
+		leader.end(t)
+		if fresh := follower.elected(t); fresh.Token <= old.Token {
+			t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
+		}
+	})
+}
+
+func TestADeputyThroughATransactionPooler(t *testing.T) {
+	t.Parallel()
+	for name, standby := range map[string]elector.Standby{"deputy": elector.Deputy, "wait": elector.Wait} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overTransactions(t, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
+				election := s.election(t)
+				opts := []elector.Option{elector.WithStandby(standby), elector.WithRetryInterval(3 * time.Second)}
+				leader := s.through(t, open(), election, append(opts, elector.WithWatch())...).run(t, nil)
+				leader.elected(t)
+				deputy := s.through(t, open(), election, opts...).run(t, nil)
+				wait(t, deputy, func(e hooks.Campaign) bool { return e.Deputy })
+				if standby == elector.Deputy {
+					s.holdsNothingBack(t, deputy.CandidateID(), 100)
+				}
+				s.holdsNothingBack(t, leader.CandidateID(), 100)
+				s.terminate(t, s.holders(t, leader.Key())[0])
+				if standby == elector.Wait {
+					deputy.elected(t)
+				} else {
+					eventually(t, "somebody is elected", func() bool { return len(leader.rec.Elected())+len(deputy.rec.Elected()) == 2 })
+				}
+				if d := wait[hooks.Demoted](t, leader, nil); d.Reason != hooks.SessionLost {
+					t.Errorf("demoted because of %s: %v", d.Reason, d.Err)
+				}
+			})
+		})
+	}
+}
+
+// Candidates in both scopes exclude each other, and transfer to each other.
+func TestATransferBetweenTheScopes(t *testing.T) {
+	t.Parallel()
+	overTransactions(t, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
+		election := s.election(t)
+		inside := s.through(t, open(), election).run(t, nil)
+		inside.elected(t)
+		direct := s.stand(t, pgx.open(t, 0, s.DSN()), election).run(t, nil)
+		direct.follows(t)
+		leader, next := inside, direct
+		for range 4 {
+			cursor := next.after()
+			expect(t, termOf(t, leader).TransferTo(soon(t), next.CandidateID()))
+			nextElected(t, cursor)
+			leader, next = next, leader
+		}
+		s.holdsNothingBack(t, inside.CandidateID(), 30)
+	})
+}
+
+func TestALeaderInATransactionHoldsNothingBack(t *testing.T) {
+	t.Parallel()
+	s := onShared(t)
+	dsn := s.database(t)
+	c := s.through(t, pgx.open(t, 0, dsn), s.election(t), elector.WithScope(elector.TransactionScope), elector.WithHeartbeatInterval(50*time.Millisecond)).run(t, nil)
+	c.elected(t)
+	pool := pgx.open(t, 0, dsn)
+	for _, statement := range []string{
+		"CREATE TABLE t AS SELECT generate_series(1, 1000) AS n", "DELETE FROM t", "VACUUM t",
+		"CREATE INDEX CONCURRENTLY i ON t (n)", "REINDEX INDEX CONCURRENTLY i", "VACUUM FULL t", "DROP INDEX CONCURRENTLY i",
+	} {
+		_, err := pool.ExecContext(soon(t), statement)
+		check(t, err)
+	}
+	if n := one[int](t, pool, "SELECT (pg_relation_size('t') / 8192)::int"); n != 0 {
+		t.Errorf("VACUUM left %d pages", n)
+	}
+	for range 300 { // heartbeats, and other questions between them
+		expect(t, termOf(t, c).Verify(soon(t)))
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.holdsNothingBack(t, c.CandidateID(), 100)
+	if n := len(c.rec.Elected()); n != 1 {
+		t.Errorf("%d terms", n)
+	}
+}
+
+// pgx's default mode needs a pooler that tracks prepared statements.
+func TestTheRefusalNamesTheSettingOfPgx(t *testing.T) {
+	t.Parallel()
+	s := onShared(t)
+	b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(20))
+	c := s.through(t, pgx.open(t, 0, b.DSN()), s.election(t))
+	s.refused(t, c, elector.ErrSessionPooled)
+	if text := c.rec.Failures()[0].Err.Error(); !strings.Contains(text, "default_query_exec_mode=exec") {
+		t.Errorf("the error does not name the setting: %v", text)
+	}
+}
+
+func TestASharedSessionIsRefusedThroughATransactionPooler(t *testing.T) {
+	t.Parallel()
+	s := onShared(t)
+	b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(20))
+	shared, err := elector.NewSession(pgx.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)))
+	check(t, err)
+	defer shared.Close(soon(t))
+	e, err := shared.Elector(s.election(t))
+	check(t, err)
+	if err := e.Run(soon(t), nil); !errors.Is(err, elector.ErrSessionPooled) {
+		t.Errorf("got %v", err)
+	}
+	_, err = elector.NewSession(pgx.open(t, 0, b.DSN()), elector.WithScope(elector.TransactionScope))
+	wraps(t, err, elector.ErrConfig)
+}
+
+// Two terms can share a backend of a pooler: the transaction tells them apart.
+func TestATermIsFencedByItsTransaction(t *testing.T) {
+	t.Parallel()
+	s := onShared(t)
+	pool := pgx.open(t, 0, s.DSN())
+	conn, err := pool.Conn(soon(t))
+	check(t, err)
+	defer conn.Close()
+	beside := db.New(pgx.open(t, 0, s.DSN()))
+	key := elector.KeyFromName(s.election(t))
+	confirm := func() db.ConfirmRow {
+		row, err := beside.Confirm(soon(t), db.ConfirmParams{Pid: one[int32](t, conn, "SELECT pg_backend_pid()"), Key: key})
+		check(t, err)
+		return row
+	}
+	lead := func() db.ConfirmRow {
+		_, err := conn.ExecContext(soon(t), "BEGIN")
+		check(t, err)
+		if !one[bool](t, conn, "SELECT pg_try_advisory_xact_lock($1)", key) {
+			t.Fatal("the lock is busy")
+		}
+		return confirm()
+	}
+	enter := func(term db.ConfirmRow) string {
+		outcome, err := beside.EnterTerm(soon(t), db.EnterTermParams{Settings: "[]", Key: key, Pid: term.Pid, Transaction: term.Transaction})
+		check(t, err)
+		return outcome
+	}
+	pid := one[int32](t, conn, "SELECT pg_backend_pid()")
+	first := lead()
+	first.Pid = pid
+	if got := enter(first); got != "entered" {
+		t.Errorf("the first term: %s", got)
+	}
+	_, err = conn.ExecContext(soon(t), "ROLLBACK")
+	check(t, err)
+	second := lead()
+	second.Pid = pid
+	if first, second := enter(first), enter(second); first != "ended" || second != "entered" {
+		t.Errorf("the first term %s, and the second, on the same backend, %s", first, second)
+	}
+	_, err = conn.ExecContext(soon(t), "ROLLBACK")
+	check(t, err)
+}

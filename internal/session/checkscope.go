@@ -1,0 +1,128 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pgerr"
+)
+
+// checkScope checks the server, and chooses the scope.
+func (v *Server) checkScope(ctx context.Context) error {
+	var pooled error
+	if !v.InTransaction() && !v.pooled {
+		pooled = v.checkServer(ctx)
+		if v.Scope == SessionScope || !errors.Is(pooled, ErrSessionPooled) {
+			return pooled
+		}
+	}
+	if v.pooled = false; v.LongestLease > 0 {
+		return fmt.Errorf("%w: WithSynchronousStandby cannot lead inside a transaction", ErrSessionPooled)
+	}
+	err := v.checkTransactions(ctx)
+	if err != nil && pooled != nil {
+		return fmt.Errorf("%w; and inside a transaction: %w", pooled, err)
+	}
+	if err == nil {
+		v.inside.Store(true)
+	}
+	return err
+}
+
+// checkTransactions checks that a transaction keeps its backend, that it has no snapshot
+// between two statements, and that its locks end with it.
+func (v *Server) checkTransactions(ctx context.Context) error {
+	return v.with(ctx, true, func(a *Session) error {
+		server, err := describe(ctx, a)
+		switch {
+		case err != nil:
+			return fmt.Errorf("elector: check the server inside a transaction: %w", Explain(err))
+		case server.VersionNum < oldestServer:
+			return fmt.Errorf("%w: this is %s", ErrServerTooOld, server.Version)
+		case server.InRecovery:
+			return ErrServerReadOnly
+		}
+		a.pid = server.Pid
+		v.primary.Store(true)
+		named, err := doSimple(ctx, a, func(ctx context.Context, q *db.Queries) (int64, error) { return q.NamedStatement(ctx) })
+		switch {
+		case err != nil:
+			return err
+		case named > 0 && errors.Is(v.checkServer(ctx), ErrSessionPooled):
+			return fmt.Errorf("%w: pgx keeps prepared statements, whose names are those of other clients of the pooler: "+
+				"set default_query_exec_mode=exec in the DSN, or use a pooler that tracks them", ErrSessionPooled)
+		}
+		if err := v.tryTransactionSettings(ctx, a); err != nil {
+			return err
+		}
+		return v.with(ctx, true, func(b *Session) error { return compareTransactions(ctx, a, b) })
+	})
+}
+
+// tryTransactionSettings applies the settings, without those that the server refuses.
+func (v *Server) tryTransactionSettings(ctx context.Context, s *Session) error {
+	err := s.applyLocally(ctx, v.settings)
+	if err == nil || !refusesSetting(err) {
+		return Explain(err)
+	}
+	if err = s.rollBack(ctx, nil); err == nil {
+		err = v.dropRefusedSettings(ctx, s)
+	}
+	if err == nil {
+		err = s.begin(ctx)
+	}
+	if err == nil {
+		err = s.applyLocally(ctx, append([]setting{{"pgelector.transaction", "open"}}, v.settings...))
+	}
+	return Explain(err)
+}
+
+// compareTransactions has a hold a lock inside its transaction, and b look at it.
+func compareTransactions(ctx context.Context, a, b *Session) error {
+	key := int64(rand.Uint64())
+	if err := a.holdPair(key); err != nil {
+		return Explain(err)
+	}
+	if err := a.Stay(ctx); err != nil {
+		return pgerr.Wrap(ErrSessionPooled, err)
+	}
+	seen, err := Do(ctx, b, func(ctx context.Context, q *db.Queries) (db.ShowsSnapshotRow, error) {
+		return q.ShowsSnapshot(ctx, a.pid)
+	})
+	if err != nil {
+		return Explain(err)
+	}
+	switch {
+	case seen.Pid == a.pid:
+		return fmt.Errorf("%w: even inside a transaction", ErrSessionPooled)
+	case seen.Held:
+		return fmt.Errorf("%w: the driver leaves a snapshot in an idle transaction, which would hold back VACUUM", ErrSessionPooled)
+	}
+	free := func() (bool, error) {
+		high, low := Halves(key)
+		row, err := Do(ctx, b, func(ctx context.Context, q *db.Queries) (db.PairIsFreeRow, error) {
+			return q.PairIsFree(ctx, db.PairIsFreeParams{High: high, Low: low})
+		})
+		return row.Free, Explain(err)
+	}
+	switch taken, err := free(); {
+	case err != nil:
+		return err
+	case taken:
+		return ErrNoAdvisoryLocks
+	}
+	a.stays = false
+	if err := a.rollBack(ctx, nil); err != nil {
+		return err
+	}
+	switch freed, err := free(); {
+	case err != nil:
+		return err
+	case !freed:
+		return fmt.Errorf("%w: a lock outlives its transaction", ErrNoAdvisoryLocks)
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pgerr"
+)
+
+// A Scope is how long the locks of a session last.
+type Scope int
+
+const (
+	Auto Scope = iota // SessionScope, unless a transaction pooler is found
+	SessionScope
+	TransactionScope
+)
+
+// In transaction scope a session has its locks and settings inside one transaction, for which
+// a transaction pooler keeps a backend. The server ends the transaction of a silent client
+// (idle_in_transaction_session_timeout), as it ends an idle session otherwise.
+//
+// The transaction has no snapshot and no transaction id, which would hold back VACUUM. After
+// a query of the extended protocol its portal keeps a snapshot until the next statement. So
+// PingTransaction follows each query, and what needs a transaction id is done beside the
+// session, on another connection. So is what reads a relation, whose lock would last until
+// the end. An error ends the transaction, and so the session.
+
+// InTransaction reports whether the session has its locks inside a transaction.
+func (s *Session) InTransaction() bool { return s.inside }
+
+// Stay has PingTransaction follow each query from now on, and the last one.
+func (s *Session) Stay(ctx context.Context) error {
+	if !s.inside {
+		return nil
+	}
+	s.stays = true
+	_, err := doSimple(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) { return nil, pingTransaction(ctx, q) })
+	return err
+}
+
+// TryInTransaction tries the lock of the setting pgelector.key.
+func (s *Session) TryInTransaction(ctx context.Context) (granted bool, err error) {
+	rows, err := doSimple(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) { return q.TryInTransaction(ctx) })
+	if err == nil && rows == 0 {
+		err = errTransactionOver
+	}
+	return rows == 2, err
+}
+
+// EndTransaction commits the session's transaction, and so releases its locks. It is called
+// within Do, and reports whether the session had them until then.
+func (s *Session) EndTransaction(ctx context.Context, q *db.Queries) (held bool, err error) {
+	if err := pingTransaction(ctx, q); err != nil {
+		return false, err
+	}
+	return true, s.commit()
+}
+
+// commit is called within Do.
+func (s *Session) commit() error {
+	tx := s.tx
+	s.tx, s.q, s.stays = nil, db.New(s.conn), false
+	return tx.Commit()
+}
+
+// Savepoint is called within Do, in transaction scope. ReleaseToSavepoint releases the locks
+// that were taken since then.
+func (s *Session) Savepoint(ctx context.Context) error {
+	_, err := s.tx.ExecContext(ctx, "SAVEPOINT pgelector")
+	return err
+}
+
+// ReleaseToSavepoint is called within Do. After EndTransaction it does nothing.
+func (s *Session) ReleaseToSavepoint(ctx context.Context) error {
+	if s.tx == nil {
+		return nil
+	}
+	_, err := s.tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT pgelector; RELEASE SAVEPOINT pgelector")
+	return err
+}
+
+// Apart is Do for a call whose locks and transaction id must not last as long as those of
+// the session. In transaction scope another connection makes it.
+func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (value T, err error) {
+	if !s.inside {
+		return Do(ctx, s, call)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.left(), s.errTimeout)
+	defer cancel()
+	aside, own := s.aside, s.aside == nil
+	if own { // as while it leads
+		if aside, err = s.borrowAside(ctx); err != nil {
+			return value, err
+		}
+	}
+	value, err = Once(ctx, aside, s.settings, call)
+	switch {
+	case err != nil && !errors.Is(err, sql.ErrNoRows): // a call may go on
+		aside.Discard()
+		if !own {
+			s.aside = nil
+		}
+		return value, err
+	case own:
+		aside.GiveBack()
+	}
+	if gone := s.Stay(ctx); gone != nil { // if it has its lock still, nobody else had it meanwhile
+		err = gone
+	}
+	return value, err
+}
+
+// Once makes a call in a transaction of its own, with the settings, if any.
+func Once[T any](ctx context.Context, s *Session, settings string, call func(context.Context, *db.Queries) (T, error)) (value T, err error) {
+	if err := s.begin(ctx); err != nil {
+		return value, err
+	}
+	if settings != "" {
+		_, err = doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) {
+			return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: settings, OnlyLocal: true})
+		})
+	}
+	if err == nil {
+		value, err = doFresh(ctx, s, call)
+	}
+	if err != nil {
+		return value, s.rollBack(ctx, err)
+	}
+	_, err = doFresh(ctx, s, func(context.Context, *db.Queries) (any, error) { return nil, s.commit() })
+	return value, err
+}
+
+// explainBegin says why a transaction did not begin, as far as a pooler is the cause.
+func explainBegin(s *Session, err error) error {
+	switch {
+	case s.TimedOut(err), pgerr.State(err) == "08P01" && strings.Contains(err.Error(), "query_wait_timeout"):
+		return fmt.Errorf("elector: begin a transaction: the pooler may have no server connection left (default_pool_size of PgBouncer): %w", err)
+	case pgerr.State(err) == "08P01":
+		return fmt.Errorf("elector: begin a transaction: %w", pgerr.Wrap(ErrSessionPooled, err)) // statement pooling
+	}
+	return fmt.Errorf("elector: begin a transaction: %w", Explain(err))
+}
