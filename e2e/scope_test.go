@@ -62,7 +62,8 @@ func (s *server) holdsNothingBack(t *testing.T, id string, samples int) {
 		t.Errorf("%s had a snapshot or a transaction id in %d samples in a row", id, longest)
 	}
 	if others := list[string](t, s.admin, `SELECT DISTINCT l.locktype FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
-		WHERE a.application_name = $1 AND a.state = 'idle in transaction' AND l.locktype NOT IN ('advisory', 'virtualxid')`, id); len(others) > 0 {
+		WHERE a.application_name = $1 AND a.state = 'idle in transaction' AND l.locktype NOT IN ('advisory', 'virtualxid')
+			AND l.pid IN (SELECT h.pid FROM pg_locks AS h WHERE h.locktype = 'advisory' AND h.mode = 'ExclusiveLock')`, id); len(others) > 0 {
 		t.Errorf("%s holds other locks: %q", id, others)
 	}
 }
@@ -95,9 +96,18 @@ func TestAnElectionThroughATransactionPooler(t *testing.T) {
 		}
 		s.holdsNothingBack(t, leader.CandidateID(), 100)
 		old := leader.rec.Elected()[0]
-		leader.end(t)
-		if fresh := follower.elected(t); fresh.Token <= old.Token {
+		who, err := elector.RequestTransfer(soon(t), pool, election, follower.CandidateID())
+		if err != nil || who.CandidateID != follower.CandidateID() {
+			t.Errorf("after the request %+v leads, %v", who, err)
+		}
+		fresh := follower.elected(t)
+		if fresh.Token <= old.Token {
 			t.Errorf("token %d does not rise above %d", fresh.Token, old.Token)
+		}
+		cursor := leader.after()
+		follower.end(t)
+		if last := nextElected(t, cursor); last.Token <= fresh.Token {
+			t.Errorf("token %d does not rise above %d", last.Token, fresh.Token)
 		}
 	})
 }

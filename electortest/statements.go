@@ -208,8 +208,8 @@ func ring(x *execution, m *message) (Answer, error) {
 }
 
 // standingRequests names a transaction by its backend and its start.
-func standingRequests(x *execution, _ *message) (a Answer, err error) {
-	bell := x.server.locks.locks[bellOf(int64(x.pid))]
+func standingRequests(x *execution, m *message) (a Answer, err error) {
+	bell := x.server.locks.locks[bellOf(m.integer(0))]
 	if bell == nil {
 		return a, nil
 	}

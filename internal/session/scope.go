@@ -38,8 +38,13 @@ func (s *Session) Stay(ctx context.Context) error {
 	if !s.inside {
 		return nil
 	}
-	s.stays = true
-	_, err := doSimple(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) { return nil, pingTransaction(ctx, q) })
+	_, err := doSimple(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) {
+		if s.tx == nil {
+			return nil, errTransactionOver
+		}
+		s.stays = true
+		return nil, pingTransaction(ctx, q)
+	})
 	return err
 }
 
