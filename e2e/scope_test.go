@@ -52,7 +52,8 @@ func (s *server) holdsNothingBack(t *testing.T, id string, samples int) {
 	for range samples {
 		held++
 		if one[int](t, s.admin, `SELECT count(*)::int FROM pg_stat_activity
-			WHERE application_name = $1 AND state = 'idle in transaction' AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)`, id) == 0 {
+			WHERE application_name = $1 AND state = 'idle in transaction' AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+				AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock')`, id) == 0 {
 			held = 0
 		}
 		longest = max(longest, held)
