@@ -129,7 +129,9 @@ func (s *Session) heartbeat() (rung bool, err error) {
 // requests are those that ring this session's bell. If it cannot ask, the next heartbeat
 // finds that, or asks again.
 func (s *Session) requests(ctx context.Context) (all []Request) {
-	rows, _ := Apart(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.RequestsRow, error) { return q.Requests(ctx, int64(s.pid)) })
+	rows, _ := Apart(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.RequestsRow, error) {
+		return q.Requests(ctx, int64(s.pid))
+	})
 	for _, r := range rows {
 		all = append(all, Request{Transaction: r.Transaction, Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid})
 	}
