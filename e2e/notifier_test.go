@@ -49,13 +49,14 @@ func (s *server) listening(t *testing.T, name string) []int {
 	return list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'LISTEN%' AND state = 'idle'", name)
 }
 
-// listen waits until the candidates have found the lock busy and their notifiers listen.
-func (s *server) listen(t *testing.T, name string, all ...*candidate) {
+// listen waits until the candidates have found the lock busy, and their notifiers listen, and
+// those of so many leaders.
+func (s *server) listen(t *testing.T, name string, leaders int, all ...*candidate) {
 	t.Helper()
 	for _, c := range all {
 		c.follows(t)
 	}
-	eventually(t, "the notifiers listen", func() bool { return len(s.listening(t, name)) == len(all) })
+	eventually(t, "the notifiers listen", func() bool { return len(s.listening(t, name)) == leaders+len(all) })
 }
 
 func TestAResignationWakesTheDeputyAndThoseThatPoll(t *testing.T) {
@@ -84,7 +85,7 @@ func TestAResignationWakesTheDeputyAndThoseThatPoll(t *testing.T) {
 				first := stand(t, s, d, 0, election, d.notifier(t, 0, dsn, nil)).run(t, nil)
 				old := first.elected(t)
 				second := stand(t, s, d, 1, election, d.notifier(t, 1, dsn, nil)).run(t, nil)
-				s.listen(t, name, second)
+				s.listen(t, name, 1, second)
 				term := termOf(t, first)
 				check(t, term.Resign(soon(t)))
 				if fresh := second.elected(t); fresh.Token <= old.Token {
@@ -155,7 +156,7 @@ func TestANotifierReconnectsAndCausesAnAttempt(t *testing.T) {
 		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil) // without a notifier
 		first.elected(t)
 		second := s.stand(t, d.open(t, 1, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(d.notifier(t, 1, dsn, func(err error) { lost <- err }))).run(t, nil)
-		s.listen(t, name, second)
+		s.listen(t, name, 0, second)
 		_, err := hookstest.WaitN(soon(t), second.rec, 2, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
 		check(t, err) // its first attempt, and one when its notifier connected
 		first.end(t)
@@ -203,7 +204,7 @@ func TestManyNotificationsCauseFewAttempts(t *testing.T) {
 		w := d.notifier(t, 1, dsn, nil)
 		s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil).elected(t)
 		c := s.stand(t, d.open(t, 1, s.DSN()), election, polling, byWakingOnly, elector.WithNotifier(w)).run(t, nil)
-		s.listen(t, name, c)
+		s.listen(t, name, 0, c)
 		over, last := make(chan struct{}), unique("last")
 		var heard atomic.Int64
 		defer w.Subscribe(func(payload string) {
@@ -249,7 +250,7 @@ func TestOneOfManyWokenCandidatesIsElected(t *testing.T) {
 				hooks.Funcs{Elected: rec.OnElected, Campaign: rec.OnCampaign})).run(t, nil)
 			all = append(all, c)
 		}
-		s.listen(t, name, all...)
+		s.listen(t, name, 1, all...)
 		before := len(rec.Campaigns())
 		began := time.Now()
 		term := termOf(t, first)
