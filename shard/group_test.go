@@ -106,6 +106,13 @@ func (g *group) work(ctx context.Context, id string, m *member, name string) {
 	g.mu.Unlock()
 }
 
+// works returns how many works have begun.
+func (g *group) works() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.begun
+}
+
 // leave ends a member in order.
 func (g *group) leave(id string) {
 	m := g.members[id]

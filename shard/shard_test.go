@@ -25,11 +25,11 @@ func TestEachMemberLeadsItsShare(t *testing.T) {
 				g.join(ids(c.members)...)
 				time.Sleep(3 * time.Second)
 				g.spread()
-				begun := g.begun
+				begun := g.works()
 				time.Sleep(time.Minute)
 				g.spread()
-				if g.begun != begun {
-					g.Errorf("%d shards were moved while nothing changed", g.begun-begun)
+				if g.works() != begun {
+					g.Errorf("%d shards were moved while nothing changed", g.works()-begun)
 				}
 			})
 		})
@@ -40,8 +40,8 @@ func TestMembersThatStartTogetherTakeNothingFromEachOther(t *testing.T) {
 	bubble(t, shard.Numbers(50).Names(), func(g *group) {
 		g.join(ids(5)...)
 		g.even()
-		if g.begun != 50 {
-			g.Errorf("%d terms of 50 shards", g.begun)
+		if g.works() != 50 {
+			g.Errorf("%d terms of 50 shards", g.works())
 		}
 	})
 }
@@ -72,17 +72,17 @@ func TestARollingRestartMovesEachShardAtMostTwiceForEachRestart(t *testing.T) {
 		g.join(ids(4)...)
 		g.even()
 		for i, id := range ids(4) {
-			begun := g.begun
+			begun := g.works()
 			g.leave(id)
 			time.Sleep(3 * time.Second)
 			g.join(fmt.Sprintf("restarted-%d", i))
 			time.Sleep(3 * time.Second)
 			g.spread()
-			if n := g.begun - begun; n > 2*15 {
+			if n := g.works() - begun; n > 2*15 {
 				g.Errorf("the restart of a member with 15 shards moved %d", n)
 			}
 		}
-		g.Logf("%d moves for %d restarts of members with 15 of 60 shards", g.begun-60, 4)
+		g.Logf("%d moves for %d restarts of members with 15 of 60 shards", g.works()-60, 4)
 	})
 }
 
@@ -128,14 +128,14 @@ func TestAfterARestartOfTheServerEachMemberLeadsItsShareAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		g.Crash()
 		time.Sleep(2 * time.Second)
-		begun := g.begun
+		begun := g.works()
 		g.Start()
 		if took := g.even(); took > 2*time.Second {
 			g.Errorf("even after %v", took)
 		}
 		time.Sleep(5 * time.Second)
 		g.spread()
-		if n := g.begun - begun; n > 55 {
+		if n := g.works() - begun; n > 55 {
 			g.Errorf("%d terms for 50 shards", n)
 		}
 	})
@@ -316,10 +316,10 @@ func (g *group) quiet() {
 	}
 	time.Sleep(2 * lease)
 	g.even()
-	begun := g.begun
+	begun := g.works()
 	time.Sleep(10 * time.Second)
 	g.spread()
-	if g.begun != begun {
-		g.Errorf("%d shards moved in a quiet time", g.begun-begun)
+	if g.works() != begun {
+		g.Errorf("%d shards moved in a quiet time", g.works()-begun)
 	}
 }
