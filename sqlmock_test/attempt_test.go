@@ -30,8 +30,8 @@ var attempt = []statement{
 	{"LastAsked", values(secondPID, asked, false)},
 	{"ApplySettings", values(11)},
 	{"ROLLBACK", nil},
-	{"TryLock", values("granted", sessionPID, 0, "")},
-	{"Confirm", values(true, sessionPID, 745, noEpoch, false)},
+	{"TryLock", values("granted", true, sessionPID, 0, "")},
+	{"Confirm", values(true, sessionPID, 745, noEpoch, false, "")},
 }
 
 // expectAttemptUpTo expects the statements of an attempt up to i, which has the fault f.
@@ -219,8 +219,8 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 		pool, mock := newMock(t)
 		e, rec := newElector(t, pool)
 		expectEachTried(mock, names, name, refused)
-		query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, lacks(name)).WillReturnRows(row("granted", sessionPID, 0, ""))
-		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch, false))
+		query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, lacks(name)).WillReturnRows(row("granted", true, sessionPID, 0, ""))
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch, false, ""))
 		expectResign(mock)
 		resign(t, campaign(t, e))
 		wantFailures(t, rec, hooks.OpSetting)
@@ -265,7 +265,7 @@ func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
 		wantFailures(t, rec, hooks.OpCampaign)
 
 		expectServerCheck(mock)
-		query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, has(`"application_name","value":"web-1"`)).WillReturnRows(row("busy", sessionPID, 0, ""))
+		query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, has(`"application_name","value":"web-1"`)).WillReturnRows(row("busy", false, sessionPID, 0, ""))
 		if _, elected, err := e.TryCampaign(t.Context()); elected || err != nil {
 			t.Errorf("got %v, %v", elected, err)
 		}
@@ -333,8 +333,8 @@ var refusals = []struct {
 	{"another backend during a transaction", upTo(6, secondPID+1, false, 150000, "PostgreSQL 15", asked, false), elector.ErrSessionPooled},
 	{"a statement that is lost during a transaction", alwaysLoses(6, "26000"), elector.ErrSessionPooled},
 	{"a statement that is there already in a transaction", alwaysLoses(8, "42P05"), elector.ErrSessionPooled},
-	{"an outcome that nobody knows", upTo(10, "perhaps", sessionPID, 0, ""), elector.ErrUnsupportedServer},
-	{"locks that do not show", upTo(11, false, sessionPID, 0, noEpoch, false), elector.ErrUnsupportedServer},
+	{"an outcome that nobody knows", upTo(10, "perhaps", false, sessionPID, 0, ""), elector.ErrUnsupportedServer},
+	{"locks that do not show", upTo(11, false, sessionPID, 0, noEpoch, false, ""), elector.ErrUnsupportedServer},
 }
 
 func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
@@ -373,7 +373,7 @@ func TestAPoolerIsRefusedOnlyIfItShowsOnEachConnection(t *testing.T) {
 			r.server(mock)
 			expectServerCheck(mock)
 			expectAttempt(mock, "granted")
-			query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false))
+			query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false, ""))
 			query(mock, "EvictHolder").WithArgs(sessionPID, orders, anything).WillReturnRows(row(true)) // the lock is on a shared backend
 			for range 3 {
 				r.server(mock)
@@ -399,7 +399,7 @@ func TestAGrantInsideATransactionIsLeftForAnotherAtOnce(t *testing.T) {
 		expectTerm(mock, 744)
 		expectResign(mock)
 		expectAttempt(mock, "granted")
-		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 0, noEpoch, true))
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 0, noEpoch, true, ""))
 		expectTerm(mock, 745)
 		expectResign(mock)
 		e, rec := newElector(t, pool)

@@ -76,7 +76,7 @@ var mocks atomic.Int64
 func newElector(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Elector, *hookstest.Recorder) {
 	t.Helper()
 	rec := hookstest.NewRecorder()
-	opts = append([]elector.Option{elector.WithCandidateID("web-1"), elector.WithHooks(rec), elector.WithReadOnlyTimeout(0), elector.WithStandby(elector.Poll)}, opts...)
+	opts = append([]elector.Option{elector.WithCandidateID("web-1"), elector.WithHooks(rec), elector.WithScope(elector.SessionScope), elector.WithReadOnlyTimeout(0), elector.WithStandby(elector.Poll)}, opts...)
 	e, err := elector.New(pool, "orders", opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -124,19 +124,19 @@ const noEpoch = "0"
 // expectElection expects an attempt that is granted.
 func expectElection(mock sqlmock.Sqlmock, token int64) {
 	expectAttempt(mock, "granted")
-	query(mock, "Confirm").WillReturnRows(row(true, sessionPID, token, noEpoch, false))
+	query(mock, "Confirm").WillReturnRows(row(true, sessionPID, token, noEpoch, false, ""))
 }
 
 // expectAttempt expects an attempt with the outcome "busy", "standby" or "granted". It also reads
 // the leader, because a recorder has a LeaderChanged hook. Without such a hook the statement is
 // TryLock, and its answer ends with the pid.
 func expectAttempt(mock sqlmock.Sqlmock, outcome string) *sqlmock.ExpectedQuery {
-	return query(mock, "TryLock").WillReturnRows(row(outcome, sessionPID, 0, ""))
+	return query(mock, "TryLock").WillReturnRows(row(outcome, outcome == "granted" || outcome == "deputy", sessionPID, 0, ""))
 }
 
 // expectBusy expects an attempt that finds another candidate leading.
 func expectBusy(mock sqlmock.Sqlmock, pid int32, id string) {
-	query(mock, "TryLock").WillReturnRows(row("busy", sessionPID, pid, id))
+	query(mock, "TryLock").WillReturnRows(row("busy", false, sessionPID, pid, id))
 }
 
 // expectHeartbeat expects a heartbeat.

@@ -238,7 +238,7 @@ func TestWithoutALeaderChangedHookACandidateIgnoresThatAnotherLeads(t *testing.T
 		pool, mock := newMock(t)
 		var notifier manualNotifier
 		expectServerCheck(mock)
-		query(mock, "TryLock").WillReturnRows(row("busy", sessionPID, 0, ""))
+		query(mock, "TryLock").WillReturnRows(row("busy", false, sessionPID, 0, ""))
 		e, _ := newPlain(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
 		time.AfterFunc(time.Minute, func() {
 			notifier.notify(fmt.Sprint("led ", orders))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
@@ -30,7 +31,7 @@ func expectWait(mock sqlmock.Sqlmock) {
 }
 
 func expectOffer(mock sqlmock.Sqlmock, made bool) {
-	query(mock, "OfferTransfer").WithArgs("web-2", orders).WillReturnRows(row(made, offerKey))
+	query(mock, "OfferTransfer").WithArgs(false, "web-2", orders).WillReturnRows(row(made, offerKey))
 }
 
 // expectPlace expects a query for the successor's place in the queue.
@@ -176,7 +177,7 @@ func TestAResignationDuringATransferComesFirst(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
 		m.elected(1, 1)
-		query(m.mock, "OfferTransfer").WithArgs("web-2", 1).WillReturnRows(row(true, offerKey))
+		query(m.mock, "OfferTransfer").WithArgs(false, "web-2", 1).WillReturnRows(row(true, offerKey))
 		for range looks(time.Second) {
 			query(m.mock, "UnlockTo").WillReturnRows(row(false, false, false))
 		}
@@ -228,19 +229,22 @@ func TestACandidateWaitsAsLongAsItsOfferStands(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectServerCheck(mock)
-		query(mock, "TryLock").WillReturnRows(row("offered", sessionPID, 300, "web-2"))
-		query(mock, "PrepareWait").WithArgs(has(`"pgelector.role","value":"successor"`)).WillReturnRows(row(sessionPID, false, 14))
+		query(mock, "TryLock").WillReturnRows(row("offered", false, sessionPID, 300, "web-2"))
+		query(mock, "PrepareWait").WithArgs(false, has(`"pgelector.role","value":"successor"`)).WillReturnRows(row(sessionPID, false, 14))
 		expectAll(mock, successorSetup[1:])
 		expectWait(mock)
 		query(mock, "OfferStands").WillReturnRows(row(true))
 		expectWait(mock)
 		query(mock, "OfferStands").WillReturnRows(row(false)) // the transfer has ended
 		expectBusy(mock, 300, "web-2")
-		query(mock, "TryLock").WillReturnRows(row("offered", sessionPID, 300, "web-2"))
+		query(mock, "TryLock").WillReturnRows(row("offered", false, sessionPID, 300, "web-2"))
 		expectAll(mock, successorLeads)
+		query(mock, "TryPair").WillReturnRows(row(true)) // a seat
 		expectResign(mock)
 		e, rec := newElector(t, pool)
-		resign(t, campaign(t, e))
+		term := campaign(t, e)
+		synctest.Wait()
+		resign(t, term)
 		wantFailures(t, rec)
 		var outcomes []hooks.Outcome
 		for _, c := range rec.Campaigns() {
@@ -264,8 +268,10 @@ func TestASuccessorOfASessionWaitsOnAConnectionOfItsOwn(t *testing.T) {
 			query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "offered")))
 			expectServerCheck(m.mock)
 			expectAll(m.mock, successorLeads)
+			query(m.mock, "TryPair").WillReturnRows(row(true)) // a seat
 			expectResign(m.mock)
 			term := m.campaign(t, 0)
+			synctest.Wait()
 			if n := m.pool.Stats().InUse; n != 3 { // those of the mock, the shared session and the successor
 				t.Errorf("%d connections are in use", n)
 			}
@@ -381,7 +387,7 @@ func TestASuccessorReportsWhatFails(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectServerCheck(mock)
-			query(mock, "TryLock").WillReturnRows(row("offered", sessionPID, 300, "web-2"))
+			query(mock, "TryLock").WillReturnRows(row("offered", false, sessionPID, 300, "web-2"))
 			expectAll(mock, successorSetup)
 			fails(mock)
 			expectTerm(mock, 2)
