@@ -155,7 +155,15 @@ func TestATransferBetweenTheScopes(t *testing.T) {
 		leader, next := inside, direct
 		for range 4 {
 			cursor := next.after()
-			expect(t, termOf(t, leader).TransferTo(soon(t), next.CandidateID()))
+			err := termOf(t, leader).TransferTo(soon(t), next.CandidateID())
+			if errors.Is(err, elector.ErrNoSuccessor) { // its wait ended just before the leader's COMMIT
+				eventually(t, "somebody leads", func() bool { return leader.IsLeader() || next.IsLeader() })
+				if leader.IsLeader() {
+					continue
+				}
+				err = nil
+			}
+			expect(t, err)
 			nextElected(t, cursor)
 			leader, next = next, leader
 		}
