@@ -102,7 +102,7 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 			changes("vacant", "nobody leads")
 			leading := lead(t, dsn, "billing", "first", "--watch")
 			changes("leads", "first leads")
-			polling := follow(t, dsn, "billing", "polls", "--standby", "poll")
+			polling := follow(t, dsn, "billing", "polls", "--standby", "poll", "--retry", "1h") // so that the deputy is elected
 			polling.logs(t, "leader changed")
 			if s := standingOf(t, dsn, "billing", "pgx"); s.Leader == nil || s.Leader.Candidate != "first" || s.Deputy != nil {
 				t.Errorf("without a deputy: %+v", s)
