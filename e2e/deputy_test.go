@@ -305,6 +305,9 @@ func TestACancelledCampaignLeavesTheQueueAtOnce(t *testing.T) {
 			wraps(t, <-returned, context.Canceled)
 			eventually(t, "the queue is empty", func() bool { return len(s.waiters(t, c.Key())) == 0 })
 			soonAfter(t, "leaving the queue", began)
+			eventually(t, "its seat is free", func() bool {
+				return len(list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())) == 0
+			})
 		}
 	})
 }
