@@ -23,7 +23,8 @@ var (
 	// ErrNotLeader is returned when something is asked of a term that has ended.
 	ErrNotLeader = session.ErrNotLeader
 
-	// ErrNoLeader is returned by Leader, RequestResign and RequestTransfer when no session holds the lock.
+	// ErrNoLeader is returned by Leader, RequestResign and RequestTransfer when no session
+	// holds the lock.
 	ErrNoLeader = errors.New("elector: nobody leads the election")
 
 	// ErrResigned is the cause of a term that was given up by Resign or on request, or
@@ -70,9 +71,8 @@ var (
 	// ErrSessionPooled is returned when statements of one connection reach different
 	// backends, and no transaction can hold the lock either ([WithScope]): through a pooler
 	// in statement mode, for an elector of a Session, or with prepared statements that the
-	// pooler does not track. It is returned only
-	// if it repeats on new connections; a candidate whose pool has passed a check before
-	// reports it and tries again.
+	// pooler does not track. It is returned only if it repeats on new connections; a
+	// candidate whose pool has passed a check before reports it and tries again.
 	ErrSessionPooled = session.ErrSessionPooled
 
 	// ErrAlreadyRunning is returned when an elector is asked to do two things at

@@ -233,6 +233,35 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 	})
 }
 
+// In transaction scope the lease is another setting.
+func TestAServerThatRefusesTheLeaseOfATransactionElectsNobody(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		refused := &pgconn.PgError{Code: "42501", Message: "permission denied to set parameter"}
+		const lease = "idle_in_transaction_session_timeout"
+		names := sessionSettings(t)
+		pool, mock := newMock(t)
+		e, rec := newElector(t, pool, elector.WithScope(elector.TransactionScope))
+		mock.ExpectBegin()
+		mock.ExpectExec("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").WillReturnResult(sqlmock.NewResult(0, 0))
+		query(mock, "ApplySettings").WithArgs(true, has(`"`+lease+`"`)).WillReturnError(refused)
+		mock.ExpectRollback()
+		for _, name := range names[:slices.Index(names, lease)+1] {
+			mock.ExpectBegin()
+			q := query(mock, "ApplySettings").WithArgs(true, has(`"`+name+`"`)).WillReturnRows(row(1))
+			if name == lease {
+				q.WillReturnError(refused)
+			}
+			mock.ExpectRollback()
+		}
+		_, elected, err := e.TryCampaign(t.Context())
+		wantError(t, err, refused)
+		if elected || !contains(err, lease) {
+			t.Errorf("elected %v, %v", elected, err)
+		}
+		wantFailures(t, rec, hooks.OpCampaign)
+	})
+}
+
 // The lease is the one setting that cannot be left out.
 func TestAServerThatRefusesTheLeaseElectsNobody(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {

@@ -61,17 +61,9 @@ func (v *Server) checkServer(ctx context.Context) error {
 // checkOnce is one check, on two connections.
 func (v *Server) checkOnce(ctx context.Context) error {
 	return v.with(ctx, false, func(a *Session) error {
-		server, err := describe(ctx, a)
-		switch {
-		case err != nil:
-			return fmt.Errorf("elector: check the server: %w", Explain(err))
-		case server.VersionNum < oldestServer:
-			return fmt.Errorf("%w: this is %s", ErrServerTooOld, server.Version)
-		case server.InRecovery:
-			return ErrServerReadOnly
+		if err := v.checkPrimary(ctx, a); err != nil {
+			return err
 		}
-		a.pid = server.Pid
-		v.primary.Store(true)
 		return v.with(ctx, false, func(b *Session) error {
 			if err := v.checkPooler(ctx, a, b); err != nil {
 				return fmt.Errorf("elector: check for a pooler: %w", err)
@@ -79,6 +71,22 @@ func (v *Server) checkOnce(ctx context.Context) error {
 			return nil
 		})
 	})
+}
+
+// checkPrimary returns nil if the session is on a primary that is new enough.
+func (v *Server) checkPrimary(ctx context.Context, s *Session) error {
+	server, err := describe(ctx, s)
+	switch {
+	case err != nil:
+		return fmt.Errorf("elector: check the server: %w", Explain(err))
+	case server.VersionNum < oldestServer:
+		return fmt.Errorf("%w: this is %s", ErrServerTooOld, server.Version)
+	case server.InRecovery:
+		return ErrServerReadOnly
+	}
+	s.pid = server.Pid
+	v.primary.Store(true)
+	return nil
 }
 
 // CheckPoolSize returns ErrPoolTooSmall unless the pool allows one more connection than a
@@ -114,7 +122,7 @@ func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
 		err = v.compareInTx(ctx, a, b) // the transaction has failed with it
 	}
 	if refusesSetting(err) {
-		return v.dropRefusedSettings(ctx, b)
+		return v.dropRefusedSettings(ctx, b, leaseSetting)
 	}
 	return Explain(err)
 }
@@ -186,8 +194,8 @@ func (s *Session) applyLocally(ctx context.Context, settings []setting) error {
 
 // dropRefusedSettings tries each setting alone. It reports those that the platform refuses
 // (client_connection_check_interval exists on Linux, macOS and the BSDs only), and leaves
-// them out from now on.
-func (v *Server) dropRefusedSettings(ctx context.Context, s *Session) error {
+// them out from now on. The one that is the lease must not be refused.
+func (v *Server) dropRefusedSettings(ctx context.Context, s *Session, lease string) error {
 	var failed error
 	v.settings = slices.DeleteFunc(slices.Clone(v.settings), func(one setting) bool {
 		if failed != nil {
@@ -200,7 +208,7 @@ func (v *Server) dropRefusedSettings(ctx context.Context, s *Session) error {
 		switch {
 		case err == nil:
 			return false
-		case !refusesSetting(err) || one.Name == leaseSetting || one.Name == leaseInside:
+		case !refusesSetting(err) || one.Name == lease:
 			failed = fmt.Errorf("elector: check the session settings: %s: %w", one.Name, Explain(err))
 			return false
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/pgerr"
@@ -22,60 +23,53 @@ func (v *Server) checkScope(ctx context.Context) error {
 	if v.pooled = false; v.LongestLease > 0 {
 		return fmt.Errorf("%w: WithSynchronousStandby cannot lead inside a transaction", ErrSessionPooled)
 	}
-	err := v.checkTransactions(ctx)
+	named, err := v.checkTransactions(ctx)
 	if err != nil && pooled != nil {
 		return fmt.Errorf("%w; and inside a transaction: %w", pooled, err)
 	}
-	if err == nil {
-		v.inside.Store(true)
+	if err == nil && named && pooled == nil {
+		pooled = v.checkServer(ctx)
 	}
-	return err
+	switch {
+	case err != nil:
+		return err
+	case named && errors.Is(pooled, ErrSessionPooled):
+		return fmt.Errorf("%w: pgx keeps prepared statements, whose names are those of other clients of the pooler: "+
+			"set default_query_exec_mode=exec in the DSN, or use a pooler that tracks them", ErrSessionPooled)
+	}
+	v.inside.Store(true)
+	return nil
 }
 
 // checkTransactions checks that a transaction keeps its backend, that it has no snapshot
-// between two statements, and that its locks end with it.
-func (v *Server) checkTransactions(ctx context.Context) error {
-	return v.with(ctx, true, func(a *Session) error {
-		server, err := describe(ctx, a)
-		switch {
-		case err != nil:
-			return fmt.Errorf("elector: check the server inside a transaction: %w", Explain(err))
-		case server.VersionNum < oldestServer:
-			return fmt.Errorf("%w: this is %s", ErrServerTooOld, server.Version)
-		case server.InRecovery:
-			return ErrServerReadOnly
-		}
-		a.pid = server.Pid
-		v.primary.Store(true)
-		named, err := doSimple(ctx, a, func(ctx context.Context, q *db.Queries) (int64, error) { return q.NamedStatement(ctx) })
-		switch {
-		case err != nil:
-			return err
-		case named > 0 && errors.Is(v.checkServer(ctx), ErrSessionPooled):
-			return fmt.Errorf("%w: pgx keeps prepared statements, whose names are those of other clients of the pooler: "+
-				"set default_query_exec_mode=exec in the DSN, or use a pooler that tracks them", ErrSessionPooled)
-		}
-		if err := v.tryTransactionSettings(ctx, a); err != nil {
+// between two statements, and that its locks end with it. named reports whether the driver
+// keeps prepared statements with names of its own.
+func (v *Server) checkTransactions(ctx context.Context) (named bool, err error) {
+	if err := v.tryTransactionSettings(ctx); err != nil {
+		return false, err
+	}
+	err = v.with(ctx, true, func(a *Session) error {
+		if err := v.checkPrimary(ctx, a); err != nil {
 			return err
 		}
+		rows, err := doSimple(ctx, a, func(ctx context.Context, q *db.Queries) (int64, error) { return q.NamedStatement(ctx) })
+		if err != nil {
+			return err
+		}
+		named = rows > 0
 		return v.with(ctx, true, func(b *Session) error { return compareTransactions(ctx, a, b) })
 	})
+	return named, err
 }
 
-// tryTransactionSettings applies the settings, without those that the server refuses.
-func (v *Server) tryTransactionSettings(ctx context.Context, s *Session) error {
-	err := s.applyLocally(ctx, v.settings)
-	if err == nil || !refusesSetting(err) {
-		return Explain(err)
+// tryTransactionSettings tries the settings, and leaves out those that the server refuses.
+func (v *Server) tryTransactionSettings(ctx context.Context) error {
+	if !slices.ContainsFunc(v.settings, func(s setting) bool { return s.Name == leaseInside }) {
+		v.settings = settings(v.Config) // a check in session scope has left it out
 	}
-	if err = s.rollBack(ctx, nil); err == nil {
-		err = v.dropRefusedSettings(ctx, s)
-	}
-	if err == nil {
-		err = s.begin(ctx)
-	}
-	if err == nil {
-		err = s.applyLocally(ctx, append([]setting{{"pgelector.transaction", "open"}}, v.settings...))
+	err := v.with(ctx, true, func(s *Session) error { return s.applyLocally(ctx, v.settings) })
+	if refusesSetting(err) {
+		return v.with(ctx, false, func(s *Session) error { return v.dropRefusedSettings(ctx, s, leaseInside) })
 	}
 	return Explain(err)
 }

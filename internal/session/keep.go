@@ -31,8 +31,9 @@ type Request struct {
 
 // keep is the session's life: heartbeats until one fails, the validity has run out, or the
 // session is closed. Any answered statement is as good as a heartbeat and puts off the
-// next one, by one interval at the most, because only a heartbeat hears requests. The teardown is here and nowhere else: the cause is set first, so that every
-// term ends and its work can return before the connection is closed.
+// next one, by one interval at the most, because only a heartbeat hears requests. The
+// teardown is here and nowhere else: the cause is set first, so that every term ends and its
+// work can return before the connection is closed.
 func (s *Session) keep(onBeat func(Beat)) {
 	defer func() {
 		s.awaitHolds()

@@ -152,9 +152,9 @@ func (v *Server) lend(ctx context.Context, inside bool) (*Session, error) {
 // takes the connection beside it first, for which no granted lock must wait.
 func (v *Server) LendToLead(ctx context.Context) (*Session, error) {
 	if !v.InTransaction() {
-		return v.lend(ctx, false)
+		return v.Borrow(ctx)
 	}
-	aside, err := v.lend(ctx, false)
+	aside, err := v.Borrow(ctx)
 	if err != nil {
 		return nil, err
 	}
