@@ -32,8 +32,9 @@ type member struct {
 	set     *Set
 	lead    Lead
 
-	names   []string // of the shards
-	changed <-chan struct{}
+	seatKeys []int64
+	names    []string // of the shards
+	changed  <-chan struct{}
 
 	seat     *seat
 	joined   chan struct{}     // receives when the seat is taken
@@ -72,7 +73,7 @@ type run struct {
 
 func newMember(group string, pool *sql.DB, session *elector.Session, set *Set, lead Lead, c config) *member {
 	m := &member{config: c, group: group, pool: pool, session: session, set: set, lead: lead,
-		joined: make(chan struct{}, 1), members: map[int]time.Time{}, surveys: make(chan survey, 1),
+		seatKeys: seatKeys(group), joined: make(chan struct{}, 1), members: map[int]time.Time{}, surveys: make(chan survey, 1),
 		running: map[string]*run{}, resting: map[string]time.Time{}, ended: make(chan *run)}
 	m.names, m.changed = set.now()
 	m.pause = m.interval
@@ -141,7 +142,7 @@ func (m *member) count(ctx context.Context) {
 	if m.room() > 0 && !time.Now().Before(m.lookAt) {
 		wanted = m.wanted()
 	}
-	go func() { m.surveys <- look(ctx, m.pool, m.group, wanted) }()
+	go func() { m.surveys <- look(ctx, m.pool, m.group, m.seatKeys, wanted) }()
 	if len(wanted) > 0 {
 		m.lookAt = time.Now().Add(m.pause)
 		m.pause = min(2*m.pause, maxPause) // until some are free

@@ -9,9 +9,9 @@ import (
 const maxMembers = 128
 
 // quota is how many of n shards the member on a seat leads, and the place of the first of
-// them in the order of shards. seats are those taken, in order. The first n%m members have one shard
-// more than the others: a member that joins takes from nobody more than one rounding, and one that leaves
-// makes no other give up any.
+// them in the order of shards. seats are those taken, in order. The first n%m members have
+// one shard more than the others: a member that joins takes from nobody more than one
+// rounding, and one that leaves makes no other give up any.
 func quota(n int, seats []int, seat int) (share, start int) {
 	rank, taken := slices.BinarySearch(seats, seat)
 	if !taken {
@@ -25,8 +25,8 @@ func quota(n int, seats []int, seat int) (share, start int) {
 	return base, start
 }
 
-// firstFree is a free seat: the first one from a place that depends on the candidate id, so that
-// a member that comes back sits where it sat. It is -1 if there is none.
+// firstFree is a free seat: the first one from a place that depends on the candidate id, so
+// that a member that comes back sits where it sat. It is -1 if there is none.
 func firstFree(id string, taken []int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id))

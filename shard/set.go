@@ -30,11 +30,11 @@ func NewSet(names ...string) (*Set, error) {
 
 // Numbers makes a set of n shards, named "0" to n-1.
 func Numbers(n int) *Set {
-	s := &Set{changed: make(chan struct{})}
+	var names []string
 	for i := range n {
-		s.names = append(s.names, strconv.Itoa(i))
+		names = append(names, strconv.Itoa(i))
 	}
-	slices.Sort(s.names)
+	s, _ := NewSet(names...) // numbers are valid names
 	return s
 }
 

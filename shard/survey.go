@@ -21,24 +21,25 @@ type survey struct {
 // surveyTimeout bounds one look.
 const surveyTimeout = 5 * time.Second
 
-// look asks which seats are taken, and which of the wanted shards are free.
-func look(ctx context.Context, pool *sql.DB, group string, wanted []string) (s survey) {
+// look asks which of the seats with those keys are taken, and which of the wanted shards are
+// free.
+func look(ctx context.Context, pool *sql.DB, group string, seats []int64, wanted []string) (s survey) {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
 	q := db.New(pool)
-	keys := seatKeys(group)
-	taken, err := q.TakenLocks(ctx, db.Keys(keys...))
+	taken, err := q.TakenLocks(ctx, db.Keys(seats...))
 	if err != nil {
 		return survey{err: err}
 	}
 	for _, key := range taken {
-		s.seats = append(s.seats, slices.Index(keys, key))
+		s.seats = append(s.seats, slices.Index(seats, key))
 	}
 	slices.Sort(s.seats)
 	if len(wanted) == 0 {
 		return s
 	}
-	led, err := q.Leaders(ctx, db.Keys(shardKeys(group, wanted)...))
+	keys := shardKeys(group, wanted)
+	led, err := q.Leaders(ctx, db.Keys(keys...))
 	if err != nil {
 		return survey{err: err}
 	}
@@ -46,9 +47,9 @@ func look(ctx context.Context, pool *sql.DB, group string, wanted []string) (s s
 	for _, row := range led {
 		held[row.Key] = true
 	}
-	for _, name := range wanted {
-		if !held[elector.KeyFromName(Election(group, name))] {
-			s.free = append(s.free, name)
+	for i, key := range keys {
+		if !held[key] {
+			s.free = append(s.free, wanted[i])
 		}
 	}
 	return s
@@ -76,8 +77,8 @@ type Member struct {
 }
 
 // Spread lists the members of a group with those of the shards that each one leads, by
-// candidate id, and the shards that nobody leads. It reads the server's list of locks. A hot standby,
-// which does not know its primary's locks, is refused with elector.ErrServerReadOnly.
+// candidate id, and the shards that nobody leads. It reads the server's list of locks. A hot
+// standby, which does not know its primary's locks, is refused with elector.ErrServerReadOnly.
 func Spread(ctx context.Context, pool *sql.DB, group string, shards []string) (members []Member, free []string, err error) {
 	q := db.New(pool)
 	ping, err := q.Ping(ctx)
@@ -87,7 +88,8 @@ func Spread(ctx context.Context, pool *sql.DB, group string, shards []string) (m
 	case ping.InRecovery:
 		return nil, nil, elector.ErrServerReadOnly
 	}
-	rows, err := q.Leaders(ctx, db.Keys(append(seatKeys(group), shardKeys(group, shards)...)...))
+	keys := shardKeys(group, shards)
+	rows, err := q.Leaders(ctx, db.Keys(append(seatKeys(group), keys...)...))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -97,7 +99,7 @@ func Spread(ctx context.Context, pool *sql.DB, group string, shards []string) (m
 		leader[row.Key] = row.Pid
 		byPID[row.Pid] = &Member{CandidateID: row.ApplicationName, PID: row.Pid}
 	}
-	for i, key := range shardKeys(group, shards) {
+	for i, key := range keys {
 		if m := byPID[leader[key]]; m != nil {
 			m.Shards = append(m.Shards, shards[i])
 		} else {
@@ -108,10 +110,7 @@ func Spread(ctx context.Context, pool *sql.DB, group string, shards []string) (m
 		members = append(members, *m)
 	}
 	slices.SortFunc(members, func(a, b Member) int {
-		if a.CandidateID != b.CandidateID {
-			return cmp.Compare(a.CandidateID, b.CandidateID)
-		}
-		return int(a.PID - b.PID)
+		return cmp.Or(cmp.Compare(a.CandidateID, b.CandidateID), cmp.Compare(a.PID, b.PID))
 	})
 	return members, free, nil
 }
