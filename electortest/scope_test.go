@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
@@ -84,6 +85,33 @@ func TestAnErrorInsideTheTransactionEndsTheTerm(t *testing.T) {
 		if one.IsLeader() {
 			b.Error("it still leads")
 		}
+	})
+}
+
+// The barrier and the token are another connection's. If the session loses its lock meanwhile,
+// another may have led, with a smaller token: it is not elected.
+func TestACandidateThatLosesItsTransactionAtTheBarrierIsNotElected(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one", inside)
+		pool := b.Open()
+		defer pool.Close()
+		fenced, err := pool.Begin()
+		b.wraps(err)
+		guard := db.PairIsFreeParams{High: int32(one.Key() >> 32), Low: int32(one.Key())}
+		_, err = db.New(fenced).PairIsFree(always, guard) // shares the guard lock, as InTx does
+		b.wraps(err)
+		campaign := make(chan error)
+		go func() {
+			_, _, err := one.TryCampaign(always)
+			campaign <- err
+		}()
+		time.Sleep(time.Second)
+		b.Terminate(b.pid(one))
+		b.wraps(fenced.Rollback())
+		if err := <-campaign; err == nil {
+			b.Error("the attempt did not fail")
+		}
+		b.failed(one, hooks.OpCampaign) // and not the first heartbeat of a term
 	})
 }
 
