@@ -25,8 +25,7 @@ type backend struct {
 
 // A transaction is an open transaction.
 type transaction struct {
-	number int64             // of the virtual transaction; 0 for a statement's own
-	marked map[lockID][2]int // the locks at the savepoint
+	number int64 // of the virtual transaction; 0 for a statement's own
 	began  time.Time
 	failed bool
 	xid    int64
@@ -40,32 +39,6 @@ func (t *transaction) name() string {
 		return "none"
 	}
 	return strconv.FormatInt(t.number, 10)
-}
-
-// savepoint remembers the locks of the transaction; toSavepoint releases those taken since.
-func savepoint(x *execution, _ *message) (Answer, error) {
-	x.tx.marked = map[lockID][2]int{}
-	for _, id := range x.server.locks.of(x.backend) {
-		if own := x.server.locks.locks[id].holder(x.backend); own != nil {
-			x.tx.marked[id] = own.counts[byTransaction]
-		}
-	}
-	return Answer{}, nil
-}
-
-func toSavepoint(x *execution, _ *message) (Answer, error) {
-	if x.tx.marked == nil {
-		return Answer{}, newError("3B001", "savepoint \"pgelector\" does not exist")
-	}
-	for _, id := range x.server.locks.of(x.backend) {
-		l := x.server.locks.locks[id]
-		if own := l.holder(x.backend); own != nil {
-			own.counts[byTransaction] = x.tx.marked[id]
-			x.server.locks.settle(id, l)
-		}
-	}
-	x.tx.marked = nil
-	return Answer{}, nil
 }
 
 // A message is a message of a client.

@@ -21,8 +21,8 @@ import (
 //
 // with a session, a statement with its arguments, and the result. A session starts at its first
 // line, on the standby if its name begins with s. A statement that ends with & runs in the
-// background; "done" waits for its result. Other words for a session are begin, savepoint,
-// "to savepoint", commit, rollback, close, terminate and cancel. Lines without a result are "until x waits", "until x waits at the
+// background; "done" waits for its result. Other words for a session are begin, commit, rollback,
+// close, terminate and cancel. Lines without a result are "until x waits", "until x waits at the
 // guard", "until x is gone", "promote", "epoch n", "pause", and comments.
 type player struct {
 	side
@@ -156,10 +156,6 @@ func (p *player) run(t *testing.T, one *playerSession, words []string) string {
 		return <-one.result
 	case "begin":
 		one.tx, err = one.conn.BeginTx(context.Background(), nil)
-	case "savepoint":
-		_, err = one.tx.ExecContext(ctx, "SAVEPOINT pgelector")
-	case "to":
-		_, err = one.tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT pgelector; RELEASE SAVEPOINT pgelector")
 	case "commit":
 		err = one.tx.Commit()
 		one.tx = nil

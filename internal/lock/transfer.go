@@ -68,16 +68,7 @@ func (t *Transfer) Prepare(ctx context.Context, onOffer func()) error {
 func (t *Transfer) offer(ctx context.Context) error {
 	s := t.lock.Session
 	row, err := session.DoOr(ctx, s, func(ctx context.Context, q *db.Queries) (db.OfferTransferRow, error) {
-		if s.InTransaction() {
-			if err := s.Savepoint(ctx); err != nil {
-				return db.OfferTransferRow{}, err
-			}
-		}
-		row, err := q.OfferTransfer(ctx, db.OfferTransferParams{Inside: s.InTransaction(), Candidate: t.candidate, Key: t.lock.key})
-		if err == nil && !row.Offered && s.InTransaction() {
-			err = s.ReleaseToSavepoint(ctx)
-		}
-		return row, err
+		return q.OfferTransfer(ctx, db.OfferTransferParams{Inside: s.InTransaction(), Candidate: t.candidate, Key: t.lock.key})
 	}, func(late db.OfferTransferRow) {
 		if late.Offered {
 			_ = unlockOffer(s, late.OfferKey)
@@ -148,14 +139,13 @@ func (t *Transfer) Withdraw() {
 	_, _ = backoff.Await(ctx, func(context.Context) (any, error) { return nil, unlockOffer(t.lock.Session, t.key) })
 }
 
-// unlockOffer releases the lock of an offer. Inside a transaction it was the last one taken.
+// unlockOffer releases the lock of an offer. In transaction scope it ends with the term, which
+// no transfer outlives.
 func unlockOffer(s *session.Session, key int64) error {
-	return unlock(s, func(ctx context.Context, q *db.Queries) (bool, error) {
-		if s.InTransaction() {
-			return true, s.ReleaseToSavepoint(ctx)
-		}
-		return q.Unlock(ctx, key)
-	})
+	if s.InTransaction() {
+		return nil
+	}
+	return unlockKey(s, key)
 }
 
 // succeed waits in the server's queue for as long as the leader's offer stands. After that

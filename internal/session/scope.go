@@ -73,22 +73,6 @@ func (s *Session) commit() error {
 	return tx.Commit()
 }
 
-// Savepoint is called within Do, in transaction scope. ReleaseToSavepoint releases the locks
-// that were taken since then.
-func (s *Session) Savepoint(ctx context.Context) error {
-	_, err := s.tx.ExecContext(ctx, "SAVEPOINT pgelector")
-	return err
-}
-
-// ReleaseToSavepoint is called within Do. After EndTransaction it does nothing.
-func (s *Session) ReleaseToSavepoint(ctx context.Context) error {
-	if s.tx == nil {
-		return nil
-	}
-	_, err := s.tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT pgelector; RELEASE SAVEPOINT pgelector")
-	return err
-}
-
 // Apart is Do for a call whose locks and transaction id must not last as long as those of
 // the session. In transaction scope another connection makes it.
 func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (value T, err error) {
