@@ -14,6 +14,7 @@ type backend struct {
 
 	settings settings
 	tx       *transaction // nil if none
+	client   *conn        // for whom a pooler keeps it; nil without a pooler
 	asked    time.Time    // when the last statement began
 	inbox    []*message
 
@@ -48,6 +49,7 @@ type message struct {
 	args    []any
 	arrives time.Time
 	from    *Process
+	client  *conn          // through a pooler
 	reply   chan answer    // buffered
 	after   func(*backend) // called after the answer; may be nil
 }
@@ -98,6 +100,16 @@ func (b *backend) cancel() {
 	}
 }
 
+// cancelFor cancels the statement of a client, unless a pooler keeps the backend for another.
+func (b *backend) cancelFor(c *conn) {
+	b.server.mu.Lock()
+	others := c.p.pooler != nil && b.client != c
+	b.server.mu.Unlock()
+	if !others {
+		b.cancel()
+	}
+}
+
 // serve answers messages until the backend ends.
 func (b *backend) serve() {
 	for {
@@ -107,8 +119,14 @@ func (b *backend) serve() {
 		}
 		if m.kind == aBye {
 			b.server.mu.Lock()
-			b.server.end(b, nil)
+			stale := b.client != m.client // the pooler keeps it for another by now
+			if !stale {
+				b.server.end(b, nil)
+			}
 			b.server.mu.Unlock()
+			if stale {
+				continue
+			}
 			m.then(b)
 			return
 		}

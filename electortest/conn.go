@@ -157,7 +157,7 @@ func (c *conn) send(b *backend, m *message) {
 // cut.
 func (c *conn) cancel(b *backend) {
 	if c.p.blocked(requests) == nil {
-		time.AfterFunc(c.p.delay(), b.cancel)
+		time.AfterFunc(c.p.delay(), func() { b.cancelFor(c) })
 	}
 }
 
@@ -171,7 +171,7 @@ func (c *conn) giveUp(b *backend) {
 func (c *conn) hangUp(b *backend) {
 	m := &message{kind: aBye}
 	if c.p.pooler != nil {
-		m.after = c.p.pooler.put
+		m.client, m.after = c, c.p.pooler.put
 	}
 	c.send(b, m)
 }

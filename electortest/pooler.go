@@ -107,6 +107,7 @@ func (p *Pooler) put(b *backend) {
 	case b.server != p.server:
 		b.server.end(b, nil)
 	default:
+		b.client = nil
 		p.idle = append(p.idle, b)
 	}
 	b.server.mu.Unlock()
@@ -133,6 +134,9 @@ func (c *conn) route(ctx context.Context, m *message) (*backend, error) {
 		if err != nil {
 			return nil, err
 		}
+		b.server.mu.Lock()
+		b.client = c
+		b.server.mu.Unlock()
 		c.b = b
 	}
 	b := c.b
