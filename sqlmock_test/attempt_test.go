@@ -243,6 +243,8 @@ func TestAServerThatRefusesTheLeaseOfATransactionElectsNobody(t *testing.T) {
 		e, rec := newElector(t, pool, elector.WithScope(elector.TransactionScope))
 		mock.ExpectBegin()
 		mock.ExpectExec("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").WillReturnResult(sqlmock.NewResult(0, 0))
+		query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", asked, false))
+		mock.ExpectExec("-- name: NamedStatement ").WillReturnResult(sqlmock.NewResult(0, 0))
 		query(mock, "ApplySettings").WithArgs(true, has(`"`+lease+`"`)).WillReturnError(refused)
 		mock.ExpectRollback()
 		for _, name := range names[:slices.Index(names, lease)+1] {

@@ -158,9 +158,13 @@ func (s *supervisor) cleanUp() {
 // bound is how soon somebody must lead after the last fault: two leases for a barrier, one for
 // a silent session, the longest pause between two attempts, and the time limit of stuck calls.
 // If commits wait for a standby, it is two leases more: one for an attempt whose commit waits,
-// and one until a new primary may have a leader.
+// and one until a new primary may have a leader. Through a pooler a first check takes some 70
+// round trips: it looks for the pooler three times, and then tries a transaction.
 func (w *world) bound() time.Duration {
 	bound := 4*w.plan.Lease + 10*w.plan.Retry + 5*time.Second
+	if slices.ContainsFunc(w.plan.Candidates, func(c Candidate) bool { return c.Pooled }) {
+		bound += 70 * w.plan.Latency // on average half of the longest, both ways
+	}
 	if w.plan.Synchronous {
 		bound += 2 * w.plan.Lease
 	}

@@ -20,10 +20,13 @@ func (v *Server) checkScope(ctx context.Context) error {
 			return pooled
 		}
 	}
-	if v.pooled = false; v.LongestLease > 0 {
+	if v.LongestLease > 0 {
+		v.pooled = false
 		return fmt.Errorf("%w: WithSynchronousStandby cannot lead inside a transaction", ErrSessionPooled)
 	}
+	v.pooled = true
 	named, err := v.checkTransactions(ctx)
+	v.pooled = ctx.Err() != nil // it need not be found again; but if that is an error, the whole check shows which
 	if err != nil && pooled != nil {
 		return fmt.Errorf("%w; and inside a transaction: %w", pooled, err)
 	}
@@ -45,33 +48,35 @@ func (v *Server) checkScope(ctx context.Context) error {
 // between two statements, and that its locks end with it. named reports whether the driver
 // keeps prepared statements with names of its own.
 func (v *Server) checkTransactions(ctx context.Context) (named bool, err error) {
-	if err := v.tryTransactionSettings(ctx); err != nil {
+	if !slices.ContainsFunc(v.settings, func(s setting) bool { return s.Name == leaseInside }) {
+		v.settings = settings(v.Config) // a check in session scope has left it out
+	}
+	named, err = v.tryTransactions(ctx)
+	if !refusesSetting(err) {
+		return named, err
+	}
+	err = v.with(ctx, false, func(s *Session) error { return v.dropRefusedSettings(ctx, s, leaseInside) })
+	if err != nil {
 		return false, err
 	}
+	return v.tryTransactions(ctx)
+}
+
+func (v *Server) tryTransactions(ctx context.Context) (named bool, err error) {
 	err = v.with(ctx, true, func(a *Session) error {
 		if err := v.checkPrimary(ctx, a); err != nil {
 			return err
 		}
 		rows, err := doSimple(ctx, a, func(ctx context.Context, q *db.Queries) (int64, error) { return q.NamedStatement(ctx) })
-		if err != nil {
-			return err
+		if named = rows > 0; err == nil {
+			err = a.applyLocally(ctx, v.settings)
 		}
-		named = rows > 0
+		if err != nil {
+			return Explain(err)
+		}
 		return v.with(ctx, true, func(b *Session) error { return compareTransactions(ctx, a, b) })
 	})
 	return named, err
-}
-
-// tryTransactionSettings tries the settings, and leaves out those that the server refuses.
-func (v *Server) tryTransactionSettings(ctx context.Context) error {
-	if !slices.ContainsFunc(v.settings, func(s setting) bool { return s.Name == leaseInside }) {
-		v.settings = settings(v.Config) // a check in session scope has left it out
-	}
-	err := v.with(ctx, true, func(s *Session) error { return s.applyLocally(ctx, v.settings) })
-	if refusesSetting(err) {
-		return v.with(ctx, false, func(s *Session) error { return v.dropRefusedSettings(ctx, s, leaseInside) })
-	}
-	return Explain(err)
 }
 
 // compareTransactions has a hold a lock inside its transaction, and b look at it.
