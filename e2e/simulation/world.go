@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 )
 
@@ -159,11 +160,13 @@ func (s *supervisor) cleanUp() {
 // a silent session, the longest pause between two attempts, and the time limit of stuck calls.
 // If commits wait for a standby, it is two leases more: one for an attempt whose commit waits,
 // and one until a new primary may have a leader. Through a pooler a first check takes some 70
-// round trips: it looks for the pooler three times, and then tries a transaction.
+// round trips: it looks for the pooler three times, and then tries a transaction. After it, or
+// in transaction scope without a pooler, check and attempt take 35; where a round trip takes a
+// tenth of the lease, some attempts are too late, and are made again.
 func (w *world) bound() time.Duration {
 	bound := 4*w.plan.Lease + 10*w.plan.Retry + 5*time.Second
-	if slices.ContainsFunc(w.plan.Candidates, func(c Candidate) bool { return c.Pooled }) {
-		bound += 70 * w.plan.Latency // on average half of the longest, both ways
+	if slices.ContainsFunc(w.plan.Candidates, func(c Candidate) bool { return c.Pooled || c.Scope == elector.TransactionScope }) {
+		bound += (70 + 2*35) * w.plan.Latency // on average half of the longest, both ways
 	}
 	if w.plan.Synchronous {
 		bound += 2 * w.plan.Lease
