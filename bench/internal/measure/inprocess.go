@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,10 +50,12 @@ func (r *run) calls(ctx context.Context, pool *sql.DB, label string) error {
 	r.bench("Term.Valid", false, func() error { term.Valid(); return nil })
 	r.bench("a heartbeat (Term.Verify: one round trip), "+label, true, func() error { return term.Verify(ctx) })
 	r.bench(results.RoundTrip+label, true, func() error { _, err := pool.ExecContext(ctx, "SELECT 1"); return err })
-	r.bench(results.Flush+label, true, func() error {
+	flush := func() error {
 		_, err := pool.ExecContext(ctx, "SELECT pg_catalog.pg_logical_emit_message(true, 'bench', '')")
 		return err
-	})
+	}
+	r.bench(results.Flush+label, true, flush)
+	r.benchIdle(results.IdleFlush+label, flush)
 	if err := term.Resign(ctx); err != nil {
 		return err
 	}
@@ -90,5 +93,25 @@ func (r *run) bench(name string, server bool, call func() error) {
 	r.add(func(all *results.Results) {
 		all.InProcess = append(all.InProcess, results.InProcess{Name: name, NsOp: float64(b.T.Nanoseconds()) / float64(b.N),
 			AllocsOp: b.AllocsPerOp(), BytesOp: b.AllocedBytesPerOp(), Repetitions: b.N, Server: server})
+	})
+}
+
+// benchIdle adds the median of calls with pauses between them. Without pauses a call takes a fourth: the processors
+// sleep, and their caches have been used by others.
+func (r *run) benchIdle(name string, call func() error) {
+	const samples, pause = 31, 100 * time.Millisecond
+	times := make([]float64, samples)
+	for i := range times {
+		time.Sleep(pause)
+		began := time.Now()
+		if err := call(); err != nil {
+			r.progress.skipped(fmt.Errorf("%s: %w", name, err))
+			return
+		}
+		times[i] = float64(time.Since(began))
+	}
+	slices.Sort(times)
+	r.add(func(all *results.Results) {
+		all.InProcess = append(all.InProcess, results.InProcess{Name: name, NsOp: times[samples/2], AllocsOp: -1, BytesOp: -1, Repetitions: samples, Server: true})
 	})
 }

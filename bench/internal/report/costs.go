@@ -115,6 +115,10 @@ func (p *page) inProcess() {
 		if b.NsOp > 10_000 {
 			t = fmt.Sprintf("%.3g µs", b.NsOp/1000)
 		}
-		p.row(b.Name, t, fmt.Sprint(b.AllocsOp), fmt.Sprint(b.BytesOp), fmt.Sprint(b.Repetitions))
+		allocs, bytes := fmt.Sprint(b.AllocsOp), fmt.Sprint(b.BytesOp)
+		if b.AllocsOp < 0 {
+			allocs, bytes = "–", "–"
+		}
+		p.row(b.Name, t, allocs, bytes, fmt.Sprint(b.Repetitions))
 	}
 }

@@ -92,6 +92,7 @@ func (g Growth) Total(cost func(Rest) float64) float64 {
 const (
 	RoundTrip = "a round trip (SELECT 1), "
 	Flush     = "a round trip with a WAL flush, which each token needs, "
+	IdleFlush = "the same on a connection that was idle, as a waiting deputy's is, "
 	IsLeader  = "IsLeader, leading"
 )
 

@@ -72,9 +72,27 @@ func plainLock(s System, driver string, interval time.Duration, attempt func(con
 		if err != nil {
 			return err
 		}
+		if err := keepIdle(ctx, pool); err != nil {
+			return err
+		}
 		return repeat(ctx, interval, out, func() (bool, error) { return attempt(ctx, pool, env, out), nil })
 	}
 	return s
+}
+
+// keepIdle opens two connections, so that one is left beside that of the lock. A program that uses PostgreSQL has
+// others too, and the server takes longer to end two backends than one.
+func keepIdle(ctx context.Context, pool *sql.DB) error {
+	var conns [2]*sql.Conn
+	for i := range conns {
+		conn, err := pool.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		conns[i] = conn
+	}
+	return nil
 }
 
 func noLease() map[Fault]string {
