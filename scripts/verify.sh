@@ -34,6 +34,12 @@ generated() {
 }
 
 names() { go -C tools test ./... && go -C tools run ./sqlnames; }
+small() { # the command, as it is released
+  local program size
+  program=$(mktemp) && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$program" ./cmd/pgelector && size=$(wc -c <"$program")
+  rm -f "$program"
+  [ "${size:-0}" -gt 0 ] && [ "$size" -le 19000000 ] || { echo "the command has ${size:-no} bytes" >&2; return 1; }
+}
 arrows() { go -C tools run ./filearrows ../elector ../internal/lock ../internal/session; }
 
 check "go code is formatted" "run 'gofmt -w .'" formatted
@@ -42,6 +48,7 @@ check "the docs' code and make targets are correct" "change the document or the 
   go -C e2e test -count=1 ./docscheck ./docs
 check "all names in the SQL are qualified" "qualify it with pg_catalog; tools/sqlnames explains why" names
 check "no two files of the core use each other" "move what both use to a third file; tools/filearrows explains what counts" arrows
+check "the command has at most 19 MB" "see what it links: go list -deps ./cmd/pgelector" small
 for module in $(scripts/modules.sh); do
   check "$module/go.mod is tidy" "run 'go mod tidy' in $module" go -C "$module" mod tidy -diff
 done

@@ -38,6 +38,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		},
 	}
 	a.connection.addTimeout(cmd)
+	cmd.Flags().BoolVar(&d.JSON, "json", false, "write JSON")
 	cmd.Flags().DurationVar(&d.Lease, "lease", doctor.DefaultLease, "the lease to compare the round trips with")
 	cmd.Flags().IntVar(&d.TokenEpoch, "token-epoch", 0, "the token epoch of the candidates (run --token-epoch, WithTokenEpoch)")
 	cmd.Flags().Int64Var(&d.Elections, "elections", 1, "of how many elections to show the connections that they need")

@@ -1,14 +1,20 @@
 package main
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/roster"
 )
 
 // connectionFlags select the database.
@@ -87,4 +93,48 @@ func checkNames(names ...string) error {
 		}
 	}
 	return nil
+}
+
+// flagsFromEnvironment sets flags that were not given from variables such as
+// PGELECTOR_LOG_LEVEL. A command of run has the variables of its own election and candidate:
+// what it starts is another candidate.
+func flagsFromEnvironment(flags *pflag.FlagSet) (err error) {
+	_, led := os.LookupEnv("PGELECTOR_TOKEN")
+	flags.VisitAll(func(f *pflag.Flag) {
+		if err != nil || f.Changed || f.Name == "help" || led && (f.Name == "election" || f.Name == "candidate") {
+			return
+		}
+		variable := "PGELECTOR_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value, given := os.LookupEnv(variable)
+		if !given {
+			return
+		}
+		if failed := flags.Set(f.Name, value); failed != nil {
+			err = exit.Usagef("%s=%q, which stands for --%s: %v", variable, value, f.Name, failed)
+		}
+	})
+	return err
+}
+
+// completeElections completes the names of elections from the roster, if there is one: the
+// locks have only keys.
+func (a *app) completeElections(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	_ = flagsFromEnvironment(cmd.Flags())
+	a.connection.timeout = 2 * time.Second
+	pool, _, err := a.connection.open(cmd)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	published, err := roster.New(pool)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.connection.timeout)
+	defer cancel()
+	candidates, _ := published.Candidates(ctx) // an error is that there is no roster
+	var names []string
+	for _, c := range candidates {
+		names = append(names, c.Election)
+	}
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
 }

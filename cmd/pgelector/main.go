@@ -38,16 +38,30 @@ func (a *app) command() *cobra.Command {
 		Long: "Runs any program under leadership, so that exactly one of many hosts runs it, and inspects leader elections.\n" +
 			"It needs only your PostgreSQL: no new server, no table, no extension.\n\n" +
 			"It finds the database as psql does: by --dsn, else by DATABASE_URL, else by libpq's PG* variables, service file\n" +
-			"and password file. Do not put a password into --dsn: ps shows it to other users for a moment.",
-		Version:           version(),
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		PersistentPreRunE: func(*cobra.Command, []string) error { a.entered = true; return nil },
+			"and password file. Do not put a password into --dsn: ps shows it to other users for a moment.\n\n" +
+			"Each flag can be given by an environment variable instead: --log-level by PGELECTOR_LOG_LEVEL.",
+		Version:       version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := flagsFromEnvironment(cmd.Flags()); err != nil {
+				return err
+			}
+			a.entered = true
+			return nil
+		},
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(a.runCommands()...)
 	root.AddCommand(a.statusCommand(), a.watchCommand(), a.dashboardCommand(), a.resignCommand(), a.evictCommand(), a.doctorCommand())
-	root.AddCommand(keyCommand(), versionCommand(), manCommand(root))
+	for _, cmd := range root.Commands() {
+		if f := cmd.Flags().Lookup("election"); f != nil {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, a.completeElections)
+		} else if strings.Contains(cmd.Use, "NAME") {
+			cmd.ValidArgsFunction = a.completeElections
+		}
+	}
+	root.AddCommand(keyCommand(), versionCommand())
 	return root
 }
 

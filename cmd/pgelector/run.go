@@ -12,7 +12,6 @@ import (
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/runner"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
-	"github.com/pgelector/pgelector/elector"
 )
 
 // guardName is the hidden subcommand that makes this program the guard.
@@ -26,7 +25,7 @@ func (a *app) runCommands() []*cobra.Command {
 		Args:               cobra.MinimumNArgs(1),
 		Run:                func(_ *cobra.Command, args []string) { supervise.Guard(args) },
 	}
-	return []*cobra.Command{a.runCommand(), guard}
+	return []*cobra.Command{a.runCommand(), a.leadCommand(), guard}
 }
 
 const runLong = `Waits until it leads the election, and runs the command while it leads. Start the same line on many hosts: exactly one
@@ -44,21 +43,16 @@ The command's environment:
   PGELECTOR_TOKEN           the fencing token: larger than that of every earlier term
   PGELECTOR_LEASE_DEADLINE  when the term ends unless a heartbeat extends it, as of the start (RFC 3339)
 
-Exit status: the command's own; 128+n if signal n ended it; 64 bad usage; 69 no primary reached; 75 leadership lost;
+Exit status: the command's own; 128+n if signal n ended it, but 0 after TERM; 64 bad usage; 69 no primary reached; 75 leadership lost;
 78 refused server; 126 not executable; 127 not found.`
 
 const runExample = `  pgelector run --election billing -- ./billing-worker --verbose
   pgelector run --election nightly --if-free --hold 30s -- /usr/local/bin/nightly-report
   pgelector run --election feed --restart --http :8080 -- ./feed`
 
-var scopes = map[string]elector.Scope{"auto": elector.Auto, "session": elector.SessionScope, "transaction": elector.TransactionScope}
-
-var standbys = map[string]elector.Standby{"deputy": elector.Deputy, "wait": elector.Wait, "poll": elector.Poll}
-
 func (a *app) runCommand() *cobra.Command {
-	c := runner.Config{Lease: 10 * time.Second, Grace: runner.NoGrace,
-		BackoffMin: time.Second, BackoffMax: time.Minute}
-	var standby, scope string
+	c := runner.Config{Grace: runner.NoGrace, BackoffMin: time.Second, BackoffMax: time.Minute}
+	var e electionFlags
 	var once bool
 	cmd := &cobra.Command{
 		Use:     "run --election NAME [flags] -- COMMAND [ARG…]",
@@ -69,22 +63,13 @@ func (a *app) runCommand() *cobra.Command {
 			if once && c.Restart {
 				return exit.Usagef("--once and --restart exclude each other")
 			}
-			var known bool
-			if c.Standby, known = standbys[standby]; !known && standby != "" {
-				return exit.Usagef("--standby %q: want deputy, wait or poll", standby)
-			}
-			c.StandbyChosen = known
-			if c.Scope, known = scopes[scope]; !known {
-				return exit.Usagef("--scope %q: want auto, session or transaction", scope)
-			}
 			c.Command = args
-			return a.run(c)
+			return a.run(c, e)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // flags after the command's name are the command's
 	flags.StringVarP(&c.Election, "election", "e", "", "the name of the election")
-	flags.StringVar(&c.Candidate, "candidate", "", "the id of this candidate, unique among live ones; default: host name, process id, random digits")
 	flags.BoolVar(&once, "once", false, "exit when the command ends: the default")
 	flags.BoolVar(&c.Restart, "restart", false, "when the command ends or leadership is lost, campaign and run it again")
 	flags.DurationVar(&c.BackoffMin, "backoff", c.BackoffMin, "with --restart: the wait after the command ended, doubled each time")
@@ -93,45 +78,22 @@ func (a *app) runCommand() *cobra.Command {
 	flags.DurationVar(&c.FreeWait, "wait", 0, "with --if-free: how long to wait for another to finish")
 	flags.IntVar(&c.BusyCode, "if-free-exit-code", 0, "with --if-free: the exit status if another leads")
 	flags.DurationVar(&c.Hold, "hold", 0, "after a successful run, keep the lock until this long after its start, for hosts whose clocks differ")
-	flags.DurationVar(&c.Lease, "lease", c.Lease, "how long the server keeps the lock of a frozen or disconnected host")
-	flags.DurationVar(&c.Heartbeat, "heartbeat", 0, "the time between two heartbeats; default: lease/5")
-	flags.DurationVar(&c.Drain, "drain", 0, "how long before the end of the lease the command is stopped if no heartbeat was answered; default: lease/5, or what --grace needs")
 	flags.DurationVar(&c.Grace, "grace", c.Grace, "the time from TERM to KILL; must fit into the drain; default: as long as fits")
 	flags.Lookup("grace").DefValue = "0s" // hides the default, which is -1ns
-	flags.DurationVar(&c.Retry, "retry", 0, "the longest wait between two attempts while another leads; default: 3s, with --standby poll 1s")
-	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "give up after this many failed attempts in a row; 0: never")
-	flags.DurationVar(&c.ReadOnlyTimeout, "read-only-timeout", time.Minute, "how long to wait at the start for a standby to become a primary")
-	flags.IntVar(&c.TokenEpoch, "token-epoch", 0, "added to the timeline in the fencing token, so that tokens still rise after a pg_upgrade")
-	flags.StringVar(&standby, "standby", "", "while another leads: deputy: become the deputy, if nobody is, which tries often; wait: the deputy waits in the server, and leads within milliseconds; poll: never become the deputy; default: deputy, with transaction scope poll")
-	flags.StringVar(&scope, "scope", "auto", "hold the lock until the end of the session, or inside a transaction, as through a transaction pooler; auto: session, unless a transaction pooler is found")
-	flags.DurationVar(&c.DeputyInterval, "deputy-interval", 0, "how often the deputy tries; default: 100ms, at most the heartbeat interval")
-	flags.BoolVar(&c.Watch, "watch", false, "learn within milliseconds when the server ends the session; pins one more connection")
-	flags.DurationVar(&c.Synchronous, "synchronous-standby", 0, "with synchronous replication: the longest lease of all candidates; every candidate must set this; 0: off")
-	flags.StringVar(&c.HTTP, "http", "", "serve /healthz, /readyz, /leader and /metrics on this address, such as :8080")
-	choices(cmd, "standby", "deputy", "wait", "poll")
-	choices(cmd, "scope", "auto", "session", "transaction")
+	e.add(cmd, &c)
 	a.connection.add(cmd)
 	a.log.add(cmd)
 	return cmd
 }
 
-func (a *app) run(c runner.Config) (err error) {
+func (a *app) run(c runner.Config, e electionFlags) error {
 	switch {
 	case c.Election == "":
 		return exit.Usagef("run: --election NAME is missing")
 	case len(c.Command) == 0:
 		return exit.Usagef("run: the command is missing: put it after --")
 	}
-	if err := exit.CheckElection(c.Election); err != nil {
-		return err
-	}
-	if err := c.Fit(); err != nil {
-		return err
-	}
-	if c.Target, err = a.connection.find(); err != nil {
-		return err
-	}
-	if c.Log, err = a.log.logger(a.connection.scrub); err != nil {
+	if err := a.candidate(&c, e); err != nil {
 		return err
 	}
 	// Fail now, and not after a campaign that may take days.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -84,8 +83,7 @@ func untilSignal(parent context.Context) (context.Context, func()) {
 	go func() {
 		select {
 		case sig := <-signals:
-			number, _ := sig.(syscall.Signal)
-			cancel(exit.With(exit.SignalBase+int(number), fmt.Errorf("%w%v", exit.ErrSilent, sig)))
+			cancel(exit.BySignal(sig, exit.ErrSilent))
 		case <-ctx.Done():
 		}
 	}()

@@ -130,7 +130,7 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 			expectGet(t, address, "/metrics", http.StatusOK, "pgelector_deputy{election=\"billing\"} 1\n")
 			invoke(t, at(dsn), "doctor").want(t, 0, "ok    elections        1 have a leader, and 1 a deputy: 2 sessions are pinned")
 			leading.signal(t, 15)
-			leading.ends(t, 128+15)
+			leading.ends(t, exit.OK)
 			following.says(t, "ready")
 			expectGet(t, address, "/leader", http.StatusOK, `"leader":"second","deputy":false`)
 			expectGet(t, address, "/metrics", http.StatusOK, "pgelector_deputy{election=\"billing\"} 0\n")
@@ -139,7 +139,7 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 			}
 			for _, r := range []*running{following, polling} {
 				r.signal(t, 15)
-				r.ends(t, 128+15)
+				r.ends(t, exit.OK)
 			}
 		})
 	}
@@ -173,6 +173,6 @@ func TestDoctorNamesTheStrangerOnASeat(t *testing.T) {
 	}
 	for _, r := range []*running{following, leading} {
 		r.signal(t, 15)
-		r.ends(t, 128+15)
+		r.ends(t, exit.OK)
 	}
 }

@@ -151,7 +151,7 @@ func TestWithRestartTheNextTermFollowsALostOne(t *testing.T) {
 		t.Errorf("token %d after %d", second, first)
 	}
 	r.signal(t, syscall.SIGTERM)
-	r.ends(t, 128+15)
+	r.ends(t, exit.OK)
 }
 
 func TestTheCommandOfAFrozenSupervisorEndsBeforeAnotherLeads(t *testing.T) {

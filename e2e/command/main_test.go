@@ -156,19 +156,13 @@ func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 	}
 }
 
-func TestCompletionAndManPages(t *testing.T) {
+func TestCompletion(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		invoke(t, nil, "completion", shell).want(t, exit.OK, "pgelector")
 	}
 	invoke(t, nil, "__complete", "run", "--driver", "").want(t, exit.OK, "pgx\npq")
-	invoke(t, nil, "man").want(t, exit.OK, ".TH")
 	if help := invoke(t, nil, "run", "--help"); strings.Contains(help.out, "(default )") {
 		t.Errorf("a default is shown as nothing:\n%s", help.out)
-	}
-	dir := t.TempDir()
-	invoke(t, nil, "man", dir).want(t, exit.OK)
-	if page, err := os.ReadFile(filepath.Join(dir, "pgelector-run.1")); err != nil || !strings.Contains(string(page), "PGELECTOR_TOKEN") {
-		t.Errorf("error %v, page %.200q", err, page)
 	}
 }

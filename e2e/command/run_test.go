@@ -131,18 +131,27 @@ func TestASignalEndsARunThatWaits(t *testing.T) {
 		r := run(t, name(t), "--", "echo", "ran")
 		r.logs(t, "leader changed")
 		r.signal(t, sig)
-		r.ends(t, 128+int(sig))
+		if sig == syscall.SIGTERM { // a clean stop
+			r.ends(t, exit.OK)
+		} else {
+			r.ends(t, exit.SignalBase+int(sig))
+		}
 	}
 }
 
-func TestTheExitStatusIsTheSignalThatEndsTheCommand(t *testing.T) {
+func TestTheExitStatusIsTheSignalThatEndsTheCommandButForAStop(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"--once", "--restart"} {
 		r := run(t, name(t), append([]string{mode}, sh("echo ready; exec sleep 1000")...)...)
 		r.says(t, "ready")
+		r.signal(t, syscall.SIGINT)
+		r.ends(t, exit.SignalBase+int(syscall.SIGINT))
+		r = run(t, name(t), append([]string{mode}, sh("echo ready; exec sleep 1000")...)...)
+		r.says(t, "ready")
 		r.signal(t, syscall.SIGTERM)
-		r.ends(t, 128+15)
+		r.ends(t, exit.OK)
 	}
+	run(t, name(t), sh("kill -TERM $$")...).ends(t, exit.SignalBase+int(syscall.SIGTERM)) // nobody asked for that
 }
 
 func TestRestartRunsTheCommandAgain(t *testing.T) {
@@ -158,7 +167,7 @@ func TestRestartRunsTheCommandAgain(t *testing.T) {
 		last = token
 	}
 	r.signal(t, syscall.SIGTERM)
-	if code := r.code(t); code != 128+15 && code != 1 { // either between two commands, or while one was running
+	if code := r.code(t); code != exit.OK && code != 1 { // either between two commands, or while one was running
 		t.Errorf("exit code %d", code)
 	}
 }

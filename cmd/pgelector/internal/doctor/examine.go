@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -19,6 +20,7 @@ const DefaultLease = 10 * time.Second
 type Examination struct {
 	Target  *connect.Target
 	Out     io.Writer
+	JSON    bool          // write one JSON object at the end, not a line for each finding
 	Timeout time.Duration // of each question
 	Lease   time.Duration
 
@@ -30,8 +32,11 @@ type Examination struct {
 	token  int64   // of the trial election; 0 if it failed
 	inside bool    // the trial was in transaction scope
 	role   string  // of the connection
+	found  []finding
 	failed int
 	worst  time.Duration // the longest round trip
+
+	recommended time.Duration // lease; 0 if the promise cannot be kept
 }
 
 // level is the result of a check.
@@ -44,8 +49,36 @@ const (
 	fail level = "FAIL" // the promise cannot be kept
 )
 
+// finding is the result of one check.
+type finding struct {
+	Level level  `json:"level"`
+	Check string `json:"check"`
+	Text  string `json:"text"`
+}
+
 // Run checks and writes the findings. It returns an error if the server does not answer.
 func (x *Examination) Run(ctx context.Context) (err error) {
+	if x.JSON {
+		defer func() {
+			if report := x.writeJSON(err); err == nil {
+				err = report
+			}
+		}()
+	}
+	return x.run(ctx)
+}
+
+func (x *Examination) writeJSON(failure error) error {
+	encoder := json.NewEncoder(x.Out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(struct {
+		Healthy          bool      `json:"healthy"`
+		RecommendedLease float64   `json:"recommended_lease_s,omitempty"`
+		Findings         []finding `json:"findings"`
+	}{failure == nil && x.Healthy(), x.recommended.Seconds(), x.found})
+}
+
+func (x *Examination) run(ctx context.Context) (err error) {
 	if x.pool, err = x.Target.Open(connect.Inspection); err != nil {
 		return err
 	}
@@ -78,12 +111,16 @@ func (x *Examination) Run(ctx context.Context) (err error) {
 // Healthy reports after Run whether the promise can be kept.
 func (x *Examination) Healthy() bool { return x.failed == 0 }
 
-// say writes the line of a check.
+// say reports the result of a check.
 func (x *Examination) say(v level, check, format string, args ...any) {
 	if v == fail {
 		x.failed++
 	}
-	fmt.Fprintf(x.Out, "%-4s  %-15s  %s\n", v, check, x.Target.Scrub(fmt.Sprintf(format, args...)))
+	f := finding{v, check, x.Target.Scrub(fmt.Sprintf(format, args...))}
+	x.found = append(x.found, f)
+	if !x.JSON {
+		fmt.Fprintf(x.Out, "%-4s  %-15s  %s\n", f.Level, f.Check, f.Text)
+	}
 }
 
 // question asks the server. It returns after the timeout, even if the driver does not.

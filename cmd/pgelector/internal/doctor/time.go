@@ -86,16 +86,20 @@ func (x *Examination) connecting() {
 	}
 }
 
-// recommend writes the conclusion.
+// recommend recommends a lease.
 func (x *Examination) recommend() {
-	if !x.Healthy() {
-		fmt.Fprintf(x.Out, "\nThe promise cannot be kept here: fix what says FAIL.\n")
-		return
+	if x.Healthy() {
+		x.recommended = max(DefaultLease, (x.worst*perLease + time.Second - 1).Truncate(time.Second))
 	}
-	lease := max(DefaultLease, (x.worst*perLease + time.Second - 1).Truncate(time.Second))
-	fmt.Fprintf(x.Out, "\nThe promise can be kept here. Recommended lease: %v. With it, stalls of up to %v cost no leadership, and a\n"+
-		"frozen or disconnected leader is replaced after at most %v plus the retry interval.\n",
-		lease, time.Duration(float64(lease)*(validity-0.2)), lease)
+	switch lease := x.recommended; {
+	case x.JSON:
+	case lease == 0:
+		fmt.Fprintf(x.Out, "\nThe promise cannot be kept here: fix what says FAIL.\n")
+	default:
+		fmt.Fprintf(x.Out, "\nThe promise can be kept here. Recommended lease: %v. With it, stalls of up to %v cost no leadership, and a\n"+
+			"frozen or disconnected leader is replaced after at most %v plus the retry interval.\n",
+			lease, time.Duration(float64(lease)*(validity-0.2)), lease)
+	}
 }
 
 func short(d time.Duration) time.Duration {

@@ -5,6 +5,8 @@ package exit
 import (
 	"errors"
 	"fmt"
+	"os"
+	"syscall"
 )
 
 // The exit codes, besides those of the command that run ran. They follow sysexits.h where
@@ -65,4 +67,14 @@ func CodeOf(err error) int {
 	default:
 		return Failure
 	}
+}
+
+// BySignal returns the end by a signal, for which why is the message. SIGTERM is how systemd
+// and Kubernetes stop a program, so that is a success, and silent.
+func BySignal(sig os.Signal, why error) error {
+	if sig == syscall.SIGTERM {
+		return &Error{OK, ErrSilent}
+	}
+	number, _ := sig.(syscall.Signal)
+	return &Error{SignalBase + int(number), why}
 }

@@ -18,8 +18,8 @@ import (
 type Config struct {
 	Target    *connect.Target
 	Election  string
-	Candidate string // "" means the library's default
-	Command   []string
+	Candidate string   // "" means the library's default
+	Command   []string // empty: lead without one
 	Guard     []string // arguments that make this program the guard of the command that follows
 	Log       hclog.Logger
 
@@ -47,10 +47,15 @@ type Config struct {
 	BusyCode int
 	Hold     time.Duration
 
-	HTTP string // "" means none
+	HTTP   string // "" means none
+	Roster string // the schema of the roster that shows this candidate; "" means none
 
 	notes map[string]string // explanations for invalid options
 }
+
+// hasCommand reports whether a command is run. Without one, the candidate leads until it is
+// stopped, and serves that it does.
+func (c *Config) hasCommand() bool { return len(c.Command) > 0 }
 
 // NoGrace means that the user chose no grace.
 const NoGrace = -1

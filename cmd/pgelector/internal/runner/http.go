@@ -102,7 +102,11 @@ func (r *runner) serveHTTP() (stop func(), err error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /healthz", r.served.monitor.Liveness())
-	mux.Handle("GET /readyz", r.served.monitor.Readiness())
+	if r.hasCommand() {
+		mux.Handle("GET /readyz", r.served.monitor.Readiness())
+	} else {
+		mux.HandleFunc("GET /readyz", r.leader)
+	}
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /leader", r.leader)
 	server := newServer(mux)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
@@ -56,6 +57,7 @@ func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	if result.FromTTY {
 		r.leaving = os.Interrupt
 	}
+	stopped := r.leaving == syscall.SIGTERM
 	r.mu.Unlock()
 	r.Log.Info("command ended", "pid", child.PID(), "result", result.String(), "lasted", time.Since(began).Round(time.Millisecond))
 	if lost := result.Stopped && !result.GuardLost; lost {
@@ -63,6 +65,9 @@ func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 		return nil
 	}
 	r.hold(ctx, began, result)
+	if stopped && result.Code == exit.SignalBase+int(syscall.SIGTERM) {
+		result.Code = exit.OK // it ended as it was asked to
+	}
 	r.end(commandOutcome(result))
 	return nil
 }

@@ -9,14 +9,15 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
 	hcloghooks "github.com/pgelector/pgelector/hooks/hclog"
+	"github.com/pgelector/pgelector/roster"
 )
 
 // runner is one "pgelector run".
@@ -41,7 +42,7 @@ type runner struct {
 	lasted   time.Duration    // duration of the last run of the command
 }
 
-// Run runs the command under leadership. Its error has an exit code.
+// Run runs the command under leadership, or leads without one. Its error has an exit code.
 func Run(c Config) error {
 	pool, err := c.Target.Open(connect.Election)
 	if err != nil {
@@ -52,13 +53,26 @@ func Run(c Config) error {
 	if r.served, err = newEndpoints(pool); err != nil {
 		return err
 	}
-	r.elector, err = elector.New(pool, c.Election, append(c.options(),
-		elector.WithHooks(r.hook(), r.reports(r.served.hook(), hcloghooks.New(c.Log))))...)
+	shown := []hooks.Hook{r.served.hook(), hcloghooks.New(c.Log)}
+	var published *roster.Roster
+	if c.Roster != "" {
+		if published, err = r.openRoster(pool); err != nil {
+			return err
+		}
+		defer closeRoster(published)
+		shown = append(shown, published)
+	}
+	r.elector, err = elector.New(pool, c.Election, append(c.options(), elector.WithHooks(r.hook(), r.reports(shown...)))...)
 	if err != nil {
 		return exit.Classify(exit.ByFlags(err, c.notes))
 	}
 	if err := r.served.monitor.Add(r.elector); err != nil {
 		return err
+	}
+	if published != nil {
+		if err := published.Add(r.elector); err != nil {
+			return err
+		}
 	}
 	if r.reaper, err = supervise.NewReaper(); err != nil {
 		return fmt.Errorf("adopt orphans: %w", err)
@@ -70,7 +84,43 @@ func Run(c Config) error {
 		return err
 	}
 	defer stop()
+	if !c.hasCommand() {
+		return r.once(leadAlone)
+	}
 	return r.loop()
+}
+
+// openRoster returns the roster that shows this candidate, and makes its tables if they are
+// missing. What fails of it is logged, and costs no leadership.
+func (r *runner) openRoster(pool *sql.DB) (*roster.Roster, error) {
+	published, err := roster.New(pool, roster.WithSchema(r.Roster), roster.WithOnError(func(err error) {
+		r.Log.Warn("the roster was not written", "error", err)
+	}))
+	if err != nil {
+		return nil, exit.Usagef("--roster: %v", err)
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := published.Migrate(ctx); err != nil {
+			r.Log.Warn("the tables of the roster were not made", "error", err)
+		}
+	}()
+	return published, nil
+}
+
+// closeRoster marks the candidate as left, unless the server does not answer soon.
+func closeRoster(published *roster.Roster) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = published.Close(ctx) // if it fails, the candidate shows as silent
+}
+
+// leadAlone is the work of a leader without a command: it is done elsewhere, as long as
+// /readyz says so.
+func leadAlone(ctx context.Context, _ *elector.Term) error {
+	<-ctx.Done()
+	return nil
 }
 
 // closePool closes the pool, unless the driver hangs.
@@ -100,7 +150,7 @@ func (r *runner) renew() {
 func (r *runner) loop() error {
 	wait := r.BackoffMin
 	for {
-		err := r.once()
+		err := r.once(r.lead)
 		r.mu.Lock()
 		leaving, lasted := r.leaving != nil, r.lasted
 		r.mu.Unlock()
@@ -143,13 +193,13 @@ func (r *runner) sleep(d time.Duration) bool {
 }
 
 // once runs elector.Run, from the campaign to the release of the lock.
-func (r *runner) once() error {
+func (r *runner) once(lead func(context.Context, *elector.Term) error) error {
 	r.finished, r.outcome, r.lasted = false, nil, 0
 	if r.IfFree && r.FreeWait > 0 {
 		timer := time.AfterFunc(r.FreeWait, func() { r.giveUp(r.busy) })
 		defer timer.Stop()
 	}
-	err := r.elector.Run(r.ctx, r.lead)
+	err := r.elector.Run(r.ctx, lead)
 	var own *exit.Error
 	switch cause := context.Cause(r.ctx); {
 	case r.finished:
@@ -216,6 +266,5 @@ func (r *runner) dispatch(signals <-chan os.Signal) {
 }
 
 func signalled(sig os.Signal) error {
-	number, _ := sig.(syscall.Signal)
-	return exit.With(exit.SignalBase+int(number), fmt.Errorf("ended by %v while no command ran", sig))
+	return exit.BySignal(sig, fmt.Errorf("ended by %v while no command ran", sig))
 }
