@@ -69,8 +69,10 @@ func newElector(ctx context.Context, pool *sql.DB, election string, c config) *E
 //   - The term is lost: Run cancels lead's context, waits for lead, and campaigns
 //     again. An error of lead that is not of its context goes to OnError.
 //   - Somebody else calls Resign: the same, after one retry interval.
-//   - ctx ends: Run cancels lead's context, waits for lead, resigns, and returns
-//     an error that wraps the cause of ctx (and lead's error, if lead failed).
+//   - ctx ends: Run cancels lead's context, waits for lead, and resigns. It returns
+//     an error that wraps ctx.Err() and the cause of ctx, or, if lead failed, one
+//     that wraps ErrLeadFailed and lead's error instead. So after a context was
+//     cancelled, errors.Is(err, context.Canceled) tells a clean stop from a failure.
 //   - The server is refused, or attempts are used up: Run returns that error.
 //   - lead panics: Run resigns, and the panic goes on.
 //
@@ -158,13 +160,16 @@ func (e *Elector) serve(ctx context.Context, t *Term, lead func(ctx context.Cont
 		own = t.end(hooks.LeadFailed, fmt.Errorf("%w: %w", ErrLeadFailed, err))
 	}
 	<-t.done
-	switch {
-	case own:
+	if own {
 		return true, err
-	case ctx.Err() != nil:
-		return true, errors.Join(ended(ctx, "lead"), unlessCancelled(err))
 	}
-	if err := unlessCancelled(err); err != nil {
+	err = unlessCancelled(err)
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return true, fmt.Errorf("%w: after its context had ended: %w", ErrLeadFailed, err)
+	case ctx.Err() != nil:
+		return true, ended(ctx, "lead")
+	case err != nil:
 		e.announcer.announce(e.announcer.failure(ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf("%w: after its term had ended: %w", ErrLeadFailed, err)}))
 	}
 	return false, nil

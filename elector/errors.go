@@ -163,7 +163,15 @@ func lost(cause error) bool {
 	return reason == hooks.SessionLost || reason == hooks.LeaseExpired
 }
 
-// ended is the error of a context that is done: its cause.
+// contextError is the error of a context that is done. It reads as the cause alone.
+type contextError struct {
+	doing      string
+	err, cause error
+}
+
+func (e *contextError) Error() string   { return fmt.Sprintf("elector: %s: %v", e.doing, e.cause) }
+func (e *contextError) Unwrap() []error { return []error{e.err, e.cause} }
+
 func ended(ctx context.Context, doing string) error {
-	return fmt.Errorf("elector: %s: %w", doing, context.Cause(ctx))
+	return &contextError{doing, ctx.Err(), context.Cause(ctx)}
 }

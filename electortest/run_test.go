@@ -54,6 +54,7 @@ func TestUnlockNeverPrecedesLeadReturn(t *testing.T) {
 	})
 }
 
+// errors.Is(err, context.Canceled) tells whether it was clean.
 func TestAShutdownEndsLeadWithItsCauseAndReturnsLeadsError(t *testing.T) {
 	reason := errors.New("the pod is evicted")
 	type leads = func(ctx, outer context.Context, stop func()) error
@@ -76,8 +77,12 @@ func TestAShutdownEndsLeadWithItsCauseAndReturnsLeadsError(t *testing.T) {
 			err := one.Run(ctx, func(inner context.Context, _ *elector.Term) error {
 				return c.lead(inner, ctx, func() { stop(reason) })
 			})
-			b.wraps(err, reason)
-			if errors.Is(err, errOops) != c.fails {
+			if c.fails {
+				b.wraps(err, elector.ErrLeadFailed, errOops)
+			} else {
+				b.wraps(err, reason, context.Canceled)
+			}
+			if errors.Is(err, context.Canceled) == c.fails {
 				b.Errorf("got %v", err)
 			}
 			b.ended(one, hooks.Shutdown)
@@ -111,7 +116,7 @@ func TestAnErrorOfLeadAfterItsTermWasLostIsReportedAndTheCampaignGoesOn(t *testi
 				<-ctx.Done()
 				return c.err(ctx)
 			})
-			if b.wraps(err, shutdown); errors.Is(err, context.Canceled) || errors.Is(err, elector.ErrSessionLost) {
+			if b.wraps(err, shutdown, context.Canceled); errors.Is(err, elector.ErrSessionLost) {
 				b.Errorf("got %v", err)
 			}
 			b.failed(one, c.failed...)
