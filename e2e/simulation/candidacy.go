@@ -62,15 +62,17 @@ func (c *candidacy) holdTerm(ctx context.Context, term *elector.Term) {
 // lead is the work of a leader. It writes now and then, and returns after a while, or within
 // the drain once ctx has ended.
 func (c *candidacy) lead(ctx context.Context, term *elector.Term) error {
-	c.judge.workBegins(c, term.Token())
+	c.judge.workBegins(c, term)
 	defer c.judge.workEnds(c)
-	limited, cancel := context.WithTimeout(ctx, c.draw(0, 4*c.plan.Lease))
-	defer cancel()
-	w := writer{candidacy: c, term: term}
-	for sleep(limited, c.draw(0, c.plan.Heartbeat)) {
+	end := time.Now().Add(c.draw(0, 4*c.plan.Lease))
+	w, writes := writer{candidacy: c, term: term}, c.Writes
+	for sleep(ctx, c.draw(0, c.plan.Heartbeat)) && (time.Now().Before(end) || c.calm.Load()) {
 		c.waitWhileFrozen()
-		if c.Writes && !w.write(ctx) {
-			break
+		if writes && !w.write(ctx) {
+			if !c.calm.Load() {
+				break
+			}
+			writes = false
 		}
 	}
 	if ctx.Err() != nil {

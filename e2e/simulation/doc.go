@@ -20,6 +20,9 @@
 // more faults cut the standby off, remove it from the list of standbys, or promote it while its
 // primary lives on.
 //
+// In one of 24 plans the candidates are the members of a group of up to twelve shards instead,
+// whose set may change. Half of the faults come before a quiet period, and half after it.
+//
 // # What is checked
 //
 //   - No two candidates lead or work at once. A candidate whose session the server has ended
@@ -31,6 +34,9 @@
 //   - Tokens rise. Hooks keep their contract.
 //   - No write in a transaction of a term is overwritten unseen, or follows one of a later term.
 //   - Once all faults are over, somebody leads within a bound.
+//   - Once all faults are over, each member leads its share of the shards within a bound, and no
+//     shard moves any more.
+//   - A member that was frozen for longer than its lease holds nothing that others count.
 //   - At the end no candidate, connection, lock, setting or goroutine is left.
 //
 // # What differs from a real system

@@ -6,6 +6,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/shard"
 )
 
 // A FaultKind names a fault.
@@ -36,6 +37,7 @@ var faults = map[FaultKind]func(*world, Fault) (undo func()){
 		w.judge.mark(i, "is frozen", func(s *state) { s.frozen = true })
 		i.freeze()
 		return func() {
+			w.checkFrozen(i, f)
 			i.thaw()
 			w.judge.thawed(i)
 		}
@@ -64,7 +66,7 @@ var faults = map[FaultKind]func(*world, Fault) (undo func()){
 		return nothing
 	},
 	"terminate": terminate(func(l electortest.Lock) bool {
-		return !l.Guard && l.Key == elector.KeyFromName(election(0))
+		return !l.Guard && (l.Key == elector.KeyFromName(election(0)) || l.Key == elector.KeyFromName(shard.Election(group, "0")))
 	}),
 	"terminate both": terminate(func(l electortest.Lock) bool { // the leader and the deputy hold the seats
 		return l.Guard && l.Key|1 == session.SeatKey(elector.KeyFromName(election(0)))|1
@@ -127,6 +129,11 @@ var faults = map[FaultKind]func(*world, Fault) (undo func()){
 		return func() { w.synchronize(s) }
 	},
 	"two primaries": twoPrimaries,
+
+	"shards change": func(w *world, f Fault) func() {
+		w.setShards(1 + f.Of)
+		return func() { w.setShards(w.plan.Shards) }
+	},
 }
 
 // replicationFaults are the faults of synchronous plans only.

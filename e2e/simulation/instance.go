@@ -13,6 +13,7 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/shard"
 )
 
 // An instance is one process of a candidate, from its start until it ends or is killed. The
@@ -25,7 +26,8 @@ type instance struct {
 	pool        *sql.DB
 	rec         *hookstest.Recorder
 	candidacies []*candidacy
-	shared      *elector.Session // nil unless the kind is Session
+	shared      *elector.Session        // nil unless the kind is Session
+	options     []elector.SessionOption // of a member
 
 	*chance
 
@@ -84,6 +86,14 @@ func (w *world) newInstance(n, generation int) *instance {
 		shared = append(shared, elector.WithWatch())
 	}
 	shared = append(shared, elector.WithHooks(i.rec))
+	if i.Kind == members {
+		i.options = shared
+		for k := range max(w.plan.Shards, len(w.plan.Candidates)) {
+			i.candidacies = append(i.candidacies, &candidacy{instance: i, Elector: must(elector.New(i.pool, shard.Election(group, fmt.Sprint(k)))),
+				chance: w.newChance(n, generation, 1+k)})
+		}
+		return i
+	}
 	if i.Kind == shares {
 		i.shared = must(elector.NewSession(i.pool, shared...))
 		for k := range w.plan.Elections {
@@ -109,6 +119,9 @@ func election(i int) string { return fmt.Sprint("election-", i) }
 // run uses the library until ctx ends.
 func (i *instance) run(ctx context.Context) {
 	var all sync.WaitGroup
+	if i.Kind == members {
+		i.share(ctx)
+	}
 	for _, c := range i.candidacies {
 		all.Go(func() {
 			for ctx.Err() == nil {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 )
 
@@ -23,13 +24,15 @@ type judge struct {
 	lastLed     map[string]time.Time // by election
 	tokens      map[string]int64     // the largest, by election
 	terms       int
+	works       int                  // that have begun
 	log         func(string, ...any) // may be nil
 }
 
 // A state is what the judge knows of a candidacy.
 type state struct {
-	working int       // how many calls of lead have not returned
-	token   int64     // of the newest term
+	working int   // how many calls of lead have not returned
+	token   int64 // of the newest term
+	term    *elector.Term
 	frozen  bool      // the process is frozen
 	dead    bool      // the process was killed or has ended
 	lost    time.Time // when the server ended the session, other than for its silence; zero if it lives
@@ -127,7 +130,8 @@ func (j *judge) clockJumped(i *instance) {
 }
 
 // workBegins records that the work of a term begins.
-func (j *judge) workBegins(c *candidacy, token int64) {
+func (j *judge) workBegins(c *candidacy, term *elector.Term) {
+	token := term.Token()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.logf("%s works for %s, token %d", c.id, c.Election(), token)
@@ -138,8 +142,9 @@ func (j *judge) workBegins(c *candidacy, token int64) {
 		}
 		j.tokens[c.Election()] = max(token, j.tokens[c.Election()])
 	}
-	c.token = token
+	c.token, c.term = token, term
 	c.working++
+	j.works++
 	c.late = c.late || !c.jumped.IsZero() && time.Since(c.jumped) <= j.plan.Heartbeat
 	j.check()
 }

@@ -22,6 +22,11 @@ type Plan struct {
 	Latency   time.Duration // at most, one way
 	ClockRate float64       // of the server, relative to its clients
 	Elections int
+	// Shards is how many shards the candidates share out, as the members of one group; 0 means
+	// that there is none. Moves, Interval and Grace are its options.
+	Shards          int
+	Moves           int
+	Interval, Grace time.Duration
 	// Synchronous means that commits wait for a standby and that all candidates have
 	// WithSynchronousStandby.
 	Synchronous bool
@@ -55,6 +60,7 @@ const (
 	tries     Kind = "TryCampaign"
 	starts    Kind = "Start"
 	shares    Kind = "Session" // all elections, on one session
+	members   Kind = "shard.Run"
 )
 
 var kinds = []Kind{runs, runs, campaigns, tries, starts, shares}
@@ -71,6 +77,7 @@ type Fault struct {
 const (
 	mostCandidates = 4
 	mostElections  = 2
+	mostShards     = 12
 	mostFaults     = 5
 	period         = 12 * time.Second // all faults begin within it
 )
@@ -91,6 +98,9 @@ func NewPlan(seed uint64) Plan {
 	}
 	for range r.IntN(mostFaults + 1) {
 		p.Faults = append(p.Faults, newFault(r, p, faultKinds))
+	}
+	if p.share(rand.New(rand.NewPCG(seed, 1<<35))) {
+		return p
 	}
 	p.replicate(rand.New(rand.NewPCG(seed, 1<<33)))
 	p.pool(rand.New(rand.NewPCG(seed, 1<<34)))
@@ -130,6 +140,23 @@ func (p *Plan) pool(r *rand.Rand) {
 	}
 }
 
+// share draws whether the candidates are the members of a group of shards. Its work is done on
+// a Session.
+func (p *Plan) share(r *rand.Rand) bool {
+	if r.IntN(24) > 0 {
+		return false
+	}
+	p.Shards, p.Moves = 1+r.IntN(mostShards), pick(r, 1, 2, 16)
+	p.Interval, p.Grace = pick(r, 100*time.Millisecond, 300*time.Millisecond, p.Retry), pick(r, 0, 0, 0, p.Lease)
+	for i := range p.Candidates {
+		p.Candidates[i].Kind, p.Candidates[i].Transfers = members, false // members take shards as they have room
+	}
+	if r.IntN(2) == 0 {
+		p.Faults = append(p.Faults, newFault(r, *p, []FaultKind{"shards change"}))
+	}
+	return true
+}
+
 func newCandidate(r *rand.Rand, heartbeat time.Duration) Candidate {
 	c := Candidate{Starts: between(r, 0, time.Second), Kind: pick(r, kinds...), Watch: r.IntN(3) == 0, Writes: r.IntN(2) == 0,
 		Health: r.IntN(3) == 0, Notified: r.IntN(3) == 0, Transfers: r.IntN(3) == 0,
@@ -157,8 +184,8 @@ func pick[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
 // String formats the plan for people.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: lease %v, drain %v, heartbeat %v, retry %v, latency up to %v, server's clock × %.3f, %d elections, synchronous %v\n",
-		p.Seed, p.Lease, p.Drain, p.Heartbeat, p.Retry, p.Latency, p.ClockRate, p.Elections, p.Synchronous)
+	fmt.Fprintf(&b, "seed %d: lease %v, drain %v, heartbeat %v, retry %v, latency up to %v, server's clock × %.3f, %d elections, %d shards (%d moves, every %v, grace %v), synchronous %v\n",
+		p.Seed, p.Lease, p.Drain, p.Heartbeat, p.Retry, p.Latency, p.ClockRate, p.Elections, p.Shards, p.Moves, p.Interval, p.Grace, p.Synchronous)
 	for i, c := range p.Candidates {
 		fmt.Fprintf(&b, "  candidate %d: %+v\n", i, c)
 	}
@@ -212,8 +239,10 @@ func simpler(p Plan) (all []Plan) {
 		change(c.Watch, func(q *Plan) { q.Candidates[i].Watch = false })
 		change(c.Standby != elector.Poll, func(q *Plan) { q.Candidates[i].Standby = elector.Poll })
 		change(c.Driver != 0, func(q *Plan) { q.Candidates[i].Driver = 0 })
-		change(c.Kind != runs, func(q *Plan) { q.Candidates[i].Kind = runs })
+		change(c.Kind != runs && p.Shards == 0, func(q *Plan) { q.Candidates[i].Kind = runs })
 	}
+	change(p.Shards > 1, func(q *Plan) { q.Shards /= 2 })
+	change(p.Grace > 0, func(q *Plan) { q.Grace = 0 })
 	change(p.Latency > 0, func(q *Plan) { q.Latency = 0 })
 	change(p.ClockRate != 1, func(q *Plan) { q.ClockRate = 1 })
 	return all

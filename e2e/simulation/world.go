@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/shard"
 )
 
 // A world is one simulation: the servers, the candidates and the faults. It runs in a synctest
@@ -20,6 +22,8 @@ type world struct {
 	store *store // of the primary
 
 	notifier *unreliableNotifier
+	shards   *shard.Set
+	calm     atomic.Bool // no fault lasts, and work on shards goes on
 
 	mu          sync.Mutex
 	server      *electortest.Server // the primary
@@ -43,21 +47,26 @@ func Run(p Plan, log func(string, ...any)) Outcome {
 	w := &world{plan: p, judge: &judge{plan: p, start: time.Now(), lastLed: map[string]time.Time{}, tokens: map[string]int64{}, log: log}}
 	w.store = &store{judge: w.judge, value: map[string]int64{}, token: map[string]int64{}}
 	w.notifier = newNotifier(w)
+	w.shards = shard.Numbers(p.Shards)
 	w.setPrimary(electortest.NewServer(), w.store)
 	w.pooler = w.server.NewPooler(2*len(p.Candidates) + 3)
 	ctx, stop := context.WithCancel(context.Background())
-	var candidates, faults sync.WaitGroup
+	var candidates sync.WaitGroup
 	for n := range p.Candidates {
 		s := &supervisor{world: w, n: n}
 		w.supervisors = append(w.supervisors, s)
 		first := s.start(ctx, 0)
 		candidates.Go(func() { s.supervise(ctx, first) })
 	}
-	for _, f := range p.Faults {
-		faults.Go(func() { w.inject(f) })
+	if p.Shards > 0 { // two quiet periods
+		w.injectAll(p.Faults[:len(p.Faults)/2])
+		w.awaitSpread()
+		w.injectAll(p.Faults[len(p.Faults)/2:])
+		w.awaitSpread()
+	} else {
+		w.injectAll(p.Faults)
+		w.awaitLeaders()
 	}
-	faults.Wait()
-	w.awaitLeaders()
 	stop()
 	w.awaitEnd(&candidates)
 	w.pooler.Restart()
@@ -69,6 +78,15 @@ func Run(p Plan, log func(string, ...any)) Outcome {
 		s.Close()
 	}
 	return Outcome{Violations: w.judge.violations, Terms: w.judge.terms, Took: time.Since(w.judge.start)}
+}
+
+// injectAll injects faults, and waits until they are over.
+func (w *world) injectAll(all []Fault) {
+	var faults sync.WaitGroup
+	for _, f := range all {
+		faults.Go(func() { w.inject(f) })
+	}
+	faults.Wait()
 }
 
 // An Outcome is the result of a plan.
@@ -167,6 +185,9 @@ func (w *world) bound() time.Duration {
 	bound := 4*w.plan.Lease + 10*w.plan.Retry + 5*time.Second
 	if slices.ContainsFunc(w.plan.Candidates, func(c Candidate) bool { return c.Pooled || c.Scope == elector.TransactionScope }) {
 		bound += (70 + 2*35) * w.plan.Latency // on average half of the longest, both ways
+	}
+	if w.plan.Shards > 0 {
+		bound += w.plan.Grace + groupBound
 	}
 	if w.plan.Synchronous {
 		bound += 2 * w.plan.Lease

@@ -1,0 +1,118 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/shard"
+)
+
+// group is the name of the group of shards.
+const group = "group"
+
+const (
+	groupBound = 13 * time.Second // for a seat, for members that lost theirs, and for work that rests, one after the other
+	settled    = 3 * time.Second  // without a change, until all members have seen each other
+	quiet      = 5 * time.Second  // in which no shard may move then
+)
+
+// share is a member of the group until ctx ends.
+func (i *instance) share(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = shard.Run(ctx, i.pool, group, i.shards, func(ctx context.Context, name string, term *elector.Term) error {
+			return i.candidacies[number(name)].lead(ctx, term)
+		}, shard.WithSession(i.options...), shard.WithMoves(i.plan.Moves), shard.WithInterval(i.plan.Interval), shard.WithGrace(i.plan.Grace))
+		sleep(ctx, i.plan.Retry/2)
+	}
+}
+
+func number(name string) (n int) {
+	_, _ = fmt.Sscan(name, &n)
+	return n
+}
+
+func (w *world) setShards(n int) { _ = w.shards.Replace(shard.Numbers(n).Names()...) }
+
+// IsLeader reports whether a candidacy believes that it leads. The elector of a shard belongs to
+// the library.
+func (c *candidacy) IsLeader() bool {
+	if c.Kind == members {
+		return c.term != nil && c.term.Valid()
+	}
+	return c.Elector.IsLeader()
+}
+
+// awaitSpread waits until each member leads its share, and checks that then no shard moves.
+func (w *world) awaitSpread() {
+	w.calm.Store(true)
+	defer w.calm.Store(false)
+	from := time.Now()
+	begun := w.begun()
+	for since := from; time.Since(since) < settled; time.Sleep(w.plan.Heartbeat / 4) {
+		uneven := w.uneven()
+		if n := w.begun(); n != begun || uneven != "" {
+			since, begun = time.Now(), n
+		}
+		if time.Since(from) > w.bound() {
+			w.judge.violated("not even %v after the last fault: %s", time.Since(from), uneven)
+			return
+		}
+	}
+	w.judge.note("even")
+	time.Sleep(quiet)
+	if n := w.begun() - begun; n > 0 {
+		w.judge.violated("%d shards have moved while nobody joined or left", n)
+	}
+	if uneven := w.uneven(); uneven != "" {
+		w.judge.violated("no longer even: %s", uneven)
+	}
+}
+
+func (w *world) begun() int {
+	w.judge.mu.Lock()
+	defer w.judge.mu.Unlock()
+	return w.judge.works
+}
+
+// uneven is what is wrong with the spread.
+func (w *world) uneven() string {
+	w.judge.mu.Lock()
+	defer w.judge.mu.Unlock()
+	w.judge.check()
+	led := map[*instance]int{}
+	sum := 0
+	for _, c := range w.judge.candidacies {
+		if !c.dead {
+			led[c.instance] += 0
+			if c.IsLeader() && c.working > 0 {
+				led[c.instance]++
+				sum++
+			}
+		}
+	}
+	n, m := w.plan.Shards, len(w.plan.Candidates)
+	if sum != n || len(led) != m {
+		return fmt.Sprintf("%d of %d shards are led, by %d of %d members", sum, n, len(led), m)
+	}
+	for i, k := range led {
+		if k != n/m && k != (n+m-1)/m {
+			return fmt.Sprintf("%s leads %d of %d shards of %d members", i.id, k, n, m)
+		}
+	}
+	return ""
+}
+
+// checkFrozen checks that a member that was frozen for more than its lease does not count.
+func (w *world) checkFrozen(i *instance, f Fault) {
+	if w.plan.Shards == 0 || time.Duration(float64(f.Lasts)*w.plan.ClockRate) < w.plan.Lease+time.Second {
+		return
+	}
+	for _, l := range w.primary().Locks() {
+		if l.Application == i.id {
+			w.judge.violated("%s still counts, %v after it was frozen", i.id, f.Lasts)
+			return
+		}
+	}
+}
