@@ -4,6 +4,10 @@
 //	errgroup.go   several tasks in one term, beside tasks of every process
 //	gocron.go     jobs of gocron that only the leader runs
 //	cron.go       jobs of robfig/cron that only the leader runs
+//	river.go      periodic jobs of river, inserted once per period
+//	asynq.go      periodic tasks of asynq, scheduled by the leader
+//	server.go     an HTTP server with probes, and a check for libraries of health checks
+//	pools.go      pools over pgxpool, and traced by OpenTelemetry
 //	outbox.go     an outbox that fenced transactions publish once and in order
 //	runnable.go   runnables of controller-runtime (NeedLeaderElection)
 //	shutdown/     a program that resigns cleanly on SIGTERM

@@ -121,6 +121,16 @@ func awaitBusy(t *testing.T, c candidate) {
 	wait(t, c, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
 }
 
+// eventually waits until happened returns true.
+func eventually(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(timeout); !happened(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", timeout, what)
+		}
+	}
+}
+
 // receive waits for a value.
 func receive[T any](t *testing.T, what string, from <-chan T) T {
 	t.Helper()
