@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pgelector/pgelector/bench/internal/child"
@@ -38,7 +39,7 @@ func (g *group) start(ctx context.Context, processes, candidates int) error {
 	for i := range processes {
 		g.env.Candidates = candidates*(i+1)/processes - candidates*i/processes
 		g.env.ID, g.env.Etcd = g.servers.Name("follower"), g.servers.Etcd.Endpoint
-		g.env.DSN = g.servers.DSN(servers.Follower, g.env.ID)
+		g.env.DSN = g.servers.DSN(g.address(), servers.Follower, g.env.ID)
 		c, err := child.Start(g.env)
 		if err != nil {
 			return err
@@ -54,9 +55,9 @@ func (g *group) start(ctx context.Context, processes, candidates int) error {
 func (g *group) startLeader(ctx context.Context) (err error) {
 	s := g.servers
 	g.env = systems.Env{System: g.system.Name, Etcd: s.Etcd.Endpoint, Election: s.Name("election"), Elections: g.elections, ID: s.Name("leader")}
-	g.env.DSN = s.DSN(servers.Leader, g.env.ID)
+	g.env.DSN = s.DSN(g.address(), servers.Leader, g.env.ID)
 	if g.system.Prepare != nil {
-		if err := g.system.Prepare(ctx, s.DSN(servers.Leader, "prepare"), g.env.Election); err != nil {
+		if err := g.system.Prepare(ctx, s.DSN(s.PG, servers.Leader, "prepare"), g.env.Election); err != nil {
 			return fmt.Errorf("%s: prepare: %w", g.system.Name, err)
 		}
 	}
@@ -77,6 +78,14 @@ func (g *group) startLeader(ctx context.Context) (err error) {
 	return nil
 }
 
+// address is what the candidates connect to.
+func (g *group) address() servers.Address {
+	if g.system.Pooled {
+		return g.servers.Pooler
+	}
+	return g.servers.PG
+}
+
 // useProxy makes the leader connect through a proxy.
 func (g *group) useProxy(ctx context.Context) (err error) {
 	if g.system.Etcd {
@@ -85,8 +94,8 @@ func (g *group) useProxy(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	if g.proxy, err = pgcluster.NewProxy(ctx, g.servers.PG.Addr()); err == nil {
-		g.env.DSN = servers.ProxyDSN(g.proxy, servers.Leader, g.env.ID)
+	if g.proxy, err = pgcluster.NewProxy(ctx, g.address().Addr()); err == nil {
+		g.env.DSN = strings.Replace(g.env.DSN, g.address().Addr(), g.proxy.Addr(), 1)
 	}
 	return err
 }

@@ -18,7 +18,7 @@ const inProcessSeconds = 12
 // inProcess measures calls in this process with testing.Benchmark.
 func (r *run) inProcess(ctx context.Context) error {
 	for _, driver := range []struct{ name, label string }{{"pgx", "pgx"}, {"postgres", "lib/pq"}} {
-		pool, err := sql.Open(driver.name, r.servers.DSN(servers.Leader, "inprocess"))
+		pool, err := sql.Open(driver.name, r.servers.DSN(r.servers.PG, servers.Leader, "inprocess"))
 		if err != nil {
 			return err
 		}

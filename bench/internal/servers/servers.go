@@ -25,9 +25,10 @@ const Durable = "fsync and full_page_writes on, as in production; etcd syncs its
 
 // Servers may be used from any goroutine, but Restart must not run beside another method.
 type Servers struct {
-	PG    *pgcluster.Cluster
-	Etcd  *Etcd
-	Admin *pgxpool.Pool
+	PG     *pgcluster.Cluster
+	Pooler *pgcluster.Bouncer // in front of PG, in transaction mode
+	Etcd   *Etcd
+	Admin  *pgxpool.Pool
 
 	mu    sync.Mutex
 	count int
@@ -55,6 +56,9 @@ func Start(ctx context.Context, connections int) (_ *Servers, err error) {
 		return nil, err
 	}
 	if err = s.prepare(ctx); err != nil {
+		return nil, err
+	}
+	if s.Pooler, err = s.PG.Bouncer(ctx, pgcluster.Transaction, pgcluster.WithPoolSize(32)); err != nil {
 		return nil, err
 	}
 	s.Etcd, err = startEtcd(ctx)
@@ -105,14 +109,19 @@ func (s *Servers) Name(kind string) string {
 	return fmt.Sprintf("%s%d", kind, s.count)
 }
 
+// An Address is what candidates connect to: the server, the pooler or a proxy.
+type Address interface {
+	Addr() string
+	DSN(opts ...pgcluster.DSNOption) string
+}
+
 // DSN returns a data source name for the candidate id.
-func (s *Servers) DSN(role, id string) string { return s.PG.DSN(params(role, id)...) }
-
-// ProxyDSN is DSN through a proxy.
-func ProxyDSN(p *pgcluster.Proxy, role, id string) string { return p.DSN(params(role, id)...) }
-
-func params(role, id string) []pgcluster.DSNOption {
-	return []pgcluster.DSNOption{pgcluster.ForRole(role), pgcluster.WithParam("application_name", id)}
+func (s *Servers) DSN(at Address, role, id string) string {
+	opts := []pgcluster.DSNOption{pgcluster.ForRole(role), pgcluster.WithParam("application_name", id)}
+	if at == Address(s.Pooler) {
+		opts = append(opts, pgcluster.WithParam("default_query_exec_mode", "exec"))
+	}
+	return at.DSN(opts...)
 }
 
 // Terminate terminates all backends of a candidate. It is an error if there are none.

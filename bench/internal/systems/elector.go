@@ -10,11 +10,13 @@ import (
 )
 
 const (
-	forDefault = "One leader for a service that already has PostgreSQL."
-	forWait    = "The same, where milliseconds without a leader matter. A waiting statement is visible in the server."
-	forFastest = "The same, where a leader must also notice the loss of its session within milliseconds."
-	forPoll    = "The same, where connections are scarce: a follower pins none, and a new leader takes up to a retry interval."
-	forSession = "Very many elections in one process. They share one connection: its loss ends every term."
+	forDefault      = "One leader for a service that already has PostgreSQL."
+	forWait         = "The same, where milliseconds without a leader matter. A waiting statement is visible in the server."
+	forFastest      = "The same, where a leader must also notice the loss of its session within milliseconds."
+	forPoll         = "The same, where connections are scarce: a follower pins none, and a new leader takes up to a retry interval."
+	forPooled       = "The same, where only a transaction pooler can be reached. The lock is held inside a transaction, and followers poll: each deputy takes one of the pooler's connections."
+	forPooledDeputy = "The same, where the pooler has connections to spare."
+	forSession      = "Very many elections in one process. They share one connection: its loss ends every term."
 )
 
 // retryInterval is the longest default of elector.WithRetryInterval. It is longer than the default heartbeat interval.
@@ -87,4 +89,10 @@ func runElections(ctx context.Context, env Env, out *Reporter, newElector func(s
 	all.Wait()
 	close(failed)
 	return <-failed
+}
+
+// pooled makes the candidates of a system connect through the pooler.
+func pooled(s System) System {
+	s.Pooled = true
+	return s
 }

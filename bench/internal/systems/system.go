@@ -36,6 +36,7 @@ type System struct {
 	For      string // its purpose, and where it is better
 	Etcd     bool   // it uses etcd and not PostgreSQL
 	Own      bool   // it is this library
+	Pooled   bool   // its candidates connect through PgBouncer in transaction mode
 
 	// Quick are the faults after which the system elects within milliseconds. They are measured one at a time.
 	Quick []Fault
@@ -104,6 +105,8 @@ func All() []System {
 		library(pq, FastestPq, fastestText, forFastest, quick, fastest...),
 		library(pgx, PollPgx, "WithStandby(Poll)", forPoll, nil, poll),
 		shared(pgx, Session, "NewSession without options"),
+		pooled(library(pgx, "pgelector pooled, pgx", "no options, through PgBouncer in transaction mode", forPooled, nil)),
+		pooled(library(pgx, "pgelector pooled deputy, pgx", "the same with WithStandby(Deputy)", forPooledDeputy, nil, elector.WithStandby(elector.Deputy))),
 		riverLeader(),
 		vaultLock(),
 		gooseSession("goose session, default", "retried every 5 s", 5*time.Second),
