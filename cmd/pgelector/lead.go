@@ -82,7 +82,7 @@ func (a *app) candidate(c *runner.Config, e electionFlags) (err error) {
 	if c.Scope, known = scopes[e.scope]; !known {
 		return exit.Usagef("--scope %q: want auto, session or transaction", e.scope)
 	}
-	if err := exit.CheckElection(c.Election); err != nil {
+	if err := exit.CheckElection(c.Election + c.Group); err != nil {
 		return err
 	}
 	if err := c.Fit(); err != nil {

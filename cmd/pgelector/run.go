@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,12 +44,20 @@ The command's environment:
   PGELECTOR_TOKEN           the fencing token: larger than that of every earlier term
   PGELECTOR_LEASE_DEADLINE  when the term ends unless a heartbeat extends it, as of the start (RFC 3339)
 
+With --shards N --group NAME, all hosts share out N shards, and each runs one command for each shard that it leads. Its
+environment has PGELECTOR_SHARD, from 0 to N-1, PGELECTOR_SHARDS, PGELECTOR_GROUP, and the variables above for the
+election of the shard, named NAME/0 and so on. It reads /dev/null. When its shard moves to another host or leadership
+is lost, it gets TERM and, after --grace, KILL; then the shard is released. A command that ends is run again, after
+--backoff. HUP, USR1 and USR2 are forwarded to all commands; TERM and INT end them all. The exit status is then that of
+the last command that failed. With --http, only /leader and /metrics are served.
+
 Exit status: the command's own; 128+n if signal n ended it, but 0 after TERM; 64 bad usage; 69 no primary reached; 75 leadership lost;
 78 refused server; 126 not executable; 127 not found.`
 
 const runExample = `  pgelector run --election billing -- ./billing-worker --verbose
   pgelector run --election nightly --if-free --hold 30s -- /usr/local/bin/nightly-report
-  pgelector run --election feed --restart --http :8080 -- ./feed`
+  pgelector run --election feed --restart --http :8080 -- ./feed
+  pgelector run --group import --shards 16 -- sh -c './import --partition $PGELECTOR_SHARD'`
 
 func (a *app) runCommand() *cobra.Command {
 	c := runner.Config{Grace: runner.NoGrace, BackoffMin: time.Second, BackoffMax: time.Minute}
@@ -60,8 +69,8 @@ func (a *app) runCommand() *cobra.Command {
 		Long:    runLong,
 		Example: runExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if once && c.Restart {
-				return exit.Usagef("--once and --restart exclude each other")
+			if once && (c.Restart || c.Group != "") {
+				return exit.Usagef("--once and --restart or --group exclude each other")
 			}
 			c.Command = args
 			return a.run(c, e)
@@ -70,6 +79,10 @@ func (a *app) runCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // flags after the command's name are the command's
 	flags.StringVarP(&c.Election, "election", "e", "", "the name of the election")
+	flags.StringVar(&c.Group, "group", "", "lead a share of the shards of this group, instead of an election, and run a command for each")
+	flags.IntVar(&c.Shards, "shards", 0, "with --group: the number of its shards, the same on every host")
+	flags.IntVar(&c.Moves, "moves", 16, "with --group: how many shards move to another host at the same time")
+	flags.DurationVar(&c.Sticky, "sticky", 0, "with --group: for how long nobody takes the shards of a host that has gone; one that is back by then with the same --candidate has them again")
 	flags.BoolVar(&once, "once", false, "exit when the command ends: the default")
 	flags.BoolVar(&c.Restart, "restart", false, "when the command ends or leadership is lost, campaign and run it again")
 	flags.DurationVar(&c.BackoffMin, "backoff", c.BackoffMin, "with --restart: the wait after the command ended, doubled each time")
@@ -88,7 +101,13 @@ func (a *app) runCommand() *cobra.Command {
 
 func (a *app) run(c runner.Config, e electionFlags) error {
 	switch {
-	case c.Election == "":
+	case c.Group != "" && c.Election != "":
+		return exit.Usagef("run: --group and --election exclude each other")
+	case c.Group == "" && c.Shards != 0:
+		return exit.Usagef("run: --shards needs --group NAME")
+	case strings.ContainsAny(c.Group, "/#"):
+		return exit.Usagef("--group %q: want a name without / and #", c.Group)
+	case c.Election == "" && c.Group == "":
 		return exit.Usagef("run: --election NAME is missing")
 	case len(c.Command) == 0:
 		return exit.Usagef("run: the command is missing: put it after --")

@@ -143,6 +143,13 @@ func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 		{"watch", "want the NAME of one election, got 0 arguments\nSee pgelector watch --help."},
 		{"evict", "want the NAME"},
 		{"key a b", "got 2 arguments"},
+		{"run --election x --group g --shards 2 -- true", "exclude each other"},
+		{"run --shards 2 -- true", "--shards needs --group"},
+		{"run --group g -- true", "--shards 0: want 1 to 10000"},
+		{"run --group g --shards 2 --moves 0 -- true", "--moves 0"},
+		{"run --group g/h --shards 2 -- true", "without / and #"},
+		{"run --group g --shards 2 --if-free -- true", "--group excludes"},
+		{"run --group g --shards 2 --once -- true", "exclude each other"},
 		{"run --election x --http 8080 -- true", "--http \"8080\": want an address with a port"},
 	} {
 		r := invoke(t, []string{"DATABASE_URL=", "PGHOST=127.0.0.1", "PGPORT=1"}, strings.Fields(tt.args)...)

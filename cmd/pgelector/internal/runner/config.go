@@ -38,6 +38,11 @@ type Config struct {
 	Watch           bool          // notice at once when the server ends the session
 	Synchronous     time.Duration // the longest lease of all candidates, with synchronous standbys; else 0
 
+	Group  string // of shards; then Election is empty
+	Shards int
+	Moves  int
+	Sticky time.Duration
+
 	Restart    bool
 	BackoffMin time.Duration
 	BackoffMax time.Duration
@@ -63,6 +68,11 @@ const NoGrace = -1
 // killTime is the part of the drain for KILL and reaping. At most half of a short drain.
 const killTime = 200 * time.Millisecond
 
+const (
+	maxShards = 10000
+	maxSticky = 24 * time.Hour // shard.WithGrace's
+)
+
 const drainShare = 5 // the library's default: drain = lease/5
 
 // Fit fills in defaults. It returns a usage error if flags conflict, or if the command
@@ -73,6 +83,12 @@ func (c *Config) Fit() error {
 		return exit.Usagef("--grace %v: want a grace of at least 0", c.Grace)
 	case c.BackoffMin <= 0 || c.BackoffMax < c.BackoffMin:
 		return exit.Usagef("--backoff %v, --backoff-max %v: want 0 < backoff <= backoff-max", c.BackoffMin, c.BackoffMax)
+	case c.Group != "" && (c.IfFree || c.Hold != 0 || c.Roster != "" || c.StandbyChosen || c.DeputyInterval != 0 || c.Synchronous != 0 || c.Scope == elector.TransactionScope):
+		return exit.Usagef("--group excludes --election, --once, --if-free, --hold, --roster, --standby, --deputy-interval, --synchronous-standby and --scope transaction")
+	case c.Group != "" && (c.Shards < 1 || c.Shards > maxShards):
+		return exit.Usagef("--shards %d: want 1 to %d", c.Shards, maxShards)
+	case c.Group != "" && (c.Moves < 1 || c.Sticky < 0 || c.Sticky > maxSticky):
+		return exit.Usagef("--moves %d, --sticky %v: want at least 1 move, and 0 to %v", c.Moves, c.Sticky, maxSticky)
 	case c.IfFree && c.Restart:
 		return exit.Usagef("--if-free and --restart exclude each other: a restarted command does not exit when another leads")
 	case c.IfFree && c.Synchronous != 0:
@@ -106,13 +122,27 @@ func (c *Config) Fit() error {
 }
 
 // options returns the elector's options.
-func (c *Config) options() []elector.Option {
-	all := []elector.Option{elector.WithLease(c.Lease), elector.WithDrain(c.Drain),
-		elector.WithScope(c.Scope), elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout),
-		elector.WithTokenEpoch(c.TokenEpoch)}
+func (c *Config) options() (all []elector.Option) {
+	for _, option := range c.sessionOptions() {
+		all = append(all, option)
+	}
+	all = append(all, elector.WithScope(c.Scope))
 	if c.StandbyChosen {
 		all = append(all, elector.WithStandby(c.Standby))
 	}
+	if c.DeputyInterval != 0 {
+		all = append(all, elector.WithDeputyInterval(c.DeputyInterval))
+	}
+	if c.Synchronous != 0 {
+		all = append(all, elector.WithSynchronousStandby(c.Synchronous))
+	}
+	return all
+}
+
+// sessionOptions returns those that go for shards, too.
+func (c *Config) sessionOptions() []elector.SessionOption {
+	all := []elector.SessionOption{elector.WithLease(c.Lease), elector.WithDrain(c.Drain),
+		elector.WithMaxAttempts(c.MaxAttempts), elector.WithReadOnlyTimeout(c.ReadOnlyTimeout), elector.WithTokenEpoch(c.TokenEpoch)}
 	if c.Heartbeat != 0 {
 		all = append(all, elector.WithHeartbeatInterval(c.Heartbeat))
 	}
@@ -122,14 +152,8 @@ func (c *Config) options() []elector.Option {
 	if c.Retry != 0 {
 		all = append(all, elector.WithRetryInterval(c.Retry))
 	}
-	if c.DeputyInterval != 0 {
-		all = append(all, elector.WithDeputyInterval(c.DeputyInterval))
-	}
 	if c.Watch {
 		all = append(all, elector.WithWatch())
-	}
-	if c.Synchronous != 0 {
-		all = append(all, elector.WithSynchronousStandby(c.Synchronous))
 	}
 	return all
 }

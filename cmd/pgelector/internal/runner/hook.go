@@ -23,6 +23,10 @@ func (r *runner) hook() hooks.Funcs {
 // reports passes events on, except ErrOverrun if no process of the command is left. After a
 // freeze the guard has ended the command in time, but lead has not returned yet.
 func (r *runner) reports(to ...hooks.Hook) hooks.Hook {
+	return withoutOverruns(func(string) bool { return r.commandLives() }, to...)
+}
+
+func withoutOverruns(lives func(election string) bool, to ...hooks.Hook) hooks.Hook {
 	all := hooks.Join(to...)
 	return hooks.Funcs{
 		Elected:       all.(hooks.ElectedHook).OnElected,
@@ -31,7 +35,7 @@ func (r *runner) reports(to ...hooks.Hook) hooks.Hook {
 		Heartbeat:     all.(hooks.HeartbeatHook).OnHeartbeat,
 		Campaign:      all.(hooks.CampaignHook).OnCampaign,
 		Error: func(ctx context.Context, e hooks.Failure) {
-			if errors.Is(e.Err, elector.ErrOverrun) && !r.commandLives() {
+			if errors.Is(e.Err, elector.ErrOverrun) && !lives(e.Election) {
 				return
 			}
 			all.(hooks.ErrorHook).OnError(ctx, e)

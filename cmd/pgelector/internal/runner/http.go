@@ -89,33 +89,39 @@ type leadership struct {
 
 // serveHTTP serves until stop is called.
 func (r *runner) serveHTTP() (stop func(), err error) {
-	if r.HTTP == "" {
+	ready := r.served.monitor.Readiness()
+	if !r.hasCommand() {
+		ready = http.HandlerFunc(r.leader)
+	}
+	return serveHTTP(r.Config, r.served, map[string]http.Handler{"GET /healthz": r.served.monitor.Liveness(), "GET /readyz": ready,
+		"GET /leader": http.HandlerFunc(r.leader)})
+}
+
+// serveHTTP serves these and the metrics until stop is called.
+func serveHTTP(c Config, served *endpoints, these map[string]http.Handler) (stop func(), err error) {
+	if c.HTTP == "" {
 		return func() {}, nil
 	}
-	metrics, err := r.served.metrics()
+	metrics, err := served.metrics()
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", r.HTTP)
+	listener, err := net.Listen("tcp", c.HTTP)
 	if err != nil {
-		return nil, fmt.Errorf("--http %s: %w", r.HTTP, err)
+		return nil, fmt.Errorf("--http %s: %w", c.HTTP, err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /healthz", r.served.monitor.Liveness())
-	if r.hasCommand() {
-		mux.Handle("GET /readyz", r.served.monitor.Readiness())
-	} else {
-		mux.HandleFunc("GET /readyz", r.leader)
-	}
 	mux.Handle("GET /metrics", metrics)
-	mux.HandleFunc("GET /leader", r.leader)
+	for pattern, handler := range these {
+		mux.Handle(pattern, handler)
+	}
 	server := newServer(mux)
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			r.Log.Error("the HTTP endpoints failed", "error", err)
+			c.Log.Error("the HTTP endpoints failed", "error", err)
 		}
 	}()
-	r.Log.Info("HTTP endpoints", "address", listener.Addr().String())
+	c.Log.Info("HTTP endpoints", "address", listener.Addr().String())
 	return func() { _ = server.Close() }, nil
 }
 

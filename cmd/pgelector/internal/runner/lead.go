@@ -24,6 +24,9 @@ const (
 	EnvKey       = "PGELECTOR_KEY"
 	EnvToken     = "PGELECTOR_TOKEN"
 	EnvDeadline  = "PGELECTOR_LEASE_DEADLINE"
+	EnvGroup     = "PGELECTOR_GROUP"
+	EnvShard     = "PGELECTOR_SHARD"
+	EnvShards    = "PGELECTOR_SHARDS"
 )
 
 // lead runs the command during the term, and returns when no process of it is left.
@@ -82,12 +85,7 @@ func (r *runner) start(term *elector.Term) (*supervise.Child, error) {
 	}
 	child, err := r.reaper.Start(supervise.Options{
 		Guard: append(append([]string(nil), r.Guard...), r.Command...),
-		Env: append(inherited(),
-			EnvElection+"="+r.Election,
-			EnvCandidate+"="+r.elector.CandidateID(),
-			EnvKey+"="+strconv.FormatInt(r.elector.Key(), 10),
-			EnvToken+"="+strconv.FormatInt(term.Token(), 10),
-			EnvDeadline+"="+term.Deadline().UTC().Format(time.RFC3339Nano)),
+		Env:   environment(r.Election, r.elector.CandidateID(), r.elector.Key(), term),
 		Grace: r.Grace, Drain: r.Drain, Deadline: term.Deadline(),
 	})
 	if err != nil {
@@ -97,12 +95,22 @@ func (r *runner) start(term *elector.Term) (*supervise.Child, error) {
 	return child, nil
 }
 
+// environment is that of a command during a term.
+func environment(election, candidate string, key int64, term *elector.Term) []string {
+	return append(inherited(),
+		EnvElection+"="+election,
+		EnvCandidate+"="+candidate,
+		EnvKey+"="+strconv.FormatInt(key, 10),
+		EnvToken+"="+strconv.FormatInt(term.Token(), 10),
+		EnvDeadline+"="+term.Deadline().UTC().Format(time.RFC3339Nano))
+}
+
 // inherited returns this program's environment without the variables of an enclosing run:
 // some programs take the first of two values.
 func inherited() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
-		return slices.Contains([]string{EnvElection, EnvCandidate, EnvKey, EnvToken, EnvDeadline}, name)
+		return slices.Contains([]string{EnvElection, EnvCandidate, EnvKey, EnvToken, EnvDeadline, EnvGroup, EnvShard, EnvShards}, name)
 	})
 }
 

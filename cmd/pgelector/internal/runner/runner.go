@@ -44,6 +44,9 @@ type runner struct {
 
 // Run runs the command under leadership, or leads without one. Its error has an exit code.
 func Run(c Config) error {
+	if c.Group != "" {
+		return runShards(c)
+	}
 	pool, err := c.Target.Open(connect.Election)
 	if err != nil {
 		return exit.Classify(err)
@@ -237,13 +240,15 @@ func (r *runner) giveUp(why func() error) {
 }
 
 // explain gives an error of the library its exit code.
-func (r *runner) explain(err error) error {
+func (r *runner) explain(err error) error { return explain(r.Target, err) }
+
+func explain(target *connect.Target, err error) error {
 	known := exit.Classify(err)
 	switch code := exit.CodeOf(known); {
 	case code == exit.Refused, code == exit.Usage, errors.Is(err, elector.ErrServerReadOnly):
 		return known
 	}
-	return exit.Classify(r.Target.Failed(err))
+	return exit.Classify(target.Failed(err))
 }
 
 // dispatch forwards signals to the command. If none runs, they end this program.

@@ -19,6 +19,7 @@ type Options struct {
 	Grace    time.Duration
 	Drain    time.Duration // from Stop until this process kills what is left
 	Deadline time.Time     // of the term
+	NoInput  bool          // the command reads /dev/null: several cannot share a terminal
 }
 
 // A Child is the supervisor's side of a command under a guard.
@@ -42,7 +43,7 @@ type Child struct {
 }
 
 // Start starts the guard, which starts the command with the standard input, output and
-// error of this process.
+// error of this process. Several children may run at the same time.
 func (r *Reaper) Start(o Options) (*Child, error) {
 	control, controlEnd, err := os.Pipe()
 	if err != nil {
@@ -56,11 +57,20 @@ func (r *Reaper) Start(o Options) (*Child, error) {
 	}
 	defer control.Close()
 	defer reports.Close()
+	input := os.Stdin
+	if o.NoInput {
+		if input, err = os.Open(os.DevNull); err != nil {
+			_ = controlEnd.Close()
+			_ = reportEnd.Close()
+			return nil, fmt.Errorf("start the guard: %w", err)
+		}
+		defer input.Close()
+	}
 	c := &Child{reaper: r, drain: o.Drain, control: controlEnd, orders: json.NewEncoder(controlEnd),
 		stopped: make(chan struct{}), started: make(chan struct{}), gone: make(chan struct{})}
 	c.guardPID, c.guard, err = r.start(o.Guard, &os.ProcAttr{
 		Env:   o.Env,
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, control, reports},
+		Files: []*os.File{input, os.Stdout, os.Stderr, control, reports},
 		Sys:   &syscall.SysProcAttr{Setpgid: true}, // not reached by Ctrl-C
 	})
 	if err != nil {
@@ -120,7 +130,7 @@ func (c *Child) Alive() bool {
 	case <-c.gone:
 		return false
 	default:
-		return family{group: c.PID()}.lives(c.guardPID)
+		return family{group: c.PID(), others: c.reaper.others(c.guardPID)}.lives(c.guardPID)
 	}
 }
 
@@ -214,10 +224,9 @@ func (c *Child) listen(reports *json.Decoder) (clean bool) {
 	}
 }
 
-// finish kills all descendants until none is left.
+// finish kills all descendants but those of other guards until none is left.
 func (c *Child) finish() {
-	for c.reaper.reap() {
-		family{group: c.PID()}.signal(syscall.SIGKILL)
+	for c.reaper.sweep(family{group: c.PID()}, c.guardPID) {
 		time.Sleep(sweepEvery)
 	}
 }

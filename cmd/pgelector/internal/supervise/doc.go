@@ -29,6 +29,9 @@
 // Both are child subreapers (PR_SET_CHILD_SUBREAPER): orphans stay below them, and wait4
 // returns ECHILD only when no process is left.
 //
+// A supervisor may have many guards, one for each command. Whatever it has below itself that is
+// not below a living guard belongs to a guard that was killed.
+//
 // # How a command ends
 //
 //	running ── Stop, or the deadline passed, or the command ended ────────────▶ stopping: TERM to all

@@ -8,10 +8,12 @@ import (
 )
 
 // A family is the processes of a command: its process group, and on Linux every descendant
-// of this process, in any group or session.
+// of this process, in any group or session, except those below other guards.
 type family struct {
 	group int
 	led   bool // the command was not reaped yet, so the group's id cannot be reused
+
+	others []int // guards of other commands, whose processes are not of this family
 }
 
 // signal sends the signals to the family. It signals the group as a whole, so that no fork
@@ -21,7 +23,7 @@ func (f family) signal(signals ...syscall.Signal) {
 	if f.led {
 		f.signalGroup(signals...)
 	}
-	members, err := descendants()
+	members, err := descendants(f.others...)
 	groupLives := err != nil && !f.led // descendants unknown: signal the group
 	for _, p := range members {
 		if f.group != 0 && p.group == f.group {
@@ -80,7 +82,7 @@ func reap(options int, each func(pid int, status syscall.WaitStatus)) (children 
 // lives reports whether a descendant of this process other than the guard and zombies lives.
 // If the descendants are unknown, it reports whether a process of the group lives.
 func (f family) lives(guard int) bool {
-	members, err := descendants()
+	members, err := descendants(f.others...)
 	if err != nil {
 		return f.groupLives()
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -38,14 +39,16 @@ type process struct {
 	zombie             bool
 }
 
-// descendants lists the living descendants of this process.
-func descendants() ([]process, error) {
+// descendants lists the living descendants of this process, without those given and what is
+// below them.
+func descendants(without ...int) ([]process, error) {
 	var all []process
 	for queue := []int{os.Getpid()}; len(queue) > 0; queue = queue[1:] {
 		children, err := childrenOf(queue[0])
 		if err != nil {
 			return nil, err
 		}
+		children = slices.DeleteFunc(children, func(pid int) bool { return slices.Contains(without, pid) })
 		queue = append(queue, children...)
 		for _, pid := range children {
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

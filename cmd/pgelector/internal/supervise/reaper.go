@@ -45,6 +45,35 @@ func (r *Reaper) reap() bool {
 	})
 }
 
+// sweep kills the family of a guard, and reports whether a process of it may be left.
+func (r *Reaper) sweep(f family, guard int) (left bool) {
+	left = r.reap()
+	r.mu.Lock() // no guard starts meanwhile
+	defer r.mu.Unlock()
+	if f.others = r.guardsBut(guard); len(f.others) > 0 {
+		left = f.lives(0)
+	}
+	if left {
+		f.signal(syscall.SIGKILL)
+	}
+	return left
+}
+
+func (r *Reaper) others(guard int) []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.guardsBut(guard)
+}
+
+func (r *Reaper) guardsBut(guard int) (others []int) {
+	for pid := range r.waited {
+		if pid != guard {
+			others = append(others, pid)
+		}
+	}
+	return others
+}
+
 // start starts a process. ended is closed when the process has ended.
 func (r *Reaper) start(args []string, attr *os.ProcAttr) (pid int, ended <-chan struct{}, err error) {
 	program, err := program()
