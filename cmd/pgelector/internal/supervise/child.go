@@ -137,11 +137,14 @@ func (c *Child) Alive() bool {
 // Result returns how the command ended. Call it after Gone is closed.
 func (c *Child) Result() Result { return c.result }
 
-// send sends an order. It does not block for long if the guard is gone or frozen.
+// send sends an order. It does not block for long if the guard is gone or frozen. The first
+// order finds an empty pipe, so it has no time limit, which a busy machine could exceed.
 func (c *Child) send(o order) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.control.SetWriteDeadline(time.Now().Add(sendTimeout))
+	if o.Do != doStart {
+		_ = c.control.SetWriteDeadline(time.Now().Add(sendTimeout))
+	}
 	_ = c.orders.Encode(o)
 }
 
