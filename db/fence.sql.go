@@ -27,7 +27,9 @@ func (q *Queries) BackendStart(ctx context.Context) (int64, error) {
 const Confirm = `-- name: Confirm :one
 SELECT h.held::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid, CASE WHEN h.held AND NOT h.in_transaction THEN
     CASE WHEN pg_catalog.pg_advisory_xact_lock($1::integer, $2::integer) IS NOT NULL
-        AND pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::pg_catalog.text) IS NOT NULL THEN
+        AND pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::pg_catalog.text) IS NOT NULL
+        AND CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) $3::integer THEN pg_catalog.pg_try_advisory_lock_shared(
+            521961639, pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()))::bigint::bit(32)::integer) IS NOT NULL ELSE true END THEN
         (pg_catalog.concat('x', pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint OPERATOR(pg_catalog.<<) 48)
         OPERATOR(pg_catalog.|) pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint
     END
@@ -89,6 +91,9 @@ type ConfirmRow struct {
 //
 // The caller adds the epoch to the timeline. It is the setting pgelector.epoch that ALTER
 // DATABASE … SET has stored; current_setting would show it on later connections only.
+//
+// Confirm also takes the lock that tells since when the session leads (TryLock), but for a
+// transaction, which has taken it itself.
 //
 // transaction names the one in which the lock is held: two can be of the same backend.
 //

@@ -10,11 +10,23 @@ import (
 )
 
 const AdvisoryLocks = `-- name: AdvisoryLocks :many
-WITH locks AS MATERIALIZED (
-    SELECT l.objsubid, l.granted, l.pid, l.waitstart, ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) AS key
+WITH every AS MATERIALIZED (
+    SELECT l.objsubid, l.granted, l.pid, l.waitstart, l.mode, l.classid::bigint AS high, l.objid::bigint AS low,
+        ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) AS key
     FROM pg_catalog.pg_locks AS l
-    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory'
         AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+), told AS (
+    SELECT t.pid,
+        pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.<>) 521961639::bigint) AS lease,
+        pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.=) 521961639::bigint) AS since,
+        pg_catalog.bool_or(t.high OPERATOR(pg_catalog.=) 1530767677::bigint) AS inside
+    FROM every AS t
+    WHERE t.objsubid OPERATOR(pg_catalog.=) 2 AND t.mode OPERATOR(pg_catalog.=) 'ShareLock' AND t.granted
+        AND t.high OPERATOR(pg_catalog.=) ANY ('{318473925, 1530767677, 521961639}'::bigint[])
+    GROUP BY t.pid
+), locks AS (
+    SELECT t.objsubid, t.granted, t.pid, t.waitstart, t.key FROM every AS t WHERE t.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
 ), elections AS MATERIALIZED (
     SELECT DISTINCT k.key, pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(
         pg_catalog.convert_to('pgelector seat:', 'UTF8') OPERATOR(pg_catalog.||) pg_catalog.int8send(k.key)), 'hex'), 16))::bit(64)::bigint AS seat
@@ -37,10 +49,14 @@ SELECT
     COALESCE(pg_catalog.host(a.client_addr), '')::pg_catalog.text AS client_addr,
     COALESCE(extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS connected_micros,
     COALESCE(extract(epoch FROM pg_catalog.max(p.waitstart)) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS waiting_micros,
-    COALESCE(extract(epoch FROM GREATEST(a.query_start, a.state_change)) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS last_micros
+    COALESCE(extract(epoch FROM GREATEST(a.query_start, a.state_change)) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS last_micros,
+    COALESCE(told.lease, 0)::bigint AS lease_millis,
+    COALESCE(told.since OPERATOR(pg_catalog.*) 1000000::bigint, 0)::bigint AS since_micros,
+    COALESCE(told.inside, false)::boolean AS in_transaction
 FROM parts AS p
 LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) p.pid
-GROUP BY p.key, p.pid, a.application_name, a.usename, a.client_addr, a.backend_start, a.query_start, a.state_change
+LEFT JOIN told ON told.pid OPERATOR(pg_catalog.=) p.pid
+GROUP BY p.key, p.pid, a.application_name, a.usename, a.client_addr, a.backend_start, a.query_start, a.state_change, told.lease, told.since, told.inside
 ORDER BY p.key, granted DESC, deputy DESC, pg_catalog.max(p.waitstart) NULLS LAST, p.pid
 `
 
@@ -55,13 +71,17 @@ type AdvisoryLocksRow struct {
 	ConnectedMicros int64
 	WaitingMicros   int64
 	LastMicros      int64
+	LeaseMillis     int64
+	SinceMicros     int64
+	InTransaction   bool
 }
 
 // AdvisoryLocks lists the sessions that hold or wait for an exclusive advisory lock with a
 // 64-bit key in this database, and those that hold a seat of that election: by key, the holder
 // first, then the deputy, then the waiters in order. The key of the seats is that of
 // session.SeatKey; its lowest bit does not matter. As in Holder, what this role may not see is
-// empty or 0. last_micros is when the session last began or ended a statement.
+// empty or 0, and the last columns are those of Holder. last_micros is when the session last
+// began or ended a statement.
 func (q *Queries) AdvisoryLocks(ctx context.Context) ([]AdvisoryLocksRow, error) {
 	rows, err := q.db.QueryContext(ctx, AdvisoryLocks)
 	if err != nil {
@@ -82,6 +102,9 @@ func (q *Queries) AdvisoryLocks(ctx context.Context) ([]AdvisoryLocksRow, error)
 			&i.ConnectedMicros,
 			&i.WaitingMicros,
 			&i.LastMicros,
+			&i.LeaseMillis,
+			&i.SinceMicros,
+			&i.InTransaction,
 		); err != nil {
 			return nil, err
 		}

@@ -64,8 +64,9 @@ func (q *Queries) TryAsDeputy(ctx context.Context, key int64) (TryAsDeputyRow, e
 const TryInTransaction = `-- name: TryInTransaction :execrows
 SELECT 1 FROM pg_catalog.generate_series(1, CASE
     WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.<>) 'open' THEN 0
-    WHEN pg_catalog.pg_try_advisory_xact_lock(pg_catalog.current_setting('pgelector.key')::bigint) THEN 2
-    ELSE 1
+    WHEN NOT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.current_setting('pgelector.key')::bigint) THEN 1
+    WHEN pg_catalog.pg_try_advisory_xact_lock_shared(521961639, pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()))::bigint::bit(32)::integer) THEN 2
+    ELSE 2
 END)
 `
 
@@ -99,6 +100,8 @@ WITH attempt AS MATERIALIZED (
     SELECT seat.seated, CASE WHEN seat.seated AND seat.outcome OPERATOR(pg_catalog.=) 'busy' THEN 'deputy' ELSE seat.outcome END AS outcome,
         CASE WHEN seat.seated OR seat.outcome OPERATOR(pg_catalog.=) 'granted' THEN (
             SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
+                    AND pg_catalog.count(pg_catalog.pg_try_advisory_lock_shared(318473925, s.value::integer))
+                        FILTER (WHERE s.name OPERATOR(pg_catalog.=) 'idle_session_timeout') IS NOT NULL
                 THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) END
             FROM pg_catalog.json_to_recordset($7::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
             WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
@@ -149,7 +152,17 @@ type TryLockRow struct {
 // pgelector.transaction ends with the transaction: Confirm sees it only if other code left a
 // transaction open. The outcome is 'standby', 'granted', 'busy', 'deputy' if the lock is busy
 // and a seat was granted, or 'offered' if the lock is busy and its holder offers it to this
-// candidate (OfferTransfer). If look is true, TryLock also returns the session that holds a
+// candidate (OfferTransfer).
+//
+// A session tells others about its term (Holder) by two locks of two integers, which it shares:
+// a constant and the lease in milliseconds, taken with the settings; and a constant and the
+// second since 1970 in which the term began, taken by Confirm. A role without privileges sees
+// of another one only its locks. They are two for each session, and not for each election: a
+// session of many elections does not tell since when it leads them. The constants are the last
+// 31 bits of the first 32 of SHA-256 over "pgelector lease", "pgelector lease in transaction"
+// (TryTransactionLock) and "pgelector since".
+//
+// If look is true, TryLock also returns the session that holds a
 // busy lock; leader_pid is 0 if it was just released.
 func (q *Queries) TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, error) {
 	row := q.db.QueryRowContext(ctx, TryLock,
@@ -192,10 +205,14 @@ WITH attempt AS MATERIALIZED (
     SELECT CASE WHEN seat.seated AND seat.outcome OPERATOR(pg_catalog.=) 'busy' THEN 'deputy' ELSE seat.outcome END AS outcome,
         CASE WHEN seat.seated OR seat.outcome OPERATOR(pg_catalog.=) 'granted' THEN (
             SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
+                    AND pg_catalog.count(pg_catalog.pg_try_advisory_xact_lock_shared(1530767677, s.value::integer))
+                        FILTER (WHERE s.name OPERATOR(pg_catalog.=) 'idle_session_timeout') IS NOT NULL
                 THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, true)) END
             FROM pg_catalog.json_to_recordset($6::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
             WHERE pg_catalog.starts_with(s.name, 'pgelector.') OR pg_catalog.current_setting(s.name, true) IS NOT NULL
-        ) END AS applied
+        ) END AS applied,
+        CASE WHEN seat.outcome OPERATOR(pg_catalog.=) 'granted' THEN pg_catalog.pg_try_advisory_xact_lock_shared(
+            521961639, pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()))::bigint::bit(32)::integer) END AS marked
     FROM seat
 )
 SELECT setup.outcome::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid

@@ -13,7 +13,8 @@ type Querier interface {
 	// 64-bit key in this database, and those that hold a seat of that election: by key, the holder
 	// first, then the deputy, then the waiters in order. The key of the seats is that of
 	// session.SeatKey; its lowest bit does not matter. As in Holder, what this role may not see is
-	// empty or 0. last_micros is when the session last began or ended a statement.
+	// empty or 0, and the last columns are those of Holder. last_micros is when the session last
+	// began or ended a statement.
 	AdvisoryLocks(ctx context.Context) ([]AdvisoryLocksRow, error)
 	// ApplySettings sets the session's parameters from a JSON array of objects with name and
 	// value, for this transaction only if only_local. It skips parameters that the server does
@@ -61,6 +62,9 @@ type Querier interface {
 	// The caller adds the epoch to the timeline. It is the setting pgelector.epoch that ALTER
 	// DATABASE … SET has stored; current_setting would show it on later connections only.
 	//
+	// Confirm also takes the lock that tells since when the session leads (TryLock), but for a
+	// transaction, which has taken it itself.
+	//
 	// transaction names the one in which the lock is held: two can be of the same backend.
 	//
 	// in_transaction means that the previous statement ran in the same transaction, which other
@@ -99,7 +103,8 @@ type Querier interface {
 	// Holder is the session that holds the election's lock. Every role sees application_name,
 	// usename and pid. Only the same role or a member of pg_monitor sees client_addr and the
 	// start of the session; for others they are empty or 0. Times are in microseconds since 1970,
-	// because the text of a timestamp depends on DateStyle.
+	// because the text of a timestamp depends on DateStyle. The lease, its scope and since when the
+	// session leads are told by its locks (TryLock), and 0 or false if there are none.
 	Holder(ctx context.Context, key int64) (HolderRow, error)
 	// HoldsLock checks in pg_locks that the backend of that pid, this one or that of a
 	// transaction, holds the lock: Confirm without the barrier and the token, for a current term.
@@ -152,7 +157,7 @@ type Querier interface {
 	// pgelector.role, pgelector.key and pgelector.wait say who waits, for what and how long. If
 	// in_recovery is true, nothing is set, and the caller must refuse the server. If inside is
 	// true, the settings last until the end of the transaction. pgelector.transaction is for
-	// InTransaction, Confirm and WaitLock.
+	// InTransaction, Confirm and WaitLock. It takes the lock that tells the lease (TryLock).
 	PrepareWait(ctx context.Context, arg PrepareWaitParams) (PrepareWaitRow, error)
 	// Privileges are those that operators need.
 	Privileges(ctx context.Context) (PrivilegesRow, error)
@@ -214,7 +219,17 @@ type Querier interface {
 	// pgelector.transaction ends with the transaction: Confirm sees it only if other code left a
 	// transaction open. The outcome is 'standby', 'granted', 'busy', 'deputy' if the lock is busy
 	// and a seat was granted, or 'offered' if the lock is busy and its holder offers it to this
-	// candidate (OfferTransfer). If look is true, TryLock also returns the session that holds a
+	// candidate (OfferTransfer).
+	//
+	// A session tells others about its term (Holder) by two locks of two integers, which it shares:
+	// a constant and the lease in milliseconds, taken with the settings; and a constant and the
+	// second since 1970 in which the term began, taken by Confirm. A role without privileges sees
+	// of another one only its locks. They are two for each session, and not for each election: a
+	// session of many elections does not tell since when it leads them. The constants are the last
+	// 31 bits of the first 32 of SHA-256 over "pgelector lease", "pgelector lease in transaction"
+	// (TryTransactionLock) and "pgelector since".
+	//
+	// If look is true, TryLock also returns the session that holds a
 	// busy lock; leader_pid is 0 if it was just released.
 	TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, error)
 	// TryLocks is one attempt for many elections on one session: keys is a JSON array of integers,

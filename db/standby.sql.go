@@ -13,6 +13,10 @@ const PrepareWait = `-- name: PrepareWait :one
 SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN (
         SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
+                AND pg_catalog.count(CASE WHEN $1::boolean
+                    THEN pg_catalog.pg_try_advisory_xact_lock_shared(1530767677, s.value::integer)
+                    ELSE pg_catalog.pg_try_advisory_lock_shared(318473925, s.value::integer) END)
+                    FILTER (WHERE s.name OPERATOR(pg_catalog.=) 'idle_session_timeout') IS NOT NULL
             THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, $1::boolean)) END
         FROM pg_catalog.json_to_recordset($2::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
         WHERE pg_catalog.starts_with(s.name, 'pgelector.') OR pg_catalog.current_setting(s.name, true) IS NOT NULL
@@ -34,7 +38,7 @@ type PrepareWaitRow struct {
 // pgelector.role, pgelector.key and pgelector.wait say who waits, for what and how long. If
 // in_recovery is true, nothing is set, and the caller must refuse the server. If inside is
 // true, the settings last until the end of the transaction. pgelector.transaction is for
-// InTransaction, Confirm and WaitLock.
+// InTransaction, Confirm and WaitLock. It takes the lock that tells the lease (TryLock).
 func (q *Queries) PrepareWait(ctx context.Context, arg PrepareWaitParams) (PrepareWaitRow, error) {
 	row := q.db.QueryRowContext(ctx, PrepareWait, arg.Inside, arg.Settings)
 	var i PrepareWaitRow

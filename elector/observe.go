@@ -19,6 +19,23 @@ type Leader struct {
 	User        string    // the role of the session
 	Addr        string    // where it connects from; "" if hidden from this role, or a Unix socket
 	Connected   time.Time // when the session began; zero if hidden from this role
+
+	// The session itself tells what follows. Of one that does not lead, or of another program,
+	// it is zero.
+	Lease time.Duration
+	Scope Scope     // SessionScope or TransactionScope; Auto if unknown
+	Since time.Time // since when it leads, to the second; zero on a shared session ([NewSession]), and for a moment at first
+}
+
+func leaderOf(h lock.Holder) Leader {
+	return Leader{CandidateID: h.CandidateID, PID: h.PID, User: h.User, Addr: h.Addr, Connected: h.Connected,
+		Lease: h.Lease, Scope: Scope(h.Scope), Since: h.Since}
+}
+
+// session is what does not change while the session leads.
+func (l Leader) session() Leader {
+	l.Lease, l.Scope, l.Since = 0, 0, time.Time{}
+	return l
 }
 
 // Candidate is a session that leads, or will lead next.
@@ -43,7 +60,7 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	if !held {
 		return Leader{}, ErrNoLeader
 	}
-	return Leader(holder), nil
+	return leaderOf(holder), nil
 }
 
 // Candidates asks the server for the candidates that it knows: the leader first, then the
@@ -64,7 +81,7 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 		return nil, fmt.Errorf("elector: ask who follows: %w", err)
 	}
 	for _, f := range followers {
-		all = append(all, Candidate{Leader: Leader(f.Holder), Deputy: f.Deputy, Waiting: f.Since})
+		all = append(all, Candidate{Leader: leaderOf(f.Holder), Deputy: f.Deputy, Waiting: f.Since})
 	}
 	return all, nil
 }
@@ -88,7 +105,7 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			if errors.Is(err, ErrNoLeader) {
 				err = nil
 			}
-			same := leader == last && (err == nil) == (lastErr == nil)
+			same := leader.session() == last.session() && (err == nil) == (lastErr == nil)
 			if first || !same {
 				if !yield(leader, err) {
 					return

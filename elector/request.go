@@ -62,10 +62,10 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 	case !held:
 		return Leader{}, ErrNoLeader
 	case successor == leader.CandidateID:
-		return Leader(leader), nil
+		return leaderOf(leader), nil
 	}
 	if err := askLeader(ctx, pool, c, leader, successor); err != nil {
-		return Leader(leader), err
+		return leaderOf(leader), err
 	}
 	next, err := nextLeader(ctx, pool, c)
 	if err == nil && successor != "" && next.CandidateID != successor {
@@ -114,7 +114,7 @@ func nextLeader(ctx context.Context, pool *sql.DB, c config) (Leader, error) {
 		leader, held, err := lock.HolderOf(ctx, pool, c.key, c.lease.Length)
 		switch {
 		case held:
-			return Leader(leader), nil
+			return leaderOf(leader), nil
 		case err != nil && ctx.Err() == nil:
 			return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
 		case !backoff.Sleep(ctx, pollRequest.After(n)):

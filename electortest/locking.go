@@ -53,9 +53,68 @@ func (x *execution) attempt(key int64, candidate string, sit bool, seat [2]int64
 		return "busy", false, err
 	}
 	if _, err = x.apply(settings, s == byTransaction, x.knowsOrOwn); err == nil {
+		err = x.tellLease(settings, s)
+	}
+	if err == nil && granted && s == byTransaction {
+		err = x.tellSince(s)
+	}
+	if err == nil {
 		err = x.mark()
 	}
 	return outcome, seated, err
+}
+
+// The first integers of the locks by which a session tells its lease, and since when it leads.
+const (
+	leaseClass       = 318473925
+	leaseClassInside = 1530767677
+	sinceClass       = 521961639
+)
+
+func (id lockID) tells() bool {
+	class := id.key >> 32
+	return id.objsubid == 2 && (class == leaseClass || class == leaseClassInside || class == sinceClass)
+}
+
+func (x *execution) tellLease(settings string, s scope) error {
+	class := int64(leaseClass)
+	if s == byTransaction {
+		class = leaseClassInside
+	}
+	all, err := decode[[]setting](settings)
+	for _, one := range all {
+		if one.Name != "idle_session_timeout" {
+			continue
+		}
+		millis, bad := strconv.ParseInt(one.Value, 10, 32)
+		if bad != nil {
+			return newError("22P02", "invalid input syntax for type integer: %q", one.Value)
+		}
+		_, err = x.server.locks.try(x.backend, twoIntegers(class, millis), shared, s)
+	}
+	return err
+}
+
+func (x *execution) tellSince(s scope) error {
+	_, err := x.server.locks.try(x.backend, twoIntegers(sinceClass, time.Now().Unix()), shared, s)
+	return err
+}
+
+// told is what a backend's locks tell: its lease, since when it leads, and whether inside a
+// transaction.
+func (s *Server) told(b *backend) []any {
+	var lease, since int64
+	inside := false
+	for _, id := range s.locks.of(b) {
+		switch low := int64(uint32(id.key)); {
+		case !id.tells():
+		case id.key>>32 == sinceClass:
+			since = low
+		default:
+			lease, inside = low, id.key>>32 == leaseClassInside
+		}
+	}
+	return []any{lease, since * 1_000_000, inside}
 }
 
 // sit tries the two seats of an election.
@@ -79,7 +138,7 @@ func tryInTransaction(x *execution, _ *message) (Answer, error) {
 	}
 	granted, err := x.server.locks.try(x.backend, bigint(key), exclusive, byTransaction)
 	if granted {
-		return Answer{Affected: 2}, err
+		return Answer{Affected: 2}, x.tellSince(byTransaction)
 	}
 	return Answer{Affected: 1}, err
 }
@@ -154,6 +213,11 @@ func confirm(x *execution, m *message) (Answer, error) {
 	}
 	if err := x.acquire(twoIntegers(m.integer(0), m.integer(1)), exclusive, byTransaction); err != nil {
 		return Answer{}, err
+	}
+	if m.integer(2) == int64(x.pid) {
+		if err := x.tellSince(bySession); err != nil {
+			return Answer{}, err
+		}
 	}
 	token, err := x.token()
 	return one(true, int64(x.pid), token, x.server.epoch, false, name), err

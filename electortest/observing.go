@@ -26,7 +26,7 @@ func micros(t time.Time) int64 {
 
 func holderOf(x *execution, m *message) (a Answer, err error) {
 	if h := x.server.holder(bigint(m.integer(0))); h != nil {
-		a.Rows = append(a.Rows, seen(h))
+		a.Rows = append(a.Rows, append(seen(h), x.server.told(h)...))
 	}
 	return a, nil
 }
@@ -96,7 +96,7 @@ func largestHolder(x *execution, m *message) (a Answer, err error) {
 func advisoryLocks(x *execution, _ *message) (a Answer, err error) {
 	add := func(key int64, leads bool, f follower) {
 		row := append([]any{key, leads, f.seated}, seen(f.backend)...)
-		a.Rows = append(a.Rows, append(row, micros(f.since), micros(f.asked)))
+		a.Rows = append(a.Rows, append(append(row, micros(f.since), micros(f.asked)), x.server.told(f.backend)...))
 	}
 	for _, row := range x.server.lockRows() {
 		if row.Guard || row.Shared || slices.ContainsFunc(a.Rows, func(r []any) bool { return r[0] == row.Key }) {

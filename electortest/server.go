@@ -120,7 +120,8 @@ type Lock struct {
 }
 
 // Locks lists the advisory locks by key: an election's lock before its guard lock, the
-// holder before the waiters in order.
+// holder before the waiters in order. It omits those by which a session only tells its lease,
+// and since when it leads.
 func (s *Server) Locks() []Lock {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,6 +130,9 @@ func (s *Server) Locks() []Lock {
 
 func (s *Server) lockRows() (rows []Lock) {
 	for id, l := range s.locks.locks {
+		if id.tells() {
+			continue
+		}
 		for _, h := range l.holders {
 			for _, m := range []mode{exclusive, shared} {
 				if h.holds(m) {

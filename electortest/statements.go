@@ -266,6 +266,9 @@ func prepareWait(x *execution, m *message) (Answer, error) {
 	}
 	n, err := x.apply(m.text(1), m.bool(0), x.knowsOrOwn)
 	if err == nil {
+		err = x.tellLease(m.text(1), m.scopeOf(0))
+	}
+	if err == nil {
 		err = x.mark()
 	}
 	return one(int64(x.pid), false, n), err

@@ -2,18 +2,40 @@
 -- Holder is the session that holds the election's lock. Every role sees application_name,
 -- usename and pid. Only the same role or a member of pg_monitor sees client_addr and the
 -- start of the session; for others they are empty or 0. Times are in microseconds since 1970,
--- because the text of a timestamp depends on DateStyle.
+-- because the text of a timestamp depends on DateStyle. The lease, its scope and since when the
+-- session leads are told by its locks (TryLock), and 0 or false if there are none.
+WITH locks AS MATERIALIZED (
+    SELECT l.pid, l.objsubid, l.classid::bigint AS high, l.objid::bigint AS low
+    FROM pg_catalog.pg_locks AS l
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+        AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1
+            THEN l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
+                AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
+            ELSE l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.classid::bigint OPERATOR(pg_catalog.=) ANY ('{318473925, 1530767677, 521961639}'::bigint[])
+        END
+)
 SELECT
     l.pid::integer AS pid,
     COALESCE(a.application_name, '')::pg_catalog.text AS application_name,
     COALESCE(a.usename, '')::pg_catalog.text AS usename,
     COALESCE(pg_catalog.host(a.client_addr), '')::pg_catalog.text AS client_addr,
-    COALESCE(extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS connected_micros
-FROM pg_catalog.pg_locks AS l
+    COALESCE(extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS connected_micros,
+    COALESCE(told.lease, 0)::bigint AS lease_millis,
+    COALESCE(told.since OPERATOR(pg_catalog.*) 1000000::bigint, 0)::bigint AS since_micros,
+    COALESCE(told.inside, false)::boolean AS in_transaction
+FROM locks AS l
 LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
-WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
-    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-    AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint;
+LEFT JOIN (
+    SELECT t.pid,
+        pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.<>) 521961639::bigint) AS lease,
+        pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.=) 521961639::bigint) AS since,
+        pg_catalog.bool_or(t.high OPERATOR(pg_catalog.=) 1530767677::bigint) AS inside
+    FROM locks AS t
+    WHERE t.objsubid OPERATOR(pg_catalog.=) 2
+    GROUP BY t.pid
+) AS told ON told.pid OPERATOR(pg_catalog.=) l.pid
+WHERE l.objsubid OPERATOR(pg_catalog.=) 1;
 
 -- name: Deputies :many
 -- Deputies are the sessions, without the leader's, that hold a seat of the election or wait

@@ -19,9 +19,9 @@ func (a *app) statusCommand() *cobra.Command {
 		Short: "Show who leads, and who is the deputy",
 		Long: "Shows who leads each election, since when and from where, who is the deputy, and who else waits in the server, in\n" +
 			"order: for the named elections, or for all elections of the database.\n\n" +
-			"The server knows keys, not names: status shows the names that you give. It shows the start of the leader's\n" +
-			"session, which is not later than the start of its term. Only the leader knows its token. The other followers\n" +
-			"hold nothing in the server, and do not show. Nor does a deputy while nobody leads.\n\n" +
+			"The server knows keys, not names: status shows the names that you give. If the leader's session does not tell since\n" +
+			"when it leads, it shows the start of the session, which is not later. Only the leader knows its token. The other\n" +
+			"followers hold nothing in the server, and do not show. Nor does a deputy while nobody leads.\n\n" +
 			"With --group, shows in one row how the shards of a group are spread over its members: --shards N numbered ones, or\n" +
 			"those that you name.\n\n" +
 			"Exit status: 0; 3 if nobody leads one of the named elections or shards; 64 bad usage; 69 no primary reached.",

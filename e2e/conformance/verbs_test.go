@@ -244,7 +244,8 @@ var verbs = map[string]func(*call) (string, error){
 	"WaitLock": func(c *call) (string, error) { return "ok", c.q.WaitLock(c) },
 	"Holder": func(c *call) (string, error) {
 		row, err := c.q.Holder(c, c.key())
-		return fmt.Sprintf("%s %q, its start is known %v", c.name(row.Pid), row.ApplicationName, row.ConnectedMicros != 0), err
+		return fmt.Sprintf("%s %q, its start is known %v, a lease of %d ms, in a transaction %v, since known %v",
+			c.name(row.Pid), row.ApplicationName, row.ConnectedMicros != 0, row.LeaseMillis, row.InTransaction, row.SinceMicros != 0), err
 	},
 	"Deputies": func(c *call) (string, error) {
 		rows, err := c.q.Deputies(c, db.DeputiesParams{Key: c.key(), Seat: seat(c.key())})

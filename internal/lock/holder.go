@@ -18,6 +18,9 @@ type Holder struct {
 	User        string
 	Addr        string
 	Connected   time.Time
+	Lease       time.Duration
+	Scope       session.Scope
+	Since       time.Time
 }
 
 // A Follower is a session that holds a seat of an election, or waits for its lock.
@@ -49,7 +52,15 @@ func Tell(ctx context.Context, pool *sql.DB, timeout time.Duration, n Notificati
 }
 
 func holderOf(row db.HolderRow) Holder {
-	return Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: db.Time(row.ConnectedMicros)}
+	h := Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: db.Time(row.ConnectedMicros),
+		Lease: time.Duration(row.LeaseMillis) * time.Millisecond, Since: db.Time(row.SinceMicros)}
+	switch {
+	case row.InTransaction:
+		h.Scope = session.TransactionScope
+	case h.Lease != 0:
+		h.Scope = session.SessionScope
+	}
+	return h
 }
 
 // holderSeenBy asks on the session. The holder is zero if there is none, or if the server

@@ -28,6 +28,13 @@ func SeatKey(key int64) int64 { return purposeKey("seat", key) }
 // "pgelector bell", without the sign. The second is the process id of the backend.
 const Bell = 983268819
 
+// By locks of two integers a session tells others about itself: [db.TryLock] documents them.
+const (
+	leaseClass       = 318473925  // the second integer is the lease in milliseconds
+	leaseClassInside = 1530767677 // the same, in transaction scope
+	sinceClass       = 521961639  // the second is the time at which the term began, in seconds
+)
+
 // ResignKey and TransferKey are the keys of the locks of two integers that are a request to
 // an election's leader.
 func ResignKey(key int64) int64   { return purposeKey("resign", key) }

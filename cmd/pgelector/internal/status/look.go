@@ -34,6 +34,9 @@ type Candidate struct {
 	User         string     `json:"user"`
 	Address      string     `json:"address,omitempty"`
 	SessionSince *time.Time `json:"session_since,omitempty"`
+	LeadingSince *time.Time `json:"leading_since,omitempty"` // of a leader; null on a shared session
+	LeaseMillis  int64      `json:"lease_ms,omitempty"`
+	Scope        string     `json:"scope,omitempty"` // session or transaction
 	WaitingSince *time.Time `json:"waiting_since,omitempty"`
 }
 
@@ -83,8 +86,14 @@ func arrange(rows []db.AdvisoryLocksRow, names []string) []Election {
 			found = append(found, Election{Key: row.Key, Waiting: []Candidate{}})
 		}
 		c := Candidate{ID: row.ApplicationName, PID: row.Pid, User: row.Usename, Address: row.ClientAddr,
-			SessionSince: timeOf(row.ConnectedMicros)}
+			SessionSince: timeOf(row.ConnectedMicros), LeadingSince: timeOf(row.SinceMicros), LeaseMillis: row.LeaseMillis}
 		c.WaitingSince = timeOf(row.WaitingMicros)
+		switch {
+		case row.InTransaction:
+			c.Scope = "transaction"
+		case row.LeaseMillis != 0:
+			c.Scope = "session"
+		}
 		switch e := &found[i]; {
 		case row.Granted:
 			e.Leader = &c

@@ -23,16 +23,20 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ELECTION\tROLE\tCANDIDATE\tPID\tUSER\tFROM\tSINCE")
+	fmt.Fprintln(table, "ELECTION\tROLE\tCANDIDATE\tPID\tUSER\tFROM\tLEASE\tSINCE")
 	for _, e := range s.Elections {
 		name := e.Name
 		if name == "" {
 			name = "key " + strconv.FormatInt(e.Key, 10)
 		}
 		if e.Leader == nil {
-			fmt.Fprintf(table, "%s\tnobody leads\t\t\t\t\t\n", name)
+			fmt.Fprintf(table, "%s\tnobody leads\t\t\t\t\t\t\n", name)
 		} else {
-			row(table, name, "leads", *e.Leader, "session ", e.Leader.SessionSince, s.At)
+			what, since := "", e.Leader.LeadingSince
+			if since == nil {
+				what, since = "session ", e.Leader.SessionSince
+			}
+			row(table, name, "leads", *e.Leader, what, since, s.At)
 		}
 		if e.Deputy != nil {
 			row(table, "", "deputy", *e.Deputy, "session ", e.Deputy.SessionSince, s.At)
@@ -45,7 +49,19 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 }
 
 func row(w io.Writer, name, role string, c Candidate, what string, since *time.Time, at time.Time) {
-	fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", name, role, orDash(c.ID), c.PID, orDash(c.User), orDash(c.Address), ago(what, since, at))
+	fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", name, role, orDash(c.ID), c.PID, orDash(c.User), orDash(c.Address), c.lease(), ago(what, since, at))
+}
+
+// lease is the lease, and its scope unless that is the usual one.
+func (c Candidate) lease() string {
+	text := "-"
+	if c.LeaseMillis != 0 {
+		text = (time.Duration(c.LeaseMillis) * time.Millisecond).String()
+	}
+	if c.Scope == "transaction" {
+		text += ", in a transaction"
+	}
+	return text
 }
 
 func ago(what string, since *time.Time, at time.Time) string {
