@@ -204,7 +204,7 @@ func (c *campaign) awaitHealth(ctx context.Context) {
 		c.giveUpSeat(ctx)
 		select {
 		case <-c.monitor.recovered():
-		case <-time.After(backoff.Jitter(c.retry)):
+		case <-time.After(backoff.Jitter(c.retryEvery())):
 			c.look(ctx)
 		case <-ctx.Done():
 			return

@@ -24,6 +24,8 @@ type candidate struct {
 	closing   context.Context // done when the elector, or its session, is closed
 	terms     *terms          // of the session; nil for a session of its own
 
+	inTransaction func() bool // whether the last server was used in transaction scope
+
 	// Touched by the campaign, and by its term, alone.
 	acquirer lock.Acquirer
 	standing lock.Standing
@@ -43,6 +45,14 @@ func newCandidate(pool *sql.DB, election string, c config) *candidate {
 func (n *candidate) lockConfig() lock.Config {
 	return lock.Config{Election: n.election, Key: n.key, Look: n.announcer.seesLeader, Retry: n.retry, TokenEpoch: n.tokenEpoch,
 		Sit: n.standby != Poll, SitInside: n.sitsInside(), RetryInside: n.retryInside, Wait: n.standby == Wait, Interval: n.deputyInterval}
+}
+
+// retryEvery is the retry interval in force.
+func (n *candidate) retryEvery() time.Duration {
+	if n.inTransaction() {
+		return n.retryInside
+	}
+	return n.retry
 }
 
 // report posts a failure, and does not wait for the hooks.

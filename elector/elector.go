@@ -51,7 +51,8 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 		return nil, err
 	}
 	e := newElector(context.Background(), pool, election, c)
-	e.acquirer = lock.New(session.NewServer(pool, c.ofServer(e.beat, e.report)), e.lockConfig())
+	server := session.NewServer(pool, c.ofServer(e.beat, e.report))
+	e.acquirer, e.inTransaction = lock.New(server, e.lockConfig()), server.InTransaction
 	return e, nil
 }
 
@@ -101,7 +102,7 @@ func (e *Elector) run(ctx context.Context, lead func(ctx context.Context, term *
 			return err
 		}
 		if !lost(context.Cause(term.ctx)) {
-			_ = backoff.Sleep(ctx, e.retry) // let another have it
+			_ = backoff.Sleep(ctx, e.retryEvery()) // let another have it
 		}
 	}
 }
@@ -268,14 +269,23 @@ type Settings struct {
 	Validity          time.Duration // of an answered heartbeat: what the lease leaves for a leader to believe
 	RetryInterval     time.Duration
 	DeputyInterval    time.Duration
+	Scope             Scope
 	Standby           Standby
 	Requests          bool
 }
 
-// Settings are the options in force.
+// Settings are the options in force. Those of transaction scope are in force once an attempt
+// has found a transaction pooler, or with WithScope(TransactionScope).
 func (e *Elector) Settings() Settings {
-	return Settings{Lease: e.lease.Length, HeartbeatInterval: e.lease.Heartbeat, Drain: e.lease.Drain, Validity: e.lease.Validity(),
-		RetryInterval: e.retry, DeputyInterval: e.deputyInterval, Standby: e.standby, Requests: e.takesRequests}
+	s := Settings{Lease: e.lease.Length, HeartbeatInterval: e.lease.Heartbeat, Drain: e.lease.Drain, Validity: e.lease.Validity(),
+		RetryInterval: e.retryEvery(), DeputyInterval: e.deputyInterval, Scope: e.scope, Standby: e.standby, Requests: e.takesRequests}
+	if e.inTransaction() {
+		s.Scope = TransactionScope
+		if !e.sitsInside() {
+			s.Standby = Poll
+		}
+	}
+	return s
 }
 
 func (e *Elector) newCampaign(byCaller bool) *campaign {

@@ -112,7 +112,7 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 				}
 				last, lastErr = leader, err
 			}
-			sleep(ctx, backoff.Jitter(e.retry), wakeUps)
+			sleep(ctx, backoff.Jitter(e.retryEvery()), wakeUps)
 		}
 	}
 }

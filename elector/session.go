@@ -90,6 +90,7 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 	}
 	e := newElector(s.ctx, s.pool, election, c)
 	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewServer(s.pool, e.ofServer(e.beat, e.report)))
+	e.inTransaction = func() bool { return false }
 	e.terms, e.onClosed = &s.terms, func() { s.remove(e) }
 	s.electors[c.key] = e
 	return e, nil
