@@ -2,6 +2,8 @@ package lock
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -98,13 +100,20 @@ func (t *Transfer) unlock(ctx context.Context, release bool) (db.UnlockToRow, er
 }
 
 // endTransaction releases the lock with the leader's transaction, and then asks who has it.
+// If the successor's wait ended just before, it gets the lock a moment later.
 func (t *Transfer) endTransaction() (released, taken bool, err error) {
 	l := t.lock
 	if err := unlock(l.Session, func(ctx context.Context, q *db.Queries) (bool, error) { return l.EndTransaction(ctx, q) }); err != nil {
 		return false, false, err
 	}
-	holder, err := session.Once(context.Background(), l.Session, "", func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, l.key) })
-	return true, err == nil && holder.ApplicationName == t.candidate, nil
+	ctx, cancel := context.WithTimeout(context.Background(), successorGrace)
+	defer cancel()
+	for n := 1; ; n++ {
+		holder, err := session.Beside(ctx, l.Session, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, l.key) })
+		if !errors.Is(err, sql.ErrNoRows) || !backoff.Sleep(ctx, pollBackoff.After(n)) {
+			return true, err == nil && holder.ApplicationName == t.candidate, nil
+		}
+	}
 }
 
 // successorGrace is how long at least a lock is kept for a successor that has lost its
@@ -168,6 +177,11 @@ func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
 			return a, err
 		}
 		stands, err = o.offerStands(ctx, s)
+	}
+	if err == nil { // the leader may have released its lock just after the last wait
+		if a, err = o.tryAgain(ctx, s); err != nil || a.Outcome == Granted {
+			return a, err
+		}
 	}
 	s.Fail(err)
 	return Attempt{Outcome: Busy}, err

@@ -81,6 +81,17 @@ func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *d
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.left(), s.errTimeout)
 	defer cancel()
+	value, err = Beside(ctx, s, call)
+	if err == nil || errors.Is(err, sql.ErrNoRows) {
+		if gone := s.Stay(ctx); gone != nil { // if it has its lock still, nobody else had it meanwhile
+			err = gone
+		}
+	}
+	return value, err
+}
+
+// Beside makes a call on another connection than that of a session in transaction scope.
+func Beside[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (value T, err error) {
 	aside, own := s.aside, s.aside == nil
 	if own { // as while it leads
 		if aside, err = s.borrowAside(ctx); err != nil {
@@ -94,12 +105,8 @@ func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *d
 		if !own {
 			s.aside = nil
 		}
-		return value, err
 	case own:
 		aside.GiveBack()
-	}
-	if gone := s.Stay(ctx); gone != nil { // if it has its lock still, nobody else had it meanwhile
-		err = gone
 	}
 	return value, err
 }
