@@ -1,5 +1,5 @@
 // Package docs checks the documents: the table of options against package elector, links,
-// figures, and the names of tests.
+// figures, lengths, and the names of tests.
 package docs
 
 import (
@@ -32,7 +32,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-func TestTheReadmeListsEachOption(t *testing.T) {
+func TestThePageOfModesListsEachOption(t *testing.T) {
 	var inCode, inTable []string
 	files, err := filepath.Glob("../elector/*.go")
 	if err != nil {
@@ -60,7 +60,7 @@ func TestTheReadmeListsEachOption(t *testing.T) {
 }
 
 // Each row names a figure of the table and its constant.
-func TestTheReadmesFiguresMatchTheConstants(t *testing.T) {
+func TestThePageOfModesHasTheConstants(t *testing.T) {
 	constants := constants(t, "../elector/options.go", "../elector/health.go", "../internal/session/lease.go")
 	table := section(t, "Options")
 	for _, c := range []struct{ row, says, name, value string }{
@@ -89,10 +89,10 @@ func TestTheReadmesFiguresMatchTheConstants(t *testing.T) {
 		{"", "1 to 1024 bytes", "maxElectionBytes", "1024"},
 	} {
 		if constants[c.name] != c.value {
-			t.Errorf("%s is %q, and the README says %q", c.name, constants[c.name], c.says)
+			t.Errorf("%s is %q, and modes.md says %q", c.name, constants[c.name], c.says)
 		}
 		if !regexp.MustCompile(`(?m)^.*` + c.row + `.*` + regexp.QuoteMeta(c.says)).MatchString(table) {
-			t.Errorf("%s is %s, but the README does not say %q of %s", c.name, c.value, c.says, c.row)
+			t.Errorf("%s is %s, but modes.md does not say %q of %s", c.name, c.value, c.says, c.row)
 		}
 	}
 }
@@ -160,12 +160,21 @@ func pages(t *testing.T) []string {
 
 func section(t *testing.T, heading string) string {
 	t.Helper()
-	_, from, found := strings.Cut(read(t, "../README.md"), "\n## "+heading+"\n")
+	_, from, found := strings.Cut(read(t, "modes.md"), "\n## "+heading+"\n")
 	if !found {
-		t.Fatalf("the README has no section %q", heading)
+		t.Fatalf("modes.md has no section %q", heading)
 	}
 	text, _, _ := strings.Cut(from, "\n## ")
 	return text
+}
+
+// A newcomer reads the whole README, and one page for a question.
+func TestTheReadmeAndThePagesAreShort(t *testing.T) {
+	for page, limit := range map[string]int{"../README.md": 1500, "get-started.md": 900, "modes.md": 1200} {
+		if n := len(strings.Fields(read(t, page))); n > limit {
+			t.Errorf("%s has %d words, want at most %d", page, n, limit)
+		}
+	}
 }
 
 var (

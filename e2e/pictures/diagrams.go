@@ -10,7 +10,7 @@ func states(c *canvas) {
 	// Following.
 	c.dot(24, 115, false)
 	c.arrow(30, 115, 58, 115)
-	c.state(60, 70, 210, 92, "Following", "asks once per retry interval,", "or waits in the server")
+	c.state(60, 70, 210, 92, "Following", "the deputy tries each 100 ms,", "others each retry interval")
 	c.arrow(115, 70, 115, 40, 215, 40, 215, 68)
 	c.note(165, 28, "middle", "busy, or failed: wait, try again")
 
@@ -47,18 +47,18 @@ const (
 	drain     = lease / 5
 	margin    = lease / 10
 	validity  = lease - drain - margin
-	retry     = 1.0
+	deputy    = 0.1 // the deputy's interval
 )
 
 // leaseArithmetic draws what happens after a leader falls silent.
 func leaseArithmetic(c *canvas) {
-	c.title = "After its last answered heartbeat a term is valid for 7 s; its work has 2 s to return; 1 s is margin; then the server ends the session, and another candidate is elected."
+	c.title = "After its last answered heartbeat a term is valid for 7 s; its work has 2 s to return; 1 s is margin; then the server ends the session, and the deputy is elected."
 	c.width, c.height = 900, 400
 	const (
 		left   = 128.0
 		second = 62.0
 		answer = 0.4  // when the server has answered, for the eye
-		next   = 10.9 // when another candidate is elected, for the eye
+		next   = 10.5 // when the deputy is elected, for the eye
 		height = 38.0
 	)
 	at := func(s float64) float64 { return left + s*second }
@@ -90,14 +90,14 @@ func leaseArithmetic(c *canvas) {
 	c.note(at(answer), 258, "start", "the timer starts when the server has answered")
 
 	// The next leader.
-	lane(314, "another", "candidate")
-	for s := 0.3; s < next; s += 0.88 * retry {
-		c.add(`<path d="M%.1f 308 V330" stroke="%s" stroke-width="1.5" opacity="0.55"/>`, at(s), c.line)
+	lane(324, "deputy")
+	for s := 0.0; s < next; s += deputy {
+		c.add(`<path d="M%.1f 308 V330" stroke="%s" stroke-width="1" opacity="0.55"/>`, at(s), c.line)
 	}
-	c.note(at(0.3), 350, "start", "an attempt in each retry interval: busy")
+	c.note(at(0), 350, "start", fmt.Sprintf("tries the lock each %g s: busy", deputy))
 	c.bar(at(next), 302, 12.2*second-next*second, height-4, c.good, c.onGood, "leads")
-	c.label(at(12.2), 292, 13, c.text, "end", "600", fmt.Sprintf("elected, at the latest about lease + retry = %g s after the answer", lease+retry))
-	c.note(at(0), 388, "start", fmt.Sprintf("Drawn with the defaults: lease %g s, heartbeat interval %g s, drain %g s, margin %g s, retry interval %g s.", lease, heartbeat, drain, margin, retry))
+	c.label(at(12.2), 292, 13, c.text, "end", "600", fmt.Sprintf("elected about %g s after the answer at the latest", lease+deputy))
+	c.note(at(0), 388, "start", fmt.Sprintf("Drawn with the defaults: lease %g s, heartbeat interval %g s, drain %g s, margin %g s, deputy interval %g s.", lease, heartbeat, drain, margin, deputy))
 }
 
 // handOver draws how a leader transfers leadership to a successor.
