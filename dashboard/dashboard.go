@@ -18,6 +18,7 @@ import (
 type Handler struct {
 	title   string
 	names   []string
+	groups  []shards
 	roster  *roster.Roster
 	refresh time.Duration
 	window  time.Duration
@@ -42,7 +43,7 @@ func New(pool *sql.DB, opts ...Option) (*Handler, error) {
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
-	s := source{pool, h.roster, h.names}
+	s := source{pool, h.roster, h.names, h.groups}
 	h.watch.look, h.watch.maxStuck = s.look, s.maxStuck
 	return h, nil
 }

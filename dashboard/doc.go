@@ -20,6 +20,8 @@
 // cut to 200 bytes, 20 pairs of metadata per candidate and 128 KiB of metadata in all. It
 // refreshes itself with a meta element; a link pauses that.
 //
+// A group of shards is one section ([WithShards]), however many shards it has.
+//
 // # Cost
 //
 // However many viewers there are, the page asks the server at most once a second: five

@@ -49,6 +49,18 @@ func WithElections(names ...string) Option {
 	}
 }
 
+// WithShards shows the shards of a group (package shard) in one section: how many are led, and
+// by whom. They, and the seats of the members, are not shown as elections.
+func WithShards(group string, names ...string) Option {
+	return func(h *Handler) error {
+		h.groups = append(h.groups, newShards(group, names))
+		if group == "" || len(names) == 0 {
+			return fmt.Errorf("WithShards: the group has no name or no shards")
+		}
+		return nil
+	}
+}
+
 // WithRoster adds the records of a roster of the same database: elections that had a
 // candidate within the last day, their names, candidates, health, metadata and terms.
 // Default: none.

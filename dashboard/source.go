@@ -26,6 +26,7 @@ type source struct {
 	pool   *sql.DB
 	roster *roster.Roster
 	names  []string
+	groups []shards
 }
 
 // maxStuck returns how many connections may be stuck: half of the pool's.
@@ -61,7 +62,7 @@ func (s source) look(ctx context.Context) (facts, error) {
 	if f.candidates, f.rosterErr = s.roster.Candidates(ctx); f.rosterErr != nil {
 		return f, nil
 	}
-	all, _ := group(f, s.names, true)
+	all, _ := group(f.withoutShards(s.groups), s.names, true)
 	var keys []int64 // of the elections that will be shown
 	for _, g := range all[:min(len(all), maxElections)] {
 		keys = append(keys, g.key)

@@ -19,6 +19,7 @@ type page struct {
 	Paused    bool
 	At        moment
 	Alerts    []string
+	Groups    []spread
 	Elections []election
 	More      int     // elections not shown
 	Others    []other // locks of other elections and programs
@@ -125,7 +126,12 @@ func (h *Handler) page(f facts, failed error) page {
 	if f.rosterErr != nil {
 		p.Alerts = append(p.Alerts, "The roster could not be read: "+f.rosterErr.Error())
 	}
-	all, others := group(f, h.names, h.roster != nil)
+	for i, s := range h.groups {
+		row := s.of(f.locks)
+		row.ID = i + 1
+		p.Groups = append(p.Groups, row)
+	}
+	all, others := group(f.withoutShards(h.groups), h.names, h.roster != nil)
 	p.MoreOther = max(0, len(others)-maxOthers)
 	p.Others = others[:len(others)-p.MoreOther]
 	p.More = max(0, len(all)-maxElections)

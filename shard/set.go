@@ -88,5 +88,13 @@ func checkGroup(name string) error {
 // Election is the name of a shard's election: the group, a slash and the shard.
 func Election(group, shard string) string { return group + "/" + shard }
 
+// Seats lists the elections that members of a group lead in order to be counted.
+func Seats(group string) (elections []string) {
+	for seat := range maxMembers {
+		elections = append(elections, seatElection(group, seat))
+	}
+	return elections
+}
+
 // seatElection is the name of the election that a member of a group leads to be counted.
 func seatElection(group string, seat int) string { return group + "#" + strconv.Itoa(seat) }

@@ -56,8 +56,8 @@ func look(ctx context.Context, pool *sql.DB, group string, seats []int64, wanted
 }
 
 func seatKeys(group string) (keys []int64) {
-	for seat := range maxMembers {
-		keys = append(keys, elector.KeyFromName(seatElection(group, seat)))
+	for _, election := range Seats(group) {
+		keys = append(keys, elector.KeyFromName(election))
 	}
 	return keys
 }

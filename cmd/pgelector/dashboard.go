@@ -12,10 +12,12 @@ import (
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/dashboard"
+	"github.com/pgelector/pgelector/shard"
 )
 
 func (a *app) dashboardCommand() *cobra.Command {
-	var listen string
+	var listen, group string
+	var shards int
 	cmd := &cobra.Command{
 		Use:   "dashboard [NAME…]",
 		Short: "Serve a page about the elections of the database",
@@ -29,7 +31,11 @@ func (a *app) dashboardCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			page, err := dashboard.New(pool, dashboard.WithElections(args...))
+			opts := []dashboard.Option{dashboard.WithElections(args...)}
+			if group != "" || shards != 0 {
+				opts = append(opts, dashboard.WithShards(group, shard.Numbers(shards).Names()...))
+			}
+			page, err := dashboard.New(pool, opts...)
 			if err != nil {
 				return exit.With(exit.Usage, err)
 			}
@@ -49,6 +55,8 @@ func (a *app) dashboardCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "the address to serve the page at")
+	cmd.Flags().StringVar(&group, "group", "", "show a group of shards in one section")
+	cmd.Flags().IntVar(&shards, "shards", 0, "with --group: the number of its shards")
 	a.connection.addTimeout(cmd)
 	return cmd
 }
