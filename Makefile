@@ -51,9 +51,9 @@ ha: ## Measure failovers with Patroni, HAProxy and PgBouncer: make ha MINUTES=60
 	@scripts/setup.sh postgresql pgbouncer patroni etcd haproxy
 	go -C e2e run ./ha -minutes='$(MINUTES)' -seed='$(SEED)' -faults='$(FAULTS)' -modes='$(MODES)' $(if $(RESULTS),-results=ha/RESULTS.md)
 
-soak: ## Hand leadership over 10,000 times with each driver, and check for leaks
+soak: ## Hand leadership over 10,000 times with each driver, keep a transaction for 100,000 heartbeats, and check for leaks
 	@scripts/setup.sh postgresql
-	PGELECTOR_HAND_OVERS=10000 go -C e2e test . -run=HandOversLeave -count=1 -timeout=1h -v
+	PGELECTOR_HAND_OVERS=10000 PGELECTOR_HEARTBEATS=100000 go -C e2e test . -run='HandOversDoNot|ThousandsOfHeartbeats' -count=1 -timeout=2h -v
 
 fuzz: ## Fuzz the parsers: make fuzz TIME=5m RUN=Token
 	@scripts/fuzz.sh '$(TIME)' '$(RUN)'

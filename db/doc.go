@@ -9,3 +9,17 @@
 //
 // To change a statement, edit queries/ and run "make generate".
 package db
+
+// Two statements that sqlc cannot type.
+const (
+	// ReadCommitted is the first statement of a transaction, since wrappers of a driver may
+	// know no isolation levels.
+	ReadCommitted = "-- name: ReadCommitted :exec\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+
+	// PingTransaction is Ping for a session that holds its locks inside a transaction. The
+	// answer is 'open' inside the transaction that has set pgelector.transaction. Once that has
+	// ended, it is empty, or an error (42704). It takes no snapshot, not even for an instant: if
+	// one was seen at that instant, CREATE INDEX CONCURRENTLY would wait for the end of the
+	// transaction.
+	PingTransaction = "-- name: PingTransaction :one\nSHOW pgelector.transaction"
+)

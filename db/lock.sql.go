@@ -71,7 +71,8 @@ END)
 `
 
 // TryInTransaction is TryAsDeputy inside a transaction, for the lock of the setting
-// pgelector.key. It has no arguments, as PingTransaction. It returns two rows if the lock is
+// pgelector.key. It has no arguments, so that both drivers send it by the simple protocol: the
+// portal of the extended one would keep its snapshot. It returns two rows if the lock is
 // granted, or was before; one if it is busy; none if the transaction has ended.
 func (q *Queries) TryInTransaction(ctx context.Context) (int64, error) {
 	result, err := q.db.ExecContext(ctx, TryInTransaction)

@@ -148,11 +148,6 @@ type Querier interface {
 	// server was demoted. rung means that somebody has a request (Ring): Ping tries the bell of
 	// the session, and releases it.
 	Ping(ctx context.Context) (PingRow, error)
-	// PingTransaction is Ping for a session that holds its locks inside a transaction. It returns
-	// one row inside the transaction that has set pgelector.transaction; once that has ended, any
-	// backend answers with none. It has no arguments, so that both drivers send it by the simple
-	// protocol: the portal of the extended one would keep a snapshot, which holds back VACUUM.
-	PingTransaction(ctx context.Context) (int64, error)
 	// PrepareWait prepares a session for WaitLock, which takes no arguments: our own parameters
 	// pgelector.role, pgelector.key and pgelector.wait say who waits, for what and how long. If
 	// in_recovery is true, nothing is set, and the caller must refuse the server. If inside is
@@ -206,7 +201,8 @@ type Querier interface {
 	// sent the statement to another backend than before.
 	TryAsDeputy(ctx context.Context, key int64) (TryAsDeputyRow, error)
 	// TryInTransaction is TryAsDeputy inside a transaction, for the lock of the setting
-	// pgelector.key. It has no arguments, as PingTransaction. It returns two rows if the lock is
+	// pgelector.key. It has no arguments, so that both drivers send it by the simple protocol: the
+	// portal of the extended one would keep its snapshot. It returns two rows if the lock is
 	// granted, or was before; one if it is busy; none if the transaction has ended.
 	TryInTransaction(ctx context.Context) (int64, error)
 	// TryLock is one attempt to be elected: it tries the session-level advisory lock. If that is

@@ -222,23 +222,6 @@ func (q *Queries) Ping(ctx context.Context) (PingRow, error) {
 	return i, err
 }
 
-const PingTransaction = `-- name: PingTransaction :execrows
-SELECT 1 WHERE COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open'
-    AND NOT pg_catalog.pg_is_in_recovery()
-`
-
-// PingTransaction is Ping for a session that holds its locks inside a transaction. It returns
-// one row inside the transaction that has set pgelector.transaction; once that has ended, any
-// backend answers with none. It has no arguments, so that both drivers send it by the simple
-// protocol: the portal of the extended one would keep a snapshot, which holds back VACUUM.
-func (q *Queries) PingTransaction(ctx context.Context) (int64, error) {
-	result, err := q.db.ExecContext(ctx, PingTransaction)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
 const ShowsSnapshot = `-- name: ShowsSnapshot :one
 SELECT pg_catalog.pg_backend_pid()::integer AS pid,
     EXISTS (

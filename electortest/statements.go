@@ -49,7 +49,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.ShowsSnapshot:       showsSnapshot,
 	db.NamedStatement:      namedStatement,
 	db.TryInTransaction:    tryInTransaction,
-	"SET TRANSACTION ISOLATION LEVEL READ COMMITTED": func(*execution, *message) (Answer, error) { return Answer{}, nil },
+	db.ReadCommitted:       func(*execution, *message) (Answer, error) { return Answer{}, nil },
 	db.PrepareWait:         prepareWait,
 	db.Requests:            standingRequests,
 	db.Ring:                ring,
@@ -227,10 +227,10 @@ func standingRequests(x *execution, m *message) (a Answer, err error) {
 }
 
 func pingTransaction(x *execution, _ *message) (Answer, error) {
-	if !x.isMarked() || x.server.recovery {
-		return Answer{}, nil
+	if !x.isMarked() {
+		return one(""), nil
 	}
-	return Answer{Affected: 1}, nil
+	return one("open"), nil
 }
 
 // showsSnapshot: the server has no snapshots.

@@ -105,7 +105,8 @@ SELECT pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint)::boolean AS grante
 
 -- name: TryInTransaction :execrows
 -- TryInTransaction is TryAsDeputy inside a transaction, for the lock of the setting
--- pgelector.key. It has no arguments, as PingTransaction. It returns two rows if the lock is
+-- pgelector.key. It has no arguments, so that both drivers send it by the simple protocol: the
+-- portal of the extended one would keep its snapshot. It returns two rows if the lock is
 -- granted, or was before; one if it is busy; none if the transaction has ended.
 SELECT 1 FROM pg_catalog.generate_series(1, CASE
     WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.<>) 'open' THEN 0

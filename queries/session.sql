@@ -7,14 +7,6 @@ SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery
     CASE WHEN pg_catalog.pg_try_advisory_lock(983268819, pg_catalog.pg_backend_pid())
         THEN NOT pg_catalog.pg_advisory_unlock(983268819, pg_catalog.pg_backend_pid()) ELSE true END::boolean AS rung;
 
--- name: PingTransaction :execrows
--- PingTransaction is Ping for a session that holds its locks inside a transaction. It returns
--- one row inside the transaction that has set pgelector.transaction; once that has ended, any
--- backend answers with none. It has no arguments, so that both drivers send it by the simple
--- protocol: the portal of the extended one would keep a snapshot, which holds back VACUUM.
-SELECT 1 WHERE COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open'
-    AND NOT pg_catalog.pg_is_in_recovery();
-
 -- name: ShowsSnapshot :one
 -- ShowsSnapshot reports whether another backend has a snapshot or a transaction id. seen is
 -- false if this role may not see that.

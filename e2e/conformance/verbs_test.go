@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -71,8 +72,16 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprint(rows, " rows"), err
 	},
 	"PingTransaction": func(c *call) (string, error) {
-		rows, err := c.q.PingTransaction(c)
-		return fmt.Sprint(rows, " rows"), err
+		var state string
+		ask := c.one.conn.QueryRowContext
+		if c.one.tx != nil {
+			ask = c.one.tx.QueryRowContext
+		}
+		err := ask(c, db.PingTransaction).Scan(&state)
+		if pgerr.State(err) == "42704" {
+			err = nil
+		}
+		return fmt.Sprintf("%q", state), err
 	},
 	"ShowsSnapshot": func(c *call) (string, error) {
 		row, err := c.q.ShowsSnapshot(c, c.sessions[c.words[0]].pid)

@@ -88,6 +88,9 @@ func (o *own) again(ctx context.Context, s *session.Session, pause time.Duration
 // report ends a heartbeat interval as the deputy: is the server still the primary, is the
 // lock offered to this candidate, and who holds it?
 func (o *own) report(ctx context.Context, s *session.Session) (Attempt, error) {
+	if s.InTransaction() {
+		return o.sitAnew(ctx, s)
+	}
 	a := Attempt{Outcome: Busy}
 	stands, err := o.offerStands(ctx, s)
 	if err == nil {
@@ -105,6 +108,24 @@ func (o *own) report(ctx context.Context, s *session.Session) (Attempt, error) {
 	}
 	o.seat = s
 	return a, nil
+}
+
+// sitAnew is report in transaction scope. Each try has a snapshot, if only for an instant. If
+// CREATE INDEX CONCURRENTLY has seen it, it waits for the end of the transaction.
+func (o *own) sitAnew(ctx context.Context, s *session.Session) (Attempt, error) {
+	err := s.CompareMet(ctx)
+	if err == nil {
+		err = s.Anew(ctx)
+	}
+	if err != nil {
+		s.Fail(err)
+		return Attempt{}, err
+	}
+	a, err := o.tryOn(ctx, s, false)
+	if err == nil && o.Look && o.seat != nil {
+		a.Holder = holderSeenBy(ctx, s, o.Key)
+	}
+	return a, err
 }
 
 // tryAgain tries the lock by the smallest statement.

@@ -91,7 +91,7 @@ func (l *Lock) endTransaction(ctx context.Context, q *db.Queries, n *Notificatio
 			return false, err
 		}
 	}
-	return l.EndTransaction(ctx, q)
+	return l.EndTransaction(ctx)
 }
 
 func (l *Lock) delayClose() {

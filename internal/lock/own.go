@@ -124,6 +124,10 @@ func (o *own) try(ctx context.Context, once bool) (Attempt, error) {
 	if err != nil {
 		return Attempt{}, err
 	}
+	return o.tryOn(ctx, s, once)
+}
+
+func (o *own) tryOn(ctx context.Context, s *session.Session, once bool) (Attempt, error) {
 	o.evictFrom(s)
 	row, err := o.ask(ctx, s, o.sits() && !once)
 	if err != nil {

@@ -103,7 +103,7 @@ func (t *Transfer) unlock(ctx context.Context, release bool) (db.UnlockToRow, er
 // If the successor's wait ended just before, it gets the lock a moment later.
 func (t *Transfer) endTransaction() (released, taken bool, err error) {
 	l := t.lock
-	if err := unlock(l.Session, func(ctx context.Context, q *db.Queries) (bool, error) { return l.EndTransaction(ctx, q) }); err != nil {
+	if err := unlock(l.Session, func(ctx context.Context, _ *db.Queries) (bool, error) { return l.EndTransaction(ctx) }); err != nil {
 		return false, false, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), successorGrace)

@@ -113,7 +113,6 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	case taken:
 		return ErrNoAdvisoryLocks
 	}
-	a.stays = false
 	if err := a.rollBack(ctx, nil); err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func (s *Session) heartbeat() (rung bool, err error) {
 		case s.inside && s.tx == nil: // it was released
 			return db.PingRow{Pid: s.pid}, nil
 		case s.inside:
-			return db.PingRow{Pid: s.pid}, pingTransaction(ctx, q)
+			return db.PingRow{Pid: s.pid}, s.pingTransaction(ctx)
 		}
 		ping, err := q.Ping(ctx)
 		if pgerr.State(err) == "53200" {
@@ -149,9 +149,7 @@ func (s *Session) requestsBeside() (found []Request) {
 	if s.seeking.CompareAndSwap(false, true) {
 		s.helpers.Go(func() {
 			defer s.seeking.Store(false)
-			ctx, cancel := context.WithTimeout(s.ctx, s.lease.Heartbeat)
-			defer cancel()
-			if all := s.requests(ctx); len(all) > 0 {
+			if all := s.requests(s.ctx); len(all) > 0 {
 				s.found.Store(&all)
 				s.raiseSuspicion() // the next heartbeat reports them
 			}

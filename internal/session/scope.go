@@ -38,14 +38,22 @@ func (s *Session) Stay(ctx context.Context) error {
 	if !s.inside {
 		return nil
 	}
-	_, err := doSimple(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) {
-		if s.tx == nil {
-			return nil, errTransactionOver
-		}
-		s.stays = true
-		return nil, pingTransaction(ctx, q)
+	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) {
+		s.stays = s.tx != nil
+		return nil, s.pingTransaction(ctx)
 	})
 	return err
+}
+
+// Anew begins another transaction, without the locks of the last one.
+func (s *Session) Anew(ctx context.Context) error {
+	if err := s.rollBack(ctx, nil); err != nil {
+		return err
+	}
+	if err := s.begin(ctx); err != nil {
+		return explainBegin(s, err)
+	}
+	return nil
 }
 
 // TryInTransaction tries the lock of the setting pgelector.key.
@@ -59,8 +67,8 @@ func (s *Session) TryInTransaction(ctx context.Context) (granted bool, err error
 
 // EndTransaction commits the session's transaction, and so releases its locks. It is called
 // within Do, and reports whether the session had them until then.
-func (s *Session) EndTransaction(ctx context.Context, q *db.Queries) (held bool, err error) {
-	if err := pingTransaction(ctx, q); err != nil {
+func (s *Session) EndTransaction(ctx context.Context) (held bool, err error) {
+	if err := s.pingTransaction(ctx); err != nil {
 		return false, err
 	}
 	return true, s.commit()
@@ -97,6 +105,8 @@ func Beside[T any](ctx context.Context, s *Session, call func(context.Context, *
 		if aside, err = s.borrowAside(ctx); err != nil {
 			return value, err
 		}
+	} else { // the last query was of the extended protocol
+		go s.Stay(ctx)
 	}
 	value, err = Once(ctx, aside, s.settings, call)
 	switch {

@@ -116,16 +116,20 @@ func DoOr[T any](ctx context.Context, s *Session, call func(context.Context, *db
 	return do(ctx, s, func(ctx context.Context, q *db.Queries) (T, error) {
 		value, err := call(ctx, q)
 		if err == nil && s.stays {
-			err = pingTransaction(ctx, q)
+			err = s.pingTransaction(ctx)
 		}
 		return value, err
 	}, drop)
 }
 
-// pingTransaction asks whether the transaction goes on.
-func pingTransaction(ctx context.Context, q *db.Queries) error {
-	rows, err := q.PingTransaction(ctx)
-	if err == nil && rows == 0 {
+// pingTransaction asks whether the transaction goes on. It is called within Do.
+func (s *Session) pingTransaction(ctx context.Context) error {
+	if s.tx == nil {
+		return errTransactionOver
+	}
+	var state string
+	err := s.tx.QueryRowContext(ctx, db.PingTransaction).Scan(&state)
+	if pgerr.State(err) == "42704" || err == nil && state != "open" {
 		err = errTransactionOver
 	}
 	return err
@@ -204,8 +208,8 @@ func (s *Session) begin(ctx context.Context) error {
 		if err == nil {
 			s.tx, s.q = tx, db.New(tx)
 		}
-		if err == nil && s.inside { // by a statement, because a wrapper of a driver may know no levels
-			_, err = tx.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+		if err == nil && s.inside {
+			_, err = tx.ExecContext(ctx, db.ReadCommitted)
 		}
 		return tx, err
 	})
@@ -216,7 +220,7 @@ func (s *Session) begin(ctx context.Context) error {
 func (s *Session) rollBack(ctx context.Context, err error) error {
 	_, failed := doFresh(ctx, s, func(context.Context, *db.Queries) (any, error) {
 		tx := s.tx
-		s.tx, s.q = nil, db.New(s.conn)
+		s.tx, s.q, s.stays = nil, db.New(s.conn), false
 		return nil, tx.Rollback()
 	})
 	if err != nil {
