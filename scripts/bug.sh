@@ -4,7 +4,7 @@
 #   scripts/bug.sh          lists the bugs
 #   scripts/bug.sh NAME     reproduces one
 #   scripts/bug.sh all      reproduces each, and fails if a test passes
-# The bugs are explained in docs/evidence.md.
+# e2e/BUGS.md explains the bugs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
