@@ -178,7 +178,7 @@ func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
 		}
 		stands, err = o.offerStands(ctx, s)
 	}
-	if err == nil { // the leader may have released its lock just after the last wait
+	if err == nil && s.InTransaction() { // the leader may have released its lock just after the last wait
 		if a, err = o.tryAgain(ctx, s); err != nil || a.Outcome == Granted {
 			return a, err
 		}
