@@ -47,7 +47,7 @@ func (s *server) stand(t *testing.T, pool *sql.DB, election string, opts ...elec
 	e, err := elector.New(pool, election, append([]elector.Option{
 		elector.WithCandidateID(unique("candidate")),
 		elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat),
-		elector.WithRetryInterval(retry), elector.WithHooks(c.rec)}, opts...)...)
+		elector.WithRetryInterval(retry), elector.WithHooks(c.rec)}, append(s.standbys(), opts...)...)...)
 	check(t, err)
 	c.Elector = e
 	t.Cleanup(func() {
@@ -173,7 +173,7 @@ func (s *server) leavesNothing(t *testing.T, c *candidate) {
 	if c.poolClosed {
 		return
 	}
-	if c.moved { // its pool has no backend of its own
+	if c.moved || s.pooler != nil { // its pool has no backend of its own
 		return
 	}
 	eventually(t, "the pool is usable", func() bool { return c.pool.PingContext(context.Background()) == nil })
@@ -217,7 +217,8 @@ func nextElected(t *testing.T, cursor *hookstest.Cursor) hooks.Elected {
 // server is a cluster with an administrator's pool that faults do not affect.
 type server struct {
 	*pgcluster.Cluster
-	admin *sql.DB
+	admin  *sql.DB
+	pooler *pgcluster.Bouncer // through which its DSN leads; usually nil
 }
 
 func onShared(t *testing.T) *server {
@@ -227,7 +228,12 @@ func onShared(t *testing.T) *server {
 
 func on(t *testing.T, c *pgcluster.Cluster) *server {
 	t.Helper()
-	return &server{Cluster: c, admin: pgx.open(t, 0, c.DSN(pgcluster.WithParam("application_name", "admin")))}
+	s := &server{Cluster: c, admin: pgx.open(t, 0, c.DSN(pgcluster.WithParam("application_name", "admin")))}
+	if throughPooler {
+		s.pooler = pooler(t, c)
+		strangers(t, s.pooler, 2)
+	}
+	return s
 }
 
 // election returns the name of a new election, whose lock must be free at the end of the test.

@@ -177,7 +177,7 @@ func (b *Bouncer) config() string {
 		// Drivers send the first parameter; programs put the others into a DSN. pgbouncer refuses
 		// a startup parameter that it neither tracks nor is configured to ignore.
 		{"ignore_startup_parameters", "extra_float_digits,search_path,statement_timeout,lock_timeout," +
-			"idle_session_timeout,idle_in_transaction_session_timeout"},
+			"idle_session_timeout,idle_in_transaction_session_timeout,default_query_exec_mode"},
 		// Seconds before the next attempt to reach an unreachable server. The default is 15.
 		{"server_login_retry", "0.2"},
 	}, b.settings...)

@@ -1,0 +1,149 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/pgerr"
+)
+
+// throughPooler has the pools of tests lead to their server through PgBouncer in transaction
+// mode, where strangers are busy: make e2e SCOPE=transaction.
+var throughPooler = os.Getenv("PGELECTOR_SCOPE") == "transaction"
+
+// poolers has the PgBouncer of each cluster.
+var poolers = struct {
+	sync.Mutex
+	of map[*pgcluster.Cluster]*pgcluster.Bouncer
+}{of: map[*pgcluster.Cluster]*pgcluster.Bouncer{}}
+
+// pooler returns the cluster's PgBouncer, which ends with the cluster.
+func pooler(t *testing.T, c *pgcluster.Cluster) *pgcluster.Bouncer {
+	t.Helper()
+	poolers.Lock()
+	defer poolers.Unlock()
+	b := poolers.of[c]
+	if b == nil {
+		var err error
+		b, err = c.Bouncer(context.Background(), pgcluster.Transaction, pgcluster.WithPoolSize(300),
+			pgcluster.WithBouncerSetting("max_client_conn", "3000"))
+		check(t, err)
+		poolers.of[c] = b
+	}
+	return b
+}
+
+// DSN is the cluster's, or that of its pooler.
+func (s *server) DSN(opts ...pgcluster.DSNOption) string {
+	if s.pooler == nil {
+		return s.Cluster.DSN(opts...)
+	}
+	return s.pooler.DSN(append([]pgcluster.DSNOption{pgcluster.WithParam("default_query_exec_mode", "exec")}, opts...)...)
+}
+
+// standbys makes deputies, also where that is not the default.
+func (s *server) standbys() []elector.Option {
+	if s.pooler == nil {
+		return nil
+	}
+	return []elector.Option{elector.WithStandby(elector.Deputy)}
+}
+
+// inSessionScope skips a test that makes no sense in transaction scope.
+func inSessionScope(t *testing.T, reason string) {
+	t.Helper()
+	if throughPooler {
+		t.Skip("in transaction scope:", reason)
+	}
+}
+
+// A stranger is another client of a pooler. It looks at the backend that it is given.
+const strangersView = `SELECT concat_ws(', ',
+	(SELECT 'holds advisory locks' WHERE EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())),
+	(SELECT 'is inside a transaction' WHERE transaction_timestamp() <> statement_timestamp()),
+	(SELECT 'has another isolation level' WHERE current_setting('transaction_isolation') <> current_setting('default_transaction_isolation')),
+	(SELECT string_agg(name || ' = ' || setting, ', ') FROM pg_settings WHERE source = 'session'
+		AND name <> ALL ('{application_name, client_encoding, DateStyle, TimeZone, standard_conforming_strings, extra_float_digits, transaction_isolation}')),
+	(SELECT 'application_name = ' || s FROM current_setting('application_name') AS s WHERE s <> 'stranger'),
+	(SELECT 'pgelector.' || n || ' = ' || s FROM unnest('{transaction, key, role, wait}'::text[]) AS n, current_setting('pgelector.' || n, true) AS s WHERE s <> ''),
+	(SELECT NULL::text FROM pg_sleep(0.002)))`
+
+// strangers are busy on the pooler until the test ends, and see to it that they never meet a
+// leader or deputy, nor what one has left.
+func strangers(t *testing.T, b *pgcluster.Bouncer, n int) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for i := range n {
+		pool, err := sql.Open(mixed.name(i), b.DSN(pgcluster.WithParam("default_query_exec_mode", "simple_protocol"), pgcluster.WithParam("application_name", "stranger")))
+		check(t, err)
+		pool.SetMaxOpenConns(2)
+		met := 0
+		all.Go(func() {
+			defer pool.Close()
+			for ctx.Err() == nil {
+				var saw string
+				switch err := pool.QueryRowContext(context.Background(), strangersView).Scan(&saw); {
+				case err == nil && saw != "":
+					t.Errorf("a stranger's backend %s", saw)
+					return
+				case err == nil:
+					met++
+				case len(pgerr.State(err)) == 5 && pgerr.State(err)[:2] == "25":
+					t.Errorf("a stranger met a transaction: %v", err)
+					return
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+		t.Cleanup(func() {
+			if !t.Failed() && met == 0 {
+				t.Error("a stranger got no answer")
+			}
+		})
+	}
+	t.Cleanup(func() {
+		stop()
+		all.Wait()
+	})
+}
+
+// However a term in transaction scope ends, other clients of the pooler never meet it.
+func TestStrangersMeetNoLeader(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		c := own(t)
+		b := bounced(t, c, pgcluster.Transaction, pgcluster.WithPoolSize(12), pgcluster.WithBouncerSetting("max_client_conn", "1000"))
+		s := &server{Cluster: c, admin: pgx.open(t, 0, c.DSN()), pooler: b}
+		strangers(t, b, 6)
+		f := s.launch(t, d, 4, func(_ int, s *settings) { s.Standby = elector.Deputy })
+		var last int64
+		for _, end := range []func(*testing.T, entry){
+			func(t *testing.T, leader entry) { f.command(t, leader.ID, commandResign) },
+			func(t *testing.T, leader entry) { f.terminateLeader(t) },
+			func(t *testing.T, leader entry) {
+				f.signal(t, leader.ID, syscall.SIGSTOP)
+				f.leader(t, leader.Token)
+				f.signal(t, leader.ID, syscall.SIGCONT)
+			},
+			func(t *testing.T, leader entry) { check(t, b.Restart(soon(t))) },
+			func(t *testing.T, leader entry) { f.quit(t, leader.ID) }, // cancelled
+			func(t *testing.T, leader entry) { f.kill(t, leader.ID) },
+		} {
+			leader := f.leader(t, last)
+			last = leader.Token
+			time.Sleep(heartbeat)
+			end(t, leader)
+		}
+		f.leader(t, last)
+	})
+}
