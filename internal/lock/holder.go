@@ -67,7 +67,7 @@ func holderOf(row db.HolderRow) Holder {
 // cannot be asked, which the next statement on the session finds too. A transaction would
 // keep locks of the relations that are read, so another connection asks.
 func holderSeenBy(ctx context.Context, s *session.Session, key int64) Holder {
-	row, _ := session.Apart(ctx, s, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, key) })
+	row, _ := session.Beside(ctx, s, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, key) })
 	return holderOf(row)
 }
 

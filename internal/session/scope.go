@@ -89,6 +89,9 @@ func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *d
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.left(), s.errTimeout)
 	defer cancel()
+	if s.aside != nil { // just granted, by the extended protocol
+		go s.Stay(ctx)
+	}
 	value, err = Beside(ctx, s, call)
 	if err == nil || errors.Is(err, sql.ErrNoRows) {
 		if gone := s.Stay(ctx); gone != nil { // if it has its lock still, nobody else had it meanwhile
@@ -98,15 +101,16 @@ func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *d
 	return value, err
 }
 
-// Beside makes a call on another connection than that of a session in transaction scope.
+// Beside is Apart for a call that says nothing of the session, which need not hold a lock.
 func Beside[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (value T, err error) {
+	if !s.inside {
+		return Do(ctx, s, call)
+	}
 	aside, own := s.aside, s.aside == nil
 	if own { // as while it leads
 		if aside, err = s.borrowAside(ctx); err != nil {
 			return value, err
 		}
-	} else { // the last query was of the extended protocol
-		go s.Stay(ctx)
 	}
 	value, err = Once(ctx, aside, s.settings, call)
 	switch {
