@@ -43,7 +43,7 @@ func (c *campaign) run(ctx context.Context) (*Term, error) {
 // subscribe receives what concerns the campaign.
 func (c *campaign) subscribe() (unsubscribe func()) {
 	w, unsubscribe := c.candidate.subscribe(func(what event, id string) bool {
-		return what == eventFree || what == eventLed && c.announcer.seesLeader || what == eventSuccessor && id == c.candidateID
+		return what == eventFree || what == eventLed && c.announcer.seesLeader() || what == eventSuccessor && id == c.candidateID
 	})
 	c.wakeUps = w
 	return unsubscribe

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
@@ -31,6 +32,8 @@ type candidate struct {
 	standing lock.Standing
 	wakeUps  *lock.WakeUps // nil without a notifier
 	seen     lock.Holder   // the leader that was last seen
+
+	last atomic.Pointer[sighting] // for LastLeader
 }
 
 func newCandidate(pool *sql.DB, election string, c config) *candidate {
@@ -62,7 +65,7 @@ func (n *candidate) report(ctx context.Context, f hooks.Failure) {
 
 // look asks who leads, if a hook wants to know.
 func (n *candidate) look(ctx context.Context) {
-	if !n.announcer.seesLeader {
+	if !n.announcer.seesLeader() {
 		return
 	}
 	if leader, _, err := lock.HolderOf(ctx, n.pool, n.key, n.lease.Length); err == nil {
@@ -73,10 +76,22 @@ func (n *candidate) look(ctx context.Context) {
 // nobody leads.
 var nobody lock.Holder
 
+// A sighting is a leader, and when it last was known to lead.
+type sighting struct {
+	candidateID string
+	at          time.Time
+}
+
+// sees remembers a leader for LastLeader.
+func (n *candidate) sees(candidateID string, at time.Time) { n.last.Store(&sighting{candidateID, at}) }
+
 // saw reports a leader other than the last one seen.
 func (n *candidate) saw(ctx context.Context, leader lock.Holder) {
+	if leader.PID != 0 {
+		n.sees(leader.CandidateID, time.Now())
+	}
 	leader = lock.Holder{PID: leader.PID, CandidateID: leader.CandidateID} // all that an attempt sees
-	if !n.announcer.seesLeader || n.seen == leader {
+	if !n.announcer.seesLeader() || n.seen == leader {
 		return
 	}
 	n.announcer.post(n.announcer.leaderChanged(ctx, hooks.LeaderChanged{Previous: n.seen.CandidateID, Current: leader.CandidateID, PID: leader.PID}))
@@ -174,25 +189,13 @@ func sleep(ctx context.Context, d time.Duration, w *lock.WakeUps) {
 	}
 }
 
-// everyHook is what hooks.Join returns.
-type everyHook interface {
-	hooks.ElectedHook
-	hooks.DemotedHook
-	hooks.LeaderChangedHook
-	hooks.ErrorHook
-	hooks.HeartbeatHook
-	hooks.CampaignHook
-}
-
 // An announcer calls the hooks, one at a time and in order, on a goroutine that ends when
 // the queue is empty.
 type announcer struct {
-	origin        hooks.Origin
-	hook          everyHook
-	seesHeartbeat bool // whether any hook wants it
-	seesLeader    bool
+	origin hooks.Origin
+	hooks  atomic.Pointer[hookSet]
 
-	mu      sync.Mutex
+	mu      sync.Mutex // also of those who replace hooks
 	queue   []announcement
 	emptied chan struct{} // closed when the queue is empty; nil if it is
 }
@@ -203,14 +206,13 @@ type announcement struct {
 }
 
 func newAnnouncer(origin hooks.Origin, all []hooks.Hook) *announcer {
-	hook := hooks.Join(all...)
-	return &announcer{
-		origin:        origin,
-		hook:          hook.(everyHook),
-		seesHeartbeat: hooks.Wants[hooks.HeartbeatHook](hook),
-		seesLeader:    hooks.Wants[hooks.LeaderChangedHook](hook),
-	}
+	a := &announcer{origin: origin}
+	a.hooks.Store(newHookSet(register(all)))
+	return a
 }
+
+// seesLeader reports whether any hook wants OnLeaderChanged.
+func (a *announcer) seesLeader() bool { return a.hooks.Load().seesLeader }
 
 // post queues an announcement.
 func (a *announcer) post(call func()) { a.enqueue(announcement{call: call}) }
@@ -284,7 +286,7 @@ func (a *announcer) guard(call func(), panicked func(error)) {
 		if panicked != nil {
 			panicked(err)
 		}
-		a.hook.OnError(context.Background(), hooks.Failure{Origin: a.origin, Op: hooks.OpHook, Err: err, At: time.Now()})
+		a.hooks.Load().OnError(context.Background(), hooks.Failure{Origin: a.origin, Op: hooks.OpHook, Err: err, At: time.Now()})
 	}()
 	call()
 }
@@ -297,37 +299,37 @@ func (a *announcer) elected(ctx context.Context, e hooks.Elected, done func(erro
 	return func() {
 		var failed error
 		defer func() { done(failed) }()
-		a.guard(func() { a.hook.OnElected(ctx, e) }, func(err error) { failed = err })
+		a.guard(func() { a.hooks.Load().toElect().OnElected(ctx, e) }, func(err error) { failed = err })
 	}
 }
 
 func (a *announcer) demoted(ctx context.Context, d hooks.Demoted) func() {
 	d.Origin = a.origin
-	return func() { a.guard(func() { a.hook.OnDemoted(context.WithoutCancel(ctx), d) }, nil) }
+	return func() { a.guard(func() { a.hooks.Load().toDemote().OnDemoted(context.WithoutCancel(ctx), d) }, nil) }
 }
 
 func (a *announcer) failure(ctx context.Context, f hooks.Failure) func() {
 	f.Origin, f.At = a.origin, time.Now()
-	return func() { a.guard(func() { a.hook.OnError(context.WithoutCancel(ctx), f) }, nil) }
+	return func() { a.guard(func() { a.hooks.Load().OnError(context.WithoutCancel(ctx), f) }, nil) }
 }
 
 func (a *announcer) campaign(ctx context.Context, c hooks.Campaign) func() {
 	c.Origin, c.At = a.origin, time.Now()
-	return func() { a.guard(func() { a.hook.OnCampaign(context.WithoutCancel(ctx), c) }, nil) }
+	return func() { a.guard(func() { a.hooks.Load().OnCampaign(context.WithoutCancel(ctx), c) }, nil) }
 }
 
 func (a *announcer) leaderChanged(ctx context.Context, c hooks.LeaderChanged) func() {
 	c.Origin, c.At = a.origin, time.Now()
-	return func() { a.guard(func() { a.hook.OnLeaderChanged(context.WithoutCancel(ctx), c) }, nil) }
+	return func() { a.guard(func() { a.hooks.Load().OnLeaderChanged(context.WithoutCancel(ctx), c) }, nil) }
 }
 
 // heartbeat never waits: a slow hook must not cost the lease.
 func (a *announcer) heartbeat(ctx context.Context, h hooks.Heartbeat) {
-	if !a.seesHeartbeat {
+	if !a.hooks.Load().seesHeartbeat {
 		return
 	}
 	h.Origin, h.At = a.origin, time.Now()
 	a.enqueue(announcement{heartbeat: true, call: func() {
-		a.guard(func() { a.hook.OnHeartbeat(context.WithoutCancel(ctx), h) }, nil)
+		a.guard(func() { a.hooks.Load().OnHeartbeat(context.WithoutCancel(ctx), h) }, nil)
 	}})
 }

@@ -304,6 +304,9 @@ func (e *Elector) beat(b session.Beat) {
 	if len(b.Requests) > 0 {
 		e.hear(b.Requests)
 	}
+	if t := e.term.Load(); b.Checks && t != nil && !t.lock.IsShared() {
+		t.check()
+	}
 }
 
 // Health returns the result of the last check. It runs no check. Without WithHealth a

@@ -60,7 +60,22 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	if !held {
 		return Leader{}, ErrNoLeader
 	}
+	e.sees(holder.CandidateID, time.Now())
 	return leaderOf(holder), nil
+}
+
+// LastLeader returns the candidate that led when this elector last knew of one, and when that
+// was; "" if it has known of none. It asks nothing, so the answer may be old. It knows of its
+// own terms, and of what Leader, Candidates and Observe have found. Attempts find the leader
+// too, if there is a hook for OnLeaderChanged.
+func (e *Elector) LastLeader() (candidateID string, at time.Time) {
+	if term, leading := e.Term(); leading {
+		return e.candidateID, term.RenewedAt()
+	}
+	if last := e.last.Load(); last != nil {
+		return last.candidateID, last.at
+	}
+	return "", time.Time{}
 }
 
 // Candidates asks the server for the candidates that it knows: the leader first, then the

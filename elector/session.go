@@ -124,9 +124,22 @@ func (s *Session) Close(ctx context.Context) error {
 
 // beat announces a heartbeat to each elector that leads.
 func (s *Session) beat(b session.Beat) {
+	var terms []*Term
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, e := range s.electors {
 		e.beat(b)
+		if t := e.term.Load(); b.Checks && t != nil && t.Valid() && t.lock.IsShared() {
+			terms = append(terms, t)
+		}
+	}
+	s.mu.Unlock()
+	if len(terms) == 0 {
+		return
+	}
+	held, err := terms[0].lock.HeldBySession() // one look, however many terms
+	for _, t := range terms {
+		if err == nil && !held[t.key] {
+			t.check() // it may have been resigned meanwhile
+		}
 	}
 }

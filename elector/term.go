@@ -56,6 +56,7 @@ func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *T
 	stopHealth := endWith(n.monitor.healthy(), func(error) hooks.Reason { return hooks.Unhealthy })
 	stopRequests := n.onRequest(l.Hear)
 	context.AfterFunc(t.ctx, func() { // a shared session outlives the term
+		n.sees(n.candidateID, l.RenewedAt())
 		stopSession()
 		stopClosing()
 		stopHealth()
@@ -92,6 +93,14 @@ func (t *Term) Deadline() time.Time { return t.lock.Deadline() }
 // and has just been resumed. A true answer can be old by the time it is used;
 // for writes that must not be late there are the token and Verify.
 func (t *Term) Valid() bool { return t.ctx.Err() == nil && t.lock.Valid() }
+
+// check is Verify, for a heartbeat. The lock is not released meanwhile.
+func (t *Term) check() {
+	if t.begin() {
+		defer t.work.finish()
+		_ = t.lock.Verify(t.ctx) // which ends the session if the lock is gone
+	}
+}
 
 // Verify asks the server whether the session still holds the lock, in one round trip. It
 // returns nil if so; the lease is then renewed. If not, the term ends, and the error wraps

@@ -174,3 +174,65 @@ func TestOneBellServesAllElectionsOfASession(t *testing.T) {
 		}
 	})
 }
+
+// Statements of the term put off heartbeats, but not for ever.
+func TestABusySessionHearsRequests(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.candidate("leader")
+		term := b.campaign(leader.Elector)
+		go func() {
+			for term.Verify(b.Context()) == nil {
+				time.Sleep(heartbeat / 3)
+			}
+			_ = term.Resign(context.Background())
+		}()
+		time.Sleep(time.Minute)
+		asked := time.Now()
+		_, err := ask(b, resignOf(b.candidate("asker")))
+		b.wraps(err)
+		b.within("the end of the term", 0, leader.rec.Demoted()[0].At.Sub(asked), 2*heartbeat)
+	})
+}
+
+// While the lock table is full the bell cannot be tried. The session lives, and hears again when
+// there is room.
+func TestALeaderOutlastsAFullLockTable(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		b.LimitLocks(1)
+		time.Sleep(10 * lease)
+		if len(leader.rec.Demoted()) > 0 || !leader.IsLeader() {
+			b.Errorf("demoted: %+v", leader.rec.Demoted())
+		}
+		b.LimitLocks(0)
+		_, err := ask(b, resignOf(b.candidate("asker")))
+		b.wraps(err)
+		b.ended(leader, hooks.Requested)
+	})
+}
+
+// The next term of a leader that stood still, or another one, does not answer a request that
+// was made of the last, nor one whose maker has died.
+func TestARequestDiesWithItsMaker(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		asker := b.candidate("asker")
+		leader.process.Freeze()
+		done := make(chan error, 1)
+		go func() {
+			_, err := elector.RequestResign(b.Context(), asker.pool, "orders")
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		asker.process.Kill()
+		time.Sleep(time.Second)
+		leader.process.Thaw()
+		if err := <-done; err == nil {
+			b.Error("it has died, and got an answer")
+		}
+		time.Sleep(10 * lease)
+		b.ended(leader)
+	})
+}

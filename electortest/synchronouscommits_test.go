@@ -252,6 +252,10 @@ func TestSynchronousStandbysCostALeaderTwoStatementsPerHeartbeatAndAFollowerNone
 			}
 			delete(asked, name)
 		}
+		if asked["HoldsLock"] != beats/10 {
+			t.Errorf("the lock is checked %d times", asked["HoldsLock"])
+		}
+		delete(asked, "HoldsLock")
 		if len(asked) > 0 {
 			t.Errorf("other statements: %v", asked)
 		}

@@ -19,7 +19,8 @@
 //     separate goroutine, even while another hook runs. An OnElected that does not
 //     return may be that work. Two electors that share a hook may call it at the same
 //     time.
-//   - OnElected and OnDemoted strictly alternate, beginning with OnElected.
+//   - OnElected and OnDemoted strictly alternate, beginning with OnElected. A hook that
+//     was added during a term (elector.Elector.AddHooks) receives neither for that term.
 //   - OnElected gets the term's context, which is done when the term ends. It may do the
 //     leader's work itself. Until it returns, no other hook is called (except OnError, as
 //     above), and the lock is not released.

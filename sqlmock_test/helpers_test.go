@@ -144,10 +144,14 @@ func expectHeartbeat(mock sqlmock.Sqlmock) {
 	query(mock, "Ping").WillReturnRows(row(sessionPID, false, false))
 }
 
-// expectHeartbeats expects n heartbeats.
+// expectHeartbeats expects the first n heartbeats of a session. With each tenth the lock is
+// checked.
 func expectHeartbeats(mock sqlmock.Sqlmock, n int) {
-	for range n {
+	for i := range n {
 		expectHeartbeat(mock)
+		if i%10 == 9 {
+			query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID))
+		}
 	}
 }
 

@@ -472,3 +472,38 @@ func TestCloseWaitsForTheHooksOfTheSession(t *testing.T) {
 		}
 	})
 }
+
+// One look with each tenth heartbeat is for all elections of a session. A lock that it does not
+// show is checked once more, as it may have been released meanwhile.
+func TestATenthHeartbeatChecksAllLocksOfASession(t *testing.T) {
+	for name, gone := range map[string]bool{"gone": true, "only missed": false} {
+		bubble(t, name, func(t *testing.T) {
+			m := newMany(t, 3)
+			m.opened()
+			m.elected(1, 1)
+			m.elected(1, 2)
+			m.elected(1, 3)
+			for range 10 {
+				expectHeartbeat(m.mock)
+			}
+			query(m.mock, "HeldLocks").WillReturnRows(rows(values(1), values(3)))
+			query(m.mock, "HoldsLock").WithArgs(sessionPID, 2, "").WillReturnRows(row(!gone, sessionPID))
+			if !gone {
+				for range 3 {
+					expectResign(m.mock)
+				}
+			}
+			var terms []*elector.Term
+			for i := range m.all {
+				terms = append(terms, m.campaign(t, i))
+				settle()
+			}
+			time.Sleep(36 * time.Second)
+			for _, term := range terms {
+				if term.Valid() == gone {
+					t.Errorf("valid: %t", term.Valid())
+				}
+			}
+		})
+	}
+}

@@ -272,6 +272,26 @@ func TestVerifyEndsATermWhoseLockIsGone(t *testing.T) {
 	}
 }
 
+// A lock that is gone while the session lives is found by the tenth heartbeat.
+func TestATenthHeartbeatEndsATermWhoseLockIsGone(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectHeartbeats(mock, 19)
+		expectHeartbeat(mock)
+		query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
+		e, rec := newElector(t, pool)
+		term := campaign(t, e)
+		<-term.Context().Done()
+		if held := time.Since(term.ElectedAt()); held != 40*time.Second {
+			t.Errorf("the term ended after %v", held)
+		}
+		wantError(t, context.Cause(term.Context()), elector.ErrSessionLost)
+		wantFailures(t, rec, hooks.OpHeartbeat)
+		wantDemoted(t, rec, hooks.SessionLost)
+	})
+}
+
 func TestAVerifyWhoseContextEndsDoesNotEndTheTerm(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)

@@ -75,7 +75,7 @@ func failed(server *session.Server, err error, next time.Duration) Attempt {
 type Config struct {
 	Election    string // its name, for reports
 	Key         int64
-	Look        bool          // whether to ask who holds a busy lock
+	Look        func() bool   // whether to ask who holds a busy lock
 	Retry       time.Duration // between two attempts
 	Sit         bool          // become the deputy if nobody is
 	SitInside   bool          // also in transaction scope, where each deputy takes one of a pooler's few connections

@@ -103,7 +103,7 @@ func (o *own) report(ctx context.Context, s *session.Session) (Attempt, error) {
 	if stands {
 		a.Outcome = offered
 	}
-	if o.Look {
+	if o.Look() {
 		a.Holder = holderSeenBy(ctx, s, o.Key)
 	}
 	o.seat = s
@@ -122,7 +122,7 @@ func (o *own) sitAnew(ctx context.Context, s *session.Session) (Attempt, error) 
 		return Attempt{}, err
 	}
 	a, err := o.tryOn(ctx, s, false)
-	if err == nil && o.Look && o.seat != nil {
+	if err == nil && o.Look() && o.seat != nil {
 		a.Holder = holderSeenBy(ctx, s, o.Key)
 	}
 	return a, err

@@ -58,6 +58,9 @@ func (l *Lock) Verify(ctx context.Context) error {
 	return l.Lose(err)
 }
 
+// IsShared reports whether the session is for other locks too.
+func (l *Lock) IsShared() bool { return l.shared }
+
 // WorkReturned says that the work under the lock has returned, so only the lock itself
 // needs the session. It may be called more than once.
 func (l *Lock) WorkReturned() { l.release() }

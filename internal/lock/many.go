@@ -79,6 +79,9 @@ func heldLocks(s *session.Session) (map[int64]bool, error) {
 	return held, nil
 }
 
+// HeldBySession lists the keys of all locks that the session holds.
+func (l *Lock) HeldBySession() (map[int64]bool, error) { return heldLocks(l.Session) }
+
 // guard is one election's guard lock, for the Tokens query.
 type guard struct {
 	Key  int64 `json:"key"`

@@ -146,7 +146,7 @@ func (o *own) tryOn(ctx context.Context, s *session.Session, once bool) (Attempt
 	case "standby":
 		err = session.ErrServerReadOnly
 	}
-	if o.Look && s.InTransaction() && err == nil {
+	if s.InTransaction() && err == nil && o.Look() {
 		a.Holder = holderSeenBy(ctx, s, o.Key)
 	}
 	s.GiveBack()
@@ -182,7 +182,7 @@ func (o *own) ask(ctx context.Context, s *session.Session, sit bool) (db.TryLock
 			return db.TryLockRow{Outcome: row.Outcome, Pid: row.Pid}, err
 		}
 		return q.TryLock(ctx, db.TryLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), Candidate: o.server.Name,
-			Sit: sit, SeatHigh: high, SeatLow: low, Look: o.Look})
+			Sit: sit, SeatHigh: high, SeatLow: low, Look: o.Look()})
 	})
 	if err != nil {
 		return row, err

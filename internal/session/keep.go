@@ -17,6 +17,7 @@ type Beat struct {
 	Took     time.Duration
 	Deadline time.Time // until when it prolongs the validity
 	Requests []Request // that others make of this session's terms
+	Checks   bool      // time to check in pg_locks that the session has its locks
 }
 
 // A Request asks a session to end one of its terms.
@@ -28,6 +29,10 @@ type Request struct {
 	Addr        string // "" if hidden
 	PID         int32  // of its backend
 }
+
+// checkEvery is how many heartbeats one check of the locks in pg_locks goes with. In
+// transaction scope each heartbeat proves that the locks are held.
+const checkEvery = 10
 
 // keep is the session's life: heartbeats until one fails, the validity has run out, or the
 // session is closed. Any answered statement is as good as a heartbeat and puts off the
@@ -42,7 +47,7 @@ func (s *Session) keep(onBeat func(Beat)) {
 	}()
 	var asked time.Time // when a suspicion last had a heartbeat sent
 	heard := s.now()    // when the last heartbeat was sent
-	for {
+	for beats := 1; ; {
 		if !s.Valid() {
 			s.cancel(s.Expiry())
 			return
@@ -62,7 +67,8 @@ func (s *Session) keep(onBeat func(Beat)) {
 		if s.CompareMet(s.ctx) != nil {
 			return
 		}
-		beat := Beat{Took: time.Since(start), Deadline: s.Deadline()}
+		beat := Beat{Took: time.Since(start), Deadline: s.Deadline(), Checks: !s.inside && beats%checkEvery == 0}
+		beats++
 		switch {
 		case s.inside:
 			beat.Requests = s.requestsBeside()
