@@ -138,10 +138,12 @@ func Once[T any](ctx context.Context, s *Session, settings string, call func(con
 	if err == nil {
 		value, err = doFresh(ctx, s, call)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return value, s.rollBack(ctx, err)
 	}
-	_, err = doFresh(ctx, s, func(context.Context, *db.Queries) (any, error) { return nil, s.commit() })
+	if _, failed := doFresh(ctx, s, func(context.Context, *db.Queries) (any, error) { return nil, s.commit() }); failed != nil {
+		err = failed // even of no rows: the call may go on
+	}
 	return value, err
 }
 
