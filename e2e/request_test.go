@@ -4,10 +4,15 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 )
@@ -71,5 +76,175 @@ func TestALeaderWhoseWorkHangsDoesNotAnswerARequest(t *testing.T) {
 		close(free)
 		_, err = elector.RequestResign(soon(t), pool, s.election(t))
 		wraps(t, err, elector.ErrNoLeader)
+	})
+}
+
+// asks makes a request to the election's leader from this process, which has no candidate.
+func (f *fleet) asks(t *testing.T, d drivers, within time.Duration) (elector.Leader, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	return elector.RequestResign(ctx, d.open(t, 1, f.s.DSN()), f.election)
+}
+
+// keepsLeading waits until the server has answered some more heartbeats of a term.
+func (f *fleet) keepsLeading(t *testing.T, leader entry) {
+	t.Helper()
+	beats := 0
+	for _, e := range f.entries() {
+		if e.Kind == renewed && e.Token == leader.Token {
+			beats--
+		}
+	}
+	f.wait(t, "five heartbeats more", func(e entry) bool {
+		if e.Kind == renewed && e.Token == leader.Token {
+			beats++
+		}
+		return beats == 5
+	})
+	if slices.ContainsFunc(f.entries(), func(e entry) bool { return e.Kind == demoted && e.Token == leader.Token }) {
+		t.Error("the leader has answered a request that was not made of it")
+	}
+}
+
+// A leader that stands still is named. When its session has ended, the request returns with
+// the next leader, which has not answered it.
+func TestARequestToAFrozenLeader(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		f := onShared(t).launch(t, d, 2)
+		leader := f.leader(t, 0)
+		f.signal(t, leader.ID, syscall.SIGSTOP)
+		got, err := f.asks(t, d, fleetLease/4)
+		wraps(t, err, elector.ErrUnanswered)
+		if got.CandidateID != leader.ID || !strings.Contains(err.Error(), fmt.Sprintf("backend %d", got.PID)) || !strings.Contains(err.Error(), "pgelector evict") {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		next, err := f.asks(t, d, patience)
+		if check(t, err); next.CandidateID == leader.ID || next.CandidateID == "" {
+			t.Errorf("%+v leads next", next)
+		}
+		f.signal(t, leader.ID, syscall.SIGCONT)
+		f.demotion(t, leader.Token)
+		second := f.leader(t, leader.Token)
+		f.keepsLeading(t, second)
+	})
+}
+
+// If the successor dies, the leader still lets go, and another leads next.
+func TestARequestToTransferToACandidateThatDies(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		f := onShared(t).launch(t, d, 3)
+		leader := f.leader(t, 0)
+		pool := d.open(t, 1, f.s.DSN())
+		asker, err := elector.New(pool, f.election)
+		check(t, err)
+		var deputy string
+		eventually(t, "there is a deputy", func() bool {
+			all, err := asker.Candidates(soon(t))
+			if err == nil && len(all) > 1 && all[1].Deputy {
+				deputy = all[1].CandidateID
+			}
+			return deputy != ""
+		})
+		f.signal(t, deputy, syscall.SIGSTOP) // so that it cannot take over before it dies
+		done := make(chan error, 1)
+		go func() {
+			next, err := elector.RequestTransfer(soon(t), pool, f.election, deputy)
+			if next.CandidateID == deputy {
+				err = errors.Join(err, errors.New("the one that has died leads"))
+			}
+			done <- err
+		}()
+		f.kill(t, deputy)
+		f.demotion(t, leader.Token)
+		wraps(t, <-done, elector.ErrNoSuccessor)
+		f.leader(t, leader.Token)
+	})
+}
+
+// Of two requests at once the leader answers both by one resignation, and the next leader
+// neither.
+func TestTwoRequestsAtOnceEndOneTerm(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		f := onShared(t).launch(t, d, 2, func(_ int, s *settings) { s.Lease = 20 * time.Second })
+		leader := f.leader(t, 0)
+		f.signal(t, leader.ID, syscall.SIGSTOP) // so that it hears both at once
+		done := make(chan error, 2)
+		for i := range 2 {
+			pool := d.open(t, i, f.s.DSN())
+			go func() {
+				next, err := elector.RequestResign(soon(t), pool, f.election)
+				if err == nil && next.CandidateID == "" {
+					err = errors.New("nobody leads next")
+				}
+				done <- err
+			}()
+		}
+		eventually(t, "both ask", func() bool {
+			return one[int](t, f.s.admin, `SELECT count(*)::int FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.mode = 'ShareLock'
+				AND l.classid = 983268819 AND l.objid::bigint = $1`, f.s.holders(t, elector.KeyFromName(f.election))[0]) == 2
+		})
+		f.signal(t, leader.ID, syscall.SIGCONT)
+		for range 2 {
+			expect(t, <-done)
+		}
+		f.demotion(t, leader.Token)
+		second := f.leader(t, leader.Token)
+		f.keepsLeading(t, second)
+	})
+}
+
+// A notification has the leader hear at once: its heartbeats are a minute apart.
+func TestALeaderWithANotifierHearsARequestAtOnce(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		dsn, name := s.listenDSN()
+		leader := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithLease(10*time.Minute), elector.WithHeartbeatInterval(time.Minute),
+			elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
+		leader.elected(t)
+		eventually(t, "the notifier listens", func() bool { return len(s.listening(t, name)) == 1 })
+		if beats := leader.rec.Heartbeats(); len(beats) > 0 {
+			t.Fatalf("%d heartbeats before the request", len(beats))
+		}
+		next, err := elector.RequestResign(soon(t), d.open(t, 1, s.DSN()), election) // patience is less than a minute
+		if check(t, err); next.CandidateID != leader.CandidateID() && next.CandidateID != "" {
+			t.Errorf("%+v leads next", next)
+		}
+		if d := leader.rec.Demoted(); len(d) != 1 || d[0].Reason != hooks.Requested {
+			t.Errorf("demoted %+v", d)
+		}
+	})
+}
+
+// A request is nothing but locks of its maker's connection: when that dies, the leader, which
+// stood still, finds none.
+func TestARequestEndsWithTheConnectionOfItsMaker(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		f := onShared(t).launch(t, d, 2, func(_ int, s *settings) { s.Lease = 20 * time.Second })
+		leader := f.leader(t, 0)
+		f.signal(t, leader.ID, syscall.SIGSTOP)
+		rings := func() []int {
+			return list[int](t, f.s.admin, `SELECT l.pid FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid) WHERE a.application_name = $1
+				AND l.locktype = 'advisory' AND l.mode = 'ShareLock' AND l.classid = 983268819`, f.election)
+		}
+		done := make(chan error, 1)
+		pool := d.open(t, 1, f.s.DSN(pgcluster.WithParam("application_name", f.election)))
+		go func() {
+			_, err := elector.RequestResign(soon(t), pool, f.election)
+			done <- err
+		}()
+		eventually(t, "it asks", func() bool { return len(rings()) == 1 })
+		f.s.terminate(t, rings()[0])
+		if err := <-done; err == nil {
+			t.Error("a request without an answer returned nil")
+		}
+		f.signal(t, leader.ID, syscall.SIGCONT)
+		f.keepsLeading(t, leader)
 	})
 }

@@ -340,3 +340,42 @@ func (l *lostRoster) exec(t *testing.T, statement string) {
 	_, err := l.s.admin.Exec(l.format(statement))
 	check(t, err)
 }
+
+// An observer sees what each leader published, nothing of one without a roster, and nobody.
+func TestAnObserverSeesWhatTheLeaderPublished(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election, schema := s.election(t), s.schema(t)
+		pool := d.open(t, 0, s.DSN())
+		first := rosterOn(t, pool, schema, roster.WithMetadata(map[string]string{"zone": "a"}))
+		reader := rosterOn(t, d.open(t, 1, s.DSN()), schema)
+		watcher := s.stand(t, d.open(t, 1, s.DSN()), election)
+		shown := s.stand(t, pool, election, elector.WithHooks(first))
+		hidden := s.stand(t, d.open(t, 1, s.DSN()), election)
+		var seen []roster.Leader
+		for leader, err := range reader.Observe(soon(t), watcher.Elector) {
+			check(t, err)
+			switch seen = append(seen, leader); len(seen) {
+			case 1:
+				shown.run(t, nil)
+			case 2:
+				hidden.run(t, nil)
+				hidden.follows(t)
+				shown.end(t)
+			}
+			if len(seen) > 2 && leader.CandidateID == hidden.CandidateID() {
+				break
+			}
+		}
+		if len(seen) < 3 {
+			t.Fatalf("seen: %+v", seen)
+		}
+		if seen[0].CandidateID != "" || seen[1].CandidateID != shown.CandidateID() || seen[1].Published.Metadata["zone"] != "a" {
+			t.Errorf("seen: %+v", seen)
+		}
+		if last := seen[len(seen)-1]; last.CandidateID != hidden.CandidateID() || last.Published.ID != "" {
+			t.Errorf("the last seen: %+v", last)
+		}
+	})
+}

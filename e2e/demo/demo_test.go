@@ -182,7 +182,7 @@ func TestTheLiveViewFitsASmallTerminal(t *testing.T) {
 func TestTheLiveViewShowsEachCandidateAndScene(t *testing.T) {
 	view := picture().picture()
 	for _, want := range []string{"■ frozen", "✗ killed", "· starts", "pid 4194304", "281474976711380", "30.0 s", "░",
-		"✓", "1 first election", "1.00 s without a leader", "▸ 2 clean resignation", "7 a write that came too late", "six"} {
+		"✓", "1 first election", "1.00 s without a leader", "▸ 2 clean resignation", "8 a write that came too late", "six"} {
 		if !strings.Contains(view, want) {
 			t.Errorf("it does not show %q:\n%s", want, view)
 		}

@@ -127,7 +127,7 @@ func TestTheDemoSucceedsAndLeavesNothing(t *testing.T) {
 	if !strings.Contains(said, "lease 3s, heartbeat 200ms, retry 300ms") {
 		t.Error("the settings are not shown")
 	}
-	for i, title := range []string{"first election", "clean resignation", "kill -9 of the leader",
+	for i, title := range []string{"first election", "clean resignation", "planned hand-over", "kill -9 of the leader",
 		"frozen leader", "terminated backend", "database restart", "a write that came too late"} {
 		if scene := fmt.Sprintf("Scene %d: %s", i+1, title); !strings.Contains(said, scene) {
 			t.Errorf("no %q", scene)

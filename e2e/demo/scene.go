@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
 )
 
 // scene is one part of the demo, with one fault.
@@ -27,6 +29,7 @@ func init() {
 	scenes = []scene{
 		{"first election", (*stage).firstElection},
 		{"clean resignation", (*stage).cleanResignation},
+		{"planned hand-over", (*stage).plannedHandOver},
 		{"kill -9 of the leader", (*stage).killedLeader},
 		{"frozen leader (SIGSTOP)", (*stage).frozenLeader},
 		{"terminated backend", (*stage).terminatedBackend},
@@ -129,6 +132,31 @@ func (s *stage) cleanResignation(ctx context.Context) (outcome, error) {
 		err = fmt.Errorf("the resignation of %s failed: %s", c.Name, seat.resigned.Text)
 	}
 	s.says("Resign had returned nil to %s: its work had ended, then the lock was free", c.Name)
+	return o, err
+}
+
+// plannedHandOver asks the leader to hand over, as an operator would.
+func (s *stage) plannedHandOver(ctx context.Context) (outcome, error) {
+	old, c, err := s.leader(ctx)
+	if err != nil {
+		return outcome{}, err
+	}
+	next := s.candidates[slices.IndexFunc(s.candidates, func(other *candidate) bool { return other.Name != c.Name })]
+	id := candidateID(next.Name, next.pid())
+	s.says("somebody who is no candidate asks %s to hand over: pgelector resign %s --to %s", c.Name, election, id)
+	leader, err := elector.RequestTransfer(ctx, s.pool, election, id)
+	if err != nil {
+		return outcome{}, err
+	}
+	s.says("the answer is that %s leads, in backend %d", leader.CandidateID, leader.PID)
+	err = s.await(ctx, "the end of its work", func() bool { return old.ended != 0 })
+	if err != nil {
+		return outcome{}, err
+	}
+	o, err := s.succession(ctx, old, old.ended)
+	if err == nil && o.new != next.Name {
+		err = fmt.Errorf("%s leads, and not %s", o.new, next.Name)
+	}
 	return o, err
 }
 
