@@ -236,7 +236,6 @@ func TestACandidateWaitsAsLongAsItsOfferStands(t *testing.T) {
 		query(mock, "OfferStands").WillReturnRows(row(true))
 		expectWait(mock)
 		query(mock, "OfferStands").WillReturnRows(row(false)) // the transfer has ended
-		query(mock, "TryAsDeputy").WillReturnRows(row(false, sessionPID))
 		expectBusy(mock, 300, "web-2")
 		query(mock, "TryLock").WillReturnRows(row("offered", false, sessionPID, 300, "web-2"))
 		expectAll(mock, successorLeads)
