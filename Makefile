@@ -4,6 +4,9 @@
 COUNT ?= 1
 RUN   ?= .
 
+# For e2e: "transaction" has candidates lead through PgBouncer in transaction mode.
+SCOPE ?=
+
 # For simulate: the number of seeds, from SEED on.
 SEEDS ?= 10000
 
@@ -31,8 +34,8 @@ demo: ## Watch an election live, on temporary PostgreSQL servers
 test: ## Install missing packages (Debian, as root), then vet and run every test
 	@scripts/test.sh -count='$(COUNT)' -run='$(RUN)'
 
-e2e: ## Run only the tests on real PostgreSQL, over every combination of drivers: make e2e COUNT=10 RUN=Failover
-	@PGELECTOR_DRIVERS=all MODULES=e2e scripts/test.sh -count='$(COUNT)' -run='$(RUN)'
+e2e: ## Run only the tests on real PostgreSQL, over every combination of drivers: make e2e COUNT=10 RUN=Failover SCOPE=transaction
+	@PGELECTOR_DRIVERS=all PGELECTOR_SCOPE='$(SCOPE)' MODULES=e2e $(if $(SCOPE),PACKAGES=.) scripts/test.sh -count='$(COUNT)' -run='$(RUN)'
 
 simulate: ## Simulate elections with faults in virtual time: make simulate SEEDS=100000 SEED=7
 	go -C e2e test ./simulation -run='^TestSimulation$$' -v -timeout=0 -count=1 -seed='$(SEED)' -seeds='$(SEEDS)' -processes="$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"

@@ -116,6 +116,7 @@ func TestStrangersCanTakeEveryConnectionUnlessTheyAreLimited(t *testing.T) {
 
 // All databases of a server share one lock table.
 func TestStrangersOfAnotherDatabaseCanFillTheLockTableUnlessTheyMayNotLockThere(t *testing.T) {
+	inSessionScope(t, "the pooler needs locks to look up a role")
 	t.Parallel()
 	w := invaded(t, cramped(t))
 	other := invaded(t, w.server)
@@ -176,6 +177,7 @@ func TestAStrangerSeesWhoLeadsUnlessItMayNotLook(t *testing.T) {
 }
 
 func TestWhomThePgHBAFileRejectsDoesNotConnect(t *testing.T) {
+	inSessionScope(t, "the server sees the pooler's address")
 	t.Parallel()
 	cluster := own(t)
 	w := invaded(t, on(t, cluster))

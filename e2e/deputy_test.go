@@ -161,6 +161,7 @@ func TestTheDeputyAloneWaits(t *testing.T) {
 // When a wait runs out, the deputy waits again on the same session. Each heartbeat interval it
 // reports an attempt that found the lock busy.
 func TestADeputyWaitsAgainWhenItsWaitRunsOut(t *testing.T) {
+	inSessionScope(t, "a deputy changes its backend with each transaction")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

@@ -198,6 +198,7 @@ func TestAReusedProcessIDDoesNotEnterTheTerm(t *testing.T) {
 }
 
 func TestInTxReportsARoleThatCannotSeeTheSession(t *testing.T) {
+	inSessionScope(t, "a transaction's name needs no right to see its backend")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -334,6 +335,7 @@ func TestInTxReportsASerializationFailureAsRetryable(t *testing.T) {
 // A fenced transaction costs BEGIN, the check of the term, and COMMIT. The first one in a
 // term also asks the session when it began. Elections cost nothing extra.
 func TestInTxCostsOneExtraStatementAndTheFirstTwo(t *testing.T) {
+	inSessionScope(t, "it counts the statements of that scope")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

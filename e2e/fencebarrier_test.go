@@ -138,6 +138,7 @@ func TestASessionOfManyElectionsWaitsForTheTransactionsOfTheLastLeader(t *testin
 		election, another := s.election(t), s.election(t)
 		pool := d.open(t, 0, s.DSN())
 		c, term := s.lead(t, pool, election, elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
+		inSessionScope(t, "a shared session needs it")
 		many, err := elector.NewSession(d.open(t, 1, s.DSN()), elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat), elector.WithRetryInterval(retry))
 		check(t, err)
 		t.Cleanup(func() { expect(t, many.Close(soon(t))) })
@@ -327,6 +328,7 @@ func frozenIsReplaced(t *testing.T, do, how string) {
 			next := s.stand(t, d.open(t, 0, s.DSN()), settings.Election, elector.WithLease(lease))
 			campaigner := next.Elector
 			if how == "as one of many" {
+				inSessionScope(t, "a shared session needs it")
 				session, err := elector.NewSession(d.open(t, 0, s.DSN()), elector.WithLease(lease))
 				check(t, err)
 				defer func() { expect(t, session.Close(soon(t))) }()

@@ -66,6 +66,9 @@ func (s *server) launch(t *testing.T, d drivers, n int, change ...func(int, *set
 		for _, fn := range change {
 			fn(i, &s)
 		}
+		if s.Elections > 0 {
+			inSessionScope(t, "a shared session needs it")
+		}
 		f.start(t, s)
 	}
 	for id := range f.members {

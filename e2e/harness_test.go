@@ -230,7 +230,7 @@ func on(t *testing.T, c *pgcluster.Cluster) *server {
 	t.Helper()
 	s := &server{Cluster: c, admin: pgx.open(t, 0, c.DSN(pgcluster.WithParam("application_name", "admin")))}
 	if throughPooler {
-		s.pooler = pooler(t, c)
+		s.startPooler(t)
 		strangers(t, s.pooler, 2)
 	}
 	return s

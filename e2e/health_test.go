@@ -238,6 +238,7 @@ func TestAMonitorQueriesAllElectionsOfASessionWithOneStatement(t *testing.T) {
 		pool, counted := d.openCounted(t, 0, s.DSN())
 		m, err := health.New(pool, health.WithCache(time.Minute))
 		check(t, err)
+		inSessionScope(t, "a shared session needs it")
 		session, err := elector.NewSession(pool, elector.WithHooks(m), elector.WithCandidateID(unique("session")))
 		check(t, err)
 		const elections = 50

@@ -90,6 +90,7 @@ func (h *herd) spread(t *testing.T, when string, from time.Time, span time.Durat
 }
 
 func TestManyFollowersSpreadTheirAttempts(t *testing.T) {
+	inSessionScope(t, "a pooler lets few check the server at once")
 	t.Parallel()
 	cluster := own(t, pgcluster.WithSetting("max_connections", "60"))
 	s := on(t, cluster)

@@ -191,6 +191,7 @@ func TestOneHookCountsHundredsOfElectionsOfASession(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		g := newTarget(t, "a")
+		inSessionScope(t, "a shared session needs it")
 		session, err := elector.NewSession(d.open(t, 0, s.DSN()), elector.WithHooks(g.hook), elector.WithCandidateID(unique("session")))
 		check(t, err)
 		t.Cleanup(func() { expect(t, session.Close(soon(t))) })

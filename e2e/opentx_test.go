@@ -45,6 +45,7 @@ func leave(t *testing.T, pool *sql.DB, statement string, n int) {
 
 // pgx checks a connection before its reuse, unless a wrapper hides that.
 func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
+	inSessionScope(t, "its pools prepare statements")
 	t.Parallel()
 	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}, "watching": {elector.WithWatch()}}
 	overEach(t, func(t *testing.T, d drivers) {

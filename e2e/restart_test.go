@@ -130,6 +130,7 @@ func TestAFrozenServerEndsTheTermInTime(t *testing.T) {
 var seldom = []elector.Option{elector.WithLease(10 * time.Minute), elector.WithHeartbeatInterval(2 * time.Minute)}
 
 func TestAFailedStatementOnADeadServerEndsTheTermAtOnce(t *testing.T) {
+	inSessionScope(t, "a pooler hides the end of a server")
 	t.Parallel()
 	for name, ask := range map[string]func(t *testing.T, l link, c *candidate, term *elector.Term) error{
 		"InTx, the server is gone": func(t *testing.T, l link, c *candidate, term *elector.Term) error {

@@ -186,6 +186,7 @@ func TestManyElectionsOnOneSessionShareARoster(t *testing.T) {
 		s := onShared(t)
 		pool, counted := d.openCounted(t, 0, s.DSN())
 		r := rosterOn(t, pool, s.schema(t), roster.WithPublishInterval(time.Hour)) // longer than the test
+		inSessionScope(t, "a shared session needs it")
 		session, err := elector.NewSession(pool, elector.WithCandidateID(unique("many")), elector.WithRetryInterval(retry), elector.WithHooks(r))
 		check(t, err)
 		t.Cleanup(func() { expect(t, session.Close(soon(t))) })

@@ -274,3 +274,34 @@ func TestATermIsFencedByItsTransaction(t *testing.T) {
 	_, err = conn.ExecContext(soon(t), "ROLLBACK")
 	check(t, err)
 }
+
+func TestTheErrorSaysThatAPoolerIsFull(t *testing.T) {
+	t.Parallel()
+	for name, opt := range map[string]pgcluster.BouncerOption{
+		"the pooler ends the wait":    pgcluster.WithBouncerSetting("query_wait_timeout", "1"),
+		"the candidate ends the wait": pgcluster.WithBouncerSetting("query_wait_timeout", "60"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) {
+				s := onShared(t)
+				b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(2), opt)
+				var strangers []*sql.Tx
+				for range 2 {
+					tx, err := pq.open(t, 0, b.DSN()).BeginTx(soon(t), nil)
+					check(t, err)
+					strangers = append(strangers, tx)
+				}
+				c := s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), s.election(t), elector.WithScope(elector.TransactionScope)).run(t, nil)
+				f := wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign })
+				if !strings.Contains(f.Err.Error(), "default_pool_size") || f.Permanent {
+					t.Errorf("permanent %v: %v", f.Permanent, f.Err)
+				}
+				for _, tx := range strangers {
+					check(t, tx.Rollback())
+				}
+				c.elected(t)
+			})
+		})
+	}
+}

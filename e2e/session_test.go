@@ -28,6 +28,7 @@ type group struct {
 // share makes a session and checks at the end of the test that it leaves nothing behind.
 func (s *server) share(t *testing.T, pool *sql.DB, opts ...elector.SessionOption) *group {
 	t.Helper()
+	inSessionScope(t, "a shared session needs it")
 	g := &group{rec: hookstest.NewRecorder()}
 	session, err := elector.NewSession(pool, append([]elector.SessionOption{
 		elector.WithCandidateID(unique("session")),

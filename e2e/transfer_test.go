@@ -295,6 +295,7 @@ func TestASuccessorThatDiesOrFreezesIsPassedOver(t *testing.T) {
 
 // Each process transfers to the next, while all others campaign.
 func TestTheLeadershipGoesRound(t *testing.T) {
+	inSessionScope(t, "between the end of a wait and that of a transaction another may be sooner")
 	oneByOne(t, func(t *testing.T, d drivers) {
 		f := onShared(t).launch(t, d, 6, func(i int, s *settings) { s.Standby = elector.Standby(i % 3) })
 		leader := f.leader(t, 0)
@@ -316,6 +317,7 @@ func TestTheLeadershipGoesRound(t *testing.T) {
 
 // A transfer past the waiting deputy causes no error.
 func TestATransferIsNotLogged(t *testing.T) {
+	inSessionScope(t, "looking for a pooler is logged by the server")
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := quiet(t)

@@ -111,6 +111,7 @@ func TestTheEndOfTheWatcherCausesAHeartbeatAndEndsNoTerm(t *testing.T) {
 }
 
 func TestAWatchedTermEndsAtOnceAndTheServerLogsNoError(t *testing.T) {
+	inSessionScope(t, "looking for a pooler is logged by the server")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
@@ -173,6 +174,7 @@ func TestAWatchedLeaderNeedsThreeConnections(t *testing.T) {
 }
 
 func TestAWatchedLeaderSendsFewStatements(t *testing.T) {
+	inSessionScope(t, "it counts the statements of that scope")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -192,6 +194,7 @@ func TestAWatchedLeaderSendsFewStatements(t *testing.T) {
 // If there is no connection for the watcher, the term goes on, and OnError reports that the
 // leader is not watched.
 func TestALeaderThatCannotBeWatchedLeadsAndReportsIt(t *testing.T) {
+	inSessionScope(t, "the pooler retries what the server refuses")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

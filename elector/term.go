@@ -248,7 +248,9 @@ func (t *Term) notify(ctx context.Context, what event, more ...string) {
 // without it, and the error wraps ErrNoSuccessor: the successor is dead, frozen, unhealthy
 // or unknown, does not campaign, or has a retry interval longer than the lease. The same
 // holds if it is lost while the term's work returns; the lock is kept for it for one
-// heartbeat interval, and one second at least. Other errors are those of Resign.
+// heartbeat interval, and one second at least. In transaction scope another candidate may be
+// sooner, if the successor's wait ends just before the transaction. Other errors are those of
+// Resign.
 //
 // If ctx ends first, TransferTo returns within a second, with an error that wraps
 // ErrNoSuccessor and the cause of ctx. The term has ended, and the lock is released when its

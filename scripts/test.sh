@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Vets and tests, with the race detector if available: scripts/test.sh [go test flags]
-# MODULES names the modules; default: all with tests.
+# MODULES names the modules; default: all with tests. PACKAGES names their packages; default: all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,6 +24,6 @@ packages=$(($(getconf _NPROCESSORS_ONLN) + 1))
 status=0
 for module in ${MODULES:-. examples e2e}; do
   go -C "$module" vet ./... || status=1
-  go -C "$module" test ${race[@]+"${race[@]}"} -shuffle=on -p "$packages" -timeout "$((45 * count))m" "$@" ./... || status=1
+  go -C "$module" test ${race[@]+"${race[@]}"} -shuffle=on -p "$packages" -timeout "$((45 * count))m" "$@" ${PACKAGES:-./...} || status=1
 done
 exit $status

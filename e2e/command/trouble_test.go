@@ -383,3 +383,18 @@ func TestDoctorDoesNotLetAnotherRoleBecomeSuperuser(t *testing.T) {
 		t.Error("the trap does not work")
 	}
 }
+
+func TestDoctorSaysWhichScopeAnElectionUsesAndWhatItKeeps(t *testing.T) {
+	t.Parallel()
+	c := own(t)
+	bouncer, err := c.Bouncer(t.Context(), pgcluster.Transaction, pgcluster.WithPoolSize(20))
+	if errors.Is(err, pgcluster.ErrNoBouncer) {
+		t.Skip(err)
+	}
+	check(t, err)
+	need := "7 elections keep 14 server connections with a deputy each, 7 with the standby poll, and 7 more with WithWatch"
+	for driver, dsn := range map[string]string{"pgx": bouncer.DSN(pgcluster.WithParam("default_query_exec_mode", "exec")), "pq": bouncer.DSN()} {
+		invoke(t, at(dsn), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "in transaction mode", "won in transaction scope", need)
+		invoke(t, at(c.DSN()), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "none: the server answers directly", "won in session scope", need)
+	}
+}

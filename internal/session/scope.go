@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
@@ -152,6 +153,9 @@ func explainBegin(s *Session, err error) error {
 	switch {
 	case s.TimedOut(err), pgerr.State(err) == "08P01" && strings.Contains(err.Error(), "query_wait_timeout"):
 		return fmt.Errorf("elector: begin a transaction: the pooler may have no server connection left (default_pool_size of PgBouncer): %w", err)
+	case errors.Is(err, driver.ErrBadConn): // lib/pq says no more
+		return fmt.Errorf("elector: begin a transaction: the pooler has closed the connection: it was restarted, or has no server connection left "+
+			"(default_pool_size and query_wait_timeout of PgBouncer): %w", err)
 	case pgerr.State(err) == "08P01":
 		return fmt.Errorf("elector: begin a transaction: %w", pgerr.Wrap(ErrSessionPooled, err)) // statement pooling
 	}
