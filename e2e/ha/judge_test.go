@@ -130,8 +130,8 @@ func TestProveRejectsABrokenGuarantee(t *testing.T) {
 			}, "somebody led again"},
 		"a candidate makes attempts too quickly": {
 			func(h []history.Event) []history.Event {
-				for i := range 5 {
-					h = append(h, history.Event{Process: "c", Kind: history.Attempt, At: second(12 + float64(i)/5)})
+				for i := range mostAttempts + 1 {
+					h = append(h, history.Event{Process: "c", Kind: history.Attempt, At: second(12 + float64(i)/6)})
 				}
 				return h
 			}, "attempts a second"},
