@@ -21,7 +21,7 @@ import (
 const frames = 15
 
 // linesOfScene is the number of lines shown per scene.
-const linesOfScene = 5
+const linesOfScene = 4
 
 // liveView shows the demo on a terminal. bubbletea runs in a goroutine, which close waits for.
 type liveView struct {
