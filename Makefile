@@ -85,9 +85,8 @@ generate: ## Generate db/ and roster/internal/db/ from queries/ with sqlc
 docs: ## Draw the pictures of the docs
 	go -C e2e run ./pictures ../docs/pictures
 
-record: ## Record a terminal session and metrics as pictures for the docs
+record: ## Record metrics as a picture for the docs
 	@scripts/setup.sh postgresql
-	go -C e2e run ./recording ../docs/pictures/session.svg
 	go -C e2e run ./scraping pictures/metrics.json
 	go -C e2e run ./pictures ../docs/pictures
 
