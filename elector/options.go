@@ -356,6 +356,15 @@ func WithHealth(check func(ctx context.Context) (score float64), policy HealthPo
 	})
 }
 
+// WithoutHealth has an election of a session run no check of its own, although NewSession was
+// given WithHealth: for one that ends with another election, which runs the check for both.
+func WithoutHealth() ElectionOption {
+	return electionOptionOf(func(c *config) error {
+		c.check = nil
+		return nil
+	})
+}
+
 // NotifyChannel is the channel of PostgreSQL's LISTEN and NOTIFY on which candidates
 // with a notifier send events of their election to the others. The payload is an event,
 // the election's key, and for the last event a candidate id, separated by spaces:

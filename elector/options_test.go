@@ -215,6 +215,7 @@ func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 		"WithMaxAttempts":        {elector.WithMaxAttempts(1), true, true},
 		"WithHooks":              {elector.WithHooks(), true, true},
 		"WithHealth":             {healthy(elector.HealthPolicy{}), true, true},
+		"WithoutHealth":          {elector.WithoutHealth(), false, true},
 		"WithRequests":           {elector.WithRequests(false), true, true},
 		"WithNotifier":           {elector.WithNotifier(nil), true, true},
 	} {

@@ -10,5 +10,6 @@
 //	pools.go      pools over pgxpool, and traced by OpenTelemetry
 //	outbox.go     an outbox that fenced transactions publish once and in order
 //	runnable.go   runnables of controller-runtime (NeedLeaderElection)
+//	shards.go     workers that share out partitions, and do each job once
 //	shutdown/     a program that resigns cleanly on SIGTERM
 package examples

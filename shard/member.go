@@ -225,6 +225,15 @@ func (m *member) sit(ctx context.Context, s survey) error {
 	return nil
 }
 
+// isSick reports whether the check of health, which the seat runs, wants no work here.
+func (m *member) isSick() bool {
+	if m.seat == nil {
+		return false
+	}
+	h := m.seat.elector.Health()
+	return !h.Healthy && !h.At.IsZero()
+}
+
 func (m *member) isJoined() bool { return m.seat != nil && m.seat.elector.IsLeader() }
 
 func (m *member) seatDone() <-chan error {
@@ -313,7 +322,7 @@ func (m *member) begin(ctx context.Context, name string) {
 // tryRun leads a shard if it is free. rests is whether the shard should be left alone for
 // some time.
 func (m *member) tryRun(ctx context.Context, name string) (rests bool) {
-	e, err := m.session.Elector(Election(m.group, name))
+	e, err := m.session.Elector(Election(m.group, name), elector.WithoutHealth())
 	if err != nil {
 		return true
 	}
@@ -330,16 +339,16 @@ func (m *member) end(r *run) {
 	}
 }
 
-// giveUp ends the runs of shards that are gone, and those above this member's share, the
-// newest first, a few at a time.
+// giveUp ends the runs of shards that are gone, those above this member's share, the newest
+// first, a few at a time, and all while it is unhealthy.
 func (m *member) giveUp() {
-	moving := 0
+	moving, sick := 0, m.isSick()
 	var kept []*run
 	for name, r := range m.running {
 		switch {
 		case r.stopping:
 			moving++
-		case !m.exists(name):
+		case !m.exists(name) || sick:
 			r.end()
 		default:
 			kept = append(kept, r)

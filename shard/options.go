@@ -27,7 +27,8 @@ const (
 )
 
 // WithSession adds options of the session that carries all shards: the candidate id, the
-// lease, hooks, health and others.
+// lease, hooks, health and others. Health (elector.WithHealth) is checked once for each member, and
+// not for each shard: while it is bad, the member does not count, and gives up its shards.
 func WithSession(opts ...elector.SessionOption) Option {
 	return func(c *config) error {
 		c.session = append(c.session, opts...)

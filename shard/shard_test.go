@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks/hookstest"
 	"github.com/pgelector/pgelector/shard"
 )
 
@@ -170,6 +172,58 @@ func TestAMemberThatComesBackWithinTheGraceGetsItsShards(t *testing.T) {
 		time.Sleep(35 * time.Second)
 		g.spread()
 	}, shard.WithGrace(30*time.Second))
+}
+
+func TestHealthIsCheckedOnceForEachMember(t *testing.T) {
+	var bad atomic.Bool
+	var checks atomic.Int32
+	bubble(t, shard.Numbers(50).Names(), func(g *group) {
+		g.join("a")
+		g.even()
+		checks.Store(0)
+		time.Sleep(10 * time.Second)
+		if n := checks.Load(); n < 8 || n > 12 {
+			g.Errorf("%d checks in 10 s", n)
+		}
+		bad.Store(true)
+		time.Sleep(10 * time.Second)
+		if members, free, err := shard.Spread(context.Background(), g.admin, "group", g.set.Names()); err != nil || len(free) != 50 || len(members) != 0 {
+			g.Errorf("an unhealthy member leads: %v, %d shards are free (%v)", members, len(free), err)
+		}
+		bad.Store(false)
+		g.even()
+	}, shard.WithSession(elector.WithHealth(func(context.Context) float64 {
+		checks.Add(1)
+		if bad.Load() {
+			return 0
+		}
+		return 1
+	}, elector.HealthPolicy{Interval: time.Second})))
+}
+
+// Hooks hear of each shard's terms, whose tokens rise.
+func TestHooksHearOfEachShard(t *testing.T) {
+	bubble(t, []string{"a", "b"}, func(g *group) {
+		rec := hookstest.NewRecorder()
+		g.opts = []shard.Option{shard.WithSession(elector.WithHooks(rec))}
+		for _, id := range []string{"m", "n"} {
+			g.join(id)
+			g.even()
+			g.leave(id)
+		}
+		tokens := map[string][]int64{}
+		for _, e := range rec.Elected() {
+			tokens[e.Election] = append(tokens[e.Election], e.Token)
+		}
+		for _, name := range []string{"group/a", "group/b"} {
+			if all := tokens[name]; len(all) != 2 || all[1] <= all[0] {
+				g.Errorf("%s was elected with the tokens %d", name, all)
+			}
+		}
+		for _, violation := range rec.Violations() {
+			g.Error(violation)
+		}
+	})
 }
 
 func TestTheSetOfShardsMayChange(t *testing.T) {
