@@ -14,6 +14,7 @@ import (
 
 	"github.com/pgelector/pgelector/bench/internal/child"
 	"github.com/pgelector/pgelector/bench/internal/measure"
+	"github.com/pgelector/pgelector/bench/internal/member"
 	"github.com/pgelector/pgelector/bench/internal/report"
 	"github.com/pgelector/pgelector/bench/internal/servers"
 )
@@ -30,6 +31,8 @@ func run() error {
 		switch os.Args[1] {
 		case child.Role:
 			return child.Main(os.Stdin, os.Stdout)
+		case member.Role:
+			return member.Main(os.Stdin, os.Stdout)
 		case servers.EtcdRole:
 			return servers.EtcdMain(os.Stdin, os.Stdout, os.Args[2:])
 		}
@@ -39,7 +42,7 @@ func run() error {
 	dir := flag.String("out", ".", "the directory for RESULTS.md, results.json and plots/")
 	again := flag.Bool("again", false, "measure nothing: write RESULTS.md and the plots from results.json")
 	flag.StringVar(&plan.Only, "only", "", "measure only systems whose name contains this")
-	flag.StringVar(&plan.Parts, "parts", "failover,restart,rest,growth,inprocess", "what to measure")
+	flag.StringVar(&plan.Parts, "parts", "failover,restart,rest,growth,shards,inprocess", "what to measure")
 	flag.Parse()
 	if *again {
 		return report.Again(*dir)

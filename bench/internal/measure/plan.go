@@ -26,6 +26,7 @@ type Plan struct {
 	elections []int   // sizes, on a shared session
 	separate  []int   // the same with a session per election
 	fleet     []int   // numbers of candidates
+	shards    []shardSize
 }
 
 // SetQuick sets the numbers of samples and the sizes, for about five minutes or forty.
@@ -34,10 +35,12 @@ func (p *Plan) SetQuick(quick bool) {
 	if quick {
 		p.quick, p.own, p.slow, p.slowest, p.restarts, p.rest, p.window = 4, 4, 1, 0, 0, 1.5, 2
 		p.elections, p.separate, p.fleet = []int{1000}, nil, []int{20}
+		p.shards = []shardSize{{100, 3}}
 		return
 	}
 	p.quick, p.own, p.slow, p.slowest, p.restarts, p.rest, p.window = 21, 101, 9, 2, 3, 10, 4
 	p.elections, p.separate, p.fleet = []int{1, 10, 100, 1000, 10000}, []int{1, 10, 100}, []int{2, 20, 200}
+	p.shards = []shardSize{{1000, 10}, {10000, 3}}
 }
 
 func (p Plan) has(part string) bool { return slices.Contains(strings.Split(p.Parts, ","), part) }

@@ -72,6 +72,7 @@ func (r *run) parts() []part {
 		{"failover", r.failoverSeconds(), r.failovers},
 		{"rest", r.costSeconds(), r.costsAtRest},
 		{"growth", r.growthSeconds(), r.growth},
+		{"shards", r.shardSeconds(), r.shards},
 		{"restart", float64(r.plan.restarts) * restartSeconds, r.restarts},
 	} {
 		if r.plan.has(p.name) {

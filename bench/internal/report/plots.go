@@ -56,7 +56,7 @@ func plots(dir string, r *results.Results) error {
 			return err
 		}
 	}
-	return nil
+	return shardsPlot(dir, r.Shards)
 }
 
 // gapPlot draws a row for each system, with a dot for each sample of each fault.

@@ -29,6 +29,7 @@ func Write(dir string, r *results.Results) error {
 	p.overlaps()
 	p.rest()
 	p.growth()
+	p.shards()
 	p.inProcess()
 	p.purposes()
 	p.method()

@@ -26,6 +26,7 @@ type Results struct {
 	Failovers []Failover
 	Rest      []Rest
 	Growth    []Growth
+	Shards    []Shards
 	InProcess []InProcess
 }
 
@@ -71,6 +72,18 @@ type Growth struct {
 	ServerRSS             float64    // MiB, of the backends of all candidates, without shared memory
 	First, All            []*float64 // ms from each kill -9 until the first election, and all, have a leader again
 	Error                 string
+}
+
+// Shards is a group of shards at one size.
+type Shards struct {
+	Shards, Members          int
+	Start, Join, Leave, Kill *float64 // ms until the shards are even
+	Statements               float64  // of one member, per second
+	ServerCPU, ClientCPU     float64  // milliseconds per second
+	Restarts                 int      // of single members, one by one
+	Moves                    float64  // of each shard in each restart
+	MostMoves                int      // of one shard in one restart
+	Error                    string
 }
 
 // InProcess is one testing.Benchmark.
