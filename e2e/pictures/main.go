@@ -34,7 +34,7 @@ func main() {
 func pictures() map[string]string {
 	all := map[string]string{}
 	for theme, colours := range themes {
-		for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": roster, "torture": torture, "handover": handOver} {
+		for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": roster, "torture": torture, "handover": handOver, "shards": shards} {
 			c := &canvas{palette: colours}
 			draw(c)
 			all[fmt.Sprintf("%s-%s.svg", name, theme)] = c.svg()
