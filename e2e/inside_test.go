@@ -93,7 +93,7 @@ func strangers(t *testing.T, b *pgcluster.Bouncer, n int) {
 			defer pool.Close()
 			for ctx.Err() == nil {
 				var saw string
-				switch err := pool.QueryRowContext(context.Background(), strangersView).Scan(&saw); {
+				switch err := pool.QueryRowContext(ctx, strangersView).Scan(&saw); {
 				case err == nil && saw != "":
 					t.Errorf("a stranger's backend %s", saw)
 					return
