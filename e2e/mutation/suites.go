@@ -37,6 +37,7 @@ func suites(dir string) (all []*suite) {
 		{name: "sqlmock_test"},
 		{name: "e2e/simulation", args: []string{"-test.run=^TestSimulation$", "-seeds=300", "-simplify=false"}},
 		{name: "electortest"},
+		{name: "shard", args: []string{"-test.run=Quota|Share|FewAtATime|Health|WorkReturns"}},
 	} {
 		s.dir = filepath.Join(dir, s.name)
 		s.binary = filepath.Join(dir, ".bin", filepath.Base(s.name))
