@@ -120,13 +120,16 @@ func TestAnotherRoleSeesTheLeaderButNotItsAddress(t *testing.T) {
 		c.elected(t)
 		same, err := c.Leader(soon(t))
 		check(t, err)
+		if same.Since.IsZero() {
+			t.Error("the leader does not tell since when it leads")
+		}
 		if same.Addr != "127.0.0.1" || same.Connected.IsZero() {
 			t.Errorf("the same role sees %+v", same)
 		}
 		watcher, err := elector.New(d.open(t, 1, s.DSN(pgcluster.ForRole(other))), election)
 		check(t, err)
 		leader, err := watcher.Leader(soon(t))
-		want := elector.Leader{CandidateID: c.CandidateID(), PID: same.PID, User: owner}
+		want := elector.Leader{CandidateID: c.CandidateID(), PID: same.PID, User: owner, Lease: lease, Scope: elector.SessionScope, Since: same.Since}
 		if err != nil || leader != want {
 			t.Errorf("got %+v, %v; want %+v", leader, err, want)
 		}

@@ -50,12 +50,13 @@ func (w *world) awaitSpread() {
 	defer w.calm.Store(false)
 	from := time.Now()
 	begun := w.begun()
+	settled := settled + 30*w.plan.Latency // a member that lost its session joins again in some 15 round trips
 	for since := from; time.Since(since) < settled; time.Sleep(w.plan.Heartbeat / 4) {
 		uneven := w.uneven()
 		if n := w.begun(); n != begun || uneven != "" {
 			since, begun = time.Now(), n
 		}
-		if time.Since(from) > w.bound() {
+		if time.Since(from) > w.bound()+settled {
 			w.judge.violated("not even %v after the last fault: %s", time.Since(from), uneven)
 			return
 		}
