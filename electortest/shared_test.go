@@ -166,3 +166,36 @@ func TestABrokenSessionIsReplacedAtOnce(t *testing.T) {
 		_ = pool.Close()
 	})
 }
+
+// slowContext takes a second to say that it has not ended.
+type slowContext struct{ context.Context }
+
+func (c slowContext) Err() error {
+	time.Sleep(time.Second)
+	return c.Context.Err()
+}
+
+// A resignation between Verify's check of the term and its statement costs the other elections
+// of the session nothing.
+func TestVerifyOfATermThatIsResignedMeanwhileLosesNoOtherTerm(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.Open()
+		defer pool.Close()
+		session, err := elector.NewSession(pool)
+		b.wraps(err)
+		defer session.Close(always)
+		var terms []*elector.Term
+		for _, name := range []string{"one", "two"} {
+			e, err := session.Elector(name)
+			b.wraps(err)
+			terms = append(terms, b.campaign(e))
+		}
+		verified := make(chan error)
+		go func() { verified <- terms[0].Verify(slowContext{always}) }()
+		time.Sleep(time.Millisecond)
+		b.wraps(terms[0].Resign(always))
+		b.wraps(<-verified, elector.ErrNotLeader, elector.ErrResigned)
+		b.wraps(terms[1].Verify(always))
+		b.wraps(terms[1].Resign(always))
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
@@ -21,6 +22,7 @@ type Lock struct {
 	closeDelay  time.Duration // between the release and the end of the session
 	shared      bool          // the session is for other locks too
 	release     func()        // of the hold on the session
+	released    atomic.Bool   // or about to be
 }
 
 func newLock(key int64, s *session.Session, token int64) *Lock {
@@ -38,8 +40,9 @@ func (l *Lock) Lost() bool {
 }
 
 // Verify asks the server whether the session still holds the lock. It returns nil if so. If
-// ctx ends first it returns the cause, and nothing is known. Otherwise the session is lost,
-// and the error wraps session.ErrSessionLost.
+// ctx ends first it returns the cause, and nothing is known. If the lock was released
+// meanwhile, it returns session.ErrNotLeader. Otherwise the session is lost, and the error
+// wraps session.ErrSessionLost.
 func (l *Lock) Verify(ctx context.Context) error {
 	row, err := session.Apart(ctx, l.Session, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
 		return q.HoldsLock(ctx, db.HoldsLockParams{Pid: l.PID(), Key: l.key, Transaction: l.transaction})
@@ -50,6 +53,8 @@ func (l *Lock) Verify(ctx context.Context) error {
 	switch {
 	case err == nil && row.Held:
 		return nil
+	case err == nil && l.released.Load(): // before the question reached the server
+		return session.ErrNotLeader
 	case err != nil && ctx.Err() != nil:
 		return err
 	case err == nil:
@@ -72,6 +77,7 @@ type Notification struct{ Channel, Payload string }
 // server says that the session held the lock; otherwise the session is lost, and the error
 // wraps session.ErrSessionLost. Discard must follow.
 func (l *Lock) Release(n *Notification) error {
+	l.released.Store(true)
 	err := unlock(l.Session, func(ctx context.Context, q *db.Queries) (bool, error) {
 		switch {
 		case l.InTransaction():
