@@ -147,7 +147,6 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	c.standing = lock.Led
 	t := newTerm(ctx, c.candidate, l, c.unclaim)
 	c.onTerm(t)
-	go t.keep()
 	event.Outcome = hooks.Granted
 	a.post(a.campaign(ctx, event))
 	c.saw(ctx, lock.Holder{PID: l.PID(), CandidateID: c.candidateID})
@@ -166,6 +165,7 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 		}
 		onElected()
 	})
+	go t.keep() // after the campaign's last look at what the term sees
 	return t
 }
 
