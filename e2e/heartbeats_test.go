@@ -52,7 +52,7 @@ func (s *server) beat(t *testing.T, d drivers, dsn, election string, leads bool)
 		Lease:  lease,
 		OnBeat: func(session.Beat) {},
 		Report: func(_ context.Context, _ session.Task, err error) { t.Error(err) },
-	}), lock.Config{Election: election, Key: elector.KeyFromName(election), Retry: retry, RetryInside: retry,
+	}), lock.Config{Election: election, Key: elector.KeyFromName(election), Look: func() bool { return false }, Retry: retry, RetryInside: retry,
 		Sit: true, SitInside: true, Interval: 5 * time.Millisecond})
 	ctx, stop := context.WithCancel(context.Background())
 	first, ended := make(chan lock.Attempt, 1), make(chan struct{})
