@@ -175,7 +175,7 @@ func TestAFleetPinsTwoSessions(t *testing.T) {
 				t.Fatalf("the sessions of %q are pinned, want %q", pinned, want)
 			}
 			locks := list[string](t, s.admin, `SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)
-				WHERE locktype = 'advisory' AND objsubid = 2 AND application_name <> '' AND position(application_name in $1) > 0 ORDER BY 1`, ids)
+				WHERE locktype = 'advisory' AND objsubid = 2 AND mode = 'ExclusiveLock' AND application_name <> '' AND position(application_name in $1) > 0 ORDER BY 1`, ids)
 			if !slices.Equal(locks, want) {
 				t.Fatalf("the seats are held by %q, want %q", locks, want)
 			}
