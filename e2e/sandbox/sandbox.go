@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -210,12 +211,17 @@ const Loopback = "127.0.0.1"
 // FreePort and its use.
 const PortAttempts = 5
 
-// FreePort returns a port that is free at the time of the call.
-func FreePort() (int, error) {
-	l, err := net.Listen("tcp4", net.JoinHostPort(Loopback, "0"))
-	if err != nil {
-		return 0, fmt.Errorf("sandbox: look for a free port: %w", err)
+// FreePort returns a port that is free at the time of the call. It is below those from which
+// the kernel takes one for each outgoing connection (on Linux from 32768): such a connection
+// could take the port of a server that is restarted.
+func FreePort() (port int, err error) {
+	const first, last = 12000, 32000
+	for range 100 {
+		port = first + mathrand.IntN(last-first)
+		var l net.Listener
+		if l, err = net.Listen("tcp4", net.JoinHostPort(Loopback, strconv.Itoa(port))); err == nil {
+			return port, l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, fmt.Errorf("sandbox: look for a free port: %w", err)
 }
