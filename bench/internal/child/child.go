@@ -34,24 +34,28 @@ type Child struct {
 	added  chan struct{}   // closed and replaced with each event
 }
 
-// Start starts a candidate.
-func Start(env systems.Env) (*Child, error) {
+// Execute starts this program again, with a role as its argument. The process ends with this one.
+func Execute(role string) (cmd *exec.Cmd, in io.WriteCloser, out io.ReadCloser, err error) {
 	program, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	cmd := exec.Command(program, Role)
+	cmd = exec.Command(program, role)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
+	if in, err = cmd.StdinPipe(); err != nil {
+		return nil, nil, nil, err
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
+	if out, err = cmd.StdoutPipe(); err != nil {
+		return nil, nil, nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	return cmd, in, out, cmd.Start()
+}
+
+// Start starts a candidate.
+func Start(env systems.Env) (*Child, error) {
+	cmd, in, out, err := Execute(Role)
+	if err != nil {
 		return nil, err
 	}
 	c := &Child{Env: env, PID: cmd.Process.Pid, cmd: cmd, in: in, done: make(chan struct{}), added: make(chan struct{})}

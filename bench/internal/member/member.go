@@ -8,13 +8,12 @@ import (
 	"database/sql"
 	"encoding/json"
 	"io"
-	"os"
 	"os/exec"
 	"sync"
-	"syscall"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/pgelector/pgelector/bench/internal/child"
 	"github.com/pgelector/pgelector/bench/internal/systems"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/shard"
@@ -92,22 +91,8 @@ type Member struct {
 
 // Start starts a member.
 func Start(s Settings) (*Member, error) {
-	program, err := os.Executable()
+	cmd, in, out, err := child.Execute(Role)
 	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(program, Role)
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	m := &Member{PID: cmd.Process.Pid, in: in, cmd: cmd, done: make(chan struct{}), led: map[string]bool{}}
