@@ -50,7 +50,7 @@ func Reasons() []Reason {
 }
 
 // LeaderChanged is reported when a candidate, leader or not, sees that another session
-// leads than before; docs/steering.md says how soon. Only a candidate whose own term has
+// leads than before; docs/operating.md says how soon. Only a candidate whose own term has
 // ended, or that is unhealthy, reports that nobody leads: any other would lead itself.
 // After a lost term it means that no leader is known.
 type LeaderChanged struct {
