@@ -54,7 +54,7 @@ SELECT
     COALESCE(told.since OPERATOR(pg_catalog.*) 1000000::bigint, 0)::bigint AS since_micros,
     COALESCE(told.inside, false)::boolean AS in_transaction
 FROM parts AS p
-LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) p.pid
+JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) p.pid
 LEFT JOIN told ON told.pid OPERATOR(pg_catalog.=) p.pid
 GROUP BY p.key, p.pid, a.application_name, a.usename, a.client_addr, a.backend_start, a.query_start, a.state_change, told.lease, told.since, told.inside
 ORDER BY p.key, granted DESC, deputy DESC, pg_catalog.max(p.waitstart) NULLS LAST, p.pid

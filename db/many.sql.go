@@ -86,7 +86,7 @@ const Leaders = `-- name: Leaders :many
 SELECT k.key::bigint AS key, l.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name
 FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
 JOIN pg_catalog.pg_locks AS l ON ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) k.key::bigint
-LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
 WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
     AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
 `
@@ -209,6 +209,45 @@ func (q *Queries) TryLocks(ctx context.Context, keys string) ([]TryLocksRow, err
 	for rows.Next() {
 		var i TryLocksRow
 		if err := rows.Scan(&i.Key, &i.Outcome); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const UnlockMany = `-- name: UnlockMany :many
+SELECT l.key::bigint AS key, CASE
+    WHEN NOT pg_catalog.pg_advisory_unlock(l.key) THEN false
+    WHEN l.channel IS NULL THEN true
+    ELSE pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL AND pg_catalog.pg_notify(l.channel, l.payload) IS NOT NULL
+END::boolean AS released
+FROM pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS l(key bigint, channel pg_catalog.text, payload pg_catalog.text)
+`
+
+type UnlockManyRow struct {
+	Key      int64
+	Released bool
+}
+
+// UnlockMany is Unlock for many locks: locks is a JSON array of objects with key. It is
+// UnlockAndNotify for those that have a channel and a payload, too.
+func (q *Queries) UnlockMany(ctx context.Context, locks string) ([]UnlockManyRow, error) {
+	rows, err := q.db.QueryContext(ctx, UnlockMany, locks)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []UnlockManyRow
+	for rows.Next() {
+		var i UnlockManyRow
+		if err := rows.Scan(&i.Key, &i.Released); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

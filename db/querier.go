@@ -104,7 +104,8 @@ type Querier interface {
 	// usename and pid. Only the same role or a member of pg_monitor sees client_addr and the
 	// start of the session; for others they are empty or 0. Times are in microseconds since 1970,
 	// because the text of a timestamp depends on DateStyle. The lease, its scope and since when the
-	// session leads are told by its locks (TryLock), and 0 or false if there are none.
+	// session leads are told by its locks (TryLock), and 0 or false if there are none. A session
+	// that is not in pg_stat_activity any more has just ended.
 	Holder(ctx context.Context, key int64) (HolderRow, error)
 	// HoldsLock checks in pg_locks that the backend of that pid, this one or that of a
 	// transaction, holds the lock: Confirm without the barrier and the token, for a current term.
@@ -248,6 +249,9 @@ type Querier interface {
 	// is sent when the statement commits, so that its receiver finds the lock free. A notification
 	// need not survive a crash, so the commit is asynchronous.
 	UnlockAndNotify(ctx context.Context, arg UnlockAndNotifyParams) (bool, error)
+	// UnlockMany is Unlock for many locks: locks is a JSON array of objects with key. It is
+	// UnlockAndNotify for those that have a channel and a payload, too.
+	UnlockMany(ctx context.Context, locks string) ([]UnlockManyRow, error)
 	// UnlockTo reports whether a candidate is the first in the lock's queue. If it is, and
 	// release is true, UnlockTo is Unlock: the server grants the candidate the lock as part of
 	// it. taken reports whether the candidate has the lock: its wait may have just timed out. Then

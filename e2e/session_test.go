@@ -200,7 +200,11 @@ func TestAThousandElectionsSendFewStatements(t *testing.T) {
 		if n := len(s.holders(t, groups[0].all[0].Key())); n != 1 {
 			t.Errorf("%d backends hold a lock", n)
 		}
+		closing := counters[0].now()
 		groups[0].close(t)
+		if got := counters[0].since(closing); total(got) > 500 { // what waits to be released goes in one statement
+			t.Errorf("Close sent %v", got)
+		}
 		if n := groups[0].leading(); n > 0 {
 			t.Errorf("leads %d after Close", n)
 		}

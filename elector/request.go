@@ -85,7 +85,8 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 		return fmt.Errorf("elector: make a request to the leader: %w", session.Explain(err))
 	}
 	defer asking.Withdraw()
-	if err := lock.Tell(ctx, pool, c.lease.Length, lock.Notification{Channel: NotifyChannel, Payload: payload(eventRequest, c.key)}); err != nil {
+	told := lock.Tell(ctx, pool, c.lease.Length, lock.Notification{Channel: NotifyChannel, Payload: payload(eventRequest, c.key)})
+	if err := told; err != nil && ctx.Err() == nil {
 		return fmt.Errorf("elector: notify the leader of a request: %w", err)
 	}
 	for n := 1; ; n++ {

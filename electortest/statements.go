@@ -61,6 +61,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.TryTransactionLock:  tryTransactionLock,
 	db.TryAsDeputy:         tryAsDeputy,
 	db.TryLocks:            tryLocks,
+	db.UnlockMany:          unlockMany,
 	db.TryPair:             tryPair,
 	db.TrialLock:           trialLock,
 	db.Unlock:              unlock,

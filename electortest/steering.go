@@ -52,6 +52,14 @@ func tryLocks(x *execution, m *message) (a Answer, err error) {
 // the statement.
 func unlockAndNotify(x *execution, m *message) (Answer, error) { return unlock(x, m) }
 
+func unlockMany(x *execution, m *message) (a Answer, err error) {
+	locks, err := decode[[]struct{ Key int64 }](m.text(0))
+	for _, l := range locks {
+		a.Rows = append(a.Rows, []any{l.Key, x.server.locks.unlock(x.backend, bigint(l.Key), exclusive)})
+	}
+	return a, err
+}
+
 func notify(*execution, *message) (Answer, error) { return one(true), nil }
 
 func offerTransfer(x *execution, m *message) (Answer, error) {

@@ -3,7 +3,8 @@
 -- usename and pid. Only the same role or a member of pg_monitor sees client_addr and the
 -- start of the session; for others they are empty or 0. Times are in microseconds since 1970,
 -- because the text of a timestamp depends on DateStyle. The lease, its scope and since when the
--- session leads are told by its locks (TryLock), and 0 or false if there are none.
+-- session leads are told by its locks (TryLock), and 0 or false if there are none. A session
+-- that is not in pg_stat_activity any more has just ended.
 WITH locks AS MATERIALIZED (
     SELECT l.pid, l.objsubid, l.classid::bigint AS high, l.objid::bigint AS low
     FROM pg_catalog.pg_locks AS l
@@ -25,7 +26,7 @@ SELECT
     COALESCE(told.since OPERATOR(pg_catalog.*) 1000000::bigint, 0)::bigint AS since_micros,
     COALESCE(told.inside, false)::boolean AS in_transaction
 FROM locks AS l
-LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
 LEFT JOIN (
     SELECT t.pid,
         pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.<>) 521961639::bigint) AS lease,
@@ -50,7 +51,7 @@ SELECT
     pg_catalog.bool_or(l.objsubid OPERATOR(pg_catalog.=) 2)::boolean AS seated,
     COALESCE(extract(epoch FROM pg_catalog.max(l.waitstart)) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS waiting_micros
 FROM pg_catalog.pg_locks AS l
-LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
 WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
     AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
     AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1

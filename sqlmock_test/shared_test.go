@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -228,9 +229,8 @@ func TestWithAFullLockTableAsManyElectionsAsFitAreLed(t *testing.T) {
 			query(mock, "TryLocks").WillReturnRows(rows(tried...))
 			query(mock, "HeldLocks").WillReturnRows(rows(held...))
 			query(mock, "Tokens").WillReturnError(errFull)
-			for range 2 { // makes room for the others
-				expectResign(mock)
-			}
+			// Two of them make room for the third.
+			query(mock, "UnlockMany").WillReturnRows(rows(values(int64(1), true), values(int64(2), true), values(int64(3), true)))
 			query(mock, "Tokens").WillReturnRows(rows(passed...))
 		}},
 	} {
@@ -348,6 +348,18 @@ func TestACampaignThatEndsAtItsBarrierReleasesItsLockOnce(t *testing.T) {
 	}
 }
 
+// campaigns campaigns for all elections at once.
+func (m *many) campaigns(t *testing.T) []*elector.Term {
+	t.Helper()
+	terms := make([]*elector.Term, len(m.all))
+	var elected sync.WaitGroup
+	for i, e := range m.all {
+		elected.Go(func() { terms[i] = campaign(t, e) })
+	}
+	elected.Wait()
+	return terms
+}
+
 func TestASessionWhoseGrantsDoNotShowIsRefused(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
@@ -402,29 +414,40 @@ func TestOneFailedHeartbeatEndsEveryTerm(t *testing.T) {
 	}
 }
 
-// Close waits for each unlock until its context ends. If an unlock is not answered, the session ends
-// with its validity.
+// Close waits for the unlocks until its context ends. All that come while the session is busy
+// are one statement. If that is not answered, the session ends with its validity.
 func TestCloseWaitsForTheUnlocks(t *testing.T) {
 	bubble(t, "that are slow", func(t *testing.T) {
-		m := newMany(t, 10)
+		m := newMany(t, 3)
 		m.opened()
-		m.elected(1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+		m.elected(1, 1, 2, 3)
 		m.mock.MatchExpectationsInOrder(false)
-		expectHeartbeat(m.mock) // which hears requests, whatever else is answered
-		done := make(chan struct{}, 10)
-		for _, e := range m.all {
-			go func() { campaign(t, e); done <- struct{}{} }()
-		}
-		for range 10 {
-			<-done
-			query(m.mock, "Unlock").WillDelayFor(time.Second).WillReturnRows(row(true))
-		}
+		terms := m.campaigns(t)
+		query(m.mock, "HoldsLock").WillDelayFor(time.Second).WillReturnRows(row(true, sessionPID))
+		go func() { _ = terms[0].Verify(t.Context()) }()
+		settle()
+		query(m.mock, "UnlockMany").WillDelayFor(time.Second).WillReturnRows(rows(values(int64(1), true), values(int64(2), true), values(int64(3), true)))
 		start := time.Now()
 		wantError(t, m.Close(t.Context()))
-		if took := time.Since(start); took != 10*time.Second {
+		if took := time.Since(start); took != 2*time.Second {
 			t.Errorf("took %v", took)
 		}
 		wantFailures(t, m.rec)
+	})
+	bubble(t, "one of which was not held", func(t *testing.T) {
+		m := newMany(t, 2)
+		m.opened()
+		m.elected(1, 1, 2)
+		m.mock.MatchExpectationsInOrder(false)
+		terms := m.campaigns(t)
+		query(m.mock, "HoldsLock").WillDelayFor(time.Second).WillReturnRows(row(true, sessionPID))
+		go func() { _ = terms[0].Verify(t.Context()) }()
+		settle()
+		query(m.mock, "UnlockMany").WillReturnRows(rows(values(int64(1), true), values(int64(2), false)))
+		failed := make(chan error, 1)
+		go func() { failed <- terms[1].Resign(t.Context()) }()
+		wantError(t, terms[0].Resign(t.Context())) // the server has said so, whatever became of the session
+		wantError(t, <-failed, elector.ErrSessionLost)
 	})
 	bubble(t, "that are not answered", func(t *testing.T) {
 		m := newMany(t, 1)
@@ -488,11 +511,6 @@ func TestATenthHeartbeatChecksAllLocksOfASession(t *testing.T) {
 			}
 			query(m.mock, "HeldLocks").WillReturnRows(rows(values(1), values(3)))
 			query(m.mock, "HoldsLock").WithArgs(sessionPID, 2, "").WillReturnRows(row(!gone, sessionPID))
-			if !gone {
-				for range 3 {
-					expectResign(m.mock)
-				}
-			}
 			var terms []*elector.Term
 			for i := range m.all {
 				terms = append(terms, m.campaign(t, i))
@@ -502,6 +520,10 @@ func TestATenthHeartbeatChecksAllLocksOfASession(t *testing.T) {
 			for _, term := range terms {
 				if term.Valid() == gone {
 					t.Errorf("valid: %t", term.Valid())
+				}
+				if !gone {
+					expectResign(m.mock)
+					resign(t, term)
 				}
 			}
 		})

@@ -99,6 +99,19 @@ var verbs = map[string]func(*call) (string, error){
 		rows, err := c.q.TryLocks(c, encode(c.words))
 		return list(rows, func(r db.TryLocksRow) string { return fmt.Sprint(r.Key, " ", r.Outcome) }), err
 	},
+	"UnlockMany": func(c *call) (string, error) {
+		var locks []string
+		for _, word := range c.words { // key or key/channel/payload
+			key, told, _ := strings.Cut(word, "/")
+			lock := `{"key": ` + key
+			if channel, payload, found := strings.Cut(told, "/"); found {
+				lock += fmt.Sprintf(`, "channel": %q, "payload": %q`, channel, payload)
+			}
+			locks = append(locks, lock+"}")
+		}
+		rows, err := c.q.UnlockMany(c, "["+strings.Join(locks, ",")+"]")
+		return list(rows, func(r db.UnlockManyRow) string { return fmt.Sprint(r.Key, " ", r.Released) }), err
+	},
 	"TakenLocks": func(c *call) (string, error) {
 		keys, err := c.q.TakenLocks(c, encode(c.words))
 		return list(keys, func(key int64) string { return fmt.Sprint(key) }), err

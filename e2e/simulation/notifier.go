@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -37,12 +38,18 @@ func (u *unreliableNotifier) Subscribe(wake func(payload string)) (unsubscribe f
 
 // trace receives each step of the server.
 func (u *unreliableNotifier) trace(e electortest.Event) {
-	if !e.Done || e.Err != nil || e.What != "UnlockAndNotify" && e.What != "Notify" {
+	if !e.Done || e.Err != nil || e.What != "UnlockAndNotify" && e.What != "UnlockMany" && e.What != "Notify" {
 		return
 	}
-	payload := e.Args[len(e.Args)-1].(string)
-	for range u.draw(0, 3) { // lost, once, or twice
-		time.AfterFunc(u.draw(0, u.slowest), func() { u.deliver(payload) })
+	last := e.Args[len(e.Args)-1].(string)
+	sent := []struct{ Payload string }{{last}}
+	if e.What == "UnlockMany" {
+		_ = json.Unmarshal([]byte(last), &sent)
+	}
+	for _, n := range sent {
+		for range u.draw(0, 3) { // lost, once, or twice
+			time.AfterFunc(u.draw(0, u.slowest), func() { u.deliver(n.Payload) })
+		}
 	}
 }
 

@@ -95,9 +95,7 @@ func (w *worker) collect(which func(*request) bool) (taken, cancelled []*request
 // serve makes one batch of attempts.
 func (w *worker) serve(which func(*request) bool) {
 	requests, cancelled := w.collect(which)
-	for _, r := range cancelled {
-		w.giveBack(r) // before the same lock is asked for again
-	}
+	w.giveBack(cancelled...) // before the same locks are asked for again
 	if len(requests) == 0 {
 		return
 	}
@@ -161,7 +159,7 @@ func (w *worker) connect() error {
 			s.Fail(err)
 			return err
 		}
-		w.now = s
+		w.now, w.releases = s, &releases{}
 		w.server.Start(s)
 		return nil
 	})
@@ -215,7 +213,7 @@ func (w *worker) electSome(winners []*request) {
 	}
 	for _, r := range winners {
 		if token, passed := tokens[r.Key]; passed {
-			w.answer(r, reply{session: w.now, token: token})
+			w.answer(r, reply{session: w.now, others: w.releases, token: token})
 		} else {
 			w.terminateOverdue(r)
 			w.requeue(r)
@@ -241,9 +239,7 @@ func (w *worker) requeue(r *request) {
 
 // refuse gives the locks back, if the session has them still, and answers with the reason.
 func (w *worker) refuse(requests []*request, err error) {
-	for _, r := range requests {
-		w.giveBack(r)
-	}
+	w.giveBack(requests...)
 	w.answerAll(requests, reply{err: err})
 }
 
@@ -262,14 +258,17 @@ func (w *worker) answer(r *request, with reply) {
 	}
 }
 
-// giveBack releases the lock of a request that is not answered, if it is held.
-func (w *worker) giveBack(r *request) {
-	s := r.held
-	r.held = nil
-	if s == nil || s.Context().Err() != nil {
+// giveBack releases those locks of requests that are not answered that the session holds.
+func (w *worker) giveBack(requests ...*request) {
+	requests = slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return w.now == nil || r.held != w.now })
+	if len(requests) == 0 || w.now.Context().Err() != nil {
 		return
 	}
-	if err := unlockKey(s, r.Key); err != nil {
-		w.server.Report(r.ctx, session.Releasing, fmt.Errorf("%w (of %q, whose campaign had ended)", err, r.Election))
+	for _, r := range requests {
+		r.held = nil
+	}
+	if err := unlockKeys(w.now, keysOf(requests)...); err != nil {
+		w.server.Report(w.ctx, session.Releasing, fmt.Errorf("%w (of %d elections whose campaigns had ended, among them %q)",
+			err, len(requests), requests[0].Election))
 	}
 }

@@ -20,7 +20,7 @@ type Lock struct {
 	token       int64
 	transaction string        // that holds it, in transaction scope
 	closeDelay  time.Duration // between the release and the end of the session
-	shared      bool          // the session is for other locks too
+	others      *releases     // the session is for other locks too; may be nil
 	release     func()        // of the hold on the session
 	released    atomic.Bool   // or about to be
 }
@@ -64,28 +64,25 @@ func (l *Lock) Verify(ctx context.Context) error {
 }
 
 // IsShared reports whether the session is for other locks too.
-func (l *Lock) IsShared() bool { return l.shared }
+func (l *Lock) IsShared() bool { return l.others != nil }
 
 // WorkReturned says that the work under the lock has returned, so only the lock itself
 // needs the session. It may be called more than once.
 func (l *Lock) WorkReturned() { l.release() }
-
-// A Notification is sent in the statement that releases the lock.
-type Notification struct{ Channel, Payload string }
 
 // Release releases the lock, and sends n unless it is nil. It returns nil only if the
 // server says that the session held the lock; otherwise the session is lost, and the error
 // wraps session.ErrSessionLost. Discard must follow.
 func (l *Lock) Release(n *Notification) error {
 	l.released.Store(true)
+	if l.IsShared() {
+		return l.others.release(l.Session, l.key, n)
+	}
 	err := unlock(l.Session, func(ctx context.Context, q *db.Queries) (bool, error) {
-		switch {
-		case l.InTransaction():
+		if l.InTransaction() {
 			return l.endTransaction(ctx, q, n)
-		case n == nil:
-			return q.Unlock(ctx, l.key)
 		}
-		return q.UnlockAndNotify(ctx, db.UnlockAndNotifyParams{Key: l.key, Channel: n.Channel, Payload: n.Payload})
+		return unlockOne(ctx, q, l.key, n)
 	})
 	if err == nil {
 		l.delayClose()
@@ -109,26 +106,10 @@ func (l *Lock) delayClose() {
 	}
 }
 
-// unlock releases a lock of the session. It waits as long as the session is valid.
-func unlock(s *session.Session, call func(context.Context, *db.Queries) (bool, error)) error {
-	released, err := session.Do(context.Background(), s, call)
-	if err == nil && !released {
-		err = errors.New("the session did not hold the lock")
-	}
-	if err != nil {
-		return s.Lose(fmt.Errorf("unlock: %w", err))
-	}
-	return nil
-}
-
-func unlockKey(s *session.Session, key int64) error {
-	return unlock(s, func(ctx context.Context, q *db.Queries) (bool, error) { return q.Unlock(ctx, key) })
-}
-
 // Discard ends what the lock was held on. A session of its own is closed, and with it the
 // lock is released if it was not before. A shared session goes on.
 func (l *Lock) Discard() {
-	if !l.shared {
+	if !l.IsShared() {
 		l.Close()
 	}
 }

@@ -25,6 +25,7 @@ type Shared struct {
 	working  bool
 	worked   chan struct{} // closed when the worker has returned
 	now      *session.Session
+	releases *releases // of now's locks
 }
 
 // NewShared makes a session that connects with the first attempt. Attempts fail with the
@@ -94,7 +95,7 @@ func (h *sharing) attempt(ctx context.Context, r reply) (a Attempt) {
 	case r.err != nil:
 	case r.session != nil:
 		a = Attempt{Outcome: Granted, Lock: newLock(h.Key, r.session, r.token)}
-		a.Lock.shared = true
+		a.Lock.others = r.others
 	case r.offered:
 		a, r.err = h.own.retry(ctx, func() (Attempt, error) { return h.own.succeed(ctx) })
 	default:
@@ -140,6 +141,7 @@ func keysOf(requests []*request) []int64 {
 type reply struct {
 	err     error
 	session *session.Session // holds the lock; nil if another does
+	others  *releases        // of its other locks
 	token   int64
 	holder  Holder
 	offered bool

@@ -154,7 +154,7 @@ func unlockOffer(s *session.Session, key int64) error {
 	if s.InTransaction() {
 		return nil
 	}
-	return unlockKey(s, key)
+	return unlockKeys(s, key)
 }
 
 // succeed waits in the server's queue for as long as the leader's offer stands. After that

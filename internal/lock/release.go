@@ -1,0 +1,120 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// A Notification is sent in the statement that releases the lock.
+type Notification struct {
+	Channel string `json:"channel"`
+	Payload string `json:"payload"`
+}
+
+// A release is one lock to be released.
+type release struct {
+	Key int64 `json:"key"`
+	*Notification
+	done chan struct{} // closed when the server has released it
+}
+
+func newRelease(key int64, n *Notification) *release {
+	return &release{Key: key, Notification: n, done: make(chan struct{})}
+}
+
+// releases are those of one shared session. All that come while the session is busy go in
+// one statement.
+type releases struct {
+	mu      sync.Mutex
+	waiting []*release
+}
+
+// release is unlock for one lock.
+func (b *releases) release(s *session.Session, key int64, n *Notification) error {
+	r := newRelease(key, n)
+	b.mu.Lock()
+	b.waiting = append(b.waiting, r)
+	first := len(b.waiting) == 1
+	b.mu.Unlock()
+	if first {
+		all := sync.OnceValue(b.take) // the call may be repeated
+		_ = unlock(s, func(ctx context.Context, q *db.Queries) (bool, error) { return unlockAll(ctx, q, all()) })
+	}
+	select {
+	case <-r.done:
+		return nil
+	case <-s.Context().Done():
+	}
+	select {
+	case <-r.done:
+		return nil
+	default:
+		return s.Lose(context.Cause(s.Context()))
+	}
+}
+
+func (b *releases) take() []*release {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := b.waiting
+	b.waiting = nil
+	return all
+}
+
+// unlock releases one or more locks of the session. It waits as long as the session is
+// valid. It returns nil only if the session held them; otherwise the session is lost.
+func unlock(s *session.Session, call func(context.Context, *db.Queries) (held bool, err error)) error {
+	held, err := session.Do(context.Background(), s, call)
+	if err == nil && !held {
+		err = errors.New("the session did not hold the lock")
+	}
+	if err != nil {
+		return s.Lose(fmt.Errorf("unlock: %w", err))
+	}
+	return nil
+}
+
+func unlockKeys(s *session.Session, keys ...int64) error {
+	var all []*release
+	for _, key := range keys {
+		all = append(all, newRelease(key, nil))
+	}
+	return unlock(s, func(ctx context.Context, q *db.Queries) (bool, error) { return unlockAll(ctx, q, all) })
+}
+
+func unlockAll(ctx context.Context, q *db.Queries, all []*release) (held bool, err error) {
+	if len(all) == 1 {
+		held, err = unlockOne(ctx, q, all[0].Key, all[0].Notification)
+		if held {
+			close(all[0].done)
+		}
+		return held, err
+	}
+	rows, err := q.UnlockMany(ctx, session.Encode(all))
+	if err != nil {
+		return false, err
+	}
+	waiting := map[int64]*release{}
+	for _, r := range all {
+		waiting[r.Key] = r
+	}
+	for _, row := range rows {
+		if r := waiting[row.Key]; r != nil && row.Released {
+			close(r.done)
+			delete(waiting, row.Key)
+		}
+	}
+	return len(waiting) == 0, nil
+}
+
+func unlockOne(ctx context.Context, q *db.Queries, key int64, n *Notification) (held bool, err error) {
+	if n == nil {
+		return q.Unlock(ctx, key)
+	}
+	return q.UnlockAndNotify(ctx, db.UnlockAndNotifyParams{Key: key, Channel: n.Channel, Payload: n.Payload})
+}
