@@ -19,9 +19,11 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-func page(t *testing.T) string {
+func page(t *testing.T) string { return document(t, "command.md") }
+
+func document(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/command.md")
+	text, err := os.ReadFile("../../docs/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func TestTheSystemdUnitRestartsIfThatHelps(t *testing.T) {
 	}
 }
 
-func TestThePageNamesOnlyFlagsAndCommandsThatExist(t *testing.T) {
+func TestThePagesNameOnlyFlagsThatExist(t *testing.T) {
 	known := map[string]bool{"--version": true, "--now": true, "--from": true, "--exec": true} // of other programs
 	root := (&app{}).command()
 	visit := func(cmd *cobra.Command) {
@@ -92,7 +94,7 @@ func TestThePageNamesOnlyFlagsAndCommandsThatExist(t *testing.T) {
 	for _, cmd := range root.Commands() {
 		visit(cmd)
 	}
-	for _, flag := range regexp.MustCompile("--[a-z][a-z-]+").FindAllString(page(t), -1) {
+	for _, flag := range regexp.MustCompile("--[a-z][a-z-]+").FindAllString(page(t)+document(t, "features.md")+document(t, "operating.md"), -1) {
 		if !known[flag] {
 			t.Errorf("there is no %s", flag)
 		}

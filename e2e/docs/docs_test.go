@@ -168,10 +168,34 @@ func section(t *testing.T, heading string) string {
 	return text
 }
 
+func TestThePageOfFeaturesNamesWhatExists(t *testing.T) {
+	exists := map[string]bool{}
+	for _, pattern := range []string{"../*/*.go", "../*/*/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			for _, name := range found(t, file, `(?m)^(?:func |type |func \([^)]*\) |\t)([A-Z]\w+)\b`) {
+				exists[name] = true
+			}
+		}
+	}
+	names := found(t, "features.md", "`(?:[A-Za-z]+\\.)?([A-Z]\\w+)`")
+	if len(names) < 30 {
+		t.Errorf("the page names only %q", names)
+	}
+	for _, name := range names {
+		if !exists[name] {
+			t.Errorf("there is no %s", name)
+		}
+	}
+}
+
 // A newcomer reads the whole README, and one page for a question.
 func TestTheReadmeAndThePagesAreShort(t *testing.T) {
 	for page, limit := range map[string]int{"../README.md": 1500, "get-started.md": 800, "modes.md": 1100, "testing.md": 600,
-		"fencing.md": 1500, "servers.md": 1500, "command.md": 1300, "how-it-works.md": 1900, "evidence.md": 750, "operating.md": 1700, "threats.md": 700} {
+		"fencing.md": 1500, "servers.md": 1500, "command.md": 1300, "how-it-works.md": 1900, "evidence.md": 750, "operating.md": 1700, "features.md": 450, "threats.md": 700} {
 		if n := len(strings.Fields(read(t, page))); n > limit {
 			t.Errorf("%s has %d words, want at most %d", page, n, limit)
 		}
