@@ -49,7 +49,7 @@ environment has PGELECTOR_SHARD, from 0 to N-1, PGELECTOR_SHARDS, PGELECTOR_GROU
 election of the shard, named NAME/0 and so on. It reads /dev/null. When its shard moves to another host or leadership
 is lost, it gets TERM and, after --grace, KILL; then the shard is released. A command that ends is run again, after
 --backoff. HUP, USR1 and USR2 are forwarded to all commands; TERM and INT end them all. The exit status is then that of
-the last command that failed. With --http, only /leader and /metrics are served.
+the last command that failed. With --http, /readyz answers 503 while the database does not answer.
 
 Exit status: the command's own; 128+n if signal n ended it, but 0 after TERM; 64 bad usage; 69 no primary reached; 75 leadership lost;
 78 refused server; 126 not executable; 127 not found.`

@@ -5,6 +5,7 @@ package command_test
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"syscall"
@@ -151,4 +152,25 @@ func TestTheCommandOfAShardThatEndsIsRunAgain(t *testing.T) {
 	r.says(t, "ran")
 	r.signal(t, syscall.SIGINT)
 	r.ends(t, exit.SignalBase+int(syscall.SIGINT))
+}
+
+func TestAHostWithShardsIsReadyWhileTheServerAnswers(t *testing.T) {
+	t.Parallel()
+	way, err := shared.Get(t).Proxy(t.Context())
+	check(t, err)
+	address := freeAddress(t)
+	r := launch(t, at(way.DSN()), quick("", "--group", unique("group"), "--shards", "1", "--http", address, "--", "sleep", "1000")...)
+	r.logs(t, "command started")
+	if got := ready(t, address, http.StatusOK); !strings.Contains(got.body, `"commands":{"0":`) {
+		t.Errorf("/leader says %s", got.body)
+	}
+	way.BlackHole()
+	ready(t, address, http.StatusServiceUnavailable)
+	if got := get(t, address, "/healthz").status; got != http.StatusOK {
+		t.Errorf("/healthz without a server: %d", got)
+	}
+	way.Heal()
+	ready(t, address, http.StatusOK)
+	r.signal(t, syscall.SIGTERM)
+	r.ends(t, exit.OK)
 }

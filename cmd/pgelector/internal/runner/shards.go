@@ -39,6 +39,7 @@ type shards struct {
 	waits    map[string]time.Duration    // before the command of a shard runs again
 	leaving  os.Signal                   // the signal that ends this program, if any
 	answered bool                        // the server answered an attempt
+	ready    bool                        // and the last attempt or heartbeat
 	code     int                         // of the last command that failed, or was killed, after that signal
 }
 
@@ -66,7 +67,8 @@ func runShards(c Config) error {
 		return fmt.Errorf("adopt orphans: %w", err)
 	}
 	go s.dispatch(supervise.Catch())
-	stop, err := serveHTTP(c, s.served, map[string]http.Handler{"GET /leader": http.HandlerFunc(s.serveShards)})
+	stop, err := serveHTTP(c, s.served, map[string]http.Handler{"GET /healthz": s.served.monitor.Liveness(),
+		"GET /readyz": http.HandlerFunc(s.serveReady), "GET /leader": http.HandlerFunc(s.serveShards)})
 	if err != nil {
 		return err
 	}
@@ -172,6 +174,9 @@ func (s *shards) end(name string, result supervise.Result, lasted time.Duration,
 }
 
 func (s *shards) onHeartbeat(_ context.Context, e hooks.Heartbeat) {
+	s.mu.Lock()
+	s.ready = true
+	s.mu.Unlock()
 	if child := s.child(e.Election); child != nil {
 		child.Extend(e.Deadline)
 	}
@@ -194,6 +199,9 @@ func (s *shards) lives(election string) bool {
 func (s *shards) onError(_ context.Context, e hooks.Failure) {
 	s.mu.Lock()
 	answered := s.answered
+	if e.Op == hooks.OpCampaign || e.Op == hooks.OpHeartbeat {
+		s.ready = false
+	}
 	s.mu.Unlock()
 	if e.Op == hooks.OpCampaign && !answered && connect.Refused(e.Err) {
 		s.cancel(explain(s.Target, e.Err))
@@ -204,7 +212,7 @@ func (s *shards) onCampaign(_ context.Context, e hooks.Campaign) {
 	if e.Outcome != hooks.Failed {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.answered = true
+		s.answered, s.ready = true, true
 	}
 }
 
@@ -222,6 +230,15 @@ func (s *shards) dispatch(signals <-chan os.Signal) {
 			}
 		}
 		s.mu.Unlock()
+	}
+}
+
+// serveReady answers 200 while the server answers this member, and 503 otherwise.
+func (s *shards) serveReady(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 }
 
