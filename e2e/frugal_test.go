@@ -10,9 +10,11 @@ import (
 	"maps"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
@@ -244,6 +246,7 @@ func TestNothingIsLogged(t *testing.T) {
 type counter struct {
 	mu     sync.Mutex
 	counts map[string]int
+	forget atomic.Bool // release all locks of a session with its next heartbeat
 }
 
 var nameOfStatement = regexp.MustCompile(`^-- name: (\w+)`)
@@ -324,6 +327,11 @@ type countingConn struct {
 
 func (c countingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	c.counter.count(query)
+	if query == db.Ping && c.counter.forget.CompareAndSwap(true, false) {
+		if _, err := c.capable.ExecContext(ctx, "SELECT pg_advisory_unlock_all()", nil); err != nil {
+			return nil, err
+		}
+	}
 	return c.capable.QueryContext(ctx, query, args)
 }
 

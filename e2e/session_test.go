@@ -247,6 +247,36 @@ func TestAfterALostSessionAllItsElectionsAreLedAgain(t *testing.T) {
 	})
 }
 
+// Something else on the connection, a middleware say, releases the locks: the session lives,
+// and only pg_locks shows it. Each tenth heartbeat looks there.
+func TestALockThatVanishesEndsItsTerm(t *testing.T) {
+	t.Parallel()
+	inSessionScope(t, "a transaction keeps its locks to its end")
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool, counter := d.openCounted(t, 0, s.DSN())
+		own := s.stand(t, pool, s.election(t)).run(t, nil)
+		elected := own.elected(t)
+		first := own.after()
+		counter.forget.Store(true)
+		if lost := next[hooks.Demoted](t, first, nil); lost.Token != elected.Token || lost.Reason != hooks.SessionLost {
+			t.Errorf("the term ended with %+v", lost)
+		}
+		if again := nextElected(t, first); again.Token <= elected.Token {
+			t.Errorf("token %d does not rise above %d", again.Token, elected.Token)
+		}
+
+		elections := s.elections(t, 3)
+		pool, counter = d.openCounted(t, 1, s.DSN())
+		g := s.share(t, pool).join(t, elections).run(t, nil)
+		eventually(t, "all are led", func() bool { return g.leading() == len(elections) })
+		counter.forget.Store(true)
+		_, err := hookstest.WaitN(soon(t), g.rec, len(elections), func(e hooks.Demoted) bool { return e.Reason == hooks.SessionLost })
+		check(t, err)
+		eventually(t, "all are led again", func() bool { return g.leading() == len(elections) })
+	})
+}
+
 func TestAResignationDoesNotAffectTheSessionsOtherTerms(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
