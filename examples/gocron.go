@@ -25,7 +25,7 @@ func (g GocronElector) IsLeader(context.Context) error {
 // WhileLeading returns a task for gocron.NewTask. gocron calls its elector only before
 // a job. This task also cancels the job's context when the term ends. The lock is
 // released after the job has returned.
-func WhileLeading(e *elector.Elector, job Task) func(context.Context) error {
+func WhileLeading(e *elector.Elector, job func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := e.RunIfLeader(ctx, job)
 		return err

@@ -24,15 +24,23 @@ type needsLeaderElection interface{ NeedLeaderElection() bool }
 // last has returned. It starts a runnable that needs a leader again in the next term;
 // controller-runtime ends the process instead.
 func RunAll(ctx context.Context, e *elector.Elector, runnables ...Runnable) error {
-	var led []Task
+	var led []Runnable
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, r := range runnables {
 		if choice, chooses := r.(needsLeaderElection); chooses && !choice.NeedLeaderElection() {
 			group.Go(func() error { return r.Start(groupCtx) })
 		} else {
-			led = append(led, r.Start)
+			led = append(led, r)
 		}
 	}
-	group.Go(func() error { return e.Run(groupCtx, LeadTasks(led...)) })
+	group.Go(func() error {
+		return e.Run(groupCtx, func(ctx context.Context, _ *elector.Term) error {
+			term, ctx := errgroup.WithContext(ctx)
+			for _, r := range led {
+				term.Go(func() error { return r.Start(ctx) })
+			}
+			return term.Wait()
+		})
+	})
 	return group.Wait()
 }

@@ -46,6 +46,8 @@ check "go code is formatted" "run 'gofmt -w .'" formatted
 check "import rules hold" "see the lines above, and the layout in CONTRIBUTING.md" scripts/imports.sh
 check "the docs' code and make targets are correct" "change the document or the code that it shows" \
   go -C e2e test -count=1 ./docscheck ./docs
+check "the docs' code and the examples compile in a new module" "change the document or the example" \
+  go -C e2e test -count=1 -run Compiles ./firsthour
 check "all names in the SQL are qualified" "qualify it with pg_catalog; tools/sqlnames explains why" names
 check "no two files of the core use each other" "move what both use to a third file; tools/filearrows explains what counts" arrows
 check "the command has at most 19 MB" "see what it links: go list -deps ./cmd/pgelector" small

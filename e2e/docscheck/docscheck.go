@@ -1,13 +1,9 @@
-// Package docscheck extracts code from the project's documents. Its tests check that the
-// code compiles.
+// Package docscheck extracts code from the project's documents. Its tests check that parts of
+// files stand in code that is compiled; package firsthour compiles and runs whole files.
 package docscheck
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -82,43 +78,4 @@ func MakeTargets(document string) ([]string, error) {
 		}
 	}
 	return targets, nil
-}
-
-// Compile builds code as a package of the module e2e, in a folder that exists only in go's
-// overlay. If the package is a program, Compile writes it to output. where is the document's
-// name and line for error messages.
-func Compile(root, where, code, output string) error {
-	temp, err := os.MkdirTemp("", "docscheck-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(temp)
-	source := filepath.Join(temp, "block.go")
-	if err := os.WriteFile(source, []byte("//line "+where+"\n"+code), 0o600); err != nil {
-		return err
-	}
-	module, err := filepath.Abs(filepath.Join(root, "e2e"))
-	if err != nil {
-		return err
-	}
-	name, command := "block.go", []string{"build"}
-	if regexp.MustCompile(`(?m)^package \w+_test$|^func (Test|Example)\w*\(`).MatchString(code) {
-		name, command = "block_test.go", []string{"test", "-c", "-vet=off"}
-	}
-	overlay, err := json.Marshal(map[string]any{
-		"Replace": map[string]string{filepath.Join(module, "docscheck", "block", name): source},
-	})
-	if err != nil {
-		return err
-	}
-	overlayFile := filepath.Join(temp, "overlay.json")
-	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
-		return err
-	}
-	build := exec.Command("go", append(command, "-o", output, "-overlay", overlayFile, "./docscheck/block")...)
-	build.Dir = module
-	if said, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s%w", said, err)
-	}
-	return nil
 }

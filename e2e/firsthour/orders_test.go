@@ -1,0 +1,319 @@
+//go:build unix
+
+package firsthour_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+)
+
+// database creates a database, which has no elections and tables yet.
+func database(t *testing.T) (dsn string) {
+	t.Helper()
+	const name = "app"
+	conn := connection(t, shared.Get(t).DSN())
+	_, err := conn.Exec(t.Context(), "CREATE DATABASE "+name)
+	check(t, err)
+	t.Cleanup(func() {
+		_, err := connection(t, shared.Get(t).DSN()).Exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)")
+		check(t, err)
+	})
+	return shared.Get(t).DSN(pgcluster.ForDatabase(name))
+}
+
+// connection opens a connection that is closed at the end of the test.
+func connection(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), dsn)
+	check(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// command returns the line of a page's shell blocks that contains the text.
+func command(t *testing.T, page, contains string) string {
+	t.Helper()
+	for line := range strings.Lines(block(t, page, "sh", contains)) {
+		if strings.Contains(line, contains) {
+			return line
+		}
+	}
+	panic("unreachable")
+}
+
+func TestTheReadmesProgramBuilds(t *testing.T) {
+	m := newModule(t)
+	m.run(t, "bash", "-c", command(t, "README.md", "go get "))
+	m.write(t, "main.go", block(t, "README.md", "go", "package main"))
+	m.run(t, "go", "build", ".")
+}
+
+// The candidates' last one is over the other driver, and logs by hclog.
+func TestTheNextLeadsWhenTheFirstIsKilled(t *testing.T) {
+	const page = "docs/get-started.md"
+	m := newModule(t)
+	m.run(t, "bash", "-c", command(t, page, "go get "))
+	program := block(t, "README.md", "go", "package main")
+	m.write(t, "main.go", program)
+	terminal := func(line string) *process {
+		t.Helper()
+		// The page's server is one on the usual port.
+		address := strings.Replace(command(t, page, "export DATABASE_URL"), "localhost:5432", shared.Get(t).Addr(), 1)
+		return m.start(t, address+line)
+	}
+	var first, second []string // the lines that the page shows
+	for _, b := range blocks(t, page, "text") {
+		if first == nil {
+			first = strings.Split(strings.TrimSpace(b.Code), "\n")
+		} else {
+			second = strings.Split(strings.TrimSpace(b.Code), "\n")
+		}
+	}
+	// go run has another process id than the program.
+	const candidate = `candidate=\S+-(\d+)-[0-9a-f]{6} `
+	kill := func(p *process, signal syscall.Signal) {
+		t.Helper()
+		pid, err := strconv.Atoi(p.says(t, candidate)[0])
+		check(t, err)
+		check(t, syscall.Kill(pid, signal))
+	}
+
+	one := terminal("go run .")
+	for _, line := range first {
+		one.says(t, shape(line))
+	}
+	two := terminal("go run .")
+	for _, line := range second {
+		two.says(t, shape(line))
+	}
+	kill(one, syscall.SIGKILL)
+	for _, line := range first {
+		two.says(t, shape(line))
+	}
+	if one.token(t) >= two.token(t) {
+		t.Error("the second token is not larger")
+	}
+
+	m.write(t, "other/main.go", strings.NewReplacer(
+		`"github.com/jackc/pgx/v5/stdlib"`, `"github.com/lib/pq"`, `"pgx"`, `"postgres"`,
+		`sloghooks "github.com/pgelector/pgelector/hooks/slog"`, `hcloghooks "github.com/pgelector/pgelector/hooks/hclog"`, "sloghooks.", "hcloghooks.",
+	).Replace(program))
+	m.run(t, "go", "mod", "tidy")
+	three := terminal("DATABASE_URL=$DATABASE_URL'&sslmode=disable' go run ./other")
+	three.says(t, `\[INFO\]  became deputy: election=orders `+candidate)
+	kill(two, syscall.SIGTERM)
+	two.ends(t, 0)
+	three.says(t, `\[INFO\]  elected: election=orders `+candidate)
+	if two.token(t) >= three.token(t) {
+		t.Error("the third token is not larger")
+	}
+	kill(three, syscall.SIGTERM)
+	three.ends(t, 0)
+
+	lost := m.start(t, "DATABASE_URL=postgres://nobody@127.0.0.1:1/ go run .")
+	lost.says(t, "database away .*connection refused")
+	kill(lost, syscall.SIGTERM)
+	lost.ends(t, 0)
+}
+
+// The service puts together what the pages show: shipping, metrics, health and a job of robfig/cron.
+const service = `package orders
+
+import (
+	"context"
+	"database/sql"
+	"log"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/robfig/cron/v3"
+)
+
+func Serve(ctx context.Context, pool *sql.DB, mux *http.ServeMux) error {
+	registry := prometheus.NewRegistry()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	e, err := stand(pool, registry)
+	if err != nil {
+		return err
+	}
+	if err := e.Start(ctx); err != nil {
+		return err
+	}
+	defer e.Stop(context.Background())
+
+	jobs := cron.New(cron.WithSeconds())
+	report := func(context.Context) error { log.Print("reporting"); return nil }
+	if _, err := jobs.AddJob("* * * * * *", CronJob(ctx, e, report)); err != nil {
+		return err
+	}
+	jobs.Start()
+	defer jobs.Stop()
+
+	// It does not campaign: e does. So its health is what the server says.
+	if _, err := newCandidate(pool, mux); err != nil {
+		return err
+	}
+	return ShipAsLeader(ctx, pool)
+}
+`
+
+const program = `package main
+
+import (
+	"context"
+	"database/sql"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/lib/pq"
+
+	"example.com/orders/orders"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	pool, err := sql.Open(os.Args[1], os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Print("listening at ", listener.Addr())
+	mux := http.NewServeMux()
+	go http.Serve(listener, mux)
+	if err := orders.Serve(ctx, pool, mux); err != nil {
+		log.Fatal(err)
+	}
+}
+`
+
+func TestTheServiceShipsMeasuresReportsAndStops(t *testing.T) {
+	m := newModule(t)
+	m.write(t, "orders/ship.go", block(t, "docs/get-started.md", "go", "package orders"))
+	m.write(t, "orders/metrics.go", block(t, "docs/observing.md", "go", "hooks/prometheus"))
+	m.write(t, "orders/health.go", `package orders
+
+import (
+	"database/sql"
+	"net/http"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/health"
+)
+
+`+block(t, "docs/observing.md", "go", "health.New"))
+	m.write(t, "orders/cron.go", strings.Replace(read(t, "examples/cron.go"), "package examples", "package orders", 1))
+	m.write(t, "orders/service.go", service)
+	m.write(t, "main.go", program)
+	m.run(t, "go", "mod", "tidy")
+	m.run(t, "go", "vet", "./...")
+	m.run(t, "go", "build", "-o", "replica", ".")
+
+	dsn := database(t)
+	conn := connection(t, dsn)
+	do := func(statement string) {
+		t.Helper()
+		_, err := conn.Exec(t.Context(), statement)
+		check(t, err)
+	}
+	ask := func(question string) (yes bool) {
+		check(t, conn.QueryRow(t.Context(), question).Scan(&yes))
+		return yes
+	}
+	do("CREATE TABLE orders (paid boolean NOT NULL, shipped boolean NOT NULL)")
+	order := func() {
+		t.Helper()
+		do("INSERT INTO orders VALUES (true, false)")
+		eventually(t, "the order is shipped", func() bool { return ask("SELECT bool_and(shipped) FROM orders") })
+	}
+	replica := func(driver string) *process {
+		t.Helper()
+		return m.start(t, fmt.Sprintf("DATABASE_URL='%s' exec ./replica %s", dsn, driver))
+	}
+	pgx, pq := replica("pgx"), (*process)(nil)
+	order()
+	pgx.says(t, "reporting")
+	pq = replica("postgres")
+	pq.says(t, `became deputy election="ship orders"`)
+	if strings.Contains(pq.said(), "reporting") {
+		t.Error("two replicas report")
+	}
+	check(t, syscall.Kill(pgx.cmd.Process.Pid, syscall.SIGKILL))
+	order()
+	pq.says(t, "reporting")
+
+	base := "http://" + pq.says(t, `listening at (\S+)`)[0]
+	if metrics := get(t, base+"/metrics"); !strings.Contains(metrics, `pgelector_leader{election="orders"} 1`) {
+		t.Errorf("the metrics are\n%s", metrics)
+	}
+	get(t, base+"/readyz")
+	get(t, base+"/livez")
+	shown := keys(t, block(t, "docs/observing.md", "json", "elections"))
+	for _, key := range keys(t, get(t, base+"/health")) {
+		if !slices.Contains(shown, key) {
+			t.Errorf("the page does not show %s of /health", key)
+		}
+	}
+
+	do("BEGIN")
+	do("LOCK orders")
+	eventually(t, "the service waits for the table", func() bool {
+		return ask("SELECT count(*) > 0 FROM pg_locks WHERE relation = 'orders'::regclass AND NOT granted")
+	})
+	check(t, syscall.Kill(pq.cmd.Process.Pid, syscall.SIGTERM))
+	pq.ends(t, 0)
+}
+
+// get waits for an answer with status 200 and returns its text.
+func get(t *testing.T, url string) (text string) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	status := ""
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		answer, err := client.Get(url)
+		if err != nil {
+			status = err.Error()
+			continue
+		}
+		body, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		check(t, err)
+		if status = answer.Status; answer.StatusCode == http.StatusOK {
+			return string(body)
+		}
+	}
+	t.Fatalf("%s: %s", url, status)
+	return ""
+}
+
+// keys returns the keys of JSON.
+func keys(t *testing.T, text string) (all []string) {
+	t.Helper()
+	if !json.Valid([]byte(text)) {
+		t.Errorf("no JSON: %s", text)
+	}
+	return regexp.MustCompile(`"\w+":`).FindAllString(text, -1)
+}
