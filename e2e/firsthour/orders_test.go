@@ -62,7 +62,7 @@ func TestTheReadmesProgramBuilds(t *testing.T) {
 	m.run(t, "go", "build", ".")
 }
 
-// The candidates' last one is over the other driver, and logs by hclog.
+// The third candidate uses the other driver, and logs to hclog.
 func TestTheNextLeadsWhenTheFirstIsKilled(t *testing.T) {
 	const page = "docs/get-started.md"
 	m := newModule(t)
@@ -75,12 +75,10 @@ func TestTheNextLeadsWhenTheFirstIsKilled(t *testing.T) {
 		address := strings.Replace(command(t, page, "export DATABASE_URL"), "localhost:5432", shared.Get(t).Addr(), 1)
 		return m.start(t, address+line)
 	}
-	var first, second []string // the lines that the page shows
-	for _, b := range blocks(t, page, "text") {
-		if first == nil {
-			first = strings.Split(strings.TrimSpace(b.Code), "\n")
-		} else {
-			second = strings.Split(strings.TrimSpace(b.Code), "\n")
+	shows := func(p *process, contains string) {
+		t.Helper()
+		for line := range strings.Lines(block(t, page, "text", contains)) {
+			p.says(t, shape(line))
 		}
 	}
 	// go run has another process id than the program.
@@ -93,17 +91,11 @@ func TestTheNextLeadsWhenTheFirstIsKilled(t *testing.T) {
 	}
 
 	one := terminal("go run .")
-	for _, line := range first {
-		one.says(t, shape(line))
-	}
+	shows(one, "INFO elected")
 	two := terminal("go run .")
-	for _, line := range second {
-		two.says(t, shape(line))
-	}
+	shows(two, "INFO became deputy")
 	kill(one, syscall.SIGKILL)
-	for _, line := range first {
-		two.says(t, shape(line))
-	}
+	shows(two, "INFO elected")
 	if one.token(t) >= two.token(t) {
 		t.Error("the second token is not larger")
 	}
@@ -269,8 +261,9 @@ import (
 	if metrics := get(t, base+"/metrics"); !strings.Contains(metrics, `pgelector_leader{election="orders"} 1`) {
 		t.Errorf("the metrics are\n%s", metrics)
 	}
-	get(t, base+"/readyz")
-	get(t, base+"/livez")
+	for _, probe := range regexp.MustCompile(`path: (/\w+)`).FindAllStringSubmatch(block(t, "docs/observing.md", "yaml", "/livez"), -1) {
+		get(t, base+probe[1])
+	}
 	shown := keys(t, block(t, "docs/observing.md", "json", "elections"))
 	for _, key := range keys(t, get(t, base+"/health")) {
 		if !slices.Contains(shown, key) {

@@ -1,9 +1,8 @@
-// Package deploy checks the files of this folder.
+// Package deploy checks the files of this folder. The tests of e2e/firsthour run their commands.
 package deploy
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -26,48 +25,14 @@ func parse[T any](t *testing.T, file string) (parsed T) {
 
 type compose struct {
 	Services map[string]struct {
-		Image   string
-		Build   struct{ Context, Dockerfile string }
-		Command []string
-		Deploy  struct{ Replicas int }
+		Build  struct{ Context, Dockerfile string }
+		Deploy struct{ Replicas int }
 	}
 }
 
 type deployment struct {
 	Kind string
-	Spec struct {
-		Replicas int
-		Template struct {
-			Spec struct {
-				Containers []struct{ Args []string }
-			}
-		}
-	}
-}
-
-// The command parses its flags before it shows its help.
-func TestTheCommandTakesTheArgumentsOfTheFiles(t *testing.T) {
-	services := parse[compose](t, "compose.yaml").Services
-	inPod := parse[deployment](t, "kubernetes.yaml").Spec.Template.Spec.Containers
-	if len(inPod) != 1 {
-		t.Fatalf("the pod has %d containers", len(inPod))
-	}
-	program := filepath.Join(t.TempDir(), "pgelector")
-	if out, err := exec.Command("go", "build", "-C", "../..", "-o", program, "./cmd/pgelector").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, args := range [][]string{services["replica"].Command, services["dashboard"].Command, inPod[0].Args} {
-		if len(args) == 0 {
-			t.Fatal("a file starts nothing")
-		}
-		help := append([]string{args[0], "--help"}, args[1:]...)
-		if out, err := exec.Command(program, help...).CombinedOutput(); err != nil || !strings.Contains(string(out), "pgelector "+args[0]) {
-			t.Errorf("%q: %v\n%s", args, err, out)
-		}
-	}
-	if exec.Command(program, "lead", "--help", "--no-such-flag").Run() == nil {
-		t.Error("a flag that does not exist is no error")
-	}
+	Spec struct{ Replicas int }
 }
 
 func TestThreeReplicasRun(t *testing.T) {
