@@ -21,8 +21,11 @@ MODES  ?= async,proxied,sync,guarded
 # For fuzz: the duration of each target.
 TIME ?= 30s
 
+# For proof: the names of the steps (empty: those that have not passed on this code).
+STEPS ?=
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e simulate mutate matrix fuzz bug torture ha soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
+.PHONY: help proof demo test e2e simulate mutate matrix fuzz bug torture ha soak bench bench-quick bench-go model cover generate docs record screenshots lint verify clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +102,9 @@ lint: ## Run go vet and staticcheck on every module
 
 verify: ## Check that generated code, imports, docs and go.mod are up to date
 	@scripts/verify.sh
+
+proof: ## Run every proof, for hours, and write its figures to the documents; goes on where it stopped: make proof STEPS="model soak"
+	go -C e2e run ./proof -run -steps='$(STEPS)'
 
 clean: ## Remove built tools and coverage
 	rm -rf .cache

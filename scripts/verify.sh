@@ -45,7 +45,7 @@ arrows() { go -C tools run ./filearrows ../elector ../internal/lock ../internal/
 check "go code is formatted" "run 'gofmt -w .'" formatted
 check "import rules hold" "see the lines above, and the layout in CONTRIBUTING.md" scripts/imports.sh
 check "the docs' code and make targets are correct" "change the document or the code that it shows" \
-  go -C e2e test -count=1 ./docscheck ./docs
+  go -C e2e test -count=1 ./docscheck ./docs ./proof
 check "the docs' code and the examples compile in a new module" "change the document or the example" \
   go -C e2e test -count=1 -run Compiles ./firsthour
 check "all names in the SQL are qualified" "qualify it with pg_catalog; tools/sqlnames explains why" names

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"os"
+	"testing"
+)
+
+// No document has a figure that the committed proofs have not.
+func TestThePagesHaveTheFigures(t *testing.T) {
+	t.Chdir("../..")
+	for page, table := range pages {
+		have, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := withTable(string(have), table)
+		if err != nil {
+			t.Fatalf("%s: %v", page, err)
+		}
+		if string(have) != want {
+			t.Errorf("%s has other figures: run 'go -C e2e run ./proof'", page)
+		}
+	}
+}
+
+func TestFiguresAreFound(t *testing.T) {
+	s := step{patterns: []string{`(?P<count_weak>ok  without)`, `(?P<states>\d+) states`, `version (?P<list_versions>\S+)`}}
+	got, err := s.figures("ok  without\nok  without\n5 states\n6 states\nversion 14.1\nversion 15.2\n")
+	if err != nil || got["weak"] != "2" || got["states"] != "6" || got["versions"] != "14.1, 15.2" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if _, err := s.figures("6 states"); err == nil {
+		t.Error("a missing figure is no error")
+	}
+}
