@@ -21,19 +21,9 @@ func (e *Elector) AddHooks(all ...hooks.Hook) (remove func(), err error) {
 	return e.announcer.add(all), nil
 }
 
-// everyHook is what hooks.Join returns.
-type everyHook interface {
-	hooks.ElectedHook
-	hooks.DemotedHook
-	hooks.LeaderChangedHook
-	hooks.ErrorHook
-	hooks.HeartbeatHook
-	hooks.CampaignHook
-}
-
 // A hookSet is the hooks at one time. It is replaced as a whole, so no event takes a lock.
 type hookSet struct {
-	everyHook
+	hooks.All
 	all           []*registration
 	seesHeartbeat bool // whether any hook wants it
 	seesLeader    bool
@@ -48,16 +38,16 @@ type registration struct {
 
 func newHookSet(all []*registration) *hookSet {
 	hook := joinOf(all)
-	return &hookSet{everyHook: hook, all: all,
+	return &hookSet{All: hook, all: all,
 		seesHeartbeat: hooks.Wants[hooks.HeartbeatHook](hook), seesLeader: hooks.Wants[hooks.LeaderChangedHook](hook)}
 }
 
-func joinOf(all []*registration) everyHook {
+func joinOf(all []*registration) hooks.All {
 	var each []hooks.Hook
 	for _, r := range all {
 		each = append(each, r.hook)
 	}
-	return hooks.Join(each...).(everyHook)
+	return hooks.Join(each...)
 }
 
 func register(all []hooks.Hook) (registered []*registration) {
@@ -68,7 +58,7 @@ func register(all []hooks.Hook) (registered []*registration) {
 }
 
 // toElect returns the hooks for OnElected.
-func (s *hookSet) toElect() everyHook {
+func (s *hookSet) toElect() hooks.All {
 	for _, r := range s.all {
 		r.elected = true
 	}
@@ -76,7 +66,7 @@ func (s *hookSet) toElect() everyHook {
 }
 
 // toDemote returns the hooks that have received OnElected.
-func (s *hookSet) toDemote() everyHook {
+func (s *hookSet) toDemote() hooks.All {
 	var told []*registration
 	for _, r := range s.all {
 		if r.elected {

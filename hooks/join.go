@@ -2,9 +2,19 @@ package hooks
 
 import "context"
 
+// All is a hook that receives every event.
+type All interface {
+	ElectedHook
+	DemotedHook
+	LeaderChangedHook
+	ErrorHook
+	HeartbeatHook
+	CampaignHook
+}
+
 // Join returns a hook that passes each event to all hooks, in the order given. If one
 // panics, the others still receive the event. Nil hooks are left out.
-func Join(all ...Hook) Hook {
+func Join(all ...Hook) All {
 	var j joined
 	for _, h := range all {
 		if h != nil {
@@ -15,15 +25,6 @@ func Join(all ...Hook) Hook {
 }
 
 type joined []Hook
-
-var (
-	_ ElectedHook       = joined(nil)
-	_ DemotedHook       = joined(nil)
-	_ LeaderChangedHook = joined(nil)
-	_ ErrorHook         = joined(nil)
-	_ HeartbeatHook     = joined(nil)
-	_ CampaignHook      = joined(nil)
-)
 
 func (j joined) OnElected(ctx context.Context, e Elected) {
 	each(j, func(h ElectedHook) { h.OnElected(ctx, e) })

@@ -11,7 +11,7 @@ import (
 // Recorder is a hook that records every event. It is made by [NewRecorder], implements
 // every interface of package hooks, and is safe for concurrent use.
 type Recorder struct {
-	inside everyHook
+	inside hooks.All
 
 	mu       sync.Mutex
 	events   []any         // append-only, so waiters may read a slice of it without the lock
@@ -19,23 +19,13 @@ type Recorder struct {
 	contract contract
 }
 
-// everyHook is the type that hooks.Join returns.
-type everyHook interface {
-	hooks.ElectedHook
-	hooks.DemotedHook
-	hooks.LeaderChangedHook
-	hooks.ErrorHook
-	hooks.HeartbeatHook
-	hooks.CampaignHook
-}
-
-var _ everyHook = (*Recorder)(nil)
+var _ hooks.All = (*Recorder)(nil)
 
 // NewRecorder returns a Recorder. After it records an event, it calls the inner hooks in
 // order. Use them to block, to panic or to do the leader's work: only during their calls
 // can the Recorder detect a concurrent call of another hook.
 func NewRecorder(inside ...hooks.Hook) *Recorder {
-	return &Recorder{inside: hooks.Join(inside...).(everyHook)}
+	return &Recorder{inside: hooks.Join(inside...)}
 }
 
 // OnElected records e.
