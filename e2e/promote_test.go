@@ -231,6 +231,9 @@ func TestInTxOfARoleThatMayNotIdentifyServersIsRefused(t *testing.T) {
 			check(t, err)
 			err = term.InTx(soon(t), elsewhere, nil, func(*sql.Tx) error { return nil })
 			wraps(t, err, elector.ErrNotLeader)
+			if throughPooler && step.want == "another database of this server" {
+				step.want = "permission denied" // an open transaction does not hear of a GRANT
+			}
 			if !strings.Contains(err.Error(), step.want) || !term.Valid() {
 				t.Errorf("want %q, valid %v: %v", step.want, term.Valid(), err)
 			}

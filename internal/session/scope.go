@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -66,6 +67,33 @@ func (s *Session) TryInTransaction(ctx context.Context) (granted bool, err error
 	return rows == 2, err
 }
 
+// behindSavepoint is Do for a call that the server may refuse, which would end the session's
+// transaction.
+func behindSavepoint[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
+	type answer struct {
+		value   T
+		refused error
+	}
+	a, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (a answer, err error) {
+		if s.tx == nil {
+			a.value, err = call(ctx, q)
+			return a, err
+		}
+		if _, err = s.tx.ExecContext(ctx, "SAVEPOINT pgelector"); err != nil {
+			return a, err
+		}
+		if a.value, err = call(ctx, q); pgerr.State(err) != "" {
+			a.refused = err
+			_, err = s.tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT pgelector")
+		}
+		if err == nil {
+			_, err = s.tx.ExecContext(ctx, "RELEASE SAVEPOINT pgelector")
+		}
+		return a, err
+	})
+	return a.value, cmp.Or(err, a.refused)
+}
+
 // EndTransaction commits the session's transaction, and so releases its locks. It is called
 // within Do, and reports whether the session had them until then.
 func (s *Session) EndTransaction(ctx context.Context) (held bool, err error) {
@@ -91,7 +119,7 @@ func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *d
 	ctx, cancel := context.WithTimeoutCause(ctx, s.left(), s.errTimeout)
 	defer cancel()
 	if s.aside != nil { // just granted, by the extended protocol
-		go s.Stay(ctx)
+		s.helpers.Go(func() { _ = s.Stay(ctx) })
 	}
 	value, err = Beside(ctx, s, call)
 	if err == nil || errors.Is(err, sql.ErrNoRows) {

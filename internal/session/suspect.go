@@ -100,7 +100,7 @@ func (s *Session) identify(ctx context.Context) (identity, error) {
 	if own := s.identity.Load(); own != nil {
 		return *own, nil
 	}
-	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.IdentifyRow, error) { return q.Identify(ctx) })
+	row, err := behindSavepoint(ctx, s, func(ctx context.Context, q *db.Queries) (db.IdentifyRow, error) { return q.Identify(ctx) })
 	own := identity{row}
 	if err == nil && !own.isStandby() {
 		s.identity.Store(&own)
