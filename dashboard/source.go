@@ -40,24 +40,9 @@ func (s source) maxStuck() int {
 // look asks the server. A roster that cannot be read is no failure: the server knows who
 // leads.
 func (s source) look(ctx context.Context) (facts, error) {
-	q := db.New(s.pool)
-	ping, err := q.Ping(ctx)
-	if err != nil {
-		return facts{}, fmt.Errorf("ask the server: %w", err)
-	}
-	if ping.InRecovery {
-		return facts{}, elector.ErrServerReadOnly
-	}
-	micros, err := q.Clock(ctx)
-	if err != nil {
-		return facts{}, fmt.Errorf("ask for the server's time: %w", err)
-	}
-	f := facts{at: time.UnixMicro(micros)}
-	if f.locks, err = q.AdvisoryLocks(ctx); err != nil {
-		return facts{}, fmt.Errorf("ask who leads: %w", err)
-	}
-	if s.roster == nil {
-		return f, nil
+	f, err := db.Ask(ctx, s.pool, func(q db.DBTX) (facts, error) { return ask(ctx, db.New(q)) })
+	if err != nil || s.roster == nil {
+		return f, err
 	}
 	if f.candidates, f.rosterErr = s.roster.Candidates(ctx); f.rosterErr != nil {
 		return f, nil
@@ -69,6 +54,25 @@ func (s source) look(ctx context.Context) (facts, error) {
 	}
 	if len(keys) > 0 {
 		f.terms, f.rosterErr = s.roster.Terms(ctx, maxTerms, keys...)
+	}
+	return f, nil
+}
+
+func ask(ctx context.Context, q *db.Queries) (f facts, err error) {
+	ping, err := q.Ping(ctx)
+	if err != nil {
+		return f, fmt.Errorf("ask the server: %w", err)
+	}
+	if ping.InRecovery {
+		return f, elector.ErrServerReadOnly
+	}
+	micros, err := q.Clock(ctx)
+	if err != nil {
+		return f, fmt.Errorf("ask for the server's time: %w", err)
+	}
+	f.at = time.UnixMicro(micros)
+	if f.locks, err = q.AdvisoryLocks(ctx); err != nil {
+		return facts{}, fmt.Errorf("ask who leads: %w", err)
 	}
 	return f, nil
 }

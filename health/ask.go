@@ -9,7 +9,6 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // maxCalls bounds the calls that are stuck in the driver. Each may hold a pooled
@@ -67,21 +66,6 @@ func answered(a *answer) *question {
 	return q
 }
 
-// leaders asks again, in a transaction, if a pooler has given the statement to another backend
-// than its arguments.
-func (m *Monitor) leaders(ctx context.Context, keys string) ([]db.LeadersRow, error) {
-	rows, err := db.New(m.pool).Leaders(ctx, keys)
-	if state := pgerr.State(err); state != "08P01" && state != "26000" && state != "42P05" {
-		return rows, err
-	}
-	tx, err := m.pool.BeginTx(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = tx.Rollback() }()
-	return db.New(tx).Leaders(ctx, keys)
-}
-
 // pursue asks the server. It gives up after the timeout, even if the driver does not
 // return.
 func (m *Monitor) pursue(q *question, keys string) {
@@ -93,7 +77,7 @@ func (m *Monitor) pursue(q *question, keys string) {
 			defer m.mu.Unlock()
 			m.calls--
 		}()
-		return m.leaders(ctx, keys)
+		return db.Ask(ctx, m.pool, func(q db.DBTX) ([]db.LeadersRow, error) { return db.New(q).Leaders(ctx, keys) })
 	})
 	q.answer = newAnswer(rows, err)
 	if ctx.Err() != nil && q.answer.err != nil {

@@ -55,7 +55,7 @@ const Lost = "lost"
 // first, then the deputy, then the live ones. Silent candidates and those that left stay for a day. Ask the
 // primary: a standby does not know the locks, and would show no leader.
 func (r *Roster) Candidates(ctx context.Context, keys ...int64) ([]Candidate, error) {
-	rows, err := r.queries(r.pool).Candidates(ctx, encodeKeys(keys))
+	rows, err := ask(ctx, r.config, r.pool, func(q *db.Queries) ([]db.CandidatesRow, error) { return q.Candidates(ctx, encodeKeys(keys)) })
 	if err != nil {
 		return nil, explain("read the candidates", err)
 	}
@@ -85,7 +85,9 @@ func (r *Roster) Candidates(ctx context.Context, keys ...int64) ([]Candidate, er
 // these keys, or of all elections: by election, the newest first. Ask the primary, as for
 // Candidates.
 func (r *Roster) Terms(ctx context.Context, atMost int, keys ...int64) ([]Term, error) {
-	rows, err := r.queries(r.pool).Terms(ctx, db.TermsParams{Keys: encodeKeys(keys), AtMost: int64(max(atMost, 0))})
+	rows, err := ask(ctx, r.config, r.pool, func(q *db.Queries) ([]db.TermsRow, error) {
+		return q.Terms(ctx, db.TermsParams{Keys: encodeKeys(keys), AtMost: int64(max(atMost, 0))})
+	})
 	if err != nil {
 		return nil, explain("read the terms", err)
 	}
@@ -110,12 +112,15 @@ const (
 // Each roster whose candidate leads calls it once an hour. Concurrent calls do not wait
 // for each other.
 func (r *Roster) CleanUp(ctx context.Context) (removed int64, err error) {
-	q := r.queries(r.pool)
-	candidates, err := q.RemoveCandidates(ctx, db.RemoveCandidatesParams{AgeSeconds: int64(forgetAfter.Seconds()), AtMost: maxRemoved})
+	candidates, err := ask(ctx, r.config, r.pool, func(q *db.Queries) (int64, error) {
+		return q.RemoveCandidates(ctx, db.RemoveCandidatesParams{AgeSeconds: int64(forgetAfter.Seconds()), AtMost: maxRemoved})
+	})
 	if err != nil {
 		return 0, explain("remove old candidates", err)
 	}
-	terms, err := q.RemoveTerms(ctx, db.RemoveTermsParams{AgeSeconds: int64(r.age.Seconds()), Keep: int64(r.keep), AtMost: maxRemoved})
+	terms, err := ask(ctx, r.config, r.pool, func(q *db.Queries) (int64, error) {
+		return q.RemoveTerms(ctx, db.RemoveTermsParams{AgeSeconds: int64(r.age.Seconds()), Keep: int64(r.keep), AtMost: maxRemoved})
+	})
 	return candidates + terms, explain("remove old terms", err)
 }
 

@@ -54,12 +54,11 @@ func (r *Roster) Migrate(ctx context.Context) error {
 
 // current reports whether the tables are up to date.
 func (r *Roster) current(ctx context.Context) (bool, error) {
-	q := r.queries(r.pool)
-	there, err := q.Installed(ctx, r.schema)
+	there, err := ask(ctx, r.config, r.pool, func(q *db.Queries) (db.InstalledRow, error) { return q.Installed(ctx, r.schema) })
 	if err != nil || !there.HasRoster {
 		return false, explain("look for the tables", err)
 	}
-	version, err := q.Version(ctx)
+	version, err := ask(ctx, r.config, r.pool, func(q *db.Queries) (int32, error) { return q.Version(ctx) })
 	return int(version) >= len(r.migrations), explain("read the version of the tables", err)
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"strings"
 
+	pgdb "github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/roster/internal/db"
 )
 
@@ -39,6 +40,17 @@ func (s inSchema) QueryContext(ctx context.Context, query string, args ...any) (
 
 func (s inSchema) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	return s.under.QueryRowContext(ctx, s.replace(query), args...)
+}
+
+// ask makes a call on the pool, or on a connection of it.
+func ask[T any](ctx context.Context, c config, pool pgdb.Pool, call func(*db.Queries) (T, error)) (T, error) {
+	return pgdb.Ask(ctx, pool, func(under pgdb.DBTX) (T, error) { return call(c.queries(under)) })
+}
+
+// tell is ask for a call without an answer.
+func tell(ctx context.Context, c config, pool pgdb.Pool, call func(*db.Queries) error) error {
+	_, err := ask(ctx, c, pool, func(q *db.Queries) (any, error) { return nil, call(q) })
+	return err
 }
 
 func (c config) queries(under db.DBTX) *db.Queries { return db.New(c.on(under)) }

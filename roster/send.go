@@ -45,19 +45,23 @@ func (r *Roster) send(ctx context.Context, b batch, metadata json.RawMessage) er
 		return explain("take a connection from the pool", err)
 	}
 	defer conn.Close()
-	q, expires := r.queries(conn), silentAfter*r.interval
+	expires := silentAfter * r.interval
 	// After the wait for the pool, because the rows say how long ago something happened.
 	err = explain("record terms", inChunks(termRows(b.terms, time.Now()), func(rows string) error {
-		return q.RecordTerms(ctx, rows)
+		return tell(ctx, r.config, conn, func(q *db.Queries) error { return q.RecordTerms(ctx, rows) })
 	}))
 	if ctx.Err() != nil {
 		return err
 	}
 	return errors.Join(err,
 		explain("publish candidates", inChunks(candidateRows(b.publish, r.version, metadata), func(rows string) error {
-			return q.Publish(ctx, db.PublishParams{Candidates: rows, ExpiresMillis: expires.Milliseconds()})
+			return tell(ctx, r.config, conn, func(q *db.Queries) error {
+				return q.Publish(ctx, db.PublishParams{Candidates: rows, ExpiresMillis: expires.Milliseconds()})
+			})
 		})),
-		explain("mark candidates as left", inChunks(b.leave, func(rows string) error { return q.Leave(ctx, rows) })))
+		explain("mark candidates as left", inChunks(b.leave, func(rows string) error {
+			return tell(ctx, r.config, conn, func(q *db.Queries) error { return q.Leave(ctx, rows) })
+		})))
 }
 
 // inChunks passes the rows to write as JSON, at most maxRows at a time. If the database's

@@ -26,8 +26,7 @@ const surveyTimeout = 5 * time.Second
 func look(ctx context.Context, pool *sql.DB, group string, seats []int64, wanted []string) (s survey) {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
-	q := db.New(pool)
-	taken, err := q.TakenLocks(ctx, db.Keys(seats...))
+	taken, err := db.Ask(ctx, pool, func(q db.DBTX) ([]int64, error) { return db.New(q).TakenLocks(ctx, db.Keys(seats...)) })
 	if err != nil {
 		return survey{err: err}
 	}
@@ -39,7 +38,7 @@ func look(ctx context.Context, pool *sql.DB, group string, seats []int64, wanted
 		return s
 	}
 	keys := shardKeys(group, wanted)
-	led, err := q.Leaders(ctx, db.Keys(keys...))
+	led, err := leaders(ctx, pool, keys)
 	if err != nil {
 		return survey{err: err}
 	}
@@ -53,6 +52,10 @@ func look(ctx context.Context, pool *sql.DB, group string, seats []int64, wanted
 		}
 	}
 	return s
+}
+
+func leaders(ctx context.Context, pool *sql.DB, keys []int64) ([]db.LeadersRow, error) {
+	return db.Ask(ctx, pool, func(q db.DBTX) ([]db.LeadersRow, error) { return db.New(q).Leaders(ctx, db.Keys(keys...)) })
 }
 
 func seatKeys(group string) (keys []int64) {
@@ -80,8 +83,7 @@ type Member struct {
 // candidate id, and the shards that nobody leads. It reads the server's list of locks. A hot
 // standby, which does not know its primary's locks, is refused with elector.ErrServerReadOnly.
 func Spread(ctx context.Context, pool *sql.DB, group string, shards []string) (members []Member, free []string, err error) {
-	q := db.New(pool)
-	ping, err := q.Ping(ctx)
+	ping, err := db.Ask(ctx, pool, func(q db.DBTX) (db.PingRow, error) { return db.New(q).Ping(ctx) })
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -89,7 +91,7 @@ func Spread(ctx context.Context, pool *sql.DB, group string, shards []string) (m
 		return nil, nil, elector.ErrServerReadOnly
 	}
 	keys := shardKeys(group, shards)
-	rows, err := q.Leaders(ctx, db.Keys(append(seatKeys(group), keys...)...))
+	rows, err := leaders(ctx, pool, append(seatKeys(group), keys...))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -66,25 +66,12 @@ func Inquire[T any](ctx context.Context, pool *sql.DB, timeout time.Duration, ca
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v, one lease: %w", timeout, context.DeadlineExceeded))
 	defer cancel()
 	return backoff.Await(ctx, func(ctx context.Context) (T, error) {
-		value, err := call(ctx, db.New(pool))
-		if state := pgerr.State(err); state == "08P01" || isMissingStatement(err) {
-			value, err = inTransaction(ctx, pool, call) // a pooler has given the statement to another backend than its arguments
-		}
+		value, err := db.Ask(ctx, pool, func(q db.DBTX) (T, error) { return call(ctx, db.New(q)) })
 		if ctx.Err() == nil && isSuspicious(err) {
 			live.suspect(pool)
 		}
 		return value, pgerr.CauseOr(ctx, err)
 	})
-}
-
-// inTransaction makes the call in a transaction, which it rolls back.
-func inTransaction[T any](ctx context.Context, pool *sql.DB, call func(context.Context, *db.Queries) (T, error)) (value T, err error) {
-	tx, err := pool.BeginTx(ctx, nil)
-	if err != nil {
-		return value, err
-	}
-	defer func() { _ = tx.Rollback() }()
-	return call(ctx, db.New(tx))
 }
 
 // raiseSuspicion asks for a heartbeat at once.

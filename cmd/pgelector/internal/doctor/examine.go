@@ -127,5 +127,7 @@ func (x *Examination) say(v level, check, format string, args ...any) {
 func question[T any](ctx context.Context, x *Examination, ask func(context.Context, *db.Queries) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, x.Timeout, fmt.Errorf("no answer within %v", x.Timeout))
 	defer cancel()
-	return backoff.Await(ctx, func(ctx context.Context) (T, error) { return ask(ctx, db.New(x.pool)) })
+	return backoff.Await(ctx, func(ctx context.Context) (T, error) {
+		return db.Ask(ctx, x.pool, func(q db.DBTX) (T, error) { return ask(ctx, db.New(q)) })
+	})
 }

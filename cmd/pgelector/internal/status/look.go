@@ -43,7 +43,9 @@ type Candidate struct {
 // Look asks the server. It returns the named elections in order, or without names all that
 // have a leader or a waiter. It refuses a standby, which does not know its primary's locks.
 func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) {
-	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.AdvisoryLocksRow, error) { return ask(ctx, db.New(pool)) })
+	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.AdvisoryLocksRow, error) {
+		return db.Ask(ctx, pool, func(q db.DBTX) ([]db.AdvisoryLocksRow, error) { return ask(ctx, db.New(q)) })
+	})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return Snapshot{}, fmt.Errorf("the server did not answer: %w", context.Cause(ctx))
