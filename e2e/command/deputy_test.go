@@ -81,7 +81,7 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 			changes := func(event, text string) {
 				t.Helper()
 				line := people.says(t, "")
-				for strings.Contains(line, "pgelector leads") { // the pool's name, until the grant sets the candidate's
+				for strings.Contains(line, "  pgelector ") { // the pool's name, until the grant or the seat sets the candidate's
 					line = people.says(t, "")
 				}
 				if !strings.Contains(line, text) {
@@ -91,7 +91,7 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 					Event          string
 					Leader, Deputy *struct{ Candidate string }
 				}
-				for c.Event == "" || c.Leader != nil && c.Leader.Candidate == "pgelector" {
+				for c.Event == "" || c.Leader != nil && c.Leader.Candidate == "pgelector" || c.Deputy != nil && c.Deputy.Candidate == "pgelector" {
 					c.Leader, c.Deputy = nil, nil
 					check(t, json.Unmarshal([]byte(programs.says(t, "")), &c))
 				}
