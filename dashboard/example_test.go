@@ -20,12 +20,14 @@ func openPool() *sql.DB {
 	if err != nil {
 		log.Fatal(err)
 	}
+	mock.ExpectBegin()
 	mock.ExpectQuery("-- name: Ping").WillReturnRows(sqlmock.NewRows([]string{"pid", "in_recovery", "rung"}).AddRow(4711, false, false))
 	mock.ExpectQuery("-- name: Clock").WillReturnRows(sqlmock.NewRows([]string{"micros"}).AddRow(1795262400_000000))
 	mock.ExpectQuery("-- name: AdvisoryLocks").WillReturnRows(sqlmock.NewRows([]string{
 		"key", "granted", "deputy", "pid", "application_name", "usename", "client_addr", "connected_micros", "waiting_micros", "last_micros",
 		"lease_millis", "since_micros", "in_transaction"}).
 		AddRow(elector.KeyFromName("orders"), true, false, 4712, "web-1", "orders_service", "10.0.4.11", 0, 0, 0, 10_000, 0, false))
+	mock.ExpectCommit()
 	return pool
 }
 

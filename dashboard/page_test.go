@@ -170,6 +170,7 @@ func TestAStandbyIsRefusedSinceItHasNoLocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
+	mock.ExpectBegin()
 	mock.ExpectQuery("-- name: Ping").WillReturnRows(sqlmock.NewRows([]string{"pid", "in_recovery", "rung"}).AddRow(1, true, false))
 	h, err := New(pool)
 	if err != nil {

@@ -34,7 +34,17 @@ func (d *detour) Connect(ctx context.Context) (conn driver.Conn, err error) {
 		conn = raw.(driver.Conn)
 		return nil
 	})
+	if pool == d.first {
+		conn = deaf{conn}
+	}
 	return conn, err
+}
+
+// A deaf connection ignores the end of a context.
+type deaf struct{ driver.Conn }
+
+func (d deaf) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	return d.Conn.(driver.ConnBeginTx).BeginTx(context.WithoutCancel(ctx), opts)
 }
 
 func (d *detour) Driver() driver.Driver { return d.first.Driver() }
@@ -46,7 +56,6 @@ func TestAStuckDriverCallFailsThePageOnlyForAMoment(t *testing.T) {
 		server := electortest.NewServer()
 		defer server.Close()
 		dead, alive := server.NewProcess(), server.NewProcess()
-		dead.SetDriver(electortest.PQ)
 		d := &detour{first: dead.Open(), second: alive.Open()}
 		defer d.first.Close()
 		defer d.second.Close()

@@ -6,26 +6,25 @@ import (
 	"errors"
 )
 
-// A Pool is a *sql.DB, or one *sql.Conn.
-type Pool interface {
-	DBTX
+// A Beginner is a *sql.DB or a *sql.Conn.
+type Beginner interface {
 	BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
 }
 
-// Ask makes a call on the pool. A transaction pooler can give a statement and its arguments to
-// different backends, of which the second one executes nothing. Then Ask calls again, inside a
-// transaction, which has one backend.
-func Ask[T any](ctx context.Context, pool Pool, call func(DBTX) (T, error)) (T, error) {
-	value, err := call(pool)
+// Ask makes a call in a transaction. Outside one, lib/pq and some modes of pgx send a statement
+// and its arguments apart, and a transaction pooler could give the arguments to a backend where
+// another client has just prepared its own statement. If a prepared statement is missing or in
+// the way, because other code has run DISCARD ALL say, Ask tries once more.
+func Ask[T any](ctx context.Context, pool Beginner, call func(DBTX) (T, error)) (T, error) {
+	value, err := askOnce(ctx, pool, call)
 	var state interface{ SQLState() string }
-	if !errors.As(err, &state) {
-		return value, err
+	if errors.As(err, &state) && (state.SQLState() == "26000" || state.SQLState() == "42P05") {
+		value, err = askOnce(ctx, pool, call)
 	}
-	switch state.SQLState() {
-	case "08P01", "26000", "42P05": // other parameters than sent, no such statement, it exists already
-	default:
-		return value, err
-	}
+	return value, err
+}
+
+func askOnce[T any](ctx context.Context, pool Beginner, call func(DBTX) (T, error)) (value T, err error) {
 	tx, err := pool.BeginTx(ctx, nil)
 	if err != nil {
 		return value, err

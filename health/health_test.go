@@ -71,6 +71,8 @@ func expectLeaders(mock sqlmock.Sqlmock, leaders ...string) *sqlmock.ExpectedQue
 	for i := 0; i < len(leaders); i += 2 {
 		rows.AddRow(elector.KeyFromName(leaders[i]), 4711, leaders[i+1])
 	}
+	mock.ExpectBegin()
+	defer mock.ExpectCommit()
 	return mock.ExpectQuery("-- name: Leaders ").WillReturnRows(rows)
 }
 
@@ -125,7 +127,7 @@ func TestTheCodeOfDegradedCanBeSetExceptForReadiness(t *testing.T) {
 func TestAnElectionIsUnhealthyIfTheServerFails(t *testing.T) {
 	pool, mock := newMock(t)
 	m := watch(t, pool, orders)
-	expectLeaders(mock).WillReturnError(errors.New("connection refused"))
+	mock.ExpectBegin().WillReturnError(errors.New("connection refused"))
 	wants(t, m, 503, `"status":"unhealthy"`, "the leader is unknown: connection refused")
 	wants(t, m.Readiness(), 503)
 	wants(t, m.Liveness(), 200)

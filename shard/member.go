@@ -142,7 +142,8 @@ func (m *member) count(ctx context.Context) {
 	if m.room() > 0 && !time.Now().Before(m.lookAt) {
 		wanted = m.wanted()
 	}
-	go func() { m.surveys <- look(ctx, m.pool, m.group, m.seatKeys, wanted) }()
+	direct := m.isJoined() // its session has been checked
+	go func() { m.surveys <- look(ctx, m.pool, direct, m.group, m.seatKeys, wanted) }()
 	if len(wanted) > 0 {
 		m.lookAt = time.Now().Add(m.pause)
 		m.pause = min(2*m.pause, maxPause) // until some are free

@@ -22,25 +22,39 @@ type survey struct {
 const surveyTimeout = 5 * time.Second
 
 // look asks which of the seats with those keys are taken, and which of the wanted shards are
-// free.
-func look(ctx context.Context, pool *sql.DB, group string, seats []int64, wanted []string) (s survey) {
+// free. direct means that the pool is known to have no transaction pooler before it, so that
+// single statements need no transaction.
+func look(ctx context.Context, pool *sql.DB, direct bool, group string, seats []int64, wanted []string) survey {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
-	taken, err := db.Ask(ctx, pool, func(q db.DBTX) ([]int64, error) { return db.New(q).TakenLocks(ctx, db.Keys(seats...)) })
+	see := func(q db.DBTX) (survey, error) { return see(ctx, db.New(q), group, seats, wanted) }
+	var s survey
+	var err error
+	if direct {
+		s, err = see(pool)
+	} else {
+		s, err = db.Ask(ctx, pool, see)
+	}
+	s.err = err
+	return s
+}
+
+func see(ctx context.Context, q *db.Queries, group string, seats []int64, wanted []string) (s survey, err error) {
+	taken, err := q.TakenLocks(ctx, db.Keys(seats...))
 	if err != nil {
-		return survey{err: err}
+		return s, err
 	}
 	for _, key := range taken {
 		s.seats = append(s.seats, slices.Index(seats, key))
 	}
 	slices.Sort(s.seats)
 	if len(wanted) == 0 {
-		return s
+		return s, nil
 	}
 	keys := shardKeys(group, wanted)
-	led, err := leaders(ctx, pool, keys)
+	led, err := q.Leaders(ctx, db.Keys(keys...))
 	if err != nil {
-		return survey{err: err}
+		return survey{}, err
 	}
 	held := map[int64]bool{}
 	for _, row := range led {
@@ -51,11 +65,7 @@ func look(ctx context.Context, pool *sql.DB, group string, seats []int64, wanted
 			s.free = append(s.free, wanted[i])
 		}
 	}
-	return s
-}
-
-func leaders(ctx context.Context, pool *sql.DB, keys []int64) ([]db.LeadersRow, error) {
-	return db.Ask(ctx, pool, func(q db.DBTX) ([]db.LeadersRow, error) { return db.New(q).Leaders(ctx, db.Keys(keys...)) })
+	return s, nil
 }
 
 func seatKeys(group string) (keys []int64) {
@@ -91,7 +101,9 @@ func Spread(ctx context.Context, pool *sql.DB, group string, shards []string) (m
 		return nil, nil, elector.ErrServerReadOnly
 	}
 	keys := shardKeys(group, shards)
-	rows, err := leaders(ctx, pool, append(seatKeys(group), keys...))
+	rows, err := db.Ask(ctx, pool, func(q db.DBTX) ([]db.LeadersRow, error) {
+		return db.New(q).Leaders(ctx, db.Keys(append(seatKeys(group), keys...)...))
+	})
 	if err != nil {
 		return nil, nil, err
 	}
