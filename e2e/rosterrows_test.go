@@ -15,14 +15,14 @@ import (
 	"github.com/pgelector/pgelector/roster"
 )
 
-// documentedGrants returns the statements in docs/roster.md that grant privileges to a role.
+// documentedGrants returns the statements in docs/observing.md that grant privileges to a role.
 func documentedGrants(t *testing.T, role string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/roster.md")
+	text, err := os.ReadFile("../docs/observing.md")
 	check(t, err)
 	all := regexp.MustCompile(`(?m)^GRANT .* TO `+role+`;$`).FindAllString(string(text), -1)
 	if len(all) == 0 {
-		t.Fatalf("docs/roster.md grants nothing to %s", role)
+		t.Fatalf("docs/observing.md grants nothing to %s", role)
 	}
 	return all
 }
@@ -188,7 +188,7 @@ func TestACleanUpIsBoundedAndCanRunInParallel(t *testing.T) {
 	}
 }
 
-// docs/roster.md states this cost.
+// docs/observing.md states this cost.
 func TestAtRestARosterSendsOneStatementPerIntervalAndLittleWAL(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {

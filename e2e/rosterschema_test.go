@@ -154,7 +154,7 @@ func TestARowWrittenByHandCanBeRead(t *testing.T) {
 	})
 }
 
-// The privileges that docs/roster.md grants suffice.
+// The privileges that docs/observing.md grants suffice.
 func TestTheDocumentedPrivilegesSuffice(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {

@@ -15,7 +15,7 @@ var (
 	ErrNotMigrated = errors.New("roster: the tables are missing or too old: call Migrate, as a role that may create them")
 
 	// ErrNoPrivilege is returned if the role lacks a privilege on the tables.
-	ErrNoPrivilege = errors.New("roster: the role lacks a privilege on the roster's schema or tables: GRANT it (docs/roster.md has the statements)")
+	ErrNoPrivilege = errors.New("roster: the role lacks a privilege on the roster's schema or tables: GRANT it (docs/observing.md has the statements)")
 
 	// ErrStuck is reported if a write is due while the driver has not returned from an
 	// earlier one that timed out.
