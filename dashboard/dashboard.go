@@ -59,11 +59,12 @@ var (
 
 	// policy allows only the page's own style, by its hash.
 	policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(styleHash[:]) +
-		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+		"'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
 )
 
-// ServeHTTP answers GET and HEAD at any path. With the query refresh=off the page does not
-// refresh itself. If the server does not answer, the status is 503; the page says why and
+// ServeHTTP answers GET and HEAD at any path. The query q searches the names of elections,
+// groups and candidates, page is the number of the page, and with refresh=off the page does
+// not refresh itself. If the server does not answer, the status is 503; the page says why and
 // shows the last known state.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
@@ -77,8 +78,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	facts, err := h.watch.facts(r.Context())
-	p := h.page(facts, err)
-	p.Paused = r.URL.Query().Get("refresh") == "off"
+	p := h.page(facts, err, r.URL.Query())
 	var text bytes.Buffer
 	if err := pageTemplate.Execute(&text, p); err != nil {
 		http.Error(w, "render the page: "+err.Error(), http.StatusInternalServerError)

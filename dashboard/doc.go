@@ -18,9 +18,13 @@
 // The page works at any path. It runs no script and loads nothing from elsewhere, as its
 // Content-Security-Policy enforces. It shows everything that candidates publish as text,
 // cut to 200 bytes, 20 pairs of metadata per candidate and 128 KiB of metadata in all. It
-// refreshes itself with a meta element; a link pauses that.
+// refreshes itself with a meta element; a link pauses that, and so does the search: a refresh
+// would empty its field.
 //
-// A group of shards is one section ([WithShards]), however many shards it has.
+// A table on top has a row for each election: its leader, since when, the deputy and the
+// leader's health. A section for each election follows. A page has 50 elections; a search
+// finds the others by their names, or by those of their candidates. A group of shards is one
+// row and one section ([WithShards]), however many shards it has.
 //
 // # Cost
 //

@@ -49,7 +49,7 @@ func WithElections(names ...string) Option {
 	}
 }
 
-// WithShards shows the shards of a group (package shard) in one section: how many are led, and
+// WithShards shows the shards of a group (package shard) in one row and section: how many are led, and
 // by whom. They, and the seats of the members, are not shown as elections.
 func WithShards(group string, names ...string) Option {
 	return func(h *Handler) error {
@@ -87,7 +87,7 @@ func WithRefresh(d time.Duration) Option {
 }
 
 // WithWindow sets how far back the timeline goes: 1 min to 365 days. Default 24 h. It shows
-// at most the newest 50 terms of an election.
+// at most the newest 50 terms of an election; fewer if there are more than 100 elections.
 func WithWindow(d time.Duration) Option {
 	return func(h *Handler) error {
 		h.window = d

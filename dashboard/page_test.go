@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -94,7 +95,7 @@ func TestThePageAnswersAtAnyPath(t *testing.T) {
 		}
 	}
 	for _, address := range regexp.MustCompile(`(?:href|src|action|url)\s*=?\s*["(]([^")]*)`).FindAllStringSubmatch(first, -1) {
-		if !strings.HasPrefix(address[1], "?") {
+		if !strings.HasPrefix(address[1], "?") && !strings.HasPrefix(address[1], "#") {
 			t.Errorf("the page names the address %q", address[1])
 		}
 	}
@@ -107,7 +108,7 @@ func TestTheContentSecurityPolicyAllowsOnlyThePagesStyle(t *testing.T) {
 		t.Fatalf("the page has %d styles", len(found))
 	}
 	sum := sha256.Sum256([]byte(found[0][1]))
-	want := fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+	want := fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'",
 		base64.StdEncoding.EncodeToString(sum[:]))
 	for name, want := range map[string]string{"Content-Security-Policy": want, "X-Content-Type-Options": "nosniff",
 		"Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Content-Type": "text/html; charset=utf-8"} {
@@ -128,7 +129,7 @@ func TestWhatCandidatesPublishIsShownAsText(t *testing.T) {
 	skeleton := func(text string) string {
 		h := pageOf(t, factsOf(text), nil, WithElections("orders", text), WithTitle(text))
 		h.roster = new(roster.Roster)
-		body := get(h, "GET", "/").Body.String()
+		body := get(h, "GET", "/?q="+url.QueryEscape(text)).Body.String()
 		var all []string
 		for _, tag := range regexp.MustCompile(`<[^>]*>`).FindAllString(body, -1) {
 			all = append(all, regexp.MustCompile(`"[^"]*"`).ReplaceAllString(tag, `""`))
@@ -152,7 +153,7 @@ func TestAPageSaysThatTheServerIsAwayAndWhatWasKnown(t *testing.T) {
 		t.Errorf("got %d:\n%s", w.Code, w.Body)
 	}
 	h := pageOf(t, facts{}, nil)
-	p := h.page(factsOf("orders"), errAway)
+	p := h.page(factsOf("orders"), errAway, nil)
 	if len(p.Elections) == 0 || len(p.Alerts) != 2 || !strings.HasSuffix(p.Alerts[1], " ago, at 2026-11-21 12:00:00 UTC.") {
 		t.Errorf("got %+v", p)
 	}
@@ -193,6 +194,23 @@ func TestARefreshCanBePausedAndTurnedOff(t *testing.T) {
 	} {
 		if got := strings.Contains(get(pageOf(t, factsOf("orders"), nil, c.opts...), "GET", target).Body.String(), meta); got != c.want {
 			t.Errorf("%s refreshes itself: %v", target, got)
+		}
+	}
+}
+
+func TestLinksKeepTheSearchAndThePause(t *testing.T) {
+	f := facts{at: noon}
+	for i := range 3 * perPage {
+		f.locks = append(f.locks, db.AdvisoryLocksRow{Key: int64(i), Granted: true})
+	}
+	body := get(pageOf(t, f, nil), "GET", "/?page=2&q=key+%22&refresh=off").Body.String()
+	if !strings.Contains(body, `value="key &#34;"`) || !strings.Contains(body, `name="refresh" value="off"`) || !strings.Contains(body, `href="?refresh=off"`) {
+		t.Errorf("the form is not that of the search: %s", body)
+	}
+	body = get(pageOf(t, f, nil), "GET", "/?page=2&q=key+&refresh=off").Body.String()
+	for _, want := range []string{"?page=2&amp;q=key", "?q=key&amp;refresh=off", "?page=3&amp;q=key&amp;refresh=off", "?refresh=off"} {
+		if !strings.Contains(body, `href="`+want+`"`) {
+			t.Errorf("no link to %s: %q", want, regexp.MustCompile(`href="\?[^"]*"`).FindAllString(body, -1))
 		}
 	}
 }

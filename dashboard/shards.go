@@ -34,6 +34,7 @@ type spread struct {
 	Group   string
 	Shards  int
 	Led     int
+	Leaders int // members that lead a shard
 	Members []share
 	More    int // members not shown
 }
@@ -63,6 +64,9 @@ func (s shards) of(locks []db.AdvisoryLocksRow) spread {
 	}
 	for _, m := range members {
 		p.Members = append(p.Members, *m)
+		if m.Shards > 0 {
+			p.Leaders++
+		}
 	}
 	slices.SortFunc(p.Members, func(a, b share) int { return cmp.Or(cmp.Compare(a.ID, b.ID), b.Shards-a.Shards) })
 	p.More = max(0, len(p.Members)-maxCandidates)

@@ -30,13 +30,13 @@ func TestAGroupOfShardsIsOneSection(t *testing.T) {
 	lock("orders", 4)
 	f.locks = f.locks[1:]
 	body := get(pageOf(t, f, nil, WithShards("billing", names...)), http.MethodGet, "/").Body.String()
-	for _, want := range []string{"999 of 1000 shards led", "<strong>web-1</strong> <span>499 shards", "<strong>web-2</strong> <span>500 shards", "<strong>web-3</strong> <span>0 shards", "led by web-4"} {
+	for _, want := range []string{"999 of 1000 shards led", "by 2 members", `web-1</th><td data-label="Shards">499<`, `web-2</th><td data-label="Shards">500<`, `web-3</th><td data-label="Shards">0<`, "led by web-4"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page does not show %q", want)
 		}
 	}
-	if n := strings.Count(body, "<section"); n != 2 {
-		t.Errorf("%d sections", n)
+	if n, rows := strings.Count(body, "<section"), strings.Count(body, `<a href="#`); n != 2 || rows != 2 {
+		t.Errorf("%d sections and %d rows of the overview", n, rows)
 	}
 	if strings.Contains(body, "billing/") || strings.Contains(body, "billing#") {
 		t.Error("the page shows an election of the group")

@@ -48,12 +48,12 @@ func (s source) look(ctx context.Context) (facts, error) {
 		return f, nil
 	}
 	all, _ := group(f.withoutShards(s.groups), s.names, true)
-	var keys []int64 // of the elections that will be shown
-	for _, g := range all[:min(len(all), maxElections)] {
+	var keys []int64
+	for _, g := range all {
 		keys = append(keys, g.key)
 	}
 	if len(keys) > 0 {
-		f.terms, f.rosterErr = s.roster.Terms(ctx, maxTerms, keys...)
+		f.terms, f.rosterErr = s.roster.Terms(ctx, min(maxTerms, max(maxTermsInAll/len(keys), 1)), keys...)
 	}
 	return f, nil
 }

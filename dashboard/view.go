@@ -3,6 +3,7 @@ package dashboard
 import (
 	"fmt"
 	"html/template"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,19 +22,45 @@ type page struct {
 	Alerts    []string
 	Groups    []spread
 	Elections []election
-	More      int     // elections not shown
 	Others    []other // locks of other elections and programs
 	MoreOther int     // others not shown
 	HasRoster bool
 	Style     template.CSS
+	Search    string
+	Found     int // groups and elections, on all pages
+	Page      int // its number, from 1
+	Pages     int
 }
+
+// Link returns the address of another page of the same search.
+func (p page) Link(number int, paused bool) string {
+	query := url.Values{}
+	if p.Search != "" {
+		query.Set("q", p.Search)
+	}
+	if number > 1 {
+		query.Set("page", strconv.Itoa(number))
+	}
+	if paused {
+		query.Set("refresh", "off")
+	}
+	return "?" + query.Encode()
+}
+
+// All returns the address of the page without a search.
+func (p page) All() string { p.Search = ""; return p.Link(1, p.Paused) }
+
+// Previous and Next return the numbers of the pages beside this one, 0 if there is none.
+func (p page) Previous() int { return p.Page - 1 }
+func (p page) Next() int     { return (p.Page + 1) % (p.Pages + 1) }
 
 // election is one section.
 type election struct {
-	ID         int // of the section
 	Name       string
 	Key        string
 	Leader     *candidate
+	Deputy     string
+	Since      moment // when the term began, or the last one ended
 	Token      string
 	For        string // how long the term or the session has lasted
 	Candidates []candidate
@@ -103,16 +130,18 @@ func at(t time.Time) moment {
 
 // Bounds that keep the page readable.
 const (
-	maxElections  = 100
+	perPage       = 50 // groups and elections
 	maxCandidates = 50
 	maxTerms      = 50 // in the timeline
-	maxListed     = 8  // in the list below it
+	maxTermsInAll = 5000
+	maxListed     = 8 // in the list below it
 	maxOthers     = 50
 )
 
 // page returns the page of the last facts. failed says why they are not current.
-func (h *Handler) page(f facts, failed error) page {
-	p := page{Title: h.title, Refresh: int(h.refresh / time.Second), HasRoster: h.roster != nil, Style: template.CSS(style)}
+func (h *Handler) page(f facts, failed error, query url.Values) page {
+	p := page{Title: h.title, Refresh: int(h.refresh / time.Second), HasRoster: h.roster != nil, Style: template.CSS(style),
+		Search: clipped(strings.TrimSpace(query.Get("q"))), Paused: query.Get("refresh") == "off", Page: 1, Pages: 1}
 	if failed != nil {
 		p.Alerts = append(p.Alerts, "No current data: "+failed.Error())
 	}
@@ -126,22 +155,45 @@ func (h *Handler) page(f facts, failed error) page {
 	if f.rosterErr != nil {
 		p.Alerts = append(p.Alerts, "The roster could not be read: "+f.rosterErr.Error())
 	}
+	var groups []spread
 	for i, s := range h.groups {
 		row := s.of(f.locks)
 		row.ID = i + 1
-		p.Groups = append(p.Groups, row)
+		groups = append(groups, row)
 	}
 	all, others := group(f.withoutShards(h.groups), h.names, h.roster != nil)
-	p.MoreOther = max(0, len(others)-maxOthers)
-	p.Others = others[:len(others)-p.MoreOther]
-	p.More = max(0, len(all)-maxElections)
+	if p.Search != "" {
+		groups = without(groups, func(s spread) bool { return !p.finds(s.Group) })
+		all = without(all, func(g *found) bool {
+			return !p.finds(g.name) && !slices.ContainsFunc(g.candidates, func(c *candidate) bool { return p.finds(c.ID) })
+		})
+		others = without(others, func(o other) bool { return !p.finds(o.ID) && !p.finds(o.Key) })
+	}
+	p.Found = len(groups) + len(all)
+	p.Pages = max(1, (p.Found+perPage-1)/perPage)
+	number, _ := strconv.Atoi(query.Get("page"))
+	p.Page = min(max(number, 1), p.Pages)
+	p.Groups = part(groups, (p.Page-1)*perPage)
 	budget := maxOnPage
-	for i, g := range all[:len(all)-p.More] {
-		e := g.election(f.at, h.window, &budget)
-		e.ID = i + 1
-		p.Elections = append(p.Elections, e)
+	for _, g := range part(all, (p.Page-1)*perPage-len(groups)) {
+		p.Elections = append(p.Elections, g.election(f.at, h.window, &budget))
+	}
+	if p.Page == p.Pages {
+		p.MoreOther = max(0, len(others)-maxOthers)
+		p.Others = others[:len(others)-p.MoreOther]
 	}
 	return p
+}
+
+// finds reports whether the search is in a text.
+func (p page) finds(text string) bool {
+	return strings.Contains(strings.ToLower(text), strings.ToLower(p.Search))
+}
+
+// part returns what of all is on the page that begins at from.
+func part[T any](all []T, from int) []T {
+	within := func(i int) int { return min(max(i, 0), len(all)) }
+	return all[within(from):within(from+perPage)]
 }
 
 // election returns the section of an election. budget is the number of bytes left for metadata.
@@ -153,16 +205,22 @@ func (g *found) election(now time.Time, window time.Duration, budget *int) elect
 		e.Candidates = append(e.Candidates, *c)
 	}
 	slices.SortStableFunc(e.Candidates, func(a, b candidate) int { return rank[a.Role] - rank[b.Role] })
+	if i := slices.IndexFunc(e.Candidates, func(c candidate) bool { return c.Role == deputy }); i >= 0 {
+		e.Deputy = e.Candidates[i].ID
+	}
 	if len(e.Candidates) > 0 && e.Candidates[0].Role == leads {
 		leader := e.Candidates[0]
 		e.Leader = &leader
 		if since := g.connected; !since.IsZero() {
-			e.For = "session for " + lasting(now.Sub(since))
+			e.For, e.Since = "session for "+lasting(now.Sub(since)), at(since)
+			e.Since.Text += " (session)"
 		}
 		if len(g.terms) > 0 && g.terms[0].Reason == "" && g.terms[0].CandidateID == leader.ID {
 			e.Token = strconv.FormatInt(g.terms[0].Token, 10)
-			e.For = "for " + lasting(now.Sub(g.terms[0].ElectedAt))
+			e.For, e.Since = "for "+lasting(now.Sub(g.terms[0].ElectedAt)), at(g.terms[0].ElectedAt)
 		}
+	} else if len(g.terms) > 0 && !g.terms[0].EndedAt.IsZero() {
+		e.For, e.Since = "for "+lasting(now.Sub(g.terms[0].EndedAt)), at(g.terms[0].EndedAt)
 	}
 	e.More = max(0, len(e.Candidates)-maxCandidates)
 	e.Candidates = e.Candidates[:len(e.Candidates)-e.More]
@@ -189,7 +247,7 @@ func listed(t roster.Term, colours map[string]string, now time.Time) term {
 	case t.Reason == "":
 		line.Lasted, line.Reason = lasting(now.Sub(t.ElectedAt)), "current"
 	case t.EndedAt.IsZero():
-		line.Lasted = "unknown duration"
+		line.Lasted = "unknown"
 	default:
 		line.Lasted = lasting(t.EndedAt.Sub(t.ElectedAt))
 	}

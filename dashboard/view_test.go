@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -70,14 +71,14 @@ func TestCandidatesAreShownByWhatTheyDo(t *testing.T) {
 	if want := []string{"orders leads", "next deputy", "orders2 waits", "polls follows", "orders3 silent", "gone left"}; !slices.Equal(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
-	if e.Token != "20" || e.For != "for 1 h 0 min" || e.Leader.Health != "0.25" || e.Leader.Share != "0.2500" {
+	if e.Token != "20" || e.For != "for 1 h 0 min" || e.Since.ISO != "2026-11-21T11:00:00Z" || e.Deputy != "next" || e.Leader.Health != "0.25" || e.Leader.Share != "0.2500" {
 		t.Errorf("the leader is %+v, %+v", e, e.Leader)
 	}
 }
 
 func TestMoreThanCanBeReadIsCountedAndNotShown(t *testing.T) {
 	f := facts{at: noon}
-	for i := range 3 * maxElections {
+	for i := range 3 * perPage {
 		f.candidates = append(f.candidates, roster.Candidate{Key: int64(i), Election: fmt.Sprintf("%03d", i), ID: "one", State: roster.Live})
 	}
 	for i := range 3 * maxCandidates {
@@ -86,15 +87,54 @@ func TestMoreThanCanBeReadIsCountedAndNotShown(t *testing.T) {
 	for i := range 3 * maxOthers {
 		f.locks = append(f.locks, db.AdvisoryLocksRow{Key: int64(-1 - i), Granted: true})
 	}
-	p := pageOf(t, f, nil, WithElections("named")).page(f, nil)
-	if len(p.Others) != maxOthers || p.MoreOther != 2*maxOthers {
-		t.Errorf("%d other locks are shown, and %d not", len(p.Others), p.MoreOther)
+	h := pageOf(t, f, nil, WithElections("named"))
+	if p := h.page(f, nil, url.Values{"page": {"4"}}); len(p.Others) != maxOthers || p.MoreOther != 2*maxOthers {
+		t.Errorf("on the last page %d other locks are shown, and %d not", len(p.Others), p.MoreOther)
 	}
-	if len(p.Elections) != maxElections || p.More != 2*maxElections+1 {
-		t.Errorf("%d elections are shown, and %d not", len(p.Elections), p.More)
+	p := h.page(f, nil, nil)
+	if len(p.Elections) != perPage || p.Found != 3*perPage+1 || p.Pages != 4 || len(p.Others) != 0 {
+		t.Errorf("%d of %d elections are on one of %d pages, and %d other locks", len(p.Elections), p.Found, p.Pages, len(p.Others))
 	}
 	if e := p.Elections[1]; len(e.Candidates) != maxCandidates || e.More != 2*maxCandidates+1 || e.Candidates[0].ID != "one" {
 		t.Errorf("%d candidates are shown, and %d not", len(e.Candidates), e.More)
+	}
+}
+
+func TestPagesAndASearchHoldEachElectionAndGroupOnce(t *testing.T) {
+	f := facts{at: noon}
+	for i := range 120 {
+		f.candidates = append(f.candidates, roster.Candidate{Key: int64(i + 1), Election: fmt.Sprintf("job-%03d", i), ID: fmt.Sprintf("Web-%d", i%10), State: roster.Live})
+	}
+	f.locks = []db.AdvisoryLocksRow{{Key: 777, Granted: true, ApplicationName: "web-7, a stranger"}, {Key: 778, Granted: true}}
+	h := pageOf(t, f, nil, WithShards("a", "1"), WithShards("b", "1"))
+	h.roster = new(roster.Roster)
+	for query, want := range map[string]string{
+		"":                "1/3 of 122: a b job-000…job-047, 0 others",
+		"page=2":          "2/3 of 122: job-048…job-097, 0 others",
+		"page=3":          "3/3 of 122: job-098…job-119, 2 others",
+		"page=4":          "3/3 of 122: job-098…job-119, 2 others",
+		"page=-1":         "1/3 of 122: a b job-000…job-047, 0 others",
+		"page=x":          "1/3 of 122: a b job-000…job-047, 0 others",
+		"q=JOB-00&page=7": "1/1 of 10: job-000…job-009, 0 others",
+		"q=+web-7+":       "1/1 of 12: job-007…job-117, 1 others",
+		"q=778":           "1/1 of 0: , 1 others",
+		"q=b":             "1/3 of 121: b job-000…job-048, 0 others",
+	} {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := h.page(f, nil, values)
+		var names []string
+		for _, g := range p.Groups {
+			names = append(names, g.Group)
+		}
+		if n := len(p.Elections); n > 0 {
+			names = append(names, p.Elections[0].Name+"…"+p.Elections[n-1].Name)
+		}
+		if got := fmt.Sprintf("%d/%d of %d: %s, %d others", p.Page, p.Pages, p.Found, strings.Join(names, " "), len(p.Others)); got != want {
+			t.Errorf("%q shows %s\nwant %s", query, got, want)
+		}
 	}
 }
 
@@ -174,7 +214,7 @@ func TestMuchMetadataOfManyCandidatesIsNotAllShown(t *testing.T) {
 		many[fmt.Sprintf("%03d", i)] = strings.Repeat("m", 110)
 	}
 	f := facts{at: noon}
-	for i := range maxElections * maxCandidates {
+	for i := range perPage * maxCandidates {
 		f.candidates = append(f.candidates, roster.Candidate{Key: int64(i / maxCandidates), ID: fmt.Sprint("candidate ", i),
 			State: roster.Live, Metadata: maps.Clone(many)})
 	}
@@ -182,8 +222,8 @@ func TestMuchMetadataOfManyCandidatesIsNotAllShown(t *testing.T) {
 	if size := get(h, "GET", "/").Body.Len(); size > 2<<20 {
 		t.Errorf("the page has %d bytes", size)
 	}
-	p := h.page(f, nil)
-	first, last := p.Elections[0].Candidates[0], p.Elections[maxElections-1].Candidates[maxCandidates-1]
+	p := h.page(f, nil, nil)
+	first, last := p.Elections[0].Candidates[0], p.Elections[perPage-1].Candidates[maxCandidates-1]
 	if len(first.Metadata) != maxPairs || first.Hidden != 70-maxPairs || first.Metadata[0] != (pair{"000", many["000"]}) {
 		t.Errorf("of the first candidate %d pairs are shown, and %d not", len(first.Metadata), first.Hidden)
 	}

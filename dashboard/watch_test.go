@@ -212,8 +212,8 @@ func (n keys) Match(v driver.Value) bool {
 	return json.Unmarshal([]byte(text), &all) == nil && len(all) == int(n)
 }
 
-func TestOnlyTermsThatWillBeShownAreRead(t *testing.T) {
-	for _, c := range []struct{ elections, asked int }{{0, 0}, {3, 3}, {maxElections + 50, maxElections}} {
+func TestTheTermsOfManyElectionsAreReadInABoundedNumber(t *testing.T) {
+	for _, c := range []struct{ elections, terms int }{{0, 0}, {3, maxTerms}, {100, maxTerms}, {200, 25}, {6000, 1}} {
 		pool, mock, err := sqlmock.New()
 		if err != nil {
 			t.Fatal(err)
@@ -230,9 +230,9 @@ func TestOnlyTermsThatWillBeShownAreRead(t *testing.T) {
 		}
 		mock.ExpectQuery("-- name: Candidates").WithArgs("[]").WillReturnRows(candidates)
 		mock.ExpectCommit()
-		if c.asked > 0 {
+		if c.terms > 0 {
 			mock.ExpectBegin()
-			mock.ExpectQuery("-- name: Terms").WithArgs(keys(c.asked), maxTerms).WillReturnRows(sqlmock.NewRows([]string{"key"}))
+			mock.ExpectQuery("-- name: Terms").WithArgs(keys(c.elections), c.terms).WillReturnRows(sqlmock.NewRows([]string{"key"}))
 			mock.ExpectCommit()
 		}
 		r, err := roster.New(pool)

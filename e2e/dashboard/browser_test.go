@@ -6,16 +6,21 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"go.uber.org/goleak"
 
@@ -112,8 +117,8 @@ func candidate(t *testing.T, pool *sql.DB, election, id string, r *roster.Roster
 }
 
 // stage starts an election with two candidates; the leader's id is hostile. It returns the
-// page's address and a function that stops the leader.
-func stage(t *testing.T) (address string, stop func()) {
+// address of a page with these options and a function that stops the leader.
+func stage(t *testing.T, opts ...dashboard.Option) (address string, stop func()) {
 	t.Helper()
 	pool, err := sql.Open("pgx", shared.Get(t).DSN())
 	check(t, err)
@@ -129,7 +134,7 @@ func stage(t *testing.T) (address string, stop func()) {
 	check(t, err)
 	candidate(t, pool, election, "web-2", r)
 
-	page, err := dashboard.New(pool, dashboard.WithRoster(r), dashboard.WithElections(election, "vacant"), dashboard.WithRefresh(time.Second))
+	page, err := dashboard.New(pool, append(opts, dashboard.WithRoster(r), dashboard.WithElections(election, "vacant"), dashboard.WithRefresh(time.Second))...)
 	check(t, err)
 	mux := http.NewServeMux()
 	mux.Handle("/admin/elections/", page)
@@ -161,12 +166,15 @@ func TestInABrowserThePageShowsHostileTextAndRunsNothing(t *testing.T) {
 		}
 	}
 	text := evaluate[string](t, tab, `document.body.innerText`)
-	for _, want := range []string{"led by " + hostile, "version " + hostile, "<script>document.title='hacked'</script>", "nobody leads", "health 0.9"} {
+	for _, want := range []string{"led by " + hostile, "<script>document.title='hacked'</script>", "nobody leads", "0.9"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not show %q:\n%s", want, text)
 		}
 	}
-	if deputy := evaluate[string](t, tab, `document.querySelector("li.deputy strong").innerText`); deputy != "web-2" {
+	if version := evaluate[string](t, tab, `document.querySelector("td[data-label=Version]").innerText`); version != hostile {
+		t.Errorf("the page shows the version %q", version)
+	}
+	if deputy := evaluate[string](t, tab, `document.querySelector("tr.deputy th").innerText.trim()`); deputy != "web-2" {
 		t.Errorf("the page shows %q as the deputy", deputy)
 	}
 	if colour := evaluate[string](t, tab, `getComputedStyle(document.querySelector(".badge.leads")).backgroundColor`); colour != "rgb(218, 251, 225)" {
@@ -186,19 +194,24 @@ func TestInABrowserThePageShowsHostileTextAndRunsNothing(t *testing.T) {
 }
 
 func TestInABrowserThePageIsAccessible(t *testing.T) {
-	address, _ := stage(t)
+	address, _ := stage(t, dashboard.WithShards("shards", "1", "2"))
 	tab := open(t)
-	for _, width := range []int64{320, 1280} {
+	for _, width := range []int64{320, 360, 768, 1280} {
 		for _, theme := range []string{"light", "dark"} {
 			scheme(t, tab, theme)
 			check(t, chromedp.Do(tab, chromedp.EmulateViewport(width, 800), chromedp.Navigate(address+"?refresh=off")))
 			for what, script := range map[string]string{
-				"elements that are cut off": `[...document.body.querySelectorAll("*")].filter(e => e.getBoundingClientRect().right > innerWidth + 0.5).length`,
-				"pixels to scroll sideways": `Math.max(0, document.documentElement.scrollWidth - innerWidth)`,
-				"texts that are too faint":  faint,
-				"things without a name":     `[...document.querySelectorAll("section, svg, meter")].filter(e => !e.getAttribute("aria-label") && !document.getElementById(e.getAttribute("aria-labelledby"))).length`,
-				"headings out of order":     `(h => h.filter((e, i) => i > 0 && e > h[i - 1] + 1).length + (h.filter(e => e == 1).length != 1))([...document.querySelectorAll("h1, h2, h3")].map(e => +e.tagName[1]))`,
-				"languages too few":         `document.documentElement.lang ? 0 : 1`,
+				"elements that are cut off":      `[...document.body.querySelectorAll("*")].filter(e => e.getBoundingClientRect().right > innerWidth + 0.5).length`,
+				"pixels to scroll sideways":      `Math.max(0, document.documentElement.scrollWidth - innerWidth)`,
+				"texts that are too faint":       faint,
+				"things without a name":          `[...document.querySelectorAll("section, svg, meter, nav")].filter(e => !e.getAttribute("aria-label") && !document.getElementById(e.getAttribute("aria-labelledby"))).length`,
+				"headings out of order":          `(h => h.filter((e, i) => i > 0 && e > h[i - 1] + 1).length + (h.filter(e => e == 1).length != 1))([...document.querySelectorAll("h1, h2, h3")].map(e => +e.tagName[1]))`,
+				"tables without a caption":       `[...document.querySelectorAll("table")].filter(e => !e.caption || !e.caption.innerText.trim()).length`,
+				"cells without a header":         `[...document.querySelectorAll("td")].filter(e => e.closest("table").querySelectorAll("thead th[scope=col]").length <= e.cellIndex || !e.closest("tr").querySelector("th[scope=row]")).length`,
+				"rows that are not announced":    `document.querySelectorAll("tr").length - ` + fmt.Sprint(announced(t, tab, "row")),
+				"headers that are not announced": `document.querySelectorAll("thead th").length - ` + fmt.Sprint(announced(t, tab, "columnheader")),
+				"fields without a label":         `[...document.querySelectorAll("input:not([type=hidden])")].filter(e => !e.labels.length).length`,
+				"languages too few":              `document.documentElement.lang ? 0 : 1`,
 			} {
 				if n := evaluate[float64](t, tab, script); n != 0 {
 					t.Errorf("%s, %d pixels wide: %v %s", theme, width, n, what)
@@ -221,10 +234,113 @@ const faint = `(() => {
 	const light = c => rgb(c).slice(0, 3).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
 		.reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
 	const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (rgb(c)[3] !== 0) return c } return "rgb(255, 255, 255)" };
-	return [...document.body.querySelectorAll("*")]
-		.filter(e => !(e instanceof SVGElement) && [...e.childNodes].some(n => n.nodeType == 3 && n.data.trim()))
-		.filter(e => { const [a, b] = [light(getComputedStyle(e).color), light(behind(e))]; return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5 }).length
+	const contrast = (e, part) => { const [a, b] = [light(getComputedStyle(e, part).color), light(behind(e))]; return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) };
+	const all = [...document.body.querySelectorAll("*")].filter(e => !(e instanceof SVGElement));
+	return all.filter(e => e.matches("input") || [...e.childNodes].some(n => n.nodeType == 3 && n.data.trim())).filter(e => contrast(e) < 4.5).length +
+		all.filter(e => getComputedStyle(e, "::before").content != "none" && contrast(e, "::before") < 4.5).length
 })()`
+
+// announced returns how many elements have this role for a screen reader.
+func announced(t *testing.T, tab context.Context, role string) (n int) {
+	t.Helper()
+	tree, err := chromedp.Call(tab, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	check(t, err)
+	for _, node := range tree.Nodes {
+		if node.Role != nil && string(node.Role.Value) == strconv.Quote(role) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestInABrowserTheTabKeyReachesEverythingInOrder(t *testing.T) {
+	var names []string
+	for i := range 60 {
+		names = append(names, fmt.Sprint("job-", i))
+	}
+	address, _ := stage(t, dashboard.WithElections(names...))
+	tab := open(t)
+	for _, width := range []int64{360, 768, 1280} {
+		for query, fixed := range map[string]string{
+			"?refresh=off":        "#main ? q [Search]",
+			"?refresh=off&page=2": "#main ?page=2 q [Search]",
+			"?refresh=off&q=job":  "#main ?q=job q [Search] ?refresh=off",
+		} {
+			check(t, chromedp.Do(tab, chromedp.EmulateViewport(width, 800), chromedp.Navigate(address+query)))
+			want := evaluate[[]string](t, tab, `[...document.querySelectorAll("main a")].map(e => e.getAttribute("href"))`)
+			if len(want) < 10 {
+				t.Errorf("%s has only the links %q", query, want)
+			}
+			want = append(strings.Fields(fixed), want...)
+			var got []string
+			for range want {
+				check(t, chromedp.Do(tab, chromedp.KeyEvent(kb.Tab)))
+				at := evaluate[string](t, tab, `(e => e.id || e.getAttribute("href") || "[" + e.innerText.trim() + "]")(document.activeElement)`)
+				got = append(got, at)
+				if !evaluate[bool](t, tab, `(s => s.outlineStyle == "solid" && parseFloat(s.outlineWidth) >= 2 && s.clipPath == "none")(getComputedStyle(document.activeElement))`) {
+					t.Errorf("%d pixels wide: one does not see that %s has the focus", width, at)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, %d pixels wide: the Tab key reaches %q\nwant %q", query, width, got, want)
+			}
+		}
+	}
+}
+
+func TestInABrowserTheSearchFindsAndThePagesFollow(t *testing.T) {
+	var names []string
+	for i := range 120 {
+		names = append(names, fmt.Sprint("job-", i))
+	}
+	address, _ := stage(t, dashboard.WithElections(names...))
+	tab := open(t)
+	expects := func(what string, first, last string, rows int) {
+		t.Helper()
+		eventually(t, what, func() bool { // the browser may still be loading
+			all, err := chromedp.Run(tab, chromedp.Evaluate[[]string](`document.readyState != "complete" ? null : [...document.querySelectorAll("table:not(section *) tbody th")].map(e => e.innerText)`))
+			return err == nil && all != nil && len(all) == rows && (rows == 0 || all[0] == first && all[rows-1] == last)
+		})
+	}
+	click := func(selector string) { // in the page: chromedp's own click may wait for ever after a page was replaced
+		t.Helper()
+		evaluate[*string](t, tab, "document.querySelector(`"+selector+"`).click()")
+	}
+	search := func(text string) {
+		t.Helper()
+		evaluate[*string](t, tab, `document.querySelector("#q").select()`)
+		check(t, chromedp.Do(tab, chromedp.KeyEvent(text+kb.Enter)))
+	}
+	check(t, chromedp.Do(tab, chromedp.Navigate(address)))
+	click(`a[href$="#q"]`)
+	eventually(t, "the link to the search leads into its field", func() bool {
+		id, err := chromedp.Run(tab, chromedp.Evaluate[string](`document.activeElement.id`))
+		return err == nil && id == "q"
+	})
+	expects("the first page", "job-0", "job-49", 50)
+	click(`a[rel=next]`)
+	expects("the second page", "job-50", "job-99", 50)
+	click(`a[rel=next]`)
+	expects("the last page", "job-100", "vacant", 22)
+	click(`a[rel=prev]`)
+	expects("the second page again", "job-50", "job-99", 50)
+	search("JOB-11")
+	expects("what the search found", "job-11", "job-119", 11)
+	click(`a[href="#e` + strconv.FormatInt(elector.KeyFromName("job-115"), 10) + `"]`)
+	eventually(t, "the name leads to its section", func() bool {
+		return evaluate[bool](t, tab, `(e => e && e.innerText == "job-115" && e.getBoundingClientRect().top > -1 && e.getBoundingClientRect().bottom <= innerHeight)(document.querySelector(":target"))`)
+	})
+	search("WEB-2")
+	election := "</style><script>document.title='hacked'</script>" + t.Name()
+	expects("the election of the candidate", election, election, 1)
+	search(hostile + "?")
+	expects("nothing", "", "", 0)
+	if text := evaluate[string](t, tab, `document.querySelector("[role=status]").innerText`); !strings.Contains(text, hostile+"?") {
+		t.Errorf("a search that finds nothing says %q", text)
+	}
+	click(`form a`)
+	expects("all", "job-0", "job-49", 50)
+}
 
 func TestInABrowserThePageRefreshesItselfUntilItIsPaused(t *testing.T) {
 	address, stop := stage(t)

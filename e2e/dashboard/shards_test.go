@@ -21,7 +21,7 @@ func TestInABrowserThePageShowsAGroupOfShardsInOneSection(t *testing.T) {
 	check(t, err)
 	defer pool.Close()
 	ctx, stop := context.WithCancel(t.Context())
-	all := shard.Numbers(20)
+	all := shard.Numbers(1000)
 	done := make(chan error, 2)
 	for _, id := range []string{hostile, "web-2"} {
 		go func() {
@@ -44,9 +44,12 @@ func TestInABrowserThePageShowsAGroupOfShardsInOneSection(t *testing.T) {
 	eventually(t, "the page shows the spread", func() bool {
 		check(t, chromedp.Do(tab, chromedp.Navigate(server.URL+"?refresh=off")))
 		shown := strings.Join(strings.Fields(evaluate[string](t, tab, `document.getElementById("g1").parentElement.innerText`)), " ")
-		return strings.Contains(shown, "all 20 shards led") && strings.Contains(shown, hostile+" 10 shards") && strings.Contains(shown, "web-2 10 shards")
+		return strings.Contains(shown, "all 1000 shards led by 2 members") && strings.Contains(shown, hostile+" 500") && strings.Contains(shown, "web-2 500")
 	})
-	if text := evaluate[string](t, tab, `document.body.innerText`); strings.Contains(text, "more") {
+	if rows := evaluate[int](t, tab, `document.querySelector("table").tBodies[0].rows.length`); rows != 1 {
+		t.Errorf("the group is %d rows of the overview", rows)
+	}
+	if text := evaluate[string](t, tab, `document.body.innerText`); strings.Contains(text, "more") || strings.Contains(text, "Other advisory locks") {
 		t.Errorf("the page shows the locks of the group one by one:\n%s", text)
 	}
 	if title := evaluate[string](t, tab, `document.title`); title != "Elections" {
