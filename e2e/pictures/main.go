@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	dir := "."
+	dir := "../docs/pictures"
 	if len(os.Args) > 1 {
 		dir = os.Args[1]
 	}
@@ -23,18 +23,19 @@ func main() {
 			log.Fatal(err)
 		}
 	}
-	for name, picture := range pictures() {
+	for name, picture := range pictures(dir) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(picture), 0o644); err != nil {
 			log.Fatal(err)
 		}
 	}
 }
 
-// pictures returns the pictures by file name.
-func pictures() map[string]string {
+// pictures returns the pictures of docs/pictures, which is dir, by file name.
+func pictures(dir string) map[string]string {
 	all := map[string]string{}
+	gaps := failover(filepath.Join(dir, "../../bench/results.json"))
 	for theme, colours := range themes {
-		for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": roster, "torture": torture, "handover": handOver, "shards": shards} {
+		for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": roster, "torture": torture, "handover": handOver, "shards": shards, "failover": gaps} {
 			c := &canvas{palette: colours}
 			draw(c)
 			all[fmt.Sprintf("%s-%s.svg", name, theme)] = c.svg()

@@ -13,7 +13,7 @@ import (
 )
 
 func TestTheCommittedPicturesAreUpToDate(t *testing.T) {
-	for name, want := range pictures() {
+	for name, want := range pictures("../../docs/pictures") {
 		if got, err := os.ReadFile("../../docs/pictures/" + name); err != nil || string(got) != want {
 			t.Errorf("%s is not up to date (%v): run 'make docs'", name, err)
 		}
