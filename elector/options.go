@@ -371,6 +371,7 @@ func WithoutHealth() ElectionOption {
 //
 //	free -7521986112043361452           a leader has resigned: try now
 //	led -7521986112043361452            a leader was elected: look who it is
+//	request -7521986112043361452        somebody asks the leader to go: look who it is
 //	successor -7521986112043361452 web-2     that candidate shall be the next leader
 //
 // Any role that may connect to the database may send them. They are hints: no candidate

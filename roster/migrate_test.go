@@ -2,6 +2,7 @@ package roster
 
 import (
 	"database/sql"
+	"fmt"
 	"os"
 	"reflect"
 	"regexp"
@@ -150,4 +151,13 @@ func FuzzQuote(f *testing.F) {
 			t.Errorf("%q is quoted as %s", name, quoted)
 		}
 	})
+}
+
+func TestTheLockOfMigrationsIsThatOfTheProtocol(t *testing.T) {
+	page, err := os.ReadFile("../docs/protocol.md")
+	check(t, err)
+	lock := migrationLock("public")
+	if row := fmt.Sprintf("\n%-22s %d, %d\n", "roster", lock.High, lock.Low); !strings.Contains(string(page), row) {
+		t.Errorf("the page lacks%s", row)
+	}
 }

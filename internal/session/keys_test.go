@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -31,5 +32,17 @@ func TestClassesOfLocksAreHashesOfTheirNames(t *testing.T) {
 				t.Errorf("%s is not in %s", c.name, text)
 			}
 		}
+	}
+}
+
+// Package e2e/protocol checks the other vectors of that page.
+func TestTheKeyOfCommitsIsThatOfTheProtocol(t *testing.T) {
+	page, err := os.ReadFile("../../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	high, low := Halves(purposeKey("commit", hashKey("pgelector:orders")))
+	if row := fmt.Sprintf("\n%-22s %d, %d\n", "commit", high, low); !strings.Contains(string(page), row) {
+		t.Errorf("the page lacks%s", row)
 	}
 }

@@ -1,0 +1,249 @@
+// Package protocol_test checks docs/protocol.md against the code, and against what a real server
+// computes and shows.
+package protocol_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"go.uber.org/goleak"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/shard"
+)
+
+var shared = pgcluster.NewShared()
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func connect(t *testing.T) *sql.DB {
+	t.Helper()
+	pool, err := sql.Open("pgx", shared.Get(t).DSN())
+	check(t, err)
+	t.Cleanup(func() { _ = pool.Close() })
+	return pool
+}
+
+func page(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/protocol.md")
+	check(t, err)
+	return string(text)
+}
+
+const (
+	pid  = 4242
+	term = 1767225600 // 2026 begins
+)
+
+func TestTheVectorsAreThoseOfTheCodeAndOfTheServer(t *testing.T) {
+	text, pool := page(t), connect(t)
+	var statements []string
+	block := regexp.MustCompile("(?s)```sql\n(.*?)```").FindStringSubmatch(text)
+	for statement := range strings.SplitSeq(block[1], ";\n") {
+		statements = append(statements, statement)
+	}
+	compute := func(statement int, args ...any) (key int64) {
+		t.Helper()
+		check(t, pool.QueryRow(statements[statement], args...).Scan(&key))
+		return key
+	}
+	hash := func(s string) int64 { return compute(0, s) }
+	hashOf := func(s string, key int64) int64 { return compute(1, s, key) }
+	pair := func(key int64) string {
+		high, low := session.Halves(key)
+		return fmt.Sprintf("%d, %d", high, low)
+	}
+	class := func(of string, low int) string {
+		return fmt.Sprintf("%d, %d", uint64(hash("pgelector "+of))>>32&^(1<<31), low)
+	}
+	orders := elector.KeyFromName("orders")
+	offer, err := db.New(pool).OfferTransfer(t.Context(), db.OfferTransferParams{Candidate: "web-1", Key: orders, Inside: true})
+	check(t, err)
+	for _, same := range []struct {
+		what         string
+		code, server int64
+	}{
+		{"election", orders, hash("pgelector:orders")},
+		{"seat", session.SeatKey(orders), hashOf("pgelector seat:", orders)},
+		{"resign", session.ResignKey(orders), hashOf("pgelector resign:", orders)},
+		{"transfer", session.TransferKey(orders), hashOf("pgelector transfer:", orders)},
+		{"life", session.LifeKey("web-1", pid), hash("pgelector life:4242:web-1")},
+		{"offer", offer.OfferKey, compute(2, "web-1", orders)},
+		{"shard", elector.KeyFromName(shard.Election("billing", "eu")), hash("pgelector:billing/eu")},
+		{"member", elector.KeyFromName(shard.Seats("billing")[0]), hash("pgelector:billing#0")},
+		{"last member", elector.KeyFromName(shard.Seats("billing")[127]), hash("pgelector:billing#127")},
+	} {
+		if same.code != same.server {
+			t.Errorf("%s: the code computes %d, and the SQL of the page %d", same.what, same.code, same.server)
+		}
+	}
+	var rows strings.Builder
+	for _, row := range [][2]string{
+		{"election", fmt.Sprint(orders)},
+		{"guard", pair(orders)},
+		{"seat", pair(session.SeatKey(orders))},
+		{"other seat", pair(session.SeatKey(orders) ^ 1)},
+		{"offer", fmt.Sprint(offer.OfferKey)},
+		{"bell", class("bell", pid)},
+		{"resign", pair(session.ResignKey(orders))},
+		{"transfer", pair(session.TransferKey(orders))},
+		{"life", pair(session.LifeKey("web-1", pid))},
+		{"lease", class("lease", 10_000)},
+		{"lease in transaction", class("lease in transaction", 10_000)},
+		{"since", class("since", term)},
+		{"commit", pair(hashOf("pgelector commit:", orders))},
+		{"roster", pair(hash("pgelector roster: public"))},
+		{"billing/eu", fmt.Sprint(elector.KeyFromName(shard.Election("billing", "eu")))},
+		{"billing#0", fmt.Sprint(elector.KeyFromName(shard.Seats("billing")[0]))},
+	} {
+		fmt.Fprintf(&rows, "%-22s %s\n", row[0], row[1])
+	}
+	if !strings.Contains(text, "```text\n"+rows.String()+"```") {
+		t.Errorf("the vectors are\n%s", &rows)
+	}
+}
+
+func TestATokenIsMadeOfTimelineEpochAndTransaction(t *testing.T) {
+	says := fmt.Sprintf("Timeline 1, epoch 3 and transaction 1000 make %d.", int64(1+3)<<48|1000)
+	if !strings.Contains(strings.Join(strings.Fields(page(t)), " "), says) {
+		t.Errorf("the page lacks %q", says)
+	}
+	pool := connect(t)
+	t1, _ := lead(t, pool, elector.WithTokenEpoch(3))
+	var status string
+	check(t, pool.QueryRow("SELECT pg_xact_status($1::text::xid8)", fmt.Sprint(t1.Token()&(1<<48-1))).Scan(&status))
+	if t1.Token()>>48 != 1+3 || status != "committed" {
+		t.Errorf("token %x, transaction %s", t1.Token(), status)
+	}
+}
+
+// lead leads a new election until the test ends, and returns the backend, too. Resign waits for it.
+func lead(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Term, int32) {
+	t.Helper()
+	e, err := elector.New(pool, t.Name(), append([]elector.Option{elector.WithCandidateID("web-1")}, opts...)...)
+	check(t, err)
+	term, err := e.Campaign(t.Context())
+	check(t, err)
+	t.Cleanup(func() {
+		_ = term.Resign(context.Background())
+		check(t, e.Close(context.Background()))
+	})
+	leader, err := e.Leader(t.Context())
+	check(t, err)
+	return term, leader.PID
+}
+
+// locksOf lists the locks of a session as the page has them, without a heartbeat's bell.
+func locksOf(t *testing.T, pool *sql.DB, condition string, args ...any) (all []string) {
+	t.Helper()
+	rows, err := pool.Query(`SELECT CASE objsubid WHEN 1 THEN ((classid::bigint << 32) | objid::bigint)::text
+			ELSE concat(classid::bigint::bit(32)::integer, ', ', CASE classid WHEN 521961639 THEN 0 ELSE objid::bigint::bit(32)::integer END) END || ' ' || mode
+		FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND NOT (classid = 983268819 AND mode = 'ExclusiveLock') AND `+condition, args...)
+	check(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var lock string
+		check(t, rows.Scan(&lock))
+		all = append(all, lock)
+	}
+	check(t, rows.Err())
+	slices.Sort(all)
+	return all
+}
+
+func exclusive(key int64) string { return fmt.Sprint(key, " ExclusiveLock") }
+
+func pairOf(key int64, mode string) string {
+	high, low := session.Halves(key)
+	return fmt.Sprintf("%d, %d %s", high, low, mode)
+}
+
+func same(t *testing.T, who string, got []string, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s holds %q, want %q", who, got, want)
+	}
+}
+
+// eventually waits for locks, which are compared by the caller.
+func eventually(t *testing.T, n int, list func() []string) (got []string) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); len(got) != n && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		got = list()
+	}
+	return got
+}
+
+func TestSessionsHoldTheLocksOfThePage(t *testing.T) {
+	pool, key := connect(t), elector.KeyFromName(t.Name())
+	_, backend := lead(t, pool)
+	const lease, since = "318473925, 10000 ShareLock", "521961639, 0 ShareLock"
+	same(t, "the leader", locksOf(t, pool, "pid = $1", backend),
+		exclusive(key), pairOf(session.SeatKey(key), "ExclusiveLock"), lease, since)
+
+	e, err := elector.New(pool, t.Name(), elector.WithCandidateID("web-2"), elector.WithRetryInterval(50*time.Millisecond))
+	check(t, err)
+	check(t, e.Start(t.Context()))
+	deputy := eventually(t, 2, func() []string { return locksOf(t, pool, "application_name = 'web-2' AND state = 'idle'") })
+	same(t, "the deputy", deputy, pairOf(session.SeatKey(key)^1, "ExclusiveLock"), lease)
+	check(t, e.Close(context.Background()))
+
+	// Its work does not return while the request stands.
+	ctx, cancel := context.WithCancel(t.Context())
+	answered := make(chan error, 1)
+	go func() {
+		_, err := elector.RequestResign(ctx, pool, t.Name())
+		answered <- err
+	}()
+	bell := fmt.Sprintf("%d, %d ShareLock", session.Bell, backend)
+	request := eventually(t, 2, func() []string { return locksOf(t, pool, "pid <> $1 AND application_name <> 'web-2'", backend) })
+	same(t, "who asks", request, pairOf(session.ResignKey(key), "ShareLock"), bell)
+	cancel()
+	if err := <-answered; !errors.Is(err, elector.ErrUnanswered) {
+		t.Error(err)
+	}
+}
+
+func TestASharedSessionHoldsTheLocksOfThePage(t *testing.T) {
+	pool, key := connect(t), elector.KeyFromName(t.Name())
+	s, err := elector.NewSession(pool, elector.WithCandidateID("web-1"))
+	check(t, err)
+	defer s.Close(context.Background())
+	e, err := s.Elector(t.Name())
+	check(t, err)
+	term, err := e.Campaign(t.Context())
+	check(t, err)
+	leader, err := e.Leader(t.Context())
+	check(t, err)
+	same(t, "a shared session", locksOf(t, pool, "pid = $1", leader.PID), exclusive(key),
+		pairOf(session.LifeKey("web-1", leader.PID), "ExclusiveLock"), "318473925, 10000 ShareLock")
+	check(t, term.Resign(t.Context()))
+}
+
+func TestATransactionHoldsTheLocksOfThePage(t *testing.T) {
+	pool, key := connect(t), elector.KeyFromName(t.Name())
+	_, backend := lead(t, pool, elector.WithScope(elector.TransactionScope))
+	same(t, "a leader in transaction scope", locksOf(t, pool, "pid = $1", backend), exclusive(key),
+		pairOf(session.SeatKey(key), "ExclusiveLock"), "1530767677, 10000 ShareLock", "521961639, 0 ShareLock")
+}
