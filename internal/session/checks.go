@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// poolChecks are the pools on which a server is being checked: one check at a time on each. A
-// check takes two connections; of many electors of one pool each might get one, and wait
-// for the other until all give up.
+// poolChecks are the pools on which a server is being checked, or two connections are being
+// taken for a session: one at a time on each. Of many electors of one pool each might get one
+// connection, and wait for the other until all give up.
 var poolChecks = queues{of: map[*sql.DB]*queue{}}
 
 type queues struct {
@@ -19,8 +19,8 @@ type queues struct {
 }
 
 type queue struct {
-	n      int           // who check or wait; guarded by queues.mu
-	busy   chan struct{} // full while one checks; guards what follows
+	n      int           // who are busy or wait; guarded by queues.mu
+	busy   chan struct{} // full while one is; guards what follows
 	last   time.Time     // when the last check began
 	good   any           // what passed, with all its settings; nil if it did not
 	inside bool          // it passed in transaction scope
@@ -32,14 +32,11 @@ type queue struct {
 // server took all settings, so that others need not find out which it refuses.
 func (q *queues) share(ctx context.Context, pool *sql.DB, what any, one func() (inside, whole bool, err error)) (inside bool, err error) {
 	asked := time.Now()
-	its := q.join(pool)
-	defer q.leave(pool, its)
-	select {
-	case its.busy <- struct{}{}:
-	case <-ctx.Done():
-		return false, fmt.Errorf("elector: wait to check the server: %w", context.Cause(ctx))
+	its, leave, err := q.alone(ctx, pool)
+	if err != nil {
+		return false, fmt.Errorf("elector: wait to check the server: %w", err)
 	}
-	defer func() { <-its.busy }()
+	defer leave()
 	if its.good == what && its.last.After(asked) {
 		return its.inside, nil
 	}
@@ -49,6 +46,21 @@ func (q *queues) share(ctx context.Context, pool *sql.DB, what any, one func() (
 		its.good, its.inside = what, inside
 	}
 	return inside, err
+}
+
+// alone waits until nobody else is busy on the pool.
+func (q *queues) alone(ctx context.Context, pool *sql.DB) (its *queue, leave func(), err error) {
+	its = q.join(pool)
+	select {
+	case its.busy <- struct{}{}:
+	case <-ctx.Done():
+		q.leave(pool, its)
+		return nil, nil, context.Cause(ctx)
+	}
+	return its, func() {
+		<-its.busy
+		q.leave(pool, its)
+	}, nil
 }
 
 func (q *queues) join(pool *sql.DB) *queue {

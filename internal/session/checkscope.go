@@ -26,7 +26,10 @@ func (v *Server) checkScope(ctx context.Context) error {
 	}
 	v.pooled = true
 	named, err := v.checkTransactions(ctx)
-	v.pooled = ctx.Err() != nil // it need not be found again; but if that is an error, the whole check shows which
+	v.pooled = ctx.Err() != nil                         // it need not be found again; but if that is an error, the whole check shows which
+	if err != nil && pooled != nil && !v.Refuses(err) { // temporary, as when the pooler is full
+		return fmt.Errorf("%w (inside a transaction, because outside: %v)", err, pooled)
+	}
 	if err != nil && pooled != nil {
 		return fmt.Errorf("%w; and inside a transaction: %w", pooled, err)
 	}

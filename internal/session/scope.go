@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/pgerr"
@@ -118,8 +119,10 @@ func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *d
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.left(), s.errTimeout)
 	defer cancel()
+	var beside sync.WaitGroup
+	defer beside.Wait() // before the call is cancelled
 	if s.aside != nil { // just granted, by the extended protocol
-		s.helpers.Go(func() { _ = s.Stay(ctx) })
+		beside.Go(func() { _ = s.Stay(ctx) })
 	}
 	value, err = Beside(ctx, s, call)
 	if err == nil || errors.Is(err, sql.ErrNoRows) {

@@ -154,6 +154,11 @@ func (v *Server) LendToLead(ctx context.Context) (*Session, error) {
 	if !v.InTransaction() {
 		return v.Borrow(ctx)
 	}
+	_, leave, err := poolChecks.alone(ctx, v.pool)
+	if err != nil {
+		return nil, fmt.Errorf("elector: wait for two connections: %w", err)
+	}
+	defer leave()
 	aside, err := v.Borrow(ctx)
 	if err != nil {
 		return nil, err
