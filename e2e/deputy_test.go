@@ -229,6 +229,7 @@ func errorsIn(log string) (found []string) {
 }
 
 func TestWaitingDeputiesLeaveNothingInTheServersLog(t *testing.T) {
+	inSessionScope(t, "looking for a pooler is logged by the server")
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := quiet(t)

@@ -272,9 +272,9 @@ func TestTheTokenFencesTheLeaderOfAnOldPrimary(t *testing.T) {
 			register, err := makeRegister(store.admin)
 			check(t, err)
 			history := &record{}
-			first := &openWriter{record: history, id: "old", register: register, how: how, term: old, store: d.open(t, 0, store.DSN())}
+			first := &openWriter{record: history, id: "old", register: register, how: how, term: old, store: d.open(t, 0, store.Cluster.DSN())}
 			first.write(t, 3)
-			second := &openWriter{record: history, id: "new", register: register, how: how, term: fresh, store: d.open(t, 1, store.DSN())}
+			second := &openWriter{record: history, id: "new", register: register, how: how, term: fresh, store: d.open(t, 1, store.Cluster.DSN())}
 			second.write(t, 1)
 			var both sync.WaitGroup
 			both.Go(func() { first.write(t, 20) })

@@ -123,6 +123,7 @@ func TestStatementsAreFew(t *testing.T) {
 
 // A deputy prepares the statements of a hand-over beforehand.
 func TestAHandOverSendsPreparedStatements(t *testing.T) {
+	inSessionScope(t, "it counts the statements of that scope")
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

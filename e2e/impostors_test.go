@@ -170,7 +170,12 @@ func (w town) noCandidateCallsAnImpostor(t *testing.T) {
 				"watching": amongWith(elector.WithWatch()), "notified": among(notified), "synchronous": amongWith(synchronously()),
 				"healthy": amongWith(elector.WithHealth(func(context.Context) float64 { return 1 }, elector.HealthPolicy{Interval: heartbeat})),
 			} {
-				t.Run(name+"/"+kind, func(t *testing.T) { scene(t, w, d, dsn) })
+				t.Run(name+"/"+kind, func(t *testing.T) {
+					if kind == "synchronous" {
+						inSessionScope(t, "WithSynchronousStandby is refused")
+					}
+					scene(t, w, d, dsn)
+				})
 			}
 		})
 	}

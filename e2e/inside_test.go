@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -80,15 +81,15 @@ const strangersView = `SELECT concat_ws(', ',
 
 // strangers are busy on the pooler until the test ends, and see to it that they never meet a
 // leader or deputy, nor what one has left.
-func strangers(t *testing.T, b *pgcluster.Bouncer, n int) {
+func strangers(t *testing.T, b *pgcluster.Bouncer, n int) (met *atomic.Int64) {
 	t.Helper()
+	met = new(atomic.Int64) // backends
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for i := range n {
 		pool, err := sql.Open(mixed.name(i), b.DSN(pgcluster.WithParam("default_query_exec_mode", "simple_protocol"), pgcluster.WithParam("application_name", "stranger")))
 		check(t, err)
 		pool.SetMaxOpenConns(2)
-		met := 0
 		all.Go(func() {
 			defer pool.Close()
 			for ctx.Err() == nil {
@@ -98,7 +99,7 @@ func strangers(t *testing.T, b *pgcluster.Bouncer, n int) {
 					t.Errorf("a stranger's backend %s", saw)
 					return
 				case err == nil:
-					met++
+					met.Add(1)
 				case len(pgerr.State(err)) == 5 && pgerr.State(err)[:2] == "25":
 					t.Errorf("a stranger met a transaction: %v", err)
 					return
@@ -106,16 +107,12 @@ func strangers(t *testing.T, b *pgcluster.Bouncer, n int) {
 				time.Sleep(2 * time.Millisecond)
 			}
 		})
-		t.Cleanup(func() {
-			if !t.Failed() && !t.Skipped() && met == 0 {
-				t.Error("a stranger got no answer")
-			}
-		})
 	}
 	t.Cleanup(func() {
 		stop()
 		all.Wait()
 	})
+	return met
 }
 
 // However a term in transaction scope ends, other clients of the pooler never meet it.
@@ -125,7 +122,7 @@ func TestStrangersMeetNoLeader(t *testing.T) {
 		c := own(t)
 		b := bounced(t, c, pgcluster.Transaction, pgcluster.WithPoolSize(12), pgcluster.WithBouncerSetting("max_client_conn", "1000"))
 		s := &server{Cluster: c, admin: pgx.open(t, 0, c.DSN()), pooler: b}
-		strangers(t, b, 6)
+		met := strangers(t, b, 6)
 		f := s.launch(t, d, 4, func(_ int, s *settings) { s.Standby = elector.Deputy })
 		var last int64
 		for _, end := range []func(*testing.T, entry){
@@ -146,5 +143,6 @@ func TestStrangersMeetNoLeader(t *testing.T) {
 			end(t, leader)
 		}
 		f.leader(t, last)
+		eventually(t, "strangers have met backends", func() bool { return met.Load() > 100 })
 	})
 }

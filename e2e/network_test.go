@@ -258,8 +258,8 @@ func TestTheErrorOfAHangingDialNamesConnectTimeout(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		frozen := own(t)
-		check(t, frozen.Freeze())
 		s := on(t, frozen)
+		check(t, frozen.Freeze())
 		address := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=disable", frozen.Port())
 		var thaw sync.Once
 		goOn := func() { thaw.Do(func() { check(t, frozen.Thaw()) }) }

@@ -38,10 +38,11 @@ func (d drivers) notifier(t *testing.T, i int, dsn string, lost func(error)) ele
 	return w
 }
 
-// listenDSN returns an address and the application_name of its connections.
+// listenDSN returns the server's own address and the application_name of its connections. No
+// transaction pooler forwards notifications.
 func (s *server) listenDSN() (dsn, name string) {
 	name = unique("listen")
-	return s.DSN(pgcluster.WithParam("application_name", name)), name
+	return s.Cluster.DSN(pgcluster.WithParam("application_name", name)), name
 }
 
 func (s *server) listening(t *testing.T, name string) []int {
@@ -265,6 +266,7 @@ func TestOneOfManyWokenCandidatesIsElected(t *testing.T) {
 }
 
 func TestAResignationWithANotifierIsOneStatement(t *testing.T) {
+	inSessionScope(t, "it counts the statements of that scope")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

@@ -129,7 +129,7 @@ func TestAnotherRoleSeesTheLeaderButNotItsAddress(t *testing.T) {
 		watcher, err := elector.New(d.open(t, 1, s.DSN(pgcluster.ForRole(other))), election)
 		check(t, err)
 		leader, err := watcher.Leader(soon(t))
-		want := elector.Leader{CandidateID: c.CandidateID(), PID: same.PID, User: owner, Lease: lease, Scope: elector.SessionScope, Since: same.Since}
+		want := elector.Leader{CandidateID: c.CandidateID(), PID: same.PID, User: owner, Lease: lease, Scope: same.Scope, Since: same.Since}
 		if err != nil || leader != want {
 			t.Errorf("got %+v, %v; want %+v", leader, err, want)
 		}

@@ -190,6 +190,7 @@ func TestACleanUpIsBoundedAndCanRunInParallel(t *testing.T) {
 
 // docs/observing.md states this cost.
 func TestAtRestARosterSendsOneStatementPerIntervalAndLittleWAL(t *testing.T) {
+	inSessionScope(t, "lib/pq sends statements again, in a transaction")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t))

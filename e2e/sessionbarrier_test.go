@@ -16,6 +16,7 @@ import (
 )
 
 func TestAFencedTransactionDelaysOnlyItsElection(t *testing.T) {
+	inSessionScope(t, "a shared session needs it")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -51,6 +52,7 @@ func TestAFencedTransactionDelaysOnlyItsElection(t *testing.T) {
 
 // A campaign that is cancelled at the barrier releases the lock at once.
 func TestACampaignThatIsCancelledAtTheBarrierKeepsNoLock(t *testing.T) {
+	inSessionScope(t, "a shared session needs it")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
@@ -92,6 +94,7 @@ func TestACampaignThatIsCancelledAtTheBarrierKeepsNoLock(t *testing.T) {
 
 // When a session that waits at a barrier is lost, its elections continue on a new one.
 func TestALostSessionAtABarrierIsReplaced(t *testing.T) {
+	inSessionScope(t, "a shared session needs it")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

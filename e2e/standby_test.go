@@ -152,6 +152,7 @@ func TestAnotherLeadsWithinFiveSecondsWhenLeaderAndDeputyDieTogether(t *testing.
 
 // The candidates have the default options.
 func TestAFleetPinsTwoSessions(t *testing.T) {
+	inSessionScope(t, "a deputy leaves its seat with each transaction")
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		const n = 20

@@ -66,6 +66,7 @@ func synchronously() elector.Option { return elector.WithSynchronousStandby(leas
 // A standby is promoted while its primary is cut off and keeps running. Both get a leader,
 // but with WithSynchronousStandby never at the same time.
 func TestWithASynchronousStandbyTwoPrimariesDoNotHaveTwoLeadersAtOnce(t *testing.T) {
+	inSessionScope(t, "WithSynchronousStandby is refused")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		for name, opts := range map[string][]elector.Option{"without": nil, "with": {synchronously()},
@@ -138,6 +139,7 @@ func overlap(a, b *candidate) (both func() bool) {
 // The link to the standby is cut and nobody is promoted. The leader's session lives, but its
 // term must end.
 func TestALeaderWithoutAcknowledgedCommitsStepsDownWithinTheValidity(t *testing.T) {
+	inSessionScope(t, "WithSynchronousStandby is refused")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		primary := on(t, own(t))
@@ -172,6 +174,7 @@ func TestALeaderWithoutAcknowledgedCommitsStepsDownWithinTheValidity(t *testing.
 
 // A leader is cut off while its commit waits. The backend keeps waiting without a client.
 func TestCommitsDoNotPileUpBehindAnAbandonedCommit(t *testing.T) {
+	inSessionScope(t, "WithSynchronousStandby is refused")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		primary := on(t, own(t))
@@ -205,6 +208,7 @@ func TestCommitsDoNotPileUpBehindAnAbandonedCommit(t *testing.T) {
 // With FIRST 1 (s1, s2), s2 would acknowledge the old primary's commits after s1 was
 // promoted.
 func TestASynchronousStandbySettingThatIsTooWeakIsRefused(t *testing.T) {
+	inSessionScope(t, "WithSynchronousStandby is refused")
 	t.Parallel()
 	primary := on(t, own(t))
 	standbys := primary.replicate(t, "FIRST 1 (s1, s2)", "s1", "s2")
@@ -308,6 +312,7 @@ func TestASynchronousCommitWritesLittleWAL(t *testing.T) {
 // If a commit that waits for a standby is cancelled, the server answers as if it had been
 // acknowledged.
 func TestACommitWhoseWaitIsCancelledIsNotAcknowledged(t *testing.T) {
+	inSessionScope(t, "WithSynchronousStandby is refused")
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		sees  bool          // the role can read the standbys' positions
@@ -367,6 +372,7 @@ func (s *server) cancelWaits(t *testing.T, after time.Duration) (stop func() int
 // On a primary that is cut off from its standbys, the COMMIT of a fenced transaction waits,
 // and InTx does not report success.
 func TestInTxWaitsForTheSynchronousStandbys(t *testing.T) {
+	inSessionScope(t, "WithSynchronousStandby is refused")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		primary := on(t, own(t))

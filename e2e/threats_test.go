@@ -143,6 +143,7 @@ func TestAnotherDatabaseCannotTakeTheLock(t *testing.T) {
 }
 
 func TestARoleThatMayNotConnectCannotTakeTheLock(t *testing.T) {
+	inSessionScope(t, "the pooler's connections remain")
 	t.Parallel()
 	w := invaded(t, onShared(t))
 	early := w.invader(t)
