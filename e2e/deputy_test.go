@@ -124,6 +124,7 @@ func TestAWaitingDeputyIsHandedTheLock(t *testing.T) {
 }
 
 func TestTheDeputyAloneWaits(t *testing.T) {
+	inSessionScope(t, "a deputy leaves its seat with each transaction")
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

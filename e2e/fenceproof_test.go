@@ -67,7 +67,7 @@ func (s *server) startWriters(t *testing.T, d drivers, how way, change func(i in
 	t.Cleanup(func() { c.end(t) })
 	for i := range 2 {
 		// The store limits how long a frozen writer can block others.
-		dsn := s.DSN(pgcluster.WithParam("idle_in_transaction_session_timeout", "500ms"))
+		dsn := s.Cluster.DSN(pgcluster.WithParam("idle_in_transaction_session_timeout", "500ms"))
 		settings := writerSettings{Driver: d.name(i), DSN: s.DSN(), Store: dsn, Election: election, ID: unique(fmt.Sprint("writer-", i)), Way: how,
 			Register: table, Lease: time.Second, Retry: 50 * time.Millisecond, Pause: 10 * time.Millisecond}
 		if how == inTx {

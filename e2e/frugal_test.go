@@ -69,6 +69,7 @@ func closes(t *testing.T, sent map[string]int) {
 
 // The first attempt also checks the server. The test counts later ones.
 func TestStatementsAreFew(t *testing.T) {
+	inSessionScope(t, "it counts the statements of that scope")
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

@@ -226,6 +226,14 @@ func onShared(t *testing.T) *server {
 	return on(t, shared.Get(t))
 }
 
+// direct is onShared for a test that starts poolers itself.
+func direct(t *testing.T) *server {
+	t.Helper()
+	s := onShared(t)
+	s.pooler = nil
+	return s
+}
+
 func on(t *testing.T, c *pgcluster.Cluster) *server {
 	t.Helper()
 	s := &server{Cluster: c, admin: pgx.open(t, 0, c.DSN(pgcluster.WithParam("application_name", "admin")))}

@@ -29,7 +29,7 @@ func overTransactions(t *testing.T, size int, test func(t *testing.T, s *server,
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := onShared(t)
+			s := direct(t)
 			b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(size))
 			test(t, s, func() *sql.DB { return d.open(t, 0, b.DSN(waysToAsk[name]...)) }, b)
 		})
@@ -174,7 +174,7 @@ func TestATransferBetweenTheScopes(t *testing.T) {
 
 func TestALeaderInATransactionHoldsNothingBack(t *testing.T) {
 	t.Parallel()
-	s := onShared(t)
+	s := direct(t)
 	dsn := s.database(t)
 	c := s.through(t, pgx.open(t, 0, dsn), s.election(t), elector.WithScope(elector.TransactionScope), elector.WithHeartbeatInterval(50*time.Millisecond)).run(t, nil)
 	c.elected(t)
@@ -202,7 +202,7 @@ func TestALeaderInATransactionHoldsNothingBack(t *testing.T) {
 // pgx's default mode needs a pooler that tracks prepared statements.
 func TestTheRefusalNamesTheSettingOfPgx(t *testing.T) {
 	t.Parallel()
-	s := onShared(t)
+	s := direct(t)
 	b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(20))
 	c := s.through(t, pgx.open(t, 0, b.DSN()), s.election(t))
 	s.refused(t, c, elector.ErrSessionPooled)
@@ -213,7 +213,7 @@ func TestTheRefusalNamesTheSettingOfPgx(t *testing.T) {
 
 func TestASharedSessionIsRefusedThroughATransactionPooler(t *testing.T) {
 	t.Parallel()
-	s := onShared(t)
+	s := direct(t)
 	b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(20))
 	shared, err := elector.NewSession(pgx.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)))
 	check(t, err)
@@ -230,7 +230,7 @@ func TestASharedSessionIsRefusedThroughATransactionPooler(t *testing.T) {
 // Two terms can share a backend of a pooler: the transaction tells them apart.
 func TestATermIsFencedByItsTransaction(t *testing.T) {
 	t.Parallel()
-	s := onShared(t)
+	s := direct(t)
 	pool := pgx.open(t, 0, s.DSN())
 	conn, err := pool.Conn(soon(t))
 	check(t, err)
@@ -281,7 +281,7 @@ func TestTheErrorSaysThatAPoolerIsFull(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
-				s := onShared(t)
+				s := direct(t)
 				b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(2), opt)
 				var strangers []*sql.Tx
 				for range 2 {

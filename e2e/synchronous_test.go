@@ -290,7 +290,7 @@ func TestASynchronousCommitWritesLittleWAL(t *testing.T) {
 	const key, commits = 4711, 1000
 	_, err = primary.admin.Exec("CHECKPOINT")
 	check(t, err)
-	other := pgx.open(t, 0, primary.DSN())
+	other := pgx.open(t, 0, primary.Cluster.DSN())
 	other.SetMaxOpenConns(1)
 	one[bool](t, other, "SELECT pg_try_advisory_lock(0, $1)", key)
 	written := func() int64 { return one[int64](t, conn, "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn") }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -26,8 +27,8 @@ func (v *Server) checkScope(ctx context.Context) error {
 	}
 	v.pooled = true
 	named, err := v.checkTransactions(ctx)
-	v.pooled = ctx.Err() != nil                         // it need not be found again; but if that is an error, the whole check shows which
-	if err != nil && pooled != nil && !v.Refuses(err) { // temporary, as when the pooler is full
+	v.pooled = ctx.Err() != nil                                                               // it need not be found again; but if that is an error, the whole check shows which
+	if err != nil && pooled != nil && !v.Refuses(err) && !errors.Is(err, driver.ErrBadConn) { // temporary, as when the pooler is full; lib/pq does not say why
 		return fmt.Errorf("%w (inside a transaction, because outside: %v)", err, pooled)
 	}
 	if err != nil && pooled != nil {

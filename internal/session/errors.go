@@ -82,6 +82,9 @@ func Explain(err error) error {
 // session: an invalid value, a lack of rights, one that cannot be changed now, one that is
 // not supported, or an unknown name.
 func refusesSetting(err error) bool {
+	if errors.Is(err, ErrServerReadOnly) {
+		return false
+	}
 	switch pgerr.State(err) {
 	case "22023", "42501", "55P02", "0A000", "42704":
 		return true

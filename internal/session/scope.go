@@ -187,6 +187,8 @@ func explainBegin(s *Session, err error) error {
 	case errors.Is(err, driver.ErrBadConn): // lib/pq says no more
 		return fmt.Errorf("elector: begin a transaction: the pooler has closed the connection: it was restarted, or has no server connection left "+
 			"(default_pool_size and query_wait_timeout of PgBouncer): %w", err)
+	case pgerr.State(err) == "0A000": // READ WRITE, in recovery
+		return fmt.Errorf("elector: begin a transaction: %w", pgerr.Wrap(ErrServerReadOnly, err))
 	case pgerr.State(err) == "08P01":
 		return fmt.Errorf("elector: begin a transaction: %w", pgerr.Wrap(ErrSessionPooled, err)) // statement pooling
 	}
