@@ -65,7 +65,10 @@ func TestASuccessorIsElectedNext(t *testing.T) {
 			}
 		}
 		var others []*candidate
-		for _, stand := range kinds {
+		for kind, stand := range kinds {
+			if throughPooler && kind == "of a session" {
+				continue
+			}
 			c := stand(t, s, d, len(others), election).run(t, nil)
 			c.follows(t)
 			others = append(others, c)

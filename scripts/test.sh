@@ -21,9 +21,15 @@ done
 # Tests on real servers mostly wait, so run one package more than there are processors.
 packages=$(($(getconf _NPROCESSORS_ONLN) + 1))
 
+# What guards the promises, once more through PgBouncer in transaction mode; all of it: make e2e SCOPE=transaction
+pooled='^(TestTwentyProcessesHaveOneLeaderAtATime|TestAFrozenLeaderIsReplacedAndKnowsItWhenThawed|TestInTxCommitsInsideTheTerm|TestInTxIsRefusedAfterTheTerm|TestTheNextLeaderWaitsForTheTransactionsOfTheLast|TestASuccessorIsElectedNext|TestTwoRequestsAtOnceEndOneTerm|TestManyElectorsCheckTheServerThroughASmallPool|TestACandidateIsElectedOnceTheServerHasAFreeConnection)$'
+
 status=0
 for module in ${MODULES:-. examples e2e}; do
   go -C "$module" vet ./... || status=1
   go -C "$module" test ${race[@]+"${race[@]}"} -shuffle=on -p "$packages" -timeout "$((45 * count))m" "$@" ${PACKAGES:-./...} || status=1
 done
+if [[ -z ${MODULES:-} && " $* " == *" -run=. "* ]] && PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null; then
+  PGELECTOR_SCOPE=transaction go -C e2e test ${race[@]+"${race[@]}"} -shuffle=on -timeout 5m "$@" -run="$pooled" . || status=1
+fi
 exit $status
