@@ -15,23 +15,31 @@ type Beginner interface {
 // and its arguments apart, and a transaction pooler could give the arguments to a backend where
 // another client has just prepared its own statement. If a prepared statement is missing or in
 // the way, because other code has run DISCARD ALL say, Ask tries once more.
-func Ask[T any](ctx context.Context, pool Beginner, call func(DBTX) (T, error)) (T, error) {
-	value, err := askOnce(ctx, pool, call)
-	var state interface{ SQLState() string }
-	if errors.As(err, &state) && (state.SQLState() == "26000" || state.SQLState() == "42P05") {
-		value, err = askOnce(ctx, pool, call)
-	}
+func Ask[T any](ctx context.Context, pool Beginner, call func(DBTX) (T, error)) (value T, err error) {
+	err = ask(ctx, pool, func(q DBTX) (err error) {
+		value, err = call(q)
+		return err
+	})
 	return value, err
 }
 
-func askOnce[T any](ctx context.Context, pool Beginner, call func(DBTX) (T, error)) (value T, err error) {
+func ask(ctx context.Context, pool Beginner, call func(DBTX) error) error {
+	err := askOnce(ctx, pool, call)
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) && (state.SQLState() == "26000" || state.SQLState() == "42P05") {
+		err = askOnce(ctx, pool, call)
+	}
+	return err
+}
+
+func askOnce(ctx context.Context, pool Beginner, call func(DBTX) error) error {
 	tx, err := pool.BeginTx(ctx, nil)
 	if err != nil {
-		return value, err
+		return err
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after Commit
-	if value, err = call(tx); err != nil {
-		return value, err
+	if err := call(tx); err != nil {
+		return err
 	}
-	return value, tx.Commit()
+	return tx.Commit()
 }

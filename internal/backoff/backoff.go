@@ -72,26 +72,30 @@ func Await[T any](ctx context.Context, call func(context.Context) (T, error)) (T
 // AwaitOr is Await for an answer that must not be lost: drop receives one that comes when
 // AwaitOr has returned.
 func AwaitOr[T any](ctx context.Context, call func(context.Context) (T, error), drop func(T)) (T, error) {
-	type answer struct {
-		value T
-		err   error
+	var value, none T
+	answered, err := await(ctx, func() (err error) { value, err = call(ctx); return err }, func() { drop(value) })
+	if !answered { // the call may go on, and write the value
+		return none, err
 	}
-	answered := make(chan answer) // unbuffered: once sent, it was received
+	return value, err
+}
+
+func await(ctx context.Context, call func() error, drop func()) (answered bool, err error) {
+	answers := make(chan error) // unbuffered: once sent, it was received
 	go func() {
-		value, err := call(ctx)
+		err := call()
 		select {
-		case answered <- answer{value, err}:
+		case answers <- err:
 		case <-ctx.Done():
 			if err == nil {
-				drop(value)
+				drop()
 			}
 		}
 	}()
 	select {
-	case a := <-answered:
-		return a.value, a.err
+	case err := <-answers:
+		return true, err
 	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
 }
