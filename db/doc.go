@@ -10,11 +10,16 @@
 // To change a statement, edit queries/ and run "make generate".
 package db
 
-// Two statements that sqlc cannot type.
+// Statements that sqlc cannot type.
 const (
 	// ReadCommitted is the first statement of a transaction, since wrappers of a driver may
 	// know no isolation levels.
 	ReadCommitted = "-- name: ReadCommitted :exec\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+
+	// What stands between Savepoint and RollBackToIt may fail, and the transaction goes on.
+	Savepoint    = "-- name: Savepoint :exec\nSAVEPOINT pgelector"
+	RollBackToIt = "-- name: RollBackToIt :exec\nROLLBACK TO SAVEPOINT pgelector"
+	ReleaseIt    = "-- name: ReleaseIt :exec\nRELEASE SAVEPOINT pgelector"
 
 	// PingTransaction is Ping for a session that holds its locks inside a transaction. The
 	// answer is 'open' inside the transaction that has set pgelector.transaction. Once that has

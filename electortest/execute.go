@@ -3,6 +3,8 @@ package electortest
 import (
 	"errors"
 	"time"
+
+	"github.com/pgelector/pgelector/db"
 )
 
 // An execution answers one message. The caller of its methods holds the server's mutex.
@@ -48,7 +50,7 @@ func (b *backend) hasEnded() bool { return b.server.backends[b.pid] != b }
 
 // query executes a statement, in the client's transaction or its own.
 func (x *execution) query(m *message) (a Answer, err error) {
-	if x.tx != nil && x.tx.failed {
+	if x.tx != nil && x.tx.failed && m.query != db.RollBackToIt {
 		return a, newError(failedTransaction, "current transaction is aborted, commands ignored until end of transaction block")
 	}
 	if limit := x.settings.time("statement_timeout"); limit > 0 {

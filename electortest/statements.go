@@ -49,7 +49,10 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.ShowsSnapshot:       showsSnapshot,
 	db.NamedStatement:      namedStatement,
 	db.TryInTransaction:    tryInTransaction,
-	db.ReadCommitted:       func(*execution, *message) (Answer, error) { return Answer{}, nil },
+	db.ReadCommitted:       nothing,
+	db.Savepoint:           nothing,
+	db.RollBackToIt:        nothing, // but for what has failed: see query
+	db.ReleaseIt:           nothing,
 	db.PrepareWait:         prepareWait,
 	db.Requests:            standingRequests,
 	db.Ring:                ring,
@@ -98,6 +101,8 @@ func find(text string) (name string, run func(*execution, *message) (Answer, err
 	}
 	return text, others
 }
+
+func nothing(*execution, *message) (Answer, error) { return Answer{}, nil }
 
 func notImplemented(_ *execution, m *message) (Answer, error) {
 	return Answer{}, newError(unsupported, "electortest does not implement the statement %s: it needs a real server, or is of another version of pgelector", nameOf(m.query))

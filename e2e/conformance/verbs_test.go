@@ -144,6 +144,9 @@ var verbs = map[string]func(*call) (string, error){
 		row, err := c.q.HoldsLock(c, db.HoldsLockParams{Pid: c.of().pid, Key: c.key(), Transaction: c.transaction()})
 		return fmt.Sprint(row.Held, " ", c.name(row.Pid)), err
 	},
+	"Savepoint":    executed(db.Savepoint),
+	"RollBackToIt": executed(db.RollBackToIt),
+	"ReleaseIt":    executed(db.ReleaseIt),
 	"TryPair": func(c *call) (string, error) {
 		high, low := guard(c.key())
 		granted, err := c.q.TryPair(c, db.TryPairParams{Inside: slices.Contains(c.words, "inside"), High: high, Low: low})
@@ -390,4 +393,12 @@ func list[T any](rows []T, text func(T) string) string {
 		all = append(all, text(row))
 	}
 	return "[" + strings.Join(all, ", ") + "]"
+}
+
+// executed is the verb of a statement within the session's transaction.
+func executed(statement string) func(*call) (string, error) {
+	return func(c *call) (string, error) {
+		_, err := c.one.tx.ExecContext(c, statement)
+		return "ok", err
+	}
 }

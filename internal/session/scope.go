@@ -80,15 +80,15 @@ func behindSavepoint[T any](ctx context.Context, s *Session, call func(context.C
 			a.value, err = call(ctx, q)
 			return a, err
 		}
-		if _, err = s.tx.ExecContext(ctx, "SAVEPOINT pgelector"); err != nil {
+		if _, err = s.tx.ExecContext(ctx, db.Savepoint); err != nil {
 			return a, err
 		}
 		if a.value, err = call(ctx, q); pgerr.State(err) != "" {
 			a.refused = err
-			_, err = s.tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT pgelector")
+			_, err = s.tx.ExecContext(ctx, db.RollBackToIt)
 		}
 		if err == nil {
-			_, err = s.tx.ExecContext(ctx, "RELEASE SAVEPOINT pgelector")
+			_, err = s.tx.ExecContext(ctx, db.ReleaseIt)
 		}
 		return a, err
 	})
