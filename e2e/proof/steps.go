@@ -47,7 +47,7 @@ var steps = []step{
 		command: "make e2e COUNT=10", takes: "60 min",
 		patterns: []string{`(?m)^ok\s+github.com/pgelector/pgelector/e2e\s`}, says: "ten times: no failure"},
 	{name: "upgrade", what: "**Mixed versions**: a fleet is upgraded process by process, from and to the version before this protocol",
-		command: "PGELECTOR_UPGRADE=1 go -C e2e test ./upgrade -count=10 -v", takes: "5 min",
+		command: "PGELECTOR_UPGRADE=1 go -C e2e test ./upgrade -count=5 -v", takes: "5 min",
 		patterns: []string{`(?P<count_times>--- PASS: TestAFleetIsUpgradedProcessByProcess )`}, says: "{times} times: no failure"},
 	{name: "matrix", what: "**Versions of PostgreSQL**: the same tests",
 		command: "make matrix", takes: "60 min",
