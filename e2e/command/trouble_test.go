@@ -392,9 +392,10 @@ func TestDoctorSaysWhichScopeAnElectionUsesAndWhatItKeeps(t *testing.T) {
 		t.Skip(err)
 	}
 	check(t, err)
-	need := "7 elections keep 14 server connections with a deputy each, 7 with the standby poll, and 7 more with WithWatch"
+	const deputy, poll = "in session scope with the standby deputy (the default) or wait keep 14 server connections, and 7 more with WithWatch",
+		"7 elections in transaction scope with the standby poll (the default there) keep 7 server connections"
 	for driver, dsn := range map[string]string{"pgx": bouncer.DSN(pgcluster.WithParam("default_query_exec_mode", "exec")), "pq": bouncer.DSN()} {
-		invoke(t, at(dsn), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "in transaction mode", "won in transaction scope", need)
-		invoke(t, at(c.DSN()), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "none: the server answers directly", "won in session scope", need)
+		invoke(t, at(dsn), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "in transaction mode", "won in transaction scope", deputy, poll)
+		invoke(t, at(c.DSN()), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "none: the server answers directly", "won in session scope", deputy, poll)
 	}
 }

@@ -87,8 +87,17 @@ func (x *Examination) capacity(ctx context.Context) error {
 // there are.
 func (x *Examination) need() {
 	n := x.Elections
-	x.say(note, "need", "%d elections keep %d server connections with a deputy each, %d with the standby poll, and %d more with WithWatch; "+
-		"directly, through a session pooler, or through a transaction pooler, where the default is poll", n, 2*n, n, n)
-	x.say(note, "need", "a shared session (NewSession) keeps one for each process, however many elections it has; it needs session scope")
+	for _, mode := range []struct {
+		scope, standby string
+		keep           int64
+	}{
+		{"session", "deputy (the default) or wait", 2 * n},
+		{"session", "poll", n},
+		{"transaction", "poll (the default there)", n},
+		{"transaction", "deputy or wait", 2 * n},
+	} {
+		x.say(note, "need", "%d elections in %s scope with the standby %s keep %d server connections, and %d more with WithWatch", n, mode.scope, mode.standby, mode.keep, n)
+	}
+	x.say(note, "need", "a shared session (NewSession, session scope) keeps one for each process, however many elections it has")
 	x.say(note, "need", "candidates borrow up to %d more for moments: one for each statement", needed-pins)
 }
