@@ -1,6 +1,7 @@
 package command_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // exit has the exit codes that docs/command.md promises.
@@ -47,14 +49,22 @@ type result struct {
 	code     int
 }
 
-// invoke runs the program and waits for its end. env is added to the test's environment.
+// invoke runs the program and waits for its end, but not for ever. env is added to the test's
+// environment.
 func invoke(t *testing.T, env []string, args ...string) result {
 	t.Helper()
 	var out, errs strings.Builder
-	cmd := exec.Command(built(t), args...)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, built(t), args...)
+	cmd.WaitDelay = time.Second // for what it has started
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		t.Fatalf("pgelector %q does not end:\n%s%s", args, out.String(), errs.String())
+	}
+	if err != nil {
 		var ended *exec.ExitError
 		if !errors.As(err, &ended) {
 			t.Fatal(err)
