@@ -78,16 +78,23 @@ func TestEachShardIsATermOfItsOwn(t *testing.T) {
 		}
 	}
 
+	// worked reports whether each shard has been worked on so many times.
+	worked := func(times int) bool {
+		var n int
+		check(t, g.admin.QueryRow("SELECT count(*) FROM (SELECT FROM done GROUP BY shard HAVING count(*) >= $1) AS d", times).Scan(&n))
+		return n == shards
+	}
+
 	leaveFirst := join("first", "pgx")
 	defer leaveFirst()
-	await("alone", func(led map[string][]string) bool { return len(led["first"]) == shards })
+	await("alone", func(led map[string][]string) bool { return len(led["first"]) == shards && worked(1) })
 	leaveSecond := join("second", "postgres")
 	defer leaveSecond()
 	await("two", func(led map[string][]string) bool {
 		return len(led["first"]) == shards/2 && len(led["second"]) == shards/2 && !slices.ContainsFunc(led["first"], func(s string) bool { return slices.Contains(led["second"], s) })
 	})
 	leaveFirst()
-	await("one again", func(led map[string][]string) bool { return len(led["second"]) == shards })
+	await("one again", func(led map[string][]string) bool { return len(led["second"]) == shards && worked(2) })
 	leaveSecond()
 
 	rows, err := g.admin.Query("SELECT shard, array_agg(token ORDER BY at)::text, count(*), bool_and(rises) FROM " +
