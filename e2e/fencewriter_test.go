@@ -173,6 +173,7 @@ func (w *writer) lead(ctx context.Context, term *elector.Term) error {
 			return err
 		}
 		value = next
+		w.pause() // another writer, without a fence, may wait for the row, and was never the first
 	}
 	return nil
 }
