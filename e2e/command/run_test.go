@@ -302,3 +302,11 @@ func TestHoldKeepsTheLockAfterAQuickCommand(t *testing.T) {
 	failing := run(t, name(t), "--hold", patience.String(), "--", "false")
 	failing.ends(t, 1) // at once: another host may succeed
 }
+
+func TestASignalEndsTheRunWithoutTheHold(t *testing.T) {
+	t.Parallel()
+	r := launch(t, at(shared.Get(t).DSN()), quick(name(t), "--hold", "1h", "--", "sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")...)
+	r.says(t, "ready")
+	r.signal(t, syscall.SIGTERM)
+	r.ends(t, exit.OK)
+}

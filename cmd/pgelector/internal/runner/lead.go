@@ -136,7 +136,7 @@ func (r *runner) isLeaving() bool {
 // hold keeps the lock until --hold is over, if the command succeeded.
 func (r *runner) hold(ctx context.Context, began time.Time, result supervise.Result) {
 	left := r.Hold - time.Since(began)
-	if left <= 0 || result.Code != exit.OK {
+	if left <= 0 || result.Code != exit.OK || r.isLeaving() {
 		return
 	}
 	r.Log.Debug("keeping the lock", "for", left.Round(time.Millisecond))
