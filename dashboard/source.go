@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/roster"
 )
 
@@ -40,7 +41,7 @@ func (s source) maxStuck() int {
 // look asks the server. A roster that cannot be read is no failure: the server knows who
 // leads.
 func (s source) look(ctx context.Context) (facts, error) {
-	f, err := db.Ask(ctx, s.pool, func(q db.DBTX) (facts, error) { return ask(ctx, db.New(q)) })
+	f, err := pooled.Ask(ctx, s.pool, func(q db.DBTX) (facts, error) { return ask(ctx, db.New(q)) })
 	if err != nil || s.roster == nil {
 		return f, err
 	}

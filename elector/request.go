@@ -85,8 +85,8 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 		return fmt.Errorf("elector: make a request to the leader: %w", session.Explain(err))
 	}
 	defer asking.Withdraw()
-	told := lock.Tell(ctx, pool, c.lease.Length, lock.Notification{Channel: NotifyChannel, Payload: payload(eventRequest, c.key)})
-	if err := told; err != nil && ctx.Err() == nil {
+	n := lock.Notification{Channel: NotifyChannel, Payload: payload(eventRequest, c.key)}
+	if err := lock.Tell(ctx, pool, c.lease.Length, n); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("elector: notify the leader of a request: %w", err)
 	}
 	for n := 1; ; n++ {

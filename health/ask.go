@@ -9,6 +9,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // maxCalls bounds the calls that are stuck in the driver. Each may hold a pooled
@@ -77,7 +78,7 @@ func (m *Monitor) pursue(q *question, keys string) {
 			defer m.mu.Unlock()
 			m.calls--
 		}()
-		return db.Ask(ctx, m.pool, func(q db.DBTX) ([]db.LeadersRow, error) { return db.New(q).Leaders(ctx, keys) })
+		return pooled.Ask(ctx, m.pool, func(q db.DBTX) ([]db.LeadersRow, error) { return db.New(q).Leaders(ctx, keys) })
 	})
 	q.answer = newAnswer(rows, err)
 	if ctx.Err() != nil && q.answer.err != nil {

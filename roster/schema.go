@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	pgdb "github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/roster/internal/db"
 )
 
@@ -43,12 +44,12 @@ func (s inSchema) QueryRowContext(ctx context.Context, query string, args ...any
 }
 
 // ask makes a call on the pool, or on a connection of it.
-func ask[T any](ctx context.Context, c config, pool pgdb.Pool, call func(*db.Queries) (T, error)) (T, error) {
-	return pgdb.Ask(ctx, pool, func(under pgdb.DBTX) (T, error) { return call(c.queries(under)) })
+func ask[T any](ctx context.Context, c config, pool pooled.Pool, call func(*db.Queries) (T, error)) (T, error) {
+	return pooled.Ask(ctx, pool, func(under pgdb.DBTX) (T, error) { return call(c.queries(under)) })
 }
 
 // tell is ask for a call without an answer.
-func tell(ctx context.Context, c config, pool pgdb.Pool, call func(*db.Queries) error) error {
+func tell(ctx context.Context, c config, pool pooled.Pool, call func(*db.Queries) error) error {
 	_, err := ask(ctx, c, pool, func(q *db.Queries) (any, error) { return nil, call(q) })
 	return err
 }

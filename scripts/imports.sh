@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 # Packages that import only each other and the standard library.
 below=(internal/lock internal/session internal/pgerr internal/backoff)
-pure=(elector "${below[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)
+pure=(elector "${below[@]}" internal/pooled health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)
 
 # The packages that may import elector.
 above='\./(cmd|dashboard|electortest|health|roster|shard|sqlmock_test|notify)(/\S+)?'
@@ -44,12 +44,14 @@ go list -deps -f '{{if not .Standard}}{{.ImportPath}}{{end}}' "${pure[@]/#/./}" 
 only '^\./hooks \./' <<<"$code" | rule "hooks imports no other package of this module" || broken=1
 only '^\./hooks/\S+ \./' <<<"$code" | not ' \./hooks(/|$)' |
   rule "a package below hooks/ imports only hooks from this module" || broken=1
-only '^\./db(/\S+)? \./' <<<"$code" | not ' \./db/' |
-  rule "db imports no other package of this module" || broken=1
+only '^\./db(/\S+)? (\./|database/sql/driver$)' <<<"$code" | not ' \./db/' |
+  rule "db imports no other package of this module and no driver" || broken=1
 only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(hooks|internal/(lock|session|pgerr|backoff)|elector/\S+)$' |
   rule "elector imports only hooks and ${below[*]} from this module, and contains no SQL" || broken=1
-only '^\./internal/session \./' <<<"$code" | not ' \./(db|internal/(pgerr|backoff))$' |
-  rule "internal/session imports only db, internal/pgerr and internal/backoff from this module" || broken=1
+only '^\./internal/session \./' <<<"$code" | not ' \./(db|internal/(pooled|pgerr|backoff))$' |
+  rule "internal/session imports only db, internal/pooled, internal/pgerr and internal/backoff from this module" || broken=1
+only '^\./internal/pooled \./' <<<"$code" | not ' \./(db|internal/pgerr)$' |
+  rule "internal/pooled imports only db and internal/pgerr from this module" || broken=1
 only '^\./internal/(pgerr|backoff) \./' <<<"$code" | rule "internal/pgerr and internal/backoff import no other package of this module" || broken=1
 only '^\./internal/lock \./' <<<"$code" | not ' \./(db|internal/(session|pgerr|backoff))$' |
   rule "internal/lock imports only db, internal/session, internal/pgerr and internal/backoff from this module" || broken=1

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // A survey is what one look at the server found.
@@ -33,7 +34,7 @@ func look(ctx context.Context, pool *sql.DB, direct bool, group string, seats []
 	if direct {
 		s, err = see(pool)
 	} else {
-		s, err = db.Ask(ctx, pool, see)
+		s, err = pooled.Ask(ctx, pool, see)
 	}
 	s.err = err
 	return s
@@ -93,16 +94,17 @@ type Member struct {
 // candidate id, and the shards that nobody leads. It reads the server's list of locks. A hot
 // standby, which does not know its primary's locks, is refused with elector.ErrServerReadOnly.
 func Spread(ctx context.Context, pool *sql.DB, group string, shards []string) (members []Member, free []string, err error) {
-	ping, err := db.Ask(ctx, pool, func(q db.DBTX) (db.PingRow, error) { return db.New(q).Ping(ctx) })
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case ping.InRecovery:
-		return nil, nil, elector.ErrServerReadOnly
-	}
 	keys := shardKeys(group, shards)
-	rows, err := db.Ask(ctx, pool, func(q db.DBTX) ([]db.LeadersRow, error) {
-		return db.New(q).Leaders(ctx, db.Keys(append(seatKeys(group), keys...)...))
+	rows, err := pooled.Ask(ctx, pool, func(under db.DBTX) ([]db.LeadersRow, error) {
+		q := db.New(under)
+		ping, err := q.Ping(ctx)
+		switch {
+		case err != nil:
+			return nil, err
+		case ping.InRecovery:
+			return nil, elector.ErrServerReadOnly
+		}
+		return q.Leaders(ctx, db.Keys(append(seatKeys(group), keys...)...))
 	})
 	if err != nil {
 		return nil, nil, err

@@ -38,23 +38,15 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "5"); err != nil {
 		panic(err)
 	}
-	code := func() int {
-		dir, err := os.MkdirTemp("", "pgelector-command-")
-		if err != nil {
-			panic(err)
-		}
-		defer os.RemoveAll(dir)
-		programDir = dir
-		_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each process would end a second late
-		return shared.Around(m).Run()
-	}()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
+	var err error
+	if programDir, err = os.MkdirTemp("", "pgelector-command-"); err != nil {
+		panic(err)
 	}
-	os.Exit(code)
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each process would end a second late
+	goleak.VerifyTestMain(shared.Around(m), goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(programDir)
+		os.Exit(code)
+	}))
 }
 
 // patience bounds the wait for an expected event.

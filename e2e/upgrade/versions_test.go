@@ -38,22 +38,14 @@ func TestMain(m *testing.M) {
 	if signal.Ignored(syscall.SIGHUP) { // under nohup the tested programs would ignore it, too
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
-	code := func() int {
-		dir, err := os.MkdirTemp("", "pgelector-upgrade-")
-		if err != nil {
-			panic(err)
-		}
-		defer os.RemoveAll(dir)
-		programs = dir
-		return shared.Around(m).Run()
-	}()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
+	var err error
+	if programs, err = os.MkdirTemp("", "pgelector-upgrade-"); err != nil {
+		panic(err)
 	}
-	os.Exit(code)
+	goleak.VerifyTestMain(shared.Around(m), goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(programs)
+		os.Exit(code)
+	}))
 }
 
 // A version is one build of the command and of testdata/candidate.

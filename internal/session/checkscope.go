@@ -27,8 +27,9 @@ func (v *Server) checkScope(ctx context.Context) error {
 	}
 	v.pooled = true
 	named, err := v.checkTransactions(ctx)
-	v.pooled = ctx.Err() != nil                                                               // it need not be found again; but if that is an error, the whole check shows which
-	if err != nil && pooled != nil && !v.Refuses(err) && !errors.Is(err, driver.ErrBadConn) { // temporary, as when the pooler is full; lib/pq does not say why
+	v.pooled = ctx.Err() != nil // it need not be found again; but if that is an error, the whole check shows which
+	// Temporary, as when the pooler is full; of lib/pq's ErrBadConn nobody knows.
+	if err != nil && pooled != nil && !v.Refuses(err) && !errors.Is(err, driver.ErrBadConn) {
 		return fmt.Errorf("%w (inside a transaction, because outside: %v)", err, pooled)
 	}
 	if err != nil && pooled != nil {

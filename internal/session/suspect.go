@@ -11,6 +11,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // A statement on any connection may suggest that a session has ended too: the server went
@@ -66,7 +67,7 @@ func Inquire[T any](ctx context.Context, pool *sql.DB, timeout time.Duration, ca
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v, one lease: %w", timeout, context.DeadlineExceeded))
 	defer cancel()
 	return backoff.Await(ctx, func(ctx context.Context) (T, error) {
-		value, err := db.Ask(ctx, pool, func(q db.DBTX) (T, error) { return call(ctx, db.New(q)) })
+		value, err := pooled.Ask(ctx, pool, func(q db.DBTX) (T, error) { return call(ctx, db.New(q)) })
 		if ctx.Err() == nil && isSuspicious(err) {
 			live.suspect(pool)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // DefaultLease is the library's.
@@ -128,6 +129,6 @@ func question[T any](ctx context.Context, x *Examination, ask func(context.Conte
 	ctx, cancel := context.WithTimeoutCause(ctx, x.Timeout, fmt.Errorf("no answer within %v", x.Timeout))
 	defer cancel()
 	return backoff.Await(ctx, func(ctx context.Context) (T, error) {
-		return db.Ask(ctx, x.pool, func(q db.DBTX) (T, error) { return ask(ctx, db.New(q)) })
+		return pooled.Ask(ctx, x.pool, func(q db.DBTX) (T, error) { return ask(ctx, db.New(q)) })
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // ErrPrivilege is returned if the server refuses an eviction.
@@ -22,7 +23,7 @@ const goneEvery = 20 * time.Millisecond // between two checks for the end of a b
 // Evict ends the leader's backend if it still holds the election's lock, and waits until the
 // backend has released it.
 func Evict(ctx context.Context, pool *sql.DB, e Election) error {
-	signalled, err := db.Ask(ctx, pool, func(q db.DBTX) ([]bool, error) {
+	signalled, err := pooled.Ask(ctx, pool, func(q db.DBTX) ([]bool, error) {
 		return db.New(q).EvictHolder(ctx, db.EvictHolderParams{Pid: e.Leader.PID, Key: e.Key})
 	})
 	switch {
@@ -49,7 +50,7 @@ func Evict(ctx context.Context, pool *sql.DB, e Election) error {
 
 // holds reports whether the leader still holds the lock.
 func holds(ctx context.Context, pool *sql.DB, e Election) (bool, error) {
-	holder, err := db.Ask(ctx, pool, func(q db.DBTX) (db.HolderRow, error) { return db.New(q).Holder(ctx, e.Key) })
+	holder, err := pooled.Ask(ctx, pool, func(q db.DBTX) (db.HolderRow, error) { return db.New(q).Holder(ctx, e.Key) })
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}

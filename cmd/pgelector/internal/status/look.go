@@ -9,6 +9,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // Snapshot is the server's answer at one moment.
@@ -44,7 +45,7 @@ type Candidate struct {
 // have a leader or a waiter. It refuses a standby, which does not know its primary's locks.
 func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) {
 	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.AdvisoryLocksRow, error) {
-		return db.Ask(ctx, pool, func(q db.DBTX) ([]db.AdvisoryLocksRow, error) { return ask(ctx, db.New(q)) })
+		return pooled.Ask(ctx, pool, func(q db.DBTX) ([]db.AdvisoryLocksRow, error) { return ask(ctx, db.New(q)) })
 	})
 	switch {
 	case err != nil && ctx.Err() != nil:

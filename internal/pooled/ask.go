@@ -1,15 +1,19 @@
-package db
+// Package pooled asks on a pool that may have a transaction pooler before it.
+package pooled
 
 import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // A Pool is a *sql.DB, or one *sql.Conn of it.
 type Pool interface {
-	DBTX
+	db.DBTX
 	BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
 }
 
@@ -19,33 +23,25 @@ type Pool interface {
 // the way, because other code has run DISCARD ALL say, Ask tries once more. Where no transaction
 // can begin, the call is made without one: lib/pq wants to write, which a standby refuses, and a
 // pooler in statement mode ends the connection.
-func Ask[T any](ctx context.Context, pool Pool, call func(DBTX) (T, error)) (value T, err error) {
-	err = ask(ctx, pool, func(q DBTX) (err error) {
+func Ask[T any](ctx context.Context, pool Pool, call func(db.DBTX) (T, error)) (value T, err error) {
+	err = ask(ctx, pool, func(q db.DBTX) (err error) {
 		value, err = call(q)
 		return err
 	})
 	return value, err
 }
 
-func ask(ctx context.Context, pool Pool, call func(DBTX) error) error {
+func ask(ctx context.Context, pool Pool, call func(db.DBTX) error) error {
 	err := askOnce(ctx, pool, call)
-	if state := stateOf(err); state == "26000" || state == "42P05" {
+	if state := pgerr.State(err); state == "26000" || state == "42P05" {
 		err = askOnce(ctx, pool, call)
 	}
 	return err
 }
 
-func stateOf(err error) string {
-	var state interface{ SQLState() string }
-	if errors.As(err, &state) {
-		return state.SQLState()
-	}
-	return ""
-}
-
-func askOnce(ctx context.Context, pool Pool, call func(DBTX) error) error {
+func askOnce(ctx context.Context, pool Pool, call func(db.DBTX) error) error {
 	tx, err := pool.BeginTx(ctx, nil)
-	switch state := stateOf(err); {
+	switch state := pgerr.State(err); {
 	case state == "0A000", state == "08P01", errors.Is(err, driver.ErrBadConn):
 		return call(pool)
 	case err != nil:
