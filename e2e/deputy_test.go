@@ -537,7 +537,11 @@ func (s *server) inTransaction(t *testing.T, d drivers, election string) *fenced
 	// InTx would end with its term. This transaction is of a process that has not noticed the end.
 	conn, err := s.admin.Conn(soon(t))
 	check(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
+	txCtx, rollBack := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		rollBack() // a test that fails may not have finished it, and Close waits for it
+		_ = conn.Close()
+	})
 	c := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithLease(time.Minute), elector.WithHeartbeatInterval(patientWait))
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -546,7 +550,7 @@ func (s *server) inTransaction(t *testing.T, d drivers, election string) *fenced
 	t.Cleanup(func() { _ = term.Resign(context.Background()) })
 	go func() {
 		defer close(f.ended)
-		tx, err := conn.BeginTx(context.Background(), nil)
+		tx, err := conn.BeginTx(txCtx, nil)
 		if err == nil {
 			_, err = tx.Exec(fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d, %d)", int32(key>>32), int32(key)))
 		}
@@ -554,7 +558,10 @@ func (s *server) inTransaction(t *testing.T, d drivers, election string) *fenced
 			t.Error(err)
 		}
 		f.mayEnd <- struct{}{}
-		<-f.mayEnd
+		select {
+		case <-f.mayEnd:
+		case <-txCtx.Done():
+		}
 		_ = tx.Rollback()
 	}()
 	<-f.mayEnd

@@ -23,7 +23,8 @@ func TestAFencedTransactionDelaysOnlyItsElection(t *testing.T) {
 		elections := s.elections(t, 10)
 		f := s.inTransaction(t, d, elections[0])
 		key := elector.KeyFromName(elections[0])
-		g := s.share(t, d.open(t, 1, s.DSN())).join(t, elections).run(t, nil)
+		// With a shorter lease the transaction would be overdue on a busy machine, and be ended.
+		g := s.share(t, d.open(t, 1, s.DSN()), elector.WithLease(time.Minute)).join(t, elections).run(t, nil)
 		eventually(t, "the others are led", func() bool { return g.leading() == 9 })
 		leader, err := g.all[0].Leader(soon(t))
 		check(t, err)
@@ -58,7 +59,7 @@ func TestACampaignThatIsCancelledAtTheBarrierKeepsNoLock(t *testing.T) {
 		s := onShared(t)
 		elections := s.elections(t, 2)
 		f := s.inTransaction(t, d, elections[0])
-		g := s.share(t, d.open(t, 1, s.DSN())).join(t, elections)
+		g := s.share(t, d.open(t, 1, s.DSN()), elector.WithLease(time.Minute)).join(t, elections)
 		_, err := g.all[1].Campaign(soon(t))
 		check(t, err)
 		leader, err := g.all[0].Leader(soon(t))
