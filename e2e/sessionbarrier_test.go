@@ -59,7 +59,7 @@ func TestACampaignThatIsCancelledAtTheBarrierKeepsNoLock(t *testing.T) {
 		s := onShared(t)
 		elections := s.elections(t, 2)
 		f := s.inTransaction(t, d, elections[0])
-		g := s.share(t, d.open(t, 1, s.DSN()), elector.WithLease(time.Minute)).join(t, elections)
+		g := s.share(t, d.open(t, 1, s.DSN())).join(t, elections)
 		_, err := g.all[1].Campaign(soon(t))
 		check(t, err)
 		leader, err := g.all[0].Leader(soon(t))
