@@ -272,10 +272,11 @@ func (n *nemesis) discard(ctx context.Context, primary *cluster.Member) error {
 
 // discardTimeline freezes the primary while the other standby is down, so that a standby is
 // promoted. It calls meanwhile, and then stops the promoted member before the old primary is
-// back.
+// back. The old primary's Patroni is started anew: one that is thawed may find that it lost its
+// key, stop the server and promote it, to the same number of a timeline as the promoted member.
 func discardTimeline(ctx context.Context, c *cluster.Cluster, old *cluster.Member, meanwhile func() error) error {
 	other := c.Members[slices.IndexFunc(c.Members, func(m *cluster.Member) bool { return m != old })]
-	if err := errors.Join(other.KillPatroni(), other.KillPostgres(), old.FreezePatroni(), old.FreezePostgres()); err != nil {
+	if err := errors.Join(other.KillPatroni(), other.KillPostgres(), old.KillPatroni(), old.FreezePostgres()); err != nil {
 		return err
 	}
 	promoted, err := c.AwaitPrimary(ctx, old)
@@ -285,7 +286,7 @@ func discardTimeline(ctx context.Context, c *cluster.Cluster, old *cluster.Membe
 	if err := errors.Join(meanwhile(), promoted.KillPatroni(), promoted.KillPostgres(), c.AwaitNoLeader(ctx)); err != nil {
 		return err
 	}
-	if err := errors.Join(old.ThawPostgres(), old.ThawPatroni()); err != nil {
+	if err := errors.Join(old.ThawPostgres(), old.StartPatroni()); err != nil {
 		return err
 	}
 	_, err = c.AwaitPrimary(ctx)
