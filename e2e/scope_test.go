@@ -274,22 +274,27 @@ func TestATermIsFencedByItsTransaction(t *testing.T) {
 
 func TestTheErrorSaysThatAPoolerIsFull(t *testing.T) {
 	t.Parallel()
-	for name, opt := range map[string]pgcluster.BouncerOption{
-		"the pooler ends the wait":    pgcluster.WithBouncerSetting("query_wait_timeout", "1"),
-		"the candidate ends the wait": pgcluster.WithBouncerSetting("query_wait_timeout", "60"),
+	for name, full := range map[string]struct {
+		scope     elector.Scope
+		strangers int    // of two connections
+		timeout   string // of the pooler, in seconds
+	}{
+		"the pooler ends the wait":                      {elector.TransactionScope, 2, "1"},
+		"the candidate ends the wait":                   {elector.TransactionScope, 2, "60"},
+		"the first check has one connection of its two": {elector.Auto, 1, "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
 				s := direct(t)
-				b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(2), opt)
+				b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(2), pgcluster.WithBouncerSetting("query_wait_timeout", full.timeout))
 				var strangers []*sql.Tx
-				for range 2 {
+				for range full.strangers {
 					tx, err := pq.open(t, 0, b.DSN()).BeginTx(soon(t), nil)
 					check(t, err)
 					strangers = append(strangers, tx)
 				}
-				c := s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), s.election(t), elector.WithScope(elector.TransactionScope)).run(t, nil)
+				c := s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), s.election(t), elector.WithScope(full.scope)).run(t, nil)
 				f := wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign })
 				if !strings.Contains(f.Err.Error(), "default_pool_size") || f.Permanent {
 					t.Errorf("permanent %v: %v", f.Permanent, f.Err)

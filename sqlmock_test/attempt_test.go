@@ -423,6 +423,29 @@ func TestAPoolerIsRefusedOnlyIfItShowsOnEachConnection(t *testing.T) {
 	}
 }
 
+// A transaction pooler that is busy with others may give lib/pq's arguments to a statement of
+// another client. That is no reason to refuse the server, nor to report a failure once.
+func TestACheckInWhichStatementsAreMixedUpIsMadeAgain(t *testing.T) {
+	for n, failed := range map[int][]hooks.Op{1: nil, 2: nil, 3: {hooks.OpCampaign}} {
+		bubble(t, fmt.Sprint(n), func(t *testing.T) {
+			pool, mock := newMock(t)
+			for range n {
+				upTo(2, &pq.Error{Code: "08P01"})(mock)
+			}
+			expectTerm(mock, 1)
+			expectResign(mock)
+			e, rec := newElector(t, pool)
+			resign(t, campaign(t, e))
+			wantFailures(t, rec, failed...)
+			for _, f := range rec.Failures() {
+				if f.Permanent {
+					t.Errorf("refused permanently: %v", f.Err)
+				}
+			}
+		})
+	}
+}
+
 // Other code left a transaction open on a connection of the pool.
 func TestAGrantInsideATransactionIsLeftForAnotherAtOnce(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {

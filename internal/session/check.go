@@ -48,11 +48,12 @@ func (v *Server) check(ctx context.Context) error {
 const poolerRepeats = 2
 
 // checkServer checks the server on new connections again if it finds a pooler: a
-// connection that is cut in the middle of a check can look like one.
+// connection that is cut in the middle of a check can look like one. A protocol violation
+// (08P01) is checked again, too: a pooler that mixes clients up, or one that is full.
 func (v *Server) checkServer(ctx context.Context) error {
 	repeats := v.pool.Stats().Idle/2 + poolerRepeats // each discards two connections
 	err := v.checkOnce(ctx)
-	for ; repeats > 0 && errors.Is(err, ErrSessionPooled); repeats-- {
+	for ; repeats > 0 && (errors.Is(err, ErrSessionPooled) || pgerr.State(err) == "08P01"); repeats-- {
 		err = v.checkOnce(ctx)
 	}
 	return err

@@ -28,7 +28,8 @@ func (v *Server) checkScope(ctx context.Context) error {
 	v.pooled = true
 	named, err := v.checkTransactions(ctx)
 	v.pooled = ctx.Err() != nil // it need not be found again; but if that is an error, the whole check shows which
-	// Temporary, as when the pooler is full; of lib/pq's ErrBadConn nobody knows.
+	// Temporary, as when the pooler is full. In statement mode it ends the connection of the first
+	// transaction, of which lib/pq says ErrBadConn.
 	if err != nil && pooled != nil && !v.Refuses(err) && !errors.Is(err, driver.ErrBadConn) {
 		return fmt.Errorf("%w (inside a transaction, because outside: %v)", err, pooled)
 	}
@@ -79,7 +80,16 @@ func (v *Server) tryTransactions(ctx context.Context) (named bool, err error) {
 		if err != nil {
 			return Explain(err)
 		}
-		return v.with(ctx, true, func(b *Session) error { return compareTransactions(ctx, a, b) })
+		lent := false
+		err = v.with(ctx, true, func(b *Session) error {
+			lent = true
+			return compareTransactions(ctx, a, b)
+		})
+		if !lent && (errors.Is(err, ErrSessionPooled) || errors.Is(err, driver.ErrBadConn)) {
+			// A pooler that has begun one transaction permits them. It is full.
+			err = fmt.Errorf("elector: begin a second transaction: the pooler may have no server connection left (default_pool_size of PgBouncer): %v", err)
+		}
+		return err
 	})
 	return named, err
 }
