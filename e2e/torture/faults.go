@@ -90,7 +90,7 @@ func faults() []fault {
 		{name: "hole", about: "a proxy holds everything back, in both directions, and delivers it later", inject: (*nemesis).blackHole},
 		{name: "slow", about: "a proxy delays everything", inject: (*nemesis).slowDown},
 		{name: "reset", about: "a proxy resets its connections, on both sides", inject: (*nemesis).resetConnections},
-		{name: "pooler", about: "PgBouncer restarts", pooler: true, inject: (*nemesis).restartPooler},
+		{name: "pooler", about: "both PgBouncers restart", pooler: true, inject: (*nemesis).restartPooler},
 		{name: "unplug", about: "a candidate's link is down", own: true, inject: (*nemesis).unplugLink},
 		{name: "deaf", about: "what the server sends to a candidate is lost, but not what the candidate sends", own: true, inject: (*nemesis).deafenLink},
 		{name: "mute", about: "what a candidate sends is lost, but not what the server sends", own: true, inject: (*nemesis).muteLink},
@@ -303,7 +303,7 @@ func (n *nemesis) resetConnections(context.Context) (healing, string, error) {
 }
 
 func (n *nemesis) restartPooler(ctx context.Context) (healing, string, error) {
-	return nil, "", n.severing(func() error { return n.stage.restartBouncer(ctx) })
+	return nil, "", n.severing(func() error { return n.stage.restartBouncers(ctx) })
 }
 
 // breakLink breaks one candidate's link. The link may be gone when it is healed.

@@ -4,8 +4,8 @@
 // guarantees: make torture MINUTES=2.
 //
 // It starts candidates of every kind, each in its own process, over both drivers. They
-// reach the server by different routes: directly, through a proxy, through pgbouncer,
-// and from a separate network namespace. A nemesis injects faults, chosen at random from
+// reach the server by different routes: directly, through a proxy, through pgbouncer
+// in session and in transaction mode, and from a separate network namespace. A nemesis injects faults, chosen at random from
 // a seed that it prints: each kind once, in random order, then again, sometimes two at a
 // time. After each fault it waits until a candidate leads. Leaders write to a register
 // in fenced transactions.
@@ -110,7 +110,7 @@ func run(ctx context.Context, c config, path string, without error) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, s.stopAll()) }()
-	chosen, err := choose(c.faults, without, s.bouncer != nil, os.Stdout)
+	chosen, err := choose(c.faults, without, len(s.bouncers) > 0, os.Stdout)
 	if err != nil {
 		return err
 	}

@@ -46,13 +46,15 @@ func newNemesis(f *fleet.Fleet, s *stage, seed uint64, all []fault) *nemesis {
 // noticing is the longest time until the end of a pgbouncer is noticed.
 const noticing = 100 * time.Millisecond
 
-// recordBouncerEnds records from now on when pgbouncer ends unexpectedly, since that ends the
+// recordBouncerEnds records from now on when a pgbouncer ends unexpectedly, since that ends the
 // sessions through it.
 func (n *nemesis) recordBouncerEnds() {
 	n.stage.bouncerEnded = func() {
 		n.Log.Add(history.Event{At: history.Now().Add(-noticing), Kind: history.Severed, Took: noticing})
 	}
-	n.stage.watchBouncer()
+	for _, b := range n.stage.bouncers {
+		n.stage.watch(b)
+	}
 }
 
 // draw returns the next fault: each fault once, in random order, then again.
@@ -116,7 +118,7 @@ func (n *nemesis) round(ctx context.Context) (line string, err error) {
 
 // recover fills the empty seats, waits for a leader, and lets it lead for a moment.
 func (n *nemesis) recover(ctx context.Context, line string) (string, error) {
-	if err := errors.Join(n.stage.primary.WaitReady(ctx), n.stage.reviveBouncer(ctx), n.dismissLeavers(), n.Fill()); err != nil {
+	if err := errors.Join(n.stage.primary.WaitReady(ctx), n.stage.reviveBouncers(ctx), n.dismissLeavers(), n.Fill()); err != nil {
 		return "", fmt.Errorf("after %s: %w", line, err)
 	}
 	at := n.Mark(history.Calm, "")

@@ -102,8 +102,8 @@ func prove(events []history.Event) []history.Proof {
 // of a candidate.
 func leftovers(ctx context.Context, s *stage) (history.Proof, error) {
 	p := history.Proof{Claim: "nothing was left behind", Checked: "every process had ended; the server had no advisory lock, and no session of a candidate"}
-	if s.bouncer != nil { // it keeps connections
-		if err := s.bouncer.Stop(); err != nil {
+	for _, b := range s.bouncers { // they keep connections
+		if err := b.Stop(); err != nil {
 			return p, err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/pgelector/pgelector/e2e/fleet"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
 // newFleet returns the candidates of a stage. It calls fail when a candidate ends unexpectedly.
@@ -43,8 +44,12 @@ const (
 	direct  fleet.Route = "direct"
 	proxied fleet.Route = "proxy"     // each with its own proxy
 	pooled  fleet.Route = "pgbouncer" // in session mode, shared by all
-	linked  fleet.Route = "link"      // from a separate network namespace
+	moved   fleet.Route = "pgbouncer, transaction mode"
+	linked  fleet.Route = "link" // from a separate network namespace
 )
+
+// modes are those of the poolers, by route.
+var modes = map[fleet.Route]pgcluster.PoolMode{pooled: pgcluster.Session, moved: pgcluster.Transaction}
 
 var seats = []fleet.Seat{
 	{ID: "a", By: "pgx", Route: direct, Draws: true},
@@ -55,6 +60,8 @@ var seats = []fleet.Seat{
 	{ID: "f", By: "postgres", Route: pooled, Draws: true},
 	{ID: "g", By: "pgx", Route: linked, Draws: true},
 	{ID: "h", By: "postgres", Route: linked, Session: true, Watch: true},
+	{ID: "i", By: "pgx", Route: moved, Draws: true},
+	{ID: "j", By: "postgres", Route: moved, Draws: true, Watch: true},
 }
 
 // link is a virtual cable between this program's network namespace and a process's. It

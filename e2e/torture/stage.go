@@ -29,14 +29,14 @@ type stage struct {
 	links map[string]*link // by candidate
 	wired int              // links made so far
 
-	proxies map[string]*pgcluster.Proxy // by seat
-	bouncer *pgcluster.Bouncer
+	proxies  map[string]*pgcluster.Proxy        // by seat
+	bouncers map[fleet.Route]*pgcluster.Bouncer // none if pgbouncer is not installed
 
 	bouncerEnded func() // called in a separate goroutine when a pgbouncer has ended; initially nil
 }
 
 var serverSettings = []pgcluster.Option{
-	pgcluster.WithSetting("max_connections", "90"),
+	pgcluster.WithSetting("max_connections", "120"),
 	pgcluster.WithSetting("wal_keep_size", "8MB"),
 	pgcluster.WithSetting("min_wal_size", "4MB"),
 	pgcluster.WithSetting("max_wal_size", "8MB"),
@@ -121,7 +121,7 @@ func (s *stage) newStandby(ctx context.Context) (err error) {
 	return s.limitLog(ctx, s.standby)
 }
 
-// startRoutes starts a pooler and proxies in front of the primary.
+// startRoutes starts poolers and proxies in front of the primary.
 func (s *stage) startRoutes(ctx context.Context) (err error) {
 	s.proxies = map[string]*pgcluster.Proxy{}
 	for _, seat := range seats {
@@ -131,43 +131,56 @@ func (s *stage) startRoutes(ctx context.Context) (err error) {
 			}
 		}
 	}
-	s.bouncer, err = s.primary.Bouncer(ctx, pgcluster.Session, pgcluster.WithPoolSize(30))
-	if errors.Is(err, pgcluster.ErrNoBouncer) {
-		err = nil
+	s.bouncers = map[fleet.Route]*pgcluster.Bouncer{}
+	for route, mode := range modes {
+		bouncer, err := s.primary.Bouncer(ctx, mode, pgcluster.WithPoolSize(30))
+		if errors.Is(err, pgcluster.ErrNoBouncer) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s.bouncers[route] = bouncer
+		s.watch(bouncer)
 	}
-	s.watchBouncer()
-	return err
+	return nil
 }
 
-// watchBouncer calls bouncerEnded when the current pgbouncer ends. Version 1.18 crashes
-// now and then, when the server stalls and clients cancel.
-func (s *stage) watchBouncer() {
-	if s.bouncer == nil || s.bouncerEnded == nil {
+// watch calls bouncerEnded when a pgbouncer ends. Version 1.18 crashes now and then, when
+// the server stalls and clients cancel.
+func (s *stage) watch(b *pgcluster.Bouncer) {
+	if s.bouncerEnded == nil {
 		return
 	}
-	ended := s.bouncer.Ended()
+	ended := b.Ended()
 	go func() {
 		<-ended
 		s.bouncerEnded()
 	}()
 }
 
-// reviveBouncer restarts pgbouncer if it has ended.
-func (s *stage) reviveBouncer(ctx context.Context) error {
-	if s.bouncer == nil {
-		return nil
+// reviveBouncers restarts each pgbouncer that has ended.
+func (s *stage) reviveBouncers(ctx context.Context) (err error) {
+	for _, b := range s.bouncers {
+		select {
+		case <-b.Ended():
+			err = errors.Join(err, s.restart(ctx, b))
+		default:
+		}
 	}
-	select {
-	case <-s.bouncer.Ended():
-		return s.restartBouncer(ctx)
-	default:
-		return nil
-	}
+	return err
 }
 
-func (s *stage) restartBouncer(ctx context.Context) error {
-	err := s.bouncer.Restart(ctx)
-	s.watchBouncer()
+func (s *stage) restartBouncers(ctx context.Context) (err error) {
+	for _, b := range s.bouncers {
+		err = errors.Join(err, s.restart(ctx, b))
+	}
+	return err
+}
+
+func (s *stage) restart(ctx context.Context, b *pgcluster.Bouncer) error {
+	err := b.Restart(ctx)
+	s.watch(b)
 	return err
 }
 
@@ -178,8 +191,11 @@ func (s *stage) dsn(m *fleet.Member) string {
 	switch {
 	case m.Route == proxied:
 		return s.proxies[m.ID].DSN(opts...)
-	case m.Route == pooled && s.bouncer != nil:
-		return s.bouncer.DSN(opts...)
+	case s.bouncers[m.Route] != nil:
+		if m.Route == moved && m.By == "pgx" {
+			opts = append(opts, pgcluster.WithParam("default_query_exec_mode", "exec"))
+		}
+		return s.bouncers[m.Route].DSN(opts...)
 	case l != nil:
 		return s.primary.DSN(append(opts, func(u *url.URL) { u.Host = net.JoinHostPort(l.server(), strconv.Itoa(s.primary.Port())) })...)
 	}
