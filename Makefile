@@ -4,7 +4,7 @@
 COUNT ?= 1
 RUN   ?= .
 
-# For e2e: "transaction" has candidates lead through PgBouncer in transaction mode.
+# For e2e: "transaction" has candidates lead through PgBouncer in transaction mode; for matrix: "session" leaves that out.
 SCOPE ?=
 
 # For simulate: the number of seeds, from SEED on.
@@ -46,7 +46,7 @@ simulate: ## Simulate elections with faults in virtual time: make simulate SEEDS
 mutate: ## Check that the tests notice bugs planted in a copy: RULES=1 takes an hour (AGAIN=1: only those not noticed before)
 	go -C e2e run ./mutation $(if $(RULES),-rules) $(if $(AGAIN),-again)
 
-matrix: ## Run the tests on PostgreSQL 14 to 18 (fetched with npm): make matrix MAJORS="14 18" SCOPE=transaction
+matrix: ## Run the tests on PostgreSQL 14 to 18 (fetched with npm): make matrix MAJORS="14 18" SCOPE=session
 	@RUN='$(RUN)' SCOPE='$(SCOPE)' scripts/matrix.sh $(MAJORS)
 
 torture: ## Inject random faults into real servers and processes: make torture MINUTES=60 SEED=7

@@ -230,16 +230,15 @@ func errorsIn(log string) (found []string) {
 }
 
 func TestWaitingDeputiesLeaveNothingInTheServersLog(t *testing.T) {
-	inSessionScope(t, "looking for a pooler is logged by the server")
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
 		election := s.election(t)
 		before, err := s.ServerLog()
 		check(t, err)
-		first := s.stand(t, d.open(t, 0, s.DSN()), election, waiting).run(t, nil)
+		first := s.stand(t, d.open(t, 0, s.DSN()), election, waiting, s.quietly()).run(t, nil)
 		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election, waiting).run(t, nil)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election, waiting, s.quietly()).run(t, nil)
 		attempts := second.after()
 		for range 10 {
 			next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
@@ -247,7 +246,7 @@ func TestWaitingDeputiesLeaveNothingInTheServersLog(t *testing.T) {
 		first.end(t)
 		second.elected(t)
 		for i := range 10 { // each is stopped during its wait
-			c := s.stand(t, d.open(t, i, s.DSN()), election, inServer...).run(t, nil)
+			c := s.stand(t, d.open(t, i, s.DSN()), election, append(inServer, s.quietly())...).run(t, nil)
 			s.waits(t, c)
 			c.end(t)
 		}

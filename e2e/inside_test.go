@@ -60,6 +60,14 @@ func (s *server) standbys() []elector.Option {
 	return []elector.Option{elector.WithStandby(elector.Deputy)}
 }
 
+// quietly keeps candidates from looking for a pooler, which leaves errors in the server's log.
+func (s *server) quietly() elector.Option {
+	if s.pooler == nil {
+		return elector.WithScope(elector.Auto)
+	}
+	return elector.WithScope(elector.TransactionScope)
+}
+
 // inSessionScope skips a test that makes no sense in transaction scope.
 func inSessionScope(t *testing.T, reason string) {
 	t.Helper()

@@ -18,10 +18,11 @@ func TestTheLeadersLeaseAndTheStartOfItsTermAreSeenByAnyRole(t *testing.T) {
 			elector.SessionScope:     {elector.WithScope(elector.SessionScope)},
 			elector.TransactionScope: {elector.WithScope(elector.TransactionScope), elector.WithStandby(elector.Deputy)},
 		} {
-			if throughPooler && scope == elector.SessionScope {
-				continue
+			s := onShared(t)
+			if scope == elector.SessionScope {
+				s = direct(t)
 			}
-			w := invaded(t, onShared(t))
+			w := invaded(t, s)
 			role := d.open(t, 0, w.dsn(w.stranger))
 			asker, err := elector.New(role, "town")
 			check(t, err)

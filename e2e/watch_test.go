@@ -111,11 +111,10 @@ func TestTheEndOfTheWatcherCausesAHeartbeatAndEndsNoTerm(t *testing.T) {
 }
 
 func TestAWatchedTermEndsAtOnceAndTheServerLogsNoError(t *testing.T) {
-	inSessionScope(t, "looking for a pooler is logged by the server")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
-		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), watching...)
+		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), append(watching, s.quietly())...)
 		before, err := s.ServerLog()
 		check(t, err)
 		for i := range 20 {
