@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -70,11 +71,10 @@ func take(ctx context.Context, dir string) (err error) {
 	return photograph(ctx, server.URL, dir)
 }
 
-// sights are the pictures, by the suffix of their names.
-var sights = map[string]struct {
-	width int64
-	scale float64
-}{"": {880, 1.5}, "-phone": {390, 1.5}}
+// sights are the widths of the page, by the name of the picture.
+var sights = map[string]int64{"dashboard-light": 880, "dashboard-dark": 880, "dashboard-phone-light": 390}
+
+const scale = 1.5 // pixels of a picture for one of the page
 
 func photograph(ctx context.Context, address, dir string) error {
 	tab, stop, err := browser.Open(ctx)
@@ -82,27 +82,26 @@ func photograph(ctx context.Context, address, dir string) error {
 		return err
 	}
 	defer stop()
-	for name, sight := range sights {
-		for _, theme := range []string{"light", "dark"} {
-			_, err := chromedp.Call(tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}})
-			if err != nil {
-				return err
-			}
-			err = chromedp.Do(tab, chromedp.EmulateViewport(sight.width, 600, chromedp.EmulateScale(sight.scale)), chromedp.Navigate(address))
-			if err != nil {
-				return err
-			}
-			picture, err := chromedp.Run(tab, chromedp.FullScreenshot(100)) // 100 is a PNG
-			if err != nil {
-				return err
-			}
-			if picture, err = shrink(picture); err != nil {
-				return err
-			}
-			if err := os.WriteFile(filepath.Join(dir, "dashboard"+name+"-"+theme+".png"), picture, 0o644); err != nil {
-				return err
-			}
+	for name, width := range sights {
+		theme := name[strings.LastIndex(name, "-")+1:]
+		_, err := chromedp.Call(tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}})
+		if err != nil {
+			return err
+		}
+		err = chromedp.Do(tab, chromedp.EmulateViewport(width, 600, chromedp.EmulateScale(scale)), chromedp.Navigate(address))
+		if err != nil {
+			return err
+		}
+		picture, err := chromedp.Run(tab, chromedp.FullScreenshot(100)) // 100 is a PNG
+		if err != nil {
+			return err
+		}
+		if picture, err = shrink(picture); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o644); err != nil {
+			return err
 		}
 	}
 	return nil
