@@ -11,6 +11,7 @@ import (
 // pages are the documents with a table of figures, and what makes each one.
 var pages = map[string]func() (string, error){
 	"docs/evidence.md": evidence,
+	"docs/shards.md":   groups,
 	"README.md":        alternatives,
 }
 
@@ -126,6 +127,29 @@ func alternatives() (string, error) {
 	}
 	records, err := readRecords()
 	fmt.Fprintf(&b, "\nMeasured by `make bench` at commit %s.\n", records["bench"].Commit)
+	return b.String(), err
+}
+
+// groups is the table of docs/shards.md: times and costs of the bench.
+func groups() (string, error) {
+	results, err := os.ReadFile("bench/RESULTS.md")
+	if err != nil {
+		return "", err
+	}
+	rows := rowsUnder(string(results), "## Groups of shards")
+	var b strings.Builder
+	b.WriteString("| shards | members | even after a join | a leave | `kill -9` | statements a second per member at rest | moves of a shard in each restart of a member |\n" +
+		"|--:|--:|--:|--:|--:|--:|--:|\n")
+	for _, shards := range []string{"1000", "10000"} {
+		row := rows[shards]
+		if len(row) < 11 {
+			return "", fmt.Errorf("bench/RESULTS.md has no times of %s shards", shards)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s, at most %s |\n", thousands(shards), row[0], row[2], row[3], row[4], row[5], row[9],
+			strings.TrimSpace(row[10]))
+	}
+	records, err := readRecords()
+	fmt.Fprintf(&b, "\nMeasured by `make bench` at commit %s, one sample each.\n", records["bench"].Commit)
 	return b.String(), err
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 )
 
@@ -19,6 +21,32 @@ func TestThePagesHaveTheFigures(t *testing.T) {
 		}
 		if string(have) != want {
 			t.Errorf("%s has other figures: run 'go -C e2e run ./proof'", page)
+		}
+	}
+}
+
+var measured = regexp.MustCompile(`\b[Cc]ommit [0-9a-f]{7}\b`)
+
+// Whoever measures something for a document adds a step, and has the table written.
+func TestNoDocumentNamesItsOwnCommits(t *testing.T) {
+	t.Chdir("../..")
+	documents, err := filepath.Glob("docs/*.md")
+	if err != nil || len(documents) == 0 {
+		t.Fatal(documents, err)
+	}
+	for _, page := range append(documents, "README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prose := string(text)
+		if pages[page] != nil {
+			if prose, err = withTable(prose, func() (string, error) { return "", nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if found := measured.FindString(prose); found != "" {
+			t.Errorf("%s names the %s outside the tables of make proof", page, found)
 		}
 	}
 }

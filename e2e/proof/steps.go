@@ -50,7 +50,7 @@ var steps = []step{
 		command: "PGELECTOR_UPGRADE=1 go -C e2e test ./upgrade -count=5 -v", repeat: "make proof STEPS=upgrade", takes: "2 min",
 		patterns: []string{`(?P<count_times>--- PASS: TestAFleetIsUpgradedProcessByProcess )`}, says: "{times} times: no failure"},
 	{name: "matrix", what: "**Versions of PostgreSQL**: the same tests",
-		command: "make matrix", takes: "60 min",
+		command: "make matrix", takes: "120 min",
 		patterns: []string{`== postgres \(PostgreSQL\) (?P<list_versions>[\d.]+)`}, says: "{versions}: no failure"},
 	{name: "soak", what: "**Transfers**: memory, goroutines and connections stay flat",
 		command: "make soak", takes: "60 min",
