@@ -32,10 +32,11 @@
 // # How to use it
 //
 // [New] makes a candidate; it takes the *sql.DB that the program has. Then there
-// are three styles, from the safest to the barest:
+// are four styles, from the safest to the barest:
 //
 //   - [Elector.Run] campaigns, runs a function under each term, and waits for it
 //     before it lets go of the lock.
+//   - [Elector.TryRun] does so once, if nobody leads: for a cron job.
 //   - [Elector.Start] and [Elector.Stop] do so in the background; hooks, or
 //     [Elector.RunIfLeader], do the work.
 //   - [Elector.Campaign] and [Elector.TryCampaign] return the [Term]. The caller works
@@ -69,7 +70,7 @@
 // set the session up, and the connection is pinned and never given back. A second statement
 // checks that pg_locks shows the lock as this backend's, waits for the fenced transactions
 // of the last term, and reads the token. So an election costs two statements, a heartbeat
-// one, a resignation one. At rest the deputy asks, and nothing else is sent.
+// one, a resignation one. At rest heartbeats and attempts are sent, and write nothing.
 //
 // # When the server is away
 //
@@ -106,13 +107,13 @@
 //
 // With [WithWatch] a leader learns at once that its backend has ended. The session holds
 // one more lock, and a second connection waits for it; it is granted the moment the first
-// backend ends. Then, and also if the second ends instead, a heartbeat is sent at once. The
+// backend ends, and the term ends. If the second ends instead, a heartbeat is sent at once. The
 // lease is the same: only answers on the session's own connection prolong the term.
 //
 // # Health, wake-ups, hand-over
 //
 // With [WithHealth] a candidate whose check of its own health is bad several times in a row
-// does not campaign, and is not the deputy; a leader steps down in order.
+// does not campaign, and is not the deputy; a leader steps down cleanly.
 //
 // With [WithNotifier] a leader that resigns notifies the others in the statement that
 // releases the lock, so that they try at once. Notifications are hints: none is
@@ -132,7 +133,7 @@
 // every term. Once per deputy interval the session looks whether the shared session that
 // leads most of its elections has ended; then it tries them all at once. Losing the
 // connection ends every term at once; resigning one disturbs no other. [Elector.Close] ends
-// one election in order and removes it from its session.
+// one election cleanly and removes it from its session.
 //
 // # Sessions
 //

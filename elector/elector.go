@@ -69,7 +69,10 @@ func newElector(ctx context.Context, pool *sql.DB, election string, c config) *E
 //     returned.
 //   - The term is lost: Run cancels lead's context, waits for lead, and campaigns
 //     again. An error of lead that is not of its context goes to OnError.
-//   - Somebody else calls Resign: the same, after one retry interval.
+//   - Somebody calls Resign or TransferTo, or asks for it, or the candidate is
+//     unhealthy: the same, after one retry interval.
+//   - Close is called: Run cancels lead's context, waits for lead, and returns an
+//     error that wraps ErrStopped.
 //   - ctx ends: Run cancels lead's context, waits for lead, and resigns. It returns
 //     an error that wraps ctx.Err() and the cause of ctx, or, if lead failed, one
 //     that wraps ErrLeadFailed and lead's error instead. So after a context was
@@ -274,7 +277,7 @@ type Settings struct {
 	Requests          bool
 }
 
-// Settings are the options in force. Those of transaction scope are in force once an attempt
+// Settings returns the times, scope, standby mode and requests in force. Those of transaction scope are in force once an attempt
 // has found a transaction pooler, or with WithScope(TransactionScope).
 func (e *Elector) Settings() Settings {
 	s := Settings{Lease: e.lease.Length, HeartbeatInterval: e.lease.Heartbeat, Drain: e.lease.Drain, Validity: e.lease.Validity(),

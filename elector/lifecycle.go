@@ -148,7 +148,7 @@ func (e *Elector) Stop(ctx context.Context) error {
 	return errors.Join(b.errors()...)
 }
 
-// Close ends what the elector does, in order. A campaign ends at once. A term ends with
+// Close ends what the elector does, cleanly. A campaign ends at once. A term ends with
 // the reason hooks.Shutdown and a cause that wraps ErrStopped: its work returns, OnDemoted
 // is called, and the lock is released, as at the end of Run's context. The work of
 // Campaign's or TryCampaign's caller has returned when that calls Resign, or when the
@@ -157,7 +157,7 @@ func (e *Elector) Stop(ctx context.Context) error {
 // The session and its other elections go on.
 //
 // From the call on, Run, Start, Campaign and TryCampaign return an error that wraps
-// ErrStopped, at once or when they have ended in order; RunIfLeader calls nothing;
+// ErrStopped, at once or when they have ended; RunIfLeader calls nothing;
 // Stop returns what it would have. Leader, Candidates and Observe can still be used.
 //
 // Close waits until all is done, and returns nil. If ctx ends first, it returns an error

@@ -356,8 +356,8 @@ func WithHealth(check func(ctx context.Context) (score float64), policy HealthPo
 	})
 }
 
-// WithoutHealth has an election of a session run no check of its own, although NewSession was
-// given WithHealth: for one that ends with another election, which runs the check for both.
+// WithoutHealth turns off, for one election of a session, the check that NewSession was given.
+// Use it if another election's check already ends this one.
 func WithoutHealth() ElectionOption {
 	return electionOptionOf(func(c *config) error {
 		c.check = nil
@@ -529,7 +529,7 @@ func WithWatch() SessionOption {
 // of its own, and have commits wait for all that it lists: 'FIRST 2 (s1, s2)' will do;
 // 'FIRST 1 (s1, s2)', 'ANY 1 (s1, s2)' and '*' will not. While it does not, or a standby
 // that it lists is away, the campaign waits and OnError receives an error that wraps
-// ErrNotSynchronous; if the setting changes during a term, the term ends in order. So
+// ErrNotSynchronous; if the setting changes during a term, the term ends cleanly. So
 // nobody leads while a standby that is listed is down: have your failover manager take it
 // off the list, as Patroni does. A standby that is not listed must not be promoted.
 //
@@ -539,7 +539,7 @@ func WithWatch() SessionOption {
 // validity is therefore not counted. With pg_read_all_stats the role can see, and the
 // elector checks, how far each standby has got.
 //
-// It goes with every option of New; an elector of a shared session cannot have it.
+// It excludes [TransactionScope]. An elector of a shared session cannot have it.
 func WithSynchronousStandby(longestLease time.Duration) Option {
 	return option(func(c *config) error {
 		c.synchronous, c.longestLease = true, longestLease

@@ -66,8 +66,8 @@ func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *T
 }
 
 // Context is done when the term ends; context.Cause then says why, wrapping
-// ErrResigned, ErrSessionLost, ErrLeaseExpired, ErrUnhealthy, ErrLeadFailed or
-// the cause of the context that was given to Run or Start. It carries the
+// ErrResigned, ErrSessionLost, ErrLeaseExpired, ErrNotSynchronous, ErrUnhealthy,
+// ErrLeadFailed, ErrStopped or the cause of the context that was given to Run or Start. It carries the
 // values of the context that the campaign was given. Everything that must not
 // outlive the term belongs under it.
 func (t *Term) Context() context.Context { return t.ctx }

@@ -26,7 +26,7 @@
 // A [Server] can stop, crash, stall, be promoted or upgraded, run out of locks or
 // connections, lose its synchronous standbys, and end a session. A [Process] connects to
 // it: it can be cut off in one or both directions, be slow, frozen or killed, and have its
-// clock set. A [Pooler] shares backends among clients, which the elector must refuse.
+// clock set. A [Pooler] shares backends among clients.
 //
 // # Limits
 //

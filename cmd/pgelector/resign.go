@@ -18,7 +18,7 @@ func (a *app) resignCommand() *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "resign NAME",
-		Short: "Ask the leader to hand over in order",
+		Short: "Ask the leader to hand over cleanly",
 		Long: "Asks the leader to resign. It hears at its next heartbeat, finishes its work, and releases the lock. Then prints who\n" +
 			"leads next, which may be the same candidate again. With --to the leader transfers the lock to that candidate.\n" +
 			"The request ends with this command. Any role that may connect can ask.\n\n" +
