@@ -138,7 +138,7 @@ func groups() (string, error) {
 	}
 	rows := rowsUnder(string(results), "## Groups of shards")
 	var b strings.Builder
-	b.WriteString("| shards | members | even after a join | a leave | `kill -9` | statements a second per member at rest | moves of a shard in each restart of a member |\n" +
+	b.WriteString("| shards | members | even after a join | a leave | `kill -9` | statements/s per member | moves per restart |\n" +
 		"|--:|--:|--:|--:|--:|--:|--:|\n")
 	for _, shards := range []string{"1000", "10000"} {
 		row := rows[shards]
