@@ -216,7 +216,8 @@ WITH attempt AS MATERIALIZED (
             521961639, pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()))::bigint::bit(32)::integer) END AS marked
     FROM seat
 )
-SELECT setup.outcome::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid
+SELECT setup.outcome::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid,
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started
 FROM setup
 `
 
@@ -232,11 +233,13 @@ type TryTransactionLockParams struct {
 type TryTransactionLockRow struct {
 	Outcome string
 	Pid     int32
+	Started string
 }
 
 // TryTransactionLock is TryLock in transaction scope: locks and settings last until the end
 // of the transaction. The locks of the relations that it would read to look for the leader
-// would, too, so it does not. It lets the lock of an offer go at once.
+// would, too, so it does not. It lets the lock of an offer go at once. started tells this
+// server from one that another connection has reached.
 func (q *Queries) TryTransactionLock(ctx context.Context, arg TryTransactionLockParams) (TryTransactionLockRow, error) {
 	row := q.db.QueryRowContext(ctx, TryTransactionLock,
 		arg.Key,
@@ -247,7 +250,7 @@ func (q *Queries) TryTransactionLock(ctx context.Context, arg TryTransactionLock
 		arg.Settings,
 	)
 	var i TryTransactionLockRow
-	err := row.Scan(&i.Outcome, &i.Pid)
+	err := row.Scan(&i.Outcome, &i.Pid, &i.Started)
 	return i, err
 }
 

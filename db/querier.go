@@ -65,7 +65,8 @@ type Querier interface {
 	// Confirm also takes the lock that tells since when the session leads (TryLock), but for a
 	// transaction, which has taken it itself.
 	//
-	// transaction names the one in which the lock is held: two can be of the same backend.
+	// transaction names the one in which the lock is held: two can be of the same backend. Its
+	// second word is the start of the server, whose process ids another server may have, too.
 	//
 	// in_transaction means that the previous statement ran in the same transaction, which other
 	// code left open. The caller must refuse the connection: the barrier would last until the
@@ -153,7 +154,8 @@ type Querier interface {
 	// pgelector.role, pgelector.key and pgelector.wait say who waits, for what and how long. If
 	// in_recovery is true, nothing is set, and the caller must refuse the server. If inside is
 	// true, the settings last until the end of the transaction. pgelector.transaction is for
-	// InTransaction, Confirm and WaitLock. It takes the lock that tells the lease (TryLock).
+	// InTransaction, Confirm and WaitLock. It takes the lock that tells the lease (TryLock). started is as in
+	// TryTransactionLock.
 	PrepareWait(ctx context.Context, arg PrepareWaitParams) (PrepareWaitRow, error)
 	// Privileges are those that operators need.
 	Privileges(ctx context.Context) (PrivilegesRow, error)
@@ -170,7 +172,7 @@ type Querier interface {
 	// this connection, without those that are off.
 	SessionEnders(ctx context.Context) ([]SessionEndersRow, error)
 	// ShowsSnapshot reports whether another backend has a snapshot or a transaction id. seen is
-	// false if this role may not see that.
+	// false if this role may not see that. started is as in TryTransactionLock.
 	ShowsSnapshot(ctx context.Context, pid int32) (ShowsSnapshotRow, error)
 	// SynchronousStandbys returns what decides whether a commit waits for every standby that can
 	// be promoted: the setting, when this backend loaded it, in microseconds since 1970, and the
@@ -240,7 +242,8 @@ type Querier interface {
 	TryPair(ctx context.Context, arg TryPairParams) (bool, error)
 	// TryTransactionLock is TryLock in transaction scope: locks and settings last until the end
 	// of the transaction. The locks of the relations that it would read to look for the leader
-	// would, too, so it does not. It lets the lock of an offer go at once.
+	// would, too, so it does not. It lets the lock of an offer go at once. started tells this
+	// server from one that another connection has reached.
 	TryTransactionLock(ctx context.Context, arg TryTransactionLockParams) (TryTransactionLockRow, error)
 	// Unlock releases the session-level advisory lock. It is true only if this session held the
 	// lock (PostgreSQL manual, 9.27.10).

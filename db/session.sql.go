@@ -224,6 +224,7 @@ func (q *Queries) Ping(ctx context.Context) (PingRow, error) {
 
 const ShowsSnapshot = `-- name: ShowsSnapshot :one
 SELECT pg_catalog.pg_backend_pid()::integer AS pid,
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started,
     EXISTS (
         SELECT FROM pg_catalog.pg_stat_activity AS a
         WHERE a.pid OPERATOR(pg_catalog.=) $1::integer AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
@@ -235,16 +236,22 @@ SELECT pg_catalog.pg_backend_pid()::integer AS pid,
 `
 
 type ShowsSnapshotRow struct {
-	Pid  int32
-	Held bool
-	Seen bool
+	Pid     int32
+	Started string
+	Held    bool
+	Seen    bool
 }
 
 // ShowsSnapshot reports whether another backend has a snapshot or a transaction id. seen is
-// false if this role may not see that.
+// false if this role may not see that. started is as in TryTransactionLock.
 func (q *Queries) ShowsSnapshot(ctx context.Context, pid int32) (ShowsSnapshotRow, error) {
 	row := q.db.QueryRowContext(ctx, ShowsSnapshot, pid)
 	var i ShowsSnapshotRow
-	err := row.Scan(&i.Pid, &i.Held, &i.Seen)
+	err := row.Scan(
+		&i.Pid,
+		&i.Started,
+		&i.Held,
+		&i.Seen,
+	)
 	return i, err
 }

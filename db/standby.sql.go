@@ -20,7 +20,8 @@ SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery
             THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, $1::boolean)) END
         FROM pg_catalog.json_to_recordset($2::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
         WHERE pg_catalog.starts_with(s.name, 'pgelector.') OR pg_catalog.current_setting(s.name, true) IS NOT NULL
-    ) ELSE 0 END::bigint AS applied
+    ) ELSE 0 END::bigint AS applied,
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started
 `
 
 type PrepareWaitParams struct {
@@ -32,17 +33,24 @@ type PrepareWaitRow struct {
 	Pid        int32
 	InRecovery bool
 	Applied    int64
+	Started    string
 }
 
 // PrepareWait prepares a session for WaitLock, which takes no arguments: our own parameters
 // pgelector.role, pgelector.key and pgelector.wait say who waits, for what and how long. If
 // in_recovery is true, nothing is set, and the caller must refuse the server. If inside is
 // true, the settings last until the end of the transaction. pgelector.transaction is for
-// InTransaction, Confirm and WaitLock. It takes the lock that tells the lease (TryLock).
+// InTransaction, Confirm and WaitLock. It takes the lock that tells the lease (TryLock). started is as in
+// TryTransactionLock.
 func (q *Queries) PrepareWait(ctx context.Context, arg PrepareWaitParams) (PrepareWaitRow, error) {
 	row := q.db.QueryRowContext(ctx, PrepareWait, arg.Inside, arg.Settings)
 	var i PrepareWaitRow
-	err := row.Scan(&i.Pid, &i.InRecovery, &i.Applied)
+	err := row.Scan(
+		&i.Pid,
+		&i.InRecovery,
+		&i.Applied,
+		&i.Started,
+	)
 	return i, err
 }
 

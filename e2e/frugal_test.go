@@ -163,6 +163,7 @@ func TestAHandOverSendsPreparedStatements(t *testing.T) {
 }
 
 func TestARunSendsNothingButItsStatements(t *testing.T) {
+	inSessionScope(t, "it counts the statements of that scope")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)

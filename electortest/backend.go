@@ -34,6 +34,9 @@ type transaction struct {
 	asked  map[int32]int64 // read by LastAsked: a transaction sees the activity as of its first read
 }
 
+// nameOfTransaction names the backend's transaction, also among those of other servers.
+func (b *backend) nameOfTransaction() string { return b.tx.name() + " " + b.server.start() }
+
 // name is the name of an open transaction, or of none.
 func (t *transaction) name() string {
 	if t == nil {

@@ -26,7 +26,7 @@ func tryLock(x *execution, m *message) (Answer, error) {
 
 func tryTransactionLock(x *execution, m *message) (Answer, error) {
 	outcome, _, err := x.attempt(m.integer(0), m.text(1), m.bool(2), [2]int64{m.integer(3), m.integer(4)}, m.text(5), byTransaction)
-	return one(outcome, int64(x.pid)), err
+	return one(outcome, int64(x.pid), x.server.start()), err
 }
 
 // attempt is the CASE of TryLock, whose branches are taken in order, and what follows from it.
@@ -154,7 +154,7 @@ func unlock(x *execution, m *message) (Answer, error) {
 
 func holdsLock(x *execution, m *message) (Answer, error) {
 	h := x.server.holder(bigint(m.integer(1)))
-	held := h != nil && int64(h.pid) == m.integer(0) && (m.text(2) == "" || h.tx.name() == m.text(2))
+	held := h != nil && int64(h.pid) == m.integer(0) && (m.text(2) == "" || h.nameOfTransaction() == m.text(2))
 	return one(held, int64(x.pid)), nil
 }
 
@@ -206,7 +206,7 @@ func confirm(x *execution, m *message) (Answer, error) {
 	holder := x.server.holder(bigint(m.integer(3)))
 	held, name := holder != nil && int64(holder.pid) == m.integer(2), ""
 	if held {
-		name = holder.tx.name()
+		name = holder.nameOfTransaction()
 	}
 	if in := x.isMarked(); in || !held {
 		return one(held, int64(x.pid), int64(0), x.server.epoch, in, name), nil
@@ -265,7 +265,7 @@ func enterTerm(x *execution, m *message) (Answer, error) {
 		return one("superseded"), nil
 	case holder == nil || int64(holder.pid) != m.integer(3),
 		m.text(5) == "" && holder.started.UnixMicro() != m.integer(6),
-		m.text(5) != "" && holder.tx.name() != m.text(5):
+		m.text(5) != "" && holder.nameOfTransaction() != m.text(5):
 		return one("ended"), nil
 	}
 	return one("entered"), nil

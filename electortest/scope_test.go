@@ -2,6 +2,8 @@ package electortest_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"strings"
 	"testing"
 	"time"
@@ -160,4 +162,125 @@ func TestTransfersInsideATransaction(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A turning connector leads to each of its servers in turn, as while an address moves.
+type turning struct {
+	servers []*sql.DB
+	next    *int
+	turns   *bool
+}
+
+func (c turning) Driver() driver.Driver { return c.servers[0].Driver() }
+
+func (c turning) Connect(ctx context.Context) (conn driver.Conn, err error) {
+	if *c.turns {
+		*c.next++
+	}
+	lent, err := c.servers[*c.next%len(c.servers)].Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return conn, lent.Raw(func(c any) error {
+		conn = c.(driver.Conn)
+		return nil
+	})
+}
+
+// towards returns a pool that leads to the first server, until it turns.
+func (b *bench) towards(servers ...*electortest.Server) (pool *sql.DB, turns *bool) {
+	c := turning{next: new(int), turns: new(bool)}
+	for _, s := range servers {
+		lending := s.Open()
+		b.Cleanup(func() { _ = lending.Close() })
+		c.servers = append(c.servers, lending)
+	}
+	pool = sql.OpenDB(c)
+	pool.SetMaxIdleConns(-1)
+	b.Cleanup(func() { _ = pool.Close() })
+	return pool, c.turns
+}
+
+// The lock is on one server, and the connection beside it leads to the other, which does not know
+// it. That is no reason to refuse either.
+func TestAPoolThatLeadsToTwoServersIsNotRefused(t *testing.T) {
+	for name, early := range map[string]bool{"at the check": true, "at the grant": false} {
+		scene(t, name, func(b *bench) {
+			time.Sleep(time.Second)
+			other := electortest.NewServer()
+			b.Cleanup(other.Close)
+			pool, turns := b.towards(b.Server, other)
+			*turns = early
+			e, err := elector.New(pool, "orders", inside)
+			b.wraps(err)
+			first := b.campaign(b.candidate("first", inside).Elector)
+			run := make(chan error, 1)
+			ctx, stop := context.WithCancel(always)
+			go func() { run <- e.Run(ctx, nil) }()
+			time.Sleep(2 * time.Second)
+			*turns = true
+			b.wraps(first.Resign(always))
+			time.Sleep(time.Minute)
+			select {
+			case err := <-run:
+				b.Fatalf("refused: %v", err)
+			default:
+			}
+			if e.IsLeader() {
+				b.Error("it leads")
+			}
+			*turns = false
+			time.Sleep(time.Minute)
+			if !e.IsLeader() {
+				b.Error("it does not lead")
+			}
+			stop()
+			b.wraps(<-run, context.Canceled)
+		})
+	}
+}
+
+// On the other server the leader's backend has the process id that this candidate's has here.
+func TestALeaderOfAnotherServerWithTheSameProcessIDConfirmsNobody(t *testing.T) {
+	bubble(t, func(b *bench) {
+		time.Sleep(time.Second)
+		other := electortest.NewServer()
+		b.Cleanup(other.Close)
+		there := other.Open()
+		b.Cleanup(func() { _ = there.Close() })
+		elsewhere, err := elector.New(there, "orders", inside)
+		b.wraps(err)
+		for range 100 {
+			conn, err := there.Conn(always)
+			b.wraps(err)
+			b.wraps(conn.Raw(func(any) error { return driver.ErrBadConn }), driver.ErrBadConn) // uses process ids up
+		}
+		theirs := b.campaign(elsewhere)
+		leader, err := elsewhere.Leader(always)
+		b.wraps(err)
+
+		pool, turns := b.towards(b.Server, other)
+		e, err := elector.New(pool, "orders", inside)
+		b.wraps(err)
+		first := b.campaign(b.candidate("first", inside).Elector)
+		if _, elected, err := e.TryCampaign(always); elected || err != nil { // and the server is checked
+			b.Fatal(elected, err)
+		}
+		b.wraps(first.Resign(always))
+		here := b.Open()
+		b.Cleanup(func() { _ = here.Close() })
+		for pid := int32(0); pid < leader.PID-1; {
+			conn, err := here.Conn(always)
+			b.wraps(err)
+			row, err := db.New(conn).DescribeServer(always)
+			b.wraps(err)
+			pid = row.Pid
+			b.wraps(conn.Raw(func(any) error { return driver.ErrBadConn }), driver.ErrBadConn)
+		}
+		*turns = true // the connection beside the session is the first
+		if term, elected, err := e.TryCampaign(always); elected || err == nil {
+			b.Errorf("elected on the word of another server: %+v, %v; its leader has the token %d", term, err, theirs.Token())
+		}
+		b.wraps(theirs.Resign(always))
+	})
 }

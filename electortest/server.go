@@ -3,6 +3,7 @@ package electortest
 import (
 	"cmp"
 	"database/sql"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -47,6 +48,11 @@ const (
 func NewServer() *Server {
 	return &Server{backends: map[int32]*backend{}, locks: lockTable{locks: map[lockID]*lock{}},
 		lastPID: firstPID, timeline: 1, epoch: "0", started: time.Now(), lastXID: firstXID, durable: firstXID, clockRate: 1}
+}
+
+// start is when the server started, in seconds since 1970.
+func (s *Server) start() string {
+	return fmt.Sprintf("%d.%06d", s.started.Unix(), s.started.Nanosecond()/int(time.Microsecond))
 }
 
 // Open returns a pool of a new [Process]. The caller closes it.

@@ -242,7 +242,7 @@ func pingTransaction(x *execution, _ *message) (Answer, error) {
 // showsSnapshot: the server has no snapshots.
 func showsSnapshot(x *execution, m *message) (Answer, error) {
 	other := x.server.backends[int32(m.integer(0))]
-	return one(int64(x.pid), false, other != nil && other.tx != nil), nil
+	return one(int64(x.pid), x.server.start(), false, other != nil && other.tx != nil && other != x.backend), nil
 }
 
 // namedStatement: the server keeps no prepared statements.
@@ -268,7 +268,7 @@ func applySettings(x *execution, m *message) (Answer, error) {
 
 func prepareWait(x *execution, m *message) (Answer, error) {
 	if x.server.recovery {
-		return one(int64(x.pid), true, int64(0)), nil
+		return one(int64(x.pid), true, int64(0), x.server.start()), nil
 	}
 	n, err := x.apply(m.text(1), m.bool(0), x.knowsOrOwn)
 	if err == nil {
@@ -277,7 +277,7 @@ func prepareWait(x *execution, m *message) (Answer, error) {
 	if err == nil {
 		err = x.mark()
 	}
-	return one(int64(x.pid), false, n), err
+	return one(int64(x.pid), false, n, x.server.start()), err
 }
 
 func sessionEnders(x *execution, _ *message) (a Answer, err error) {

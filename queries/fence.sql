@@ -22,7 +22,8 @@
 -- Confirm also takes the lock that tells since when the session leads (TryLock), but for a
 -- transaction, which has taken it itself.
 --
--- transaction names the one in which the lock is held: two can be of the same backend.
+-- transaction names the one in which the lock is held: two can be of the same backend. Its
+-- second word is the start of the server, whose process ids another server may have, too.
 --
 -- in_transaction means that the previous statement ran in the same transaction, which other
 -- code left open. The caller must refuse the connection: the barrier would last until the

@@ -65,7 +65,8 @@ FROM setup;
 -- name: TryTransactionLock :one
 -- TryTransactionLock is TryLock in transaction scope: locks and settings last until the end
 -- of the transaction. The locks of the relations that it would read to look for the leader
--- would, too, so it does not. It lets the lock of an offer go at once.
+-- would, too, so it does not. It lets the lock of an offer go at once. started tells this
+-- server from one that another connection has reached.
 WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
@@ -95,7 +96,8 @@ WITH attempt AS MATERIALIZED (
             521961639, pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()))::bigint::bit(32)::integer) END AS marked
     FROM seat
 )
-SELECT setup.outcome::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid
+SELECT setup.outcome::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid,
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started
 FROM setup;
 
 -- name: TryAsDeputy :one

@@ -9,8 +9,9 @@ SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery
 
 -- name: ShowsSnapshot :one
 -- ShowsSnapshot reports whether another backend has a snapshot or a transaction id. seen is
--- false if this role may not see that.
+-- false if this role may not see that. started is as in TryTransactionLock.
 SELECT pg_catalog.pg_backend_pid()::integer AS pid,
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started,
     EXISTS (
         SELECT FROM pg_catalog.pg_stat_activity AS a
         WHERE a.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)

@@ -3,7 +3,8 @@
 -- pgelector.role, pgelector.key and pgelector.wait say who waits, for what and how long. If
 -- in_recovery is true, nothing is set, and the caller must refuse the server. If inside is
 -- true, the settings last until the end of the transaction. pgelector.transaction is for
--- InTransaction, Confirm and WaitLock. It takes the lock that tells the lease (TryLock).
+-- InTransaction, Confirm and WaitLock. It takes the lock that tells the lease (TryLock). started is as in
+-- TryTransactionLock.
 SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN (
         SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
@@ -14,7 +15,8 @@ SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery
             THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, sqlc.arg(inside)::boolean)) END
         FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
         WHERE pg_catalog.starts_with(s.name, 'pgelector.') OR pg_catalog.current_setting(s.name, true) IS NOT NULL
-    ) ELSE 0 END::bigint AS applied;
+    ) ELSE 0 END::bigint AS applied,
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started;
 
 -- name: WaitLock :exec
 -- WaitLock waits in a lock's queue for a bounded time, because a waiting statement holds back

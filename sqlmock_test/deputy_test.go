@@ -23,7 +23,7 @@ var (
 	granted   = statement{"Confirm", values(true, sessionPID, 745, noEpoch, false, "")}
 	notHeld   = statement{"Confirm", values(false, sessionPID, 0, noEpoch, false, "")}
 	warmUp    = []statement{{"PREPARE Confirm", nil}, {"PREPARE Unlock", nil}, {"PREPARE TryAsDeputy", nil}, {"TrialLock", values(true)}, notHeld}
-	waitSetup = statement{"PrepareWait", values(sessionPID, false, 14)}
+	waitSetup = statement{"PrepareWait", values(sessionPID, false, 14, "1.5")}
 )
 
 // A scriptedDeputy has the statements of a deputy that is granted the lock at the first
@@ -250,7 +250,7 @@ func TestADeputyDoesNotWaitOnAStandby(t *testing.T) {
 		pool, mock := newMock(t)
 		expectServerCheck(mock)
 		tryLock.expect(mock, fault{})
-		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, true, 0))
+		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, true, 0, "1.5"))
 		expectServerCheck(mock)
 		expectAll(mock, deputies["waits"].all())
 		expectResign(mock)

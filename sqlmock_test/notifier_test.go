@@ -293,7 +293,7 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 		e, err := s.Elector("orders", elector.WithNotifier(&notifier))
 		wantError(t, err)
 		expectServerCheck(mock)
-		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
+		query(mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14, "1.5"))
 		query(mock, "InTransaction").WillReturnRows(row(false))
 		query(mock, "TryPair").WillReturnRows(row(true))
 		for range 1 + 4 + 1 + 4 { // the mock reports any other

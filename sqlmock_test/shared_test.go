@@ -76,7 +76,7 @@ func rows(all ...[]driver.Value) *sqlmock.Rows {
 // opened expects the set-up of the session.
 func (m *many) opened() {
 	expectServerCheck(m.mock)
-	query(m.mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14))
+	query(m.mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14, "1.5"))
 	query(m.mock, "InTransaction").WillReturnRows(row(false))
 	query(m.mock, "TryPair").WillReturnRows(row(true))
 }
@@ -109,7 +109,7 @@ func (m *many) campaign(t *testing.T, i int) *elector.Term {
 
 // manyAttempt has the statements of a batch that is granted.
 var manyAttempt = []statement{
-	{"PrepareWait", values(sessionPID, false, 14)},
+	{"PrepareWait", values(sessionPID, false, 14, "1.5")},
 	{"InTransaction", values(false)},
 	{"TryPair", values(true)},
 	{"TryLocks", values(int64(1), "granted")},

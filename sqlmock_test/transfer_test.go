@@ -230,7 +230,7 @@ func TestACandidateWaitsAsLongAsItsOfferStands(t *testing.T) {
 		pool, mock := newMock(t)
 		expectServerCheck(mock)
 		query(mock, "TryLock").WillReturnRows(row("offered", false, sessionPID, 300, "web-2"))
-		query(mock, "PrepareWait").WithArgs(false, has(`"pgelector.role","value":"successor"`)).WillReturnRows(row(sessionPID, false, 14))
+		query(mock, "PrepareWait").WithArgs(false, has(`"pgelector.role","value":"successor"`)).WillReturnRows(row(sessionPID, false, 14, "1.5"))
 		expectAll(mock, successorSetup[1:])
 		expectWait(mock)
 		query(mock, "OfferStands").WillReturnRows(row(true))

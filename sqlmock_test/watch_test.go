@@ -44,7 +44,7 @@ func (w sqlmockPool) secondLock() *sqlmock.ExpectedQuery {
 
 // watcher expects the set-up of the other connection, and a wait of the given length.
 func (w sqlmockPool) watcher(waits time.Duration) *sqlmock.ExpectedExec {
-	query(w.mock, "PrepareWait").WillReturnRows(row(watcherPID, false, 14))
+	query(w.mock, "PrepareWait").WillReturnRows(row(watcherPID, false, 14, "1.5"))
 	query(w.mock, "InTransaction").WillReturnRows(row(false))
 	return w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(waits).WillReturnResult(sqlmock.NewResult(0, 0))
 }

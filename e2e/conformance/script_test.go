@@ -40,6 +40,7 @@ type playerSession struct {
 	pid         int32
 	started     int64
 	transaction string      // as Confirm has named it
+	server      string      // when its server started, by its last attempt or wait
 	result      chan string // of the statement in the background
 }
 

@@ -65,6 +65,7 @@ var verbs = map[string]func(*call) (string, error){
 		high, low := guard(seat(c.key()))
 		row, err := c.q.TryTransactionLock(c, db.TryTransactionLockParams{Key: c.key(), Settings: c.settings(1), Candidate: c.candidate(),
 			Sit: slices.Contains(c.words, "sit"), SeatHigh: high, SeatLow: low})
+		c.one.server = row.Started
 		return row.Outcome + " " + c.name(row.Pid), err
 	},
 	"TryInTransaction": func(c *call) (string, error) {
@@ -182,6 +183,9 @@ var verbs = map[string]func(*call) (string, error){
 		if row.InTransaction {
 			return fmt.Sprintf("%v %s, in a transaction, token %d", row.Held, c.name(row.Pid), row.Token), err
 		}
+		if server := c.of().server; row.Held && server != "" && !strings.HasSuffix(row.Transaction, " "+server) {
+			return fmt.Sprintf("%q, and the server started at %s", row.Transaction, server), err
+		}
 		return fmt.Sprintf("%v %s, %s", row.Held, c.name(row.Pid), c.rises(row.Token, row.Epoch)), err
 	},
 	"Tokens": func(c *call) (string, error) {
@@ -264,6 +268,7 @@ var verbs = map[string]func(*call) (string, error){
 	},
 	"PrepareWait": func(c *call) (string, error) {
 		row, err := c.q.PrepareWait(c, db.PrepareWaitParams{Inside: slices.Contains(c.words, "inside"), Settings: c.settings(0)})
+		c.one.server = row.Started
 		return fmt.Sprintf("%s, in recovery %v, %d set", c.name(row.Pid), row.InRecovery, row.Applied), err
 	},
 	"WaitLock": func(c *call) (string, error) { return "ok", c.q.WaitLock(c) },

@@ -31,6 +31,9 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 		err = s.CheckPID(row.Pid)
 	}
 	if err == nil {
+		err = s.CheckServer(row.Transaction)
+	}
+	if err == nil {
 		err = s.CheckInTime()
 	}
 	if err == nil && row.Held {

@@ -96,6 +96,16 @@ func (v *Server) tryTransactions(ctx context.Context) (named bool, err error) {
 
 // compareTransactions has a hold a lock inside its transaction, and b look at it.
 func compareTransactions(ctx context.Context, a, b *Session) error {
+	looks := func(s *Session) (db.ShowsSnapshotRow, error) {
+		row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.ShowsSnapshotRow, error) {
+			return q.ShowsSnapshot(ctx, a.pid)
+		})
+		return row, Explain(err)
+	}
+	own, err := looks(a)
+	if err != nil {
+		return err
+	}
 	key := int64(rand.Uint64())
 	if err := a.holdPair(key); err != nil {
 		return Explain(err)
@@ -103,13 +113,13 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	if err := a.Stay(ctx); err != nil {
 		return pgerr.Wrap(ErrSessionPooled, err)
 	}
-	seen, err := Do(ctx, b, func(ctx context.Context, q *db.Queries) (db.ShowsSnapshotRow, error) {
-		return q.ShowsSnapshot(ctx, a.pid)
-	})
+	seen, err := looks(b)
 	if err != nil {
-		return Explain(err)
+		return err
 	}
 	switch {
+	case seen.Started != own.Started:
+		return errTwoServers
 	case seen.Pid == a.pid:
 		return fmt.Errorf("%w: even inside a transaction", ErrSessionPooled)
 	case seen.Held:

@@ -38,6 +38,10 @@ var errClosed = errors.New("elector: the session was closed")
 // errTransactionOver is of a session whose transaction has ended on the server.
 var errTransactionOver = errors.New("elector: the transaction that held the lock has ended on the server")
 
+// errTwoServers is of a transaction whose locks another connection of the pool does not see.
+var errTwoServers = errors.New("elector: the pool leads to two servers, of which one has the lock, and the other does not know it: " +
+	"is an address moving in a failover, or does it lead to several primaries?")
+
 // errMixedUp is of a prepared statement that comes and goes.
 var errMixedUp = fmt.Errorf("%w (its backends do not know this client's prepared statements: with pgx, set default_query_exec_mode=exec)", ErrSessionPooled)
 

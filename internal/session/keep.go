@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -176,6 +177,19 @@ func (s *Session) PID() int32 { return s.pid }
 
 // SetPID records the backend that answered the first statement.
 func (s *Session) SetPID(pid int32) { s.pid = pid }
+
+// SetServer records when the server of a session in transaction scope started.
+func (s *Session) SetServer(started string) { s.server = started }
+
+// CheckServer returns an error unless a connection beside the session, which has named the
+// session's transaction, has reached its server. In a failover one pool may lead to two, on
+// which two backends may have one process id.
+func (s *Session) CheckServer(transaction string) error {
+	if s.inside && !strings.HasSuffix(transaction, " "+s.server) {
+		return errTwoServers
+	}
+	return nil
+}
 
 // CheckPID returns an error if another backend than the session's has answered. Inside a
 // transaction, PingTransaction checks that.

@@ -239,6 +239,7 @@ func (v *Server) PrepareWait(ctx context.Context, s *Session, role Role, key int
 	case s.pid == 0:
 		s.pid = row.Pid
 	}
+	s.server = row.Started
 	s.stays = s.inside
 	return s.CheckPID(row.Pid)
 }

@@ -49,8 +49,9 @@ type Session struct {
 	errTimeout error         // of a call that takes longer than the validity that is left
 	abandoned  func(error)   // reports a driver call that does not return
 
-	pid   int32        // of the backend that the first statement reached
-	began atomic.Int64 // when that backend began, by the server's clock; 0 until asked
+	pid    int32        // of the backend that the first statement reached
+	server string       // when its server started, in transaction scope
+	began  atomic.Int64 // when that backend began, by the server's clock; 0 until asked
 
 	proof atomic.Pointer[instant] // just before the last answered statement was sent
 
