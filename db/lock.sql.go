@@ -16,16 +16,12 @@ SELECT EXISTS (
         AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
         AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $2::bigint
         AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-        AND ($3::pg_catalog.text OPERATOR(pg_catalog.=) ''
-            OR $3::pg_catalog.text OPERATOR(pg_catalog.=)
-                pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())))
 )::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid
 `
 
 type HoldsLockParams struct {
-	Pid         int32
-	Key         int64
-	Transaction string
+	Pid int32
+	Key int64
 }
 
 type HoldsLockRow struct {
@@ -33,11 +29,10 @@ type HoldsLockRow struct {
 	Pid  int32
 }
 
-// HoldsLock checks in pg_locks that the backend of that pid, this one or that of a
-// transaction, holds the lock: Confirm without the barrier and the token, for a current term.
-// transaction is empty, or that of Confirm.
+// HoldsLock checks in pg_locks that this backend, of that pid, holds the lock: Confirm without
+// the barrier and the token, for a current term. A transaction proves that by going on.
 func (q *Queries) HoldsLock(ctx context.Context, arg HoldsLockParams) (HoldsLockRow, error) {
-	row := q.db.QueryRowContext(ctx, HoldsLock, arg.Pid, arg.Key, arg.Transaction)
+	row := q.db.QueryRowContext(ctx, HoldsLock, arg.Pid, arg.Key)
 	var i HoldsLockRow
 	err := row.Scan(&i.Held, &i.Pid)
 	return i, err

@@ -108,9 +108,8 @@ type Querier interface {
 	// session leads are told by its locks (TryLock), and 0 or false if there are none. A session
 	// that is not in pg_stat_activity any more has just ended.
 	Holder(ctx context.Context, key int64) (HolderRow, error)
-	// HoldsLock checks in pg_locks that the backend of that pid, this one or that of a
-	// transaction, holds the lock: Confirm without the barrier and the token, for a current term.
-	// transaction is empty, or that of Confirm.
+	// HoldsLock checks in pg_locks that this backend, of that pid, holds the lock: Confirm without
+	// the barrier and the token, for a current term. A transaction proves that by going on.
 	HoldsLock(ctx context.Context, arg HoldsLockParams) (HoldsLockRow, error)
 	// HoldsPair is HoldsLock for the lock whose two integers are the halves of key.
 	HoldsPair(ctx context.Context, key int64) (HoldsPairRow, error)

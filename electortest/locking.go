@@ -154,7 +154,7 @@ func unlock(x *execution, m *message) (Answer, error) {
 
 func holdsLock(x *execution, m *message) (Answer, error) {
 	h := x.server.holder(bigint(m.integer(1)))
-	held := h != nil && int64(h.pid) == m.integer(0) && (m.text(2) == "" || h.nameOfTransaction() == m.text(2))
+	held := h != nil && int64(h.pid) == m.integer(0)
 	return one(held, int64(x.pid)), nil
 }
 

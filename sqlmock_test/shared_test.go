@@ -510,7 +510,7 @@ func TestATenthHeartbeatChecksAllLocksOfASession(t *testing.T) {
 				expectHeartbeat(m.mock)
 			}
 			query(m.mock, "HeldLocks").WillReturnRows(rows(values(1), values(3)))
-			query(m.mock, "HoldsLock").WithArgs(sessionPID, 2, "").WillReturnRows(row(!gone, sessionPID))
+			query(m.mock, "HoldsLock").WithArgs(sessionPID, 2).WillReturnRows(row(!gone, sessionPID))
 			var terms []*elector.Term
 			for i := range m.all {
 				terms = append(terms, m.campaign(t, i))

@@ -142,7 +142,7 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprint(released), err
 	},
 	"HoldsLock": func(c *call) (string, error) {
-		row, err := c.q.HoldsLock(c, db.HoldsLockParams{Pid: c.of().pid, Key: c.key(), Transaction: c.transaction()})
+		row, err := c.q.HoldsLock(c, db.HoldsLockParams{Pid: c.of().pid, Key: c.key()})
 		return fmt.Sprint(row.Held, " ", c.name(row.Pid)), err
 	},
 	"Savepoint":    executed(db.Savepoint),

@@ -44,14 +44,9 @@ func (l *Lock) Lost() bool {
 // meanwhile, it returns session.ErrNotLeader. Otherwise the session is lost, and the error
 // wraps session.ErrSessionLost.
 func (l *Lock) Verify(ctx context.Context) error {
-	row, err := session.Apart(ctx, l.Session, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
-		return q.HoldsLock(ctx, db.HoldsLockParams{Pid: l.PID(), Key: l.key, Transaction: l.transaction})
-	})
-	if err == nil {
-		err = l.CheckPID(row.Pid)
-	}
+	held, err := l.holds(ctx)
 	switch {
-	case err == nil && row.Held:
+	case err == nil && held:
 		return nil
 	case err == nil && l.released.Load(): // before the question reached the server
 		return session.ErrNotLeader
@@ -61,6 +56,19 @@ func (l *Lock) Verify(ctx context.Context) error {
 		err = fmt.Errorf("backend %d does not hold the lock", l.PID())
 	}
 	return l.Lose(err)
+}
+
+func (l *Lock) holds(ctx context.Context) (bool, error) {
+	if l.InTransaction() { // which has the lock as long as it goes on
+		return l.TransactionGoesOn(ctx)
+	}
+	row, err := session.Do(ctx, l.Session, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
+		return q.HoldsLock(ctx, db.HoldsLockParams{Pid: l.PID(), Key: l.key})
+	})
+	if err == nil {
+		err = l.CheckPID(row.Pid)
+	}
+	return row.Held, err
 }
 
 // IsShared reports whether the session is for other locks too.

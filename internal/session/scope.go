@@ -48,6 +48,15 @@ func (s *Session) Stay(ctx context.Context) error {
 	return err
 }
 
+// TransactionGoesOn asks whether the session's transaction, and so each of its locks, is there.
+func (s *Session) TransactionGoesOn(ctx context.Context) (bool, error) {
+	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) { return nil, s.pingTransaction(ctx) })
+	if errors.Is(err, errTransactionOver) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // Anew begins another transaction, without the locks of the last one.
 func (s *Session) Anew(ctx context.Context) error {
 	if err := s.rollBack(ctx, nil); err != nil {
