@@ -85,6 +85,7 @@ func connectAll(t *testing.T, dsn string) (n int, closeAll func(), refusal error
 }
 
 func TestStrangersCanTakeEveryConnectionUnlessTheyAreLimited(t *testing.T) {
+	inSessionScope(t, "the pooler has limits of its own")
 	t.Parallel()
 	w := invaded(t, on(t, own(t, pgcluster.WithSetting("max_connections", "25"))))
 	leader := w.candidate(t, pgx)

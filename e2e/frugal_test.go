@@ -177,7 +177,7 @@ func TestARunSendsNothingButItsStatements(t *testing.T) {
 		got := counter.now()
 		atMost(t, got["Ping"], began)
 		closes(t, got)
-		same(t, "a run", got, map[string]int{"DescribeServer": 4, "LastAsked": 3, "begin": 1, "ApplySettings": 1,
+		same(t, "a run", got, map[string]int{"DescribeServer": 6, "LastAsked": 5, "begin": 1, "ApplySettings": 1,
 			"TryLock": 1, "Confirm": 1, "Unlock": 1})
 	})
 }
@@ -226,9 +226,9 @@ func TestNothingIsLogged(t *testing.T) {
 		election := s.election(t)
 		before, err := s.ServerLog()
 		check(t, err)
-		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
+		first := s.stand(t, d.open(t, 0, s.DSN()), election, s.quietly()).run(t, nil)
 		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil)
+		second := s.stand(t, d.open(t, 1, s.DSN()), election, s.quietly()).run(t, nil)
 		second.follows(t)
 		first.end(t)
 		second.elected(t)

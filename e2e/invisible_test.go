@@ -71,6 +71,7 @@ func TestFollowingIsNotLoggedByAServerThatIsWatched(t *testing.T) {
 // By default no backend of a leader or a follower waits for a lock, or holds back vacuum
 // between two statements.
 func TestByDefaultNobodyIsSeenToWait(t *testing.T) {
+	inSessionScope(t, "a leader is idle in its transaction")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := on(t, own(t, pgcluster.WithSetting("autovacuum", "off")))

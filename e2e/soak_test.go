@@ -125,6 +125,7 @@ var transfers = flag.Int("transfers", 30, "how many transfers TestManyTransfersB
 
 // Candidates that poll would take a lock that is free for a moment.
 func TestManyTransfersBesidePollersGoToTheSuccessor(t *testing.T) {
+	inSessionScope(t, "another may be sooner between two waits of the successor, see TestASuccessorIsElectedNext")
 	t.Parallel()
 	const pollers = 20
 	overEach(t, func(t *testing.T, d drivers) {
