@@ -34,7 +34,13 @@ func (s *server) startPooler(t *testing.T) {
 	t.Helper()
 	poolers.Lock()
 	defer poolers.Unlock()
-	if s.pooler = poolers.of[s.Cluster]; s.pooler == nil {
+	if s.pooler = poolers.of[s.Cluster]; s.pooler != nil {
+		select {
+		case <-s.pooler.Ended(): // 1.18 sometimes does when clients cancel (pgbouncer issue 801)
+			check(t, s.pooler.Restart(context.Background()))
+		default:
+		}
+	} else {
 		size := one[int](t, s.admin, "SELECT current_setting('max_connections')::int * 3 / 4")
 		var err error
 		s.pooler, err = s.Bouncer(context.Background(), pgcluster.Transaction, pgcluster.WithPoolSize(size),

@@ -74,7 +74,7 @@ func TestACandidateIsElectedOnceTheServerHasAFreeConnection(t *testing.T) {
 		if throughPooler {
 			cause = "default_pool_size"
 		}
-		if f := wait[hooks.Failure](t, c, nil); f.Permanent || !strings.Contains(f.Err.Error(), cause) {
+		if f := wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign }); f.Permanent || !strings.Contains(f.Err.Error(), cause) {
 			t.Errorf("the error (permanent: %t) does not name the cause: %v", f.Permanent, f.Err)
 		}
 		_, err = s.admin.Exec(`ALTER ROLE "` + name + `" CONNECTION LIMIT 3`)

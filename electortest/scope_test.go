@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -282,5 +283,21 @@ func TestALeaderOfAnotherServerWithTheSameProcessIDConfirmsNobody(t *testing.T) 
 			b.Errorf("elected on the word of another server: %+v, %v; its leader has the token %d", term, err, theirs.Token())
 		}
 		b.wraps(theirs.Resign(always))
+	})
+}
+
+// The end of the leader's transaction ends its watcher's wait, too.
+func TestAWatchedLeaderResignsInsideATransaction(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one", inside, elector.WithWatch())
+		one.process.SetLatency(func() time.Duration { // one message in four is overtaken by others
+			return time.Duration(rand.IntN(4)/3) * 100 * time.Millisecond
+		})
+		for range 50 {
+			term := b.campaign(one.Elector)
+			time.Sleep(time.Second)
+			b.wraps(term.Resign(always))
+		}
+		b.failed(one)
 	})
 }

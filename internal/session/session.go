@@ -51,6 +51,7 @@ type Session struct {
 
 	pid    int32        // of the backend that the first statement reached
 	server string       // when its server started, in transaction scope
+	ending atomic.Bool  // its transaction is being committed
 	began  atomic.Int64 // when that backend began, by the server's clock; 0 until asked
 
 	proof atomic.Pointer[instant] // just before the last answered statement was sent

@@ -65,6 +65,9 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 		switch {
 		case err != nil:
 			return err
+		case ended && s.ending.Load(): // with its transaction, not with its backend
+			<-s.ctx.Done()
+			return nil
 		case ended:
 			s.cancel(fmt.Errorf("%w: its backend (%d) has ended", ErrSessionLost, s.pid))
 			return nil
