@@ -176,8 +176,10 @@ func TestALeaderInATransactionHoldsNothingBack(t *testing.T) {
 	t.Parallel()
 	s := direct(t)
 	dsn := s.database(t)
-	c := s.through(t, pgx.open(t, 0, dsn), s.election(t), elector.WithScope(elector.TransactionScope), elector.WithHeartbeatInterval(50*time.Millisecond)).run(t, nil)
+	c := s.through(t, pgx.open(t, 0, dsn), s.election(t), elector.WithScope(elector.TransactionScope), elector.WithHeartbeatInterval(150*time.Millisecond),
+		elector.WithWatch()).run(t, nil)
 	c.elected(t)
+	s.watcher(t, c)
 	pool := pgx.open(t, 0, dsn)
 	for _, statement := range []string{
 		"CREATE TABLE t AS SELECT generate_series(1, 1000) AS n", "DELETE FROM t", "VACUUM t",
@@ -196,6 +198,32 @@ func TestALeaderInATransactionHoldsNothingBack(t *testing.T) {
 	s.holdsNothingBack(t, c.CandidateID(), 100)
 	if n := len(c.rec.Elected()); n != 1 {
 		t.Errorf("%d terms", n)
+	}
+}
+
+// A pooler answers for a server that is down, with errors that look like its own refusals.
+func TestAServerThatIsDownBehindItsPoolerIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	for name, scope := range map[string]elector.Scope{"auto": elector.Auto, "transaction": elector.TransactionScope} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) {
+				cluster := own(t)
+				s := &server{Cluster: cluster, admin: pgx.open(t, 0, cluster.DSN())}
+				b := bounced(t, cluster, pgcluster.Transaction, pgcluster.WithPoolSize(20), pgcluster.WithBouncerSetting("server_login_retry", "1"))
+				election := s.election(t)
+				check(t, d.open(t, 0, b.DSN()).PingContext(soon(t))) // so that it admits clients while the server is down
+				check(t, cluster.Shutdown(soon(t), pgcluster.Fast))
+				c := s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), election, elector.WithScope(scope)).run(t, nil)
+				for range 3 {
+					if f := next(t, c.rec.Cursor(), func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign }); f.Permanent {
+						t.Fatalf("refused: %v", f.Err)
+					}
+				}
+				check(t, cluster.Resume(soon(t)))
+				c.elected(t)
+			})
+		})
 	}
 }
 

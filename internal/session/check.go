@@ -28,7 +28,8 @@ func (v *Server) check(ctx context.Context) error {
 	inside, err := poolChecks.share(waiting, v.pool, struct {
 		Scope
 		Lease
-	}{v.Scope, v.Lease}, func() (inside, whole bool, err error) {
+		synchronous bool
+	}{v.Scope, v.Lease, v.LongestLease > 0}, func() (inside, whole bool, err error) {
 		err = v.checkScope(ctx)
 		return v.InTransaction(), len(v.settings) == len(settings(v.Config)), err
 	})

@@ -52,8 +52,32 @@ func (v *Server) checkScope(ctx context.Context) error {
 
 // checkTransactions checks that a transaction keeps its backend, that it has no snapshot
 // between two statements, and that its locks end with it. named reports whether the driver
-// keeps prepared statements with names of its own.
+// keeps prepared statements with names of its own. It checks that again, as checkServer does,
+// if a connection that is cut may be the cause. A pooler that answers outside a transaction, and
+// not inside, permits none.
 func (v *Server) checkTransactions(ctx context.Context) (named bool, err error) {
+	for repeats := poolerRepeats; ; repeats-- {
+		if err = v.with(ctx, false, func(s *Session) error { return s.pingThroughPooler(ctx) }); err == nil {
+			named, err = v.checkTransactionsOnce(ctx)
+		}
+		if repeats == 0 || !errors.Is(err, ErrSessionPooled) && !errors.Is(err, ErrNoAdvisoryLocks) && !errors.Is(err, driver.ErrBadConn) {
+			return named, err
+		}
+	}
+}
+
+// pingThroughPooler sends a statement that no driver prepares, outside a transaction.
+func (s *Session) pingThroughPooler(ctx context.Context) error {
+	s.renew(s.now())
+	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) { return nil, s.conn.PingContext(ctx) })
+	if err != nil {
+		return fmt.Errorf("elector: the server does not answer through the pooler, which may not reach it, or have no server connection left "+
+			"(default_pool_size of PgBouncer): %w", Explain(err))
+	}
+	return nil
+}
+
+func (v *Server) checkTransactionsOnce(ctx context.Context) (named bool, err error) {
 	if !slices.ContainsFunc(v.settings, func(s setting) bool { return s.Name == leaseInside }) {
 		v.settings = settings(v.Config) // a check in session scope has left it out
 	}
@@ -110,8 +134,11 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	if err := a.holdPair(key); err != nil {
 		return Explain(err)
 	}
-	if err := a.Stay(ctx); err != nil {
+	switch err := a.Stay(ctx); {
+	case errors.Is(err, errTransactionOver):
 		return pgerr.Wrap(ErrSessionPooled, err)
+	case err != nil:
+		return Explain(err)
 	}
 	seen, err := looks(b)
 	if err != nil {

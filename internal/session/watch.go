@@ -73,6 +73,14 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 			return nil
 		}
 		waited()
+		if w.InTransaction() { // CREATE INDEX CONCURRENTLY waits for the end of one in which a wait was seen
+			if err = w.Anew(ctx); err == nil {
+				err = v.PrepareWait(ctx, w, Watcher, key, v.Lease.Heartbeat)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		if time.Since(began) < LeastWait { // the server permits no wait, or somebody has cancelled it
 			backoff.Sleep(ctx, LeastWait)
 		}
