@@ -184,8 +184,9 @@ type Querier interface {
 	// commit, the setting did not change meanwhile.
 	SynchronousStandbys(ctx context.Context, lsn string) (SynchronousStandbysRow, error)
 	// TakenLocks lists those of the keys, a JSON array of integers as text, whose lock somebody
-	// holds exclusively. It takes each lock that is free in share mode for the statement. So it
-	// reads no row of pg_locks, and costs the same however many locks the server holds.
+	// holds exclusively. It takes each lock that is free in share mode, and lets it go at once: a
+	// client that freezes in the transaction keeps none. So it reads no row of pg_locks, and costs
+	// the same however many locks the server holds.
 	TakenLocks(ctx context.Context, keys string) ([]int64, error)
 	// TokenEpoch is the epoch of Confirm.
 	TokenEpoch(ctx context.Context) (string, error)

@@ -12,12 +12,13 @@ import (
 const TakenLocks = `-- name: TakenLocks :many
 SELECT k.key::bigint AS key
 FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
-WHERE NOT pg_catalog.pg_try_advisory_xact_lock_shared(k.key::bigint)
+WHERE NOT CASE WHEN pg_catalog.pg_try_advisory_lock_shared(k.key::bigint) THEN pg_catalog.pg_advisory_unlock_shared(k.key::bigint) ELSE false END
 `
 
 // TakenLocks lists those of the keys, a JSON array of integers as text, whose lock somebody
-// holds exclusively. It takes each lock that is free in share mode for the statement. So it
-// reads no row of pg_locks, and costs the same however many locks the server holds.
+// holds exclusively. It takes each lock that is free in share mode, and lets it go at once: a
+// client that freezes in the transaction keeps none. So it reads no row of pg_locks, and costs
+// the same however many locks the server holds.
 func (q *Queries) TakenLocks(ctx context.Context, keys string) ([]int64, error) {
 	rows, err := q.db.QueryContext(ctx, TakenLocks, keys)
 	if err != nil {

@@ -171,11 +171,13 @@ func pairIsFree(x *execution, m *message) (Answer, error) {
 func takenLocks(x *execution, m *message) (a Answer, err error) {
 	keys, err := m.integers(0)
 	for _, key := range keys {
-		free, err := x.server.locks.try(x.backend, bigint(key), shared, byTransaction)
+		free, err := x.server.locks.try(x.backend, bigint(key), shared, bySession)
 		if err != nil {
 			return Answer{}, err
 		}
-		if !free {
+		if free {
+			x.server.locks.unlock(x.backend, bigint(key), shared)
+		} else {
 			a.Rows = append(a.Rows, []any{key})
 		}
 	}

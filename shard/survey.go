@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pooled"
 )
 
@@ -28,14 +29,13 @@ const surveyTimeout = 5 * time.Second
 func look(ctx context.Context, pool *sql.DB, direct bool, group string, seats []int64, wanted []string) survey {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
-	see := func(q db.DBTX) (survey, error) { return see(ctx, db.New(q), group, seats, wanted) }
-	var s survey
-	var err error
-	if direct {
-		s, err = see(pool)
-	} else {
-		s, err = pooled.Ask(ctx, pool, see)
-	}
+	s, err := backoff.Await(ctx, func(ctx context.Context) (survey, error) { // a driver may not return
+		see := func(q db.DBTX) (survey, error) { return see(ctx, db.New(q), group, seats, wanted) }
+		if direct {
+			return see(pool)
+		}
+		return pooled.Ask(ctx, pool, see)
+	})
 	s.err = err
 	return s
 }
