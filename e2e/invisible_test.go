@@ -80,8 +80,13 @@ func TestByDefaultNobodyIsSeenToWait(t *testing.T) {
 		for i := range 3 {
 			all = append(all, s.stand(t, d.open(t, i, s.DSN()), election).run(t, nil))
 		}
-		firstLeader(t, all, 0)
+		leader := firstLeader(t, all, 0)
 		s.deputy(t, all)
+		for _, c := range all {
+			if c.CandidateID() != leader.CandidateID {
+				c.follows(t) // its first check is over, which tries settings in a transaction
+			}
+		}
 		for range 200 {
 			seen := list[string](t, s.admin, `SELECT concat_ws(' ', application_name, state, wait_event_type, wait_event, backend_xmin, query) FROM pg_stat_activity
 				WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()

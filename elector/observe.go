@@ -14,7 +14,7 @@ import (
 
 // Leader is the session that holds an election's lock, as any role can see it.
 type Leader struct {
-	CandidateID string    // the application_name of the session
+	CandidateID string    // the application_name of the session; for an instant after the grant still that of its pool
 	PID         int32     // of the backend: what pg_terminate_backend takes
 	User        string    // the role of the session
 	Addr        string    // where it connects from; "" if hidden from this role, or a Unix socket
