@@ -162,6 +162,10 @@ func TestLivenessFailsUntilWorkThatOverranHasReturned(t *testing.T) {
 	m.OnDemoted(ctx, hooks.Demoted{Origin: who("orders")})
 	wants(t, m.Liveness(), 200)
 	wants(t, m.Readiness(), 200)
+	m.OnError(ctx, hooks.Failure{Origin: who("group/7"), Op: hooks.OpWork, Err: elector.ErrOverrun}) // a shard is not added
+	wants(t, m.Liveness(), 503, `"election":"group/7"`)
+	m.OnDemoted(ctx, hooks.Demoted{Origin: who("group/7")})
+	wants(t, m.Liveness(), 200)
 }
 
 func TestWorkThatFailedAfterItsTermDoesNotFailLiveness(t *testing.T) {

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -61,15 +62,19 @@ func (m *Monitor) Check(ctx context.Context) Report {
 	return r
 }
 
-// CheckLive reports the elections whose work has overrun its term. The status is
-// Unhealthy if there is one. CheckLive does not ask the server.
+// CheckLive reports the elections whose work has overrun its term, by name, also of electors
+// that were not added: those of shards. The status is Unhealthy if there is one. CheckLive
+// does not ask the server.
 func (m *Monitor) CheckLive() Report {
 	r := Report{Status: Healthy, Elections: []Election{}}
-	for _, e := range m.all() {
-		if overrun, _ := m.failures(e); overrun != nil {
-			r.add(Election{Election: e.Election(), Candidate: e.CandidateID(), Status: Unhealthy, Why: overrun.Error()})
-		}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for who, overrun := range m.overrun {
+		r.add(Election{Election: who.Election, Candidate: who.CandidateID, Status: Unhealthy, Why: overrun.Error()})
 	}
+	slices.SortFunc(r.Elections, func(a, b Election) int {
+		return cmp.Or(cmp.Compare(a.Election, b.Election), cmp.Compare(a.Candidate, b.Candidate))
+	})
 	return r
 }
 
