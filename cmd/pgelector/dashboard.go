@@ -12,27 +12,38 @@ import (
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/dashboard"
+	"github.com/pgelector/pgelector/roster"
 	"github.com/pgelector/pgelector/shard"
 )
 
 func (a *app) dashboardCommand() *cobra.Command {
-	var listen, group string
+	var listen, group, schema string
 	var shards int
 	cmd := &cobra.Command{
 		Use:   "dashboard [NAME…]",
 		Short: "Serve a page about the elections of the database",
-		Long: "Serves a page that shows who leads and who is the deputy, until it is interrupted. Without names it shows all\n" +
+		Long: "Serves a page that shows who leads and who is the deputy, with --roster the other candidates too, until it is interrupted. Without names it shows all\n" +
 			"elections, by key. The page has no login: whoever can reach the address can read it.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkNames(args...); err != nil {
 				return err
+			}
+			if (group == "") != (shards == 0) || shards < 0 {
+				return exit.Usagef("dashboard: --group and --shards N go together")
 			}
 			pool, _, err := a.connection.open(cmd)
 			if err != nil {
 				return err
 			}
 			opts := []dashboard.Option{dashboard.WithElections(args...)}
-			if group != "" || shards != 0 {
+			if schema != "" {
+				published, err := roster.New(pool, roster.WithSchema(schema))
+				if err != nil {
+					return exit.Usagef("--roster: %v", err)
+				}
+				opts = append(opts, dashboard.WithRoster(published))
+			}
+			if group != "" {
 				opts = append(opts, dashboard.WithShards(group, shard.Numbers(shards).Names()...))
 			}
 			page, err := dashboard.New(pool, opts...)
@@ -55,6 +66,7 @@ func (a *app) dashboardCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "the address to serve the page at")
+	cmd.Flags().StringVar(&schema, "roster", "", "show the candidates and terms of the roster in this schema, such as pgelector")
 	cmd.Flags().StringVar(&group, "group", "", "show a group of shards in one section")
 	cmd.Flags().IntVar(&shards, "shards", 0, "with --group: the number of its shards")
 	a.connection.addTimeout(cmd)

@@ -29,6 +29,8 @@ func (a *app) statusCommand() *cobra.Command {
 			switch {
 			case shards < 0 || shards > 0 && len(names) > 0:
 				return exit.Usagef("status: want --shards N of at least 0, or the names of shards")
+			case group != "" && shards == 0 && len(names) == 0:
+				return exit.Usagef("status: --group needs --shards N, or the names of shards")
 			case group == "" && shards > 0:
 				return exit.Usagef("status: --shards needs --group")
 			}

@@ -37,6 +37,14 @@ func TestRunPublishesItsCandidateInTheRoster(t *testing.T) {
 	leads.says(t, "ready")
 	follows := launch(t, at(dsn), "lead", name(t), "--candidate", "follows", "--roster", "who", "--http", freeAddress(t))
 	eventually(t, "both are published", func() bool { return of("leads").Leading && of("follows").State == roster.Live })
+	third := launch(t, at(dsn), "lead", name(t), "--candidate", "polls", "--standby", "poll", "--roster", "who", "--http", freeAddress(t))
+	page := launch(t, at(dsn), "dashboard", "--listen", "127.0.0.1:0", "--roster", "who", name(t))
+	address := strings.TrimSuffix("127.0.0.1:"+page.says(t, "http://127.0.0.1:"), "/")
+	eventually(t, "one that has neither the lock nor a seat is shown", func() bool { return strings.Contains(get(t, address, "/").body, "polls") })
+	for _, r := range []*running{third, page} {
+		r.signal(t, syscall.SIGTERM)
+		r.ends(t, 0)
+	}
 	names := invoke(t, at(dsn), "__complete", "status", "")
 	if strings.Contains(names.out, name(t)) {
 		t.Errorf("the completion reads another schema: %s", names.out)
