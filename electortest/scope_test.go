@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,17 +169,17 @@ func TestTransfersInsideATransaction(t *testing.T) {
 // A turning connector leads to each of its servers in turn, as while an address moves.
 type turning struct {
 	servers []*sql.DB
-	next    *int
-	turns   *bool
+	next    *atomic.Int64
+	turns   *atomic.Bool
 }
 
 func (c turning) Driver() driver.Driver { return c.servers[0].Driver() }
 
 func (c turning) Connect(ctx context.Context) (conn driver.Conn, err error) {
-	if *c.turns {
-		*c.next++
+	if c.turns.Load() {
+		c.next.Add(1)
 	}
-	lent, err := c.servers[*c.next%len(c.servers)].Conn(ctx)
+	lent, err := c.servers[c.next.Load()%int64(len(c.servers))].Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -189,8 +190,8 @@ func (c turning) Connect(ctx context.Context) (conn driver.Conn, err error) {
 }
 
 // towards returns a pool that leads to the first server, until it turns.
-func (b *bench) towards(servers ...*electortest.Server) (pool *sql.DB, turns *bool) {
-	c := turning{next: new(int), turns: new(bool)}
+func (b *bench) towards(servers ...*electortest.Server) (pool *sql.DB, turns *atomic.Bool) {
+	c := turning{next: new(atomic.Int64), turns: new(atomic.Bool)}
 	for _, s := range servers {
 		lending := s.Open()
 		b.Cleanup(func() { _ = lending.Close() })
@@ -211,7 +212,7 @@ func TestAPoolThatLeadsToTwoServersIsNotRefused(t *testing.T) {
 			other := electortest.NewServer()
 			b.Cleanup(other.Close)
 			pool, turns := b.towards(b.Server, other)
-			*turns = early
+			turns.Store(early)
 			e, err := elector.New(pool, "orders", inside)
 			b.wraps(err)
 			first := b.campaign(b.candidate("first", inside).Elector)
@@ -219,7 +220,7 @@ func TestAPoolThatLeadsToTwoServersIsNotRefused(t *testing.T) {
 			ctx, stop := context.WithCancel(always)
 			go func() { run <- e.Run(ctx, nil) }()
 			time.Sleep(2 * time.Second)
-			*turns = true
+			turns.Store(true)
 			b.wraps(first.Resign(always))
 			time.Sleep(time.Minute)
 			select {
@@ -230,7 +231,7 @@ func TestAPoolThatLeadsToTwoServersIsNotRefused(t *testing.T) {
 			if e.IsLeader() {
 				b.Error("it leads")
 			}
-			*turns = false
+			turns.Store(false)
 			time.Sleep(time.Minute)
 			if !e.IsLeader() {
 				b.Error("it does not lead")
@@ -278,7 +279,7 @@ func TestALeaderOfAnotherServerWithTheSameProcessIDConfirmsNobody(t *testing.T) 
 			pid = row.Pid
 			b.wraps(conn.Raw(func(any) error { return driver.ErrBadConn }), driver.ErrBadConn)
 		}
-		*turns = true // the connection beside the session is the first
+		turns.Store(true) // the connection beside the session is the first
 		if term, elected, err := e.TryCampaign(always); elected || err == nil {
 			b.Errorf("elected on the word of another server: %+v, %v; its leader has the token %d", term, err, theirs.Token())
 		}
