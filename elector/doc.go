@@ -80,7 +80,7 @@
 // one that led does so, and the one that was the deputy; the others make one per retry
 // interval, because there may be hundreds of them. So the one that led is back 150 ms
 // after its address is, on average, and 334 ms at the latest, plus the time of one attempt:
-// two new connections and some fifteen statements. After a minute the waits are those of
+// two new connections and a dozen statements. After a minute the waits are those of
 // [WithBackoff].
 //
 // # Scopes

@@ -25,10 +25,6 @@ var attempt = []statement{
 	{"LastAsked", values(secondPID, asked, false)},
 	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
 	{"LastAsked", values(secondPID, asked, false)},
-	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
-	{"LastAsked", values(secondPID, asked, false)},
-	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
-	{"LastAsked", values(secondPID, asked, false)},
 	{"BEGIN", nil},
 	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
 	{"LastAsked", values(secondPID, asked, false)},
@@ -47,7 +43,7 @@ func expectAttemptUpTo(mock sqlmock.Sqlmock, i int, f fault) {
 }
 
 // expectFailedTry expects an attempt on a checked server that fails with f.
-func expectFailedTry(mock sqlmock.Sqlmock, f fault) { attempt[14].expect(mock, f) }
+func expectFailedTry(mock sqlmock.Sqlmock, f fault) { attempt[10].expect(mock, f) }
 
 func TestAnyFaultOfAnAttemptFailsItAndTheNextOneStartsAnew(t *testing.T) {
 	for i, s := range attempt {
@@ -105,7 +101,7 @@ func TestASlowAnswerInTimeIsNoFault(t *testing.T) {
 
 // callOf has, for each statement of an attempt, the one from which it is retried: itself, or the
 // beginning of the transaction that failed with it.
-var callOf = map[int]int{0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, 10: 10, 11: 9, 12: 9, 14: 14, 15: 15}
+var callOf = map[int]int{0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 6: 6, 7: 5, 8: 5, 10: 10, 11: 11}
 
 // loses expects the first n statements of an attempt, and answers the next with the error of a
 // prepared statement that is missing.
@@ -186,7 +182,7 @@ func sessionSettings(t *testing.T) (names []string) {
 	pool, mock := newMock(t)
 	e, _ := newElector(t, pool)
 	var sent capture
-	for _, s := range attempt[:12] {
+	for _, s := range attempt[:8] {
 		s.expect(mock, fault{})
 	}
 	query(mock, "ApplySettings").WithArgs(true, &sent).WillReturnError(errPlain)
@@ -203,7 +199,7 @@ func sessionSettings(t *testing.T) (names []string) {
 // expectEachTried expects that the server refuses all settings together, and then one of them
 // alone.
 func expectEachTried(mock sqlmock.Sqlmock, names []string, bad string, refused error) {
-	expectAttemptUpTo(mock, 12, fault{err: refused})
+	expectAttemptUpTo(mock, 8, fault{err: refused})
 	mock.ExpectRollback()
 	for _, name := range names {
 		mock.ExpectBegin()
@@ -291,7 +287,7 @@ func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
 		invalid := &pgconn.PgError{Code: "22023", Message: "no such value"}
 		pool, mock := newMock(t)
 		e, rec := newElector(t, pool)
-		expectAttemptUpTo(mock, 12, fault{err: invalid})
+		expectAttemptUpTo(mock, 8, fault{err: invalid})
 		mock.ExpectRollback()
 		mock.ExpectBegin()
 		query(mock, "ApplySettings").WillReturnError(errTerminated)
@@ -364,12 +360,12 @@ var refusals = []struct {
 		upTo(4, secondPID, asked+1, false)(mock)
 		query(mock, "LastAsked").WillReturnRows(row(secondPID, asked+1, false)) // not caused by the statement before
 	}, elector.ErrSessionPooled},
-	{"a pooler in statement mode", upTo(9, &pq.Error{Code: "08P01"}), elector.ErrSessionPooled},
-	{"another backend during a transaction", upTo(10, secondPID+1, false, 150000, "PostgreSQL 15", asked, false), elector.ErrSessionPooled},
-	{"a statement that is lost during a transaction", alwaysLoses(10, "26000"), elector.ErrSessionPooled},
-	{"a statement that is there already in a transaction", alwaysLoses(12, "42P05"), elector.ErrSessionPooled},
-	{"an outcome that nobody knows", upTo(14, "perhaps", false, sessionPID, 0, ""), elector.ErrUnsupportedServer},
-	{"locks that do not show", upTo(15, false, sessionPID, 0, noEpoch, false, ""), elector.ErrUnsupportedServer},
+	{"a pooler in statement mode", upTo(5, &pq.Error{Code: "08P01"}), elector.ErrSessionPooled},
+	{"another backend during a transaction", upTo(6, secondPID+1, false, 150000, "PostgreSQL 15", asked, false), elector.ErrSessionPooled},
+	{"a statement that is lost during a transaction", alwaysLoses(6, "26000"), elector.ErrSessionPooled},
+	{"a statement that is there already in a transaction", alwaysLoses(8, "42P05"), elector.ErrSessionPooled},
+	{"an outcome that nobody knows", upTo(10, "perhaps", false, sessionPID, 0, ""), elector.ErrUnsupportedServer},
+	{"locks that do not show", upTo(11, false, sessionPID, 0, noEpoch, false, ""), elector.ErrUnsupportedServer},
 }
 
 func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {

@@ -107,9 +107,9 @@ func CheckPoolSize(pool *sql.DB, watching, synchronous bool) error {
 }
 
 // poolerRounds is how often two connections are compared before the round within a
-// transaction: chance may hide a pooler that is busy with others. With two rounds it hid from
-// one check in some thousands, on a busy machine.
-const poolerRounds = 4
+// transaction: chance may hide a pooler that is busy with others. More would not fit into the
+// validity of a short lease on a slow link.
+const poolerRounds = 2
 
 // checkPooler compares the backends behind two connections. Through a pooler in transaction
 // mode, b gets a's backend, or sees that a stranger has used it after a. While b is inside a
