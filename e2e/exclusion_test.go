@@ -227,6 +227,7 @@ func TestALockThatIsGrantedToAFrozenDeputyIsFreedWithinTheLease(t *testing.T) {
 				Lease: 4 * time.Second, Heartbeat: 1400 * time.Millisecond, Retry: fleetRetry}
 			made.ID = []string{"frozen", "next"}[i]
 			f.start(t, *made)
+			f.wait(t, made.ID+" is ready", func(e entry) bool { return e.Kind == ready && e.ID == made.ID }) // to end in order
 			if deputy := f.waits(t); deputy != "frozen" {
 				t.Fatalf("%s is the deputy", deputy)
 			}
