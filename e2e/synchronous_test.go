@@ -185,6 +185,10 @@ func TestCommitsDoNotPileUpBehindAnAbandonedCommit(t *testing.T) {
 		first := primary.stand(t, d.open(t, 0, way.DSN()), election, synchronously()).run(t, nil)
 		first.elected(t)
 		second := primary.stand(t, d.open(t, 1, primary.DSN()), election, synchronously()).run(t, nil)
+		t.Cleanup(func() { // also if the test fails, or the clean-up of the candidates waits for ever
+			standby.Heal()
+			way.Heal()
+		})
 		second.follows(t)
 
 		standby.BlackHole()
