@@ -1,0 +1,189 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+	sloghooks "github.com/pgelector/pgelector/hooks/slog"
+)
+
+func TestALeaderThatTakesNoRequestsGoesOnAndReportsWhoAsked(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election, role := s.election(t), s.role(t, nil)
+		var lines bytes.Buffer
+		g := newTarget(t, "a")
+		leader := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithRequests(false),
+			elector.WithHooks(g.hook, sloghooks.New(slog.New(slog.NewTextHandler(&lines, nil))))).run(t, nil)
+		leader.elected(t)
+		pool := d.open(t, 1, s.DSN(pgcluster.ForRole(role)))
+		ctx, giveUp := context.WithCancel(soon(t))
+		refused := make(chan struct{})
+		go func() {
+			defer close(refused)
+			got, err := elector.RequestResign(ctx, pool, election)
+			wraps(t, err, elector.ErrUnanswered)
+			wraps(t, err, context.Canceled)
+			if got.CandidateID != leader.CandidateID() {
+				t.Errorf("got %+v", got)
+			}
+		}()
+		asked := func(f hooks.Failure) bool { return f.Op == hooks.OpRequest }
+		heard := wait(t, leader, asked)
+		next(t, leader.after(), func(h hooks.Heartbeat) bool { return h.At.After(heard.At) })
+		giveUp()
+		closed(t, "the request returns", refused)
+		if n := len(leader.rec.Demoted()); n > 0 || !leader.IsLeader() {
+			t.Errorf("%d terms have ended", n)
+		}
+		leader.end(t)
+		if n := number(leader.rec.Failures(), asked); n != 1 || !strings.Contains(heard.Err.Error(), role) {
+			t.Errorf("%d requests were reported, the first as %v", n, heard.Err)
+		}
+		if n := g.scrape(t)[g.of(leader, "pgelector_failures_total", "op", "request")]; n != 1 {
+			t.Errorf("%v requests were counted", n)
+		}
+		_, line, _ := strings.Cut(lines.String(), `level=WARN msg="request refused" `)
+		if line, _, _ = strings.Cut(line, "\n"); !strings.Contains(line, role) {
+			t.Errorf("the log does not say who asked:\n%s", lines.String())
+		}
+	})
+}
+
+func TestDoneAndErrReportThatAHotStandbyWasRefused(t *testing.T) {
+	t.Parallel()
+	standby, err := own(t).AddStandby(t.Context())
+	check(t, err)
+	overEach(t, func(t *testing.T, d drivers) {
+		s := on(t, standby)
+		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), elector.WithReadOnlyTimeout(0))
+		if c.Done() != nil || c.Err() != nil {
+			t.Errorf("before Start: %v, %v", c.Done(), c.Err())
+		}
+		check(t, c.Start(t.Context()))
+		closed(t, "the run ends", c.Done())
+		wraps(t, c.Err(), elector.ErrServerReadOnly)
+		wraps(t, c.Stop(soon(t)), elector.ErrServerReadOnly)
+		wraps(t, c.Err(), elector.ErrServerReadOnly)
+	})
+}
+
+func TestAddedHooksReceiveTheNextTermUntilTheyAreRemoved(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, nil)
+		first := c.elected(t)
+		later := hookstest.NewRecorder()
+		remove, err := c.AddHooks(later)
+		check(t, err)
+		check(t, termOf(t, c).Resign(soon(t)))
+		if e := nextElected(t, later.Cursor()); e.Token <= first.Token {
+			t.Errorf("the added hook received the term %d, and the one before it is %d", e.Token, first.Token)
+		}
+		remove()
+		after, last := c.after(), termOf(t, c)
+		check(t, last.Resign(soon(t)))
+		third := nextElected(t, after)
+		next(t, after, func(h hooks.Heartbeat) bool { return h.Token == third.Token }) // all hooks are called in order
+		for _, e := range later.Elected() {
+			if e.Token > last.Token() {
+				t.Errorf("a removed hook received the term %d", e.Token)
+			}
+		}
+		for _, e := range later.Demoted() {
+			if e.Token == first.Token || e.Token == last.Token() {
+				t.Errorf("a hook received the end of the term %d, which began before it was added or ended after it was removed", e.Token)
+			}
+		}
+		for _, violation := range later.Violations() {
+			t.Error("violated:", violation)
+		}
+	})
+}
+
+func TestLastLeaderIsTheOneThatWasSeenLast(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
+		elected := leader.elected(t)
+		eventually(t, "a heartbeat renews the leader's own knowledge", func() bool {
+			id, at := leader.LastLeader()
+			return id == leader.CandidateID() && at.After(elected.At)
+		})
+		watcher := s.stand(t, d.open(t, 1, s.DSN()), election)
+		if id, at := watcher.LastLeader(); id != "" || !at.IsZero() {
+			t.Errorf("before it asked: %q at %v", id, at)
+		}
+		asked := time.Now()
+		_, err := watcher.Leader(soon(t))
+		check(t, err)
+		answered := time.Now()
+		_, seen := watcher.LastLeader()
+		if seen.Before(asked) || seen.After(answered) {
+			t.Errorf("seen at %v, and it asked from %v to %v", seen, asked, answered)
+		}
+		leader.end(t)
+		_, err = watcher.Leader(soon(t))
+		wraps(t, err, elector.ErrNoLeader)
+		if id, at := watcher.LastLeader(); id != leader.CandidateID() || at != seen {
+			t.Errorf("when nobody leads: %q at %v, want %q at %v", id, at, leader.CandidateID(), seen)
+		}
+	})
+}
+
+func TestObserveYieldsAnErrorWhileTheServerIsDownAndThenTheLeader(t *testing.T) {
+	t.Parallel()
+	overDrivers(t, func(t *testing.T, d drivers) {
+		s := on(t, own(t))
+		election := s.election(t)
+		c := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
+		old := c.elected(t)
+		var failed error
+		var resuming sync.WaitGroup
+		killed, resumed, back := false, false, false
+		for leader, err := range s.stand(t, d.open(t, 1, s.DSN()), election).Observe(soon(t)) {
+			if err != nil && (failed != nil || leader != elector.Leader{}) {
+				t.Errorf("after the error %v it yields %+v, %v", failed, leader, err)
+			}
+			switch failed = err; {
+			case !killed && leader.CandidateID == c.CandidateID():
+				check(t, s.Kill())
+				killed = true
+			case killed && !resumed:
+				if err == nil {
+					t.Errorf("the server is down, and it yields %+v", leader)
+				}
+				resumed = true
+				resuming.Go(func() {
+					time.Sleep(5 * retry) // it asks some times more
+					expect(t, s.Resume(soon(t)))
+				})
+			case resumed && leader.CandidateID == c.CandidateID():
+				back = true
+			}
+			if back {
+				break
+			}
+		}
+		resuming.Wait()
+		if !back {
+			t.Errorf("killed: %t, resumed: %t, and the leader was not seen again", killed, resumed)
+		}
+		next(t, c.rec.Cursor(), func(e hooks.Elected) bool { return e.Token > old.Token })
+	})
+}
