@@ -34,6 +34,7 @@ type group struct {
 	shards  int
 	admin   *sql.DB
 	members map[string]*member
+	drivers []string // of the members, in turn
 	mu      sync.Mutex
 	entries []entry
 }
@@ -51,7 +52,8 @@ func groupOf(t *testing.T, shards int, opts ...pgcluster.Option) *group {
 	check(t, err)
 	admin, err := sql.Open("pgx", c.DSN())
 	check(t, err)
-	g := &group{T: t, Cluster: c, name: "group-" + strings.ToLower(rand.Text()[:6]), shards: shards, admin: admin, members: map[string]*member{}}
+	g := &group{T: t, Cluster: c, name: "group-" + strings.ToLower(rand.Text()[:6]), shards: shards, admin: admin, members: map[string]*member{},
+		drivers: []string{"pgx", "postgres"}}
 	t.Cleanup(func() {
 		for id := range g.members {
 			g.leave(id)
@@ -73,7 +75,7 @@ func check(t *testing.T, err error) {
 func (g *group) join(ids ...string) {
 	g.Helper()
 	for _, id := range ids {
-		driver := []string{"pgx", "postgres"}[len(g.members)%2]
+		driver := g.drivers[len(g.members)%2]
 		text, err := json.Marshal(settings{Driver: driver, DSN: g.DSN(), Group: g.name, ID: id, Shards: g.shards})
 		check(g.T, err)
 		m := &member{Cmd: exec.Command(os.Args[0]), read: make(chan struct{})}
@@ -219,18 +221,24 @@ func TestARollingRestartMovesEachShardAtMostTwiceForEachRestart(t *testing.T) {
 }
 
 func TestTheShardsOfAFrozenMemberAreLedByOthersAfterItsLease(t *testing.T) {
-	g := newGroup(t)
-	g.join("a", "b", "c")
-	before := g.even("start of three", 3)
-	check(t, g.members["a"].Process.Signal(syscall.SIGSTOP))
-	now := time.Now().UnixNano()
-	for _, name := range before["a"] {
-		g.add(entry{ID: "a", Shard: name, At: now}) // it does nothing until it is thawed
+	for _, drivers := range [][]string{{"pgx", "postgres"}, {"postgres", "pgx"}} {
+		t.Run(drivers[0], func(t *testing.T) {
+			t.Parallel()
+			g := newGroup(t)
+			g.drivers = drivers
+			g.join("a", "b", "c")
+			before := g.even("start of three", 3)
+			check(t, g.members["a"].Process.Signal(syscall.SIGSTOP))
+			now := time.Now().UnixNano()
+			for _, name := range before["a"] {
+				g.add(entry{ID: "a", Shard: name, At: now}) // it does nothing until it is thawed
+			}
+			after := g.even("one is frozen", 2)
+			g.moved("freeze", before, after, len(before["a"]))
+			check(t, g.members["a"].Process.Signal(syscall.SIGCONT))
+			g.even("it is thawed", 3)
+		})
 	}
-	after := g.even("one is frozen", 2)
-	g.moved("freeze", before, after, len(before["a"]))
-	check(t, g.members["a"].Process.Signal(syscall.SIGCONT))
-	g.even("it is thawed", 3)
 }
 
 func TestAfterARestartOfTheServerTheSharesAreEven(t *testing.T) {
