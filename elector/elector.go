@@ -70,7 +70,7 @@ func newElector(ctx context.Context, pool *sql.DB, election string, c config) *E
 //   - The term is lost: Run cancels lead's context, waits for lead, and campaigns
 //     again. An error of lead that is not of its context goes to OnError.
 //   - Somebody calls Resign or TransferTo, or asks for it, or the candidate is
-//     unhealthy: the same, after one retry interval.
+//     unhealthy: the same, after one retry interval, and half a second at least.
 //   - Close is called: Run cancels lead's context, waits for lead, and returns an
 //     error that wraps ErrStopped.
 //   - ctx ends: Run cancels lead's context, waits for lead, and resigns. It returns
@@ -105,7 +105,7 @@ func (e *Elector) run(ctx context.Context, lead func(ctx context.Context, term *
 			return err
 		}
 		if !lost(context.Cause(term.ctx)) {
-			_ = backoff.Sleep(ctx, e.retryEvery()) // let another have it
+			_ = backoff.Sleep(ctx, e.resignPause())
 		}
 	}
 }

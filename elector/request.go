@@ -41,6 +41,10 @@ func RequestTransfer(ctx context.Context, pool *sql.DB, election, candidateID st
 // pollRequest is how often the one who asks looks whether the leader has let go.
 var pollRequest = backoff.Backoff{Min: 20 * time.Millisecond, Max: 250 * time.Millisecond}
 
+// resignPause is how long a candidate that has resigned lets another lead, and at least
+// leaves the lock free for those who ask to see it.
+func (e *Elector) resignPause() time.Duration { return max(e.retryEvery(), 2*pollRequest.Max) }
+
 // nextLeaderWait is how long a request waits for the next leader.
 const nextLeaderWait = 5 * time.Second
 
@@ -91,7 +95,7 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 	}
 	for n := 1; ; n++ {
 		now, held, err := lock.HolderOf(ctx, pool, c.key, c.lease.Length)
-		if err == nil && (!held || now.PID != leader.PID) {
+		if err == nil && (!held || !goesOn(leader, now)) {
 			return nil
 		}
 		if err == nil {
@@ -105,6 +109,15 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 			return fmt.Errorf("elector: wait for the leader to let go: %w", err)
 		}
 	}
+}
+
+// goesOn reports whether two answers of the server, before and now, are of one term. In
+// transaction scope two terms can share a backend.
+func goesOn(before, now lock.Holder) bool {
+	if before.Since.IsZero() || now.Since.IsZero() { // its first moment, or a shared session
+		return now.PID == before.PID
+	}
+	return now.PID == before.PID && now.CandidateID == before.CandidateID && now.Since.Equal(before.Since)
 }
 
 // nextLeader is who leads next, or zero if that takes too long.
