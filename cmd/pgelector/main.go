@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/spf13/cobra"
 )
 
 func main() {
@@ -96,4 +97,67 @@ func (a *app) say(text string, code int) {
 		}
 	}
 	fmt.Fprintln(os.Stderr, "pgelector:", a.connection.scrub(text))
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this command and what it was built from",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
+			return err
+		},
+	}
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "pgelector, unknown version (built without module support)"
+	}
+	return describe(info)
+}
+
+func describe(info *debug.BuildInfo) string {
+	text := fmt.Sprintf("pgelector %s (%s", info.Main.Version, info.GoVersion)
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			text += ", revision " + s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			text += ", modified"
+		}
+	}
+	return text + ")"
+}
+
+func keyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "key NAME",
+		Short: "Print the advisory lock key of an election, and the SQL that computes it",
+		Args:  oneName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkNames(args...); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d\n%s\n", elector.KeyFromName(args[0]), keySQL(args[0]))
+			return err
+		},
+	}
+}
+
+// keySQL returns a statement for psql.
+func keySQL(name string) string {
+	return "SELECT pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(" +
+		"pg_catalog.concat('pgelector:', " + quote(name) + "), 'UTF8')), 'hex'), 16))::bit(64)::bigint;"
+}
+
+// quote returns an SQL string literal that no setting changes.
+func quote(text string) string {
+	quoted := "'" + strings.NewReplacer("'", "''", `\`, `\\`).Replace(text) + "'"
+	if strings.Contains(text, `\`) {
+		return " E" + quoted
+	}
+	return quoted
 }

@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // The exit codes, besides those of the command that run ran. They follow sysexits.h where
@@ -77,4 +81,69 @@ func BySignal(sig os.Signal, why error) error {
 	}
 	number, _ := sig.(syscall.Signal)
 	return &Error{SignalBase + int(number), why}
+}
+
+// Classify gives an error of the library its exit code, unless it has one.
+func Classify(err error) error {
+	var has *Error
+	if err = ByFlags(err, nil); err == nil || errors.As(err, &has) {
+		return err
+	}
+	for _, class := range []struct {
+		code int
+		errs []error
+	}{
+		{Refused, []error{elector.ErrUnsupportedServer, elector.ErrSessionPooled}},
+		{Usage, []error{elector.ErrConfig, connect.ErrUsage}},
+		{Connect, []error{connect.ErrConnect, elector.ErrGaveUp, elector.ErrServerReadOnly}},
+	} {
+		for _, is := range class.errs {
+			if errors.Is(err, is) {
+				return With(class.code, err)
+			}
+		}
+	}
+	if pgerr.State(err) == "42501" {
+		return With(Privilege, err)
+	}
+	return err
+}
+
+// flags are those that set the elector's options. A test holds it complete.
+var flags = map[string]string{
+	"WithCandidateID":        "--candidate",
+	"WithDeputyInterval":     "--deputy-interval",
+	"WithDrain":              "--drain",
+	"WithHeartbeatInterval":  "--heartbeat",
+	"WithLease":              "--lease",
+	"WithMaxAttempts":        "--max-attempts",
+	"WithReadOnlyTimeout":    "--read-only-timeout",
+	"WithRetryInterval":      "--retry",
+	"WithScope":              "--scope",
+	"WithSynchronousStandby": "--synchronous-standby",
+	"WithTokenEpoch":         "--token-epoch",
+}
+
+// ByFlags turns an error about options into one of bad usage that names their flags. notes,
+// by the options' names, say more of single ones. Other errors are returned as they are.
+func ByFlags(err error, notes map[string]string) error {
+	var bad *elector.OptionError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	return Usagef("%s", bad.Name(func(o elector.OptionValue) string {
+		text := flags[o.Name] + " " + o.Value
+		if note := notes[o.Name]; note != "" {
+			text += " (" + note + ")"
+		}
+		return text
+	}))
+}
+
+// CheckElection returns an error of bad usage unless an election may have that name.
+func CheckElection(name string) error {
+	if elector.CheckElection(name) == nil {
+		return nil
+	}
+	return Usagef("election name %q: want 1 to 1024 bytes without NUL", name)
 }

@@ -8,9 +8,32 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// blockTTOU blocks SIGTTOU on this thread until restore.
+func blockTTOU() (restore func()) {
+	var set, old unix.Sigset_t
+	set.Val[0] = 1 << (uint(syscall.SIGTTOU) - 1)
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old); err != nil {
+		return func() {}
+	}
+	return func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil) }
+}
+
+// instant is a time that two processes of one machine can compare: nanoseconds since boot,
+// including sleep.
+type instant int64
+
+func now() instant {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return instant(time.Now().UnixNano()) // in both processes
+	}
+	return instant(t.Nano())
+}
 
 // adopt makes this process the parent of its orphaned descendants.
 func adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }

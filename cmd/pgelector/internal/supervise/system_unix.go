@@ -5,8 +5,22 @@ package supervise
 import (
 	"errors"
 	"os"
+	"os/signal"
 	"syscall"
+	"time"
 )
+
+// blockTTOU ignores SIGTTOU. Linux blocks it on one thread instead.
+func blockTTOU() (restore func()) {
+	signal.Ignore(syscall.SIGTTOU)
+	return func() { signal.Reset(syscall.SIGTTOU) }
+}
+
+// instant is a time that two processes of one machine can compare: nanoseconds since 1970.
+// If the clock is set back, a deadline comes too late.
+type instant int64
+
+func now() instant { return instant(time.Now().UnixNano()) }
 
 func adopt() error { return nil }
 
