@@ -2,11 +2,15 @@ package electortest_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
@@ -198,4 +202,279 @@ func TestVerifyOfATermThatIsResignedMeanwhileLosesNoOtherTerm(t *testing.T) {
 		b.wraps(terms[1].Verify(always))
 		b.wraps(terms[1].Resign(always))
 	})
+}
+
+// After Close returns, its electors report at once that they are stopped, not that they run.
+func TestAfterCloseTheElectorsOfASessionAreFree(t *testing.T) {
+	server := electortest.NewServer()
+	defer server.Close()
+	pool := server.Open()
+	defer pool.Close()
+	for range 300 {
+		session, err := elector.NewSession(pool, elector.WithDrain(0)) // Close must not wait for work of Campaign
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := session.Elector("orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Campaign(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := session.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Campaign(t.Context()); !errors.Is(err, elector.ErrStopped) {
+			t.Fatalf("got %v, want %v", err, elector.ErrStopped)
+		}
+	}
+}
+
+// closings makes the electors that can be closed: with and without a shared session.
+var closings = map[string]func(b *bench, s *candidate) (e *elector.Elector, again func() (*elector.Elector, error), end func()){
+	"its own session": func(_ *bench, s *candidate) (*elector.Elector, func() (*elector.Elector, error), func()) {
+		return s.Elector, func() (*elector.Elector, error) { return elector.New(s.pool, "orders") }, func() {}
+	},
+	"a shared session": func(b *bench, s *candidate) (*elector.Elector, func() (*elector.Elector, error), func()) {
+		session, err := elector.NewSession(s.pool, elector.WithHooks(s.rec))
+		b.wraps(err)
+		other, err := session.Elector("other")
+		b.wraps(err)
+		term, err := other.Campaign(context.Background())
+		b.wraps(err)
+		again := func() (*elector.Elector, error) { return session.Elector("orders") }
+		e, err := again()
+		b.wraps(err)
+		return e, again, func() {
+			if !term.Valid() {
+				b.Errorf("the other election of the session was disturbed: %v", context.Cause(term.Context()))
+			}
+			b.wraps(term.Resign(context.Background()))
+			b.wraps(session.Close(context.Background()))
+		}
+	},
+}
+
+// The calls during which an elector can be closed, each with its wanted result.
+var styles = map[string]func(b *bench, e *elector.Elector, work func(context.Context)) (returned chan error){
+	"Run": func(_ *bench, e *elector.Elector, work func(context.Context)) chan error {
+		returned := make(chan error, 1)
+		go func() {
+			returned <- e.Run(context.Background(), func(ctx context.Context, _ *elector.Term) error { work(ctx); return nil })
+		}()
+		return returned
+	},
+	"Start": func(b *bench, e *elector.Elector, work func(context.Context)) chan error {
+		b.wraps(e.Start(context.Background()))
+		b.leads(&candidate{Elector: e})
+		go func() {
+			_, _ = e.RunIfLeader(context.Background(), func(ctx context.Context) error { work(ctx); return nil })
+		}()
+		return nil
+	},
+	"Campaign": func(b *bench, e *elector.Elector, work func(context.Context)) chan error {
+		term, err := e.Campaign(context.Background())
+		b.wraps(err)
+		go func() {
+			work(term.Context())
+			_ = term.Resign(context.Background())
+		}()
+		return nil
+	},
+}
+
+func TestCloseEndsATermInOrder(t *testing.T) {
+	const windsDown = lease / 10 // the drain is a fifth
+	for where, stand := range closings {
+		for style, begin := range styles {
+			t.Run(style+" on "+where, func(t *testing.T) {
+				bubble(t, func(b *bench) {
+					s := b.candidate("one")
+					e, again, end := stand(b, s)
+					defer end()
+					worked, busy := false, make(chan bool)
+					returned := begin(b, e, func(ctx context.Context) {
+						close(busy)
+						<-ctx.Done()
+						b.wraps(context.Cause(ctx), elector.ErrStopped)
+						time.Sleep(windsDown)
+						if !b.holds(e) || len(s.rec.Demoted()) > 0 {
+							b.Error("the lock was released, or OnDemoted called, before the work returned")
+						}
+						worked = true
+					})
+					<-busy
+					began := time.Now()
+					b.wraps(e.Close(context.Background()))
+					b.within("Close", windsDown, time.Since(began), windsDown+time.Second)
+					if !worked || b.holds(e) {
+						b.Errorf("after Close: the work has returned %t, the lock is held %t", worked, b.holds(e))
+					}
+					if returned != nil {
+						b.wraps(<-returned, elector.ErrStopped)
+					}
+					if d := s.rec.Demoted(); len(d) != 1 || d[0].Reason != hooks.Shutdown {
+						b.Errorf("demoted: %+v", d)
+					}
+					isClosed(b, e)
+					events := len(s.rec.Events())
+					next, err := again()
+					b.wraps(err)
+					term, elected, err := next.TryCampaign(context.Background())
+					b.wraps(err)
+					if !elected {
+						b.Fatal("the same election could not be led again")
+					}
+					b.wraps(term.Resign(context.Background()))
+					b.wraps(next.Close(context.Background()))
+					for _, event := range s.rec.Events()[events:] {
+						if e, ok := event.(hooks.Demoted); ok && e.Token < term.Token() {
+							b.Errorf("a hook was called after Close: %+v", e)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// holds reports whether the lock of the elector's election is held.
+func (b *bench) holds(e *elector.Elector) bool {
+	for _, l := range b.Locks() {
+		if l.Key == e.Key() && l.Granted && !l.Guard {
+			return true
+		}
+	}
+	return false
+}
+
+// isClosed fails the test unless every call returns that the elector is closed.
+func isClosed(b *bench, e *elector.Elector) {
+	b.Helper()
+	b.wraps(e.Run(context.Background(), nil), elector.ErrStopped)
+	b.wraps(e.Start(context.Background()), elector.ErrStopped)
+	_, err := e.Campaign(context.Background())
+	b.wraps(err, elector.ErrStopped)
+	_, _, err = e.TryCampaign(context.Background())
+	b.wraps(err, elector.ErrStopped)
+	ran, err := e.RunIfLeader(context.Background(), nil)
+	b.wraps(err)
+	if ran || e.IsLeader() {
+		b.Error("a closed elector leads")
+	}
+	b.wraps(e.Stop(context.Background()))
+	b.wraps(e.Close(context.Background()))
+}
+
+func TestCloseEndsACampaign(t *testing.T) {
+	for where, stand := range closings {
+		t.Run(where, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				leader := b.run("leader")
+				b.leads(leader)
+				e, again, end := stand(b, b.candidate("one"))
+				defer end()
+				returned := styles["Run"](b, e, nil)
+				time.Sleep(heartbeat)
+				began := time.Now()
+				b.wraps(e.Close(context.Background()))
+				b.within("Close", 0, time.Since(began), time.Second)
+				b.wraps(<-returned, elector.ErrStopped)
+				isClosed(b, e)
+				next, err := again()
+				b.wraps(err)
+				b.wraps(next.Close(context.Background()))
+			})
+		})
+	}
+}
+
+func TestCloseWaitsNoLongerThanItsContextAndGoesOn(t *testing.T) {
+	for where, stand := range closings {
+		t.Run(where, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				e, again, end := stand(b, b.candidate("one"))
+				defer end()
+				returned := styles["Run"](b, e, func(ctx context.Context) {
+					<-ctx.Done()
+					time.Sleep(lease)
+				})
+				b.leads(&candidate{Elector: e})
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				b.wraps(e.Close(ctx), context.DeadlineExceeded)
+				b.wraps(e.Close(ctx), context.DeadlineExceeded)
+				if !b.holds(e) {
+					b.Error("the lock was released while the work goes on")
+				}
+				if _, err := again(); where == "a shared session" {
+					b.wraps(err, elector.ErrConfig)
+				}
+				b.wraps(<-returned, elector.ErrStopped)
+				b.wraps(e.Close(context.Background()))
+				for range 20 {
+					b.wraps(e.Close(ctx)) // nothing to wait for
+				}
+				_, err := again()
+				b.wraps(err)
+			})
+		})
+	}
+}
+
+// Short-lived elections leave nothing in the session, among its goroutines, or on the server.
+func TestElectorsThatAreClosedLeaveNothingOnTheirSession(t *testing.T) {
+	server := electortest.NewServer()
+	defer server.Close()
+	pool := server.Open()
+	defer pool.Close()
+	session, err := elector.NewSession(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close(context.Background())
+	round := func(i int) {
+		e, err := session.Elector(fmt.Sprint("tenant ", i), elector.WithHealth(func(context.Context) float64 { return 1 }, elector.HealthPolicy{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%100 == 0 { // an election takes a while, because campaigns are batched
+			term, elected, err := e.TryCampaign(t.Context())
+			if !elected {
+				t.Fatalf("not elected: %v", err)
+			}
+			context.AfterFunc(term.Context(), func() { _ = term.Resign(context.Background()) })
+		}
+		if err := e.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const rounds = 10_000
+	for i := range rounds / 10 {
+		round(i)
+	}
+	goroutines, heap := runtime.NumGoroutine(), inUse()
+	for i := range rounds {
+		round(i)
+	}
+	if n := runtime.NumGoroutine(); n > goroutines+10 {
+		t.Errorf("%d goroutines, and %d before", n, goroutines)
+	}
+	if grown := inUse() - heap; grown > 100*rounds {
+		t.Errorf("the heap has grown by %d bytes, %d for each elector", grown, grown/rounds)
+	}
+	if n := len(server.Locks()); n > 1 { // the session's life lock
+		t.Errorf("%d locks are held", n)
+	}
+}
+
+// inUse returns the size of the reachable heap.
+func inUse() int64 {
+	var m runtime.MemStats
+	for range 2 {
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

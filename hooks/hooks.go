@@ -69,3 +69,125 @@ func Wants[H any](h Hook) bool {
 		return ok
 	}
 }
+
+// Funcs is a Hook made of functions. Nil functions are skipped.
+type Funcs struct {
+	Elected       func(context.Context, Elected)
+	Demoted       func(context.Context, Demoted)
+	LeaderChanged func(context.Context, LeaderChanged)
+	Error         func(context.Context, Failure)
+	Heartbeat     func(context.Context, Heartbeat)
+	Campaign      func(context.Context, Campaign)
+}
+
+var (
+	_ ElectedHook       = Funcs{}
+	_ DemotedHook       = Funcs{}
+	_ LeaderChangedHook = Funcs{}
+	_ ErrorHook         = Funcs{}
+	_ HeartbeatHook     = Funcs{}
+	_ CampaignHook      = Funcs{}
+)
+
+// OnElected calls f.Elected.
+func (f Funcs) OnElected(ctx context.Context, e Elected) { call(f.Elected, ctx, e) }
+
+// OnDemoted calls f.Demoted.
+func (f Funcs) OnDemoted(ctx context.Context, e Demoted) { call(f.Demoted, ctx, e) }
+
+// OnLeaderChanged calls f.LeaderChanged.
+func (f Funcs) OnLeaderChanged(ctx context.Context, e LeaderChanged) { call(f.LeaderChanged, ctx, e) }
+
+// OnError calls f.Error.
+func (f Funcs) OnError(ctx context.Context, e Failure) { call(f.Error, ctx, e) }
+
+// OnHeartbeat calls f.Heartbeat.
+func (f Funcs) OnHeartbeat(ctx context.Context, e Heartbeat) { call(f.Heartbeat, ctx, e) }
+
+// OnCampaign calls f.Campaign.
+func (f Funcs) OnCampaign(ctx context.Context, e Campaign) { call(f.Campaign, ctx, e) }
+
+func call[E any](fn func(context.Context, E), ctx context.Context, e E) {
+	if fn != nil {
+		fn(ctx, e)
+	}
+}
+
+// wants reports whether the function for the interface that probe points to is set.
+func (f Funcs) wants(probe any) bool {
+	switch probe.(type) {
+	case *ElectedHook:
+		return f.Elected != nil
+	case *DemotedHook:
+		return f.Demoted != nil
+	case *LeaderChangedHook:
+		return f.LeaderChanged != nil
+	case *ErrorHook:
+		return f.Error != nil
+	case *HeartbeatHook:
+		return f.Heartbeat != nil
+	case *CampaignHook:
+		return f.Campaign != nil
+	}
+	return false
+}
+
+// All is a hook that receives every event.
+type All interface {
+	ElectedHook
+	DemotedHook
+	LeaderChangedHook
+	ErrorHook
+	HeartbeatHook
+	CampaignHook
+}
+
+// Join returns a hook that passes each event to all hooks, in the order given. If one
+// panics, the others still receive the event. Nil hooks are left out.
+func Join(all ...Hook) All {
+	var j joined
+	for _, h := range all {
+		if h != nil {
+			j = append(j, h)
+		}
+	}
+	return j
+}
+
+type joined []Hook
+
+func (j joined) OnElected(ctx context.Context, e Elected) {
+	each(j, func(h ElectedHook) { h.OnElected(ctx, e) })
+}
+
+func (j joined) OnDemoted(ctx context.Context, e Demoted) {
+	each(j, func(h DemotedHook) { h.OnDemoted(ctx, e) })
+}
+
+func (j joined) OnLeaderChanged(ctx context.Context, e LeaderChanged) {
+	each(j, func(h LeaderChangedHook) { h.OnLeaderChanged(ctx, e) })
+}
+
+func (j joined) OnError(ctx context.Context, e Failure) {
+	each(j, func(h ErrorHook) { h.OnError(ctx, e) })
+}
+
+func (j joined) OnHeartbeat(ctx context.Context, e Heartbeat) {
+	each(j, func(h HeartbeatHook) { h.OnHeartbeat(ctx, e) })
+}
+
+func (j joined) OnCampaign(ctx context.Context, e Campaign) {
+	each(j, func(h CampaignHook) { h.OnCampaign(ctx, e) })
+}
+
+// each calls the hooks that implement H, in order. The deferred call of the rest lets a
+// panic pass on after all hooks were called.
+func each[H any](all joined, call func(H)) {
+	if len(all) == 0 {
+		return
+	}
+	defer each(all[1:], call)
+	if h, ok := all[0].(H); ok {
+		call(h)
+	}
+}

@@ -1,9 +1,53 @@
+// Package roster records candidates and terms in two tables of the election's database:
+// who stands for election, how healthy they are, and who led when. Elections need no
+// table, and never read these.
+//
+//	candidates, err := roster.New(pool, roster.WithVersion("1.4.2"))
+//	err = candidates.Migrate(ctx) // once, or at each start
+//	e, err := elector.New(pool, "orders", elector.WithHooks(candidates))
+//	err = candidates.Add(e) // only to publish the health of elector.WithHealth
+//	…                       // run the elector until it has stopped
+//	err = candidates.Close(ctx)
+//
+// # What is not promised
+//
+//   - The roster never decides who leads. Without its tables, or without the right to
+//     write them, no term ends and no candidate is elected later.
+//   - It may be late or incomplete. It retries failed writes. If more than 1024 terms
+//     wait, it drops the oldest and counts them in [Stats].
+//   - It is no audit log. Whoever may write the tables may write anything into them.
+//
+// # Candidates
+//
+// A [Roster] is a hook for any number of electors. It never makes an elector wait: one
+// goroutine does all the writing. A Roster that is nobody's hook only reads.
+//
+// The roster publishes a candidate at its first event, and then once per publish
+// interval: one statement for all candidates, about 200 bytes of WAL for each, with an
+// asynchronous commit. A candidate is [Live] for three intervals after a publication,
+// then [Silent]: it was killed, or cannot reach the database. It has [Left] if its Roster
+// was closed, or if its elector has stopped and reported nothing for some intervals.
+//
+// # Terms
+//
+// The roster writes a term when it begins and again when it ends, each time at once. If
+// the candidate does not report the end, the reason is [Lost], and the term ended when
+// the next one began. Until there is a next one, the term goes on for as long as
+// pg_locks shows that its candidate holds the lock. If the lock is free, the end is
+// unknown.
+//
+// # Times
+//
+// All times are the server's. A process tells the server how long ago something happened,
+// so clocks of different machines are never compared. After the promotion of a standby
+// the times are the new server's.
 package roster
 
 import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -122,4 +166,50 @@ func (r *Roster) Close(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrClosed, r.stats.Err)
 	}
 	return nil
+}
+
+// Every error that this package returns or reports wraps one of these, or the cause of a
+// context that ended, or the driver's error.
+var (
+	// ErrConfig is returned if an argument or an option is invalid.
+	ErrConfig = errors.New("roster: invalid configuration")
+
+	// ErrNotMigrated is returned if the tables do not exist or are too old.
+	ErrNotMigrated = errors.New("roster: the tables are missing or too old: call Migrate, as a role that may create them")
+
+	// ErrNoPrivilege is returned if the role lacks a privilege on the tables.
+	ErrNoPrivilege = errors.New("roster: the role lacks a privilege on the roster's schema or tables: GRANT it (docs/observing.md has the statements)")
+
+	// ErrStuck is reported if a write is due while the driver has not returned from an
+	// earlier one that timed out.
+	ErrStuck = errors.New("roster: the last write has not returned from the driver: check the network")
+
+	// ErrDropped is reported if terms are dropped because too many wait to be written.
+	ErrDropped = errors.New("roster: terms were dropped")
+
+	// ErrClosed is returned by Close if the last write failed.
+	ErrClosed = errors.New("roster: closed, but the last write failed")
+)
+
+// explain wraps the sentinel that tells an operator what to do.
+func explain(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	switch sqlState(err) {
+	case "3F000", "42P01", "42703": // no such schema, table or column
+		return fmt.Errorf("%w (failed to %s): %w", ErrNotMigrated, doing, err)
+	case "42501":
+		return fmt.Errorf("%w (failed to %s): %w", ErrNoPrivilege, doing, err)
+	}
+	return fmt.Errorf("roster: %s: %w", doing, err)
+}
+
+// sqlState returns the SQLSTATE of a driver's error, or "".
+func sqlState(err error) string {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		return state.SQLState()
+	}
+	return ""
 }

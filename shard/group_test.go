@@ -14,6 +14,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/shard"
+	"go.uber.org/goleak"
 )
 
 // A group is a group on a server in a bubble, each member in a process of its own.
@@ -203,3 +204,5 @@ func ids(n int) (all []string) {
 	}
 	return all
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

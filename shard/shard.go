@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
 	"github.com/pgelector/pgelector/elector"
 )
@@ -56,4 +57,74 @@ func Run(ctx context.Context, pool *sql.DB, group string, shards *Set, lead Lead
 	err = m.run(ctx, cancel)
 	_ = session.Close(context.WithoutCancel(ctx)) // all terms are over
 	return err
+}
+
+// An Option changes a default of Run. The error of one that cannot be used wraps
+// elector.ErrConfig.
+type Option func(*config) error
+
+type config struct {
+	session  []elector.SessionOption
+	moves    int
+	grace    time.Duration
+	interval time.Duration
+}
+
+const (
+	defaultMoves    = 16
+	defaultInterval = 100 * time.Millisecond
+	minInterval     = 10 * time.Millisecond
+	maxInterval     = time.Minute
+	maxGrace        = 24 * time.Hour
+)
+
+// WithSession adds options of the session that carries all shards: the candidate id, the
+// lease, hooks, health and others. Health (elector.WithHealth) is checked once for each member, and
+// not for each shard: while it is bad, the member does not count, and gives up its shards.
+func WithSession(opts ...elector.SessionOption) Option {
+	return func(c *config) error {
+		c.session = append(c.session, opts...)
+		return nil
+	}
+}
+
+// WithMoves sets how many shards a member gives up at the same time when others have fewer.
+// The next one follows when the work on one has returned. Default 16, at least 1. A shutdown and
+// a shard that is gone from the set do not count.
+func WithMoves(n int) Option {
+	return func(c *config) error {
+		c.moves = n
+		if n < 1 {
+			return fmt.Errorf("%w: WithMoves(%d): want n >= 1", elector.ErrConfig, n)
+		}
+		return nil
+	}
+}
+
+// WithGrace keeps a member's shards for it: for d after it was last seen, nobody else takes
+// them. A member that restarts within d with the same candidate id (elector.WithCandidateID)
+// gets them back, and no other shard moves. Meanwhile they have no leader. If several members
+// are away at once, they may come back to each other's shards. Default 0: the others take the
+// shards at once; at most 24 h. All members should have the same.
+func WithGrace(d time.Duration) Option {
+	return func(c *config) error {
+		c.grace = d
+		if d < 0 || d > maxGrace {
+			return fmt.Errorf("%w: WithGrace(%v): want 0 <= grace <= %v", elector.ErrConfig, d, maxGrace)
+		}
+		return nil
+	}
+}
+
+// WithInterval sets the time between two counts of the members. Each wait is shortened by a
+// random part, up to a quarter. In a group of more than ten members each one waits longer, so that
+// all of them together make no more counts than ten would. Default 100 ms; at least 10 ms, at most one minute.
+func WithInterval(d time.Duration) Option {
+	return func(c *config) error {
+		c.interval = d
+		if d < minInterval || d > maxInterval {
+			return fmt.Errorf("%w: WithInterval(%v): want %v <= interval <= %v", elector.ErrConfig, d, minInterval, maxInterval)
+		}
+		return nil
+	}
 }

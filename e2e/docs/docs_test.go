@@ -102,8 +102,8 @@ func TestThePageOfModesHasTheConstants(t *testing.T) {
 // Each row names a figure of docs/observing.md, of its picture or of the page, and its constant.
 func TestTheRostersFiguresMatchTheConstants(t *testing.T) {
 	constants := constants(t, "../roster/options.go", "../roster/ledger.go", "../roster/roster.go", "../roster/look.go", "../roster/writer.go",
-		"../dashboard/options.go", "../dashboard/watch.go", "../dashboard/clip.go", "../dashboard/view.go")
-	documents := read(t, "observing.md") + read(t, "pictures/roster-light.svg") + strings.ReplaceAll(read(t, "../dashboard/doc.go"), "//", "")
+		"../dashboard/dashboard.go", "../dashboard/watch.go", "../dashboard/view.go")
+	documents := read(t, "observing.md") + read(t, "pictures/roster-light.svg") + strings.ReplaceAll(read(t, "../dashboard/dashboard.go"), "//", "")
 	for _, c := range []struct{ says, name, value string }{
 		{"publish interval (15 s)", "defaultInterval", "15 * time.Second"},
 		{"and each 15 s", "defaultInterval", "15 * time.Second"},
@@ -130,7 +130,7 @@ func TestTheRostersFiguresMatchTheConstants(t *testing.T) {
 		{"has at most 8192 bytes", "maxMetadata", "8 << 10"},
 	} {
 		if constants[c.name] != c.value || !strings.Contains(strings.Join(strings.Fields(documents), " "), c.says) {
-			t.Errorf("%s is %q, but docs/observing.md, its picture or dashboard/doc.go must say %q", c.name, constants[c.name], c.says)
+			t.Errorf("%s is %q, but docs/observing.md, its picture or dashboard's doc comment must say %q", c.name, constants[c.name], c.says)
 		}
 	}
 }

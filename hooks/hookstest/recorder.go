@@ -1,3 +1,20 @@
+// Package hookstest records the events of an election, so that a test can wait for an
+// event instead of sleeping.
+//
+//	rec := hookstest.NewRecorder()
+//	e, err := elector.New(pool, "orders", elector.WithHooks(rec))
+//	...
+//	elected, err := hookstest.Wait[hooks.Elected](ctx, rec, nil)
+//
+// [Wait] and [WaitN] match past and future events. [Next] matches the events after a
+// [Cursor]. No function of this package sleeps or polls. All of it works in a
+// testing/synctest bubble, if the elector runs in the same bubble as the test.
+//
+// A Recorder also checks the contract of package hooks. End a test with
+//
+//	for _, v := range rec.Violations() {
+//		t.Error(v)
+//	}
 package hookstest
 
 import (
@@ -120,4 +137,37 @@ func (r *Recorder) Violations() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.contract.violations)
+}
+
+// Event is any of the event values of package hooks.
+type Event interface {
+	hooks.Elected | hooks.Demoted | hooks.LeaderChanged | hooks.Failure | hooks.Heartbeat | hooks.Campaign
+}
+
+// Elected returns the terms that began, in order.
+func (r *Recorder) Elected() []hooks.Elected { return only[hooks.Elected](r) }
+
+// Demoted returns the terms that ended, in order.
+func (r *Recorder) Demoted() []hooks.Demoted { return only[hooks.Demoted](r) }
+
+// LeaderChanges returns the changes of leader, in order.
+func (r *Recorder) LeaderChanges() []hooks.LeaderChanged { return only[hooks.LeaderChanged](r) }
+
+// Failures returns the failures, in order.
+func (r *Recorder) Failures() []hooks.Failure { return only[hooks.Failure](r) }
+
+// Heartbeats returns the answered heartbeats, in order.
+func (r *Recorder) Heartbeats() []hooks.Heartbeat { return only[hooks.Heartbeat](r) }
+
+// Campaigns returns the attempts to be elected, in order.
+func (r *Recorder) Campaigns() []hooks.Campaign { return only[hooks.Campaign](r) }
+
+func only[E Event](r *Recorder) []E {
+	var found []E
+	for _, event := range r.Events() {
+		if e, ok := event.(E); ok {
+			found = append(found, e)
+		}
+	}
+	return found
 }
