@@ -17,7 +17,7 @@
 // sessions and their settings; advisory locks with key spaces, modes, counts and queues;
 // transactions, timeouts and cancels; pg_locks and pg_stat_activity; hot standbys,
 // promotions and timelines; crashes that lose what was not flushed. The scripts in
-// e2e/conformance/testdata run on it and on a real server, and must get the same answers.
+// e2e/conformance/scripts.txt run on it and on a real server, and must get the same answers.
 //
 // A [Handler] answers your program's own statements.
 //

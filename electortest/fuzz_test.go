@@ -78,7 +78,7 @@ func FuzzOnlyAWholeStatementIsUnderstood(f *testing.F) {
 var realOnly = map[string]bool{"Capacity": true, "Privileges": true}
 
 // A new statement of the library must be added here, and to a script of
-// e2e/conformance/testdata.
+// e2e/conformance/scripts.txt.
 func TestEveryStatementIsSupportedOrNeedsARealServer(t *testing.T) {
 	understood := map[string]bool{}
 	for _, s := range statements {

@@ -5,9 +5,9 @@ package conformance_test
 import (
 	"context"
 	"database/sql"
+	_ "embed"
 	"flag"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,9 +22,13 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 )
 
-// Each script in testdata is a sequence of statements on several sessions, with their results. A
+// Each script in scripts.txt is a sequence of statements on several sessions, with their results. A
 // real server, over both drivers, and the stand-in of package electortest must give these results.
-var update = flag.Bool("update", false, "write the results of a real server into testdata")
+//
+//go:embed scripts.txt
+var file string
+
+var update = flag.Bool("update", false, "write the results of a real server into scripts.txt")
 
 var shared = pgcluster.NewShared()
 
@@ -43,14 +47,14 @@ type side struct {
 }
 
 func TestTheStandInAnswersAsPostgreSQLDoes(t *testing.T) {
-	for _, path := range scripts(t) {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			text := read(t, path)
+	for name, text := range scripts() {
+		t.Run(name, func(t *testing.T) {
 			for _, driver := range []string{"pgx", "postgres"} {
 				t.Run(driver, func(t *testing.T) {
-					played := play(t, text, realSide(t, driver, strings.Contains(text, "promote")))
+					played := strings.TrimSpace(play(t, text, realSide(t, driver, strings.Contains(text, "promote"))))
 					if *update {
-						write(t, path, played)
+						file = strings.Replace(file, text, played, 1)
+						check(t, os.WriteFile("scripts.txt", []byte(file), 0o644))
 						text = played
 					}
 					compare(t, text, played)
@@ -58,7 +62,7 @@ func TestTheStandInAnswersAsPostgreSQLDoes(t *testing.T) {
 			}
 			for name, driver := range map[string]electortest.Driver{"stand-in like pgx": electortest.PGX, "stand-in like pq": electortest.PQ} {
 				t.Run(name, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { compare(t, text, play(t, text, standIn(t, driver))) })
+					synctest.Test(t, func(t *testing.T) { compare(t, text, strings.TrimSpace(play(t, text, standIn(t, driver)))) })
 				})
 			}
 		})
@@ -66,12 +70,8 @@ func TestTheStandInAnswersAsPostgreSQLDoes(t *testing.T) {
 }
 
 func TestEveryStatementIsPlayed(t *testing.T) {
-	var all strings.Builder
-	for _, path := range scripts(t) {
-		all.WriteString(read(t, path))
-	}
 	for name := range verbs {
-		if !strings.Contains(all.String(), " "+name+" ") {
+		if !strings.Contains(file, " "+name+" ") {
 			t.Errorf("no script plays %s", name)
 		}
 	}
@@ -140,26 +140,14 @@ func standIn(t *testing.T, driver electortest.Driver) side {
 		}}
 }
 
-func scripts(t *testing.T) []string {
-	t.Helper()
-	paths, err := filepath.Glob("testdata/*.txt")
-	check(t, err)
-	if len(paths) == 0 {
-		t.Fatal("there are no scripts")
+// scripts returns the scripts by their names.
+func scripts() map[string]string {
+	all := map[string]string{}
+	for _, script := range strings.Split("\n"+file, "\n== ")[1:] {
+		name, text, _ := strings.Cut(script, "\n")
+		all[name] = strings.TrimSpace(text)
 	}
-	return paths
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	check(t, err)
-	return string(text)
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	check(t, os.WriteFile(path, []byte(text), 0o644))
+	return all
 }
 
 // compare reports each line that differs.
