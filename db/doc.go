@@ -10,6 +10,12 @@
 // To change a statement, edit queries/ and run "make generate".
 package db
 
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
 // Statements that sqlc cannot type.
 const (
 	// ReadCommitted is the first statement of a transaction, since wrappers of a driver may
@@ -28,3 +34,23 @@ const (
 	// transaction.
 	PingTransaction = "-- name: PingTransaction :one\nSHOW pgelector.transaction"
 )
+
+// Keys writes keys as the statements take them that are about many: a JSON array of
+// strings, which no number's precision bounds.
+func Keys(keys ...int64) string {
+	texts := make([]string, 0, len(keys))
+	for _, key := range keys {
+		texts = append(texts, strconv.FormatInt(key, 10))
+	}
+	text, _ := json.Marshal(texts) // strings always can be
+	return string(text)
+}
+
+// Time is a time that a statement tells in microseconds since 1970, the zero Time
+// for 0, which stands for none.
+func Time(micros int64) time.Time {
+	if micros == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(micros)
+}

@@ -9,6 +9,37 @@ import (
 	"context"
 )
 
+const HeldLocks = `-- name: HeldLocks :many
+SELECT ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint)::bigint AS key
+FROM pg_catalog.pg_locks AS l
+WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+    AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+`
+
+// HeldLocks lists the keys of the session-level advisory locks that this backend holds.
+func (q *Queries) HeldLocks(ctx context.Context) ([]int64, error) {
+	rows, err := q.db.QueryContext(ctx, HeldLocks)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var key int64
+		if err := rows.Scan(&key); err != nil {
+			return nil, err
+		}
+		items = append(items, key)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const HoldsLock = `-- name: HoldsLock :one
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
@@ -36,6 +67,144 @@ func (q *Queries) HoldsLock(ctx context.Context, arg HoldsLockParams) (HoldsLock
 	var i HoldsLockRow
 	err := row.Scan(&i.Held, &i.Pid)
 	return i, err
+}
+
+const LargestHolder = `-- name: LargestHolder :many
+SELECT l.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name
+FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
+JOIN pg_catalog.pg_locks AS l ON ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) k.key::bigint
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+GROUP BY l.pid, a.application_name
+ORDER BY pg_catalog.count(*) DESC, l.pid
+LIMIT 1
+`
+
+type LargestHolderRow struct {
+	Pid             int32
+	ApplicationName string
+}
+
+// LargestHolder is the session that holds the most of these elections' locks, if anybody
+// holds one.
+func (q *Queries) LargestHolder(ctx context.Context, keys string) ([]LargestHolderRow, error) {
+	rows, err := q.db.QueryContext(ctx, LargestHolder, keys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LargestHolderRow
+	for rows.Next() {
+		var i LargestHolderRow
+		if err := rows.Scan(&i.Pid, &i.ApplicationName); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const Leaders = `-- name: Leaders :many
+SELECT k.key::bigint AS key, l.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name
+FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
+JOIN pg_catalog.pg_locks AS l ON ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) k.key::bigint
+JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+`
+
+type LeadersRow struct {
+	Key             int64
+	Pid             int32
+	ApplicationName string
+}
+
+// Leaders is Holder for many elections. It omits those without a leader.
+func (q *Queries) Leaders(ctx context.Context, keys string) ([]LeadersRow, error) {
+	rows, err := q.db.QueryContext(ctx, Leaders, keys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LeadersRow
+	for rows.Next() {
+		var i LeadersRow
+		if err := rows.Scan(&i.Key, &i.Pid, &i.ApplicationName); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const Tokens = `-- name: Tokens :many
+WITH logged AS MATERIALIZED (
+    SELECT pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::pg_catalog.text) AS position
+)
+SELECT g.key::bigint AS key,
+    pg_catalog.pg_try_advisory_xact_lock(g.high::integer, g.low::integer)::boolean AS passed,
+    ((pg_catalog.concat('x', pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint OPERATOR(pg_catalog.<<) 48)
+    OPERATOR(pg_catalog.|) pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint)::bigint AS token,
+    COALESCE((
+        SELECT pg_catalog.substr(c.line, 17)
+        FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c(line)
+        WHERE s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.starts_with(c.line, 'pgelector.epoch=')
+            AND s.setdatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+    ), '0')::pg_catalog.text AS epoch
+FROM logged, pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS g(key bigint, high integer, low integer)
+WHERE logged.position IS NOT NULL
+`
+
+type TokensRow struct {
+	Key    int64
+	Passed bool
+	Token  int64
+	Epoch  string
+}
+
+// Tokens returns the tokens of many elections: guards is a JSON array of objects with key,
+// high and low. It does not wait at a barrier, which would delay the session's other
+// elections: passed is false if a fenced transaction of the last term is still open. The
+// epoch is that of Confirm.
+func (q *Queries) Tokens(ctx context.Context, guards string) ([]TokensRow, error) {
+	rows, err := q.db.QueryContext(ctx, Tokens, guards)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TokensRow
+	for rows.Next() {
+		var i TokensRow
+		if err := rows.Scan(
+			&i.Key,
+			&i.Passed,
+			&i.Token,
+			&i.Epoch,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const TryAsDeputy = `-- name: TryAsDeputy :one
@@ -181,6 +350,50 @@ func (q *Queries) TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, e
 	return i, err
 }
 
+const TryLocks = `-- name: TryLocks :many
+SELECT k.key::bigint AS key, CASE
+    WHEN pg_catalog.pg_try_advisory_lock(k.key::bigint) THEN 'granted'
+    WHEN NOT pg_catalog.pg_try_advisory_lock_shared(
+        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'offered'
+    WHEN pg_catalog.pg_advisory_unlock_shared(
+        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'busy'
+END::pg_catalog.text AS outcome
+FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
+`
+
+type TryLocksRow struct {
+	Key     int64
+	Outcome string
+}
+
+// TryLocks is one attempt for many elections on one session: keys is a JSON array of integers,
+// as text. The outcome is 'granted', 'busy', or 'offered' if the lock is busy and its holder
+// offers it to this candidate (OfferTransfer), whose id is the session's application_name. If
+// it fails half-way (SQLSTATE 53200, the lock table is full), the session keeps the locks
+// granted so far (PostgreSQL manual, 9.27.10): HeldLocks lists them.
+func (q *Queries) TryLocks(ctx context.Context, keys string) ([]TryLocksRow, error) {
+	rows, err := q.db.QueryContext(ctx, TryLocks, keys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TryLocksRow
+	for rows.Next() {
+		var i TryLocksRow
+		if err := rows.Scan(&i.Key, &i.Outcome); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const TryTransactionLock = `-- name: TryTransactionLock :one
 WITH attempt AS MATERIALIZED (
     SELECT CASE
@@ -260,4 +473,43 @@ func (q *Queries) Unlock(ctx context.Context, key int64) (bool, error) {
 	var released bool
 	err := row.Scan(&released)
 	return released, err
+}
+
+const UnlockMany = `-- name: UnlockMany :many
+SELECT l.key::bigint AS key, CASE
+    WHEN NOT pg_catalog.pg_advisory_unlock(l.key) THEN false
+    WHEN l.channel IS NULL THEN true
+    ELSE pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL AND pg_catalog.pg_notify(l.channel, l.payload) IS NOT NULL
+END::boolean AS released
+FROM pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS l(key bigint, channel pg_catalog.text, payload pg_catalog.text)
+`
+
+type UnlockManyRow struct {
+	Key      int64
+	Released bool
+}
+
+// UnlockMany is Unlock for many locks: locks is a JSON array of objects with key. It is
+// UnlockAndNotify for those that have a channel and a payload, too.
+func (q *Queries) UnlockMany(ctx context.Context, locks string) ([]UnlockManyRow, error) {
+	rows, err := q.db.QueryContext(ctx, UnlockMany, locks)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []UnlockManyRow
+	for rows.Next() {
+		var i UnlockManyRow
+		if err := rows.Scan(&i.Key, &i.Released); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -111,6 +111,28 @@ func (q *Queries) EvictHolder(ctx context.Context, arg EvictHolderParams) ([]boo
 	return items, nil
 }
 
+const HoldsPair = `-- name: HoldsPair :one
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_locks AS l
+    WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+        AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
+)::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid
+`
+
+type HoldsPairRow struct {
+	Held bool
+	Pid  int32
+}
+
+// HoldsPair is HoldsLock for the lock whose two integers are the halves of key.
+func (q *Queries) HoldsPair(ctx context.Context, key int64) (HoldsPairRow, error) {
+	row := q.db.QueryRowContext(ctx, HoldsPair, key)
+	var i HoldsPairRow
+	err := row.Scan(&i.Held, &i.Pid)
+	return i, err
+}
+
 const Identify = `-- name: Identify :one
 SELECT
     (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)::bigint AS system,
@@ -199,6 +221,30 @@ func (q *Queries) NamedStatement(ctx context.Context) (int64, error) {
 	return result.RowsAffected()
 }
 
+const PairIsFree = `-- name: PairIsFree :one
+SELECT pg_catalog.pg_try_advisory_xact_lock_shared($1::integer, $2::integer)::boolean AS free,
+    pg_catalog.pg_backend_pid()::integer AS pid
+`
+
+type PairIsFreeParams struct {
+	High int32
+	Low  int32
+}
+
+type PairIsFreeRow struct {
+	Free bool
+	Pid  int32
+}
+
+// PairIsFree checks that nobody holds a lock of two integers exclusively. It takes the lock
+// in share mode for the statement, so that those who check do not disturb each other.
+func (q *Queries) PairIsFree(ctx context.Context, arg PairIsFreeParams) (PairIsFreeRow, error) {
+	row := q.db.QueryRowContext(ctx, PairIsFree, arg.High, arg.Low)
+	var i PairIsFreeRow
+	err := row.Scan(&i.Free, &i.Pid)
+	return i, err
+}
+
 const Ping = `-- name: Ping :one
 SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     CASE WHEN pg_catalog.pg_try_advisory_lock(983268819, pg_catalog.pg_backend_pid())
@@ -254,4 +300,51 @@ func (q *Queries) ShowsSnapshot(ctx context.Context, pid int32) (ShowsSnapshotRo
 		&i.Seen,
 	)
 	return i, err
+}
+
+const TrialLock = `-- name: TrialLock :one
+SELECT CASE WHEN t.granted THEN EXISTS (
+    SELECT FROM pg_catalog.pg_locks AS l
+    WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+        AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
+) ELSE false END::boolean AS shown
+FROM (SELECT pg_catalog.pg_try_advisory_xact_lock($2::integer, $3::integer) AS granted OFFSET 0) AS t
+`
+
+type TrialLockParams struct {
+	Key  int64
+	High int32
+	Low  int32
+}
+
+// TrialLock takes a lock that nobody else knows until the statement ends, and checks that
+// pg_locks shows it: false means that the server's advisory locks are stubs. The two integers
+// are the halves of key. CASE evaluates the subplan that reads pg_locks after the lock was
+// granted.
+func (q *Queries) TrialLock(ctx context.Context, arg TrialLockParams) (bool, error) {
+	row := q.db.QueryRowContext(ctx, TrialLock, arg.Key, arg.High, arg.Low)
+	var shown bool
+	err := row.Scan(&shown)
+	return shown, err
+}
+
+const TryPair = `-- name: TryPair :one
+SELECT CASE WHEN $1::boolean THEN pg_catalog.pg_try_advisory_xact_lock($2::integer, $3::integer)
+    ELSE pg_catalog.pg_try_advisory_lock($2::integer, $3::integer) END::boolean AS granted
+`
+
+type TryPairParams struct {
+	Inside bool
+	High   int32
+	Low    int32
+}
+
+// TryPair tries a lock in the key space of two integers, where no list of elections looks.
+// inside is as for TryLock.
+func (q *Queries) TryPair(ctx context.Context, arg TryPairParams) (bool, error) {
+	row := q.db.QueryRowContext(ctx, TryPair, arg.Inside, arg.High, arg.Low)
+	var granted bool
+	err := row.Scan(&granted)
+	return granted, err
 }

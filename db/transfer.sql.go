@@ -9,6 +9,24 @@ import (
 	"context"
 )
 
+const Notify = `-- name: Notify :one
+SELECT (pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL
+    AND pg_catalog.pg_notify($1::pg_catalog.text, $2::pg_catalog.text) IS NOT NULL)::boolean AS told
+`
+
+type NotifyParams struct {
+	Channel string
+	Payload string
+}
+
+// Notify sends a notification, also with an asynchronous commit.
+func (q *Queries) Notify(ctx context.Context, arg NotifyParams) (bool, error) {
+	row := q.db.QueryRowContext(ctx, Notify, arg.Channel, arg.Payload)
+	var told bool
+	err := row.Scan(&told)
+	return told, err
+}
+
 const OfferStands = `-- name: OfferStands :one
 SELECT CASE WHEN pg_catalog.pg_try_advisory_lock_shared(
         pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), $1::bigint))
@@ -51,6 +69,113 @@ func (q *Queries) OfferTransfer(ctx context.Context, arg OfferTransferParams) (O
 	var i OfferTransferRow
 	err := row.Scan(&i.Offered, &i.OfferKey)
 	return i, err
+}
+
+const Requests = `-- name: Requests :many
+SELECT
+    l.virtualtransaction::pg_catalog.text AS transaction,
+    ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint)::bigint AS key,
+    l.pid::integer AS pid,
+    COALESCE(a.application_name, '')::pg_catalog.text AS application_name,
+    COALESCE(a.usename, '')::pg_catalog.text AS usename,
+    COALESCE(pg_catalog.host(a.client_addr), '')::pg_catalog.text AS client_addr
+FROM pg_catalog.pg_locks AS bell
+JOIN pg_catalog.pg_locks AS l ON l.virtualtransaction OPERATOR(pg_catalog.=) bell.virtualtransaction
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+WHERE bell.locktype OPERATOR(pg_catalog.=) 'advisory' AND bell.granted AND bell.mode OPERATOR(pg_catalog.=) 'ShareLock' AND bell.objsubid OPERATOR(pg_catalog.=) 2
+    AND bell.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+    AND bell.classid::bigint OPERATOR(pg_catalog.=) 983268819::bigint AND bell.objid::bigint OPERATOR(pg_catalog.=) $1::bigint
+    AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
+    AND l.database OPERATOR(pg_catalog.=) bell.database AND l.classid::bigint OPERATOR(pg_catalog.<>) 983268819::bigint
+`
+
+type RequestsRow struct {
+	Transaction     string
+	Key             int64
+	Pid             int32
+	ApplicationName string
+	Usename         string
+	ClientAddr      string
+}
+
+// Requests are the requests of those who ring the bell of the session with that pid: the key of each lock that
+// they share in the key space of two integers. transaction identifies a request. Every role
+// sees application_name, usename and pid; client_addr is empty for most others.
+func (q *Queries) Requests(ctx context.Context, pid int64) ([]RequestsRow, error) {
+	rows, err := q.db.QueryContext(ctx, Requests, pid)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RequestsRow
+	for rows.Next() {
+		var i RequestsRow
+		if err := rows.Scan(
+			&i.Transaction,
+			&i.Key,
+			&i.Pid,
+			&i.ApplicationName,
+			&i.Usename,
+			&i.ClientAddr,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const Ring = `-- name: Ring :one
+SELECT CASE
+    WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($1::integer, $2::integer) THEN false
+    ELSE pg_catalog.pg_try_advisory_xact_lock_shared(983268819, $3::integer)
+END::boolean AS rung
+`
+
+type RingParams struct {
+	RequestHigh int32
+	RequestLow  int32
+	Pid         int32
+}
+
+// Ring makes a request to a leader, in a transaction of the one who asks: it shares the
+// request's lock, and then the bell of the leader's session, which that session's next Ping
+// finds. Both end with the transaction. rung is false if a Ping was looking at this moment.
+// The two integers of a bell are a constant (session.Bell) and the backend's process id.
+func (q *Queries) Ring(ctx context.Context, arg RingParams) (bool, error) {
+	row := q.db.QueryRowContext(ctx, Ring, arg.RequestHigh, arg.RequestLow, arg.Pid)
+	var rung bool
+	err := row.Scan(&rung)
+	return rung, err
+}
+
+const UnlockAndNotify = `-- name: UnlockAndNotify :one
+SELECT CASE WHEN pg_catalog.pg_advisory_unlock($1::bigint) THEN
+    pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL
+    AND pg_catalog.pg_notify($2::pg_catalog.text, $3::pg_catalog.text) IS NOT NULL
+ELSE false END::boolean AS released
+`
+
+type UnlockAndNotifyParams struct {
+	Key     int64
+	Channel string
+	Payload string
+}
+
+// UnlockAndNotify is Unlock with a notification. The lock is free at once, and the notification
+// is sent when the statement commits, so that its receiver finds the lock free. A notification
+// need not survive a crash, so the commit is asynchronous.
+func (q *Queries) UnlockAndNotify(ctx context.Context, arg UnlockAndNotifyParams) (bool, error) {
+	row := q.db.QueryRowContext(ctx, UnlockAndNotify, arg.Key, arg.Channel, arg.Payload)
+	var released bool
+	err := row.Scan(&released)
+	return released, err
 }
 
 const UnlockTo = `-- name: UnlockTo :one

@@ -61,3 +61,12 @@ WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.mode OPERATOR(pg_catalo
 GROUP BY l.pid, a.application_name, a.usename, a.client_addr, a.backend_start
 HAVING NOT pg_catalog.bool_or(l.granted AND l.objsubid OPERATOR(pg_catalog.=) 1)
 ORDER BY seated DESC, pg_catalog.max(l.waitstart) NULLS LAST, l.pid;
+
+-- name: TakenLocks :many
+-- TakenLocks lists those of the keys, a JSON array of integers as text, whose lock somebody
+-- holds exclusively. It takes each lock that is free in share mode, and lets it go at once: a
+-- client that freezes in the transaction keeps none. So it reads no row of pg_locks, and costs
+-- the same however many locks the server holds.
+SELECT k.key::bigint AS key
+FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::pg_catalog.text::pg_catalog.json) AS k(key)
+WHERE NOT CASE WHEN pg_catalog.pg_try_advisory_lock_shared(k.key::bigint) THEN pg_catalog.pg_advisory_unlock_shared(k.key::bigint) ELSE false END;
