@@ -14,7 +14,7 @@ SEEDS ?= 10000
 MINUTES ?= 2
 SEED    ?= 0
 
-# For ha: the faults (empty: all) and the modes (see e2e/ha/seats.go).
+# For ha: the faults (empty: all) and the modes (see e2e/ha/main.go).
 FAULTS ?=
 MODES  ?= async,proxied,sync,guarded
 

@@ -4,6 +4,8 @@ package e2e_test
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +18,8 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"golang.org/x/sys/unix"
 )
 
 // A fleet is the candidates of one election, each in its own process.
@@ -245,4 +249,238 @@ func (f *fleet) print(t *testing.T) {
 			t.Logf("%+v", e)
 		}
 	}
+}
+
+// entry is one line of a candidate's history. Times of terms are of the wall clock, times
+// of samples are of the monotonic clock; both are in nanoseconds.
+type entry struct {
+	ID       string
+	Kind     kind
+	Token    int64  `json:",omitempty"`
+	From, To int64  `json:",omitempty"`
+	Believes bool   `json:",omitempty"`
+	Text     string `json:",omitempty"`
+	Election string `json:",omitempty"` // if the session has many elections
+}
+
+type kind string
+
+const (
+	ready    kind = "ready"    // it handles SIGTERM
+	elected  kind = "elected"  // From: when
+	demoted  kind = "demoted"  // From: when; Text: the reason
+	renewed  kind = "renewed"  // From: when a heartbeat was answered; To: the deadline
+	failed   kind = "failed"   // From: when; Text: the error
+	believed kind = "believed" // From, To: it certainly believed to lead
+	blinked  kind = "blinked"  // it was not running between the samples From and To; Believes: the result of the second
+	violated kind = "violated" // Text: how the contract of hooks was broken
+)
+
+// judge returns a message for each broken guarantee in the history of an election: terms
+// overlap by the candidates' own belief, tokens do not rise, or a candidate is elected or
+// demoted twice in a row.
+//
+// If the server ended a leader's session, the leader may believe to lead until its next
+// heartbeat, while the next leader already leads; the tokens tell the two apart. judge
+// allows that to the excused candidates, for terms that ended with hooks.SessionLost.
+func judge(history []entry, excused ...string) (violations []string) {
+	violations = append(violations, judgeTerms(history)...)
+	violations = append(violations, judgeBeliefs(history, func(belief entry) bool {
+		return slices.Contains(excused, belief.ID) && slices.ContainsFunc(history, func(e entry) bool {
+			return e.Kind == demoted && e.ID == belief.ID && e.Token == belief.Token && e.Text == string(hooks.SessionLost)
+		})
+	})...)
+	for _, e := range history {
+		if e.Kind == violated {
+			violations = append(violations, e.ID+" "+e.Text)
+		}
+	}
+	return violations
+}
+
+// judgeEach judges each election of a history.
+func judgeEach(history []entry, excused ...string) (violations []string) {
+	each := map[string][]entry{}
+	for _, e := range history {
+		each[e.Election] = append(each[e.Election], e)
+	}
+	for election, entries := range each {
+		for _, wrong := range judge(entries, excused...) {
+			violations = append(violations, election+" "+wrong)
+		}
+	}
+	return violations
+}
+
+func judgeTerms(history []entry) (violations []string) {
+	leading := map[string]int64{} // the token of who leads
+	var elections []entry
+	for _, e := range history {
+		token, leads := leading[e.ID]
+		switch {
+		case e.Kind == elected && leads:
+			violations = append(violations, fmt.Sprintf("%s was elected with token %d while it led with token %d", e.ID, e.Token, token))
+		case e.Kind == demoted && token != e.Token:
+			violations = append(violations, fmt.Sprintf("%s was demoted from token %d while it led with token %d", e.ID, e.Token, token))
+		}
+		switch e.Kind {
+		case elected:
+			leading[e.ID] = e.Token
+			elections = append(elections, e)
+		case demoted:
+			delete(leading, e.ID)
+		}
+	}
+	return append(violations, rising(elections, "elected")...)
+}
+
+func judgeBeliefs(history []entry, excused func(entry) bool) (violations []string) {
+	type term struct {
+		id    string
+		token int64
+	}
+	merged := map[term]entry{} // a belief is recorded in pieces
+	for _, e := range history {
+		if e.Kind != believed {
+			continue
+		}
+		at := term{e.ID, e.Token}
+		if earlier, again := merged[at]; again {
+			e.From, e.To = min(e.From, earlier.From), max(e.To, earlier.To)
+		}
+		merged[at] = e
+	}
+	var beliefs []entry
+	for _, e := range merged {
+		beliefs = append(beliefs, e)
+	}
+	violations = rising(beliefs, "believing")
+	for i := 1; i < len(beliefs); i++ { // sorted by rising
+		if a, b := beliefs[i-1], beliefs[i]; b.From < a.To && !excused(a) {
+			violations = append(violations, fmt.Sprintf("%s (token %d) and %s (token %d) both believed to lead, for %d ns", a.ID, a.Token, b.ID, b.Token, a.To-b.From))
+		}
+	}
+	return violations
+}
+
+// rising sorts entries by time and checks that their tokens rise strictly.
+func rising(entries []entry, what string) (violations []string) {
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.From, b.From) })
+	for i := 1; i < len(entries); i++ {
+		if a, b := entries[i-1], entries[i]; b.Token <= a.Token {
+			violations = append(violations, fmt.Sprintf("%s was %s with token %d after %s with token %d", b.ID, what, b.Token, a.ID, a.Token))
+		}
+	}
+	return violations
+}
+
+func TestJudgeReportsBrokenGuarantees(t *testing.T) {
+	good := []entry{
+		{ID: "a", Kind: elected, Token: 1, From: 10}, {ID: "a", Kind: believed, Token: 1, From: 11, To: 15},
+		{ID: "a", Kind: believed, Token: 1, From: 11, To: 20}, {ID: "a", Kind: demoted, Token: 1, From: 21},
+		{ID: "b", Kind: elected, Token: 2, From: 30}, {ID: "b", Kind: believed, Token: 2, From: 31, To: 40},
+		{ID: "a", Kind: elected, Token: 3, From: 50}, {ID: "a", Kind: believed, Token: 3, From: 51, To: 60},
+	}
+	if violations := judge(good); len(violations) > 0 {
+		t.Errorf("a good history: %q", violations)
+	}
+	ended := append(slices.Clone(good), entry{ID: "b", Kind: demoted, Token: 2, From: 55, Text: string(hooks.SessionLost)},
+		entry{ID: "b", Kind: believed, Token: 2, From: 31, To: 55})
+	if violations := judge(ended); len(violations) != 1 {
+		t.Errorf("a session that was lost while its candidate led: %q", violations)
+	}
+	if violations := judge(ended, "b"); len(violations) > 0 {
+		t.Errorf("the same, excused: %q", violations)
+	}
+	for name, bad := range map[string]entry{
+		"a belief within another's":     {ID: "b", Kind: believed, Token: 2, From: 18, To: 19},
+		"a belief that began before":    {ID: "b", Kind: believed, Token: 2, From: 5, To: 12},
+		"a belief that goes on":         {ID: "a", Kind: believed, Token: 1, From: 11, To: 32},
+		"a token that falls":            {ID: "b", Kind: elected, Token: 2, From: 70},
+		"a token that is repeated":      {ID: "b", Kind: elected, Token: 3, From: 70},
+		"elected twice":                 {ID: "a", Kind: elected, Token: 4, From: 70},
+		"demoted from another's term":   {ID: "a", Kind: demoted, Token: 2, From: 70},
+		"a broken contract of the hook": {ID: "a", Kind: violated, Text: "was called twice"},
+	} {
+		if len(judge(append(slices.Clone(good), bad))) == 0 {
+			t.Errorf("%s: no violation reported", name)
+		}
+	}
+}
+
+// A sampler calls IsLeader again and again and records how long the candidate believed to
+// lead. It reads the monotonic clock, which all processes of the machine share, before and
+// after each call. A belief counts from after the first true result until before the last
+// call with a true result, so two overlapping beliefs certainly overlapped.
+type sampler struct {
+	e      *elector.Elector
+	record func(entry)
+	spin   bool
+
+	belief   entry // the current one; Kind is "" if none
+	recorded int64 // when it was last recorded
+	last     int64 // when the previous call began
+}
+
+const (
+	pauseBetweenSamples = 500 * time.Microsecond
+	recordEvery         = 50 * time.Millisecond  // interval for recording a continuing belief; a kill may lose this much
+	blinkAfter          = 400 * time.Millisecond // a longer time between two calls means that the process was not running
+)
+
+func newSampler(e *elector.Elector, record func(entry), spin bool) *sampler {
+	return &sampler{e: e, record: record, spin: spin, last: monotonic()}
+}
+
+func (s *sampler) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.sample()
+		if !s.spin {
+			time.Sleep(pauseBetweenSamples)
+		}
+	}
+	s.close()
+}
+
+func (s *sampler) sample() {
+	before := monotonic()
+	believes := s.e.IsLeader()
+	after := monotonic()
+	if before-s.last > int64(blinkAfter) {
+		s.record(entry{Kind: blinked, From: s.last, To: before, Believes: believes})
+	}
+	s.last = before
+	if !believes {
+		s.close()
+		return
+	}
+	if term, leading := s.e.Term(); leading && term.Token() != s.belief.Token {
+		s.close()
+		s.belief = entry{Kind: believed, Token: term.Token(), From: after}
+	}
+	if s.belief.Kind == "" {
+		return // the term has just ended; its token is unknown
+	}
+	s.belief.To = max(before, s.belief.From)
+	if before-s.recorded > int64(recordEvery) {
+		s.record(s.belief)
+		s.recorded = before
+	}
+}
+
+// close records the belief that has ended, if any.
+func (s *sampler) close() {
+	if s.belief.Kind != "" {
+		s.record(s.belief)
+	}
+	s.belief = entry{}
+}
+
+// monotonic returns the machine's monotonic clock, in nanoseconds.
+func monotonic() int64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err)
+	}
+	return now.Nano()
 }

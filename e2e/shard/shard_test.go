@@ -1,5 +1,6 @@
 //go:build unix
 
+// Package shard_test tests groups of shards with processes on real servers, over both drivers.
 package shard_test
 
 import (
@@ -7,9 +8,11 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -17,8 +20,14 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/lib/pq"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
 	"github.com/pgelector/pgelector/shard"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 )
 
 const (
@@ -268,4 +277,204 @@ func TestAfterAllFaultsAtOnceTheSharesAreEven(t *testing.T) {
 	check(t, g.Resume(t.Context()))
 	check(t, g.members["a"].Process.Signal(syscall.SIGCONT))
 	g.even("after all", 5)
+}
+
+// memberVariable holds the settings of a member. If it is set, the test binary is a member
+// instead of running the tests.
+const memberVariable = "PGELECTOR_E2E_SHARD_MEMBER"
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(memberVariable); text != "" {
+		os.Exit(beMember(text))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+type settings struct {
+	Driver, DSN, Group, ID string
+	Shards                 int
+}
+
+// An entry is what a member says of one shard. All members have the clock of this machine.
+type entry struct {
+	ID, Shard string
+	Begins    bool // its work begins, or else has returned
+	At        int64
+}
+
+const lease = 2 * time.Second
+
+// beMember runs a member until SIGTERM, and writes its entries to standard output.
+func beMember(text string) (status int) {
+	var s settings
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		panic(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	pool, err := sql.Open(s.Driver, s.DSN)
+	if err != nil {
+		panic(err)
+	}
+	defer pool.Close()
+	var mu sync.Mutex
+	out := json.NewEncoder(os.Stdout)
+	say := func(name string, begins bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = out.Encode(entry{ID: s.ID, Shard: name, Begins: begins, At: time.Now().UnixNano()})
+	}
+	err = shard.Run(ctx, pool, s.Group, shard.Numbers(s.Shards), func(ctx context.Context, name string, _ *elector.Term) error {
+		say(name, true)
+		<-ctx.Done()
+		say(name, false)
+		return nil
+	}, shard.WithSession(elector.WithCandidateID(s.ID), elector.WithLease(lease), elector.WithHeartbeatInterval(lease/10)))
+	if ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+var (
+	scaleShards  = flag.Int("shards", 1000, "of TestManyShardsOverManyMembers")
+	scaleMembers = flag.Int("members", 10, "of TestManyShardsOverManyMembers")
+)
+
+// It prints the times until the shares are even, and what the group costs at rest:
+//
+//	go -C e2e test ./shard -run ManyShards -v -shards=10000 -members=3
+func TestManyShardsOverManyMembers(t *testing.T) {
+	g := groupOf(t, *scaleShards, pgcluster.WithSetting("max_locks_per_transaction", "256"))
+	var ids []string
+	for i := range *scaleMembers {
+		ids = append(ids, fmt.Sprint("m", i))
+	}
+	g.join(ids...)
+	g.even("start of all", len(ids))
+	const rest = 5 * time.Second
+	before := g.transactions()
+	time.Sleep(rest) // measured, not waited for
+	perMember := float64(g.transactions()-before) / rest.Seconds() / float64(len(ids))
+	g.Logf("at rest: %.1f transactions a second for each member", perMember)
+	if perMember > 15 {
+		g.Errorf("%.1f transactions a second for each member", perMember)
+	}
+	first := g.even("before", len(ids))
+	g.join("new")
+	second := g.even("one joins", len(ids)+1)
+	g.moved("join", first, second, len(second["new"]))
+	g.leave("m0")
+	third := g.even("one leaves", len(ids))
+	g.moved("leave", second, third, len(second["m0"]))
+	g.kill("m1")
+	fourth := g.even("one is killed", len(ids)-1)
+	g.moved("kill", third, fourth, len(third["m1"]))
+}
+
+// transactions is how many the server has committed or rolled back.
+func (g *group) transactions() (n int64) {
+	g.Helper()
+	check(g.T, g.admin.QueryRow("SELECT sum(xact_commit + xact_rollback) FROM pg_stat_database").Scan(&n))
+	return n
+}
+
+// Each shard has its own tokens, its own fenced transactions and its own metrics.
+func TestEachShardIsATermOfItsOwn(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	_, err := g.admin.Exec("CREATE TABLE done (shard text, token bigint, at timestamptz DEFAULT clock_timestamp())")
+	check(t, err)
+	registry := prometheus.NewRegistry()
+	join := func(id, driver string) (leave func()) {
+		pool, err := sql.Open(driver, g.DSN())
+		check(t, err)
+		counts := prometheushooks.New()
+		check(t, prometheus.WrapRegistererWith(prometheus.Labels{"candidate": id}, registry).Register(counts))
+		ctx, stop := context.WithCancel(context.Background())
+		var run sync.WaitGroup
+		run.Go(func() {
+			_ = shard.Run(ctx, pool, g.name, shard.Numbers(shards), func(ctx context.Context, name string, term *elector.Term) error {
+				err := term.InTx(ctx, pool, nil, func(tx *sql.Tx) error {
+					_, err := tx.Exec("INSERT INTO done (shard, token) VALUES ($1, $2)", name, term.Token())
+					return err
+				})
+				if err != nil && ctx.Err() == nil {
+					t.Errorf("shard %s: %v", name, err)
+				}
+				<-ctx.Done()
+				return nil
+			}, shard.WithSession(elector.WithCandidateID(id), elector.WithLease(lease), elector.WithHeartbeatInterval(lease/10), elector.WithHooks(counts)))
+		})
+		return sync.OnceFunc(func() { stop(); run.Wait(); _ = pool.Close() })
+	}
+	// led lists the shards that each member leads, as its metrics say.
+	led := func() map[string][]string {
+		families, err := registry.Gather()
+		check(t, err)
+		led := map[string][]string{}
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				if family.GetName() == "pgelector_leader" && m.GetGauge().GetValue() == 1 {
+					labels := map[string]string{}
+					for _, l := range m.GetLabel() {
+						labels[l.GetName()] = l.GetValue()
+					}
+					for i := range shards {
+						if labels["election"] == shard.Election(g.name, fmt.Sprint(i)) {
+							led[labels["candidate"]] = append(led[labels["candidate"]], fmt.Sprint(i))
+						}
+					}
+				}
+			}
+		}
+		return led
+	}
+	await := func(what string, is func(map[string][]string) bool) {
+		t.Helper()
+		for began := time.Now(); !is(led()); time.Sleep(20 * time.Millisecond) {
+			if time.Since(began) > time.Minute {
+				t.Fatalf("%s: the metrics say %v", what, led())
+			}
+		}
+	}
+
+	// worked reports whether each shard has been worked on so many times.
+	worked := func(times int) bool {
+		var n int
+		check(t, g.admin.QueryRow("SELECT count(*) FROM (SELECT FROM done GROUP BY shard HAVING count(*) >= $1) AS d", times).Scan(&n))
+		return n == shards
+	}
+
+	leaveFirst := join("first", "pgx")
+	defer leaveFirst()
+	await("alone", func(led map[string][]string) bool { return len(led["first"]) == shards && worked(1) })
+	leaveSecond := join("second", "postgres")
+	defer leaveSecond()
+	await("two", func(led map[string][]string) bool {
+		return len(led["first"]) == shards/2 && len(led["second"]) == shards/2 && !slices.ContainsFunc(led["first"], func(s string) bool { return slices.Contains(led["second"], s) })
+	})
+	leaveFirst()
+	await("one again", func(led map[string][]string) bool { return len(led["second"]) == shards && worked(2) })
+	leaveSecond()
+
+	rows, err := g.admin.Query("SELECT shard, array_agg(token ORDER BY at)::text, count(*), bool_and(rises) FROM " +
+		"(SELECT shard, token, at, token > lag(token, 1, 0::bigint) OVER (PARTITION BY shard ORDER BY at) AS rises FROM done) AS d GROUP BY shard")
+	check(t, err)
+	defer rows.Close()
+	seen := 0
+	for rows.Next() {
+		var name, tokens string
+		var n int
+		var rises bool
+		check(t, rows.Scan(&name, &tokens, &n, &rises))
+		if seen++; !rises || n < 2 || n > 3 {
+			t.Errorf("shard %s was worked on with the tokens %s", name, tokens)
+		}
+	}
+	check(t, rows.Err())
+	if seen != shards {
+		t.Errorf("%d shards were worked on, want %d", seen, shards)
+	}
 }

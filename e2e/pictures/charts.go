@@ -1,0 +1,371 @@
+package main
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"log"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pgelector/pgelector/e2e/history"
+	"github.com/pgelector/pgelector/e2e/scraping/timeline"
+)
+
+// The rows of the chart, and their systems in bench/results.json.
+var compared = []struct{ name, system string }{
+	{"pgelector, lease 10 s", "pgelector default, pgx"},
+	{"pgelector, lease 1 s *", "pgelector fastest, pgx"},
+	{"bare advisory lock", "raw lock, pgx"},
+	{"lease table, lease 1 s", "goose table, fastest"},
+	{"river, lease 15 s", "river"},
+	{"etcd, TTL 2 s", "etcd, fastest"},
+}
+
+// The marks of the chart: the longest of the medians of these faults.
+var marked = []struct {
+	name   string
+	faults []string
+	shape  string  // around 0, 0
+	x      float64 // where its column ends
+	width  float64 // of its name
+	ink    func(palette) string
+}{
+	{"resigned", []string{"clean resignation"}, `<circle r="5" fill="%s"/>`, 246, 62, func(p palette) string { return p.onGood }},
+	{"kill -9", []string{"kill -9"}, `<rect x="-4.5" y="-4.5" width="9" height="9" fill="%s"/>`, 316, 44, func(p palette) string { return p.onWarn }},
+	{"silent", []string{"SIGSTOP", "black-holed link"}, `<path d="M0 -6 L6 5 L-6 5 Z" fill="%s"/>`, 388, 42, func(p palette) string { return p.onBad }},
+}
+
+// failover returns a function that draws how long nobody leads after a fault, from the results
+// of the bench. It is narrow, so that it can be read on a phone.
+func failover(file string) func(*canvas) {
+	text, err := os.ReadFile(filepath.Clean(file))
+	if err != nil {
+		log.Fatal(err)
+	}
+	var run struct {
+		Failovers []struct {
+			System, Fault string
+			Gap           *float64 // ms; nil is never
+		}
+	}
+	if err := json.Unmarshal(text, &run); err != nil {
+		log.Fatal(file, ": ", err)
+	}
+	median := func(system, fault string) float64 {
+		var all []float64
+		for _, f := range run.Failovers {
+			if f.System == system && f.Fault == fault {
+				if f.Gap == nil {
+					return math.Inf(1)
+				}
+				all = append(all, *f.Gap)
+			}
+		}
+		if len(all) == 0 {
+			log.Fatalf("%s has no %s of %s", file, fault, system)
+		}
+		slices.Sort(all)
+		return all[len(all)/2]
+	}
+	return func(c *canvas) {
+		c.title = "How long nobody leads after the leader resigned, was killed, or fell silent"
+		c.width, c.height = 400, 430
+		c.label(12, 22, 15, c.text, "start", "600", "How long nobody leads after a fault")
+		for _, m := range marked {
+			c.label(m.x, 50, 13, m.ink(c.palette), "end", "600", m.name)
+			c.mark(m.shape, m.ink(c.palette), m.x-m.width-10, 45.5)
+		}
+		place := func(ms float64) float64 { return 20 + 68*math.Log10(min(max(ms, 0.5), 1e5)/0.5) }
+		for i, row := range compared {
+			y := 78 + 50*float64(i)
+			c.label(12, y, 14, c.text, "start", "600", row.name)
+			c.add(`<path d="M12 %.1f H388" stroke="%s"/>`, y+17, c.quiet)
+			for i, m := range marked {
+				longest := 0.0
+				for _, fault := range m.faults {
+					longest = max(longest, median(row.system, fault))
+				}
+				c.label(m.x, y, 13, m.ink(c.palette), "end", "500", short(longest))
+				if !math.IsInf(longest, 1) {
+					c.mark(m.shape, m.ink(c.palette), place(longest), y+12+5*float64(i))
+				}
+			}
+		}
+		for i, tick := range []string{"1 ms", "10 ms", "100 ms", "1 s", "10 s"} {
+			c.note(place(math.Pow10(i)), 374, "middle", tick)
+		}
+		c.note(12, 396, "start", "Medians, log scale. Silent: frozen, or its link cut.", "* WithStandby(Wait), WithWatch")
+	}
+}
+
+// mark draws a shape at a point.
+func (c *canvas) mark(shape, ink string, x, y float64) {
+	c.add(`<g transform="translate(%.1f %.1f)">`+shape+`</g>`, x, y, ink)
+}
+
+// short formats milliseconds with two digits.
+func short(ms float64) string {
+	switch {
+	case math.IsInf(ms, 1):
+		return "never"
+	case ms < 0.995:
+		return fmt.Sprintf("%.2f ms", ms)
+	case ms < 9.95:
+		return fmt.Sprintf("%.1f ms", ms)
+	case ms < 995:
+		return fmt.Sprintf("%.0f ms", ms)
+	case ms < 9950:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	}
+	return fmt.Sprintf("%.0f s", ms/1000)
+}
+
+// recorded is the output of e2e/scraping.
+//
+//go:embed metrics.json
+var recorded []byte
+
+// The layout of the picture of the metrics.
+const (
+	metricsLeft   = 128.0 // where the time begins
+	metricsWidth  = 740.0
+	rowHeight     = 24.0
+	rowsTop       = 96.0
+	validityTop   = 248.0
+	validityHigh  = 150.0
+	validityScale = 8.0 // seconds
+)
+
+// metrics draws what Prometheus scraped: who leads, and how long the leader's term remains
+// valid.
+func metrics(c *canvas) {
+	var t timeline.Timeline
+	if err := json.Unmarshal(recorded, &t); err != nil {
+		panic(err) // it is a file of this package
+	}
+	n := len(t.Candidates[0].Leader)
+	total := float64(n) * timeline.Interval.Seconds()
+	x := func(second float64) float64 { return metricsLeft + second*metricsWidth/total }
+	tick := func(i int) float64 { return x(float64(i) * timeline.Interval.Seconds()) }
+
+	c.title = "Scraped metrics of three candidates over a minute: the validity of the leader's term falls between two heartbeats, and after each fault another leads; two are shown as leading only where the server ended the session of the first."
+	c.width, c.height = 900, 470
+	c.label(20, 24, 15, c.text, "start", "600", "pgelector_leader")
+	c.label(20, validityTop-12, 15, c.text, "start", "600", "pgelector_validity_remaining_seconds")
+	for i, e := range t.Events {
+		c.stroke(x(e.Second), 66, x(e.Second), rowsTop+4*(rowHeight+4))
+		c.stroke(x(e.Second), validityTop, x(e.Second), validityTop+validityHigh)
+		c.note(x(e.Second)-4, 40+18*float64(i%2), "start", e.What)
+	}
+	drawLeaders(c, t, n, tick)
+	drawValidity(c, t, tick)
+	for s := 0; float64(s) <= total; s += 10 {
+		c.note(x(float64(s)), validityTop+validityHigh+22, "middle", fmt.Sprintf("%d s", s))
+	}
+	c.note(20, 456, "start", fmt.Sprintf("Real scrapes, one each %v, of a real election with the default settings. Drawn by make docs.", timeline.Interval))
+}
+
+// drawLeaders draws a row for each candidate, and one for the time without a leader.
+func drawLeaders(c *canvas, t timeline.Timeline, n int, tick func(int) float64) {
+	leads := make([]bool, n)
+	for row, candidate := range t.Candidates {
+		y := rowsTop + float64(row)*(rowHeight+4)
+		c.label(metricsLeft-14, y+17, 14, c.text, "end", "500", candidate.ID)
+		c.bar(tick(0), y, tick(n)-tick(0), rowHeight, c.quiet, c.on)
+		spans(n, func(i int) bool { return candidate.Leader[i] == 1 }, func(from, to int) {
+			c.bar(tick(from), y, tick(to)-tick(from), rowHeight, c.good, c.onGood, "leads")
+		})
+		for i, leader := range candidate.Leader {
+			leads[i] = leads[i] || leader == 1
+		}
+	}
+	y := rowsTop + float64(len(t.Candidates))*(rowHeight+4)
+	c.label(metricsLeft-14, y+17, 14, c.text, "end", "500", "nobody")
+	spans(n, func(i int) bool { return !leads[i] }, func(from, to int) {
+		c.bar(tick(from), y, tick(to)-tick(from), rowHeight, c.bad, c.onBad)
+	})
+}
+
+// drawValidity draws a line for each term.
+func drawValidity(c *canvas, t timeline.Timeline, tick func(int) float64) {
+	y := func(left float64) float64 { return validityTop + validityHigh*(1-left/validityScale) }
+	for s := 0.0; s <= validityScale; s += 2 {
+		c.add(`<path d="M%.1f %.1f H%.1f" stroke="%s" stroke-width="0.5" opacity="0.5"/>`, metricsLeft, y(s), metricsLeft+metricsWidth, c.faint)
+		c.note(metricsLeft-14, y(s)+4, "end", fmt.Sprintf("%g s", s))
+	}
+	for _, candidate := range t.Candidates {
+		spans(len(candidate.Left), func(i int) bool { return candidate.Left[i] > 0 }, func(from, to int) {
+			var d strings.Builder
+			for i := from; i < to; i++ {
+				fmt.Fprintf(&d, "%s%.1f %.1f ", map[bool]string{true: "M", false: "L"}[i == from], tick(i), y(candidate.Left[i]))
+			}
+			if to < len(candidate.Left) {
+				fmt.Fprintf(&d, "L%.1f %.1f", tick(to), y(0))
+			}
+			c.add(`<path d="%s" fill="none" stroke="%s" stroke-width="1.5" stroke-linejoin="round"/>`, d.String(), c.onGood)
+		})
+	}
+}
+
+// spans calls draw for each maximal run of scrapes for which is returns true.
+func spans(n int, is func(int) bool, draw func(from, to int)) {
+	for from := 0; from < n; from++ {
+		if !is(from) {
+			continue
+		}
+		to := from
+		for to < n && is(to) {
+			to++
+		}
+		draw(from, to)
+		from = to
+	}
+}
+
+// The shards of four members, at each step. A capital letter is one that has just moved.
+var moving = []struct {
+	what   string
+	shards [4]string // "" if the member is away
+}{
+	{"three members", [4]string{"abcd", "efgh", "ijkl", ""}},
+	{"a fourth joins", [4]string{"abc", "efg", "ijk", "DHL"}},
+	{"the second is killed", [4]string{"abcE", "", "ijkF", "dhlG"}},
+	{"and is back", [4]string{"abc", "EFG", "ijk", "dhl"}},
+}
+
+// shards draws which shards move as members join and leave.
+func shards(c *canvas) {
+	c.title = "Twelve shards of three members: a fourth that joins takes one of each; those of one that is killed go to the others; as it comes back, it takes one of each again. No two members exchange shards."
+	c.width, c.height = 900, 330
+	const (
+		left  = 110.0
+		step  = 198.0
+		side  = 32.0
+		lane  = 58.0
+		first = 62.0
+	)
+	for m := range 4 {
+		c.label(left-14, first+lane*float64(m)+22, 14, c.text, "end", "600", fmt.Sprint("member ", m+1))
+	}
+	for s, at := range moving {
+		x := left + step*float64(s)
+		c.label(x, 38, 14, c.text, "start", "600", at.what)
+		for m, names := range at.shards {
+			y := first + lane*float64(m)
+			if names == "" {
+				c.note(x, y+22, "start", "away")
+			}
+			for i, name := range names {
+				fill, ink := c.quiet, c.on
+				if name < 'a' {
+					fill, ink, name = c.good, c.onGood, name+'a'-'A'
+				}
+				c.bar(x+(side+6)*float64(i), y, side, side, fill, ink, string(name))
+			}
+		}
+	}
+	c.bar(left, 300, 16, 16, c.good, c.onGood)
+	c.note(left+24, 313, "start", "has just moved: its work returned first, unless its member was killed. All others stay where they are.")
+}
+
+// tortureSummary is the summary of one long run of e2e/torture.
+//
+//go:embed torture.json
+var tortureSummary []byte
+
+// The kinds of faults, and the faults of each kind.
+var kinds = []struct {
+	name   string
+	faults string
+	fill   func(palette) string
+}{
+	{"processes", "kill freeze resign leave", func(p palette) string { return p.quiet }},
+	{"sessions and pools", "terminate cancel discard close limit", func(p palette) string { return p.warn }},
+	{"servers", "crash restart stall full promote split", func(p palette) string { return p.bad }},
+	{"the network", "hole slow reset pooler unplug deaf mute", func(p palette) string { return p.faint }},
+}
+
+// The layout of the picture, which consists of strips.
+const (
+	strips     = 12
+	stripLeft  = 62.0
+	stripWidth = 820.0
+	laneHeight = 8.0
+	faultLane  = 9.0
+	stripsTop  = 104.0
+)
+
+// torture draws who led when in a run, and the faults above it.
+func torture(c *canvas) {
+	var run history.Timeline
+	if err := json.Unmarshal(tortureSummary, &run); err != nil {
+		log.Fatal("the summary of the run: ", err)
+	}
+	minutes := max(1, (run.Length+60_000*strips-1)/(60_000*strips)) // of a strip
+	span := minutes * 60_000
+	height := faultLane + laneHeight*float64(len(run.Rows)) + 18
+	used := (run.Length + span - 1) / span
+	c.title = fmt.Sprintf("Who led when in a run of %d minutes, with %d faults: after each of them, somebody again.", run.Length/60_000, len(run.Faults))
+	c.width, c.height = 900, int(stripsTop+height*float64(used)+16*float64(len(run.Rows)+1)/2+14)
+	c.key()
+	rows := map[string]int{}
+	for i, row := range run.Rows {
+		rows[row[:1]] = i
+	}
+	for i := range used {
+		c.strip(stripsTop+height*float64(i), i*span, span, run, rows)
+	}
+	for i, row := range run.Rows {
+		c.note(stripLeft+410*float64(i%2), float64(c.height)-float64((len(run.Rows)+1)/2-i/2)*17+8, "start", row)
+	}
+}
+
+// key explains the colours.
+func (c *canvas) key() {
+	for i, kind := range kinds {
+		y := 16 + 20*float64(i)
+		c.add(`<rect x="%.1f" y="%.1f" width="22" height="9" fill="%s"/>`, stripLeft, y-8, kind.fill(c.palette))
+		c.label(stripLeft+32, y, 13, c.text, "start", "600", "faults of "+kind.name)
+		c.note(stripLeft+246, y, "start", strings.ReplaceAll(kind.faults, " ", ", "))
+	}
+	c.add(`<rect x="%.1f" y="8" width="22" height="9" fill="%s"/>`, stripLeft+560, c.onGood)
+	c.label(stripLeft+592, 16, 13, c.text, "start", "600", "a candidate leads")
+	c.note(stripLeft+592, 36, "start", "one row for each candidate,", "as listed below")
+}
+
+// strip draws the part of the run that starts at from.
+func (c *canvas) strip(top float64, from, span int, run history.Timeline, rows map[string]int) {
+	x := func(at int) float64 { return stripLeft + stripWidth*float64(min(max(at-from, 0), span))/float64(span) }
+	bars := func(stretches []history.Stretch, fill string, place func(name string) (y, height float64, drawn bool)) {
+		var d strings.Builder
+		for _, s := range stretches {
+			y, height, drawn := place(s.Name)
+			if drawn && s.To >= from && s.From < from+span {
+				width := max(x(s.To)-x(s.From), 0.7)
+				fmt.Fprintf(&d, "M%.1f %.1fh%.1fv%.1fh-%.1fz", x(s.From), y, width, height, width)
+			}
+		}
+		if d.Len() > 0 {
+			c.add(`<path d="%s" fill="%s"/>`, d.String(), fill)
+		}
+	}
+	c.note(stripLeft-16, top+faultLane, "end", fmt.Sprintf("%d min", from/60_000))
+	for i := range len(rows) {
+		y := top + faultLane + laneHeight*float64(i+1)
+		c.add(`<path d="M%.1f %.1fh%.1f" stroke="%s" stroke-width="0.5"/>`, stripLeft, y, x(run.Length)-stripLeft, c.quiet)
+		c.label(stripLeft-6, y-1, 7, c.faint, "middle", "400", run.Rows[i][:1])
+	}
+	for _, kind := range kinds {
+		bars(run.Faults, kind.fill(c.palette), func(name string) (float64, float64, bool) {
+			return top, faultLane - 2, strings.Contains(" "+kind.faults+" ", " "+name+" ")
+		})
+	}
+	bars(run.Terms, c.onGood, func(name string) (float64, float64, bool) {
+		i, known := rows[name]
+		return top + faultLane + laneHeight*float64(i) + 1, laneHeight - 1, known
+	})
+}
