@@ -2,11 +2,13 @@ package elector
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"iter"
 	"time"
 
+	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
@@ -129,5 +131,203 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			}
 			sleep(ctx, backoff.Jitter(e.retryEvery()), wakeUps)
 		}
+	}
+}
+
+// RequestResign asks the leader of an election to resign, from any process whose role may
+// connect to the database. The leader hears at its next heartbeat, or at once with a
+// notifier. It cancels its term's context with a cause that says who asked, waits for its
+// work, and releases the lock. RequestResign then returns who leads next; a zero Leader if
+// nobody does within five seconds. It may be the same candidate again.
+//
+// ErrNoLeader is returned if nobody leads. If ctx ends before the leader has let go,
+// RequestResign returns that leader and ErrUnanswered. The request ends with the call, or
+// with the process that made it, and no later leader answers it.
+//
+// The pool needs two connections. Of opts only WithKey matters.
+func RequestResign(ctx context.Context, pool *sql.DB, election string, opts ...ElectionOption) (Leader, error) {
+	return request(ctx, pool, election, "", opts)
+}
+
+// RequestTransfer is RequestResign, but the leader transfers the lock to the candidate of
+// that id, as by Term.TransferTo. The error wraps ErrNoSuccessor if the leader has let go
+// and another candidate leads next, or nobody. If the candidate leads already,
+// RequestTransfer returns at once.
+func RequestTransfer(ctx context.Context, pool *sql.DB, election, candidateID string, opts ...ElectionOption) (Leader, error) {
+	if err := checkCandidateID(candidateID); err != nil {
+		return Leader{}, fmt.Errorf("%w: RequestTransfer to %q: %w", ErrConfig, candidateID, err)
+	}
+	return request(ctx, pool, election, candidateID, opts)
+}
+
+// pollRequest is how often the one who asks looks whether the leader has let go.
+var pollRequest = backoff.Backoff{Min: 20 * time.Millisecond, Max: 250 * time.Millisecond}
+
+// resignPause is how long a candidate that has resigned lets another lead, and at least
+// leaves the lock free for those who ask to see it.
+func (e *Elector) resignPause() time.Duration { return max(e.retryEvery(), 2*pollRequest.Max) }
+
+// nextLeaderWait is how long a request waits for the next leader.
+const nextLeaderWait = 5 * time.Second
+
+func request(ctx context.Context, pool *sql.DB, election, successor string, opts []ElectionOption) (Leader, error) {
+	if pool == nil {
+		return Leader{}, errNoPool
+	}
+	c, err := configure(election, opts)
+	if err != nil {
+		return Leader{}, err
+	}
+	if err := session.CheckPoolSize(pool, false, false); err != nil {
+		return Leader{}, err
+	}
+	leader, held, err := lock.HolderOf(ctx, pool, c.key, c.lease.Length)
+	switch {
+	case err != nil:
+		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
+	case !held:
+		return Leader{}, ErrNoLeader
+	case successor == leader.CandidateID:
+		return leaderOf(leader), nil
+	}
+	if err := askLeader(ctx, pool, c, leader, successor); err != nil {
+		return leaderOf(leader), err
+	}
+	next, err := nextLeader(ctx, pool, c)
+	if err == nil && successor != "" && next.CandidateID != successor {
+		err = fmt.Errorf("%w: %q did not come in time", ErrNoSuccessor, successor)
+	}
+	return next, err
+}
+
+// askLeader returns nil once the leader's session does not hold the lock any more.
+func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, successor string) error {
+	key := session.ResignKey(c.key)
+	if successor != "" {
+		key = session.TransferKey(c.key)
+	}
+	asking, err := session.Ask(ctx, pool, leader.PID, key, successor)
+	if err != nil {
+		return fmt.Errorf("elector: make a request to the leader: %w", session.Explain(err))
+	}
+	defer asking.Withdraw()
+	n := lock.Notification{Channel: NotifyChannel, Payload: payload(eventRequest, c.key)}
+	if err := lock.Tell(ctx, pool, c.lease.Length, n); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("elector: notify the leader of a request: %w", err)
+	}
+	for n := 1; ; n++ {
+		now, held, err := lock.HolderOf(ctx, pool, c.key, c.lease.Length)
+		if err == nil && (!held || !goesOn(leader, now)) {
+			return nil
+		}
+		if err == nil {
+			_, err = asking.Ring(ctx) // the server ends a request whose maker says nothing
+		}
+		if ctx.Err() != nil || err == nil && !backoff.Sleep(ctx, pollRequest.After(n)) {
+			return fmt.Errorf("%w: candidate %q, backend %d: it may stand still, its work may not return, or it takes no requests (WithRequests): "+
+				"end its session if it must go (pgelector evict): %w", ErrUnanswered, leader.CandidateID, leader.PID, context.Cause(ctx))
+		}
+		if err != nil {
+			return fmt.Errorf("elector: wait for the leader to let go: %w", err)
+		}
+	}
+}
+
+// goesOn reports whether two answers of the server, before and now, are of one term. In
+// transaction scope two terms can share a backend.
+func goesOn(before, now lock.Holder) bool {
+	if before.Since.IsZero() || now.Since.IsZero() { // its first moment, or a shared session
+		return now.PID == before.PID
+	}
+	return now.PID == before.PID && now.CandidateID == before.CandidateID && now.Since.Equal(before.Since)
+}
+
+// nextLeader is who leads next, or zero if that takes too long.
+func nextLeader(ctx context.Context, pool *sql.DB, c config) (Leader, error) {
+	ctx, cancel := context.WithTimeout(ctx, nextLeaderWait)
+	defer cancel()
+	for n := 1; ; n++ {
+		leader, held, err := lock.HolderOf(ctx, pool, c.key, c.lease.Length)
+		switch {
+		case held:
+			return leaderOf(leader), nil
+		case err != nil && ctx.Err() == nil:
+			return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
+		case !backoff.Sleep(ctx, pollRequest.After(n)):
+			return Leader{}, nil
+		}
+	}
+}
+
+// hear answers the requests that are made of the term, each once. A term that begins while
+// a request still stands is not meant by it.
+func (e *Elector) hear(all []session.Request) {
+	standing := map[string]bool{}
+	e.mu.Lock()
+	heard := e.requests
+	e.requests = standing
+	e.mu.Unlock()
+	for _, r := range all {
+		transfer := r.Key == session.TransferKey(e.key)
+		if !transfer && r.Key != session.ResignKey(e.key) {
+			continue
+		}
+		if standing[r.Transaction] = true; heard[r.Transaction] {
+			continue
+		}
+		if t := e.term.Load(); t != nil && t.ctx.Err() == nil {
+			t.answer(r, transfer)
+		}
+	}
+}
+
+// answer answers one request.
+func (t *Term) answer(r session.Request, transfer bool) {
+	by, successor := describe(r, transfer), ""
+	if transfer {
+		successor = r.Application
+	}
+	refused := error(nil)
+	switch {
+	case !t.takesRequests:
+		refused = fmt.Errorf("elector: refused, as WithRequests(false) says: %s", by)
+	case transfer:
+		refused = checkSuccessor(successor, t.candidateID)
+	}
+	if refused != nil {
+		t.report(t.ctx, hooks.Failure{Op: hooks.OpRequest, Err: refused})
+		return
+	}
+	cause := fmt.Errorf("%w: %s", ErrResigned, by)
+	if transfer {
+		go t.transferOnRequest(successor, cause)
+		return
+	}
+	t.end(hooks.Requested, cause)
+}
+
+// describe says who asks for what.
+func describe(r session.Request, transfer bool) string {
+	what, application := "requested", fmt.Sprintf(" (%s)", r.Application)
+	if transfer {
+		what, application = fmt.Sprintf("requested in favor of %q", r.Application), ""
+	}
+	from := ""
+	if r.Addr != "" {
+		from = " from " + r.Addr
+	}
+	return fmt.Sprintf("%s by role %q%s%s, backend %d", what, r.Role, application, from, r.PID)
+}
+
+// transferOnRequest is TransferTo, but it does not say that the work has returned.
+func (t *Term) transferOnRequest(successor string, cause error) {
+	offer := t.lock.TransferTo(successor)
+	absent := t.prepare(context.Background(), offer, successor)
+	if absent == nil {
+		absent = t.leaveTo(offer, successor, hooks.Requested, cause)
+	}
+	if absent != nil {
+		offer.Withdraw()
+		t.end(hooks.Requested, fmt.Errorf("%w: %w: %q: %w", cause, ErrNoSuccessor, successor, absent))
 	}
 }

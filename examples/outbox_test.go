@@ -3,16 +3,24 @@
 package examples_test
 
 import (
+	"bufio"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/examples"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/shard"
 )
 
 // record publishes a message to a table, in the order of publication. The table accepts
@@ -133,4 +141,122 @@ func TestALeaderWhoseTermIsOverPublishesNothing(t *testing.T) {
 			t.Errorf("%d messages were published after the term", n)
 		}
 	})
+}
+
+func TestWorkersDoEachJobOnceAndInOrderWhileMembersChange(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		execute(t, pool, examples.JobTable)
+		execute(t, pool, "CREATE TABLE finished (place bigint GENERATED ALWAYS AS IDENTITY, job bigint, by text)")
+		partitions := shard.Numbers(6)
+		worker := func(id string) (stop func() error) {
+			return inBackground(t, func(ctx context.Context) error {
+				return examples.Work(ctx, pool, partitions, func(ctx context.Context, tx *sql.Tx, job int64) error {
+					_, err := tx.ExecContext(ctx, "INSERT INTO finished (job, by) VALUES ($1, $2)", job, id)
+					return err
+				}, shard.WithSession(elector.WithCandidateID(id)))
+			})
+		}
+		jobs := 0
+		add := func() {
+			for range 60 {
+				execute(t, pool, fmt.Sprintf("INSERT INTO jobs (partition) VALUES ('%d')", jobs%6))
+				jobs++
+			}
+		}
+		finished := func(what string) {
+			t.Helper()
+			for deadline := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {
+				var n int
+				check(t, pool.QueryRow("SELECT count(*) FROM jobs WHERE done").Scan(&n))
+				if n == jobs {
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%s: %d of %d jobs are done within %v", what, n, jobs, timeout)
+				}
+			}
+		}
+		stops := []func() error{worker("a"), worker("b")}
+		add()
+		finished("two workers")
+		stops = append(stops, worker("c"))
+		add()
+		finished("a third joins")
+		check(t, stops[0]())
+		add()
+		finished("one leaves")
+		for _, stop := range stops[1:] {
+			check(t, stop())
+		}
+		var twice, disordered int
+		check(t, pool.QueryRow("SELECT count(*) - count(DISTINCT job) FROM finished").Scan(&twice))
+		check(t, pool.QueryRow(`SELECT count(*) FROM finished f JOIN jobs fj ON fj.id = f.job JOIN finished g ON g.place > f.place
+			JOIN jobs gj ON gj.id = g.job AND gj.partition = fj.partition WHERE g.job < f.job`).Scan(&disordered))
+		if twice > 0 || disordered > 0 {
+			t.Errorf("%d jobs were done twice, %d out of order", twice, disordered)
+		}
+	})
+}
+
+// process is the program in shutdown/ and its output.
+type process struct {
+	*exec.Cmd
+	lines chan string // closed when the process ends
+}
+
+func launch(t *testing.T, program, driver, dsn string) process {
+	t.Helper()
+	p := process{exec.Command(program), make(chan string, 100)}
+	p.Env = append(os.Environ(), "DRIVER="+driver, "DATABASE_URL="+dsn)
+	out, write := io.Pipe()
+	p.Stdout, p.Stderr = write, write
+	check(t, p.Start())
+	go func() {
+		defer close(p.lines)
+		for in := bufio.NewScanner(out); in.Scan(); {
+			p.lines <- in.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = p.Process.Kill() // after a failed test
+		_ = p.Wait()
+		_ = write.Close()
+		for range p.lines {
+		}
+	})
+	return p
+}
+
+// expect waits for a line, which must have a prefix.
+func (p process) expect(t *testing.T, prefix string) {
+	t.Helper()
+	if line := receive(t, prefix, p.lines); !strings.HasPrefix(line, prefix) {
+		t.Fatalf("got the line %q, want %q", line, prefix)
+	}
+}
+
+func TestOnSIGTERMTheProgramExitsWithStatus0AndAnotherLeads(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "shutdown")
+	if out, err := exec.Command("go", "build", "-o", program, "./shutdown").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, driver := range []string{"postgres", "pgx"} {
+		t.Run(driver, func(t *testing.T) {
+			dsn := database(t)
+			first := launch(t, program, driver, dsn)
+			first.expect(t, "leading")
+			second := launch(t, program, driver, dsn)
+			check(t, first.Process.Signal(syscall.SIGTERM))
+			first.expect(t, "stopped")
+			if err := first.Wait(); err != nil {
+				t.Errorf("the first ended with %v", err)
+			}
+			second.expect(t, "leading")
+			check(t, second.Process.Signal(syscall.SIGTERM))
+			second.expect(t, "stopped")
+			if err := second.Wait(); err != nil {
+				t.Errorf("the second ended with %v", err)
+			}
+		})
+	}
 }

@@ -3,14 +3,20 @@
 package pgcluster
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
 func TestKilledServerRecoversOnResume(t *testing.T) {
@@ -239,4 +245,188 @@ func TestADetachedStandbyOutlivesItsPrimary(t *testing.T) {
 	t.Cleanup(func() { check(t, standby.Stop()) })
 	check(t, c.Stop())
 	check(t, standby.Promote(t.Context()))
+}
+
+// The tests in this file run the test binary again, as a child process that starts a cluster and then ends in
+// a way that skips a deferred Stop.
+
+const scenarioVariable = "PGCLUSTER_TEST_SCENARIO"
+
+// actScenario runs in the child. It prints "ready" when there is something to leave behind.
+func actScenario(scenario string) {
+	must := func(err error) {
+		if err != nil {
+			fmt.Println("child:", err)
+			os.Exit(3)
+		}
+	}
+	ctx := context.Background()
+	if scenario == "starting" {
+		fmt.Println("ready")
+	}
+	c, err := Start(ctx)
+	must(err)
+	_, err = c.AddStandby(ctx)
+	must(err)
+	if _, err := findBouncer(); err == nil {
+		_, err = c.Bouncer(ctx, Session)
+		must(err)
+	}
+	conn, err := c.Conn(ctx) // so that there is a backend too
+	must(err)
+	switch scenario {
+	case "frozen":
+		must(c.Freeze())
+	case "crashed":
+		must(c.Kill())
+	}
+	fmt.Println("ready")
+	switch scenario {
+	case "panics":
+		panic("as the test wants it")
+	case "exits":
+		os.Exit(0)
+	}
+	time.Sleep(time.Minute)
+	conn.Close(ctx)
+}
+
+// spawn starts a child in a new process group, with tmp as its directory for temporary files,
+// and returns when it is ready.
+func spawn(t *testing.T, scenario, tmp string, env ...string) *exec.Cmd {
+	t.Helper()
+	child := exec.Command(os.Args[0])
+	child.Env = append(append(os.Environ(), scenarioVariable+"="+scenario, "TMPDIR="+tmp), env...)
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdout, err := child.StdoutPipe()
+	check(t, err)
+	check(t, child.Start())
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if line != "ready\n" {
+		t.Fatalf("the child said %q, error %v", line, err)
+	}
+	return child
+}
+
+func TestNothingIsLeftWhenTheProcess(t *testing.T) {
+	t.Parallel()
+	interrupt := func(t *testing.T, child *exec.Cmd) { check(t, syscall.Kill(-child.Process.Pid, syscall.SIGINT)) }
+	kill := func(t *testing.T, child *exec.Cmd) { check(t, child.Process.Kill()) }
+	ends := func(*testing.T, *exec.Cmd) {}
+	tests := []struct {
+		name, scenario string
+		end            func(*testing.T, *exec.Cmd)
+	}{
+		{"panics", "panics", ends},
+		{"exits", "exits", ends},
+		{"gets Ctrl-C", "waits", interrupt},
+		{"is killed", "waits", kill},
+		{"is killed while the server is frozen", "frozen", kill},
+		{"is killed after the server crashed", "crashed", kill},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			tmp := temporaryRoot(t)
+			child := spawn(t, test.scenario, tmp)
+			segments := sharedMemory(t, tmp)
+			test.end(t, child)
+			child.Wait()
+			becomesEmpty(t, tmp)
+			for _, segment := range segments {
+				if sharedMemoryExists(segment) {
+					t.Errorf("shared memory segment %s is left", segment)
+				}
+			}
+		})
+	}
+}
+
+func TestNothingIsLeftWhenTheProcessIsKilledWhileItStarts(t *testing.T) {
+	t.Parallel()
+	for _, ms := range []time.Duration{0, 20, 100, 400, 900} {
+		after := ms * time.Millisecond
+		t.Run(after.String(), func(t *testing.T) {
+			t.Parallel()
+			tmp := temporaryRoot(t)
+			child := spawn(t, "starting", tmp, "XDG_CACHE_HOME="+t.TempDir())
+			time.Sleep(after)
+			check(t, child.Process.Kill())
+			child.Wait()
+			becomesEmpty(t, tmp)
+		})
+	}
+}
+
+func TestCtrlCDoesNotReachTheServer(t *testing.T) {
+	c := shared.Get(t)
+	for what, pid := range map[string]int{"server": c.PID(), "reaper": c.box.ReaperPID()} {
+		group, err := syscall.Getpgid(pid)
+		check(t, err)
+		if group == syscall.Getpgrp() {
+			t.Errorf("the %s is in our process group", what)
+		}
+	}
+}
+
+// temporaryRoot returns a directory to use as TMPDIR.
+func temporaryRoot(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	check(t, os.Chmod(filepath.Dir(dir), 0o755)) // the servers may run as another user
+	check(t, os.Chmod(dir, 0o755))
+	return dir
+}
+
+func mustBeEmpty(t *testing.T, dir string) {
+	t.Helper()
+	if left := leftovers(t, dir); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// becomesEmpty waits for the reaper, which runs in the background.
+func becomesEmpty(t *testing.T, dir string) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); len(leftovers(t, dir)) > 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("left after 15 seconds: %q", leftovers(t, dir))
+		}
+	}
+}
+
+// leftovers returns what sandbox.Leftovers does.
+func leftovers(t *testing.T, dir string) []string {
+	t.Helper()
+	left, err := sandbox.Leftovers(dir)
+	check(t, err)
+	return left
+}
+
+// sharedMemory returns the System V segments of the servers below a directory.
+func sharedMemory(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(dir + "/*/data/postmaster.pid")
+	check(t, err)
+	var ids []string
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		check(t, err)
+		lines := strings.Split(string(content), "\n")
+		ids = append(ids, strings.Fields(lines[6])[1])
+	}
+	if len(ids) != 2 {
+		t.Errorf("%d servers run, want 2: %q", len(ids), leftovers(t, dir))
+	}
+	return ids
+}
+
+func sharedMemoryExists(id string) bool {
+	content, _ := os.ReadFile("/proc/sysvipc/shm") // elsewhere than on Linux this sees nothing
+	for line := range strings.Lines(string(content)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == id {
+			return true
+		}
+	}
+	return false
 }

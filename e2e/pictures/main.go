@@ -126,3 +126,189 @@ func (c *canvas) svg() string {
 %s</svg>
 `, c.width, c.height, c.width, c.height, html.EscapeString(c.title), c.line, c.parts.String())
 }
+
+// states draws the states of a candidate under Run.
+func states(c *canvas) {
+	c.title = "A candidate follows until it is elected, leads until its term ends, steps down, and follows again."
+	c.width, c.height = 900, 440
+
+	// Following.
+	c.dot(24, 115, false)
+	c.arrow(30, 115, 58, 115)
+	c.state(60, 70, 210, 92, "Following", "the deputy tries each 100 ms,", "others each retry interval")
+	c.arrow(115, 70, 115, 40, 215, 40, 215, 68)
+	c.note(165, 28, "middle", "busy, or failed: wait, try again")
+
+	// Elected.
+	c.arrow(270, 115, 438, 115)
+	c.note(354, 82, "middle", "granted: verified in", "pg_locks, token read")
+
+	// Leading.
+	c.state(440, 70, 440, 92, "Leading", "your lead function runs, heartbeats prove the session,", "and the lease has a timer of its own")
+	for i, why := range [][]string{{"lead", "returned"}, {"heartbeat", "failed"}, {"validity", "ran out"}, {"shutdown,", "or Resign"}} {
+		x := 466 + 108*float64(i)
+		c.arrow(x, 162, x, 268)
+		c.note(x+9, 208, "start", why...)
+	}
+
+	// Stepping down.
+	c.state(440, 270, 440, 92, "Stepping down", "cancel the context → the work returns → OnDemoted", "→ unlock → discard the session")
+	c.arrow(440, 296, 225, 296, 225, 164)
+	c.note(334, 256, "middle", "the term was lost, or", "somebody called Resign:", "campaign again")
+
+	// The ends of Run.
+	c.arrow(440, 336, 140, 336, 140, 392)
+	c.note(334, 356, "middle", "lead returned,", "or shutdown")
+	c.arrow(105, 162, 105, 402, 126, 402)
+	c.note(96, 250, "end", "refused", "server,", "gave up,", "or", "shutdown")
+	c.dot(140, 403, true)
+	c.label(158, 408, 14, c.text, "start", "500", "Run returns")
+}
+
+// The defaults of package elector, in seconds.
+const (
+	lease     = 10.0
+	heartbeat = lease / 5
+	drain     = lease / 5
+	margin    = lease / 10
+	validity  = lease - drain - margin
+	deputy    = 0.1 // the deputy's interval
+)
+
+// leaseArithmetic draws what happens after a leader falls silent.
+func leaseArithmetic(c *canvas) {
+	c.title = "After its last answered heartbeat a term is valid for 7 s; its work has 2 s to return; 1 s is margin; then the server ends the session, and the deputy is elected."
+	c.width, c.height = 900, 400
+	const (
+		left   = 128.0
+		second = 62.0
+		answer = 0.4  // when the server has answered, for the eye
+		next   = 10.5 // when the deputy is elected, for the eye
+		height = 38.0
+	)
+	at := func(s float64) float64 { return left + s*second }
+	lane := func(y float64, lines ...string) { c.label(left-14, y, 14, c.text, "end", "600", lines...) }
+
+	// The heartbeats.
+	lane(66, "heartbeats")
+	c.arrow(at(0), 44, at(0), 78)
+	c.label(at(0), 34, 13, c.text, "start", "600", "sent: the last one that is answered")
+	c.add(`<path d="M%.1f 50 V72 M%.1f 50 L%.1f 60 M%.1f 50 L%.1f 60" stroke="%s" stroke-width="1.5"/>`,
+		at(heartbeat), at(heartbeat)-5, at(heartbeat)+5, at(heartbeat)+5, at(heartbeat)-5, c.line)
+	c.note(at(heartbeat)+14, 66, "start", "the next one is not: a dead link, a frozen process, a hung host")
+
+	// The leader.
+	lane(112, "this leader")
+	c.bar(at(0), 88, validity*second, height, c.good, c.onGood, fmt.Sprintf("the term is valid: %g s = lease − drain − margin", validity))
+	c.bar(at(validity)+1, 88, drain*second-2, height, c.warn, c.onWarn, fmt.Sprintf("drain: %g s", drain))
+	c.bar(at(validity+drain), 88, margin*second, height, c.quiet, c.on, "margin")
+	c.stroke(at(validity), 126, at(validity), 158)
+	c.note(at(validity)-8, 146, "end", "the context is cancelled, IsLeader says false,", "and the work has the drain to return")
+	c.stroke(at(validity+drain), 126, at(validity+drain), 190)
+	c.note(at(validity+drain)-8, 185, "end", "work that still runs is reported to OnError")
+
+	// The server.
+	lane(226, "PostgreSQL")
+	c.bar(at(answer), 202, lease*second, height, c.quiet, c.on, fmt.Sprintf("idle_session_timeout = the lease, %g s: the session, and with it the lock, is kept", lease))
+	c.stroke(at(lease), 88, at(lease), 262)
+	c.label(at(lease)-6, 258, 13, c.text, "end", "600", "sent + lease: not before here")
+	c.note(at(answer), 258, "start", "the timer starts when the server has answered")
+
+	// The next leader.
+	lane(324, "deputy")
+	for s := 0.0; s < next; s += deputy {
+		c.add(`<path d="M%.1f 308 V330" stroke="%s" stroke-width="1" opacity="0.55"/>`, at(s), c.line)
+	}
+	c.note(at(0), 350, "start", fmt.Sprintf("tries the lock each %g s: busy", deputy))
+	c.bar(at(next), 302, 12.2*second-next*second, height-4, c.good, c.onGood, "leads")
+	c.label(at(12.2), 292, 13, c.text, "end", "600", fmt.Sprintf("elected about %g s after the answer at the latest", lease+deputy))
+	c.note(at(0), 388, "start", fmt.Sprintf("Drawn with the defaults: lease %g s, heartbeat interval %g s, drain %g s, margin %g s, deputy interval %g s.", lease, heartbeat, drain, margin, deputy))
+}
+
+// handOver draws how a leader transfers leadership to a successor.
+func handOver(c *canvas) {
+	c.title = "The leader offers its lock to a successor and goes on leading until the successor is the first in the server's queue; then its work returns, it unlocks, and the server hands the lock to the successor."
+	c.width, c.height = 900, 372
+	const (
+		left    = 128.0
+		height  = 38.0
+		offered = 190.0 // TransferTo
+		queued  = 330.0 // the successor is in the queue
+		first   = 470.0 // and the first of it
+		done    = 640.0 // the work has returned
+		right   = 880.0
+	)
+	lane := func(y float64, lines ...string) { c.label(left-14, y, 14, c.text, "end", "600", lines...) }
+
+	lane(72, "leader")
+	c.bar(left, 48, first-left, height, c.good, c.onGood, "the term goes on")
+	c.bar(first+1, 48, done-first-2, height, c.warn, c.onWarn, "its work returns")
+	c.label(offered, 36, 13, c.text, "middle", "600", "TransferTo(successor)")
+	c.stroke(offered, 40, offered, 246)
+	c.label(first, 36, 13, c.text, "middle", "600", "the term ends")
+	c.note(done+8, 62, "start", "unlocks if the successor is still", "the first: one statement")
+	c.stroke(first, 86, first, 140)
+
+	lane(160, "PostgreSQL's", "queue")
+	c.bar(left, 140, queued-left-2, height, c.quiet, c.on, "others wait, or nobody")
+	c.bar(queued, 140, first-queued-2, height, c.quiet, c.on, "… and the successor")
+	c.bar(first, 140, done-first-1, height, c.good, c.onGood, "the successor is the first")
+	c.note(queued+4, 196, "start", "those before it are sent to the end")
+	c.arrow(done, 86, done, 228)
+
+	lane(254, "successor")
+	c.bar(left, 230, queued-left-2, height, c.quiet, c.on, "follows: polls, or waits in the queue")
+	c.bar(queued, 230, done-queued-1, height, c.warn, c.onWarn, "waits in the server, as long as the offer stands")
+	c.bar(done, 230, right-done, height, c.good, c.onGood, "leads, some 3 ms later")
+	c.note(offered+6, 290, "start", "finds the offer at its next attempt, or at once with a notifier")
+
+	c.note(left, 326, "start",
+		"The successor does not come within one lease: the term is resigned without it, and the error is ErrNoSuccessor.",
+		"It is lost while the work returns: the lock is kept for it for one heartbeat interval, or a second, more.")
+}
+
+// roster draws who writes the roster, who reads it, and what it contains.
+func roster(c *canvas) {
+	c.title = "The elector tells a hook, which notes it; one goroutine writes two tables; the page reads them, and asks pg_locks who leads. The elector never reads the tables."
+	c.width, c.height = 900, 470
+
+	// The process.
+	c.label(30, 28, 15, c.text, "start", "600", "your process")
+	c.state(30, 44, 230, 76, "elector", "heartbeats on its session")
+	c.arrow(145, 120, 145, 168)
+	c.note(156, 149, "start", "events")
+	c.state(30, 170, 230, 76, "Roster, the hook", "notes it, and returns at once")
+	c.arrow(145, 246, 145, 294)
+	c.note(156, 275, "start", "at most 1024 terms")
+	c.state(30, 296, 230, 92, "one goroutine", "at each change, and each 15 s;", "what fails is tried again")
+
+	// The server.
+	c.label(370, 28, 15, c.text, "start", "600", "PostgreSQL")
+	c.state(370, 44, 230, 76, "pg_locks", "who leads: the only truth")
+	c.arrow(260, 82, 368, 82)
+	c.note(314, 72, "middle", "the lock")
+	c.table(370, 150, 230, "roster_candidates", "key, candidate_id", "election, version, metadata", "since, health", "published_at, expires_at, left_at")
+	c.table(370, 300, 230, "roster_terms", "key, token", "election, candidate_id", "elected_at, ended_at", "reason, error")
+	c.arrow(260, 320, 315, 320, 315, 212, 368, 212)
+	c.arrow(260, 362, 368, 362)
+
+	// The readers.
+	c.label(710, 28, 15, c.text, "start", "600", "who looks")
+	c.state(710, 150, 170, 92, "dashboard", "a page, at most", "one look per second")
+	c.state(710, 296, 170, 92, "you", "Candidates, Terms,", "or SQL")
+	c.arrow(710, 180, 655, 180, 655, 82, 602, 82)
+	c.arrow(710, 212, 602, 212)
+	c.arrow(710, 226, 672, 226, 672, 350, 602, 350)
+	c.arrow(710, 372, 602, 372)
+	c.note(450, 456, "middle", "No arrow leads back to the elector: without the tables, everybody leads as before.")
+}
+
+// table draws a box with a name and the columns below it; the first line is the key.
+func (c *canvas) table(x, y, w float64, name, key string, columns ...string) {
+	h := 62 + 17*float64(len(columns))
+	c.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="3" fill="%s" stroke="%s" stroke-width="1.5"/>`, x, y, w, h, c.box, c.line)
+	c.label(x+14, y+24, 15, c.text, "start", "600", name)
+	c.add(`<path d="M%.1f %.1f h%.1f" stroke="%s"/>`, x, y+34, w, c.line)
+	c.label(x+14, y+52, 13, c.text, "start", "600", key)
+	c.note(x+14, y+70, "start", columns...)
+}

@@ -5,21 +5,27 @@
 package upgrade_test
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/jackc/pgx/v5"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/session"
+	"go.uber.org/goleak"
 )
 
 // older is the commit of the older version. It knows no deputies, seats, requests and life locks.
@@ -176,4 +182,295 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 func (p *process) signal(t *testing.T, sig syscall.Signal) {
 	t.Helper()
 	check(t, p.cmd.Process.Signal(sig))
+}
+
+// The command of each candidate holds a lock of the file system until its last process is gone.
+const command = `exec 9>"$DIR/lock"; flock -n 9 || echo overlap >>"$DIR/terms"
+echo $PGELECTOR_TOKEN $PGELECTOR_CANDIDATE >>"$DIR/terms"
+trap 'exit 0' TERM; sleep 1000 & wait`
+
+// A fleet is the candidates of one election, which run the command.
+type fleet struct {
+	*testing.T
+	election, dir string
+	members       map[string]*process // by candidate id
+	made          int
+}
+
+func newFleet(t *testing.T) *fleet {
+	return &fleet{T: t, election: name(t), dir: t.TempDir(), members: map[string]*process{}}
+}
+
+// join starts a candidate of that version, and returns its id.
+func (f *fleet) join(v version) string {
+	f.Helper()
+	f.made++
+	id := fmt.Sprint(v, "-", f.made)
+	cmd := exec.Command(v.program("pgelector"), "run", "--election", f.election, "--candidate", id, "--lease", "2s", "--heartbeat", "100ms",
+		"--retry", "50ms", "--restart", "--backoff", "10ms", "--", "sh", "-c", command)
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+shared.Get(f).DSN(), "DIR="+f.dir)
+	f.members[id] = start(f.T, cmd)
+	return id
+}
+
+// leave ends a candidate in order.
+func (f *fleet) leave(id string) {
+	f.Helper()
+	f.members[id].signal(f.T, syscall.SIGTERM)
+	select {
+	case <-f.members[id].exited:
+	case <-time.After(patience):
+		f.Fatalf("%s does not end", id)
+	}
+	delete(f.members, id)
+}
+
+// terms lists who has led. It checks that no two commands ran at the same time, and that tokens rise.
+func (f *fleet) terms() (leaders []string) {
+	f.Helper()
+	text, err := os.ReadFile(filepath.Join(f.dir, "terms"))
+	if err != nil {
+		return nil
+	}
+	last := int64(0)
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "overlap") {
+			f.Fatalf("two commands ran at the same time:\n%s", text)
+		}
+		number, id, _ := strings.Cut(strings.TrimSpace(line), " ")
+		token, err := strconv.ParseInt(number, 10, 64)
+		if err != nil || token <= last {
+			f.Fatalf("%q after token %d: %v", line, last, err)
+		}
+		last = token
+		leaders = append(leaders, id)
+	}
+	return leaders
+}
+
+// elects waits until n terms have begun, and returns the leader of the last.
+func (f *fleet) elects(n int) string {
+	f.Helper()
+	eventually(f.T, fmt.Sprintf("term %d", n), func() bool { return len(f.terms()) >= n })
+	leaders := f.terms()
+	if len(leaders) != n {
+		f.Fatalf("there were %d terms, want %d: %q", len(leaders), n, leaders)
+	}
+	return leaders[n-1]
+}
+
+func (f *fleet) others(leader string) (ids []string) {
+	for id := range f.members {
+		if id != leader {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func TestAFleetIsUpgradedProcessByProcess(t *testing.T) {
+	directions(t, func(t *testing.T, from, to version) {
+		f := newFleet(t)
+		for range 3 {
+			f.join(from)
+		}
+		leader := f.elects(1)
+		for _, id := range f.others(leader) { // this costs no term
+			f.leave(id)
+			f.join(to)
+		}
+		f.seenByBoth(leader)
+		f.leave(leader)
+		next := f.elects(2)
+		if !strings.HasPrefix(next, string(to)) {
+			t.Errorf("%s leads", next)
+		}
+		f.join(to)
+		f.seenByBoth(next)
+		f.leave(next)
+		f.elects(3)
+	})
+}
+
+// seenByBoth checks that the commands of both versions name the leader.
+func (f *fleet) seenByBoth(leader string) {
+	f.Helper()
+	for _, v := range []version{old, today} {
+		eventually(f.T, fmt.Sprintf("%s: status shows that %s leads", v, leader), func() bool {
+			out, err := f.ask(v, "status", f.election)
+			return err == nil && strings.Contains(out, leader)
+		})
+	}
+}
+
+func (f *fleet) ask(v version, args ...string) (string, error) {
+	cmd := exec.Command(v.program("pgelector"), args...)
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+shared.Get(f).DSN())
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func TestALeaderThatIsFrozenIsReplacedByAnotherVersion(t *testing.T) {
+	directions(t, func(t *testing.T, from, to version) {
+		f := newFleet(t)
+		first := f.join(from)
+		f.elects(1)
+		second := f.join(to)
+		f.members[first].signal(t, syscall.SIGSTOP) // its guard ends the command
+		if leader := f.elects(2); leader != second {
+			t.Errorf("%s leads", leader)
+		}
+		f.members[first].signal(t, syscall.SIGCONT)
+		f.leave(second)
+		f.elects(3)
+	})
+}
+
+// Leaders hear requests from version 1 on.
+func TestALeaderOfTheOlderVersionHearsNoRequest(t *testing.T) {
+	t.Parallel()
+	build(t)
+	f := newFleet(t)
+	f.join(old)
+	f.elects(1)
+	f.join(today)
+	if out, err := f.ask(today, "resign", f.election, "--wait", "1s"); err == nil {
+		t.Errorf("the older version has answered:\n%s", out)
+	}
+	f.elects(1)
+}
+
+// A candidate is testdata/candidate, which obeys.
+type candidate struct {
+	*testing.T
+	id     string
+	orders io.Writer
+	lines  chan string
+}
+
+func stand(t *testing.T, v version, election, id, lease, heartbeat string) *candidate {
+	t.Helper()
+	cmd := exec.Command(v.program("candidate"), shared.Get(t).DSN(), election, id, lease, heartbeat)
+	in, err := cmd.StdinPipe()
+	check(t, err)
+	read, write := io.Pipe()
+	cmd.Stdout = write
+	c := &candidate{T: t, id: id, orders: in, lines: make(chan string, 100)}
+	ended := make(chan struct{})
+	t.Cleanup(func() {
+		_ = write.Close()
+		<-ended
+	})
+	go func() {
+		defer close(ended)
+		for s := bufio.NewScanner(read); s.Scan(); {
+			c.lines <- s.Text()
+		}
+	}()
+	start(t, cmd)
+	return c
+}
+
+func (c *candidate) order(words ...string) {
+	c.Helper()
+	_, err := fmt.Fprintln(c.orders, strings.Join(words, " "))
+	check(c.T, err)
+}
+
+// says waits for a line with that first word, and returns the rest.
+func (c *candidate) says(word string) string {
+	c.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case line := <-c.lines:
+			if first, rest, _ := strings.Cut(line, " "); first == word {
+				return rest
+			}
+		case <-timeout:
+			c.Fatalf("%s does not say %q", c.id, word)
+		}
+	}
+}
+
+func (c *candidate) elected() (token int64) {
+	c.Helper()
+	token, err := strconv.ParseInt(c.says("elected"), 10, 64)
+	check(c.T, err)
+	return token
+}
+
+func TestAFencedTransactionHoldsUpALeaderOfAnotherVersion(t *testing.T) {
+	directions(t, func(t *testing.T, from, to version) {
+		conn, err := shared.Get(t).Conn(t.Context())
+		check(t, err)
+		defer conn.Close(t.Context())
+		election, table := name(t), fmt.Sprint("written_", time.Now().UnixNano())
+		key := elector.KeyFromName(election)
+		_, err = conn.Exec(t.Context(), "CREATE TABLE "+table+" (token bigint)")
+		check(t, err)
+		// Heartbeats are so rare that the first one does not learn of its loss.
+		first := stand(t, from, election, "first", "10m", "2m")
+		token := first.elected()
+		second := stand(t, to, election, "second", "10m", "2m")
+		first.order("write", table)
+		first.says("inside")
+		var ended bool
+		check(t, conn.QueryRow(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted
+			AND mode = 'ExclusiveLock' AND objsubid = 1 AND ((classid::bigint << 32) | objid::bigint) = $1`, key).Scan(&ended))
+		high, low := session.Halves(key)
+		eventually(t, "the next leader waits at the barrier", func() (waits bool) {
+			check(t, conn.QueryRow(t.Context(), `SELECT count(*) > 0 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory'
+				AND NOT granted AND objsubid = 2 AND classid = $1 AND objid = $2 AND application_name = 'second'`,
+				uint32(high), uint32(low)).Scan(&waits))
+			return waits
+		})
+		first.order("go on")
+		if said := first.says("wrote"); said != "<nil>" {
+			t.Fatalf("a transaction that began in its term: %s", said)
+		}
+		next := second.elected()
+		if next <= token {
+			t.Errorf("token %d after %d", next, token)
+		}
+		first.order("write", table)
+		if said := first.says("wrote"); said == "<nil>" || !strings.Contains(said, "rolled back") {
+			t.Errorf("a transaction after the term: %s", said)
+		}
+		second.order("write", table)
+		second.order("go on")
+		if said := second.says("wrote"); said != "<nil>" {
+			t.Error(said)
+		}
+		rows, err := conn.Query(t.Context(), "SELECT token FROM "+table+" ORDER BY token")
+		check(t, err)
+		written, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		check(t, err)
+		if !slices.Equal(written, []int64{token, next}) {
+			t.Errorf("the tokens of committed transactions are %d, want %d and %d", written, token, next)
+		}
+	})
+}
+
+func TestALeaderTransfersToACandidateOfAnotherVersion(t *testing.T) {
+	directions(t, func(t *testing.T, from, to version) {
+		election := name(t)
+		first := stand(t, from, election, "first", "5s", "200ms")
+		token := first.elected()
+		second := stand(t, to, election, "second", "5s", "200ms")
+		third := stand(t, from, election, "third", "5s", "200ms")
+		first.order("transfer", second.id)
+		if said := first.says("transferred"); said != "<nil>" {
+			t.Errorf("the transfer: %s", said)
+		}
+		if next := second.elected(); next <= token {
+			t.Errorf("token %d after %d", next, token)
+		}
+		second.order("transfer", third.id)
+		if said := second.says("transferred"); said != "<nil>" {
+			t.Errorf("the transfer back: %s", said)
+		}
+		third.elected()
+	})
 }

@@ -48,14 +48,16 @@ package otelhooks
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/metrics"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
-
-	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/hooks/metrics"
 )
 
 // scope is the instrumentation scope.
@@ -124,4 +126,123 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 	h.events.OnError(ctx, e)
 	h.spans.failed(e)
+}
+
+// instruments is the sink that feeds OpenTelemetry.
+type instruments struct {
+	meter                            metric.Meter
+	began, ended, attempts, failures metric.Int64Counter
+	held, heartbeats                 metric.Float64Histogram
+	leader, deputy, scope            metric.Int64ObservableGauge
+	remaining                        metric.Float64ObservableGauge
+}
+
+var _ metrics.Sink = (*instruments)(nil)
+
+func newInstruments(meter metric.Meter) (*instruments, error) {
+	var failed error
+	note := func(err error) { failed = errors.Join(failed, err) }
+	counter := func(name, unit, what string) metric.Int64Counter {
+		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))
+		note(err)
+		return c
+	}
+	seconds := func(name, what string, bounds ...float64) metric.Float64Histogram {
+		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(bounds...))
+		note(err)
+		return h
+	}
+	const minute, hour = 60, 3600
+	i := &instruments{
+		meter:    meter,
+		began:    counter("pgelector.terms.started", "{term}", "Terms of this process that began."),
+		ended:    counter("pgelector.terms.ended", "{term}", "Terms of this process that ended, by reason."),
+		attempts: counter("pgelector.campaign.attempts", "{attempt}", "Attempts of this process to be elected, by outcome."),
+		failures: counter("pgelector.failures", "{failure}", "Failures, by operation."),
+		held: seconds("pgelector.term.duration", "The duration of ended terms.",
+			1, 10, minute, 10*minute, hour, 6*hour, 24*hour, 7*24*hour),
+		heartbeats: seconds("pgelector.heartbeat.duration", "The round trips of answered heartbeats.",
+			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10),
+	}
+	var err error
+	i.leader, err = meter.Int64ObservableGauge("pgelector.leader", metric.WithUnit("1"),
+		metric.WithDescription("1 if this process leads the election, by its clock at the time of the collection, else 0."))
+	note(err)
+	i.deputy, err = meter.Int64ObservableGauge("pgelector.deputy", metric.WithUnit("1"),
+		metric.WithDescription("1 if this process is the deputy of the election's leader, else 0; absent if it never becomes the deputy."))
+	note(err)
+	i.scope, err = meter.Int64ObservableGauge("pgelector.transaction_scope", metric.WithUnit("1"),
+		metric.WithDescription("1 if this process holds the lock inside a transaction when it leads, as through a transaction pooler, else 0."))
+	note(err)
+	i.remaining, err = meter.Float64ObservableGauge("pgelector.validity.remaining", metric.WithUnit("s"),
+		metric.WithDescription("The time until the term ends unless a heartbeat extends it; 0 if this process does not lead."))
+	note(err)
+	if failed != nil {
+		return nil, fmt.Errorf("otelhooks: create the instruments: %w", failed)
+	}
+	return i, nil
+}
+
+// observe registers the gauges' callback.
+func (i *instruments) observe(events *metrics.Hook) error {
+	_, err := i.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		for _, s := range events.Standings() {
+			o.ObserveInt64(i.leader, number(s.Leading), of(s.Election))
+			o.ObserveInt64(i.scope, number(s.InTransaction), of(s.Election))
+			if !s.Polls {
+				o.ObserveInt64(i.deputy, number(s.Deputy), of(s.Election))
+			}
+			o.ObserveFloat64(i.remaining, s.Left.Seconds(), of(s.Election))
+		}
+		return nil
+	}, i.leader, i.deputy, i.scope, i.remaining)
+	if err != nil {
+		return fmt.Errorf("otelhooks: observe the gauges: %w", err)
+	}
+	return nil
+}
+
+func number(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// The attributes of metrics and spans.
+const (
+	electionKey  = attribute.Key("pgelector.election")
+	candidateKey = attribute.Key("pgelector.candidate")
+	lockKey      = attribute.Key("pgelector.key")
+	tokenKey     = attribute.Key("pgelector.token")
+	reasonKey    = attribute.Key("pgelector.reason")
+	outcomeKey   = attribute.Key("pgelector.outcome")
+	opKey        = attribute.Key("pgelector.op")
+	attemptsKey  = attribute.Key("pgelector.attempts")
+)
+
+// of returns the attributes of a measurement.
+func of(election string, more ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributes(append(more, electionKey.String(election))...)
+}
+
+func (i *instruments) TermBegan(ctx context.Context, election string) {
+	i.began.Add(ctx, 1, of(election))
+}
+
+func (i *instruments) TermEnded(ctx context.Context, election string, reason hooks.Reason, held time.Duration) {
+	i.ended.Add(ctx, 1, of(election, reasonKey.String(string(reason))))
+	i.held.Record(ctx, held.Seconds(), of(election))
+}
+
+func (i *instruments) HeartbeatAnswered(ctx context.Context, election string, took time.Duration) {
+	i.heartbeats.Record(ctx, took.Seconds(), of(election))
+}
+
+func (i *instruments) AttemptMade(ctx context.Context, election string, outcome hooks.Outcome, _ time.Duration) {
+	i.attempts.Add(ctx, 1, of(election, outcomeKey.String(string(outcome))))
+}
+
+func (i *instruments) FailureSeen(ctx context.Context, election string, op hooks.Op) {
+	i.failures.Add(ctx, 1, of(election, opKey.String(string(op))))
 }

@@ -2,12 +2,57 @@ package elector
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
+
+func TestTheReasonOfACause(t *testing.T) {
+	for _, c := range []struct {
+		cause error
+		want  hooks.Reason
+		lost  bool
+	}{
+		{&ending{hooks.Resigned, ErrResigned}, hooks.Resigned, false},
+		{&ending{hooks.Shutdown, ErrStopped}, hooks.Shutdown, false},
+		{&ending{hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, io.EOF)}, hooks.LeadFailed, false},
+		{&ending{hooks.Shutdown, ErrLeaseExpired}, hooks.Shutdown, false}, // what the caller's cause wraps is ignored
+		{fmt.Errorf("wrapped: %w", &ending{hooks.Unhealthy, ErrUnhealthy}), hooks.Unhealthy, false},
+		{fmt.Errorf("%w: no answer", ErrLeaseExpired), hooks.LeaseExpired, true},
+		{pgerr.Wrap(ErrSessionLost, io.EOF), hooks.SessionLost, true},
+		{io.EOF, hooks.SessionLost, true},
+	} {
+		if got := reasonOf(c.cause); got != c.want || lost(c.cause) != c.lost {
+			t.Errorf("%v: %s, lost %v", c.cause, got, lost(c.cause))
+		}
+	}
+}
+
+func TestOnlyARollbackInsideTheTermIsRetryable(t *testing.T) {
+	state := &pgconn.PgError{Code: "40001"}
+	rolledBack := pgerr.Wrap(ErrRolledBack, state)
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{rolledBack, true},
+		{state, false},
+		{pgerr.Wrap(ErrOutcomeUnknown, state), false},
+		{pgerr.Wrap(ErrNotLeader, rolledBack), false},
+		{ErrRolledBack, false},
+		{nil, false},
+	} {
+		if got := Retryable(c.err); got != c.want {
+			t.Errorf("Retryable(%v) = %v", c.err, got)
+		}
+	}
+}
 
 // While a hook is slow, a newer heartbeat replaces one that waits. Other events are kept.
 func TestOnlyHeartbeatsThatWaitAreReplaced(t *testing.T) {
@@ -62,5 +107,32 @@ func TestEachEventHasItsOriginAndTime(t *testing.T) {
 	a.announce(a.demoted(ctx, hooks.Demoted{At: time.Now()}))
 	if seen != 6 {
 		t.Errorf("got %d events, want 6", seen)
+	}
+}
+
+func TestNoWorkBeginsAfterTheEnd(t *testing.T) {
+	w := newWork()
+	for range 2 {
+		if !w.begin(always) {
+			t.Fatal("no work may begin")
+		}
+		w.finish()
+	}
+	w.begin(always)
+	w.end()
+	if w.begin(always) {
+		t.Error("work began after the end")
+	}
+	select {
+	case <-w.idle:
+		t.Error("idle while work goes on")
+	default:
+	}
+	w.finish()
+	<-w.idle
+	w.end()
+	term := &Term{work: w, ctx: t.Context()}
+	if err := term.doWork(func(context.Context, *Term) error { t.Error("lead was called"); return nil }); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,5 +1,3 @@
-//go:build unix
-
 package fence_test
 
 import (
@@ -14,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/pgelector/pgelector/fence"
+	"go.uber.org/goleak"
 )
 
 func ask(h http.Handler, path string, tokens ...string) *httptest.ResponseRecorder {
@@ -266,4 +265,13 @@ func FuzzTheHandlerPassesOneTokenOrNone(f *testing.F) {
 			t.Errorf("%q: passed %v, status %d", tokens, got, status)
 		}
 	})
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
 }
