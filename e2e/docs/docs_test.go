@@ -103,7 +103,7 @@ func TestThePageOfModesHasTheConstants(t *testing.T) {
 func TestTheRostersFiguresMatchTheConstants(t *testing.T) {
 	constants := constants(t, "../roster/options.go", "../roster/ledger.go", "../roster/roster.go", "../roster/look.go", "../roster/writer.go",
 		"../dashboard/dashboard.go", "../dashboard/watch.go", "../dashboard/view.go")
-	documents := read(t, "observing.md") + read(t, "pictures/roster-light.svg") + strings.ReplaceAll(read(t, "../dashboard/dashboard.go"), "//", "")
+	documents := read(t, "observing.md") + read(t, "pictures/roster.svg") + strings.ReplaceAll(read(t, "../dashboard/dashboard.go"), "//", "")
 	for _, c := range []struct{ says, name, value string }{
 		{"publish interval (15 s)", "defaultInterval", "15 * time.Second"},
 		{"and each 15 s", "defaultInterval", "15 * time.Second"},

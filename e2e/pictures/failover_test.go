@@ -30,7 +30,7 @@ func TestTheChartOfFailoversCanBeReadOnAPhone(t *testing.T) {
 	if len(compared) != 6 {
 		t.Errorf("the chart has %d rows", len(compared))
 	}
-	picture := strings.Replace(pictures("../../docs/pictures")["failover-light.svg"], "<svg ", `<svg style="width: 100%; height: auto" `, 1)
+	picture := strings.Replace(pictures("../../docs/pictures")["failover.svg"], "<svg ", `<svg style="width: 100%; height: auto" `, 1)
 	file := filepath.Join(t.TempDir(), "phone.html")
 	if err := os.WriteFile(file, []byte(`<!doctype html><meta charset="utf-8"><body style="margin: 0">`+picture), 0o600); err != nil {
 		t.Fatal(err)

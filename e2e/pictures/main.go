@@ -1,4 +1,4 @@
-// Command pictures draws the pictures of the documents, each for light and for dark pages:
+// Command pictures draws the pictures of the documents, which adapt to light and dark pages:
 // `make docs`. It needs only Go. The optional second argument is the summary of a run of
 // e2e/torture, to draw instead of the committed one.
 package main
@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"html"
 	"log"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -34,31 +36,30 @@ func main() {
 func pictures(dir string) map[string]string {
 	all := map[string]string{}
 	gaps := failover(filepath.Join(dir, "../../bench/results.json"))
-	for theme, colours := range themes {
-		for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": roster, "torture": torture, "handover": handOver, "shards": shards, "failover": gaps} {
-			c := &canvas{palette: colours}
-			draw(c)
-			all[fmt.Sprintf("%s-%s.svg", name, theme)] = c.svg()
-		}
+	for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": roster, "torture": torture, "handover": handOver, "shards": shards, "failover": gaps} {
+		c := &canvas{palette: light}
+		draw(c)
+		all[name+".svg"] = c.svg()
 	}
 	return all
 }
 
 // palette is the colours of one theme, named by their meaning.
 type palette struct {
-	text, faint, line, box    string
-	good, warn, bad, quiet    string // fills
-	onGood, onWarn, onBad, on string // text upon them
+	page, text, faint, line, box string
+	good, warn, bad, quiet       string // fills
+	onGood, onWarn, onBad, on    string // text upon them
 }
 
-var themes = map[string]palette{
-	"light": {text: "#1f2328", faint: "#59636e", line: "#59636e", box: "#f6f8fa",
+// Pictures are drawn in light colours. On a dark page a style replaces each by the dark one.
+var (
+	light = palette{page: "#ffffff", text: "#1f2328", faint: "#59636e", line: "#59636e", box: "#f6f8fa",
 		good: "#aceebb", warn: "#fae17d", bad: "#ffcecb", quiet: "#d1d9e0",
-		onGood: "#044f1e", onWarn: "#4d2d00", onBad: "#82061e", on: "#1f2328"},
-	"dark": {text: "#f0f6fc", faint: "#9198a1", line: "#9198a1", box: "#151b23",
-		good: "#0f5323", warn: "#5a3a00", bad: "#78191b", quiet: "#2f3742",
-		onGood: "#aff5b4", onWarn: "#f2cc60", onBad: "#ffc1ba", on: "#f0f6fc"},
-}
+		onGood: "#044f1e", onWarn: "#4d2d00", onBad: "#82061e", on: "#1f2328"}
+	inTheDark = map[string]string{"#ffffff": "#0d1117", "#1f2328": "#f0f6fc", "#59636e": "#9198a1", "#f6f8fa": "#151b23",
+		"#aceebb": "#0f5323", "#fae17d": "#5a3a00", "#ffcecb": "#78191b", "#d1d9e0": "#2f3742",
+		"#044f1e": "#aff5b4", "#4d2d00": "#f2cc60", "#82061e": "#ffc1ba"}
+)
 
 // canvas collects the elements of a picture.
 type canvas struct {
@@ -120,11 +121,17 @@ func (c *canvas) dot(x, y float64, ring bool) {
 }
 
 func (c *canvas) svg() string {
+	var dark strings.Builder
+	for _, colour := range slices.Sorted(maps.Keys(inTheDark)) {
+		fmt.Fprintf(&dark, `[fill="%s"]{fill:%s}[stroke="%[1]s"]{stroke:%[2]s}`, colour, inTheDark[colour])
+	}
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" font-family="-apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif">
 <title>%s</title>
+<style>@media (prefers-color-scheme: dark){%s}</style>
 <defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto-start-reverse"><path d="M0 0 L10 5 L0 10 z" fill="%s"/></marker></defs>
+<rect width="100%%" height="100%%" rx="10" fill="%s"/>
 %s</svg>
-`, c.width, c.height, c.width, c.height, html.EscapeString(c.title), c.line, c.parts.String())
+`, c.width, c.height, c.width, c.height, html.EscapeString(c.title), dark.String(), c.line, c.page, c.parts.String())
 }
 
 // states draws the states of a candidate under Run.
