@@ -86,16 +86,16 @@ generate: ## Generate db/ and roster/internal/db/ from queries/ with sqlc
 	"$$(scripts/tool.sh sqlc)" generate
 
 docs: ## Draw the pictures of the docs
-	go -C e2e run ./pictures ../docs/pictures
+	go -C e2e run ./pictures draw ../docs/pictures
 
 record: ## Record metrics as a picture for the docs
 	@scripts/setup.sh postgresql
-	go -C e2e run ./scraping pictures/metrics.json
-	go -C e2e run ./pictures ../docs/pictures
+	go -C e2e run ./pictures record pictures/metrics.json
+	go -C e2e run ./pictures draw ../docs/pictures
 
 screenshots: ## Take screenshots of the dashboard in a real browser
 	@scripts/setup.sh postgresql browser
-	go -C e2e run ./screenshots ../docs/pictures
+	go -C e2e run ./pictures photograph ../docs/pictures
 
 lint: ## Run go vet and staticcheck on every module
 	@scripts/lint.sh

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"sync"
@@ -434,4 +435,16 @@ func TestTheDocumentedPrivilegesSuffice(t *testing.T) {
 		_, err = reading.CleanUp(soon(t))
 		wraps(t, err, roster.ErrNoPrivilege)
 	})
+}
+
+// The internal tests of package roster that need a server.
+func TestMigrations(t *testing.T) {
+	t.Parallel()
+	command := exec.Command("go", "test", "-count=1", "-v", "-run=Migrat", "./roster")
+	command.Dir = ".." // another module
+	command.Env = append(os.Environ(), "PGELECTOR_ROSTER_DSN="+onShared(t).DSN())
+	out, err := command.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestAMigrationThatFails") || strings.Contains(string(out), "--- SKIP") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }

@@ -1,12 +1,14 @@
 package command_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
-	"github.com/pgelector/pgelector/e2e/pty"
+	"golang.org/x/sys/unix"
 )
 
 // atTerminal starts the program on a terminal, from a shell that prints the exit status.
@@ -15,7 +17,7 @@ func atTerminal(t *testing.T, args ...string) (typed *os.File, said *buffer) {
 	line := "\"$0\" \"$@\"; echo status $?; read back; echo the shell has $back"
 	cmd := exec.Command("sh", append([]string{"-c", line, built(t)}, args...)...)
 	cmd.Env = append(os.Environ(), at(shared.Get(t).DSN())...)
-	terminal, err := pty.Start(cmd, 120, 40)
+	terminal, err := startOnTerminal(cmd, 120, 40)
 	check(t, err)
 	said = &buffer{}
 	done := make(chan struct{})
@@ -80,4 +82,52 @@ func TestCtrlCEndsARunThatWouldRestart(t *testing.T) {
 	said.shows(t, "ready")
 	typeIn(t, terminal, "\x03")
 	said.shows(t, "status 130")
+}
+
+// startOnTerminal starts the command as the leader of a session on a new terminal of that size. It
+// returns the master side: writes to it are typed input, and reads from it return the output,
+// until all programs on the terminal have ended.
+func startOnTerminal(cmd *exec.Cmd, columns, rows int) (*os.File, error) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("pty: %w", err)
+	}
+	slave, err := openSlave(master, columns, rows)
+	if err != nil {
+		master.Close()
+		return nil, fmt.Errorf("pty: %w", err)
+	}
+	defer slave.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		master.Close()
+		return nil, fmt.Errorf("pty: %w", err)
+	}
+	return master, nil
+}
+
+// openSlave unlocks and opens the slave side of the terminal.
+func openSlave(master *os.File, columns, rows int) (slave *os.File, err error) {
+	raw, err := master.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var number int
+	control := raw.Control(func(fd uintptr) {
+		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err != nil {
+			return
+		}
+		if number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN); err != nil {
+			return
+		}
+		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(columns), Row: uint16(rows)})
+	})
+	if control != nil {
+		return nil, control
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
 }

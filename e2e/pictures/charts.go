@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -10,9 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pgelector/pgelector/e2e/history"
-	"github.com/pgelector/pgelector/e2e/scraping/timeline"
 )
 
 // The rows of the chart, and their systems in bench/results.json.
@@ -124,10 +126,32 @@ func short(ms float64) string {
 	return fmt.Sprintf("%.0f s", ms/1000)
 }
 
-// recorded is the output of e2e/scraping.
+// recorded is the output of record.
 //
 //go:embed metrics.json
 var recorded []byte
+
+// interval is the time between two scrapes.
+const interval = 250 * time.Millisecond
+
+// timeline is a series of scrapes of the metrics of an election's candidates.
+type timeline struct {
+	Events     []occurrence `json:"events"`
+	Candidates []series     `json:"candidates"`
+}
+
+// occurrence is a fault.
+type occurrence struct {
+	Second float64 `json:"second"` // since the first scrape
+	What   string  `json:"what"`
+}
+
+// series has a value for each scrape of a candidate.
+type series struct {
+	ID     string    `json:"id"`
+	Leader []int     `json:"leader"` // pgelector_leader
+	Left   []float64 `json:"left"`   // pgelector_validity_remaining_seconds
+}
 
 // The layout of the picture of the metrics.
 const (
@@ -143,14 +167,14 @@ const (
 // metrics draws what Prometheus scraped: who leads, and how long the leader's term remains
 // valid.
 func metrics(c *canvas) {
-	var t timeline.Timeline
+	var t timeline
 	if err := json.Unmarshal(recorded, &t); err != nil {
 		panic(err) // it is a file of this package
 	}
 	n := len(t.Candidates[0].Leader)
-	total := float64(n) * timeline.Interval.Seconds()
+	total := float64(n) * interval.Seconds()
 	x := func(second float64) float64 { return metricsLeft + second*metricsWidth/total }
-	tick := func(i int) float64 { return x(float64(i) * timeline.Interval.Seconds()) }
+	tick := func(i int) float64 { return x(float64(i) * interval.Seconds()) }
 
 	c.title = "Scraped metrics of three candidates over a minute: the validity of the leader's term falls between two heartbeats, and after each fault another leads; two are shown as leading only where the server ended the session of the first."
 	c.width, c.height = 900, 470
@@ -166,11 +190,11 @@ func metrics(c *canvas) {
 	for s := 0; float64(s) <= total; s += 10 {
 		c.note(x(float64(s)), validityTop+validityHigh+22, "middle", fmt.Sprintf("%d s", s))
 	}
-	c.note(20, 456, "start", fmt.Sprintf("Real scrapes, one each %v, of a real election with the default settings. Drawn by make docs.", timeline.Interval))
+	c.note(20, 456, "start", fmt.Sprintf("Real scrapes, one each %v, of a real election with the default settings. Drawn by make docs.", interval))
 }
 
 // drawLeaders draws a row for each candidate, and one for the time without a leader.
-func drawLeaders(c *canvas, t timeline.Timeline, n int, tick func(int) float64) {
+func drawLeaders(c *canvas, t timeline, n int, tick func(int) float64) {
 	leads := make([]bool, n)
 	for row, candidate := range t.Candidates {
 		y := rowsTop + float64(row)*(rowHeight+4)
@@ -191,7 +215,7 @@ func drawLeaders(c *canvas, t timeline.Timeline, n int, tick func(int) float64) 
 }
 
 // drawValidity draws a line for each term.
-func drawValidity(c *canvas, t timeline.Timeline, tick func(int) float64) {
+func drawValidity(c *canvas, t timeline, tick func(int) float64) {
 	y := func(left float64) float64 { return validityTop + validityHigh*(1-left/validityScale) }
 	for s := 0.0; s <= validityScale; s += 2 {
 		c.add(`<path d="M%.1f %.1f H%.1f" stroke="%s" stroke-width="0.5" opacity="0.5"/>`, metricsLeft, y(s), metricsLeft+metricsWidth, c.faint)

@@ -1,42 +1,59 @@
-// Command pictures draws the pictures of the documents, which adapt to light and dark pages:
-// `make docs`. It needs only Go. The optional second argument is the summary of a run of
-// e2e/torture, to draw instead of the committed one.
+//go:build unix
+
+// Command pictures makes the pictures of the documents.
+//
+//	draw DIRECTORY [SUMMARY]  draws those that adapt to light and dark pages. It needs only Go.
+//	                          SUMMARY of a run of e2e/torture takes the place of the committed one
+//	record FILE               records the metrics of an election with faults, which draw draws
+//	photograph DIRECTORY      takes screenshots of the dashboard, in a browser
 package main
 
 import (
+	"context"
 	"fmt"
 	"html"
-	"log"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 )
 
 func main() {
-	dir := "../docs/pictures"
-	if len(os.Args) > 1 {
-		dir = os.Args[1]
+	commands := map[string]func(ctx context.Context, argument string) error{"draw": draw, "record": record, "photograph": photograph}
+	if len(os.Args) < 3 || commands[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: pictures draw DIRECTORY [SUMMARY] | record FILE | photograph DIRECTORY")
+		os.Exit(64)
 	}
-	if len(os.Args) > 2 {
-		var err error
-		if tortureSummary, err = os.ReadFile(os.Args[2]); err != nil {
-			log.Fatal(err)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := commands[os.Args[1]](ctx, os.Args[2])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "pictures:", err)
+		os.Exit(1)
+	}
+}
+
+func draw(_ context.Context, dir string) (err error) {
+	if len(os.Args) > 3 {
+		if tortureSummary, err = os.ReadFile(os.Args[3]); err != nil {
+			return err
 		}
 	}
 	for name, picture := range pictures(dir) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(picture), 0o644); err != nil {
-			log.Fatal(err)
+			return err
 		}
 	}
+	return nil
 }
 
 // pictures returns the pictures of docs/pictures, which is dir, by file name.
 func pictures(dir string) map[string]string {
 	all := map[string]string{}
 	gaps := failover(filepath.Join(dir, "../../bench/results.json"))
-	for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": roster, "torture": torture, "handover": handOver, "shards": shards, "failover": gaps} {
+	for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": rosterTables, "torture": torture, "handover": handOver, "shards": shards, "failover": gaps} {
 		c := &canvas{palette: light}
 		draw(c)
 		all[name+".svg"] = c.svg()
@@ -274,8 +291,8 @@ func handOver(c *canvas) {
 		"It is lost while the work returns: the lock is kept for it for one heartbeat interval, or a second, more.")
 }
 
-// roster draws who writes the roster, who reads it, and what it contains.
-func roster(c *canvas) {
+// rosterTables draws who writes the roster, who reads it, and what it contains.
+func rosterTables(c *canvas) {
 	c.title = "The elector tells a hook, which notes it; one goroutine writes two tables; the page reads them, and asks pg_locks who leads. The elector never reads the tables."
 	c.width, c.height = 900, 470
 

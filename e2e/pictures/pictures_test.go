@@ -1,15 +1,25 @@
+//go:build unix
+
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"image"
+	"image/color"
+	"image/png"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
+	"github.com/pgelector/pgelector/e2e/browser"
 	"github.com/pgelector/pgelector/e2e/history"
-	"github.com/pgelector/pgelector/e2e/scraping/timeline"
 )
 
 func TestTheCommittedPicturesAreUpToDate(t *testing.T) {
@@ -21,7 +31,7 @@ func TestTheCommittedPicturesAreUpToDate(t *testing.T) {
 }
 
 func TestTheRecordingCoversTheWholeMinute(t *testing.T) {
-	var scraped timeline.Timeline
+	var scraped timeline
 	if err := json.Unmarshal(recorded, &scraped); err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +39,7 @@ func TestTheRecordingCoversTheWholeMinute(t *testing.T) {
 		t.Errorf("%d events and %d candidates", len(scraped.Events), len(scraped.Candidates))
 	}
 	for _, c := range scraped.Candidates {
-		if n := int(time.Minute / timeline.Interval); len(c.Leader) != n || len(c.Left) != n {
+		if n := int(time.Minute / interval); len(c.Leader) != n || len(c.Left) != n {
 			t.Errorf("%s: %d and %d values, want %d", c.ID, len(c.Leader), len(c.Left), n)
 		}
 		for i := range c.Leader {
@@ -69,6 +79,88 @@ func TestEveryFaultOfTheRunHasAColour(t *testing.T) {
 	for _, f := range run.Faults {
 		if strings.Count(coloured, " "+f.Name+" ") != 1 {
 			t.Errorf("the fault %s must have exactly one kind", f.Name)
+		}
+	}
+}
+
+func TestTheChartOfFailoversCanBeReadOnAPhone(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	tab, stop, err := browser.Open(ctx)
+	if errors.Is(err, browser.ErrNone) && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if len(compared) != 6 {
+		t.Errorf("the chart has %d rows", len(compared))
+	}
+	picture := strings.Replace(pictures("../../docs/pictures")["failover.svg"], "<svg ", `<svg style="width: 100%; height: auto" `, 1)
+	file := filepath.Join(t.TempDir(), "phone.html")
+	if err := os.WriteFile(file, []byte(`<!doctype html><meta charset="utf-8"><body style="margin: 0">`+picture), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := chromedp.Do(tab, chromedp.EmulateViewport(360, 640), chromedp.Navigate("file://"+file)); err != nil {
+		t.Fatal(err)
+	}
+	for what, script := range map[string]string{
+		"texts smaller than 11 pixels": `texts.filter(e => e.getAttribute("font-size") * svg.width / 400 < 11)`,
+		"texts that are cut off":       `texts.filter(e => box(e).left < 0 || box(e).right > 360 || box(e).bottom > svg.bottom)`,
+		"texts that touch another":     `texts.filter(e => texts.some(f => e != f && touch(box(e), box(f))))`,
+		"texts under a mark":           `texts.filter(e => [...document.querySelectorAll("g > *")].some(m => touch(box(e), box(m))))`,
+	} {
+		found, err := chromedp.Run(tab, chromedp.Evaluate[[]string](`(() => {
+			const box = e => e.getBoundingClientRect(), svg = box(document.querySelector("svg")), texts = [...document.querySelectorAll("text")];
+			const touch = (a, b) => a.left < b.right && b.left < a.right && a.top + 3 < b.bottom && b.top + 3 < a.bottom; // a box has room above its letters
+			return `+script+`.map(e => e.textContent);
+		})()`))
+		if err != nil || len(found) != 0 {
+			t.Errorf("%s: %q, %v", what, found, err)
+		}
+	}
+}
+
+func TestShrinkKeepsThePicture(t *testing.T) {
+	full := image.NewRGBA(image.Rect(0, 0, 40, 40))
+	for x := range 40 {
+		for y := range 40 {
+			full.Set(x, y, color.RGBA{uint8(x / 20 * 200), uint8(y), 0, 255})
+		}
+	}
+	var text bytes.Buffer
+	if err := png.Encode(&text, full); err != nil {
+		t.Fatal(err)
+	}
+	shrunk, err := shrink(text.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, err := png.Decode(bytes.NewReader(shrunk))
+	if err != nil || small.Bounds() != full.Bounds() {
+		t.Fatalf("got %v, %v", small.Bounds(), err)
+	}
+	for x := range 40 {
+		for y := range 40 {
+			if r, g, b, _ := small.At(x, y).RGBA(); color.RGBAModel.Convert(full.At(x, y)) != (color.RGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 255}) {
+				t.Fatalf("the pixel at %d, %d differs", x, y)
+			}
+		}
+	}
+}
+
+func TestTheCommittedPicturesHaveTheRightSize(t *testing.T) {
+	for name, width := range sights {
+		file := filepath.Join("..", "..", "docs", "pictures", name+".png")
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		config, err := png.DecodeConfig(bytes.NewReader(text))
+		if err != nil || config.Width != int(float64(width)*scale) {
+			t.Errorf("%s is %d pixels wide (%v): make screenshots", file, config.Width, err)
 		}
 	}
 }

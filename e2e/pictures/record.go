@@ -1,9 +1,5 @@
 //go:build unix
 
-// Command scraping runs an election of three candidates on a throw-away server, injects
-// faults, and scrapes the candidates' metrics over HTTP. e2e/pictures draws its output:
-//
-//	go run ./scraping pictures/metrics.json
 package main
 
 import (
@@ -26,16 +22,14 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
-	"github.com/pgelector/pgelector/e2e/producer"
-	"github.com/pgelector/pgelector/e2e/scraping/timeline"
 	"github.com/pgelector/pgelector/elector"
 	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
 )
 
-func main() { producer.Main("scraping", "FILE.json", record) }
-
 const seconds = 60
 
+// record runs an election of three candidates on a throw-away server, injects faults, scrapes the
+// candidates' metrics over HTTP, and writes them to the file.
 func record(ctx context.Context, file string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*seconds*time.Second)
 	defer cancel()
@@ -46,7 +40,7 @@ func record(ctx context.Context, file string) (err error) {
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
 	var all []*candidate
 	for _, id := range []string{"web-1", "web-2", "web-3"} {
-		c, err := stand(ctx, cluster, id)
+		c, err := startScraped(ctx, cluster, id)
 		if err != nil {
 			return err
 		}
@@ -97,22 +91,22 @@ var faults = []fault{
 }
 
 // scrape scrapes all candidates at each interval and injects the faults.
-func scrape(ctx context.Context, cluster *pgcluster.Cluster, all []*candidate) (recorded timeline.Timeline, err error) {
-	recorded.Candidates = make([]timeline.Candidate, len(all))
+func scrape(ctx context.Context, cluster *pgcluster.Cluster, all []*candidate) (recorded timeline, err error) {
+	recorded.Candidates = make([]series, len(all))
 	injected := make(chan error, len(faults))
 	left := faults
-	ticks := time.NewTicker(timeline.Interval)
+	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
-	for tick := range int(seconds * time.Second / timeline.Interval) {
+	for tick := range int(seconds * time.Second / interval) {
 		leader, err := scrapeOnce(&recorded, all)
 		if err != nil {
 			return recorded, err
 		}
-		second := float64(tick) * timeline.Interval.Seconds()
+		second := float64(tick) * interval.Seconds()
 		if len(left) > 0 && second >= left[0].second && leader != nil {
 			f := left[0]
 			left = left[1:]
-			recorded.Events = append(recorded.Events, timeline.Event{Second: second, What: strings.ReplaceAll(f.what, "LEADER", leader.elector.CandidateID())})
+			recorded.Events = append(recorded.Events, occurrence{Second: second, What: strings.ReplaceAll(f.what, "LEADER", leader.elector.CandidateID())})
 			go func() { injected <- f.inject(ctx, cluster, leader) }()
 		}
 		select {
@@ -131,7 +125,7 @@ func scrape(ctx context.Context, cluster *pgcluster.Cluster, all []*candidate) (
 }
 
 // scrapeOnce scrapes each candidate and returns the one that reports to lead.
-func scrapeOnce(recorded *timeline.Timeline, all []*candidate) (leader *candidate, err error) {
+func scrapeOnce(recorded *timeline, all []*candidate) (leader *candidate, err error) {
 	for i, c := range all {
 		leads, left, err := c.scrape()
 		if err != nil {
@@ -155,7 +149,7 @@ type candidate struct {
 	server  *httptest.Server
 }
 
-func stand(ctx context.Context, cluster *pgcluster.Cluster, id string) (*candidate, error) {
+func startScraped(ctx context.Context, cluster *pgcluster.Cluster, id string) (*candidate, error) {
 	proxy, err := cluster.Proxy(ctx)
 	if err != nil {
 		return nil, err

@@ -1,8 +1,5 @@
 //go:build unix
 
-// Command screenshots takes pictures of the dashboard in a browser, with a throw-away
-// server: `make screenshots`. The elections and candidates are real. The history of the
-// last day is inserted into the roster's table.
 package main
 
 import (
@@ -30,16 +27,15 @@ import (
 	"github.com/pgelector/pgelector/dashboard"
 	"github.com/pgelector/pgelector/e2e/browser"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
-	"github.com/pgelector/pgelector/e2e/producer"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
 	"github.com/pgelector/pgelector/roster"
 )
 
-func main() { producer.Main("screenshots", "DIRECTORY", take) }
-
-func take(ctx context.Context, dir string) (err error) {
+// photograph takes pictures of the dashboard in a browser, with a throw-away server. The elections
+// and candidates are real. The history of the last day is inserted into the roster's table.
+func photograph(ctx context.Context, dir string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	cluster, err := pgcluster.Start(ctx)
@@ -68,7 +64,7 @@ func take(ctx context.Context, dir string) (err error) {
 	}
 	server := httptest.NewServer(page)
 	defer server.Close()
-	return photograph(ctx, server.URL, dir)
+	return take(ctx, server.URL, dir)
 }
 
 // sights are the widths of the page, by the name of the picture.
@@ -76,7 +72,7 @@ var sights = map[string]int64{"dashboard-light": 880, "dashboard-dark": 880, "da
 
 const scale = 1.5 // pixels of a picture for one of the page
 
-func photograph(ctx context.Context, address, dir string) error {
+func take(ctx context.Context, address, dir string) error {
 	tab, stop, err := browser.Open(ctx)
 	if err != nil {
 		return err
@@ -133,7 +129,7 @@ func stage(ctx context.Context, pool *sql.DB) (leave func(), err error) {
 			return nil, err
 		}
 		if i == 0 {
-			if _, err := pool.ExecContext(ctx, history, int64(elector.KeyFromName("orders")), int64(elector.KeyFromName("billing"))); err != nil {
+			if _, err := pool.ExecContext(ctx, past, int64(elector.KeyFromName("orders")), int64(elector.KeyFromName("billing"))); err != nil {
 				return nil, err
 			}
 		}
@@ -185,9 +181,9 @@ func published(ctx context.Context, r *roster.Roster, id string) error {
 	return errors.Join(fmt.Errorf("%s is not published", id), context.Cause(ctx))
 }
 
-// history is a day of "orders" ($1), with a deployment, a killed leader and a leader that was
+// past is a day of "orders" ($1), with a deployment, a killed leader and a leader that was
 // cut off; and of "billing" ($2), which has no leader.
-const history = `WITH term(key, election, n, id, began, ended, reason, error) AS (VALUES
+const past = `WITH term(key, election, n, id, began, ended, reason, error) AS (VALUES
 	($1::bigint, 'orders', 1, 'web-3', '23 h 50 min', '15 h 10 min', 'shutdown', 'elector: lead: context canceled'),
 	($1, 'orders', 2, 'web-2', '15 h 10 min', '11 h 31 min', 'lease_expired', 'elector: the lease expired'),
 	($1, 'orders', 3, 'web-1', '11 h', NULL, NULL, NULL),
