@@ -15,8 +15,7 @@
 // main_test.go has the shared cluster and runs tests over the drivers. harness_test.go has
 // servers and candidates inside this process, and checks that each candidate leaves nothing
 // behind. candidate_test.go is a candidate in a separate process; fleet_test.go starts and
-// kills such processes, and history_test.go checks what they recorded. Every other file
-// tests one subject.
+// kills such processes, and checks what they recorded. Every other file tests one subject.
 package e2e_test
 
 import (

@@ -17,9 +17,8 @@
 //
 // # Reading order
 //
-// main.go, then stage.go and scene.go. candidate.go is the demo's side of a candidate,
-// role.go the candidate's process. board.go keeps the state of all candidates, built from
-// their events. view.go and live.go show it.
+// main.go, then scene.go. candidate.go is the demo's side of a candidate, role.go the candidate's
+// process. view.go keeps the state of all candidates, built from their events; it and live.go show it.
 package main
 
 import (

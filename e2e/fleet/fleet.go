@@ -10,8 +10,8 @@
 //
 // # Reading order
 //
-// fleet.go runs in the program; candidate.go and lead.go run in a candidate's process;
-// checks.go checks the recorded writes.
+// fleet.go runs in the program; candidate.go runs in a candidate's process; checks.go checks the
+// recorded writes.
 package fleet
 
 import (

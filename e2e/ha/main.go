@@ -17,8 +17,8 @@
 //
 // # Reading order
 //
-// main.go, run.go (one run from start to end), seats.go (the candidates and their
-// routes), nemesis.go (the faults), probe.go, judge.go, measure.go, report.go.
+// main.go (one run from start to end, the candidates and their routes), nemesis.go (the faults),
+// probe.go, judge.go, report.go.
 package main
 
 import (

@@ -25,7 +25,7 @@ var shared = NewShared()
 
 func TestMain(m *testing.M) {
 	if scenario := os.Getenv(scenarioVariable); scenario != "" {
-		actScenario(scenario) // a child process of a test in leftovers_test.go
+		actScenario(scenario) // a child process of a test in faults_test.go
 		return
 	}
 	goleak.VerifyTestMain(shared.Around(m))

@@ -8,7 +8,7 @@ trap '' HUP INT TERM
 
 while read -r _; do :; done
 
-# A process creates its file in run/ before it starts to work (see process.go). After this rename no process
+# A process creates its file in run/ before it starts to work (see sandbox.go). After this rename no process
 # can, so the list in closed/ is complete.
 mv "$dir/run" "$dir/closed" 2>/dev/null
 

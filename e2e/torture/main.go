@@ -11,7 +11,7 @@
 // in fenced transactions.
 //
 // Each process records what it did and believed (package history). At the end the
-// program checks the record: see report.go. A failed run keeps its history and prints
+// program checks the record: see prove. A failed run keeps its history and prints
 // the path.
 //
 // The program needs Linux. As root, it first moves into new network and mount
@@ -20,8 +20,8 @@
 //
 // # Reading order
 //
-// main.go (one run from start to end), stage.go (the servers and the routes to them),
-// routes.go (the candidates and their network links), nemesis.go, faults.go, report.go.
+// main.go (one run from start to end), stage.go (the servers, the candidates and the routes between
+// them), nemesis.go, faults.go.
 package main
 
 import (

@@ -40,7 +40,7 @@
 //	gone ◀── nothing is left ───────────────────────────────────────────── killing: KILL, until
 //
 // Reading order: child.go (the supervisor's side), message.go (the messages), guard.go (the
-// states above), family.go (the command's processes).
+// states above), reaper.go (the command's processes).
 package supervise
 
 import (
