@@ -29,7 +29,7 @@
 //	Go process ──pipe──▶ reaper (own session) ──SIGQUIT, SIGKILL──▶ postmaster (own session) ─▶ backends
 //
 // Only the initdb template and a downloaded PostgreSQL are kept, in the user's cache directory: they make the
-// next start fast (see standby.go and binaries.go).
+// next start fast (see binaries.go).
 //
 // The package builds on Unix systems only.
 package pgcluster
