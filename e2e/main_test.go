@@ -19,7 +19,6 @@
 package e2e_test
 
 import (
-	"context"
 	"database/sql"
 	"flag"
 	"os"
@@ -30,6 +29,7 @@ import (
 	_ "github.com/lib/pq"
 	"go.uber.org/goleak"
 
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
@@ -47,17 +47,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(shared.Around(m))
 }
 
-// patience bounds the wait for an expected event.
-const patience = 30 * time.Second
-
-// soon returns a context that ends after patience.
-func soon(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // own starts a cluster that the test may break.
 func own(t *testing.T, opts ...pgcluster.Option) *pgcluster.Cluster {
 	t.Helper()
@@ -67,31 +56,9 @@ func own(t *testing.T, opts ...pgcluster.Option) *pgcluster.Cluster {
 	return c
 }
 
-// check fails the test and ends it if err is not nil.
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+const patience = must.Patience
 
-// expect fails the test if err is not nil, and lets it go on.
-func expect(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// eventually waits until happened returns true.
-func eventually(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !happened(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
+var check, expect, eventually, soon = must.Check, must.Expect, must.Eventually, must.Soon
 
 // closed waits for a channel to be closed.
 func closed(t *testing.T, what string, ch <-chan struct{}) {

@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 )
@@ -49,15 +50,9 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// patience bounds the wait for an expected event.
-const patience = 30 * time.Second
+const patience = must.Patience
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check, eventually = must.Check, must.Eventually
 
 // own starts a cluster that the test may break.
 func own(t *testing.T, opts ...pgcluster.Option) *pgcluster.Cluster {
@@ -82,16 +77,6 @@ var made atomic.Int64
 
 // unique returns a new name for an object in the shared server, also when tests are repeated.
 func unique(kind string) string { return fmt.Sprint(kind, "_", made.Add(1)) }
-
-// eventually waits until happened returns true.
-func eventually(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !happened(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
 
 // connection opens a connection that is closed at the end of the test.
 func connection(t *testing.T, dsn string) *pgx.Conn {

@@ -20,6 +20,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/lib/pq"
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/electortest"
 	"go.uber.org/goleak"
@@ -164,22 +165,7 @@ func compare(t *testing.T, want, got string) {
 	}
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// within waits until happened returns true.
-func within(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
-}
+var check, within = must.Check, must.Eventually
 
 // A script has lines such as
 //

@@ -24,6 +24,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/pgelector/pgelector/dashboard"
 	"github.com/pgelector/pgelector/e2e/browser"
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
@@ -47,19 +48,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func expect(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
+var check, expect = must.Check, must.Expect
 
 // eventually waits until happened returns true.
 func eventually(t *testing.T, what string, happened func() bool) {

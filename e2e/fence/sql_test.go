@@ -13,6 +13,7 @@ import (
 	_ "github.com/lib/pq"
 	"go.uber.org/goleak"
 
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/fence"
@@ -40,12 +41,7 @@ func overDrivers(t *testing.T, test func(t *testing.T, store *sql.DB)) {
 	}
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
+var check = must.Expect
 
 func inTx(t *testing.T, store *sql.DB, level sql.IsolationLevel, fn func(*sql.Tx) error) error {
 	t.Helper()

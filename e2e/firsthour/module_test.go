@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pgelector/pgelector/e2e/docscheck"
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 )
 
@@ -28,12 +29,7 @@ var shared = pgcluster.NewShared()
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check, eventually = must.Check, must.Eventually
 
 // root is the repository's root.
 var root, _ = filepath.Abs("../..")

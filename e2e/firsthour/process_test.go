@@ -12,20 +12,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pgelector/pgelector/e2e/must"
 )
 
-// patience bounds the wait for an expected event.
-const patience = 30 * time.Second
-
-// eventually waits until happened returns true.
-func eventually(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !happened(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
+const patience = must.Patience
 
 // process is a running program and what it has said.
 type process struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/ha/cluster"
 	"github.com/pgelector/pgelector/e2e/history"
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/fence"
@@ -261,12 +262,7 @@ func TestThePageHasAllFaultsAndFigures(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = must.Check
 
 // open opens a pool that is closed at the end of the test.
 func open(t *testing.T, dsn string) *sql.DB {

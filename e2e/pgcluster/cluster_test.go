@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/lib/pq"
+	"github.com/pgelector/pgelector/e2e/must"
 	"go.uber.org/goleak"
 )
 
@@ -42,12 +43,7 @@ func own(t *testing.T, opts ...Option) *Cluster {
 	return c
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = must.Check
 
 // connect opens a connection that is closed at the end of the test.
 func connect(t *testing.T, dsn string) *pgx.Conn {

@@ -22,6 +22,7 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/lib/pq"
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
@@ -74,12 +75,7 @@ func groupOf(t *testing.T, shards int, opts ...pgcluster.Option) *group {
 	return g
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
+var check = must.Expect
 
 func (g *group) join(ids ...string) {
 	g.Helper()

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/internal/session"
@@ -129,25 +130,9 @@ func buildIn(dir string, v version, replace ...string) error {
 	return nil
 }
 
-// patience bounds the wait for an expected event.
-const patience = 30 * time.Second
+const patience = must.Patience
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually waits until happened returns true.
-func eventually(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !happened(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
+var check, eventually = must.Check, must.Eventually
 
 // name returns the name of an election that nobody else stands in, also when tests are repeated.
 func name(t *testing.T) string { return fmt.Sprint(t.Name(), time.Now().UnixNano()) }
