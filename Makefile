@@ -1,6 +1,6 @@
 # `make` lists the targets with the comments behind them. Longer recipes are in scripts/.
 
-# For test, e2e, fuzz and bench-go: the number of runs, and a pattern of names.
+# For test, e2e, matrix, fuzz, cover and bench-go: the number of runs, and a pattern of names.
 COUNT ?= 1
 RUN   ?= .
 
@@ -17,6 +17,10 @@ SEED    ?= 0
 # For ha: the faults (empty: all) and the modes (see e2e/ha/main.go).
 FAULTS ?=
 MODES  ?= async,proxied,sync,guarded
+
+# For soak.
+TRANSFERS  ?= 10000
+HEARTBEATS ?= 100000
 
 # For fuzz: the duration of each target.
 TIME ?= 30s
@@ -43,7 +47,7 @@ e2e: ## Run only the tests on real PostgreSQL, over every combination of drivers
 simulate: ## Simulate elections with faults in virtual time: make simulate SEEDS=100000 SEED=7
 	go -C e2e test ./simulation -run='^TestSimulation$$' -v -timeout=0 -count=1 -seed='$(SEED)' -seeds='$(SEEDS)' -processes="$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
 
-mutate: ## Check that the tests notice bugs planted in a copy: RULES=1 takes an hour (AGAIN=1: only those not noticed before)
+mutate: ## Check that the tests notice bugs planted in a copy: the list, or with RULES=1 for hours those of rules (AGAIN=1: only those not noticed before)
 	go -C e2e run ./mutation $(if $(RULES),-rules) $(if $(AGAIN),-again)
 
 matrix: ## Run the tests on PostgreSQL 14 to 18 (fetched with npm): make matrix MAJORS="14 18" SCOPE=session
@@ -57,9 +61,9 @@ ha: ## Measure failovers with Patroni, HAProxy and PgBouncer: make ha MINUTES=60
 	@scripts/setup.sh postgresql pgbouncer patroni etcd haproxy
 	go -C e2e run ./ha -minutes='$(MINUTES)' -seed='$(SEED)' -faults='$(FAULTS)' -modes='$(MODES)' $(if $(RESULTS),-results=ha/RESULTS.md)
 
-soak: ## Hand leadership over 10,000 times with each driver, keep a transaction for 100,000 heartbeats, and check for leaks
+soak: ## Hand leadership over 10,000 times with each driver, keep a transaction for 100,000 heartbeats, and check for leaks: make soak TRANSFERS=100
 	@scripts/setup.sh postgresql
-	PGELECTOR_HAND_OVERS=10000 PGELECTOR_HEARTBEATS=100000 go -C e2e test . -run='HandOversDoNot|ThousandsOfHeartbeats' -count=1 -timeout=2h -v
+	PGELECTOR_HAND_OVERS='$(TRANSFERS)' PGELECTOR_HEARTBEATS='$(HEARTBEATS)' go -C e2e test . -run='HandOversDoNot|ThousandsOfHeartbeats' -count=1 -timeout=2h -v
 
 fuzz: ## Fuzz the parsers: make fuzz TIME=5m RUN=Token
 	@scripts/fuzz.sh '$(TIME)' '$(RUN)'
@@ -80,7 +84,7 @@ model: ## Check the model in docs/model with spin: two writers must be impossibl
 	@scripts/model.sh
 
 cover: ## Measure the coverage of elector and internal/session
-	@scripts/cover.sh
+	@scripts/cover.sh -run='$(RUN)'
 
 generate: ## Generate db/ and roster/internal/db/ from queries/ with sqlc
 	"$$(scripts/tool.sh sqlc)" generate
@@ -103,8 +107,8 @@ lint: ## Run go vet and staticcheck on every module
 verify: ## Check that generated code, imports, docs and go.mod are up to date
 	@scripts/verify.sh
 
-proof: ## Run every proof, for hours, and write its figures to the documents; goes on where it stopped: make proof STEPS="model soak"
-	go -C e2e run ./proof -run -steps='$(STEPS)'
+proof: ## Run every proof, for hours, and write its figures to the documents; goes on where it stopped: make proof STEPS="model soak" (SHORT=1: try it in minutes)
+	go -C e2e run ./proof -run -steps='$(STEPS)' $(if $(SHORT),-short)
 
 clean: ## Remove built tools and coverage
 	rm -rf .cache

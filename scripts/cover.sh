@@ -8,8 +8,8 @@ scripts/setup.sh postgresql pgbouncer
 mkdir -p .cache
 packages=github.com/pgelector/pgelector/elector
 for name in lock session backoff pgerr; do packages+=,github.com/pgelector/pgelector/internal/$name; done
-go test -count=1 -coverpkg=$packages -coverprofile=.cache/cover.out ./elector/... ./internal/... ./sqlmock_test/... ./electortest/...
-go -C e2e test -count=1 -timeout 45m -coverpkg=$packages -coverprofile=../.cache/cover-e2e.out .
+go test -count=1 -coverpkg=$packages -coverprofile=.cache/cover.out "$@" ./elector/... ./internal/... ./sqlmock_test/... ./electortest/...
+go -C e2e test -count=1 -timeout 45m -coverpkg=$packages -coverprofile=../.cache/cover-e2e.out "$@" .
 tail -n +2 .cache/cover-e2e.out >>.cache/cover.out
 go tool cover -html=.cache/cover.out -o .cache/cover.html
 go tool cover -func=.cache/cover.out

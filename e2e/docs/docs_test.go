@@ -3,7 +3,6 @@
 package docs
 
 import (
-	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -14,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // The tests use the same relative paths as the pages in docs/.
@@ -261,50 +259,6 @@ func follow(page, to string) error {
 // slug returns the anchor that GitHub generates for a heading.
 func slug(heading string) string {
 	return strings.ReplaceAll(regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
-}
-
-// The costs of a failover in docs/servers.md must be the longest of the committed run. A
-// failure prints the cells that must be there.
-func TestTheFiguresOfFailoversMatchTheRun(t *testing.T) {
-	results := read(t, "../e2e/ha/RESULTS.md")
-	page := strings.Join(strings.Fields(read(t, "servers.md")), " ")
-	type figure struct {
-		text   string
-		length time.Duration
-	}
-	gaps, overlaps, cells := map[string]figure{}, map[string]figure{}, map[string]string{}
-	rows := regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| (async|proxied|sync|guarded) \\| \\d+ \\| [^|]+ \\| ([^|]+) \\| [^|]* \\| [^|]* \\| ([^|]+) \\|").FindAllStringSubmatch(results, -1)
-	if len(rows) < 40 {
-		t.Fatalf("the run has %d rows, want at least 40", len(rows))
-	}
-	for _, row := range rows {
-		fault, mode := row[1], row[2]
-		cells[fault+mode] = row[3]
-		for i, worst := range []map[string]figure{gaps, overlaps} {
-			text := row[3+i]
-			length, err := time.ParseDuration(strings.ReplaceAll(text, " ", ""))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if length > worst[mode].length {
-				worst[mode] = figure{text + " (`" + fault + "`)", length}
-			}
-		}
-	}
-	for _, mode := range []string{"async", "proxied", "sync", "guarded"} {
-		want := fmt.Sprintf("| %s | %s | %s | %s |", cells["crash"+mode], cells["switchover"+mode], gaps[mode].text, cmp.Or(overlaps[mode].text, "0"))
-		if !strings.Contains(page, "("+mode+") "+want) {
-			t.Errorf("servers.md lacks (%s) %s", mode, want)
-		}
-	}
-	back := regexp.MustCompile(`soon after its route led to a primary: held\. (\d+ times); (median [^,]+, worst [^.]+s)\.`).FindStringSubmatch(results)
-	if back == nil || !strings.Contains(page, back[1]+", "+back[2]) {
-		t.Errorf("servers.md lacks %q", back)
-	}
-	// A run with a broken guarantee must not be committed.
-	if strings.Contains(results, "BROKEN") {
-		t.Error("the run has broken promises")
-	}
 }
 
 // found returns the groups of a pattern's matches in a file, sorted.

@@ -36,8 +36,15 @@ func judge(events []history.Event) report {
 }
 
 func (r report) print(out io.Writer) {
-	fmt.Fprintf(out, "\n%s\n", r.table())
+	fmt.Fprintf(out, "\n%d faults\n\n%s\n", r.faults(), r.table())
 	history.Print(out, r.proofs)
+}
+
+func (r report) faults() (n int) {
+	for _, row := range r.rows {
+		n += row.times
+	}
+	return n
 }
 
 // table returns a Markdown table.

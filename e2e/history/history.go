@@ -31,18 +31,3 @@
 // next leader's term may overlap; the tokens tell the two apart. Proofs report these
 // overlaps separately.
 package history
-
-// Timeline says who led when, and which faults were injected. Pictures are drawn from it.
-// Times are milliseconds since its start.
-type Timeline struct {
-	Length int
-	Rows   []string // the candidates, in drawing order; each row starts with the candidate's name
-	Terms  []Stretch
-	Faults []Stretch
-}
-
-// Stretch is a term of the named row, or a fault of the named kind.
-type Stretch struct {
-	Name     string
-	From, To int
-}

@@ -180,30 +180,6 @@ func (s *span) overlap(next *span) time.Duration {
 	return min(s.end, next.end).Sub(next.begin)
 }
 
-// NewTimeline returns the timeline of a history that began at began. The function row
-// names the row of a process. The caller sets Rows.
-func NewTimeline(events []Event, began Time, row func(process string) string) Timeline {
-	var t Timeline
-	at := func(moment Time) int {
-		t.Length = max(t.Length, int(moment.Sub(began).Milliseconds()))
-		return int(moment.Sub(began).Milliseconds())
-	}
-	for _, s := range spans(events) {
-		t.Terms = append(t.Terms, Stretch{row(s.process), at(s.begin), at(s.end)})
-	}
-	struck := map[string]Time{}
-	for _, e := range events {
-		switch e.Kind {
-		case Struck:
-			struck[e.Text] = e.At
-		case Healed:
-			t.Faults = append(t.Faults, Stretch{e.Text, at(struck[e.Text]), at(e.At)})
-		}
-	}
-	slices.SortFunc(t.Faults, func(a, b Stretch) int { return cmp.Or(a.From-b.From, strings.Compare(a.Name, b.Name)) })
-	return t
-}
-
 // Recovers checks that somebody led within bound each time all faults had ended.
 func Recovers(events []Event, bound time.Duration) Proof {
 	p := Proof{Claim: "somebody led again"}

@@ -295,15 +295,6 @@ func TestRecoversRequiresALeaderWithinTheBoundAfterEachCalm(t *testing.T) {
 	}
 }
 
-func TestTheTimelineHasTermsAndFaultsInMilliseconds(t *testing.T) {
-	events := join(leading("A1", 1, 110, 150), []Event{{At: ms(160), Kind: Struck, Text: "kill"}, {At: ms(170), Kind: Healed, Text: "kill"}}, leading("B1", 2, 180, 200))
-	got := NewTimeline(events, ms(100), func(process string) string { return process[:1] })
-	want := Timeline{Length: 100, Terms: []Stretch{{"A", 10, 50}, {"B", 80, 100}}, Faults: []Stretch{{"kill", 60, 70}}}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
 // lateAttempts returns the end of a history: B checks and is frozen, C writes, B writes.
 func lateAttempts() []Event {
 	events := []Event{{Process: "B", At: ms(50), Kind: Checked, Token: 8, Leading: true}}

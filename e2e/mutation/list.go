@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -64,7 +65,7 @@ func tryList(ctx context.Context, dir string, list []listed) (tried []listed, er
 			continue
 		}
 		if m.result, err = m.try(ctx, dir); err != nil || ctx.Err() != nil {
-			return tried, err
+			return nil, cmp.Or(err, ctx.Err())
 		}
 		fmt.Printf("%2d of %d: %s: %s\n", i+1, len(list), m.what, m.result)
 		tried = append(tried, m)
@@ -89,7 +90,7 @@ func (m listed) try(ctx context.Context, dir string) (result, error) {
 	defer os.WriteFile(path, source, 0o644)
 	for _, s := range suites(dir) {
 		if err := s.compile(ctx); err != nil {
-			return "", fmt.Errorf("mutant %q: %w", m.what, err)
+			return result(fmt.Sprintf("not tried: %v", err)), nil
 		}
 		if out, err := s.run(ctx, "MUTANT="); err != nil {
 			return noticedBy(s.name, out, err), nil

@@ -2,10 +2,9 @@
 
 // Command pictures makes the pictures of the documents.
 //
-//	draw DIRECTORY [SUMMARY]  draws those that adapt to light and dark pages. It needs only Go.
-//	                          SUMMARY of a run of e2e/torture takes the place of the committed one
-//	record FILE               records the metrics of an election with faults, which draw draws
-//	photograph DIRECTORY      takes screenshots of the dashboard, in a browser
+//	draw DIRECTORY        draws those that adapt to light and dark pages. It needs only Go.
+//	record FILE           records the metrics of an election with faults, which draw draws
+//	photograph DIRECTORY  takes screenshots of the dashboard, in a browser
 package main
 
 import (
@@ -23,7 +22,7 @@ import (
 func main() {
 	commands := map[string]func(ctx context.Context, argument string) error{"draw": draw, "record": record, "photograph": photograph}
 	if len(os.Args) < 3 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: pictures draw DIRECTORY [SUMMARY] | record FILE | photograph DIRECTORY")
+		fmt.Fprintln(os.Stderr, "usage: pictures draw DIRECTORY | record FILE | photograph DIRECTORY")
 		os.Exit(64)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -35,12 +34,7 @@ func main() {
 	}
 }
 
-func draw(_ context.Context, dir string) (err error) {
-	if len(os.Args) > 3 {
-		if tortureSummary, err = os.ReadFile(os.Args[3]); err != nil {
-			return err
-		}
-	}
+func draw(_ context.Context, dir string) error {
 	for name, picture := range pictures(dir) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(picture), 0o644); err != nil {
 			return err
@@ -53,7 +47,7 @@ func draw(_ context.Context, dir string) (err error) {
 func pictures(dir string) map[string]string {
 	all := map[string]string{}
 	gaps := failover(filepath.Join(dir, "../../bench/results.json"))
-	for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": rosterTables, "torture": torture, "handover": handOver, "shards": shards, "failover": gaps} {
+	for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": rosterTables, "handover": handOver, "shards": shards, "failover": gaps} {
 		c := &canvas{palette: light}
 		draw(c)
 		all[name+".svg"] = c.svg()

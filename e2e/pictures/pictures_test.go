@@ -19,7 +19,6 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/pgelector/pgelector/e2e/browser"
-	"github.com/pgelector/pgelector/e2e/history"
 )
 
 func TestTheCommittedPicturesAreUpToDate(t *testing.T) {
@@ -63,22 +62,6 @@ func TestTheArithmeticMatchesTheElector(t *testing.T) {
 			if !regexp.MustCompile(want).Match(source) {
 				t.Errorf("%s no longer has %q, which the picture of the lease uses", file, want)
 			}
-		}
-	}
-}
-
-func TestEveryFaultOfTheRunHasAColour(t *testing.T) {
-	coloured := ""
-	for _, kind := range kinds {
-		coloured += " " + kind.faults + " "
-	}
-	var run history.Timeline
-	if err := json.Unmarshal(tortureSummary, &run); err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range run.Faults {
-		if strings.Count(coloured, " "+f.Name+" ") != 1 {
-			t.Errorf("the fault %s must have exactly one kind", f.Name)
 		}
 	}
 }

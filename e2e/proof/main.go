@@ -1,18 +1,21 @@
 // Command proof runs every proof of the project on one commit, for hours, and keeps the
 // figures:
 //
-//	make proof                    # what has not been run on this code yet
+//	make proof                    # what has not passed on this code yet
 //	make proof STEPS="model soak" # only these
+//	make proof SHORT=1            # try the chain in minutes, and keep nothing
 //
 // A step that has passed is not run again on the same code; changed documents change no code.
-// The figures are in proof.json, from which it writes the table of docs/evidence.md and that of
-// the README. Without -run it only writes the tables.
+// proof.json has the figures, from which it writes the tables of the documents after each
+// step. A step that fails keeps its last figures, and is shown as failed. Without -run it
+// only writes the tables.
 package main
 
 import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -25,26 +28,34 @@ import (
 	"time"
 )
 
-// A figure record is what one step has found.
+// A record is what one step has found.
 type record struct {
 	Figures map[string]string `json:"figures"`
+	Command string            `json:"command"`
 	Commit  string            `json:"commit"`
 	Date    string            `json:"date"`
-	Code    string            `json:"code,omitempty"` // identifies the files, without documents and results
+	Code    string            `json:"code,omitempty"`    // identifies the files, without documents and results
+	Minutes int               `json:"minutes,omitempty"` // that it took
+	Failed  string            `json:"failed,omitempty"`  // the commit at which the step failed since
 }
 
 const recordsFile = "e2e/proof/proof.json"
+
+var short = flag.Bool("short", false, "run each step shortened, and keep nothing")
 
 func main() {
 	run := flag.Bool("run", false, "run the steps")
 	only := flag.String("steps", "", "names of the steps to run, also those that have passed; default: all that have not")
 	flag.Parse()
 	err := os.Chdir("..") // the root of the repository
-	if err == nil && *run {
+	switch {
+	case err != nil:
+	case *run:
 		err = prove(strings.Fields(*only))
-	}
-	if err == nil {
-		err = writePages()
+	default:
+		if err = readPages(); err == nil {
+			err = writePages()
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "proof:", err)
@@ -59,40 +70,80 @@ func prove(only []string) error {
 			return fmt.Errorf("there is no step %q", name)
 		}
 	}
-	var failed []string
-	for i, s := range steps {
-		code, commit, err := identify()
-		if err != nil {
-			return err
+	code, commit, err := identify()
+	if err != nil && !*short {
+		return err
+	}
+	records, err := readRecords()
+	if err != nil {
+		return err
+	}
+	var chosen []step
+	var left time.Duration
+	for _, s := range steps {
+		r := records[s.name]
+		if slices.Contains(only, s.name) || len(only) == 0 && (*short || r.Code != code || r.Failed != "") {
+			if r.Minutes > 0 {
+				s.minutes = r.Minutes
+			}
+			chosen = append(chosen, s)
+			left += s.takes()
+			fmt.Printf("%-11s about %6v  %s\n", s.name, s.takes(), s.chosen())
 		}
-		records, err := readRecords()
-		if err != nil {
-			return err
-		}
-		chosen := slices.Contains(only, s.name)
-		if len(only) > 0 && !chosen || !chosen && records[s.name].Code == code {
-			continue
-		}
-		fmt.Printf("\n== %d/%d %s: %s (about %s, %s)\n", i+1, len(steps), s.name, s.command, s.takes, time.Now().UTC().Format(time.TimeOnly))
+	}
+	var failed []error
+	for i, s := range chosen {
+		fmt.Printf("\n== %d/%d %s at %s: about %v, all that is left about %v (%s)\n", i+1, len(chosen), s.name, commit, s.takes(), left,
+			time.Now().UTC().Format(time.TimeOnly))
+		left -= s.takes()
+		began := time.Now()
 		figures, err := s.run()
+		if now, _, changed := identify(); err == nil && now != code && !*short {
+			err = errors.Join(errors.New("the code has changed meanwhile"), changed)
+		}
+		took := time.Since(began)
 		if err != nil {
-			fmt.Printf("== %s failed: %v\n", s.name, err)
-			failed = append(failed, s.name)
+			failed = append(failed, fmt.Errorf("%s: %w", s.name, err))
+			fmt.Printf("== %s FAILED after %v: %v\n", s.name, took.Round(time.Second), err)
+		} else {
+			fmt.Printf("== %s passed in %v: %v\n", s.name, took.Round(time.Second), figures)
+		}
+		if *short {
 			continue
 		}
-		records[s.name] = record{Figures: figures, Commit: commit, Date: time.Now().UTC().Format(time.DateOnly), Code: code}
-		text, _ := json.MarshalIndent(records, "", "  ")
-		if err := os.WriteFile(recordsFile, append(text, '\n'), 0o644); err != nil {
+		r := records[s.name]
+		if r.Failed = commit; err == nil {
+			r = record{Figures: figures, Command: s.command, Commit: commit, Date: time.Now().UTC().Format(time.DateOnly), Code: code,
+				Minutes: int(took.Minutes()) + 1}
+		}
+		records[s.name] = r
+		if err := errors.Join(writeRecords(records), writePages()); err != nil {
 			return err
 		}
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("failed: %s; 'make proof' tries these again", strings.Join(failed, ", "))
+		return fmt.Errorf("%d of %d steps failed; 'make proof' tries these again:\n%w", len(failed), len(chosen), errors.Join(failed...))
 	}
 	return nil
 }
 
-// run runs the step's command, and returns the figures of its output and its pages.
+// takes is about how long the step takes.
+func (s step) takes() time.Duration {
+	if *short {
+		return time.Minute
+	}
+	return time.Duration(s.minutes) * time.Minute
+}
+
+// chosen is the command that runs.
+func (s step) chosen() string {
+	if *short {
+		return s.short
+	}
+	return s.command
+}
+
+// run runs the step's command, and returns the figures of its output and its page.
 func (s step) run() (map[string]string, error) {
 	log := filepath.Join(".cache", "proof", s.name+".log")
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
@@ -104,20 +155,44 @@ func (s step) run() (map[string]string, error) {
 	}
 	defer file.Close()
 	var text bytes.Buffer
-	cmd := exec.Command("bash", "-c", s.command)
+	cmd := exec.Command("bash", "-c", s.chosen())
 	cmd.Stdout = io.MultiWriter(os.Stdout, file, &text)
 	cmd.Stderr = cmd.Stdout
+	began := time.Now().Truncate(time.Second)
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%w: see %s", err, log)
 	}
-	for _, page := range s.pages {
-		more, err := os.ReadFile(page)
-		if err != nil {
-			return nil, err
-		}
-		text.Write(more)
+	figures, err := s.figures(text.String())
+	if err != nil || s.page == "" || *short {
+		return figures, err
 	}
-	return s.figures(text.String())
+	if info, err := os.Stat(s.page); err != nil || info.ModTime().Before(began) {
+		return nil, errors.Join(fmt.Errorf("it has not written %s", s.page), err)
+	}
+	return figures, s.read(figures)
+}
+
+// read adds the figures of the step's page.
+func (s step) read(figures map[string]string) error {
+	page, err := os.ReadFile(s.page)
+	if err != nil {
+		return err
+	}
+	return s.cells(string(page), figures)
+}
+
+// readPages keeps the figures of pages that a command has written by itself.
+func readPages() error {
+	records, err := readRecords()
+	for _, s := range steps {
+		if err == nil && s.page != "" {
+			err = s.read(records[s.name].Figures)
+		}
+	}
+	if err == nil {
+		err = writeRecords(records)
+	}
+	return err
 }
 
 // figures finds the figures in a text: the last match of each, with count_ the number of
@@ -160,6 +235,17 @@ func readRecords() (map[string]record, error) {
 	}
 	records := map[string]record{}
 	return records, json.Unmarshal(text, &records)
+}
+
+func writeRecords(records map[string]record) error {
+	var text bytes.Buffer
+	out := json.NewEncoder(&text)
+	out.SetEscapeHTML(false)
+	out.SetIndent("", "  ")
+	if err := out.Encode(records); err != nil {
+		return err
+	}
+	return os.WriteFile(recordsFile, text.Bytes(), 0o644)
 }
 
 // written are the files that a change of which changes no code.

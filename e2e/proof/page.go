@@ -1,16 +1,19 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // pages are the documents with a table of figures, and what makes each one.
 var pages = map[string]func() (string, error){
 	"docs/evidence.md": evidence,
+	"docs/servers.md":  failovers,
 	"docs/shards.md":   groups,
 	"README.md":        alternatives,
 }
@@ -55,19 +58,21 @@ func evidence() (string, error) {
 	var b strings.Builder
 	b.WriteString("| what | how much | command | commit |\n|---|---|---|---|\n")
 	for _, s := range steps {
-		r, proved := records[s.name]
-		switch {
-		case s.says == "":
-			continue
-		case !proved:
-			return "", fmt.Errorf("%s has no figures of %s", recordsFile, s.name)
-		}
+		r := records[s.name]
 		says := s.says
 		for name, value := range r.Figures {
 			says = strings.ReplaceAll(says, "{"+name+"}", thousands(value))
 		}
-		if strings.Contains(says, "{") {
+		switch {
+		case says == "":
+			continue
+		case r.Commit == "":
+			says = "nothing yet"
+		case strings.Contains(says, "{"):
 			return "", fmt.Errorf("%s: no figure for %s", s.name, says)
+		}
+		if r.Failed != "" {
+			says += ". **It failed at " + r.Failed + "**"
 		}
 		command := s.command
 		if s.repeat != "" {
@@ -104,52 +109,148 @@ var compared = []struct{ says, system string }{
 	{"etcd, fastest, TTL 2 s", "etcd, fastest"},
 }
 
-// alternatives is the README's table: medians of the bench, with two digits.
-func alternatives() (string, error) {
-	results, err := os.ReadFile("bench/RESULTS.md")
-	if err != nil {
-		return "", err
-	}
-	times := rowsUnder(string(results), "## Time without a leader")
-	rest := rowsUnder(string(results), "## Cost at rest")
-	var b strings.Builder
-	b.WriteString("| | clean resignation | `kill -9` | process frozen | link cut | WAL at rest |\n|---|--:|--:|--:|--:|--:|\n")
+// The columns of the README's table, and those of bench/RESULTS.md.
+var costs = []struct {
+	says string
+	cell int
+}{{"clean resignation", 0}, {"`kill -9`", 1}, {"process frozen", 4}, {"link cut", 5}, {"WAL at rest", 4}}
+
+// The columns of the table of groups, and those of bench/RESULTS.md.
+var moves = []struct {
+	says string
+	cell int
+}{{"members", 0}, {"even after a join", 2}, {"a leave", 3}, {"`kill -9`", 4}, {"statements/s per member", 5}, {"moves per restart", 9}}
+
+var crowds = []string{"1000", "10000"}
+
+// benchCells reads the figures of bench/RESULTS.md that the documents have.
+func benchCells(page string, figures map[string]string) error {
+	times, rest, groups := rowsUnder(page, "## Time without a leader"), rowsUnder(page, "## Cost at rest"), rowsUnder(page, "## Groups of shards")
 	for _, c := range compared {
 		row, found := times[c.system]
 		if !found || len(row) < 6 {
-			return "", fmt.Errorf("bench/RESULTS.md has no times of %q", c.system)
+			return fmt.Errorf("bench/RESULTS.md has no times of %q", c.system)
 		}
-		wal := "–" // etcd writes none
+		for _, cost := range costs[:4] {
+			figures[c.says+", "+cost.says] = median(row[cost.cell])
+		}
+		figures[c.says+", WAL at rest"] = "–" // etcd writes none
 		if atRest, found := rest[c.system+", leading"]; found {
-			wal = perHour(atRest[4])
+			figures[c.says+", WAL at rest"] = perHour(atRest[costs[4].cell])
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", c.says, median(row[0]), median(row[1]), median(row[4]), median(row[5]), wal)
 	}
+	for _, shards := range crowds {
+		row := groups[shards]
+		if len(row) < 11 {
+			return fmt.Errorf("bench/RESULTS.md has no times of %s shards", shards)
+		}
+		for _, move := range moves {
+			figures[shards+" shards, "+move.says] = row[move.cell]
+		}
+		figures[shards+" shards, moves per restart"] += ", at most " + strings.TrimSpace(row[10])
+	}
+	return nil
+}
+
+// alternatives is the README's table: medians of the bench, with two digits.
+func alternatives() (string, error) {
+	var b strings.Builder
+	b.WriteString("|")
+	for _, cost := range costs {
+		b.WriteString(" | " + cost.says)
+	}
+	b.WriteString(" |\n|---|--:|--:|--:|--:|--:|\n")
 	records, err := readRecords()
+	for _, c := range compared {
+		b.WriteString("| " + c.says)
+		for _, cost := range costs {
+			b.WriteString(" | " + records["bench"].Figures[c.says+", "+cost.says])
+		}
+		b.WriteString(" |\n")
+	}
 	fmt.Fprintf(&b, "\nMeasured by `make bench` at commit %s.\n", records["bench"].Commit)
 	return b.String(), err
 }
 
 // groups is the table of docs/shards.md: times and costs of the bench.
 func groups() (string, error) {
-	results, err := os.ReadFile("bench/RESULTS.md")
-	if err != nil {
-		return "", err
-	}
-	rows := rowsUnder(string(results), "## Groups of shards")
 	var b strings.Builder
-	b.WriteString("| shards | members | even after a join | a leave | `kill -9` | statements/s per member | moves per restart |\n" +
-		"|--:|--:|--:|--:|--:|--:|--:|\n")
-	for _, shards := range []string{"1000", "10000"} {
-		row := rows[shards]
-		if len(row) < 11 {
-			return "", fmt.Errorf("bench/RESULTS.md has no times of %s shards", shards)
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s, at most %s |\n", thousands(shards), row[0], row[2], row[3], row[4], row[5], row[9],
-			strings.TrimSpace(row[10]))
+	b.WriteString("| shards")
+	for _, move := range moves {
+		b.WriteString(" | " + move.says)
 	}
+	b.WriteString(" |\n|--:|--:|--:|--:|--:|--:|--:|\n")
 	records, err := readRecords()
+	for _, shards := range crowds {
+		b.WriteString("| " + thousands(shards))
+		for _, move := range moves {
+			b.WriteString(" | " + records["bench"].Figures[shards+" shards, "+move.says])
+		}
+		b.WriteString(" |\n")
+	}
 	fmt.Fprintf(&b, "\nMeasured by `make bench` at commit %s, one sample each.\n", records["bench"].Commit)
+	return b.String(), err
+}
+
+// modes are the rows of the table of failovers, and their names in e2e/ha/RESULTS.md.
+var modes = []struct{ says, name string }{
+	{"asynchronous", "async"},
+	{"the same, through HAProxy", "proxied"},
+	{"synchronous", "sync"},
+	{"the same, `WithSynchronousStandby`", "guarded"},
+}
+
+var (
+	failoverRow = regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| (\\w+) \\| \\d+ \\| [^|]+ \\| ([^|]+) \\| [^|]* \\| [^|]* \\| ([^|]+) \\|")
+	routeBack   = regexp.MustCompile(`soon after its route led to a primary: held\. (\d+) times; median ([^,]+), worst ([^.]+s)\.`)
+)
+
+// failoverCells reads the costs of failovers: the longest of each mode.
+func failoverCells(page string, figures map[string]string) error {
+	longest := map[string]time.Duration{}
+	keepLongest := func(name, text, fault string) {
+		if length, err := time.ParseDuration(strings.ReplaceAll(text, " ", "")); err == nil && length > longest[name] {
+			longest[name], figures[name] = length, text+" (`"+fault+"`)"
+		}
+	}
+	for _, m := range modes {
+		figures[m.name+", two believed"] = "0"
+	}
+	for _, row := range failoverRow.FindAllStringSubmatch(page, -1) {
+		fault, mode := row[1], row[2]
+		if fault == "crash" || fault == "switchover" {
+			figures[mode+", `"+fault+"`"] = row[3]
+		}
+		keepLongest(mode+", the worst fault", row[3], fault)
+		keepLongest(mode+", two believed", row[4], fault)
+	}
+	back := routeBack.FindStringSubmatch(page)
+	if back == nil || strings.Contains(page, "BROKEN") {
+		return errors.New("e2e/ha/RESULTS.md has broken promises, or does not say how soon somebody led again")
+	}
+	figures["back, times"], figures["back, median"], figures["back, worst"] = back[1], back[2], back[3]
+	return nil
+}
+
+// failovers is the table of docs/servers.md.
+func failovers() (string, error) {
+	records, err := readRecords()
+	figures := records["cluster"].Figures
+	var b strings.Builder
+	b.WriteString("| replication | `crash` | `switchover` | the worst fault | two believed |\n|---|---|---|---|---|\n")
+	for _, m := range modes {
+		fmt.Fprintf(&b, "| %s (%s)", m.says, m.name)
+		for _, cost := range []string{"`crash`", "`switchover`", "the worst fault", "two believed"} {
+			figure, found := figures[m.name+", "+cost]
+			if !found {
+				return "", fmt.Errorf("%s has no %s, %s", recordsFile, m.name, cost)
+			}
+			b.WriteString(" | " + figure)
+		}
+		b.WriteString(" |\n")
+	}
+	fmt.Fprintf(&b, "\nIf the last leader lives, somebody leads soon after its route reaches a primary: %s times, median %s, worst %s.\n",
+		figures["back, times"], figures["back, median"], figures["back, worst"])
 	return b.String(), err
 }
 

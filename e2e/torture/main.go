@@ -10,9 +10,11 @@
 // time. After each fault it waits until a candidate leads. Leaders write to a register
 // in fenced transactions.
 //
-// Each process records what it did and believed (package history). At the end the
-// program checks the record: see prove. A failed run keeps its history and prints
-// the path.
+// Each process records what it did and believed (package history), in the machine's
+// monotonic time. At the end the program checks the record: see prove. Two kinds of
+// overlap are not excluded by the library, and are only counted: after the server has
+// ended a session, until the leader's next heartbeat; and while there are two primaries.
+// A failed run keeps its history and prints the path.
 //
 // The program needs Linux. As root, it first moves into new network and mount
 // namespaces, where it can cut links and fill a disk without leaving anything behind.
@@ -20,23 +22,20 @@
 //
 // # Reading order
 //
-// main.go (one run from start to end), stage.go (the servers, the candidates and the routes between
-// them), nemesis.go, faults.go.
+// main.go (one run from start to end), stage.go (the servers, the candidates and the
+// routes between them), nemesis.go, faults.go.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -51,7 +50,6 @@ func main() {
 	flag.Uint64Var(&c.seed, "seed", 0, "seed of the random choices; 0 chooses one")
 	flag.StringVar(&c.faults, "faults", "", "inject only these faults, separated by commas (see -list)")
 	flag.StringVar(&c.keep, "keep", "", "keep the history in this file, also if the run passes")
-	flag.StringVar(&c.summary, "summary", "", "write the run's figures and timeline to this file, as JSON")
 	flag.StringVar(&c.judge, "judge", "", "inject no faults; check the history in this file")
 	list := flag.Bool("list", false, "list the faults")
 	flag.Parse()
@@ -77,11 +75,10 @@ func main() {
 
 // config holds the flags.
 type config struct {
-	minutes       float64
-	seed          uint64
-	faults        string
-	keep, summary string
-	judge         string
+	minutes     float64
+	seed        uint64
+	faults      string
+	keep, judge string
 }
 
 func (c config) duration() time.Duration { return time.Duration(c.minutes * float64(time.Minute)) }
@@ -136,7 +133,7 @@ func run(ctx context.Context, c config, path string, without error) (err error) 
 		return err
 	}
 	r := judge(c.seed, f.Log.Since(0))
-	r.Proofs = append(r.Proofs, left)
+	r.proofs = append(r.proofs, left)
 	return c.report(r)
 }
 
@@ -160,49 +157,30 @@ func injectFaults(ctx context.Context, c config, s *stage, f *fleet.Fleet, chose
 	return err
 }
 
-// report is the result of a run. It is small enough to commit.
+// report is the result of a run.
 type report struct {
-	Seed   uint64
-	Struck map[string]int // how often each fault was injected
-	Proofs []history.Proof
-	history.Timeline
+	seed   uint64
+	struck map[string]int // how often each fault was injected
+	proofs []history.Proof
 }
 
 func judge(seed uint64, events []history.Event) report {
-	began := history.Time(math.MaxInt64)
-	for _, e := range events {
-		began = min(began, e.At)
-	}
-	r := report{Seed: seed, Struck: map[string]int{}, Proofs: prove(events)}
+	r := report{seed: seed, struck: map[string]int{}, proofs: prove(events)}
 	for _, e := range events {
 		if e.Kind == history.Struck {
-			r.Struck[e.Text]++
+			r.struck[e.Text]++
 		}
-	}
-	r.Timeline = history.NewTimeline(fleet.Of("", events), began, func(process string) string { return strings.TrimRight(process, "0123456789") })
-	for _, s := range seats {
-		r.Rows = append(r.Rows, s.ID+"  "+s.String())
 	}
 	return r
 }
 
 func (r report) print(out io.Writer) {
 	struck := 0
-	for _, n := range r.Struck {
+	for _, n := range r.struck {
 		struck += n
 	}
-	fmt.Fprintf(out, "\nseed %d: %d faults of %d kinds\n", r.Seed, struck, len(r.Struck))
-	history.Print(out, r.Proofs)
-}
-
-func (r report) failed() error { return history.FailedProofs(r.Proofs) }
-
-func (r report) write(path string) error {
-	text, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
+	fmt.Fprintf(out, "\nseed %d: %d faults of %d kinds\n", r.seed, struck, len(r.struck))
+	history.Print(out, r.proofs)
 }
 
 // recheck checks a history that an earlier run kept.
@@ -214,13 +192,10 @@ func recheck(c config) error {
 	return c.report(judge(c.seed, events))
 }
 
-// report prints the result of a run, and writes it to a file if the flags ask for that.
-func (c config) report(r report) (err error) {
+// report prints the result of a run.
+func (c config) report(r report) error {
 	r.print(os.Stdout)
-	if c.summary != "" {
-		err = r.write(c.summary)
-	}
-	return errors.Join(err, r.failed())
+	return history.FailedProofs(r.proofs)
 }
 
 // prove checks each election (no two led at once, tokens rose, hooks alternated), the first
