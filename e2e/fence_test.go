@@ -107,58 +107,45 @@ func TestInTxWorksAtEveryIsolationLevel(t *testing.T) {
 func TestInTxIsRefusedAfterTheTerm(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
-		for name, end := range map[string]func(*testing.T, *server, *candidate, *elector.Term) (next bool){
-			"resigned": func(t *testing.T, s *server, c *candidate, term *elector.Term) bool {
+		for name, end := range map[string]func(*testing.T, *server, *candidate, *elector.Term){
+			"resigned": func(t *testing.T, s *server, c *candidate, term *elector.Term) {
 				expect(t, term.Resign(soon(t)))
-				return false
 			},
-			"terminated": func(t *testing.T, s *server, c *candidate, term *elector.Term) bool {
+			"terminated": func(t *testing.T, s *server, c *candidate, term *elector.Term) {
 				s.terminate(t, s.leaderPID(t, c.Key()))
 				s.frees(t, c.Key())
-				return false
 			},
-			"terminated, and another leads": func(t *testing.T, s *server, c *candidate, term *elector.Term) bool {
+			"terminated, and another leads": func(t *testing.T, s *server, c *candidate, term *elector.Term) {
 				s.terminate(t, s.leaderPID(t, c.Key()))
 				s.lead(t, d.open(t, 0, s.DSN()), c.Election())
-				return true
 			},
 		} {
-			t.Run(name, func(t *testing.T) {
-				s := onShared(t)
-				ledger := s.ledger(t)
-				pool := d.open(t, 0, s.DSN())
-				// With rare heartbeats the term learns of its end from InTx.
-				c, term := s.lead(t, pool, s.election(t), elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
-				expect(t, term.InTx(soon(t), pool, nil, note(ledger, "in time")))
-				end(t, s, c, term)
-				for range 2 {
-					err := term.InTx(soon(t), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
-					wraps(t, err, elector.ErrNotLeader)
-					wraps(t, err, elector.ErrRolledBack)
-					if elector.Retryable(err) {
-						t.Error("reported as retryable")
+			for _, before := range [][]string{nil, {"in time"}} { // transactions of the term
+				t.Run(fmt.Sprint(name, " after ", len(before)), func(t *testing.T) {
+					s := onShared(t)
+					ledger := s.ledger(t)
+					pool := d.open(t, 0, s.DSN())
+					// With rare heartbeats the term learns of its end from InTx.
+					c, term := s.lead(t, pool, s.election(t), elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
+					for _, text := range before {
+						expect(t, term.InTx(soon(t), pool, nil, note(ledger, text)))
 					}
-				}
-				if term.Context().Err() == nil {
-					t.Error("the term goes on")
-				}
-				s.notes(t, ledger, "in time")
-			})
+					end(t, s, c, term)
+					for range 2 {
+						err := term.InTx(soon(t), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
+						wraps(t, err, elector.ErrNotLeader)
+						wraps(t, err, elector.ErrRolledBack)
+						if elector.Retryable(err) {
+							t.Error("reported as retryable")
+						}
+					}
+					if term.Context().Err() == nil {
+						t.Error("the term goes on")
+					}
+					s.notes(t, ledger, before...)
+				})
+			}
 		}
-	})
-}
-
-func TestTheFirstInTxAfterTheSessionWasLostIsRefused(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		pool := d.open(t, 0, s.DSN())
-		c, term := s.lead(t, pool, s.election(t), elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
-		s.terminate(t, s.leaderPID(t, c.Key()))
-		s.frees(t, c.Key())
-		err := term.InTx(soon(t), pool, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
-		wraps(t, err, elector.ErrNotLeader)
-		wraps(t, err, elector.ErrRolledBack)
 	})
 }
 
@@ -341,7 +328,7 @@ func TestInTxCostsOneExtraStatementAndTheFirstTwo(t *testing.T) {
 		s := onShared(t)
 		sessions, onSession := d.openCounted(t, 0, s.DSN())
 		pool, inPool := d.openCounted(t, 0, s.DSN())
-		c, term := s.lead(t, sessions, s.election(t), elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
+		_, term := s.lead(t, sessions, s.election(t), elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
 		if got := onSession.now(); got["Confirm"] != 1 || got["BackendStart"]+got["EnterTerm"] != 0 {
 			t.Errorf("an election sent %v", got)
 		}
@@ -360,6 +347,5 @@ func TestInTxCostsOneExtraStatementAndTheFirstTwo(t *testing.T) {
 				t.Errorf("transaction %d sent %s", i, got)
 			}
 		}
-		_ = c
 	})
 }

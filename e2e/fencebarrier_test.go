@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -126,51 +125,6 @@ func TestATransactionThatBeganInTimeCommitsAndTheNextLeaderSeesIt(t *testing.T) 
 		expect(t, err)
 		wraps(t, term.InTx(soon(t), pool, nil, note(ledger, "late")), elector.ErrNotLeader)
 		s.notes(t, ledger, "in time", "next")
-	})
-}
-
-// The barrier of one election does not block the session's other elections.
-func TestASessionOfManyElectionsWaitsForTheTransactionsOfTheLastLeader(t *testing.T) {
-	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		ledger := s.ledger(t)
-		election, another := s.election(t), s.election(t)
-		pool := d.open(t, 0, s.DSN())
-		c, term := s.lead(t, pool, election, elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
-		inSessionScope(t, "a shared session needs it")
-		many, err := elector.NewSession(d.open(t, 1, s.DSN()), elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat), elector.WithRetryInterval(retry))
-		check(t, err)
-		t.Cleanup(func() { expect(t, many.Close(soon(t))) })
-		other, err := many.Elector(another)
-		check(t, err)
-		otherTerm, err := other.Campaign(soon(t))
-		check(t, err)
-		second, err := many.Elector(election)
-		check(t, err)
-		elected := campaigning(t, &candidate{Elector: second})
-		check(t, term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
-			old := s.leaderPID(t, c.Key())
-			s.terminate(t, old)
-			eventually(t, "the session has the lock", func() bool {
-				pids := s.holders(t, c.Key())
-				return len(pids) == 2 && !slices.Contains(pids, old)
-			})
-			before := otherTerm.RenewedAt()
-			eventually(t, "the other elections go on", func() bool { return otherTerm.RenewedAt().Sub(before) > 2*heartbeat })
-			select {
-			case <-elected:
-				t.Error("elected during a transaction of the last term")
-			default:
-			}
-			return note(ledger, "in time")(tx)
-		}))
-		next := <-elected
-		if next == nil || next.Token() <= term.Token() {
-			t.Fatalf("elected %v", next)
-		}
-		wraps(t, term.InTx(soon(t), pool, nil, note(ledger, "late")), elector.ErrNotLeader)
-		s.notes(t, ledger, "in time")
 	})
 }
 

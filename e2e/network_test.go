@@ -49,33 +49,42 @@ func (s *server) frees(t *testing.T, key int64) time.Time {
 
 func TestACutOffLeaderStepsDownBeforeTheServerFreesTheLock(t *testing.T) {
 	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		l := behindAProxy(t)
-		ended := make(chan time.Time, 1)
-		c := l.stand(t, d, 0, l.election(t)).run(t, func(ctx context.Context, _ *elector.Term) error {
-			<-ctx.Done()
-			ended <- time.Now()
-			return nil
+	for name, opts := range map[string][]elector.Option{"alone": nil, "watched": {elector.WithWatch()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) {
+				l := behindAProxy(t)
+				ended := make(chan time.Time, 1)
+				c := l.stand(t, d, 0, l.election(t), opts...).run(t, func(ctx context.Context, _ *elector.Term) error {
+					<-ctx.Done()
+					ended <- time.Now()
+					return nil
+				})
+				c.elected(t)
+				wait[hooks.Heartbeat](t, c, nil)
+				if opts != nil {
+					l.watcher(t, c)
+				}
+				l.proxy.BlackHole()
+				freed := l.frees(t, c.Key())
+				select {
+				case at := <-ended:
+					if at.After(freed) {
+						t.Errorf("the leader's context was done %v after the lock was free", at.Sub(freed))
+					}
+				default:
+					t.Error("the lock is free, and the leader's context is not done")
+				}
+				if c.IsLeader() {
+					t.Error("IsLeader once the lock is free")
+				}
+				if e := wait[hooks.Demoted](t, c, nil); e.Reason != hooks.LeaseExpired {
+					t.Errorf("demoted because %s: %v", e.Reason, e.Err)
+				}
+				c.end(t) // while the link is dead
+			})
 		})
-		c.elected(t)
-		wait[hooks.Heartbeat](t, c, nil)
-		l.proxy.BlackHole()
-		freed := l.frees(t, c.Key())
-		select {
-		case at := <-ended:
-			if at.After(freed) {
-				t.Errorf("the leader's context was done %v after the lock was free", at.Sub(freed))
-			}
-		default:
-			t.Error("the lock is free, and the leader's context is not done")
-		}
-		if c.IsLeader() {
-			t.Error("IsLeader once the lock is free")
-		}
-		if e := wait[hooks.Demoted](t, c, nil); e.Reason != hooks.LeaseExpired {
-			t.Errorf("demoted because %s: %v", e.Reason, e.Err)
-		}
-	})
+	}
 }
 
 func TestRunReturnsFromADeadLink(t *testing.T) {
@@ -89,6 +98,14 @@ func TestRunReturnsFromADeadLink(t *testing.T) {
 			c.elected(t)
 			l.proxy.BlackHole()
 			time.Sleep(2 * heartbeat) // so that a heartbeat is under way; no event shows it
+		},
+		"with a stuck Verify": func(t *testing.T, l link, c *candidate) {
+			c.elected(t)
+			term := termOf(t, c)
+			l.proxy.BlackHole()
+			short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+			defer cancel()
+			wraps(t, term.Verify(short), context.DeadlineExceeded)
 		},
 		"after its term": func(t *testing.T, l link, c *candidate) {
 			c.elected(t)
@@ -153,21 +170,6 @@ func TestAStuckVerifyDoesNotExtendTheTerm(t *testing.T) {
 	})
 }
 
-func TestARunWithAStuckVerifyReturns(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		l := behindAProxy(t)
-		c := l.stand(t, d, 0, l.election(t)).run(t, nil)
-		c.elected(t)
-		term := termOf(t, c)
-		l.proxy.BlackHole()
-		short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-		defer cancel()
-		wraps(t, term.Verify(short), context.DeadlineExceeded)
-		c.end(t)
-	})
-}
-
 func TestAnAbandonedCallIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	l := behindAProxy(t)
@@ -175,23 +177,6 @@ func TestAnAbandonedCallIsReportedOnce(t *testing.T) {
 	c.elected(t)
 	l.proxy.BlackHole()
 	wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCall })
-}
-
-func TestAResetConnectionEndsTheTermAtTheNextHeartbeat(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		l := behindAProxy(t)
-		c := l.stand(t, d, 0, l.election(t)).run(t, nil)
-		old := c.elected(t)
-		after := c.after()
-		l.proxy.Reset()
-		if e := wait[hooks.Demoted](t, c, nil); e.Reason != hooks.SessionLost {
-			t.Errorf("demoted because %s: %v", e.Reason, e.Err)
-		}
-		if again, err := hookstest.Next[hooks.Elected](soon(t), after, nil); err != nil || again.Token <= old.Token {
-			t.Errorf("elected again with token %d after %d: %v", again.Token, old.Token, err)
-		}
-	})
 }
 
 func TestASlowLinkCostsNoTerm(t *testing.T) {

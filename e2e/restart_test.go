@@ -15,24 +15,52 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-func TestATerminatedBackendEndsTheTermAndTheCandidateCampaignsAgain(t *testing.T) {
+func TestACandidateIsElectedAgainAfterItsTermWasLost(t *testing.T) {
 	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		returned := make(chan error, 2)
-		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, func(ctx context.Context, _ *elector.Term) error {
-			<-ctx.Done()
-			returned <- context.Cause(ctx)
-			return nil
+	for name, loss := range map[string]struct {
+		strike func(t *testing.T, l link, c *candidate)
+		mend   func(link) error
+		reason hooks.Reason
+		cause  error
+	}{
+		"its backend is terminated": {func(t *testing.T, l link, c *candidate) { l.terminate(t, l.holders(t, c.Key())[0]) },
+			nil, hooks.SessionLost, elector.ErrSessionLost},
+		"another backend is killed, so the server ends all": {func(t *testing.T, l link, _ *candidate) {
+			stranger, err := l.admin.Conn(soon(t))
+			check(t, err)
+			check(t, l.KillBackend(one[int](t, stranger, "SELECT pg_backend_pid()")))
+			_ = stranger.Close()
+		}, nil, hooks.SessionLost, elector.ErrSessionLost},
+		"its connection is reset": {func(_ *testing.T, l link, _ *candidate) { l.proxy.Reset() }, nil, hooks.SessionLost, elector.ErrSessionLost},
+		"the server is frozen, which frees no lock": {func(t *testing.T, l link, _ *candidate) { check(t, l.Freeze()) },
+			func(l link) error { return l.Thaw() }, hooks.LeaseExpired, elector.ErrLeaseExpired},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) {
+				l := behindAProxy(t)
+				causes := make(chan error, 2)
+				c := l.stand(t, d, 0, l.election(t)).run(t, func(ctx context.Context, _ *elector.Term) error {
+					<-ctx.Done()
+					causes <- context.Cause(ctx)
+					return nil
+				})
+				old := c.elected(t)
+				after := c.after()
+				loss.strike(t, l, c)
+				wraps(t, <-causes, loss.cause)
+				if e := next[hooks.Demoted](t, after, nil); e.Reason != loss.reason {
+					t.Errorf("demoted because %s: %v", e.Reason, e.Err)
+				}
+				if loss.mend != nil {
+					check(t, loss.mend(l))
+				}
+				if again := nextElected(t, after); again.Token <= old.Token {
+					t.Errorf("token %d does not rise above %d", again.Token, old.Token)
+				}
+			})
 		})
-		old := c.elected(t)
-		after := c.after()
-		s.terminate(t, s.holders(t, c.Key())[0])
-		wraps(t, <-returned, elector.ErrSessionLost)
-		if again := nextElected(t, after); again.Token <= old.Token {
-			t.Errorf("token %d does not rise above %d", again.Token, old.Token)
-		}
-	})
+	}
 }
 
 func TestARestartOfTheServerLeavesOneLeader(t *testing.T) {
@@ -84,45 +112,6 @@ func firstLeader(t *testing.T, all []*candidate, after int64) (found hooks.Elect
 		return false
 	})
 	return found
-}
-
-// If a backend is killed, as by the out-of-memory killer, the server ends all others.
-func TestAfterAnotherBackendIsKilledTheCandidateIsElectedAgain(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		cluster := own(t)
-		s := on(t, cluster)
-		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, nil)
-		old := c.elected(t)
-		after := c.after()
-		stranger, err := s.admin.Conn(soon(t))
-		check(t, err)
-		check(t, cluster.KillBackend(one[int](t, stranger, "SELECT pg_backend_pid()")))
-		_ = stranger.Close()
-		if again := nextElected(t, after); again.Token <= old.Token {
-			t.Errorf("token %d does not rise above %d", again.Token, old.Token)
-		}
-	})
-}
-
-// A frozen server answers nothing and releases nothing.
-func TestAFrozenServerEndsTheTermInTime(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		cluster := own(t)
-		s := on(t, cluster)
-		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, nil)
-		old := c.elected(t)
-		after := c.after()
-		check(t, cluster.Freeze())
-		if e := next[hooks.Demoted](t, after, nil); e.Reason != hooks.LeaseExpired {
-			t.Errorf("demoted because %s: %v", e.Reason, e.Err)
-		}
-		check(t, cluster.Thaw())
-		if again := nextElected(t, after); again.Token <= old.Token {
-			t.Errorf("token %d does not rise above %d", again.Token, old.Token)
-		}
-	})
 }
 
 // seldom is a heartbeat interval longer than any test, so that a leader learns the end of

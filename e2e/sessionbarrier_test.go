@@ -22,7 +22,6 @@ func TestAFencedTransactionDelaysOnlyItsElection(t *testing.T) {
 		s := onShared(t)
 		elections := s.elections(t, 10)
 		f := s.inTransaction(t, d, elections[0])
-		key := elector.KeyFromName(elections[0])
 		// With a shorter lease the transaction would be overdue on a busy machine, and be ended.
 		g := s.share(t, d.open(t, 1, s.DSN()), elector.WithLease(time.Minute)).join(t, elections).run(t, nil)
 		eventually(t, "the others are led", func() bool { return g.leading() == 9 })
@@ -47,7 +46,6 @@ func TestAFencedTransactionDelaysOnlyItsElection(t *testing.T) {
 		f.finish(t)
 		eventually(t, "all are led", func() bool { return g.leading() == 10 })
 		soonAfter(t, "the election after the transaction", began)
-		_ = key
 	})
 }
 
@@ -198,30 +196,6 @@ func TestASessionReportsOtherLeaders(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestAnInvalidSessionOrElectorIsRefused(t *testing.T) {
-	t.Parallel()
-	s := onShared(t)
-	pool := pgx.open(t, 0, s.DSN())
-	_, err := elector.NewSession(nil)
-	wraps(t, err, elector.ErrConfig)
-	g := s.share(t, pool)
-	_, err = g.Elector("one", elector.WithKey(7))
-	check(t, err)
-	_, err = g.Elector("two", elector.WithKey(7))
-	wraps(t, err, elector.ErrConfig)
-	_, err = g.Elector("one", elector.WithKey(8))
-	check(t, err)
-	_, err = g.Elector("one", elector.WithKey(8))
-	wraps(t, err, elector.ErrConfig)
-	narrow := pq.open(t, 0, s.DSN())
-	narrow.SetMaxOpenConns(1)
-	_, err = elector.NewSession(narrow)
-	wraps(t, err, elector.ErrConfig)
-	narrow.SetMaxOpenConns(2)
-	_, err = elector.NewSession(narrow, elector.WithWatch())
-	wraps(t, err, elector.ErrConfig)
 }
 
 func TestASessionPinsOneConnectionForAllElections(t *testing.T) {

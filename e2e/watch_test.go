@@ -3,7 +3,6 @@
 package e2e_test
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -223,27 +222,5 @@ func TestALeaderThatCannotBeWatchedLeadsAndReportsIt(t *testing.T) {
 			t.Errorf("demoted: %v", c.rec.Demoted()[0].Err)
 		}
 		c.pool.SetMaxIdleConns(2)
-	})
-}
-
-func TestAWatchedLeaderOnADeadLinkStepsDownAndRunReturns(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		l := behindAProxy(t)
-		c := l.stand(t, d, 0, l.election(t), elector.WithWatch()).run(t, func(ctx context.Context, _ *elector.Term) error {
-			<-ctx.Done()
-			return nil
-		})
-		c.elected(t)
-		l.watcher(t, c)
-		l.proxy.BlackHole()
-		freed := l.frees(t, c.Key())
-		if c.IsLeader() {
-			t.Error("IsLeader once the lock is free")
-		}
-		if e := wait[hooks.Demoted](t, c, nil); e.Reason != hooks.LeaseExpired || e.At.After(freed) {
-			t.Errorf("demoted because %s, %v before the lock was free: %v", e.Reason, freed.Sub(e.At), e.Err)
-		}
-		c.end(t)
 	})
 }

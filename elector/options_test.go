@@ -251,6 +251,8 @@ func TestTheElectorsOfASessionAreOneCandidateOfManyElections(t *testing.T) {
 	}{
 		{"a", 1, ""},
 		{"b", 2, ""},
+		{"b", 4, ""}, // the key counts
+		{"b", 4, `election "b" has the same key (4) as "b" on this session`},
 		{"c", 1, `election "c" has the same key (1) as "a" on this session`},
 		{"", 3, "election name"},
 	} {
