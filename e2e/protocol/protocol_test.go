@@ -3,11 +3,13 @@
 package protocol_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -116,6 +118,69 @@ func TestTheVectorsAreThoseOfTheCodeAndOfTheServer(t *testing.T) {
 	}
 	if !strings.Contains(text, "```text\n"+rows.String()+"```") {
 		t.Errorf("the vectors are\n%s", &rows)
+	}
+}
+
+var (
+	locking = regexp.MustCompile(`pg_(?:try_)?advisory_(?:xact_)?lock(_shared)?\(\s*([^,)]*)`)
+	setting = regexp.MustCompile(`\bpgelector\.[a-z]+`)
+	hashed  = regexp.MustCompile(`"(pgelector [a-z]+:)`)
+	purpose = regexp.MustCompile(`purposeKey\("([a-z]+)"`)
+	event   = regexp.MustCompile(`\bevent\w+ +(?:event )?= "(\w+)"`)
+)
+
+// taken is the lock of the page for what the SQL locks.
+var taken = map[string]string{
+	"sqlc.arg(key": "election", "pg_catalog.current_setting('pgelector.key'": "election", "k.key::bigint": "election", "key": "election",
+	"sqlc.arg(guard_high": "guard", "g.high::integer": "guard", "sqlc.arg(seat_high": "seats", "983268819": "bell",
+	"pg_catalog.hashtextextended(sqlc.arg(candidate": "offer", "pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'": "offer",
+	"c.offer_key": "offer", "sqlc.arg(request_high": "resign", "318473925": "lease", "1530767677": "lease", "521961639": "since",
+	"sqlc.arg(scope_high": "commit", "sqlc.arg(session_high": "random", "sqlc.arg(high": "random", "high": "random",
+}
+
+func TestThePageHasEveryLockAndNameOfTheCode(t *testing.T) {
+	text, used := page(t), map[string]bool{}
+	modes, lock := map[string]string{}, ""
+	for _, row := range regexp.MustCompile(`(?m)^\| (\w*) ?\|[^|]*\| (exclusive|share) \|`).FindAllStringSubmatch(text, -1) {
+		lock = cmp.Or(row[1], lock)
+		modes[lock] += row[2]
+	}
+	for _, pattern := range []string{"queries/*.sql", "queries/roster/*.sql", "internal/*/*.go", "elector/*.go", "roster/*.go", "shard/*.go", "notify/*/*.go"} {
+		files, err := filepath.Glob("../../" + pattern)
+		check(t, err)
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			source, err := os.ReadFile(name)
+			check(t, err)
+			code := regexp.MustCompile(`(?m)^\s*(--|//).*$`).ReplaceAllString(string(source), "")
+			wants := setting.FindAllString(code, -1)
+			for _, m := range slices.Concat(hashed.FindAllStringSubmatch(code, -1), event.FindAllStringSubmatch(code, -1)) {
+				wants = append(wants, m[1])
+			}
+			for _, m := range purpose.FindAllStringSubmatch(code, -1) {
+				wants = append(wants, "pgelector "+m[1]+":")
+			}
+			for _, m := range locking.FindAllStringSubmatch(code, -1) {
+				mode := "exclusive"
+				if m[1] != "" {
+					mode = "share"
+				}
+				if !strings.Contains(modes[taken[m[2]]], mode) {
+					t.Errorf("%s: the page has no %s lock %q", name, mode, m[2])
+				}
+				used[m[2]] = true
+			}
+			for _, want := range wants {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s: the page does not name %q", name, want)
+				}
+			}
+		}
+	}
+	if len(used) != len(taken) || !strings.Contains(text, "| channel `"+elector.NotifyChannel+"` |") {
+		t.Errorf("the code locks only %v, or notifies elsewhere", used)
 	}
 }
 
