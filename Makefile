@@ -19,8 +19,9 @@ FAULTS ?=
 MODES  ?= async,proxied,sync,guarded
 
 # For soak.
-TRANSFERS  ?= 10000
-HEARTBEATS ?= 100000
+RESIGNATIONS ?= 10000
+TRANSFERS    ?= 1000
+HEARTBEATS   ?= 100000
 
 # For fuzz: the duration of each target.
 TIME ?= 30s
@@ -61,9 +62,10 @@ ha: ## Measure failovers with Patroni, HAProxy and PgBouncer: make ha MINUTES=60
 	@scripts/setup.sh postgresql pgbouncer patroni etcd haproxy
 	go -C e2e run ./ha -minutes='$(MINUTES)' -seed='$(SEED)' -faults='$(FAULTS)' -modes='$(MODES)' $(if $(RESULTS),-results=ha/RESULTS.md)
 
-soak: ## Hand leadership over 10,000 times with each driver, keep a transaction for 100,000 heartbeats, and check for leaks: make soak TRANSFERS=100
+soak: ## With each driver 10,000 resignations, 1,000 transfers, and transactions of 100,000 heartbeats: check for leaks: make soak RUN=Transfers
 	@scripts/setup.sh postgresql
-	PGELECTOR_HAND_OVERS='$(TRANSFERS)' PGELECTOR_HEARTBEATS='$(HEARTBEATS)' go -C e2e test . -run='HandOversDoNot|ThousandsOfHeartbeats' -count=1 -timeout=2h -v
+	PGELECTOR_HEARTBEATS='$(HEARTBEATS)' go -C e2e test . -run='$(if $(filter .,$(RUN)),ResignationsDoNot|ManyTransfers|ThousandsOfHeartbeats,$(RUN))' \
+		-count=1 -timeout=2h -v -resignations='$(RESIGNATIONS)' -transfers='$(TRANSFERS)'
 
 fuzz: ## Fuzz the parsers: make fuzz TIME=5m RUN=Token
 	@scripts/fuzz.sh '$(TIME)' '$(RUN)'

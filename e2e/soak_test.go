@@ -5,19 +5,18 @@ package e2e_test
 import (
 	"context"
 	"flag"
-	"os"
 	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
 )
 
-// handOversVariable sets the number of hand-overs per driver: make soak sets it to 10,000.
-const handOversVariable = "PGELECTOR_HAND_OVERS"
-
-const defaultHandOvers = 300
+// What make soak repeats more often than other runs.
+var (
+	resignations = flag.Int("resignations", 300, "how often each driver's leader resigns")
+	transfers    = flag.Int("transfers", 30, "how many transfers each driver makes")
+)
 
 // footprint is the resources that an election uses.
 type footprint struct {
@@ -27,14 +26,9 @@ type footprint struct {
 	locks            int // advisory locks in the server
 }
 
-// Two candidates hand leadership back and forth, each time with a new session.
-func TestHandOversDoNotIncreaseMemoryGoroutinesOrConnections(t *testing.T) {
-	n := defaultHandOvers
-	if text := os.Getenv(handOversVariable); text != "" {
-		var err error
-		n, err = strconv.Atoi(text)
-		check(t, err)
-	}
+// Two candidates resign in turn, and the other leads with a new session.
+func TestResignationsDoNotIncreaseMemoryGoroutinesOrConnections(t *testing.T) {
+	n := *resignations
 	over(t, map[string]drivers{"pq": pq, "pgx": pgx}, false, func(t *testing.T, d drivers) { // one after the other: goroutines are counted
 		s := onShared(t)
 		election, began := s.election(t), time.Now()
@@ -44,13 +38,13 @@ func TestHandOversDoNotIncreaseMemoryGoroutinesOrConnections(t *testing.T) {
 		check(t, err)
 		measure := func(i int) footprint {
 			f := s.footprint(t, leader, next)
-			t.Logf("after %d hand-overs and %v: %+v", i, time.Since(began).Round(time.Second), f)
+			t.Logf("after %d resignations and %v: %+v", i, time.Since(began).Round(time.Second), f)
 			return f
 		}
 		warm := n / 5 // caches fill first
 		var first footprint
 		for i := 1; i <= n; i++ {
-			term = handOver(t, term, next)
+			term = resignTo(t, term, next)
 			leader, next = next, leader
 			if i == warm {
 				first = measure(i)
@@ -84,8 +78,8 @@ func (s *server) soaked(t *testing.T, d drivers, election string, opts ...electo
 	return c
 }
 
-// handOver lets the next candidate campaign, and the leader resign.
-func handOver(t *testing.T, term *elector.Term, next *candidate) *elector.Term {
+// resignTo lets the next candidate campaign, and the leader resign.
+func resignTo(t *testing.T, term *elector.Term, next *candidate) *elector.Term {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -118,10 +112,6 @@ func (s *server) footprint(t *testing.T, all ...*candidate) (f footprint) {
 	f.heap, f.goroutines = memory.HeapAlloc, runtime.NumGoroutine()
 	return f
 }
-
-// transfers is how many transfers the test makes. More would slow down other tests:
-// go -C e2e test . -run TestManyTransfers -transfers 1000 -timeout 1h
-var transfers = flag.Int("transfers", 30, "how many transfers TestManyTransfersBesidePollersGoToTheSuccessor makes")
 
 // Candidates that poll would take a lock that is free for a moment.
 func TestManyTransfersBesidePollersGoToTheSuccessor(t *testing.T) {
@@ -160,5 +150,7 @@ func TestManyTransfersBesidePollersGoToTheSuccessor(t *testing.T) {
 				t.Errorf("%s was elected %d times, though it was never a successor", c.CandidateID(), len(led))
 			}
 		}
+		termOf(t, named[*transfers%len(named)])
+		t.Logf("%d transfers beside %d pollers, each to the named candidate", *transfers, pollers)
 	})
 }
