@@ -83,64 +83,78 @@ func TestTheTermGoesOnUntilItsSuccessorIsReady(t *testing.T) {
 }
 
 func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
-	bubble(t, "it has", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		expectOffer(mock, true)
-		expectPlace(mock, 1)
-		expectUnlockTo(mock, true)
-		expectUnlock(mock, offerKey)
-		e, _ := newElector(t, pool)
-		wantError(t, campaign(t, e).TransferTo(t.Context(), "web-2"))
-	})
-	bubble(t, "it was lost while the work returned", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		expectOffer(mock, true)
-		expectPlace(mock, 1)
-		for range looks(2 * time.Second) { // a heartbeat interval
-			expectUnlockTo(mock, false)
-		}
-		expectUnlock(mock, orders)
-		expectUnlock(mock, offerKey)
-		e, _ := newElector(t, pool)
-		term := campaign(t, e)
-		start := time.Now()
-		wantError(t, term.TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor)
-		if took := time.Since(start); took != 2*time.Second {
-			t.Errorf("took %v", took)
-		}
-	})
-	bubble(t, "another came before it in that instant", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		expectOffer(mock, true)
-		expectPlace(mock, 1)
-		query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
-		expectUnlock(mock, offerKey)
-		e, _ := newElector(t, pool)
-		term := campaign(t, e)
-		wantError(t, term.TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor)
-	})
-	bubble(t, "it does not come", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		expectOffer(mock, true)
-		mock.MatchExpectationsInOrder(false)
-		expectHeartbeats(mock, 2)           // which hear requests, whatever else is answered
-		for range looks(10 * time.Second) { // a lease
-			expectPlace(mock, 0)
-		}
-		expectUnlock(mock, offerKey)
-		expectUnlock(mock, orders)
-		e, _ := newElector(t, pool)
-		term := campaign(t, e)
-		start := time.Now()
-		wantError(t, term.TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor)
-		if took := time.Since(start); took != 10*time.Second {
-			t.Errorf("took %v", took)
-		}
-	})
+	const overtaken = `"web-2": it was the first in the queue, but not any more`
+	for name, c := range map[string]struct {
+		expect func(sqlmock.Sqlmock)
+		says   string
+		wraps  []error
+		took   time.Duration
+	}{
+		"it has": {expect: func(mock sqlmock.Sqlmock) {
+			expectOffer(mock, true)
+			expectPlace(mock, 1)
+			expectUnlockTo(mock, true)
+			expectUnlock(mock, offerKey)
+		}},
+		"it was lost while the work returned": {func(mock sqlmock.Sqlmock) {
+			expectOffer(mock, true)
+			expectPlace(mock, 1)
+			for range looks(2 * time.Second) { // a heartbeat interval
+				expectUnlockTo(mock, false)
+			}
+			expectUnlock(mock, orders)
+			expectUnlock(mock, offerKey)
+		}, overtaken, []error{elector.ErrNoSuccessor}, 2 * time.Second},
+		"another came before it in that instant": {func(mock sqlmock.Sqlmock) {
+			expectOffer(mock, true)
+			expectPlace(mock, 1)
+			query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
+			expectUnlock(mock, offerKey)
+		}, overtaken, []error{elector.ErrNoSuccessor}, 0},
+		"it does not come": {func(mock sqlmock.Sqlmock) {
+			expectOffer(mock, true)
+			mock.MatchExpectationsInOrder(false)
+			expectHeartbeats(mock, 2)           // which hear requests, whatever else is answered
+			for range looks(10 * time.Second) { // a lease
+				expectPlace(mock, 0)
+			}
+			expectUnlock(mock, offerKey)
+			expectUnlock(mock, orders)
+		}, `"web-2": it did not come within 10s`, []error{elector.ErrNoSuccessor}, 10 * time.Second},
+		"the server refuses the offer": {func(mock sqlmock.Sqlmock) {
+			query(mock, "OfferTransfer").WillReturnError(errFull)
+			expectUnlock(mock, orders)
+		}, "", []error{elector.ErrNoSuccessor, elector.ErrLockTableFull}, 0},
+		"the server does not say where it is": {func(mock sqlmock.Sqlmock) {
+			expectOffer(mock, true)
+			query(mock, "UnlockTo").WillReturnError(errPlain)
+			expectUnlock(mock, offerKey)
+			expectUnlock(mock, orders)
+		}, `"web-2": elector: look for the successor`, []error{elector.ErrNoSuccessor, errPlain}, 0},
+		"the server does not release": {func(mock sqlmock.Sqlmock) {
+			expectOffer(mock, true)
+			expectPlace(mock, 1)
+			query(mock, "UnlockTo").WillReturnError(errPlain)
+			expectUnlock(mock, orders)
+			expectUnlock(mock, offerKey)
+		}, overtaken, []error{elector.ErrNoSuccessor}, 0},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			c.expect(mock)
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			start := time.Now()
+			err := term.TransferTo(t.Context(), "web-2")
+			if wantError(t, err, c.wraps...); err != nil && !contains(err, c.says) {
+				t.Errorf("got %v", err)
+			}
+			if took := time.Since(start); took != c.took {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
 	bubble(t, "the caller gives up", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
@@ -160,14 +174,6 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 		}
 		settle()
 		wantError(t, term.Resign(t.Context()))
-	})
-	bubble(t, "the server refuses", func(t *testing.T) {
-		pool, mock := newMock(t)
-		expectTerm(mock, 1)
-		query(mock, "OfferTransfer").WillReturnError(errFull)
-		expectUnlock(mock, orders)
-		e, _ := newElector(t, pool)
-		wantError(t, campaign(t, e).TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor, elector.ErrLockTableFull)
 	})
 }
 
@@ -324,55 +330,6 @@ func TestTheSuccessorIsNotifiedWhenItsOfferStands(t *testing.T) {
 		settle()
 		wantError(t, term.TransferTo(t.Context(), "web-2"))
 	})
-}
-
-func TestTransferToSaysWhereTheSuccessorWas(t *testing.T) {
-	for name, c := range map[string]struct {
-		want   string
-		wraps  error
-		expect func(sqlmock.Sqlmock)
-	}{
-		"it did not come": {`"web-2": it did not come within 10s`, nil, func(mock sqlmock.Sqlmock) {
-			mock.MatchExpectationsInOrder(false)
-			expectHeartbeats(mock, 2)
-			for range looks(10 * time.Second) {
-				expectPlace(mock, 0)
-			}
-			expectUnlock(mock, offerKey)
-			expectUnlock(mock, orders)
-		}},
-		"it was overtaken": {`"web-2": it was the first in the queue, but not any more`, nil, func(mock sqlmock.Sqlmock) {
-			expectPlace(mock, 1)
-			query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
-			expectUnlock(mock, offerKey)
-		}},
-		"the server did not say": {`"web-2": elector: look for the successor`, errPlain, func(mock sqlmock.Sqlmock) {
-			query(mock, "UnlockTo").WillReturnError(errPlain)
-			expectUnlock(mock, offerKey)
-			expectUnlock(mock, orders)
-		}},
-		"the server did not release": {`"web-2": it was the first in the queue, but not any more`, nil, func(mock sqlmock.Sqlmock) {
-			expectPlace(mock, 1)
-			query(mock, "UnlockTo").WillReturnError(errPlain)
-			expectUnlock(mock, orders)
-			expectUnlock(mock, offerKey)
-		}},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectTerm(mock, 1)
-			expectOffer(mock, true)
-			c.expect(mock)
-			e, _ := newElector(t, pool)
-			err := campaign(t, e).TransferTo(t.Context(), "web-2")
-			if wantError(t, err, elector.ErrNoSuccessor); !contains(err, c.want) {
-				t.Errorf("got %v", err)
-			}
-			if c.wraps != nil {
-				wantError(t, err, c.wraps)
-			}
-		})
-	}
 }
 
 // If its wait fails, a successor campaigns on as after any failure.
