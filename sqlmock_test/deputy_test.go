@@ -101,9 +101,7 @@ func TestAnyFaultOfADeputyFailsItsAttempt(t *testing.T) {
 					case f.want != nil:
 						wantError(t, err, f.want)
 					}
-					if n := pool.Stats().InUse; n != 1 { // the mock's
-						t.Errorf("%d connections are in use", n)
-					}
+					wantInUse(t, pool, 1)
 				})
 			}
 		}
@@ -311,9 +309,7 @@ func TestAHookBetweenTwoIntervalsOfADeputy(t *testing.T) {
 			}
 			_, err := e.Campaign(ctx)
 			wantError(t, err, context.Canceled)
-			if n := pool.Stats().InUse; n != 1 { // the mock's
-				t.Errorf("%d connections are in use", n)
-			}
+			wantInUse(t, pool, 1)
 		})
 	}
 }

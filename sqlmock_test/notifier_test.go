@@ -166,30 +166,6 @@ func TestANotificationWakesOnlyItsElectionOfASession(t *testing.T) {
 	})
 }
 
-// Without a notifier Observe would take a retry interval.
-func TestObserveIsWoken(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		pool, mock := newMock(t)
-		var notifier manualNotifier
-		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
-		expectLeader(mock, 0, "")
-		expectLeader(mock, 300, "web-2")
-		start := time.Now()
-		time.AfterFunc(time.Second, func() { notifier.notify(fmt.Sprint("led ", orders)) })
-		for leader := range e.Observe(t.Context()) {
-			if leader.CandidateID == "web-2" {
-				break
-			}
-		}
-		if took := time.Since(start); took != time.Second {
-			t.Errorf("seen after %v", took)
-		}
-		if n := notifier.subscribers(); n != 0 {
-			t.Errorf("%d are still subscribed", n)
-		}
-	})
-}
-
 // The notification is sent with the unlock. If that fails, the lock may not be free.
 func TestAFailedNotificationIsAFailedRelease(t *testing.T) {
 	for _, f := range anyError {
@@ -203,9 +179,7 @@ func TestAFailedNotificationIsAFailedRelease(t *testing.T) {
 			settle()
 			wantError(t, term.Resign(t.Context()), elector.ErrSessionLost, f.want)
 			wantFailures(t, rec, hooks.OpRelease)
-			if n := pool.Stats().InUse; n != 1 { // the mock's
-				t.Errorf("%d connections are in use", n)
-			}
+			wantInUse(t, pool, 1)
 		})
 	}
 }
@@ -315,21 +289,31 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 	})
 }
 
-// A notification for a successor does not wake Observe.
+// A notification for a successor does not wake Observe. Without one it would take a retry interval.
 func TestObserveIsWokenByChangesOfTheLeader(t *testing.T) {
 	for word, matters := range map[string]bool{"free": true, "led": true, "successor": false, "soon": false} {
 		bubble(t, word, func(t *testing.T) {
 			pool, mock := newMock(t)
 			var notifier manualNotifier
-			expectLeader(mock, 300, "web-2")
+			expectLeader(mock, 0, "")
 			if matters {
 				expectLeader(mock, 300, "web-2")
 			}
 			e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
 			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 			defer stop()
+			start, seen := time.Now(), time.Duration(0)
 			time.AfterFunc(time.Second, func() { notifier.notify(fmt.Sprint(word, " ", orders, " web-1")) })
-			for range e.Observe(ctx) {
+			for leader := range e.Observe(ctx) {
+				if leader.CandidateID == "web-2" {
+					seen = time.Since(start)
+				}
+			}
+			if matters != (seen == time.Second) {
+				t.Errorf("seen after %v", seen)
+			}
+			if n := notifier.subscribers(); n != 0 {
+				t.Errorf("%d are still subscribed", n)
 			}
 		})
 	}

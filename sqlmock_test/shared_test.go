@@ -54,9 +54,7 @@ func newManyOn(t *testing.T, pool *sql.DB, mock sqlmock.Sqlmock, n int64) *many 
 			t.Error(violation)
 		}
 		settle()
-		if n := pool.Stats().InUse; n != 1 { // the mock's
-			t.Errorf("%d connections are in use", n)
-		}
+		wantInUse(t, pool, 1)
 	})
 	return m
 }

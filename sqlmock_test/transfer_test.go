@@ -259,9 +259,7 @@ func TestACandidateWaitsAsLongAsItsOfferStands(t *testing.T) {
 		if len(outcomes) != 3 || outcomes[2] != hooks.Granted {
 			t.Errorf("got %v", outcomes)
 		}
-		if n := pool.Stats().InUse; n != 1 { // the mock's
-			t.Errorf("%d connections are in use", n)
-		}
+		wantInUse(t, pool, 1)
 	})
 }
 
@@ -278,14 +276,10 @@ func TestASuccessorOfASessionWaitsOnAConnectionOfItsOwn(t *testing.T) {
 			expectResign(m.mock)
 			term := m.campaign(t, 0)
 			synctest.Wait()
-			if n := m.pool.Stats().InUse; n != 3 { // those of the mock, the shared session and the successor
-				t.Errorf("%d connections are in use", n)
-			}
+			wantInUse(t, m.pool, 3)
 			if resigns {
 				resign(t, term)
-				if n := m.pool.Stats().InUse; n != 2 {
-					t.Errorf("%d connections are in use", n)
-				}
+				wantInUse(t, m.pool, 2)
 				return
 			}
 			wantError(t, m.Close(t.Context()))

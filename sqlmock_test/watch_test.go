@@ -2,6 +2,7 @@ package sqlmock_test
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
 // A watched leader has a second connection, which waits for a lock that its session holds. Both send
@@ -17,52 +19,49 @@ import (
 
 const watcherPID = 201
 
-// newWatchedMock elects a watched leader.
-func newWatchedMock(t *testing.T) sqlmockPool {
+// watched is a leader with a watch, and its mock.
+type watched struct {
+	pool *sql.DB
+	mock sqlmock.Sqlmock
+	e    *elector.Elector
+	rec  *hookstest.Recorder
+}
+
+// newWatched elects a watched leader.
+func newWatched(t *testing.T) watched {
 	t.Helper()
 	pool, mock := newMockInAnyOrder(t)
 	expectTerm(mock, 1)
 	e, rec := newElector(t, pool, elector.WithWatch())
-	return sqlmockPool{mock: mock, e: e, failures: func(ops ...hooks.Op) { t.Helper(); wantFailures(t, rec, ops...) },
-		heartbeats: rec.Heartbeats, demoted: rec.Demoted, reported: rec.Failures, inUse: func() int { return pool.Stats().InUse }}
-}
-
-type sqlmockPool struct {
-	mock       sqlmock.Sqlmock
-	e          *elector.Elector
-	failures   func(...hooks.Op)
-	heartbeats func() []hooks.Heartbeat
-	demoted    func() []hooks.Demoted
-	reported   func() []hooks.Failure
-	inUse      func() int
+	return watched{pool, mock, e, rec}
 }
 
 // secondLock expects that the session takes the watched lock.
-func (w sqlmockPool) secondLock() *sqlmock.ExpectedQuery {
+func (w watched) secondLock() *sqlmock.ExpectedQuery {
 	return query(w.mock, "TryPair").WillReturnRows(row(true))
 }
 
 // watcher expects the set-up of the other connection, and a wait of the given length.
-func (w sqlmockPool) watcher(waits time.Duration) *sqlmock.ExpectedExec {
+func (w watched) watcher(waits time.Duration) *sqlmock.ExpectedExec {
 	query(w.mock, "PrepareWait").WillReturnRows(row(watcherPID, false, 14, "1.5"))
 	query(w.mock, "InTransaction").WillReturnRows(row(false))
 	return w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(waits).WillReturnResult(sqlmock.NewResult(0, 0))
 }
 
 // asked expects the query after a wait.
-func (w sqlmockPool) asked(ended bool) *sqlmock.ExpectedQuery {
+func (w watched) asked(ended bool) *sqlmock.ExpectedQuery {
 	return query(w.mock, "HoldsPair").WillReturnRows(row(ended, watcherPID))
 }
 
 // waits expects another wait without a result.
-func (w sqlmockPool) waits(d time.Duration) {
+func (w watched) waits(d time.Duration) {
 	w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(d).WillReturnResult(sqlmock.NewResult(0, 0))
 }
 
 // The session's connection may be dead: only the watcher notices.
 func TestAWatchedTermEndsWithItsBackend(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		w := newWatchedMock(t)
+		w := newWatched(t)
 		w.secondLock()
 		w.watcher(500 * time.Millisecond)
 		w.asked(true).WillDelayFor(100 * time.Millisecond)
@@ -73,16 +72,14 @@ func TestAWatchedTermEndsWithItsBackend(t *testing.T) {
 		}
 		wantError(t, context.Cause(term.Context()), elector.ErrSessionLost)
 		wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
-		w.failures(hooks.OpHeartbeat)
-		if n := w.inUse(); n != 1 { // the mock's
-			t.Errorf("%d connections are in use", n)
-		}
+		wantFailures(t, w.rec, hooks.OpHeartbeat)
+		wantInUse(t, w.pool, 1)
 	})
 }
 
 func TestAWatchChangesNeitherHeartbeatsNorValidity(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		w := newWatchedMock(t)
+		w := newWatched(t)
 		w.secondLock()
 		w.watcher(2 * time.Second)
 		w.asked(false)
@@ -95,12 +92,12 @@ func TestAWatchChangesNeitherHeartbeatsNorValidity(t *testing.T) {
 		expectResign(w.mock)
 		term := campaign(t, w.e)
 		time.Sleep(11 * time.Second)
-		for i, b := range w.heartbeats() {
+		for i, b := range w.rec.Heartbeats() {
 			if at := b.At.Sub(term.ElectedAt()); at != time.Duration(i+1)*2*time.Second || b.Deadline.Sub(b.At) != 7*time.Second {
 				t.Errorf("heartbeat %d came after %v: %+v", i+1, at, b)
 			}
 		}
-		if n := len(w.heartbeats()); n != 5 {
+		if n := len(w.rec.Heartbeats()); n != 5 {
 			t.Errorf("%d heartbeats", n)
 		}
 		start := time.Now()
@@ -108,13 +105,13 @@ func TestAWatchChangesNeitherHeartbeatsNorValidity(t *testing.T) {
 		if took := time.Since(start); took > 2*grace { // a server would have granted the watcher its lock at once
 			t.Errorf("a resignation took %v", took)
 		}
-		w.failures()
+		wantFailures(t, w.rec)
 	})
 }
 
 func TestASilentServerEndsAWatchedTermWhenItsValidityDoes(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		w := newWatchedMock(t)
+		w := newWatched(t)
 		w.secondLock()
 		w.watcher(never)
 		heartbeat.expect(w.mock, noAnswer)
@@ -132,7 +129,7 @@ func TestAFaultOfTheWatcherCausesAHeartbeatAtOnce(t *testing.T) {
 	for _, f := range []fault{anyError[0], anyError[1], anyError[4]} {
 		for name, answer := range map[string]fault{"which is answered": {}, "which fails": {err: errTerminated}} {
 			bubble(t, f.name+", "+name, func(t *testing.T) {
-				w := newWatchedMock(t)
+				w := newWatched(t)
 				w.secondLock()
 				w.watcher(500 * time.Millisecond).WillReturnError(f.err)
 				heartbeat.expect(w.mock, answer)
@@ -144,17 +141,17 @@ func TestAFaultOfTheWatcherCausesAHeartbeatAtOnce(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				if answer.err != nil {
 					wantError(t, context.Cause(term.Context()), elector.ErrSessionLost, errTerminated)
-					if held := w.demoted()[0].Held; held != 500*time.Millisecond {
+					if held := w.rec.Demoted()[0].Held; held != 500*time.Millisecond {
 						t.Errorf("held for %v", held)
 					}
 					wantError(t, term.Resign(t.Context()), elector.ErrNotLeader)
 					return
 				}
-				if beats := w.heartbeats(); len(beats) != 1 || beats[0].At.Sub(term.ElectedAt()) != 500*time.Millisecond {
+				if beats := w.rec.Heartbeats(); len(beats) != 1 || beats[0].At.Sub(term.ElectedAt()) != 500*time.Millisecond {
 					t.Errorf("heartbeats: %+v", beats)
 				}
 				resign(t, term)
-				w.failures()
+				wantFailures(t, w.rec)
 			})
 		}
 	}
@@ -162,14 +159,14 @@ func TestAFaultOfTheWatcherCausesAHeartbeatAtOnce(t *testing.T) {
 
 // The term goes on. The attempts to watch become less frequent.
 func TestAWatchThatCannotBeSetUpIsReportedOnceAndTriedAgain(t *testing.T) {
-	fails := map[string]func(sqlmockPool){
-		"no room for the lock": func(w sqlmockPool) { w.secondLock().WillReturnError(errFull) },
-		"no connection":        func(w sqlmockPool) { query(w.mock, "PrepareWait").WillReturnError(errFull) },
-		"no wait":              func(w sqlmockPool) { w.watcher(0).WillReturnError(errFull) },
+	fails := map[string]func(watched){
+		"no room for the lock": func(w watched) { w.secondLock().WillReturnError(errFull) },
+		"no connection":        func(w watched) { query(w.mock, "PrepareWait").WillReturnError(errFull) },
+		"no wait":              func(w watched) { w.watcher(0).WillReturnError(errFull) },
 	}
 	for name, fail := range fails {
 		bubble(t, name, func(t *testing.T) {
-			w := newWatchedMock(t)
+			w := newWatched(t)
 			if name != "no room for the lock" {
 				w.secondLock()
 			}
@@ -192,11 +189,11 @@ func TestAWatchThatCannotBeSetUpIsReportedOnceAndTriedAgain(t *testing.T) {
 			if took := time.Since(term.ElectedAt()); took < 20*time.Second {
 				t.Errorf("%d heartbeats in %v", beats, took)
 			}
-			w.failures(hooks.OpWatch)
-			if f := w.reported()[0]; f.Permanent {
+			wantFailures(t, w.rec, hooks.OpWatch)
+			if f := w.rec.Failures()[0]; f.Permanent {
 				t.Errorf("reported %+v", f)
 			}
-			wantError(t, w.reported()[0].Err, elector.ErrLockTableFull, errFull)
+			wantError(t, w.rec.Failures()[0].Err, elector.ErrLockTableFull, errFull)
 			if !term.Valid() {
 				t.Error("not leading any more")
 			}
