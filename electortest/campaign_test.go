@@ -40,9 +40,7 @@ func campaigned(b *bench, name string, test func(s *candidate, term *elector.Ter
 		b.wraps(err)
 	}
 	term, err := s.Campaign(context.Background())
-	if err != nil {
-		b.Fatal(err)
-	}
+	b.check(err)
 	test(s, term, func() { endings[name](s, sick, shared) })
 	s.process.Mend()
 	_ = term.Resign(context.Background())
@@ -151,21 +149,14 @@ func TestALockThatIsGrantedToACancelledCampaignIsReleased(t *testing.T) {
 		pool := process.Open()
 		defer pool.Close()
 		session, err := elector.NewSession(pool)
-		if err != nil {
-			b.Fatal(err)
-		}
+		b.check(err)
 		defer func() { b.wraps(session.Close(context.Background())) }()
 		orders, err := session.Elector("orders")
-		if err != nil {
-			b.Fatal(err)
-		}
+		b.check(err)
 		other, err := session.Elector("other") // keeps the session open and busy
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := other.Campaign(context.Background()); err != nil {
-			b.Fatal(err)
-		}
+		b.check(err)
+		_, err = other.Campaign(context.Background())
+		b.check(err)
 		elected := 0
 		for patience := time.Duration(0); patience < 500*time.Millisecond; patience += 10 * time.Millisecond {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -70,9 +70,7 @@ func (b *bench) candidate(id string, opts ...elector.Option) *candidate {
 	s := &candidate{process: b.NewProcess(), rec: hookstest.NewRecorder()}
 	s.pool = s.process.Open()
 	e, err := elector.New(s.pool, "orders", append([]elector.Option{elector.WithCandidateID(id), elector.WithHooks(s.rec)}, opts...)...)
-	if err != nil {
-		b.Fatal(err)
-	}
+	b.check(err)
 	s.Elector = e
 	b.Cleanup(func() {
 		for _, violation := range s.rec.Violations() {
@@ -116,9 +114,7 @@ func (b *bench) leads(s *candidate) time.Duration {
 func (b *bench) campaign(e *elector.Elector) *elector.Term {
 	b.Helper()
 	term, err := e.Campaign(always)
-	if err != nil {
-		b.Fatal(err)
-	}
+	b.check(err)
 	return term
 }
 
@@ -156,6 +152,14 @@ func (b *bench) within(what string, least, got, most time.Duration) {
 	}
 }
 
+// check ends the test if err is not nil.
+func (b *bench) check(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
 // wraps fails the test unless err wraps all targets. Without targets, err must be nil.
 func (b *bench) wraps(err error, targets ...error) {
 	b.Helper()
@@ -173,9 +177,7 @@ func (b *bench) wraps(err error, targets ...error) {
 func (b *bench) pid(s *candidate) int32 {
 	b.Helper()
 	leader, err := s.Leader(context.Background())
-	if err != nil {
-		b.Fatal(err)
-	}
+	b.check(err)
 	return leader.PID
 }
 

@@ -180,9 +180,7 @@ func TestTheNextTermWaitsForTheTransactionsOfTheLast(t *testing.T) {
 			})
 			one := b.candidate("one")
 			term, err := one.Campaign(context.Background())
-			if err != nil {
-				b.Fatal(err)
-			}
+			b.check(err)
 			goOn, wrote := make(chan bool), make(chan error)
 			go func() {
 				wrote <- term.InTx(context.Background(), one.pool, nil, func(tx *sql.Tx) error {
@@ -223,9 +221,7 @@ func (b *bench) next(shares bool) (elected chan bool, resign func()) {
 	if shares {
 		pool := b.Open()
 		session, err := elector.NewSession(pool)
-		if err != nil {
-			b.Fatal(err)
-		}
+		b.check(err)
 		if two, err = session.Elector("orders"); err != nil {
 			b.Fatal(err)
 		}

@@ -319,9 +319,7 @@ func TestADriverLikePQIgnoresItsContextOnADeadNetwork(t *testing.T) {
 			one := b.candidate("one")
 			one.process.SetDriver(driver)
 			conn, err := one.pool.Conn(context.Background())
-			if err != nil {
-				b.Fatal(err)
-			}
+			b.check(err)
 			one.process.Cut(electortest.Both)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()

@@ -107,9 +107,7 @@ func TestAPoolerIsRefusedInSessionScope(t *testing.T) {
 			pool := b.NewPooler(size).Open()
 			defer pool.Close()
 			e, err := elector.New(pool, "orders", elector.WithMaxAttempts(3), elector.WithScope(elector.SessionScope))
-			if err != nil {
-				b.Fatal(err)
-			}
+			b.check(err)
 			_, err = e.Campaign(context.Background())
 			if size == 2 {
 				b.wraps(err, elector.ErrSessionPooled)
@@ -128,14 +126,11 @@ func TestAFastServerClockEndsSessionsSooner(t *testing.T) {
 		bubble(t, func(b *bench) {
 			b.SetClockRate(rate)
 			conn, err := b.candidate("one").pool.Conn(context.Background())
-			if err != nil {
-				b.Fatal(err)
-			}
+			b.check(err)
 			defer conn.Close()
 			settings := db.ApplySettingsParams{Settings: `[{"name":"idle_session_timeout","value":"10000"}]`}
-			if _, err := db.New(conn).ApplySettings(context.Background(), settings); err != nil {
-				b.Fatal(err)
-			}
+			_, err = db.New(conn).ApplySettings(context.Background(), settings)
+			b.check(err)
 			start := time.Now()
 			for b.Connections() > 0 {
 				time.Sleep(time.Millisecond)
@@ -201,9 +196,7 @@ func TestAStatementOfTheProgramIsAnsweredByItsHandler(t *testing.T) {
 func inTx(b *bench, pool *sql.DB, statement string, end func(*sql.Tx) error) {
 	b.Helper()
 	tx, err := pool.Begin()
-	if err != nil {
-		b.Fatal(err)
-	}
+	b.check(err)
 	if _, err := tx.Exec(statement); err != nil {
 		b.Error(err)
 	}
@@ -234,9 +227,7 @@ func TestATraceTellsEverythingInOrder(t *testing.T) {
 		})
 		one := b.candidate("one")
 		term, err := one.Campaign(context.Background())
-		if err != nil {
-			b.Fatal(err)
-		}
+		b.check(err)
 		if err := term.Resign(context.Background()); err != nil {
 			b.Error(err)
 		}

@@ -196,10 +196,9 @@ func sessionSettings(t *testing.T) (names []string) {
 	return names
 }
 
-// expectEachTried expects that the server refuses all settings together, and then one of them
-// alone.
+// expectEachTried expects that each setting is tried alone, after the server has refused all
+// together, and that it refuses one of them.
 func expectEachTried(mock sqlmock.Sqlmock, names []string, bad string, refused error) {
-	expectAttemptUpTo(mock, 8, fault{err: refused})
 	mock.ExpectRollback()
 	for _, name := range names {
 		mock.ExpectBegin()
@@ -218,6 +217,7 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 		names := sessionSettings(t)
 		pool, mock := newMock(t)
 		e, rec := newElector(t, pool)
+		expectAttemptUpTo(mock, 8, fault{err: refused})
 		expectEachTried(mock, names, name, refused)
 		query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, lacks(name)).WillReturnRows(row("granted", true, sessionPID, 0, ""))
 		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch, false, ""))
@@ -233,53 +233,33 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 	})
 }
 
-// In transaction scope the lease is another setting.
-func TestAServerThatRefusesTheLeaseOfATransactionElectsNobody(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		refused := &pgconn.PgError{Code: "42501", Message: "permission denied to set parameter"}
-		const lease = "idle_in_transaction_session_timeout"
-		names := sessionSettings(t)
-		pool, mock := newMock(t)
-		e, rec := newElector(t, pool, elector.WithScope(elector.TransactionScope))
-		mock.ExpectBegin()
-		mock.ExpectExec("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").WillReturnResult(sqlmock.NewResult(0, 0))
-		query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", asked, false))
-		mock.ExpectExec("-- name: NamedStatement ").WillReturnResult(sqlmock.NewResult(0, 0))
-		query(mock, "ApplySettings").WithArgs(true, has(`"`+lease+`"`)).WillReturnError(refused)
-		mock.ExpectRollback()
-		for _, name := range names[:slices.Index(names, lease)+1] {
-			mock.ExpectBegin()
-			q := query(mock, "ApplySettings").WithArgs(true, has(`"`+name+`"`)).WillReturnRows(row(1))
-			if name == lease {
-				q.WillReturnError(refused)
-			}
-			mock.ExpectRollback()
-		}
-		_, elected, err := e.TryCampaign(t.Context())
-		wantError(t, err, refused)
-		if elected || !contains(err, lease) {
-			t.Errorf("elected %v, %v", elected, err)
-		}
-		wantFailures(t, rec, hooks.OpCampaign)
-	})
-}
-
-// The lease is the one setting that cannot be left out.
+// The lease is the one setting that cannot be left out. In transaction scope it is another one.
 func TestAServerThatRefusesTheLeaseElectsNobody(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		refused := &pgconn.PgError{Code: "42501", Message: "permission denied to set parameter"}
-		const lease = "idle_session_timeout"
-		names := sessionSettings(t)
-		pool, mock := newMock(t)
-		e, rec := newElector(t, pool)
-		expectEachTried(mock, names[:slices.Index(names, lease)+1], lease, refused)
-		_, elected, err := e.TryCampaign(t.Context())
-		wantError(t, err, refused)
-		if elected || !contains(err, lease) {
-			t.Errorf("elected %v, %v", elected, err)
-		}
-		wantFailures(t, rec, hooks.OpCampaign)
-	})
+	refused := &pgconn.PgError{Code: "42501", Message: "permission denied to set parameter"}
+	for scope, lease := range map[elector.Scope]string{elector.SessionScope: "idle_session_timeout", elector.TransactionScope: "idle_in_transaction_session_timeout"} {
+		bubble(t, lease, func(t *testing.T) {
+			names := sessionSettings(t)
+			names = names[:slices.Index(names, lease)+1]
+			pool, mock := newMock(t)
+			e, rec := newElector(t, pool, elector.WithScope(scope))
+			if scope == elector.SessionScope {
+				expectAttemptUpTo(mock, 8, fault{err: refused})
+			} else {
+				mock.ExpectBegin()
+				mock.ExpectExec("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").WillReturnResult(sqlmock.NewResult(0, 0))
+				query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", asked, false))
+				mock.ExpectExec("-- name: NamedStatement ").WillReturnResult(sqlmock.NewResult(0, 0))
+				query(mock, "ApplySettings").WithArgs(true, has(`"`+lease+`"`)).WillReturnError(refused)
+			}
+			expectEachTried(mock, names, lease, refused)
+			_, elected, err := e.TryCampaign(t.Context())
+			wantError(t, err, refused)
+			if elected || !contains(err, lease) {
+				t.Errorf("elected %v, %v", elected, err)
+			}
+			wantFailures(t, rec, hooks.OpCampaign)
+		})
+	}
 }
 
 func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
