@@ -18,7 +18,7 @@ import (
 )
 
 // A template for tests of your code: a service, its elector and their pool, without a database and
-// without waiting. Copy this file, helpers_test.go and strict_test.go.
+// without waiting. Copy this file and helpers_test.go.
 
 // An outbox publishes what other transactions have written, about each second, in the
 // one process that leads.

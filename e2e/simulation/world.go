@@ -15,7 +15,7 @@
 //   - have a notifier that loses, delays and repeats notifications;
 //   - transfer their terms to another candidate, which may be dead.
 //
-// Up to five of the faults in faults.go occur, each for a while. In a quarter of the plans
+// Up to five of the faults in plan.go occur, each for a while. In a quarter of the plans
 // commits wait for a standby, and the candidates have WithSynchronousStandby. There, one or two
 // more faults cut the standby off, remove it from the list of standbys, or promote it while its
 // primary lives on.

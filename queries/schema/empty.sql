@@ -1,1 +1,0 @@
--- Deliberately empty: this library creates no table and no function.
