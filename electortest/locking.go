@@ -25,8 +25,8 @@ func tryLock(x *execution, m *message) (Answer, error) {
 }
 
 func tryTransactionLock(x *execution, m *message) (Answer, error) {
-	outcome, _, err := x.attempt(m.integer(0), m.text(1), m.bool(2), [2]int64{m.integer(3), m.integer(4)}, m.text(5), byTransaction)
-	return one(outcome, int64(x.pid), x.server.start()), err
+	outcome, seated, err := x.attempt(m.integer(0), m.text(1), m.bool(2), [2]int64{m.integer(3), m.integer(4)}, m.text(5), byTransaction)
+	return one(outcome, seated, int64(x.pid), x.server.start()), err
 }
 
 // attempt is the CASE of TryLock, whose branches are taken in order, and what follows from it.

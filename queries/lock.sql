@@ -83,7 +83,7 @@ WITH attempt AS MATERIALIZED (
     END AS seated
     FROM attempt
 ), setup AS MATERIALIZED (
-    SELECT CASE WHEN seat.seated AND seat.outcome OPERATOR(pg_catalog.=) 'busy' THEN 'deputy' ELSE seat.outcome END AS outcome,
+    SELECT seat.seated, CASE WHEN seat.seated AND seat.outcome OPERATOR(pg_catalog.=) 'busy' THEN 'deputy' ELSE seat.outcome END AS outcome,
         CASE WHEN seat.seated OR seat.outcome OPERATOR(pg_catalog.=) 'granted' THEN (
             SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
                     AND pg_catalog.count(pg_catalog.pg_try_advisory_xact_lock_shared(1530767677, s.value::integer))
@@ -96,7 +96,7 @@ WITH attempt AS MATERIALIZED (
             521961639, pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()))::bigint::bit(32)::integer) END AS marked
     FROM seat
 )
-SELECT setup.outcome::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid,
+SELECT setup.outcome::pg_catalog.text AS outcome, setup.seated::boolean AS seated, pg_catalog.pg_backend_pid()::integer AS pid,
     extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started
 FROM setup;
 

@@ -36,7 +36,8 @@ func (o *own) sitDown(ctx context.Context, s *session.Session) (err error) {
 }
 
 // seatLeader has a leader without a seat take one, so that there is no second deputy. The
-// last leader may have kept its seat for a moment, or have handed its lock over.
+// last leader may have kept its seat for a moment, or have handed its lock over. In transaction
+// scope it soon gives up, because each try has a snapshot: see sitAnew.
 func (o *own) seatLeader(s *session.Session) {
 	again := backoff.Backoff{Min: 2 * closeDelay, Max: o.server.Lease.Heartbeat}
 	seat := session.SeatKey(o.Key)
@@ -45,7 +46,7 @@ func (o *own) seatLeader(s *session.Session) {
 		if err == nil && !granted {
 			granted, err = s.TryPair(seat ^ 1)
 		}
-		if granted || err != nil || !backoff.Sleep(s.Context(), again.After(n)) {
+		if granted || err != nil || s.InTransaction() && n == 3 || !backoff.Sleep(s.Context(), again.After(n)) {
 			return
 		}
 	}

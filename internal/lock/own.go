@@ -180,7 +180,7 @@ func (o *own) ask(ctx context.Context, s *session.Session, sit bool) (db.TryLock
 			row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), Candidate: o.server.Name,
 				Sit: sit, SeatHigh: high, SeatLow: low})
 			s.SetServer(row.Started)
-			return db.TryLockRow{Outcome: row.Outcome, Pid: row.Pid}, err
+			return db.TryLockRow{Outcome: row.Outcome, Seated: row.Seated, Pid: row.Pid}, err
 		}
 		return q.TryLock(ctx, db.TryLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), Candidate: o.server.Name,
 			Sit: sit, SeatHigh: high, SeatLow: low, Look: o.Look()})
@@ -215,7 +215,7 @@ func (o *own) confirm(ctx context.Context, s *session.Session, granted bool) (At
 		s.Fail(err)
 		return Attempt{}, err
 	}
-	if !o.seated && !s.InTransaction() { // where a full lock table would end the term
+	if !o.seated {
 		s.Along(func() { o.seatLeader(s) })
 	}
 	o.server.Start(s)

@@ -116,7 +116,7 @@ func (s *Session) holdPair(key int64) error {
 // TryPair tries the lock of two integers, the halves of key.
 func (s *Session) TryPair(key int64) (granted bool, err error) {
 	high, low := Halves(key)
-	return Do(s.ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
+	return behindSavepoint(s.ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
 		return q.TryPair(ctx, db.TryPairParams{Inside: s.inside, High: high, Low: low})
 	})
 }
