@@ -73,7 +73,7 @@ func TestInTxWhoseConnectionIsLostDuringTheCommitHasAnUnknownOutcome(t *testing.
 					length = lease
 				}
 				c, term := l.server.lead(t, d.open(t, 0, l.DSN()), l.election(t), elector.WithLease(length))
-				pool := d.open(t, 0, l.proxy.DSN())
+				pool := d.open(t, 0, l.cut())
 				t.Cleanup(l.proxy.Heal)
 				outcome := make(chan error, 1)
 				go func() { outcome <- term.InTx(soon(t), pool, nil, note(ledger, "perhaps")) }()

@@ -110,7 +110,7 @@ func TestAProbeOnADeadLinkReturnsInTime(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
-		pool := d.open(t, 0, l.proxy.DSN())
+		pool := d.open(t, 0, l.cut())
 		m, err := health.New(pool, health.WithTimeout(200*time.Millisecond), health.WithCache(0))
 		check(t, err)
 		c := l.server.stand(t, pool, l.election(t), elector.WithHooks(m))

@@ -55,7 +55,15 @@ func (s *server) DSN(opts ...pgcluster.DSNOption) string {
 	if s.pooler == nil {
 		return s.Cluster.DSN(opts...)
 	}
-	return s.pooler.DSN(append([]pgcluster.DSNOption{pgcluster.WithParam("default_query_exec_mode", "exec")}, opts...)...)
+	return s.pooler.DSN(append(s.options(), opts...)...)
+}
+
+// options has pgx keep no prepared statements, whose names a pooler mixes up.
+func (s *server) options() []pgcluster.DSNOption {
+	if s.pooler == nil {
+		return nil
+	}
+	return []pgcluster.DSNOption{pgcluster.WithParam("default_query_exec_mode", "exec")}
 }
 
 // standbys makes deputies, also where that is not the default.

@@ -22,19 +22,41 @@ type link struct {
 	proxy *pgcluster.Proxy
 }
 
+// behindAProxy has the proxy before the pooler, if there is one.
 func behindAProxy(t *testing.T) link {
 	t.Helper()
-	c := own(t)
-	proxy, err := c.Proxy(t.Context())
+	return on(t, own(t)).behindAProxy(t)
+}
+
+// behindARoute has no pooler: the proxy may lead to another server.
+func behindARoute(t *testing.T) link {
+	t.Helper()
+	s := on(t, own(t))
+	s.pooler = nil
+	return s.behindAProxy(t)
+}
+
+func (s *server) behindAProxy(t *testing.T) link {
+	t.Helper()
+	addr := s.Addr()
+	if s.pooler != nil {
+		addr = s.pooler.Addr()
+	}
+	proxy, err := pgcluster.NewProxy(t.Context(), addr)
 	check(t, err)
-	s := on(t, c)
+	t.Cleanup(func() { expect(t, proxy.Close()) })
 	return link{s, proxy}
+}
+
+// cut is the address of the proxy.
+func (l link) cut(opts ...pgcluster.DSNOption) string {
+	return l.proxy.DSN(append(l.options(), opts...)...)
 }
 
 // stand makes a candidate whose pool uses the proxy.
 func (l link) stand(t *testing.T, d drivers, i int, election string, opts ...elector.Option) *candidate {
 	t.Helper()
-	pool := d.open(t, i, l.proxy.DSN(pgcluster.WithParam("connect_timeout", "2")))
+	pool := d.open(t, i, l.cut(pgcluster.WithParam("connect_timeout", "2")))
 	c := l.server.stand(t, pool, election, opts...)
 	t.Cleanup(l.proxy.Heal) // after Run has returned
 	return c
@@ -201,6 +223,9 @@ func TestACandidateOnASlowLinkIsElected(t *testing.T) {
 				overEach(t, func(t *testing.T, d drivers) {
 					l := behindAProxy(t)
 					roundTrip := length / 8
+					if throughPooler {
+						roundTrip /= 2 // one message inside a transaction is several statements
+					}
 					check(t, l.proxy.Slow(roundTrip/2, 0))
 					c := l.stand(t, d, 0, l.election(t), append(opts, elector.WithLease(length), elector.WithHeartbeatInterval(length/5))...).run(t, nil)
 					c.elected(t)

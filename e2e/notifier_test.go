@@ -318,7 +318,7 @@ func TestANotifierOnADeadLinkReconnects(t *testing.T) {
 		l := behindAProxy(t)
 		lost := make(chan error, 100)
 		woken := make(chan string, 100)
-		w := d.notifier(t, 0, l.proxy.DSN(pgcluster.WithParam("connect_timeout", "2")), func(err error) { lost <- err })
+		w := d.notifier(t, 0, l.cut(pgcluster.WithParam("connect_timeout", "2")), func(err error) { lost <- err })
 		leave := w.Subscribe(func(payload string) { woken <- payload })
 		defer leave()
 		<-woken // it is connected

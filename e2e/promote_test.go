@@ -151,10 +151,10 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
-				l := behindAProxy(t)
+				l := behindARoute(t)
 				standby, err := l.AddStandby(t.Context())
 				check(t, err)
-				pool := d.open(t, 0, l.proxy.DSN())
+				pool := d.open(t, 0, l.cut())
 				c := on(t, standby).stand(t, pool, l.election(t), seldom...).run(t, nil)
 				old := c.elected(t)
 				term := termOf(t, c)

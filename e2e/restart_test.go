@@ -264,7 +264,7 @@ func (c *candidate) measure(t *testing.T, n int, o outage) {
 func TestAnElectionHasALeaderSoonAfterTheRouteIsBack(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
-		l := behindAProxy(t)
+		l := behindARoute(t)
 		// The waits of WithBackoff would be 2 s, 4 s, …
 		c := l.stand(t, d, 0, l.election(t), elector.WithRetryInterval(2*time.Second)).run(t, nil)
 		c.elected(t)

@@ -301,7 +301,7 @@ func TestASessionSurvivesARestartOfTheServerAndADeadLink(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
 		elections := l.elections(t, 100)
-		g := l.share(t, d.open(t, 0, l.proxy.DSN()), elector.WithWatch()).join(t, elections).run(t, nil)
+		g := l.share(t, d.open(t, 0, l.cut()), elector.WithWatch()).join(t, elections).run(t, nil)
 		t.Cleanup(l.proxy.Heal)
 		eventually(t, "all are led", func() bool { return g.leading() == 100 })
 		_, err := hookstest.WaitN(soon(t), g.rec, 100, func(hooks.Elected) bool { return true }) // or OnDemoted is not called

@@ -126,7 +126,7 @@ func TestACutConnectionBehindASessionPoolerIsATemporaryFailure(t *testing.T) {
 // cutAtEachStatement campaigns through a pooler whose connections to the server are cut
 // before one statement and before the next.
 func cutAtEachStatement(t *testing.T, d drivers, wait time.Duration, opts []elector.Option) {
-	l := behindAProxy(t)
+	l := behindARoute(t)
 	b, err := pgcluster.NewBouncer(t.Context(), l.proxy.Addr(), pgcluster.Session, pgcluster.WithPoolSize(40))
 	if errors.Is(err, pgcluster.ErrNoBouncer) {
 		t.Skip(err)

@@ -200,7 +200,7 @@ func TestACancelledTransferLeavesNothingBehind(t *testing.T) {
 	overDrivers(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
 		elections := l.elections(t, 2)
-		g := l.share(t, d.open(t, 0, l.proxy.DSN())).join(t, elections).run(t, nil)
+		g := l.share(t, d.open(t, 0, l.cut())).join(t, elections).run(t, nil)
 		t.Cleanup(l.proxy.Heal)
 		eventually(t, "both are led", func() bool { return g.leading() == 2 })
 		other := l.server.stand(t, d.open(t, 1, l.DSN()), elections[0])

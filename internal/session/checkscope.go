@@ -121,7 +121,7 @@ func (v *Server) tryTransactions(ctx context.Context) (named bool, err error) {
 // compareTransactions has a hold a lock inside its transaction, and b look at it.
 func compareTransactions(ctx context.Context, a, b *Session) error {
 	looks := func(s *Session) (db.ShowsSnapshotRow, error) {
-		row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.ShowsSnapshotRow, error) {
+		row, err := doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (db.ShowsSnapshotRow, error) {
 			return q.ShowsSnapshot(ctx, a.pid)
 		})
 		return row, Explain(err)
@@ -131,7 +131,7 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 		return err
 	}
 	key := int64(rand.Uint64())
-	if err := a.holdPair(key); err != nil {
+	if _, err := tryPair(a, key, doFresh); err != nil {
 		return Explain(err)
 	}
 	switch err := a.Stay(ctx); {
@@ -154,7 +154,7 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	}
 	free := func() (bool, error) {
 		high, low := Halves(key)
-		row, err := Do(ctx, b, func(ctx context.Context, q *db.Queries) (db.PairIsFreeRow, error) {
+		row, err := doFresh(ctx, b, func(ctx context.Context, q *db.Queries) (db.PairIsFreeRow, error) {
 			return q.PairIsFree(ctx, db.PairIsFreeParams{High: high, Low: low})
 		})
 		return row.Free, Explain(err)

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -127,13 +128,13 @@ func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *d
 	if !s.inside {
 		return Do(ctx, s, call)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.left(), s.errTimeout)
-	defer cancel()
-	var beside sync.WaitGroup
-	defer beside.Wait() // before the call is cancelled
-	if s.aside != nil { // just granted, by the extended protocol
-		beside.Go(func() { _ = s.Stay(ctx) })
+	bound := s.left()
+	if s.aside != nil { // just granted, by the extended protocol, and not started
+		bound = 2 * s.lease.Validity()
+		defer s.staying(ctx)()
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, bound, s.errTimeout)
+	defer cancel()
 	value, err = Beside(ctx, s, call)
 	if err == nil || errors.Is(err, sql.ErrNoRows) {
 		if gone := s.Stay(ctx); gone != nil { // if it has its lock still, nobody else had it meanwhile
@@ -141,6 +142,20 @@ func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *d
 		}
 	}
 	return value, err
+}
+
+// staying keeps a session alive that is not started, until stop is called.
+func (s *Session) staying(ctx context.Context) (stop func()) {
+	pausing, cancel := context.WithCancel(ctx)
+	var pings sync.WaitGroup
+	pings.Go(func() {
+		for s.Stay(ctx) == nil && backoff.Sleep(pausing, s.lease.Heartbeat) {
+		}
+	})
+	return func() {
+		cancel()
+		pings.Wait()
+	}
 }
 
 // Beside is Apart for a call that says nothing of the session, which need not hold a lock.

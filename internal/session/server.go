@@ -169,7 +169,7 @@ func (v *Server) LendToLead(ctx context.Context) (*Session, error) {
 		aside.Discard()
 		return nil, err
 	}
-	s.aside = aside
+	s.aside, aside.errTimeout = aside, s.errTimeout
 	return s, nil
 }
 

@@ -104,6 +104,9 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, abandoned func(error)) (
 	return s, nil
 }
 
+// An asker is Do, or a function like it.
+type asker[T any] func(context.Context, *Session, func(context.Context, *db.Queries) (T, error)) (T, error)
+
 // Do makes one driver call on the session. It waits for the answer until ctx ends, or the
 // session does, or its validity runs out. Then it returns the cause, and the call goes on:
 // cancelling it would cost the session, because both drivers close a connection whose

@@ -106,17 +106,20 @@ func (s *Session) HoldLife(candidateID string) error { return s.holdPair(LifeKey
 
 // holdPair takes the lock of two integers with a key that nobody else uses.
 func (s *Session) holdPair(key int64) error {
-	granted, err := s.TryPair(key)
+	granted, err := tryPair(s, key, Do)
 	if err == nil && !granted {
 		err = ErrNoAdvisoryLocks
 	}
 	return err
 }
 
-// TryPair tries the lock of two integers, the halves of key.
-func (s *Session) TryPair(key int64) (granted bool, err error) {
+// TryPair tries the lock of two integers, the halves of key. An error does not end the
+// session's transaction.
+func (s *Session) TryPair(key int64) (granted bool, err error) { return tryPair(s, key, behindSavepoint) }
+
+func tryPair(s *Session, key int64, do asker[bool]) (granted bool, err error) {
 	high, low := Halves(key)
-	return behindSavepoint(s.ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
+	return do(s.ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
 		return q.TryPair(ctx, db.TryPairParams{Inside: s.inside, High: high, Low: low})
 	})
 }
@@ -125,7 +128,7 @@ func (s *Session) TryPair(key int64) (granted bool, err error) {
 // lock of pg_locks, takes it again.
 func (s *Session) has(ctx context.Context, key int64) (bool, error) {
 	if s.inside {
-		return s.TryPair(key)
+		return tryPair(s, key, Do)
 	}
 	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HoldsPairRow, error) { return q.HoldsPair(ctx, key) })
 	if err == nil {
