@@ -115,7 +115,9 @@ func (s *Session) holdPair(key int64) error {
 
 // TryPair tries the lock of two integers, the halves of key. An error does not end the
 // session's transaction.
-func (s *Session) TryPair(key int64) (granted bool, err error) { return tryPair(s, key, behindSavepoint) }
+func (s *Session) TryPair(key int64) (granted bool, err error) {
+	return tryPair(s, key, behindSavepoint)
+}
 
 func tryPair(s *Session, key int64, do asker[bool]) (granted bool, err error) {
 	high, low := Halves(key)
