@@ -307,7 +307,7 @@ func TestTheTableOfAlertsMatchesTheRules(t *testing.T) {
 	}
 }
 
-// A document that names a test must name an existing one.
+// A document that names a test must name an existing one, and each bug has a test.
 func TestEveryTestThatADocumentNamesExists(t *testing.T) {
 	there := map[string]bool{}
 	for _, pattern := range []string{"../*/*_test.go", "../*/*/*_test.go", "../*/*/*/*_test.go"} {
@@ -321,11 +321,18 @@ func TestEveryTestThatADocumentNamesExists(t *testing.T) {
 			}
 		}
 	}
+	test := regexp.MustCompile("`(Test[A-Z]\\w*)`")
 	for _, page := range pages(t) {
-		for _, match := range regexp.MustCompile("`(Test[A-Z]\\w*)`").FindAllStringSubmatch(read(t, page), -1) {
+		for _, match := range test.FindAllStringSubmatch(read(t, page), -1) {
 			if !there[match[1]] {
 				t.Errorf("%s names %s, which does not exist", page, match[1])
 			}
+		}
+	}
+	_, bugs, _ := strings.Cut(read(t, "../e2e/BUGS.md"), "\n|---|---|---|\n")
+	for row := range strings.Lines(bugs) {
+		if cells := strings.Split(row, " | "); len(cells) != 3 || !test.MatchString(cells[2]) {
+			t.Errorf("BUGS.md names no test of %q", row)
 		}
 	}
 }

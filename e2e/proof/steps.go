@@ -29,7 +29,7 @@ var steps = []step{
 		repeat:  "PGELECTOR_FENCE_ROUNDS=1000 make e2e RUN=FencedWrites", minutes: 30,
 		patterns: []string{
 			`unfenced: \{Rounds:(?P<unfenced>\d+) .*Histories:(?P<histories>\d+) Broken:(?P<broken>\d+)\}`,
-			`InTx: \{Rounds:(?P<intx>\d+) .*Broken:0\}`, `token: \{Rounds:(?P<token>\d+) .*Broken:0\}`},
+			`in tx: \{Rounds:(?P<intx>\d+) .*Broken:0\}`, `by token: \{Rounds:(?P<token>\d+) .*Broken:0\}`},
 		says: "{intx} freezes with `InTx`, {token} with tokens: all linearizable. {unfenced} with neither: {broken} of {histories} histories are not"},
 	{name: "torture", what: "**[Torture](../e2e/torture/main.go)**: real servers, processes, drivers and networks, 22 kinds of faults",
 		command: "make torture MINUTES=60", short: "make torture MINUTES=0.5", minutes: 65,
