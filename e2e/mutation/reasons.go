@@ -20,6 +20,9 @@ func count(mutants []mutant, known *results, reasons []reason) (c tally) {
 		}
 	}
 	for _, m := range mutants {
+		if !strings.Contains(m.file, *only) {
+			continue
+		}
 		switch v := known.get(m); {
 		case v.noticed():
 			c.noticed++
@@ -39,8 +42,9 @@ func (c tally) report() error {
 	for _, m := range c.unexplained {
 		fmt.Printf("needs a test, or a reason: %s:%d: %s: %s\n", m.file, m.line, m.change, m.code)
 	}
-	fmt.Printf("tests notice %d of %d mutants of rules; %d have a reason why not\n", c.noticed, c.noticed+c.explained+c.untried+len(c.unexplained), c.explained)
-	if len(c.unexplained) > 0 || c.untried > 0 && *only == "" {
+	fmt.Printf("tests notice %d of %d mutants of rules; %d have a reason why not, %d need a test, %d were not tried\n",
+		c.noticed, c.noticed+c.explained+c.untried+len(c.unexplained), c.explained, len(c.unexplained), c.untried)
+	if len(c.unexplained)+c.untried > 0 {
 		return fmt.Errorf("%d mutants need a test, and %d were not tried", len(c.unexplained), c.untried)
 	}
 	return nil
