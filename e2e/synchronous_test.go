@@ -192,7 +192,9 @@ func TestCommitsDoNotPileUpBehindAnAbandonedCommit(t *testing.T) {
 		second.follows(t)
 
 		standby.BlackHole()
-		eventually(t, "a commit waits", func() bool { return primary.waiting(t) == 1 })
+		eventually(t, "a commit waits that was not acknowledged just before", func() bool {
+			return one[int](t, primary.admin, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND clock_timestamp() - query_start > '400 ms'") == 1
+		})
 		way.BlackHole()
 		attempts := second.after()
 		for range 2 {
