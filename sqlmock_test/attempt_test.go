@@ -27,9 +27,9 @@ var attempt = []statement{
 	{"LastAsked", values(secondPID, asked, false)},
 	{"BEGIN", nil},
 	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
-	{"LastAsked", values(secondPID, asked, false)},
 	{"ApplySettings", values(11)},
 	{"ROLLBACK", nil},
+	{"LastAsked", values(secondPID, asked, false)},
 	{"TryLock", values("granted", true, sessionPID, 0, "")},
 	{"Confirm", values(true, sessionPID, 745, noEpoch, false, "")},
 }
@@ -101,14 +101,14 @@ func TestASlowAnswerInTimeIsNoFault(t *testing.T) {
 
 // callOf has, for each statement of an attempt, the one from which it is retried: itself, or the
 // beginning of the transaction that failed with it.
-var callOf = map[int]int{0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 6: 6, 7: 5, 8: 5, 10: 10, 11: 11}
+var callOf = map[int]int{0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 6: 6, 7: 5, 8: 5, 9: 9, 10: 10, 11: 11}
 
 // loses expects the first n statements of an attempt, and answers the next with the error of a
 // prepared statement that is missing.
 func loses(mock sqlmock.Sqlmock, n int, state string) {
 	expectAttemptUpTo(mock, n, fault{err: &pgconn.PgError{Code: state}})
 	from := callOf[n]
-	if attempt[from].name == "BEGIN" {
+	if attempt[from].name == "BEGIN" && attempt[n].name != "ROLLBACK" {
 		mock.ExpectRollback()
 	}
 	for _, s := range attempt[from:n] {
@@ -182,7 +182,7 @@ func sessionSettings(t *testing.T) (names []string) {
 	pool, mock := newMock(t)
 	e, _ := newElector(t, pool)
 	var sent capture
-	for _, s := range attempt[:8] {
+	for _, s := range attempt[:7] {
 		s.expect(mock, fault{})
 	}
 	query(mock, "ApplySettings").WithArgs(true, &sent).WillReturnError(errPlain)
@@ -196,10 +196,16 @@ func sessionSettings(t *testing.T) (names []string) {
 	return names
 }
 
+// expectRefusedSettings expects that the server refuses all settings together.
+func expectRefusedSettings(mock sqlmock.Sqlmock, refused error) {
+	expectAttemptUpTo(mock, 7, fault{err: refused})
+	mock.ExpectRollback()
+	attempt[9].expect(mock, fault{})
+}
+
 // expectEachTried expects that each setting is tried alone, after the server has refused all
 // together, and that it refuses one of them.
 func expectEachTried(mock sqlmock.Sqlmock, names []string, bad string, refused error) {
-	mock.ExpectRollback()
 	for _, name := range names {
 		mock.ExpectBegin()
 		q := query(mock, "ApplySettings").WithArgs(true, has(`"`+name+`"`)).WillReturnRows(row(1))
@@ -217,7 +223,7 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 		names := sessionSettings(t)
 		pool, mock := newMock(t)
 		e, rec := newElector(t, pool)
-		expectAttemptUpTo(mock, 8, fault{err: refused})
+		expectRefusedSettings(mock, refused)
 		expectEachTried(mock, names, name, refused)
 		query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, lacks(name)).WillReturnRows(row("granted", true, sessionPID, 0, ""))
 		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch, false, ""))
@@ -243,13 +249,14 @@ func TestAServerThatRefusesTheLeaseElectsNobody(t *testing.T) {
 			pool, mock := newMock(t)
 			e, rec := newElector(t, pool, elector.WithScope(scope))
 			if scope == elector.SessionScope {
-				expectAttemptUpTo(mock, 8, fault{err: refused})
+				expectRefusedSettings(mock, refused)
 			} else {
 				mock.ExpectBegin()
 				mock.ExpectExec("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").WillReturnResult(sqlmock.NewResult(0, 0))
 				query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", asked, false))
 				mock.ExpectExec("-- name: NamedStatement ").WillReturnResult(sqlmock.NewResult(0, 0))
 				query(mock, "ApplySettings").WithArgs(true, has(`"`+lease+`"`)).WillReturnError(refused)
+				mock.ExpectRollback()
 			}
 			expectEachTried(mock, names, lease, refused)
 			_, elected, err := e.TryCampaign(t.Context())
@@ -267,8 +274,7 @@ func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
 		invalid := &pgconn.PgError{Code: "22023", Message: "no such value"}
 		pool, mock := newMock(t)
 		e, rec := newElector(t, pool)
-		expectAttemptUpTo(mock, 8, fault{err: invalid})
-		mock.ExpectRollback()
+		expectRefusedSettings(mock, invalid)
 		mock.ExpectBegin()
 		query(mock, "ApplySettings").WillReturnError(errTerminated)
 		_, _, err := e.TryCampaign(t.Context())
@@ -340,10 +346,15 @@ var refusals = []struct {
 		upTo(4, secondPID, asked+1, false)(mock)
 		query(mock, "LastAsked").WillReturnRows(row(secondPID, asked+1, false)) // not caused by the statement before
 	}, elector.ErrSessionPooled},
+	{"a backend that strangers use during a transaction", func(mock sqlmock.Sqlmock) {
+		upTo(9, secondPID, asked+1, false)(mock)
+		query(mock, "LastAsked").WillReturnRows(row(secondPID, asked+1, false))
+	}, elector.ErrSessionPooled},
 	{"a pooler in statement mode", upTo(5, &pq.Error{Code: "08P01"}), elector.ErrSessionPooled},
 	{"another backend during a transaction", upTo(6, secondPID+1, false, 150000, "PostgreSQL 15", asked, false), elector.ErrSessionPooled},
 	{"a statement that is lost during a transaction", alwaysLoses(6, "26000"), elector.ErrSessionPooled},
-	{"a statement that is there already in a transaction", alwaysLoses(8, "42P05"), elector.ErrSessionPooled},
+	{"a statement that is there already in a transaction", alwaysLoses(7, "42P05"), elector.ErrSessionPooled},
+	{"a statement that is lost at the end of a transaction", alwaysLoses(8, "26000"), elector.ErrSessionPooled},
 	{"an outcome that nobody knows", upTo(10, "perhaps", false, sessionPID, 0, ""), elector.ErrUnsupportedServer},
 	{"locks that do not show", upTo(11, false, sessionPID, 0, noEpoch, false, ""), elector.ErrUnsupportedServer},
 }

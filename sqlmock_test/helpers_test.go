@@ -113,9 +113,10 @@ func expectServerCheck(mock sqlmock.Sqlmock) {
 	compare()
 	compare()
 	mock.ExpectBegin()
-	compare()
+	describe()
 	query(mock, "ApplySettings").WillReturnRows(row(11))
 	mock.ExpectRollback()
+	query(mock, "LastAsked").WillReturnRows(row(secondPID, asked, false))
 }
 
 // noEpoch is the epoch that Confirm and Tokens return with a token if pgelector.epoch is not set.

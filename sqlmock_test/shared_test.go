@@ -481,7 +481,7 @@ func TestCloseWaitsForTheHooksOfTheSession(t *testing.T) {
 		e, err := s.Elector("orders")
 		wantError(t, err)
 		refused := &pgconn.PgError{Code: "22023", Message: "must be set to 0 on this platform"}
-		expectAttemptUpTo(mock, 8, fault{err: refused})
+		expectRefusedSettings(mock, refused)
 		expectEachTried(mock, names, names[len(names)-1], refused)
 		for _, s := range manyAttempt[:3] {
 			s.expect(mock, fault{})

@@ -139,25 +139,46 @@ func (v *Server) compareInTx(ctx context.Context, a, b *Session) error {
 	case err != nil:
 		return err
 	}
-	if err = compareBackends(ctx, a, b); err == nil {
+	server, err := describeAgain(ctx, a)
+	if err == nil {
 		err = b.applyLocally(ctx, v.settings)
 	}
-	return b.rollBack(ctx, err)
+	err = b.rollBack(ctx, err)
+	if server.Pid != 0 && (err == nil || refusesSetting(err)) {
+		if others := compareAsked(ctx, a, b, server); others != nil { // long after a has asked, and others may have used its backend
+			return others
+		}
+	}
+	return err
 }
 
 // compareBackends asks a, and then asks b when a's backend was last asked.
 func compareBackends(ctx context.Context, a, b *Session) error {
+	server, err := describeAgain(ctx, a)
+	if err != nil {
+		return err
+	}
+	return compareAsked(ctx, a, b, server)
+}
+
+// describeAgain asks a, which must reach its backend.
+func describeAgain(ctx context.Context, a *Session) (db.DescribeServerRow, error) {
 	server, err := describe(ctx, a)
 	switch {
 	case err != nil:
-		return Explain(err) // as a's, or it would be taken for b's
+		return server, Explain(err) // as a's, or it would be taken for b's
 	case server.Pid != a.pid:
-		return fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, a.pid, server.Pid)
+		return server, fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, a.pid, server.Pid)
 	}
+	return server, nil
+}
+
+// compareAsked asks b whether a's backend was last asked by a.
+func compareAsked(ctx context.Context, a, b *Session, server db.DescribeServerRow) error {
 	seen, err := lastAsked(ctx, b, a.pid)
 	othersAsk := func() bool { return seen.Asked != server.Asked && seen.Asked != 0 }
-	if err == nil && othersAsk() && b.tx == nil {
-		seen, err = lastAsked(ctx, b, a.pid) // inside an open transaction the first answer may be old
+	if err == nil && othersAsk() {
+		seen, err = lastAsked(ctx, b, a.pid)
 	}
 	switch {
 	case err != nil:

@@ -157,9 +157,9 @@ func do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Q
 	defer cancel()
 	return backoff.AwaitOr(waiting, func(context.Context) (T, error) {
 		defer func() { <-s.callSlot }()
-		sent := s.now()
+		sent, outside := s.now(), s.tx == nil
 		value, err := call(s.connCtx, s.q)
-		if isMissingStatement(err) && s.tx == nil { // which would have failed with it
+		if isMissingStatement(err) && outside { // a transaction has failed with it
 			value, err = call(s.connCtx, s.q) // nothing was executed, and the driver prepares it anew
 		}
 		switch {
