@@ -49,7 +49,7 @@ for major in "${@:-14 15 16 17 18}"; do
       continue
     fi
     echo "== $("$bin/postgres" --version)"
-    PGELECTOR_PG_BIN=$bin PGELECTOR_DRIVERS=all go -C e2e test -race -count=1 -shuffle=on -timeout 20m -run="${RUN:-.}" . ./conformance ./fence|| failed+=("$m")
+    PGELECTOR_PG_BIN=$bin PGELECTOR_DRIVERS=all go -C e2e test -race -count=1 -shuffle=on -timeout 20m -run="${RUN:-.}" . ./conformance ./fence ./pgcluster || failed+=("$m")
     [ "${SCOPE:-}" != session ] || continue
     echo "== the same in transaction scope, through PgBouncer"
     PGELECTOR_SCOPE=transaction PGELECTOR_PG_BIN=$bin PGELECTOR_DRIVERS=all go -C e2e test -race -count=1 -shuffle=on -timeout 30m -run="${RUN:-.}" . || failed+=("$m in transaction scope")
