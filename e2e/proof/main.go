@@ -91,6 +91,7 @@ func prove(only []string) error {
 			fmt.Printf("%-11s about %6v  %s\n", s.name, s.takes(), s.chosen())
 		}
 	}
+	fmt.Printf("%d steps, together about %v\n", len(chosen), left)
 	var failed []error
 	for i, s := range chosen {
 		fmt.Printf("\n== %d/%d %s at %s: about %v, all that is left about %v (%s)\n", i+1, len(chosen), s.name, commit, s.takes(), left,

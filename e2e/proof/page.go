@@ -71,14 +71,15 @@ func evidence() (string, error) {
 		case strings.Contains(says, "{"):
 			return "", fmt.Errorf("%s: no figure for %s", s.name, says)
 		}
-		if r.Failed != "" {
-			says += ". **It failed at " + r.Failed + "**"
+		commit := r.Commit
+		if r.Failed != "" { // one word: the page has a limit
+			commit += "<br>**failed:**&nbsp;" + r.Failed
 		}
 		command := s.command
 		if s.repeat != "" {
 			command = s.repeat
 		}
-		fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", s.what, says, command, r.Commit)
+		fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", s.what, says, command, commit)
 	}
 	return b.String(), nil
 }

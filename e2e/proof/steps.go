@@ -41,7 +41,7 @@ var steps = []step{
 		page:     "e2e/ha/RESULTS.md", cells: failoverCells,
 		says: "[32 minutes](../e2e/ha/RESULTS.md): {faults} faults, {terms} terms, {writes} fenced writes, all linearizable"},
 	{name: "mutants", what: "**Mutations**: the library is broken on purpose",
-		command: "make mutate", short: "go -C e2e run ./mutation -only='The validity has no margin'", minutes: 15,
+		command: "make mutate", short: "go -C e2e run ./mutation -only='The validity has no margin'", minutes: 25,
 		patterns: []string{`tests notice (?P<noticed>\d+) of (?P<all>\d+) mutants written by hand`},
 		says:     "{noticed} of [{all}](../e2e/mutation/list.txt) are noticed"},
 	{name: "rules", what: "**Mutants of rules**: broken wherever a rule applies",
