@@ -34,6 +34,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	hcloghooks "github.com/pgelector/pgelector/hooks/hclog"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/roster"
 )
 
@@ -182,7 +183,7 @@ func (r *runner) loop() error {
 		}
 		r.Log.Info("campaigning again, to restart the command", "after", wait, "ended", outcomeText(err))
 		r.renew()
-		if !r.sleep(wait) {
+		if !backoff.Sleep(r.ctx, wait) {
 			return context.Cause(r.ctx)
 		}
 		wait = min(2*wait, r.BackoffMax)
@@ -199,17 +200,6 @@ func permanent(err error) bool {
 		return !errors.Is(err, errCommand)
 	}
 	return false
-}
-
-func (r *runner) sleep(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-r.ctx.Done():
-		return false
-	}
 }
 
 // once runs elector.Run, from the campaign to the release of the lock.

@@ -21,6 +21,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	hcloghooks "github.com/pgelector/pgelector/hooks/hclog"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/shard"
 )
 
@@ -89,7 +90,7 @@ func runShards(c Config) error {
 
 // lead runs the command of a shard during its term, and returns when no process of it is left.
 func (s *shards) lead(ctx context.Context, name string, term *elector.Term) error {
-	if !sleep(ctx, s.waitOf(name)) {
+	if !backoff.Sleep(ctx, s.waitOf(name)) {
 		return nil
 	}
 	log := s.Log.With("shard", name)
@@ -115,17 +116,6 @@ func (s *shards) lead(ctx context.Context, name string, term *elector.Term) erro
 	log.Info("command ended", "pid", child.PID(), "result", result.String(), "lasted", lasted.Round(time.Millisecond))
 	s.end(name, result, lasted, ctx.Err() == nil)
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func (s *shards) waitOf(name string) time.Duration {
