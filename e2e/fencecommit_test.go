@@ -264,6 +264,14 @@ func TestInTxRollsBackWhenItsFunctionFails(t *testing.T) {
 			_ = term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error { check(t, note(ledger, "panicked")(tx)); panic("panicked") })
 		}()
 
+		// After a failed statement the transaction cannot commit, even if fn returns nil.
+		err = term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
+			check(t, note(ledger, "hidden")(tx))
+			_, _ = tx.Exec("SELECT 1/0")
+			return nil
+		})
+		wraps(t, err, elector.ErrRolledBack)
+
 		ctx, cancel := context.WithCancelCause(soon(t))
 		err = term.InTx(ctx, pool, nil, func(tx *sql.Tx) error { check(t, note(ledger, "cancelled")(tx)); cancel(oops); return nil })
 		wraps(t, err, oops)
@@ -306,24 +314,6 @@ func TestTheEndOfTheTermInterruptsItsTransactions(t *testing.T) {
 		wraps(t, err, elector.ErrResigned)
 		wraps(t, err, elector.ErrRolledBack)
 		expect(t, <-resigned)
-		s.notes(t, ledger)
-	})
-}
-
-// After a failed statement the transaction cannot commit, even if fn returns nil.
-func TestInTxRollsBackWhenItsFunctionHidesAFailure(t *testing.T) {
-	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		ledger := s.ledger(t)
-		pool := d.open(t, 0, s.DSN())
-		_, term := s.lead(t, pool, s.election(t))
-		err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
-			check(t, note(ledger, "hidden")(tx))
-			_, _ = tx.Exec("SELECT 1/0")
-			return nil
-		})
-		wraps(t, err, elector.ErrRolledBack)
 		s.notes(t, ledger)
 	})
 }

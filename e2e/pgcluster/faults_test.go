@@ -75,16 +75,6 @@ func TestFrozenServerStopsAtOnce(t *testing.T) {
 	}
 }
 
-func TestAFrozenBackendDoesNotAffectOthers(t *testing.T) {
-	c := shared.Get(t)
-	frozen, other := connect(t, c.DSN()), connect(t, c.DSN())
-	pid := int(frozen.PgConn().PID())
-	check(t, c.FreezeBackend(pid))
-	silent(t, frozen)
-	ask[int](t, other, "SELECT 1")
-	check(t, c.ThawBackend(pid))
-}
-
 func TestKillBackendRefusesOtherProcesses(t *testing.T) {
 	if err := shared.Get(t).KillBackend(os.Getpid()); err == nil {
 		t.Error("no error")

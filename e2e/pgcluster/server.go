@@ -291,9 +291,23 @@ func (c *Cluster) Kill() error {
 }
 
 // KillBackend ends one backend with SIGKILL, as the out-of-memory killer does. The server then
-// ends all other sessions and goes through crash recovery; WaitReady waits until it is ready.
+// ends all other sessions and goes through crash recovery; WaitReady waits until it is ready. It
+// refuses a process that is not a backend of this server, so that a wrong id does no harm.
 func (c *Cluster) KillBackend(pid int) error {
-	return c.signalBackend(pid, syscall.SIGKILL)
+	if !c.running() {
+		return errDown
+	}
+	children, err := sandbox.ChildrenOf(c.server.PID)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(children, pid) {
+		return fmt.Errorf("pgcluster: process %d is not a backend of this server", pid)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("pgcluster: kill backend %d: %w", pid, err)
+	}
+	return nil
 }
 
 // Freeze stops every process of the server with SIGSTOP: connections stay open and nothing
@@ -312,31 +326,6 @@ func (c *Cluster) Thaw() error {
 		return errDown
 	}
 	return sandbox.Thaw(c.server.PID)
-}
-
-// FreezeBackend stops one backend with SIGSTOP.
-func (c *Cluster) FreezeBackend(pid int) error { return c.signalBackend(pid, syscall.SIGSTOP) }
-
-// ThawBackend resumes a backend after FreezeBackend.
-func (c *Cluster) ThawBackend(pid int) error { return c.signalBackend(pid, syscall.SIGCONT) }
-
-// signalBackend refuses a process that is not a backend of this server, so that a wrong id
-// does no harm.
-func (c *Cluster) signalBackend(pid int, signal syscall.Signal) error {
-	if !c.running() {
-		return errDown
-	}
-	children, err := sandbox.ChildrenOf(c.server.PID)
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(children, pid) {
-		return fmt.Errorf("pgcluster: process %d is not a backend of this server", pid)
-	}
-	if err := syscall.Kill(pid, signal); err != nil {
-		return fmt.Errorf("pgcluster: signal backend %d: %w", pid, err)
-	}
-	return nil
 }
 
 // ErrNoClock is returned by Start when WithClock is not available.
