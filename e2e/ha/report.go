@@ -36,7 +36,7 @@ func judge(events []history.Event) report {
 }
 
 func (r report) print(out io.Writer) {
-	fmt.Fprintf(out, "\n%d faults\n\n%s\n", r.faults(), r.table())
+	fmt.Fprintf(out, "\n%d faults of %d kinds\n\n%s\n", r.faults(), len(faults()), r.table())
 	history.Print(out, r.proofs)
 }
 

@@ -59,8 +59,9 @@ func evidence() (string, error) {
 	b.WriteString("| what | how much | command | commit |\n|---|---|---|---|\n")
 	for _, s := range steps {
 		r := records[s.name]
-		says := s.says
+		what, says := s.what, s.says
 		for name, value := range r.Figures {
+			what = strings.ReplaceAll(what, "{"+name+"}", thousands(value))
 			says = strings.ReplaceAll(says, "{"+name+"}", thousands(value))
 		}
 		switch {
@@ -68,7 +69,7 @@ func evidence() (string, error) {
 			continue
 		case r.Commit == "":
 			says = "nothing yet"
-		case strings.Contains(says, "{"):
+		case strings.Contains(what+says, "{"):
 			return "", fmt.Errorf("%s: no figure for %s", s.name, says)
 		}
 		commit := r.Commit
@@ -79,7 +80,7 @@ func evidence() (string, error) {
 		if s.repeat != "" {
 			command = s.repeat
 		}
-		fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", s.what, says, command, commit)
+		fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", what, says, command, commit)
 	}
 	return b.String(), nil
 }

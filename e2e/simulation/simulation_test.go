@@ -313,7 +313,7 @@ func (s *tally) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	took := time.Since(s.began)
-	text := fmt.Sprintf("%d seeds in %v, %.0f a second, %d failed", s.seeds, took.Round(time.Second), float64(s.seeds)/took.Seconds(), len(s.failed))
+	text := fmt.Sprintf("%d kinds of faults; %d seeds in %v, %.0f a second, %d failed", len(faults), s.seeds, took.Round(time.Second), float64(s.seeds)/took.Seconds(), len(s.failed))
 	if s.terms > 0 {
 		text += fmt.Sprintf("; %d terms in %.0f days of virtual time", s.terms, s.virtual.Hours()/24)
 	}
