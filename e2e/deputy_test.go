@@ -79,7 +79,8 @@ func (s *server) deputy(t *testing.T, all []*candidate) (deputy *candidate) {
 	return deputy
 }
 
-// soonAfter checks that something happened before a wait could run out.
+// soonAfter checks that something happened before a wait could run out. How soon the deputy
+// leads is measured in TestTheDeputyLeadsSoonAfterTheLeaderIsGone.
 func soonAfter(t *testing.T, what string, began time.Time) {
 	t.Helper()
 	if took := time.Since(began); took > handedOver {
