@@ -28,9 +28,12 @@ type watched struct {
 }
 
 // newWatched elects a watched leader.
-func newWatched(t *testing.T) watched {
+func newWatched(t *testing.T) watched { return newWatchedThat(t, func(error) {}) }
+
+func newWatchedThat(t *testing.T, complains func(error)) watched {
 	t.Helper()
-	pool, mock := newMockInAnyOrder(t)
+	pool, mock := newMockThat(t, complains)
+	mock.MatchExpectationsInOrder(false)
 	expectTerm(mock, 1)
 	e, rec := newElector(t, pool, elector.WithWatch())
 	return watched{pool, mock, e, rec}
@@ -58,10 +61,10 @@ func (w watched) waits(d time.Duration) {
 	w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(d).WillReturnResult(sqlmock.NewResult(0, 0))
 }
 
-// The session's connection may be dead: only the watcher notices.
+// The session's connection may be dead, and a heartbeat never be answered: none is sent.
 func TestAWatchedTermEndsWithItsBackend(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
-		w := newWatched(t)
+		w := newWatchedThat(t, func(err error) { t.Errorf("%.150s …", err) })
 		w.secondLock()
 		w.watcher(500 * time.Millisecond)
 		w.asked(true).WillDelayFor(100 * time.Millisecond)
