@@ -3,38 +3,30 @@
 package pgcluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
-	"strings"
 	"sync"
 	"time"
-
-	toxiproxy "github.com/Shopify/toxiproxy/v2"
-	"github.com/Shopify/toxiproxy/v2/stream"
-	"github.com/rs/zerolog"
 
 	"github.com/pgelector/pgelector/e2e/sandbox"
 )
 
 // Proxy is a TCP proxy in front of a server. It can make the network fail, for existing and for new
 // connections, until Heal.
-//
-// Toxiproxy does the delays. Its own proxy server is not used: it cannot reset a connection, and even in a
-// black hole it closes the server's connection when the client hangs up.
 type Proxy struct {
 	listener net.Listener
-	api      *toxiproxy.ApiServer
-	toxics   *toxiproxy.ToxicCollection
 	network  *gate
 	workers  sync.WaitGroup
 
-	mu       sync.Mutex
-	upstream string // for new connections; "" refuses them
-	closed   bool
-	made     int                // connections so far, for their names
-	links    map[*link]struct{} // open connections
+	mu              sync.Mutex
+	upstream        string // for new connections; "" refuses them
+	latency, jitter time.Duration
+	closed          bool
+	links           map[*link]struct{} // open connections
 }
 
 // Proxy starts a proxy in front of the server. Close, or the cluster's Stop, ends it.
@@ -53,15 +45,7 @@ func NewProxy(ctx context.Context, upstream string) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pgcluster: start a proxy: %w", err)
 	}
-	api := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	p := &Proxy{
-		listener: listener,
-		upstream: upstream,
-		api:      api,
-		toxics:   toxiproxy.NewProxy(api, "pgcluster", listener.Addr().String(), upstream).Toxics,
-		network:  newGate(),
-		links:    make(map[*link]struct{}),
-	}
+	p := &Proxy{listener: listener, upstream: upstream, network: newGate(), links: make(map[*link]struct{})}
 	p.workers.Go(p.serve)
 	return p, nil
 }
@@ -78,22 +62,25 @@ func (p *Proxy) DSN(opts ...DSNOption) string { return dsn(p.Addr(), opts) }
 func (p *Proxy) BlackHole() { p.network.shut() }
 
 // Slow delays each direction by latency, plus or minus jitter. It replaces an earlier Slow.
-// Both are rounded to milliseconds.
-func (p *Proxy) Slow(latency, jitter time.Duration) error {
-	p.toxics.ResetToxics(context.Background())
-	for _, direction := range []string{"upstream", "downstream"} {
-		toxic := fmt.Sprintf(`{"type": "latency", "stream": %q, "attributes": {"latency": %d, "jitter": %d}}`,
-			direction, latency.Milliseconds(), jitter.Milliseconds())
-		if _, err := p.toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
-			return fmt.Errorf("pgcluster: slow the proxy down: %w", err)
-		}
+func (p *Proxy) Slow(latency, jitter time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latency, p.jitter = latency, jitter
+}
+
+// delay returns by how much a part of a stream is late.
+func (p *Proxy) delay() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.jitter == 0 {
+		return p.latency
 	}
-	return nil
+	return p.latency - p.jitter + rand.N(2*p.jitter)
 }
 
 // Heal ends BlackHole and Slow.
 func (p *Proxy) Heal() {
-	p.toxics.ResetToxics(context.Background())
+	p.Slow(0, 0)
 	p.network.open()
 }
 
@@ -140,26 +127,25 @@ func (p *Proxy) serve() {
 			return
 		}
 		l := newLink(conn.(*net.TCPConn))
-		if name, upstream, ok := p.enter(l); ok {
+		if upstream, ok := p.enter(l); ok {
 			p.workers.Go(func() {
 				defer p.leave(l)
-				p.join(l, name, upstream)
+				p.join(l, upstream)
 			})
 		}
 	}
 }
 
 // enter registers a connection, unless the proxy is closed or has no upstream.
-func (p *Proxy) enter(l *link) (name, upstream string, ok bool) {
+func (p *Proxy) enter(l *link) (upstream string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.upstream == "" {
 		l.sever()
-		return "", "", false
+		return "", false
 	}
-	p.made++
 	p.links[l] = struct{}{}
-	return fmt.Sprint("connection ", p.made, " "), p.upstream, true
+	return p.upstream, true
 }
 
 func (p *Proxy) leave(l *link) {
@@ -262,7 +248,7 @@ func reset(conn *net.TCPConn) {
 }
 
 // join connects the client to upstream, and returns when both connections have ended.
-func (p *Proxy) join(l *link, name, upstream string) {
+func (p *Proxy) join(l *link, upstream string) {
 	if !p.network.pass(l.severed) {
 		return
 	}
@@ -276,42 +262,48 @@ func (p *Proxy) join(l *link, name, upstream string) {
 		return
 	}
 	var ends sync.WaitGroup
-	ends.Add(2)
-	there := &end{link: l, conn: server, network: p.network, done: ends.Done}
-	back := &end{link: l, conn: l.client, network: p.network, done: ends.Done}
-	p.toxics.StartLink(p.api, name+"up", back, there, stream.Upstream)
-	p.toxics.StartLink(p.api, name+"down", there, back, stream.Downstream)
+	ends.Go(func() { p.pump(l, l.client, server) })
+	ends.Go(func() { p.pump(l, server, l.client) })
 	ends.Wait()
 }
 
-// end is one of a link's connections, as Toxiproxy sees it.
-type end struct {
-	link    *link
-	conn    *net.TCPConn
-	network *gate
-	done    func()
+// A part of a stream arrives when it is due.
+type part struct {
+	data []byte
+	due  time.Time
 }
 
-// Read holds back data while the gate is shut, including the end of the stream.
-func (e *end) Read(b []byte) (int, error) {
-	n, err := e.conn.Read(b)
-	if !e.network.pass(e.link.severed) {
-		return 0, net.ErrClosed
+// pump passes on what from sends, and its end. It holds back both while the gate is shut.
+func (p *Proxy) pump(l *link, from, to *net.TCPConn) {
+	parts := make(chan part, 1000)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(parts)
+		b := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(b)
+			if !p.network.pass(l.severed) {
+				return
+			}
+			select {
+			case parts <- part{bytes.Clone(b[:n]), time.Now().Add(p.delay())}:
+			case <-l.severed:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	for one := range parts {
+		select {
+		case <-time.After(time.Until(one.due)):
+		case <-l.severed:
+		}
+		if _, err := to.Write(one.data); err != nil {
+			l.sever()
+		}
 	}
-	return n, err
-}
-
-// Write never fails, because Toxiproxy leaks goroutines after an error. If it cannot write, it
-// drops the data and severs the link, which ends Toxiproxy's goroutines properly.
-func (e *end) Write(b []byte) (int, error) {
-	if _, err := e.conn.Write(b); err != nil {
-		e.link.sever()
-	}
-	return len(b), nil
-}
-
-// Close is called once, when the other direction has no more data.
-func (e *end) Close() error {
-	defer e.done()
-	return e.conn.Close()
+	reading.Wait()
+	to.Close()
 }

@@ -290,7 +290,8 @@ func (n *nemesis) slowDown(ctx context.Context) (healing, string, error) {
 	}
 	proxy := n.stage.proxies[m.ID]
 	latency := time.Duration(n.rnd.Int64N(int64(fleet.Lease / 2)))
-	return func(context.Context) error { proxy.Heal(); return nil }, m.Name, proxy.Slow(latency, latency/4)
+	proxy.Slow(latency, latency/4)
+	return func(context.Context) error { proxy.Heal(); return nil }, m.Name, nil
 }
 
 func (n *nemesis) resetConnections(context.Context) (healing, string, error) {
