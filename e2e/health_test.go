@@ -337,22 +337,41 @@ func TestAnUnhealthyLeaderStepsDownUntilItIsHealthy(t *testing.T) {
 	}
 }
 
-func TestAWaitingDeputyThatBecomesUnhealthyLeavesTheQueue(t *testing.T) {
+// It leaves the server's queue, too, long before its wait ends.
+func TestADeputyThatBecomesUnhealthyOrStopsLeavesItsSeat(t *testing.T) {
 	t.Parallel()
-	overDrivers(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
-		election := s.election(t)
-		s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil).elected(t)
-		var ill atomic.Bool
-		c := s.stand(t, d.open(t, 0, s.DSN()), election, append(inServer, gate(&ill))...).run(t, nil)
-		s.waits(t, c)
-		began := time.Now()
-		ill.Store(true)
-		eventually(t, "the queue is empty", func() bool { return len(s.waiters(t, c.Key())) == 0 })
-		soonAfter(t, "leaving the queue", began) // and not when the wait ends
-		ill.Store(false)
-		s.waits(t, c)
-	})
+	for name := range soonest {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overDrivers(t, func(t *testing.T, d drivers) {
+				s := onShared(t)
+				election := s.election(t)
+				s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil).elected(t)
+				var ill atomic.Bool
+				seated := func(c *candidate) {
+					t.Helper()
+					s.deputy(t, []*candidate{c})
+					if standbys[name] == elector.Wait {
+						s.waits(t, c)
+					}
+				}
+				opts := append(slices.Clone(inServer), elector.WithStandby(standbys[name]), elector.WithRetryInterval(retry))
+				c := s.stand(t, d.open(t, 0, s.DSN()), election, append(opts, gate(&ill))...).run(t, nil)
+				seated(c)
+				other := s.stand(t, d.open(t, 1, s.DSN()), election, opts...).run(t, nil)
+				other.follows(t)
+				began := time.Now()
+				ill.Store(true)
+				seated(other)
+				soonAfter(t, "leaving the seat", began)
+				ill.Store(false)
+				began = time.Now()
+				other.end(t)
+				seated(c)
+				soonAfter(t, "leaving the seat", began)
+			})
+		})
+	}
 }
 
 // One health check gates the election, and the endpoints and the roster report its result.

@@ -213,7 +213,9 @@ func TestAFleetPinsTwoSessions(t *testing.T) {
 		var ids string
 		for i := range n {
 			c := s.stand(t, d.open(t, i, s.DSN()), election).run(t, nil)
-			wait[hooks.Campaign](t, c, nil)
+			if first := wait[hooks.Campaign](t, c, nil); (first.Outcome == hooks.Granted) != (i == 0) {
+				t.Errorf("candidate %d: the first attempt was %s", i, first.Outcome)
+			}
 			all, ids = append(all, c), ids+" "+c.CandidateID()
 		}
 		leader := firstLeader(t, all, 0)

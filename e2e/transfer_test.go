@@ -242,7 +242,9 @@ func TestTheWorkMayTransferItsTerm(t *testing.T) {
 		old.run(t, func(ctx context.Context, term *elector.Term) error {
 			successor.run(t, nil)
 			successor.follows(t)
-			wraps(t, term.TransferTo(ctx, successor.CandidateID()), elector.ErrResigned)
+			err := term.TransferTo(ctx, successor.CandidateID())
+			wraps(t, err, elector.ErrNoSuccessor)
+			wraps(t, err, elector.ErrResigned)
 			time.Sleep(2 * heartbeat) // the successor's wait runs out, and it waits again
 			returned = true
 			return nil

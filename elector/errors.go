@@ -83,10 +83,10 @@ var (
 	// returned by TryCampaign while it is.
 	ErrUnhealthy = errors.New("elector: the candidate is unhealthy")
 
-	// ErrNoSuccessor is returned by TransferTo when the term was resigned, but not to the
-	// successor: it did not come in time, or before ctx ended, or was lost, or another call
-	// resigned to somebody else. The election goes on as usual.
-	ErrNoSuccessor = errors.New("elector: the successor is not there, and the election goes on without it: does it live, campaign, and is it healthy?")
+	// ErrNoSuccessor is returned by TransferTo when the term was resigned, but the successor
+	// was not seen to get the lock: it did not come in time, or before ctx ended, or was lost,
+	// or another call resigned to somebody else. The election goes on as usual.
+	ErrNoSuccessor = errors.New("elector: the successor was not seen to get the lock, and the election goes on: does it live, campaign, and is it healthy?")
 
 	// ErrUnanswered is returned by RequestResign and RequestTransfer when the leader has not
 	// let go before ctx ended. The message names its candidate id and backend, and says what

@@ -249,13 +249,12 @@ func (t *Term) notify(ctx context.Context, what event, more ...string) {
 // or unknown, does not campaign, or has a retry interval longer than the lease. The same
 // holds if it is lost while the term's work returns; the lock is kept for it for one
 // heartbeat interval, and one second at least. In transaction scope another candidate may be
-// sooner, if the successor's wait ends just before the transaction. Other errors are those of
-// Resign.
+// sooner, if the successor's wait ends just before the transaction. An error of Resign is
+// wrapped, too: then the successor may have the lock.
 //
 // If ctx ends first, TransferTo returns within a second, with an error that wraps
 // ErrNoSuccessor and the cause of ctx. The term has ended, and the lock is released when its
-// work has returned. If the successor has come by then, and only the work has not returned,
-// the error wraps the cause of ctx alone: the successor may still get the lock.
+// work has returned. If the successor has come by then, it may still get the lock.
 //
 // successor is a candidate id other than this candidate's; if it cannot be one, the error
 // wraps ErrConfig and the term goes on. A lead may call TransferTo with its term's context.
@@ -278,10 +277,10 @@ func (t *Term) TransferTo(ctx context.Context, successor string) error {
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w: %q: %w", ErrNoSuccessor, successor, cmp.Or(absent, errOvertaken))
-	case absent != nil:
-		return fmt.Errorf("%w: %q: %w: %w", ErrNoSuccessor, successor, absent, err)
+	case absent == nil:
+		absent = errMayHave
 	}
-	return err
+	return fmt.Errorf("%w: %q: %w: %w", ErrNoSuccessor, successor, absent, err)
 }
 
 func checkSuccessor(successor, own string) error {
@@ -308,7 +307,10 @@ func (t *Term) prepare(ctx context.Context, offer *lock.Transfer, successor stri
 	return offer.Prepare(ctx, func() { t.notify(ctx, eventSuccessor, successor) })
 }
 
-var errOvertaken = errors.New("it was the first in the queue, but not any more when the work had returned")
+var (
+	errOvertaken = errors.New("it was the first in the queue, but not any more when the work had returned")
+	errMayHave   = errors.New("it was the first in the queue, and may get the lock")
+)
 
 // leaveTo ends the term in favour of the successor. It returns the cause of the end if the
 // term has ended already.

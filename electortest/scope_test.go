@@ -85,7 +85,7 @@ func TestAnErrorInsideTheTransactionEndsTheTerm(t *testing.T) {
 		b.leads(one)
 		term, _ := one.Term()
 		b.LimitLocks(1)
-		b.wraps(term.TransferTo(always, "two"), elector.ErrLockTableFull)
+		b.wraps(term.TransferTo(always, "two"), elector.ErrNoSuccessor, elector.ErrLockTableFull)
 		if one.IsLeader() {
 			b.Error("it still leads")
 		}

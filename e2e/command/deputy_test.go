@@ -154,8 +154,10 @@ func TestDoctorNamesTheStrangerOnASeat(t *testing.T) {
 	high, low := session.Halves(session.SeatKey(keyOf("billing")))
 	var pid int
 	check(t, stranger.QueryRow(t.Context(), `SELECT pg_backend_pid() WHERE pg_try_advisory_lock($1, $2) OR pg_try_advisory_lock($1, $2 # 1)`, high, low).Scan(&pid))
-	following := follow(t, dsn, "billing", "second")
+	address := freeAddress(t)
+	following := follow(t, dsn, "billing", "second", "--http", address)
 	following.logs(t, "leader changed")
+	expectGet(t, address, "/metrics", http.StatusOK, "pgelector_deputy{election=\"billing\"} 0\n")
 	if s := standingOf(t, dsn, "billing", "pgx"); s.Deputy == nil || s.Deputy.Candidate != "stranger" {
 		t.Errorf("the stranger holds the seat, but status printed %+v", s)
 	}
