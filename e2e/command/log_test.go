@@ -62,7 +62,7 @@ func TestTheJSONLogKeepsEveryDigitAndNamesItsUnits(t *testing.T) {
 		"elected":       {"waited_ms", 0, 30_000},
 		"heartbeat":     {"took_ms", 0.001, 30_000},
 		"command ended": {"lasted_ms", 300, 30_000},
-		"demoted":       {"held_ms", 400, 30_000},
+		"resigned":      {"held_ms", 400, 30_000},
 	} {
 		if got, ok := lines[message][lasted.field].(float64); !ok || got < lasted.least || got > lasted.most {
 			t.Errorf("%s: %s is %v, want %v to %v: %v", message, lasted.field, lines[message][lasted.field], lasted.least, lasted.most, lines[message])

@@ -7,8 +7,8 @@
 // their other fields:
 //
 //	info   elected                  token waited
-//	info   demoted                  token reason held                resigned, shutdown
-//	info   demoted                  token reason held error          requested
+//	info   resigned                 token reason held                resigned, shutdown
+//	info   resigned                 token reason held error          requested
 //	warn   demoted                  token reason held error          session_lost, lease_expired, unhealthy
 //	error  demoted                  token reason held error          lead_failed
 //	info   transaction scope        attempt                          its first attempt in transaction scope (elector.WithScope)

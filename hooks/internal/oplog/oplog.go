@@ -60,14 +60,17 @@ func (h *Hook) OnElected(ctx context.Context, e hooks.Elected) {
 	h.line(ctx, Info, "elected", e.Origin, "token", digits(e.Token), "waited", round(e.Waited))
 }
 
-// OnDemoted logs that a term ended, and why.
+// OnDemoted logs that a term ended, and why: "resigned" as somebody wanted, or "demoted".
 func (h *Hook) OnDemoted(ctx context.Context, e hooks.Demoted) {
-	level := demotedLevel(e.Reason)
+	message, level := "demoted", demotedLevel(e.Reason)
+	if level == Info {
+		message = "resigned"
+	}
 	fields := []any{"token", digits(e.Token), "reason", string(e.Reason), "held", round(e.Held)}
 	if level > Info || e.Reason == hooks.Requested { // Err of another expected end says nothing new
 		fields = append(fields, "error", e.Err)
 	}
-	h.line(ctx, level, "demoted", e.Origin, fields...)
+	h.line(ctx, level, message, e.Origin, fields...)
 }
 
 func demotedLevel(r hooks.Reason) Level {
@@ -82,7 +85,7 @@ func demotedLevel(r hooks.Reason) Level {
 }
 
 // OnLeaderChanged logs who leads now. It only traces changes of this candidate's own
-// leadership, which the lines "elected" and "demoted" report.
+// leadership, which the lines of a term report.
 func (h *Hook) OnLeaderChanged(ctx context.Context, e hooks.LeaderChanged) {
 	level := Info
 	if e.Current == e.CandidateID || e.Current == "" && e.Previous == e.CandidateID {

@@ -172,9 +172,9 @@ func TestKeysAndTokensAreText(t *testing.T) {
 
 func TestTheLevelOfADemotionDependsOnItsReason(t *testing.T) {
 	want := map[hooks.Reason]string{
-		hooks.Resigned:     "info demoted token=7 reason=resigned held=1m0s",
-		hooks.Requested:    "info demoted token=7 reason=requested held=1m0s error=connection refused",
-		hooks.Shutdown:     "info demoted token=7 reason=shutdown held=1m0s",
+		hooks.Resigned:     "info resigned token=7 reason=resigned held=1m0s",
+		hooks.Requested:    "info resigned token=7 reason=requested held=1m0s error=connection refused",
+		hooks.Shutdown:     "info resigned token=7 reason=shutdown held=1m0s",
 		hooks.SessionLost:  "warn demoted token=7 reason=session_lost held=1m0s error=connection refused",
 		hooks.LeaseExpired: "warn demoted token=7 reason=lease_expired held=1m0s error=connection refused",
 		hooks.Unhealthy:    "warn demoted token=7 reason=unhealthy held=1m0s error=connection refused",
