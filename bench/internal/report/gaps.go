@@ -17,6 +17,7 @@ func (p *page) gaps() {
 	p.say("\n## Time without a leader\n")
 	p.say("From the fault to the first line of the next leader's work: the median, in parentheses its ratio to the raw lock on the same")
 	p.say("driver (pgx for systems that use neither), p99 from 100 samples on, the worst, and the number of samples.")
+	p.say("*Least with a token* is the raw lock's, plus a round trip with a WAL flush on an idle connection: the limit of every row of pgelector.")
 	p.say("*%s* kills the next leader %v s after the first `kill -9`, or as soon as there is one; it has a second follower.", systems.KillAgain, results.SecondKill.Seconds())
 	heads := []string{"system"}
 	for _, f := range systems.Faults {
@@ -29,9 +30,25 @@ func (p *page) gaps() {
 			cells = append(cells, p.gap(s, string(f)))
 		}
 		p.row(cells...)
+		if driver, raw := strings.CutPrefix(s.Name, "raw lock, "); raw {
+			p.limits(s.Name, driver)
+		}
 	}
 	p.reasons()
 	p.say("\n![Time without a leader](plots/gaps.svg)")
+}
+
+// limits writes the row of what no system with tokens can be faster than.
+func (p *page) limits(raw, driver string) {
+	cells := []string{"least with a token, " + driver}
+	for _, f := range systems.Faults {
+		least, cell := p.least(raw, driver, f), "–"
+		if !math.IsNaN(least) && !math.IsInf(least, 0) && p.r.Gap(raw, string(f)).N > 0 {
+			cell = "**" + duration(least) + "**" + ratio(least, p.raw(raw, string(f)))
+		}
+		cells = append(cells, cell)
+	}
+	p.row(cells...)
 }
 
 func (p *page) gap(s results.System, fault string) string {
