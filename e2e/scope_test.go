@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"strings"
@@ -256,6 +257,78 @@ func TestAServerThatIsDownBehindItsPoolerIsWaitedFor(t *testing.T) {
 			})
 		})
 	}
+}
+
+// PAUSE waits for the leader's transaction, and has all other clients wait.
+func TestALeaderOutlastsAPauseOfItsPooler(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := direct(t)
+		b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(20))
+		election := s.election(t)
+		stand := func(opts ...elector.Option) *candidate {
+			return s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), election, opts...).run(t, nil)
+		}
+		leader := stand()
+		leader.elected(t)
+		deputy := stand(elector.WithStandby(elector.Deputy))
+		wait(t, deputy, func(e hooks.Campaign) bool { return e.Deputy })
+		paused := make(chan error, 1)
+		go func() { paused <- b.Console(context.Background(), "PAUSE") }()
+		newcomer := stand()
+		for name, c := range map[string]*candidate{"the deputy": deputy, "the newcomer": newcomer} {
+			if f := wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign }); f.Permanent {
+				t.Errorf("%s was refused: %v", name, f.Err)
+			}
+		}
+		expect(t, termOf(t, leader).Verify(soon(t)))
+		leader.survives(t, 3, lease)
+		select {
+		case err := <-paused:
+			t.Errorf("PAUSE did not wait for the leader: %v", err)
+		default:
+		}
+		leader.end(t)
+		check(t, <-paused)
+		if len(s.holders(t, leader.Key())) > 0 || len(deputy.rec.Elected())+len(newcomer.rec.Elected()) > 0 {
+			t.Error("somebody was elected through a pooler that has paused")
+		}
+		check(t, b.Console(soon(t), "RESUME"))
+		eventually(t, "somebody is elected", func() bool { return len(deputy.rec.Elected())+len(newcomer.rec.Elected()) > 0 })
+	})
+}
+
+// The first check finds a pooler in session mode, which then changes its mode.
+func TestATermEndsWhenAPoolerIsFoundAndTheNextIsLedInsideATransaction(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := direct(t)
+		b := bounced(t, s.Cluster, pgcluster.Session, pgcluster.WithPoolSize(20))
+		c := s.through(t, d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...)), s.election(t)).run(t, nil)
+		if e := c.elected(t); e.InTransaction {
+			t.Error("it leads in transaction scope")
+		}
+		after := c.after()
+		check(t, b.Console(soon(t), "SET pool_mode = 'transaction'"))
+		pool := pq.open(t, 0, b.DSN())
+		eventually(t, "a stranger has the leader's backend, and the term ends", func() bool {
+			stranger, err := pool.BeginTx(soon(t), nil)
+			if err == nil {
+				defer stranger.Rollback()
+			}
+			time.Sleep(2 * heartbeat)
+			return len(c.rec.Demoted()) > 0
+		})
+		e := next[hooks.Demoted](t, after, nil)
+		if wraps(t, e.Err, elector.ErrSessionPooled); e.Reason != hooks.SessionLost {
+			t.Errorf("demoted because %s: %v", e.Reason, e.Err)
+		}
+		if e := nextElected(t, after); !e.InTransaction {
+			t.Error("it leads in session scope again")
+		}
+		c.end(t)
+		check(t, b.Restart(soon(t))) // it keeps the name of a client on backends that it gave to it
+	})
 }
 
 // pgx's default mode needs a pooler that tracks prepared statements.

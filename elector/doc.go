@@ -121,9 +121,10 @@
 //
 // With [Term.TransferTo] a leader hands over to a successor that it names. It takes a lock
 // that is an offer. The successor sees it when it next finds the election's lock busy, and
-// then waits in the server's queue, where nobody can overtake it. The term ends when the
-// successor is the first. One statement looks whether it still is,
-// and releases the lock, which the server grants it as part of the release. If the
+// then waits in the server's queue, where only a deputy that waits can be before it. The
+// term ends when the successor is the first. One statement looks whether it still is,
+// and releases the lock, which the server grants it as part of the release. In transaction
+// scope the lock is released a moment later, and another candidate may be faster. If the
 // successor does not come within one lease, the term is resigned without it.
 //
 // # Many elections on one connection
@@ -242,6 +243,8 @@
 //	the server restarts or crashes        the same, or at once when       at once                     session_lost
 //	                                      another statement meets it
 //	a proxy cuts all connections          the same                        when the server notices     session_lost
+//	an error inside the transaction       at once, and the connection     at once                     session_lost
+//	(transaction scope)                   is closed
 //	the server's clock is set forward     the same                        at once                     session_lost
 //	the server is demoted to a standby    at the next heartbeat           at once, on the new primary session_lost
 //	a standby is promoted beside it       when InTx or Leader reaches     at once, on the new primary session_lost

@@ -127,8 +127,12 @@ func (s *Session) beat(b session.Beat) {
 	var terms []*Term
 	s.mu.Lock()
 	for _, e := range s.electors {
+		t := e.term.Load()
+		if t != nil && !t.lock.IsShared() {
+			continue // a transfer gave it a session of its own
+		}
 		e.beat(b)
-		if t := e.term.Load(); b.Checks && t != nil && t.Valid() && t.lock.IsShared() {
+		if b.Checks && t != nil && t.Valid() {
 			terms = append(terms, t)
 		}
 	}

@@ -422,6 +422,35 @@ func TestElectorsOfASessionReportThatTheyPoll(t *testing.T) {
 	})
 }
 
+// A term that was transferred to an elector of a session has a session of its own, which alone
+// keeps it: the other one must not wait for it.
+func TestASessionDoesNotKeepATermThatWasTransferredToItsElector(t *testing.T) {
+	bubble(t, func(b *bench) {
+		term := b.campaign(b.candidate("leader", elector.WithCandidateID("leader")).Elector)
+		follower := b.candidate("follower")
+		session, err := elector.NewSession(follower.pool, elector.WithCandidateID("follower"), elector.WithHooks(follower.rec))
+		b.wraps(err)
+		e, err := session.Elector("orders")
+		b.wraps(err)
+		go func() { _ = e.Run(always, nil) }()
+		other, err := session.Elector("other")
+		b.wraps(err)
+		b.campaign(other)
+		time.Sleep(retry)
+		b.wraps(term.TransferTo(always, "follower"))
+		time.Sleep(heartbeat)
+		asked, before := b.count(), len(follower.rec.Heartbeats())
+		time.Sleep(time.Minute)
+		if n := asked()["HoldsLock"]; !e.IsLeader() || n < 1 || n > 4 {
+			b.Errorf("leads %t; its lock was checked %d times in a minute", e.IsLeader(), n)
+		}
+		if n := len(follower.rec.Heartbeats()) - before; n > 64 { // of two terms
+			b.Errorf("%d heartbeats in a minute", n)
+		}
+		b.wraps(session.Close(always))
+	})
+}
+
 func TestACheckOfTheWatchedSessionIsOneStatement(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.share("one", elections)

@@ -95,6 +95,35 @@ func TestACampaignOnADeadLinkGoesOnWithoutADeadline(t *testing.T) {
 	}
 }
 
+// So does one that finds the lock busy inside a transaction, whose ROLLBACK gets no answer.
+func TestAnAttemptInsideATransactionEndsSoonAfterItsContext(t *testing.T) {
+	busy := 0
+	for n := 1; n <= 40; n++ {
+		scene(t, fmt.Sprint(n), func(b *bench) {
+			b.leads(b.run("leader", inside))
+			one := b.candidate("one", inside)
+			one.process.SetDriver(electortest.PQ)
+			b.cutAt(one, n)
+			const limit = 300 * time.Millisecond
+			ctx, stop := context.WithTimeout(always, limit)
+			defer stop()
+			start := time.Now()
+			if _, _, err := one.TryCampaign(ctx); err == nil {
+				busy++
+			}
+			b.within("it ends", 0, time.Since(start), limit+3*grace)
+			b.Mend(one)
+			time.Sleep(grace)
+			if n := one.pool.Stats().InUse; n != 0 {
+				b.Errorf("%d connections are in use after the link was restored", n)
+			}
+		})
+	}
+	if busy == 0 {
+		t.Error("each attempt met the cut before its answer")
+	}
+}
+
 // Mend restores the link that cutAt cut.
 func (b *bench) Mend(s *candidate) {
 	b.Trace(nil)

@@ -218,9 +218,15 @@ func (b *Bouncer) start(ctx context.Context) error {
 func (b *Bouncer) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
+	return b.Console(ctx, "SHOW VERSION")
+}
+
+// Console sends a command to pgbouncer's console, such as PAUSE, and waits until it is done.
+func (b *Bouncer) Console(ctx context.Context, command string) error {
 	conn, err := pgx.Connect(ctx, b.DSN(ForDatabase("pgbouncer"), WithParam("default_query_exec_mode", "simple_protocol")))
 	if err != nil {
 		return err
 	}
-	return conn.Close(ctx)
+	_, err = conn.Exec(ctx, command)
+	return errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
 }

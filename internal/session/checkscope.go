@@ -131,7 +131,7 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 		return err
 	}
 	key := int64(rand.Uint64())
-	if _, err := tryPair(a, key, doFresh); err != nil {
+	if _, err := tryPair(ctx, a, key, doFresh); err != nil {
 		return Explain(err)
 	}
 	switch err := a.Stay(ctx); {

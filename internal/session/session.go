@@ -268,9 +268,12 @@ func (p prepared) QueryRowContext(ctx context.Context, query string, args ...any
 	return p.Conn.QueryRowContext(ctx, query, args...)
 }
 
-// GiveBack returns the connection to the pool. It rolls a transaction back.
+// GiveBack returns the connection to the pool. It rolls a transaction back, and closes the
+// connection if that takes long.
 func (s *Session) GiveBack() {
-	if s.tx != nil && s.rollBack(context.Background(), nil) != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	if s.tx != nil && s.rollBack(ctx, nil) != nil {
 		s.Discard()
 		return
 	}

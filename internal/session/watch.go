@@ -106,7 +106,7 @@ func (s *Session) HoldLife(candidateID string) error { return s.holdPair(LifeKey
 
 // holdPair takes the lock of two integers with a key that nobody else uses.
 func (s *Session) holdPair(key int64) error {
-	granted, err := tryPair(s, key, Do)
+	granted, err := tryPair(s.ctx, s, key, Do)
 	if err == nil && !granted {
 		err = ErrNoAdvisoryLocks
 	}
@@ -116,12 +116,12 @@ func (s *Session) holdPair(key int64) error {
 // TryPair tries the lock of two integers, the halves of key. An error does not end the
 // session's transaction.
 func (s *Session) TryPair(key int64) (granted bool, err error) {
-	return tryPair(s, key, behindSavepoint)
+	return tryPair(s.ctx, s, key, behindSavepoint)
 }
 
-func tryPair(s *Session, key int64, do asker[bool]) (granted bool, err error) {
+func tryPair(ctx context.Context, s *Session, key int64, do asker[bool]) (granted bool, err error) {
 	high, low := Halves(key)
-	return do(s.ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
+	return do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
 		return q.TryPair(ctx, db.TryPairParams{Inside: s.inside, High: high, Low: low})
 	})
 }
@@ -130,7 +130,7 @@ func tryPair(s *Session, key int64, do asker[bool]) (granted bool, err error) {
 // lock of pg_locks, takes it again.
 func (s *Session) has(ctx context.Context, key int64) (bool, error) {
 	if s.inside {
-		return tryPair(s, key, Do)
+		return tryPair(s.ctx, s, key, Do)
 	}
 	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HoldsPairRow, error) { return q.HoldsPair(ctx, key) })
 	if err == nil {
