@@ -6,7 +6,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
+	ask "github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -341,6 +344,85 @@ func TestTheRefusalNamesTheSettingOfPgx(t *testing.T) {
 	if text := c.rec.Failures()[0].Err.Error(); !strings.Contains(text, "default_query_exec_mode=exec") {
 		t.Errorf("the error does not name the setting: %v", text)
 	}
+}
+
+// Clients in pgx's default mode are in the way of each other, and not in that of others.
+func TestStrangersInTheDefaultModeOfPgxCostNoTerm(t *testing.T) {
+	t.Parallel()
+	s := direct(t)
+	b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(15))
+	var strangers sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
+	defer strangers.Wait()
+	defer stop()
+	for range 4 {
+		pool := pgx.open(t, 0, b.DSN())
+		strangers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				_, _ = pool.ExecContext(ctx, fmt.Sprint("SELECT $1::int + ", n%3), n)
+			}
+		})
+	}
+	var all []*candidate
+	for _, name := range []string{"pq", "pgx exec", "pgx simple"} {
+		d := pgx
+		if name == "pq" {
+			d = pq
+		}
+		all = append(all, s.through(t, d.open(t, 0, b.DSN(waysToAsk[name]...)), s.election(t)).run(t, nil))
+	}
+	named := map[*candidate]bool{}
+	election := s.election(t)
+	for _, scope := range []elector.Scope{elector.Auto, elector.TransactionScope} {
+		for range 2 {
+			c := s.through(t, pgx.open(t, 0, b.DSN()), election, elector.WithScope(scope)).run(t, nil)
+			named[c] = true
+			eventually(t, "it is refused, or elected", func() bool {
+				select {
+				case <-c.done:
+					return true
+				default:
+					return len(c.rec.Elected()) > 0
+				}
+			})
+			all = append(all, c)
+		}
+	}
+	for _, c := range all {
+		for _, f := range c.rec.Failures() {
+			if !named[c] || !strings.Contains(f.Err.Error(), "default_query_exec_mode") {
+				t.Errorf("%v: %v", named[c], f.Err)
+			}
+		}
+		if len(c.rec.Elected()) > 0 || !named[c] {
+			c.survives(t, 2, lease)
+		} else if wraps(t, c.err, elector.ErrSessionPooled); !strings.Contains(c.err.Error(), "default_query_exec_mode=exec") {
+			t.Errorf("the error does not name the setting: %v", c.err)
+		}
+	}
+}
+
+// A pooler that is full permits transactions, so nothing is asked outside one.
+func TestNothingIsAskedOutsideATransactionWhileAPoolerIsFull(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := direct(t)
+		b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(1), pgcluster.WithBouncerSetting("query_wait_timeout", "1"))
+		stranger, err := d.open(t, 0, b.DSN()).BeginTx(soon(t), nil)
+		check(t, err)
+		pool := d.open(t, 0, b.DSN(waysToAsk["pgx exec"]...))
+		inside := func(q db.DBTX) (bool, error) {
+			_, ok := q.(*sql.Tx)
+			return ok, nil
+		}
+		if ok, err := ask.Ask(soon(t), pool, inside); err == nil {
+			t.Errorf("asked; inside a transaction: %v", ok)
+		}
+		check(t, stranger.Rollback())
+		if ok, err := ask.Ask(soon(t), pool, inside); err != nil || !ok {
+			t.Errorf("inside a transaction: %v, %v", ok, err)
+		}
+	})
 }
 
 func TestASharedSessionIsRefusedThroughATransactionPooler(t *testing.T) {

@@ -396,7 +396,7 @@ func TestAPoolerIsRefusedOnlyIfItShowsOnEachConnection(t *testing.T) {
 			expectServerCheck(mock)
 			expectAttempt(mock, "granted")
 			query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false, ""))
-			query(mock, "EvictHolder").WithArgs(sessionPID, orders, anything).WillReturnRows(row(true)) // the lock is on a shared backend
+			expectEviction(mock, sessionPID) // the lock is on a shared backend
 			for range 3 {
 				r.server(mock)
 			}

@@ -269,9 +269,9 @@ func TestADeputyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 			lookAbout.expect(mock, fault{})
 			query(mock, "TryAsDeputy").WillReturnRows(row(free, sessionPID+1))
 			if free {
-				query(mock, "EvictHolder").WithArgs(sessionPID+1, orders, anything).WillReturnRows(row(true))
+				expectEviction(mock, sessionPID+1)
 			}
-			query(mock, "EvictHolder").WithArgs(sessionPID, orders, anything).WillReturnRows(row(true))
+			expectEviction(mock, sessionPID)
 			e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), elector.WithMaxAttempts(1))
 			wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled, elector.ErrGaveUp)
 			if n := len(rec.Elected()); n > 0 {

@@ -65,7 +65,7 @@ func TestAFailedHeartbeatEndsTheTermAndTheNextCampaignBegins(t *testing.T) {
 			expectHeartbeat(mock)
 			h.beat().expect(mock, h.fault)
 			if slices.Contains(h.want, elector.ErrSessionPooled) { // another backend has the lock
-				query(mock, "EvictHolder").WithArgs(sessionPID, orders, anything).WillReturnRows(row(true))
+				expectEviction(mock, sessionPID)
 			}
 			expectTerm(mock, 2) // the server is checked again
 			expectResign(mock)
@@ -99,7 +99,7 @@ func TestAPoolerThatIsFoundLaterChangesTheScope(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
 		query(mock, "Ping").WillReturnRows(row(sessionPID+1, false, false))
-		query(mock, "EvictHolder").WithArgs(sessionPID, orders, anything).WillReturnRows(row(true))
+		expectEviction(mock, sessionPID)
 		mock.ExpectBegin()
 		mock.ExpectExec("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").WillReturnError(errPlain)
 		mock.ExpectRollback()
@@ -244,7 +244,7 @@ func TestVerifyEndsATermWhoseLockIsGone(t *testing.T) {
 				query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
 			case "another backend":
 				query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID+1))
-				query(mock, "EvictHolder").WillReturnRows(row(true))
+				expectEviction(mock, sessionPID)
 			default:
 				holdsLock.expect(mock, f)
 			}

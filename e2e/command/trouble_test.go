@@ -384,7 +384,7 @@ func TestDoctorDoesNotLetAnotherRoleBecomeSuperuser(t *testing.T) {
 	}
 }
 
-func TestDoctorSaysWhichScopeAnElectionUsesAndWhatItKeeps(t *testing.T) {
+func TestTheCommandsWorkThroughATransactionPooler(t *testing.T) {
 	t.Parallel()
 	c := own(t)
 	bouncer, err := c.Bouncer(t.Context(), pgcluster.Transaction, pgcluster.WithPoolSize(20))
@@ -397,5 +397,19 @@ func TestDoctorSaysWhichScopeAnElectionUsesAndWhatItKeeps(t *testing.T) {
 	for driver, dsn := range map[string]string{"pgx": bouncer.DSN(pgcluster.WithParam("default_query_exec_mode", "exec")), "pq": bouncer.DSN()} {
 		invoke(t, at(dsn), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "in transaction mode", "won in transaction scope", deputy, poll)
 		invoke(t, at(c.DSN()), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "none: the server answers directly", "won in session scope", deputy, poll)
+		invoke(t, at(dsn), "resign", driver, "--driver", driver).want(t, exit.Negative, "nobody leads")
+		address := freeAddress(t)
+		first := lead(t, dsn, driver, "first", "--driver", driver, "--http", address)
+		first.logs(t, "transaction scope")
+		expectGet(t, address, "/metrics", http.StatusOK, `pgelector_transaction_scope{election="`+driver+`"} 1`+"\n")
+		watching := launch(t, at(dsn), "watch", driver, "--interval", "20ms", "--json", "--driver", driver)
+		watching.says(t, `{`)
+		second := follow(t, dsn, driver, "second", "--driver", driver)
+		second.logs(t, "transaction scope")
+		invoke(t, at(dsn), "status", driver, "--json", "--driver", driver).want(t, exit.OK, `"candidate": "first"`, `"scope": "transaction"`)
+		invoke(t, at(dsn), "resign", driver, "--to", "second", "--driver", driver).want(t, exit.OK, "second leads")
+		second.says(t, "ready")
+		first.ends(t, exit.Lost)
+		eventually(t, "watch tells of the second", func() bool { return strings.Contains(watching.says(t, ""), "second") })
 	}
 }

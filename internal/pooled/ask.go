@@ -15,14 +15,14 @@ import (
 type Pool interface {
 	db.DBTX
 	BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
+	PingContext(context.Context) error
 }
 
 // Ask makes a call in a transaction. Outside one, lib/pq and some modes of pgx send a statement
 // and its arguments apart, and a transaction pooler could give the arguments to a backend where
 // another client has just prepared its own statement. If a prepared statement is missing or in
-// the way, because other code has run DISCARD ALL say, Ask tries once more. Where no transaction
-// can begin, the call is made without one: lib/pq wants to write, which a standby refuses, and a
-// pooler in statement mode ends the connection.
+// the way, because other code has run DISCARD ALL say, Ask tries once more. Only a pooler that
+// answers and permits no transaction, as in statement mode, is asked without one.
 func Ask[T any](ctx context.Context, pool Pool, call func(db.DBTX) (T, error)) (value T, err error) {
 	err = ask(ctx, pool, func(q db.DBTX) (err error) {
 		value, err = call(q)
@@ -41,10 +41,15 @@ func ask(ctx context.Context, pool Pool, call func(db.DBTX) error) error {
 
 func askOnce(ctx context.Context, pool Pool, call func(db.DBTX) error) error {
 	tx, err := pool.BeginTx(ctx, nil)
-	switch state := pgerr.State(err); {
-	case state == "0A000", state == "08P01", errors.Is(err, driver.ErrBadConn):
-		return call(pool)
-	case err != nil:
+	switch {
+	case pgerr.State(err) == "0A000": // a standby: lib/pq wants to write
+		tx, err = pool.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	case isRefused(err) && pool.PingContext(ctx) == nil: // or the pooler was full, or restarted
+		if tx, err = pool.BeginTx(ctx, nil); isRefused(err) {
+			return call(pool)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after Commit
@@ -52,4 +57,9 @@ func askOnce(ctx context.Context, pool Pool, call func(db.DBTX) error) error {
 		return err
 	}
 	return tx.Commit()
+}
+
+// isRefused reports whether a pooler in statement mode may have ended the connection.
+func isRefused(err error) bool {
+	return pgerr.State(err) == "08P01" || errors.Is(err, driver.ErrBadConn)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // A Task is what was being done when a failure happened that ended no session.
@@ -287,7 +288,9 @@ func (v *Server) Evict(pid int32, key int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	_, _ = backoff.Await(ctx, func(ctx context.Context) ([]bool, error) {
-		return db.New(v.pool).EvictHolder(ctx, db.EvictHolderParams{Pid: pid, Key: key, Seat: SeatKey(key)})
+		return pooled.Ask(ctx, v.pool, func(q db.DBTX) ([]bool, error) {
+			return db.New(q).EvictHolder(ctx, db.EvictHolderParams{Pid: pid, Key: key, Seat: SeatKey(key)})
+		})
 	})
 }
 
