@@ -66,7 +66,7 @@ var verbs = map[string]func(*call) (string, error){
 		row, err := c.q.TryTransactionLock(c, db.TryTransactionLockParams{Key: c.key(), Settings: c.settings(1), Candidate: c.candidate(),
 			Sit: slices.Contains(c.words, "sit"), SeatHigh: high, SeatLow: low})
 		c.one.server = row.Started
-		return row.Outcome + " " + c.name(row.Pid), err
+		return fmt.Sprintf("%s %s, seated %v", row.Outcome, c.name(row.Pid), row.Seated), err
 	},
 	"TryInTransaction": func(c *call) (string, error) {
 		rows, err := c.q.TryInTransaction(c)
