@@ -154,22 +154,26 @@ func TestAThousandElectionsOfAKilledProcessAreSoonLedAgain(t *testing.T) {
 
 func TestADeputyThatIsKilledOrFrozenIsReplaced(t *testing.T) {
 	t.Parallel()
-	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "frozen": syscall.SIGSTOP} {
+	const long = 10 * time.Second // a killed deputy is replaced before its lease ends
+	for name, how := range map[string]struct {
+		signal       syscall.Signal
+		lease, bound time.Duration
+	}{"killed": {syscall.SIGKILL, long, long / 2}, "frozen": {syscall.SIGSTOP, fleetLease, fleetLease + fleetRetry + handedOver}} {
 		for standby := range soonest {
 			t.Run(name+", "+standby, func(t *testing.T) {
 				t.Parallel()
 				overEach(t, func(t *testing.T, d drivers) {
-					f := onShared(t).launch(t, d, 3, func(_ int, s *settings) { s.Standby = standbys[standby] })
+					f := onShared(t).launch(t, d, 3, func(_ int, s *settings) { s.Standby, s.Lease = standbys[standby], how.lease })
 					leader := f.leader(t, 0)
 					old := f.deputy(t)
 					began := time.Now()
-					if signal == syscall.SIGKILL {
+					if how.signal == syscall.SIGKILL {
 						f.kill(t, old)
 					} else {
-						f.signal(t, old, signal)
+						f.signal(t, old, how.signal)
 					}
 					fresh := f.another(t, old)
-					if took := time.Since(began); took > fleetLease+fleetRetry+handedOver {
+					if took := time.Since(began); took > how.bound {
 						t.Errorf("the deputy was replaced after %v", took)
 					}
 					f.kill(t, leader.ID)
