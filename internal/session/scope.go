@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -81,28 +80,33 @@ func (s *Session) TryInTransaction(ctx context.Context) (granted bool, err error
 // behindSavepoint is Do for a call that the server may refuse, which would end the session's
 // transaction.
 func behindSavepoint[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	type answer struct {
-		value   T
-		refused error
-	}
-	a, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (a answer, err error) {
-		if s.tx == nil {
-			a.value, err = call(ctx, q)
-			return a, err
-		}
-		if _, err = s.tx.ExecContext(ctx, db.Savepoint); err != nil {
-			return a, err
-		}
-		if a.value, err = call(ctx, q); pgerr.State(err) != "" {
-			a.refused = err
-			_, err = s.tx.ExecContext(ctx, db.RollBackToIt)
-		}
-		if err == nil {
-			_, err = s.tx.ExecContext(ctx, db.ReleaseIt)
-		}
-		return a, err
+	a, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) {
+		return s.savepoint(ctx, func() (any, error) { return call(ctx, q) })
 	})
-	return a.value, cmp.Or(err, a.refused)
+	value, _ := a.(T)
+	if refused, ok := a.(error); ok && err == nil {
+		err = refused
+	}
+	return value, err
+}
+
+// savepoint returns the value of the call, or as the value the error with which the server
+// refuses it.
+func (s *Session) savepoint(ctx context.Context, call func() (any, error)) (value any, err error) {
+	if s.tx == nil {
+		return call()
+	}
+	if _, err = s.tx.ExecContext(ctx, db.Savepoint); err != nil {
+		return nil, err
+	}
+	if value, err = call(); pgerr.State(err) != "" {
+		value = err
+		_, err = s.tx.ExecContext(ctx, db.RollBackToIt)
+	}
+	if err == nil {
+		_, err = s.tx.ExecContext(ctx, db.ReleaseIt)
+	}
+	return value, err
 }
 
 // EndTransaction commits the session's transaction, and so releases its locks. It is called
