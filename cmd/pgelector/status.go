@@ -33,7 +33,8 @@ func (a *app) statusCommand() *cobra.Command {
 			"order: for the named elections, or for all elections of the database.\n\n" +
 			"The server knows keys, not names: status shows the names that you give. If the leader's session does not tell since\n" +
 			"when it leads, it shows the start of the session, which is not later. Only the leader knows its token. The other\n" +
-			"followers hold nothing in the server, and do not show. Nor does a deputy while nobody leads.\n\n" +
+			"followers hold nothing in the server, and do not show. Nor does a deputy while nobody leads. Many keys of one session,\n" +
+			"as of the shards of a group, are one row.\n\n" +
 			"With --group, shows in one row how the shards of a group are spread over its members: --shards N numbered ones, or\n" +
 			"those that you name.\n\n" +
 			"Exit status: 0; 3 if nobody leads one of the named elections or shards; 64 bad usage; 69 no primary reached.",

@@ -209,6 +209,7 @@ func TestStatusShowsAGroupInOneRow(t *testing.T) {
 		}
 	}
 	invoke(t, at(dsn), "status", "--group", "billing", "--shards", "3").want(t, exit.OK, "billing", "web-1 3")
+	invoke(t, at(dsn), "status").want(t, exit.OK, "4 keys", "leads", "web-1") // with the seat
 	invoke(t, at(dsn), "status", "--group", "billing", "--json", "1", "other").want(t, exit.Negative, `"candidate": "web-1"`, `"other"`)
 	stop()
 	<-done

@@ -135,7 +135,8 @@ func (s Snapshot) WriteJSON(w io.Writer) error {
 	return encoder.Encode(s)
 }
 
-// WriteTable writes the snapshot as a table.
+// WriteTable writes the snapshot as a table. The elections without a name that one session
+// leads are one row, unless somebody waits for them.
 func (s Snapshot) WriteTable(w io.Writer) error {
 	if len(s.Elections) == 0 {
 		_, err := fmt.Fprintln(w, "Nobody leads or waits for any election of this database.")
@@ -143,9 +144,21 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ELECTION\tROLE\tCANDIDATE\tPID\tUSER\tFROM\tLEASE\tSINCE")
+	led := map[int32]int{} // by session
+	for _, e := range s.Elections {
+		if e.isBare() {
+			led[e.Leader.PID]++
+		}
+	}
 	for _, e := range s.Elections {
 		name := e.Name
-		if name == "" {
+		switch {
+		case e.isBare() && led[e.Leader.PID] == 0:
+			continue
+		case e.isBare() && led[e.Leader.PID] > 1:
+			name = fmt.Sprintf("%d keys", led[e.Leader.PID])
+			led[e.Leader.PID] = 0
+		case name == "":
 			name = "key " + strconv.FormatInt(e.Key, 10)
 		}
 		if e.Leader == nil {
@@ -165,6 +178,11 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 		}
 	}
 	return table.Flush()
+}
+
+// isBare reports whether there is nothing to tell of an election but its key and its leader.
+func (e Election) isBare() bool {
+	return e.Name == "" && e.Leader != nil && e.Deputy == nil && len(e.Waiting) == 0
 }
 
 func row(w io.Writer, name, role string, c Candidate, what string, since *time.Time, at time.Time) {
