@@ -161,13 +161,6 @@ func expectResign(mock sqlmock.Sqlmock) {
 	query(mock, "Unlock").WillReturnRows(row(true))
 }
 
-// expectEviction expects the termination of a backend that a pooler gives to others.
-func expectEviction(mock sqlmock.Sqlmock, pid int) {
-	mock.ExpectBegin()
-	query(mock, "EvictHolder").WithArgs(pid, orders, anything).WillReturnRows(row(true))
-	mock.ExpectCommit()
-}
-
 // expectTerm expects the start of a first term.
 func expectTerm(mock sqlmock.Sqlmock, token int64) {
 	expectServerCheck(mock)

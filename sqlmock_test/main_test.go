@@ -141,6 +141,13 @@ func settle() { synctest.Wait() }
 // anything matches any argument of a statement.
 var anything = sqlmock.AnyArg()
 
+// expectEviction expects the termination of a backend that a pooler gives to others.
+func expectEviction(mock sqlmock.Sqlmock, pid int) {
+	mock.ExpectBegin()
+	query(mock, "EvictHolder").WithArgs(pid, orders, anything).WillReturnRows(row(true))
+	mock.ExpectCommit()
+}
+
 // newPlain makes an elector without a LeaderChanged hook. While it is unhealthy, it sends nothing.
 func newPlain(t *testing.T, pool *sql.DB, opts ...elector.Option) (*elector.Elector, *hookstest.Recorder) {
 	t.Helper()
