@@ -69,10 +69,8 @@ func TestAServersClockSetForwardEndsASessionEarly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
-				s := clocked(t)
-				proxy, err := s.Proxy(t.Context())
-				check(t, err)
-				l, election := link{s, proxy}, s.election(t)
+				l := clocked(t).behindAProxy(t)
+				election := l.election(t)
 				c := l.stand(t, d, 0, election, elector.WithLease(lease), elector.WithHeartbeatInterval(heartbeat),
 					elector.WithDrain(0)).run(t, nil)
 				old := c.elected(t)
@@ -81,22 +79,22 @@ func TestAServersClockSetForwardEndsASessionEarly(t *testing.T) {
 				term := termOf(t, c)
 				check(t, term.Verify(soon(t)))
 				deadline, after := term.Deadline(), c.after()
-				proxy.BlackHole()
-				check(t, s.SetClock(time.Hour))
+				l.proxy.BlackHole()
+				check(t, l.SetClock(time.Hour))
 				if time.Since(beat.At) > heartbeat*3/4 {
 					t.Skip("the machine was too busy: the clock was set too late")
 				}
-				if freed := s.frees(t, c.Key()); !freed.Before(deadline) {
+				if freed := l.frees(t, c.Key()); !freed.Before(deadline) {
 					t.Errorf("the lock was free %v after the leader's deadline", freed.Sub(deadline))
 				}
 				if silent {
-					next := l.server.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil).elected(t)
+					next := l.server.stand(t, d.open(t, 1, l.server.DSN()), election).run(t, nil).elected(t)
 					if !c.IsLeader() || next.Token <= old.Token {
 						t.Errorf("the cut-off leader believes to lead: %t; the tokens are %d, then %d", c.IsLeader(), old.Token, next.Token)
 					}
 					return
 				}
-				proxy.Heal()
+				l.proxy.Heal()
 				if e := next[hooks.Demoted](t, after, nil); e.Reason != hooks.SessionLost || !e.At.Before(deadline) {
 					t.Errorf("demoted %v before its deadline because %s: %v", deadline.Sub(e.At), e.Reason, e.Err)
 				}
