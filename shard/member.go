@@ -18,6 +18,7 @@ const (
 	rest      = time.Second            // before a shard is led again whose work has returned
 	maxPause  = time.Second / 2        // between two looks at the shards while none is free
 	unhurried = 10                     // members that count at the interval; more of them wait longer
+	race      = 5 * time.Millisecond   // within this, attempts that began together fail together
 )
 
 // errMoved is the cause of a run whose shard is given up.
@@ -68,7 +69,8 @@ type run struct {
 	order    int
 	stopping bool
 	stop     context.CancelCauseFunc
-	rests    bool // the work returned by itself, or the attempt failed
+	elected  bool
+	failed   bool // or the work returned by itself
 }
 
 func newMember(group string, pool *sql.DB, session *elector.Session, set *Set, lead Lead, c config) *member {
@@ -146,7 +148,7 @@ func (m *member) count(ctx context.Context) {
 	go func() { m.surveys <- look(ctx, m.pool, direct, m.group, m.seatKeys, wanted) }()
 	if len(wanted) > 0 {
 		m.lookAt = time.Now().Add(m.pause)
-		m.pause = min(2*m.pause, maxPause) // until some are free
+		m.pause = min(m.pause+m.pause/4, maxPause) // until some are free
 	}
 }
 
@@ -261,12 +263,12 @@ func (m *member) settleIn() {
 	m.counting.Reset(0)
 }
 
-// share is this member's quota and where its part of the order begins.
-func (m *member) share() (share, start int) {
+// share is this member's quota of n shards, and the place of the first of them.
+func (m *member) share(n int) (share, start int) {
 	if !m.isJoined() {
 		return 0, 0
 	}
-	return quota(len(m.names), m.seats, m.seat.number)
+	return quota(n, m.seats, m.seat.number)
 }
 
 // room is how many more shards this member may lead.
@@ -274,17 +276,14 @@ func (m *member) room() int {
 	if m.settled.IsZero() || time.Now().Before(m.settled) {
 		return 0
 	}
-	share, _ := m.share()
+	share, _ := m.share(len(m.names))
 	return share - len(m.running)
 }
 
-// wanted lists the shards that this member may claim, in the order in which it does: every
-// member begins elsewhere, so that two rarely claim the same.
+// wanted lists the shards that this member may claim.
 func (m *member) wanted() (names []string) {
-	_, start := m.share()
 	now := time.Now()
-	for i := range m.names {
-		name := m.names[(start+i)%len(m.names)]
+	for _, name := range m.names {
 		if m.running[name] == nil && !m.resting[name].After(now) {
 			delete(m.resting, name)
 			names = append(names, name)
@@ -293,9 +292,12 @@ func (m *member) wanted() (names []string) {
 	return names
 }
 
-// claim tries to lead as many free shards as there is room for.
+// claim tries to lead as many free shards as there is room for. Every member begins at its
+// own part of them, so that two rarely claim the same.
 func (m *member) claim(ctx context.Context, free []string) {
-	for _, name := range free[:max(0, min(m.room(), len(free)))] {
+	_, start := m.share(len(free))
+	for i := range max(0, min(m.room(), len(free))) {
+		name := free[(start+i)%len(free)]
 		if m.running[name] == nil && m.exists(name) {
 			m.begin(ctx, name)
 			m.lookSoon()
@@ -314,29 +316,36 @@ func (m *member) begin(ctx context.Context, name string) {
 	r := &run{shard: name, order: m.elected, stop: stop}
 	m.running[name] = r
 	go func() {
-		r.rests = m.tryRun(ctx, name)
+		m.tryRun(ctx, r)
 		stop(nil)
 		m.ended <- r
 	}()
 }
 
-// tryRun leads a shard if it is free. rests is whether the shard should be left alone for
-// some time.
-func (m *member) tryRun(ctx context.Context, name string) (rests bool) {
-	e, err := m.session.Elector(Election(m.group, name), elector.WithoutHealth())
+// tryRun leads a shard if it is free.
+func (m *member) tryRun(ctx context.Context, r *run) {
+	e, err := m.session.Elector(Election(m.group, r.shard), elector.WithoutHealth())
 	if err != nil {
-		return true
+		r.failed = true
+		return
 	}
-	elected, err := e.TryRun(ctx, func(ctx context.Context, t *elector.Term) error { return m.lead(ctx, name, t) })
+	r.elected, err = e.TryRun(ctx, func(ctx context.Context, t *elector.Term) error { return m.lead(ctx, r.shard, t) })
 	_ = e.Close(context.WithoutCancel(ctx))
 	lost := errors.Is(err, elector.ErrSessionLost) || errors.Is(err, elector.ErrLeaseExpired)
-	return (elected || err != nil) && !lost && ctx.Err() == nil
+	r.failed = (r.elected || err != nil) && !lost && ctx.Err() == nil
 }
 
+// end leaves a shard alone for some time, unless its term was lost or ended here. If another
+// member was faster, others may be free.
 func (m *member) end(r *run) {
 	delete(m.running, r.shard)
-	if r.rests {
-		m.resting[r.shard] = time.Now().Add(rest)
+	switch now := time.Now(); {
+	case r.failed:
+		m.resting[r.shard] = now.Add(rest)
+	case !r.elected && !r.stopping:
+		m.resting[r.shard] = now.Add(m.interval)
+		m.lookSoon()
+		m.counting.Reset(race)
 	}
 }
 
@@ -358,7 +367,7 @@ func (m *member) giveUp() {
 	if !m.isJoined() || !slices.Contains(m.seats, m.seat.number) {
 		return
 	}
-	share, _ := m.share()
+	share, _ := m.share(len(m.names))
 	if len(kept) <= share {
 		return
 	}

@@ -89,19 +89,25 @@ func TestARollingRestartMovesEachShardAtMostTwiceForEachRestart(t *testing.T) {
 }
 
 func TestTheShardsOfAKilledMemberAreLedAgainAtOnce(t *testing.T) {
-	bubble(t, shard.Numbers(50).Names(), func(g *group) {
-		g.join(ids(3)...)
-		g.even()
-		before := g.spread()
-		time.Sleep(time.Minute)
-		g.kill("member-0")
-		if took := g.even(); took > 250*time.Millisecond {
-			g.Errorf("led again after %v", took)
-		}
-		if n := moved(before, g.spread()); n != len(before["member-0"]) {
-			g.Errorf("%d shards moved", n)
-		}
-	})
+	for _, size := range []struct{ shards, members int }{{50, 3}, {1000, 10}} {
+		bubble(t, shard.Numbers(size.shards).Names(), func(g *group) {
+			g.join(ids(size.members)...)
+			for i := range 6 { // the oldest, and a new one follows
+				id := fmt.Sprintf("member-%d", i)
+				g.even()
+				before := g.spread()
+				time.Sleep(10 * time.Second)
+				g.kill(id)
+				if took := g.even(); took > 130*time.Millisecond { // of which 100 until all have counted
+					g.Errorf("%d shards, %d members: led again after %v", size.shards, size.members, took)
+				}
+				if n := moved(before, g.spread()); n != len(before[id]) {
+					g.Errorf("%d shards moved", n)
+				}
+				g.join(fmt.Sprintf("member-%d", i+size.members))
+			}
+		})
+	}
 }
 
 func TestAFrozenMemberStopsCountingWhenItsLeaseEnds(t *testing.T) {

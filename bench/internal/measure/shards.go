@@ -17,13 +17,13 @@ const evenLimit = time.Minute
 // shardSize is one size of a group of shards.
 type shardSize struct{ shards, members int }
 
-func (z shardSize) seconds(window float64) float64 {
-	return 20 + window + float64(z.members)*(4+float64(z.shards)/1000)
+func (z shardSize) seconds(p Plan) float64 {
+	return 20 + p.window + float64(z.members)*(4+float64(z.shards)/1000) + float64(p.slow)*16
 }
 
 func (r *run) shardSeconds() (seconds float64) {
 	for _, z := range r.plan.shards {
-		seconds += z.seconds(r.plan.window)
+		seconds += z.seconds(r.plan)
 	}
 	return seconds
 }
@@ -40,7 +40,7 @@ func (r *run) shards(ctx context.Context) error {
 			out.Error = err.Error()
 		}
 		r.add(func(all *results.Results) { all.Shards = append(all.Shards, out) })
-		r.progress.done(z.seconds(r.plan.window), fmt.Sprintf("%d shards, %d members; a rolling restart moved each shard %.2f times a restart, at most %d times",
+		r.progress.done(z.seconds(r.plan), fmt.Sprintf("%d shards, %d members; a rolling restart moved each shard %.2f times a restart, at most %d times",
 			z.shards, z.members, out.Moves, out.MostMoves))
 	}
 	return nil
@@ -62,35 +62,42 @@ func (r *run) shareOut(ctx context.Context, z shardSize, out *results.Shards) er
 			m.Kill()
 		}
 	}()
-	for _, step := range []struct {
-		ms   **float64
-		what func() error
-	}{
-		{&out.Start, func() error {
-			for range z.members {
-				if err := g.join(); err != nil {
-					return err
-				}
+	start := func() error {
+		for range z.members {
+			if err := g.join(); err != nil {
+				return err
 			}
-			return nil
-		}},
-		{&out.Join, g.join},
-		{&out.Leave, func() error { g.end((*member.Member).Leave); return nil }},
-		{&out.Kill, func() error { g.end((*member.Member).Kill); return nil }},
-		{new(*float64), g.join},
-	} {
-		began := systems.Now()
-		if err := step.what(); err != nil {
-			return err
 		}
-		at, err := g.even(ctx)
-		if err != nil {
-			return err
+		return nil
+	}
+	leave := func() error { g.end((*member.Member).Leave); return nil }
+	kill := func() error { g.end((*member.Member).Kill); return nil }
+	for i := range max(1, r.plan.slow) {
+		var took []*float64
+		for _, change := range []func() error{start, g.join, leave, kill} {
+			began := systems.Now()
+			if err := change(); err != nil {
+				return err
+			}
+			at, err := g.even(ctx)
+			if err != nil {
+				return err
+			}
+			took = append(took, millis(max(0, at-began)))
+			if err := sleep(ctx, 3*time.Second); err != nil { // until all is at rest
+				return err
+			}
 		}
-		*step.ms = millis(max(0, at-began))
-		if err := sleep(ctx, 3*time.Second); err != nil { // until all is at rest
-			return err
+		if i == 0 {
+			out.Start, start = took[0], g.join // from now on for the member that was killed
 		}
+		out.Join, out.Leave, out.Kill = append(out.Join, took[1]), append(out.Leave, took[2]), append(out.Kill, took[3])
+	}
+	if err := g.join(); err != nil {
+		return err
+	}
+	if _, err := g.even(ctx); err != nil {
+		return err
 	}
 	if err := g.costs(ctx, out); err != nil {
 		return err

@@ -40,6 +40,7 @@ func (p *page) goals() {
 			fmt.Sprintf("p99 of %d: %s", overlap.N, duration(overlap.P99)), overlap.N > 0, overlap.P99 < 10)
 	}
 	p.growthGoals()
+	p.shardGoals()
 	p.costGoals()
 }
 
@@ -93,10 +94,12 @@ func (p *page) deputyGoal(driver, system string) {
 		"it asks ten times a second, each time a backend that sleeps; twice the `WithDeputyInterval` costs half")
 }
 
+// killLimits are the ms, at the median, until all elections of a killed process have a leader.
+var killLimits = map[int]float64{1000: 150, 10000: 400}
+
 func (p *page) growthGoals() {
-	limits := map[int]float64{1000: 150, 10000: 400}
 	for _, g := range p.r.Growth {
-		limit, ok := limits[g.Elections]
+		limit, ok := killLimits[g.Elections]
 		if g.System == systems.Session && ok {
 			all := results.Summarize(g.All)
 			p.goal(fmt.Sprintf("%d elections of a killed shared session: all have a leader within %s at the median", g.Elections, duration(limit)),
@@ -105,6 +108,16 @@ func (p *page) growthGoals() {
 		if g.System == systems.DefaultPgx && g.Elections == 1 && g.Candidates != 3 {
 			pinned := g.Total(func(c results.Rest) float64 { return c.Pinned })
 			p.goal(fmt.Sprintf("default, %d candidates: two pinned sessions", g.Candidates), number(pinned), g.Error == "", math.Abs(pinned-2) < 0.1)
+		}
+	}
+}
+
+func (p *page) shardGoals() {
+	for _, s := range p.r.Shards {
+		if limit, ok := killLimits[s.Shards]; ok && s.Error == "" {
+			kill := results.Summarize(s.Kill)
+			p.goal(fmt.Sprintf("%d shards, %d members, kill -9: all have a leader within %s at the median", s.Shards, s.Members, duration(limit)),
+				fmt.Sprintf("median of %d: %s, worst: %s", kill.N, duration(kill.Median), duration(kill.Max)), kill.N > 0, kill.Median <= limit)
 		}
 	}
 }

@@ -18,8 +18,8 @@ func (p *page) shards() {
 	}
 	p.say("\n## Groups of shards\n")
 	p.say("Members of a group (package shard) have a process each. The times last until every member leads its share and no shard is left")
-	p.say("over: after all have started together, one more joins, one leaves in order, one is killed. Costs are per member while nothing")
-	p.say("moves; CPU time is in milliseconds per second. In the rolling restart each member leaves and another one joins; *moves* is how")
+	p.say("over: after all have started together, one more joins, one leaves in order, one is killed: the median and the worst of some")
+	p.say("repetitions. Costs are per member while nothing moves; CPU time is in milliseconds per second. In the rolling restart each member leaves and another one joins; *moves* is how")
 	p.say("often a shard changes hands in one restart: the mean, and the most of any shard.")
 	p.table("shards", "members", "start", "join", "leave", "kill -9", "statements/s", "server CPU", "own CPU", "restarts", "moves", "at most")
 	for _, s := range p.r.Shards {
@@ -27,10 +27,17 @@ func (p *page) shards() {
 			p.row(fmt.Sprint(s.Shards), fmt.Sprint(s.Members), "not measured: "+s.Error, "", "", "", "", "", "", "", "", "")
 			continue
 		}
-		p.row(fmt.Sprint(s.Shards), fmt.Sprint(s.Members), duration(*s.Start), duration(*s.Join), duration(*s.Leave), duration(*s.Kill),
+		p.row(fmt.Sprint(s.Shards), fmt.Sprint(s.Members), duration(*s.Start), repeated(s.Join), repeated(s.Leave), repeated(s.Kill),
 			number(s.Statements), number(s.ServerCPU), number(s.ClientCPU), fmt.Sprint(s.Restarts), fmt.Sprintf("%.2f", s.Moves), fmt.Sprint(s.MostMoves))
 	}
 	p.say("\n![Time until the shards are even](plots/shards.svg)")
+}
+
+func median(values []*float64) float64 { return results.Summarize(values).Median }
+
+func repeated(values []*float64) string {
+	all := results.Summarize(values)
+	return duration(all.Median) + ", worst " + duration(all.Max)
 }
 
 // shardsPlot draws the times until the shards are even.
@@ -45,7 +52,7 @@ func shardsPlot(dir string, all []results.Shards) error {
 		if s.Error != "" {
 			continue
 		}
-		bars, err := plotter.NewBarChart(plotter.Values{*s.Start, *s.Join, *s.Leave, *s.Kill}, width)
+		bars, err := plotter.NewBarChart(plotter.Values{*s.Start, median(s.Join), median(s.Leave), median(s.Kill)}, width)
 		if err != nil {
 			return err
 		}

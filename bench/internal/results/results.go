@@ -76,14 +76,15 @@ type Growth struct {
 
 // Shards is a group of shards at one size.
 type Shards struct {
-	Shards, Members          int
-	Start, Join, Leave, Kill *float64 // ms until the shards are even
-	Statements               float64  // of one member, per second
-	ServerCPU, ClientCPU     float64  // milliseconds per second
-	Restarts                 int      // of single members, one by one
-	Moves                    float64  // of each shard in each restart
-	MostMoves                int      // of one shard in one restart
-	Error                    string
+	Shards, Members      int
+	Start                *float64   // ms until the shards are even
+	Join, Leave, Kill    []*float64 // the same
+	Statements           float64    // of one member, per second
+	ServerCPU, ClientCPU float64    // milliseconds per second
+	Restarts             int        // of single members, one by one
+	Moves                float64    // of each shard in each restart
+	MostMoves            int        // of one shard in one restart
+	Error                string
 }
 
 // InProcess is one testing.Benchmark.
