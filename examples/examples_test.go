@@ -28,6 +28,10 @@ import (
 	"github.com/robfig/cron/v3"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
 // task reports its start and its end. It returns when its context has ended and letGo is closed.
@@ -178,12 +182,31 @@ type everywhere struct{ runnable }
 
 func (everywhere) NeedLeaderElection() bool { return false }
 
+var _ manager.LeaderElectionRunnable = everywhere{}
+
+// newManager returns a manager of controller-runtime without its own leader election and without an API server.
+func newManager(t *testing.T, runnables ...manager.Runnable) manager.Manager {
+	t.Helper()
+	m, err := manager.New(&rest.Config{}, manager.Options{
+		Metrics: server.Options{BindAddress: "0"},
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+			return meta.NewDefaultRESTMapper(nil), nil
+		},
+	})
+	check(t, err)
+	for _, r := range runnables {
+		check(t, m.Add(r))
+	}
+	return m
+}
+
 func TestRunnablesThatNeedALeaderWaitForTheElectionAndTheOthersDoNot(t *testing.T) {
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
 		other := lead(t, pool, "other")
 		server, controller := everywhere{runnable{newTask()}}, runnable{newTask()}
 		c := newCandidate(t, pool, "this")
-		stop := inBackground(t, func(ctx context.Context) error { return examples.RunAll(ctx, c.Elector, server, controller) })
+		runAll := manager.RunnableFunc(func(ctx context.Context) error { return examples.RunAll(ctx, c.Elector, server, controller) })
+		stop := inBackground(t, newManager(t, runAll).Start)
 		receive(t, "the server runs", server.runs)
 		awaitBusy(t, c)
 		if len(controller.runs) > 0 {
@@ -195,9 +218,7 @@ func TestRunnablesThatNeedALeaderWaitForTheElectionAndTheOthersDoNot(t *testing.
 		check(t, term.Resign(soon(t)))
 		receive(t, "the controller ends with the term", controller.ended)
 		receive(t, "the controller runs in the next term", controller.runs)
-		if err := stop(); !errors.Is(err, context.Canceled) && !errors.Is(err, errStop) {
-			t.Errorf("got %v", err)
-		}
+		check(t, stop())
 		receive(t, "the server has ended", server.ended)
 		receive(t, "the controller has ended", controller.ended)
 	})

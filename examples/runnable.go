@@ -22,7 +22,8 @@ type needsLeaderElection interface{ NeedLeaderElection() bool }
 // RunAll starts the runnables that need no leader immediately, and the others in each
 // term. When ctx ends or a runnable fails, it cancels all of them, and returns after the
 // last has returned. It starts a runnable that needs a leader again in the next term;
-// controller-runtime ends the process instead.
+// controller-runtime ends the process instead. A manager whose LeaderElection is off can run
+// it, as a manager.RunnableFunc.
 func RunAll(ctx context.Context, e *elector.Elector, runnables ...Runnable) error {
 	var led []Runnable
 	group, groupCtx := errgroup.WithContext(ctx)
