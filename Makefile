@@ -73,7 +73,7 @@ fuzz: ## Fuzz the parsers: make fuzz TIME=5m RUN=Token
 bug: ## Show a fixed bug on the commit before its fix: make bug NAME=late-answer (or all)
 	@scripts/bug.sh $(NAME)
 
-bench: ## Compare with other systems, 50 minutes: writes bench/RESULTS.md
+bench: ## Compare with other systems, 55 minutes: writes bench/RESULTS.md
 	go -C bench run .
 
 bench-quick: ## Compare in 5 minutes, with few samples

@@ -34,15 +34,15 @@ func run() error {
 		case member.Role:
 			return member.Main(os.Stdin, os.Stdout)
 		case servers.EtcdRole:
-			return servers.EtcdMain(os.Stdin, os.Stdout, os.Args[2:])
+			return servers.EtcdMain(os.Args[2:])
 		}
 	}
 	var plan measure.Plan
-	quick := flag.Bool("quick", false, "take about five minutes instead of forty: fewer samples, fewer rows")
+	quick := flag.Bool("quick", false, "take about five minutes instead of 55: fewer samples, fewer rows")
 	dir := flag.String("out", ".", "the directory for RESULTS.md, results.json and plots/")
 	again := flag.Bool("again", false, "measure nothing: write RESULTS.md and the plots from results.json")
 	flag.StringVar(&plan.Only, "only", "", "measure only systems whose name contains this")
-	flag.StringVar(&plan.Parts, "parts", "failover,restart,rest,growth,shards,inprocess", "what to measure")
+	flag.StringVar(&plan.Parts, "parts", "failover,restart,rest,growth,shards,inprocess,built", "what to measure")
 	flag.Parse()
 	if *again {
 		return report.Again(*dir)

@@ -71,6 +71,6 @@ var steps = []step{
 	{name: "coverage", what: "**Coverage** of the election and its sessions",
 		command: "make cover", short: "make cover RUN='^TestInTxCommitsInsideTheTerm$'", minutes: 10,
 		patterns: []string{`total:\s+\(statements\)\s+(?P<percent>[\d.]+)%`}, says: "{percent} % of statements"},
-	{name: "bench", command: "make bench docs", short: "go -C bench run . -quick -parts=inprocess -out=$(mktemp -d)", minutes: 55,
+	{name: "bench", command: "make bench docs", short: "go -C bench run . -quick -parts=inprocess -out=$(mktemp -d)", minutes: 60,
 		page: "bench/RESULTS.md", cells: benchCells},
 }

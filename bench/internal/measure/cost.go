@@ -31,8 +31,10 @@ func (g *group) usage(ctx context.Context, role string, processes []*child.Child
 	for _, c := range processes {
 		u.clientCPU += cpu(c.PID)
 	}
-	if g.system.Etcd {
-		u.serverCPU[g.servers.Etcd.PID] = cpu(g.servers.Etcd.PID)
+	if g.system.Server != "" {
+		for _, pid := range g.servers.PIDs(g.system.Server) {
+			u.serverCPU[pid] = cpu(pid)
+		}
 		return u, nil
 	}
 	err := g.servers.Admin.QueryRow(ctx, `SELECT pg_current_wal_insert_lsn()::text, COALESCE((SELECT sum(calls)
@@ -146,7 +148,7 @@ func (r *run) cost(ctx context.Context, g *group, seconds float64) (c costs, err
 	c.leader = r.rest(g, "leading", leaders, before[0], after[0], leading)
 	c.follower = r.rest(g, "following", g.followers, before[1], after[1], following)
 	c.backends = after[0].memory + after[1].memory
-	if !g.system.Etcd {
+	if g.system.Server == "" {
 		wal, err := g.walSince(ctx, before[0], after[0])
 		if err != nil {
 			return c, err
@@ -196,9 +198,9 @@ func (r *run) rest(g *group, role string, processes []*child.Child, before, afte
 	for _, c := range processes {
 		cost.RSS += status(c.PID, "VmRSS") / n
 	}
-	if g.system.Etcd { // one server process and one connection for both roles together
+	if g.system.Server != "" { // one server and one connection for both roles together
 		cost.Statements, cost.Connections, cost.Pinned = -1, 1, -1
-		cost.ServerCPU = max(0, after.serverSince(before)/seconds-r.etcdIdle) / float64(1+len(g.followers))
+		cost.ServerCPU = max(0, after.serverSince(before)/seconds-r.idle[g.system.Server]) / float64(1+len(g.followers))
 	}
 	return cost
 }
@@ -209,8 +211,10 @@ func (r *run) costSeconds() float64 {
 
 // costsAtRest measures one system after the other, so that the server counts the statements of one only.
 func (r *run) costsAtRest(ctx context.Context) error {
-	if err := r.idleEtcd(ctx); err != nil {
-		return err
+	for _, server := range r.plan.servers() {
+		if err := r.measureIdle(ctx, server); err != nil {
+			return err
+		}
 	}
 	for _, s := range r.plan.systems() {
 		g := &group{servers: r.servers, system: s, elections: 1}
@@ -233,13 +237,22 @@ func (r *run) costsAtRest(ctx context.Context) error {
 	return nil
 }
 
-// idleEtcd measures the CPU time that an etcd without candidates uses.
-func (r *run) idleEtcd(ctx context.Context) error {
-	before, at := cpu(r.servers.Etcd.PID), systems.Now()
+// measureIdle measures the CPU time that a server other than PostgreSQL uses without candidates, once.
+func (r *run) measureIdle(ctx context.Context, server string) error {
+	if server == "" || r.idle[server] > 0 {
+		return nil
+	}
+	used := func() (ms float64) {
+		for _, pid := range r.servers.PIDs(server) {
+			ms += cpu(pid)
+		}
+		return ms
+	}
+	before, at := used(), systems.Now()
 	if err := sleep(ctx, 3*time.Second); err != nil {
 		return err
 	}
-	r.etcdIdle = (cpu(r.servers.Etcd.PID) - before) / (float64(systems.Now()-at) / 1e9)
-	r.progress.done(3, fmt.Sprintf("etcd without candidates: %.1f ms of CPU time a second", r.etcdIdle))
+	r.idle[server] = (used() - before) / (float64(systems.Now()-at) / 1e9)
+	r.progress.done(3, fmt.Sprintf("%s without candidates: %.1f ms of CPU time a second", server, r.idle[server]))
 	return nil
 }

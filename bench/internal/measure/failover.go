@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/pgelector/pgelector/bench/internal/results"
+	"github.com/pgelector/pgelector/bench/internal/servers"
 	"github.com/pgelector/pgelector/bench/internal/systems"
 )
 
@@ -81,7 +82,7 @@ const restartSeconds = 20
 func (r *run) restart(ctx context.Context) error {
 	var trials []*trial
 	for _, s := range r.plan.systems() {
-		if s.Etcd && s.Phase.Seconds() > 1 || s.Cannot[systems.Restart] != "" {
+		if s.Server == servers.Etcd && s.Phase.Seconds() > 1 || s.Cannot[systems.Restart] != "" {
 			continue
 		}
 		t := r.newTrial(s, systems.Restart)
@@ -98,7 +99,7 @@ func (r *run) restart(ctx context.Context) error {
 		}
 	}
 	began := systems.Now()
-	if err := r.servers.Restart(ctx); err != nil {
+	if err := r.servers.Restart(ctx, r.plan.servers()); err != nil {
 		return err
 	}
 	var all sync.WaitGroup

@@ -38,7 +38,7 @@ func (g *group) start(ctx context.Context, processes, candidates int) error {
 	g.candidates = candidates
 	for i := range processes {
 		g.env.Candidates = candidates*(i+1)/processes - candidates*i/processes
-		g.env.ID, g.env.Etcd = g.servers.Name("follower"), g.servers.Etcd.Endpoint
+		g.env.ID, g.env.Server = g.servers.Name("follower"), g.endpoint()
 		g.env.DSN = g.servers.DSN(g.address(), servers.Follower, g.env.ID)
 		c, err := child.Start(g.env)
 		if err != nil {
@@ -54,7 +54,7 @@ func (g *group) start(ctx context.Context, processes, candidates int) error {
 
 func (g *group) startLeader(ctx context.Context) (err error) {
 	s := g.servers
-	g.env = systems.Env{System: g.system.Name, Etcd: s.Etcd.Endpoint, Election: s.Name("election"), Elections: g.elections, ID: s.Name("leader")}
+	g.env = systems.Env{System: g.system.Name, Server: g.endpoint(), Election: s.Name("election"), Elections: g.elections, ID: s.Name("leader")}
 	g.env.DSN = s.DSN(g.address(), servers.Leader, g.env.ID)
 	if g.system.Prepare != nil {
 		if err := g.system.Prepare(ctx, s.DSN(s.PG, servers.Leader, "prepare"), g.env.Election); err != nil {
@@ -86,11 +86,19 @@ func (g *group) address() servers.Address {
 	return g.servers.PG
 }
 
+// endpoint is what the candidates of a system connect to in place of PostgreSQL.
+func (g *group) endpoint() string {
+	if g.system.Server == "" {
+		return ""
+	}
+	return g.servers.Endpoint(g.system.Server)
+}
+
 // useProxy makes the leader connect through a proxy.
 func (g *group) useProxy(ctx context.Context) (err error) {
-	if g.system.Etcd {
-		if g.proxy, err = pgcluster.NewProxy(ctx, g.env.Etcd); err == nil {
-			g.env.Etcd = g.proxy.Addr()
+	if g.system.Server != "" {
+		if g.proxy, err = pgcluster.NewProxy(ctx, g.env.Server); err == nil {
+			g.env.Server = g.proxy.Addr()
 		}
 		return err
 	}

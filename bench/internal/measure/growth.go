@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/bench/internal/results"
+	"github.com/pgelector/pgelector/bench/internal/servers"
 	"github.com/pgelector/pgelector/bench/internal/systems"
 )
 
@@ -66,10 +67,8 @@ func (r *run) growthSeconds() (seconds float64) {
 }
 
 func (r *run) growth(ctx context.Context) error {
-	if r.etcdIdle == 0 {
-		if err := r.idleEtcd(ctx); err != nil {
-			return err
-		}
+	if err := r.measureIdle(ctx, servers.Etcd); err != nil {
+		return err
 	}
 	for _, z := range r.plan.sizes() {
 		g := results.Growth{System: z.system, Elections: z.elections, Candidates: z.candidates, Followers: min(z.candidates-1, maxProcesses)}

@@ -15,6 +15,9 @@ type Plan struct {
 	Only  string // a part of the systems' names
 	Parts string // comma-separated
 
+	built   bool            // measure the systems whose servers are built, not the others
+	missing map[string]bool // servers that do not run
+
 	Quick     bool
 	quick     int // samples of what takes milliseconds
 	own       int // the same of this library: enough for a p99
@@ -29,7 +32,7 @@ type Plan struct {
 	shards    []shardSize
 }
 
-// SetQuick sets the numbers of samples and the sizes, for about five minutes or forty.
+// SetQuick sets the numbers of samples and the sizes, for about five minutes or 55.
 func (p *Plan) SetQuick(quick bool) {
 	p.Quick = quick
 	if quick {
@@ -45,9 +48,24 @@ func (p *Plan) SetQuick(quick bool) {
 
 func (p Plan) has(part string) bool { return slices.Contains(strings.Split(p.Parts, ","), part) }
 
-// systems returns the systems to measure.
-func (p Plan) systems() []systems.System {
+// wanted returns the systems that Only names.
+func (p Plan) wanted() []systems.System {
 	return slices.DeleteFunc(systems.All(), func(s systems.System) bool { return !strings.Contains(s.Name, p.Only) })
+}
+
+// systems returns the systems to measure now.
+func (p Plan) systems() []systems.System {
+	return slices.DeleteFunc(p.wanted(), func(s systems.System) bool { return s.Built() != p.built || p.missing[s.Server] })
+}
+
+// servers returns the servers that these use.
+func (p Plan) servers() (names []string) {
+	for _, s := range p.systems() {
+		if !slices.Contains(names, s.Server) {
+			names = append(names, s.Server)
+		}
+	}
+	return names
 }
 
 // job is one failover to measure.
@@ -117,10 +135,8 @@ func expected(s systems.System, f systems.Fault) float64 {
 		return 1 + 2*expected(s, systems.Kill)
 	case f == systems.Resign:
 		return 1 + phase
-	case s.Etcd && phase > 1:
-		return 80
-	case s.Name == "river" || strings.HasPrefix(s.Name, "vault"):
-		return 25
+	case s.Replaced > 0:
+		return 1 + phase + s.Replaced.Seconds()
 	case f == systems.Freeze || f == systems.BlackHole:
 		return 12
 	}

@@ -28,12 +28,13 @@ type run struct {
 	mu  sync.Mutex
 	all *results.Results
 
-	etcdIdle float64 // milliseconds of CPU time a second that etcd uses without candidates
+	idle map[string]float64 // milliseconds of CPU time a second that a server uses without candidates
 }
 
 // Run measures what the plan says. With an error it returns what it has measured so far, or nil.
 func Run(ctx context.Context, plan Plan, out io.Writer) (*results.Results, error) {
-	r := &run{plan: plan, progress: newProgress(out)}
+	r := &run{plan: plan, progress: newProgress(out), idle: map[string]float64{}}
+	r.plan.missing = map[string]bool{}
 	r.all = &results.Results{Command: command(), Date: time.Now().UTC(), Quick: plan.Quick}
 	parts := r.parts()
 	for _, p := range parts {
@@ -49,6 +50,9 @@ func Run(ctx context.Context, plan Plan, out io.Writer) (*results.Results, error
 		return nil, err
 	}
 	r.describe()
+	if r.plan.has("built") {
+		r.build(ctx)
+	}
 	for _, p := range parts {
 		if err = p.measure(ctx); err != nil {
 			break
@@ -74,6 +78,7 @@ func (r *run) parts() []part {
 		{"growth", r.growthSeconds(), r.growth},
 		{"shards", r.shardSeconds(), r.shards},
 		{"restart", float64(r.plan.restarts) * restartSeconds, r.restarts},
+		{"built", r.builtSeconds(), r.built},
 	} {
 		if r.plan.has(p.name) {
 			wanted = append(wanted, p)
@@ -106,7 +111,7 @@ func (r *run) describe() {
 		}
 		return t
 	}
-	for _, s := range r.plan.systems() {
+	for _, s := range r.plan.wanted() {
 		r.all.Systems = append(r.all.Systems, results.System{Name: s.Name, Settings: s.Settings, For: s.For, Blind: s.Blind,
 			Cannot: texts(s.Cannot), Never: texts(s.Never)})
 	}
@@ -116,6 +121,7 @@ func (r *run) describe() {
 var compared = []string{
 	"github.com/jackc/pgx/v5", "github.com/lib/pq", "github.com/riverqueue/river", "github.com/hashicorp/vault",
 	"github.com/pressly/goose/v3", "github.com/golang-migrate/migrate/v4", "go.etcd.io/etcd/server/v3",
+	"github.com/hashicorp/consul/api", "k8s.io/client-go",
 }
 
 // facts describes the machine and the versions.
@@ -132,7 +138,7 @@ func facts(ctx context.Context, s *servers.Servers) ([]results.Fact, error) {
 		{Name: "Go", Value: runtime.Version()},
 		{Name: "PostgreSQL", Value: version},
 		{Name: "durability", Value: servers.Durable},
-		{Name: "network", Value: "loopback TCP, no TLS"},
+		{Name: "network", Value: "loopback TCP, no TLS but that of kube-apiserver"},
 	}
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, wanted := range compared {

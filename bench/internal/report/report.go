@@ -105,10 +105,11 @@ func (p *page) method() {
 - Failovers that take milliseconds run one at a time, and the systems take turns. Those that take seconds run %d at a
   time, which adds a few milliseconds. A server restart affects all systems at once.
 - The old leader's process checks about once a millisecond whether it regards itself as the leader. For pgelector it calls
-  Term.Valid; for etcd and vault it looks at the channel that closes at a loss; for river it reads the elector's debug
-  log. The other systems offer no such check.
+  Term.Valid; for etcd, Consul and vault it looks at the channel that closes at a loss; for client-go it calls IsLeader
+  and looks at the context of the work; for river it reads the elector's debug log. The other systems offer no such check.
 - pg_stat_statements counts the statements of the candidate's role. The kernel counts the CPU time of each backend, and of
-  the etcd process, where the time that it uses without candidates is subtracted and the rest divided evenly. WAL is the
+  the processes of etcd, Consul, and kube-apiserver with its etcd, where the time that they use without candidates is
+  subtracted and the rest divided evenly. Consul and kube-apiserver run only while their candidates are measured. WAL is the
   distance between two values of pg_current_wal_insert_lsn(), without the records of running transactions. Only the
   leader and followers of one system run meanwhile.
 - p99 is the nearest rank. With fewer than 100 samples it is the worst sample.`, results.Parallel)

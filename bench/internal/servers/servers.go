@@ -1,4 +1,5 @@
-// Package servers starts what the candidates connect to: one temporary PostgreSQL and one etcd.
+// Package servers starts what the candidates connect to: one temporary PostgreSQL, one etcd, and for some systems one
+// Consul and one kube-apiserver, which stores in that etcd.
 package servers
 
 import (
@@ -21,14 +22,14 @@ const (
 )
 
 // Durable says in the report how the servers store data.
-const Durable = "fsync and full_page_writes on, as in production; etcd syncs its log too"
+const Durable = "fsync and full_page_writes on, as in production; etcd and Consul sync their logs too"
 
 // Servers may be used from any goroutine, but Restart must not run beside another method.
 type Servers struct {
 	PG     *pgcluster.Cluster
 	Pooler *pgcluster.Bouncer // in front of PG, in transaction mode
-	Etcd   *Etcd
 	Admin  *pgxpool.Pool
+	others map[string]*Process
 
 	mu    sync.Mutex
 	count int
@@ -36,7 +37,7 @@ type Servers struct {
 
 // Start starts the servers. PostgreSQL allows the given number of connections.
 func Start(ctx context.Context, connections int) (_ *Servers, err error) {
-	s := &Servers{}
+	s := &Servers{others: map[string]*Process{}}
 	defer func() {
 		if err != nil {
 			s.Stop()
@@ -61,7 +62,7 @@ func Start(ctx context.Context, connections int) (_ *Servers, err error) {
 	if s.Pooler, err = s.PG.Bouncer(ctx, pgcluster.Transaction, pgcluster.WithPoolSize(32)); err != nil {
 		return nil, err
 	}
-	s.Etcd, err = startEtcd(ctx)
+	err = s.Launch(ctx, Etcd)
 	return s, err
 }
 
@@ -90,8 +91,8 @@ func (s *Servers) prepare(ctx context.Context) error {
 
 // Stop stops the servers.
 func (s *Servers) Stop() {
-	if s.Etcd != nil {
-		s.Etcd.Stop()
+	for _, p := range s.others {
+		p.stop()
 	}
 	if s.Admin != nil {
 		s.Admin.Close()
@@ -134,9 +135,32 @@ func (s *Servers) Terminate(ctx context.Context, id string) error {
 	return err
 }
 
-// Restart restarts both servers while candidates are connected.
-func (s *Servers) Restart(ctx context.Context) error {
-	etcd := make(chan error, 1)
-	go func() { etcd <- s.Etcd.Restart() }()
-	return errors.Join(s.PG.Restart(ctx, pgcluster.Fast), <-etcd)
+// Endpoint returns the address of a server other than PostgreSQL.
+func (s *Servers) Endpoint(name string) string { return s.others[name].Endpoint }
+
+// PIDs returns the processes of a server other than PostgreSQL. The etcd that kube-apiserver stores in is one of its.
+func (s *Servers) PIDs(name string) []int {
+	if name == Kubernetes {
+		return []int{s.others[name].pid, s.others[Etcd].pid}
+	}
+	return []int{s.others[name].pid}
+}
+
+// Restart restarts servers while candidates are connected.
+func (s *Servers) Restart(ctx context.Context, names []string) error {
+	failures := make(chan error, len(names))
+	for _, name := range names {
+		go func() {
+			if p := s.others[name]; p != nil {
+				failures <- p.restart(ctx)
+			} else {
+				failures <- s.PG.Restart(ctx, pgcluster.Fast)
+			}
+		}()
+	}
+	var all error
+	for range names {
+		all = errors.Join(all, <-failures)
+	}
+	return all
 }

@@ -17,7 +17,7 @@ type Env struct {
 	System    string
 	ID        string // also the application_name of every connection
 	DSN       string
-	Etcd      string
+	Server    string // the address of another server than PostgreSQL
 	Election  string
 	Elections int // above 1, the elections are named Election-0, Election-1, …
 

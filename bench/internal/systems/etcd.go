@@ -9,22 +9,24 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
+
+	"github.com/pgelector/pgelector/bench/internal/servers"
 )
+
+const noBackends = "etcd, Consul and Kubernetes have no backends, and a lease outlives its connection"
 
 // etcdElection is etcd's own election recipe. All elections of a candidate share one session.
 func etcdElection(name, settings string, ttl int) System {
 	return System{
-		Name: name, Settings: settings, Etcd: true,
+		Name: name, Settings: settings, Server: servers.Etcd,
 		For:   "Leader election is a main purpose of etcd: followers watch and do not poll, and it survives the loss of a server. It is one more service to run.",
 		Quick: []Fault{Resign},
-		Phase: time.Duration(ttl) * time.Second / 3,
-		Cap:   time.Duration(ttl+30) * time.Second,
-		Cannot: map[Fault]string{
-			Terminate: "etcd has no backends, and a lease outlives its connection",
-		},
-		Never: map[Fault]string{Restart: survives},
+		Phase: time.Duration(ttl) * time.Second / 3, Replaced: time.Duration(ttl) * time.Second,
+		Cap:    time.Duration(ttl+30) * time.Second,
+		Cannot: map[Fault]string{Terminate: noBackends},
+		Never:  map[Fault]string{Restart: survives},
 		Run: func(ctx context.Context, env Env, out *Reporter) error {
-			client, err := clientv3.New(clientv3.Config{Endpoints: []string{env.Etcd}, Logger: zap.NewNop(), DialTimeout: 5 * time.Second})
+			client, err := clientv3.New(clientv3.Config{Endpoints: []string{env.Server}, Logger: zap.NewNop(), DialTimeout: 5 * time.Second})
 			if err != nil {
 				return err
 			}

@@ -59,6 +59,7 @@ func vaultLock() System {
 	return System{
 		Name:     "vault HA lock",
 		Settings: "lease 15 s, renewed every 5 s, retried every 1 s: constants of the package",
+		Replaced: 20 * time.Second,
 		For:      "Vault's own active node. A lease in a table survives a broken connection; an advisory lock does not.",
 		Phase:    5 * time.Second,
 		Cap:      60 * time.Second,

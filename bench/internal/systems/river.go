@@ -24,6 +24,7 @@ func riverLeader() System {
 		For:      "Its own job queue, whose maintenance may pause for seconds. It sends few statements, and NOTIFY wakes followers when a leader resigns.",
 		Quick:    []Fault{Resign},
 		Phase:    5 * time.Second,
+		Replaced: 20 * time.Second,
 		Cap:      60 * time.Second,
 		Never:    map[Fault]string{Terminate: survives, Restart: survives},
 		Prepare:  prepareRiver,

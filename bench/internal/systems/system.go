@@ -9,6 +9,7 @@ import (
 
 	"github.com/pressly/goose/v3/lock"
 
+	"github.com/pgelector/pgelector/bench/internal/servers"
 	"github.com/pgelector/pgelector/elector"
 )
 
@@ -34,7 +35,7 @@ type System struct {
 	Name     string
 	Settings string // for the report
 	For      string // its purpose, and where it is better
-	Etcd     bool   // it uses etcd and not PostgreSQL
+	Server   string // what it uses in place of PostgreSQL: a name of package servers
 	Own      bool   // it is this library
 	Pooled   bool   // its candidates connect through PgBouncer in transaction mode
 
@@ -42,6 +43,8 @@ type System struct {
 	Quick []Fault
 	// Phase is the system's longest interval. The fault comes at a random moment of it.
 	Phase time.Duration
+	// Replaced is about how long a silent leader is not replaced, if that follows from no Phase.
+	Replaced time.Duration
 	// Cap is how long to wait for the next leader before giving up.
 	Cap time.Duration
 	// Cannot says why a fault is not measured.
@@ -60,6 +63,9 @@ type System struct {
 
 // IsQuick reports whether f is among s.Quick.
 func (s System) IsQuick(f Fault) bool { return slices.Contains(s.Quick, f) }
+
+// Built reports whether the system's server is built, and runs only while such systems are measured.
+func (s System) Built() bool { return servers.Programs[s.Server].Module != "" }
 
 // Find returns the system with a name.
 func Find(name string) (System, bool) {
@@ -117,5 +123,9 @@ func All() []System {
 		migrateLock(),
 		etcdElection("etcd, default", "session TTL 60 s", 60),
 		etcdElection(EtcdFast, "session TTL 1 s, which the server lengthens to 2 s", 1),
+		consulLock("consul, default", "session TTL 15 s, lock delay 15 s", 15*time.Second, 15*time.Second),
+		consulLock("consul, fastest", "session TTL 10 s, the shortest; lock delay 1 ms", 10*time.Second, time.Millisecond),
+		kubernetesLease("client-go, default", 15*time.Second, 10*time.Second, 2*time.Second),
+		kubernetesLease("client-go, fastest", time.Second, 750*time.Millisecond, 200*time.Millisecond),
 	}
 }
