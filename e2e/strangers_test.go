@@ -105,6 +105,38 @@ func (d drivers) openInterrupted(t *testing.T, i int, dsn string, before func(n 
 	return pool
 }
 
+// A stranger can make a pooler of two backends look like the server itself: it keeps one while
+// one connection of the check asks, and gives it back for the other. The check sees its use.
+func TestAStrangerThatSortsTheBackendsHidesNoTransactionPooler(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := direct(t)
+		b := bounced(t, s.Cluster, pgcluster.Transaction)
+		stranger := pq.open(t, 0, b.DSN())
+		var kept *sql.Tx
+		keep := func(keeps bool) {
+			var err error
+			switch {
+			case keeps && kept == nil:
+				kept, err = stranger.BeginTx(soon(t), nil)
+			case !keeps && kept != nil:
+				err, kept = kept.Rollback(), nil
+			}
+			expect(t, err)
+		}
+		for during := range 16 { // a bit for each of the first statements
+			pool := d.openInterrupted(t, 0, b.DSN(waysToAsk["pgx exec"]...), func(n int) { keep(during>>n&1 == 1) })
+			e, err := elector.New(pool, s.election(t), elector.WithLease(lease), elector.WithScope(elector.SessionScope))
+			check(t, err)
+			_, elected, err := e.TryCampaign(soon(t))
+			keep(false)
+			if elected || !errors.Is(err, elector.ErrSessionPooled) {
+				t.Errorf("with a stranger during %04b: elected %v, %v", during, elected, err)
+			}
+		}
+	})
+}
+
 // PgBouncer reports a cut server connection with the same error as a transaction that its
 // mode does not allow: FATAL, 08P01.
 func TestACutConnectionBehindASessionPoolerIsATemporaryFailure(t *testing.T) {

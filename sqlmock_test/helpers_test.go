@@ -27,7 +27,7 @@ const (
 	secondPID  = 102
 	sessionPID = 200
 
-	asked = 1_000_000 // when the first got its last statement, as the second sees it
+	asked = 1_000_000 // when each got its last statement, as the other sees it
 )
 
 // newMock makes a database that answers the expected statements, in that order, and nothing else.
@@ -102,21 +102,19 @@ func row(values ...driver.Value) *sqlmock.Rows {
 // expectServerCheck expects the check of the server, before the first attempt and after a failed
 // one.
 func expectServerCheck(mock sqlmock.Sqlmock) {
-	describe := func() {
-		query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", asked, false))
+	describe := func(pid int) {
+		query(mock, "DescribeServer").WillReturnRows(row(pid, false, 150000, "PostgreSQL 15", asked, false))
 	}
-	compare := func() {
-		describe()
-		query(mock, "LastAsked").WillReturnRows(row(secondPID, asked, false))
-	}
-	describe()
-	compare()
-	compare()
+	lastAsked := func(pid int) { query(mock, "LastAsked").WillReturnRows(row(pid, asked, false)) }
+	describe(firstPID)
+	lastAsked(secondPID)
+	describe(secondPID)
+	lastAsked(firstPID)
 	mock.ExpectBegin()
-	describe()
+	describe(firstPID)
 	query(mock, "ApplySettings").WillReturnRows(row(11))
 	mock.ExpectRollback()
-	query(mock, "LastAsked").WillReturnRows(row(secondPID, asked, false))
+	lastAsked(secondPID)
 }
 
 // noEpoch is the epoch that Confirm and Tokens return with a token if pgelector.epoch is not set.

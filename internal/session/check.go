@@ -45,7 +45,8 @@ func (v *Server) check(ctx context.Context) error {
 	return err
 }
 
-// poolerRepeats is how often a pooler must show again to be believed.
+// poolerRepeats is how often a pooler must show again to be believed, and how many checks in
+// a row must then miss it to disprove it: each may miss a busy one.
 const poolerRepeats = 2
 
 // checkServer checks the server on new connections again if it finds a pooler: a
@@ -53,21 +54,30 @@ const poolerRepeats = 2
 // (08P01) is checked again, too: a pooler that mixes clients up, or one that is full.
 func (v *Server) checkServer(ctx context.Context) error {
 	repeats := v.pool.Stats().Idle/2 + poolerRepeats // each discards two connections
-	err := v.checkOnce(ctx)
-	for ; repeats > 0 && (errors.Is(err, ErrSessionPooled) || pgerr.State(err) == "08P01"); repeats-- {
-		err = v.checkOnce(ctx)
+	for found, missed := 0, 0; ; {
+		switch err := v.checkOnce(ctx); {
+		case errors.Is(err, ErrSessionPooled) || pgerr.State(err) == "08P01":
+			if found++; found > repeats {
+				return err
+			}
+			missed = 0
+		case err != nil || found == 0 || missed+1 == poolerRepeats:
+			return err
+		default:
+			missed++
+		}
 	}
-	return err
 }
 
 // checkOnce is one check, on two connections.
 func (v *Server) checkOnce(ctx context.Context) error {
 	return v.with(ctx, false, func(a *Session) error {
-		if err := v.checkPrimary(ctx, a); err != nil {
+		asked, err := v.checkPrimary(ctx, a)
+		if err != nil {
 			return err
 		}
 		return v.with(ctx, false, func(b *Session) error {
-			if err := v.checkPooler(ctx, a, b); err != nil {
+			if err := v.checkPooler(ctx, a, b, asked); err != nil {
 				return fmt.Errorf("elector: check for a pooler: %w", err)
 			}
 			return nil
@@ -75,20 +85,21 @@ func (v *Server) checkOnce(ctx context.Context) error {
 	})
 }
 
-// checkPrimary returns nil if the session is on a primary that is new enough.
-func (v *Server) checkPrimary(ctx context.Context, s *Session) error {
+// checkPrimary returns when the server was asked if the session is on a primary that is new
+// enough.
+func (v *Server) checkPrimary(ctx context.Context, s *Session) (asked int64, err error) {
 	server, err := describe(ctx, s)
 	switch {
 	case err != nil:
-		return fmt.Errorf("elector: check the server: %w", Explain(err))
+		return 0, fmt.Errorf("elector: check the server: %w", Explain(err))
 	case server.VersionNum < oldestServer:
-		return fmt.Errorf("%w: this is %s", ErrServerTooOld, server.Version)
+		return 0, fmt.Errorf("%w: this is %s", ErrServerTooOld, server.Version)
 	case server.InRecovery:
-		return ErrServerReadOnly
+		return 0, ErrServerReadOnly
 	}
 	s.pid = server.Pid
 	v.primary.Store(true)
-	return nil
+	return server.Asked, nil
 }
 
 // CheckPoolSize returns ErrPoolTooSmall unless the pool allows one more connection than a
@@ -106,21 +117,24 @@ func CheckPoolSize(pool *sql.DB, watching, synchronous bool) error {
 	return nil
 }
 
-// poolerRounds is how often two connections are compared before the round within a
-// transaction: chance may hide a pooler that is busy with others. More would not fit into the
-// validity of a short lease on a slow link.
-const poolerRounds = 2
-
 // checkPooler compares the backends behind two connections. Through a pooler in transaction
-// mode, b gets a's backend, or sees that a stranger has used it after a. While b is inside a
-// transaction, a and the strangers share what is left. In statement mode b cannot begin one.
-func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
-	for range poolerRounds {
-		if err := compareBackends(ctx, a, b); err != nil {
-			return Explain(err)
-		}
+// mode, one gets the other's backend, or sees that a stranger has used it. A stranger that
+// hides b's backend from a and gives it back for b must use that one, so each looks at the
+// other's. While b is inside a transaction, a and the strangers share what is left. In
+// statement mode b cannot begin one. More rounds would not fit into the validity of a short
+// lease on a slow link.
+func (v *Server) checkPooler(ctx context.Context, a, b *Session, asked int64) error {
+	if err := compareAsked(ctx, a, b, asked); err != nil {
+		return Explain(err)
 	}
-	err := v.compareInTx(ctx, a, b)
+	server, err := describeAgain(ctx, b)
+	if err == nil {
+		err = compareAsked(ctx, b, a, server.Asked)
+	}
+	if err != nil {
+		return Explain(err)
+	}
+	err = v.compareInTx(ctx, a, b)
 	if isMissingStatement(err) {
 		err = v.compareInTx(ctx, a, b) // the transaction has failed with it
 	}
@@ -145,38 +159,37 @@ func (v *Server) compareInTx(ctx context.Context, a, b *Session) error {
 	}
 	err = b.rollBack(ctx, err)
 	if server.Pid != 0 && (err == nil || refusesSetting(err)) {
-		if others := compareAsked(ctx, a, b, server); others != nil { // long after a has asked, and others may have used its backend
+		if others := compareAsked(ctx, a, b, server.Asked); others != nil { // long after a has asked, and others may have used its backend
 			return others
 		}
 	}
 	return err
 }
 
-// compareBackends asks a, and then asks b when a's backend was last asked.
-func compareBackends(ctx context.Context, a, b *Session) error {
-	server, err := describeAgain(ctx, a)
-	if err != nil {
-		return err
-	}
-	return compareAsked(ctx, a, b, server)
-}
-
 // describeAgain asks a, which must reach its backend.
 func describeAgain(ctx context.Context, a *Session) (db.DescribeServerRow, error) {
 	server, err := describe(ctx, a)
-	switch {
-	case err != nil:
+	if err != nil {
 		return server, Explain(err) // as a's, or it would be taken for b's
-	case server.Pid != a.pid:
-		return server, fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, a.pid, server.Pid)
 	}
-	return server, nil
+	return server, a.sameBackend(server.Pid)
+}
+
+// sameBackend returns an error unless each answer of the check came from one backend.
+func (s *Session) sameBackend(pid int32) error {
+	if s.pid == 0 {
+		s.pid = pid
+	}
+	if s.pid != pid {
+		return fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, s.pid, pid)
+	}
+	return nil
 }
 
 // compareAsked asks b whether a's backend was last asked by a.
-func compareAsked(ctx context.Context, a, b *Session, server db.DescribeServerRow) error {
+func compareAsked(ctx context.Context, a, b *Session, asked int64) error {
 	seen, err := lastAsked(ctx, b, a.pid)
-	othersAsk := func() bool { return seen.Asked != server.Asked && seen.Asked != 0 }
+	othersAsk := func() bool { return seen.Asked != asked && seen.Asked != 0 }
 	if err == nil && othersAsk() {
 		seen, err = lastAsked(ctx, b, a.pid)
 	}
@@ -188,7 +201,7 @@ func compareAsked(ctx context.Context, a, b *Session, server db.DescribeServerRo
 	case othersAsk():
 		return fmt.Errorf("%w: backend %d answers others besides this connection", ErrSessionPooled, a.pid)
 	}
-	return nil
+	return b.sameBackend(seen.Pid)
 }
 
 func describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
