@@ -160,9 +160,7 @@ func TestTheValidityOfADeputyBeginsWithItsLastStatement(t *testing.T) {
 		e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), askEachSecond)
 		start := time.Now()
 		term := campaign(t, e)
-		if took := time.Since(start); took != 11*time.Second {
-			t.Errorf("took %v", took)
-		}
+		wantTook(t, start, 11*time.Second)
 		if left := time.Until(term.Deadline()); left != 7*time.Second {
 			t.Errorf("valid for %v", left)
 		}
@@ -333,13 +331,10 @@ func TestALeaderLetsAWaitingDeputyGoFirst(t *testing.T) {
 				query(mock, "Unlock").WillReturnRows(row(true)).WillReturnError(c.err)
 			}
 			e, _ := newElector(t, pool, elector.WithStandby(elector.Wait), elector.WithGracefulRelease(c.graceful))
-			ctx, stop := context.WithTimeout(t.Context(), time.Second)
-			defer stop()
+			ctx := within(t, time.Second)
 			start := time.Now()
 			wantError(t, e.Run(ctx, nil), context.DeadlineExceeded)
-			if took := time.Since(start) - time.Second; took != c.took {
-				t.Errorf("took %v", took)
-			}
+			wantTook(t, start, time.Second+c.took)
 		})
 	}
 }

@@ -357,8 +357,7 @@ func TestAfterItsContextHasEndedARefusedTransactionHasNoReason(t *testing.T) {
 		expectResign(mock)
 		e, _ := newElector(t, pool, elector.WithHeartbeatInterval(3500*time.Millisecond))
 		term := campaign(t, e)
-		ctx, stop := context.WithTimeout(t.Context(), time.Second)
-		defer stop()
+		ctx := within(t, time.Second)
 		err := term.InTx(ctx, pool, nil, notCalled(t))
 		if wantError(t, err, elector.ErrRolledBack, context.DeadlineExceeded); errors.Is(err, elector.ErrNotLeader) {
 			t.Errorf("got %v", err)

@@ -43,10 +43,7 @@ func bubble(t *testing.T, name string, test func(t *testing.T)) {
 // patience returns a context that ends only if the test has failed. In virtual time that takes no
 // time.
 func patience(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Hour)
-	t.Cleanup(cancel)
-	return ctx
+	return within(t, 4*time.Hour)
 }
 
 // campaign is Campaign for tests where it must succeed.
@@ -67,6 +64,13 @@ func resign(t *testing.T, term *elector.Term) {
 	if err := term.Resign(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// within returns a context that ends after d, or with the test.
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, stop := context.WithTimeout(t.Context(), d)
+	t.Cleanup(stop)
+	return ctx
 }
 
 // wantError checks that err wraps each of the targets.
@@ -103,6 +107,14 @@ func wantFailures(t *testing.T, rec *hookstest.Recorder, ops ...hooks.Op) {
 	wantWhole(t, rec)
 	if !slices.Equal(got, ops) {
 		t.Errorf("failures %v, want %v: %+v", got, ops, rec.Failures())
+	}
+}
+
+// wantTook checks how much virtual time has passed.
+func wantTook(t *testing.T, start time.Time, want time.Duration) {
+	t.Helper()
+	if took := time.Since(start); took != want {
+		t.Errorf("took %v, want %v", took, want)
 	}
 }
 
@@ -206,33 +218,19 @@ type statement struct {
 func (s statement) expect(mock sqlmock.Sqlmock, f fault) {
 	switch s.name {
 	case "BEGIN":
-		begin := mock.ExpectBegin().WillDelayFor(f.after)
-		if f.err != nil {
-			begin.WillReturnError(f.err)
-		}
+		mock.ExpectBegin().WillDelayFor(f.after).WillReturnError(f.err)
 	case "ROLLBACK":
-		rollback := mock.ExpectRollback()
-		if f.err != nil {
-			rollback.WillReturnError(f.err)
-		}
+		mock.ExpectRollback().WillReturnError(f.err)
 	case "WaitLock":
-		wait := mock.ExpectExec("-- name: WaitLock ").WillDelayFor(f.after).WillReturnResult(sqlmock.NewResult(0, 0))
-		if f.err != nil {
-			wait.WillReturnError(f.err)
-		}
+		mock.ExpectExec("-- name: WaitLock ").WillDelayFor(f.after).WillReturnResult(sqlmock.NewResult(0, 0)).WillReturnError(f.err)
 	case "PREPARE Confirm", "PREPARE Unlock", "PREPARE TryAsDeputy":
-		prepare := mock.ExpectPrepare("-- name: " + strings.TrimPrefix(s.name, "PREPARE ") + " ").WillDelayFor(f.after)
-		if f.err != nil {
-			prepare.WillReturnError(f.err)
-		}
+		mock.ExpectPrepare("-- name: " + strings.TrimPrefix(s.name, "PREPARE ") + " ").WillDelayFor(f.after).WillReturnError(f.err)
 	default:
-		q := query(mock, s.name).WillDelayFor(f.after).WillReturnRows(row(s.answer...))
-		if f.err != nil {
-			q.WillReturnError(f.err)
-		}
+		answer := s.answer
 		if f.name == badAnswer.name {
-			q.WillReturnRows(row(values("of", "no", "use", "at", "all", "to", "anybody")...))
+			answer = values("of", "no", "use", "at", "all", "to", "anybody")
 		}
+		query(mock, s.name).WillDelayFor(f.after).WillReturnRows(row(answer...)).WillReturnError(f.err)
 	}
 }
 

@@ -116,8 +116,7 @@ func TestAStormOfNotificationsCostsFourAttemptsInARetryInterval(t *testing.T) {
 			expectBusy(mock, 300, "web-2")
 		}
 		e, rec := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Minute))
-		ctx, stop := context.WithTimeout(t.Context(), 74*time.Second) // the first pause is 7.5 s to 60 s long, the next 45 s at least
-		defer stop()
+		ctx := within(t, 74*time.Second) // the first pause is 7.5 s to 60 s long, the next 45 s at least
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
@@ -218,8 +217,7 @@ func TestWithoutALeaderChangedHookACandidateIgnoresThatAnotherLeads(t *testing.T
 			notifier.notify(fmt.Sprint("led ", orders))
 			notifier.notify(fmt.Sprint("soon ", orders, " ", e.CandidateID())) // an unknown notification
 		})
-		ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute) // the first pause is an eighth of 45 minutes at least
-		defer stop()
+		ctx := within(t, 5*time.Minute) // the first pause is an eighth of 45 minutes at least
 		_, err := e.Campaign(ctx)
 		wantError(t, err, context.DeadlineExceeded)
 	})
@@ -249,9 +247,7 @@ func TestADeputyTriesWhenANotificationReportsThatTheLockIsFree(t *testing.T) {
 		})
 		start := time.Now()
 		term := campaign(t, e)
-		if took := time.Since(start); took != 2*time.Second { // at the interval's end, after four for notifications
-			t.Errorf("took %v", took)
-		}
+		wantTook(t, start, 2*time.Second) // at the interval's end, after four for notifications
 		settle()
 		resign(t, term)
 	})
@@ -273,8 +269,8 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 		for range 1 + 4 + 1 + 4 { // the mock reports any other
 			query(mock, "TryLocks").WillReturnRows(rows(values(orders, "busy")))
 		}
-		ctx, stop := context.WithTimeout(t.Context(), 89*time.Second) // a regular batch follows after 45 to 60 s
-		defer stop()
+		ctx := within(t, 89*time.Second) // a regular batch follows after 45 to 60 s
+
 		for _, storm := range []time.Duration{time.Second, 61 * time.Second} { // the last notification of each waits
 			time.AfterFunc(storm, func() {
 				for range 100 {
@@ -300,8 +296,7 @@ func TestObserveIsWokenByChangesOfTheLeader(t *testing.T) {
 				expectLeader(mock, 300, "web-2")
 			}
 			e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithRetryInterval(time.Hour))
-			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-			defer stop()
+			ctx := within(t, time.Minute)
 			start, seen := time.Now(), time.Duration(0)
 			time.AfterFunc(time.Second, func() { notifier.notify(fmt.Sprint(word, " ", orders, " web-1")) })
 			for leader := range e.Observe(ctx) {

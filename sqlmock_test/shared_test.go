@@ -316,8 +316,7 @@ func TestACampaignThatEndsAtItsBarrierReleasesItsLockOnce(t *testing.T) {
 			m.elected(1, 2)
 			other := m.campaign(t, 1)
 			c.expect(m)
-			ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			defer stop()
+			ctx := within(t, 20*time.Millisecond)
 			if c.loses {
 				query(m.mock, "HoldsLock").WillReturnError(errTerminated)
 				time.AfterFunc(10*time.Millisecond, func() { wantError(t, other.Verify(t.Context()), elector.ErrSessionLost) })
@@ -427,9 +426,7 @@ func TestCloseWaitsForTheUnlocks(t *testing.T) {
 		query(m.mock, "UnlockMany").WillDelayFor(time.Second).WillReturnRows(rows(values(int64(1), true), values(int64(2), true), values(int64(3), true)))
 		start := time.Now()
 		wantError(t, m.Close(t.Context()))
-		if took := time.Since(start); took != 2*time.Second {
-			t.Errorf("took %v", took)
-		}
+		wantTook(t, start, 2*time.Second)
 		wantFailures(t, m.rec)
 	})
 	bubble(t, "one of which was not held", func(t *testing.T) {
@@ -453,8 +450,7 @@ func TestCloseWaitsForTheUnlocks(t *testing.T) {
 		m.elected(1, 1)
 		term := m.campaign(t, 0)
 		unlock.expect(m.mock, noAnswer)
-		ctx, stop := context.WithTimeout(t.Context(), time.Second)
-		defer stop()
+		ctx := within(t, time.Second)
 		start := time.Now()
 		wantError(t, m.Close(ctx), context.DeadlineExceeded)
 		if took := time.Since(start); took != time.Second || term.Valid() {

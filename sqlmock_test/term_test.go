@@ -301,8 +301,7 @@ func TestAVerifyWhoseContextEndsDoesNotEndTheTerm(t *testing.T) {
 		expectResign(mock)
 		e, rec := newElector(t, pool)
 		term := campaign(t, e)
-		impatient, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		impatient := within(t, time.Millisecond)
 		wantError(t, term.Verify(impatient), context.DeadlineExceeded)
 		time.Sleep(3 * time.Second)
 		resign(t, term)
@@ -324,8 +323,7 @@ func TestAVerifyUnderWayAtAShutdownLeavesTheLockToLead(t *testing.T) {
 			expectHeartbeats(mock, 2) // while lead winds down
 			expectResign(mock)
 			e, rec := newElector(t, pool)
-			ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			defer stop()
+			ctx := within(t, 500*time.Millisecond)
 			wantError(t, e.Run(ctx, func(ctx context.Context, term *elector.Term) error {
 				for range 2 {
 					wantError(t, term.Verify(choose(t.Context(), ctx)), elector.ErrNotLeader, context.DeadlineExceeded)
@@ -348,8 +346,7 @@ func TestAVerifyWhoseContextEndsWithTheAnswerReturnsTheAnswer(t *testing.T) {
 			query(mock, "HoldsLock").WillDelayFor(time.Second).WillReturnRows(row(false, sessionPID))
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
-			ctx, stop := context.WithTimeout(t.Context(), time.Second)
-			defer stop()
+			ctx := within(t, time.Second)
 			if err := term.Verify(ctx); err == nil {
 				t.Error("verified")
 			}
@@ -420,8 +417,7 @@ func TestWithoutGracefulReleaseAShutdownClosesTheSessionAndAResignUnlocks(t *tes
 				expectResign(mock)
 			}
 			e, rec := newElector(t, pool, elector.WithGracefulRelease(false))
-			ctx, stop := context.WithTimeout(t.Context(), time.Second)
-			defer stop()
+			ctx := within(t, time.Second)
 			var term *elector.Term
 			err := e.Run(ctx, func(ctx context.Context, t *elector.Term) error {
 				if term = t; resigns {

@@ -149,9 +149,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			if wantError(t, err, c.wraps...); err != nil && !contains(err, c.says) {
 				t.Errorf("got %v", err)
 			}
-			if took := time.Since(start); took != c.took {
-				t.Errorf("took %v", took)
-			}
+			wantTook(t, start, c.took)
 		})
 	}
 	bubble(t, "the caller gives up", func(t *testing.T) {
@@ -165,8 +163,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 		expectUnlock(mock, orders)
 		e, _ := newElector(t, pool)
 		term := campaign(t, e)
-		ctx, stop := context.WithTimeout(t.Context(), time.Second)
-		defer stop()
+		ctx := within(t, time.Second)
 		wantError(t, term.TransferTo(ctx, "web-2"), elector.ErrNoSuccessor, context.DeadlineExceeded)
 		settle()
 		wantError(t, term.Resign(t.Context()))
@@ -190,9 +187,7 @@ func TestAResignationDuringATransferComesFirst(t *testing.T) {
 		time.AfterFunc(time.Second, func() { _ = term.Resign(t.Context()) })
 		start := time.Now()
 		wantError(t, term.TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor)
-		if took := time.Since(start); took != time.Second {
-			t.Errorf("took %v", took)
-		}
+		wantTook(t, start, time.Second)
 	})
 }
 
@@ -296,9 +291,7 @@ func TestCloseEndsTheWaitOfASuccessor(t *testing.T) {
 		start := time.Now()
 		_, err := m.all[0].Campaign(patience(t))
 		wantError(t, err, elector.ErrStopped)
-		if took := time.Since(start); took != time.Second+sendGrace {
-			t.Errorf("took %v", took)
-		}
+		wantTook(t, start, time.Second+sendGrace)
 	})
 }
 
