@@ -19,6 +19,7 @@ type backend struct {
 	tx       *transaction // nil if none
 	client   *conn        // for whom a pooler keeps it; nil without a pooler
 	asked    time.Time    // when the last statement began
+	begun    int64        // transactions
 	inbox    []*message
 
 	wake      chan struct{} // holds a value if the inbox may have changed
@@ -34,7 +35,6 @@ type transaction struct {
 	failed bool
 	xid    int64
 	commit []func()
-	asked  map[int32]int64 // read by LastAsked: a transaction sees the activity as of its first read
 }
 
 // nameOfTransaction names the backend's transaction, also among those of other servers.
@@ -292,6 +292,7 @@ func (b *backend) answer(m *message) (a answer, ended bool) {
 	switch m.kind {
 	case aBegin:
 		s.transactions++
+		b.begun++
 		b.tx = &transaction{number: s.transactions, began: time.Now()}
 	case aCommit:
 		a.err = x.end(true)
@@ -319,6 +320,7 @@ func (x *execution) query(m *message) (a Answer, err error) {
 	alone := x.tx == nil
 	if alone {
 		x.tx = &transaction{began: time.Now()}
+		x.begun++
 		x.backend.tx = x.tx
 	}
 	a, err = run(x, m)

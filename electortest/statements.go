@@ -72,7 +72,6 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.TrialLock:           trialLock,
 	db.Unlock:              unlock,
 	db.WaitLock:            waitLock,
-	db.LastAsked:           witness,
 	db.TokenEpoch:          tokenEpoch,
 })
 
@@ -156,18 +155,7 @@ func (x *execution) knowsOrOwn(one setting) bool {
 
 func describeServer(x *execution, _ *message) (Answer, error) {
 	in, err := x.inTransaction()
-	return one(int64(x.pid), x.server.recovery, int64(versionNum), versionText, x.asked.UnixMicro(), in), err
-}
-
-func witness(x *execution, m *message) (Answer, error) {
-	pid := int32(m.integer(0))
-	asked, known := x.tx.asked[pid]
-	if other := x.server.backends[pid]; !known && other != nil && !other.asked.IsZero() {
-		asked = other.asked.UnixMicro()
-		x.tx.asked = map[int32]int64{pid: asked}
-	}
-	in, err := x.inTransaction()
-	return one(int64(x.pid), asked, in), err
+	return one(int64(x.pid), x.server.recovery, int64(versionNum), versionText, x.begun, in), err
 }
 
 // transactionSetting is local to a transaction.

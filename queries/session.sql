@@ -57,26 +57,17 @@ SELECT
 -- name: DescribeServer :one
 -- DescribeServer returns what a candidate must know before its first attempt. The setting
 -- pgelector.transaction ends with the transaction: in_transaction is true the next time only
--- if other code left a transaction open on the connection.
+-- if other code left a transaction open on the connection. begun is how many transactions the
+-- backend has begun, the second half of its virtual transaction's id (PostgreSQL manual, Transactions and Identifiers).
 SELECT
     pg_catalog.pg_backend_pid()::integer AS pid,
     pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     pg_catalog.current_setting('server_version_num')::integer AS version_num,
     pg_catalog.version()::pg_catalog.text AS version,
-    (extract(epoch FROM pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS asked,
-    CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' THEN true
-        ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction;
-
--- name: LastAsked :one
--- LastAsked returns this backend, and when another backend's last statement began, in
--- microseconds since 1970, or 0 if unknown. in_transaction is that of DescribeServer: if it
--- is true, asked may be old.
-SELECT
-    pg_catalog.pg_backend_pid()::integer AS pid,
     COALESCE((
-        SELECT (extract(epoch FROM a.query_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint
-        FROM pg_catalog.pg_stat_activity AS a WHERE a.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer
-    ), 0)::bigint AS asked,
+        SELECT pg_catalog.split_part(l.virtualtransaction, '/', 2)::bigint
+        FROM pg_catalog.pg_locks AS l WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() LIMIT 1
+    ), 0)::bigint AS begun,
     CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' THEN true
         ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction;
 

@@ -18,17 +18,20 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
+// described answers DescribeServer on a backend.
+func described(pid int) []driver.Value { return values(pid, false, 150000, "PostgreSQL 15", 0, false) }
+
 // attempt has the statements of an attempt that is granted the lock.
 var attempt = []statement{
-	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
-	{"LastAsked", values(secondPID, asked, false)},
-	{"DescribeServer", values(secondPID, false, 150000, "PostgreSQL 15", asked, false)},
-	{"LastAsked", values(firstPID, asked, false)},
+	{"DescribeServer", described(firstPID)},
+	{"DescribeServer", described(secondPID)},
+	{"DescribeServer", described(firstPID)},
+	{"DescribeServer", described(secondPID)},
 	{"BEGIN", nil},
-	{"DescribeServer", values(firstPID, false, 150000, "PostgreSQL 15", asked, false)},
+	{"DescribeServer", described(firstPID)},
 	{"ApplySettings", values(11)},
 	{"ROLLBACK", nil},
-	{"LastAsked", values(secondPID, asked, false)},
+	{"DescribeServer", described(secondPID)},
 	{"TryLock", values("granted", true, sessionPID, 0, "")},
 	{"Confirm", values(true, sessionPID, 745, noEpoch, false, "")},
 }
@@ -252,7 +255,7 @@ func TestAServerThatRefusesTheLeaseElectsNobody(t *testing.T) {
 			} else {
 				mock.ExpectBegin()
 				mock.ExpectExec("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").WillReturnResult(sqlmock.NewResult(0, 0))
-				query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", asked, false))
+				query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", 0, false))
 				mock.ExpectExec("-- name: NamedStatement ").WillReturnResult(sqlmock.NewResult(0, 0))
 				query(mock, "ApplySettings").WithArgs(true, has(`"`+lease+`"`)).WillReturnError(refused)
 				mock.ExpectRollback()
@@ -288,18 +291,20 @@ func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
 	})
 }
 
-// The server has the oldest version that is supported, or hides when another backend got its last
-// statement.
+// The driver begins one transaction for each question, or two: pgx does that if it describes
+// statements.
 func TestAServerThatCanJustKeepThePromiseIsAccepted(t *testing.T) {
-	for name, c := range map[string]struct{ version, asked int }{"the oldest": {140000, asked}, "that hides": {150000, 0}} {
+	for name, c := range map[string]struct {
+		version int
+		begun   []int
+	}{"the oldest": {140000, make([]int, 6)}, "one": {150000, []int{7, 20, 8, 21, 9, 23}}, "two": {150000, []int{7, 20, 9, 22, 11, 25}}} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
+			asked := 0
 			for _, s := range attempt {
-				switch s.name {
-				case "DescribeServer":
-					s.answer = values(s.answer[0], false, c.version, "PostgreSQL", asked, false)
-				case "LastAsked":
-					s.answer = values(s.answer[0], c.asked, false)
+				if s.name == "DescribeServer" {
+					s.answer = values(s.answer[0], false, c.version, "PostgreSQL", c.begun[asked], false)
+					asked++
 				}
 				s.expect(mock, fault{})
 			}
@@ -331,11 +336,22 @@ func upTo(n int, answer ...any) func(sqlmock.Sqlmock) {
 	}
 }
 
-// usedByStrangers is upTo for a server on which the n-th statement, on pid, shows a stranger's.
-func usedByStrangers(n, pid int) func(sqlmock.Sqlmock) {
+// begins expects a check until a backend tells the last of those numbers of transactions.
+func begins(begun ...int) func(sqlmock.Sqlmock) {
 	return func(mock sqlmock.Sqlmock) {
-		upTo(n, pid, asked+1, false)(mock)
-		query(mock, "LastAsked").WillReturnRows(row(pid, asked+1, false)) // not caused by the statement before
+		asked := 0
+		for _, s := range attempt {
+			if s.name == "DescribeServer" {
+				s.answer = values(s.answer[0], false, 150000, "PostgreSQL 15", begun[asked], false)
+				asked++
+			}
+			if s.expect(mock, fault{}); asked == len(begun) {
+				break
+			}
+		}
+		if asked == 5 {
+			mock.ExpectRollback()
+		}
 	}
 }
 
@@ -344,19 +360,19 @@ var refusals = []struct {
 	server func(sqlmock.Sqlmock)
 	want   error
 }{
-	{"a hot standby", upTo(0, firstPID, true, 150000, "PostgreSQL 15", asked, false), elector.ErrServerReadOnly},
-	{"an old server", upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", asked, false), elector.ErrUnsupportedServer},
+	{"a hot standby", upTo(0, firstPID, true, 150000, "PostgreSQL 15", 0, false), elector.ErrServerReadOnly},
+	{"an old server", upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", 0, false), elector.ErrUnsupportedServer},
 	{"a pooler that loses a prepared statement of pgx", alwaysLoses(0, "26000"), elector.ErrSessionPooled},
 	{"a pooler that has a prepared statement already", alwaysLoses(1, "42P05"), elector.ErrSessionPooled},
-	{"one backend for two connections", upTo(1, firstPID, asked, false), elector.ErrSessionPooled},
-	{"one backend, then another", upTo(2, secondPID+1, false, 150000, "PostgreSQL 15", asked, false), elector.ErrSessionPooled},
-	{"another backend for the first connection", upTo(3, firstPID+1, asked, false), elector.ErrSessionPooled},
-	{"another backend after a transaction", upTo(8, secondPID+1, asked, false), elector.ErrSessionPooled},
-	{"a backend that strangers use, too", usedByStrangers(1, secondPID), elector.ErrSessionPooled},
-	{"a second backend that strangers use", usedByStrangers(3, firstPID), elector.ErrSessionPooled},
-	{"a backend that strangers use during a transaction", usedByStrangers(8, secondPID), elector.ErrSessionPooled},
+	{"one backend for two connections", upTo(1, firstPID, false, 150000, "PostgreSQL 15", 0, false), elector.ErrSessionPooled},
+	{"another backend for the first connection", upTo(2, firstPID+2, false, 150000, "PostgreSQL 15", 0, false), elector.ErrSessionPooled},
+	{"another backend for the second", upTo(3, secondPID+1, false, 150000, "PostgreSQL 15", 0, false), elector.ErrSessionPooled},
+	{"another backend after a transaction", upTo(8, secondPID+1, false, 150000, "PostgreSQL 15", 0, false), elector.ErrSessionPooled},
+	{"a backend that strangers use, too", begins(7, 20, 8, 22), elector.ErrSessionPooled},
+	{"a backend that strangers use during a transaction", begins(7, 20, 8, 21, 10), elector.ErrSessionPooled},
+	{"a backend that strangers use after it", begins(7, 20, 8, 21, 9, 24), elector.ErrSessionPooled},
 	{"a pooler in statement mode", upTo(4, &pq.Error{Code: "08P01"}), elector.ErrSessionPooled},
-	{"another backend during a transaction", upTo(5, secondPID+1, false, 150000, "PostgreSQL 15", asked, false), elector.ErrSessionPooled},
+	{"another backend during a transaction", upTo(5, secondPID+1, false, 150000, "PostgreSQL 15", 0, false), elector.ErrSessionPooled},
 	{"a statement that is lost during a transaction", alwaysLoses(5, "26000"), elector.ErrSessionPooled},
 	{"a statement that is there already in a transaction", alwaysLoses(6, "42P05"), elector.ErrSessionPooled},
 	{"a statement that is lost at the end of a transaction", alwaysLoses(7, "26000"), elector.ErrSessionPooled},
@@ -468,7 +484,7 @@ func TestAGrantInsideATransactionIsLeftForAnotherAtOnce(t *testing.T) {
 
 // A primary that is in recovery now is being replaced. The candidate waits for the new primary.
 func TestACandidateWhoseServerTurnsStandbyWaitsForThePrimary(t *testing.T) {
-	standby := statement{"DescribeServer", values(firstPID, true, 150000, "PostgreSQL 15", asked, false)}
+	standby := statement{"DescribeServer", values(firstPID, true, 150000, "PostgreSQL 15", 0, false)}
 	for name, c := range map[string]struct {
 		opts   []elector.Option
 		expect func(sqlmock.Sqlmock)

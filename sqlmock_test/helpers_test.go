@@ -26,8 +26,6 @@ const (
 	firstPID   = 101
 	secondPID  = 102
 	sessionPID = 200
-
-	asked = 1_000_000 // when each got its last statement, as the other sees it
 )
 
 // newMock makes a database that answers the expected statements, in that order, and nothing else.
@@ -103,18 +101,17 @@ func row(values ...driver.Value) *sqlmock.Rows {
 // one.
 func expectServerCheck(mock sqlmock.Sqlmock) {
 	describe := func(pid int) {
-		query(mock, "DescribeServer").WillReturnRows(row(pid, false, 150000, "PostgreSQL 15", asked, false))
+		query(mock, "DescribeServer").WillReturnRows(row(pid, false, 150000, "PostgreSQL 15", 0, false))
 	}
-	lastAsked := func(pid int) { query(mock, "LastAsked").WillReturnRows(row(pid, asked, false)) }
-	describe(firstPID)
-	lastAsked(secondPID)
-	describe(secondPID)
-	lastAsked(firstPID)
+	for range 2 {
+		describe(firstPID)
+		describe(secondPID)
+	}
 	mock.ExpectBegin()
 	describe(firstPID)
 	query(mock, "ApplySettings").WillReturnRows(row(11))
 	mock.ExpectRollback()
-	lastAsked(secondPID)
+	describe(secondPID)
 }
 
 // noEpoch is the epoch that Confirm and Tokens return with a token if pgelector.epoch is not set.

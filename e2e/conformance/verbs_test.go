@@ -238,13 +238,15 @@ var verbs = map[string]func(*call) (string, error){
 		row, err := c.q.DescribeServer(c)
 		return fmt.Sprintf("%s, in recovery %v, 14 or newer %v%s", c.name(row.Pid), row.InRecovery, row.VersionNum >= 140000, inside(row.InTransaction)), err
 	},
-	"LastAsked": func(c *call) (string, error) {
-		asked, err := c.q.DescribeServer(c)
-		if err != nil {
-			return "", err
+	"Begun": func(c *call) (string, error) {
+		var before, after db.DescribeServerRow
+		var err error
+		for range 3 { // a driver may prepare the first
+			if before = after; err == nil {
+				after, err = c.q.DescribeServer(c)
+			}
 		}
-		row, err := db.New(c.sessions[c.words[0]].conn).LastAsked(c, c.one.pid)
-		return fmt.Sprintf("%s saw the question of %s: %v%s", c.name(row.Pid), c.one.name, row.Asked == asked.Asked, inside(row.InTransaction)), err
+		return fmt.Sprint(after.Begun - before.Begun), err
 	},
 	"InTransaction": func(c *call) (string, error) {
 		in, err := c.q.InTransaction(c)

@@ -72,12 +72,11 @@ func (v *Server) checkServer(ctx context.Context) error {
 // checkOnce is one check, on two connections.
 func (v *Server) checkOnce(ctx context.Context) error {
 	return v.with(ctx, false, func(a *Session) error {
-		asked, err := v.checkPrimary(ctx, a)
-		if err != nil {
+		if err := v.checkPrimary(ctx, a); err != nil {
 			return err
 		}
 		return v.with(ctx, false, func(b *Session) error {
-			if err := v.checkPooler(ctx, a, b, asked); err != nil {
+			if err := v.checkPooler(ctx, a, b); err != nil {
 				return fmt.Errorf("elector: check for a pooler: %w", err)
 			}
 			return nil
@@ -85,21 +84,20 @@ func (v *Server) checkOnce(ctx context.Context) error {
 	})
 }
 
-// checkPrimary returns when the server was asked if the session is on a primary that is new
-// enough.
-func (v *Server) checkPrimary(ctx context.Context, s *Session) (asked int64, err error) {
+// checkPrimary returns nil if the session is on a primary that is new enough.
+func (v *Server) checkPrimary(ctx context.Context, s *Session) error {
 	server, err := describe(ctx, s)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("elector: check the server: %w", Explain(err))
+		return fmt.Errorf("elector: check the server: %w", Explain(err))
 	case server.VersionNum < oldestServer:
-		return 0, fmt.Errorf("%w: this is %s", ErrServerTooOld, server.Version)
+		return fmt.Errorf("%w: this is %s", ErrServerTooOld, server.Version)
 	case server.InRecovery:
-		return 0, ErrServerReadOnly
+		return ErrServerReadOnly
 	}
-	s.pid = server.Pid
+	s.pid, s.begun = server.Pid, server.Begun
 	v.primary.Store(true)
-	return server.Asked, nil
+	return nil
 }
 
 // CheckPoolSize returns ErrPoolTooSmall unless the pool allows one more connection than a
@@ -117,26 +115,20 @@ func CheckPoolSize(pool *sql.DB, watching, synchronous bool) error {
 	return nil
 }
 
-// checkPooler compares the backends behind two connections. Through a pooler in transaction
-// mode, one gets the other's backend, or sees that a stranger has used it. A stranger that
-// hides b's backend from a and gives it back for b must use that one, so each looks at the
-// other's. While b is inside a transaction, a and the strangers share what is left. In
-// statement mode b cannot begin one. More rounds would not fit into the validity of a short
-// lease on a slow link.
-func (v *Server) checkPooler(ctx context.Context, a, b *Session, asked int64) error {
-	if err := compareAsked(ctx, a, b, asked); err != nil {
-		return Explain(err)
+// checkPooler compares the backends behind two connections, which it asks in turn. Through a
+// pooler in transaction mode, one gets the other's backend, or one that strangers have used
+// meanwhile: it has begun more transactions than it was asked questions. While b is inside a
+// transaction, a and the strangers share what is left. In statement mode b cannot begin one.
+func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
+	c := &comparison{a: a, b: b}
+	for _, s := range []*Session{b, a, b} {
+		if err := c.ask(ctx, s); err != nil {
+			return err
+		}
 	}
-	server, err := describeAgain(ctx, b)
-	if err == nil {
-		err = compareAsked(ctx, b, a, server.Asked)
-	}
-	if err != nil {
-		return Explain(err)
-	}
-	err = v.compareInTx(ctx, a, b)
+	err := v.compareInTx(ctx, c)
 	if isMissingStatement(err) {
-		err = v.compareInTx(ctx, a, b) // the transaction has failed with it
+		err = v.compareInTx(ctx, c) // the transaction has failed with it
 	}
 	if refusesSetting(err) {
 		return v.dropRefusedSettings(ctx, b, leaseSetting)
@@ -144,77 +136,58 @@ func (v *Server) checkPooler(ctx context.Context, a, b *Session, asked int64) er
 	return Explain(err)
 }
 
-// compareInTx compares them while b is inside a transaction, and tries the settings there.
-func (v *Server) compareInTx(ctx context.Context, a, b *Session) error {
-	err := b.begin(ctx)
+// A comparison is of the backends of two connections.
+type comparison struct {
+	a, b *Session
+	step int64 // how many transactions the driver needs for a question; 0 until known
+}
+
+// ask asks one of them, which must reach its backend, and be the only one that does.
+func (c *comparison) ask(ctx context.Context, s *Session) error {
+	server, err := describe(ctx, s)
+	begun := server.Begun - s.begun
+	switch {
+	case err != nil:
+		return Explain(err)
+	case c.a.pid == server.Pid && s != c.a:
+		return fmt.Errorf("%w: two connections reached backend %d", ErrSessionPooled, server.Pid)
+	case s.pid == 0:
+	case server.Pid != s.pid:
+		return fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, s.pid, server.Pid)
+	case c.step == 0:
+		c.step = max(begun, 0)
+	case begun != c.step:
+		return fmt.Errorf("%w: backend %d answers others besides this connection", ErrSessionPooled, s.pid)
+	}
+	s.pid, s.begun = server.Pid, server.Begun
+	return nil
+}
+
+// compareInTx compares them while b is inside a transaction, tries the settings there, and
+// compares them again.
+func (v *Server) compareInTx(ctx context.Context, c *comparison) error {
+	err := c.b.begin(ctx)
 	switch {
 	case pgerr.State(err) == "08P01": // on a connection that has just answered: a pooler refuses transactions
 		return pgerr.Wrap(ErrSessionPooled, err)
 	case err != nil:
 		return err
 	}
-	server, err := describeAgain(ctx, a)
-	if err == nil {
-		err = b.applyLocally(ctx, v.settings)
+	if err = c.ask(ctx, c.a); err == nil {
+		err = c.b.applyLocally(ctx, v.settings)
 	}
-	err = b.rollBack(ctx, err)
-	if server.Pid != 0 && (err == nil || refusesSetting(err)) {
-		if others := compareAsked(ctx, a, b, server.Asked); others != nil { // long after a has asked, and others may have used its backend
+	err = c.b.rollBack(ctx, err)
+	c.b.begun++
+	if err == nil || refusesSetting(err) {
+		if others := c.ask(ctx, c.b); others != nil {
 			return others
 		}
 	}
 	return err
 }
 
-// describeAgain asks a, which must reach its backend.
-func describeAgain(ctx context.Context, a *Session) (db.DescribeServerRow, error) {
-	server, err := describe(ctx, a)
-	if err != nil {
-		return server, Explain(err) // as a's, or it would be taken for b's
-	}
-	return server, a.sameBackend(server.Pid)
-}
-
-// sameBackend returns an error unless each answer of the check came from one backend.
-func (s *Session) sameBackend(pid int32) error {
-	if s.pid == 0 {
-		s.pid = pid
-	}
-	if s.pid != pid {
-		return fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, s.pid, pid)
-	}
-	return nil
-}
-
-// compareAsked asks b whether a's backend was last asked by a.
-func compareAsked(ctx context.Context, a, b *Session, asked int64) error {
-	seen, err := lastAsked(ctx, b, a.pid)
-	othersAsk := func() bool { return seen.Asked != asked && seen.Asked != 0 }
-	if err == nil && othersAsk() {
-		seen, err = lastAsked(ctx, b, a.pid)
-	}
-	switch {
-	case err != nil:
-		return err
-	case seen.Pid == a.pid:
-		return fmt.Errorf("%w: two connections reached backend %d", ErrSessionPooled, a.pid)
-	case othersAsk():
-		return fmt.Errorf("%w: backend %d answers others besides this connection", ErrSessionPooled, a.pid)
-	}
-	return b.sameBackend(seen.Pid)
-}
-
 func describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
 	row, err := doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
-	if err == nil {
-		err = s.CheckOutside(row.InTransaction)
-	}
-	return row, err
-}
-
-// lastAsked asks s when the backend of that process id was last asked.
-func lastAsked(ctx context.Context, s *Session, pid int32) (db.LastAskedRow, error) {
-	row, err := doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (db.LastAskedRow, error) { return q.LastAsked(ctx, pid) })
 	if err == nil {
 		err = s.CheckOutside(row.InTransaction)
 	}

@@ -94,7 +94,7 @@ func (v *Server) checkTransactionsOnce(ctx context.Context) (named bool, err err
 
 func (v *Server) tryTransactions(ctx context.Context) (named bool, err error) {
 	err = v.with(ctx, true, func(a *Session) error {
-		if _, err := v.checkPrimary(ctx, a); err != nil {
+		if err := v.checkPrimary(ctx, a); err != nil {
 			return err
 		}
 		rows, err := doSimple(ctx, a, func(ctx context.Context, q *db.Queries) (int64, error) { return q.NamedStatement(ctx) })

@@ -50,6 +50,7 @@ type Session struct {
 	abandoned  func(error)   // reports a driver call that does not return
 
 	pid    int32        // of the backend that the first statement reached
+	begun  int64        // transactions of that backend when it was last compared
 	server string       // when its server started, in transaction scope
 	ending atomic.Bool  // its transaction is being committed
 	began  atomic.Int64 // when that backend began, by the server's clock; 0 until asked
