@@ -52,6 +52,21 @@ func (s *server) waiters(t *testing.T, key int64) []string {
 		AND l.objid = ($1::bigint & 4294967295)::oid AND l.waitstart IS NOT NULL ORDER BY l.waitstart`, key)
 }
 
+// explain logs what the server and the candidates say if the test has failed.
+func (s *server) explain(t *testing.T, all []*candidate) {
+	if !t.Failed() {
+		return
+	}
+	for _, row := range list[string](t, s.admin, `SELECT concat_ws(' ', l.pid, a.application_name, a.state, now() - a.state_change, l.mode, l.granted, l.classid, l.objid, l.objsubid, left(a.query, 40))
+		FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' ORDER BY l.pid`) {
+		t.Log(row)
+	}
+	for _, c := range all {
+		campaigns, failures := c.rec.Campaigns(), c.rec.Failures()
+		t.Logf("%s leads %t; its last campaign: %+v; its last failures: %v", c.CandidateID(), c.IsLeader(), campaigns[len(campaigns)-1:], failures[max(0, len(failures)-3):])
+	}
+}
+
 // waits waits until the candidate is in the queue.
 func (s *server) waits(t *testing.T, c *candidate) {
 	t.Helper()
@@ -398,6 +413,7 @@ func TestWaitingDeputiesSurviveARestartOfTheServer(t *testing.T) {
 				old := firstLeader(t, all, 0)
 				check(t, cluster.Restart(soon(t), mode))
 				fresh := firstLeader(t, all, old.Token)
+				t.Cleanup(func() { s.explain(t, all) })
 				eventually(t, "the deputy waits again", func() bool { return len(s.waiters(t, all[0].Key())) == 1 })
 				if leader, err := all[0].Leader(soon(t)); err != nil || leader.CandidateID != fresh.CandidateID {
 					t.Errorf("the leader is %v, %v, want %s", leader, err, fresh.CandidateID)

@@ -227,7 +227,8 @@ func handsOver(t *testing.T, first, second *candidate) {
 		break
 	}
 	elected := second.rec.Cursor()
-	expect(t, term.TransferTo(soon(t), second.CandidateID()))
+	_, err = transferred(t, term, second, first)
+	expect(t, err)
 	if e := nextElected(t, elected); e.Token <= term.Token() {
 		t.Errorf("token %d does not rise above %d", e.Token, term.Token())
 	}

@@ -80,13 +80,7 @@ func TestASuccessorIsElectedNext(t *testing.T) {
 			chosen = kinds[successor](t, s, d, 1, election).run(t, nil)
 			chosen.follows(t)
 		}
-		err := termOf(t, old).TransferTo(soon(t), chosen.CandidateID())
-		late := false
-		for all := append(others, old, chosen); throughPooler && errors.Is(err, elector.ErrNoSuccessor); late = true {
-			if err = nil; !chosen.IsLeader() {
-				err = leading(t, all).TransferTo(soon(t), chosen.CandidateID())
-			}
-		}
+		late, err := transferred(t, termOf(t, old), chosen, append(others, old)...)
 		check(t, err)
 		next := chosen.elected(t)
 		for _, c := range others {
@@ -105,6 +99,19 @@ func TestASuccessorIsElectedNext(t *testing.T) {
 }
 
 // leading waits until one of the candidates leads, and returns its term.
+// transferred transfers a term. In transaction scope one of the others may be sooner, between two
+// waits of the successor: then it is late, and that one transfers.
+func transferred(t *testing.T, term *elector.Term, successor *candidate, others ...*candidate) (late bool, err error) {
+	t.Helper()
+	err = term.TransferTo(soon(t), successor.CandidateID())
+	for ; throughPooler && errors.Is(err, elector.ErrNoSuccessor); late = true {
+		if err = nil; !successor.IsLeader() {
+			err = leading(t, append(others, successor)).TransferTo(soon(t), successor.CandidateID())
+		}
+	}
+	return late, err
+}
+
 func leading(t *testing.T, all []*candidate) (term *elector.Term) {
 	t.Helper()
 	eventually(t, "somebody leads", func() bool {
