@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,9 @@ func (s *server) refused(t *testing.T, c *candidate, sentinel error) {
 	t.Helper()
 	err := c.Run(soon(t), nil)
 	wraps(t, err, sentinel)
+	if strings.Count(fmt.Sprint(err), sentinel.Error()) > 1 {
+		t.Errorf("the error repeats itself: %v", err)
+	}
 	wait(t, c, func(f hooks.Failure) bool {
 		return f.Op == hooks.OpCampaign && f.Permanent && errors.Is(f.Err, sentinel)
 	})

@@ -103,7 +103,7 @@ const maxElectionBytes = 1024
 // name: 1 to 1024 bytes without NUL.
 func CheckElection(name string) error {
 	if name == "" || len(name) > maxElectionBytes || strings.ContainsRune(name, 0) {
-		return fmt.Errorf("%w: election name %q: want 1 to %d bytes without NUL", ErrConfig, name, maxElectionBytes)
+		return fmt.Errorf("%w: election name %.40q of %d bytes: want 1 to %d bytes without NUL", ErrConfig, name, len(name), maxElectionBytes)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -110,6 +111,10 @@ func flagsFromEnvironment(flags *pflag.FlagSet) (err error) {
 			return
 		}
 		if failed := flags.Set(f.Name, value); failed != nil {
+			var invalid *pflag.InvalidValueError
+			if errors.As(failed, &invalid) {
+				failed = invalid.Unwrap() // the rest of its text would be said twice
+			}
 			err = exit.Usagef("%s=%q, which stands for --%s: %v", variable, value, f.Name, failed)
 		}
 	})

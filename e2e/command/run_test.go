@@ -364,7 +364,7 @@ func TestVariablesStandForFlags(t *testing.T) {
 	print := "echo $PGELECTOR_ELECTION $PGELECTOR_CANDIDATE"
 	invoke(t, env, "run", "--", "sh", "-c", print).want(t, exit.OK, name(t)+" first\n")
 	invoke(t, env, "run", "--candidate", "second", "--", "sh", "-c", print).want(t, exit.OK, name(t)+" second\n")
-	invoke(t, append(env, "PGELECTOR_LEASE=long"), "run", "--", "true").want(t, exit.Usage, `PGELECTOR_LEASE="long"`, "--lease")
+	invoke(t, append(env, "PGELECTOR_LEASE=long"), "run", "--", "true").want(t, exit.Usage, `PGELECTOR_LEASE="long", which stands for --lease: time: invalid duration`)
 	// What a command of run starts is another candidate, of its own election.
 	nested := built(t) + " run -- true"
 	invoke(t, env, "run", "--", "sh", "-c", nested).want(t, exit.Usage, "--election NAME is missing")

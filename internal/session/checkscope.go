@@ -33,7 +33,7 @@ func (v *Server) checkScope(ctx context.Context) error {
 	if err != nil && pooled != nil && !v.Refuses(err) && !errors.Is(err, driver.ErrBadConn) {
 		return fmt.Errorf("%w (inside a transaction, because outside: %v)", err, pooled)
 	}
-	if err != nil && pooled != nil {
+	if err != nil && pooled != nil && !errors.Is(err, ErrSessionPooled) {
 		return fmt.Errorf("%w; and inside a transaction: %w", pooled, err)
 	}
 	if err == nil && named && pooled == nil {

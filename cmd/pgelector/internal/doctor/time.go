@@ -82,7 +82,7 @@ func (x *Examination) connecting() {
 		x.say(warn, "connecting", "connect_timeout is %v, and there are %d hosts: of the %v in which a candidate must connect, a frozen host "+
 			"leaves too little: set it to at most %d", each, hosts, connectBound, int(want.Seconds()))
 	default:
-		x.say(ok, "connecting", "within %v for each of %d hosts", each, hosts)
+		x.say(ok, "connecting", "connect_timeout is %v; hosts: %d", each, hosts)
 	}
 }
 

@@ -145,5 +145,5 @@ func CheckElection(name string) error {
 	if elector.CheckElection(name) == nil {
 		return nil
 	}
-	return Usagef("election name %q: want 1 to 1024 bytes without NUL", name)
+	return Usagef("election name %.40q of %d bytes: want 1 to 1024 bytes without NUL", name, len(name))
 }

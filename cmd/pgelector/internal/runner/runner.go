@@ -278,5 +278,5 @@ func (r *runner) dispatch(signals <-chan os.Signal) {
 }
 
 func signalled(sig os.Signal) error {
-	return exit.BySignal(sig, fmt.Errorf("ended by %v while no command ran", sig))
+	return exit.BySignal(sig, fmt.Errorf("ended by %v", sig))
 }

@@ -213,7 +213,7 @@ func (s *shards) dispatch(signals <-chan os.Signal) {
 		s.mu.Lock()
 		if supervise.Ends(sig, len(s.children) > 0) {
 			s.leaving = sig
-			s.cancel(exit.BySignal(sig, fmt.Errorf("ended by %v", sig)))
+			s.cancel(signalled(sig))
 		} else {
 			for _, child := range s.children {
 				child.Signal(sig)
