@@ -20,7 +20,7 @@ var errRefused = fmt.Errorf("electortest: %w", &net.OpError{Op: "dial", Net: "tc
 var ErrPrimary = errors.New("electortest: the server is not a standby")
 
 // Terminate ends a backend as pg_terminate_backend does, and reports whether it existed.
-// [elector.Leader] has the leader's process id.
+// elector.Leader has the leader's process id.
 func (s *Server) Terminate(pid int32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

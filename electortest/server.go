@@ -66,7 +66,7 @@ func (s *Server) Close() {
 
 // SetTokenEpoch acts as ALTER DATABASE … SET pgelector.epoch = setting, from the next
 // election on. Unless the setting is a number from 0 to 32766, elections fail with
-// [elector.ErrTokenEpoch]. Default 0.
+// elector.ErrTokenEpoch. Default 0.
 func (s *Server) SetTokenEpoch(setting string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

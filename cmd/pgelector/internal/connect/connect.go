@@ -32,6 +32,9 @@ const (
 	PQ  = "pq"
 )
 
+// environment is the source without a DSN.
+const environment = "the PG* variables and libpq's files and defaults"
+
 // ErrUsage is returned if the user's input is invalid.
 var ErrUsage = errors.New("bad usage")
 
@@ -55,7 +58,7 @@ func Find(dsn, driver, name string) (*Target, error) {
 		dsn, t.Source = os.Getenv("DATABASE_URL"), "DATABASE_URL"
 	}
 	if dsn == "" {
-		t.Source = "the PG* variables and libpq's files and defaults"
+		t.Source = environment
 	}
 	var err error
 	if t.pgx, err = pgx.ParseConfig(dsn); err != nil {
@@ -87,13 +90,17 @@ func (t *Target) Hosts() (n int, each time.Duration) {
 
 // unusable explains an error without quoting the input.
 func (t *Target) unusable(err error) error {
-	reason := "want a URL such as postgres://user@host:5432/database or pairs such as host=… dbname=…, " +
-		"with valid values (not shown here, because they may contain a password)"
-	switch {
+	const hidden = "with valid values (not shown here, because they may contain a password)"
+	reason := "want a URL such as postgres://user@host:5432/database or pairs such as host=… dbname=…, " + hidden
+	switch service := os.Getenv("PGSERVICE"); {
 	case errors.Is(err, os.ErrNotExist):
 		reason = "a file that it names does not exist"
 	case errors.Is(err, os.ErrPermission):
 		reason = "no permission to read a file that it names"
+	case t.Source == environment && service != "":
+		reason = fmt.Sprintf("want a section [%s], as PGSERVICE says, in ~/.pg_service.conf or the file that PGSERVICEFILE names, %s", service, hidden)
+	case t.Source == environment:
+		reason = "want variables " + hidden
 	}
 	return fmt.Errorf("%w: %s: %s", ErrUsage, t.Source, reason)
 }

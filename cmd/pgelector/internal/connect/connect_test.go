@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -54,6 +55,23 @@ func TestAPasswordIsRemovedFromTheTextOfOthers(t *testing.T) {
 	var none *Target
 	if got := none.Scrub("text"); got != "text" {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestAnUnknownServiceIsNamed(t *testing.T) {
+	clean(t)
+	t.Setenv("PGSERVICE", "app")
+	file := filepath.Join(t.TempDir(), "services")
+	if err := os.WriteFile(file, []byte("[other]\nhost=db\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, services := range []string{file, file + ".missing"} {
+		t.Setenv("PGSERVICEFILE", services)
+		for _, driver := range []string{PGX, PQ} {
+			if _, err := Find("", driver, "me"); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "section [app]") || strings.Contains(err.Error(), "URL") {
+				t.Errorf("%s: got %v", driver, err)
+			}
+		}
 	}
 }
 
