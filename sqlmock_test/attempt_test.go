@@ -2,6 +2,7 @@ package sqlmock_test
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"encoding/json"
 	"errors"
@@ -402,6 +403,46 @@ func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
 			wantInUse(t, pool, 1)
 		})
 	}
+}
+
+// away is the driver of lib/pq behind a pooler whose server restarts.
+type away struct{ *strict }
+
+func (a away) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := a.strict.Connect(ctx)
+	return awayConn{conn.(*strictConn)}, err
+}
+
+type awayConn struct{ *strictConn }
+
+func (awayConn) Ping(context.Context) error { return driver.ErrBadConn }
+
+// Only a transaction that fails on a pooler that answers shows that the pooler permits none.
+func TestAPoolerThatDoesNotAnswerAfterItWasFoundIsAskedAgain(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		direct, mock := newMock(t)
+		conn, err := direct.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pool *sql.DB
+		_ = conn.Raw(func(one any) error {
+			pool = sql.OpenDB(away{one.(*strictConn).of})
+			return nil
+		})
+		_ = conn.Close()
+		for range 3 {
+			upTo(1, firstPID, false, 150000, "PostgreSQL 15", 0, false)(mock)
+		}
+		e, rec := newElector(t, pool, elector.WithScope(elector.Auto))
+		if _, _, err = e.TryCampaign(t.Context()); err == nil || errors.Is(err, elector.ErrSessionPooled) {
+			t.Errorf("got %v", err)
+		}
+		if f := rec.Failures(); len(f) != 1 || f[0].Permanent {
+			t.Errorf("reported %+v", f)
+		}
+		_ = pool.Close()
+	})
 }
 
 // A connection that is cut during a check can look like a pooler. A pool is refused only if each

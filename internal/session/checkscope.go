@@ -66,10 +66,14 @@ func (v *Server) checkTransactions(ctx context.Context) (named bool, err error) 
 	}
 }
 
-// pingThroughPooler sends a statement that no driver prepares, outside a transaction.
+// pingThroughPooler sends a statement that no driver prepares, outside a transaction. Its error
+// is no driver.ErrBadConn, which would tell of a pooler that permits no transactions.
 func (s *Session) pingThroughPooler(ctx context.Context) error {
 	s.renew(s.now())
 	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) { return nil, s.conn.PingContext(ctx) })
+	if errors.Is(err, driver.ErrBadConn) {
+		err = errors.New(err.Error())
+	}
 	if err != nil {
 		return fmt.Errorf("elector: the server does not answer through the pooler, which may not reach it, or have no server connection left "+
 			"(default_pool_size of PgBouncer): %w", Explain(err))
