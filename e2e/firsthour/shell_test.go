@@ -212,8 +212,10 @@ func unit(t *testing.T, h *host, text string) {
 	h.write(t, "billing.service", text)
 	check(t, os.Chmod(h.path("billing.service"), 0o644))
 	if verify, err := exec.LookPath("systemd-analyze"); err == nil {
-		if said := h.run(t, verify, "verify", h.path("billing.service")); said != "" {
-			t.Errorf("systemd-analyze says %s", said)
+		for said := range strings.Lines(h.run(t, verify, "verify", h.path("billing.service"))) {
+			if strings.Contains(said, "billing.service") { // it reads the machine's units, too
+				t.Errorf("systemd-analyze says %s", said)
+			}
 		}
 	}
 	setting := func(name string) string {
