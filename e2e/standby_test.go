@@ -264,8 +264,8 @@ func TestCandidatesWithEveryStandbyFollowOneLeader(t *testing.T) {
 		waits := join(2, waiting)
 		tries := join(3)
 		all := []*candidate{leader, polls, waits, tries}
-		if deputy := s.deputy(t, all); deputy != waits {
-			t.Error("the waiting candidate came first, but is not the deputy")
+		if deputy := s.deputy(t, all); deputy != waits && !(throughPooler && deputy == tries) { // there it leaves the seat for a moment each heartbeat interval
+			t.Errorf("the waiting candidate came first, but %s is the deputy", deputy.CandidateID())
 		}
 		token := leader.elected(t).Token
 		leader.end(t)
