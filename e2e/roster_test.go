@@ -84,9 +84,13 @@ func TestARosterListsCandidatesAndTerms(t *testing.T) {
 		follower := s.stand(t, pools[1], election, elector.WithHooks(second)).run(t, nil)
 		follower.follows(t)
 
-		eventually(t, "both are published", func() bool { return len(states(t, second, leader.Key())) == 2 })
-		all, err := second.Candidates(soon(t), leader.Key())
-		check(t, err)
+		var all []roster.Candidate
+		eventually(t, "both are published, the follower as the deputy", func() bool {
+			var err error
+			all, err = second.Candidates(soon(t), leader.Key())
+			check(t, err)
+			return len(all) == 2 && all[1].Deputy
+		})
 		if c := all[0]; c.ID != leader.CandidateID() || !c.Leading || c.Deputy || c.State != roster.Live || c.Election != election || c.Version != "1.4.2" ||
 			c.Health == nil || *c.Health != 0.75 || !maps.Equal(c.Metadata, map[string]string{"zone": "a", "<b>": `"quoted"`}) || c.Since.IsZero() {
 			t.Errorf("the leader is %+v", c)
@@ -102,7 +106,7 @@ func TestARosterListsCandidatesAndTerms(t *testing.T) {
 		leader.end(t)
 		check(t, first.Close(soon(t)))
 		next := follower.elected(t).Token
-		all, err = second.Candidates(soon(t), leader.Key())
+		all, err := second.Candidates(soon(t), leader.Key())
 		check(t, err)
 		if c := all[0]; c.ID != follower.CandidateID() || !c.Leading || c.Deputy {
 			t.Errorf("the new leader is %+v", c)
