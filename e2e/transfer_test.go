@@ -98,7 +98,6 @@ func TestASuccessorIsElectedNext(t *testing.T) {
 	})
 }
 
-// leading waits until one of the candidates leads, and returns its term.
 // transferred transfers a term. In transaction scope one of the others may be sooner, between two
 // waits of the successor: then it is late, and that one transfers.
 func transferred(t *testing.T, term *elector.Term, successor *candidate, others ...*candidate) (late bool, err error) {
@@ -112,6 +111,7 @@ func transferred(t *testing.T, term *elector.Term, successor *candidate, others 
 	return late, err
 }
 
+// leading waits until one of the candidates leads, and returns its term.
 func leading(t *testing.T, all []*candidate) (term *elector.Term) {
 	t.Helper()
 	eventually(t, "somebody leads", func() bool {

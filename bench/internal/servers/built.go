@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,17 +117,9 @@ func lastLine(text []byte) string {
 	return string(text[bytes.LastIndexByte(text, '\n')+1:])
 }
 
-func (p *Process) consul(ctx context.Context) error {
-	program, err := Build(ctx, Consul)
-	if err != nil {
-		return err
-	}
-	_, port, err := net.SplitHostPort(p.Endpoint)
-	if err != nil {
-		return err
-	}
+func (p *Process) consul(program string, port int) error {
 	p.args = []string{program, "agent", "-server", "-bootstrap-expect=1", "-node=bench", "-data-dir=" + p.dir, "-log-level=error",
-		"-bind=" + sandbox.Loopback, "-client=" + sandbox.Loopback, "-http-port=" + port, "-dns-port=-1", "-grpc-port=-1", "-grpc-tls-port=-1",
+		"-bind=" + sandbox.Loopback, "-client=" + sandbox.Loopback, fmt.Sprint("-http-port=", port), "-dns-port=-1", "-grpc-port=-1", "-grpc-tls-port=-1",
 		"-serf-wan-port=-1", "-hcl=disable_update_check = true", "-hcl=performance { raft_multiplier = 1 }"}
 	for _, flag := range []string{"-server-port=", "-serf-lan-port="} {
 		port, err := sandbox.FreePort()
@@ -141,15 +132,7 @@ func (p *Process) consul(ctx context.Context) error {
 	return nil
 }
 
-func (p *Process) kubernetes(ctx context.Context, etcd string) error {
-	program, err := Build(ctx, Kubernetes)
-	if err != nil {
-		return err
-	}
-	_, port, err := net.SplitHostPort(p.Endpoint)
-	if err != nil {
-		return err
-	}
+func (p *Process) kubernetes(program string, port int, etcd string) error {
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -168,7 +151,7 @@ func (p *Process) kubernetes(ctx context.Context, etcd string) error {
 		}
 	}
 	p.args = []string{program, "--etcd-servers=http://" + etcd, "--bind-address=" + sandbox.Loopback, "--advertise-address=" + sandbox.Loopback,
-		"--secure-port=" + port, "--cert-dir=" + p.dir, "--token-auth-file=" + tokens, "--authorization-mode=AlwaysAllow",
+		fmt.Sprint("--secure-port=", port), "--cert-dir=" + p.dir, "--token-auth-file=" + tokens, "--authorization-mode=AlwaysAllow",
 		"--service-account-issuer=https://bench", "--service-account-key-file=" + key, "--service-account-signing-key-file=" + key,
 		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none"} // which refuse a loopback address
 	p.ready = "https://" + p.Endpoint + "/api/v1/namespaces/default" // which it creates

@@ -3,7 +3,6 @@ package servers
 import (
 	"errors"
 	"net/url"
-	"os"
 
 	"go.etcd.io/etcd/server/v3/embed"
 )
@@ -34,9 +33,7 @@ func EtcdMain(args []string) error {
 	return <-server.Err()
 }
 
-func (p *Process) etcd() error {
-	program, err := os.Executable()
+func (p *Process) etcd(program string) {
 	address := "http://" + p.Endpoint
 	p.args, p.ready = []string{program, EtcdRole, p.dir, address}, address+"/health"
-	return err
 }

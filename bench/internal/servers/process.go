@@ -43,26 +43,30 @@ func (s *Servers) Launch(ctx context.Context, name string) error {
 	}
 	p := &Process{dir: dir}
 	s.others[name] = p
-	if p.Endpoint, err = freeAddress(); err != nil {
+	port, err := sandbox.FreePort()
+	if err != nil {
+		return err
+	}
+	p.Endpoint = net.JoinHostPort(sandbox.Loopback, strconv.Itoa(port))
+	program, err := os.Executable()
+	if _, built := Programs[name]; built {
+		program, err = Build(ctx, name)
+	}
+	if err != nil {
 		return err
 	}
 	switch name {
 	case Etcd:
-		err = p.etcd()
+		p.etcd(program)
 	case Consul:
-		err = p.consul(ctx)
+		err = p.consul(program, port)
 	case Kubernetes:
-		err = p.kubernetes(ctx, s.others[Etcd].Endpoint)
+		err = p.kubernetes(program, port, s.others[Etcd].Endpoint)
 	}
 	if err != nil {
 		return err
 	}
 	return p.start(ctx)
-}
-
-func freeAddress() (string, error) {
-	port, err := sandbox.FreePort()
-	return net.JoinHostPort(sandbox.Loopback, strconv.Itoa(port)), err
 }
 
 // start starts the program and waits until it is ready.
