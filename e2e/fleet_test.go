@@ -241,13 +241,13 @@ func (f *fleet) shutDown(t *testing.T) {
 	all.Wait()
 }
 
-// print logs the history, without the many heartbeats and beliefs.
+// print logs the end of the history, without the many heartbeats and beliefs.
 func (f *fleet) print(t *testing.T) {
 	t.Helper()
-	for _, e := range f.entries() {
-		if e.Kind != renewed && e.Kind != believed {
-			t.Logf("%+v", e)
-		}
+	const most = 200 // a process may lead a thousand elections
+	shown := slices.DeleteFunc(f.entries(), func(e entry) bool { return e.Kind == renewed || e.Kind == believed })
+	for _, e := range shown[max(0, len(shown)-most):] {
+		t.Logf("%+v", e)
 	}
 }
 
