@@ -265,7 +265,7 @@ func TestASessionIsNotReturnedToAPgxpool(t *testing.T) {
 	for name, opts := range map[string][]elector.Option{
 		"released": nil,
 		"held":     {elector.WithGracefulRelease(false)},
-		"waiting":  {elector.WithStandby(elector.Wait)},
+		"waiting":  inServer, // the server may log a wait that is cancelled just as it ends
 		"watching": {elector.WithWatch()},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -458,7 +458,8 @@ const (
 	// over within a millisecond of its release. The deputy's backend shows as active. Each
 	// wait is shorter than what the server would log (log_lock_waits with deadlock_timeout,
 	// log_min_duration_statement); where that leaves less than 100 ms, the deputy tries
-	// the lock once per deputy interval instead.
+	// the lock once per deputy interval instead. A deputy that stops cancels its wait: the
+	// server logs an ERROR only if the wait ends at that very instant.
 	Wait
 	// Poll never makes the candidate the deputy. It tries the lock once per retry interval,
 	// on a connection that it borrows from the pool for one statement.
