@@ -87,6 +87,12 @@ WHERE bell.locktype OPERATOR(pg_catalog.=) 'advisory' AND bell.granted AND bell.
     AND bell.classid::bigint OPERATOR(pg_catalog.=) 983268819::bigint AND bell.objid::bigint OPERATOR(pg_catalog.=) $1::bigint
     AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
     AND l.database OPERATOR(pg_catalog.=) bell.database AND l.classid::bigint OPERATOR(pg_catalog.<>) 983268819::bigint
+UNION ALL
+SELECT l.virtualtransaction, 0::bigint, l.pid, COALESCE(a.application_name, ''), COALESCE(a.usename, ''), COALESCE(pg_catalog.host(a.client_addr), '')
+FROM pg_catalog.pg_locks AS own
+JOIN pg_catalog.pg_locks AS l ON l.virtualxid OPERATOR(pg_catalog.=) own.virtualxid AND NOT l.granted
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+WHERE own.locktype OPERATOR(pg_catalog.=) 'virtualxid' AND own.granted AND own.pid OPERATOR(pg_catalog.=) $1::bigint
 `
 
 type RequestsRow struct {
@@ -100,7 +106,9 @@ type RequestsRow struct {
 
 // Requests are the requests of those who ring the bell of the session with that pid: the key of each lock that
 // they share in the key space of two integers. transaction identifies a request. Every role
-// sees application_name, usename and pid; client_addr is empty for most others.
+// sees application_name, usename and pid; client_addr is empty for most others. Key 0 stands
+// for those who wait for the end of the session's transaction, as CREATE INDEX CONCURRENTLY
+// does if it has seen a snapshot of it.
 func (q *Queries) Requests(ctx context.Context, pid int64) ([]RequestsRow, error) {
 	rows, err := q.db.QueryContext(ctx, Requests, pid)
 	if err != nil {

@@ -10,11 +10,9 @@ import (
 	"maps"
 	"regexp"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
@@ -249,7 +247,7 @@ func TestNothingIsLogged(t *testing.T) {
 type counter struct {
 	mu     sync.Mutex
 	counts map[string]int
-	forget atomic.Bool // release all locks of a session with its next heartbeat
+	before sync.Map // the text of a statement → what the session sends before it, once
 }
 
 var nameOfStatement = regexp.MustCompile(`^-- name: (\w+)`)
@@ -330,8 +328,8 @@ type countingConn struct {
 
 func (c countingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	c.counter.count(query)
-	if query == db.Ping && c.counter.forget.CompareAndSwap(true, false) {
-		if _, err := c.capable.ExecContext(ctx, "SELECT pg_advisory_unlock_all()", nil); err != nil {
+	if before, ok := c.counter.before.LoadAndDelete(query); ok {
+		if _, err := c.capable.ExecContext(ctx, before.(string), nil); err != nil {
 			return nil, err
 		}
 	}

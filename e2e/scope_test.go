@@ -238,6 +238,49 @@ func TestALeaderInATransactionHoldsNothingBack(t *testing.T) {
 	}
 }
 
+// An election takes a snapshot, for an instant. CREATE INDEX CONCURRENTLY that looks just then
+// waits for the end of the leader's transaction.
+func TestALeaderThatCreateIndexConcurrentlyWaitsForLetsItGoOn(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := direct(t)
+		dsn := s.database(t)
+		pool, counter := d.openCounted(t, 0, dsn)
+		const snapshot = 7_000_000_001 // a lock that keeps the snapshot of who waits for it
+		counter.before.Store(db.TryTransactionLock, fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d)", snapshot))
+		c := s.through(t, pool, s.election(t), elector.WithScope(elector.TransactionScope), elector.WithRequests(false)).run(t, nil)
+		other := d.open(t, 0, dsn)
+		release := keeps(t, other, "SELECT pg_advisory_lock($1)", int64(snapshot))
+		database := one[string](t, other, "SELECT current_database()")
+		waits := func(lock string) bool {
+			return one[bool](t, s.admin, "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND locktype = $1 AND datname = $2)", lock, database)
+		}
+		eventually(t, "the candidate's transaction has a snapshot", func() bool { return waits("advisory") })
+		created := make(chan error, 1)
+		go func() {
+			_, err := other.Exec("CREATE TABLE t AS SELECT generate_series(1, 10) AS n")
+			if err == nil {
+				_, err = other.Exec("CREATE INDEX CONCURRENTLY i ON t (n)")
+			}
+			created <- err
+		}()
+		eventually(t, "CREATE INDEX CONCURRENTLY waits for it", func() bool { return waits("virtualxid") })
+		release()
+		first := c.elected(t)
+		select {
+		case err := <-created:
+			check(t, err)
+		case <-time.After(patience):
+			t.Fatal("CREATE INDEX CONCURRENTLY still waits")
+		}
+		ended := wait(t, c, func(e hooks.Demoted) bool { return e.Token == first.Token })
+		if ended.Reason != hooks.Requested || !strings.Contains(ended.Err.Error(), "CREATE INDEX CONCURRENTLY") {
+			t.Errorf("the term ended: %+v", ended)
+		}
+		wait(t, c, func(e hooks.Elected) bool { return e.Token > first.Token })
+	})
+}
+
 // A pooler answers for a server that is down, with errors that look like its own refusals.
 func TestAServerThatIsDownBehindItsPoolerIsWaitedFor(t *testing.T) {
 	t.Parallel()

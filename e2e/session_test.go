@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
@@ -258,7 +259,7 @@ func TestALockThatVanishesEndsItsTerm(t *testing.T) {
 		own := s.stand(t, pool, s.election(t)).run(t, nil)
 		elected := own.elected(t)
 		first := own.after()
-		counter.forget.Store(true)
+		counter.before.Store(db.Ping, "SELECT pg_advisory_unlock_all()")
 		if lost := next[hooks.Demoted](t, first, nil); lost.Token != elected.Token || lost.Reason != hooks.SessionLost {
 			t.Errorf("the term ended with %+v", lost)
 		}
@@ -270,7 +271,7 @@ func TestALockThatVanishesEndsItsTerm(t *testing.T) {
 		pool, counter = d.openCounted(t, 1, s.DSN())
 		g := s.share(t, pool).join(t, elections).run(t, nil)
 		eventually(t, "all are led", func() bool { return g.leading() == len(elections) })
-		counter.forget.Store(true)
+		counter.before.Store(db.Ping, "SELECT pg_advisory_unlock_all()")
 		_, err := hookstest.WaitN(soon(t), g.rec, len(elections), func(e hooks.Demoted) bool { return e.Reason == hooks.SessionLost })
 		check(t, err)
 		eventually(t, "all are led again", func() bool { return g.leading() == len(elections) })

@@ -268,27 +268,30 @@ func (e *Elector) hear(all []session.Request) {
 	e.requests = standing
 	e.mu.Unlock()
 	for _, r := range all {
-		transfer := r.Key == session.TransferKey(e.key)
-		if !transfer && r.Key != session.ResignKey(e.key) {
+		switch r.Key {
+		case 0, session.ResignKey(e.key), session.TransferKey(e.key):
+		default:
 			continue
 		}
 		if standing[r.Transaction] = true; heard[r.Transaction] {
 			continue
 		}
 		if t := e.term.Load(); t != nil && t.ctx.Err() == nil {
-			t.answer(r, transfer)
+			t.answer(r)
 		}
 	}
 }
 
 // answer answers one request.
-func (t *Term) answer(r session.Request, transfer bool) {
+func (t *Term) answer(r session.Request) {
+	transfer := r.Key == session.TransferKey(t.key)
 	by, successor := describe(r, transfer), ""
 	if transfer {
 		successor = r.Application
 	}
 	refused := error(nil)
 	switch {
+	case r.Key == 0: // it would wait as long as the term goes on
 	case !t.takesRequests:
 		refused = fmt.Errorf("elector: refused, as WithRequests(false) says: %s", by)
 	case transfer:
@@ -309,8 +312,11 @@ func (t *Term) answer(r session.Request, transfer bool) {
 // describe says who asks for what.
 func describe(r session.Request, transfer bool) string {
 	what, application := "requested", fmt.Sprintf(" (%s)", r.Application)
-	if transfer {
+	switch {
+	case transfer:
 		what, application = fmt.Sprintf("requested in favor of %q", r.Application), ""
+	case r.Key == 0:
+		what = "requested, so that CREATE INDEX CONCURRENTLY can go on,"
 	}
 	from := ""
 	if r.Addr != "" {

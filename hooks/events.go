@@ -36,7 +36,7 @@ type Reason string
 // The reasons why a term ends.
 const (
 	Resigned     Reason = "resigned"      // Term.Resign was called, or lead returned nil
-	Requested    Reason = "requested"     // somebody asked for it (elector.RequestResign, RequestTransfer); Demoted.Err says who
+	Requested    Reason = "requested"     // somebody asked for it (elector.RequestResign, RequestTransfer), or waits for the end of the leader's transaction; Demoted.Err says who
 	Shutdown     Reason = "shutdown"      // the context of Run or Start ended, or Stop or Close was called
 	SessionLost  Reason = "session_lost"  // the server ended the session, or the connection broke
 	LeaseExpired Reason = "lease_expired" // no heartbeat was answered, or no commit acknowledged (elector.WithSynchronousStandby), in time

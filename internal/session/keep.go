@@ -24,7 +24,7 @@ type Beat struct {
 // A Request asks a session to end one of its terms.
 type Request struct {
 	Transaction string // of the one who asks; names the request
-	Key         int64  // ResignKey or TransferKey of the election
+	Key         int64  // ResignKey or TransferKey of the election; 0 to wait for the end of the session's transaction
 	Application string // of the one who asks, or the id of the successor
 	Role        string // of the one who asks
 	Addr        string // "" if hidden
@@ -141,6 +141,9 @@ func (s *Session) requests(ctx context.Context) (all []Request) {
 		return q.Requests(ctx, int64(s.pid))
 	})
 	for _, r := range rows {
+		if r.Key == 0 && !s.inside { // for the end of this very statement
+			continue
+		}
 		all = append(all, Request{Transaction: r.Transaction, Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid})
 	}
 	return all
