@@ -74,9 +74,9 @@ func (p *page) ahead(what, system, other string) {
 
 // slower has, for the faults after which a system may need longer than another, the reason.
 var slower = map[systems.Fault]string{
-	systems.Resign: "each term needs a token, and so a WAL flush: the row *least with a token* has the limit",
+	systems.Resign: "a hand-over takes two round trips, one that ends the wait and one for the token, with a WAL flush: *least with a token* has the limit",
 	systems.Restart: "while the server is away a candidate makes at most four attempts a second, so that hundreds do not keep it from starting; " +
-		"the other makes more",
+		"golang-migrate makes none, so the bench reconnects it 200 times a second",
 	systems.Freeze:    silence,
 	systems.BlackHole: silence,
 }
