@@ -327,6 +327,7 @@ func TestALeaderLetsAWaitingDeputyGoFirst(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectTerm(mock, 1)
+			expectAll(mock, []statement{{"PREPARE Unlock", nil}})
 			if c.graceful {
 				query(mock, "Unlock").WillReturnRows(row(true)).WillReturnError(c.err)
 			}

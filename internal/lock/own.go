@@ -218,6 +218,9 @@ func (o *own) confirm(ctx context.Context, s *session.Session, granted bool) (At
 	if !o.seated {
 		s.Along(func() { o.seatLeader(s) })
 	}
+	if o.Wait {
+		s.Along(func() { prepareRelease(s) })
+	}
 	o.server.Start(s)
 	l := newLock(o.Key, s, row.Token)
 	if s.InTransaction() {

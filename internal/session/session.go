@@ -33,6 +33,7 @@ type Session struct {
 	q           *db.Queries
 	tx          *sql.Tx                                 // in which q asks; nil outside a transaction
 	inside      bool                                    // it has its locks inside a transaction
+	prepared    map[string]*sql.Stmt                    // by their texts
 	stays       bool                                    // PingTransaction follows each query
 	settings    string                                  // of the transaction
 	borrowAside func(context.Context) (*Session, error) // a connection for Apart
@@ -100,7 +101,7 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, abandoned func(error)) (
 	if err != nil {
 		return nil, noConnection(ctx, waitCtx, pool, bound, err)
 	}
-	s.conn, s.q = conn, db.New(conn)
+	s.conn, s.q, s.prepared = conn, db.New(conn), map[string]*sql.Stmt{}
 	s.renew(s.now())
 	return s, nil
 }
@@ -235,35 +236,37 @@ func (s *Session) rollBack(ctx context.Context, err error) error {
 	return failed
 }
 
-// Prepare prepares statements of one row. They then cost one round trip with any driver,
-// and are not planned again. Inside a transaction it does nothing: a pooler would keep them.
+// Prepare prepares those of the statements, of one row each, that are not yet prepared. They
+// then cost one round trip with any driver, and are not planned again. Inside a transaction it does nothing: a pooler would keep them.
 func (s *Session) Prepare(ctx context.Context, statements ...string) error {
 	if s.inside {
 		return nil
 	}
 	_, err := Do(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) {
-		p := prepared{Conn: s.conn, stmts: map[string]*sql.Stmt{}}
 		for _, statement := range statements {
+			if s.prepared[statement] != nil {
+				continue
+			}
 			stmt, err := s.conn.PrepareContext(ctx, statement)
 			if err != nil {
 				return nil, err
 			}
-			p.stmts[statement] = stmt
+			s.prepared[statement] = stmt
 		}
-		s.q = db.New(p)
+		s.q = db.New(preparing{s.conn, s.prepared})
 		return nil, nil
 	})
 	return err
 }
 
-// prepared is a connection with some of its statements prepared.
-type prepared struct {
+// preparing is a connection with some of its statements prepared.
+type preparing struct {
 	*sql.Conn
-	stmts map[string]*sql.Stmt
+	prepared map[string]*sql.Stmt
 }
 
-func (p prepared) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	if stmt := p.stmts[query]; stmt != nil {
+func (p preparing) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	if stmt := p.prepared[query]; stmt != nil {
 		return stmt.QueryRowContext(ctx, args...)
 	}
 	return p.Conn.QueryRowContext(ctx, query, args...)
