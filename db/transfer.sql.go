@@ -104,11 +104,11 @@ type RequestsRow struct {
 	ClientAddr      string
 }
 
-// Requests are the requests of those who ring the bell of the session with that pid: the key of each lock that
-// they share in the key space of two integers. transaction identifies a request. Every role
-// sees application_name, usename and pid; client_addr is empty for most others. Key 0 stands
-// for those who wait for the end of the session's transaction, as CREATE INDEX CONCURRENTLY
-// does if it has seen a snapshot of it.
+// Requests are the requests of those who ring the bell of the session with that pid: the key
+// of each lock that they share in the key space of two integers. transaction identifies a
+// request. Every role sees application_name, usename and pid; client_addr is empty for most
+// others. Key 0 is of those who wait for the end of the session's transaction, as CREATE
+// INDEX CONCURRENTLY does if it has seen a snapshot of it.
 func (q *Queries) Requests(ctx context.Context, pid int64) ([]RequestsRow, error) {
 	rows, err := q.db.QueryContext(ctx, Requests, pid)
 	if err != nil {

@@ -428,10 +428,11 @@ const (
 // In transaction scope a leader keeps one of the pooler's server connections, idle in a
 // transaction without a snapshot and without a transaction id, so it does not hold back
 // VACUUM. If CREATE INDEX CONCURRENTLY has seen the snapshot of the election itself, the
-// leader resigns, to let it go on (hooks.Requested). The lease is idle_in_transaction_session_timeout. A deputy keeps another server
-// connection, so a candidate becomes one only if WithStandby was given, and the retry interval
-// is 1 s by default. While it leads or is the deputy, the candidate needs another connection
-// of its pool for a moment.
+// leader resigns, to let it go on (hooks.Requested). The lease is
+// idle_in_transaction_session_timeout. A deputy keeps another server connection, so a
+// candidate becomes one only if WithStandby was given, and the retry interval is 1 s by
+// default. While it leads or is the deputy, the candidate needs another connection of its
+// pool for a moment.
 //
 // A pooler that does not track prepared statements (PgBouncer before 1.21) mixes up those of
 // pgx's default mode. With such a pooler Run returns an error that wraps ErrSessionPooled and

@@ -62,11 +62,11 @@ SELECT CASE
 END::boolean AS rung;
 
 -- name: Requests :many
--- Requests are the requests of those who ring the bell of the session with that pid: the key of each lock that
--- they share in the key space of two integers. transaction identifies a request. Every role
--- sees application_name, usename and pid; client_addr is empty for most others. Key 0 stands
--- for those who wait for the end of the session's transaction, as CREATE INDEX CONCURRENTLY
--- does if it has seen a snapshot of it.
+-- Requests are the requests of those who ring the bell of the session with that pid: the key
+-- of each lock that they share in the key space of two integers. transaction identifies a
+-- request. Every role sees application_name, usename and pid; client_addr is empty for most
+-- others. Key 0 is of those who wait for the end of the session's transaction, as CREATE
+-- INDEX CONCURRENTLY does if it has seen a snapshot of it.
 SELECT
     l.virtualtransaction::pg_catalog.text AS transaction,
     ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint)::bigint AS key,

@@ -236,8 +236,9 @@ func (s *Session) rollBack(ctx context.Context, err error) error {
 	return failed
 }
 
-// Prepare prepares those of the statements, of one row each, that are not yet prepared. They
-// then cost one round trip with any driver, and are not planned again. Inside a transaction it does nothing: a pooler would keep them.
+// Prepare prepares those of the statements, of one row each, that are not prepared yet. They
+// then cost one round trip with any driver, and are not planned again. Inside a transaction
+// it does nothing: a pooler would keep them.
 func (s *Session) Prepare(ctx context.Context, statements ...string) error {
 	if s.inside {
 		return nil
