@@ -155,6 +155,47 @@ func TestAThousandElectionsOfAKilledProcessAreSoonLedAgain(t *testing.T) {
 	})
 }
 
+// Of two sessions that lead, a third watches the one that leads more elections. It never polls
+// in this test.
+func TestTheElectionsOfTheLargestSessionAreSoonLedAgain(t *testing.T) {
+	t.Parallel()
+	inSessionScope(t, "a shared session needs it")
+	overDrivers(t, func(t *testing.T, d drivers) {
+		const few, all = 5, 25
+		f := onShared(t).launch(t, d, 0)
+		join := func(i, elections int) (id string) {
+			id = unique("many")
+			f.start(t, settings{Driver: d.name(i), DSN: f.s.DSN(), Election: f.election, ID: id, Elections: elections,
+				Lease: fleetLease, Heartbeat: fleetHeartbeat, Retry: time.Hour})
+			return id
+		}
+		leads := func(id string, elections int) {
+			led := 0
+			f.wait(t, fmt.Sprintf("%s leads %d elections", id, elections), func(e entry) bool {
+				if e.Kind == elected && e.ID == id {
+					led++
+				}
+				return led == elections
+			})
+		}
+		smaller := join(0, few)
+		leads(smaller, few)
+		larger := join(1, all)
+		leads(larger, all-few)
+		follower := join(2, all)
+		eventually(t, follower+" watches", func() bool {
+			return one[bool](t, f.s.admin, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = $1 AND query LIKE '%PairIsFree%')", follower)
+		})
+		f.kill(t, larger)
+		leads(follower, all-few)
+		for _, e := range f.entries() {
+			if e.Kind == demoted {
+				t.Errorf("%s was demoted from election %s", e.ID, e.Election)
+			}
+		}
+	})
+}
+
 func TestADeputyThatIsKilledOrFrozenIsReplaced(t *testing.T) {
 	t.Parallel()
 	const long = 10 * time.Second // a killed deputy is replaced before its lease ends
