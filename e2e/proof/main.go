@@ -5,7 +5,10 @@
 //	make proof STEPS="model soak" # only these
 //	make proof SHORT=1            # try the chain in minutes, and keep nothing
 //
-// A step that has passed is not run again on the same code; changed documents change no code.
+// A step that has passed is not run again on the same code: the library, and the folders that
+// the step names. Changed documents change no code. Two runs may share the machine, with steps
+// that mostly wait beside one that computes.
+//
 // proof.json has the figures, from which it writes the tables of the documents after each
 // step. A step that fails keeps its last figures, and is shown as failed. Without -run it
 // only writes the tables.
@@ -70,7 +73,7 @@ func prove(only []string) error {
 			return fmt.Errorf("there is no step %q", name)
 		}
 	}
-	code, commit, err := identify()
+	commit, files, err := committed()
 	if err != nil && !*short {
 		return err
 	}
@@ -82,7 +85,7 @@ func prove(only []string) error {
 	var left time.Duration
 	for _, s := range steps {
 		r := records[s.name]
-		if slices.Contains(only, s.name) || len(only) == 0 && (*short || r.Code != code || r.Failed != "") {
+		if slices.Contains(only, s.name) || len(only) == 0 && (*short || r.Code != s.code(files) || r.Failed != "") {
 			if r.Minutes > 0 {
 				s.minutes = r.Minutes
 			}
@@ -99,7 +102,8 @@ func prove(only []string) error {
 		left -= s.takes()
 		began := time.Now()
 		figures, err := s.run()
-		if now, _, changed := identify(); err == nil && now != code && !*short {
+		code := s.code(files)
+		if _, now, changed := committed(); err == nil && s.code(now) != code && !*short {
 			err = errors.Join(errors.New("the code has changed meanwhile"), changed)
 		}
 		took := time.Since(began)
@@ -111,6 +115,10 @@ func prove(only []string) error {
 		}
 		if *short {
 			continue
+		}
+		records, unread := readRecords() // another run may have written some
+		if unread != nil {
+			return unread
 		}
 		r := records[s.name]
 		if r.Failed = commit; err == nil {
@@ -252,28 +260,42 @@ func writeRecords(records map[string]record) error {
 // written are the files that a change of which changes no code.
 var written = regexp.MustCompile(`\.(md|svg|png)$|^e2e/proof/proof\.json$|^bench/results\.json$|^e2e/pictures/.*\.json$`)
 
-// identify returns what identifies the code, and the commit. Nothing but written files may
-// differ from the commit.
-func identify() (code, commit string, err error) {
+// library are the files of which a user's program is built, and the command.
+var library = regexp.MustCompile(`^(go\.(mod|sum)|\w+/(.*/)?[^/]*\.(go|sql))$`)
+
+// others are the folders at the root that are no part of the library.
+var others = regexp.MustCompile(`^(bench|e2e|examples|sqlmock_test|tools)/|_test\.go$`)
+
+// committed returns the commit and its files, a line of git ls-tree for each. Nothing but
+// written files may differ from the commit.
+func committed() (commit string, files []string, err error) {
 	status, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output()
 	if err != nil {
-		return "", "", fmt.Errorf("git status: %w", err)
+		return "", nil, fmt.Errorf("git status: %w", err)
 	}
 	for line := range strings.Lines(string(status)) {
 		if name := strings.TrimSpace(line[3:]); !written.MatchString(name) {
-			return "", "", fmt.Errorf("%s is not committed: a proof is of a commit", name)
+			return "", nil, fmt.Errorf("%s is not committed: a proof is of a commit", name)
 		}
 	}
 	tree, err := exec.Command("git", "ls-tree", "-r", "HEAD").Output()
 	if err != nil {
-		return "", "", fmt.Errorf("git ls-tree: %w", err)
+		return "", nil, fmt.Errorf("git ls-tree: %w", err)
 	}
+	head, err := exec.Command("git", "rev-parse", "--short=7", "HEAD").Output()
+	return strings.TrimSpace(string(head)), slices.Collect(strings.Lines(string(tree))), err
+}
+
+// code identifies the code of which the step speaks.
+func (s step) code(files []string) string {
 	sum := sha256.New()
-	for line := range strings.Lines(string(tree)) {
-		if _, name, _ := strings.Cut(strings.TrimSpace(line), "\t"); !written.MatchString(name) {
+	for _, line := range files {
+		_, name, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		inLibrary := library.MatchString(name) && !others.MatchString(name)
+		named := func(folder string) bool { return strings.HasPrefix(name, folder) }
+		if !written.MatchString(name) && (s.of == nil || inLibrary || slices.ContainsFunc(s.of, named)) {
 			sum.Write([]byte(line))
 		}
 	}
-	head, err := exec.Command("git", "rev-parse", "--short=7", "HEAD").Output()
-	return fmt.Sprintf("%x", sum.Sum(nil)[:6]), strings.TrimSpace(string(head)), err
+	return fmt.Sprintf("%x", sum.Sum(nil)[:6])
 }

@@ -113,3 +113,27 @@ func TestFiguresAreFound(t *testing.T) {
 		t.Error("a missing figure is no error")
 	}
 }
+
+// A step runs again after a change of the library, and of its own folders.
+func TestAStepIsOfItsCode(t *testing.T) {
+	none, library := step{of: []string{"bench/"}}.code(nil), []string{"internal/lock/own.go", "queries/try.sql", "go.mod", "db/try.sql.go"}
+	for _, c := range []struct {
+		step    string
+		changes []string
+		again   bool
+	}{
+		{"bench", append(library, "bench/main.go"), true},
+		{"bench", []string{"elector/own_test.go", "e2e/fleet/fleet.go", "sqlmock_test/own_test.go", "docs/modes.md", "bench/results.json"}, false},
+		{"torture", append(library, "e2e/torture/main.go", "e2e/fleet/fleet.go"), true},
+		{"torture", []string{"e2e/fleet_test.go", "bench/main.go"}, false},
+		{"servers", append(library, "e2e/fleet_test.go", "Makefile"), true},
+		{"servers", []string{"README.md", "e2e/proof/proof.json"}, false},
+	} {
+		of := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == c.step })]
+		for _, name := range c.changes {
+			if again := of.code([]string{"100644 blob 0\t" + name + "\n"}) != none; again != c.again {
+				t.Errorf("a change of %s runs the step %s again: %v", name, c.step, again)
+			}
+		}
+	}
+}

@@ -12,17 +12,23 @@ type step struct {
 	page     string                                             // a file that the command writes
 	cells    func(page string, figures map[string]string) error // adds its figures
 	says     string                                             // with {figure} for each; no row of the table if empty
+	of       []string                                           // the folders of its code beside the library; nil: everything
 }
+
+// clusters are the folders of what runs fleets of processes on servers of their own.
+var clusters = []string{"e2e/go.", "e2e/fleet/", "e2e/history/", "e2e/must/", "e2e/pgcluster/", "e2e/register/", "e2e/sandbox/"}
 
 var steps = []step{
 	{name: "model", what: "**Model**: [the protocol](model/fence.pml) in Promela, every state",
 		command: "make model", short: "make model", minutes: 1,
 		patterns: []string{`no two writers in (?P<states>\d+) states`, `(?P<count_weakened>(?m)^ok    without )`},
-		says:     "{states} states; each of {weakened} weakened protocols has two writers"},
+		says:     "{states} states; each of {weakened} weakened protocols has two writers",
+		of:       []string{"docs/model/", "scripts/"}},
 	{name: "simulation", what: "**Simulation**: candidates of every kind, and {kinds} kinds of faults, in virtual time",
 		command: "make simulate SEEDS=100000", short: "make simulate SEEDS=300", minutes: 25,
 		patterns: []string{`(?P<kinds>\d+) kinds of faults; (?P<seeds>\d+) seeds in \S+, \d+ a second, 0 failed; (?P<terms>\d+) terms`},
-		says:     "{seeds} seeds, {terms} terms: no failure"},
+		says:     "{seeds} seeds, {terms} terms: no failure",
+		of:       []string{"e2e/go.", "e2e/simulation/"}},
 	{name: "fences", what: "**Fenced writes**: leaders are frozen between check and write",
 		command: "PGELECTOR_FENCE_ROUNDS=1000 go -C e2e test . -run=FencedWrites -count=1 -timeout=2h -v",
 		short:   "PGELECTOR_FENCE_ROUNDS=10 go -C e2e test . -run=FencedWrites -count=1 -v",
@@ -34,12 +40,14 @@ var steps = []step{
 	{name: "torture", what: "**[Torture](../e2e/torture/main.go)**: real servers, processes, drivers and networks, {kinds} kinds of faults",
 		command: "make torture MINUTES=60", short: "make torture MINUTES=0.5", minutes: 65,
 		patterns: []string{`seed \d+: (?P<faults>\d+) faults of (?P<kinds>\d+) kinds`, `no two led at once: (?P<terms>[\d,]+) terms`, `fenced writes were linearizable: .*?(?P<writes>\d+) writes succeeded`},
-		says:     "one hour: {faults} faults, {terms} terms, {writes} fenced writes, all linearizable"},
+		says:     "one hour: {faults} faults, {terms} terms, {writes} fenced writes, all linearizable",
+		of:       append(clusters, "e2e/torture/")},
 	{name: "cluster", what: "**Failovers of a cluster**: Patroni, etcd, HAProxy and PgBouncer, {kinds} kinds of faults",
 		command: "make ha MINUTES=32 RESULTS=1", short: "make ha MINUTES=0.5 FAULTS=crash,switchover MODES=async", repeat: "make ha MINUTES=32", minutes: 40,
 		patterns: []string{`(?m)^(?P<faults>\d+) faults of (?P<kinds>\d+) kinds`, `(?P<terms>[\d,]+) terms compared`, `fenced writes were linearizable: .*?(?P<writes>\d+) writes succeeded`},
 		page:     "e2e/ha/RESULTS.md", cells: failoverCells,
-		says: "[32 minutes](../e2e/ha/RESULTS.md): {faults} faults, {terms} terms, {writes} fenced writes, all linearizable"},
+		says: "[32 minutes](../e2e/ha/RESULTS.md): {faults} faults, {terms} terms, {writes} fenced writes, all linearizable",
+		of:   append(clusters, "e2e/ha/")},
 	{name: "mutants", what: "**Mutations**: the library is broken on purpose",
 		command: "make mutate", short: "go -C e2e run ./mutation -only='The validity has no margin'", minutes: 25,
 		patterns: []string{`tests notice (?P<noticed>\d+) of (?P<all>\d+) mutants written by hand`},
@@ -72,5 +80,6 @@ var steps = []step{
 		command: "make cover", short: "make cover RUN='^TestInTxCommitsInsideTheTerm$'", minutes: 10,
 		patterns: []string{`total:\s+\(statements\)\s+(?P<percent>[\d.]+)%`}, says: "{percent} % of statements"},
 	{name: "bench", command: "make bench docs", short: "go -C bench run . -quick -parts=inprocess -out=$(mktemp -d)", minutes: 60,
-		page: "bench/RESULTS.md", cells: benchCells},
+		page: "bench/RESULTS.md", cells: benchCells,
+		of: []string{"bench/"}},
 }
