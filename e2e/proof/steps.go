@@ -1,5 +1,7 @@
 package main
 
+import "regexp"
+
 // A step is one proof: a command, and the figures that its output and its page have.
 type step struct {
 	name     string
@@ -12,23 +14,27 @@ type step struct {
 	page     string                                             // a file that the command writes
 	cells    func(page string, figures map[string]string) error // adds its figures
 	says     string                                             // with {figure} for each; no row of the table if empty
-	of       []string                                           // the folders of its code beside the library; nil: everything
+	of       *regexp.Regexp                                     // its files beside the library; nil: all
 }
 
-// clusters are the folders of what runs fleets of processes on servers of their own.
-var clusters = []string{"e2e/go.", "e2e/fleet/", "e2e/history/", "e2e/must/", "e2e/pgcluster/", "e2e/register/", "e2e/sandbox/"}
+// What a step is made of, beside the library.
+var (
+	withoutServers = regexp.MustCompile(`^(db|elector|electortest|hooks|internal|shard|sqlmock_test)/|^e2e/(go\.|mutation/|simulation/)`)
+	clusters       = `^e2e/(go\.|(fleet|history|must|pgcluster|register|sandbox)/)`
+	onServers      = regexp.MustCompile(clusters + `|^e2e/([^/]+_test\.go|(conformance|docscheck|fence|impostors)/)|^scripts/`)
+)
 
 var steps = []step{
 	{name: "model", what: "**Model**: [the protocol](model/fence.pml) in Promela, every state",
 		command: "make model", short: "make model", minutes: 1,
 		patterns: []string{`no two writers in (?P<states>\d+) states`, `(?P<count_weakened>(?m)^ok    without )`},
 		says:     "{states} states; each of {weakened} weakened protocols has two writers",
-		of:       []string{"docs/model/", "scripts/"}},
+		of:       regexp.MustCompile(`^docs/model/|^scripts/model`)},
 	{name: "simulation", what: "**Simulation**: candidates of every kind, and {kinds} kinds of faults, in virtual time",
 		command: "make simulate SEEDS=100000", short: "make simulate SEEDS=300", minutes: 25,
 		patterns: []string{`(?P<kinds>\d+) kinds of faults; (?P<seeds>\d+) seeds in \S+, \d+ a second, 0 failed; (?P<terms>\d+) terms`},
 		says:     "{seeds} seeds, {terms} terms: no failure",
-		of:       []string{"e2e/go.", "e2e/simulation/"}},
+		of:       regexp.MustCompile(`^e2e/(go\.|simulation/)`)},
 	{name: "fences", what: "**Fenced writes**: leaders are frozen between check and write",
 		command: "PGELECTOR_FENCE_ROUNDS=1000 go -C e2e test . -run=FencedWrites -count=1 -timeout=2h -v",
 		short:   "PGELECTOR_FENCE_ROUNDS=10 go -C e2e test . -run=FencedWrites -count=1 -v",
@@ -36,43 +42,51 @@ var steps = []step{
 		patterns: []string{
 			`unfenced: \{Rounds:(?P<unfenced>\d+) .*Histories:(?P<histories>\d+) Broken:(?P<broken>\d+)\}`,
 			`in tx: \{Rounds:(?P<intx>\d+) .*Broken:0\}`, `by token: \{Rounds:(?P<token>\d+) .*Broken:0\}`},
-		says: "{intx} freezes with `InTx`, {token} with tokens: all linearizable. {unfenced} with neither: {broken} of {histories} histories are not"},
+		says: "{intx} freezes with `InTx`, {token} with tokens: all linearizable. {unfenced} with neither: {broken} of {histories} histories are not",
+		of:   onServers},
 	{name: "torture", what: "**[Torture](../e2e/torture/main.go)**: real servers, processes, drivers and networks, {kinds} kinds of faults",
 		command: "make torture MINUTES=60", short: "make torture MINUTES=0.5", minutes: 65,
 		patterns: []string{`seed \d+: (?P<faults>\d+) faults of (?P<kinds>\d+) kinds`, `no two led at once: (?P<terms>[\d,]+) terms`, `fenced writes were linearizable: .*?(?P<writes>\d+) writes succeeded`},
 		says:     "one hour: {faults} faults, {terms} terms, {writes} fenced writes, all linearizable",
-		of:       append(clusters, "e2e/torture/")},
+		of:       regexp.MustCompile(clusters + `|^e2e/torture/`)},
 	{name: "cluster", what: "**Failovers of a cluster**: Patroni, etcd, HAProxy and PgBouncer, {kinds} kinds of faults",
 		command: "make ha MINUTES=32 RESULTS=1", short: "make ha MINUTES=0.5 FAULTS=crash,switchover MODES=async", repeat: "make ha MINUTES=32", minutes: 40,
 		patterns: []string{`(?m)^(?P<faults>\d+) faults of (?P<kinds>\d+) kinds`, `(?P<terms>[\d,]+) terms compared`, `fenced writes were linearizable: .*?(?P<writes>\d+) writes succeeded`},
 		page:     "e2e/ha/RESULTS.md", cells: failoverCells,
 		says: "[32 minutes](../e2e/ha/RESULTS.md): {faults} faults, {terms} terms, {writes} fenced writes, all linearizable",
-		of:   append(clusters, "e2e/ha/")},
+		of:   regexp.MustCompile(clusters + `|^e2e/ha/`)},
 	{name: "mutants", what: "**Mutations**: the library is broken on purpose",
 		command: "make mutate", short: "go -C e2e run ./mutation -only='The validity has no margin'", minutes: 25,
 		patterns: []string{`tests notice (?P<noticed>\d+) of (?P<all>\d+) mutants written by hand`},
-		says:     "{noticed} of [{all}](../e2e/mutation/list.txt) are noticed"},
+		says:     "{noticed} of [{all}](../e2e/mutation/list.txt) are noticed",
+		of:       withoutServers},
 	{name: "rules", what: "**Mutants of rules**: by rules, tested without servers",
 		command: "go -C e2e run ./mutation -rules -again -results=.cache/mutation-$(git rev-parse --short HEAD).tsv || true",
 		short:   "go -C e2e run ./mutation -rules -only=internal/backoff -results=/dev/null || true", repeat: "make mutate RULES=1", minutes: 180,
 		patterns: []string{`tests notice (?P<noticed>\d+) of (?P<all>\d+) mutants of rules; (?P<explained>\d+) have a reason why not, (?P<open>\d+) need a test, 0 were`},
-		says:     "{noticed} of {all} are noticed, {explained} [need not](../e2e/mutation/reasons.txt), {open} are not"},
+		says:     "{noticed} of {all} are noticed, {explained} [need not](../e2e/mutation/reasons.txt), {open} are not",
+		of:       withoutServers},
 	{name: "servers", what: "**Real servers**: every test over lib/pq, pgx and both mixed, with the race detector",
 		command: "make e2e COUNT=10", short: "make e2e RUN='^TestInTxCommitsInsideTheTerm$'", minutes: 60,
-		patterns: []string{`(?m)^ok\s+github.com/pgelector/pgelector/e2e\s`}, says: "ten times: no failure"},
+		patterns: []string{`(?m)^ok\s+github.com/pgelector/pgelector/e2e\s`}, says: "ten times: no failure",
+		of: onServers},
 	{name: "upgrade", what: "**Mixed versions**: a rolling upgrade, and back",
 		command: "PGELECTOR_UPGRADE=1 go -C e2e test ./upgrade -count=5 -v", short: "PGELECTOR_UPGRADE=1 go -C e2e test ./upgrade -count=1 -v",
 		repeat: "make proof STEPS=upgrade", minutes: 2,
-		patterns: []string{`(?P<count_times>--- PASS: TestAFleetIsUpgradedProcessByProcess )`}, says: "{times} times: no failure"},
+		patterns: []string{`(?P<count_times>--- PASS: TestAFleetIsUpgradedProcessByProcess )`}, says: "{times} times: no failure",
+		of: regexp.MustCompile(clusters + `|^e2e/upgrade/`)},
 	{name: "matrix", what: "**Versions of PostgreSQL**: the same tests, in both scopes",
 		command: "make matrix", short: "make matrix MAJORS=18 RUN='^TestInTxCommitsInsideTheTerm$'", minutes: 120,
-		patterns: []string{`== postgres \(PostgreSQL\) (?P<list_versions>[\d.]+)`, `in transaction scope`}, says: "{versions}: no failure"},
+		patterns: []string{`== postgres \(PostgreSQL\) (?P<list_versions>[\d.]+)`, `in transaction scope`}, says: "{versions}: no failure",
+		of: onServers},
 	{name: "transfers", what: "**Transfers** beside 20 pollers, each to the named candidate",
 		command: "make soak RUN=Transfers", short: "make soak RUN=Transfers TRANSFERS=10", minutes: 15,
-		patterns: []string{`(?P<transfers>\d+) transfers beside 20 pollers`}, says: "{transfers} with each driver"},
+		patterns: []string{`(?P<transfers>\d+) transfers beside 20 pollers`}, says: "{transfers} with each driver",
+		of: onServers},
 	{name: "soak", what: "**Resignations**: memory, goroutines and connections stay flat",
 		command: "make soak RUN='Resignations|Heartbeats'", short: "make soak RUN='Resignations|Heartbeats' RESIGNATIONS=100 HEARTBEATS=1000", repeat: "make soak", minutes: 60,
-		patterns: []string{`after (?P<resignations>\d+) resignations`}, says: "{resignations} with each driver"},
+		patterns: []string{`after (?P<resignations>\d+) resignations`}, says: "{resignations} with each driver",
+		of: onServers},
 	{name: "fuzzing", what: "**Fuzzing** of all parsers",
 		command: "make fuzz TIME=5m", short: "make fuzz TIME=1s", minutes: 80,
 		patterns: []string{`== \d+/(?P<targets>\d+) `}, says: "{targets} targets"},
@@ -81,5 +95,5 @@ var steps = []step{
 		patterns: []string{`total:\s+\(statements\)\s+(?P<percent>[\d.]+)%`}, says: "{percent} % of statements"},
 	{name: "bench", command: "make bench docs", short: "go -C bench run . -quick -parts=inprocess -out=$(mktemp -d)", minutes: 60,
 		page: "bench/RESULTS.md", cells: benchCells,
-		of: []string{"bench/"}},
+		of: regexp.MustCompile(`^bench/`)},
 }
