@@ -261,15 +261,15 @@ func TestWaitingDeputiesLeaveNothingInTheServersLog(t *testing.T) {
 		}
 		first.end(t)
 		second.elected(t)
+		s.gone(t, first)
 		for i := range 10 { // each is stopped during its wait
 			c := s.stand(t, d.open(t, i, s.DSN()), election, append(inServer, s.quietly())...).run(t, nil)
 			s.waits(t, c)
 			c.end(t)
+			s.gone(t, c)
 		}
 		second.end(t)
-		eventually(t, "the sessions are gone", func() bool {
-			return len(list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'candidate-%'")) == 0
-		})
+		s.gone(t, second)
 		after, err := s.ServerLog()
 		check(t, err)
 		if said := errorsIn(after[len(before):]); len(said) > 0 {
@@ -323,9 +323,7 @@ func TestACancelledCampaignLeavesTheQueueAtOnce(t *testing.T) {
 			wraps(t, <-returned, context.Canceled)
 			eventually(t, "the queue is empty", func() bool { return len(s.waiters(t, c.Key())) == 0 })
 			soonAfter(t, "leaving the queue", began)
-			eventually(t, "its seat is free", func() bool {
-				return len(list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())) == 0
-			})
+			s.gone(t, c)
 		}
 	})
 }

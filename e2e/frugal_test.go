@@ -232,9 +232,8 @@ func TestNothingIsLogged(t *testing.T) {
 		second.elected(t)
 		wait[hooks.Heartbeat](t, second, nil)
 		second.end(t)
-		eventually(t, "the sessions are gone", func() bool {
-			return len(list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = ANY(ARRAY[$1, $2])", first.CandidateID(), second.CandidateID())) == 0
-		})
+		s.gone(t, first)
+		s.gone(t, second)
 		after, err := s.ServerLog()
 		check(t, err)
 		if after != before {

@@ -160,6 +160,15 @@ func wraps(t *testing.T, err, sentinel error) {
 	}
 }
 
+// gone waits until no backend is the candidate's. One whose client has left may keep the seat
+// for a moment.
+func (s *server) gone(t *testing.T, c *candidate) {
+	t.Helper()
+	eventually(t, "the candidate's session is gone", func() bool {
+		return len(list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())) == 0
+	})
+}
+
 // leavesNothing checks that a candidate that has ended left no backend and no lock, and
 // that its pool is usable and has no settings of the library.
 func (s *server) leavesNothing(t *testing.T, c *candidate) {
@@ -167,9 +176,7 @@ func (s *server) leavesNothing(t *testing.T, c *candidate) {
 	if !s.up() {
 		return // the test killed the server
 	}
-	eventually(t, "the candidate's session is gone", func() bool {
-		return len(list[int](t, s.admin, "SELECT pid FROM pg_stat_activity WHERE application_name = $1", c.CandidateID())) == 0
-	})
+	s.gone(t, c)
 	if c.poolClosed {
 		return
 	}
