@@ -27,7 +27,7 @@ type Elector struct {
 	claimed    chan struct{}   // closed at the end of the one campaign or term; nil without one
 	started    *background     // by the last Start, also after Stop
 	background *background     // what Start began
-	requests   map[string]bool // that stood at the last heartbeat that heard any
+	requests   map[string]bool // that are answered, and stood at the last heartbeat that heard any
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close was called, and all is over

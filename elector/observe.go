@@ -260,11 +260,11 @@ func nextLeader(ctx context.Context, pool *sql.DB, c config) (Leader, error) {
 }
 
 // hear answers the requests that are made of the term, each once. A term that begins while
-// a request still stands is not meant by it.
+// a request still stands that an earlier term has answered is not meant by it.
 func (e *Elector) hear(all []session.Request) {
 	standing := map[string]bool{}
 	e.mu.Lock()
-	heard := e.requests
+	answered := e.requests
 	e.requests = standing
 	e.mu.Unlock()
 	for _, r := range all {
@@ -273,10 +273,10 @@ func (e *Elector) hear(all []session.Request) {
 		default:
 			continue
 		}
-		if standing[r.Transaction] = true; heard[r.Transaction] {
-			continue
-		}
-		if t := e.term.Load(); t != nil && t.ctx.Err() == nil {
+		if answered[r.Transaction] {
+			standing[r.Transaction] = true
+		} else if t := e.term.Load(); t != nil && t.ctx.Err() == nil { // else the lock is at its barrier
+			standing[r.Transaction] = true
 			t.answer(r)
 		}
 	}

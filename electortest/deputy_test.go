@@ -212,6 +212,25 @@ func TestTheLastEventOfADeputyReportsThatItIsNoDeputy(t *testing.T) {
 	}
 }
 
+// A deputy that waits has prepared its release when it is elected, so that nothing is left to
+// be prepared. Without an answer of the server, no deadline moves.
+func TestOnlyAnAnswerProlongsATerm(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		deputy := b.run("deputy", elector.WithStandby(elector.Wait))
+		time.Sleep(time.Second)
+		b.isDeputy(deputy)
+		leader.stop()
+		b.leads(deputy)
+		deputy.process.Cut(electortest.Both)
+		deadline := deputy.rec.Elected()[0].Deadline
+		if time.Sleep(time.Until(deadline)); deputy.IsLeader() {
+			b.Errorf("it leads after %v, its deadline", deadline)
+		}
+	})
+}
+
 func TestAnUnhealthyCandidateIsNotTheDeputy(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader, one, sick := b.deputyWithHealth()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -90,6 +91,32 @@ func TestAnErrorInsideTheTransactionEndsTheTerm(t *testing.T) {
 			b.Error("it still leads")
 		}
 	})
+}
+
+// A term that cannot be watched goes on, whichever of its first messages finds the lock table
+// full.
+func TestAFullLockTableEndsNoWatchedTermInATransaction(t *testing.T) {
+	for most := range 60 {
+		scene(t, fmt.Sprint(most), func(b *bench) {
+			one := b.candidate("one", inside, elector.WithWatch())
+			var sent atomic.Int32
+			one.process.SetLatency(func() time.Duration {
+				if sent.Add(1) == int32(most) {
+					go b.LimitLocks(1)
+				}
+				return time.Millisecond
+			})
+			ctx, cancel := context.WithTimeout(always, time.Second)
+			defer cancel()
+			term, err := one.Campaign(ctx)
+			if err != nil {
+				return // there was no room for the election
+			}
+			time.Sleep(time.Minute)
+			b.wraps(context.Cause(term.Context()))
+			b.wraps(term.Resign(always))
+		})
+	}
 }
 
 // The barrier and the token are another connection's. If the session loses its lock meanwhile,

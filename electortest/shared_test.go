@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
@@ -171,36 +172,84 @@ func TestABrokenSessionIsReplacedAtOnce(t *testing.T) {
 	})
 }
 
-// slowContext takes a second to say that it has not ended.
+// slowContext takes a while to say that it has not ended.
 type slowContext struct{ context.Context }
 
 func (c slowContext) Err() error {
-	time.Sleep(time.Second)
+	time.Sleep(lease / 2)
 	return c.Context.Err()
 }
 
-// A resignation between Verify's check of the term and its statement costs the other elections
-// of the session nothing.
+// A resignation or a transfer between Verify's check of the term and its statement costs the
+// other elections of the session nothing.
 func TestVerifyOfATermThatIsResignedMeanwhileLosesNoOtherTerm(t *testing.T) {
+	for name, leave := range map[string]func(*elector.Term) error{
+		"resigned":    func(t *elector.Term) error { return t.Resign(always) },
+		"transferred": func(t *elector.Term) error { return t.TransferTo(always, "successor") },
+	} {
+		scene(t, name, func(b *bench) { b.leavesDuringVerify(leave) })
+	}
+}
+
+func (b *bench) leavesDuringVerify(leave func(*elector.Term) error) {
+	b.Helper()
+	pool := b.Open()
+	defer pool.Close()
+	session, err := elector.NewSession(pool)
+	b.wraps(err)
+	defer session.Close(always)
+	var terms []*elector.Term
+	for _, name := range []string{"orders", "invoices"} {
+		e, err := session.Elector(name)
+		b.wraps(err)
+		terms = append(terms, b.campaign(e))
+	}
+	b.run("successor")
+	time.Sleep(time.Second)
+	verified := make(chan error)
+	go func() { verified <- terms[0].Verify(slowContext{always}) }()
+	time.Sleep(time.Millisecond)
+	b.wraps(leave(terms[0]))
+	b.wraps(<-verified, elector.ErrNotLeader, elector.ErrResigned)
+	b.wraps(terms[1].Verify(always))
+	b.wraps(terms[1].Resign(always))
+}
+
+// A shared session that waits for the transactions of the last term is asked to resign, and
+// does once it leads.
+func TestARequestAtTheBarrierIsAnsweredByTheTerm(t *testing.T) {
 	bubble(t, func(b *bench) {
 		pool := b.Open()
 		defer pool.Close()
 		session, err := elector.NewSession(pool)
 		b.wraps(err)
 		defer session.Close(always)
-		var terms []*elector.Term
-		for _, name := range []string{"one", "two"} {
-			e, err := session.Elector(name)
-			b.wraps(err)
-			terms = append(terms, b.campaign(e))
-		}
-		verified := make(chan error)
-		go func() { verified <- terms[0].Verify(slowContext{always}) }()
-		time.Sleep(time.Millisecond)
-		b.wraps(terms[0].Resign(always))
-		b.wraps(<-verified, elector.ErrNotLeader, elector.ErrResigned)
-		b.wraps(terms[1].Verify(always))
-		b.wraps(terms[1].Resign(always))
+		other, err := session.Elector("invoices")
+		b.wraps(err)
+		b.campaign(other) // so that the session has heartbeats
+		e, err := session.Elector("orders")
+		b.wraps(err)
+		fenced, err := pool.Begin()
+		b.wraps(err)
+		guard := db.PairIsFreeParams{High: int32(e.Key() >> 32), Low: int32(e.Key())}
+		_, err = db.New(fenced).PairIsFree(always, guard) // shares the guard lock, as InTx does
+		b.wraps(err)
+		elected := make(chan *elector.Term, 1)
+		go func() { elected <- b.campaign(e) }()
+		time.Sleep(time.Second)
+		asked := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(always, 30*time.Second)
+			defer cancel()
+			_, err := elector.RequestResign(ctx, pool, "orders")
+			asked <- err
+		}()
+		time.Sleep(2 * heartbeat)
+		b.wraps(fenced.Rollback())
+		term := <-elected
+		<-term.Context().Done()
+		b.wraps(context.Cause(term.Context()), elector.ErrResigned)
+		b.wraps(<-asked)
 	})
 }
 
@@ -398,7 +447,7 @@ func TestCloseWaitsNoLongerThanItsContextAndGoesOn(t *testing.T) {
 				defer end()
 				returned := styles["Run"](b, e, func(ctx context.Context) {
 					<-ctx.Done()
-					time.Sleep(lease)
+					time.Sleep(lease / 2)
 				})
 				b.leads(&candidate{Elector: e})
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)

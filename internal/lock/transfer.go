@@ -125,6 +125,7 @@ const successorGrace = time.Second
 // returned, so nobody leads: a candidate that has lost its place gets no more than a
 // heartbeat interval, in which it comes back if it waits. Withdraw must follow.
 func (t *Transfer) Release(heartbeat time.Duration) (released, taken bool) {
+	t.lock.released.Store(true)
 	ctx, cancel := context.WithTimeout(t.lock.Context(), max(heartbeat, successorGrace))
 	defer cancel()
 	for n := 1; ; n++ {

@@ -120,7 +120,7 @@ func Do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Q
 // DoOr is Do for an answer that must not be lost: drop receives one that comes when Do has
 // returned.
 func DoOr[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error), drop func(T)) (T, error) {
-	return do(ctx, s, func(ctx context.Context, q *db.Queries) (T, error) {
+	return do(ctx, s, true, func(ctx context.Context, q *db.Queries) (T, error) {
 		value, err := call(ctx, q)
 		if err == nil && s.stays {
 			err = s.pingTransaction(ctx)
@@ -145,10 +145,11 @@ func (s *Session) pingTransaction(ctx context.Context) error {
 // doSimple is Do for a statement without arguments and rows, which drivers send by the
 // simple protocol.
 func doSimple[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	return do(ctx, s, call, func(T) {})
+	return do(ctx, s, true, call, func(T) {})
 }
 
-func do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error), drop func(T)) (T, error) {
+// do makes a call. Its success proves that the session lives if it asks the server in any case.
+func do[T any](ctx context.Context, s *Session, proves bool, call func(context.Context, *db.Queries) (T, error), drop func(T)) (T, error) {
 	if err := s.takeSlot(ctx); err != nil {
 		var none T
 		return none, err
@@ -165,8 +166,9 @@ func do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Q
 			value, err = call(s.connCtx, s.q) // nothing was executed, and the driver prepares it anew
 		}
 		switch {
-		case err == nil:
+		case err == nil && proves:
 			s.renew(sent)
+		case err == nil:
 		case pgerr.State(err) == "25P02" && s.tx == nil:
 			s.tainted, err = true, pgerr.Wrap(errOpenTransaction, err)
 		case s.stays && !errors.Is(err, sql.ErrNoRows): // the server has released the locks
@@ -243,7 +245,7 @@ func (s *Session) Prepare(ctx context.Context, statements ...string) error {
 	if s.inside {
 		return nil
 	}
-	_, err := Do(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) {
+	_, err := do(ctx, s, false, func(ctx context.Context, _ *db.Queries) (any, error) {
 		for _, statement := range statements {
 			if s.prepared[statement] != nil {
 				continue
@@ -256,7 +258,7 @@ func (s *Session) Prepare(ctx context.Context, statements ...string) error {
 		}
 		s.q = db.New(preparing{s.conn, s.prepared})
 		return nil, nil
-	})
+	}, func(any) {})
 	return err
 }
 

@@ -106,7 +106,7 @@ func (s *Session) HoldLife(candidateID string) error { return s.holdPair(LifeKey
 
 // holdPair takes the lock of two integers with a key that nobody else uses.
 func (s *Session) holdPair(key int64) error {
-	granted, err := tryPair(s.ctx, s, key, Do)
+	granted, err := s.TryPair(key)
 	if err == nil && !granted {
 		err = ErrNoAdvisoryLocks
 	}
