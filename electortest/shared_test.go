@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
@@ -229,11 +228,7 @@ func TestARequestAtTheBarrierIsAnsweredByTheTerm(t *testing.T) {
 		b.campaign(other) // so that the session has heartbeats
 		e, err := session.Elector("orders")
 		b.wraps(err)
-		fenced, err := pool.Begin()
-		b.wraps(err)
-		guard := db.PairIsFreeParams{High: int32(e.Key() >> 32), Low: int32(e.Key())}
-		_, err = db.New(fenced).PairIsFree(always, guard) // shares the guard lock, as InTx does
-		b.wraps(err)
+		fenced := b.fenced("orders")
 		elected := make(chan *elector.Term, 1)
 		go func() { elected <- b.campaign(e) }()
 		time.Sleep(time.Second)

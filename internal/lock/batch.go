@@ -26,6 +26,7 @@ type worker struct {
 	led  bool      // whether a lock of this session was held when that began
 
 	largest largest
+	barred  time.Time // when the first of those that wait at a barrier was last tried
 }
 
 func (s *Shared) startWorker() { go (&worker{Shared: s}).work() }
@@ -72,7 +73,7 @@ func (w *worker) barrier() <-chan time.Time {
 	if !slices.ContainsFunc(w.requests, (*request).isAtBarrier) {
 		return nil
 	}
-	return time.After(atBarrier)
+	return time.After(time.Until(w.barred.Add(atBarrier)))
 }
 
 // collect takes the requests to be served now, and all whose campaign was cancelled.
@@ -236,6 +237,9 @@ func (w *worker) terminateOverdue(r *request) {
 func (w *worker) requeue(r *request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !slices.ContainsFunc(w.requests, (*request).isAtBarrier) {
+		w.barred = time.Now()
+	}
 	w.requests = append(w.requests, r)
 }
 

@@ -46,7 +46,7 @@ func (o *own) seatLeader(s *session.Session) {
 		if err == nil && !granted {
 			granted, err = s.TryPair(seat ^ 1)
 		}
-		if granted || err != nil || s.InTransaction() && n == 3 || !backoff.Sleep(s.Context(), again.After(n)) {
+		if granted && err == nil || s.InTransaction() && n == 3 || !backoff.Sleep(s.Context(), again.After(n)) {
 			return
 		}
 	}

@@ -190,15 +190,16 @@ func (s *Shared) wake() {
 // looks at the one that holds most; the end of the others is found by the next batch.
 
 const (
-	chooseEvery = 10 * time.Second // while the largest holder has no life lock, as on a session of its own
-	repeatFor   = 3                // batches after the end, because the server frees thousands of locks one by one
+	chooseEvery = 10 * time.Second
+	repeatFor   = 3 // batches after the end, because the server frees thousands of locks one by one
 )
 
 // largest is the session that holds most of the locks that this one asks for.
 type largest struct {
-	key     int64 // of its life lock; 0 if there is none to look at
-	chosen  time.Time
-	repeats int // of the batch that followed its end
+	key     int64     // of its life lock; 0 if there is none to look at
+	chosen  time.Time // last
+	looked  time.Time // last
+	repeats int       // of the batch that followed its end
 }
 
 // looks is when to look again; never, if there is nothing to look at.
@@ -206,7 +207,7 @@ func (w *worker) looks() <-chan time.Time {
 	if w.largest.key == 0 && w.largest.repeats == 0 {
 		return nil
 	}
-	return time.After(w.look)
+	return time.After(time.Until(w.largest.looked.Add(w.look)))
 }
 
 // isAsked reports whether any campaign waits for a batch.
@@ -219,34 +220,43 @@ func (w *worker) isAsked() bool {
 // lookAtLargest makes a batch if the session that held most locks has ended.
 func (w *worker) lookAtLargest() {
 	l := &w.largest
+	l.looked = time.Now()
 	switch {
 	case !w.isAsked():
 		return
 	case l.repeats > 0:
 		l.repeats--
 	case w.isFree(l.key):
-		*l = largest{repeats: repeatFor}
+		*l = largest{looked: l.looked, repeats: repeatFor}
 	default:
 		return
 	}
 	w.serve((*request).any)
 }
 
-// chooseLargest finds the session that holds most of the locks of those requests, unless
-// one was chosen.
+// chooseLargest finds the session that holds most of the locks that this one asks for: those
+// of the requests, and of the others that wait.
 func (w *worker) chooseLargest(requests []*request) {
-	if w.look == 0 || w.largest.key != 0 || len(requests) == 0 || time.Since(w.largest.chosen) < chooseEvery {
+	l := &w.largest
+	if w.look == 0 || len(requests) == 0 || time.Since(l.chosen) < chooseEvery {
 		return
 	}
+	w.mu.Lock()
+	keys := keysOf(slices.DeleteFunc(slices.Concat(requests, w.requests), (*request).isAtBarrier))
+	w.mu.Unlock()
 	rows, err := session.Do(w.ctx, w.now, func(ctx context.Context, q *db.Queries) ([]db.LargestHolderRow, error) {
-		return q.LargestHolder(ctx, db.Keys(keysOf(requests)...))
+		return q.LargestHolder(ctx, db.Keys(keys...))
 	})
 	if err != nil || len(rows) == 0 {
 		return
 	}
-	w.largest.chosen = time.Now()
-	if key := session.LifeKey(rows[0].ApplicationName, rows[0].Pid); !w.isFree(key) {
-		w.largest.key = key
+	l.chosen, l.looked = time.Now(), time.Now()
+	switch key := session.LifeKey(rows[0].ApplicationName, rows[0].Pid); {
+	case key == l.key:
+	case w.isFree(key): // it has none, as on a session of its own; or it has just ended
+		l.repeats = max(l.repeats, 1)
+	default:
+		l.key = key
 	}
 }
 

@@ -168,6 +168,7 @@ func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
 	if s != nil {
 		err = o.server.PrepareWait(ctx, s, session.Successor, o.Key, wait)
 	} else if s, err = o.server.Open(ctx, session.Successor, o.Key, wait); err == nil {
+		o.seated = false
 		o.evictFrom(s)
 		err = warmUp(ctx, s, db.Confirm, db.Unlock)
 	} else {
