@@ -42,11 +42,10 @@ func (c *campaign) run(ctx context.Context) (*Term, error) {
 
 // subscribe receives what concerns the campaign.
 func (c *campaign) subscribe() (unsubscribe func()) {
-	w, unsubscribe := c.candidate.subscribe(func(what event, id string) bool {
+	c.wakeUps = lock.NewWakeUps()
+	return c.candidate.subscribe(c.wakeUps.Wake, func(what event, id string) bool {
 		return what == eventFree || what == eventLed && c.announcer.seesLeader() || what == eventSuccessor && id == c.candidateID
 	})
-	c.wakeUps = w
-	return unsubscribe
 }
 
 // A result is what an attempt means for the campaign.
@@ -131,12 +130,12 @@ func (c *campaign) giveUpSeat(ctx context.Context) {
 // acquire makes an attempt that counts as a term of the shared session, if there is one,
 // from now on until it is over.
 func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
-	if err := c.terms.begin(); err != nil {
-		return lock.Attempt{Err: err}
+	if !c.terms.begin(always) {
+		return lock.Attempt{Err: context.Cause(c.closing)}
 	}
 	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, WakeUps: c.wakeUps, Once: last})
 	if got.Lock == nil {
-		c.terms.end()
+		c.terms.finish()
 	}
 	return got
 }

@@ -24,7 +24,7 @@ type candidate struct {
 	announcer *announcer
 	monitor   *healthMonitor  // nil without WithHealth
 	closing   context.Context // done when the elector, or its session, is closed
-	terms     *terms          // of the session; nil for a session of its own
+	terms     *work           // attempts and terms: the session's, if there is one
 
 	inTransaction func() bool // whether the last server was used in transaction scope
 
@@ -39,7 +39,7 @@ type candidate struct {
 
 func newCandidate(pool *sql.DB, election string, c config) *candidate {
 	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
-	n := &candidate{config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks)}
+	n := &candidate{terms: newWork(), config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks)}
 	n.monitor = newHealthMonitor(c.check, c.healthPolicy, func(cause error) {
 		n.report(context.Background(), hooks.Failure{Op: hooks.OpHealth, Err: cause})
 	})
@@ -99,41 +99,71 @@ func (n *candidate) saw(ctx context.Context, leader lock.Holder) {
 	n.seen = leader
 }
 
-// terms counts the attempts and terms of a session's electors, which Session.Close waits
-// for. A nil one counts nothing.
-type terms struct {
-	mu     sync.Mutex
-	closed context.Context // no more begin once it is done
-	all    sync.WaitGroup
+// work counts what goes on: under a term lead, the functions of RunIfLeader and OnElected,
+// so that the lock is released only after all of it has returned; under a Session the
+// attempts and terms, which its Close waits for.
+type work struct {
+	mu    sync.Mutex
+	n     int
+	ended bool
+	idle  chan struct{} // closed once ended and nothing goes on
 }
 
-// begin counts an attempt, and the term that it may lead to. It returns the cause if the
-// session is closed.
-func (t *terms) begin() error {
-	if t == nil {
-		return nil
+func newWork() *work { return &work{idle: make(chan struct{})} }
+
+// begin reports whether more work may begin; if so, finish must follow. It calls valid once
+// the work counts, and without the lock: a process that stands still there blocks nobody.
+func (w *work) begin(valid func() bool) bool {
+	w.mu.Lock()
+	if w.ended {
+		w.mu.Unlock()
+		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed.Err() != nil {
-		return context.Cause(t.closed)
+	w.n++
+	w.mu.Unlock()
+	if !valid() {
+		w.finish()
+		return false
 	}
-	t.all.Add(1)
-	return nil
+	return true
 }
 
-func (t *terms) end() {
-	if t != nil {
-		t.all.Done()
+func always() bool { return true }
+
+func (w *work) finish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.n--
+	w.settle()
+}
+
+// end lets no more work begin.
+func (w *work) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	w.settle()
+}
+
+func (w *work) settle() {
+	if !w.ended || w.n > 0 {
+		return
+	}
+	select {
+	case <-w.idle:
+	default:
+		close(w.idle)
 	}
 }
 
-// close ends the counting and waits for all that was counted.
-func (t *terms) close(cancel func()) {
-	t.mu.Lock()
-	cancel()
-	t.mu.Unlock()
-	t.all.Wait()
+// isIdle reports whether all work has returned and no more may begin.
+func (w *work) isIdle() bool {
+	select {
+	case <-w.idle:
+		return true
+	default:
+		return false
+	}
 }
 
 // An event is what a notification says of its election.
@@ -158,27 +188,15 @@ func parse(payload string, key int64) (what event, id string, ours bool) {
 	return event(first), id, number == strconv.FormatInt(key, 10)
 }
 
-// subscribe receives the notifications about the election that matter.
-func (n *candidate) subscribe(matters func(what event, id string) bool) (w *lock.WakeUps, unsubscribe func()) {
-	if n.notifier == nil {
-		return nil, func() {}
-	}
-	w = lock.NewWakeUps()
-	return w, n.notifier.Subscribe(func(payload string) {
-		if what, id, ours := parse(payload, n.key); payload == "" || ours && matters(what, id) {
-			w.Wake()
-		}
-	})
-}
-
-// onRequest calls hear when a notification says that somebody asks the leader to go.
-func (n *candidate) onRequest(hear func()) (unsubscribe func()) {
+// subscribe calls wake for each notification about the election that matters, and when some
+// may have been missed.
+func (n *candidate) subscribe(wake func(), matters func(what event, id string) bool) (unsubscribe func()) {
 	if n.notifier == nil {
 		return func() {}
 	}
 	return n.notifier.Subscribe(func(payload string) {
-		if what, _, ours := parse(payload, n.key); ours && what == eventRequest {
-			hear()
+		if what, id, ours := parse(payload, n.key); payload == "" || ours && matters(what, id) {
+			wake()
 		}
 	})
 }

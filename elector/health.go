@@ -152,17 +152,14 @@ func (m *healthMonitor) await(ctx context.Context) Health {
 	case <-ctx.Done(): // an earlier check still runs
 		return Health{At: time.Now(), Err: errCheckTimeout}
 	}
-	result := make(chan Health, 1)
-	go func() {
+	h, err := backoff.Await(ctx, func(ctx context.Context) (Health, error) {
 		defer func() { <-m.running }()
-		result <- m.runCheck(ctx)
-	}()
-	select {
-	case r := <-result:
-		return r
-	case <-ctx.Done():
+		return m.runCheck(ctx), nil
+	})
+	if err != nil {
 		return Health{At: time.Now(), Err: errCheckTimeout}
 	}
+	return h
 }
 
 func (m *healthMonitor) runCheck(ctx context.Context) (h Health) {

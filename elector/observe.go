@@ -110,7 +110,8 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 // leads it yields a zero Leader once, and while the server cannot be asked the error once.
 func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
-		wakeUps, unsubscribe := e.subscribe(func(what event, _ string) bool { return what == eventFree || what == eventLed })
+		wakeUps := lock.NewWakeUps()
+		unsubscribe := e.subscribe(wakeUps.Wake, func(what event, _ string) bool { return what == eventFree || what == eventLed })
 		defer unsubscribe()
 		var last Leader
 		var lastErr error
@@ -211,17 +212,18 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 		return fmt.Errorf("elector: make a request to the leader: %w", session.Explain(err))
 	}
 	defer asking.Withdraw()
-	n := lock.Notification{Channel: NotifyChannel, Payload: payload(eventRequest, c.key)}
-	if err := lock.Tell(ctx, pool, c.lease.Length, n); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("elector: notify the leader of a request: %w", err)
-	}
-	for n := 1; ; n++ {
-		now, held, err := lock.HolderOf(ctx, pool, c.key, c.lease.Length)
-		if err == nil && (!held || !goesOn(leader, now)) {
-			return nil
+	heard := lock.Notification{Channel: NotifyChannel, Payload: payload(eventRequest, c.key)}
+	for n, told := 1, false; ; n++ {
+		rung, err := asking.Ring(ctx) // again: the server ends a request whose maker says nothing
+		if err == nil && rung && !told {
+			told, err = true, lock.Tell(ctx, pool, c.lease.Length, heard)
 		}
 		if err == nil {
-			_, err = asking.Ring(ctx) // the server ends a request whose maker says nothing
+			now, held, failed := lock.HolderOf(ctx, pool, c.key, c.lease.Length)
+			if failed == nil && (!held || !goesOn(leader, now)) {
+				return nil
+			}
+			err = failed
 		}
 		if ctx.Err() != nil || err == nil && !backoff.Sleep(ctx, pollRequest.After(n)) {
 			return fmt.Errorf("%w: candidate %q, backend %d: it may stand still, its work may not return, or it takes no requests (WithRequests): "+

@@ -24,8 +24,8 @@ type Session struct {
 	reporter *announcer
 	ctx      context.Context // done when Close is called
 	close    func()          // closes the session, once, and returns
-	terms    terms
-	closed   chan struct{} // closed when all is over
+	terms    *work           // attempts and terms of its electors, which Close waits for
+	closed   chan struct{}   // closed when all is over
 
 	mu       sync.Mutex
 	electors map[int64]*Elector
@@ -47,7 +47,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	s := &Session{pool: pool, config: c, ctx: ctx, terms: terms{closed: ctx}, closed: make(chan struct{}), electors: map[int64]*Elector{}}
+	s := &Session{pool: pool, config: c, ctx: ctx, terms: newWork(), closed: make(chan struct{}), electors: map[int64]*Elector{}}
 	for _, opt := range opts {
 		s.opts = append(s.opts, opt)
 	}
@@ -56,7 +56,9 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	s.close = sync.OnceFunc(func() {
 		go func() {
 			defer close(s.closed)
-			s.terms.close(func() { cancel(ErrStopped) })
+			cancel(ErrStopped)
+			s.terms.end()
+			<-s.terms.idle
 			s.shared.Close()
 		}()
 		<-ctx.Done()
@@ -91,7 +93,7 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 	e := newElector(s.ctx, s.pool, election, c)
 	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewServer(s.pool, e.ofServer(e.beat, e.report)))
 	e.inTransaction = func() bool { return false }
-	e.terms, e.onClosed = &s.terms, func() { s.remove(e) }
+	e.terms, e.onClosed = s.terms, func() { s.remove(e) }
 	s.electors[c.key] = e
 	return e, nil
 }

@@ -54,7 +54,7 @@ func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *T
 	stopSession := endWith(l.TermContext(), reasonOf)
 	stopClosing := endWith(n.closing, func(error) hooks.Reason { return hooks.Shutdown })
 	stopHealth := endWith(n.monitor.healthy(), func(error) hooks.Reason { return hooks.Unhealthy })
-	stopRequests := n.onRequest(l.Hear)
+	stopRequests := n.subscribe(l.Hear, func(what event, _ string) bool { return what == eventRequest })
 	context.AfterFunc(t.ctx, func() { // a shared session outlives the term
 		n.sees(n.candidateID, l.RenewedAt())
 		stopSession()
@@ -195,7 +195,7 @@ func (t *Term) keep() {
 	if t.unclaim != nil {
 		t.unclaim()
 	}
-	t.terms.end()
+	t.terms.finish()
 	close(t.done)
 }
 

@@ -33,37 +33,20 @@ func Ask(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (
 	if name != "" {
 		local = append(local, setting{"application_name", name})
 	}
-	a, err := backoff.AwaitOr(within, func(context.Context) (*Asking, error) {
+	return backoff.AwaitOr(within, func(context.Context) (*Asking, error) {
 		tx, err := pool.BeginTx(within, nil)
 		if err != nil {
+			cancel()
 			return nil, err
 		}
 		if _, err := db.New(tx).ApplySettings(within, db.ApplySettingsParams{Settings: Encode(local), OnlyLocal: true}); err != nil {
 			_ = tx.Rollback()
+			cancel()
 			return nil, err
 		}
 		return &Asking{tx: tx, key: key, pid: pid, withdraw: cancel}, nil
 	}, (*Asking).Withdraw)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	for n := 1; ; n++ {
-		rung, err := a.Ring(ctx)
-		if err == nil && !rung && !backoff.Sleep(ctx, pollAsking.After(n)) {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			a.Withdraw()
-			return nil, err
-		}
-		if rung {
-			return a, nil
-		}
-	}
 }
-
-var pollAsking = backoff.Backoff{Min: 2 * time.Millisecond, Max: 100 * time.Millisecond}
 
 // Ring asks again, which shows that the request still stands.
 func (a *Asking) Ring(ctx context.Context) (rung bool, err error) {

@@ -282,15 +282,24 @@ func (s *Session) awaitHolds() {
 // half of what is left of the drain once ended is done, so that the work can still return
 // in time.
 func (s *Session) answerTime(ended context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	ctx, stopTimer := context.WithTimeoutCause(ctx, s.lease.Length, fmt.Errorf("%w within one lease", ErrNoAnswer))
-	stopWatch := context.AfterFunc(ended, func() {
-		backoff.Sleep(ctx, s.DrainLeft()/2)
-		cancel(context.Cause(ended))
-	})
+	ctx, stop := lingering(ended, func() time.Duration { return s.DrainLeft() / 2 })
+	ctx, cancel := context.WithTimeoutCause(ctx, s.lease.Length, fmt.Errorf("%w within one lease", ErrNoAnswer))
 	return ctx, func() {
-		stopWatch()
-		stopTimer()
+		cancel()
+		stop()
+	}
+}
+
+// lingering is done a while after ctx. When the session is closed, the watcher is granted
+// its lock: cancelling its wait before would show in the server's log.
+func lingering(ctx context.Context, while func() time.Duration) (lingering context.Context, stop func()) {
+	lingering, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	detach := context.AfterFunc(ctx, func() {
+		backoff.Sleep(lingering, while())
+		cancel(context.Cause(ctx))
+	})
+	return lingering, func() {
+		detach()
 		cancel(nil)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,67 +61,30 @@ type standbyToken struct {
 
 func (t standbyToken) is(special string) bool { return t.special && t.name == special }
 
+// standbyWord is one token after spaces: a quoted name, a separator, or a number or name.
+var standbyWord = regexp.MustCompile(`^[ \t\n\r\f\v]*(?:"((?:[^"]|"")*)"|([,()])|(\*|[0-9]+|[a-zA-Z_[:^ascii:]][a-zA-Z0-9_$[:^ascii:]]*))[ \t\n\r\f\v]*`)
+
 func standbyTokens(text string) (tokens []standbyToken, err error) {
-	for rest := strings.TrimLeft(text, spaces); rest != ""; rest = strings.TrimLeft(rest, spaces) {
+	for text = strings.TrimLeft(text, " \t\n\r\f\v"); text != ""; {
+		m := standbyWord.FindStringSubmatchIndex(text)
+		if m == nil {
+			return nil, errListSyntax
+		}
 		var token standbyToken
-		switch c := rest[0]; {
-		case c == '"':
-			token.name, rest, err = unquote(rest[1:])
-			token.quoted = true
-		case strings.IndexByte(",()", c) >= 0:
-			token, rest = standbyToken{name: rest[:1], special: true}, rest[1:]
-		case c == '*':
-			token.name, rest = "*", rest[1:]
+		switch {
+		case m[2] >= 0:
+			token = standbyToken{name: strings.ReplaceAll(text[m[2]:m[3]], `""`, `"`), quoted: true}
+		case m[4] >= 0:
+			token = standbyToken{name: text[m[4]:m[5]], special: true}
 		default:
-			n := wordLength(rest)
-			if n == 0 {
-				return nil, errListSyntax
-			}
-			token.name, rest = rest[:n], rest[n:]
+			token.name = text[m[6]:m[7]]
 			if word := lower(token.name); word == "any" || word == "first" {
 				token = standbyToken{name: word, special: true}
 			}
 		}
-		if err != nil {
-			return nil, err
-		}
-		tokens = append(tokens, token)
+		tokens, text = append(tokens, token), text[m[1]:]
 	}
 	return tokens, nil
-}
-
-const spaces = " \t\n\r\f\v"
-
-// wordLength is how many bytes of text are a number or a name without quotes.
-func wordLength(text string) int {
-	digit := func(c byte) bool { return c >= '0' && c <= '9' }
-	letter := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c >= 0x80 }
-	n := 0
-	if digit(text[0]) {
-		for n < len(text) && digit(text[n]) {
-			n++
-		}
-		return n
-	}
-	for n < len(text) && (letter(text[n]) || n > 0 && (digit(text[n]) || text[n] == '$')) {
-		n++
-	}
-	return n
-}
-
-// unquote reads to the closing quote; two quotes are one within the name.
-func unquote(text string) (name, rest string, err error) {
-	for {
-		part, after, closed := strings.Cut(text, `"`)
-		name += part
-		if !closed {
-			return "", "", errListSyntax
-		}
-		if !strings.HasPrefix(after, `"`) {
-			return name, after, nil
-		}
-		name, text = name+`"`, after[1:]
-	}
 }
 
 // lower folds the case of ASCII letters: a standby's name has no others.

@@ -24,7 +24,7 @@ import (
 // connection breaks, both may have gone: a heartbeat is sent. A term that cannot be watched
 // goes on, and that is reported.
 func (v *Server) watch(s *Session) {
-	ctx, stop := lingering(s.ctx, closeGrace)
+	ctx, stop := lingering(s.ctx, func() time.Duration { return closeGrace })
 	defer stop()
 	key, held, failures := int64(rand.Uint64()), false, 0
 	again := backoff.Backoff{Min: s.lease.Heartbeat / 10, Max: s.lease.Heartbeat}
@@ -84,20 +84,6 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 		if time.Since(began) < LeastWait { // the server permits no wait, or somebody has cancelled it
 			backoff.Sleep(ctx, LeastWait)
 		}
-	}
-}
-
-// lingering is done a while after ctx. When the session is closed, the watcher is granted
-// its lock: cancelling its wait before would show in the server's log.
-func lingering(ctx context.Context, while time.Duration) (lingering context.Context, stop func()) {
-	lingering, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	detach := context.AfterFunc(ctx, func() {
-		backoff.Sleep(lingering, while)
-		cancel(context.Cause(ctx))
-	})
-	return lingering, func() {
-		detach()
-		cancel(nil)
 	}
 }
 
