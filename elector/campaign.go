@@ -127,8 +127,7 @@ func (c *campaign) giveUpSeat(ctx context.Context) {
 	}
 }
 
-// acquire makes an attempt that counts as a term of the shared session, if there is one,
-// from now on until it is over.
+// acquire makes an attempt. Session.Close waits for it, and for its term.
 func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 	if !c.terms.begin(always) {
 		return lock.Attempt{Err: context.Cause(c.closing)}
@@ -241,8 +240,9 @@ func (o *outage) failed(b backoff.Backoff) (counts bool, wait time.Duration) {
 // isYoung reports whether the outage has quick attempts still.
 func (o *outage) isYoung() bool { return time.Since(o.began) < lock.QuickFor }
 
-// shorten shortens a wait of WithBackoff to one of a quick attempt, if those are up to
-// between apart. The last attempt took so long.
+// shorten returns the wait before a quick attempt if that is shorter than wait, the one of
+// WithBackoff. between is the longest time between quick attempts; took is how long the last
+// attempt took.
 func (o *outage) shorten(wait time.Duration, b backoff.Backoff, between, took time.Duration) time.Duration {
 	if !o.isYoung() || b.After(o.counted) <= between {
 		return wait

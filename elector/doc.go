@@ -76,12 +76,11 @@
 //
 // A candidate that has reached a server before, and now cannot, expects the next one: it is
 // restarted, or another is promoted. For a minute it makes quick attempts, 250 to 334 ms
-// apart, so that the election has a leader soon after the address leads to a primary. The
-// one that led does so, and the one that was the deputy; the others make one per retry
-// interval, because there may be hundreds of them. So the one that led is back 150 ms
-// after its address is, on average, and 334 ms at the latest, plus the time of one attempt:
-// two new connections and a dozen statements. After a minute the waits are those of
-// [WithBackoff].
+// apart, so that the election has a leader soon after the address leads to a primary. Only the
+// last leader and the deputy do so; the others make one per retry interval, because there may
+// be hundreds of them. So the last leader is back 150 ms after the address works again, on
+// average, and 334 ms at the latest, plus the time of one attempt: two new connections and a
+// dozen statements. After a minute the waits are those of [WithBackoff].
 //
 // # Scopes
 //
@@ -211,7 +210,7 @@
 // since the number of a timeline that was discarded may be used again; so a restart has
 // candidates wait as well.
 //
-// This rests on the following, of which the elector checks what it can:
+// This needs the following. The elector checks what it can:
 //
 //   - Each standby that may be promoted is listed in synchronous_standby_names, and
 //     commits wait for all that are. The setting is read before each commit and after
@@ -255,10 +254,10 @@
 // of an attempt in another election on the same pool. If it finds its connection broken, a
 // heartbeat is sent at once, up to four a second, to see whether the session has ended too.
 //
-// The timeline tells a promoted server from the old primary. A candidate that has reached
-// it from a term on the old one is not elected on the old one while connections of the pool
-// still lead there: for one lease after the last of them ([ErrOldPrimary]). This needs the
-// right to execute pg_control_system, which all roles have by default.
+// The timeline tells a promoted server from the old primary. A candidate that led on the old
+// primary and has reached the promoted one is not elected on the old one while connections of
+// the pool still lead there, and for one lease after the last of them ([ErrOldPrimary]). This
+// needs the right to execute pg_control_system, which all roles have by default.
 //
 // # The token
 //

@@ -216,10 +216,11 @@ func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 	}
 }
 
-// TryCampaign makes one attempt. If elected is true, term is as of Campaign. Another's
-// leadership is no error. A failed attempt is one, and so are ErrUnhealthy, and a term that
-// has expired before it could be returned (ErrNotLeader). If the leader transfers its lock
-// to this candidate (TransferTo), the attempt lasts as long as the offer stands.
+// TryCampaign makes one attempt. If elected is true, term is as from Campaign. If another
+// leads, elected is false and err is nil. err is not nil if the attempt failed, the candidate
+// is unhealthy (ErrUnhealthy), or the term expired before TryCampaign could return it
+// (ErrNotLeader). If the leader transfers its lock to this candidate (TransferTo), the attempt
+// lasts as long as the offer stands.
 func (e *Elector) TryCampaign(ctx context.Context) (term *Term, elected bool, err error) {
 	ctx, release, err := e.claim(ctx)
 	if err != nil {

@@ -58,9 +58,9 @@ var (
 	// than PostgreSQL 14, or its advisory locks are stubs, which do not show in pg_locks.
 	ErrUnsupportedServer = session.ErrUnsupportedServer
 
-	// ErrNotSynchronous is reported, with WithSynchronousStandby, while commits on the
-	// server do not wait for every standby that can be promoted; the message says what to
-	// do. The campaign goes on. It is the cause of a term if that comes to be so under it.
+	// ErrNotSynchronous is reported, with WithSynchronousStandby, while commits on the server
+	// do not wait for every standby that can be promoted; the message says what to do. The
+	// campaign goes on. If this happens during a term, it is the cause of the term's end.
 	ErrNotSynchronous = session.ErrNotSynchronous
 
 	// ErrTooEarly is returned by TryCampaign, with WithSynchronousStandby, while this

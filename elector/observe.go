@@ -22,8 +22,8 @@ type Leader struct {
 	Addr        string    // where it connects from; "" if hidden from this role, or a Unix socket
 	Connected   time.Time // when the session began; zero if hidden from this role
 
-	// The session itself tells what follows. Of one that does not lead, or of another program,
-	// it is zero.
+	// The session itself publishes these. They are zero if it does not lead, or belongs to
+	// another program.
 	Lease time.Duration
 	Scope Scope     // SessionScope or TransactionScope; Auto if unknown
 	Since time.Time // since when it leads, to the second; zero on a shared session ([NewSession]), and for a moment at first

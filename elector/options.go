@@ -276,14 +276,14 @@ func WithHeartbeatInterval(d time.Duration) SessionOption {
 	})
 }
 
-// WithDrain sets the time that the leader's work gets to return once its context is
-// cancelled. If the lease runs out, the context is cancelled that long before the server may
-// give the lock to another. If the term ends while its session lives (it was resigned, shut
-// down, or the candidate is unhealthy), the lock is held until the work returns, however
-// long that takes. OnError receives ErrOverrun when work has not returned within the drain,
-// but while the lock is held not before one heartbeat interval. The caller of Campaign has
-// the drain after each end of its term, unless it resigns sooner. Default: a fifth of the
-// lease. 0 is allowed, for work that stops at once.
+// WithDrain sets the time that the leader's work gets to return once its context is cancelled.
+// If the lease runs out, the context is cancelled that long before the server may give the
+// lock to another. If the term ends while its session lives (it was resigned, shut down, or
+// the candidate is unhealthy), the lock is held until the work returns, however long that
+// takes. OnError receives ErrOverrun when work has not returned within the drain or, while the
+// lock is held, one heartbeat interval, if that is longer. The caller of Campaign has the
+// drain after each end of its term, unless it resigns sooner. Default: a fifth of the lease. 0
+// is allowed, for work that stops at once.
 func WithDrain(d time.Duration) SessionOption {
 	return sessionOptionOf(func(c *config) error {
 		c.lease.Drain, c.drainChosen = d, true
@@ -472,11 +472,11 @@ const (
 // transaction scope (WithScope). The candidates of one election may choose differently.
 //
 // An election has one deputy: whoever finds the lock busy and the deputy's seat, a second
-// advisory lock, free. (It has two while a leader was elected past the deputy, before the
-// seat of the last leader was free.) A deputy that dies, freezes for a lease,
-// becomes unhealthy or stops loses the seat, and the next attempt of another candidate
-// takes it. After each change of leader nobody is deputy until then, and a leader that dies
-// meanwhile is replaced by the next attempt.
+// advisory lock, free. (For a moment it has two, if another candidate is elected before the
+// last leader's seat is free.) A deputy that dies, freezes for a lease, becomes unhealthy or
+// stops loses the seat, and the next attempt of another candidate takes it. After each change
+// of leader nobody is deputy until then, and a leader that dies meanwhile is replaced by the
+// next attempt.
 //
 // A shared session needs no seat. With Deputy it looks, once per deputy interval, whether the
 // session that leads most of its elections has ended, if that is a shared one too, and then
@@ -536,11 +536,11 @@ func WithWatch() SessionOption {
 // nobody leads while a standby that is listed is down: have your failover manager take it
 // off the list, as Patroni does. A standby that is not listed must not be promoted.
 //
-// The commits pin one more connection while the candidate leads, for which the pool needs
-// room, and write a small record each. A wait that is cancelled (pg_cancel_backend) is
-// answered like one that was acknowledged; an answer that takes more than half of the
-// validity is therefore not counted. With pg_read_all_stats the role can see, and the
-// elector checks, how far each standby has got.
+// While the candidate leads, the commits pin one more connection of the pool. Each writes a
+// small record. A wait that is cancelled (pg_cancel_backend) is answered like one that was
+// acknowledged; an answer that takes more than half of the validity is therefore not counted.
+// With pg_read_all_stats the role can see, and the elector checks, how far each standby has
+// got.
 //
 // It excludes [TransactionScope]. An elector of a shared session cannot have it.
 func WithSynchronousStandby(longestLease time.Duration) Option {

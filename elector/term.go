@@ -308,7 +308,7 @@ func (t *Term) prepare(ctx context.Context, offer *lock.Transfer, successor stri
 }
 
 var (
-	errOvertaken = errors.New("it was the first in the queue, but not any more when the work had returned")
+	errOvertaken = errors.New("it was the first in the queue, but no longer when the work returned")
 	errMayHave   = errors.New("it was the first in the queue, and may get the lock")
 )
 

@@ -155,8 +155,9 @@ func (m *member) count(ctx context.Context) {
 // lookSoon has the next count look at the shards too.
 func (m *member) lookSoon() { m.pause, m.lookAt = m.interval, time.Time{} }
 
-// learn updates which members count. Without a seat it knows too little: the others may have
-// lost theirs too. A look that does not see this member's own seat was at another server.
+// learn updates which members count. It ignores a survey while this member has no seat,
+// because the others may have lost theirs too, and a survey without this member's own seat,
+// which was of another server.
 func (m *member) learn(ctx context.Context, s survey) {
 	if s.err != nil || !m.isJoined() || !slices.Contains(s.seats, m.seat.number) {
 		return

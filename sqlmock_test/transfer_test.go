@@ -82,7 +82,7 @@ func TestTheTermGoesOnUntilItsSuccessorIsReady(t *testing.T) {
 }
 
 func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
-	const overtaken = `"web-2": it was the first in the queue, but not any more`
+	const overtaken = `"web-2": it was the first in the queue, but no longer`
 	for name, c := range map[string]struct {
 		expect func(sqlmock.Sqlmock)
 		says   string

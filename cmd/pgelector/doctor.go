@@ -41,7 +41,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&d.JSON, "json", false, "write JSON")
 	cmd.Flags().DurationVar(&d.Lease, "lease", doctor.DefaultLease, "the lease to compare the round trips with")
 	cmd.Flags().IntVar(&d.TokenEpoch, "token-epoch", 0, "the token epoch of the candidates (run --token-epoch, WithTokenEpoch)")
-	cmd.Flags().Int64Var(&d.Elections, "elections", 1, "of how many elections to show the connections that they need")
+	cmd.Flags().Int64Var(&d.Elections, "elections", 1, "show the connections that this many elections need")
 	cmd.Flags().Int64Var(&d.LastToken, "last-token", 0, "the largest fencing token that a store has seen: checks that new ones are larger")
 	return cmd
 }

@@ -38,8 +38,8 @@ func Spread(d time.Duration) time.Duration {
 // draw draws a duration from 0 up to d, without d.
 var draw = func(d time.Duration) time.Duration { return rand.N(d) }
 
-// DrawFrom has another source drawn from, for simulations that must do the same
-// again. It is not for use while anybody waits.
+// DrawFrom replaces the random source, so that simulations repeat exactly. Call it while
+// nobody waits.
 func DrawFrom(source func(d time.Duration) time.Duration) { draw = source }
 
 // Sleep waits for d and reports whether it did; false means ctx ended first.

@@ -283,10 +283,10 @@ func (w *worker) giveBack(requests ...*request) {
 // session: each is waited for as long as the session is valid.
 
 // tryLocks asks for the locks of ask, which the session must not hold already, because the
-// server would count them twice. It verifies in pg_locks what was granted, and have, which
-// the session holds. held are the keys of both that it does hold, also beside an error (as
-// ErrLockTableFull, of a batch that failed half-way); nil if that lost the session. offers
-// are the keys of ask whose holder offers the lock to this candidate.
+// server would count them twice. It verifies in pg_locks what was granted, and have, which the
+// session holds. held has the keys of both that it does hold, even with an error such as
+// ErrLockTableFull. It is nil if the session was lost. offers has the keys of ask whose holder
+// offers the lock to this candidate.
 func tryLocks(s *session.Session, ask, have []int64) (held, offers map[int64]bool, err error) {
 	granted, offers, err := tryEach(s, ask)
 	if err != nil && (pgerr.State(err) == "" || pgerr.Broken(err)) {

@@ -50,7 +50,7 @@ func endOverdue(ctx context.Context, s *session.Session, key int64, l session.Le
 		return q.EndOverdue(ctx, db.EndOverdueParams{Key: key, LeaseMillis: l.Length.Milliseconds()})
 	})
 	if err != nil {
-		return fmt.Errorf("elector: end the overdue transactions of the last term, whose role this one may not be allowed to signal: %w", err)
+		return fmt.Errorf("elector: terminate the overdue transactions of the last term (this role may lack pg_signal_backend): %w", err)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func addEpoch(token, own int64, setting string) (int64, error) {
 	}
 	timeline, epoch := token>>timelineShift, max(own, int64(stored))
 	if timeline < 0 || timeline+epoch > maxTimeline {
-		return 0, fmt.Errorf("%w: timeline %d and epoch %d (WithTokenEpoch %d, the setting pgelector.epoch of this database %d) do not fit "+
+		return 0, fmt.Errorf("%w: timeline %d and epoch %d (this candidate's %d, the setting pgelector.epoch of this database %d) do not fit "+
 			"into a token: want a sum of at most %d", ErrTokenEpoch, timeline, epoch, own, stored, maxTimeline)
 	}
 	return token + epoch<<timelineShift, nil

@@ -48,7 +48,7 @@ func TestATokenWithAnEpochIsPositiveOrAnError(t *testing.T) {
 		{1 << 48, 0, "32767", `is "32767"`},
 		{1 << 48, 0, "99999999999999999999", `is "99999999999999999999"`},
 		{2 << 48, 0, "32766", "timeline 2 and epoch 32766"},
-		{2 << 48, MaxTokenEpoch, "3", "(WithTokenEpoch 32766, the setting pgelector.epoch of this database 3)"},
+		{2 << 48, MaxTokenEpoch, "3", "(this candidate's 32766, the setting pgelector.epoch of this database 3)"},
 		{math.MinInt64, 0, "0", "timeline -32768 and epoch 0"},
 	} {
 		token, err := addEpoch(c.token, c.own, c.setting)

@@ -35,9 +35,9 @@ func (o *own) sitDown(ctx context.Context, s *session.Session) (err error) {
 	return nil
 }
 
-// seatLeader has a leader without a seat take one, so that there is no second deputy. The
-// last leader may have kept its seat for a moment, or have handed its lock over. In transaction
-// scope it soon gives up, because each try has a snapshot: see sitAnew.
+// seatLeader takes a seat for a leader that has none, so that there is no second deputy. It
+// retries: the last leader may keep its seat for a moment. In transaction scope it soon gives
+// up, because each try has a snapshot: see sitAnew.
 func (o *own) seatLeader(s *session.Session) {
 	again := backoff.Backoff{Min: 2 * closeDelay, Max: o.server.Lease.Heartbeat}
 	seat := session.SeatKey(o.Key)

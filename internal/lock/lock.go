@@ -109,7 +109,7 @@ func (l *Lock) Release(n *Notification) error {
 	return err
 }
 
-// endTransaction releases the lock with its transaction, at whose end n is sent.
+// endTransaction ends the transaction, which releases the lock and sends n.
 func (l *Lock) endTransaction(ctx context.Context, q *db.Queries, n *Notification) (held bool, err error) {
 	if n != nil {
 		if _, err := q.Notify(ctx, db.NotifyParams{Channel: n.Channel, Payload: n.Payload}); err != nil {

@@ -196,9 +196,9 @@ func (o *own) ask(ctx context.Context, s *session.Session, sit bool) (db.TryLock
 	return row, fmt.Errorf("%w: unknown answer %q", session.ErrNoAdvisoryLocks, row.Outcome)
 }
 
-// confirm turns a session that may hold the lock into a Lock. If it does not hold it,
-// although the server has said so (granted), that is an error; else the session stays as
-// it is. After an error the session is discarded.
+// confirm turns a session that may hold the lock into a Lock. Without the lock it returns
+// Busy, or an error if the server has granted the lock. After an error the session is
+// discarded.
 func (o *own) confirm(ctx context.Context, s *session.Session, granted bool) (Attempt, error) {
 	row, err := confirm(ctx, s, o.Key, o.TokenEpoch)
 	switch {

@@ -161,8 +161,8 @@ func unlockOffer(s *session.Session, key int64) error {
 // succeed waits in the server's queue for as long as the leader's offer stands. After that
 // this candidate is not the deputy.
 func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
-	// Longer than a deputy waits: of two that wait as long and take turns, one may hardly
-	// ever be the first.
+	// Longer than a deputy waits: with equal waits they alternate, and the successor may
+	// never be the first.
 	wait := o.server.Lease.Validity() / 2
 	s := o.takeSeat()
 	if s != nil {

@@ -22,7 +22,7 @@ type Asking struct {
 	withdraw context.CancelFunc
 }
 
-// askingBound is how long the server keeps a request whose maker says nothing.
+// askingBound is how long the server keeps a request whose connection is silent.
 const askingBound = 10 * time.Second
 
 // Ask makes the request of that key to the session with that backend. A name, if not "", is

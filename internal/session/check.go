@@ -115,10 +115,11 @@ func CheckPoolSize(pool *sql.DB, watching, synchronous bool) error {
 	return nil
 }
 
-// checkPooler compares the backends behind two connections, which it asks in turn. Through a
-// pooler in transaction mode, one gets the other's backend, or one that strangers have used
-// meanwhile: it has begun more transactions than it was asked questions. While b is inside a
-// transaction, a and the strangers share what is left. In statement mode b cannot begin one.
+// checkPooler compares the backends behind two connections, which it asks in turn. A pooler in
+// transaction mode gives one connection the other's backend, or one that strangers used
+// meanwhile: its count of transactions grew by more than these questions. While b is inside a
+// transaction, a and the strangers share the other backends. In statement mode b cannot begin
+// one.
 func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
 	c := &comparison{a: a, b: b}
 	for _, s := range []*Session{b, a, b} {

@@ -26,10 +26,10 @@ type queue struct {
 	inside bool          // it passed in transaction scope
 }
 
-// share calls one, alone on the pool. It returns the result of another check instead, if one
-// for the same began and passed while it waited: two hundred candidates that start at once
-// ask the server little more than one would. inside is the scope, and whole is whether the
-// server took all settings, so that others need not find out which it refuses.
+// share calls one, alone on the pool. If an equal check began and passed while share waited,
+// it returns that result: two hundred candidates that start at once ask the server little more
+// than one would. inside is the scope, and whole is whether the server took all settings, so
+// that others need not find out which it refuses.
 func (q *queues) share(ctx context.Context, pool *sql.DB, what any, one func() (inside, whole bool, err error)) (inside bool, err error) {
 	asked := time.Now()
 	its, leave, err := q.alone(ctx, pool)

@@ -23,11 +23,11 @@ func (v *Server) checkScope(ctx context.Context) error {
 	}
 	if v.LongestLease > 0 {
 		v.pooled = false
-		return fmt.Errorf("%w: WithSynchronousStandby cannot lead inside a transaction", ErrSessionPooled)
+		return fmt.Errorf("%w: a leader inside a transaction cannot wait for synchronous standbys", ErrSessionPooled)
 	}
 	v.pooled = true
 	named, err := v.checkTransactions(ctx)
-	v.pooled = ctx.Err() != nil // it need not be found again; but if that is an error, the whole check shows which
+	v.pooled = ctx.Err() != nil // if ctx has ended, the next check goes on here; else it starts over
 	// Temporary, as when the pooler is full. In statement mode it ends the connection of the first
 	// transaction, of which lib/pq says ErrBadConn.
 	if err != nil && pooled != nil && !v.Refuses(err) && !errors.Is(err, driver.ErrBadConn) {
@@ -66,8 +66,8 @@ func (v *Server) checkTransactions(ctx context.Context) (named bool, err error) 
 	}
 }
 
-// pingThroughPooler sends a statement that no driver prepares, outside a transaction. Its error
-// is no driver.ErrBadConn, which would tell of a pooler that permits no transactions.
+// pingThroughPooler sends a statement that no driver prepares, outside a transaction. It hides
+// driver.ErrBadConn, which its callers take for a pooler that permits no transactions.
 func (s *Session) pingThroughPooler(ctx context.Context) error {
 	s.renew(s.now())
 	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) { return nil, s.conn.PingContext(ctx) })

@@ -39,7 +39,7 @@ var errClosed = errors.New("elector: the session was closed")
 var errTransactionOver = errors.New("elector: the transaction that held the lock has ended on the server")
 
 // errTwoServers is of a transaction whose locks another connection of the pool does not see.
-var errTwoServers = errors.New("elector: the pool leads to two servers, of which one has the lock, and the other does not know it: " +
+var errTwoServers = errors.New("elector: the pool leads to two servers, and only one of them has the lock: " +
 	"is an address moving in a failover, or does it lead to several primaries?")
 
 // errMixedUp is of a prepared statement that comes and goes.

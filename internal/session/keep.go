@@ -36,10 +36,10 @@ type Request struct {
 const checkEvery = 10
 
 // keep is the session's life: heartbeats until one fails, the validity has run out, or the
-// session is closed. Any answered statement is as good as a heartbeat and puts off the
-// next one, by one interval at the most, because only a heartbeat hears requests. The
-// teardown is here and nowhere else: the cause is set first, so that every term ends and its
-// work can return before the connection is closed.
+// session is closed. Any answered statement counts as a heartbeat, and delays the next one by
+// at most one interval: only heartbeats receive requests. The teardown is here and nowhere
+// else: the cause is set first, so that every term ends and its work can return before the
+// connection is closed.
 func (s *Session) keep(onBeat func(Beat)) {
 	defer func() {
 		s.awaitHolds()
@@ -278,9 +278,8 @@ func (s *Session) awaitHolds() {
 	}
 }
 
-// answerTime bounds a wait for an answer that does not come on the session: one lease, but
-// half of what is left of the drain once ended is done, so that the work can still return
-// in time.
+// answerTime bounds the wait for an answer that does not come on the session: to one lease, or
+// to half of the remaining drain once ended is done, so that the work can return in time.
 func (s *Session) answerTime(ended context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := lingering(ended, func() time.Duration { return s.DrainLeft() / 2 })
 	ctx, cancel := context.WithTimeoutCause(ctx, s.lease.Length, fmt.Errorf("%w within one lease", ErrNoAnswer))

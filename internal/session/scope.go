@@ -27,16 +27,16 @@ const (
 // a transaction pooler keeps a backend. The server ends the transaction of a silent client
 // (idle_in_transaction_session_timeout), as it ends an idle session otherwise.
 //
-// The transaction has no snapshot and no transaction id, which would hold back VACUUM. After
-// a query of the extended protocol its portal keeps a snapshot until the next statement. So
-// PingTransaction follows each query, and what needs a transaction id is done beside the
-// session, on another connection. So is what reads a relation, whose lock would last until
-// the end. An error ends the transaction, and so the session.
+// The transaction has no snapshot and no transaction id, which would hold back VACUUM. After a
+// query of the extended protocol its portal keeps a snapshot until the next statement. So
+// PingTransaction follows each query. Statements that need a transaction id, or read a
+// relation (whose lock would last until the end), run on another connection. An error ends the
+// transaction, and so the session.
 
 // InTransaction reports whether the session has its locks inside a transaction.
 func (s *Session) InTransaction() bool { return s.inside }
 
-// Stay has PingTransaction follow each query from now on, and the last one.
+// Stay sends PingTransaction now, and after each query from now on.
 func (s *Session) Stay(ctx context.Context) error {
 	if !s.inside {
 		return nil

@@ -62,7 +62,7 @@ func NewServer(pool *sql.DB, c Config) *Server {
 	return v
 }
 
-// copy is the same for another goroutine, without what it has met.
+// copy returns a Server for another goroutine, without what this one has learned.
 func (v *Server) copy() *Server {
 	own := &Server{Config: v.Config, pool: v.pool, settings: v.settings}
 	own.inside.Store(v.InTransaction())
@@ -86,8 +86,8 @@ func (v *Server) Refuses(err error) bool {
 // called from any goroutine.
 func (v *Server) InTransaction() bool { return v.inside.Load() }
 
-// SuspectPooler has the next check try transaction scope, if err says that a pooler has
-// moved a session: one that the last check did not find.
+// SuspectPooler makes the next check try transaction scope, if err shows that a pooler that
+// the last check missed has moved a session.
 func (v *Server) SuspectPooler(err error) {
 	v.pooled = v.pooled || v.Scope == Auto && errors.Is(err, ErrSessionPooled) && !errors.Is(err, errMixedUp)
 }
@@ -150,7 +150,7 @@ func (v *Server) lend(ctx context.Context, inside bool) (*Session, error) {
 }
 
 // LendToLead lends a connection for a session that may be elected. In transaction scope it
-// takes the connection beside it first, for which no granted lock must wait.
+// first takes the second connection, so that a granted lock never waits for one.
 func (v *Server) LendToLead(ctx context.Context) (*Session, error) {
 	if !v.InTransaction() {
 		return v.Borrow(ctx)

@@ -18,9 +18,9 @@ import (
 // closeGrace is how long a driver gets to close a connection before it is abandoned.
 const closeGrace = time.Second
 
-// sendGrace is how long a call under way gets to send its statement before it is
-// cancelled. A driver that has sent nothing reports driver.ErrBadConn and its connection
-// lives. database/sql then closes it as it is, and a pool below takes it back.
+// sendGrace is how long a call under way gets to send its statement before it is cancelled. A
+// driver that has sent nothing reports driver.ErrBadConn although its connection lives.
+// database/sql then closes it as it is, and a pool below database/sql uses it again.
 const sendGrace = 50 * time.Millisecond
 
 // A Session is one pinned connection and the server backend behind it. Its methods may

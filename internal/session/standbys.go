@@ -152,8 +152,8 @@ func named(all []sender, name string) (some []sender) {
 func checkStreams(listed []string, all []sender) error {
 	for _, name := range listed {
 		if len(named(all, name)) == 0 {
-			return fmt.Errorf("%w: standby %q of synchronous_standby_names does not stream from this server: start it, or name others, "+
-				"who alone may be promoted then", ErrNotSynchronous, name)
+			return fmt.Errorf("%w: standby %q of synchronous_standby_names does not stream from this server: start it, or remove it from the list "+
+				"and never promote it", ErrNotSynchronous, name)
 		}
 	}
 	return checkAlone(listed, all)

@@ -130,7 +130,8 @@ func (s *Session) Elsewhere(ctx context.Context, row db.IdentifyRow) error {
 	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock on %v, and the pool has reached %s", ErrNotLeader, s.pid, own, reason)
 }
 
-// meet has the pool's sessions compare their server with one that the pool has reached.
+// meet makes each session of the pool compare its server with other, which the pool has
+// reached.
 func (l *sessions) meet(pool *sql.DB, other identity) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

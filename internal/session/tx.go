@@ -49,8 +49,8 @@ func (s *Session) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) 
 	}, (*Tx).end)
 }
 
-// Within has the answers to Commit and Rollback awaited within the drain once ctx is done.
-// Without it they are once no term of the session may go on.
+// Within makes Commit and Rollback wait no longer than the drain once ctx is done. The default
+// ctx is TermContext.
 func (tx *Tx) Within(ctx context.Context) { tx.within = ctx }
 
 // isSpoilt reports whether a connection is of no use after a failed BEGIN. If so, it is

@@ -42,7 +42,7 @@ func (v *Server) watch(s *Session) {
 		}
 		s.raiseSuspicion()
 		if failures++; failures == 2 { // one may be the end of both
-			v.Report(s.ctx, Watching, fmt.Errorf("elector: nobody watches the leader's backend, whose end the next heartbeat would tell: %w", Explain(err)))
+			v.Report(s.ctx, Watching, fmt.Errorf("elector: cannot watch the leader's backend; the next heartbeat will detect its end: %w", Explain(err)))
 		}
 		backoff.Sleep(s.ctx, backoff.Jitter(again.After(failures)))
 	}

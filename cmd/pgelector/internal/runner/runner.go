@@ -112,7 +112,7 @@ func Run(c Config) error {
 }
 
 // openRoster returns the roster that shows this candidate, and makes its tables if they are
-// missing. What fails of it is logged, and costs no leadership.
+// missing. Failures are logged, and cost no leadership.
 func (r *runner) openRoster(pool *sql.DB) (*roster.Roster, error) {
 	published, err := roster.New(pool, roster.WithSchema(r.Roster), roster.WithOnError(func(err error) {
 		r.Log.Warn("the roster was not written", "error", err)
