@@ -18,9 +18,11 @@ import (
 
 // Statements that sqlc cannot type.
 const (
-	// ReadCommitted is the first statement of a transaction, since wrappers of a driver may
-	// know no isolation levels.
-	ReadCommitted = "-- name: ReadCommitted :exec\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+	// RepeatableRead and ReadCommitted are the first statements of a transaction, since wrappers
+	// of a driver may know no isolation levels. One of them fails (25001) in a transaction that
+	// other code has left open after a query, because the level can no longer change.
+	RepeatableRead = "-- name: RepeatableRead :exec\nSET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+	ReadCommitted  = "-- name: ReadCommitted :exec\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
 	// What stands between Savepoint and RollBackToIt may fail, and the transaction goes on.
 	Savepoint    = "-- name: Savepoint :exec\nSAVEPOINT pgelector"

@@ -47,7 +47,8 @@ func leave(t *testing.T, pool *sql.DB, statement string, n int) {
 func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
 	inSessionScope(t, "its pools prepare statements")
 	t.Parallel()
-	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}, "watching": {elector.WithWatch()}}
+	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}, "watching": {elector.WithWatch()},
+		"in a transaction": {elector.WithScope(elector.TransactionScope)}}
 	overEach(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
 		for name, statement := range leftOpen {
@@ -69,19 +70,22 @@ func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
 						if mode == "watching" {
 							s.watcher(t, c)
 						}
+						inside := mode == "in a transaction"
 						for _, f := range c.rec.Failures() {
-							t.Errorf("reported (%s): %v", f.Op, f.Err)
+							if !inside || d.name(0) != "postgres" { // lib/pq refuses to begin another, and says so by no SQLSTATE
+								t.Errorf("reported (%s): %v", f.Op, f.Err)
+							}
 						}
 						if n := one[int](t, s.admin, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1
-							AND (backend_xid IS NOT NULL OR state LIKE 'idle in%')`, c.CandidateID()); n > 0 {
-							t.Error("a session is inside a transaction")
+							AND (backend_xid IS NOT NULL OR state LIKE 'idle in%' AND NOT $2)`, c.CandidateID(), inside); n > 0 {
+							t.Error("a session is inside a transaction of other code")
 						}
 						expect(t, term.Verify(soon(t)))
 						expect(t, term.InTx(soon(t), s.admin, nil, func(*sql.Tx) error { return nil }))
 						expect(t, term.Resign(soon(t)))
 						after, err := s.ServerLog()
 						check(t, err)
-						if said := errorsIn(after[len(before):]); len(said) > 0 && spoilt == 1 && name != "failed" {
+						if said := errorsIn(after[len(before):]); len(said) > 0 && spoilt == 1 && name != "failed" && !inside {
 							t.Errorf("the server logged: %s", strings.Join(said, ""))
 						}
 					})

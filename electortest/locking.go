@@ -1,6 +1,7 @@
 package electortest
 
 import (
+	"slices"
 	"strconv"
 	"time"
 )
@@ -75,6 +76,9 @@ func (id lockID) tells() bool {
 	class := id.key >> 32
 	return id.objsubid == 2 && (class == leaseClass || class == leaseClassInside || class == sinceClass)
 }
+
+// tellsOfSession reports whether the lock tells the lease of a session outside a transaction.
+func (id lockID) tellsOfSession() bool { return id.objsubid == 2 && id.key>>32 == leaseClass }
 
 func (x *execution) tellLease(settings string, s scope) error {
 	class := int64(leaseClass)
@@ -209,6 +213,7 @@ func confirm(x *execution, m *message) (Answer, error) {
 	held, name := holder != nil && int64(holder.pid) == m.integer(2), ""
 	if held {
 		name = holder.nameOfTransaction()
+		held = holder == x.backend || !slices.ContainsFunc(x.server.locks.of(holder), lockID.tellsOfSession)
 	}
 	if in := x.isMarked(); in || !held {
 		return one(held, int64(x.pid), int64(0), x.server.epoch, in, name), nil

@@ -52,6 +52,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.ShowsSnapshot:       showsSnapshot,
 	db.NamedStatement:      namedStatement,
 	db.TryInTransaction:    tryInTransaction,
+	db.RepeatableRead:      nothing,
 	db.ReadCommitted:       nothing,
 	db.Savepoint:           nothing,
 	db.RollBackToIt:        nothing, // but for what has failed: see query

@@ -25,6 +25,10 @@
 -- transaction names the one in which the lock is held: two can be of the same backend. Its
 -- second word is the start of the server, whose process ids another server may have, too.
 --
+-- The answer for a transaction is not held, with the name of the transaction, if a candidate in
+-- session scope has locks on the same backend, which a pooler shares. The server would grant
+-- the transaction a lock that the session has.
+--
 -- in_transaction means that the previous statement ran in the same transaction, which other
 -- code left open. The caller must refuse the connection: the barrier would last until the
 -- end of that transaction.
@@ -46,7 +50,11 @@ COALESCE((
 h.in_transaction::boolean AS in_transaction,
 COALESCE(h.transaction, '')::pg_catalog.text AS transaction
 FROM (
-    SELECT f.in_transaction, f.transaction IS NOT NULL AS held, f.transaction
+    SELECT f.in_transaction, f.transaction IS NOT NULL AND CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer THEN true ELSE NOT EXISTS (
+        SELECT FROM pg_catalog.pg_locks AS l
+        WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+            AND l.classid::bigint OPERATOR(pg_catalog.=) 318473925 AND l.objsubid OPERATOR(pg_catalog.=) 2
+    ) END AS held, f.transaction
     FROM (SELECT COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' AS in_transaction, (
         SELECT pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time()))
         FROM pg_catalog.pg_locks AS l

@@ -100,6 +100,13 @@ func row(values ...driver.Value) *sqlmock.Rows {
 // expectServerCheck expects the check of the server, before the first attempt and after a failed
 // one.
 func expectServerCheck(mock sqlmock.Sqlmock) {
+	for range 2 {
+		expectOneCheck(mock)
+	}
+}
+
+// expectOneCheck expects one of the two checks that must both find no pooler.
+func expectOneCheck(mock sqlmock.Sqlmock) {
 	describe := func(pid int) {
 		query(mock, "DescribeServer").WillReturnRows(row(pid, false, 150000, "PostgreSQL 15", 0, false))
 	}

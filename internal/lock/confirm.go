@@ -16,6 +16,10 @@ var (
 	ErrSessionHidden = fmt.Errorf("%w: the role of this pool cannot see the leader's session: use the elector's own role, or GRANT pg_read_all_stats to this one", session.ErrConfig)
 )
 
+// errSharedBackend is of a lock that the server has granted a second time, to one backend.
+var errSharedBackend = fmt.Errorf("%w: a candidate in session scope is on the same backend: "+
+	"use transaction scope for every candidate behind the pooler", session.ErrSessionPooled)
+
 // confirm verifies that the session holds the lock, passes the barrier and reads the token.
 // Nothing else may see the term before all of it is done.
 func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.ConfirmRow, err error) {
@@ -32,6 +36,9 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 	}
 	if err == nil {
 		err = s.CheckServer(row.Transaction)
+	}
+	if err == nil && !row.Held && row.Transaction != "" {
+		err = errSharedBackend
 	}
 	if err == nil {
 		err = s.CheckInTime()

@@ -46,10 +46,11 @@ func (v *Server) check(ctx context.Context) error {
 }
 
 // poolerRepeats is how often a pooler must show again to be believed, and how many checks in
-// a row must then miss it to disprove it: each may miss a busy one.
+// a row must find none: each may miss a busy one. (Measured: one of 730 did, with three
+// strangers on two backends.)
 const poolerRepeats = 2
 
-// checkServer checks the server on new connections again if it finds a pooler: a
+// checkServer checks the server twice, and on new connections again if it finds a pooler: a
 // connection that is cut in the middle of a check can look like one. A protocol violation
 // (08P01) is checked again, too: a pooler that mixes clients up, or one that is full.
 func (v *Server) checkServer(ctx context.Context) error {
@@ -61,7 +62,7 @@ func (v *Server) checkServer(ctx context.Context) error {
 				return err
 			}
 			missed = 0
-		case err != nil || found == 0 || missed+1 == poolerRepeats:
+		case err != nil || missed+1 == poolerRepeats:
 			return err
 		default:
 			missed++

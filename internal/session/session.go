@@ -218,7 +218,13 @@ func (s *Session) begin(ctx context.Context) error {
 			s.tx, s.q = tx, db.New(tx)
 		}
 		if err == nil && s.inside {
+			_, err = tx.ExecContext(ctx, db.RepeatableRead)
+		}
+		if err == nil && s.inside {
 			_, err = tx.ExecContext(ctx, db.ReadCommitted)
+		}
+		if state := pgerr.State(err); state == "25001" || state == "25P02" {
+			err = pgerr.Wrap(errOpenTransaction, err)
 		}
 		return tx, err
 	})
