@@ -410,6 +410,20 @@ func TestASessionTriesAllElectionsSoonAfterAnotherHasEnded(t *testing.T) {
 	}
 }
 
+// Each barrier takes room in the lock table of the server, so one statement passes a thousand
+// at most.
+func TestASessionPassesItsBarriersAThousandAtATime(t *testing.T) {
+	for n, want := range map[int]int{1000: 1, 1001: 2} {
+		scene(t, fmt.Sprint(n), func(b *bench) {
+			asked := b.count()
+			b.until(b.share("one", n), n)
+			if counts := asked(); counts["TryLocks"] != 1 || counts["Tokens"] != want {
+				b.Errorf("asked %v, want one batch, and its barriers in %d statements", counts, want)
+			}
+		})
+	}
+}
+
 // Two sessions lead. If the smaller ends, the next batch finds its elections.
 func TestASessionWatchesTheLargest(t *testing.T) {
 	for _, first := range []string{"large", "small"} {

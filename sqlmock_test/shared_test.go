@@ -29,19 +29,20 @@ type many struct {
 	rec  *hookstest.Recorder
 }
 
-func newMany(t *testing.T, n int64) *many {
+func newMany(t *testing.T, n int64, opts ...elector.SessionOption) *many {
 	t.Helper()
 	pool, mock := newMock(t)
-	return newManyOn(t, pool, mock, n)
+	return newManyOn(t, pool, mock, n, opts...)
 }
 
-func newManyOn(t *testing.T, pool *sql.DB, mock sqlmock.Sqlmock, n int64) *many {
+func newManyOn(t *testing.T, pool *sql.DB, mock sqlmock.Sqlmock, n int64, opts ...elector.SessionOption) *many {
 	t.Helper()
 	m := &many{pool: pool, mock: mock, rec: hookstest.NewRecorder()}
 	var err error
 	// No heartbeat comes while these tests count statements.
-	m.Session, err = elector.NewSession(pool, elector.WithCandidateID("web-1"), elector.WithStandby(elector.Poll), elector.WithHeartbeatInterval(3500*time.Millisecond),
-		elector.WithHooks(hooks.Funcs{Elected: m.rec.OnElected, Demoted: m.rec.OnDemoted, Error: m.rec.OnError, Campaign: m.rec.OnCampaign}))
+	m.Session, err = elector.NewSession(pool, append([]elector.SessionOption{elector.WithCandidateID("web-1"), elector.WithStandby(elector.Poll),
+		elector.WithHeartbeatInterval(3500 * time.Millisecond),
+		elector.WithHooks(hooks.Funcs{Elected: m.rec.OnElected, Demoted: m.rec.OnDemoted, Error: m.rec.OnError, Campaign: m.rec.OnCampaign})}, opts...)...)
 	wantError(t, err)
 	for key := range n {
 		e, err := m.Elector("election", elector.WithKey(key+1))
@@ -355,6 +356,36 @@ func (m *many) campaigns(t *testing.T) []*elector.Term {
 	}
 	elected.Wait()
 	return terms
+}
+
+// The server frees the locks of a session that ended one by one: four batches find them, long
+// before the retry interval has passed.
+func TestTheLocksOfTheLargestSessionAreAskedForUntilTheServerHasFreedThem(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		const look = 100 * time.Millisecond
+		m := newMany(t, 4, elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(look), elector.WithRetryInterval(3*time.Second))
+		m.opened()
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy"), values(int64(2), "busy"), values(int64(3), "busy"), values(int64(4), "busy")))
+		query(m.mock, "LargestHolder").WillReturnRows(row(300, "web-2"))
+		for _, ended := range []bool{false, true} {
+			query(m.mock, "PairIsFree").WillReturnRows(row(ended, sessionPID))
+		}
+		for key := range m.all {
+			m.elected(int64(key+5), int64(key+1))
+			if key < len(m.all)-1 {
+				query(m.mock, "LargestHolder").WillReturnRows(rows()) // nobody holds the others
+			}
+		}
+		start := time.Now()
+		terms := m.campaigns(t)
+		if took := time.Since(start); took > 5*look {
+			t.Errorf("all are led after %v", took)
+		}
+		for _, term := range terms {
+			expectResign(m.mock)
+			resign(t, term)
+		}
+	})
 }
 
 func TestASessionWhoseGrantsDoNotShowIsRefused(t *testing.T) {
