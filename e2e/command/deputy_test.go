@@ -162,12 +162,17 @@ func TestDoctorNamesTheStrangerOnASeat(t *testing.T) {
 		t.Errorf("the stranger holds the seat, but status printed %+v", s)
 	}
 	doctor := func() string { return invoke(t, at(dsn), "doctor").out }
+	warning := fmt.Sprintf("warn  deputy           backend %d (\"stranger\", user postgres) holds the deputy's seat of the election with key %d, and ", pid, keyOf("billing"))
+	if out := doctor(); !strings.Contains(out, warning+"publishes no lease") {
+		t.Errorf("the stranger has just sent a statement, but publishes no lease:\n%s", out)
+	}
+	_, err := stranger.Exec(t.Context(), "SELECT pg_advisory_lock_shared(318473925, 10000)") // as docs/protocol.md says
+	check(t, err)
 	if out := doctor(); strings.Contains(out, "warn  deputy") {
-		t.Errorf("the stranger has just sent a statement:\n%s", out)
+		t.Errorf("the stranger has just published a lease, as a candidate does:\n%s", out)
 	}
 	time.Sleep(time.Minute)
-	warning := fmt.Sprintf("warn  deputy           backend %d (\"stranger\", user postgres) holds the deputy's seat of the election with key %d, and has sent nothing for 1m", pid, keyOf("billing"))
-	eventually(t, "doctor warns", func() bool { return strings.Contains(doctor(), warning) })
+	eventually(t, "doctor warns", func() bool { return strings.Contains(doctor(), warning+"has sent nothing for 1m") })
 	check(t, stranger.Close(t.Context()))
 	following.logs(t, "became deputy")
 	if out := doctor(); strings.Contains(out, "warn  deputy") {

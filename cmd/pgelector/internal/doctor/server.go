@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -268,16 +269,26 @@ func (x *Examination) need() {
 // which is at most 30 s unless chosen longer.
 const silence = time.Minute
 
+// isStranger reports whether a session that is no candidate's holds the deputy's seat: a
+// candidate takes the seat and publishes its lease by one statement.
+func isStranger(r db.AdvisoryLocksRow) bool { return r.Deputy && r.LeaseMillis == 0 }
+
 // elections counts the sessions that elections pin, and looks for seats that no candidate
 // uses.
 func (x *Examination) elections(ctx context.Context) error {
 	var now int64
-	rows, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (rows []db.AdvisoryLocksRow, err error) {
-		if rows, err = q.AdvisoryLocks(ctx); err == nil {
-			now, err = q.Clock(ctx)
-		}
-		return rows, err
-	})
+	look := func() ([]db.AdvisoryLocksRow, error) {
+		return question(ctx, x, func(ctx context.Context, q *db.Queries) (rows []db.AdvisoryLocksRow, err error) {
+			if rows, err = q.AdvisoryLocks(ctx); err == nil {
+				now, err = q.Clock(ctx)
+			}
+			return rows, err
+		})
+	}
+	rows, err := look()
+	if err == nil && slices.ContainsFunc(rows, isStranger) { // or its statement that takes the seat goes on
+		rows, err = look()
+	}
 	if err != nil {
 		return err
 	}
@@ -293,6 +304,10 @@ func (x *Examination) elections(ctx context.Context) error {
 		}
 		deputies++
 		switch silent := time.Duration(now-r.LastMicros) * time.Microsecond; {
+		case isStranger(r):
+			x.say(warn, "deputy", "backend %d (%q, user %s) holds the deputy's seat of the election with key %d, and publishes no lease, as "+
+				"every candidate does: nobody is deputy, so a dead leader is replaced only after a retry interval: end the session: "+
+				"SELECT pg_terminate_backend(%d)", r.Pid, r.ApplicationName, r.Usename, r.Key, r.Pid)
 		case r.LastMicros == 0:
 			hidden++
 		case silent > silence:
