@@ -347,7 +347,7 @@ func TestTheLeadershipGoesRound(t *testing.T) {
 func TestATransferIsNotLogged(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
-		s := quiet(t)
+		s := watched(t)
 		election := s.election(t)
 		before, err := s.ServerLog()
 		check(t, err)
