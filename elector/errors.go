@@ -85,7 +85,8 @@ var (
 
 	// ErrNoSuccessor is returned by TransferTo when the term was resigned, but the successor
 	// was not seen to get the lock: it did not come in time, or before ctx ended, or was lost,
-	// or another call resigned to somebody else. The election goes on as usual.
+	// or another call resigned to somebody else. The election goes on as usual. An error that
+	// wraps ErrConfig, too, is of an id that no successor can have, and the term goes on.
 	ErrNoSuccessor = errors.New("elector: the successor was not seen to get the lock, and the election goes on: does it live, campaign, and is it healthy?")
 
 	// ErrUnanswered is returned by RequestResign and RequestTransfer when the leader has not

@@ -211,7 +211,7 @@ func TestAnInvalidSuccessorIsAnErrorAndTheTermGoesOn(t *testing.T) {
 		e, _ := newElector(t, pool)
 		term := campaign(t, e)
 		for _, successor := range []string{"", "web-1", strings.Repeat("w", 64), "wëb"} {
-			wantError(t, term.TransferTo(t.Context(), successor), elector.ErrConfig)
+			wantError(t, term.TransferTo(t.Context(), successor), elector.ErrNoSuccessor, elector.ErrConfig)
 		}
 		if !term.Valid() {
 			t.Error("the term has ended")
