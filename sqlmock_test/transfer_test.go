@@ -254,6 +254,31 @@ func TestACandidateWaitsAsLongAsItsOfferStands(t *testing.T) {
 	})
 }
 
+// The last leader keeps its seat for a moment, and the deputy has the other one. A refusal,
+// as by a full lock table, is no reason to give up either.
+func TestALeaderWithoutASeatTriesUntilOneIsFree(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		query(mock, "TryLock").WillReturnRows(row("offered", false, sessionPID, 300, "web-2"))
+		expectAll(mock, successorLeads)
+		for range 3 {
+			query(mock, "TryPair").WillReturnRows(row(false)) // one seat
+			query(mock, "TryPair").WillReturnRows(row(false)) // the other
+		}
+		query(mock, "TryPair").WillReturnError(errFull)
+		query(mock, "TryPair").WillReturnRows(row(false))
+		query(mock, "TryPair").WillReturnRows(row(true))
+		e, rec := newElector(t, pool)
+		term := campaign(t, e)
+		time.Sleep(time.Second) // before the first heartbeat
+		wantError(t, mock.ExpectationsWereMet())
+		expectResign(mock)
+		resign(t, term)
+		wantFailures(t, rec)
+	})
+}
+
 // The term has its own session, and ends with the shared one.
 func TestASuccessorOfASessionWaitsOnAConnectionOfItsOwn(t *testing.T) {
 	for _, resigns := range []bool{true, false} {
