@@ -34,10 +34,9 @@ func (p *page) goals() {
 		p.ahead(fmt.Sprintf("wait, %s: ahead of %s after each fault", d.name, systems.EtcdFast), d.wait, systems.EtcdFast)
 		p.ahead(fmt.Sprintf("wait, %s: ahead of %s after each fault", d.name, systems.Migrate), d.wait, systems.Migrate)
 		p.ahead(fmt.Sprintf("fastest, %s: ahead of %s after each fault", d.name, systems.EtcdFast), d.fastest, systems.EtcdFast)
-		overlap := results.Summarize(p.r.Select(d.fastest, string(systems.Terminate), func(f results.Failover) *float64 { return f.Overlap }))
-		p.goal(fmt.Sprintf("fastest, %s, %s: two leaders for less than 10 ms at p99", d.name, systems.Terminate),
-			fmt.Sprintf("p99 of %d: %s", overlap.N, duration(overlap.P99)), overlap.N > 0, overlap.P99 < 10)
+		p.overlapGoal("fastest, "+d.name, d.fastest)
 	}
+	p.overlapGoal("watched, pgx", systems.WatchedPgx)
 	p.growthGoals()
 	p.shardGoals()
 	p.costGoals()
@@ -47,6 +46,13 @@ func (p *page) goals() {
 // round trip with a WAL flush.
 func (p *page) least(raw, driver string, f systems.Fault) float64 {
 	return p.r.Gap(raw, string(f)).Median + p.r.Call(results.IdleFlush+driver)
+}
+
+// overlapGoal writes for how long two candidates lead.
+func (p *page) overlapGoal(name, system string) {
+	overlap := results.Summarize(p.r.Select(system, string(systems.Terminate), func(f results.Failover) *float64 { return f.Overlap }))
+	p.goal(fmt.Sprintf("%s, %s: two leaders for less than 10 ms at p99", name, systems.Terminate),
+		fmt.Sprintf("p99 of %d: %s", overlap.N, duration(overlap.P99)), overlap.N > 0, overlap.P99 < 10)
 }
 
 // leastGoal compares a resignation with the least time. It also shows the ratio with the flush of a connection that is

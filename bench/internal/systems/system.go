@@ -85,6 +85,7 @@ const (
 	DefaultPq  = "pgelector default, lib/pq"
 	WaitPgx    = "pgelector wait, pgx"
 	WaitPq     = "pgelector wait, lib/pq"
+	WatchedPgx = "pgelector watched, pgx"
 	FastestPgx = "pgelector fastest, pgx"
 	FastestPq  = "pgelector fastest, lib/pq"
 	PollPgx    = "pgelector poll, pgx"
@@ -107,6 +108,7 @@ func All() []System {
 		library(pq, DefaultPq, "no options", forDefault, quick),
 		library(pgx, WaitPgx, "WithStandby(Wait)", forWait, quick, wait),
 		library(pq, WaitPq, "WithStandby(Wait)", forWait, quick, wait),
+		library(pgx, WatchedPgx, "WithStandby(Wait), WithWatch()", forWatched, quick, wait, elector.WithWatch()),
 		library(pgx, FastestPgx, fastestText, forFastest, quick, fastest...),
 		library(pq, FastestPq, fastestText, forFastest, quick, fastest...),
 		library(pgx, PollPgx, "WithStandby(Poll)", forPoll, nil, poll),
