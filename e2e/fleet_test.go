@@ -28,6 +28,8 @@ type fleet struct {
 	election string
 	members  map[string]*member
 	excused  []string // candidates whose backend the test terminated
+	next     func() settings
+	started  int
 
 	mu      sync.Mutex
 	history []entry       // in order of arrival
@@ -64,12 +66,18 @@ func (s *server) launch(t *testing.T, d drivers, n int, change ...func(int, *set
 			f.print(t)
 		}
 	})
-	for i := range n {
+	f.next = func() settings {
+		i := f.started
+		f.started++
 		s := settings{Driver: d.name(i), DSN: s.DSN(), Election: f.election, ID: fmt.Sprintf("%s-%d", d.name(i), i),
 			Lease: fleetLease, Heartbeat: fleetHeartbeat, Retry: fleetRetry}
 		for _, fn := range change {
 			fn(i, &s)
 		}
+		return s
+	}
+	for range n {
+		s := f.next()
 		if s.Elections > 0 {
 			inSessionScope(t, "a shared session needs it")
 		}
@@ -79,6 +87,14 @@ func (s *server) launch(t *testing.T, d drivers, n int, change ...func(int, *set
 		f.wait(t, id+" is ready", func(e entry) bool { return e.Kind == ready && e.ID == id })
 	}
 	return f
+}
+
+// join starts one more process with the settings of the fleet, and waits until it is ready.
+func (f *fleet) join(t *testing.T) {
+	t.Helper()
+	s := f.next()
+	f.start(t, s)
+	f.wait(t, s.ID+" is ready", func(e entry) bool { return e.Kind == ready && e.ID == s.ID })
 }
 
 func (f *fleet) start(t *testing.T, s settings) {

@@ -51,6 +51,10 @@ var soonest = map[string]time.Duration{"the default": 120 * time.Millisecond, "w
 // terminated leads on beside a deputy that waited.
 const shortOverlap = 10 * time.Millisecond
 
+// promptly is the longest median time until something that takes milliseconds, while other
+// tests keep the machine busy.
+const promptly = 250 * time.Millisecond
+
 // within checks that the median of five measurements is within the bound. The machine may be
 // busy, so it measures again.
 func within(t *testing.T, what string, bound time.Duration, measure func() time.Duration) {
@@ -138,7 +142,7 @@ func TestAThousandElectionsOfAKilledProcessAreSoonLedAgain(t *testing.T) {
 			})
 			return took
 		}
-		within(t, "killed, beyond three times what free elections take", 0, func() time.Duration {
+		within(t, "killed, beyond what free elections take", 150*time.Millisecond, func() time.Duration {
 			began := time.Now()
 			leader := join()
 			free := leadsAll(leader, began)
@@ -150,7 +154,7 @@ func TestAThousandElectionsOfAKilledProcessAreSoonLedAgain(t *testing.T) {
 			f.kill(t, leader)
 			again := leadsAll(follower, began)
 			f.kill(t, follower)
-			return again - 3*free
+			return again - free
 		})
 	})
 }
@@ -202,24 +206,33 @@ func TestADeputyThatIsKilledOrFrozenIsReplaced(t *testing.T) {
 	for name, how := range map[string]struct {
 		signal       syscall.Signal
 		lease, bound time.Duration
-	}{"killed": {syscall.SIGKILL, long, long / 2}, "frozen": {syscall.SIGSTOP, fleetLease, fleetLease + fleetRetry + handedOver}} {
+	}{"killed": {syscall.SIGKILL, long, fleetRetry + 400*time.Millisecond}, "frozen": {syscall.SIGSTOP, fleetLease, fleetLease + fleetRetry + 500*time.Millisecond}} {
+		if throughPooler { // the deputy leaves its seat for a moment with each transaction
+			how.bound = max(long/2, how.bound+handedOver)
+		}
 		for standby := range soonest {
 			t.Run(name+", "+standby, func(t *testing.T) {
 				t.Parallel()
 				overEach(t, func(t *testing.T, d drivers) {
 					f := onShared(t).launch(t, d, 3, func(_ int, s *settings) { s.Standby, s.Lease = standbys[standby], how.lease })
-					leader := f.leader(t, 0)
-					old := f.deputy(t)
-					began := time.Now()
-					if how.signal == syscall.SIGKILL {
-						f.kill(t, old)
-					} else {
+					var fresh string
+					within(t, "the deputy is replaced", how.bound, func() time.Duration {
+						if len(f.members) < 3 {
+							f.join(t)
+							time.Sleep(fleetRetry) // its first attempt is not to be the one that takes the seat
+						}
+						old := f.deputy(t)
+						began := time.Now()
 						f.signal(t, old, how.signal)
-					}
-					fresh := f.another(t, old)
-					if took := time.Since(began); took > how.bound {
-						t.Errorf("the deputy was replaced after %v", took)
-					}
+						fresh = f.another(t, old)
+						took := time.Since(began)
+						if how.signal != syscall.SIGKILL {
+							f.signal(t, old, syscall.SIGKILL)
+						}
+						f.isGone(t, old)
+						return took
+					})
+					leader := f.leader(t, 0)
 					f.kill(t, leader.ID)
 					if next := f.leader(t, leader.Token); next.ID != fresh {
 						t.Errorf("%s was elected, but %s was the deputy", next.ID, fresh)

@@ -40,16 +40,16 @@ func TestAWatchedLeaderLearnsAtOnceThatItsBackendEnded(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), watching...).run(t, nil)
-		for range 3 {
+		within(t, "to learn it", promptly, func() time.Duration {
 			after := c.after()
 			eventually(t, "it leads", c.IsLeader)
 			leader, _ := s.watcher(t, c)
 			began := time.Now()
 			s.terminate(t, leader)
 			e := next[hooks.Demoted](t, after, nil)
-			soonAfter(t, "to learn it", began)
 			wraps(t, e.Err, elector.ErrSessionLost)
-		}
+			return e.At.Sub(began)
+		})
 	})
 }
 
