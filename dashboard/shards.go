@@ -97,6 +97,7 @@ type found struct {
 	key        int64
 	name       string
 	candidates []*candidate
+	led        time.Time // since when the leader leads; zero if its session does not say so
 	connected  time.Time // when the leader's session began; zero if nobody leads or it is hidden
 	terms      []roster.Term
 }
@@ -148,7 +149,7 @@ func (g *found) holds(row db.AdvisoryLocksRow, now time.Time) {
 	c := holder(row, now)
 	g.candidates = append(g.candidates, &c)
 	if row.Granted {
-		g.connected = db.Time(row.ConnectedMicros)
+		g.led, g.connected = db.Time(row.SinceMicros), db.Time(row.ConnectedMicros)
 	}
 }
 

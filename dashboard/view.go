@@ -213,7 +213,9 @@ func (g *found) election(now time.Time, window time.Duration, budget *int) elect
 	if len(e.Candidates) > 0 && e.Candidates[0].Role == leads {
 		leader := e.Candidates[0]
 		e.Leader = &leader
-		if since := g.connected; !since.IsZero() {
+		if since := g.led; !since.IsZero() {
+			e.For, e.Since = "for "+lasting(now.Sub(since)), at(since)
+		} else if since := g.connected; !since.IsZero() {
 			e.For, e.Since = "session for "+lasting(now.Sub(since)), at(since)
 			e.Since.Text += " (session)"
 		}

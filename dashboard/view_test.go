@@ -60,6 +60,22 @@ func TestElectionsAreTheNamedFirstThenThoseOfTheRosterByName(t *testing.T) {
 	}
 }
 
+func TestWithoutTermsTheLeadersSessionSaysSinceWhenItLeads(t *testing.T) {
+	row := db.AdvisoryLocksRow{Key: 5, Granted: true, ApplicationName: "web-1", ConnectedMicros: noon.Add(-2 * time.Hour).UnixMicro()}
+	since := func() string {
+		all, _ := group(facts{at: noon, locks: []db.AdvisoryLocksRow{row}}, nil, false)
+		e := all[0].election(noon, time.Hour, new(int))
+		return e.For + ", since " + e.Since.Text
+	}
+	if got, want := since(), "session for 2 h 0 min, since 2026-11-21 10:00:00 (session)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	row.SinceMicros = noon.Add(-time.Minute).UnixMicro()
+	if got, want := since(), "for 1 min 0 s, since 2026-11-21 11:59:00"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestCandidatesAreShownByWhatTheyDo(t *testing.T) {
 	f := factsOf("orders")
 	f.candidates = append(f.candidates, roster.Candidate{Key: f.candidates[0].Key, ID: "gone", State: roster.Left},
