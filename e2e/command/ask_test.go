@@ -312,7 +312,7 @@ func TestDoctorWritesJSON(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	check(t, json.Unmarshal([]byte(invoke(t, at(c.DSN(pgcluster.WithParam("port", "1"))), "doctor", "--json").out), &got))
-	if last := got.Findings[len(got.Findings)-1]; got.Healthy || last.Level != "FAIL" || last.Check != "connection" {
+	if last := got.Findings[len(got.Findings)-1]; got.Healthy || last.Level != "FAIL" || last.Check != "connection" || !strings.Contains(last.Text, "connection refused") {
 		t.Errorf("got %+v", got)
 	}
 }

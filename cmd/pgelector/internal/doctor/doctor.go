@@ -96,7 +96,11 @@ func (x *Examination) run(ctx context.Context) (err error) {
 	}
 	defer closePool()
 	if err := x.Target.Check(ctx, x.pool, x.Timeout); err != nil {
-		x.say(fail, "connection", "failed: see below")
+		text := "failed: see below"
+		if x.JSON {
+			text = err.Error()
+		}
+		x.say(fail, "connection", "%s", text)
 		return err
 	}
 	x.say(ok, "connection", "%s, driver %s, found by %s", x.Target, x.Target.Driver, x.Target.Source)
