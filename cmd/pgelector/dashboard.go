@@ -31,6 +31,9 @@ func (a *app) dashboardCommand() *cobra.Command {
 			if (group == "") != (shards == 0) || shards < 0 {
 				return exit.Usagef("dashboard: --group and --shards N go together")
 			}
+			if _, _, err := net.SplitHostPort(listen); err != nil {
+				return exit.Usagef("--listen %q: want an address with a port, such as :8080 or 127.0.0.1:8080", listen)
+			}
 			pool, _, err := a.connection.open(cmd)
 			if err != nil {
 				return err
@@ -52,7 +55,7 @@ func (a *app) dashboardCommand() *cobra.Command {
 			}
 			listener, err := net.Listen("tcp", listen)
 			if err != nil {
-				return exit.Usagef("--listen: %w", err)
+				return fmt.Errorf("--listen %s: %w", listen, err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "http://%s/\n", listener.Addr())
 			ctx, stop := untilSignal(cmd.Context())

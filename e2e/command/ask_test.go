@@ -217,9 +217,10 @@ func TestDashboardServesThePage(t *testing.T) {
 	if page := get(t, address, "/"); page.status != http.StatusOK || !strings.Contains(page.body, "billing") {
 		t.Errorf("got %+v", page)
 	}
+	invoke(t, at(database(t)), "dashboard", "--listen", address).want(t, exit.Failure, "--listen "+address, "in use")
+	invoke(t, at(database(t)), "dashboard", "--listen", "nowhere").want(t, exit.Usage, "--listen")
 	r.signal(t, syscall.SIGTERM)
 	r.ends(t, exit.OK)
-	invoke(t, at(database(t)), "dashboard", "--listen", "nowhere").want(t, exit.Usage, "--listen")
 }
 
 func TestResignAsksTheLeaderToHandOver(t *testing.T) {
