@@ -110,6 +110,26 @@ func TestThePagesNameOnlyFlagsThatExist(t *testing.T) {
 	})
 }
 
+func TestEveryFlagHasAVariable(t *testing.T) {
+	values := map[string]string{"bool": "true", "duration": "7s", "int": "7", "int64": "7", "string": "seven"}
+	for _, cmd := range (&app{}).command().Commands() {
+		if cmd.PersistentPreRunE != nil || cmd.PersistentPreRun != nil {
+			t.Errorf("%s hides what reads the variables", cmd.Name())
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			t.Setenv("PGELECTOR_"+strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")), values[f.Value.Type()])
+		})
+		if err := flagsFromEnvironment(cmd.Flags()); err != nil {
+			t.Errorf("%s: %v", cmd.Name(), err)
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if want := values[f.Value.Type()]; !f.Changed || want == "" || f.Value.String() != want {
+				t.Errorf("%s --%s is %q", cmd.Name(), f.Name, f.Value)
+			}
+		})
+	}
+}
+
 // go install …@latest refuses a module that replaces or excludes others.
 func TestGoInstallWorksFromTheModuleAsItIs(t *testing.T) {
 	text, err := os.ReadFile("../../go.mod")
