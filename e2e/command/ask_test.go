@@ -285,7 +285,7 @@ func TestDoctorReportsEachCheck(t *testing.T) {
 	dsn := shared.Get(t).DSN()
 	for _, driver := range []string{"pgx", "pq"} {
 		r := invoke(t, at(dsn), "doctor", "--driver", driver)
-		r.want(t, exit.OK, "Recommended lease: 10s")
+		r.want(t, exit.OK, "Recommended lease: 10s", "after at most 10s plus the deputy interval", "(the default) or wait: 2, and 1 more")
 		for _, check := range []string{"connection", "version", "recovery", "pooler", "advisory locks", "settings", "privileges",
 			"lock table", "connections", "round trip", "clocks"} {
 			if !strings.Contains(r.out, "ok    "+check) {

@@ -259,7 +259,7 @@ func (x *Examination) need() {
 		{"transaction", "poll (the default there)", n},
 		{"transaction", "deputy or wait", 2 * n},
 	} {
-		x.say(note, "need", "elections: %d; in %s scope with the standby %s: %d server connections, and %d more with WithWatch", n, mode.scope, mode.standby, mode.keep, n)
+		x.say(note, "need", "elections: %d; server connections in %s scope with the standby %s: %d, and %d more with WithWatch", n, mode.scope, mode.standby, mode.keep, n)
 	}
 	x.say(note, "need", "a shared session (NewSession, session scope) keeps one for each process, however many elections it has")
 	x.say(note, "need", "candidates borrow up to %d more for moments: one for each statement", needed-pins)

@@ -97,7 +97,7 @@ func (x *Examination) recommend() {
 		fmt.Fprintf(x.Out, "\nThe promise cannot be kept here: fix what says FAIL.\n")
 	default:
 		fmt.Fprintf(x.Out, "\nThe promise can be kept here. Recommended lease: %v. With it, stalls of up to %v cost no leadership, and a\n"+
-			"frozen or disconnected leader is replaced after at most %v plus the retry interval.\n",
+			"frozen or disconnected leader is replaced after at most %v plus the deputy interval (with the standby poll, the retry interval).\n",
 			lease, time.Duration(float64(lease)*(validity-0.2)), lease)
 	}
 }
