@@ -66,7 +66,8 @@ func newElector(ctx context.Context, pool *sql.DB, election string, c config) *E
 // releases the lock only after lead has returned.
 //
 //   - lead returns while the term goes on: Run resigns and returns what lead
-//     returned.
+//     returned; nil if that is nil. If its error wraps context.Canceled, Run returns
+//     only its text, with ErrLeadFailed.
 //   - The term is lost: Run cancels lead's context, waits for lead, and campaigns
 //     again. An error of lead that is not of its context goes to OnError.
 //   - Somebody calls Resign or TransferTo, or asks for it, or the candidate is
@@ -75,8 +76,8 @@ func newElector(ctx context.Context, pool *sql.DB, election string, c config) *E
 //     error that wraps ErrStopped.
 //   - ctx ends: Run cancels lead's context, waits for lead, and resigns. It returns
 //     an error that wraps ctx.Err() and the cause of ctx, or, if lead failed, one
-//     that wraps ErrLeadFailed and lead's error instead. So after a context was
-//     cancelled, errors.Is(err, context.Canceled) tells a clean stop from a failure.
+//     that wraps ErrLeadFailed and lead's error instead. So an error is a clean stop
+//     if errors.Is(err, context.Canceled), and otherwise a failure.
 //   - The server is refused, or attempts are used up: Run returns that error.
 //   - lead panics: Run resigns, and the panic goes on.
 //
@@ -164,6 +165,9 @@ func (e *Elector) serve(ctx context.Context, t *Term, lead func(ctx context.Cont
 		own = t.end(hooks.LeadFailed, fmt.Errorf("%w: %w", ErrLeadFailed, err))
 	}
 	<-t.done
+	if own && errors.Is(err, context.Canceled) { // of another context: no clean stop
+		err = fmt.Errorf("%w: %v", ErrLeadFailed, err)
+	}
 	if own {
 		return true, err
 	}

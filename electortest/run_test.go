@@ -3,6 +3,7 @@ package electortest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -64,6 +65,7 @@ func TestAShutdownEndsLeadWithItsCauseAndReturnsLeadsError(t *testing.T) {
 	for name, c := range map[string]struct {
 		lead  leads
 		fails bool
+		early bool // before the shutdown
 	}{
 		"lead returns nil":                   {lead: func(ctx, _ context.Context, _ func()) error { <-ctx.Done(); return nil }},
 		"lead returns its context's error":   {lead: func(ctx, _ context.Context, _ func()) error { <-ctx.Done(); return ctx.Err() }},
@@ -71,6 +73,9 @@ func TestAShutdownEndsLeadWithItsCauseAndReturnsLeadsError(t *testing.T) {
 		"lead returns the outer one's error": {lead: func(_, ctx context.Context, _ func()) error { <-ctx.Done(); return ctx.Err() }},
 		"lead causes the shutdown":           {lead: func(_, _ context.Context, stop func()) error { stop(); return nil }},
 		"lead returns an error":              {lead: func(ctx, _ context.Context, _ func()) error { <-ctx.Done(); return errOops }, fails: true},
+		"lead fails by another context": {lead: func(_, _ context.Context, _ func()) error {
+			return fmt.Errorf("%w: %w", errOops, context.Canceled)
+		}, fails: true, early: true},
 		"lead causes the shutdown and fails": {lead: func(_, _ context.Context, stop func()) error { stop(); return errOops }, fails: true},
 	} {
 		scene(t, name, func(b *bench) {
@@ -80,17 +85,24 @@ func TestAShutdownEndsLeadWithItsCauseAndReturnsLeadsError(t *testing.T) {
 			err := one.Run(ctx, func(inner context.Context, _ *elector.Term) error {
 				return c.lead(inner, ctx, func() { stop(reason) })
 			})
-			if c.fails {
+			switch {
+			case c.early:
+				b.wraps(err, elector.ErrLeadFailed)
+			case c.fails:
 				b.wraps(err, elector.ErrLeadFailed, errOops)
-			} else {
+			default:
 				b.wraps(err, reason, context.Canceled)
 			}
 			if errors.Is(err, context.Canceled) == c.fails {
 				b.Errorf("got %v", err)
 			}
+			b.failed(one)
+			if c.early {
+				b.ended(one, hooks.LeadFailed)
+				return
+			}
 			b.ended(one, hooks.Shutdown)
 			b.wraps(one.rec.Demoted()[0].Err, reason)
-			b.failed(one)
 		})
 	}
 }

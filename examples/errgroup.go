@@ -31,7 +31,7 @@ func Serve(ctx context.Context, e *elector.Elector, everywhere Task, lead func(c
 	group.Go(func() error { return everywhere(groupCtx) })
 	group.Go(func() error { return e.Run(groupCtx, lead) })
 	err := group.Wait()
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err

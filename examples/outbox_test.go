@@ -237,9 +237,7 @@ func (p process) expect(t *testing.T, prefix string) {
 
 func TestOnSIGTERMTheProgramExitsWithStatus0AndAnotherLeads(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "shutdown")
-	if out, err := exec.Command("go", "build", "-o", program, "./shutdown").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	build(t, program)
 	for _, driver := range []string{"postgres", "pgx"} {
 		t.Run(driver, func(t *testing.T) {
 			dsn := database(t)
@@ -258,5 +256,33 @@ func TestOnSIGTERMTheProgramExitsWithStatus0AndAnotherLeads(t *testing.T) {
 				t.Errorf("the second ended with %v", err)
 			}
 		})
+	}
+}
+
+func TestWorkThatFailsAfterSIGTERMIsNoCleanStop(t *testing.T) {
+	text, err := os.ReadFile("shutdown/main.go")
+	check(t, err)
+	dir := t.TempDir()
+	failing, overlay, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "shutdown")
+	check(t, os.WriteFile(failing, []byte(strings.Replace(string(text), "\n\treturn nil\n", "\n\treturn errors.New(\"not done\")\n", 1)), 0o644))
+	original, err := filepath.Abs("shutdown/main.go")
+	check(t, err)
+	check(t, os.WriteFile(overlay, fmt.Appendf(nil, `{"Replace": {%q: %q}}`, original, failing), 0o644))
+	build(t, program, "-overlay", overlay)
+	p := launch(t, program, "pgx", database(t))
+	p.expect(t, "leading")
+	check(t, p.Process.Signal(syscall.SIGTERM))
+	p.expect(t, "stopped")
+	p.expect(t, "elector: lead failed")
+	if _ = p.Wait(); p.ProcessState.ExitCode() != 1 {
+		t.Errorf("ended with %v", p.ProcessState)
+	}
+}
+
+func build(t *testing.T, program string, flags ...string) {
+	t.Helper()
+	args := append([]string{"build", "-o", program}, flags...)
+	if out, err := exec.Command("go", append(args, "./shutdown")...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 }

@@ -28,7 +28,7 @@ func Work(ctx context.Context, pool *sql.DB, partitions *shard.Set, do func(ctx 
 		}
 		return nil
 	}, opts...)
-	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err

@@ -120,6 +120,13 @@ func TestTheNextLeadsWhenTheFirstIsKilled(t *testing.T) {
 	lost.says(t, "database away .*connection refused")
 	kill(lost, syscall.SIGTERM)
 	lost.ends(t, 0)
+
+	m.write(t, "main.go", strings.Replace(program, "return nil", `return errors.New("not done")`, 1))
+	failing := terminal("go run .")
+	failing.token(t)
+	kill(failing, syscall.SIGTERM)
+	failing.says(t, "not done")
+	failing.ends(t, 1)
 }
 
 // The service puts together what the pages show: shipping, metrics, health and a job of robfig/cron.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -20,7 +21,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil && ctx.Err() == nil {
+	if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) { // that is a clean stop
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
