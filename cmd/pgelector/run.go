@@ -94,6 +94,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.DurationVar(&c.Grace, "grace", c.Grace, "the time from TERM to KILL; must fit into the drain; default: as long as fits")
 	flags.Lookup("grace").DefValue = "0s" // hides the default, which is -1ns
 	e.add(cmd, &c)
+	flags.Lookup("drain").Usage += ", or what --grace needs"
 	a.connection.add(cmd)
 	a.log.add(cmd)
 	return cmd
@@ -167,7 +168,7 @@ func (e *electionFlags) add(cmd *cobra.Command, c *runner.Config) {
 	flags.StringVar(&c.Candidate, "candidate", "", "the id of this candidate, unique among live ones; default: host name, process id, random digits")
 	flags.DurationVar(&c.Lease, "lease", 10*time.Second, "how long the server keeps the lock of a frozen or disconnected host")
 	flags.DurationVar(&c.Heartbeat, "heartbeat", 0, "the time between two heartbeats; default: lease/5")
-	flags.DurationVar(&c.Drain, "drain", 0, "the time that the work gets to stop when the term is lost; default: lease/5, or what --grace needs")
+	flags.DurationVar(&c.Drain, "drain", 0, "the time that the work gets to stop when the term is lost; default: lease/5")
 	flags.DurationVar(&c.Retry, "retry", 0, "the longest wait between two attempts while another leads; default: 3s, with --standby poll 1s")
 	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "give up after this many failed attempts in a row; 0: never")
 	flags.DurationVar(&c.ReadOnlyTimeout, "read-only-timeout", time.Minute, "how long to wait at the start for a standby to become a primary")

@@ -185,4 +185,7 @@ func TestCompletion(t *testing.T) {
 	if help := invoke(t, nil, "run", "--help"); strings.Contains(help.out, "(default )") {
 		t.Errorf("a default is shown as nothing:\n%s", help.out)
 	}
+	if help := invoke(t, nil, "lead", "--help"); strings.Contains(help.out, "--grace") {
+		t.Errorf("lead has no --grace:\n%s", help.out)
+	}
 }
