@@ -97,12 +97,12 @@ func checkNames(names ...string) error {
 }
 
 // flagsFromEnvironment sets flags that were not given from variables such as
-// PGELECTOR_LOG_LEVEL. A command of run has the variables of its own election, candidate and shard:
+// PGELECTOR_LOG_LEVEL. A command of run has the variables of its own election, candidate and group:
 // what it starts is another candidate.
 func flagsFromEnvironment(flags *pflag.FlagSet) (err error) {
 	_, led := os.LookupEnv("PGELECTOR_TOKEN")
 	flags.VisitAll(func(f *pflag.Flag) {
-		if err != nil || f.Changed || f.Name == "help" || led && slices.Contains([]string{"election", "candidate", "group", "shards"}, f.Name) {
+		if err != nil || f.Changed || f.Name == "help" || led && slices.Contains([]string{"election", "candidate", "group", "shards", "moves", "sticky"}, f.Name) {
 			return
 		}
 		variable := "PGELECTOR_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))

@@ -59,6 +59,8 @@ const runExample = `  pgelector run --election billing -- ./billing-worker --ver
   pgelector run --election feed --restart --http :8080 -- ./feed
   pgelector run --group import --shards 16 -- sh -c './import --partition $PGELECTOR_SHARD'`
 
+const defaultMoves = 16
+
 func (a *app) runCommand() *cobra.Command {
 	c := runner.Config{Grace: runner.NoGrace, BackoffMin: time.Second, BackoffMax: time.Minute}
 	var e electionFlags
@@ -81,7 +83,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.StringVarP(&c.Election, "election", "e", "", "the name of the election")
 	flags.StringVar(&c.Group, "group", "", "lead a share of the shards of this group, instead of an election, and run a command for each")
 	flags.IntVar(&c.Shards, "shards", 0, "with --group: the number of its shards, the same on every host")
-	flags.IntVar(&c.Moves, "moves", 16, "with --group: how many shards move to another host at the same time")
+	flags.IntVar(&c.Moves, "moves", defaultMoves, "with --group: how many shards move to another host at the same time")
 	flags.DurationVar(&c.Sticky, "sticky", 0, "with --group: keep the shards of a host that has gone for this long; if it returns in time with the same --candidate, it gets them back")
 	flags.BoolVar(&once, "once", false, "exit when the command ends: the default")
 	flags.BoolVar(&c.Restart, "restart", false, "when the command ends or leadership is lost, campaign and run it again")
@@ -104,8 +106,10 @@ func (a *app) run(c runner.Config, e electionFlags) error {
 	switch {
 	case c.Group != "" && c.Election != "":
 		return exit.Usagef("run: --group and --election exclude each other")
-	case c.Group == "" && c.Shards != 0:
-		return exit.Usagef("run: --shards needs --group NAME")
+	case c.Group == "" && (c.Shards != 0 || c.Moves != defaultMoves || c.Sticky != 0):
+		return exit.Usagef("run: --shards, --moves and --sticky need --group NAME")
+	case c.Group != "" && c.Shards == 0:
+		return exit.Usagef("run: --group needs --shards N")
 	case strings.ContainsAny(c.Group, "/#"):
 		return exit.Usagef("--group %q: want a name without / and #", c.Group)
 	case c.Election == "" && c.Group == "":

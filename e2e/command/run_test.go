@@ -368,4 +368,9 @@ func TestVariablesStandForFlags(t *testing.T) {
 	// What a command of run starts is another candidate, of its own election.
 	nested := built(t) + " run -- true"
 	invoke(t, env, "run", "--", "sh", "-c", nested).want(t, exit.Usage, "--election NAME is missing")
+	sharing := append(env[:1:1], "PGELECTOR_GROUP="+unique("group"), "PGELECTOR_SHARDS=1", "PGELECTOR_MOVES=2", "PGELECTOR_STICKY=1s")
+	member := launch(t, sharing, "run", "--", "sh", "-c", built(t)+" run --election other -- true; echo status $?; exec sleep 1000")
+	member.says(t, "status 0")
+	member.signal(t, syscall.SIGTERM)
+	member.ends(t, exit.OK)
 }
