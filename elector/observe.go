@@ -226,8 +226,12 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 			err = failed
 		}
 		if ctx.Err() != nil || err == nil && !backoff.Sleep(ctx, pollRequest.After(n)) {
-			return fmt.Errorf("%w: candidate %q, backend %d: it may stand still, its work may not return, or it takes no requests (WithRequests): "+
-				"end its session if it must go (pgelector evict): %w", ErrUnanswered, leader.CandidateID, leader.PID, context.Cause(ctx))
+			waits := ""
+			if successor != "" {
+				waits = fmt.Sprintf("it may wait for %q, for up to one lease, ", successor)
+			}
+			return fmt.Errorf("%w: candidate %q, backend %d: %sit may stand still, its work may not return, or it takes no requests (WithRequests): "+
+				"end its session if it must go (pgelector evict): %w", ErrUnanswered, leader.CandidateID, leader.PID, waits, context.Cause(ctx))
 		}
 		if err != nil {
 			return fmt.Errorf("elector: wait for the leader to let go: %w", err)
