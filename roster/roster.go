@@ -175,7 +175,7 @@ var (
 	ErrConfig = errors.New("roster: invalid configuration")
 
 	// ErrNotMigrated is returned if the tables do not exist or are too old.
-	ErrNotMigrated = errors.New("roster: the tables are missing or too old: call Migrate, as a role that may create them")
+	ErrNotMigrated = errors.New("roster: the tables are missing or too old: call Migrate, or start pgelector lead --roster once, as a role that may CREATE on the database")
 
 	// ErrNoPrivilege is returned if the role lacks a privilege on the tables.
 	ErrNoPrivilege = errors.New("roster: the role lacks a privilege on the roster's schema or tables: GRANT it (docs/observing.md has the statements)")

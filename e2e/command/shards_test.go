@@ -4,7 +4,9 @@ package command_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"net/http"
@@ -257,6 +259,28 @@ func TestRunPublishesItsCandidateInTheRoster(t *testing.T) {
 		t.Errorf("the one that has ended is %q", got)
 	}
 	invoke(t, at(dsn), "run", "--election", "x", "--roster", "pg_x", "--", "true").want(t, exit.Usage, "--roster", "pg_")
+	check(t, c.Exec(t.Context(), "CREATE ROLE "+database+" LOGIN"))
+	may := at(c.DSN(pgcluster.ForDatabase(database), pgcluster.ForRole(database)))
+	// Another migrates, until this one's first write has failed.
+	sum := sha256.Sum256([]byte("pgelector roster: nosuch"))
+	high, low := int32(binary.BigEndian.Uint32(sum[:4])), int32(binary.BigEndian.Uint32(sum[4:8]))
+	migrates := connection(t, dsn)
+	_, err = migrates.Exec(t.Context(), "SELECT pg_advisory_lock($1, $2)", high, low)
+	check(t, err)
+	refused := launch(t, may, "lead", name(t)+"2", "--roster", "nosuch", "--http", freeAddress(t))
+	eventually(t, "the first write fails", func() bool {
+		log, err := c.ServerLog()
+		check(t, err)
+		return strings.Contains(log, `relation "nosuch.`)
+	})
+	_, err = migrates.Exec(t.Context(), "SELECT pg_advisory_unlock($1, $2)", high, low)
+	check(t, err)
+	refused.logs(t, "the tables of the roster were not made")
+	if said, _, _ := strings.Cut(refused.errs.String(), "were not made"); strings.Contains(said, "was not written") {
+		t.Errorf("it complains before it makes the tables:\n%s", said)
+	}
+	refused.signal(t, syscall.SIGTERM)
+	refused.ends(t, 0)
 }
 
 func TestNamesOfElectionsAreCompletedFromTheRoster(t *testing.T) {

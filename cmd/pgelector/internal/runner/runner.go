@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
@@ -114,7 +115,11 @@ func Run(c Config) error {
 // openRoster returns the roster that shows this candidate, and makes its tables if they are
 // missing. Failures are logged, and cost no leadership.
 func (r *runner) openRoster(pool *sql.DB) (*roster.Roster, error) {
+	var tried atomic.Bool
 	published, err := roster.New(pool, roster.WithSchema(r.Roster), roster.WithOnError(func(err error) {
+		if errors.Is(err, roster.ErrNotMigrated) && !tried.Load() {
+			return // it came too early
+		}
 		r.Log.Warn("the roster was not written", "error", err)
 	}))
 	if err != nil {
@@ -126,6 +131,7 @@ func (r *runner) openRoster(pool *sql.DB) (*roster.Roster, error) {
 		if err := published.Migrate(ctx); err != nil {
 			r.Log.Warn("the tables of the roster were not made", "error", err)
 		}
+		tried.Store(true)
 	}()
 	return published, nil
 }
