@@ -103,7 +103,7 @@ func TestTheLastLineOfTheJSONLogIsJSON(t *testing.T) {
 func TestAnErrorIsLoggedOnOneLine(t *testing.T) {
 	t.Parallel()
 	r := launch(t, at("postgres://nobody@127.0.0.1:1/x"), quick("x", "--log-level", "trace", "--", "true")...)
-	r.logs(t, "database still away")
+	r.logs(t, "attempt failed again")
 	r.signal(t, 15)
 	r.ends(t, exit.OK)
 	line := regexp.MustCompile(`^(\d{4}-\d\d-\d\dT\S+ \[|pgelector: )`)

@@ -231,7 +231,7 @@ func TestRunAndWatchSurviveAnOutageOfTheDatabase(t *testing.T) {
 		invoke(t, env, command...).want(t, exit.Connect, "could not connect")
 	}
 	waiting := launch(t, env, quick("y", "--", "echo", "ran")...)
-	waiting.logs(t, "database away")
+	waiting.logs(t, "attempt failed")
 	leading.logs(t, "leadership lost")
 	for !strings.Contains(watch.says(t, ""), "leader unknown") {
 	}

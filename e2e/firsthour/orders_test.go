@@ -117,7 +117,7 @@ func TestTheNextLeadsWhenTheFirstIsKilled(t *testing.T) {
 	three.ends(t, 0)
 
 	lost := m.start(t, "DATABASE_URL=postgres://nobody@127.0.0.1:1/ go run .")
-	lost.says(t, "database away .*connection refused")
+	lost.says(t, "attempt failed .*connection refused")
 	kill(lost, syscall.SIGTERM)
 	lost.ends(t, 0)
 

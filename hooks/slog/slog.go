@@ -15,9 +15,9 @@
 //	info   became deputy            attempt                          its first event as the deputy
 //	info   leader changed           previous leader pid              another candidate, or nobody, leads now
 //	trace  leader changed           previous leader pid              this candidate leads now, or no longer leads
-//	warn   database away            op error failed_attempts         the first attempt that failed
-//	trace  database still away      op error failed_attempts         the attempts that failed after it
-//	info   database back            away failed_attempts             the first attempt that succeeded again
+//	warn   attempt failed           op error failed_attempts         the first attempt that failed
+//	trace  attempt failed again     op error failed_attempts         the attempts that failed after it
+//	info   attempts succeed again   after failed_attempts            the first attempt that succeeded again
 //	error  gave up                  op error failed_attempts         a permanent failure ended the campaign
 //	error  gave up                  op error                         a permanent failure of anything else
 //	warn   heartbeat failed         op error

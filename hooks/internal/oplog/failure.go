@@ -20,9 +20,9 @@ func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 	case e.Permanent:
 		h.line(ctx, Error, gaveUp, e.Origin, fields...)
 	case failed == 1:
-		h.line(ctx, Warn, "database away", e.Origin, fields...)
+		h.line(ctx, Warn, "attempt failed", e.Origin, fields...)
 	default:
-		h.line(ctx, Trace, "database still away", e.Origin, fields...)
+		h.line(ctx, Trace, "attempt failed again", e.Origin, fields...)
 	}
 }
 
@@ -31,8 +31,8 @@ func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 	if e.Outcome != hooks.Failed {
 		if was, ok := h.ended(e.Origin); ok {
-			h.line(ctx, Info, "database back", e.Origin,
-				"away", round(e.At.Sub(was.since)), "failed_attempts", was.failed)
+			h.line(ctx, Info, "attempts succeed again", e.Origin,
+				"after", round(e.At.Sub(was.since)), "failed_attempts", was.failed)
 		}
 	}
 	if h.entered(e) {

@@ -12,7 +12,7 @@ import (
 	"github.com/pgelector/pgelector/hooks/internal/oplog"
 )
 
-const wentAway = "warn database away op=campaign error=connection refused failed_attempts=1"
+const wentAway = "warn attempt failed op=campaign error=connection refused failed_attempts=1"
 
 func check(t *testing.T, l *log, want ...string) {
 	t.Helper()
@@ -30,7 +30,7 @@ func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 		}
 		attempt(h, a, 91, outcome, 90*time.Second)
 		attempt(h, a, 92, outcome, 91*time.Second)
-		check(t, &l, wentAway, "info database back away=1m30s failed_attempts=90")
+		check(t, &l, wentAway, "info attempts succeed again after=1m30s failed_attempts=90")
 	}
 }
 
@@ -41,7 +41,7 @@ func TestASecondOutageIsLoggedAgain(t *testing.T) {
 		attempt(h, a, 1, hooks.Failed, time.Duration(i)*time.Minute)
 		attempt(h, a, 2, hooks.Busy, time.Duration(i)*time.Minute+2*time.Second)
 	}
-	back := "info database back away=2s failed_attempts=1"
+	back := "info attempts succeed again after=2s failed_attempts=1"
 	check(t, &l, wentAway, back, wentAway, back)
 }
 
@@ -52,7 +52,7 @@ func TestAnOutageGoesOnFromOneCampaignToTheNext(t *testing.T) {
 		attempt(h, a, 1, hooks.Failed, time.Duration(i)*time.Second)
 	}
 	attempt(h, a, 1, hooks.Busy, 5*time.Second)
-	check(t, &l, wentAway, "info database back away=5s failed_attempts=5")
+	check(t, &l, wentAway, "info attempts succeed again after=5s failed_attempts=5")
 }
 
 func TestTheOutagesOfCandidatesAreSeparate(t *testing.T) {
@@ -62,7 +62,7 @@ func TestTheOutagesOfCandidatesAreSeparate(t *testing.T) {
 	attempt(h, b, 1, hooks.Busy, time.Second)
 	attempt(h, b, 2, hooks.Failed, 2*time.Second)
 	attempt(h, a, 2, hooks.Busy, 3*time.Second)
-	check(t, &l, wentAway, wentAway, "info database back away=3s failed_attempts=1")
+	check(t, &l, wentAway, wentAway, "info attempts succeed again after=3s failed_attempts=1")
 }
 
 func TestAPermanentFailureIsAnErrorAndEndsTheOutage(t *testing.T) {
@@ -101,7 +101,7 @@ func TestOneHookServesManyElectorsAtOnce(t *testing.T) {
 	for _, line := range l.from(oplog.Info) {
 		count[line]++
 	}
-	if len(count) != 2 || count[wentAway] != 8 || count["info database back away=1s failed_attempts=50"] != 8 {
+	if len(count) != 2 || count[wentAway] != 8 || count["info attempts succeed again after=1s failed_attempts=50"] != 8 {
 		t.Errorf("got %v", count)
 	}
 }
