@@ -124,6 +124,21 @@ func flagsFromEnvironment(flags *pflag.FlagSet) (err error) {
 // completeElections completes the names of elections from the roster, if there is one: the
 // locks have only keys.
 func (a *app) completeElections(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.complete(cmd, func(c roster.Candidate) string { return c.Election })
+}
+
+// completeCandidates completes the ids of the live candidates of the named election.
+func (a *app) completeCandidates(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.complete(cmd, func(c roster.Candidate) string {
+		if c.State != roster.Live || len(args) > 0 && c.Election != args[0] {
+			return ""
+		}
+		return c.ID
+	})
+}
+
+// complete returns what the function makes of each candidate in the roster, but not "".
+func (a *app) complete(cmd *cobra.Command, of func(roster.Candidate) string) (found []string, _ cobra.ShellCompDirective) {
 	_ = flagsFromEnvironment(cmd.Flags())
 	a.connection.timeout = 2 * time.Second
 	pool, _, err := a.connection.open(cmd)
@@ -137,9 +152,10 @@ func (a *app) completeElections(cmd *cobra.Command, _ []string, _ string) ([]str
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.connection.timeout)
 	defer cancel()
 	candidates, _ := published.Candidates(ctx) // an error is that there is no roster
-	var names []string
 	for _, c := range candidates {
-		names = append(names, c.Election)
+		if text := of(c); text != "" {
+			found = append(found, text)
+		}
 	}
-	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+	return slices.Compact(found), cobra.ShellCompDirectiveNoFileComp
 }

@@ -64,6 +64,7 @@ func (a *app) resignCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&to, "to", "", "the candidate that is to lead next")
+	_ = cmd.RegisterFlagCompletionFunc("to", a.completeCandidates)
 	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long to wait for the leader")
 	a.connection.addTimeout(cmd)
 	return cmd

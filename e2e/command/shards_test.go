@@ -289,11 +289,15 @@ func TestNamesOfElectionsAreCompletedFromTheRoster(t *testing.T) {
 	check(t, c.CreateDatabase(t.Context(), database))
 	dsn := c.DSN(pgcluster.ForDatabase(database))
 	invoke(t, at(dsn), "__complete", "status", "").want(t, exit.OK, ":4") // no roster, no names, no files
-	leads := launch(t, at(dsn), quick("billing", "--roster", "pgelector", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
+	leads := launch(t, at(dsn), quick("billing", "--candidate", "web-1", "--roster", "pgelector", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
 	leads.says(t, "ready")
 	for _, asked := range [][]string{{"status"}, {"watch"}, {"resign"}, {"evict"}, {"lead"}, {"dashboard"}, {"run", "--election"}} {
 		eventually(t, strings.Join(asked, " "), func() bool {
 			return strings.HasPrefix(invoke(t, at(dsn), append(append([]string{"__complete"}, asked...), "")...).out, "billing\n:4")
 		})
+	}
+	invoke(t, at(dsn), "__complete", "resign", "billing", "--to", "").want(t, exit.OK, "web-1\n:4")
+	if ids := invoke(t, at(dsn), "__complete", "resign", "other", "--to", ""); !strings.HasPrefix(ids.out, ":4") {
+		t.Errorf("completes candidates of another election: %s", ids.out)
 	}
 }
