@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -111,6 +112,9 @@ func versionCommand() *cobra.Command {
 	}
 }
 
+// release is the version that the linker sets where the build sees no repository.
+var release string
+
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -120,7 +124,7 @@ func version() string {
 }
 
 func describe(info *debug.BuildInfo) string {
-	text := fmt.Sprintf("pgelector %s (%s", info.Main.Version, info.GoVersion)
+	text := fmt.Sprintf("pgelector %s (%s", cmp.Or(release, info.Main.Version), info.GoVersion)
 	for _, s := range info.Settings {
 		switch {
 		case s.Key == "vcs.revision":

@@ -68,7 +68,7 @@ func TestTheImageRunsAsAnotherUserThanRoot(t *testing.T) {
 	}
 	root := t.TempDir()
 	cmd := exec.Command("sh", "-c", line[1]+" "+filepath.Join(root, "pgelector")+" "+line[2])
-	cmd.Dir = filepath.Join("..", "..")
+	cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "VERSION=v1.2.3")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", line[0], err, out)
 	}
@@ -77,6 +77,9 @@ func TestTheImageRunsAsAnotherUserThanRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer program.Close()
+	if out, err := exec.Command(filepath.Join(root, "pgelector"), "version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "pgelector v1.2.3 (") || !strings.Contains(build, "\nARG VERSION\n") {
+		t.Errorf("%v, its version: %s", err, out)
+	}
 	for _, p := range program.Progs {
 		if p.Type == elf.PT_INTERP {
 			t.Error("it needs a dynamic linker, which the image has not")
