@@ -222,6 +222,19 @@ var (
 	fenced  = regexp.MustCompile("(?ms)^```.*?^```$")
 )
 
+// A path of the machine that measured, or that somebody wrote on, says nothing to a reader.
+func TestNoDocumentNamesADirectoryOfAMachine(t *testing.T) {
+	machine := regexp.MustCompile(`(?:^|[^\w.])/(?:tmp|work|home|root|Users)/\S*`)
+	for _, page := range append(pages(t), "../bench/RESULTS.md", "../bench/README.md", "../bench/results.json") {
+		if found := machine.FindString(read(t, page)); found != "" {
+			t.Errorf("%s names %q", page, strings.TrimSpace(found))
+		}
+	}
+	if machine.FindString("`go run . -out /tmp/results`") == "" {
+		t.Error("a path is not found")
+	}
+}
+
 func TestEveryLinkOfTheDocsHasATarget(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, match := range link.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, page), ""), -1) {
