@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -257,6 +258,8 @@ func failovers() (string, error) {
 	}
 	fmt.Fprintf(&b, "\nIf the last leader lives, somebody leads within %s of its route reaching a primary (median %s).\n",
 		figures["back, worst"], figures["back, median"])
+	repeat := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == "cluster" })].repeat
+	fmt.Fprintf(&b, "Measured by `%s` at commit %s.\n", repeat, records["cluster"].Commit)
 	return b.String(), err
 }
 
