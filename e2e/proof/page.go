@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pgelector/pgelector/e2e/figures"
 )
 
 // pages are the documents with a table of figures, and what makes each one.
@@ -116,11 +118,12 @@ var compared = []struct{ says, system string }{
 	{"client-go, fastest, lease 1 s", "client-go, fastest"},
 }
 
-// The columns of the README's table, and those of bench/RESULTS.md.
-var costs = []struct {
-	says string
-	cell int
-}{{"clean resignation", 0}, {"`kill -9`", 1}, {"process frozen", 4}, {"link cut", 5}, {"WAL at rest", 4}}
+// The columns of the README's table with times, and the faults of the bench.
+var gaps = []struct{ says, fault string }{
+	{"clean resignation", "clean resignation"}, {"`kill -9`", "kill -9"}, {"process frozen", "SIGSTOP"}, {"link cut", "black-holed link"}}
+
+// wal is the last column, and where bench/RESULTS.md has it.
+const wal, walCell = "WAL at rest", 4
 
 // The columns of the table of groups, and those of bench/RESULTS.md.
 var moves = []struct {
@@ -131,19 +134,23 @@ var moves = []struct {
 var crowds = []string{"1000", "10000"}
 
 // benchCells reads the figures of bench/RESULTS.md that the documents have.
-func benchCells(page string, figures map[string]string) error {
-	times, rest, groups := rowsUnder(page, "## Time without a leader"), rowsUnder(page, "## Cost at rest"), rowsUnder(page, "## Groups of shards")
+func benchCells(page string, cells map[string]string) error {
+	samples, err := figures.Read("bench/results.json")
+	if err != nil {
+		return err
+	}
+	rest, groups := rowsUnder(page, "## Cost at rest"), rowsUnder(page, "## Groups of shards")
 	for _, c := range compared {
-		row, found := times[c.system]
-		if !found || len(row) < 6 {
-			return fmt.Errorf("bench/RESULTS.md has no times of %q", c.system)
+		for _, gap := range gaps {
+			median, err := samples.Median(c.system, gap.fault)
+			if err != nil {
+				return err
+			}
+			cells[c.says+", "+gap.says] = figures.Duration(median)
 		}
-		for _, cost := range costs[:4] {
-			figures[c.says+", "+cost.says] = median(row[cost.cell])
-		}
-		figures[c.says+", WAL at rest"] = "–" // etcd, Consul and Kubernetes write none
+		cells[c.says+", "+wal] = "–" // etcd, Consul and Kubernetes write none
 		if atRest, found := rest[c.system+", leading"]; found {
-			figures[c.says+", WAL at rest"] = perHour(atRest[costs[4].cell])
+			cells[c.says+", "+wal] = perHour(atRest[walCell])
 		}
 	}
 	for _, shards := range crowds {
@@ -152,9 +159,9 @@ func benchCells(page string, figures map[string]string) error {
 			return fmt.Errorf("bench/RESULTS.md has no times of %s shards", shards)
 		}
 		for _, move := range moves {
-			figures[shards+" shards, "+move.says], _, _ = strings.Cut(row[move.cell], ",") // the median
+			cells[shards+" shards, "+move.says], _, _ = strings.Cut(row[move.cell], ",") // the median
 		}
-		figures[shards+" shards, moves per restart"] += ", at most " + strings.TrimSpace(row[10])
+		cells[shards+" shards, moves per restart"] += ", at most " + strings.TrimSpace(row[10])
 	}
 	return nil
 }
@@ -163,17 +170,18 @@ func benchCells(page string, figures map[string]string) error {
 func alternatives() (string, error) {
 	var b strings.Builder
 	b.WriteString("|")
-	for _, cost := range costs {
-		b.WriteString(" | " + cost.says)
+	for _, gap := range gaps {
+		b.WriteString(" | " + gap.says)
 	}
+	b.WriteString(" | " + wal)
 	b.WriteString(" |\n|---|--:|--:|--:|--:|--:|\n")
 	records, err := readRecords()
 	for _, c := range compared {
 		b.WriteString("| " + c.says)
-		for _, cost := range costs {
-			b.WriteString(" | " + records["bench"].Figures[c.says+", "+cost.says])
+		for _, gap := range gaps {
+			b.WriteString(" | " + records["bench"].Figures[c.says+", "+gap.says])
 		}
-		b.WriteString(" |\n")
+		b.WriteString(" | " + records["bench"].Figures[c.says+", "+wal] + " |\n")
 	}
 	fmt.Fprintf(&b, "\nMeasured by `make bench` at commit %s.\n", records["bench"].Commit)
 	return b.String(), err
@@ -276,37 +284,10 @@ func rowsUnder(page, heading string) map[string][]string {
 	return rows
 }
 
-var first = regexp.MustCompile(`^\s*\*\*([\d.]+) (ms|s)\*\*`)
-
-// median is the median of a cell, with two digits, or its first word: never, n/a.
-func median(cell string) string {
-	m := first.FindStringSubmatch(cell)
-	if m == nil {
-		word, _, _ := strings.Cut(strings.TrimSpace(cell), ",")
-		return word
-	}
-	value, _ := strconv.ParseFloat(m[1], 64)
-	unit := m[2]
-	if unit == "ms" && value >= 100 {
-		value, unit = value/1000, "s"
-	}
-	return twoDigits(value) + " " + unit
-}
-
 func perHour(bytes string) string {
 	value, err := strconv.ParseFloat(strings.ReplaceAll(strings.TrimSpace(bytes), ",", ""), 64)
 	if err != nil || value == 0 {
 		return strings.TrimSpace(bytes)
 	}
-	return twoDigits(value/1e6) + " MB/h"
-}
-
-func twoDigits(value float64) string {
-	switch {
-	case value >= 10:
-		return strconv.FormatFloat(value, 'f', 0, 64)
-	case value >= 1:
-		return strconv.FormatFloat(value, 'f', 1, 64)
-	}
-	return strconv.FormatFloat(value, 'f', 2, 64)
+	return figures.TwoDigits(value/1e6) + " MB/h"
 }

@@ -114,6 +114,28 @@ func TestFiguresAreFound(t *testing.T) {
 	}
 }
 
+// The chart shows the longer of the two silent faults, of the same samples.
+func TestTheChartAndTheTableHaveTheSameDigits(t *testing.T) {
+	t.Chdir("../..")
+	records, err := readRecords()
+	if err != nil {
+		t.Fatal(err)
+	}
+	chart, err := os.ReadFile("docs/pictures/failover.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := regexp.MustCompile(`<text[^>]*>([^<]*)</text>`).FindAllStringSubmatch(string(chart), -1)
+	for in, says := range map[string]string{"pgelector, lease 10 s": compared[0].says, "etcd, TTL 2 s": "etcd, fastest, TTL 2 s"} {
+		row := slices.IndexFunc(texts, func(text []string) bool { return text[1] == in })
+		for i, cost := range []string{"clean resignation", "`kill -9`", "process frozen"} {
+			if want := records["bench"].Figures[says+", "+cost]; row < 0 || texts[row+1+i][1] != want {
+				t.Errorf("%s, %s: the table has %q, the chart %q", says, cost, want, texts[row+1+i][1])
+			}
+		}
+	}
+}
+
 // A step runs again after a change of the library, and of its own folders.
 func TestAStepIsOfItsCode(t *testing.T) {
 	none, library := step{}.code(nil), []string{"internal/lock/own.go", "queries/try.sql", "go.mod", "db/try.sql.go"}
