@@ -8,11 +8,10 @@ import (
 	"fmt"
 	"log"
 	"math"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/pgelector/pgelector/e2e/figures"
 )
 
 // The rows of the chart, and their systems in bench/results.json.
@@ -42,38 +41,20 @@ var marked = []struct {
 // failover returns a function that draws how long nobody leads after a fault, from the results
 // of the bench. It is narrow, so that it can be read on a phone.
 func failover(file string) func(*canvas) {
-	text, err := os.ReadFile(filepath.Clean(file))
+	gaps, err := figures.Read(file)
 	if err != nil {
 		log.Fatal(err)
 	}
-	var run struct {
-		Failovers []struct {
-			System, Fault string
-			Gap           *float64 // ms; nil is never
-		}
-	}
-	if err := json.Unmarshal(text, &run); err != nil {
-		log.Fatal(file, ": ", err)
-	}
 	median := func(system, fault string) float64 {
-		var all []float64
-		for _, f := range run.Failovers {
-			if f.System == system && f.Fault == fault {
-				if f.Gap == nil {
-					return math.Inf(1)
-				}
-				all = append(all, *f.Gap)
-			}
+		ms, err := gaps.Median(system, fault)
+		if err != nil {
+			log.Fatal(file, ": ", err)
 		}
-		if len(all) == 0 {
-			log.Fatalf("%s has no %s of %s", file, fault, system)
-		}
-		slices.Sort(all)
-		return all[len(all)/2]
+		return ms
 	}
 	return func(c *canvas) {
 		c.title = "How long nobody leads after the leader resigned, was killed, or fell silent"
-		c.width, c.height = 400, 430
+		c.width, c.height = narrow, 456
 		c.label(12, 22, 15, c.text, "start", "600", "How long nobody leads after a fault")
 		for _, m := range marked {
 			c.label(m.x, 50, 13, m.ink(c.palette), "end", "600", m.name)
@@ -81,47 +62,30 @@ func failover(file string) func(*canvas) {
 		}
 		place := func(ms float64) float64 { return 20 + 68*math.Log10(min(max(ms, 0.5), 1e5)/0.5) }
 		for i, row := range compared {
-			y := 78 + 50*float64(i)
+			y := 78 + 54*float64(i)
 			c.label(12, y, 14, c.text, "start", "600", row.name)
-			c.add(`<path d="M12 %.1f H388" stroke="%s"/>`, y+17, c.quiet)
+			c.add(`<path d="M12 %.1f H388" stroke="%s"/>`, y+19, c.quiet)
 			for i, m := range marked {
 				longest := 0.0
 				for _, fault := range m.faults {
 					longest = max(longest, median(row.system, fault))
 				}
-				c.label(m.x, y, 13, m.ink(c.palette), "end", "500", short(longest))
+				c.label(m.x, y, 13, m.ink(c.palette), "end", "500", figures.Duration(longest))
 				if !math.IsInf(longest, 1) {
-					c.mark(m.shape, m.ink(c.palette), place(longest), y+12+5*float64(i))
+					c.mark(m.shape, m.ink(c.palette), place(longest), y+8+11*float64(i))
 				}
 			}
 		}
 		for i, tick := range []string{"1 ms", "10 ms", "100 ms", "1 s", "10 s"} {
-			c.note(place(math.Pow10(i)), 374, "middle", tick)
+			c.note(place(math.Pow10(i)), 402, "middle", tick)
 		}
-		c.note(12, 396, "start", "Medians, log scale. Silent: frozen, or its link cut.", "* WithStandby(Wait), WithWatch")
+		c.note(12, 424, "start", "Medians, log scale. Silent: frozen, or its link cut.", "* WithStandby(Wait), WithWatch")
 	}
 }
 
 // mark draws a shape at a point.
 func (c *canvas) mark(shape, ink string, x, y float64) {
 	c.add(`<g transform="translate(%.1f %.1f)">`+shape+`</g>`, x, y, ink)
-}
-
-// short formats milliseconds with two digits.
-func short(ms float64) string {
-	switch {
-	case math.IsInf(ms, 1):
-		return "never"
-	case ms < 0.995:
-		return fmt.Sprintf("%.2f ms", ms)
-	case ms < 9.95:
-		return fmt.Sprintf("%.1f ms", ms)
-	case ms < 995:
-		return fmt.Sprintf("%.0f ms", ms)
-	case ms < 9950:
-		return fmt.Sprintf("%.1f s", ms/1000)
-	}
-	return fmt.Sprintf("%.0f s", ms/1000)
 }
 
 // recorded is the output of record.
@@ -262,34 +226,31 @@ var moving = []struct {
 // shards draws which shards move as members join and leave.
 func shards(c *canvas) {
 	c.title = "Twelve shards of three members: a fourth that joins takes one of each; those of one that is killed go to the others; as it comes back, it takes one of each again. No two members exchange shards."
-	c.width, c.height = 900, 330
+	c.width, c.height = narrow, 442
 	const (
-		left  = 110.0
-		step  = 198.0
-		side  = 32.0
-		lane  = 58.0
-		first = 62.0
+		side = 26.0
+		lane = 36.0
+		wide = 196.0 // of one step
+		high = 190.0
 	)
-	for m := range 4 {
-		c.label(left-14, first+lane*float64(m)+22, 14, c.text, "end", "600", fmt.Sprint("member ", m+1))
-	}
 	for s, at := range moving {
-		x := left + step*float64(s)
-		c.label(x, 38, 14, c.text, "start", "600", at.what)
+		x, y := 12+wide*float64(s%2), 24+high*float64(s/2)
+		c.label(x, y, 14, c.text, "start", "600", at.what)
 		for m, names := range at.shards {
-			y := first + lane*float64(m)
+			y := y + 14 + lane*float64(m)
+			c.note(x, y+19, "start", fmt.Sprint("member ", m+1))
 			if names == "" {
-				c.note(x, y+22, "start", "away")
+				c.note(x+72, y+19, "start", "away")
 			}
 			for i, name := range names {
 				fill, ink := c.quiet, c.on
 				if name < 'a' {
 					fill, ink, name = c.good, c.onGood, name+'a'-'A'
 				}
-				c.bar(x+(side+6)*float64(i), y, side, side, fill, ink, string(name))
+				c.bar(x+72+(side+2)*float64(i), y, side, side, fill, ink, string(name))
 			}
 		}
 	}
-	c.bar(left, 300, 16, 16, c.good, c.onGood)
-	c.note(left+24, 313, "start", "has just moved: its work returned first, unless its member was killed. All others stay where they are.")
+	c.bar(12, 396, 16, 16, c.good, c.onGood)
+	c.note(36, 409, "start", "has just moved: its work returned first, unless", "its member was killed. All others stay.")
 }

@@ -72,6 +72,9 @@ var (
 		"#044f1e": "#aff5b4", "#4d2d00": "#f2cc60", "#82061e": "#ffc1ba"}
 )
 
+// narrow is the width of a picture whose texts, of 13 units or more, can be read on a phone.
+const narrow = 400
+
 // canvas collects the elements of a picture.
 type canvas struct {
 	palette
@@ -193,96 +196,100 @@ const (
 	deputy    = 0.1 // the deputy's interval
 )
 
-// leaseArithmetic draws what happens after a leader falls silent.
+// leaseArithmetic draws what happens after a leader falls silent. It is narrow, as all pictures
+// with phone-sized texts are.
 func leaseArithmetic(c *canvas) {
 	c.title = "After its last answered heartbeat a term is valid for 7 s; its work has 2 s to return; 1 s is margin; then the server ends the session, and the deputy is elected."
-	c.width, c.height = 900, 400
+	c.width, c.height = narrow, 504
 	const (
-		left   = 128.0
-		second = 62.0
+		left   = 14.0
+		second = 31.0
 		answer = 0.4  // when the server has answered, for the eye
 		next   = 10.5 // when the deputy is elected, for the eye
 		height = 38.0
 	)
 	at := func(s float64) float64 { return left + s*second }
-	lane := func(y float64, lines ...string) { c.label(left-14, y, 14, c.text, "end", "600", lines...) }
+	lane := func(y float64, name string) { c.label(left, y, 14, c.text, "start", "600", name) }
 
 	// The heartbeats.
-	lane(66, "heartbeats")
-	c.arrow(at(0), 44, at(0), 78)
-	c.label(at(0), 34, 13, c.text, "start", "600", "sent: the last one that is answered")
-	c.add(`<path d="M%.1f 50 V72 M%.1f 50 L%.1f 60 M%.1f 50 L%.1f 60" stroke="%s" stroke-width="1.5"/>`,
+	lane(22, "heartbeats")
+	c.label(at(0), 44, 13, c.text, "start", "600", "sent: the last one that is answered")
+	c.arrow(at(0), 52, at(0), 84)
+	c.add(`<path d="M%.1f 58 V80 M%.1f 58 L%.1f 68 M%.1f 58 L%.1f 68" stroke="%s" stroke-width="1.5"/>`,
 		at(heartbeat), at(heartbeat)-5, at(heartbeat)+5, at(heartbeat)+5, at(heartbeat)-5, c.line)
-	c.note(at(heartbeat)+14, 66, "start", "the next one is not: a dead link, a frozen process, a hung host")
+	c.note(at(heartbeat)+12, 73, "start", "not answered: a dead link, a frozen process")
 
 	// The leader.
-	lane(112, "this leader")
-	c.bar(at(0), 88, validity*second, height, c.good, c.onGood, fmt.Sprintf("the term is valid: %g s = lease − drain − margin", validity))
-	c.bar(at(validity)+1, 88, drain*second-2, height, c.warn, c.onWarn, fmt.Sprintf("drain: %g s", drain))
-	c.bar(at(validity+drain), 88, margin*second, height, c.quiet, c.on, "margin")
-	c.stroke(at(validity), 126, at(validity), 158)
-	c.note(at(validity)-8, 146, "end", "the context is cancelled, IsLeader says false,", "and the work has the drain to return")
-	c.stroke(at(validity+drain), 126, at(validity+drain), 190)
-	c.note(at(validity+drain)-8, 185, "end", "work that still runs is reported to OnError")
+	lane(108, "this leader")
+	c.bar(at(0), 116, validity*second, height, c.good, c.onGood, fmt.Sprintf("the term is valid: %g s", validity))
+	c.bar(at(validity)+1, 116, drain*second-2, height, c.warn, c.onWarn, "drain:", fmt.Sprintf("%g s", drain))
+	c.bar(at(validity+drain), 116, margin*second, height, c.quiet, c.on, fmt.Sprintf("%g s", margin))
+	c.note(at(lease)+6, 140, "start", "margin")
+	c.stroke(at(validity), 154, at(validity), 212)
+	c.note(at(validity)-8, 174, "end", "the context is cancelled,", "IsLeader says false, and the", "work has the drain to return")
+	c.stroke(at(validity+drain), 154, at(validity+drain), 236)
+	c.note(at(validity+drain)-8, 232, "end", "work that still runs is reported")
 
 	// The server.
-	lane(226, "PostgreSQL")
-	c.bar(at(answer), 202, lease*second, height, c.quiet, c.on, fmt.Sprintf("idle_session_timeout = the lease, %g s: the session, and with it the lock, is kept", lease))
-	c.stroke(at(lease), 88, at(lease), 262)
-	c.label(at(lease)-6, 258, 13, c.text, "end", "600", "sent + lease: not before here")
-	c.note(at(answer), 258, "start", "the timer starts when the server has answered")
+	lane(264, "PostgreSQL")
+	c.bar(at(answer), 272, lease*second, height, c.quiet, c.on, fmt.Sprintf("idle_session_timeout = the lease, %g s:", lease), "the session, and with it the lock, is kept")
+	c.stroke(at(lease), 116, at(lease), 336)
+	c.label(at(lease)-6, 330, 13, c.text, "end", "600", "sent + lease: not before here")
+	c.note(at(answer), 350, "start", "the timer starts when the server has answered")
 
 	// The next leader.
-	lane(324, "deputy")
+	lane(382, "deputy")
 	for s := 0.0; s < next; s += deputy {
-		c.add(`<path d="M%.1f 308 V330" stroke="%s" stroke-width="1" opacity="0.55"/>`, at(s), c.line)
+		c.add(`<path d="M%.1f 394 V416" stroke="%s" stroke-width="1" opacity="0.55"/>`, at(s), c.line)
 	}
-	c.note(at(0), 350, "start", fmt.Sprintf("tries the lock each %g s: busy", deputy))
-	c.bar(at(next), 302, 12.2*second-next*second, height-4, c.good, c.onGood, "leads")
-	c.label(at(12.2), 292, 13, c.text, "end", "600", fmt.Sprintf("elected about %g s after the answer at the latest", lease+deputy))
-	c.note(at(0), 388, "start", fmt.Sprintf("Drawn with the defaults: lease %g s, heartbeat interval %g s, drain %g s, margin %g s, deputy interval %g s.", lease, heartbeat, drain, margin, deputy))
+	c.bar(at(next), 388, 12*second-next*second, height-4, c.good, c.onGood, "leads")
+	c.note(at(0), 436, "start", fmt.Sprintf("tries the lock each %g s: busy", deputy))
+	c.note(at(0), 453, "start", fmt.Sprintf("elected about %g s after the answer at the latest", lease+deputy))
+	c.note(at(0), 478, "start", fmt.Sprintf("The defaults: lease %g s, heartbeat interval %g s,", lease, heartbeat), fmt.Sprintf("drain %g s, margin %g s, deputy interval %g s", drain, margin, deputy))
 }
 
 // handOver draws how a leader transfers leadership to a successor.
 func handOver(c *canvas) {
 	c.title = "The leader offers its lock to a successor and goes on leading until the successor is the first in the server's queue; then its work returns, it unlocks, and the server hands the lock to the successor."
-	c.width, c.height = 900, 372
+	c.width, c.height = narrow, 394
 	const (
-		left    = 128.0
+		left    = 14.0
 		height  = 38.0
-		offered = 190.0 // TransferTo
-		queued  = 330.0 // the successor is in the queue
-		first   = 470.0 // and the first of it
-		done    = 640.0 // the work has returned
-		right   = 880.0
+		offered = 45.0  // TransferTo
+		queued  = 108.0 // the successor is in the queue
+		first   = 190.0 // and the first of it
+		done    = 269.0 // the work has returned
+		right   = 388.0
 	)
-	lane := func(y float64, lines ...string) { c.label(left-14, y, 14, c.text, "end", "600", lines...) }
+	lane := func(y float64, name string) { c.label(offered+8, y, 14, c.text, "start", "600", name) }
 
-	lane(72, "leader")
-	c.bar(left, 48, first-left, height, c.good, c.onGood, "the term goes on")
-	c.bar(first+1, 48, done-first-2, height, c.warn, c.onWarn, "its work returns")
-	c.label(offered, 36, 13, c.text, "middle", "600", "TransferTo(successor)")
-	c.stroke(offered, 40, offered, 246)
-	c.label(first, 36, 13, c.text, "middle", "600", "the term ends")
-	c.note(done+8, 62, "start", "unlocks if the successor is still", "the first: one statement")
-	c.stroke(first, 86, first, 140)
+	c.label(left, 22, 14, c.text, "start", "600", "leader")
+	c.label(left, 44, 13, c.text, "start", "600", "TransferTo(successor)")
+	c.stroke(offered, 50, offered, 294)
+	c.bar(left, 54, first-left, height, c.good, c.onGood, "the term goes on")
+	c.bar(first+1, 54, done-first-2, height, c.warn, c.onWarn, "its work", "returns")
+	c.label(first, 44, 13, c.text, "start", "600", "the term ends")
+	c.note(done+8, 66, "start", "unlocks if the", "successor is", "still the first")
+	c.stroke(first, 92, first, 128)
 
-	lane(160, "PostgreSQL's", "queue")
-	c.bar(left, 140, queued-left-2, height, c.quiet, c.on, "others wait, or nobody")
-	c.bar(queued, 140, first-queued-2, height, c.quiet, c.on, "… and the successor")
-	c.bar(first, 140, done-first-1, height, c.good, c.onGood, "the successor is the first")
-	c.note(queued+4, 196, "start", "those before it are sent to the end")
-	c.arrow(done, 86, done, 228)
+	lane(120, "server's queue")
+	c.bar(left, 128, queued-left-2, height, c.quiet, c.on, "others wait,", "or nobody")
+	c.bar(queued, 128, first-queued-2, height, c.quiet, c.on, "… and the", "successor")
+	c.bar(first, 128, done-first-1, height, c.good, c.onGood, "it is", "the first")
+	c.note(queued, 184, "start", "those before it are", "sent to the end")
+	c.arrow(done, 92, done, 228)
 
-	lane(254, "successor")
-	c.bar(left, 230, queued-left-2, height, c.quiet, c.on, "follows: polls, or waits in the queue")
-	c.bar(queued, 230, done-queued-1, height, c.warn, c.onWarn, "waits in the server, as long as the offer stands")
-	c.bar(done, 230, right-done, height, c.good, c.onGood, "leads, some 3 ms later")
-	c.note(offered+6, 290, "start", "finds the offer at its next attempt, or at once with a notifier")
+	lane(222, "successor")
+	c.bar(left, 230, queued-left-2, height, c.quiet, c.on, "follows")
+	c.bar(queued, 230, done-queued-1, height, c.warn, c.onWarn, "waits while", "the offer stands")
+	c.bar(done, 230, right-done, height, c.good, c.onGood, "leads,", "some 3 ms later")
+	c.note(offered+6, 288, "start", "finds the offer at its next attempt,", "or at once with a notifier")
 
-	c.note(left, 326, "start",
-		"The successor does not come within one lease: the term is resigned without it, and the error is ErrNoSuccessor.",
-		"It is lost while the work returns: the lock is kept for it for one heartbeat interval, or a second, more.")
+	c.note(left, 332, "start",
+		"No successor within one lease: the term is resigned",
+		"without it, and the error is ErrNoSuccessor.",
+		"It is lost while the work returns: the lock is kept",
+		"for one heartbeat interval, or a second, more.")
 }
 
 // rosterTables draws who writes the roster, who reads it, and what it contains.

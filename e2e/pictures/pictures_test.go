@@ -7,15 +7,18 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"html"
 	"image"
 	"image/color"
 	"image/png"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/chromedp/chromedp"
 	"github.com/pgelector/pgelector/e2e/browser"
@@ -66,7 +69,10 @@ func TestTheArithmeticMatchesTheElector(t *testing.T) {
 	}
 }
 
-func TestTheChartOfFailoversCanBeReadOnAPhone(t *testing.T) {
+// The pictures that a newcomer meets first.
+var onPhones = []string{"failover.svg", "handover.svg", "lease.svg", "shards.svg"}
+
+func TestThePicturesCanBeReadOnAPhone(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	tab, stop, err := browser.Open(ctx)
@@ -80,28 +86,73 @@ func TestTheChartOfFailoversCanBeReadOnAPhone(t *testing.T) {
 	if len(compared) != 6 {
 		t.Errorf("the chart has %d rows", len(compared))
 	}
-	picture := strings.Replace(pictures("../../docs/pictures")["failover.svg"], "<svg ", `<svg style="width: 100%; height: auto" `, 1)
-	file := filepath.Join(t.TempDir(), "phone.html")
-	if err := os.WriteFile(file, []byte(`<!doctype html><meta charset="utf-8"><body style="margin: 0">`+picture), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := chromedp.Do(tab, chromedp.EmulateViewport(360, 640), chromedp.Navigate("file://"+file)); err != nil {
-		t.Fatal(err)
-	}
-	for what, script := range map[string]string{
-		"texts smaller than 11 pixels": `texts.filter(e => e.getAttribute("font-size") * svg.width / 400 < 11)`,
-		"texts that are cut off":       `texts.filter(e => box(e).left < 0 || box(e).right > 360 || box(e).bottom > svg.bottom)`,
-		"texts that touch another":     `texts.filter(e => texts.some(f => e != f && touch(box(e), box(f))))`,
-		"texts under a mark":           `texts.filter(e => [...document.querySelectorAll("g > *")].some(m => touch(box(e), box(m))))`,
-	} {
-		found, err := chromedp.Run(tab, chromedp.Evaluate[[]string](`(() => {
-			const box = e => e.getBoundingClientRect(), svg = box(document.querySelector("svg")), texts = [...document.querySelectorAll("text")];
-			const touch = (a, b) => a.left < b.right && b.left < a.right && a.top + 3 < b.bottom && b.top + 3 < a.bottom; // a box has room above its letters
-			return `+script+`.map(e => e.textContent);
-		})()`))
-		if err != nil || len(found) != 0 {
-			t.Errorf("%s: %q, %v", what, found, err)
+	all := pictures("../../docs/pictures")
+	for _, name := range onPhones {
+		picture := strings.Replace(all[name], "<svg ", `<svg style="width: 100%; height: auto" `, 1)
+		file := filepath.Join(t.TempDir(), "phone.html")
+		if err := os.WriteFile(file, []byte(`<!doctype html><meta charset="utf-8"><body style="margin: 0">`+picture), 0o600); err != nil {
+			t.Fatal(err)
 		}
+		if err := chromedp.Do(tab, chromedp.EmulateViewport(360, 640), chromedp.Navigate("file://"+file)); err != nil {
+			t.Fatal(err)
+		}
+		for what, script := range map[string]string{
+			"texts smaller than 11 pixels": `texts.filter(e => e.getAttribute("font-size") * svg.width / whole.viewBox.baseVal.width < 11)`,
+			"texts that are cut off":       `texts.filter(e => box(e).left < 0 || box(e).right > 360 || box(e).bottom > svg.bottom)`,
+			"texts that touch another":     `texts.filter(e => texts.some(f => e != f && touch(box(e), box(f))))`,
+			"texts under a mark":           `texts.filter(e => marks.some(m => touch(box(e), box(m))))`,
+			"marks that hide another":      `marks.filter(m => marks.some(n => m != n && over(box(m), box(n))))`,
+		} {
+			found, err := chromedp.Run(tab, chromedp.Evaluate[[]string](`(() => {
+				const box = e => e.getBoundingClientRect(), whole = document.querySelector("svg"), svg = box(whole);
+				const texts = [...document.querySelectorAll("text")], marks = [...document.querySelectorAll("g > *")];
+				const touch = (a, b) => a.left < b.right && b.left < a.right && a.top + 3 < b.bottom && b.top + 3 < a.bottom; // a box has room above its letters
+				const over = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+				return `+script+`.map(e => e.textContent || e.outerHTML);
+			})()`))
+			if err != nil || len(found) != 0 {
+				t.Errorf("%s: %s: %q, %v", name, what, found, err)
+			}
+		}
+	}
+}
+
+var (
+	rectangle = regexp.MustCompile(`<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"`)
+	words     = regexp.MustCompile(`<text x="([\d.]+)" y="([\d.]+)" font-size="(\d+)"[^>]*text-anchor="(\w+)">([^<]*)</text>`)
+)
+
+// perLetter is the width of a letter, on average, as a share of the size of the font.
+const perLetter = 0.5
+
+// tooWide returns the texts of a picture that begin in a box and may leave it.
+func tooWide(picture string) (all []string) {
+	number := func(text string) float64 { n, _ := strconv.ParseFloat(text, 64); return n }
+	for _, text := range words.FindAllStringSubmatch(picture, -1) {
+		x, y, content := number(text[1]), number(text[2]), html.UnescapeString(text[5])
+		width := perLetter * number(text[3]) * float64(utf8.RuneCountInString(content))
+		from := x - width*map[string]float64{"start": 0, "middle": 0.5, "end": 1}[text[4]]
+		for _, box := range rectangle.FindAllStringSubmatch(picture, -1) {
+			left, top := number(box[1]), number(box[2])
+			right, bottom := left+number(box[3]), top+number(box[4])
+			if left < x && x < right && top < y && y < bottom && (from < left || from+width > right) {
+				all = append(all, content)
+			}
+		}
+	}
+	return all
+}
+
+func TestNoTextLeavesItsBox(t *testing.T) {
+	for name, picture := range pictures("../../docs/pictures") {
+		if found := tooWide(picture); len(found) > 0 {
+			t.Errorf("%s: too wide for their boxes: %q", name, found)
+		}
+	}
+	c := &canvas{palette: light}
+	c.bar(128, 230, 200, 38, c.quiet, c.on, "follows: polls, or waits in the queue")
+	if len(tooWide(c.svg())) != 1 {
+		t.Error("a text that is too wide is not found")
 	}
 }
 
