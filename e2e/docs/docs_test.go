@@ -193,6 +193,34 @@ func TestThePageOfFeaturesNamesWhatExists(t *testing.T) {
 	}
 }
 
+// The badges are texts: no service computes them.
+func TestTheBadgesSayWhatIsTested(t *testing.T) {
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))
+	majors := regexp.MustCompile(`"\$\{@:-(\d+)(?: \d+)* (\d+)\}"`).FindStringSubmatch(read(t, "../scripts/matrix.sh"))
+	if version == nil || majors == nil {
+		t.Fatal("no version of Go in go.mod, or no majors in scripts/matrix.sh")
+	}
+	readme := read(t, "../README.md")
+	for _, badge := range []string{
+		fmt.Sprintf("![Go %s or newer](https://img.shields.io/badge/Go-%[1]s_or_newer-", version[1]),
+		fmt.Sprintf("![PostgreSQL %s to %s](https://img.shields.io/badge/PostgreSQL-%[1]s_to_%[2]s-", majors[1], majors[2]),
+	} {
+		if !strings.Contains(readme, badge) {
+			t.Errorf("the README has no badge %s", badge)
+		}
+	}
+}
+
+// Who copies the first program reads all of it.
+func TestTheFirstProgramIsShort(t *testing.T) {
+	_, program, found := strings.Cut(read(t, "../README.md"), "\nfunc main() {\n")
+	body, _, ends := strings.Cut(program, "\n}\n")
+	const limit = 20
+	if lines := strings.Count(body, "\n") + 1; !found || !ends || lines > limit {
+		t.Errorf("the README's first program has %d lines in main, want at most %d", lines, limit)
+	}
+}
+
 // A newcomer reads the whole README, and one page for a question.
 func TestTheReadmeAndThePagesAreShort(t *testing.T) {
 	for page, limit := range map[string]int{"../README.md": 1500, "../CONTRIBUTING.md": 1800, "get-started.md": 800, "modes.md": 1100, "testing.md": 600,
