@@ -1,6 +1,33 @@
 // Package elector elects exactly one leader among the processes of a service,
 // on nothing but the PostgreSQL that they already have.
 //
+// # How to use it
+//
+// [New] makes a candidate; it takes the *sql.DB that the program has.
+//
+//	e, err := elector.New(pool, "orders")
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	err = e.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+//		fmt.Println("leading:", term.Valid())
+//		// Work until ctx is done. The lock is held until this function returns.
+//		return nil
+//	})
+//
+// There are four styles, from the safest to the barest:
+//
+//   - [Elector.Run] campaigns, runs a function under each term, and waits for it
+//     before it lets go of the lock.
+//   - [Elector.TryRun] does so once, if nobody leads: for a cron job.
+//   - [Elector.Start] and [Elector.Stop] do so in the background; hooks, or
+//     [Elector.RunIfLeader], do the work.
+//   - [Elector.Campaign] and [Elector.TryCampaign] return the [Term]. The caller works
+//     until the term's context is done, and then calls [Term.Resign].
+//
+// [Elector.Leader], [Elector.Candidates] and [Elector.Observe] say who leads, on any
+// process. Hooks (package hooks) receive what happens; the elector logs nothing.
+//
 // # What is not promised
 //
 // A lock service cannot stop a process. A leader that is frozen just after it
@@ -28,22 +55,6 @@
 //   - The lock is released only after the leader's work has returned. Work that does
 //     not return within its drain is reported to OnError, while the lock is held too.
 //   - A server that cannot keep the promise is refused, with an error that says why.
-//
-// # How to use it
-//
-// [New] makes a candidate; it takes the *sql.DB that the program has. Then there
-// are four styles, from the safest to the barest:
-//
-//   - [Elector.Run] campaigns, runs a function under each term, and waits for it
-//     before it lets go of the lock.
-//   - [Elector.TryRun] does so once, if nobody leads: for a cron job.
-//   - [Elector.Start] and [Elector.Stop] do so in the background; hooks, or
-//     [Elector.RunIfLeader], do the work.
-//   - [Elector.Campaign] and [Elector.TryCampaign] return the [Term]. The caller works
-//     until the term's context is done, and then calls [Term.Resign].
-//
-// [Elector.Leader], [Elector.Candidates] and [Elector.Observe] say who leads, on any
-// process. Hooks (package hooks) receive what happens; the elector logs nothing.
 //
 // # How an election goes
 //

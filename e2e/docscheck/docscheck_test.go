@@ -117,6 +117,28 @@ func TestEveryPartOfAFileInTheDocsStandsInACompiledFile(t *testing.T) {
 	}
 }
 
+// The snippet that a reader of the package's documentation meets first.
+func TestThePackageCommentBeginsWithAnExample(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "elector", "doc.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, usage, found := strings.Cut(string(text), "\n// # ")
+	usage, _, _ = strings.Cut(usage, "\n// # ")
+	if !found || !strings.HasPrefix(usage, "How to use it\n") {
+		t.Errorf("the first heading of elector/doc.go is not How to use it")
+	}
+	var snippet []string
+	for line := range strings.Lines(usage) {
+		if code, isCode := strings.CutPrefix(line, "//\t"); isCode {
+			snippet = append(snippet, code)
+		}
+	}
+	if code := strings.Join(snippet, ""); len(snippet) > 12 || !occursIn(compiledFiles(t), code) {
+		t.Errorf("this is no part of an example, or has more than 12 lines:\n%s", code)
+	}
+}
+
 var packageClause = regexp.MustCompile(`(?m)^[ \t]*package [a-z]`)
 
 // compiledFiles returns the repository's tests and examples, by name and with normalised
