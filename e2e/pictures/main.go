@@ -151,39 +151,39 @@ func (c *canvas) svg() string {
 // states draws the states of a candidate under Run.
 func states(c *canvas) {
 	c.title = "A candidate follows until it is elected, leads until its term ends, steps down, and follows again."
-	c.width, c.height = 900, 440
+	c.width, c.height = narrow, 622
 
 	// Following.
-	c.dot(24, 115, false)
-	c.arrow(30, 115, 58, 115)
-	c.state(60, 70, 210, 92, "Following", "the deputy tries each 100 ms,", "others each retry interval")
-	c.arrow(115, 70, 115, 40, 215, 40, 215, 68)
-	c.note(165, 28, "middle", "busy, or failed: wait, try again")
+	c.dot(140, 16, false)
+	c.arrow(140, 22, 140, 42)
+	c.state(28, 44, 240, 86, "Following", "the deputy tries each 100 ms,", "others each retry interval")
+	c.arrow(268, 68, 294, 68, 294, 108, 270, 108)
+	c.note(302, 66, "start", "busy, or", "failed: wait,", "try again")
 
 	// Elected.
-	c.arrow(270, 115, 438, 115)
-	c.note(354, 82, "middle", "granted: verified in", "pg_locks, token read")
+	c.arrow(56, 130, 56, 234)
+	c.note(66, 152, "start", "granted: verified in", "pg_locks, token read")
 
 	// Leading.
-	c.state(440, 70, 440, 92, "Leading", "your lead function runs, heartbeats prove the session,", "and the lease has a timer of its own")
+	c.state(28, 236, 296, 102, "Leading", "your lead function runs, heartbeats", "prove the session, and the lease", "has a timer of its own")
 	for i, why := range [][]string{{"lead", "returned"}, {"heartbeat", "failed"}, {"validity", "ran out"}, {"shutdown,", "or Resign"}} {
-		x := 466 + 108*float64(i)
-		c.arrow(x, 162, x, 268)
-		c.note(x+9, 208, "start", why...)
+		x := 40 + 72*float64(i)
+		c.arrow(x, 338, x, 400)
+		c.note(x+6, 364, "start", why...)
 	}
 
 	// Stepping down.
-	c.state(440, 270, 440, 92, "Stepping down", "cancel the context → the work returns → OnDemoted", "→ unlock → discard the session")
-	c.arrow(440, 296, 225, 296, 225, 164)
-	c.note(334, 256, "middle", "the term was lost, or", "somebody called Resign:", "campaign again")
+	c.state(28, 402, 296, 102, "Stepping down", "cancel the context → the work returns", "→ OnDemoted → unlock", "→ discard the session")
+	c.arrow(324, 450, 342, 450, 342, 170, 250, 170, 250, 132)
+	c.note(334, 190, "end", "the term was lost, or", "somebody called Resign:", "campaign again")
 
 	// The ends of Run.
-	c.arrow(440, 336, 140, 336, 140, 392)
-	c.note(334, 356, "middle", "lead returned,", "or shutdown")
-	c.arrow(105, 162, 105, 402, 126, 402)
-	c.note(96, 250, "end", "refused", "server,", "gave up,", "or", "shutdown")
-	c.dot(140, 403, true)
-	c.label(158, 408, 14, c.text, "start", "500", "Run returns")
+	c.arrow(120, 504, 120, 546)
+	c.note(132, 530, "start", "lead returned, or shutdown")
+	c.arrow(28, 90, 12, 90, 12, 557, 109, 557)
+	c.dot(120, 557, true)
+	c.label(138, 562, 14, c.text, "start", "500", "Run returns")
+	c.note(28, 592, "start", "from Following: the server is refused,", "it gave up, or shutdown")
 }
 
 // The defaults of package elector, in seconds.
