@@ -276,3 +276,23 @@ func TestARequestEndsWithTheConnectionOfItsMaker(t *testing.T) {
 		f.keepsLeading(t, leader)
 	})
 }
+
+// A leader that has answered a request answers the first one after a restart of the server, which
+// numbers its transactions anew.
+func TestARequestAfterARestartOfTheServerIsAnswered(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		c := own(t)
+		s := on(t, c)
+		election := s.election(t)
+		leader := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithStandby(elector.Poll)).run(t, nil)
+		last := leader.elected(t)
+		for range 3 {
+			check(t, c.Restart(soon(t), pgcluster.Fast))
+			last = firstLeader(t, []*candidate{leader}, last.Token)
+			_, err := elector.RequestResign(soon(t), d.open(t, 0, s.DSN()), election)
+			check(t, err)
+			last = firstLeader(t, []*candidate{leader}, last.Token)
+		}
+	})
+}

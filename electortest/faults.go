@@ -61,7 +61,7 @@ func (s *Server) Crash() {
 func (s *Server) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.down, s.started = false, time.Now()
+	s.down, s.started, s.transactions = false, time.Now(), 0
 }
 
 func (s *Server) endAll(why func() error) {

@@ -101,6 +101,25 @@ func TestARequestIsNotAnsweredByALaterTerm(t *testing.T) {
 	})
 }
 
+// A server that is started again gives its transactions the same numbers.
+func TestARequestAfterARestartOfTheServerIsAnother(t *testing.T) {
+	for name, opts := range map[string][]elector.Option{"in session scope": nil, "in transaction scope": {inside}} {
+		scene(t, name, func(b *bench) {
+			leader := b.run("leader", opts...)
+			for range 5 {
+				b.leads(leader)
+				time.Sleep(time.Second)
+				_, err := ask(b, resignOf(leader))
+				b.wraps(err)
+				b.leads(leader)
+				b.Stop()
+				b.Start()
+				time.Sleep(time.Second)
+			}
+		})
+	}
+}
+
 func TestNobodyIsAskedIfNobodyLeads(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := b.candidate("one")

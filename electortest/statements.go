@@ -3,7 +3,6 @@ package electortest
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"strconv"
@@ -203,7 +202,7 @@ func ring(x *execution, m *message) (Answer, error) {
 	return one(rung), err
 }
 
-// standingRequests names a transaction by its backend and its start.
+// standingRequests names a transaction by a number that is its own until the server restarts.
 func standingRequests(x *execution, m *message) (a Answer, err error) {
 	bell := x.server.locks.locks[bellOf(m.integer(0))]
 	if bell == nil {
@@ -214,7 +213,7 @@ func standingRequests(x *execution, m *message) (a Answer, err error) {
 			continue
 		}
 		name, _ := h.b.settings.get("application_name")
-		transaction := fmt.Sprintf("%d/%d", h.b.pid, h.b.tx.began.UnixNano())
+		transaction := h.b.tx.name()
 		for _, id := range x.server.locks.of(h.b) {
 			if own := x.server.locks.locks[id].holder(h.b); id.objsubid == 2 && id.key>>32 != bellClass && own != nil && own.holds(shared) {
 				a.Rows = append(a.Rows, []any{transaction, id.key, int64(h.b.pid), name, "postgres", ""})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -23,7 +24,7 @@ type Beat struct {
 
 // A Request asks a session to end one of its terms.
 type Request struct {
-	Transaction string // of the one who asks; names the request
+	Transaction string // of the one who asks; names the request, also among those of other servers
 	Key         int64  // ResignKey or TransferKey of the election; 0 to wait for the end of the session's transaction
 	Application string // of the one who asks, or the id of the successor
 	Role        string // of the one who asks
@@ -144,9 +145,19 @@ func (s *Session) requests(ctx context.Context) (all []Request) {
 		if r.Key == 0 && !s.inside { // for the end of this very statement
 			continue
 		}
-		all = append(all, Request{Transaction: r.Transaction, Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid})
+		all = append(all, Request{Transaction: s.life() + " " + r.Transaction, Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid})
 	}
 	return all
+}
+
+// life names the session, or in transaction scope, where the next one may be on the same
+// backend, the server since its start. The server names transactions by numbers that begin anew
+// when it is started, and another server by the same ones.
+func (s *Session) life() string {
+	if s.inside {
+		return s.server
+	}
+	return strconv.FormatInt(s.number, 10)
 }
 
 // requestsBeside returns the requests that were found beside the session, and looks for

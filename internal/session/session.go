@@ -50,6 +50,7 @@ type Session struct {
 	errTimeout error         // of a call that takes longer than the validity that is left
 	abandoned  func(error)   // reports a driver call that does not return
 
+	number int64        // of this session, in this process
 	pid    int32        // of the backend that the first statement reached
 	begun  int64        // transactions of that backend when it was last compared
 	server string       // when its server started, in transaction scope
@@ -78,10 +79,13 @@ type Session struct {
 	helpers sync.WaitGroup // those that run, and LookAround
 }
 
+// borrowed counts the sessions of this process.
+var borrowed atomic.Int64
+
 // borrow takes a connection from the pool. The session carries the values of ctx but
 // outlives it.
 func borrow(ctx context.Context, pool *sql.DB, l Lease, abandoned func(error)) (*Session, error) {
-	s := &Session{lease: l, callSlot: make(chan struct{}, 1), closed: make(chan struct{}), suspect: make(chan struct{}, 1),
+	s := &Session{lease: l, callSlot: make(chan struct{}, 1), closed: make(chan struct{}), suspect: make(chan struct{}, 1), number: borrowed.Add(1),
 		abandoned: abandoned, errTimeout: fmt.Errorf("%w within %v", ErrNoAnswer, l.Validity())}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.termCtx, s.endTerms = context.WithCancelCause(s.ctx)
