@@ -33,6 +33,7 @@ type transaction struct {
 	number int64 // of the virtual transaction; 0 for a statement's own
 	began  time.Time
 	failed bool
+	saved  bool // there is a savepoint
 	xid    int64
 	commit []func()
 }
@@ -328,6 +329,14 @@ func (x *execution) query(m *message) (a Answer, err error) {
 		return a, errGone
 	}
 	x.tx.failed = err != nil
+	switch {
+	case m.query == db.Savepoint:
+		x.tx.saved = true
+	case m.query == db.ReleaseIt:
+		x.tx.saved = false
+	case err != nil && !x.tx.saved: // an error ends the transaction, and the client is still to say ROLLBACK
+		x.server.locks.release(x.backend, byTransaction)
+	}
 	if alone {
 		if ended := x.end(err == nil); ended != nil {
 			return a, ended

@@ -79,18 +79,36 @@ func TestAStoppedLeaderLosesItsTransactionAfterALease(t *testing.T) {
 	}
 }
 
-// An error inside the transaction releases the lock, so the term ends at once.
-func TestAnErrorInsideTheTransactionEndsTheTerm(t *testing.T) {
-	bubble(t, func(b *bench) {
-		one := b.run("one", inside)
-		b.leads(one)
-		term, _ := one.Term()
-		b.LimitLocks(1)
-		b.wraps(term.TransferTo(always, "two"), elector.ErrNoSuccessor, elector.ErrLockTableFull)
-		if one.IsLeader() {
-			b.Error("it still leads")
-		}
-	})
+// An error inside the transaction would release the lock at once. A transfer for which there is
+// no room in the lock table leaves it to the work, until that has returned.
+func TestATransferIntoAFullLockTableLeavesTheLockToTheWork(t *testing.T) {
+	for name, opts := range map[string][]elector.Option{"in session scope": nil, "in transaction scope": {inside}} {
+		scene(t, name, func(b *bench) {
+			one := b.run("one", opts...)
+			b.leads(one)
+			other := b.run("other", append(opts, elector.WithStandby(elector.Poll), elector.WithRetryInterval(100*time.Millisecond))...)
+			returned := make(chan time.Time, 1)
+			go func() {
+				_, err := one.RunIfLeader(always, func(ctx context.Context) error {
+					<-ctx.Done()
+					time.Sleep(time.Second)
+					return nil
+				})
+				b.wraps(err)
+				returned <- time.Now()
+			}()
+			time.Sleep(time.Second)
+			term, _ := one.Term()
+			b.LimitLocks(1)
+			time.AfterFunc(10*time.Millisecond, func() { b.LimitLocks(0) })
+			b.wraps(term.TransferTo(always, "two"), elector.ErrNoSuccessor, elector.ErrLockTableFull)
+			b.leads(other)
+			if at := <-returned; other.rec.Elected()[0].At.Before(at) {
+				b.Error("the next one was elected before the work had returned")
+			}
+			b.ended(one, hooks.Resigned)
+		})
+	}
 }
 
 // A term that cannot be watched goes on, whichever of its first messages finds the lock table

@@ -66,10 +66,11 @@ func (t *Transfer) Prepare(ctx context.Context, onOffer func()) error {
 }
 
 // offer tries to take the offer's lock. It cannot while the candidate is just looking for
-// it. If ctx ends before the answer, a lock that is granted later is released.
+// it. If ctx ends before the answer, a lock that is granted later is released. If the lock table
+// is full, a transaction goes on: its locks are the work's until that has returned.
 func (t *Transfer) offer(ctx context.Context) error {
 	s := t.lock.Session
-	row, err := session.DoOr(ctx, s, func(ctx context.Context, q *db.Queries) (db.OfferTransferRow, error) {
+	row, err := session.TryOr(ctx, s, func(ctx context.Context, q *db.Queries) (db.OfferTransferRow, error) {
 		return q.OfferTransfer(ctx, db.OfferTransferParams{Inside: s.InTransaction(), Candidate: t.candidate, Key: t.lock.key})
 	}, func(late db.OfferTransferRow) {
 		if late.Offered {

@@ -80,8 +80,18 @@ func (s *Session) TryInTransaction(ctx context.Context) (granted bool, err error
 // behindSavepoint is Do for a call that the server may refuse, which would end the session's
 // transaction.
 func behindSavepoint[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	a, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) {
+	return TryOr(ctx, s, call, func(T) {})
+}
+
+// TryOr is DoOr for a call that the server may refuse, which would end the session's
+// transaction.
+func TryOr[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error), drop func(T)) (T, error) {
+	a, err := DoOr(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) {
 		return s.savepoint(ctx, func() (any, error) { return call(ctx, q) })
+	}, func(late any) {
+		if value, ok := late.(T); ok {
+			drop(value)
+		}
 	})
 	value, _ := a.(T)
 	if refused, ok := a.(error); ok && err == nil {
