@@ -37,10 +37,14 @@ func (t *Term) awaitWork() {
 		case <-lost:
 		}
 	}
+	left := t.lock.DrainLeft()
+	if t.unclaim != nil { // its work is not seen to return, and the lock may be held still
+		left = max(left, lease.Drain-time.Since(began))
+	}
 	select {
 	case <-t.work.idle:
 		return
-	case <-time.After(t.lock.DrainLeft()):
+	case <-time.After(left):
 	}
 	if t.returned(); t.work.isIdle() {
 		return

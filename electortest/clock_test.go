@@ -39,6 +39,46 @@ func TestAClockThatIsSetForwardEndsATermAndOneSetBackDoesNot(t *testing.T) {
 	}
 }
 
+// A step of the clock ends a term of whose end the server knows nothing. The lock is held until
+// the work has returned all the same.
+func TestAClockThatIsSetForwardLeavesTheLockToTheWork(t *testing.T) {
+	for style, work := range map[string]func(b *bench, one *candidate, windDown func()){
+		"TryRun": func(b *bench, one *candidate, windDown func()) {
+			_, err := one.TryRun(always, func(ctx context.Context, _ *elector.Term) error {
+				<-ctx.Done()
+				windDown()
+				return nil
+			})
+			b.wraps(err, elector.ErrLeaseExpired)
+		},
+		"Campaign": func(b *bench, one *candidate, windDown func()) {
+			term := b.campaign(one.Elector)
+			<-term.Context().Done()
+			windDown()
+			b.wraps(term.Resign(always), elector.ErrNotLeader)
+		},
+	} {
+		for name, opts := range map[string][]elector.Option{"in session scope": nil, "in transaction scope": {inside}} {
+			scene(t, style+", "+name, func(b *bench) {
+				one := b.candidate("one", opts...)
+				returned := make(chan time.Time, 1)
+				go work(b, one, func() {
+					time.Sleep(lease / 6) // the drain is a fifth
+					returned <- time.Now()
+				})
+				b.leads(one)
+				other := b.run("other", append(opts, elector.WithStandby(elector.Deputy))...)
+				time.Sleep(2 * heartbeat)
+				one.process.ShiftClock(lease)
+				b.leads(other)
+				if at := <-returned; other.rec.Elected()[0].At.Before(at) {
+					b.Errorf("the next one was elected %v before the work returned", at.Sub(other.rec.Elected()[0].At))
+				}
+			})
+		}
+	}
+}
+
 // The server receives the leader's messages, but its answers are lost. The leader holds the lock
 // while its connection is open, so the connection must stay open until the work has returned.
 func TestALeaderThatHearsNothingKeepsItsLockUntilItsWorkHasReturned(t *testing.T) {

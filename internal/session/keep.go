@@ -253,7 +253,7 @@ func (s *Session) Began(ctx context.Context) (int64, error) {
 }
 
 // Hold keeps the connection open after the session's end until release is called, but no
-// longer than work may go on (DrainLeft). release may be called more than once.
+// longer than the drain. release may be called more than once.
 func (s *Session) Hold() (release func()) {
 	h := &s.holds
 	h.mu.Lock()
@@ -269,7 +269,10 @@ func (s *Session) Hold() (release func()) {
 	})
 }
 
-// awaitHolds waits until the connection may be closed. A broken one is not kept.
+// awaitHolds waits until the connection may be closed. A broken one is not kept. Of the drain
+// less may be left (DrainLeft), if the process stood still. But if only its clock was set, the
+// server knows nothing of the end, and closing the connection would free the lock too early. If
+// the lease has run out, the server has ended the session, or does so by itself.
 func (s *Session) awaitHolds() {
 	if pgerr.Broken(context.Cause(s.ctx)) {
 		return
@@ -285,7 +288,7 @@ func (s *Session) awaitHolds() {
 	h.mu.Unlock()
 	select {
 	case <-none:
-	case <-time.After(s.DrainLeft()):
+	case <-time.After(s.lease.Drain):
 	}
 }
 
