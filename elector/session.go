@@ -61,6 +61,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 			s.terms.end()
 			<-s.terms.idle
 			s.shared.Close()
+			s.reporter.flush()
 		}()
 		<-ctx.Done()
 	})
@@ -119,9 +120,8 @@ func (s *Session) CandidateID() string { return s.config.candidateID }
 func (s *Session) Close(ctx context.Context) error {
 	s.close()
 	if !await(ctx, s.closed) {
-		return ended(ctx, "close the session: the work of a term has not returned")
+		return ended(ctx, "close the session: the work of a term, or a hook, has not returned")
 	}
-	s.reporter.flush()
 	return nil
 }
 

@@ -434,6 +434,39 @@ func TestCloseEndsACampaign(t *testing.T) {
 	}
 }
 
+// A hook of the session's own, which concerns no single election, may take its time, too.
+func TestCloseOfASessionWaitsForNoHookPastItsContext(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.Open()
+		defer pool.Close()
+		reported, free := make(chan bool, 1), make(chan bool)
+		session, err := elector.NewSession(pool, elector.WithWatch(), elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {
+			reported <- true
+			<-free
+		}}))
+		b.wraps(err)
+		e, err := session.Elector("orders")
+		b.wraps(err)
+		term := b.campaign(e)
+		time.Sleep(time.Second)
+		b.LimitConnections(1)
+		for _, lock := range b.Locks() {
+			if !lock.Granted {
+				b.Terminate(lock.PID)
+			}
+		}
+		<-reported // that nobody watches
+		b.wraps(term.Resign(always))
+		ctx, cancel := context.WithTimeout(always, time.Second)
+		defer cancel()
+		began := time.Now()
+		b.wraps(session.Close(ctx), context.DeadlineExceeded)
+		b.within("Close returns", time.Second, time.Since(began), time.Second)
+		close(free)
+		b.wraps(session.Close(always))
+	})
+}
+
 func TestCloseWaitsNoLongerThanItsContextAndGoesOn(t *testing.T) {
 	for where, stand := range closings {
 		t.Run(where, func(t *testing.T) {
