@@ -379,21 +379,50 @@ type hookSet struct {
 type registration struct {
 	hook    hooks.Hook
 	elected bool
+	removed atomic.Bool
 }
 
 func newHookSet(all []*registration) *hookSet {
-	hook := joinOf(all)
-	return &hookSet{All: hook, all: all,
-		seesHeartbeat: hooks.Wants[hooks.HeartbeatHook](hook), seesLeader: hooks.Wants[hooks.LeaderChangedHook](hook)}
+	s := &hookSet{All: joinOf(all), all: all}
+	for _, r := range all {
+		s.seesHeartbeat = s.seesHeartbeat || hooks.Wants[hooks.HeartbeatHook](r.hook)
+		s.seesLeader = s.seesLeader || hooks.Wants[hooks.LeaderChangedHook](r.hook)
+	}
+	return s
 }
 
 func joinOf(all []*registration) hooks.All {
 	var each []hooks.Hook
 	for _, r := range all {
-		each = append(each, r.hook)
+		each = append(each, r)
 	}
 	return hooks.Join(each...)
 }
+
+// now is the hook, or nothing once it is removed: perhaps while one before it received the
+// same event.
+func (r *registration) now() hooks.All {
+	if r.removed.Load() {
+		return hooks.Join()
+	}
+	return hooks.Join(r.hook)
+}
+
+func (r *registration) OnElected(ctx context.Context, e hooks.Elected) { r.now().OnElected(ctx, e) }
+
+func (r *registration) OnDemoted(ctx context.Context, e hooks.Demoted) { r.now().OnDemoted(ctx, e) }
+
+func (r *registration) OnLeaderChanged(ctx context.Context, e hooks.LeaderChanged) {
+	r.now().OnLeaderChanged(ctx, e)
+}
+
+func (r *registration) OnError(ctx context.Context, e hooks.Failure) { r.now().OnError(ctx, e) }
+
+func (r *registration) OnHeartbeat(ctx context.Context, e hooks.Heartbeat) {
+	r.now().OnHeartbeat(ctx, e)
+}
+
+func (r *registration) OnCampaign(ctx context.Context, e hooks.Campaign) { r.now().OnCampaign(ctx, e) }
 
 func register(all []hooks.Hook) (registered []*registration) {
 	for _, h := range all {
@@ -426,6 +455,9 @@ func (a *announcer) add(all []hooks.Hook) (remove func()) {
 	added := register(all)
 	a.change(func(now []*registration) []*registration { return append(now, added...) })
 	return sync.OnceFunc(func() {
+		for _, r := range added {
+			r.removed.Store(true)
+		}
 		a.change(func(now []*registration) []*registration {
 			return slices.DeleteFunc(now, func(r *registration) bool { return slices.Contains(added, r) })
 		})

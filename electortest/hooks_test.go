@@ -303,6 +303,28 @@ func TestAHookMayRemoveItselfAndAddOthers(t *testing.T) {
 	})
 }
 
+// It may be removed while another hook, before it, receives an event.
+func TestAHookThatIsRemovedReceivesNoMore(t *testing.T) {
+	bubble(t, func(b *bench) {
+		removed := false
+		var remove func()
+		s := b.candidate("one", elector.WithHooks(hooks.Funcs{Heartbeat: func(context.Context, hooks.Heartbeat) {
+			remove()
+			removed = true
+		}}))
+		var err error
+		remove, err = s.AddHooks(hooks.Funcs{Heartbeat: func(context.Context, hooks.Heartbeat) {
+			if removed {
+				b.Error("it was removed")
+			}
+		}})
+		b.wraps(err)
+		term := b.campaign(s.Elector)
+		time.Sleep(2 * heartbeat)
+		b.wraps(term.Resign(always))
+	})
+}
+
 func TestHooksMayBeAddedAndRemovedAtAnyTime(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := b.run("one")
