@@ -170,6 +170,49 @@ func TestLivenessFailsUntilWorkThatOverranHasReturned(t *testing.T) {
 	wants(t, m.Liveness(), 200)
 }
 
+// The hooks of a term whose session ends before OnElected could be called do not learn of its end.
+func TestLivenessRecoversFromWorkOfATermThatNoHookWasToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		pool := server.Open()
+		defer pool.Close()
+		m, err := health.New(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		once := sync.OnceFunc(func() { time.Sleep(10 * time.Second) })
+		e, err := elector.New(pool, "orders", elector.WithHooks(hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) { once() }}, m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(ctx)
+		done := make(chan error)
+		hangs := true
+		go func() {
+			done <- e.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+				<-ctx.Done()
+				if hangs {
+					hangs = false
+					time.Sleep(20 * time.Second)
+				}
+				return nil
+			})
+		}()
+		time.Sleep(time.Second)
+		leader, err := e.Leader(ctx)
+		if err != nil || !server.Terminate(leader.PID) {
+			t.Fatal(err)
+		}
+		time.Sleep(14 * time.Second)
+		wants(t, m.Liveness(), 503, elector.ErrOverrun.Error())
+		time.Sleep(time.Minute)
+		wants(t, m.Liveness(), 200)
+		stop()
+		<-done
+	})
+}
+
 func TestWorkThatFailedAfterItsTermDoesNotFailLiveness(t *testing.T) {
 	pool, _ := newMock(t)
 	m := watch(t, pool, orders)

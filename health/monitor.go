@@ -75,12 +75,12 @@ type Monitor struct {
 
 	mu       sync.Mutex
 	electors []*elector.Elector
-	changes  int                    // how often electors changed
-	overrun  map[hooks.Origin]error // work that runs on after its term
-	gaveUp   map[hooks.Origin]error // why a candidate's campaign ended for good
-	known    *answer                // the cached answer; nil if the electors changed since
-	asking   *question              // the question being asked; nil if there is none
-	calls    int                    // driver calls that have not returned
+	changes  int                            // how often electors changed
+	overrun  map[hooks.Origin]hooks.Failure // work that runs on after its term
+	gaveUp   map[hooks.Origin]error         // why a candidate's campaign ended for good
+	known    *answer                        // the cached answer; nil if the electors changed since
+	asking   *question                      // the question being asked; nil if there is none
+	calls    int                            // driver calls that have not returned
 }
 
 var (
@@ -139,7 +139,7 @@ func New(pool *sql.DB, opts ...Option) (*Monitor, error) {
 		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of the elections", ErrConfig)
 	}
 	m := &Monitor{pool: pool, timeout: time.Second, cache: time.Second, degradedCode: 200,
-		overrun: map[hooks.Origin]error{}, gaveUp: map[hooks.Origin]error{}}
+		overrun: map[hooks.Origin]hooks.Failure{}, gaveUp: map[hooks.Origin]error{}}
 	for _, opt := range opts {
 		if err := opt(m); err != nil {
 			return nil, err
@@ -196,7 +196,7 @@ func (m *Monitor) OnError(_ context.Context, e hooks.Failure) {
 	defer m.mu.Unlock()
 	switch {
 	case e.Op == hooks.OpWork && errors.Is(e.Err, elector.ErrOverrun):
-		m.overrun[e.Origin] = e.Err
+		m.overrun[e.Origin] = e
 	case e.Op == hooks.OpCampaign && e.Permanent:
 		m.gaveUp[e.Origin] = e.Err
 	case e.Op == hooks.OpCampaign:
@@ -207,10 +207,20 @@ func (m *Monitor) OnError(_ context.Context, e hooks.Failure) {
 // OnElected records that the candidate has not given up.
 func (m *Monitor) OnElected(_ context.Context, e hooks.Elected) { m.resumed(e.Origin) }
 
-// OnCampaign records that the candidate has not given up.
+// OnCampaign records that the candidate has not given up, and that the work of the last term has
+// returned: nothing else tells it of a term whose session ended before OnElected.
 func (m *Monitor) OnCampaign(_ context.Context, e hooks.Campaign) {
+	m.campaigned(e)
 	if e.Outcome != hooks.Failed {
 		m.resumed(e.Origin)
+	}
+}
+
+func (m *Monitor) campaigned(e hooks.Campaign) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.At.After(m.overrun[e.Origin].At) { // else of the term that overruns, told late
+		delete(m.overrun, e.Origin)
 	}
 }
 
