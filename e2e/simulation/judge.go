@@ -40,7 +40,6 @@ type state struct {
 	dead    bool      // the process was killed or has ended
 	lost    time.Time // when the server ended the session, other than for its silence; zero if it lives
 	late    bool      // the process was frozen when its work should have returned
-	jumped  time.Time // when the clock was last set forward
 }
 
 // works reports whether the candidacy does what only one may do at a time.
@@ -121,17 +120,6 @@ func (j *judge) thawed(i *instance) {
 	j.check()
 }
 
-// clockJumped records that a process's clock was set forward. The process takes that for time
-// in which it did not run, and notices when it next wakes for a heartbeat.
-func (j *judge) clockJumped(i *instance) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, c := range i.candidacies {
-		c.jumped = time.Now()
-		c.late = c.working > 0
-	}
-}
-
 // workBegins records that the work of a term begins.
 func (j *judge) workBegins(c *candidacy, term *elector.Term) {
 	token := term.Token()
@@ -148,7 +136,6 @@ func (j *judge) workBegins(c *candidacy, term *elector.Term) {
 	c.token, c.term = token, term
 	c.working++
 	j.works++
-	c.late = c.late || !c.jumped.IsZero() && time.Since(c.jumped) <= j.plan.Heartbeat
 	j.check()
 }
 

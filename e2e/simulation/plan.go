@@ -317,9 +317,7 @@ var faults = map[FaultKind]func(*world, Fault) (undo func()){
 		return func() { i.setFlapping(false) }
 	},
 	"clock forward": func(w *world, f Fault) func() {
-		i := w.instanceOf(f)
-		i.process.ShiftClock(f.Lasts)
-		w.judge.clockJumped(i)
+		w.instanceOf(f).process.ShiftClock(f.Lasts)
 		return nothing
 	},
 	"clock back": func(w *world, f Fault) func() {
