@@ -278,21 +278,36 @@ func TestARequestEndsWithTheConnectionOfItsMaker(t *testing.T) {
 }
 
 // A leader that has answered a request answers the first one after a restart of the server, which
-// numbers its transactions anew.
+// numbers its transactions anew, also after the crash of a backend, which leaves its start time.
 func TestARequestAfterARestartOfTheServerIsAnswered(t *testing.T) {
 	t.Parallel()
-	overEach(t, func(t *testing.T, d drivers) {
-		c := own(t)
-		s := on(t, c)
-		election := s.election(t)
-		leader := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithStandby(elector.Poll)).run(t, nil)
-		last := leader.elected(t)
-		for range 3 {
-			check(t, c.Restart(soon(t), pgcluster.Fast))
-			last = firstLeader(t, []*candidate{leader}, last.Token)
-			_, err := elector.RequestResign(soon(t), d.open(t, 0, s.DSN()), election)
+	for name, restart := range map[string]func(t *testing.T, s *server, c *pgcluster.Cluster){
+		"restart": func(t *testing.T, _ *server, c *pgcluster.Cluster) { check(t, c.Restart(soon(t), pgcluster.Fast)) },
+		"crash of a backend": func(t *testing.T, s *server, c *pgcluster.Cluster) {
+			stranger, err := s.admin.Conn(soon(t))
 			check(t, err)
-			last = firstLeader(t, []*candidate{leader}, last.Token)
+			check(t, c.KillBackend(one[int](t, stranger, "SELECT pg_backend_pid()")))
+			_ = stranger.Close()
+			check(t, c.WaitReady(soon(t)))
+		},
+	} {
+		for in, scope := range map[string]elector.Scope{"session": elector.SessionScope, "transaction": elector.TransactionScope} {
+			t.Run(name+" in "+in+" scope", func(t *testing.T) {
+				t.Parallel()
+				c := own(t)
+				s := on(t, c)
+				election := s.election(t)
+				leader := s.stand(t, pgx.open(t, 0, s.DSN()), election, elector.WithStandby(elector.Poll), elector.WithScope(scope)).run(t, nil)
+				leader.moved = scope == elector.TransactionScope
+				last := leader.elected(t)
+				for range 3 {
+					restart(t, s, c)
+					last = firstLeader(t, []*candidate{leader}, last.Token)
+					_, err := elector.RequestResign(soon(t), pgx.open(t, 0, s.DSN()), election)
+					check(t, err)
+					last = firstLeader(t, []*candidate{leader}, last.Token)
+				}
+			})
 		}
-	})
+	}
 }

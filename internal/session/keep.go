@@ -145,14 +145,15 @@ func (s *Session) requests(ctx context.Context) (all []Request) {
 		if r.Key == 0 && !s.inside { // for the end of this very statement
 			continue
 		}
-		all = append(all, Request{Transaction: s.life() + " " + r.Transaction, Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid})
+		all = append(all, Request{Transaction: fmt.Sprint(s.life(), " ", r.Pid, " ", r.Transaction), Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid})
 	}
 	return all
 }
 
-// life names the session, or in transaction scope, where the next one may be on the same
-// backend, the server since its start. The server names transactions by numbers that begin anew
-// when it is started, and another server by the same ones.
+// life is the part of a request's name that tells it from those of another life of the server:
+// the server numbers transactions anew when it is started, and, without another start time, when
+// one of its processes has crashed. In transaction scope the next session may hear a request
+// again, on the same backend.
 func (s *Session) life() string {
 	if s.inside {
 		return s.server
