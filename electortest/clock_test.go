@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
@@ -71,6 +72,7 @@ func TestAClockThatIsSetForwardLeavesTheLockToTheWork(t *testing.T) {
 				time.Sleep(2 * heartbeat)
 				one.process.ShiftClock(lease)
 				b.leads(other)
+				synctest.Wait()
 				if at := <-returned; other.rec.Elected()[0].At.Before(at) {
 					b.Errorf("the next one was elected %v before the work returned", at.Sub(other.rec.Elected()[0].At))
 				}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
@@ -103,6 +104,7 @@ func TestATransferIntoAFullLockTableLeavesTheLockToTheWork(t *testing.T) {
 			time.AfterFunc(10*time.Millisecond, func() { b.LimitLocks(0) })
 			b.wraps(term.TransferTo(always, "two"), elector.ErrNoSuccessor, elector.ErrLockTableFull)
 			b.leads(other)
+			synctest.Wait()
 			if at := <-returned; other.rec.Elected()[0].At.Before(at) {
 				b.Error("the next one was elected before the work had returned")
 			}

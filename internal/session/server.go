@@ -211,15 +211,11 @@ func (v *Server) Open(ctx context.Context, role Role, key int64, wait time.Durat
 	if err != nil {
 		return nil, err
 	}
-	switch err = v.PrepareWait(ctx, s, role, key, wait); {
-	case errors.Is(err, ErrServerReadOnly):
-		s.GiveBack() // nothing was set
-	case err != nil:
-		s.Discard()
-	default:
-		return s, nil
+	if err = v.PrepareWait(ctx, s, role, key, wait); err != nil {
+		s.Discard() // also of a standby: one that is promoted within the statement sets the session up
+		return nil, err
 	}
-	return nil, err
+	return s, nil
 }
 
 // PrepareWait applies the session settings, and prepares the session for Wait: in the given
