@@ -283,6 +283,76 @@ func TestAServerThatRefusesTheLeaseElectsNobody(t *testing.T) {
 	}
 }
 
+// In transaction scope the check tries a transaction: it keeps its backend, has no snapshot between
+// two statements, and frees its locks at its end.
+func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
+	const started = "1.5"
+	over := &pgconn.PgError{Code: "42704"} // pgelector.transaction is not set
+	for name, c := range map[string]struct {
+		ping        fault // of the transaction that holds a lock
+		seen        []driver.Value
+		taken       bool // its lock shows
+		freed       bool // its lock ends with it
+		steps       int  // of the check
+		want, other error
+	}{
+		"it does not keep its backend":   {ping: fault{err: over}, steps: 1, want: elector.ErrSessionPooled},
+		"two have one backend":           {seen: values(firstPID, started, false, true), steps: 2, want: elector.ErrSessionPooled},
+		"it has a snapshot":              {seen: values(secondPID, started, true, true), steps: 2, want: elector.ErrSessionPooled},
+		"its lock does not show":         {seen: values(secondPID, started, false, true), steps: 3, want: elector.ErrUnsupportedServer},
+		"its lock outlives it":           {seen: values(secondPID, started, false, true), taken: true, steps: 4, want: elector.ErrUnsupportedServer},
+		"the other is on another server": {seen: values(secondPID, "2.5", false, true), steps: 2, other: elector.ErrSessionPooled},
+		"it keeps the promise":           {seen: values(secondPID, started, false, true), taken: true, freed: true, steps: 4},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			tries := 3
+			if c.want == nil {
+				tries = 1
+			}
+			for range tries {
+				begin := func() {
+					mock.ExpectBegin()
+					mock.ExpectExec("REPEATABLE READ").WillReturnResult(sqlmock.NewResult(0, 0))
+					mock.ExpectExec("READ COMMITTED").WillReturnResult(sqlmock.NewResult(0, 0))
+				}
+				free := func(free bool) { query(mock, "PairIsFree").WillReturnRows(row(free, secondPID)) }
+				begin()
+				query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", 0, false))
+				mock.ExpectExec("-- name: NamedStatement ").WillReturnResult(sqlmock.NewResult(0, 0))
+				query(mock, "ApplySettings").WillReturnRows(row(11))
+				begin()
+				query(mock, "ShowsSnapshot").WillReturnRows(row(firstPID, started, false, true))
+				query(mock, "TryPair").WillReturnRows(row(true))
+				statement{"PingTransaction", values("open")}.expect(mock, c.ping)
+				if c.steps > 1 {
+					query(mock, "ShowsSnapshot").WillReturnRows(row(c.seen...))
+				}
+				if c.steps > 2 {
+					free(!c.taken)
+				}
+				if c.steps > 3 {
+					mock.ExpectRollback()
+					free(c.freed)
+				}
+				for range 2 - c.steps/4 {
+					mock.ExpectRollback()
+				}
+			}
+			if c.freed {
+				mock.ExpectBegin() // of the connection beside the one that tries the lock
+				mock.ExpectExec("REPEATABLE READ").WillReturnError(errPlain)
+				mock.ExpectRollback()
+			}
+			e, _ := newElector(t, pool, elector.WithScope(elector.TransactionScope))
+			_, elected, err := e.TryCampaign(t.Context())
+			if elected || err == nil || c.want != nil && !errors.Is(err, c.want) || c.other != nil && errors.Is(err, c.other) || c.freed != errors.Is(err, errPlain) {
+				t.Errorf("elected %v, %v", elected, err)
+			}
+		})
+	}
+}
+
 func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		invalid := &pgconn.PgError{Code: "22023", Message: "no such value"}
