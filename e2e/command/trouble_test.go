@@ -394,8 +394,9 @@ func TestTheCommandsWorkThroughATransactionPooler(t *testing.T) {
 	check(t, err)
 	const deputy, poll = "elections: 7; server connections in session scope with the standby deputy (the default) or wait: 14, and 7 more with WithWatch",
 		"server connections in transaction scope with the standby poll (the default there): 7, "
+	const inside = "server connections in transaction scope with the standby deputy or wait: 14, "
 	for driver, dsn := range map[string]string{"pgx": bouncer.DSN(pgcluster.WithParam("default_query_exec_mode", "exec")), "pq": bouncer.DSN()} {
-		invoke(t, at(dsn), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "in transaction mode", "won in transaction scope", deputy, poll)
+		invoke(t, at(dsn), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "in transaction mode", "won in transaction scope", deputy, poll, inside)
 		invoke(t, at(c.DSN()), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "none: the server answers directly", "won in session scope", deputy, poll)
 		invoke(t, at(dsn), "resign", driver, "--driver", driver).want(t, exit.Negative, "nobody leads")
 		address := freeAddress(t)

@@ -204,10 +204,12 @@ var verbs = map[string]func(*call) (string, error){
 		high, low := guard(c.key())
 		of := c.sessions[c.words[1]]
 		started := of.started
-		if slices.Contains(c.words, "earlier") { // a former backend with the same process id
+		transaction := c.transaction()
+		if slices.Contains(c.words, "earlier") { // a former backend, or server, with the same process id
 			started--
+			transaction += "0"
 		}
-		return c.q.EnterTerm(c, db.EnterTermParams{GuardHigh: high, GuardLow: low, Key: c.key(), Pid: of.pid, Started: started, Transaction: c.transaction(), Settings: c.settings(2)})
+		return c.q.EnterTerm(c, db.EnterTermParams{GuardHigh: high, GuardLow: low, Key: c.key(), Pid: of.pid, Started: started, Transaction: transaction, Settings: c.settings(2)})
 	},
 	"EndOverdue": func(c *call) (string, error) {
 		rows, err := c.q.EndOverdue(c, db.EndOverdueParams{Key: c.key(), LeaseMillis: number(c.words[1])})

@@ -181,6 +181,17 @@ func TestTheDeputyShowsUnlessTheCandidatePolls(t *testing.T) {
 	}
 }
 
+func TestTheScopeOfTheLastAttemptShows(t *testing.T) {
+	b := newBench(t)
+	for _, inside := range []bool{false, true} {
+		b.OnCampaign(t.Context(), hooks.Campaign{Origin: us, Outcome: hooks.Busy, InTransaction: inside})
+		points := b.collect(t)["pgelector.transaction_scope"].Data.(metricdata.Gauge[int64]).DataPoints
+		if len(points) != 1 || points[0].Value == 1 != inside {
+			t.Errorf("inside a transaction %t: %v", inside, points)
+		}
+	}
+}
+
 func TestEachEventIsCountedWithTheElectionAndItsClosedSetOnly(t *testing.T) {
 	b := newBench(t)
 	b.everything(t, us)

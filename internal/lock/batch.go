@@ -153,7 +153,7 @@ func (w *worker) connect() error {
 		w.server.Invalidate() // it may be another one now
 	}
 	w.now, w.largest = nil, largest{}
-	return w.server.Retry(w.ctx, func() error {
+	err := w.server.Retry(w.ctx, func() error {
 		s, err := w.server.OpenChecked(w.ctx, 0)
 		if err != nil {
 			return err
@@ -166,6 +166,10 @@ func (w *worker) connect() error {
 		w.server.Start(s)
 		return nil
 	})
+	if errors.Is(err, session.ErrSessionPooled) {
+		err = fmt.Errorf("%w (a shared session cannot hold its locks inside a transaction; a session for each election can)", err)
+	}
+	return err
 }
 
 // reject answers those that were not granted their lock, with its holder if they look. err

@@ -145,6 +145,18 @@ func TestBecomingDeputyIsLoggedOnce(t *testing.T) {
 	}
 }
 
+func TestTransactionScopeIsLoggedOnce(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	for n := range 3 {
+		h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: n + 1, Outcome: hooks.Busy, InTransaction: true})
+		h.OnCampaign(ctx, hooks.Campaign{Origin: b, Attempt: n + 1, Outcome: hooks.Busy})
+	}
+	if got := l.from(oplog.Info); len(got) != 1 || !strings.HasPrefix(got[0], "info transaction scope") {
+		t.Errorf("logged %q", got)
+	}
+}
+
 func TestEveryLineNamesElectionAndCandidate(t *testing.T) {
 	var l log
 	everything(oplog.New(l.write))
