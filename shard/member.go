@@ -107,7 +107,7 @@ func (m *member) run(ctx context.Context, cancel context.CancelCauseFunc) (err e
 		case err = <-m.seatDone():
 			m.seat = nil
 		case <-ctx.Done():
-			err = fmt.Errorf("shard: lead the shards of %q: %w", m.group, context.Cause(ctx))
+			err = fmt.Errorf("shard: lead the shards of %q: %w", m.group, why(ctx))
 		}
 		m.giveUp()
 	}
@@ -150,6 +150,15 @@ func (m *member) count(ctx context.Context) {
 		m.lookAt = time.Now().Add(m.pause)
 		m.pause = min(m.pause+m.pause/4, maxPause) // until some are free
 	}
+}
+
+// why wraps the error and the cause of a context that is done.
+func why(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ctx.Err()) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", ctx.Err(), cause)
 }
 
 // lookSoon has the next count look at the shards too.

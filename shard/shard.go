@@ -59,7 +59,7 @@ type Lead func(ctx context.Context, shard string, term *elector.Term) error
 //   - lead returns while the term goes on: the shard is given up. It is led again a second later,
 //     here or by another member with room. An error of lead goes to OnDemoted.
 //   - ctx ends: Run gives up its seat and all shards, waits for the work, and returns an error that
-//     wraps the cause of ctx.
+//     wraps ctx.Err() and the cause of ctx: a clean stop if errors.Is(err, context.Canceled).
 //   - The server is refused, or attempts are used up, as in elector.Elector.Run: the same, with
 //     that error.
 //   - lead panics: so does the process.
