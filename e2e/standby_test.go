@@ -45,7 +45,7 @@ func (f *fleet) another(t *testing.T, old string) (id string) {
 }
 
 // soonest has, for each standby, the longest median time until the deputy leads.
-var soonest = map[string]time.Duration{"the default": 120 * time.Millisecond, "waiting": 30 * time.Millisecond}
+var soonest = map[string]time.Duration{"the default": 120 * time.Millisecond, "waiting": 50 * time.Millisecond}
 
 // shortOverlap is the longest median time for which a watched leader whose backend was
 // terminated leads on beside a deputy that waited.

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -106,6 +107,7 @@ func NewPlan(seed uint64) Plan {
 	}
 	p.replicate(rand.New(rand.NewPCG(seed, 1<<33)))
 	p.pool(rand.New(rand.NewPCG(seed, 1<<34)))
+	p.request(rand.New(rand.NewPCG(seed, 1<<36)))
 	return p
 }
 
@@ -139,6 +141,13 @@ func (p *Plan) pool(r *rand.Rand) {
 	}
 	if r.IntN(2) == 0 {
 		p.Faults = append(p.Faults, newFault(r, *p, []FaultKind{"pooler restart"}))
+	}
+}
+
+// request draws whether somebody asks leaders to go.
+func (p *Plan) request(r *rand.Rand) {
+	for range r.IntN(4) - 1 {
+		p.Faults = append(p.Faults, newFault(r, *p, []FaultKind{"request to resign", "request to transfer"}))
 	}
 }
 
@@ -275,6 +284,8 @@ type FaultKind string
 
 // faults holds a function for each kind, which injects the fault and returns what undoes it.
 var faults = map[FaultKind]func(*world, Fault) (undo func()){
+	"request to resign":   request(false),
+	"request to transfer": request(true),
 	"kill -9": func(w *world, f Fault) func() {
 		s := w.supervisors[f.Of]
 		s.mu.Lock()
@@ -403,6 +414,39 @@ var faultKinds = []FaultKind{"kill -9", "graceful restart", "freeze", "link down
 	"cancel", "server restart", "server crash", "server stall", "slow disk", "lock table full", "no connections left", "failover"}
 
 func nothing() {}
+
+// request asks the leader of the candidate's election to resign, or to transfer its lock to the
+// candidate, from a process of its own. Undoing cancels it.
+func request(transfer bool) func(*world, Fault) func() {
+	return func(w *world, f Fault) func() {
+		name, id := election(f.Of%w.plan.Elections), w.instanceOf(f).id
+		pool := w.primary().NewProcess().Open()
+		ctx, cancel := context.WithCancel(context.Background())
+		returned := make(chan struct{})
+		go func() {
+			defer close(returned)
+			defer pool.Close()
+			ask := func() (elector.Leader, error) { return elector.RequestResign(ctx, pool, name) }
+			if transfer {
+				ask = func() (elector.Leader, error) { return elector.RequestTransfer(ctx, pool, name, id) }
+			}
+			leader, err := ask()
+			w.judge.note("a request of %s, to %s: %s leads, %v", name, id, leader.CandidateID, err)
+			if transfer && err == nil && leader.CandidateID != id {
+				w.judge.violated("a transfer to %s succeeded, and %s leads", id, leader.CandidateID)
+			}
+		}()
+		return func() {
+			cancel()
+			select {
+			case <-returned:
+			case <-time.After(2 * time.Second):
+				w.judge.violated("a request runs on 2 s after it was cancelled")
+				<-returned
+			}
+		}
+	}
+}
 
 // inject injects a fault, waits, and undoes it.
 func (w *world) inject(f Fault) {

@@ -15,7 +15,8 @@
 //   - have a notifier that loses, delays and repeats notifications;
 //   - transfer their terms to another candidate, which may be dead.
 //
-// Up to five of the faults in plan.go occur, each for a while. In a quarter of the plans
+// Up to five of the faults in plan.go occur, each for a while. In half of the plans one or two
+// requests ask leaders to resign, or to transfer their lock. In a quarter of the plans
 // commits wait for a standby, and the candidates have WithSynchronousStandby. There, one or two
 // more faults cut the standby off, remove it from the list of standbys, or promote it while its
 // primary lives on.
@@ -32,6 +33,7 @@
 //   - No lock is released before its work has returned. The work of a caller of Campaign has
 //     the drain for that, and its process may be frozen meanwhile.
 //   - Tokens rise. Hooks keep their contract.
+//   - A request ends soon after its context. One to transfer succeeds only if that candidate leads.
 //   - No write in a transaction of a term is overwritten unseen, or follows one of a later term.
 //   - Once all faults are over, somebody leads within a bound.
 //   - Once all faults are over, each member leads its share of the shards within a bound, and no
