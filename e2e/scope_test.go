@@ -138,6 +138,10 @@ func TestADeputyThroughATransactionPooler(t *testing.T) {
 				leader.elected(t)
 				deputy := s.through(t, open(), election, opts...).run(t, nil)
 				wait(t, deputy, func(e hooks.Campaign) bool { return e.Deputy })
+				eventually(t, "leader, watcher and deputy hold one connection of the pooler each", func() bool {
+					return one[string](t, s.admin, `SELECT concat(count(*) FILTER (WHERE application_name = $1), ' ', count(*) FILTER (WHERE application_name = $2))
+						FROM pg_stat_activity`, leader.CandidateID(), deputy.CandidateID()) == "2 1"
+				})
 				if standby == elector.Deputy {
 					s.holdsNothingBack(t, deputy.CandidateID(), 100)
 				}

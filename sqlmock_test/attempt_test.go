@@ -48,6 +48,9 @@ const (
 
 // expectAttemptUpTo expects the statements of an attempt up to i, which has the fault f.
 func expectAttemptUpTo(mock sqlmock.Sqlmock, i int, f fault) {
+	if i >= itsTryLock {
+		passed.Store(mock, true)
+	}
 	for _, s := range attempt[:i] {
 		s.expect(mock, fault{})
 	}

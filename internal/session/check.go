@@ -35,13 +35,11 @@ func (v *Server) check(ctx context.Context) error {
 	})
 	if err == nil {
 		v.inside.Store(inside)
+		v.primary.Store(true)
+		v.passed.Store(true)
 		err = v.checkReplication(ctx)
 	}
 	v.checked = err == nil
-	if v.checked {
-		v.primary.Store(true)
-		v.passed.Store(true)
-	}
 	return err
 }
 
@@ -50,8 +48,8 @@ func (v *Server) check(ctx context.Context) error {
 // strangers on two backends.)
 const poolerRepeats = 2
 
-// checkServer checks the server twice, and on new connections again if it finds a pooler: a
-// connection that is cut in the middle of a check can look like one. A protocol violation
+// checkServer checks the server twice, or once if it has passed before, and on new connections
+// again if it finds a pooler: a connection that is cut in the middle of a check can look like one. A protocol violation
 // (08P01) is checked again, too: a pooler that mixes clients up, or one that is full.
 func (v *Server) checkServer(ctx context.Context) error {
 	repeats := v.pool.Stats().Idle/2 + poolerRepeats // each discards two connections
@@ -62,7 +60,7 @@ func (v *Server) checkServer(ctx context.Context) error {
 				return err
 			}
 			missed = 0
-		case err != nil || missed+1 == poolerRepeats:
+		case err != nil || missed+1 == poolerRepeats || found == 0 && v.passed.Load():
 			return err
 		default:
 			missed++
