@@ -31,7 +31,7 @@ const candidateVariable = "PGELECTOR_FLEET_CANDIDATE"
 // The elections. Every candidate takes part in the first; candidates on a shared session
 // also take part in the second.
 const (
-	firstElection  = "torture"
+	FirstElection  = "torture"
 	SecondElection = "torture, the second"
 )
 
@@ -117,7 +117,7 @@ func (c *candidate) newElectors() (err error) {
 			opts = append(opts, elector.WithSynchronousStandby(Lease))
 		}
 		return c.enter("", func(hooks elector.CommonOption) (*elector.Elector, error) {
-			return elector.New(c.pool, firstElection, append(opts, hooks)...)
+			return elector.New(c.pool, FirstElection, append(opts, hooks)...)
 		})
 	}
 	if c.session, err = elector.NewSession(c.pool, shared...); err != nil {
@@ -125,7 +125,7 @@ func (c *candidate) newElectors() (err error) {
 	}
 	return errors.Join(
 		c.enter("", func(hooks elector.CommonOption) (*elector.Elector, error) {
-			return c.session.Elector(firstElection, hooks)
+			return c.session.Elector(FirstElection, hooks)
 		}),
 		c.enter(SecondElection, func(hooks elector.CommonOption) (*elector.Elector, error) {
 			return c.session.Elector(SecondElection, hooks)

@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pgelector/pgelector/e2e/fleet"
 	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
 )
 
 // healing ends a fault.
@@ -60,6 +62,50 @@ func (n *nemesis) resignTerm(context.Context) (healing, string, error) {
 	return nil, m.Name, m.Send(fleet.Resign)
 }
 
+// request makes a request over a candidate's route. It may fail, as the fault of another may last.
+func (n *nemesis) request(ctx context.Context) (healing, string, error) {
+	m := n.victim(ctx)
+	if m == nil {
+		return nil, "", nil
+	}
+	config, err := pgx.ParseConfig(n.DSN(m))
+	if err != nil {
+		return nil, "", err
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec // for the pooler
+	transfer := n.rnd.IntN(2) == 0
+	whom := "to resign via " + m.Name
+	if transfer {
+		whom = "to transfer to " + m.Name
+	}
+	returned := make(chan error, 1)
+	go func() {
+		pool := stdlib.OpenDB(*config)
+		defer pool.Close()
+		ctx, cancel := context.WithTimeout(ctx, 2*fleet.Lease)
+		defer cancel()
+		next, err := elector.Leader{}, error(nil)
+		began := time.Now()
+		if transfer {
+			next, err = elector.RequestTransfer(ctx, pool, fleet.FirstElection, m.Name)
+		} else {
+			next, err = elector.RequestResign(ctx, pool, fleet.FirstElection)
+		}
+		switch took := time.Since(began); {
+		case took > 2*fleet.Lease+late:
+			returned <- fmt.Errorf("it returned after %v", took)
+		case transfer && err == nil && next.CandidateID != m.Name:
+			returned <- fmt.Errorf("it succeeded, and %q leads instead of %s", next.CandidateID, m.Name)
+		default:
+			returned <- nil
+		}
+	}()
+	return func(context.Context) error { return <-returned }, whom, nil
+}
+
+// late is how late a request may return: it takes a second to withdraw, and the machine is busy.
+const late = 3 * time.Second
+
 func (n *nemesis) leaveSeat(ctx context.Context) (healing, string, error) {
 	m := n.victim(ctx)
 	if m == nil {
@@ -75,6 +121,7 @@ func faults() []fault {
 		{name: "kill", about: "SIGKILL ends a candidate's process", inject: (*nemesis).killProcess},
 		{name: "freeze", about: "SIGSTOP freezes a candidate's process, which thaws later", inject: (*nemesis).freezeProcess},
 		{name: "resign", about: "the leader resigns", inject: (*nemesis).resignTerm},
+		{name: "request", about: "somebody else asks the leader to resign, or to transfer its lock to a candidate", inject: (*nemesis).request},
 		{name: "leave", about: "a candidate leaves, and another replaces it", inject: (*nemesis).leaveSeat},
 		{name: "terminate", about: "pg_terminate_backend ends the leader's backend, or all backends", inject: (*nemesis).terminateBackends},
 		{name: "cancel", about: "pg_cancel_backend cancels the statements of all backends", inject: (*nemesis).cancelStatements},
