@@ -37,6 +37,14 @@ func Broken(err error) bool {
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
 }
 
+// MaybeBroken is Broken, and true also for an error of pgx that has the method SafeToRetry. That
+// says "conn closed" of a connection that ended during a statement of its simple protocol, BEGIN
+// for one, but also that the caller's context was done before it.
+func MaybeBroken(err error) bool {
+	var pgx interface{ SafeToRetry() bool }
+	return Broken(err) || errors.As(err, &pgx) && pgx.SafeToRetry()
+}
+
 // Wrap wraps err with a sentinel, unless it already does.
 func Wrap(sentinel, err error) error {
 	if errors.Is(err, sentinel) {

@@ -53,6 +53,16 @@ func TestBrokenReportsErrorsThatEndTheConnection(t *testing.T) {
 	}
 }
 
+func TestAnErrorOfPgxAboutItsConnectionMayMeanThatItIsBroken(t *testing.T) {
+	err := new(pgconn.PgConn).Exec(t.Context(), "").Close()
+	if err == nil || Broken(err) || !MaybeBroken(fmt.Errorf("wrapped: %w", err)) {
+		t.Errorf("%T %v: %t, %t", err, err, Broken(err), MaybeBroken(err))
+	}
+	if !MaybeBroken(io.EOF) || MaybeBroken(errSome) || MaybeBroken(nil) {
+		t.Errorf("%t, %t, %t", MaybeBroken(io.EOF), MaybeBroken(errSome), MaybeBroken(nil))
+	}
+}
+
 func TestWrapKeepsTheErrorAndWrapsOnce(t *testing.T) {
 	once := Wrap(errSome, io.EOF)
 	if twice := Wrap(errSome, once); twice != once || !errors.Is(once, errSome) || !errors.Is(once, io.EOF) {

@@ -113,7 +113,7 @@ func (v *Server) Retry(ctx context.Context, try func() error) error {
 		if v.passed.Load() {
 			v.SuspectPooler(err)
 		}
-		dead := pgerr.Broken(err) && !errors.Is(err, ErrSessionPooled) || errors.Is(err, errOpenTransaction)
+		dead := pgerr.MaybeBroken(err) && !errors.Is(err, ErrSessionPooled) || errors.Is(err, errOpenTransaction)
 		if idle <= 0 || !dead && !errors.Is(err, ErrOldPrimary) {
 			return err
 		}

@@ -58,7 +58,7 @@ func (l *sessions) suspect(pool *sql.DB) {
 // isSuspicious reports whether an error says that the connection has broken or that there
 // is no primary behind it: 57P03 is for a server that starts up or shuts down.
 func isSuspicious(err error) bool {
-	return pgerr.Broken(err) || pgerr.State(err) == "57P03" || errors.Is(err, ErrServerReadOnly)
+	return pgerr.MaybeBroken(err) || pgerr.State(err) == "57P03" || errors.Is(err, ErrServerReadOnly)
 }
 
 // Inquire makes one call on a connection of the pool, beside any session. It waits for the
