@@ -377,7 +377,7 @@ type hookSet struct {
 // A registration is a hook and whether it has received OnElected of the last term, which only
 // the hooks' queue touches.
 type registration struct {
-	hook    hooks.Hook
+	hook    hooks.All
 	elected bool
 	removed atomic.Bool
 }
@@ -405,7 +405,7 @@ func (r *registration) now() hooks.All {
 	if r.removed.Load() {
 		return hooks.Join()
 	}
-	return hooks.Join(r.hook)
+	return r.hook
 }
 
 func (r *registration) OnElected(ctx context.Context, e hooks.Elected) { r.now().OnElected(ctx, e) }
@@ -426,7 +426,7 @@ func (r *registration) OnCampaign(ctx context.Context, e hooks.Campaign) { r.now
 
 func register(all []hooks.Hook) (registered []*registration) {
 	for _, h := range all {
-		registered = append(registered, &registration{hook: h})
+		registered = append(registered, &registration{hook: hooks.Join(h)})
 	}
 	return registered
 }

@@ -279,12 +279,14 @@ func (e *Elector) hear(all []session.Request) {
 		default:
 			continue
 		}
-		if answered[r.Transaction] {
-			standing[r.Transaction] = true
-		} else if t := e.term.Load(); t != nil && t.ctx.Err() == nil { // else the lock is at its barrier
-			standing[r.Transaction] = true
+		if !answered[r.Transaction] {
+			t := e.term.Load()
+			if t == nil || t.ctx.Err() != nil { // the lock is at its barrier, say
+				continue
+			}
 			t.answer(r)
 		}
+		standing[r.Transaction] = true
 	}
 }
 

@@ -257,8 +257,8 @@ func (t *Term) notify(ctx context.Context, what event, more ...string) {
 // work has returned. If the successor has come by then, it may still get the lock.
 //
 // successor is a candidate id other than this candidate's; if it cannot be one, the error
-// wraps ErrNoSuccessor and ErrConfig, and the term goes on. A lead may call TransferTo with its term's context.
-// It returns once the term has ended, and then lead must return.
+// wraps ErrNoSuccessor and ErrConfig, and the term goes on. A lead may call TransferTo with
+// its term's context. It returns once the term has ended, and then lead must return.
 func (t *Term) TransferTo(ctx context.Context, successor string) error {
 	if err := checkSuccessor(successor, t.candidateID); err != nil {
 		return fmt.Errorf("%w: %w", ErrNoSuccessor, err)

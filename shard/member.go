@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 const (
@@ -107,7 +108,7 @@ func (m *member) run(ctx context.Context, cancel context.CancelCauseFunc) (err e
 		case err = <-m.seatDone():
 			m.seat = nil
 		case <-ctx.Done():
-			err = fmt.Errorf("shard: lead the shards of %q: %w", m.group, why(ctx))
+			err = fmt.Errorf("shard: lead the shards of %q: %w", m.group, pgerr.Wrap(ctx.Err(), context.Cause(ctx)))
 		}
 		m.giveUp()
 	}
@@ -150,15 +151,6 @@ func (m *member) count(ctx context.Context) {
 		m.lookAt = time.Now().Add(m.pause)
 		m.pause = min(m.pause+m.pause/4, maxPause) // until some are free
 	}
-}
-
-// why wraps the error and the cause of a context that is done.
-func why(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	if errors.Is(cause, ctx.Err()) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", ctx.Err(), cause)
 }
 
 // lookSoon has the next count look at the shards too.

@@ -49,8 +49,9 @@ func (v *Server) check(ctx context.Context) error {
 const poolerRepeats = 2
 
 // checkServer checks the server twice, or once if it has passed before, and on new connections
-// again if it finds a pooler: a connection that is cut in the middle of a check can look like one. A protocol violation
-// (08P01) is checked again, too: a pooler that mixes clients up, or one that is full.
+// again if it finds a pooler: a connection that is cut in the middle of a check can look like
+// one. A protocol violation (08P01) is checked again, too: a pooler that mixes clients up, or
+// one that is full.
 func (v *Server) checkServer(ctx context.Context) error {
 	repeats := v.pool.Stats().Idle/2 + poolerRepeats // each discards two connections
 	for found, missed := 0, 0; ; {

@@ -221,11 +221,10 @@ func (s *Session) begin(ctx context.Context) error {
 		if err == nil {
 			s.tx, s.q = tx, db.New(tx)
 		}
-		if err == nil && s.inside {
-			_, err = tx.ExecContext(ctx, db.RepeatableRead)
-		}
-		if err == nil && s.inside {
-			_, err = tx.ExecContext(ctx, db.ReadCommitted)
+		for _, level := range []string{db.RepeatableRead, db.ReadCommitted} {
+			if err == nil && s.inside {
+				_, err = tx.ExecContext(ctx, level)
+			}
 		}
 		if state := pgerr.State(err); state == "25001" || state == "25P02" {
 			err = pgerr.Wrap(errOpenTransaction, err)
