@@ -39,7 +39,7 @@ func (a *app) resignCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), wait, fmt.Errorf("it has not let go within %v", wait))
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), wait, fmt.Errorf("no answer within %v", wait))
 			defer cancel()
 			next, err := request(func() (elector.Leader, error) {
 				if to == "" {

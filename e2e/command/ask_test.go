@@ -239,8 +239,8 @@ func TestResignAsksTheLeaderToHandOver(t *testing.T) {
 	invoke(t, at(dsn), "status", name(t)).want(t, exit.OK, "30s")
 	invoke(t, at(dsn), "status", name(t), "--json").want(t, exit.OK, `"lease_ms": 30000`, `"scope": "session"`, `"leading_since": "`)
 	second.signal(t, syscall.SIGSTOP)
-	invoke(t, at(dsn), "resign", name(t), "--to", "nobody", "--wait", "100ms").want(t, exit.Negative, `it may wait for "nobody", for up to one lease, `)
-	invoke(t, at(dsn), "resign", name(t), "--wait", "100ms").want(t, exit.Negative, `candidate "second", backend `, "pgelector evict")
+	invoke(t, at(dsn), "resign", name(t), "--to", "nobody", "--wait", "2s").want(t, exit.Negative, `it may wait for "nobody", for up to one lease, `)
+	invoke(t, at(dsn), "resign", name(t), "--wait", "2s").want(t, exit.Negative, `candidate "second", backend `, "pgelector evict")
 	asker := launch(t, at(dsn), "resign", name(t))
 	conn := connection(t, dsn)
 	rings := func(want bool) {
