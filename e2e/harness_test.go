@@ -236,14 +236,17 @@ func onShared(t *testing.T) *server {
 // direct is onShared for a test that starts poolers itself.
 func direct(t *testing.T) *server {
 	t.Helper()
-	s := onShared(t)
-	s.pooler = nil
-	return s
+	return withoutPooler(t, shared.Get(t))
+}
+
+func withoutPooler(t *testing.T, c *pgcluster.Cluster) *server {
+	t.Helper()
+	return &server{Cluster: c, admin: pgx.open(t, 0, c.DSN(pgcluster.WithParam("application_name", "admin")))}
 }
 
 func on(t *testing.T, c *pgcluster.Cluster) *server {
 	t.Helper()
-	s := &server{Cluster: c, admin: pgx.open(t, 0, c.DSN(pgcluster.WithParam("application_name", "admin")))}
+	s := withoutPooler(t, c)
 	if throughPooler {
 		s.startPooler(t)
 		strangers(t, s.pooler, 2)

@@ -82,6 +82,14 @@ func (s *server) quietly() elector.Option {
 	return elector.WithScope(elector.TransactionScope)
 }
 
+// directly has a candidate lead in the run's scope where there is no pooler.
+func directly() elector.Option {
+	if throughPooler {
+		return elector.WithScope(elector.TransactionScope)
+	}
+	return elector.WithScope(elector.Auto)
+}
+
 // inSessionScope skips a test that makes no sense in transaction scope.
 func inSessionScope(t *testing.T, reason string) {
 	t.Helper()

@@ -31,9 +31,7 @@ func behindAProxy(t *testing.T) link {
 // behindARoute has no pooler: the proxy may lead to another server.
 func behindARoute(t *testing.T) link {
 	t.Helper()
-	s := on(t, own(t))
-	s.pooler = nil
-	return s.behindAProxy(t)
+	return withoutPooler(t, own(t)).behindAProxy(t)
 }
 
 func (s *server) behindAProxy(t *testing.T) link {

@@ -118,8 +118,8 @@ func firstLeader(t *testing.T, all []*candidate, after int64) (found hooks.Elect
 // its session from other statements.
 var seldom = []elector.Option{elector.WithLease(10 * time.Minute), elector.WithHeartbeatInterval(2 * time.Minute)}
 
+// The links have no pooler: it would hide the end of the server.
 func TestAFailedStatementOnADeadServerEndsTheTermAtOnce(t *testing.T) {
-	inSessionScope(t, "a pooler hides the end of a server")
 	t.Parallel()
 	for name, ask := range map[string]func(t *testing.T, l link, c *candidate, term *elector.Term) error{
 		"InTx, the server is gone": func(t *testing.T, l link, c *candidate, term *elector.Term) error {
@@ -152,8 +152,8 @@ func TestAFailedStatementOnADeadServerEndsTheTermAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
-				l := behindAProxy(t)
-				c := l.stand(t, d, 0, l.election(t), seldom...)
+				l := behindARoute(t)
+				c := l.stand(t, d, 0, l.election(t), append([]elector.Option{directly()}, seldom...)...)
 				term, err := c.Campaign(soon(t))
 				check(t, err)
 				if err := ask(t, l, c, term); err == nil {

@@ -190,14 +190,13 @@ func TestAWatchedLeaderSendsFewStatements(t *testing.T) {
 }
 
 // If there is no connection for the watcher, the term goes on, and OnError reports that the
-// leader is not watched.
+// leader is not watched. (A pooler would retry what the server refuses.)
 func TestALeaderThatCannotBeWatchedLeadsAndReportsIt(t *testing.T) {
-	inSessionScope(t, "the pooler retries what the server refuses")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
-		s := onShared(t)
+		s := direct(t)
 		name := s.role(t, nil)
-		c := s.stand(t, d.open(t, 0, s.DSN(pgcluster.ForRole(name))), s.election(t), elector.WithWatch()).run(t, nil)
+		c := s.stand(t, d.open(t, 0, s.DSN(pgcluster.ForRole(name))), s.election(t), elector.WithWatch(), directly()).run(t, nil)
 		c.elected(t)
 		_, watcher := s.watcher(t, c)
 		_, err := s.admin.Exec(`ALTER ROLE "` + name + `" CONNECTION LIMIT 0`)
