@@ -261,8 +261,8 @@ func TestIfFreeLeavesWhileAnotherLeads(t *testing.T) {
 	}{
 		{"--if-free", exit.OK},
 		{"--if-free --if-free-exit-code 75", 75},
-		{"--if-free --wait 100ms", exit.OK},
-		{"--if-free --wait 100ms --if-free-exit-code 11 --standby wait", 11},
+		{"--if-free --wait 2s", exit.OK},
+		{"--if-free --wait 2s --if-free-exit-code 11 --standby wait", 11},
 	} {
 		args := append(quick(name(t), strings.Fields(tt.flags)...), "--", "echo", "ran")
 		r := invoke(t, at(shared.Get(t).DSN()), args...)
@@ -280,9 +280,9 @@ func TestIfFreeLeavesWhileAnotherLeads(t *testing.T) {
 
 func TestTheEndOfTheWaitDoesNotEndTheCommand(t *testing.T) {
 	t.Parallel()
-	r := held(t, quick(name(t), "--if-free", "--wait", "300ms", "--if-free-exit-code", "9", "--", "sh", "-c", "echo ran; cat; exit 6")...)
+	r := held(t, quick(name(t), "--if-free", "--wait", "2s", "--if-free-exit-code", "9", "--", "sh", "-c", "echo ran; cat; exit 6")...)
 	r.says(t, "ran")
-	timer := time.NewTimer(400 * time.Millisecond) // longer than --wait: nothing may happen meanwhile
+	timer := time.NewTimer(2100 * time.Millisecond) // longer than --wait: nothing may happen meanwhile
 	defer timer.Stop()
 	select {
 	case <-r.exited:

@@ -131,8 +131,12 @@ func TestSlowDelaysEachDirection(t *testing.T) {
 		t.Errorf("a round trip took %v, want about 100 ms", took)
 	}
 	p.Heal()
-	if took := roundTrip(); took > 90*time.Millisecond {
-		t.Errorf("after Heal a round trip took %v", took)
+	soonest := roundTrip()
+	for range 4 { // a busy machine may delay some
+		soonest = min(soonest, roundTrip())
+	}
+	if soonest > 90*time.Millisecond {
+		t.Errorf("after Heal five round trips took %v and more", soonest)
 	}
 }
 
