@@ -129,8 +129,33 @@ func (g *group) kill(id string) {
 	_ = m.Process.Kill()
 	<-m.read
 	_ = m.Wait()
+	g.worksNoMore(id, now)
+}
+
+// freeze stops a member, and waits until all its threads stand: on a busy machine they run on
+// for some milliseconds, in which work may begin.
+func (g *group) freeze(id string) {
+	g.Helper()
+	pid := g.members[id].Process.Pid
+	check(g.T, syscall.Kill(pid, syscall.SIGSTOP))
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		g.Fatalf("%s is not stopped: %v, %v", id, status, err)
+	}
+	g.worksNoMore(id, time.Now().UnixNano())
+}
+
+// worksNoMore ends all that a member does, at that time or with its last entry.
+func (g *group) worksNoMore(id string, at int64) {
+	g.mu.Lock()
+	for _, e := range g.entries {
+		if e.ID == id {
+			at = max(at, e.At)
+		}
+	}
+	g.mu.Unlock()
 	for i := range g.shards {
-		g.add(entry{ID: id, Shard: fmt.Sprint(i), At: now})
+		g.add(entry{ID: id, Shard: fmt.Sprint(i), At: at})
 	}
 }
 
@@ -233,11 +258,7 @@ func TestTheShardsOfAFrozenMemberAreLedByOthersAfterItsLease(t *testing.T) {
 			g.drivers = drivers
 			g.join("a", "b", "c")
 			before := g.even("start of three", 3)
-			check(t, g.members["a"].Process.Signal(syscall.SIGSTOP))
-			now := time.Now().UnixNano()
-			for _, name := range before["a"] {
-				g.add(entry{ID: "a", Shard: name, At: now}) // it does nothing until it is thawed
-			}
+			g.freeze("a")
 			after := g.even("one is frozen", 2)
 			g.moved("freeze", before, after, len(before["a"]))
 			check(t, g.members["a"].Process.Signal(syscall.SIGCONT))
@@ -261,11 +282,7 @@ func TestAfterAllFaultsAtOnceTheSharesAreEven(t *testing.T) {
 	g := newGroup(t)
 	g.join("a", "b", "c", "d")
 	g.even("start of four", 4)
-	check(t, g.members["a"].Process.Signal(syscall.SIGSTOP))
-	now := time.Now().UnixNano()
-	for i := range shards {
-		g.add(entry{ID: "a", Shard: fmt.Sprint(i), At: now})
-	}
+	g.freeze("a")
 	g.kill("b")
 	check(t, g.Cluster.Kill())
 	g.join("e", "f")
