@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // No document has a figure that the committed proofs have not.
@@ -132,11 +133,19 @@ func TestTheChartAndTheTableHaveTheSameDigits(t *testing.T) {
 	for in, says := range map[string]string{"pgelector, lease 10 s": compared[0].says, "etcd, TTL 2 s": "etcd, fastest, TTL 2 s"} {
 		row := slices.IndexFunc(texts, func(text []string) bool { return text[1] == in })
 		for i, costs := range [][]string{{"clean resignation"}, {"`kill -9`"}, {"process frozen", "link cut"}} {
-			var want []string
+			var want string
+			var longest time.Duration
 			for _, cost := range costs {
-				want = append(want, records["bench"].Figures[says+", "+cost])
+				figure := records["bench"].Figures[says+", "+cost]
+				took, err := time.ParseDuration(strings.ReplaceAll(figure, " ", ""))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if took > longest {
+					want, longest = figure, took
+				}
 			}
-			if row < 0 || !slices.Contains(want, texts[row+1+i][1]) {
+			if row < 0 || texts[row+1+i][1] != want {
 				t.Errorf("%s, %s: the table has %q, the chart %q", says, costs, want, texts[row+1+i][1])
 			}
 		}
