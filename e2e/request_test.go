@@ -295,7 +295,7 @@ func TestARequestAfterARestartOfTheServerIsAnswered(t *testing.T) {
 			t.Run(name+" in "+in+" scope", func(t *testing.T) {
 				t.Parallel()
 				c := own(t)
-				s := on(t, c)
+				s := withoutPooler(t, c)
 				election := s.election(t)
 				leader := s.stand(t, pgx.open(t, 0, s.DSN()), election, elector.WithStandby(elector.Poll), elector.WithScope(scope)).run(t, nil)
 				leader.moved = scope == elector.TransactionScope
