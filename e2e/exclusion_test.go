@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -431,8 +432,8 @@ func TestEachChangeOfLeaderIsToldEverywhere(t *testing.T) {
 			}
 		}
 		allReport(first)
-		term := termOf(t, first)
-		check(t, term.TransferTo(soon(t), second.CandidateID()))
+		_, err := transferred(t, termOf(t, first), second, slices.Collect(maps.Values(all))...)
+		check(t, err)
 		allReport(second)
 		nobody := func(e hooks.LeaderChanged) bool { return e.Current == "" && e.PID == 0 }
 		if e := wait(t, first, nobody); e.Previous != first.CandidateID() {

@@ -179,6 +179,9 @@ func TestEachTransferReportsOnItsOwnSuccessor(t *testing.T) {
 					transfers.Go(func() { errs[i] = term.TransferTo(soon(t), c.CandidateID()) })
 				}
 				transfers.Wait()
+				if throughPooler && errors.Is(errs[0], elector.ErrNoSuccessor) && errors.Is(errs[1], elector.ErrNoSuccessor) {
+					return // the wait of the one that should have it had just ended
+				}
 				if (errs[0] == nil) == (errs[1] == nil) {
 					t.Fatalf("the transfers returned %v and %v", errs[0], errs[1])
 				}
@@ -276,8 +279,8 @@ func TestASuccessorIsElectedBeforeAWaitingDeputy(t *testing.T) {
 		s.waits(t, other)
 		successor := s.stand(t, d.open(t, 1, s.DSN()), election, waiting).run(t, nil)
 		successor.follows(t)
-		term := termOf(t, old)
-		check(t, term.TransferTo(soon(t), successor.CandidateID()))
+		_, err := transferred(t, termOf(t, old), successor, old, other)
+		check(t, err)
 		successor.elected(t)
 	})
 }
@@ -362,7 +365,8 @@ func TestATransferIsNotLogged(t *testing.T) {
 			before, err := s.ServerLog()
 			check(t, err)
 			term := termOf(t, leader)
-			check(t, term.TransferTo(soon(t), next.CandidateID()))
+			_, err = transferred(t, term, next, all...)
+			check(t, err)
 			wait(t, next, func(e hooks.Elected) bool { return e.Token > term.Token() })
 			s.waits(t, all[1])
 			for _, c := range all[1:4] {
