@@ -214,7 +214,11 @@ func (f *fleet) kill(t *testing.T, id string) {
 // isGone waits until a killed process has ended and all its entries are read.
 func (f *fleet) isGone(t *testing.T, id string) {
 	t.Helper()
-	closed(t, id+" is killed", f.members[id].gone)
+	m := f.members[id]
+	if m == nil {
+		t.Fatalf("%s was gone before", id)
+	}
+	closed(t, id+" is killed", m.gone)
 	delete(f.members, id)
 }
 
