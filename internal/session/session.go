@@ -344,14 +344,29 @@ func (s *Session) closeForGood() {
 		if !errors.Is(context.Cause(s.ctx), errClosed) {
 			s.closeConn() // the connection may be dead: drivers then close it, and ask nothing
 		}
-		_ = s.tx.Rollback() // which Raw waits for
+		_ = s.tx.Rollback()
 	}
-	if !s.inside && !s.tainted && !s.leaveOpen() { // in transaction scope nothing stays on a connection
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.connCtx), closeGrace/2)
-		defer cancel()
-		_, _ = s.conn.ExecContext(ctx, "BEGIN")
-	}
-	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = afterTx(func() error {
+		if !s.inside && !s.tainted && !s.leaveOpen() { // in transaction scope nothing stays on a connection
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(s.connCtx), closeGrace/2)
+			defer cancel()
+			_, _ = s.conn.ExecContext(ctx, "BEGIN")
+		}
+		return s.conn.Raw(func(any) error { return driver.ErrBadConn })
+	})
+}
+
+// afterTx makes a call on a *sql.Conn after a transaction whose context may have ended. Then
+// database/sql rolls back in a goroutine of its own, and closes the connection if it is broken.
+// A method that comes just between panics, because it looks whether the connection is closed
+// before it locks it (grabConn, up to Go 1.26 at least). The connection is closed then.
+func afterTx(call func() error) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = sql.ErrConnDone
+		}
+	}()
+	return call()
 }
 
 // leaveOpen begins a transaction, if the driver can be asked directly. The pool must not see

@@ -128,7 +128,7 @@ func (tx *Tx) outcome(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, sql.ErrTxDone):
 		return fmt.Errorf("%w: fn has ended the transaction, which InTx does: %w", ErrOutcomeUnknown, err)
-	case pgerr.Broken(err) || !meansRollback(state) && tx.conn.PingContext(ctx) != nil:
+	case pgerr.Broken(err) || !meansRollback(state) && afterTx(func() error { return tx.conn.PingContext(ctx) }) != nil:
 		tx.raiseSuspicion()
 		return pgerr.Wrap(ErrOutcomeUnknown, err)
 	}
