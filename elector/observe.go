@@ -338,7 +338,7 @@ func (t *Term) transferOnRequest(successor string, cause error) {
 	offer := t.lock.TransferTo(successor)
 	absent := t.prepare(context.Background(), offer, successor)
 	if absent == nil {
-		absent = t.leaveTo(offer, successor, hooks.Requested, cause)
+		absent = t.leaveTo(offer, hooks.Requested, cause)
 	}
 	if absent != nil {
 		offer.Withdraw()

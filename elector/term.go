@@ -24,16 +24,15 @@ type Term struct {
 	unclaim   func() // for a term of Campaign's or TryCampaign's caller; nil for one of Run
 	returned  func() // that caller's work has returned, as far as can be known
 
-	mu          sync.Mutex              // makes the first ending the only one
-	cancel      context.CancelCauseFunc // called by end alone
-	offer       *lock.Transfer          // to the successor; nil if there is none
-	successorID string                  // its candidate id
+	mu     sync.Mutex              // makes the first ending the only one
+	cancel context.CancelCauseFunc // called by end alone
+	offer  *lock.Transfer          // to the successor; nil if there is none
 
 	announced bool // OnElected was called; used by the hooks' queue alone
 
-	done         chan struct{} // closed when the work and the hooks have returned and the lock is given up
-	released     error         // once done: nil if the lock is known to be free
-	successorHas bool          // once done: the successor has the lock
+	done     chan struct{} // closed when the work and the hooks have returned and the lock is given up
+	released error         // once done: nil if the lock is known to be free
+	heir     string        // once done: the candidate that got the lock by a transfer
 }
 
 // newTerm begins a term with its lock. unclaim is nil unless the term is for the caller of
@@ -211,7 +210,7 @@ func (t *Term) release(reason hooks.Reason) (err error) {
 	if t.offer != nil {
 		defer t.offer.Withdraw()
 		var released bool
-		if released, t.successorHas = t.offer.Release(t.lease.Heartbeat); released {
+		if released, t.heir = t.offer.Release(t.lease.Heartbeat); released {
 			return nil
 		}
 	}
@@ -266,14 +265,14 @@ func (t *Term) TransferTo(ctx context.Context, successor string) error {
 	offer := t.lock.TransferTo(successor)
 	absent := t.prepare(ctx, offer, successor)
 	if absent == nil {
-		absent = t.leaveTo(offer, successor, hooks.Resigned, ErrResigned)
+		absent = t.leaveTo(offer, hooks.Resigned, ErrResigned)
 	}
 	if absent != nil {
 		offer.Withdraw()
 	}
 	err := t.Resign(ctx)
 	switch {
-	case err == nil && t.successorHas && t.successorID == successor: // by another call, perhaps
+	case err == nil && t.heir == successor: // by another call, perhaps
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w: %q: %w", ErrNoSuccessor, successor, cmp.Or(absent, errOvertaken))
@@ -314,13 +313,13 @@ var (
 
 // leaveTo ends the term in favour of the successor. It returns the cause of the end if the
 // term has ended already.
-func (t *Term) leaveTo(offer *lock.Transfer, successor string, reason hooks.Reason, cause error) error {
+func (t *Term) leaveTo(offer *lock.Transfer, reason hooks.Reason, cause error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
-	t.offer, t.successorID = offer, successor
+	t.offer = offer
 	t.cancel(&ending{reason: reason, err: cause})
 	return nil
 }

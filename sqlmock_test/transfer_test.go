@@ -107,7 +107,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 		"another came before it in that instant": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
 			expectPlace(mock, 1)
-			query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
+			expectOvertaken(mock)
 			expectUnlock(mock, offerKey)
 		}, overtaken, []error{elector.ErrNoSuccessor}, 0},
 		"it does not come": {func(mock sqlmock.Sqlmock) {
@@ -152,6 +152,19 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			wantTook(t, start, c.took)
 		})
 	}
+	bubble(t, "the successor of another call came before it", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectOffer(mock, true)
+		expectPlace(mock, 1)
+		expectOvertaken(mock)
+		expectUnlock(mock, offerKey)
+		e, _ := newElector(t, pool)
+		term := campaign(t, e)
+		wantError(t, term.TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor)
+		wantError(t, term.TransferTo(t.Context(), "web-4"), elector.ErrNoSuccessor)
+		wantError(t, term.TransferTo(t.Context(), "web-3"))
+	})
 	bubble(t, "the caller gives up", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
@@ -189,6 +202,12 @@ func TestAResignationDuringATransferComesFirst(t *testing.T) {
 		wantError(t, term.TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor)
 		wantTook(t, start, time.Second)
 	})
+}
+
+// expectOvertaken expects that web-3 is granted the lock in the instant in which it is released.
+func expectOvertaken(mock sqlmock.Sqlmock) {
+	query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
+	query(mock, "Holder").WillReturnRows(row(300, "web-3", "app", "", 0, 0, 0, false))
 }
 
 // looks returns how often a leader checks the queue in that time: after 2 ms at first, then after

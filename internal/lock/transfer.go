@@ -92,7 +92,7 @@ func (t *Transfer) unlock(ctx context.Context, release bool) (db.UnlockToRow, er
 		return q.UnlockTo(ctx, db.UnlockToParams{Key: t.lock.key, Candidate: t.candidate, Release: release && !inside})
 	})
 	if err == nil && row.First && release && inside {
-		row.Released, row.Taken, err = t.endTransaction()
+		row.Released, err = t.endTransaction()
 	}
 	if err != nil {
 		return row, fmt.Errorf("elector: look for the successor: %w", session.Explain(err))
@@ -100,19 +100,23 @@ func (t *Transfer) unlock(ctx context.Context, release bool) (db.UnlockToRow, er
 	return row, nil
 }
 
-// endTransaction releases the lock with the leader's transaction, and then asks who has it.
-// If the successor's wait ended just before, it gets the lock a moment later.
-func (t *Transfer) endTransaction() (released, taken bool, err error) {
+// endTransaction releases the lock with the leader's transaction.
+func (t *Transfer) endTransaction() (released bool, err error) {
 	l := t.lock
-	if err := unlock(l.Session, func(ctx context.Context, _ *db.Queries) (bool, error) { return l.EndTransaction(ctx) }); err != nil {
-		return false, false, err
-	}
+	err = unlock(l.Session, func(ctx context.Context, _ *db.Queries) (bool, error) { return l.EndTransaction(ctx) })
+	return err == nil, err
+}
+
+// heir asks who has the released lock. If the successor's wait ended just before, it gets the
+// lock a moment later.
+func (t *Transfer) heir() (candidate string) {
+	l := t.lock
 	ctx, cancel := context.WithTimeout(context.Background(), successorGrace)
 	defer cancel()
 	for n := 1; ; n++ {
 		holder, err := session.Beside(ctx, l.Session, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, l.key) })
 		if !errors.Is(err, sql.ErrNoRows) || !backoff.Sleep(ctx, pollBackoff.After(n)) {
-			return true, err == nil && holder.ApplicationName == t.candidate, nil
+			return holder.ApplicationName
 		}
 	}
 }
@@ -122,20 +126,23 @@ func (t *Transfer) endTransaction() (released, taken bool, err error) {
 const successorGrace = time.Second
 
 // Release releases the lock once the candidate is the first in the queue. It reports
-// whether it has released the lock, and whether the candidate has it. The work has
+// whether it has released the lock, and who has it, if that is known. The work has
 // returned, so nobody leads: a candidate that has lost its place gets no more than a
 // heartbeat interval, in which it comes back if it waits. Withdraw must follow.
-func (t *Transfer) Release(heartbeat time.Duration) (released, taken bool) {
+func (t *Transfer) Release(heartbeat time.Duration) (released bool, heir string) {
 	t.lock.released.Store(true)
 	ctx, cancel := context.WithTimeout(t.lock.Context(), max(heartbeat, successorGrace))
 	defer cancel()
 	for n := 1; ; n++ {
 		row, err := t.unlock(context.Background(), true)
 		if row.Released {
+			if heir = t.candidate; !row.Taken {
+				heir = t.heir()
+			}
 			t.lock.delayClose()
 		}
 		if row.Released || err != nil || !backoff.Sleep(ctx, pollBackoff.After(n)) {
-			return row.Released, row.Taken
+			return row.Released, heir
 		}
 	}
 }
