@@ -243,37 +243,49 @@ func errorsIn(log string) (found []string) {
 	return found
 }
 
+// A wait that is cancelled logs nothing, unless the second of the server's two signals comes more
+// than 10 ms after the first (see WaitLock), as it may on a busy machine.
 func TestWaitingDeputiesLeaveNothingInTheServersLog(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
-		election := s.election(t)
-		before, err := s.ServerLog()
-		check(t, err)
-		first := s.stand(t, d.open(t, 0, s.DSN()), election, waiting, s.quietly()).run(t, nil)
-		first.elected(t)
-		second := s.stand(t, d.open(t, 1, s.DSN()), election, waiting, s.quietly()).run(t, nil)
-		attempts := second.after()
-		for range 10 {
-			next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
+		var said []string
+		for range 4 {
+			before, err := s.ServerLog()
+			check(t, err)
+			s.waitAndStop(t, d)
+			after, err := s.ServerLog()
+			check(t, err)
+			if said = errorsIn(after[len(before):]); len(said) == 0 {
+				return
+			}
 		}
-		first.end(t)
-		second.elected(t)
-		s.gone(t, first)
-		for i := range 10 { // each is stopped during its wait
-			c := s.stand(t, d.open(t, i, s.DSN()), election, append(inServer, s.quietly())...).run(t, nil)
-			s.waits(t, c)
-			c.end(t)
-			s.gone(t, c)
-		}
-		second.end(t)
-		s.gone(t, second)
-		after, err := s.ServerLog()
-		check(t, err)
-		if said := errorsIn(after[len(before):]); len(said) > 0 {
-			t.Errorf("the server logged: %s", strings.Join(said, ""))
-		}
+		t.Errorf("each time the server logged, such as: %s", strings.Join(said, ""))
 	})
+}
+
+// waitAndStop has deputies wait, lead, and stop during their waits.
+func (s *server) waitAndStop(t *testing.T, d drivers) {
+	t.Helper()
+	election := s.election(t)
+	first := s.stand(t, d.open(t, 0, s.DSN()), election, waiting, s.quietly()).run(t, nil)
+	first.elected(t)
+	second := s.stand(t, d.open(t, 1, s.DSN()), election, waiting, s.quietly()).run(t, nil)
+	attempts := second.after()
+	for range 10 {
+		next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
+	}
+	first.end(t)
+	second.elected(t)
+	s.gone(t, first)
+	for i := range 10 {
+		c := s.stand(t, d.open(t, i, s.DSN()), election, append(inServer, s.quietly())...).run(t, nil)
+		s.waits(t, c)
+		c.end(t)
+		s.gone(t, c)
+	}
+	second.end(t)
+	s.gone(t, second)
 }
 
 // An administrator, or a tool that ends long statements, may cancel a wait.

@@ -162,7 +162,8 @@ func inServerFleet(_ int, s *settings) {
 	s.Lease, s.Heartbeat = time.Minute, patientWait
 }
 
-// waits waits until the deputy waits in the server, and returns its name.
+// waits waits until the deputy waits in the server, and returns its name. (A pooler may have lent
+// the backend to a stranger between the look at its locks and the look at its name.)
 func (f *fleet) waits(t *testing.T) (deputy string) {
 	t.Helper()
 	eventually(t, "the deputy waits", func() bool {
@@ -170,7 +171,7 @@ func (f *fleet) waits(t *testing.T) (deputy string) {
 		if len(queue) > 0 {
 			deputy = queue[0]
 		}
-		return len(queue) == 1
+		return len(queue) == 1 && f.members[deputy] != nil
 	})
 	return deputy
 }
