@@ -140,10 +140,11 @@ func (f *fleet) keepsLeading(t *testing.T, leader entry) {
 func TestARequestToAFrozenLeader(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
-		f := onShared(t).launch(t, d, 2)
+		const lease = 4 * fleetLease // for a busy machine, on which the request takes a while
+		f := onShared(t).launch(t, d, 2, func(_ int, s *settings) { s.Lease = lease })
 		leader := f.leader(t, 0)
 		f.signal(t, leader.ID, syscall.SIGSTOP)
-		got, err := f.asks(t, d, fleetLease/4)
+		got, err := f.asks(t, d, lease/4)
 		wraps(t, err, elector.ErrUnanswered)
 		if got.CandidateID != leader.ID || !strings.Contains(err.Error(), fmt.Sprintf("backend %d", got.PID)) || !strings.Contains(err.Error(), "pgelector evict") {
 			t.Errorf("got %+v, %v", got, err)

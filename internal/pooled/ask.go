@@ -40,6 +40,9 @@ func ask(ctx context.Context, pool Pool, call func(db.DBTX) error) error {
 }
 
 func askOnce(ctx context.Context, pool Pool, call func(db.DBTX) error) error {
+	if ctx.Err() != nil { // database/sql may be closing the *sql.Conn of the transaction that ctx has ended
+		return context.Cause(ctx)
+	}
 	tx, err := pool.BeginTx(ctx, nil)
 	switch {
 	case pgerr.State(err) == "0A000": // a standby: lib/pq wants to write
