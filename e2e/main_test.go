@@ -40,8 +40,11 @@ func TestMain(m *testing.M) {
 	if settings := os.Getenv(candidateVariable); settings != "" {
 		os.Exit(runCandidate(settings)) // a process of a fleet
 	}
-	// Most tests need little processor time.
-	if err := flag.Set("test.parallel", "10"); err != nil {
+	parallel := "10" // most tests need little processor time
+	if throughPooler {
+		parallel = "6" // the poolers and their strangers need more
+	}
+	if err := flag.Set("test.parallel", parallel); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(shared.Around(m))
