@@ -39,9 +39,9 @@ import (
 //go:embed reaper.sh
 var reaperScript string
 
-// reapTimeout bounds how long Destroy waits for the reaper. The reaper gives servers 8 seconds
-// and then repeats the removal for 5, both somewhat longer on a busy machine.
-const reapTimeout = 30 * time.Second
+// reapTimeout bounds how long Destroy waits for the reaper. The reaper gives servers 8 seconds,
+// twice, and then repeats the removal for 5. On a busy machine each takes several times longer.
+const reapTimeout = 2 * time.Minute
 
 // Sandbox is a directory, the processes that run for it, and the reaper that removes both.
 type Sandbox struct {
