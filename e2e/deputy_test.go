@@ -259,8 +259,11 @@ func TestWaitingDeputiesLeaveNothingInTheServersLog(t *testing.T) {
 			if said = errorsIn(after[len(before):]); len(said) == 0 {
 				return
 			}
+			if !strings.Contains(said[0], "canceling statement due to user request") {
+				break
+			}
 		}
-		t.Errorf("each time the server logged, such as: %s", strings.Join(said, ""))
+		t.Errorf("the server logged: %s", strings.Join(said, ""))
 	})
 }
 

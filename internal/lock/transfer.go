@@ -92,19 +92,14 @@ func (t *Transfer) unlock(ctx context.Context, release bool) (db.UnlockToRow, er
 		return q.UnlockTo(ctx, db.UnlockToParams{Key: t.lock.key, Candidate: t.candidate, Release: release && !inside})
 	})
 	if err == nil && row.First && release && inside {
-		row.Released, err = t.endTransaction()
+		l := t.lock
+		err = unlock(l.Session, func(ctx context.Context, _ *db.Queries) (bool, error) { return l.EndTransaction(ctx) })
+		row.Released = err == nil
 	}
 	if err != nil {
 		return row, fmt.Errorf("elector: look for the successor: %w", session.Explain(err))
 	}
 	return row, nil
-}
-
-// endTransaction releases the lock with the leader's transaction.
-func (t *Transfer) endTransaction() (released bool, err error) {
-	l := t.lock
-	err = unlock(l.Session, func(ctx context.Context, _ *db.Queries) (bool, error) { return l.EndTransaction(ctx) })
-	return err == nil, err
 }
 
 // heir asks who has the released lock. If the successor's wait ended just before, it gets the

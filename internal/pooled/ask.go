@@ -41,7 +41,7 @@ func ask(ctx context.Context, pool Pool, call func(db.DBTX) error) error {
 
 func askOnce(ctx context.Context, pool Pool, call func(db.DBTX) error) error {
 	if ctx.Err() != nil { // database/sql may be closing the *sql.Conn of the transaction that ctx has ended
-		return context.Cause(ctx)
+		return ctx.Err() // as BeginTx would
 	}
 	tx, err := pool.BeginTx(ctx, nil)
 	switch {
