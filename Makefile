@@ -43,7 +43,7 @@ test: ## Install missing packages (Debian, as root), then vet and run every test
 	@scripts/test.sh -count='$(COUNT)' -run='$(RUN)'
 
 e2e: ## Run only the tests on real PostgreSQL, over every combination of drivers: make e2e COUNT=10 RUN=Failover SCOPE=transaction
-	@PGELECTOR_DRIVERS=all PGELECTOR_SCOPE='$(SCOPE)' MODULES=e2e $(if $(SCOPE),PACKAGES=.) scripts/test.sh -count='$(COUNT)' -run='$(RUN)'
+	@PGELECTOR_DRIVERS=all MODULES=e2e $(if $(SCOPE),PGELECTOR_SCOPE='$(SCOPE)' PACKAGES=.) scripts/test.sh -count='$(COUNT)' -run='$(RUN)'
 
 simulate: ## Simulate elections with faults in virtual time: make simulate SEEDS=100000 SEED=7
 	go -C e2e test ./simulation -run='^TestSimulation$$' -v -timeout=0 -count=1 -seed='$(SEED)' -seeds='$(SEEDS)' -processes="$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"

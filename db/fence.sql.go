@@ -202,10 +202,11 @@ SELECT CASE
     ) THEN 'ended'
     WHEN $6::pg_catalog.text OPERATOR(pg_catalog.<>) '' THEN 'entered'
     ELSE COALESCE((
-        SELECT CASE WHEN (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint OPERATOR(pg_catalog.=) $7::bigint THEN 'entered' ELSE 'ended' END
+        SELECT CASE WHEN a.backend_start IS NULL THEN 'hidden'
+            WHEN (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint OPERATOR(pg_catalog.=) $7::bigint THEN 'entered' ELSE 'ended' END
         FROM pg_catalog.pg_stat_activity AS a
-        WHERE a.pid OPERATOR(pg_catalog.=) $4::integer AND a.backend_start IS NOT NULL
-    ), 'hidden')
+        WHERE a.pid OPERATOR(pg_catalog.=) $4::integer
+    ), 'ended')
 END::pg_catalog.text AS outcome
 `
 

@@ -450,11 +450,7 @@ func TestCloseOfASessionWaitsForNoHookPastItsContext(t *testing.T) {
 		term := b.campaign(e)
 		time.Sleep(time.Second)
 		b.LimitConnections(1)
-		for _, lock := range b.Locks() {
-			if !lock.Granted {
-				b.Terminate(lock.PID)
-			}
-		}
+		b.Terminate(b.watcher())
 		<-reported // that nobody watches
 		b.wraps(term.Resign(always))
 		ctx, cancel := context.WithTimeout(always, time.Second)

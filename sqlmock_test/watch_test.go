@@ -48,6 +48,7 @@ func (w watched) secondLock() *sqlmock.ExpectedQuery {
 func (w watched) watcher(waits time.Duration) *sqlmock.ExpectedExec {
 	query(w.mock, "PrepareWait").WillReturnRows(row(watcherPID, false, 14, "1.5"))
 	query(w.mock, "InTransaction").WillReturnRows(row(false))
+	query(w.mock, "TryPair").WillReturnRows(row(false))
 	return w.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(waits).WillReturnResult(sqlmock.NewResult(0, 0))
 }
 

@@ -42,6 +42,9 @@ var errTransactionOver = errors.New("elector: the transaction that held the lock
 var errTwoServers = errors.New("elector: the pool leads to two servers, and only one of them has the lock: " +
 	"is an address moving in a failover, or does it lead to several primaries?")
 
+// errWatchedElsewhere is of a watcher that finds the lock of its session free before it waits.
+var errWatchedElsewhere = errors.New("elector: the watching connection does not find the leader's backend: does the pool lead to another server by now?")
+
 // errMixedUp is of a prepared statement that comes and goes.
 var errMixedUp = fmt.Errorf("%w (its backends do not know this client's prepared statements: with pgx, set default_query_exec_mode=exec)", ErrSessionPooled)
 

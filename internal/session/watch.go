@@ -56,7 +56,12 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 		return err
 	}
 	defer w.Discard()
-	for {
+	for fresh := true; ; {
+		if fresh {
+			if err := w.findHeld(ctx, key, s); err != nil {
+				return err
+			}
+		}
 		began := time.Now()
 		if err := w.Wait(ctx); err != nil {
 			return err
@@ -73,7 +78,7 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 			return nil
 		}
 		waited()
-		if w.InTransaction() { // CREATE INDEX CONCURRENTLY waits for the end of one in which a wait was seen
+		if fresh = w.InTransaction(); fresh { // CREATE INDEX CONCURRENTLY waits for the end of one in which a wait was seen
 			if err = w.Anew(ctx); err == nil {
 				err = v.PrepareWait(ctx, w, Watcher, key, v.Lease.Heartbeat)
 			}
@@ -85,6 +90,20 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 			backoff.Sleep(ctx, LeastWait)
 		}
 	}
+}
+
+// findHeld returns an error if the lock of the watched session is free before a wait. The backend
+// may have ended, or the pool leads to another server by now, which the watched session compares
+// with its own.
+func (s *Session) findHeld(ctx context.Context, key int64, watched *Session) error {
+	free, err := tryPair(ctx, s, key, Do)
+	if err != nil || !free {
+		return err
+	}
+	if reached, err := s.identify(ctx); err == nil {
+		watched.met.Store(&reached)
+	}
+	return errWatchedElsewhere
 }
 
 // HoldLife takes the session's life lock.
