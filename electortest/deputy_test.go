@@ -14,6 +14,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
 )
 
 const (
@@ -566,23 +567,47 @@ func TestASessionRarelyChecksIfThereIsNothingToWatch(t *testing.T) {
 	})
 }
 
-// Otherwise an alert would report a missing deputy.
-func TestElectorsOfASessionReportThatTheyPoll(t *testing.T) {
-	bubble(t, func(b *bench) {
-		leader := b.share("leader", 1)
-		b.until(leader, 1)
-		follower := b.candidate("follower")
-		session, err := elector.NewSession(follower.pool, elector.WithHooks(follower.rec))
-		b.wraps(err)
-		e, err := session.Elector("election-0")
-		b.wraps(err)
-		_, elected, err := e.TryCampaign(context.Background())
-		b.wraps(err)
-		if all := follower.rec.Campaigns(); elected || len(all) != 1 || !all[0].Polls || all[0].Deputy {
-			b.Errorf("elected %t: %+v", elected, all)
-		}
-		b.wraps(session.Close(context.Background()))
-	})
+// An alert reports a missing deputy, unless all candidates poll.
+func TestAnAttemptReportsHowItsCandidateStands(t *testing.T) {
+	for name, tt := range map[string]struct {
+		opts          []elector.Option
+		shares        bool
+		polls, inside bool
+	}{
+		"by default":                  {},
+		"polls":                       {opts: []elector.Option{elector.WithStandby(elector.Poll)}, polls: true},
+		"waits":                       {opts: []elector.Option{elector.WithStandby(elector.Wait)}},
+		"shares a session":            {shares: true, polls: true},
+		"in a transaction":            {opts: []elector.Option{inside}, polls: true, inside: true},
+		"in a transaction, polls":     {opts: []elector.Option{inside, elector.WithStandby(elector.Poll)}, polls: true, inside: true},
+		"in a transaction, as deputy": {opts: []elector.Option{inside, elector.WithStandby(elector.Deputy)}, inside: true},
+	} {
+		scene(t, name, func(b *bench) {
+			term := b.campaign(b.candidate("leader").Elector)
+			follower := b.candidate("follower", tt.opts...)
+			if tt.shares {
+				session, err := elector.NewSession(follower.pool, elector.WithHooks(follower.rec))
+				b.wraps(err)
+				defer session.Close(always)
+				follower.Elector, err = session.Elector("orders")
+				b.wraps(err)
+			}
+			follower.process.SetLatency(func() time.Duration { return 50 * time.Millisecond })
+			for range 2 {
+				_, elected, err := follower.TryCampaign(always)
+				b.wraps(err)
+				if elected {
+					b.Error("elected")
+				}
+			}
+			for _, e := range follower.rec.Campaigns() {
+				if e.Attempt != 1 || e.Outcome != hooks.Busy || e.Polls != tt.polls || e.InTransaction != tt.inside || e.Took < 100*time.Millisecond || e.Took > 5*time.Second {
+					b.Errorf("%+v", e)
+				}
+			}
+			b.wraps(term.Resign(always))
+		})
+	}
 }
 
 // A term that was transferred to an elector of a session has a session of its own, which alone

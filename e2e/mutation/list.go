@@ -92,7 +92,7 @@ func (m listed) try(ctx context.Context, dir string) (result, error) {
 		if err := s.compile(ctx); err != nil {
 			return result(fmt.Sprintf("not tried: %v", err)), nil
 		}
-		if out, err := s.run(ctx, "MUTANT="); err != nil {
+		if out, err := s.run(ctx, s.tests, "MUTANT="); err != nil {
 			return noticedBy(s.name, out, err), nil
 		}
 	}

@@ -6,7 +6,7 @@
 //     each comparison treats equals the other way; each call, defer, go, send, receive
 //     and assignment is left out.
 //
-// For each mutant it runs the tests that need no server, package by package, until one
+// For each mutant it runs the tests that need no server and reach it, package by package, until one
 // fails. It works in a copy of the repository. All mutants of the rules are compiled in
 // together, and an environment variable selects one, so each takes seconds.
 //

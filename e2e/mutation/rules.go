@@ -88,7 +88,7 @@ func (p planted) tryAll(ctx context.Context, suites []*suite) {
 	for range *few {
 		wg.Go(func() {
 			for m := range jobs {
-				v := try(ctx, fmt.Sprint("MUTANT=", m.number), suites, func(s *suite) bool { return s.reached[m.number] })
+				v := try(ctx, m.number, suites)
 				if ctx.Err() != nil {
 					continue // Ctrl-C also interrupts the tests
 				}

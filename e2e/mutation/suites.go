@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +21,9 @@ type suite struct {
 	name    string // its folder
 	binary  string
 	dir     string
+	tests   string // a regular expression
 	args    []string
-	reached map[int]bool // the planted mutants whose code the suite runs
+	reached map[int][]string // by the planted mutant, the tests that run its code
 	limit   time.Duration
 }
 
@@ -35,13 +37,13 @@ func suites(dir string) (all []*suite) {
 		{name: "internal/lock"},
 		{name: "elector"},
 		{name: "sqlmock_test"},
-		{name: "e2e/simulation", args: []string{"-test.run=^TestSimulation$", "-seeds=300", "-simplify=false"}},
+		{name: "e2e/simulation", tests: "^TestSimulation$", args: []string{"-seeds=300", "-simplify=false"}},
 		{name: "electortest"},
-		{name: "shard", args: []string{"-test.run=Quota|Share|FewAtATime|Health|WorkReturns"}},
+		{name: "shard", tests: "Quota|Share|FewAtATime|Health|WorkReturns"},
 	} {
 		s.dir = filepath.Join(dir, s.name)
 		s.binary = filepath.Join(dir, ".bin", filepath.Base(s.name))
-		s.args = append([]string{"-test.failfast"}, s.args...)
+		s.tests = cmp.Or(s.tests, "^Test") // an example sleeps
 		s.limit = time.Minute
 		all = append(all, &s)
 	}
@@ -71,41 +73,47 @@ func build(ctx context.Context, dir string) ([]*suite, error) {
 	return all, nil
 }
 
-// measure runs the suite without a mutant. It checks that the suite passes, and measures its
-// time and the mutants that it reaches.
+// measure runs each test of the suite without a mutant. It checks that it passes, and measures
+// its time and the mutants that it reaches.
 func (s *suite) measure(ctx context.Context) error {
-	reached := s.binary + ".reached"
 	s.limit = 10 * time.Minute
+	s.reached = map[int][]string{}
+	names, err := exec.CommandContext(ctx, s.binary, "-test.list="+s.tests).Output()
+	if err != nil {
+		return fmt.Errorf("list the tests of %s: %w", s.name, err)
+	}
 	began := time.Now()
-	if out, err := s.run(ctx, "MUTANTS_REACHED="+reached); err != nil {
-		return fmt.Errorf("the tests of %s without a mutant: %w\n%s", s.name, err, out)
+	for name := range strings.FieldsSeq(string(names)) {
+		reached := filepath.Join(s.dir, name+".reached")
+		if out, err := s.run(ctx, "^"+name+"$", "MUTANTS_REACHED="+reached); err != nil {
+			return fmt.Errorf("the tests of %s without a mutant: %w\n%s", s.name, err, out)
+		}
+		numbers, err := os.ReadFile(reached)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		for line := range strings.FieldsSeq(string(numbers)) {
+			n, err := strconv.Atoi(line)
+			if err != nil {
+				return err
+			}
+			s.reached[n] = append(s.reached[n], name)
+		}
 	}
 	took := time.Since(began)
 	s.limit = 10*time.Second + 8*took
-	s.reached = map[int]bool{}
-	numbers, err := os.ReadFile(reached)
-	if err != nil {
-		return err
-	}
-	for line := range strings.FieldsSeq(string(numbers)) {
-		n, err := strconv.Atoi(line)
-		if err != nil {
-			return err
-		}
-		s.reached[n] = true
-	}
 	fmt.Printf("%-20s reaches %4d mutants in %v\n", s.name, len(s.reached), took.Round(time.Millisecond))
 	return nil
 }
 
 var errHangs = errors.New("hangs")
 
-// run runs the suite until its first failure. It fails with errHangs if the suite takes much
-// longer than usual.
-func (s *suite) run(ctx context.Context, variable string) (out string, err error) {
+// run runs these tests of the suite until the first failure. It fails with errHangs if they take
+// much longer than the suite.
+func (s *suite) run(ctx context.Context, tests, variable string) (out string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, errHangs)
 	defer cancel()
-	command := exec.CommandContext(ctx, s.binary, s.args...)
+	command := exec.CommandContext(ctx, s.binary, append([]string{"-test.failfast", "-test.run=" + tests}, s.args...)...)
 	command.Dir = s.dir
 	command.Env = append(os.Environ(), variable)
 	command.WaitDelay = time.Second
@@ -118,15 +126,17 @@ func (s *suite) run(ctx context.Context, variable string) (out string, err error
 	return text.String(), err
 }
 
-// try runs the relevant suites until one fails. If ctx has ended, the result is meaningless.
-func try(ctx context.Context, variable string, all []*suite, matters func(*suite) bool) result {
+// try runs the tests that reach the mutant, until one fails. If ctx has ended, the result is
+// meaningless.
+func try(ctx context.Context, number int, all []*suite) result {
 	v := unreached
 	for _, s := range all {
-		if !matters(s) {
+		tests := s.reached[number]
+		if len(tests) == 0 {
 			continue
 		}
 		v = missed
-		if out, err := s.run(ctx, variable); err != nil {
+		if out, err := s.run(ctx, "^("+strings.Join(tests, "|")+")$", fmt.Sprint("MUTANT=", number)); err != nil {
 			return noticedBy(s.name, out, err)
 		}
 	}
