@@ -14,10 +14,13 @@ import (
 	"github.com/pgelector/pgelector/e2e/history"
 )
 
-// How often a server is probed, and when a probe fails.
+// How often a server is probed, and when a probe fails. A connection to a frozen server waits
+// for the thaw: one that is begun anew comes after those of the candidates, perhaps when the
+// server has been demoted.
 const (
 	probing    = 25 * time.Millisecond
 	unanswered = time.Second
+	thawing    = time.Minute
 	reaching   = 50 * time.Millisecond // between two new connections over a route
 )
 
@@ -41,8 +44,8 @@ func startProbes(ctx context.Context, c *cluster.Cluster, log *history.Log) *pro
 	ctx, cancel := context.WithCancel(ctx)
 	p := &probes{log: log, cancel: cancel}
 	for _, m := range c.Members {
-		p.all.Go(func() { (&probe{kind: history.Primary, member: m, log: log}).run(ctx) })
-		p.all.Go(func() { (&probe{kind: history.Writable, member: m, log: log}).run(ctx) })
+		p.all.Go(func() { (&probe{kind: history.Primary, member: m.Name, addr: m.Addr(), log: log}).run(ctx) })
+		p.all.Go(func() { (&probe{kind: history.Writable, member: m.Name, addr: m.Addr(), log: log}).run(ctx) })
 	}
 	return p
 }
@@ -55,9 +58,9 @@ func (p *probes) stop() {
 
 // probe probes one member in one way.
 type probe struct {
-	kind   history.Kind
-	member *cluster.Member
-	log    *history.Log
+	kind         history.Kind
+	member, addr string
+	log          *history.Log
 
 	conn *pgx.Conn
 	open history.Event // the current result and since when it holds; its timeline is 0 if the probe fails
@@ -79,14 +82,17 @@ func (p *probe) run(ctx context.Context) {
 
 // ask probes once. The result is yes from the first successful probe to the last.
 func (p *probe) ask(ctx context.Context) {
-	at := history.Now()
-	timeline, err := p.answer(ctx)
+	err := p.connect(ctx)
+	at, timeline := history.Now(), int64(0)
+	if err == nil {
+		timeline, err = p.answer(ctx)
+	}
 	switch {
 	case ctx.Err() != nil:
 	case err != nil || timeline == 0:
 		p.become(history.Event{})
 	case timeline != p.open.Token:
-		p.become(history.Event{Kind: p.kind, Text: p.member.Name, At: at, Token: timeline, Took: history.Now().Sub(at)})
+		p.become(history.Event{Kind: p.kind, Text: p.member, At: at, Token: timeline, Took: history.Now().Sub(at)})
 	default:
 		p.open.Took = history.Now().Sub(p.open.At)
 	}
@@ -100,19 +106,23 @@ func (p *probe) become(next history.Event) {
 	p.open = next
 }
 
+// connect connects to the member, unless there is a connection.
+func (p *probe) connect(ctx context.Context) (err error) {
+	if p.conn == nil || p.conn.IsClosed() {
+		ctx, cancel := context.WithTimeout(ctx, thawing)
+		defer cancel()
+		p.conn, err = pgx.Connect(ctx, "postgres://postgres@"+p.addr+"/postgres?sslmode=disable&application_name=probe")
+	}
+	return err
+}
+
 func (p *probe) answer(ctx context.Context) (timeline int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, unanswered)
 	defer cancel()
-	if p.conn == nil || p.conn.IsClosed() {
-		dsn := "postgres://postgres@" + p.member.Addr() + "/postgres?sslmode=disable&application_name=probe"
-		if p.conn, err = pgx.Connect(ctx, dsn); err != nil {
-			return 0, err
-		}
-	}
 	// A write to a standby would fill its log with errors.
 	err = p.conn.QueryRow(ctx, askPrimary).Scan(&timeline)
 	if err == nil && timeline != 0 && p.kind == history.Writable {
-		err = p.conn.QueryRow(ctx, askToWrite, p.member.Name).Scan(&timeline)
+		err = p.conn.QueryRow(ctx, askToWrite, p.member).Scan(&timeline)
 	}
 	return timeline, err
 }
