@@ -254,7 +254,11 @@ func TestAfterCloseTheElectorsOfASessionAreFree(t *testing.T) {
 	defer server.Close()
 	pool := server.Open()
 	defer pool.Close()
-	for range 300 {
+	rounds := 300
+	if testing.Short() {
+		rounds = 30
+	}
+	for range rounds {
 		session, err := elector.NewSession(pool, elector.WithDrain(0)) // Close must not wait for work of Campaign
 		if err != nil {
 			t.Fatal(err)

@@ -113,7 +113,7 @@ var errHangs = errors.New("hangs")
 func (s *suite) run(ctx context.Context, tests, variable string) (out string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, errHangs)
 	defer cancel()
-	command := exec.CommandContext(ctx, s.binary, append([]string{"-test.failfast", "-test.run=" + tests}, s.args...)...)
+	command := exec.CommandContext(ctx, s.binary, append([]string{"-test.failfast", "-test.short", "-test.run=" + tests}, s.args...)...)
 	command.Dir = s.dir
 	command.Env = append(os.Environ(), variable)
 	command.WaitDelay = time.Second
