@@ -193,6 +193,30 @@ func TestADeputyWhosePoolFailsGoesOn(t *testing.T) {
 	}
 }
 
+// The deputy gives its seat up, and begins anew.
+func TestADeputyReportsThatItCannotAskForAnOffer(t *testing.T) {
+	for _, f := range []fault{{err: errPlain}, {err: errFull}} {
+		bubble(t, f.err.Error(), func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectServerCheck(mock)
+			expectAll(mock, deputies["asks"].sit)
+			lookAbout.expect(mock, fault{})
+			for range 2 {
+				query(mock, "TryAsDeputy").WillReturnRows(row(false, sessionPID))
+			}
+			query(mock, "OfferStands").WillReturnError(f.err)
+			expectServerCheck(mock)
+			expectAll(mock, deputies["asks"].all())
+			expectResign(mock)
+			e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), askEachSecond)
+			resign(t, campaign(t, e))
+			wantFailures(t, rec, hooks.OpCampaign)
+			wantError(t, rec.Failures()[0].Err, f.err)
+			wantInUse(t, pool, 1)
+		})
+	}
+}
+
 // A wait that ends too soon was cancelled, or the server permits no wait. The deputy tries instead.
 func TestADeputyThatCannotWaitTries(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {

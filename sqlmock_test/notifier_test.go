@@ -253,6 +253,40 @@ func TestADeputyTriesWhenANotificationReportsThatTheLockIsFree(t *testing.T) {
 	})
 }
 
+// There is one in each of its intervals.
+func TestADeputyHearsOfMoreThanFourNotificationsInACampaign(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		var notifier manualNotifier
+		expectServerCheck(mock)
+		expectAll(mock, deputies["asks"].sit)
+		const heard = 6
+		for i := range heard {
+			query(mock, "TryAsDeputy").WillReturnRows(row(false, sessionPID))
+			lookAbout.expect(mock, fault{})
+			query(mock, "TryAsDeputy").WillReturnRows(row(false, sessionPID))
+			query(mock, "OfferStands").WillReturnRows(row(false))
+			if i == 0 {
+				lookAbout.expect(mock, fault{}) // on its own session, to compare
+			}
+			holder.expect(mock, fault{})
+		}
+		query(mock, "TryAsDeputy").WillReturnRows(row(true, sessionPID))
+		granted.expect(mock, fault{})
+		expectNotify(mock, fmt.Sprint("led ", orders))
+		query(mock, "UnlockAndNotify").WillReturnRows(row(true))
+		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(2*time.Second))
+		start := time.Now()
+		for i := range time.Duration(heard + 1) {
+			time.AfterFunc(500*time.Millisecond+i*2*time.Second, func() { notifier.notify(free(orders)) })
+		}
+		term := campaign(t, e)
+		wantTook(t, start, heard*2*time.Second+500*time.Millisecond)
+		settle()
+		resign(t, term)
+	})
+}
+
 // Further notifications wait for the next regular attempt.
 func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {

@@ -110,6 +110,23 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			expectOvertaken(mock)
 			expectUnlock(mock, offerKey)
 		}, overtaken, []error{elector.ErrNoSuccessor}, 0},
+		"it comes a moment later": {func(mock sqlmock.Sqlmock) {
+			expectOffer(mock, true)
+			expectPlace(mock, 1)
+			query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
+			query(mock, "Holder").WillReturnRows(rows())
+			query(mock, "Holder").WillReturnRows(row(300, "web-2", "app", "", 0, 0, 0, false))
+			expectUnlock(mock, offerKey)
+		}, "", nil, 2 * time.Millisecond},
+		"nobody comes": {func(mock sqlmock.Sqlmock) {
+			expectOffer(mock, true)
+			expectPlace(mock, 1)
+			query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
+			for range looks(time.Second) {
+				query(mock, "Holder").WillReturnRows(rows())
+			}
+			expectUnlock(mock, offerKey)
+		}, overtaken, []error{elector.ErrNoSuccessor}, time.Second},
 		"it does not come": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
 			mock.MatchExpectationsInOrder(false)
@@ -152,6 +169,21 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			wantTook(t, start, c.took)
 		})
 	}
+	bubble(t, "it has, and the server serves it first", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		expectAll(mock, []statement{{"PREPARE Unlock", nil}})
+		expectOffer(mock, true)
+		expectPlace(mock, 1)
+		expectUnlockTo(mock, true)
+		expectUnlock(mock, offerKey)
+		e, _ := newElector(t, pool, elector.WithStandby(elector.Wait))
+		term := campaign(t, e)
+		time.Sleep(time.Second)
+		start := time.Now()
+		wantError(t, term.TransferTo(t.Context(), "web-2"))
+		wantTook(t, start, 10*time.Millisecond)
+	})
 	bubble(t, "the successor of another call came before it", func(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
@@ -362,7 +394,8 @@ func TestTheSuccessorIsNotifiedWhenItsOfferStands(t *testing.T) {
 // If its wait fails, a successor campaigns on as after any failure.
 func TestASuccessorReportsWhatFails(t *testing.T) {
 	for name, fails := range map[string]func(sqlmock.Sqlmock){
-		"the wait": func(mock sqlmock.Sqlmock) { mock.ExpectExec("-- name: WaitLock ").WillReturnError(errPlain) },
+		"its connection": func(mock sqlmock.Sqlmock) { query(mock, "PrepareWait").WillReturnError(errPlain) },
+		"the wait":       func(mock sqlmock.Sqlmock) { mock.ExpectExec("-- name: WaitLock ").WillReturnError(errPlain) },
 		"the question": func(mock sqlmock.Sqlmock) {
 			expectWait(mock)
 			query(mock, "OfferStands").WillReturnError(errPlain)
@@ -372,7 +405,9 @@ func TestASuccessorReportsWhatFails(t *testing.T) {
 			pool, mock := newMock(t)
 			expectServerCheck(mock)
 			query(mock, "TryLock").WillReturnRows(row("offered", false, sessionPID, 300, "web-2"))
-			expectAll(mock, successorSetup)
+			if name != "its connection" {
+				expectAll(mock, successorSetup)
+			}
 			fails(mock)
 			expectTerm(mock, 2)
 			expectResign(mock)
@@ -380,6 +415,50 @@ func TestASuccessorReportsWhatFails(t *testing.T) {
 			resign(t, campaign(t, e))
 			wantFailures(t, rec, hooks.OpCampaign)
 			wantError(t, rec.Failures()[0].Err, errPlain)
+		})
+	}
+}
+
+// The lock, on the backend that a pooler has moved the session from, is released.
+func TestASuccessorThatIsMovedByAPoolerIsNotElected(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		query(mock, "TryLock").WillReturnRows(row("offered", false, sessionPID, 300, "web-2"))
+		expectAll(mock, successorSetup)
+		mock.ExpectExec("-- name: WaitLock ").WillReturnResult(sqlmock.NewResult(0, 0))
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false, ""))
+		expectEviction(mock, sessionPID)
+		e, rec := newElector(t, pool, elector.WithMaxAttempts(1))
+		wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled, elector.ErrGaveUp)
+		if n := len(rec.Elected()); n > 0 {
+			t.Errorf("elected %d times", n)
+		}
+	})
+}
+
+// An offer that is answered after the transfer was cancelled is taken back if it was made. The
+// other terms of the session go on.
+func TestALateAnswerToAnOfferCostsTheSessionNothing(t *testing.T) {
+	for name, made := range map[string]bool{"made": true, "not made": false} {
+		bubble(t, name, func(t *testing.T) {
+			m := newMany(t, 2)
+			m.opened()
+			m.elected(1, 1, 2)
+			m.mock.MatchExpectationsInOrder(false)
+			terms := m.campaigns(t)
+			query(m.mock, "OfferTransfer").WillDelayFor(2 * time.Second).WillReturnRows(row(made, offerKey))
+			expectUnlock(m.mock, 1)
+			if made {
+				expectUnlock(m.mock, offerKey)
+			}
+			wantError(t, terms[0].TransferTo(within(t, time.Second), "web-2"), elector.ErrNoSuccessor)
+			time.Sleep(1500 * time.Millisecond)
+			if wantError(t, terms[0].Resign(t.Context())); !terms[1].Valid() {
+				t.Errorf("the other term has ended: %v", context.Cause(terms[1].Context()))
+			}
+			expectUnlock(m.mock, 2)
+			resign(t, terms[1])
 		})
 	}
 }
