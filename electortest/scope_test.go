@@ -6,7 +6,9 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +18,8 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 var inside = elector.WithScope(elector.TransactionScope)
@@ -348,4 +352,275 @@ func TestAWatchedLeaderResignsInsideATransaction(t *testing.T) {
 		}
 		b.failed(one)
 	})
+}
+
+// holding returns the backends that hold a lock of an election, or a seat.
+func (b *bench) holding() map[int32]bool {
+	pids := map[int32]bool{}
+	for _, l := range b.Locks() {
+		if l.Granted && !l.Shared {
+			pids[l.PID] = true
+		}
+	}
+	return pids
+}
+
+// asked records the statements from now on. Each call returns those since the last one, by
+// backend.
+func (b *bench) asked() (since func() map[int32][]string) {
+	var mu sync.Mutex
+	all := map[int32][]string{}
+	b.Trace(func(e electortest.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !e.Done {
+			all[e.PID] = append(all[e.PID], e.What)
+		}
+	})
+	return func() map[int32][]string {
+		mu.Lock()
+		defer mu.Unlock()
+		since := all
+		all = map[int32][]string{}
+		return since
+	}
+}
+
+// Until its next statement a session would keep the snapshot of a query, which holds back VACUUM.
+// The lock of a relation that it reads would last until the end of its transaction.
+func TestASessionInsideATransactionKeepsNoSnapshotAndReadsNoRelation(t *testing.T) {
+	keepsNothing := []string{"PingTransaction", "TryInTransaction", "WaitLock"}
+	readsRelation := []string{"Confirm", "HoldsLock", "Holder", "Requests", "Leaders", "UnlockTo"}
+	for name, standby := range map[string]elector.Standby{"polls": elector.Poll, "tries": elector.Deputy, "waits": elector.Wait} {
+		scene(t, name, func(b *bench) {
+			opts := []elector.Option{inside, elector.WithStandby(standby), elector.WithDeputyInterval(heartbeat / 2)}
+			one := b.run("one", opts...)
+			b.leads(one)
+			two := b.run("two", opts...)
+			since, before := b.asked(), map[int32]bool{}
+			look := func() {
+				for range 200 {
+					time.Sleep(20 * time.Millisecond)
+					synctest.Wait()
+					now, asked := b.holding(), since()
+					for pid := range now {
+						for i, what := range asked[pid] {
+							if i == len(asked[pid])-1 && !slices.Contains(keepsNothing, what) || before[pid] && slices.Contains(readsRelation, what) {
+								b.Errorf("a session was asked %s, the last of %v", what, asked[pid])
+							}
+						}
+					}
+					before = now
+				}
+			}
+			look()
+			term, _ := one.Term()
+			go func() { b.wraps(term.Verify(always)) }()
+			look()
+			b.wraps(term.TransferTo(always, "two"))
+			b.leads(two)
+			look()
+			b.Trace(nil)
+		})
+	}
+}
+
+// A deputy gives its backend to the pooler at each heartbeat interval, for CREATE INDEX CONCURRENTLY
+// may wait for the end of its transaction. It says so if it gets none back.
+func TestADeputyInsideATransactionMakesWayForOthersOfItsPooler(t *testing.T) {
+	for name, standby := range map[string]elector.Standby{"tries": elector.Deputy, "waits": elector.Wait} {
+		scene(t, name, func(b *bench) {
+			pooler := b.NewPooler(4)
+			through := func(id string) (*elector.Elector, *electortest.Process, *hookstest.Recorder) {
+				process, rec := pooler.NewProcess(), hookstest.NewRecorder()
+				pool := process.Open()
+				b.Cleanup(func() { _ = pool.Close() })
+				e, err := elector.New(pool, "orders", inside, elector.WithCandidateID(id), elector.WithStandby(standby), elector.WithHooks(rec))
+				b.wraps(err)
+				return e, process, rec
+			}
+			one, _, _ := through("one")
+			term := b.campaign(one)
+			two, process, rec := through("two")
+			ctx, stop := context.WithCancel(always)
+			done := make(chan error)
+			go func() { done <- two.Run(ctx, nil) }()
+			time.Sleep(3 * time.Second)
+			process.SetLatency(func() time.Duration { return time.Millisecond })
+			strangers := pooler.Open()
+			b.Cleanup(func() { _ = strangers.Close() })
+			for range 3 { // that the leader and the deputy leave, and one more
+				began := time.Now()
+				tx, err := strangers.Begin()
+				b.wraps(err)
+				b.Handle(func(electortest.Statement) (electortest.Answer, error) { return electortest.Answer{}, nil })
+				_, err = tx.Exec("SELECT")
+				b.wraps(err)
+				b.within("it has a backend", 0, time.Since(began), heartbeat+100*time.Millisecond)
+				b.Cleanup(func() { _ = tx.Rollback() })
+			}
+			time.Sleep(lease)
+			if f := rec.Failures(); len(f) == 0 || !strings.Contains(f[0].Err.Error(), "the pooler may have no server connection left") {
+				b.Errorf("failures: %+v", f)
+			}
+			stop()
+			b.wraps(<-done, context.Canceled)
+			_ = term.Resign(always)
+		})
+	}
+}
+
+// Each deputy would take one of the pooler's few connections.
+func TestAFollowerThroughAPoolerIsNoDeputyUnlessItIsToldToBe(t *testing.T) {
+	for name, opts := range map[string][]elector.Option{"not told": nil, "told": {elector.WithStandby(elector.Deputy)}} {
+		scene(t, name, func(b *bench) {
+			pooler := b.NewPooler(6)
+			leading, following := pooler.Open(), pooler.Open()
+			defer leading.Close()
+			defer following.Close()
+			one, err := elector.New(leading, "orders", elector.WithCandidateID("one"))
+			b.wraps(err)
+			term := b.campaign(one)
+			rec := hookstest.NewRecorder()
+			two, err := elector.New(following, "orders", append(opts, elector.WithCandidateID("two"), elector.WithHooks(rec))...)
+			b.wraps(err)
+			ctx, stop := context.WithCancel(always)
+			done := make(chan error)
+			go func() { done <- two.Run(ctx, nil) }()
+			time.Sleep(time.Minute)
+			all, err := one.Candidates(always)
+			b.wraps(err)
+			if deputies := len(all) - 1; deputies != len(opts) || following.Stats().InUse > 2*len(opts) {
+				b.Errorf("%d deputies, and %d connections are in use", deputies, following.Stats().InUse)
+			}
+			if n := len(rec.Campaigns()); opts == nil && (n < 60 || n > 82) { // each three quarters of a second to a second
+				b.Errorf("%d attempts in a minute", n)
+			}
+			for _, c := range rec.Campaigns() {
+				if !c.InTransaction || c.Deputy != (opts != nil) {
+					b.Errorf("%+v", c)
+				}
+			}
+			b.wraps(term.Resign(always))
+			b.leads(&candidate{Elector: two})
+			stop()
+			b.wraps(<-done, context.Canceled)
+		})
+	}
+}
+
+func TestAFollowerInsideATransactionSeesEachLeader(t *testing.T) {
+	for name, standby := range map[string]elector.Standby{"polls": elector.Poll, "tries": elector.Deputy, "waits": elector.Wait} {
+		scene(t, name, func(b *bench) {
+			one := b.run("one", inside)
+			b.leads(one)
+			three := b.run("three", inside)
+			follower := b.run("follower", inside, elector.WithStandby(standby))
+			time.Sleep(2 * retry)
+			term, _ := one.Term()
+			b.wraps(term.TransferTo(always, "three"))
+			b.leads(three)
+			time.Sleep(2 * retry)
+			var seen []string
+			for _, c := range follower.rec.LeaderChanges() {
+				seen = append(seen, c.Current)
+			}
+			if !slices.Equal(seen, []string{"one", "three"}) {
+				b.Errorf("saw %q", seen)
+			}
+			for _, c := range follower.rec.Campaigns() {
+				if !c.InTransaction {
+					b.Errorf("%+v", c)
+				}
+			}
+			b.Stop()
+			time.Sleep(time.Second)
+			if all := follower.rec.Campaigns(); !all[len(all)-1].InTransaction || all[len(all)-1].Outcome != hooks.Failed {
+				b.Errorf("%+v", all[len(all)-1])
+			}
+		})
+	}
+}
+
+func TestAFencedTransactionOfATermInsideATransaction(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.Handle(func(electortest.Statement) (electortest.Answer, error) { return electortest.Answer{}, nil })
+		one := b.candidate("one", inside)
+		term := b.campaign(one.Elector)
+		b.wraps(term.InTx(always, one.pool, nil, func(tx *sql.Tx) error {
+			_, err := tx.Exec("UPDATE")
+			return err
+		}))
+		two := b.run("two", inside)
+		began := time.Now()
+		b.wraps(term.InTx(always, one.pool, nil, func(*sql.Tx) error {
+			b.Terminate(b.pid(one))
+			time.Sleep(heartbeat * 3 / 4) // and no heartbeat finds that
+			if len(two.rec.Elected()) > 0 {
+				b.Error("the next one was elected before the transaction has ended")
+			}
+			return nil
+		}))
+		b.leads(two)
+		b.within("the next one leads", heartbeat*3/4, time.Since(began), heartbeat)
+		b.wraps(term.InTx(always, one.pool, nil, func(*sql.Tx) error { return nil }), elector.ErrNotLeader, elector.ErrRolledBack)
+		b.wraps(term.Resign(always), elector.ErrNotLeader)
+	})
+}
+
+type silent struct{}
+
+func (silent) Subscribe(func(string)) (unsubscribe func()) { return func() {} }
+
+// Its listeners are told that the lock is free.
+func TestALeaderInsideATransactionTellsThatItResigns(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one", inside, elector.WithNotifier(silent{}))
+		term := b.campaign(one.Elector)
+		time.Sleep(time.Second)
+		var told []string
+		b.Trace(func(e electortest.Event) {
+			if e.What == "Notify" && e.Done {
+				told = append(told, fmt.Sprint(e.Args))
+			}
+		})
+		b.wraps(term.Resign(always))
+		b.Trace(nil)
+		if len(told) != 1 || !strings.Contains(told[0], fmt.Sprint("free ", one.Key())) {
+			b.Errorf("told %q", told)
+		}
+	})
+}
+
+// A leader without a seat tries for one while the last leader may still have it. Each try has a
+// snapshot, so in a transaction there are three at most.
+func TestALeaderInsideATransactionSoonGivesUpToTrySeats(t *testing.T) {
+	for name, c := range map[string]struct {
+		taken time.Duration
+		tries int
+	}{"that are free soon": {10 * time.Millisecond, 3}, "that strangers have": {time.Hour, 6}} {
+		scene(t, name, func(b *bench) {
+			pool := b.Open()
+			defer pool.Close()
+			stranger, err := pool.Conn(always)
+			b.wraps(err)
+			one := b.candidate("one", inside)
+			high, low := session.Halves(session.SeatKey(one.Key()))
+			for _, seat := range []int32{low, low ^ 1} {
+				_, err := db.New(stranger).TryPair(always, db.TryPairParams{High: high, Low: seat})
+				b.wraps(err)
+			}
+			term := b.campaign(one.Elector)
+			two := b.run("two", inside)
+			time.Sleep(retry)
+			asked := b.count()
+			b.wraps(term.TransferTo(always, "two"))
+			time.AfterFunc(c.taken, func() { _ = stranger.Raw(func(any) error { return driver.ErrBadConn }) })
+			time.Sleep(time.Minute)
+			if n := asked()["TryPair"]; n != c.tries || !two.IsLeader() {
+				b.Errorf("%d tries; it leads: %t", n, two.IsLeader())
+			}
+			_ = stranger.Close()
+		})
+	}
 }
