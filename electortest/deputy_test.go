@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
 const (
@@ -246,6 +248,53 @@ func TestAnUnhealthyCandidateIsNotTheDeputy(t *testing.T) {
 		sick.Store(false)
 		time.Sleep(retry)
 		b.isDeputy(one)
+	})
+}
+
+// It has lost its seat, which is no failure.
+func TestADeputyWhoseMachineSleptTakesItsSeatAnew(t *testing.T) {
+	for name, opts := range map[string][]elector.Option{"in a session": nil, "in a transaction": {inside, elector.WithStandby(elector.Deputy)}} {
+		scene(t, name, func(b *bench) {
+			leader := b.run("leader", opts...)
+			b.leads(leader)
+			deputy := b.run("deputy", opts...)
+			time.Sleep(retry + deputyInterval/2)
+			deputy.process.ShiftClock(2 * lease)
+			time.Sleep(2 * retry)
+			b.isDeputy(deputy)
+			b.failed(deputy)
+			if n := deputy.pool.Stats().InUse; opts == nil && n != 1 {
+				b.Errorf("%d connections are in use", n)
+			}
+		})
+	}
+}
+
+// A wait that has ended is followed by the next one.
+func TestADeputyThatWaitsDoesNothingElse(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		b.run("deputy", elector.WithStandby(elector.Wait))
+		time.Sleep(retry)
+		asked := b.count()
+		time.Sleep(time.Minute)
+		if counts := asked(); counts["WaitLock"] < 29 || counts["TryAsDeputy"]+counts["TryLock"] > 0 {
+			b.Errorf("asked %v", counts)
+		}
+	})
+}
+
+// A setting of the database that no election can use is the next leader's concern.
+func TestADeputyDoesNotReadTheEpochOfTokens(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		b.SetTokenEpoch("three")
+		deputy := b.run("deputy", elector.WithStandby(elector.Wait))
+		time.Sleep(time.Minute)
+		b.isDeputy(deputy)
+		b.failed(deputy)
 	})
 }
 
@@ -653,6 +702,168 @@ func TestACheckOfTheWatchedSessionIsOneStatement(t *testing.T) {
 		}
 		if n := counts["TryLocks"]; n > 81 {
 			b.Errorf("%d batches in a minute", n)
+		}
+	})
+}
+
+// It watches nobody if it campaigns for nothing.
+func TestASessionThatFollowsNobodyAsksNothing(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.share("one", elections)
+		b.until(one, elections)
+		two := b.share("two", elections)
+		time.Sleep(2 * retry)
+		for _, e := range two.all {
+			b.wraps(e.Close(always))
+		}
+		asked := b.count()
+		time.Sleep(time.Minute)
+		if counts := asked(); counts["PairIsFree"]+counts["TryLocks"]+counts["LargestHolder"] > 10 {
+			b.Errorf("asked %v", counts)
+		}
+	})
+}
+
+// The end of the largest session costs a few batches. The other locks are busy still.
+func TestTheEndOfAWatchedSessionCostsFewBatches(t *testing.T) {
+	bubble(t, func(b *bench) {
+		small := b.share("small", elections/10)
+		b.until(small, elections/10)
+		large := b.share("large", elections)
+		b.until(large, elections*9/10)
+		follower := b.share("follower", elections)
+		time.Sleep(1500 * time.Millisecond)
+		large.process.Kill()
+		b.until(follower, elections*9/10)
+		asked := b.count()
+		time.Sleep(time.Minute)
+		if n := asked()["TryLocks"]; n > 85 {
+			b.Errorf("%d batches in a minute", n)
+		}
+	})
+}
+
+// Campaigns that begin are served at once, by a batch of their own. It does not put the others
+// off.
+func TestCampaignsThatBeginDoNotDelayTheOthersOfTheirSession(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.share("one", 1, elector.WithStandby(elector.Poll))
+		b.until(one, 1)
+		two := b.share("two", 1, elector.WithStandby(elector.Poll))
+		other, err := two.session.Elector("other")
+		b.wraps(err)
+		time.Sleep(retry)
+		one.process.Kill()
+		for began := time.Now(); two.leads() == 0; time.Sleep(100 * time.Millisecond) {
+			term, _, err := other.TryCampaign(always)
+			b.wraps(err)
+			b.wraps(term.Resign(always))
+			if time.Since(began) > 2*time.Second {
+				b.Fatal("the other is not elected")
+			}
+		}
+	})
+}
+
+// hurrying starts an election of a session that tries once a minute unless it hurries.
+func (b *bench) hurrying() (*sharing, *hookstest.Recorder) {
+	b.Helper()
+	rec := hookstest.NewRecorder()
+	return b.share("one", 1, elector.WithRetryInterval(time.Minute), elector.WithStandby(elector.Poll), elector.WithHooks(rec)), rec
+}
+
+// It does so for a minute, whenever the server goes away. One that followed keeps to its retry
+// interval.
+func TestASessionHurriesIfItLed(t *testing.T) {
+	for name, led := range map[string]bool{"led": true, "followed": false} {
+		scene(t, name, func(b *bench) {
+			if !led {
+				b.until(b.share("leader", 1), 1)
+			}
+			one, rec := b.hurrying()
+			time.Sleep(2 * time.Second)
+			attempts := func(while time.Duration) int {
+				before := len(rec.Campaigns())
+				time.Sleep(while)
+				return len(rec.Campaigns()) - before
+			}
+			for range 2 {
+				b.Stop()
+				if first := attempts(50 * time.Second); led && (first < 140 || first > 210) || !led && first > 3 {
+					b.Errorf("%d attempts in 50 s", first)
+				}
+				time.Sleep(11 * time.Second)
+				if later := attempts(5 * time.Minute); later > 8 {
+					b.Errorf("%d attempts in the minutes that follow", later)
+				}
+				b.Start()
+				if led {
+					b.until(one, 1)
+				}
+				time.Sleep(5 * time.Minute)
+			}
+			if b.Stop(); led {
+				time.Sleep(5 * time.Second)
+				b.Start()
+				b.within("it leads again", 0, b.until(one, 1), soonBack)
+			}
+		})
+	}
+}
+
+func TestASessionThatLedDoesNotHurryWhileAnotherLeads(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one, rec := b.hurrying()
+		b.until(one, 1)
+		other := b.candidate("other")
+		next, err := elector.New(other.pool, "election-0", elector.WithStandby(elector.Wait))
+		b.wraps(err)
+		ctx, stop := context.WithCancel(always)
+		done := make(chan error)
+		go func() { done <- next.Run(ctx, nil) }()
+		time.Sleep(retry)
+		term, _ := one.all[0].Term()
+		b.wraps(term.Resign(always))
+		b.leads(&candidate{Elector: next})
+		before := len(rec.Campaigns())
+		time.Sleep(20 * time.Second)
+		if n := len(rec.Campaigns()) - before; n > 1 {
+			b.Errorf("%d attempts in 20 s", n)
+		}
+		stop()
+		b.wraps(<-done, context.Canceled)
+	})
+}
+
+// Until then it keeps the locks, of which the server knows no better. A new session would find them
+// busy.
+func TestASessionThatHasExpiredIsReplacedWhenItsWorkHasReturned(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one, _ := b.hurrying()
+		b.until(one, 1)
+		slow, err := one.session.Elector("slow")
+		b.wraps(err)
+		term := b.campaign(slow)
+		one.process.Cut(electortest.Both)
+		<-term.Context().Done()
+		one.process.Mend()
+		time.AfterFunc(time.Second, func() { _ = term.Resign(always) })
+		b.within("it leads again", time.Second, b.until(one, 1), 1500*time.Millisecond)
+	})
+}
+
+func TestASharedSessionThroughAPoolerSaysWhatCanBeDone(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.NewPooler(4).Open()
+		defer pool.Close()
+		session, err := elector.NewSession(pool)
+		b.wraps(err)
+		defer session.Close(always)
+		e, err := session.Elector("orders")
+		b.wraps(err)
+		_, _, err = e.TryCampaign(always)
+		if b.wraps(err, elector.ErrSessionPooled); !strings.Contains(err.Error(), "a session for each election can") {
+			b.Errorf("got %v", err)
 		}
 	})
 }

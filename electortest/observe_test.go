@@ -2,10 +2,13 @@ package electortest_test
 
 import (
 	"context"
+	"database/sql/driver"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
@@ -145,6 +148,33 @@ func TestAChangeOfLeaderIsReportedWithinItsBound(t *testing.T) {
 	}
 }
 
+// However it was elected, and in either scope. A session of another program tells nothing.
+func TestALeaderTellsItsLeaseItsScopeAndSinceWhenItLeads(t *testing.T) {
+	for scope, opts := range map[elector.Scope][]elector.Option{elector.SessionScope: nil, elector.TransactionScope: {inside}} {
+		for name, standby := range map[string]elector.Standby{"polls": elector.Poll, "tries": elector.Deputy, "waits": elector.Wait} {
+			scene(t, fmt.Sprint(name, ", ", scope), func(b *bench) {
+				pool := b.Open()
+				defer pool.Close()
+				stranger, err := pool.Conn(always)
+				b.wraps(err)
+				one := b.candidate("one", append(opts, elector.WithStandby(standby))...)
+				_, err = db.New(stranger).TryAsDeputy(always, one.Key())
+				b.wraps(err)
+				if leader, err := one.Leader(always); err != nil || leader.PID == 0 || leader.Scope != elector.Auto || leader.Lease != 0 || !leader.Since.IsZero() {
+					b.Errorf("got %+v, %v", leader, err)
+				}
+				time.AfterFunc(2*retry, func() { _ = stranger.Raw(func(any) error { return driver.ErrBadConn }) })
+				term := b.campaign(one.Elector)
+				leader, err := one.Leader(always)
+				if b.wraps(err); leader.Scope != scope || leader.Lease != lease || term.ElectedAt().Sub(leader.Since).Abs() > time.Second {
+					b.Errorf("elected at %v, and got %+v", term.ElectedAt(), leader)
+				}
+				b.wraps(term.Resign(always))
+			})
+		}
+	}
+}
+
 func TestAnAttemptReadsTheLeaderOnlyForALeaderChangedHook(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
@@ -161,13 +191,21 @@ func TestAnAttemptReadsTheLeaderOnlyForALeaderChangedHook(t *testing.T) {
 		})
 		_, _, err = e.TryCampaign(always)
 		b.wraps(err)
+		for _, opts := range [][]elector.Option{{inside}, {inside, elector.WithStandby(elector.Deputy)}, nil} {
+			deaf, err := elector.New(pool, "orders", opts...)
+			b.wraps(err)
+			ctx, stop := context.WithTimeout(always, 5*time.Second)
+			b.wraps(ways["Campaign"](ctx, deaf), context.DeadlineExceeded)
+			stop()
+		}
+		attempts := asked["TryLock"]
 		ill, err := elector.New(pool, "orders", elector.WithHealth(func(context.Context) float64 { return 0 }, elector.HealthPolicy{}))
 		b.wraps(err)
 		ctx, stop := context.WithTimeout(always, 5*time.Second)
 		defer stop()
 		b.wraps(ways["Campaign"](ctx, ill), context.DeadlineExceeded)
 		b.Trace(nil)
-		if asked["TryLock"] != 1 || asked["Holder"] != 0 {
+		if attempts == 0 || asked["TryLock"] != attempts || asked["Holder"] != 0 {
 			b.Errorf("sent %v", asked)
 		}
 	})

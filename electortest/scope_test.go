@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -295,47 +296,49 @@ func TestAPoolThatLeadsToTwoServersIsNotRefused(t *testing.T) {
 
 // On the other server the leader's backend has the process id that this candidate's has here.
 func TestALeaderOfAnotherServerWithTheSameProcessIDConfirmsNobody(t *testing.T) {
-	bubble(t, func(b *bench) {
-		time.Sleep(time.Second)
-		other := electortest.NewServer()
-		b.Cleanup(other.Close)
-		there := other.Open()
-		b.Cleanup(func() { _ = there.Close() })
-		elsewhere, err := elector.New(there, "orders", inside)
-		b.wraps(err)
-		for range 100 {
-			conn, err := there.Conn(always)
+	for name, opts := range map[string][]elector.Option{"in a session": nil, "in a transaction": {inside}} {
+		scene(t, name, func(b *bench) {
+			time.Sleep(time.Second)
+			other := electortest.NewServer()
+			b.Cleanup(other.Close)
+			there := other.Open()
+			b.Cleanup(func() { _ = there.Close() })
+			elsewhere, err := elector.New(there, "orders", opts...)
 			b.wraps(err)
-			b.wraps(conn.Raw(func(any) error { return driver.ErrBadConn }), driver.ErrBadConn) // uses process ids up
-		}
-		theirs := b.campaign(elsewhere)
-		leader, err := elsewhere.Leader(always)
-		b.wraps(err)
+			for range 100 {
+				conn, err := there.Conn(always)
+				b.wraps(err)
+				b.wraps(conn.Raw(func(any) error { return driver.ErrBadConn }), driver.ErrBadConn) // uses process ids up
+			}
+			theirs := b.campaign(elsewhere)
+			leader, err := elsewhere.Leader(always)
+			b.wraps(err)
 
-		pool, turns := b.towards(b.Server, other)
-		e, err := elector.New(pool, "orders", inside)
-		b.wraps(err)
-		first := b.campaign(b.candidate("first", inside).Elector)
-		if _, elected, err := e.TryCampaign(always); elected || err != nil { // and the server is checked
-			b.Fatal(elected, err)
-		}
-		b.wraps(first.Resign(always))
-		here := b.Open()
-		b.Cleanup(func() { _ = here.Close() })
-		for pid := int32(0); pid < leader.PID-1; {
-			conn, err := here.Conn(always)
+			pool, turns := b.towards(b.Server, other)
+			e, err := elector.New(pool, "orders", inside)
 			b.wraps(err)
-			row, err := db.New(conn).DescribeServer(always)
-			b.wraps(err)
-			pid = row.Pid
-			b.wraps(conn.Raw(func(any) error { return driver.ErrBadConn }), driver.ErrBadConn)
-		}
-		turns.Store(true) // the connection beside the session is the first
-		if term, elected, err := e.TryCampaign(always); elected || err == nil {
-			b.Errorf("elected on the word of another server: %+v, %v; its leader has the token %d", term, err, theirs.Token())
-		}
-		b.wraps(theirs.Resign(always))
-	})
+			first := b.campaign(b.candidate("first", inside).Elector)
+			if _, elected, err := e.TryCampaign(always); elected || err != nil { // and the server is checked
+				b.Fatal(elected, err)
+			}
+			b.wraps(first.Resign(always))
+			here := b.Open()
+			b.Cleanup(func() { _ = here.Close() })
+			for pid := int32(0); pid < leader.PID-1; {
+				conn, err := here.Conn(always)
+				b.wraps(err)
+				row, err := db.New(conn).DescribeServer(always)
+				b.wraps(err)
+				pid = row.Pid
+				b.wraps(conn.Raw(func(any) error { return driver.ErrBadConn }), driver.ErrBadConn)
+			}
+			turns.Store(true) // the connection beside the session is the first
+			if term, elected, err := e.TryCampaign(always); elected || err == nil || errors.Is(err, elector.ErrSessionPooled) {
+				b.Errorf("elected on the word of another server: %+v, %v; its leader has the token %d", term, err, theirs.Token())
+			}
+			b.wraps(theirs.Resign(always))
+		})
+	}
 }
 
 // The end of the leader's transaction ends its watcher's wait, too.
@@ -623,4 +626,32 @@ func TestALeaderInsideATransactionSoonGivesUpToTrySeats(t *testing.T) {
 			_ = stranger.Close()
 		})
 	}
+}
+
+// A candidate in session scope, which a pooler has not kept from it, leads on a backend of the
+// pooler. On the same backend the server grants the lock to a transaction, too.
+func TestACandidateOnTheBackendOfASessionIsNotElected(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pooler := b.NewPooler(3)
+		pool := pooler.Open()
+		defer pool.Close()
+		two, err := elector.New(pool, "orders", inside)
+		b.wraps(err)
+		strangers := pooler.Open()
+		defer strangers.Close()
+		row, err := db.New(strangers).TryLock(always, db.TryLockParams{Key: two.Key(), Candidate: "one", Settings: session.Encode([]map[string]string{
+			{"name": "idle_session_timeout", "value": "3600000"}})})
+		b.wraps(err)
+		for range 20 {
+			if _, elected, err := two.TryCampaign(always); elected || err != nil && !strings.Contains(err.Error(), "a candidate in session scope is on the same backend") {
+				b.Errorf("elected %t, %v", elected, err)
+			} else if err != nil {
+				b.wraps(err, elector.ErrSessionPooled)
+				break
+			}
+		}
+		if locks := b.Locks(); len(locks) == 0 || locks[0].PID != row.Pid {
+			b.Errorf("the leader has lost its lock: %+v", locks)
+		}
+	})
 }
