@@ -259,7 +259,12 @@ func TestADeputyWhoseMachineSleptTakesItsSeatAnew(t *testing.T) {
 			b.leads(leader)
 			deputy := b.run("deputy", opts...)
 			time.Sleep(retry + deputyInterval/2)
+			asked := b.count()
 			deputy.process.ShiftClock(2 * lease)
+			time.Sleep(2 * deputyInterval)
+			if n := asked()["TryLock"]; opts == nil && n != 1 {
+				b.Errorf("%d attempts", n)
+			}
 			time.Sleep(2 * retry)
 			b.isDeputy(deputy)
 			b.failed(deputy)
@@ -849,6 +854,26 @@ func TestASessionThatHasExpiredIsReplacedWhenItsWorkHasReturned(t *testing.T) {
 		one.process.Mend()
 		time.AfterFunc(time.Second, func() { _ = term.Resign(always) })
 		b.within("it leads again", time.Second, b.until(one, 1), 1500*time.Millisecond)
+	})
+}
+
+// Each is the first of its campaign.
+func TestEachTryOfASessionIsMadeAtOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.until(b.share("leader", 1), 1)
+		one, _ := b.hurrying()
+		b.wraps(one.all[0].Close(always))
+		e, err := one.session.Elector("election-0")
+		b.wraps(err)
+		for range 3 {
+			began := time.Now()
+			_, elected, err := e.TryCampaign(always)
+			if b.wraps(err); elected {
+				b.Error("elected")
+			}
+			b.within("an answer", 0, time.Since(began), 10*time.Millisecond)
+			time.Sleep(time.Second)
+		}
 	})
 }
 

@@ -211,6 +211,22 @@ func TestAPrimaryWhoseTimelineWasUsedBeforeIsWaitedFor(t *testing.T) {
 	})
 }
 
+// The server is checked first, so that another candidate is not kept from the lock.
+func TestACandidateWhoseTermEndedForItsStandbysDoesNotTakeTheLockAgain(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.run("one", synchronously)
+		b.leads(one)
+		time.Sleep(heartbeat)
+		asked := b.count()
+		b.SetSynchronousStandbys("", "s1")
+		b.demoted(one)
+		time.Sleep(time.Minute)
+		if n := asked()["TryLock"]; n > 0 || len(b.Locks()) > 0 {
+			b.Errorf("%d attempts, and locks %+v", n, b.Locks())
+		}
+	})
+}
+
 func TestACandidateWaitsUntilTheSettingIsSufficient(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one", synchronously)

@@ -176,3 +176,35 @@ func TestASuccessorThatDoesNotGetTheLockKeepsNothing(t *testing.T) {
 		})
 	}
 }
+
+// The answer to the last statement of its interval does not come, and its lease runs out. It waits on
+// another session, which takes a seat when it leads: else there would be two deputies.
+func TestADeputyThatLosesItsSeatWhileItIsTheSuccessorTakesOneAsTheLeader(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.run("one")
+		b.leads(one)
+		two := b.run("two")
+		time.Sleep(retry)
+		b.isDeputy(two)
+		b.run("three")
+		term, _ := one.Term()
+		offered := false
+		b.Trace(func(e electortest.Event) {
+			switch {
+			case e.What == "OfferTransfer":
+				offered = true
+			case e.What == "Holder" && e.Application == "two" && offered:
+				offered = false
+				two.process.Cut(electortest.Answers)
+			}
+		})
+		time.AfterFunc(lease-heartbeat/2, two.process.Mend)
+		b.wraps(term.TransferTo(always, "two"))
+		b.Trace(nil)
+		b.leads(two)
+		time.Sleep(3 * retry)
+		if ids := b.deputies(two); len(ids) != 1 {
+			b.Errorf("deputies: %v", ids)
+		}
+	})
+}

@@ -217,6 +217,30 @@ func TestADeputyReportsThatItCannotAskForAnOffer(t *testing.T) {
 	}
 }
 
+// But not if the server is starting up, or full: all of its clients come back then.
+func TestADeputyHurriesAfterAFailure(t *testing.T) {
+	for state, hurries := range map[string]bool{"XX000": true, "57P03": false, "53300": false} {
+		bubble(t, state, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectServerCheck(mock)
+			expectAll(mock, deputies["asks"].sit)
+			lookAbout.expect(mock, fault{})
+			query(mock, "TryAsDeputy").WillReturnError(&pgconn.PgError{Code: state})
+			expectServerCheck(mock)
+			expectAll(mock, deputies["asks"].all())
+			expectResign(mock)
+			e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), askEachSecond, elector.WithBackoff(time.Minute, time.Minute))
+			resign(t, campaign(t, e))
+			for _, c := range rec.Campaigns() {
+				if c.Outcome == hooks.Failed && hurries != (c.Next < 350*time.Millisecond) {
+					t.Errorf("the next attempt after %v", c.Next)
+				}
+			}
+			wantFailures(t, rec, hooks.OpCampaign)
+		})
+	}
+}
+
 // A wait that ends too soon was cancelled, or the server permits no wait. The deputy tries instead.
 func TestADeputyThatCannotWaitTries(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {

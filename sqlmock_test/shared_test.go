@@ -388,6 +388,26 @@ func TestTheLocksOfTheLargestSessionAreAskedForUntilTheServerHasFreedThem(t *tes
 	})
 }
 
+// Its life lock is free: it has just ended, or it is a session of one election, which has none.
+func TestALargestSessionThatCannotBeWatchedIsFollowedByOneBatchSoon(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		const look = 100 * time.Millisecond
+		m := newMany(t, 1, elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(look), elector.WithRetryInterval(3*time.Second))
+		m.opened()
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy")))
+		query(m.mock, "LargestHolder").WillReturnRows(row(300, "web-2"))
+		query(m.mock, "PairIsFree").WillReturnRows(row(true, sessionPID))
+		m.elected(5, 1)
+		start := time.Now()
+		term := m.campaign(t, 0)
+		if took := time.Since(start); t.Failed() || took > 2*look {
+			t.Fatalf("elected after %v", took)
+		}
+		expectResign(m.mock)
+		resign(t, term)
+	})
+}
+
 func TestASessionWhoseGrantsDoNotShowIsRefused(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
@@ -459,6 +479,24 @@ func TestCloseWaitsForTheUnlocks(t *testing.T) {
 		wantError(t, m.Close(t.Context()))
 		wantTook(t, start, 2*time.Second)
 		wantFailures(t, m.rec)
+	})
+	bubble(t, "which fail", func(t *testing.T) {
+		m := newMany(t, 3)
+		m.opened()
+		m.elected(1, 1, 2, 3)
+		m.mock.MatchExpectationsInOrder(false)
+		terms := m.campaigns(t)
+		query(m.mock, "HoldsLock").WillDelayFor(time.Second).WillReturnRows(row(true, sessionPID))
+		go func() { _ = terms[0].Verify(t.Context()) }()
+		settle()
+		query(m.mock, "UnlockMany").WillReturnError(errPlain)
+		wantError(t, m.Close(t.Context()))
+		for _, f := range m.rec.Failures() {
+			wantError(t, f.Err, errPlain)
+		}
+		if n := len(m.rec.Failures()); n != 3 {
+			t.Errorf("%d failures", n)
+		}
 	})
 	bubble(t, "one of which was not held", func(t *testing.T) {
 		m := newMany(t, 2)
