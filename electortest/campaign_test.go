@@ -3,6 +3,7 @@ package electortest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -311,6 +312,134 @@ func TestTheFirstAttemptOfEachCampaignIsMadeAtOnce(t *testing.T) {
 			b.within("elected", 0, time.Since(start), 10*time.Millisecond)
 			b.wraps(term.Resign(always))
 		}
+		b.leads(b.run("other"))
+		for range 3 {
+			start := time.Now()
+			_, elected, err := one.TryCampaign(always)
+			if b.wraps(err); elected {
+				b.Error("elected")
+			}
+			b.within("found that another leads", 0, time.Since(start), 10*time.Millisecond)
+		}
 		b.wraps(session.Close(always))
+	})
+}
+
+// A proxy may lead to a standby until it notices that another server was promoted.
+func TestAStandbyIsWaitedForUntilItIsPromotedOrTheTimeoutIsOver(t *testing.T) {
+	const minute = time.Minute // the default
+	for name, c := range map[string]struct {
+		timeout, promoted time.Duration
+		opts              []elector.Option
+	}{
+		"by default":               {minute, 55 * time.Second, nil},
+		"never":                    {minute, 0, nil},
+		"with a timeout":           {2 * minute, 115 * time.Second, []elector.Option{elector.WithReadOnlyTimeout(2 * minute)}},
+		"never, with a timeout":    {2 * minute, 0, []elector.Option{elector.WithReadOnlyTimeout(2 * minute)}},
+		"never, without a timeout": {0, 0, []elector.Option{elector.WithReadOnlyTimeout(0)}},
+	} {
+		scene(t, name, func(b *bench) {
+			standby := b.NewStandby(0)
+			b.Cleanup(standby.Close)
+			one := b.candidate("one", c.opts...)
+			one.process.ConnectTo(standby)
+			if c.promoted > 0 {
+				time.AfterFunc(c.promoted, func() { b.wraps(standby.Promote()) })
+			}
+			ctx, stop := context.WithTimeout(always, time.Hour)
+			defer stop()
+			start := time.Now()
+			err := one.Run(ctx, func(context.Context, *elector.Term) error { return nil })
+			failures := one.rec.Failures()
+			for _, f := range failures {
+				b.wraps(f.Err, elector.ErrServerReadOnly)
+			}
+			last := failures[len(failures)-1]
+			if c.promoted > 0 {
+				b.wraps(err)
+				b.within("elected", c.promoted, time.Since(start), c.promoted+5*time.Second)
+			} else {
+				b.wraps(err, elector.ErrServerReadOnly)
+				b.within("refused", c.timeout, time.Since(start), c.timeout+5*time.Second)
+			}
+			if last.Permanent == (c.promoted > 0) {
+				b.Errorf("reported last %+v", last)
+			}
+		})
+	}
+}
+
+// Followers that began together, as in a deployment, do not stay in step.
+func TestCandidatesThatBeginTogetherSpreadTheirAttempts(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.leads(b.run("leader"))
+		var all []*candidate
+		for i := range 40 {
+			all = append(all, b.run(fmt.Sprint(i), elector.WithStandby(elector.Poll), elector.WithRetryInterval(8*time.Second)))
+		}
+		time.Sleep(4 * time.Second)
+		soon := 0
+		for _, s := range all {
+			if len(s.rec.Campaigns()) > 1 {
+				soon++
+			}
+		}
+		if soon < 5 || soon > 35 {
+			b.Errorf("%d of %d made their second attempt in the first half of the interval", soon, len(all))
+		}
+	})
+}
+
+func TestABackoffShorterThanTheQuickAttemptsIsKept(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.run("one", elector.WithBackoff(20*time.Millisecond, 20*time.Millisecond))
+		b.leads(one)
+		b.Stop()
+		time.Sleep(2 * heartbeat)
+		before := len(one.rec.Campaigns())
+		time.Sleep(time.Second)
+		if n := len(one.rec.Campaigns()) - before; n < 45 {
+			b.Errorf("%d attempts in a second", n)
+		}
+	})
+}
+
+// Quick attempts are not reported, but the end of the campaign is.
+func TestARefusalInAQuickAttemptIsReported(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one", elector.WithBackoff(time.Minute, time.Minute))
+		refused := make(chan error)
+		go func() { refused <- one.Run(always, nil) }()
+		b.leads(one)
+		b.Stop()
+		time.Sleep(2 * time.Second)
+		one.pool.SetMaxOpenConns(1)
+		b.wraps(<-refused, elector.ErrConfig)
+		b.failed(one, hooks.OpHeartbeat, hooks.OpCampaign, hooks.OpCampaign)
+		failures := one.rec.Failures()
+		if f := failures[len(failures)-1]; !f.Permanent || !errors.Is(f.Err, elector.ErrConfig) {
+			b.Errorf("reported %+v", f)
+		}
+	})
+}
+
+func TestAFollowerThroughAPoolerReportsThatItPolls(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pooler := b.NewPooler(5)
+		one, follower := b.candidate("one"), b.candidate("follower")
+		for _, s := range []*candidate{one, follower} {
+			pool := pooler.Open()
+			b.Cleanup(func() { _ = pool.Close() })
+			var err error
+			s.Elector, err = elector.New(pool, "orders", elector.WithHooks(s.rec))
+			b.wraps(err)
+		}
+		term := b.campaign(one.Elector)
+		_, _, err := follower.TryCampaign(always)
+		b.wraps(err)
+		if c := follower.rec.Campaigns()[0]; !c.Polls || !c.InTransaction || follower.Settings().Standby != elector.Poll {
+			b.Errorf("reported %+v, in force: %+v", c, follower.Settings())
+		}
+		b.wraps(term.Resign(always))
 	})
 }

@@ -208,10 +208,13 @@ func TestTheLastEventOfADeputyReportsThatItIsNoDeputy(t *testing.T) {
 				leader, one, sick := b.deputyWithHealth()
 				before := len(one.rec.Campaigns())
 				end(b, leader, one, sick)
-				time.Sleep(time.Second)
+				time.Sleep(10 * time.Second)
 				all := one.rec.Campaigns()
-				if last := all[len(all)-1]; last.Deputy {
+				if last := all[len(all)-1]; last.Deputy || last.Outcome == "" {
 					b.Errorf("the last of %d attempts, %d of them since: %+v", len(all), len(all)-before, last)
+				}
+				if n := len(all) - before; n > 2 && name != "database away" { // the last interval as the deputy, and its end
+					b.Errorf("%d events since: %+v", n, all[before:])
 				}
 			})
 		})

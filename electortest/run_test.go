@@ -58,6 +58,24 @@ func TestUnlockNeverPrecedesLeadReturn(t *testing.T) {
 	})
 }
 
+// OnElected is called although the term has ended, because its OnDemoted follows.
+func TestUnlockDoesNotPrecedeLeadReturnIfOnElectedIsLate(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one", elector.WithHooks(hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) { time.Sleep(3 * time.Second) }}))
+		ctx, stop := context.WithTimeout(always, time.Second)
+		defer stop()
+		b.wraps(one.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+			<-ctx.Done()
+			time.Sleep(lease)
+			if len(one.rec.Elected()) != 1 || len(one.rec.Demoted()) != 0 || !b.holds(one.Elector) {
+				b.Errorf("the lock or the hooks did not wait for the work: %+v", one.rec.Events())
+			}
+			return nil
+		}), context.DeadlineExceeded)
+		b.ended(one, hooks.Shutdown)
+	})
+}
+
 // errors.Is(err, context.Canceled) tells whether it was clean.
 func TestAShutdownEndsLeadWithItsCauseAndReturnsLeadsError(t *testing.T) {
 	reason := errors.New("the pod is evicted")

@@ -555,3 +555,46 @@ func inUse() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// Close comes between two attempts of its other elections, before their contexts have ended.
+func TestACloseBetweenAttemptsIsNoFailureAndWaitsForTheWork(t *testing.T) {
+	for range 10 {
+		bubble(t, func(b *bench) {
+			other := b.share("other", elections)
+			b.until(other, elections)
+			s := b.candidate("one")
+			var err error
+			var session *elector.Session
+			ended, end := context.WithCancel(always)
+			end()
+			session, err = elector.NewSession(s.pool, elector.WithHooks(hooks.Funcs{
+				Campaign: func(_ context.Context, c hooks.Campaign) {
+					if c.Outcome == hooks.Busy {
+						b.wraps(session.Close(ended), context.Canceled)
+					}
+				},
+				Error: func(_ context.Context, f hooks.Failure) { b.Errorf("reported %+v", f) },
+			}))
+			b.wraps(err)
+			led, err := session.Elector("led")
+			b.wraps(err)
+			term := b.campaign(led)
+			campaigns := make(chan error)
+			for i := range elections {
+				e, err := session.Elector(fmt.Sprintf("election-%d", i))
+				b.wraps(err)
+				go func() { campaigns <- e.Run(always, nil) }()
+			}
+			for range elections {
+				b.wraps(<-campaigns, elector.ErrStopped)
+			}
+			<-term.Context().Done()
+			time.Sleep(drain / 2)
+			if !b.holds(led) {
+				b.Error("the lock is free before the work has returned")
+			}
+			b.wraps(term.Resign(always))
+			b.wraps(session.Close(always))
+		})
+	}
+}
