@@ -2,15 +2,19 @@ package elector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 func TestTheReasonOfACause(t *testing.T) {
@@ -37,11 +41,13 @@ func TestTheReasonOfACause(t *testing.T) {
 func TestOnlyARollbackInsideTheTermIsRetryable(t *testing.T) {
 	state := &pgconn.PgError{Code: "40001"}
 	rolledBack := pgerr.Wrap(ErrRolledBack, state)
+	deadlock := pgerr.Wrap(ErrRolledBack, &pgconn.PgError{Code: "40P01"})
 	for _, c := range []struct {
 		err  error
 		want bool
 	}{
 		{rolledBack, true},
+		{deadlock, true},
 		{state, false},
 		{pgerr.Wrap(ErrOutcomeUnknown, state), false},
 		{pgerr.Wrap(ErrNotLeader, rolledBack), false},
@@ -107,6 +113,58 @@ func TestEachEventHasItsOriginAndTime(t *testing.T) {
 	a.announce(a.demoted(ctx, hooks.Demoted{At: time.Now()}))
 	if seen != 6 {
 		t.Errorf("got %d events, want 6", seen)
+	}
+}
+
+// In transaction scope a candidate can lead again on the same backend.
+func TestTwoAnswersOfTheServerAreOfOneTermIfTheySayTheSame(t *testing.T) {
+	since := time.Now()
+	leader := lock.Holder{PID: 7, CandidateID: "web-1", Since: since}
+	for _, c := range []struct {
+		now  lock.Holder
+		want bool
+	}{
+		{leader, true},
+		{lock.Holder{PID: 7, CandidateID: "web-1", Since: since.UTC()}, true},
+		{lock.Holder{PID: 8, CandidateID: "web-1", Since: since}, false},
+		{lock.Holder{PID: 7, CandidateID: "web-2", Since: since}, false},
+		{lock.Holder{PID: 7, CandidateID: "web-1", Since: since.Add(time.Second)}, false},
+		{lock.Holder{PID: 7}, true}, // it does not say yet
+		{lock.Holder{PID: 8}, false},
+	} {
+		if goesOn(leader, c.now) != c.want || goesOn(c.now, leader) != c.want {
+			t.Errorf("%+v: got %t", c.now, !c.want)
+		}
+	}
+}
+
+func TestTheCauseOfATermThatEndsOnRequestSaysWhoAskedForWhat(t *testing.T) {
+	key := KeyFromName("orders")
+	for _, c := range []struct {
+		takes   bool
+		request session.Request
+		want    string // "" if it is refused
+	}{
+		{true, session.Request{Key: session.ResignKey(key), Application: "psql", Role: "admin", Addr: "10.0.0.7", PID: 12}, `requested by role "admin" (psql) from 10.0.0.7, backend 12`},
+		{true, session.Request{Key: session.ResignKey(key), Application: "psql", Role: "admin", PID: 12}, `requested by role "admin" (psql), backend 12`},
+		{false, session.Request{Key: session.ResignKey(key), Role: "admin", PID: 12}, ""},
+		{true, session.Request{Key: session.TransferKey(key), Application: "web-1", Role: "admin", PID: 12}, ""}, // to itself
+		{false, session.Request{Key: 0, Application: "psql", Role: "admin", PID: 12}, `requested, so that CREATE INDEX CONCURRENTLY can go on, by role "admin" (psql), backend 12`},
+	} {
+		refused := error(nil)
+		n := newCandidate(nil, "orders", config{key: key, candidateID: "web-1", takesRequests: c.takes, hooks: []hooks.Hook{hooks.Funcs{Error: func(_ context.Context, f hooks.Failure) { refused = f.Err }}}})
+		term := &Term{candidate: n}
+		term.ctx, term.cancel = context.WithCancelCause(t.Context())
+		term.answer(c.request)
+		n.announcer.flush()
+		switch cause := context.Cause(term.ctx); {
+		case c.want == "":
+			if cause != nil || refused == nil {
+				t.Errorf("%+v: refused %v, and the term has ended: %v", c.request, refused, cause)
+			}
+		case !errors.Is(cause, ErrResigned) || !strings.HasSuffix(cause.Error(), c.want) || reasonOf(cause) != hooks.Requested:
+			t.Errorf("got  %v\nwant %s", cause, c.want)
+		}
 	}
 }
 

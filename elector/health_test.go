@@ -175,6 +175,32 @@ func TestStopEndsTheContextOfTheCheckAndReportsNothing(t *testing.T) {
 		if !m.result().At.IsZero() {
 			t.Errorf("a cancelled check returned %+v", m.result())
 		}
+		s = &scripted{script: "+"}
+		m.check = s.check
+		for range 20 {
+			m.start(t.Context())
+			time.Sleep(time.Second)
+			m.stop()
+			synctest.Wait()
+		}
+		if n := s.asked.Load(); n != 20 { // and none that begins with a context that has ended
+			t.Errorf("%d checks", n)
+		}
+	})
+}
+
+// As after a while in which the process stood still.
+func TestChecksThatWereMissedAreNotMadeUpFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{script: "-+"}
+		m := newHealthMonitor(s.check, HealthPolicy{Minimum: 0.5, Interval: time.Second, StepDownAfter: 1, CampaignAfter: 1},
+			func(error) { time.Sleep(10 * time.Second) })
+		m.start(t.Context())
+		defer m.stop()
+		time.Sleep(12500 * time.Millisecond)
+		if n := s.asked.Load(); n != 4 { // at 0, 10, 11 and 12 s
+			t.Errorf("%d checks", n)
+		}
 	})
 }
 

@@ -83,6 +83,9 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{healthy(elector.HealthPolicy{Interval: math.MaxInt64}), "WithHealth: Interval 2562047h47m16.854775807s: want 10ms <="},
 		{healthy(elector.HealthPolicy{StepDownAfter: -1}), "WithHealth: StepDownAfter -1: want 1 <= n <= 1000"},
 		{healthy(elector.HealthPolicy{StepDownAfter: 1001}), "WithHealth: StepDownAfter 1001: want 1 <= n <= 1000"},
+		{elector.WithReadOnlyTimeout(-1), "WithReadOnlyTimeout(-1ns): want 0 <= timeout <= 24h0m0s"},
+		{elector.WithReadOnlyTimeout(24*time.Hour + 1), "WithReadOnlyTimeout(24h0m0.000000001s): want 0 <= timeout <= 24h0m0s"},
+		{elector.WithScope(3), "WithScope(3): want Auto, SessionScope or TransactionScope"},
 		{elector.WithStandby(3), "WithStandby(3): want Deputy, Wait or Poll"},
 		{elector.WithDeputyInterval(9 * time.Millisecond), "WithDeputyInterval(9ms): want interval >= 10ms"},
 		{elector.WithDeputyInterval(2*time.Second + 1), "WithDeputyInterval(2.000000001s) with WithHeartbeatInterval(2s): want deputy interval <= heartbeat interval"},
@@ -96,6 +99,9 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		e, err := elector.New(newPool(t), "orders", c.opt)
 		if !errors.Is(err, elector.ErrConfig) || e != nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got  %v\nwant %s", err, c.want)
+		}
+		if named := new(elector.OptionError); errors.As(err, &named) && !strings.HasPrefix(named.Error(), "With") {
+			t.Errorf("got  %v, not the option's name first", named)
 		}
 	}
 }
@@ -141,6 +147,29 @@ func TestGoodOptionsAreAccepted(t *testing.T) {
 	}
 }
 
+func TestTheBoundsOfOptionsAreAccepted(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, opts := range [][]elector.Option{
+		{elector.WithRetryInterval(day), elector.WithReadOnlyTimeout(day), elector.WithTokenEpoch(32766), elector.WithBackoff(10*time.Millisecond, day)},
+		{elector.WithReadOnlyTimeout(0), elector.WithTokenEpoch(0), elector.WithDeputyInterval(10 * time.Millisecond), elector.WithSynchronousStandby(day)},
+	} {
+		if _, err := elector.New(newPool(t), "orders", opts...); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestALockInsideATransactionIsOfOneElectionThatNoStandbyAcknowledges(t *testing.T) {
+	const want = "WithScope(TransactionScope): want SessionScope or Auto"
+	_, alone := elector.New(newPool(t), "orders", elector.WithScope(elector.TransactionScope), elector.WithSynchronousStandby(time.Minute))
+	_, shared := elector.NewSession(newPool(t), elector.WithScope(elector.TransactionScope))
+	for _, err := range []error{alone, shared} {
+		if !errors.Is(err, elector.ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
 func TestTheSmallestHealthPolicyIsAccepted(t *testing.T) {
 	least := elector.HealthPolicy{Minimum: math.SmallestNonzeroFloat64, Interval: 10 * time.Millisecond, StepDownAfter: 1, CampaignAfter: 1}
 	if _, err := elector.New(newPool(t), "orders", healthy(least)); err != nil {
@@ -182,6 +211,21 @@ func TestSettingsAreThoseInForce(t *testing.T) {
 		RetryInterval: 3 * time.Second, DeputyInterval: 100 * time.Millisecond}
 	if err != nil || e.Settings() != want {
 		t.Errorf("got %+v, %v", e.Settings(), err)
+	}
+	for _, c := range []struct {
+		opts    []elector.Option
+		standby elector.Standby
+		retry   time.Duration
+	}{
+		{nil, elector.Poll, time.Second},
+		{[]elector.Option{elector.WithStandby(elector.Poll)}, elector.Poll, time.Second},
+		{[]elector.Option{elector.WithStandby(elector.Deputy)}, elector.Deputy, 3 * time.Second},
+		{[]elector.Option{elector.WithRetryInterval(5 * time.Second)}, elector.Poll, 5 * time.Second},
+	} {
+		e, err := elector.New(newPool(t), "orders", append(c.opts, elector.WithScope(elector.TransactionScope))...)
+		if got := e.Settings(); err != nil || got.Scope != elector.TransactionScope || got.Standby != c.standby || got.RetryInterval != c.retry {
+			t.Errorf("got %+v, %v", got, err)
+		}
 	}
 }
 
@@ -229,8 +273,9 @@ func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 
 func TestABadSessionIsRefused(t *testing.T) {
 	for want, opt := range map[string]elector.SessionOption{
-		"WithLease(0s)":   elector.WithLease(0),
-		"option 1 is nil": nil,
+		"WithLease(0s)":     elector.WithLease(0),
+		"WithStandby(Wait)": elector.WithStandby(elector.Wait),
+		"option 1 is nil":   nil,
 	} {
 		s, err := elector.NewSession(newPool(t), opt)
 		if !errors.Is(err, elector.ErrConfig) || s != nil || !strings.Contains(err.Error(), want) {

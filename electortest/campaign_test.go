@@ -437,8 +437,9 @@ func TestAFollowerThroughAPoolerReportsThatItPolls(t *testing.T) {
 		term := b.campaign(one.Elector)
 		_, _, err := follower.TryCampaign(always)
 		b.wraps(err)
-		if c := follower.rec.Campaigns()[0]; !c.Polls || !c.InTransaction || follower.Settings().Standby != elector.Poll {
-			b.Errorf("reported %+v, in force: %+v", c, follower.Settings())
+		c, now := follower.rec.Campaigns()[0], follower.Settings()
+		if !c.Polls || !c.InTransaction || now.Scope != elector.TransactionScope || now.Standby != elector.Poll || now.RetryInterval != time.Second {
+			b.Errorf("reported %+v, in force: %+v", c, now)
 		}
 		b.wraps(term.Resign(always))
 	})

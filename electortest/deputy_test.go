@@ -657,6 +657,9 @@ func TestAnAttemptReportsHowItsCandidateStands(t *testing.T) {
 					b.Error("elected")
 				}
 			}
+			if now := follower.Settings(); (now.Standby == elector.Poll) != (tt.polls && !tt.shares) || (now.Scope == elector.TransactionScope) != tt.inside {
+				b.Errorf("in force: %+v", now)
+			}
 			for _, e := range follower.rec.Campaigns() {
 				if e.Attempt != 1 || e.Outcome != hooks.Busy || e.Polls != tt.polls || e.InTransaction != tt.inside || e.Took < 100*time.Millisecond || e.Took > 5*time.Second {
 					b.Errorf("%+v", e)

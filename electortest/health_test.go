@@ -149,13 +149,17 @@ func TestTryCampaignOfAnUnhealthyCandidateSendsNothing(t *testing.T) {
 
 func TestTheEndOfTheCampaignEndsTheWaitForHealth(t *testing.T) {
 	hangs := elector.WithHealth(func(ctx context.Context) float64 { <-ctx.Done(); return 1 }, elector.HealthPolicy{Interval: time.Hour})
-	for _, name := range []string{"Run", "Campaign", "TryCampaign"} {
+	for _, name := range []string{"Run", "Campaign", "TryCampaign", "TryRun"} {
 		scene(t, name, func(b *bench) {
 			one := b.candidate("one", hangs)
 			ctx, stop := context.WithTimeout(always, time.Second)
 			defer stop()
 			start := time.Now()
-			b.wraps(ways[name](ctx, one.Elector), context.DeadlineExceeded)
+			err := ways[name](ctx, one.Elector)
+			b.wraps(err, context.DeadlineExceeded)
+			if strings.HasPrefix(name, "Try") && !strings.Contains(err.Error(), "check the candidate's health") {
+				b.Errorf("got %v", err)
+			}
 			b.within("it ends", time.Second, time.Since(start), time.Second)
 		})
 	}
@@ -172,14 +176,15 @@ func TestTheEndOfTheCampaignEndsTheWaitForHealth(t *testing.T) {
 	})
 }
 
-// Only the unhealthy election of a session steps down.
+// Only the unhealthy election of a session steps down. Each may have another check than the
+// session's, or none.
 func TestHealthIsOfEachElectionOfASession(t *testing.T) {
 	bubble(t, func(b *bench) {
 		pool := b.Open()
 		defer pool.Close()
-		session, err := elector.NewSession(pool)
+		session, err := elector.NewSession(pool, elector.WithHealth(func(context.Context) float64 { return 0 }, elector.HealthPolicy{}))
 		b.wraps(err)
-		sound, err := session.Elector("sound")
+		sound, err := session.Elector("sound", elector.WithoutHealth())
 		b.wraps(err)
 		v := &vitals{}
 		frail, err := session.Elector("frail", v.option())

@@ -281,6 +281,25 @@ func TestAHookThatIsAddedLaterReceivesTheEventsFromThenOn(t *testing.T) {
 	})
 }
 
+func TestAHookThatIsAddedDuringATermIsNotToldOfItsEnd(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.Open()
+		defer pool.Close()
+		e, err := elector.New(pool, "orders")
+		b.wraps(err)
+		term := b.campaign(e)
+		synctest.Wait()
+		later := hookstest.NewRecorder()
+		_, err = e.AddHooks(later)
+		b.wraps(err)
+		b.wraps(term.Resign(always))
+		synctest.Wait()
+		if n := len(later.Events()); n != 0 {
+			b.Errorf("it received %+v", later.Events())
+		}
+	})
+}
+
 func TestAHookMayRemoveItselfAndAddOthers(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := b.run("one")
@@ -394,8 +413,10 @@ func TestTheLastLeaderIsRemembered(t *testing.T) {
 		leader.done <- nil
 		term := b.campaign(plain)
 		knows("plain", 0)
+		time.Sleep(lease)
+		renewed := term.RenewedAt()
 		b.wraps(term.Resign(b.Context()))
 		time.Sleep(time.Minute)
-		knows("plain", time.Minute)
+		knows("plain", time.Since(renewed))
 	})
 }

@@ -136,6 +136,29 @@ func TestACommitThatWaitsForStandbysReturnsWithinTheDrain(t *testing.T) {
 	}
 }
 
+// Run waits for its lead, and holds the lock meanwhile.
+func TestACommitOfALeadThatWaitsForStandbysIsWaitedForAfterTheTerm(t *testing.T) {
+	replicated(t, func(b *bench) {
+		b.Handle(func(s electortest.Statement) (electortest.Answer, error) {
+			s.OnCommit(func() {})
+			return electortest.Answer{}, nil
+		})
+		one := b.candidate("one")
+		ctx, stop := context.WithCancel(always)
+		b.wraps(one.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+			b.wraps(term.InTx(always, one.pool, nil, func(tx *sql.Tx) error {
+				_, err := tx.Exec("write")
+				b.CutStandbys()
+				time.AfterFunc(time.Millisecond, stop)
+				time.AfterFunc(drain+time.Second, b.ReconnectStandbys)
+				return err
+			}))
+			b.wraps(ctx.Err(), context.Canceled)
+			return nil
+		}), context.Canceled)
+	})
+}
+
 func TestATransactionThatItsFunctionEndsHasAnUnknownOutcome(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.candidate("one")

@@ -127,6 +127,20 @@ func TestStopReturnsWhyTheElectorHadEnded(t *testing.T) {
 		b.wraps(one.Stop(always), elector.ErrServerReadOnly, elector.ErrGaveUp)
 		b.wraps(one.Stop(always))
 	})
+	scene(t, "however often it ended without one", func(b *bench) {
+		one := b.refused()
+		b.wraps(one.Start(always))
+		time.Sleep(time.Second)
+		one.process.ConnectTo(b.Server)
+		for range 20 {
+			ctx, stop := context.WithCancel(always)
+			b.wraps(one.Start(ctx))
+			b.leads(one)
+			stop()
+			<-one.Done()
+		}
+		b.wraps(one.Stop(always), elector.ErrServerReadOnly)
+	})
 	scene(t, "but no more than the last ten times", func(b *bench) {
 		one := b.refused()
 		for range 100 {
@@ -145,6 +159,7 @@ var ways = map[string]func(context.Context, *elector.Elector) error{
 	"Run":         func(ctx context.Context, e *elector.Elector) error { return e.Run(ctx, nil) },
 	"Campaign":    func(ctx context.Context, e *elector.Elector) error { _, err := e.Campaign(ctx); return err },
 	"TryCampaign": func(ctx context.Context, e *elector.Elector) error { _, _, err := e.TryCampaign(ctx); return err },
+	"TryRun":      func(ctx context.Context, e *elector.Elector) error { _, err := e.TryRun(ctx, nil); return err },
 	"Start":       func(ctx context.Context, e *elector.Elector) error { return e.Start(ctx) },
 }
 
@@ -210,7 +225,7 @@ func TestACancelledContextIsReturnedByEveryCall(t *testing.T) {
 
 // The error of a cancelled campaign names the step and the cause.
 func TestACancelledCampaignSaysWhereAndWhy(t *testing.T) {
-	for _, name := range []string{"Campaign", "TryCampaign"} {
+	for _, name := range []string{"Campaign", "TryCampaign", "TryRun"} {
 		scene(t, name, func(b *bench) {
 			one := b.candidate("one")
 			other, err := elector.New(one.pool, "other") // it waits for the other's check of the server

@@ -53,6 +53,29 @@ func TestObserveYieldsEachChangeAndEachErrorOnce(t *testing.T) {
 	})
 }
 
+// A moment after the grant the leader says since when it leads. That is no change.
+func TestObserveYieldsALeaderOnceThatSaysLaterSinceWhenItLeads(t *testing.T) {
+	bubble(t, func(b *bench) {
+		watcher, one := b.candidate("watcher", elector.WithRetryInterval(10*time.Millisecond)), b.candidate("one")
+		one.process.SetLatency(func() time.Duration { return 50 * time.Millisecond })
+		ctx, stop := context.WithTimeout(always, 5*time.Second)
+		defer stop()
+		elected := make(chan *elector.Term)
+		go func() { elected <- b.campaign(one.Elector) }()
+		var seen []elector.Leader
+		for leader, err := range watcher.Observe(ctx) {
+			b.wraps(err)
+			seen = append(seen, leader)
+		}
+		now, err := watcher.Leader(always)
+		b.wraps(err)
+		if len(seen) != 2 || seen[1].CandidateID != "one" || !seen[1].Since.IsZero() || now.Since.IsZero() {
+			b.Errorf("saw %+v, and now it is %+v", seen, now)
+		}
+		b.wraps((<-elected).Resign(always))
+	})
+}
+
 func TestObserveEndsWithItsContext(t *testing.T) {
 	for name, before := range map[string]func(b *bench){"while it waits": func(*bench) {}, "while it asks": func(b *bench) { b.Stall() }} {
 		scene(t, name, func(b *bench) {
@@ -208,13 +231,18 @@ func TestAnAttemptReadsTheLeaderOnlyForALeaderChangedHook(t *testing.T) {
 	})
 }
 
-// It reports each leader, and that nobody leads.
+// It reports each leader, and that nobody leads, but nothing while it cannot ask.
 func TestAnUnhealthyCandidateSeesWhoLeads(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
 		b.leads(leader)
-		ill := b.run("ill", elector.WithHealth(func(context.Context) float64 { return 0 }, elector.HealthPolicy{}))
+		other := elector.WithHooks(hooks.Funcs{Elected: func(context.Context, hooks.Elected) {}}) // which need not know
+		ill := b.run("ill", other, elector.WithHealth(func(context.Context) float64 { return 0 }, elector.HealthPolicy{}))
 		time.Sleep(3 * time.Second)
+		ill.process.Cut(electortest.Both)
+		time.Sleep(3 * lease)
+		ill.process.Mend()
+		time.Sleep(lease)
 		leader.stop()
 		time.Sleep(3 * time.Second)
 		changes := ill.rec.LeaderChanges()

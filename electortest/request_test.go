@@ -2,8 +2,13 @@ package electortest_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,6 +106,37 @@ func TestARequestIsNotAnsweredByALaterTerm(t *testing.T) {
 	})
 }
 
+// In transaction scope the next term may be on the same backend, whose bell still rings.
+func TestARequestThatStandsIsAnsweredOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.NewPooler(4).Open()
+		b.Cleanup(func() { _ = pool.Close() })
+		leader, asker := b.candidate("leader"), b.candidate("asker")
+		var err error
+		leader.Elector, err = elector.New(pool, "orders", elector.WithHooks(leader.rec))
+		b.wraps(err)
+		b.wraps(leader.Start(always))
+		b.leads(leader)
+		first := b.pid(leader)
+		b.Trace(func(event electortest.Event) {
+			if event.What == "Ring" {
+				asker.process.Freeze() // its request stands
+			}
+		})
+		asked := make(chan error)
+		go func() { _, err := ask(b, resignOf(asker)); asked <- err }()
+		time.Sleep(9 * time.Second)
+		b.ended(leader, hooks.Requested)
+		if again := b.pid(leader); again != first || len(leader.rec.Elected()) != 2 {
+			b.Errorf("it leads again on backend %d, not %d", again, first)
+		}
+		b.Trace(nil)
+		asker.process.Thaw()
+		<-asked
+		b.wraps(leader.Stop(always))
+	})
+}
+
 // A server that is started again gives its transactions the same numbers.
 func TestARequestAfterARestartOfTheServerIsAnother(t *testing.T) {
 	for name, opts := range map[string][]elector.Option{"in session scope": nil, "in transaction scope": {inside}} {
@@ -130,12 +166,164 @@ func TestNobodyIsAskedIfNobodyLeads(t *testing.T) {
 	})
 }
 
+func TestARequestThatCannotBeMadeSaysWhy(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader, asker := b.candidate("leader"), b.candidate("asker")
+		term := b.campaign(leader.Elector)
+		for _, request := range []func(pool *sql.DB, election string) error{
+			func(pool *sql.DB, election string) error {
+				_, err := elector.RequestResign(always, pool, election)
+				return err
+			},
+			func(pool *sql.DB, election string) error {
+				_, err := elector.RequestTransfer(always, pool, election, "two")
+				return err
+			},
+		} {
+			b.wraps(request(nil, "orders"), elector.ErrConfig)
+			b.wraps(request(asker.pool, ""), elector.ErrConfig)
+			asker.pool.SetMaxOpenConns(1)
+			b.wraps(request(asker.pool, "orders"), elector.ErrConfig)
+			asker.pool.SetMaxOpenConns(0)
+		}
+		if !term.Valid() {
+			b.Error("the leader has resigned")
+		}
+		b.wraps(term.Resign(always))
+	})
+}
+
+// The one who asks loses its connections, or its process, at any moment.
+func TestARequestSucceedsOnlyIfTheLeaderHasLetGo(t *testing.T) {
+	for name, fault := range map[string]func(b *bench, asker *candidate, backends []int32){
+		"terminated": func(b *bench, _ *candidate, backends []int32) {
+			for _, pid := range backends {
+				b.Terminate(pid)
+			}
+		},
+		"killed": func(_ *bench, asker *candidate, _ []int32) { asker.process.Kill() },
+	} {
+		for most := range 60 {
+			for _, successor := range []string{"", "two"} {
+				scene(t, fmt.Sprint(name, " ", most, successor), func(b *bench) {
+					leader := b.run("leader")
+					b.leads(leader)
+					b.run("two")
+					time.Sleep(heartbeat / 2)
+					asker := b.candidate("asker")
+					var mu sync.Mutex
+					var backends []int32
+					b.Trace(func(event electortest.Event) {
+						if event.What == "Holder" || event.What == "Ring" {
+							mu.Lock()
+							defer mu.Unlock()
+							backends = append(backends, event.PID)
+						}
+					})
+					var sent atomic.Int32
+					asker.process.SetLatency(func() time.Duration {
+						if sent.Add(1) == int32(most) {
+							mu.Lock()
+							defer mu.Unlock()
+							go fault(b, asker, slices.Clone(backends))
+						}
+						return time.Millisecond
+					})
+					_, err := ask(b, func(ctx context.Context) (elector.Leader, error) {
+						if successor != "" {
+							return elector.RequestTransfer(ctx, asker.pool, "orders", successor)
+						}
+						return elector.RequestResign(ctx, asker.pool, "orders")
+					})
+					b.Trace(nil)
+					if letGo := len(leader.rec.Demoted()) > 0; err == nil && !letGo || errors.Is(err, elector.ErrNoSuccessor) || errors.Is(err, elector.ErrNoLeader) {
+						b.Errorf("the leader has let go: %t; got %v", letGo, err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Its context may end at any moment.
+func TestARequestThatIsNotAnsweredInTimeSaysSo(t *testing.T) {
+	for patience := 500 * time.Millisecond; patience < 800*time.Millisecond; patience += 10 * time.Millisecond {
+		for _, successor := range []string{"", "two"} {
+			bubble(t, func(b *bench) {
+				term := b.campaign(b.candidate("leader", elector.WithRequests(false)).Elector)
+				asker := b.candidate("asker")
+				asker.process.SetLatency(func() time.Duration { return 20 * time.Millisecond })
+				ctx, stop := context.WithTimeout(always, patience)
+				defer stop()
+				var err error
+				if successor == "" {
+					_, err = elector.RequestResign(ctx, asker.pool, "orders")
+				} else {
+					_, err = elector.RequestTransfer(ctx, asker.pool, "orders", successor)
+				}
+				b.wraps(err, elector.ErrUnanswered, context.DeadlineExceeded)
+				if waits := strings.Contains(fmt.Sprint(err), "it may wait for"); waits != (successor != "") {
+					b.Errorf("got %v", err)
+				}
+				b.wraps(term.Resign(always))
+			})
+		}
+	}
+}
+
+func TestARequestWaitsForTheNextLeaderForFiveSeconds(t *testing.T) {
+	for latency := range 5 { // so that the time is over during a question, or between two
+		for _, dies := range []bool{false, true} {
+			for _, successor := range []string{"", "nobody"} {
+				bubble(t, func(b *bench) {
+					term := b.campaign(b.candidate("leader").Elector)
+					asker := b.candidate("asker")
+					asker.process.SetLatency(func() time.Duration { return time.Duration(latency) * 50 * time.Millisecond })
+					var free time.Time
+					context.AfterFunc(term.Context(), func() {
+						_ = term.Resign(always)
+						if free = time.Now(); dies {
+							time.AfterFunc(2*time.Second, asker.process.Kill)
+						}
+					})
+					next, err := ask(b, func(ctx context.Context) (elector.Leader, error) {
+						if successor != "" {
+							return elector.RequestTransfer(ctx, asker.pool, "orders", successor)
+						}
+						defer func() {
+							time.Sleep(time.Second) // the last question may be on its way
+							if n := asker.pool.Stats().InUse; n != 0 {
+								b.Errorf("%d connections are in use", n)
+							}
+						}()
+						return elector.RequestResign(ctx, asker.pool, "orders")
+					})
+					switch {
+					case dies:
+						b.wraps(err, electortest.ErrKilled)
+						return
+					case successor != "":
+						b.wraps(err, elector.ErrNoSuccessor)
+					default:
+						b.wraps(err)
+					}
+					if next != (elector.Leader{}) {
+						b.Errorf("%+v leads next", next)
+					}
+					b.within("it returns", 5*time.Second, time.Since(free), 9*time.Second)
+				})
+			}
+		}
+	}
+}
+
 // Of many candidates the one that is named leads next.
 func TestALeaderTransfersOnRequest(t *testing.T) {
 	bubble(t, func(b *bench) {
 		leader := b.run("leader")
 		b.leads(leader)
 		b.run("deputy")
+		time.Sleep(heartbeat)
 		wanted := b.run("wanted")
 		time.Sleep(heartbeat)
 		transfer := func(to string) func(ctx context.Context) (elector.Leader, error) {
@@ -151,14 +339,71 @@ func TestALeaderTransfersOnRequest(t *testing.T) {
 			b.Errorf("%q leads next", next.CandidateID)
 		}
 		b.ended(leader, hooks.Requested)
+		if text := leader.rec.Demoted()[0].Err.Error(); !strings.Contains(text, `requested in favor of "wanted" by role`) {
+			b.Errorf("the term has ended: %s", text)
+		}
 		next, err = ask(b, transfer("nobody"))
 		if b.wraps(err, elector.ErrNoSuccessor); next.CandidateID == "wanted" {
 			b.Error("the leader has not let go")
 		}
+		b.ended(wanted, hooks.Requested)
+		b.wraps(wanted.rec.Demoted()[0].Err, elector.ErrResigned, elector.ErrNoSuccessor)
 	})
 }
 
 // Two requests at once, for two elections of one session, end these two and no other.
+// Its work takes longer to return than one wait of the successor.
+func TestALeaderThatTransfersOnRequestOffersItsLockUntilItsWorkHasReturned(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.candidate("leader")
+		done := make(chan error)
+		go func() {
+			done <- leader.Run(always, func(ctx context.Context, _ *elector.Term) error {
+				<-ctx.Done()
+				time.Sleep(validity)
+				b.wraps(ctx.Err(), context.Canceled)
+				return nil
+			})
+		}()
+		b.leads(leader)
+		b.run("deputy")
+		time.Sleep(heartbeat)
+		wanted := b.run("wanted")
+		next, err := ask(b, func(ctx context.Context) (elector.Leader, error) {
+			return elector.RequestTransfer(ctx, wanted.pool, "orders", "wanted")
+		})
+		if b.wraps(err); next.CandidateID != "wanted" {
+			b.Errorf("%q leads next", next.CandidateID)
+		}
+		b.wraps(leader.Close(always))
+		b.wraps(<-done, elector.ErrStopped)
+	})
+}
+
+func TestARequestedTransferToNobodyLeavesNothingOnASharedSession(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.candidate("leader")
+		session, err := elector.NewSession(leader.pool)
+		b.wraps(err)
+		var terms []*elector.Term
+		for _, election := range []string{"orders", "reports"} {
+			e, err := session.Elector(election)
+			b.wraps(err)
+			term := b.campaign(e)
+			context.AfterFunc(term.Context(), func() { _ = term.Resign(always) })
+			terms = append(terms, term)
+		}
+		_, err = ask(b, func(ctx context.Context) (elector.Leader, error) {
+			return elector.RequestTransfer(ctx, b.candidate("asker").pool, "orders", "nobody")
+		})
+		b.wraps(err, elector.ErrNoSuccessor)
+		if n := len(b.Locks()); terms[0].Valid() || !terms[1].Valid() || n != 2 { // of the other election, and the life lock
+			b.Errorf("valid: %t and %t; locks: %+v", terms[0].Valid(), terms[1].Valid(), b.Locks())
+		}
+		b.wraps(session.Close(always))
+	})
+}
+
 func TestOneBellServesAllElectionsOfASession(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := b.candidate("web")
@@ -229,6 +474,62 @@ func TestALeaderOutlastsAFullLockTable(t *testing.T) {
 		_, err := ask(b, resignOf(b.candidate("asker")))
 		b.wraps(err)
 		b.ended(leader, hooks.Requested)
+	})
+}
+
+// A wire is a notifier that delivers at once what the server is asked to notify.
+type wire struct {
+	mu    sync.Mutex
+	wakes []func(payload string)
+}
+
+func (w *wire) Subscribe(wake func(payload string)) (unsubscribe func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wakes = append(w.wakes, wake)
+	return func() {}
+}
+
+func (w *wire) notify(payload string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, wake := range w.wakes {
+		wake(payload)
+	}
+}
+
+func (b *bench) wire() *wire {
+	w := &wire{}
+	b.Trace(func(event electortest.Event) {
+		if n := len(event.Args); event.Done && strings.HasSuffix(event.What, "Notify") {
+			w.notify(event.Args[n-1].(string))
+		}
+	})
+	return w
+}
+
+// Other notifications cost a leader no heartbeat.
+func TestALeaderWithANotifierHearsARequestAtOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		notifier := b.wire()
+		leader := b.run("leader", elector.WithNotifier(notifier))
+		b.leads(leader)
+		beats := len(leader.rec.Heartbeats())
+		for range 100 {
+			time.Sleep(heartbeat / 10)
+			for _, what := range []string{"free", "led", "successor"} {
+				notifier.notify(fmt.Sprint(what, " ", leader.Key()))
+			}
+		}
+		if n := len(leader.rec.Heartbeats()) - beats; n > 10 {
+			b.Errorf("%d heartbeats in 10 intervals", n)
+		}
+		time.Sleep(heartbeat / 4)
+		asked := time.Now()
+		_, err := ask(b, resignOf(b.candidate("asker")))
+		b.wraps(err)
+		b.ended(leader, hooks.Requested)
+		b.within("the end of the term", 0, leader.rec.Demoted()[0].At.Sub(asked), 50*time.Millisecond)
 	})
 }
 
@@ -359,13 +660,44 @@ func TestATransferWhoseContextEndsFirstSaysThatTheSuccessorIsAbsent(t *testing.T
 				ctx, stop := context.WithTimeout(context.Background(), time.Second)
 				defer stop()
 				began := time.Now()
-				b.wraps(term.TransferTo(ctx, "absent"), elector.ErrNoSuccessor, context.DeadlineExceeded)
+				err = term.TransferTo(ctx, "absent")
+				b.wraps(err, elector.ErrNoSuccessor, context.DeadlineExceeded)
+				if strings.Contains(err.Error(), "may get the lock") {
+					b.Errorf("got %v", err)
+				}
 				b.within("it returns", time.Second, time.Since(began), time.Second)
 				b.leads(other) // the term was resigned anyway
 				b.wraps(<-ran)
 			})
 		})
 	}
+}
+
+func TestATransferWhoseContextEndsWhileTheWorkReturnsSaysThatTheSuccessorMayLead(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.candidate("leader")
+		term := b.campaign(leader.Elector)
+		ran := make(chan error)
+		go func() {
+			_, err := leader.RunIfLeader(always, func(ctx context.Context) error {
+				<-ctx.Done()
+				time.Sleep(heartbeat)
+				return nil
+			})
+			ran <- err
+		}()
+		successor := b.run("successor")
+		time.Sleep(time.Second)
+		ctx, stop := context.WithTimeout(always, heartbeat)
+		defer stop()
+		err := term.TransferTo(ctx, "successor")
+		b.wraps(err, elector.ErrNoSuccessor, context.DeadlineExceeded)
+		if !strings.Contains(fmt.Sprint(err), "it was the first in the queue, and may get the lock") {
+			b.Errorf("got %v", err)
+		}
+		b.wraps(<-ran)
+		b.within("the successor leads", 0, b.leads(successor), time.Second)
+	})
 }
 
 // The statement of the offer may still run when the transfer is cancelled.

@@ -2,6 +2,7 @@ package electortest_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"runtime"
@@ -44,7 +45,7 @@ func TestUnlockNeverPrecedesLeadReturn(t *testing.T) {
 		b.wraps(one.Run(ctx, func(ctx context.Context, term *elector.Term) error {
 			<-ctx.Done()
 			time.Sleep(100 * time.Second)
-			if one.IsLeader() || term.Valid() || !b.holds(one.Elector) || len(one.rec.Demoted()) != 0 {
+			if one.IsLeader() || term.Valid() || !b.holds(one.Elector) || len(one.rec.Demoted()) != 0 || len(one.rec.Heartbeats()) != 0 {
 				b.Error("the term goes on, or its lock or its hooks did not wait for the work")
 			}
 			return nil
@@ -55,6 +56,28 @@ func TestUnlockNeverPrecedesLeadReturn(t *testing.T) {
 		if d := one.rec.Demoted()[0]; d.Held != time.Second || !errors.Is(d.Err, context.DeadlineExceeded) || b.holds(one.Elector) {
 			b.Errorf("reported %+v", d)
 		}
+	})
+}
+
+func TestWorkThatIsRefusedAfterTheTermDoesNotFreeItsLock(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one")
+		ctx, stop := context.WithTimeout(always, time.Second)
+		defer stop()
+		b.wraps(one.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+			<-ctx.Done()
+			err := term.InTx(always, one.pool, nil, func(*sql.Tx) error { b.Error("the function was called"); return nil })
+			b.wraps(err, elector.ErrRolledBack, elector.ErrNotLeader, context.DeadlineExceeded)
+			if ran, err := one.RunIfLeader(always, nil); ran || err != nil {
+				b.Errorf("ran %t, %v", ran, err)
+			}
+			time.Sleep(time.Second)
+			if !b.holds(one.Elector) || len(one.rec.Demoted()) > 0 {
+				b.Error("the lock or the hooks did not wait for the work")
+			}
+			return nil
+		}), context.DeadlineExceeded)
+		b.ended(one, hooks.Shutdown)
 	})
 }
 
@@ -272,6 +295,10 @@ func TestTryRunLeadsIfNobodyElseDoes(t *testing.T) {
 			b.Error("not elected")
 		}
 		b.wraps(err, errOops)
+		elected, err = c.TryRun(always, func(context.Context, *elector.Term) error { return nil })
+		if b.wraps(err); !elected {
+			b.Error("not elected")
+		}
 		if len(b.Locks()) != 0 {
 			b.Errorf("locks are left: %+v", b.Locks())
 		}
@@ -295,6 +322,10 @@ func TestTryRunReturnsWhyTheTermWasLost(t *testing.T) {
 		stop()
 		_, err = c.TryRun(ctx, nil)
 		b.wraps(err, context.Canceled)
+		evicted, evict := context.WithCancelCause(always)
+		time.AfterFunc(time.Second, func() { evict(errOops) })
+		_, err = c.TryRun(evicted, nil)
+		b.wraps(err, context.Canceled, errOops)
 	})
 }
 
@@ -403,6 +434,26 @@ func TestASessionThatEndsWhileWorkHangsIsReportedOnceMore(t *testing.T) {
 		if len(all) != 2 || strings.Contains(all[0].Err.Error(), "another may lead") || !strings.Contains(all[1].Err.Error(), "another may lead") {
 			b.Errorf("reported %+v", all)
 		}
+	})
+}
+
+// Another may lead by then, and nothing is left of the drain.
+func TestWorkOfAFrozenLeaderIsReportedToOverrunAsSoonAsItThaws(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one")
+		ctx, stop := context.WithCancel(always)
+		b.wraps(one.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+			one.process.Freeze()
+			time.Sleep(2 * lease)
+			one.process.Thaw()
+			<-ctx.Done()
+			time.Sleep(drain / 10)
+			stop()
+			if n := len(one.overruns()); n != 1 {
+				b.Errorf("%d reports", n)
+			}
+			return nil
+		}), context.Canceled)
 	})
 }
 

@@ -51,6 +51,25 @@ func TestAnElectionThroughAPoolerIsLedInsideATransaction(t *testing.T) {
 	})
 }
 
+// Its locks end one by one.
+func TestASharedSessionThroughAPoolerIsRefused(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.NewPooler(4).Open()
+		defer pool.Close()
+		session, err := elector.NewSession(pool)
+		b.wraps(err)
+		e, err := session.Elector("orders")
+		b.wraps(err)
+		ctx, stop := context.WithTimeout(always, time.Minute)
+		defer stop()
+		err = e.Run(ctx, nil)
+		if b.wraps(err, elector.ErrSessionPooled); !strings.Contains(fmt.Sprint(err), "a session for each election can") {
+			b.Errorf("got %v", err)
+		}
+		b.wraps(session.Close(always))
+	})
+}
+
 // A pooler of one backend has none for the second connection of a candidate.
 func TestAPoolerWithoutAConnectionLeftIsNamed(t *testing.T) {
 	bubble(t, func(b *bench) {

@@ -265,6 +265,22 @@ func TestAttemptsAndTermsLeaveNothingBehind(t *testing.T) {
 		"transactions that are refused": func(b *bench, p process) {
 			b.wraps(p.leads(b).InTx(p.ctx, p.elsewhere, nil, func(*sql.Tx) error { return nil }), elector.ErrRolledBack)
 		},
+		"transactions on a pool that is closed": func(b *bench, p process) {
+			closed := b.Open()
+			b.wraps(closed.Close())
+			b.wraps(p.leads(b).InTx(p.ctx, closed, nil, func(*sql.Tx) error { return nil }), elector.ErrRolledBack)
+		},
+		"single attempts": func(b *bench, p process) {
+			_, err := p.idle.TryRun(p.ctx, func(context.Context, *elector.Term) error { return nil })
+			b.wraps(err)
+			term, _, err := p.idle.TryCampaign(p.ctx)
+			b.wraps(err)
+			b.wraps(term.Resign(always))
+		},
+		"runs in the background": func(b *bench, p process) {
+			b.wraps(p.idle.Start(p.ctx))
+			b.wraps(p.idle.Stop(always))
+		},
 		"transactions that do not begin": func(b *bench, p process) {
 			ended, cancel := context.WithCancel(p.ctx)
 			cancel()
@@ -294,11 +310,13 @@ func TestAttemptsAndTermsLeaveNothingBehind(t *testing.T) {
 				}
 				b.wraps(err)
 				b.wraps(e.Start(ctx))
+				idle, err := elector.New(pool, "idle")
+				b.wraps(err)
 				time.Sleep(time.Second)
 				grown := func(n int) int64 {
 					before := heap()
 					for range n {
-						once(b, process{e, pool, elsewhere, ctx})
+						once(b, process{e, pool, elsewhere, idle, ctx})
 						synctest.Wait() // a slow machine must not run more and more goroutines
 					}
 					time.Sleep(time.Second) // until everything under way has ended
@@ -321,7 +339,8 @@ func TestAttemptsAndTermsLeaveNothingBehind(t *testing.T) {
 
 type process struct {
 	*elector.Elector
-	pool, elsewhere *sql.DB // on the election's server and on another
+	pool, elsewhere *sql.DB          // on the election's server and on another
+	idle            *elector.Elector // which the test may use
 	ctx             context.Context
 }
 

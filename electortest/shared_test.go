@@ -228,6 +228,7 @@ func TestARequestAtTheBarrierIsAnsweredByTheTerm(t *testing.T) {
 		b.campaign(other) // so that the session has heartbeats
 		e, err := session.Elector("orders")
 		b.wraps(err)
+		b.wraps(b.campaign(e).Resign(always)) // the request is not made of this term
 		fenced := b.fenced("orders")
 		elected := make(chan *elector.Term, 1)
 		go func() { elected <- b.campaign(e) }()
@@ -242,9 +243,8 @@ func TestARequestAtTheBarrierIsAnsweredByTheTerm(t *testing.T) {
 		time.Sleep(2 * heartbeat)
 		b.wraps(fenced.Rollback())
 		term := <-elected
-		<-term.Context().Done()
-		b.wraps(context.Cause(term.Context()), elector.ErrResigned)
 		b.wraps(<-asked)
+		b.wraps(context.Cause(term.Context()), elector.ErrResigned)
 	})
 }
 
@@ -406,6 +406,8 @@ func isClosed(b *bench, e *elector.Elector) {
 	b.wraps(err, elector.ErrStopped)
 	_, _, err = e.TryCampaign(context.Background())
 	b.wraps(err, elector.ErrStopped)
+	_, err = e.TryRun(context.Background(), nil)
+	b.wraps(err, elector.ErrStopped)
 	ran, err := e.RunIfLeader(context.Background(), nil)
 	b.wraps(err)
 	if ran || e.IsLeader() {
@@ -413,6 +415,21 @@ func isClosed(b *bench, e *elector.Elector) {
 	}
 	b.wraps(e.Stop(context.Background()))
 	b.wraps(e.Close(context.Background()))
+}
+
+func TestNoHookIsCalledAfterClose(t *testing.T) {
+	bubble(t, func(b *bench) {
+		closed := false
+		one := b.candidate("one", elector.WithHooks(hooks.Funcs{LeaderChanged: func(_ context.Context, c hooks.LeaderChanged) {
+			if time.Sleep(time.Second); closed {
+				b.Errorf("it was told %+v", c)
+			}
+		}}))
+		b.wraps(b.campaign(one.Elector).Resign(always))
+		b.wraps(one.Close(always))
+		closed = true
+		time.Sleep(lease)
+	})
 }
 
 func TestCloseEndsACampaign(t *testing.T) {
@@ -434,6 +451,25 @@ func TestCloseEndsACampaign(t *testing.T) {
 				b.wraps(err)
 				b.wraps(next.Close(context.Background()))
 			})
+		})
+	}
+}
+
+// The context of Close may have ended.
+func TestNothingBeginsOnASessionAfterTheCallOfClose(t *testing.T) {
+	ended, end := context.WithCancel(always)
+	end()
+	for range 20 {
+		bubble(t, func(b *bench) {
+			pool := b.Open()
+			defer pool.Close()
+			session, err := elector.NewSession(pool)
+			b.wraps(err)
+			e, err := session.Elector("orders")
+			b.wraps(err)
+			_ = session.Close(ended)
+			b.wraps(e.Start(always), elector.ErrStopped)
+			b.wraps(session.Close(always))
 		})
 	}
 }
@@ -579,14 +615,16 @@ func TestACloseBetweenAttemptsIsNoFailureAndWaitsForTheWork(t *testing.T) {
 			led, err := session.Elector("led")
 			b.wraps(err)
 			term := b.campaign(led)
-			campaigns := make(chan error)
+			var all []*elector.Elector
 			for i := range elections {
 				e, err := session.Elector(fmt.Sprintf("election-%d", i))
 				b.wraps(err)
-				go func() { campaigns <- e.Run(always, nil) }()
+				b.wraps(e.Start(always))
+				all = append(all, e)
 			}
-			for range elections {
-				b.wraps(<-campaigns, elector.ErrStopped)
+			for _, e := range all {
+				<-e.Done()
+				b.wraps(e.Err())
 			}
 			<-term.Context().Done()
 			time.Sleep(drain / 2)

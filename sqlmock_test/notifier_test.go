@@ -319,6 +319,64 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 	})
 }
 
+// Told before, it would look, find nothing, and hear the request at its next heartbeat.
+func TestALeaderIsToldOfARequestOnceItsBellHasRung(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectLeader(mock, 300, "web-2")
+		mock.ExpectBegin()
+		query(mock, "ApplySettings").WillReturnRows(row(1))
+		for i, rung := range []bool{false, true, true} { // at first the leader was looking
+			query(mock, "Ring").WillReturnRows(row(rung))
+			if i == 1 {
+				mock.ExpectBegin()
+				query(mock, "Notify").WithArgs(elector.NotifyChannel, fmt.Sprint("request ", orders)).WillReturnRows(row(true))
+				mock.ExpectCommit()
+			}
+			if i < 2 {
+				expectLeader(mock, 300, "web-2")
+			}
+		}
+		expectLeader(mock, 400, "web-3")
+		mock.ExpectRollback()
+		expectLeader(mock, 400, "web-3")
+		_, err := elector.RequestResign(patience(t), pool, "orders")
+		wantError(t, err)
+	})
+}
+
+func TestAnyFaultOfARequestIsReturnedAtOnce(t *testing.T) {
+	for _, fails := range []string{"Ring", "Notify", "Holder"} {
+		bubble(t, fails, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectLeader(mock, 300, "web-2")
+			mock.ExpectBegin()
+			query(mock, "ApplySettings").WillReturnRows(row(1))
+			for _, name := range []string{"Ring", "Notify", "Holder"} {
+				if name != "Ring" { // on another connection
+					mock.ExpectBegin()
+				}
+				if name == fails {
+					query(mock, name).WillReturnError(errPlain)
+					break
+				}
+				query(mock, name).WillReturnRows(row(true))
+				if name != "Ring" {
+					mock.ExpectCommit()
+				}
+			}
+			if fails != "Ring" {
+				mock.ExpectRollback()
+			}
+			mock.ExpectRollback()
+			start := time.Now()
+			_, err := elector.RequestResign(patience(t), pool, "orders")
+			wantError(t, err, errPlain)
+			wantTook(t, start, 0)
+		})
+	}
+}
+
 // A notification for a successor does not wake Observe. Without one it would take a retry interval.
 func TestObserveIsWokenByChangesOfTheLeader(t *testing.T) {
 	for word, matters := range map[string]bool{"free": true, "led": true, "successor": false, "soon": false} {

@@ -564,8 +564,26 @@ func TestCloseWaitsForTheHooksOfTheSession(t *testing.T) {
 
 // One look with each tenth heartbeat is for all elections of a session. A lock that it does not
 // show is checked once more, as it may have been released meanwhile.
+func TestATermThatHasEndedCostsItsSessionNoStatement(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 1)
+		m.opened()
+		m.elected(1, 1)
+		expectResign(m.mock)
+		for range 10 {
+			expectHeartbeat(m.mock)
+		}
+		term := m.campaign(t, 0)
+		resign(t, term)
+		for range 20 { // the mock reports any statement
+			wantError(t, term.TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor, elector.ErrResigned)
+		}
+		time.Sleep(36 * time.Second)
+	})
+}
+
 func TestATenthHeartbeatChecksAllLocksOfASession(t *testing.T) {
-	for name, gone := range map[string]bool{"gone": true, "only missed": false} {
+	for name, gone := range map[string]bool{"gone": true, "only missed": false, "no room to look": false} {
 		bubble(t, name, func(t *testing.T) {
 			m := newMany(t, 3)
 			m.opened()
@@ -575,8 +593,12 @@ func TestATenthHeartbeatChecksAllLocksOfASession(t *testing.T) {
 			for range 10 {
 				expectHeartbeat(m.mock)
 			}
-			query(m.mock, "HeldLocks").WillReturnRows(rows(values(1), values(3)))
-			query(m.mock, "HoldsLock").WithArgs(sessionPID, 2).WillReturnRows(row(!gone, sessionPID))
+			if name == "no room to look" {
+				query(m.mock, "HeldLocks").WillReturnError(errFull)
+			} else {
+				query(m.mock, "HeldLocks").WillReturnRows(rows(values(1), values(3)))
+				query(m.mock, "HoldsLock").WithArgs(sessionPID, 2).WillReturnRows(row(!gone, sessionPID))
+			}
 			var terms []*elector.Term
 			for i := range m.all {
 				terms = append(terms, m.campaign(t, i))
