@@ -413,7 +413,7 @@ func TestTheLastLeaderIsRemembered(t *testing.T) {
 		leader.done <- nil
 		term := b.campaign(plain)
 		knows("plain", 0)
-		time.Sleep(lease)
+		time.Sleep(lease + heartbeat/2)
 		renewed := term.RenewedAt()
 		b.wraps(term.Resign(b.Context()))
 		time.Sleep(time.Minute)

@@ -117,7 +117,6 @@ func TestARequestThatStandsIsAnsweredOnce(t *testing.T) {
 		b.wraps(err)
 		b.wraps(leader.Start(always))
 		b.leads(leader)
-		first := b.pid(leader)
 		b.Trace(func(event electortest.Event) {
 			if event.What == "Ring" {
 				asker.process.Freeze() // its request stands
@@ -127,8 +126,8 @@ func TestARequestThatStandsIsAnsweredOnce(t *testing.T) {
 		go func() { _, err := ask(b, resignOf(asker)); asked <- err }()
 		time.Sleep(9 * time.Second)
 		b.ended(leader, hooks.Requested)
-		if again := b.pid(leader); again != first || len(leader.rec.Elected()) != 2 {
-			b.Errorf("it leads again on backend %d, not %d", again, first)
+		if n := len(leader.rec.Elected()); n != 2 {
+			b.Errorf("elected %d times", n)
 		}
 		b.Trace(nil)
 		asker.process.Thaw()
@@ -203,7 +202,7 @@ func TestARequestSucceedsOnlyIfTheLeaderHasLetGo(t *testing.T) {
 		},
 		"killed": func(_ *bench, asker *candidate, _ []int32) { asker.process.Kill() },
 	} {
-		for most := range 60 {
+		for most := range 30 {
 			for _, successor := range []string{"", "two"} {
 				scene(t, fmt.Sprint(name, " ", most, successor), func(b *bench) {
 					leader := b.run("leader")

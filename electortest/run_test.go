@@ -437,6 +437,28 @@ func TestASessionThatEndsWhileWorkHangsIsReportedOnceMore(t *testing.T) {
 	})
 }
 
+// The report bypasses the queue of the hooks.
+func TestRunWaitsForTheReportThatItsWorkOverran(t *testing.T) {
+	bubble(t, func(b *bench) {
+		told := false
+		one := b.candidate("one", elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {
+			time.Sleep(lease)
+			told = true
+		}}))
+		ctx, stop := context.WithTimeout(always, time.Second)
+		defer stop()
+		b.wraps(one.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+			<-ctx.Done()
+			time.Sleep(drain + time.Second)
+			return nil
+		}), context.DeadlineExceeded)
+		if !told {
+			b.Error("a hook runs on after Run has returned")
+		}
+		b.failed(one, hooks.OpWork)
+	})
+}
+
 // Another may lead by then, and nothing is left of the drain.
 func TestWorkOfAFrozenLeaderIsReportedToOverrunAsSoonAsItThaws(t *testing.T) {
 	bubble(t, func(b *bench) {

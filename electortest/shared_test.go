@@ -594,7 +594,7 @@ func inUse() int64 {
 
 // Close comes between two attempts of its other elections, before their contexts have ended.
 func TestACloseBetweenAttemptsIsNoFailureAndWaitsForTheWork(t *testing.T) {
-	for range 10 {
+	for range 5 {
 		bubble(t, func(b *bench) {
 			other := b.share("other", elections)
 			b.until(other, elections)

@@ -605,6 +605,7 @@ func TestATenthHeartbeatChecksAllLocksOfASession(t *testing.T) {
 				settle()
 			}
 			time.Sleep(36 * time.Second)
+			settle()
 			for _, term := range terms {
 				if term.Valid() == gone {
 					t.Errorf("valid: %t", term.Valid())
