@@ -414,9 +414,11 @@ func TestTheLastLeaderIsRemembered(t *testing.T) {
 		term := b.campaign(plain)
 		knows("plain", 0)
 		time.Sleep(lease + heartbeat/2)
-		renewed := term.RenewedAt()
 		b.wraps(term.Resign(b.Context()))
 		time.Sleep(time.Minute)
-		knows("plain", time.Since(renewed))
+		id, at := plain.LastLeader()
+		if b.within("since it led", time.Minute, time.Since(at), time.Minute+heartbeat); id != "plain" {
+			b.Errorf("got %q", id)
+		}
 	})
 }
