@@ -55,15 +55,14 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks)
 	s.shared = lock.NewShared(ctx, session.NewServer(pool, c.ofServer(s.beat, s.report)), c.retry, c.look(), c.tokenEpoch)
 	s.close = sync.OnceFunc(func() {
+		cancel(ErrStopped)
 		go func() {
 			defer close(s.closed)
-			cancel(ErrStopped)
 			s.terms.end()
 			<-s.terms.idle
 			s.shared.Close()
 			s.reporter.flush()
 		}()
-		<-ctx.Done()
 	})
 	return s, nil
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
@@ -309,6 +310,7 @@ func TestARequestWaitsForTheNextLeaderForFiveSeconds(t *testing.T) {
 					if next != (elector.Leader{}) {
 						b.Errorf("%+v leads next", next)
 					}
+					synctest.Wait()
 					b.within("it returns", 5*time.Second, time.Since(free), 9*time.Second)
 				})
 			}
