@@ -155,7 +155,7 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 		}
 	})
 	a.post(func() {
-		if t.announced = l.Ended() == nil; !t.announced {
+		if l.Ended() != nil {
 			return // the process, or an earlier hook, took longer than the session lived
 		}
 		if t.work.begin(always) { // else the term has ended already; it keeps its lock until OnDemoted has returned

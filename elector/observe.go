@@ -293,10 +293,7 @@ func (e *Elector) hear(all []session.Request) {
 // answer answers one request.
 func (t *Term) answer(r session.Request) {
 	transfer := r.Key == session.TransferKey(t.key)
-	by, successor := describe(r, transfer), ""
-	if transfer {
-		successor = r.Application
-	}
+	by, successor := describe(r, transfer), r.Application
 	refused := error(nil)
 	switch {
 	case r.Key == 0: // it would wait as long as the term goes on

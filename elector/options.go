@@ -623,9 +623,6 @@ func (c *config) complete(election string) {
 		least := cmp.Or(c.retry, defaultBackoff)
 		c.backoff = backoff.Backoff{Min: least, Max: backoffGrowth * least}
 	}
-	if c.scope == TransactionScope && !c.standbyChosen {
-		c.standby = Poll
-	}
 	c.retryInside = c.retry
 	if c.retryInside == 0 {
 		c.retryInside = defaultPollRetry

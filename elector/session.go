@@ -103,9 +103,7 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 func (s *Session) remove(e *Elector) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.electors[e.key] == e {
-		delete(s.electors, e.key)
-	}
+	delete(s.electors, e.key)
 }
 
 // CandidateID is the id of this session's candidates.

@@ -28,8 +28,6 @@ type Term struct {
 	cancel context.CancelCauseFunc // called by end alone
 	offer  *lock.Transfer          // to the successor; nil if there is none
 
-	announced bool // OnElected was called; used by the hooks' queue alone
-
 	done     chan struct{} // closed when the work and the hooks have returned and the lock is given up
 	released error         // once done: nil if the lock is known to be free
 	heir     string        // once done: the candidate that got the lock by a transfer
@@ -182,12 +180,7 @@ func (t *Term) keep() {
 		a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpHeartbeat, Err: cause})) // not awaited: a hook may be the work
 	}
 	t.awaitWork()
-	onDemoted := a.demoted(t.ctx, hooks.Demoted{Token: t.Token(), Reason: reasonOf(cause), Err: cause, At: at, Held: at.Sub(t.electedAt)})
-	a.announce(func() {
-		if t.announced {
-			onDemoted()
-		}
-	})
+	a.announce(a.demoted(t.ctx, hooks.Demoted{Token: t.Token(), Reason: reasonOf(cause), Err: cause, At: at, Held: at.Sub(t.electedAt)}))
 	t.lock.WorkReturned()
 	t.released = t.release(reasonOf(cause))
 	t.saw(t.ctx, nobody)

@@ -47,7 +47,6 @@ func (s *Shared) Acquirer(c Config, server *session.Server) Acquirer {
 func (s *Shared) Close() {
 	s.mu.Lock()
 	working := s.working
-	s.working = true
 	s.mu.Unlock()
 	if working {
 		<-s.worked
