@@ -67,8 +67,14 @@ type candidate struct {
 // candidate returns a candidate of the election "orders".
 func (b *bench) candidate(id string, opts ...elector.Option) *candidate {
 	b.Helper()
-	s := &candidate{process: b.NewProcess(), rec: hookstest.NewRecorder()}
-	s.pool = s.process.Open()
+	process := b.NewProcess()
+	return b.candidateOn(process, process.Open(), id, opts...)
+}
+
+// candidateOn is candidate with a pool of a process.
+func (b *bench) candidateOn(process *electortest.Process, pool *sql.DB, id string, opts ...elector.Option) *candidate {
+	b.Helper()
+	s := &candidate{process: process, pool: pool, rec: hookstest.NewRecorder()}
 	e, err := elector.New(s.pool, "orders", append([]elector.Option{elector.WithCandidateID(id), elector.WithHooks(s.rec)}, opts...)...)
 	b.check(err)
 	s.Elector = e

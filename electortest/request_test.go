@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
@@ -33,18 +34,130 @@ func resignOf(s *candidate) func(ctx context.Context) (elector.Leader, error) {
 
 // The leader hears at its next heartbeat, its work returns, and another leads.
 func TestALeaderResignsOnRequest(t *testing.T) {
-	bubble(t, func(b *bench) {
-		leader := b.run("leader")
-		b.leads(leader)
-		other := b.run("other")
-		time.Sleep(heartbeat)
-		asked := time.Now()
-		next, err := ask(b, resignOf(other))
-		b.wraps(err)
-		if took := time.Since(asked); next.CandidateID != "other" || took > heartbeat+time.Second {
-			b.Errorf("%q leads next, after %v", next.CandidateID, took)
+	for name, scope := range scopes {
+		scene(t, name, func(b *bench) {
+			leader := b.run("leader", scope)
+			b.leads(leader)
+			other := b.run("other", scope)
+			for range 4 {
+				time.Sleep(4*heartbeat + heartbeat/2)
+				asked := time.Now()
+				next, err := ask(b, resignOf(other))
+				b.wraps(err)
+				if took := time.Since(asked); next.CandidateID != other.CandidateID() || took > heartbeat+100*time.Millisecond {
+					b.Errorf("%q leads next, after %v", next.CandidateID, took)
+				}
+				leader, other = other, leader
+			}
+			b.ended(leader, hooks.Requested, hooks.Requested)
+			b.ended(other, hooks.Requested, hooks.Requested)
+		})
+	}
+}
+
+// lendsNext has the pooler of a process lend an idle backend next: the one that is given back last.
+func (b *bench) lendsNext(process *electortest.Process, backend int32) {
+	b.Helper()
+	pool := process.Open()
+	defer pool.Close()
+	var at atomic.Int32
+	b.Trace(func(e electortest.Event) {
+		if e.What == "PingTransaction" {
+			at.Store(e.PID)
 		}
-		b.ended(leader, hooks.Requested)
+	})
+	defer b.Trace(nil)
+	var held []*sql.Tx
+	for at.Load() != backend {
+		synctest.Wait()
+		tx, err := pool.BeginTx(always, nil)
+		b.check(err)
+		_, err = tx.ExecContext(always, db.PingTransaction)
+		b.wraps(err)
+		held = append(held, tx)
+	}
+	for _, tx := range held {
+		b.wraps(tx.Rollback())
+		synctest.Wait()
+	}
+}
+
+// A pooler may have the next term on the backend of the one that has answered the request.
+func TestARequestThatStandsIsAnsweredOnceByTheTermsOfABackend(t *testing.T) {
+	bubble(t, func(b *bench) {
+		process := b.NewPooler(3).NewProcess()
+		leader := b.candidateOn(process, process.Open(), "leader", inside)
+		first := b.campaign(leader.Elector)
+		backend := b.pid(leader)
+		asks := b.candidate("asker")
+		ctx, stop := context.WithTimeout(always, 30*time.Second)
+		defer stop()
+		asked := make(chan error, 1)
+		go func() {
+			_, err := elector.RequestResign(ctx, asks.pool, "orders")
+			asked <- err
+		}()
+		time.Sleep(time.Millisecond)
+		asks.process.Cut(electortest.Both) // and so it does not withdraw the request
+		<-first.Context().Done()
+		synctest.Wait() // no call is under way, with which its backend would end
+		b.wraps(first.Resign(always))
+		b.lendsNext(process, backend)
+		second := b.campaign(leader.Elector)
+		if again := b.pid(leader); again != backend {
+			b.Fatalf("the second term is on backend %d, the first was on %d", again, backend)
+		}
+		time.Sleep(3 * heartbeat)
+		b.wraps(context.Cause(second.Context()))
+		b.wraps(second.Resign(always))
+		asks.process.Mend()
+		b.wraps(<-asked)
+	})
+}
+
+// Whoever waits for the end of the leader's transaction, as CREATE INDEX CONCURRENTLY does, has it
+// step down.
+func TestALeaderInATransactionStepsDownForWhoeverWaitsForItsEnd(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var waits atomic.Bool
+		var mu sync.Mutex
+		asking, most := 0, 0
+		ask := func(more int) int {
+			mu.Lock()
+			defer mu.Unlock()
+			asking += more
+			most = max(most, asking)
+			return most
+		}
+		one := b.wired(func(m message, send func() error) error {
+			if m.name != "Requests" {
+				return send()
+			}
+			ask(1)
+			if *m.text = "who waits"; !waits.Load() {
+				time.Sleep(heartbeat + heartbeat/2)
+			}
+			ask(-1)
+			return send()
+		}, "one", inside)
+		b.Handle(func(s electortest.Statement) (answer electortest.Answer, err error) {
+			answer.Columns = make([]string, 6)
+			if s.SQL == "who waits" && waits.Load() {
+				answer.Rows = [][]any{{"3/7", int64(0), int64(77), "psql", "admin", ""}}
+			}
+			return answer, nil
+		})
+		term := b.campaign(one.Elector)
+		time.Sleep(5 * lease)
+		if b.wraps(context.Cause(term.Context())); ask(0) != 1 {
+			b.Errorf("it asks on %d connections at a time", ask(0))
+		}
+		waits.Store(true)
+		time.Sleep(4 * heartbeat)
+		b.wraps(context.Cause(term.Context()), elector.ErrResigned)
+		b.wraps(term.Resign(always))
+		b.ended(one, hooks.Requested)
+		b.failed(one)
 	})
 }
 
@@ -478,20 +591,20 @@ func TestALeaderOutlastsAFullLockTable(t *testing.T) {
 	})
 }
 
-// A wire is a notifier that delivers at once what the server is asked to notify.
-type wire struct {
+// A herald is a notifier that delivers at once what the server is asked to notify.
+type herald struct {
 	mu    sync.Mutex
 	wakes []func(payload string)
 }
 
-func (w *wire) Subscribe(wake func(payload string)) (unsubscribe func()) {
+func (w *herald) Subscribe(wake func(payload string)) (unsubscribe func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wakes = append(w.wakes, wake)
 	return func() {}
 }
 
-func (w *wire) notify(payload string) {
+func (w *herald) notify(payload string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, wake := range w.wakes {
@@ -499,8 +612,8 @@ func (w *wire) notify(payload string) {
 	}
 }
 
-func (b *bench) wire() *wire {
-	w := &wire{}
+func (b *bench) herald() *herald {
+	w := &herald{}
 	b.Trace(func(event electortest.Event) {
 		if n := len(event.Args); event.Done && strings.HasSuffix(event.What, "Notify") {
 			w.notify(event.Args[n-1].(string))
@@ -512,7 +625,7 @@ func (b *bench) wire() *wire {
 // Other notifications cost a leader no heartbeat.
 func TestALeaderWithANotifierHearsARequestAtOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
-		notifier := b.wire()
+		notifier := b.herald()
 		leader := b.run("leader", elector.WithNotifier(notifier))
 		b.leads(leader)
 		beats := len(leader.rec.Heartbeats())

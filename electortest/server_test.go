@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
 	"runtime"
 	"strings"
 	"testing"
@@ -150,6 +151,41 @@ func TestASlowDiskDelaysTheElectionAndNotTheHeartbeat(t *testing.T) {
 			b.Errorf("demoted: %+v", d)
 		}
 	})
+}
+
+// A leader sends a heartbeat each interval. Each tenth time it also checks its lock in pg_locks,
+// unless the heartbeat itself proves that it has it. For the first transaction of a term, the session
+// asks when its backend began. Inside a transaction, it asks each time whether that goes on.
+func TestWhatALeaderSends(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []elector.Option
+		want map[string]int
+	}{
+		"in a session":     {nil, map[string]int{"Ping": 20, "HoldsLock": 2, "BackendStart": 1}},
+		"in a transaction": {[]elector.Option{inside}, map[string]int{"PingTransaction": 20 + 20}},
+	} {
+		scene(t, name, func(b *bench) {
+			one := b.candidate("one", c.opts...)
+			term := b.campaign(one.Elector)
+			leader := b.pid(one)
+			sent := map[string]int{}
+			b.Trace(func(e electortest.Event) {
+				if e.PID == leader && e.Done {
+					sent[e.What]++
+				}
+			})
+			for range 20 {
+				b.wraps(term.InTx(always, one.pool, nil, func(*sql.Tx) error { return nil }))
+				time.Sleep(heartbeat)
+			}
+			time.Sleep(heartbeat / 2)
+			b.Trace(nil)
+			if !maps.Equal(sent, c.want) {
+				b.Errorf("sent %v, want %v", sent, c.want)
+			}
+			b.wraps(term.Resign(always))
+		})
+	}
 }
 
 func TestAStatementOfTheProgramIsAnsweredByItsHandler(t *testing.T) {

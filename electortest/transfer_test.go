@@ -13,8 +13,8 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-// scopes are those of a leader and of its follower.
-var scopes = map[string][2][]elector.Option{
+// pairs are the scopes of a leader and of its follower.
+var pairs = map[string][2][]elector.Option{
 	"in sessions":                     {nil, nil},
 	"in transactions":                 {{inside}, {inside}},
 	"from a session to a transaction": {nil, {inside}},
@@ -33,7 +33,7 @@ func (b *bench) waiting(key int64) (pids []int32) {
 
 // A deputy waits on the session that it has.
 func TestATransferReachesAnyFollowerOnOneSession(t *testing.T) {
-	for scope, opts := range scopes {
+	for scope, opts := range pairs {
 		for name, standby := range map[string]elector.Standby{"polls": elector.Poll, "tries": elector.Deputy, "waits": elector.Wait} {
 			scene(t, name+", "+scope, func(b *bench) {
 				one := b.run("one", opts[0]...)
@@ -148,7 +148,7 @@ func TestALeaderInsideATransactionKeepsItsLockForASuccessorThatIsLost(t *testing
 
 // Of two that wait for one term, the other one gives its connections back.
 func TestASuccessorThatDoesNotGetTheLockKeepsNothing(t *testing.T) {
-	for scope, opts := range scopes {
+	for scope, opts := range pairs {
 		scene(t, scope, func(b *bench) {
 			one := b.run("one", opts[0]...)
 			b.leads(one)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // The statements of a term.
@@ -498,4 +499,29 @@ func TestAFaultOfLeaderAndCandidatesIsReturned(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Transactions are numbered anew when the server has crashed, so a request may have the name of one
+// that an earlier session has answered. Requests with the key 0 are for the end of a transaction.
+func TestEachSessionAnswersARequestOfTheSameName(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		e, rec := newElector(t, pool)
+		expectFirstCheck(mock)
+		for token := range int64(3) {
+			expectElection(mock, token+1)
+			for _, key := range []int64{0, session.ResignKey(e.Key())} {
+				query(mock, "Ping").WillReturnRows(row(sessionPID, false, true))
+				query(mock, "Requests").WillReturnRows(row("3/7", key, 77, "", "admin", ""))
+			}
+			expectResign(mock)
+			term := campaign(t, e)
+			time.Sleep(3 * time.Second)
+			wantError(t, context.Cause(term.Context()))
+			time.Sleep(2 * time.Second)
+			wantError(t, context.Cause(term.Context()), elector.ErrResigned)
+			resign(t, term)
+		}
+		wantDemoted(t, rec, hooks.Requested, hooks.Requested, hooks.Requested)
+	})
 }

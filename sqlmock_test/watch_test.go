@@ -163,22 +163,35 @@ func TestAFaultOfTheWatcherCausesAHeartbeatAtOnce(t *testing.T) {
 
 // The term goes on. The attempts to watch become less frequent.
 func TestAWatchThatCannotBeSetUpIsReportedOnceAndTriedAgain(t *testing.T) {
-	fails := map[string]func(watched){
-		"no room for the lock": func(w watched) { w.secondLock().WillReturnError(errFull) },
-		"no connection":        func(w watched) { query(w.mock, "PrepareWait").WillReturnError(errFull) },
-		"no wait":              func(w watched) { w.watcher(0).WillReturnError(errFull) },
+	fails := map[string]struct {
+		locked bool // the session has the lock
+		fail   func(watched)
+		want   error
+	}{
+		"no room for the lock": {false, func(w watched) { w.secondLock().WillReturnError(errFull) }, elector.ErrLockTableFull},
+		"a lock that is taken": {false, func(w watched) { query(w.mock, "TryPair").WillReturnRows(row(false)) }, elector.ErrUnsupportedServer},
+		"no connection":        {true, func(w watched) { query(w.mock, "PrepareWait").WillReturnError(errFull) }, elector.ErrLockTableFull},
+		"no wait":              {true, func(w watched) { w.watcher(0).WillReturnError(errFull) }, elector.ErrLockTableFull},
+		"no answer after it": {true, func(w watched) {
+			w.watcher(0)
+			w.asked(false).WillReturnError(errFull)
+		}, errFull},
+		"an answer of another backend": {true, func(w watched) {
+			w.watcher(0)
+			query(w.mock, "HoldsPair").WillReturnRows(row(true, watcherPID+1))
+		}, elector.ErrSessionPooled},
 	}
-	for name, fail := range fails {
+	for name, c := range fails {
 		bubble(t, name, func(t *testing.T) {
 			w := newWatched(t)
-			if name != "no room for the lock" {
+			if c.locked {
 				w.secondLock()
 			}
 			const attempts = 8
 			for range attempts {
-				fail(w)
+				c.fail(w)
 			}
-			if name == "no room for the lock" {
+			if !c.locked {
 				w.secondLock()
 			}
 			w.watcher(never)
@@ -197,7 +210,7 @@ func TestAWatchThatCannotBeSetUpIsReportedOnceAndTriedAgain(t *testing.T) {
 			if f := w.rec.Failures()[0]; f.Permanent {
 				t.Errorf("reported %+v", f)
 			}
-			wantError(t, w.rec.Failures()[0].Err, elector.ErrLockTableFull, errFull)
+			wantError(t, w.rec.Failures()[0].Err, c.want)
 			if !term.Valid() {
 				t.Error("not leading any more")
 			}

@@ -58,10 +58,18 @@ func TestAnErrorOfPgxAboutItsConnectionMayMeanThatItIsBroken(t *testing.T) {
 	if err == nil || Broken(err) || !MaybeBroken(fmt.Errorf("wrapped: %w", err)) {
 		t.Errorf("%T %v: %t, %t", err, err, Broken(err), MaybeBroken(err))
 	}
+	if MaybeBroken(sent{errSome}) {
+		t.Error("an error after a statement was sent may mean that its connection is broken")
+	}
 	if !MaybeBroken(io.EOF) || MaybeBroken(errSome) || MaybeBroken(nil) {
 		t.Errorf("%t, %t, %t", MaybeBroken(io.EOF), MaybeBroken(errSome), MaybeBroken(nil))
 	}
 }
+
+// A sent error is one of pgx after it has sent a statement.
+type sent struct{ error }
+
+func (sent) SafeToRetry() bool { return false }
 
 func TestWrapKeepsTheErrorAndWrapsOnce(t *testing.T) {
 	once := Wrap(errSome, io.EOF)

@@ -116,6 +116,67 @@ func TestAnIdleConnectionMayHangForOneValidity(t *testing.T) {
 	})
 }
 
+// Opening a connection may take longer than a validity. A pool that is full opens none.
+func TestANewConnectionHasHalfAMinute(t *testing.T) {
+	l := Lease{Length: 10 * time.Second}
+	for name, c := range map[string]struct {
+		most, inUse int
+		want        time.Duration
+	}{"no limit": {0, 1, connectTimeout}, "room": {2, 1, connectTimeout}, "full": {1, 1, l.Validity()}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hangs, open := make(chan struct{}), make(chan struct{})
+				d := &turningDriver{connecting: open}
+				close(open)
+				pool := sql.OpenDB(d)
+				pool.SetMaxOpenConns(c.most)
+				for range c.inUse {
+					conn, err := pool.Conn(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer conn.Close()
+				}
+				defer pool.Close()
+				d.connecting = hangs
+				began := time.Now()
+				if _, err := borrow(t.Context(), pool, l, func(error) {}); err == nil {
+					t.Error("borrowed a connection")
+				}
+				if took := time.Since(began); took < c.want || took > c.want+closeGrace {
+					t.Errorf("it gave up after %v, want %v", took, c.want)
+				}
+				close(hangs)
+			})
+		})
+	}
+}
+
+// A turningDriver is a lateDriver that may become late.
+type turningDriver struct{ connecting chan struct{} }
+
+func (d *turningDriver) Connect(ctx context.Context) (driver.Conn, error) {
+	return lateDriver{connecting: d.connecting}.Connect(ctx)
+}
+func (d *turningDriver) Driver() driver.Driver { return nil }
+
+// database/sql can ask any driver.
+func TestASessionOfADriverWithoutDirectStatementsIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open := make(chan struct{})
+		close(open)
+		pool := sql.OpenDB(lateDriver{open, open})
+		defer pool.Close()
+		s, err := borrow(t.Context(), pool, leaseOf(time.Hour, time.Minute, time.Minute), func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Discard(); pool.Stats().OpenConnections != 0 {
+			t.Error("the connection is open")
+		}
+	})
+}
+
 // A session that has ended is kept until its last hold is released. Later holds do not block.
 func TestASessionIsKeptUntilItsLastHoldIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

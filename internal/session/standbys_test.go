@@ -37,6 +37,7 @@ func TestEveryStandbyThatIsListedMustAcknowledge(t *testing.T) {
 		"ANY 1 (s1, s2)":          nil,
 		"FIRST 2 (s1)":            nil,
 		"FIRST 2 (s1, S1)":        nil, // the server ignores case
+		"FIRST 2 (aZ, Az)":        nil,
 		`FIRST 2 (s1, "s1")`:      nil,
 		"FIRST 0 (s1)":            nil,
 		"FIRST (s1)":              nil,

@@ -1,0 +1,236 @@
+package electortest_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// What a pooler or its server answers to BEGIN, and what the candidate says of it. The check of the
+// server begins two transactions.
+func TestATransactionThatDoesNotBeginNamesItsCause(t *testing.T) {
+	const full, closed, second = "the pooler may have no server connection left", "the pooler has closed the connection", "begin a second transaction"
+	waited := serverError("08P01", "query_wait_timeout")
+	violated := serverError("08P01", "prepared statement did not exist")
+	for name, c := range map[string]struct {
+		err       error
+		message   string
+		nth       int // that fails, and each one after it; 0 means only the first
+		want      error
+		says      string
+		permanent bool
+	}{
+		"no connection in time":         {waited, "BEGIN", 1, waited, full, false},
+		"a closed connection":           {driver.ErrBadConn, "BEGIN", 1, driver.ErrBadConn, closed, false},
+		"statement pooling":             {violated, "BEGIN", 1, elector.ErrSessionPooled, "begin a transaction", true},
+		"a server in recovery":          {serverError("0A000", "cannot set transaction read-write mode during recovery"), "BEGIN", 1, elector.ErrServerReadOnly, "begin a transaction", true},
+		"a full lock table":             {serverError("53200", "out of shared memory"), "BEGIN", 1, elector.ErrLockTableFull, "begin a transaction", false},
+		"the second, in time":           {waited, "BEGIN", 2, nil, full, false},
+		"the second, closed":            {driver.ErrBadConn, "BEGIN", 2, nil, second, false},
+		"the second, statement pooling": {violated, "BEGIN", 2, nil, second, false},
+		"once closed":                   {driver.ErrBadConn, "BEGIN", 0, nil, "", false},
+		"once statement pooling":        {violated, "BEGIN", 0, nil, "", false},
+	} {
+		scene(t, name, func(b *bench) {
+			last := math.MaxInt
+			if c.nth == 0 {
+				last = 1
+			}
+			one := b.wired(fail(c.message, max(c.nth, 1), last, c.err), "one", inside, elector.WithReadOnlyTimeout(0))
+			term, elected, err := one.TryCampaign(always)
+			if c.nth == 0 {
+				if b.wraps(err); elected {
+					b.wraps(term.Resign(always))
+				} else {
+					b.Error("not elected")
+				}
+				return
+			}
+			if c.want != nil {
+				b.wraps(err, c.want)
+			}
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				b.Errorf("got %v", err)
+			}
+			if b.failed(one, hooks.OpCampaign); one.rec.Failures()[0].Permanent != c.permanent {
+				b.Errorf("permanent: %t", !c.permanent)
+			}
+			if n := one.pool.Stats().InUse; n != 0 {
+				b.Errorf("%d connections are in use", n)
+			}
+		})
+	}
+}
+
+// Other code has left transactions open on connections of the pool. No session is inside one.
+func TestATransactionThatOtherCodeHasLeftOpenIsNoSessions(t *testing.T) {
+	for name, c := range map[string]struct {
+		statement string // in the transaction
+		begins    wire   // how a server answers a session that begins another one
+		opts      []elector.Option
+	}{
+		"polling":                             {"-- name: InTransaction :one", passes, nil},
+		"polling, failed":                     {"fail", passes, nil},
+		"waiting":                             {"-- name: InTransaction :one", passes, []elector.Option{elector.WithStandby(elector.Wait)}},
+		"waiting, failed":                     {"fail", passes, []elector.Option{elector.WithStandby(elector.Wait)}},
+		"watching":                            {"-- name: InTransaction :one", passes, []elector.Option{elector.WithWatch()}},
+		"watching, failed":                    {"fail", passes, []elector.Option{elector.WithWatch()}},
+		"in a transaction":                    {"fail", passes, []elector.Option{inside}},
+		"in a transaction, with a snapshot":   {"", fail("RepeatableRead", 1, 3, serverError("25001", "SET TRANSACTION ISOLATION LEVEL must be called before any query")), []elector.Option{inside}},
+		"in a transaction, one that is ended": {"", fail("RepeatableRead", 1, 3, serverError("25P02", "current transaction is aborted")), []elector.Option{inside}},
+	} {
+		scene(t, name, func(b *bench) {
+			const spoilt = 3
+			one := b.wired(c.begins, "one", c.opts...)
+			one.pool.SetMaxIdleConns(spoilt)
+			var all []*sql.Conn
+			for range spoilt {
+				conn, err := one.pool.Conn(always)
+				b.check(err)
+				if c.statement != "" {
+					_, err = conn.ExecContext(always, "BEGIN")
+					b.wraps(err)
+					_, _ = conn.ExecContext(always, c.statement)
+				}
+				all = append(all, conn)
+			}
+			for _, conn := range all {
+				b.wraps(conn.Close())
+			}
+			start := time.Now()
+			term := b.campaign(one.Elector)
+			b.within("elected", 0, time.Since(start), 0)
+			b.failed(one)
+			b.wraps(term.Verify(always))
+			b.wraps(term.InTx(always, one.pool, nil, func(*sql.Tx) error { return nil }))
+			time.Sleep(lease)
+			b.wraps(context.Cause(term.Context()))
+			b.wraps(term.Resign(always))
+		})
+	}
+}
+
+// The server has released the lock, whatever the error is.
+func TestAnErrorInsideTheTransactionOfALeaderEndsItsTermAtOnce(t *testing.T) {
+	for _, name := range []string{"PingTransaction", "Savepoint", "ReleaseIt"} {
+		for _, code := range []string{"25P02", "42704", "53200", "XX000", ""} {
+			scene(t, name+" "+code, func(b *bench) {
+				var fails atomic.Bool
+				one := b.wired(func(m message, send func() error) error {
+					if !fails.Load() || m.name != name {
+						return send()
+					}
+					if code == "" { // the transaction is another one
+						*m.text = "SHOW another"
+						return send()
+					}
+					return serverError(code, "refused")
+				}, "one", inside, elector.WithWatch())
+				b.Handle(func(electortest.Statement) (electortest.Answer, error) {
+					return electortest.Answer{Rows: [][]any{{""}}}, nil
+				})
+				watches := name != "PingTransaction" // it begins to watch with a savepoint
+				if watches && code == "" {
+					return
+				}
+				fails.Store(watches)
+				term := b.campaign(one.Elector)
+				if !watches {
+					time.Sleep(heartbeat / 2)
+					fails.Store(true)
+					time.Sleep(heartbeat / 2)
+				}
+				synctest.Wait()
+				cause := context.Cause(term.Context())
+				b.wraps(cause, elector.ErrSessionLost)
+				if got := state(cause); got != code && code != "42704" {
+					b.Errorf("the cause has the state %q: %v", got, cause)
+				}
+				b.wraps(term.Resign(always), elector.ErrNotLeader)
+			})
+		}
+	}
+}
+
+// After a query, its portal keeps a snapshot until the next statement, and a snapshot holds back
+// VACUUM. So a statement without one comes last.
+func TestAnIdleTransactionHasNoSnapshot(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var last sync.Map // what each backend did
+		b.Trace(func(e electortest.Event) { last.Store(e.PID, e.What) })
+		one := b.candidate("one", inside, elector.WithWatch())
+		term := b.campaign(one.Elector)
+		leader := b.pid(one)
+		check := func() {
+			synctest.Wait()
+			if what, _ := last.Load(leader); what != "PingTransaction" {
+				b.Errorf("the leader is idle after %s", what)
+			}
+			if what, _ := last.Load(b.watcher()); what != "WaitLock" {
+				b.Errorf("the watcher's statement is %s", what)
+			}
+		}
+		for range 10 {
+			check()
+			time.Sleep(heartbeat / 3)
+		}
+		_, err := one.Leader(always) // and compares the server with the session's
+		b.wraps(err)
+		time.Sleep(10 * time.Millisecond)
+		check()
+		ctx, stop := context.WithTimeout(always, time.Second)
+		defer stop()
+		go func() {
+			time.Sleep(time.Second / 2)
+			check()
+		}()
+		b.wraps(term.TransferTo(ctx, "nobody"), elector.ErrNoSuccessor)
+	})
+}
+
+// A leader inside a transaction cannot wait for standbys.
+func TestSynchronousStandbysAreNotWaitedForThroughAPooler(t *testing.T) {
+	replicated(t, func(b *bench) {
+		pooled := b.NewPooler(4).NewProcess()
+		_, _, err := b.candidateOn(pooled, pooled.Open(), "one", synchronously).TryCampaign(always)
+		b.wraps(err, elector.ErrSessionPooled)
+		if !strings.Contains(fmt.Sprint(err), "cannot wait for synchronous standbys") {
+			b.Errorf("got %v", err)
+		}
+	})
+}
+
+// A request that is refused is withdrawn at once. Its maker first asks who leads, in a transaction
+// of its own.
+func TestARequestThatCannotBeMadeLeavesNothingBehind(t *testing.T) {
+	for _, c := range []struct {
+		message string
+		first   int
+	}{{"Holder", 1}, {"BEGIN", 2}, {"ApplySettings", 1}, {"Ring", 1}, {"Holder", 2}} {
+		scene(t, fmt.Sprint(c.message, c.first), func(b *bench) {
+			leader := b.run("leader")
+			b.leads(leader)
+			other := b.wired(fail(c.message, c.first, math.MaxInt, errOops), "other")
+			if _, err := ask(b, resignOf(other)); err == nil || errors.Is(err, elector.ErrUnanswered) {
+				b.Errorf("got %v", err)
+			}
+			if n := other.pool.Stats().InUse; n != 0 || len(b.Locks()) > 2 {
+				b.Errorf("%d connections are in use, and these locks held: %+v", n, b.Locks())
+			}
+			b.ended(leader)
+		})
+	}
+}

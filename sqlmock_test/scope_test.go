@@ -1,0 +1,157 @@
+package sqlmock_test
+
+import (
+	"database/sql/driver"
+	"errors"
+	"testing"
+
+	"github.com/DATA-DOG/go-sqlmock"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// expectPooler expects the check of the server to find a pooler so many times: two connections have
+// one backend.
+func expectPooler(mock sqlmock.Sqlmock, times int) {
+	for range times {
+		upTo(1, firstPID, false, 150000, "PostgreSQL 15", 0, false)(mock)
+	}
+}
+
+func expectTransaction(mock sqlmock.Sqlmock) {
+	mock.ExpectBegin()
+	mock.ExpectExec("REPEATABLE READ").WillReturnResult(sqlmock.NewResult(0, 0))
+	mock.ExpectExec("READ COMMITTED").WillReturnResult(sqlmock.NewResult(0, 0))
+}
+
+// expectSettingsInside expects the beginning of the check whether a transaction keeps the promise.
+// The driver keeps so many prepared statements with names.
+func expectSettingsInside(mock sqlmock.Sqlmock, named int64) *sqlmock.ExpectedQuery {
+	expectTransaction(mock)
+	query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", 0, false))
+	mock.ExpectExec("-- name: NamedStatement ").WillReturnResult(sqlmock.NewResult(0, named))
+	return query(mock, "ApplySettings").WillReturnRows(row(11))
+}
+
+// expectRestInside expects the rest of that check, which passes.
+func expectRestInside(mock sqlmock.Sqlmock) {
+	const started = "1.5"
+	expectTransaction(mock)
+	query(mock, "ShowsSnapshot").WillReturnRows(row(firstPID, started, false, true))
+	query(mock, "TryPair").WillReturnRows(row(true))
+	query(mock, "PingTransaction").WillReturnRows(row("open"))
+	query(mock, "ShowsSnapshot").WillReturnRows(row(secondPID, started, false, true))
+	query(mock, "PairIsFree").WillReturnRows(row(false, secondPID))
+	mock.ExpectRollback()
+	query(mock, "PairIsFree").WillReturnRows(row(true, secondPID))
+	mock.ExpectRollback()
+}
+
+// expectUseInside expects the first transaction after that check. It fails with errPlain.
+func expectUseInside(mock sqlmock.Sqlmock) {
+	mock.ExpectBegin()
+	mock.ExpectExec("REPEATABLE READ").WillReturnError(errPlain)
+	mock.ExpectRollback()
+}
+
+// With a pooler, a candidate leads inside a transaction if that keeps the promise. Otherwise the
+// error says what was found outside and inside.
+func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
+	const insideLease, both = "idle_in_transaction_session_timeout", "; and inside a transaction: "
+	refused := &pgconn.PgError{Code: "22023", Message: "refused"}
+	full := &pgconn.PgError{Code: "53300", Message: "too many connections"}
+	names := map[string][]string{}
+	bubble(t, "settings", func(t *testing.T) { names["all"] = sessionSettings(t) })
+	for name, c := range map[string]struct {
+		scope     elector.Scope
+		expect    func(sqlmock.Sqlmock)
+		want      []error
+		not       error
+		says      string
+		permanent bool
+		settings  int // that are reported
+	}{
+		"it keeps it": {elector.Auto, func(mock sqlmock.Sqlmock) {
+			expectPooler(mock, 3)
+			expectSettingsInside(mock, 0)
+			expectRestInside(mock)
+			expectUseInside(mock)
+		}, []error{errPlain}, elector.ErrSessionPooled, "", false, 0},
+		"the server is full": {elector.Auto, func(mock sqlmock.Sqlmock) {
+			expectPooler(mock, 3)
+			mock.ExpectBegin().WillReturnError(full)
+		}, []error{full}, elector.ErrSessionPooled, "(inside a transaction, because outside: ", false, 0},
+		"the next server is too old": {elector.Auto, func(mock sqlmock.Sqlmock) {
+			expectPooler(mock, 3)
+			expectTransaction(mock)
+			query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 139999, "PostgreSQL 13.99", 0, false))
+			mock.ExpectRollback()
+		}, []error{elector.ErrSessionPooled, elector.ErrUnsupportedServer}, nil, both, true, 0},
+		"statement mode, with lib/pq": {elector.Auto, func(mock sqlmock.Sqlmock) {
+			expectPooler(mock, 3)
+			for range 3 {
+				mock.ExpectBegin().WillReturnError(driver.ErrBadConn)
+			}
+		}, []error{elector.ErrSessionPooled, driver.ErrBadConn}, nil, both, true, 0},
+		"statement mode": {elector.Auto, func(mock sqlmock.Sqlmock) {
+			expectPooler(mock, 3)
+			for range 3 {
+				mock.ExpectBegin().WillReturnError(&pgconn.PgError{Code: "08P01"})
+			}
+		}, []error{elector.ErrSessionPooled}, nil, "begin a transaction", true, 0},
+		"it keeps it, and the driver keeps statements": {elector.Auto, func(mock sqlmock.Sqlmock) {
+			expectPooler(mock, 3)
+			expectSettingsInside(mock, 1)
+			expectRestInside(mock)
+		}, []error{elector.ErrSessionPooled}, nil, "default_query_exec_mode=exec", true, 0},
+		"the driver keeps statements, and there is a pooler": {elector.TransactionScope, func(mock sqlmock.Sqlmock) {
+			expectSettingsInside(mock, 1)
+			expectRestInside(mock)
+			expectPooler(mock, 4) // once more for two idle connections
+		}, []error{elector.ErrSessionPooled}, nil, "default_query_exec_mode=exec", true, 0},
+		"the driver keeps statements, and there is none": {elector.TransactionScope, func(mock sqlmock.Sqlmock) {
+			expectSettingsInside(mock, 1)
+			expectRestInside(mock)
+			expectFirstCheck(mock)
+			expectUseInside(mock)
+		}, []error{errPlain}, elector.ErrSessionPooled, "", false, 0},
+		"a setting is refused": {elector.TransactionScope, func(mock sqlmock.Sqlmock) {
+			expectSettingsInside(mock, 0).WillReturnError(refused)
+			mock.ExpectRollback()
+			expectEachTried(mock, names["all"], "jit", refused)
+			expectSettingsInside(mock, 0).WithArgs(true, lacks("jit"))
+			expectRestInside(mock)
+			expectUseInside(mock)
+		}, []error{errPlain}, elector.ErrSessionPooled, "", false, 1},
+		"the lease inside was refused outside": {elector.Auto, func(mock sqlmock.Sqlmock) {
+			expectRefusedSettings(mock, refused)
+			expectEachTried(mock, names["all"], insideLease, refused)
+			expectPooler(mock, 3)
+			expectSettingsInside(mock, 0).WithArgs(true, has(insideLease))
+			expectRestInside(mock)
+			expectUseInside(mock)
+		}, []error{errPlain}, elector.ErrSessionPooled, "", false, 1},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			c.expect(mock)
+			e, rec := newElector(t, pool, elector.WithScope(c.scope))
+			_, elected, err := e.TryCampaign(t.Context())
+			wantError(t, err, c.want...)
+			if elected || c.not != nil && errors.Is(err, c.not) || !contains(err, c.says) || contains(err, "; and inside") != (c.says == both) {
+				t.Errorf("elected %t, %v", elected, err)
+			}
+			var ops []hooks.Op
+			for range c.settings {
+				ops = append(ops, hooks.OpSetting)
+			}
+			wantFailures(t, rec, append(ops, hooks.OpCampaign)...)
+			if f := rec.Failures()[c.settings]; f.Permanent != c.permanent {
+				t.Errorf("permanent %t: %v", f.Permanent, f.Err)
+			}
+			wantInUse(t, pool, 1)
+		})
+	}
+}
