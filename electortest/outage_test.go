@@ -131,6 +131,37 @@ func TestALeaderOnASharedSessionIsBackSoonAfterItsRouteIs(t *testing.T) {
 	}
 }
 
+// A session whose lock was held hurries for each of its elections.
+func TestASharedSessionHurriesAfterItsElectorThatLedIsClosed(t *testing.T) {
+	for _, outage := range outages {
+		bubble(t, func(b *bench) {
+			other := b.run("other")
+			b.leads(other)
+			process := b.NewProcess()
+			pool := process.Open()
+			session, err := elector.NewSession(pool)
+			b.check(err)
+			led, err := session.Elector("a")
+			b.check(err)
+			follows, err := session.Elector("orders")
+			b.check(err)
+			for _, e := range []*elector.Elector{led, follows} {
+				go func() { _ = e.Run(always, nil) }()
+				time.Sleep(time.Second)
+			}
+			standby := b.promoted()
+			other.process.Kill()
+			time.Sleep(outage / 2)
+			b.wraps(led.Close(always))
+			time.Sleep(outage / 2)
+			process.ConnectTo(standby)
+			b.within("it leads", 0, b.leads(&candidate{Elector: follows}), soonBack)
+			b.wraps(session.Close(always))
+			b.wraps(pool.Close())
+		})
+	}
+}
+
 func TestAPollingFollowerIsBackARetryIntervalAfterItsRouteIs(t *testing.T) {
 	for _, outage := range outages {
 		bubble(t, func(b *bench) {
