@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 //go:embed list.txt
@@ -92,8 +93,8 @@ func (m listed) try(ctx context.Context, dir string) (result, error) {
 		if err := s.compile(ctx); err != nil {
 			return result(fmt.Sprintf("not tried: %v", err)), nil
 		}
-		if out, err := s.run(ctx, s.tests, "MUTANT="); err != nil {
-			return noticedBy(s.name, out, err), nil
+		if out, err := s.run(ctx, s.tests, time.Minute, "MUTANT="); err != nil {
+			return noticedBy(s.name, out), nil
 		}
 	}
 	return missed, nil

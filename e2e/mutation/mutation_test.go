@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"go/ast"
 	gobuild "go/build"
@@ -17,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Without this test only make mutate would notice a mutant that no longer applies, and
@@ -185,7 +185,7 @@ func TestMutantsAreCountedByResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer known.close()
-	known.set(mutants[0], noticedBy("elector", "", nil))
+	known.set(mutants[0], noticedBy("elector", ""))
 	known.set(mutants[1], missed)
 	known.set(mutants[2], unreached)
 	reasons, err := parseReasons("# It only logs\n\n" + mutants[0].key() + "\n" + mutants[1].key() + "\n# Nobody asks\nelector\tgone.go\tis left out\tf()\t0\n")
@@ -213,19 +213,31 @@ func TestParseReasonsRejectsAMutantWithoutOneReason(t *testing.T) {
 }
 
 func TestTheResultNamesTheFailedTest(t *testing.T) {
-	failed := errors.New("exit status 1")
 	for _, tt := range []struct {
 		out  string
-		err  error
 		want result
 	}{
-		{"--- FAIL: TestA (0.1s)\n--- FAIL: TestB (0.1s)\n", failed, "noticed by elector: TestA"},
-		{"panic: index out of range", failed, "noticed by elector"},
-		{"--- FAIL: TestA (0.1s)\n", errHangs, "noticed by elector, which hangs"},
+		{"--- FAIL: TestA (0.1s)\n--- FAIL: TestB (0.1s)\n", "noticed by elector: TestA"},
+		{"panic: index out of range", "noticed by elector"},
+		{"panic: test timed out after 10s\n\trunning tests:\n\t\tTestA/case (10s)\n", "noticed by elector: TestA, which hangs"},
 	} {
-		if got := noticedBy("elector", tt.out, tt.err); got != tt.want || !got.noticed() {
+		if got := noticedBy("elector", tt.out); got != tt.want || !got.noticed() {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}
+	}
+}
+
+func TestTheLatestNoticeOfAMutantIsTriedFirst(t *testing.T) {
+	s := &suite{reached: map[int][]string{1: {"TestA", "TestB", "TestSlow"}, 2: {"TestA"}}, took: map[string]time.Duration{"TestSlow": time.Minute}}
+	var n notices
+	for _, name := range []string{"TestA", "TestSlow", "", "TestB", "TestA", "TestB"} {
+		n.add(s, name)
+	}
+	if got := n.of(1); !slices.Equal(got, []notice{{s, "TestB"}, {s, "TestA"}}) {
+		t.Errorf("got %v", got)
+	}
+	if got := n.of(2); !slices.Equal(got, []notice{{s, "TestA"}}) {
+		t.Errorf("got %v", got)
 	}
 }
 
@@ -237,7 +249,7 @@ func TestResultsAreStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	known.set(one, missed)
-	known.set(one, noticedBy("elector", "", errHangs))
+	known.set(one, noticedBy("elector", timedOut))
 	known.set(two, unreached)
 	known.close()
 	for _, again := range []bool{true, false} { // without -again nothing is kept

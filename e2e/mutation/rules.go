@@ -84,11 +84,12 @@ func (p planted) tryAll(ctx context.Context, suites []*suite) {
 		return min(1, len(p.known.get(a))) - min(1, len(p.known.get(b)))
 	})
 	var wg sync.WaitGroup
+	var lately notices
 	jobs := make(chan mutant)
 	for range *few {
 		wg.Go(func() {
 			for m := range jobs {
-				v := try(ctx, m.number, suites)
+				v := try(ctx, m.number, suites, &lately)
 				if ctx.Err() != nil {
 					continue // Ctrl-C also interrupts the tests
 				}

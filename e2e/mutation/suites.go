@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,8 +23,8 @@ type suite struct {
 	dir     string
 	tests   string // a regular expression
 	args    []string
-	reached map[int][]string // by the planted mutant, the tests that run its code
-	limit   time.Duration
+	reached map[int][]string         // by the planted mutant, the tests that run its code
+	took    map[string]time.Duration // each test, without a mutant
 }
 
 // suites returns the suites of a copy, in running order: those that notice most in the least
@@ -44,7 +44,6 @@ func suites(dir string) (all []*suite) {
 		s.dir = filepath.Join(dir, s.name)
 		s.binary = filepath.Join(dir, ".bin", filepath.Base(s.name))
 		s.tests = cmp.Or(s.tests, "^Test") // an example sleeps
-		s.limit = time.Minute
 		all = append(all, &s)
 	}
 	return all
@@ -76,18 +75,18 @@ func build(ctx context.Context, dir string) ([]*suite, error) {
 // measure runs each test of the suite without a mutant. It checks that it passes, and measures
 // its time and the mutants that it reaches.
 func (s *suite) measure(ctx context.Context) error {
-	s.limit = 10 * time.Minute
-	s.reached = map[int][]string{}
+	s.reached, s.took = map[int][]string{}, map[string]time.Duration{}
 	names, err := exec.CommandContext(ctx, s.binary, "-test.list="+s.tests).Output()
 	if err != nil {
 		return fmt.Errorf("list the tests of %s: %w", s.name, err)
 	}
 	began := time.Now()
 	for name := range strings.FieldsSeq(string(names)) {
-		reached := filepath.Join(s.dir, name+".reached")
-		if out, err := s.run(ctx, "^"+name+"$", "MUTANTS_REACHED="+reached); err != nil {
+		reached, started := filepath.Join(s.dir, name+".reached"), time.Now()
+		if out, err := s.run(ctx, "^"+name+"$", 10*time.Minute, "MUTANTS_REACHED="+reached); err != nil {
 			return fmt.Errorf("the tests of %s without a mutant: %w\n%s", s.name, err, out)
 		}
+		s.took[name] = time.Since(started)
 		numbers, err := os.ReadFile(reached)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -100,44 +99,83 @@ func (s *suite) measure(ctx context.Context) error {
 			s.reached[n] = append(s.reached[n], name)
 		}
 	}
-	took := time.Since(began)
-	s.limit = 10*time.Second + 8*took
-	fmt.Printf("%-20s reaches %4d mutants in %v\n", s.name, len(s.reached), took.Round(time.Millisecond))
+	fmt.Printf("%-20s reaches %4d mutants in %v\n", s.name, len(s.reached), time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
-var errHangs = errors.New("hangs")
-
-// run runs these tests of the suite until the first failure. It fails with errHangs if they take
-// much longer than the suite.
-func (s *suite) run(ctx context.Context, tests, variable string) (out string, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.limit, errHangs)
-	defer cancel()
-	command := exec.CommandContext(ctx, s.binary, append([]string{"-test.failfast", "-test.short", "-test.run=" + tests}, s.args...)...)
+// run runs these tests of the suite until the first failure. One that is still running at the
+// limit has failed.
+func (s *suite) run(ctx context.Context, tests string, limit time.Duration, variable string) (out string, err error) {
+	command := exec.CommandContext(ctx, s.binary, append([]string{"-test.failfast", "-test.short", "-test.timeout=" + limit.String(), "-test.run=" + tests}, s.args...)...)
 	command.Dir = s.dir
 	command.Env = append(os.Environ(), variable)
 	command.WaitDelay = time.Second
-	var text bytes.Buffer
-	command.Stdout, command.Stderr = &text, &text
-	err = command.Run()
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
+// runReached runs tests with a mutant. They may take much longer than without it.
+func (s *suite) runReached(ctx context.Context, number int, tests ...string) (out string, err error) {
+	limit := 10 * time.Second
+	for _, name := range tests {
+		limit += 8 * s.took[name]
 	}
-	return text.String(), err
+	return s.run(ctx, "^("+strings.Join(tests, "|")+")$", limit, fmt.Sprint("MUTANT=", number))
+}
+
+// A notice is a test that has noticed a mutant.
+type notice struct {
+	suite *suite
+	test  string
+}
+
+// notices are the quick tests that have noticed a mutant, the latest first. They are likely to
+// notice the next one in the same function.
+type notices struct {
+	mu  sync.Mutex
+	all []notice
+}
+
+func (n *notices) add(suite *suite, test string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if found := (notice{suite, test}); test != "" && suite.took[test] < time.Second {
+		n.all = slices.DeleteFunc(n.all, func(other notice) bool { return other == found })
+		n.all = slices.Insert(n.all, 0, found)
+	}
+}
+
+// of returns some of those that reach the mutant.
+func (n *notices) of(number int) (some []notice) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, one := range n.all {
+		if len(some) < 8 && slices.Contains(one.suite.reached[number], one.test) {
+			some = append(some, one)
+		}
+	}
+	return some
 }
 
 // try runs the tests that reach the mutant, until one fails. If ctx has ended, the result is
 // meaningless.
-func try(ctx context.Context, number int, all []*suite) result {
+func try(ctx context.Context, number int, all []*suite, lately *notices) result {
 	v := unreached
+	for _, one := range lately.of(number) {
+		if out, err := one.suite.runReached(ctx, number, one.test); err != nil {
+			lately.add(one.suite, one.test)
+			return noticedBy(one.suite.name, out)
+		}
+	}
 	for _, s := range all {
 		tests := s.reached[number]
 		if len(tests) == 0 {
 			continue
 		}
 		v = missed
-		if out, err := s.run(ctx, "^("+strings.Join(tests, "|")+")$", fmt.Sprint("MUTANT=", number)); err != nil {
-			return noticedBy(s.name, out, err)
+		if out, err := s.runReached(ctx, number, tests...); err != nil {
+			lately.add(s, failedTest(out))
+			return noticedBy(s.name, out)
 		}
 	}
 	return v
@@ -152,16 +190,33 @@ const (
 	noticed          = "noticed by "
 )
 
-var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
+const timedOut = "panic: test timed out"
+
+var (
+	failures = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
+	running  = regexp.MustCompile(`(?m)^\t\t(Test\w+)`) // at the limit
+)
+
+// failedTest names the test that the output of a suite says has failed, if it says so.
+func failedTest(out string) string {
+	by := failures
+	if strings.Contains(out, timedOut) {
+		by = running
+	}
+	if found := by.FindStringSubmatch(out); found != nil {
+		return found[1]
+	}
+	return ""
+}
 
 // noticedBy returns the result for a suite that failed with that output.
-func noticedBy(suite, out string, err error) result {
+func noticedBy(suite, out string) result {
 	v := result(noticed + suite)
-	switch found := failedTest.FindStringSubmatch(out); {
-	case errors.Is(err, errHangs):
-		return v + ", which hangs"
-	case found != nil:
-		return v + ": " + result(found[1])
+	if test := failedTest(out); test != "" {
+		v += ": " + result(test)
+	}
+	if strings.Contains(out, timedOut) {
+		v += ", which hangs"
 	}
 	return v
 }
