@@ -420,27 +420,71 @@ func TestACommitWhoseWaitIsCancelledProvesNothing(t *testing.T) {
 	})
 }
 
-// The connection for commits breaks, and the next one reaches another server.
+// The connection for commits breaks, and the next one reaches another server. Only a server of a
+// later timeline has replaced the leader's.
 func TestACommitOnAnotherServerProvesNothing(t *testing.T) {
-	replicated(t, func(b *bench) {
-		one := b.run("one", synchronously)
-		b.leads(one)
-		time.Sleep(heartbeat / 2)
-		other := b.NewStandby(0)
-		defer other.Close()
-		b.wraps(other.Promote())
-		other.SetSynchronousStandbys("FIRST 1 (s2)", "s2")
-		one.process.ConnectTo(other)
-		b.Trace(func(e electortest.Event) {
-			if e.What == "CommitSynchronously" && !e.Done {
-				go b.Terminate(e.PID)
-			}
+	for name, promoted := range map[string]bool{"promoted": true, "of the same timeline": false} {
+		t.Run(name, func(t *testing.T) {
+			replicated(t, func(b *bench) {
+				one := b.run("one", synchronously)
+				b.leads(one)
+				time.Sleep(heartbeat / 2)
+				other := electortest.NewServer()
+				if promoted {
+					other = b.NewStandby(0)
+					b.wraps(other.Promote())
+				}
+				defer other.Close()
+				other.SetSynchronousStandbys("FIRST 1 (s2)", "s2")
+				one.process.ConnectTo(other)
+				b.Trace(func(e electortest.Event) {
+					if e.What == "CommitSynchronously" && !e.Done {
+						go b.Terminate(e.PID)
+					}
+				})
+				d := b.demoted(one)
+				if !promoted {
+					if d.Reason != hooks.LeaseExpired || errors.Is(d.Err, elector.ErrOldPrimary) {
+						t.Errorf("demoted because %s: %v", d.Reason, d.Err)
+					}
+					return
+				}
+				b.wraps(d.Err, elector.ErrSessionLost, elector.ErrOldPrimary)
+				if !strings.Contains(d.Err.Error(), "timeline 2 has replaced timeline 1") {
+					t.Errorf("demoted by %v", d.Err)
+				}
+			})
 		})
-		d := b.demoted(one)
-		b.wraps(d.Err, elector.ErrSessionLost, elector.ErrOldPrimary)
-		if !strings.Contains(d.Err.Error(), "timeline 2 has replaced timeline 1") {
-			t.Errorf("demoted by %v", d.Err)
+	}
+}
+
+// The route leads to another server for a moment, while the candidate has the lock already.
+func TestAFirstCommitOnAnotherServerIsRepeated(t *testing.T) {
+	replicated(t, func(b *bench) {
+		other := electortest.NewServer()
+		defer other.Close()
+		other.SetSynchronousStandbys("FIRST 1 (s1)", "s1")
+		var one *candidate
+		commits := 0
+		one = b.wired(func(m message, send func() error) error {
+			switch m.name {
+			case "CONNECT":
+				if commits == 0 && len(b.Locks()) > 0 {
+					one.process.ConnectTo(other)
+					defer one.process.ConnectTo(b.Server)
+				}
+			case "CommitSynchronously":
+				commits++
+			}
+			return send()
+		}, "one", synchronously)
+		one.pool.SetMaxIdleConns(0)
+		term := b.campaign(one.Elector)
+		b.wraps(term.Resign(always))
+		if commits < 2 {
+			t.Error("the first was made on the candidate's server")
 		}
+		b.failed(one)
 	})
 }
 
