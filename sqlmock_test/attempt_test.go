@@ -357,23 +357,30 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 }
 
 func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		invalid := &pgconn.PgError{Code: "22023", Message: "no such value"}
-		pool, mock := newMock(t)
-		e, rec := newElector(t, pool)
-		expectRefusedSettings(mock, invalid)
-		mock.ExpectBegin()
-		query(mock, "ApplySettings").WillReturnError(errTerminated)
-		_, _, err := e.TryCampaign(t.Context())
-		wantError(t, err, errTerminated)
-		wantFailures(t, rec, hooks.OpCampaign)
+	for name, last := range map[string]func(sqlmock.Sqlmock){
+		"in a transaction": func(mock sqlmock.Sqlmock) {
+			mock.ExpectBegin()
+			query(mock, "ApplySettings").WillReturnError(errTerminated)
+		},
+		"before it begins": func(mock sqlmock.Sqlmock) { mock.ExpectBegin().WillReturnError(errTerminated) },
+	} {
+		bubble(t, name, func(t *testing.T) {
+			invalid := &pgconn.PgError{Code: "22023", Message: "no such value"}
+			pool, mock := newMock(t)
+			e, rec := newElector(t, pool)
+			expectRefusedSettings(mock, invalid)
+			last(mock)
+			_, _, err := e.TryCampaign(t.Context())
+			wantError(t, err, errTerminated)
+			wantFailures(t, rec, hooks.OpCampaign)
 
-		expectServerCheck(mock)
-		query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, has(`"application_name","value":"web-1"`)).WillReturnRows(row("busy", false, sessionPID, 0, ""))
-		if _, elected, err := e.TryCampaign(t.Context()); elected || err != nil {
-			t.Errorf("got %v, %v", elected, err)
-		}
-	})
+			expectServerCheck(mock)
+			query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, has(`"application_name","value":"web-1"`)).WillReturnRows(row("busy", false, sessionPID, 0, ""))
+			if _, elected, err := e.TryCampaign(t.Context()); elected || err != nil {
+				t.Errorf("got %v, %v", elected, err)
+			}
+		})
+	}
 }
 
 // The driver begins one transaction for each question, or two: pgx does that if it describes
@@ -545,9 +552,10 @@ func TestAPoolerIsRefusedOnlyIfItShowsOnEachConnection(t *testing.T) {
 			expectAttempt(mock, "granted")
 			query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false, ""))
 			expectEviction(mock, sessionPID) // the lock is on a shared backend
-			for range 3 {
-				r.server(mock)
-			}
+			r.server(mock)
+			expectOneCheck(mock) // which misses it
+			r.server(mock)
+			r.server(mock)
 			expectTerm(mock, 1)
 			expectResign(mock)
 			e, rec := newElector(t, pool)
@@ -602,6 +610,29 @@ func TestAGrantInsideATransactionIsLeftForAnotherAtOnce(t *testing.T) {
 		wantTook(t, start, 0)
 		wantFailures(t, rec)
 	})
+}
+
+// Each question begins a transaction but on such a connection, so it would look like one that a
+// pooler shares.
+func TestACheckInsideATransactionOfOtherCodeNamesThatAndNoPooler(t *testing.T) {
+	for n, pid := range []int{firstPID, secondPID} {
+		bubble(t, fmt.Sprint("connection ", n+1), func(t *testing.T) {
+			pool, mock := newMock(t)
+			upTo(n, pid, false, 150000, "PostgreSQL 15", 0, true)(mock)
+			e, rec := newElector(t, pool)
+			_, elected, err := e.TryCampaign(t.Context())
+			if elected || !contains(err, "a transaction that other code has left open") || errors.Is(err, elector.ErrSessionPooled) {
+				t.Errorf("elected %t, %v", elected, err)
+			}
+			wantFailures(t, rec, hooks.OpCampaign)
+			if rec.Failures()[0].Permanent {
+				t.Error("refused permanently")
+			}
+			expectTerm(mock, 1)
+			expectResign(mock)
+			resign(t, campaign(t, e))
+		})
+	}
 }
 
 // A primary that is in recovery now is being replaced. The candidate waits for the new primary.

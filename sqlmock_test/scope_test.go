@@ -3,6 +3,7 @@ package sqlmock_test
 import (
 	"database/sql/driver"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/DATA-DOG/go-sqlmock"
@@ -83,6 +84,9 @@ func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
 			expectPooler(mock, 3)
 			mock.ExpectBegin().WillReturnError(full)
 		}, []error{full}, elector.ErrSessionPooled, "(inside a transaction, because outside: ", false, 0},
+		"the server is full, and nobody looked outside": {elector.TransactionScope, func(mock sqlmock.Sqlmock) {
+			mock.ExpectBegin().WillReturnError(full)
+		}, []error{full}, elector.ErrSessionPooled, "begin a transaction", false, 0},
 		"the next server is too old": {elector.Auto, func(mock sqlmock.Sqlmock) {
 			expectPooler(mock, 3)
 			expectTransaction(mock)
@@ -140,7 +144,8 @@ func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
 			e, rec := newElector(t, pool, elector.WithScope(c.scope))
 			_, elected, err := e.TryCampaign(t.Context())
 			wantError(t, err, c.want...)
-			if elected || c.not != nil && errors.Is(err, c.not) || !contains(err, c.says) || contains(err, "; and inside") != (c.says == both) {
+			if elected || c.not != nil && errors.Is(err, c.not) || !contains(err, c.says) || contains(err, "; and inside") != (c.says == both) ||
+				contains(err, "because outside") != strings.Contains(c.says, "because outside") {
 				t.Errorf("elected %t, %v", elected, err)
 			}
 			var ops []hooks.Op
@@ -154,4 +159,44 @@ func TestAPoolerIsRefusedOnlyIfTransactionsCannotKeepThePromise(t *testing.T) {
 			wantInUse(t, pool, 1)
 		})
 	}
+}
+
+// The candidate does not stay in transaction scope for a pooler that is gone.
+func TestAPoolerThatWasFoundInACheckThatFailedIsLookedForAgain(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		full := &pgconn.PgError{Code: "53300", Message: "too many connections"}
+		pool, mock := newMock(t)
+		expectPooler(mock, 3)
+		mock.ExpectBegin().WillReturnError(full)
+		e, rec := newElector(t, pool, elector.WithScope(elector.Auto))
+		_, _, err := e.TryCampaign(t.Context())
+		wantError(t, err, full)
+		expectTerm(mock, 1)
+		expectResign(mock)
+		resign(t, campaign(t, e))
+		if all := rec.Campaigns(); len(all) != 2 || all[1].InTransaction {
+			t.Errorf("campaigns: %+v", all)
+		}
+	})
+}
+
+// Each check of the server would report it otherwise.
+func TestASettingThatIsRefusedInsideATransactionIsLeftOutAndReportedOnce(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		names := sessionSettings(t)
+		refused := &pgconn.PgError{Code: "22023", Message: "refused"}
+		pool, mock := newMock(t)
+		e, rec := newElector(t, pool, elector.WithScope(elector.TransactionScope))
+		expectSettingsInside(mock, 0).WillReturnError(refused)
+		mock.ExpectRollback()
+		expectEachTried(mock, names, "jit", refused)
+		for range 2 {
+			expectSettingsInside(mock, 0).WithArgs(true, lacks("jit"))
+			expectRestInside(mock)
+			expectUseInside(mock)
+			_, _, err := e.TryCampaign(t.Context())
+			wantError(t, err, errPlain)
+		}
+		wantFailures(t, rec, hooks.OpSetting, hooks.OpCampaign, hooks.OpCampaign)
+	})
 }

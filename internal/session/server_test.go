@@ -273,6 +273,24 @@ func TestThereIsOneQueueWhileAnybodyWaits(t *testing.T) {
 	})
 }
 
+func TestAPoolIsForgottenWhenTheLastWhoWaitsGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := queues{of: map[*sql.DB]*queue{}}
+		_, leave, err := all.alone(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hurried, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, _, err := all.alone(hurried, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		if leave(); len(all.of) > 0 {
+			t.Error("the pool is remembered")
+		}
+	})
+}
+
 func TestACheckWithAnotherLeaseIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made, _ := checks(40, func() (bool, error) { return true, nil }, Lease{Length: 10 * time.Second}, Lease{Length: 20 * time.Second})
