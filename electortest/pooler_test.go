@@ -41,6 +41,7 @@ func TestATransactionThatDoesNotBeginNamesItsCause(t *testing.T) {
 		"the second, in time":           {waited, "BEGIN", 2, nil, full, false},
 		"the second, closed":            {driver.ErrBadConn, "BEGIN", 2, nil, second, false},
 		"the second, statement pooling": {violated, "BEGIN", 2, nil, second, false},
+		"the second, a full lock table": {serverError("53200", "out of shared memory"), "BEGIN", 2, elector.ErrLockTableFull, "begin a transaction", false},
 		"once closed":                   {driver.ErrBadConn, "BEGIN", 0, nil, "", false},
 		"once statement pooling":        {violated, "BEGIN", 0, nil, "", false},
 	} {
@@ -73,6 +74,101 @@ func TestATransactionThatDoesNotBeginNamesItsCause(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whichever it is: the check does not go on, and finds no other reason.
+func TestAStatementThatFailsInTheCheckOfATransactionIsTheReason(t *testing.T) {
+	for _, c := range []struct {
+		message string
+		nth     int
+	}{{"BEGIN", 1}, {"DescribeServer", 1}, {"NamedStatement", 1}, {"ApplySettings", 1}, {"BEGIN", 2}, {"ShowsSnapshot", 1}, {"TryPair", 1},
+		{"PingTransaction", 1}, {"ShowsSnapshot", 2}, {"PairIsFree", 1}, {"ROLLBACK", 1}, {"PairIsFree", 2}} {
+		scene(t, fmt.Sprint(c.message, c.nth), func(b *bench) {
+			failure := serverError("53200", "out of shared memory")
+			if c.message == "ROLLBACK" {
+				failure = errOops
+			}
+			one := b.wired(fail(c.message, c.nth, c.nth, failure), "one", inside)
+			term, elected, err := one.TryCampaign(always)
+			if elected {
+				b.Error("elected")
+				b.wraps(term.Resign(always))
+			}
+			if c.message == "ROLLBACK" {
+				b.wraps(err, errOops)
+			} else {
+				b.wraps(err, elector.ErrLockTableFull)
+			}
+			b.failed(one, hooks.OpCampaign)
+			for _, f := range one.rec.Failures() {
+				if f.Permanent {
+					b.Errorf("refused permanently: %v", f.Err)
+				}
+			}
+			b.wraps(b.campaign(one.Elector).Resign(always))
+		})
+	}
+}
+
+// Of candidates that check the server at the same time, the last one makes no check.
+func TestACandidateThatSharesACheckLearnsWhatItHasFound(t *testing.T) {
+	// third has three candidates of a process begin one after the other, and returns the last.
+	third := func(b *bench, process *electortest.Process, opts ...elector.Option) (*candidate, error) {
+		b.Helper()
+		pool := process.Open()
+		process.SetLatency(func() time.Duration { return time.Millisecond })
+		tries := func(s *candidate) error {
+			term, elected, err := s.TryCampaign(always)
+			if elected {
+				b.wraps(term.Resign(always))
+			}
+			return err
+		}
+		var before sync.WaitGroup
+		for _, id := range []string{"one", "two"} {
+			s := b.candidateOn(process, pool, id)
+			before.Go(func() { b.wraps(tries(s)) })
+			time.Sleep(time.Millisecond)
+		}
+		s := b.candidateOn(process, pool, "three", append(opts, elector.WithReadOnlyTimeout(0))...)
+		err := tries(s)
+		before.Wait()
+		process.SetLatency(nil)
+		return s, err
+	}
+	scene(t, "a pooler", func(b *bench) {
+		asked := b.count()
+		s, err := third(b, b.NewPooler(10).NewProcess())
+		b.wraps(err)
+		if n := asked()["NamedStatement"]; n != 2 {
+			b.Errorf("%d checks of a transaction, want those of the first and the second", n)
+		}
+		if c := s.rec.Campaigns(); len(c) != 1 || !c[0].InTransaction {
+			b.Errorf("%+v", c)
+		}
+	})
+	replicated(t, func(b *bench) {
+		_, err := third(b, b.NewPooler(10).NewProcess(), synchronously)
+		b.wraps(err, elector.ErrSessionPooled) // with synchronous standbys the scope is not the same
+	})
+	scene(t, "a primary", func(b *bench) { // a standby after it is a failover
+		process := b.NewProcess()
+		asked := b.count()
+		s, err := third(b, process)
+		b.wraps(err)
+		if n := asked()["DescribeServer"]; n != 2*2*6 {
+			b.Errorf("%d questions, want those of the first and the second", n)
+		}
+		s.pool.SetMaxIdleConns(-1)
+		standby := b.NewStandby(0)
+		b.Cleanup(standby.Close)
+		process.ConnectTo(standby)
+		_, _, err = s.TryCampaign(always)
+		b.wraps(err, elector.ErrServerReadOnly)
+		if b.failed(s, hooks.OpCampaign); s.rec.Failures()[0].Permanent {
+			b.Error("refused permanently")
+		}
+	})
 }
 
 // Other code has left transactions open on connections of the pool. No session is inside one.

@@ -170,11 +170,14 @@ func TestATermThatEndsOnRequestKnowsWhoAsked(t *testing.T) {
 			<-term.Context().Done()
 			_ = term.Resign(context.Background())
 		}()
-		next, err := ask(b, resignOf(leader))
+		other := b.candidate("other")
+		_, err := db.New(other.pool).ApplySettings(always, db.ApplySettingsParams{Settings: `[{"name":"application_name","value":"report"}]`})
+		b.wraps(err)
+		next, err := ask(b, resignOf(other))
 		b.wraps(err)
 		cause := context.Cause(term.Context())
 		b.wraps(cause, elector.ErrResigned)
-		if text := cause.Error(); next != (elector.Leader{}) || !strings.Contains(text, "requested by role") {
+		if text := cause.Error(); next != (elector.Leader{}) || !strings.Contains(text, `requested by role "postgres" (report), backend `) {
 			b.Errorf("%q leads next, and the cause is %s", next.CandidateID, text)
 		}
 	})
@@ -193,6 +196,33 @@ func TestARequestThatIsNotAnsweredNamesTheLeader(t *testing.T) {
 		}
 		b.failed(leader, hooks.OpRequest)
 		b.wraps(term.Resign(context.Background()))
+	})
+}
+
+// Its link dies when it is withdrawn. With pgx the context of a transaction is also that of its
+// rollback.
+func TestARequestThatIsWithdrawnOnADeadLinkKeepsNoConnection(t *testing.T) {
+	bubble(t, func(b *bench) {
+		leader := b.run("leader")
+		b.leads(leader)
+		var other *candidate
+		var begun time.Time // the transaction of the request
+		other = b.wired(func(m message, send func() error) error {
+			switch {
+			case m.name == "Ring":
+				begun = m.begun
+			case m.name == "ROLLBACK" && m.begun.Equal(begun):
+				other.process.Cut(electortest.Both)
+			}
+			return send()
+		}, "other")
+		defer other.process.Mend()
+		_, err := elector.RequestResign(always, other.pool, other.Election())
+		b.wraps(err)
+		b.ended(leader, hooks.Requested)
+		if n := other.pool.Stats().InUse; n != 0 {
+			b.Errorf("%d connections are in use", n)
+		}
 	})
 }
 

@@ -134,16 +134,18 @@ func TestALeaderOnAReplacedPrimaryHasStoppedWhenTheNextBegins(t *testing.T) {
 					}
 				})
 			})
-			t.Run("with the option", func(t *testing.T) {
-				replicated(t, func(b *bench) {
-					stopped, began, both := b.replace(driver, synchronously)
-					if both {
-						t.Error("two believe at once")
-					}
-					b.within("the old leader stops", validity-heartbeat, stopped, validity)
-					b.within("the next begins", lease, began, lease+validity)
+			for standby, opts := range map[string][]elector.Option{"": nil, ", polling": {elector.WithStandby(elector.Poll)}} {
+				t.Run("with the option"+standby, func(t *testing.T) {
+					replicated(t, func(b *bench) {
+						stopped, began, both := b.replace(driver, append(opts, synchronously)...)
+						if both {
+							t.Error("two believe at once")
+						}
+						b.within("the old leader stops", validity-heartbeat, stopped, validity)
+						b.within("the next begins", lease, began, lease+validity)
+					})
 				})
-			})
+			}
 		})
 	}
 }
@@ -313,6 +315,21 @@ func TestASynchronousStandbyIsRefusedWhereItIsNotSupported(t *testing.T) {
 			_, err = elector.New(pool, "orders", opts...)
 			b.wraps(err)
 		}
+	})
+}
+
+// Commits find their server by a lock. Without it none would ever count, which says less.
+func TestACandidateWithoutRoomForTheLockOfItsCommitsSaysSoAtOnce(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.wired(fail("TryPair", 1, 1, serverError("53200", "out of shared memory")), "one", synchronously)
+		_, _, err := one.TryCampaign(always)
+		b.wraps(err, elector.ErrTooEarly)
+		time.Sleep(lease)
+		began := time.Now()
+		_, _, err = one.TryCampaign(always)
+		b.wraps(err, elector.ErrLockTableFull)
+		b.within("it says so", 0, time.Since(began), 0)
+		b.wraps(b.campaign(one.Elector).Resign(always))
 	})
 }
 
