@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -624,6 +625,38 @@ func TestSynchronousStandbysCostALeaderTwoStatementsPerHeartbeatAndAFollowerNone
 		delete(asked, "HoldsLock")
 		if len(asked) > 0 {
 			t.Errorf("other statements: %v", asked)
+		}
+	})
+}
+
+// A heartbeat finds another backend. The next check refuses to lead inside a transaction, and the
+// one after that looks for the pooler again.
+func TestASynchronousLeaderThatAPoolerHasMovedLeadsAgainWithoutThePooler(t *testing.T) {
+	replicated(t, func(b *bench) {
+		var moves atomic.Bool
+		b.Handle(func(electortest.Statement) (electortest.Answer, error) {
+			return electortest.Answer{Rows: [][]any{{int64(1), false, false}}}, nil
+		})
+		one := b.wired(func(m message, send func() error) error {
+			if m.name == "Ping" && moves.Swap(false) {
+				*m.text = "Ping of another backend"
+			}
+			return send()
+		}, "one", synchronously)
+		ctx, stop := context.WithCancel(always)
+		done := make(chan error, 1)
+		go func() { done <- one.Run(ctx, nil) }()
+		defer func() {
+			stop()
+			b.wraps(<-done, context.Canceled)
+		}()
+		b.leads(one)
+		moves.Store(true)
+		b.wraps(b.demoted(one).Err, elector.ErrSessionLost, elector.ErrSessionPooled)
+		b.within("it leads again", 0, b.leads(one), lease)
+		failures := one.rec.Failures()
+		if last := failures[len(failures)-1].Err; !errors.Is(last, elector.ErrSessionPooled) || !strings.Contains(last.Error(), "cannot wait for synchronous standbys") {
+			b.Errorf("got %v", last)
 		}
 	})
 }

@@ -25,7 +25,6 @@ func (v *Server) checkScope(ctx context.Context) error {
 		v.pooled = false
 		return fmt.Errorf("%w: a leader inside a transaction cannot wait for synchronous standbys", ErrSessionPooled)
 	}
-	v.pooled = true
 	named, err := v.checkTransactions(ctx)
 	v.pooled = ctx.Err() != nil // if ctx has ended, the next check goes on here; else it starts over
 	// Temporary, as when the pooler is full. In statement mode it ends the connection of the first
@@ -69,7 +68,6 @@ func (v *Server) checkTransactions(ctx context.Context) (named bool, err error) 
 // pingThroughPooler sends a statement that no driver prepares, outside a transaction. It hides
 // driver.ErrBadConn, which its callers take for a pooler that permits no transactions.
 func (s *Session) pingThroughPooler(ctx context.Context) error {
-	s.renew(s.now())
 	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) { return nil, s.conn.PingContext(ctx) })
 	if errors.Is(err, driver.ErrBadConn) {
 		err = errors.New(err.Error())

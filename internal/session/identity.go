@@ -52,7 +52,7 @@ func (n *newest) saw(i identity) {
 func (n *newest) within(d time.Duration) (seen identity, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.seen, !n.at.IsZero() && time.Since(n.at) < d
+	return n.seen, time.Since(n.at) < d
 }
 
 // A primary is a server from its promotion, or its start as a primary, to its end. The

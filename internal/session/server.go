@@ -105,13 +105,11 @@ func (v *Server) Retry(ctx context.Context, try func() error) error {
 		err := v.check(ctx)
 		if err == nil {
 			err = try()
+			v.SuspectPooler(err)
 		}
 		v.checked = v.checked && (err == nil || ctx.Err() != nil)
 		if isSuspicious(err) {
 			live.suspect(v.pool)
-		}
-		if v.passed.Load() {
-			v.SuspectPooler(err)
 		}
 		dead := pgerr.MaybeBroken(err) && !errors.Is(err, ErrSessionPooled) || errors.Is(err, errOpenTransaction)
 		if idle <= 0 || !dead && !errors.Is(err, ErrOldPrimary) {
