@@ -323,6 +323,7 @@ func TestARequestThatCannotBeMadeLeavesNothingBehind(t *testing.T) {
 			if _, err := ask(b, resignOf(other)); err == nil || errors.Is(err, elector.ErrUnanswered) {
 				b.Errorf("got %v", err)
 			}
+			synctest.Wait()
 			if n := other.pool.Stats().InUse; n != 0 || len(b.Locks()) > 2 {
 				b.Errorf("%d connections are in use, and these locks held: %+v", n, b.Locks())
 			}

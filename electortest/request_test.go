@@ -541,6 +541,7 @@ func TestARequestedTransferToNobodyLeavesNothingOnASharedSession(t *testing.T) {
 			return elector.RequestTransfer(ctx, b.candidate("asker").pool, "orders", "nobody")
 		})
 		b.wraps(err, elector.ErrNoSuccessor)
+		synctest.Wait()
 		if n := len(b.Locks()); terms[0].Valid() || !terms[1].Valid() || n != 2 { // of the other election, and the life lock
 			b.Errorf("valid: %t and %t; locks: %+v", terms[0].Valid(), terms[1].Valid(), b.Locks())
 		}

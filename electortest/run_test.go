@@ -299,6 +299,7 @@ func TestTryRunLeadsIfNobodyElseDoes(t *testing.T) {
 		if b.wraps(err); !elected {
 			b.Error("not elected")
 		}
+		synctest.Wait()
 		if len(b.Locks()) != 0 {
 			b.Errorf("locks are left: %+v", b.Locks())
 		}

@@ -44,6 +44,7 @@ func TestAnElectionThroughAPoolerIsLedInsideATransaction(t *testing.T) {
 		time.Sleep(time.Minute)
 		b.wraps(term.Verify(always))
 		b.wraps(term.Resign(always))
+		synctest.Wait()
 		if n := len(b.Locks()); n != 0 {
 			b.Errorf("%d locks are left", n)
 		}
@@ -230,6 +231,7 @@ func TestTransfersInsideATransaction(t *testing.T) {
 			if err := term.TransferTo(ctx, "nobody"); err == nil {
 				b.Error("transferred to nobody")
 			}
+			synctest.Wait()
 			if n := len(b.Locks()); n > 4 {
 				b.Errorf("an offer is left: %+v", b.Locks())
 			}

@@ -115,6 +115,7 @@ func TestAPoolerIsRefusedInSessionScope(t *testing.T) {
 			} else if err == nil { // b waits for ever for the only backend
 				b.Error("it was elected")
 			}
+			synctest.Wait()
 			if n := len(b.Locks()); n != 0 {
 				b.Errorf("locks are left on a shared backend: %+v", b.Locks())
 			}

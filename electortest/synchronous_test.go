@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
@@ -73,6 +74,7 @@ func TestTryCampaignOnANewPrimaryReturnsAnError(t *testing.T) {
 			time.Sleep(wait)
 			_, elected, err := s.TryCampaign(context.Background())
 			b.wraps(err, elector.ErrTooEarly)
+			synctest.Wait()
 			if elected || len(b.Locks()) != 0 {
 				t.Errorf("elected %v, locks %v", elected, b.Locks())
 			}
@@ -239,6 +241,7 @@ func TestACandidateWaitsUntilTheSettingIsSufficient(t *testing.T) {
 			failures := one.rec.Failures()
 			last := failures[len(failures)-1]
 			b.wraps(last.Err, elector.ErrNotSynchronous)
+			synctest.Wait()
 			if one.IsLeader() || last.Permanent || len(b.Locks()) > 0 {
 				t.Errorf("%q: leads %v, permanent %v, locks %v", setting, one.IsLeader(), last.Permanent, b.Locks())
 			}
