@@ -683,3 +683,20 @@ func TestACandidateOnTheBackendOfASessionIsNotElected(t *testing.T) {
 		}
 	})
 }
+
+// A grant is confirmed on another connection, which may be slow. Until then the transaction is kept
+// alive.
+func TestAGrantInsideATransactionIsKeptUntilItIsConfirmed(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.wired(func(m message, send func() error) error {
+			if m.name == "ApplySettings" || m.name == "Confirm" {
+				time.Sleep(lease * 6 / 10) // together they take longer than a lease
+			}
+			return send()
+		}, "one", inside)
+		term := b.campaign(one.Elector)
+		b.wraps(term.Verify(always))
+		b.wraps(term.Resign(always))
+		b.failed(one)
+	})
+}
