@@ -60,8 +60,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	switch query { // transactions by statement
 	case "BEGIN":
-		_, err := c.BeginTx(context.WithoutCancel(ctx), driver.TxOptions{})
-		return driver.RowsAffected(0), err
+		return driver.RowsAffected(0), c.begin(ctx, context.WithoutCancel(ctx))
 	case "COMMIT":
 		return driver.RowsAffected(0), c.endTx(ctx, aCommit)
 	case "ROLLBACK":
@@ -83,13 +82,18 @@ func values(args []driver.NamedValue) (all []any) {
 
 // BeginTx begins a transaction. It ignores the isolation level.
 func (c *conn) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, error) {
+	return transactionOf{c}, c.begin(ctx, ctx)
+}
+
+// begin begins a transaction, whose context is tx.
+func (c *conn) begin(ctx, tx context.Context) error {
 	before := c.tx // BEGIN may be sent within a transaction
-	c.tx = ctx
-	if _, err := c.call(ctx, &message{kind: aBegin}); err != nil {
+	c.tx = tx
+	_, err := c.call(ctx, &message{kind: aBegin})
+	if err != nil {
 		c.tx = before
-		return nil, err
 	}
-	return transactionOf{c}, nil
+	return err
 }
 
 // Begin implements driver.Conn.
