@@ -331,3 +331,19 @@ func TestARequestThatCannotBeMadeLeavesNothingBehind(t *testing.T) {
 		})
 	}
 }
+
+func TestABeginThatWaitsForABackendEndsWithItsContext(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.NewPooler(1).Open()
+		defer pool.Close()
+		tx, err := pool.Begin() // and keeps the only backend
+		b.check(err)
+		defer tx.Rollback()
+		ctx, stop := context.WithTimeout(always, time.Second)
+		defer stop()
+		began := time.Now()
+		_, err = pool.ExecContext(ctx, "BEGIN")
+		b.wraps(err, context.DeadlineExceeded)
+		b.within("it returns", time.Second, time.Since(began), time.Second)
+	})
+}
