@@ -84,11 +84,11 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 
 // On another server the watched lock is free, which says nothing of the leader's backend.
 func TestAWatcherThatReachesAnotherServerEndsNoTerm(t *testing.T) {
-	for name, scope := range map[string]elector.Scope{"in a session": elector.SessionScope, "in a transaction": elector.TransactionScope} {
+	for name, scope := range scopes {
 		scene(t, name, func(b *bench) {
 			other := electortest.NewServer()
 			b.Cleanup(other.Close)
-			one := b.candidate("one", elector.WithScope(scope), elector.WithWatch())
+			one := b.candidate("one", scope, elector.WithWatch())
 			term := b.campaign(one.Elector)
 			leader := b.pid(one)
 			watcher := b.watcher()
