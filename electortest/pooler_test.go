@@ -347,3 +347,324 @@ func TestABeginThatWaitsForABackendEndsWithItsContext(t *testing.T) {
 		b.within("it returns", time.Second, time.Since(began), time.Second)
 	})
 }
+
+// answers returns a wire on which the n-th message of that name, and no other, gets that row.
+func (b *bench) answers(name string, nth int, row ...any) wire {
+	b.Handle(func(electortest.Statement) (electortest.Answer, error) {
+		return electortest.Answer{Rows: [][]any{row}}, nil
+	})
+	var n atomic.Int32
+	return func(m message, send func() error) error {
+		if m.name == name && n.Add(1) == int32(nth) {
+			*m.text = "SHOW another"
+		}
+		return send()
+	}
+}
+
+// Another backend has answered in the middle of an attempt. The next one leads inside a transaction,
+// unless the error may have another cause.
+func TestACandidateThatAPoolerMovesInAnAttemptLeadsInsideATransaction(t *testing.T) {
+	missing := serverError("26000", "prepared statement does not exist")
+	for name, c := range map[string]struct {
+		wire  func(b *bench) wire
+		scope elector.Scope
+		moved bool
+	}{
+		"moved":                   {func(b *bench) wire { return b.answers("Confirm", 1, true, int32(1), int64(1), "0", false, "") }, elector.Auto, true},
+		"moved, in session scope": {func(b *bench) wire { return b.answers("Confirm", 1, true, int32(1), int64(1), "0", false, "") }, elector.SessionScope, false},
+		"statements come and go":  {func(*bench) wire { return fail("TryLock", 1, 2, missing) }, elector.Auto, false},
+	} {
+		scene(t, name, func(b *bench) {
+			one := b.wired(c.wire(b), "one", elector.WithScope(c.scope))
+			_, _, err := one.TryCampaign(always)
+			b.wraps(err, elector.ErrSessionPooled)
+			term := b.campaign(one.Elector)
+			synctest.Wait()
+			if all := one.rec.Campaigns(); all[len(all)-1].InTransaction != c.moved {
+				b.Errorf("inside a transaction: %t", !c.moved)
+			}
+			b.wraps(term.Resign(always))
+			b.failed(one, hooks.OpCampaign)
+		})
+	}
+}
+
+// A heartbeat finds another backend, and the check of transactions fails once. The next check finds
+// no pooler.
+func TestALeaderThatAPoolerHasMovedLeadsInASessionWithoutThePooler(t *testing.T) {
+	bubble(t, func(b *bench) {
+		moved := b.answers("Ping", 2, int64(1), false, false)
+		refused := fail("NamedStatement", 1, 1, errOops)
+		one := b.wired(func(m message, send func() error) error {
+			return moved(m, func() error { return refused(m, send) })
+		}, "one", elector.WithScope(elector.Auto))
+		term := b.campaign(one.Elector)
+		<-term.Context().Done()
+		b.wraps(term.Resign(always), elector.ErrSessionPooled)
+		_, _, err := one.TryCampaign(always)
+		b.wraps(err, errOops)
+		b.wraps(b.campaign(one.Elector).Resign(always))
+		synctest.Wait()
+		if all := one.rec.Campaigns(); all[len(all)-1].InTransaction {
+			b.Errorf("campaigns: %+v", all)
+		}
+	})
+}
+
+// The lock is granted inside a transaction, and confirmed on another connection. Whichever message
+// fails, the candidate is not elected, and leaves nothing behind.
+func TestAGrantThatCannotBeConfirmedIsGivenUp(t *testing.T) {
+	full := serverError("53200", "out of shared memory")
+	for _, c := range []struct {
+		message string
+		nth     int
+		err     error
+	}{
+		{"TryTransactionLock", 1, full}, {"BEGIN", 4, errOops}, {"ApplySettings", 2, full}, {"Confirm", 1, full}, {"Confirm", 1, errOops},
+		{"COMMIT", 1, errOops}, {"PingTransaction", 2, full},
+	} {
+		scene(t, fmt.Sprint(c.message, c.nth), func(b *bench) {
+			var mended atomic.Bool
+			fails := fail(c.message, c.nth, math.MaxInt, c.err)
+			one := b.wired(func(m message, send func() error) error {
+				if mended.Load() {
+					return send()
+				}
+				return fails(m, send)
+			}, "one", inside)
+			_, elected, err := one.TryCampaign(always)
+			mended.Store(true)
+			if b.wraps(err, c.err); elected {
+				b.Error("elected")
+			}
+			if synctest.Wait(); len(b.Locks()) > 0 || one.pool.Stats().InUse > 0 {
+				b.Errorf("left: %+v, and %d connections", b.Locks(), one.pool.Stats().InUse)
+			}
+			b.failed(one, hooks.OpCampaign)
+			b.wraps(b.campaign(one.Elector).Resign(always))
+		})
+	}
+}
+
+// The connection that confirms a grant came with a transaction that other code has left open, with a
+// snapshot. It is not committed, and another one confirms the next grant.
+func TestAGrantIsNotConfirmedInATransactionOfOtherCode(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var sets atomic.Int32 // of the second campaign
+		sets.Store(math.MinInt32)
+		one := b.wired(func(m message, send func() error) error {
+			if m.name == "RepeatableRead" && sets.Add(1) == 2 {
+				return serverError("25001", "SET TRANSACTION ISOLATION LEVEL must be called before any query")
+			}
+			return send()
+		}, "one", inside)
+		one.pool.SetMaxIdleConns(4)
+		b.wraps(b.campaign(one.Elector).Resign(always))
+		sets.Store(0)
+		b.wraps(b.campaign(one.Elector).Resign(always))
+		if n := sets.Load(); n <= 2 {
+			b.Errorf("%d transactions began, want more than the two of the first grant", n)
+		}
+		b.failed(one)
+	})
+}
+
+// The driver fails inside a savepoint. That is no refusal by the server.
+func TestAnErrorOfTheDriverBehindASavepointEndsTheTerm(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.wired(fail("TryPair", 2, 2, errOops), "one", inside, elector.WithWatch())
+		term := b.campaign(one.Elector)
+		<-term.Context().Done()
+		b.wraps(context.Cause(term.Context()), elector.ErrSessionLost, errOops)
+		b.wraps(term.Resign(always), elector.ErrNotLeader)
+	})
+}
+
+// The transaction has ended on the server when it is committed to release its lock.
+func TestAResignationOfATransactionThatIsOverSaysSo(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var moved atomic.Bool
+		b.Handle(func(electortest.Statement) (electortest.Answer, error) {
+			return electortest.Answer{Rows: [][]any{{""}}}, nil
+		})
+		one := b.wired(func(m message, send func() error) error {
+			if m.name == "PingTransaction" && moved.Load() {
+				*m.text = "SHOW another"
+			}
+			return send()
+		}, "one", inside)
+		term := b.campaign(one.Elector)
+		time.Sleep(heartbeat / 2)
+		moved.Store(true)
+		b.wraps(term.Resign(always), elector.ErrSessionLost)
+	})
+}
+
+// A heartbeat waits for the COMMIT of a resignation, and then finds no transaction.
+func TestAHeartbeatAfterAResignationIsNoLoss(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.wired(func(m message, send func() error) error {
+			err := send()
+			if m.name == "COMMIT" {
+				time.Sleep(heartbeat * 3 / 2)
+			}
+			return err
+		}, "one", inside, elector.WithStandby(elector.Wait))
+		term := b.campaign(one.Elector)
+		time.Sleep(heartbeat)
+		b.wraps(term.Resign(always))
+		b.ended(one, hooks.Resigned)
+		b.failed(one)
+	})
+}
+
+// hogs has other code take each connection of the pool that is free.
+func hogs(b *bench, pool *sql.DB) {
+	ctx, stop := context.WithCancel(always)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := pool.Conn(ctx)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+		}
+	}()
+	b.Cleanup(func() {
+		stop()
+		<-done
+	})
+}
+
+// A candidate that waits for the lock inside a transaction has the connection for its grant.
+func TestACandidateThatWaitsInsideATransactionNeedsNoOtherConnectionToLead(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []elector.Option
+		ends func(b *bench, one *candidate)
+	}{
+		"a deputy": {[]elector.Option{elector.WithStandby(elector.Deputy)}, func(b *bench, one *candidate) { b.Terminate(b.pid(one)) }},
+		"a successor": {[]elector.Option{elector.WithStandby(elector.Poll), elector.WithRetryInterval(heartbeat)}, func(b *bench, one *candidate) {
+			b.wraps(b.term(one).TransferTo(always, "two"))
+		}},
+	} {
+		scene(t, name, func(b *bench) {
+			one := b.run("one", inside)
+			b.leads(one)
+			var waits atomic.Bool
+			held := make(chan struct{})
+			two := b.wired(func(m message, send func() error) error {
+				err := send()
+				if m.name == "PrepareWait" && waits.CompareAndSwap(false, true) {
+					close(held)
+				}
+				return err
+			}, "two", append(c.opts, inside)...)
+			two.pool.SetMaxOpenConns(2)
+			ctx, stop := context.WithCancel(always)
+			done := make(chan error, 1)
+			go func() { done <- two.Run(ctx, nil) }()
+			defer func() {
+				stop()
+				b.wraps(<-done, context.Canceled)
+			}()
+			time.Sleep(3*heartbeat + heartbeat/2)
+			if name == "a deputy" {
+				hogs(b, two.pool)
+				time.Sleep(2 * heartbeat)
+			} else {
+				go func() {
+					<-held
+					hogs(b, two.pool)
+				}()
+			}
+			c.ends(b, one)
+			b.within("it leads", 0, b.leads(two), heartbeat)
+			b.failed(two)
+		})
+	}
+}
+
+// A pooler may have another backend answer between two statements of a follower.
+func TestAFollowerThatAPoolerMovesIsNoDeputy(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.leads(b.run("one"))
+		two := b.wired(b.answers("PrepareWait", 1, int32(1), false, int64(1), "1.5"), "two", elector.WithStandby(elector.Wait), elector.WithScope(elector.SessionScope))
+		ctx, stop := context.WithTimeout(always, retry/2)
+		defer stop()
+		b.wraps(two.Run(ctx, nil), context.DeadlineExceeded)
+		if f := two.rec.Failures(); len(f) == 0 || !errors.Is(f[0].Err, elector.ErrSessionPooled) {
+			b.Errorf("failures: %+v", f)
+		}
+	})
+}
+
+// A deputy's transaction has ended, or its attempt fails. That is not the answer that the lock is
+// busy.
+func TestADeputyWhoseAttemptInATransactionFailsSaysWhy(t *testing.T) {
+	for name, c := range map[string]struct {
+		wire func(b *bench) wire
+		says string
+	}{
+		"over":    {func(b *bench) wire { return b.answers("TryInTransaction", 2) }, "the transaction that held the lock has ended on the server"},
+		"refused": {func(*bench) wire { return fail("TryInTransaction", 2, 2, errOops) }, errOops.Error()},
+	} {
+		scene(t, name, func(b *bench) {
+			b.leads(b.run("one", inside))
+			two := b.wired(c.wire(b), "two", inside, elector.WithStandby(elector.Deputy))
+			ctx, stop := context.WithTimeout(always, time.Minute)
+			defer stop()
+			b.wraps(two.Run(ctx, nil), context.DeadlineExceeded)
+			if b.failed(two, hooks.OpCampaign); !strings.Contains(two.rec.Failures()[0].Err.Error(), c.says) {
+				b.Errorf("got %v", two.rec.Failures()[0].Err)
+			}
+		})
+	}
+}
+
+// A transaction on a dead link is given up. On another it is rolled back.
+func TestATransactionIsRolledBackUnlessItsLinkIsDead(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var mu sync.Mutex
+		var rollbacks []error
+		one := b.wired(func(m message, send func() error) error {
+			err := send()
+			if m.name == "ROLLBACK" {
+				mu.Lock()
+				rollbacks = append(rollbacks, err)
+				mu.Unlock()
+			}
+			return err
+		}, "one", inside)
+		b.wraps(b.campaign(b.candidate("other", inside).Elector).Resign(always))
+		ctx, stop := context.WithCancel(always)
+		leader := b.campaign(b.candidate("leader", inside).Elector)
+		done := make(chan error, 1)
+		go func() { done <- one.Run(ctx, nil) }()
+		time.Sleep(heartbeat / 2)
+		stop() // while it is the deputy
+		b.wraps(<-done, context.Canceled)
+		synctest.Wait()
+		for _, err := range rollbacks {
+			b.wraps(err)
+		}
+		if len(rollbacks) == 0 {
+			b.Error("nothing was rolled back")
+		}
+		b.wraps(leader.Resign(always))
+	})
+	bubble(t, func(b *bench) {
+		one := b.run("one", inside)
+		b.leads(one)
+		one.process.Cut(electortest.Both)
+		time.Sleep(2 * lease)
+		b.ended(one, hooks.LeaseExpired)
+		for _, f := range one.rec.Failures() {
+			if f.Op == hooks.OpCall {
+				b.Errorf("a call did not return: %v", f.Err)
+			}
+		}
+	})
+}

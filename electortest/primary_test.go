@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
@@ -202,5 +203,61 @@ func TestTheLargerEpochCountsAndAnInvalidOneKeepsTheSharedSession(t *testing.T) 
 		b.wraps(next.Resign(always))
 		b.wraps(term.Resign(always))
 		b.wraps(session.Close(always))
+	})
+}
+
+// The pool's idle connections lead to the old primary. None is used, or kept.
+func TestConnectionsToAnOldPrimaryAreClosedAtOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one")
+		one.pool.SetMaxIdleConns(10)
+		term := b.campaign(one.Elector)
+		var idle []*sql.Conn
+		for range 4 {
+			conn, err := one.pool.Conn(always)
+			b.check(err)
+			idle = append(idle, conn)
+		}
+		promoted := b.NewStandby(0)
+		b.Cleanup(promoted.Close)
+		b.wraps(promoted.Promote())
+		one.process.ConnectTo(promoted)
+		other := one.process.Open()
+		defer other.Close()
+		b.wraps(term.InTx(always, other, nil, func(*sql.Tx) error { return nil }), elector.ErrOldPrimary)
+		b.wraps(term.Resign(always), elector.ErrOldPrimary)
+		for _, conn := range idle {
+			b.wraps(conn.Close())
+		}
+		term, elected, err := one.TryCampaign(always)
+		if b.wraps(err); !elected || term.Token()>>48 != 2 {
+			b.Fatalf("elected %t: %+v", elected, term)
+		}
+		b.wraps(term.Resign(always))
+		if n := one.pool.Stats().InUse; n != 0 {
+			b.Errorf("%d connections are in use", n)
+		}
+	})
+}
+
+// The heartbeat that finds the old primary prolongs nothing.
+func TestAHeartbeatOnAnOldPrimaryIsNotReported(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.run("one")
+		b.leads(one)
+		one.pool.SetMaxIdleConns(0)
+		promoted := b.NewStandby(0)
+		b.Cleanup(promoted.Close)
+		b.wraps(promoted.Promote())
+		one.process.ConnectTo(promoted)
+		time.Sleep(heartbeat / 2)
+		before := len(one.rec.Heartbeats())
+		_, err := one.Leader(always)
+		b.wraps(err, elector.ErrNoLeader)
+		b.wraps(b.demoted(one).Err, elector.ErrOldPrimary)
+		synctest.Wait()
+		if n := len(one.rec.Heartbeats()) - before; n != 0 {
+			b.Errorf("%d heartbeats were reported", n)
+		}
 	})
 }

@@ -663,3 +663,35 @@ func TestASynchronousLeaderThatAPoolerHasMovedLeadsAgainWithoutThePooler(t *test
 		}
 	})
 }
+
+// Whether it could lead is asked before the lock is, and why not is said.
+func TestACandidateThatCannotAskForTheStandbysSaysWhy(t *testing.T) {
+	full := serverError("53200", "out of shared memory")
+	for name, c := range map[string]struct {
+		wire func(b *bench) wire
+		want error
+	}{
+		"refused": {func(*bench) wire { return fail("SynchronousStandbys", 2, 2, full) }, elector.ErrLockTableFull},
+		"demoted": {func(b *bench) wire {
+			return b.answers("SynchronousStandbys", 2, int32(1), int64(0), int64(0), "", int64(0), "[]")
+		}, elector.ErrServerReadOnly},
+		"the connection for commits is refused": {func(*bench) wire { return fail("ApplySettings", 4, 4, full) }, elector.ErrLockTableFull},
+	} {
+		t.Run(name, func(t *testing.T) {
+			replicated(t, func(b *bench) {
+				one := b.wired(c.wire(b), "one", synchronously)
+				_, _, err := one.TryCampaign(always)
+				b.wraps(err, elector.ErrTooEarly)
+				time.Sleep(lease)
+				_, elected, err := one.TryCampaign(always)
+				if b.wraps(err, c.want); elected || errors.Is(err, elector.ErrServerReadOnly) != (name == "demoted") {
+					b.Errorf("elected %t, %v", elected, err)
+				}
+				if synctest.Wait(); len(b.Locks()) > 0 || one.pool.Stats().InUse > 0 {
+					b.Errorf("left: %+v, and %d connections", b.Locks(), one.pool.Stats().InUse)
+				}
+				b.wraps(b.campaign(one.Elector).Resign(always))
+			})
+		})
+	}
+}

@@ -71,7 +71,8 @@ func (l *Lock) Verify(ctx context.Context) error {
 
 func (l *Lock) holds(ctx context.Context) (bool, error) {
 	if l.InTransaction() { // which has the lock as long as it goes on
-		return l.TransactionGoesOn(ctx)
+		err := l.Stay(ctx)
+		return err == nil, err
 	}
 	row, err := session.Do(ctx, l.Session, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
 		return q.HoldsLock(ctx, db.HoldsLockParams{Pid: l.PID(), Key: l.key})

@@ -30,11 +30,8 @@ type replication struct {
 	senders []sender
 }
 
-// askReplication asks that; lsn is of a commit to compare standbys with, if any.
+// askReplication asks that; lsn is of a commit to compare standbys with, or "0/0".
 func askReplication(ctx context.Context, s *Session, lsn string) (r replication, err error) {
-	if lsn == "" {
-		lsn = "0/0"
-	}
 	r.SynchronousStandbysRow, err = Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.SynchronousStandbysRow, error) {
 		return q.SynchronousStandbys(ctx, lsn)
 	})
@@ -54,7 +51,7 @@ func (v *Server) checkReplication(ctx context.Context) error {
 		return nil
 	}
 	return v.With(ctx, func(s *Session) error {
-		r, err := askReplication(ctx, s, "")
+		r, err := askReplication(ctx, s, "0/0")
 		switch {
 		case err != nil:
 			return err

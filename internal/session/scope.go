@@ -36,25 +36,14 @@ const (
 // InTransaction reports whether the session has its locks inside a transaction.
 func (s *Session) InTransaction() bool { return s.inside }
 
-// Stay sends PingTransaction now, and after each query from now on.
+// Stay sends PingTransaction. It returns nil if the session's transaction, and so each of its
+// locks, is there; and outside a transaction.
 func (s *Session) Stay(ctx context.Context) error {
 	if !s.inside {
 		return nil
 	}
-	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) {
-		s.stays = s.tx != nil
-		return nil, s.pingTransaction(ctx)
-	})
-	return err
-}
-
-// TransactionGoesOn asks whether the session's transaction, and so each of its locks, is there.
-func (s *Session) TransactionGoesOn(ctx context.Context) (bool, error) {
 	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) { return nil, s.pingTransaction(ctx) })
-	if errors.Is(err, errTransactionOver) {
-		return false, nil
-	}
-	return err == nil, err
+	return err
 }
 
 // Anew begins another transaction, without the locks of the last one.
@@ -89,13 +78,12 @@ func TryOr[T any](ctx context.Context, s *Session, call func(context.Context, *d
 	a, err := DoOr(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) {
 		return s.savepoint(ctx, func() (any, error) { return call(ctx, q) })
 	}, func(late any) {
-		if value, ok := late.(T); ok {
-			drop(value)
-		}
+		value, _ := late.(T)
+		drop(value)
 	})
 	value, _ := a.(T)
-	if refused, ok := a.(error); ok && err == nil {
-		err = refused
+	if err == nil {
+		err, _ = a.(error)
 	}
 	return value, err
 }
@@ -139,9 +127,6 @@ func (s *Session) commit() error {
 // Apart is Do for a call whose locks and transaction id must not last as long as those of
 // the session. In transaction scope another connection makes it.
 func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (value T, err error) {
-	if !s.inside {
-		return Do(ctx, s, call)
-	}
 	bound := s.left()
 	if s.aside != nil { // just granted, by the extended protocol, and not started
 		bound = 2 * s.lease.Validity()
@@ -149,11 +134,8 @@ func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *d
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, s.errTimeout)
 	defer cancel()
-	value, err = Beside(ctx, s, call)
-	if err == nil || errors.Is(err, sql.ErrNoRows) {
-		if gone := s.Stay(ctx); gone != nil { // if it has its lock still, nobody else had it meanwhile
-			err = gone
-		}
+	if value, err = Beside(ctx, s, call); err == nil {
+		err = s.Stay(ctx) // if it has its lock still, nobody else had it meanwhile
 	}
 	return value, err
 }
@@ -183,29 +165,26 @@ func Beside[T any](ctx context.Context, s *Session, call func(context.Context, *
 			return value, err
 		}
 	}
-	value, err = Once(ctx, aside, s.settings, call)
+	value, err = once(ctx, aside, s.settings, call)
 	switch {
 	case err != nil && !errors.Is(err, sql.ErrNoRows): // a call may go on
 		aside.Discard()
-		if !own {
-			s.aside = nil
-		}
+		s.aside = nil
 	case own:
 		aside.GiveBack()
 	}
 	return value, err
 }
 
-// Once makes a call in a transaction of its own, with the settings, if any.
-func Once[T any](ctx context.Context, s *Session, settings string, call func(context.Context, *db.Queries) (T, error)) (value T, err error) {
+// once makes a call in a transaction of its own, with the settings.
+func once[T any](ctx context.Context, s *Session, settings string, call func(context.Context, *db.Queries) (T, error)) (value T, err error) {
+	s.inside = true // begin finds a transaction that other code has left open, whose commit is not ours
 	if err := s.begin(ctx); err != nil {
 		return value, err
 	}
-	if settings != "" {
-		_, err = doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) {
-			return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: settings, OnlyLocal: true})
-		})
-	}
+	_, err = doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) {
+		return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: settings, OnlyLocal: true})
+	})
 	if err == nil {
 		value, err = doFresh(ctx, s, call)
 	}

@@ -89,7 +89,7 @@ func (v *Server) InTransaction() bool { return v.inside.Load() }
 // SuspectPooler makes the next check try transaction scope, if err shows that a pooler that
 // the last check missed has moved a session.
 func (v *Server) SuspectPooler(err error) {
-	v.pooled = v.pooled || v.Scope == Auto && errors.Is(err, ErrSessionPooled) && !errors.Is(err, errMixedUp)
+	v.pooled = v.Scope == Auto && errors.Is(err, ErrSessionPooled) && !errors.Is(err, errMixedUp)
 }
 
 // Invalidate has the server checked again before the next Retry.
@@ -162,7 +162,6 @@ func (v *Server) LendToLead(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	aside.inside = true
 	s, err := v.lend(ctx, true)
 	if err != nil {
 		aside.Discard()
@@ -235,7 +234,6 @@ func (v *Server) PrepareWait(ctx context.Context, s *Session, role Role, key int
 		s.pid = row.Pid
 	}
 	s.server = row.Started
-	s.stays = s.inside
 	return s.CheckPID(row.Pid)
 }
 

@@ -34,9 +34,10 @@ func parseStandbys(text string) (l standbyList, err error) {
 		if len(tokens) < 4 || !tokens[1].is("(") {
 			return l, errListSyntax
 		}
-		if l.need, err = strconv.Atoi(tokens[0].name); err != nil || tokens[0].quoted {
+		if tokens[0].quoted {
 			return l, errListSyntax
 		}
+		l.need, _ = strconv.Atoi(tokens[0].name)
 		tokens = tokens[2 : len(tokens)-1]
 	}
 	for i, token := range tokens {

@@ -25,52 +25,22 @@ func TestEveryStandbyThatIsListedMustAcknowledge(t *testing.T) {
 		`FIRST 2 ("say ""hi""","""")`:    {`say "hi"`, `"`},
 		`FIRST 3 ("any", "first", "(,")`: {"any", "first", "(,"},
 		"FIRST 3 (_a$1, 2, été)":         {"_a$1", "2", "été"},
+		"FIRST 2 (\"@\", \"`\")":         {"@", "`"},
 		`FIRST 1 ("")`:                   {""},
 
-		"":                        nil,
-		"*":                       nil,
-		`"*"`:                     nil, // the same to the server
-		"FIRST 1 (*)":             nil,
-		"FIRST 2 (*, s1)":         nil,
-		"s1, s2":                  nil,
-		"FIRST 1 (s1, s2)":        nil,
-		"ANY 1 (s1, s2)":          nil,
-		"FIRST 2 (s1)":            nil,
-		"FIRST 2 (s1, S1)":        nil, // the server ignores case
-		"FIRST 2 (aZ, Az)":        nil,
-		`FIRST 2 (s1, "s1")`:      nil,
-		"FIRST 0 (s1)":            nil,
-		"FIRST (s1)":              nil,
-		"FIRST 1 s1":              nil,
-		"FIRST 1 (s1":             nil,
-		"FIRST 1 s1)":             nil,
-		"FIRST 1 ()":              nil,
-		"FIRST 1 (s1,)":           nil,
-		"FIRST 1 (,s1)":           nil,
-		"FIRST 1 (s1 s2)":         nil,
-		"FIRST 1 (s1) s2":         nil,
-		"FIRST 1 (s1))":           nil,
-		`FIRST "1" (s1)`:          nil,
-		"FIRST 1.5 (s1)":          nil,
-		"FIRST -1 (s1)":           nil,
-		"FIRST ANY 1 (s1)":        nil,
-		"FIRST 99999999999 (s1)":  nil,
-		"first":                   nil,
-		"any":                     nil,
-		"any 1":                   nil,
-		"s1,":                     nil,
-		",s1":                     nil,
-		"s1 s2":                   nil,
-		"()":                      nil,
-		")":                       nil,
-		`"s1`:                     nil,
-		`"s1""`:                   nil,
-		"s1-2":                    nil,
-		"$s1":                     nil,
-		"2s":                      nil, // a number and a name
-		"FIRST 1 (\x00)":          nil,
-		"FIRST 1 (s1) -- s2":      nil,
-		"FIRST 1 (s1), ANY 1 (x)": nil,
+		"":                               nil,
+		"*":                              nil,
+		`"*"`:                            nil, // the same to the server
+		"FIRST 1 (*)":                    nil,
+		"FIRST 2 (*, s1)":                nil,
+		"s1, s2":                         nil,
+		"FIRST 1 (s1, s2)":               nil,
+		"ANY 1 (s1, s2)":                 nil,
+		"FIRST 2 (s1)":                   nil,
+		"FIRST 2 (s1, S1)":               nil, // the server ignores case
+		"FIRST 2 (aZ, Az)":               nil,
+		`FIRST 2 (s1, "s1")`:             nil,
+		"FIRST 9223372036854775808 (s1)": nil,
 	} {
 		got, err := ListedStandbys(setting)
 		if !slices.Equal(got, want) || (err == nil) != (want != nil) {
@@ -78,6 +48,22 @@ func TestEveryStandbyThatIsListedMustAcknowledge(t *testing.T) {
 		}
 		if err != nil && (!errors.Is(err, ErrNotSynchronous) || !strings.Contains(err.Error(), "'"+setting+"'")) {
 			t.Errorf("%q: the error does not name the setting: %v", setting, err)
+		}
+		if err != nil && (strings.Contains(err.Error(), "syntax") || strings.Contains(err.Error(), "name each") != (setting == "" || strings.Contains(setting, "*"))) {
+			t.Errorf("%q: the error does not say what to do: %v", setting, err)
+		}
+	}
+}
+
+func TestAListOfStandbysWithAnUnknownSyntaxIsRefused(t *testing.T) {
+	for _, setting := range []string{
+		"FIRST 0 (s1)", "FIRST (s1)", "FIRST 1 s1", "FIRST 1 (s1", "FIRST 1 s1)", "FIRST 1 ()", "FIRST 1 (s1,)", "FIRST 1 (,s1)", "FIRST 1 (s1 s2)",
+		"FIRST 2 (s1 s2 s3)", "FIRST 1 (s1) s2", "FIRST 1 (s1))", `FIRST "1" (s1)`, "FIRST 1.5 (s1)", "FIRST -1 (s1)", "FIRST ANY 1 (s1)", "FIRST s1 (s1)",
+		`"any" 1 (s1)`, `FIRST 1 "(" s1)`, "first", "any", "any 1", "s1,", ",s1", "s1 s2", "()", ")", `"s1`, `"s1""`, "s1-2", "$s1", "2s", // a number and a name
+		"FIRST 1 (\x00)", "FIRST 1 (s1) -- s2", "FIRST 1 (s1), ANY 1 (x)",
+	} {
+		if got, err := ListedStandbys(setting); got != nil || !errors.Is(err, ErrNotSynchronous) || !strings.Contains(err.Error(), "'"+setting+"': it has a syntax that is not known") {
+			t.Errorf("%q: got %q, %v", setting, got, err)
 		}
 	}
 }
