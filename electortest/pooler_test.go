@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
@@ -428,6 +429,9 @@ func TestAGrantThatCannotBeConfirmedIsGivenUp(t *testing.T) {
 			var mended atomic.Bool
 			fails := fail(c.message, c.nth, math.MaxInt, c.err)
 			one := b.wired(func(m message, send func() error) error {
+				if m.name == "COMMIT" && !mended.Load() && c.message != "COMMIT" && c.message != "PingTransaction" {
+					b.Error("a transaction in which a statement has failed is committed")
+				}
 				if mended.Load() {
 					return send()
 				}
@@ -666,5 +670,180 @@ func TestATransactionIsRolledBackUnlessItsLinkIsDead(t *testing.T) {
 				b.Errorf("a call did not return: %v", f.Err)
 			}
 		}
+	})
+}
+
+// A follower asks beside its transaction who leads. If nobody does any more, it goes on with that
+// connection, unless its COMMIT has failed.
+func TestTheConnectionBesideATransactionIsKeptUnlessItFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		commits error
+		most    int // connections
+	}{"kept": {nil, 3}, "failed": {errOops, math.MaxInt}} {
+		scene(t, name, func(b *bench) {
+			b.leads(b.run("one", inside))
+			b.Handle(func(electortest.Statement) (electortest.Answer, error) {
+				return electortest.Answer{Columns: make([]string, 8)}, nil
+			})
+			var connects atomic.Int32
+			var asked atomic.Bool
+			two := b.wired(func(m message, send func() error) error {
+				switch m.name {
+				case "CONNECT":
+					connects.Add(1)
+				case "Holder":
+					asked.Store(true)
+					*m.text = "SHOW nobody"
+				case "COMMIT":
+					asked.Store(false)
+					if c.commits != nil {
+						_ = send()
+						return c.commits
+					}
+				case "ROLLBACK":
+					if asked.Swap(false) {
+						b.Error("a transaction without an error is rolled back")
+					}
+				}
+				return send()
+			}, "two", inside, elector.WithStandby(elector.Poll), elector.WithRetryInterval(heartbeat))
+			ctx, stop := context.WithTimeout(always, time.Minute)
+			defer stop()
+			b.wraps(two.Run(ctx, nil), context.DeadlineExceeded)
+			if n := connects.Load(); int(n) > c.most || c.commits != nil && n < 10 {
+				b.Errorf("%d connections", n)
+			}
+			b.failed(two)
+		})
+	}
+}
+
+// Calls wait for each other on a slow link. Each of them renews the validity.
+func TestCallsThatWaitForEachOtherLongerThanTheValiditySucceed(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one")
+		term := b.campaign(one.Elector)
+		one.process.SetLatency(func() time.Duration { return validity / 5 })
+		var calls sync.WaitGroup
+		for range 4 {
+			calls.Go(func() { b.wraps(term.Verify(always)) })
+			time.Sleep(time.Millisecond)
+		}
+		calls.Wait()
+		one.process.SetLatency(nil)
+		b.wraps(term.Resign(always))
+	})
+}
+
+// A pool below database/sql does not keep a connection that is inside a transaction. So one that is
+// given up is left inside one: by the driver itself, or else by a statement.
+func TestAConnectionIsGivenUpInsideATransaction(t *testing.T) {
+	for name, c := range map[string]struct {
+		err    error // of BEGIN
+		last   int   // of those that fail
+		opts   []elector.Option
+		begins int
+	}{
+		"at once":                 {nil, 0, nil, 1},
+		"after an error":          {errOops, 1, nil, 2},
+		"after errors":            {errOops, 9, nil, 2},
+		"by a statement":          {driver.ErrSkip, 1, nil, 2},
+		"by one that is prepared": {driver.ErrSkip, 2, nil, 3},
+		"a transaction":           {nil, 0, []elector.Option{inside}, 0},
+	} {
+		scene(t, name, func(b *bench) {
+			var closing atomic.Bool
+			var mu sync.Mutex
+			begins, prepared := 0, 0
+			one := b.wired(func(m message, send func() error) error {
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case m.name == "PREPARE" && closing.Load():
+					prepared++
+				case m.name == "BEGIN" && closing.Load():
+					if begins++; begins <= c.last {
+						return c.err
+					}
+				}
+				return send()
+			}, "one", c.opts...)
+			term := b.campaign(one.Elector)
+			closing.Store(true)
+			b.wraps(term.Resign(always))
+			synctest.Wait()
+			if begins != c.begins || (prepared > 0) != (c.begins == 3) {
+				b.Errorf("BEGIN was sent %d times, and prepared %d times", begins, prepared)
+			}
+			b.failed(one)
+		})
+	}
+}
+
+// A pooler would keep it.
+func TestALeaderInsideATransactionPreparesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []elector.Option
+		want int
+	}{"inside": {[]elector.Option{inside}, 0}, "outside": {nil, 1}} {
+		scene(t, name, func(b *bench) {
+			var unlocks atomic.Int32
+			one := b.wired(func(m message, send func() error) error {
+				if m.name == "PREPARE" && strings.Contains(*m.text, "-- name: Unlock ") {
+					unlocks.Add(1)
+				}
+				return send()
+			}, "one", append(c.opts, elector.WithStandby(elector.Wait))...)
+			first := b.campaign(b.candidate("first", c.opts...).Elector)
+			ctx, stop := context.WithCancel(always)
+			done := make(chan error, 1)
+			go func() { done <- one.Run(ctx, nil) }()
+			time.Sleep(heartbeat)
+			b.wraps(first.Resign(always))
+			b.leads(one)
+			time.Sleep(heartbeat) // and it has prepared its release
+			stop()
+			b.wraps(<-done, context.Canceled)
+			if n := int(unlocks.Load()); n != c.want {
+				b.Errorf("the release was prepared %d times", n)
+			}
+		})
+	}
+}
+
+// Other code has left a transaction open on the connection that the next watcher gets.
+func TestAWatcherIsInNoTransactionOfOtherCode(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one", elector.WithWatch())
+		one.pool.SetMaxIdleConns(1)
+		term := b.campaign(one.Elector)
+		watcher := b.watcher()
+		conn, err := one.pool.Conn(always)
+		b.check(err)
+		spoilt, err := db.New(conn).DescribeServer(always)
+		b.check(err)
+		_, err = conn.ExecContext(always, "BEGIN")
+		b.wraps(err)
+		b.wraps(conn.Close())
+		b.Terminate(watcher)
+		time.Sleep(heartbeat)
+		if pid := b.watcher(); pid == spoilt.Pid {
+			b.Error("it is in the transaction")
+		}
+		b.wraps(term.Resign(always))
+	})
+}
+
+// In transaction scope a leader that is watched has two connections.
+func TestAWatchedLeaderInsideATransactionHasTwoConnections(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one", inside, elector.WithWatch())
+		term := b.campaign(one.Elector)
+		b.watcher()
+		synctest.Wait()
+		if n := one.pool.Stats().InUse; n != 2 {
+			b.Errorf("%d connections are in use", n)
+		}
+		b.wraps(term.Resign(always))
 	})
 }

@@ -3,6 +3,7 @@ package electortest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -675,7 +676,6 @@ func TestACandidateThatCannotAskForTheStandbysSaysWhy(t *testing.T) {
 		"demoted": {func(b *bench) wire {
 			return b.answers("SynchronousStandbys", 2, int32(1), int64(0), int64(0), "", int64(0), "[]")
 		}, elector.ErrServerReadOnly},
-		"the connection for commits is refused": {func(*bench) wire { return fail("ApplySettings", 4, 4, full) }, elector.ErrLockTableFull},
 	} {
 		t.Run(name, func(t *testing.T) {
 			replicated(t, func(b *bench) {
@@ -694,4 +694,68 @@ func TestACandidateThatCannotAskForTheStandbysSaysWhy(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The connection for commits has the settings of a session, but for one. If the server refuses them,
+// another connection is tried.
+func TestTheConnectionForCommitsIsSetUpLikeASession(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.wired(fail("ApplySettings", 4, 4, serverError("53200", "out of shared memory")), "one", synchronously)
+		_, _, err := one.TryCampaign(always)
+		b.wraps(err, elector.ErrTooEarly)
+		time.Sleep(lease)
+		var mu sync.Mutex
+		var applied []string
+		b.Trace(func(e electortest.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.What == "ApplySettings" && !e.Done {
+				applied = append(applied, fmt.Sprint(e.Args))
+			}
+		})
+		term := b.campaign(one.Elector)
+		synctest.Wait()
+		mu.Lock()
+		last := applied[len(applied)-1]
+		mu.Unlock()
+		for _, want := range []string{"application_name", "idle_session_timeout", `"synchronous_commit","value":"on"`} {
+			if !strings.Contains(last, want) {
+				b.Errorf("no %s in %s", want, last)
+			}
+		}
+		if n := one.pool.Stats().InUse; n != 2 {
+			b.Errorf("%d connections are in use", n)
+		}
+		b.wraps(term.Resign(always))
+	})
+}
+
+// Commits are acknowledged, and heartbeats not answered. Each alone proves nothing.
+func TestATermEndsWithTheValidityOfItsLastHeartbeatThoughCommitsAreAcknowledged(t *testing.T) {
+	replicated(t, func(b *bench) {
+		var hangs atomic.Bool
+		var answered atomic.Int64
+		one := b.wired(func(m message, send func() error) error {
+			if m.name == "Ping" && hangs.Load() {
+				time.Sleep(lease)
+			} else if m.name == "Ping" {
+				answered.Store(time.Now().UnixNano())
+			}
+			return send()
+		}, "one", synchronously)
+		_, _, err := one.TryCampaign(always)
+		b.wraps(err, elector.ErrTooEarly)
+		time.Sleep(lease)
+		term := b.campaign(one.Elector)
+		time.Sleep(heartbeat + heartbeat/2)
+		hangs.Store(true)
+		<-term.Context().Done()
+		b.within("the term ends", 0, time.Since(time.Unix(0, answered.Load())), validity)
+		cause := context.Cause(term.Context())
+		if b.wraps(cause, elector.ErrLeaseExpired); !strings.Contains(cause.Error(), "last proof of the session") {
+			b.Errorf("got %v", cause)
+		}
+		b.wraps(term.Resign(always), elector.ErrNotLeader)
+		time.Sleep(lease)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +18,7 @@ type wire func(m message, send func() error) error
 
 // A message is on its way to the server.
 type message struct {
-	name  string    // of a statement; or CONNECT, BEGIN, COMMIT, ROLLBACK
+	name  string    // of a statement; or CONNECT, PREPARE, BEGIN, COMMIT, ROLLBACK
 	inTx  bool      // it is sent inside a transaction
 	begun time.Time // when that began
 	text  *string   // of a query, which the wire may replace
@@ -86,14 +87,17 @@ type fullConn interface {
 
 type wiredConn struct {
 	fullConn
-	wire  wire
-	inTx  bool
-	begun time.Time
+	wire   wire
+	inTx   bool
+	begun  time.Time
+	spoilt bool
 }
 
 func (c *wiredConn) send(text *string, send func() error) error {
 	name, _, _ := strings.Cut(strings.TrimPrefix(*text, "-- name: "), " ")
-	return c.wire(message{name, c.inTx, c.begun, text}, send)
+	err := c.wire(message{name, c.inTx, c.begun, text}, send)
+	c.spoilt = c.spoilt || errors.Is(err, errSpoilt)
+	return err
 }
 
 func (c *wiredConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (rows driver.Rows, err error) {
@@ -113,8 +117,13 @@ func (c *wiredConn) ExecContext(ctx context.Context, query string, args []driver
 }
 
 func (c *wiredConn) PrepareContext(_ context.Context, query string) (driver.Stmt, error) {
-	return wiredStmt{c, query}, nil
+	return wiredStmt{c, query}, c.wire(message{"PREPARE", c.inTx, c.begun, &query}, func() error { return nil })
 }
+
+// IsValid is false after errSpoilt, as with a driver that has found a connection broken.
+func (c *wiredConn) IsValid() bool { return !c.spoilt && c.fullConn.IsValid() }
+
+var errSpoilt = errors.New("the connection is spoilt")
 
 func (c *wiredConn) BeginTx(ctx context.Context, opts driver.TxOptions) (tx driver.Tx, err error) {
 	begin := "BEGIN"
@@ -150,6 +159,9 @@ func (s wiredStmt) Close() error                               { return nil }
 func (s wiredStmt) NumInput() int                              { return -1 }
 func (s wiredStmt) Exec([]driver.Value) (driver.Result, error) { return nil, driver.ErrSkip }
 func (s wiredStmt) Query([]driver.Value) (driver.Rows, error)  { return nil, driver.ErrSkip }
+func (s wiredStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	return s.conn.ExecContext(ctx, s.query, args)
+}
 func (s wiredStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	return s.conn.QueryContext(ctx, s.query, args)
 }

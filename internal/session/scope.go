@@ -169,7 +169,9 @@ func Beside[T any](ctx context.Context, s *Session, call func(context.Context, *
 	switch {
 	case err != nil && !errors.Is(err, sql.ErrNoRows): // a call may go on
 		aside.Discard()
-		s.aside = nil
+		if !own {
+			s.aside = nil
+		}
 	case own:
 		aside.GiveBack()
 	}
@@ -200,7 +202,7 @@ func once[T any](ctx context.Context, s *Session, settings string, call func(con
 // explainBegin says why a transaction did not begin, as far as a pooler is the cause.
 func explainBegin(s *Session, err error) error {
 	switch {
-	case s.TimedOut(err), pgerr.State(err) == "08P01" && strings.Contains(err.Error(), "query_wait_timeout"):
+	case s.TimedOut(err), strings.Contains(err.Error(), "query_wait_timeout"):
 		return fmt.Errorf("elector: begin a transaction: the pooler may have no server connection left (default_pool_size of PgBouncer): %w", err)
 	case errors.Is(err, driver.ErrBadConn): // lib/pq says no more
 		return fmt.Errorf("elector: begin a transaction: the pooler has closed the connection: it was restarted, or has no server connection left "+

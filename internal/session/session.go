@@ -170,12 +170,13 @@ func do[T any](ctx context.Context, s *Session, proves bool, call func(context.C
 			value, err = call(s.connCtx, s.q) // nothing was executed, and the driver prepares it anew
 		}
 		switch {
-		case err == nil && proves:
-			s.renew(sent)
 		case err == nil:
+			if proves {
+				s.renew(sent)
+			}
 		case pgerr.State(err) == "25P02" && s.tx == nil:
 			s.tainted, err = true, pgerr.Wrap(errOpenTransaction, err)
-		case s.stays && !errors.Is(err, sql.ErrNoRows): // the server has released the locks
+		case s.stays: // the server has released the locks
 			defer s.cancel(pgerr.Wrap(ErrSessionLost, err))
 		}
 		return value, pgerr.CauseOr(waiting, err)
