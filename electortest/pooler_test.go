@@ -847,3 +847,29 @@ func TestAWatchedLeaderInsideATransactionHasTwoConnections(t *testing.T) {
 		b.wraps(term.Resign(always))
 	})
 }
+
+// Nor is that of other code committed on a connection that a leader asks for its requests.
+func TestALeaderAsksForItsRequestsInNoTransactionOfOtherCode(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var leads atomic.Bool
+		var found, committed atomic.Int32
+		one := b.wired(func(m message, send func() error) error {
+			switch {
+			case !leads.Load():
+			case m.name == "RepeatableRead" && found.Add(1) == 1:
+				return serverError("25001", "SET TRANSACTION ISOLATION LEVEL must be called before any query")
+			case m.name == "COMMIT" && found.Load() < 2:
+				committed.Add(1)
+			}
+			return send()
+		}, "one", inside)
+		term := b.campaign(one.Elector)
+		leads.Store(true)
+		time.Sleep(3 * heartbeat)
+		if found.Load() < 2 || committed.Load() > 0 {
+			b.Errorf("%d transactions began, and %d were committed before the second", found.Load(), committed.Load())
+		}
+		b.wraps(context.Cause(term.Context()))
+		b.wraps(term.Resign(always))
+	})
+}
