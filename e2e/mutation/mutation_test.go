@@ -241,6 +241,21 @@ func TestTheLatestNoticeOfAMutantIsTriedFirst(t *testing.T) {
 	}
 }
 
+func TestTheTestThatNoticedAMutantBeforeIsTriedAgain(t *testing.T) {
+	s := &suite{name: "elector", reached: map[int][]string{1: {"TestA"}}}
+	all := []*suite{{name: "shard", reached: s.reached}, s}
+	for _, out := range []string{"--- FAIL: TestA (0.1s)\n", timedOut + "\n\t\tTestA (10s)\n"} {
+		if got := noticedBy("elector", out).by(1, all); !slices.Equal(got, []notice{{s, "TestA"}}) {
+			t.Errorf("got %v", got)
+		}
+	}
+	for _, v := range []result{"", missed, noticedBy("elector", ""), noticedBy("elector", "--- FAIL: TestB (0.1s)\n")} {
+		if got := v.by(1, all); got != nil {
+			t.Errorf("%q: got %v", v, got)
+		}
+	}
+}
+
 func TestResultsAreStored(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "kept", "mutation.tsv")
 	one, two := mutant{file: "f.go", change: "is left out", code: "f()"}, mutant{file: "f.go", change: "is left out", code: "f()", nth: 1}
@@ -252,13 +267,16 @@ func TestResultsAreStored(t *testing.T) {
 	known.set(one, noticedBy("elector", timedOut))
 	known.set(two, unreached)
 	known.close()
-	for _, again := range []bool{true, false} { // without -again nothing is kept
+	for _, again := range []bool{true, false} { // without -again they only say what to try first
 		known, err := openResults(name, again)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if known.get(one).noticed() != again || known.get(two).noticed() {
 			t.Errorf("again %v: %q, %q", again, known.get(one), known.get(two))
+		}
+		if !known.before[one.key()].noticed() {
+			t.Errorf("again %v: %q", again, known.before)
 		}
 		known.close()
 	}

@@ -89,7 +89,7 @@ func (p planted) tryAll(ctx context.Context, suites []*suite) {
 	for range *few {
 		wg.Go(func() {
 			for m := range jobs {
-				v := try(ctx, m.number, suites, &lately)
+				v := try(ctx, m.number, suites, &lately, p.known.before[m.key()])
 				if ctx.Err() != nil {
 					continue // Ctrl-C also interrupts the tests
 				}

@@ -158,11 +158,11 @@ func (n *notices) of(number int) (some []notice) {
 	return some
 }
 
-// try runs the tests that reach the mutant, until one fails. If ctx has ended, the result is
-// meaningless.
-func try(ctx context.Context, number int, all []*suite, lately *notices) result {
+// try runs the tests that reach the mutant, until one fails: first the one that noticed it in an
+// earlier run, if any. If ctx has ended, the result is meaningless.
+func try(ctx context.Context, number int, all []*suite, lately *notices, before result) result {
 	v := unreached
-	for _, one := range lately.of(number) {
+	for _, one := range append(before.by(number, all), lately.of(number)...) {
 		if out, err := one.suite.runReached(ctx, number, one.test); err != nil {
 			lately.add(one.suite, one.test)
 			return noticedBy(one.suite.name, out)
@@ -224,36 +224,61 @@ func noticedBy(suite, out string) result {
 
 func (v result) noticed() bool { return strings.HasPrefix(string(v), noticed) }
 
+// by returns the test that has noticed a mutant, if it reaches the mutant of that number.
+func (v result) by(number int, all []*suite) []notice {
+	suite, test, _ := strings.Cut(strings.TrimPrefix(string(v), noticed), ": ")
+	test, _, _ = strings.Cut(test, ",")
+	for _, s := range all {
+		if s.name == suite && slices.Contains(s.reached[number], test) {
+			return []notice{{s, test}}
+		}
+	}
+	return nil
+}
+
 // results are stored in a file, one per line.
 type results struct {
-	mu   sync.Mutex
-	file *os.File
-	all  map[string]result
+	mu     sync.Mutex
+	file   *os.File
+	all    map[string]result
+	before map[string]result // those of earlier runs, which say what to try first
 }
 
 // openResults opens the file for appending. Unless again is set, it discards the earlier
 // results.
 func openResults(name string, again bool) (*results, error) {
-	v := &results{all: map[string]result{}}
+	v := &results{all: map[string]result{}, before: map[string]result{}}
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(name), "*.tsv"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		if err := readResults(file, v.before); err != nil {
+			return nil, err
+		}
+	}
 	flags := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
 	if again {
 		flags = os.O_CREATE | os.O_WRONLY | os.O_APPEND
-		kept, err := os.ReadFile(name)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := readResults(name, v.all); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
-		}
-		for line := range strings.Lines(string(kept)) {
-			if value, key, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
-				v.all[key] = result(value)
-			}
 		}
 	}
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return nil, err
 	}
-	var err error
 	v.file, err = os.OpenFile(name, flags, 0o644)
 	return v, err
+}
+
+func readResults(name string, into map[string]result) error {
+	kept, err := os.ReadFile(name)
+	for line := range strings.Lines(string(kept)) {
+		if value, key, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
+			into[key] = result(value)
+		}
+	}
+	return err
 }
 
 func (v *results) set(m mutant, to result) {
