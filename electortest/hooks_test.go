@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -419,6 +420,29 @@ func TestTheLastLeaderIsRemembered(t *testing.T) {
 		id, at := plain.LastLeader()
 		if b.within("since it led", time.Minute, time.Since(at), time.Minute+heartbeat); id != "plain" {
 			b.Errorf("got %q", id)
+		}
+	})
+}
+
+// A hook that has received both events of a term receives neither of the next one, which is lost
+// before its OnElected.
+func TestATermThatIsLostBeforeOnElectedIsNotReported(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var holdsUp atomic.Bool
+		one := b.candidate("one", elector.WithHooks(hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) {
+			if holdsUp.Load() {
+				time.Sleep(lease)
+			}
+		}}))
+		b.wraps(b.campaign(one.Elector).Resign(always))
+		holdsUp.Store(true)
+		term := b.campaign(one.Elector)
+		b.Terminate(b.pid(one))
+		b.wraps(term.Resign(always), elector.ErrOverrun)
+		time.Sleep(lease)
+		b.wraps(term.Resign(always), elector.ErrNotLeader)
+		if n, m := len(one.rec.Elected()), len(one.rec.Demoted()); n != 1 || m != 1 {
+			b.Errorf("elected %d times, demoted %d times", n, m)
 		}
 	})
 }
