@@ -494,3 +494,28 @@ func TestWorkThatReturnsSoonIsNoOverrunWhileTheLockIsHeld(t *testing.T) {
 		b.failed(one)
 	})
 }
+
+// The work of Campaign's caller has the drain, however rare the heartbeats are.
+func TestTheLockOfACallerWhoDoesNotResignIsFreeAfterTheDrain(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const drain = heartbeat / 4
+		one := b.candidate("one", elector.WithDrain(drain))
+		term := b.campaign(one.Elector)
+		pool := b.Open()
+		defer pool.Close()
+		asked := make(chan error, 1)
+		go func() {
+			_, err := elector.RequestResign(always, pool, "orders")
+			asked <- err
+		}()
+		<-term.Context().Done()
+		for _, free := range []bool{false, true} {
+			time.Sleep(drain * 9 / 10)
+			synctest.Wait()
+			if b.holds(one.Elector) == free {
+				b.Errorf("the lock is free: %t", !free)
+			}
+		}
+		b.wraps(<-asked)
+	})
+}

@@ -217,35 +217,39 @@ func (b *bench) leavesDuringVerify(leave func(*elector.Term) error) {
 // A shared session that waits for the transactions of the last term is asked to resign, and
 // does once it leads.
 func TestARequestAtTheBarrierIsAnsweredByTheTerm(t *testing.T) {
-	bubble(t, func(b *bench) {
-		pool := b.Open()
-		defer pool.Close()
-		session, err := elector.NewSession(pool)
-		b.wraps(err)
-		defer session.Close(always)
-		other, err := session.Elector("invoices")
-		b.wraps(err)
-		b.campaign(other) // so that the session has heartbeats
-		e, err := session.Elector("orders")
-		b.wraps(err)
-		b.wraps(b.campaign(e).Resign(always)) // the request is not made of this term
-		fenced := b.fenced("orders")
-		elected := make(chan *elector.Term, 1)
-		go func() { elected <- b.campaign(e) }()
-		time.Sleep(time.Second)
-		asked := make(chan error, 1)
-		go func() {
-			ctx, cancel := context.WithTimeout(always, 30*time.Second)
-			defer cancel()
-			_, err := elector.RequestResign(ctx, pool, "orders")
-			asked <- err
-		}()
-		time.Sleep(2 * heartbeat)
-		b.wraps(fenced.Rollback())
-		term := <-elected
-		b.wraps(<-asked)
-		b.wraps(context.Cause(term.Context()), elector.ErrResigned)
-	})
+	for name, led := range map[string]bool{"that led before": true, "that never led": false} {
+		scene(t, name, func(b *bench) {
+			pool := b.Open()
+			defer pool.Close()
+			session, err := elector.NewSession(pool)
+			b.wraps(err)
+			defer session.Close(always)
+			other, err := session.Elector("invoices")
+			b.wraps(err)
+			b.campaign(other) // so that the session has heartbeats
+			e, err := session.Elector("orders")
+			b.wraps(err)
+			if led {
+				b.wraps(b.campaign(e).Resign(always)) // the request is not made of this term
+			}
+			fenced := b.fenced("orders")
+			elected := make(chan *elector.Term, 1)
+			go func() { elected <- b.campaign(e) }()
+			time.Sleep(time.Second)
+			asked := make(chan error, 1)
+			go func() {
+				ctx, cancel := context.WithTimeout(always, 30*time.Second)
+				defer cancel()
+				_, err := elector.RequestResign(ctx, pool, "orders")
+				asked <- err
+			}()
+			time.Sleep(2 * heartbeat)
+			b.wraps(fenced.Rollback())
+			term := <-elected
+			b.wraps(<-asked)
+			b.wraps(context.Cause(term.Context()), elector.ErrResigned)
+		})
+	}
 }
 
 // After Close returns, its electors report at once that they are stopped, not that they run.
