@@ -519,7 +519,6 @@ func TestAHeartbeatAfterAResignationIsNoLoss(t *testing.T) {
 		time.Sleep(heartbeat)
 		b.wraps(term.Resign(always))
 		b.ended(one, hooks.Resigned)
-		b.failed(one)
 	})
 }
 
@@ -595,7 +594,19 @@ func TestACandidateThatWaitsInsideATransactionNeedsNoOtherConnectionToLead(t *te
 func TestAFollowerThatAPoolerMovesIsNoDeputy(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.leads(b.run("one"))
-		two := b.wired(b.answers("PrepareWait", 1, int32(1), false, int64(1), "1.5"), "two", elector.WithStandby(elector.Wait), elector.WithScope(elector.SessionScope))
+		b.Handle(func(s electortest.Statement) (electortest.Answer, error) {
+			row := []any{int32(1), false, int64(1), "1.5"}
+			if s.SQL == "Confirm" {
+				row = []any{false, int32(1), int64(1), "0", false, ""}
+			}
+			return electortest.Answer{Rows: [][]any{row}}, nil
+		})
+		two := b.wired(func(m message, send func() error) error {
+			if m.name == "PrepareWait" || m.name == "Confirm" {
+				*m.text = m.name
+			}
+			return send()
+		}, "two", elector.WithStandby(elector.Wait), elector.WithScope(elector.SessionScope))
 		ctx, stop := context.WithTimeout(always, retry/2)
 		defer stop()
 		b.wraps(two.Run(ctx, nil), context.DeadlineExceeded)
@@ -628,47 +639,25 @@ func TestADeputyWhoseAttemptInATransactionFailsSaysWhy(t *testing.T) {
 	}
 }
 
-// A transaction on a dead link is given up. On another it is rolled back.
-func TestATransactionIsRolledBackUnlessItsLinkIsDead(t *testing.T) {
+// A transaction that is given up for what its statements have shown is rolled back.
+func TestATransactionThatIsGivenUpIsRolledBack(t *testing.T) {
 	bubble(t, func(b *bench) {
-		var mu sync.Mutex
-		var rollbacks []error
+		var rollbacks, failed atomic.Int32
+		refused := fail("ShowsSnapshot", 1, 1, serverError("53200", "out of shared memory"))
 		one := b.wired(func(m message, send func() error) error {
-			err := send()
+			err := refused(m, send)
 			if m.name == "ROLLBACK" {
-				mu.Lock()
-				rollbacks = append(rollbacks, err)
-				mu.Unlock()
+				rollbacks.Add(1)
+			}
+			if m.name == "ROLLBACK" && err != nil {
+				failed.Add(1)
 			}
 			return err
 		}, "one", inside)
-		b.wraps(b.campaign(b.candidate("other", inside).Elector).Resign(always))
-		ctx, stop := context.WithCancel(always)
-		leader := b.campaign(b.candidate("leader", inside).Elector)
-		done := make(chan error, 1)
-		go func() { done <- one.Run(ctx, nil) }()
-		time.Sleep(heartbeat / 2)
-		stop() // while it is the deputy
-		b.wraps(<-done, context.Canceled)
-		synctest.Wait()
-		for _, err := range rollbacks {
-			b.wraps(err)
-		}
-		if len(rollbacks) == 0 {
-			b.Error("nothing was rolled back")
-		}
-		b.wraps(leader.Resign(always))
-	})
-	bubble(t, func(b *bench) {
-		one := b.run("one", inside)
-		b.leads(one)
-		one.process.Cut(electortest.Both)
-		time.Sleep(2 * lease)
-		b.ended(one, hooks.LeaseExpired)
-		for _, f := range one.rec.Failures() {
-			if f.Op == hooks.OpCall {
-				b.Errorf("a call did not return: %v", f.Err)
-			}
+		_, _, err := one.TryCampaign(always)
+		b.wraps(err, elector.ErrLockTableFull)
+		if synctest.Wait(); rollbacks.Load() != 2 || failed.Load() > 0 {
+			b.Errorf("%d transactions were rolled back, %d in vain", rollbacks.Load(), failed.Load())
 		}
 	})
 }
@@ -739,23 +728,25 @@ func TestCallsThatWaitForEachOtherLongerThanTheValiditySucceed(t *testing.T) {
 // given up is left inside one: by the driver itself, or else by a statement.
 func TestAConnectionIsGivenUpInsideATransaction(t *testing.T) {
 	for name, c := range map[string]struct {
+		bare   bool  // the driver's connection executes nothing itself
 		err    error // of BEGIN
 		last   int   // of those that fail
 		opts   []elector.Option
 		begins int
 	}{
-		"at once":                 {nil, 0, nil, 1},
-		"after an error":          {errOops, 1, nil, 2},
-		"after errors":            {errOops, 9, nil, 2},
-		"by a statement":          {driver.ErrSkip, 1, nil, 2},
-		"by one that is prepared": {driver.ErrSkip, 2, nil, 3},
-		"a transaction":           {nil, 0, []elector.Option{inside}, 0},
+		"at once":                 {false, nil, 0, nil, 1},
+		"after an error":          {false, errOops, 1, nil, 2},
+		"after errors":            {false, errOops, 9, nil, 2},
+		"by a statement":          {false, driver.ErrSkip, 1, nil, 2},
+		"by one that is prepared": {false, driver.ErrSkip, 2, nil, 3},
+		"by a driver that cannot": {true, nil, 0, nil, 1},
+		"a transaction":           {false, nil, 0, []elector.Option{inside}, 0},
 	} {
 		scene(t, name, func(b *bench) {
 			var closing atomic.Bool
 			var mu sync.Mutex
 			begins, prepared := 0, 0
-			one := b.wired(func(m message, send func() error) error {
+			one := b.wiredBy(c.bare, func(m message, send func() error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
@@ -772,7 +763,7 @@ func TestAConnectionIsGivenUpInsideATransaction(t *testing.T) {
 			closing.Store(true)
 			b.wraps(term.Resign(always))
 			synctest.Wait()
-			if begins != c.begins || (prepared > 0) != (c.begins == 3) {
+			if begins != c.begins || (prepared > 0) != (c.bare || c.begins == 3) {
 				b.Errorf("BEGIN was sent %d times, and prepared %d times", begins, prepared)
 			}
 			b.failed(one)
@@ -871,5 +862,36 @@ func TestALeaderAsksForItsRequestsInNoTransactionOfOtherCode(t *testing.T) {
 		}
 		b.wraps(context.Cause(term.Context()))
 		b.wraps(term.Resign(always))
+	})
+}
+
+// The offer ends while the successor waits. Its last attempt inside its transaction fails.
+func TestASuccessorWhoseLastAttemptFailsSaysSoOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.run("one")
+		b.leads(one)
+		pool := b.Open()
+		defer pool.Close()
+		offers, err := pool.Conn(always)
+		b.check(err)
+		_, err = db.New(offers).OfferTransfer(always, db.OfferTransferParams{Candidate: "two", Key: one.Key()})
+		b.check(err)
+		var last atomic.Value
+		last.Store("")
+		two := b.wired(func(m message, send func() error) error {
+			if m.name == "PrepareWait" {
+				_ = offers.Raw(func(any) error { return driver.ErrBadConn })
+			}
+			if before := last.Swap(m.name); m.name == "TryInTransaction" && before == "OfferStands" {
+				return errOops
+			}
+			return send()
+		}, "two", inside, elector.WithStandby(elector.Poll))
+		ctx, stop := context.WithTimeout(always, validity)
+		defer stop()
+		b.wraps(two.Run(ctx, nil), context.DeadlineExceeded)
+		if b.failed(two, hooks.OpCampaign); len(two.rec.Failures()) > 0 {
+			b.wraps(two.rec.Failures()[0].Err, errOops)
+		}
 	})
 }

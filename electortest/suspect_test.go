@@ -46,6 +46,7 @@ func TestAFailedStatementMakesAHeartbeatOfEachSessionOfItsPool(t *testing.T) {
 		"Leader":         {"Holder", false, leaderOf, 3},
 		"Leader, ended":  {"Holder", true, leaderOf, 0},
 		"an attempt":     {"DescribeServer", false, otherAttempt, 3},
+		"a standby":      {"", false, standbyAttempt, 3},
 		"InTx":           {"", false, fencedHere, 3},
 		"InTx, ended":    {"", true, fencedHere, 0},
 		"InTx elsewhere": {"", false, fencedElsewhere, 4},
@@ -106,6 +107,15 @@ func otherAttempt(ctx context.Context, b *bench, first *candidate, _ *elector.Te
 	b.check(err)
 	_, _, err = e.TryCampaign(ctx)
 	return err
+}
+
+func standbyAttempt(ctx context.Context, b *bench, first *candidate, term *elector.Term, work func(*sql.Tx) error) error {
+	standby := b.NewStandby(0)
+	b.Cleanup(standby.Close)
+	first.process.ConnectTo(standby)
+	defer first.process.ConnectTo(b.Server)
+	first.pool.SetMaxIdleConns(0)
+	return otherAttempt(ctx, b, first, term, work)
 }
 
 func fencedHere(ctx context.Context, _ *bench, first *candidate, term *elector.Term, work func(*sql.Tx) error) error {
@@ -257,13 +267,15 @@ func TestAServerThatIsPromotedDuringAnAttemptIsKnownByItsNewTimeline(t *testing.
 		if term.Token()>>48 != 3 {
 			b.Errorf("the token is %x", term.Token())
 		}
-		nobody, err := elector.New(one.pool, "nobody's")
-		b.check(err)
-		_, err = nobody.Leader(always)
+		fourth := third.NewStandby(0)
+		defer fourth.Close()
+		b.wraps(fourth.Promote())
+		one.process.ConnectTo(fourth)
+		_, err := one.Leader(always)
 		b.wraps(err, elector.ErrNoLeader)
 		time.Sleep(heartbeat / 8)
-		b.wraps(context.Cause(term.Context()))
-		b.wraps(term.Resign(always))
+		b.wraps(context.Cause(term.Context()), elector.ErrOldPrimary)
+		b.wraps(term.Resign(always), elector.ErrOldPrimary)
 	})
 }
 

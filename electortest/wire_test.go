@@ -46,16 +46,23 @@ func fail(name string, first, last int, err error) wire {
 // wired is candidate with a wire.
 func (b *bench) wired(w wire, id string, opts ...elector.Option) *candidate {
 	b.Helper()
+	return b.wiredBy(false, w, id, opts...)
+}
+
+// wiredBy is wired with a driver that may have the least that database/sql demands.
+func (b *bench) wiredBy(bare bool, w wire, id string, opts ...elector.Option) *candidate {
+	b.Helper()
 	process := b.NewProcess()
 	lends := process.Open()
 	b.Cleanup(func() { _ = lends.Close() })
-	return b.candidateOn(process, sql.OpenDB(connector{lends, w}), id, opts...)
+	return b.candidateOn(process, sql.OpenDB(connector{lends, w, bare}), id, opts...)
 }
 
 // A connector lends connections with a wire.
 type connector struct {
 	lends *sql.DB
 	wire  wire
+	bare  bool
 }
 
 func (c connector) Driver() driver.Driver { return c.lends.Driver() }
@@ -68,6 +75,12 @@ func (c connector) Connect(ctx context.Context) (made driver.Conn, err error) {
 		}
 		return lent.Raw(func(conn any) error {
 			made = &wiredConn{fullConn: conn.(fullConn), wire: c.wire}
+			if c.bare {
+				made = struct {
+					driver.Conn
+					driver.ConnPrepareContext
+				}{made, made.(driver.ConnPrepareContext)}
+			}
 			return nil
 		})
 	})

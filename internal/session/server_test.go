@@ -319,3 +319,21 @@ func TestACheckThatBeganBeforeIsNotShared(t *testing.T) {
 		}
 	})
 }
+
+func TestNothingIsKeptOfAPoolWithoutSessions(t *testing.T) {
+	pool := &sql.DB{}
+	all := sessions{of: map[*sql.DB]map[*Session]bool{}}
+	one, two := &Session{}, &Session{}
+	leaveOne, leaveTwo := all.join(pool, one), all.join(pool, two)
+	for _, c := range []struct {
+		leave func()
+		left  int
+	}{{func() {}, 2}, {leaveOne, 1}, {leaveTwo, 0}} {
+		if c.leave(); len(all.of[pool]) != c.left {
+			t.Errorf("%d sessions, want %d", len(all.of[pool]), c.left)
+		}
+	}
+	if len(all.of) > 0 {
+		t.Errorf("kept %v", all.of)
+	}
+}

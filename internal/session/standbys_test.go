@@ -59,7 +59,7 @@ func TestAListOfStandbysWithAnUnknownSyntaxIsRefused(t *testing.T) {
 	for _, setting := range []string{
 		"FIRST 0 (s1)", "FIRST (s1)", "FIRST 1 s1", "FIRST 1 (s1", "FIRST 1 s1)", "FIRST 1 ()", "FIRST 1 (s1,)", "FIRST 1 (,s1)", "FIRST 1 (s1 s2)",
 		"FIRST 2 (s1 s2 s3)", "FIRST 1 (s1) s2", "FIRST 1 (s1))", `FIRST "1" (s1)`, "FIRST 1.5 (s1)", "FIRST -1 (s1)", "FIRST ANY 1 (s1)", "FIRST s1 (s1)",
-		`"any" 1 (s1)`, `FIRST 1 "(" s1)`, "first", "any", "any 1", "s1,", ",s1", "s1 s2", "()", ")", `"s1`, `"s1""`, "s1-2", "$s1", "2s", // a number and a name
+		`"any" 1 (s1)`, `FIRST 1 "(" s1)`, "first", "any", "any 1", "s1,", ",s1", "s1 s2", "()", ")", "1 , s1 )", `"s1`, `"s1""`, "s1-2", "$s1", "2s", // a number and a name
 		"FIRST 1 (\x00)", "FIRST 1 (s1) -- s2", "FIRST 1 (s1), ANY 1 (x)",
 	} {
 		if got, err := ListedStandbys(setting); got != nil || !errors.Is(err, ErrNotSynchronous) || !strings.Contains(err.Error(), "'"+setting+"': it has a syntax that is not known") {
