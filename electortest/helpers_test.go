@@ -87,10 +87,15 @@ func (b *bench) candidateOn(process *electortest.Process, pool *sql.DB, id strin
 	return s
 }
 
-// run starts Run until the end of the test.
+// run starts Run of a new candidate, until the end of the test.
 func (b *bench) run(id string, opts ...elector.Option) *candidate {
 	b.Helper()
-	s := b.candidate(id, opts...)
+	return b.start(b.candidate(id, opts...))
+}
+
+// start starts Run until the end of the test.
+func (b *bench) start(s *candidate) *candidate {
+	b.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop, s.done = stop, make(chan error, 1)
 	go func() { s.done <- s.Run(ctx, nil) }()

@@ -566,13 +566,7 @@ func TestACandidateThatWaitsInsideATransactionNeedsNoOtherConnectionToLead(t *te
 				return err
 			}, "two", append(c.opts, inside)...)
 			two.pool.SetMaxOpenConns(2)
-			ctx, stop := context.WithCancel(always)
-			done := make(chan error, 1)
-			go func() { done <- two.Run(ctx, nil) }()
-			defer func() {
-				stop()
-				b.wraps(<-done, context.Canceled)
-			}()
+			b.start(two)
 			time.Sleep(3*heartbeat + heartbeat/2)
 			if name == "a deputy" {
 				hogs(b, two.pool)
@@ -786,15 +780,12 @@ func TestALeaderInsideATransactionPreparesNothing(t *testing.T) {
 				return send()
 			}, "one", append(c.opts, elector.WithStandby(elector.Wait))...)
 			first := b.campaign(b.candidate("first", c.opts...).Elector)
-			ctx, stop := context.WithCancel(always)
-			done := make(chan error, 1)
-			go func() { done <- one.Run(ctx, nil) }()
+			b.start(one)
 			time.Sleep(heartbeat)
 			b.wraps(first.Resign(always))
 			b.leads(one)
 			time.Sleep(heartbeat) // and it has prepared its release
-			stop()
-			b.wraps(<-done, context.Canceled)
+			synctest.Wait()
 			if n := int(unlocks.Load()); n != c.want {
 				b.Errorf("the release was prepared %d times", n)
 			}

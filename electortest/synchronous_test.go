@@ -647,14 +647,7 @@ func TestASynchronousLeaderThatAPoolerHasMovedLeadsAgainWithoutThePooler(t *test
 			}
 			return send()
 		}, "one", synchronously)
-		ctx, stop := context.WithCancel(always)
-		done := make(chan error, 1)
-		go func() { done <- one.Run(ctx, nil) }()
-		defer func() {
-			stop()
-			b.wraps(<-done, context.Canceled)
-		}()
-		b.leads(one)
+		b.leads(b.start(one))
 		moves.Store(true)
 		b.wraps(b.demoted(one).Err, elector.ErrSessionLost, elector.ErrSessionPooled)
 		b.within("it leads again", 0, b.leads(one), lease)
