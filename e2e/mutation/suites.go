@@ -117,7 +117,7 @@ func (s *suite) run(ctx context.Context, tests string, limit time.Duration, vari
 
 // runReached runs tests with a mutant. They may take much longer than without it.
 func (s *suite) runReached(ctx context.Context, number int, tests ...string) (out string, err error) {
-	limit := 10 * time.Second
+	limit := 3 * time.Second
 	for _, name := range tests {
 		limit += 8 * s.took[name]
 	}
