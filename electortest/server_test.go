@@ -403,3 +403,22 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// The context of an attempt ends while the server is checked. The next attempt checks it.
+func TestACheckThatIsCutShortIsMadeAgain(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one")
+		one.process.SetLatency(func() time.Duration { return time.Second })
+		ctx, stop := context.WithTimeout(always, 5*time.Second)
+		defer stop()
+		_, _, err := one.TryCampaign(ctx)
+		b.wraps(err, context.DeadlineExceeded)
+		one.process.SetLatency(nil)
+		asked := b.count()
+		b.wraps(b.campaign(one.Elector).Resign(always))
+		if asked()["DescribeServer"] == 0 {
+			b.Error("the server was not checked")
+		}
+		b.Trace(nil)
+	})
+}
