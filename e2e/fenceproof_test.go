@@ -128,6 +128,8 @@ func (c *writerGroup) end(t *testing.T) []action {
 		}
 		if code := w.ProcessState.ExitCode(); code != 0 {
 			t.Errorf("%s has ended with %d:\n%s", w.id, code, w.stderr.String())
+		} else if t.Failed() {
+			t.Logf("%s has said:\n%s", w.id, w.stderr.String())
 		}
 	}
 	return c.history
@@ -165,11 +167,16 @@ func (c *writerGroup) awaits(t *testing.T, what string, past int, match func(act
 	return d
 }
 
+// print logs the end of the history, and what the server does.
 func (c *writerGroup) print(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, d := range c.history[max(0, len(c.history)-40):] {
 		t.Logf("%+v", d)
+	}
+	for _, session := range list[string](t, c.s.admin, `SELECT concat_ws(' ', pid, application_name, state, wait_event, now() - state_change, pg_blocking_pids(pid), query)
+		FROM pg_stat_activity WHERE backend_type = 'client backend' ORDER BY application_name`) {
+		t.Log(session)
 	}
 }
 
@@ -323,7 +330,8 @@ func freezeAtRandom(t *testing.T, d drivers, how way) tally {
 		// Without a fence, a late write of an earlier leader may succeed, too.
 		_, succeeded := c.seen(past, within, func(d action) bool { return d.Kind == hasWritten && d.Token > old.Token && d.Outcome == ok })
 		if !succeeded && within == patience {
-			t.Errorf("no later leader has written within %v", patience)
+			c.print(t)
+			t.Errorf("no later leader has written within %v, after a freeze of %+v", patience, old)
 		}
 		check(t, c.writer(old.ID).Process.Signal(syscall.SIGCONT))
 		if succeeded {

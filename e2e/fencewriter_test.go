@@ -120,6 +120,7 @@ func runWriter(text string) (exit int) {
 	for ctx.Err() == nil {
 		term, err := e.Campaign(ctx)
 		if err != nil {
+			_ = complain(err) // for a test that fails
 			continue
 		}
 		if err := w.lead(ctx, term); err != nil {
