@@ -183,13 +183,13 @@ func happened(events []Event, kind Kind, process string) bool {
 func ThawedKnow(events []Event) Proof {
 	p := Proof{Claim: "the thawed leader knew"}
 	var seen []string
-	for i, thaw := range events {
+	for _, thaw := range events {
 		if thaw.Kind != Thawed || thaw.Token == 0 {
 			continue
 		}
 		first, asked := afterThaw(events, thaw)
 		switch {
-		case !asked && happened(events[i:], Killed, thaw.Process):
+		case !asked && happened(events, Killed, thaw.Process):
 			continue // killed before it could ask
 		case !asked:
 			p.violated("%s was never asked after it had thawed", thaw.Process)

@@ -163,6 +163,16 @@ func TestASeveredLeaderMayLeadForTheGracePeriod(t *testing.T) {
 	}
 }
 
+// One fault freezes it, and another kills it before the thaw.
+func TestALeaderThatIsKilledWhileItIsFrozenIsNotAsked(t *testing.T) {
+	events := slices.DeleteFunc(good(), func(e Event) bool { return e.Process == "B" && e.At > ms(51) && e.Kind != Thawed })
+	i := slices.IndexFunc(events, func(e Event) bool { return e.Kind == Thawed })
+	events = slices.Insert(events, i, Event{Process: "B", At: ms(60), Kind: Killed, Token: 8})
+	if err := FailedProofs(Verify(numbered(events...), grace)); err != nil {
+		t.Error(err)
+	}
+}
+
 // The result of IsLeader was valid at some moment between call and return. Only a certain
 // overlap contradicts the claim.
 func TestASlowIsLeaderIsNotAnOverlap(t *testing.T) {
