@@ -217,6 +217,7 @@ const (
 	internalError      = "XX000"
 	failedTransaction  = "25P02"
 	idleInTransaction  = "25P03"
+	invalidText        = "22P02"
 	undefinedObject    = "42704"
 	outOfMemory        = "53200"
 	tooManyConnections = "53300"

@@ -121,7 +121,11 @@ func (x *execution) commitOutcome(m *message) (string, error) {
 func synchronousStandbys(x *execution, m *message) (Answer, error) {
 	s := x.server
 	var behind any
-	if lsn, _ := strconv.ParseInt(strings.TrimPrefix(m.text(0), "0/"), 16, 64); lsn != 0 {
+	lsn, err := strconv.ParseInt(strings.TrimPrefix(m.text(0), "0/"), 16, 64)
+	if err != nil {
+		return Answer{}, newError(invalidText, "invalid input syntax for type pg_lsn: %q", m.text(0))
+	}
+	if lsn != 0 {
 		behind = s.replication.cut && lsn > s.replication.flushed
 	}
 	streams := []map[string]any{}

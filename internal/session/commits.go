@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,7 +125,7 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 		return fmt.Errorf("elector: commit to the synchronous standbys: %w", Explain(err))
 	}
 	took := c.of.now().since(sent)
-	now, err := askReplication(ctx, conn, commit.Lsn)
+	now, err := askReplication(ctx, conn, cmp.Or(commit.Lsn, "0/0"))
 	if err != nil {
 		return err
 	}
