@@ -45,7 +45,16 @@ func leave(t *testing.T, pool *sql.DB, statement string, n int) {
 	}
 }
 
-// pgx checks a connection before its reuse, unless a wrapper hides that.
+// openBare opens a pool whose connections come back as other code has left them: pgx checks one
+// before its reuse, unless a wrapper hides that.
+func (d drivers) openBare(t *testing.T, dsn string) *sql.DB {
+	var address atomic.Pointer[string]
+	address.Store(&dsn)
+	pool := sql.OpenDB(bare{moving{d.open(t, 0, dsn).Driver(), &address}})
+	t.Cleanup(func() { expect(t, pool.Close()) })
+	return pool
+}
+
 func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
 	inSessionScope(t, "its pools prepare statements")
 	t.Parallel()
@@ -57,11 +66,7 @@ func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
 			for mode, opts := range modes {
 				for _, spoilt := range []int{1, 2, 5} {
 					t.Run(fmt.Sprint(name, " ", mode, " ", spoilt), func(t *testing.T) {
-						var address atomic.Pointer[string]
-						dsn := s.DSN()
-						address.Store(&dsn)
-						pool := sql.OpenDB(bare{moving{d.open(t, 0, dsn).Driver(), &address}})
-						t.Cleanup(func() { expect(t, pool.Close()) })
+						pool := d.openBare(t, s.DSN())
 						leave(t, pool, statement, spoilt)
 						before, err := s.ServerLog()
 						check(t, err)
@@ -104,11 +109,7 @@ func TestALeaderCommitsNoTransactionThatOthersLeftOpen(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		ledger := s.ledger(t)
-		var address atomic.Pointer[string]
-		dsn := s.DSN()
-		address.Store(&dsn)
-		pool := sql.OpenDB(bare{moving{d.open(t, 0, dsn).Driver(), &address}})
-		t.Cleanup(func() { expect(t, pool.Close()) })
+		pool := d.openBare(t, s.DSN())
 		c := s.stand(t, pool, s.election(t), elector.WithScope(elector.TransactionScope))
 		c.poolClosed = true // its pool is not usable
 		term, err := c.Campaign(soon(t))

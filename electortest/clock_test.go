@@ -195,9 +195,7 @@ func TestOnElectedIsNotCalledWhenTheTermHasExpiredBefore(t *testing.T) {
 			Elected:  func(context.Context, hooks.Elected) { begins(b, "OnElected", one.Elector) },
 		}))
 		s.process = one.process
-		ctx, stop := context.WithTimeout(context.Background(), 3*lease)
-		defer stop()
-		b.wraps(one.Run(ctx, nil), context.DeadlineExceeded) // the lead, which began before, may be reported to overrun
+		b.runFor(3*lease, one) // the lead, which began before, may be reported to overrun
 		if n, m := len(one.rec.Elected()), len(one.rec.Demoted()); n != 1 || m != 1 {
 			b.Errorf("elected %d times, demoted %d times", n, m)
 		}

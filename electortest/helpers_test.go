@@ -108,6 +108,14 @@ func (b *bench) start(s *candidate) *candidate {
 	return s
 }
 
+// runFor runs Run for so long.
+func (b *bench) runFor(d time.Duration, s *candidate) {
+	b.Helper()
+	ctx, stop := context.WithTimeout(always, d)
+	defer stop()
+	b.wraps(s.Run(ctx, nil), context.DeadlineExceeded)
+}
+
 // leads waits until a candidate leads, and returns how long that took.
 func (b *bench) leads(s *candidate) time.Duration {
 	b.Helper()
@@ -152,6 +160,14 @@ func (b *bench) failed(s *candidate, ops ...hooks.Op) {
 	}
 	if !slices.Equal(got, ops) {
 		b.Errorf("failures %q, want %q: %+v", got, ops, s.rec.Failures())
+	}
+}
+
+// leftNothing fails the test if a lock is held, or a connection of the candidate's is in use.
+func (b *bench) leftNothing(s *candidate) {
+	b.Helper()
+	if synctest.Wait(); len(b.Locks()) > 0 || s.pool.Stats().InUse > 0 {
+		b.Errorf("left: %+v, and %d connections", b.Locks(), s.pool.Stats().InUse)
 	}
 }
 

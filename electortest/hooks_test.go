@@ -183,9 +183,7 @@ func TestOnElectedMayDoTheWorkAndOtherHooksWait(t *testing.T) {
 			}
 			worked = true
 		}}))
-		ctx, stop := context.WithTimeout(always, 21*time.Second)
-		defer stop()
-		b.wraps(one.Run(ctx, nil), context.DeadlineExceeded)
+		b.runFor(21*time.Second, one)
 		if n := len(one.rec.Heartbeats()); !worked || n != 1 { // the newest
 			b.Errorf("worked %v, %d heartbeats reported", worked, n)
 		}

@@ -442,9 +442,7 @@ func TestAGrantThatCannotBeConfirmedIsGivenUp(t *testing.T) {
 			if b.wraps(err, c.err); elected {
 				b.Error("elected")
 			}
-			if synctest.Wait(); len(b.Locks()) > 0 || one.pool.Stats().InUse > 0 {
-				b.Errorf("left: %+v, and %d connections", b.Locks(), one.pool.Stats().InUse)
-			}
+			b.leftNothing(one)
 			b.failed(one, hooks.OpCampaign)
 			b.wraps(b.campaign(one.Elector).Resign(always))
 		})
@@ -523,7 +521,7 @@ func TestAHeartbeatAfterAResignationIsNoLoss(t *testing.T) {
 }
 
 // hogs has other code take each connection of the pool that is free.
-func hogs(b *bench, pool *sql.DB) {
+func (b *bench) hogs(pool *sql.DB) {
 	ctx, stop := context.WithCancel(always)
 	done := make(chan struct{})
 	go func() {
@@ -569,12 +567,12 @@ func TestACandidateThatWaitsInsideATransactionNeedsNoOtherConnectionToLead(t *te
 			b.start(two)
 			time.Sleep(3*heartbeat + heartbeat/2)
 			if name == "a deputy" {
-				hogs(b, two.pool)
+				b.hogs(two.pool)
 				time.Sleep(2 * heartbeat)
 			} else {
 				go func() {
 					<-held
-					hogs(b, two.pool)
+					b.hogs(two.pool)
 				}()
 			}
 			c.ends(b, one)
@@ -601,9 +599,7 @@ func TestAFollowerThatAPoolerMovesIsNoDeputy(t *testing.T) {
 			}
 			return send()
 		}, "two", elector.WithStandby(elector.Wait), elector.WithScope(elector.SessionScope))
-		ctx, stop := context.WithTimeout(always, retry/2)
-		defer stop()
-		b.wraps(two.Run(ctx, nil), context.DeadlineExceeded)
+		b.runFor(retry/2, two)
 		if f := two.rec.Failures(); len(f) == 0 || !errors.Is(f[0].Err, elector.ErrSessionPooled) {
 			b.Errorf("failures: %+v", f)
 		}
@@ -623,9 +619,7 @@ func TestADeputyWhoseAttemptInATransactionFailsSaysWhy(t *testing.T) {
 		scene(t, name, func(b *bench) {
 			b.leads(b.run("one", inside))
 			two := b.wired(c.wire(b), "two", inside, elector.WithStandby(elector.Deputy))
-			ctx, stop := context.WithTimeout(always, time.Minute)
-			defer stop()
-			b.wraps(two.Run(ctx, nil), context.DeadlineExceeded)
+			b.runFor(time.Minute, two)
 			if b.failed(two, hooks.OpCampaign); !strings.Contains(two.rec.Failures()[0].Err.Error(), c.says) {
 				b.Errorf("got %v", two.rec.Failures()[0].Err)
 			}
@@ -690,9 +684,7 @@ func TestTheConnectionBesideATransactionIsKeptUnlessItFails(t *testing.T) {
 				}
 				return send()
 			}, "two", inside, elector.WithStandby(elector.Poll), elector.WithRetryInterval(heartbeat))
-			ctx, stop := context.WithTimeout(always, time.Minute)
-			defer stop()
-			b.wraps(two.Run(ctx, nil), context.DeadlineExceeded)
+			b.runFor(time.Minute, two)
 			if n := connects.Load(); int(n) > c.most || c.commits != nil && n < 10 {
 				b.Errorf("%d connections", n)
 			}
@@ -878,9 +870,7 @@ func TestASuccessorWhoseLastAttemptFailsSaysSoOnce(t *testing.T) {
 			}
 			return send()
 		}, "two", inside, elector.WithStandby(elector.Poll))
-		ctx, stop := context.WithTimeout(always, validity)
-		defer stop()
-		b.wraps(two.Run(ctx, nil), context.DeadlineExceeded)
+		b.runFor(validity, two)
 		if b.failed(two, hooks.OpCampaign); len(two.rec.Failures()) > 0 {
 			b.wraps(two.rec.Failures()[0].Err, errOops)
 		}

@@ -13,6 +13,17 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
+// failOver promotes a standby, and has the candidate's next connections lead to it.
+func (b *bench) failOver(s *candidate) (promoted *electortest.Server) {
+	b.Helper()
+	promoted = b.NewStandby(0)
+	b.Cleanup(promoted.Close)
+	b.wraps(promoted.Promote())
+	s.pool.SetMaxIdleConns(0)
+	s.process.ConnectTo(promoted)
+	return promoted
+}
+
 // A standby is promoted while its primary still answers, as when a failover manager is cut
 // off. A leader on the old primary notices when its pool reaches the new one, and must not be
 // elected on the old one again.
@@ -53,11 +64,7 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 					b.leads(s)
 					term, _ := s.Term()
 					old := term.Token()
-					s.pool.SetMaxIdleConns(0)
-					promoted := b.NewStandby(0)
-					b.Cleanup(promoted.Close)
-					b.wraps(promoted.Promote())
-					s.process.ConnectTo(promoted)
+					promoted := b.failOver(s)
 					meets(b, s, term)
 					time.Sleep(10 * time.Millisecond)
 					b.wraps(context.Cause(term.Context()), elector.ErrSessionLost, elector.ErrOldPrimary)
@@ -245,11 +252,7 @@ func TestAHeartbeatOnAnOldPrimaryIsNotReported(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one")
 		b.leads(one)
-		one.pool.SetMaxIdleConns(0)
-		promoted := b.NewStandby(0)
-		b.Cleanup(promoted.Close)
-		b.wraps(promoted.Promote())
-		one.process.ConnectTo(promoted)
+		b.failOver(one)
 		time.Sleep(heartbeat / 2)
 		before := len(one.rec.Heartbeats())
 		_, err := one.Leader(always)

@@ -178,20 +178,16 @@ func TestASessionThatCannotCompareItsServerGoesOn(t *testing.T) {
 		},
 	} {
 		scene(t, name, func(b *bench) {
-			promoted := b.NewStandby(0)
-			defer promoted.Close()
-			var session, fails atomic.Int32
+			var fails atomic.Int32
 			one := b.wired(func(m message, send func() error) error {
-				if m.name == "Identify" && !m.inTx && session.Add(1) > 0 && fails.Add(-1) >= 0 {
+				if m.name == "Identify" && !m.inTx && fails.Add(-1) >= 0 {
 					return errOops
 				}
 				return send()
 			}, "one")
 			term := b.campaign(one.Elector)
 			time.Sleep(heartbeat / 4)
-			b.wraps(promoted.Promote())
-			one.pool.SetMaxIdleConns(0)
-			one.process.ConnectTo(promoted)
+			b.failOver(one)
 			fails.Store(5)
 			err := c(b, one, term)
 			if !errors.Is(err, errOops) || strings.Contains(err.Error(), "another cluster") {
@@ -221,11 +217,7 @@ func TestAConnectionThatCannotBeComparedIsNotUsed(t *testing.T) {
 			return send()
 		}, "one")
 		term := b.campaign(one.Elector)
-		promoted := b.NewStandby(0)
-		defer promoted.Close()
-		b.wraps(promoted.Promote())
-		one.pool.SetMaxIdleConns(0)
-		one.process.ConnectTo(promoted)
+		b.failOver(one)
 		b.wraps(term.InTx(always, one.pool, nil, nothing), elector.ErrOldPrimary)
 		b.wraps(term.Resign(always), elector.ErrOldPrimary)
 		fails.Store(true)
@@ -242,8 +234,6 @@ func TestAConnectionThatCannotBeComparedIsNotUsed(t *testing.T) {
 // that primary, and not on what the standby was.
 func TestAServerThatIsPromotedDuringAnAttemptIsKnownByItsNewTimeline(t *testing.T) {
 	bubble(t, func(b *bench) {
-		second := b.NewStandby(0)
-		defer second.Close()
 		var third *electortest.Server
 		var promotes atomic.Bool
 		one := b.wired(func(m message, send func() error) error {
@@ -253,9 +243,7 @@ func TestAServerThatIsPromotedDuringAnAttemptIsKnownByItsNewTimeline(t *testing.
 			return send()
 		}, "one")
 		term := b.campaign(one.Elector)
-		b.wraps(second.Promote())
-		one.pool.SetMaxIdleConns(0)
-		one.process.ConnectTo(second)
+		second := b.failOver(one)
 		b.wraps(term.InTx(always, one.pool, nil, nothing), elector.ErrOldPrimary)
 		b.wraps(term.Resign(always), elector.ErrOldPrimary)
 		b.wraps(b.campaign(one.Elector).Resign(always))
@@ -293,9 +281,7 @@ func TestADeputyLooksAroundOnceAtATime(t *testing.T) {
 			looks.Add(-1)
 			return send()
 		}, "two", elector.WithStandby(elector.Deputy))
-		ctx, stop := context.WithTimeout(always, 10*heartbeat)
-		defer stop()
-		b.wraps(two.Run(ctx, nil), context.DeadlineExceeded)
+		b.runFor(10*heartbeat, two)
 		if most.Load() != 1 {
 			b.Errorf("%d at once", most.Load())
 		}

@@ -680,9 +680,7 @@ func TestACandidateThatCannotAskForTheStandbysSaysWhy(t *testing.T) {
 				if b.wraps(err, c.want); elected || errors.Is(err, elector.ErrServerReadOnly) != (name == "demoted") {
 					b.Errorf("elected %t, %v", elected, err)
 				}
-				if synctest.Wait(); len(b.Locks()) > 0 || one.pool.Stats().InUse > 0 {
-					b.Errorf("left: %+v, and %d connections", b.Locks(), one.pool.Stats().InUse)
-				}
+				b.leftNothing(one)
 				b.wraps(b.campaign(one.Elector).Resign(always))
 			})
 		})

@@ -37,7 +37,7 @@ func parseStandbys(text string) (l standbyList, err error) {
 		if tokens[0].quoted {
 			return l, errListSyntax
 		}
-		l.need, _ = strconv.Atoi(tokens[0].name)
+		l.need, _ = strconv.Atoi(tokens[0].name) // a name is 0, which is refused below
 		tokens = tokens[2 : len(tokens)-1]
 	}
 	for i, token := range tokens {
