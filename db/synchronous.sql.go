@@ -23,7 +23,7 @@ SELECT
     pg_catalog.pg_backend_pid()::integer AS pid,
     COALESCE(CASE WHEN attempt.outcome OPERATOR(pg_catalog.=) 'committed' THEN
         pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::pg_catalog.text)::pg_catalog.text
-    END, '')::pg_catalog.text AS lsn,
+    END, '0/0')::pg_catalog.text AS lsn,
     pg_catalog.current_setting('synchronous_standby_names')::pg_catalog.text AS standby_names,
     (extract(epoch FROM pg_catalog.pg_conf_load_time()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS loaded
 FROM attempt
@@ -53,7 +53,8 @@ type CommitSynchronouslyRow struct {
 // session's lock of two random integers: then this is another server than the session's, or
 // the session has ended. It is 'waiting' if another commit of the same scope still waits: its
 // transaction keeps its lock until the standbys acknowledge it, even if its client is gone,
-// so commits do not pile up. Otherwise it is 'committed', and lsn is the start of the record.
+// so commits do not pile up. Otherwise it is 'committed', and lsn is the start of the record,
+// not '0/0'.
 //
 // The setting, and when this backend loaded it, are those before the commit: see
 // SynchronousStandbys.

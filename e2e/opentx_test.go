@@ -48,6 +48,7 @@ func leave(t *testing.T, pool *sql.DB, statement string, n int) {
 // openBare opens a pool whose connections come back as other code has left them: pgx checks one
 // before its reuse, unless a wrapper hides that.
 func (d drivers) openBare(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
 	var address atomic.Pointer[string]
 	address.Store(&dsn)
 	pool := sql.OpenDB(bare{moving{d.open(t, 0, dsn).Driver(), &address}})

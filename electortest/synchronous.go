@@ -94,7 +94,7 @@ func (x *execution) awaitChange(changed <-chan struct{}) (cancelled bool, err er
 
 func commitSynchronously(x *execution, m *message) (Answer, error) {
 	outcome, err := x.commitOutcome(m)
-	lsn := ""
+	lsn := "0/0"
 	if outcome == "committed" {
 		lsn = fmt.Sprintf("0/%X", x.xid())
 	}

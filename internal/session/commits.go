@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,7 +124,7 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 		return fmt.Errorf("elector: commit to the synchronous standbys: %w", Explain(err))
 	}
 	took := c.of.now().since(sent)
-	now, err := askReplication(ctx, conn, cmp.Or(commit.Lsn, "0/0"))
+	now, err := askReplication(ctx, conn, commit.Lsn)
 	if err != nil {
 		return err
 	}
