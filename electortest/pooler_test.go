@@ -475,9 +475,20 @@ func TestAGrantIsNotConfirmedInATransactionOfOtherCode(t *testing.T) {
 // The driver fails inside a savepoint. That is no refusal by the server.
 func TestAnErrorOfTheDriverBehindASavepointEndsTheTerm(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.wired(fail("TryPair", 2, 2, errOops), "one", inside, elector.WithWatch())
+		var saved atomic.Bool
+		refused := fail("TryPair", 1, 1, serverError("53200", "out of shared memory"))
+		breaks := fail("TryPair", 1, 1, errOops)
+		one := b.wired(func(m message, send func() error) error {
+			saved.CompareAndSwap(false, m.name == "Savepoint")
+			if !saved.Load() {
+				return send()
+			}
+			return refused(m, func() error { return breaks(m, send) })
+		}, "one", inside, elector.WithWatch())
 		term := b.campaign(one.Elector)
-		<-term.Context().Done()
+		synctest.Wait()
+		b.wraps(context.Cause(term.Context()))
+		time.Sleep(heartbeat) // the next attempt to watch follows
 		b.wraps(context.Cause(term.Context()), elector.ErrSessionLost, errOops)
 		b.wraps(term.Resign(always), elector.ErrNotLeader)
 	})
@@ -517,6 +528,7 @@ func TestAHeartbeatAfterAResignationIsNoLoss(t *testing.T) {
 		time.Sleep(heartbeat)
 		b.wraps(term.Resign(always))
 		b.ended(one, hooks.Resigned)
+		time.Sleep(heartbeat * 3 / 2) // a COMMIT may outlast the resignation
 	})
 }
 

@@ -296,7 +296,7 @@ var verbs = map[string]func(*call) (string, error){
 		high, low := guard(c.key())
 		scopeHigh, scopeLow := guard(number(c.words[1]))
 		row, err := c.q.CommitSynchronously(c, db.CommitSynchronouslyParams{SessionHigh: high, SessionLow: low, ScopeHigh: scopeHigh, ScopeLow: scopeLow})
-		return fmt.Sprintf("%s %s, for standbys %q, a record %v", row.Outcome, c.name(row.Pid), row.StandbyNames, row.Lsn != ""), err
+		return fmt.Sprintf("%s %s, for standbys %q, a record %v", row.Outcome, c.name(row.Pid), row.StandbyNames, row.Lsn != "0/0"), err
 	},
 	"Identify": func(c *call) (string, error) {
 		row, err := c.q.Identify(c)

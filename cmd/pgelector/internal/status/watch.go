@@ -53,7 +53,7 @@ func (w Watch) Run(ctx context.Context, pool *sql.DB, permanent func(error) bool
 	var last Change
 	ticker := time.NewTicker(w.Interval)
 	defer ticker.Stop()
-	for first := true; ; first = false {
+	for first, again := true, false; ; {
 		change, err := w.look(ctx, pool)
 		switch {
 		case ctx.Err() != nil:
@@ -61,15 +61,18 @@ func (w Watch) Run(ctx context.Context, pool *sql.DB, permanent func(error) bool
 		case err != nil && first && permanent(err):
 			return err
 		}
-		if reported, changed := change.since(last); first || changed {
-			if err := w.Report(reported); err != nil {
-				return err
+		// A candidate takes the lock, then its name, and then tells its lease.
+		if again = !again && change.Leader != nil && change.Leader.LeaseMillis == 0; !again {
+			if reported, changed := change.since(last); first || changed {
+				if err := w.Report(reported); err != nil {
+					return err
+				}
 			}
+			if change.Event == Unreachable {
+				change.Leader, change.Deputy = last.Leader, last.Deputy // to compare the next answer with
+			}
+			last, first = change, false
 		}
-		if change.Event == Unreachable {
-			change.Leader, change.Deputy = last.Leader, last.Deputy // to compare the next answer with
-		}
-		last = change
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
