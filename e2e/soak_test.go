@@ -97,9 +97,13 @@ func resignTo(t *testing.T, term *elector.Term, next *candidate) *elector.Term {
 	return fresh
 }
 
-// footprint measures while one candidate leads and none campaigns.
+// footprint measures while one candidate leads and none campaigns, once the sessions of earlier
+// leaders have ended.
 func (s *server) footprint(t *testing.T, all ...*candidate) (f footprint) {
 	t.Helper()
+	eventually(t, "one session is left", func() bool {
+		return one[int](t, s.admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'soaked%'") == 1
+	})
 	for _, c := range all {
 		f.pooled += c.pool.Stats().OpenConnections
 	}
