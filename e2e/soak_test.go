@@ -67,11 +67,12 @@ const (
 	spare     = 2
 )
 
-// soaked makes a candidate without a recorder, since the recorder would grow.
+// soaked makes a candidate without a recorder, since the recorder would grow. Its lease is so long
+// that the server ends no session that the candidate forgets.
 func (s *server) soaked(t *testing.T, d drivers, election string, opts ...elector.Option) *candidate {
 	t.Helper()
 	c := &candidate{pool: d.open(t, 0, s.DSN())}
-	e, err := elector.New(c.pool, election, append(opts, elector.WithCandidateID(unique("soaked")), elector.WithLease(lease))...)
+	e, err := elector.New(c.pool, election, append(opts, elector.WithCandidateID(unique("soaked")), elector.WithLease(2*patience))...)
 	check(t, err)
 	c.Elector = e
 	t.Cleanup(func() { s.leavesNothing(t, c) })
