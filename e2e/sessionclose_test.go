@@ -96,16 +96,21 @@ func TestCloseReturnsWhenItsContextEnds(t *testing.T) {
 		elections := s.elections(t, 3)
 		holder := s.stand(t, d.open(t, 1, s.DSN()), elections[2]).run(t, nil)
 		holder.elected(t)
-		mayReturn := make(chan struct{})
+		begun, mayReturn := make(chan struct{}), make(chan struct{})
 		g := s.share(t, d.open(t, 0, s.DSN())).join(t, elections)
 		slow := make(chan error, 1)
 		go func() {
-			slow <- g.all[0].Run(context.Background(), func(context.Context, *elector.Term) error { <-mayReturn; return nil })
+			slow <- g.all[0].Run(context.Background(), func(context.Context, *elector.Term) error {
+				close(begun)
+				<-mayReturn
+				return nil
+			})
 		}()
 		quick, follows := make(chan error, 1), make(chan error, 1)
 		go func() { quick <- g.all[1].Run(context.Background(), nil) }()
 		go func() { follows <- g.all[2].Run(context.Background(), nil) }()
 		eventually(t, "two are led", func() bool { return g.leading() == 2 })
+		closed(t, "the slow lead begins", begun)
 		ctx, cancel := context.WithTimeout(context.Background(), 2*retry)
 		defer cancel()
 		wraps(t, g.Close(ctx), context.DeadlineExceeded)
