@@ -358,14 +358,15 @@ func TestTheLockIsHeldUntilLeadReturns(t *testing.T) {
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		cancelled, mayReturn := make(chan struct{}), make(chan struct{})
+		begun, cancelled, mayReturn := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		first := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, func(ctx context.Context, _ *elector.Term) error {
+			close(begun)
 			<-ctx.Done()
 			close(cancelled)
 			<-mayReturn
 			return nil
 		})
-		first.elected(t)
+		closed(t, "lead begins", begun)
 		second := s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil)
 		second.follows(t)
 		first.stop()

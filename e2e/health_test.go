@@ -164,13 +164,14 @@ func TestLivenessFailsWhileOldWorkRunsUnderTheNextLeader(t *testing.T) {
 	overDrivers(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		election := s.election(t)
-		work, letGo := hanging(t)
+		work, begun, letGo := hanging(t)
 		first, m := s.standWatched(t, d, 0, election)
 		first.run(t, func(ctx context.Context, _ *elector.Term) error { work(ctx); return nil })
 		t.Cleanup(letGo) // before Run is waited for
 		first.elected(t)
 		second, _ := s.standWatched(t, d, 1, election)
 		second.run(t, nil).follows(t)
+		closed(t, "the work begins", begun)
 		s.terminate(t, s.holders(t, first.Key())[0])
 		second.elected(t)
 		if live := becomes(t, m.Liveness(), health.Unhealthy); live.Elections[0].Election != election {
@@ -183,12 +184,13 @@ func TestLivenessFailsWhileOldWorkRunsUnderTheNextLeader(t *testing.T) {
 	})
 }
 
-// hanging returns work that ignores its context and returns only after letGo.
-func hanging(t *testing.T) (work func(context.Context), letGo func()) {
+// hanging returns work that ignores its context and returns only after letGo. begun is closed when it begins.
+func hanging(t *testing.T) (work func(context.Context), begun <-chan struct{}, letGo func()) {
 	t.Helper()
-	gate := make(chan struct{})
+	started, gate := make(chan struct{}), make(chan struct{})
+	start := sync.OnceFunc(func() { close(started) })
 	letGo = sync.OnceFunc(func() { close(gate) })
-	return func(context.Context) { <-gate }, letGo
+	return func(context.Context) { start(); <-gate }, started, letGo
 }
 
 // While the work hangs, the lock is held, so nobody else can lead. Liveness must show it.
@@ -209,13 +211,14 @@ func TestLivenessFailsWhileWorkHangsAndTheLockIsHeld(t *testing.T) {
 			overDrivers(t, func(t *testing.T, d drivers) {
 				s := onShared(t)
 				election := s.election(t)
-				work, letGo := hanging(t)
+				work, begun, letGo := hanging(t)
 				first, m := stand(t, s, d, work, election)
 				t.Cleanup(letGo) // before Run is waited for
 				first.elected(t)
 				holder := s.holders(t, first.Key())
 				second, _ := s.standWatched(t, d, 1, election)
 				second.run(t, nil).follows(t)
+				closed(t, "the work begins", begun)
 				first.stop()
 				wait(t, first, func(f hooks.Failure) bool { return f.Op == hooks.OpWork && errors.Is(f.Err, elector.ErrOverrun) })
 				if live := becomes(t, m.Liveness(), health.Unhealthy); live.Elections[0].Election != election {
