@@ -366,6 +366,7 @@ func TestTheLockIsHeldUntilLeadReturns(t *testing.T) {
 			<-mayReturn
 			return nil
 		})
+		first.elected(t)
 		closed(t, "lead begins", begun)
 		second := s.stand(t, d.open(t, 1, s.DSN()), election).run(t, nil)
 		second.follows(t)

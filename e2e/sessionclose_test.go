@@ -27,7 +27,9 @@ func TestCloseEndsAllTermsAndFreesAllLocks(t *testing.T) {
 			causes <- context.Cause(ctx)
 			return nil
 		})
-		eventually(t, "all lead", func() bool { return int(leads.Load()) == len(elections) }) // a term that ends before does not call lead
+		eventually(t, "all are led", func() bool { // a term that ends before its lead begins does not call it
+			return g.leading() == len(elections) && int(leads.Load()) == len(elections)
+		})
 		expect(t, g.Close(soon(t)))
 		if n := one[int](t, s.admin, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", g.CandidateID()); n > 0 {
 			eventually(t, "the backend is gone", func() bool {

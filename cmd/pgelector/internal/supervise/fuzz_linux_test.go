@@ -27,10 +27,17 @@ func FuzzAProcessIsReadWhateverItsName(f *testing.F) {
 }
 
 func FuzzNoStatMakesAPanic(f *testing.F) {
-	for _, stat := range []string{"7 (sh) S 1 7", ")(", "", "0", "1()B", "-()", "\n\r()", "7() 000 1", "7\x00()", "7\xe4\xe4()", "7()80 \xd9\xe2", "10000000000000000000()", "10()0A 08"} {
+	for _, stat := range []string{"7 (sh) S 1 7", ")(", "", "0", "1()B", "-()", "\n\r()", "7() 000 1", "7\x00()", "7\xe4\xe4()", "7()80 \xd9\xe2", "10000000000000000000()", "10()0A 08", "0208 08()"} {
 		f.Add([]byte(stat))
 	}
-	f.Fuzz(func(_ *testing.T, stat []byte) {
-		_, _ = parseStat(stat) // the kernel writes none of these, so the values do not matter
+	f.Fuzz(func(t *testing.T, stat []byte) {
+		p, ok := parseStat(stat)
+		state := 'S'
+		if p.zombie {
+			state = 'Z'
+		}
+		if again, _ := parseStat(fmt.Appendf(nil, "%d (sh) %c %d %d", p.pid, state, p.parent, p.group)); ok && again != p {
+			t.Errorf("%q is %+v, and written as the kernel writes it %+v", stat, p, again)
+		}
 	})
 }
