@@ -208,7 +208,7 @@ func (b *Bouncer) start(ctx context.Context) error {
 		case <-process.Done:
 			return fmt.Errorf("pgcluster: pgbouncer did not start (%w); its output:\n%s", process.Err, sandbox.Tail(b.logFile()))
 		case <-ctx.Done():
-			return fmt.Errorf("pgcluster: pgbouncer does not accept connections (%w): %w", context.Cause(ctx), err)
+			return fmt.Errorf("pgcluster: pgbouncer does not accept connections (%w): %w; its output:\n%s", context.Cause(ctx), err, sandbox.Tail(b.logFile()))
 		case <-time.After(readyPoll):
 		}
 	}
