@@ -39,13 +39,15 @@ func TestACandidateIsElectedAgainAfterItsTermWasLost(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
 				l := behindAProxy(t)
-				causes := make(chan error, 2)
+				begun, causes := make(chan struct{}, 2), make(chan error, 2)
 				c := l.stand(t, d, 0, l.election(t)).run(t, func(ctx context.Context, _ *elector.Term) error {
+					begun <- struct{}{}
 					<-ctx.Done()
 					causes <- context.Cause(ctx)
 					return nil
 				})
 				old := c.elected(t)
+				closed(t, "lead begins", begun) // a term that ends before has no cause to tell
 				after := c.after()
 				loss.strike(t, l, c)
 				wraps(t, <-causes, loss.cause)
