@@ -377,6 +377,25 @@ func TestAnyFaultOfARequestIsReturnedAtOnce(t *testing.T) {
 	}
 }
 
+func TestARequestThatCannotBeMadeSaysWhy(t *testing.T) {
+	for name, expect := range map[string]func(sqlmock.Sqlmock){
+		"begin": func(mock sqlmock.Sqlmock) { mock.ExpectBegin().WillReturnError(errPlain) },
+		"settings": func(mock sqlmock.Sqlmock) {
+			mock.ExpectBegin()
+			query(mock, "ApplySettings").WillReturnError(errPlain)
+			mock.ExpectRollback()
+		},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectLeader(mock, 300, "web-2")
+			expect(mock)
+			_, err := elector.RequestResign(patience(t), pool, "orders")
+			wantError(t, err, errPlain)
+		})
+	}
+}
+
 // A notification for a successor does not wake Observe. Without one it would take a retry interval.
 func TestObserveIsWokenByChangesOfTheLeader(t *testing.T) {
 	for word, matters := range map[string]bool{"free": true, "led": true, "successor": false, "soon": false} {

@@ -33,19 +33,21 @@ func Ask(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (
 	if name != "" {
 		local = append(local, setting{"application_name", name})
 	}
-	return backoff.AwaitOr(within, func(context.Context) (*Asking, error) {
+	asking, err := backoff.AwaitOr(ctx, func(context.Context) (*Asking, error) {
 		tx, err := pool.BeginTx(within, nil)
 		if err != nil {
-			cancel()
 			return nil, err
 		}
 		if _, err := db.New(tx).ApplySettings(within, db.ApplySettingsParams{Settings: Encode(local), OnlyLocal: true}); err != nil {
 			_ = tx.Rollback()
-			cancel()
 			return nil, err
 		}
 		return &Asking{tx: tx, key: key, pid: pid, withdraw: cancel}, nil
 	}, (*Asking).Withdraw)
+	if err != nil {
+		cancel()
+	}
+	return asking, err
 }
 
 // Ring asks again, which shows that the request still stands.
