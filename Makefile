@@ -42,7 +42,7 @@ demo: ## Watch an election live, on temporary PostgreSQL servers
 test: ## Install missing packages (Debian, as root), then vet and run every test
 	@scripts/test.sh -count='$(COUNT)' -run='$(RUN)'
 
-e2e: ## Run only the tests on real PostgreSQL, over every combination of drivers: make e2e COUNT=10 RUN=Failover SCOPE=transaction
+e2e: ## Run only the tests on real PostgreSQL, over every combination of drivers: make e2e COUNT=10 RUN=Deputy SCOPE=transaction
 	@PGELECTOR_DRIVERS=all MODULES=e2e $(if $(SCOPE),PGELECTOR_SCOPE='$(SCOPE)' PACKAGES=.) scripts/test.sh -count='$(COUNT)' -run='$(RUN)'
 
 simulate: ## Simulate elections with faults in virtual time: make simulate SEEDS=100000 SEED=7
