@@ -20,9 +20,10 @@ import (
 const (
 	// RepeatableRead and ReadCommitted are the first statements of a transaction, since wrappers
 	// of a driver may know no isolation levels. One of them fails (25001) in a transaction that
-	// other code has left open after a query, because the level can no longer change.
-	RepeatableRead = "-- name: RepeatableRead :exec\nSET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-	ReadCommitted  = "-- name: ReadCommitted :exec\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+	// other code has left open after a query, because the level can no longer change. (SET
+	// TRANSACTION would leave its mark in pg_settings when the transaction has ended.)
+	RepeatableRead = "-- name: RepeatableRead :exec\nSET LOCAL transaction_isolation = 'repeatable read'"
+	ReadCommitted  = "-- name: ReadCommitted :exec\nSET LOCAL transaction_isolation = 'read committed'"
 
 	// What stands between Savepoint and RollBackToIt may fail, and the transaction goes on.
 	Savepoint    = "-- name: Savepoint :exec\nSAVEPOINT pgelector"

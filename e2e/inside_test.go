@@ -104,7 +104,7 @@ const strangersView = `SELECT concat_ws(', ',
 	(SELECT 'is inside a transaction' WHERE transaction_timestamp() <> statement_timestamp()),
 	(SELECT 'has another isolation level' WHERE current_setting('transaction_isolation') <> current_setting('default_transaction_isolation')),
 	(SELECT string_agg(name || ' = ' || setting, ', ') FROM pg_settings WHERE source = 'session'
-		AND name <> ALL ('{application_name, client_encoding, DateStyle, TimeZone, standard_conforming_strings, extra_float_digits, transaction_isolation}')),
+		AND name <> ALL ('{application_name, client_encoding, DateStyle, TimeZone, standard_conforming_strings, extra_float_digits}')),
 	(SELECT 'application_name = ' || s FROM current_setting('application_name') AS s WHERE s <> 'stranger'),
 	(SELECT 'pgelector.' || n || ' = ' || s FROM unnest('{transaction, key, role, wait}'::text[]) AS n, current_setting('pgelector.' || n, true) AS s WHERE s <> ''),
 	(SELECT NULL::text FROM pg_sleep(0.002)))`

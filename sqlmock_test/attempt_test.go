@@ -268,8 +268,8 @@ func TestAServerThatRefusesTheLeaseElectsNobody(t *testing.T) {
 				expectRefusedSettings(mock, refused)
 			} else {
 				mock.ExpectBegin()
-				mock.ExpectExec("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").WillReturnResult(sqlmock.NewResult(0, 0))
-				mock.ExpectExec("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").WillReturnResult(sqlmock.NewResult(0, 0))
+				mock.ExpectExec("-- name: RepeatableRead ").WillReturnResult(sqlmock.NewResult(0, 0))
+				mock.ExpectExec("-- name: ReadCommitted ").WillReturnResult(sqlmock.NewResult(0, 0))
 				query(mock, "DescribeServer").WillReturnRows(row(firstPID, false, 150000, "PostgreSQL 15", 0, false))
 				mock.ExpectExec("-- name: NamedStatement ").WillReturnResult(sqlmock.NewResult(0, 0))
 				query(mock, "ApplySettings").WithArgs(true, has(`"`+lease+`"`)).WillReturnError(refused)
@@ -316,8 +316,8 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 			for range tries {
 				begin := func() {
 					mock.ExpectBegin()
-					mock.ExpectExec("REPEATABLE READ").WillReturnResult(sqlmock.NewResult(0, 0))
-					mock.ExpectExec("READ COMMITTED").WillReturnResult(sqlmock.NewResult(0, 0))
+					mock.ExpectExec("-- name: RepeatableRead ").WillReturnResult(sqlmock.NewResult(0, 0))
+					mock.ExpectExec("-- name: ReadCommitted ").WillReturnResult(sqlmock.NewResult(0, 0))
 				}
 				free := func(free bool) { query(mock, "PairIsFree").WillReturnRows(row(free, secondPID)) }
 				begin()
@@ -344,7 +344,7 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 			}
 			if c.freed {
 				mock.ExpectBegin() // of the connection beside the one that tries the lock
-				mock.ExpectExec("REPEATABLE READ").WillReturnError(errPlain)
+				mock.ExpectExec("-- name: RepeatableRead ").WillReturnError(errPlain)
 				mock.ExpectRollback()
 			}
 			e, _ := newElector(t, pool, elector.WithScope(elector.TransactionScope))

@@ -23,8 +23,8 @@ func expectPooler(mock sqlmock.Sqlmock, times int) {
 
 func expectTransaction(mock sqlmock.Sqlmock) {
 	mock.ExpectBegin()
-	mock.ExpectExec("REPEATABLE READ").WillReturnResult(sqlmock.NewResult(0, 0))
-	mock.ExpectExec("READ COMMITTED").WillReturnResult(sqlmock.NewResult(0, 0))
+	mock.ExpectExec("-- name: RepeatableRead ").WillReturnResult(sqlmock.NewResult(0, 0))
+	mock.ExpectExec("-- name: ReadCommitted ").WillReturnResult(sqlmock.NewResult(0, 0))
 }
 
 // expectSettingsInside expects the beginning of the check whether a transaction keeps the promise.
@@ -53,7 +53,7 @@ func expectRestInside(mock sqlmock.Sqlmock) {
 // expectUseInside expects the first transaction after that check. It fails with errPlain.
 func expectUseInside(mock sqlmock.Sqlmock) {
 	mock.ExpectBegin()
-	mock.ExpectExec("REPEATABLE READ").WillReturnError(errPlain)
+	mock.ExpectExec("-- name: RepeatableRead ").WillReturnError(errPlain)
 	mock.ExpectRollback()
 }
 

@@ -102,7 +102,7 @@ func TestAPoolerThatIsFoundLaterChangesTheScope(t *testing.T) {
 		query(mock, "Ping").WillReturnRows(row(sessionPID+1, false, false))
 		expectEviction(mock, sessionPID)
 		mock.ExpectBegin()
-		mock.ExpectExec("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").WillReturnError(errPlain)
+		mock.ExpectExec("-- name: RepeatableRead ").WillReturnError(errPlain)
 		mock.ExpectRollback()
 		e, rec := newElector(t, pool, elector.WithScope(elector.Auto))
 		term := campaign(t, e)
