@@ -121,7 +121,7 @@ func parseStat(stat []byte) (p process, ok bool) {
 		return p, false
 	}
 	var state string
-	_, err := fmt.Sscan(string(stat[:open])+string(stat[end+1:]), &p.pid, &state, &p.parent, &p.group)
+	_, err := fmt.Sscanf(string(stat[:open])+" "+string(stat[end+1:]), "%d %s %d %d", &p.pid, &state, &p.parent, &p.group)
 	p.zombie = state == "Z" || state == "X"
 	return p, err == nil
 }
