@@ -178,7 +178,7 @@ func (e *Elector) serve(ctx context.Context, t *Term, lead func(ctx context.Cont
 	case ctx.Err() != nil:
 		return true, ended(ctx, "lead")
 	case err != nil:
-		e.announcer.announce(e.announcer.failure(ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf("%w: after its term had ended: %w", ErrLeadFailed, err)}))
+		e.announcer.announce(e.announcer.failure(ctx, hooks.Failure{Op: hooks.OpLead, Err: fmt.Errorf("%w: after its term had ended: %w", ErrLeadFailed, err)}))
 	}
 	return false, nil
 }

@@ -156,7 +156,7 @@ func TestAnErrorOfLeadAfterItsTermWasLostIsReportedAndTheCampaignGoesOn(t *testi
 	}{
 		"the context's error": {context.Context.Err, []hooks.Op{hooks.OpHeartbeat}},
 		"the context's cause": {context.Cause, []hooks.Op{hooks.OpHeartbeat}},
-		"another error":       {func(context.Context) error { return errOops }, []hooks.Op{hooks.OpHeartbeat, hooks.OpWork}},
+		"another error":       {func(context.Context) error { return errOops }, []hooks.Op{hooks.OpHeartbeat, hooks.OpLead}},
 	} {
 		scene(t, name, func(b *bench) {
 			one := b.candidate("one")

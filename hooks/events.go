@@ -81,7 +81,8 @@ const (
 	OpCampaign  Op = "campaign"  // an attempt to be elected
 	OpHeartbeat Op = "heartbeat" // the proof that the session lives; its failure ends the session
 	OpRelease   Op = "release"   // the unlock at the end of a term
-	OpWork      Op = "work"      // the term's work overran its drain (elector.ErrOverrun), or failed after its term
+	OpWork      Op = "work"      // the term's work overran its drain (elector.ErrOverrun)
+	OpLead      Op = "lead"      // lead returned an error after its term had ended (elector.ErrLeadFailed)
 	OpHook      Op = "hook"      // a hook panicked
 	OpSetting   Op = "setting"   // the server refused a session setting; the session goes on without
 	OpWatch     Op = "watch"     // the watch of a leader's backend (WithWatch); the term goes on without
@@ -92,7 +93,7 @@ const (
 
 // Ops returns every Op, as Reasons does.
 func Ops() []Op {
-	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpHook, OpSetting, OpWatch, OpHealth, OpRequest, OpCall}
+	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpLead, OpHook, OpSetting, OpWatch, OpHealth, OpRequest, OpCall}
 }
 
 // Heartbeat is reported after each heartbeat that the server answered.

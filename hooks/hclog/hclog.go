@@ -21,6 +21,7 @@
 //	error  gave up                  op error failed_attempts         a permanent failure ended the campaign
 //	error  gave up                  op error                         a permanent failure of anything else
 //	warn   heartbeat failed         op error
+//	warn   work failed after term   op error
 //	warn   release failed           op error
 //	error  work outlived its term   op error
 //	error  hook panicked            op error

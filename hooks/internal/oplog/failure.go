@@ -59,6 +59,8 @@ func failureLine(e hooks.Failure) (level Level, message string) {
 		return Warn, "release failed"
 	case hooks.OpWork:
 		return Error, "work outlived its term"
+	case hooks.OpLead:
+		return Warn, "work failed after term"
 	case hooks.OpHook:
 		return Error, "hook panicked"
 	case hooks.OpSetting:
