@@ -98,12 +98,13 @@ func TestASuccessorIsElectedNext(t *testing.T) {
 	})
 }
 
-// transferred transfers a term. In transaction scope one of the others may be sooner, between two
-// waits of the successor: then it is late, and that one transfers.
+// transferred transfers a term. One of the others may be sooner, between two waits of the
+// successor: then it is late, and that one transfers. In session scope only a deputy that waits
+// in the server can be, and on a busy machine it was, once in some hundred transfers: once is granted.
 func transferred(t *testing.T, term *elector.Term, successor *candidate, others ...*candidate) (late bool, err error) {
 	t.Helper()
 	err = term.TransferTo(soon(t), successor.CandidateID())
-	for ; throughPooler && errors.Is(err, elector.ErrNoSuccessor); late = true {
+	for ; (throughPooler || !late) && errors.Is(err, elector.ErrNoSuccessor); late = true {
 		if err = nil; !successor.IsLeader() {
 			err = leading(t, append(others, successor)).TransferTo(soon(t), successor.CandidateID())
 		}
@@ -365,7 +366,7 @@ func TestATransferIsNotLogged(t *testing.T) {
 			_, err = transferred(t, term, next, all...)
 			check(t, err)
 			wait(t, next, func(e hooks.Elected) bool { return e.Token > term.Token() })
-			s.waits(t, all[1])
+			eventually(t, "a deputy waits", func() bool { return len(s.waiters(t, next.Key())) > 0 })
 			for _, c := range all[1:4] {
 				if n := len(c.rec.Failures()); n > 0 {
 					t.Errorf("%d failures, such as %v", n, c.rec.Failures()[0].Err)
