@@ -358,7 +358,7 @@ func (m *member) giveUp() {
 	var kept []*run
 	for name, r := range m.running {
 		switch {
-		case r.stopping:
+		case r.stopping && m.exists(name):
 			moving++
 		case !m.exists(name) || sick:
 			r.end()

@@ -162,6 +162,21 @@ func TestShardsMoveAFewAtATimeAndAfterTheirWork(t *testing.T) {
 	}, shard.WithMoves(3))
 }
 
+func TestShardsThatAreGoneFromTheSetDoNotKeepOthersFromMoving(t *testing.T) {
+	bubble(t, []string{"a", "b", "c", "d"}, func(g *group) {
+		g.slow = 10 * time.Second
+		g.join("m")
+		g.even()
+		if err := g.set.Replace("a", "b"); err != nil {
+			t.Fatal(err)
+		}
+		g.join("n")
+		if took := g.even(); took > 15*time.Second {
+			g.Errorf("even after %v: the work on a shard returns after %v", took, g.slow)
+		}
+	}, shard.WithMoves(1))
+}
+
 func TestAMemberThatComesBackWithinTheGraceGetsItsShards(t *testing.T) {
 	bubble(t, shard.Numbers(50).Names(), func(g *group) {
 		g.join(ids(3)...)
