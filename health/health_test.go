@@ -254,7 +254,7 @@ func TestAnElectorThatIsRemovedIsForgotten(t *testing.T) {
 	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpWork, Err: elector.ErrOverrun})
 	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpCampaign, Err: elector.ErrUnsupportedServer, Permanent: true})
 	m.Remove(e)
-	m.Remove(e)
+	m.Remove(e, nil)
 	wants(t, m.Liveness(), 200)
 	expectLeaders(mock, "reports", "web-2")
 	wants(t, m, 200, `{"status":"healthy","elections":[{"election":"reports"`)
@@ -274,6 +274,7 @@ func TestAnInvalidArgumentIsAnErrorAtOnce(t *testing.T) {
 		"a cache before now":  func() error { _, err := health.New(pool, health.WithCache(-1)); return err },
 		"a cache too long":    func() error { _, err := health.New(pool, health.WithCache(time.Hour)); return err },
 		"a code that is none": func() error { _, err := health.New(pool, health.WithDegradedCode(99)); return err },
+		"no option":           func() error { _, err := health.New(pool, nil); return err },
 		"no elector":          func() error { return watch(t, pool, nil).Add(nil) },
 	} {
 		if err := make(); !errors.Is(err, health.ErrConfig) {

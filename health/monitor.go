@@ -132,15 +132,18 @@ func WithDegradedCode(code int) Option {
 
 // New returns a Monitor that asks through pool who leads. Any pool of the elections'
 // database will do, also one through a pooler. Elections of several databases need a
-// Monitor each. New does not connect. If pool is nil or an option is out of bounds, the
-// error wraps ErrConfig.
+// Monitor each. New does not connect. If pool or an option is nil, or an option is out of
+// bounds, the error wraps ErrConfig.
 func New(pool *sql.DB, opts ...Option) (*Monitor, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of the elections", ErrConfig)
 	}
 	m := &Monitor{pool: pool, timeout: time.Second, cache: time.Second, degradedCode: 200,
 		overrun: map[hooks.Origin]hooks.Failure{}, gaveUp: map[hooks.Origin]error{}}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("%w: option %d is nil", ErrConfig, i+1)
+		}
 		if err := opt(m); err != nil {
 			return nil, err
 		}
@@ -170,11 +173,14 @@ func (m *Monitor) Add(electors ...*elector.Elector) error {
 func (m *Monitor) Remove(electors ...*elector.Elector) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.electors = slices.DeleteFunc(m.electors, func(e *elector.Elector) bool { return slices.Contains(electors, e) })
-	for _, e := range electors {
+	m.electors = slices.DeleteFunc(m.electors, func(e *elector.Elector) bool {
+		if !slices.Contains(electors, e) {
+			return false
+		}
 		delete(m.overrun, originOf(e))
 		delete(m.gaveUp, originOf(e))
-	}
+		return true
+	})
 	m.changed()
 }
 

@@ -74,7 +74,10 @@ type Lead func(ctx context.Context, shard string, term *elector.Term) error
 // elector.ErrLockTableFull, and the member tries again.
 func Run(ctx context.Context, pool *sql.DB, group string, shards *Set, lead Lead, opts ...Option) error {
 	c := config{moves: defaultMoves, interval: defaultInterval}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return fmt.Errorf("%w: option %d is nil", elector.ErrConfig, i+1)
+		}
 		if err := opt(&c); err != nil {
 			return err
 		}

@@ -315,6 +315,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		"group with slash": run("a/b", shard.Numbers(1), lead),
 		"no set":           run("a", nil, lead),
 		"no lead":          run("a", shard.Numbers(1), nil),
+		"no option":        run("a", shard.Numbers(1), lead, nil),
 		"moves":            run("a", shard.Numbers(1), lead, shard.WithMoves(0)),
 		"grace":            run("a", shard.Numbers(1), lead, shard.WithGrace(-1)),
 		"interval":         run("a", shard.Numbers(1), lead, shard.WithInterval(0)),
