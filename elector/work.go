@@ -56,7 +56,7 @@ func (t *Term) awaitWork() {
 // overrun makes a report of work that runs on. It bypasses the queue of the hooks, which an
 // OnElected that overruns blocks.
 func (t *Term) overrun(since time.Time, meanwhile string) func() {
-	return t.announcer.failure(t.ctx, hooks.Failure{Op: hooks.OpWork, Err: fmt.Errorf(
+	return t.announcer.failure(t.ctx, hooks.Failure{Op: hooks.OpWork, Returned: t.work.idle, Err: fmt.Errorf(
 		"%w: it has not returned %v after its context was cancelled: %s: make it return when its context is done, or choose a longer drain",
 		ErrOverrun, time.Since(since).Round(time.Millisecond), meanwhile)})
 }

@@ -157,16 +157,17 @@ func TestLivenessFailsUntilWorkThatOverranHasReturned(t *testing.T) {
 	pool, mock := newMock(t)
 	m := watch(t, pool, []string{"orders", "reports"})
 	wants(t, m.Liveness(), 200, `{"status":"healthy","elections":[]}`)
-	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpWork, Err: fmt.Errorf("%w: for 2s", elector.ErrOverrun)})
+	orders, shard := make(chan struct{}), make(chan struct{})
+	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpWork, Err: fmt.Errorf("%w: for 2s", elector.ErrOverrun), Returned: orders})
 	wants(t, m.Liveness(), 503, `"status":"unhealthy"`, `"election":"orders"`, elector.ErrOverrun.Error())
 	expectLeaders(mock, "orders", "web-2", "reports", "web-2")
 	wants(t, m.Readiness(), 503, `"leader":"web-2"`)
-	m.OnDemoted(ctx, hooks.Demoted{Origin: who("orders")})
+	close(orders)
 	wants(t, m.Liveness(), 200)
 	wants(t, m.Readiness(), 200)
-	m.OnError(ctx, hooks.Failure{Origin: who("group/7"), Op: hooks.OpWork, Err: elector.ErrOverrun}) // a shard is not added
+	m.OnError(ctx, hooks.Failure{Origin: who("group/7"), Op: hooks.OpWork, Err: elector.ErrOverrun, Returned: shard}) // a shard is not added
 	wants(t, m.Liveness(), 503, `"election":"group/7"`)
-	m.OnDemoted(ctx, hooks.Demoted{Origin: who("group/7")})
+	close(shard)
 	wants(t, m.Liveness(), 200)
 }
 
@@ -210,6 +211,49 @@ func TestLivenessRecoversFromWorkOfATermThatNoHookWasToldOf(t *testing.T) {
 		wants(t, m.Liveness(), 200)
 		stop()
 		<-done
+	})
+}
+
+// As above, but no campaign of the same candidate follows.
+func TestLivenessRecoversFromWorkOfTryRunWhoseTermNoHookWasToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		pool := server.Open()
+		defer pool.Close()
+		m, err := health.New(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) { time.Sleep(10 * time.Second) }}
+		e, err := elector.New(pool, "orders", elector.WithHooks(slow, m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Add(e); err != nil {
+			t.Fatal(err)
+		}
+		returned := make(chan struct{})
+		go func() {
+			time.Sleep(time.Second)
+			leader, err := e.Leader(ctx)
+			if err != nil || !server.Terminate(leader.PID) {
+				t.Error(err)
+			}
+			time.Sleep(14 * time.Second)
+			wants(t, m.Liveness(), 503, elector.ErrOverrun.Error())
+			wants(t, m.Readiness(), 503, elector.ErrOverrun.Error())
+			close(returned)
+		}()
+		elected, err := e.TryRun(ctx, func(ctx context.Context, term *elector.Term) error {
+			<-returned
+			return nil
+		})
+		if !elected || !errors.Is(err, elector.ErrSessionLost) {
+			t.Error(elected, err)
+		}
+		wants(t, m.Liveness(), 200)
+		wants(t, m.Readiness(), 200)
 	})
 }
 

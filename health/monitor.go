@@ -50,6 +50,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -76,7 +77,7 @@ type Monitor struct {
 	mu       sync.Mutex
 	electors []*elector.Elector
 	changes  int                            // how often electors changed
-	overrun  map[hooks.Origin]hooks.Failure // work that runs on after its term
+	overrun  map[hooks.Origin]hooks.Failure // work that overran its term, and may have returned since
 	gaveUp   map[hooks.Origin]error         // why a candidate's campaign ended for good
 	known    *answer                        // the cached answer; nil if the electors changed since
 	asking   *question                      // the question being asked; nil if there is none
@@ -85,7 +86,6 @@ type Monitor struct {
 
 var (
 	_ hooks.ElectedHook  = (*Monitor)(nil)
-	_ hooks.DemotedHook  = (*Monitor)(nil)
 	_ hooks.ErrorHook    = (*Monitor)(nil)
 	_ hooks.CampaignHook = (*Monitor)(nil)
 )
@@ -213,20 +213,10 @@ func (m *Monitor) OnError(_ context.Context, e hooks.Failure) {
 // OnElected records that the candidate has not given up.
 func (m *Monitor) OnElected(_ context.Context, e hooks.Elected) { m.resumed(e.Origin) }
 
-// OnCampaign records that the candidate has not given up, and that the work of the last term has
-// returned: nothing else tells it of a term whose session ended before OnElected.
+// OnCampaign records that the candidate has not given up.
 func (m *Monitor) OnCampaign(_ context.Context, e hooks.Campaign) {
-	m.campaigned(e)
 	if e.Outcome != hooks.Failed {
 		m.resumed(e.Origin)
-	}
-}
-
-func (m *Monitor) campaigned(e hooks.Campaign) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if e.At.After(m.overrun[e.Origin].At) { // else of the term that overruns, told late
-		delete(m.overrun, e.Origin)
 	}
 }
 
@@ -236,11 +226,17 @@ func (m *Monitor) resumed(who hooks.Origin) {
 	delete(m.gaveUp, who)
 }
 
-// OnDemoted records that the term's work has returned.
-func (m *Monitor) OnDemoted(_ context.Context, e hooks.Demoted) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.overrun, e.Origin)
+// overruns returns the work that runs on after its term. m.mu is held.
+func (m *Monitor) overruns() map[hooks.Origin]hooks.Failure {
+	maps.DeleteFunc(m.overrun, func(_ hooks.Origin, e hooks.Failure) bool {
+		select {
+		case <-e.Returned:
+			return true
+		default:
+			return false
+		}
+	})
+	return m.overrun
 }
 
 // maxCalls bounds the calls that are stuck in the driver. Each may hold a pooled

@@ -70,7 +70,7 @@ func (m *Monitor) CheckLive() Report {
 	r := Report{Status: Healthy, Elections: []Election{}}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for who, overrun := range m.overrun {
+	for who, overrun := range m.overruns() {
 		r.add(Election{Election: who.Election, Candidate: who.CandidateID, Status: Unhealthy, Why: overrun.Err.Error()})
 	}
 	return r
@@ -132,7 +132,7 @@ func (a *answer) about(e *elector.Elector) Election {
 func (m *Monitor) failures(e *elector.Elector) (overrun, gaveUp error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.overrun[originOf(e)].Err, m.gaveUp[originOf(e)]
+	return m.overruns()[originOf(e)].Err, m.gaveUp[originOf(e)]
 }
 
 // originOf returns the origin of an elector's events.

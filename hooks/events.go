@@ -71,6 +71,8 @@ type Failure struct {
 	At        time.Time
 	Attempt   int  // for OpCampaign: the number of attempts in a row that failed, not counting quick ones
 	Permanent bool // the elector gives up: Run or Campaign returns Err
+
+	Returned <-chan struct{} // for work that overruns its term (elector.ErrOverrun): closed once it has returned
 }
 
 // Op says which operation failed.
