@@ -26,6 +26,7 @@ type group struct {
 	members map[string]*member
 	admin   *sql.DB
 	slow    time.Duration // how long work takes to return
+	open    func(*electortest.Process) *sql.DB
 
 	mu      sync.Mutex
 	leaders map[string]leader // by shard, whose work is running
@@ -54,7 +55,8 @@ func bubble(t *testing.T, names []string, test func(g *group), opts ...shard.Opt
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := &group{T: t, Server: electortest.NewServer(), set: set, opts: opts, members: map[string]*member{}, leaders: map[string]leader{}}
+		g := &group{T: t, Server: electortest.NewServer(), set: set, opts: opts, members: map[string]*member{}, leaders: map[string]leader{},
+			open: (*electortest.Process).Open}
 		g.admin = g.Open()
 		test(g)
 		for id := range g.members {
@@ -69,7 +71,7 @@ func bubble(t *testing.T, names []string, test func(g *group), opts ...shard.Opt
 func (g *group) join(ids ...string) {
 	for _, id := range ids {
 		m := &member{process: g.NewProcess(), done: make(chan error, 1)}
-		m.pool = m.process.Open()
+		m.pool = g.open(m.process)
 		ctx, stop := context.WithCancel(context.Background())
 		m.stop = stop
 		g.members[id] = m

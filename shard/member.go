@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -44,6 +46,8 @@ type member struct {
 	members  map[int]time.Time // the seats seen, and until when they count
 	seats    []int             // those that count, in order
 	looking  bool
+	looked   bool        // at least once: the server has answered
+	answered atomic.Bool // the last attempt to take a seat
 	surveys  chan survey
 	pause    time.Duration // between two looks at the shards
 	lookAt   time.Time     // when to look at the shards again
@@ -93,7 +97,7 @@ func (m *member) run(ctx context.Context, cancel context.CancelCauseFunc) (err e
 		case <-m.counting.C:
 			m.count(ctx)
 		case s := <-m.surveys:
-			m.looking = false
+			m.looking, m.looked = false, m.looked || s.err == nil
 			m.learn(ctx, s)
 			err = m.sit(ctx, s)
 			m.claim(ctx, s.free)
@@ -140,13 +144,21 @@ func (m *member) count(ctx context.Context) {
 	if m.looking {
 		return
 	}
+	direct, patience := m.isJoined(), surveyTimeout // its session has been checked
+	switch {
+	case m.looked || m.seat == nil:
+	case direct:
+		patience = firstTimeout
+	case !m.answered.Load(): // WithBackoff paces the attempts
+		m.counting.Reset(m.wait())
+		return
+	}
 	m.looking = true
 	var wanted []string
 	if m.room() > 0 && !time.Now().Before(m.lookAt) {
 		wanted = m.wanted()
 	}
-	direct := m.isJoined() // its session has been checked
-	go func() { m.surveys <- look(ctx, m.pool, direct, m.group, m.seatKeys, wanted) }()
+	go func() { m.surveys <- look(ctx, m.pool, patience, direct, m.group, m.seatKeys, wanted) }()
 	if len(wanted) > 0 {
 		m.lookAt = time.Now().Add(m.pause)
 		m.pause = min(m.pause+m.pause/4, maxPause) // until some are free
@@ -186,9 +198,10 @@ func (m *member) learn(ctx context.Context, s survey) {
 	}
 }
 
-// sit campaigns for a free seat, unless this member has one.
+// sit campaigns for a free seat, unless this member has one. If no server has ever answered it
+// takes any seat, so that its campaign reports that, waits and gives up as any other does.
 func (m *member) sit(ctx context.Context, s survey) error {
-	if s.err != nil || m.isJoined() {
+	if s.err != nil && m.looked || m.isJoined() {
 		return nil
 	}
 	if m.seat != nil {
@@ -207,7 +220,8 @@ func (m *member) sit(ctx context.Context, s survey) error {
 	if number < 0 {
 		return nil
 	}
-	e, err := m.session.Elector(seatElection(m.group, number))
+	e, err := m.session.Elector(seatElection(m.group, number), elector.WithHooks(hooks.Funcs{
+		Campaign: func(_ context.Context, c hooks.Campaign) { m.answered.Store(c.Outcome != hooks.Failed) }}))
 	if err != nil {
 		return err
 	}

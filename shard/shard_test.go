@@ -3,6 +3,7 @@ package shard_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -285,6 +286,86 @@ func TestAShardWhoseWorkReturnsIsLedAgainLater(t *testing.T) {
 				t.Errorf("led again after %v", pause)
 			}
 		}
+	})
+}
+
+// A dialer makes a pool's connections, by those of another pool.
+type dialer struct {
+	*sql.DB
+	err   error         // of each dial
+	takes time.Duration // as that of a DSN whose first host is dead
+	dials atomic.Int32
+}
+
+func (d *dialer) Connect(ctx context.Context) (conn driver.Conn, err error) {
+	d.dials.Add(1)
+	select {
+	case <-time.After(d.takes):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	c, err := d.Conn(ctx)
+	if err == nil {
+		err = c.Raw(func(inner any) error { conn = inner.(driver.Conn); return nil })
+	}
+	return conn, err
+}
+
+func TestAServerThatCannotBeAskedAtTheStartIsReportedAndGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		refusal := &electortest.Error{Code: "28P01", Message: "password authentication failed"}
+		d := &dialer{DB: server.Open(), err: refusal}
+		defer d.Close()
+		pool := sql.OpenDB(d)
+		defer pool.Close()
+		rec := hookstest.NewRecorder()
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		began := time.Now()
+		err := shard.Run(ctx, pool, "group", shard.Numbers(3), func(context.Context, string, *elector.Term) error { return nil },
+			shard.WithSession(elector.WithHooks(rec), elector.WithBackoff(10*time.Second, 20*time.Second), elector.WithMaxAttempts(3)))
+		if !errors.Is(err, elector.ErrGaveUp) || !errors.Is(err, refusal) {
+			t.Error(err)
+		}
+		if took := time.Since(began); took < 16*time.Second || took > time.Minute {
+			t.Errorf("gave up after %v", took)
+		}
+		if n := len(rec.Failures()); n != 3 {
+			t.Errorf("%d failures were reported, want 3", n)
+		}
+		if n := d.dials.Load(); n > 4 { // one to look, and one for each attempt
+			t.Errorf("dialled %d times", n)
+		}
+	})
+}
+
+func TestMembersThatStartBeforeTheServerJoinWhenItIsThere(t *testing.T) {
+	bubble(t, shard.Numbers(50).Names(), func(g *group) {
+		g.Stop()
+		g.join(ids(5)...)
+		time.Sleep(time.Minute)
+		g.Start()
+		if took := g.even(); took > 10*time.Second { // the longest backoff is 5 s
+			g.Errorf("even after %v", took)
+		}
+		time.Sleep(10 * time.Second)
+		g.spread()
+	})
+}
+
+func TestAMemberWhoseConnectionsTakeLongToOpenJoins(t *testing.T) {
+	bubble(t, shard.Numbers(50).Names(), func(g *group) {
+		g.open = func(p *electortest.Process) *sql.DB {
+			return sql.OpenDB(&dialer{DB: p.Open(), takes: 10 * time.Second})
+		}
+		g.join("a")
+		g.even()
+		g.spread()
 	})
 }
 

@@ -20,14 +20,16 @@ type survey struct {
 	err   error
 }
 
-// surveyTimeout bounds one look.
-const surveyTimeout = 5 * time.Second
+const (
+	surveyTimeout = 5 * time.Second  // bounds one look
+	firstTimeout  = 30 * time.Second // and those until one has succeeded, once there is a seat: as for its campaign, hosts may be dead
+)
 
 // look asks which of the seats with those keys are taken, and which of the wanted shards are
 // free. direct means that the pool is known to have no transaction pooler before it, so that
 // single statements need no transaction.
-func look(ctx context.Context, pool *sql.DB, direct bool, group string, seats []int64, wanted []string) survey {
-	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+func look(ctx context.Context, pool *sql.DB, patience time.Duration, direct bool, group string, seats []int64, wanted []string) survey {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s, err := backoff.Await(ctx, func(ctx context.Context) (survey, error) { // a driver may not return
 		see := func(q db.DBTX) (survey, error) { return see(ctx, db.New(q), group, seats, wanted) }
