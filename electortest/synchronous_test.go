@@ -574,6 +574,51 @@ func TestAConnectionForCommitsThatEndsIsReplaced(t *testing.T) {
 	})
 }
 
+// The connection for commits breaks, and not the session's. The work that winds down when the
+// validity runs out keeps its lock, also if the term ended before.
+func TestABrokenConnectionForCommitsCostsTheWorkNoDrain(t *testing.T) {
+	for name, want := range map[string]error{"the validity runs out": elector.ErrLeaseExpired, "the setting becomes insufficient": elector.ErrNotSynchronous} {
+		t.Run(name, func(t *testing.T) {
+			replicated(t, func(b *bench) {
+				one := b.candidate("one", synchronously)
+				ctx, stop := context.WithCancel(always)
+				done, kept := make(chan error), false
+				go func() {
+					done <- one.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+						<-ctx.Done()
+						stop()
+						time.Sleep(time.Until(term.Deadline()) + lease/10) // the drain is a fifth
+						kept = slices.ContainsFunc(b.Locks(), func(l electortest.Lock) bool { return l.Key == one.Key() })
+						return nil
+					})
+				}()
+				b.leads(one)
+				time.Sleep(heartbeat / 2)
+				b.Trace(func(e electortest.Event) {
+					if e.What == "CommitSynchronously" && !e.Done {
+						time.AfterFunc(time.Millisecond, func() { b.Terminate(e.PID) })
+					}
+				})
+				b.CutStandbys()
+				if want == elector.ErrNotSynchronous {
+					time.Sleep(heartbeat)
+					b.Trace(nil)
+					b.SetSynchronousStandbys("", "s1")
+				}
+				<-done
+				d := b.demoted(one)
+				b.wraps(d.Err, want)
+				if !kept {
+					t.Error("the lock is free while the work winds down")
+				}
+				if want == elector.ErrLeaseExpired && !strings.Contains(d.Err.Error(), "terminating connection") {
+					t.Errorf("the reason is not said: %v", d.Err)
+				}
+			})
+		})
+	}
+}
+
 // An unacknowledged commit is abandoned when the candidate stops.
 func TestAResignationDoesNotWaitForACommit(t *testing.T) {
 	replicated(t, func(b *bench) {

@@ -270,12 +270,13 @@ func (s *Session) Hold() (release func()) {
 	})
 }
 
-// awaitHolds waits until the connection may be closed. A broken one is not kept. Of the drain
+// awaitHolds waits until the connection may be closed. A broken one is not kept; the session's
+// end may also wrap an error of another connection, which says nothing of this one. Of the drain
 // less may be left (DrainLeft), if the process stood still. But if only its clock was set, the
 // server knows nothing of the end, and closing the connection would free the lock too early. If
 // the lease has run out, the server has ended the session, or does so by itself.
 func (s *Session) awaitHolds() {
-	if pgerr.Broken(context.Cause(s.ctx)) {
+	if s.broken.Load() {
 		return
 	}
 	h := &s.holds

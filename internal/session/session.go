@@ -57,7 +57,8 @@ type Session struct {
 	ending atomic.Bool  // its transaction is being committed
 	began  atomic.Int64 // when that backend began, by the server's clock; 0 until asked
 
-	proof atomic.Pointer[instant] // just before the last answered statement was sent
+	proof  atomic.Pointer[instant] // just before the last answered statement was sent
+	broken atomic.Bool             // the last call found the connection broken
 
 	acked          atomic.Pointer[instant] // just before the last acknowledged commit was sent
 	unacknowledged atomic.Pointer[error]   // why the last commit was not acknowledged; nil if it was
@@ -169,6 +170,7 @@ func do[T any](ctx context.Context, s *Session, proves bool, call func(context.C
 		if isMissingStatement(err) && outside { // a transaction has failed with it
 			value, err = call(s.connCtx, s.q) // nothing was executed, and the driver prepares it anew
 		}
+		s.broken.Store(pgerr.Broken(err))
 		switch {
 		case err == nil:
 			if proves {
