@@ -2,6 +2,7 @@ package electortest_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -617,6 +618,56 @@ func TestABrokenConnectionForCommitsCostsTheWorkNoDrain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Other code leaves transactions open on connections of the pool, and the one for commits ends.
+// In such a transaction nothing is committed, and no standby is waited for.
+func TestNoCommitIsMadeInATransactionThatOthersLeftOpen(t *testing.T) {
+	replicated(t, func(b *bench) {
+		const spoilt = 5
+		one := b.wiredBy(true, func(_ message, send func() error) error { return send() }, "one", synchronously)
+		one.pool.SetMaxIdleConns(spoilt)
+		b.leads(b.start(one))
+		var mu sync.Mutex
+		var pid int32
+		open, within, outside := map[int32]bool{}, 0, 0
+		b.Trace(func(e electortest.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case e.What == "left open":
+				open[e.PID] = true
+			case e.What == "CommitSynchronously" && e.Err == nil && open[e.PID]:
+				within++
+			case e.What == "CommitSynchronously" && e.Err == nil:
+				pid = e.PID
+				outside++
+			}
+		})
+		b.Handle(func(electortest.Statement) (electortest.Answer, error) { return electortest.Answer{}, nil })
+		time.Sleep(heartbeat + heartbeat/2)
+		var conns []*sql.Conn
+		for range spoilt {
+			conn, err := one.pool.Conn(always)
+			b.check(err)
+			for _, statement := range []string{"BEGIN", "left open"} {
+				_, err = conn.ExecContext(always, statement)
+				b.check(err)
+			}
+			conns = append(conns, conn)
+		}
+		for _, conn := range conns {
+			b.check(conn.Close())
+		}
+		b.Terminate(pid)
+		time.Sleep(3 * heartbeat)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(open) != spoilt || within > 0 || outside < 4 {
+			t.Errorf("%d transactions were left open; %d commits were sent or answered inside one, %d outside", len(open), within, outside)
+		}
+		b.ended(one)
+	})
 }
 
 // An unacknowledged commit is abandoned when the candidate stops.

@@ -99,8 +99,8 @@ func (c *commits) keep() {
 // commit makes one commit. If it is acknowledged, it proves the session from just before it
 // was sent. The next commit replaces a connection that fails.
 func (c *commits) commit(ctx context.Context) error {
-	if c.conn == nil {
-		if err := c.connect(ctx); err != nil {
+	for idle := c.server.pool.Stats().Idle; c.conn == nil; idle-- {
+		if err := c.connect(ctx); err != nil && (idle <= 0 || !errors.Is(err, errOpenTransaction)) {
 			return err
 		}
 	}
@@ -141,7 +141,7 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 }
 
 // connect takes a connection whose commits wait for the standbys, whatever the role's
-// defaults are.
+// defaults are. Inside a transaction that other code has left open nothing would be committed.
 func (c *commits) connect(ctx context.Context) error {
 	conn, err := c.server.Borrow(ctx)
 	if err != nil {
@@ -149,9 +149,15 @@ func (c *commits) connect(ctx context.Context) error {
 	}
 	own := append(slices.DeleteFunc(slices.Clone(c.server.settings), func(s setting) bool { return s.Name == commitSetting }),
 		setting{commitSetting, "on"})
-	_, err = Do(ctx, conn, func(ctx context.Context, q *db.Queries) (int64, error) {
-		return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: Encode(own)})
-	})
+	_, err = describe(ctx, conn)
+	if err == nil {
+		_, err = Do(ctx, conn, func(ctx context.Context, q *db.Queries) (int64, error) {
+			return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: Encode(own)})
+		})
+	}
+	if err == nil {
+		_, err = describe(ctx, conn) // finds the first one in the same transaction
+	}
 	if err != nil {
 		conn.Discard()
 		return fmt.Errorf("elector: set the connection for commits up: %w", Explain(err))
