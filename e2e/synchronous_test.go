@@ -323,9 +323,12 @@ func TestACommitWhoseWaitIsCancelledIsNotAcknowledged(t *testing.T) {
 	for name, tt := range map[string]struct {
 		sees  bool          // the role can read the standbys' positions
 		after time.Duration // how long a commit waits before it is cancelled
+		away  bool          // the standby is down
 	}{
-		"at once, a privileged role": {true, 0},
-		"later, an ordinary role":    {false, lease * 7 / 20}, // half of the validity
+		"at once, a privileged role":                      {true, 0, false},
+		"later, an ordinary role":                         {false, lease * 7 / 20, false}, // half of the validity
+		"at once, a privileged role, the standby is down": {true, 0, true},
+		"at once, an ordinary role, the standby is down":  {false, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -339,7 +342,11 @@ func TestACommitWhoseWaitIsCancelledIsNotAcknowledged(t *testing.T) {
 				standby := primary.replicate(t, "FIRST 1 (s1)", "s1")[0]
 				c := primary.stand(t, d.open(t, 0, primary.DSN(pgcluster.ForRole(role))), primary.election(t), synchronously()).run(t, nil)
 				c.survives(t, 1, lease)
-				standby.BlackHole()
+				if tt.away {
+					check(t, standby.Shutdown(soon(t), pgcluster.Fast))
+				} else {
+					standby.BlackHole()
+				}
 				stop := primary.cancelWaits(t, tt.after)
 				lost := wait[hooks.Demoted](t, c, nil)
 				if n := stop(); n == 0 {
@@ -349,6 +356,9 @@ func TestACommitWhoseWaitIsCancelledIsNotAcknowledged(t *testing.T) {
 					t.Errorf("demoted because %s: %v", lost.Reason, lost.Err)
 				}
 				standby.Heal()
+				if tt.away {
+					primary.set(t, "synchronous_standby_names", "")
+				}
 				eventually(t, "no commit waits", func() bool { return primary.waiting(t) == 0 })
 			})
 		})
@@ -399,4 +409,25 @@ func TestInTxWaitsForTheSynchronousStandbys(t *testing.T) {
 		wait[hooks.Demoted](t, c, nil)
 		standby.Heal()
 	})
+}
+
+// Such is a base backup, which may have the name of a standby.
+func TestASenderThatDoesNotSayHowFarItIsIsBehind(t *testing.T) {
+	t.Parallel()
+	primary := on(t, own(t))
+	sender, err := pgx.open(t, 0, primary.Cluster.DSN(pgcluster.WithParam("application_name", "s1"), pgcluster.WithParam("replication", "database"))).Conn(soon(t))
+	check(t, err)
+	defer sender.Close()
+	role := primary.role(t, nil)
+	for _, sees := range []bool{false, true} {
+		if sees {
+			_, err := primary.admin.Exec(`GRANT pg_read_all_stats TO "` + role + `"`)
+			check(t, err)
+		}
+		row, err := db.New(pgx.open(t, 0, primary.Cluster.DSN(pgcluster.ForRole(role)))).SynchronousStandbys(soon(t), "0/1")
+		check(t, err)
+		if behind := strings.Contains(row.Senders, "true"); behind != sees || !strings.Contains(row.Senders, "s1") {
+			t.Errorf("a role that sees it (%t) reads %s", sees, row.Senders)
+		}
+	}
 }

@@ -424,23 +424,33 @@ func TestAnAttemptMakesAnotherCommitOnTheSameConnection(t *testing.T) {
 
 // A tool cancels slow commits. The server answers as if they had been acknowledged.
 func TestACommitWhoseWaitIsCancelledProvesNothing(t *testing.T) {
-	replicated(t, func(b *bench) {
-		one := b.run("one", synchronously)
-		b.leads(one)
-		time.Sleep(heartbeat)
-		b.Trace(func(e electortest.Event) {
-			if e.What == "CommitSynchronously" && !e.Done {
-				time.AfterFunc(time.Millisecond, func() { b.Cancel(e.PID) })
-			}
+	for name, why := range map[string]string{"cut off": "cancelled the wait", "away": "does not stream"} {
+		t.Run("the standby is "+name, func(t *testing.T) {
+			replicated(t, func(b *bench) {
+				one := b.run("one", synchronously)
+				b.leads(one)
+				time.Sleep(heartbeat)
+				b.Trace(func(e electortest.Event) {
+					if e.What == "CommitSynchronously" && !e.Done {
+						time.AfterFunc(time.Millisecond, func() { b.Cancel(e.PID) })
+					}
+				})
+				b.CutStandbys()
+				if name == "away" {
+					b.SetSynchronousStandbys("FIRST 1 (s1)")
+				}
+				cut := time.Now()
+				time.Sleep(lease)
+				b.ended(one, hooks.LeaseExpired)
+				for _, d := range one.rec.Demoted() {
+					b.within("the end of the term", validity-heartbeat, d.At.Sub(cut), validity)
+					if !strings.Contains(d.Err.Error(), why) {
+						t.Errorf("demoted by %v", d.Err)
+					}
+				}
+			})
 		})
-		b.CutStandbys()
-		cut := time.Now()
-		d := b.demoted(one)
-		b.within("the end of the term", validity-heartbeat, d.At.Sub(cut), validity)
-		if !strings.Contains(d.Err.Error(), "cancelled the wait") {
-			t.Errorf("demoted by %v", d.Err)
-		}
-	})
+	}
 }
 
 // The connection for commits breaks, and the next one reaches another server. Only a server of a

@@ -35,12 +35,13 @@ FROM attempt;
 -- SynchronousStandbys returns what decides whether a commit waits for every standby that can
 -- be promoted: the setting, when this backend loaded it, in microseconds since 1970, and the
 -- standbys that stream from this server, as a JSON array of objects with name and behind.
--- behind means that the standby has not flushed the WAL up to lsn. It is null if lsn is
--- '0/0', or if this role may not see it (pg_read_all_stats may). The timeline is 0 in
--- recovery; Confirm explains its source. A timeline's number may be used again if one was
--- discarded, but a server is promoted at most once between two starts. A backend applies a
--- reloaded setting between two of its statements: if the load is the same before and after a
--- commit, the setting did not change meanwhile.
+-- behind means that the standby has not flushed the WAL up to lsn, or has not said yet how far
+-- it is (as a base backup never does). It is null if lsn is '0/0', or if this role may not see
+-- it, nor the state (pg_read_all_stats may). The timeline is 0 in recovery; Confirm explains
+-- its source. A timeline's number may be used again if one was discarded, but a server is
+-- promoted at most once between two starts. A backend applies a reloaded setting between two of
+-- its statements: if the load is the same before and after a commit, the setting did not change
+-- meanwhile.
 SELECT
     pg_catalog.pg_backend_pid()::integer AS pid,
     CASE WHEN pg_catalog.pg_is_in_recovery() THEN 0
@@ -51,6 +52,7 @@ SELECT
     (extract(epoch FROM pg_catalog.pg_conf_load_time()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS loaded,
     COALESCE((
         SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', r.application_name, 'behind',
-            CASE WHEN sqlc.arg(lsn)::pg_catalog.text OPERATOR(pg_catalog.<>) '0/0' THEN r.flush_lsn OPERATOR(pg_catalog.<) sqlc.arg(lsn)::pg_catalog.text::pg_catalog.pg_lsn END))
+            CASE WHEN sqlc.arg(lsn)::pg_catalog.text OPERATOR(pg_catalog.<>) '0/0' AND r.state IS NOT NULL
+                THEN COALESCE(r.flush_lsn OPERATOR(pg_catalog.<) sqlc.arg(lsn)::pg_catalog.text::pg_catalog.pg_lsn, true) END))
         FROM pg_catalog.pg_stat_replication AS r
     ), '[]'::pg_catalog.json)::pg_catalog.text AS senders;

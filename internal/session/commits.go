@@ -192,8 +192,9 @@ type acknowledgement struct {
 }
 
 // check returns nil if every standby that may be promoted has acknowledged the commit. The
-// server answers a cancelled wait like one that has ended well. A role that may see how far
-// the standbys are notices that; any other counts no answer that took longer than longest.
+// server answers a cancelled wait like one that has ended well. So each standby must stream
+// still, and a role that may see how far they are asks whether each has got the commit; any
+// other counts no answer that took longer than longest.
 func (a acknowledgement) check(longest time.Duration) error {
 	not := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", errUnacknowledged, fmt.Sprintf(format, args...))
@@ -213,7 +214,7 @@ func (a acknowledgement) check(longest time.Duration) error {
 	if a.commit.StandbyNames != a.now.StandbyNames || a.commit.Loaded != a.now.Loaded {
 		return not("the server's configuration was reloaded meanwhile")
 	}
-	if err := checkAlone(listed, a.now.senders); err != nil {
+	if err := checkStreams(listed, a.now.senders); err != nil { // one that is away cannot be asked how far it is
 		return not("%v", err)
 	}
 	for _, name := range listed {

@@ -135,7 +135,8 @@ func TestAnAnswerToACommitIsAnAcknowledgementOnlyIfNothingSpeaksAgainstIt(t *tes
 			a.streams(sender{"s1", false}, sender{"s2", false}, sender{"x", true}, sender{"x", true})
 		}, nil},
 		"the names differ in case":               {func(a *acknowledgement) { a.streams(sender{"S1", false}, sender{"S2", false}) }, nil},
-		"the standbys disconnected afterwards":   {func(a *acknowledgement) { a.streams() }, nil},
+		"no standby streams":                     {func(a *acknowledgement) { a.streams() }, errUnacknowledged},
+		"one of the standbys does not stream":    {func(a *acknowledgement) { a.streams(sender{"s1", false}, sender{"x", false}) }, errUnacknowledged},
 		"a standby is behind":                    {func(a *acknowledgement) { a.streams(sender{"s1", false}, sender{"S2", true}) }, errUnacknowledged},
 		"two standbys have one name":             {func(a *acknowledgement) { a.streams(sender{"s1", false}, sender{"S1", false}) }, errUnacknowledged},
 		"too slow: it may have been cancelled":   {func(a *acknowledgement) { a.took++ }, errUnacknowledged},
