@@ -149,11 +149,7 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	a.post(a.campaign(ctx, event))
 	c.saw(ctx, lock.Holder{PID: l.PID(), CandidateID: c.candidateID})
 	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline(), InTransaction: l.InTransaction()}
-	onElected := a.elected(t.ctx, elected, func(err error) {
-		if err != nil {
-			t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err))
-		}
-	})
+	onElected := a.elected(t.ctx, elected, func(err error) { t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err)) })
 	a.post(func() {
 		if l.Ended() != nil {
 			return // the process, or an earlier hook, took longer than the session lived

@@ -293,53 +293,72 @@ func (a *announcer) flush() {
 	}
 }
 
-// guard recovers a panic of a hook and reports it; panicked may be nil.
-func (a *announcer) guard(call func(), panicked func(error)) {
+// tell calls each hook that receives H, in order and each guarded by itself: one that panics,
+// or ends its goroutine as a test that fails does, keeps the event from no other.
+func tell[H any](all []*registration, call func(H), panicked func(error)) {
+	if len(all) == 0 {
+		return
+	}
+	defer tell(all[1:], call, panicked)
 	defer func() {
-		p := recover()
-		if p == nil {
-			return
+		if p := recover(); p != nil {
+			panicked(fmt.Errorf("%w: %v\n%s", errHookPanicked, p, debug.Stack()))
 		}
-		err := fmt.Errorf("%w: %v\n%s", errHookPanicked, p, debug.Stack())
-		defer func() { _ = recover() }() // OnError panicked too: nobody is left to report to
-		if panicked != nil {
-			panicked(err)
-		}
-		a.hooks.Load().OnError(context.Background(), hooks.Failure{Origin: a.origin, Op: hooks.OpHook, Err: err, At: time.Now()})
 	}()
-	call()
+	if h, ok := all[0].hook.(H); ok && !all[0].removed.Load() { // perhaps removed by the hook before
+		call(h)
+	}
+}
+
+// panicked reports a panic of a hook. If OnError panics at that, nobody is left to report to.
+func (a *announcer) panicked(err error) {
+	f := hooks.Failure{Origin: a.origin, Op: hooks.OpHook, Err: err, At: time.Now()}
+	tell(a.hooks.Load().all, func(h hooks.ErrorHook) { h.OnError(context.Background(), f) }, func(error) {})
 }
 
 // Each of the following makes the announcement of one event.
 
-// elected returns a closure that runs OnElected, then calls done with any panic as an error.
-func (a *announcer) elected(ctx context.Context, e hooks.Elected, done func(error)) func() {
+// elected calls end with a panic at once: a later hook may work until the term ends.
+func (a *announcer) elected(ctx context.Context, e hooks.Elected, end func(error)) func() {
 	e.Origin = a.origin
 	return func() {
-		var failed error
-		defer func() { done(failed) }()
-		a.guard(func() { a.hooks.Load().toElect().OnElected(ctx, e) }, func(err error) { failed = err })
+		all := a.hooks.Load().all
+		for _, r := range all {
+			r.elected = true
+		}
+		tell(all, func(h hooks.ElectedHook) { h.OnElected(ctx, e) }, func(err error) {
+			end(err)
+			a.panicked(err)
+		})
 	}
 }
 
 func (a *announcer) demoted(ctx context.Context, d hooks.Demoted) func() {
 	d.Origin = a.origin
-	return func() { a.guard(func() { a.hooks.Load().toDemote().OnDemoted(context.WithoutCancel(ctx), d) }, nil) }
+	return func() {
+		tell(a.hooks.Load().toDemote(), func(h hooks.DemotedHook) { h.OnDemoted(context.WithoutCancel(ctx), d) }, a.panicked)
+	}
 }
 
 func (a *announcer) failure(ctx context.Context, f hooks.Failure) func() {
 	f.Origin, f.At = a.origin, time.Now()
-	return func() { a.guard(func() { a.hooks.Load().OnError(context.WithoutCancel(ctx), f) }, nil) }
+	return func() {
+		tell(a.hooks.Load().all, func(h hooks.ErrorHook) { h.OnError(context.WithoutCancel(ctx), f) }, a.panicked)
+	}
 }
 
 func (a *announcer) campaign(ctx context.Context, c hooks.Campaign) func() {
 	c.Origin, c.At = a.origin, time.Now()
-	return func() { a.guard(func() { a.hooks.Load().OnCampaign(context.WithoutCancel(ctx), c) }, nil) }
+	return func() {
+		tell(a.hooks.Load().all, func(h hooks.CampaignHook) { h.OnCampaign(context.WithoutCancel(ctx), c) }, a.panicked)
+	}
 }
 
 func (a *announcer) leaderChanged(ctx context.Context, c hooks.LeaderChanged) func() {
 	c.Origin, c.At = a.origin, time.Now()
-	return func() { a.guard(func() { a.hooks.Load().OnLeaderChanged(context.WithoutCancel(ctx), c) }, nil) }
+	return func() {
+		tell(a.hooks.Load().all, func(h hooks.LeaderChangedHook) { h.OnLeaderChanged(context.WithoutCancel(ctx), c) }, a.panicked)
+	}
 }
 
 // heartbeat never waits: a slow hook must not cost the lease.
@@ -349,7 +368,7 @@ func (a *announcer) heartbeat(ctx context.Context, h hooks.Heartbeat) {
 	}
 	h.Origin, h.At = a.origin, time.Now()
 	a.enqueue(announcement{heartbeat: true, call: func() {
-		a.guard(func() { a.hooks.Load().OnHeartbeat(context.WithoutCancel(ctx), h) }, nil)
+		tell(a.hooks.Load().all, func(hook hooks.HeartbeatHook) { hook.OnHeartbeat(context.WithoutCancel(ctx), h) }, a.panicked)
 	}})
 }
 
@@ -368,7 +387,6 @@ func (e *Elector) AddHooks(all ...hooks.Hook) (remove func(), err error) {
 
 // A hookSet is the hooks at one time. It is replaced as a whole, so no event takes a lock.
 type hookSet struct {
-	hooks.All
 	all           []*registration
 	seesHeartbeat bool // whether any hook wants it
 	seesLeader    bool
@@ -377,13 +395,13 @@ type hookSet struct {
 // A registration is a hook and whether it has received OnElected of the last term, which only
 // the hooks' queue touches.
 type registration struct {
-	hook    hooks.All
+	hook    hooks.Hook
 	elected bool
 	removed atomic.Bool
 }
 
 func newHookSet(all []*registration) *hookSet {
-	s := &hookSet{All: joinOf(all), all: all}
+	s := &hookSet{all: all}
 	for _, r := range all {
 		s.seesHeartbeat = s.seesHeartbeat || hooks.Wants[hooks.HeartbeatHook](r.hook)
 		s.seesLeader = s.seesLeader || hooks.Wants[hooks.LeaderChangedHook](r.hook)
@@ -391,64 +409,27 @@ func newHookSet(all []*registration) *hookSet {
 	return s
 }
 
-func joinOf(all []*registration) hooks.All {
-	var each []hooks.Hook
-	for _, r := range all {
-		each = append(each, r)
-	}
-	return hooks.Join(each...)
-}
-
-// now is the hook, or nothing once it is removed: perhaps while one before it received the
-// same event.
-func (r *registration) now() hooks.All {
-	if r.removed.Load() {
-		return hooks.Join()
-	}
-	return r.hook
-}
-
-func (r *registration) OnElected(ctx context.Context, e hooks.Elected) { r.now().OnElected(ctx, e) }
-
-func (r *registration) OnDemoted(ctx context.Context, e hooks.Demoted) { r.now().OnDemoted(ctx, e) }
-
-func (r *registration) OnLeaderChanged(ctx context.Context, e hooks.LeaderChanged) {
-	r.now().OnLeaderChanged(ctx, e)
-}
-
-func (r *registration) OnError(ctx context.Context, e hooks.Failure) { r.now().OnError(ctx, e) }
-
-func (r *registration) OnHeartbeat(ctx context.Context, e hooks.Heartbeat) {
-	r.now().OnHeartbeat(ctx, e)
-}
-
-func (r *registration) OnCampaign(ctx context.Context, e hooks.Campaign) { r.now().OnCampaign(ctx, e) }
-
+// register registers each hook, also those inside a Join, by itself.
 func register(all []hooks.Hook) (registered []*registration) {
 	for _, h := range all {
-		registered = append(registered, &registration{hook: hooks.Join(h)})
+		if joined, ok := h.(interface{ Unwrap() []hooks.Hook }); ok {
+			registered = append(registered, register(joined.Unwrap())...)
+		} else {
+			registered = append(registered, &registration{hook: h})
+		}
 	}
 	return registered
 }
 
-// toElect returns the hooks for OnElected.
-func (s *hookSet) toElect() hooks.All {
-	for _, r := range s.all {
-		r.elected = true
-	}
-	return s
-}
-
 // toDemote returns the hooks that have received OnElected.
-func (s *hookSet) toDemote() hooks.All {
-	var told []*registration
+func (s *hookSet) toDemote() (told []*registration) {
 	for _, r := range s.all {
 		if r.elected {
 			told = append(told, r)
 		}
 		r.elected = false
 	}
-	return joinOf(told)
+	return told
 }
 
 func (a *announcer) add(all []hooks.Hook) (remove func()) {

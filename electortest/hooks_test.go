@@ -115,6 +115,41 @@ func TestAPanicInAHookIsReportedAndOnlyThatOfOnElectedEndsTheTerm(t *testing.T) 
 	}
 }
 
+// Each hook is guarded by itself, also inside a Join: the panic of one is not held back by
+// those after it.
+func TestAPanicInOnElectedEndsTheTermAlthoughALaterHookDoesTheWork(t *testing.T) {
+	panics := hooks.Funcs{Elected: func(context.Context, hooks.Elected) { panic("boom") }}
+	works := hooks.Funcs{Elected: func(ctx context.Context, _ hooks.Elected) { <-ctx.Done() }}
+	for name, all := range map[string][]hooks.Hook{
+		"two hooks": {panics, works},
+		"a Join":    {hooks.Join(panics, hooks.Join(works))},
+	} {
+		scene(t, name, func(b *bench) {
+			one := b.candidate("one", elector.WithHooks(all...))
+			term := b.campaign(one.Elector)
+			b.failed(one, hooks.OpHook)
+			if cause := context.Cause(term.Context()); !errors.Is(cause, elector.ErrLeadFailed) {
+				b.Errorf("the term has ended by %v", cause)
+			}
+			b.wraps(term.Resign(always))
+			b.ended(one, hooks.LeadFailed)
+		})
+	}
+}
+
+func TestEachPanicOfAnEventIsReported(t *testing.T) {
+	bubble(t, func(b *bench) {
+		panics := everyHook(func(_ context.Context, name string) {
+			if name == "Demoted" {
+				panic("boom")
+			}
+		})
+		one := b.candidate("one", elector.WithHooks(panics, hooks.Join(panics, panics)))
+		b.wraps(b.campaign(one.Elector).Resign(always))
+		b.failed(one, hooks.OpHook, hooks.OpHook, hooks.OpHook)
+	})
+}
+
 func TestTheContextsOfHooksCarryValuesAndOnlyThatOfOnElectedEnds(t *testing.T) {
 	type key struct{}
 	bubble(t, func(b *bench) {

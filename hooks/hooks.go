@@ -35,9 +35,9 @@
 //     A slow one delays only this candidate's next attempt.
 //   - OnHeartbeat never delays a heartbeat. While a hook is busy, only the newest
 //     heartbeat waits for it; older ones are dropped.
-//   - A panic in a hook is recovered and reported to OnError, and the other hooks are
-//     still called. A panic in OnElected also ends the term. A panic in OnError is
-//     recovered and dropped.
+//   - A panic in a hook is recovered and reported to OnError at once, and the other hooks
+//     are still called. A panic in OnElected also ends the term. A panic in OnError, when
+//     that reports a panic, is dropped.
 //   - The context of every event but OnElected carries the values of the campaign's
 //     context, and is never cancelled.
 //   - A hook must not wait for the elector that calls it: Stop, or Resign of the term,
@@ -207,6 +207,9 @@ func Join(all ...Hook) All {
 }
 
 type joined []Hook
+
+// Unwrap is for the elector, which guards each hook by itself.
+func (j joined) Unwrap() []Hook { return j }
 
 func (j joined) OnElected(ctx context.Context, e Elected) {
 	each(j, func(h ElectedHook) { h.OnElected(ctx, e) })
