@@ -150,14 +150,12 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	c.saw(ctx, lock.Holder{PID: l.PID(), CandidateID: c.candidateID})
 	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline(), InTransaction: l.InTransaction()}
 	onElected := a.elected(t.ctx, elected, func(err error) { t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err)) })
+	t.untold.Store(t.work.begin(always))
 	a.post(func() {
-		if l.Ended() != nil {
-			return // the process, or an earlier hook, took longer than the session lived
-		}
-		if t.work.begin(always) { // else the term has ended already; it keeps its lock until OnDemoted has returned
+		if l.Ended() == nil && t.untold.Swap(false) { // else the process, or an earlier hook, took longer than the session lived
 			defer t.work.finish()
+			onElected()
 		}
-		onElected()
 	})
 	go t.keep() // after the campaign's last look at what the term sees
 	return t

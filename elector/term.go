@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
@@ -21,8 +22,9 @@ type Term struct {
 	electedAt time.Time
 	ctx       context.Context
 	work      *work
-	unclaim   func() // for a term of Campaign's or TryCampaign's caller; nil for one of Run
-	returned  func() // that caller's work has returned, as far as can be known
+	untold    atomic.Bool // OnElected waits for the hooks before it, which is work
+	unclaim   func()      // for a term of Campaign's or TryCampaign's caller; nil for one of Run
+	returned  func()      // that caller's work has returned, as far as can be known
 
 	mu     sync.Mutex              // makes the first ending the only one
 	cancel context.CancelCauseFunc // called by end alone

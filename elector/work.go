@@ -37,6 +37,9 @@ func (t *Term) awaitWork() {
 		case <-lost:
 		}
 	}
+	if t.untold.Swap(false) { // OnElected is not called any more
+		t.work.finish()
+	}
 	left := t.lock.DrainLeft()
 	if t.unclaim != nil { // its work is not seen to return, and the lock may be held still
 		left = max(left, lease.Drain-time.Since(began))

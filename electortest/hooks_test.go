@@ -479,3 +479,19 @@ func TestATermThatIsLostBeforeOnElectedIsNotReported(t *testing.T) {
 		}
 	})
 }
+
+// An OnElected that waits for a slow hook before it is work of the term, too.
+func TestAnOnElectedThatBeginsAfterItsTermIsReportedIfItOverruns(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one", elector.WithHooks(hooks.Funcs{
+			Campaign: func(context.Context, hooks.Campaign) { time.Sleep(time.Second) },
+			Elected:  func(context.Context, hooks.Elected) { time.Sleep(time.Minute) },
+		}))
+		term := b.campaign(one.Elector)
+		b.wraps(term.Resign(always), elector.ErrOverrun)
+		b.failed(one, hooks.OpWork)
+		time.Sleep(time.Minute)
+		b.wraps(term.Resign(always))
+		b.ended(one, hooks.Resigned)
+	})
+}

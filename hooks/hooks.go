@@ -17,8 +17,8 @@
 //   - One elector never calls hooks concurrently, with one exception: OnError for work
 //     that overruns its term ([OpWork] with elector.ErrOverrun) is called at once, on a
 //     separate goroutine, even while another hook runs. An OnElected that does not
-//     return may be that work. Two electors that share a hook may call it at the same
-//     time.
+//     return, or waits for a hook that does not, may be that work. Two electors that
+//     share a hook may call it at the same time.
 //   - OnElected and OnDemoted strictly alternate, beginning with OnElected. A hook that
 //     was added during a term (elector.Elector.AddHooks) receives neither for that term.
 //   - OnElected gets the term's context, which is done when the term ends. It may do the
