@@ -65,17 +65,16 @@ func (t *Term) overrun(since time.Time, meanwhile string) func() {
 }
 
 // begin reports whether work may begin: only while the term is valid. If so, t.work.finish
-// must follow. It looks at the clocks, because the process may have stood still.
+// must follow; else the term has ended. It looks at the clocks, because the process may have
+// stood still, and only once, because a late answer may renew the session between two looks.
 func (t *Term) begin() bool {
-	expired := false
+	var lost error
 	begun := t.work.begin(func() bool {
-		expired = !t.Valid()
-		return !expired
+		lost = t.lock.Ended()
+		return lost == nil && t.ctx.Err() == nil
 	})
-	if expired {
-		if cause := t.lock.Ended(); cause != nil {
-			t.end(reasonOf(cause), cause)
-		}
+	if lost != nil {
+		t.end(reasonOf(lost), lost)
 	}
 	return begun
 }
