@@ -189,7 +189,7 @@ func TestNoWorkBeginsAfterTheEnd(t *testing.T) {
 	w.finish()
 	<-w.idle
 	w.end()
-	term := &Term{work: w, ctx: t.Context()}
+	term := &Term{candidate: &candidate{closing: t.Context()}, work: w, ctx: t.Context()}
 	if err := term.doWork(func(context.Context, *Term) error { t.Error("lead was called"); return nil }); err != nil {
 		t.Error(err)
 	}

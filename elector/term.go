@@ -91,7 +91,9 @@ func (t *Term) Deadline() time.Time { return t.lock.Deadline() }
 // call: it is false from the deadline on, even in a process that was frozen
 // and has just been resumed. A true answer can be old by the time it is used;
 // for writes that must not be late there are the token and Verify.
-func (t *Term) Valid() bool { return t.ctx.Err() == nil && t.lock.Valid() }
+func (t *Term) Valid() bool {
+	return t.ctx.Err() == nil && t.closing.Err() == nil && t.lock.Valid()
+}
 
 // check is Verify, for a heartbeat. The lock is not released meanwhile.
 func (t *Term) check() {
@@ -162,12 +164,9 @@ func (t *Term) end(reason hooks.Reason, cause error) bool {
 	return true
 }
 
-// whyEnded is the cause of the term's end, or its expiry if no timer has noticed that yet.
+// whyEnded is the cause of the term's end, also if no goroutine or timer has noticed that yet.
 func (t *Term) whyEnded() error {
-	if cause := context.Cause(t.ctx); cause != nil {
-		return cause
-	}
-	return t.lock.Expiry()
+	return cmp.Or(context.Cause(t.ctx), context.Cause(t.closing), t.lock.Expiry())
 }
 
 // keep steps down when the term ends. The order is the promise: the work returns, then

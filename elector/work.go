@@ -71,10 +71,13 @@ func (t *Term) begin() bool {
 	var lost error
 	begun := t.work.begin(func() bool {
 		lost = t.lock.Ended()
-		return lost == nil && t.ctx.Err() == nil
+		return lost == nil && t.ctx.Err() == nil && t.closing.Err() == nil
 	})
-	if lost != nil {
+	switch {
+	case lost != nil:
 		t.end(reasonOf(lost), lost)
+	case t.closing.Err() != nil: // which ends the term, on another goroutine
+		t.end(hooks.Shutdown, context.Cause(t.closing))
 	}
 	return begun
 }

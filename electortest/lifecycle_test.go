@@ -339,3 +339,26 @@ func TestTheFunctionOfRunIfLeaderDelaysTheReleaseAndItsContextEnds(t *testing.T)
 		b.wraps(term.Resign(always))
 	})
 }
+
+// The context of Close has ended, so it does not wait for the end of the term.
+func TestRunIfLeaderCallsNothingOnceCloseWasCalled(t *testing.T) {
+	cancelled, cancel := context.WithCancel(always)
+	cancel()
+	for range 20 {
+		bubble(t, func(b *bench) {
+			one := b.candidate("one")
+			term := b.campaign(one.Elector)
+			b.wraps(one.Close(cancelled), context.Canceled)
+			if one.IsLeader() {
+				b.Error("leading")
+			}
+			b.wraps(term.Verify(always), elector.ErrNotLeader, elector.ErrStopped)
+			ran, err := one.RunIfLeader(always, func(context.Context) error { return nil })
+			if b.wraps(err); ran {
+				b.Error("called")
+			}
+			b.wraps(context.Cause(term.Context()), elector.ErrStopped)
+			b.wraps(term.Resign(always))
+		})
+	}
+}
