@@ -375,7 +375,8 @@ func (a *announcer) heartbeat(ctx context.Context, h hooks.Heartbeat) {
 // AddHooks adds hooks while the elector may run. They receive the events from now on, after
 // those that were there before. They receive no OnDemoted for a term that began before,
 // because they have not received its OnElected. remove removes them: after it has returned, no
-// new call to them begins. Neither waits for a hook, so a hook may call them.
+// new call to them begins, except one that another goroutine was just about to make. Neither
+// waits for a hook, so a hook may call them.
 func (e *Elector) AddHooks(all ...hooks.Hook) (remove func(), err error) {
 	for i, h := range all {
 		if err := hooks.Check(h); err != nil {

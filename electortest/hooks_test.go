@@ -378,6 +378,23 @@ func TestAHookThatIsRemovedReceivesNoMore(t *testing.T) {
 	})
 }
 
+// One of a Join may remove all of it.
+func TestAJoinThatIsRemovedReceivesNoMore(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one")
+		var remove func()
+		var err error
+		remove, err = one.AddHooks(hooks.Join(
+			hooks.Funcs{Heartbeat: func(context.Context, hooks.Heartbeat) { remove() }},
+			hooks.Funcs{Heartbeat: func(context.Context, hooks.Heartbeat) { b.Error("it was removed") }},
+		))
+		b.wraps(err)
+		term := b.campaign(one.Elector)
+		time.Sleep(2 * heartbeat)
+		b.wraps(term.Resign(always))
+	})
+}
+
 func TestHooksMayBeAddedAndRemovedAtAnyTime(t *testing.T) {
 	bubble(t, func(b *bench) {
 		s := b.run("one")
