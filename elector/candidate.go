@@ -221,7 +221,8 @@ type announcer struct {
 
 type announcement struct {
 	call      func()
-	heartbeat bool // may be replaced by a newer one
+	heartbeat bool            // may be replaced by a newer one
+	term      context.Context // of what is dropped once the term has ended; nil otherwise
 }
 
 func newAnnouncer(origin hooks.Origin, all []hooks.Hook) *announcer {
@@ -249,6 +250,9 @@ func (a *announcer) announce(call func()) {
 func (a *announcer) enqueue(n announcement) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if n.term != nil && n.term.Err() != nil { // its OnDemoted may have been the last event
+		return
+	}
 	if last := len(a.queue) - 1; n.heartbeat && last >= 0 && a.queue[last].heartbeat {
 		a.queue[last] = n
 		return
@@ -367,7 +371,7 @@ func (a *announcer) heartbeat(ctx context.Context, h hooks.Heartbeat) {
 		return
 	}
 	h.Origin, h.At = a.origin, time.Now()
-	a.enqueue(announcement{heartbeat: true, call: func() {
+	a.enqueue(announcement{heartbeat: true, term: ctx, call: func() {
 		tell(a.hooks.Load().all, func(hook hooks.HeartbeatHook) { hook.OnHeartbeat(context.WithoutCancel(ctx), h) }, a.panicked)
 	}})
 }

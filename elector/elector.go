@@ -306,7 +306,7 @@ func (e *Elector) newCampaign(byCaller bool) *campaign {
 
 // beat announces a heartbeat, and answers the requests that it heard.
 func (e *Elector) beat(b session.Beat) {
-	if t := e.term.Load(); t != nil && t.ctx.Err() == nil {
+	if t := e.term.Load(); t != nil {
 		e.announcer.heartbeat(t.ctx, hooks.Heartbeat{Token: t.Token(), Took: b.Took, Deadline: b.Deadline})
 	}
 	if len(b.Requests) > 0 {

@@ -168,6 +168,27 @@ func TestTheCauseOfATermThatEndsOnRequestSaysWhoAskedForWhat(t *testing.T) {
 	}
 }
 
+// A shared session outlives the term, and its heartbeat may come just as the term ends.
+func TestNothingOfATermIsAnnouncedOnceItHasEnded(t *testing.T) {
+	var got []string
+	n := newCandidate(nil, "orders", config{hooks: []hooks.Hook{hooks.Funcs{
+		Error:     func(context.Context, hooks.Failure) { got = append(got, "error") },
+		Heartbeat: func(context.Context, hooks.Heartbeat) { got = append(got, "heartbeat") },
+	}}})
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	term := &Term{candidate: n, ctx: ctx}
+	for range 2 {
+		n.announcer.heartbeat(ctx, hooks.Heartbeat{})
+		term.answer(session.Request{Key: session.ResignKey(n.key)})
+		n.announcer.flush()
+		end()
+	}
+	if want := []string{"heartbeat", "error"}; !slices.Equal(got, want) {
+		t.Errorf("announced %q, want %q", got, want)
+	}
+}
+
 func TestNoWorkBeginsAfterTheEnd(t *testing.T) {
 	w := newWork()
 	for range 2 {

@@ -303,7 +303,8 @@ func (t *Term) answer(r session.Request) {
 		refused = checkSuccessor(successor, t.candidateID)
 	}
 	if refused != nil {
-		t.report(t.ctx, hooks.Failure{Op: hooks.OpRequest, Err: refused})
+		a := t.announcer
+		a.enqueue(announcement{term: t.ctx, call: a.failure(t.ctx, hooks.Failure{Op: hooks.OpRequest, Err: refused})})
 		return
 	}
 	cause := fmt.Errorf("%w: %s", ErrResigned, by)
