@@ -73,7 +73,7 @@ func newElector(ctx context.Context, pool *sql.DB, election string, c config) *E
 //   - Somebody calls Resign or TransferTo, or asks for it, or the candidate is
 //     unhealthy: the same, after one retry interval, and half a second at least.
 //   - Close is called: Run cancels lead's context, waits for lead, and returns an
-//     error that wraps ErrStopped.
+//     error that wraps ErrStopped, or, if lead failed, ErrLeadFailed instead.
 //   - ctx ends: Run cancels lead's context, waits for lead, and resigns. It returns
 //     an error that wraps ctx.Err() and the cause of ctx, or, if lead failed, one
 //     that wraps ErrLeadFailed and lead's error instead. So an error is a clean stop

@@ -157,8 +157,9 @@ func (e *Elector) Stop(ctx context.Context) error {
 // The session and its other elections go on.
 //
 // From the call on, Run, Start, Campaign and TryCampaign return an error that wraps
-// ErrStopped, at once or when they have ended; RunIfLeader calls nothing;
-// Stop returns what it would have. Leader, Candidates and Observe can still be used.
+// ErrStopped, at once or when they have ended, but Run ErrLeadFailed if lead fails then;
+// RunIfLeader calls nothing; Stop returns what it would have. Leader, Candidates and Observe
+// can still be used.
 //
 // Close waits until all is done, and returns nil. If ctx ends first, it returns an error
 // that wraps its cause, and the closing goes on. It may be called from any goroutine, and

@@ -48,9 +48,10 @@ type Candidate struct {
 	Waiting time.Time // since when it waits in the server; zero if it does not, or the server does not know yet
 }
 
-// Leader asks the server who leads, by one statement on a connection of the pool. It
-// returns ErrNoLeader if no session holds the lock. It waits for the answer until ctx ends,
-// and no longer than one lease.
+// Leader asks the server who leads, by one statement on a connection of the pool, and by one
+// more if this elector leads and the server does not say so. It returns ErrNoLeader if no
+// session holds the lock. It waits for each answer until ctx ends, and no longer than one
+// lease.
 func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	holder, held, err := lock.HolderOf(ctx, e.pool, e.key, e.lease.Length)
 	if err != nil {
@@ -141,9 +142,10 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 // work, and releases the lock. RequestResign then returns who leads next; a zero Leader if
 // nobody does within five seconds. It may be the same candidate again.
 //
-// ErrNoLeader is returned if nobody leads. If ctx ends before the leader has let go,
-// RequestResign returns that leader and ErrUnanswered. The request ends with the call, or
-// with the process that made it, and no later leader answers it.
+// ErrNoLeader is returned if nobody leads. If ctx ends before the request is made, the error
+// wraps its cause; if it ends after that and before the leader has let go, RequestResign
+// returns that leader and ErrUnanswered. The request ends with the call, or with the process
+// that made it, and no later leader answers it.
 //
 // The pool needs two connections. Of opts only WithKey matters.
 func RequestResign(ctx context.Context, pool *sql.DB, election string, opts ...ElectionOption) (Leader, error) {

@@ -191,7 +191,7 @@ func WithCandidateID(id string) SessionOption {
 
 // WithRetryInterval sets the longest wait between two attempts while another leads. Each
 // wait is shortened by a random part, up to a quarter, and the first of a campaign by up to
-// seven eighths, so that candidates do not ask in step. The deputy (WithStandby) does not
+// most of it, so that candidates do not ask in step. The deputy (WithStandby) does not
 // wait for it. Default 3 s, and 1 s with WithStandby(Poll), on a shared session, or without a
 // deputy in transaction scope; at least 10 ms, at most 24 h.
 func WithRetryInterval(d time.Duration) SessionOption {
@@ -392,8 +392,8 @@ type Notifier interface {
 // WithNotifier makes a resigning leader notify the others that the lock is free. A
 // follower then tries at once, and [Elector.Observe] looks at once. A lost
 // notification costs one retry interval, as without a notifier. A candidate makes at most
-// four attempts for notifications in one retry interval, so a stranger's notifications
-// cost little.
+// four attempts for notifications in one retry interval, a deputy in one heartbeat interval,
+// so a stranger's notifications cost little.
 //
 // It costs the notifier's one connection for each process. A resignation is still one
 // statement, and an election has one more; both write one small commit. Candidates with and

@@ -132,8 +132,9 @@ func (t *Term) Verify(ctx context.Context) error {
 //
 // The error wraps ErrOverrun if the work has not returned within one lease, and the cause
 // of ctx if that ends first; the term has ended all the same, and the lock is released when
-// the work returns. If the term had ended otherwise, the error wraps ErrNotLeader and the
-// reason. A lead that wants to resign returns: with its term's context, Resign returns at
+// the work returns. If the session ended before the lock could be released, the error wraps
+// ErrNotLeader and the cause; after a shutdown with WithGracefulRelease(false), ErrNotLeader
+// alone. A lead that wants to resign returns: with its term's context, Resign returns at
 // once with ErrResigned.
 func (t *Term) Resign(ctx context.Context) error {
 	t.end(hooks.Resigned, ErrResigned)

@@ -125,6 +125,7 @@ func (t *Term) doWork(lead func(ctx context.Context, term *Term) error) error {
 //     caller of Campaign has to stop.
 //     Whether it was committed must be read from the data; the next leader can do
 //     that safely.
+//   - ErrConfig: pool or fn is nil.
 //
 // [Retryable] reports whether the same transaction may succeed when tried again. A panic
 // of fn rolls the transaction back and goes on.

@@ -119,7 +119,7 @@ type Campaign struct {
 	InTransaction bool // the candidate is in transaction scope: by elector.WithScope, or because a pooler was found
 	Took          time.Duration
 	At            time.Time     // when the attempt ended
-	Next          time.Duration // the wait before the next attempt; 0 if there is none, or if this is the deputy
+	Next          time.Duration // the wait before the next attempt; 0 if there is none, if this is the deputy, and after Busy on a shared session
 }
 
 // Outcome is the outcome of an attempt to be elected.

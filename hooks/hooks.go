@@ -38,8 +38,9 @@
 //   - A panic in a hook is recovered and reported to OnError at once, and the other hooks
 //     are still called. A panic in OnElected also ends the term. A panic in OnError, when
 //     that reports a panic, is dropped.
-//   - The context of every event but OnElected carries the values of the campaign's
-//     context, and is never cancelled.
+//   - The context of every event but OnElected is never cancelled. It carries the values
+//     of the campaign's context, but for [OpHook], [OpHealth], [OpCall] and what a shared
+//     session reports.
 //   - A hook must not wait for the elector that calls it: Stop, or Resign of the term,
 //     would wait for the hook in turn.
 //
