@@ -210,7 +210,9 @@ func TestNoWorkBeginsAfterTheEnd(t *testing.T) {
 	w.finish()
 	<-w.idle
 	w.end()
-	term := &Term{candidate: &candidate{closing: t.Context()}, work: w, ctx: t.Context()}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	term := &Term{work: w, ctx: ctx}
 	if err := term.doWork(func(context.Context, *Term) error { t.Error("lead was called"); return nil }); err != nil {
 		t.Error(err)
 	}

@@ -66,20 +66,22 @@ func (t *Term) overrun(since time.Time, meanwhile string) func() {
 
 // begin reports whether work may begin: only while the term is valid. If so, t.work.finish
 // must follow; else the term has ended. It looks at the clocks, because the process may have
-// stood still, and only once, because a late answer may renew the session between two looks.
+// stood still.
 func (t *Term) begin() bool {
-	var lost error
-	begun := t.work.begin(func() bool {
-		lost = t.lock.Ended()
-		return lost == nil && t.ctx.Err() == nil && t.closing.Err() == nil
-	})
-	switch {
-	case lost != nil:
-		t.end(reasonOf(lost), lost)
-	case t.closing.Err() != nil: // which ends the term, on another goroutine
-		t.end(hooks.Shutdown, context.Cause(t.closing))
-	}
-	return begun
+	for !t.work.begin(t.Valid) {
+		if t.ctx.Err() != nil {
+			return false
+		}
+		if lost := t.lock.Ended(); lost != nil { // now that the work does not count
+			t.end(reasonOf(lost), lost)
+			return false
+		}
+		if t.closing.Err() != nil { // which ends the term, on another goroutine
+			t.end(hooks.Shutdown, context.Cause(t.closing))
+			return false
+		}
+	} // again: a late answer has renewed the session meanwhile
+	return true
 }
 
 // handOut reports whether Campaign or TryCampaign may return the term. If not, because the
