@@ -190,8 +190,8 @@ func WithCandidateID(id string) SessionOption {
 }
 
 // WithRetryInterval sets the longest wait between two attempts while another leads. Each
-// wait is shortened by a random part, up to a quarter, and the first of a campaign by up to
-// most of it, so that candidates do not ask in step. The deputy (WithStandby) does not
+// wait is shortened by a random part, up to a quarter, and the first of a campaign by more,
+// so that candidates do not ask in step. The deputy (WithStandby) does not
 // wait for it. Default 3 s, and 1 s with WithStandby(Poll), on a shared session, or without a
 // deputy in transaction scope; at least 10 ms, at most 24 h.
 func WithRetryInterval(d time.Duration) SessionOption {

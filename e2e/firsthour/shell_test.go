@@ -98,7 +98,9 @@ var on = []play{
 	{`^docker run `, notRun("it needs a Docker daemon; the tests start a server")},
 	{`^make demo `, notRun("package demo has its tests")},
 	{`^make test `, notRun("it runs this test")},
-	{`^go mod init `, func(t *testing.T, h *host, line string, _ []string) { h.run(t, "bash", "-c", "cd $(mktemp -d -p .) && "+line) }},
+	{`^go mod init `, func(t *testing.T, h *host, line string, _ []string) {
+		h.run(t, "bash", "-c", "cd $(mktemp -d -p .) && "+line)
+	}},
 	{`^go get `, func(t *testing.T, h *host, line string, _ []string) { h.run(t, "bash", "-c", line) }},
 	{`^go install `, func(t *testing.T, h *host, line string, _ []string) { h.run(t, "bash", "-c", h.install(line)) }},
 	{`^export DATABASE_URL=`, func(t *testing.T, h *host, line string, _ []string) {
