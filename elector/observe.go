@@ -50,8 +50,8 @@ type Candidate struct {
 
 // Leader asks the server who leads, by one statement on a connection of the pool, and by one
 // more if this elector leads and the server does not say so. It returns ErrNoLeader if no
-// session holds the lock. It waits for each answer until ctx ends, and no longer than one
-// lease.
+// session holds the lock, as on a standby, which knows none of its primary's. It waits for
+// each answer until ctx ends, and no longer than one lease.
 func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	holder, held, err := lock.HolderOf(ctx, e.pool, e.key, e.lease.Length)
 	if err != nil {
@@ -142,7 +142,7 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 // work, and releases the lock. RequestResign then returns who leads next; a zero Leader if
 // nobody does within five seconds. It may be the same candidate again.
 //
-// ErrNoLeader is returned if nobody leads. If ctx ends before the request is made, the error
+// ErrNoLeader is returned if nobody leads, and on a standby. If ctx ends before the request is made, the error
 // wraps its cause; if it ends after that and before the leader has let go, RequestResign
 // returns that leader and ErrUnanswered. The request ends with the call, or with the process
 // that made it, and no later leader answers it.
