@@ -171,22 +171,35 @@ func TestLivenessFailsUntilWorkThatOverranHasReturned(t *testing.T) {
 	wants(t, m.Liveness(), 200)
 }
 
+// losing returns a Monitor, and an elector with a hook before it that calls campaign, on a server
+// in memory. lose ends the session of its term after a second.
+func losing(t *testing.T, campaign func()) (m *health.Monitor, e *elector.Elector, lose func()) {
+	t.Helper()
+	server := electortest.NewServer()
+	t.Cleanup(server.Close)
+	pool := server.Open()
+	t.Cleanup(func() { _ = pool.Close() })
+	m, err := health.New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err = elector.New(pool, "orders", elector.WithHooks(hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) { campaign() }}, m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, e, func() {
+		time.Sleep(time.Second)
+		leader, err := e.Leader(ctx)
+		if err != nil || !server.Terminate(leader.PID) {
+			t.Error("no session has ended:", err)
+		}
+	}
+}
+
 // The hooks of a term whose session ends before OnElected could be called do not learn of its end.
 func TestLivenessRecoversFromWorkOfATermThatNoHookWasToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := electortest.NewServer()
-		defer server.Close()
-		pool := server.Open()
-		defer pool.Close()
-		m, err := health.New(pool)
-		if err != nil {
-			t.Fatal(err)
-		}
-		once := sync.OnceFunc(func() { time.Sleep(10 * time.Second) })
-		e, err := elector.New(pool, "orders", elector.WithHooks(hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) { once() }}, m))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, e, lose := losing(t, sync.OnceFunc(func() { time.Sleep(10 * time.Second) }))
 		ctx, stop := context.WithCancel(ctx)
 		done := make(chan error)
 		hangs := true
@@ -200,11 +213,7 @@ func TestLivenessRecoversFromWorkOfATermThatNoHookWasToldOf(t *testing.T) {
 				return nil
 			})
 		}()
-		time.Sleep(time.Second)
-		leader, err := e.Leader(ctx)
-		if err != nil || !server.Terminate(leader.PID) {
-			t.Fatal(err)
-		}
+		lose()
 		time.Sleep(14 * time.Second)
 		wants(t, m.Liveness(), 503, elector.ErrOverrun.Error())
 		time.Sleep(time.Minute)
@@ -217,29 +226,13 @@ func TestLivenessRecoversFromWorkOfATermThatNoHookWasToldOf(t *testing.T) {
 // As above, but no campaign of the same candidate follows.
 func TestLivenessRecoversFromWorkOfTryRunWhoseTermNoHookWasToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := electortest.NewServer()
-		defer server.Close()
-		pool := server.Open()
-		defer pool.Close()
-		m, err := health.New(pool)
-		if err != nil {
-			t.Fatal(err)
-		}
-		slow := hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) { time.Sleep(10 * time.Second) }}
-		e, err := elector.New(pool, "orders", elector.WithHooks(slow, m))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, e, lose := losing(t, func() { time.Sleep(10 * time.Second) })
 		if err := m.Add(e); err != nil {
 			t.Fatal(err)
 		}
 		returned := make(chan struct{})
 		go func() {
-			time.Sleep(time.Second)
-			leader, err := e.Leader(ctx)
-			if err != nil || !server.Terminate(leader.PID) {
-				t.Error(err)
-			}
+			lose()
 			time.Sleep(14 * time.Second)
 			wants(t, m.Liveness(), 503, elector.ErrOverrun.Error())
 			wants(t, m.Readiness(), 503, elector.ErrOverrun.Error())
@@ -260,7 +253,7 @@ func TestLivenessRecoversFromWorkOfTryRunWhoseTermNoHookWasToldOf(t *testing.T) 
 func TestWorkThatFailedAfterItsTermDoesNotFailLiveness(t *testing.T) {
 	pool, _ := newMock(t)
 	m := watch(t, pool, orders)
-	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpWork, Err: elector.ErrLeadFailed})
+	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpLead, Err: elector.ErrLeadFailed})
 	wants(t, m.Liveness(), 200)
 }
 

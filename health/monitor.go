@@ -201,7 +201,7 @@ func (m *Monitor) OnError(_ context.Context, e hooks.Failure) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case e.Op == hooks.OpWork && errors.Is(e.Err, elector.ErrOverrun):
+	case e.Op == hooks.OpWork:
 		m.overrun[e.Origin] = e
 	case e.Op == hooks.OpCampaign && e.Permanent:
 		m.gaveUp[e.Origin] = e.Err

@@ -72,7 +72,7 @@ type Failure struct {
 	Attempt   int  // for OpCampaign: the number of attempts in a row that failed, not counting quick ones
 	Permanent bool // the elector gives up: Run or Campaign returns Err
 
-	Returned <-chan struct{} // for work that overruns its term (elector.ErrOverrun): closed once it has returned
+	Returned <-chan struct{} // for OpWork: closed once the work has returned
 }
 
 // Op says which operation failed.

@@ -15,8 +15,8 @@
 // A hook needs no locks, except for the case of OnError below:
 //
 //   - One elector never calls hooks concurrently, with one exception: OnError for work
-//     that overruns its term ([OpWork] with elector.ErrOverrun) is called at once, on a
-//     separate goroutine, even while another hook runs. An OnElected that does not
+//     that overruns its term ([OpWork]) is called at once, on a separate
+//     goroutine, even while another hook runs. An OnElected that does not
 //     return, or waits for a hook that does not, may be that work. Two electors that
 //     share a hook may call it at the same time.
 //   - OnElected and OnDemoted strictly alternate, beginning with OnElected. A hook that
