@@ -292,15 +292,15 @@ func TestAShardWhoseWorkReturnsIsLedAgainLater(t *testing.T) {
 // A dialer makes a pool's connections, by those of another pool.
 type dialer struct {
 	*sql.DB
-	err   error         // of each dial
-	takes time.Duration // as that of a DSN whose first host is dead
+	err   error        // of each dial
+	takes atomic.Int64 // nanoseconds, as of a DSN whose first host is dead
 	dials atomic.Int32
 }
 
 func (d *dialer) Connect(ctx context.Context) (conn driver.Conn, err error) {
 	d.dials.Add(1)
 	select {
-	case <-time.After(d.takes):
+	case <-time.After(time.Duration(d.takes.Load())):
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -361,11 +361,37 @@ func TestMembersThatStartBeforeTheServerJoinWhenItIsThere(t *testing.T) {
 func TestAMemberWhoseConnectionsTakeLongToOpenJoins(t *testing.T) {
 	bubble(t, shard.Numbers(50).Names(), func(g *group) {
 		g.open = func(p *electortest.Process) *sql.DB {
-			return sql.OpenDB(&dialer{DB: p.Open(), takes: 10 * time.Second})
+			d := &dialer{DB: p.Open()}
+			d.takes.Store(int64(10 * time.Second))
+			return sql.OpenDB(d)
 		}
 		g.join("a")
 		g.even()
 		g.spread()
+	})
+}
+
+// Once a look has succeeded, one that hangs is given up soon.
+func TestAMemberWhoseLookHangsSoonLooksAgain(t *testing.T) {
+	bubble(t, shard.Numbers(50).Names(), func(g *group) {
+		var d *dialer
+		open := g.open
+		g.open = func(p *electortest.Process) *sql.DB {
+			d = &dialer{DB: p.Open()}
+			pool := sql.OpenDB(d)
+			pool.SetMaxIdleConns(-1) // each look dials
+			return pool
+		}
+		g.join("a")
+		g.even()
+		d.takes.Store(int64(time.Hour))
+		time.Sleep(time.Second)
+		d.takes.Store(0)
+		g.open = open
+		g.join("b")
+		if took := g.even(); took > 10*time.Second {
+			g.Errorf("even after %v", took)
+		}
 	})
 }
 
