@@ -54,6 +54,20 @@ func (s *server) set(t *testing.T, name, value string) {
 	eventually(t, name+" is set", func() bool { return one[string](t, s.admin, "SELECT current_setting($1)", name) == value })
 }
 
+// write has each standby report how far it is. A commit that waits while the list of standbys
+// is changed goes on waiting until a listed one reports (PostgreSQL's walsender.c).
+func (s *server) write(t *testing.T) {
+	t.Helper()
+	tx, err := s.admin.Begin()
+	check(t, err)
+	defer tx.Rollback()
+	_, err = tx.Exec("SET LOCAL synchronous_commit = local")
+	check(t, err)
+	_, err = tx.Exec("SELECT pg_logical_emit_message(true, '', '')")
+	check(t, err)
+	check(t, tx.Commit())
+}
+
 // waiting counts the commits that wait for a standby.
 func (s *server) waiting(t *testing.T) int {
 	t.Helper()
@@ -245,6 +259,7 @@ func TestASynchronousStandbySettingThatIsTooWeakIsRefused(t *testing.T) {
 	// The setting changes during the term, which ends properly: the lock is released.
 	from := c.after()
 	primary.set(t, "synchronous_standby_names", "FIRST 1 (s1, s2)")
+	eventually(t, "the term ends", func() bool { primary.write(t); return len(c.rec.Demoted()) > 0 })
 	lost := next[hooks.Demoted](t, from, nil)
 	wraps(t, lost.Err, elector.ErrNotSynchronous)
 	primary.set(t, "synchronous_standby_names", "ANY 2 (s1, s2)")
