@@ -532,9 +532,10 @@ func WithWatch() SessionOption {
 // of its own, and have commits wait for all that it lists: 'FIRST 2 (s1, s2)' will do;
 // 'FIRST 1 (s1, s2)', 'ANY 1 (s1, s2)' and '*' will not. While it does not, or a standby
 // that it lists is away, the campaign waits and OnError receives an error that wraps
-// ErrNotSynchronous; if the setting changes during a term, the term ends cleanly. So
-// nobody leads while a standby that is listed is down: have your failover manager take it
-// off the list, as Patroni does. A standby that is not listed must not be promoted.
+// ErrNotSynchronous. If the setting changes so during a term, the term ends cleanly, or by
+// its lease if a commit waits just then. So nobody leads while a standby that is listed is
+// down: have your failover manager take it off the list, as Patroni does. A standby that is
+// not listed must not be promoted.
 //
 // While the candidate leads, the commits pin one more connection of the pool. Each writes a
 // small record. A wait that is cancelled (pg_cancel_backend) is answered like one that was
