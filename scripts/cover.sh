@@ -3,6 +3,8 @@
 # the tests on sqlmock, on electortest and on real servers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/tmpdir.sh
+source scripts/tmpdir.sh
 
 scripts/setup.sh postgresql pgbouncer
 mkdir -p .cache

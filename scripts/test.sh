@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/setup.sh
+# shellcheck source=scripts/tmpdir.sh
+source scripts/tmpdir.sh
 
 # Without a C compiler there is no race detector.
 race=()
