@@ -47,6 +47,7 @@ type member struct {
 	seats    []int             // those that count, in order
 	looking  bool
 	looked   bool        // at least once: the server has answered
+	seen     time.Time   // when the last look succeeded or, if later, the seat was taken
 	answered atomic.Bool // the last attempt to take a seat
 	surveys  chan survey
 	pause    time.Duration // between two looks at the shards
@@ -97,7 +98,10 @@ func (m *member) run(ctx context.Context, cancel context.CancelCauseFunc) (err e
 		case <-m.counting.C:
 			m.count(ctx)
 		case s := <-m.surveys:
-			m.looking, m.looked = false, m.looked || s.err == nil
+			m.looking = false
+			if s.err == nil {
+				m.looked, m.seen = true, time.Now()
+			}
 			m.learn(ctx, s)
 			err = m.sit(ctx, s)
 			m.claim(ctx, s.free)
@@ -146,10 +150,9 @@ func (m *member) count(ctx context.Context) {
 	}
 	direct, patience := m.isJoined(), surveyTimeout // its session has been checked
 	switch {
-	case m.looked || m.seat == nil:
-	case direct:
+	case direct && !m.looked:
 		patience = firstTimeout
-	case !m.answered.Load(): // WithBackoff paces the attempts
+	case !direct && m.seat != nil && !m.answered.Load(): // WithBackoff paces the attempts
 		m.counting.Reset(m.wait())
 		return
 	}
@@ -199,9 +202,16 @@ func (m *member) learn(ctx context.Context, s survey) {
 }
 
 // sit campaigns for a free seat, unless this member has one. If no server has ever answered it
-// takes any seat, so that its campaign reports that, waits and gives up as any other does.
+// takes any seat, so that its campaign reports that, waits and gives up as any other does. A
+// member whose looks fail for long gives its seat up: it claims nothing, and others count it.
 func (m *member) sit(ctx context.Context, s survey) error {
-	if s.err != nil && m.looked || m.isJoined() {
+	if m.isJoined() {
+		if s.err != nil && time.Since(m.seen) > firstTimeout {
+			m.leave(fmt.Errorf("shard: no look at the seats and shards has succeeded for %v: %w", firstTimeout, s.err))
+		}
+		return nil
+	}
+	if s.err != nil && m.looked {
 		return nil
 	}
 	if m.seat != nil {
@@ -212,9 +222,7 @@ func (m *member) sit(ctx context.Context, s survey) error {
 		if m.seat.missed++; m.seat.missed < 3 { // the first may have seen it as it was taken
 			return nil
 		}
-		m.seat.stop(errMoved)
-		<-m.seat.done
-		m.seat = nil
+		m.leave(errMoved)
 	}
 	number := firstFree(m.session.CandidateID(), s.seats)
 	if number < 0 {
@@ -244,6 +252,13 @@ func (m *member) sit(ctx context.Context, s survey) error {
 	return nil
 }
 
+// leave gives the seat up, or the campaign for it.
+func (m *member) leave(why error) {
+	m.seat.stop(why)
+	<-m.seat.done
+	m.seat = nil
+}
+
 // isSick reports whether the check of health, which the seat runs, wants no work here.
 func (m *member) isSick() bool {
 	if m.seat == nil {
@@ -266,6 +281,7 @@ func (m *member) seatDone() <-chan error {
 // count for a while.
 func (m *member) settleIn() {
 	now := time.Now()
+	m.seen = now
 	if m.settled.IsZero() {
 		m.settled = now.Add(settle)
 	} else {

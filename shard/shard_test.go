@@ -15,6 +15,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
+	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
 	"github.com/pgelector/pgelector/shard"
 )
@@ -389,6 +390,67 @@ func TestAMemberWhoseLookHangsSoonLooksAgain(t *testing.T) {
 		d.takes.Store(0)
 		g.open = open
 		g.join("b")
+		if took := g.even(); took > 10*time.Second {
+			g.Errorf("even after %v", took)
+		}
+	})
+}
+
+// A member that cannot look claims nothing, so it must not count.
+func TestAMemberThatCannotLookGivesItsSeatUp(t *testing.T) {
+	rec := hookstest.NewRecorder()
+	bubble(t, shard.Numbers(50).Names(), func(g *group) {
+		var d *dialer
+		open := g.open
+		g.open = func(p *electortest.Process) *sql.DB {
+			d = &dialer{DB: p.Open()}
+			pool := sql.OpenDB(d)
+			pool.SetMaxIdleConns(-1) // each look dials
+			return pool
+		}
+		opts := g.opts
+		g.opts = []shard.Option{shard.WithSession(elector.WithHooks(rec))}
+		g.join("a")
+		time.Sleep(time.Second)
+		g.open, g.opts = open, opts
+		g.join("b", "c")
+		g.even()
+		d.takes.Store(int64(time.Hour))
+		g.leave("c")
+		time.Sleep(time.Minute)
+		if _, free, err := shard.Spread(g.Context(), g.admin, "group", g.set.Names()); err != nil || len(free) > 0 {
+			g.Errorf("nobody leads %q: %v", free, err)
+		}
+		told := slices.ContainsFunc(rec.Demoted(), func(d hooks.Demoted) bool {
+			return slices.Contains(shard.Seats("group"), d.Election) && errors.Is(d.Err, context.DeadlineExceeded)
+		})
+		if !told {
+			g.Error("no hook was told")
+		}
+		d.takes.Store(0)
+		if took := g.even(); took > 10*time.Second {
+			g.Errorf("even after %v", took)
+		}
+	})
+}
+
+func TestAMemberLooksAsRarelyAsItCampaignsWhileTheServerIsAway(t *testing.T) {
+	bubble(t, shard.Numbers(50).Names(), func(g *group) {
+		var d *dialer
+		g.open = func(p *electortest.Process) *sql.DB {
+			d = &dialer{DB: p.Open()}
+			return sql.OpenDB(d)
+		}
+		g.join("a")
+		g.even()
+		g.Stop()
+		time.Sleep(time.Minute)
+		before := d.dials.Load()
+		time.Sleep(10 * time.Minute)
+		if n := d.dials.Load() - before; n > 300 { // the longest backoff is 5 s, of which at least half is waited
+			g.Errorf("dialled %d times in ten minutes", n)
+		}
+		g.Start()
 		if took := g.even(); took > 10*time.Second {
 			g.Errorf("even after %v", took)
 		}
