@@ -6,6 +6,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"runtime/pprof"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -81,9 +83,14 @@ func (g *group) run(t *testing.T, lead func(context.Context, *elector.Term) erro
 	return g
 }
 
+// close closes the session, and shows what goes on if that takes too long.
 func (g *group) close(t *testing.T) {
 	t.Helper()
-	expect(t, g.Close(soon(t)))
+	if err := g.Close(soon(t)); err != nil {
+		var stacks strings.Builder
+		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+		t.Errorf("%v\n%s", err, &stacks)
+	}
 	if g.stop == nil {
 		return
 	}

@@ -99,7 +99,8 @@ func TestALostSessionAtABarrierIsReplaced(t *testing.T) {
 		s := onShared(t)
 		elections := s.elections(t, 3)
 		f := s.inTransaction(t, d, elections[0])
-		g := s.share(t, d.open(t, 1, s.DSN()), elector.WithWatch()).join(t, elections).run(t, nil)
+		patient := elector.WithLease(time.Minute) // a transaction that is older is terminated
+		g := s.share(t, d.open(t, 1, s.DSN()), patient, elector.WithWatch()).join(t, elections).run(t, nil)
 		leader, err := g.all[0].Leader(soon(t))
 		check(t, err)
 		s.terminate(t, int(leader.PID))

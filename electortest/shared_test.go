@@ -478,6 +478,31 @@ func TestNothingBeginsOnASessionAfterTheCallOfClose(t *testing.T) {
 	}
 }
 
+// What a session was granted just before the call of Close goes back in few statements, however
+// many elections that is.
+func TestCloseGivesBackAtOnceWhatItsSessionWasJustGranted(t *testing.T) {
+	bubble(t, func(b *bench) {
+		granted := make(chan bool, 1)
+		b.Trace(func(e electortest.Event) {
+			if e.What == "Tokens" && e.Done {
+				granted <- true
+			}
+		})
+		one := b.share("one", elections)
+		one.process.SetLatency(func() time.Duration { return 10 * time.Millisecond })
+		<-granted
+		asked := b.count()
+		b.wraps(one.session.Close(always))
+		if n := asked(); n["Unlock"]+n["UnlockMany"] != 1 {
+			b.Errorf("asked %v, want one statement that unlocks", n)
+		}
+		time.Sleep(time.Second) // until the server has noticed that the session is gone
+		if n := len(b.Locks()); n > 0 {
+			b.Errorf("%d locks are left", n)
+		}
+	})
+}
+
 // A hook of the session's own, which concerns no single election, may take its time, too.
 func TestCloseOfASessionWaitsForNoHookPastItsContext(t *testing.T) {
 	bubble(t, func(b *bench) {

@@ -117,7 +117,7 @@ func (w *worker) serve(which func(*request) bool) {
 // server could not be asked.
 func (w *worker) attempt(requests []*request) error {
 	if err := w.connect(); err != nil {
-		w.answerAll(requests, reply{err: err})
+		answerAll(requests, reply{err: err})
 		return err
 	}
 	var ask, have []int64
@@ -186,7 +186,7 @@ func (w *worker) reject(others []*request, offers map[int64]bool, err error) {
 		w.chooseLargest(others)
 	}
 	for _, r := range others {
-		w.answer(r, reply{holder: holders[r.Key], offered: offers[r.Key], err: err})
+		r.answer(reply{holder: holders[r.Key], offered: offers[r.Key], err: err})
 	}
 }
 
@@ -202,8 +202,9 @@ func (w *worker) elect(winners []*request) {
 }
 
 // electSome passes the barriers of those that were granted their lock, and answers them.
-// Those with a fenced transaction of the last term in flight go back into the queue. If the
-// lock table is full, half of the locks are given back.
+// Those with a fenced transaction of the last term in flight go back into the queue. The locks
+// of those whose campaign was cancelled meanwhile are given back; if the lock table is full,
+// so are half of all.
 func (w *worker) electSome(winners []*request) {
 	tokens, err := readTokens(w.now, keysOf(winners), w.epoch)
 	for errors.Is(err, session.ErrLockTableFull) {
@@ -218,14 +219,16 @@ func (w *worker) electSome(winners []*request) {
 		w.refuse(winners, err)
 		return
 	}
+	var cancelled []*request
 	for _, r := range winners {
-		if token, passed := tokens[r.Key]; passed {
-			w.answer(r, reply{session: w.now, others: w.releases, token: token})
-		} else {
+		if token, passed := tokens[r.Key]; !passed {
 			w.terminateOverdue(r)
 			w.requeue(r)
+		} else if !r.answer(reply{session: w.now, others: w.releases, token: token}) {
+			cancelled = append(cancelled, r)
 		}
 	}
+	w.giveBack(cancelled...)
 }
 
 // terminateOverdue terminates overdue fenced transactions that block a request, or reports
@@ -250,21 +253,22 @@ func (w *worker) requeue(r *request) {
 // refuse gives the locks back, if the session has them still, and answers with the reason.
 func (w *worker) refuse(requests []*request, err error) {
 	w.giveBack(requests...)
-	w.answerAll(requests, reply{err: err})
+	answerAll(requests, reply{err: err})
 }
 
-func (w *worker) answerAll(requests []*request, with reply) {
+func answerAll(requests []*request, with reply) {
 	for _, r := range requests {
-		w.answer(r, with)
+		r.answer(with)
 	}
 }
 
-// answer answers a request. If its campaign was cancelled meanwhile, the lock is given back.
-func (w *worker) answer(r *request, with reply) {
+// answer answers a request, unless its campaign was cancelled meanwhile.
+func (r *request) answer(with reply) (answered bool) {
 	select {
 	case r.reply <- with:
+		return true
 	case <-r.ctx.Done():
-		w.giveBack(r)
+		return false
 	}
 }
 
