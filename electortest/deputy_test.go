@@ -484,6 +484,29 @@ func TestASessionPassesItsBarriersAThousandAtATime(t *testing.T) {
 	}
 }
 
+// An election is led as soon as its barrier is passed. It does not wait until the session has
+// looked whether it must terminate the transactions that block others.
+func TestElectionsThatAreBlockedDoNotDelayTheOthersOfTheirSession(t *testing.T) {
+	bubble(t, func(b *bench) {
+		for i := range elections / 2 {
+			defer b.fenced(fmt.Sprintf("election-%d", i)).Rollback()
+		}
+		passed := make(chan bool, 1)
+		b.Trace(func(e electortest.Event) {
+			if e.What == "Tokens" && e.Done {
+				select {
+				case passed <- true:
+				default: // those that are blocked are asked for again
+				}
+			}
+		})
+		one := b.share("one", elections)
+		one.process.SetLatency(func() time.Duration { return 10 * time.Millisecond })
+		<-passed
+		b.within("the others are led", 0, b.until(one, elections/2), 20*time.Millisecond)
+	})
+}
+
 // Two sessions lead. If the smaller ends, the next batch finds its elections.
 func TestASessionWatchesTheLargest(t *testing.T) {
 	for _, first := range []string{"large", "small"} {

@@ -219,16 +219,19 @@ func (w *worker) electSome(winners []*request) {
 		w.refuse(winners, err)
 		return
 	}
-	var cancelled []*request
+	var blocked, cancelled []*request
 	for _, r := range winners {
 		if token, passed := tokens[r.Key]; !passed {
-			w.terminateOverdue(r)
-			w.requeue(r)
+			blocked = append(blocked, r)
 		} else if !r.answer(reply{session: w.now, others: w.releases, token: token}) {
 			cancelled = append(cancelled, r)
 		}
 	}
 	w.giveBack(cancelled...)
+	for _, r := range blocked { // last: no winner waits for these statements
+		w.terminateOverdue(r)
+		w.requeue(r)
+	}
 }
 
 // terminateOverdue terminates overdue fenced transactions that block a request, or reports
