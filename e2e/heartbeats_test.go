@@ -21,7 +21,7 @@ import (
 // to 100,000.
 const beatsVariable = "PGELECTOR_HEARTBEATS"
 
-const defaultBeats = 3000
+const defaultBeats = 2000
 
 // beating is a leader or a deputy in transaction scope, with heartbeats that are closer than
 // an Elector permits.

@@ -30,7 +30,7 @@ func TestEachMemberLeadsItsShare(t *testing.T) {
 				time.Sleep(3 * time.Second)
 				g.spread()
 				begun := g.works()
-				time.Sleep(time.Minute)
+				time.Sleep(20 * time.Second)
 				g.spread()
 				if g.works() != begun {
 					g.Errorf("%d shards were moved while nothing changed", g.works()-begun)
@@ -91,10 +91,10 @@ func TestARollingRestartMovesEachShardAtMostTwiceForEachRestart(t *testing.T) {
 }
 
 func TestTheShardsOfAKilledMemberAreLedAgainAtOnce(t *testing.T) {
-	for _, size := range []struct{ shards, members int }{{50, 3}, {1000, 10}} {
+	for _, size := range []struct{ shards, members, kills int }{{50, 3, 6}, {1000, 10, 2}} {
 		bubble(t, shard.Numbers(size.shards).Names(), func(g *group) {
 			g.join(ids(size.members)...)
-			for i := range 6 { // the oldest, and a new one follows
+			for i := range size.kills { // the oldest, and a new one follows
 				id := fmt.Sprintf("member-%d", i)
 				g.even()
 				before := g.spread()
