@@ -47,13 +47,23 @@ func (v *Server) Acknowledge(ctx context.Context, s *Session, key int64) error {
 	return nil
 }
 
-// first tries until a commit is acknowledged, while the session is valid.
+// first tries until a commit is acknowledged, while the session is valid. It connects first,
+// and then asks the session, which proves it anew: on a slow link each takes its time.
 func (c *commits) first(ctx context.Context) error {
+	within := func() (context.Context, context.CancelFunc) {
+		left := c.of.left()
+		return context.WithTimeoutCause(ctx, left, fmt.Errorf("%w within %v", errUnacknowledged, left.Round(time.Millisecond)))
+	}
+	connecting, cancel := within()
+	err := c.connected(connecting)
+	late := connecting.Err() != nil
+	if cancel(); late {
+		return err
+	}
 	if err := c.of.holdPair(c.key); err != nil {
 		return fmt.Errorf("elector: take the lock by which commits know their server: %w", Explain(err))
 	}
-	left := c.of.left()
-	ctx, cancel := context.WithTimeoutCause(ctx, left, fmt.Errorf("%w within %v", errUnacknowledged, left.Round(time.Millisecond)))
+	ctx, cancel = within()
 	defer cancel()
 	heartbeat := c.of.lease.Heartbeat
 	again := backoff.Backoff{Min: heartbeat / 20, Max: heartbeat}
@@ -99,10 +109,8 @@ func (c *commits) keep() {
 // commit makes one commit. If it is acknowledged, it proves the session from just before it
 // was sent. The next commit replaces a connection that fails.
 func (c *commits) commit(ctx context.Context) error {
-	for idle := c.server.pool.Stats().Idle; c.conn == nil; idle-- {
-		if err := c.connect(ctx); err != nil && (idle <= 0 || !errors.Is(err, errOpenTransaction)) {
-			return err
-		}
+	if err := c.connected(ctx); err != nil {
+		return err
 	}
 	err := c.commitOn(ctx, c.conn)
 	if err != nil && !errors.Is(err, errUnacknowledged) && !errors.Is(err, ErrNotSynchronous) {
@@ -137,6 +145,17 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 	}
 	c.on = now.primary()
 	c.of.acked.Store(&sent)
+	return nil
+}
+
+// connected connects unless there is a connection. It passes over those of the pool with a
+// transaction that other code has left open.
+func (c *commits) connected(ctx context.Context) error {
+	for idle := c.server.pool.Stats().Idle; c.conn == nil; idle-- {
+		if err := c.connect(ctx); err != nil && (idle <= 0 || !errors.Is(err, errOpenTransaction)) {
+			return err
+		}
+	}
 	return nil
 }
 
