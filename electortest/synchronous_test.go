@@ -69,6 +69,22 @@ func TestAPrimaryThatIsNewToACandidateIsWaitedFor(t *testing.T) {
 	})
 }
 
+// The connection for commits takes some round trips, which are not taken from the time for
+// the first commit.
+func TestACandidateOnASlowLinkIsElectedByItsFirstAttempt(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.candidate("one", synchronously)
+		one.pool.SetMaxIdleConns(-1) // each attempt dials
+		one.process.SetLatency(func() time.Duration { return one.Settings().Validity / 12 })
+		b.leads(b.start(one))
+		for _, c := range one.rec.Campaigns() {
+			if c.Outcome == hooks.Failed {
+				b.Errorf("an attempt failed: %v", one.rec.Failures())
+			}
+		}
+	})
+}
+
 func TestTryCampaignOnANewPrimaryReturnsAnError(t *testing.T) {
 	replicated(t, func(b *bench) {
 		s := b.candidate("one", elector.WithSynchronousStandby(2*lease))
