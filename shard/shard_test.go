@@ -372,23 +372,29 @@ func TestAMemberWhoseConnectionsTakeLongToOpenJoins(t *testing.T) {
 	})
 }
 
+// dialForEachLook has the member that joins next dial for each look. only must be called
+// before another joins.
+func (g *group) dialForEachLook() (d *dialer, only func()) {
+	d, open := &dialer{}, g.open
+	g.open = func(p *electortest.Process) *sql.DB {
+		d.DB = p.Open()
+		pool := sql.OpenDB(d)
+		pool.SetMaxIdleConns(-1)
+		return pool
+	}
+	return d, func() { g.open = open }
+}
+
 // Once a look has succeeded, one that hangs is given up soon.
 func TestAMemberWhoseLookHangsSoonLooksAgain(t *testing.T) {
 	bubble(t, shard.Numbers(50).Names(), func(g *group) {
-		var d *dialer
-		open := g.open
-		g.open = func(p *electortest.Process) *sql.DB {
-			d = &dialer{DB: p.Open()}
-			pool := sql.OpenDB(d)
-			pool.SetMaxIdleConns(-1) // each look dials
-			return pool
-		}
+		d, only := g.dialForEachLook()
 		g.join("a")
 		g.even()
 		d.takes.Store(int64(time.Hour))
 		time.Sleep(time.Second)
 		d.takes.Store(0)
-		g.open = open
+		only()
 		g.join("b")
 		if took := g.even(); took > 10*time.Second {
 			g.Errorf("even after %v", took)
@@ -400,19 +406,13 @@ func TestAMemberWhoseLookHangsSoonLooksAgain(t *testing.T) {
 func TestAMemberThatCannotLookGivesItsSeatUp(t *testing.T) {
 	rec := hookstest.NewRecorder()
 	bubble(t, shard.Numbers(50).Names(), func(g *group) {
-		var d *dialer
-		open := g.open
-		g.open = func(p *electortest.Process) *sql.DB {
-			d = &dialer{DB: p.Open()}
-			pool := sql.OpenDB(d)
-			pool.SetMaxIdleConns(-1) // each look dials
-			return pool
-		}
+		d, only := g.dialForEachLook()
 		opts := g.opts
 		g.opts = []shard.Option{shard.WithSession(elector.WithHooks(rec))}
 		g.join("a")
 		time.Sleep(time.Second)
-		g.open, g.opts = open, opts
+		only()
+		g.opts = opts
 		g.join("b", "c")
 		g.even()
 		d.takes.Store(int64(time.Hour))
