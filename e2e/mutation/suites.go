@@ -39,7 +39,7 @@ func suites(dir string) (all []*suite) {
 		{name: "sqlmock_test"},
 		{name: "e2e/simulation", tests: "^TestSimulation$", args: []string{"-seeds=300", "-simplify=false"}},
 		{name: "electortest"},
-		{name: "shard", tests: "Quota|Share|FewAtATime|Health|WorkReturns"},
+		{name: "shard", tests: "Quota|Share|FewAtATime|Health|WorkReturns|CannotLook"},
 	} {
 		s.dir = filepath.Join(dir, s.name)
 		s.binary = filepath.Join(dir, ".bin", filepath.Base(s.name))
