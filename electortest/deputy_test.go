@@ -121,6 +121,20 @@ func TestAFleetPinsTwoSessionsAndSendsFewStatements(t *testing.T) {
 	})
 }
 
+// done returns a channel that receives when the server has executed a statement of that name.
+func (b *bench) done(statement string) <-chan bool {
+	done := make(chan bool, 1)
+	b.Trace(func(e electortest.Event) {
+		if e.What == statement && e.Done {
+			select {
+			case done <- true:
+			default:
+			}
+		}
+	})
+	return done
+}
+
 // count counts the statements from now on.
 func (b *bench) count() (counts func() map[string]int) {
 	var mu sync.Mutex
@@ -491,15 +505,7 @@ func TestElectionsThatAreBlockedDoNotDelayTheOthersOfTheirSession(t *testing.T) 
 		for i := range elections / 2 {
 			defer b.fenced(fmt.Sprintf("election-%d", i)).Rollback()
 		}
-		passed := make(chan bool, 1)
-		b.Trace(func(e electortest.Event) {
-			if e.What == "Tokens" && e.Done {
-				select {
-				case passed <- true:
-				default: // those that are blocked are asked for again
-				}
-			}
-		})
+		passed := b.done("Tokens")
 		one := b.share("one", elections)
 		one.process.SetLatency(func() time.Duration { return 10 * time.Millisecond })
 		<-passed

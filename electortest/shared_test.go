@@ -482,12 +482,7 @@ func TestNothingBeginsOnASessionAfterTheCallOfClose(t *testing.T) {
 // many elections that is.
 func TestCloseGivesBackAtOnceWhatItsSessionWasJustGranted(t *testing.T) {
 	bubble(t, func(b *bench) {
-		granted := make(chan bool, 1)
-		b.Trace(func(e electortest.Event) {
-			if e.What == "Tokens" && e.Done {
-				granted <- true
-			}
-		})
+		granted := b.done("Tokens")
 		one := b.share("one", elections)
 		one.process.SetLatency(func() time.Duration { return 10 * time.Millisecond })
 		<-granted
