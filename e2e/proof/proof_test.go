@@ -167,6 +167,8 @@ func TestAStepIsOfItsCode(t *testing.T) {
 		{"servers", append(library, "e2e/fleet_test.go", "e2e/go.mod", "scripts/test.sh"), true},
 		{"servers", []string{"README.md", "e2e/proof/proof.json", "e2e/mutation/list.txt"}, false},
 		{"rules", append(library, "internal/lock/own_test.go"), true},
+		{"fuzzing", append(library, "internal/backoff/backoff_test.go", "e2e/history/proof_test.go"), true},
+		{"fuzzing", []string{"e2e/fleet_test.go", "shard/own_test.go"}, false},
 		{"coverage", append(library, "Makefile"), true},
 	} {
 		of := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == c.step })]
