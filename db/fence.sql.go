@@ -184,7 +184,8 @@ func (q *Queries) EndOverdue(ctx context.Context, arg EndOverdueParams) ([]EndOv
 const EnterTerm = `-- name: EnterTerm :one
 SELECT CASE
     WHEN (
-        SELECT pg_catalog.count(pg_catalog.set_config(s.name, s.value, true))
+        SELECT pg_catalog.count(pg_catalog.set_config(s.name,
+            CASE WHEN pg_catalog.set_config(s.name, '0', true) IS NOT NULL THEN s.value END, true))
         FROM pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
         WHERE pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.<) '1 microsecond'::interval
             OR pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.>) s.value::interval
@@ -227,7 +228,8 @@ type EnterTermParams struct {
 // lock; 'hidden' if this role may not see the start of that session. transaction is that of
 // Confirm if the session holds its lock inside one, otherwise it is empty. First it sets the given
 // timeouts for the rest of the transaction, unless shorter ones are set, so that a frozen
-// client cannot block the barrier for ever, even if it freezes before it rolls back.
+// client cannot block the barrier for ever, even if it freezes before it rolls back. Each is
+// turned off first: only then does transaction_timeout start a timer that runs already anew.
 func (q *Queries) EnterTerm(ctx context.Context, arg EnterTermParams) (string, error) {
 	row := q.db.QueryRowContext(ctx, EnterTerm,
 		arg.Settings,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
@@ -217,6 +218,34 @@ func TestInTxOnAnotherDatabaseIsRefusedAndKeepsTheTerm(t *testing.T) {
 		s.lead(t, elsewhere, election) // an election with the same name has a leader there
 		err := term.InTx(soon(t), elsewhere, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
 		wraps(t, err, elector.ErrNotLeader)
+		wraps(t, err, elector.ErrRolledBack)
+		if !term.Valid() {
+			t.Error("the term has ended")
+		}
+	})
+}
+
+// The server starts the timer of transaction_timeout with the transaction, and a shorter
+// timeout that is set later does not change a timer that runs.
+func TestAFencedTransactionHasOneLeaseWhateverTheRolesTimeout(t *testing.T) {
+	t.Parallel()
+	s := onShared(t)
+	if one[int](t, s.admin, "SELECT current_setting('server_version_num')::int") < 170000 {
+		t.Skip("transaction_timeout came with PostgreSQL 17")
+	}
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		pool := d.open(t, 0, s.DSN(pgcluster.ForRole(s.role(t, map[string]string{"transaction_timeout": "1h"}))))
+		_, term := s.lead(t, pool, s.election(t))
+		err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
+			for began := time.Now(); time.Since(began) < 3*lease; {
+				if _, err := tx.Exec("SELECT pg_sleep(0.1)"); err != nil {
+					return err
+				}
+			}
+			t.Error("the transaction goes on")
+			return nil
+		})
 		wraps(t, err, elector.ErrRolledBack)
 		if !term.Valid() {
 			t.Error("the term has ended")

@@ -91,7 +91,9 @@
 // last leader and the deputy do so; the others make one per retry interval, because there may
 // be hundreds of them. So the last leader is back 150 ms after the address works again, on
 // average, and 334 ms at the latest, plus the time of one attempt: two new connections and a
-// dozen statements. After a minute the waits are those of [WithBackoff].
+// dozen statements. If the old server's host has vanished without a word, each connection
+// that the pool still has to it costs an attempt of one validity first. After a minute the
+// waits are those of [WithBackoff].
 //
 // # Scopes
 //

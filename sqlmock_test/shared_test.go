@@ -160,6 +160,23 @@ func TestAnyFaultOfABatchFailsItAndTheNextOneStartsAnew(t *testing.T) {
 	}
 }
 
+// The key of the life lock can be guessed: a stranger who holds it does so for this session,
+// and not for the next, and ends no campaign.
+func TestALifeLockThatAStrangerHoldsEndsNoCampaign(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 1)
+		expectServerCheck(m.mock)
+		query(m.mock, "PrepareWait").WillReturnRows(row(sessionPID, false, 14, "1.5"))
+		query(m.mock, "InTransaction").WillReturnRows(row(false))
+		query(m.mock, "TryPair").WillReturnRows(row(false))
+		m.opened()
+		m.elected(745, 1)
+		expectResign(m.mock)
+		resign(t, m.campaign(t, 0))
+		wantFailures(t, m.rec, hooks.OpCampaign)
+	})
+}
+
 // An error that the server returned leaves the session usable.
 func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) {
 	for _, c := range []struct {

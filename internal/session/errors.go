@@ -45,6 +45,9 @@ var errTwoServers = errors.New("elector: the pool leads to two servers, and only
 // errWatchedElsewhere is of a watcher that finds the lock of its session free before it waits.
 var errWatchedElsewhere = errors.New("elector: the watching connection does not find the leader's backend: does the pool lead to another server by now?")
 
+// errLifeTaken is of a session that cannot take the lock by which others know it.
+var errLifeTaken = errors.New("elector: another session holds the lock by which this one is known: does a stranger use this database?")
+
 // errMixedUp is of a prepared statement that comes and goes.
 var errMixedUp = fmt.Errorf("%w (its backends do not know this client's prepared statements: with pgx, set default_query_exec_mode=exec)", ErrSessionPooled)
 

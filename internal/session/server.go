@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -300,11 +301,15 @@ const (
 
 // settings are what a session needs: the lease, and what keeps a role's defaults from
 // ending the session. (PostgreSQL manual, 20.11.1 and 20.3.2. TCP settings are ignored on
-// Unix sockets.)
+// Unix sockets.) A connection that is silent is cut after a lease, also where the kernel knows no
+// tcp_user_timeout but counts its probes (macOS, the BSDs): sooner, a leader would believe that
+// it has the lock.
 func settings(c Config) []setting {
 	l := c.Lease
 	millis := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-	seconds := func(d time.Duration) string { return strconv.Itoa(int(max(d, time.Second).Seconds())) }
+	const probes = 3
+	length := int(math.Ceil(l.Length.Seconds()))
+	interval := max(length/(probes+1), 1)
 	return []setting{
 		{"application_name", c.Name},
 		{"search_path", "pg_catalog, pg_temp"}, // no statement needs another schema
@@ -320,9 +325,9 @@ func settings(c Config) []setting {
 		{"jit", "off"},                            // compiling takes longer than any statement
 		{"client_connection_check_interval", millis(l.Heartbeat)},
 		{"tcp_user_timeout", millis(l.Length)},
-		{"tcp_keepalives_idle", seconds(l.Heartbeat)},
-		{"tcp_keepalives_interval", seconds(l.Heartbeat)},
-		{"tcp_keepalives_count", "3"},
+		{"tcp_keepalives_idle", strconv.Itoa(max(length-probes*interval, 1))},
+		{"tcp_keepalives_interval", strconv.Itoa(interval)},
+		{"tcp_keepalives_count", strconv.Itoa(probes)},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -56,6 +57,25 @@ func TestAnErrorThatNoRetryMendsIsPermanent(t *testing.T) {
 	}
 	if server().Refuses(nil) || server().Refuses(errors.New("another")) {
 		t.Error("another error is permanent")
+	}
+}
+
+// Where there is no tcp_user_timeout (macOS, the BSDs) the kernel ends a connection after the
+// last probe: not while its leader may believe.
+func TestKeepalivesEndNoSessionBeforeItsLease(t *testing.T) {
+	const maxTCP = 32767 // Linux: MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL
+	for length := time.Second; length <= 24*time.Hour; length = length*11/10 + time.Millisecond {
+		set := map[string]int{}
+		for _, one := range settings(Config{Lease: Lease{Length: length, Heartbeat: min(length/5, 30*time.Second)}}) {
+			set[one.Name], _ = strconv.Atoi(one.Value)
+		}
+		idle, interval, count := set["tcp_keepalives_idle"], set["tcp_keepalives_interval"], set["tcp_keepalives_count"]
+		if min(idle, interval, count) < 1 || max(idle, interval) > maxTCP {
+			t.Errorf("lease %v: %d s idle, %d times %d s: 0 is the system's own", length, idle, count, interval)
+		}
+		if ends := time.Duration(idle+count*interval) * time.Second; ends < length || ends > max(length+time.Second, 4*time.Second) {
+			t.Errorf("lease %v: the connection is cut after %v", length, ends)
+		}
 	}
 }
 

@@ -106,8 +106,14 @@ func (s *Session) findHeld(ctx context.Context, key int64, watched *Session) err
 	return errWatchedElsewhere
 }
 
-// HoldLife takes the session's life lock.
-func (s *Session) HoldLife(candidateID string) error { return s.holdPair(LifeKey(candidateID, s.pid)) }
+// HoldLife takes the session's life lock. Its key can be guessed, so a stranger may hold it.
+func (s *Session) HoldLife(candidateID string) error {
+	granted, err := s.TryPair(LifeKey(candidateID, s.pid))
+	if err == nil && !granted {
+		err = errLifeTaken
+	}
+	return err
+}
 
 // holdPair takes the lock of two integers with a key that nobody else uses.
 func (s *Session) holdPair(key int64) error {
