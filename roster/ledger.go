@@ -22,6 +22,7 @@ type ledger struct {
 	waiting []term // the oldest first
 	dropped int64
 	news    bool // something must be written at once
+	edition int  // of the metadata
 }
 
 // candidateKey identifies one candidate of one election.
@@ -58,6 +59,7 @@ type batch struct {
 	publish []candidate
 	leave   []candidateKey
 	terms   []term
+	edition int
 }
 
 type candidate struct {
@@ -167,7 +169,7 @@ func (l *ledger) leads() bool {
 // batch returns what to write: all candidates, or only those not published yet.
 func (l *ledger) batch(all bool) batch {
 	l.news = false
-	b := batch{terms: slices.Clone(l.waiting)}
+	b := batch{terms: slices.Clone(l.waiting), edition: l.edition}
 	for k, p := range l.present {
 		if all || !p.published {
 			b.publish = append(b.publish, candidate{k, p.election, p.health})
@@ -185,7 +187,7 @@ func (b batch) empty() bool { return len(b.publish)+len(b.leave)+len(b.terms) ==
 func (l *ledger) wrote(b batch) {
 	for _, c := range b.publish {
 		if p := l.present[c.candidateKey]; p != nil {
-			p.published = true
+			p.published = b.edition == l.edition
 		}
 	}
 	for _, k := range b.leave {
@@ -198,8 +200,10 @@ func (l *ledger) wrote(b batch) {
 	l.waiting = slices.DeleteFunc(l.waiting, func(t term) bool { return written[t] })
 }
 
-// republish makes the next write publish every candidate.
+// republish makes the next write publish every candidate, with other metadata than a write
+// that is under way.
 func (l *ledger) republish() {
+	l.edition++
 	for _, p := range l.present {
 		p.published = false
 	}
@@ -252,7 +256,7 @@ func (r *Roster) OnDemoted(_ context.Context, e hooks.Demoted) {
 func (r *Roster) note(change func(*ledger)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
+	if r.closing.Err() != nil {
 		return
 	}
 	dropped := r.ledger.dropped

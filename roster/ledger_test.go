@@ -129,6 +129,22 @@ func TestOnlySomeEventsAreWrittenAtOnce(t *testing.T) {
 	}
 }
 
+// The write under way has the metadata of before.
+func TestMetadataThatChangesDuringAWriteIsWrittenAtOnce(t *testing.T) {
+	l := newLedger(grace)
+	l.attempted(hooks.Campaign{Origin: one, At: now})
+	b := l.batch(false)
+	l.republish()
+	l.wrote(b)
+	if b = l.batch(false); len(b.publish) != 1 {
+		t.Errorf("then this is written: %+v", b)
+	}
+	l.wrote(b)
+	if b = l.batch(false); !b.empty() {
+		t.Errorf("and again: %+v", b)
+	}
+}
+
 func TestTextIsStoredAsPostgreSQLAllows(t *testing.T) {
 	for text, want := range map[string]string{"plain": "plain", "a\x00b": "a\uFFFDb", "\xff": "\uFFFD", "ü": "ü"} {
 		if got := clean(text); got != want {

@@ -63,8 +63,9 @@ type Roster struct {
 	migrations []string
 	timeout    time.Duration // of a write
 
-	wake    chan struct{} // something must be written at once
-	closing chan struct{} // closed by the first Close
+	wake    chan struct{}   // something must be written at once
+	closing context.Context // ends with the first Close
+	close   context.CancelFunc
 	ended   chan struct{} // closed when the writer has returned
 	idle    chan struct{} // holds a value while no driver call runs
 
@@ -74,7 +75,6 @@ type Roster struct {
 	overflow int64 // dropped terms not yet reported
 	metadata json.RawMessage
 	running  bool // the writer was started
-	closed   bool
 	stats    Stats
 }
 
@@ -106,8 +106,9 @@ func New(pool *sql.DB, opts ...Option) (*Roster, error) {
 		return nil, err
 	}
 	r := &Roster{config: c, pool: pool, migrations: migrations, timeout: min(c.interval, maxTimeout), ledger: newLedger(silentAfter * c.interval),
-		metadata: c.metadata, wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}),
+		metadata: c.metadata, wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		idle: make(chan struct{}, 1)}
+	r.closing, r.close = context.WithCancel(context.Background())
 	r.idle <- struct{}{}
 	return r, nil
 }
@@ -146,10 +147,7 @@ func (r *Roster) Stats() Stats {
 // closing goes on.
 func (r *Roster) Close(ctx context.Context) error {
 	r.mu.Lock()
-	if !r.closed {
-		r.closed = true
-		close(r.closing)
-	}
+	r.close()
 	running := r.running
 	r.mu.Unlock()
 	if !running {

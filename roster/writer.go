@@ -35,7 +35,7 @@ func (r *Roster) run() {
 			_ = r.write(false)
 			continue
 		case <-interval.C:
-		case <-r.closing:
+		case <-r.closing.Done():
 			r.leaveAll()
 			_ = r.write(false)
 			return
@@ -83,7 +83,7 @@ func (r *Roster) write(all bool) error {
 	if b.empty() {
 		return nil
 	}
-	err := r.call(r.timeout, func(ctx context.Context) error { return r.send(ctx, b, metadata) })
+	err := r.call(context.Background(), r.timeout, func(ctx context.Context) error { return r.send(ctx, b, metadata) })
 	r.mu.Lock()
 	r.stats.Err = err
 	if err == nil {
@@ -99,8 +99,8 @@ func (r *Roster) write(all bool) error {
 
 // call runs do on a separate goroutine, because on a dead link a driver call may not
 // return when its context ends. Only one call runs at a time.
-func (r *Roster) call(timeout time.Duration, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), timeout, fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded))
+func (r *Roster) call(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded))
 	select {
 	case <-r.idle:
 	case <-ctx.Done():
@@ -131,13 +131,13 @@ func (r *Roster) call(timeout time.Duration, do func(context.Context) error) err
 }
 
 // cleanUp is the automatic clean-up. It may take one interval, which makes no candidate
-// silent.
+// silent. Close ends it.
 func (r *Roster) cleanUp() {
-	err := r.call(r.interval, func(ctx context.Context) error {
+	err := r.call(r.closing, r.interval, func(ctx context.Context) error {
 		_, err := r.CleanUp(ctx)
 		return err
 	})
-	if err == nil {
+	if err == nil || r.closing.Err() != nil {
 		return
 	}
 	r.mu.Lock()

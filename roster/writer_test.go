@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,6 +119,30 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 		if err := r.Close(t.Context()); !errors.Is(err, ErrClosed) { // the first went on
 			t.Errorf("the second Close returned %v", err)
 		}
+	})
+}
+
+func TestCloseDoesNotWaitForACleanUpThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &away{hang: make(chan struct{})}
+		r, _ := onAway(t, a, WithPublishInterval(time.Hour))
+		var waits atomic.Bool
+		waits.Store(true)
+		go func() {
+			r.cleanUp()
+			waits.Store(false)
+		}()
+		synctest.Wait()
+		if !waits.Load() || len(a.tries()) != 1 {
+			t.Error("it does not hang")
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if synctest.Wait(); waits.Load() {
+			t.Error("the clean-up is waited for")
+		}
+		close(a.hang)
 	})
 }
 
