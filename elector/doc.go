@@ -184,7 +184,7 @@
 // answered heartbeat, and a heartbeat is sent every 2 s, so a database that
 // stalls for up to 5 s costs no leadership. A leader that is frozen or cut off is
 // replaced at most L + the deputy interval after its last statement, or L + the retry
-// interval if nobody is the deputy.
+// interval if nobody is the deputy; later if it was inside [Term.InTx].
 //
 // The validity is computed at the time of each call, from both the monotonic and
 // the wall clock, and the larger of the two elapsed times counts: the monotonic

@@ -117,7 +117,7 @@ func (t *Term) doWork(lead func(ctx context.Context, term *Term) error) error {
 // from PostgreSQL 17 on, transaction_timeout are set to that within it unless
 // they are shorter already. A next leader that it blocks terminates it
 // (pg_terminate_backend) once it is older than a lease. So a frozen leader holds
-// up the next one for two leases at most, if all candidates have the same.
+// up the next one for about two leases, if all candidates have the same.
 //
 // InTx returns nil if the transaction was committed. Otherwise the error wraps
 //   - ErrRolledBack: nothing was committed. It also wraps what fn returned or the

@@ -8,7 +8,7 @@
 //	asynq.go      periodic tasks of asynq, scheduled by the leader
 //	server.go     an HTTP server with probes, and a check for libraries of health checks
 //	pools.go      pools over pgxpool, and traced by OpenTelemetry
-//	outbox.go     an outbox that fenced transactions publish once and in order
+//	outbox.go     an outbox that fenced transactions publish
 //	runnable.go   runnables of controller-runtime (NeedLeaderElection)
 //	shards.go     workers that share out partitions, and do each job once
 //	shutdown/     a program that resigns cleanly on SIGTERM

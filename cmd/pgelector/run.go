@@ -33,9 +33,9 @@ const runLong = `Waits until it leads the election, and runs the command while i
 of them runs the command.
 
 The command inherits standard input, output and error. Signals are forwarded to its process group, and its exit status
-is passed on. When leadership is lost, the group gets TERM and, after --grace, KILL. If this host was frozen or cut off,
-that happens before another host may lead. If the server ended the session, the lock is free at once. While this host
-holds the lock, it releases it only when no process of the command is left.
+is passed on. When leadership is lost, the group gets TERM and, after --grace, KILL. If this host was cut off, that
+happens before another host may lead; if it was frozen, when it thaws. If the server ended the session, the lock is free
+at once. While this host holds the lock, it releases it only when no process of the command is left.
 
 The command's environment:
   PGELECTOR_ELECTION        the name of the election
@@ -171,9 +171,9 @@ func (e *electionFlags) add(cmd *cobra.Command, c *runner.Config) {
 	flags := cmd.Flags()
 	flags.StringVar(&c.Candidate, "candidate", "", "the id of this candidate, unique among live ones; default: host name, process id, random digits")
 	flags.DurationVar(&c.Lease, "lease", 10*time.Second, "how long the server keeps the lock of a frozen or disconnected host")
-	flags.DurationVar(&c.Heartbeat, "heartbeat", 0, "the time between two heartbeats; default: lease/5")
+	flags.DurationVar(&c.Heartbeat, "heartbeat", 0, "the time between two heartbeats; default: lease/5, at most 30s")
 	flags.DurationVar(&c.Drain, "drain", 0, "the time that the work gets to stop when the term is lost; default: lease/5")
-	flags.DurationVar(&c.Retry, "retry", 0, "the longest wait between two attempts while another leads; default: 3s, with --standby poll 1s")
+	flags.DurationVar(&c.Retry, "retry", 0, "the longest wait between two attempts while another leads; default: 3s, without a deputy or with --group 1s")
 	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "give up after this many failed attempts in a row; 0: never")
 	flags.DurationVar(&c.ReadOnlyTimeout, "read-only-timeout", time.Minute, "how long to wait at the start for a standby to become a primary")
 	flags.IntVar(&c.TokenEpoch, "token-epoch", 0, "added to the timeline in the fencing token, so that tokens still rise after a pg_upgrade")

@@ -53,10 +53,10 @@ var given = map[string]string{
 	"docs/get-started.md":  "2 s",
 	"docs/how-it-works.md": "50 ms, 334 ms, 2 statements",
 	"docs/modes.md":        "10 ms, 50 ms, 100 ms, 1 s, 3 s, 5 s, 10 s, 10.1 s, 30 s, 1 min, 1 h, 24 h, 63 bytes, 1024 bytes, 2 ×, 5 ×",
-	"docs/observing.md":    "1 s, 5 s, 10 s, 15 s, 1 h, 15 minutes, 200 bytes, 8192 bytes, 1024 terms",
-	"docs/operating.md":    "100 ms, 3 s",
+	"docs/observing.md":    "1 s, 5 s, 10 s, 15 s, 1 h, 200 bytes, 8192 bytes, 1024 terms",
+	"docs/operating.md":    "100 ms, 3 s, 15 minutes",
 	"docs/protocol.md":     "10 s, 8 bytes, 63 bytes",
-	"docs/servers.md":      "3 s, 8 s, 15 s, 30 s, 31 s, 100 bytes, 0.7 ×",
+	"docs/servers.md":      "3 s, 12 s, 15 s, 30 s, 31 s, 100 bytes, 0.7 ×",
 	"docs/shards.md":       "10,000",
 	"e2e/BUGS.md":          "50 ms, 100 ms, 200 ms",
 }
