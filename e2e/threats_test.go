@@ -203,7 +203,7 @@ func TestElectionsWorkWhenOnlyTheirRoleMayLock(t *testing.T) {
 }
 
 // The key of the guard lock of fenced transactions is derived from the election's key.
-func TestAnotherRoleCanBlockTheBarrierUnlessItMayNotLock(t *testing.T) {
+func TestAnotherRoleCanBlockFencedTransactionsUnlessItMayNotLock(t *testing.T) {
 	t.Parallel()
 	w := invaded(t, onShared(t))
 	high, low := int32(townKey>>32), int32(townKey)
@@ -212,6 +212,14 @@ func TestAnotherRoleCanBlockTheBarrierUnlessItMayNotLock(t *testing.T) {
 	wait(t, c, func(f hooks.Failure) bool { return f.Op == hooks.OpCampaign })
 	end()
 	c.elected(t)
+	end = keeps(t, w.invader(t), "SELECT pg_advisory_lock($1, $2)", high, low)
+	term := termOf(t, c)
+	nothing := func(*sql.Tx) error { return nil }
+	if err := term.InTx(soon(t), c.pool, nil, nothing); !elector.Retryable(err) {
+		t.Errorf("a fenced transaction ended with %v", err)
+	}
+	end()
+	expect(t, term.InTx(soon(t), c.pool, nil, nothing))
 	w.defend(t, "locks")
 	denied(t, w.invader(t), "SELECT pg_advisory_lock_shared($1, $2)", high, low)
 }

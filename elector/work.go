@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -177,11 +178,13 @@ func (t *Term) notBegun() error {
 }
 
 // Retryable reports whether err, of InTx, says that the transaction was rolled
-// back because others were in its way: a serialization failure (40001) or a
-// deadlock (40P01). The same transaction may succeed when tried again.
+// back because others were in its way: a serialization failure (40001), a
+// deadlock (40P01), or a stranger who holds the guard lock of the term. The same
+// transaction may succeed when tried again.
 func Retryable(err error) bool {
 	state := pgerr.State(err)
-	return errors.Is(err, ErrRolledBack) && !errors.Is(err, ErrNotLeader) && (state == "40001" || state == "40P01")
+	return errors.Is(err, ErrRolledBack) && !errors.Is(err, ErrNotLeader) &&
+		(state == "40001" || state == "40P01" || errors.Is(err, lock.ErrGuardTaken))
 }
 
 // joined returns a context that ends with ctx and with the term, until uncancelled is

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
@@ -470,21 +471,39 @@ func TestACommitWhoseWaitIsCancelledProvesNothing(t *testing.T) {
 }
 
 // The connection for commits breaks, and the next one reaches another server. Only a server of a
-// later timeline has replaced the leader's.
+// later timeline has replaced the leader's. A stranger may have taken the locks there by which
+// commits know their server.
 func TestACommitOnAnotherServerProvesNothing(t *testing.T) {
-	for name, promoted := range map[string]bool{"promoted": true, "of the same timeline": false} {
+	for name, c := range map[string]struct{ promoted, forged bool }{
+		"promoted": {promoted: true}, "of the same timeline": {},
+		"promoted, with forged locks": {promoted: true, forged: true}, "of the same timeline, with forged locks": {forged: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			replicated(t, func(b *bench) {
 				one := b.run("one", synchronously)
 				b.leads(one)
 				time.Sleep(heartbeat / 2)
 				other := electortest.NewServer()
-				if promoted {
+				if c.promoted {
 					other = b.NewStandby(0)
 					b.wraps(other.Promote())
 				}
 				defer other.Close()
 				other.SetSynchronousStandbys("FIRST 1 (s2)", "s2")
+				if c.forged {
+					pool := other.Open()
+					defer pool.Close()
+					stranger, err := pool.Conn(always)
+					b.wraps(err)
+					defer stranger.Close()
+					for _, l := range b.Locks() {
+						if l.Guard && !l.Shared {
+							high, low := int32(l.Key>>32), int32(l.Key)
+							_, err := db.New(stranger).TryPair(always, db.TryPairParams{High: high, Low: low})
+							b.wraps(err)
+						}
+					}
+				}
 				one.process.ConnectTo(other)
 				b.Trace(func(e electortest.Event) {
 					if e.What == "CommitSynchronously" && !e.Done {
@@ -492,7 +511,7 @@ func TestACommitOnAnotherServerProvesNothing(t *testing.T) {
 					}
 				})
 				d := b.demoted(one)
-				if !promoted {
+				if !c.promoted {
 					if d.Reason != hooks.LeaseExpired || errors.Is(d.Err, elector.ErrOldPrimary) {
 						t.Errorf("demoted because %s: %v", d.Reason, d.Err)
 					}

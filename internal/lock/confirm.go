@@ -13,6 +13,7 @@ import (
 // Package elector returns these as its own.
 var (
 	ErrTokenEpoch    = errors.New("elector: the epoch of tokens cannot be used")
+	ErrGuardTaken    = errors.New("elector: another session holds the lock that only a next leader takes, and this one still leads: does a stranger use this database?")
 	ErrSessionHidden = fmt.Errorf("%w: the role of this pool cannot see the leader's session: use the elector's own role, or GRANT pg_read_all_stats to this one", session.ErrConfig)
 )
 

@@ -145,8 +145,8 @@ func (l *Lock) Notify(ctx context.Context, n Notification) error {
 // Fence makes the transaction, on any connection of the same database, one that the next
 // holder of the lock waits for, and bounds how long that can take. After an error the
 // transaction must be rolled back. The error wraps ErrNotLeader if the session does not
-// hold the lock any more, or the next leader already waits, and ErrSessionHidden if the
-// role may not see the session.
+// hold the lock any more, ErrGuardTaken if it does and another session is at the barrier, and
+// ErrSessionHidden if the role may not see the session.
 func (l *Lock) Fence(ctx context.Context, tx *session.Tx) error {
 	began, err := l.Began(ctx)
 	switch {
@@ -187,8 +187,8 @@ func (l *Lock) refuse(ctx context.Context, tx *session.Tx, outcome string) error
 		return pgerr.Wrap(session.ErrNotLeader, err)
 	case err != nil:
 		return err
-	case outcome == "superseded":
-		return fmt.Errorf("%w: a next leader waits for the last transactions of this term", session.ErrNotLeader)
+	case outcome == "superseded": // by nobody: a next leader would have the lock
+		return ErrGuardTaken
 	case unknown == nil:
 		return l.Elsewhere(ctx, reached)
 	}

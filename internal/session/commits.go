@@ -137,8 +137,12 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 		return err
 	}
 	err = acknowledgement{commit, now, took}.check(c.of.lease.Validity() / 2)
+	known := c.on != primary{}
+	if known && now.primary() != c.on { // where a stranger may hold the lock of the session
+		err = errElsewhere
+	}
 	switch {
-	case errors.Is(err, errElsewhere) && c.on.timeline != 0 && now.Timeline > c.on.timeline:
+	case errors.Is(err, errElsewhere) && known && now.Timeline > c.on.timeline:
 		return c.of.Lose(fmt.Errorf("%w: timeline %d has replaced timeline %d: %w", ErrOldPrimary, now.Timeline, c.on.timeline, err))
 	case err != nil:
 		return err
@@ -222,7 +226,7 @@ func (a acknowledgement) check(longest time.Duration) error {
 	case a.now.Pid != a.commit.Pid:
 		return fmt.Errorf("%w: backend %d was asked for a commit, then %d answered", ErrSessionPooled, a.commit.Pid, a.now.Pid)
 	case a.commit.Outcome == "waiting":
-		return not("an earlier one of this election still waits for them")
+		return not("an earlier one of this election still waits for them, or a stranger holds its lock")
 	case a.commit.Outcome != "committed":
 		return errElsewhere
 	}
