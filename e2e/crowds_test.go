@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
 )
 
 func TestAStrangerCanNeitherEndNorCancelALeadersSession(t *testing.T) {
@@ -263,6 +265,41 @@ func TestAFullLockTableIsReportedUntilThereIsRoom(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each tenth heartbeat looks for the lock in pg_locks.
+func TestAFullLockTableEndsNoTerm(t *testing.T) {
+	inSessionScope(t, "the pooler needs locks to look up a role")
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := cramped(t)
+		elections, frequent := s.elections(t, 2), elector.WithHeartbeatInterval(100*time.Millisecond)
+		own := s.stand(t, d.open(t, 0, s.DSN()), s.election(t), patient, frequent).run(t, nil)
+		own.elected(t)
+		shared := s.share(t, d.open(t, 1, s.DSN()), patient, frequent).join(t, elections).run(t, nil)
+		eventually(t, "all are led", func() bool { return shared.leading() == 2 })
+		pool := d.open(t, 0, s.DSN())
+		check(t, pool.PingContext(soon(t)))
+		empty := s.fill(t, 0)
+		defer empty()
+		for _, c := range []*elector.Elector{own.Elector, shared.all[0], shared.all[1]} {
+			term := termOf(t, c)
+			expect(t, term.Verify(soon(t)))
+			wraps(t, term.InTx(soon(t), pool, nil, func(*sql.Tx) error { return nil }), elector.ErrRolledBack)
+		}
+		began, beats := time.Now(), 0
+		wait(t, own, func(h hooks.Heartbeat) bool {
+			if h.At.After(began) {
+				beats++
+			}
+			return beats == 12
+		})
+		for _, rec := range []*hookstest.Recorder{own.rec, shared.rec} {
+			if n := len(rec.Demoted()); n > 0 {
+				t.Errorf("demoted: %v", rec.Demoted()[0].Err)
+			}
+		}
+	})
 }
 
 // With more elections than locks, as many as fit are led and stay led.

@@ -68,10 +68,10 @@ FROM (
 
 -- name: BackendStart :one
 -- BackendStart is the start of this backend, in microseconds since 1970. Process ids are
--- reused; with the start they identify a session.
+-- reused; with the start they identify a session. (The view pg_stat_activity needs a place in the
+-- lock table, for catalogs of all databases.)
 SELECT (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS started
-FROM pg_catalog.pg_stat_activity AS a
-WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid();
+FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS a;
 
 -- name: EnterTerm :one
 -- EnterTerm fences the current transaction: it shares the guard lock until the transaction

@@ -124,13 +124,13 @@ SELECT pg_catalog.pg_advisory_unlock(sqlc.arg(key)::bigint)::boolean AS released
 
 -- name: HoldsLock :one
 -- HoldsLock checks in pg_locks that this backend, of that pid, holds the lock: Confirm without
--- the barrier and the token, for a current term. A transaction proves that by going on.
+-- the barrier and the token, for a current term. A transaction proves that by going on. (A
+-- backend's locks are of its own database, and pg_database needs a place in the lock table.)
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_locks AS l
     WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
         AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
         AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
-        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
 )::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid;
 
 -- name: TryLocks :many
