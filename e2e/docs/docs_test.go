@@ -345,7 +345,7 @@ func TestTheTableOfAlertsMatchesTheRules(t *testing.T) {
 // A document that names a test must name an existing one, and each bug has a test.
 func TestEveryTestThatADocumentNamesExists(t *testing.T) {
 	there := map[string]bool{}
-	for _, pattern := range []string{"../*/*_test.go", "../*/*/*_test.go", "../*/*/*/*_test.go"} {
+	for _, pattern := range []string{"../*/*_test.go", "../*/*/*_test.go", "../*/*/*/*_test.go", "../*/*/*/*/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

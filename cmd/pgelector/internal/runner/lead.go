@@ -43,7 +43,9 @@ func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	}
 	select {
 	case <-child.Started():
-		r.Log.Info("command started", "pid", child.PID(), "command", r.Command[0], "token", strconv.FormatInt(term.Token(), 10))
+		if pid := child.PID(); pid != 0 {
+			r.Log.Info("command started", "pid", pid, "command", r.Command[0], "token", strconv.FormatInt(term.Token(), 10))
+		}
 	case <-ctx.Done():
 	}
 	select {

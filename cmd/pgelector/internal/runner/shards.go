@@ -101,7 +101,9 @@ func (s *shards) lead(ctx context.Context, name string, term *elector.Term) erro
 	}
 	select {
 	case <-child.Started():
-		log.Info("command started", "pid", child.PID(), "command", s.Command[0], "token", strconv.FormatInt(term.Token(), 10))
+		if pid := child.PID(); pid != 0 {
+			log.Info("command started", "pid", pid, "command", s.Command[0], "token", strconv.FormatInt(term.Token(), 10))
+		}
 	case <-ctx.Done():
 	}
 	select {

@@ -255,7 +255,7 @@ func (c *Child) listen(reports *json.Decoder) (clean bool) {
 			c.pid.Store(int32(r.PID))
 			started()
 		case isFailed:
-			c.result = Result{Code: r.Code, StartError: r.Error}
+			c.result = Result{Code: r.Code, Stopped: r.Stopped, StartError: r.Error}
 			return true
 		case isExited:
 			exited = true

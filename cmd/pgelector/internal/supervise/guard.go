@@ -71,6 +71,10 @@ func Guard(command []string) {
 		g.report(report{Is: isFailed, Error: "become a subreaper: " + err.Error(), Code: CodeNotExecutable})
 		return
 	}
+	if g.deadline.left() <= 0 { // the host froze meanwhile, and another may lead
+		g.report(report{Is: isFailed, Error: "not started, because the term was over", Code: signalBase + int(syscall.SIGTERM), Stopped: true})
+		return
+	}
 	if !g.start(command) {
 		return
 	}

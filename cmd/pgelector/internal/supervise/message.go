@@ -31,15 +31,15 @@ type report struct {
 	Is      string             `json:"is"`
 	PID     int                `json:"pid,omitempty"`
 	Error   string             `json:"error,omitempty"`
-	Code    int                `json:"code,omitempty"`    // of a command that could not be started
+	Code    int                `json:"code,omitempty"`    // of a command that was not started
 	Status  syscall.WaitStatus `json:"status,omitempty"`  // of the command
-	Stopped bool               `json:"stopped,omitempty"` // the guard was ending it
+	Stopped bool               `json:"stopped,omitempty"` // the guard was ending it, or did not start it, because the term was over
 	TTY     bool               `json:"tty,omitempty"`     // the command was in the foreground of a terminal
 }
 
 const (
 	isStarted = "started"
-	isFailed  = "failed" // the command could not be started
+	isFailed  = "failed" // the command was not started
 	isExited  = "exited" // the command; others of its group may be left
 	isGone    = "gone"   // no process is left
 )
@@ -53,8 +53,8 @@ const (
 
 // Result says how a command ended.
 type Result struct {
-	Code       int    // its exit status, 128+n after signal n, 126 or 127 if it did not start
-	Stopped    bool   // ended because the term was over, or because the guard was killed
+	Code       int    // its exit status, 128+n after signal n, 126 or 127 if it could not be started
+	Stopped    bool   // ended, or not started, because the term was over; or ended because the guard was killed
 	GuardLost  bool   // the guard was killed, and the command with it
 	FromTTY    bool   // ended by a key of the terminal, such as Ctrl-C
 	StartError string // why it did not start
