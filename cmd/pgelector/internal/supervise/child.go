@@ -70,9 +70,8 @@ type Child struct {
 	guardPID int
 	guard    <-chan struct{} // closed when the guard's process has ended
 
-	mu      sync.Mutex // guards orders
+	mu      sync.Mutex // guards control
 	control *os.File
-	orders  *json.Encoder
 
 	halt    sync.Once
 	stopped chan struct{} // closed by Stop
@@ -107,7 +106,7 @@ func (r *Reaper) Start(o Options) (*Child, error) {
 		}
 		defer input.Close()
 	}
-	c := &Child{reaper: r, drain: o.Drain, control: controlEnd, orders: json.NewEncoder(controlEnd),
+	c := &Child{reaper: r, drain: o.Drain, control: controlEnd,
 		stopped: make(chan struct{}), started: make(chan struct{}), gone: make(chan struct{})}
 	c.guardPID, c.guard, err = r.start(o.Guard, &os.ProcAttr{
 		Env:   o.Env,
@@ -179,14 +178,17 @@ func (c *Child) Alive() bool {
 func (c *Child) Result() Result { return c.result }
 
 // send sends an order. It does not block for long if the guard is gone or frozen. The first
-// order finds an empty pipe, so it has no time limit, which a busy machine could exceed.
+// order finds an empty pipe, so it has no time limit, which a busy machine could exceed. An
+// order that finds a full pipe is lost as a whole, since it is shorter than PIPE_BUF; a
+// json.Encoder would drop all later ones, too.
 func (c *Child) send(o order) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if o.Do != doStart {
 		_ = c.control.SetWriteDeadline(time.Now().Add(sendTimeout))
 	}
-	_ = c.orders.Encode(o)
+	line, _ := json.Marshal(o) // cannot fail
+	_, _ = c.control.Write(append(line, '\n'))
 }
 
 const sendTimeout = 100 * time.Millisecond

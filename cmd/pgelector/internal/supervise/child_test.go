@@ -3,9 +3,12 @@
 package supervise
 
 import (
+	"bufio"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,5 +59,47 @@ func TestACommandWhoseTermIsOverIsNotStarted(t *testing.T) {
 	<-child.guard
 	if r := child.Result(); !r.Stopped || r.GuardLost || r.StartError == "" {
 		t.Errorf("got %+v, want one that was stopped before it started", r)
+	}
+}
+
+// A guard that was frozen for a moment must still hear of heartbeats, or it would end the
+// command of a term that goes on.
+func TestAnOrderThatFoundAFullPipeSilencesNoLaterOne(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer write.Close()
+	if err := write.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		t.Fatal(err)
+	}
+	filled, line := 0, []byte(strings.Repeat(" ", 511)+"\n")
+	for err == nil {
+		var n int
+		n, err = write.Write(line)
+		filled += n
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	child := &Child{control: write}
+	child.Extend(time.Now()) // lost
+	orders := bufio.NewReader(read)
+	if _, err := orders.Discard(filled); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 { // a busy machine may exceed the time limit of one
+		child.Extend(time.Now().Add(time.Hour))
+	}
+	if err := read.SetReadDeadline(time.Now().Add(sendTimeout)); err != nil {
+		t.Fatal(err)
+	}
+	var got order
+	if err := json.NewDecoder(orders).Decode(&got); err != nil {
+		t.Fatalf("the orders that followed were lost, too: %v", err)
+	}
+	if got.Do != doExtend || got.Deadline.left() < time.Minute {
+		t.Errorf("got %+v", got)
 	}
 }
