@@ -38,11 +38,14 @@ func (f *logFlags) logger(scrub func(string) string) (hclog.Logger, error) {
 	if isatty.IsTerminal(os.Stderr.Fd()) && os.Getenv("NO_COLOR") == "" {
 		colour = hclog.ForceColor
 	}
-	logger := hclog.New(&hclog.LoggerOptions{
+	options := hclog.LoggerOptions{
 		Name: "pgelector", Level: level, JSONFormat: f.json, Color: colour,
-		Output: scrubbed{os.Stderr, scrub},
-	})
-	return lines{logger, f.json}, nil
+		Output: os.Stderr,
+	}
+	direct := hclog.New(&options)
+	stderr.reportBy(func(lines int) { direct.Error("nobody read the log, so lines were dropped", "dropped", lines) })
+	options.Output = scrubbed{stderr, scrub}
+	return lines{hclog.New(&options), f.json}, nil
 }
 
 // lines is a logger whose output programs can read line by line: it joins the lines of an

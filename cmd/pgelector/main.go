@@ -22,7 +22,9 @@ func main() {
 	root := app.command()
 	root.SetArgs(arguments[1:])
 	command, err := root.ExecuteC()
-	os.Exit(app.finish(command, err))
+	code := app.finish(command, err)
+	stderr.flush()
+	os.Exit(code)
 }
 
 // app holds the flags that the subcommands share.
@@ -84,7 +86,7 @@ func (a *app) finish(command *cobra.Command, err error) int {
 		a.say(strings.TrimSpace(known.Error()), code)
 	}
 	if misused && !a.log.json {
-		fmt.Fprintf(os.Stderr, "See %s --help.\n", command.CommandPath())
+		fmt.Fprintf(stderr, "See %s --help.\n", command.CommandPath())
 	}
 	return code
 }
@@ -97,7 +99,7 @@ func (a *app) say(text string, code int) {
 			return
 		}
 	}
-	fmt.Fprintln(os.Stderr, "pgelector:", a.connection.scrub(text))
+	fmt.Fprintln(stderr, "pgelector:", a.connection.scrub(text))
 }
 
 func versionCommand() *cobra.Command {

@@ -3,6 +3,8 @@
 package command_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -140,6 +142,92 @@ func TestAClosedLogDoesNotEndTheCommand(t *testing.T) {
 	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 4 {
 		t.Errorf("exit code %d, error %v", cmd.ProcessState.ExitCode(), err)
 	}
+}
+
+// stalled is a log that is read until "command started", or not at all, and then by nobody.
+type stalled struct {
+	*running
+	read, write *os.File
+}
+
+func launchStalled(t *testing.T, atOnce bool, stdin *os.File, args ...string) *stalled {
+	t.Helper()
+	read, write, err := os.Pipe()
+	check(t, err)
+	t.Cleanup(func() { _, _ = read.Close(), write.Close() })
+	s := &stalled{read: read, write: write}
+	if atOnce {
+		s.fill(t)
+	}
+	cmd := exec.Command("sh", append([]string{"-c", `exec "$@" 2>&3 3>&-`, "sh", built(t)}, args...)...)
+	cmd.Env = append(os.Environ(), at(shared.Get(t).DSN())...)
+	cmd.Stdin, cmd.ExtraFiles = stdin, []*os.File{write}
+	s.running = launchCommand(t, cmd)
+	if atOnce {
+		return s
+	}
+	check(t, read.SetReadDeadline(time.Now().Add(patience)))
+	log := make([]byte, 0, 1<<16)
+	for !strings.Contains(string(log), "command started") {
+		n, err := read.Read(log[len(log):cap(log)])
+		log = log[:len(log)+n]
+		check(t, err)
+	}
+	s.fill(t)
+	return s
+}
+
+// fill makes the next write to the pipe wait.
+func (s *stalled) fill(t *testing.T) {
+	t.Helper()
+	fd := int(s.write.Fd())
+	check(t, syscall.SetNonblock(fd, true))
+	for _, chunk := range [][]byte{make([]byte, 4096), make([]byte, 1)} {
+		err := error(nil)
+		for err == nil || errors.Is(err, syscall.EINTR) {
+			_, err = syscall.Write(fd, chunk)
+		}
+		if !errors.Is(err, syscall.EAGAIN) {
+			t.Fatal(err)
+		}
+	}
+	check(t, syscall.SetNonblock(fd, false))
+}
+
+func TestALogThatNobodyReadsDelaysNoEndOfTheCommand(t *testing.T) {
+	t.Parallel()
+	needsLinux(t)
+	for _, atOnce := range []bool{false, true} {
+		election := fmt.Sprint(name(t), atOnce)
+		s := launchStalled(t, atOnce, nil, quick(election, append(append([]string{"--watch"}, unhurried...), sh(stubborn)...)...)...)
+		f := stubbornFamily(t, s.running)
+		terminate(t, shared.Get(t).DSN(), election)
+		s.ends(t, exit.Lost)
+		f.dead(t, "when run has ended")
+		s.silent(t, time.Second)
+	}
+}
+
+func TestALogThatNobodyReadsDelaysNoEndOfAShard(t *testing.T) {
+	t.Parallel()
+	needsLinux(t)
+	args := append([]string{"run", "--group", name(t), "--shards", "1"}, unhurried...)
+	s := launchStalled(t, false, nil, append(args, sh(stubborn)...)...)
+	f := stubbornFamily(t, s.running)
+	s.signal(t, syscall.SIGTERM)
+	s.ends(t, exit.SignalBase+int(syscall.SIGKILL))
+	f.dead(t, "when run has ended")
+}
+
+func TestALogThatNobodyReadsKeepsNoLock(t *testing.T) {
+	t.Parallel()
+	stdin, hangUp, err := os.Pipe()
+	check(t, err)
+	defer stdin.Close()
+	s := launchStalled(t, false, stdin, quick(name(t), sh("read line; exit 4")...)...)
+	check(t, hangUp.Close())
+	awaitLock(t, shared.Get(t).DSN(), name(t))
+	s.ends(t, 4)
 }
 
 func TestWithRestartTheNextTermFollowsALostOne(t *testing.T) {

@@ -21,7 +21,9 @@ type Config struct {
 	Candidate string   // "" means the library's default
 	Command   []string // empty: lead without one
 	Guard     []string // arguments that make this program the guard of the command that follows
-	Log       hclog.Logger
+
+	// Log must wait for no reader: lines are written before a command or a term ends.
+	Log hclog.Logger
 
 	Lease           time.Duration
 	Heartbeat       time.Duration // 0 means the library's default

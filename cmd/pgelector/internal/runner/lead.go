@@ -51,8 +51,8 @@ func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	select {
 	case <-child.Gone():
 	case <-ctx.Done():
-		r.Log.Warn("leadership lost, ending the command", "pid", child.PID(), "grace", r.Grace, "cause", context.Cause(ctx))
 		child.Stop()
+		r.Log.Warn("leadership lost, ending the command", "pid", child.PID(), "grace", r.Grace, "cause", context.Cause(ctx))
 		<-child.Gone()
 	}
 	result := child.Result()

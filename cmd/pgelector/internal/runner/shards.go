@@ -109,8 +109,8 @@ func (s *shards) lead(ctx context.Context, name string, term *elector.Term) erro
 	select {
 	case <-child.Gone():
 	case <-ctx.Done():
-		log.Info("shard given up or lost, ending the command", "pid", child.PID(), "grace", s.Grace, "cause", context.Cause(ctx))
 		child.Stop()
+		log.Info("shard given up or lost, ending the command", "pid", child.PID(), "grace", s.Grace, "cause", context.Cause(ctx))
 		<-child.Gone()
 	}
 	result := child.Result()
