@@ -40,7 +40,8 @@ type member struct {
 	pool    *sql.DB
 	stop    context.CancelFunc
 	done    chan error
-	excused bool // killed or frozen: its goroutines go on, as those of a process would not
+	enough  chan struct{} // receives: one of its works returns
+	excused bool          // killed or frozen: its goroutines go on, as those of a process would not
 }
 
 type leader struct {
@@ -70,7 +71,7 @@ func bubble(t *testing.T, names []string, test func(g *group), opts ...shard.Opt
 // join starts members with those ids.
 func (g *group) join(ids ...string) {
 	for _, id := range ids {
-		m := &member{process: g.NewProcess(), done: make(chan error, 1)}
+		m := &member{process: g.NewProcess(), done: make(chan error, 1), enough: make(chan struct{})}
 		m.pool = g.open(m.process)
 		ctx, stop := context.WithCancel(context.Background())
 		m.stop = stop
@@ -94,7 +95,10 @@ func (g *group) work(ctx context.Context, id string, m *member, name string) {
 	g.leaders[name] = leader{id, m}
 	g.begun++
 	g.mu.Unlock()
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-m.enough:
+	}
 	g.mu.Lock()
 	if g.moving++; g.moving > g.most {
 		g.most = g.moving
@@ -186,6 +190,20 @@ func (g *group) even() time.Duration {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// tally counts the shards that each member leads, and those that nobody leads.
+func (g *group) tally() (led map[string]int, unled int) {
+	g.Helper()
+	members, free, err := shard.Spread(context.Background(), g.admin, "group", g.set.Names())
+	if err != nil {
+		g.Fatal(err)
+	}
+	led = map[string]int{}
+	for _, one := range members {
+		led[one.CandidateID] = len(one.Shards)
+	}
+	return led, len(free)
 }
 
 // moved counts the shards whose leader has changed.

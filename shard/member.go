@@ -45,6 +45,8 @@ type member struct {
 	settled  time.Time         // when the first claim may be made; zero before the first seat
 	members  map[int]time.Time // the seats seen, and until when they count
 	seats    []int             // those that count, in order
+	present  []int             // those of them that the last look saw taken
+	share    int               // how many shards this member may lead
 	looking  bool
 	looked   bool        // at least once: the server has answered
 	seen     time.Time   // when the last look succeeded or, if later, the seat was taken
@@ -111,8 +113,7 @@ func (m *member) run(ctx context.Context, cancel context.CancelCauseFunc) (err e
 		case r := <-m.ended:
 			m.end(r)
 		case <-m.changed:
-			m.names, m.changed = m.set.now()
-			m.lookSoon()
+			m.replace()
 		case err = <-m.seatDone():
 			m.seat = nil
 		case <-ctx.Done():
@@ -179,6 +180,7 @@ func (m *member) learn(ctx context.Context, s survey) {
 		return
 	}
 	now := time.Now()
+	m.present = s.seats
 	for _, seat := range s.seats {
 		if until := now.Add(m.grace); until.After(m.members[seat]) {
 			m.members[seat] = until
@@ -194,11 +196,39 @@ func (m *member) learn(ctx context.Context, s survey) {
 		}
 	}
 	slices.Sort(seats)
-	if !slices.Equal(seats, m.seats) {
-		m.seats = seats
+	changed := !slices.Equal(seats, m.seats)
+	m.seats = seats
+	m.reckon()
+	if changed {
 		m.lookSoon()
 		m.count(ctx)
 	}
+}
+
+// reckon sets this member's share. A member that is absent, and still counts, keeps it from growing
+// but does not make it shrink: those that joined meanwhile do not count the absent one, and leave
+// nobody room for what this one would give up. It is never more than without the absent one, so
+// that there are shards for all shares.
+func (m *member) reckon() {
+	if !m.isCounted() {
+		return
+	}
+	least, _ := quota(len(m.names), m.seats, m.seat.number)
+	most, _ := quota(len(m.names), m.present, m.seat.number)
+	m.share = min(max(m.share, least), most)
+}
+
+// replace takes the new set over. This member may go on to lead what is left of its shards, but
+// takes none of an absent member's for those that are gone.
+func (m *member) replace() {
+	m.names, m.changed = m.set.now()
+	for name, r := range m.running {
+		if !m.exists(name) && !r.stopping {
+			m.share = max(0, m.share-1)
+		}
+	}
+	m.reckon()
+	m.lookSoon()
 }
 
 // sit campaigns for a free seat, unless this member has one. If no server has ever answered it
@@ -270,6 +300,9 @@ func (m *member) isSick() bool {
 
 func (m *member) isJoined() bool { return m.seat != nil && m.seat.elector.IsLeader() }
 
+// isCounted reports whether this member has seen itself on its seat.
+func (m *member) isCounted() bool { return m.isJoined() && slices.Contains(m.present, m.seat.number) }
+
 func (m *member) seatDone() <-chan error {
 	if m.seat == nil {
 		return nil
@@ -295,21 +328,12 @@ func (m *member) settleIn() {
 	m.counting.Reset(0)
 }
 
-// share is this member's quota of n shards, and the place of the first of them.
-func (m *member) share(n int) (share, start int) {
-	if !m.isJoined() {
-		return 0, 0
-	}
-	return quota(n, m.seats, m.seat.number)
-}
-
 // room is how many more shards this member may lead.
 func (m *member) room() int {
-	if m.settled.IsZero() || time.Now().Before(m.settled) {
+	if !m.isCounted() || m.settled.IsZero() || time.Now().Before(m.settled) {
 		return 0
 	}
-	share, _ := m.share(len(m.names))
-	return share - len(m.running)
+	return m.share - len(m.running)
 }
 
 // wanted lists the shards that this member may claim.
@@ -327,8 +351,12 @@ func (m *member) wanted() (names []string) {
 // claim tries to lead as many free shards as there is room for. Every member begins at its
 // own part of them, so that two rarely claim the same.
 func (m *member) claim(ctx context.Context, free []string) {
-	_, start := m.share(len(free))
-	for i := range max(0, min(m.room(), len(free))) {
+	room := min(m.room(), len(free))
+	if room <= 0 {
+		return
+	}
+	_, start := quota(len(free), m.seats, m.seat.number)
+	for i := range room {
 		name := free[(start+i)%len(free)]
 		if m.running[name] == nil && m.exists(name) {
 			m.begin(ctx, name)
@@ -396,15 +424,11 @@ func (m *member) giveUp() {
 			kept = append(kept, r)
 		}
 	}
-	if !m.isJoined() || !slices.Contains(m.seats, m.seat.number) {
-		return
-	}
-	share, _ := m.share(len(m.names))
-	if len(kept) <= share {
+	if !m.isCounted() || len(kept) <= m.share {
 		return
 	}
 	slices.SortFunc(kept, func(a, b *run) int { return b.order - a.order })
-	for _, r := range kept[:max(0, min(len(kept)-share, m.moves-moving))] {
+	for _, r := range kept[:max(0, min(len(kept)-m.share, m.moves-moving))] {
 		r.end()
 	}
 }

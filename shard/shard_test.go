@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -195,6 +196,137 @@ func TestAMemberThatComesBackWithinTheGraceGetsItsShards(t *testing.T) {
 		time.Sleep(35 * time.Second)
 		g.spread()
 	}, shard.WithGrace(30*time.Second))
+}
+
+// The one that joins does not know of the absence, and takes the shards that the others keep.
+// So these must not give up any of their own for the one that is absent.
+func TestAMemberThatJoinsWhileAnotherIsAbsentLeavesNoShardWithoutLeader(t *testing.T) {
+	bubble(t, shard.Numbers(10).Names(), func(g *group) {
+		settled := func(when string) {
+			t.Helper()
+			time.Sleep(5 * time.Second)
+			if _, n := g.tally(); n > 0 {
+				g.Errorf("%s: nobody leads %d shards", when, n)
+			}
+		}
+		g.join("a", "b")
+		g.even()
+		before := g.spread()
+		g.kill("b")
+		g.join("c")
+		settled("c has joined")
+		if n := moved(before, g.spread()); n != 5 {
+			g.Errorf("%d shards moved, and the absent member had 5", n)
+		}
+		for range 3 {
+			g.members["a"].enough <- struct{}{}
+		}
+		settled("work has returned by itself")
+		a := g.members["a"]
+		g.excuse(a, true)
+		a.process.Freeze()
+		time.Sleep(2 * lease)
+		a.process.Thaw()
+		g.excuse(a, false)
+		settled("a has lost its session")
+		g.join("d")
+		settled("d has joined")
+		g.join("b")
+		settled("b is back")
+		g.spread()
+	}, shard.WithGrace(time.Hour))
+}
+
+// A set that shrinks, or is set again, does not take healthy shards from their leader.
+func TestASetThatChangesWhileAMemberIsAbsentLeavesTheOthersTheirShards(t *testing.T) {
+	bubble(t, shard.Numbers(10).Names(), func(g *group) {
+		g.join("a", "b")
+		g.even()
+		before := g.spread()
+		g.kill("b")
+		time.Sleep(time.Second) // until a has seen that
+		if err := g.set.Replace(append(before["a"], before["b"][0])...); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		g.members["a"].enough <- struct{}{}
+		if err := g.set.Replace(g.set.Names()...); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if _, n := g.tally(); n != 1 {
+			g.Errorf("nobody leads %d shards, and one is kept for the absent member", n)
+		}
+		if err := g.set.Replace(before["b"]...); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if _, n := g.tally(); n < 2 {
+			g.Errorf("nobody leads %d of five shards, and half of them are kept for the absent member", n)
+		}
+	}, shard.WithGrace(time.Hour))
+}
+
+// Members join, leave, are killed and come back in random order, and work returns by itself, all
+// within the grace. One that leaves leaves no more shards without a leader than it led, and one
+// that joins or comes back none. Nobody gives up shards for those that are absent.
+func TestWithinTheGraceOnlyShardsOfAbsentMembersHaveNoLeader(t *testing.T) {
+	for seed := range uint64(2) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 1))
+			bubble(t, shard.Numbers(1+random.IntN(40)).Names(), func(g *group) {
+				all := ids(6)
+				g.join(all[:3]...)
+				g.even()
+				for range 12 {
+					g.changeWithinTheGrace(all[random.IntN(len(all))], random.IntN(2) == 0)
+				}
+				for _, id := range all {
+					if g.members[id] == nil {
+						g.join(id)
+					}
+				}
+				g.even()
+			}, shard.WithGrace(time.Hour), shard.WithMoves(1+random.IntN(4)))
+		})
+	}
+}
+
+func (g *group) changeWithinTheGrace(id string, kill bool) {
+	led, before := g.tally()
+	switch {
+	case g.members[id] == nil:
+		g.join(id)
+	case len(g.members) == 1:
+		return
+	case kill:
+		g.kill(id)
+	default:
+		g.leave(id)
+	}
+	time.Sleep(5 * time.Second)
+	now, unled := g.tally()
+	if unled > before+led[id] {
+		g.Errorf("%s, which led %d shards, came or went, and nobody leads %d, before %d: %v, now %v", id, led[id], unled, before, led, now)
+	}
+	even := len(g.set.Names()) / len(g.members)
+	for other := range g.members {
+		if now[other] < min(led[other], even) {
+			g.Errorf("%s, which led %d shards, came or went: %v, now %v, although %d each is even", id, led[id], led, now, even)
+		}
+	}
+	begun := g.works()
+	for id, m := range g.members {
+		if now[id] > 0 {
+			m.enough <- struct{}{}
+			begun++
+		}
+	}
+	time.Sleep(5 * time.Second)
+	if again, _ := g.tally(); g.works() != begun || !maps.Equal(again, now) {
+		g.Errorf("one work of each member returned: they led %v, and now %v; %d moves", now, again, g.works()-begun)
+	}
 }
 
 func TestHealthIsCheckedOnceForEachMember(t *testing.T) {

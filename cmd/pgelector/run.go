@@ -84,7 +84,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.StringVar(&c.Group, "group", "", "lead a share of the shards of this group, instead of an election, and run a command for each")
 	flags.IntVar(&c.Shards, "shards", 0, "with --group: the number of its shards, the same on every host")
 	flags.IntVar(&c.Moves, "moves", defaultMoves, "with --group: how many shards move to another host at the same time")
-	flags.DurationVar(&c.Sticky, "sticky", 0, "with --group: keep the shards of a host that has gone for this long; if it returns in time with the same --candidate, it gets them back")
+	flags.DurationVar(&c.Sticky, "sticky", 0, "with --group: keep the shards of a host that has gone for this long; if it returns in time with the same --candidate, it gets them back (a host that joins meanwhile may take them)")
 	flags.BoolVar(&once, "once", false, "exit when the command ends: the default")
 	flags.BoolVar(&c.Restart, "restart", false, "when the command ends or leadership is lost, campaign and run it again")
 	flags.DurationVar(&c.BackoffMin, "backoff", c.BackoffMin, "with --restart: the wait after the command ended, doubled each time")
