@@ -217,12 +217,14 @@ type announcer struct {
 	mu      sync.Mutex // also of those who replace hooks
 	queue   []announcement
 	emptied chan struct{} // closed when the queue is empty; nil if it is
+	closed  bool          // the queue takes no more
 }
 
 type announcement struct {
 	call      func()
 	heartbeat bool            // may be replaced by a newer one
 	term      context.Context // of what is dropped once the term has ended; nil otherwise
+	last      bool            // nothing may follow
 }
 
 func newAnnouncer(origin hooks.Origin, all []hooks.Hook) *announcer {
@@ -250,9 +252,10 @@ func (a *announcer) announce(call func()) {
 func (a *announcer) enqueue(n announcement) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if n.term != nil && n.term.Err() != nil { // its OnDemoted may have been the last event
+	if a.closed || n.term != nil && n.term.Err() != nil { // its OnDemoted may have been the last event
 		return
 	}
+	a.closed = n.last
 	if last := len(a.queue) - 1; n.heartbeat && last >= 0 && a.queue[last].heartbeat {
 		a.queue[last] = n
 		return
@@ -363,6 +366,16 @@ func (a *announcer) leaderChanged(ctx context.Context, c hooks.LeaderChanged) fu
 	return func() {
 		tell(a.hooks.Load().all, func(h hooks.LeaderChangedHook) { h.OnLeaderChanged(context.WithoutCancel(ctx), c) }, a.panicked)
 	}
+}
+
+// close announces OnClosed, and waits for it and for what was queued before. A failure that
+// is reported later is dropped.
+func (a *announcer) close() {
+	c := hooks.Closed{Origin: a.origin, At: time.Now()}
+	a.enqueue(announcement{last: true, call: func() {
+		tell(a.hooks.Load().all, func(h hooks.ClosedHook) { h.OnClosed(context.Background(), c) }, a.panicked)
+	}})
+	a.flush()
 }
 
 // heartbeat never waits: a slow hook must not cost the lease.

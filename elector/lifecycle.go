@@ -152,8 +152,8 @@ func (e *Elector) Stop(ctx context.Context) error {
 // the reason hooks.Shutdown and a cause that wraps ErrStopped: its work returns, OnDemoted
 // is called, and the lock is released, as at the end of Run's context. The work of
 // Campaign's or TryCampaign's caller has returned when that calls Resign, or when the
-// drain is over. Then no hook is called any more, and an elector of a [Session] is removed
-// from it: nothing of it is kept, and [Session.Elector] can make the same election again.
+// drain is over. Then OnClosed is called, and no hook any more, and an elector of a [Session] is
+// removed from it: nothing of it is kept, and [Session.Elector] can make the same election again.
 // The session and its other elections go on.
 //
 // From the call on, Run, Start, Campaign and TryCampaign return an error that wraps
@@ -175,7 +175,7 @@ func (e *Elector) Close(ctx context.Context) error {
 			if claimed != nil {
 				<-claimed
 			}
-			e.announcer.flush()
+			e.announcer.close()
 			if e.onClosed != nil {
 				e.onClosed()
 			}

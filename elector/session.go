@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -61,6 +62,9 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 			s.terms.end()
 			<-s.terms.idle
 			s.shared.Close()
+			for _, e := range s.all() {
+				_ = e.Close(context.Background())
+			}
 			s.reporter.flush()
 		}()
 	})
@@ -99,6 +103,12 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 	return e, nil
 }
 
+func (s *Session) all() []*Elector {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.electors))
+}
+
 // remove forgets an elector that is closed.
 func (s *Session) remove(e *Elector) {
 	s.mu.Lock()
@@ -111,8 +121,8 @@ func (s *Session) CandidateID() string { return s.config.candidateID }
 
 // Close ends every term of the session, as a shutdown. It waits until their work has
 // returned (for a term of Campaign: until it is resigned, or the drain is over) and their
-// locks are released, and discards the connection. Campaigns of its electors end with
-// ErrStopped, now and later. If ctx ends first, Close returns an error that wraps its
+// locks are released, discards the connection, and closes its electors: their campaigns end
+// with ErrStopped, now and later. If ctx ends first, Close returns an error that wraps its
 // cause, and the closing goes on. It is idempotent.
 func (s *Session) Close(ctx context.Context) error {
 	s.close()

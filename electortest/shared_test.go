@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -433,6 +434,74 @@ func TestNoHookIsCalledAfterClose(t *testing.T) {
 		b.wraps(one.Close(always))
 		closed = true
 		time.Sleep(lease)
+	})
+}
+
+func TestOnClosedIsTheLastEvent(t *testing.T) {
+	bubble(t, func(b *bench) {
+		expect := func(rec *hookstest.Recorder, closed ...string) {
+			b.Helper()
+			var got []string
+			for _, e := range rec.Closed() {
+				got = append(got, e.Election)
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, closed) {
+				b.Errorf("closed are %q, want %q", got, closed)
+			}
+			for _, v := range rec.Violations() {
+				b.Error(v)
+			}
+		}
+		one := b.candidate("one")
+		ctx, stop := context.WithCancel(always)
+		time.AfterFunc(time.Second, stop)
+		b.wraps(one.Run(ctx, nil), context.Canceled)
+		expect(one.rec) // it may run again
+		b.wraps(one.Close(always))
+		b.wraps(one.Close(always))
+		expect(one.rec, "orders")
+
+		pool := b.Open()
+		defer pool.Close()
+		rec := hookstest.NewRecorder()
+		session, err := elector.NewSession(pool, elector.WithHooks(rec))
+		b.wraps(err)
+		for _, election := range []string{"follows", "idle", "leads", "left"} {
+			e, err := session.Elector(election)
+			b.wraps(err)
+			switch election {
+			case "follows":
+				other := b.candidate("other", elector.WithKey(e.Key()))
+				defer other.Close(always)
+				b.campaign(other.Elector)
+				fallthrough
+			case "leads":
+				b.wraps(e.Start(always))
+			case "left":
+				b.wraps(e.Start(always))
+				time.Sleep(time.Second)
+				b.wraps(e.Close(always))
+			}
+		}
+		expect(rec, "left")
+		b.wraps(session.Close(always))
+		expect(rec, "follows", "idle", "leads", "left")
+		seen := map[string]bool{}
+		for _, event := range slices.Backward(rec.Events()) {
+			switch e := event.(type) {
+			case hooks.Closed:
+				seen[e.Election] = true
+			case hooks.Campaign:
+				if !seen[e.Election] {
+					b.Errorf("%s is closed before %+v", e.Election, e)
+				}
+			case hooks.Demoted:
+				if !seen[e.Election] {
+					b.Errorf("%s is closed before %+v", e.Election, e)
+				}
+			}
+		}
 	})
 }
 

@@ -122,6 +122,13 @@ type Campaign struct {
 	Next          time.Duration // the wait before the next attempt; 0 if there is none, if this is the deputy, and after Busy on a shared session
 }
 
+// Closed is reported when the elector is closed (elector.Elector.Close, or Close of its
+// elector.Session): it is no candidate any more.
+type Closed struct {
+	Origin
+	At time.Time
+}
+
 // Outcome is the outcome of an attempt to be elected.
 type Outcome string
 

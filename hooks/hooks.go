@@ -7,8 +7,8 @@
 //	}))
 //
 // A [Hook] is any value that implements one or more of the interfaces of this package:
-// [ElectedHook], [DemotedHook], [LeaderChangedHook], [ErrorHook], [HeartbeatHook] and
-// [CampaignHook]. [Funcs] makes a hook of functions, and [Join] makes one hook of many.
+// [ElectedHook], [DemotedHook], [LeaderChangedHook], [ErrorHook], [HeartbeatHook],
+// [CampaignHook] and [ClosedHook]. [Funcs] makes a hook of functions, and [Join] makes one hook of many.
 //
 // # The contract
 //
@@ -35,12 +35,14 @@
 //     A slow one delays only this candidate's next attempt.
 //   - OnHeartbeat never delays a heartbeat. While a hook is busy, only the newest
 //     heartbeat waits for it; older ones are dropped.
+//   - OnClosed is the last call. An elector that is not closed may run again, and does not
+//     make it.
 //   - A panic in a hook is recovered and reported to OnError at once, and the other hooks
 //     are still called. A panic in OnElected also ends the term. A panic in OnError, when
 //     that reports a panic, is dropped.
 //   - The context of every event but OnElected is never cancelled. It carries the values
-//     of the campaign's context, but for [OpHook], [OpHealth], [OpCall] and what a shared
-//     session reports.
+//     of the campaign's context, but for [Closed], [OpHook], [OpHealth], [OpCall] and what a
+//     shared session reports.
 //   - A hook must not wait for the elector that calls it: Stop, or Resign of the term,
 //     would wait for the hook in turn.
 //
@@ -96,15 +98,20 @@ type CampaignHook interface {
 	OnCampaign(ctx context.Context, e Campaign)
 }
 
+// ClosedHook is called when the elector is closed.
+type ClosedHook interface {
+	OnClosed(ctx context.Context, e Closed)
+}
+
 // Check returns an error if h receives no event: it implements none of this package's
 // interfaces, is a [Funcs] without a function, or a [Join] of nothing.
 func Check(h Hook) error {
 	if Wants[ElectedHook](h) || Wants[DemotedHook](h) || Wants[LeaderChangedHook](h) ||
-		Wants[ErrorHook](h) || Wants[HeartbeatHook](h) || Wants[CampaignHook](h) {
+		Wants[ErrorHook](h) || Wants[HeartbeatHook](h) || Wants[CampaignHook](h) || Wants[ClosedHook](h) {
 		return nil
 	}
 	return fmt.Errorf("hooks: %T receives no event: it implements none of OnElected, OnDemoted, OnLeaderChanged, "+
-		"OnError, OnHeartbeat and OnCampaign (is a method defined on the pointer, or every function nil?)", h)
+		"OnError, OnHeartbeat, OnCampaign and OnClosed (is a method defined on the pointer, or every function nil?)", h)
 }
 
 // Wants reports whether h receives the event of the interface H. For [Funcs] and [Join]
@@ -131,6 +138,7 @@ type Funcs struct {
 	Error         func(context.Context, Failure)
 	Heartbeat     func(context.Context, Heartbeat)
 	Campaign      func(context.Context, Campaign)
+	Closed        func(context.Context, Closed)
 }
 
 var (
@@ -140,6 +148,7 @@ var (
 	_ ErrorHook         = Funcs{}
 	_ HeartbeatHook     = Funcs{}
 	_ CampaignHook      = Funcs{}
+	_ ClosedHook        = Funcs{}
 )
 
 // OnElected calls f.Elected.
@@ -159,6 +168,9 @@ func (f Funcs) OnHeartbeat(ctx context.Context, e Heartbeat) { call(f.Heartbeat,
 
 // OnCampaign calls f.Campaign.
 func (f Funcs) OnCampaign(ctx context.Context, e Campaign) { call(f.Campaign, ctx, e) }
+
+// OnClosed calls f.Closed.
+func (f Funcs) OnClosed(ctx context.Context, e Closed) { call(f.Closed, ctx, e) }
 
 func call[E any](fn func(context.Context, E), ctx context.Context, e E) {
 	if fn != nil {
@@ -181,6 +193,8 @@ func (f Funcs) wants(probe any) bool {
 		return f.Heartbeat != nil
 	case *CampaignHook:
 		return f.Campaign != nil
+	case *ClosedHook:
+		return f.Closed != nil
 	}
 	return false
 }
@@ -193,6 +207,7 @@ type All interface {
 	ErrorHook
 	HeartbeatHook
 	CampaignHook
+	ClosedHook
 }
 
 // Join returns a hook that passes each event to all hooks, in the order given. If one
@@ -234,6 +249,10 @@ func (j joined) OnHeartbeat(ctx context.Context, e Heartbeat) {
 
 func (j joined) OnCampaign(ctx context.Context, e Campaign) {
 	each(j, func(h CampaignHook) { h.OnCampaign(ctx, e) })
+}
+
+func (j joined) OnClosed(ctx context.Context, e Closed) {
+	each(j, func(h ClosedHook) { h.OnClosed(ctx, e) })
 }
 
 // each calls the hooks that implement H, in order. The deferred call of the rest lets a

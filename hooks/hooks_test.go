@@ -75,6 +75,7 @@ func wants(h hooks.Hook) string {
 		{"Error", hooks.Wants[hooks.ErrorHook](h)},
 		{"Heartbeat", hooks.Wants[hooks.HeartbeatHook](h)},
 		{"Campaign", hooks.Wants[hooks.CampaignHook](h)},
+		{"Closed", hooks.Wants[hooks.ClosedHook](h)},
 	} {
 		if event.wanted {
 			all = append(all, event.name)
@@ -141,6 +142,7 @@ func TestFuncsWantsOnlyTheEventsOfItsFunctions(t *testing.T) {
 		"Error":         {Error: func(context.Context, hooks.Failure) {}},
 		"Heartbeat":     {Heartbeat: func(context.Context, hooks.Heartbeat) {}},
 		"Campaign":      {Campaign: func(context.Context, hooks.Campaign) {}},
+		"Closed":        {Closed: func(context.Context, hooks.Closed) {}},
 	} {
 		if got := wants(f); got != name {
 			t.Errorf("wants %q, want %q", got, name)
@@ -169,10 +171,11 @@ func recording(calls *[]string, name string) hooks.Funcs {
 		Error:         func(context.Context, hooks.Failure) { note("Error") },
 		Heartbeat:     func(context.Context, hooks.Heartbeat) { note("Heartbeat") },
 		Campaign:      func(context.Context, hooks.Campaign) { note("Campaign") },
+		Closed:        func(context.Context, hooks.Closed) { note("Closed") },
 	}
 }
 
-var eventNames = []string{"Elected", "Demoted", "LeaderChanged", "Error", "Heartbeat", "Campaign"}
+var eventNames = []string{"Elected", "Demoted", "LeaderChanged", "Error", "Heartbeat", "Campaign", "Closed"}
 
 // call calls the method of h for the named event.
 func call(h hooks.Hook, event string) {
@@ -190,6 +193,8 @@ func call(h hooks.Hook, event string) {
 		h.(hooks.HeartbeatHook).OnHeartbeat(ctx, hooks.Heartbeat{})
 	case "Campaign":
 		h.(hooks.CampaignHook).OnCampaign(ctx, hooks.Campaign{})
+	case "Closed":
+		h.(hooks.ClosedHook).OnClosed(ctx, hooks.Closed{})
 	}
 }
 

@@ -56,10 +56,11 @@ type member struct {
 	lookAt   time.Time     // when to look at the shards again
 	counting *time.Timer
 
-	running map[string]*run
-	resting map[string]time.Time // until when
-	ended   chan *run
-	elected int // runs so far
+	electors map[string]*elector.Elector // of the shards in the set that this member has ever tried to lead
+	running  map[string]*run
+	resting  map[string]time.Time // until when
+	ended    chan *run
+	elected  int // runs so far
 }
 
 // A seat is one campaign for a seat.
@@ -84,7 +85,7 @@ type run struct {
 func newMember(group string, pool *sql.DB, session *elector.Session, set *Set, lead Lead, c config) *member {
 	m := &member{config: c, group: group, pool: pool, session: session, set: set, lead: lead,
 		seatKeys: seatKeys(group), joined: make(chan struct{}, 1), members: map[int]time.Time{}, surveys: make(chan survey, 1),
-		running: map[string]*run{}, resting: map[string]time.Time{}, ended: make(chan *run)}
+		electors: map[string]*elector.Elector{}, running: map[string]*run{}, resting: map[string]time.Time{}, ended: make(chan *run)}
 	m.names, m.changed = set.now()
 	m.pause = m.interval
 	return m
@@ -228,6 +229,9 @@ func (m *member) replace() {
 		}
 	}
 	m.reckon()
+	for name := range m.electors {
+		m.closeGone(name)
+	}
 	m.lookSoon()
 }
 
@@ -375,22 +379,44 @@ func (m *member) begin(ctx context.Context, name string) {
 	m.elected++
 	r := &run{shard: name, order: m.elected, stop: stop}
 	m.running[name] = r
+	e, err := m.elector(name)
 	go func() {
-		m.tryRun(ctx, r)
+		if r.failed = err != nil; err == nil {
+			m.tryRun(ctx, e, r)
+		}
 		stop(nil)
 		m.ended <- r
 	}()
 }
 
-// tryRun leads a shard if it is free.
-func (m *member) tryRun(ctx context.Context, r *run) {
-	e, err := m.session.Elector(Election(m.group, r.shard), elector.WithoutHealth())
-	if err != nil {
-		r.failed = true
+// elector returns the elector of a shard. It stays open between two attempts, so that hooks
+// know the shard as long as the set has it.
+func (m *member) elector(name string) (e *elector.Elector, err error) {
+	if e = m.electors[name]; e != nil {
+		return e, nil
+	}
+	if e, err = m.session.Elector(Election(m.group, name), elector.WithoutHealth()); err == nil {
+		m.electors[name] = e
+	}
+	return e, err
+}
+
+// closeGone closes the elector of a shard that is gone from the set. One that comes back at
+// once may be refused until the hooks have returned, and is tried again later.
+func (m *member) closeGone(name string) {
+	e := m.electors[name]
+	if e == nil || m.running[name] != nil || m.exists(name) {
 		return
 	}
+	delete(m.electors, name)
+	delete(m.resting, name)
+	go func() { _ = e.Close(context.Background()) }() // which the session waits for
+}
+
+// tryRun leads a shard if it is free.
+func (m *member) tryRun(ctx context.Context, e *elector.Elector, r *run) {
+	var err error
 	r.elected, err = e.TryRun(ctx, func(ctx context.Context, t *elector.Term) error { return m.lead(ctx, r.shard, t) })
-	_ = e.Close(context.WithoutCancel(ctx))
 	lost := errors.Is(err, elector.ErrSessionLost) || errors.Is(err, elector.ErrLeaseExpired)
 	r.failed = (r.elected || err != nil) && !lost && ctx.Err() == nil
 }
@@ -407,6 +433,7 @@ func (m *member) end(r *run) {
 		m.lookSoon()
 		m.counting.Reset(race)
 	}
+	m.closeGone(r.shard)
 }
 
 // giveUp ends the runs of shards that are gone, those above this member's share, the newest

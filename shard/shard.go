@@ -35,7 +35,8 @@
 //
 // The election of a shard is named after the group and the shard: "billing/eu" ([Election]).
 // The commands and the dashboard show it like any other. Hooks given to [WithSession] hear of
-// all shards and of the seat.
+// all shards and of the seat: also, by OnClosed, when a shard that this member has tried to
+// lead is gone from the set, or the seat was left.
 package shard
 
 import (

@@ -181,6 +181,22 @@ func TestTheDeputyShowsUnlessTheCandidatePolls(t *testing.T) {
 	}
 }
 
+func TestTheGaugesOfAClosedElectorEnd(t *testing.T) {
+	b := newBench(t)
+	b.everything(t, us)
+	b.demote(us, 1, hooks.Shutdown)
+	b.OnClosed(t.Context(), hooks.Closed{Origin: us})
+	all := b.collect(t)
+	for _, name := range []string{"pgelector.leader", "pgelector.deputy", "pgelector.transaction_scope", "pgelector.validity.remaining"} {
+		if m, ok := all[name]; ok {
+			t.Errorf("shown is %v", m)
+		}
+	}
+	if _, ok := all["pgelector.terms.ended"]; !ok {
+		t.Error("the counter of ended terms is not shown")
+	}
+}
+
 func TestTheScopeOfTheLastAttemptShows(t *testing.T) {
 	b := newBench(t)
 	for _, inside := range []bool{false, true} {

@@ -226,6 +226,58 @@ func TestAnElectionCostsAsManySeriesAsDocumented(t *testing.T) {
 	}
 }
 
+func TestTheSeriesOfAClosedElectorEndWithTheScrapeAfterTheNext(t *testing.T) {
+	h, ctx := prometheushooks.New(), t.Context()
+	other := hooks.Origin{Election: "reports", CandidateID: "web-1"}
+	for _, who := range []hooks.Origin{us, other} {
+		everything(h, who)
+	}
+	h.OnError(ctx, hooks.Failure{Op: hooks.OpCall})
+	// shown returns how many series of each metric an election has.
+	shown := func(election string) map[string]int {
+		all := map[string]int{}
+		for name, f := range gather(t, h) {
+			for _, m := range f.GetMetric() {
+				for _, l := range m.GetLabel() {
+					if l.GetName() == "election" && l.GetValue() == election {
+						all[name]++
+					}
+				}
+			}
+		}
+		return all
+	}
+	h.OnDemoted(ctx, hooks.Demoted{Origin: us, Token: 1, Reason: hooks.Shutdown})
+	h.OnClosed(ctx, hooks.Closed{Origin: us})
+	last := gather(t, h)
+	ended := 0.0
+	for _, m := range last["pgelector_terms_ended_total"].GetMetric() {
+		ended += m.GetCounter().GetValue()
+	}
+	if leaders, want := len(last["pgelector_leader"].GetMetric()), float64(2*len(hooks.Reasons())+1); leaders != 1 || ended != want {
+		t.Errorf("next scrape: %d elections have a leader gauge, %v terms ended; want 1 and %v", leaders, ended, want)
+	}
+	if all := shown("orders"); len(all) != 0 {
+		t.Errorf("the scrape after it shows %v", all)
+	}
+	if all := shown("reports"); len(all) != 11 {
+		t.Errorf("the other election has %v", all)
+	}
+	if n := value(t, h, "pgelector_failures_total", ""); n != 1 {
+		t.Errorf("%v failures of no election, want 1", n)
+	}
+	h.OnCampaign(ctx, hooks.Campaign{Origin: us, Outcome: hooks.Busy}) // it comes back
+	gather(t, h)
+	if all := shown("orders"); len(all) != 8 || all["pgelector_failures_total"] != len(hooks.Ops()) {
+		t.Errorf("back again it shows %v", all)
+	}
+	h.OnClosed(ctx, hooks.Closed{Origin: us})
+	gather(t, h)
+	if all := shown("orders"); len(all) != 0 {
+		t.Errorf("closed again it shows %v", all)
+	}
+}
+
 func TestAFailureOfASharedConnectionMakesNoElectionWithoutALeader(t *testing.T) {
 	h := prometheushooks.New()
 	h.OnError(t.Context(), hooks.Failure{Op: hooks.OpCall})

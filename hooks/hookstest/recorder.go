@@ -81,6 +81,12 @@ func (r *Recorder) OnCampaign(ctx context.Context, e hooks.Campaign) {
 	r.inside.OnCampaign(ctx, e)
 }
 
+// OnClosed records e.
+func (r *Recorder) OnClosed(ctx context.Context, e hooks.Closed) {
+	defer r.record(e.Origin, "OnClosed", e)()
+	r.inside.OnClosed(ctx, e)
+}
+
 // record adds the event at the beginning of a call, and wakes the waiters. The caller
 // calls end at the end of the call.
 func (r *Recorder) record(from hooks.Origin, method string, event any) (end func()) {
@@ -141,7 +147,7 @@ func (r *Recorder) Violations() []string {
 
 // Event is any of the event values of package hooks.
 type Event interface {
-	hooks.Elected | hooks.Demoted | hooks.LeaderChanged | hooks.Failure | hooks.Heartbeat | hooks.Campaign
+	hooks.Elected | hooks.Demoted | hooks.LeaderChanged | hooks.Failure | hooks.Heartbeat | hooks.Campaign | hooks.Closed
 }
 
 // Elected returns the terms that began, in order.
@@ -161,6 +167,9 @@ func (r *Recorder) Heartbeats() []hooks.Heartbeat { return only[hooks.Heartbeat]
 
 // Campaigns returns the attempts to be elected, in order.
 func (r *Recorder) Campaigns() []hooks.Campaign { return only[hooks.Campaign](r) }
+
+// Closed returns the electors that were closed, in order.
+func (r *Recorder) Closed() []hooks.Closed { return only[hooks.Closed](r) }
 
 func only[E Event](r *Recorder) []E {
 	var found []E

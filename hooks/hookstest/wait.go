@@ -84,6 +84,8 @@ func originOf(event any) hooks.Origin {
 		return e.Origin
 	case hooks.Campaign:
 		return e.Origin
+	case hooks.Closed:
+		return e.Origin
 	default:
 		panic(fmt.Sprintf("hookstest: %T is not an event", event))
 	}
@@ -143,6 +145,8 @@ func describeOne(event any) string {
 			what += ", deputy"
 		}
 		return fmt.Sprintf("Campaign(%s %s)", who, what)
+	case hooks.Closed:
+		return fmt.Sprintf("Closed(%s)", who)
 	default:
 		return fmt.Sprintf("%T", event)
 	}

@@ -12,6 +12,9 @@
 // [Hook.Standings] each time a gauge is read or sent. It computes the answer from the
 // clocks, as Elector.IsLeader does. Whether it is the deputy is as of the last attempt.
 //
+// An elector that is closed, or whose session is, stands for no election any more. One whose
+// Run has ended does: nobody leads if all have.
+//
 // # Labels
 //
 // The labels are the election and closed sets (hooks.Reason, hooks.Op, hooks.Outcome).
@@ -68,6 +71,7 @@ var (
 	_ hooks.ErrorHook     = (*Hook)(nil)
 	_ hooks.HeartbeatHook = (*Hook)(nil)
 	_ hooks.CampaignHook  = (*Hook)(nil)
+	_ hooks.ClosedHook    = (*Hook)(nil)
 )
 
 // New returns a hook that feeds sink. A nil sink is for those who need only
@@ -76,7 +80,7 @@ func New(sink Sink) *Hook {
 	if sink == nil {
 		sink = noSink{}
 	}
-	return &Hook{standings: standings{elections: map[string]*election{}}, sink: sink}
+	return &Hook{standings: standings{elections: map[string]election{}}, sink: sink}
 }
 
 // OnElected records the new term and feeds the sink.
@@ -105,9 +109,12 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 
 // OnError feeds the sink.
 func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
-	h.saw(e.Election)
+	h.failed(e)
 	h.sink.FailureSeen(ctx, e.Election, e.Op)
 }
+
+// OnClosed removes the candidate.
+func (h *Hook) OnClosed(_ context.Context, e hooks.Closed) { h.closed(e) }
 
 type noSink struct{}
 
@@ -131,16 +138,19 @@ type Standing struct {
 // standings are the known elections.
 type standings struct {
 	mu        sync.Mutex
-	elections map[string]*election
+	elections map[string]election
 }
 
-// election has the candidates of this process.
-type election struct {
-	terms    map[hooks.Origin]term // the current ones
-	deputies map[hooks.Origin]bool // by the last attempt of each
-	sits     bool                  // one of them takes a free seat
-	polls    bool                  // one of them does not
-	inside   bool                  // one of them is in transaction scope
+// election has the candidates of this process, of which there is at least one.
+type election map[hooks.Origin]*candidate
+
+// candidate is an elector that is not closed.
+type candidate struct {
+	term   *term // the current one; nil if there is none
+	deputy bool  // by the last attempt
+	sits   bool  // it takes a free seat
+	polls  bool  // it does not
+	inside bool  // it has been in transaction scope
 }
 
 // term is a candidate's current term. The elector cancels its context when it learns that
@@ -152,22 +162,27 @@ type term struct {
 	deadline time.Time
 }
 
-// Standings returns the standing in each election of which the hook has seen an event, by
-// the clocks at the time of the call, sorted by name. If this process has several
-// candidates in an election, the one that leads counts.
+// Standings returns the standing in each election of which the hook has seen an event, and
+// in which not all candidates are closed, by the clocks at the time of the call, sorted by
+// name. If this process has several candidates in an election, the one that leads counts.
 func (s *standings) Standings() []Standing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	all := make([]Standing, 0, len(s.elections))
 	for _, name := range slices.Sorted(maps.Keys(s.elections)) {
-		known := s.elections[name]
-		of := Standing{Election: name, Deputy: len(known.deputies) > 0, InTransaction: known.inside, Polls: known.polls && !known.sits}
-		for _, t := range known.terms {
-			if left := t.left(now); left > of.Left {
-				of.Leading, of.Left, of.Since = true, left, t.since
+		of, sits := Standing{Election: name}, false
+		for _, c := range s.elections[name] {
+			of.Deputy, of.InTransaction = of.Deputy || c.deputy, of.InTransaction || c.inside
+			of.Polls, sits = of.Polls || c.polls, sits || c.sits
+			if c.term == nil {
+				continue
+			}
+			if left := c.term.left(now); left > of.Left {
+				of.Leading, of.Left, of.Since = true, left, c.term.since
 			}
 		}
+		of.Polls = of.Polls && !sits
 		all = append(all, of)
 	}
 	return all
@@ -183,55 +198,64 @@ func (t term) left(now time.Time) time.Duration {
 	return min(t.deadline.Sub(now), t.deadline.Round(0).Sub(now.Round(0)))
 }
 
-// saw adds an election. A failure of a shared session's connection names none.
-func (s *standings) saw(election string) {
-	if election == "" {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.election(election)
-}
-
 func (s *standings) began(ctx context.Context, e hooks.Elected) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.election(e.Election).terms[e.Origin] = term{ctx: ctx, token: e.Token, since: e.At, deadline: e.Deadline}
+	s.candidate(e.Origin).term = &term{ctx: ctx, token: e.Token, since: e.At, deadline: e.Deadline}
 }
 
 // extended ignores a heartbeat that arrives after its term.
 func (s *standings) extended(e hooks.Heartbeat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	terms := s.election(e.Election).terms
-	if t, ok := terms[e.Origin]; ok && t.token == e.Token {
+	if t := s.candidate(e.Origin).term; t != nil && t.token == e.Token {
 		t.deadline = e.Deadline
-		terms[e.Origin] = t
 	}
 }
 
 func (s *standings) ended(e hooks.Demoted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.election(e.Election).terms, e.Origin)
+	s.candidate(e.Origin).term = nil
 }
 
 func (s *standings) attempted(e hooks.Campaign) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := s.election(e.Election)
-	known.sits, known.polls, known.inside = known.sits || !e.Polls, known.polls || e.Polls, known.inside || e.InTransaction
-	if delete(known.deputies, e.Origin); e.Deputy {
-		known.deputies[e.Origin] = true
+	c := s.candidate(e.Origin)
+	c.deputy, c.sits, c.polls, c.inside = e.Deputy, c.sits || !e.Polls, c.polls || e.Polls, c.inside || e.InTransaction
+}
+
+// failed adds a candidate. A failure of a shared session's connection names no election.
+func (s *standings) failed(e hooks.Failure) {
+	if e.Election == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.candidate(e.Origin)
+}
+
+func (s *standings) closed(e hooks.Closed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.elections[e.Election], e.Origin)
+	if len(s.elections[e.Election]) == 0 {
+		delete(s.elections, e.Election)
 	}
 }
 
-// election returns what is known of an election, and adds it if it is new.
-func (s *standings) election(name string) *election {
-	known := s.elections[name]
-	if known == nil {
-		known = &election{terms: map[hooks.Origin]term{}, deputies: map[hooks.Origin]bool{}}
-		s.elections[name] = known
+// candidate returns what is known of a candidate, and adds it if it is new.
+func (s *standings) candidate(who hooks.Origin) *candidate {
+	of := s.elections[who.Election]
+	if of == nil {
+		of = election{}
+		s.elections[who.Election] = of
 	}
-	return known
+	c := of[who]
+	if c == nil {
+		c = &candidate{}
+		of[who] = c
+	}
+	return c
 }

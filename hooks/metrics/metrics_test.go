@@ -136,6 +136,28 @@ func TestOfTwoCandidatesOfAProcessTheLeaderCounts(t *testing.T) {
 	})
 }
 
+// Two candidates of a process share the hook.
+func TestAnElectionIsForgottenWhenItsLastCandidateIsClosed(t *testing.T) {
+	h, web2 := metrics.New(nil), hooks.Origin{Election: "orders", Key: 42, CandidateID: "web-2"}
+	h.OnError(t.Context(), hooks.Failure{Origin: web1, Op: hooks.OpHealth})
+	h.OnCampaign(t.Context(), hooks.Campaign{Origin: web2, Outcome: hooks.Busy, Deputy: true})
+	h.OnClosed(t.Context(), hooks.Closed{Origin: web2})
+	expectLeft(t, h, 0)
+	if all := h.Standings(); all[0].Deputy {
+		t.Error("the deputy is closed")
+	}
+	elect(h, web1, 1)()
+	h.OnDemoted(t.Context(), hooks.Demoted{Origin: web1, Token: 1, Reason: hooks.LeadFailed})
+	expectLeft(t, h, 0) // its Run may have ended
+	h.OnClosed(t.Context(), hooks.Closed{Origin: web1})
+	h.OnClosed(t.Context(), hooks.Closed{Origin: hooks.Origin{Election: "idle"}})
+	if all := h.Standings(); len(all) != 0 {
+		t.Errorf("got %+v after all candidates were closed", all)
+	}
+	h.OnCampaign(t.Context(), hooks.Campaign{Origin: web1, Outcome: hooks.Busy})
+	expectLeft(t, h, 0)
+}
+
 // recorder is a sink that records its calls.
 type recorder struct {
 	mu    sync.Mutex

@@ -22,7 +22,8 @@
 //	pgelector.failures             counter    {failure}  what went wrong; pgelector.op
 //
 // The gauges of a term are computed when they are collected. They never say that this
-// process leads after its validity has run out.
+// process leads after its validity has run out. They end when all electors of an election are
+// closed; the counters of OpenTelemetry cannot end.
 //
 // # Traces
 //
@@ -78,6 +79,7 @@ var (
 	_ hooks.ErrorHook     = (*Hook)(nil)
 	_ hooks.HeartbeatHook = (*Hook)(nil)
 	_ hooks.CampaignHook  = (*Hook)(nil)
+	_ hooks.ClosedHook    = (*Hook)(nil)
 )
 
 // New returns a hook that measures with meters and traces with tracers. One of them may be
@@ -123,6 +125,9 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 	h.events.OnCampaign(ctx, e)
 	h.spans.attempted(ctx, e)
 }
+
+// OnClosed ends the gauges of an election without a candidate.
+func (h *Hook) OnClosed(ctx context.Context, e hooks.Closed) { h.events.OnClosed(ctx, e) }
 
 // OnError measures, and adds an event to the span of the current term.
 func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {

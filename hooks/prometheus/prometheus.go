@@ -30,6 +30,10 @@
 // 55,000 series. If that is too many, drop the histograms when you scrape, or give those
 // electors no hook. Failures of an elector.Session's connection have the election "".
 //
+// The gauges of an election end when all its electors in the process are closed
+// (elector.Elector.Close, or Close of the session). The counters are collected once more, so
+// that the last events are seen. An election that comes back starts them at 0.
+//
 // A name that is not UTF-8 is quoted as by strconv.Quote. The candidate id is no label,
 // because by default each process has a new one. To add a candidate id, or to tell two
 // databases with the same elections apart, register the hook with
@@ -43,7 +47,9 @@ package prometheushooks
 import (
 	"context"
 	_ "embed"
+	"maps"
 	"strconv"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -110,8 +116,10 @@ func (h *Hook) Collect(collected chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, election string) {
 		collected <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, election)
 	}
+	known := h.counts.known()
 	for _, s := range h.Standings() {
-		election := label(s.Election)
+		election := h.counts.label(s.Election)
+		delete(known, election)
 		h.counts.begin(election)
 		gauge(remaining, s.Left.Seconds(), election)
 		gauge(leader, number(s.Leading), election)
@@ -125,6 +133,9 @@ func (h *Hook) Collect(collected chan<- prometheus.Metric) {
 	}
 	for _, c := range h.counts.all() {
 		c.Collect(collected)
+	}
+	for election := range known {
+		h.counts.end(election)
 	}
 }
 
@@ -141,6 +152,9 @@ var byElection = []string{"election"}
 type counts struct {
 	began, ended, attempts, failures *prometheus.CounterVec
 	held, heartbeats                 *prometheus.HistogramVec
+
+	mu        sync.Mutex
+	elections map[string]bool // that have counters, but not ""
 }
 
 var _ metrics.Sink = (*counts)(nil)
@@ -162,6 +176,7 @@ func newCounts() *counts {
 			1, 10, minute, 10*minute, hour, 6*hour, 24*hour, 7*24*hour),
 		heartbeats: histogram("pgelector_heartbeat_duration_seconds", "The round trips of answered heartbeats.",
 			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10),
+		elections: map[string]bool{},
 	}
 }
 
@@ -184,27 +199,67 @@ func (c *counts) begin(election string) {
 	}
 }
 
+// end removes the counters of an election.
+func (c *counts) end(election string) {
+	c.mu.Lock()
+	delete(c.elections, election)
+	c.mu.Unlock()
+	c.began.DeleteLabelValues(election)
+	for _, reason := range hooks.Reasons() {
+		c.ended.DeleteLabelValues(string(reason), election)
+	}
+	for _, outcome := range hooks.Outcomes() {
+		c.attempts.DeleteLabelValues(string(outcome), election)
+	}
+	for _, op := range hooks.Ops() {
+		c.failures.DeleteLabelValues(string(op), election)
+	}
+	c.held.DeleteLabelValues(election)
+	c.heartbeats.DeleteLabelValues(election)
+}
+
+// known returns the elections that have counters.
+func (c *counts) known() map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.elections)
+}
+
+// label returns an election's label, which then has counters. Failures of a shared session's
+// connection have none: their counter stays.
+func (c *counts) label(election string) string {
+	name := label(election)
+	if election != "" {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.elections[name] = true
+	}
+	return name
+}
+
 func (c *counts) TermBegan(_ context.Context, election string) {
-	c.began.WithLabelValues(label(election)).Inc()
-	c.held.WithLabelValues(label(election))
-	c.heartbeats.WithLabelValues(label(election))
+	name := c.label(election)
+	c.began.WithLabelValues(name).Inc()
+	c.held.WithLabelValues(name)
+	c.heartbeats.WithLabelValues(name)
 }
 
 func (c *counts) TermEnded(_ context.Context, election string, reason hooks.Reason, held time.Duration) {
-	c.ended.WithLabelValues(string(reason), label(election)).Inc()
-	c.held.WithLabelValues(label(election)).Observe(held.Seconds())
+	name := c.label(election)
+	c.ended.WithLabelValues(string(reason), name).Inc()
+	c.held.WithLabelValues(name).Observe(held.Seconds())
 }
 
 func (c *counts) HeartbeatAnswered(_ context.Context, election string, took time.Duration) {
-	c.heartbeats.WithLabelValues(label(election)).Observe(took.Seconds())
+	c.heartbeats.WithLabelValues(c.label(election)).Observe(took.Seconds())
 }
 
 func (c *counts) AttemptMade(_ context.Context, election string, outcome hooks.Outcome, _ time.Duration) {
-	c.attempts.WithLabelValues(string(outcome), label(election)).Inc()
+	c.attempts.WithLabelValues(string(outcome), c.label(election)).Inc()
 }
 
 func (c *counts) FailureSeen(_ context.Context, election string, op hooks.Op) {
-	c.failures.WithLabelValues(string(op), label(election)).Inc()
+	c.failures.WithLabelValues(string(op), c.label(election)).Inc()
 }
 
 // label returns the election's name as a label. Prometheus panics on invalid UTF-8.

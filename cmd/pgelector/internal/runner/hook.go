@@ -34,6 +34,7 @@ func withoutOverruns(lives func(election string) bool, to ...hooks.Hook) hooks.H
 		LeaderChanged: all.(hooks.LeaderChangedHook).OnLeaderChanged,
 		Heartbeat:     all.(hooks.HeartbeatHook).OnHeartbeat,
 		Campaign:      all.(hooks.CampaignHook).OnCampaign,
+		Closed:        all.(hooks.ClosedHook).OnClosed,
 		Error: func(ctx context.Context, e hooks.Failure) {
 			if errors.Is(e.Err, elector.ErrOverrun) && !lives(e.Election) {
 				return
