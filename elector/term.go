@@ -30,6 +30,8 @@ type Term struct {
 	cancel context.CancelCauseFunc // called by end alone
 	offer  *lock.Transfer          // to the successor; nil if there is none
 
+	releasing atomic.Bool // all work and hooks have returned
+
 	done     chan struct{} // closed when the work and the hooks have returned and the lock is given up
 	released error         // once done: nil if the lock is known to be free
 	heir     string        // once done: the candidate that got the lock by a transfer
@@ -133,8 +135,8 @@ func (t *Term) Verify(ctx context.Context) error {
 // The error wraps ErrOverrun if the work has not returned within one lease, and the cause
 // of ctx if that ends first; the term has ended all the same, and the lock is released when
 // the work returns. If the session ended before the lock could be released, the error wraps
-// ErrNotLeader and the cause; after a shutdown with WithGracefulRelease(false), ErrNotLeader
-// alone. A lead that wants to resign returns: with its term's context, Resign returns at
+// ErrNotLeader and the cause; if it ended unheard meanwhile, ErrSessionLost; after a shutdown
+// with WithGracefulRelease(false), ErrNotLeader alone. A lead that wants to resign returns: with its term's context, Resign returns at
 // once with ErrResigned.
 func (t *Term) Resign(ctx context.Context) error {
 	t.end(hooks.Resigned, ErrResigned)
@@ -144,13 +146,18 @@ func (t *Term) Resign(ctx context.Context) error {
 		return t.released
 	default:
 	}
-	select {
-	case <-t.done:
-		return t.released
-	case <-ctx.Done():
-		return ended(ctx, "resign: the work of the term has not returned; the lock is released when it does")
-	case <-time.After(t.lease.Length):
-		return fmt.Errorf("%w: resign waited %v, one lease, for it; the lock is released when it returns", ErrOverrun, t.lease.Length)
+	overdue := time.After(t.lease.Length)
+	for {
+		select {
+		case <-t.done:
+			return t.released
+		case <-ctx.Done():
+			return ended(ctx, "resign: the work of the term has not returned; the lock is released when it does")
+		case <-overdue:
+			if !t.releasing.Load() { // which may take long
+				return fmt.Errorf("%w: resign waited %v, one lease, for it; the lock is released when it returns", ErrOverrun, t.lease.Length)
+			}
+		}
 	}
 }
 
@@ -195,6 +202,7 @@ func (t *Term) keep() {
 
 // release gives the lock up.
 func (t *Term) release(reason hooks.Reason) (err error) {
+	t.releasing.Store(true)
 	defer t.lock.Discard()
 	if cause := context.Cause(t.lock.Context()); cause != nil {
 		return fmt.Errorf("%w: the session ended before the lock could be released: %w", ErrNotLeader, cause)

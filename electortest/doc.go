@@ -30,10 +30,10 @@
 //
 // # Limits
 //
-// It stores no data, and has one database, one role and no privileges. It does not detect
-// deadlocks or distinguish isolation levels. A statement takes no time except where it
-// waits. It implements no wire protocol: test drivers, networks and the server's log with
-// a real server.
+// It stores no data, and has one database, one role and no privileges. It delivers no
+// notifications, and has no roster. It does not detect deadlocks or distinguish isolation
+// levels. A statement takes no time except where it waits. It implements no wire protocol:
+// test drivers, networks and the server's log with a real server.
 //
 // # Time and goroutines
 //

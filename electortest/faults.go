@@ -224,6 +224,21 @@ func (p *Pooler) connectTo(server *Server) {
 	p.idle = nil
 }
 
+// hangUp ends the backends that are kept for these clients of a process.
+func (p *Pooler) hangUp(process *Process, clients []*conn) {
+	p.mu.Lock()
+	all := slices.Clone(p.all)
+	p.mu.Unlock()
+	for _, b := range all {
+		b.server.mu.Lock()
+		client := b.client
+		b.server.mu.Unlock()
+		if slices.Contains(clients, client) {
+			b.post(&message{kind: aBye, from: process, client: client, after: p.put})
+		}
+	}
+}
+
 // take waits for a backend.
 func (p *Pooler) take(ctx context.Context) (*backend, error) {
 	for {

@@ -9,8 +9,25 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
 )
+
+// The release on a dead link may take longer than the shortest lease; the work has returned.
+func TestAResignationOnADeadLinkIsNoOverrun(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := b.candidate("one", elector.WithLease(time.Second))
+		term := b.campaign(s.Elector)
+		s.process.SetDriver(electortest.PQ)
+		s.process.Cut(electortest.Both)
+		err := term.Resign(always)
+		b.wraps(err, elector.ErrSessionLost)
+		if errors.Is(err, elector.ErrOverrun) {
+			b.Errorf("got %v", err)
+		}
+		s.process.Mend()
+	})
+}
 
 func TestStartLeadsUntilStop(t *testing.T) {
 	bubble(t, func(b *bench) {

@@ -298,6 +298,24 @@ func TestAnIdleTransactionHasNoSnapshot(t *testing.T) {
 	})
 }
 
+// A pooler ends the transaction of a client that is gone.
+func TestAKilledLeaderBehindAPoolerIsReplacedAtOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pooler := b.NewPooler(6)
+		on := func(id string) *candidate {
+			process := pooler.NewProcess()
+			return b.candidateOn(process, process.Open(), id)
+		}
+		leader := on("one")
+		term := b.campaign(leader.Elector)
+		next := b.start(on("two"))
+		time.Sleep(heartbeat / 2)
+		leader.process.Kill()
+		b.within("the other leads", 0, b.leads(next), 5*time.Second/4) // it polls
+		b.wraps(term.Resign(always), elector.ErrSessionLost)
+	})
+}
+
 // A leader inside a transaction cannot wait for standbys.
 func TestSynchronousStandbysAreNotWaitedForThroughAPooler(t *testing.T) {
 	replicated(t, func(b *bench) {

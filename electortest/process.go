@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -113,17 +115,18 @@ var ErrKilled = errors.New("electortest: the process was killed")
 // Kill ends the process as SIGKILL does: its connections close. It cannot stop the program's
 // goroutines, but all later calls of their pools fail with [ErrKilled].
 func (p *Process) Kill() {
-	var ends []*backend
+	var all []*conn
 	p.change(func() {
 		p.killed, p.frozen = true, false
-		for c := range p.conns {
-			ends = append(ends, c.end)
-		}
+		all = slices.Collect(maps.Keys(p.conns))
 	})
-	for _, b := range ends {
-		if b != nil {
-			b.post(&message{kind: aBye, from: p})
+	for _, c := range all {
+		if c.end != nil {
+			c.end.post(&message{kind: aBye, from: p})
 		}
+	}
+	if p.pooler != nil {
+		p.pooler.hangUp(p, all)
 	}
 }
 

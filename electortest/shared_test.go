@@ -129,9 +129,16 @@ func TestALostSessionIsReplacedWhenItIsNeeded(t *testing.T) {
 // A lost connection holds no locks: the other elections are elected again while the work of
 // one still runs.
 func TestABrokenSessionIsReplacedAtOnce(t *testing.T) {
+	for name, opts := range map[string][]elector.SessionOption{"by default": nil, "watched": {elector.WithWatch()}} {
+		t.Run(name, func(t *testing.T) { brokenSession(t, opts...) })
+	}
+}
+
+func brokenSession(t *testing.T, opts ...elector.SessionOption) {
+	t.Helper()
 	bubble(t, func(b *bench) {
 		pool := b.Open()
-		session, err := elector.NewSession(pool)
+		session, err := elector.NewSession(pool, opts...)
 		b.wraps(err)
 		slow, err := session.Elector("slow")
 		b.wraps(err)

@@ -33,7 +33,7 @@ type backlog struct {
 func (b *backlog) Write(line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.dropped > 0 || b.size+len(line) > maxBacklog {
+	if b.dropped > 0 || b.size > 0 && b.size+len(line) > maxBacklog {
 		b.dropped++
 		return len(line), nil
 	}

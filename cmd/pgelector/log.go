@@ -71,6 +71,8 @@ func (l lines) Log(level hclog.Level, text string, fields ...any) {
 	l.Logger.Log(level, text, fields...)
 }
 
+func (l lines) With(fields ...any) hclog.Logger { return lines{l.Logger.With(fields...), l.json} }
+
 func (l lines) Trace(text string, fields ...any) { l.Log(hclog.Trace, text, fields...) }
 func (l lines) Debug(text string, fields ...any) { l.Log(hclog.Debug, text, fields...) }
 func (l lines) Info(text string, fields ...any)  { l.Log(hclog.Info, text, fields...) }

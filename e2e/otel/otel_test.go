@@ -7,10 +7,12 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pgelector/pgelector/hooks"
 	otelhooks "github.com/pgelector/pgelector/hooks/otel"
@@ -194,6 +196,20 @@ func TestTheGaugesOfAClosedElectorEnd(t *testing.T) {
 	}
 	if _, ok := all["pgelector.terms.ended"]; !ok {
 		t.Error("the counter of ended terms is not shown")
+	}
+}
+
+// An exporter refuses a whole batch for one string that is no UTF-8.
+func TestANameThatIsNoUTF8IsQuoted(t *testing.T) {
+	b := newBench(t)
+	b.everything(t, hooks.Origin{Election: "a\xff", Key: 1, CandidateID: "one"})
+	var all metricdata.ResourceMetrics
+	if err := b.reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	shown := fmt.Sprintf("%+v %+v", all, b.exporter.GetSpans())
+	if !utf8.ValidString(shown) || !strings.Contains(shown, `"a\xff"`) {
+		t.Errorf("shown is %q", shown)
 	}
 }
 

@@ -34,8 +34,10 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pgelector/pgelector/hooks"
 )
@@ -243,6 +245,15 @@ func (s *standings) closed(e hooks.Closed) {
 	if len(s.elections[e.Election]) == 0 {
 		delete(s.elections, e.Election)
 	}
+}
+
+// Label returns an election's name as a label, or an attribute: one that is not UTF-8, which
+// systems of metrics and traces refuse, is quoted as by strconv.Quote.
+func Label(election string) string {
+	if utf8.ValidString(election) {
+		return election
+	}
+	return strconv.Quote(election)
 }
 
 // candidate returns what is known of a candidate, and adds it if it is new.

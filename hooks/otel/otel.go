@@ -230,7 +230,7 @@ const (
 
 // of returns the attributes of a measurement.
 func of(election string, more ...attribute.KeyValue) metric.MeasurementOption {
-	return metric.WithAttributes(append(more, electionKey.String(election))...)
+	return metric.WithAttributes(append(more, electionKey.String(metrics.Label(election)))...)
 }
 
 func (i *instruments) TermBegan(ctx context.Context, election string) {
@@ -371,11 +371,11 @@ func (s *spans) demoted(ctx context.Context, e hooks.Demoted) {
 
 // about returns the attributes of a candidate's span.
 func about(o hooks.Origin, more ...attribute.KeyValue) []attribute.KeyValue {
-	return append(more, electionKey.String(o.Election), candidateKey.String(o.CandidateID), lockKey.Int64(o.Key))
+	return append(more, electionKey.String(metrics.Label(o.Election)), candidateKey.String(o.CandidateID), lockKey.Int64(o.Key))
 }
 
 func (k termKey) attributes() []attribute.KeyValue {
-	return []attribute.KeyValue{electionKey.String(k.election), tokenKey.Int64(k.token)}
+	return []attribute.KeyValue{electionKey.String(metrics.Label(k.election)), tokenKey.Int64(k.token)}
 }
 
 type linkKey struct{}

@@ -48,10 +48,8 @@ import (
 	"context"
 	_ "embed"
 	"maps"
-	"strconv"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/metrics"
@@ -228,7 +226,7 @@ func (c *counts) known() map[string]bool {
 // label returns an election's label, which then has counters. Failures of a shared session's
 // connection have none: their counter stays.
 func (c *counts) label(election string) string {
-	name := label(election)
+	name := metrics.Label(election)
 	if election != "" {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -260,12 +258,4 @@ func (c *counts) AttemptMade(_ context.Context, election string, outcome hooks.O
 
 func (c *counts) FailureSeen(_ context.Context, election string, op hooks.Op) {
 	c.failures.WithLabelValues(string(op), c.label(election)).Inc()
-}
-
-// label returns the election's name as a label. Prometheus panics on invalid UTF-8.
-func label(election string) string {
-	if utf8.ValidString(election) {
-		return election
-	}
-	return strconv.Quote(election)
 }

@@ -74,6 +74,7 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 			<-s.ctx.Done()
 			return nil
 		case ended:
+			s.broken.Store(true) // there is nothing to keep
 			s.cancel(fmt.Errorf("%w: its backend (%d) has ended", ErrSessionLost, s.pid))
 			return nil
 		}

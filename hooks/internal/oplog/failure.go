@@ -108,6 +108,15 @@ func (h *Hook) entered(e hooks.Campaign) bool {
 	return first
 }
 
+// OnClosed forgets the candidate.
+func (h *Hook) OnClosed(_ context.Context, e hooks.Closed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.outages, e.Origin)
+	delete(h.deputies, e.Origin)
+	delete(h.inside, e.Origin)
+}
+
 // becameDeputy records whether the candidate is the deputy, and reports whether that is new.
 func (h *Hook) becameDeputy(e hooks.Campaign) bool {
 	h.mu.Lock()

@@ -47,6 +47,7 @@ var (
 	_ hooks.ErrorHook         = (*Hook)(nil)
 	_ hooks.HeartbeatHook     = (*Hook)(nil)
 	_ hooks.CampaignHook      = (*Hook)(nil)
+	_ hooks.ClosedHook        = (*Hook)(nil)
 )
 
 // New returns a Hook that passes its lines to write. If electors share the hook, write

@@ -155,6 +155,11 @@ func TestTransactionScopeIsLoggedOnce(t *testing.T) {
 	if got := l.from(oplog.Info); len(got) != 1 || !strings.HasPrefix(got[0], "info transaction scope") {
 		t.Errorf("logged %q", got)
 	}
+	h.OnClosed(ctx, hooks.Closed{Origin: a}) // nothing of it is kept
+	h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: 1, Outcome: hooks.Busy, InTransaction: true})
+	if got := l.from(oplog.Info); len(got) != 2 {
+		t.Errorf("logged %q", got)
+	}
 }
 
 func TestEveryLineNamesElectionAndCandidate(t *testing.T) {

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 )
 
 // gate is a writer that waits until it is open.
@@ -47,4 +50,16 @@ func TestALogWaitsForNoReaderAndCountsTheLinesItDrops(t *testing.T) {
 			t.Errorf("wrote %.200q", strings.ReplaceAll(out.text.String(), half, "half "))
 		}
 	})
+}
+
+// Shards have loggers of their own.
+func TestTheLinesOfAShardAreLikeAllOthers(t *testing.T) {
+	var text strings.Builder
+	logger := lines{hclog.New(&hclog.LoggerOptions{JSONFormat: true, Output: &text}), true}
+	logger.With("shard", "eu").Info("ended", "grace", 2*time.Second, "error", errors.New("one\ntwo"))
+	for _, want := range []string{`"shard":"eu"`, `"grace_ms":2000`, `"error":"one two"`} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("logged %s, want %s", &text, want)
+		}
+	}
 }
