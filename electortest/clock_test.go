@@ -205,7 +205,7 @@ func TestOnElectedIsNotCalledWhenTheTermHasExpiredBefore(t *testing.T) {
 // A term is resigned before OnElected is called. It held its lock until then.
 func TestATermThatIsResignedBeforeOnElectedIsReported(t *testing.T) {
 	bubble(t, func(b *bench) {
-		one := b.candidate("one", elector.WithHooks(hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) { time.Sleep(lease) }}))
+		one := b.candidate("one", elector.WithHooks(hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) { time.Sleep(3 * lease / 2) }}))
 		term, err := one.Campaign(context.Background())
 		b.wraps(err)
 		b.wraps(term.Resign(context.Background()), elector.ErrOverrun)

@@ -481,7 +481,7 @@ func TestATermThatIsLostBeforeOnElectedIsNotReported(t *testing.T) {
 		var holdsUp atomic.Bool
 		one := b.candidate("one", elector.WithHooks(hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) {
 			if holdsUp.Load() {
-				time.Sleep(lease)
+				time.Sleep(3 * lease / 2)
 			}
 		}}))
 		b.wraps(b.campaign(one.Elector).Resign(always))
