@@ -145,7 +145,8 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 // ErrNoLeader is returned if nobody leads, and on a standby. If ctx ends before the request is made, the error
 // wraps its cause; if it ends after that and before the leader has let go, RequestResign
 // returns that leader and ErrUnanswered. The request ends with the call, or with the process
-// that made it, and no later leader answers it.
+// that made it, and no later leader answers it; but in transaction scope one whose lock is on
+// the same backend may, if the caller stalls.
 //
 // The pool needs two connections. Of opts only WithKey matters.
 func RequestResign(ctx context.Context, pool *sql.DB, election string, opts ...ElectionOption) (Leader, error) {

@@ -157,6 +157,7 @@ func (t *Term) Resign(ctx context.Context) error {
 			if !t.releasing.Load() { // which may take long
 				return fmt.Errorf("%w: resign waited %v, one lease, for it; the lock is released when it returns", ErrOverrun, t.lease.Length)
 			}
+			overdue = time.After(t.lease.Length)
 		}
 	}
 }
@@ -222,6 +223,7 @@ func (t *Term) release(reason hooks.Reason) (err error) {
 		n = &lock.Notification{Channel: NotifyChannel, Payload: payload(eventFree, t.key)}
 	}
 	if err = t.lock.Release(n); err != nil {
+		t.releasing.Store(false) // a hook may not return
 		a := t.announcer
 		a.announce(a.failure(t.ctx, hooks.Failure{Op: hooks.OpRelease, Err: err}))
 	}

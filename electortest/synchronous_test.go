@@ -556,6 +556,32 @@ func TestAFirstCommitOnAnotherServerIsRepeated(t *testing.T) {
 	})
 }
 
+// The connection for commits may be ready just when the time for the first one is over: nothing
+// was committed then.
+func TestAFirstCommitThatIsTooLateIsNone(t *testing.T) {
+	for range 50 { // either may be seen first
+		replicated(t, func(b *bench) {
+			var again, setUp bool
+			one := b.wired(func(m message, send func() error) error {
+				err := send()
+				if again && setUp && m.name == "DescribeServer" {
+					again = false
+					time.Sleep(validity)
+				}
+				setUp = m.name == "ApplySettings"
+				return err
+			}, "one", synchronously)
+			b.wraps(b.campaign(one.Elector).Resign(always))
+			again = true
+			_, _, err := one.TryCampaign(always)
+			if errors.Is(err, elector.ErrTooEarly) {
+				b.Errorf("got %v", err)
+			}
+			b.wraps(b.campaign(one.Elector).Resign(always))
+		})
+	}
+}
+
 // Each reload may have changed the setting and back.
 func TestACommitAroundWhichTheConfigurationIsReloadedProvesNothing(t *testing.T) {
 	replicated(t, func(b *bench) {

@@ -41,6 +41,7 @@ type member struct {
 	changed  <-chan struct{}
 
 	seat     *seat
+	homeless bool              // another member has the seat that this one would take first
 	joined   chan struct{}     // receives when the seat is taken
 	settled  time.Time         // when the first claim may be made; zero before the first seat
 	members  map[int]time.Time // the seats seen, and until when they count
@@ -67,7 +68,8 @@ type member struct {
 type seat struct {
 	number  int
 	elector *elector.Elector
-	missed  int // counts in a row that saw it taken by another
+	missed  int       // counts in a row that saw it taken by another
+	since   time.Time // the first of them
 	stop    context.CancelCauseFunc
 	done    chan error
 }
@@ -236,8 +238,8 @@ func (m *member) replace() {
 }
 
 // sit campaigns for a free seat, unless this member has one. If no server has ever answered it
-// takes any seat, so that its campaign reports that, waits and gives up as any other does. A
-// member whose looks fail for long gives its seat up: it claims nothing, and others count it.
+// takes any seat, so that its campaign reports that, waits and gives up as any other does. Within
+// WithGrace it waits a lease for the seat that it may have had before. A member whose looks fail for long gives its seat up: it claims nothing, and others count it.
 func (m *member) sit(ctx context.Context, s survey) error {
 	if m.isJoined() {
 		if s.err != nil && time.Since(m.seen) > firstTimeout {
@@ -253,12 +255,23 @@ func (m *member) sit(ctx context.Context, s survey) error {
 			m.seat.missed = 0
 			return nil
 		}
-		if m.seat.missed++; m.seat.missed < 3 { // the first may have seen it as it was taken
+		if m.seat.missed++; m.seat.missed == 1 {
+			m.seat.since = time.Now()
+		}
+		if m.seat.missed < 3 { // the first may have seen it as it was taken
+			return nil
+		}
+		if m.grace > 0 && time.Since(m.seat.since) <= m.seat.elector.Settings().Lease { // by this member, before it lost its host
 			return nil
 		}
 		m.leave(errMoved)
+		m.homeless = true
 	}
-	number := firstFree(m.session.CandidateID(), s.seats)
+	taken := s.seats
+	if m.grace > 0 && !m.homeless {
+		taken = nil
+	}
+	number := firstFree(m.session.CandidateID(), taken)
 	if number < 0 {
 		return nil
 	}

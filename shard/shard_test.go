@@ -237,6 +237,27 @@ func TestAMemberThatJoinsWhileAnotherIsAbsentLeavesNoShardWithoutLeader(t *testi
 	}, shard.WithGrace(time.Hour))
 }
 
+// The server keeps what a host that has vanished held for a lease. Its next life waits for that.
+func TestAMemberWhoseHostVanishedComesBackToItsSeat(t *testing.T) {
+	bubble(t, shard.Numbers(9).Names(), func(g *group) {
+		g.join("a", "b", "c")
+		g.even()
+		before := g.spread()
+		old := g.members["a"]
+		g.excuse(old, true)
+		old.process.Freeze()
+		g.join("a")
+		time.Sleep(lease + 5*time.Second)
+		if n := moved(before, g.spread()); n != 0 {
+			g.Errorf("%d shards moved", n)
+		}
+		old.process.Kill()
+		old.stop()
+		<-old.done
+		_ = old.pool.Close()
+	}, shard.WithGrace(time.Hour))
+}
+
 // A set that shrinks, or is set again, does not take healthy shards from their leader.
 func TestASetThatChangesWhileAMemberIsAbsentLeavesTheOthersTheirShards(t *testing.T) {
 	bubble(t, shard.Numbers(10).Names(), func(g *group) {

@@ -241,7 +241,7 @@ func TestAFencedTransactionIsRefusedOutsideTheTerm(t *testing.T) {
 			expectTerm(mock, 1)
 			expectFenced(mock, 1, fault{})
 			query(mock, "EnterTerm").WillReturnRows(row(outcome))
-			if outcome == "ended" || outcome == "perhaps" {
+			if outcome != "hidden" {
 				query(mock, "Identify").WillReturnRows(row(4711, 1, "10.0.0.1", 5432))
 			}
 			mock.ExpectRollback()
@@ -269,7 +269,8 @@ func TestARefusedTransactionOfATermThatGoesOnSaysWhatTheServerSaw(t *testing.T) 
 		want    string
 		goesOn  bool // there is nothing wrong with the term
 	}{
-		"a stranger has the guard": {outcome: "superseded", want: "does a stranger use this database?", goesOn: true},
+		"a stranger has the guard": {outcome: "superseded", reached: own, want: "does a stranger use this database?", goesOn: true},
+		"another leads elsewhere":  {outcome: "superseded", reached: values(4712, 3, "10.0.0.9", 5432), want: "another cluster (timeline 3 at 10.0.0.9:5432)"},
 		"unknown":                  {outcome: "ended", want: "not on the server and database of this pool"},
 		"another database":         {outcome: "ended", reached: own, want: "another database of this server"},
 		"another cluster":          {outcome: "ended", reached: values(4712, 3, "10.0.0.9", 5432), want: "another cluster (timeline 3 at 10.0.0.9:5432)"},
@@ -281,13 +282,11 @@ func TestARefusedTransactionOfATermThatGoesOnSaysWhatTheServerSaw(t *testing.T) 
 			expectTerm(mock, 1)
 			expectFenced(mock, 1, fault{})
 			query(mock, "EnterTerm").WillReturnRows(row(c.outcome))
-			if c.outcome == "ended" {
-				reached := query(mock, "Identify")
-				if c.reached == nil {
-					reached.WillReturnError(errPlain)
-				} else {
-					reached.WillReturnRows(row(c.reached...))
-				}
+			reached := query(mock, "Identify")
+			if c.reached == nil {
+				reached.WillReturnError(errPlain)
+			} else {
+				reached.WillReturnRows(row(c.reached...))
 			}
 			mock.ExpectRollback()
 			query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID))
@@ -353,6 +352,7 @@ func TestAfterItsContextHasEndedARefusedTransactionHasNoReason(t *testing.T) {
 		expectTerm(mock, 1)
 		expectFenced(mock, 1, fault{})
 		query(mock, "EnterTerm").WillReturnRows(row("superseded"))
+		query(mock, "Identify").WillReturnRows(row(4711, 1, "10.0.0.1", 5432))
 		mock.ExpectRollback()
 		query(mock, "HoldsLock").WillDelayFor(2 * time.Second).WillReturnRows(row(true, sessionPID))
 		expectResign(mock)

@@ -226,7 +226,11 @@ func TestAnElectionCostsAsManySeriesAsDocumented(t *testing.T) {
 	}
 }
 
-func TestTheSeriesOfAClosedElectorEndWithTheScrapeAfterTheNext(t *testing.T) {
+func TestTheSeriesOfAClosedElectorEnd(t *testing.T) {
+	synctest.Test(t, seriesOfAClosedElectorEnd)
+}
+
+func seriesOfAClosedElectorEnd(t *testing.T) {
 	h, ctx := prometheushooks.New(), t.Context()
 	other := hooks.Origin{Election: "reports", CandidateID: "web-1"}
 	for _, who := range []hooks.Origin{us, other} {
@@ -257,6 +261,12 @@ func TestTheSeriesOfAClosedElectorEndWithTheScrapeAfterTheNext(t *testing.T) {
 	if leaders, want := len(last["pgelector_leader"].GetMetric()), float64(2*len(hooks.Reasons())+1); leaders != 1 || ended != want {
 		t.Errorf("next scrape: %d elections have a leader gauge, %v terms ended; want 1 and %v", leaders, ended, want)
 	}
+	time.Sleep(15 * time.Minute) // another reader
+	if all := shown("orders"); len(all) != 6 {
+		t.Errorf("a quarter of an hour later it has %v", all)
+	}
+	time.Sleep(time.Second)
+	gather(t, h)
 	if all := shown("orders"); len(all) != 0 {
 		t.Errorf("the scrape after it shows %v", all)
 	}
@@ -272,6 +282,8 @@ func TestTheSeriesOfAClosedElectorEndWithTheScrapeAfterTheNext(t *testing.T) {
 		t.Errorf("back again it shows %v", all)
 	}
 	h.OnClosed(ctx, hooks.Closed{Origin: us})
+	gather(t, h)
+	time.Sleep(15*time.Minute + time.Second)
 	gather(t, h)
 	if all := shown("orders"); len(all) != 0 {
 		t.Errorf("closed again it shows %v", all)

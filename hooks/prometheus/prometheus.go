@@ -31,8 +31,8 @@
 // electors no hook. Failures of an elector.Session's connection have the election "".
 //
 // The gauges of an election end when all its electors in the process are closed
-// (elector.Elector.Close, or Close of the session). The counters are collected once more, so
-// that the last events are seen. An election that comes back starts them at 0.
+// (elector.Elector.Close, or Close of the session). The counters are collected for another
+// 15 minutes, so that each reader sees the last events. An election that comes back starts them at 0.
 //
 // A name that is not UTF-8 is quoted as by strconv.Quote. The candidate id is no label,
 // because by default each process has a new one. To add a candidate id, or to tell two
@@ -152,7 +152,7 @@ type counts struct {
 	held, heartbeats                 *prometheus.HistogramVec
 
 	mu        sync.Mutex
-	elections map[string]bool // that have counters, but not ""
+	elections map[string]time.Time // that have counters, but not ""; since when none of their electors is open, if so
 }
 
 var _ metrics.Sink = (*counts)(nil)
@@ -174,7 +174,7 @@ func newCounts() *counts {
 			1, 10, minute, 10*minute, hour, 6*hour, 24*hour, 7*24*hour),
 		heartbeats: histogram("pgelector_heartbeat_duration_seconds", "The round trips of answered heartbeats.",
 			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10),
-		elections: map[string]bool{},
+		elections: map[string]time.Time{},
 	}
 }
 
@@ -197,11 +197,25 @@ func (c *counts) begin(election string) {
 	}
 }
 
-// end removes the counters of an election.
+// keepCounters is how long the counters of an election are collected after its last elector was
+// closed: each reader must see the last events.
+const keepCounters = 15 * time.Minute
+
+// end removes the counters of an election that has had no open elector for long.
 func (c *counts) end(election string) {
 	c.mu.Lock()
-	delete(c.elections, election)
+	since := c.elections[election]
+	if since.IsZero() {
+		c.elections[election] = time.Now()
+	}
+	ends := !since.IsZero() && time.Since(since) > keepCounters
+	if ends {
+		delete(c.elections, election)
+	}
 	c.mu.Unlock()
+	if !ends {
+		return
+	}
 	c.began.DeleteLabelValues(election)
 	for _, reason := range hooks.Reasons() {
 		c.ended.DeleteLabelValues(string(reason), election)
@@ -217,7 +231,7 @@ func (c *counts) end(election string) {
 }
 
 // known returns the elections that have counters.
-func (c *counts) known() map[string]bool {
+func (c *counts) known() map[string]time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.elections)
@@ -230,7 +244,7 @@ func (c *counts) label(election string) string {
 	if election != "" {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.elections[name] = true
+		c.elections[name] = time.Time{}
 	}
 	return name
 }

@@ -176,18 +176,14 @@ func (l *Lock) Fence(ctx context.Context, tx *session.Tx) error {
 // refuse is why the transaction could not enter its term. It rolls back before it asks the
 // session, which may take its time: the next leader waits for the transaction.
 func (l *Lock) refuse(ctx context.Context, tx *session.Tx, outcome string) error {
-	var reached db.IdentifyRow
-	unknown := errors.New("the next leader has the lock")
-	if outcome != "superseded" {
-		reached, unknown = backoff.Await(ctx, db.New(tx.Tx).Identify)
-	}
+	reached, unknown := backoff.Await(ctx, db.New(tx.Tx).Identify)
 	tx.Rollback()
 	switch err := l.Verify(ctx); {
 	case errors.Is(err, session.ErrSessionLost):
 		return pgerr.Wrap(session.ErrNotLeader, err)
 	case err != nil:
 		return err
-	case outcome == "superseded": // by nobody: a next leader would have the lock
+	case outcome == "superseded" && unknown == nil && l.IsOn(ctx, reached): // a next leader would have the lock
 		return ErrGuardTaken
 	case unknown == nil:
 		return l.Elsewhere(ctx, reached)

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,10 +57,11 @@ func (c *commits) first(ctx context.Context) error {
 	}
 	connecting, cancel := within()
 	err := c.connected(connecting)
-	late := connecting.Err() != nil
-	if cancel(); late {
-		return err
+	if late := context.Cause(connecting); late != nil {
+		cancel()
+		return cmp.Or(err, late)
 	}
+	cancel()
 	if err := c.of.holdPair(c.key); err != nil {
 		return fmt.Errorf("elector: take the lock by which commits know their server: %w", Explain(err))
 	}

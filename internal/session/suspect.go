@@ -107,6 +107,12 @@ func (s *Session) compare(ctx context.Context, other identity) error {
 	return s.Lose(fmt.Errorf("%w: the pool has reached %v, and the session (backend %d) is on %v", ErrOldPrimary, other, s.pid, own))
 }
 
+// IsOn reports whether the session is on that server, as far as can be known.
+func (s *Session) IsOn(ctx context.Context, row db.IdentifyRow) bool {
+	own, err := s.identify(ctx)
+	return err == nil && own.System == row.System && own.Timeline == row.Timeline
+}
+
 // Elsewhere is the error of a transaction whose pool has reached another server or
 // database than the session. The session goes on unless that server was promoted since.
 func (s *Session) Elsewhere(ctx context.Context, row db.IdentifyRow) error {
