@@ -561,18 +561,17 @@ func TestAFirstCommitOnAnotherServerIsRepeated(t *testing.T) {
 func TestAFirstCommitThatIsTooLateIsNone(t *testing.T) {
 	for range 50 { // either may be seen first
 		replicated(t, func(b *bench) {
-			var again, setUp bool
+			var again, setUp atomic.Bool
 			one := b.wired(func(m message, send func() error) error {
 				err := send()
-				if again && setUp && m.name == "DescribeServer" {
-					again = false
+				if setUp.Load() && m.name == "DescribeServer" && again.CompareAndSwap(true, false) {
 					time.Sleep(validity)
 				}
-				setUp = m.name == "ApplySettings"
+				setUp.Store(m.name == "ApplySettings")
 				return err
 			}, "one", synchronously)
 			b.wraps(b.campaign(one.Elector).Resign(always))
-			again = true
+			again.Store(true)
 			_, _, err := one.TryCampaign(always)
 			if errors.Is(err, elector.ErrTooEarly) {
 				b.Errorf("got %v", err)
