@@ -4,6 +4,7 @@ package command_test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -276,6 +277,19 @@ func TestIfFreeLeavesWhileAnotherLeads(t *testing.T) {
 	release()
 	waiting.says(t, "ran")
 	waiting.ends(t, exit.OK)
+}
+
+// A cron job must not be left out, without a word, because a server is away.
+func TestIfFreeFailsIfTheServerDoesNotAnswerWithinTheWait(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // its backlog takes connections, and nobody answers
+	check(t, err)
+	defer listener.Close()
+	for _, driver := range []string{"pgx", "pq"} {
+		r := invoke(t, at("postgres://web@"+listener.Addr().String()+"/app?sslmode=disable"),
+			quick(name(t), "--driver", driver, "--if-free", "--wait", "1s", "--", "echo", "ran")...)
+		r.want(t, exit.Connect, "has not answered")
+	}
 }
 
 func TestTheEndOfTheWaitDoesNotEndTheCommand(t *testing.T) {

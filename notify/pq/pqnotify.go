@@ -56,7 +56,7 @@ type line struct {
 func dial(ctx context.Context, dsn string) (relay.Line, error) {
 	l := &line{heard: make(chan *pq.Notification), due: time.NewTimer(relay.Quiet)}
 	connected := make(chan error, 1)
-	go func() { connected <- l.connect(dsn) }()
+	go func() { connected <- l.connect(ctx, dsn) }()
 	select {
 	case err := <-connected:
 		return l, err
@@ -70,7 +70,7 @@ func dial(ctx context.Context, dsn string) (relay.Line, error) {
 	}
 }
 
-func (l *line) connect(dsn string) (err error) {
+func (l *line) connect(ctx context.Context, dsn string) (err error) {
 	if l.conn, err = pq.NewListenerConn(dsn, l.heard); err != nil {
 		return err
 	}
@@ -91,6 +91,9 @@ func (l *line) connect(dsn string) (err error) {
 			if !ok {
 				heard = nil
 			}
+		case <-ctx.Done():
+			l.Close()
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -236,8 +236,11 @@ var (
 
 // busy returns the outcome of --if-free if another leads or the server does not answer.
 func (r *runner) busy() error {
-	if r.lastErr != nil {
+	switch {
+	case r.lastErr != nil:
 		return r.explain(r.lastErr)
+	case !r.answered:
+		return exit.With(exit.Connect, fmt.Errorf("the server has not answered within --wait %v", r.FreeWait))
 	}
 	r.Log.Info("another candidate leads, not running the command", "election", r.Election, "waited", r.FreeWait)
 	return &exit.Error{Code: r.BusyCode, Err: exit.ErrSilent}

@@ -105,7 +105,7 @@ func (c Change) since(last Change) (Change, bool) {
 	case c.Event == Leads && last.Event == Leads && same(c.Leader, last.Leader):
 		c.Event = Deputy
 		return c, !same(c.Deputy, last.Deputy)
-	case last.Leader != nil:
+	case last.Leader != nil && !same(c.Leader, last.Leader): // it may be the same after an outage
 		c.Previous = last.Leader.ID
 	}
 	return c, c.Event != Vacant || last.Event != Vacant

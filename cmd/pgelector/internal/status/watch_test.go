@@ -67,3 +67,16 @@ func TestWatchWaitsForTheNameOfANewLeader(t *testing.T) {
 		}
 	})
 }
+
+func TestALeaderThatOutlastsAnOutageHasNoPredecessor(t *testing.T) {
+	leader, other := &Candidate{ID: "web-1", PID: 7}, &Candidate{ID: "web-2", PID: 8}
+	for _, c := range []struct {
+		now  *Candidate
+		want string
+	}{{leader, ""}, {other, "web-1"}} {
+		away := Change{Event: Unreachable, Leader: leader}
+		if got, news := (Change{Event: Leads, Leader: c.now}).since(away); !news || got.Event != Leads || got.Previous != c.want {
+			t.Errorf("after the outage %s leads, after %q, news %v; want after %q", c.now.ID, got.Previous, news, c.want)
+		}
+	}
+}

@@ -48,7 +48,7 @@ func (r *Reaper) reap() bool {
 
 // sweep kills the family of a guard, and reports whether a process of it may be left.
 func (r *Reaper) sweep(f family, guard int) (left bool) {
-	left = r.reap()
+	left = f.left(r.reap())
 	r.mu.Lock() // no guard starts meanwhile
 	defer r.mu.Unlock()
 	if f.others = r.guardsBut(guard); len(f.others) > 0 {
