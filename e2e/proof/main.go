@@ -5,8 +5,8 @@
 //	make proof STEPS="model soak" # only these
 //	make proof SHORT=1            # try the chain in minutes, and keep nothing
 //
-// A step that has passed is not run again on the same code: the library, and the files that
-// the step names. Changed documents change no code. Two runs may share the machine, with steps
+// A step that has passed is not run again on the same code: the library, or of it only what
+// elects, and the files that the step names. Changed documents change no code. Two runs may share the machine, with steps
 // that mostly wait beside one that computes.
 //
 // proof.json has the figures, from which it writes the tables of the documents after each
@@ -263,6 +263,9 @@ var written = regexp.MustCompile(`\.(md|svg|png)$|^e2e/proof/proof\.json$|^bench
 // library are the files of which a user's program is built, and the command.
 var library = regexp.MustCompile(`^(go\.(mod|sum)|\w+/(.*/)?[^/]*\.(go|sql))$`)
 
+// engine is the part of the library that elects.
+var engine = regexp.MustCompile(`^(go\.|(db|elector|fence|internal|queries|shard)/|hooks/(hookstest/)?[^/]+$)`)
+
 // others are the folders at the root that are no part of the library.
 var others = regexp.MustCompile(`^(bench|e2e|examples|sqlmock_test|tools)/|_test\.go$`)
 
@@ -291,7 +294,7 @@ func (s step) code(files []string) string {
 	sum := sha256.New()
 	for _, line := range files {
 		_, name, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		inLibrary := library.MatchString(name) && !others.MatchString(name)
+		inLibrary := library.MatchString(name) && !others.MatchString(name) && (!s.engine || engine.MatchString(name))
 		if !written.MatchString(name) && (s.of == nil || inLibrary || s.of.MatchString(name)) {
 			sum.Write([]byte(line))
 		}

@@ -15,6 +15,7 @@ type step struct {
 	cells    func(page string, figures map[string]string) error // adds its figures
 	says     string                                             // with {figure} for each; no row of the table if empty
 	of       *regexp.Regexp                                     // its files beside the library; nil: all
+	engine   bool                                               // of the library it uses the engine alone
 }
 
 // What a step is made of, beside the library.
@@ -29,12 +30,12 @@ var steps = []step{
 		command: "make model", short: "make model", minutes: 1,
 		patterns: []string{`no two writers in (?P<states>\d+) states`, `(?P<count_weakened>(?m)^ok    without )`},
 		says:     "{states} states; each of {weakened} weakened protocols has two writers",
-		of:       regexp.MustCompile(`^docs/model/|^scripts/model`)},
+		of:       regexp.MustCompile(`^docs/model/|^scripts/model`), engine: true},
 	{name: "simulation", what: "**Simulation**: candidates of every kind, and {kinds} kinds of faults, in virtual time",
 		command: "make simulate SEEDS=100000", short: "make simulate SEEDS=300", minutes: 25,
 		patterns: []string{`(?P<kinds>\d+) kinds of faults; (?P<seeds>\d+) seeds in \S+, \d+ a second, 0 failed; (?P<terms>\d+) terms`},
 		says:     "{seeds} seeds, {terms} terms: no failure",
-		of:       regexp.MustCompile(`^e2e/(go\.|simulation/)`)},
+		of:       regexp.MustCompile(`^e2e/(go\.|simulation/)|^electortest/[^_]*$`), engine: true},
 	{name: "fences", what: "**Fenced writes**: leaders are frozen between check and write",
 		command: "PGELECTOR_FENCE_ROUNDS=1000 go -C e2e test . -run=FencedWrites -count=1 -timeout=2h -v",
 		short:   "PGELECTOR_FENCE_ROUNDS=10 go -C e2e test . -run=FencedWrites -count=1 -v",
@@ -48,24 +49,24 @@ var steps = []step{
 		command: "make torture MINUTES=60", short: "make torture MINUTES=0.5", minutes: 65,
 		patterns: []string{`seed \d+: (?P<faults>\d+) faults of (?P<kinds>\d+) kinds`, `no two led at once: (?P<terms>[\d,]+) terms`, `fenced writes were linearizable: .*?(?P<writes>\d+) writes succeeded`},
 		says:     "one hour: {faults} faults, {terms} terms, {writes} fenced writes, all linearizable",
-		of:       regexp.MustCompile(clusters + `|^e2e/torture/`)},
+		of:       regexp.MustCompile(clusters + `|^e2e/torture/`), engine: true},
 	{name: "cluster", what: "**Failovers of a cluster**: Patroni, etcd, HAProxy and PgBouncer, {kinds} kinds of faults",
 		command: "make ha MINUTES=32 RESULTS=1", short: "make ha MINUTES=0.5 FAULTS=crash,switchover MODES=async", repeat: "make ha MINUTES=32", minutes: 40,
 		patterns: []string{`(?m)^(?P<faults>\d+) faults of (?P<kinds>\d+) kinds`, `(?P<terms>[\d,]+) terms compared`, `fenced writes were linearizable: .*?(?P<writes>\d+) writes succeeded`},
 		page:     "e2e/ha/RESULTS.md", cells: failoverCells,
 		says: "[32 minutes](../e2e/ha/RESULTS.md): {faults} faults, {terms} terms, {writes} fenced writes, all linearizable",
-		of:   regexp.MustCompile(clusters + `|^e2e/ha/`)},
+		of:   regexp.MustCompile(clusters + `|^e2e/ha/`), engine: true},
 	{name: "mutants", what: "**Mutations**: the library is broken on purpose",
 		command: "make mutate", short: "go -C e2e run ./mutation -only='The validity has no margin'", minutes: 25,
 		patterns: []string{`tests notice (?P<noticed>\d+) of (?P<all>\d+) mutants written by hand`},
 		says:     "{noticed} of [{all}](../e2e/mutation/list.txt) are noticed",
-		of:       withoutServers},
+		of:       withoutServers, engine: true},
 	{name: "rules", what: "**Mutants of rules**: by rules, tested without servers",
 		command: "go -C e2e run ./mutation -rules -again -results=.cache/mutation-$(git rev-parse --short HEAD).tsv || true",
 		short:   "go -C e2e run ./mutation -rules -only=internal/backoff -results=/dev/null || true", repeat: "make mutate RULES=1", minutes: 180,
 		patterns: []string{`tests notice (?P<noticed>\d+) of (?P<all>\d+) mutants of rules; (?P<explained>\d+) have a reason why not, (?P<open>\d+) need a test, 0 were`},
 		says:     "{noticed} of {all} are noticed, {explained} [need not](../e2e/mutation/reasons.txt), {open} are not",
-		of:       withoutServers},
+		of:       withoutServers, engine: true},
 	{name: "servers", what: "**Real servers**: every test over lib/pq, pgx and both mixed, with the race detector",
 		command: "make e2e COUNT=10", short: "make e2e RUN='^TestInTxCommitsInsideTheTerm$'", minutes: 60,
 		patterns: []string{`(?m)^ok\s+github.com/pgelector/pgelector/e2e\s`}, says: "ten times: no failure",
