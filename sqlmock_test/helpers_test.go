@@ -175,6 +175,19 @@ func expectResign(mock sqlmock.Sqlmock) {
 	query(mock, "Unlock").WillReturnRows(row(true))
 }
 
+// expectFirstInTx expects that the first fenced transaction of a term begins.
+func expectFirstInTx(mock sqlmock.Sqlmock) {
+	mock.ExpectBegin()
+	query(mock, "BackendStart").WillReturnRows(row(1234567890))
+	query(mock, "EnterTerm").WillReturnRows(row("entered"))
+}
+
+// expectInTx expects that a later one begins.
+func expectInTx(mock sqlmock.Sqlmock) {
+	mock.ExpectBegin()
+	query(mock, "EnterTerm").WillReturnRows(row("entered"))
+}
+
 // expectTerm expects the start of a first term.
 func expectTerm(mock sqlmock.Sqlmock, token int64) {
 	expectServerCheck(mock)
