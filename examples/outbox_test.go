@@ -20,6 +20,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/examples"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
 	"github.com/pgelector/pgelector/shard"
 )
 
@@ -195,6 +196,22 @@ func TestWorkersDoEachJobOnceAndInOrderWhileMembersChange(t *testing.T) {
 		if twice > 0 || disordered > 0 {
 			t.Errorf("%d jobs were done twice, %d out of order", twice, disordered)
 		}
+	})
+}
+
+func TestAJobThatFindsNoRowsFails(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		execute(t, pool, examples.JobTable)
+		execute(t, pool, "INSERT INTO jobs (partition) VALUES ('0')")
+		rec := hookstest.NewRecorder()
+		stop := inBackground(t, func(ctx context.Context) error {
+			return examples.Work(ctx, pool, shard.Numbers(1), func(ctx context.Context, tx *sql.Tx, job int64) error {
+				return tx.QueryRowContext(ctx, "SELECT 1 WHERE false").Scan(new(int))
+			}, shard.WithSession(elector.WithHooks(rec)))
+		})
+		_, err := hookstest.Wait(soon(t), rec, func(e hooks.Demoted) bool { return errors.Is(e.Err, sql.ErrNoRows) })
+		check(t, err)
+		check(t, stop())
 	})
 }
 

@@ -20,7 +20,7 @@ func Work(ctx context.Context, pool *sql.DB, partitions *shard.Set, do func(ctx 
 	err := shard.Run(ctx, pool, "jobs", partitions, func(ctx context.Context, partition string, term *elector.Term) error {
 		for ctx.Err() == nil {
 			err := workOff(ctx, pool, term, partition, do)
-			if errors.Is(err, sql.ErrNoRows) {
+			if errors.Is(err, errNoJob) {
 				pause(ctx, 100*time.Millisecond)
 			} else if err != nil {
 				return err // to OnDemoted; the partition is led again a second later
@@ -34,17 +34,23 @@ func Work(ctx context.Context, pool *sql.DB, partitions *shard.Set, do func(ctx 
 	return err
 }
 
-// workOff does the next job of a partition. The error is sql.ErrNoRows if there is none.
+// errNoJob is private, so that no error of do is taken for it.
+var errNoJob = errors.New("no job")
+
+// workOff does the next job of a partition. The error is errNoJob if there is none.
 func workOff(ctx context.Context, pool *sql.DB, term *elector.Term, partition string, do func(ctx context.Context, tx *sql.Tx, job int64) error) error {
 	return term.InTx(ctx, pool, nil, func(tx *sql.Tx) error {
 		var job int64
-		if err := tx.QueryRowContext(ctx, "SELECT id FROM jobs WHERE partition = $1 AND NOT done ORDER BY id LIMIT 1", partition).Scan(&job); err != nil {
+		err := tx.QueryRowContext(ctx, "SELECT id FROM jobs WHERE partition = $1 AND NOT done ORDER BY id LIMIT 1", partition).Scan(&job)
+		if errors.Is(err, sql.ErrNoRows) {
+			return errNoJob
+		} else if err != nil {
 			return err
 		}
 		if err := do(ctx, tx, job); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE jobs SET done = true WHERE id = $1", job)
+		_, err = tx.ExecContext(ctx, "UPDATE jobs SET done = true WHERE id = $1", job)
 		return err
 	})
 }
