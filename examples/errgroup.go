@@ -16,9 +16,9 @@ type Task = func(context.Context) error
 // of them. The lock is released after the last has returned.
 func LeadTasks(tasks ...Task) func(context.Context, *elector.Term) error {
 	return func(ctx context.Context, _ *elector.Term) error {
-		group, ctx := errgroup.WithContext(ctx)
+		group, groupCtx := errgroup.WithContext(ctx)
 		for _, task := range tasks {
-			group.Go(func() error { return task(ctx) })
+			group.Go(func() error { return failure(ctx, task(groupCtx)) })
 		}
 		return group.Wait()
 	}
@@ -28,10 +28,15 @@ func LeadTasks(tasks ...Task) func(context.Context, *elector.Term) error {
 // one fails, and when ctx ends, which is not an error.
 func Serve(ctx context.Context, e *elector.Elector, everywhere Task, lead func(context.Context, *elector.Term) error) error {
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return everywhere(groupCtx) })
-	group.Go(func() error { return e.Run(groupCtx, lead) })
-	err := group.Wait()
-	if errors.Is(err, context.Canceled) {
+	group.Go(func() error { return failure(ctx, everywhere(groupCtx)) })
+	group.Go(func() error { return failure(ctx, e.Run(groupCtx, lead)) })
+	return group.Wait()
+}
+
+// failure returns err, or nil if it only says that ctx has ended. A group returns its first
+// error, and so that one would hide a failure that comes later.
+func failure(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -99,6 +100,44 @@ func TestServeRunsOnEveryProcessAndEndsWithoutAnError(t *testing.T) {
 		receive(t, "the leader's task runs", leads.runs)
 		if err := stop(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A group of tasks returns its first error, and at a shutdown that is the end of the context.
+func TestAFailureDuringTheShutdownIsReturned(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		failure := errors.New("not saved")
+		serves, leads, ended := newTask(), newTask(), make(chan struct{})
+		c := newCandidate(t, pool, "this")
+		stop := inBackground(t, func(ctx context.Context) error {
+			serve := func(ctx context.Context) error {
+				defer close(ended)
+				return serves.run(ctx)
+			}
+			save := func(ctx context.Context) error {
+				<-ctx.Done()
+				<-ended
+				<-leads.ended
+				time.Sleep(100 * time.Millisecond) // the others have returned
+				return failure
+			}
+			return examples.Serve(ctx, c.Elector, serve, examples.LeadTasks(leads.run, save))
+		})
+		receive(t, "the leader's task runs", leads.runs)
+		receive(t, "the service runs", serves.runs)
+		if err := stop(); !errors.Is(err, failure) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestATaskThatEndsByAContextOfItsOwnHasFailed(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		failing := func(context.Context) error { return fmt.Errorf("a request of the service: %w", context.Canceled) }
+		c := newCandidate(t, pool, "this")
+		if err := examples.Serve(soon(t), c.Elector, failing, nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
 		}
 	})
 }
