@@ -23,6 +23,7 @@ import (
 	"github.com/pgelector/pgelector/examples"
 	"github.com/pgelector/pgelector/health"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverdatabasesql"
 	"github.com/riverqueue/river/rivermigrate"
@@ -260,6 +261,36 @@ func TestRunnablesThatNeedALeaderWaitForTheElectionAndTheOthersDoNot(t *testing.
 		check(t, stop())
 		receive(t, "the server has ended", server.ended)
 		receive(t, "the controller has ended", controller.ended)
+	})
+}
+
+// failing is a runnable that needs no leader, and fails when the candidate's term has ended.
+type failing struct {
+	of  candidate
+	err error
+}
+
+func (failing) NeedLeaderElection() bool { return false }
+
+func (f failing) Start(ctx context.Context) error {
+	<-ctx.Done()
+	_, _ = hookstest.Wait[hooks.Demoted](context.WithoutCancel(ctx), f.of.rec, nil)
+	time.Sleep(100 * time.Millisecond) // Run has returned
+	return f.err
+}
+
+func TestARunnableThatFailsDuringTheShutdownIsReported(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		failure := errors.New("not saved")
+		c := newCandidate(t, pool, "this")
+		controller := runnable{newTask()}
+		stop := inBackground(t, func(ctx context.Context) error {
+			return examples.RunAll(ctx, c.Elector, failing{c, failure}, controller)
+		})
+		receive(t, "the controller runs", controller.runs)
+		if err := stop(); !errors.Is(err, failure) {
+			t.Errorf("got %v", err)
+		}
 	})
 }
 

@@ -2,6 +2,7 @@ package examples
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/sync/errgroup"
 
@@ -35,13 +36,17 @@ func RunAll(ctx context.Context, e *elector.Elector, runnables ...Runnable) erro
 		}
 	}
 	group.Go(func() error {
-		return e.Run(groupCtx, func(ctx context.Context, _ *elector.Term) error {
+		err := e.Run(groupCtx, func(ctx context.Context, _ *elector.Term) error {
 			term, ctx := errgroup.WithContext(ctx)
 			for _, r := range led {
 				term.Go(func() error { return r.Start(ctx) })
 			}
 			return term.Wait()
 		})
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return nil // the group returns its first error, and this is none
+		}
+		return err
 	})
 	return group.Wait()
 }
