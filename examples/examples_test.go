@@ -294,19 +294,28 @@ func TestARunnableThatFailsDuringTheShutdownIsReported(t *testing.T) {
 	})
 }
 
-type report struct{}
+type report struct {
+	Of string `json:"of"`
+}
 
 func (report) Kind() string { return "report" }
 
+// newRiver creates river's tables, and returns a client that works on no jobs.
+func newRiver(t *testing.T, pool *sql.DB) *river.Client[*sql.Tx] {
+	t.Helper()
+	driver := riverdatabasesql.New(pool)
+	migrator, err := rivermigrate.New(driver, nil)
+	check(t, err)
+	_, err = migrator.Migrate(soon(t), rivermigrate.DirectionUp, nil)
+	check(t, err)
+	client, err := river.NewClient(driver, &river.Config{})
+	check(t, err)
+	return client
+}
+
 func TestOnlyTheLeaderInsertsJobsOfRiverAndOncePerPeriod(t *testing.T) {
 	overBoth(t, func(t *testing.T, pool *sql.DB) {
-		driver := riverdatabasesql.New(pool)
-		migrator, err := rivermigrate.New(driver, nil)
-		check(t, err)
-		_, err = migrator.Migrate(soon(t), rivermigrate.DirectionUp, nil)
-		check(t, err)
-		client, err := river.NewClient(driver, &river.Config{})
-		check(t, err)
+		client := newRiver(t, pool)
 		count := func() (n int) {
 			check(t, pool.QueryRowContext(soon(t), "SELECT count(*) FROM river_job").Scan(&n))
 			return n
@@ -332,6 +341,36 @@ func TestOnlyTheLeaderInsertsJobsOfRiverAndOncePerPeriod(t *testing.T) {
 		if n := count(); n != 1 && begun.Truncate(period) == time.Now().Truncate(period) {
 			t.Errorf("%d jobs in one period", n)
 		}
+	})
+}
+
+func TestEachJobOfRiverIsInsertedOncePerPeriodAlsoIfItFailsOrIsCancelled(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		client := newRiver(t, pool)
+		c := newCandidate(t, pool, "this")
+		inBackground(t, func(ctx context.Context) error {
+			return c.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+				insert := func(of string) examples.Task {
+					return func(ctx context.Context) error {
+						return examples.InsertJobs(pool, client, time.Second, report{of})(ctx, term) // ten times a period
+					}
+				}
+				return examples.LeadTasks(insert("orders"), insert("customers"))(ctx, term)
+			})
+		})
+		eventually(t, "each job is inserted in three periods", func() bool {
+			execute(t, pool, `UPDATE river_job SET finalized_at = now(), state = CASE id % 2 WHEN 0 THEN 'cancelled' ELSE 'discarded' END::river_job_state
+				WHERE finalized_at IS NULL`)
+			var twice int
+			check(t, pool.QueryRow("SELECT count(*) - count(DISTINCT unique_key) FROM river_job").Scan(&twice))
+			if twice > 0 {
+				t.Fatalf("%d jobs were inserted again", twice)
+			}
+			var orders, customers int
+			check(t, pool.QueryRow("SELECT count(*) FILTER (WHERE args->>'of' = 'orders'), count(*) FILTER (WHERE args->>'of' = 'customers') FROM river_job").
+				Scan(&orders, &customers))
+			return orders >= 3 && customers >= 3
+		})
 	})
 }
 
