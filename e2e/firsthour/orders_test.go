@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
 )
 
 // database creates a database, which has no elections and tables yet.
@@ -252,19 +253,19 @@ import (
 		t.Helper()
 		return m.start(t, fmt.Sprintf("DATABASE_URL='%s' exec ./replica %s", dsn, driver))
 	}
-	pgx, pq := replica("pgx"), (*process)(nil)
-	order()
-	pgx.says(t, "reporting")
-	pq = replica("postgres")
-	pq.says(t, `became deputy election="ship orders"`)
-	if strings.Contains(pq.said(), "reporting") {
-		t.Error("two replicas report")
-	}
-	check(t, syscall.Kill(pgx.cmd.Process.Pid, syscall.SIGKILL))
+	pq, pgx := replica("postgres"), (*process)(nil)
 	order()
 	pq.says(t, "reporting")
+	pgx = replica("pgx")
+	pgx.says(t, `became deputy election="ship orders"`)
+	if strings.Contains(pgx.said(), "reporting") {
+		t.Error("two replicas report")
+	}
+	check(t, syscall.Kill(pq.cmd.Process.Pid, syscall.SIGKILL))
+	order()
+	pgx.says(t, "reporting")
 
-	base := "http://" + pq.says(t, `listening at (\S+)`)[0]
+	base := "http://" + pgx.says(t, `listening at (\S+)`)[0]
 	if metrics := get(t, base+"/metrics"); !strings.Contains(metrics, `pgelector_leader{election="orders"} 1`) {
 		t.Errorf("the metrics are\n%s", metrics)
 	}
@@ -283,8 +284,11 @@ import (
 	eventually(t, "the service waits for the table", func() bool {
 		return ask("SELECT count(*) > 0 FROM pg_locks WHERE relation = 'orders'::regclass AND NOT granted")
 	})
-	check(t, syscall.Kill(pq.cmd.Process.Pid, syscall.SIGTERM))
-	pq.ends(t, 0)
+	check(t, syscall.Kill(pgx.cmd.Process.Pid, syscall.SIGTERM))
+	pgx.ends(t, 0)
+	if strings.Contains(pgx.said(), elector.ErrOverrun.Error()) {
+		t.Error("SIGTERM did not interrupt the statement") // lib/pq would interrupt it without a context, too
+	}
 }
 
 // get waits for an answer with status 200 and returns its text.
