@@ -226,6 +226,7 @@ func (t *Term) release(reason hooks.Reason) (err error) {
 		t.releasing.Store(false) // a hook may not return
 		a := t.announcer
 		a.announce(a.failure(t.ctx, hooks.Failure{Op: hooks.OpRelease, Err: err}))
+		t.releasing.Store(true)
 	}
 	return err
 }
