@@ -136,8 +136,8 @@ func (t *Term) Verify(ctx context.Context) error {
 // of ctx if that ends first; the term has ended all the same, and the lock is released when
 // the work returns. If the session ended before the lock could be released, the error wraps
 // ErrNotLeader and the cause; if it ended unheard meanwhile, ErrSessionLost; after a shutdown
-// with WithGracefulRelease(false), ErrNotLeader alone. A lead that wants to resign returns: with its term's context, Resign returns at
-// once with ErrResigned.
+// with WithGracefulRelease(false), ErrNotLeader alone. A lead that wants to resign returns:
+// with its term's context, Resign returns at once with ErrResigned.
 func (t *Term) Resign(ctx context.Context) error {
 	t.end(hooks.Resigned, ErrResigned)
 	t.returned()

@@ -6,8 +6,8 @@
 //	make proof SHORT=1            # try the chain in minutes, and keep nothing
 //
 // A step that has passed is not run again on the same code: the library, or of it only what
-// elects, and the files that the step names. Changed documents change no code. Two runs may share the machine, with steps
-// that mostly wait beside one that computes.
+// elects, and the files that the step names. Changed documents change no code. Two runs may
+// share the machine, with steps that mostly wait beside one that computes.
 //
 // proof.json has the figures, from which it writes the tables of the documents after each
 // step. A step that fails keeps its last figures, and is shown as failed. Without -run it

@@ -32,7 +32,8 @@
 //
 // The gauges of an election end when all its electors in the process are closed
 // (elector.Elector.Close, or Close of the session). The counters are collected for another
-// 15 minutes, so that each reader sees the last events. An election that comes back starts them at 0.
+// 15 minutes, so that each reader sees the last events. An election that comes back starts
+// them at 0.
 //
 // A name that is not UTF-8 is quoted as by strconv.Quote. The candidate id is no label,
 // because by default each process has a new one. To add a candidate id, or to tell two
@@ -178,8 +179,14 @@ func newCounts() *counts {
 	}
 }
 
-func (c *counts) all() []prometheus.Collector {
-	return []prometheus.Collector{c.began, c.ended, c.attempts, c.failures, c.held, c.heartbeats}
+// A vector has a counter or histogram for each election.
+type vector interface {
+	prometheus.Collector
+	DeletePartialMatch(prometheus.Labels) int
+}
+
+func (c *counts) all() []vector {
+	return []vector{c.began, c.ended, c.attempts, c.failures, c.held, c.heartbeats}
 }
 
 // begin starts every counter of an election at 0. The histograms have many series, and
@@ -204,30 +211,16 @@ const keepCounters = 15 * time.Minute
 // end removes the counters of an election that has had no open elector for long.
 func (c *counts) end(election string) {
 	c.mu.Lock()
-	since := c.elections[election]
-	if since.IsZero() {
+	defer c.mu.Unlock()
+	switch since := c.elections[election]; {
+	case since.IsZero():
 		c.elections[election] = time.Now()
-	}
-	ends := !since.IsZero() && time.Since(since) > keepCounters
-	if ends {
+	case time.Since(since) > keepCounters:
 		delete(c.elections, election)
+		for _, v := range c.all() {
+			v.DeletePartialMatch(prometheus.Labels{"election": election})
+		}
 	}
-	c.mu.Unlock()
-	if !ends {
-		return
-	}
-	c.began.DeleteLabelValues(election)
-	for _, reason := range hooks.Reasons() {
-		c.ended.DeleteLabelValues(string(reason), election)
-	}
-	for _, outcome := range hooks.Outcomes() {
-		c.attempts.DeleteLabelValues(string(outcome), election)
-	}
-	for _, op := range hooks.Ops() {
-		c.failures.DeleteLabelValues(string(op), election)
-	}
-	c.held.DeleteLabelValues(election)
-	c.heartbeats.DeleteLabelValues(election)
 }
 
 // known returns the elections that have counters.

@@ -62,7 +62,7 @@ func (c *commits) first(ctx context.Context) error {
 		return cmp.Or(err, late)
 	}
 	cancel()
-	if err := c.of.holdPair(c.key); err != nil {
+	if err := c.of.holdPair(c.key, ErrNoAdvisoryLocks); err != nil {
 		return fmt.Errorf("elector: take the lock by which commits know their server: %w", Explain(err))
 	}
 	ctx, cancel = within()

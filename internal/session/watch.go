@@ -31,7 +31,7 @@ func (v *Server) watch(s *Session) {
 	for {
 		var err error
 		if !held {
-			err = s.holdPair(key)
+			err = s.holdPair(key, ErrNoAdvisoryLocks)
 			held = err == nil
 		}
 		if held {
@@ -109,18 +109,14 @@ func (s *Session) findHeld(ctx context.Context, key int64, watched *Session) err
 
 // HoldLife takes the session's life lock. Its key can be guessed, so a stranger may hold it.
 func (s *Session) HoldLife(candidateID string) error {
-	granted, err := s.TryPair(LifeKey(candidateID, s.pid))
-	if err == nil && !granted {
-		err = errLifeTaken
-	}
-	return err
+	return s.holdPair(LifeKey(candidateID, s.pid), errLifeTaken)
 }
 
-// holdPair takes the lock of two integers with a key that nobody else uses.
-func (s *Session) holdPair(key int64) error {
+// holdPair takes a lock of two integers of this session's own. It returns taken if another has it.
+func (s *Session) holdPair(key int64, taken error) error {
 	granted, err := s.TryPair(key)
 	if err == nil && !granted {
-		err = ErrNoAdvisoryLocks
+		err = taken
 	}
 	return err
 }
