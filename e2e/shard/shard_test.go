@@ -210,6 +210,11 @@ func (g *group) judge() {
 		switch other := leads[e.Shard]; {
 		case e.Begins && other != "" && other != e.ID:
 			g.Errorf("%s begins to lead %s while %s does", e.ID, e.Shard, other)
+			for _, of := range g.entries {
+				if of.Shard == e.Shard {
+					g.Logf("%+v", of)
+				}
+			}
 			leads[e.Shard] = e.ID
 		case e.Begins:
 			leads[e.Shard] = e.ID
@@ -313,6 +318,7 @@ type entry struct {
 	ID, Shard string
 	Begins    bool // its work begins, or else has returned
 	At        int64
+	Why       string // it has returned
 }
 
 const lease = 2 * time.Second
@@ -332,15 +338,15 @@ func beMember(text string) (status int) {
 	defer pool.Close()
 	var mu sync.Mutex
 	out := json.NewEncoder(os.Stdout)
-	say := func(name string, begins bool) {
+	say := func(name string, begins bool, why string) {
 		mu.Lock()
 		defer mu.Unlock()
-		_ = out.Encode(entry{ID: s.ID, Shard: name, Begins: begins, At: time.Now().UnixNano()})
+		_ = out.Encode(entry{ID: s.ID, Shard: name, Begins: begins, At: time.Now().UnixNano(), Why: why})
 	}
 	err = shard.Run(ctx, pool, s.Group, shard.Numbers(s.Shards), func(ctx context.Context, name string, _ *elector.Term) error {
-		say(name, true)
+		say(name, true, "")
 		<-ctx.Done()
-		say(name, false)
+		say(name, false, context.Cause(ctx).Error())
 		return nil
 	}, shard.WithSession(elector.WithCandidateID(s.ID), elector.WithLease(lease), elector.WithHeartbeatInterval(lease/10)))
 	if ctx.Err() == nil {
