@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"golang.org/x/sys/unix"
 )
 
 // A fleet is the candidates of one election, each in its own process.
@@ -497,10 +497,4 @@ func (s *sampler) close() {
 }
 
 // monotonic returns the machine's monotonic clock, in nanoseconds.
-func monotonic() int64 {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		panic(err)
-	}
-	return now.Nano()
-}
+func monotonic() int64 { return int64(history.Now()) }

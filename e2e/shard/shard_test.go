@@ -4,6 +4,7 @@
 package shard_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -22,6 +23,7 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/lib/pq"
+	"github.com/pgelector/pgelector/e2e/history"
 	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
@@ -125,28 +127,47 @@ func (g *group) kill(id string) {
 	g.Helper()
 	m := g.members[id]
 	delete(g.members, id)
-	now := time.Now().UnixNano()
+	now := history.Now()
 	_ = m.Process.Kill()
 	<-m.read
 	_ = m.Wait()
 	g.worksNoMore(id, now)
 }
 
-// freeze stops a member, and waits until all its threads stand: on a busy machine they run on
+// freeze stops a member once its work on the shards it leads has begun, or else that would say so
+// only when it is thawed. It waits until all its threads stand: on a busy machine they run on
 // for some milliseconds, in which work may begin.
-func (g *group) freeze(id string) {
+func (g *group) freeze(id string, leads []string) {
 	g.Helper()
+	for began := time.Now(); !g.works(id, leads); time.Sleep(time.Millisecond) {
+		if time.Since(began) > patience {
+			g.Fatalf("%s leads %q, and does not work on all of them", id, leads)
+		}
+	}
 	pid := g.members[id].Process.Pid
 	check(g.T, syscall.Kill(pid, syscall.SIGSTOP))
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
 		g.Fatalf("%s is not stopped: %v, %v", id, status, err)
 	}
-	g.worksNoMore(id, time.Now().UnixNano())
+	g.worksNoMore(id, history.Now())
+}
+
+// works reports whether the work of a member on all these shards has begun and not returned.
+func (g *group) works(id string, names []string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	begun := map[string]bool{}
+	for _, e := range g.entries {
+		if e.ID == id {
+			begun[e.Shard] = e.Begins
+		}
+	}
+	return !slices.ContainsFunc(names, func(name string) bool { return !begun[name] })
 }
 
 // worksNoMore ends all that a member does, at that time or with its last entry.
-func (g *group) worksNoMore(id string, at int64) {
+func (g *group) worksNoMore(id string, at history.Time) {
 	g.mu.Lock()
 	for _, e := range g.entries {
 		if e.ID == id {
@@ -204,7 +225,7 @@ func (g *group) moved(what string, before, after map[string][]string, want int) 
 // those tests mark it.
 func (g *group) judge() {
 	g.Helper()
-	slices.SortStableFunc(g.entries, func(a, b entry) int { return int(a.At - b.At) })
+	slices.SortStableFunc(g.entries, func(a, b entry) int { return cmp.Compare(a.At, b.At) })
 	leads := map[string]string{}
 	for _, e := range g.entries {
 		switch other := leads[e.Shard]; {
@@ -263,7 +284,7 @@ func TestTheShardsOfAFrozenMemberAreLedByOthersAfterItsLease(t *testing.T) {
 			g.drivers = drivers
 			g.join("a", "b", "c")
 			before := g.even("start of three", 3)
-			g.freeze("a")
+			g.freeze("a", before["a"])
 			after := g.even("one is frozen", 2)
 			g.moved("freeze", before, after, len(before["a"]))
 			check(t, g.members["a"].Process.Signal(syscall.SIGCONT))
@@ -286,8 +307,8 @@ func TestAfterARestartOfTheServerTheSharesAreEven(t *testing.T) {
 func TestAfterAllFaultsAtOnceTheSharesAreEven(t *testing.T) {
 	g := newGroup(t)
 	g.join("a", "b", "c", "d")
-	g.even("start of four", 4)
-	g.freeze("a")
+	before := g.even("start of four", 4)
+	g.freeze("a", before["a"])
 	g.kill("b")
 	check(t, g.Cluster.Kill())
 	g.join("e", "f")
@@ -313,11 +334,11 @@ type settings struct {
 	Shards                 int
 }
 
-// An entry is what a member says of one shard. All members have the clock of this machine.
+// An entry is what a member says of one shard.
 type entry struct {
 	ID, Shard string
 	Begins    bool // its work begins, or else has returned
-	At        int64
+	At        history.Time
 	Why       string // it has returned
 }
 
@@ -341,7 +362,7 @@ func beMember(text string) (status int) {
 	say := func(name string, begins bool, why string) {
 		mu.Lock()
 		defer mu.Unlock()
-		_ = out.Encode(entry{ID: s.ID, Shard: name, Begins: begins, At: time.Now().UnixNano(), Why: why})
+		_ = out.Encode(entry{ID: s.ID, Shard: name, Begins: begins, At: history.Now(), Why: why})
 	}
 	err = shard.Run(ctx, pool, s.Group, shard.Numbers(s.Shards), func(ctx context.Context, name string, _ *elector.Term) error {
 		say(name, true, "")
