@@ -294,6 +294,35 @@ func TestARunnableThatFailsDuringTheShutdownIsReported(t *testing.T) {
 	})
 }
 
+// work is a runnable that needs a leader.
+type work func(ctx context.Context) error
+
+func (w work) Start(ctx context.Context) error { return w(ctx) }
+
+func TestAmongRunnablesThatEndWithTheContextTheOneThatFailsIsReported(t *testing.T) {
+	overBoth(t, func(t *testing.T, pool *sql.DB) {
+		failure := errors.New("not saved")
+		c := newCandidate(t, pool, "this")
+		controller := runnable{newTask()}
+		ends := work(func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		fails := work(func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(100 * time.Millisecond) // the other has returned
+			return failure
+		})
+		stop := inBackground(t, func(ctx context.Context) error {
+			return examples.RunAll(ctx, c.Elector, ends, fails, controller)
+		})
+		receive(t, "the controller runs", controller.runs)
+		if err := stop(); !errors.Is(err, failure) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 type report struct {
 	Of string `json:"of"`
 }

@@ -2,7 +2,6 @@ package examples
 
 import (
 	"context"
-	"errors"
 
 	"golang.org/x/sync/errgroup"
 
@@ -26,27 +25,15 @@ type needsLeaderElection interface{ NeedLeaderElection() bool }
 // controller-runtime ends the process instead. A manager whose LeaderElection is off can run
 // it, as a manager.RunnableFunc.
 func RunAll(ctx context.Context, e *elector.Elector, runnables ...Runnable) error {
-	var led []Runnable
+	var led []Task
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, r := range runnables {
 		if choice, chooses := r.(needsLeaderElection); chooses && !choice.NeedLeaderElection() {
-			group.Go(func() error { return r.Start(groupCtx) })
+			group.Go(func() error { return failure(ctx, r.Start(groupCtx)) })
 		} else {
-			led = append(led, r)
+			led = append(led, r.Start)
 		}
 	}
-	group.Go(func() error {
-		err := e.Run(groupCtx, func(ctx context.Context, _ *elector.Term) error {
-			term, ctx := errgroup.WithContext(ctx)
-			for _, r := range led {
-				term.Go(func() error { return r.Start(ctx) })
-			}
-			return term.Wait()
-		})
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			return nil // the group returns its first error, and this is none
-		}
-		return err
-	})
+	group.Go(func() error { return failure(ctx, e.Run(groupCtx, LeadTasks(led...))) })
 	return group.Wait()
 }

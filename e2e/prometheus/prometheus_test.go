@@ -1,3 +1,5 @@
+//go:build unix
+
 package prometheushooks_test
 
 import (
@@ -13,10 +15,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/hooks"
 	prometheushooks "github.com/pgelector/pgelector/hooks/prometheus"
 	"github.com/prometheus/client_golang/prometheus"
@@ -288,6 +292,41 @@ func seriesOfAClosedElectorEnd(t *testing.T) {
 	if all := shown("orders"); len(all) != 0 {
 		t.Errorf("closed again it shows %v", all)
 	}
+}
+
+// The counters of all are deleted in one scrape, which a reader waits for: for 10 s, by default.
+func TestAScrapeAfterManyElectionsWereClosedIsQuick(t *testing.T) {
+	const n = 3000
+	synctest.Test(t, func(t *testing.T) { // whose time does not pass meanwhile
+		h := prometheushooks.New()
+		counters := func() int { return len(gather(t, h)["pgelector_terms_started_total"].GetMetric()) }
+		shard := func(i int) hooks.Origin { return hooks.Origin{Election: fmt.Sprint("shard-", i)} }
+		for i := range n {
+			h.OnCampaign(t.Context(), hooks.Campaign{Origin: shard(i), Outcome: hooks.Busy})
+		}
+		if all := counters(); all != n {
+			t.Errorf("%d elections have counters", all)
+		}
+		for i := range n {
+			h.OnClosed(t.Context(), hooks.Closed{Origin: shard(i)})
+		}
+		gather(t, h)
+		time.Sleep(16 * time.Minute)
+		began := processorTime(t)
+		gather(t, h)
+		if took := processorTime(t) - began; took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if all := counters(); all != 0 {
+			t.Errorf("%d elections have counters still", all)
+		}
+	})
+}
+
+func processorTime(t *testing.T) time.Duration {
+	var used syscall.Rusage
+	must.Expect(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 func TestAFailureOfASharedConnectionMakesNoElectionWithoutALeader(t *testing.T) {

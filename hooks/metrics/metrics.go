@@ -215,10 +215,14 @@ func (s *standings) extended(e hooks.Heartbeat) {
 	}
 }
 
+// ended ignores the end of a term that is not the current one: another elector with the same
+// candidate id may have begun one meanwhile.
 func (s *standings) ended(e hooks.Demoted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.candidate(e.Origin).term = nil
+	if c := s.candidate(e.Origin); c.term != nil && c.term.token == e.Token {
+		c.term = nil
+	}
 }
 
 func (s *standings) attempted(e hooks.Campaign) {
@@ -228,9 +232,10 @@ func (s *standings) attempted(e hooks.Campaign) {
 	c.deputy, c.sits, c.polls, c.inside = e.Deputy, c.sits || !e.Polls, c.polls || e.Polls, c.inside || e.InTransaction
 }
 
-// failed adds a candidate. A failure of a shared session's connection names no election.
+// failed adds a candidate. A failure of a shared session's connection names no election, and a hook
+// may fail in OnClosed.
 func (s *standings) failed(e hooks.Failure) {
-	if e.Election == "" {
+	if e.Election == "" || e.Op == hooks.OpHook {
 		return
 	}
 	s.mu.Lock()
@@ -238,9 +243,14 @@ func (s *standings) failed(e hooks.Failure) {
 	s.candidate(e.Origin)
 }
 
+// closed removes a candidate, unless it leads: then an elector with the same candidate id does, since
+// the closed one's terms have ended.
 func (s *standings) closed(e hooks.Closed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if c := s.elections[e.Election][e.Origin]; c != nil && c.term != nil {
+		return
+	}
 	delete(s.elections[e.Election], e.Origin)
 	if len(s.elections[e.Election]) == 0 {
 		delete(s.elections, e.Election)

@@ -158,6 +158,29 @@ func TestAnElectionIsForgottenWhenItsLastCandidateIsClosed(t *testing.T) {
 	expectLeft(t, h, 0)
 }
 
+// A process may make an elector anew, and close the one before it later.
+func TestACandidateThatReplacesAnotherOfItsNameIsNotClosedWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := metrics.New(nil)
+		elect(h, web1, 1)()
+		defer elect(h, web1, 2)()
+		h.OnDemoted(t.Context(), hooks.Demoted{Origin: web1, Token: 1, Reason: hooks.SessionLost})
+		expectLeft(t, h, validity)
+		h.OnClosed(t.Context(), hooks.Closed{Origin: web1})
+		expectLeft(t, h, validity)
+	})
+}
+
+func TestAHookThatPanicsInOnClosedMakesNoCandidate(t *testing.T) {
+	h := metrics.New(nil)
+	h.OnCampaign(t.Context(), hooks.Campaign{Origin: web1, Outcome: hooks.Busy})
+	h.OnClosed(t.Context(), hooks.Closed{Origin: web1})
+	h.OnError(t.Context(), hooks.Failure{Origin: web1, Op: hooks.OpHook})
+	if all := h.Standings(); len(all) != 0 {
+		t.Errorf("got %+v after all candidates were closed", all)
+	}
+}
+
 // recorder is a sink that records its calls.
 type recorder struct {
 	mu    sync.Mutex

@@ -179,29 +179,28 @@ func newCounts() *counts {
 	}
 }
 
-// A vector has a counter or histogram for each election.
-type vector interface {
-	prometheus.Collector
-	DeletePartialMatch(prometheus.Labels) int
+func (c *counts) all() []prometheus.Collector {
+	return []prometheus.Collector{c.began, c.ended, c.attempts, c.failures, c.held, c.heartbeats}
 }
 
-func (c *counts) all() []vector {
-	return []vector{c.began, c.ended, c.attempts, c.failures, c.held, c.heartbeats}
+// each calls do with every counter of an election.
+func (c *counts) each(election string, do func(of *prometheus.CounterVec, labels ...string)) {
+	do(c.began, election)
+	for _, reason := range hooks.Reasons() {
+		do(c.ended, string(reason), election)
+	}
+	for _, outcome := range hooks.Outcomes() {
+		do(c.attempts, string(outcome), election)
+	}
+	for _, op := range hooks.Ops() {
+		do(c.failures, string(op), election)
+	}
 }
 
 // begin starts every counter of an election at 0. The histograms have many series, and
 // start with the first term.
 func (c *counts) begin(election string) {
-	c.began.WithLabelValues(election)
-	for _, reason := range hooks.Reasons() {
-		c.ended.WithLabelValues(string(reason), election)
-	}
-	for _, outcome := range hooks.Outcomes() {
-		c.attempts.WithLabelValues(string(outcome), election)
-	}
-	for _, op := range hooks.Ops() {
-		c.failures.WithLabelValues(string(op), election)
-	}
+	c.each(election, func(of *prometheus.CounterVec, labels ...string) { of.WithLabelValues(labels...) })
 }
 
 // keepCounters is how long the counters of an election are collected after its last elector was
@@ -217,9 +216,9 @@ func (c *counts) end(election string) {
 		c.elections[election] = time.Now()
 	case time.Since(since) > keepCounters:
 		delete(c.elections, election)
-		for _, v := range c.all() {
-			v.DeletePartialMatch(prometheus.Labels{"election": election})
-		}
+		c.each(election, func(of *prometheus.CounterVec, labels ...string) { of.DeleteLabelValues(labels...) })
+		c.held.DeleteLabelValues(election)
+		c.heartbeats.DeleteLabelValues(election)
 	}
 }
 
