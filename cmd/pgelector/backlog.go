@@ -81,7 +81,7 @@ func (b *backlog) reportBy(report func(lines int)) {
 	b.report = report
 }
 
-// flush waits until all lines are written, unless nobody reads them.
+// flush waits until all lines are written, for a second at most.
 func (b *backlog) flush() {
 	b.mu.Lock()
 	written := b.written

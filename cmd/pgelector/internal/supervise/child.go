@@ -207,6 +207,7 @@ func (c *Child) keep(reports *os.File) {
 		_ = reports.SetReadDeadline(time.Now().Add(lastReports))
 		clean = <-ended
 	case <-c.overdue(): // the guard is frozen
+		c.reaper.kill(c.guardPID)
 		c.finish()
 		<-c.guard
 		_ = reports.SetReadDeadline(time.Now().Add(lastReports))

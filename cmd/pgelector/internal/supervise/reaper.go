@@ -60,6 +60,15 @@ func (r *Reaper) sweep(f family, guard int) (left bool) {
 	return left
 }
 
+// kill kills a guard. Outside Linux, where descendants are unknown, no other signal reaches it.
+func (r *Reaper) kill(guard int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, left := r.waited[guard]; left { // so its id is not reused
+		_ = syscall.Kill(guard, syscall.SIGKILL)
+	}
+}
+
 func (r *Reaper) others(guard int) []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
