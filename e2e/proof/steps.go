@@ -20,7 +20,7 @@ type step struct {
 
 // What a step is made of, beside the library.
 var (
-	withoutServers = regexp.MustCompile(`^(db|elector|electortest|hooks|internal|shard|sqlmock_test)/|^e2e/(go\.|mutation/|simulation/)`)
+	withoutServers = regexp.MustCompile(`^(db|elector|electortest|internal|shard|sqlmock_test)/|^e2e/(go\.|mutation/|simulation/)`)
 	clusters       = `^e2e/(go\.|(fleet|history|must|pgcluster|register|sandbox)/)`
 	onServers      = regexp.MustCompile(clusters + `|^e2e/([^/]+_test\.go|(conformance|docscheck|fence|impostors)/)|^scripts/`)
 )
