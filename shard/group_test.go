@@ -138,6 +138,10 @@ func (g *group) kill(id string) {
 	m := g.members[id]
 	delete(g.members, id)
 	g.excuse(m, true)
+	m.end()
+}
+
+func (m *member) end() {
 	m.process.Kill()
 	m.stop()
 	<-m.done

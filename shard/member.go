@@ -41,7 +41,7 @@ type member struct {
 	changed  <-chan struct{}
 
 	seat     *seat
-	homeless bool              // another member has the seat that this one would take first
+	passed   int               // seats that other members have, within WithGrace
 	joined   chan struct{}     // receives when the seat is taken
 	settled  time.Time         // when the first claim may be made; zero before the first seat
 	members  map[int]time.Time // the seats seen, and until when they count
@@ -68,8 +68,9 @@ type member struct {
 type seat struct {
 	number  int
 	elector *elector.Elector
-	missed  int       // counts in a row that saw it taken by another
-	since   time.Time // the first of them
+	others  atomic.Bool // another member is known to have it
+	missed  int         // counts in a row that saw it taken, during this campaign
+	since   time.Time   // the first of them
 	stop    context.CancelCauseFunc
 	done    chan error
 }
@@ -239,9 +240,12 @@ func (m *member) replace() {
 
 // sit campaigns for a free seat, unless this member has one. If no server has ever answered it
 // takes any seat, so that its campaign reports that, waits and gives up as any other does. Within
-// WithGrace it waits a lease for the seat that it may have had before. A member whose looks fail for long gives its seat up: it claims nothing, and others count it.
+// WithGrace it takes the first that no other member has, and if that is its own, of a session that
+// the server has not ended yet, waits a lease for it. A member whose looks fail for long gives its
+// seat up: it claims nothing, and others count it.
 func (m *member) sit(ctx context.Context, s survey) error {
 	if m.isJoined() {
+		m.seat.missed = 0
 		if s.err != nil && time.Since(m.seen) > firstTimeout {
 			m.leave(fmt.Errorf("shard: no look at the seats and shards has succeeded for %v: %w", firstTimeout, s.err))
 		}
@@ -261,28 +265,30 @@ func (m *member) sit(ctx context.Context, s survey) error {
 		if m.seat.missed < 3 { // the first may have seen it as it was taken
 			return nil
 		}
-		if m.grace > 0 && time.Since(m.seat.since) <= m.seat.elector.Settings().Lease { // by this member, before it lost its host
+		if m.grace > 0 && !m.seat.others.Load() && time.Since(m.seat.since) <= m.seat.elector.Settings().Lease {
 			return nil
 		}
 		m.leave(errMoved)
-		m.homeless = true
+		m.passed++
 	}
-	taken := s.seats
-	if m.grace > 0 && !m.homeless {
-		taken = nil
-	}
-	number := firstFree(m.session.CandidateID(), taken)
+	id := m.session.CandidateID()
+	number := firstFree(id, 0, s.seats)
 	if number < 0 {
 		return nil
 	}
+	if m.grace > 0 {
+		number = firstFree(id, m.passed, nil)
+	}
+	sits := &seat{number: number, done: make(chan error, 1)}
 	e, err := m.session.Elector(seatElection(m.group, number), elector.WithHooks(hooks.Funcs{
-		Campaign: func(_ context.Context, c hooks.Campaign) { m.answered.Store(c.Outcome != hooks.Failed) }}))
+		Campaign:      func(_ context.Context, c hooks.Campaign) { m.answered.Store(c.Outcome != hooks.Failed) },
+		LeaderChanged: func(_ context.Context, c hooks.LeaderChanged) { sits.others.Store(c.Current != "" && c.Current != id) }}))
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
-	m.seat = &seat{number: number, elector: e, stop: stop, done: make(chan error, 1)}
-	done := m.seat.done
+	sits.elector, sits.stop = e, stop
+	m.seat = sits
 	go func() {
 		err := e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
 			select {
@@ -294,7 +300,7 @@ func (m *member) sit(ctx context.Context, s survey) error {
 		})
 		stop(nil)
 		_ = e.Close(context.Background())
-		done <- err
+		sits.done <- err
 	}()
 	return nil
 }

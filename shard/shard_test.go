@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -251,10 +252,110 @@ func TestAMemberWhoseHostVanishedComesBackToItsSeat(t *testing.T) {
 		if n := moved(before, g.spread()); n != 0 {
 			g.Errorf("%d shards moved", n)
 		}
-		old.process.Kill()
-		old.stop()
-		<-old.done
-		_ = old.pool.Close()
+		old.end()
+	}, shard.WithGrace(time.Hour))
+}
+
+// A member that has come back to its seat has the same patience the next time.
+func TestAMemberThatLosesItsSessionOnADeadLinkAgainComesBackToItsSeat(t *testing.T) {
+	for i := range 8 {
+		bubble(t, shard.Numbers(10).Names(), func(g *group) {
+			g.join("b")
+			g.even()
+			links := &links{}
+			g.open = links.open
+			g.join("a")
+			g.even()
+			before := g.spread()
+			a := g.members["a"]
+			g.excuse(a, true)
+			for range 2 {
+				time.Sleep(time.Duration(i) * 137 * time.Millisecond)
+				links.next(g.NewProcess())
+				time.Sleep(2 * lease)
+			}
+			g.excuse(a, false)
+			if n := moved(before, g.spread()); n != 0 {
+				g.Errorf("%d shards moved", n)
+			}
+			g.leave("a")
+			links.mend()
+		}, shard.WithGrace(time.Hour))
+	}
+}
+
+// links are those of a member, one after the other: each but the last is dead.
+type links struct {
+	mu      sync.Mutex
+	process []*electortest.Process
+	pools   []*sql.DB
+}
+
+func (l *links) open(p *electortest.Process) *sql.DB {
+	l.add(p)
+	return sql.OpenDB(l)
+}
+
+func (l *links) add(p *electortest.Process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.process, l.pools = append(l.process, p), append(l.pools, p.Open())
+}
+
+// next cuts the link, and has new connections use another.
+func (l *links) next(p *electortest.Process) {
+	l.add(p)
+	l.process[len(l.process)-2].Cut(electortest.Both)
+}
+
+func (l *links) mend() {
+	for i, p := range l.process {
+		p.Mend()
+		_ = l.pools[i].Close()
+	}
+}
+
+func (l *links) Connect(ctx context.Context) (made driver.Conn, err error) {
+	l.mu.Lock()
+	pool := l.pools[len(l.pools)-1]
+	l.mu.Unlock()
+	c, err := pool.Conn(ctx)
+	if err == nil {
+		err = c.Raw(func(x any) error { made = x.(driver.Conn); return nil })
+	}
+	return made, err
+}
+
+func (*links) Driver() driver.Driver { return nil }
+
+// Some ids begin at the same seat. The second to come sits on the next, also when it comes back.
+func TestTwoMembersThatBeginAtTheSameSeatWaitForNoLease(t *testing.T) {
+	bubble(t, shard.Numbers(10).Names(), func(g *group) {
+		g.join("web-35")
+		g.even()
+		g.join("web-40")
+		if took := g.even(); took > lease/2 {
+			g.Errorf("even after %v", took)
+		}
+		before := g.spread()
+		for _, id := range []string{"web-35", "web-40"} {
+			g.leave(id)
+			time.Sleep(3 * time.Second)
+			g.join(id)
+			time.Sleep(lease / 2)
+			if n := moved(before, g.spread()); n != 0 {
+				g.Errorf("%s has come back: %d shards moved", id, n)
+			}
+		}
+		old := g.members["web-40"]
+		g.excuse(old, true)
+		old.process.Freeze()
+		g.join("web-40")
+		time.Sleep(lease + 5*time.Second)
+		if n := moved(before, g.spread()); n != 0 {
+			g.Errorf("the host of web-40 has vanished: %d shards moved", n)
+		}
+		old.end()
 	}, shard.WithGrace(time.Hour))
 }
 

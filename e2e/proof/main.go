@@ -264,7 +264,7 @@ var written = regexp.MustCompile(`\.(md|svg|png)$|^e2e/proof/proof\.json$|^bench
 var library = regexp.MustCompile(`^(go\.(mod|sum)|\w+/(.*/)?[^/]*\.(go|sql))$`)
 
 // engine is the part of the library that elects.
-var engine = regexp.MustCompile(`^(go\.|(db|elector|fence|internal|queries|shard)/|hooks/(hookstest/)?[^/]+$)`)
+var engine = regexp.MustCompile(`^(go\.|(db|elector|fence|internal|queries)/|hooks/[^/]+$)`)
 
 // others are the folders at the root that are no part of the library.
 var others = regexp.MustCompile(`^(bench|e2e|examples|sqlmock_test|tools)/|_test\.go$`)
@@ -294,10 +294,15 @@ func (s step) code(files []string) string {
 	sum := sha256.New()
 	for _, line := range files {
 		_, name, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		inLibrary := library.MatchString(name) && !others.MatchString(name) && (!s.engine || engine.MatchString(name))
-		if !written.MatchString(name) && (s.of == nil || inLibrary || s.of.MatchString(name)) {
+		if s.uses(name) {
 			sum.Write([]byte(line))
 		}
 	}
 	return fmt.Sprintf("%x", sum.Sum(nil)[:6])
+}
+
+// uses reports whether the step speaks of a file.
+func (s step) uses(name string) bool {
+	inLibrary := library.MatchString(name) && !others.MatchString(name) && (!s.engine || engine.MatchString(name))
+	return !written.MatchString(name) && (s.of == nil || inLibrary || s.of.MatchString(name))
 }

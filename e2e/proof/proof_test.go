@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -163,7 +164,7 @@ func TestAStepIsOfItsCode(t *testing.T) {
 		{"bench", append(library, "bench/main.go"), true},
 		{"bench", []string{"elector/own_test.go", "e2e/fleet/fleet.go", "sqlmock_test/own_test.go", "docs/modes.md", "bench/results.json"}, false},
 		{"torture", append(library, "e2e/torture/main.go", "e2e/fleet/fleet.go"), true},
-		{"torture", []string{"e2e/fleet_test.go", "bench/main.go", "cmd/pgelector/main.go", "health/health.go", "hooks/otel/otel.go", "electortest/conn.go"}, false},
+		{"torture", []string{"e2e/fleet_test.go", "bench/main.go", "cmd/pgelector/main.go", "health/health.go", "hooks/otel/otel.go", "shard/member.go", "electortest/conn.go"}, false},
 		{"simulation", append(library, "electortest/conn.go", "hooks/hooks.go", "hooks/hookstest/wait.go", "shard/member.go"), true},
 		{"servers", append(library, "e2e/fleet_test.go", "e2e/go.mod", "scripts/test.sh"), true},
 		{"servers", []string{"README.md", "e2e/proof/proof.json", "e2e/mutation/list.txt"}, false},
@@ -172,10 +173,31 @@ func TestAStepIsOfItsCode(t *testing.T) {
 		{"fuzzing", []string{"e2e/fleet_test.go", "shard/own_test.go"}, false},
 		{"coverage", append(library, "Makefile"), true},
 	} {
-		of := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == c.step })]
+		of := named(c.step)
 		for _, name := range c.changes {
 			if again := of.code([]string{"100644 blob 0\t" + name + "\n"}) != none; again != c.again {
 				t.Errorf("a change of %s runs the step %s again: %v", name, c.step, again)
+			}
+		}
+	}
+}
+
+func named(name string) step {
+	return steps[slices.IndexFunc(steps, func(s step) bool { return s.name == name })]
+}
+
+// A step that uses the engine alone says so.
+func TestAStepIsOfAllThatItImports(t *testing.T) {
+	t.Chdir("..")
+	for name, packages := range map[string]string{"torture": "./torture", "cluster": "./ha", "simulation": "./simulation"} {
+		all, err := exec.Command("go", "list", "-deps", "-test", packages).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path := range strings.Lines(string(all)) {
+			path, own := strings.CutPrefix(strings.Fields(path)[0], "github.com/pgelector/pgelector/")
+			if file := path + "/any.go"; own && !strings.HasSuffix(path, ".test") && !named(name).uses(file) {
+				t.Errorf("%s imports %s: a change of it must run the step again", name, path)
 			}
 		}
 	}

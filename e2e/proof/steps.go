@@ -20,7 +20,7 @@ type step struct {
 
 // What a step is made of, beside the library.
 var (
-	withoutServers = regexp.MustCompile(`^(db|elector|electortest|internal|shard|sqlmock_test)/|^e2e/(go\.|mutation/|simulation/)`)
+	withoutServers = regexp.MustCompile(`^(db|elector|electortest|hooks/hookstest|internal|shard|sqlmock_test)/|^e2e/(go\.|mutation/|simulation/)`)
 	clusters       = `^e2e/(go\.|(fleet|history|must|pgcluster|register|sandbox)/)`
 	onServers      = regexp.MustCompile(clusters + `|^e2e/([^/]+_test\.go|(conformance|docscheck|fence|impostors)/)|^scripts/`)
 )
@@ -35,7 +35,7 @@ var steps = []step{
 		command: "make simulate SEEDS=100000", short: "make simulate SEEDS=300", minutes: 25,
 		patterns: []string{`(?P<kinds>\d+) kinds of faults; (?P<seeds>\d+) seeds in \S+, \d+ a second, 0 failed; (?P<terms>\d+) terms`},
 		says:     "{seeds} seeds, {terms} terms: no failure",
-		of:       regexp.MustCompile(`^e2e/(go\.|simulation/)|^electortest/[^_]*$`), engine: true},
+		of:       regexp.MustCompile(`^e2e/(go\.|simulation/)|^(electortest|hooks/hookstest|shard)/[^_]*$`), engine: true},
 	{name: "fences", what: "**Fenced writes**: leaders are frozen between check and write",
 		command: "PGELECTOR_FENCE_ROUNDS=1000 go -C e2e test . -run=FencedWrites -count=1 -timeout=2h -v",
 		short:   "PGELECTOR_FENCE_ROUNDS=10 go -C e2e test . -run=FencedWrites -count=1 -v",
