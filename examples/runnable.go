@@ -2,6 +2,7 @@ package examples
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/sync/errgroup"
 
@@ -25,15 +26,32 @@ type needsLeaderElection interface{ NeedLeaderElection() bool }
 // controller-runtime ends the process instead. A manager whose LeaderElection is off can run
 // it, as a manager.RunnableFunc.
 func RunAll(ctx context.Context, e *elector.Elector, runnables ...Runnable) error {
-	var led []Task
+	var led []Runnable
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, r := range runnables {
 		if choice, chooses := r.(needsLeaderElection); chooses && !choice.NeedLeaderElection() {
-			group.Go(func() error { return failure(ctx, r.Start(groupCtx)) })
+			group.Go(func() error { return unlessEnded(ctx, r.Start(groupCtx)) })
 		} else {
-			led = append(led, r.Start)
+			led = append(led, r)
 		}
 	}
-	group.Go(func() error { return failure(ctx, e.Run(groupCtx, LeadTasks(led...))) })
+	group.Go(func() error {
+		return unlessEnded(ctx, e.Run(groupCtx, func(ctx context.Context, _ *elector.Term) error {
+			term, termCtx := errgroup.WithContext(ctx)
+			for _, r := range led {
+				term.Go(func() error { return unlessEnded(ctx, r.Start(termCtx)) })
+			}
+			return term.Wait()
+		}))
+	})
 	return group.Wait()
+}
+
+// unlessEnded returns err, or nil if it only says that ctx has ended. A group returns its first
+// error, and so that one would hide a failure that comes later.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
 }
