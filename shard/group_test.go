@@ -141,6 +141,15 @@ func (g *group) kill(id string) {
 	m.end()
 }
 
+// vanish is the end of a member's host: the server hears no more of it. The test ends it.
+func (g *group) vanish(id string) *member {
+	m := g.members[id]
+	delete(g.members, id)
+	g.excuse(m, true)
+	m.process.Freeze()
+	return m
+}
+
 func (m *member) end() {
 	m.process.Kill()
 	m.stop()

@@ -244,9 +244,7 @@ func TestAMemberWhoseHostVanishedComesBackToItsSeat(t *testing.T) {
 		g.join("a", "b", "c")
 		g.even()
 		before := g.spread()
-		old := g.members["a"]
-		g.excuse(old, true)
-		old.process.Freeze()
+		old := g.vanish("a")
 		g.join("a")
 		time.Sleep(lease + 5*time.Second)
 		if n := moved(before, g.spread()); n != 0 {
@@ -256,32 +254,35 @@ func TestAMemberWhoseHostVanishedComesBackToItsSeat(t *testing.T) {
 	}, shard.WithGrace(time.Hour))
 }
 
-// A member that has come back to its seat has the same patience the next time.
-func TestAMemberThatLosesItsSessionOnADeadLinkAgainComesBackToItsSeat(t *testing.T) {
-	for i := range 8 {
-		bubble(t, shard.Numbers(10).Names(), func(g *group) {
-			g.join("b")
-			g.even()
-			links := &links{}
-			g.open = links.open
-			g.join("a")
-			g.even()
-			before := g.spread()
-			a := g.members["a"]
-			g.excuse(a, true)
-			for range 2 {
-				time.Sleep(time.Duration(i) * 137 * time.Millisecond)
-				links.next(g.NewProcess())
-				time.Sleep(2 * lease)
-			}
-			g.excuse(a, false)
+// A member that has waited for its seat once has the same patience when it loses it on a dead link.
+func TestAMemberThatHasWaitedForItsSeatWaitsForItAgain(t *testing.T) {
+	bubble(t, shard.Numbers(10).Names(), func(g *group) {
+		g.join("b")
+		g.even()
+		g.join("a")
+		g.even()
+		before := g.spread()
+		settled := func(when string) {
+			t.Helper()
+			time.Sleep(2 * lease)
 			if n := moved(before, g.spread()); n != 0 {
-				g.Errorf("%d shards moved", n)
+				g.Errorf("%s: %d shards moved", when, n)
 			}
-			g.leave("a")
-			links.mend()
-		}, shard.WithGrace(time.Hour))
-	}
+		}
+		old := g.vanish("a")
+		defer old.end()
+		links := &links{}
+		g.open = links.open
+		g.join("a")
+		settled("the host of a has vanished, and is back")
+		a := g.members["a"]
+		g.excuse(a, true)
+		links.next(g.NewProcess())
+		settled("the link of a is dead, and it has another")
+		g.excuse(a, false)
+		g.leave("a")
+		links.mend()
+	}, shard.WithGrace(time.Hour), shard.WithInterval(time.Second)) // it rarely looks while its seat is free
 }
 
 // links are those of a member, one after the other: each but the last is dead.
@@ -347,9 +348,7 @@ func TestTwoMembersThatBeginAtTheSameSeatWaitForNoLease(t *testing.T) {
 				g.Errorf("%s has come back: %d shards moved", id, n)
 			}
 		}
-		old := g.members["web-40"]
-		g.excuse(old, true)
-		old.process.Freeze()
+		old := g.vanish("web-40")
 		g.join("web-40")
 		time.Sleep(lease + 5*time.Second)
 		if n := moved(before, g.spread()); n != 0 {
