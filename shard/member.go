@@ -41,7 +41,7 @@ type member struct {
 	changed  <-chan struct{}
 
 	seat     *seat
-	passed   int               // seats that other members have, within WithGrace
+	twin     bool              // another live member has this one's id
 	joined   chan struct{}     // receives when the seat is taken
 	settled  time.Time         // when the first claim may be made; zero before the first seat
 	members  map[int]time.Time // the seats seen, and until when they count
@@ -68,9 +68,9 @@ type member struct {
 type seat struct {
 	number  int
 	elector *elector.Elector
-	others  atomic.Bool // another member is known to have it
-	missed  int         // counts in a row that saw it taken, during this campaign
-	since   time.Time   // the first of them
+	missed  int       // counts in a row that saw it taken by the same
+	holder  int32     // the backend that has it, if that is an older session of this member
+	since   time.Time // when that was first asked
 	stop    context.CancelCauseFunc
 	done    chan error
 }
@@ -166,7 +166,11 @@ func (m *member) count(ctx context.Context) {
 	if m.room() > 0 && !time.Now().Before(m.lookAt) {
 		wanted = m.wanted()
 	}
-	go func() { m.surveys <- look(ctx, m.pool, patience, direct, m.group, m.seatKeys, wanted) }()
+	candidate := ""
+	if m.grace > 0 && !direct {
+		candidate = m.session.CandidateID()
+	}
+	go func() { m.surveys <- look(ctx, m.pool, patience, direct, m.group, m.seatKeys, candidate, wanted) }()
 	if len(wanted) > 0 {
 		m.lookAt = time.Now().Add(m.pause)
 		m.pause = min(m.pause+m.pause/4, maxPause) // until some are free
@@ -240,12 +244,11 @@ func (m *member) replace() {
 
 // sit campaigns for a free seat, unless this member has one. If no server has ever answered it
 // takes any seat, so that its campaign reports that, waits and gives up as any other does. Within
-// WithGrace it takes the first that no other member has, and if that is its own, of a session that
-// the server has not ended yet, waits a lease for it. A member whose looks fail for long gives its
-// seat up: it claims nothing, and others count it.
+// WithGrace it waits, for two leases at most, for a seat that it has still, with a session that the
+// server has not ended yet. A member whose looks fail for long gives its seat up: it claims nothing,
+// and others count it.
 func (m *member) sit(ctx context.Context, s survey) error {
 	if m.isJoined() {
-		m.seat.missed = 0
 		if s.err != nil && time.Since(m.seen) > firstTimeout {
 			m.leave(fmt.Errorf("shard: no look at the seats and shards has succeeded for %v: %w", firstTimeout, s.err))
 		}
@@ -254,41 +257,30 @@ func (m *member) sit(ctx context.Context, s survey) error {
 	if s.err != nil && m.looked {
 		return nil
 	}
-	if m.seat != nil {
-		if !slices.Contains(s.seats, m.seat.number) {
-			m.seat.missed = 0
-			return nil
-		}
-		if m.seat.missed++; m.seat.missed == 1 {
-			m.seat.since = time.Now()
-		}
-		if m.seat.missed < 3 { // the first may have seen it as it was taken
-			return nil
-		}
-		if m.grace > 0 && !m.seat.others.Load() && time.Since(m.seat.since) <= m.seat.elector.Settings().Lease {
-			return nil
-		}
-		m.leave(errMoved)
-		m.passed++
+	if m.seat != nil && !m.losesPatience(s) {
+		return nil
 	}
-	id := m.session.CandidateID()
-	number := firstFree(id, 0, s.seats)
+	if m.seat != nil {
+		m.leave(errMoved)
+	}
+	number := firstFree(m.session.CandidateID(), s.seats)
+	for _, seat := range s.seats {
+		if s.own[seat] != 0 && !m.twin {
+			number = seat
+			break
+		}
+	}
 	if number < 0 {
 		return nil
 	}
-	if m.grace > 0 {
-		number = firstFree(id, m.passed, nil)
-	}
-	sits := &seat{number: number, done: make(chan error, 1)}
 	e, err := m.session.Elector(seatElection(m.group, number), elector.WithHooks(hooks.Funcs{
-		Campaign:      func(_ context.Context, c hooks.Campaign) { m.answered.Store(c.Outcome != hooks.Failed) },
-		LeaderChanged: func(_ context.Context, c hooks.LeaderChanged) { sits.others.Store(c.Current != "" && c.Current != id) }}))
+		Campaign: func(_ context.Context, c hooks.Campaign) { m.answered.Store(c.Outcome != hooks.Failed) }}))
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
-	sits.elector, sits.stop = e, stop
-	m.seat = sits
+	m.seat = &seat{number: number, elector: e, stop: stop, done: make(chan error, 1)}
+	done := m.seat.done
 	go func() {
 		err := e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
 			select {
@@ -300,9 +292,28 @@ func (m *member) sit(ctx context.Context, s survey) error {
 		})
 		stop(nil)
 		_ = e.Close(context.Background())
-		sits.done <- err
+		done <- err
 	}()
 	return nil
+}
+
+// losesPatience reports whether to campaign for another seat: this one is another member's.
+func (m *member) losesPatience(s survey) bool {
+	if !slices.Contains(s.seats, m.seat.number) {
+		m.seat.missed = 0
+		return false
+	}
+	if holder := s.own[m.seat.number]; holder != m.seat.holder { // and that one may be about to go
+		m.seat.holder, m.seat.since, m.seat.missed = holder, s.asked, 0
+	}
+	if m.seat.missed++; m.seat.missed < 3 { // the first may have seen it as it was taken
+		return false
+	}
+	if m.seat.holder != 0 && !m.twin {
+		m.twin = s.asked.Sub(m.seat.since) > 2*m.seat.elector.Settings().Lease // the server may have stood still
+		return m.twin
+	}
+	return true
 }
 
 // leave gives the seat up, or the campaign for it.
@@ -337,7 +348,10 @@ func (m *member) seatDone() <-chan error {
 // count for a while.
 func (m *member) settleIn() {
 	now := time.Now()
-	m.seen = now
+	m.seen, m.twin = now, false
+	if m.seat != nil {
+		m.seat.missed = 0
+	}
 	if m.settled.IsZero() {
 		m.settled = now.Add(settle)
 	} else {

@@ -121,12 +121,12 @@ func quota(n int, seats []int, seat int) (share, start int) {
 }
 
 // firstFree is a free seat: the first one from a place that depends on the candidate id, so
-// that a member that comes back sits where it sat, behind some others. It is -1 if there is none.
-func firstFree(id string, passed int, taken []int) int {
+// that a member that comes back sits where it sat. It is -1 if there is none.
+func firstFree(id string, taken []int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id))
 	for i := range maxMembers {
-		seat := (int(h.Sum32()%maxMembers) + passed + i) % maxMembers
+		seat := (int(h.Sum32()%maxMembers) + i) % maxMembers
 		if _, found := slices.BinarySearch(taken, seat); !found {
 			return seat
 		}

@@ -150,9 +150,9 @@ func WithMoves(n int) Option {
 // take them. A member that restarts within d with the same candidate id (elector.WithCandidateID)
 // gets them back, and no other shard moves. Meanwhile they have no leader. A member that joins
 // meanwhile does not know of the absence, and may take them; if the absent one comes back, all have
-// even shares again. Shards that are new to the set meanwhile may wait, too. If several members are away at once, they may come back to each other's
-// shards. Default 0: the others take the shards at once; at most 24 h. All members should
-// have the same.
+// even shares again. Shards that are new to the set meanwhile may wait, too. If several members are
+// away at once, they may come back to each other's shards, and some shards may wait until d is over.
+// Default 0: the others take the shards at once; at most 24 h. All members should have the same.
 func WithGrace(d time.Duration) Option {
 	return func(c *config) error {
 		c.grace = d

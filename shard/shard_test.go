@@ -329,9 +329,58 @@ func (l *links) Connect(ctx context.Context) (made driver.Conn, err error) {
 
 func (*links) Driver() driver.Driver { return nil }
 
-// Some ids begin at the same seat. The second to come sits on the next, also when it comes back.
-func TestTwoMembersThatBeginAtTheSameSeatWaitForNoLease(t *testing.T) {
-	bubble(t, shard.Numbers(10).Names(), func(g *group) {
+// The link dies just as the server has given the seat to the new session, which has not heard of it.
+func TestAMemberThatHasItsSeatAgainAndDoesNotHearOfItWaitsForItAgain(t *testing.T) {
+	for i := range 2 {
+		bubble(t, shard.Numbers(10).Names(), func(g *group) {
+			links := &links{}
+			g.open = func(p *electortest.Process) *sql.DB {
+				p.SetLatency(func() time.Duration { return 30 * time.Millisecond })
+				return p.Open()
+			}
+			g.join("b")
+			g.even()
+			g.join("a")
+			g.even()
+			before := g.spread()
+			old := g.vanish("a")
+			defer old.end()
+			g.open = links.open
+			g.join("a")
+			a := g.members["a"]
+			g.excuse(a, true)
+			a.process.SetLatency(func() time.Duration { return 30 * time.Millisecond })
+			backend := func() (pid int32) {
+				members, _, _ := shard.Spread(context.Background(), g.admin, "group", nil)
+				for _, m := range members {
+					if m.CandidateID == "a" {
+						pid = m.PID
+					}
+				}
+				return pid
+			}
+			first := backend()
+			time.Sleep(lease - 2*time.Second)
+			for pid := first; pid == first || pid == 0; pid = backend() {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(time.Duration(i) * 15 * time.Millisecond)
+			links.next(g.NewProcess())
+			time.Sleep(4 * lease)
+			if n := moved(before, g.spread()); n != 0 {
+				g.Errorf("%d shards moved", n)
+			}
+			g.excuse(a, false)
+			g.leave("a")
+			links.mend()
+		}, shard.WithGrace(time.Hour))
+	}
+}
+
+// Some ids begin at the same seat. The second to come sits on the next, and waits for that one, also
+// when another is free.
+func TestOfTwoMembersThatBeginAtTheSameSeatEachComesBackToItsOwn(t *testing.T) {
+	bubble(t, shard.Numbers(12).Names(), func(g *group) {
 		g.join("web-35")
 		g.even()
 		g.join("web-40")
@@ -339,23 +388,92 @@ func TestTwoMembersThatBeginAtTheSameSeatWaitForNoLease(t *testing.T) {
 			g.Errorf("even after %v", took)
 		}
 		before := g.spread()
+		back := func(id string, within time.Duration) {
+			g.Helper()
+			g.join(id)
+			time.Sleep(within)
+			if n := moved(before, g.spread()); n != 0 {
+				g.Errorf("%s is back: %d shards moved", id, n)
+			}
+		}
 		for _, id := range []string{"web-35", "web-40"} {
 			g.leave(id)
 			time.Sleep(3 * time.Second)
-			g.join(id)
-			time.Sleep(lease / 2)
-			if n := moved(before, g.spread()); n != 0 {
-				g.Errorf("%s has come back: %d shards moved", id, n)
-			}
+			back(id, lease/2)
 		}
 		old := g.vanish("web-40")
+		back("web-40", lease+5*time.Second)
+		old.end()
+		old = g.vanish("web-40")
+		g.leave("web-35")
+		g.join("web-40")
+		time.Sleep(time.Second)
+		back("web-35", lease+5*time.Second)
+		old.end()
+	}, shard.WithGrace(time.Hour))
+}
+
+func TestAMemberWhoseElderLeftComesBackToItsSeat(t *testing.T) {
+	const grace = time.Minute
+	bubble(t, shard.Numbers(12).Names(), func(g *group) {
+		g.join("web-35")
+		g.even()
+		g.join("web-40", "a")
+		g.even()
+		g.leave("web-35")
+		time.Sleep(2 * grace)
+		before := g.spread()
+		old := g.vanish("web-40")
+		time.Sleep(time.Second)
 		g.join("web-40")
 		time.Sleep(lease + 5*time.Second)
 		if n := moved(before, g.spread()); n != 0 {
-			g.Errorf("the host of web-40 has vanished: %d shards moved", n)
+			g.Errorf("%d shards moved", n)
 		}
 		old.end()
+	}, shard.WithGrace(grace))
+}
+
+// It waits for it once, and then takes another: two leases later that session is not its own.
+func TestAMemberWhoseIdAnotherHasTooTakesAnotherSeat(t *testing.T) {
+	bubble(t, shard.Numbers(12).Names(), func(g *group) {
+		g.join("a", "b")
+		g.even()
+		twin := g.members["a"]
+		g.join("a")
+		time.Sleep(2*lease + 5*time.Second)
+		if n := g.seated(); n != 3 {
+			g.Errorf("%d members have a seat, want 3", n)
+		}
+		g.members["twin"] = twin
 	}, shard.WithGrace(time.Hour))
+}
+
+func TestAMemberJoinsAFullGroupAtOnce(t *testing.T) {
+	bubble(t, shard.Numbers(1).Names(), func(g *group) {
+		g.join(ids(127)...)
+		time.Sleep(5 * time.Second)
+		g.join("one", "more")
+		time.Sleep(3 * time.Second)
+		if n := g.seated(); n != 128 {
+			g.Errorf("%d members have a seat, want 128", n)
+		}
+		g.leave("member-7")
+		time.Sleep(3 * time.Second)
+		if n := g.seated(); n != 128 {
+			g.Errorf("a member has left: %d have a seat, want 128", n)
+		}
+	}, shard.WithGrace(time.Hour))
+}
+
+// seated is how many members have a seat.
+func (g *group) seated() int {
+	g.Helper()
+	members, _, err := shard.Spread(context.Background(), g.admin, "group", nil)
+	if err != nil {
+		g.Fatal(err)
+	}
+	return len(members)
 }
 
 // A set that shrinks, or is set again, does not take healthy shards from their leader.

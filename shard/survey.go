@@ -15,8 +15,10 @@ import (
 
 // A survey is what one look at the server found.
 type survey struct {
-	seats []int    // taken, in order
-	free  []string // shards that nobody leads, of those asked for, in their order
+	asked time.Time
+	seats []int         // taken, in order
+	own   map[int]int32 // the backends of those that the asked candidate has; nil if none was
+	free  []string      // shards that nobody leads, of those asked for, in their order
 	err   error
 }
 
@@ -25,24 +27,25 @@ const (
 	firstTimeout  = 30 * time.Second // and those until one has succeeded, once there is a seat: as for its campaign, hosts may be dead
 )
 
-// look asks which of the seats with those keys are taken, and which of the wanted shards are
-// free. direct means that the pool is known to have no transaction pooler before it, so that
-// single statements need no transaction.
-func look(ctx context.Context, pool *sql.DB, patience time.Duration, direct bool, group string, seats []int64, wanted []string) survey {
+// look asks which of the seats with those keys are taken, which of them the candidate has unless it
+// is "", and which of the wanted shards are free. direct means that the pool is known to have no
+// transaction pooler before it, so that single statements need no transaction.
+func look(ctx context.Context, pool *sql.DB, patience time.Duration, direct bool, group string, seats []int64, candidate string, wanted []string) survey {
+	asked := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s, err := backoff.Await(ctx, func(ctx context.Context) (survey, error) { // a driver may not return
-		see := func(q db.DBTX) (survey, error) { return see(ctx, db.New(q), group, seats, wanted) }
+		see := func(q db.DBTX) (survey, error) { return see(ctx, db.New(q), group, seats, candidate, wanted) }
 		if direct {
 			return see(pool)
 		}
 		return pooled.Ask(ctx, pool, see)
 	})
-	s.err = err
+	s.asked, s.err = asked, err
 	return s
 }
 
-func see(ctx context.Context, q *db.Queries, group string, seats []int64, wanted []string) (s survey, err error) {
+func see(ctx context.Context, q *db.Queries, group string, seats []int64, candidate string, wanted []string) (s survey, err error) {
 	taken, err := q.TakenLocks(ctx, db.Keys(seats...))
 	if err != nil {
 		return s, err
@@ -51,6 +54,18 @@ func see(ctx context.Context, q *db.Queries, group string, seats []int64, wanted
 		s.seats = append(s.seats, slices.Index(seats, key))
 	}
 	slices.Sort(s.seats)
+	if candidate != "" && len(taken) > 0 {
+		holders, err := q.Leaders(ctx, db.Keys(taken...))
+		if err != nil {
+			return survey{}, err
+		}
+		s.own = map[int]int32{}
+		for _, h := range holders {
+			if h.ApplicationName == candidate {
+				s.own[slices.Index(seats, h.Key)] = h.Pid
+			}
+		}
+	}
 	if len(wanted) == 0 {
 		return s, nil
 	}
