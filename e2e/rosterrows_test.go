@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"net/url"
 	"os"
@@ -370,6 +371,37 @@ func TestATermIsRecordedInADatabaseThatLacksItsCharacters(t *testing.T) {
 		}
 		if states(t, r, 1)["one"] != roster.Live {
 			t.Error("the candidate is not live")
+		}
+	})
+}
+
+// A restart, a firewall or an idle timeout ends what is idle in the pool.
+func TestIdleConnectionsThatTheServerHasEndedLoseNoWrite(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := direct(t)
+		pool, schema, who := d.open(t, 0, s.DSN()), s.schema(t), hooks.Origin{Election: "orders", Key: 1, CandidateID: "one"}
+		pool.SetMaxIdleConns(5)
+		r := rosterOn(t, pool, schema)
+		var idle []*sql.Conn
+		for range 5 {
+			conn, err := pool.Conn(soon(t))
+			check(t, err)
+			idle = append(idle, conn)
+		}
+		for _, conn := range idle {
+			var pid int
+			check(t, conn.QueryRowContext(soon(t), "SELECT pg_backend_pid()").Scan(&pid))
+			_, err := s.admin.ExecContext(soon(t), "SELECT pg_terminate_backend($1, 10000)", pid)
+			check(t, err)
+			check(t, conn.Close())
+		}
+		r.OnElected(t.Context(), hooks.Elected{Origin: who, Token: 7, At: time.Now()})
+		r.OnDemoted(t.Context(), hooks.Demoted{Origin: who, Token: 7, At: time.Now(), Reason: hooks.Shutdown})
+		check(t, r.Close(soon(t)))
+		reader := rosterOn(t, d.open(t, 0, s.DSN()), schema)
+		if all := terms(t, reader, 1); len(all) != 1 || all[0].Reason != string(hooks.Shutdown) {
+			t.Errorf("the terms are %+v", all)
 		}
 	})
 }

@@ -73,9 +73,23 @@ func expectLeaders(mock sqlmock.Sqlmock, leaders ...string) *sqlmock.ExpectedQue
 	for i := 0; i < len(leaders); i += 2 {
 		rows.AddRow(elector.KeyFromName(leaders[i]), 4711, leaders[i+1])
 	}
-	mock.ExpectBegin()
+	expectPing(mock, false)
 	defer mock.ExpectCommit()
 	return mock.ExpectQuery("-- name: Leaders ").WillReturnRows(rows)
+}
+
+func expectPing(mock sqlmock.Sqlmock, inRecovery bool) {
+	mock.ExpectBegin()
+	mock.ExpectQuery("-- name: Ping ").WillReturnRows(sqlmock.NewRows([]string{"pid", "in_recovery", "rung"}).AddRow(1, inRecovery, false))
+}
+
+// It knows none of the primary's locks.
+func TestAStandbyIsUnhealthy(t *testing.T) {
+	pool, mock := newMock(t)
+	m := watch(t, pool, []string{"orders"})
+	expectPing(mock, true)
+	mock.ExpectRollback()
+	wants(t, m, 503, `"status":"unhealthy"`, "hot standby")
 }
 
 func get(h http.Handler) (code int, body string) {
@@ -288,10 +302,13 @@ func TestAnElectorThatIsRemovedIsForgotten(t *testing.T) {
 	if err := m.Add(e); err != nil {
 		t.Fatal(err)
 	}
-	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpWork, Err: elector.ErrOverrun})
+	returned := make(chan struct{})
+	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpWork, Err: elector.ErrOverrun, Returned: returned})
 	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpCampaign, Err: elector.ErrUnsupportedServer, Permanent: true})
 	m.Remove(e)
 	m.Remove(e, nil)
+	wants(t, m.Liveness(), 503) // the work runs on
+	close(returned)
 	wants(t, m.Liveness(), 200)
 	expectLeaders(mock, "reports", "web-2")
 	wants(t, m, 200, `{"status":"healthy","elections":[{"election":"reports"`)

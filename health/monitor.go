@@ -131,7 +131,7 @@ func WithDegradedCode(code int) Option {
 }
 
 // New returns a Monitor that asks through pool who leads. Any pool of the elections'
-// database will do, also one through a pooler. Elections of several databases need a
+// database will do, also one through a pooler; a standby is unhealthy. Elections of several databases need a
 // Monitor each. New does not connect. If pool or an option is nil, or an option is out of
 // bounds, the error wraps ErrConfig.
 func New(pool *sql.DB, opts ...Option) (*Monitor, error) {
@@ -169,7 +169,7 @@ func (m *Monitor) Add(electors ...*elector.Elector) error {
 }
 
 // Remove removes electors, such as closed ones (elector.Elector.Close). It ignores
-// electors that were not added.
+// electors that were not added. Work that overruns its term is reported until it returns.
 func (m *Monitor) Remove(electors ...*elector.Elector) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,7 +177,6 @@ func (m *Monitor) Remove(electors ...*elector.Elector) {
 		if !slices.Contains(electors, e) {
 			return false
 		}
-		delete(m.overrun, originOf(e))
 		delete(m.gaveUp, originOf(e))
 		return true
 	})
@@ -305,7 +304,16 @@ func (m *Monitor) pursue(q *question, keys string) {
 			defer m.mu.Unlock()
 			m.calls--
 		}()
-		return pooled.Ask(ctx, m.pool, func(q db.DBTX) ([]db.LeadersRow, error) { return db.New(q).Leaders(ctx, keys) })
+		return pooled.Ask(ctx, m.pool, func(under db.DBTX) ([]db.LeadersRow, error) {
+			q := db.New(under)
+			switch ping, err := q.Ping(ctx); {
+			case err != nil:
+				return nil, err
+			case ping.InRecovery: // it has none of the primary's locks
+				return nil, elector.ErrServerReadOnly
+			}
+			return q.Leaders(ctx, keys)
+		})
 	})
 	q.answer = newAnswer(rows, err)
 	if ctx.Err() != nil && q.answer.err != nil {

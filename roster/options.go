@@ -92,7 +92,7 @@ func WithMetadata(metadata map[string]string) Option {
 
 // WithRetention sets what CleanUp keeps: terms that ended at most age ago, and of these
 // the newest of each election. age is 1 h to 10 years, default 30 days; terms is 1 to
-// 1 000 000, default 10 000.
+// 1 000 000, default 10 000. A last term whose end nobody recorded is as old as its beginning.
 func WithRetention(age time.Duration, terms int) Option {
 	return func(c *config) error {
 		c.age, c.keep = age, terms

@@ -2,6 +2,8 @@ package roster
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -196,9 +198,23 @@ type termRow struct {
 	Error         *string       `json:"error"`
 }
 
-// send writes a batch on one connection: terms first, because the next interval publishes
+// maxStale is how many connections of the pool may have been ended while they were idle.
+const maxStale = 20
+
+// send writes a batch. lib/pq notices only when a connection is used that it has been ended.
+func (r *Roster) send(ctx context.Context, b batch, metadata json.RawMessage) (err error) {
+	for range maxStale {
+		err = r.sendOnOne(ctx, b, metadata)
+		if ctx.Err() != nil || !errors.Is(err, driver.ErrBadConn) && !errors.Is(err, sql.ErrConnDone) {
+			break
+		}
+	}
+	return err
+}
+
+// sendOnOne writes a batch on one connection: terms first, because the next interval publishes
 // the candidates again anyway. A failed statement does not stop the others.
-func (r *Roster) send(ctx context.Context, b batch, metadata json.RawMessage) error {
+func (r *Roster) sendOnOne(ctx context.Context, b batch, metadata json.RawMessage) error {
 	conn, err := r.pool.Conn(ctx)
 	if err != nil {
 		return explain("take a connection from the pool", err)

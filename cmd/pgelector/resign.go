@@ -120,7 +120,7 @@ func (a *app) evictCommand() *cobra.Command {
 			switch err := status.Evict(ctx, pool, election); {
 			case errors.Is(err, status.ErrPrivilege):
 				return exit.With(exit.Privilege, err)
-			case errors.Is(err, status.ErrChanged):
+			case errors.Is(err, status.ErrChanged), errors.Is(err, status.ErrStays):
 				return exit.With(exit.Negative, err)
 			case err != nil:
 				return a.failed(target, err)

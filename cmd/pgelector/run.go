@@ -48,8 +48,8 @@ With --shards N --group NAME, all hosts share out N shards, and each runs one co
 environment has PGELECTOR_SHARD, from 0 to N-1, PGELECTOR_SHARDS, PGELECTOR_GROUP, and the variables above for the
 election of the shard, named NAME/0 and so on. It reads /dev/null. When its shard moves to another host or leadership
 is lost, it gets TERM and, after --grace, KILL; then the shard is released. A command that ends is run again, after
---backoff. HUP, USR1 and USR2 are forwarded to all commands; TERM and INT end them all. The exit status is then that of
-the last command that failed. With --http, /readyz answers 503 while the database does not answer.
+--backoff. HUP, QUIT, USR1 and USR2 are forwarded to all commands; TERM and INT end them all. The exit status is then
+that of the last command that failed. With --http, /readyz answers 503 while the database does not answer.
 
 Exit status: the command's own; 128+n if signal n ended it, but 0 after TERM sent to pgelector; 64 bad usage; 69 no primary
 reached; 75 leadership lost; 78 refused server; 126 not executable; 127 not found.`
@@ -59,10 +59,14 @@ const runExample = `  pgelector run --election billing -- ./billing-worker --ver
   pgelector run --election feed --restart --http :8080 -- ./feed
   pgelector run --group import --shards 16 -- sh -c './import --partition $PGELECTOR_SHARD'`
 
-const defaultMoves = 16
+const (
+	defaultMoves      = 16
+	defaultBackoff    = time.Second
+	defaultBackoffMax = time.Minute
+)
 
 func (a *app) runCommand() *cobra.Command {
-	c := runner.Config{Grace: runner.NoGrace, BackoffMin: time.Second, BackoffMax: time.Minute}
+	c := runner.Config{Grace: runner.NoGrace, BackoffMin: defaultBackoff, BackoffMax: defaultBackoffMax}
 	var e electionFlags
 	var once bool
 	cmd := &cobra.Command{
@@ -87,8 +91,8 @@ func (a *app) runCommand() *cobra.Command {
 	flags.DurationVar(&c.Sticky, "sticky", 0, "with --group: keep the shards of a host that has gone for this long; if it returns in time with the same --candidate, it gets them back (a host that joins meanwhile may take them)")
 	flags.BoolVar(&once, "once", false, "exit when the command ends: the default")
 	flags.BoolVar(&c.Restart, "restart", false, "when the command ends or leadership is lost, campaign and run it again")
-	flags.DurationVar(&c.BackoffMin, "backoff", c.BackoffMin, "with --restart: the wait after the command ended, doubled each time")
-	flags.DurationVar(&c.BackoffMax, "backoff-max", c.BackoffMax, "with --restart: the longest wait; a run of at least this length resets the wait")
+	flags.DurationVar(&c.BackoffMin, "backoff", c.BackoffMin, "with --restart or --group: the wait after the command ended, doubled each time")
+	flags.DurationVar(&c.BackoffMax, "backoff-max", c.BackoffMax, "with --restart or --group: the longest wait; a run of at least this length resets the wait")
 	flags.BoolVar(&c.IfFree, "if-free", false, "run only if nobody else leads; otherwise exit at once")
 	flags.DurationVar(&c.FreeWait, "wait", 0, "with --if-free: how long to wait for another to finish")
 	flags.IntVar(&c.BusyCode, "if-free-exit-code", 0, "with --if-free: the exit status if another leads")
@@ -108,6 +112,8 @@ func (a *app) run(c runner.Config, e electionFlags) error {
 		return exit.Usagef("run: --group and --election exclude each other")
 	case c.Group == "" && (c.Shards != 0 || c.Moves != defaultMoves || c.Sticky != 0):
 		return exit.Usagef("run: --shards, --moves and --sticky need --group NAME")
+	case !c.Restart && c.Group == "" && (c.BackoffMin != defaultBackoff || c.BackoffMax != defaultBackoffMax):
+		return exit.Usagef("run: --backoff and --backoff-max need --restart or --group NAME")
 	case c.Group != "" && c.Shards == 0:
 		return exit.Usagef("run: --group needs --shards N")
 	case strings.ContainsAny(c.Group, "/#"):

@@ -124,9 +124,9 @@ func (a *app) watchCommand() *cobra.Command {
 			w.Report = func(c status.Change) error {
 				c.Error = target.Scrub(c.Error)
 				if asJSON {
-					return c.WriteJSON(out)
+					return exit.With(exit.Failure, c.WriteJSON(out))
 				}
-				return c.WriteLine(out)
+				return exit.With(exit.Failure, c.WriteLine(out))
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()

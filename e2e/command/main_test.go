@@ -121,6 +121,7 @@ func TestBadUsageHasItsOwnExitCodeAndNamesFlags(t *testing.T) {
 		{"run --election x --once --restart -- true", "exclude each other"},
 		{"run --election x --if-free --restart -- true", "exclude each other"},
 		{"run --election x --wait 1s -- true", "--if-free"},
+		{"run --election x --backoff 5s -- true", "need --restart or --group"},
 		{"run --election x --if-free --if-free-exit-code 256 -- true", "0 to 255"},
 		{"run --election x --grace 2s --drain 2s -- true", "does not fit into --drain"},
 		{"run --election x --grace 8s -- true", "--heartbeat 2s with --lease 10s and --drain 8.2s (needed by --grace 8s): want 2*heartbeat <= lease - lease/10 - drain, but that is 800ms"},

@@ -156,6 +156,23 @@ func TestTheExitStatusIsTheSignalThatEndsTheCommandButForAStop(t *testing.T) {
 	run(t, name(t), sh("kill -TERM $$")...).ends(t, exit.SignalBase+int(syscall.SIGTERM)) // nobody asked for that
 }
 
+// A program may print its threads on it, and go on.
+func TestACommandThatSurvivesQUITIsRunAgain(t *testing.T) {
+	t.Parallel()
+	r := run(t, name(t), append([]string{"--restart", "--backoff", "10ms"}, sh("trap 'echo dump' QUIT; echo ready; while :; do sleep 0.02; done")...)...)
+	r.says(t, "ready")
+	r.signal(t, syscall.SIGQUIT)
+	r.says(t, "dump")
+	terminate(t, shared.Get(t).DSN(), name(t))
+	r.says(t, "ready")
+	r.signal(t, syscall.SIGTERM)
+	r.ends(t, exit.OK)
+	r = run(t, name(t), append([]string{"--restart", "--backoff", "10ms"}, sh("echo ready; exec sleep 1000")...)...)
+	r.says(t, "ready")
+	r.signal(t, syscall.SIGQUIT)
+	r.ends(t, exit.SignalBase+int(syscall.SIGQUIT))
+}
+
 func TestRestartRunsTheCommandAgain(t *testing.T) {
 	t.Parallel()
 	r := run(t, name(t), append([]string{"--restart", "--backoff", "10ms", "--backoff-max", "20ms"},

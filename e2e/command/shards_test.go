@@ -163,6 +163,21 @@ func TestTheCommandOfAShardThatEndsIsRunAgain(t *testing.T) {
 	r.says(t, "ran")
 	r.signal(t, syscall.SIGINT)
 	r.ends(t, exit.SignalBase+int(syscall.SIGINT))
+	if errs := r.errs.String(); !strings.Contains(errs, "ended by interrupt") || strings.Contains(errs, "could not connect") {
+		t.Errorf("it says %s", errs)
+	}
+}
+
+// It is for the commands, and a host may have none for the moment.
+func TestAHangUpEndsNoHostOfAGroup(t *testing.T) {
+	t.Parallel()
+	r := launch(t, at(shared.Get(t).DSN()), quick("", "--group", unique("group"), "--shards", "1", "--backoff", "1m", "--", "false")...)
+	r.logs(t, "command ended")
+	r.signal(t, syscall.SIGHUP)
+	r.signal(t, syscall.SIGQUIT)
+	time.Sleep(100 * time.Millisecond) // until it has heard of them
+	r.signal(t, syscall.SIGTERM)
+	r.ends(t, exit.OK)
 }
 
 func TestAHostWithShardsIsReadyWhileTheServerAnswers(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -189,6 +190,55 @@ func TestTheDatabaseIsFoundAsPsqlFindsIt(t *testing.T) {
 		}
 	}
 	invoke(t, at("postgres://nobody@127.0.0.1:1/"), "status", "--dsn", dsn).want(t, exit.OK) // the flag comes first
+}
+
+// As when a secret is rotated, and the server restarts later.
+func TestAPasswordThatChangesInItsFileIsFound(t *testing.T) {
+	t.Parallel()
+	c := guarded(t, password)
+	passfile := filepath.Join(t.TempDir(), "pgpass")
+	write := func(password string) {
+		t.Helper()
+		check(t, os.WriteFile(passfile, []byte("127.0.0.1:*:*:app:"+password+"\n"), 0o600))
+	}
+	write(password)
+	var all []*running
+	for _, driver := range []string{"pgx", "pq"} {
+		r := launch(t, append(at(c.DSN(pgcluster.ForRole("app"))), "PGPASSFILE="+passfile), quick(driver, append([]string{"--driver", driver, "--restart",
+			"--backoff", "10ms"}, sh("echo ran; exec sleep 1000")...)...)...)
+		r.says(t, "ran")
+		all = append(all, r)
+	}
+	const next = "another-staple-password"
+	check(t, c.Exec(t.Context(), "ALTER ROLE app PASSWORD '"+next+"'"))
+	write(next)
+	for i, driver := range []string{"pgx", "pq"} {
+		terminate(t, c.DSN(), driver)
+		all[i].says(t, "ran")
+		all[i].signal(t, syscall.SIGTERM)
+		all[i].ends(t, exit.OK)
+	}
+}
+
+func TestOutputThatCannotBeWrittenIsNoConnectionThatFailed(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip(err)
+	}
+	for _, args := range [][]string{{"doctor", "--json"}, {"watch", "x", "--json"}, {"watch", "x"}} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		check(t, err)
+		cmd := exec.Command(built(t), args...)
+		cmd.Env = append(os.Environ(), at(shared.Get(t).DSN())...)
+		cmd.Stdout = full
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		_ = cmd.Run()
+		check(t, full.Close())
+		if code := cmd.ProcessState.ExitCode(); code != exit.Failure || strings.Contains(errs.String(), "could not connect") {
+			t.Errorf("%q: exit code %d\n%s", args, code, errs.String())
+		}
+	}
 }
 
 func TestPsShowsNoPassword(t *testing.T) {

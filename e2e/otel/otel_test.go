@@ -213,6 +213,34 @@ func TestANameThatIsNoUTF8IsQuoted(t *testing.T) {
 	}
 }
 
+func TestAnErrorThatIsNoUTF8IsMadeOne(t *testing.T) {
+	b, err := newBench(t), errors.New("acc\xe8s refus\xe9")
+	b.OnError(t.Context(), hooks.Failure{Origin: us, Op: hooks.OpCampaign, Err: err, At: time.Now(), Permanent: true})
+	b.OnCampaign(t.Context(), hooks.Campaign{Origin: us, Attempt: 1, Outcome: hooks.Failed, At: time.Now()})
+	defer b.elect(t.Context(), us, 1)()
+	b.OnError(t.Context(), hooks.Failure{Origin: us, Op: hooks.OpHeartbeat, Err: err, At: time.Now()})
+	b.OnDemoted(t.Context(), hooks.Demoted{Origin: us, Token: 1, Reason: hooks.SessionLost, Err: err, At: time.Now()})
+	shown := fmt.Sprintf("%+v", b.exporter.GetSpans())
+	if !utf8.ValidString(shown) || strings.Count(shown, "acc\uFFFDs refus\uFFFD") < 4 {
+		t.Errorf("shown is %q", shown)
+	}
+}
+
+// The attempts of a shared session are paced for all its elections: none has a next of its own.
+func TestACampaignOfASharedSessionThatGoesOnHasNoSpan(t *testing.T) {
+	b := newBench(t)
+	failed := func(attempt int) {
+		b.OnCampaign(t.Context(), hooks.Campaign{Origin: us, Attempt: attempt, Outcome: hooks.Failed, At: time.Now()})
+	}
+	failed(1) // a quick attempt, which OnError does not hear of
+	failed(2)
+	b.OnError(t.Context(), hooks.Failure{Origin: us, Op: hooks.OpCampaign, Err: errLost, At: time.Now(), Attempt: 2})
+	failed(3)
+	if n := len(b.exporter.GetSpans()); n != 0 {
+		t.Errorf("%d spans of a campaign that goes on", n)
+	}
+}
+
 func TestTheScopeOfTheLastAttemptShows(t *testing.T) {
 	b := newBench(t)
 	for _, inside := range []bool{false, true} {

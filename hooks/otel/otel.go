@@ -50,8 +50,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/metrics"
@@ -259,11 +261,11 @@ type spans struct {
 	tracer trace.Tracer
 
 	mu      sync.Mutex
-	current map[termKey]trace.Span      // current terms, started by OnElected or WithTerm
-	leading map[hooks.Origin]trace.Span // current terms by candidate, from OnElected on
-	last    map[string]ended            // the newest ended term of each election
-	granted map[hooks.Origin]int        // the attempt that was granted, between OnCampaign and OnElected
-	failure map[hooks.Origin]error      // why an attempt failed, between OnError and OnCampaign
+	current map[termKey]trace.Span         // current terms, started by OnElected or WithTerm
+	leading map[hooks.Origin]trace.Span    // current terms by candidate, from OnElected on
+	last    map[string]ended               // the newest ended term of each election
+	granted map[hooks.Origin]int           // the attempt that was granted, between OnCampaign and OnElected
+	failure map[hooks.Origin]hooks.Failure // of an attempt, between OnError and OnCampaign
 }
 
 // termKey identifies a term.
@@ -284,27 +286,25 @@ func newSpans(tracer trace.Tracer) *spans {
 		leading: map[hooks.Origin]trace.Span{},
 		last:    map[string]ended{},
 		granted: map[hooks.Origin]int{},
-		failure: map[hooks.Origin]error{},
+		failure: map[hooks.Origin]hooks.Failure{},
 	}
 }
 
 // attempted records the span of a campaign that failed for good. For a granted one it keeps
-// the number of attempts, for elected.
+// the number of attempts, for elected. On a shared session each attempt that fails has no next.
 func (s *spans) attempted(ctx context.Context, e hooks.Campaign) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.failure[e.Origin]
+	failure, counts := s.failure[e.Origin]
 	delete(s.failure, e.Origin)
 	switch {
 	case e.Outcome == hooks.Granted:
 		s.granted[e.Origin] = e.Attempt
-	case e.Outcome == hooks.Failed && e.Next == 0:
+	case e.Outcome == hooks.Failed && e.Next == 0 && counts && (failure.Permanent || e.Attempt == 1):
 		_, span := s.tracer.Start(ctx, "pgelector.campaign", trace.WithTimestamp(e.At.Add(-e.Took)),
 			trace.WithAttributes(about(e.Origin, attemptsKey.Int(e.Attempt))...))
-		if err != nil {
-			span.RecordError(err, trace.WithTimestamp(e.At))
-			span.SetStatus(codes.Error, err.Error())
-		}
+		span.RecordError(valid(failure.Err), trace.WithTimestamp(e.At))
+		span.SetStatus(codes.Error, fmt.Sprint(valid(failure.Err)))
 		span.End(trace.WithTimestamp(e.At))
 	}
 }
@@ -339,11 +339,11 @@ func (s *spans) failed(e hooks.Failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.Op == hooks.OpCampaign {
-		s.failure[e.Origin] = e.Err
+		s.failure[e.Origin] = e
 		return
 	}
 	if term := s.leading[e.Origin]; term != nil {
-		term.RecordError(e.Err, trace.WithTimestamp(e.At), trace.WithAttributes(opKey.String(string(e.Op))))
+		term.RecordError(valid(e.Err), trace.WithTimestamp(e.At), trace.WithAttributes(opKey.String(string(e.Op))))
 	}
 }
 
@@ -361,12 +361,21 @@ func (s *spans) demoted(ctx context.Context, e hooks.Demoted) {
 	name := "pgelector.resignation"
 	if e.Reason != hooks.Resigned && e.Reason != hooks.Requested && e.Reason != hooks.Shutdown {
 		name = "pgelector.demotion"
-		term.SetStatus(codes.Error, fmt.Sprint(e.Err))
+		term.SetStatus(codes.Error, fmt.Sprint(valid(e.Err)))
 	}
 	_, ending := s.tracer.Start(trace.ContextWithSpan(ctx, term), name, trace.WithTimestamp(e.At),
 		trace.WithAttributes(about(e.Origin, tokenKey.Int64(e.Token), reasonKey.String(string(e.Reason)))...))
 	ending.End()
 	term.End(trace.WithTimestamp(e.At))
+}
+
+// valid returns an error whose text is UTF-8, as exporters want it. That of a server that starts may
+// have the server's own encoding.
+func valid(err error) error {
+	if text := fmt.Sprint(err); !utf8.ValidString(text) {
+		return errors.New(strings.ToValidUTF8(text, "\uFFFD"))
+	}
+	return err
 }
 
 // about returns the attributes of a candidate's span.

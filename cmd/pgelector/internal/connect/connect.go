@@ -10,13 +10,16 @@ package connect
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,36 +46,62 @@ type Target struct {
 	Driver string
 	Source string // where the settings came from
 
+	dsn string
 	pgx *pgx.ConnConfig
 	pq  *pq.Config
+
+	mu      sync.Mutex
+	secrets []string // the passwords that were found
 }
 
 // Find parses the DSN, or reads the environment if dsn is empty. name is the default
 // application_name.
 func Find(dsn, driver, name string) (*Target, error) {
-	t := &Target{Driver: driver, Source: "--dsn"}
+	t := &Target{Driver: driver, Source: "--dsn", dsn: dsn}
 	if driver != PGX && driver != PQ {
 		return nil, fmt.Errorf("%w: --driver %q: want %s or %s", ErrUsage, driver, PGX, PQ)
 	}
 	if dsn == "" {
-		dsn, t.Source = os.Getenv("DATABASE_URL"), "DATABASE_URL"
+		t.dsn, t.Source = os.Getenv("DATABASE_URL"), "DATABASE_URL"
 	}
-	if dsn == "" {
+	if t.dsn == "" {
 		t.Source = environment
 	}
 	var err error
-	if t.pgx, err = pgx.ParseConfig(dsn); err != nil {
+	if t.pgx, err = pgx.ParseConfig(t.dsn); err != nil {
 		return nil, t.unusable(err)
 	}
 	if t.pgx.RuntimeParams["application_name"] == "" {
 		t.pgx.RuntimeParams["application_name"] = name
 	}
 	if driver == PQ {
-		if t.pq, err = pqConfig(dsn, t.pgx); err != nil {
+		if t.pq, err = pqConfig(t.dsn, t.pgx); err != nil {
 			return nil, t.unusable(err)
 		}
+		t.hide(t.pq.Password)
 	}
+	t.hide(t.pgx.Password)
 	return t, nil
+}
+
+// hide has Scrub remove a password.
+func (t *Target) hide(password string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(password) >= shortestSecret && !slices.Contains(t.secrets, password) {
+		t.secrets = append(t.secrets, password)
+	}
+}
+
+// password returns the password as it is now: the one in the password file may change while the
+// program runs.
+func (t *Target) password() string {
+	now, err := pgx.ParseConfig(t.dsn)
+	if err != nil { // a file is being written, say
+		return t.pgx.Password
+	}
+	t.hide(now.Password)
+	return now.Password
 }
 
 // Hosts returns the number of hosts, and how long the driver tries each: 0 means without
@@ -118,9 +147,6 @@ func pqConfig(dsn string, like *pgx.ConnConfig) (*pq.Config, error) {
 	if c.SSLMode == "" {
 		c.SSLMode = pq.SSLModePrefer
 	}
-	if c.Password == "" {
-		c.Password = like.Password
-	}
 	if c.ApplicationName == "" {
 		c.ApplicationName = like.RuntimeParams["application_name"]
 	}
@@ -145,14 +171,10 @@ func (t *Target) Scrub(text string) string {
 	if t == nil {
 		return text
 	}
-	secrets := []string{t.pgx.Password}
-	if t.pq != nil {
-		secrets = append(secrets, t.pq.Password)
-	}
-	for _, secret := range secrets {
-		if len(secret) >= shortestSecret {
-			text = strings.ReplaceAll(text, secret, "********")
-		}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, secret := range t.secrets {
+		text = strings.ReplaceAll(text, secret, "********")
 	}
 	return text
 }
@@ -180,18 +202,40 @@ func (t *Target) Open(p Purpose) (*sql.DB, error) {
 	if t.Driver == PQ {
 		c := t.pq.Clone()
 		c.BinaryParameters = p == Inspection
-		connector, err := pq.NewConnectorConfig(c)
-		if err != nil {
+		if _, err := pq.NewConnectorConfig(c); err != nil {
 			return nil, t.unusable(err)
 		}
-		return sql.OpenDB(connector), nil
+		return sql.OpenDB(pqConnector{t, c}), nil
 	}
 	c := t.pgx.Copy()
 	if p == Inspection && c.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		c.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
-	return stdlib.OpenDB(*c), nil
+	return stdlib.OpenDB(*c, stdlib.OptionBeforeConnect(func(_ context.Context, c *pgx.ConnConfig) error {
+		c.Password = t.password()
+		return nil
+	})), nil
 }
+
+// pqConnector connects with the password as it is then.
+type pqConnector struct {
+	target *Target
+	config pq.Config
+}
+
+func (p pqConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	c := p.config.Clone()
+	if c.Password == "" {
+		c.Password = p.target.password()
+	}
+	connector, err := pq.NewConnectorConfig(c)
+	if err != nil {
+		return nil, p.target.unusable(err)
+	}
+	return connector.Connect(ctx)
+}
+
+func (pqConnector) Driver() driver.Driver { return pq.Driver{} }
 
 // Check connects once, and fails within the timeout.
 func (t *Target) Check(ctx context.Context, pool *sql.DB, timeout time.Duration) error {
@@ -246,6 +290,7 @@ func Refused(err error) bool {
 // directly. Its statements work through a pooler in any mode.
 func (t *Target) Connect(ctx context.Context) (*pgx.Conn, error) {
 	c := t.pgx.Copy()
+	c.Password = t.password()
 	c.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	return pgx.ConnectConfig(ctx, c)
 }

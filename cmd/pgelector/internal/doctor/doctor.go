@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
@@ -78,11 +79,11 @@ func (x *Examination) Run(ctx context.Context) (err error) {
 func (x *Examination) writeJSON(failure error) error {
 	encoder := json.NewEncoder(x.Out)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return exit.With(exit.Failure, encoder.Encode(struct {
 		Healthy          bool      `json:"healthy"`
 		RecommendedLease float64   `json:"recommended_lease_s,omitempty"`
 		Findings         []finding `json:"findings"`
-	}{failure == nil && x.Healthy(), x.recommended.Seconds(), x.found})
+	}{failure == nil && x.Healthy(), x.recommended.Seconds(), x.found}))
 }
 
 func (x *Examination) run(ctx context.Context) (err error) {

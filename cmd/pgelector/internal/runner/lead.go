@@ -59,8 +59,11 @@ func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	r.mu.Lock()
 	r.child = nil
 	r.lasted = time.Since(began)
-	if result.FromTTY {
+	switch {
+	case result.FromTTY:
 		r.leaving = os.Interrupt
+	case result.Code == exit.SignalBase+int(syscall.SIGQUIT): // whoever sent it wanted that
+		r.leaving = syscall.SIGQUIT
 	}
 	stopped := r.leaving == syscall.SIGTERM
 	r.mu.Unlock()

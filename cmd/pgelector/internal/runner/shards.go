@@ -76,14 +76,14 @@ func runShards(c Config) error {
 	defer stop()
 	err = shard.Run(s.ctx, pool, c.Group, shard.Numbers(c.Shards), s.lead,
 		shard.WithSession(session...), shard.WithMoves(c.Moves), shard.WithGrace(c.Sticky))
-	var own *exit.Error
-	if errors.As(context.Cause(s.ctx), &own) {
-		err = own
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.code != exit.OK {
+	var own *exit.Error
+	switch {
+	case s.code != exit.OK:
 		return exit.Silently(s.code)
+	case errors.As(context.Cause(s.ctx), &own):
+		return own
 	}
 	return explain(c.Target, err)
 }
@@ -213,7 +213,7 @@ func (s *shards) onCampaign(_ context.Context, e hooks.Campaign) {
 func (s *shards) dispatch(signals <-chan os.Signal) {
 	for sig := range signals {
 		s.mu.Lock()
-		if supervise.Ends(sig, len(s.children) > 0) {
+		if supervise.Ends(sig, true) { // a member lives on without a command
 			s.leaving = sig
 			s.cancel(signalled(sig))
 		} else {

@@ -156,6 +156,9 @@ var ErrPrivilege = errors.New("the role lacks the privilege")
 // ErrChanged is returned if the leader to evict no longer leads.
 var ErrChanged = errors.New("no longer leads")
 
+// ErrStays is returned if the leader to evict does not end in time.
+var ErrStays = errors.New("was terminated but still holds the lock")
+
 const goneEvery = 20 * time.Millisecond // between two checks for the end of a backend
 
 // Evict ends the leader's backend if it still holds the election's lock, and waits until the
@@ -181,7 +184,7 @@ func Evict(ctx context.Context, pool *sql.DB, e Election) error {
 		select {
 		case <-time.After(goneEvery):
 		case <-ctx.Done():
-			return fmt.Errorf("backend %d was terminated but still holds the lock: %w", e.Leader.PID, context.Cause(ctx))
+			return fmt.Errorf("backend %d %w: %w", e.Leader.PID, ErrStays, context.Cause(ctx))
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 	"time"
 )
@@ -99,13 +98,13 @@ func Catch() <-chan os.Signal {
 	return caught
 }
 
-// Ends reports whether the signal asks the program to end. SIGHUP does only if no command
-// runs: many programs reload their configuration on it.
+// Ends reports whether the signal asks the program to end. SIGHUP and SIGQUIT do only if no command
+// runs: many programs reload their configuration on the one, and print their threads on the other.
 func Ends(sig os.Signal, commandRuns bool) bool {
-	if sig == syscall.SIGHUP {
+	if sig == syscall.SIGHUP || sig == syscall.SIGQUIT {
 		return !commandRuns
 	}
-	return slices.Contains([]os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM}, sig)
+	return sig == syscall.SIGINT || sig == syscall.SIGTERM
 }
 
 // instantOf converts a time. It reads the shared clock first, so that a freeze between the
