@@ -210,6 +210,23 @@ func TestEvictEndsTheLeadersSession(t *testing.T) {
 	r.ends(t, exit.Lost)
 }
 
+// A process that is stopped, or hangs in the kernel, does not end.
+func TestABackendThatDoesNotEndIsNotEvicted(t *testing.T) {
+	t.Parallel()
+	dsn := own(t).DSN()
+	r := launch(t, at(dsn), quick("x", sh("echo ready; exec sleep 1000")...)...)
+	r.says(t, "ready")
+	var pid int
+	check(t, connection(t, dsn).QueryRow(t.Context(), "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1").Scan(&pid))
+	check(t, syscall.Kill(pid, syscall.SIGSTOP))
+	defer func() { check(t, syscall.Kill(pid, syscall.SIGCONT)) }()
+	evicted := invoke(t, at(dsn), "evict", "x", "--yes", "--timeout", "1s")
+	evicted.want(t, exit.Negative, "still holds the lock")
+	if strings.Contains(evicted.err, "could not connect") {
+		t.Errorf("it says %s", evicted.err)
+	}
+}
+
 func TestDashboardServesThePage(t *testing.T) {
 	t.Parallel()
 	r := launch(t, at(database(t)), "dashboard", "--listen", "127.0.0.1:0", "billing")

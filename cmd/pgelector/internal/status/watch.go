@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pooled"
 )
@@ -178,14 +179,13 @@ func Evict(ctx context.Context, pool *sql.DB, e Election) error {
 	}
 	for {
 		held, err := holds(ctx, pool, e)
-		if err != nil || !held {
+		switch {
+		case ctx.Err() != nil && (held || err != nil): // the last question is cut off, too
+			return fmt.Errorf("backend %d %w: %w", e.Leader.PID, ErrStays, context.Cause(ctx))
+		case err != nil || !held:
 			return err
 		}
-		select {
-		case <-time.After(goneEvery):
-		case <-ctx.Done():
-			return fmt.Errorf("backend %d %w: %w", e.Leader.PID, ErrStays, context.Cause(ctx))
-		}
+		backoff.Sleep(ctx, goneEvery)
 	}
 }
 
