@@ -219,6 +219,14 @@ func (g *group) tally() (led map[string]int, unled int) {
 	return led, len(free)
 }
 
+// unmoved checks that all shards are led evenly, each by the same member as before.
+func (g *group) unmoved(before map[string][]string) {
+	g.Helper()
+	if n := moved(before, g.spread()); n != 0 {
+		g.Errorf("%d shards moved", n)
+	}
+}
+
 // moved counts the shards whose leader has changed.
 func moved(before, after map[string][]string) (n int) {
 	for id, shards := range after {

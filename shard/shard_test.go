@@ -190,9 +190,7 @@ func TestAMemberThatComesBackWithinTheGraceGetsItsShards(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		g.join("member-1")
 		time.Sleep(3 * time.Second)
-		if n := moved(before, g.spread()); n != 0 {
-			g.Errorf("%d shards moved", n)
-		}
+		g.unmoved(before)
 		g.kill("member-1")
 		time.Sleep(35 * time.Second)
 		g.spread()
@@ -247,9 +245,7 @@ func TestAMemberWhoseHostVanishedComesBackToItsSeat(t *testing.T) {
 		old := g.vanish("a")
 		g.join("a")
 		time.Sleep(lease + 5*time.Second)
-		if n := moved(before, g.spread()); n != 0 {
-			g.Errorf("%d shards moved", n)
-		}
+		g.unmoved(before)
 		old.end()
 	}, shard.WithGrace(time.Hour))
 }
@@ -262,23 +258,18 @@ func TestAMemberThatHasWaitedForItsSeatWaitsForItAgain(t *testing.T) {
 		g.join("a")
 		g.even()
 		before := g.spread()
-		settled := func(when string) {
-			t.Helper()
-			time.Sleep(2 * lease)
-			if n := moved(before, g.spread()); n != 0 {
-				g.Errorf("%s: %d shards moved", when, n)
-			}
-		}
 		old := g.vanish("a")
 		defer old.end()
 		links := &links{}
 		g.open = links.open
 		g.join("a")
-		settled("the host of a has vanished, and is back")
+		time.Sleep(2 * lease)
+		g.unmoved(before)
 		a := g.members["a"]
 		g.excuse(a, true)
 		links.next(g.NewProcess())
-		settled("the link of a is dead, and it has another")
+		time.Sleep(2 * lease)
+		g.unmoved(before)
 		g.excuse(a, false)
 		g.leave("a")
 		links.mend()
@@ -367,9 +358,7 @@ func TestAMemberThatHasItsSeatAgainAndDoesNotHearOfItWaitsForItAgain(t *testing.
 			time.Sleep(time.Duration(i) * 15 * time.Millisecond)
 			links.next(g.NewProcess())
 			time.Sleep(4 * lease)
-			if n := moved(before, g.spread()); n != 0 {
-				g.Errorf("%d shards moved", n)
-			}
+			g.unmoved(before)
 			g.excuse(a, false)
 			g.leave("a")
 			links.mend()
@@ -392,9 +381,7 @@ func TestOfTwoMembersThatBeginAtTheSameSeatEachComesBackToItsOwn(t *testing.T) {
 			g.Helper()
 			g.join(id)
 			time.Sleep(within)
-			if n := moved(before, g.spread()); n != 0 {
-				g.Errorf("%s is back: %d shards moved", id, n)
-			}
+			g.unmoved(before)
 		}
 		for _, id := range []string{"web-35", "web-40"} {
 			g.leave(id)
@@ -427,9 +414,7 @@ func TestAMemberWhoseElderLeftComesBackToItsSeat(t *testing.T) {
 		time.Sleep(time.Second)
 		g.join("web-40")
 		time.Sleep(lease + 5*time.Second)
-		if n := moved(before, g.spread()); n != 0 {
-			g.Errorf("%d shards moved", n)
-		}
+		g.unmoved(before)
 		old.end()
 	}, shard.WithGrace(grace))
 }

@@ -186,7 +186,7 @@ func named(name string) step {
 	return steps[slices.IndexFunc(steps, func(s step) bool { return s.name == name })]
 }
 
-// A step that uses the engine alone says so.
+// A change of what a step imports runs it again.
 func TestAStepIsOfAllThatItImports(t *testing.T) {
 	t.Chdir("..")
 	for name, packages := range map[string]string{"torture": "./torture", "cluster": "./ha", "simulation": "./simulation"} {
