@@ -27,6 +27,9 @@ while :; do sleep 0.05; done`
 // unhurried are flags for a term that only the test ends, also on a busy machine.
 var unhurried = []string{"--lease", "60s", "--drain", "400ms", "--grace", "200ms"}
 
+// ample are flags for a lease that ends two seconds after the grace of the lost term's command.
+var ample = []string{"--lease", "10s"}
+
 // family are the processes of stubborn.
 type family struct{ self, child, daemon int }
 
@@ -245,7 +248,7 @@ func TestWithRestartTheNextTermFollowsALostOne(t *testing.T) {
 func TestTheCommandOfAFrozenSupervisorEndsBeforeAnotherLeads(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
-	r := run(t, name(t), sh(stubborn)...)
+	r := run(t, name(t), append(ample, sh(stubborn)...)...)
 	f := stubbornFamily(t, r)
 	r.signal(t, syscall.SIGSTOP)
 	next := run(t, name(t), "--", "echo", "leads")
@@ -363,16 +366,20 @@ func TestTheCommandOfACutOffHostEndsBeforeAnotherLeads(t *testing.T) {
 	needsLinux(t)
 	c := own(t)
 	for _, driver := range []string{"pgx", "pq"} {
-		proxy, err := c.Proxy(t.Context())
-		check(t, err)
-		r := launch(t, at(proxy.DSN()), quick("x", append([]string{"--driver", driver}, sh(stubborn)...)...)...)
-		f := stubbornFamily(t, r)
-		proxy.BlackHole()
-		next := launch(t, at(c.DSN()), quick("x", "--", "echo", "leads")...)
-		next.says(t, "leads")
-		f.dead(t, "when the next leads")
-		r.ends(t, exit.Lost)
-		r.silent(t, patience)
-		next.ends(t, exit.OK)
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			proxy, err := c.Proxy(t.Context())
+			check(t, err)
+			args := append(append([]string{"--driver", driver}, ample...), sh(stubborn)...)
+			r := launch(t, at(proxy.DSN()), quick(driver, args...)...)
+			f := stubbornFamily(t, r)
+			proxy.BlackHole()
+			next := launch(t, at(c.DSN()), quick(driver, "--", "echo", "leads")...)
+			next.says(t, "leads")
+			f.dead(t, "when the next leads")
+			r.ends(t, exit.Lost)
+			r.silent(t, patience)
+			next.ends(t, exit.OK)
+		})
 	}
 }

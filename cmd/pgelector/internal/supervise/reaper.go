@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -28,16 +29,16 @@ func NewReaper() (*Reaper, error) {
 	signal.Notify(ended, syscall.SIGCHLD)
 	go func() {
 		for range ended {
+			r.mu.Lock()
 			r.reap()
+			r.mu.Unlock()
 		}
 	}()
 	return r, nil
 }
 
-// reap reports whether children are left.
+// reap reports whether children are left. The caller holds mu.
 func (r *Reaper) reap() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	return reap(0, func(pid int, _ syscall.WaitStatus) {
 		if done, ok := r.waited[pid]; ok {
 			close(done)
@@ -48,11 +49,11 @@ func (r *Reaper) reap() bool {
 
 // sweep kills the family of a guard, and reports whether a process of it may be left.
 func (r *Reaper) sweep(f family, guard int) (left bool) {
-	left = f.left(r.reap())
-	r.mu.Lock() // no guard starts meanwhile
+	r.mu.Lock() // no guard starts, and no child is reaped, meanwhile
 	defer r.mu.Unlock()
+	left = f.left(r.reap())
 	if f.others = r.guardsBut(guard); len(f.others) > 0 {
-		left = f.lives(0)
+		left = f.orphans()
 	}
 	if left {
 		f.signal(syscall.SIGKILL)
@@ -155,6 +156,18 @@ func (f family) left(children bool) bool {
 
 func (f family) groupLives() bool {
 	return f.group > 1 && !errors.Is(syscall.Kill(-f.group, 0), syscall.ESRCH)
+}
+
+// orphans reports whether this process has a child that is no guard of another command, living
+// or not. If its children are unknown, it reports whether a process of the group lives. Do not
+// reap meanwhile: a process whose parent ends moves up to this one, and a search of the whole
+// tree would miss it, but the topmost of those that ended stays a child until it is reaped.
+func (f family) orphans() bool {
+	children, err := childrenOf(os.Getpid())
+	if err != nil {
+		return f.groupLives()
+	}
+	return slices.ContainsFunc(children, func(pid int) bool { return !slices.Contains(f.others, pid) })
 }
 
 // reap reaps every ended child, and with WUNTRACED also reports stopped ones. It returns

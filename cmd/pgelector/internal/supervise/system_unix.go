@@ -37,6 +37,8 @@ type process struct {
 	zombie             bool
 }
 
-func descendants(...int) ([]process, error) {
-	return nil, errors.New("descendants are followed on Linux only")
-}
+var errUnknown = errors.New("descendants are followed on Linux only")
+
+func descendants(...int) ([]process, error) { return nil, errUnknown }
+
+func childrenOf(int) ([]int, error) { return nil, errUnknown }
