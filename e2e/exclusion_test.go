@@ -306,6 +306,7 @@ func TestTheLockIsFreeBeforeRunReturns(t *testing.T) {
 		"ctx ends":     func(c *candidate, _ chan<- struct{}) { c.stop() },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
 				s := onShared(t)
 				resign := make(chan struct{})

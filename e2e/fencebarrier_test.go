@@ -63,6 +63,7 @@ func TestTheNextLeaderWaitsForTheTransactionsOfTheLast(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			overDrivers(t, func(t *testing.T, d drivers) {
 				s := onShared(t)
 				ledger := s.ledger(t)
@@ -247,6 +248,7 @@ func TestAFrozenLeaderWithAnOpenTransactionIsReplaced(t *testing.T) {
 func frozenIsReplaced(t *testing.T, do, how string) {
 	t.Helper()
 	t.Run(strings.ReplaceAll(do+" "+how, " ", "-"), func(t *testing.T) {
+		t.Parallel()
 		overEach(t, func(t *testing.T, d drivers) {
 			if do == "sending a copy" && d.name(0) != "postgres" {
 				t.Skip("database/sql has no COPY on pgx")

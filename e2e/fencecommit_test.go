@@ -63,6 +63,7 @@ func TestInTxWhoseConnectionIsLostDuringTheCommitHasAnUnknownOutcome(t *testing.
 		"terminated": {func(l link, pid int) { _, _ = l.admin.Exec("SELECT pg_terminate_backend($1)", pid) }, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
 				l := behindAProxy(t)
 				ledger, key, letGo := l.slowToCommit(t)
@@ -224,6 +225,7 @@ func TestAFencedTransactionOnADeadLinkReturnsBeforeTheDrainIsOver(t *testing.T) 
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
 				const drain = 4 * time.Second
 				l := behindAProxy(t)

@@ -234,6 +234,7 @@ func TestALateWriteOfAFrozenLeaderIsRefusedIfItIsFenced(t *testing.T) {
 	t.Parallel()
 	for _, how := range []way{unfenced, inTx, byToken} {
 		t.Run(strings.ReplaceAll(string(how), " ", "-"), func(t *testing.T) {
+			t.Parallel()
 			overDrivers(t, func(t *testing.T, d drivers) {
 				c := onShared(t).startWriters(t, d, how, func(_ int, w *writerSettings) { w.Lockstep, w.Pause = true, 0 })
 				step := func(id string) { _, err := io.WriteString(c.writer(id).in, "go\n"); check(t, err) }
@@ -277,6 +278,7 @@ func TestFencedWritesAreLinearizableWhateverIsFrozenWhen(t *testing.T) {
 	slots := make(chan struct{}, atOnce)
 	for _, how := range []way{unfenced, inTx, byToken} {
 		t.Run(strings.ReplaceAll(string(how), " ", "-"), func(t *testing.T) {
+			t.Parallel()
 			var mu sync.Mutex
 			var sum tally
 			rounds := rounds

@@ -373,6 +373,7 @@ func overEpochModes(t *testing.T, test func(t *testing.T, s *server, c *candidat
 	t.Helper()
 	for name, stand := range epochModes {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
 				s := onShared(t)
 				name := unique("database")

@@ -69,6 +69,7 @@ func TestARestartOfTheServerLeavesOneLeader(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]pgcluster.Mode{"immediate": pgcluster.Immediate, "fast": pgcluster.Fast} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			overDrivers(t, func(t *testing.T, d drivers) {
 				c := own(t)
 				s := on(t, c)

@@ -233,6 +233,7 @@ func TestAFailureOfTheRosterEndsNoTerm(t *testing.T) {
 			`ALTER TABLE $schema.roster_terms RENAME word TO token; ALTER TABLE $schema.roster_candidates RENAME wealth TO health`, roster.ErrNotMigrated},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {
 				l := loseRoster(t, d)
 				l.exec(t, loss.lose)

@@ -296,6 +296,7 @@ func TestASuccessorThatDiesOrFreezesIsPassedOver(t *testing.T) {
 	} {
 		for kind, standby := range standbys {
 			t.Run(name+", "+kind, func(t *testing.T) {
+				t.Parallel()
 				overDrivers(t, func(t *testing.T, d drivers) {
 					f := onShared(t).launch(t, d, 4, func(_ int, s *settings) { s.Standby = standby })
 					leader := f.leader(t, 0)
