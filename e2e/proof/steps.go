@@ -89,7 +89,7 @@ var steps = []step{
 		patterns: []string{`after (?P<resignations>\d+) resignations`}, says: "{resignations} with each driver",
 		of: onServers},
 	{name: "fuzzing", what: "**Fuzzing** of all parsers",
-		command: "make fuzz TIME=5m", short: "make fuzz TIME=1s", minutes: 80,
+		command: "make fuzz TIME=2m", short: "make fuzz TIME=1s", minutes: 32,
 		patterns: []string{`== \d+/(?P<targets>\d+) `}, says: "{targets} targets",
 		of: regexp.MustCompile(`^(cmd|elector|electortest|fence|internal|roster)/|^e2e/(go\.|history/)|^scripts/fuzz`)},
 	{name: "coverage", what: "**Coverage** of the election and its sessions",
