@@ -11,7 +11,7 @@ source scripts/tmpdir.sh
 # Without a C compiler there is no race detector.
 race=()
 if CGO_ENABLED=1 go build -race runtime/cgo 2>/dev/null; then
-  export CGO_ENABLED=1
+  export CGO_ENABLED=1 GORACE="atexit_sleep_ms=100 ${GORACE:-}" # every process waits at its end, a second by default
   race=(-race)
 fi
 
