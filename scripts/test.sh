@@ -26,28 +26,11 @@ packages=$(($(getconf _NPROCESSORS_ONLN) + 1))
 # What guards the promises, once more through PgBouncer in transaction mode; all of it: make e2e SCOPE=transaction
 pooled='^(TestTwentyProcessesHaveOneLeaderAtATime|TestAFrozenLeaderIsReplacedAndKnowsItWhenThawed|TestInTxCommitsInsideTheTerm|TestInTxIsRefusedAfterTheTerm|TestTheWorkMayTransferItsTerm|TestTwoRequestsAtOnceEndOneTerm)$'
 
-check() { # a module
-  local status=0
-  go -C "$1" vet ./... || status=1
-  go -C "$1" test ${race[@]+"${race[@]}"} -shuffle=on -p "$packages" -timeout "$((45 * count))m" "${@:2}" ${PACKAGES:-./...} || status=1
-  return $status
-}
-
-# The tests of the examples wait, and those of the library compute.
 status=0
-for module in ${MODULES:-examples . e2e}; do
-  if [[ $module == examples ]]; then
-    output=$(mktemp)
-    check examples "$@" >"$output" 2>&1 &
-  else
-    check "$module" "$@" || status=1
-  fi
+for module in ${MODULES:-. examples e2e}; do
+  go -C "$module" vet ./... || status=1
+  go -C "$module" test ${race[@]+"${race[@]}"} -shuffle=on -p "$packages" -timeout "$((45 * count))m" "$@" ${PACKAGES:-./...} || status=1
 done
-if [[ -n ${output:-} ]]; then
-  wait $! || status=1
-  cat "$output"
-  rm "$output"
-fi
 if [[ -z ${MODULES:-} && " $* " == *" -run=. "* ]] && PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null; then
   PGELECTOR_SCOPE=transaction go -C e2e test ${race[@]+"${race[@]}"} -shuffle=on -timeout 5m "$@" -run="$pooled" . || status=1
 fi
