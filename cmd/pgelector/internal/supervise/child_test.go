@@ -31,6 +31,17 @@ var onlyReaper = sync.OnceValues(NewReaper)
 
 const patience = 30 * time.Second
 
+// awaitGone waits until no process of the child is left, nor its guard.
+func awaitGone(t *testing.T, c *Child) {
+	t.Helper()
+	select {
+	case <-c.Gone():
+	case <-time.After(patience):
+		t.Fatal("the command does not end")
+	}
+	<-c.guard
+}
+
 // The host may freeze while the guard starts, and thaw when another leads.
 func TestACommandWhoseTermIsOverIsNotStarted(t *testing.T) {
 	reaper, err := onlyReaper()
@@ -48,15 +59,10 @@ func TestACommandWhoseTermIsOverIsNotStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-child.Gone():
-	case <-time.After(patience):
-		t.Fatal("the guard does not end")
-	}
+	awaitGone(t, child)
 	if _, err := os.Stat(file); child.PID() != 0 || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the command ran as process %d, and its file: %v", child.PID(), err)
 	}
-	<-child.guard
 	if r := child.Result(); !r.Stopped || r.GuardLost || r.StartError == "" {
 		t.Errorf("got %+v, want one that was stopped before it started", r)
 	}

@@ -42,20 +42,11 @@ func TestNoProcessIsLeftOfACommandWhoseGuardWasKilledBesideAnother(t *testing.T)
 			}
 		}
 	}
-	gone := func(c *Child) {
-		t.Helper()
-		select {
-		case <-c.Gone():
-		case <-time.After(patience):
-			t.Fatal("the command does not end")
-		}
-		<-c.guard
-	}
 	other, lives := start("other")
 	for round := range 80 { // one at a time: the search of another may find what one has missed
 		c, process := start(fmt.Sprint(round))
 		_ = syscall.Kill(c.guardPID, syscall.SIGKILL)
-		gone(c)
+		awaitGone(t, c)
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process))
 		if p, ok := parseStat(stat); err == nil && ok && !p.zombie {
 			t.Errorf("round %d: process %d lives", round, process)
@@ -65,5 +56,5 @@ func TestNoProcessIsLeftOfACommandWhoseGuardWasKilledBesideAnother(t *testing.T)
 		t.Error("the other command has ended")
 	}
 	other.Stop()
-	gone(other)
+	awaitGone(t, other)
 }
