@@ -27,8 +27,9 @@ while :; do sleep 0.05; done`
 // unhurried are flags for a term that only the test ends, also on a busy machine.
 var unhurried = []string{"--lease", "60s", "--drain", "400ms", "--grace", "200ms"}
 
-// ample are flags for a lease that ends two seconds after the grace of the lost term's command.
-var ample = []string{"--lease", "10s"}
+// ample are flags for a lease that ends almost three seconds after the grace of the lost term's
+// command.
+var ample = []string{"--lease", "10s", "--grace", "200ms"}
 
 // family are the processes of stubborn.
 type family struct{ self, child, daemon int }
