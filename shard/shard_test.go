@@ -188,6 +188,9 @@ func TestAMemberThatComesBackWithinTheGraceGetsItsShards(t *testing.T) {
 		before := g.spread()
 		g.leave("member-1")
 		time.Sleep(10 * time.Second)
+		if _, n := g.tally(); n != len(before["member-1"]) {
+			g.Errorf("nobody leads %d shards, and the absent member had %d", n, len(before["member-1"]))
+		}
 		g.join("member-1")
 		time.Sleep(3 * time.Second)
 		g.unmoved(before)

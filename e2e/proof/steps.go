@@ -21,7 +21,7 @@ type step struct {
 // What a step is made of, beside the library.
 var (
 	withoutServers = regexp.MustCompile(`^(db|elector|electortest|hooks/hookstest|internal|shard|sqlmock_test)/|^e2e/(go\.|mutation/|simulation/)`)
-	clusters       = `^e2e/(go\.|(fleet|history|must|pgcluster|register|sandbox)/)`
+	clusters       = `^e2e/(go\.|(fleet|history|must|pgcluster|register|sandbox)/[^_]*$)` // but for their tests
 	onServers      = regexp.MustCompile(clusters + `|^e2e/([^/]+_test\.go|(conformance|docscheck|fence|impostors)/)|^scripts/`)
 )
 
@@ -49,13 +49,13 @@ var steps = []step{
 		command: "make torture MINUTES=60", short: "make torture MINUTES=0.5", minutes: 65,
 		patterns: []string{`seed \d+: (?P<faults>\d+) faults of (?P<kinds>\d+) kinds`, `no two led at once: (?P<terms>[\d,]+) terms`, `fenced writes were linearizable: .*?(?P<writes>\d+) writes succeeded`},
 		says:     "one hour: {faults} faults, {terms} terms, {writes} fenced writes, all linearizable",
-		of:       regexp.MustCompile(clusters + `|^e2e/torture/`), engine: true},
+		of:       regexp.MustCompile(clusters + `|^e2e/torture/[^_]*$`), engine: true},
 	{name: "cluster", what: "**Failovers of a cluster**: Patroni, etcd, HAProxy and PgBouncer, {kinds} kinds of faults",
 		command: "make ha MINUTES=32 RESULTS=1", short: "make ha MINUTES=0.5 FAULTS=crash,switchover MODES=async", repeat: "make ha MINUTES=32", minutes: 40,
 		patterns: []string{`(?m)^(?P<faults>\d+) faults of (?P<kinds>\d+) kinds`, `(?P<terms>[\d,]+) terms compared`, `fenced writes were linearizable: .*?(?P<writes>\d+) writes succeeded`},
 		page:     "e2e/ha/RESULTS.md", cells: failoverCells,
 		says: "[32 minutes](../e2e/ha/RESULTS.md): {faults} faults, {terms} terms, {writes} fenced writes, all linearizable",
-		of:   regexp.MustCompile(clusters + `|^e2e/ha/`), engine: true},
+		of:   regexp.MustCompile(clusters + `|^e2e/ha/[^_]*$`), engine: true},
 	{name: "mutants", what: "**Mutations**: the library is broken on purpose",
 		command: "make mutate", short: "go -C e2e run ./mutation -only='The validity has no margin'", minutes: 25,
 		patterns: []string{`tests notice (?P<noticed>\d+) of (?P<all>\d+) mutants written by hand`},
