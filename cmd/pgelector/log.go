@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/mattn/go-isatty"
@@ -88,4 +89,25 @@ type scrubbed struct {
 func (s scrubbed) Write(line []byte) (int, error) {
 	_, err := io.WriteString(s.out, s.scrub(string(line)))
 	return len(line), err
+}
+
+// plain writes control characters as JSON does, but for tabs and newlines: what a server says, such
+// as the name of a role, must not control a terminal.
+type plain struct{ io.Writer }
+
+func (p plain) Write(text []byte) (int, error) {
+	_, err := io.WriteString(p.Writer, visible(string(text)))
+	return len(text), err
+}
+
+func visible(text string) string {
+	var out strings.Builder
+	for _, r := range text {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			fmt.Fprintf(&out, `\u%04x`, r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
 }

@@ -21,6 +21,8 @@ func main() {
 	app := &app{}
 	root := app.command()
 	root.SetArgs(arguments[1:])
+	root.SetOut(plain{os.Stdout})
+	root.SetErr(plain{stderr})
 	command, err := root.ExecuteC()
 	code := app.finish(command, err)
 	stderr.flush()
@@ -99,7 +101,7 @@ func (a *app) say(text string, code int) {
 			return
 		}
 	}
-	fmt.Fprintln(stderr, "pgelector:", a.connection.scrub(text))
+	fmt.Fprintln(plain{stderr}, "pgelector:", a.connection.scrub(text))
 }
 
 func versionCommand() *cobra.Command {

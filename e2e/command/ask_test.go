@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 )
@@ -280,6 +282,27 @@ func TestResignAsksTheLeaderToHandOver(t *testing.T) {
 		return len(beats) > 5
 	})
 	invoke(t, at(dsn), "status", name(t)).want(t, exit.OK, "second", "leads")
+}
+
+func TestARoleWhoseNameHasControlCharactersDoesNotControlTheTerminal(t *testing.T) {
+	t.Parallel()
+	c := shared.Get(t)
+	role := unique("red\x1b[31m")
+	_, err := connection(t, c.DSN()).Exec(t.Context(), "CREATE ROLE "+pgx.Identifier{role}.Sanitize()+" LOGIN")
+	check(t, err)
+	release := occupy(t, c.DSN(pgcluster.ForRole(role)), name(t))
+	defer release()
+	status := invoke(t, at(c.DSN()), "status", name(t))
+	status.want(t, exit.OK, `red\u001b[31m`)
+	asJSON := invoke(t, at(c.DSN()), "status", "--json", name(t))
+	asJSON.want(t, exit.OK, `red\u001b[31m`)
+	refused := invoke(t, at(c.DSN(pgcluster.ForRole(role+"2"))), "status", name(t))
+	refused.want(t, exit.Connect, `red\u001b[31m`)
+	for _, r := range []result{status, asJSON, refused} {
+		if strings.ContainsRune(r.out+r.err, '\x1b') {
+			t.Errorf("control characters in %q %q", r.out, r.err)
+		}
+	}
 }
 
 func TestEvictSaysWhichPrivilegeIsMissing(t *testing.T) {

@@ -39,6 +39,10 @@ const (
 	Unreachable Event = "unreachable" // the leader is unknown
 )
 
+// naming is how long a watch waits for a new leader's name. A candidate takes the lock, then its
+// name, and then tells its lease. A stranger tells none.
+const naming = time.Second
+
 // Watch watches an election.
 type Watch struct {
 	Election string
@@ -51,10 +55,10 @@ type Watch struct {
 // and went between two questions. It returns the error of the first question if it is
 // permanent.
 func (w Watch) Run(ctx context.Context, pool *sql.DB, permanent func(error) bool) error {
-	var last Change
+	var last, begun Change // begun is the first with the leader's session
 	ticker := time.NewTicker(w.Interval)
 	defer ticker.Stop()
-	for first, again := true, false; ; {
+	for first := true; ; {
 		change, err := w.look(ctx, pool)
 		switch {
 		case ctx.Err() != nil:
@@ -62,8 +66,10 @@ func (w Watch) Run(ctx context.Context, pool *sql.DB, permanent func(error) bool
 		case err != nil && first && permanent(err):
 			return err
 		}
-		// A candidate takes the lock, then its name, and then tells its lease.
-		if again = !again && change.Leader != nil && change.Leader.LeaseMillis == 0; !again {
+		if begun.Leader == nil || change.Leader == nil || begun.Leader.PID != change.Leader.PID {
+			begun = change
+		}
+		if change.Leader == nil || change.Leader.LeaseMillis != 0 || change.At.Sub(begun.At) >= naming {
 			if reported, changed := change.since(last); first || changed {
 				if err := w.Report(reported); err != nil {
 					return err

@@ -24,7 +24,7 @@ func TestWatchWaitsForTheNameOfANewLeader(t *testing.T) {
 		defer pool.Close()
 		ctx, stop := context.WithCancel(t.Context())
 		var leaders []string
-		watch := Watch{Election: "orders", Interval: time.Second, Timeout: time.Second, Report: func(c Change) error {
+		watch := Watch{Election: "orders", Interval: naming / 10, Timeout: time.Second, Report: func(c Change) error {
 			leaders = append(leaders, "")
 			if c.Leader != nil {
 				leaders[len(leaders)-1] = c.Leader.ID
@@ -33,14 +33,14 @@ func TestWatchWaitsForTheNameOfANewLeader(t *testing.T) {
 		}}
 		over := make(chan error, 1)
 		go func() { over <- watch.Run(ctx, pool, func(error) bool { return true }) }()
-		time.Sleep(time.Second / 2)
+		time.Sleep(naming / 20) // between two questions
 		lock := func(conn *sql.Conn, settings string) {
 			t.Helper()
 			row, err := db.New(conn).TryLock(ctx, db.TryLockParams{Key: elector.KeyFromName("orders"), Settings: settings})
 			if err != nil || row.Outcome != "granted" {
 				t.Fatal(row, err)
 			}
-			time.Sleep(time.Second)
+			time.Sleep(naming * 9 / 10)
 		}
 		connect := func() *sql.Conn {
 			conn, err := pool.Conn(ctx)
@@ -57,7 +57,7 @@ func TestWatchWaitsForTheNameOfANewLeader(t *testing.T) {
 		_ = one.Close()
 		synctest.Wait() // until its backend has ended
 		lock(other, `[{"name":"application_name","value":"other"}]`)
-		time.Sleep(time.Second)
+		time.Sleep(naming)
 		stop()
 		if err := <-over; !errors.Is(err, context.Canceled) {
 			t.Error(err)
