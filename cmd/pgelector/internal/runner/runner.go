@@ -240,7 +240,7 @@ func (r *runner) busy() error {
 	case r.lastErr != nil:
 		return r.explain(r.lastErr)
 	case !r.answered:
-		return exit.With(exit.Connect, fmt.Errorf("the server has not answered within --wait %v", r.FreeWait))
+		return exit.With(exit.Connect, fmt.Errorf("the server has not answered within --wait %v, or the last leader still has a transaction open there", r.FreeWait))
 	}
 	r.Log.Info("another candidate leads, not running the command", "election", r.Election, "waited", r.FreeWait)
 	return &exit.Error{Code: r.BusyCode, Err: exit.ErrSilent}
