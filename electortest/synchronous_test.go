@@ -854,10 +854,10 @@ func TestACandidateThatCannotAskForTheStandbysSaysWhy(t *testing.T) {
 }
 
 // The connection for commits has the settings of a session, but for one. If the server refuses them,
-// another connection is tried.
+// another connection is tried, and after a pause another.
 func TestTheConnectionForCommitsIsSetUpLikeASession(t *testing.T) {
 	replicated(t, func(b *bench) {
-		one := b.wired(fail("ApplySettings", 4, 4, serverError("53200", "out of shared memory")), "one", synchronously)
+		one := b.wired(fail("ApplySettings", 4, 5, serverError("53200", "out of shared memory")), "one", synchronously)
 		_, _, err := one.TryCampaign(always)
 		b.wraps(err, elector.ErrTooEarly)
 		time.Sleep(lease)
