@@ -581,6 +581,72 @@ func TestAFirstCommitThatIsTooLateIsNone(t *testing.T) {
 	}
 }
 
+// The session's validity is over then. The attempt must not go on and blame the session.
+func TestAnAttemptThatGetsNoConnectionForCommitsInTimeSaysSo(t *testing.T) {
+	replicated(t, func(b *bench) {
+		var granted, hung atomic.Bool
+		one := b.wired(func(m message, send func() error) error {
+			switch {
+			case m.name == "Confirm":
+				granted.Store(true)
+			case m.name == "CONNECT" && granted.Load() && hung.CompareAndSwap(false, true):
+				time.Sleep(lease)
+			}
+			return send()
+		}, "one", synchronously)
+		one.pool.SetMaxIdleConns(-1) // each attempt dials
+		_, _, err := one.TryCampaign(always)
+		b.wraps(err, elector.ErrTooEarly)
+		time.Sleep(lease)
+		_, _, err = one.TryCampaign(always)
+		if text := fmt.Sprint(err); !strings.Contains(text, "take a connection from the pool") || !strings.Contains(text, "have not acknowledged a commit within") {
+			b.Errorf("got %v", err)
+		}
+		time.Sleep(lease)
+		b.wraps(b.campaign(one.Elector).Resign(always))
+	})
+}
+
+// Only an idle connection with a transaction that others left open is passed over at once, since there
+// may be more of them. The next commit tries another one in any case.
+func TestAConnectionForCommitsThatFailsIsReplacedAfterAPause(t *testing.T) {
+	aborted := serverError("25P02", "current transaction is aborted")
+	for name, c := range map[string]struct {
+		err   error
+		keeps int // idle connections, of which the session takes one
+		tried int // until the pause: for the attempt, and for its first commit
+	}{
+		"a new one, in a transaction":   {aborted, 0, 2},
+		"an idle one, in a transaction": {aborted, 2, 3},
+		"an idle one":                   {errOops, 2, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			replicated(t, func(b *bench) {
+				var granted time.Time
+				tried := 0
+				one := b.wired(func(m message, send func() error) error {
+					switch {
+					case m.name == "Confirm":
+						granted = time.Now()
+					case m.name == "DescribeServer" && time.Now().Equal(granted) && tried < 10:
+						tried++
+						return c.err
+					}
+					return send()
+				}, "one", synchronously)
+				_, _, err := one.TryCampaign(always)
+				b.wraps(err, elector.ErrTooEarly)
+				time.Sleep(lease)
+				one.pool.SetMaxIdleConns(c.keeps)
+				b.wraps(b.campaign(one.Elector).Resign(always))
+				if tried != c.tried {
+					b.Errorf("%d connections were tried, want %d", tried, c.tried)
+				}
+			})
+		})
+	}
+}
+
 // Each reload may have changed the setting and back.
 func TestACommitAroundWhichTheConfigurationIsReloadedProvesNothing(t *testing.T) {
 	replicated(t, func(b *bench) {
