@@ -180,6 +180,9 @@ func TestATermThatEndsOnRequestKnowsWhoAsked(t *testing.T) {
 		if text := cause.Error(); next != (elector.Leader{}) || !strings.Contains(text, `requested by role "postgres" (report), backend `) {
 			b.Errorf("%q leads next, and the cause is %s", next.CandidateID, text)
 		}
+		if n := other.pool.Stats().OpenConnections; n != 2 {
+			b.Errorf("%d connections are open, want that of the request, and one that asked who leads", n)
+		}
 	})
 }
 
@@ -331,6 +334,35 @@ func TestARequestThatCannotBeMadeSaysWhy(t *testing.T) {
 		}
 		if !term.Valid() {
 			b.Error("the leader has resigned")
+		}
+		b.wraps(term.Resign(always))
+	})
+}
+
+// A watchedContext counts the contexts that are derived from it and not cancelled.
+type watchedContext struct {
+	context.Context
+	derived atomic.Int32
+}
+
+// Value hides the context inside from package context, which calls AfterFunc instead.
+func (c *watchedContext) Value(any) any { return nil }
+
+func (c *watchedContext) AfterFunc(func()) (stop func() bool) {
+	c.derived.Add(1)
+	return sync.OnceValue(func() bool { c.derived.Add(-1); return true })
+}
+
+// It may be made again and again, with a context that lives as long as the process.
+func TestARequestThatFailsLeavesNothingOnItsContext(t *testing.T) {
+	bubble(t, func(b *bench) {
+		term := b.campaign(b.candidate("leader").Elector)
+		asker := b.wired(fail("ApplySettings", 1, 1, serverError("53200", "out of shared memory")), "asker")
+		ctx := &watchedContext{Context: b.Context()}
+		_, err := elector.RequestResign(ctx, asker.pool, asker.Election())
+		b.wraps(err, elector.ErrLockTableFull)
+		if n := ctx.derived.Load(); n != 0 {
+			b.Errorf("%d contexts are left", n)
 		}
 		b.wraps(term.Resign(always))
 	})
