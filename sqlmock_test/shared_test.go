@@ -363,6 +363,22 @@ func TestACampaignThatEndsAtItsBarrierReleasesItsLockOnce(t *testing.T) {
 	}
 }
 
+// An unlock would be in doubt, and end the session: there is nothing to unlock.
+func TestACampaignThatEndsWhileAnotherLeadsCostsItsSessionNoStatement(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		m := newMany(t, 2)
+		m.opened()
+		m.elected(1, 2)
+		term := m.campaign(t, 1)
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy")))
+		_, err := m.all[0].Campaign(within(t, 20*time.Millisecond))
+		wantError(t, err, context.DeadlineExceeded)
+		time.Sleep(2 * time.Second) // the mock reports any statement
+		expectResign(m.mock)
+		resign(t, term)
+	})
+}
+
 // campaigns campaigns for all elections at once.
 func (m *many) campaigns(t *testing.T) []*elector.Term {
 	t.Helper()
