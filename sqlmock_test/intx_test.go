@@ -272,6 +272,7 @@ func TestARefusedTransactionOfATermThatGoesOnSaysWhatTheServerSaw(t *testing.T) 
 		"a stranger has the guard": {outcome: "superseded", reached: own, want: "does a stranger use this database?", goesOn: true},
 		"another leads elsewhere":  {outcome: "superseded", reached: values(4712, 2, "10.0.0.9", 5432), want: "another cluster (timeline 2 at 10.0.0.9:5432)"},
 		"another leads on the old": {outcome: "superseded", reached: values(4711, 1, "", 0), want: elector.ErrOldPrimary.Error() + ": the pool has reached timeline 1, and the session"},
+		"superseded, but unknown":  {outcome: "superseded", want: "not on the server and database of this pool"},
 		"unknown":                  {outcome: "ended", want: "not on the server and database of this pool"},
 		"another database":         {outcome: "ended", reached: own, want: "another database of this server"},
 		"another cluster":          {outcome: "ended", reached: values(4712, 3, "10.0.0.9", 5432), want: "another cluster (timeline 3 at 10.0.0.9:5432)"},
