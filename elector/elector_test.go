@@ -189,6 +189,22 @@ func TestNothingOfATermIsAnnouncedOnceItHasEnded(t *testing.T) {
 	}
 }
 
+// A failure that is reported later is dropped.
+func TestNothingIsAnnouncedAfterOnClosed(t *testing.T) {
+	var got []string
+	a := newAnnouncer(hooks.Origin{}, []hooks.Hook{hooks.Funcs{
+		Error:  func(context.Context, hooks.Failure) { got = append(got, "error") },
+		Closed: func(context.Context, hooks.Closed) { got = append(got, "closed") },
+	}})
+	for range 2 {
+		a.post(a.failure(t.Context(), hooks.Failure{}))
+		a.close()
+	}
+	if want := []string{"error", "closed"}; !slices.Equal(got, want) {
+		t.Errorf("announced %q, want %q", got, want)
+	}
+}
+
 func TestNoWorkBeginsAfterTheEnd(t *testing.T) {
 	w := newWork()
 	for range 2 {

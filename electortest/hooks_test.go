@@ -150,6 +150,23 @@ func TestEachPanicOfAnEventIsReported(t *testing.T) {
 	})
 }
 
+// brief has the method of one event only.
+type brief struct{ demoted int }
+
+func (h *brief) OnDemoted(context.Context, hooks.Demoted) { h.demoted++ }
+
+func TestAHookReceivesOnlyTheEventsThatItHasMethodsFor(t *testing.T) {
+	bubble(t, func(b *bench) {
+		h := &brief{}
+		one := b.candidate("one", elector.WithHooks(h))
+		b.wraps(b.campaign(one.Elector).Resign(always))
+		b.failed(one)
+		if h.demoted != 1 {
+			b.Errorf("demoted %d times", h.demoted)
+		}
+	})
+}
+
 func TestTheContextsOfHooksCarryValuesAndOnlyThatOfOnElectedEnds(t *testing.T) {
 	type key struct{}
 	bubble(t, func(b *bench) {
