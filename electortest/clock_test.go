@@ -3,6 +3,7 @@ package electortest_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -38,6 +39,41 @@ func TestAClockThatIsSetForwardEndsATermAndOneSetBackDoesNot(t *testing.T) {
 			b.leads(one)
 		})
 	}
+}
+
+// A glance is a connector to a process whose clock is wrong for one look at it.
+type glance struct {
+	connector
+	wrong atomic.Bool
+}
+
+func (g *glance) Driver() driver.Driver            { return g }
+func (g *glance) Open(string) (driver.Conn, error) { return nil, errOops }
+func (g *glance) ClockShift() time.Duration {
+	if g.wrong.CompareAndSwap(true, false) {
+		return lease
+	}
+	return 0
+}
+
+// A late answer that is read between two looks has the same effect.
+func TestAClockThatIsSetBackBeforeTheNextLookEndsNoTerm(t *testing.T) {
+	bubble(t, func(b *bench) {
+		process := b.NewProcess()
+		lends := process.Open()
+		defer lends.Close()
+		g := &glance{connector: connector{lends: lends, wire: passes}}
+		one := b.candidateOn(process, sql.OpenDB(g), "one")
+		term := b.campaign(one.Elector)
+		synctest.Wait()
+		g.wrong.Store(true)
+		ran, err := one.RunIfLeader(always, func(context.Context) error { return nil })
+		if b.wraps(err); !ran || g.wrong.Load() {
+			b.Errorf("ran %t, and nobody has looked: %t", ran, g.wrong.Load())
+		}
+		b.wraps(term.Resign(always))
+		b.ended(one, hooks.Resigned)
+	})
 }
 
 // A step of the clock ends a term of whose end the server knows nothing. The lock is held until

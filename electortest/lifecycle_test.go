@@ -29,6 +29,39 @@ func TestAResignationOnADeadLinkIsNoOverrun(t *testing.T) {
 	})
 }
 
+// The lease for which Resign waits is over during the release, which is no overrun. A hook that is
+// told that the release has failed, and does not return within the next one, is.
+func TestAResignationWaitsForAHookAfterTheReleaseNoLongerThanALease(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const lease = time.Second
+		one := b.candidate("one", elector.WithLease(lease), elector.WithHooks(hooks.Funcs{Error: func(_ context.Context, f hooks.Failure) {
+			if f.Op == hooks.OpRelease {
+				time.Sleep(time.Minute)
+			}
+		}}))
+		term := b.campaign(one.Elector)
+		working := make(chan bool)
+		go func() {
+			_, _ = one.RunIfLeader(always, func(context.Context) error {
+				close(working)
+				time.Sleep(lease / 2)
+				one.process.Cut(electortest.Both)
+				return nil
+			})
+		}()
+		<-working
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(always, 10*lease)
+		defer cancel()
+		b.wraps(term.Resign(ctx), elector.ErrOverrun)
+		b.within("Resign", 2*lease, time.Since(start), 2*lease)
+		one.process.Mend()
+		time.Sleep(time.Minute)
+		b.wraps(term.Resign(always), elector.ErrSessionLost)
+		b.failed(one, hooks.OpWork, hooks.OpRelease)
+	})
+}
+
 func TestStartLeadsUntilStop(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.candidate("one")
