@@ -175,6 +175,24 @@ func TestATransactionThatItsFunctionEndsHasAnUnknownOutcome(t *testing.T) {
 	})
 }
 
+// The end of the term reaches the transaction's context on another goroutine, which may be late.
+func TestATransactionIsNotCommittedOnceItsTermHasEnded(t *testing.T) {
+	ended, end := context.WithCancel(always)
+	end()
+	for range 5 {
+		bubble(t, func(b *bench) {
+			one := b.candidate("one")
+			term := b.campaign(one.Elector)
+			err := term.InTx(always, one.pool, nil, func(*sql.Tx) error {
+				_ = term.Resign(ended)
+				return nil
+			})
+			b.wraps(err, elector.ErrRolledBack, elector.ErrNotLeader, elector.ErrResigned)
+			b.wraps(term.Resign(always))
+		})
+	}
+}
+
 func TestAFencedTransactionEndsWithTheTermAndHoldsTheReleaseBack(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.candidate("one")
