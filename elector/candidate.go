@@ -103,10 +103,11 @@ func (n *candidate) saw(ctx context.Context, leader lock.Holder) {
 // so that the lock is released only after all of it has returned; under a Session the
 // attempts and terms, which its Close waits for.
 type work struct {
-	mu    sync.Mutex
-	n     int
-	ended bool
-	idle  chan struct{} // closed once ended and nothing goes on
+	mu     sync.Mutex
+	n      int
+	ended  bool
+	idle   chan struct{}  // closed once ended and nothing goes on
+	trials sync.WaitGroup // of work that counts, and may not begin
 }
 
 func newWork() *work { return &work{idle: make(chan struct{})} }
@@ -120,6 +121,8 @@ func (w *work) begin(valid func() bool) bool {
 		return false
 	}
 	w.n++
+	w.trials.Add(1)
+	defer w.trials.Done()
 	w.mu.Unlock()
 	if !valid() {
 		w.finish()
@@ -156,8 +159,9 @@ func (w *work) settle() {
 	}
 }
 
-// isIdle reports whether all work has returned and no more may begin.
+// isIdle reports, after end, whether all work has returned. It waits until none may begin.
 func (w *work) isIdle() bool {
+	w.trials.Wait()
 	select {
 	case <-w.idle:
 		return true
@@ -372,10 +376,20 @@ func (a *announcer) leaderChanged(ctx context.Context, c hooks.LeaderChanged) fu
 // is reported later is dropped.
 func (a *announcer) close() {
 	c := hooks.Closed{Origin: a.origin, At: time.Now()}
-	a.enqueue(announcement{last: true, call: func() {
-		tell(a.hooks.Load().all, func(h hooks.ClosedHook) { h.OnClosed(context.Background(), c) }, a.panicked)
-	}})
+	a.enqueue(announcement{last: true, call: func() { a.tellClosed(a.hooks.Load().all, c) }})
 	a.flush()
+}
+
+// tellClosed tells each hook. Those that were told hear of no panic of a later one.
+func (a *announcer) tellClosed(all []*registration, c hooks.Closed) {
+	if len(all) == 0 {
+		return
+	}
+	defer a.tellClosed(all[1:], c)
+	tell(all[:1], func(h hooks.ClosedHook) {
+		all[0].removed.Store(true)
+		h.OnClosed(context.Background(), c)
+	}, a.panicked)
 }
 
 // heartbeat never waits: a slow hook must not cost the lease.

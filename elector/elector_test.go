@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -203,6 +205,36 @@ func TestNothingIsAnnouncedAfterOnClosed(t *testing.T) {
 	if want := []string{"error", "closed"}; !slices.Equal(got, want) {
 		t.Errorf("announced %q, want %q", got, want)
 	}
+}
+
+// Of its panic hear only those that are still to be closed.
+func TestAHookThatWasClosedHearsNothingMore(t *testing.T) {
+	var got []string
+	hook := func(name string, closes func()) hooks.Hook {
+		return hooks.Funcs{
+			Error:  func(context.Context, hooks.Failure) { got = append(got, name+" hears") },
+			Closed: func(context.Context, hooks.Closed) { got = append(got, name+" closes"); closes() },
+		}
+	}
+	fine := func() {}
+	a := newAnnouncer(hooks.Origin{}, []hooks.Hook{hook("a", fine), hook("b", func() { panic("b") }), hook("c", runtime.Goexit), hook("d", fine)})
+	a.close()
+	if want := []string{"a closes", "b closes", "c hears", "d hears", "c closes", "d closes"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// It may count while its session ends, if the process stands still between the two.
+func TestWorkThatDoesNotBeginDoesNotOverrun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWork()
+		go w.begin(func() bool { time.Sleep(time.Second); return false })
+		synctest.Wait()
+		w.end()
+		if !w.isIdle() {
+			t.Error("it overruns")
+		}
+	})
 }
 
 func TestNoWorkBeginsAfterTheEnd(t *testing.T) {

@@ -119,7 +119,7 @@ type Campaign struct {
 	InTransaction bool // the candidate is in transaction scope: by elector.WithScope, or because a pooler was found
 	Took          time.Duration
 	At            time.Time     // when the attempt ended
-	Next          time.Duration // the wait before the next attempt; 0 if there is none, if this is the deputy, and after Busy on a shared session
+	Next          time.Duration // the wait before the next attempt; 0 if none is left, if this is the deputy, or if a shared session sets the pace
 }
 
 // Closed is reported when the elector is closed (elector.Elector.Close, or Close of its

@@ -38,8 +38,9 @@
 //   - OnClosed is the last call. An elector that is not closed may run again, and does not
 //     make it.
 //   - A panic in a hook is recovered and reported to OnError at once, and the other hooks
-//     are still called. A panic in OnElected also ends the term. A panic in OnError, when
-//     that reports a panic, is dropped.
+//     are still called. A panic in OnElected also ends the term. One in OnClosed is
+//     reported only to hooks that are still to be closed. A panic in OnError, when that
+//     reports a panic, is dropped.
 //   - The context of every event but OnElected is never cancelled. It carries the values
 //     of the campaign's context, but for [Closed], [OpHook], [OpHealth], [OpCall] and what a
 //     shared session reports.

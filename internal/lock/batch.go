@@ -281,9 +281,6 @@ func (w *worker) giveBack(requests ...*request) {
 	if len(requests) == 0 || w.now.Context().Err() != nil {
 		return
 	}
-	for _, r := range requests {
-		r.held = nil
-	}
 	if err := unlockKeys(w.now, keysOf(requests)...); err != nil {
 		w.server.Report(w.ctx, session.Releasing, fmt.Errorf("%w (of %d elections whose campaigns had ended, among them %q)",
 			err, len(requests), requests[0].Election))
