@@ -260,14 +260,14 @@ func writeRecords(records map[string]record) error {
 // written are the files that a change of which changes no code.
 var written = regexp.MustCompile(`\.(md|svg|png)$|^e2e/proof/proof\.json$|^bench/results\.json$|^e2e/pictures/.*\.json$`)
 
-// library are the files of which a user's program is built, and the command.
+// library are the files of which a user's program is built.
 var library = regexp.MustCompile(`^(go\.(mod|sum)|\w+/(.*/)?[^/]*\.(go|sql))$`)
 
 // engine is the part of the library that elects.
 var engine = regexp.MustCompile(`^(go\.|(db|elector|fence|internal|queries)/|hooks/[^/]+$)`)
 
 // others are the folders at the root that are no part of the library.
-var others = regexp.MustCompile(`^(bench|e2e|examples|sqlmock_test|tools)/|_test\.go$`)
+var others = regexp.MustCompile(`^(bench|cmd|e2e|examples|sqlmock_test|tools)/|_test\.go$`)
 
 // committed returns the commit and its files, a line of git ls-tree for each. Nothing but
 // written files may differ from the commit.

@@ -165,8 +165,10 @@ func TestAStepIsOfItsCode(t *testing.T) {
 		{"bench", []string{"elector/own_test.go", "e2e/fleet/fleet.go", "sqlmock_test/own_test.go", "docs/modes.md", "bench/results.json"}, false},
 		{"torture", append(library, "e2e/torture/main.go", "e2e/fleet/fleet.go"), true},
 		{"torture", []string{"e2e/fleet_test.go", "bench/main.go", "cmd/pgelector/main.go", "health/health.go", "hooks/otel/otel.go", "shard/member.go", "electortest/conn.go"}, false},
+		{"soak", append(library, "shard/member.go", "e2e/soak_test.go"), true},
+		{"soak", []string{"cmd/pgelector/main.go", "scripts/test.sh"}, false},
 		{"simulation", append(library, "electortest/conn.go", "hooks/hooks.go", "hooks/hookstest/wait.go", "shard/member.go"), true},
-		{"servers", append(library, "e2e/fleet_test.go", "e2e/go.mod", "scripts/test.sh"), true},
+		{"servers", append(library, "cmd/pgelector/main.go", "e2e/fleet_test.go", "e2e/go.mod", "scripts/test.sh"), true},
 		{"servers", []string{"README.md", "e2e/proof/proof.json", "e2e/mutation/list.txt"}, false},
 		{"rules", append(library, "internal/lock/own_test.go"), true},
 		{"fuzzing", append(library, "internal/backoff/backoff_test.go", "e2e/history/proof_test.go"), true},
@@ -189,7 +191,7 @@ func named(name string) step {
 // A change of what a step imports runs it again.
 func TestAStepIsOfAllThatItImports(t *testing.T) {
 	t.Chdir("..")
-	for name, packages := range map[string]string{"torture": "./torture", "cluster": "./ha", "simulation": "./simulation"} {
+	for name, packages := range map[string]string{"torture": "./torture", "cluster": "./ha", "simulation": "./simulation", "soak": ".", "servers": "."} {
 		all, err := exec.Command("go", "list", "-deps", "-test", packages).Output()
 		if err != nil {
 			t.Fatal(err)

@@ -22,9 +22,9 @@ type step struct {
 var (
 	withoutServers = regexp.MustCompile(`^(db|elector|electortest|hooks/hookstest|internal|shard|sqlmock_test)/|^e2e/(go\.|mutation/|simulation/)`)
 	clusters       = `^e2e/(go\.|(fleet|history|must|pgcluster|register|sandbox)/[^_]*$)` // but for their tests
-	ofServers      = clusters + `|^e2e/([^/]+_test\.go|(conformance|docscheck|fence|impostors)/)`
+	ofServers      = clusters + `|^e2e/([^/]+\.go|(conformance|docscheck|fence|impostors)/)`
 	onServers      = regexp.MustCompile(ofServers + `|^scripts/setup`)
-	byScripts      = regexp.MustCompile(ofServers + `|^scripts/`)
+	everyTest      = regexp.MustCompile(ofServers + `|^(cmd|scripts)/`)
 )
 
 var steps = []step{
@@ -72,16 +72,16 @@ var steps = []step{
 	{name: "servers", what: "**Real servers**: every test over lib/pq, pgx and both mixed, with the race detector",
 		command: "make e2e COUNT=10", short: "make e2e RUN='^TestInTxCommitsInsideTheTerm$'", minutes: 60,
 		patterns: []string{`(?m)^ok\s+github.com/pgelector/pgelector/e2e\s`}, says: "ten times: no failure",
-		of: byScripts},
+		of: everyTest},
 	{name: "upgrade", what: "**Mixed versions**: a rolling upgrade, and back",
 		command: "PGELECTOR_UPGRADE=1 go -C e2e test ./upgrade -count=5 -v", short: "PGELECTOR_UPGRADE=1 go -C e2e test ./upgrade -count=1 -v",
 		repeat: "make proof STEPS=upgrade", minutes: 2,
 		patterns: []string{`(?P<count_times>--- PASS: TestAFleetIsUpgradedProcessByProcess )`}, says: "{times} times: no failure",
-		of: regexp.MustCompile(clusters + `|^e2e/upgrade/`)},
+		of: regexp.MustCompile(clusters + `|^(cmd|e2e/upgrade)/`)},
 	{name: "matrix", what: "**Versions of PostgreSQL**: the same tests, in both scopes",
 		command: "make matrix", short: "make matrix MAJORS=18 RUN='^TestInTxCommitsInsideTheTerm$'", minutes: 120,
 		patterns: []string{`== postgres \(PostgreSQL\) (?P<list_versions>[\d.]+)`, `in transaction scope`}, says: "{versions}: no failure",
-		of: byScripts},
+		of: everyTest},
 	{name: "transfers", what: "**Transfers** beside 20 pollers, each to the named candidate",
 		command: "make soak RUN=Transfers", short: "make soak RUN=Transfers TRANSFERS=10", minutes: 15,
 		patterns: []string{`(?P<transfers>\d+) transfers beside 20 pollers`}, says: "{transfers} with each driver",
