@@ -143,8 +143,13 @@ func (m *member) run(ctx context.Context, cancel context.CancelCauseFunc) (err e
 
 // wait is the time until the next count.
 func (m *member) wait() time.Duration {
-	d := m.interval * time.Duration(max(unhurried, len(m.seats))) / unhurried
+	d := m.pace()
 	return d - rand.N(d/4+1)
+}
+
+// pace is the longest time between two counts.
+func (m *member) pace() time.Duration {
+	return m.interval * time.Duration(max(unhurried, len(m.seats))) / unhurried
 }
 
 // count looks at the seats, and at the shards if there is room for more. It does not wait:
@@ -249,8 +254,8 @@ func (m *member) replace() {
 // and others count it.
 func (m *member) sit(ctx context.Context, s survey) error {
 	if m.isJoined() {
-		if s.err != nil && time.Since(m.seen) > firstTimeout {
-			m.leave(fmt.Errorf("shard: no look at the seats and shards has succeeded for %v: %w", firstTimeout, s.err))
+		if blind := time.Since(m.seen); s.err != nil && blind > max(firstTimeout, 2*m.pace()) { // more than one has failed
+			m.leave(fmt.Errorf("shard: no look at the seats and shards has succeeded for %v: %w", blind.Round(time.Second), s.err))
 		}
 		return nil
 	}
@@ -365,12 +370,19 @@ func (m *member) settleIn() {
 	m.counting.Reset(0)
 }
 
-// room is how many more shards this member may lead.
+// room is how many more shards this member may lead. Those that are gone from the set do not count:
+// their work may hang, and nobody else has room in this one's place.
 func (m *member) room() int {
 	if !m.isCounted() || m.settled.IsZero() || time.Now().Before(m.settled) {
 		return 0
 	}
-	return m.share - len(m.running)
+	room := m.share
+	for name := range m.running {
+		if m.exists(name) {
+			room--
+		}
+	}
+	return room
 }
 
 // wanted lists the shards that this member may claim.

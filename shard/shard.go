@@ -61,9 +61,10 @@ type Lead func(ctx context.Context, shard string, term *elector.Term) error
 //     here or by another member with room. An error of lead goes to OnDemoted.
 //   - ctx ends: Run gives up its seat and all shards, waits for the work, and returns an error that
 //     wraps ctx.Err() and the cause of ctx: a clean stop if errors.Is(err, context.Canceled).
-//   - No look at the seats and shards succeeds for 30 s, as when the pool has no connection to
-//     spare: the member gives up its seat, and OnDemoted receives the reason. It keeps its
-//     shards, and joins again once a look has succeeded.
+//   - No look at the seats and shards succeeds for 30 s, or for two intervals ([WithInterval]) if
+//     those are longer, as when the pool has no connection to spare: the member gives up its seat,
+//     and OnDemoted receives the reason. It keeps its shards, and joins again once a look has
+//     succeeded.
 //   - The server is refused, or attempts are used up, as in elector.Elector.Run: the same, with
 //     that error.
 //   - lead panics: so does the process.

@@ -181,6 +181,22 @@ func TestShardsThatAreGoneFromTheSetDoNotKeepOthersFromMoving(t *testing.T) {
 	}, shard.WithMoves(1))
 }
 
+// Work that hangs, on a shard that is gone, costs no other shard its leader.
+func TestNewShardsAreLedWhileTheWorkOnThoseThatAreGoneGoesOn(t *testing.T) {
+	bubble(t, []string{"a", "b", "c", "d"}, func(g *group) {
+		g.join("m", "n")
+		g.even()
+		g.slow = time.Minute
+		if err := g.set.Replace("b", "c", "d", "e"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		if led, n := g.tally(); n > 0 {
+			g.Errorf("nobody leads %d shards: %v", n, led)
+		}
+	})
+}
+
 func TestAMemberThatComesBackWithinTheGraceGetsItsShards(t *testing.T) {
 	bubble(t, shard.Numbers(50).Names(), func(g *group) {
 		g.join(ids(3)...)
@@ -652,8 +668,8 @@ func TestAShardWhoseWorkReturnsIsLedAgainLater(t *testing.T) {
 // A dialer makes a pool's connections, by those of another pool.
 type dialer struct {
 	*sql.DB
-	err   error        // of each dial
-	takes atomic.Int64 // nanoseconds, as of a DSN whose first host is dead
+	err   atomic.Pointer[error] // of each dial
+	takes atomic.Int64          // nanoseconds, as of a DSN whose first host is dead
 	dials atomic.Int32
 }
 
@@ -664,8 +680,8 @@ func (d *dialer) Connect(ctx context.Context) (conn driver.Conn, err error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if d.err != nil {
-		return nil, d.err
+	if err := d.err.Load(); err != nil {
+		return nil, *err
 	}
 	c, err := d.Conn(ctx)
 	if err == nil {
@@ -678,8 +694,9 @@ func TestAServerThatCannotBeAskedAtTheStartIsReportedAndGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := electortest.NewServer()
 		defer server.Close()
-		refusal := &electortest.Error{Code: "28P01", Message: "password authentication failed"}
-		d := &dialer{DB: server.Open(), err: refusal}
+		var refusal error = &electortest.Error{Code: "28P01", Message: "password authentication failed"}
+		d := &dialer{DB: server.Open()}
+		d.err.Store(&refusal)
 		defer d.Close()
 		pool := sql.OpenDB(d)
 		defer pool.Close()
@@ -791,6 +808,25 @@ func TestAMemberThatCannotLookGivesItsSeatUp(t *testing.T) {
 			g.Errorf("even after %v", took)
 		}
 	})
+}
+
+func TestOneLookThatFailsCostsNoSeatHoweverRareLooksAre(t *testing.T) {
+	rec := hookstest.NewRecorder()
+	bubble(t, shard.Numbers(4).Names(), func(g *group) {
+		d, _ := g.dialForEachLook()
+		g.join("a")
+		time.Sleep(5 * time.Minute)
+		refuse := errors.New("too many clients")
+		d.err.Store(&refuse)
+		for before := d.dials.Load(); d.dials.Load() == before; {
+			time.Sleep(time.Second)
+		}
+		d.err.Store(nil)
+		time.Sleep(5 * time.Minute)
+		if all := rec.Demoted(); len(all) > 0 {
+			g.Errorf("demoted by %v", all[0].Err)
+		}
+	}, shard.WithInterval(time.Minute), shard.WithSession(elector.WithHooks(rec)))
 }
 
 func TestAMemberLooksAsRarelyAsItCampaignsWhileTheServerIsAway(t *testing.T) {
