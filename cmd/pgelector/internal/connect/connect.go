@@ -93,15 +93,25 @@ func (t *Target) hide(password string) {
 	}
 }
 
-// password returns the password as it is now: the one in the password file may change while the
-// program runs.
-func (t *Target) password() string {
+// now returns the settings as they are now: the password file, and the files of certificates, may
+// change while the program runs.
+func (t *Target) now() *pgx.ConnConfig {
 	now, err := pgx.ParseConfig(t.dsn)
 	if err != nil { // a file is being written, say
-		return t.pgx.Password
+		return t.pgx
 	}
 	t.hide(now.Password)
-	return now.Password
+	return now
+}
+
+// renew sets what may have changed in a copy of the settings that were found. Addresses have not,
+// unless the service file has.
+func (t *Target) renew(c *pgx.ConnConfig) {
+	now := t.now()
+	c.Password = now.Password
+	if now.Host == c.Host && now.Port == c.Port {
+		c.TLSConfig, c.Fallbacks = now.TLSConfig, now.Fallbacks
+	}
 }
 
 // Hosts returns the number of hosts, and how long the driver tries each: 0 means without
@@ -212,7 +222,7 @@ func (t *Target) Open(p Purpose) (*sql.DB, error) {
 		c.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	return stdlib.OpenDB(*c, stdlib.OptionBeforeConnect(func(_ context.Context, c *pgx.ConnConfig) error {
-		c.Password = t.password()
+		t.renew(c)
 		return nil
 	})), nil
 }
@@ -226,7 +236,7 @@ type pqConnector struct {
 func (p pqConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	c := p.config.Clone()
 	if c.Password == "" {
-		c.Password = p.target.password()
+		c.Password = p.target.now().Password
 	}
 	connector, err := pq.NewConnectorConfig(c)
 	if err != nil {
@@ -290,7 +300,7 @@ func Refused(err error) bool {
 // directly. Its statements work through a pooler in any mode.
 func (t *Target) Connect(ctx context.Context) (*pgx.Conn, error) {
 	c := t.pgx.Copy()
-	c.Password = t.password()
+	t.renew(c)
 	c.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	return pgx.ConnectConfig(ctx, c)
 }
