@@ -30,7 +30,8 @@
 // returns ECHILD only when no process is left.
 //
 // A supervisor may have many guards, one for each command. Whatever it has below itself that is
-// not below a living guard belongs to a guard that was killed.
+// not below a living guard belongs to a guard that was killed, but for what is below a child that
+// it had when it began.
 //
 // # How a command ends
 //

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,11 +24,26 @@ func TestMain(m *testing.M) {
 		Guard(os.Args[2:])
 		return
 	}
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/pgelector/pgelector/cmd/pgelector/internal/supervise.NewReaper.func1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/pgelector/pgelector/cmd/pgelector/internal/supervise.NewReaper.func1"),
+		goleak.Cleanup(func(code int) {
+			if before != 0 {
+				_ = syscall.Kill(before, syscall.SIGKILL)
+			}
+			os.Exit(code)
+		}))
 }
 
+// before is the id of a child that this program has when its reaper begins; 0 if there is none.
+var before int
+
 // onlyReaper returns the only one of this program: two would reap each other's children.
-var onlyReaper = sync.OnceValues(NewReaper)
+var onlyReaper = sync.OnceValues(func() (*Reaper, error) {
+	if p, err := os.StartProcess("/bin/sleep", []string{"sleep", "1000"}, &os.ProcAttr{Files: []*os.File{nil, nil, nil}}); err == nil {
+		before = p.Pid
+		_ = p.Release()
+	}
+	return NewReaper()
+})
 
 const patience = 30 * time.Second
 

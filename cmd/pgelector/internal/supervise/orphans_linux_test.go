@@ -58,3 +58,30 @@ func TestNoProcessIsLeftOfACommandWhoseGuardWasKilledBesideAnother(t *testing.T)
 	other.Stop()
 	awaitGone(t, other)
 }
+
+// A script that starts something in the background, and then execs pgelector, leaves it a child that
+// belongs to no command.
+func TestAChildFromBeforeOutlivesACommandWhoseGuardWasKilled(t *testing.T) {
+	reaper, err := onlyReaper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before == 0 {
+		t.Skip("there is no /bin/sleep")
+	}
+	c, err := reaper.Start(Options{
+		Guard:    []string{os.Args[0], asGuard, "sleep", "1000"},
+		Env:      os.Environ(),
+		Drain:    patience,
+		Deadline: time.Now().Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-c.Started()
+	_ = syscall.Kill(c.guardPID, syscall.SIGKILL)
+	awaitGone(t, c)
+	if err := syscall.Kill(before, 0); err != nil {
+		t.Errorf("the child from before: %v", err)
+	}
+}

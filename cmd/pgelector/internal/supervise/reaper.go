@@ -15,7 +15,7 @@ import (
 // it. The program must not wait for processes by other means.
 type Reaper struct {
 	mu     sync.Mutex
-	waited map[int]chan struct{} // closed when that child has ended
+	waited map[int]chan struct{} // closed when that child has ended: a guard, or one from before
 }
 
 // NewReaper starts to reap, and makes this process the parent of its orphaned descendants.
@@ -25,6 +25,10 @@ func NewReaper() (*Reaper, error) {
 		return nil, err
 	}
 	r := &Reaper{waited: make(map[int]chan struct{})}
+	before, _ := childrenOf(os.Getpid()) // of a script that has called exec: they belong to no command
+	for _, pid := range before {
+		r.waited[pid] = make(chan struct{})
+	}
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
 	go func() {
