@@ -351,6 +351,25 @@ func TestAnswersAreUsedForTheCachesTimeAndNoLonger(t *testing.T) {
 	})
 }
 
+func TestAFailureIsReusedForASecondOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		pool := server.Open()
+		defer pool.Close()
+		m := watch(t, pool, orders, health.WithCache(time.Minute))
+		server.Stop()
+		if r := m.Check(t.Context()); r.Status != health.Unhealthy || r.Elections[0].Asked != nil {
+			t.Errorf("while the server is away: %+v", r)
+		}
+		server.Start()
+		time.Sleep(time.Second)
+		if r := m.Check(t.Context()); r.Status == health.Unhealthy || r.Elections[0].Asked == nil {
+			t.Errorf("when it is back: %+v", r)
+		}
+	})
+}
+
 func TestAnAddedElectionIsQueried(t *testing.T) {
 	pool, mock := newMock(t)
 	m := watch(t, pool, orders)

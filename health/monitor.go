@@ -106,7 +106,7 @@ func WithTimeout(d time.Duration) Option {
 }
 
 // WithCache sets how long the server's answer is reused: 0 to 1 m. Default 1 s. With 0,
-// only concurrent probes share an answer.
+// only concurrent probes share an answer. A failure is reused for 1 s at the most.
 func WithCache(d time.Duration) Option {
 	return func(m *Monitor) error {
 		if d < 0 || d > time.Minute {
@@ -273,7 +273,7 @@ func (m *Monitor) join() *question {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case m.known != nil && time.Since(m.known.at) < m.cache:
+	case m.known != nil && time.Since(m.known.at) < m.known.lasts(m.cache):
 		return answered(m.known)
 	case m.asking != nil && m.asking.about == m.changes:
 		return m.asking
@@ -285,6 +285,14 @@ func (m *Monitor) join() *question {
 	m.calls++
 	go m.pursue(q, keysOf(m.electors))
 	return q
+}
+
+// lasts is how long the answer is reused. The server may be back soon after a failure.
+func (a *answer) lasts(cache time.Duration) time.Duration {
+	if a.err != nil {
+		return min(cache, time.Second)
+	}
+	return cache
 }
 
 func answered(a *answer) *question {

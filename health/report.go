@@ -38,7 +38,7 @@ type Election struct {
 	Leader    string     `json:"leader"`          // the id of the leader; "" if nobody leads or it is unknown
 	Score     *float64   `json:"score,omitempty"` // of the candidate's last check (elector.WithHealth); nil before the first, and without a check
 	Why       string     `json:"why,omitempty"`   // why the status is not healthy
-	Asked     *time.Time `json:"asked,omitempty"` // when the server answered; nil if it was not asked
+	Asked     *time.Time `json:"asked,omitempty"` // when the server answered; nil if it was not asked, or did not answer
 }
 
 // Check reports the status of all elections. It asks the server, unless this process
@@ -110,7 +110,7 @@ func (m *Monitor) judge(e *elector.Elector, seen Election) Election {
 // about says who leads an election that this process follows.
 func (a *answer) about(e *elector.Elector) Election {
 	var seen Election
-	if !a.at.IsZero() {
+	if a.err == nil {
 		at := a.at.UTC()
 		seen.Asked = &at
 	}
