@@ -47,6 +47,7 @@ type member struct {
 	members  map[int]time.Time // the seats seen, and until when they count
 	seats    []int             // those that count, in order
 	present  []int             // those of them that the last look saw taken
+	taken    int               // how many seats the last look saw taken, also if this member has none
 	share    int               // how many shards this member may lead
 	looking  bool
 	looked   bool        // at least once: the server has answered
@@ -149,7 +150,7 @@ func (m *member) wait() time.Duration {
 
 // pace is the longest time between two counts.
 func (m *member) pace() time.Duration {
-	return m.interval * time.Duration(max(unhurried, len(m.seats))) / unhurried
+	return m.interval * time.Duration(max(unhurried, m.taken)) / unhurried
 }
 
 // count looks at the seats, and at the shards if there is room for more. It does not wait:
@@ -189,6 +190,9 @@ func (m *member) lookSoon() { m.pause, m.lookAt = m.interval, time.Time{} }
 // because the others may have lost theirs too, and a survey without this member's own seat,
 // which was of another server.
 func (m *member) learn(ctx context.Context, s survey) {
+	if s.err == nil {
+		m.taken = len(s.seats)
+	}
 	if s.err != nil || !m.isJoined() || !slices.Contains(s.seats, m.seat.number) {
 		return
 	}

@@ -12,11 +12,11 @@ import (
 )
 
 // A Set is the names of a group's shards. All members of a group should have the same. Its
-// methods may be called from any goroutine.
+// methods may be called from any goroutine. The zero Set has no shards.
 type Set struct {
 	mu      sync.Mutex
 	names   []string      // in order
-	changed chan struct{} // closed by the next Replace
+	changed chan struct{} // closed by the next Replace; nil if nobody waits for it
 }
 
 // maxBytes bounds the name of a group and that of a shard.
@@ -25,7 +25,7 @@ const maxBytes = 500
 // NewSet makes a set of shards. Each name has 1 to 500 bytes, without NUL. A name that is
 // there twice counts once. The error wraps elector.ErrConfig.
 func NewSet(names ...string) (*Set, error) {
-	s := &Set{changed: make(chan struct{})}
+	s := &Set{}
 	return s, s.Replace(names...)
 }
 
@@ -52,8 +52,10 @@ func (s *Set) Replace(names ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.names = slices.Compact(names)
-	close(s.changed)
-	s.changed = make(chan struct{})
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
 	return nil
 }
 
@@ -68,6 +70,9 @@ func (s *Set) Names() []string {
 func (s *Set) now() ([]string, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
 	return s.names, s.changed
 }
 

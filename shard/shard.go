@@ -64,7 +64,7 @@ type Lead func(ctx context.Context, shard string, term *elector.Term) error
 //   - No look at the seats and shards succeeds for 30 s, or for two intervals ([WithInterval]) if
 //     those are longer, as when the pool has no connection to spare: the member gives up its seat,
 //     and OnDemoted receives the reason. It keeps its shards, and joins again once a look has
-//     succeeded.
+//     succeeded; its health is not checked meanwhile.
 //   - The server is refused, or attempts are used up, as in elector.Elector.Run: the same, with
 //     that error.
 //   - lead panics: so does the process.
@@ -166,7 +166,8 @@ func WithGrace(d time.Duration) Option {
 
 // WithInterval sets the time between two counts of the members. Each wait is shortened by a
 // random part, up to a quarter. In a group of more than ten members each one waits longer, so that
-// all of them together make no more counts than ten would. Default 100 ms; at least 10 ms, at most one minute.
+// all of them together make no more counts than ten would (members that wait for a seat come on top of the
+// 128, at the same pace). Default 100 ms; at least 10 ms, at most one minute.
 func WithInterval(d time.Duration) Option {
 	return func(c *config) error {
 		c.interval = d

@@ -457,8 +457,15 @@ func TestAMemberJoinsAFullGroupAtOnce(t *testing.T) {
 	bubble(t, shard.Numbers(1).Names(), func(g *group) {
 		g.join(ids(127)...)
 		time.Sleep(5 * time.Second)
-		g.join("one", "more")
+		g.join("one")
+		d, _ := g.dialForEachLook()
+		g.join("more")
 		time.Sleep(3 * time.Second)
+		before := d.dials.Load()
+		time.Sleep(10 * time.Second)
+		if n := d.dials.Load() - before; n < 5 || n > 15 {
+			g.Errorf("the one without a seat has looked %d times in 10 s, as if it were alone", n)
+		}
 		if n := g.seated(); n != 128 {
 			g.Errorf("%d members have a seat, want 128", n)
 		}
@@ -638,6 +645,13 @@ func TestTheSetOfShardsMayChange(t *testing.T) {
 			g.Errorf("still led: all but %q (%v)", free, err)
 		}
 	})
+}
+
+func TestTheZeroSetIsEmptyAndMayChange(t *testing.T) {
+	var set shard.Set
+	if err := set.Replace("a"); err != nil || !slices.Equal(set.Names(), []string{"a"}) {
+		t.Errorf("got %q, %v", set.Names(), err)
+	}
 }
 
 func TestAShardWhoseWorkReturnsIsLedAgainLater(t *testing.T) {
