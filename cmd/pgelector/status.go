@@ -18,6 +18,7 @@ import (
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/status"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/shard"
 	"github.com/spf13/cobra"
 )
@@ -191,12 +192,19 @@ func spreadOf(ctx context.Context, pool *sql.DB, group string, numbers int, name
 	if len(names) == 0 {
 		names = shard.Numbers(numbers).Names()
 	}
-	members, free, err := shard.Spread(ctx, pool, group, names)
+	var free []string
+	members, err := backoff.Await(ctx, func(ctx context.Context) (members []shard.Member, err error) {
+		members, free, err = shard.Spread(ctx, pool, group, names)
+		return members, err
+	})
+	if err != nil {
+		return spread{}, err
+	}
 	s := spread{Group: group, Shards: len(names), Free: append([]string{}, free...), Members: []memberShare{}}
 	for _, m := range members {
 		s.Members = append(s.Members, memberShare{ID: m.CandidateID, PID: m.PID, Shards: append([]string{}, m.Shards...)})
 	}
-	return s, err
+	return s, nil
 }
 
 func (s spread) write(w io.Writer, asJSON bool) error {

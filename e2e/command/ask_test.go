@@ -451,3 +451,27 @@ func TestTheEpochRaisesTheTokenOfTheCommand(t *testing.T) {
 		t.Errorf("exit code %d: %s", r.code, r.err)
 	}
 }
+
+// lib/pq waits for an answer whatever its context says.
+func TestEvictEndsOnADeadLink(t *testing.T) {
+	t.Parallel()
+	dsn := shared.Get(t).DSN()
+	release := occupy(t, dsn, name(t))
+	defer release()
+	way, err := shared.Get(t).Proxy(t.Context())
+	check(t, err)
+	for _, driver := range []string{"pgx", "pq"} {
+		cmd := exec.Command(built(t), "evict", name(t), "--driver", driver, "--timeout", "3s")
+		cmd.Env = append(cmd.Environ(), at(way.DSN())...)
+		stdin, err := cmd.StdinPipe()
+		check(t, err)
+		r := launchCommand(t, cmd)
+		r.says(t, "ELECTION")
+		r.says(t, name(t))
+		way.BlackHole()
+		_, err = stdin.Write([]byte("y\n"))
+		check(t, err)
+		r.ends(t, exit.Connect)
+		way.Heal()
+	}
+}

@@ -171,8 +171,10 @@ const goneEvery = 20 * time.Millisecond // between two checks for the end of a b
 // Evict ends the leader's backend if it still holds the election's lock, and waits until the
 // backend has released it.
 func Evict(ctx context.Context, pool *sql.DB, e Election) error {
-	signalled, err := pooled.Ask(ctx, pool, func(q db.DBTX) ([]bool, error) {
-		return db.New(q).EvictHolder(ctx, db.EvictHolderParams{Pid: e.Leader.PID, Key: e.Key})
+	signalled, err := backoff.Await(ctx, func(ctx context.Context) ([]bool, error) {
+		return pooled.Ask(ctx, pool, func(q db.DBTX) ([]bool, error) {
+			return db.New(q).EvictHolder(ctx, db.EvictHolderParams{Pid: e.Leader.PID, Key: e.Key})
+		})
 	})
 	switch {
 	case pgerr.State(err) == "42501":
@@ -197,7 +199,9 @@ func Evict(ctx context.Context, pool *sql.DB, e Election) error {
 
 // holds reports whether the leader still holds the lock.
 func holds(ctx context.Context, pool *sql.DB, e Election) (bool, error) {
-	holder, err := pooled.Ask(ctx, pool, func(q db.DBTX) (db.HolderRow, error) { return db.New(q).Holder(ctx, e.Key) })
+	holder, err := backoff.Await(ctx, func(ctx context.Context) (db.HolderRow, error) {
+		return pooled.Ask(ctx, pool, func(q db.DBTX) (db.HolderRow, error) { return db.New(q).Holder(ctx, e.Key) })
+	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
