@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"unicode"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
@@ -161,11 +162,18 @@ func keySQL(name string) string {
 		"pg_catalog.concat('pgelector:', " + quote(name) + "), 'UTF8')), 'hex'), 16))::bit(64)::bigint;"
 }
 
-// quote returns an SQL string literal that no setting changes.
+// quote returns an SQL string literal that no setting changes, and no terminal.
 func quote(text string) string {
-	quoted := "'" + strings.NewReplacer("'", "''", `\`, `\\`).Replace(text) + "'"
-	if strings.Contains(text, `\`) {
-		return " E" + quoted
+	var quoted strings.Builder
+	for _, r := range strings.NewReplacer("'", "''", `\`, `\\`).Replace(text) {
+		if unicode.IsControl(r) {
+			fmt.Fprintf(&quoted, `\u%04x`, r)
+		} else {
+			quoted.WriteRune(r)
+		}
 	}
-	return quoted
+	if strings.Contains(quoted.String(), `\`) {
+		return " E'" + quoted.String() + "'"
+	}
+	return "'" + quoted.String() + "'"
 }
