@@ -22,7 +22,6 @@ type ledger struct {
 	waiting []term // the oldest first
 	dropped int64
 	news    bool // something must be written at once
-	edition int  // of the metadata
 }
 
 // candidateKey identifies one candidate of one election.
@@ -40,8 +39,12 @@ type presence struct {
 	health    *float64      // nil if unknown
 	period    time.Duration // between two attempts
 	until     time.Time     // when it counts as stopped, unless it leads or is heard of again
-	published bool
+	published bool          // as it is now
+	sending   bool          // a write that is under way publishes it as it is now
 }
+
+// publishAgain makes the next write publish the candidate, also if one is under way.
+func (p *presence) publishAgain() { p.published, p.sending = false, false }
 
 // term is what is known of a term. It is comparable.
 type term struct {
@@ -59,7 +62,6 @@ type batch struct {
 	publish []candidate
 	leave   []candidateKey
 	terms   []term
-	edition int
 }
 
 type candidate struct {
@@ -116,7 +118,9 @@ func (l *ledger) checked(o hooks.Origin, score float64, at, now time.Time) {
 }
 
 func (l *ledger) elected(e hooks.Elected) {
-	l.saw(e.Origin, e.At).leading = true
+	p := l.saw(e.Origin, e.At)
+	p.leading = true
+	p.publishAgain() // Roster.Observe waits for it
 	l.note(term{candidateKey: keyOf(e.Origin), election: e.Election, token: e.Token, electedAt: e.At})
 }
 
@@ -169,10 +173,11 @@ func (l *ledger) leads() bool {
 // batch returns what to write: all candidates, or only those not published yet.
 func (l *ledger) batch(all bool) batch {
 	l.news = false
-	b := batch{terms: slices.Clone(l.waiting), edition: l.edition}
+	b := batch{terms: slices.Clone(l.waiting)}
 	for k, p := range l.present {
 		if all || !p.published {
 			b.publish = append(b.publish, candidate{k, p.election, p.health})
+			p.sending = true
 		}
 	}
 	for k := range l.leaving {
@@ -187,7 +192,7 @@ func (b batch) empty() bool { return len(b.publish)+len(b.leave)+len(b.terms) ==
 func (l *ledger) wrote(b batch) {
 	for _, c := range b.publish {
 		if p := l.present[c.candidateKey]; p != nil {
-			p.published = b.edition == l.edition
+			p.published = p.sending
 		}
 	}
 	for _, k := range b.leave {
@@ -203,9 +208,8 @@ func (l *ledger) wrote(b batch) {
 // republish makes the next write publish every candidate, with other metadata than a write
 // that is under way.
 func (l *ledger) republish() {
-	l.edition++
 	for _, p := range l.present {
-		p.published = false
+		p.publishAgain()
 	}
 	l.news = true
 }

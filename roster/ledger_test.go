@@ -145,6 +145,30 @@ func TestMetadataThatChangesDuringAWriteIsWrittenAtOnce(t *testing.T) {
 	}
 }
 
+// An observer waits for what the new leader publishes in its term. The write under way may be
+// of before.
+func TestALeaderIsPublishedAgain(t *testing.T) {
+	l := newLedger(grace)
+	l.attempted(hooks.Campaign{Origin: one, At: now})
+	l.wrote(l.batch(false))
+	for _, during := range []string{"after a write", "during a write"} {
+		b := l.batch(true)
+		if during == "after a write" {
+			l.wrote(b)
+		}
+		if l.elected(hooks.Elected{Origin: one, Token: 7, At: now}); during == "during a write" {
+			l.wrote(b)
+		}
+		b = l.batch(false)
+		if len(b.publish) != 1 {
+			t.Errorf("elected %s, it is not published again: %+v", during, b)
+		}
+		if l.wrote(b); !l.batch(false).empty() {
+			t.Errorf("elected %s, it is published twice", during)
+		}
+	}
+}
+
 func TestTextIsStoredAsPostgreSQLAllows(t *testing.T) {
 	for text, want := range map[string]string{"plain": "plain", "a\x00b": "a\uFFFDb", "\xff": "\uFFFD", "ü": "ü"} {
 		if got := clean(text); got != want {

@@ -137,18 +137,19 @@ func encodeKeys(keys []int64) string {
 // Leader is who leads an election, and what it published.
 type Leader struct {
 	elector.Leader
-	Published Candidate // zero if it has published nothing
+	Published Candidate // zero if it has published nothing in its term
 }
 
-// Observe is the elector's Observe, and carries what the leader published: its version, its
-// metadata and its health at that time. It yields nothing when only those change. If they
-// cannot be read, it yields the leader together with the error.
+// Observe is the elector's Observe, and carries what the leader published in its term: its
+// version, its metadata and its health at that time. It waits for them for a moment, and
+// yields nothing when only those change. If they cannot be read, it yields the leader
+// together with the error.
 func (r *Roster) Observe(ctx context.Context, e *elector.Elector) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		for leader, err := range e.Observe(ctx) {
 			l := Leader{Leader: leader}
 			if err == nil && leader.PID != 0 {
-				l.Published, err = r.published(ctx, e.Key(), leader.CandidateID)
+				l.Published, err = r.published(ctx, e, leader)
 			}
 			if ctx.Err() != nil || !yield(l, err) {
 				return
@@ -157,20 +158,24 @@ func (r *Roster) Observe(ctx context.Context, e *elector.Elector) iter.Seq2[Lead
 	}
 }
 
-// A candidate that has just begun may be elected before it has published.
+// A candidate may be elected before it has published.
 const (
 	publishedLooks = 4
 	publishedEvery = 100 * time.Millisecond
 )
 
-func (r *Roster) published(ctx context.Context, key int64, id string) (Candidate, error) {
+// published is what the leader has published in its term, as it does at its beginning. A row
+// of before may be of a process that was killed, and had the same id. Through a pooler, or to
+// another role, the start of the session does not tell them apart, and only Since does.
+func (r *Roster) published(ctx context.Context, e *elector.Elector, leader elector.Leader) (Candidate, error) {
 	for look := 1; ; look++ {
-		all, err := r.Candidates(ctx, key)
+		all, err := r.Candidates(ctx, e.Key())
 		if err != nil {
 			return Candidate{}, err
 		}
 		for _, c := range all {
-			if c.ID == id && c.State == Live {
+			if c.ID == leader.CandidateID && c.State == Live && !c.PublishedAt.Before(leader.Connected) && !c.PublishedAt.Before(leader.Since) &&
+				(look > 1 || !leader.Since.IsZero()) {
 				return c, nil
 			}
 		}
@@ -181,6 +186,11 @@ func (r *Roster) published(ctx context.Context, key int64, id string) (Candidate
 		case <-time.After(publishedEvery):
 		case <-ctx.Done():
 			return Candidate{}, ctx.Err()
+		}
+		if leader.Since.IsZero() { // its first moment, or a shared session
+			if now, err := e.Leader(ctx); err == nil && now.PID == leader.PID {
+				leader.Since = now.Since
+			}
 		}
 	}
 }
