@@ -246,6 +246,13 @@ func TestAPublicationDoesNotWaitForDiskOrStandby(t *testing.T) {
 		}
 		publishTerm(r, "one", 7)
 		eventually(t, "the record of a term waits", func() bool { return r.Stats().Failures > 0 })
+		published := func() time.Time {
+			all, err := r.Candidates(soon(t), 1)
+			check(t, err)
+			return all[0].PublishedAt
+		}
+		last := published()
+		eventually(t, "meanwhile it is published, again and again", func() bool { return published().Sub(last) > 2*time.Second })
 		_, err = s.admin.Exec("ALTER SYSTEM RESET synchronous_standby_names")
 		check(t, err)
 		_, err = s.admin.Exec("SELECT pg_reload_conf()")

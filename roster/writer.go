@@ -212,8 +212,9 @@ func (r *Roster) send(ctx context.Context, b batch, metadata json.RawMessage) (e
 	return err
 }
 
-// sendOnOne writes a batch on one connection: terms first, because the next interval publishes
-// the candidates again anyway. A failed statement does not stop the others.
+// sendOnOne writes a batch on one connection: candidates first, because the commits of the
+// others may wait for a synchronous standby until ctx ends. A failed statement does not stop
+// the others.
 func (r *Roster) sendOnOne(ctx context.Context, b batch, metadata json.RawMessage) error {
 	conn, err := r.pool.Conn(ctx)
 	if err != nil {
@@ -221,18 +222,18 @@ func (r *Roster) sendOnOne(ctx context.Context, b batch, metadata json.RawMessag
 	}
 	defer conn.Close()
 	expires := silentAfter * r.interval
-	// After the wait for the pool, because the rows say how long ago something happened.
-	err = explain("record terms", inChunks(termRows(b.terms, time.Now()), func(rows string) error {
-		return tell(ctx, r.config, conn, func(q *db.Queries) error { return q.RecordTerms(ctx, rows) })
+	err = explain("publish candidates", inChunks(candidateRows(b.publish, r.version, metadata), func(rows string) error {
+		return tell(ctx, r.config, conn, func(q *db.Queries) error {
+			return q.Publish(ctx, db.PublishParams{Candidates: rows, ExpiresMillis: expires.Milliseconds()})
+		})
 	}))
 	if ctx.Err() != nil {
 		return err
 	}
+	// After these waits, because the rows say how long ago something happened.
 	return errors.Join(err,
-		explain("publish candidates", inChunks(candidateRows(b.publish, r.version, metadata), func(rows string) error {
-			return tell(ctx, r.config, conn, func(q *db.Queries) error {
-				return q.Publish(ctx, db.PublishParams{Candidates: rows, ExpiresMillis: expires.Milliseconds()})
-			})
+		explain("record terms", inChunks(termRows(b.terms, time.Now()), func(rows string) error {
+			return tell(ctx, r.config, conn, func(q *db.Queries) error { return q.RecordTerms(ctx, rows) })
 		})),
 		explain("mark candidates as left", inChunks(b.leave, func(rows string) error {
 			return tell(ctx, r.config, conn, func(q *db.Queries) error { return q.Leave(ctx, rows) })

@@ -146,6 +146,32 @@ func TestCloseDoesNotWaitForACleanUpThatHangs(t *testing.T) {
 	})
 }
 
+// As if the commit of a term waited for a synchronous standby that is away.
+func TestCandidatesArePublishedWhileTermsCannotBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var published atomic.Int64
+		r := on(t, func(ctx context.Context, statement string) ([][]driver.Value, error) {
+			if statement == "Publish" {
+				published.Add(1)
+				return nil, nil
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: 7, At: time.Now()})
+		for range 10 {
+			time.Sleep(silentAfter * defaultInterval)
+			if published.Swap(0) == 0 {
+				t.Error("it is shown as silent")
+			}
+		}
+		if s := r.Stats(); s.Waiting != 1 || !errors.Is(s.Err, context.DeadlineExceeded) {
+			t.Errorf("got %+v, want that the term waits", s)
+		}
+		_ = r.Close(t.Context())
+	})
+}
+
 func TestAFailedWriteIsRetriedOncePerInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &away{}
