@@ -523,6 +523,24 @@ func TestTheDashboardsQueriesArePromQL(t *testing.T) {
 	promtool(t, "check", "rules", path)
 }
 
+func TestTheDashboardCountsWhatTheAlertSaysNobodyLeads(t *testing.T) {
+	rule := regexp.MustCompile(`(?s)- alert: PgelectorNobodyLeads\s+expr: (?:>-)?(.+?)\s+for:`).FindStringSubmatch(prometheushooks.Alerts)
+	if rule == nil {
+		t.Fatal("no such alert")
+	}
+	joined := func(query string) string { return strings.Join(strings.Fields(query), "") }
+	want := joined("count(" + rule[1] + ") or vector(0)")
+	for _, panel := range parsed(t).Panels {
+		if panel.Title == "Without a leader" {
+			if got := joined(strings.ReplaceAll(panel.Targets[0].Expr, `{election=~"$election"}`, "")); got != want {
+				t.Errorf("the panel counts\n%s, the alert fires at\n%s", got, want)
+			}
+			return
+		}
+	}
+	t.Error("no such panel")
+}
+
 func TestTheDashboardsPanelsDoNotOverlap(t *testing.T) {
 	taken, ids := map[[2]int]string{}, map[int]bool{}
 	for _, panel := range parsed(t).Panels {
