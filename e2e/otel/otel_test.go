@@ -453,6 +453,77 @@ func TestALateSpanOfTheWorkStartsNoTermSpan(t *testing.T) {
 	}
 }
 
+// term returns the exported spans of a term.
+func (b bench) term(token int64) (found []tracetest.SpanStub) {
+	for _, s := range b.exporter.GetSpans() {
+		if s.Name == "pgelector.term" && says(s, "pgelector.token", token) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// The work of such a term may have called WithTerm. No event of the term follows.
+func TestTheSpanOfATermThatEndedBeforeOnElectedEnds(t *testing.T) {
+	for name, follows := range map[string]func(b bench){
+		"with the next election":  func(b bench) { b.elect(t.Context(), us, 2) },
+		"with the next WithTerm":  func(b bench) { b.WithTerm(t.Context(), "orders", 2) },
+		"when the elector closes": func(b bench) { b.OnClosed(t.Context(), hooks.Closed{Origin: us}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.OnCampaign(t.Context(), hooks.Campaign{Origin: us, Attempt: 1, Outcome: hooks.Granted})
+			b.WithTerm(t.Context(), "orders", 1)
+			follows(b)
+			if first, next := b.term(1), b.term(2); len(first) != 1 || len(next) != 0 {
+				t.Errorf("exported are %d spans of that term and %d of the next", len(first), len(next))
+			}
+		})
+	}
+}
+
+// Otherwise that span would never end: the elector may be closed already.
+func TestWithTermStartsNoSpanOfATermThatHasEnded(t *testing.T) {
+	b := newBench(t)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	ctx := b.WithTerm(over, "orders", 1)
+	_, work := b.tracers.Tracer("").Start(ctx, "late", otelhooks.Link(ctx))
+	work.End()
+	if late := b.span(t, "late"); len(late.Links) != 0 {
+		t.Errorf("links %+v", late.Links)
+	}
+}
+
+// The work of the first runs on after its lease, while the second leads.
+func TestTheTermsOfTwoCandidatesOfAProcessEndEachByItself(t *testing.T) {
+	for name, second := range map[string]hooks.Origin{
+		"two ids":            {Election: "orders", Key: 42, CandidateID: "web-2"},
+		"two of the same id": us,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.elect(t.Context(), us, 1)
+			b.WithTerm(t.Context(), "orders", 2)
+			b.elect(t.Context(), second, 2)
+			b.demote(us, 1, hooks.LeaseExpired)
+			b.OnClosed(t.Context(), hooks.Closed{Origin: us})
+			b.OnError(t.Context(), hooks.Failure{Origin: second, Op: hooks.OpHeartbeat, Err: errLost})
+			ctx := b.WithTerm(t.Context(), "orders", 2)
+			_, work := b.tracers.Tracer("").Start(ctx, "publish", otelhooks.Link(ctx))
+			work.End()
+			b.demote(second, 2, hooks.Resigned)
+			first, next := b.term(1), b.term(2)
+			if len(first) != 1 || !says(first[0], "pgelector.reason", "lease_expired") {
+				t.Errorf("the first term: %+v", first)
+			}
+			if len(next) != 1 || !says(next[0], "pgelector.reason", "resigned") || len(next[0].Events) != 1 || !links(b.span(t, "publish"), next[0]) {
+				t.Errorf("the second term: %+v", next)
+			}
+		})
+	}
+}
+
 func TestWithoutATermThereIsNoLink(t *testing.T) {
 	b := newBench(t)
 	_, work := b.tracers.Tracer("").Start(t.Context(), "work", otelhooks.Link(t.Context()))

@@ -44,6 +44,9 @@
 //
 // A span is exported when it ends: the span of a term appears after the term, and never if
 // the process is killed. The link carries the election and the token.
+//
+// If a term ends before OnElected could be called, its span, which WithTerm started, ends with the
+// next term or when the electors are closed, and has no reason.
 package otelhooks
 
 import (
@@ -128,8 +131,11 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 	h.spans.attempted(ctx, e)
 }
 
-// OnClosed ends the gauges of an election without a candidate.
-func (h *Hook) OnClosed(ctx context.Context, e hooks.Closed) { h.events.OnClosed(ctx, e) }
+// OnClosed ends the gauges of an election without a candidate, and forgets its terms.
+func (h *Hook) OnClosed(ctx context.Context, e hooks.Closed) {
+	h.events.OnClosed(ctx, e)
+	h.spans.closed(e)
+}
 
 // OnError measures, and adds an event to the span of the current term.
 func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
@@ -260,34 +266,62 @@ func (i *instruments) FailureSeen(ctx context.Context, election string, op hooks
 type spans struct {
 	tracer trace.Tracer
 
-	mu      sync.Mutex
-	current map[termKey]trace.Span         // current terms, started by OnElected or WithTerm
-	leading map[hooks.Origin]trace.Span    // current terms by candidate, from OnElected on
-	last    map[string]ended               // the newest ended term of each election
-	granted map[hooks.Origin]int           // the attempt that was granted, between OnCampaign and OnElected
-	failure map[hooks.Origin]hooks.Failure // of an attempt, between OnError and OnCampaign
+	mu        sync.Mutex
+	elections map[string]*election
 }
 
-// termKey identifies a term.
-type termKey struct {
-	election string
-	token    int64
+// election is what is known of an election of which a candidate is not closed, or that
+// WithTerm named.
+type election struct {
+	candidates map[hooks.Origin]*candidate
+	current    map[int64]trace.Span // by token, from OnElected to OnDemoted
+	early      early                // at most one: terms follow each other
+	last       ended
 }
 
+// candidate is one that is not closed.
+type candidate struct {
+	granted int            // the attempt that was granted, between OnCampaign and OnElected
+	failure *hooks.Failure // of an attempt, between OnError and OnCampaign
+	leading int64          // the token of the current term, from OnElected on; else 0
+}
+
+// early is a term's span that WithTerm started, until OnElected. That is never called if the term
+// ends before.
+type early struct {
+	token int64
+	span  trace.Span // nil if there is none
+}
+
+// ended is the newest ended term; its token is 0 if there is none.
 type ended struct {
 	token int64
 	span  trace.SpanContext
 }
 
 func newSpans(tracer trace.Tracer) *spans {
-	return &spans{
-		tracer:  tracer,
-		current: map[termKey]trace.Span{},
-		leading: map[hooks.Origin]trace.Span{},
-		last:    map[string]ended{},
-		granted: map[hooks.Origin]int{},
-		failure: map[hooks.Origin]hooks.Failure{},
+	return &spans{tracer: tracer, elections: map[string]*election{}}
+}
+
+// election returns what is known of an election, and adds it if it is new.
+func (s *spans) election(name string) *election {
+	of := s.elections[name]
+	if of == nil {
+		of = &election{candidates: map[hooks.Origin]*candidate{}, current: map[int64]trace.Span{}}
+		s.elections[name] = of
 	}
+	return of
+}
+
+// candidate returns what is known of a candidate and its election, and adds them if they are new.
+func (s *spans) candidate(who hooks.Origin) (*election, *candidate) {
+	of := s.election(who.Election)
+	c := of.candidates[who]
+	if c == nil {
+		c = &candidate{}
+		of.candidates[who] = c
+	}
+	return of, c
 }
 
 // attempted records the span of a campaign that failed for good. For a granted one it keeps
@@ -295,12 +329,13 @@ func newSpans(tracer trace.Tracer) *spans {
 func (s *spans) attempted(ctx context.Context, e hooks.Campaign) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	failure, counts := s.failure[e.Origin]
-	delete(s.failure, e.Origin)
+	_, c := s.candidate(e.Origin)
+	failure := c.failure
+	c.failure = nil
 	switch {
 	case e.Outcome == hooks.Granted:
-		s.granted[e.Origin] = e.Attempt
-	case e.Outcome == hooks.Failed && e.Next == 0 && counts && (failure.Permanent || e.Attempt == 1):
+		c.granted = e.Attempt
+	case e.Outcome == hooks.Failed && e.Next == 0 && failure != nil && (failure.Permanent || e.Attempt == 1):
 		_, span := s.tracer.Start(ctx, "pgelector.campaign", trace.WithTimestamp(e.At.Add(-e.Took)),
 			trace.WithAttributes(about(e.Origin, attemptsKey.Int(e.Attempt))...))
 		span.RecordError(valid(failure.Err), trace.WithTimestamp(e.At))
@@ -313,23 +348,38 @@ func (s *spans) attempted(ctx context.Context, e hooks.Campaign) {
 func (s *spans) elected(ctx context.Context, e hooks.Elected) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	of, c := s.candidate(e.Origin)
 	_, campaign := s.tracer.Start(ctx, "pgelector.campaign", trace.WithTimestamp(e.At.Add(-e.Waited)),
-		trace.WithAttributes(about(e.Origin, attemptsKey.Int(s.granted[e.Origin]))...))
+		trace.WithAttributes(about(e.Origin, attemptsKey.Int(c.granted))...))
 	campaign.End(trace.WithTimestamp(e.At))
-	delete(s.granted, e.Origin)
 
-	term := s.term(ctx, termKey{e.Election, e.Token}, trace.WithTimestamp(e.At))
+	term := of.claim(e.Token)
+	if term == nil {
+		term = s.start(ctx, termKey{e.Election, e.Token}, trace.WithTimestamp(e.At))
+	}
 	term.AddLink(trace.Link{SpanContext: campaign.SpanContext()})
 	term.SetAttributes(about(e.Origin)...)
-	s.leading[e.Origin] = term
+	of.current[e.Token] = term
+	c.granted, c.leading = 0, e.Token
 }
 
-// term returns the span of a term, and starts it if there is none.
-func (s *spans) term(ctx context.Context, key termKey, opts ...trace.SpanStartOption) trace.Span {
-	span := s.current[key]
-	if span == nil {
-		_, span = s.tracer.Start(ctx, "pgelector.term", append(opts, trace.WithNewRoot(), trace.WithAttributes(key.attributes()...))...)
-		s.current[key] = span
+// start starts the span of a term.
+func (s *spans) start(ctx context.Context, key termKey, opts ...trace.SpanStartOption) trace.Span {
+	_, span := s.tracer.Start(ctx, "pgelector.term", append(opts, trace.WithNewRoot(), trace.WithAttributes(key.attributes()...))...)
+	return span
+}
+
+// claim returns the early span if it is that of a term, else nil. It ends that of an earlier term.
+func (e *election) claim(token int64) trace.Span {
+	span := e.early.span
+	if span == nil || e.early.token > token {
+		return nil
+	}
+	same := e.early.token == token
+	e.early = early{}
+	if !same {
+		span.End()
+		return nil
 	}
 	return span
 }
@@ -339,10 +389,15 @@ func (s *spans) failed(e hooks.Failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.Op == hooks.OpCampaign {
-		s.failure[e.Origin] = e
+		_, c := s.candidate(e.Origin)
+		c.failure = &e
 		return
 	}
-	if term := s.leading[e.Origin]; term != nil {
+	of := s.elections[e.Election]
+	if of == nil || of.candidates[e.Origin] == nil {
+		return
+	}
+	if term := of.current[of.candidates[e.Origin].leading]; term != nil {
 		term.RecordError(valid(e.Err), trace.WithTimestamp(e.At), trace.WithAttributes(opKey.String(string(e.Op))))
 	}
 }
@@ -351,11 +406,16 @@ func (s *spans) failed(e hooks.Failure) {
 func (s *spans) demoted(ctx context.Context, e hooks.Demoted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := termKey{e.Election, e.Token}
-	term := s.term(ctx, key)
-	s.last[e.Election] = ended{e.Token, term.SpanContext()}
-	delete(s.current, key)
-	delete(s.leading, e.Origin)
+	of, c := s.candidate(e.Origin)
+	term := of.current[e.Token]
+	if term == nil {
+		term = s.start(ctx, termKey{e.Election, e.Token})
+	}
+	of.last = ended{e.Token, term.SpanContext()}
+	delete(of.current, e.Token)
+	if c.leading == e.Token { // else another elector with the same candidate id leads
+		c.leading = 0
+	}
 
 	term.SetAttributes(reasonKey.String(string(e.Reason)))
 	name := "pgelector.resignation"
@@ -367,6 +427,25 @@ func (s *spans) demoted(ctx context.Context, e hooks.Demoted) {
 		trace.WithAttributes(about(e.Origin, tokenKey.Int64(e.Token), reasonKey.String(string(e.Reason)))...))
 	ending.End()
 	term.End(trace.WithTimestamp(e.At))
+}
+
+// closed forgets a candidate, unless an elector with the same candidate id leads, and an election
+// whose candidates are all closed.
+func (s *spans) closed(e hooks.Closed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of, c := s.candidate(e.Origin)
+	if c.leading != 0 {
+		return
+	}
+	delete(of.candidates, e.Origin)
+	if len(of.candidates) > 0 {
+		return
+	}
+	if of.early.span != nil {
+		of.early.span.End()
+	}
+	delete(s.elections, e.Election)
 }
 
 // valid returns an error whose text is UTF-8, as exporters want it. That of a server that starts may
@@ -383,6 +462,12 @@ func about(o hooks.Origin, more ...attribute.KeyValue) []attribute.KeyValue {
 	return append(more, electionKey.String(metrics.Label(o.Election)), candidateKey.String(o.CandidateID), lockKey.Int64(o.Key))
 }
 
+// termKey identifies a term.
+type termKey struct {
+	election string
+	token    int64
+}
+
 func (k termKey) attributes() []attribute.KeyValue {
 	return []attribute.KeyValue{electionKey.String(metrics.Label(k.election)), tokenKey.Int64(k.token)}
 }
@@ -391,7 +476,8 @@ type linkKey struct{}
 
 // WithTerm returns a context with which [Link] links spans to the term's span. The hook
 // must be among the hooks of the term's elector. WithTerm may be called at any time, also
-// before OnElected, which runs concurrently with the work.
+// before OnElected, which runs concurrently with the work. Pass the work's context: once it is
+// done, WithTerm starts no span.
 func (h *Hook) WithTerm(ctx context.Context, election string, token int64) context.Context {
 	key := termKey{election, token}
 	return context.WithValue(ctx, linkKey{}, trace.Link{SpanContext: h.spans.contextOf(ctx, key), Attributes: key.attributes()})
@@ -403,13 +489,24 @@ func (h *Hook) WithTerm(ctx context.Context, election string, token int64) conte
 func (s *spans) contextOf(ctx context.Context, key termKey) trace.SpanContext {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch last, known := s.last[key.election]; {
-	case known && last.token == key.token:
-		return last.span
-	case known && last.token > key.token:
+	of := s.elections[key.election]
+	if of == nil {
+		of = &election{}
+	}
+	switch span := of.current[key.token]; {
+	case span != nil:
+		return span.SpanContext()
+	case of.early.span != nil && of.early.token == key.token:
+		return of.early.span.SpanContext()
+	case of.last.token == key.token:
+		return of.last.span
+	case ctx.Err() != nil || max(of.last.token, of.early.token) > key.token:
 		return trace.SpanContext{}
 	}
-	return s.term(ctx, key).SpanContext()
+	of = s.election(key.election)
+	of.claim(key.token)
+	of.early = early{key.token, s.start(ctx, key)}
+	return of.early.span.SpanContext()
 }
 
 // Link returns an option that links a span to the term of a ctx from [Hook.WithTerm]. The
