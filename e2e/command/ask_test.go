@@ -18,6 +18,7 @@ import (
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 func keyOf(election string) int64 { return elector.KeyFromName(election) }
@@ -287,19 +288,31 @@ func TestResignAsksTheLeaderToHandOver(t *testing.T) {
 func TestARoleWhoseNameHasControlCharactersDoesNotControlTheTerminal(t *testing.T) {
 	t.Parallel()
 	c := shared.Get(t)
-	role := unique("red\x1b[31m")
+	const forged, quoted = "orders  leads  evil", `"red\x1b[31m\norders  leads  evil`
+	role := unique("red\x1b[31m\n" + forged)
 	_, err := connection(t, c.DSN()).Exec(t.Context(), "CREATE ROLE "+pgx.Identifier{role}.Sanitize()+" LOGIN")
 	check(t, err)
 	release := occupy(t, c.DSN(pgcluster.ForRole(role)), name(t))
 	defer release()
+	high, low := session.Halves(session.SeatKey(keyOf(name(t))))
+	_, err = connection(t, c.DSN(pgcluster.ForRole(role))).Exec(t.Context(), "SELECT pg_advisory_lock($1, $2)", high, low)
+	check(t, err)
 	status := invoke(t, at(c.DSN()), "status", name(t))
-	status.want(t, exit.OK, `red\u001b[31m`)
+	status.want(t, exit.OK, quoted)
 	asJSON := invoke(t, at(c.DSN()), "status", "--json", name(t))
-	asJSON.want(t, exit.OK, `red\u001b[31m`)
+	asJSON.want(t, exit.OK, `red\u001b[31m\n`)
+	doctor := invoke(t, at(c.DSN()), "doctor")
+	doctor.want(t, exit.OK, "user "+quoted)
+	watch := launch(t, at(c.DSN()), "watch", name(t))
+	if line := watch.says(t, ""); !strings.Contains(line, "user "+quoted) || !strings.HasSuffix(line, ", deputy -") {
+		t.Errorf("watch printed %q", line)
+	}
+	watch.signal(t, 2)
+	watch.ends(t, 130)
 	refused := invoke(t, at(c.DSN(pgcluster.ForRole(role+"2"))), "status", name(t))
 	refused.want(t, exit.Connect, `red\u001b[31m`)
-	for _, r := range []result{status, asJSON, refused} {
-		if strings.ContainsRune(r.out+r.err, '\x1b') {
+	for _, r := range []result{status, asJSON, doctor, refused} {
+		if strings.ContainsRune(r.out+r.err, '\x1b') || strings.Contains(r.out, "\n"+forged) {
 			t.Errorf("control characters in %q %q", r.out, r.err)
 		}
 	}

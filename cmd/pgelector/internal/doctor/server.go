@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/status"
 	"github.com/pgelector/pgelector/db"
 )
 
@@ -320,14 +321,14 @@ func (x *Examination) elections(ctx context.Context) error {
 		case isStranger(r):
 			x.say(warn, "deputy", "backend %d (%q, user %s) holds the deputy's seat of the election with key %d, and publishes no lease, as "+
 				"every candidate does: nobody is deputy, so a dead leader is replaced only after a retry interval: end the session: "+
-				"SELECT pg_catalog.pg_terminate_backend(%d)", r.Pid, r.ApplicationName, r.Usename, r.Key, r.Pid)
+				"SELECT pg_catalog.pg_terminate_backend(%d)", r.Pid, r.ApplicationName, status.Shown(r.Usename), r.Key, r.Pid)
 		case r.LastMicros == 0:
 			hidden++
 		case silent > silence:
 			x.say(warn, "deputy", "backend %d (%q, user %s) holds the deputy's seat of the election with key %d, and has sent nothing for %v: no "+
 				"candidate uses that seat, so a dead leader is replaced only after a retry interval: end the session, unless it is a "+
 				"candidate with a longer heartbeat interval: SELECT pg_catalog.pg_terminate_backend(%d)",
-				r.Pid, r.ApplicationName, r.Usename, r.Key, silent.Round(time.Second), r.Pid)
+				r.Pid, r.ApplicationName, status.Shown(r.Usename), r.Key, silent.Round(time.Second), r.Pid)
 		}
 	}
 	x.say(ok, "elections", "%d have a leader, and %d a deputy: %d sessions are pinned", led, deputies, len(pinned))

@@ -15,8 +15,10 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
@@ -187,7 +189,7 @@ func (e Election) isBare() bool {
 }
 
 func row(w io.Writer, name, role string, c Candidate, what string, since *time.Time, at time.Time) {
-	fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", name, role, orDash(c.ID), c.PID, orDash(c.User), orDash(c.Address), c.lease(), ago(what, since, at))
+	fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", name, role, Shown(c.ID), c.PID, Shown(c.User), Shown(c.Address), c.lease(), ago(what, since, at))
 }
 
 // lease is the lease, and its scope unless that is the usual one.
@@ -209,11 +211,16 @@ func ago(what string, since *time.Time, at time.Time) string {
 	return fmt.Sprintf("%s%s (%v ago)", what, since.Local().Format(time.DateTime), at.Sub(*since).Round(time.Second))
 }
 
-func orDash(text string) string {
-	if text == "" {
+// Shown returns a name as people see it. A role may have any name, also one with newlines, that
+// looks like lines of its own: one that does not print is quoted.
+func Shown(name string) string {
+	switch {
+	case name == "":
 		return "-"
+	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return strconv.Quote(name)
 	}
-	return text
+	return name
 }
 
 // Notes explains what the table lacks.

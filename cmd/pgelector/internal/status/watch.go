@@ -143,10 +143,10 @@ func (c Change) WriteLine(w io.Writer) error {
 		text = c.Leader.is("leads")
 	}
 	if c.Previous != "" {
-		text += ", after " + c.Previous
+		text += ", after " + Shown(c.Previous)
 	}
 	if c.Event == Leads && c.Deputy != nil {
-		text += ", deputy " + orDash(c.Deputy.ID)
+		text += ", deputy " + Shown(c.Deputy.ID)
 	}
 	_, err := fmt.Fprintf(w, "%s  %s  %s\n", c.At.Local().Format("2006-01-02 15:04:05.000"), c.Election, text)
 	return err
@@ -154,7 +154,7 @@ func (c Change) WriteLine(w io.Writer) error {
 
 // is says what the candidate does, and where.
 func (c Candidate) is(what string) string {
-	return fmt.Sprintf("%s %s (backend %d, user %s, from %s)", orDash(c.ID), what, c.PID, orDash(c.User), orDash(c.Address))
+	return fmt.Sprintf("%s %s (backend %d, user %s, from %s)", Shown(c.ID), what, c.PID, Shown(c.User), Shown(c.Address))
 }
 
 // ErrPrivilege is returned if the server refuses an eviction.
@@ -183,7 +183,7 @@ func Evict(ctx context.Context, pool *sql.DB, e Election) error {
 	case err != nil:
 		return err
 	case len(signalled) == 0:
-		return fmt.Errorf("%s (backend %d) %w", orDash(e.Leader.ID), e.Leader.PID, ErrChanged)
+		return fmt.Errorf("%s (backend %d) %w", Shown(e.Leader.ID), e.Leader.PID, ErrChanged)
 	}
 	for {
 		held, err := holds(ctx, pool, e)
