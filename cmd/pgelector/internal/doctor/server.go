@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/status"
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 const oldest = 140000 // PostgreSQL 14 introduced idle_session_timeout, which enforces the lease
@@ -69,7 +70,7 @@ func (x *Examination) pooler(ctx context.Context) error {
 // idle connection has no backend, so two connections use the same one in turn.
 func (x *Examination) poolMode(ctx context.Context, conn *pgx.Conn) (string, error) {
 	if _, err := conn.Exec(ctx, "BEGIN"); err != nil {
-		return "statement", nil
+		return "statement", x.confirm(ctx, err)
 	}
 	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
 		return "", err
@@ -86,6 +87,28 @@ func (x *Examination) poolMode(ctx context.Context, conn *pgx.Conn) (string, err
 	}
 	return "session", nil
 }
+
+// confirm returns nil if a fresh connection that answers is refused a transaction, as in statement
+// mode, like the one of err. Else it returns err: a connection was cut, or the pooler was full.
+func (x *Examination) confirm(ctx context.Context, err error) error {
+	if pgerr.State(err) != refusal {
+		return err
+	}
+	conn, failed := x.Target.Connect(ctx)
+	if failed != nil {
+		return failed
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, failed := backend(ctx, conn); failed != nil {
+		return failed
+	}
+	if _, again := conn.Exec(ctx, "BEGIN"); pgerr.State(again) != refusal {
+		return err
+	}
+	return nil
+}
+
+const refusal = "08P01" // PgBouncer's SQLSTATE, also when it is full
 
 // poolLooks is how often to look: others on a busy pooler hide its mode now and then. (Measured:
 // one of four looks found nothing, with three clients on two backends.)
