@@ -881,6 +881,31 @@ func TestARefusedServerEndsRun(t *testing.T) {
 	})
 }
 
+// slowly connects for an hour, whatever its context says, as lib/pq asks on a dead link.
+type slowly struct{}
+
+func (slowly) Connect(context.Context) (driver.Conn, error) {
+	time.Sleep(time.Hour)
+	return nil, errors.New("no route to host")
+}
+
+func (slowly) Driver() driver.Driver { return nil }
+
+func TestTheSpreadIsNotAwaitedLongerThanItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := sql.OpenDB(slowly{})
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _, err := shard.Spread(ctx, pool, "group", []string{"a"})
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != time.Second {
+			t.Errorf("after %v: error %v", took, err)
+		}
+		time.Sleep(time.Hour) // until the call returns
+		_ = pool.Close()
+	})
+}
+
 func TestBadArgumentsAreRefused(t *testing.T) {
 	pool := new(sql.DB)
 	lead := func(context.Context, string, *elector.Term) error { return nil }

@@ -112,16 +112,18 @@ type Member struct {
 // standby, which does not know its primary's locks, is refused with elector.ErrServerReadOnly.
 func Spread(ctx context.Context, pool *sql.DB, group string, shards []string) (members []Member, free []string, err error) {
 	keys := shardKeys(group, shards)
-	rows, err := pooled.Ask(ctx, pool, func(under db.DBTX) ([]db.LeadersRow, error) {
-		q := db.New(under)
-		ping, err := q.Ping(ctx)
-		switch {
-		case err != nil:
-			return nil, err
-		case ping.InRecovery:
-			return nil, elector.ErrServerReadOnly
-		}
-		return q.Leaders(ctx, db.Keys(append(seatKeys(group), keys...)...))
+	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.LeadersRow, error) { // a driver may not return
+		return pooled.Ask(ctx, pool, func(under db.DBTX) ([]db.LeadersRow, error) {
+			q := db.New(under)
+			ping, err := q.Ping(ctx)
+			switch {
+			case err != nil:
+				return nil, err
+			case ping.InRecovery:
+				return nil, elector.ErrServerReadOnly
+			}
+			return q.Leaders(ctx, db.Keys(append(seatKeys(group), keys...)...))
+		})
 	})
 	if err != nil {
 		return nil, nil, err

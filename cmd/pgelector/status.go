@@ -18,7 +18,6 @@ import (
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/status"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/shard"
 	"github.com/spf13/cobra"
 )
@@ -192,11 +191,7 @@ func spreadOf(ctx context.Context, pool *sql.DB, group string, numbers int, name
 	if len(names) == 0 {
 		names = shard.Numbers(numbers).Names()
 	}
-	var free []string
-	members, err := backoff.Await(ctx, func(ctx context.Context) (members []shard.Member, err error) {
-		members, free, err = shard.Spread(ctx, pool, group, names)
-		return members, err
-	})
+	members, free, err := shard.Spread(ctx, pool, group, names)
 	if err != nil {
 		return spread{}, err
 	}
