@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,6 +84,33 @@ func TestCtrlCEndsARunThatWouldRestart(t *testing.T) {
 	said.shows(t, "ready")
 	typeIn(t, terminal, "\x03")
 	said.shows(t, "status 130")
+}
+
+// A guard that is killed does not give the terminal back.
+func TestTheTerminalIsGivenBackWhenTheGuardIsKilled(t *testing.T) {
+	t.Parallel()
+	terminal, said := atTerminal(t, quick(name(t), append(append([]string{"--restart", "--backoff", "10ms", "--watch"}, unhurried...),
+		"--", "sh", "-c", foreground+`echo guard $PPID .; exec sleep 1000`)...)...)
+	guard := func(n int) (pid int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("command %d has the terminal", n), func() bool {
+			all := regexp.MustCompile(`guard (\d+) \.`).FindAllStringSubmatch(said.String(), -1)
+			if len(all) < n {
+				return false
+			}
+			pid, _ = strconv.Atoi(all[n-1][1])
+			return true
+		})
+		return pid
+	}
+	check(t, syscall.Kill(guard(1), syscall.SIGKILL))
+	check(t, syscall.Kill(guard(2), syscall.SIGSTOP)) // the supervisor kills it
+	terminate(t, shared.Get(t).DSN(), name(t))
+	guard(3)
+	typeIn(t, terminal, "\x03")
+	said.shows(t, "status 130")
+	typeIn(t, terminal, "control\n")
+	said.shows(t, "the shell has control")
 }
 
 // startOnTerminal starts the command as the leader of a session on a new terminal of that size. It

@@ -24,7 +24,7 @@
 //   - The supervisor is killed: the control pipe closes. The lock is free at once, so the
 //     guard kills at once.
 //   - The guard is killed: the kernel kills the command (PR_SET_PDEATHSIG), and the
-//     supervisor kills the command's children.
+//     supervisor kills the command's children and takes the terminal back.
 //
 // Both are child subreapers (PR_SET_CHILD_SUBREAPER): orphans stay below them, and wait4
 // returns ECHILD only when no process is left.
@@ -70,6 +70,7 @@ type Child struct {
 	drain    time.Duration
 	guardPID int
 	guard    <-chan struct{} // closed when the guard's process has ended
+	terminal *terminal       // which the guard lends to the command
 
 	mu      sync.Mutex // guards control
 	control *os.File
@@ -109,6 +110,9 @@ func (r *Reaper) Start(o Options) (*Child, error) {
 	}
 	c := &Child{reaper: r, drain: o.Drain, control: controlEnd,
 		stopped: make(chan struct{}), started: make(chan struct{}), gone: make(chan struct{})}
+	if !o.NoInput {
+		c.terminal = ours(syscall.Getpgrp())
+	}
 	c.guardPID, c.guard, err = r.start(o.Guard, &os.ProcAttr{
 		Env:   o.Env,
 		Files: []*os.File{input, os.Stdout, os.Stderr, control, reports},
@@ -194,7 +198,8 @@ func (c *Child) send(o order) {
 
 const sendTimeout = 100 * time.Millisecond
 
-// keep reads the reports until no process is left, and kills what the guard leaves.
+// keep reads the reports until no process is left. It kills what the guard leaves, and takes the
+// terminal back if the guard has not.
 func (c *Child) keep(reports *os.File) {
 	defer close(c.gone)
 	defer c.control.Close()
@@ -216,6 +221,7 @@ func (c *Child) keep(reports *os.File) {
 	}
 	if !clean {
 		c.finish()
+		c.terminal.takeBack() // now that nobody is left who could take it again
 	}
 }
 
