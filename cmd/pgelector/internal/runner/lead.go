@@ -15,6 +15,7 @@ import (
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/backoff"
 )
 
 // The environment variables of the command, documented in docs/command.md.
@@ -33,12 +34,15 @@ const (
 func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	began := time.Now()
 	child, err := r.start(term)
-	switch {
-	case err != nil:
+	for err == nil && child == nil {
+		if !backoff.Sleep(ctx, startEvery) { // returning earlier would resign
+			return nil
+		}
+		began = time.Now()
+		child, err = r.start(term)
+	}
+	if err != nil {
 		r.end(err)
-		return nil
-	case child == nil: // the run or the term is over
-		<-ctx.Done() // soon; returning earlier would resign
 		return nil
 	}
 	select {
@@ -80,8 +84,12 @@ func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	return nil
 }
 
-// start starts the command, or returns nil if the run or the term is over. The mutex orders
-// it with signals and --wait, which end the campaign.
+// startEvery is how long to wait for the end of a term that is not valid. It may be valid again:
+// after a late answer, or when the wall clock is set back.
+const startEvery = 10 * time.Millisecond
+
+// start starts the command, or returns nil if the run is over or the term is not valid. The
+// mutex orders it with signals and --wait, which end the campaign.
 func (r *runner) start(term *elector.Term) (*supervise.Child, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

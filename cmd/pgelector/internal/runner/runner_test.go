@@ -4,16 +4,21 @@ package runner
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
+	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/electortest"
 )
 
 func TestTheGraceFitsIntoTheDrainOrIsRefused(t *testing.T) {
@@ -138,4 +143,37 @@ func answered(t *testing.T, conn net.Conn) {
 	if body, err := io.ReadAll(response.Body); err != nil || string(body) != "well" {
 		t.Errorf("got %q, %v", body, err)
 	}
+}
+
+// A step of the wall clock that is taken back before the next heartbeat, and an answer that comes
+// late, end no term. A leader that has waited for its end would hold the lock, and do nothing.
+func TestATermThatIsValidAgainGetsItsCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		process := server.NewProcess()
+		pool := process.Open()
+		defer pool.Close()
+		e, err := elector.New(pool, "billing")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// No program has such a name, so that the reaper tries to start it, and fails.
+		r := &runner{Config: Config{Election: "billing", Command: []string{"\x00"}}, elector: e, reaper: &supervise.Reaper{}}
+		r.renew()
+		defer r.cancel(nil)
+		defer time.AfterFunc(time.Hour, func() { r.cancel(nil) }).Stop()
+		_ = e.Run(r.ctx, func(ctx context.Context, term *elector.Term) error {
+			synctest.Wait() // until nobody looks at the clock before the next heartbeat
+			process.ShiftClock(time.Hour)
+			time.AfterFunc(time.Second, func() { process.ShiftClock(-time.Hour) }) // which comes later
+			if child, err := r.start(term); child != nil || err != nil || ctx.Err() != nil {
+				t.Errorf("child %v, error %v, and the term: %v", child, err, context.Cause(ctx))
+			}
+			return r.lead(ctx, term)
+		})
+		if !errors.Is(r.outcome, syscall.EINVAL) {
+			t.Errorf("the command was not started: %v", r.outcome)
+		}
+	})
 }

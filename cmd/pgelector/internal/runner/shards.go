@@ -126,7 +126,7 @@ func (s *shards) waitOf(name string) time.Duration {
 	return s.waits[name]
 }
 
-// start starts the command, or returns nil if the run or the term is over.
+// start starts the command, or returns nil if the run is over or the term is not valid.
 func (s *shards) start(name string, term *elector.Term) (*supervise.Child, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
