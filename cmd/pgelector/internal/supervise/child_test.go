@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"go.uber.org/goleak"
 )
@@ -124,4 +125,37 @@ func TestAnOrderThatFoundAFullPipeSilencesNoLaterOne(t *testing.T) {
 	if got.Do != doExtend || got.Deadline.left() < time.Minute {
 		t.Errorf("got %+v", got)
 	}
+}
+
+// The wall clock can be set, and the monotonic clock stops while the machine sleeps.
+func TestTheInstantOfADeadlineIsTheEarlierByTheTwoClocks(t *testing.T) {
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		deadline time.Time
+		over     bool
+	}{
+		"both are an hour before it":  {now.Add(time.Hour), false},
+		"the machine has slept":       {moved(t, now.Add(-time.Minute), time.Hour), true},
+		"the wall clock was set back": {moved(t, now.Add(time.Hour), -2*time.Hour), true},
+		"it has no monotonic reading": {now.Add(-time.Minute).Round(0), true},
+	} {
+		if left := instantOf(tt.deadline).left(); left <= 0 != tt.over {
+			t.Errorf("%s: %v are left", name, left)
+		}
+	}
+}
+
+// moved returns at with a later monotonic reading. Package time has no function for that.
+func moved(t *testing.T, at time.Time, d time.Duration) time.Time {
+	t.Helper()
+	layout := (*struct {
+		wall uint64
+		mono int64
+	})(unsafe.Pointer(&at))
+	layout.mono += int64(d)
+	now := time.Now()
+	if difference := at.Sub(now) - at.Round(0).Sub(now.Round(0)); difference.Round(time.Minute) != d {
+		t.Fatalf("the layout of time.Time has changed: moved by %v, not %v", difference, d)
+	}
+	return at
 }

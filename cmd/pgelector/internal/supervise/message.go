@@ -108,10 +108,11 @@ func Ends(sig os.Signal, commandRuns bool) bool {
 }
 
 // instantOf converts a time. It reads the shared clock first, so that a freeze between the
-// two readings makes the deadline too early, not too late.
+// readings makes the deadline too early, not too late. So does a sleep of the machine, which
+// only the wall clock shows, and a wall clock that is set forward.
 func instantOf(t time.Time) instant {
 	n := now()
-	return n.plus(time.Until(t))
+	return n.plus(min(time.Until(t), time.Until(t.Round(0))))
 }
 
 func (i instant) plus(d time.Duration) instant { return i + instant(d) }
