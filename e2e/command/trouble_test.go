@@ -3,6 +3,7 @@
 package command_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/pgelector/pgelector/e2e/impostors"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/roster"
 )
 
 // asking are the subcommands that query a server, except run.
@@ -337,9 +339,13 @@ var subcommands = map[string]func(t *testing.T, env []string, driver string){
 		invoke(t, env, "resign", "billing", "--driver", driver).want(t, exit.OK, "leads")
 	},
 	"dashboard": func(t *testing.T, env []string, driver string) {
-		d := launch(t, env, "dashboard", "billing", "--listen", "127.0.0.1:0", "--driver", driver)
-		time.Sleep(200 * time.Millisecond)
+		d := launch(t, env, "dashboard", "billing", "--listen", "127.0.0.1:0", "--driver", driver, "--roster", "pgelector", "--group", "group", "--shards", "2")
+		address := strings.TrimSuffix("127.0.0.1:"+d.says(t, "http://127.0.0.1:"), "/")
+		if page := get(t, address, "/"); page.status != http.StatusOK || strings.Contains(page.body, "could not be read") {
+			t.Errorf("got %+v", page)
+		}
 		d.signal(t, 15)
+		d.ends(t, exit.OK)
 	},
 	"key": func(t *testing.T, env []string, _ string) {
 		_, sql, _ := strings.Cut(invoke(t, env, "key", "orders").out, "\n")
@@ -360,8 +366,15 @@ func TestNoSubcommandCallsAnImpostor(t *testing.T) {
 	statements, err := impostors.Statements("../..")
 	check(t, err)
 	check(t, c.CreateDatabase(t.Context(), "beset"))
-	_, err = impostors.Plant(t.Context(), connection(t, c.DSN(pgcluster.ForDatabase("beset"))), statements)
+	admin := connection(t, c.DSN(pgcluster.ForDatabase("beset")))
+	_, err = impostors.Plant(t.Context(), admin, statements)
 	check(t, err)
+	pool, err := sql.Open("pgx", c.DSN(pgcluster.ForDatabase("beset")))
+	check(t, err)
+	defer pool.Close()
+	published, err := roster.New(pool)
+	check(t, err)
+	check(t, published.Migrate(t.Context()))
 	seen := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+) +[A-Z]`).FindAllStringSubmatch(invoke(t, nil, "--help").out, -1) {
 		seen[m[1]] = true
@@ -380,9 +393,11 @@ func TestNoSubcommandCallsAnImpostor(t *testing.T) {
 	}
 	for role, path := range map[string]string{"open": `"$user", public`, "beset": "public, pg_catalog"} {
 		check(t, c.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN; ALTER ROLE "+role+" SET search_path = "+path))
+		_, err := admin.Exec(t.Context(), "GRANT USAGE ON SCHEMA pgelector TO "+role+"; GRANT ALL ON ALL TABLES IN SCHEMA pgelector TO "+role)
+		check(t, err)
 		env := at(c.DSN(pgcluster.ForDatabase("beset"), pgcluster.ForRole(role)))
 		for _, driver := range []string{"pgx", "pq"} {
-			leading := launch(t, env, quick("billing", append([]string{"--restart", "--driver", driver}, sh("echo ready; exec sleep 1000")...)...)...)
+			leading := launch(t, env, quick("billing", append([]string{"--restart", "--driver", driver, "--roster", "pgelector"}, sh("echo ready; exec sleep 1000")...)...)...)
 			leading.says(t, "ready")
 			for name, try := range subcommands {
 				try(t, env, driver)
