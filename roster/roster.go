@@ -74,7 +74,8 @@ type Roster struct {
 	electors []*elector.Elector
 	overflow int64 // dropped terms not yet reported
 	metadata json.RawMessage
-	running  bool // the writer was started
+	running  bool      // the writer was started
+	closeBy  time.Time // when the last write ends at the latest; set by the first Close
 	stats    Stats
 }
 
@@ -142,12 +143,15 @@ func (r *Roster) Stats() Stats {
 // goroutine. Call it when the electors have stopped: the roster ignores later events.
 // Close is idempotent. A closed roster can still be read.
 //
-// The last write may take one publish interval, at most 5 s, and is not retried: if it
-// fails, the error wraps ErrClosed. If ctx ends first, the error wraps its cause, and the
-// closing goes on.
+// A write that is under way and the last one may take one publish interval together, at
+// most 5 s. The last one is not retried: if it fails, the error wraps ErrClosed. If ctx ends
+// first, the error wraps its cause, and the closing goes on.
 func (r *Roster) Close(ctx context.Context) error {
 	r.mu.Lock()
-	r.close()
+	if r.closing.Err() == nil {
+		r.closeBy = time.Now().Add(r.timeout)
+		r.close()
+	}
 	running := r.running
 	r.mu.Unlock()
 	if !running {

@@ -78,6 +78,10 @@ func (r *Roster) write(all bool) error {
 	metadata := r.metadata
 	overflow := r.overflow
 	r.overflow = 0
+	timeout := r.timeout
+	if r.closing.Err() != nil {
+		timeout = time.Until(r.closeBy)
+	}
 	r.mu.Unlock()
 	if overflow > 0 {
 		r.reportError(fmt.Errorf("%w: %d of them, because %d wait to be written already", ErrDropped, overflow, maxWaiting))
@@ -85,7 +89,7 @@ func (r *Roster) write(all bool) error {
 	if b.empty() {
 		return nil
 	}
-	err := r.call(context.Background(), r.timeout, func(ctx context.Context) error { return r.send(ctx, b, metadata) })
+	err := r.call(context.Background(), timeout, func(ctx context.Context) error { return r.send(ctx, b, metadata) })
 	r.mu.Lock()
 	r.stats.Err = err
 	if err == nil {
@@ -102,7 +106,7 @@ func (r *Roster) write(all bool) error {
 // call runs do on a separate goroutine, because on a dead link a driver call may not
 // return when its context ends. Only one call runs at a time.
 func (r *Roster) call(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v: %w", timeout.Round(time.Millisecond), context.DeadlineExceeded))
 	select {
 	case <-r.idle:
 	case <-ctx.Done():

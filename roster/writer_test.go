@@ -122,6 +122,39 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 	})
 }
 
+// The write under way and the last one have one timeout together.
+func TestCloseTakesNoLongerThanOneWrite(t *testing.T) {
+	for name, roster := range map[string]func(*testing.T, chan struct{}) *Roster{
+		"of a server that does not answer": func(t *testing.T, _ chan struct{}) *Roster {
+			return on(t, func(ctx context.Context, _ string) ([][]driver.Value, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+		},
+		"of a driver that does not return": func(t *testing.T, hang chan struct{}) *Roster {
+			r, _ := onAway(t, &away{hang: hang})
+			return r
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hang := make(chan struct{})
+				defer close(hang)
+				r := roster(t, hang)
+				r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: 7, At: time.Now()})
+				time.Sleep(3 * time.Second)
+				began := time.Now()
+				if err := r.Close(t.Context()); !errors.Is(err, ErrClosed) || time.Since(began) != maxTimeout {
+					t.Errorf("Close returned %v after %v", err, time.Since(began))
+				}
+				if s := r.Stats(); s.Failures != 2 {
+					t.Errorf("got %+v, want that both writes failed", s)
+				}
+			})
+		})
+	}
+}
+
 func TestCloseDoesNotWaitForACleanUpThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &away{hang: make(chan struct{})}
