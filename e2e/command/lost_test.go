@@ -266,7 +266,7 @@ func TestACommandThatTheGuardEndedInTimeIsNotAnOverrun(t *testing.T) {
 	for i := range 4 { // the order of the two reports is random
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			t.Parallel()
-			r := run(t, name(t), sh("echo ready; exec sleep 1000")...)
+			r := run(t, name(t), append(brief, sh("echo ready; exec sleep 1000")...)...)
 			r.says(t, "ready")
 			r.signal(t, syscall.SIGSTOP)
 			awaitLock(t, shared.Get(t).DSN(), name(t)) // another leads: the term is long over

@@ -97,7 +97,7 @@ func TestVersionRuns(t *testing.T) {
 
 func TestRunRefusesAServerWithoutSynchronousStandbys(t *testing.T) {
 	t.Parallel()
-	args := quick("x", "--synchronous-standby", "10s", "--max-attempts", "1", "--", "echo", "ran")
+	args := quick("x", "--synchronous-standby", quickLease.String(), "--max-attempts", "1", "--", "echo", "ran")
 	r := invoke(t, at(own(t).DSN()), args...)
 	r.want(t, exit.Connect, "synchronous_standby_names is ''")
 	if strings.Contains(r.out, "ran") {

@@ -18,10 +18,16 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// quick returns the arguments of a run with short times.
+// quick returns the arguments of a run with short times, and a lease that does not end by itself, also
+// on a busy machine.
 func quick(election string, more ...string) []string {
-	return append([]string{"run", "--election", election, "--lease", "2s", "--heartbeat", "100ms", "--retry", "50ms"}, more...)
+	return append([]string{"run", "--election", election, "--lease", quickLease.String(), "--heartbeat", "100ms", "--retry", "50ms"}, more...)
 }
+
+const quickLease = 20 * time.Second
+
+// brief are flags for a test that waits for the end of the lease.
+var brief = []string{"--lease", "2s"}
 
 // sh is a command of the shell.
 func sh(script string) []string { return []string{"--", "sh", "-c", script} }
@@ -54,7 +60,7 @@ func TestRunPassesTheExitStatusThrough(t *testing.T) {
 		{[]string{odd}, 126},
 	} {
 		for _, driver := range []string{"pgx", "pq"} {
-			args := quick(name(t), append([]string{"--lease", "30s", "--driver", driver, "--log-level", "warn", "--"}, tt.command...)...)
+			args := quick(name(t), append([]string{"--driver", driver, "--log-level", "warn", "--"}, tt.command...)...)
 			r := invoke(t, at(shared.Get(t).DSN()), args...)
 			if r.code != tt.code {
 				t.Errorf("%s: %q: exit code %d, want %d\n%s", driver, tt.command, r.code, tt.code, r.err)
@@ -95,7 +101,7 @@ func TestTheCommandsEnvironmentDescribesItsTerm(t *testing.T) {
 		t.Errorf("key %s, want %s", got, want)
 	}
 	deadline, err := time.Parse(time.RFC3339Nano, r.says(t, "PGELECTOR_LEASE_DEADLINE="))
-	if left := time.Until(deadline); err != nil || left < -patience || left > 2*time.Second {
+	if left := time.Until(deadline); err != nil || left < -patience || left > quickLease {
 		t.Errorf("deadline in %v, error %v", left, err)
 	}
 	if token, err := strconv.ParseInt(r.says(t, "PGELECTOR_TOKEN="), 10, 64); err != nil || token <= 0 {
@@ -279,8 +285,8 @@ func TestIfFreeLeavesWhileAnotherLeads(t *testing.T) {
 	}{
 		{"--if-free", exit.OK},
 		{"--if-free --if-free-exit-code 75", 75},
-		{"--if-free --wait 2s", exit.OK},
-		{"--if-free --wait 2s --if-free-exit-code 11 --standby wait", 11},
+		{"--if-free --wait 5s", exit.OK},
+		{"--if-free --wait 5s --if-free-exit-code 11 --standby wait", 11},
 	} {
 		args := append(quick(name(t), strings.Fields(tt.flags)...), "--", "echo", "ran")
 		r := invoke(t, at(shared.Get(t).DSN()), args...)
@@ -311,9 +317,9 @@ func TestIfFreeFailsIfTheServerDoesNotAnswerWithinTheWait(t *testing.T) {
 
 func TestTheEndOfTheWaitDoesNotEndTheCommand(t *testing.T) {
 	t.Parallel()
-	r := held(t, quick(name(t), "--if-free", "--wait", "2s", "--if-free-exit-code", "9", "--", "sh", "-c", "echo ran; cat; exit 6")...)
+	r := held(t, quick(name(t), "--if-free", "--wait", "5s", "--if-free-exit-code", "9", "--", "sh", "-c", "echo ran; cat; exit 6")...)
 	r.says(t, "ran")
-	timer := time.NewTimer(2100 * time.Millisecond) // longer than --wait: nothing may happen meanwhile
+	timer := time.NewTimer(5100 * time.Millisecond) // longer than --wait: nothing may happen meanwhile
 	defer timer.Stop()
 	select {
 	case <-r.exited:

@@ -185,7 +185,7 @@ func TestAHostWithShardsIsReadyWhileTheServerAnswers(t *testing.T) {
 	way, err := shared.Get(t).Proxy(t.Context())
 	check(t, err)
 	address := freeAddress(t)
-	r := launch(t, at(way.DSN()), quick("", "--group", unique("group"), "--shards", "1", "--http", address, "--", "sleep", "1000")...)
+	r := launch(t, at(way.DSN()), quick("", append(brief, "--group", unique("group"), "--shards", "1", "--http", address, "--", "sleep", "1000")...)...)
 	r.logs(t, "command started")
 	if got := ready(t, address, http.StatusOK); !strings.Contains(got.body, `"commands":{"0":`) {
 		t.Errorf("/leader says %s", got.body)
