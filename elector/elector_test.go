@@ -191,13 +191,18 @@ func TestNothingOfATermIsAnnouncedOnceItHasEnded(t *testing.T) {
 	}
 }
 
+// listens is a hook with OnError alone.
+type listens func()
+
+func (l listens) OnError(context.Context, hooks.Failure) { l() }
+
 // A failure that is reported later is dropped.
 func TestNothingIsAnnouncedAfterOnClosed(t *testing.T) {
 	var got []string
-	a := newAnnouncer(hooks.Origin{}, []hooks.Hook{hooks.Funcs{
-		Error:  func(context.Context, hooks.Failure) { got = append(got, "error") },
-		Closed: func(context.Context, hooks.Closed) { got = append(got, "closed") },
-	}})
+	a := newAnnouncer(hooks.Origin{}, []hooks.Hook{
+		listens(func() { got = append(got, "error") }),
+		hooks.Funcs{Closed: func(context.Context, hooks.Closed) { got = append(got, "closed") }},
+	})
 	for range 2 {
 		a.post(a.failure(t.Context(), hooks.Failure{}))
 		a.close()
