@@ -85,8 +85,8 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 		}
 	case ctx.Err() != nil:
 		return c.ended(ctx, ended(ctx, "campaign"))
-	case errors.Is(got.Err, ErrStopped):
-		return c.ended(ctx, got.Err)
+	case errors.Is(got.Err, ErrStopped): // by Close, of which ctx hears on another goroutine
+		return c.ended(ctx, &contextError{"campaign", context.Canceled, ErrStopped})
 	case unhealthy:
 		return r
 	case got.Outcome == lock.TooEarly:
@@ -94,7 +94,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 		c.outage, r.pause = outage{}, got.Next
 	default:
 		event.Outcome = hooks.Failed
-		r = c.failed(ctx, got, event.Took)
+		r = c.failed(ctx, got, event.Took, last)
 	}
 	if r.over = r.over || last; r.over {
 		r.pause = 0
@@ -162,10 +162,10 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 }
 
 // failed adds a failure to the outage, and calls the hooks if it counts.
-func (c *campaign) failed(ctx context.Context, a lock.Attempt, took time.Duration) result {
+func (c *campaign) failed(ctx context.Context, a lock.Attempt, took time.Duration, last bool) result {
 	counts, wait := c.outage.failed(c.backoff)
 	r := result{over: a.Outcome == lock.Refused && !c.waitsForPrimary(a.Err), err: a.Err, pause: wait}
-	if !r.over && counts && c.outage.counted == c.maxAttempts {
+	if !r.over && !last && counts && c.outage.counted == c.maxAttempts {
 		r.over, r.err = true, fmt.Errorf("%w: %d in a row, as many as are allowed: %w", ErrGaveUp, c.maxAttempts, a.Err)
 	}
 	if counts || r.over {

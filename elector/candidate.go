@@ -83,8 +83,15 @@ type sighting struct {
 	at          time.Time
 }
 
-// sees remembers a leader for LastLeader.
-func (n *candidate) sees(candidateID string, at time.Time) { n.last.Store(&sighting{candidateID, at}) }
+// sees remembers a leader for LastLeader, unless one was seen later.
+func (n *candidate) sees(candidateID string, at time.Time) {
+	for {
+		before := n.last.Load()
+		if before != nil && at.Before(before.at) || n.last.CompareAndSwap(before, &sighting{candidateID, at}) {
+			return
+		}
+	}
+}
 
 // saw reports a leader other than the last one seen.
 func (n *candidate) saw(ctx context.Context, leader lock.Holder) {

@@ -114,7 +114,7 @@ func (e *Elector) run(ctx context.Context, lead func(ctx context.Context, term *
 // TryRun makes one attempt, as TryCampaign does, and once elected calls lead, as Run does: the
 // lock is released only after lead has returned. It does not campaign again when the term has
 // ended. If elected is true, err is what lead returned (as Run returns it), or wraps the cause
-// of ctx, or of the term if that was lost or resigned by somebody else. If it is false,
+// of ctx, or of the term if that was lost or resigned, also by lead. If it is false,
 // another leads and err is nil, or the attempt failed.
 func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, term *Term) error) (elected bool, err error) {
 	ctx, release, err := e.claim(ctx)

@@ -10,9 +10,9 @@ import (
 	"github.com/pgelector/pgelector/internal/session"
 )
 
-// The errors of this package. Every error that it returns wraps one of these,
-// or the cause of the context that ended, and keeps the driver's error within
-// reach of errors.As.
+// The errors of this package. Every error that it returns wraps one of these, the
+// cause of the context that ended, or only the driver's error, which is always
+// within reach of errors.As.
 var (
 	// ErrConfig is returned when an argument or option cannot be used; the message names it
 	// and what does not hold. It is also returned when MaxOpenConns leaves no connection
@@ -40,7 +40,8 @@ var (
 	ErrLeaseExpired = session.ErrLeaseExpired
 
 	// ErrNoAnswer is returned when a statement of a campaign was not answered in
-	// the time for which a lease is valid, or a COMMIT of InTx within one lease.
+	// the time for which a lease is valid, or a question about the leader, or a COMMIT
+	// of InTx, within one lease.
 	ErrNoAnswer = session.ErrNoAnswer
 
 	// ErrServerReadOnly is returned when the server is a hot standby, which would

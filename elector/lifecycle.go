@@ -19,9 +19,9 @@ func (e *Elector) claim(ctx context.Context) (claimed context.Context, release f
 	case e.claimed != nil:
 		return nil, nil, ErrAlreadyRunning
 	}
+	claimed, release = backoff.Either(ctx, e.closing) // first: it panics if ctx is nil
 	e.claimed = make(chan struct{})
 	e.monitor.start(ctx)
-	claimed, release = backoff.Either(ctx, e.closing)
 	return claimed, release, nil
 }
 
@@ -88,7 +88,8 @@ func (e *Elector) Start(ctx context.Context) error {
 	go func() {
 		defer close(b.done)
 		defer release()
-		if err := e.run(ctx, nil); !errors.Is(err, context.Cause(ctx)) && !errors.Is(err, ErrStopped) {
+		var outside *contextError // with any cause, also one that cannot be compared
+		if err := e.run(ctx, nil); !errors.As(err, &outside) {
 			b.err = err
 		}
 	}()

@@ -191,7 +191,7 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
 	case !held:
 		return Leader{}, ErrNoLeader
-	case successor == leader.CandidateID:
+	case successor != "" && successor == leader.CandidateID:
 		return leaderOf(leader), nil
 	}
 	if err := askLeader(ctx, pool, c, leader, successor); err != nil {

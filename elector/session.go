@@ -62,9 +62,11 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 			s.terms.end()
 			<-s.terms.idle
 			s.shared.Close()
-			for _, e := range s.all() {
-				_ = e.Close(context.Background())
+			var electors sync.WaitGroup
+			for _, e := range s.all() { // at once: a hook of one may not return
+				electors.Go(func() { _ = e.Close(context.Background()) })
 			}
+			electors.Wait()
 			s.reporter.flush()
 		}()
 	})

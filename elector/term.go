@@ -263,7 +263,9 @@ func (t *Term) notify(ctx context.Context, what event, more ...string) {
 //
 // successor is a candidate id other than this candidate's; if it cannot be one, the error
 // wraps ErrNoSuccessor and ErrConfig, and the term goes on. A lead may call TransferTo with
-// its term's context. It returns once the term has ended, and then lead must return.
+// its term's context. It returns once the term has ended, and then lead must return. For
+// Campaign and TryCampaign, calling TransferTo asserts that your work has returned, as Resign
+// does; RequestTransfer leaves the work its drain.
 func (t *Term) TransferTo(ctx context.Context, successor string) error {
 	if err := checkSuccessor(successor, t.candidateID); err != nil {
 		return fmt.Errorf("%w: %w", ErrNoSuccessor, err)

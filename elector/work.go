@@ -141,6 +141,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	}
 	defer t.work.finish()
 	txCtx, uncancelled := t.joined(ctx)
+	defer uncancelled() // if fn panics
 	tx, err := t.lock.Begin(txCtx, pool, opts)
 	if err != nil {
 		uncancelled()

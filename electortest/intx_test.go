@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
@@ -282,4 +283,21 @@ func (b *bench) next(shares bool) (elected chan bool, resign func()) {
 		_ = term.Resign(context.Background())
 		closes()
 	}
+}
+
+func TestATransactionThatPanicsLeavesNothingOnItsContext(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one")
+		term := b.campaign(one.Elector)
+		ctx := &watchedContext{Context: b.Context()}
+		func() {
+			defer func() { _ = recover() }()
+			_ = term.InTx(ctx, one.pool, nil, func(*sql.Tx) error { panic("oops") })
+		}()
+		synctest.Wait()
+		if n := ctx.derived.Load(); n != 0 {
+			b.Errorf("%d contexts are left", n)
+		}
+		b.wraps(term.Resign(always))
+	})
 }

@@ -412,3 +412,48 @@ func TestRunIfLeaderCallsNothingOnceCloseWasCalled(t *testing.T) {
 		})
 	}
 }
+
+// incomparable is an error that panics when it is compared with another of its kind.
+type incomparable struct{ all []error }
+
+func (incomparable) Error() string { return "several" }
+
+func TestACauseThatCannotBeComparedEndsStartLikeAnyOther(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one")
+		ctx, cancel := context.WithCancelCause(always)
+		b.wraps(one.Start(ctx))
+		b.leads(one)
+		cancel(incomparable{})
+		<-one.Done()
+		b.wraps(one.Err())
+		b.wraps(one.Stop(always))
+	})
+}
+
+func TestANilContextCostsTheElectorNothing(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one")
+		func() {
+			defer func() { _ = recover() }()
+			_ = one.Run(nil, nil) //nolint:staticcheck // that is the test
+		}()
+		term, elected, err := one.TryCampaign(always)
+		if b.wraps(err); !elected {
+			b.Fatal("not elected")
+		}
+		b.wraps(term.Resign(always))
+	})
+}
+
+func TestOneAttemptDoesNotGiveUp(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one", elector.WithMaxAttempts(1))
+		b.Stop()
+		_, _, err := one.TryCampaign(always)
+		if f := one.rec.Failures(); err == nil || errors.Is(err, elector.ErrGaveUp) || len(f) != 1 || f[0].Permanent {
+			b.Errorf("error %v, failures %+v", err, f)
+		}
+		b.Start()
+	})
+}

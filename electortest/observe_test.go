@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
@@ -298,5 +299,35 @@ func TestAWatcherIsNotCancelledByAResignation(t *testing.T) {
 		b.wraps(term.Resign(context.Background()))
 		b.wraps(<-ended)
 		b.Trace(nil)
+	})
+}
+
+func TestTheEndOfATermHidesNoLaterLeader(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one")
+		term := b.campaign(one.Elector)
+		time.Sleep(heartbeat / 2)
+		b.run("other", elector.WithStandby(elector.Wait))
+		time.Sleep(2 * heartbeat)
+		b.Terminate(b.pid(one))
+		synctest.Wait()
+		_, err := one.Leader(always)
+		b.wraps(err)
+		seen := time.Now()
+		<-term.Context().Done()
+		_ = term.Resign(always)
+		if id, at := one.LastLeader(); id != "other" || at.Before(seen) {
+			b.Errorf("%q led last, at %v; want the other, at %v", id, at, seen)
+		}
+	})
+}
+
+func TestALeaderThatCannotBeAskedForIsNoAnswer(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.candidate("one")
+		b.Stall()
+		defer b.Resume()
+		_, err := one.Leader(always)
+		b.wraps(err, elector.ErrNoAnswer)
 	})
 }

@@ -920,3 +920,23 @@ func TestACancelledTransferLeavesNothingOnASharedSession(t *testing.T) {
 		b.wraps(session.Close(context.Background()))
 	})
 }
+
+// Other programs have connections without a name.
+func TestALeaderWithoutANameIsAskedAllTheSame(t *testing.T) {
+	bubble(t, func(b *bench) {
+		strangers, asking := b.Open(), b.Open()
+		defer strangers.Close()
+		defer asking.Close()
+		conn, err := strangers.Conn(always)
+		b.wraps(err)
+		defer conn.Close()
+		row, err := db.New(conn).TryAsDeputy(always, elector.KeyFromName("orders"))
+		if b.wraps(err); !row.Granted {
+			b.Fatal("the lock is not free")
+		}
+		ctx, stop := context.WithTimeout(always, time.Minute)
+		defer stop()
+		_, err = elector.RequestResign(ctx, asking, "orders")
+		b.wraps(err, elector.ErrUnanswered)
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -735,4 +736,50 @@ func TestACloseBetweenAttemptsIsNoFailureAndWaitsForTheWork(t *testing.T) {
 			b.wraps(session.Close(always))
 		})
 	}
+}
+
+// Run hears of that on another goroutine. An attempt may begin before it does.
+func TestAnAttemptThatFindsItsSessionClosedEndsInACleanStop(t *testing.T) {
+	bubble(t, func(b *bench) {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+		b.leads(b.run("leader"))
+		pool := b.Open()
+		defer pool.Close()
+		s, err := elector.NewSession(pool, elector.WithCandidateID("shared"))
+		b.wraps(err)
+		gone, cancel := context.WithCancel(always)
+		cancel()
+		e, err := s.Elector("orders", elector.WithHooks(hooks.Funcs{Campaign: func(context.Context, hooks.Campaign) { _ = s.Close(gone) }}))
+		b.wraps(err)
+		b.wraps(e.Run(always, nil), elector.ErrStopped, context.Canceled)
+		b.wraps(s.Close(always))
+	})
+}
+
+func TestAHookThatHangsDelaysTheCloseOfNoOtherElection(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := b.Open()
+		defer pool.Close()
+		s, err := elector.NewSession(pool, elector.WithCandidateID("shared"))
+		b.wraps(err)
+		release := make(chan struct{})
+		var closed atomic.Int32
+		for i := range 20 {
+			_, err := s.Elector(fmt.Sprint("town", i), elector.WithHooks(hooks.Funcs{Closed: func(context.Context, hooks.Closed) {
+				if i%2 == 0 {
+					<-release
+				}
+				closed.Add(1)
+			}}))
+			b.wraps(err)
+		}
+		ctx, stop := context.WithTimeout(always, time.Minute)
+		defer stop()
+		b.wraps(s.Close(ctx), context.DeadlineExceeded)
+		if n := closed.Load(); n != 10 {
+			b.Errorf("%d of 10 were closed", n)
+		}
+		close(release)
+		b.wraps(s.Close(always))
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"sync"
 	"testing"
@@ -227,6 +228,10 @@ func TestTheTransportDoesNotChangeTheRequestOrOtherAnswers(t *testing.T) {
 		if err != nil || response.StatusCode != status || r.Header.Get(fence.Header) != "" {
 			t.Errorf("%v, %v, %v", response, err, r.Header)
 		}
+	}
+	bare := &http.Request{Method: http.MethodPut, URL: &url.URL{Path: "/", RawQuery: "status=200"}}
+	if response, err := fence.Transport(base, 7).RoundTrip(bare); err != nil || bare.Header != nil {
+		t.Errorf("%v, %v, %v", response, err, bare.Header)
 	}
 	oops := errors.New("oops")
 	failing := roundTripper(func(*http.Request) (*http.Response, error) { return nil, oops })

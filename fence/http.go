@@ -30,6 +30,9 @@ type transport struct {
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	fenced := r.Clone(r.Context()) // a RoundTripper must not modify the request
+	if fenced.Header == nil {
+		fenced.Header = http.Header{}
+	}
 	fenced.Header.Set(Header, t.token)
 	response, err := t.base.RoundTrip(fenced)
 	if err != nil || response.StatusCode != http.StatusPreconditionFailed || response.Header.Get(Header) == "" {

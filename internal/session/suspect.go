@@ -64,7 +64,7 @@ func isSuspicious(err error) bool {
 // Inquire makes one call on a connection of the pool, beside any session. It waits for the
 // answer until ctx ends, and no longer than timeout.
 func Inquire[T any](ctx context.Context, pool *sql.DB, timeout time.Duration, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v, one lease: %w", timeout, context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v, one lease: %w", ErrNoAnswer, timeout, context.DeadlineExceeded))
 	defer cancel()
 	return backoff.Await(ctx, func(ctx context.Context) (T, error) {
 		value, err := pooled.Ask(ctx, pool, func(q db.DBTX) (T, error) { return call(ctx, db.New(q)) })
