@@ -280,3 +280,21 @@ func TestTheFunctionOfInTxDoesNotBeginWhenTheTermHasExpiredBefore(t *testing.T) 
 		})
 	}
 }
+
+// While a machine sleeps its timers stand still, and the server may end its sessions. Then the wall clock
+// jumps.
+func TestATermEndsSoonAfterItsMachineHasSlept(t *testing.T) {
+	for name, length := range map[string]time.Duration{"a lease of ten seconds": 10 * time.Second, "of five minutes": 5 * time.Minute} {
+		scene(t, name, func(b *bench) {
+			one := b.run("one", elector.WithLease(length))
+			b.leads(one)
+			term, _ := one.Term()
+			time.Sleep(10*time.Minute + time.Millisecond)
+			one.process.ShiftClock(time.Hour)
+			b.Terminate(b.pid(one))
+			woke := time.Now()
+			<-term.Context().Done()
+			b.within("the end of the term", 0, time.Since(woke), time.Second/4)
+		})
+	}
+}

@@ -147,6 +147,7 @@ func TestAServerThatPanicsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
 		"a unique constraint":                {&pgconn.PgError{Severity: "ERROR", Code: "23505"}, 0, true, elector.ErrRolledBack},
 		"a timeout of an idle transaction":   {&pgconn.PgError{Severity: "ERROR", Code: "25P03"}, 0, true, elector.ErrRolledBack},
 		"transactions that do not serialize": {&pgconn.PgError{Severity: "ERROR", Code: "40001"}, 0, true, elector.ErrRolledBack},
+		"an outcome that nobody knows":       {&pgconn.PgError{Severity: "ERROR", Code: "40003"}, 0, true, elector.ErrOutcomeUnknown},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock, err := sqlmock.New(sqlmock.MonitorPingsOption(true))
@@ -159,6 +160,9 @@ func TestAServerThatPanicsDuringCommitLeavesTheOutcomeUnknown(t *testing.T) {
 					ping.WillReturnError(driver.ErrBadConn)
 					expectHeartbeat(mock)
 				}
+			}
+			if c.pings == 0 && errors.Is(c.want, elector.ErrOutcomeUnknown) {
+				expectHeartbeat(mock)
 			}
 			expectResign(mock)
 			e, _ := newElector(t, pool)

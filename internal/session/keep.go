@@ -56,7 +56,7 @@ func (s *Session) keep(onBeat func(Beat)) {
 		}
 		now := s.now()
 		due := min(s.lease.Heartbeat-now.since(*s.proof.Load()), 2*s.lease.Heartbeat-now.since(heard))
-		if due > 0 && s.pause(min(due, s.left()), &asked) {
+		if due > 0 && s.pause(min(due, s.left(), glance), &asked) {
 			continue // to see what has come meanwhile: a freeze, another proof, the end
 		}
 		start := time.Now()
@@ -80,6 +80,10 @@ func (s *Session) keep(onBeat func(Beat)) {
 		onBeat(beat)
 	}
 }
+
+// glance is the longest time between two looks at the clocks. A timer does not see that the
+// machine has slept; the wall clock does.
+const glance = 250 * time.Millisecond
 
 // pause waits for d. It returns false as soon as the session is suspected to be lost, but
 // not within suspectEvery of the last time.

@@ -138,7 +138,7 @@ func tryPair(ctx context.Context, s *Session, key int64, do asker[bool]) (grante
 // lock of pg_locks, takes it again.
 func (s *Session) has(ctx context.Context, key int64) (bool, error) {
 	if s.inside {
-		return tryPair(s.ctx, s, key, Do)
+		return tryPair(ctx, s, key, Do)
 	}
 	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HoldsPairRow, error) { return q.HoldsPair(ctx, key) })
 	if err == nil {
