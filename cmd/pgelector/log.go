@@ -91,19 +91,20 @@ func (s scrubbed) Write(line []byte) (int, error) {
 	return len(line), err
 }
 
-// plain writes control characters as JSON does, but for tabs and newlines: what a server says, such
+// plain makes control characters visible, but for tabs and newlines: what a server says, such
 // as the name of a role, must not control a terminal.
 type plain struct{ io.Writer }
 
 func (p plain) Write(text []byte) (int, error) {
-	_, err := io.WriteString(p.Writer, visible(string(text)))
+	_, err := io.WriteString(p.Writer, visible(string(text), "\n\t"))
 	return len(text), err
 }
 
-func visible(text string) string {
+// visible writes control characters as JSON does, and SQL in a string of escapes, but for those kept.
+func visible(text, kept string) string {
 	var out strings.Builder
 	for _, r := range text {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		if unicode.IsControl(r) && !strings.ContainsRune(kept, r) {
 			fmt.Fprintf(&out, `\u%04x`, r)
 		} else {
 			out.WriteRune(r)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
-	"unicode"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
@@ -164,16 +163,9 @@ func keySQL(name string) string {
 
 // quote returns an SQL string literal that no setting changes, and no terminal.
 func quote(text string) string {
-	var quoted strings.Builder
-	for _, r := range strings.NewReplacer("'", "''", `\`, `\\`).Replace(text) {
-		if unicode.IsControl(r) {
-			fmt.Fprintf(&quoted, `\u%04x`, r)
-		} else {
-			quoted.WriteRune(r)
-		}
+	quoted := "'" + visible(strings.NewReplacer("'", "''", `\`, `\\`).Replace(text), "") + "'"
+	if strings.Contains(quoted, `\`) {
+		return " E" + quoted
 	}
-	if strings.Contains(quoted.String(), `\`) {
-		return " E'" + quoted.String() + "'"
-	}
-	return "'" + quoted.String() + "'"
+	return quoted
 }

@@ -128,17 +128,19 @@ func (tx *Tx) outcome(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, sql.ErrTxDone):
 		return fmt.Errorf("%w: fn has ended the transaction, which InTx does: %w", ErrOutcomeUnknown, err)
-	case pgerr.Broken(err) || state == "40003" || !meansRollback(state) && afterTx(func() error { return tx.conn.PingContext(ctx) }) != nil:
+	case pgerr.Broken(err) || state == unknownCompletion || !meansRollback(state) && afterTx(func() error { return tx.conn.PingContext(ctx) }) != nil:
 		tx.raiseSuspicion()
 		return pgerr.Wrap(ErrOutcomeUnknown, err)
 	}
 	return pgerr.Wrap(ErrRolledBack, err) // the server says so
 }
 
+// unknownCompletion is the SQLSTATE that says that nobody knows.
+const unknownCompletion = "40003"
+
 // meansRollback reports whether a SQLSTATE says that a COMMIT was rolled back, whatever
 // becomes of the connection: a violated constraint (23), a transaction that has no time left
-// (25), and one in the way of others (40, but for 40003, which says that nobody knows).
-// PostgreSQL manual, appendix A.
+// (25), and one in the way of others (40). PostgreSQL manual, appendix A.
 func meansRollback(state string) bool {
-	return len(state) == 5 && state != "40003" && slices.Contains([]string{"23", "25", "40"}, state[:2])
+	return len(state) == 5 && slices.Contains([]string{"23", "25", "40"}, state[:2])
 }

@@ -34,12 +34,11 @@ const (
 func (r *runner) lead(ctx context.Context, term *elector.Term) error {
 	began := time.Now()
 	child, err := r.start(term)
-	for err == nil && child == nil {
+	for ; err == nil && child == nil; child, err = r.start(term) {
 		if !backoff.Sleep(ctx, startEvery) { // returning earlier would resign
 			return nil
 		}
 		began = time.Now()
-		child, err = r.start(term)
 	}
 	if err != nil {
 		r.end(err)
