@@ -482,12 +482,8 @@ func (q *Queries) Unlock(ctx context.Context, key int64) (bool, error) {
 }
 
 const UnlockMany = `-- name: UnlockMany :many
-SELECT l.key::bigint AS key, CASE
-    WHEN NOT pg_catalog.pg_advisory_unlock(l.key) THEN false
-    WHEN l.channel IS NULL THEN true
-    ELSE pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL AND pg_catalog.pg_notify(l.channel, l.payload) IS NOT NULL
-END::boolean AS released
-FROM pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS l(key bigint, channel pg_catalog.text, payload pg_catalog.text)
+SELECT k.key::bigint AS key, pg_catalog.pg_advisory_unlock(k.key::bigint)::boolean AS released
+FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
 `
 
 type UnlockManyRow struct {
@@ -495,10 +491,9 @@ type UnlockManyRow struct {
 	Released bool
 }
 
-// UnlockMany is Unlock for many locks: locks is a JSON array of objects with key. It is
-// UnlockAndNotify for those that have a channel and a payload, too.
-func (q *Queries) UnlockMany(ctx context.Context, locks string) ([]UnlockManyRow, error) {
-	rows, err := q.db.QueryContext(ctx, UnlockMany, locks)
+// UnlockMany is Unlock for many locks: keys is as for TryLocks.
+func (q *Queries) UnlockMany(ctx context.Context, keys string) ([]UnlockManyRow, error) {
+	rows, err := q.db.QueryContext(ctx, UnlockMany, keys)
 	if err != nil {
 		return nil, err
 	}

@@ -11,17 +11,19 @@ import (
 
 const Notify = `-- name: Notify :one
 SELECT (pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL
-    AND pg_catalog.pg_notify($1::pg_catalog.text, $2::pg_catalog.text) IS NOT NULL)::boolean AS told
+    AND pg_catalog.bool_and(pg_catalog.pg_notify($1::pg_catalog.text, p.payload) IS NOT NULL))::boolean AS told
+FROM pg_catalog.json_array_elements_text($2::pg_catalog.text::pg_catalog.json) AS p(payload)
 `
 
 type NotifyParams struct {
-	Channel string
-	Payload string
+	Channel  string
+	Payloads string
 }
 
-// Notify sends a notification, also with an asynchronous commit.
+// Notify sends notifications: payloads is a JSON array of texts. They need not survive a crash,
+// so the commit is asynchronous.
 func (q *Queries) Notify(ctx context.Context, arg NotifyParams) (bool, error) {
-	row := q.db.QueryRowContext(ctx, Notify, arg.Channel, arg.Payload)
+	row := q.db.QueryRowContext(ctx, Notify, arg.Channel, arg.Payloads)
 	var told bool
 	err := row.Scan(&told)
 	return told, err
@@ -161,29 +163,6 @@ func (q *Queries) Ring(ctx context.Context, arg RingParams) (bool, error) {
 	var rung bool
 	err := row.Scan(&rung)
 	return rung, err
-}
-
-const UnlockAndNotify = `-- name: UnlockAndNotify :one
-SELECT CASE WHEN pg_catalog.pg_advisory_unlock($1::bigint) THEN
-    pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL
-    AND pg_catalog.pg_notify($2::pg_catalog.text, $3::pg_catalog.text) IS NOT NULL
-ELSE false END::boolean AS released
-`
-
-type UnlockAndNotifyParams struct {
-	Key     int64
-	Channel string
-	Payload string
-}
-
-// UnlockAndNotify is Unlock with a notification. The lock is free at once, and the notification
-// is sent when the statement commits, so that its receiver finds the lock free. A notification
-// need not survive a crash, so the commit is asynchronous.
-func (q *Queries) UnlockAndNotify(ctx context.Context, arg UnlockAndNotifyParams) (bool, error) {
-	row := q.db.QueryRowContext(ctx, UnlockAndNotify, arg.Key, arg.Channel, arg.Payload)
-	var released bool
-	err := row.Scan(&released)
-	return released, err
 }
 
 const UnlockTo = `-- name: UnlockTo :one

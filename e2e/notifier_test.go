@@ -269,7 +269,7 @@ func TestOneOfManyWokenCandidatesIsElected(t *testing.T) {
 	})
 }
 
-func TestAResignationWithANotifierIsOneStatement(t *testing.T) {
+func TestAResignationWithANotifierIsTwoStatements(t *testing.T) {
 	inSessionScope(t, "it counts the statements of that scope")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -285,7 +285,8 @@ func TestAResignationWithANotifierIsOneStatement(t *testing.T) {
 		check(t, term.Resign(soon(t)))
 		sent := counter.since(before)
 		closes(t, sent)
-		same(t, "a resignation", sent, map[string]int{"UnlockAndNotify": 1})
+		delete(sent, "begin")
+		same(t, "a resignation", sent, map[string]int{"Unlock": 1, "Notify": 1})
 	})
 }
 
@@ -311,6 +312,39 @@ func TestANotificationWritesNoMoreThanACommit(t *testing.T) {
 			t.Errorf("a resignation wrote %d bytes of WAL", bytes)
 		} else {
 			t.Logf("a resignation wrote %d bytes of WAL", bytes)
+		}
+	})
+}
+
+// PostgreSQL lets one transaction that notifies commit at a time, and one of the application may
+// wait for a standby that is away. Then no notification is sent, and nothing else is kept
+// waiting.
+func TestANotificationThatHangsCostsNoTerm(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := on(t, own(t, pgcluster.WithSetting("synchronous_standby_names", "nobody")))
+		ctx, stop := context.WithCancel(t.Context())
+		hung := make(chan error, 1)
+		go func() {
+			_, err := s.admin.ExecContext(ctx, "SELECT pg_logical_emit_message(true, '', 'a write'), pg_notify('jobs', '')")
+			hung <- err
+		}()
+		defer func() { stop(); <-hung }()
+		eventually(t, "the application's NOTIFY waits for the standby", func() bool { return s.waiting(t) == 1 })
+		election := s.election(t)
+		dsn, _ := s.listenDSN()
+		first := s.stand(t, d.open(t, 0, s.DSN()), election, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
+		first.elected(t)
+		second := s.stand(t, d.open(t, 0, s.DSN()), election, polling, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).run(t, nil)
+		second.follows(t)
+		eventually(t, "the leader's notification waits for it", func() bool {
+			return one[int](t, s.admin, "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND NOT granted") > 0
+		})
+		first.survives(t, 2, lease)
+		first.end(t)
+		second.survives(t, 2, lease)
+		if s.waiting(t) != 1 {
+			t.Error("the application's NOTIFY has not waited until now")
 		}
 	})
 }

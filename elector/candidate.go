@@ -25,6 +25,7 @@ type candidate struct {
 	monitor   *healthMonitor  // nil without WithHealth
 	closing   context.Context // done when the elector, or its session, is closed
 	terms     *work           // attempts and terms: the session's, if there is one
+	sender    *lock.Sender    // the session's, if there is one
 
 	inTransaction func() bool // whether the last server was used in transaction scope
 
@@ -39,7 +40,8 @@ type candidate struct {
 
 func newCandidate(pool *sql.DB, election string, c config) *candidate {
 	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
-	n := &candidate{terms: newWork(), config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks)}
+	n := &candidate{terms: newWork(), config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks),
+		sender: lock.NewSender(pool, NotifyChannel, c.lease.Length)}
 	n.monitor = newHealthMonitor(c.check, c.healthPolicy, func(cause error) {
 		n.report(context.Background(), hooks.Failure{Op: hooks.OpHealth, Err: cause})
 	})
@@ -186,6 +188,10 @@ const (
 	eventSuccessor event = "successor"
 	eventRequest   event = "request"
 )
+
+// notifyPatience is how long a release, an offer or a request waits until its notification is
+// sent.
+const notifyPatience = time.Second
 
 // payload writes a notification about an election.
 func payload(what event, key int64, more ...string) string {

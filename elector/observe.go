@@ -215,11 +215,11 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 		return fmt.Errorf("elector: make a request to the leader: %w", session.Explain(err))
 	}
 	defer asking.Withdraw()
-	heard := lock.Notification{Channel: NotifyChannel, Payload: payload(eventRequest, c.key)}
 	for n, told := 1, false; ; n++ {
 		rung, err := asking.Ring(ctx) // again: the server ends a request whose maker says nothing
 		if err == nil && rung && !told {
-			told, err = true, lock.Tell(ctx, pool, c.lease.Length, heard)
+			told = true
+			lock.NewSender(pool, NotifyChannel, c.lease.Length).Send(ctx, notifyPatience, payload(eventRequest, c.key))
 		}
 		if err == nil {
 			now, held, failed := lock.HolderOf(ctx, pool, c.key, c.lease.Length)

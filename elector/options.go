@@ -395,9 +395,10 @@ type Notifier interface {
 // four attempts for notifications in one retry interval, a deputy in one heartbeat interval,
 // so a stranger's notifications cost little.
 //
-// It costs the notifier's one connection for each process. A resignation is still one
-// statement, and an election has one more; both write one small commit. Candidates with and
-// without a notifier work together. The default is none.
+// It costs the notifier's one connection for each process, and one statement, with a small
+// commit, for each election and each resignation. Another connection of the pool sends it, and
+// a term waits a second at most until its last one is sent. Candidates with and without a
+// notifier work together. The default is none.
 func WithNotifier(n Notifier) CommonOption {
 	return commonOptionOf(func(c *config) error {
 		if n == nil {

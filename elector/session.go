@@ -26,6 +26,7 @@ type Session struct {
 	ctx      context.Context // done when Close is called
 	close    func()          // closes the session, once, and returns
 	terms    *work           // attempts and terms of its electors, which Close waits for
+	sender   *lock.Sender    // of its electors' notifications
 	closed   chan struct{}   // closed when all is over
 
 	mu       sync.Mutex
@@ -49,7 +50,8 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	s := &Session{pool: pool, config: c, ctx: ctx, terms: newWork(), closed: make(chan struct{}), electors: map[int64]*Elector{}}
+	s := &Session{pool: pool, config: c, ctx: ctx, terms: newWork(), sender: lock.NewSender(pool, NotifyChannel, c.lease.Length),
+		closed: make(chan struct{}), electors: map[int64]*Elector{}}
 	for _, opt := range opts {
 		s.opts = append(s.opts, opt)
 	}
@@ -100,7 +102,7 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 	e := newElector(s.ctx, s.pool, election, c)
 	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewServer(s.pool, e.ofServer(e.beat, e.report)))
 	e.inTransaction = func() bool { return false }
-	e.terms, e.onClosed = s.terms, func() { s.remove(e) }
+	e.terms, e.sender, e.onClosed = s.terms, s.sender, func() { s.remove(e) }
 	s.electors[c.key] = e
 	return e, nil
 }

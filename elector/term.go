@@ -181,7 +181,7 @@ func (t *Term) whyEnded() error {
 // keep steps down when the term ends. The order is the promise: the work returns, then
 // OnDemoted, then the lock is released.
 func (t *Term) keep() {
-	t.notify(t.ctx, eventLed)
+	t.notify(t.ctx, 0, eventLed)
 	<-t.ctx.Done()
 	at := time.Now()
 	cause := context.Cause(t.ctx)
@@ -192,7 +192,9 @@ func (t *Term) keep() {
 	t.awaitWork()
 	a.announce(a.demoted(t.ctx, hooks.Demoted{Token: t.Token(), Reason: reasonOf(cause), Err: cause, At: at, Held: at.Sub(t.electedAt)}))
 	t.lock.WorkReturned()
-	t.released = t.release(reasonOf(cause))
+	if t.released = t.release(reasonOf(cause)); t.released == nil && t.heir == "" {
+		t.notify(context.Background(), notifyPatience, eventFree) // before the process may end
+	}
 	t.saw(t.ctx, nobody)
 	if t.unclaim != nil {
 		t.unclaim()
@@ -218,11 +220,7 @@ func (t *Term) release(reason hooks.Reason) (err error) {
 			return nil
 		}
 	}
-	var n *lock.Notification
-	if t.notifier != nil {
-		n = &lock.Notification{Channel: NotifyChannel, Payload: payload(eventFree, t.key)}
-	}
-	if err = t.lock.Release(n); err != nil {
+	if err = t.lock.Release(); err != nil {
 		t.releasing.Store(false) // a hook may not return
 		a := t.announcer
 		a.announce(a.failure(t.ctx, hooks.Failure{Op: hooks.OpRelease, Err: err}))
@@ -231,11 +229,10 @@ func (t *Term) release(reason hooks.Reason) (err error) {
 	return err
 }
 
-// notify sends an event to the others of the election. If the session cannot, its next
-// heartbeat reports that.
-func (t *Term) notify(ctx context.Context, what event, more ...string) {
+// notify sends an event to the others of the election, if there is a notifier.
+func (t *Term) notify(ctx context.Context, patience time.Duration, what event, more ...string) {
 	if t.notifier != nil {
-		_ = t.lock.Notify(ctx, lock.Notification{Channel: NotifyChannel, Payload: payload(what, t.key, more...)})
+		t.sender.Send(ctx, patience, payload(what, t.key, more...))
 	}
 }
 
@@ -311,7 +308,7 @@ func (t *Term) prepare(ctx context.Context, offer *lock.Transfer, successor stri
 	defer cancel()
 	ctx, stop := backoff.Either(ctx, t.ctx)
 	defer stop()
-	return offer.Prepare(ctx, func() { t.notify(ctx, eventSuccessor, successor) })
+	return offer.Prepare(ctx, func() { t.notify(ctx, notifyPatience, eventSuccessor, successor) })
 }
 
 var (

@@ -162,18 +162,16 @@ func tryLocks(x *execution, m *message) (a Answer, err error) {
 	return a, err
 }
 
-// unlockAndNotify sends no notification: a notifier needs a real driver. Server.Trace shows
-// the statement.
-func unlockAndNotify(x *execution, m *message) (Answer, error) { return unlock(x, m) }
-
 func unlockMany(x *execution, m *message) (a Answer, err error) {
-	locks, err := decode[[]struct{ Key int64 }](m.text(0))
-	for _, l := range locks {
-		a.Rows = append(a.Rows, []any{l.Key, x.server.locks.unlock(x.backend, bigint(l.Key), exclusive)})
+	keys, err := m.integers(0)
+	for _, key := range keys {
+		a.Rows = append(a.Rows, []any{key, x.server.locks.unlock(x.backend, bigint(key), exclusive)})
 	}
 	return a, err
 }
 
+// notify sends no notification: a notifier needs a real driver. Server.Trace shows the
+// statement.
 func notify(*execution, *message) (Answer, error) { return one(true), nil }
 
 func offerTransfer(x *execution, m *message) (Answer, error) {

@@ -3,6 +3,7 @@ package electortest_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -678,8 +679,12 @@ func (w *herald) notify(payload string) {
 func (b *bench) herald() *herald {
 	w := &herald{}
 	b.Trace(func(event electortest.Event) {
-		if n := len(event.Args); event.Done && strings.HasSuffix(event.What, "Notify") {
-			w.notify(event.Args[n-1].(string))
+		if event.Done && event.What == "Notify" {
+			var payloads []string
+			b.check(json.Unmarshal([]byte(event.Args[1].(string)), &payloads))
+			for _, payload := range payloads {
+				w.notify(payload)
+			}
 		}
 	})
 	return w

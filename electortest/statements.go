@@ -28,7 +28,6 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.InTransaction:       inTransaction,
 	db.OfferStands:         offerStands,
 	db.Notify:              notify,
-	db.UnlockAndNotify:     unlockAndNotify,
 	db.UnlockTo:            unlockTo,
 	db.Clock:               clock,
 	db.Deputies:            deputies,

@@ -199,11 +199,6 @@ ORDER BY pg_catalog.count(*) DESC, l.pid
 LIMIT 1;
 
 -- name: UnlockMany :many
--- UnlockMany is Unlock for many locks: locks is a JSON array of objects with key. It is
--- UnlockAndNotify for those that have a channel and a payload, too.
-SELECT l.key::bigint AS key, CASE
-    WHEN NOT pg_catalog.pg_advisory_unlock(l.key) THEN false
-    WHEN l.channel IS NULL THEN true
-    ELSE pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL AND pg_catalog.pg_notify(l.channel, l.payload) IS NOT NULL
-END::boolean AS released
-FROM pg_catalog.json_to_recordset(sqlc.arg(locks)::pg_catalog.text::pg_catalog.json) AS l(key bigint, channel pg_catalog.text, payload pg_catalog.text);
+-- UnlockMany is Unlock for many locks: keys is as for TryLocks.
+SELECT k.key::bigint AS key, pg_catalog.pg_advisory_unlock(k.key::bigint)::boolean AS released
+FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::pg_catalog.text::pg_catalog.json) AS k(key);

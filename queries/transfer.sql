@@ -89,16 +89,9 @@ JOIN pg_catalog.pg_locks AS l ON l.virtualxid OPERATOR(pg_catalog.=) own.virtual
 LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
 WHERE own.locktype OPERATOR(pg_catalog.=) 'virtualxid' AND own.granted AND own.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::bigint;
 
--- name: UnlockAndNotify :one
--- UnlockAndNotify is Unlock with a notification. The lock is free at once, and the notification
--- is sent when the statement commits, so that its receiver finds the lock free. A notification
--- need not survive a crash, so the commit is asynchronous.
-SELECT CASE WHEN pg_catalog.pg_advisory_unlock(sqlc.arg(key)::bigint) THEN
-    pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL
-    AND pg_catalog.pg_notify(sqlc.arg(channel)::pg_catalog.text, sqlc.arg(payload)::pg_catalog.text) IS NOT NULL
-ELSE false END::boolean AS released;
-
 -- name: Notify :one
--- Notify sends a notification, also with an asynchronous commit.
+-- Notify sends notifications: payloads is a JSON array of texts. They need not survive a crash,
+-- so the commit is asynchronous.
 SELECT (pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL
-    AND pg_catalog.pg_notify(sqlc.arg(channel)::pg_catalog.text, sqlc.arg(payload)::pg_catalog.text) IS NOT NULL)::boolean AS told;
+    AND pg_catalog.bool_and(pg_catalog.pg_notify(sqlc.arg(channel)::pg_catalog.text, p.payload) IS NOT NULL))::boolean AS told
+FROM pg_catalog.json_array_elements_text(sqlc.arg(payloads)::pg_catalog.text::pg_catalog.json) AS p(payload);

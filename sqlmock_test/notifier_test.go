@@ -2,6 +2,7 @@ package sqlmock_test
 
 import (
 	"context"
+	"database/sql/driver"
 	"fmt"
 	"sync"
 	"testing"
@@ -55,14 +56,17 @@ var orders = elector.KeyFromName("orders")
 
 func free(key int64) string { return fmt.Sprint("free ", key) }
 
-// expectNotify expects a notification.
+// expectNotify expects a notification, on another connection.
 func expectNotify(mock sqlmock.Sqlmock, payload string) {
-	query(mock, "Notify").WithArgs(elector.NotifyChannel, payload).WillReturnRows(row(true))
+	mock.ExpectBegin()
+	query(mock, "Notify").WithArgs(elector.NotifyChannel, fmt.Sprintf("[%q]", payload)).WillReturnRows(row(true))
+	mock.ExpectCommit()
 }
 
-// expectNotifyingResign expects an unlock that notifies the others.
+// expectNotifyingResign expects an unlock, and that it notifies the others.
 func expectNotifyingResign(mock sqlmock.Sqlmock) {
-	query(mock, "UnlockAndNotify").WithArgs(orders, elector.NotifyChannel, free(orders)).WillReturnRows(row(true))
+	query(mock, "Unlock").WithArgs(orders).WillReturnRows(row(true))
+	expectNotify(mock, free(orders))
 }
 
 func TestANotificationThatMattersCausesAnAttemptAtOnce(t *testing.T) {
@@ -148,7 +152,8 @@ func TestANotificationWakesOnlyItsElectionOfASession(t *testing.T) {
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(2))))
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(7), noEpoch)))
 		expectNotify(m.mock, "led 2")
-		query(m.mock, "UnlockAndNotify").WithArgs(2, elector.NotifyChannel, "free 2").WillReturnRows(row(true))
+		query(m.mock, "Unlock").WithArgs(2).WillReturnRows(row(true))
+		expectNotify(m.mock, "free 2")
 		ctx, stop := context.WithCancel(t.Context())
 		other := make(chan error, 1)
 		go func() { _, err := all[0].Campaign(ctx); other <- err }()
@@ -165,14 +170,14 @@ func TestANotificationWakesOnlyItsElectionOfASession(t *testing.T) {
 	})
 }
 
-// The notification is sent with the unlock. If that fails, the lock may not be free.
-func TestAFailedNotificationIsAFailedRelease(t *testing.T) {
+// If the lock may not be free, nobody is told that it is.
+func TestAFailedReleaseIsNotNotified(t *testing.T) {
 	for _, f := range anyError {
 		bubble(t, f.name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectTerm(mock, 1)
 			expectNotify(mock, fmt.Sprint("led ", orders))
-			statement{"UnlockAndNotify", values(true)}.expect(mock, f)
+			statement{"Unlock", values(true)}.expect(mock, f)
 			e, rec := newElector(t, pool, elector.WithNotifier(&manualNotifier{}))
 			term := campaign(t, e)
 			settle()
@@ -181,6 +186,57 @@ func TestAFailedNotificationIsAFailedRelease(t *testing.T) {
 			wantInUse(t, pool, 1)
 		})
 	}
+}
+
+// A failed notification is a lost one. The term goes on, and the lock is released.
+func TestANotificationMayFail(t *testing.T) {
+	for _, f := range anyError {
+		bubble(t, f.name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			for _, payload := range []string{"led ", "free "} {
+				if payload == "free " {
+					query(mock, "Unlock").WithArgs(orders).WillReturnRows(row(true))
+				}
+				mock.ExpectBegin()
+				statement{"Notify", values(true)}.expect(mock, f)
+				mock.ExpectRollback()
+				if payload == "led " && f.err == driver.ErrBadConn { // is the session gone, too?
+					expectHeartbeat(mock)
+				}
+			}
+			e, rec := newElector(t, pool, elector.WithNotifier(&manualNotifier{}))
+			term := campaign(t, e)
+			settle()
+			time.Sleep(f.after)
+			resign(t, term)
+			time.Sleep(f.after)
+			wantFailures(t, rec)
+		})
+	}
+}
+
+// A server that does not answer a NOTIFY costs the term nothing, and a resignation one second.
+func TestANotificationMayHang(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		mock.ExpectBegin()
+		statement{"Notify", values(true)}.expect(mock, fault{after: 8 * time.Second})
+		expectHeartbeat(mock)
+		expectHeartbeat(mock)
+		query(mock, "Unlock").WithArgs(orders).WillReturnRows(row(true))
+		mock.ExpectCommit()
+		expectNotify(mock, free(orders)) // once the first is sent
+		e, rec := newElector(t, pool, elector.WithNotifier(&manualNotifier{}))
+		term := campaign(t, e)
+		time.Sleep(5 * time.Second)
+		start := time.Now()
+		resign(t, term)
+		wantTook(t, start, time.Second)
+		wantFailures(t, rec)
+		time.Sleep(3 * time.Second)
+	})
 }
 
 // A notification during an attempt causes another attempt at once.
@@ -194,7 +250,8 @@ func TestANotificationDuringABatchIsNotLost(t *testing.T) {
 		query(m.mock, "TryLocks").WillDelayFor(200 * time.Millisecond).WillReturnRows(rows(values(int64(1), "busy")))
 		m.elected(7, 1)
 		expectNotify(m.mock, "led 1")
-		query(m.mock, "UnlockAndNotify").WillReturnRows(row(true))
+		query(m.mock, "Unlock").WillReturnRows(row(true))
+		expectNotify(m.mock, "free 1")
 		time.AfterFunc(100*time.Millisecond, func() { notifier.notify("free 1") })
 		start := time.Now()
 		term := campaign(t, e)
@@ -237,7 +294,7 @@ func TestADeputyTriesWhenANotificationReportsThatTheLockIsFree(t *testing.T) {
 		query(mock, "TryAsDeputy").WillReturnRows(row(true, sessionPID))
 		granted.expect(mock, fault{})
 		expectNotify(mock, fmt.Sprint("led ", orders))
-		query(mock, "UnlockAndNotify").WillReturnRows(row(true))
+		expectNotifyingResign(mock)
 		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(2*time.Second))
 		time.AfterFunc(500*time.Millisecond, func() {
 			for range 100 {
@@ -274,7 +331,7 @@ func TestADeputyHearsOfMoreThanFourNotificationsInACampaign(t *testing.T) {
 		query(mock, "TryAsDeputy").WillReturnRows(row(true, sessionPID))
 		granted.expect(mock, fault{})
 		expectNotify(mock, fmt.Sprint("led ", orders))
-		query(mock, "UnlockAndNotify").WillReturnRows(row(true))
+		expectNotifyingResign(mock)
 		e, _ := newElector(t, pool, elector.WithNotifier(&notifier), elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(2*time.Second))
 		start := time.Now()
 		for i := range time.Duration(heard + 1) {
@@ -329,9 +386,7 @@ func TestALeaderIsToldOfARequestOnceItsBellHasRung(t *testing.T) {
 		for i, rung := range []bool{false, true, true} { // at first the leader was looking
 			query(mock, "Ring").WillReturnRows(row(rung))
 			if i == 1 {
-				mock.ExpectBegin()
-				query(mock, "Notify").WithArgs(elector.NotifyChannel, fmt.Sprint("request ", orders)).WillReturnRows(row(true))
-				mock.ExpectCommit()
+				expectNotify(mock, fmt.Sprint("request ", orders))
 			}
 			if i < 2 {
 				expectLeader(mock, 300, "web-2")
@@ -346,7 +401,7 @@ func TestALeaderIsToldOfARequestOnceItsBellHasRung(t *testing.T) {
 }
 
 func TestAnyFaultOfARequestIsReturnedAtOnce(t *testing.T) {
-	for _, fails := range []string{"Ring", "Notify", "Holder"} {
+	for _, fails := range []string{"Ring", "Holder"} {
 		bubble(t, fails, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectLeader(mock, 300, "web-2")

@@ -101,16 +101,7 @@ var verbs = map[string]func(*call) (string, error){
 		return list(rows, func(r db.TryLocksRow) string { return fmt.Sprint(r.Key, " ", r.Outcome) }), err
 	},
 	"UnlockMany": func(c *call) (string, error) {
-		var locks []string
-		for _, word := range c.words { // key or key/channel/payload
-			key, told, _ := strings.Cut(word, "/")
-			lock := `{"key": ` + key
-			if channel, payload, found := strings.Cut(told, "/"); found {
-				lock += fmt.Sprintf(`, "channel": %q, "payload": %q`, channel, payload)
-			}
-			locks = append(locks, lock+"}")
-		}
-		rows, err := c.q.UnlockMany(c, "["+strings.Join(locks, ",")+"]")
+		rows, err := c.q.UnlockMany(c, encode(c.words))
 		return list(rows, func(r db.UnlockManyRow) string { return fmt.Sprint(r.Key, " ", r.Released) }), err
 	},
 	"TakenLocks": func(c *call) (string, error) {
@@ -129,12 +120,8 @@ var verbs = map[string]func(*call) (string, error){
 		row, err := c.q.UnlockTo(c, db.UnlockToParams{Key: c.key(), Candidate: c.words[1], Release: !slices.Contains(c.words, "look")})
 		return fmt.Sprintf("first %v, released %v, taken %v", row.First, row.Released, row.Taken), err
 	},
-	"UnlockAndNotify": func(c *call) (string, error) {
-		released, err := c.q.UnlockAndNotify(c, db.UnlockAndNotifyParams{Key: c.key(), Channel: c.words[1], Payload: c.words[2]})
-		return fmt.Sprint(released), err
-	},
 	"Notify": func(c *call) (string, error) {
-		sent, err := c.q.Notify(c, db.NotifyParams{Channel: c.words[0], Payload: c.words[1]})
+		sent, err := c.q.Notify(c, db.NotifyParams{Channel: c.words[0], Payloads: encode(c.words[1:])})
 		return fmt.Sprint(sent), err
 	},
 	"Unlock": func(c *call) (string, error) {

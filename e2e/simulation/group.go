@@ -156,17 +156,14 @@ func (u *unreliableNotifier) Subscribe(wake func(payload string)) (unsubscribe f
 
 // trace receives each step of the server.
 func (u *unreliableNotifier) trace(e electortest.Event) {
-	if !e.Done || e.Err != nil || e.What != "UnlockAndNotify" && e.What != "UnlockMany" && e.What != "Notify" {
+	if !e.Done || e.Err != nil || e.What != "Notify" {
 		return
 	}
-	last := e.Args[len(e.Args)-1].(string)
-	sent := []struct{ Payload string }{{last}}
-	if e.What == "UnlockMany" {
-		_ = json.Unmarshal([]byte(last), &sent)
-	}
-	for _, n := range sent {
+	var payloads []string
+	_ = json.Unmarshal([]byte(e.Args[1].(string)), &payloads)
+	for _, payload := range payloads {
 		for range u.draw(0, 3) { // lost, once, or twice
-			time.AfterFunc(u.draw(0, u.slowest), func() { u.deliver(n.Payload) })
+			time.AfterFunc(u.draw(0, u.slowest), func() { u.deliver(payload) })
 		}
 	}
 }

@@ -43,14 +43,6 @@ func HolderOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duratio
 	return holderOf(row), true, nil
 }
 
-// Tell sends a notification on a connection of the pool, as HolderOf asks.
-func Tell(ctx context.Context, pool *sql.DB, timeout time.Duration, n Notification) error {
-	_, err := session.Inquire(ctx, pool, timeout, func(ctx context.Context, q *db.Queries) (bool, error) {
-		return q.Notify(ctx, db.NotifyParams{Channel: n.Channel, Payload: n.Payload})
-	})
-	return err
-}
-
 func holderOf(row db.HolderRow) Holder {
 	h := Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: db.Time(row.ConnectedMicros),
 		Lease: time.Duration(row.LeaseMillis) * time.Millisecond, Since: db.Time(row.SinceMicros)}

@@ -90,34 +90,24 @@ func (l *Lock) IsShared() bool { return l.others != nil }
 // needs the session. It may be called more than once.
 func (l *Lock) WorkReturned() { l.release() }
 
-// Release releases the lock, and sends n unless it is nil. It returns nil only if the
-// server says that the session held the lock; otherwise the session is lost, and the error
-// wraps session.ErrSessionLost. Discard must follow.
-func (l *Lock) Release(n *Notification) error {
+// Release releases the lock. It returns nil only if the server says that the session held
+// the lock; otherwise the session is lost, and the error wraps session.ErrSessionLost. Discard
+// must follow.
+func (l *Lock) Release() error {
 	l.released.Store(true)
 	if l.IsShared() {
-		return l.others.release(l.Session, l.key, n)
+		return l.others.release(l.Session, l.key)
 	}
 	err := unlock(l.Session, func(ctx context.Context, q *db.Queries) (bool, error) {
 		if l.InTransaction() {
-			return l.endTransaction(ctx, q, n)
+			return l.EndTransaction(ctx)
 		}
-		return unlockOne(ctx, q, l.key, n)
+		return q.Unlock(ctx, l.key)
 	})
 	if err == nil {
 		l.delayClose()
 	}
 	return err
-}
-
-// endTransaction ends the transaction, which releases the lock and sends n.
-func (l *Lock) endTransaction(ctx context.Context, q *db.Queries, n *Notification) (held bool, err error) {
-	if n != nil {
-		if _, err := q.Notify(ctx, db.NotifyParams{Channel: n.Channel, Payload: n.Payload}); err != nil {
-			return false, err
-		}
-	}
-	return l.EndTransaction(ctx)
 }
 
 func (l *Lock) delayClose() {
@@ -132,14 +122,6 @@ func (l *Lock) Discard() {
 	if !l.IsShared() {
 		l.Close()
 	}
-}
-
-// Notify sends a notification. If ctx ends first, delivery is unknown.
-func (l *Lock) Notify(ctx context.Context, n Notification) error {
-	_, err := session.Apart(ctx, l.Session, func(ctx context.Context, q *db.Queries) (bool, error) {
-		return q.Notify(ctx, db.NotifyParams{Channel: n.Channel, Payload: n.Payload})
-	})
-	return err
 }
 
 // Fence makes the transaction, on any connection of the same database, one that the next

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,22 +14,13 @@ import (
 	"github.com/pgelector/pgelector/internal/session"
 )
 
-// A Notification is sent in the statement that releases the lock.
-type Notification struct {
-	Channel string `json:"channel"`
-	Payload string `json:"payload"`
-}
-
 // A release is one lock to be released.
 type release struct {
-	Key int64 `json:"key"`
-	*Notification
+	key  int64
 	done chan struct{} // closed when the server has released it
 }
 
-func newRelease(key int64, n *Notification) *release {
-	return &release{Key: key, Notification: n, done: make(chan struct{})}
-}
+func newRelease(key int64) *release { return &release{key: key, done: make(chan struct{})} }
 
 // releases are those of one shared session. All that come while the session is busy go in
 // one statement.
@@ -37,8 +30,8 @@ type releases struct {
 }
 
 // release is unlock for one lock.
-func (b *releases) release(s *session.Session, key int64, n *Notification) error {
-	r := newRelease(key, n)
+func (b *releases) release(s *session.Session, key int64) error {
+	r := newRelease(key)
 	b.mu.Lock()
 	b.waiting = append(b.waiting, r)
 	first := len(b.waiting) == 1
@@ -95,26 +88,25 @@ func unlock(s *session.Session, call func(context.Context, *db.Queries) (held bo
 func unlockKeys(s *session.Session, keys ...int64) error {
 	var all []*release
 	for _, key := range keys {
-		all = append(all, newRelease(key, nil))
+		all = append(all, newRelease(key))
 	}
 	return unlock(s, func(ctx context.Context, q *db.Queries) (bool, error) { return unlockAll(ctx, q, all) })
 }
 
 func unlockAll(ctx context.Context, q *db.Queries, all []*release) (held bool, err error) {
 	if len(all) == 1 {
-		held, err = unlockOne(ctx, q, all[0].Key, all[0].Notification)
-		if held {
+		if held, err = q.Unlock(ctx, all[0].key); held {
 			close(all[0].done)
 		}
 		return held, err
 	}
-	rows, err := q.UnlockMany(ctx, session.Encode(all))
-	if err != nil {
-		return false, err
-	}
 	waiting := map[int64]*release{}
 	for _, r := range all {
-		waiting[r.Key] = r
+		waiting[r.key] = r
+	}
+	rows, err := q.UnlockMany(ctx, db.Keys(slices.Sorted(maps.Keys(waiting))...))
+	if err != nil {
+		return false, err
 	}
 	for _, row := range rows {
 		if r := waiting[row.Key]; r != nil && row.Released {
@@ -123,11 +115,4 @@ func unlockAll(ctx context.Context, q *db.Queries, all []*release) (held bool, e
 		}
 	}
 	return len(waiting) == 0, nil
-}
-
-func unlockOne(ctx context.Context, q *db.Queries, key int64, n *Notification) (held bool, err error) {
-	if n == nil {
-		return q.Unlock(ctx, key)
-	}
-	return q.UnlockAndNotify(ctx, db.UnlockAndNotifyParams{Key: key, Channel: n.Channel, Payload: n.Payload})
 }
