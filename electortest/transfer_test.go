@@ -208,3 +208,43 @@ func TestADeputyThatLosesItsSeatWhileItIsTheSuccessorTakesOneAsTheLeader(t *test
 		}
 	})
 }
+
+// The server releases a lock at once, and does not take it back if the statement fails then: it
+// could not take the lock again, say.
+func TestAReleaseToASuccessorThatFailsHalfWayCostsNoOtherTerm(t *testing.T) {
+	for name, released := range map[string]bool{"released": true, "not released": false} {
+		scene(t, name, func(b *bench) {
+			var term *elector.Term
+			failed := false
+			one := b.wired(func(m message, send func() error) error {
+				if m.name != "UnlockTo" || term.Valid() || failed {
+					return send()
+				}
+				if failed = true; released {
+					b.wraps(send())
+				}
+				return serverError("53200", "out of shared memory")
+			}, "one")
+			session, err := elector.NewSession(one.pool, elector.WithHooks(one.rec))
+			b.wraps(err)
+			defer session.Close(always)
+			var terms []*elector.Term
+			for _, name := range []string{"invoices", "orders"} {
+				e, err := session.Elector(name)
+				b.wraps(err)
+				terms = append(terms, b.campaign(e))
+			}
+			term = terms[1]
+			two := b.run("two")
+			time.Sleep(time.Second)
+			if err := term.TransferTo(always, "two"); released { // else nobody asks who has the lock
+				b.wraps(err)
+			}
+			b.wraps(term.Resign(always))
+			b.leads(two)
+			b.wraps(terms[0].Verify(always))
+			b.failed(one)
+			b.wraps(terms[0].Resign(always))
+		})
+	}
+}

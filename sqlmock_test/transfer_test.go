@@ -151,9 +151,18 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			expectOffer(mock, true)
 			expectPlace(mock, 1)
 			query(mock, "UnlockTo").WillReturnError(errPlain)
+			holdsLock.expect(mock, fault{})
 			expectUnlock(mock, orders)
 			expectUnlock(mock, offerKey)
 		}, overtaken, []error{elector.ErrNoSuccessor}, 0},
+		"the server releases, and has no room to take it back": {func(mock sqlmock.Sqlmock) {
+			expectOffer(mock, true)
+			expectPlace(mock, 1)
+			query(mock, "UnlockTo").WillReturnError(errFull)
+			query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
+			query(mock, "Holder").WillReturnRows(row(300, "web-2", "app", "", 0, 0, 0, false))
+			expectUnlock(mock, offerKey)
+		}, "", nil, 0},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)

@@ -123,13 +123,18 @@ const successorGrace = time.Second
 // Release releases the lock once the candidate is the first in the queue. It reports
 // whether it has released the lock, and who has it, if that is known. The work has
 // returned, so nobody leads: a candidate that has lost its place gets no more than a
-// heartbeat interval, in which it comes back if it waits. Withdraw must follow.
+// heartbeat interval, in which it comes back if it waits. A statement that fails may have
+// released the lock: if it could not take it back, say. Withdraw must follow.
 func (t *Transfer) Release(heartbeat time.Duration) (released bool, heir string) {
 	t.lock.released.Store(true)
 	ctx, cancel := context.WithTimeout(t.lock.Context(), max(heartbeat, successorGrace))
 	defer cancel()
 	for n := 1; ; n++ {
 		row, err := t.unlock(context.Background(), true)
+		if err != nil {
+			held, unknown := t.lock.holds(context.Background())
+			row.Released = !held && unknown == nil
+		}
 		if row.Released {
 			if heir = t.candidate; !row.Taken {
 				heir = t.heir()
