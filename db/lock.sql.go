@@ -251,7 +251,8 @@ WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
         WHEN pg_catalog.pg_try_advisory_lock($2::bigint) THEN 'granted'
-        WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($3::pg_catalog.text, $2::bigint)) THEN 'offered'
+        WHEN NOT pg_catalog.pg_try_advisory_lock_shared(pg_catalog.hashtextextended($3::pg_catalog.text, $2::bigint)) THEN 'offered'
+        WHEN NOT pg_catalog.pg_advisory_unlock_shared(pg_catalog.hashtextextended($3::pg_catalog.text, $2::bigint)) THEN 'busy'
         ELSE 'busy'
     END AS outcome
 ), seat AS MATERIALIZED (
@@ -313,7 +314,8 @@ type TryLockRow struct {
 // only one is left for a deputy. If the lock or a seat is granted, TryLock applies the
 // session settings, a JSON array of objects with name and value, as far as the server knows
 // them. CASE evaluates its branches in order (PostgreSQL manual, 9.18.1), so it does not lock
-// on a standby, and a busy lock changes nothing on the connection. The setting
+// on a standby, and a busy lock changes nothing on the connection: the lock of an offer is
+// let go at once, also in a transaction that other code left open. The setting
 // pgelector.transaction ends with the transaction: Confirm sees it only if other code left a
 // transaction open. The outcome is 'standby', 'granted', 'busy', 'deputy' if the lock is busy
 // and a seat was granted, or 'offered' if the lock is busy and its holder offers it to this
@@ -447,8 +449,8 @@ type TryTransactionLockRow struct {
 
 // TryTransactionLock is TryLock in transaction scope: locks and settings last until the end
 // of the transaction. The locks of the relations that it would read to look for the leader
-// would, too, so it does not. It lets the lock of an offer go at once. started tells this
-// server from one that another connection has reached.
+// would, too, so it does not. started tells this server from one that another connection has
+// reached.
 func (q *Queries) TryTransactionLock(ctx context.Context, arg TryTransactionLockParams) (TryTransactionLockRow, error) {
 	row := q.db.QueryRowContext(ctx, TryTransactionLock,
 		arg.Key,

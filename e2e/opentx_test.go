@@ -128,6 +128,31 @@ func TestALeaderCommitsNoTransactionThatOthersLeftOpen(t *testing.T) {
 	})
 }
 
+// A follower's attempts leave nothing in a transaction of other code that would keep its leader
+// from offering the lock.
+func TestALockIsTransferredToACandidateInATransactionThatOthersLeftOpen(t *testing.T) {
+	inSessionScope(t, "its pools prepare statements")
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := onShared(t)
+		election := s.election(t)
+		old := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
+		old.elected(t)
+		pool := d.openBare(t, s.DSN())
+		successor := s.stand(t, pool, election, polling).run(t, nil)
+		successor.poolClosed = true // its pool is not usable
+		successor.follows(t)
+		mark := unique("left-open")
+		leave(t, pool, "BEGIN; SET LOCAL application_name = '"+mark+"'", 2)
+		eventually(t, "an attempt begins in the transaction", func() bool {
+			return one[bool](t, s.admin, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = $1 AND query LIKE '-- name: TryLock %')", mark)
+		})
+		next[hooks.Campaign](t, successor.after(), nil)
+		expect(t, termOf(t, old).TransferTo(soon(t), successor.CandidateID()))
+		successor.elected(t)
+	})
+}
+
 // The test uses a shared session and a transaction of InTx.
 func TestInTxUsesNoTransactionThatOthersLeftOpen(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,8 @@
 -- only one is left for a deputy. If the lock or a seat is granted, TryLock applies the
 -- session settings, a JSON array of objects with name and value, as far as the server knows
 -- them. CASE evaluates its branches in order (PostgreSQL manual, 9.18.1), so it does not lock
--- on a standby, and a busy lock changes nothing on the connection. The setting
+-- on a standby, and a busy lock changes nothing on the connection: the lock of an offer is
+-- let go at once, also in a transaction that other code left open. The setting
 -- pgelector.transaction ends with the transaction: Confirm sees it only if other code left a
 -- transaction open. The outcome is 'standby', 'granted', 'busy', 'deputy' if the lock is busy
 -- and a seat was granted, or 'offered' if the lock is busy and its holder offers it to this
@@ -25,7 +26,8 @@ WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
         WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN 'granted'
-        WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'offered'
+        WHEN NOT pg_catalog.pg_try_advisory_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'offered'
+        WHEN NOT pg_catalog.pg_advisory_unlock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'busy'
         ELSE 'busy'
     END AS outcome
 ), seat AS MATERIALIZED (
@@ -65,8 +67,8 @@ FROM setup;
 -- name: TryTransactionLock :one
 -- TryTransactionLock is TryLock in transaction scope: locks and settings last until the end
 -- of the transaction. The locks of the relations that it would read to look for the leader
--- would, too, so it does not. It lets the lock of an offer go at once. started tells this
--- server from one that another connection has reached.
+-- would, too, so it does not. started tells this server from one that another connection has
+-- reached.
 WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
