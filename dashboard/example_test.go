@@ -27,7 +27,7 @@ func openPool() *sql.DB {
 		"key", "granted", "deputy", "pid", "application_name", "usename", "client_addr", "connected_micros", "waiting_micros", "last_micros",
 		"lease_millis", "since_micros", "in_transaction"}).
 		AddRow(elector.KeyFromName("orders"), true, false, 4712, "web-1", "orders_service", "10.0.4.11", 0, 0, 0, 10_000, 0, false))
-	mock.ExpectCommit()
+	mock.ExpectRollback()
 	return pool
 }
 

@@ -25,6 +25,10 @@ const (
 	RepeatableRead = "-- name: RepeatableRead :exec\nSET LOCAL transaction_isolation = 'repeatable read'"
 	ReadCommitted  = "-- name: ReadCommitted :exec\nSET LOCAL transaction_isolation = 'read committed'"
 
+	// RollBackAndChain is the first statement of a transaction that is to be committed. BEGIN is
+	// only a warning in one that other code has left open: that one is rolled back then.
+	RollBackAndChain = "-- name: RollBackAndChain :exec\nROLLBACK AND CHAIN"
+
 	// What stands between Savepoint and RollBackToIt may fail, and the transaction goes on.
 	Savepoint    = "-- name: Savepoint :exec\nSAVEPOINT pgelector"
 	RollBackToIt = "-- name: RollBackToIt :exec\nROLLBACK TO SAVEPOINT pgelector"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/roster"
 )
 
 // leftOpen are transactions that other code left open on connections of the pool.
@@ -49,11 +50,23 @@ func leave(t *testing.T, pool *sql.DB, statement string, n int) {
 // before its reuse, unless a wrapper hides that.
 func (d drivers) openBare(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
-	var address atomic.Pointer[string]
-	address.Store(&dsn)
-	pool := sql.OpenDB(bare{moving{d.open(t, 0, dsn).Driver(), &address}})
+	pool := sql.OpenDB(bare{moving{d.open(t, 0, dsn).Driver(), addressOf(dsn)}})
 	t.Cleanup(func() { expect(t, pool.Close()) })
 	return pool
+}
+
+// openUnreset is openBare with a newer wrapper, which only hides that check.
+func (d drivers) openUnreset(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	pool := sql.OpenDB(unreset{moving{d.open(t, 0, dsn).Driver(), addressOf(dsn)}})
+	t.Cleanup(func() { expect(t, pool.Close()) })
+	return pool
+}
+
+func addressOf(dsn string) *atomic.Pointer[string] {
+	var address atomic.Pointer[string]
+	address.Store(&dsn)
+	return &address
 }
 
 func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
@@ -151,6 +164,60 @@ func TestALockIsTransferredToACandidateInATransactionThatOthersLeftOpen(t *testi
 		expect(t, termOf(t, old).TransferTo(soon(t), successor.CandidateID()))
 		successor.elected(t)
 	})
+}
+
+// Neither who looks nor who writes commits it, and an aborted one is in nobody's way.
+func TestNobodyCommitsATransactionThatOthersLeftOpen(t *testing.T) {
+	inSessionScope(t, "its pools prepare statements")
+	t.Parallel()
+	s := onShared(t)
+	origin := hooks.Origin{Election: "orders", Key: 1, CandidateID: "web-1"}
+	for name, act := range map[string]func(t *testing.T, pool *sql.DB, c *candidate, schema string) error{
+		"looks": func(t *testing.T, pool *sql.DB, c *candidate, _ string) error {
+			e, err := elector.New(pool, c.Election())
+			check(t, err)
+			_, err = e.Candidates(soon(t))
+			return err
+		},
+		"asks": func(t *testing.T, pool *sql.DB, c *candidate, _ string) error {
+			_, err := elector.RequestResign(soon(t), pool, c.Election())
+			return err
+		},
+		"looks into a roster": func(t *testing.T, pool *sql.DB, _ *candidate, schema string) error {
+			r, err := roster.New(pool, roster.WithSchema(schema))
+			check(t, err)
+			_, err = r.Candidates(soon(t))
+			return err
+		},
+		"writes a roster": func(t *testing.T, pool *sql.DB, _ *candidate, schema string) error {
+			r, err := roster.New(pool, roster.WithSchema(schema))
+			check(t, err)
+			r.OnElected(t.Context(), hooks.Elected{Origin: origin, Token: 1, At: time.Now()})
+			return r.Close(soon(t))
+		},
+		"makes a roster": func(t *testing.T, pool *sql.DB, _ *candidate, _ string) error {
+			r, err := roster.New(pool, roster.WithSchema(s.schema(t)))
+			check(t, err)
+			return r.Migrate(soon(t))
+		},
+	} {
+		for state, statement := range map[string]string{"going on": "SELECT 1", "failed": "SELECT 1/0"} {
+			t.Run(name+" "+state, func(t *testing.T) {
+				overEach(t, func(t *testing.T, d drivers) {
+					ledger, schema := s.ledger(t), s.schema(t)
+					rosterOn(t, s.admin, schema)
+					c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, nil)
+					c.elected(t)
+					pool := d.openUnreset(t, s.DSN())
+					leave(t, pool, "BEGIN; INSERT INTO "+ledger+" VALUES ('left open'); "+statement, 2)
+					if err := act(t, pool, c, schema); err != nil && d.name(0) != "postgres" { // lib/pq refuses to begin another
+						t.Error(err)
+					}
+					s.notes(t, ledger)
+				})
+			})
+		}
+	}
 }
 
 // The test uses a shared session and a transaction of InTx.

@@ -185,6 +185,24 @@ func (b bare) Connect(ctx context.Context) (driver.Conn, error) {
 	return struct{ driver.Conn }{conn}, nil
 }
 
+// unreset is a connector whose connections have all but ResetSession.
+type unreset struct{ driver.Connector }
+
+func (u unreset) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := wrapped(u).Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	able := conn.(capable)
+	return struct {
+		driver.Conn
+		driver.ConnBeginTx
+		driver.ExecerContext
+		driver.NamedValueChecker
+		driver.QueryerContext
+	}{able, able, able, able, able}, nil
+}
+
 // late is a connector whose connections send their first BEGIN with an expired context, as
 // after a pause of the process.
 type late struct{ driver.Connector }

@@ -292,9 +292,7 @@ func (b *backend) answer(m *message) (a answer, ended bool) {
 	x := &execution{backend: b, tx: b.tx}
 	switch m.kind {
 	case aBegin:
-		s.transactions++
-		b.begun++
-		b.tx = &transaction{number: s.transactions, began: time.Now()}
+		b.begin()
 	case aCommit:
 		a.err = x.end(true)
 	case aRollback:
@@ -304,6 +302,12 @@ func (b *backend) answer(m *message) (a answer, ended bool) {
 		a.Answer, a.err = x.query(m)
 	}
 	return a, b.hasEnded()
+}
+
+func (b *backend) begin() {
+	b.server.transactions++
+	b.begun++
+	b.tx = &transaction{number: b.server.transactions, began: time.Now()}
 }
 
 func (b *backend) hasEnded() bool { return b.server.backends[b.pid] != b }

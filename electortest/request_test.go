@@ -221,6 +221,7 @@ func TestARequestThatIsWithdrawnOnADeadLinkKeepsNoConnection(t *testing.T) {
 			return send()
 		}, "other")
 		defer other.process.Mend()
+		other.process.SetLatency(func() time.Duration { return time.Millisecond }) // no two begin at once
 		_, err := elector.RequestResign(always, other.pool, other.Election())
 		b.wraps(err)
 		b.ended(leader, hooks.Requested)

@@ -52,6 +52,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.TryInTransaction:    tryInTransaction,
 	db.RepeatableRead:      nothing,
 	db.ReadCommitted:       nothing,
+	db.RollBackAndChain:    rollBackAndChain,
 	db.Savepoint:           nothing,
 	db.RollBackToIt:        nothing, // but for what has failed: see query
 	db.ReleaseIt:           nothing,
@@ -104,6 +105,14 @@ func find(text string) (name string, run func(*execution, *message) (Answer, err
 }
 
 func nothing(*execution, *message) (Answer, error) { return Answer{}, nil }
+
+// rollBackAndChain begins a transaction in place of the last one.
+func rollBackAndChain(x *execution, _ *message) (Answer, error) {
+	err := x.end(false)
+	x.begin()
+	x.tx = x.backend.tx
+	return Answer{}, err
+}
 
 func notImplemented(_ *execution, m *message) (Answer, error) {
 	return Answer{}, newError(unsupported, "electortest does not implement the statement %s: it needs a real server, or is of another version of pgelector", nameOf(m.query))

@@ -74,7 +74,7 @@ func expectLeaders(mock sqlmock.Sqlmock, leaders ...string) *sqlmock.ExpectedQue
 		rows.AddRow(elector.KeyFromName(leaders[i]), 4711, leaders[i+1])
 	}
 	expectPing(mock, false)
-	defer mock.ExpectCommit()
+	defer mock.ExpectRollback()
 	return mock.ExpectQuery("-- name: Leaders ").WillReturnRows(rows)
 }
 

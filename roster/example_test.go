@@ -21,17 +21,17 @@ func openPool() *sql.DB {
 	}
 	mock.ExpectBegin()
 	mock.ExpectQuery("-- name: Installed").WillReturnRows(sqlmock.NewRows([]string{"has_schema", "has_roster"}).AddRow(true, true))
-	mock.ExpectCommit()
+	mock.ExpectRollback()
 	mock.ExpectBegin()
 	mock.ExpectQuery("-- name: Version").WillReturnRows(sqlmock.NewRows([]string{"version"}).AddRow(1))
-	mock.ExpectCommit()
+	mock.ExpectRollback()
 	began := time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
 	columns := []string{"key", "election", "token", "candidate_id", "elected_micros", "ended_micros", "reason", "error"}
 	mock.ExpectBegin()
 	mock.ExpectQuery("-- name: Terms").WillReturnRows(sqlmock.NewRows(columns).
 		AddRow(1, "orders", 912, "web-2", began.Add(4*time.Hour).UnixMicro(), 0, "", "").
 		AddRow(1, "orders", 745, "web-1", began.UnixMicro(), began.Add(4*time.Hour).UnixMicro(), "lost", ""))
-	mock.ExpectCommit()
+	mock.ExpectRollback()
 	return pool
 }
 

@@ -114,14 +114,17 @@ const (
 // Each roster whose candidate leads calls it once an hour. Concurrent calls do not wait
 // for each other.
 func (r *Roster) CleanUp(ctx context.Context) (removed int64, err error) {
-	candidates, err := ask(ctx, r.config, r.pool, func(q *db.Queries) (int64, error) {
-		return q.RemoveCandidates(ctx, db.RemoveCandidatesParams{AgeSeconds: int64(forgetAfter.Seconds()), AtMost: maxRemoved})
+	var candidates, terms int64
+	err = tell(ctx, r.config, r.pool, func(q *db.Queries) (err error) {
+		candidates, err = q.RemoveCandidates(ctx, db.RemoveCandidatesParams{AgeSeconds: int64(forgetAfter.Seconds()), AtMost: maxRemoved})
+		return err
 	})
 	if err != nil {
 		return 0, explain("remove old candidates", err)
 	}
-	terms, err := ask(ctx, r.config, r.pool, func(q *db.Queries) (int64, error) {
-		return q.RemoveTerms(ctx, db.RemoveTermsParams{AgeSeconds: int64(r.age.Seconds()), Keep: int64(r.keep), AtMost: maxRemoved})
+	err = tell(ctx, r.config, r.pool, func(q *db.Queries) (err error) {
+		terms, err = q.RemoveTerms(ctx, db.RemoveTermsParams{AgeSeconds: int64(r.age.Seconds()), Keep: int64(r.keep), AtMost: maxRemoved})
+		return err
 	})
 	return candidates + terms, explain("remove old terms", err)
 }

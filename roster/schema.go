@@ -47,14 +47,14 @@ func (s inSchema) QueryRowContext(ctx context.Context, query string, args ...any
 	return s.under.QueryRowContext(ctx, s.replace(query), args...)
 }
 
-// ask makes a call on the pool, or on a connection of it.
+// ask makes a call that reads on the pool, or on a connection of it.
 func ask[T any](ctx context.Context, c config, pool pooled.Pool, call func(*db.Queries) (T, error)) (T, error) {
 	return pooled.Ask(ctx, pool, func(under pgdb.DBTX) (T, error) { return call(c.queries(under)) })
 }
 
-// tell is ask for a call without an answer.
+// tell is ask for a call that writes.
 func tell(ctx context.Context, c config, pool pooled.Pool, call func(*db.Queries) error) error {
-	_, err := ask(ctx, c, pool, func(q *db.Queries) (any, error) { return nil, call(q) })
+	_, err := pooled.Tell(ctx, pool, func(under pgdb.DBTX) (any, error) { return nil, call(c.queries(under)) })
 	return err
 }
 
@@ -117,6 +117,9 @@ func (r *Roster) current(ctx context.Context) (bool, error) {
 }
 
 func (r *Roster) migrate(ctx context.Context, tx *sql.Tx) error {
+	if _, err := tx.ExecContext(ctx, pgdb.RollBackAndChain); err != nil {
+		return err
+	}
 	q := r.queries(tx)
 	if err := q.LockMigrations(ctx, migrationLock(r.schema)); err != nil {
 		return err

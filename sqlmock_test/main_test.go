@@ -157,7 +157,7 @@ var anything = sqlmock.AnyArg()
 func expectEviction(mock sqlmock.Sqlmock, pid int) {
 	mock.ExpectBegin()
 	query(mock, "EvictHolder").WithArgs(pid, orders, anything).WillReturnRows(row(true))
-	mock.ExpectCommit()
+	mock.ExpectRollback()
 }
 
 // newPlain makes an elector without a LeaderChanged hook. While it is unhealthy, it sends nothing.

@@ -132,9 +132,10 @@ var verbs = map[string]func(*call) (string, error){
 		row, err := c.q.HoldsLock(c, db.HoldsLockParams{Pid: c.of().pid, Key: c.key()})
 		return fmt.Sprint(row.Held, " ", c.name(row.Pid)), err
 	},
-	"Savepoint":    executed(db.Savepoint),
-	"RollBackToIt": executed(db.RollBackToIt),
-	"ReleaseIt":    executed(db.ReleaseIt),
+	"RollBackAndChain": executed(db.RollBackAndChain),
+	"Savepoint":        executed(db.Savepoint),
+	"RollBackToIt":     executed(db.RollBackToIt),
+	"ReleaseIt":        executed(db.ReleaseIt),
 	"TryPair": func(c *call) (string, error) {
 		high, low := guard(c.key())
 		granted, err := c.q.TryPair(c, db.TryPairParams{Inside: slices.Contains(c.words, "inside"), High: high, Low: low})

@@ -18,28 +18,41 @@ type Pool interface {
 	PingContext(context.Context) error
 }
 
-// Ask makes a call in a transaction. Outside one, lib/pq and some modes of pgx send a statement
-// and its arguments apart, and a transaction pooler could give the arguments to a backend where
-// another client has just prepared its own statement. If a prepared statement is missing or in
-// the way, because other code has run DISCARD ALL say, Ask tries once more. Only a pooler that
-// answers and permits no transaction, as in statement mode, is asked without one.
-func Ask[T any](ctx context.Context, pool Pool, call func(db.DBTX) (T, error)) (value T, err error) {
-	err = ask(ctx, pool, func(q db.DBTX) (err error) {
-		value, err = call(q)
-		return err
-	})
+// Ask makes a call that reads, in a transaction. Outside one, lib/pq and some modes of pgx send a
+// statement and its arguments apart, and a transaction pooler could give the arguments to a
+// backend where another client has just prepared its own statement. Only a pooler that answers
+// and permits no transaction, as in statement mode, is asked without one.
+//
+// The transaction is rolled back. It may be one that other code has left open on the connection:
+// pgx would refuse that, but a wrapper of the driver may hide its check from database/sql.
+func Ask[T any](ctx context.Context, pool Pool, call func(db.DBTX) (T, error)) (T, error) {
+	return ask(ctx, pool, false, call)
+}
+
+// Tell is Ask for a call that writes. It commits nothing of other code.
+func Tell[T any](ctx context.Context, pool Pool, call func(db.DBTX) (T, error)) (T, error) {
+	return ask(ctx, pool, true, call)
+}
+
+func ask[T any](ctx context.Context, pool Pool, writes bool, call func(db.DBTX) (T, error)) (value T, err error) {
+	once := func() string {
+		err = askOnce(ctx, pool, writes, func(q db.DBTX) (err error) {
+			value, err = call(q)
+			return err
+		})
+		return pgerr.State(err)
+	}
+	switch once() {
+	case "25P02": // other code has left a transaction open that has failed: BEGIN does, too
+		_, _ = pool.ExecContext(ctx, "ROLLBACK") // a pool lends the connection first that came back last
+		once()
+	case "26000", "42P05": // a prepared statement is missing or in the way: other code has run DISCARD ALL, say
+		once()
+	}
 	return value, err
 }
 
-func ask(ctx context.Context, pool Pool, call func(db.DBTX) error) error {
-	err := askOnce(ctx, pool, call)
-	if state := pgerr.State(err); state == "26000" || state == "42P05" {
-		err = askOnce(ctx, pool, call)
-	}
-	return err
-}
-
-func askOnce(ctx context.Context, pool Pool, call func(db.DBTX) error) error {
+func askOnce(ctx context.Context, pool Pool, writes bool, call func(db.DBTX) error) error {
 	if ctx.Err() != nil { // database/sql may be closing the *sql.Conn of the transaction that ctx has ended
 		return ctx.Err() // as BeginTx would
 	}
@@ -56,6 +69,12 @@ func askOnce(ctx context.Context, pool Pool, call func(db.DBTX) error) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	if !writes {
+		return call(tx)
+	}
+	if _, err := tx.ExecContext(ctx, db.RollBackAndChain); err != nil {
+		return err
+	}
 	if err := call(tx); err != nil {
 		return err
 	}

@@ -64,10 +64,20 @@ func isSuspicious(err error) bool {
 // Inquire makes one call on a connection of the pool, beside any session. It waits for the
 // answer until ctx ends, and no longer than timeout.
 func Inquire[T any](ctx context.Context, pool *sql.DB, timeout time.Duration, call func(context.Context, *db.Queries) (T, error)) (T, error) {
+	return inquire(ctx, pool, timeout, pooled.Ask, call)
+}
+
+// Announce is Inquire for a call that writes.
+func Announce[T any](ctx context.Context, pool *sql.DB, timeout time.Duration, call func(context.Context, *db.Queries) (T, error)) (T, error) {
+	return inquire(ctx, pool, timeout, pooled.Tell, call)
+}
+
+func inquire[T any](ctx context.Context, pool *sql.DB, timeout time.Duration,
+	ask func(context.Context, pooled.Pool, func(db.DBTX) (T, error)) (T, error), call func(context.Context, *db.Queries) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v, one lease: %w", ErrNoAnswer, timeout, context.DeadlineExceeded))
 	defer cancel()
 	return backoff.Await(ctx, func(ctx context.Context) (T, error) {
-		value, err := pooled.Ask(ctx, pool, func(q db.DBTX) (T, error) { return call(ctx, db.New(q)) })
+		value, err := ask(ctx, pool, func(q db.DBTX) (T, error) { return call(ctx, db.New(q)) })
 		if ctx.Err() == nil && isSuspicious(err) {
 			live.suspect(pool)
 		}
