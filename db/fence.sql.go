@@ -183,6 +183,7 @@ func (q *Queries) EndOverdue(ctx context.Context, arg EndOverdueParams) ([]EndOv
 
 const EnterTerm = `-- name: EnterTerm :one
 SELECT CASE
+    WHEN pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL THEN 'open'
     WHEN (
         SELECT pg_catalog.count(pg_catalog.set_config(s.name,
             CASE WHEN pg_catalog.set_config(s.name, '0', true) IS NOT NULL THEN s.value END, true))
@@ -224,6 +225,7 @@ type EnterTermParams struct {
 // EnterTerm fences the current transaction: it shares the guard lock until the transaction
 // ends, and then checks that the term's session still holds the election's lock. In this
 // order, a next leader either waits at the barrier or is seen here. The outcome is 'entered';
+// 'open' if the transaction has written before: other code has left it open on the connection;
 // 'superseded' if a next leader is at the barrier; 'ended' if the session does not hold the
 // lock; 'hidden' if this role may not see the start of that session. transaction is that of
 // Confirm if the session holds its lock inside one, otherwise it is empty. First it sets the given

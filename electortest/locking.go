@@ -259,6 +259,9 @@ func tokens(x *execution, m *message) (a Answer, err error) {
 }
 
 func enterTerm(x *execution, m *message) (Answer, error) {
+	if x.tx.xid != 0 {
+		return one("open"), nil
+	}
 	if err := x.bound(m.text(0)); err != nil {
 		return Answer{}, err
 	}

@@ -127,8 +127,9 @@ func (l *Lock) Discard() {
 // Fence makes the transaction, on any connection of the same database, one that the next
 // holder of the lock waits for, and bounds how long that can take. After an error the
 // transaction must be rolled back. The error wraps ErrNotLeader if the session does not
-// hold the lock any more, ErrGuardTaken if it does and another session is at the barrier, and
-// ErrSessionHidden if the role may not see the session.
+// hold the lock any more, ErrGuardTaken if it does and another session is at the barrier,
+// ErrSessionHidden if the role may not see the session, and session.ErrOpenTransaction if other
+// code has written in the transaction.
 func (l *Lock) Fence(ctx context.Context, tx *session.Tx) error {
 	began, err := l.Began(ctx)
 	switch {
@@ -151,6 +152,8 @@ func (l *Lock) Fence(ctx context.Context, tx *session.Tx) error {
 		return nil
 	case "hidden":
 		return ErrSessionHidden
+	case "open":
+		return session.ErrOpenTransaction
 	}
 	return l.refuse(ctx, tx, outcome)
 }

@@ -158,7 +158,7 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 // transaction that other code has left open.
 func (c *commits) connected(ctx context.Context) error {
 	for idle := c.server.pool.Stats().Idle; c.conn == nil; idle-- {
-		if err := c.connect(ctx); err != nil && (idle <= 0 || !errors.Is(err, errOpenTransaction)) {
+		if err := c.connect(ctx); err != nil && (idle <= 0 || !errors.Is(err, ErrOpenTransaction)) {
 			return err
 		}
 	}

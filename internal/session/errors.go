@@ -51,9 +51,9 @@ var errLifeTaken = errors.New("elector: another session holds the lock by which 
 // errMixedUp is of a prepared statement that comes and goes.
 var errMixedUp = fmt.Errorf("%w (its backends do not know this client's prepared statements: with pgx, set default_query_exec_mode=exec)", ErrSessionPooled)
 
-// errOpenTransaction is of a connection that the pool has lent with a transaction that
-// other code has left open. A session on it would be inside that transaction for ever.
-var errOpenTransaction = errors.New("elector: a connection of the pool came with a transaction that other code has left open: end each with COMMIT or ROLLBACK")
+// ErrOpenTransaction is of a connection that the pool has lent with a transaction that
+// other code has left open. Whatever uses it would be inside that transaction.
+var ErrOpenTransaction = errors.New("elector: a connection of the pool came with a transaction that other code has left open: end each with COMMIT or ROLLBACK")
 
 // CheckOutside returns an error if a statement has found the connection inside a
 // transaction of other code.
@@ -62,7 +62,7 @@ func (s *Session) CheckOutside(inTransaction bool) error {
 		return nil
 	}
 	s.tainted = true
-	return errOpenTransaction
+	return ErrOpenTransaction
 }
 
 // TimedOut reports whether err says that a call has taken longer than the validity.

@@ -112,7 +112,7 @@ func (v *Server) Retry(ctx context.Context, try func() error) error {
 		if isSuspicious(err) {
 			live.suspect(v.pool)
 		}
-		dead := pgerr.MaybeBroken(err) && !errors.Is(err, ErrSessionPooled) || errors.Is(err, errOpenTransaction)
+		dead := pgerr.MaybeBroken(err) && !errors.Is(err, ErrSessionPooled) || errors.Is(err, ErrOpenTransaction)
 		if idle <= 0 || !dead && !errors.Is(err, ErrOldPrimary) {
 			return err
 		}

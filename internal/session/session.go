@@ -177,7 +177,7 @@ func do[T any](ctx context.Context, s *Session, proves bool, call func(context.C
 				s.renew(sent)
 			}
 		case pgerr.State(err) == "25P02" && s.tx == nil:
-			s.tainted, err = true, pgerr.Wrap(errOpenTransaction, err)
+			s.tainted, err = true, pgerr.Wrap(ErrOpenTransaction, err)
 		case s.stays: // the server has released the locks
 			defer s.cancel(pgerr.Wrap(ErrSessionLost, err))
 		}
@@ -230,7 +230,7 @@ func (s *Session) begin(ctx context.Context) error {
 			}
 		}
 		if state := pgerr.State(err); state == "25001" || state == "25P02" {
-			err = pgerr.Wrap(errOpenTransaction, err)
+			err = pgerr.Wrap(ErrOpenTransaction, err)
 		}
 		return tx, err
 	})
