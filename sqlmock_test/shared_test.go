@@ -135,9 +135,12 @@ func TestAnyFaultOfABatchFailsItAndTheNextOneStartsAnew(t *testing.T) {
 					before.expect(m.mock, fault{})
 				}
 				s.expect(m.mock, f)
-				if s.name == "TryLocks" && (f.err == errPgx || f.err == errPq) { // it was an answer: the session lives
+				switch answered := f.err == errPgx || f.err == errPq; { // then the session lives
+				case answered && s.name == "TryLocks":
 					query(m.mock, "HeldLocks").WillReturnRows(rows())
-				} else {
+				case answered && s.name == "Tokens":
+					expectUnlock(m.mock, 1)
+				default:
 					m.opened()
 				}
 				m.elected(746, 1)
@@ -183,7 +186,7 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 		statement int // of grants
 		err       error
 		ends      bool
-	}{{0, errPgx, false}, {0, errFull, false}, {2, errFull, false}, {0, driver.ErrBadConn, true}, {1, errPlain, true}, {2, errPlain, true}} {
+	}{{0, errPgx, false}, {0, errFull, false}, {2, errPgx, false}, {2, errFull, false}, {0, driver.ErrBadConn, true}, {1, errPlain, true}, {2, errPlain, true}} {
 		all := grants(2, 2)
 		bubble(t, all[c.statement].name+"/"+c.err.Error(), func(t *testing.T) {
 			m := newMany(t, 2)

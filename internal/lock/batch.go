@@ -297,7 +297,7 @@ func (w *worker) giveBack(requests ...*request) {
 // offers the lock to this candidate.
 func tryLocks(s *session.Session, ask, have []int64) (held, offers map[int64]bool, err error) {
 	granted, offers, err := tryEach(s, ask)
-	if err != nil && (pgerr.State(err) == "" || pgerr.Broken(err)) {
+	if err != nil && !refused(err) {
 		return nil, nil, s.Lose(err) // in doubt, with all that it holds
 	}
 	for _, key := range have {
@@ -322,6 +322,9 @@ func tryLocks(s *session.Session, ask, have []int64) (held, offers map[int64]boo
 	}
 	return granted, offers, err
 }
+
+// refused reports whether the server has returned the error, on a connection that goes on.
+func refused(err error) bool { return pgerr.State(err) != "" && !pgerr.Broken(err) }
 
 func tryEach(s *session.Session, keys []int64) (granted, offers map[int64]bool, err error) {
 	granted, offers = map[int64]bool{}, map[int64]bool{}
@@ -370,7 +373,8 @@ type guard struct {
 // readTokens passes the barriers of the locks and returns the tokens of those passed. The
 // others still have a fenced transaction in flight, and are to be asked for again. The
 // error wraps ErrLockTableFull if there is no room to pass so many at once, and
-// ErrTokenEpoch if there is no usable token; any other error has lost the session.
+// ErrTokenEpoch if there is no usable token; one that the server has not returned has lost
+// the session.
 func readTokens(s *session.Session, keys []int64, epoch int64) (map[int64]int64, error) {
 	guards := make([]guard, 0, len(keys))
 	for _, key := range keys {
@@ -382,7 +386,7 @@ func readTokens(s *session.Session, keys []int64, epoch int64) (map[int64]int64,
 	})
 	if err != nil {
 		err = fmt.Errorf("elector: pass the barriers and read the tokens: %w", session.Explain(err))
-		if pgerr.State(err) == "53200" {
+		if refused(err) {
 			return nil, err
 		}
 		return nil, s.Lose(err)
