@@ -175,7 +175,7 @@ func (t *Term) end(reason hooks.Reason, cause error) bool {
 
 // whyEnded is the cause of the term's end, also if no goroutine or timer has noticed that yet.
 func (t *Term) whyEnded() error {
-	return cmp.Or(context.Cause(t.ctx), context.Cause(t.closing), t.lock.Expiry())
+	return cmp.Or(context.Cause(t.ctx), context.Cause(t.closing), context.Cause(t.lock.Context()), t.lock.Expiry())
 }
 
 // keep steps down when the term ends. The order is the promise: the work returns, then

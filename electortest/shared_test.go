@@ -223,6 +223,28 @@ func (b *bench) leavesDuringVerify(leave func(*elector.Term) error) {
 	b.wraps(terms[1].Resign(always))
 }
 
+// Each term hears of the end of its session on a goroutine of its own.
+func TestATermOfALostSessionSaysAtOnceWhyItHasEnded(t *testing.T) {
+	for range 10 {
+		bubble(t, func(b *bench) {
+			one := b.wired(fail("Unlock", 1, 1, errOops), "one")
+			session, err := elector.NewSession(one.pool)
+			b.wraps(err)
+			defer session.Close(always)
+			var terms []*elector.Term
+			for i := range 5 {
+				e, err := session.Elector(fmt.Sprint("town", i))
+				b.wraps(err)
+				terms = append(terms, b.campaign(e))
+			}
+			_ = terms[0].Resign(always)
+			for _, term := range terms[1:] {
+				b.wraps(term.Verify(always), elector.ErrNotLeader, elector.ErrSessionLost)
+			}
+		})
+	}
+}
+
 // A shared session that waits for the transactions of the last term is asked to resign, and
 // does once it leads.
 func TestARequestAtTheBarrierIsAnsweredByTheTerm(t *testing.T) {
