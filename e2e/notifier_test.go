@@ -350,6 +350,23 @@ func TestANotificationThatHangsCostsNoTerm(t *testing.T) {
 	})
 }
 
+// A notification needs two places in the lock table.
+func TestAResignationThatCannotNotifyEndsNoOtherTerm(t *testing.T) {
+	inSessionScope(t, "a shared session needs it")
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := cramped(t)
+		elections := s.elections(t, 2)
+		dsn, _ := s.listenDSN()
+		leader := s.share(t, d.open(t, 0, s.DSN()), patient, elector.WithNotifier(d.notifier(t, 0, dsn, nil))).join(t, elections).run(t, nil)
+		eventually(t, "all are led", func() bool { return leader.leading() == 2 })
+		term, other := termOf(t, leader.all[0]), termOf(t, leader.all[1])
+		defer s.fill(t, 0)()
+		expect(t, term.Resign(soon(t)))
+		expect(t, other.Verify(soon(t)))
+	})
+}
+
 // A dead link looks like a quiet one, so the notifier pings.
 func TestANotifierOnADeadLinkReconnects(t *testing.T) {
 	t.Parallel()
