@@ -87,7 +87,9 @@ BEGIN
         END IF;
     EXCEPTION
         WHEN lock_not_available THEN NULL;
-        WHEN query_canceled THEN PERFORM pg_catalog.pg_sleep(0.01::double precision);
+        WHEN query_canceled THEN -- the handler below undoes the setting
+            PERFORM pg_catalog.set_config('client_connection_check_interval', '0', true), pg_catalog.pg_sleep(0.01::double precision);
+            RAISE;
     END;
 EXCEPTION WHEN query_canceled THEN
     NULL;
@@ -97,9 +99,10 @@ END $$
 // WaitLock waits in a lock's queue for a bounded time, because a waiting statement holds back
 // xmin. A DO block that handles lock_not_available leaves no ERROR in the server's log, as a
 // plain lock_timeout would. It handles query_canceled too, because both drivers cancel the
-// statement when its context ends. (The server signals a cancel twice, to the process and to
-// its group, and the second signal may come late.) The caller reads from pg_locks whether
-// the lock was granted.
+// statement when its context ends. The server signals a cancel twice, to the process and to
+// its group, so it waits a moment for the second signal. A client that has gone meanwhile is
+// not looked for, which would log that. The caller reads from pg_locks whether the lock was
+// granted.
 //
 // The wait is shorter than what the server would log, by the settings as they are now. If
 // that leaves a deputy or a watcher less than 100 ms, it only tries the lock: it waits 1 ms.

@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,19 +47,14 @@ func leave(t *testing.T, pool *sql.DB, statement string, n int) {
 	}
 }
 
-// openBare opens a pool whose connections come back as other code has left them: pgx checks one
-// before its reuse, unless a wrapper hides that.
-func (d drivers) openBare(t *testing.T, dsn string) *sql.DB {
+// openBehind opens a pool behind a wrapper that hides how pgx checks a connection before its reuse:
+// connections come back as other code has left them.
+func openBehind[W interface {
+	~struct{ driver.Connector }
+	driver.Connector
+}](t *testing.T, d drivers, dsn string) *sql.DB {
 	t.Helper()
-	pool := sql.OpenDB(bare{moving{d.open(t, 0, dsn).Driver(), addressOf(dsn)}})
-	t.Cleanup(func() { expect(t, pool.Close()) })
-	return pool
-}
-
-// openUnreset is openBare with a newer wrapper, which only hides that check.
-func (d drivers) openUnreset(t *testing.T, dsn string) *sql.DB {
-	t.Helper()
-	pool := sql.OpenDB(unreset{moving{d.open(t, 0, dsn).Driver(), addressOf(dsn)}})
+	pool := sql.OpenDB(W(struct{ driver.Connector }{moving{d.open(t, 0, dsn).Driver(), addressOf(dsn)}}))
 	t.Cleanup(func() { expect(t, pool.Close()) })
 	return pool
 }
@@ -80,7 +76,7 @@ func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
 			for mode, opts := range modes {
 				for _, spoilt := range []int{1, 2, 5} {
 					t.Run(fmt.Sprint(name, " ", mode, " ", spoilt), func(t *testing.T) {
-						pool := d.openBare(t, s.DSN())
+						pool := openBehind[bare](t, d, s.DSN())
 						leave(t, pool, statement, spoilt)
 						before, err := s.ServerLog()
 						check(t, err)
@@ -123,7 +119,7 @@ func TestALeaderCommitsNoTransactionThatOthersLeftOpen(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		ledger := s.ledger(t)
-		pool := d.openBare(t, s.DSN())
+		pool := openBehind[bare](t, d, s.DSN())
 		c := s.stand(t, pool, s.election(t), elector.WithScope(elector.TransactionScope))
 		c.poolClosed = true // its pool is not usable
 		term, err := c.Campaign(soon(t))
@@ -151,7 +147,7 @@ func TestALockIsTransferredToACandidateInATransactionThatOthersLeftOpen(t *testi
 		election := s.election(t)
 		old := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
 		old.elected(t)
-		pool := d.openBare(t, s.DSN())
+		pool := openBehind[bare](t, d, s.DSN())
 		successor := s.stand(t, pool, election, polling).run(t, nil)
 		successor.poolClosed = true // its pool is not usable
 		successor.follows(t)
@@ -216,7 +212,7 @@ func TestNobodyCommitsATransactionThatOthersLeftOpen(t *testing.T) {
 					rosterOn(t, s.admin, schema)
 					c := s.stand(t, d.open(t, 0, s.DSN()), s.election(t)).run(t, nil)
 					c.elected(t)
-					pool := d.openUnreset(t, s.DSN())
+					pool := openBehind[unreset](t, d, s.DSN())
 					leave(t, pool, "BEGIN; INSERT INTO "+ledger+" VALUES ('left open'); "+statement, 2)
 					if err := act(t, pool, c, schema); err != nil && d.name(0) != "postgres" { // lib/pq refuses to begin another
 						t.Error(err)

@@ -314,7 +314,7 @@ func TestASessionIsNotReturnedToAPgxpool(t *testing.T) {
 				}
 				after, err := s.ServerLog()
 				check(t, err)
-				if said := errorsIn(after[len(before):]); len(said) > 0 && !(name == "waiting" && s.isLateCancel(said)) {
+				if said := errorsIn(after[len(before):]); len(said) > 0 && !(name == "waiting" && isLateCancel(said)) {
 					t.Errorf("the server logged: %s", strings.Join(said, ""))
 				}
 			})

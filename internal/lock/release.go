@@ -14,46 +14,51 @@ import (
 	"github.com/pgelector/pgelector/internal/session"
 )
 
-// A release is one lock to be released.
-type release struct {
-	key  int64
-	done chan struct{} // closed when the server has released it
-}
-
-func newRelease(key int64) *release { return &release{key: key, done: make(chan struct{})} }
-
-// releases are those of one shared session. All that come while the session is busy go in
-// one statement.
+// releases are the locks of one shared session that are to be released. All that come while
+// the session is busy go in one statement.
 type releases struct {
 	mu      sync.Mutex
-	waiting []*release
+	waiting map[int64]chan struct{} // by key; closed when the server has released the lock
 }
 
 // release is unlock for one lock.
 func (b *releases) release(s *session.Session, key int64) error {
-	r := newRelease(key)
-	b.mu.Lock()
-	b.waiting = append(b.waiting, r)
-	first := len(b.waiting) == 1
-	b.mu.Unlock()
+	done, first := b.add(key)
 	if first {
 		all := sync.OnceValue(b.take) // the call may be repeated
-		_ = unlock(s, func(ctx context.Context, q *db.Queries) (bool, error) { return unlockAll(ctx, q, all()) })
+		_ = unlock(s, func(ctx context.Context, q *db.Queries) (bool, error) {
+			released, err := unlockEach(ctx, q, slices.Sorted(maps.Keys(all())))
+			for _, key := range released {
+				close(all()[key])
+			}
+			return len(released) == len(all()), err
+		})
 	}
 	select {
-	case <-r.done:
+	case <-done:
 		return nil
 	case <-s.Context().Done():
 	}
 	select {
-	case <-r.done:
+	case <-done:
 		return nil
 	default:
 		return s.Lose(context.Cause(s.Context()))
 	}
 }
 
-func (b *releases) take() []*release {
+func (b *releases) add(key int64) (done chan struct{}, first bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if first = b.waiting == nil; first {
+		b.waiting = map[int64]chan struct{}{}
+	}
+	done = make(chan struct{})
+	b.waiting[key] = done
+	return done, first
+}
+
+func (b *releases) take() map[int64]chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := b.waiting
@@ -86,33 +91,26 @@ func unlock(s *session.Session, call func(context.Context, *db.Queries) (held bo
 }
 
 func unlockKeys(s *session.Session, keys ...int64) error {
-	var all []*release
-	for _, key := range keys {
-		all = append(all, newRelease(key))
-	}
-	return unlock(s, func(ctx context.Context, q *db.Queries) (bool, error) { return unlockAll(ctx, q, all) })
+	return unlock(s, func(ctx context.Context, q *db.Queries) (bool, error) {
+		released, err := unlockEach(ctx, q, keys)
+		return len(released) == len(keys), err
+	})
 }
 
-func unlockAll(ctx context.Context, q *db.Queries, all []*release) (held bool, err error) {
-	if len(all) == 1 {
-		if held, err = q.Unlock(ctx, all[0].key); held {
-			close(all[0].done)
+// unlockEach returns the keys of the locks that the session held, and has released.
+func unlockEach(ctx context.Context, q *db.Queries, keys []int64) (released []int64, err error) {
+	if len(keys) == 1 {
+		held, err := q.Unlock(ctx, keys[0])
+		if !held {
+			return nil, err
 		}
-		return held, err
+		return keys, err
 	}
-	waiting := map[int64]*release{}
-	for _, r := range all {
-		waiting[r.key] = r
-	}
-	rows, err := q.UnlockMany(ctx, db.Keys(slices.Sorted(maps.Keys(waiting))...))
-	if err != nil {
-		return false, err
-	}
+	rows, err := q.UnlockMany(ctx, db.Keys(keys...))
 	for _, row := range rows {
-		if r := waiting[row.Key]; r != nil && row.Released {
-			close(r.done)
-			delete(waiting, row.Key)
+		if row.Released {
+			released = append(released, row.Key)
 		}
 	}
-	return len(waiting) == 0, nil
+	return released, err
 }
