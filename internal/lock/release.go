@@ -108,7 +108,7 @@ func unlockEach(ctx context.Context, q *db.Queries, keys []int64) (released []in
 	}
 	rows, err := q.UnlockMany(ctx, db.Keys(keys...))
 	for _, row := range rows {
-		if row.Released {
+		if row.Released && slices.Contains(keys, row.Key) {
 			released = append(released, row.Key)
 		}
 	}
