@@ -127,8 +127,8 @@
 // With [WithHealth] a candidate whose check of its own health is bad several times in a row
 // does not campaign, and is not the deputy; a leader steps down cleanly.
 //
-// With [WithNotifier] a leader that resigns notifies the others in the statement that
-// releases the lock, so that they try at once. Notifications are hints: none is
+// With [WithNotifier] a leader that has released its lock notifies the others, on another
+// connection of the pool, so that they try at once. Notifications are hints: none is
 // trusted, and a lost one costs a retry interval.
 //
 // With [Term.TransferTo] a leader hands over to a successor that it names. It takes a lock

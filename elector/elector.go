@@ -156,6 +156,7 @@ func (e *Elector) serve(ctx context.Context, t *Term, lead func(ctx context.Cont
 	defer func() { <-t.done }()
 	defer t.end(hooks.LeadFailed, fmt.Errorf("%w: it panicked", ErrLeadFailed)) // if nothing has ended it before
 	err = t.doWork(lead)
+	_ = t.over() // which lead may have been the first to see
 	own := false
 	switch {
 	case ctx.Err() != nil: // which ends the term, on another goroutine

@@ -110,19 +110,32 @@ func (t *Term) check() {
 // ErrNotLeader and its cause. If ctx ends first, the error wraps its cause, and the term
 // goes on.
 func (t *Term) Verify(ctx context.Context) error {
-	if !t.Valid() {
-		return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, t.whyEnded())
+	if over := t.over(); over != nil {
+		return over
 	}
 	err := t.lock.Verify(ctx)
-	switch {
-	case t.lock.Context().Err() != nil: // by this answer, or meanwhile
-		<-t.ctx.Done()
-		return fmt.Errorf("%w: %w", ErrNotLeader, t.whyEnded())
-	case !t.Valid(): // resigned, say: the work still needs the session to wind down
-		return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, t.whyEnded())
-	case err != nil:
+	if over := t.over(); over != nil { // resigned, say: the work still needs the session to wind down
+		return over
+	}
+	if err != nil {
 		return ended(ctx, "verify the term")
 	}
+	return nil
+}
+
+// over returns nil if the term goes on. If it is over, it ends by this call, unless it has
+// ended: the process may have stood still, so that no timer or goroutine has noticed yet.
+func (t *Term) over() error {
+	for !t.Valid() {
+		if t.ctx.Err() != nil {
+			return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, context.Cause(t.ctx))
+		}
+		if lost := t.lock.Ended(); lost != nil {
+			t.end(reasonOf(lost), lost)
+		} else if t.closing.Err() != nil {
+			t.end(hooks.Shutdown, context.Cause(t.closing))
+		}
+	} // again: a late answer may have renewed the session meanwhile
 	return nil
 }
 
@@ -171,11 +184,6 @@ func (t *Term) end(reason hooks.Reason, cause error) bool {
 	}
 	t.cancel(&ending{reason: reason, err: cause})
 	return true
-}
-
-// whyEnded is the cause of the term's end, also if no goroutine or timer has noticed that yet.
-func (t *Term) whyEnded() error {
-	return cmp.Or(context.Cause(t.ctx), context.Cause(t.closing), context.Cause(t.lock.Context()), t.lock.Expiry())
 }
 
 // keep steps down when the term ends. The order is the promise: the work returns, then

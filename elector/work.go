@@ -66,22 +66,13 @@ func (t *Term) overrun(since time.Time, meanwhile string) func() {
 }
 
 // begin reports whether work may begin: only while the term is valid. If so, t.work.finish
-// must follow; else the term has ended. It looks at the clocks, because the process may have
-// stood still.
+// must follow; else the term has ended.
 func (t *Term) begin() bool {
 	for !t.work.begin(t.Valid) {
-		if t.ctx.Err() != nil {
+		if t.over() != nil { // now that the work does not count
 			return false
 		}
-		if lost := t.lock.Ended(); lost != nil { // now that the work does not count
-			t.end(reasonOf(lost), lost)
-			return false
-		}
-		if t.closing.Err() != nil { // which ends the term, on another goroutine
-			t.end(hooks.Shutdown, context.Cause(t.closing))
-			return false
-		}
-	} // again: a late answer has renewed the session meanwhile
+	}
 	return true
 }
 
@@ -137,7 +128,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		return fmt.Errorf("%w: InTx: the pool or the function is nil", ErrConfig)
 	}
 	if !t.begin() {
-		return t.notBegun()
+		return pgerr.Wrap(ErrRolledBack, t.over())
 	}
 	defer t.work.finish()
 	txCtx, uncancelled := t.joined(ctx)
@@ -152,15 +143,13 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	}
 	defer tx.Rollback()
 	if err := t.lock.Fence(txCtx, tx); err != nil {
-		if t.lock.Context().Err() != nil {
-			<-t.ctx.Done() // which another goroutine cancels
-		}
+		_ = t.over() // which the error may say
 		uncancelled()
 		return pgerr.Wrap(ErrRolledBack, pgerr.CauseOr(txCtx, err))
 	}
-	if !t.Valid() { // the answer may have been read late
+	if err := t.over(); err != nil { // the answer may have been read late
 		uncancelled()
-		return t.notBegun()
+		return pgerr.Wrap(ErrRolledBack, err)
 	}
 	if err := fn(tx.Tx); err != nil {
 		tx.Suspect(txCtx, err)
@@ -171,11 +160,6 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		return pgerr.Wrap(ErrRolledBack, context.Cause(txCtx))
 	}
 	return tx.Commit()
-}
-
-// notBegun is the error of a transaction for which the term has ended too early.
-func (t *Term) notBegun() error {
-	return fmt.Errorf("%w: %w: the term has ended: %w", ErrRolledBack, ErrNotLeader, t.whyEnded())
 }
 
 // Retryable reports whether err, of InTx, says that the transaction was rolled

@@ -29,8 +29,8 @@ func TestAClockThatIsSetForwardEndsATermAndOneSetBackDoesNot(t *testing.T) {
 					b.Errorf("got %v", err)
 				}
 			}
-			if one.IsLeader() != survives {
-				b.Errorf("after a shift of %v: leads %v", shift, one.IsLeader())
+			if term.Valid() != survives {
+				b.Errorf("after a shift of %v: leads %v", shift, term.Valid())
 			}
 			time.Sleep(2 * lease)
 			if term.Valid() != survives {
@@ -295,6 +295,73 @@ func TestATermEndsSoonAfterItsMachineHasSlept(t *testing.T) {
 			woke := time.Now()
 			<-term.Context().Done()
 			b.within("the end of the term", 0, time.Since(woke), time.Second/4)
+		})
+	}
+}
+
+// A machine may take its network down before it sleeps: a heartbeat is under way then, or waits
+// for another call that hangs.
+func TestATermEndsSoonAfterItsMachineHasSleptDuringAHeartbeat(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, term *elector.Term){
+		"that was sent": func(context.Context, *elector.Term) {},
+		"that waits":    func(ctx context.Context, term *elector.Term) { _ = term.Verify(ctx) },
+	} {
+		scene(t, name, func(b *bench) {
+			one := b.candidate("one", elector.WithLease(time.Minute))
+			term := b.campaign(one.Elector)
+			pid := b.pid(one)
+			one.process.Cut(electortest.Both)
+			short, stop := context.WithTimeout(always, time.Second)
+			defer stop()
+			call(short, term)
+			time.Sleep(20 * time.Second) // a third of the lease
+			b.Terminate(pid)
+			other := b.run("other")
+			b.leads(other)
+			if !term.Valid() {
+				b.Error("the term has ended before the machine slept")
+			}
+			one.process.ShiftClock(time.Hour)
+			woke := time.Now()
+			<-term.Context().Done()
+			b.within("the end of the term", 0, time.Since(woke), time.Second/4)
+			one.process.Mend()
+			b.wraps(term.Resign(always), elector.ErrNotLeader, elector.ErrLeaseExpired)
+		})
+	}
+}
+
+// The machine has slept, and the context does not know yet.
+func TestALeadThatIsTheFirstToSeeTheEndOfItsTermIsCalledAgain(t *testing.T) {
+	for name, see := range map[string]func(ctx context.Context, one *candidate, term *elector.Term) error{
+		"by Valid": func(_ context.Context, _ *candidate, term *elector.Term) error {
+			if term.Valid() {
+				return errOops
+			}
+			return nil
+		},
+		"by Verify": func(ctx context.Context, _ *candidate, term *elector.Term) error { return term.Verify(ctx) },
+		"by InTx": func(ctx context.Context, one *candidate, term *elector.Term) error {
+			return term.InTx(ctx, one.pool, nil, func(*sql.Tx) error { return nil })
+		},
+	} {
+		scene(t, name, func(b *bench) {
+			one := b.candidate("one")
+			ctx, stop := context.WithCancel(always)
+			terms := 0
+			err := one.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+				if terms++; terms == 2 {
+					stop()
+					return nil
+				}
+				time.Sleep(heartbeat / 2) // OnElected has been called
+				one.process.ShiftClock(lease)
+				return see(ctx, one, term)
+			})
+			b.wraps(err, context.Canceled)
+			if d := one.rec.Demoted(); terms != 2 || d[0].Reason != hooks.LeaseExpired {
+				b.Errorf("%d terms, the first one ended by %+v", terms, d)
+			}
 		})
 	}
 }

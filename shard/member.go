@@ -426,15 +426,17 @@ func (m *member) exists(name string) bool {
 func (m *member) begin(ctx context.Context, name string) {
 	ctx, stop := context.WithCancelCause(ctx)
 	m.elected++
-	r := &run{shard: name, order: m.elected, stop: stop}
+	r := &run{shard: name, order: m.elected, stop: stop, failed: true}
 	m.running[name] = r
 	e, err := m.elector(name)
 	go func() {
-		if r.failed = err != nil; err == nil {
+		defer func() { // also if lead ends its goroutine
+			stop(nil)
+			m.ended <- r
+		}()
+		if err == nil {
 			m.tryRun(ctx, e, r)
 		}
-		stop(nil)
-		m.ended <- r
 	}()
 }
 

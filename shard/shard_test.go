@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -655,28 +656,33 @@ func TestTheZeroSetIsEmptyAndMayChange(t *testing.T) {
 }
 
 func TestAShardWhoseWorkReturnsIsLedAgainLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := electortest.NewServer()
-		defer server.Close()
-		pool := server.Open()
-		defer pool.Close()
-		ctx, stop := context.WithCancel(t.Context())
-		var begun []time.Time
-		err := shard.Run(ctx, pool, "group", shard.Numbers(1), func(context.Context, string, *elector.Term) error {
-			if begun = append(begun, time.Now()); len(begun) == 3 {
-				stop()
-			}
-			return errors.New("oops")
+	for name, end := range map[string]func(){"returns": func() {}, "ends its goroutine": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := electortest.NewServer()
+				defer server.Close()
+				pool := server.Open()
+				defer pool.Close()
+				ctx, stop := context.WithCancel(t.Context())
+				var begun []time.Time
+				err := shard.Run(ctx, pool, "group", shard.Numbers(1), func(context.Context, string, *elector.Term) error {
+					if begun = append(begun, time.Now()); len(begun) == 3 {
+						stop()
+					}
+					end()
+					return errors.New("oops")
+				})
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				for i := range 2 {
+					if pause := begun[i+1].Sub(begun[i]); pause < time.Second || pause > 2*time.Second {
+						t.Errorf("led again after %v", pause)
+					}
+				}
+			})
 		})
-		if !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
-		for i := range 2 {
-			if pause := begun[i+1].Sub(begun[i]); pause < time.Second || pause > 2*time.Second {
-				t.Errorf("led again after %v", pause)
-			}
-		}
-	})
+	}
 }
 
 // A dialer makes a pool's connections, by those of another pool.

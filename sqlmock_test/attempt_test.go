@@ -785,5 +785,8 @@ func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 		resign(t, term)
 		wantFailures(t, m.rec, hooks.OpCampaign)
 		reported(t, m.rec.Failures())
+		if err := m.rec.Failures()[0].Err; !contains(err, fmt.Sprintf("%q", m.all[0].Election())) {
+			t.Errorf("of which election? %v", err)
+		}
 	})
 }

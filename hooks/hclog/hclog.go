@@ -16,6 +16,7 @@
 //	info   leader changed           previous leader pid              another candidate, or nobody, leads now
 //	trace  leader changed           previous leader pid              this candidate leads now, or no longer leads
 //	warn   attempt failed           op error failed_attempts         the first attempt that failed
+//	warn   attempt failed           op error                         of a shared session, for the election that the error names
 //	trace  attempt failed again     op error failed_attempts         the attempts that failed after it
 //	info   attempts succeed again   after failed_attempts            the first attempt that succeeded again
 //	error  gave up                  op error failed_attempts         a permanent failure ended the campaign

@@ -240,7 +240,7 @@ func (w *worker) terminateOverdue(r *request) {
 	err := endOverdue(context.Background(), w.now, r.Key, w.server.Lease)
 	if err != nil && !r.reported {
 		r.reported = true
-		w.server.Report(r.ctx, session.Campaigning, err)
+		w.server.Report(r.ctx, session.Campaigning, fmt.Errorf("%w (election %q)", err, r.Election))
 	}
 }
 

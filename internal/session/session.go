@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -161,7 +162,7 @@ func do[T any](ctx context.Context, s *Session, proves bool, call func(context.C
 	}
 	either, stop := backoff.Either(ctx, s.ctx)
 	defer stop()
-	waiting, cancel := context.WithTimeoutCause(either, s.left(), s.errTimeout)
+	waiting, cancel := s.whileValid(either)
 	defer cancel()
 	return backoff.AwaitOr(waiting, func(context.Context) (T, error) {
 		defer func() { <-s.callSlot }()
@@ -185,6 +186,25 @@ func do[T any](ctx context.Context, s *Session, proves bool, call func(context.C
 	}, drop)
 }
 
+// whileValid returns a copy of ctx that ends with errTimeout when the validity runs out.
+func (s *Session) whileValid(ctx context.Context) (valid context.Context, stop func()) {
+	valid, expire := context.WithCancelCause(ctx)
+	var timer *time.Timer
+	look := func() {
+		if left := s.left(); left <= 0 {
+			expire(s.errTimeout)
+		} else if valid.Err() == nil {
+			timer.Reset(min(left, glance))
+		}
+	}
+	timer = time.AfterFunc(math.MaxInt64, look)
+	look()
+	return valid, func() {
+		expire(nil)
+		timer.Stop()
+	}
+}
+
 // takeSlot waits until the calls before are answered.
 func (s *Session) takeSlot(ctx context.Context) error {
 	for {
@@ -197,7 +217,7 @@ func (s *Session) takeSlot(ctx context.Context) error {
 		select {
 		case s.callSlot <- struct{}{}:
 			return nil
-		case <-time.After(s.left()): // another call is stuck
+		case <-time.After(min(s.left(), glance)): // another call is stuck
 			if s.left() <= 0 {
 				return s.errTimeout
 			}

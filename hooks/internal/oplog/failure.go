@@ -9,7 +9,7 @@ import (
 // OnError logs a failure. Of a series of failed attempts it traces all but the first.
 func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 	fields := []any{"op", string(e.Op), "error", e.Err}
-	if e.Op != hooks.OpCampaign {
+	if e.Op != hooks.OpCampaign || e.Election == "" { // a shared session's, whose outage no OnCampaign ends
 		level, message := failureLine(e)
 		h.line(ctx, level, message, e.Origin, fields...)
 		return
@@ -20,7 +20,7 @@ func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 	case e.Permanent:
 		h.line(ctx, Error, gaveUp, e.Origin, fields...)
 	case failed == 1:
-		h.line(ctx, Warn, "attempt failed", e.Origin, fields...)
+		h.line(ctx, Warn, attemptFailed, e.Origin, fields...)
 	default:
 		h.line(ctx, Trace, "attempt failed again", e.Origin, fields...)
 	}
@@ -45,14 +45,19 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 		"outcome", string(e.Outcome), "deputy", e.Deputy, "took", round(e.Took), "next", round(e.Next))
 }
 
-const gaveUp = "gave up"
+const (
+	gaveUp        = "gave up"
+	attemptFailed = "attempt failed"
+)
 
-// failureLine returns the line of a failure other than OpCampaign.
+// failureLine returns the line of a failure other than one election's OpCampaign.
 func failureLine(e hooks.Failure) (level Level, message string) {
 	if e.Permanent {
 		return Error, gaveUp
 	}
 	switch e.Op {
+	case hooks.OpCampaign:
+		return Warn, attemptFailed
 	case hooks.OpHeartbeat:
 		return Warn, "heartbeat failed"
 	case hooks.OpRelease:

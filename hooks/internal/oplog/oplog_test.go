@@ -114,7 +114,9 @@ func everything(h *oplog.Hook) {
 
 func TestTheAdaptersDocumentExactlyTheLinesThatAreWritten(t *testing.T) {
 	var l log
-	everything(oplog.New(l.write))
+	h := oplog.New(l.write)
+	everything(h)
+	h.OnError(ctx, hooks.Failure{Op: hooks.OpCampaign})
 	row := regexp.MustCompile(`(?m)^//\t(\w+) {2,}(\S+(?: \S+)*) {2,}(\S+(?: \S+)*)(?: {2,}.*)?$`)
 	for _, file := range []string{"../../slog/slog.go", "../../hclog/hclog.go"} {
 		source, err := os.ReadFile(file)
@@ -130,6 +132,18 @@ func TestTheAdaptersDocumentExactlyTheLinesThatAreWritten(t *testing.T) {
 			t.Errorf("%s documents\n%s\nbut these are written\n%s",
 				file, strings.Join(documented, "\n"), strings.Join(want, "\n"))
 		}
+	}
+}
+
+// No OnCampaign says that it succeeds again.
+func TestAFailedAttemptOfASharedSessionIsLoggedEachTime(t *testing.T) {
+	var l log
+	h := oplog.New(l.write)
+	for range 2 {
+		h.OnError(ctx, hooks.Failure{Origin: hooks.Origin{CandidateID: "a"}, Op: hooks.OpCampaign, Err: errRefused})
+	}
+	if got := l.from(oplog.Warn); len(got) != 2 {
+		t.Errorf("logged %q", got)
 	}
 }
 
