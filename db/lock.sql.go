@@ -12,13 +12,13 @@ import (
 const HeldLocks = `-- name: HeldLocks :many
 SELECT ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint)::bigint AS key
 FROM pg_catalog.pg_locks AS l
-WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+WHERE l.pid OPERATOR(pg_catalog.=) $1::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
     AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
 `
 
-// HeldLocks lists the keys of the session-level advisory locks that this backend holds.
-func (q *Queries) HeldLocks(ctx context.Context) ([]int64, error) {
-	rows, err := q.db.QueryContext(ctx, HeldLocks)
+// HeldLocks lists the keys of the session-level advisory locks that a backend holds.
+func (q *Queries) HeldLocks(ctx context.Context, pid int32) ([]int64, error) {
+	rows, err := q.db.QueryContext(ctx, HeldLocks, pid)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,8 @@ SELECT g.key::bigint AS key,
         FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c(line)
         WHERE s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.starts_with(c.line, 'pgelector.epoch=')
             AND s.setdatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-    ), '0')::pg_catalog.text AS epoch
+    ), '0')::pg_catalog.text AS epoch,
+    pg_catalog.pg_backend_pid()::integer AS pid
 FROM logged, pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS g(key bigint, high integer, low integer)
 WHERE logged.position IS NOT NULL
 `
@@ -173,6 +174,7 @@ type TokensRow struct {
 	Passed bool
 	Token  int64
 	Epoch  string
+	Pid    int32
 }
 
 // Tokens returns the tokens of many elections: guards is a JSON array of objects with key,
@@ -193,6 +195,7 @@ func (q *Queries) Tokens(ctx context.Context, guards string) ([]TokensRow, error
 			&i.Passed,
 			&i.Token,
 			&i.Epoch,
+			&i.Pid,
 		); err != nil {
 			return nil, err
 		}
@@ -359,13 +362,14 @@ SELECT k.key::bigint AS key, CASE
         pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'offered'
     WHEN pg_catalog.pg_advisory_unlock_shared(
         pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'busy'
-END::pg_catalog.text AS outcome
+END::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid
 FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
 `
 
 type TryLocksRow struct {
 	Key     int64
 	Outcome string
+	Pid     int32
 }
 
 // TryLocks is one attempt for many elections on one session: keys is a JSON array of integers,
@@ -382,7 +386,7 @@ func (q *Queries) TryLocks(ctx context.Context, keys string) ([]TryLocksRow, err
 	var items []TryLocksRow
 	for rows.Next() {
 		var i TryLocksRow
-		if err := rows.Scan(&i.Key, &i.Outcome); err != nil {
+		if err := rows.Scan(&i.Key, &i.Outcome, &i.Pid); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -86,14 +86,14 @@ LIMIT 1
 type EvictHolderParams struct {
 	Pid  int32
 	Key  int64
-	Seat int64
+	Pair int64
 }
 
 // EvictHolder terminates the backend with that process id if it holds the election's lock or
-// one of its seats: a pooler shared it with others, and our lock would stay on it. The lowest
-// bit of seat does not matter.
+// the lock of two integers, a seat or a life lock: a pooler shared it with others, and our lock
+// would stay on it. The lowest bit of pair does not matter.
 func (q *Queries) EvictHolder(ctx context.Context, arg EvictHolderParams) ([]bool, error) {
-	rows, err := q.db.QueryContext(ctx, EvictHolder, arg.Pid, arg.Key, arg.Seat)
+	rows, err := q.db.QueryContext(ctx, EvictHolder, arg.Pid, arg.Key, arg.Pair)
 	if err != nil {
 		return nil, err
 	}

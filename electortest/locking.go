@@ -198,9 +198,9 @@ func trialLock(x *execution, m *message) (Answer, error) {
 	return one(granted && x.server.holder(pair(m.integer(0))) == x.backend), err
 }
 
-func heldLocks(x *execution, _ *message) (a Answer, err error) {
+func heldLocks(x *execution, m *message) (a Answer, err error) {
 	for _, row := range x.server.lockRows() {
-		if row.Granted && !row.Guard && !row.Shared && row.PID == x.pid {
+		if row.Granted && !row.Guard && !row.Shared && int64(row.PID) == m.integer(0) {
 			a.Rows = append(a.Rows, []any{row.Key})
 		}
 	}
@@ -253,7 +253,7 @@ func tokens(x *execution, m *message) (a Answer, err error) {
 		if err != nil {
 			return Answer{}, err
 		}
-		a.Rows = append(a.Rows, []any{g.Key, passed, token, x.server.epoch})
+		a.Rows = append(a.Rows, []any{g.Key, passed, token, x.server.epoch, int64(x.pid)})
 	}
 	return a, nil
 }

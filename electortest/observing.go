@@ -157,7 +157,7 @@ func tryLocks(x *execution, m *message) (a Answer, err error) {
 		if err != nil {
 			return Answer{}, err
 		}
-		a.Rows = append(a.Rows, []any{key, outcome})
+		a.Rows = append(a.Rows, []any{key, outcome, int64(x.pid)})
 	}
 	return a, err
 }

@@ -147,14 +147,14 @@ SELECT k.key::bigint AS key, CASE
         pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'offered'
     WHEN pg_catalog.pg_advisory_unlock_shared(
         pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'busy'
-END::pg_catalog.text AS outcome
+END::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid
 FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::pg_catalog.text::pg_catalog.json) AS k(key);
 
 -- name: HeldLocks :many
--- HeldLocks lists the keys of the session-level advisory locks that this backend holds.
+-- HeldLocks lists the keys of the session-level advisory locks that a backend holds.
 SELECT ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint)::bigint AS key
 FROM pg_catalog.pg_locks AS l
-WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
     AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1;
 
 -- name: Tokens :many
@@ -174,7 +174,8 @@ SELECT g.key::bigint AS key,
         FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c(line)
         WHERE s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.starts_with(c.line, 'pgelector.epoch=')
             AND s.setdatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-    ), '0')::pg_catalog.text AS epoch
+    ), '0')::pg_catalog.text AS epoch,
+    pg_catalog.pg_backend_pid()::integer AS pid
 FROM logged, pg_catalog.json_to_recordset(sqlc.arg(guards)::pg_catalog.text::pg_catalog.json) AS g(key bigint, high integer, low integer)
 WHERE logged.position IS NOT NULL;
 

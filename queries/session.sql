@@ -30,15 +30,15 @@ WHERE pg_catalog.starts_with(p.name, 'stmtcache_') AND pg_catalog.starts_with(p.
 
 -- name: EvictHolder :many
 -- EvictHolder terminates the backend with that process id if it holds the election's lock or
--- one of its seats: a pooler shared it with others, and our lock would stay on it. The lowest
--- bit of seat does not matter.
+-- the lock of two integers, a seat or a life lock: a pooler shared it with others, and our lock
+-- would stay on it. The lowest bit of pair does not matter.
 SELECT pg_catalog.pg_terminate_backend(l.pid)::boolean AS signalled
 FROM pg_catalog.pg_locks AS l
 WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
     AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
     AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1
         THEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
-        ELSE (((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.|) 1::bigint) OPERATOR(pg_catalog.=) (sqlc.arg(seat)::bigint OPERATOR(pg_catalog.|) 1::bigint)
+        ELSE (((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.|) 1::bigint) OPERATOR(pg_catalog.=) (sqlc.arg(pair)::bigint OPERATOR(pg_catalog.|) 1::bigint)
     END
 LIMIT 1;
 

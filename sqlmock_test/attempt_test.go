@@ -772,14 +772,14 @@ func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 	bubble(t, "shared", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "granted")))
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "granted", sessionPID)))
 		for range 3 { // it is reported once
 			query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-			query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch)))
+			query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch, sessionPID)))
 			query(m.mock, "EndOverdue").WillReturnError(errForbidden)
 		}
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(9), noEpoch)))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(9), noEpoch, sessionPID)))
 		term := m.campaign(t, 0)
 		expectResign(m.mock)
 		resign(t, term)

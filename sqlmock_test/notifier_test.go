@@ -147,10 +147,10 @@ func TestANotificationWakesOnlyItsElectionOfASession(t *testing.T) {
 			all = append(all, e)
 		}
 		m.opened()
-		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy"), values(int64(2), "busy")))
-		query(m.mock, "TryLocks").WithArgs(lacks("1")).WillReturnRows(rows(values(int64(2), "granted")))
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy", sessionPID), values(int64(2), "busy", sessionPID)))
+		query(m.mock, "TryLocks").WithArgs(lacks("1")).WillReturnRows(rows(values(int64(2), "granted", sessionPID)))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(2))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(7), noEpoch)))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(7), noEpoch, sessionPID)))
 		expectNotify(m.mock, "led 2")
 		query(m.mock, "Unlock").WithArgs(2).WillReturnRows(row(true))
 		expectNotify(m.mock, "free 2")
@@ -247,7 +247,7 @@ func TestANotificationDuringABatchIsNotLost(t *testing.T) {
 		e, err := m.Elector("election", elector.WithKey(1), elector.WithNotifier(&notifier))
 		wantError(t, err)
 		m.opened()
-		query(m.mock, "TryLocks").WillDelayFor(200 * time.Millisecond).WillReturnRows(rows(values(int64(1), "busy")))
+		query(m.mock, "TryLocks").WillDelayFor(200 * time.Millisecond).WillReturnRows(rows(values(int64(1), "busy", sessionPID)))
 		m.elected(7, 1)
 		expectNotify(m.mock, "led 1")
 		query(m.mock, "Unlock").WillReturnRows(row(true))
@@ -358,7 +358,7 @@ func TestAStormOfNotificationsCostsASessionFourBatchesInARetryInterval(t *testin
 		query(mock, "InTransaction").WillReturnRows(row(false))
 		query(mock, "TryPair").WillReturnRows(row(true))
 		for range 1 + 4 + 1 + 4 { // the mock reports any other
-			query(mock, "TryLocks").WillReturnRows(rows(values(orders, "busy")))
+			query(mock, "TryLocks").WillReturnRows(rows(values(orders, "busy", sessionPID)))
 		}
 		ctx := within(t, 89*time.Second) // a regular batch follows after 45 to 60 s
 

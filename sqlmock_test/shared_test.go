@@ -84,9 +84,9 @@ func (m *many) opened() {
 func (m *many) elected(token int64, keys ...int64) {
 	var tried, held, passed [][]driver.Value
 	for _, key := range keys {
-		tried = append(tried, values(key, "granted"))
+		tried = append(tried, values(key, "granted", sessionPID))
 		held = append(held, values(key))
-		passed = append(passed, values(key, true, token, noEpoch))
+		passed = append(passed, values(key, true, token, noEpoch, sessionPID))
 	}
 	query(m.mock, "TryLocks").WillReturnRows(rows(tried...))
 	query(m.mock, "HeldLocks").WillReturnRows(rows(held...))
@@ -95,9 +95,9 @@ func (m *many) elected(token int64, keys ...int64) {
 
 // barred expects a batch in which the key is granted, but its barrier is not passed.
 func (m *many) barred(key int64) {
-	query(m.mock, "TryLocks").WillReturnRows(rows(values(key, "granted")))
+	query(m.mock, "TryLocks").WillReturnRows(rows(values(key, "granted", sessionPID)))
 	query(m.mock, "HeldLocks").WillReturnRows(rows(values(key)))
-	query(m.mock, "Tokens").WillReturnRows(rows(values(key, false, int64(0), noEpoch)))
+	query(m.mock, "Tokens").WillReturnRows(rows(values(key, false, int64(0), noEpoch, sessionPID)))
 	query(m.mock, "EndOverdue").WillReturnRows(rows())
 }
 
@@ -111,17 +111,17 @@ var manyAttempt = []statement{
 	{"PrepareWait", values(sessionPID, false, 14, "1.5")},
 	{"InTransaction", values(false)},
 	{"TryPair", values(true)},
-	{"TryLocks", values(int64(1), "granted")},
+	{"TryLocks", values(int64(1), "granted", sessionPID)},
 	{"HeldLocks", values(int64(1))},
-	{"Tokens", values(int64(1), true, int64(745), noEpoch)},
+	{"Tokens", values(int64(1), true, int64(745), noEpoch, sessionPID)},
 }
 
 // grants returns the statements of a batch for one key, after the set-up of the session.
 func grants(key, token int64) []statement {
 	return []statement{
-		{"TryLocks", values(key, "granted")},
+		{"TryLocks", values(key, "granted", sessionPID)},
 		{"HeldLocks", values(key)},
-		{"Tokens", values(key, true, token, noEpoch)},
+		{"Tokens", values(key, true, token, noEpoch, sessionPID)},
 	}
 }
 
@@ -227,8 +227,8 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 func TestWithAFullLockTableAsManyElectionsAsFitAreLed(t *testing.T) {
 	of := func(keys ...int64) (tried, held, passed [][]driver.Value) {
 		for _, key := range keys {
-			tried, held = append(tried, values(key, "granted")), append(held, values(key))
-			passed = append(passed, values(key, true, int64(5), noEpoch))
+			tried, held = append(tried, values(key, "granted", sessionPID)), append(held, values(key))
+			passed = append(passed, values(key, true, int64(5), noEpoch, sessionPID))
 		}
 		return tried, held, passed
 	}
@@ -292,10 +292,10 @@ func TestAnElectionAtItsBarrierIsAskedForAlone(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 2)
 		m.opened()
-		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "granted"), values(int64(2), "busy")))
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "granted", sessionPID), values(int64(2), "busy", sessionPID)))
 		for range 4 {
 			query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-			query(m.mock, "Tokens").WithArgs(lacks(`"key":2`)).WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch)))
+			query(m.mock, "Tokens").WithArgs(lacks(`"key":2`)).WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch, sessionPID)))
 			query(m.mock, "EndOverdue").WillReturnRows(rows())
 		}
 		for _, s := range grants(1, 9)[1:] {
@@ -373,7 +373,7 @@ func TestACampaignThatEndsWhileAnotherLeadsCostsItsSessionNoStatement(t *testing
 		m.opened()
 		m.elected(1, 2)
 		term := m.campaign(t, 1)
-		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy")))
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy", sessionPID)))
 		_, err := m.all[0].Campaign(within(t, 20*time.Millisecond))
 		wantError(t, err, context.DeadlineExceeded)
 		time.Sleep(2 * time.Second) // the mock reports any statement
@@ -401,7 +401,7 @@ func TestTheLocksOfTheLargestSessionAreAskedForUntilTheServerHasFreedThem(t *tes
 		const look = 100 * time.Millisecond
 		m := newMany(t, 4, elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(look), elector.WithRetryInterval(3*time.Second))
 		m.opened()
-		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy"), values(int64(2), "busy"), values(int64(3), "busy"), values(int64(4), "busy")))
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy", sessionPID), values(int64(2), "busy", sessionPID), values(int64(3), "busy", sessionPID), values(int64(4), "busy", sessionPID)))
 		query(m.mock, "LargestHolder").WillReturnRows(row(300, "web-2"))
 		for _, ended := range []bool{false, true} {
 			query(m.mock, "PairIsFree").WillReturnRows(row(ended, sessionPID))
@@ -430,7 +430,7 @@ func TestALargestSessionThatCannotBeWatchedIsFollowedByOneBatchSoon(t *testing.T
 		const look = 100 * time.Millisecond
 		m := newMany(t, 1, elector.WithStandby(elector.Deputy), elector.WithDeputyInterval(look), elector.WithRetryInterval(3*time.Second))
 		m.opened()
-		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy")))
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy", sessionPID)))
 		query(m.mock, "LargestHolder").WillReturnRows(row(300, "web-2"))
 		query(m.mock, "PairIsFree").WillReturnRows(row(true, sessionPID))
 		m.elected(5, 1)
@@ -448,7 +448,7 @@ func TestASessionWhoseGrantsDoNotShowIsRefused(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocks").WillReturnRows(row(int64(1), "granted"))
+		query(m.mock, "TryLocks").WillReturnRows(row(int64(1), "granted", sessionPID))
 		query(m.mock, "HeldLocks").WillReturnRows(rows())
 		wantError(t, m.all[0].Run(patience(t), nil), elector.ErrUnsupportedServer)
 	})
@@ -474,6 +474,37 @@ func TestAnUnlockInDoubtEndsTheSession(t *testing.T) {
 	}
 }
 
+// A pooler has given the session another backend, which its check did not find.
+func TestABatchOnAnotherBackendElectsNobody(t *testing.T) {
+	for name, expect := range map[string]func(sqlmock.Sqlmock){
+		"granted": func(mock sqlmock.Sqlmock) {
+			query(mock, "TryLocks").WillReturnRows(row(int64(1), "granted", sessionPID+1))
+			expectEviction(mock, sessionPID+1)
+		},
+		"busy": func(mock sqlmock.Sqlmock) {
+			query(mock, "TryLocks").WillReturnRows(row(int64(1), "busy", sessionPID+1))
+		},
+		"given its token": func(mock sqlmock.Sqlmock) {
+			query(mock, "TryLocks").WillReturnRows(row(int64(1), "granted", sessionPID))
+			query(mock, "HeldLocks").WithArgs(sessionPID).WillReturnRows(row(int64(1)))
+			query(mock, "Tokens").WillReturnRows(row(int64(1), true, int64(745), noEpoch, sessionPID+1))
+		},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			m := newMany(t, 1)
+			m.opened()
+			expect(m.mock)
+			expectEviction(m.mock, sessionPID)
+			m.opened()
+			m.elected(746, 1)
+			expectResign(m.mock)
+			resign(t, m.campaign(t, 0))
+			wantFailures(t, m.rec, hooks.OpCampaign)
+			wantError(t, m.rec.Failures()[0].Err, elector.ErrSessionPooled)
+		})
+	}
+}
+
 func TestOneFailedHeartbeatEndsEveryTerm(t *testing.T) {
 	for _, h := range heartbeatFaults {
 		bubble(t, h.name, func(t *testing.T) {
@@ -482,6 +513,9 @@ func TestOneFailedHeartbeatEndsEveryTerm(t *testing.T) {
 			m.elected(1, 1)
 			m.elected(1, 2)
 			h.beat().expect(m.mock, h.fault)
+			if slices.Contains(h.want, elector.ErrSessionPooled) { // another backend has the locks
+				expectEviction(m.mock, sessionPID)
+			}
 			for _, term := range []*elector.Term{m.campaign(t, 0), m.campaign(t, 1)} {
 				<-term.Context().Done()
 				wantError(t, context.Cause(term.Context()), h.want...)
@@ -544,6 +578,7 @@ func TestCloseWaitsForTheUnlocks(t *testing.T) {
 		go func() { _ = terms[0].Verify(t.Context()) }()
 		settle()
 		query(m.mock, "UnlockMany").WillReturnRows(rows(values(int64(1), true), values(int64(2), false)))
+		query(m.mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
 		failed := make(chan error, 1)
 		go func() { failed <- terms[1].Resign(t.Context()) }()
 		wantError(t, terms[0].Resign(t.Context())) // the server has said so, whatever became of the session
@@ -588,7 +623,7 @@ func TestCloseWaitsForTheHooksOfTheSession(t *testing.T) {
 		for _, s := range manyAttempt[:3] {
 			s.expect(mock, fault{})
 		}
-		query(mock, "TryLocks").WillReturnRows(rows(values(orders, "busy")))
+		query(mock, "TryLocks").WillReturnRows(rows(values(orders, "busy", sessionPID)))
 		query(mock, "LargestHolder").WillReturnRows(rows())
 		_, _, err = e.TryCampaign(t.Context())
 		wantError(t, err)

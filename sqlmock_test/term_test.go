@@ -374,13 +374,23 @@ func (c endsSilently) Err() error {
 
 func TestResignReturnsNilOnlyIfTheLockIsKnownToBeFree(t *testing.T) {
 	late := fault{name: "slow", after: 3 * time.Second}
-	for _, f := range append([]fault{late, badAnswer, {name: "not released"}}, anyFault...) {
+	for _, f := range append([]fault{late, badAnswer, {name: "not released"}, {name: "moved", want: elector.ErrSessionPooled}, {name: "moved back", want: elector.ErrSessionPooled}}, anyFault...) {
 		bubble(t, f.name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectTerm(mock, 1)
-			if f.name == "not released" {
+			switch f.name {
+			case "not released":
 				query(mock, "Unlock").WillReturnRows(row(false))
-			} else {
+				query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
+			case "moved": // by a pooler
+				query(mock, "Unlock").WillReturnRows(row(false))
+				query(mock, "HoldsLock").WithArgs(sessionPID, orders).WillReturnRows(row(false, sessionPID+1))
+				expectEviction(mock, sessionPID)
+			case "moved back":
+				query(mock, "Unlock").WillReturnRows(row(false))
+				query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID))
+				expectEviction(mock, sessionPID)
+			default:
 				unlock.expect(mock, f)
 			}
 			e, rec := newElector(t, pool, elector.WithHeartbeatInterval(3500*time.Millisecond))

@@ -345,7 +345,7 @@ func TestASuccessorOfASessionWaitsOnAConnectionOfItsOwn(t *testing.T) {
 		bubble(t, "", func(t *testing.T) {
 			m := newMany(t, 1)
 			m.opened()
-			query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "offered")))
+			query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "offered", sessionPID)))
 			expectFirstCheck(m.mock) // of the server as the elector knows it
 			expectAll(m.mock, successorLeads)
 			query(m.mock, "TryPair").WillReturnRows(row(true)) // a seat
@@ -368,7 +368,7 @@ func TestCloseEndsTheWaitOfASuccessor(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
-		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "offered")))
+		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "offered", sessionPID)))
 		expectFirstCheck(m.mock) // of the server as the elector knows it
 		expectAll(m.mock, successorSetup)
 		m.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(never).WillReturnResult(sqlmock.NewResult(0, 0))

@@ -98,7 +98,7 @@ var verbs = map[string]func(*call) (string, error){
 	},
 	"TryLocks": func(c *call) (string, error) {
 		rows, err := c.q.TryLocks(c, encode(c.words))
-		return list(rows, func(r db.TryLocksRow) string { return fmt.Sprint(r.Key, " ", r.Outcome) }), err
+		return list(rows, func(r db.TryLocksRow) string { return fmt.Sprint(r.Key, " ", r.Outcome, " ", c.name(r.Pid)) }), err
 	},
 	"UnlockMany": func(c *call) (string, error) {
 		rows, err := c.q.UnlockMany(c, encode(c.words))
@@ -160,7 +160,7 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprint(shown), err
 	},
 	"HeldLocks": func(c *call) (string, error) {
-		keys, err := c.q.HeldLocks(c)
+		keys, err := c.q.HeldLocks(c, c.of().pid)
 		slices.Sort(keys)
 		return list(keys, func(key int64) string { return fmt.Sprint(key) }), err
 	},
@@ -184,7 +184,7 @@ var verbs = map[string]func(*call) (string, error){
 		}
 		rows, err := c.q.Tokens(c, encode(guards))
 		var last db.TokensRow
-		text := list(rows, func(r db.TokensRow) string { last = r; return fmt.Sprint(r.Key, " ", r.Passed) })
+		text := list(rows, func(r db.TokensRow) string { last = r; return fmt.Sprint(r.Key, " ", r.Passed, " ", c.name(r.Pid)) })
 		return text + ", " + c.rises(last.Token, last.Epoch), err
 	},
 	"TokenEpoch": func(c *call) (string, error) { return c.q.TokenEpoch(c) },
@@ -204,7 +204,7 @@ var verbs = map[string]func(*call) (string, error){
 		return list(rows, func(r db.EndOverdueRow) string { return fmt.Sprint(c.name(r.Pid), " ", r.Ended) }), err
 	},
 	"EvictHolder": func(c *call) (string, error) {
-		rows, err := c.q.EvictHolder(c, db.EvictHolderParams{Pid: c.sessions[c.words[1]].pid, Key: c.key(), Seat: seat(c.key())})
+		rows, err := c.q.EvictHolder(c, db.EvictHolderParams{Pid: c.sessions[c.words[1]].pid, Key: c.key(), Pair: seat(c.key())})
 		return fmt.Sprint(rows), err
 	},
 	"Ping": func(c *call) (string, error) {

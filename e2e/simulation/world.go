@@ -215,7 +215,8 @@ func (s *supervisor) cleanUp() {
 		}
 		defer conn.Close()
 		q := db.New(conn)
-		keys, _ := q.HeldLocks(ctx)
+		server, _ := q.DescribeServer(ctx)
+		keys, _ := q.HeldLocks(ctx, server.Pid)
 		ends, _ := q.SessionEnders(ctx)
 		if len(keys)+len(ends) > 0 {
 			s.judge.violated("%s has returned a session to the pool: locks %v, settings %v", i.id, keys, ends)

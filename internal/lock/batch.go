@@ -128,7 +128,7 @@ func (w *worker) attempt(requests []*request) error {
 			ask = append(ask, r.Key)
 		}
 	}
-	held, offers, err := tryLocks(w.now, ask, have)
+	held, offers, err := w.tryLocks(ask, have)
 	var winners, others []*request
 	for _, r := range requests {
 		if held[r.Key] {
@@ -158,6 +158,10 @@ func (w *worker) connect() error {
 		if err != nil {
 			return err
 		}
+		s.EvictBy(func() {
+			life := session.LifeKey(w.server.Name, s.PID())
+			w.server.Evict(s.PID(), life, life)
+		})
 		if err = s.HoldLife(w.server.Name); err != nil {
 			s.Fail(err)
 			return err
@@ -295,8 +299,9 @@ func (w *worker) giveBack(requests ...*request) {
 // session holds. held has the keys of both that it does hold, even with an error such as
 // ErrLockTableFull. It is nil if the session was lost. offers has the keys of ask whose holder
 // offers the lock to this candidate.
-func tryLocks(s *session.Session, ask, have []int64) (held, offers map[int64]bool, err error) {
-	granted, offers, err := tryEach(s, ask)
+func (w *worker) tryLocks(ask, have []int64) (held, offers map[int64]bool, err error) {
+	s := w.now
+	granted, offers, err := w.tryEach(ask)
 	if err != nil && !refused(err) {
 		return nil, nil, s.Lose(err) // in doubt, with all that it holds
 	}
@@ -326,30 +331,34 @@ func tryLocks(s *session.Session, ask, have []int64) (held, offers map[int64]boo
 // refused reports whether the server has returned the error, on a connection that goes on.
 func refused(err error) bool { return pgerr.State(err) != "" && !pgerr.Broken(err) }
 
-func tryEach(s *session.Session, keys []int64) (granted, offers map[int64]bool, err error) {
+func (w *worker) tryEach(keys []int64) (granted, offers map[int64]bool, err error) {
 	granted, offers = map[int64]bool{}, map[int64]bool{}
 	if len(keys) == 0 {
 		return granted, offers, nil
 	}
-	rows, err := session.Do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
+	rows, err := session.Do(context.Background(), w.now, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
 		return q.TryLocks(ctx, db.Keys(keys...))
 	})
 	if err != nil {
 		return granted, offers, fmt.Errorf("elector: try %d locks: %w", len(keys), session.Explain(err))
 	}
 	for _, row := range rows {
-		switch row.Outcome {
-		case "granted":
+		err = w.now.CheckPID(row.Pid)
+		switch {
+		case row.Outcome == "granted" && err != nil:
+			w.server.Evict(row.Pid, row.Key, row.Key)
+			return granted, offers, err
+		case row.Outcome == "granted":
 			granted[row.Key] = true
-		case "offered":
+		case row.Outcome == "offered":
 			offers[row.Key] = true
 		}
 	}
-	return granted, offers, nil
+	return granted, offers, err
 }
 
 func heldLocks(s *session.Session) (map[int64]bool, error) {
-	keys, err := session.Do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]int64, error) { return q.HeldLocks(ctx) })
+	keys, err := session.Do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]int64, error) { return q.HeldLocks(ctx, s.PID()) })
 	if err != nil {
 		return nil, fmt.Errorf("elector: verify the locks: %w", err)
 	}
@@ -393,6 +402,9 @@ func readTokens(s *session.Session, keys []int64, epoch int64) (map[int64]int64,
 	}
 	tokens := map[int64]int64{}
 	for _, row := range rows {
+		if err := s.CheckPID(row.Pid); err != nil {
+			return nil, s.Lose(err)
+		}
 		token, err := addEpoch(row.Token, epoch, row.Epoch)
 		if err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -139,7 +140,7 @@ func (o *own) tryAgain(ctx context.Context, s *session.Session) (Attempt, error)
 		row, err = session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryAsDeputyRow, error) { return q.TryAsDeputy(ctx, o.Key) })
 		if err == nil {
 			if err = s.CheckPID(row.Pid); err != nil && row.Granted {
-				o.server.Evict(row.Pid, o.Key)
+				o.server.Evict(row.Pid, o.Key, session.SeatKey(o.Key))
 			}
 		}
 	}
@@ -158,6 +159,9 @@ func (o *own) tryAgain(ctx context.Context, s *session.Session) (Attempt, error)
 // free. After an error the session is discarded.
 func (o *own) waitOnce(ctx context.Context, s *session.Session) (Attempt, error) {
 	if err := s.Wait(ctx); err != nil {
+		if pgerr.State(err) == "42704" && !s.InTransaction() { // another backend does not know our parameters
+			err = pgerr.Wrap(session.ErrSessionPooled, err)
+		}
 		s.Fail(err)
 		return Attempt{}, err
 	}

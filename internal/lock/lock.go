@@ -98,7 +98,7 @@ func (l *Lock) Release() error {
 	if l.IsShared() {
 		return l.others.release(l.Session, l.key)
 	}
-	err := unlock(l.Session, func(ctx context.Context, q *db.Queries) (bool, error) {
+	err := unlock(l.Session, l.key, func(ctx context.Context, q *db.Queries) (bool, error) {
 		if l.InTransaction() {
 			return l.EndTransaction(ctx)
 		}

@@ -157,7 +157,7 @@ func (o *own) tryOn(ctx context.Context, s *session.Session, once bool) (Attempt
 // and the lock stays there. A transaction's locks do not.
 func (o *own) evictFrom(s *session.Session) {
 	if !s.InTransaction() {
-		s.EvictBy(func() { o.server.Evict(s.PID(), o.Key) })
+		s.EvictBy(func() { o.server.Evict(s.PID(), o.Key, session.SeatKey(o.Key)) })
 	}
 }
 

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ func (b *releases) release(s *session.Session, key int64) error {
 	done, first := b.add(key)
 	if first {
 		all := sync.OnceValue(b.take) // the call may be repeated
-		_ = unlock(s, func(ctx context.Context, q *db.Queries) (bool, error) {
+		_ = unlock(s, key, func(ctx context.Context, q *db.Queries) (bool, error) {
 			released, err := unlockEach(ctx, q, slices.Sorted(maps.Keys(all())))
 			for _, key := range released {
 				close(all()[key])
@@ -78,11 +79,12 @@ func prepareRelease(s *session.Session) {
 }
 
 // unlock releases one or more locks of the session. It waits as long as the session is
-// valid. It returns nil only if the session held them; otherwise the session is lost.
-func unlock(s *session.Session, call func(context.Context, *db.Queries) (held bool, err error)) error {
+// valid. It returns nil only if the session held them; otherwise the session is lost. key is
+// one of them.
+func unlock(s *session.Session, key int64, call func(context.Context, *db.Queries) (held bool, err error)) error {
 	held, err := session.Do(context.Background(), s, call)
 	if err == nil && !held {
-		err = errors.New("the session did not hold the lock")
+		err = cmp.Or(moved(s, key), errors.New("the session did not hold the lock"))
 	}
 	if err != nil {
 		return s.Lose(fmt.Errorf("unlock: %w", err))
@@ -90,8 +92,26 @@ func unlock(s *session.Session, call func(context.Context, *db.Queries) (held bo
 	return nil
 }
 
+// moved returns an error if a pooler has moved the session away from a lock that it has not
+// found.
+func moved(s *session.Session, key int64) error {
+	if s.InTransaction() {
+		return nil
+	}
+	row, err := session.Do(context.Background(), s, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
+		return q.HoldsLock(ctx, db.HoldsLockParams{Pid: s.PID(), Key: key})
+	})
+	switch {
+	case err != nil:
+		return err
+	case row.Held: // it is back
+		return session.ErrSessionPooled
+	}
+	return s.CheckPID(row.Pid)
+}
+
 func unlockKeys(s *session.Session, keys ...int64) error {
-	return unlock(s, func(ctx context.Context, q *db.Queries) (bool, error) {
+	return unlock(s, keys[0], func(ctx context.Context, q *db.Queries) (bool, error) {
 		released, err := unlockEach(ctx, q, keys)
 		return len(released) == len(keys), err
 	})

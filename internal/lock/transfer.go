@@ -93,7 +93,7 @@ func (t *Transfer) unlock(ctx context.Context, release bool) (db.UnlockToRow, er
 	})
 	if err == nil && row.First && release && inside {
 		l := t.lock
-		err = unlock(l.Session, func(ctx context.Context, _ *db.Queries) (bool, error) { return l.EndTransaction(ctx) })
+		err = unlock(l.Session, l.key, func(ctx context.Context, _ *db.Queries) (bool, error) { return l.EndTransaction(ctx) })
 		row.Released = err == nil
 	}
 	if err != nil {

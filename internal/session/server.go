@@ -275,14 +275,15 @@ func (v *Server) Start(s *Session) {
 	}()
 }
 
-// Evict terminates a backend that still holds the lock, or a seat, although a pooler has
-// moved its session to another one: strangers would keep the backend, and the lock, alive.
-func (v *Server) Evict(pid int32, key int64) {
+// Evict terminates a backend that still holds the lock, or that of two integers, although a
+// pooler has moved its session to another one: strangers would keep the backend, and the lock,
+// alive.
+func (v *Server) Evict(pid int32, key, pair int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	_, _ = backoff.Await(ctx, func(ctx context.Context) ([]bool, error) {
 		return pooled.Ask(ctx, v.pool, func(q db.DBTX) ([]bool, error) {
-			return db.New(q).EvictHolder(ctx, db.EvictHolderParams{Pid: pid, Key: key, Seat: SeatKey(key)})
+			return db.New(q).EvictHolder(ctx, db.EvictHolderParams{Pid: pid, Key: key, Pair: pair})
 		})
 	})
 }
