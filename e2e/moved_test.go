@@ -107,6 +107,7 @@ func TestASeatIsFreeSoonAfterAPoolerHasMovedItsDeputy(t *testing.T) {
 
 // A batch of a shared session is granted its locks on a stranger's backend.
 func TestASharedSessionLeadsOnNoOtherBackendThanItsOwn(t *testing.T) {
+	inSessionScope(t, "a shared session needs it")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := direct(t)
