@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lock"
 )
 
@@ -211,11 +212,27 @@ func (n *candidate) subscribe(wake func(), matters func(what event, id string) b
 	if n.notifier == nil {
 		return func() {}
 	}
-	return n.notifier.Subscribe(func(payload string) {
-		if what, id, ours := parse(payload, n.key); payload == "" || ours && matters(what, id) {
-			wake()
-		}
+	var stop func()
+	n.guarded(func() {
+		stop = n.notifier.Subscribe(func(payload string) {
+			if what, id, ours := parse(payload, n.key); payload == "" || ours && matters(what, id) {
+				wake()
+			}
+		})
 	})
+	return func() {
+		if stop != nil {
+			n.guarded(stop)
+		}
+	}
+}
+
+// guarded makes a call of the notifier, and reports a panic.
+func (n *candidate) guarded(call func()) {
+	if err := backoff.Guard(call); err != nil {
+		err = fmt.Errorf("elector: the notifier panicked: %w", err)
+		n.announcer.post(n.announcer.failure(context.Background(), hooks.Failure{Op: hooks.OpHook, Err: err}))
+	}
 }
 
 // sleep waits for d, a wake-up, or the end of ctx.

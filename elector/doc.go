@@ -269,9 +269,8 @@
 // heartbeat is sent at once, up to four a second, to see whether the session has ended too.
 //
 // The timeline tells a promoted server from the old primary. A candidate that led on the old
-// primary and has reached the promoted one is not elected on the old one while connections of
-// the pool still lead there, and for one lease after the last of them ([ErrOldPrimary]). This
-// needs the right to execute pg_control_system, which all roles have by default.
+// primary and has reached the promoted one is not elected on the old one ([ErrOldPrimary]) until
+// a lease has passed since its last attempt, or term, on the promoted one. This needs the right to execute pg_control_system, which all roles have by default.
 //
 // # The token
 //

@@ -86,15 +86,15 @@ func newElector(ctx context.Context, pool *sql.DB, election string, c config) *E
 // is called after Run has returned. ErrAlreadyRunning is returned while this elector
 // campaigns or leads already.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
-	ctx, release, err := e.claim(ctx)
+	claimed, release, err := e.claim(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return e.run(ctx, lead)
+	return e.run(ctx, claimed, lead)
 }
 
-func (e *Elector) run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
+func (e *Elector) run(caller, ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
 	defer e.abandon()
 	lead = orHold(lead)
 	for {
@@ -102,7 +102,7 @@ func (e *Elector) run(ctx context.Context, lead func(ctx context.Context, term *
 		if err != nil {
 			return err
 		}
-		if finished, err := e.serve(ctx, term, lead); finished {
+		if finished, err := e.serve(caller, ctx, term, lead); finished {
 			return err
 		}
 		if !lost(context.Cause(term.ctx)) {
@@ -117,6 +117,7 @@ func (e *Elector) run(ctx context.Context, lead func(ctx context.Context, term *
 // of ctx, or of the term if that was lost or resigned, also by lead. If it is false,
 // another leads and err is nil, or the attempt failed.
 func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, term *Term) error) (elected bool, err error) {
+	caller := ctx
 	ctx, release, err := e.claim(ctx)
 	if err != nil {
 		return false, err
@@ -130,7 +131,7 @@ func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, ter
 	if r.term == nil {
 		return false, r.err
 	}
-	finished, err := e.serve(ctx, r.term, orHold(lead))
+	finished, err := e.serve(caller, ctx, r.term, orHold(lead))
 	if !finished {
 		err = fmt.Errorf("elector: run: %w", context.Cause(r.term.ctx))
 	}
@@ -149,14 +150,17 @@ func orHold(lead func(context.Context, *Term) error) func(context.Context, *Term
 }
 
 // serve calls lead under the term and waits for the term's end. Run is finished unless the
-// term was lost, or somebody else has resigned it.
-func (e *Elector) serve(ctx context.Context, t *Term, lead func(ctx context.Context, term *Term) error) (finished bool, err error) {
+// term was lost, or somebody else has resigned it. ctx ends with the caller's context.
+func (e *Elector) serve(caller, ctx context.Context, t *Term, lead func(ctx context.Context, term *Term) error) (finished bool, err error) {
 	stop := context.AfterFunc(ctx, func() { t.end(hooks.Shutdown, context.Cause(ctx)) })
 	defer stop()
 	defer func() { <-t.done }()
 	defer t.end(hooks.LeadFailed, fmt.Errorf("%w: it panicked", ErrLeadFailed)) // if nothing has ended it before
 	err = t.doWork(lead)
 	_ = t.over() // which lead may have been the first to see
+	if caller.Err() != nil {
+		<-ctx.Done()
+	}
 	own := false
 	switch {
 	case ctx.Err() != nil: // which ends the term, on another goroutine

@@ -72,11 +72,11 @@ func (e *Elector) Start(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ended(ctx, "start")
 	}
-	ctx, release, err := e.claim(ctx)
+	claimed, release, err := e.claim(ctx)
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancelCause(ctx)
+	claimed, stop := context.WithCancelCause(claimed)
 	b := &background{stop: stop, done: make(chan struct{})}
 	e.mu.Lock()
 	if before := e.background; before != nil {
@@ -89,7 +89,7 @@ func (e *Elector) Start(ctx context.Context) error {
 		defer close(b.done)
 		defer release()
 		var outside *contextError // with any cause, also one that cannot be compared
-		if err := e.run(ctx, nil); !errors.As(err, &outside) {
+		if err := e.run(ctx, claimed, nil); !errors.As(err, &outside) {
 			b.err = err
 		}
 	}()

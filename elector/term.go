@@ -21,6 +21,7 @@ type Term struct {
 	lock      *lock.Lock
 	electedAt time.Time
 	ctx       context.Context
+	healthy   context.Context // done when the candidate is not
 	work      *work
 	untold    atomic.Bool // OnElected waits for the hooks before it, which is work
 	unclaim   func()      // for a term of Campaign's or TryCampaign's caller; nil for one of Run
@@ -40,7 +41,7 @@ type Term struct {
 // newTerm begins a term with its lock. unclaim is nil unless the term is for the caller of
 // Campaign or TryCampaign, whose work is not seen to return.
 func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *Term {
-	t := &Term{candidate: n, lock: l, electedAt: time.Now(), work: newWork(), unclaim: unclaim, returned: func() {}, done: make(chan struct{})}
+	t := &Term{candidate: n, lock: l, electedAt: time.Now(), healthy: n.monitor.healthy(), work: newWork(), unclaim: unclaim, returned: func() {}, done: make(chan struct{})}
 	if unclaim != nil {
 		t.work.begin(always)
 		t.returned = sync.OnceFunc(t.work.finish)
@@ -54,7 +55,7 @@ func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *T
 	}
 	stopSession := endWith(l.TermContext(), reasonOf)
 	stopClosing := endWith(n.closing, func(error) hooks.Reason { return hooks.Shutdown })
-	stopHealth := endWith(n.monitor.healthy(), func(error) hooks.Reason { return hooks.Unhealthy })
+	stopHealth := endWith(t.healthy, func(error) hooks.Reason { return hooks.Unhealthy })
 	stopRequests := n.subscribe(l.Hear, func(what event, _ string) bool { return what == eventRequest })
 	context.AfterFunc(t.ctx, func() { // a shared session outlives the term
 		n.sees(n.candidateID, l.RenewedAt())
@@ -94,7 +95,7 @@ func (t *Term) Deadline() time.Time { return t.lock.Deadline() }
 // and has just been resumed. A true answer can be old by the time it is used;
 // for writes that must not be late there are the token and Verify.
 func (t *Term) Valid() bool {
-	return t.ctx.Err() == nil && t.closing.Err() == nil && t.lock.Valid()
+	return t.ctx.Err() == nil && t.closing.Err() == nil && t.healthy.Err() == nil && t.lock.Valid()
 }
 
 // check is Verify, for a heartbeat. The lock is not released meanwhile.
@@ -134,6 +135,8 @@ func (t *Term) over() error {
 			t.end(reasonOf(lost), lost)
 		} else if t.closing.Err() != nil {
 			t.end(hooks.Shutdown, context.Cause(t.closing))
+		} else if t.healthy.Err() != nil {
+			t.end(hooks.Unhealthy, context.Cause(t.healthy))
 		}
 	} // again: a late answer may have renewed the session meanwhile
 	return nil

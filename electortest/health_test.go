@@ -223,3 +223,22 @@ func TestACandidateCampaignsAtOnceWhenItIsHealthyAfterABadFirstCheck(t *testing.
 		b.wraps(term.Resign(always))
 	})
 }
+
+// The same check tells lead and ends the term.
+func TestALeadThatIsTheFirstToSeeThatItIsUnhealthyEndsNoRun(t *testing.T) {
+	for range 20 {
+		bubble(t, func(b *bench) {
+			v := &vitals{}
+			one := b.candidate("one", v.option())
+			ctx, stop := context.WithTimeout(always, time.Minute)
+			defer stop()
+			b.wraps(one.Run(ctx, func(context.Context, *elector.Term) error {
+				v.ill.Store(true)
+				for one.Health().Healthy {
+					time.Sleep(time.Millisecond)
+				}
+				return errOops
+			}), context.DeadlineExceeded)
+		})
+	}
+}

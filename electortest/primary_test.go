@@ -264,3 +264,64 @@ func TestAHeartbeatOnAnOldPrimaryIsNotReported(t *testing.T) {
 		}
 	})
 }
+
+// A name, or a proxy, points to the old primary again, later than a lease after the promotion was met.
+func TestAFollowerOfTheNewPrimaryIsNotElectedOnTheOldOne(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.run("one", elector.WithStandby(elector.Poll))
+		b.leads(one)
+		first, _ := one.Term()
+		promoted := b.failOver(one)
+		two := b.candidate("two")
+		two.process.ConnectTo(promoted)
+		b.start(two)
+		b.leads(two)
+		_, _ = one.Leader(always) // meets the new primary
+		<-first.Context().Done()
+		b.wraps(context.Cause(first.Context()), elector.ErrOldPrimary)
+		time.Sleep(3 * lease) // follows two on the new primary, by an attempt per second
+		before, _ := one.Leader(always)
+		if before.CandidateID != "two" {
+			b.Fatalf("got %+v", before)
+		}
+		one.process.ConnectTo(b.Server) // one second after its last answer of the new one
+		time.Sleep(lease / 2)
+		if one.IsLeader() && two.IsLeader() {
+			term, _ := one.Term()
+			b.Errorf("two leaders: %x, on the old primary, and another", term.Token())
+		}
+	})
+}
+
+// The same for one that was the leader on the new primary, when its session is cut and the name
+// points to the old one again.
+func TestALeaderOfTheNewPrimaryIsNotElectedOnTheOldOne(t *testing.T) {
+	bubble(t, func(b *bench) {
+		one := b.run("one")
+		b.leads(one)
+		first, _ := one.Term()
+		promoted := b.failOver(one)
+		_, _ = one.Leader(always)
+		<-first.Context().Done()
+		b.wraps(context.Cause(first.Context()), elector.ErrOldPrimary)
+		time.Sleep(3 * lease)
+		second, leading := one.Term()
+		if !leading || second.Token()>>48 != 2 {
+			b.Fatal("one does not lead on the new primary")
+		}
+		two := b.candidate("two")
+		two.process.ConnectTo(promoted)
+		b.start(two)
+		time.Sleep(lease)
+		one.process.ConnectTo(b.Server)
+		l, err := two.Leader(always)
+		b.wraps(err)
+		promoted.Terminate(l.PID)
+		b.leads(two)
+		time.Sleep(lease / 2)
+		if one.IsLeader() && two.IsLeader() {
+			term, _ := one.Term()
+			b.Errorf("two leaders: %x, on the old primary, and another", term.Token())
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -945,4 +946,46 @@ func TestALeaderWithoutANameIsAskedAllTheSame(t *testing.T) {
 		_, err = elector.RequestResign(ctx, asking, "orders")
 		b.wraps(err, elector.ErrUnanswered)
 	})
+}
+
+// A faulty notifier fails in one of its calls.
+type faulty struct {
+	fail               func()
+	subscribes, leaves int
+	mu                 sync.Mutex
+}
+
+func (f *faulty) Subscribe(func(string)) (unsubscribe func()) {
+	f.call(&f.subscribes)
+	return func() { f.call(&f.leaves) }
+}
+
+func (f *faulty) call(left *int) {
+	f.mu.Lock()
+	*left--
+	fails := *left == 0
+	f.mu.Unlock()
+	if fails {
+		f.fail()
+	}
+}
+
+func TestANotifierThatPanicsOrEndsItsGoroutineCostsNoElection(t *testing.T) {
+	for how, fail := range map[string]func(){"panics": func() { panic("oops") }, "ends its goroutine": runtime.Goexit} {
+		for where, n := range map[string]*faulty{
+			"the campaign's Subscribe": {subscribes: 1}, "the term's Subscribe": {subscribes: 2}, "the campaign's unsubscribe": {leaves: 1},
+		} {
+			scene(t, where+" "+how, func(b *bench) {
+				n := &faulty{fail: fail, subscribes: n.subscribes, leaves: n.leaves}
+				one := b.candidate("one", elector.WithNotifier(n))
+				term := b.campaign(one.Elector)
+				b.wraps(term.Resign(always))
+				b.wraps(one.Close(always))
+				if f := one.rec.Failures(); how == "panics" && (len(f) != 1 || f[0].Op != hooks.OpHook) {
+					b.Errorf("failures: %+v", f)
+				}
+				b.leads(b.run("two"))
+			})
+		}
+	}
 }

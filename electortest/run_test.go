@@ -519,3 +519,29 @@ func TestTheLockOfACallerWhoDoesNotResignIsFreeAfterTheDrain(t *testing.T) {
 		b.wraps(<-asked)
 	})
 }
+
+// A lateContext tells the contexts made of it later that it has ended.
+type lateContext struct{ context.Context }
+
+func (lateContext) Value(any) any { return nil } // hides that it is one of package context
+
+func (c lateContext) AfterFunc(call func()) (stop func() bool) {
+	return context.AfterFunc(c.Context, func() {
+		time.Sleep(time.Second)
+		call()
+	})
+}
+
+func TestALeadThatIsTheFirstToSeeTheEndOfTheCallersContextIsACleanStop(t *testing.T) {
+	for name, returned := range map[string]error{"without an error": nil, "with the context's": context.Canceled} {
+		scene(t, name, func(b *bench) {
+			ctx, stop := context.WithCancel(always)
+			time.AfterFunc(time.Second, stop)
+			one := b.candidate("one")
+			b.wraps(one.Run(lateContext{ctx}, func(context.Context, *elector.Term) error {
+				<-ctx.Done()
+				return returned
+			}), context.Canceled)
+		})
+	}
+}

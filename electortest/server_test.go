@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -420,5 +422,33 @@ func TestACheckThatIsCutShortIsMadeAgain(t *testing.T) {
 			b.Error("the server was not checked")
 		}
 		b.Trace(nil)
+	})
+}
+
+// A heartbeat waits for no more calls than are under way when it is due.
+func TestHeartbeatsAreSentWhileOthersVerifyOnASlowLink(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const trip = 490 * time.Millisecond
+		one := b.candidate("one")
+		term := b.campaign(one.Elector)
+		one.process.SetLatency(func() time.Duration { return trip/2*95/100 + rand.N(trip/20) })
+		ctx, stop := context.WithCancel(always)
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					_ = term.Verify(ctx)
+				}
+			})
+		}
+		time.Sleep(5 * time.Minute)
+		stop()
+		all.Wait()
+		one.process.SetLatency(nil)
+		beats := one.rec.Heartbeats()
+		for i := range beats[1:] {
+			b.within("the next heartbeat", 0, beats[i+1].At.Sub(beats[i].At), 2*heartbeat+5*trip)
+		}
+		b.wraps(term.Resign(always))
 	})
 }

@@ -180,12 +180,12 @@ func brokenSession(t *testing.T, opts ...elector.SessionOption) {
 	})
 }
 
-// slowContext takes a while to say that it has not ended.
+// slowContext takes a while to be listened to.
 type slowContext struct{ context.Context }
 
-func (c slowContext) Err() error {
+func (c slowContext) Done() <-chan struct{} {
 	time.Sleep(lease / 2)
-	return c.Context.Err()
+	return c.Context.Done()
 }
 
 // A resignation or a transfer between Verify's check of the term and its statement costs the

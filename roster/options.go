@@ -107,8 +107,8 @@ func WithRetention(age time.Duration, terms int) Option {
 }
 
 // WithOnError sets a function that the roster calls with the error of each failed write
-// and of dropped terms (ErrDropped). It runs on the writing goroutine and delays it. A
-// panic is recovered. Default: none; Stats returns the last error.
+// and of dropped terms (ErrDropped). The writing goroutine waits for it. A panic
+// is recovered. Default: none; Stats returns the last error.
 func WithOnError(onError func(error)) Option {
 	return func(c *config) error {
 		c.onError = onError

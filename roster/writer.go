@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/roster/internal/db"
 )
 
@@ -174,8 +175,7 @@ func (r *Roster) reportError(err error) {
 	if err == nil || r.onError == nil {
 		return
 	}
-	defer func() { _ = recover() }()
-	r.onError(err)
+	_ = backoff.Guard(func() { r.onError(err) })
 }
 
 // maxRows bounds the rows of one statement.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -242,17 +243,21 @@ func TestARosterWithoutEventsStartsNothing(t *testing.T) {
 	}
 }
 
-func TestAPanicOfOnErrorIsRecovered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, _ := onAway(t, &away{})
-		r.onError = func(error) { panic("no") }
-		r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: 7, At: time.Now()})
-		time.Sleep(time.Minute)
-		if s := r.Stats(); s.Failures < 3 {
-			t.Errorf("it no longer tries: %+v", s)
-		}
-		_ = r.Close(t.Context())
-	})
+func TestAnOnErrorThatDoesNotReturnEndsNoWriting(t *testing.T) {
+	for name, end := range map[string]func(){"a panic": func() { panic("no") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, _ := onAway(t, &away{})
+				r.onError = func(error) { end() }
+				r.OnElected(t.Context(), hooks.Elected{Origin: one, Token: 7, At: time.Now()})
+				time.Sleep(time.Minute)
+				if s := r.Stats(); s.Failures < 3 {
+					t.Errorf("it no longer tries: %+v", s)
+				}
+				_ = r.Close(t.Context())
+			})
+		})
+	}
 }
 
 func TestABadArgumentIsAnErrorThatNamesIt(t *testing.T) {

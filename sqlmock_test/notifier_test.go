@@ -209,6 +209,7 @@ func TestANotificationMayFail(t *testing.T) {
 			term := campaign(t, e)
 			settle()
 			time.Sleep(f.after)
+			settle()
 			resign(t, term)
 			time.Sleep(f.after)
 			wantFailures(t, rec)

@@ -533,3 +533,45 @@ func TestEachSessionAnswersARequestOfTheSameName(t *testing.T) {
 		wantDemoted(t, rec, hooks.Requested, hooks.Requested, hooks.Requested)
 	})
 }
+
+// The other backend does not know the statement, or has another of that name. The lock is on the old one.
+func TestALockIsFreedIfAPreparedStatementShowsThatAPoolerHasMovedItsSession(t *testing.T) {
+	for _, state := range []string{"26000", "42P05"} {
+		missing := fault{err: &pgconn.PgError{Code: state}}
+		bubble(t, "resigned "+state, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			mock.ExpectPrepare("-- name: Unlock ")
+			unlock.expect(mock, missing)
+			unlock.expect(mock, missing) // asked again
+			expectEviction(mock, sessionPID)
+			e, _ := newElector(t, pool, elector.WithStandby(elector.Wait))
+			term := campaign(t, e)
+			time.Sleep(time.Second)
+			wantError(t, term.Resign(t.Context()), elector.ErrSessionLost, elector.ErrSessionPooled)
+		})
+		bubble(t, "heartbeat "+state, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			heartbeat.expect(mock, missing)
+			heartbeat.expect(mock, missing)
+			expectEviction(mock, sessionPID)
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			<-term.Context().Done()
+			wantError(t, context.Cause(term.Context()), elector.ErrSessionLost, elector.ErrSessionPooled)
+			_ = term.Resign(t.Context())
+		})
+		bubble(t, "verified "+state, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectTerm(mock, 1)
+			holdsLock.expect(mock, missing)
+			holdsLock.expect(mock, missing)
+			expectEviction(mock, sessionPID)
+			e, _ := newElector(t, pool)
+			term := campaign(t, e)
+			wantError(t, term.Verify(t.Context()), elector.ErrNotLeader, elector.ErrSessionPooled)
+			_ = term.Resign(t.Context())
+		})
+	}
+}

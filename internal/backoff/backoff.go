@@ -1,9 +1,12 @@
-// Package backoff is how long to wait: before the next try, and for an answer.
+// Package backoff is how long to wait: before the next try, and for an answer. It guards the
+// caller from what it waits for.
 package backoff
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"time"
 )
 
@@ -98,4 +101,21 @@ func await(ctx context.Context, call func() error, drop func()) (answered bool, 
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
+}
+
+// Guard makes a call of the user's, on a goroutine that the call may end (runtime.Goexit). It
+// returns an error if the call panics.
+func Guard(call func()) (panicked error) {
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		defer func() {
+			if p := recover(); p != nil {
+				panicked = fmt.Errorf("%v\n%s", p, debug.Stack())
+			}
+		}()
+		call()
+	}()
+	<-returned
+	return panicked
 }

@@ -346,6 +346,7 @@ func (w *worker) tryEach(keys []int64) (granted, offers map[int64]bool, err erro
 		err = w.now.CheckPID(row.Pid)
 		switch {
 		case row.Outcome == "granted" && err != nil:
+			err = w.now.Lose(err) // first: a heartbeat may fail meanwhile, and not say why
 			w.server.Evict(row.Pid, row.Key, row.Key)
 			return granted, offers, err
 		case row.Outcome == "granted":

@@ -48,6 +48,18 @@ func (n *newest) saw(i identity) {
 	n.seen, n.at = i, time.Now()
 }
 
+// still records when a session was last on the newest primary, or on one that has replaced it.
+func (n *newest) still(own *identity, at time.Time) {
+	if n == nil || own == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if own.System == n.seen.System && own.Timeline >= n.seen.Timeline && at.After(n.at) {
+		n.seen, n.at = *own, at
+	}
+}
+
 // within returns the newest primary if it was seen within that time.
 func (n *newest) within(d time.Duration) (seen identity, ok bool) {
 	n.mu.Lock()

@@ -130,7 +130,7 @@ func (s *Session) heartbeat() (rung bool, err error) {
 	case errors.Is(err, ErrLeaseExpired):
 		return false, fmt.Errorf("%w: the heartbeat was not answered: %w", s.Expiry(), err)
 	case err != nil:
-		return false, pgerr.Wrap(ErrSessionLost, err)
+		return false, pgerr.Wrap(ErrSessionLost, Explain(err))
 	case ping.Pid != s.pid:
 		return false, fmt.Errorf("%w: another backend answers (%d, not %d): %w", ErrSessionLost, ping.Pid, s.pid, ErrSessionPooled)
 	case ping.InRecovery:
@@ -228,7 +228,7 @@ func (s *Session) EvictBy(evict func()) { s.evict = evict }
 // Lose ends the session because of err, which leaves in doubt what it holds, and returns
 // the cause.
 func (s *Session) Lose(err error) error {
-	err = pgerr.Wrap(ErrSessionLost, err)
+	err = pgerr.Wrap(ErrSessionLost, Explain(err))
 	s.cancel(err)
 	return err
 }

@@ -156,14 +156,14 @@ func doSimple[T any](ctx context.Context, s *Session, call func(context.Context,
 
 // do makes a call. Its success proves that the session lives if it asks the server in any case.
 func do[T any](ctx context.Context, s *Session, proves bool, call func(context.Context, *db.Queries) (T, error), drop func(T)) (T, error) {
-	if err := s.takeSlot(ctx); err != nil {
-		var none T
-		return none, err
-	}
 	either, stop := backoff.Either(ctx, s.ctx)
 	defer stop()
 	waiting, cancel := s.whileValid(either)
 	defer cancel()
+	if err := s.takeSlot(waiting); err != nil {
+		var none T
+		return none, err
+	}
 	return backoff.AwaitOr(waiting, func(context.Context) (T, error) {
 		defer func() { <-s.callSlot }()
 		sent, outside := s.now(), s.tx == nil
@@ -207,23 +207,17 @@ func (s *Session) whileValid(ctx context.Context) (valid context.Context, stop f
 
 // takeSlot waits until the calls before are answered.
 func (s *Session) takeSlot(ctx context.Context) error {
-	for {
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case s.ctx.Err() != nil:
-			return context.Cause(s.ctx)
-		}
-		select {
-		case s.callSlot <- struct{}{}:
-			return nil
-		case <-time.After(min(s.left(), glance)): // another call is stuck
-			if s.left() <= 0 {
-				return s.errTimeout
-			}
-		case <-ctx.Done():
-		case <-s.ctx.Done():
-		}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case s.ctx.Err() != nil: // which ctx may not know yet
+		return context.Cause(s.ctx)
+	}
+	select {
+	case s.callSlot <- struct{}{}:
+		return nil
+	case <-ctx.Done(): // if another call is stuck
+		return context.Cause(ctx)
 	}
 }
 
@@ -310,6 +304,7 @@ func (p preparing) QueryRowContext(ctx context.Context, query string, args ...an
 // GiveBack returns the connection to the pool. It rolls a transaction back, and closes the
 // connection if that takes long.
 func (s *Session) GiveBack() {
+	s.newest.still(s.identity.Load(), s.RenewedAt())
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	if s.tx != nil && s.rollBack(ctx, nil) != nil {
@@ -331,6 +326,7 @@ func (s *Session) dropAside() {
 // Discard ends the session and closes its connection. If a driver call does not return,
 // the connection is closed when it does.
 func (s *Session) Discard() {
+	s.newest.still(s.identity.Load(), s.RenewedAt())
 	s.cancel(errClosed)
 	defer s.helpers.Wait()
 	defer s.closeConn()

@@ -93,7 +93,9 @@ func (r *Relay) serve(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		r.report(fmt.Errorf("notifier: disconnected, reconnecting; until then no notification arrives: %w", err))
+		_ = backoff.Guard(func() {
+			r.report(fmt.Errorf("notifier: disconnected, reconnecting; until then no notification arrives: %w", err))
+		})
 		if connected {
 			failures = 1
 		}

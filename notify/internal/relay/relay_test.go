@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -159,4 +160,19 @@ func TestUnsubscribingEndsTheWaitForAConnection(t *testing.T) {
 			t.Errorf("took %v", took)
 		}
 	})
+}
+
+func TestAReportThatDoesNotReturnCostsNoConnection(t *testing.T) {
+	for name, end := range map[string]func(){"a panic": func() { panic("oops") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := newExchange()
+				x.failures = 1
+				var e testSubscriber
+				defer New(x.dial, func(error) { end() }).Subscribe(e.wake)()
+				time.Sleep(waits.Max)
+				e.wants(t, "")
+			})
+		})
+	}
 }
