@@ -513,6 +513,62 @@ func TestElectionsThatAreBlockedDoNotDelayTheOthersOfTheirSession(t *testing.T) 
 	})
 }
 
+// More winners than pass their barriers at once: those of the second statement wait for one
+// statement for each election of the first that is blocked.
+func TestElectionsThatAreBlockedDoNotDelayTheOthersOfALargeBatch(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const all, blocked = 1200, 100
+		for i := range blocked {
+			defer b.fenced(fmt.Sprintf("election-%d", i)).Rollback()
+		}
+		passed := b.done("Tokens")
+		one := b.share("one", all)
+		one.process.SetLatency(func() time.Duration { return 10 * time.Millisecond })
+		<-passed
+		b.within("the others are led", 0, b.until(one, all-blocked), 60*time.Millisecond)
+	})
+}
+
+// A free election of a session that also has elections at their barriers.
+func TestElectionsThatAreBlockedDoNotDelayOneThatIsFree(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const blocked = 100
+		for i := range blocked {
+			defer b.fenced(fmt.Sprintf("election-%d", i)).Rollback()
+		}
+		one := b.share("one", blocked)
+		one.process.SetLatency(func() time.Duration { return 10 * time.Millisecond })
+		time.Sleep(3 * time.Second)
+		e, err := one.session.Elector("free")
+		b.wraps(err)
+		began := time.Now()
+		term := b.campaign(e)
+		b.within("the free one is led", 0, time.Since(began), 150*time.Millisecond)
+		b.wraps(term.Resign(always))
+	})
+}
+
+// It follows a session that is killed.
+func TestElectionsThatAreBlockedDoNotDelayTheCloseOfTheirSession(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const blocked = 100
+		one := b.share("one", blocked+10)
+		b.until(one, blocked+10)
+		two := b.share("two", blocked+10)
+		two.process.SetLatency(func() time.Duration { return 10 * time.Millisecond })
+		time.Sleep(3 * time.Second)
+		for i := range blocked { // of the leader that is killed
+			defer b.fenced(fmt.Sprintf("election-%d", i)).Rollback()
+		}
+		one.process.Kill()
+		b.until(two, 10)
+		time.Sleep(time.Second)
+		began := time.Now()
+		b.wraps(two.session.Close(always))
+		b.within("Close", 0, time.Since(began), 200*time.Millisecond)
+	})
+}
+
 // Two sessions lead. If the smaller ends, the next batch finds its elections.
 func TestASessionWatchesTheLargest(t *testing.T) {
 	for _, first := range []string{"large", "small"} {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
@@ -157,6 +158,10 @@ func keyCommand() *cobra.Command {
 
 // keySQL returns a statement for psql.
 func keySQL(name string) string {
+	if !utf8.ValidString(name) { // no text of the server is that
+		return fmt.Sprintf("SELECT pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.decode('%x', 'hex')), 'hex'), 16))::bit(64)::bigint;",
+			"pgelector:"+name)
+	}
 	return "SELECT pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(" +
 		"pg_catalog.concat('pgelector:', " + quote(name) + "), 'UTF8')), 'hex'), 16))::bit(64)::bigint;"
 }

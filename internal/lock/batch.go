@@ -138,8 +138,9 @@ func (w *worker) attempt(requests []*request) error {
 			others = append(others, r)
 		}
 	}
-	w.elect(winners)
+	blocked := w.elect(winners)
 	w.reject(others, offers, err)
+	w.unblock(blocked)
 	return err
 }
 
@@ -198,32 +199,34 @@ func (w *worker) reject(others []*request, offers map[int64]bool, err error) {
 // table, which by default has some 6,400 to 14,400 places.
 const barriersAtOnce = 1000
 
-// elect answers those that were granted their lock, some at a time.
-func (w *worker) elect(winners []*request) {
+// elect answers those that were granted their lock, some at a time, and returns those that a
+// fenced transaction blocks.
+func (w *worker) elect(winners []*request) (blocked []*request) {
 	for some := range slices.Chunk(winners, barriersAtOnce) {
-		w.electSome(some)
+		blocked = append(blocked, w.electSome(some)...)
 	}
+	return blocked
 }
 
 // electSome passes the barriers of those that were granted their lock, and answers them.
-// Those with a fenced transaction of the last term in flight go back into the queue. The locks
+// It returns those with a fenced transaction of the last term in flight. The locks
 // of those whose campaign was cancelled meanwhile are given back; if the lock table is full,
 // so are half of all.
-func (w *worker) electSome(winners []*request) {
+func (w *worker) electSome(winners []*request) (blocked []*request) {
 	tokens, err := readTokens(w.now, keysOf(winners), w.epoch)
 	for errors.Is(err, session.ErrLockTableFull) {
 		half := (len(winners) + 1) / 2
 		w.refuse(winners[:half], err)
 		if winners = winners[half:]; len(winners) == 0 {
-			return
+			return nil
 		}
 		tokens, err = readTokens(w.now, keysOf(winners), w.epoch)
 	}
 	if err != nil {
 		w.refuse(winners, err)
-		return
+		return nil
 	}
-	var blocked, cancelled []*request
+	var cancelled []*request
 	for _, r := range winners {
 		if token, passed := tokens[r.Key]; !passed {
 			blocked = append(blocked, r)
@@ -232,10 +235,18 @@ func (w *worker) electSome(winners []*request) {
 		}
 	}
 	w.giveBack(cancelled...)
-	for _, r := range blocked { // last: no winner waits for these statements
-		w.terminateOverdue(r)
-		w.requeue(r)
+	return blocked
+}
+
+// unblock terminates what is overdue and blocks the requests, by a statement for each, and puts
+// them back into the queue. It comes last in a batch, when all others are answered, and takes no
+// longer than the next ones may wait: those that are left are the first of the next batch.
+func (w *worker) unblock(blocked []*request) {
+	asked, until := 0, time.Now().Add(atBarrier)
+	for ; asked < len(blocked) && w.ctx.Err() == nil && time.Now().Before(until); asked++ {
+		w.terminateOverdue(blocked[asked])
 	}
+	w.requeue(slices.Concat(blocked[asked:], blocked[:asked]))
 }
 
 // terminateOverdue terminates overdue fenced transactions that block a request, or reports
@@ -248,13 +259,17 @@ func (w *worker) terminateOverdue(r *request) {
 	}
 }
 
-func (w *worker) requeue(r *request) {
+// requeue has those that wait at their barriers wait for the next look.
+func (w *worker) requeue(blocked []*request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for _, r := range blocked {
+		r.hurry = false
+	}
 	if !slices.ContainsFunc(w.requests, (*request).isAtBarrier) {
 		w.barred = time.Now()
 	}
-	w.requests = append(w.requests, r)
+	w.requests = append(w.requests, blocked...)
 }
 
 // refuse gives the locks back, if the session has them still, and answers with the reason.
