@@ -270,7 +270,8 @@
 //
 // The timeline tells a promoted server from the old primary. A candidate that led on the old
 // primary and has reached the promoted one is not elected on the old one ([ErrOldPrimary]) until
-// a lease has passed since its last attempt, or term, on the promoted one. This needs the right to execute pg_control_system, which all roles have by default.
+// a lease has passed since its last attempt, or term, on the promoted one. This needs the right
+// to execute pg_control_system, which all roles have by default.
 //
 // # The token
 //

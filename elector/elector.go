@@ -117,21 +117,20 @@ func (e *Elector) run(caller, ctx context.Context, lead func(ctx context.Context
 // of ctx, or of the term if that was lost or resigned, also by lead. If it is false,
 // another leads and err is nil, or the attempt failed.
 func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, term *Term) error) (elected bool, err error) {
-	caller := ctx
-	ctx, release, err := e.claim(ctx)
+	claimed, release, err := e.claim(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer release()
 	defer e.abandon()
-	if err := e.awaitFirstCheck(ctx); err != nil {
+	if err := e.awaitFirstCheck(claimed); err != nil {
 		return false, err
 	}
-	r := e.newCampaign(false).attempt(ctx, true)
+	r := e.newCampaign(false).attempt(claimed, true)
 	if r.term == nil {
 		return false, r.err
 	}
-	finished, err := e.serve(caller, ctx, r.term, orHold(lead))
+	finished, err := e.serve(ctx, claimed, r.term, orHold(lead))
 	if !finished {
 		err = fmt.Errorf("elector: run: %w", context.Cause(r.term.ctx))
 	}

@@ -551,7 +551,7 @@ func TestAPoolerIsRefusedOnlyIfItShowsOnEachConnection(t *testing.T) {
 			expectServerCheck(mock)
 			expectAttempt(mock, "granted")
 			query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false, ""))
-			expectEviction(mock, sessionPID) // the lock is on a shared backend
+			expectEviction(mock, sessionPID, orders) // the lock is on a shared backend
 			r.server(mock)
 			expectOneCheck(mock) // which misses it
 			r.server(mock)

@@ -315,9 +315,9 @@ func TestADeputyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 			lookAbout.expect(mock, fault{})
 			query(mock, "TryAsDeputy").WillReturnRows(row(free, sessionPID+1))
 			if free {
-				expectEviction(mock, sessionPID+1)
+				expectEviction(mock, sessionPID+1, orders)
 			}
-			expectEviction(mock, sessionPID)
+			expectEviction(mock, sessionPID, orders)
 			e, rec := newElector(t, pool, elector.WithStandby(elector.Deputy), elector.WithMaxAttempts(1))
 			wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled, elector.ErrGaveUp)
 			if n := len(rec.Elected()); n > 0 {

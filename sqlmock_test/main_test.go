@@ -153,10 +153,10 @@ func settle() { synctest.Wait() }
 // anything matches any argument of a statement.
 var anything = sqlmock.AnyArg()
 
-// expectEviction expects the termination of a backend that a pooler gives to others.
-func expectEviction(mock sqlmock.Sqlmock, pid int) {
+// expectEviction expects the termination of a backend that a pooler gives to others, with the lock of that key.
+func expectEviction(mock sqlmock.Sqlmock, pid int, key any) {
 	mock.ExpectBegin()
-	query(mock, "EvictHolder").WithArgs(pid, anything, anything).WillReturnRows(row(true))
+	query(mock, "EvictHolder").WithArgs(pid, key, anything).WillReturnRows(row(true))
 	mock.ExpectRollback()
 }
 

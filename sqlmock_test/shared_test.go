@@ -16,6 +16,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A shared session sets up its connection and then tries all its elections at once.
@@ -28,6 +29,9 @@ type many struct {
 	all  []*elector.Elector
 	rec  *hookstest.Recorder
 }
+
+// lifeKey is the key of the session's life lock.
+var lifeKey = session.LifeKey("web-1", sessionPID)
 
 func newMany(t *testing.T, n int64, opts ...elector.SessionOption) *many {
 	t.Helper()
@@ -479,7 +483,7 @@ func TestABatchOnAnotherBackendElectsNobody(t *testing.T) {
 	for name, expect := range map[string]func(sqlmock.Sqlmock){
 		"granted": func(mock sqlmock.Sqlmock) {
 			query(mock, "TryLocks").WillReturnRows(row(int64(1), "granted", sessionPID+1))
-			expectEviction(mock, sessionPID+1)
+			expectEviction(mock, sessionPID+1, int64(1))
 		},
 		"busy": func(mock sqlmock.Sqlmock) {
 			query(mock, "TryLocks").WillReturnRows(row(int64(1), "busy", sessionPID+1))
@@ -495,7 +499,7 @@ func TestABatchOnAnotherBackendElectsNobody(t *testing.T) {
 			m.opened()
 			m.mock.MatchExpectationsInOrder(false) // two backends may be terminated at the same time
 			expect(m.mock)
-			expectEviction(m.mock, sessionPID)
+			expectEviction(m.mock, sessionPID, lifeKey)
 			m.opened()
 			m.elected(746, 1)
 			expectResign(m.mock)
@@ -515,7 +519,7 @@ func TestOneFailedHeartbeatEndsEveryTerm(t *testing.T) {
 			m.elected(1, 2)
 			h.beat().expect(m.mock, h.fault)
 			if slices.Contains(h.want, elector.ErrSessionPooled) { // another backend has the locks
-				expectEviction(m.mock, sessionPID)
+				expectEviction(m.mock, sessionPID, lifeKey)
 			}
 			for _, term := range []*elector.Term{m.campaign(t, 0), m.campaign(t, 1)} {
 				<-term.Context().Done()

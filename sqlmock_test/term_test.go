@@ -66,7 +66,7 @@ func TestAFailedHeartbeatEndsTheTermAndTheNextCampaignBegins(t *testing.T) {
 			expectHeartbeat(mock)
 			h.beat().expect(mock, h.fault)
 			if slices.Contains(h.want, elector.ErrSessionPooled) { // another backend has the lock
-				expectEviction(mock, sessionPID)
+				expectEviction(mock, sessionPID, orders)
 			}
 			expectTerm(mock, 2) // the server is checked again
 			expectResign(mock)
@@ -100,7 +100,7 @@ func TestAPoolerThatIsFoundLaterChangesTheScope(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
 		query(mock, "Ping").WillReturnRows(row(sessionPID+1, false, false))
-		expectEviction(mock, sessionPID)
+		expectEviction(mock, sessionPID, orders)
 		mock.ExpectBegin()
 		mock.ExpectExec("-- name: RepeatableRead ").WillReturnError(errPlain)
 		mock.ExpectRollback()
@@ -245,7 +245,7 @@ func TestVerifyEndsATermWhoseLockIsGone(t *testing.T) {
 				query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
 			case "another backend":
 				query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID+1))
-				expectEviction(mock, sessionPID)
+				expectEviction(mock, sessionPID, orders)
 			default:
 				holdsLock.expect(mock, f)
 			}
@@ -385,11 +385,11 @@ func TestResignReturnsNilOnlyIfTheLockIsKnownToBeFree(t *testing.T) {
 			case "moved": // by a pooler
 				query(mock, "Unlock").WillReturnRows(row(false))
 				query(mock, "HoldsLock").WithArgs(sessionPID, orders).WillReturnRows(row(false, sessionPID+1))
-				expectEviction(mock, sessionPID)
+				expectEviction(mock, sessionPID, orders)
 			case "moved back":
 				query(mock, "Unlock").WillReturnRows(row(false))
 				query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID))
-				expectEviction(mock, sessionPID)
+				expectEviction(mock, sessionPID, orders)
 			default:
 				unlock.expect(mock, f)
 			}
@@ -544,34 +544,33 @@ func TestALockIsFreedIfAPreparedStatementShowsThatAPoolerHasMovedItsSession(t *t
 			mock.ExpectPrepare("-- name: Unlock ")
 			unlock.expect(mock, missing)
 			unlock.expect(mock, missing) // asked again
-			expectEviction(mock, sessionPID)
+			expectEviction(mock, sessionPID, orders)
 			e, _ := newElector(t, pool, elector.WithStandby(elector.Wait))
 			term := campaign(t, e)
 			time.Sleep(time.Second)
 			wantError(t, term.Resign(t.Context()), elector.ErrSessionLost, elector.ErrSessionPooled)
 		})
-		bubble(t, "heartbeat "+state, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectTerm(mock, 1)
-			heartbeat.expect(mock, missing)
-			heartbeat.expect(mock, missing)
-			expectEviction(mock, sessionPID)
-			e, _ := newElector(t, pool)
-			term := campaign(t, e)
-			<-term.Context().Done()
-			wantError(t, context.Cause(term.Context()), elector.ErrSessionLost, elector.ErrSessionPooled)
-			_ = term.Resign(t.Context())
-		})
-		bubble(t, "verified "+state, func(t *testing.T) {
-			pool, mock := newMock(t)
-			expectTerm(mock, 1)
-			holdsLock.expect(mock, missing)
-			holdsLock.expect(mock, missing)
-			expectEviction(mock, sessionPID)
-			e, _ := newElector(t, pool)
-			term := campaign(t, e)
-			wantError(t, term.Verify(t.Context()), elector.ErrNotLeader, elector.ErrSessionPooled)
-			_ = term.Resign(t.Context())
-		})
+		for name, asked := range map[string]struct {
+			statement
+			ask func(*testing.T, *elector.Term)
+		}{
+			"heartbeat": {heartbeat, func(_ *testing.T, term *elector.Term) { <-term.Context().Done() }},
+			"verified": {holdsLock, func(t *testing.T, term *elector.Term) {
+				wantError(t, term.Verify(t.Context()), elector.ErrNotLeader, elector.ErrSessionPooled)
+			}},
+		} {
+			bubble(t, name+" "+state, func(t *testing.T) {
+				pool, mock := newMock(t)
+				expectTerm(mock, 1)
+				asked.expect(mock, missing)
+				asked.expect(mock, missing)
+				expectEviction(mock, sessionPID, orders)
+				e, _ := newElector(t, pool)
+				term := campaign(t, e)
+				asked.ask(t, term)
+				wantError(t, context.Cause(term.Context()), elector.ErrSessionLost, elector.ErrSessionPooled)
+				_ = term.Resign(t.Context())
+			})
+		}
 	}
 }

@@ -437,7 +437,7 @@ func TestASuccessorThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 		expectAll(mock, successorSetup)
 		mock.ExpectExec("-- name: WaitLock ").WillReturnResult(sqlmock.NewResult(0, 0))
 		query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false, ""))
-		expectEviction(mock, sessionPID)
+		expectEviction(mock, sessionPID, orders)
 		e, rec := newElector(t, pool, elector.WithMaxAttempts(1))
 		wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled, elector.ErrGaveUp)
 		if n := len(rec.Elected()); n > 0 {

@@ -74,11 +74,16 @@ func (l *Lock) holds(ctx context.Context) (bool, error) {
 		err := l.Stay(ctx)
 		return err == nil, err
 	}
-	row, err := session.Do(ctx, l.Session, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
-		return q.HoldsLock(ctx, db.HoldsLockParams{Pid: l.PID(), Key: l.key})
+	return holds(ctx, l.Session, l.key)
+}
+
+// holds returns an error if another backend than the session's answers.
+func holds(ctx context.Context, s *session.Session, key int64) (bool, error) {
+	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
+		return q.HoldsLock(ctx, db.HoldsLockParams{Pid: s.PID(), Key: key})
 	})
 	if err == nil {
-		err = l.CheckPID(row.Pid)
+		err = s.CheckPID(row.Pid)
 	}
 	return row.Held, err
 }

@@ -98,16 +98,11 @@ func moved(s *session.Session, key int64) error {
 	if s.InTransaction() {
 		return nil
 	}
-	row, err := session.Do(context.Background(), s, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
-		return q.HoldsLock(ctx, db.HoldsLockParams{Pid: s.PID(), Key: key})
-	})
-	switch {
-	case err != nil:
-		return err
-	case row.Held: // it is back
+	held, err := holds(context.Background(), s, key)
+	if err == nil && held { // it is back
 		return session.ErrSessionPooled
 	}
-	return s.CheckPID(row.Pid)
+	return err
 }
 
 func unlockKeys(s *session.Session, keys ...int64) error {
