@@ -325,3 +325,77 @@ func TestALeaderOfTheNewPrimaryIsNotElectedOnTheOldOne(t *testing.T) {
 		}
 	})
 }
+
+// A deputy in transaction scope on the new primary: its pooler points to the old one again.
+func TestADeputyInsideATransactionIsNotElectedOnTheOldPrimary(t *testing.T) {
+	bubble(t, func(b *bench) {
+		process := b.NewPooler(20).NewProcess()
+		one := b.candidateOn(process, process.Open(), "one", inside, elector.WithStandby(elector.Wait))
+		b.start(one)
+		b.leads(one)
+		first, _ := one.Term()
+		promoted := b.failOver(one)
+		two := b.candidate("two", inside)
+		two.process.ConnectTo(promoted)
+		b.start(two)
+		b.leads(two)
+		_, _ = one.Leader(always) // meets the new primary
+		<-first.Context().Done()
+		b.wraps(context.Cause(first.Context()), elector.ErrOldPrimary)
+		time.Sleep(lease / 2)
+		one.process.ConnectTo(b.Server)
+		for began := time.Now(); time.Since(began) < lease/2; time.Sleep(10 * time.Millisecond) {
+			if one.IsLeader() && two.IsLeader() {
+				term, _ := one.Term()
+				b.Fatalf("two leaders after %v: token %x on the old primary, and another", time.Since(began), term.Token())
+			}
+		}
+	})
+}
+
+// A shared session on the new primary is offered a lock, when the pool points to the old one again.
+func TestASuccessorOfASharedSessionIsNotElectedOnTheOldPrimary(t *testing.T) {
+	for _, later := range []time.Duration{time.Second, 3 * lease} {
+		t.Run(later.String(), func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				process := b.NewProcess()
+				pool := process.Open()
+				defer pool.Close()
+				session, err := elector.NewSession(pool, elector.WithCandidateID("one"))
+				b.wraps(err)
+				one, err := session.Elector("orders")
+				b.wraps(err)
+				ctx, stop := context.WithCancel(always)
+				done := make(chan error, 1)
+				go func() { done <- one.Run(ctx, nil) }()
+				defer func() { stop(); <-done; _ = session.Close(always) }()
+				for !one.IsLeader() {
+					time.Sleep(time.Millisecond)
+				}
+				first, _ := one.Term()
+				promoted := b.NewStandby(0)
+				b.Cleanup(promoted.Close)
+				b.wraps(promoted.Promote())
+				pool.SetMaxIdleConns(0)
+				process.ConnectTo(promoted)
+				two := b.candidate("two")
+				two.process.ConnectTo(promoted)
+				b.start(two)
+				b.leads(two)
+				_, _ = one.Leader(always)
+				<-first.Context().Done()
+				b.wraps(context.Cause(first.Context()), elector.ErrOldPrimary)
+				time.Sleep(later) // follows two on the new primary
+				process.ConnectTo(b.Server)
+				term, _ := two.Term()
+				go func() { _ = term.TransferTo(always, "one") }()
+				for began := time.Now(); time.Since(began) < 3*lease; time.Sleep(10 * time.Millisecond) {
+					if one.IsLeader() && two.IsLeader() {
+						term, _ := one.Term()
+						b.Fatalf("two leaders after %v: token %x on the old primary, and another", time.Since(began), term.Token())
+					}
+				}
+			})
+		})
+	}
+}

@@ -545,3 +545,20 @@ func TestALeadThatIsTheFirstToSeeTheEndOfTheCallersContextIsACleanStop(t *testin
 		})
 	}
 }
+
+// lead is the first to see that its elector is closed, and fails.
+func TestALeadThatFailsAsItsElectorIsClosedIsAFailure(t *testing.T) {
+	for range 50 {
+		bubble(t, func(b *bench) {
+			one := b.candidate("one")
+			err := one.Run(always, func(_ context.Context, term *elector.Term) error {
+				ended, stop := context.WithCancel(always)
+				stop()
+				_ = one.Close(ended)
+				return errOops
+			})
+			b.wraps(err, elector.ErrLeadFailed, errOops)
+			_ = one.Close(always)
+		})
+	}
+}

@@ -129,6 +129,7 @@ func (w *worker) attempt(requests []*request) error {
 		}
 	}
 	held, offers, err := w.tryLocks(ask, have)
+	w.now.StillNewest() // also for a connection of its own, by which a transfer is taken
 	var winners, others []*request
 	for _, r := range requests {
 		if held[r.Key] {

@@ -117,7 +117,7 @@ func (o *own) report(ctx context.Context, s *session.Session) (Attempt, error) {
 func (o *own) sitAnew(ctx context.Context, s *session.Session) (Attempt, error) {
 	err := s.CompareMet(ctx)
 	if err == nil {
-		err = s.Anew(ctx)
+		err = o.server.Anew(ctx, s)
 	}
 	if err != nil {
 		s.Fail(err)

@@ -39,6 +39,7 @@ func NewShared(ctx context.Context, server *session.Server, retry, look time.Dur
 // the server would grant the lock to both. server is for a lock that another leader
 // transfers, which needs a session of its own.
 func (s *Shared) Acquirer(c Config, server *session.Server) Acquirer {
+	server.ShareNewest(s.server)
 	return &sharing{Config: c, shared: s, own: &own{Config: c, server: server}}
 }
 

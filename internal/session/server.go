@@ -51,21 +51,21 @@ type Server struct {
 	primary   atomic.Bool               // at any time
 	passed    atomic.Bool               // a check, at any time
 	primaries map[primary]time.Duration // when each was first seen, by the monotonic clock
-	newest    newest                    // primary, if an older one was met
+	newest    *newest                   // primary, if an older one was met
 	inside    atomic.Bool               // sessions are in transaction scope
 	pooled    bool                      // a session was moved by a pooler
 }
 
 // NewServer neither connects nor starts anything.
 func NewServer(pool *sql.DB, c Config) *Server {
-	v := &Server{Config: c, pool: pool, settings: settings(c)}
+	v := &Server{Config: c, pool: pool, settings: settings(c), newest: &newest{}}
 	v.inside.Store(c.Scope == TransactionScope)
 	return v
 }
 
 // copy returns a Server for another goroutine, without what this one has learned.
 func (v *Server) copy() *Server {
-	own := &Server{Config: v.Config, pool: v.pool, settings: v.settings}
+	own := &Server{Config: v.Config, pool: v.pool, settings: v.settings, newest: &newest{}}
 	own.inside.Store(v.InTransaction())
 	return own
 }
@@ -125,7 +125,7 @@ func (v *Server) Borrow(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.newest = &v.newest
+	s.newest = v.newest
 	if err := v.refuseOld(ctx, s); err != nil {
 		s.Discard()
 		return nil, err
@@ -145,8 +145,25 @@ func (v *Server) lend(ctx context.Context, inside bool) (*Session, error) {
 		s.Discard()
 		return nil, err
 	}
+	if err := v.refuseOld(ctx, s); err != nil { // a pooler may lead the transaction elsewhere
+		s.Discard()
+		return nil, err
+	}
 	return s, nil
 }
+
+// Anew is the session's Anew. The pooler may lead to an old primary by now.
+func (v *Server) Anew(ctx context.Context, s *Session) error {
+	s.StillNewest()
+	err := s.Anew(ctx)
+	if err == nil {
+		err = v.refuseOld(ctx, s)
+	}
+	return err
+}
+
+// ShareNewest has two Servers of one pool know the same newest primary.
+func (v *Server) ShareNewest(with *Server) { v.newest = with.newest }
 
 // LendToLead lends a connection for a session that may be elected. In transaction scope it
 // first takes the second connection, so that a granted lock never waits for one.

@@ -235,6 +235,9 @@ func (s *Session) Lease() Lease { return s.lease }
 func (s *Session) begin(ctx context.Context) error {
 	_, err := doFresh(ctx, s, func(ctx context.Context, _ *db.Queries) (*sql.Tx, error) {
 		tx, err := s.conn.BeginTx(ctx, nil)
+		if err == nil && s.inside {
+			s.identity.Store(nil) // a pooler may lead each transaction to another server
+		}
 		if err == nil {
 			s.tx, s.q = tx, db.New(tx)
 		}
@@ -304,7 +307,7 @@ func (p preparing) QueryRowContext(ctx context.Context, query string, args ...an
 // GiveBack returns the connection to the pool. It rolls a transaction back, and closes the
 // connection if that takes long.
 func (s *Session) GiveBack() {
-	s.newest.still(s.identity.Load(), s.RenewedAt())
+	s.StillNewest()
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	if s.tx != nil && s.rollBack(ctx, nil) != nil {
@@ -326,7 +329,7 @@ func (s *Session) dropAside() {
 // Discard ends the session and closes its connection. If a driver call does not return,
 // the connection is closed when it does.
 func (s *Session) Discard() {
-	s.newest.still(s.identity.Load(), s.RenewedAt())
+	s.StillNewest()
 	s.cancel(errClosed)
 	defer s.helpers.Wait()
 	defer s.closeConn()
