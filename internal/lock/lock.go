@@ -77,17 +77,6 @@ func (l *Lock) holds(ctx context.Context) (bool, error) {
 	return holds(ctx, l.Session, l.key)
 }
 
-// holds returns an error if another backend than the session's answers.
-func holds(ctx context.Context, s *session.Session, key int64) (bool, error) {
-	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
-		return q.HoldsLock(ctx, db.HoldsLockParams{Pid: s.PID(), Key: key})
-	})
-	if err == nil {
-		err = s.CheckPID(row.Pid)
-	}
-	return row.Held, err
-}
-
 // IsShared reports whether the session is for other locks too.
 func (l *Lock) IsShared() bool { return l.others != nil }
 

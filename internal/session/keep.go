@@ -81,10 +81,6 @@ func (s *Session) keep(onBeat func(Beat)) {
 	}
 }
 
-// glance is the longest time between two looks at the clocks. A timer does not see that the
-// machine has slept; the wall clock does.
-const glance = 250 * time.Millisecond
-
 // pause waits for d. It returns false as soon as the session is suspected to be lost, but
 // not within suspectEvery of the last time.
 func (s *Session) pause(d time.Duration, asked *time.Time) bool {

@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// glance is the longest time between two looks at the clocks. A timer does not see that the
+// machine has slept; the wall clock does.
+const glance = 250 * time.Millisecond
+
 // renew records a proof that the session lived.
 func (s *Session) renew(sent instant) { s.proof.Store(&sent) }
 
