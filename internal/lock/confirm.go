@@ -50,17 +50,6 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 	return row, err
 }
 
-// holds returns an error if another backend than the session's answers.
-func holds(ctx context.Context, s *session.Session, key int64) (bool, error) {
-	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
-		return q.HoldsLock(ctx, db.HoldsLockParams{Pid: s.PID(), Key: key})
-	})
-	if err == nil {
-		err = s.CheckPID(row.Pid)
-	}
-	return row.Held, err
-}
-
 // endOverdue terminates fenced transactions that have had their lease. The timeouts that
 // InTx sets do that too, but none runs while the server waits for a frozen client in the
 // middle of a result or of a COPY.

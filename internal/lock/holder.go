@@ -82,3 +82,14 @@ func FollowersOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Dura
 	}
 	return followers, nil
 }
+
+// holds asks whether the session holds the lock. It is an error if another backend answers.
+func holds(ctx context.Context, s *session.Session, key int64) (bool, error) {
+	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
+		return q.HoldsLock(ctx, db.HoldsLockParams{Pid: s.PID(), Key: key})
+	})
+	if err == nil {
+		err = s.CheckPID(row.Pid)
+	}
+	return row.Held, err
+}
