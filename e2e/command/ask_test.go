@@ -5,6 +5,7 @@ package command_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os/exec"
@@ -388,6 +389,30 @@ func TestDoctorWritesJSON(t *testing.T) {
 	if last := got.Findings[len(got.Findings)-1]; got.Healthy || last.Level != "FAIL" || last.Check != "connection" || !strings.Contains(last.Text, "connection refused") {
 		t.Errorf("got %+v", got)
 	}
+}
+
+// No question takes the timeout, and all that measure the round trip take longer. So do all that
+// look for a pooler, each of some seven round trips.
+func TestDoctorGivesEachQuestionItsTimeout(t *testing.T) {
+	t.Parallel()
+	c := own(t)
+	far := func(t *testing.T, upstream string) {
+		t.Parallel()
+		proxy, err := pgcluster.NewProxy(t.Context(), upstream)
+		check(t, err)
+		t.Cleanup(func() { _ = proxy.Close() })
+		proxy.Slow(50*time.Millisecond, 0) // each way
+		invoke(t, at(proxy.DSN()), "doctor", "--timeout", "2s").want(t, exit.OK, "can be kept here")
+	}
+	t.Run("the server", func(t *testing.T) { far(t, c.Addr()) })
+	t.Run("a pooler in session mode", func(t *testing.T) {
+		bouncer, err := c.Bouncer(t.Context(), pgcluster.Session, pgcluster.WithPoolSize(20))
+		if errors.Is(err, pgcluster.ErrNoBouncer) {
+			t.Skip(err)
+		}
+		check(t, err)
+		far(t, bouncer.Addr())
+	})
 }
 
 func TestDoctorWarnsOfASlowLinkAndFewConnections(t *testing.T) {

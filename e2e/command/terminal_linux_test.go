@@ -16,8 +16,13 @@ import (
 // atTerminal starts the program on a terminal, from a shell that prints the exit status.
 func atTerminal(t *testing.T, args ...string) (typed *os.File, said *buffer) {
 	t.Helper()
-	line := "\"$0\" \"$@\"; echo status $?; read back; echo the shell has $back"
-	cmd := exec.Command("sh", append([]string{"-c", line, built(t)}, args...)...)
+	return inShell(t, `"$0" "$@"; echo status $?; read back; echo the shell has $back`, args...)
+}
+
+// inShell starts a shell on a terminal, with a script that may start the program.
+func inShell(t *testing.T, script string, args ...string) (typed *os.File, said *buffer) {
+	t.Helper()
+	cmd := exec.Command("sh", append([]string{"-c", script, built(t)}, args...)...)
 	cmd.Env = append(os.Environ(), at(shared.Get(t).DSN())...)
 	terminal, err := startOnTerminal(cmd, 120, 40)
 	check(t, err)
@@ -111,6 +116,51 @@ func TestTheTerminalIsGivenBackWhenTheGuardIsKilled(t *testing.T) {
 	said.shows(t, "status 130")
 	typeIn(t, terminal, "control\n")
 	said.shows(t, "the shell has control")
+}
+
+// A command in the background that reads from the terminal is stopped by it.
+const reader = `echo begun $$ .; while read line; do echo "it read $line"; done`
+
+// inBackground starts the program with the reader from a shell with job control, waits until the
+// terminal has stopped the reader, and has the shell go on. It returns the process id of the program.
+func inBackground(t *testing.T, script string) (typed *os.File, said *buffer, program int) {
+	t.Helper()
+	typed, said = inShell(t, `set -m; "$0" "$@" & echo program $! .; read go; `+script, quick(name(t), "--log-level", "off", "--", "sh", "-c", reader)...)
+	printed := func(what string) (pid int) {
+		t.Helper()
+		eventually(t, what+" is printed", func() bool {
+			if found := regexp.MustCompile(what + ` (\d+) \.`).FindStringSubmatch(said.String()); found != nil {
+				pid, _ = strconv.Atoi(found[1])
+			}
+			return pid != 0
+		})
+		return pid
+	}
+	program, command := printed("program"), printed("begun")
+	eventually(t, "the reader is stopped", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", command))
+		return err == nil && strings.Contains(string(stat), ") T ")
+	})
+	typeIn(t, typed, "go\n")
+	return typed, said, program
+}
+
+func TestACommandHasTheTerminalOnceItIsBroughtToTheForeground(t *testing.T) {
+	t.Parallel()
+	terminal, said, _ := inBackground(t, `fg; echo status $?; read back; echo the shell has $back`)
+	typeIn(t, terminal, "hello\n")
+	said.shows(t, "it read hello")
+	typeIn(t, terminal, "\x03") // Ctrl-C
+	said.shows(t, "status 130")
+	typeIn(t, terminal, "control\n")
+	said.shows(t, "the shell has control")
+}
+
+func TestASignalEndsACommandThatTheTerminalHasStopped(t *testing.T) {
+	t.Parallel()
+	_, said, program := inBackground(t, `wait $!; echo status $?`)
+	check(t, syscall.Kill(program, syscall.SIGTERM))
+	said.shows(t, "status 0") // a clean stop
 }
 
 // startOnTerminal starts the command as the leader of a session on a new terminal of that size. It

@@ -115,16 +115,23 @@ func (t *Target) renew(c *pgx.ConnConfig) {
 }
 
 // Hosts returns the number of hosts, and how long the driver tries each: 0 means without
-// limit.
-func (t *Target) Hosts() (n int, each time.Duration) {
+// limit. With pgx each address of a name is a host.
+func (t *Target) Hosts(ctx context.Context) (n int, each time.Duration) {
 	hosts := map[string]bool{net.JoinHostPort(t.pgx.Host, strconv.Itoa(int(t.pgx.Port))): true}
 	for _, f := range t.pgx.Fallbacks {
 		hosts[net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))] = true
 	}
-	if each = t.pgx.ConnectTimeout; t.pq != nil {
-		each = t.pq.ConnectTimeout
+	if t.pq != nil {
+		return len(hosts), t.pq.ConnectTimeout
 	}
-	return len(hosts), each
+	for address := range hosts {
+		n++
+		host, _, _ := net.SplitHostPort(address)
+		if all, err := t.pgx.LookupFunc(ctx, host); err == nil && len(all) > 1 {
+			n += len(all) - 1
+		}
+	}
+	return n, t.pgx.ConnectTimeout
 }
 
 // unusable explains an error without quoting the input.

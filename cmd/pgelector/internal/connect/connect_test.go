@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"context"
 	"errors"
 	"net/url"
 	"os"
@@ -39,6 +40,28 @@ func TestBothDriversFindTheSameServer(t *testing.T) {
 		}
 		if text := a.String() + b.String(); strings.Contains(text, "secret") {
 			t.Errorf("shows the password: %s", text)
+		}
+	}
+}
+
+func TestEachAddressOfANameIsAHostForPgx(t *testing.T) {
+	clean(t)
+	for driver, want := range map[string]int{PGX: 3 + 1 + 1, PQ: 3} {
+		target, err := Find("postgres://app@three:5432,one:5432,unknown:5432/shop?sslmode=prefer", driver, "me")
+		if err != nil {
+			t.Fatal(err)
+		}
+		target.pgx.LookupFunc = func(_ context.Context, name string) ([]string, error) {
+			switch name {
+			case "three":
+				return []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, nil
+			case "one":
+				return []string{"10.0.0.4"}, nil
+			}
+			return nil, errors.New("no such host")
+		}
+		if n, _ := target.Hosts(t.Context()); n != want {
+			t.Errorf("%s: %d hosts, want %d", driver, n, want)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func (x *Examination) run(ctx context.Context) (err error) {
 		return err
 	}
 	x.say(ok, "connection", "%s, driver %s, found by %s", x.Target, x.Target.Driver, x.Target.Source)
-	x.connecting()
+	x.connecting(ctx)
 	server, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
 	if err != nil {
 		return err

@@ -34,8 +34,8 @@ func (x *Examination) server(s db.DescribeServerRow) (usable bool) {
 
 // pooler detects a pooler: it answers the handshake with a process id that is not the
 // backend's.
-func (x *Examination) pooler(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, x.Timeout)
+func (x *Examination) pooler(parent context.Context) error {
+	ctx, cancel := context.WithTimeout(parent, x.Timeout)
 	defer cancel()
 	conn, err := x.Target.Connect(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (x *Examination) pooler(ctx context.Context) error {
 		x.say(ok, "pooler", "none: the server answers directly")
 		return nil
 	}
-	mode, err := x.poolMode(ctx, conn)
+	mode, err := x.poolMode(parent, conn)
 	switch {
 	case err != nil:
 		return err
@@ -68,7 +68,9 @@ func (x *Examination) pooler(ctx context.Context) error {
 
 // poolMode detects a pooler's mode. In statement mode BEGIN fails. In transaction mode an
 // idle connection has no backend, so two connections use the same one in turn.
-func (x *Examination) poolMode(ctx context.Context, conn *pgx.Conn) (string, error) {
+func (x *Examination) poolMode(parent context.Context, conn *pgx.Conn) (string, error) {
+	ctx, cancel := context.WithTimeout(parent, x.Timeout)
+	defer cancel()
 	if _, err := conn.Exec(ctx, "BEGIN"); err != nil {
 		return "statement", x.confirm(ctx, err)
 	}
@@ -81,7 +83,10 @@ func (x *Examination) poolMode(ctx context.Context, conn *pgx.Conn) (string, err
 	}
 	defer other.Close(context.WithoutCancel(ctx))
 	for range poolLooks {
-		if shared, err := shareBackend(ctx, conn, other); shared || err != nil {
+		look, cancel := context.WithTimeout(parent, x.Timeout)
+		shared, err := shareBackend(look, conn, other)
+		cancel()
+		if shared || err != nil {
 			return "transaction", err
 		}
 	}

@@ -18,20 +18,19 @@ const (
 
 // roundTrips compares round trips with the lease. It skips the first one, which connects.
 func (x *Examination) roundTrips(ctx context.Context) error {
-	took, err := question(ctx, x, func(ctx context.Context, q *db.Queries) ([]time.Duration, error) {
-		var all []time.Duration
-		for range trips + 1 {
+	var took []time.Duration
+	for range trips + 1 {
+		trip, err := question(ctx, x, func(ctx context.Context, q *db.Queries) (time.Duration, error) {
 			sent := time.Now()
-			if _, err := q.Ping(ctx); err != nil {
-				return nil, err
-			}
-			all = append(all, time.Since(sent))
+			_, err := q.Ping(ctx)
+			return time.Since(sent), err
+		})
+		if err != nil {
+			return err
 		}
-		return all[1:], nil
-	})
-	if err != nil {
-		return err
+		took = append(took, trip)
 	}
+	took = took[1:]
 	slices.Sort(took)
 	x.worst = took[len(took)-1]
 	valid := time.Duration(float64(x.Lease) * validity)
@@ -73,8 +72,10 @@ func (x *Examination) clocks(ctx context.Context) error {
 const connectBound = 30 * time.Second
 
 // connecting checks that a frozen host leaves time for the others.
-func (x *Examination) connecting() {
-	hosts, each := x.Target.Hosts()
+func (x *Examination) connecting(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, x.Timeout)
+	defer cancel()
+	hosts, each := x.Target.Hosts(ctx)
 	switch want := connectBound / time.Duration(hosts); {
 	case each == 0:
 		x.say(warn, "connecting", "there is no connect_timeout, so a frozen host blocks a candidate: set it to at most %d", int(want.Seconds()))

@@ -70,7 +70,7 @@ type Child struct {
 	drain    time.Duration
 	guardPID int
 	guard    <-chan struct{} // closed when the guard's process has ended
-	terminal *terminal       // which the guard lends to the command
+	terminal *terminal       // that the guard has lent to the command; may be nil
 
 	mu      sync.Mutex // guards control
 	control *os.File
@@ -110,9 +110,6 @@ func (r *Reaper) Start(o Options) (*Child, error) {
 	}
 	c := &Child{reaper: r, drain: o.Drain, control: controlEnd,
 		stopped: make(chan struct{}), started: make(chan struct{}), gone: make(chan struct{})}
-	if !o.NoInput {
-		c.terminal = ours(syscall.Getpgrp())
-	}
 	c.guardPID, c.guard, err = r.start(o.Guard, &os.ProcAttr{
 		Env:   o.Env,
 		Files: []*os.File{input, os.Stdout, os.Stderr, control, reports},
@@ -272,6 +269,8 @@ func (c *Child) listen(reports *json.Decoder) (clean bool) {
 			code := codeOf(r.Status)
 			c.result = Result{Code: code, Stopped: r.Stopped, FromTTY: r.TTY && r.Status.Signaled() &&
 				(r.Status.Signal() == syscall.SIGINT || r.Status.Signal() == syscall.SIGQUIT)}
+		case isLent:
+			c.terminal = &terminal{fd: int(os.Stdin.Fd()), owner: syscall.Getpgrp()}
 		case isGone:
 			return true
 		}

@@ -29,7 +29,8 @@ const (
 type guard struct {
 	family
 	reports  *json.Encoder
-	terminal *terminal
+	parents  int       // the supervisor's process group
+	terminal *terminal // lent to the command; may be nil
 
 	phase    phase
 	grace    time.Duration
@@ -61,9 +62,7 @@ func Guard(command []string) {
 	}
 	g := &guard{reports: json.NewEncoder(os.NewFile(reportFD, "reports")), grace: first.Grace, deadline: first.Deadline,
 		again: time.NewTimer(0)}
-	if supervisors, err := syscall.Getpgid(os.Getppid()); err == nil {
-		g.terminal = ours(supervisors)
-	}
+	g.parents, _ = syscall.Getpgid(os.Getppid())
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 	catchForwarded()
@@ -121,7 +120,6 @@ func (g *guard) start(command []string) bool {
 	}
 	g.family = family{group: cmd.Process.Pid, led: true}
 	g.report(report{Is: isStarted, PID: g.group})
-	g.terminal.lend(g.group)
 	return true
 }
 
@@ -157,6 +155,9 @@ func (g *guard) handle(o order, ok bool) {
 		g.deadline = o.Deadline
 	case o.Do == doSignal && g.led:
 		g.signalGroup(o.Signal)
+		if Ends(o.Signal, true) {
+			g.signalGroup(syscall.SIGCONT) // wakes stopped processes
+		}
 	case o.Do == doStop:
 		g.stop()
 	}
@@ -188,6 +189,7 @@ func (g *guard) look() {
 	next := sweepEvery
 	switch g.phase {
 	case running:
+		g.lend()
 		next = min(g.deadline.left(), checkEvery)
 	case stopping:
 		if followsAll {
@@ -197,6 +199,16 @@ func (g *guard) look() {
 		g.signal(syscall.SIGKILL)
 	}
 	g.again.Reset(max(next, 0))
+}
+
+// lend lends the terminal to the command, if the supervisor has it. A shell may have brought the
+// supervisor to the foreground since the last look.
+func (g *guard) lend() {
+	if t := ours(g.parents); t != nil {
+		g.terminal = t
+		g.report(report{Is: isLent}) // before: the supervisor takes it back if this process is killed
+		t.lend(g.group)
+	}
 }
 
 // ended records the end of the command. Other processes are only reaped.

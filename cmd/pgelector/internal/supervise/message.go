@@ -40,6 +40,7 @@ const (
 	isStarted = "started"
 	isFailed  = "failed" // the command was not started
 	isExited  = "exited" // the command; others of its group may be left
+	isLent    = "lent"   // the terminal, to the command
 	isGone    = "gone"   // no process is left
 )
 
