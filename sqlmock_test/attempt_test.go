@@ -601,7 +601,7 @@ func TestAGrantInsideATransactionIsLeftForAnotherAtOnce(t *testing.T) {
 		expectResign(mock)
 		expectAttempt(mock, "granted")
 		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 0, noEpoch, true, ""))
-		expectTerm(mock, 745)
+		expectElection(mock, 745) // on the same server
 		expectResign(mock)
 		e, rec := newElector(t, pool)
 		resign(t, campaign(t, e))

@@ -454,6 +454,7 @@ func TestASessionWhoseGrantsDoNotShowIsRefused(t *testing.T) {
 		m.opened()
 		query(m.mock, "TryLocks").WillReturnRows(row(int64(1), "granted", sessionPID))
 		query(m.mock, "HeldLocks").WillReturnRows(rows())
+		query(m.mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
 		wantError(t, m.all[0].Run(patience(t), nil), elector.ErrUnsupportedServer)
 	})
 }
@@ -487,6 +488,11 @@ func TestABatchOnAnotherBackendElectsNobody(t *testing.T) {
 		},
 		"busy": func(mock sqlmock.Sqlmock) {
 			query(mock, "TryLocks").WillReturnRows(row(int64(1), "busy", sessionPID+1))
+		},
+		"verified, after its own has ended": func(mock sqlmock.Sqlmock) {
+			query(mock, "TryLocks").WillReturnRows(row(int64(1), "granted", sessionPID))
+			query(mock, "HeldLocks").WithArgs(sessionPID).WillReturnRows(rows())
+			query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID+1))
 		},
 		"given its token": func(mock sqlmock.Sqlmock) {
 			query(mock, "TryLocks").WillReturnRows(row(int64(1), "granted", sessionPID))

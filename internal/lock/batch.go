@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -333,7 +334,8 @@ func (w *worker) tryLocks(ask, have []int64) (held, offers map[int64]bool, err e
 	}
 	for key := range granted {
 		if !all[key] {
-			return nil, nil, s.Lose(session.ErrNoAdvisoryLocks)
+			_, moved := holds(context.Background(), s, key) // by a pooler, and the backend has ended
+			return nil, nil, s.Lose(cmp.Or(moved, session.ErrNoAdvisoryLocks))
 		}
 	}
 	for _, key := range ask {

@@ -99,8 +99,8 @@ func (v *Server) Invalidate() { v.checked = false }
 // Retry checks the server if that is due, and calls try; again at once if it met a dead
 // connection, one with a transaction that other code has left open, or one to an old
 // primary. The pool's idle connections may all be dead, as after a restart of the server;
-// that is no reason to wait. After an error, but that of a cancelled ctx, the server is checked
-// again, because it may be another one by then.
+// that is no reason to wait. After an error the server is checked again, because it may be
+// another one by then, unless ctx was cancelled or a transaction was left open.
 func (v *Server) Retry(ctx context.Context, try func() error) error {
 	for idle := v.pool.Stats().Idle; ; idle-- {
 		err := v.check(ctx)
@@ -108,7 +108,7 @@ func (v *Server) Retry(ctx context.Context, try func() error) error {
 			err = try()
 			v.SuspectPooler(err)
 		}
-		v.checked = v.checked && (err == nil || ctx.Err() != nil)
+		v.checked = v.checked && (err == nil || ctx.Err() != nil || errors.Is(err, ErrOpenTransaction))
 		if isSuspicious(err) {
 			live.suspect(v.pool)
 		}
