@@ -232,9 +232,9 @@
 //   - No two standbys have the same name. Those that stream at the time are compared.
 //   - An answer is an acknowledgement. It is none if somebody cancels the wait, or while
 //     the server does not yet act on a setting that was empty before. A role that may see
-//     pg_stat_replication (pg_read_all_stats) compares what each standby has flushed; any
-//     other counts no answer that took longer than half of the validity. Nor is a commit
-//     counted if right after it one of the standbys does not stream: it cannot be compared.
+//     pg_stat_replication (pg_read_all_stats) compares what each standby has flushed. No
+//     answer counts that took longer than half of the validity, and no commit if right after
+//     it one of the standbys does not stream: it cannot be compared.
 //   - The commit is made where the session is: the session holds one more lock, of a
 //     random key, and the commit looks for it.
 //   - Every candidate has the option, and none a longer lease than L.

@@ -399,3 +399,35 @@ func TestASuccessorOfASharedSessionIsNotElectedOnTheOldPrimary(t *testing.T) {
 		})
 	}
 }
+
+// The session on the old primary may end before it is compared with the new one.
+func TestACandidateThatHasLostItsSessionOnTheOldPrimaryIsNotElectedThereAgain(t *testing.T) {
+	for name, lose := range map[string]func(b *bench, pid int32){
+		"its connection is cut": func(b *bench, pid int32) { b.Terminate(pid) }, // as by HAProxy
+		"the server crashes": func(b *bench, _ int32) {
+			b.Crash()
+			b.Start()
+		},
+	} {
+		scene(t, name, func(b *bench) {
+			old := b.run("old", elector.WithStandby(elector.Poll))
+			b.leads(old)
+			term, _ := old.Term()
+			pid := b.pid(old)
+			promoted := b.failOver(old)
+			leader := b.candidate("leader")
+			leader.process.ConnectTo(promoted)
+			b.start(leader)
+			b.leads(leader)
+			lose(b, pid)
+			<-term.Context().Done()
+			time.Sleep(3 * lease) // it follows on the new primary
+			old.process.ConnectTo(b.Server)
+			for began := time.Now(); time.Since(began) < lease/2; time.Sleep(10 * time.Millisecond) {
+				if old.IsLeader() {
+					b.Fatalf("elected on the old primary after %v", time.Since(began))
+				}
+			}
+		})
+	}
+}

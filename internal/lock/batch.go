@@ -424,6 +424,7 @@ func readTokens(s *session.Session, keys []int64, epoch int64) (map[int64]int64,
 		if err := s.CheckPID(row.Pid); err != nil {
 			return nil, s.Lose(err)
 		}
+		s.GrantedOn(row.Token >> timelineShift)
 		token, err := addEpoch(row.Token, epoch, row.Epoch)
 		if err != nil {
 			return nil, err

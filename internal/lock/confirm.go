@@ -45,6 +45,7 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 		err = s.CheckInTime()
 	}
 	if err == nil && row.Held {
+		s.GrantedOn(row.Token >> timelineShift)
 		row.Token, err = addEpoch(row.Token, epoch, row.Epoch)
 	}
 	return row, err

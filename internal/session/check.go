@@ -37,6 +37,7 @@ func (v *Server) check(ctx context.Context) error {
 		v.inside.Store(inside)
 		v.primary.Store(true)
 		v.passed.Store(true)
+		v.noticePromotion(ctx)
 		err = v.checkReplication(ctx)
 	}
 	v.checked = err == nil

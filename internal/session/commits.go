@@ -218,8 +218,8 @@ type acknowledgement struct {
 
 // check returns nil if every standby that may be promoted has acknowledged the commit. The
 // server answers a cancelled wait like one that has ended well. So each standby must stream
-// still, and a role that may see how far they are asks whether each has got the commit; any
-// other counts no answer that took longer than longest.
+// still, and a role that may see how far they are asks whether each has got the commit. No answer
+// counts that took longer than longest.
 func (a acknowledgement) check(longest time.Duration) error {
 	not := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", errUnacknowledged, fmt.Sprintf(format, args...))

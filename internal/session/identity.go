@@ -5,6 +5,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
@@ -37,6 +38,8 @@ func (i identity) String() string {
 // can also return to an older timeline (from a backup), so that ends when the newest has not
 // been seen for a while.
 type newest struct {
+	granted atomic.Int64 // the timeline of the last lock that this candidate was granted; 0 if none
+
 	mu   sync.Mutex
 	seen identity
 	at   time.Time

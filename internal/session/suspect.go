@@ -211,3 +211,22 @@ func (v *Server) refuseOld(ctx context.Context, s *Session) error {
 	}
 	return err
 }
+
+// noticePromotion asks which server the pool reaches, if this candidate was granted a lock before.
+// It may now be a promoted one, and that session on the old primary ended before it was compared
+// with it.
+func (v *Server) noticePromotion(ctx context.Context) {
+	if v.newest.granted.Load() == 0 {
+		return
+	}
+	_ = v.With(ctx, func(s *Session) error {
+		own, err := s.identify(ctx)
+		if err == nil && own.Timeline > v.newest.granted.Load() {
+			v.newest.saw(own)
+		}
+		return err // if the role may not ask, nothing is known
+	})
+}
+
+// GrantedOn records the timeline on which the session was granted a lock.
+func (s *Session) GrantedOn(timeline int64) { s.newest.granted.Store(timeline) }
