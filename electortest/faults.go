@@ -239,15 +239,20 @@ func (p *Pooler) hangUp(process *Process, clients []*conn) {
 	}
 }
 
-// take waits for a backend.
-func (p *Pooler) take(ctx context.Context) (*backend, error) {
+// take waits for a backend, for a client of a process.
+func (p *Pooler) take(ctx context.Context, process *Process) (*backend, error) {
 	for {
+		changed := process.next()
+		if process.isKilled() {
+			return nil, ErrKilled
+		}
 		b, freed, err := p.tryTake()
 		if b != nil || err != nil {
 			return b, err
 		}
 		select {
 		case <-freed:
+		case <-changed:
 		case <-ctx.Done():
 			return nil, closedBy(ctx)
 		}
@@ -270,8 +275,20 @@ func (p *Pooler) tryTake() (*backend, <-chan struct{}, error) {
 	b, err := p.server.connect()
 	if err == nil {
 		p.all = append(p.all, b)
+		go func() { // those who wait may connect another one
+			<-b.gone
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.free()
+		}()
 	}
 	return b, nil, err
+}
+
+// free wakes those who wait for a backend. The caller holds the mutex.
+func (p *Pooler) free() {
+	close(p.freed)
+	p.freed = make(chan struct{})
 }
 
 // put takes a backend back unless its client's transaction is open. The backend's goroutine
@@ -289,8 +306,7 @@ func (p *Pooler) put(b *backend) {
 		p.idle = append(p.idle, b)
 	}
 	b.server.mu.Unlock()
-	close(p.freed)
-	p.freed = make(chan struct{})
+	p.free()
 }
 
 func (b *backend) isGone() bool {
@@ -308,7 +324,7 @@ func (c *conn) route(ctx context.Context, m *message) (*backend, error) {
 		return c.b, nil
 	}
 	if c.b == nil {
-		b, err := c.p.pooler.take(ctx)
+		b, err := c.p.pooler.take(ctx, c.p)
 		if err != nil {
 			return nil, err
 		}
@@ -316,6 +332,10 @@ func (c *conn) route(ctx context.Context, m *message) (*backend, error) {
 		b.client = c
 		b.server.mu.Unlock()
 		c.b = b
+		if c.p.isKilled() { // Kill may have missed that the backend is kept for it
+			c.abort()
+			return nil, ErrKilled
+		}
 	}
 	b := c.b
 	m.after = c.p.pooler.put

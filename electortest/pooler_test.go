@@ -906,3 +906,87 @@ func TestASuccessorWhoseLastAttemptFailsSaysSoOnce(t *testing.T) {
 		}
 	})
 }
+
+// A client that waits for a backend of a full pooler gets one when the backend of another has ended.
+func TestAClientThatWaitsForABackendGetsOneWhenAnotherEnds(t *testing.T) {
+	for what, end := range map[string]func(*electortest.Server, *electortest.Pooler, int32){
+		"terminate":             func(s *electortest.Server, _ *electortest.Pooler, pid int32) { s.Terminate(pid) },
+		"restart of the pooler": func(_ *electortest.Server, p *electortest.Pooler, _ int32) { p.Restart() },
+		"restart of the server": func(s *electortest.Server, _ *electortest.Pooler, _ int32) { s.Stop(); s.Start() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := electortest.NewServer()
+				defer server.Close()
+				var pid int32
+				server.Handle(func(s electortest.Statement) (electortest.Answer, error) {
+					pid = s.PID
+					return electortest.Answer{}, nil
+				})
+				pooler := server.NewPooler(1)
+				a, b := pooler.Open(), pooler.Open()
+				defer a.Close()
+				defer b.Close()
+				tx, err := a.BeginTx(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := tx.Exec("mine"); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				began := time.Now()
+				answered := make(chan error, 1)
+				go func() {
+					_, err := b.ExecContext(ctx, "other")
+					answered <- err
+				}()
+				time.Sleep(time.Second)
+				end(server, pooler, pid)
+				_ = tx.Rollback()
+				if err := <-answered; err != nil || time.Since(began) > time.Minute {
+					t.Errorf("after %v: %v", time.Since(began), err)
+				}
+			})
+		})
+	}
+}
+
+// A killed process that waited for a backend takes none, as PgBouncer forgets a client that has gone.
+func TestAKilledProcessThatWaitedForABackendTakesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		server.Handle(func(electortest.Statement) (electortest.Answer, error) { return electortest.Answer{}, nil })
+		pooler := server.NewPooler(1)
+		killed := pooler.NewProcess()
+		a, b, c := pooler.Open(), killed.Open(), pooler.Open()
+		defer a.Close()
+		defer b.Close()
+		defer c.Close()
+		tx, err := a.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waited := make(chan error, 1)
+		go func() {
+			_, err := b.BeginTx(context.Background(), nil)
+			waited <- err
+		}()
+		time.Sleep(time.Second)
+		killed.Kill()
+		time.Sleep(time.Second)
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if _, err := c.ExecContext(ctx, "other"); err != nil {
+			t.Errorf("the backend is kept for a process that was killed: %v", err)
+		}
+		if err := <-waited; !errors.Is(err, electortest.ErrKilled) {
+			t.Errorf("the call of the killed process: %v", err)
+		}
+	})
+}
