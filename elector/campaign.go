@@ -101,6 +101,9 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 		c.acquirer.Close()
 	}
 	event.Next, c.deputy = r.pause, event.Deputy
+	if event.Outcome == hooks.Failed && !r.over { // 0 would say that it was the last
+		event.Next = max(r.pause, time.Millisecond)
+	}
 	c.announcer.announce(c.announcer.campaign(ctx, event))
 	return r
 }
@@ -166,7 +169,11 @@ func (c *campaign) failed(ctx context.Context, a lock.Attempt, took time.Duratio
 	counts, wait := c.outage.failed(c.backoff)
 	r := result{over: a.Outcome == lock.Refused && !c.waitsForPrimary(a.Err), err: a.Err, pause: wait}
 	if !r.over && !last && counts && c.outage.counted == c.maxAttempts {
-		r.over, r.err = true, fmt.Errorf("%w: %d in a row, as many as are allowed: %w", ErrGaveUp, c.maxAttempts, a.Err)
+		gaveUp := fmt.Errorf("%w: %d in a row, as many as are allowed", ErrGaveUp, c.maxAttempts)
+		r.over, r.err = true, fmt.Errorf("%w: %w", gaveUp, a.Err)
+		if errors.Is(a.Err, context.Canceled) { // of another context: no clean stop
+			r.err = fmt.Errorf("%w: %v", gaveUp, a.Err)
+		}
 	}
 	if counts || r.over {
 		c.announcer.announce(c.announcer.failure(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: r.err, Attempt: c.outage.counted, Permanent: r.over}))

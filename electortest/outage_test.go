@@ -2,6 +2,10 @@ package electortest_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -428,6 +432,71 @@ func TestNoConnectionIsLeftBehind(t *testing.T) {
 		}
 		if d := s.rec.Demoted(); len(d) != 1 || d[0].Reason != hooks.Shutdown {
 			b.Errorf("demoted %+v", d)
+		}
+	})
+}
+
+func TestAFailedAttemptThatIsNotTheLastHasANextOne(t *testing.T) {
+	scene(t, "on a dead link", func(b *bench) {
+		one := b.run("one")
+		b.leads(one)
+		one.process.Cut(electortest.Both) // attempts take longer than the wait between two
+		time.Sleep(2 * time.Minute)
+		one.process.Mend()
+		b.haveNext(one.rec.Campaigns())
+	})
+	scene(t, "of a shared session", func(b *bench) {
+		rec := hookstest.NewRecorder()
+		pool := b.NewProcess().Open()
+		session, err := elector.NewSession(pool, elector.WithHooks(rec))
+		b.check(err)
+		e, err := session.Elector("orders")
+		b.check(err)
+		b.check(e.Start(always))
+		time.Sleep(5 * time.Second)
+		b.Stop()
+		time.Sleep(10 * time.Second)
+		b.Start()
+		b.haveNext(rec.Campaigns())
+		b.check(session.Close(always))
+		b.check(pool.Close())
+	})
+}
+
+func (b *bench) haveNext(all []hooks.Campaign) {
+	b.Helper()
+	failed := 0
+	for _, c := range all {
+		if c.Outcome == hooks.Failed {
+			failed++
+			if c.Next == 0 {
+				b.Errorf("attempt %d, which took %v, has no next one", c.Attempt, c.Took)
+			}
+		}
+	}
+	if failed == 0 {
+		b.Error("no attempt failed")
+	}
+}
+
+// A refuser is a connector whose own request, for a password say, was cancelled.
+type refuser struct{}
+
+func (refuser) Connect(context.Context) (driver.Conn, error) {
+	return nil, fmt.Errorf("fetch the password: %w", context.Canceled)
+}
+func (refuser) Driver() driver.Driver { return nil }
+
+func TestGivingUpIsNoCleanStop(t *testing.T) {
+	bubble(t, func(b *bench) {
+		pool := sql.OpenDB(refuser{})
+		defer pool.Close()
+		e, err := elector.New(pool, "orders", elector.WithMaxAttempts(2))
+		b.check(err)
+		err = e.Run(always, nil)
+		b.wraps(err, elector.ErrGaveUp)
+		if errors.Is(err, context.Canceled) {
+			b.Errorf("a clean stop: %v", err)
 		}
 	})
 }

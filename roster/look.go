@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/roster/internal/db"
 )
 
@@ -152,13 +153,22 @@ func (r *Roster) Observe(ctx context.Context, e *elector.Elector) iter.Seq2[Lead
 		for leader, err := range e.Observe(ctx) {
 			l := Leader{Leader: leader}
 			if err == nil && leader.PID != 0 {
-				l.Published, err = r.published(ctx, e, leader)
+				l.Published, err = r.answered(ctx, e, leader)
 			}
 			if ctx.Err() != nil || !yield(l, err) {
 				return
 			}
 		}
 	}
+}
+
+// answered is published, but waits no longer than a lease, as Elector.Observe does, and not for a
+// driver that does not return.
+func (r *Roster) answered(ctx context.Context, e *elector.Elector, leader elector.Leader) (Candidate, error) {
+	lease := e.Settings().Lease
+	ctx, cancel := context.WithTimeoutCause(ctx, lease, fmt.Errorf("roster: no answer within %v: %w", lease, context.DeadlineExceeded))
+	defer cancel()
+	return backoff.Await(ctx, func(ctx context.Context) (Candidate, error) { return r.published(ctx, e, leader) })
 }
 
 // A candidate may be elected before it has published.

@@ -132,3 +132,53 @@ func TestAnObserverSeesNothingOfTheLeadersPreviousLife(t *testing.T) {
 		})
 	}
 }
+
+// deadLink connects to nothing for a day; like lib/pq also when ctx ends, or like pgx only until then.
+type deadLink string
+
+func (d deadLink) Connect(ctx context.Context) (driver.Conn, error) {
+	ended := ctx.Done()
+	if d == "pq" {
+		ended = nil
+	}
+	select {
+	case <-time.After(24 * time.Hour):
+	case <-ended:
+	}
+	return nil, errors.New("no route to host")
+}
+
+func (deadLink) Driver() driver.Driver { return nil }
+
+func TestAnObserverHearsWithinALeaseThatTheTablesDoNotAnswer(t *testing.T) {
+	for _, like := range []deadLink{"pq", "pgx"} {
+		t.Run(string(like), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := electortest.NewServer()
+				defer server.Close()
+				pool := server.Open()
+				defer pool.Close()
+				e, err := elector.New(pool, "orders")
+				check(t, err)
+				term, err := e.Campaign(t.Context())
+				check(t, err)
+				tables := sql.OpenDB(like)
+				defer tables.Close()
+				r, err := New(tables)
+				check(t, err)
+				began := time.Now()
+				for leader, err := range r.Observe(t.Context(), e) {
+					if leader.PID == 0 || !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("got %+v, %v", leader, err)
+					}
+					break
+				}
+				if took := time.Since(began); took > e.Settings().Lease+time.Second {
+					t.Errorf("after %v", took)
+				}
+				check(t, term.Resign(t.Context()))
+				time.Sleep(48 * time.Hour) // until the drivers return
+			})
+		})
+	}
+}
