@@ -430,4 +430,44 @@ func TestACandidateThatHasLostItsSessionOnTheOldPrimaryIsNotElectedThereAgain(t 
 			}
 		})
 	}
+	scene(t, "a shared session is cut", func(b *bench) {
+		process := b.NewProcess()
+		pool := process.Open()
+		defer pool.Close()
+		session, err := elector.NewSession(pool)
+		b.wraps(err)
+		old, err := session.Elector("orders")
+		b.wraps(err)
+		b.wraps(old.Start(always))
+		defer session.Close(always)
+		for !old.IsLeader() {
+			time.Sleep(time.Millisecond)
+		}
+		term, _ := old.Term()
+		held, err := old.Leader(always)
+		b.wraps(err)
+		promoted := b.NewStandby(0)
+		b.Cleanup(promoted.Close)
+		b.wraps(promoted.Promote())
+		pool.SetMaxIdleConns(0)
+		process.ConnectTo(promoted)
+		leader := b.candidate("leader")
+		leader.process.ConnectTo(promoted)
+		b.start(leader)
+		b.leads(leader)
+		b.Terminate(held.PID)
+		<-term.Context().Done()
+		time.Sleep(3 * lease)
+		process.ConnectTo(b.Server)
+		for _, l := range promoted.Locks() {
+			if leads, _ := leader.Leader(always); l.PID != leads.PID {
+				promoted.Terminate(l.PID)
+			}
+		}
+		for began := time.Now(); time.Since(began) < lease/2; time.Sleep(10 * time.Millisecond) {
+			if old.IsLeader() {
+				b.Fatalf("elected on the old primary after %v", time.Since(began))
+			}
+		}
+	})
 }
