@@ -239,6 +239,9 @@ func TestALeadThatIsTheFirstToSeeThatItIsUnhealthyEndsNoRun(t *testing.T) {
 				}
 				return errOops
 			}), context.DeadlineExceeded)
+			if d := one.rec.Demoted(); len(d) != 1 || d[0].Reason != hooks.Unhealthy {
+				b.Errorf("demoted: %+v", d)
+			}
 		})
 	}
 }

@@ -981,7 +981,7 @@ func TestANotifierThatPanicsOrEndsItsGoroutineCostsNoElection(t *testing.T) {
 				term := b.campaign(one.Elector)
 				b.wraps(term.Resign(always))
 				b.wraps(one.Close(always))
-				if f := one.rec.Failures(); how == "panics" && (len(f) != 1 || f[0].Op != hooks.OpHook) {
+				if f := one.rec.Failures(); how == "panics" && (len(f) != 1 || f[0].Op != hooks.OpHook || !strings.Contains(f[0].Err.Error(), "the notifier panicked: oops")) {
 					b.Errorf("failures: %+v", f)
 				}
 				b.leads(b.run("two"))

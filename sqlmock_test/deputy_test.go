@@ -327,6 +327,30 @@ func TestADeputyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 	}
 }
 
+// The seat, on the first backend, is released.
+func TestAWaitingDeputyThatIsMovedByAPoolerIsNotElected(t *testing.T) {
+	waits := deputies["waits"]
+	for name, expect := range map[string]func(mock sqlmock.Sqlmock){
+		"before it prepares its wait": func(mock sqlmock.Sqlmock) {
+			expectAll(mock, waits.sit[:1])
+			query(mock, "PrepareWait").WillReturnRows(row(sessionPID+1, false, 14, "1.5"))
+		},
+		"before it waits": func(mock sqlmock.Sqlmock) {
+			expectAll(mock, waits.sit)
+			mock.ExpectExec("-- name: WaitLock ").WillReturnError(&pgconn.PgError{Code: "42704", Message: "unrecognized configuration parameter"})
+		},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			pool, mock := newMock(t)
+			expectServerCheck(mock)
+			expect(mock)
+			expectEviction(mock, sessionPID, orders)
+			e, _ := newElector(t, pool, elector.WithStandby(elector.Wait), elector.WithMaxAttempts(1))
+			wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled, elector.ErrGaveUp)
+		})
+	}
+}
+
 // A hook that takes longer than the lease costs the deputy its seat. If the campaign ends meanwhile,
 // no session is kept.
 func TestAHookBetweenTwoIntervalsOfADeputy(t *testing.T) {

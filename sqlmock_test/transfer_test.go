@@ -155,6 +155,14 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			expectUnlock(mock, orders)
 			expectUnlock(mock, offerKey)
 		}, overtaken, []error{elector.ErrNoSuccessor}, 0},
+		"the server does not release, nor says so": {func(mock sqlmock.Sqlmock) {
+			expectOffer(mock, true)
+			expectPlace(mock, 1)
+			query(mock, "UnlockTo").WillReturnError(errPlain)
+			query(mock, "HoldsLock").WillReturnError(errPlain)
+			expectUnlock(mock, orders)
+			expectUnlock(mock, offerKey)
+		}, overtaken, []error{elector.ErrNoSuccessor}, 0},
 		"the server releases, and has no room to take it back": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
 			expectPlace(mock, 1)
