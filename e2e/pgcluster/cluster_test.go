@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(shared.Around(m))
 }
 
-// own starts a cluster that the test may break.
+// own starts a cluster that the test may break, or leave roles and databases on.
 func own(t *testing.T, opts ...Option) *Cluster {
 	t.Helper()
 	c, err := Start(t.Context(), opts...)
@@ -88,7 +88,7 @@ func eventually(t *testing.T, within time.Duration, what string, happened func()
 }
 
 func TestDSNWorksWithBothDrivers(t *testing.T) {
-	c := shared.Get(t)
+	c := own(t)
 	check(t, c.CreateDatabase(t.Context(), "both drivers"))
 	check(t, c.CreateRole(t.Context(), "it's me", map[string]string{"idle_session_timeout": "7s", "search_path": "a'b"}))
 	dsn := c.DSN(ForDatabase("both drivers"), ForRole("it's me"), WithParam("application_name", "a b&c"))
@@ -123,7 +123,7 @@ func TestServerListensOnLoopbackOnly(t *testing.T) {
 }
 
 func TestRoleCanOnlyConnect(t *testing.T) {
-	c := shared.Get(t)
+	c := own(t)
 	check(t, c.CreateRole(t.Context(), "plain", nil))
 	conn := connect(t, c.DSN(ForRole("plain")))
 	if ask[bool](t, conn, `SELECT rolsuper OR rolcreatedb OR rolcreaterole OR rolreplication

@@ -208,7 +208,7 @@ func TestStatementModeRefusesTransactions(t *testing.T) {
 }
 
 func TestEveryRoleAndDatabaseMayUseTheBouncer(t *testing.T) {
-	c := shared.Get(t)
+	c := own(t)
 	check(t, c.CreateRole(t.Context(), "bounced", nil))
 	check(t, c.CreateDatabase(t.Context(), "bounced"))
 	b := bounced(t, c, Transaction)
