@@ -28,7 +28,7 @@ func (p *page) goals() {
 			fmt.Sprintf("median of %d: %s, worst: %s", again.N, duration(again.Median), duration(again.Max)), again.N > 0, again.Max <= 5000)
 		p.deputyGoal(d.name, d.normal)
 		for _, f := range []systems.Fault{systems.Resign, systems.Kill, systems.Terminate} {
-			p.atMost(fmt.Sprintf("wait, %s, %s: median at most 3 × raw", d.name, f), p.r.Gap(d.wait, string(f)).Median, 3, p.r.Gap(d.raw, string(f)).Median)
+			p.atMost(fmt.Sprintf("wait, %s, %s: median at most 3 × raw", d.name, f), p.r.Gap(d.wait, string(f)).Median, 3, p.r.Gap(d.raw, string(f)).Median, roundTrips)
 		}
 		p.leastGoal(d.name, d.raw, d.wait)
 		p.ahead(fmt.Sprintf("wait, %s: ahead of %s after each fault", d.name, systems.EtcdFast), d.wait, systems.EtcdFast)
@@ -68,8 +68,8 @@ func (p *page) leastGoal(driver, raw, wait string) {
 }
 
 // atMost writes a goal for the ratio of two times in milliseconds.
-func (p *page) atMost(what string, ms, most, of float64) {
-	p.goal(what, fmt.Sprintf("%s / %s = %.2f", duration(ms), duration(of), ms/of), !math.IsNaN(ms+of), ms <= most*of)
+func (p *page) atMost(what string, ms, most, of float64, why string) {
+	p.goal(what, fmt.Sprintf("%s / %s = %.2f", duration(ms), duration(of), ms/of), !math.IsNaN(ms+of), ms <= most*of, why)
 }
 
 // ahead writes whether the medians of a system are smaller than those of another, for all faults with samples of both.
@@ -98,7 +98,7 @@ func few(a, b int) string {
 
 // slower has, for the faults after which a system may need longer than another, the reason.
 var slower = map[systems.Fault]string{
-	systems.Resign: "a hand-over takes two round trips, one that ends the wait and one for the token, with a WAL flush: *least with a token* has the limit",
+	systems.Resign: roundTrips,
 	systems.KillAgain: "for a moment after each change nobody is deputy, and a leader that is killed then is found by the next attempt of another; " +
 		"of golang-migrate every other candidate is in the queue; the samples are few",
 	systems.Restart: "while the server is away a candidate makes at most four attempts a second, so that hundreds do not keep it from starting; " +
@@ -107,7 +107,10 @@ var slower = map[systems.Fault]string{
 	systems.BlackHole: silence,
 }
 
-const silence = "a silent leader is replaced when its lease ends: 10 s here, 2 s there; *fastest* has a lease of 1 s"
+const (
+	roundTrips = "a hand-over takes two round trips, one that ends the wait and one for the token, with a WAL flush: *least with a token* has the limit"
+	silence    = "a silent leader is replaced when its lease ends: 10 s here, 2 s there; *fastest* has a lease of 1 s"
+)
 
 // deputyGoal writes what the deputy costs: it is the follower of an election with two candidates.
 func (p *page) deputyGoal(driver, system string) {
