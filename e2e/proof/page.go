@@ -217,7 +217,7 @@ var modes = []struct{ says, name string }{
 
 var (
 	failoverRow = regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| (\\w+) \\| \\d+ \\| [^|]+ \\| ([^|]+) \\| [^|]* \\| [^|]* \\| ([^|]+) \\|")
-	routeBack   = regexp.MustCompile(`soon after its route led to a primary: held\. \d+ times; median ([^,]+), worst (\S+( \w+)?)\.`)
+	routeBack   = regexp.MustCompile(`soon after its route led to a primary: held\. \d+ times; median ([^,]+), worst (\d+ ms|\d+\.\d s)\.`)
 )
 
 // failoverCells reads the costs of failovers: the longest of each mode.
