@@ -36,10 +36,7 @@ SELECT
     pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     pg_catalog.current_setting('server_version_num')::integer AS version_num,
     pg_catalog.version()::pg_catalog.text AS version,
-    COALESCE((
-        SELECT pg_catalog.split_part(l.virtualtransaction, '/', 2)::bigint
-        FROM pg_catalog.pg_locks AS l WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() LIMIT 1
-    ), 0)::bigint AS begun,
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started,
     CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' THEN true
         ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction
 `
@@ -49,7 +46,7 @@ type DescribeServerRow struct {
 	InRecovery    bool
 	VersionNum    int32
 	Version       string
-	Begun         int64
+	Started       string
 	InTransaction bool
 }
 
@@ -65,7 +62,7 @@ func (q *Queries) DescribeServer(ctx context.Context) (DescribeServerRow, error)
 		&i.InRecovery,
 		&i.VersionNum,
 		&i.Version,
-		&i.Begun,
+		&i.Started,
 		&i.InTransaction,
 	)
 	return i, err

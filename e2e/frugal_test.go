@@ -175,7 +175,7 @@ func TestARunSendsNothingButItsStatements(t *testing.T) {
 		got := counter.now()
 		atMost(t, got["Ping"], began)
 		closes(t, got)
-		same(t, "a run", got, map[string]int{"DescribeServer": 12, "begin": 2, "ApplySettings": 2,
+		same(t, "a run", got, map[string]int{"DescribeServer": 22, "begin": 1, "ApplySettings": 1,
 			"TryLock": 1, "Confirm": 1, "Unlock": 1})
 	})
 }

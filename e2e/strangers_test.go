@@ -8,6 +8,9 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -182,4 +185,166 @@ func cutAtEachStatement(t *testing.T, d drivers, wait time.Duration, opts []elec
 			_ = term.Resign(soon(t)) // its connection may also have been cut
 		})
 	}
+}
+
+// checks is how many checks each test makes of each pooler and each server:
+// PGELECTOR_CHECKS=200 measures.
+func checks(few int) int {
+	if n, err := strconv.Atoi(os.Getenv("PGELECTOR_CHECKS")); err == nil {
+		return n
+	}
+	return few
+}
+
+// found has n new candidates of session scope check the server, and returns how many of them found a
+// pooler. The pools are new, too, if a pooler is there.
+func (s *server) found(t *testing.T, n int, open func() *sql.DB) (poolers int) {
+	t.Helper()
+	for range n {
+		pool := open()
+		e, err := elector.New(pool, s.election(t), elector.WithLease(lease), elector.WithScope(elector.SessionScope))
+		check(t, err)
+		term, elected, err := e.TryCampaign(soon(t))
+		switch {
+		case elected:
+			_ = term.Resign(soon(t)) // through a pooler the session may be lost
+		case errors.Is(err, elector.ErrSessionPooled):
+			poolers++
+		default:
+			t.Errorf("no answer: %v", err)
+		}
+	}
+	return poolers
+}
+
+// during has many work until the end of the test.
+func during(t *testing.T, many int, work func(ctx context.Context)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		workers.Wait()
+	})
+	for range many {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				work(ctx)
+			}
+		})
+	}
+}
+
+// A backend begins transactions by itself: to catch up with the changes of the catalog that others
+// make, and to deliver notifications. They are no strangers' on a backend that a pooler shares.
+func TestAServerWhoseBackendsBeginTransactionsByThemselvesIsNoPooler(t *testing.T) {
+	t.Parallel()
+	for name, busy := range map[string]func(t *testing.T, s *server, pool *sql.DB){
+		"beside DDL": func(t *testing.T, s *server, _ *sql.DB) {
+			others := pgx.open(t, 0, s.DSN())
+			during(t, 2, func(ctx context.Context) {
+				conn, err := others.Conn(ctx)
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				for range 100 {
+					_, _ = conn.ExecContext(ctx, "CREATE TEMPORARY TABLE brief (a int PRIMARY KEY, b text, c text, d text)")
+					_, _ = conn.ExecContext(ctx, "DROP TABLE IF EXISTS brief")
+				}
+			})
+		},
+		"beside NOTIFY": func(t *testing.T, s *server, pool *sql.DB) {
+			channel := unique("channel")
+			for _, conn := range pooled(t, pool) {
+				_, err := conn.ExecContext(soon(t), "LISTEN "+channel)
+				check(t, err)
+				check(t, conn.Close())
+			}
+			others := pgx.open(t, 0, s.DSN())
+			during(t, 1, func(ctx context.Context) {
+				_, _ = others.ExecContext(ctx, "NOTIFY "+channel)
+				time.Sleep(5 * time.Millisecond)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			overEach(t, func(t *testing.T, d drivers) {
+				s := direct(t)
+				proxy, err := s.Proxy(t.Context())
+				check(t, err)
+				t.Cleanup(func() { expect(t, proxy.Close()) })
+				pool := d.open(t, 0, proxy.DSN())
+				busy(t, s, pool)
+				proxy.Slow(5*time.Millisecond, 0)
+				n := checks(3)
+				if poolers := s.found(t, n, func() *sql.DB { return pool }); poolers > 0 {
+					t.Errorf("%d of %d checks found a pooler", poolers, n)
+				}
+			})
+		})
+	}
+}
+
+// With strangers and without, a transaction pooler is always found, and a session pooler never.
+func TestEachCheckFindsATransactionPoolerAndNoneASessionPooler(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgcluster.PoolMode{pgcluster.Transaction, pgcluster.Session} {
+		for _, size := range []int{1, 2, 20} {
+			for _, strangers := range []int{0, 3} {
+				if mode == pgcluster.Session && size < 20 {
+					continue // it has no backend for a second connection
+				}
+				t.Run(fmt.Sprintf("%s %d, %d strangers", mode, size, strangers), func(t *testing.T) {
+					t.Parallel()
+					s := direct(t)
+					b := bounced(t, s.Cluster, mode, pgcluster.WithPoolSize(size))
+					others := pq.open(t, 0, b.DSN())
+					during(t, strangers, func(ctx context.Context) { _, _ = others.ExecContext(ctx, "SELECT pg_sleep(0.002)") })
+					n, want := checks(5), 0
+					if mode == pgcluster.Transaction {
+						want = n
+					}
+					pool := pgx.open(t, 0, b.DSN(waysToAsk["pgx exec"]...))
+					pool.SetMaxIdleConns(-1) // each check has two new connections
+					if poolers := s.found(t, n, func() *sql.DB { return pool }); poolers != want {
+						t.Errorf("%d of %d checks found a pooler, want %d", poolers, n, want)
+					} else {
+						t.Logf("%d of %d checks found a pooler", poolers, n)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Over lib/pq a connection that its pooler closes says no more than driver.ErrBadConn, as one in
+// statement mode does at BEGIN.
+func TestATransactionPoolerWhoseBackendsEndAgainAndAgainIsNotRefused(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := direct(t)
+		name := unique("ending")
+		s.databaseOf(t, name)
+		b := bounced(t, s.Cluster, pgcluster.Transaction, pgcluster.WithPoolSize(20))
+		during(t, 1, func(context.Context) {
+			time.Sleep(rand.N(60 * time.Millisecond))
+			_, _ = s.admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+		})
+		var all sync.WaitGroup
+		for range checks(8) {
+			pool := d.open(t, 0, b.DSN(append(waysToAsk["pgx exec"], pgcluster.ForDatabase(name))...))
+			e, err := elector.New(pool, s.election(t), elector.WithLease(lease), elector.WithRetryInterval(retry))
+			check(t, err)
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				if err := e.Run(ctx, nil); err != nil && ctx.Err() == nil {
+					t.Errorf("Run has ended: %v", err)
+				}
+			})
+		}
+		all.Wait()
+	})
 }

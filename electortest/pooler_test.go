@@ -23,7 +23,7 @@ import (
 // What a pooler or its server answers to BEGIN, and what the candidate says of it. The check of the
 // server begins two transactions.
 func TestATransactionThatDoesNotBeginNamesItsCause(t *testing.T) {
-	const full, closed, second = "the pooler may have no server connection left", "the pooler has closed the connection", "begin a second transaction"
+	const full = "the pooler may have no server connection left"
 	waited := serverError("08P01", "query_wait_timeout")
 	violated := serverError("08P01", "prepared statement did not exist")
 	for name, c := range map[string]struct {
@@ -35,13 +35,13 @@ func TestATransactionThatDoesNotBeginNamesItsCause(t *testing.T) {
 		permanent bool
 	}{
 		"no connection in time":         {waited, "BEGIN", 1, waited, full, false},
-		"a closed connection":           {driver.ErrBadConn, "BEGIN", 1, driver.ErrBadConn, closed, false},
-		"statement pooling":             {violated, "BEGIN", 1, elector.ErrSessionPooled, "begin a transaction", true},
+		"a closed connection":           {driver.ErrBadConn, "BEGIN", 1, driver.ErrBadConn, full, false},
+		"as in statement pooling":       {violated, "BEGIN", 1, violated, "statement pooling", false},
 		"a server in recovery":          {serverError("0A000", "cannot set transaction read-write mode during recovery"), "BEGIN", 1, elector.ErrServerReadOnly, "begin a transaction", true},
 		"a full lock table":             {serverError("53200", "out of shared memory"), "BEGIN", 1, elector.ErrLockTableFull, "begin a transaction", false},
 		"the second, in time":           {waited, "BEGIN", 2, nil, full, false},
-		"the second, closed":            {driver.ErrBadConn, "BEGIN", 2, nil, second, false},
-		"the second, statement pooling": {violated, "BEGIN", 2, nil, second, false},
+		"the second, closed":            {driver.ErrBadConn, "BEGIN", 2, nil, full, false},
+		"the second, statement pooling": {violated, "BEGIN", 2, nil, full, false},
 		"the second, a full lock table": {serverError("53200", "out of shared memory"), "BEGIN", 2, elector.ErrLockTableFull, "begin a transaction", false},
 		"once closed":                   {driver.ErrBadConn, "BEGIN", 0, nil, "", false},
 		"once statement pooling":        {violated, "BEGIN", 0, nil, "", false},
@@ -74,6 +74,38 @@ func TestATransactionThatDoesNotBeginNamesItsCause(t *testing.T) {
 				b.Errorf("%d connections are in use", n)
 			}
 		})
+	}
+}
+
+// A backend that ends, a full pooler and one in statement mode say the same, with lib/pq.
+func TestAPoolerPermitsNoTransactionsOnceItHasRefusedFiveInTenSeconds(t *testing.T) {
+	for _, refusal := range []error{driver.ErrBadConn, serverError("08P01", "refused")} {
+		for _, permits := range []time.Duration{0, 8 * time.Second} { // after which one begins
+			scene(t, fmt.Sprint(refusal, permits), func(b *bench) {
+				var last, refused atomic.Int64
+				start := time.Now()
+				last.Store(int64(permits))
+				one := b.wired(func(m message, send func() error) error {
+					if at := last.Load(); m.name != "BEGIN" || at > 0 && int64(time.Since(start)) > at && last.CompareAndSwap(at, 0) {
+						return send()
+					}
+					refused.Add(1)
+					return refusal
+				}, "one", inside)
+				err := one.Run(always, nil)
+				b.wraps(err, elector.ErrSessionPooled)
+				b.wraps(err, refusal)
+				b.within("it is refused", permits+10*time.Second, time.Since(start), permits+time.Minute)
+				if n := refused.Load(); n < 5 {
+					b.Errorf("refused after %d transactions", n)
+				}
+				for _, f := range one.rec.Failures() {
+					if f.Permanent != (f.Err == err) {
+						b.Errorf("permanent: %t, %v", f.Permanent, f.Err)
+					}
+				}
+			})
+		}
 	}
 }
 
@@ -157,7 +189,7 @@ func TestACandidateThatSharesACheckLearnsWhatItHasFound(t *testing.T) {
 		asked := b.count()
 		s, err := third(b, process)
 		b.wraps(err)
-		if n := asked()["DescribeServer"]; n != 2*2*6 {
+		if n := asked()["DescribeServer"]; n != 2*22 {
 			b.Errorf("%d questions, want those of the first and the second", n)
 		}
 		s.pool.SetMaxIdleConns(-1)

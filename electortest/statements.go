@@ -163,7 +163,7 @@ func (x *execution) knowsOrOwn(one setting) bool {
 
 func describeServer(x *execution, _ *message) (Answer, error) {
 	in, err := x.inTransaction()
-	return one(int64(x.pid), x.server.recovery, int64(versionNum), versionText, x.begun, in), err
+	return one(int64(x.pid), x.server.recovery, int64(versionNum), versionText, x.server.start(), in), err
 }
 
 // transactionSetting is local to a transaction.

@@ -22,28 +22,25 @@ import (
 // described answers DescribeServer on a backend.
 func described(pid int) []driver.Value { return values(pid, false, 150000, "PostgreSQL 15", 0, false) }
 
-// check has the statements of one check of the server.
-var check = []statement{
-	{"DescribeServer", described(firstPID)},
-	{"DescribeServer", described(secondPID)},
-	{"DescribeServer", described(firstPID)},
-	{"DescribeServer", described(secondPID)},
-	{"BEGIN", nil},
-	{"DescribeServer", described(firstPID)},
-	{"ApplySettings", values(11)},
-	{"ROLLBACK", nil},
-	{"DescribeServer", described(secondPID)},
+// checkOf has the statements of one check of the server: questions to both connections, then these.
+func checkOf(turns string) (all []statement) {
+	for _, turn := range "ab" + turns {
+		all = append(all, statement{"DescribeServer", described(map[rune]int{'a': firstPID, 'b': secondPID}[turn])})
+	}
+	return append(all, statement{"BEGIN", nil}, statement{"ApplySettings", values(11)}, statement{"ROLLBACK", nil})
 }
 
 // attempt has the statements of an attempt that is granted the lock.
-var attempt = slices.Concat(check, check, []statement{
+var attempt = slices.Concat(checkOf(turns), []statement{
 	{"TryLock", values("granted", true, sessionPID, 0, "")},
 	{"Confirm", values(true, sessionPID, 745, noEpoch, false, "")},
 })
 
 const (
-	itsTryLock = 18
-	itsConfirm = 19
+	itsBegin    = 22
+	itsSettings = 23
+	itsTryLock  = 25
+	itsConfirm  = 26
 )
 
 // expectAttemptUpTo expects the statements of an attempt up to i, which has the fault f.
@@ -116,7 +113,7 @@ func TestASlowAnswerInTimeIsNoFault(t *testing.T) {
 
 // callOf has, for each statement of an attempt, the one from which it is retried: itself, or the
 // beginning of the transaction that failed with it.
-var callOf = map[int]int{0: 0, 1: 1, 2: 2, 3: 3, 5: 5, 6: 4, 7: 4, 8: 8, 9: 9, 15: 13, itsTryLock: itsTryLock, itsConfirm: itsConfirm}
+var callOf = map[int]int{0: 0, 1: 1, 2: 2, itsBegin - 1: itsBegin - 1, itsSettings: itsBegin, itsSettings + 1: itsBegin, itsTryLock: itsTryLock, itsConfirm: itsConfirm}
 
 // loses expects the first n statements of an attempt, and answers the next with the error of a
 // prepared statement that is missing.
@@ -197,7 +194,7 @@ func sessionSettings(t *testing.T) (names []string) {
 	pool, mock := newMock(t)
 	e, _ := newElector(t, pool)
 	var sent capture
-	for _, s := range attempt[:6] {
+	for _, s := range attempt[:itsSettings] {
 		s.expect(mock, fault{})
 	}
 	query(mock, "ApplySettings").WithArgs(true, &sent).WillReturnError(errPlain)
@@ -213,9 +210,8 @@ func sessionSettings(t *testing.T) (names []string) {
 
 // expectRefusedSettings expects that the server refuses all settings together.
 func expectRefusedSettings(mock sqlmock.Sqlmock, refused error) {
-	expectAttemptUpTo(mock, 6, fault{err: refused})
+	expectAttemptUpTo(mock, itsSettings, fault{err: refused})
 	mock.ExpectRollback()
-	attempt[8].expect(mock, fault{})
 }
 
 // expectEachTried expects that each setting is tried alone, after the server has refused all
@@ -240,7 +236,6 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 		e, rec := newElector(t, pool)
 		expectRefusedSettings(mock, refused)
 		expectEachTried(mock, names, name, refused)
-		expectOneCheck(mock)
 		query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, lacks(name)).WillReturnRows(row("granted", true, sessionPID, 0, ""))
 		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch, false, ""))
 		expectResign(mock)
@@ -334,6 +329,9 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 				if c.steps > 2 {
 					free(!c.taken)
 				}
+				if c.steps == 3 { // the transaction goes on
+					query(mock, "PingTransaction").WillReturnRows(row("open"))
+				}
 				if c.steps > 3 {
 					mock.ExpectRollback()
 					free(c.freed)
@@ -383,29 +381,20 @@ func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
 	}
 }
 
-// The driver begins one transaction for each question, or two: pgx does that if it describes
-// statements.
 func TestAServerThatCanJustKeepThePromiseIsAccepted(t *testing.T) {
-	for name, c := range map[string]struct {
-		version int
-		begun   []int
-	}{"the oldest": {140000, make([]int, 6)}, "one": {150000, []int{7, 20, 8, 21, 9, 23}}, "two": {150000, []int{7, 20, 9, 22, 11, 25}}} {
-		bubble(t, name, func(t *testing.T) {
-			pool, mock := newMock(t)
-			asked := 0
-			for _, s := range attempt {
-				if s.name == "DescribeServer" {
-					s.answer = values(s.answer[0], false, c.version, "PostgreSQL", c.begun[asked%len(c.begun)], false)
-					asked++
-				}
-				s.expect(mock, fault{})
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		for _, s := range attempt {
+			if s.name == "DescribeServer" {
+				s.answer = values(s.answer[0], false, 140000, "PostgreSQL", 0, false)
 			}
-			expectResign(mock)
-			e, rec := newElector(t, pool)
-			resign(t, campaign(t, e))
-			wantFailures(t, rec)
-		})
-	}
+			s.expect(mock, fault{})
+		}
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		resign(t, campaign(t, e))
+		wantFailures(t, rec)
+	})
 }
 
 // upTo expects the first n statements of an attempt, and answers the next as a server does that
@@ -428,59 +417,57 @@ func upTo(n int, answer ...any) func(sqlmock.Sqlmock) {
 	}
 }
 
-// begins expects a check until a backend tells the last of those numbers of transactions.
-func begins(begun ...int) func(sqlmock.Sqlmock) {
+// mixesUp are poolers that lose a statement, or have it already. Other code may have caused that once.
+var mixesUp = map[string]func(sqlmock.Sqlmock){
+	"a pooler that loses a prepared statement of pgx":      alwaysLoses(0, "26000"),
+	"a pooler that has a prepared statement already":       alwaysLoses(1, "42P05"),
+	"a statement that is lost during a transaction":        alwaysLoses(itsSettings, "26000"),
+	"a statement that is there already in a transaction":   alwaysLoses(itsSettings, "42P05"),
+	"a statement that is lost at the end of a transaction": alwaysLoses(itsSettings+1, "26000"),
+}
+
+// times has each check find the same.
+func times(n int, one func(sqlmock.Sqlmock)) func(sqlmock.Sqlmock) {
 	return func(mock sqlmock.Sqlmock) {
-		asked := 0
-		for _, s := range attempt {
-			if s.name == "DescribeServer" {
-				s.answer = values(s.answer[0], false, 150000, "PostgreSQL 15", begun[asked], false)
-				asked++
-			}
-			if s.expect(mock, fault{}); asked == len(begun) {
-				break
-			}
-		}
-		if asked == 5 {
-			mock.ExpectRollback()
+		for range n {
+			one(mock)
 		}
 	}
 }
 
-var refusals = []struct {
-	name   string
-	server func(sqlmock.Sqlmock)
-	want   error
-}{
-	{"a hot standby", upTo(0, firstPID, true, 150000, "PostgreSQL 15", 0, false), elector.ErrServerReadOnly},
-	{"an old server", upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", 0, false), elector.ErrUnsupportedServer},
-	{"a pooler that loses a prepared statement of pgx", alwaysLoses(0, "26000"), elector.ErrSessionPooled},
-	{"a pooler that has a prepared statement already", alwaysLoses(1, "42P05"), elector.ErrSessionPooled},
-	{"one backend for two connections", upTo(1, firstPID, false, 150000, "PostgreSQL 15", 0, false), elector.ErrSessionPooled},
-	{"another backend for the first connection", upTo(2, firstPID+2, false, 150000, "PostgreSQL 15", 0, false), elector.ErrSessionPooled},
-	{"another backend for the second", upTo(3, secondPID+1, false, 150000, "PostgreSQL 15", 0, false), elector.ErrSessionPooled},
-	{"another backend after a transaction", upTo(8, secondPID+1, false, 150000, "PostgreSQL 15", 0, false), elector.ErrSessionPooled},
-	{"a backend that strangers use, too", begins(7, 20, 8, 22), elector.ErrSessionPooled},
-	{"a backend that strangers use during a transaction", begins(7, 20, 8, 21, 10), elector.ErrSessionPooled},
-	{"a backend that strangers use after it", begins(7, 20, 8, 21, 9, 24), elector.ErrSessionPooled},
-	{"a pooler in statement mode", upTo(4, &pq.Error{Code: "08P01"}), elector.ErrSessionPooled},
-	{"another backend during a transaction", upTo(5, secondPID+1, false, 150000, "PostgreSQL 15", 0, false), elector.ErrSessionPooled},
-	{"a statement that is lost during a transaction", alwaysLoses(5, "26000"), elector.ErrSessionPooled},
-	{"a statement that is there already in a transaction", alwaysLoses(6, "42P05"), elector.ErrSessionPooled},
-	{"a statement that is lost at the end of a transaction", alwaysLoses(7, "26000"), elector.ErrSessionPooled},
-	{"an outcome that nobody knows", upTo(itsTryLock, "perhaps", false, sessionPID, 0, ""), elector.ErrUnsupportedServer},
-	{"locks that do not show", upTo(itsConfirm, false, sessionPID, 0, noEpoch, false, ""), elector.ErrUnsupportedServer},
+// shares are the answers of a pooler, as surely as any can be.
+var shares = map[string]func(sqlmock.Sqlmock){
+	"one backend for two connections":          upTo(1, firstPID, false, 150000, "PostgreSQL 15", 0, false),
+	"another backend for the first connection": upTo(2, firstPID+2, false, 150000, "PostgreSQL 15", 0, false),
+	"that of the second for it":                upTo(2, secondPID, false, 150000, "PostgreSQL 15", 0, false),
+	"another backend for the second":           upTo(3, secondPID+1, false, 150000, "PostgreSQL 15", 0, false),
+	"another server for it":                    upTo(3, secondPID, false, 150000, "PostgreSQL 15", 1, false),
+	"another backend for the last question":    upTo(itsBegin-1, firstPID+2, false, 150000, "PostgreSQL 15", 0, false),
+	"that of the other for the last question":  upTo(itsBegin-1, firstPID, false, 150000, "PostgreSQL 15", 0, false),
+	"another server for the last question":     upTo(itsBegin-1, secondPID, false, 150000, "PostgreSQL 15", 1, false),
 }
 
 func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
-	for _, r := range refusals {
-		bubble(t, r.name, func(t *testing.T) {
+	type refusal struct {
+		server func(sqlmock.Sqlmock)
+		want   error
+	}
+	refusals := map[string]refusal{
+		"a hot standby":                {upTo(0, firstPID, true, 150000, "PostgreSQL 15", 0, false), elector.ErrServerReadOnly},
+		"an old server":                {upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", 0, false), elector.ErrUnsupportedServer},
+		"an outcome that nobody knows": {upTo(itsTryLock, "perhaps", false, sessionPID, 0, ""), elector.ErrUnsupportedServer},
+		"locks that do not show":       {upTo(itsConfirm, false, sessionPID, 0, noEpoch, false, ""), elector.ErrUnsupportedServer},
+	}
+	for name, server := range shares {
+		refusals[name] = refusal{server, elector.ErrSessionPooled}
+	}
+	for name, server := range mixesUp {
+		refusals[name] = refusal{times(3, server), elector.ErrSessionPooled}
+	}
+	for name, r := range refusals {
+		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
-			if r.server(mock); errors.Is(r.want, elector.ErrSessionPooled) { // refused only if it repeats
-				r.server(mock)
-				expectOneCheck(mock) // which misses it
-				r.server(mock)
-			}
+			r.server(mock)
 			e, rec := newElector(t, pool)
 			err := e.Run(patience(t), nil)
 			wantError(t, err, r.want)
@@ -494,6 +481,23 @@ func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
 			wantInUse(t, pool, 1)
 		})
 	}
+}
+
+// In a failover a pool may lead to two servers, whose backends have the same process id.
+func TestTwoServersAreNoPooler(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		for _, s := range attempt {
+			if s.name == "DescribeServer" && s.answer[0] == driver.Value(secondPID) {
+				s.answer = values(firstPID, false, 150000, "PostgreSQL 15", 1, false)
+			}
+			s.expect(mock, fault{})
+		}
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		resign(t, campaign(t, e))
+		wantFailures(t, rec)
+	})
 }
 
 // away is the driver of lib/pq behind a pooler whose server restarts.
@@ -522,12 +526,14 @@ func TestAPoolerThatDoesNotAnswerAfterItWasFoundIsAskedAgain(t *testing.T) {
 			return nil
 		})
 		_ = conn.Close()
-		for range 3 {
-			upTo(1, firstPID, false, 150000, "PostgreSQL 15", 0, false)(mock)
-		}
+		upTo(1, firstPID, false, 150000, "PostgreSQL 15", 0, false)(mock)
 		e, rec := newElector(t, pool, elector.WithScope(elector.Auto))
 		if _, _, err = e.TryCampaign(t.Context()); err == nil || errors.Is(err, elector.ErrSessionPooled) {
 			t.Errorf("got %v", err)
+		}
+		alone, _ := newElector(t, pool, elector.WithScope(elector.TransactionScope))
+		if _, _, err = alone.TryCampaign(t.Context()); !contains(err, "is the server reachable? If there is a pooler") {
+			t.Errorf("without a pooler: %v", err)
 		}
 		if f := rec.Failures(); len(f) != 1 || f[0].Permanent {
 			t.Errorf("reported %+v", f)
@@ -536,38 +542,38 @@ func TestAPoolerThatDoesNotAnswerAfterItWasFoundIsAskedAgain(t *testing.T) {
 	})
 }
 
-// A connection that is cut during a check can look like a pooler. A pool is refused only if each
-// connection looks like that, and never after it has passed a check.
-func TestAPoolerIsRefusedOnlyIfItShowsOnEachConnection(t *testing.T) {
-	for _, r := range refusals {
-		if !errors.Is(r.want, elector.ErrSessionPooled) {
-			continue
-		}
-		bubble(t, r.name, func(t *testing.T) {
+// A server that has passed a check is never refused for good because of a pooler, and statements
+// that are mixed up must be on each connection.
+func TestAPoolerIsRefusedOnlyIfItShowsBeforeTheServerHasPassed(t *testing.T) {
+	for name, server := range mixesUp {
+		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
-			r.server(mock)
-			expectOneCheck(mock)
-			r.server(mock)
-			expectServerCheck(mock)
-			expectAttempt(mock, "granted")
-			query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false, ""))
-			expectEviction(mock, sessionPID, orders) // the lock is on a shared backend
-			r.server(mock)
-			expectOneCheck(mock) // which misses it
-			r.server(mock)
-			r.server(mock)
+			times(2, server)(mock)
 			expectTerm(mock, 1)
 			expectResign(mock)
 			e, rec := newElector(t, pool)
 			resign(t, campaign(t, e))
-			wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign)
-			for _, f := range rec.Failures() {
-				if wantError(t, f.Err, elector.ErrSessionPooled); f.Permanent {
-					t.Errorf("refused permanently: %v", f.Err)
-				}
-			}
+			wantFailures(t, rec)
 		})
 	}
+	bubble(t, "passed", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		expectAttempt(mock, "granted")
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false, ""))
+		expectEviction(mock, sessionPID, orders) // the lock is on a shared backend
+		upTo(1, firstPID, false, 150000, "PostgreSQL 15", 0, false)(mock)
+		expectTerm(mock, 1)
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		resign(t, campaign(t, e))
+		wantFailures(t, rec, hooks.OpCampaign, hooks.OpCampaign)
+		for _, f := range rec.Failures() {
+			if wantError(t, f.Err, elector.ErrSessionPooled); f.Permanent {
+				t.Errorf("refused permanently: %v", f.Err)
+			}
+		}
+	})
 }
 
 // A transaction pooler that is busy with others may give lib/pq's arguments to a statement of
@@ -687,8 +693,18 @@ func TestACandidateWhoseServerTurnsStandbyWaitsForThePrimary(t *testing.T) {
 	}
 }
 
+// hangs is a driver that gives no connection.
+type hangs struct{ driver.Connector }
+
+func (hangs) Connect(ctx context.Context) (driver.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (hangs) Driver() driver.Driver { return nil }
+
 func TestAnErrorHasThePoolsFiguresOnlyIfThePoolGaveNoConnection(t *testing.T) {
-	const named = "MaxOpenConns large enough?"
+	const named, connects = "MaxOpenConns large enough?", "connect_timeout"
 	bubble(t, "busy", func(t *testing.T) {
 		pool, _ := newMock(t)
 		pool.SetMaxOpenConns(2)
@@ -698,7 +714,7 @@ func TestAnErrorHasThePoolsFiguresOnlyIfThePoolGaveNoConnection(t *testing.T) {
 		e, rec := newElector(t, pool)
 		start := time.Now()
 		_, _, err = e.TryCampaign(t.Context())
-		if took := time.Since(start); took != 7*time.Second || !contains(err, named) || !contains(err, "(2 open, 2 in use, at most 2; 0 is no limit)") {
+		if took := time.Since(start); took != 7*time.Second || !contains(err, named) || contains(err, connects) || !contains(err, "(2 open, 2 in use, at most 2; 0 is no limit)") {
 			t.Errorf("after %v: %v", took, err)
 		}
 		wantFailures(t, rec, hooks.OpCampaign)
@@ -711,6 +727,14 @@ func TestAnErrorHasThePoolsFiguresOnlyIfThePoolGaveNoConnection(t *testing.T) {
 		if wantError(t, err, elector.ErrStopped); contains(err, named) {
 			t.Errorf("got %v", err)
 		}
+	})
+	bubble(t, "none from the driver", func(t *testing.T) { // whose own pool has no other, or whose server is away
+		pool := sql.OpenDB(hangs{})
+		e, _ := newElector(t, pool)
+		if _, _, err := e.TryCampaign(t.Context()); contains(err, named) || !contains(err, connects) || !contains(err, "(a pgxpool)") {
+			t.Errorf("got %v", err)
+		}
+		_ = pool.Close()
 	})
 	bubble(t, "closed", func(t *testing.T) {
 		pool, _, err := sqlmock.New()

@@ -109,38 +109,33 @@ func row(values ...driver.Value) *sqlmock.Rows {
 }
 
 // expectServerCheck expects that the one elector of the mock checks the server, before the first
-// attempt and after a failed one: twice until it has passed.
+// attempt and after a failed one: with half of the questions once it has passed.
 func expectServerCheck(mock sqlmock.Sqlmock) {
 	if _, again := passed.LoadOrStore(mock, true); again {
-		expectOneCheck(mock)
+		expectCheck(mock, turns[:len(turns)/2])
 	} else {
-		expectFirstCheck(mock)
+		expectCheck(mock, turns)
 	}
-}
-
-// expectFirstCheck expects two checks.
-func expectFirstCheck(mock sqlmock.Sqlmock) {
-	expectOneCheck(mock)
-	expectOneCheck(mock)
 }
 
 // passed are the mocks whose server has passed a check.
 var passed sync.Map
 
-// expectOneCheck expects one check.
-func expectOneCheck(mock sqlmock.Sqlmock) {
-	describe := func(pid int) {
+// turns are the connections that a check asks, after one question to each.
+const turns = "abaabbababbbbaabaaab"
+
+// expectCheck expects one check.
+func expectCheck(mock sqlmock.Sqlmock, turns string) {
+	for _, turn := range "ab" + turns {
+		pid := firstPID
+		if turn == 'b' {
+			pid = secondPID
+		}
 		query(mock, "DescribeServer").WillReturnRows(row(pid, false, 150000, "PostgreSQL 15", 0, false))
 	}
-	for range 2 {
-		describe(firstPID)
-		describe(secondPID)
-	}
 	mock.ExpectBegin()
-	describe(firstPID)
 	query(mock, "ApplySettings").WillReturnRows(row(11))
 	mock.ExpectRollback()
-	describe(secondPID)
 }
 
 // noEpoch is the epoch that Confirm and Tokens return with a token if pgelector.epoch is not set.

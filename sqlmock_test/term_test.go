@@ -515,7 +515,7 @@ func TestEachSessionAnswersARequestOfTheSameName(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
 		e, rec := newElector(t, pool)
-		expectFirstCheck(mock)
+		expectCheck(mock, turns)
 		for token := range int64(3) {
 			expectElection(mock, token+1)
 			for _, key := range []int64{0, session.ResignKey(e.Key())} {

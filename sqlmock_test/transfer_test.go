@@ -354,7 +354,7 @@ func TestASuccessorOfASessionWaitsOnAConnectionOfItsOwn(t *testing.T) {
 			m := newMany(t, 1)
 			m.opened()
 			query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "offered", sessionPID)))
-			expectFirstCheck(m.mock) // of the server as the elector knows it
+			expectCheck(m.mock, turns) // of the server as the elector knows it
 			expectAll(m.mock, successorLeads)
 			query(m.mock, "TryPair").WillReturnRows(row(true)) // a seat
 			expectResign(m.mock)
@@ -377,7 +377,7 @@ func TestCloseEndsTheWaitOfASuccessor(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
 		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "offered", sessionPID)))
-		expectFirstCheck(m.mock) // of the server as the elector knows it
+		expectCheck(m.mock, turns) // of the server as the elector knows it
 		expectAll(m.mock, successorSetup)
 		m.mock.ExpectExec("-- name: WaitLock ").WillDelayFor(never).WillReturnResult(sqlmock.NewResult(0, 0))
 		time.AfterFunc(time.Second, func() { wantError(t, m.Close(context.Background())) })

@@ -226,17 +226,8 @@ var verbs = map[string]func(*call) (string, error){
 	},
 	"DescribeServer": func(c *call) (string, error) {
 		row, err := c.q.DescribeServer(c)
+		c.one.server = row.Started
 		return fmt.Sprintf("%s, in recovery %v, 14 or newer %v%s", c.name(row.Pid), row.InRecovery, row.VersionNum >= 140000, inside(row.InTransaction)), err
-	},
-	"Begun": func(c *call) (string, error) {
-		var before, after db.DescribeServerRow
-		var err error
-		for range 3 { // a driver may prepare the first
-			if before = after; err == nil {
-				after, err = c.q.DescribeServer(c)
-			}
-		}
-		return fmt.Sprint(after.Begun - before.Begun), err
 	},
 	"InTransaction": func(c *call) (string, error) {
 		in, err := c.q.InTransaction(c)

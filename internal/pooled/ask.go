@@ -60,10 +60,12 @@ func askOnce(ctx context.Context, pool Pool, writes bool, call func(db.DBTX) err
 	switch {
 	case pgerr.State(err) == "0A000": // a standby: lib/pq wants to write
 		tx, err = pool.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	case isRefused(err) && pool.PingContext(ctx) == nil: // or the pooler was full, or restarted
-		if tx, err = pool.BeginTx(ctx, nil); isRefused(err) {
+	}
+	for n := 1; IsRefusal(err) && pool.PingContext(ctx) == nil; n++ { // or the pooler was full, or its backends end
+		if n == Refusals {
 			return call(pool)
 		}
+		tx, err = pool.BeginTx(ctx, nil)
 	}
 	if err != nil {
 		return err
@@ -81,7 +83,11 @@ func askOnce(ctx context.Context, pool Pool, writes bool, call func(db.DBTX) err
 	return tx.Commit()
 }
 
-// isRefused reports whether a pooler in statement mode may have ended the connection.
-func isRefused(err error) bool {
+// Refusals are how many transactions a pooler in statement mode has refused at least.
+const Refusals = 5
+
+// IsRefusal reports whether an error of BEGIN may be that of a pooler in statement mode, which ends
+// the connection: of that lib/pq says no more than of any connection that has ended.
+func IsRefusal(err error) bool {
 	return pgerr.State(err) == "08P01" || errors.Is(err, driver.ErrBadConn)
 }

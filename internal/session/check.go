@@ -44,28 +44,17 @@ func (v *Server) check(ctx context.Context) error {
 	return err
 }
 
-// poolerRepeats is how often a pooler must show again to be believed, and how many checks in
-// a row must find none: each may miss a busy one. (Measured: one of 730 did, with three
-// strangers on two backends.)
+// poolerRepeats is how often a failure that may have another cause than a pooler must show again.
 const poolerRepeats = 2
 
-// checkServer checks the server twice, or once if it has passed before, and on new connections
-// again if it finds a pooler: a connection that is cut in the middle of a check can look like
-// one. A protocol violation (08P01) is checked again, too: a pooler that mixes clients up, or
-// one that is full.
+// checkServer checks the server, and on new connections again if statements were mixed up, or the
+// protocol was violated (08P01): by a pooler that mixes clients up, or is full, or has lost a
+// connection.
 func (v *Server) checkServer(ctx context.Context) error {
-	repeats := v.pool.Stats().Idle/2 + poolerRepeats // each discards two connections
-	for found, missed := 0, 0; ; {
-		switch err := v.checkOnce(ctx); {
-		case errors.Is(err, ErrSessionPooled) || pgerr.State(err) == "08P01":
-			if found++; found > repeats {
-				return err
-			}
-			missed = 0
-		case err != nil || missed+1 == poolerRepeats || found == 0 && v.passed.Load():
+	for repeats := v.pool.Stats().Idle/2 + poolerRepeats; ; repeats-- { // each discards two connections
+		err := v.checkOnce(ctx)
+		if repeats == 0 || !errors.Is(err, errMixedUp) && pgerr.State(err) != "08P01" {
 			return err
-		default:
-			missed++
 		}
 	}
 }
@@ -96,7 +85,7 @@ func (v *Server) checkPrimary(ctx context.Context, s *Session) error {
 	case server.InRecovery:
 		return ErrServerReadOnly
 	}
-	s.pid, s.begun = server.Pid, server.Begun
+	s.pid, s.server = server.Pid, server.Started
 	v.primary.Store(true)
 	return nil
 }
@@ -116,76 +105,46 @@ func CheckPoolSize(pool *sql.DB, watching, synchronous bool) error {
 	return nil
 }
 
-// checkPooler compares the backends behind two connections, which it asks in turn. A pooler in
-// transaction mode gives one connection the other's backend, or one that strangers used
-// meanwhile: its count of transactions grew by more than these questions. While b is inside a
-// transaction, a and the strangers share the other backends. In statement mode b cannot begin
-// one.
+// turns are the questions to two connections, after one to each. A pooler gives each question a
+// backend, and does not know which connection has its turn. Strangers may keep it from giving both
+// the same one, but to miss it, the backends must come in just this order, which has no rhythm.
+// With two backends at random one check in a million misses it, and half of a check, which is
+// enough for a server that has passed one, one in a thousand.
+const turns = "abaabbababbbbaabaaab"
+
+// checkPooler asks two connections for their backends. If it is no pooler's, a connection reaches
+// one backend, and the other does not. What the server counts or shows of a backend is no evidence:
+// one begins transactions by itself, to catch up with changes of the catalog, or to notify. Then b
+// tries the settings inside a transaction.
 func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
-	c := &comparison{a: a, b: b}
-	for _, s := range []*Session{b, a, b} {
-		if err := c.ask(ctx, s); err != nil {
-			return err
-		}
+	more := turns
+	if v.passed.Load() {
+		more = turns[:len(turns)/2]
 	}
-	err := v.compareInTx(ctx, c)
+	for _, turn := range "b" + more {
+		s, other := a, b
+		if turn == 'b' {
+			s, other = b, a
+		}
+		server, err := describe(ctx, s)
+		switch {
+		case err != nil:
+			return Explain(err)
+		case server.Pid == other.pid && server.Started == other.server:
+			return fmt.Errorf("%w: two connections reached backend %d", ErrSessionPooled, server.Pid)
+		case s.pid != 0 && (server.Pid != s.pid || server.Started != s.server):
+			return fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, s.pid, server.Pid)
+		}
+		s.pid, s.server = server.Pid, server.Started
+	}
+	err := b.tryLocally(ctx, v.settings)
 	if isMissingStatement(err) {
-		err = v.compareInTx(ctx, c) // the transaction has failed with it
+		err = b.tryLocally(ctx, v.settings) // the transaction has failed with it
 	}
 	if refusesSetting(err) {
 		return v.dropRefusedSettings(ctx, b, leaseSetting)
 	}
 	return Explain(err)
-}
-
-// A comparison is of the backends of two connections.
-type comparison struct {
-	a, b *Session
-	step int64 // how many transactions the driver needs for a question; 0 until known
-}
-
-// ask asks one of them, which must reach its backend, and be the only one that does.
-func (c *comparison) ask(ctx context.Context, s *Session) error {
-	server, err := describe(ctx, s)
-	begun := server.Begun - s.begun
-	switch {
-	case err != nil:
-		return Explain(err)
-	case c.a.pid == server.Pid && s != c.a:
-		return fmt.Errorf("%w: two connections reached backend %d", ErrSessionPooled, server.Pid)
-	case s.pid == 0:
-	case server.Pid != s.pid:
-		return fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, s.pid, server.Pid)
-	case c.step == 0:
-		c.step = max(begun, 0)
-	case begun != c.step:
-		return fmt.Errorf("%w: backend %d answers others besides this connection", ErrSessionPooled, s.pid)
-	}
-	s.pid, s.begun = server.Pid, server.Begun
-	return nil
-}
-
-// compareInTx compares them while b is inside a transaction, tries the settings there, and
-// compares them again.
-func (v *Server) compareInTx(ctx context.Context, c *comparison) error {
-	err := c.b.begin(ctx)
-	switch {
-	case pgerr.State(err) == "08P01": // on a connection that has just answered: a pooler refuses transactions
-		return pgerr.Wrap(ErrSessionPooled, err)
-	case err != nil:
-		return err
-	}
-	if err = c.ask(ctx, c.a); err == nil {
-		err = c.b.applyLocally(ctx, v.settings)
-	}
-	err = c.b.rollBack(ctx, err)
-	c.b.begun++
-	if err == nil || refusesSetting(err) {
-		if others := c.ask(ctx, c.b); others != nil {
-			return others
-		}
-	}
-	return err
 }
 
 func describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
@@ -204,6 +163,15 @@ func (s *Session) applyLocally(ctx context.Context, settings []setting) error {
 	return err
 }
 
+// tryLocally applies settings in a transaction that it rolls back.
+func (s *Session) tryLocally(ctx context.Context, settings []setting) error {
+	err := s.begin(ctx)
+	if err == nil {
+		err = s.rollBack(ctx, s.applyLocally(ctx, settings))
+	}
+	return err
+}
+
 // dropRefusedSettings tries each setting alone. It reports those that the platform refuses
 // (client_connection_check_interval exists on Linux, macOS and the BSDs only), and leaves
 // them out from now on. The one that is the lease must not be refused.
@@ -213,10 +181,7 @@ func (v *Server) dropRefusedSettings(ctx context.Context, s *Session, lease stri
 		if failed != nil {
 			return false
 		}
-		err := s.begin(ctx)
-		if err == nil {
-			err = s.rollBack(ctx, s.applyLocally(ctx, []setting{one}))
-		}
+		err := s.tryLocally(ctx, []setting{one})
 		switch {
 		case err == nil:
 			return false

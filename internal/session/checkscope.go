@@ -2,23 +2,27 @@ package session
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pooled"
 )
+
+// refusedFor is how long a pooler must refuse each transaction to be one that permits none.
+const refusedFor = 10 * time.Second
 
 // checkScope checks the server, and chooses the scope.
 func (v *Server) checkScope(ctx context.Context) error {
-	var pooled error
+	var outside error
 	if !v.InTransaction() && !v.pooled {
-		pooled = v.checkServer(ctx)
-		if v.Scope == SessionScope || !errors.Is(pooled, ErrSessionPooled) {
-			return pooled
+		outside = v.checkServer(ctx)
+		if v.Scope == SessionScope || !errors.Is(outside, ErrSessionPooled) {
+			return outside
 		}
 	}
 	if v.LongestLease > 0 {
@@ -27,21 +31,20 @@ func (v *Server) checkScope(ctx context.Context) error {
 	}
 	named, err := v.checkTransactions(ctx)
 	v.pooled = ctx.Err() != nil // if ctx has ended, the next check goes on here; else it starts over
-	// Temporary, as when the pooler is full. In statement mode it ends the connection of the first
-	// transaction, of which lib/pq says ErrBadConn.
-	if err != nil && pooled != nil && !v.Refuses(err) && !errors.Is(err, driver.ErrBadConn) {
-		return fmt.Errorf("%w (inside a transaction, because outside: %v)", err, pooled)
+	if err != nil && outside != nil && !v.Refuses(err) {
+		// Temporary, as when the pooler is full.
+		return fmt.Errorf("%w (inside a transaction, because outside: %v)", err, outside)
 	}
-	if err != nil && pooled != nil && !errors.Is(err, ErrSessionPooled) {
-		return fmt.Errorf("%w; and inside a transaction: %w", pooled, err)
+	if err != nil && outside != nil && !errors.Is(err, ErrSessionPooled) {
+		return fmt.Errorf("%w; and inside a transaction: %w", outside, err)
 	}
-	if err == nil && named && pooled == nil {
-		pooled = v.checkServer(ctx)
+	if err == nil && named && outside == nil {
+		outside = v.checkServer(ctx)
 	}
 	switch {
 	case err != nil:
 		return err
-	case named && errors.Is(pooled, ErrSessionPooled):
+	case named && errors.Is(outside, ErrSessionPooled):
 		return fmt.Errorf("%w: pgx keeps prepared statements, whose names are those of other clients of the pooler: "+
 			"set default_query_exec_mode=exec in the DSN, or use a pooler that tracks them", ErrSessionPooled)
 	}
@@ -51,32 +54,47 @@ func (v *Server) checkScope(ctx context.Context) error {
 
 // checkTransactions checks that a transaction keeps its backend, that it has no snapshot
 // between two statements, and that its locks end with it. named reports whether the driver
-// keeps prepared statements with names of its own. It checks that again, as checkServer does,
-// if a connection that is cut may be the cause. A pooler that answers outside a transaction, and
-// not inside, permits none.
+// keeps prepared statements with names of its own. It checks that again, on new connections, if
+// the end of a backend may be the cause.
 func (v *Server) checkTransactions(ctx context.Context) (named bool, err error) {
 	for repeats := poolerRepeats; ; repeats-- {
-		if err = v.with(ctx, false, func(s *Session) error { return s.pingThroughPooler(ctx) }); err == nil {
+		if err = v.with(ctx, false, func(s *Session) error { return s.pingOutside(ctx) }); err == nil {
 			named, err = v.checkTransactionsOnce(ctx)
+		} else {
+			v.refused = 0
 		}
-		if repeats == 0 || !errors.Is(err, ErrSessionPooled) && !errors.Is(err, ErrNoAdvisoryLocks) && !errors.Is(err, driver.ErrBadConn) {
+		if repeats == 0 || !errors.Is(err, ErrSessionPooled) && !errors.Is(err, ErrNoAdvisoryLocks) && v.refused == 0 {
 			return named, err
 		}
 	}
 }
 
-// pingThroughPooler sends a statement that no driver prepares, outside a transaction. It hides
-// driver.ErrBadConn, which its callers take for a pooler that permits no transactions.
-func (s *Session) pingThroughPooler(ctx context.Context) error {
+// pingOutside sends a statement that no driver prepares, outside a transaction.
+func (s *Session) pingOutside(ctx context.Context) error {
 	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) { return nil, s.conn.PingContext(ctx) })
-	if errors.Is(err, driver.ErrBadConn) {
-		err = errors.New(err.Error())
-	}
 	if err != nil {
-		return fmt.Errorf("elector: the server does not answer through the pooler, which may not reach it, or have no server connection left "+
-			"(default_pool_size of PgBouncer): %w", Explain(err))
+		return fmt.Errorf("elector: ask outside a transaction: "+noTransaction+": %w", Explain(err))
 	}
 	return nil
+}
+
+// permits returns err, why the first transaction of a check did not begin; nil if it did. A pooler
+// permits none only if it has refused many, for a while in which it always answered outside one:
+// its error is that of a backend that has ended, too.
+func (v *Server) permits(err error) error {
+	switch {
+	case !pooled.IsRefusal(err):
+		v.refused = 0
+		return err
+	case v.refused == 0:
+		v.refusedSince = time.Now()
+	}
+	v.refused++
+	if took := time.Since(v.refusedSince); v.refused >= pooled.Refusals && took >= refusedFor {
+		err = fmt.Errorf("%w: it has refused %d transactions within %v, and answered outside one (statement pooling): %w",
+			ErrSessionPooled, v.refused, took.Round(time.Second), err)
+	}
+	return err
 }
 
 func (v *Server) checkTransactionsOnce(ctx context.Context) (named bool, err error) {
@@ -95,7 +113,10 @@ func (v *Server) checkTransactionsOnce(ctx context.Context) (named bool, err err
 }
 
 func (v *Server) tryTransactions(ctx context.Context) (named bool, err error) {
+	begun := false
 	err = v.with(ctx, true, func(a *Session) error {
+		begun = true
+		_ = v.permits(nil)
 		if err := v.checkPrimary(ctx, a); err != nil {
 			return err
 		}
@@ -106,17 +127,11 @@ func (v *Server) tryTransactions(ctx context.Context) (named bool, err error) {
 		if err != nil {
 			return Explain(err)
 		}
-		lent := false
-		err = v.with(ctx, true, func(b *Session) error {
-			lent = true
-			return compareTransactions(ctx, a, b)
-		})
-		if !lent && (errors.Is(err, ErrSessionPooled) || errors.Is(err, driver.ErrBadConn)) {
-			// A pooler that has begun one transaction permits them. It is full.
-			err = fmt.Errorf("elector: begin a second transaction: the pooler may have no server connection left (default_pool_size of PgBouncer): %v", err)
-		}
-		return err
+		return v.with(ctx, true, func(b *Session) error { return compareTransactions(ctx, a, b) })
 	})
+	if !begun {
+		err = v.permits(err)
+	}
 	return named, err
 }
 
@@ -165,6 +180,9 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	case err != nil:
 		return err
 	case taken:
+		if err := a.Stay(ctx); err != nil { // its lock has ended with its backend
+			return Explain(err)
+		}
 		return ErrNoAdvisoryLocks
 	}
 	if err := a.rollBack(ctx, nil); err != nil {

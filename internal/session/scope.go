@@ -3,15 +3,14 @@ package session
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // A Scope is how long the locks of a session last.
@@ -199,18 +198,17 @@ func once[T any](ctx context.Context, s *Session, settings string, call func(con
 	return value, err
 }
 
-// explainBegin says why a transaction did not begin, as far as a pooler is the cause.
+// noTransaction says what may be the cause. There may be no pooler.
+const noTransaction = "no answer, or the connection was closed: is the server reachable? If there is a pooler, then the pooler may have no server connection left " +
+	"(default_pool_size and query_wait_timeout of PgBouncer), not reach the server, or permit no transactions (statement pooling)"
+
+// explainBegin says why a transaction did not begin, as far as a pooler may be the cause.
 func explainBegin(s *Session, err error) error {
 	switch {
-	case s.TimedOut(err), strings.Contains(err.Error(), "query_wait_timeout"):
-		return fmt.Errorf("elector: begin a transaction: the pooler may have no server connection left (default_pool_size of PgBouncer): %w", err)
-	case errors.Is(err, driver.ErrBadConn): // lib/pq says no more
-		return fmt.Errorf("elector: begin a transaction: the pooler has closed the connection: it was restarted, or has no server connection left "+
-			"(default_pool_size and query_wait_timeout of PgBouncer): %w", err)
+	case s.TimedOut(err), pooled.IsRefusal(err): // which no driver distinguishes
+		return fmt.Errorf("elector: begin a transaction: "+noTransaction+": %w", err)
 	case pgerr.State(err) == "0A000": // READ WRITE, in recovery
 		return fmt.Errorf("elector: begin a transaction: %w", pgerr.Wrap(ErrServerReadOnly, err))
-	case pgerr.State(err) == "08P01":
-		return fmt.Errorf("elector: begin a transaction: %w", pgerr.Wrap(ErrSessionPooled, err)) // statement pooling
 	}
 	return fmt.Errorf("elector: begin a transaction: %w", Explain(err))
 }

@@ -54,6 +54,9 @@ type Server struct {
 	newest    *newest                   // primary, if an older one was met
 	inside    atomic.Bool               // sessions are in transaction scope
 	pooled    bool                      // a session was moved by a pooler
+
+	refused      int       // transactions in a row, by a pooler that answers outside one
+	refusedSince time.Time // the first
 }
 
 // NewServer neither connects nor starts anything.

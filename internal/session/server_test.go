@@ -357,3 +357,45 @@ func TestNothingIsKeptOfAPoolWithoutSessions(t *testing.T) {
 		t.Errorf("kept %v", all.of)
 	}
 }
+
+// A pooler that has begun a transaction permits them, and one that did not answer may be full.
+func TestOnlyRefusalsInARowShowThatAPoolerPermitsNoTransactions(t *testing.T) {
+	const every = 3 * time.Second
+	refusal := bothDrivers("08P01")[0]
+	for name, c := range map[string]struct {
+		errs    []error // of BEGIN, one every three seconds
+		refused bool
+	}{
+		"four in nine seconds": {[]error{refusal, driver.ErrBadConn, refusal, refusal}, false},
+		"five in twelve":       {[]error{driver.ErrBadConn, refusal, refusal, refusal, refusal}, true},
+		"one begins":           {[]error{refusal, refusal, nil, refusal, refusal, refusal, refusal}, false},
+		"one has no answer":    {[]error{refusal, refusal, ErrNoAnswer, refusal, refusal, refusal, refusal}, false},
+		"five after one":       {[]error{nil, refusal, refusal, refusal, refusal, refusal}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := &Server{}
+				var err error
+				for _, one := range c.errs {
+					if err = v.permits(one); one == nil && err != nil || !errors.Is(err, one) {
+						t.Errorf("got %v", err)
+					}
+					time.Sleep(every)
+				}
+				if errors.Is(err, ErrSessionPooled) != c.refused {
+					t.Errorf("got %v", err)
+				}
+			})
+		})
+	}
+	t.Run("a hundred at once", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			v := &Server{}
+			for range 100 {
+				if err := v.permits(refusal); errors.Is(err, ErrSessionPooled) {
+					t.Fatal(err)
+				}
+			}
+		})
+	})
+}

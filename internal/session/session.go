@@ -53,8 +53,7 @@ type Session struct {
 
 	number int64        // of this session, in this process
 	pid    int32        // of the backend that the first statement reached
-	begun  int64        // transactions of that backend when it was last compared
-	server string       // when its server started, in transaction scope
+	server string       // when its server started, in transaction scope and in a check
 	ending atomic.Bool  // its transaction is being committed
 	began  atomic.Int64 // when that backend began, by the server's clock; 0 until asked
 
@@ -93,8 +92,9 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, abandoned func(error)) (
 	s.termCtx, s.endTerms = context.WithCancelCause(s.ctx)
 	s.connCtx, s.closeConn = context.WithCancel(context.WithoutCancel(ctx))
 	s.process, _ = pool.Driver().(processClock)
-	bound := l.Validity()
-	if stats := pool.Stats(); stats.Idle == 0 && (stats.MaxOpenConnections == 0 || stats.InUse < stats.MaxOpenConnections) {
+	bound, stats := l.Validity(), pool.Stats()
+	full := stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
+	if stats.Idle == 0 && !full {
 		bound = max(bound, connectTimeout) // else the pool opens none: it has an idle one, or waits for one that others use
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, bound)
@@ -105,7 +105,7 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, abandoned func(error)) (
 		_ = conn.Close() // unused, so the pool may have it back
 	})
 	if err != nil {
-		return nil, noConnection(ctx, waitCtx, pool, bound, err)
+		return nil, noConnection(ctx, waitCtx, pool, full, bound, err)
 	}
 	s.conn, s.q, s.prepared = conn, db.New(conn), map[string]*sql.Stmt{}
 	s.renew(s.now())
