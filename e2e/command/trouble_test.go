@@ -64,31 +64,35 @@ func TestRestartRetriesUntilTheStandbyIsPromoted(t *testing.T) {
 func TestCommandsThatLeadRefuseAStatementPooler(t *testing.T) {
 	t.Parallel()
 	c := own(t)
-	for _, mode := range []pgcluster.PoolMode{pgcluster.Statement} {
-		bouncer, err := c.Bouncer(t.Context(), mode)
-		if errors.Is(err, pgcluster.ErrNoBouncer) {
-			t.Skip(err)
-		}
-		check(t, err)
-		env := at(bouncer.DSN())
-		for _, driver := range []string{"pgx", "pq"} {
-			r := invoke(t, env, quick("x", "--driver", driver, "--", "echo", "ran")...)
+	bouncer, err := c.Bouncer(t.Context(), pgcluster.Statement)
+	if errors.Is(err, pgcluster.ErrNoBouncer) {
+		t.Skip(err)
+	}
+	check(t, err)
+	env := at(bouncer.DSN())
+	for _, driver := range []string{"pgx", "pq"} {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel() // a refusal takes ten seconds
+			doctor := launch(t, env, "doctor", "--driver", driver)
+			r := invoke(t, env, quick(driver, "--driver", driver, "--", "echo", "ran")...)
 			r.want(t, exit.Refused, "pooler")
 			if strings.Contains(r.out, "ran") {
 				t.Error("the command ran")
 			}
-			invoke(t, env, "doctor", "--driver", driver).want(t, exit.Refused, "FAIL  pooler", fmt.Sprintf("in %s mode", mode), "cannot be kept")
+			doctor.says(t, "FAIL  pooler           there is one in statement mode")
+			doctor.says(t, "cannot be kept")
+			doctor.ends(t, exit.Refused)
 			// status, watch and evict need no session.
 			conn := connection(t, c.DSN(pgcluster.WithParam("application_name", "me")))
-			_, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock($1)", keyOf("x"))
+			_, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock($1)", keyOf(driver))
 			check(t, err)
-			invoke(t, env, "status", "--driver", driver, "x").want(t, exit.OK, "leads", "me")
-			w := launch(t, env, "watch", "--driver", driver, "x")
+			invoke(t, env, "status", "--driver", driver, driver).want(t, exit.OK, "leads", "me")
+			w := launch(t, env, "watch", "--driver", driver, driver)
 			w.says(t, "")
 			w.signal(t, 2)
 			w.ends(t, 130)
-			invoke(t, env, "evict", "--driver", driver, "x", "--yes").want(t, exit.OK, "Evicted")
-		}
+			invoke(t, env, "evict", "--driver", driver, driver, "--yes").want(t, exit.OK, "Evicted")
+		})
 	}
 }
 

@@ -39,6 +39,8 @@ type Examination struct {
 	pool   *sql.DB // for questions
 	token  int64   // of the trial election; 0 if it failed
 	inside bool    // the trial was in transaction scope
+	pooled bool    // a pooler answers
+	final  bool    // no retry of the trial will succeed
 	role   string  // of the connection
 	found  []finding
 	failed int
@@ -150,6 +152,7 @@ func (x *Examination) trialIf(usable bool, e *elector.Elector) func(context.Cont
 		return func(ctx context.Context) error { return x.trial(ctx, e) }
 	}
 	return func(context.Context) error {
+		x.mode(errors.New("not tried"))
 		x.say(note, "advisory locks", "not tried on this server")
 		return nil
 	}
@@ -164,6 +167,7 @@ func (x *Examination) candidate() (e *elector.Elector, closePool func(), err err
 	}
 	closePool = func() { go pool.Close() } // lib/pq may hang
 	refused := hooks.Funcs{Campaign: func(_ context.Context, e hooks.Campaign) { x.inside = e.InTransaction }, Error: func(_ context.Context, e hooks.Failure) {
+		x.final = e.Permanent
 		if e.Op == hooks.OpSetting {
 			x.say(note, "settings", "%v", e.Err)
 		}
@@ -173,9 +177,16 @@ func (x *Examination) candidate() (e *elector.Elector, closePool func(), err err
 	return e, closePool, err
 }
 
+// certain is how long a pooler may refuse transactions before it is known to be in statement mode.
+const certain = 15 * time.Second
+
 // trial wins an election with a random name, verifies it, and resigns.
 func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 	term, elected, err := e.TryCampaign(ctx)
+	for began := time.Now(); pooled.IsRefusal(err) && !x.final && time.Since(began) < certain && backoff.Sleep(ctx, time.Second); {
+		term, elected, err = e.TryCampaign(ctx)
+	}
+	x.mode(err)
 	if err == nil && !elected {
 		err = errors.New("another session holds the lock of a random name")
 	}

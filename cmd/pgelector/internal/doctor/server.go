@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,7 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/status"
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 const oldest = 140000 // PostgreSQL 14 introduced idle_session_timeout, which enforces the lease
@@ -32,113 +34,41 @@ func (x *Examination) server(s db.DescribeServerRow) (usable bool) {
 	return s.VersionNum >= oldest && !s.InRecovery
 }
 
-// pooler detects a pooler: it answers the handshake with a process id that is not the
-// backend's.
-func (x *Examination) pooler(parent context.Context) error {
-	ctx, cancel := context.WithTimeout(parent, x.Timeout)
+// pooler detects a pooler: it answers the handshake with a process id that is not the backend's.
+// The trial election finds out what it shares.
+func (x *Examination) pooler(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, x.Timeout)
 	defer cancel()
 	conn, err := x.Target.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	first, err := backend(ctx, conn)
+	answers, err := backend(ctx, conn)
 	if err != nil {
 		return err
 	}
-	if conn.PgConn().PID() == first {
+	if x.pooled = conn.PgConn().PID() != answers; !x.pooled {
 		x.say(ok, "pooler", "none: the server answers directly")
-		return nil
 	}
-	mode, err := x.poolMode(parent, conn)
+	return nil
+}
+
+// mode says in which mode the pooler is, if there is one, by the outcome of the trial.
+func (x *Examination) mode(err error) {
 	switch {
+	case !x.pooled:
+	case errors.Is(err, elector.ErrSessionPooled) && pooled.IsRefusal(err):
+		x.say(fail, "pooler", "there is one in statement mode, which shares backends and so the lock: connect to the server directly, or through a pool in session "+
+			"or transaction mode")
 	case err != nil:
-		return err
-	case mode == "session":
-		x.say(note, "pooler", "there is one, apparently in session mode, which works: make sure that it does not close idle connections before the lease ends")
-	case mode == "transaction":
+		x.say(note, "pooler", "there is one: see why the trial election failed")
+	case x.inside:
 		x.say(note, "pooler", "there is one in transaction mode: a leader holds its lock inside a transaction (transaction scope), which keeps one of the "+
 			"pooler's server connections, idle in transaction; see the need below, and leave idle_transaction_timeout of the pooler at 0")
 	default:
-		x.say(fail, "pooler", "there is one in %s mode, which shares backends and so the lock: connect to the server directly, or through a pool in session "+
-			"or transaction mode", mode)
+		x.say(note, "pooler", "there is one, apparently in session mode, which works: make sure that it does not close idle connections before the lease ends")
 	}
-	return nil
-}
-
-// poolMode detects a pooler's mode. In statement mode BEGIN fails. In transaction mode an
-// idle connection has no backend, so two connections use the same one in turn.
-func (x *Examination) poolMode(parent context.Context, conn *pgx.Conn) (string, error) {
-	ctx, cancel := context.WithTimeout(parent, x.Timeout)
-	defer cancel()
-	if _, err := conn.Exec(ctx, "BEGIN"); err != nil {
-		return "statement", x.confirm(ctx, err)
-	}
-	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
-		return "", err
-	}
-	other, err := x.Target.Connect(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer other.Close(context.WithoutCancel(ctx))
-	for range poolLooks {
-		look, cancel := context.WithTimeout(parent, x.Timeout)
-		shared, err := shareBackend(look, conn, other)
-		cancel()
-		if shared || err != nil {
-			return "transaction", err
-		}
-	}
-	return "session", nil
-}
-
-// confirm returns nil if a fresh connection that answers is refused a transaction, as in statement
-// mode, like the one of err. Else it returns err: a connection was cut, or the pooler was full.
-func (x *Examination) confirm(ctx context.Context, err error) error {
-	if pgerr.State(err) != refusal {
-		return err
-	}
-	conn, failed := x.Target.Connect(ctx)
-	if failed != nil {
-		return failed
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	if _, failed := backend(ctx, conn); failed != nil {
-		return failed
-	}
-	if _, again := conn.Exec(ctx, "BEGIN"); pgerr.State(again) != refusal {
-		return err
-	}
-	return nil
-}
-
-const refusal = "08P01" // PgBouncer's SQLSTATE, also when it is full
-
-// poolLooks is how often to look: others on a busy pooler hide its mode now and then. (Measured:
-// one of four looks found nothing, with three clients on two backends.)
-const poolLooks = 8
-
-// shareBackend reports whether the second connection, inside a transaction, takes the backend of
-// the first.
-func shareBackend(ctx context.Context, conn, other *pgx.Conn) (bool, error) {
-	mine, err := backend(ctx, conn)
-	if err != nil {
-		return false, err
-	}
-	if _, err := other.Exec(ctx, "BEGIN"); err != nil {
-		return false, err
-	}
-	theirs, err := backend(ctx, other)
-	if err != nil {
-		return false, err
-	}
-	again, err := backend(ctx, conn)
-	if err != nil {
-		return false, err
-	}
-	_, err = other.Exec(ctx, "ROLLBACK")
-	return mine == theirs || mine != again, err
 }
 
 func backend(ctx context.Context, conn *pgx.Conn) (uint32, error) {
