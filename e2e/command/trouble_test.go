@@ -73,15 +73,12 @@ func TestCommandsThatLeadRefuseAStatementPooler(t *testing.T) {
 	for _, driver := range []string{"pgx", "pq"} {
 		t.Run(driver, func(t *testing.T) {
 			t.Parallel() // a refusal takes ten seconds
-			doctor := launch(t, env, "doctor", "--driver", driver)
 			r := invoke(t, env, quick(driver, "--driver", driver, "--", "echo", "ran")...)
 			r.want(t, exit.Refused, "pooler")
 			if strings.Contains(r.out, "ran") {
 				t.Error("the command ran")
 			}
-			doctor.says(t, "FAIL  pooler           there is one in statement mode")
-			doctor.says(t, "cannot be kept")
-			doctor.ends(t, exit.Refused)
+			invoke(t, env, "doctor", "--driver", driver).want(t, exit.Refused, "FAIL  pooler", "in statement mode", "cannot be kept")
 			// status, watch and evict need no session.
 			conn := connection(t, c.DSN(pgcluster.WithParam("application_name", "me")))
 			_, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock($1)", keyOf(driver))
