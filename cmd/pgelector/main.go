@@ -96,6 +96,7 @@ func (a *app) finish(command *cobra.Command, err error) int {
 
 // say writes why the program ends, in the format of the log, at any log level.
 func (a *app) say(text string, code int) {
+	text = connect.HideDSN(text) // one that was given where none belongs
 	if a.log.json {
 		if logger, err := (&logFlags{level: "error", json: true}).logger(a.connection.scrub); err == nil {
 			logger.Error(text, "exit_status", code)

@@ -373,6 +373,36 @@ func TestDoctorReportsEachCheck(t *testing.T) {
 	invoke(t, at(dsn), "doctor", "--lease", "1ms").want(t, exit.Usage, "--lease 1ms")
 }
 
+// What only lib/pq knows would be a parameter that the server does not know, if pgx connected.
+func TestDoctorConnectsWithTheChosenDriver(t *testing.T) {
+	t.Parallel()
+	c := shared.Get(t)
+	for _, param := range [][2]string{{"binary_parameters", "yes"}, {"hostaddr", "127.0.0.1"}, {"load_balance_hosts", "random"}} {
+		dsn := c.DSN(pgcluster.WithParam(param[0], param[1]))
+		invoke(t, at(dsn), "doctor", "--driver", "pq").want(t, exit.OK, "ok    pooler", "none that shares backends", "can be kept here")
+		invoke(t, at(dsn), quick(name(t), "--driver", "pq", "--", "true")...).want(t, exit.OK)
+	}
+}
+
+// pg_read_all_stats would not help.
+func TestDoctorSaysThatSessionsDoNotTrackTheirActivity(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	leading := lead(t, dsn, "billing", "first")
+	second := launch(t, at(dsn+"&track_activities=off"), quick("billing", "--", "true")...)
+	eventually(t, "doctor sees the deputy", func() bool {
+		r := invoke(t, at(dsn), "doctor")
+		if strings.Contains(r.out, "GRANT pg_read_all_stats") {
+			t.Errorf("it advises a superuser: %s", r.out)
+		}
+		return strings.Contains(r.out, "track_activities is off")
+	})
+	for _, r := range []*running{second, leading} {
+		r.signal(t, syscall.SIGTERM)
+		r.ends(t, exit.OK)
+	}
+}
+
 func TestDoctorWritesJSON(t *testing.T) {
 	t.Parallel()
 	var got struct {

@@ -199,27 +199,33 @@ func TestTheDatabaseIsFoundAsPsqlFindsIt(t *testing.T) {
 func TestAPasswordThatChangesInItsFileIsFound(t *testing.T) {
 	t.Parallel()
 	c := guarded(t, password)
-	passfile := filepath.Join(t.TempDir(), "pgpass")
+	dir := t.TempDir()
+	passfile, services := filepath.Join(dir, "pgpass"), filepath.Join(dir, "services")
 	write := func(password string) {
 		t.Helper()
 		check(t, os.WriteFile(passfile, []byte("127.0.0.1:*:*:app:"+password+"\n"), 0o600))
+		check(t, os.WriteFile(services, fmt.Appendf(nil, "[mine]\nhost=127.0.0.1\nport=%d\nuser=app\ndbname=postgres\npassword=%s\n", c.Port(), password), 0o600))
 	}
 	write(password)
-	var all []*running
+	all := map[string]*running{}
 	for _, driver := range []string{"pgx", "pq"} {
-		r := launch(t, append(at(c.DSN(pgcluster.ForRole("app"))), "PGPASSFILE="+passfile), quick(driver, append([]string{"--driver", driver, "--restart",
-			"--backoff", "10ms"}, sh("echo ran; exec sleep 1000")...)...)...)
-		r.says(t, "ran")
-		all = append(all, r)
+		for file, env := range map[string][]string{
+			"passfile": append(at(c.DSN(pgcluster.ForRole("app"))), "PGPASSFILE="+passfile),
+			"services": {"DATABASE_URL=", "PGSERVICEFILE=" + services, "PGSERVICE=mine"},
+		} {
+			r := launch(t, env, quick(driver+file, append([]string{"--driver", driver, "--restart", "--backoff", "10ms"}, sh("echo ran; exec sleep 1000")...)...)...)
+			r.says(t, "ran")
+			all[driver+file] = r
+		}
 	}
 	const next = "another-staple-password"
 	check(t, c.Exec(t.Context(), "ALTER ROLE app PASSWORD '"+next+"'"))
 	write(next)
-	for i, driver := range []string{"pgx", "pq"} {
-		terminate(t, c.DSN(), driver)
-		all[i].says(t, "ran")
-		all[i].signal(t, syscall.SIGTERM)
-		all[i].ends(t, exit.OK)
+	for election, r := range all {
+		terminate(t, c.DSN(), election)
+		r.says(t, "ran")
+		r.signal(t, syscall.SIGTERM)
+		r.ends(t, exit.OK)
 	}
 }
 
@@ -463,7 +469,7 @@ func TestTheCommandsWorkThroughATransactionPooler(t *testing.T) {
 	const inside = "server connections in transaction scope with the standby deputy or wait: 14, "
 	for driver, dsn := range map[string]string{"pgx": bouncer.DSN(pgcluster.WithParam("default_query_exec_mode", "exec")), "pq": bouncer.DSN()} {
 		invoke(t, at(dsn), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "in transaction mode", "won in transaction scope", deputy, poll, inside)
-		invoke(t, at(c.DSN()), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "none: the server answers directly", "won in session scope", deputy, poll)
+		invoke(t, at(c.DSN()), "doctor", "--driver", driver, "--elections", "7").want(t, exit.OK, "ok    pooler           none", "won in session scope", deputy, poll)
 		invoke(t, at(dsn), "resign", driver, "--driver", driver).want(t, exit.Negative, "nobody leads")
 		address := freeAddress(t)
 		first := lead(t, dsn, driver, "first", "--driver", driver, "--http", address)

@@ -1,10 +1,13 @@
 // Package connect finds the database as psql does, and opens it with either driver.
 //
 // The --dsn flag comes first, then DATABASE_URL: each a URL or "key=value" pairs. The rest
-// comes from libpq's PG* variables, its service file and its password file.
+// comes from libpq's PG* variables, its service file and its password file. The driver that
+// connects reads all of that, and nothing else does: pgx.go, pq.go.
 //
-// The package never prints a password. It does not pass on the errors of a driver's parser,
-// which may quote their input, and it scrubs all other errors.
+// The package never prints a password. Of a DSN it prints only what that driver has read as host,
+// port, database and user, and it refuses a URL that was split inside its password (url.go). It
+// does not pass on the errors of a driver's parser, which may quote their input, and it scrubs
+// all other errors.
 package connect
 
 import (
@@ -22,9 +25,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/lib/pq"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
@@ -46,18 +46,34 @@ type Target struct {
 	Driver string
 	Source string // where the settings came from
 
-	dsn string
-	pgx *pgx.ConnConfig
-	pq  *pq.Config
+	dsn  string
+	name string // the default application_name
 
 	mu      sync.Mutex
+	last    settings // as they were read last
 	secrets []string // the passwords that were found
 }
 
-// Find parses the DSN, or reads the environment if dsn is empty. name is the default
-// application_name.
+// settings are what a driver has read from the DSN, the variables, and the files that these name.
+type settings interface {
+	place() place
+	// hosts returns the number of hosts, and how long the driver tries each: 0 means without limit.
+	hosts(context.Context) (n int, each time.Duration)
+	password() string
+	parameters() map[string]string // that are sent to the server as they are
+	connector(Purpose) driver.Connector
+}
+
+// place is what may be printed of settings.
+type place struct {
+	host           string // a name, an address, or where a socket is
+	port           uint16
+	database, user string
+}
+
+// Find reads the DSN, or the environment if dsn is empty. name is the default application_name.
 func Find(dsn, driver, name string) (*Target, error) {
-	t := &Target{Driver: driver, Source: "--dsn", dsn: dsn}
+	t := &Target{Driver: driver, Source: "--dsn", dsn: dsn, name: name}
 	if driver != PGX && driver != PQ {
 		return nil, fmt.Errorf("%w: --driver %q: want %s or %s", ErrUsage, driver, PGX, PQ)
 	}
@@ -67,82 +83,72 @@ func Find(dsn, driver, name string) (*Target, error) {
 	if t.dsn == "" {
 		t.Source = environment
 	}
+	if split(t.dsn, driver) {
+		return nil, t.unusable(errSplit)
+	}
 	var err error
-	if t.pgx, err = pgx.ParseConfig(t.dsn); err != nil {
+	if t.last, err = t.read(t.dsn); err != nil {
 		return nil, t.unusable(err)
 	}
-	if t.pgx.RuntimeParams["application_name"] == "" {
-		t.pgx.RuntimeParams["application_name"] = name
-	}
-	if driver == PQ {
-		if t.pq, err = pqConfig(t.dsn, t.pgx); err != nil {
-			return nil, t.unusable(err)
-		}
-		t.hide(t.pq.Password)
-	}
-	t.hide(t.pgx.Password)
+	t.hide(t.last.password())
 	return t, nil
 }
 
-// hide has Scrub remove a password.
-func (t *Target) hide(password string) {
+func (t *Target) read(dsn string) (settings, error) {
+	if t.Driver == PQ {
+		return readPQ(dsn, t.name)
+	}
+	return readPGX(dsn, t.name)
+}
+
+// now reads the settings as they are now: a password, a certificate or a service may change in its
+// file while the program runs.
+func (t *Target) now() settings {
+	now, err := t.read(t.dsn)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err == nil { // else a file is being written, say
+		t.last = now
+		t.hide(now.password())
+	}
+	return t.last
+}
+
+func (t *Target) settings() settings {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
+}
+
+// hide has Scrub remove a password. The caller holds mu, or is the only one to have t.
+func (t *Target) hide(password string) {
 	if len(password) >= shortestSecret && !slices.Contains(t.secrets, password) {
 		t.secrets = append(t.secrets, password)
-	}
-}
-
-// now returns the settings as they are now: the password file, and the files of certificates, may
-// change while the program runs.
-func (t *Target) now() *pgx.ConnConfig {
-	now, err := pgx.ParseConfig(t.dsn)
-	if err != nil { // a file is being written, say
-		return t.pgx
-	}
-	t.hide(now.Password)
-	return now
-}
-
-// renew sets what may have changed in a copy of the settings that were found. Addresses have not,
-// unless the service file has.
-func (t *Target) renew(c *pgx.ConnConfig) {
-	now := t.now()
-	c.Password = now.Password
-	if now.Host == c.Host && now.Port == c.Port {
-		c.TLSConfig, c.Fallbacks = now.TLSConfig, now.Fallbacks
 	}
 }
 
 // Hosts returns the number of hosts, and how long the driver tries each: 0 means without
 // limit. With pgx each address of a name is a host.
 func (t *Target) Hosts(ctx context.Context) (n int, each time.Duration) {
-	hosts := map[string]bool{net.JoinHostPort(t.pgx.Host, strconv.Itoa(int(t.pgx.Port))): true}
-	for _, f := range t.pgx.Fallbacks {
-		hosts[net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))] = true
-	}
-	if t.pq != nil {
-		return len(hosts), t.pq.ConnectTimeout
-	}
-	for address := range hosts {
-		n++
-		host, _, _ := net.SplitHostPort(address)
-		if all, err := t.pgx.LookupFunc(ctx, host); err == nil && len(all) > 1 {
-			n += len(all) - 1
-		}
-	}
-	return n, t.pgx.ConnectTimeout
+	return t.settings().hosts(ctx)
 }
 
 // unusable explains an error without quoting the input.
 func (t *Target) unusable(err error) error {
 	const hidden = "with valid values (not shown here, because they may contain a password)"
 	reason := "want a URL such as postgres://user@host:5432/database or pairs such as host=… dbname=…, " + hidden
+	if isURL(t.dsn) {
+		reason += ": " + encode
+	}
 	switch service := os.Getenv("PGSERVICE"); {
+	case errors.Is(err, errSplit), errors.Is(err, errName), errors.Is(err, errPorts):
+		reason = err.Error()
 	case errors.Is(err, os.ErrNotExist):
 		reason = "a file that it names does not exist"
 	case errors.Is(err, os.ErrPermission):
 		reason = "no permission to read a file that it names"
+	case t.readsWith("sslmode", "verify-full"), t.Driver == PQ && !slices.Contains(sslModes, os.Getenv("PGSSLMODE")):
+		reason = "sslmode has a value that is not valid here: want one of" + strings.Join(sslModes, " ")
 	case t.Source == environment && service != "":
 		reason = fmt.Sprintf("want a section [%s], as PGSERVICE says, in ~/.pg_service.conf or the file that PGSERVICEFILE names, %s", service, hidden)
 	case t.Source == environment:
@@ -151,37 +157,37 @@ func (t *Target) unusable(err error) error {
 	return fmt.Errorf("%w: %s: %s", ErrUsage, t.Source, reason)
 }
 
-// pqConfig returns the config for lib/pq, which reads the same variables and files, but has
-// other defaults than psql.
-func pqConfig(dsn string, like *pgx.ConnConfig) (*pq.Config, error) {
-	c, err := pq.NewConfig(dsn)
-	if err != nil {
-		return nil, err
+var sslModes = []string{"", "disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
+
+// readsWith reports whether the DSN can be read with another value of a setting.
+func (t *Target) readsWith(key, value string) bool {
+	dsn, set := t.dsn, key+"="+value
+	if isURL(dsn) { // pgx takes the last of two values, and lib/pq the first
+		location, query, _ := strings.Cut(dsn, "?")
+		dsn = location + "?" + set + "&" + query + "&" + set
+		dsn = strings.ReplaceAll(dsn, "&&", "&")
+	} else {
+		dsn += " " + set
 	}
-	if socket := filepath.IsAbs(like.Host); socket && c.Host == "localhost" && !c.Hostaddr.IsValid() {
-		c.Host, c.SSLMode = like.Host, pq.SSLModeDisable
-	}
-	if c.SSLMode == "" {
-		c.SSLMode = pq.SSLModePrefer
-	}
-	if c.ApplicationName == "" {
-		c.ApplicationName = like.RuntimeParams["application_name"]
-	}
-	return &c, nil
+	_, err := t.read(dsn)
+	return err == nil
 }
 
 // String names the target without its password.
 func (t *Target) String() string {
-	host := net.JoinHostPort(t.pgx.Host, strconv.Itoa(int(t.pgx.Port)))
-	if filepath.IsAbs(t.pgx.Host) {
-		host = t.pgx.Host
+	p := t.settings().place()
+	host := net.JoinHostPort(p.host, strconv.Itoa(int(p.port)))
+	if isSocket(p.host) {
+		host = p.host
 	}
-	database := t.pgx.Database
+	database := p.database
 	if database == "" {
-		database = t.pgx.User
+		database = p.user
 	}
-	return fmt.Sprintf("database %q on %s as %q", database, host, t.pgx.User)
+	return fmt.Sprintf("database %q on %s as %q", database, host, p.user)
 }
+
+func isSocket(host string) bool { return filepath.IsAbs(host) || strings.HasPrefix(host, "@") }
 
 // Scrub removes the password from text.
 func (t *Target) Scrub(text string) string {
@@ -190,7 +196,11 @@ func (t *Target) Scrub(text string) string {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, secret := range t.secrets {
+	return without(text, t.secrets)
+}
+
+func without(text string, secrets []string) string {
+	for _, secret := range secrets {
 		text = strings.ReplaceAll(text, secret, "********")
 	}
 	return text
@@ -212,47 +222,45 @@ const (
 	// Inspection is for questions. Each is one round trip, and so works through a pooler
 	// in any mode.
 	Inspection
+	// handshake is for Conn. pgx sends statements alone, in the simple protocol.
+	handshake
 )
 
 // Open returns a pool for the target. It does not connect.
-func (t *Target) Open(p Purpose) (*sql.DB, error) {
-	if t.Driver == PQ {
-		c := t.pq.Clone()
-		c.BinaryParameters = p == Inspection
-		if _, err := pq.NewConnectorConfig(c); err != nil {
-			return nil, t.unusable(err)
-		}
-		return sql.OpenDB(pqConnector{t, c}), nil
-	}
-	c := t.pgx.Copy()
-	if p == Inspection && c.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
-		c.DefaultQueryExecMode = pgx.QueryExecModeExec
-	}
-	return stdlib.OpenDB(*c, stdlib.OptionBeforeConnect(func(_ context.Context, c *pgx.ConnConfig) error {
-		t.renew(c)
-		return nil
-	})), nil
+func (t *Target) Open(p Purpose) (*sql.DB, error) { return sql.OpenDB(connector{t, p}), nil }
+
+// connector reads the settings anew for each connection, as psql does.
+type connector struct {
+	target  *Target
+	purpose Purpose
 }
 
-// pqConnector connects with the password as it is then.
-type pqConnector struct {
-	target *Target
-	config pq.Config
-}
-
-func (p pqConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	c := p.config.Clone()
-	if c.Password == "" {
-		c.Password = p.target.now().Password
-	}
-	connector, err := pq.NewConnectorConfig(c)
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	now := c.target.now()
+	conn, err := now.connector(c.purpose).Connect(ctx)
 	if err != nil {
-		return nil, p.target.unusable(err)
+		return nil, c.target.discreet(err, now)
 	}
-	return connector.Connect(ctx)
+	return conn, nil
 }
 
-func (pqConnector) Driver() driver.Driver { return pq.Driver{} }
+func (c connector) Driver() driver.Driver { return c.target.settings().connector(c.purpose).Driver() }
+
+// discreet hides in the text of an error what may be a part of a password.
+func (t *Target) discreet(err error, s settings) error {
+	if text := without(t.Scrub(err.Error()), doubtful(t.dsn, s.parameters())); text != err.Error() {
+		return &discreetError{text, err}
+	}
+	return err
+}
+
+type discreetError struct {
+	text string
+	err  error
+}
+
+func (e *discreetError) Error() string { return e.text }
+func (e *discreetError) Unwrap() error { return e.err }
 
 // Check connects once, and fails within the timeout.
 func (t *Target) Check(ctx context.Context, pool *sql.DB, timeout time.Duration) error {
@@ -301,13 +309,4 @@ func Refused(err error) bool {
 	default:
 		return strings.HasPrefix(state, "28")
 	}
-}
-
-// Connect opens one connection with pgx, for any chosen driver, to use the protocol
-// directly. Its statements work through a pooler in any mode.
-func (t *Target) Connect(ctx context.Context) (*pgx.Conn, error) {
-	c := t.pgx.Copy()
-	t.renew(c)
-	c.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	return pgx.ConnectConfig(ctx, c)
 }

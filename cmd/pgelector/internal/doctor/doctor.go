@@ -39,7 +39,8 @@ type Examination struct {
 	pool   *sql.DB // for questions
 	token  int64   // of the trial election; 0 if it failed
 	inside bool    // the trial was in transaction scope
-	pooled bool    // a pooler answers
+	direct bool    // the server answers directly
+	pooled bool    // a pooler answers; neither is known of lib/pq
 	final  bool    // no retry of the trial will succeed
 	role   string  // of the connection
 	found  []finding

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/status"
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
@@ -34,8 +33,8 @@ func (x *Examination) server(s db.DescribeServerRow) (usable bool) {
 	return s.VersionNum >= oldest && !s.InRecovery
 }
 
-// pooler detects a pooler: it answers the handshake with a process id that is not the backend's.
-// The trial election finds out what it shares.
+// pooler detects a pooler: it answers the handshake with a process id that is not the backend's. A
+// driver may not tell that id. The trial election finds out what a pooler shares.
 func (x *Examination) pooler(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, x.Timeout)
 	defer cancel()
@@ -43,40 +42,37 @@ func (x *Examination) pooler(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	answers, err := backend(ctx, conn)
+	defer conn.Close()
+	answers, err := conn.Backend(ctx)
 	if err != nil {
 		return err
 	}
-	if x.pooled = conn.PgConn().PID() != answers; !x.pooled {
+	greeted, known := conn.Greeted()
+	if x.direct = known && greeted == answers; x.direct {
 		x.say(ok, "pooler", "none: the server answers directly")
 	}
+	x.pooled = known && greeted != answers
 	return nil
 }
 
 // mode says in which mode the pooler is, if there is one, by the outcome of the trial.
 func (x *Examination) mode(err error) {
 	switch {
-	case !x.pooled:
+	case x.direct:
 	case errors.Is(err, elector.ErrSessionPooled) && pooled.IsRefusal(err):
 		x.say(fail, "pooler", "there is one in statement mode, which shares backends and so the lock: connect to the server directly, or through a pool in session "+
 			"or transaction mode")
-	case err != nil:
+	case err != nil && x.pooled:
 		x.say(note, "pooler", "there is one: see why the trial election failed")
+	case err != nil:
 	case x.inside:
 		x.say(note, "pooler", "there is one in transaction mode: a leader holds its lock inside a transaction (transaction scope), which keeps one of the "+
 			"pooler's server connections, idle in transaction; see the need below, and leave idle_transaction_timeout of the pooler at 0")
-	default:
+	case x.pooled:
 		x.say(note, "pooler", "there is one, apparently in session mode, which works: make sure that it does not close idle connections before the lease ends")
+	default:
+		x.say(ok, "pooler", "none that shares backends")
 	}
-}
-
-func backend(ctx context.Context, conn *pgx.Conn) (uint32, error) {
-	var pid uint32
-	if err := conn.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&pid); err != nil {
-		return 0, fmt.Errorf("ask for the backend: %w", err)
-	}
-	return pid, nil
 }
 
 // A token is the sum of timeline and epoch, followed by the transaction id.
@@ -264,7 +260,7 @@ func (x *Examination) elections(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	led, deputies, hidden := 0, 0, 0
+	led, deputies, hidden, untracked := 0, 0, 0, 0
 	pinned := map[int32]bool{}
 	for _, r := range rows {
 		pinned[r.Pid] = true
@@ -280,6 +276,8 @@ func (x *Examination) elections(ctx context.Context) error {
 			x.say(warn, "deputy", "backend %d (%q, user %s) holds the deputy's seat of the election with key %d, and publishes no lease, as "+
 				"every candidate does: nobody is deputy, so a dead leader is replaced only after a retry interval: end the session: "+
 				"SELECT pg_catalog.pg_terminate_backend(%d)", r.Pid, r.ApplicationName, status.Shown(r.Usename), r.Key, r.Pid)
+		case r.LastMicros == 0 && r.ConnectedMicros != 0: // not hidden from this role
+			untracked++
 		case r.LastMicros == 0:
 			hidden++
 		case silent > silence:
@@ -292,6 +290,9 @@ func (x *Examination) elections(ctx context.Context) error {
 	x.say(ok, "elections", "%d have a leader, and %d a deputy: %d sessions are pinned", led, deputies, len(pinned))
 	if hidden > 0 {
 		x.say(note, "deputy", "role %s may not see whether %d of the deputies still ask: GRANT pg_read_all_stats if needed", x.role, hidden)
+	}
+	if untracked > 0 {
+		x.say(note, "deputy", "nobody can see whether %d of the deputies still ask, because track_activities is off for their sessions: set it to on", untracked)
 	}
 	return nil
 }

@@ -142,6 +142,9 @@ func ByFlags(err error, notes map[string]string) error {
 
 // CheckElection returns an error of bad usage unless an election may have that name.
 func CheckElection(name string) error {
+	if connect.HideDSN(name) != name {
+		return Usagef("want an election's name, and not a connection string: set DATABASE_URL or --dsn")
+	}
 	if elector.CheckElection(name) == nil {
 		return nil
 	}
