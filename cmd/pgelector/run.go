@@ -20,10 +20,10 @@ const guardName = "guard"
 
 func (a *app) runCommands() []*cobra.Command {
 	guard := &cobra.Command{
-		Use:                guardName + " COMMAND [ARG…]",
+		Use:                guardName + " CONTROL REPORTS COMMAND [ARG…]",
 		Hidden:             true,
 		DisableFlagParsing: true,
-		Args:               cobra.MinimumNArgs(1),
+		Args:               cobra.MinimumNArgs(3),
 		Run:                func(_ *cobra.Command, args []string) { supervise.Guard(args) },
 	}
 	return []*cobra.Command{a.runCommand(), a.leadCommand(), guard}
@@ -129,6 +129,9 @@ func (a *app) run(c runner.Config, e electionFlags) error {
 	// Fail now, and not after a campaign that may take days.
 	if _, err := exec.LookPath(c.Command[0]); err != nil {
 		return exit.With(supervise.StartCode(err), fmt.Errorf("run: %w", err))
+	}
+	if err := supervise.Check(); err != nil {
+		return err
 	}
 	c.Guard = []string{"pgelector", guardName}
 	return runner.Run(c)

@@ -275,6 +275,33 @@ func TestPsShowsNoPassword(t *testing.T) {
 	}
 }
 
+// The processes of a command are found in /proc. A campaign may take days.
+func TestWithoutProcRunFailsBeforeItIsElected(t *testing.T) {
+	t.Parallel()
+	const unmounted = `umount -l /proc && exec "$@"`
+	if runtime.GOOS != "linux" || exec.Command("unshare", "--mount", "sh", "-c", unmounted, "sh", "true").Run() != nil {
+		t.Skip("not allowed to unmount /proc")
+	}
+	started := func(args ...string) *exec.Cmd {
+		cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-c", unmounted, "sh", built(t)}, args...)...)
+		cmd.Env = append(os.Environ(), at(shared.Get(t).DSN())...)
+		return cmd
+	}
+	for _, args := range [][]string{quick(name(t), "--", "echo", "ran"), {"run", "--group", name(t), "--shards", "1", "--", "echo", "ran"}} {
+		r := launchCommand(t, started(args...))
+		r.logs(t, "run needs /proc")
+		r.ends(t, exit.Failure)
+		r.silent(t, patience)
+		if strings.Contains(r.errs.String(), "elected") {
+			t.Errorf("%q: it was elected", args)
+		}
+	}
+	leading := launchCommand(t, started("lead", name(t), "--http", freeAddress(t))) // it runs no command
+	leading.logs(t, "elected")
+	leading.signal(t, syscall.SIGTERM)
+	leading.ends(t, exit.OK)
+}
+
 func TestRunAndWatchSurviveAnOutageOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	c := own(t)

@@ -20,7 +20,7 @@ type Config struct {
 	Election  string
 	Candidate string   // "" means the library's default
 	Command   []string // empty: lead without one
-	Guard     []string // arguments that make this program the guard of the command that follows
+	Guard     []string // arguments that make this program a guard: see supervise.Options
 
 	// Log must wait for no reader: lines are written before a command or a term ends.
 	Log hclog.Logger

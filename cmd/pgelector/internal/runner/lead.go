@@ -96,7 +96,7 @@ func (r *runner) start(term *elector.Term) (*supervise.Child, error) {
 		return nil, nil
 	}
 	child, err := r.reaper.Start(supervise.Options{
-		Guard: append(append([]string(nil), r.Guard...), r.Command...),
+		Guard: r.Guard, Command: r.Command,
 		Env:   environment(r.Election, r.elector.CandidateID(), r.elector.Key(), term),
 		Grace: r.Grace, Drain: r.Drain, Deadline: term.Deadline(),
 	})

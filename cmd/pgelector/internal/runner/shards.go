@@ -135,7 +135,7 @@ func (s *shards) start(name string, term *elector.Term) (*supervise.Child, error
 	}
 	election := shard.Election(s.Group, name)
 	child, err := s.reaper.Start(supervise.Options{
-		Guard: append(append([]string(nil), s.Guard...), s.Command...),
+		Guard: s.Guard, Command: s.Command,
 		Env: append(environment(election, s.Candidate, elector.KeyFromName(election), term),
 			EnvGroup+"="+s.Group,
 			EnvShard+"="+name,

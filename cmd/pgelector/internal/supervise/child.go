@@ -56,7 +56,8 @@ import (
 
 // Options say what to run and how to end it.
 type Options struct {
-	Guard    []string // argv of this program that makes it call Guard with the command
+	Guard    []string // argv of this program that makes it call Guard with the rest of its arguments
+	Command  []string
 	Env      []string // of the command
 	Grace    time.Duration
 	Drain    time.Duration // from Stop until this process kills what is left
@@ -84,8 +85,8 @@ type Child struct {
 	result Result       // once gone
 }
 
-// Start starts the guard, which starts the command with the standard input, output and
-// error of this process. Several children may run at the same time.
+// Start starts the guard, which starts the command with the descriptors that this process has
+// inherited. Several children may run at the same time.
 func (r *Reaper) Start(o Options) (*Child, error) {
 	control, controlEnd, err := os.Pipe()
 	if err != nil {
@@ -110,11 +111,11 @@ func (r *Reaper) Start(o Options) (*Child, error) {
 	}
 	c := &Child{reaper: r, drain: o.Drain, control: controlEnd,
 		stopped: make(chan struct{}), started: make(chan struct{}), gone: make(chan struct{})}
-	c.guardPID, c.guard, err = r.start(o.Guard, &os.ProcAttr{
+	c.guardPID, c.guard, err = r.start(argvOf(o, control, reports), &os.ProcAttr{
 		Env:   o.Env,
-		Files: []*os.File{input, os.Stdout, os.Stderr, control, reports},
+		Files: []*os.File{input, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Setpgid: true}, // not reached by Ctrl-C
-	})
+	}, control, reports)
 	if err != nil {
 		_ = controlEnd.Close()
 		_ = reportEnd.Close()

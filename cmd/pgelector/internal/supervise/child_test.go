@@ -67,7 +67,8 @@ func TestACommandWhoseTermIsOverIsNotStarted(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "ran")
 	child, err := reaper.Start(Options{
-		Guard:    []string{os.Args[0], asGuard, "sh", "-c", `trap '' TERM; echo >"$0"`, file},
+		Guard:    []string{os.Args[0], asGuard},
+		Command:  []string{"sh", "-c", `trap '' TERM; echo >"$0"`, file},
 		Env:      os.Environ(),
 		Grace:    2 * time.Second,
 		Drain:    patience,

@@ -14,12 +14,6 @@ import (
 	"time"
 )
 
-// The guard's ends of the pipes.
-const (
-	controlFD = 3
-	reportFD  = 4
-)
-
 const (
 	sweepEvery = 20 * time.Millisecond // between two rounds of KILL, or two checks for processes left
 	checkEvery = time.Second           // between two checks of the deadline: timers stop while the machine sleeps
@@ -48,19 +42,22 @@ const (
 	gone
 )
 
-// Guard runs the command, and returns when no process of it is left. Call it on the main
-// goroutine of a process that Start started and that does nothing else.
-func Guard(command []string) {
+// Guard runs the command of these arguments, which follow those of Options.Guard, and returns when no
+// process of it is left. Call it on the main goroutine of a process that Start started and that does
+// nothing else.
+func Guard(args []string) {
 	runtime.LockOSThread() // never unlocked: tie depends on this thread
 	rename("pge-guard")
-	syscall.CloseOnExec(controlFD)
-	syscall.CloseOnExec(reportFD)
-	orders := json.NewDecoder(os.NewFile(controlFD, "control"))
+	control, reports, command, err := pipesOf(args)
+	if err != nil {
+		return // a person started it
+	}
+	orders := json.NewDecoder(control)
 	var first order
 	if err := orders.Decode(&first); err != nil || first.Do != doStart {
 		return // the supervisor is gone
 	}
-	g := &guard{reports: json.NewEncoder(os.NewFile(reportFD, "reports")), grace: first.Grace, deadline: first.Deadline,
+	g := &guard{reports: json.NewEncoder(reports), grace: first.Grace, deadline: first.Deadline,
 		again: time.NewTimer(0)}
 	g.parents, _ = syscall.Getpgid(os.Getppid())
 	children := make(chan os.Signal, 1)

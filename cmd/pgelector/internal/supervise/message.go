@@ -3,9 +3,12 @@
 package supervise
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -24,6 +27,30 @@ const (
 	doSignal = "signal" // to the command's process group
 	doStop   = "stop"
 )
+
+// argvOf returns the arguments of the guard: the descriptors of its ends of the pipes come before the
+// command.
+func argvOf(o Options, control, reports *os.File) []string {
+	argv := append(slices.Clone(o.Guard), strconv.Itoa(int(control.Fd())), strconv.Itoa(int(reports.Fd())))
+	return append(argv, o.Command...)
+}
+
+// pipesOf returns the guard's ends of the pipes, and the command. The command does not inherit them.
+func pipesOf(args []string) (control, reports *os.File, command []string, err error) {
+	if len(args) <= 2 {
+		return nil, nil, nil, errors.New("want two descriptors and a command")
+	}
+	var files [2]*os.File
+	for i, arg := range args[:2] {
+		fd, err := strconv.Atoi(arg)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		syscall.CloseOnExec(fd)
+		files[i] = os.NewFile(uintptr(fd), "pipe")
+	}
+	return files[0], files[1], args[2:], nil
+}
 
 // report is a JSON line from the guard to the supervisor.
 type report struct {

@@ -23,7 +23,8 @@ func TestNoProcessIsLeftOfACommandWhoseGuardWasKilledBesideAnother(t *testing.T)
 		t.Helper()
 		file := filepath.Join(dir, name)
 		c, err := reaper.Start(Options{
-			Guard:    []string{os.Args[0], asGuard, "sh", "-c", `sleep 1000 & echo $! >"$0.new" && mv "$0.new" "$0"; wait`, file},
+			Guard:    []string{os.Args[0], asGuard},
+			Command:  []string{"sh", "-c", `sleep 1000 & echo $! >"$0.new" && mv "$0.new" "$0"; wait`, file},
 			Env:      os.Environ(),
 			Grace:    time.Second,
 			Drain:    patience,
@@ -70,7 +71,8 @@ func TestAChildFromBeforeOutlivesACommandWhoseGuardWasKilled(t *testing.T) {
 		t.Skip("there is no /bin/sleep")
 	}
 	c, err := reaper.Start(Options{
-		Guard:    []string{os.Args[0], asGuard, "sleep", "1000"},
+		Guard:    []string{os.Args[0], asGuard},
+		Command:  []string{"sleep", "1000"},
 		Env:      os.Environ(),
 		Drain:    patience,
 		Deadline: time.Now().Add(time.Hour),

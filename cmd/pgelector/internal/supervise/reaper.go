@@ -4,11 +4,14 @@ package supervise
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"slices"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Reaper reaps every child of this process: the guards, and orphans that the kernel gives
@@ -16,6 +19,18 @@ import (
 type Reaper struct {
 	mu     sync.Mutex
 	waited map[int]chan struct{} // closed when that child has ended: a guard, or one from before
+}
+
+// Check returns an error if this system cannot run commands.
+func Check() error {
+	_, err := childrenOf(os.Getpid())
+	if !followsAll || err == nil {
+		_, err = program()
+	}
+	if err != nil {
+		return fmt.Errorf("run needs /proc, to find the processes of the command: mount -t proc proc /proc: %w", err)
+	}
+	return nil
 }
 
 // NewReaper starts to reap, and makes this process the parent of its orphaned descendants.
@@ -89,14 +104,21 @@ func (r *Reaper) guardsBut(guard int) (others []int) {
 	return others
 }
 
-// start starts a process. ended is closed when the process has ended.
-func (r *Reaper) start(args []string, attr *os.ProcAttr) (pid int, ended <-chan struct{}, err error) {
+// start starts a process that inherits the files under their numbers, which are free in it: no
+// descriptor that this process has inherited has them. ended is closed when the process has ended.
+func (r *Reaper) start(args []string, attr *os.ProcAttr, files ...*os.File) (pid int, ended <-chan struct{}, err error) {
 	program, err := program()
 	if err != nil {
 		return 0, nil, err
 	}
-	r.mu.Lock() // otherwise reap may miss it
-	defer r.mu.Unlock()
+	r.mu.Lock()         // otherwise reap may miss it
+	defer r.mu.Unlock() // after the files are closed: no other process that is started may inherit them
+	for _, f := range files {
+		defer f.Close()
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
+			return 0, nil, err
+		}
+	}
 	p, err := os.StartProcess(program, args, attr)
 	if err != nil {
 		return 0, nil, err
