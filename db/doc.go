@@ -35,8 +35,9 @@ const (
 	ReleaseIt    = "-- name: ReleaseIt :exec\nRELEASE SAVEPOINT pgelector"
 
 	// PingTransaction is Ping for a session that holds its locks inside a transaction. The
-	// answer is 'open' inside the transaction that has set pgelector.transaction. Once that has
-	// ended, it is empty, or an error (42704). It takes no snapshot, not even for an instant: if
+	// answer is the mark of that transaction (Confirm), which the caller knows from the statement
+	// that made it. Once the transaction has ended, the answer is empty, what somebody has set, or
+	// an error (42704). It takes no snapshot, not even for an instant: if
 	// one was seen at that instant, CREATE INDEX CONCURRENTLY would wait for the end of the
 	// transaction.
 	PingTransaction = "-- name: PingTransaction :one\nSHOW pgelector.transaction"

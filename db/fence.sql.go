@@ -25,7 +25,16 @@ func (q *Queries) BackendStart(ctx context.Context) (int64, error) {
 }
 
 const Confirm = `-- name: Confirm :one
-SELECT h.held::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid, CASE WHEN h.held AND NOT h.in_transaction THEN
+SELECT (t.token IS NOT NULL)::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid, COALESCE(t.token, 0)::bigint AS token,
+COALESCE((
+    SELECT pg_catalog.substr(c.line, 17)
+    FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c(line)
+    WHERE s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.starts_with(c.line, 'pgelector.epoch=')
+        AND s.setdatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+), '0')::pg_catalog.text AS epoch,
+t.in_transaction::boolean AS in_transaction,
+COALESCE(t.transaction, '')::pg_catalog.text AS transaction
+FROM (SELECT h.in_transaction, h.transaction, CASE WHEN h.held AND NOT h.in_transaction THEN
     CASE WHEN pg_catalog.pg_advisory_xact_lock($1::integer, $2::integer) IS NOT NULL
         AND pg_catalog.pg_logical_emit_message(true, 'pgelector', ''::pg_catalog.text) IS NOT NULL
         AND CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) $3::integer THEN pg_catalog.pg_try_advisory_lock_shared(
@@ -33,22 +42,16 @@ SELECT h.held::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid, CAS
         (pg_catalog.concat('x', pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint OPERATOR(pg_catalog.<<) 48)
         OPERATOR(pg_catalog.|) pg_catalog.pg_current_xact_id()::pg_catalog.text::bigint
     END
-ELSE 0 END::bigint AS token,
-COALESCE((
-    SELECT pg_catalog.substr(c.line, 17)
-    FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c(line)
-    WHERE s.setrole OPERATOR(pg_catalog.=) 0::pg_catalog.oid AND pg_catalog.starts_with(c.line, 'pgelector.epoch=')
-        AND s.setdatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-), '0')::pg_catalog.text AS epoch,
-h.in_transaction::boolean AS in_transaction,
-COALESCE(h.transaction, '')::pg_catalog.text AS transaction
+END AS token
 FROM (
     SELECT f.in_transaction, f.transaction IS NOT NULL AND CASE WHEN pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) $3::integer THEN true ELSE NOT EXISTS (
         SELECT FROM pg_catalog.pg_locks AS l
         WHERE l.pid OPERATOR(pg_catalog.=) $3::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
             AND l.classid::bigint OPERATOR(pg_catalog.=) 318473925 AND l.objsubid OPERATOR(pg_catalog.=) 2
     ) END AS held, f.transaction
-    FROM (SELECT COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' AS in_transaction, (
+    FROM (SELECT pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) $3::integer
+        AND COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=)
+            extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text AS in_transaction, (
         SELECT pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time()))
         FROM pg_catalog.pg_locks AS l
         WHERE l.pid OPERATOR(pg_catalog.=) $3::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
@@ -57,7 +60,7 @@ FROM (
             AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $4::bigint
     ) AS transaction OFFSET 0) AS f
     OFFSET 0
-) AS h
+) AS h OFFSET 0) AS t
 `
 
 type ConfirmParams struct {
@@ -106,9 +109,14 @@ type ConfirmRow struct {
 // session scope has locks on the same backend, which a pooler shares. The server would grant
 // the transaction a lock that the session has.
 //
-// in_transaction means that the previous statement ran in the same transaction, which other
-// code left open. The caller must refuse the connection: the barrier would last until the
-// end of that transaction.
+// A transaction has a mark: the local setting pgelector.transaction, whose value is the time at
+// which the transaction began. Everybody may set that for a session, which a pooler then gives to
+// others. So the setting alone says nothing: only in the very transaction that was marked are both equal.
+//
+// in_transaction means that the previous statement on this backend, which marked its
+// transaction, ran in the same one, which other code left open. Then held is false, and the
+// caller must refuse the connection: the barrier would last until the end of that transaction.
+// held is true only with a token, which is made behind the barrier.
 func (q *Queries) Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, error) {
 	row := q.db.QueryRowContext(ctx, Confirm,
 		arg.GuardHigh,

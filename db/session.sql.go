@@ -37,8 +37,8 @@ SELECT
     pg_catalog.current_setting('server_version_num')::integer AS version_num,
     pg_catalog.version()::pg_catalog.text AS version,
     extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started,
-    CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' THEN true
-        ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction
+    CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text THEN true
+        ELSE pg_catalog.set_config('pgelector.transaction', extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text, true) IS NULL END::boolean AS in_transaction
 `
 
 type DescribeServerRow struct {
@@ -50,10 +50,10 @@ type DescribeServerRow struct {
 	InTransaction bool
 }
 
-// DescribeServer returns what a candidate must know before its first attempt. The setting
-// pgelector.transaction ends with the transaction: in_transaction is true the next time only
-// if other code left a transaction open on the connection. begun is how many transactions the
-// backend has begun, the second half of its virtual transaction's id (PostgreSQL manual, Transactions and Identifiers).
+// DescribeServer returns what a candidate must know before its first attempt. It marks the
+// transaction (Confirm): in_transaction is true the next time only if other code left a
+// transaction open on the connection. started tells this server from others, whose process
+// ids may be the same.
 func (q *Queries) DescribeServer(ctx context.Context) (DescribeServerRow, error) {
 	row := q.db.QueryRowContext(ctx, DescribeServer)
 	var i DescribeServerRow
@@ -167,7 +167,8 @@ func (q *Queries) Identify(ctx context.Context) (IdentifyRow, error) {
 }
 
 const InTransaction = `-- name: InTransaction :one
-SELECT (COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open')::boolean AS in_transaction
+SELECT (COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=)
+    extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text)::boolean AS in_transaction
 `
 
 // InTransaction follows PrepareWait, and reports whether both ran in the same transaction,
@@ -245,6 +246,7 @@ func (q *Queries) Ping(ctx context.Context) (PingRow, error) {
 const ShowsSnapshot = `-- name: ShowsSnapshot :one
 SELECT pg_catalog.pg_backend_pid()::integer AS pid,
     extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started,
+    extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text AS mark,
     EXISTS (
         SELECT FROM pg_catalog.pg_stat_activity AS a
         WHERE a.pid OPERATOR(pg_catalog.=) $1::integer AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
@@ -258,18 +260,20 @@ SELECT pg_catalog.pg_backend_pid()::integer AS pid,
 type ShowsSnapshotRow struct {
 	Pid     int32
 	Started string
+	Mark    string
 	Held    bool
 	Seen    bool
 }
 
 // ShowsSnapshot reports whether another backend has a snapshot or a transaction id. seen is
-// false if this role may not see that. started is as in TryTransactionLock.
+// false if this role may not see that. started and mark are as in TryTransactionLock.
 func (q *Queries) ShowsSnapshot(ctx context.Context, pid int32) (ShowsSnapshotRow, error) {
 	row := q.db.QueryRowContext(ctx, ShowsSnapshot, pid)
 	var i ShowsSnapshotRow
 	err := row.Scan(
 		&i.Pid,
 		&i.Started,
+		&i.Mark,
 		&i.Held,
 		&i.Seen,
 	)

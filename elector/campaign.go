@@ -150,6 +150,10 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	c.onTerm(t)
 	event.Outcome = hooks.Granted
 	a.post(a.campaign(ctx, event))
+	if l.Token() <= c.token {
+		c.report(ctx, hooks.Failure{Op: hooks.OpToken, Err: fmt.Errorf("%w: this term has %d, and an earlier one had %d", ErrTokenFell, l.Token(), c.token)})
+	}
+	c.token = max(c.token, l.Token())
 	c.saw(ctx, lock.Holder{PID: l.PID(), CandidateID: c.candidateID})
 	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline(), InTransaction: l.InTransaction()}
 	onElected := a.elected(t.ctx, elected, func(err error) { t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err)) })

@@ -35,6 +35,7 @@ type candidate struct {
 	standing lock.Standing
 	wakeUps  *lock.WakeUps // nil without a notifier
 	seen     lock.Holder   // the leader that was last seen
+	token    int64         // the largest of its terms
 
 	last atomic.Pointer[sighting] // for LastLeader
 }

@@ -126,6 +126,18 @@ var (
 	// epoch exceed 32767. Nobody is elected until that is corrected; the campaign goes on.
 	ErrTokenEpoch = lock.ErrTokenEpoch
 
+	// ErrNoToken is reported when the server says that it has granted the lock, and its
+	// answer has a token without a timeline or a transaction id, which is impossible on
+	// PostgreSQL. Nobody is elected; the campaign goes on.
+	ErrNoToken = lock.ErrNoToken
+
+	// ErrTokenFell is reported to OnError (hooks.OpToken), once for each term, if the term's
+	// token is not larger than the largest that this candidate has had: the database was
+	// moved, say, and stores that remember the larger one refuse this leader. The term goes
+	// on; who uses no tokens loses nothing. The message says how to raise the epoch.
+	ErrTokenFell = errors.New("elector: the token has fallen: if a store compares tokens, raise the epoch by ALTER DATABASE … SET pgelector.epoch " +
+		"(pgelector doctor --last-token says to what) or WithTokenEpoch")
+
 	// ErrStopped is the cause of a term that was ended by Stop, Elector.Close or
 	// Session.Close, and returned by Run, Start, Campaign and TryCampaign of an elector
 	// that is closed, or whose session is.

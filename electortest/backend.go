@@ -19,6 +19,7 @@ type backend struct {
 	tx       *transaction // nil if none
 	client   *conn        // for whom a pooler keeps it; nil without a pooler
 	asked    time.Time    // when the last statement began
+	begun    int64        // transactions, of which each has a mark
 	inbox    []*message
 
 	wake      chan struct{} // holds a value if the inbox may have changed
@@ -305,6 +306,7 @@ func (b *backend) answer(m *message) (a answer, ended bool) {
 
 func (b *backend) begin() {
 	b.server.transactions++
+	b.begun++
 	b.tx = &transaction{number: b.server.transactions, began: time.Now()}
 }
 
@@ -323,6 +325,7 @@ func (x *execution) query(m *message) (a Answer, err error) {
 	alone := x.tx == nil
 	if alone {
 		x.tx = &transaction{began: time.Now()}
+		x.begun++
 		x.backend.tx = x.tx
 	}
 	a, err = run(x, m)

@@ -27,7 +27,7 @@ func tryLock(x *execution, m *message) (Answer, error) {
 
 func tryTransactionLock(x *execution, m *message) (Answer, error) {
 	outcome, seated, err := x.attempt(m.integer(0), m.text(1), m.bool(2), [2]int64{m.integer(3), m.integer(4)}, m.text(5), byTransaction)
-	return one(outcome, seated, int64(x.pid), x.server.start()), err
+	return one(outcome, seated, int64(x.pid), x.server.start(), x.mark()), err
 }
 
 // attempt is the CASE of TryLock, whose branches are taken in order, and what follows from it.
@@ -60,7 +60,7 @@ func (x *execution) attempt(key int64, candidate string, sit bool, seat [2]int64
 		err = x.tellSince(s)
 	}
 	if err == nil {
-		err = x.mark()
+		err = x.setMark()
 	}
 	return outcome, seated, err
 }
@@ -215,8 +215,8 @@ func confirm(x *execution, m *message) (Answer, error) {
 		name = holder.nameOfTransaction()
 		held = holder == x.backend || !slices.ContainsFunc(x.server.locks.of(holder), lockID.tellsOfSession)
 	}
-	if in := x.isMarked(); in || !held {
-		return one(held, int64(x.pid), int64(0), x.server.epoch, in, name), nil
+	if in := x.isMarked() && m.integer(2) == int64(x.pid); in || !held {
+		return one(false, int64(x.pid), int64(0), x.server.epoch, in, name), nil
 	}
 	if err := x.acquire(twoIntegers(m.integer(0), m.integer(1)), exclusive, byTransaction); err != nil {
 		return Answer{}, err

@@ -3,6 +3,7 @@ package electortest
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"strconv"
@@ -166,23 +167,26 @@ func describeServer(x *execution, _ *message) (Answer, error) {
 	return one(int64(x.pid), x.server.recovery, int64(versionNum), versionText, x.server.start(), in), err
 }
 
-// transactionSetting is local to a transaction.
+// transactionSetting is the mark of a transaction, to which it is local.
 const transactionSetting = "pgelector.transaction"
 
-// isMarked reports whether an earlier statement of this transaction has set it.
+// mark is what no other transaction has: in virtual time, several may begin at one instant.
+func (x *execution) mark() string { return fmt.Sprint(x.server.start(), "/", x.pid, "/", x.begun) }
+
+// isMarked reports whether an earlier statement of this transaction has set its mark.
 func (x *execution) isMarked() bool {
 	value, _ := x.settings.get(transactionSetting)
-	return value == "open"
+	return value == x.mark()
 }
 
-func (x *execution) mark() error { return x.settings.set(transactionSetting, "open", true) }
+func (x *execution) setMark() error { return x.settings.set(transactionSetting, x.mark(), true) }
 
 // inTransaction reports isMarked, and marks the transaction.
 func (x *execution) inTransaction() (bool, error) {
 	if x.isMarked() {
 		return true, nil
 	}
-	return false, x.mark()
+	return false, x.setMark()
 }
 
 func inTransaction(x *execution, _ *message) (Answer, error) { return one(x.isMarked()), nil }
@@ -232,16 +236,14 @@ func standingRequests(x *execution, m *message) (a Answer, err error) {
 }
 
 func pingTransaction(x *execution, _ *message) (Answer, error) {
-	if !x.isMarked() {
-		return one(""), nil
-	}
-	return one("open"), nil
+	value, _ := x.settings.get(transactionSetting)
+	return one(value), nil
 }
 
 // showsSnapshot: the server has no snapshots.
 func showsSnapshot(x *execution, m *message) (Answer, error) {
 	other := x.server.backends[int32(m.integer(0))]
-	return one(int64(x.pid), x.server.start(), false, other != nil && other.tx != nil && other != x.backend), nil
+	return one(int64(x.pid), x.server.start(), x.mark(), false, other != nil && other.tx != nil && other != x.backend), nil
 }
 
 // namedStatement: the server keeps no prepared statements.
@@ -267,16 +269,16 @@ func applySettings(x *execution, m *message) (Answer, error) {
 
 func prepareWait(x *execution, m *message) (Answer, error) {
 	if x.server.recovery {
-		return one(int64(x.pid), true, int64(0), x.server.start()), nil
+		return one(int64(x.pid), true, "", x.server.start()), nil
 	}
-	n, err := x.apply(m.text(1), m.bool(0), x.knowsOrOwn)
+	_, err := x.apply(m.text(1), m.bool(0), x.knowsOrOwn)
 	if err == nil {
 		err = x.tellLease(m.text(1), m.scopeOf(0))
 	}
 	if err == nil {
-		err = x.mark()
+		err = x.setMark()
 	}
-	return one(int64(x.pid), false, n, x.server.start()), err
+	return one(int64(x.pid), false, x.mark(), x.server.start()), err
 }
 
 func sessionEnders(x *execution, _ *message) (a Answer, err error) {

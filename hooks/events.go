@@ -91,11 +91,12 @@ const (
 	OpHealth    Op = "health"    // the candidate has become unhealthy (WithHealth)
 	OpRequest   Op = "request"   // a request to go that the leader refused (WithRequests); the term goes on
 	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
+	OpToken     Op = "token"     // the term's token is no larger than an earlier one (elector.ErrTokenFell); the term goes on
 )
 
 // Ops returns every Op, as Reasons does.
 func Ops() []Op {
-	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpLead, OpHook, OpSetting, OpWatch, OpHealth, OpRequest, OpCall}
+	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpLead, OpHook, OpSetting, OpWatch, OpHealth, OpRequest, OpCall, OpToken}
 }
 
 // Heartbeat is reported after each heartbeat that the server answered.

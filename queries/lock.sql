@@ -6,9 +6,8 @@
 -- session settings, a JSON array of objects with name and value, as far as the server knows
 -- them. CASE evaluates its branches in order (PostgreSQL manual, 9.18.1), so it does not lock
 -- on a standby, and a busy lock changes nothing on the connection: the lock of an offer is
--- let go at once, also in a transaction that other code left open. The setting
--- pgelector.transaction ends with the transaction: Confirm sees it only if other code left a
--- transaction open. The outcome is 'standby', 'granted', 'busy', 'deputy' if the lock is busy
+-- let go at once, also in a transaction that other code left open. What is granted marks the
+-- transaction (Confirm). The outcome is 'standby', 'granted', 'busy', 'deputy' if the lock is busy
 -- and a seat was granted, or 'offered' if the lock is busy and its holder offers it to this
 -- candidate (OfferTransfer).
 --
@@ -40,7 +39,7 @@ WITH attempt AS MATERIALIZED (
 ), setup AS MATERIALIZED (
     SELECT seat.seated, CASE WHEN seat.seated AND seat.outcome OPERATOR(pg_catalog.=) 'busy' THEN 'deputy' ELSE seat.outcome END AS outcome,
         CASE WHEN seat.seated OR seat.outcome OPERATOR(pg_catalog.=) 'granted' THEN (
-            SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
+            SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text, true) IS NOT NULL
                     AND pg_catalog.count(pg_catalog.pg_try_advisory_lock_shared(318473925, s.value::integer))
                         FILTER (WHERE s.name OPERATOR(pg_catalog.=) 'idle_session_timeout') IS NOT NULL
                 THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) END
@@ -68,7 +67,7 @@ FROM setup;
 -- TryTransactionLock is TryLock in transaction scope: locks and settings last until the end
 -- of the transaction. The locks of the relations that it would read to look for the leader
 -- would, too, so it does not. started tells this server from one that another connection has
--- reached.
+-- reached. mark is the mark of the transaction (Confirm).
 WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
@@ -87,7 +86,7 @@ WITH attempt AS MATERIALIZED (
 ), setup AS MATERIALIZED (
     SELECT seat.seated, CASE WHEN seat.seated AND seat.outcome OPERATOR(pg_catalog.=) 'busy' THEN 'deputy' ELSE seat.outcome END AS outcome,
         CASE WHEN seat.seated OR seat.outcome OPERATOR(pg_catalog.=) 'granted' THEN (
-            SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
+            SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text, true) IS NOT NULL
                     AND pg_catalog.count(pg_catalog.pg_try_advisory_xact_lock_shared(1530767677, s.value::integer))
                         FILTER (WHERE s.name OPERATOR(pg_catalog.=) 'idle_session_timeout') IS NOT NULL
                 THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, true)) END
@@ -99,7 +98,8 @@ WITH attempt AS MATERIALIZED (
     FROM seat
 )
 SELECT setup.outcome::pg_catalog.text AS outcome, setup.seated::boolean AS seated, pg_catalog.pg_backend_pid()::integer AS pid,
-    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started,
+    extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text AS mark
 FROM setup;
 
 -- name: TryAsDeputy :one
@@ -113,7 +113,8 @@ SELECT pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint)::boolean AS grante
 -- portal of the extended one would keep its snapshot. It returns two rows if the lock is
 -- granted, or was before; one if it is busy; none if the transaction has ended.
 SELECT 1 FROM pg_catalog.generate_series(1, CASE
-    WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.<>) 'open' THEN 0
+    WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.<>)
+        extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text THEN 0
     WHEN NOT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.current_setting('pgelector.key')::bigint) THEN 1
     WHEN pg_catalog.pg_try_advisory_xact_lock_shared(521961639, pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()))::bigint::bit(32)::integer) THEN 2
     ELSE 2

@@ -9,9 +9,10 @@ SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery
 
 -- name: ShowsSnapshot :one
 -- ShowsSnapshot reports whether another backend has a snapshot or a transaction id. seen is
--- false if this role may not see that. started is as in TryTransactionLock.
+-- false if this role may not see that. started and mark are as in TryTransactionLock.
 SELECT pg_catalog.pg_backend_pid()::integer AS pid,
     extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started,
+    extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text AS mark,
     EXISTS (
         SELECT FROM pg_catalog.pg_stat_activity AS a
         WHERE a.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
@@ -55,23 +56,24 @@ SELECT
     COALESCE(pg_catalog.inet_server_port(), 0)::integer AS port;
 
 -- name: DescribeServer :one
--- DescribeServer returns what a candidate must know before its first attempt. The setting
--- pgelector.transaction ends with the transaction: in_transaction is true the next time only
--- if other code left a transaction open on the connection. begun is how many transactions the
--- backend has begun, the second half of its virtual transaction's id (PostgreSQL manual, Transactions and Identifiers).
+-- DescribeServer returns what a candidate must know before its first attempt. It marks the
+-- transaction (Confirm): in_transaction is true the next time only if other code left a
+-- transaction open on the connection. started tells this server from others, whose process
+-- ids may be the same.
 SELECT
     pg_catalog.pg_backend_pid()::integer AS pid,
     pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     pg_catalog.current_setting('server_version_num')::integer AS version_num,
     pg_catalog.version()::pg_catalog.text AS version,
     extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started,
-    CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open' THEN true
-        ELSE pg_catalog.set_config('pgelector.transaction', 'open', true) IS NULL END::boolean AS in_transaction;
+    CASE WHEN COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text THEN true
+        ELSE pg_catalog.set_config('pgelector.transaction', extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text, true) IS NULL END::boolean AS in_transaction;
 
 -- name: InTransaction :one
 -- InTransaction follows PrepareWait, and reports whether both ran in the same transaction,
 -- which other code left open on the connection.
-SELECT (COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open')::boolean AS in_transaction;
+SELECT (COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=)
+    extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text)::boolean AS in_transaction;
 
 -- name: ApplySettings :one
 -- ApplySettings sets the session's parameters from a JSON array of objects with name and

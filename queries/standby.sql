@@ -2,20 +2,20 @@
 -- PrepareWait prepares a session for WaitLock, which takes no arguments: our own parameters
 -- pgelector.role, pgelector.key and pgelector.wait say who waits, for what and how long. If
 -- in_recovery is true, nothing is set, and the caller must refuse the server. If inside is
--- true, the settings last until the end of the transaction. pgelector.transaction is for
--- InTransaction, Confirm and WaitLock. It takes the lock that tells the lease (TryLock). started is as in
--- TryTransactionLock.
+-- true, the settings last until the end of the transaction. It marks the transaction (Confirm)
+-- for InTransaction and WaitLock, too, and takes the lock that tells the lease (TryLock). started
+-- is as in TryTransactionLock, and so is mark, which is empty if nothing is set.
 SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery()::boolean AS in_recovery,
     CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN (
-        SELECT CASE WHEN pg_catalog.set_config('pgelector.transaction', 'open', true) IS NOT NULL
-                AND pg_catalog.count(CASE WHEN sqlc.arg(inside)::boolean
+        SELECT CASE WHEN pg_catalog.count(CASE WHEN sqlc.arg(inside)::boolean
                     THEN pg_catalog.pg_try_advisory_xact_lock_shared(1530767677, s.value::integer)
                     ELSE pg_catalog.pg_try_advisory_lock_shared(318473925, s.value::integer) END)
                     FILTER (WHERE s.name OPERATOR(pg_catalog.=) 'idle_session_timeout') IS NOT NULL
-            THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, sqlc.arg(inside)::boolean)) END
+                AND pg_catalog.count(pg_catalog.set_config(s.name, s.value, sqlc.arg(inside)::boolean)) IS NOT NULL
+            THEN pg_catalog.set_config('pgelector.transaction', extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text, true) END
         FROM pg_catalog.json_to_recordset(sqlc.arg(settings)::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
         WHERE pg_catalog.starts_with(s.name, 'pgelector.') OR pg_catalog.current_setting(s.name, true) IS NOT NULL
-    ) ELSE 0 END::bigint AS applied,
+    ) ELSE '' END::pg_catalog.text AS mark,
     extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started;
 
 -- name: WaitLock :exec
@@ -37,7 +37,8 @@ DO $$
 BEGIN
     DECLARE
         waiter pg_catalog.text := pg_catalog.current_setting('pgelector.role');
-        inside boolean := COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=) 'open';
+        inside boolean := COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=)
+            extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text;
         key bigint := pg_catalog.current_setting('pgelector.key')::bigint;
         high integer := (key OPERATOR(pg_catalog.>>) 32)::integer;
         low integer := ((key OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::integer;

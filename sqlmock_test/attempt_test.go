@@ -1,6 +1,7 @@
 package sqlmock_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -33,7 +34,7 @@ func checkOf(turns string) (all []statement) {
 // attempt has the statements of an attempt that is granted the lock.
 var attempt = slices.Concat(checkOf(turns), []statement{
 	{"TryLock", values("granted", true, sessionPID, 0, "")},
-	{"Confirm", values(true, sessionPID, 745, noEpoch, false, "")},
+	{"Confirm", values(true, sessionPID, timelineOne|745, noEpoch, false, "")},
 })
 
 const (
@@ -237,7 +238,7 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 		expectRefusedSettings(mock, refused)
 		expectEachTried(mock, names, name, refused)
 		query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, lacks(name)).WillReturnRows(row("granted", true, sessionPID, 0, ""))
-		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 745, noEpoch, false, ""))
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, timelineOne|745, noEpoch, false, ""))
 		expectResign(mock)
 		resign(t, campaign(t, e))
 		wantFailures(t, rec, hooks.OpSetting)
@@ -287,7 +288,8 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 	const started = "1.5"
 	over := &pgconn.PgError{Code: "42704"} // pgelector.transaction is not set
 	for name, c := range map[string]struct {
-		ping        fault // of the transaction that holds a lock
+		ping        fault  // of the transaction that holds a lock
+		setting     string // that is found in place of the mark
 		seen        []driver.Value
 		taken       bool // its lock shows
 		freed       bool // its lock ends with it
@@ -295,12 +297,13 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 		want, other error
 	}{
 		"it does not keep its backend":   {ping: fault{err: over}, steps: 1, want: elector.ErrSessionPooled},
-		"two have one backend":           {seen: values(firstPID, started, false, true), steps: 2, want: elector.ErrSessionPooled},
-		"it has a snapshot":              {seen: values(secondPID, started, true, true), steps: 2, want: elector.ErrSessionPooled},
-		"its lock does not show":         {seen: values(secondPID, started, false, true), steps: 3, want: elector.ErrUnsupportedServer},
-		"its lock outlives it":           {seen: values(secondPID, started, false, true), taken: true, steps: 4, want: elector.ErrUnsupportedServer},
-		"the other is on another server": {seen: values(secondPID, "2.5", false, true), steps: 2, other: elector.ErrSessionPooled},
-		"it keeps the promise":           {seen: values(secondPID, started, false, true), taken: true, freed: true, steps: 4},
+		"a stranger has set its mark":    {setting: "open", steps: 1, want: elector.ErrSessionPooled},
+		"two have one backend":           {seen: values(firstPID, started, otherMark, false, true), steps: 2, want: elector.ErrSessionPooled},
+		"it has a snapshot":              {seen: values(secondPID, started, otherMark, true, true), steps: 2, want: elector.ErrSessionPooled},
+		"its lock does not show":         {seen: values(secondPID, started, otherMark, false, true), steps: 3, want: elector.ErrUnsupportedServer},
+		"its lock outlives it":           {seen: values(secondPID, started, otherMark, false, true), taken: true, steps: 4, want: elector.ErrUnsupportedServer},
+		"the other is on another server": {seen: values(secondPID, "2.5", otherMark, false, true), steps: 2, other: elector.ErrSessionPooled},
+		"it keeps the promise":           {seen: values(secondPID, started, otherMark, false, true), taken: true, freed: true, steps: 4},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
@@ -320,9 +323,9 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 				mock.ExpectExec("-- name: NamedStatement ").WillReturnResult(sqlmock.NewResult(0, 0))
 				query(mock, "ApplySettings").WillReturnRows(row(11))
 				begin()
-				query(mock, "ShowsSnapshot").WillReturnRows(row(firstPID, started, false, true))
+				query(mock, "ShowsSnapshot").WillReturnRows(row(firstPID, started, mark, false, true))
 				query(mock, "TryPair").WillReturnRows(row(true))
-				statement{"PingTransaction", values("open")}.expect(mock, c.ping)
+				statement{"PingTransaction", values(cmp.Or(c.setting, mark))}.expect(mock, c.ping)
 				if c.steps > 1 {
 					query(mock, "ShowsSnapshot").WillReturnRows(row(c.seen...))
 				}
@@ -330,7 +333,7 @@ func TestATransactionThatCannotKeepThePromiseIsRefused(t *testing.T) {
 					free(!c.taken)
 				}
 				if c.steps == 3 { // the transaction goes on
-					query(mock, "PingTransaction").WillReturnRows(row("open"))
+					query(mock, "PingTransaction").WillReturnRows(row(mark))
 				}
 				if c.steps > 3 {
 					mock.ExpectRollback()
@@ -560,7 +563,7 @@ func TestAPoolerIsRefusedOnlyIfItShowsBeforeTheServerHasPassed(t *testing.T) {
 		pool, mock := newMock(t)
 		expectServerCheck(mock)
 		expectAttempt(mock, "granted")
-		query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false, ""))
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, timelineOne|745, noEpoch, false, ""))
 		expectEviction(mock, sessionPID, orders) // the lock is on a shared backend
 		upTo(1, firstPID, false, 150000, "PostgreSQL 15", 0, false)(mock)
 		expectTerm(mock, 1)
@@ -606,7 +609,7 @@ func TestAGrantInsideATransactionIsLeftForAnotherAtOnce(t *testing.T) {
 		expectTerm(mock, 744)
 		expectResign(mock)
 		expectAttempt(mock, "granted")
-		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, 0, noEpoch, true, ""))
+		query(mock, "Confirm").WillReturnRows(row(false, sessionPID, 0, noEpoch, true, ""))
 		expectElection(mock, 745) // on the same server
 		expectResign(mock)
 		e, rec := newElector(t, pool)
@@ -678,7 +681,7 @@ func TestACandidateWhoseServerTurnsStandbyWaitsForThePrimary(t *testing.T) {
 			expectResign(mock)
 			e, rec := newElector(t, pool, c.opts...)
 			wantError(t, e.Run(patience(t), func(ctx context.Context, term *elector.Term) error {
-				if term.Token() == 1 {
+				if term.Token() == timelineOne|1 {
 					<-ctx.Done()
 					wantError(t, context.Cause(ctx), elector.ErrSessionLost, elector.ErrServerReadOnly)
 				}
@@ -799,11 +802,11 @@ func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "granted", sessionPID)))
 		for range 3 { // it is reported once
 			query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-			query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch, sessionPID)))
+			query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), false, timelineOne|1, noEpoch, sessionPID)))
 			query(m.mock, "EndOverdue").WillReturnError(errForbidden)
 		}
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, int64(9), noEpoch, sessionPID)))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(1), true, timelineOne|9, noEpoch, sessionPID)))
 		term := m.campaign(t, 0)
 		expectResign(m.mock)
 		resign(t, term)

@@ -20,7 +20,7 @@ var errFull = &pgconn.PgError{Severity: "ERROR", Code: "53200", Message: "out of
 var (
 	tryLock   = statement{"TryLock", values("deputy", true, sessionPID, 300, "web-2")}
 	lookAbout = statement{"Identify", values(int64(1), int64(1), "", 0)}
-	granted   = statement{"Confirm", values(true, sessionPID, 745, noEpoch, false, "")}
+	granted   = statement{"Confirm", values(true, sessionPID, timelineOne|745, noEpoch, false, "")}
 	notHeld   = statement{"Confirm", values(false, sessionPID, 0, noEpoch, false, "")}
 	warmUp    = []statement{{"PREPARE Confirm", nil}, {"PREPARE Unlock", nil}, {"PREPARE TryAsDeputy", nil}, {"TrialLock", values(true)}, notHeld}
 	waitSetup = statement{"PrepareWait", values(sessionPID, false, 14, "1.5")}

@@ -116,10 +116,13 @@ func expectServerCheck(mock sqlmock.Sqlmock) {
 	} else {
 		expectCheck(mock, turns)
 	}
+	if _, before := wasGranted.Load(mock); before { // was the server promoted since?
+		query(mock, "Identify").WillReturnRows(row(1, 1, "", 0))
+	}
 }
 
-// passed are the mocks whose server has passed a check.
-var passed sync.Map
+// passed are the mocks whose server has passed a check, and wasGranted those that have granted a lock.
+var passed, wasGranted sync.Map
 
 // turns are the connections that a check asks, after one question to each.
 const turns = "abaabbababbbbaabaaab"
@@ -141,10 +144,17 @@ func expectCheck(mock sqlmock.Sqlmock, turns string) {
 // noEpoch is the epoch that Confirm and Tokens return with a token if pgelector.epoch is not set.
 const noEpoch = "0"
 
+// timelineOne is the timeline 1, in the upper bits of each token that a server returns.
+const timelineOne int64 = 1 << 48
+
+// These are the marks of two transactions.
+const mark, otherMark = "1767225600.000001", "1767225600.000002"
+
 // expectElection expects an attempt that is granted.
 func expectElection(mock sqlmock.Sqlmock, token int64) {
 	expectAttempt(mock, "granted")
-	query(mock, "Confirm").WillReturnRows(row(true, sessionPID, token, noEpoch, false, ""))
+	query(mock, "Confirm").WillReturnRows(row(true, sessionPID, timelineOne|token, noEpoch, false, ""))
+	wasGranted.Store(mock, true)
 }
 
 // expectAttempt expects an attempt with the outcome "busy", "standby" or "granted". It also reads

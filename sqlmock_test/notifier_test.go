@@ -150,7 +150,7 @@ func TestANotificationWakesOnlyItsElectionOfASession(t *testing.T) {
 		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy", sessionPID), values(int64(2), "busy", sessionPID)))
 		query(m.mock, "TryLocks").WithArgs(lacks("1")).WillReturnRows(rows(values(int64(2), "granted", sessionPID)))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(2))))
-		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, int64(7), noEpoch, sessionPID)))
+		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, timelineOne|7, noEpoch, sessionPID)))
 		expectNotify(m.mock, "led 2")
 		query(m.mock, "Unlock").WithArgs(2).WillReturnRows(row(true))
 		expectNotify(m.mock, "free 2")

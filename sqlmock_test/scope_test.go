@@ -37,10 +37,10 @@ func expectSettingsInside(mock sqlmock.Sqlmock, named int64) *sqlmock.ExpectedQu
 func expectRestInside(mock sqlmock.Sqlmock) {
 	const started = "1.5"
 	expectTransaction(mock)
-	query(mock, "ShowsSnapshot").WillReturnRows(row(firstPID, started, false, true))
+	query(mock, "ShowsSnapshot").WillReturnRows(row(firstPID, started, mark, false, true))
 	query(mock, "TryPair").WillReturnRows(row(true))
-	query(mock, "PingTransaction").WillReturnRows(row("open"))
-	query(mock, "ShowsSnapshot").WillReturnRows(row(secondPID, started, false, true))
+	query(mock, "PingTransaction").WillReturnRows(row(mark))
+	query(mock, "ShowsSnapshot").WillReturnRows(row(secondPID, started, otherMark, false, true))
 	query(mock, "PairIsFree").WillReturnRows(row(false, secondPID))
 	mock.ExpectRollback()
 	query(mock, "PairIsFree").WillReturnRows(row(true, secondPID))

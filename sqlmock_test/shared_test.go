@@ -90,18 +90,19 @@ func (m *many) elected(token int64, keys ...int64) {
 	for _, key := range keys {
 		tried = append(tried, values(key, "granted", sessionPID))
 		held = append(held, values(key))
-		passed = append(passed, values(key, true, token, noEpoch, sessionPID))
+		passed = append(passed, values(key, true, timelineOne|token, noEpoch, sessionPID))
 	}
 	query(m.mock, "TryLocks").WillReturnRows(rows(tried...))
 	query(m.mock, "HeldLocks").WillReturnRows(rows(held...))
 	query(m.mock, "Tokens").WillReturnRows(rows(passed...))
+	wasGranted.Store(m.mock, true)
 }
 
 // barred expects a batch in which the key is granted, but its barrier is not passed.
 func (m *many) barred(key int64) {
 	query(m.mock, "TryLocks").WillReturnRows(rows(values(key, "granted", sessionPID)))
 	query(m.mock, "HeldLocks").WillReturnRows(rows(values(key)))
-	query(m.mock, "Tokens").WillReturnRows(rows(values(key, false, int64(0), noEpoch, sessionPID)))
+	query(m.mock, "Tokens").WillReturnRows(rows(values(key, false, timelineOne|1, noEpoch, sessionPID)))
 	query(m.mock, "EndOverdue").WillReturnRows(rows())
 }
 
@@ -117,7 +118,7 @@ var manyAttempt = []statement{
 	{"TryPair", values(true)},
 	{"TryLocks", values(int64(1), "granted", sessionPID)},
 	{"HeldLocks", values(int64(1))},
-	{"Tokens", values(int64(1), true, int64(745), noEpoch, sessionPID)},
+	{"Tokens", values(int64(1), true, timelineOne|745, noEpoch, sessionPID)},
 }
 
 // grants returns the statements of a batch for one key, after the set-up of the session.
@@ -125,7 +126,7 @@ func grants(key, token int64) []statement {
 	return []statement{
 		{"TryLocks", values(key, "granted", sessionPID)},
 		{"HeldLocks", values(key)},
-		{"Tokens", values(key, true, token, noEpoch, sessionPID)},
+		{"Tokens", values(key, true, timelineOne|token, noEpoch, sessionPID)},
 	}
 }
 
@@ -150,7 +151,7 @@ func TestAnyFaultOfABatchFailsItAndTheNextOneStartsAnew(t *testing.T) {
 				m.elected(746, 1)
 				expectResign(m.mock)
 				term := m.campaign(t, 0)
-				if term.Token() != 746 {
+				if term.Token() != timelineOne|746 {
 					t.Errorf("token %d", term.Token())
 				}
 				resign(t, term)
@@ -211,7 +212,7 @@ func TestAFaultOfABatchEndsTheOtherTermsOnlyIfTheSessionIsInDoubt(t *testing.T) 
 			}
 			m.elected(3, 2)
 			second := m.campaign(t, 1)
-			if first.Valid() == c.ends || second.Token() != 3 {
+			if first.Valid() == c.ends || second.Token() != timelineOne|3 {
 				t.Errorf("the first term is valid: %t; the token is %d", first.Valid(), second.Token())
 			}
 			wantError(t, m.rec.Failures()[len(m.rec.Failures())-1].Err, c.err)
@@ -232,7 +233,7 @@ func TestWithAFullLockTableAsManyElectionsAsFitAreLed(t *testing.T) {
 	of := func(keys ...int64) (tried, held, passed [][]driver.Value) {
 		for _, key := range keys {
 			tried, held = append(tried, values(key, "granted", sessionPID)), append(held, values(key))
-			passed = append(passed, values(key, true, int64(5), noEpoch, sessionPID))
+			passed = append(passed, values(key, true, timelineOne|5, noEpoch, sessionPID))
 		}
 		return tried, held, passed
 	}
@@ -299,7 +300,7 @@ func TestAnElectionAtItsBarrierIsAskedForAlone(t *testing.T) {
 		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "granted", sessionPID), values(int64(2), "busy", sessionPID)))
 		for range 4 {
 			query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(1))))
-			query(m.mock, "Tokens").WithArgs(lacks(`"key":2`)).WillReturnRows(rows(values(int64(1), false, int64(0), noEpoch, sessionPID)))
+			query(m.mock, "Tokens").WithArgs(lacks(`"key":2`)).WillReturnRows(rows(values(int64(1), false, timelineOne|1, noEpoch, sessionPID)))
 			query(m.mock, "EndOverdue").WillReturnRows(rows())
 		}
 		for _, s := range grants(1, 9)[1:] {
@@ -310,7 +311,7 @@ func TestAnElectionAtItsBarrierIsAskedForAlone(t *testing.T) {
 		go func() { _, _ = m.all[1].Campaign(other) }()
 		start := time.Now()
 		term := m.campaign(t, 0)
-		if took := time.Since(start); took > 300*time.Millisecond || term.Token() != 9 {
+		if took := time.Since(start); took > 300*time.Millisecond || term.Token() != timelineOne|9 {
 			t.Errorf("elected after %v with token %d", took, term.Token())
 		}
 		expectResign(m.mock)
@@ -497,7 +498,7 @@ func TestABatchOnAnotherBackendElectsNobody(t *testing.T) {
 		"given its token": func(mock sqlmock.Sqlmock) {
 			query(mock, "TryLocks").WillReturnRows(row(int64(1), "granted", sessionPID))
 			query(mock, "HeldLocks").WithArgs(sessionPID).WillReturnRows(row(int64(1)))
-			query(mock, "Tokens").WillReturnRows(row(int64(1), true, int64(745), noEpoch, sessionPID+1))
+			query(mock, "Tokens").WillReturnRows(row(int64(1), true, timelineOne|745, noEpoch, sessionPID+1))
 		},
 	} {
 		bubble(t, name, func(t *testing.T) {

@@ -73,7 +73,7 @@ func TestAFailedHeartbeatEndsTheTermAndTheNextCampaignBegins(t *testing.T) {
 			e, rec := newElector(t, pool)
 			var first *elector.Term
 			wantError(t, e.Run(patience(t), func(ctx context.Context, term *elector.Term) error {
-				if term.Token() == 2 {
+				if term.Token() == timelineOne|2 {
 					return nil
 				}
 				<-ctx.Done()
@@ -206,7 +206,7 @@ func TestAHeartbeatIsSentEachIntervalAfterTheLastProof(t *testing.T) {
 		}
 		for i, b := range rec.Heartbeats() {
 			sent := term.ElectedAt().Add(time.Duration(i+1) * 2 * time.Second)
-			if !b.At.Equal(sent.Add(500*time.Millisecond)) || !b.Deadline.Equal(sent.Add(7*time.Second)) || b.Token != 1 {
+			if !b.At.Equal(sent.Add(500*time.Millisecond)) || !b.Deadline.Equal(sent.Add(7*time.Second)) || b.Token != timelineOne|1 {
 				t.Errorf("heartbeat %d: %+v", i, b)
 			}
 		}

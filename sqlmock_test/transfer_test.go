@@ -444,7 +444,7 @@ func TestASuccessorThatIsMovedByAPoolerIsNotElected(t *testing.T) {
 		query(mock, "TryLock").WillReturnRows(row("offered", false, sessionPID, 300, "web-2"))
 		expectAll(mock, successorSetup)
 		mock.ExpectExec("-- name: WaitLock ").WillReturnResult(sqlmock.NewResult(0, 0))
-		query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, 745, noEpoch, false, ""))
+		query(mock, "Confirm").WillReturnRows(row(true, sessionPID+1, timelineOne|745, noEpoch, false, ""))
 		expectEviction(mock, sessionPID, orders)
 		e, rec := newElector(t, pool, elector.WithMaxAttempts(1))
 		wantError(t, e.Run(patience(t), nil), elector.ErrSessionPooled, elector.ErrGaveUp)

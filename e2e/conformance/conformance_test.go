@@ -194,6 +194,7 @@ type playerSession struct {
 	tx          *sql.Tx
 	pid         int32
 	started     int64
+	mark        string      // of its transaction
 	transaction string      // as Confirm has named it
 	server      string      // when its server started, by its last attempt or wait
 	result      chan string // of the statement in the background

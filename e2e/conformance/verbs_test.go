@@ -65,7 +65,7 @@ var verbs = map[string]func(*call) (string, error){
 		high, low := guard(seat(c.key()))
 		row, err := c.q.TryTransactionLock(c, db.TryTransactionLockParams{Key: c.key(), Settings: c.settings(1), Candidate: c.candidate(),
 			Sit: slices.Contains(c.words, "sit"), SeatHigh: high, SeatLow: low})
-		c.one.server = row.Started
+		c.one.server, c.one.mark = row.Started, row.Mark
 		return fmt.Sprintf("%s %s, seated %v", row.Outcome, c.name(row.Pid), row.Seated), err
 	},
 	"TryInTransaction": func(c *call) (string, error) {
@@ -82,10 +82,14 @@ var verbs = map[string]func(*call) (string, error){
 		if pgerr.State(err) == "42704" {
 			err = nil
 		}
+		if state != "" && state == c.one.mark {
+			return "the mark", err
+		}
 		return fmt.Sprintf("%q", state), err
 	},
 	"ShowsSnapshot": func(c *call) (string, error) {
 		row, err := c.q.ShowsSnapshot(c, c.sessions[c.words[0]].pid)
+		c.one.mark = row.Mark
 		return fmt.Sprintf("%s, seen %v", c.name(row.Pid), row.Seen), err
 	},
 	"NamedStatement": func(c *call) (string, error) {
@@ -251,8 +255,8 @@ var verbs = map[string]func(*call) (string, error){
 	},
 	"PrepareWait": func(c *call) (string, error) {
 		row, err := c.q.PrepareWait(c, db.PrepareWaitParams{Inside: slices.Contains(c.words, "inside"), Settings: c.settings(0)})
-		c.one.server = row.Started
-		return fmt.Sprintf("%s, in recovery %v, %d set", c.name(row.Pid), row.InRecovery, row.Applied), err
+		c.one.server, c.one.mark = row.Started, row.Mark
+		return fmt.Sprintf("%s, in recovery %v, marked %v", c.name(row.Pid), row.InRecovery, row.Mark != ""), err
 	},
 	"WaitLock": func(c *call) (string, error) { return "ok", c.q.WaitLock(c) },
 	"Holder": func(c *call) (string, error) {

@@ -31,6 +31,7 @@
 //	warn   candidate unhealthy      op error
 //	warn   request refused          op error
 //	warn   driver call abandoned    op error
+//	warn   token fell               op error
 //	trace  heartbeat                token took valid_for
 //	trace  campaign attempt         attempt outcome deputy took next
 //

@@ -401,7 +401,7 @@ type guard struct {
 // readTokens passes the barriers of the locks and returns the tokens of those passed. The
 // others still have a fenced transaction in flight, and are to be asked for again. The
 // error wraps ErrLockTableFull if there is no room to pass so many at once, and
-// ErrTokenEpoch if there is no usable token; one that the server has not returned has lost
+// ErrTokenEpoch or ErrNoToken if there is no usable token; one that the server has not returned has lost
 // the session.
 func readTokens(s *session.Session, keys []int64, epoch int64) (map[int64]int64, error) {
 	guards := make([]guard, 0, len(keys))
@@ -424,8 +424,7 @@ func readTokens(s *session.Session, keys []int64, epoch int64) (map[int64]int64,
 		if err := s.CheckPID(row.Pid); err != nil {
 			return nil, s.Lose(err)
 		}
-		s.GrantedOn(row.Token >> timelineShift)
-		token, err := addEpoch(row.Token, epoch, row.Epoch)
+		token, err := tokenOf(s, row.Token, epoch, row.Epoch)
 		if err != nil {
 			return nil, err
 		}

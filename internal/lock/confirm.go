@@ -12,6 +12,7 @@ import (
 
 // Package elector returns these as its own.
 var (
+	ErrNoToken       = errors.New("elector: the server grants the lock, with a token that no PostgreSQL server makes: does something between it and this program change its answers? Connect to the server itself")
 	ErrTokenEpoch    = errors.New("elector: the epoch of tokens cannot be used")
 	ErrGuardTaken    = errors.New("elector: another session holds the lock that only a next leader takes, and this one still leads: does a stranger use this database?")
 	ErrSessionHidden = fmt.Errorf("%w: the role of this pool cannot see the leader's session: use the elector's own role, or GRANT pg_read_all_stats to this one", session.ErrConfig)
@@ -45,8 +46,7 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 		err = s.CheckInTime()
 	}
 	if err == nil && row.Held {
-		s.GrantedOn(row.Token >> timelineShift)
-		row.Token, err = addEpoch(row.Token, epoch, row.Epoch)
+		row.Token, err = tokenOf(s, row.Token, epoch, row.Epoch)
 	}
 	return row, err
 }
@@ -73,6 +73,17 @@ const (
 // MaxTokenEpoch leaves room for the first timeline.
 const MaxTokenEpoch = maxTimeline - 1
 
+// tokenOf is the token of a lock that the server says it has granted to the session. Without a
+// timeline and a transaction id nobody is elected: the answer is impossible.
+func tokenOf(s *session.Session, answer, epoch int64, setting string) (int64, error) {
+	timeline, xid := answer>>timelineShift, answer&(1<<timelineShift-1)
+	if timeline <= 0 || xid == 0 {
+		return 0, fmt.Errorf("%w (timeline %d, transaction id %d)", ErrNoToken, timeline, xid)
+	}
+	s.GrantedOn(timeline)
+	return addEpoch(answer, epoch, setting)
+}
+
 // addEpoch adds to the timeline of a token the larger of the candidate's epoch and that of
 // the database. A setting that is no epoch is an error, because without it the token could
 // be smaller than that of an earlier term.
@@ -83,7 +94,7 @@ func addEpoch(token, own int64, setting string) (int64, error) {
 			"correct it by ALTER DATABASE … SET pgelector.epoch", ErrTokenEpoch, setting, MaxTokenEpoch)
 	}
 	timeline, epoch := token>>timelineShift, max(own, int64(stored))
-	if timeline < 0 || timeline+epoch > maxTimeline {
+	if timeline+epoch > maxTimeline {
 		return 0, fmt.Errorf("%w: timeline %d and epoch %d (this candidate's %d, the setting pgelector.epoch of this database %d) do not fit "+
 			"into a token: want a sum of at most %d", ErrTokenEpoch, timeline, epoch, own, stored, maxTimeline)
 	}

@@ -179,7 +179,7 @@ func (o *own) ask(ctx context.Context, s *session.Session, sit bool) (db.TryLock
 		if s.InTransaction() {
 			row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), Candidate: o.server.Name,
 				Sit: sit, SeatHigh: high, SeatLow: low})
-			s.SetServer(row.Started)
+			s.SetTransaction(row.Started, row.Mark)
 			return db.TryLockRow{Outcome: row.Outcome, Seated: row.Seated, Pid: row.Pid}, err
 		}
 		return q.TryLock(ctx, db.TryLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), Candidate: o.server.Name,

@@ -147,6 +147,7 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	if err != nil {
 		return err
 	}
+	a.SetTransaction(own.Started, own.Mark) // which DescribeServer has set
 	key := int64(rand.Uint64())
 	if _, err := tryPair(ctx, a, key, doFresh); err != nil {
 		return Explain(err)

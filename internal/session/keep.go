@@ -193,8 +193,9 @@ func (s *Session) PID() int32 { return s.pid }
 // SetPID records the backend that answered the first statement.
 func (s *Session) SetPID(pid int32) { s.pid = pid }
 
-// SetServer records when the server of a session in transaction scope started.
-func (s *Session) SetServer(started string) { s.server = started }
+// SetTransaction records when the server of a session in transaction scope started, and the mark
+// of its transaction.
+func (s *Session) SetTransaction(started, mark string) { s.server, s.mark = started, mark }
 
 // CheckServer returns an error unless a connection beside the session, which has named the
 // session's transaction, has reached its server. In a failover one pool may lead to two, on

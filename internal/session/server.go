@@ -254,7 +254,7 @@ func (v *Server) PrepareWait(ctx context.Context, s *Session, role Role, key int
 	case s.pid == 0:
 		s.pid = row.Pid
 	}
-	s.server = row.Started
+	s.SetTransaction(row.Started, row.Mark)
 	return s.CheckPID(row.Pid)
 }
 

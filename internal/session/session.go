@@ -54,6 +54,7 @@ type Session struct {
 	number int64        // of this session, in this process
 	pid    int32        // of the backend that the first statement reached
 	server string       // when its server started, in transaction scope and in a check
+	mark   string       // of its transaction, which only PingTransaction inside that shows; "" before a statement has told
 	ending atomic.Bool  // its transaction is being committed
 	began  atomic.Int64 // when that backend began, by the server's clock; 0 until asked
 
@@ -142,7 +143,7 @@ func (s *Session) pingTransaction(ctx context.Context) error {
 	}
 	var state string
 	err := s.tx.QueryRowContext(ctx, db.PingTransaction).Scan(&state)
-	if pgerr.State(err) == "42704" || err == nil && state != "open" {
+	if pgerr.State(err) == "42704" || err == nil && (state == "" || state != s.mark) {
 		err = errTransactionOver
 	}
 	return err
@@ -239,7 +240,7 @@ func (s *Session) begin(ctx context.Context) error {
 			s.identity.Store(nil) // a pooler may lead each transaction to another server
 		}
 		if err == nil {
-			s.tx, s.q = tx, db.New(tx)
+			s.tx, s.q, s.mark = tx, db.New(tx), ""
 		}
 		for _, level := range []string{db.RepeatableRead, db.ReadCommitted} {
 			if err == nil && s.inside {

@@ -78,6 +78,8 @@ func failureLine(e hooks.Failure) (level Level, message string) {
 		return Warn, "request refused"
 	case hooks.OpCall:
 		return Warn, "driver call abandoned"
+	case hooks.OpToken:
+		return Warn, "token fell"
 	default:
 		return Warn, "failure"
 	}

@@ -104,7 +104,7 @@ func everything(h *oplog.Hook) {
 		h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: reason})
 	}
 	for _, op := range []hooks.Op{
-		hooks.OpHeartbeat, hooks.OpRelease, hooks.OpWork, hooks.OpLead, hooks.OpHook, hooks.OpSetting, hooks.OpWatch, hooks.OpHealth, hooks.OpRequest, hooks.OpCall,
+		hooks.OpHeartbeat, hooks.OpRelease, hooks.OpWork, hooks.OpLead, hooks.OpHook, hooks.OpSetting, hooks.OpWatch, hooks.OpHealth, hooks.OpRequest, hooks.OpCall, hooks.OpToken,
 	} {
 		h.OnError(ctx, hooks.Failure{Origin: a, Op: op})
 	}
