@@ -172,6 +172,8 @@ func holder(row db.AdvisoryLocksRow, now time.Time) candidate {
 		c.Session += ", from " + row.ClientAddr
 	}
 	switch {
+	case row.Blocks != "":
+		c.Role, c.Session = blocks, db.Blocker(row.Pid, row.ApplicationName, row.Usename, row.Blocks, row.Prepared)
 	case row.Deputy:
 		c.Role = deputy
 	case !row.Granted:

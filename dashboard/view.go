@@ -114,6 +114,7 @@ const (
 	leads   role = "leads"
 	deputy  role = "deputy"  // holds the deputy's seat
 	waits   role = "waits"   // in the server's queue
+	blocks  role = "blocks"  // keeps the lock from all candidates
 	follows role = "follows" // by the roster
 	silent  role = "silent"
 	left    role = "left"

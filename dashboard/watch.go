@@ -177,7 +177,7 @@ func ask(ctx context.Context, q *db.Queries) (f facts, err error) {
 		return f, fmt.Errorf("ask for the server's time: %w", err)
 	}
 	f.at = time.UnixMicro(micros)
-	if f.locks, err = q.AdvisoryLocks(ctx); err != nil {
+	if f.locks, err = q.AdvisoryLocks(ctx, db.Keys()); err != nil {
 		return facts{}, fmt.Errorf("ask who leads: %w", err)
 	}
 	return f, nil

@@ -12,8 +12,11 @@ package db
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Statements that sqlc cannot type.
@@ -61,4 +64,18 @@ func Time(micros int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMicro(micros)
+}
+
+// Blocker says who keeps a lock from all candidates, and how to end that, by a row of Holder or
+// AdvisoryLocks that blocks.
+func Blocker(pid int32, application, role, mode, prepared string) string {
+	if prepared == "" {
+		return fmt.Sprintf("backend %d (%q, role %q) holds the lock in mode %s, so nobody can be elected: end that session: SELECT pg_catalog.pg_terminate_backend(%d)",
+			pid, application, role, mode, pid)
+	}
+	literal := "'" + strings.ReplaceAll(prepared, "'", "''") + "'"
+	if strings.ContainsFunc(prepared, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		literal = strconv.Quote(prepared)
+	}
+	return fmt.Sprintf("a prepared transaction of role %q holds the lock in mode %s, so nobody can be elected: end it: ROLLBACK PREPARED %s", role, mode, literal)
 }

@@ -11,12 +11,14 @@ import (
 
 const AdvisoryLocks = `-- name: AdvisoryLocks :many
 WITH every AS MATERIALIZED (
-    SELECT l.objsubid, l.granted, l.pid, l.waitstart, l.mode, l.classid::bigint AS high, l.objid::bigint AS low,
+    SELECT l.objsubid, l.granted, l.pid, l.waitstart, l.mode, l.virtualtransaction, l.transactionid, l.classid::bigint AS high, l.objid::bigint AS low,
         ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) AS key
     FROM pg_catalog.pg_locks AS l
-    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory'
-        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-), told AS (
+    WHERE CASE WHEN l.locktype OPERATOR(pg_catalog.=) 'transactionid' THEN l.pid IS NULL
+        ELSE l.locktype OPERATOR(pg_catalog.=) 'advisory'
+            AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+    END
+), told AS MATERIALIZED (
     SELECT t.pid,
         pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.<>) 521961639::bigint) AS lease,
         pg_catalog.max(t.low) FILTER (WHERE t.high OPERATOR(pg_catalog.=) 521961639::bigint) AS since,
@@ -25,39 +27,70 @@ WITH every AS MATERIALIZED (
     WHERE t.objsubid OPERATOR(pg_catalog.=) 2 AND t.mode OPERATOR(pg_catalog.=) 'ShareLock' AND t.granted
         AND t.high OPERATOR(pg_catalog.=) ANY ('{318473925, 1530767677, 521961639}'::bigint[])
     GROUP BY t.pid
-), locks AS (
-    SELECT t.objsubid, t.granted, t.pid, t.waitstart, t.key FROM every AS t WHERE t.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
-), elections AS MATERIALIZED (
-    SELECT DISTINCT k.key, pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(
-        pg_catalog.convert_to('pgelector seat:', 'UTF8') OPERATOR(pg_catalog.||) pg_catalog.int8send(k.key)), 'hex'), 16))::bit(64)::bigint AS seat
-    FROM locks AS k
-    WHERE k.objsubid OPERATOR(pg_catalog.=) 1
 ), parts AS (
-    SELECT k.key, k.pid, k.granted AS leads, false AS seated, k.waitstart FROM locks AS k WHERE k.objsubid OPERATOR(pg_catalog.=) 1
-    UNION ALL
-    SELECT e.key, k.pid, false, true, NULL FROM locks AS k
-    JOIN elections AS e ON (e.seat OPERATOR(pg_catalog.|) 1::bigint) OPERATOR(pg_catalog.=) (k.key OPERATOR(pg_catalog.|) 1::bigint)
-    WHERE k.objsubid OPERATOR(pg_catalog.=) 2 AND k.granted
+    SELECT e.pid, e.virtualtransaction, e.waitstart, e.mode,
+        CASE WHEN e.objsubid OPERATOR(pg_catalog.=) 1 THEN e.key
+            ELSE pg_catalog.max(e.key) FILTER (WHERE e.objsubid OPERATOR(pg_catalog.=) 1) OVER (PARTITION BY e.seat) END AS key,
+        e.objsubid OPERATOR(pg_catalog.=) 2 AS seated,
+        e.objsubid OPERATOR(pg_catalog.=) 1 AND e.granted AND e.pid IS NOT NULL AND e.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AS leads,
+        e.objsubid OPERATOR(pg_catalog.=) 1 AND e.granted AND (e.pid IS NULL OR e.mode OPERATOR(pg_catalog.<>) 'ExclusiveLock') AS blocks
+    FROM (
+        SELECT k.objsubid, k.granted, k.pid, k.waitstart, k.mode, k.virtualtransaction, k.key,
+            CASE WHEN k.objsubid OPERATOR(pg_catalog.=) 2 THEN k.key ELSE pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(
+                pg_catalog.convert_to('pgelector seat:', 'UTF8') OPERATOR(pg_catalog.||) pg_catalog.int8send(k.key)), 'hex'), 16))::bit(64)::bigint
+            END OPERATOR(pg_catalog.|) 1::bigint AS seat
+        FROM every AS k
+        WHERE CASE
+            WHEN k.objsubid OPERATOR(pg_catalog.=) 2 THEN k.granted AND k.pid IS NOT NULL AND k.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
+            WHEN k.objsubid OPERATOR(pg_catalog.=) 1 AND (k.granted OR k.mode OPERATOR(pg_catalog.=) 'ExclusiveLock')
+            THEN CASE WHEN $1::pg_catalog.text OPERATOR(pg_catalog.=) '[]' THEN true ELSE k.key OPERATOR(pg_catalog.=) ANY (
+                SELECT asked.key::bigint FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS asked(key)) END
+            ELSE false
+        END
+    ) AS e
+), elections AS (
+    SELECT p.key, p.pid, p.virtualtransaction, p.waitstart, p.mode, p.seated, p.leads, p.blocks,
+        pg_catalog.bool_or(p.leads) OVER (PARTITION BY p.key) AS led,
+        pg_catalog.bool_or(NOT p.blocks) OVER (PARTITION BY p.key) AS wanted
+    FROM parts AS p
+    WHERE p.key IS NOT NULL
+), listed AS MATERIALIZED (
+    SELECT e.key, e.pid, e.virtualtransaction, pg_catalog.bool_or(e.leads) AS leads,
+        pg_catalog.bool_or(e.seated) AND NOT pg_catalog.bool_or(e.leads) AS seated, pg_catalog.max(e.waitstart) AS waitstart,
+        pg_catalog.max(e.mode) FILTER (WHERE e.blocks) AS blocks
+    FROM elections AS e
+    WHERE NOT e.blocks OR NOT e.led AND (e.wanted OR $1::pg_catalog.text OPERATOR(pg_catalog.<>) '[]')
+    GROUP BY e.key, e.pid, e.virtualtransaction
+    ORDER BY e.key, leads DESC, seated DESC, pg_catalog.max(e.waitstart) NULLS LAST, e.pid
+    LIMIT 10000
 )
 SELECT
     p.key::bigint AS key,
-    pg_catalog.bool_or(p.leads)::boolean AS granted,
-    (pg_catalog.bool_or(p.seated) AND NOT pg_catalog.bool_or(p.leads))::boolean AS deputy,
-    p.pid::integer AS pid,
+    p.leads::boolean AS granted,
+    p.seated::boolean AS deputy,
+    COALESCE(p.pid, 0)::integer AS pid,
     COALESCE(a.application_name, '')::pg_catalog.text AS application_name,
-    COALESCE(a.usename, '')::pg_catalog.text AS usename,
+    COALESCE(a.usename, x.owner, '')::pg_catalog.text AS usename,
     COALESCE(pg_catalog.host(a.client_addr), '')::pg_catalog.text AS client_addr,
     COALESCE(extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS connected_micros,
-    COALESCE(extract(epoch FROM pg_catalog.max(p.waitstart)) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS waiting_micros,
+    COALESCE(extract(epoch FROM p.waitstart) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS waiting_micros,
     COALESCE(extract(epoch FROM GREATEST(a.query_start, a.state_change)) OPERATOR(pg_catalog.*) 1000000::numeric, 0)::bigint AS last_micros,
     COALESCE(told.lease, 0)::bigint AS lease_millis,
     COALESCE(told.since OPERATOR(pg_catalog.*) 1000000::bigint, 0)::bigint AS since_micros,
-    COALESCE(told.inside, false)::boolean AS in_transaction
-FROM parts AS p
-JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) p.pid
+    COALESCE(told.inside, false)::boolean AS in_transaction,
+    COALESCE(p.blocks, '')::pg_catalog.text AS blocks,
+    COALESCE(x.gid, '')::pg_catalog.text AS prepared
+FROM listed AS p
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) p.pid
 LEFT JOIN told ON told.pid OPERATOR(pg_catalog.=) p.pid
-GROUP BY p.key, p.pid, a.application_name, a.usename, a.client_addr, a.backend_start, a.query_start, a.state_change, told.lease, told.since, told.inside
-ORDER BY p.key, granted DESC, deputy DESC, pg_catalog.max(p.waitstart) NULLS LAST, p.pid
+LEFT JOIN LATERAL (
+    SELECT g.gid, g.owner
+    FROM every AS t
+    JOIN pg_catalog.pg_prepared_xacts AS g ON g.transaction OPERATOR(pg_catalog.=) t.transactionid
+    WHERE p.pid IS NULL AND t.pid IS NULL AND t.virtualtransaction OPERATOR(pg_catalog.=) p.virtualtransaction
+) AS x ON true
+WHERE a.pid IS NOT NULL OR x.gid IS NOT NULL
+ORDER BY p.key, granted DESC, deputy DESC, p.waitstart NULLS LAST, p.pid
 `
 
 type AdvisoryLocksRow struct {
@@ -74,16 +107,25 @@ type AdvisoryLocksRow struct {
 	LeaseMillis     int64
 	SinceMicros     int64
 	InTransaction   bool
+	Blocks          string
+	Prepared        string
 }
 
 // AdvisoryLocks lists the sessions that hold or wait for an exclusive advisory lock with a
 // 64-bit key in this database, and those that hold a seat of that election: by key, the holder
-// first, then the deputy, then the waiters in order. The key of the seats is that of
+// first, then the deputy, then the waiters in order, ten thousand rows at most. keys is a JSON array
+// of integers as text: if it is not empty, only those are listed. The key of the seats is that of
 // session.SeatKey; its lowest bit does not matter. As in Holder, what this role may not see is
 // empty or 0, and the last columns are those of Holder. last_micros is when the session last
 // began or ended a statement.
-func (q *Queries) AdvisoryLocks(ctx context.Context) ([]AdvisoryLocksRow, error) {
-	rows, err := q.db.QueryContext(ctx, AdvisoryLocks)
+//
+// If nobody holds such a lock exclusively, and it is one of keys, or somebody waits for it or holds
+// a seat, those are listed, too, that keep it from the candidates (Holder).
+//
+// Others choose how many locks there are. So the parts of an election are put together by sorting,
+// and not by a join whose plan would hang on an estimate.
+func (q *Queries) AdvisoryLocks(ctx context.Context, keys string) ([]AdvisoryLocksRow, error) {
+	rows, err := q.db.QueryContext(ctx, AdvisoryLocks, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +147,8 @@ func (q *Queries) AdvisoryLocks(ctx context.Context) ([]AdvisoryLocksRow, error)
 			&i.LeaseMillis,
 			&i.SinceMicros,
 			&i.InTransaction,
+			&i.Blocks,
+			&i.Prepared,
 		); err != nil {
 			return nil, err
 		}
@@ -129,7 +173,7 @@ SELECT
         OPERATOR(pg_catalog.-) pg_catalog.current_setting('superuser_reserved_connections')::bigint
         OPERATOR(pg_catalog.-) COALESCE(pg_catalog.current_setting('reserved_connections', true), '0')::bigint)::bigint AS connection_slots,
     (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity AS a WHERE a.backend_type OPERATOR(pg_catalog.=) 'client backend')::bigint AS connections,
-    (SELECT r.rolconnlimit FROM pg_catalog.pg_roles AS r WHERE r.rolname OPERATOR(pg_catalog.=) current_user)::bigint AS role_limit,
+    COALESCE((SELECT r.rolconnlimit FROM pg_catalog.pg_roles AS r WHERE r.rolname OPERATOR(pg_catalog.=) current_user), -1)::bigint AS role_limit,
     (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity AS a WHERE a.usename OPERATOR(pg_catalog.=) current_user)::bigint AS role_connections,
     (SELECT d.datconnlimit FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())::bigint AS database_limit,
     (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity AS a WHERE a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())::bigint AS database_connections

@@ -70,15 +70,21 @@ func (q *Queries) HoldsLock(ctx context.Context, arg HoldsLockParams) (HoldsLock
 }
 
 const LargestHolder = `-- name: LargestHolder :many
-SELECT l.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name
-FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
-JOIN pg_catalog.pg_locks AS l ON ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) k.key::bigint
-LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
-WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
-    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-GROUP BY l.pid, a.application_name
-ORDER BY pg_catalog.count(*) DESC, l.pid
-LIMIT 1
+WITH held AS MATERIALIZED (
+    SELECT l.pid, pg_catalog.count(*) AS n
+    FROM pg_catalog.pg_locks AS l
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+        AND l.pid IS NOT NULL
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+        AND CASE WHEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) ANY (
+            SELECT k.key::bigint FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)) THEN true ELSE false END
+    GROUP BY l.pid
+    ORDER BY n DESC, l.pid
+    LIMIT 1
+)
+SELECT h.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name
+FROM held AS h
+LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) h.pid
 `
 
 type LargestHolderRow struct {
@@ -112,12 +118,17 @@ func (q *Queries) LargestHolder(ctx context.Context, keys string) ([]LargestHold
 }
 
 const Leaders = `-- name: Leaders :many
-SELECT k.key::bigint AS key, l.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name
-FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
-JOIN pg_catalog.pg_locks AS l ON ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) k.key::bigint
-JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
-WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
-    AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+WITH held AS MATERIALIZED (
+    SELECT ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) AS key, l.pid
+    FROM pg_catalog.pg_locks AS l
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+        AND CASE WHEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) ANY (
+            SELECT k.key::bigint FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)) THEN true ELSE false END
+)
+SELECT h.key::bigint AS key, h.pid::integer AS pid, COALESCE(a.application_name, '')::pg_catalog.text AS application_name
+FROM held AS h
+JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) h.pid
 `
 
 type LeadersRow struct {
@@ -126,7 +137,8 @@ type LeadersRow struct {
 	ApplicationName string
 }
 
-// Leaders is Holder for many elections. It omits those without a leader.
+// Leaders is Holder for many elections. It omits those without a leader. An ANY within CASE is a
+// hash table, whatever the planner expects.
 func (q *Queries) Leaders(ctx context.Context, keys string) ([]LeadersRow, error) {
 	rows, err := q.db.QueryContext(ctx, Leaders, keys)
 	if err != nil {

@@ -243,6 +243,19 @@ func (q *Queries) Ping(ctx context.Context) (PingRow, error) {
 	return i, err
 }
 
+const ServerStart = `-- name: ServerStart :one
+SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started
+`
+
+// ServerStart tells this server from one that another connection has reached, as
+// TryTransactionLock does.
+func (q *Queries) ServerStart(ctx context.Context) (string, error) {
+	row := q.db.QueryRowContext(ctx, ServerStart)
+	var started string
+	err := row.Scan(&started)
+	return started, err
+}
+
 const ShowsSnapshot = `-- name: ShowsSnapshot :one
 SELECT pg_catalog.pg_backend_pid()::integer AS pid,
     extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started,

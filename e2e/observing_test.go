@@ -61,7 +61,7 @@ func TestALeaderThatTakesNoRequestsGoesOnAndReportsWhoAsked(t *testing.T) {
 		if n := g.scrape(t)[g.of(leader, "pgelector_failures_total", "op", "request")]; n != 1 {
 			t.Errorf("%v requests were counted", n)
 		}
-		_, line, _ := strings.Cut(lines.String(), `level=WARN msg="request refused" `)
+		_, line, _ := strings.Cut(lines.String(), `level=WARN msg="request not answered" `)
 		if line, _, _ = strings.Cut(line, "\n"); !strings.Contains(line, role) {
 			t.Errorf("the log does not say who asked:\n%s", lines.String())
 		}

@@ -1,6 +1,7 @@
 package elector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,9 @@ type campaign struct {
 	outage   outage
 
 	readOnlySince time.Time // the first standby that this campaign met; zero if it met none
+
+	askedWho time.Time // when reportBlocker last asked; zero if it has not
+	blocker  string    // whom it found
 }
 
 // run makes attempts until elected, refused, out of attempts or cancelled.
@@ -80,6 +84,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 	case got.Outcome == lock.Busy:
 		event.Outcome, event.Deputy = hooks.Busy, got.Deputy
 		c.standing, c.outage, r.pause = lock.Followed, outage{}, got.Next
+		c.reportBlocker(ctx, got.Holder)
 		if c.attempts == 1 {
 			r.pause = backoff.Spread(r.pause)
 		}
@@ -106,6 +111,26 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 	}
 	c.announcer.announce(c.announcer.campaign(ctx, event))
 	return r
+}
+
+// askWhoEvery is how often a campaign asks who holds a busy lock: first after so long.
+const askWhoEvery = time.Minute
+
+// reportBlocker reports who keeps the lock from all candidates, if somebody does that twice in a
+// row: others share a lock for an instant to see whether it is free. A shared session may have
+// thousands of elections: there it asks only if a hook looks for the leader, and sees none.
+func (c *campaign) reportBlocker(ctx context.Context, seen lock.Holder) {
+	due := c.blocker != "" || time.Since(cmp.Or(c.askedWho, c.began)) >= askWhoEvery
+	if !due || seen.PID != 0 || c.shared && !c.announcer.seesLeader() {
+		return
+	}
+	c.askedWho = time.Now()
+	holder, _, _ := lock.HolderOf(ctx, c.pool, c.key, c.lease.Heartbeat) // a deputy has other things to do
+	if holder.Blocks != "" && holder.Blocks == c.blocker {
+		c.report(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: noLeader(holder)})
+		holder.Blocks = ""
+	}
+	c.blocker = holder.Blocks
 }
 
 // ended is the result of a campaign that was ended from outside.

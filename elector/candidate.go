@@ -73,8 +73,13 @@ func (n *candidate) look(ctx context.Context) {
 	if !n.announcer.seesLeader() {
 		return
 	}
-	if leader, _, err := lock.HolderOf(ctx, n.pool, n.key, n.lease.Length); err == nil {
+	leader, led, err := lock.HolderOf(ctx, n.pool, n.key, n.lease.Length)
+	switch {
+	case err != nil:
+	case led:
 		n.saw(ctx, leader)
+	default:
+		n.saw(ctx, nobody)
 	}
 }
 

@@ -51,7 +51,7 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 		return nil, err
 	}
 	e := newElector(context.Background(), pool, election, c)
-	server := session.NewServer(pool, c.ofServer(e.beat, e.report))
+	server := session.NewServer(pool, c.ofServer(e.beat, e.hear, e.report))
 	e.acquirer, e.inTransaction = lock.New(server, e.lockConfig()), server.InTransaction
 	return e, nil
 }
@@ -308,13 +308,10 @@ func (e *Elector) newCampaign(byCaller bool) *campaign {
 	return c
 }
 
-// beat announces a heartbeat, and answers the requests that it heard.
+// beat announces a heartbeat.
 func (e *Elector) beat(b session.Beat) {
 	if t := e.term.Load(); t != nil {
 		e.announcer.heartbeat(t.ctx, hooks.Heartbeat{Token: t.Token(), Took: b.Took, Deadline: b.Deadline})
-	}
-	if len(b.Requests) > 0 {
-		e.hear(b.Requests)
 	}
 	if t := e.term.Load(); b.Checks && t != nil && !t.lock.IsShared() {
 		t.check()

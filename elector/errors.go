@@ -24,7 +24,8 @@ var (
 	ErrNotLeader = session.ErrNotLeader
 
 	// ErrNoLeader is returned by Leader, RequestResign and RequestTransfer when no session
-	// holds the lock.
+	// leads. If somebody shares the lock, or has it in a prepared transaction, nobody can be
+	// elected: the message says who, and how to end that. Candidates report it, too.
 	ErrNoLeader = errors.New("elector: nobody leads the election")
 
 	// ErrResigned is the cause of a term that was given up by Resign or on request, or

@@ -49,8 +49,9 @@ type Candidate struct {
 }
 
 // Leader asks the server who leads, by one statement on a connection of the pool, and by one
-// more if this elector leads and the server does not say so. It returns ErrNoLeader if no
-// session holds the lock, as on a standby, which knows none of its primary's. It waits for
+// more if this elector leads and the server does not say so. It returns an error that wraps
+// ErrNoLeader if no session holds the lock exclusively, as on a standby, which knows none of its
+// primary's; it names a session or prepared transaction that keeps the lock from all. It waits for
 // each answer until ctx ends, and no longer than one lease.
 func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	holder, held, err := lock.HolderOf(ctx, e.pool, e.key, e.lease.Length)
@@ -61,10 +62,18 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 		session.LookAround(ctx, e.pool, e.lease.Length)
 	}
 	if !held {
-		return Leader{}, ErrNoLeader
+		return Leader{}, noLeader(holder)
 	}
 	e.sees(holder.CandidateID, time.Now())
 	return leaderOf(holder), nil
+}
+
+// noLeader is ErrNoLeader, with who keeps the lock from all candidates.
+func noLeader(holder lock.Holder) error {
+	if holder.Blocks == "" {
+		return ErrNoLeader
+	}
+	return fmt.Errorf("%w: %s", ErrNoLeader, holder.Blocks)
 }
 
 // LastLeader returns the candidate that led when this elector last knew of one, and when that
@@ -190,7 +199,7 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 	case err != nil:
 		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
 	case !held:
-		return Leader{}, ErrNoLeader
+		return Leader{}, noLeader(leader)
 	case successor != "" && successor == leader.CandidateID:
 		return leaderOf(leader), nil
 	}

@@ -662,13 +662,13 @@ func (c *config) look() time.Duration {
 }
 
 // ofServer is what sessions are like, and who receives their reports.
-func (c *config) ofServer(beat func(session.Beat), report func(context.Context, hooks.Failure)) session.Config {
+func (c *config) ofServer(beat func(session.Beat), hear func([]session.Request), report func(context.Context, hooks.Failure)) session.Config {
 	scope := session.Scope(c.scope)
 	if c.shared {
 		scope = session.SessionScope
 	}
 	return session.Config{Name: c.candidateID, Scope: scope, Lease: c.lease, Watch: c.watch, LongestLease: c.longestLease,
-		OnBeat: beat, Report: func(ctx context.Context, task session.Task, err error) {
+		OnBeat: beat, OnRequests: hear, Report: func(ctx context.Context, task session.Task, err error) {
 			report(ctx, hooks.Failure{Op: ops[task], Err: err})
 		}}
 }
@@ -679,6 +679,7 @@ var ops = map[session.Task]hooks.Op{
 	session.Setting:     hooks.OpSetting,
 	session.Watching:    hooks.OpWatch,
 	session.Calling:     hooks.OpCall,
+	session.Hearing:     hooks.OpRequest,
 }
 
 // leaseOf is a lease of that length, with the heartbeat interval and the drain that follow

@@ -56,7 +56,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		s.opts = append(s.opts, opt)
 	}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks)
-	s.shared = lock.NewShared(ctx, session.NewServer(pool, c.ofServer(s.beat, s.report)), c.retry, c.look(), c.tokenEpoch)
+	s.shared = lock.NewShared(ctx, session.NewServer(pool, c.ofServer(s.beat, s.hear, s.report)), c.retry, c.look(), c.tokenEpoch)
 	s.close = sync.OnceFunc(func() {
 		cancel(ErrStopped)
 		go func() {
@@ -100,7 +100,7 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 		return nil, fmt.Errorf("%w: election %q has the same key (%d) as %q on this session: close that elector first, or wait for its Close", ErrConfig, election, c.key, other.election)
 	}
 	e := newElector(s.ctx, s.pool, election, c)
-	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewServer(s.pool, e.ofServer(e.beat, e.report)))
+	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewServer(s.pool, e.ofServer(e.beat, e.hear, e.report)))
 	e.inTransaction = func() bool { return false }
 	e.terms, e.sender, e.onClosed = s.terms, s.sender, func() { s.remove(e) }
 	s.electors[c.key] = e
@@ -134,6 +134,15 @@ func (s *Session) Close(ctx context.Context) error {
 		return ended(ctx, "close the session: the work of a term, or a hook, has not returned")
 	}
 	return nil
+}
+
+// hear has each elector answer the requests that are made of it.
+func (s *Session) hear(all []session.Request) {
+	for _, e := range s.all() {
+		if t := e.term.Load(); t == nil || t.lock.IsShared() { // else a transfer gave it a session of its own
+			e.hear(all)
+		}
+	}
 }
 
 // beat announces a heartbeat to each elector that leads.

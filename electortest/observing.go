@@ -26,10 +26,26 @@ func micros(t time.Time) int64 {
 }
 
 func holderOf(x *execution, m *message) (a Answer, err error) {
-	if h := x.server.holder(bigint(m.integer(0))); h != nil {
-		a.Rows = append(a.Rows, append(seen(h), x.server.told(h)...))
+	id := bigint(m.integer(0))
+	if h := x.server.holder(id); h != nil {
+		a.Rows = append(a.Rows, append(append(seen(h), x.server.told(h)...), "", ""))
+	} else if all := x.server.sharers(id); len(all) > 0 {
+		a.Rows = append(a.Rows, append(append(seen(all[0]), x.server.told(all[0])...), "ShareLock", ""))
 	}
 	return a, nil
+}
+
+// sharers are those that share a lock, by process id. There are no prepared transactions.
+func (s *Server) sharers(id lockID) (all []*backend) {
+	if l := s.locks.locks[id]; l != nil {
+		for _, h := range l.holders {
+			if h.holds(shared) {
+				all = append(all, h.b)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b *backend) int { return int(a.pid - b.pid) })
+	return all
 }
 
 // A follower holds a seat of an election, or waits for its lock.
@@ -94,23 +110,31 @@ func largestHolder(x *execution, m *message) (a Answer, err error) {
 	return a, err
 }
 
-func advisoryLocks(x *execution, _ *message) (a Answer, err error) {
-	add := func(key int64, leads bool, f follower) {
+func advisoryLocks(x *execution, m *message) (a Answer, err error) {
+	keys, err := m.integers(0)
+	add := func(key int64, leads bool, f follower, blocks string) {
 		row := append([]any{key, leads, f.seated}, seen(f.backend)...)
-		a.Rows = append(a.Rows, append(append(row, micros(f.since), micros(f.asked)), x.server.told(f.backend)...))
+		row = append(append(row, micros(f.since), micros(f.asked)), x.server.told(f.backend)...)
+		a.Rows = append(a.Rows, append(row, blocks, ""))
 	}
 	for _, row := range x.server.lockRows() {
-		if row.Guard || row.Shared || slices.ContainsFunc(a.Rows, func(r []any) bool { return r[0] == row.Key }) {
+		if row.Guard || len(keys) > 0 && !slices.Contains(keys, row.Key) || slices.ContainsFunc(a.Rows, func(r []any) bool { return r[0] == row.Key }) {
 			continue
 		}
-		if h := x.server.holder(bigint(row.Key)); h != nil {
-			add(row.Key, true, follower{backend: h})
+		leader, followers := x.server.holder(bigint(row.Key)), x.server.followers(row.Key, seatKey(row.Key))
+		if leader != nil {
+			add(row.Key, true, follower{backend: leader}, "")
 		}
-		for _, f := range x.server.followers(row.Key, seatKey(row.Key)) {
-			add(row.Key, false, f)
+		for _, f := range followers {
+			add(row.Key, false, f, "")
+		}
+		if leader == nil && len(keys)+len(followers) > 0 {
+			for _, b := range x.server.sharers(bigint(row.Key)) {
+				add(row.Key, false, follower{backend: b}, "ShareLock")
+			}
 		}
 	}
-	return a, nil
+	return a, err
 }
 
 // seatKey is the key of an election's seats.

@@ -60,6 +60,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.PrepareWait:         prepareWait,
 	db.Requests:            standingRequests,
 	db.Ring:                ring,
+	db.ServerStart:         serverStart,
 	db.SessionEnders:       sessionEnders,
 	db.SynchronousStandbys: synchronousStandbys,
 	db.TakenLocks:          takenLocks,
@@ -205,6 +206,8 @@ const bellClass = 983268819
 // bellOf is the bell of a backend's session.
 func bellOf(pid int64) lockID { return twoIntegers(bellClass, pid) }
 
+func serverStart(x *execution, _ *message) (Answer, error) { return one(x.server.start()), nil }
+
 func ring(x *execution, m *message) (Answer, error) {
 	rung := false
 	asked, err := x.server.locks.try(x.backend, twoIntegers(m.integer(0), m.integer(1)), shared, byTransaction)
@@ -216,8 +219,8 @@ func ring(x *execution, m *message) (Answer, error) {
 
 // standingRequests names a transaction by a number that is its own until the server restarts.
 func standingRequests(x *execution, m *message) (a Answer, err error) {
-	bell := x.server.locks.locks[bellOf(m.integer(0))]
-	if bell == nil {
+	bell := x.server.locks.locks[bellOf(m.integer(1))]
+	if bell == nil || m.text(0) != x.server.start() {
 		return a, nil
 	}
 	for _, h := range bell.holders {
@@ -227,7 +230,7 @@ func standingRequests(x *execution, m *message) (a Answer, err error) {
 		name, _ := h.b.settings.get("application_name")
 		transaction := h.b.tx.name()
 		for _, id := range x.server.locks.of(h.b) {
-			if own := x.server.locks.locks[id].holder(h.b); id.objsubid == 2 && id.key>>32 != bellClass && own != nil && own.holds(shared) {
+			if own := x.server.locks.locks[id].holder(h.b); id.objsubid == 2 && id.key != 0 && id.key>>32 != bellClass && own != nil && own.holds(shared) {
 				a.Rows = append(a.Rows, []any{transaction, id.key, int64(h.b.pid), name, "postgres", ""})
 			}
 		}

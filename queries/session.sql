@@ -7,6 +7,11 @@ SELECT pg_catalog.pg_backend_pid()::integer AS pid, pg_catalog.pg_is_in_recovery
     CASE WHEN pg_catalog.pg_try_advisory_lock(983268819, pg_catalog.pg_backend_pid())
         THEN NOT pg_catalog.pg_advisory_unlock(983268819, pg_catalog.pg_backend_pid()) ELSE true END::boolean AS rung;
 
+-- name: ServerStart :one
+-- ServerStart tells this server from one that another connection has reached, as
+-- TryTransactionLock does.
+SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text AS started;
+
 -- name: ShowsSnapshot :one
 -- ShowsSnapshot reports whether another backend has a snapshot or a transaction id. seen is
 -- false if this role may not see that. started and mark are as in TryTransactionLock.

@@ -67,27 +67,45 @@ END::boolean AS rung;
 -- request. Every role sees application_name, usename and pid; client_addr is empty for most
 -- others. Key 0 is of those who wait for the end of the session's transaction, as CREATE
 -- INDEX CONCURRENTLY does if it has seen a snapshot of it.
+--
+-- Others choose how many locks there are. So it reads pg_locks once, and has no join whose plan
+-- would hang on an estimate: an ANY within CASE is a hash table. Of more than a thousand locks it
+-- returns those of the sessions that share the fewest; a session that makes a request shares one. A prepared
+-- transaction, which has no pid, makes none. On a server that was not started at that time, as
+-- TryTransactionLock has it, there are none: its process ids are others.
+WITH locks AS MATERIALIZED (
+    SELECT l.virtualtransaction, l.pid, l.virtualxid, l.granted, l.classid::bigint AS high, l.objid::bigint AS low
+    FROM pg_catalog.pg_locks AS l
+    WHERE l.pid IS NOT NULL AND CASE WHEN l.locktype OPERATOR(pg_catalog.=) 'virtualxid' THEN true
+        ELSE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
+            AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+    END
+), asked AS MATERIALIZED (
+    SELECT l.virtualtransaction, l.pid, COALESCE((l.high OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.low, 0::bigint) AS key
+    FROM locks AS l
+    WHERE CASE
+        WHEN l.virtualxid IS NOT NULL THEN NOT l.granted AND l.virtualxid OPERATOR(pg_catalog.=) ANY (
+            SELECT own.virtualxid FROM locks AS own
+            WHERE own.virtualxid IS NOT NULL AND own.granted AND own.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer)
+        WHEN l.high OPERATOR(pg_catalog.<>) 983268819::bigint AND (l.high OPERATOR(pg_catalog.|) l.low) OPERATOR(pg_catalog.<>) 0::bigint
+        THEN l.virtualtransaction OPERATOR(pg_catalog.=) ANY (
+            SELECT bell.virtualtransaction FROM locks AS bell
+            WHERE bell.high OPERATOR(pg_catalog.=) 983268819::bigint AND bell.low OPERATOR(pg_catalog.=) sqlc.arg(pid)::bigint)
+        ELSE false
+    END
+    ORDER BY pg_catalog.count(*) OVER (PARTITION BY l.pid), l.pid
+    LIMIT 1000
+)
 SELECT
     l.virtualtransaction::pg_catalog.text AS transaction,
-    ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint)::bigint AS key,
+    l.key::bigint AS key,
     l.pid::integer AS pid,
     COALESCE(a.application_name, '')::pg_catalog.text AS application_name,
     COALESCE(a.usename, '')::pg_catalog.text AS usename,
     COALESCE(pg_catalog.host(a.client_addr), '')::pg_catalog.text AS client_addr
-FROM pg_catalog.pg_locks AS bell
-JOIN pg_catalog.pg_locks AS l ON l.virtualtransaction OPERATOR(pg_catalog.=) bell.virtualtransaction
+FROM asked AS l
 LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
-WHERE bell.locktype OPERATOR(pg_catalog.=) 'advisory' AND bell.granted AND bell.mode OPERATOR(pg_catalog.=) 'ShareLock' AND bell.objsubid OPERATOR(pg_catalog.=) 2
-    AND bell.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-    AND bell.classid::bigint OPERATOR(pg_catalog.=) 983268819::bigint AND bell.objid::bigint OPERATOR(pg_catalog.=) sqlc.arg(pid)::bigint
-    AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
-    AND l.database OPERATOR(pg_catalog.=) bell.database AND l.classid::bigint OPERATOR(pg_catalog.<>) 983268819::bigint
-UNION ALL
-SELECT l.virtualtransaction, 0::bigint, l.pid, COALESCE(a.application_name, ''), COALESCE(a.usename, ''), COALESCE(pg_catalog.host(a.client_addr), '')
-FROM pg_catalog.pg_locks AS own
-JOIN pg_catalog.pg_locks AS l ON l.virtualxid OPERATOR(pg_catalog.=) own.virtualxid AND NOT l.granted
-LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
-WHERE own.locktype OPERATOR(pg_catalog.=) 'virtualxid' AND own.granted AND own.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::bigint;
+WHERE extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text OPERATOR(pg_catalog.=) sqlc.arg(started)::pg_catalog.text;
 
 -- name: Notify :one
 -- Notify sends notifications: payloads is a JSON array of texts. They need not survive a crash,

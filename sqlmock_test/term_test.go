@@ -470,17 +470,17 @@ func TestWithoutGracefulReleaseAShutdownClosesTheSessionAndAResignUnlocks(t *tes
 
 var (
 	since   = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	holder  = statement{"Holder", values(200, "web-2", "app", "10.0.0.2", since.UnixMicro(), 10_000, since.UnixMicro(), false)}
+	holder  = statement{"Holder", values(200, "web-2", "app", "10.0.0.2", since.UnixMicro(), 10_000, since.UnixMicro(), false, "", "")}
 	waiters = statement{"Deputies", values(201, "web-3", "app", "", 0, true, since.UnixMicro())}
 )
 
 // expectLeader expects a query for the leader; "" means nobody.
 func expectLeader(mock sqlmock.Sqlmock, pid int, id string) {
-	rows := sqlmock.NewRows(make([]string, 8))
+	rows := sqlmock.NewRows(make([]string, 10))
 	mock.ExpectBegin()
 	query(mock, "Holder").WillReturnRows(rows)
 	if id != "" {
-		rows.AddRow(pid, id, "app", "", 0, 0, 0, false)
+		rows.AddRow(pid, id, "app", "", 0, 0, 0, false, "", "")
 	}
 	mock.ExpectRollback()
 }
@@ -520,7 +520,12 @@ func TestEachSessionAnswersARequestOfTheSameName(t *testing.T) {
 			expectElection(mock, token+1)
 			for _, key := range []int64{0, session.ResignKey(e.Key())} {
 				query(mock, "Ping").WillReturnRows(row(sessionPID, false, true))
+				if key == 0 { // which server it is, is asked once
+					query(mock, "ServerStart").WillReturnRows(row("1767225600"))
+				}
+				mock.ExpectBegin()
 				query(mock, "Requests").WillReturnRows(row("3/7", key, 77, "", "admin", ""))
+				mock.ExpectRollback()
 			}
 			expectResign(mock)
 			term := campaign(t, e)

@@ -105,7 +105,8 @@ func (a *app) evictCommand() *cobra.Command {
 			}
 			out, election := cmd.OutOrStdout(), snapshot.Elections[0]
 			if election.Leader == nil {
-				return exit.With(exit.Negative, fmt.Errorf("nobody leads %q: nothing to evict", args[0]))
+				text := fmt.Sprintf("nobody leads %q: nothing to evict", args[0])
+				return exit.With(exit.Negative, errors.New(strings.Join(append([]string{text}, election.Blockers...), "; ")))
 			}
 			if err := snapshot.WriteTable(out); err != nil {
 				return err

@@ -571,3 +571,19 @@ func TestEvictEndsOnADeadLink(t *testing.T) {
 		way.Heal()
 	}
 }
+
+// Nobody leads, and nobody can be elected: each command says who is in the way, and what to do.
+func TestEachCommandNamesWhoBlocksAnElection(t *testing.T) {
+	t.Parallel()
+	c := own(t, pgcluster.WithSetting("max_prepared_transactions", "2"))
+	check(t, c.Exec(t.Context(), fmt.Sprintf("BEGIN; SELECT pg_advisory_xact_lock(%d); PREPARE TRANSACTION 'the culprit'", keyOf("billing"))))
+	const says = "ROLLBACK PREPARED 'the culprit'"
+	queueUp(t, c.DSN(), "first", "billing", 1)
+	invoke(t, at(c.DSN()), "status", "billing").want(t, exit.Negative, "nobody leads", says)
+	invoke(t, at(c.DSN()), "status").want(t, exit.OK, "nobody leads", says)
+	invoke(t, at(c.DSN()), "status", "--json", "billing").want(t, exit.Negative, `"blockers": [`, says)
+	invoke(t, at(c.DSN()), "evict", "--yes", "billing").want(t, exit.Negative, "nobody leads", says)
+	invoke(t, at(c.DSN()), "resign", "billing").want(t, exit.Negative, "nobody leads", says)
+	invoke(t, at(c.DSN()), "doctor").want(t, exit.OK, "warn  elections", says)
+	check(t, c.Exec(context.Background(), "ROLLBACK PREPARED 'the culprit'"))
+}

@@ -225,7 +225,11 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprint(rung), err
 	},
 	"Requests": func(c *call) (string, error) {
-		rows, err := c.q.Requests(c, int64(c.of().pid))
+		started, err := c.q.ServerStart(c)
+		if err != nil {
+			return "", err
+		}
+		rows, err := c.q.Requests(c, db.RequestsParams{Pid: c.of().pid, Started: started})
 		return list(rows, func(r db.RequestsRow) string { return fmt.Sprint(c.name(r.Pid), " ", r.Key) }), err
 	},
 	"DescribeServer": func(c *call) (string, error) {
@@ -261,8 +265,12 @@ var verbs = map[string]func(*call) (string, error){
 	"WaitLock": func(c *call) (string, error) { return "ok", c.q.WaitLock(c) },
 	"Holder": func(c *call) (string, error) {
 		row, err := c.q.Holder(c, c.key())
-		return fmt.Sprintf("%s %q, its start is known %v, a lease of %d ms, in a transaction %v, since known %v",
-			c.name(row.Pid), row.ApplicationName, row.ConnectedMicros != 0, row.LeaseMillis, row.InTransaction, row.SinceMicros != 0), err
+		blocks := ""
+		if row.Blocks != "" {
+			blocks = ", blocks by a " + row.Blocks
+		}
+		return fmt.Sprintf("%s %q, its start is known %v, a lease of %d ms, in a transaction %v, since known %v%s",
+			c.name(row.Pid), row.ApplicationName, row.ConnectedMicros != 0, row.LeaseMillis, row.InTransaction, row.SinceMicros != 0, blocks), err
 	},
 	"Deputies": func(c *call) (string, error) {
 		rows, err := c.q.Deputies(c, db.DeputiesParams{Key: c.key(), Seat: seat(c.key())})
@@ -290,11 +298,14 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprintf("%s, timeline %d, standbys %q", c.name(row.Pid), row.Timeline, row.StandbyNames), err
 	},
 	"AdvisoryLocks": func(c *call) (string, error) {
-		rows, err := c.q.AdvisoryLocks(c)
+		rows, err := c.q.AdvisoryLocks(c, encode(c.words))
 		return list(rows, func(r db.AdvisoryLocksRow) string {
 			deputy := ""
 			if r.Deputy {
 				deputy = " deputy"
+			}
+			if r.Blocks != "" {
+				deputy += " blocks by a " + r.Blocks
 			}
 			return fmt.Sprint(r.Key, " ", c.name(r.Pid), " ", r.Granted, deputy)
 		}), err
@@ -317,7 +328,7 @@ func (p *player) call(ctx context.Context, one *playerSession, words []string) s
 // waits reports whether the server shows a session in the queue for any lock.
 func (p *player) waits(t *testing.T, one *playerSession) bool {
 	t.Helper()
-	rows, err := db.New(p.admin).AdvisoryLocks(t.Context())
+	rows, err := db.New(p.admin).AdvisoryLocks(t.Context(), db.Keys())
 	check(t, err)
 	return slices.ContainsFunc(rows, func(r db.AdvisoryLocksRow) bool { return r.Pid == one.pid && r.WaitingMicros != 0 })
 }

@@ -29,7 +29,7 @@
 //	warn   session setting refused  op error
 //	warn   leader not watched       op error
 //	warn   candidate unhealthy      op error
-//	warn   request refused          op error
+//	warn   request not answered     op error
 //	warn   driver call abandoned    op error
 //	warn   token fell               op error
 //	trace  heartbeat                token took valid_for

@@ -21,6 +21,7 @@ type Holder struct {
 	Lease       time.Duration
 	Scope       session.Scope
 	Since       time.Time
+	Blocks      string // says that it does not lead, and keeps the lock from all candidates; "" of a leader
 }
 
 // A Follower is a session that holds a seat of an election, or waits for its lock.
@@ -31,7 +32,7 @@ type Follower struct {
 }
 
 // HolderOf asks who holds the lock, on a connection of the pool. held is false if nobody
-// does. It waits for the answer until ctx ends, and no longer than timeout.
+// leads by it; holder may then block all candidates. It waits for the answer until ctx ends, and no longer than timeout.
 func HolderOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) (holder Holder, held bool, err error) {
 	row, err := session.Inquire(ctx, pool, timeout, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, key) })
 	if errors.Is(err, sql.ErrNoRows) {
@@ -40,12 +41,15 @@ func HolderOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duratio
 	if err != nil {
 		return Holder{}, false, err
 	}
-	return holderOf(row), true, nil
+	return holderOf(row), row.Blocks == "", nil
 }
 
 func holderOf(row db.HolderRow) Holder {
 	h := Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: db.Time(row.ConnectedMicros),
 		Lease: time.Duration(row.LeaseMillis) * time.Millisecond, Since: db.Time(row.SinceMicros)}
+	if row.Blocks != "" {
+		h.Blocks = db.Blocker(row.Pid, row.ApplicationName, row.Usename, row.Blocks, row.Prepared)
+	}
 	switch {
 	case row.InTransaction:
 		h.Scope = session.TransactionScope
@@ -60,6 +64,9 @@ func holderOf(row db.HolderRow) Holder {
 // keep locks of the relations that are read, so another connection asks.
 func holderSeenBy(ctx context.Context, s *session.Session, key int64) Holder {
 	row, _ := session.Beside(ctx, s, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, key) })
+	if row.Blocks != "" {
+		return Holder{}
+	}
 	return holderOf(row)
 }
 

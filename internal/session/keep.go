@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strconv"
@@ -18,7 +19,6 @@ import (
 type Beat struct {
 	Took     time.Duration
 	Deadline time.Time // until when it prolongs the validity
-	Requests []Request // that others make of this session's terms
 	Checks   bool      // time to check in pg_locks that the session has its locks
 }
 
@@ -38,10 +38,10 @@ const checkEvery = 10
 
 // keep is the session's life: heartbeats until one fails, the validity has run out, or the
 // session is closed. Any answered statement counts as a heartbeat, and delays the next one by
-// at most one interval: only heartbeats receive requests. The teardown is here and nowhere
+// at most one interval: only heartbeats hear the bell. The teardown is here and nowhere
 // else: the cause is set first, so that every term ends and its work can return before the
 // connection is closed.
-func (s *Session) keep(onBeat func(Beat)) {
+func (s *Session) keep(onBeat func(Beat), lookForRequests func()) {
 	defer func() {
 		s.awaitHolds()
 		s.Discard()
@@ -71,11 +71,8 @@ func (s *Session) keep(onBeat func(Beat)) {
 		}
 		beat := Beat{Took: time.Since(start), Deadline: s.Deadline(), Checks: !s.inside && beats%checkEvery == 0}
 		beats++
-		switch {
-		case s.inside:
-			beat.Requests = s.requestsBeside()
-		case rung:
-			beat.Requests = s.requests(s.ctx)
+		if rung || s.inside { // where no heartbeat can try a bell: a full lock table would end the transaction
+			lookForRequests()
 		}
 		onBeat(beat)
 	}
@@ -135,19 +132,25 @@ func (s *Session) heartbeat() (rung bool, err error) {
 	return ping.Rung, nil
 }
 
-// requests are those that ring this session's bell. If it cannot ask, the next heartbeat
-// finds that, or asks again.
-func (s *Session) requests(ctx context.Context) (all []Request) {
-	rows, _ := Apart(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.RequestsRow, error) {
-		return q.Requests(ctx, int64(s.pid))
+// requests asks, on another connection, for those that ring this session's bell. It must reach the
+// session's server: in a failover one pool may lead to two, on which two backends may have one
+// process id.
+func (s *Session) requests(pool *sql.DB) (all []Request, err error) {
+	if s.server == "" {
+		if s.server, err = Do(s.ctx, s, func(ctx context.Context, q *db.Queries) (string, error) { return q.ServerStart(ctx) }); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := Inquire(s.ctx, pool, s.lease.Length, func(ctx context.Context, q *db.Queries) ([]db.RequestsRow, error) {
+		return q.Requests(ctx, db.RequestsParams{Pid: s.pid, Started: s.server})
 	})
 	for _, r := range rows {
-		if r.Key == 0 && !s.inside { // for the end of this very statement
+		if r.Key == 0 && !s.inside { // for the end of a statement
 			continue
 		}
 		all = append(all, Request{Transaction: fmt.Sprint(s.life(), " ", r.Pid, " ", r.Transaction), Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid})
 	}
-	return all
+	return all, err
 }
 
 // life is the part of a request's name that tells it from those of another life of the server:
@@ -159,25 +162,6 @@ func (s *Session) life() string {
 		return s.server
 	}
 	return strconv.FormatInt(s.number, 10)
-}
-
-// requestsBeside returns the requests that were found beside the session, and looks for
-// others. In transaction scope no heartbeat can try a bell, because a full lock table would
-// end the transaction. It asks on another connection, for which no heartbeat must wait.
-func (s *Session) requestsBeside() (found []Request) {
-	if all := s.found.Swap(nil); all != nil {
-		found = *all
-	}
-	if s.seeking.CompareAndSwap(false, true) {
-		s.helpers.Go(func() {
-			defer s.seeking.Store(false)
-			if all := s.requests(s.ctx); len(all) > 0 {
-				s.found.Store(&all)
-				s.raiseSuspicion() // the next heartbeat reports them
-			}
-		})
-	}
-	return found
 }
 
 // Context is done when the session has ended; its cause says why.

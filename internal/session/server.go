@@ -27,6 +27,7 @@ const (
 	Setting                 // applying a session setting, which is left out
 	Watching                // watching the backend of a session
 	Calling                 // a driver call that did not return in time
+	Hearing                 // looking for requests to a leader
 )
 
 // Config is what the sessions of a Server are like.
@@ -34,9 +35,10 @@ type Config struct {
 	Name         string // the application_name: the candidate's id
 	Scope        Scope
 	Lease        Lease
-	LongestLease time.Duration // of all candidates, with synchronous standbys; 0 without
-	Watch        bool          // whether a second connection watches the backend of a session
-	OnBeat       func(Beat)    // called after each heartbeat, which waits for it
+	LongestLease time.Duration   // of all candidates, with synchronous standbys; 0 without
+	Watch        bool            // whether a second connection watches the backend of a session
+	OnBeat       func(Beat)      // called after each heartbeat, which waits for it
+	OnRequests   func([]Request) // called with requests to the session's terms, one call at a time
 	// Report receives failures that end no session. It returns at once.
 	Report func(context.Context, Task, error)
 }
@@ -288,11 +290,34 @@ func (v *Server) Start(s *Session) {
 	for _, run := range s.beside {
 		s.helpers.Go(run)
 	}
-	leave := live.join(v.pool, s)
+	leave, own := live.join(v.pool, s), v.copy()
 	go func() {
 		defer leave()
-		s.keep(v.OnBeat)
+		s.keep(own.OnBeat, func() { own.lookForRequests(s) })
 	}()
+}
+
+// lookForRequests asks for the requests to the session, unless it is just doing so. Others choose
+// how many locks they are found among: no heartbeat waits for the answer. While it cannot ask,
+// requests wait; the second failure in a row is reported.
+func (v *Server) lookForRequests(s *Session) {
+	if !s.seeking.CompareAndSwap(false, true) {
+		return
+	}
+	s.helpers.Go(func() {
+		defer s.seeking.Store(false)
+		all, err := s.requests(v.pool)
+		if err == nil {
+			if s.unheard = 0; len(all) > 0 {
+				v.OnRequests(all)
+			}
+			return
+		}
+		if s.unheard++; s.unheard == 2 && s.ctx.Err() == nil {
+			v.Report(s.ctx, Hearing, fmt.Errorf("elector: cannot ask, beside the session, who has a request to the leader; requests wait: %w", Explain(err)))
+		}
+		backoff.Sleep(s.ctx, s.lease.Heartbeat) // a suspicion may cause more heartbeats
+	})
 }
 
 // Evict terminates a backend that still holds the lock, or that of two integers, although a

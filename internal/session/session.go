@@ -53,7 +53,7 @@ type Session struct {
 
 	number int64        // of this session, in this process
 	pid    int32        // of the backend that the first statement reached
-	server string       // when its server started, in transaction scope and in a check
+	server string       // when its server started; in session scope "" until a check or a request asks
 	mark   string       // of its transaction, which only PingTransaction inside that shows; "" before a statement has told
 	ending atomic.Bool  // its transaction is being committed
 	began  atomic.Int64 // when that backend began, by the server's clock; 0 until asked
@@ -66,12 +66,12 @@ type Session struct {
 	termCtx        context.Context         // done when no term may go on
 	endTerms       context.CancelCauseFunc
 
-	identity atomic.Pointer[identity]  // of its server, once asked
-	met      atomic.Pointer[identity]  // another server to compare with
-	looking  atomic.Bool               // whether LookAround asks for one
-	found    atomic.Pointer[[]Request] // beside the session, and not yet reported
-	seeking  atomic.Bool               // whether requestsBeside looks for some
-	newest   *newest                   // the newest primary that its Server has seen
+	identity atomic.Pointer[identity] // of its server, once asked
+	met      atomic.Pointer[identity] // another server to compare with
+	looking  atomic.Bool              // whether LookAround asks for one
+	seeking  atomic.Bool              // whether lookForRequests looks for some
+	unheard  int                      // how often in a row it could not
+	newest   *newest                  // the newest primary that its Server has seen
 
 	holds   holds
 	evict   func()        // terminates the backend if a pooler has moved the session from it; may be nil

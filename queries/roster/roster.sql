@@ -2,7 +2,7 @@
 -- Candidates are the rows of these elections (keys is a JSON array of integers, as text), or of
 -- all if it is empty. pg_locks decides who leads, and who holds a seat (session.SeatKey; its
 -- lowest bit does not matter) and is the deputy. Metadata that others wrote is returned as
--- text, too. Times are in microseconds since 1970, because the text of a timestamp depends on
+-- text, too. (An ANY outside WHERE is a hash table, however many locks strangers hold.) Times are in microseconds since 1970, because the text of a timestamp depends on
 -- DateStyle, and limited to the years 1 to 9999; left_micros is 0 if the candidate has not
 -- left.
 WITH held AS MATERIALIZED (
@@ -13,10 +13,11 @@ WITH held AS MATERIALIZED (
         AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
 ), seen AS (
     SELECT c.key, c.candidate_id,
-        EXISTS (SELECT FROM held AS h WHERE h.objsubid OPERATOR(pg_catalog.=) 1 AND h.key OPERATOR(pg_catalog.=) c.key AND h.id OPERATOR(pg_catalog.=) c.candidate_id) AS leads,
-        EXISTS (SELECT FROM held AS h WHERE h.objsubid OPERATOR(pg_catalog.=) 2 AND h.id OPERATOR(pg_catalog.=) c.candidate_id
-            AND (h.key OPERATOR(pg_catalog.|) 1::bigint) OPERATOR(pg_catalog.=) (pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(
-                pg_catalog.convert_to('pgelector seat:', 'UTF8') OPERATOR(pg_catalog.||) pg_catalog.int8send(c.key)), 'hex'), 16))::bit(64)::bigint OPERATOR(pg_catalog.|) 1::bigint)) AS seated
+        (c.key, c.candidate_id) OPERATOR(pg_catalog.=) ANY (SELECT h.key, h.id FROM held AS h WHERE h.objsubid OPERATOR(pg_catalog.=) 1 AND h.id IS NOT NULL) AS leads,
+        (pg_catalog.concat('x', pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(
+            pg_catalog.convert_to('pgelector seat:', 'UTF8') OPERATOR(pg_catalog.||) pg_catalog.int8send(c.key)), 'hex'), 16))::bit(64)::bigint OPERATOR(pg_catalog.|) 1::bigint,
+            c.candidate_id) OPERATOR(pg_catalog.=) ANY (
+            SELECT h.key OPERATOR(pg_catalog.|) 1::bigint, h.id FROM held AS h WHERE h.objsubid OPERATOR(pg_catalog.=) 2 AND h.id IS NOT NULL) AS seated
     FROM chosen.roster_candidates AS c
 )
 SELECT c.key, c.election, c.candidate_id, c.version, c.health,
@@ -69,7 +70,7 @@ SELECT n.key, n.election, n.token, n.candidate_id,
     END::bigint AS ended_micros,
     COALESCE(n.reason, CASE
         WHEN n.next_at IS NOT NULL THEN 'lost'
-        WHEN NOT EXISTS (SELECT FROM leaders WHERE leaders.key OPERATOR(pg_catalog.=) n.key AND leaders.id OPERATOR(pg_catalog.=) n.candidate_id) THEN 'lost'
+        WHEN NOT (n.key, n.candidate_id) OPERATOR(pg_catalog.=) ANY (SELECT leaders.key, leaders.id FROM leaders WHERE leaders.id IS NOT NULL) THEN 'lost'
     END, '')::pg_catalog.text AS reason,
     COALESCE(n.error, '')::pg_catalog.text AS error
 FROM newest AS n
@@ -138,7 +139,7 @@ WITH held AS MATERIALIZED (
 ), old AS MATERIALIZED (
     SELECT p.key, p.token FROM placed AS p
     WHERE p.place OPERATOR(pg_catalog.>) sqlc.arg(keep)::bigint
-        OR COALESCE(p.ended_at, CASE WHEN NOT EXISTS (SELECT FROM held WHERE held.key OPERATOR(pg_catalog.=) p.key) THEN p.elected_at END)
+        OR COALESCE(p.ended_at, CASE WHEN NOT p.key OPERATOR(pg_catalog.=) ANY (SELECT held.key FROM held) THEN p.elected_at END)
             OPERATOR(pg_catalog.<) (pg_catalog.now() OPERATOR(pg_catalog.-) (sqlc.arg(age_seconds)::bigint::double precision OPERATOR(pg_catalog.*) '1 second'::interval))
     LIMIT sqlc.arg(at_most)::bigint
 ), mine AS MATERIALIZED (

@@ -75,7 +75,7 @@ func failureLine(e hooks.Failure) (level Level, message string) {
 	case hooks.OpHealth:
 		return Warn, "candidate unhealthy"
 	case hooks.OpRequest:
-		return Warn, "request refused"
+		return Warn, "request not answered"
 	case hooks.OpCall:
 		return Warn, "driver call abandoned"
 	case hooks.OpToken:

@@ -247,7 +247,7 @@ func (x *Examination) elections(ctx context.Context) error {
 	var now int64
 	look := func() ([]db.AdvisoryLocksRow, error) {
 		return question(ctx, x, func(ctx context.Context, q *db.Queries) (rows []db.AdvisoryLocksRow, err error) {
-			if rows, err = q.AdvisoryLocks(ctx); err == nil {
+			if rows, err = q.AdvisoryLocks(ctx, db.Keys()); err == nil {
 				now, err = q.Clock(ctx)
 			}
 			return rows, err
@@ -263,6 +263,10 @@ func (x *Examination) elections(ctx context.Context) error {
 	led, deputies, hidden, untracked := 0, 0, 0, 0
 	pinned := map[int32]bool{}
 	for _, r := range rows {
+		if r.Blocks != "" {
+			x.say(warn, "elections", "key %d: %s", r.Key, db.Blocker(r.Pid, r.ApplicationName, r.Usename, r.Blocks, r.Prepared))
+			continue
+		}
 		pinned[r.Pid] = true
 		if r.Granted {
 			led++

@@ -9,6 +9,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -30,7 +31,11 @@ import (
 type Snapshot struct {
 	At        time.Time  `json:"at"`
 	Elections []Election `json:"elections"`
+	Cut       bool       `json:"cut,omitempty"` // there are more
 }
+
+// most is how many rows AdvisoryLocks returns at most.
+const most = 10_000
 
 // Election is one key with its leader, its deputy and other waiters.
 type Election struct {
@@ -40,6 +45,8 @@ type Election struct {
 	Deputy  *Candidate  `json:"deputy"`         // null if nobody is the deputy
 	Token   *int64      `json:"token,string"`   // null: the server does not know it
 	Waiting []Candidate `json:"waiting"`        // others, in the order of the queue
+
+	Blockers []string `json:"blockers,omitempty"` // while nobody leads: who keeps the lock from all candidates, and how to end that
 }
 
 // Candidate is a session that leads, is the deputy or waits, as far as this role may see it.
@@ -59,7 +66,7 @@ type Candidate struct {
 // have a leader or a waiter. It refuses a standby, which does not know its primary's locks.
 func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) {
 	rows, err := backoff.Await(ctx, func(ctx context.Context) ([]db.AdvisoryLocksRow, error) {
-		return pooled.Ask(ctx, pool, func(q db.DBTX) ([]db.AdvisoryLocksRow, error) { return ask(ctx, db.New(q)) })
+		return pooled.Ask(ctx, pool, func(q db.DBTX) ([]db.AdvisoryLocksRow, error) { return ask(ctx, db.New(q), names) })
 	})
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -67,10 +74,10 @@ func Look(ctx context.Context, pool *sql.DB, names ...string) (Snapshot, error) 
 	case err != nil:
 		return Snapshot{}, err
 	}
-	return Snapshot{At: time.Now().UTC(), Elections: arrange(rows, names)}, nil
+	return Snapshot{At: time.Now().UTC(), Elections: arrange(rows, names), Cut: len(rows) >= most}, nil
 }
 
-func ask(ctx context.Context, q *db.Queries) ([]db.AdvisoryLocksRow, error) {
+func ask(ctx context.Context, q *db.Queries, names []string) ([]db.AdvisoryLocksRow, error) {
 	ping, err := q.Ping(ctx)
 	if err != nil {
 		return nil, err
@@ -78,7 +85,11 @@ func ask(ctx context.Context, q *db.Queries) ([]db.AdvisoryLocksRow, error) {
 	if ping.InRecovery {
 		return nil, elector.ErrServerReadOnly
 	}
-	return q.AdvisoryLocks(ctx)
+	var keys []int64
+	for _, name := range names {
+		keys = append(keys, elector.KeyFromName(name))
+	}
+	return q.AdvisoryLocks(ctx, db.Keys(keys...))
 }
 
 // arrange groups rows, sorted by key, by election.
@@ -112,6 +123,8 @@ func arrange(rows []db.AdvisoryLocksRow, names []string) []Election {
 			c.Scope = "session"
 		}
 		switch e := &found[i]; {
+		case row.Blocks != "":
+			e.Blockers = append(e.Blockers, db.Blocker(row.Pid, row.ApplicationName, row.Usename, row.Blocks, row.Prepared))
 		case row.Granted:
 			e.Leader = &c
 		case row.Deputy && e.Deputy == nil:
@@ -154,15 +167,13 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 		}
 	}
 	for _, e := range s.Elections {
-		name := e.Name
+		name := e.title()
 		switch {
 		case e.isBare() && led[e.Leader.PID] == 0:
 			continue
 		case e.isBare() && led[e.Leader.PID] > 1:
 			name = fmt.Sprintf("%d keys", led[e.Leader.PID])
 			led[e.Leader.PID] = 0
-		case name == "":
-			name = "key " + strconv.FormatInt(e.Key, 10)
 		}
 		if e.Leader == nil {
 			fmt.Fprintf(table, "%s\tnobody leads\t\t\t\t\t\t\n", name)
@@ -181,6 +192,10 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 		}
 	}
 	return table.Flush()
+}
+
+func (e Election) title() string {
+	return cmp.Or(e.Name, "key "+strconv.FormatInt(e.Key, 10))
 }
 
 // isBare reports whether there is nothing to tell of an election but its key and its leader.
@@ -227,7 +242,13 @@ func Shown(name string) string {
 func (s Snapshot) Notes() []string {
 	var notes []string
 	hidden, unnamed := false, false
+	if s.Cut {
+		notes = append(notes, "There are more: name the elections to see them.")
+	}
 	for _, e := range s.Elections {
+		for _, blocker := range e.Blockers {
+			notes = append(notes, fmt.Sprintf("Nobody leads %s: %s.", e.title(), blocker))
+		}
 		hidden = hidden || e.Leader != nil && e.Leader.SessionSince == nil
 		unnamed = unnamed || e.Name == ""
 	}
