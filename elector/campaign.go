@@ -26,7 +26,7 @@ type campaign struct {
 
 	readOnlySince time.Time // the first standby that this campaign met; zero if it met none
 
-	askedWho time.Time // when reportBlocker last asked; zero if it has not
+	askedWho time.Time // when reportBlocker last asked
 	blocker  string    // whom it found
 }
 

@@ -74,12 +74,11 @@ func (n *candidate) look(ctx context.Context) {
 		return
 	}
 	leader, led, err := lock.HolderOf(ctx, n.pool, n.key, n.lease.Length)
-	switch {
-	case err != nil:
-	case led:
+	if !led {
+		leader = nobody
+	}
+	if err == nil {
 		n.saw(ctx, leader)
-	default:
-		n.saw(ctx, nobody)
 	}
 }
 

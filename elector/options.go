@@ -577,8 +577,9 @@ func WithGracefulRelease(graceful bool) Option {
 }
 
 // WithRequests(false) has the leader refuse requests to resign or to transfer the lock
-// (RequestResign, RequestTransfer), and report them to OnError (hooks.OpRequest). Default
-// true: any role that may connect to the database can ask.
+// (RequestResign, RequestTransfer), and report them to OnError (hooks.OpRequest), for which it
+// looks who asks, beside its session. Default true: any role that may connect to the database
+// can ask.
 func WithRequests(take bool) CommonOption {
 	return commonOptionOf(func(c *config) error {
 		c.takesRequests = take

@@ -297,9 +297,8 @@ func (v *Server) Start(s *Session) {
 	}()
 }
 
-// lookForRequests asks for the requests to the session, unless it is just doing so. Others choose
-// how many locks they are found among: no heartbeat waits for the answer. While it cannot ask,
-// requests wait; the second failure in a row is reported.
+// lookForRequests asks for the requests to the session, unless it is just doing so. No heartbeat
+// waits for that. While it cannot ask, requests wait; the second failure in a row is reported.
 func (v *Server) lookForRequests(s *Session) {
 	if !s.seeking.CompareAndSwap(false, true) {
 		return
