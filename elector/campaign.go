@@ -113,8 +113,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 	return r
 }
 
-// askWhoEvery is how often a campaign asks who holds a busy lock: first after so long.
-const askWhoEvery = time.Minute
+const askWhoEvery = time.Minute // how often a campaign asks who holds a busy lock
 
 // reportBlocker reports who keeps the lock from all candidates, if somebody does that twice in a
 // row: others share a lock for an instant to see whether it is free. A shared session may have

@@ -132,9 +132,8 @@ func (s *Session) heartbeat() (rung bool, err error) {
 	return ping.Rung, nil
 }
 
-// requests asks, on another connection, for those that ring this session's bell. It must reach the
-// session's server: in a failover one pool may lead to two, on which two backends may have one
-// process id.
+// requests asks, on another connection, for those that ring this session's bell. In a failover that
+// may reach another server, where another backend has its process id.
 func (s *Session) requests(pool *sql.DB) (all []Request, err error) {
 	if s.server == "" {
 		if s.server, err = Do(s.ctx, s, func(ctx context.Context, q *db.Queries) (string, error) { return q.ServerStart(ctx) }); err != nil {
