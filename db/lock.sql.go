@@ -267,15 +267,15 @@ WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
         WHEN pg_catalog.pg_try_advisory_lock($2::bigint) THEN 'granted'
-        WHEN NOT pg_catalog.pg_try_advisory_lock_shared(pg_catalog.hashtextextended($3::pg_catalog.text, $2::bigint)) THEN 'offered'
-        WHEN NOT pg_catalog.pg_advisory_unlock_shared(pg_catalog.hashtextextended($3::pg_catalog.text, $2::bigint)) THEN 'busy'
+        WHEN NOT pg_catalog.pg_try_advisory_lock_shared($3::integer, $4::integer) THEN 'offered'
+        WHEN NOT pg_catalog.pg_advisory_unlock_shared($3::integer, $4::integer) THEN 'busy'
         ELSE 'busy'
     END AS outcome
 ), seat AS MATERIALIZED (
     SELECT attempt.outcome, CASE
-        WHEN attempt.outcome OPERATOR(pg_catalog.<>) 'granted' AND NOT (attempt.outcome OPERATOR(pg_catalog.=) 'busy' AND $4::boolean) THEN false
-        WHEN pg_catalog.pg_try_advisory_lock($5::integer, $6::integer) THEN true
-        ELSE pg_catalog.pg_try_advisory_lock($5::integer, $6::integer OPERATOR(pg_catalog.#) 1)
+        WHEN attempt.outcome OPERATOR(pg_catalog.<>) 'granted' AND NOT (attempt.outcome OPERATOR(pg_catalog.=) 'busy' AND $5::boolean) THEN false
+        WHEN pg_catalog.pg_try_advisory_lock($6::integer, $7::integer) THEN true
+        ELSE pg_catalog.pg_try_advisory_lock($6::integer, $7::integer OPERATOR(pg_catalog.#) 1)
     END AS seated
     FROM attempt
 ), setup AS MATERIALIZED (
@@ -285,7 +285,7 @@ WITH attempt AS MATERIALIZED (
                     AND pg_catalog.count(pg_catalog.pg_try_advisory_lock_shared(318473925, s.value::integer))
                         FILTER (WHERE s.name OPERATOR(pg_catalog.=) 'idle_session_timeout') IS NOT NULL
                 THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) END
-            FROM pg_catalog.json_to_recordset($7::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
+            FROM pg_catalog.json_to_recordset($8::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
             WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL
         ) END AS applied
     FROM seat
@@ -309,7 +309,8 @@ FROM setup
 type TryLockParams struct {
 	Look      bool
 	Key       int64
-	Candidate string
+	OfferHigh int32
+	OfferLow  int32
 	Sit       bool
 	SeatHigh  int32
 	SeatLow   int32
@@ -333,8 +334,8 @@ type TryLockRow struct {
 // on a standby, and a busy lock changes nothing on the connection: the lock of an offer is
 // let go at once, also in a transaction that other code left open. What is granted marks the
 // transaction (Confirm). The outcome is 'standby', 'granted', 'busy', 'deputy' if the lock is busy
-// and a seat was granted, or 'offered' if the lock is busy and its holder offers it to this
-// candidate (OfferTransfer).
+// and a seat was granted, or 'offered' if the lock is busy and an offer of it to this candidate
+// stands (HolderOffers).
 //
 // A session tells others about its term (Holder) by two locks of two integers, which it shares:
 // a constant and the lease in milliseconds, taken with the settings; and a constant and the
@@ -350,7 +351,8 @@ func (q *Queries) TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, e
 	row := q.db.QueryRowContext(ctx, TryLock,
 		arg.Look,
 		arg.Key,
-		arg.Candidate,
+		arg.OfferHigh,
+		arg.OfferLow,
 		arg.Sit,
 		arg.SeatHigh,
 		arg.SeatLow,
@@ -370,12 +372,10 @@ func (q *Queries) TryLock(ctx context.Context, arg TryLockParams) (TryLockRow, e
 const TryLocks = `-- name: TryLocks :many
 SELECT k.key::bigint AS key, CASE
     WHEN pg_catalog.pg_try_advisory_lock(k.key::bigint) THEN 'granted'
-    WHEN NOT pg_catalog.pg_try_advisory_lock_shared(
-        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'offered'
-    WHEN pg_catalog.pg_advisory_unlock_shared(
-        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'busy'
+    WHEN NOT pg_catalog.pg_try_advisory_lock_shared(k.high::integer, k.low::integer) THEN 'offered'
+    WHEN pg_catalog.pg_advisory_unlock_shared(k.high::integer, k.low::integer) THEN 'busy'
 END::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid
-FROM pg_catalog.json_array_elements_text($1::pg_catalog.text::pg_catalog.json) AS k(key)
+FROM pg_catalog.json_to_recordset($1::pg_catalog.text::pg_catalog.json) AS k(key bigint, high integer, low integer)
 `
 
 type TryLocksRow struct {
@@ -384,13 +384,14 @@ type TryLocksRow struct {
 	Pid     int32
 }
 
-// TryLocks is one attempt for many elections on one session: keys is a JSON array of integers,
-// as text. The outcome is 'granted', 'busy', or 'offered' if the lock is busy and its holder
-// offers it to this candidate (OfferTransfer), whose id is the session's application_name. If
+// TryLocks is one attempt for many elections on one session: offers is a JSON array of objects
+// with the key of an election, and high and low, the two integers of the offer's lock. The
+// outcome is 'granted', 'busy', or 'offered' if the lock is busy and an offer of it to this
+// candidate stands (HolderOffers). If
 // it fails half-way (SQLSTATE 53200, the lock table is full), the session keeps the locks
 // granted so far (PostgreSQL manual, 9.27.10): HeldLocks lists them.
-func (q *Queries) TryLocks(ctx context.Context, keys string) ([]TryLocksRow, error) {
-	rows, err := q.db.QueryContext(ctx, TryLocks, keys)
+func (q *Queries) TryLocks(ctx context.Context, offers string) ([]TryLocksRow, error) {
+	rows, err := q.db.QueryContext(ctx, TryLocks, offers)
 	if err != nil {
 		return nil, err
 	}
@@ -417,15 +418,15 @@ WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
         WHEN pg_catalog.pg_try_advisory_xact_lock($1::bigint) THEN 'granted'
-        WHEN NOT pg_catalog.pg_try_advisory_lock_shared(pg_catalog.hashtextextended($2::pg_catalog.text, $1::bigint)) THEN 'offered'
-        WHEN NOT pg_catalog.pg_advisory_unlock_shared(pg_catalog.hashtextextended($2::pg_catalog.text, $1::bigint)) THEN 'busy'
+        WHEN NOT pg_catalog.pg_try_advisory_lock_shared($2::integer, $3::integer) THEN 'offered'
+        WHEN NOT pg_catalog.pg_advisory_unlock_shared($2::integer, $3::integer) THEN 'busy'
         ELSE 'busy'
     END AS outcome
 ), seat AS MATERIALIZED (
     SELECT attempt.outcome, CASE
-        WHEN attempt.outcome OPERATOR(pg_catalog.<>) 'granted' AND NOT (attempt.outcome OPERATOR(pg_catalog.=) 'busy' AND $3::boolean) THEN false
-        WHEN pg_catalog.pg_try_advisory_xact_lock($4::integer, $5::integer) THEN true
-        ELSE pg_catalog.pg_try_advisory_xact_lock($4::integer, $5::integer OPERATOR(pg_catalog.#) 1)
+        WHEN attempt.outcome OPERATOR(pg_catalog.<>) 'granted' AND NOT (attempt.outcome OPERATOR(pg_catalog.=) 'busy' AND $4::boolean) THEN false
+        WHEN pg_catalog.pg_try_advisory_xact_lock($5::integer, $6::integer) THEN true
+        ELSE pg_catalog.pg_try_advisory_xact_lock($5::integer, $6::integer OPERATOR(pg_catalog.#) 1)
     END AS seated
     FROM attempt
 ), setup AS MATERIALIZED (
@@ -435,7 +436,7 @@ WITH attempt AS MATERIALIZED (
                     AND pg_catalog.count(pg_catalog.pg_try_advisory_xact_lock_shared(1530767677, s.value::integer))
                         FILTER (WHERE s.name OPERATOR(pg_catalog.=) 'idle_session_timeout') IS NOT NULL
                 THEN pg_catalog.count(pg_catalog.set_config(s.name, s.value, true)) END
-            FROM pg_catalog.json_to_recordset($6::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
+            FROM pg_catalog.json_to_recordset($7::pg_catalog.text::pg_catalog.json) AS s(name pg_catalog.text, value pg_catalog.text)
             WHERE pg_catalog.starts_with(s.name, 'pgelector.') OR pg_catalog.current_setting(s.name, true) IS NOT NULL
         ) END AS applied,
         CASE WHEN seat.outcome OPERATOR(pg_catalog.=) 'granted' THEN pg_catalog.pg_try_advisory_xact_lock_shared(
@@ -450,7 +451,8 @@ FROM setup
 
 type TryTransactionLockParams struct {
 	Key       int64
-	Candidate string
+	OfferHigh int32
+	OfferLow  int32
 	Sit       bool
 	SeatHigh  int32
 	SeatLow   int32
@@ -472,7 +474,8 @@ type TryTransactionLockRow struct {
 func (q *Queries) TryTransactionLock(ctx context.Context, arg TryTransactionLockParams) (TryTransactionLockRow, error) {
 	row := q.db.QueryRowContext(ctx, TryTransactionLock,
 		arg.Key,
-		arg.Candidate,
+		arg.OfferHigh,
+		arg.OfferLow,
 		arg.Sit,
 		arg.SeatHigh,
 		arg.SeatLow,

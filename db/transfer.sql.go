@@ -9,6 +9,32 @@ import (
 	"context"
 )
 
+const HolderOffers = `-- name: HolderOffers :one
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_locks AS l
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.pid IS NOT NULL
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=)
+            CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1 THEN $1::bigint ELSE $2::bigint END
+    GROUP BY l.pid
+    HAVING pg_catalog.count(*) OPERATOR(pg_catalog.=) 2
+)::boolean AS offers
+`
+
+type HolderOffersParams struct {
+	Key   int64
+	Offer int64
+}
+
+// HolderOffers checks that one session holds both the election's lock and that of the offer,
+// whose two integers are the halves of offer: anybody can take the latter.
+func (q *Queries) HolderOffers(ctx context.Context, arg HolderOffersParams) (bool, error) {
+	row := q.db.QueryRowContext(ctx, HolderOffers, arg.Key, arg.Offer)
+	var offers bool
+	err := row.Scan(&offers)
+	return offers, err
+}
+
 const Notify = `-- name: Notify :one
 SELECT (pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL
     AND pg_catalog.bool_and(pg_catalog.pg_notify($1::pg_catalog.text, p.payload) IS NOT NULL))::boolean AS told
@@ -27,50 +53,6 @@ func (q *Queries) Notify(ctx context.Context, arg NotifyParams) (bool, error) {
 	var told bool
 	err := row.Scan(&told)
 	return told, err
-}
-
-const OfferStands = `-- name: OfferStands :one
-SELECT CASE WHEN pg_catalog.pg_try_advisory_lock_shared(
-        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), $1::bigint))
-    THEN NOT pg_catalog.pg_advisory_unlock_shared(
-        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), $1::bigint))
-    ELSE true END::boolean AS stands
-`
-
-// OfferStands checks on the candidate's own session whether the offer still stands.
-func (q *Queries) OfferStands(ctx context.Context, key int64) (bool, error) {
-	row := q.db.QueryRowContext(ctx, OfferStands, key)
-	var stands bool
-	err := row.Scan(&stands)
-	return stands, err
-}
-
-const OfferTransfer = `-- name: OfferTransfer :one
-SELECT CASE WHEN $1::boolean THEN pg_catalog.pg_try_advisory_xact_lock(c.offer_key)
-        ELSE pg_catalog.pg_try_advisory_lock(c.offer_key) END::boolean AS offered, c.offer_key::bigint AS offer_key
-FROM (SELECT pg_catalog.hashtextextended($2::pg_catalog.text, $3::bigint) AS offer_key OFFSET 0) AS c
-`
-
-type OfferTransferParams struct {
-	Inside    bool
-	Candidate string
-	Key       int64
-}
-
-type OfferTransferRow struct {
-	Offered  bool
-	OfferKey int64
-}
-
-// OfferTransfer offers the election's lock to one candidate: the leader takes a lock that only
-// that candidate tries, in its own attempts (outcome 'offered'). The server derives its key
-// from the election's key and the candidate's id. offered is false if the candidate is trying
-// it at this moment. inside is as for TryLock.
-func (q *Queries) OfferTransfer(ctx context.Context, arg OfferTransferParams) (OfferTransferRow, error) {
-	row := q.db.QueryRowContext(ctx, OfferTransfer, arg.Inside, arg.Candidate, arg.Key)
-	var i OfferTransferRow
-	err := row.Scan(&i.Offered, &i.OfferKey)
-	return i, err
 }
 
 const Requests = `-- name: Requests :many
@@ -168,24 +150,73 @@ const Ring = `-- name: Ring :one
 SELECT CASE
     WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($1::integer, $2::integer) THEN false
     ELSE pg_catalog.pg_try_advisory_xact_lock_shared(983268819, $3::integer)
-END::boolean AS rung
+END::boolean AS rung, pg_catalog.pg_backend_pid()::integer AS own_pid,
+COALESCE((
+    SELECT l.virtualtransaction FROM pg_catalog.pg_locks AS l WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() LIMIT 1
+), '')::pg_catalog.text AS transaction,
+EXISTS (
+    SELECT FROM pg_catalog.pg_locks AS l
+    WHERE l.pid OPERATOR(pg_catalog.=) $3::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+        AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $4::bigint
+)::boolean AS answered
 `
 
 type RingParams struct {
 	RequestHigh int32
 	RequestLow  int32
 	Pid         int32
+	Answer      int64
+}
+
+type RingRow struct {
+	Rung        bool
+	OwnPid      int32
+	Transaction string
+	Answered    bool
 }
 
 // Ring makes a request to a leader, in a transaction of the one who asks: it shares the
 // request's lock, and then the bell of the leader's session, which that session's next Ping
 // finds. Both end with the transaction. rung is false if a Ping was looking at this moment.
 // The two integers of a bell are a constant (session.Bell) and the backend's process id.
-func (q *Queries) Ring(ctx context.Context, arg RingParams) (bool, error) {
-	row := q.db.QueryRowContext(ctx, Ring, arg.RequestHigh, arg.RequestLow, arg.Pid)
-	var rung bool
-	err := row.Scan(&rung)
-	return rung, err
+//
+// The leader's session answers by a lock of two integers, the halves of answer, that is named
+// after the transaction (session.AnswerKey): answered is true if that session, and no other, holds it.
+func (q *Queries) Ring(ctx context.Context, arg RingParams) (RingRow, error) {
+	row := q.db.QueryRowContext(ctx, Ring,
+		arg.RequestHigh,
+		arg.RequestLow,
+		arg.Pid,
+		arg.Answer,
+	)
+	var i RingRow
+	err := row.Scan(
+		&i.Rung,
+		&i.OwnPid,
+		&i.Transaction,
+		&i.Answered,
+	)
+	return i, err
+}
+
+const UnlockPair = `-- name: UnlockPair :one
+SELECT pg_catalog.pg_advisory_unlock($1::integer, $2::integer)::boolean AS released
+`
+
+type UnlockPairParams struct {
+	High int32
+	Low  int32
+}
+
+// UnlockPair is Unlock for a lock of two integers. A leader offers the election's lock to one
+// candidate by such a lock (TryPair), which only that candidate tries in its own attempts.
+func (q *Queries) UnlockPair(ctx context.Context, arg UnlockPairParams) (bool, error) {
+	row := q.db.QueryRowContext(ctx, UnlockPair, arg.High, arg.Low)
+	var released bool
+	err := row.Scan(&released)
+	return released, err
 }
 
 const UnlockTo = `-- name: UnlockTo :one

@@ -7,6 +7,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -140,7 +141,9 @@ func handleCommands(e *elector.Elector) {
 			continue
 		}
 		if successor, to := strings.CutPrefix(in.Text(), commandTransferTo); to {
-			_ = term.TransferTo(context.Background(), successor)
+			if err := term.TransferTo(context.Background(), successor); errors.Is(err, elector.ErrNoSuccessor) {
+				_ = term.Resign(context.Background()) // let anybody lead
+			}
 		} else if in.Text() == commandResign {
 			_ = term.Resign(context.Background())
 		}

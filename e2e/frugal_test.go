@@ -153,7 +153,7 @@ func TestAHandOverSendsPreparedStatements(t *testing.T) {
 		if handedOver["prepared Confirm"] == 0 {
 			t.Errorf("the grant was not verified: %v", handedOver)
 		}
-		for _, repeated := range []string{"WaitLock", "prepared Confirm", "Ping", "OfferStands", "Identify"} { // the deputy may have begun another wait
+		for _, repeated := range []string{"WaitLock", "prepared Confirm", "Ping", "PairIsFree", "Identify"} { // the deputy may have begun another wait
 			delete(handedOver, repeated)
 		}
 		same(t, "beside waits", handedOver, map[string]int{})

@@ -160,7 +160,7 @@ func TestARequestToAFrozenLeader(t *testing.T) {
 	})
 }
 
-// If the successor dies, the leader still lets go, and another leads next.
+// If the successor dies, the leader stays.
 func TestARequestToTransferToACandidateThatDies(t *testing.T) {
 	t.Parallel()
 	overDrivers(t, func(t *testing.T, d drivers) {
@@ -187,9 +187,10 @@ func TestARequestToTransferToACandidateThatDies(t *testing.T) {
 			done <- err
 		}()
 		f.kill(t, deputy)
-		f.demotion(t, leader.Token)
 		wraps(t, <-done, elector.ErrNoSuccessor)
-		f.leader(t, leader.Token)
+		if now, err := asker.Leader(soon(t)); err != nil || now.CandidateID != leader.ID {
+			t.Errorf("%+v leads, %v", now, err)
+		}
 	})
 }
 

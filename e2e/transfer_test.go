@@ -17,6 +17,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // kinds makes candidates of each kind.
@@ -122,8 +123,9 @@ func leading(t *testing.T, all []*candidate) (term *elector.Term) {
 	return term
 }
 
-// If the successor does not take the lock within a lease, anyone may.
-func TestTheElectionGoesOnWithoutASuccessorThatDoesNotCome(t *testing.T) {
+// If the successor does not come within a lease, or the context ends, the offer is taken back. Another
+// leads once the term is resigned.
+func TestTheTermGoesOnWithoutASuccessorThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	for name, stand := range map[string]func(t *testing.T, s *server, d drivers, election string) *candidate{
 		"unknown": func(t *testing.T, s *server, d drivers, _ string) *candidate {
@@ -151,13 +153,17 @@ func TestTheElectionGoesOnWithoutASuccessorThatDoesNotCome(t *testing.T) {
 				if took := time.Since(began); took < lease {
 					t.Errorf("the transfer failed after %v, want one lease", took)
 				}
-				other.elected(t)
-				_, term = s.lead(t, d.open(t, 0, s.DSN()), s.election(t))
 				ctx, stop := context.WithTimeout(soon(t), heartbeat)
 				defer stop()
 				err := term.TransferTo(ctx, absent.CandidateID())
 				wraps(t, err, elector.ErrNoSuccessor)
 				wraps(t, err, context.DeadlineExceeded)
+				check(t, term.Verify(soon(t)))
+				if key := session.OfferKey(absent.CandidateID(), elector.KeyFromName(election)); len(s.locksOf(t, key, "objsubid = 2")) > 0 {
+					t.Error("the offer stands")
+				}
+				check(t, term.Resign(soon(t)))
+				other.elected(t)
 			})
 		})
 	}
@@ -221,14 +227,11 @@ func TestACancelledTransferLeavesNothingBehind(t *testing.T) {
 		l.proxy.Heal()
 		wraps(t, err, elector.ErrNoSuccessor)
 		wraps(t, err, context.DeadlineExceeded)
-		eventually(t, "both are led again", func() bool {
-			again, leading := g.all[0].Term()
-			return leading && again.Token() != term.Token() && g.all[1].IsLeader()
+		eventually(t, "the offer is gone", func() bool {
+			return len(l.server.locksOf(t, session.OfferKey(other.CandidateID(), elector.KeyFromName(elections[0])), "objsubid = 2")) == 0
 		})
-		eventually(t, "the session holds no other lock", func() bool {
-			return one[int](t, l.admin, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND pid =
-				(SELECT pid FROM pg_stat_activity WHERE application_name = $1)`, g.CandidateID()) == 2
-		})
+		expect(t, term.Verify(soon(t)))
+		expect(t, termOf(t, g.all[1]).Verify(soon(t)))
 		began := time.Now()
 		_, elected, err := other.TryCampaign(soon(t))
 		check(t, err)

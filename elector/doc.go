@@ -137,7 +137,7 @@
 // term ends when the successor is the first. One statement looks whether it still is,
 // and releases the lock, which the server grants it as part of the release. In transaction
 // scope the lock is released a moment later, and another candidate may be faster. If the
-// successor does not come within one lease, the term is resigned without it.
+// successor does not come within one lease, the term goes on.
 //
 // # Many elections on one connection
 //

@@ -24,10 +24,10 @@ type Elector struct {
 	term     atomic.Pointer[Term]    // the last one, if any, which may have ended
 
 	mu         sync.Mutex
-	claimed    chan struct{}   // closed at the end of the one campaign or term; nil without one
-	started    *background     // by the last Start, also after Stop
-	background *background     // what Start began
-	requests   map[string]bool // that are answered, and stood at the last heartbeat that heard any
+	claimed    chan struct{}     // closed at the end of the one campaign or term; nil without one
+	started    *background       // by the last Start, also after Stop
+	background *background       // what Start began
+	requests   map[string]func() // that were taken up, and stood at the last heartbeat: each is called when it does not stand any more
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close was called, and all is over
@@ -71,7 +71,8 @@ func newElector(ctx context.Context, pool *sql.DB, election string, c config) *E
 //   - The term is lost: Run cancels lead's context, waits for lead, and campaigns
 //     again. An error of lead that is not of its context goes to OnError.
 //   - Somebody calls Resign or TransferTo, or asks for it, or the candidate is
-//     unhealthy: the same, after one retry interval, and half a second at least.
+//     unhealthy: the same, after one retry interval, and half a second at least. A transfer
+//     cancels lead's context once the successor is ready; then there is no way back.
 //   - Close is called: Run cancels lead's context, waits for lead, and returns an
 //     error that wraps ErrStopped, or, if lead failed, ErrLeadFailed instead.
 //   - ctx ends: Run cancels lead's context, waits for lead, and resigns. It returns
@@ -357,7 +358,7 @@ func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) erro
 		return false, nil
 	}
 	defer term.work.finish()
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(term.within(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(term.ctx, func() { cancel(context.Cause(term.ctx)) })
 	defer stop()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
@@ -153,20 +154,35 @@ func TestTheCauseOfATermThatEndsOnRequestSaysWhoAskedForWhat(t *testing.T) {
 		{true, session.Request{Key: session.TransferKey(key), Application: "web-1", Role: "admin", PID: 12}, ""}, // to itself
 		{false, session.Request{Key: 0, Application: "psql", Role: "admin", PID: 12}, `requested, so that CREATE INDEX CONCURRENTLY can go on, by role "admin" (psql), backend 12`},
 	} {
-		refused := error(nil)
-		n := newCandidate(nil, "orders", config{key: key, candidateID: "web-1", takesRequests: c.takes, hooks: []hooks.Hook{hooks.Funcs{Error: func(_ context.Context, f hooks.Failure) { refused = f.Err }}}})
-		term := &Term{candidate: n}
-		term.ctx, term.cancel = context.WithCancelCause(t.Context())
-		term.answer(c.request)
-		n.announcer.flush()
-		switch cause := context.Cause(term.ctx); {
-		case c.want == "":
-			if cause != nil || refused == nil {
-				t.Errorf("%+v: refused %v, and the term has ended: %v", c.request, refused, cause)
+		synctest.Test(t, func(t *testing.T) {
+			server, refused := electortest.NewServer(), error(nil)
+			defer server.Close()
+			pool := server.Open()
+			defer pool.Close()
+			e, err := New(pool, "orders", WithCandidateID("web-1"), WithRequests(c.takes),
+				WithHooks(hooks.Funcs{Error: func(_ context.Context, f hooks.Failure) { refused = f.Err }}))
+			if err != nil {
+				t.Fatal(err)
 			}
-		case !errors.Is(cause, ErrResigned) || !strings.HasSuffix(cause.Error(), c.want) || reasonOf(cause) != hooks.Requested:
-			t.Errorf("got  %v\nwant %s", cause, c.want)
-		}
+			term, err := e.Campaign(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			withdrawn := term.answer(c.request)
+			e.announcer.flush()
+			switch cause := context.Cause(term.ctx); {
+			case c.want == "":
+				if cause != nil || refused == nil {
+					t.Errorf("%+v: refused %v, and the term has ended: %v", c.request, refused, cause)
+				}
+			case !errors.Is(cause, ErrResigned) || !strings.HasSuffix(cause.Error(), c.want) || reasonOf(cause) != hooks.Requested:
+				t.Errorf("got  %v\nwant %s", cause, c.want)
+			}
+			withdrawn()
+			if err := term.Resign(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -85,10 +85,10 @@ var (
 	// returned by TryCampaign while it is.
 	ErrUnhealthy = errors.New("elector: the candidate is unhealthy")
 
-	// ErrNoSuccessor is returned by TransferTo when the term was resigned, but the successor
-	// was not seen to get the lock: it did not come in time, or before ctx ended, or was lost,
-	// or another call resigned to somebody else. The election goes on as usual. An error that
-	// wraps ErrConfig, too, is of an id that no successor can have, and the term goes on.
+	// ErrNoSuccessor is returned by TransferTo when the successor was not seen to get the lock. If
+	// it did not come in time, or before ctx ended, the term goes on. If it was lost while the work
+	// returned, or another call resigned, the term has ended, and the election goes on as usual. An
+	// error that wraps ErrConfig, too, is of an id that no successor can have.
 	ErrNoSuccessor = errors.New("elector: the successor was not seen to get the lock, and the election goes on: does it live, campaign, and is it healthy?")
 
 	// ErrUnanswered is returned by RequestResign and RequestTransfer when the leader has not

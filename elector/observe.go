@@ -157,15 +157,20 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 // that made it, and no later leader answers it; but in transaction scope one whose lock is on
 // the same backend may, if the caller stalls.
 //
+// Under the leader's own work it would wait for itself. With the context that lead got, or a
+// function of RunIfLeader, or one below, it returns ErrConfig at once: return from the work instead.
+//
 // The pool needs two connections. Of opts only WithKey matters.
 func RequestResign(ctx context.Context, pool *sql.DB, election string, opts ...ElectionOption) (Leader, error) {
 	return request(ctx, pool, election, "", opts)
 }
 
 // RequestTransfer is RequestResign, but the leader transfers the lock to the candidate of
-// that id, as by Term.TransferTo. The error wraps ErrNoSuccessor if the leader has let go
-// and another candidate leads next, or nobody. If the candidate leads already,
-// RequestTransfer returns at once.
+// that id, as by Term.TransferTo: its term goes on if the candidate does not come within one lease,
+// or the request ends before the work was told to stop. The error wraps ErrNoSuccessor if the
+// candidate does not lead in the end, and the Leader is who does: if that is still the same,
+// RequestResign has it resign anyway. A leader prepares one transfer at a time; other requests
+// wait their turn. If the candidate leads already, RequestTransfer returns at once.
 func RequestTransfer(ctx context.Context, pool *sql.DB, election, candidateID string, opts ...ElectionOption) (Leader, error) {
 	if err := checkCandidateID(candidateID); err != nil {
 		return Leader{}, fmt.Errorf("%w: RequestTransfer to %q: %w", ErrConfig, candidateID, err)
@@ -203,6 +208,10 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 	case successor != "" && successor == leader.CandidateID:
 		return leaderOf(leader), nil
 	}
+	if t, inside := ctx.Value(leads{c.key}).(*Term); inside && t.lock.PID() == leader.PID && t.candidateID == leader.CandidateID {
+		return leaderOf(leader), fmt.Errorf("%w: a request from the work of the leader itself, which would wait for its own return: "+
+			"return from lead, or call Term.TransferTo", ErrConfig)
+	}
 	if err := askLeader(ctx, pool, c, leader, successor); err != nil {
 		return leaderOf(leader), err
 	}
@@ -213,7 +222,8 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 	return next, err
 }
 
-// askLeader returns nil once the leader's session does not hold the lock any more.
+// askLeader returns nil once the leader's session does not hold the lock any more, or says that it
+// has let go of it, or can do no more.
 func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, successor string) error {
 	key := session.ResignKey(c.key)
 	if successor != "" {
@@ -225,7 +235,10 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 	}
 	defer asking.Withdraw()
 	for n, told := 1, false; ; n++ {
-		rung, err := asking.Ring(ctx) // again: the server ends a request whose maker says nothing
+		rung, answered, err := asking.Ring(ctx) // again: the server ends a request whose maker says nothing
+		if answered {
+			return nil
+		}
 		if err == nil && rung && !told {
 			told = true
 			lock.NewSender(pool, NotifyChannel, c.lease.Length).Send(ctx, notifyPatience, payload(eventRequest, c.key))
@@ -240,9 +253,9 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 		if ctx.Err() != nil || err == nil && !backoff.Sleep(ctx, pollRequest.After(n)) {
 			waits := ""
 			if successor != "" {
-				waits = fmt.Sprintf("it may wait for %q, for up to one lease, ", successor)
+				waits = fmt.Sprintf("it may wait for %q, or first for others, for up to one lease each, ", successor)
 			}
-			return fmt.Errorf("%w: candidate %q, backend %d: %sit may stand still, its work may not return, or it takes no requests (WithRequests): "+
+			return fmt.Errorf("%w: candidate %q, backend %d: %sit may stand still, its work may not return (does it wait for this very call?), or it takes no requests (WithRequests): "+
 				"end its session if it must go (pgelector evict): %w", ErrUnanswered, leader.CandidateID, leader.PID, waits, context.Cause(ctx))
 		}
 		if err != nil {
@@ -277,12 +290,13 @@ func nextLeader(ctx context.Context, pool *sql.DB, c config) (Leader, error) {
 	}
 }
 
-// hear answers the requests that are made of the term, each once. A term that begins while
-// a request still stands that an earlier term has answered is not meant by it.
+// hear takes up the requests that are made of the term, each once, and drops those that are not
+// made any more. A term that begins while a request still stands that an earlier term has answered
+// is not meant by it.
 func (e *Elector) hear(all []session.Request) {
-	standing := map[string]bool{}
 	e.mu.Lock()
-	answered := e.requests
+	before := e.requests
+	standing := make(map[string]func(), len(all))
 	e.requests = standing
 	e.mu.Unlock()
 	for _, r := range all {
@@ -291,19 +305,24 @@ func (e *Elector) hear(all []session.Request) {
 		default:
 			continue
 		}
-		if !answered[r.Transaction] {
-			t := e.term.Load()
-			if t == nil || t.ctx.Err() != nil { // the lock is at its barrier, say
-				continue
-			}
-			t.answer(r)
+		withdrawn := before[r.Transaction]
+		if t := e.term.Load(); withdrawn == nil && t != nil && t.ctx.Err() == nil { // else the lock is at its barrier, say
+			withdrawn = t.answer(r)
 		}
-		standing[r.Transaction] = true
+		if withdrawn != nil {
+			standing[r.Transaction] = withdrawn
+		}
+	}
+	for transaction, withdrawn := range before {
+		if standing[transaction] == nil {
+			withdrawn()
+		}
 	}
 }
 
-// answer answers one request.
-func (t *Term) answer(r session.Request) {
+// answer takes up a request. It returns nil if that is not its turn yet, and otherwise what is to
+// be called when it is withdrawn.
+func (t *Term) answer(r session.Request) (withdrawn func()) {
 	transfer := r.Key == session.TransferKey(t.key)
 	by, successor := describe(r, transfer), r.Application
 	refused := error(nil)
@@ -315,16 +334,20 @@ func (t *Term) answer(r session.Request) {
 		refused = checkSuccessor(successor, t.candidateID)
 	}
 	if refused != nil {
-		a := t.announcer
-		a.enqueue(announcement{term: t.ctx, call: a.failure(t.ctx, hooks.Failure{Op: hooks.OpRequest, Err: refused})})
-		return
+		t.reportRequest(refused)
+		return func() {}
+	}
+	if transfer && !t.requested.TryLock() {
+		return nil
 	}
 	cause := fmt.Errorf("%w: %s", ErrResigned, by)
+	stands, withdraw := context.WithCancel(context.Background())
 	if transfer {
-		go t.transferOnRequest(successor, cause)
-		return
+		go t.transferOnRequest(stands, r, cause)
+	} else if t.end(hooks.Requested, cause) {
+		go t.tellEnded(stands, r)
 	}
-	t.end(hooks.Requested, cause)
+	return withdraw
 }
 
 // describe says who asks for what.
@@ -343,15 +366,29 @@ func describe(r session.Request, transfer bool) string {
 	return fmt.Sprintf("%s by role %q%s%s, backend %d", what, r.Role, application, from, r.PID)
 }
 
-// transferOnRequest is TransferTo, but it does not say that the work has returned.
-func (t *Term) transferOnRequest(successor string, cause error) {
-	offer := t.lock.TransferTo(successor)
-	absent := t.prepare(context.Background(), offer, successor)
-	if absent == nil {
-		absent = t.leaveTo(offer, hooks.Requested, cause)
+// transferOnRequest is TransferTo for as long as the request stands. It does not say that the work
+// has returned, and if the term goes on, it tells the one who asks.
+func (t *Term) transferOnRequest(stands context.Context, r session.Request, cause error) {
+	defer t.requested.Unlock()
+	absent := t.transfer(stands, r.Application, hooks.Requested, cause)
+	switch {
+	case t.over() != nil:
+		t.tellEnded(stands, r)
+	case stands.Err() == nil:
+		t.reportRequest(fmt.Errorf("%w, and the term goes on: %w: %s", ErrNoSuccessor, absent, describe(r, true)))
+		t.lock.Answer(r, stands)
 	}
-	if absent != nil {
-		offer.Withdraw()
-		t.end(hooks.Requested, fmt.Errorf("%w: %w: %q: %w", cause, ErrNoSuccessor, successor, absent))
+}
+
+// tellEnded tells the one who asks once the term has let go of its lock, if the session goes on: it
+// may lead again soon, and others see only the session.
+func (t *Term) tellEnded(stands context.Context, r session.Request) {
+	if <-t.done; t.lock.IsShared() {
+		t.lock.Answer(r, stands)
 	}
+}
+
+func (t *Term) reportRequest(err error) {
+	a := t.announcer
+	a.enqueue(announcement{term: t.ctx, call: a.failure(t.ctx, hooks.Failure{Op: hooks.OpRequest, Err: err})})
 }

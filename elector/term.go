@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // A Term is one unbroken leadership, from election to its end. Its methods may
@@ -28,9 +29,10 @@ type Term struct {
 	returned  func()      // that caller's work has returned, as far as can be known
 
 	mu     sync.Mutex              // makes the first ending the only one
-	cancel context.CancelCauseFunc // called by end alone
+	cancel context.CancelCauseFunc // called by endFor alone
 	offer  *lock.Transfer          // to the successor; nil if there is none
 
+	requested sync.Mutex  // held while a transfer is prepared on request, or the request answered
 	releasing atomic.Bool // all work and hooks have returned
 
 	done     chan struct{} // closed when the work and the hooks have returned and the lock is given up
@@ -46,7 +48,7 @@ func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *T
 		t.work.begin(always)
 		t.returned = sync.OnceFunc(t.work.finish)
 	}
-	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	t.ctx, t.cancel = context.WithCancelCause(t.within(context.WithoutCancel(ctx)))
 	endWith := func(other context.Context, reason func(cause error) hooks.Reason) (stop func() bool) {
 		return context.AfterFunc(other, func() {
 			cause := context.Cause(other)
@@ -65,6 +67,13 @@ func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *T
 		stopRequests()
 	})
 	return t
+}
+
+// leads is the key of a context's value that is the term under which the context's owner works.
+type leads struct{ key int64 }
+
+func (t *Term) within(ctx context.Context) context.Context {
+	return context.WithValue(ctx, leads{t.key}, t)
 }
 
 // Context is done when the term ends; context.Cause then says why, wrapping
@@ -179,12 +188,22 @@ func (t *Term) Resign(ctx context.Context) error {
 }
 
 // end ends the term, unless it has ended, and reports whether it did.
-func (t *Term) end(reason hooks.Reason, cause error) bool {
+func (t *Term) end(reason hooks.Reason, cause error) bool { return t.endFor(nil, reason, cause) }
+
+// endFor is end in favor of a successor, if there is an offer. A session that has ended has ended
+// the term, also if that was not noticed yet.
+func (t *Term) endFor(offer *lock.Transfer, reason hooks.Reason, cause error) bool {
+	ended := t.lock.Ended()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ctx.Err() != nil {
+	switch {
+	case t.ctx.Err() != nil:
+		return false
+	case ended != nil && reason != hooks.SessionLost && reason != hooks.LeaseExpired:
+		t.cancel(&ending{reason: reasonOf(ended), err: ended})
 		return false
 	}
+	t.offer = offer
 	t.cancel(&ending{reason: reason, err: cause})
 	return true
 }
@@ -255,36 +274,35 @@ func (t *Term) notify(ctx context.Context, patience time.Duration, what event, m
 //
 // A successor learns of it at its next attempt, or at once with a notifier; the deputy
 // learns of it within one heartbeat interval. One of a shared session leads that term on a
-// connection of its own, for which its pool needs room.
+// connection of its own, for which its pool needs room, and takes up one transfer at a time.
 //
-// If the successor does not come within one lease, or before ctx ends, the term is resigned
-// without it, and the error wraps ErrNoSuccessor: the successor is dead, frozen, unhealthy
-// or unknown, does not campaign, or has a retry interval longer than the lease. The same
-// holds if it is lost while the term's work returns; the lock is kept for it for one
-// heartbeat interval, and one second at least. In transaction scope another candidate may be
+// If the successor does not come within one lease, or before ctx ends, the offer is taken back, the
+// term goes on, and the error wraps ErrNoSuccessor: the successor is dead, frozen, unhealthy
+// or unknown, does not campaign, or has a retry interval longer than the lease. To let anybody
+// lead then, call Resign.
+//
+// Once the term's context is done there is no way back: if the successor is lost while the work
+// returns, the lock is kept for it for one heartbeat interval, and one second at least; then
+// anybody gets it, and the error wraps ErrNoSuccessor. In transaction scope another candidate may be
 // sooner, if the successor's wait ends just before the transaction. An error of Resign is
 // wrapped, too: then the successor may have the lock.
 //
 // If ctx ends first, TransferTo returns within a second, with an error that wraps
-// ErrNoSuccessor and the cause of ctx. The term has ended, and the lock is released when its
-// work has returned. If the successor has come by then, it may still get the lock.
+// ErrNoSuccessor and the cause of ctx. [Term.Valid] tells whether the term goes on; if not, the
+// successor may still get the lock.
 //
 // successor is a candidate id other than this candidate's; if it cannot be one, the error
-// wraps ErrNoSuccessor and ErrConfig, and the term goes on. A lead may call TransferTo with
+// wraps ErrNoSuccessor and ErrConfig. A lead may call TransferTo with
 // its term's context. It returns once the term has ended, and then lead must return. For
-// Campaign and TryCampaign, calling TransferTo asserts that your work has returned, as Resign
-// does; RequestTransfer leaves the work its drain.
+// Campaign and TryCampaign, calling TransferTo asserts that your work has returned when the term
+// ends, as Resign does; RequestTransfer leaves the work its drain.
 func (t *Term) TransferTo(ctx context.Context, successor string) error {
 	if err := checkSuccessor(successor, t.candidateID); err != nil {
 		return fmt.Errorf("%w: %w", ErrNoSuccessor, err)
 	}
-	offer := t.lock.TransferTo(successor)
-	absent := t.prepare(ctx, offer, successor)
-	if absent == nil {
-		absent = t.leaveTo(offer, hooks.Resigned, ErrResigned)
-	}
-	if absent != nil {
-		offer.Withdraw()
+	absent := t.transfer(ctx, successor, hooks.Resigned, ErrResigned)
+	if absent != nil && t.over() == nil {
+		return fmt.Errorf("%w, and the term goes on: %q: %w", ErrNoSuccessor, successor, absent)
 	}
 	err := t.Resign(ctx)
 	switch {
@@ -308,6 +326,26 @@ func checkSuccessor(successor, own string) error {
 	return nil
 }
 
+var (
+	errOvertaken = errors.New("it was the first in the queue, but no longer when the work returned")
+	errMayHave   = errors.New("it was the first in the queue, and may get the lock")
+)
+
+// transfer ends the term in favor of the successor once that is the first in the queue. Otherwise
+// it takes the offer back, and returns why; the term goes on, unless it has ended.
+func (t *Term) transfer(ctx context.Context, successor string, reason hooks.Reason, cause error) error {
+	offer := t.lock.TransferTo(successor)
+	absent := t.prepare(ctx, offer, successor)
+	if absent == nil && t.endFor(offer, reason, cause) {
+		return nil
+	}
+	if pgerr.MaybeBroken(absent) {
+		_ = t.lock.Verify(ctx) // which ends the session if it is lost
+	}
+	offer.Withdraw()
+	return cmp.Or(absent, context.Cause(t.ctx))
+}
+
 // prepare makes the offer and waits until the successor is the first in the queue, while
 // the term goes on.
 func (t *Term) prepare(ctx context.Context, offer *lock.Transfer, successor string) error {
@@ -320,22 +358,4 @@ func (t *Term) prepare(ctx context.Context, offer *lock.Transfer, successor stri
 	ctx, stop := backoff.Either(ctx, t.ctx)
 	defer stop()
 	return offer.Prepare(ctx, func() { t.notify(ctx, notifyPatience, eventSuccessor, successor) })
-}
-
-var (
-	errOvertaken = errors.New("it was the first in the queue, but no longer when the work returned")
-	errMayHave   = errors.New("it was the first in the queue, and may get the lock")
-)
-
-// leaveTo ends the term in favour of the successor. It returns the cause of the end if the
-// term has ended already.
-func (t *Term) leaveTo(offer *lock.Transfer, reason hooks.Reason, cause error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ctx.Err() != nil {
-		return context.Cause(t.ctx)
-	}
-	t.offer = offer
-	t.cancel(&ending{reason: reason, err: cause})
-	return nil
 }

@@ -61,7 +61,7 @@ func (t *Term) awaitWork() {
 // OnElected that overruns blocks.
 func (t *Term) overrun(since time.Time, meanwhile string) func() {
 	return t.announcer.failure(t.ctx, hooks.Failure{Op: hooks.OpWork, Returned: t.work.idle, Err: fmt.Errorf(
-		"%w: it has not returned %v after its context was cancelled: %s: make it return when its context is done, or choose a longer drain",
+		"%w: it has not returned %v after its context was cancelled: %s: make it return when its context is done (does it wait for a RequestResign of its own?), or choose a longer drain",
 		ErrOverrun, time.Since(since).Round(time.Millisecond), meanwhile)})
 }
 

@@ -33,9 +33,10 @@ type transaction struct {
 	number int64 // of the virtual transaction; 0 for a statement's own
 	began  time.Time
 	failed bool
-	saved  bool // there is a savepoint
 	xid    int64
 	commit []func()
+
+	savepoints []map[lockID][2]int // the grants of each that is open
 }
 
 // nameOfTransaction names the backend's transaction, also among those of other servers.
@@ -333,12 +334,7 @@ func (x *execution) query(m *message) (a Answer, err error) {
 		return a, errGone
 	}
 	x.tx.failed = err != nil
-	switch {
-	case m.query == db.Savepoint:
-		x.tx.saved = true
-	case m.query == db.ReleaseIt:
-		x.tx.saved = false
-	case err != nil && !x.tx.saved: // an error ends the transaction, and the client is still to say ROLLBACK
+	if err != nil && len(x.tx.savepoints) == 0 { // an error ends the transaction, and the client is still to say ROLLBACK
 		x.server.locks.release(x.backend, byTransaction)
 	}
 	if alone {

@@ -65,11 +65,11 @@ func TestNobodyCanPretendToWaitForTheEndOfATransaction(t *testing.T) {
 		term := b.campaign(leader.Elector)
 		tx, err := b.candidate("other").pool.Begin()
 		b.check(err)
-		rung, err := db.New(tx).Ring(always, db.RingParams{Pid: b.pid(leader)})
+		ring, err := db.New(tx).Ring(always, db.RingParams{Pid: b.pid(leader)})
 		b.check(err)
 		time.Sleep(3 * heartbeat)
-		if err := context.Cause(term.Context()); err != nil || !rung {
-			b.Errorf("rung %v: %v", rung, err)
+		if err := context.Cause(term.Context()); err != nil || !ring.Rung {
+			b.Errorf("rung %v: %v", ring.Rung, err)
 		}
 		b.check(tx.Rollback())
 		b.wraps(term.Resign(always))

@@ -16,7 +16,7 @@ func (m *message) scopeOf(i int) scope {
 
 func tryLock(x *execution, m *message) (Answer, error) {
 	key := m.integer(1)
-	outcome, seated, err := x.attempt(key, m.text(2), m.bool(3), [2]int64{m.integer(4), m.integer(5)}, m.text(6), bySession)
+	outcome, seated, err := x.attempt(key, twoIntegers(m.integer(2), m.integer(3)), m.bool(4), [2]int64{m.integer(5), m.integer(6)}, m.text(7), bySession)
 	leader, id := int64(0), ""
 	if h := x.server.holder(bigint(key)); h != nil && m.bool(0) && outcome != "granted" {
 		leader = int64(h.pid)
@@ -26,12 +26,12 @@ func tryLock(x *execution, m *message) (Answer, error) {
 }
 
 func tryTransactionLock(x *execution, m *message) (Answer, error) {
-	outcome, seated, err := x.attempt(m.integer(0), m.text(1), m.bool(2), [2]int64{m.integer(3), m.integer(4)}, m.text(5), byTransaction)
+	outcome, seated, err := x.attempt(m.integer(0), twoIntegers(m.integer(1), m.integer(2)), m.bool(3), [2]int64{m.integer(4), m.integer(5)}, m.text(6), byTransaction)
 	return one(outcome, seated, int64(x.pid), x.server.start(), x.mark()), err
 }
 
 // attempt is the CASE of TryLock, whose branches are taken in order, and what follows from it.
-func (x *execution) attempt(key int64, candidate string, sit bool, seat [2]int64, settings string, s scope) (outcome string, seated bool, err error) {
+func (x *execution) attempt(key int64, offer lockID, sit bool, seat [2]int64, settings string, s scope) (outcome string, seated bool, err error) {
 	if x.server.recovery {
 		return "standby", false, nil
 	}
@@ -41,7 +41,7 @@ func (x *execution) attempt(key int64, candidate string, sit bool, seat [2]int64
 	}
 	outcome = "granted"
 	if !granted {
-		if offered, err := x.hasOffer(candidate, key); offered || err != nil {
+		if offered, err := x.hasOffer(offer); offered || err != nil {
 			return "offered", false, err
 		}
 		if !sit {

@@ -146,6 +146,28 @@ func (t *lockTable) release(b *backend, s scope) {
 	}
 }
 
+// grants counts the locks that a backend's transaction holds.
+func (t *lockTable) grants(b *backend) map[lockID][2]int {
+	all := map[lockID][2]int{}
+	for _, id := range t.of(b) {
+		if own := t.locks[id].holder(b); own != nil {
+			all[id] = own.counts[byTransaction]
+		}
+	}
+	return all
+}
+
+// restore revokes what a backend's transaction was granted since grants.
+func (t *lockTable) restore(b *backend, grants map[lockID][2]int) {
+	for _, id := range t.of(b) {
+		l := t.locks[id]
+		if own := l.holder(b); own != nil {
+			own.counts[byTransaction] = grants[id]
+			t.settle(id, l)
+		}
+	}
+}
+
 // forget removes a backend from all locks and queues.
 func (t *lockTable) forget(b *backend) {
 	for _, id := range t.of(b) {

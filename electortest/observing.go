@@ -3,7 +3,6 @@ package electortest
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"hash/fnv"
 	"slices"
 	"time"
 )
@@ -143,20 +142,10 @@ func seatKey(key int64) int64 {
 	return int64(binary.BigEndian.Uint64(sum[:8]))
 }
 
-// offerKey returns the lock with which a leader offers its lock to a candidate. PostgreSQL
-// uses another hash (hashtextextended); any deterministic one will do.
-func offerKey(candidate string, key int64) lockID {
-	h := fnv.New64a()
-	_ = binary.Write(h, binary.BigEndian, key)
-	_, _ = h.Write([]byte(candidate))
-	return bigint(int64(h.Sum64()))
-}
-
 func (x *execution) name() string { return nameOfBackend(x.backend) }
 
-// hasOffer reports whether the leader of an election offers its lock to a candidate.
-func (x *execution) hasOffer(candidate string, key int64) (bool, error) {
-	offer := offerKey(candidate, key)
+// hasOffer reports whether somebody holds the lock of an offer.
+func (x *execution) hasOffer(offer lockID) (bool, error) {
 	free, err := x.server.locks.try(x.backend, offer, shared, bySession)
 	if free {
 		x.server.locks.unlock(x.backend, offer, shared)
@@ -164,24 +153,24 @@ func (x *execution) hasOffer(candidate string, key int64) (bool, error) {
 	return !free, err
 }
 
+// A pairOf is an element of a JSON argument: a lock of two integers of an election.
+type pairOf struct{ Key, High, Low int64 }
+
 func tryLocks(x *execution, m *message) (a Answer, err error) {
-	keys, err := m.integers(0)
-	for _, key := range keys {
-		granted, err := x.server.locks.try(x.backend, bigint(key), exclusive, bySession)
+	offers, err := decode[[]pairOf](m.text(0))
+	for _, offer := range offers {
+		granted, err := x.server.locks.try(x.backend, bigint(offer.Key), exclusive, bySession)
 		outcome := "granted"
 		if err == nil && !granted {
-			offer := offerKey(x.name(), key)
-			granted, err = x.server.locks.try(x.backend, offer, shared, bySession)
-			outcome = "offered"
-			if granted {
-				x.server.locks.unlock(x.backend, offer, shared)
-				outcome = "busy"
+			outcome = "busy"
+			if granted, err = x.hasOffer(twoIntegers(offer.High, offer.Low)); granted {
+				outcome = "offered"
 			}
 		}
 		if err != nil {
 			return Answer{}, err
 		}
-		a.Rows = append(a.Rows, []any{key, outcome, int64(x.pid)})
+		a.Rows = append(a.Rows, []any{offer.Key, outcome, int64(x.pid)})
 	}
 	return a, err
 }
@@ -198,15 +187,13 @@ func unlockMany(x *execution, m *message) (a Answer, err error) {
 // statement.
 func notify(*execution, *message) (Answer, error) { return one(true), nil }
 
-func offerTransfer(x *execution, m *message) (Answer, error) {
-	offer := offerKey(m.text(1), m.integer(2))
-	offered, err := x.server.locks.try(x.backend, offer, exclusive, m.scopeOf(0))
-	return one(offered, offer.key), err
+func unlockPair(x *execution, m *message) (Answer, error) {
+	return one(x.server.locks.unlock(x.backend, twoIntegers(m.integer(0), m.integer(1)), exclusive)), nil
 }
 
-func offerStands(x *execution, m *message) (Answer, error) {
-	offered, err := x.hasOffer(x.name(), m.integer(0))
-	return one(offered), err
+func holderOffers(x *execution, m *message) (Answer, error) {
+	leader, offers := x.server.holder(bigint(m.integer(0))), x.server.holder(pair(m.integer(1)))
+	return one(leader != nil && leader == offers), nil
 }
 
 func unlockTo(x *execution, m *message) (Answer, error) {

@@ -327,6 +327,7 @@ func TestAnIdleTransactionHasNoSnapshot(t *testing.T) {
 			check()
 		}()
 		b.wraps(term.TransferTo(ctx, "nobody"), elector.ErrNoSuccessor)
+		b.wraps(term.Resign(always))
 	})
 }
 
@@ -915,19 +916,19 @@ func TestASuccessorWhoseLastAttemptFailsSaysSoOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		one := b.run("one")
 		b.leads(one)
-		pool := b.Open()
-		defer pool.Close()
-		offers, err := pool.Conn(always)
-		b.check(err)
-		_, err = db.New(offers).OfferTransfer(always, db.OfferTransferParams{Candidate: "two", Key: one.Key()})
-		b.check(err)
-		var last atomic.Value
-		last.Store("")
+		term, _ := one.Term()
+		ctx, withdraw := context.WithCancel(always)
+		defer withdraw()
+		go func() { _ = term.TransferTo(ctx, "two") }()
+		var looks atomic.Int32 // whether the leader offers its lock
 		two := b.wired(func(m message, send func() error) error {
-			if m.name == "PrepareWait" {
-				_ = offers.Raw(func(any) error { return driver.ErrBadConn })
-			}
-			if before := last.Swap(m.name); m.name == "TryInTransaction" && before == "OfferStands" {
+			switch {
+			case m.name == "PrepareWait":
+				withdraw()
+				time.Sleep(time.Millisecond)
+			case m.name == "HolderOffers":
+				looks.Add(1)
+			case m.name == "TryInTransaction" && looks.Load() == 2:
 				return errOops
 			}
 			return send()

@@ -25,10 +25,10 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.AdvisoryLocks:       advisoryLocks,
 	db.ApplySettings:       applySettings,
 	db.BackendStart:        backendStart,
-	db.OfferTransfer:       offerTransfer,
+	db.HolderOffers:        holderOffers,
 	db.InTransaction:       inTransaction,
-	db.OfferStands:         offerStands,
 	db.Notify:              notify,
+	db.UnlockPair:          unlockPair,
 	db.UnlockTo:            unlockTo,
 	db.Clock:               clock,
 	db.Deputies:            deputies,
@@ -54,9 +54,9 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.RepeatableRead:      nothing,
 	db.ReadCommitted:       nothing,
 	db.RollBackAndChain:    rollBackAndChain,
-	db.Savepoint:           nothing,
-	db.RollBackToIt:        nothing, // but for what has failed: see query
-	db.ReleaseIt:           nothing,
+	db.Savepoint:           savepoint,
+	db.RollBackToIt:        rollBackToIt,
+	db.ReleaseIt:           releaseIt,
 	db.PrepareWait:         prepareWait,
 	db.Requests:            standingRequests,
 	db.Ring:                ring,
@@ -104,6 +104,30 @@ func find(text string) (name string, run func(*execution, *message) (Answer, err
 		return name, notImplemented
 	}
 	return text, others
+}
+
+func savepoint(x *execution, _ *message) (Answer, error) {
+	x.tx.savepoints = append(x.tx.savepoints, x.server.locks.grants(x.backend))
+	return Answer{}, nil
+}
+
+// rollBackToIt releases the locks that were taken since. A transaction changes nothing else.
+func rollBackToIt(x *execution, _ *message) (a Answer, err error) {
+	last := len(x.tx.savepoints) - 1
+	if last < 0 {
+		return a, newError("3B001", "savepoint \"pgelector\" does not exist")
+	}
+	x.server.locks.restore(x.backend, x.tx.savepoints[last])
+	return a, nil
+}
+
+func releaseIt(x *execution, _ *message) (a Answer, err error) {
+	last := len(x.tx.savepoints) - 1
+	if last < 0 {
+		return a, newError("3B001", "savepoint \"pgelector\" does not exist")
+	}
+	x.tx.savepoints = x.tx.savepoints[:last]
+	return a, nil
 }
 
 func nothing(*execution, *message) (Answer, error) { return Answer{}, nil }
@@ -214,7 +238,10 @@ func ring(x *execution, m *message) (Answer, error) {
 	if err == nil && asked {
 		rung, err = x.server.locks.try(x.backend, bellOf(m.integer(2)), shared, byTransaction)
 	}
-	return one(rung), err
+	l := x.server.locks.locks[pair(m.integer(3))]
+	leader := x.server.backends[int32(m.integer(2))]
+	answered := l != nil && leader != nil && l.holder(leader) != nil && l.holder(leader).holds(exclusive)
+	return one(rung, int64(x.pid), x.tx.name(), answered), err
 }
 
 // standingRequests names a transaction by a number that is its own until the server restarts.

@@ -75,6 +75,8 @@ func TestATransferInsideATransactionReleasesNoLockOfASession(t *testing.T) {
 		defer cancel()
 		term, _ = two.Term()
 		b.wraps(term.TransferTo(ctx, "nobody"), elector.ErrNoSuccessor)
+		b.wraps(term.Verify(always))
+		b.wraps(term.Resign(always))
 		b.leads(one)
 		b.Trace(nil)
 		b.ended(two, hooks.Resigned)

@@ -89,7 +89,7 @@ const (
 	OpSetting   Op = "setting"   // the server refused a session setting; the session goes on without
 	OpWatch     Op = "watch"     // the watch of a leader's backend (WithWatch); the term goes on without
 	OpHealth    Op = "health"    // the candidate has become unhealthy (WithHealth)
-	OpRequest   Op = "request"   // a request to go that the leader refused (WithRequests), or cannot look for; the term goes on
+	OpRequest   Op = "request"   // a request to go that the leader refused (WithRequests) or cannot look for, or whose successor did not come; the term goes on
 	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
 	OpToken     Op = "token"     // the term's token is no larger than an earlier one (elector.ErrTokenFell); the term goes on
 )

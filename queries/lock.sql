@@ -8,8 +8,8 @@
 -- on a standby, and a busy lock changes nothing on the connection: the lock of an offer is
 -- let go at once, also in a transaction that other code left open. What is granted marks the
 -- transaction (Confirm). The outcome is 'standby', 'granted', 'busy', 'deputy' if the lock is busy
--- and a seat was granted, or 'offered' if the lock is busy and its holder offers it to this
--- candidate (OfferTransfer).
+-- and a seat was granted, or 'offered' if the lock is busy and an offer of it to this candidate
+-- stands (HolderOffers).
 --
 -- A session tells others about its term (Holder) by two locks of two integers, which it shares:
 -- a constant and the lease in milliseconds, taken with the settings; and a constant and the
@@ -25,8 +25,8 @@ WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
         WHEN pg_catalog.pg_try_advisory_lock(sqlc.arg(key)::bigint) THEN 'granted'
-        WHEN NOT pg_catalog.pg_try_advisory_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'offered'
-        WHEN NOT pg_catalog.pg_advisory_unlock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'busy'
+        WHEN NOT pg_catalog.pg_try_advisory_lock_shared(sqlc.arg(offer_high)::integer, sqlc.arg(offer_low)::integer) THEN 'offered'
+        WHEN NOT pg_catalog.pg_advisory_unlock_shared(sqlc.arg(offer_high)::integer, sqlc.arg(offer_low)::integer) THEN 'busy'
         ELSE 'busy'
     END AS outcome
 ), seat AS MATERIALIZED (
@@ -72,8 +72,8 @@ WITH attempt AS MATERIALIZED (
     SELECT CASE
         WHEN pg_catalog.pg_is_in_recovery() THEN 'standby'
         WHEN pg_catalog.pg_try_advisory_xact_lock(sqlc.arg(key)::bigint) THEN 'granted'
-        WHEN NOT pg_catalog.pg_try_advisory_lock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'offered'
-        WHEN NOT pg_catalog.pg_advisory_unlock_shared(pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint)) THEN 'busy'
+        WHEN NOT pg_catalog.pg_try_advisory_lock_shared(sqlc.arg(offer_high)::integer, sqlc.arg(offer_low)::integer) THEN 'offered'
+        WHEN NOT pg_catalog.pg_advisory_unlock_shared(sqlc.arg(offer_high)::integer, sqlc.arg(offer_low)::integer) THEN 'busy'
         ELSE 'busy'
     END AS outcome
 ), seat AS MATERIALIZED (
@@ -137,19 +137,18 @@ SELECT EXISTS (
 )::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid;
 
 -- name: TryLocks :many
--- TryLocks is one attempt for many elections on one session: keys is a JSON array of integers,
--- as text. The outcome is 'granted', 'busy', or 'offered' if the lock is busy and its holder
--- offers it to this candidate (OfferTransfer), whose id is the session's application_name. If
+-- TryLocks is one attempt for many elections on one session: offers is a JSON array of objects
+-- with the key of an election, and high and low, the two integers of the offer's lock. The
+-- outcome is 'granted', 'busy', or 'offered' if the lock is busy and an offer of it to this
+-- candidate stands (HolderOffers). If
 -- it fails half-way (SQLSTATE 53200, the lock table is full), the session keeps the locks
 -- granted so far (PostgreSQL manual, 9.27.10): HeldLocks lists them.
 SELECT k.key::bigint AS key, CASE
     WHEN pg_catalog.pg_try_advisory_lock(k.key::bigint) THEN 'granted'
-    WHEN NOT pg_catalog.pg_try_advisory_lock_shared(
-        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'offered'
-    WHEN pg_catalog.pg_advisory_unlock_shared(
-        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), k.key::bigint)) THEN 'busy'
+    WHEN NOT pg_catalog.pg_try_advisory_lock_shared(k.high::integer, k.low::integer) THEN 'offered'
+    WHEN pg_catalog.pg_advisory_unlock_shared(k.high::integer, k.low::integer) THEN 'busy'
 END::pg_catalog.text AS outcome, pg_catalog.pg_backend_pid()::integer AS pid
-FROM pg_catalog.json_array_elements_text(sqlc.arg(keys)::pg_catalog.text::pg_catalog.json) AS k(key);
+FROM pg_catalog.json_to_recordset(sqlc.arg(offers)::pg_catalog.text::pg_catalog.json) AS k(key bigint, high integer, low integer);
 
 -- name: HeldLocks :many
 -- HeldLocks lists the keys of the session-level advisory locks that a backend holds.

@@ -1,19 +1,20 @@
--- name: OfferTransfer :one
--- OfferTransfer offers the election's lock to one candidate: the leader takes a lock that only
--- that candidate tries, in its own attempts (outcome 'offered'). The server derives its key
--- from the election's key and the candidate's id. offered is false if the candidate is trying
--- it at this moment. inside is as for TryLock.
-SELECT CASE WHEN sqlc.arg(inside)::boolean THEN pg_catalog.pg_try_advisory_xact_lock(c.offer_key)
-        ELSE pg_catalog.pg_try_advisory_lock(c.offer_key) END::boolean AS offered, c.offer_key::bigint AS offer_key
-FROM (SELECT pg_catalog.hashtextextended(sqlc.arg(candidate)::pg_catalog.text, sqlc.arg(key)::bigint) AS offer_key OFFSET 0) AS c;
+-- name: UnlockPair :one
+-- UnlockPair is Unlock for a lock of two integers. A leader offers the election's lock to one
+-- candidate by such a lock (TryPair), which only that candidate tries in its own attempts.
+SELECT pg_catalog.pg_advisory_unlock(sqlc.arg(high)::integer, sqlc.arg(low)::integer)::boolean AS released;
 
--- name: OfferStands :one
--- OfferStands checks on the candidate's own session whether the offer still stands.
-SELECT CASE WHEN pg_catalog.pg_try_advisory_lock_shared(
-        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), sqlc.arg(key)::bigint))
-    THEN NOT pg_catalog.pg_advisory_unlock_shared(
-        pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'), sqlc.arg(key)::bigint))
-    ELSE true END::boolean AS stands;
+-- name: HolderOffers :one
+-- HolderOffers checks that one session holds both the election's lock and that of the offer,
+-- whose two integers are the halves of offer: anybody can take the latter.
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_locks AS l
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.pid IS NOT NULL
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=)
+            CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1 THEN sqlc.arg(key)::bigint ELSE sqlc.arg(offer)::bigint END
+    GROUP BY l.pid
+    HAVING pg_catalog.count(*) OPERATOR(pg_catalog.=) 2
+)::boolean AS offers;
 
 -- name: UnlockTo :one
 -- UnlockTo reports whether a candidate is the first in the lock's queue. If it is, and
@@ -56,10 +57,23 @@ FROM handed;
 -- request's lock, and then the bell of the leader's session, which that session's next Ping
 -- finds. Both end with the transaction. rung is false if a Ping was looking at this moment.
 -- The two integers of a bell are a constant (session.Bell) and the backend's process id.
+--
+-- The leader's session answers by a lock of two integers, the halves of answer, that is named
+-- after the transaction (session.AnswerKey): answered is true if that session, and no other, holds it.
 SELECT CASE
     WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(sqlc.arg(request_high)::integer, sqlc.arg(request_low)::integer) THEN false
     ELSE pg_catalog.pg_try_advisory_xact_lock_shared(983268819, sqlc.arg(pid)::integer)
-END::boolean AS rung;
+END::boolean AS rung, pg_catalog.pg_backend_pid()::integer AS own_pid,
+COALESCE((
+    SELECT l.virtualtransaction FROM pg_catalog.pg_locks AS l WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() LIMIT 1
+), '')::pg_catalog.text AS transaction,
+EXISTS (
+    SELECT FROM pg_catalog.pg_locks AS l
+    WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+        AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
+        AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(answer)::bigint
+)::boolean AS answered;
 
 -- name: Requests :many
 -- Requests are the requests of those who ring the bell of the session with that pid: the key

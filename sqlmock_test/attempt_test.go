@@ -237,7 +237,7 @@ func TestASettingThatTheServerRefusesIsLeftOutAndReportedOnce(t *testing.T) {
 		e, rec := newElector(t, pool)
 		expectRefusedSettings(mock, refused)
 		expectEachTried(mock, names, name, refused)
-		query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, lacks(name)).WillReturnRows(row("granted", true, sessionPID, 0, ""))
+		query(mock, "TryLock").WithArgs(true, e.Key(), anything, anything, false, anything, anything, lacks(name)).WillReturnRows(row("granted", true, sessionPID, 0, ""))
 		query(mock, "Confirm").WillReturnRows(row(true, sessionPID, timelineOne|745, noEpoch, false, ""))
 		expectResign(mock)
 		resign(t, campaign(t, e))
@@ -376,7 +376,7 @@ func TestAServerThatShutsDownDuringTheCheckRefusesNoSetting(t *testing.T) {
 			wantFailures(t, rec, hooks.OpCampaign)
 
 			expectServerCheck(mock)
-			query(mock, "TryLock").WithArgs(true, e.Key(), "web-1", false, anything, anything, has(`"application_name","value":"web-1"`)).WillReturnRows(row("busy", false, sessionPID, 0, ""))
+			query(mock, "TryLock").WithArgs(true, e.Key(), anything, anything, false, anything, anything, has(`"application_name","value":"web-1"`)).WillReturnRows(row("busy", false, sessionPID, 0, ""))
 			if _, elected, err := e.TryCampaign(t.Context()); elected || err != nil {
 				t.Errorf("got %v, %v", elected, err)
 			}

@@ -138,7 +138,7 @@ func expectInterval(mock sqlmock.Sqlmock, first bool) {
 	for range 2 {
 		query(mock, "TryAsDeputy").WillReturnRows(row(false, sessionPID))
 	}
-	query(mock, "OfferStands").WillReturnRows(row(false))
+	query(mock, "PairIsFree").WillReturnRows(row(true, sessionPID))
 	if first {
 		lookAbout.expect(mock, fault{}) // on its own session, to compare
 	}
@@ -204,7 +204,7 @@ func TestADeputyReportsThatItCannotAskForAnOffer(t *testing.T) {
 			for range 2 {
 				query(mock, "TryAsDeputy").WillReturnRows(row(false, sessionPID))
 			}
-			query(mock, "OfferStands").WillReturnError(f.err)
+			query(mock, "PairIsFree").WillReturnError(f.err)
 			expectServerCheck(mock)
 			expectAll(mock, deputies["asks"].all())
 			expectResign(mock)

@@ -148,7 +148,7 @@ func TestANotificationWakesOnlyItsElectionOfASession(t *testing.T) {
 		}
 		m.opened()
 		query(m.mock, "TryLocks").WillReturnRows(rows(values(int64(1), "busy", sessionPID), values(int64(2), "busy", sessionPID)))
-		query(m.mock, "TryLocks").WithArgs(lacks("1")).WillReturnRows(rows(values(int64(2), "granted", sessionPID)))
+		query(m.mock, "TryLocks").WithArgs(lacks(`"key":1,`)).WillReturnRows(rows(values(int64(2), "granted", sessionPID)))
 		query(m.mock, "HeldLocks").WillReturnRows(rows(values(int64(2))))
 		query(m.mock, "Tokens").WillReturnRows(rows(values(int64(2), true, timelineOne|7, noEpoch, sessionPID)))
 		expectNotify(m.mock, "led 2")
@@ -323,7 +323,7 @@ func TestADeputyHearsOfMoreThanFourNotificationsInACampaign(t *testing.T) {
 			query(mock, "TryAsDeputy").WillReturnRows(row(false, sessionPID))
 			lookAbout.expect(mock, fault{})
 			query(mock, "TryAsDeputy").WillReturnRows(row(false, sessionPID))
-			query(mock, "OfferStands").WillReturnRows(row(false))
+			query(mock, "PairIsFree").WillReturnRows(row(true, sessionPID))
 			if i == 0 {
 				lookAbout.expect(mock, fault{}) // on its own session, to compare
 			}
@@ -385,7 +385,7 @@ func TestALeaderIsToldOfARequestOnceItsBellHasRung(t *testing.T) {
 		mock.ExpectBegin()
 		query(mock, "ApplySettings").WillReturnRows(row(1))
 		for i, rung := range []bool{false, true, true} { // at first the leader was looking
-			query(mock, "Ring").WillReturnRows(row(rung))
+			query(mock, "Ring").WillReturnRows(row(rung, 500, "3/7", false))
 			if i == 1 {
 				expectNotify(mock, fmt.Sprint("request ", orders))
 			}
@@ -425,7 +425,11 @@ func TestAnyFaultOfARequestIsReturnedAtOnce(t *testing.T) {
 					query(mock, name).WillReturnError(errPlain)
 					break
 				}
-				query(mock, name).WillReturnRows(row(true))
+				if name == "Ring" {
+					query(mock, name).WillReturnRows(row(true, 500, "3/7", false))
+				} else {
+					query(mock, name).WillReturnRows(row(true))
+				}
 				if name == "Notify" {
 					mock.ExpectCommit()
 				}

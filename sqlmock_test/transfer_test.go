@@ -15,11 +15,9 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
-const offerKey = 77 // the key of the offer's lock
-
 // A successor opens a session to wait on.
 var (
-	successorSetup = append([]statement{waitSetup}, warmUp[0], warmUp[1], warmUp[3], warmUp[4])
+	successorSetup = append([]statement{{"HolderOffers", values(true)}, waitSetup}, warmUp[0], warmUp[1], warmUp[3], warmUp[4])
 	successorLeads = append(slices.Clone(successorSetup), statement{"WaitLock", nil}, granted)
 )
 
@@ -30,7 +28,7 @@ func expectWait(mock sqlmock.Sqlmock) {
 }
 
 func expectOffer(mock sqlmock.Sqlmock, made bool) {
-	query(mock, "OfferTransfer").WithArgs(false, "web-2", orders).WillReturnRows(row(made, offerKey))
+	query(mock, "TryPair").WillReturnRows(row(made))
 }
 
 // expectPlace expects a query for the successor's place in the queue.
@@ -40,6 +38,11 @@ func expectPlace(mock sqlmock.Sqlmock, place int) {
 
 func expectUnlockTo(mock sqlmock.Sqlmock, released bool) {
 	query(mock, "UnlockTo").WithArgs(orders, "web-2", true).WillReturnRows(row(released, released, released))
+}
+
+// expectWithdrawal expects that the offer is taken back.
+func expectWithdrawal(mock sqlmock.Sqlmock) {
+	query(mock, "UnlockPair").WillReturnRows(row(true))
 }
 
 func expectUnlock(mock sqlmock.Sqlmock, key int64) {
@@ -59,7 +62,7 @@ func TestTheTermGoesOnUntilItsSuccessorIsReady(t *testing.T) {
 		}
 		expectUnlockTo(mock, false) // it was first, but waits again
 		expectUnlockTo(mock, true)
-		expectUnlock(mock, offerKey)
+		expectWithdrawal(mock)
 		e, rec := newElector(t, pool)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -93,7 +96,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			expectOffer(mock, true)
 			expectPlace(mock, 1)
 			expectUnlockTo(mock, true)
-			expectUnlock(mock, offerKey)
+			expectWithdrawal(mock)
 		}},
 		"it was lost while the work returned": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
@@ -102,13 +105,13 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 				expectUnlockTo(mock, false)
 			}
 			expectUnlock(mock, orders)
-			expectUnlock(mock, offerKey)
+			expectWithdrawal(mock)
 		}, overtaken, []error{elector.ErrNoSuccessor}, 2 * time.Second},
 		"another came before it in that instant": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
 			expectPlace(mock, 1)
 			expectOvertaken(mock)
-			expectUnlock(mock, offerKey)
+			expectWithdrawal(mock)
 		}, overtaken, []error{elector.ErrNoSuccessor}, 0},
 		"it comes a moment later": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
@@ -116,7 +119,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			query(mock, "UnlockTo").WillReturnRows(row(true, true, false))
 			query(mock, "Holder").WillReturnRows(rows())
 			query(mock, "Holder").WillReturnRows(row(300, "web-2", "app", "", 0, 0, 0, false, "", ""))
-			expectUnlock(mock, offerKey)
+			expectWithdrawal(mock)
 		}, "", nil, 2 * time.Millisecond},
 		"nobody comes": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
@@ -125,7 +128,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			for range looks(time.Second) {
 				query(mock, "Holder").WillReturnRows(rows())
 			}
-			expectUnlock(mock, offerKey)
+			expectWithdrawal(mock)
 		}, overtaken, []error{elector.ErrNoSuccessor}, time.Second},
 		"it does not come": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
@@ -134,26 +137,23 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			for range looks(10 * time.Second) { // a lease
 				expectPlace(mock, 0)
 			}
-			expectUnlock(mock, offerKey)
-			expectUnlock(mock, orders)
-		}, `"web-2": it did not come within 10s`, []error{elector.ErrNoSuccessor}, 10 * time.Second},
+			expectWithdrawal(mock)
+		}, `and the term goes on: "web-2": it did not come within 10s`, []error{elector.ErrNoSuccessor}, 10 * time.Second},
 		"the server refuses the offer": {func(mock sqlmock.Sqlmock) {
-			query(mock, "OfferTransfer").WillReturnError(errFull)
-			expectUnlock(mock, orders)
-		}, "", []error{elector.ErrNoSuccessor, elector.ErrLockTableFull}, 0},
+			query(mock, "TryPair").WillReturnError(errFull)
+		}, "and the term goes on", []error{elector.ErrNoSuccessor, elector.ErrLockTableFull}, 0},
 		"the server does not say where it is": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
 			query(mock, "UnlockTo").WillReturnError(errPlain)
-			expectUnlock(mock, offerKey)
-			expectUnlock(mock, orders)
-		}, `"web-2": elector: look for the successor`, []error{elector.ErrNoSuccessor, errPlain}, 0},
+			expectWithdrawal(mock)
+		}, `and the term goes on: "web-2": elector: look for the successor`, []error{elector.ErrNoSuccessor, errPlain}, 0},
 		"the server does not release": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
 			expectPlace(mock, 1)
 			query(mock, "UnlockTo").WillReturnError(errPlain)
 			holdsLock.expect(mock, fault{})
 			expectUnlock(mock, orders)
-			expectUnlock(mock, offerKey)
+			expectWithdrawal(mock)
 		}, overtaken, []error{elector.ErrNoSuccessor}, 0},
 		"the server does not release, nor says so": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
@@ -161,7 +161,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			query(mock, "UnlockTo").WillReturnError(errPlain)
 			query(mock, "HoldsLock").WillReturnError(errPlain)
 			expectUnlock(mock, orders)
-			expectUnlock(mock, offerKey)
+			expectWithdrawal(mock)
 		}, overtaken, []error{elector.ErrNoSuccessor}, 0},
 		"the server releases, and has no room to take it back": {func(mock sqlmock.Sqlmock) {
 			expectOffer(mock, true)
@@ -169,7 +169,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 			query(mock, "UnlockTo").WillReturnError(errFull)
 			query(mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
 			query(mock, "Holder").WillReturnRows(row(300, "web-2", "app", "", 0, 0, 0, false, "", ""))
-			expectUnlock(mock, offerKey)
+			expectWithdrawal(mock)
 		}, "", nil, 0},
 	} {
 		bubble(t, name, func(t *testing.T) {
@@ -184,6 +184,10 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			wantTook(t, start, c.took)
+			if strings.HasPrefix(c.says, "and the term goes on") {
+				expectUnlock(mock, orders)
+				resign(t, term)
+			}
 		})
 	}
 	bubble(t, "it has, and the server serves it first", func(t *testing.T) {
@@ -193,7 +197,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 		expectOffer(mock, true)
 		expectPlace(mock, 1)
 		expectUnlockTo(mock, true)
-		expectUnlock(mock, offerKey)
+		expectWithdrawal(mock)
 		e, _ := newElector(t, pool, elector.WithStandby(elector.Wait))
 		term := campaign(t, e)
 		time.Sleep(time.Second)
@@ -207,7 +211,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 		expectOffer(mock, true)
 		expectPlace(mock, 1)
 		expectOvertaken(mock)
-		expectUnlock(mock, offerKey)
+		expectWithdrawal(mock)
 		e, _ := newElector(t, pool)
 		term := campaign(t, e)
 		wantError(t, term.TransferTo(t.Context(), "web-2"), elector.ErrNoSuccessor)
@@ -221,7 +225,7 @@ func TestTransferToReturnsNilOnlyIfTheSuccessorHasTheLock(t *testing.T) {
 		for range looks(time.Second) {
 			expectPlace(mock, 0)
 		}
-		expectUnlock(mock, offerKey)
+		expectWithdrawal(mock)
 		expectUnlock(mock, orders)
 		e, _ := newElector(t, pool)
 		term := campaign(t, e)
@@ -238,12 +242,12 @@ func TestAResignationDuringATransferComesFirst(t *testing.T) {
 		m := newMany(t, 1)
 		m.opened()
 		m.elected(1, 1)
-		query(m.mock, "OfferTransfer").WithArgs(false, "web-2", 1).WillReturnRows(row(true, offerKey))
+		query(m.mock, "TryPair").WillReturnRows(row(true))
 		for range looks(time.Second) {
 			query(m.mock, "UnlockTo").WillReturnRows(row(false, false, false))
 		}
 		m.mock.MatchExpectationsInOrder(false)
-		expectUnlock(m.mock, offerKey)
+		expectWithdrawal(m.mock)
 		expectUnlock(m.mock, 1)
 		term := m.campaign(t, 0)
 		time.AfterFunc(time.Second, func() { _ = term.Resign(t.Context()) })
@@ -295,12 +299,13 @@ func TestACandidateWaitsAsLongAsItsOfferStands(t *testing.T) {
 		pool, mock := newMock(t)
 		expectServerCheck(mock)
 		query(mock, "TryLock").WillReturnRows(row("offered", false, sessionPID, 300, "web-2"))
+		query(mock, "HolderOffers").WillReturnRows(row(true))
 		query(mock, "PrepareWait").WithArgs(false, has(`"pgelector.role","value":"successor"`)).WillReturnRows(row(sessionPID, false, 14, "1.5"))
-		expectAll(mock, successorSetup[1:])
+		expectAll(mock, successorSetup[2:])
 		expectWait(mock)
-		query(mock, "OfferStands").WillReturnRows(row(true))
+		query(mock, "HolderOffers").WillReturnRows(row(true))
 		expectWait(mock)
-		query(mock, "OfferStands").WillReturnRows(row(false)) // the transfer has ended
+		query(mock, "HolderOffers").WillReturnRows(row(false)) // the transfer has ended
 		expectBusy(mock, 300, "web-2")
 		query(mock, "TryLock").WillReturnRows(row("offered", false, sessionPID, 300, "web-2"))
 		expectAll(mock, successorLeads)
@@ -400,7 +405,7 @@ func TestTheSuccessorIsNotifiedWhenItsOfferStands(t *testing.T) {
 		expectPlace(mock, 0)
 		expectPlace(mock, 1)
 		expectUnlockTo(mock, true)
-		expectUnlock(mock, offerKey)
+		expectWithdrawal(mock)
 		e, _ := newElector(t, pool, elector.WithNotifier(&manualNotifier{}))
 		term := campaign(t, e)
 		settle()
@@ -411,11 +416,14 @@ func TestTheSuccessorIsNotifiedWhenItsOfferStands(t *testing.T) {
 // If its wait fails, a successor campaigns on as after any failure.
 func TestASuccessorReportsWhatFails(t *testing.T) {
 	for name, fails := range map[string]func(sqlmock.Sqlmock){
-		"its connection": func(mock sqlmock.Sqlmock) { query(mock, "PrepareWait").WillReturnError(errPlain) },
-		"the wait":       func(mock sqlmock.Sqlmock) { mock.ExpectExec("-- name: WaitLock ").WillReturnError(errPlain) },
+		"its connection": func(mock sqlmock.Sqlmock) {
+			query(mock, "HolderOffers").WillReturnRows(row(true))
+			query(mock, "PrepareWait").WillReturnError(errPlain)
+		},
+		"the wait": func(mock sqlmock.Sqlmock) { mock.ExpectExec("-- name: WaitLock ").WillReturnError(errPlain) },
 		"the question": func(mock sqlmock.Sqlmock) {
 			expectWait(mock)
-			query(mock, "OfferStands").WillReturnError(errPlain)
+			query(mock, "HolderOffers").WillReturnError(errPlain)
 		},
 	} {
 		bubble(t, name, func(t *testing.T) {
@@ -464,10 +472,10 @@ func TestALateAnswerToAnOfferCostsTheSessionNothing(t *testing.T) {
 			m.elected(1, 1, 2)
 			m.mock.MatchExpectationsInOrder(false)
 			terms := m.campaigns(t)
-			query(m.mock, "OfferTransfer").WillDelayFor(2 * time.Second).WillReturnRows(row(made, offerKey))
+			query(m.mock, "TryPair").WillDelayFor(2 * time.Second).WillReturnRows(row(made))
 			expectUnlock(m.mock, 1)
 			if made {
-				expectUnlock(m.mock, offerKey)
+				expectWithdrawal(m.mock)
 			}
 			wantError(t, terms[0].TransferTo(within(t, time.Second), "web-2"), elector.ErrNoSuccessor)
 			time.Sleep(1500 * time.Millisecond)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -18,19 +19,26 @@ import (
 
 func (a *app) resignCommand() *cobra.Command {
 	var to string
+	var orAnyone bool
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "resign NAME",
 		Short: "Ask the leader to hand over cleanly",
 		Long: "Asks the leader to resign. It hears at its next heartbeat, finishes its work, and releases the lock. Then prints who\n" +
-			"leads next, which may be the same candidate again. With --to the leader transfers the lock to that candidate.\n" +
-			"The request ends with this command. Any role that may connect can ask.\n\n" +
-			"Exit status: 0; 3 if nobody leads, the leader did not answer, or another candidate leads next than --to says;\n" +
+			"leads next, which may be the same candidate again. With --to the leader transfers the lock to that candidate. If\n" +
+			"that does not come within one lease, the leader goes on; with --or-anyone it is then asked to resign. The request\n" +
+			"ends with this command; once the leader's work was told to stop, there is no way back. Any role that may connect\n" +
+			"can ask.\n\n" +
+			"Exit status: 0; 3 if nobody leads, the leader did not answer, or another candidate leads than --to says (with\n" +
+			"--or-anyone: and the leader did not let go);\n" +
 			"69 no primary reached.",
 		Args: oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkNames(args...); err != nil {
 				return err
+			}
+			if orAnyone && to == "" {
+				return exit.Usagef("--or-anyone needs --to")
 			}
 			if wait <= 0 {
 				return exit.Usagef("--wait %v: want more than 0", wait)
@@ -41,12 +49,7 @@ func (a *app) resignCommand() *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), wait, fmt.Errorf("no answer within %v", wait))
 			defer cancel()
-			next, err := request(func() (elector.Leader, error) {
-				if to == "" {
-					return elector.RequestResign(ctx, pool, args[0])
-				}
-				return elector.RequestTransfer(ctx, pool, args[0], to)
-			})
+			next, err := request(ctx, pool, args[0], to, orAnyone)
 			switch {
 			case errors.Is(err, elector.ErrConfig):
 				return exit.With(exit.Usage, err)
@@ -65,18 +68,32 @@ func (a *app) resignCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&to, "to", "", "the candidate that is to lead next")
 	_ = cmd.RegisterFlagCompletionFunc("to", a.completeCandidates)
+	cmd.Flags().BoolVar(&orAnyone, "or-anyone", false, "with --to: let anybody lead if that candidate does not come")
 	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long to wait for the leader")
 	a.connection.addTimeout(cmd)
 	return cmd
 }
 
-// request adds to an error who leads instead.
-func request(call func() (elector.Leader, error)) (elector.Leader, error) {
-	next, err := call()
-	if errors.Is(err, elector.ErrNoSuccessor) && next.PID != 0 {
-		err = fmt.Errorf("%w; %s leads now", err, next.CandidateID)
+// request asks the leader. It adds to an error who leads instead.
+func request(ctx context.Context, pool *sql.DB, election, to string, orAnyone bool) (elector.Leader, error) {
+	if to == "" {
+		return elector.RequestResign(ctx, pool, election)
 	}
-	return next, err
+	before, err := status.Look(ctx, pool, election)
+	if err != nil {
+		return elector.Leader{}, err
+	}
+	next, err := elector.RequestTransfer(ctx, pool, election, to)
+	leader := before.Elections[0].Leader
+	switch {
+	case !errors.Is(err, elector.ErrNoSuccessor) || next.PID == 0:
+		return next, err
+	case !orAnyone:
+		return next, fmt.Errorf("%w; %s leads now", err, next.CandidateID)
+	case leader != nil && leader.PID == next.PID && leader.ID == next.CandidateID: // the leader stays
+		return elector.RequestResign(ctx, pool, election)
+	}
+	return next, nil
 }
 
 func (a *app) evictCommand() *cobra.Command {

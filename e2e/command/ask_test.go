@@ -260,7 +260,7 @@ func TestResignAsksTheLeaderToHandOver(t *testing.T) {
 	invoke(t, at(dsn), "status", name(t)).want(t, exit.OK, "30s")
 	invoke(t, at(dsn), "status", name(t), "--json").want(t, exit.OK, `"lease_ms": 30000`, `"scope": "session"`, `"leading_since": "`)
 	second.signal(t, syscall.SIGSTOP)
-	invoke(t, at(dsn), "resign", name(t), "--to", "nobody", "--wait", "2s").want(t, exit.Negative, `it may wait for "nobody", for up to one lease, `)
+	invoke(t, at(dsn), "resign", name(t), "--to", "nobody", "--wait", "2s").want(t, exit.Negative, `it may wait for "nobody", or first for others, for up to one lease each, `)
 	invoke(t, at(dsn), "resign", name(t), "--wait", "2s").want(t, exit.Negative, `candidate "second", backend `, "pgelector evict")
 	asker := launch(t, at(dsn), "resign", name(t))
 	conn := connection(t, dsn)
@@ -284,6 +284,17 @@ func TestResignAsksTheLeaderToHandOver(t *testing.T) {
 		return len(beats) > 5
 	})
 	invoke(t, at(dsn), "status", name(t)).want(t, exit.OK, "second", "leads")
+}
+
+func TestResignLeavesTheLeaderInOfficeIfTheSuccessorDoesNotCome(t *testing.T) {
+	t.Parallel()
+	dsn := shared.Get(t).DSN()
+	invoke(t, at(dsn), "resign", name(t), "--or-anyone").want(t, exit.Usage, "--to")
+	first := run(t, name(t), "--candidate", "first", "--lease", "1s", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	first.says(t, "ready")
+	invoke(t, at(dsn), "resign", name(t), "--to", "nobody").want(t, exit.Negative, `"nobody" did not come in time; first leads now`)
+	invoke(t, at(dsn), "resign", name(t), "--to", "nobody", "--or-anyone").want(t, exit.OK)
+	first.ends(t, exit.Lost)
 }
 
 func TestARoleWhoseNameHasControlCharactersDoesNotControlTheTerminal(t *testing.T) {

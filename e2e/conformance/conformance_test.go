@@ -188,6 +188,7 @@ type player struct {
 
 // A playerSession is one session of a script.
 type playerSession struct {
+	answer      int64 // the key of the lock that answers its request
 	name        string
 	pool        *sql.DB
 	conn        *sql.Conn
@@ -307,6 +308,7 @@ func (p *player) run(t *testing.T, one *playerSession, words []string) string {
 	case "done":
 		return <-one.result
 	case "begin":
+		one.answer = 0
 		one.tx, err = one.conn.BeginTx(context.Background(), nil)
 	case "commit":
 		err = one.tx.Commit()

@@ -53,8 +53,9 @@ func inside(transaction bool) string {
 var verbs = map[string]func(*call) (string, error){
 	"TryLock": func(c *call) (string, error) {
 		high, low := guard(seat(c.key()))
+		offerHigh, offerLow := guard(session.OfferKey(c.candidate(), c.key()))
 		look := slices.Contains(c.words, "look")
-		row, err := c.q.TryLock(c, db.TryLockParams{Key: c.key(), Settings: c.settings(1), Candidate: c.candidate(),
+		row, err := c.q.TryLock(c, db.TryLockParams{Key: c.key(), Settings: c.settings(1), OfferHigh: offerHigh, OfferLow: offerLow,
 			Sit: slices.Contains(c.words, "sit"), SeatHigh: high, SeatLow: low, Look: look})
 		if look {
 			return fmt.Sprintf("%s %s, led by %s %q", row.Outcome, c.name(row.Pid), c.name(row.LeaderPid), row.LeaderID), err
@@ -63,7 +64,8 @@ var verbs = map[string]func(*call) (string, error){
 	},
 	"TryTransactionLock": func(c *call) (string, error) {
 		high, low := guard(seat(c.key()))
-		row, err := c.q.TryTransactionLock(c, db.TryTransactionLockParams{Key: c.key(), Settings: c.settings(1), Candidate: c.candidate(),
+		offerHigh, offerLow := guard(session.OfferKey(c.candidate(), c.key()))
+		row, err := c.q.TryTransactionLock(c, db.TryTransactionLockParams{Key: c.key(), Settings: c.settings(1), OfferHigh: offerHigh, OfferLow: offerLow,
 			Sit: slices.Contains(c.words, "sit"), SeatHigh: high, SeatLow: low})
 		c.one.server, c.one.mark = row.Started, row.Mark
 		return fmt.Sprintf("%s %s, seated %v", row.Outcome, c.name(row.Pid), row.Seated), err
@@ -101,7 +103,7 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprint(row.Granted, " ", c.name(row.Pid)), err
 	},
 	"TryLocks": func(c *call) (string, error) {
-		rows, err := c.q.TryLocks(c, encode(c.words))
+		rows, err := c.q.TryLocks(c, pairs(c.words, func(key int64) int64 { return session.OfferKey(c.one.name, key) }))
 		return list(rows, func(r db.TryLocksRow) string { return fmt.Sprint(r.Key, " ", r.Outcome, " ", c.name(r.Pid)) }), err
 	},
 	"UnlockMany": func(c *call) (string, error) {
@@ -112,13 +114,24 @@ var verbs = map[string]func(*call) (string, error){
 		keys, err := c.q.TakenLocks(c, encode(c.words))
 		return list(keys, func(key int64) string { return fmt.Sprint(key) }), err
 	},
-	"OfferTransfer": func(c *call) (string, error) {
-		row, err := c.q.OfferTransfer(c, db.OfferTransferParams{Inside: slices.Contains(c.words, "inside"), Candidate: c.words[0], Key: number(c.words[1])})
-		return fmt.Sprint(row.Offered), err
+	"Offer": func(c *call) (string, error) {
+		high, low := guard(session.OfferKey(c.words[0], number(c.words[1])))
+		offered, err := c.q.TryPair(c, db.TryPairParams{Inside: slices.Contains(c.words, "inside"), High: high, Low: low})
+		return fmt.Sprint(offered), err
+	},
+	"Withdraw": func(c *call) (string, error) {
+		high, low := guard(session.OfferKey(c.words[0], number(c.words[1])))
+		withdrawn, err := c.q.UnlockPair(c, db.UnlockPairParams{High: high, Low: low})
+		return fmt.Sprint(withdrawn), err
 	},
 	"OfferStands": func(c *call) (string, error) {
-		stands, err := c.q.OfferStands(c, c.key())
-		return fmt.Sprint(stands), err
+		high, low := guard(session.OfferKey(c.one.name, c.key()))
+		row, err := c.q.PairIsFree(c, db.PairIsFreeParams{High: high, Low: low})
+		return fmt.Sprint(!row.Free), err
+	},
+	"HolderOffers": func(c *call) (string, error) {
+		offers, err := c.q.HolderOffers(c, db.HolderOffersParams{Key: c.key(), Offer: session.OfferKey(c.one.name, c.key())})
+		return fmt.Sprint(offers), err
 	},
 	"UnlockTo": func(c *call) (string, error) {
 		row, err := c.q.UnlockTo(c, db.UnlockToParams{Key: c.key(), Candidate: c.words[1], Release: !slices.Contains(c.words, "look")})
@@ -181,12 +194,7 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprintf("%v %s, %s", row.Held, c.name(row.Pid), c.rises(row.Token, row.Epoch)), err
 	},
 	"Tokens": func(c *call) (string, error) {
-		var guards []map[string]int64
-		for _, word := range c.words {
-			high, low := guard(number(word))
-			guards = append(guards, map[string]int64{"key": number(word), "high": int64(high), "low": int64(low)})
-		}
-		rows, err := c.q.Tokens(c, encode(guards))
+		rows, err := c.q.Tokens(c, pairs(c.words, func(key int64) int64 { return key }))
 		var last db.TokensRow
 		text := list(rows, func(r db.TokensRow) string { last = r; return fmt.Sprint(r.Key, " ", r.Passed, " ", c.name(r.Pid)) })
 		return text + ", " + c.rises(last.Token, last.Epoch), err
@@ -221,8 +229,17 @@ var verbs = map[string]func(*call) (string, error){
 	},
 	"Ring": func(c *call) (string, error) {
 		high, low := guard(c.key())
-		rung, err := c.q.Ring(c, db.RingParams{RequestHigh: high, RequestLow: low, Pid: c.sessions[c.words[1]].pid})
-		return fmt.Sprint(rung), err
+		row, err := c.q.Ring(c, db.RingParams{RequestHigh: high, RequestLow: low, Pid: c.sessions[c.words[1]].pid, Answer: c.one.answer})
+		c.one.answer = session.AnswerKey(row.OwnPid, row.Transaction)
+		if row.Answered {
+			return fmt.Sprint(row.Rung, ", answered"), err
+		}
+		return fmt.Sprint(row.Rung), err
+	},
+	"Answer": func(c *call) (string, error) {
+		high, low := guard(c.sessions[c.words[0]].answer)
+		told, err := c.q.TryPair(c, db.TryPairParams{High: high, Low: low})
+		return fmt.Sprint(told), err
 	},
 	"Requests": func(c *call) (string, error) {
 		started, err := c.q.ServerStart(c)
@@ -377,6 +394,16 @@ func (c *call) rises(token int64, epoch string) string {
 }
 
 // seat returns the key of an election's seats.
+// pairs writes the halves of what of returns of each key.
+func pairs(keys []string, of func(key int64) int64) string {
+	var all []map[string]int64
+	for _, key := range keys {
+		high, low := guard(of(number(key)))
+		all = append(all, map[string]int64{"key": number(key), "high": int64(high), "low": int64(low)})
+	}
+	return encode(all)
+}
+
 func seat(key int64) int64 { return session.SeatKey(key) }
 
 func guard(key int64) (high, low int32) { return int32(key >> 32), int32(key) }

@@ -286,8 +286,8 @@ func handOver(c *canvas) {
 	c.note(offered+6, 288, "start", "finds the offer at its next attempt,", "or at once with a notifier")
 
 	c.note(left, 332, "start",
-		"No successor within one lease: the term is resigned",
-		"without it, and the error is ErrNoSuccessor.",
+		"No successor within one lease: the offer is taken back,",
+		"the term goes on, and the error is ErrNoSuccessor.",
 		"It is lost while the work returns: the lock is kept",
 		"for one heartbeat interval, or a second, more.")
 }

@@ -19,7 +19,6 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"go.uber.org/goleak"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
@@ -75,8 +74,6 @@ func TestTheVectorsAreThoseOfTheCodeAndOfTheServer(t *testing.T) {
 		return fmt.Sprintf("%d, %d", uint64(hash("pgelector "+of))>>32&^(1<<31), low)
 	}
 	orders := elector.KeyFromName("orders")
-	offer, err := db.New(pool).OfferTransfer(t.Context(), db.OfferTransferParams{Candidate: "web-1", Key: orders, Inside: true})
-	check(t, err)
 	for _, same := range []struct {
 		what         string
 		code, server int64
@@ -86,7 +83,8 @@ func TestTheVectorsAreThoseOfTheCodeAndOfTheServer(t *testing.T) {
 		{"resign", session.ResignKey(orders), hashOf("pgelector resign:", orders)},
 		{"transfer", session.TransferKey(orders), hashOf("pgelector transfer:", orders)},
 		{"life", session.LifeKey("web-1", pid), hash("pgelector life:4242:web-1")},
-		{"offer", offer.OfferKey, compute(2, "web-1", orders)},
+		{"offer", session.OfferKey("web-1", orders), hash(fmt.Sprintf("pgelector offer:%d:web-1", orders))},
+		{"answer", session.AnswerKey(pid, "3/7"), hash("pgelector answer:4242:3/7")},
 		{"shard", elector.KeyFromName(shard.Election("billing", "eu")), hash("pgelector:billing/eu")},
 		{"member", elector.KeyFromName(shard.Seats("billing")[0]), hash("pgelector:billing#0")},
 		{"last member", elector.KeyFromName(shard.Seats("billing")[127]), hash("pgelector:billing#127")},
@@ -101,10 +99,11 @@ func TestTheVectorsAreThoseOfTheCodeAndOfTheServer(t *testing.T) {
 		{"guard", pair(orders)},
 		{"seat", pair(session.SeatKey(orders))},
 		{"other seat", pair(session.SeatKey(orders) ^ 1)},
-		{"offer", fmt.Sprint(offer.OfferKey)},
+		{"offer", pair(session.OfferKey("web-1", orders))},
 		{"bell", class("bell", pid)},
 		{"resign", pair(session.ResignKey(orders))},
 		{"transfer", pair(session.TransferKey(orders))},
+		{"answer", pair(session.AnswerKey(pid, "3/7"))},
 		{"life", pair(session.LifeKey("web-1", pid))},
 		{"lease", class("lease", 10_000)},
 		{"lease in transaction", class("lease in transaction", 10_000)},
@@ -133,8 +132,7 @@ var (
 var taken = map[string]string{
 	"sqlc.arg(key": "election", "pg_catalog.current_setting('pgelector.key'": "election", "k.key::bigint": "election", "key": "election",
 	"sqlc.arg(guard_high": "guard", "g.high::integer": "guard", "sqlc.arg(seat_high": "seats", "983268819": "bell",
-	"pg_catalog.hashtextextended(sqlc.arg(candidate": "offer", "pg_catalog.hashtextextended(pg_catalog.current_setting('application_name'": "offer",
-	"c.offer_key": "offer", "sqlc.arg(request_high": "resign", "318473925": "lease", "1530767677": "lease", "521961639": "since",
+	"sqlc.arg(offer_high": "offer", "k.high::integer": "offer", "sqlc.arg(request_high": "resign", "318473925": "lease", "1530767677": "lease", "521961639": "since",
 	"sqlc.arg(scope_high": "commit", "sqlc.arg(session_high": "random", "sqlc.arg(high": "random", "high": "random",
 }
 

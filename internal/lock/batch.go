@@ -354,8 +354,9 @@ func (w *worker) tryEach(keys []int64) (granted, offers map[int64]bool, err erro
 	if len(keys) == 0 {
 		return granted, offers, nil
 	}
+	offersOf := pairsOf(keys, func(key int64) int64 { return session.OfferKey(w.server.Name, key) })
 	rows, err := session.Do(context.Background(), w.now, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
-		return q.TryLocks(ctx, db.Keys(keys...))
+		return q.TryLocks(ctx, offersOf)
 	})
 	if err != nil {
 		return granted, offers, fmt.Errorf("elector: try %d locks: %w", len(keys), session.Explain(err))
@@ -391,11 +392,20 @@ func heldLocks(s *session.Session) (map[int64]bool, error) {
 // HeldBySession lists the keys of all locks that the session holds.
 func (l *Lock) HeldBySession() (map[int64]bool, error) { return heldLocks(l.Session) }
 
-// guard is one election's guard lock, for the Tokens query.
-type guard struct {
-	Key  int64 `json:"key"`
-	High int32 `json:"high"`
-	Low  int32 `json:"low"`
+// pairsOf are the two integers of one lock of each election, as a parameter of a statement: the
+// halves of what of returns.
+func pairsOf(keys []int64, of func(key int64) int64) string {
+	type pair struct {
+		Key  int64 `json:"key"`
+		High int32 `json:"high"`
+		Low  int32 `json:"low"`
+	}
+	pairs := make([]pair, 0, len(keys))
+	for _, key := range keys {
+		high, low := session.Halves(of(key))
+		pairs = append(pairs, pair{key, high, low})
+	}
+	return session.Encode(pairs)
 }
 
 // readTokens passes the barriers of the locks and returns the tokens of those passed. The
@@ -404,13 +414,9 @@ type guard struct {
 // ErrTokenEpoch or ErrNoToken if there is no usable token; one that the server has not returned has lost
 // the session.
 func readTokens(s *session.Session, keys []int64, epoch int64) (map[int64]int64, error) {
-	guards := make([]guard, 0, len(keys))
-	for _, key := range keys {
-		high, low := session.Halves(key)
-		guards = append(guards, guard{Key: key, High: high, Low: low})
-	}
+	guards := pairsOf(keys, func(key int64) int64 { return key })
 	rows, err := session.Do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]db.TokensRow, error) {
-		return q.Tokens(ctx, session.Encode(guards))
+		return q.Tokens(ctx, guards)
 	})
 	if err != nil {
 		err = fmt.Errorf("elector: pass the barriers and read the tokens: %w", session.Explain(err))

@@ -94,15 +94,17 @@ func (o *own) report(ctx context.Context, s *session.Session) (Attempt, error) {
 		return o.sitAnew(ctx, s)
 	}
 	a := Attempt{Outcome: Busy}
-	stands, err := o.offerStands(ctx, s)
-	if err == nil {
+	free, err := s.PairIsFree(ctx, session.OfferKey(o.server.Name, o.Key))
+	if err != nil {
+		err = fmt.Errorf("elector: ask whether the leader offers its lock: %w", session.Explain(err))
+	} else {
 		err = s.CompareMet(ctx)
 	}
 	if err != nil {
 		s.Fail(err)
 		return Attempt{}, err
 	}
-	if stands {
+	if !free {
 		a.Outcome = offered
 	}
 	if o.Look() {

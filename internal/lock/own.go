@@ -175,14 +175,15 @@ func (o *own) retryEvery() time.Duration {
 // ask sends the statement of an attempt. In transaction scope it does not look for the leader.
 func (o *own) ask(ctx context.Context, s *session.Session, sit bool) (db.TryLockRow, error) {
 	high, low := session.Halves(session.SeatKey(o.Key))
+	offerHigh, offerLow := session.Halves(session.OfferKey(o.server.Name, o.Key))
 	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryLockRow, error) {
 		if s.InTransaction() {
-			row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), Candidate: o.server.Name,
+			row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), OfferHigh: offerHigh, OfferLow: offerLow,
 				Sit: sit, SeatHigh: high, SeatLow: low})
 			s.SetTransaction(row.Started, row.Mark)
 			return db.TryLockRow{Outcome: row.Outcome, Seated: row.Seated, Pid: row.Pid}, err
 		}
-		return q.TryLock(ctx, db.TryLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), Candidate: o.server.Name,
+		return q.TryLock(ctx, db.TryLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), OfferHigh: offerHigh, OfferLow: offerLow,
 			Sit: sit, SeatHigh: high, SeatLow: low, Look: o.Look()})
 	})
 	if err != nil {

@@ -22,6 +22,7 @@ type Shared struct {
 
 	mu       sync.Mutex
 	requests []*request
+	taking   chan struct{} // held by the acquirer that takes a transferred lock
 	hurried  chan struct{} // receives when a request must not wait for the next interval
 	working  bool
 	worked   chan struct{} // closed when the worker has returned
@@ -32,7 +33,7 @@ type Shared struct {
 // NewShared makes a session that connects with the first attempt. Attempts fail with the
 // cause of ctx once that is done.
 func NewShared(ctx context.Context, server *session.Server, retry, look time.Duration, epoch int64) *Shared {
-	return &Shared{server: server, retry: retry, look: look, epoch: epoch, ctx: ctx, hurried: make(chan struct{}, 1), worked: make(chan struct{})}
+	return &Shared{server: server, retry: retry, look: look, epoch: epoch, ctx: ctx, taking: make(chan struct{}, 1), hurried: make(chan struct{}, 1), worked: make(chan struct{})}
 }
 
 // Acquirer makes an acquirer of another lock on the session. No two may have the same key:
@@ -90,15 +91,17 @@ func (h *sharing) Acquire(ctx context.Context, t Try) Attempt {
 }
 
 // attempt is what the reply means. A transferred lock is waited for on a session of its
-// own: the shared one would keep all its other elections waiting.
+// own: the shared one would keep all its other elections waiting. There is one at a time, since
+// who leads many elections, a stranger perhaps, can offer all their locks at once.
 func (h *sharing) attempt(ctx context.Context, r reply) (a Attempt) {
 	switch {
 	case r.err != nil:
 	case r.session != nil:
 		a = Attempt{Outcome: Granted, Lock: newLock(h.Key, r.session, r.token)}
 		a.Lock.others = r.others
-	case r.offered:
+	case r.offered && h.takeTurn(ctx):
 		a, r.err = h.own.retry(ctx, func() (Attempt, error) { return h.own.succeed(ctx) })
+		<-h.shared.taking
 	default:
 		a = Attempt{Outcome: Busy, Holder: r.holder}
 	}
@@ -109,6 +112,18 @@ func (h *sharing) attempt(ctx context.Context, r reply) (a Attempt) {
 		h.again = false
 	}
 	return a
+}
+
+// takeTurn reports whether it is this election's turn to take a transferred lock. If not, it has
+// waited no longer than until the next batch.
+func (h *sharing) takeTurn(ctx context.Context) bool {
+	select {
+	case h.shared.taking <- struct{}{}:
+		return true
+	case <-time.After(h.shared.retry):
+	case <-ctx.Done():
+	}
+	return false
 }
 
 func (h *sharing) Close() { h.again = false }
@@ -263,9 +278,6 @@ func (w *worker) chooseLargest(requests []*request) {
 // isFree reports whether nobody holds the life lock. If the server cannot be asked, which
 // the next batch finds too, it reports false.
 func (w *worker) isFree(key int64) bool {
-	high, low := session.Halves(key)
-	row, err := session.Do(w.ctx, w.now, func(ctx context.Context, q *db.Queries) (db.PairIsFreeRow, error) {
-		return q.PairIsFree(ctx, db.PairIsFreeParams{High: high, Low: low})
-	})
-	return err == nil && row.Free
+	free, err := w.now.PairIsFree(w.ctx, key)
+	return err == nil && free
 }

@@ -30,13 +30,13 @@ import (
 type Transfer struct {
 	lock      *Lock
 	candidate string
-	key       int64 // of the offer's own lock
+	key       int64 // of the offer's lock
 	offered   bool
 }
 
 // TransferTo begins a transfer. The candidate does not know of it yet.
 func (l *Lock) TransferTo(candidate string) *Transfer {
-	return &Transfer{lock: l, candidate: candidate}
+	return &Transfer{lock: l, candidate: candidate, key: session.OfferKey(candidate, l.key)}
 }
 
 // pollBackoff is how soon the leader looks for its successor again.
@@ -68,20 +68,32 @@ func (t *Transfer) Prepare(ctx context.Context, onOffer func()) error {
 // offer tries to take the offer's lock. It cannot while the candidate is just looking for
 // it. If ctx ends before the answer, a lock that is granted later is released. If the lock table
 // is full, a transaction goes on: its locks are the work's until that has returned.
-func (t *Transfer) offer(ctx context.Context) error {
-	s := t.lock.Session
-	row, err := session.TryOr(ctx, s, func(ctx context.Context, q *db.Queries) (db.OfferTransferRow, error) {
-		return q.OfferTransfer(ctx, db.OfferTransferParams{Inside: s.InTransaction(), Candidate: t.candidate, Key: t.lock.key})
-	}, func(late db.OfferTransferRow) {
-		if late.Offered {
-			_ = unlockOffer(s, late.OfferKey)
-		}
-	})
-	if err != nil {
+func (t *Transfer) offer(ctx context.Context) (err error) {
+	if t.offered, err = t.lock.tryForNow(ctx, t.key); err != nil {
 		return fmt.Errorf("elector: offer the lock to the successor: %w", session.Explain(err))
 	}
-	t.key, t.offered = row.OfferKey, row.Offered
 	return nil
+}
+
+func (l *Lock) tryForNow(ctx context.Context, key int64) (granted bool, err error) {
+	return l.TryForNow(ctx, key, func() { _ = l.letGo(key) })
+}
+
+func (l *Lock) letGo(key int64) error {
+	return unlock(l.Session, l.key, func(ctx context.Context, q *db.Queries) (bool, error) { return l.LetGo(ctx, q, key) })
+}
+
+// Answer tells the one who made a request that nothing more will be done, until stop is done, but
+// for no longer than a lease. Without room for another lock it says nothing.
+func (l *Lock) Answer(r session.Request, stop context.Context) {
+	if granted, _ := l.tryForNow(l.Context(), r.Answer); granted {
+		select {
+		case <-stop.Done():
+		case <-l.Context().Done():
+		case <-time.After(l.Lease().Length):
+		}
+		_ = l.letGo(r.Answer)
+	}
 }
 
 // unlock looks whether the candidate is the first in the queue. If so, it releases the lock
@@ -154,21 +166,21 @@ func (t *Transfer) Withdraw() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = backoff.Await(ctx, func(context.Context) (any, error) { return nil, unlockOffer(t.lock.Session, t.key) })
-}
-
-// unlockOffer releases the lock of an offer. In transaction scope it ends with the term, which
-// no transfer outlives.
-func unlockOffer(s *session.Session, key int64) error {
-	if s.InTransaction() {
-		return nil
-	}
-	return unlockKeys(s, key)
+	_, _ = backoff.Await(ctx, func(context.Context) (any, error) { return nil, t.lock.letGo(t.key) })
 }
 
 // succeed waits in the server's queue for as long as the leader's offer stands. After that
-// this candidate is not the deputy.
+// this candidate is not the deputy. Anybody can make an offer: it takes no connection for one that
+// is not the leader's.
 func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
+	stands := false
+	err = o.server.With(ctx, func(s *session.Session) (err error) {
+		stands, err = o.holderOffers(ctx, s)
+		return err
+	})
+	if err != nil || !stands {
+		return Attempt{Outcome: Busy}, err
+	}
 	// Longer than a deputy waits: with equal waits they alternate, and the successor may
 	// never be the first.
 	wait := o.server.Lease.Validity() / 2
@@ -182,11 +194,11 @@ func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
 	} else {
 		return Attempt{}, err
 	}
-	for stands := true; err == nil && stands; {
+	for err == nil && stands {
 		if a, err = o.waitOnce(ctx, s); err != nil || a.Outcome == Granted {
 			return a, err
 		}
-		stands, err = o.offerStands(ctx, s)
+		stands, err = o.holderOffers(ctx, s)
 	}
 	if err == nil && s.InTransaction() { // the leader may have released its lock just after the last wait
 		if a, err = o.tryAgain(ctx, s); err != nil || a.Outcome == Granted {
@@ -197,11 +209,13 @@ func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
 	return Attempt{Outcome: Busy}, err
 }
 
-// offerStands asks whether the leader offers its lock to this candidate.
-func (o *own) offerStands(ctx context.Context, s *session.Session) (bool, error) {
-	stands, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) { return q.OfferStands(ctx, o.Key) })
+// holderOffers asks whether the leader offers its lock to this candidate.
+func (o *own) holderOffers(ctx context.Context, s *session.Session) (bool, error) {
+	offers, err := session.Beside(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
+		return q.HolderOffers(ctx, db.HolderOffersParams{Key: o.Key, Offer: session.OfferKey(o.server.Name, o.Key)})
+	})
 	if err != nil {
 		return false, fmt.Errorf("elector: ask whether the leader offers its lock: %w", session.Explain(err))
 	}
-	return stands, nil
+	return offers, nil
 }

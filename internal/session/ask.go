@@ -19,6 +19,7 @@ type Asking struct {
 	tx       *sql.Tx
 	key      int64
 	pid      int32 // of the leader's backend
+	answer   int64 // the key of the lock that is the answer; 0 until the first Ring
 	withdraw context.CancelFunc
 }
 
@@ -50,12 +51,17 @@ func Ask(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (
 	return asking, err
 }
 
-// Ring asks again, which shows that the request still stands.
-func (a *Asking) Ring(ctx context.Context) (rung bool, err error) {
+// Ring asks again, which shows that the request still stands. answered is true once the leader
+// has said that it has done what it could.
+func (a *Asking) Ring(ctx context.Context) (rung, answered bool, err error) {
 	high, low := Halves(a.key)
-	return backoff.Await(ctx, func(ctx context.Context) (bool, error) {
-		return db.New(a.tx).Ring(ctx, db.RingParams{RequestHigh: high, RequestLow: low, Pid: a.pid})
+	row, err := backoff.Await(ctx, func(ctx context.Context) (db.RingRow, error) {
+		return db.New(a.tx).Ring(ctx, db.RingParams{RequestHigh: high, RequestLow: low, Pid: a.pid, Answer: a.answer})
 	})
+	if err == nil {
+		a.answer = AnswerKey(row.OwnPid, row.Transaction)
+	}
+	return row.Rung, row.Answered, err
 }
 
 // Withdraw ends the request. It waits a second at the most.

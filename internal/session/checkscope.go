@@ -149,7 +149,7 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	}
 	a.SetTransaction(own.Started, own.Mark) // which DescribeServer has set
 	key := int64(rand.Uint64())
-	if _, err := tryPair(ctx, a, key, doFresh); err != nil {
+	if _, err := tryPair(ctx, a, key, false, doFresh); err != nil {
 		return Explain(err)
 	}
 	switch err := a.Stay(ctx); {

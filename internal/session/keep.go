@@ -30,6 +30,7 @@ type Request struct {
 	Role        string // of the one who asks
 	Addr        string // "" if hidden
 	PID         int32  // of its backend
+	Answer      int64  // the key of the lock of two integers that answers it
 }
 
 // checkEvery is how many heartbeats one check of the locks in pg_locks goes with. In
@@ -41,7 +42,7 @@ const checkEvery = 10
 // at most one interval: only heartbeats hear the bell. The teardown is here and nowhere
 // else: the cause is set first, so that every term ends and its work can return before the
 // connection is closed.
-func (s *Session) keep(onBeat func(Beat), lookForRequests func()) {
+func (s *Session) keep(onBeat func(Beat), hear func(rung bool)) {
 	defer func() {
 		s.awaitHolds()
 		s.Discard()
@@ -71,9 +72,7 @@ func (s *Session) keep(onBeat func(Beat), lookForRequests func()) {
 		}
 		beat := Beat{Took: time.Since(start), Deadline: s.Deadline(), Checks: !s.inside && beats%checkEvery == 0}
 		beats++
-		if rung || s.inside { // where no heartbeat can try a bell: a full lock table would end the transaction
-			lookForRequests()
-		}
+		hear(rung || s.inside) // where no heartbeat can try a bell: a full lock table would end the transaction
 		onBeat(beat)
 	}
 }
@@ -147,7 +146,7 @@ func (s *Session) requests(pool *sql.DB) (all []Request, err error) {
 		if r.Key == 0 && !s.inside { // for the end of a statement
 			continue
 		}
-		all = append(all, Request{Transaction: fmt.Sprint(s.life(), " ", r.Pid, " ", r.Transaction), Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid})
+		all = append(all, Request{Transaction: fmt.Sprint(s.life(), " ", r.Pid, " ", r.Transaction), Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid, Answer: AnswerKey(r.Pid, r.Transaction)})
 	}
 	return all, err
 }

@@ -68,6 +68,17 @@ const (
 func ResignKey(key int64) int64   { return purposeKey("resign", key) }
 func TransferKey(key int64) int64 { return purposeKey("transfer", key) }
 
+// OfferKey is the key of the lock of two integers by which a leader offers its lock to a candidate.
+func OfferKey(candidateID string, key int64) int64 {
+	return hashKey(fmt.Sprintf("pgelector offer:%d:%s", key, candidateID))
+}
+
+// AnswerKey is the key of the lock of two integers by which a leader answers a request. It names
+// the transaction of the one who asks, since the next request may come from the same backend.
+func AnswerKey(pid int32, transaction string) int64 {
+	return hashKey(fmt.Sprintf("pgelector answer:%d:%s", pid, transaction))
+}
+
 // LifeKey is the key of a shared session's life lock: a lock of two integers that the
 // session holds until it ends.
 func LifeKey(candidateID string, pid int32) int64 {

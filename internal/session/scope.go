@@ -68,12 +68,12 @@ func (s *Session) TryInTransaction(ctx context.Context) (granted bool, err error
 // behindSavepoint is Do for a call that the server may refuse, which would end the session's
 // transaction.
 func behindSavepoint[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	return TryOr(ctx, s, call, func(T) {})
+	return tryOr(ctx, s, call, func(T) {})
 }
 
-// TryOr is DoOr for a call that the server may refuse, which would end the session's
+// tryOr is DoOr for a call that the server may refuse, which would end the session's
 // transaction.
-func TryOr[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error), drop func(T)) (T, error) {
+func tryOr[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error), drop func(T)) (T, error) {
 	a, err := DoOr(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) {
 		return s.savepoint(ctx, func() (any, error) { return call(ctx, q) })
 	}, func(late any) {
@@ -88,7 +88,7 @@ func TryOr[T any](ctx context.Context, s *Session, call func(context.Context, *d
 }
 
 // savepoint returns the value of the call, or as the value the error with which the server
-// refuses it.
+// refuses it. The savepoint stays if the call has taken a lock for now.
 func (s *Session) savepoint(ctx context.Context, call func() (any, error)) (value any, err error) {
 	if s.tx == nil {
 		return call()
@@ -96,11 +96,12 @@ func (s *Session) savepoint(ctx context.Context, call func() (any, error)) (valu
 	if _, err = s.tx.ExecContext(ctx, db.Savepoint); err != nil {
 		return nil, err
 	}
+	before := s.forNow
 	if value, err = call(); pgerr.State(err) != "" {
 		value = err
 		_, err = s.tx.ExecContext(ctx, db.RollBackToIt)
 	}
-	if err == nil {
+	if err == nil && s.forNow == before {
 		_, err = s.tx.ExecContext(ctx, db.ReleaseIt)
 	}
 	return value, err

@@ -38,7 +38,7 @@ type Config struct {
 	LongestLease time.Duration   // of all candidates, with synchronous standbys; 0 without
 	Watch        bool            // whether a second connection watches the backend of a session
 	OnBeat       func(Beat)      // called after each heartbeat, which waits for it
-	OnRequests   func([]Request) // called with requests to the session's terms, one call at a time
+	OnRequests   func([]Request) // called with all requests to the session's terms that stand, one call at a time
 	// Report receives failures that end no session. It returns at once.
 	Report func(context.Context, Task, error)
 }
@@ -293,23 +293,28 @@ func (v *Server) Start(s *Session) {
 	leave, own := live.join(v.pool, s), v.copy()
 	go func() {
 		defer leave()
-		s.keep(own.OnBeat, func() { own.lookForRequests(s) })
+		s.keep(own.OnBeat, func(rung bool) { own.hear(s, rung) })
 	}()
 }
 
-// lookForRequests asks for the requests to the session, unless it is just doing so. No heartbeat
-// waits for that. While it cannot ask, requests wait; the second failure in a row is reported.
-func (v *Server) lookForRequests(s *Session) {
+// hear asks for the requests to the session if somebody rings, unless it is just doing so. No
+// heartbeat waits for that. While it cannot ask, requests wait; the second failure in a row is
+// reported. If nobody rings, no request stands.
+func (v *Server) hear(s *Session, rung bool) {
 	if !s.seeking.CompareAndSwap(false, true) {
+		return
+	}
+	if !rung {
+		v.OnRequests(nil)
+		s.seeking.Store(false)
 		return
 	}
 	s.helpers.Go(func() {
 		defer s.seeking.Store(false)
 		all, err := s.requests(v.pool)
 		if err == nil {
-			if s.unheard = 0; len(all) > 0 {
-				v.OnRequests(all)
-			}
+			s.unheard = 0
+			v.OnRequests(all)
 			return
 		}
 		if s.unheard++; s.unheard == 2 && s.ctx.Err() == nil {

@@ -36,6 +36,7 @@ type Session struct {
 	inside      bool                                    // it has its locks inside a transaction
 	prepared    map[string]*sql.Stmt                    // by their texts
 	stays       bool                                    // PingTransaction follows each query
+	forNow      bool                                    // a savepoint stays open, for TryForNow
 	settings    string                                  // of the transaction
 	borrowAside func(context.Context) (*Session, error) // a connection for Apart
 	aside       *Session                                // makes the calls of Apart; may be nil
@@ -69,7 +70,7 @@ type Session struct {
 	identity atomic.Pointer[identity] // of its server, once asked
 	met      atomic.Pointer[identity] // another server to compare with
 	looking  atomic.Bool              // whether LookAround asks for one
-	seeking  atomic.Bool              // whether lookForRequests looks for some
+	seeking  atomic.Bool              // whether hear asks for them
 	unheard  int                      // how often in a row it could not
 	newest   *newest                  // the newest primary that its Server has seen
 

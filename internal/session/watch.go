@@ -97,7 +97,7 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 // may have ended, or the pool leads to another server by now, which the watched session compares
 // with its own.
 func (s *Session) findHeld(ctx context.Context, key int64, watched *Session) error {
-	free, err := tryPair(ctx, s, key, Do)
+	free, err := tryPair(ctx, s, key, false, Do)
 	if err != nil || !free {
 		return err
 	}
@@ -124,21 +124,65 @@ func (s *Session) holdPair(key int64, taken error) error {
 // TryPair tries the lock of two integers, the halves of key. An error does not end the
 // session's transaction.
 func (s *Session) TryPair(key int64) (granted bool, err error) {
-	return tryPair(s.ctx, s, key, behindSavepoint)
+	return tryPair(s.ctx, s, key, false, behindSavepoint)
 }
 
-func tryPair(ctx context.Context, s *Session, key int64, do asker[bool]) (granted bool, err error) {
+func tryPair(ctx context.Context, s *Session, key int64, forNow bool, do asker[bool]) (granted bool, err error) {
 	high, low := Halves(key)
-	return do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
-		return q.TryPair(ctx, db.TryPairParams{Inside: s.inside, High: high, Low: low})
+	return do(ctx, s, func(ctx context.Context, q *db.Queries) (granted bool, err error) {
+		if !s.forNow {
+			granted, err = q.TryPair(ctx, db.TryPairParams{Inside: s.inside, High: high, Low: low})
+			s.forNow = granted && forNow
+		}
+		return granted, err
 	})
+}
+
+// TryForNow tries the lock of two integers, the halves of key, which LetGo releases. Inside a
+// transaction only ROLLBACK TO can release a lock, with all that were taken after it. So there can
+// be one such lock at a time, and while there is, none of two integers is granted. drop is called
+// if ctx ends first and the lock is granted later.
+func (s *Session) TryForNow(ctx context.Context, key int64, drop func()) (granted bool, err error) {
+	return tryPair(ctx, s, key, s.inside, func(ctx context.Context, s *Session, try func(context.Context, *db.Queries) (bool, error)) (bool, error) {
+		return tryOr(ctx, s, try, func(late bool) {
+			if late {
+				drop()
+			}
+		})
+	})
+}
+
+// LetGo releases the lock of TryForNow. It is called within Do, and reports whether the session
+// had the lock until then.
+func (s *Session) LetGo(ctx context.Context, q *db.Queries, key int64) (held bool, err error) {
+	if !s.inside {
+		high, low := Halves(key)
+		return q.UnlockPair(ctx, db.UnlockPairParams{High: high, Low: low})
+	}
+	if s.tx == nil { // with which it has ended
+		return true, nil
+	}
+	if _, err = s.tx.ExecContext(ctx, db.RollBackToIt); err == nil {
+		_, err = s.tx.ExecContext(ctx, db.ReleaseIt)
+	}
+	s.forNow = false
+	return true, err
+}
+
+// PairIsFree reports whether nobody holds the lock of two integers, the halves of key, exclusively.
+func (s *Session) PairIsFree(ctx context.Context, key int64) (bool, error) {
+	high, low := Halves(key)
+	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.PairIsFreeRow, error) {
+		return q.PairIsFree(ctx, db.PairIsFreeParams{High: high, Low: low})
+	})
+	return row.Free, err
 }
 
 // has asks pg_locks whether the session holds the lock. A transaction, which would keep the
 // lock of pg_locks, takes it again.
 func (s *Session) has(ctx context.Context, key int64) (bool, error) {
 	if s.inside {
-		return tryPair(ctx, s, key, Do)
+		return tryPair(ctx, s, key, false, Do)
 	}
 	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HoldsPairRow, error) { return q.HoldsPair(ctx, key) })
 	if err == nil {
