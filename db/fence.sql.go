@@ -9,21 +9,6 @@ import (
 	"context"
 )
 
-const BackendStart = `-- name: BackendStart :one
-SELECT (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS started
-FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS a
-`
-
-// BackendStart is the start of this backend, in microseconds since 1970. Process ids are
-// reused; with the start they identify a session. (The view pg_stat_activity needs a place in the
-// lock table, for catalogs of all databases.)
-func (q *Queries) BackendStart(ctx context.Context) (int64, error) {
-	row := q.db.QueryRowContext(ctx, BackendStart)
-	var started int64
-	err := row.Scan(&started)
-	return started, err
-}
-
 const Confirm = `-- name: Confirm :one
 SELECT (t.token IS NOT NULL)::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid, COALESCE(t.token, 0)::bigint AS token,
 COALESCE((
@@ -137,16 +122,23 @@ func (q *Queries) Confirm(ctx context.Context, arg ConfirmParams) (ConfirmRow, e
 }
 
 const EndOverdue = `-- name: EndOverdue :many
-SELECT o.pid::integer AS pid, pg_catalog.pg_terminate_backend(o.pid)::boolean AS ended
+SELECT COALESCE(o.pid, 0)::integer AS pid, COALESCE(pg_catalog.pg_terminate_backend(o.pid), false)::boolean AS ended,
+    COALESCE(o.gid, '')::pg_catalog.text AS prepared
 FROM (
-    SELECT l.pid
+    SELECT l.pid, CASE WHEN l.pid IS NULL THEN (
+            SELECT p.gid
+            FROM pg_catalog.pg_locks AS own
+            JOIN pg_catalog.pg_prepared_xacts AS p ON p.transaction OPERATOR(pg_catalog.=) own.transactionid
+            WHERE own.locktype OPERATOR(pg_catalog.=) 'transactionid' AND own.pid IS NULL AND own.virtualtransaction OPERATOR(pg_catalog.=) l.virtualtransaction
+            LIMIT 1
+        ) END AS gid
     FROM pg_catalog.pg_locks AS l
-    JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+    LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
     WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
         AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
         AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
-        AND a.xact_start OPERATOR(pg_catalog.<)
-            (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) ($2::bigint::double precision OPERATOR(pg_catalog.*) '1 millisecond'::interval))
+        AND (l.pid IS NULL OR a.xact_start OPERATOR(pg_catalog.<)
+            (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) ($2::bigint::double precision OPERATOR(pg_catalog.*) '1 millisecond'::interval)))
     OFFSET 0
 ) AS o
 `
@@ -157,15 +149,18 @@ type EndOverdueParams struct {
 }
 
 type EndOverdueRow struct {
-	Pid   int32
-	Ended bool
+	Pid      int32
+	Ended    bool
+	Prepared string
 }
 
 // EndOverdue terminates and returns the sessions that share an election's guard lock in a
 // transaction that began more than a lease ago. key is the election's. Their own timeouts
 // should have ended them, but a server that waits to send a result to a frozen client, or for
 // the data of its COPY, checks no timeout. It finds only transactions that this role may see,
-// and fails if it may not terminate one.
+// and fails if it may not terminate one. A prepared transaction has no session: EndOverdue returns its
+// name, with 0 as pid, whenever it began. It is found by its lock on its own transaction id: its virtual transaction is
+// that of the session that has prepared it, or -1 and that id after a restart.
 func (q *Queries) EndOverdue(ctx context.Context, arg EndOverdueParams) ([]EndOverdueRow, error) {
 	rows, err := q.db.QueryContext(ctx, EndOverdue, arg.Key, arg.LeaseMillis)
 	if err != nil {
@@ -175,7 +170,7 @@ func (q *Queries) EndOverdue(ctx context.Context, arg EndOverdueParams) ([]EndOv
 	var items []EndOverdueRow
 	for rows.Next() {
 		var i EndOverdueRow
-		if err := rows.Scan(&i.Pid, &i.Ended); err != nil {
+		if err := rows.Scan(&i.Pid, &i.Ended, &i.Prepared); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -200,24 +195,24 @@ SELECT CASE
             OR pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.>) s.value::interval
     ) IS NULL THEN 'never'
     WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($2::integer, $3::integer) THEN 'superseded'
-    WHEN NOT EXISTS (
-        SELECT FROM pg_catalog.pg_locks AS l
+    WHEN (
+        SELECT pg_catalog.count(*)
+        FROM pg_catalog.pg_locks AS l
         WHERE l.pid OPERATOR(pg_catalog.=) $4::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
-            AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+            AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
             AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-            AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $5::bigint
-            AND ($6::pg_catalog.text OPERATOR(pg_catalog.=) ''
-                OR $6::pg_catalog.text OPERATOR(pg_catalog.=)
-                    pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())))
-    ) THEN 'ended'
-    WHEN $6::pg_catalog.text OPERATOR(pg_catalog.<>) '' THEN 'entered'
-    ELSE COALESCE((
-        SELECT CASE WHEN a.backend_start IS NULL THEN 'hidden'
-            WHEN (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint OPERATOR(pg_catalog.=) $7::bigint THEN 'entered' ELSE 'ended' END
-        FROM pg_catalog.pg_stat_activity AS a
-        WHERE a.pid OPERATOR(pg_catalog.=) $4::integer
-    ), 'ended')
-END::pg_catalog.text AS outcome
+            AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1
+                THEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $5::bigint
+                    AND ($6::pg_catalog.text OPERATOR(pg_catalog.=) ''
+                        OR $6::pg_catalog.text OPERATOR(pg_catalog.=)
+                            pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())))
+                ELSE $6::pg_catalog.text OPERATOR(pg_catalog.=) ''
+                    AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $7::bigint
+            END
+    ) OPERATOR(pg_catalog.=) CASE WHEN $6::pg_catalog.text OPERATOR(pg_catalog.=) '' THEN 2 ELSE 1 END THEN 'entered'
+    ELSE 'ended'
+END::pg_catalog.text AS outcome,
+(extract(epoch FROM pg_catalog.transaction_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS began
 `
 
 type EnterTermParams struct {
@@ -227,7 +222,12 @@ type EnterTermParams struct {
 	Pid         int32
 	Key         int64
 	Transaction string
-	Started     int64
+	Name        int64
+}
+
+type EnterTermRow struct {
+	Outcome string
+	Began   int64
 }
 
 // EnterTerm fences the current transaction: it shares the guard lock until the transaction
@@ -235,12 +235,15 @@ type EnterTermParams struct {
 // order, a next leader either waits at the barrier or is seen here. The outcome is 'entered';
 // 'open' if the transaction has written before: other code has left it open on the connection;
 // 'superseded' if a next leader is at the barrier; 'ended' if the session does not hold the
-// lock; 'hidden' if this role may not see the start of that session. transaction is that of
-// Confirm if the session holds its lock inside one, otherwise it is empty. First it sets the given
+// lock. Process ids are reused. So the session must also hold its name, a lock of two integers that no other
+// has had: each role sees that, but not when a backend of another role began. One scan of pg_locks sees
+// both at one time. transaction is that of
+// Confirm if the session holds its lock inside one, otherwise it is empty. began is the start of the
+// transaction (TransactionStart). First it sets the given
 // timeouts for the rest of the transaction, unless shorter ones are set, so that a frozen
 // client cannot block the barrier for ever, even if it freezes before it rolls back. Each is
 // turned off first: only then does transaction_timeout start a timer that runs already anew.
-func (q *Queries) EnterTerm(ctx context.Context, arg EnterTermParams) (string, error) {
+func (q *Queries) EnterTerm(ctx context.Context, arg EnterTermParams) (EnterTermRow, error) {
 	row := q.db.QueryRowContext(ctx, EnterTerm,
 		arg.Settings,
 		arg.GuardHigh,
@@ -248,9 +251,23 @@ func (q *Queries) EnterTerm(ctx context.Context, arg EnterTermParams) (string, e
 		arg.Pid,
 		arg.Key,
 		arg.Transaction,
-		arg.Started,
+		arg.Name,
 	)
-	var outcome string
-	err := row.Scan(&outcome)
-	return outcome, err
+	var i EnterTermRow
+	err := row.Scan(&i.Outcome, &i.Began)
+	return i, err
+}
+
+const TransactionStart = `-- name: TransactionStart :one
+SELECT (extract(epoch FROM pg_catalog.transaction_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS began
+`
+
+// TransactionStart is when this transaction began, in microseconds since 1970. No setting is involved, so
+// only the transaction that EnterTerm has fenced gives that one's answer: after COMMIT, ROLLBACK or PREPARE
+// TRANSACTION another one does, also with AND CHAIN. It has no arguments, so that lib/pq asks in one round trip.
+func (q *Queries) TransactionStart(ctx context.Context) (int64, error) {
+	row := q.db.QueryRowContext(ctx, TransactionStart)
+	var began int64
+	err := row.Scan(&began)
+	return began, err
 }

@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // lead makes a candidate that leads. Its term is resigned at the end of the test.
@@ -153,57 +155,68 @@ func TestInTxIsRefusedAfterTheTerm(t *testing.T) {
 // A process id alone does not identify a session: a later leader's backend may have the
 // same one.
 func TestAReusedProcessIDDoesNotEnterTheTerm(t *testing.T) {
+	inSessionScope(t, "a transaction has a name of its own")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		pool := d.open(t, 0, s.DSN())
-		c, _ := s.lead(t, pool, s.election(t))
+		c, term := s.lead(t, pool, s.election(t))
 		pid := s.leaderPID(t, c.Key())
-		started := one[int64](t, s.admin, "SELECT (extract(epoch FROM backend_start) * 1000000)::bigint FROM pg_stat_activity WHERE pid = $1", pid)
-		other := s.leaderPID(t, c.Key()) + 1
+		check(t, term.InTx(soon(t), pool, nil, func(*sql.Tx) error { return nil })) // which names the session
+		name := s.nameOf(t, c.Key(), pid)
 		for want, params := range map[string]db.EnterTermParams{
-			"entered": {Pid: int32(pid), Started: started},
-			"ended":   {Pid: int32(pid), Started: started - 1},
-			"ended ":  {Pid: int32(pid), Started: started + 1},
-			"ended  ": {Pid: int32(other), Started: started},
+			"entered": {Pid: int32(pid), Name: name},
+			"ended":   {Pid: int32(pid), Name: name - 1},
+			"ended ":  {Pid: int32(pid), Name: name + 1},
+			"ended  ": {Pid: int32(pid + 1), Name: name},
 		} {
 			params.Key, params.GuardHigh, params.GuardLow = c.Key(), int32(c.Key()>>32), int32(c.Key())
 			params.Settings = `[{"name": "idle_in_transaction_session_timeout", "value": "1s"}]`
 			tx, err := pool.BeginTx(soon(t), nil)
 			check(t, err)
 			got, err := db.New(tx).EnterTerm(soon(t), params)
-			if err != nil || got != strings.TrimSpace(want) {
-				t.Errorf("with pid %d and start %d: %q, %v; want %q", params.Pid, params.Started, got, err, strings.TrimSpace(want))
+			if err != nil || got.Outcome != strings.TrimSpace(want) {
+				t.Errorf("with pid %d and name %d: %q, %v; want %q", params.Pid, params.Name, got.Outcome, err, strings.TrimSpace(want))
 			}
 			// The transaction holds the guard lock until it ends, even if it is refused. A
 			// client that is frozen before its ROLLBACK must not block the barrier.
 			if timeout := one[string](t, tx, "SELECT current_setting('idle_in_transaction_session_timeout')"); timeout != "1s" {
-				t.Errorf("%s, with a timeout of %s", got, timeout)
+				t.Errorf("%s, with a timeout of %s", got.Outcome, timeout)
 			}
 			expect(t, tx.Rollback())
 		}
 	})
 }
 
-func TestInTxReportsARoleThatCannotSeeTheSession(t *testing.T) {
-	inSessionScope(t, "a transaction's name needs no right to see its backend")
+// nameOf returns the key of the lock of two integers that a leader's session takes for InTx: the only one, beside its seat.
+func (s *server) nameOf(t *testing.T, key int64, pid int) int64 {
+	t.Helper()
+	return one[int64](t, s.admin, `SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
+		WHERE locktype = 'advisory' AND pid = $1 AND objsubid = 2 AND mode = 'ExclusiveLock'
+		AND ((classid::bigint << 32) | objid::bigint | 1) <> ($2::bigint | 1)`, pid, session.SeatKey(key))
+}
+
+// A role that has become another one at its login does not see when its own backend began, nor does one
+// that another role has replaced, as Vault's do.
+func TestInTxNeedsNoRightToSeeTheSession(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
 		owner, other := s.role(t, nil), s.role(t, nil)
-		_, term := s.lead(t, d.open(t, 0, s.DSN(pgcluster.ForRole(owner))), s.election(t))
-		pool := d.open(t, 0, s.DSN(pgcluster.ForRole(other)))
-		nothing := func(*sql.Tx) error { return nil }
-		err := term.InTx(soon(t), pool, nil, nothing)
-		wraps(t, err, elector.ErrConfig)
-		wraps(t, err, elector.ErrRolledBack)
-		if !term.Valid() {
-			t.Error("the term has ended")
-		}
-		_, err = s.admin.Exec(`GRANT pg_read_all_stats TO "` + other + `"`)
+		login := s.role(t, map[string]string{"role": owner})
+		_, err := s.admin.Exec(`GRANT "` + owner + `" TO "` + login + `"`)
 		check(t, err)
-		expect(t, term.InTx(soon(t), pool, nil, nothing))
-		expect(t, term.InTx(soon(t), d.open(t, 0, s.DSN(pgcluster.ForRole(owner))), nil, nothing))
+		pool := d.open(t, 0, s.DSN(pgcluster.ForRole(login)))
+		if role := one[string](t, pool, "SELECT current_user"); role != owner {
+			t.Fatalf("the role is %q", role)
+		}
+		_, term := s.lead(t, pool, s.election(t))
+		for _, pool := range []*sql.DB{pool, d.open(t, 0, s.DSN(pgcluster.ForRole(other)))} {
+			expect(t, term.InTx(soon(t), pool, nil, func(*sql.Tx) error { return nil }))
+		}
+		if !term.Valid() {
+			t.Errorf("the term has ended: %v", context.Cause(term.Context()))
+		}
 	})
 }
 
@@ -217,10 +230,10 @@ func TestInTxOnAnotherDatabaseIsRefusedAndKeepsTheTerm(t *testing.T) {
 		elsewhere := d.open(t, 0, s.database(t))
 		s.lead(t, elsewhere, election) // an election with the same name has a leader there
 		err := term.InTx(soon(t), elsewhere, nil, func(*sql.Tx) error { t.Error("fn was called"); return nil })
-		wraps(t, err, elector.ErrNotLeader)
+		wraps(t, err, elector.ErrConfig)
 		wraps(t, err, elector.ErrRolledBack)
-		if !term.Valid() {
-			t.Error("the term has ended")
+		if !term.Valid() || errors.Is(err, elector.ErrNotLeader) || !strings.Contains(err.Error(), "another database") {
+			t.Errorf("valid %v: %v", term.Valid(), err)
 		}
 	})
 }
@@ -348,9 +361,9 @@ func TestInTxReportsASerializationFailureAsRetryable(t *testing.T) {
 	})
 }
 
-// A fenced transaction costs BEGIN, the check of the term, and COMMIT. The first one in a
-// term also asks the session when it began. Elections cost nothing extra.
-func TestInTxCostsOneExtraStatementAndTheFirstTwo(t *testing.T) {
+// A fenced transaction costs BEGIN, the check of the term, the check that it goes on, and COMMIT. The first one in a
+// term also names the session. Elections cost nothing extra.
+func TestInTxCostsTwoExtraStatementsAndTheFirstThree(t *testing.T) {
 	inSessionScope(t, "it counts the statements of that scope")
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
@@ -358,7 +371,7 @@ func TestInTxCostsOneExtraStatementAndTheFirstTwo(t *testing.T) {
 		sessions, onSession := d.openCounted(t, 0, s.DSN())
 		pool, inPool := d.openCounted(t, 0, s.DSN())
 		_, term := s.lead(t, sessions, s.election(t), elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
-		if got := onSession.now(); got["Confirm"] != 1 || got["BackendStart"]+got["EnterTerm"] != 0 {
+		if got := onSession.now(); got["Confirm"] != 1 || got["TryPair"]+got["EnterTerm"] != 0 {
 			t.Errorf("an election sent %v", got)
 		}
 		nothing := func(*sql.Tx) error { return nil }
@@ -367,12 +380,12 @@ func TestInTxCostsOneExtraStatementAndTheFirstTwo(t *testing.T) {
 			expect(t, term.InTx(soon(t), pool, nil, nothing))
 			want := "map[]"
 			if i == 0 {
-				want = "map[BackendStart:1]"
+				want = "map[TryPair:1]"
 			}
 			if got := fmt.Sprint(onSession.since(before)); got != want {
 				t.Errorf("transaction %d sent %s on the session, want %s", i, got, want)
 			}
-			if got := fmt.Sprint(inPool.since(inPoolBefore)); got != "map[EnterTerm:1 begin:1]" { // COMMIT is not counted
+			if got := fmt.Sprint(inPool.since(inPoolBefore)); got != "map[EnterTerm:1 TransactionStart:1 begin:1]" { // COMMIT is not counted
 				t.Errorf("transaction %d sent %s", i, got)
 			}
 		}

@@ -536,9 +536,9 @@ func TestATermIsFencedByItsTransaction(t *testing.T) {
 		return confirm()
 	}
 	enter := func(term db.ConfirmRow) string {
-		outcome, err := beside.EnterTerm(soon(t), db.EnterTermParams{Settings: "[]", Key: key, Pid: term.Pid, Transaction: term.Transaction})
+		row, err := beside.EnterTerm(soon(t), db.EnterTermParams{Settings: "[]", Key: key, Pid: term.Pid, Transaction: term.Transaction})
 		check(t, err)
-		return outcome
+		return row.Outcome
 	}
 	pid := one[int32](t, conn, "SELECT pg_backend_pid()")
 	first := lead()

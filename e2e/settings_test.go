@@ -55,10 +55,10 @@ func TestSettingsOnEveryBackendOfAPoolerSkipNeitherBarrierNorToken(t *testing.T)
 		defer fenced.Rollback()
 		key := elector.KeyFromName(election)
 		high, low := session.Halves(key)
-		outcome, err := db.New(fenced).EnterTerm(soon(t), db.EnterTermParams{Settings: "[]", GuardHigh: high, GuardLow: low, Key: key})
+		entered, err := db.New(fenced).EnterTerm(soon(t), db.EnterTermParams{Settings: "[]", GuardHigh: high, GuardLow: low, Key: key})
 		check(t, err)
-		if outcome != "ended" { // which shares the guard
-			t.Fatalf("entered a term of nobody: %s", outcome)
+		if entered.Outcome != "ended" { // which shares the guard
+			t.Fatalf("entered a term of nobody: %s", entered.Outcome)
 		}
 		leader.end(t)
 		eventually(t, "the next leader waits at the barrier", func() bool {

@@ -132,8 +132,11 @@ func (e *Elector) TryRun(ctx context.Context, lead func(ctx context.Context, ter
 		return false, r.err
 	}
 	finished, err := e.serve(ctx, claimed, r.term, orHold(lead))
-	if !finished {
-		err = fmt.Errorf("elector: run: %w", context.Cause(r.term.ctx))
+	switch cause := context.Cause(r.term.ctx); {
+	case !finished:
+		err = fmt.Errorf("elector: run: %w", cause)
+	case ctx.Err() != nil && lost(cause):
+		err = wrap(cause, err)
 	}
 	return true, err
 }

@@ -10,14 +10,17 @@ import (
 	"github.com/pgelector/pgelector/internal/session"
 )
 
+// When a term and the caller's context end together, a call on the term (InTx, Verify, Resign, TransferTo) names the
+// term's end first, and then the context's, unless that has ended with the term. Run and Campaign, which outlive terms,
+// name the context's.
+//
 // The errors of this package. Every error that it returns wraps one of these, the
 // cause of the context that ended, or only the driver's error, which is always
 // within reach of errors.As.
 var (
 	// ErrConfig is returned when an argument or option cannot be used; the message names it
 	// and what does not hold. It is also returned when MaxOpenConns leaves no connection
-	// beside those that a session pins, and by InTx when the role of its pool may not see
-	// the leader's session.
+	// beside those that a session pins, and by InTx when its pool leads to another database.
 	ErrConfig = session.ErrConfig
 
 	// ErrNotLeader is returned when something is asked of a term that has ended.
@@ -115,7 +118,7 @@ var (
 	ErrRolledBack = session.ErrRolledBack
 
 	// ErrOutcomeUnknown is returned by InTx when the connection was lost during
-	// COMMIT: the server may have committed the transaction or not.
+	// COMMIT, or its function has ended the transaction: the server may have committed it or not.
 	ErrOutcomeUnknown = session.ErrOutcomeUnknown
 
 	// ErrLockTableFull is reported when the server has no room for another lock.

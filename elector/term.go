@@ -120,15 +120,12 @@ func (t *Term) check() {
 // ErrNotLeader and its cause. If ctx ends first, the error wraps its cause, and the term
 // goes on.
 func (t *Term) Verify(ctx context.Context) error {
-	if over := t.over(); over != nil {
-		return over
+	var err error
+	if t.over() == nil {
+		err = t.lock.Verify(ctx)
 	}
-	err := t.lock.Verify(ctx)
-	if over := t.over(); over != nil { // resigned, say: the work still needs the session to wind down
-		return over
-	}
-	if err != nil {
-		return ended(ctx, "verify the term")
+	if err != nil || t.over() != nil { // resigned, say: the work still needs the session to wind down
+		return t.because(ctx, "verify the term", err)
 	}
 	return nil
 }
@@ -177,7 +174,14 @@ func (t *Term) Resign(ctx context.Context) error {
 		case <-t.done:
 			return t.released
 		case <-ctx.Done():
-			return ended(ctx, "resign: the work of the term has not returned; the lock is released when it does")
+			const doing = "resign: the work of the term has not returned; the lock is released when it does"
+			switch {
+			case await(ctx, t.done): // at the same time
+				return t.released
+			case lost(context.Cause(t.ctx)):
+				return t.because(ctx, doing, nil)
+			}
+			return ended(ctx, doing)
 		case <-overdue:
 			if !t.releasing.Load() { // which may take long
 				return fmt.Errorf("%w: resign waited %v, one lease, for it; the lock is released when it returns", ErrOverrun, t.lease.Length)
@@ -213,14 +217,17 @@ func (t *Term) endFor(offer *lock.Transfer, reason hooks.Reason, cause error) bo
 func (t *Term) keep() {
 	t.notify(t.ctx, 0, eventLed)
 	<-t.ctx.Done()
-	at := time.Now()
+	at, late := time.Now(), t.lock.Overdue()
+	if late > 0 { // this process stood still, say, and another may have led since
+		at = t.Deadline()
+	}
 	cause := context.Cause(t.ctx)
 	a := t.announcer
 	if lost(cause) {
 		a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpHeartbeat, Err: cause})) // not awaited: a hook may be the work
 	}
 	t.awaitWork()
-	a.announce(a.demoted(t.ctx, hooks.Demoted{Token: t.Token(), Reason: reasonOf(cause), Err: cause, At: at, Held: at.Sub(t.electedAt)}))
+	a.announce(a.demoted(t.ctx, hooks.Demoted{Token: t.Token(), Reason: reasonOf(cause), Err: cause, At: at, Held: max(0, at.Sub(t.electedAt)), Late: late}))
 	t.lock.WorkReturned()
 	if t.released = t.release(reasonOf(cause)); t.released == nil && t.heir == "" {
 		t.notify(context.Background(), notifyPatience, eventFree) // before the process may end

@@ -11,6 +11,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // awaitWork waits until the term's work has returned, however long that takes. It reports
@@ -98,13 +99,12 @@ func (t *Term) doWork(lead func(ctx context.Context, term *Term) error) error {
 
 // InTx runs fn in a transaction that commits only inside the term: the database
 // itself makes the next leader wait until the transaction has ended, and lets no
-// later transaction of this term begin. It costs the transaction one round trip,
+// later transaction of this term begin. It costs the transaction two round trips,
 // and the first of a term one more.
 //
 // pool may be any pool of the election's database, also through a transaction
-// pooler, of the elector's own role or one with pg_read_all_stats. opts may be
-// nil; any isolation level will do. The transaction's context ends with ctx and
-// with the term. fn must not commit or roll back itself. The transaction has one
+// pooler, and of any role. opts may be nil; any isolation level will do. The transaction's context ends with ctx and
+// with the term. fn closes its rows, and must not send COMMIT, ROLLBACK or PREPARE TRANSACTION. The transaction has one
 // lease to finish: statement_timeout, idle_in_transaction_session_timeout and,
 // from PostgreSQL 17 on, transaction_timeout are set to that within it unless
 // they are shorter already. A next leader that it blocks terminates it
@@ -113,13 +113,13 @@ func (t *Term) doWork(lead func(ctx context.Context, term *Term) error) error {
 //
 // InTx returns nil if the transaction was committed. Otherwise the error wraps
 //   - ErrRolledBack: nothing was committed. It also wraps what fn returned or the
-//     driver's error, and ErrNotLeader and the cause if the term has ended.
+//     driver's error, ErrNotLeader and the cause if the term has ended, and the cause of ctx if that has, too.
 //   - ErrOutcomeUnknown: the connection was lost during COMMIT, or no answer came
 //     within one lease, or within half of the drain once the session has ended or the
 //     caller of Campaign has to stop.
 //     Whether it was committed must be read from the data; the next leader can do
-//     that safely.
-//   - ErrConfig: pool or fn is nil.
+//     that safely. Or fn has ended the transaction. The message names one that it has prepared.
+//   - ErrConfig: pool or fn is nil, or pool is one of another database.
 //
 // [Retryable] reports whether the same transaction may succeed when tried again. A panic
 // of fn rolls the transaction back and goes on.
@@ -127,39 +127,39 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	if pool == nil || fn == nil {
 		return fmt.Errorf("%w: InTx: the pool or the function is nil", ErrConfig)
 	}
-	if !t.begin() {
-		return pgerr.Wrap(ErrRolledBack, t.over())
+	failed := func(err error) error { return pgerr.Wrap(ErrRolledBack, t.because(ctx, "InTx", err)) }
+	if ctx.Err() != nil || !t.begin() {
+		return failed(nil)
 	}
 	defer t.work.finish()
 	txCtx, uncancelled := t.joined(ctx)
-	defer uncancelled() // if fn panics
+	defer uncancelled()
 	tx, err := t.lock.Begin(txCtx, pool, opts)
 	if err != nil {
-		uncancelled()
-		return pgerr.Wrap(ErrRolledBack, pgerr.CauseOr(txCtx, err))
+		return failed(err)
 	}
 	if t.unclaim != nil { // which has the drain from the end of the term, whatever ended it
 		tx.Within(t.ctx)
 	}
 	defer tx.Rollback()
 	if err := t.lock.Fence(txCtx, tx); err != nil {
-		_ = t.over() // which the error may say
-		uncancelled()
-		return pgerr.Wrap(ErrRolledBack, pgerr.CauseOr(txCtx, err))
+		return failed(err)
 	}
-	if err := t.over(); err != nil { // the answer may have been read late
-		uncancelled()
-		return pgerr.Wrap(ErrRolledBack, err)
+	if t.over() != nil { // the answer may have been read late
+		return failed(nil)
 	}
-	if err := fn(tx.Tx); err != nil {
+	if err = fn(tx.Tx); err != nil {
 		tx.Suspect(txCtx, err)
-		uncancelled()
-		return pgerr.Wrap(ErrRolledBack, pgerr.CauseOr(txCtx, err))
 	}
-	if !uncancelled() { // from here on the commit is not cancelled half-way
-		return pgerr.Wrap(ErrRolledBack, context.Cause(txCtx))
+	if !uncancelled() { // from here on no call is cancelled half-way
+		return failed(err)
 	}
-	return tx.Commit()
+	if err = tx.Finish(err); errors.Is(err, session.ErrEndedByFn) {
+		return t.lock.NamePrepared(ctx, pool, err)
+	} else if errors.Is(err, ErrRolledBack) {
+		return failed(err)
+	}
+	return err
 }
 
 // Retryable reports whether err, of InTx, says that the transaction was rolled
@@ -173,21 +173,36 @@ func Retryable(err error) bool {
 }
 
 // joined returns a context that ends with ctx and with the term, until uncancelled is
-// called, which reports whether it had not ended before.
+// called, which reports whether neither had ended before.
 func (t *Term) joined(ctx context.Context) (joined context.Context, uncancelled func() bool) {
 	joined, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopCaller := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	cancelByTerm := func() { cancel(pgerr.Wrap(ErrNotLeader, context.Cause(t.ctx))) }
-	stopTerm := context.AfterFunc(t.ctx, cancelByTerm)
+	stopTerm := context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })
 	return joined, func() bool {
 		stopCaller()
 		stopTerm()
-		switch { // the other goroutine may not have cancelled yet
-		case ctx.Err() != nil:
-			cancel(context.Cause(ctx))
-		case t.ctx.Err() != nil:
-			cancelByTerm()
-		}
-		return joined.Err() == nil
+		return ctx.Err() == nil && t.ctx.Err() == nil
 	}
+}
+
+// because is the error of a call on the term that has failed, and the one place that decides its cause. The end of the
+// term comes first, because the caller's ctx may have ended with the term. The error wraps ErrNotLeader and the term's
+// cause if the term has ended; ctx.Err() and the cause of ctx if ctx has ended by itself; and err, which may be nil.
+func (t *Term) because(ctx context.Context, doing string, err error) error {
+	over := t.over()
+	if ctx.Err() != nil && !errors.Is(over, context.Cause(ctx)) {
+		err = wrap(ended(ctx, doing), err)
+	}
+	if over != nil {
+		err = wrap(over, err)
+	}
+	return err
+}
+
+// wrap wraps err with why, unless why says it all.
+func wrap(why, err error) error {
+	if err == nil || errors.Is(why, err) {
+		return why
+	}
+	return fmt.Errorf("%w: %w", why, err)
 }

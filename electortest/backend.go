@@ -32,6 +32,7 @@ type backend struct {
 type transaction struct {
 	number int64 // of the virtual transaction; 0 for a statement's own
 	began  time.Time
+	stamp  int64 // its start, which no other transaction has, although time may stand still
 	failed bool
 	xid    int64
 	commit []func()
@@ -308,7 +309,12 @@ func (b *backend) answer(m *message) (a answer, ended bool) {
 func (b *backend) begin() {
 	b.server.transactions++
 	b.begun++
-	b.tx = &transaction{number: b.server.transactions, began: time.Now()}
+	b.tx = b.server.newTransaction(b.server.transactions)
+}
+
+func (s *Server) newTransaction(number int64) *transaction {
+	s.stamps++
+	return &transaction{number: number, began: time.Now(), stamp: time.Now().UnixMicro() + s.stamps}
 }
 
 func (b *backend) hasEnded() bool { return b.server.backends[b.pid] != b }
@@ -325,7 +331,7 @@ func (x *execution) query(m *message) (a Answer, err error) {
 	x.server.report(x.backend, Event{What: name, Args: m.args})
 	alone := x.tx == nil
 	if alone {
-		x.tx = &transaction{began: time.Now()}
+		x.tx = x.server.newTransaction(0)
 		x.begun++
 		x.backend.tx = x.tx
 	}

@@ -260,7 +260,7 @@ func tokens(x *execution, m *message) (a Answer, err error) {
 
 func enterTerm(x *execution, m *message) (Answer, error) {
 	if x.tx.xid != 0 {
-		return one("open"), nil
+		return one("open", x.tx.stamp), nil
 	}
 	if err := x.bound(m.text(0)); err != nil {
 		return Answer{}, err
@@ -272,13 +272,13 @@ func enterTerm(x *execution, m *message) (Answer, error) {
 	holder := x.server.holder(bigint(m.integer(4)))
 	switch {
 	case !passed:
-		return one("superseded"), nil
+		return one("superseded", x.tx.stamp), nil
 	case holder == nil || int64(holder.pid) != m.integer(3),
-		m.text(5) == "" && holder.started.UnixMicro() != m.integer(6),
+		m.text(5) == "" && x.server.holder(pair(m.integer(6))) != holder,
 		m.text(5) != "" && holder.nameOfTransaction() != m.text(5):
-		return one("ended"), nil
+		return one("ended", x.tx.stamp), nil
 	}
-	return one("entered"), nil
+	return one("entered", x.tx.stamp), nil
 }
 
 // bound sets timeouts that are off or longer than the given ones.
@@ -300,7 +300,7 @@ func endOverdue(x *execution, m *message) (a Answer, err error) {
 	for _, h := range append([]*holder{}, l.holders...) {
 		if h.holds(shared) && h.b.tx != nil && time.Since(h.b.tx.began) > lease {
 			x.server.end(h.b, newError(adminShutdown, "terminating connection due to administrator command"))
-			a.Rows = append(a.Rows, []any{int64(h.b.pid), true})
+			a.Rows = append(a.Rows, []any{int64(h.b.pid), true, ""})
 		}
 	}
 	return a, nil

@@ -24,6 +24,7 @@ type Server struct {
 	epoch        string // pgelector.epoch of the database; "0" if not set
 	lastXID      int64
 	transactions int64 // that clients have begun
+	stamps       int64 // given to transactions
 	durable      int64 // the last transaction id that a crash does not lose
 	clockRate    float64
 	flush        time.Duration

@@ -164,7 +164,7 @@ func TestWhatALeaderSends(t *testing.T) {
 		opts []elector.Option
 		want map[string]int
 	}{
-		"in a session":     {nil, map[string]int{"Ping": 20, "HoldsLock": 2, "BackendStart": 1}},
+		"in a session":     {nil, map[string]int{"Ping": 20, "HoldsLock": 2, "TryPair": 1}},
 		"in a transaction": {[]elector.Option{inside}, map[string]int{"PingTransaction": 20}},
 	} {
 		scene(t, name, func(b *bench) {

@@ -24,7 +24,6 @@ type statement struct {
 var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.AdvisoryLocks:       advisoryLocks,
 	db.ApplySettings:       applySettings,
-	db.BackendStart:        backendStart,
 	db.HolderOffers:        holderOffers,
 	db.InTransaction:       inTransaction,
 	db.Notify:              notify,
@@ -65,6 +64,7 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.SynchronousStandbys: synchronousStandbys,
 	db.TakenLocks:          takenLocks,
 	db.Tokens:              tokens,
+	db.TransactionStart:    transactionStart,
 	db.TryLock:             tryLock,
 	db.TryTransactionLock:  tryTransactionLock,
 	db.TryAsDeputy:         tryAsDeputy,
@@ -290,7 +290,7 @@ func identify(x *execution, _ *message) (Answer, error) {
 
 func clock(_ *execution, _ *message) (Answer, error) { return one(time.Now().UnixMicro()), nil }
 
-func backendStart(x *execution, _ *message) (Answer, error) { return one(x.started.UnixMicro()), nil }
+func transactionStart(x *execution, _ *message) (Answer, error) { return one(x.tx.stamp), nil }
 
 func applySettings(x *execution, m *message) (Answer, error) {
 	n, err := x.apply(m.text(1), m.bool(0), x.knows)

@@ -26,8 +26,9 @@ type Demoted struct {
 	Token  int64
 	Reason Reason
 	Err    error         // context.Cause of the term's context; wraps a sentinel of package elector
-	At     time.Time     // when the term's context was cancelled
+	At     time.Time     // when the term ended: its context was cancelled, or its deadline if that was before
 	Held   time.Duration // from the start of the term to At
+	Late   time.Duration // from At until the context was cancelled: how long the process stood still at its deadline, say
 }
 
 // Reason says why a term ended. It is always one of the constants below.

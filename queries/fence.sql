@@ -74,21 +74,17 @@ FROM (
     OFFSET 0
 ) AS h OFFSET 0) AS t;
 
--- name: BackendStart :one
--- BackendStart is the start of this backend, in microseconds since 1970. Process ids are
--- reused; with the start they identify a session. (The view pg_stat_activity needs a place in the
--- lock table, for catalogs of all databases.)
-SELECT (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS started
-FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS a;
-
 -- name: EnterTerm :one
 -- EnterTerm fences the current transaction: it shares the guard lock until the transaction
 -- ends, and then checks that the term's session still holds the election's lock. In this
 -- order, a next leader either waits at the barrier or is seen here. The outcome is 'entered';
 -- 'open' if the transaction has written before: other code has left it open on the connection;
 -- 'superseded' if a next leader is at the barrier; 'ended' if the session does not hold the
--- lock; 'hidden' if this role may not see the start of that session. transaction is that of
--- Confirm if the session holds its lock inside one, otherwise it is empty. First it sets the given
+-- lock. Process ids are reused. So the session must also hold its name, a lock of two integers that no other
+-- has had: each role sees that, but not when a backend of another role began. One scan of pg_locks sees
+-- both at one time. transaction is that of
+-- Confirm if the session holds its lock inside one, otherwise it is empty. began is the start of the
+-- transaction (TransactionStart). First it sets the given
 -- timeouts for the rest of the transaction, unless shorter ones are set, so that a frozen
 -- client cannot block the barrier for ever, even if it freezes before it rolls back. Each is
 -- turned off first: only then does transaction_timeout start a timer that runs already anew.
@@ -102,40 +98,55 @@ SELECT CASE
             OR pg_catalog.current_setting(s.name, true)::interval OPERATOR(pg_catalog.>) s.value::interval
     ) IS NULL THEN 'never'
     WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared(sqlc.arg(guard_high)::integer, sqlc.arg(guard_low)::integer) THEN 'superseded'
-    WHEN NOT EXISTS (
-        SELECT FROM pg_catalog.pg_locks AS l
+    WHEN (
+        SELECT pg_catalog.count(*)
+        FROM pg_catalog.pg_locks AS l
         WHERE l.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
-            AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 1
+            AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
             AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-            AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
-            AND (sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=) ''
-                OR sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=)
-                    pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())))
-    ) THEN 'ended'
-    WHEN sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.<>) '' THEN 'entered'
-    ELSE COALESCE((
-        SELECT CASE WHEN a.backend_start IS NULL THEN 'hidden'
-            WHEN (extract(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint OPERATOR(pg_catalog.=) sqlc.arg(started)::bigint THEN 'entered' ELSE 'ended' END
-        FROM pg_catalog.pg_stat_activity AS a
-        WHERE a.pid OPERATOR(pg_catalog.=) sqlc.arg(pid)::integer
-    ), 'ended')
-END::pg_catalog.text AS outcome;
+            AND CASE WHEN l.objsubid OPERATOR(pg_catalog.=) 1
+                THEN ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
+                    AND (sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=) ''
+                        OR sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=)
+                            pg_catalog.concat(l.virtualtransaction, ' ', extract(epoch FROM pg_catalog.pg_postmaster_start_time())))
+                ELSE sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=) ''
+                    AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(name)::bigint
+            END
+    ) OPERATOR(pg_catalog.=) CASE WHEN sqlc.arg(transaction)::pg_catalog.text OPERATOR(pg_catalog.=) '' THEN 2 ELSE 1 END THEN 'entered'
+    ELSE 'ended'
+END::pg_catalog.text AS outcome,
+(extract(epoch FROM pg_catalog.transaction_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS began;
+
+-- name: TransactionStart :one
+-- TransactionStart is when this transaction began, in microseconds since 1970. No setting is involved, so
+-- only the transaction that EnterTerm has fenced gives that one's answer: after COMMIT, ROLLBACK or PREPARE
+-- TRANSACTION another one does, also with AND CHAIN. It has no arguments, so that lib/pq asks in one round trip.
+SELECT (extract(epoch FROM pg_catalog.transaction_timestamp()) OPERATOR(pg_catalog.*) 1000000::numeric)::bigint AS began;
 
 -- name: EndOverdue :many
 -- EndOverdue terminates and returns the sessions that share an election's guard lock in a
 -- transaction that began more than a lease ago. key is the election's. Their own timeouts
 -- should have ended them, but a server that waits to send a result to a frozen client, or for
 -- the data of its COPY, checks no timeout. It finds only transactions that this role may see,
--- and fails if it may not terminate one.
-SELECT o.pid::integer AS pid, pg_catalog.pg_terminate_backend(o.pid)::boolean AS ended
+-- and fails if it may not terminate one. A prepared transaction has no session: EndOverdue returns its
+-- name, with 0 as pid, whenever it began. It is found by its lock on its own transaction id: its virtual transaction is
+-- that of the session that has prepared it, or -1 and that id after a restart.
+SELECT COALESCE(o.pid, 0)::integer AS pid, COALESCE(pg_catalog.pg_terminate_backend(o.pid), false)::boolean AS ended,
+    COALESCE(o.gid, '')::pg_catalog.text AS prepared
 FROM (
-    SELECT l.pid
+    SELECT l.pid, CASE WHEN l.pid IS NULL THEN (
+            SELECT p.gid
+            FROM pg_catalog.pg_locks AS own
+            JOIN pg_catalog.pg_prepared_xacts AS p ON p.transaction OPERATOR(pg_catalog.=) own.transactionid
+            WHERE own.locktype OPERATOR(pg_catalog.=) 'transactionid' AND own.pid IS NULL AND own.virtualtransaction OPERATOR(pg_catalog.=) l.virtualtransaction
+            LIMIT 1
+        ) END AS gid
     FROM pg_catalog.pg_locks AS l
-    JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+    LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
     WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted AND l.mode OPERATOR(pg_catalog.=) 'ShareLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
         AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
         AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) sqlc.arg(key)::bigint
-        AND a.xact_start OPERATOR(pg_catalog.<)
-            (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) (sqlc.arg(lease_millis)::bigint::double precision OPERATOR(pg_catalog.*) '1 millisecond'::interval))
+        AND (l.pid IS NULL OR a.xact_start OPERATOR(pg_catalog.<)
+            (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) (sqlc.arg(lease_millis)::bigint::double precision OPERATOR(pg_catalog.*) '1 millisecond'::interval)))
     OFFSET 0
 ) AS o;

@@ -125,7 +125,7 @@ func (l *ledger) elected(e hooks.Elected) {
 }
 
 func (l *ledger) demoted(e hooks.Demoted) {
-	l.saw(e.Origin, e.At).leading = false
+	l.saw(e.Origin, e.At.Add(e.Late)).leading = false // it was noticed then
 	t := term{candidateKey: keyOf(e.Origin), election: e.Election, token: e.Token,
 		electedAt: e.At.Add(-e.Held), endedAt: e.At, reason: e.Reason}
 	if e.Err != nil {

@@ -85,7 +85,7 @@ func TestAnyFaultOfAnAttemptFailsItAndTheNextOneStartsAnew(t *testing.T) {
 				wantInUse(t, pool, 1)
 				expectServerCheck(mock)
 				if s.name == "Confirm" && f.after == never { // it may have waited at the barrier
-					query(mock, "EndOverdue").WillReturnRows(row(1, true))
+					query(mock, "EndOverdue").WillReturnRows(row(1, true, ""))
 				}
 				expectElection(mock, 746)
 				expectResign(mock)
@@ -764,7 +764,7 @@ func TestATransactionThatIsOverdueIsEndedOnceForEachWait(t *testing.T) {
 			pool, mock := newMock(t)
 			expectAttemptUpTo(mock, len(attempt)-1, barred) // of Confirm
 			expectServerCheck(mock)
-			query(mock, "EndOverdue").WithArgs(orders, 10_000).WillReturnRows(row(1, true))
+			query(mock, "EndOverdue").WithArgs(orders, 10_000).WillReturnRows(row(1, true, ""))
 			expectFailedTry(mock, anyError[0]) // it did not reach the barrier
 			expectTerm(mock, 1)
 			expectResign(mock)

@@ -73,7 +73,7 @@ func expectMessage(mock sqlmock.Sqlmock, id int64, message string) {
 // expectSent expects that it marks the message.
 func expectSent(mock sqlmock.Sqlmock, id int64) {
 	mock.ExpectExec("UPDATE outbox").WithArgs(id).WillReturnResult(sqlmock.NewResult(0, 1))
-	mock.ExpectCommit()
+	expectCommit(mock)
 }
 
 // A broker is where the messages go. It fails once with err, if that is not nil.
@@ -137,7 +137,7 @@ func TestTheOutboxPublishesAgainWhatItCouldNotPublish(t *testing.T) {
 		expectElection(mock, 745)
 		expectFirstInTx(mock)
 		expectMessage(mock, 1, "one")
-		mock.ExpectRollback()
+		expectRollback(mock)
 		expectInTx(mock)
 		expectMessage(mock, 1, "one")
 		expectSent(mock, 1)

@@ -80,7 +80,7 @@ func TestAnyFaultOfADeputyFailsItsAttempt(t *testing.T) {
 					}
 					expectServerCheck(mock)
 					if s.name == "Confirm" && i > len(d.sit) && f.after == never { // it may have waited at the barrier
-						query(mock, "EndOverdue").WillReturnRows(row(1, true))
+						query(mock, "EndOverdue").WillReturnRows(row(1, true, ""))
 					}
 					expectAll(mock, d.all())
 					expectResign(mock)

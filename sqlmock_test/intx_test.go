@@ -23,9 +23,10 @@ import (
 // fenced has the statements of the first fenced transaction of a term. INSERT is that of fn.
 var fenced = []statement{
 	{"BEGIN", nil},
-	{"BackendStart", values(1234567890)},
-	{"EnterTerm", values("entered")},
+	{"TryPair", values(true)},
+	{"EnterTerm", values("entered", began)},
 	{"INSERT", nil},
+	{"TransactionStart", values(began)},
 	{"COMMIT", nil},
 }
 
@@ -78,10 +79,16 @@ func TestAFaultInAFencedTransactionTellsWhetherItWasCommitted(t *testing.T) {
 				pool, mock := newMock(t)
 				expectTerm(mock, 1)
 				expectFenced(mock, i, f)
+				if s.name == "INSERT" && f.err != driver.ErrBadConn {
+					query(mock, "TransactionStart").WillReturnRows(row(began))
+				}
 				if s.name != "BEGIN" && s.name != "COMMIT" && f.err != driver.ErrBadConn {
 					mock.ExpectRollback()
 				}
-				if s.name != "BEGIN" && s.name != "BackendStart" && f.err == driver.ErrBadConn { // the elector checks whether the session has ended, too
+				if s.name == "TryPair" && f.err != driver.ErrBadConn { // which says nothing of the lock
+					query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID))
+				}
+				if s.name != "BEGIN" && s.name != "TryPair" && f.err == driver.ErrBadConn { // the elector checks whether the session has ended, too
 					expectHeartbeat(mock)
 				}
 				e, _ := newElector(t, pool)
@@ -238,15 +245,15 @@ func idle(t *testing.T, pool *sql.DB, n int) {
 
 func TestAFencedTransactionIsRefusedOutsideTheTerm(t *testing.T) {
 	for outcome, want := range map[string]error{
-		"superseded": elector.ErrNotLeader, "ended": elector.ErrNotLeader, "hidden": elector.ErrConfig, "perhaps": elector.ErrNotLeader,
+		"superseded": elector.ErrNotLeader, "ended": elector.ErrNotLeader, "perhaps": elector.ErrNotLeader,
 		"open": elector.ErrRolledBack, // nothing else
 	} {
-		ends := outcome != "hidden" && outcome != "open"
+		ends := outcome != "open"
 		bubble(t, outcome, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectTerm(mock, 1)
 			expectFenced(mock, 1, fault{})
-			query(mock, "EnterTerm").WillReturnRows(row(outcome))
+			query(mock, "EnterTerm").WillReturnRows(row(outcome, began))
 			if ends {
 				query(mock, "Identify").WillReturnRows(row(4711, 1, "10.0.0.1", 5432))
 			}
@@ -273,23 +280,23 @@ func TestARefusedTransactionOfATermThatGoesOnSaysWhatTheServerSaw(t *testing.T) 
 		outcome string
 		reached []driver.Value // nil if unknown
 		want    string
-		goesOn  bool // there is nothing wrong with the term
+		wraps   error
 	}{
-		"a stranger has the guard": {outcome: "superseded", reached: own, want: "does a stranger use this database?", goesOn: true},
-		"another leads elsewhere":  {outcome: "superseded", reached: values(4712, 2, "10.0.0.9", 5432), want: "another cluster (timeline 2 at 10.0.0.9:5432)"},
-		"another leads on the old": {outcome: "superseded", reached: values(4711, 1, "", 0), want: elector.ErrOldPrimary.Error() + ": the pool has reached timeline 1, and the session"},
-		"superseded, but unknown":  {outcome: "superseded", want: "not on the server and database of this pool"},
-		"unknown":                  {outcome: "ended", want: "not on the server and database of this pool"},
-		"another database":         {outcome: "ended", reached: own, want: "another database of this server"},
-		"another cluster":          {outcome: "ended", reached: values(4712, 3, "10.0.0.9", 5432), want: "another cluster (timeline 3 at 10.0.0.9:5432)"},
-		"a standby":                {outcome: "ended", reached: values(4711, 0, "10.0.0.2", 5432), want: "a standby at 10.0.0.2:5432"},
-		"the old primary":          {outcome: "ended", reached: values(4711, 1, "", 0), want: elector.ErrOldPrimary.Error() + ": the pool has reached timeline 1, and the session"},
+		"a stranger has the guard": {outcome: "superseded", reached: own, want: "does a stranger use this database?", wraps: elector.ErrRolledBack},
+		"another leads elsewhere":  {outcome: "superseded", reached: values(4712, 2, "10.0.0.9", 5432), want: "another cluster (timeline 2 at 10.0.0.9:5432)", wraps: elector.ErrConfig},
+		"another leads on the old": {outcome: "superseded", reached: values(4711, 1, "", 0), want: "the pool has reached timeline 1", wraps: elector.ErrOldPrimary},
+		"superseded, but unknown":  {outcome: "superseded", want: "not on the server and database of this pool", wraps: elector.ErrConfig},
+		"unknown":                  {outcome: "ended", want: "not on the server and database of this pool", wraps: elector.ErrConfig},
+		"another database":         {outcome: "ended", reached: own, want: "another database of this server", wraps: elector.ErrConfig},
+		"another cluster":          {outcome: "ended", reached: values(4712, 3, "10.0.0.9", 5432), want: "another cluster (timeline 3 at 10.0.0.9:5432)", wraps: elector.ErrConfig},
+		"a standby":                {outcome: "ended", reached: values(4711, 0, "10.0.0.2", 5432), want: "a standby at 10.0.0.2:5432", wraps: elector.ErrServerReadOnly},
+		"the old primary":          {outcome: "ended", reached: values(4711, 1, "", 0), want: "the pool has reached timeline 1", wraps: elector.ErrOldPrimary},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			pool, mock := newMock(t)
 			expectTerm(mock, 1)
 			expectFenced(mock, 1, fault{})
-			query(mock, "EnterTerm").WillReturnRows(row(c.outcome))
+			query(mock, "EnterTerm").WillReturnRows(row(c.outcome, began))
 			reached := query(mock, "Identify")
 			if c.reached == nil {
 				reached.WillReturnError(errPlain)
@@ -305,8 +312,9 @@ func TestARefusedTransactionOfATermThatGoesOnSaysWhatTheServerSaw(t *testing.T) 
 			e, _ := newElector(t, pool)
 			term := campaign(t, e)
 			err := term.InTx(t.Context(), pool, nil, notCalled(t))
-			wantError(t, err, elector.ErrRolledBack)
-			if !strings.Contains(err.Error(), c.want) || errors.Is(err, elector.ErrNotLeader) == c.goesOn || elector.Retryable(err) != c.goesOn || !term.Valid() {
+			wantError(t, err, elector.ErrRolledBack, c.wraps)
+			retryable := c.wraps == elector.ErrRolledBack // the term goes on, and its pool is the right one
+			if !strings.Contains(err.Error(), c.want) || errors.Is(err, elector.ErrNotLeader) || elector.Retryable(err) != retryable || !term.Valid() {
 				t.Errorf("got %v, valid %v", err, term.Valid())
 			}
 			resign(t, term)
@@ -319,7 +327,7 @@ func TestARefusedTransactionOfATermThatGoesOnSaysWhatTheServerSaw(t *testing.T) 
 func TestATransactionThatItsTermInterruptsIsNotTheLeaders(t *testing.T) {
 	for i, s := range fenced[:3] {
 		for _, resigns := range []bool{true, false} {
-			if resigns && s.name == "BackendStart" {
+			if resigns && s.name == "TryPair" {
 				continue // it is sent on the session
 			}
 			bubble(t, fmt.Sprintf("%s, resigns: %t", s.name, resigns), func(t *testing.T) {
@@ -359,7 +367,7 @@ func TestAfterItsContextHasEndedARefusedTransactionHasNoReason(t *testing.T) {
 		pool, mock := newMock(t)
 		expectTerm(mock, 1)
 		expectFenced(mock, 1, fault{})
-		query(mock, "EnterTerm").WillReturnRows(row("superseded"))
+		query(mock, "EnterTerm").WillReturnRows(row("superseded", began))
 		query(mock, "Identify").WillReturnRows(row(4711, 1, "10.0.0.1", 5432))
 		mock.ExpectRollback()
 		query(mock, "HoldsLock").WillDelayFor(2 * time.Second).WillReturnRows(row(true, sessionPID))

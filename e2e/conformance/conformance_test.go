@@ -194,7 +194,8 @@ type playerSession struct {
 	conn        *sql.Conn
 	tx          *sql.Tx
 	pid         int32
-	started     int64
+	started     int64       // by the server's clock
+	fenced      int64       // the start of its fenced transaction
 	mark        string      // of its transaction
 	transaction string      // as Confirm has named it
 	server      string      // when its server started, by its last attempt or wait
@@ -275,7 +276,7 @@ func (p *player) session(t *testing.T, name string) *playerSession {
 	ping, err := db.New(one.conn).Ping(t.Context())
 	check(t, err)
 	one.pid = ping.Pid
-	one.started, err = db.New(one.conn).BackendStart(t.Context())
+	one.started, err = db.New(one.conn).Clock(t.Context())
 	check(t, err)
 	p.sessions[name] = one
 	return one

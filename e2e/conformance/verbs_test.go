@@ -49,6 +49,9 @@ func inside(transaction bool) string {
 	return ""
 }
 
+// sessionName is the lock that names a session in EnterTerm.
+const sessionName = 70
+
 // verbs has a function for each statement, which runs it and formats the result.
 var verbs = map[string]func(*call) (string, error){
 	"TryLock": func(c *call) (string, error) {
@@ -203,17 +206,23 @@ var verbs = map[string]func(*call) (string, error){
 	"EnterTerm": func(c *call) (string, error) {
 		high, low := guard(c.key())
 		of := c.sessions[c.words[1]]
-		started := of.started
+		name := int64(sessionName)
 		transaction := c.transaction()
 		if slices.Contains(c.words, "earlier") { // a former backend, or server, with the same process id
-			started--
+			name--
 			transaction += "0"
 		}
-		return c.q.EnterTerm(c, db.EnterTermParams{GuardHigh: high, GuardLow: low, Key: c.key(), Pid: of.pid, Started: started, Transaction: transaction, Settings: c.settings(2)})
+		row, err := c.q.EnterTerm(c, db.EnterTermParams{GuardHigh: high, GuardLow: low, Key: c.key(), Pid: of.pid, Name: name, Transaction: transaction, Settings: c.settings(2)})
+		c.one.fenced = row.Began
+		return row.Outcome, err
+	},
+	"TransactionStart": func(c *call) (string, error) {
+		began, err := c.q.TransactionStart(c)
+		return fmt.Sprintf("as fenced: %v", began == c.one.fenced), err
 	},
 	"EndOverdue": func(c *call) (string, error) {
 		rows, err := c.q.EndOverdue(c, db.EndOverdueParams{Key: c.key(), LeaseMillis: number(c.words[1])})
-		return list(rows, func(r db.EndOverdueRow) string { return fmt.Sprint(c.name(r.Pid), " ", r.Ended) }), err
+		return list(rows, func(r db.EndOverdueRow) string { return fmt.Sprint(c.name(r.Pid), " ", r.Ended, r.Prepared) }), err
 	},
 	"EvictHolder": func(c *call) (string, error) {
 		rows, err := c.q.EvictHolder(c, db.EvictHolderParams{Pid: c.sessions[c.words[1]].pid, Key: c.key(), Pair: seat(c.key())})
@@ -257,10 +266,6 @@ var verbs = map[string]func(*call) (string, error){
 	"InTransaction": func(c *call) (string, error) {
 		in, err := c.q.InTransaction(c)
 		return fmt.Sprint(in), err
-	},
-	"BackendStart": func(c *call) (string, error) {
-		started, err := c.q.BackendStart(c)
-		return fmt.Sprintf("as before: %v", started == c.one.started), err
 	},
 	"Clock": func(c *call) (string, error) {
 		micros, err := c.q.Clock(c)

@@ -254,8 +254,8 @@ func (w *worker) unblock(blocked []*request) {
 // terminateOverdue terminates overdue fenced transactions that block a request, or reports
 // once that it cannot.
 func (w *worker) terminateOverdue(r *request) {
-	err := endOverdue(context.Background(), w.now, r.Key, w.server.Lease)
-	if err != nil && !r.reported {
+	prepared, err := endOverdue(context.Background(), w.now, r.Key, w.server.Lease)
+	if err = cmp.Or(err, prepared); err != nil && !r.reported {
 		r.reported = true
 		w.server.Report(r.ctx, session.Campaigning, fmt.Errorf("%w (election %q)", err, r.Election))
 	}

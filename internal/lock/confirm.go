@@ -12,10 +12,9 @@ import (
 
 // Package elector returns these as its own.
 var (
-	ErrNoToken       = errors.New("elector: the server grants the lock, with a token that no PostgreSQL server makes: does something between it and this program change its answers? Connect to the server itself")
-	ErrTokenEpoch    = errors.New("elector: the epoch of tokens cannot be used")
-	ErrGuardTaken    = errors.New("elector: another session holds the lock that only a next leader takes, and this one still leads: does a stranger use this database?")
-	ErrSessionHidden = fmt.Errorf("%w: the role of this pool cannot see the leader's session: use the elector's own role, or GRANT pg_read_all_stats to this one", session.ErrConfig)
+	ErrNoToken    = errors.New("elector: the server grants the lock, with a token that no PostgreSQL server makes: does something between it and this program change its answers? Connect to the server itself")
+	ErrTokenEpoch = errors.New("elector: the epoch of tokens cannot be used")
+	ErrGuardTaken = errors.New("elector: another session holds the lock that only a next leader takes, and this one still leads: does a stranger use this database?")
 )
 
 // errSharedBackend is of a lock that the server has granted a second time, to one backend.
@@ -54,12 +53,23 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 // endOverdue terminates fenced transactions that have had their lease. The timeouts that
 // InTx sets do that too, but none runs while the server waits for a frozen client in the
 // middle of a result or of a COPY.
-func endOverdue(ctx context.Context, s *session.Session, key int64, l session.Lease) error {
-	_, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.EndOverdueRow, error) {
+func endOverdue(ctx context.Context, s *session.Session, key int64, l session.Lease) (prepared, err error) {
+	rows, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.EndOverdueRow, error) {
 		return q.EndOverdue(ctx, db.EndOverdueParams{Key: key, LeaseMillis: l.Length.Milliseconds()})
 	})
 	if err != nil {
-		return fmt.Errorf("elector: terminate the overdue transactions of the last term (this role may lack pg_signal_backend): %w", err)
+		return nil, fmt.Errorf("elector: terminate the overdue transactions of the last term (this role may lack pg_signal_backend): %w", err)
+	}
+	return findPrepared(rows), nil
+}
+
+// findPrepared returns an error if a transaction is prepared, which nothing but its name can end.
+func findPrepared(rows []db.EndOverdueRow) error {
+	for _, r := range rows {
+		if r.Prepared != "" {
+			return fmt.Errorf("elector: the prepared transaction %q holds the guard lock of the last term, so no later term can begin: "+
+				"end it in this database, by COMMIT PREPARED or ROLLBACK PREPARED with that name", r.Prepared)
+		}
 	}
 	return nil
 }

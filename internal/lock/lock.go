@@ -12,8 +12,10 @@ package lock
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -120,36 +122,37 @@ func (l *Lock) Discard() {
 
 // Fence makes the transaction, on any connection of the same database, one that the next
 // holder of the lock waits for, and bounds how long that can take. After an error the
-// transaction must be rolled back. The error wraps ErrNotLeader if the session does not
+// transaction must be rolled back. The error wraps session.ErrSessionLost if the session does not
 // hold the lock any more, ErrGuardTaken if it does and another session is at the barrier,
-// ErrSessionHidden if the role may not see the session, and session.ErrOpenTransaction if other
+// session.ErrConfig if the pool leads elsewhere, and session.ErrOpenTransaction if other
 // code has written in the transaction.
 func (l *Lock) Fence(ctx context.Context, tx *session.Tx) error {
-	began, err := l.Began(ctx)
-	switch {
-	case err != nil && ctx.Err() != nil: // and nothing is known
+	name, err := l.Name(ctx)
+	if err != nil { // which says nothing of the lock
+		tx.Rollback()
+		err = fmt.Errorf("elector: name the session for fenced transactions: %w", session.Explain(err))
+		if lost := l.Verify(ctx); lost != nil {
+			err = pgerr.Wrap(lost, err)
+		}
 		return err
-	case err != nil:
-		return fmt.Errorf("%w: ask the session when it began: %w", session.ErrNotLeader, l.Lose(err))
 	}
 	high, low := session.Halves(l.key)
 	term := db.EnterTermParams{
-		GuardHigh: high, GuardLow: low, Key: l.key, Pid: l.PID(), Started: began, Transaction: l.transaction, Settings: l.Lease().FenceSettings(),
+		GuardHigh: high, GuardLow: low, Key: l.key, Pid: l.PID(), Name: name, Transaction: l.transaction, Settings: l.Lease().FenceSettings(),
 	}
-	outcome, err := backoff.Await(ctx, func(ctx context.Context) (string, error) { return db.New(tx.Tx).EnterTerm(ctx, term) })
+	row, err := backoff.Await(ctx, func(ctx context.Context) (db.EnterTermRow, error) { return db.New(tx.Tx).EnterTerm(ctx, term) })
 	if err != nil {
 		tx.Suspect(ctx, err)
 		return fmt.Errorf("elector: enter the term: %w", err)
 	}
-	switch outcome {
+	switch row.Outcome {
 	case "entered":
+		tx.Began = row.Began
 		return nil
-	case "hidden":
-		return ErrSessionHidden
 	case "open":
 		return session.ErrOpenTransaction
 	}
-	return l.refuse(ctx, tx, outcome)
+	return l.refuse(ctx, tx, row.Outcome)
 }
 
 // refuse is why the transaction could not enter its term. It rolls back before it asks the
@@ -158,8 +161,6 @@ func (l *Lock) refuse(ctx context.Context, tx *session.Tx, outcome string) error
 	reached, unknown := backoff.Await(ctx, db.New(tx.Tx).Identify)
 	tx.Rollback()
 	switch err := l.Verify(ctx); {
-	case errors.Is(err, session.ErrSessionLost):
-		return pgerr.Wrap(session.ErrNotLeader, err)
 	case err != nil:
 		return err
 	case outcome == "superseded" && unknown == nil && l.IsOn(ctx, reached): // a next leader would have the lock
@@ -167,5 +168,17 @@ func (l *Lock) refuse(ctx context.Context, tx *session.Tx, outcome string) error
 	case unknown == nil:
 		return l.Elsewhere(ctx, reached)
 	}
-	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", session.ErrNotLeader, l.PID())
+	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", session.ErrConfig, l.PID())
+}
+
+// NamePrepared is err, of a transaction that its function has ended, and the prepared transaction that it may have
+// left, which holds the guard lock.
+func (l *Lock) NamePrepared(ctx context.Context, pool *sql.DB, err error) error {
+	rows, _ := session.Inquire(ctx, pool, l.Lease().Length, func(ctx context.Context, q *db.Queries) ([]db.EndOverdueRow, error) {
+		return q.EndOverdue(ctx, db.EndOverdueParams{Key: l.key, LeaseMillis: math.MaxInt32}) // and none of this age
+	})
+	if prepared := findPrepared(rows); prepared != nil {
+		return fmt.Errorf("%w: %w", err, prepared)
+	}
+	return err
 }

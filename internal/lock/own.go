@@ -102,13 +102,20 @@ func (o *own) takeSeat() *session.Session {
 }
 
 // retry is the server's Retry. It first terminates overdue fenced transactions that may
-// have blocked the last attempt. If it cannot, it reports that, and the attempt waits again.
+// have blocked the last attempt. If it cannot, it reports that, and the attempt waits again. While a prepared
+// transaction blocks, there is no attempt.
 func (o *own) retry(ctx context.Context, try func() (Attempt, error)) (a Attempt, err error) {
 	err = o.server.Retry(ctx, func() error {
 		if o.blocked {
-			o.blocked = false
-			if err := o.server.With(ctx, func(s *session.Session) error { return endOverdue(ctx, s, o.Key, o.server.Lease) }); err != nil {
+			var prepared error
+			if err := o.server.With(ctx, func(s *session.Session) (err error) {
+				prepared, err = endOverdue(ctx, s, o.Key, o.server.Lease)
+				return err
+			}); err != nil {
 				o.server.Report(ctx, session.Campaigning, err)
+			}
+			if o.blocked = prepared != nil; o.blocked {
+				return prepared
 			}
 		}
 		a, err = try()

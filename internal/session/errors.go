@@ -32,6 +32,10 @@ var (
 	ErrTooEarly        = errors.New("elector: a leader on a primary that was replaced may still be valid")
 )
 
+// ErrEndedByFn is of a function of InTx that has ended its transaction.
+var ErrEndedByFn = fmt.Errorf("%w: fn has ended its transaction, which InTx does: what it did before may be committed, and what it did after that "+
+	"was outside the term's fence: have it send no COMMIT, ROLLBACK or PREPARE TRANSACTION", ErrOutcomeUnknown)
+
 // errClosed ends a session that its owner has closed.
 var errClosed = errors.New("elector: the session was closed")
 

@@ -225,17 +225,6 @@ func (s *Session) Close() {
 	<-s.closed
 }
 
-// Began is when the session's backend began, by the server's clock. The server is asked
-// once, and not in transaction scope.
-func (s *Session) Began(ctx context.Context) (int64, error) {
-	if began := s.began.Load(); began != 0 || s.inside {
-		return began, nil
-	}
-	began, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) { return q.BackendStart(ctx) })
-	s.began.Store(began) // 0 if there was no answer
-	return began, err
-}
-
 // Hold keeps the connection open after the session's end until release is called, but no
 // longer than the drain. release may be called more than once.
 func (s *Session) Hold() (release func()) {

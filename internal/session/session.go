@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,12 +53,13 @@ type Session struct {
 	errTimeout error         // of a call that takes longer than the validity that is left
 	abandoned  func(error)   // reports a driver call that does not return
 
-	number int64        // of this session, in this process
-	pid    int32        // of the backend that the first statement reached
-	server string       // when its server started; in session scope "" until a check or a request asks
-	mark   string       // of its transaction, which only PingTransaction inside that shows; "" before a statement has told
-	ending atomic.Bool  // its transaction is being committed
-	began  atomic.Int64 // when that backend began, by the server's clock; 0 until asked
+	number int64       // of this session, in this process
+	pid    int32       // of the backend that the first statement reached
+	server string      // when its server started; in session scope "" until a check or a request asks
+	mark   string      // of its transaction, which only PingTransaction inside that shows; "" before a statement has told
+	ending atomic.Bool // its transaction is being committed
+	name   int64       // random; see Name
+	named  atomic.Bool // the session holds that lock
 
 	proof  atomic.Pointer[instant] // just before the last answered statement was sent
 	broken atomic.Bool             // the last call found the connection broken
@@ -88,7 +90,7 @@ var borrowed atomic.Int64
 // borrow takes a connection from the pool. The session carries the values of ctx but
 // outlives it.
 func borrow(ctx context.Context, pool *sql.DB, l Lease, abandoned func(error)) (*Session, error) {
-	s := &Session{lease: l, callSlot: make(chan struct{}, 1), closed: make(chan struct{}), suspect: make(chan struct{}, 1), number: borrowed.Add(1),
+	s := &Session{lease: l, callSlot: make(chan struct{}, 1), closed: make(chan struct{}), suspect: make(chan struct{}, 1), number: borrowed.Add(1), name: int64(rand.Uint64()),
 		abandoned: abandoned, errTimeout: fmt.Errorf("%w within %v", ErrNoAnswer, l.Validity())}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.termCtx, s.endTerms = context.WithCancelCause(s.ctx)

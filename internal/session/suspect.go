@@ -128,22 +128,22 @@ func (s *Session) IsOn(ctx context.Context, row db.IdentifyRow) bool {
 func (s *Session) Elsewhere(ctx context.Context, row db.IdentifyRow) error {
 	reached := identity{row}
 	if err := s.compare(ctx, reached); err != nil {
-		return pgerr.Wrap(ErrNotLeader, err)
+		return err
 	}
 	own, err := s.identify(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: the pool has reached %v: %w", ErrNotLeader, reached, err)
+		return fmt.Errorf("%w: the pool has reached %v: %w", ErrConfig, reached, err)
 	}
-	reason := "another database of this server"
+	cause, reason := ErrConfig, "another database of this server: give InTx a pool of the elector's database"
 	switch {
 	case own.System != reached.System:
-		reason = fmt.Sprintf("another cluster (%v)", reached)
+		reason = fmt.Sprintf("another cluster (%v): give InTx a pool of the elector's database", reached)
 	case reached.isStandby():
-		reason = reached.String()
+		cause, reason = ErrServerReadOnly, reached.String()
 	case reached.isOlderThan(own):
-		return fmt.Errorf("%w: %w: the pool has reached %v, and the session of the term (backend %d) is on %v", ErrNotLeader, ErrOldPrimary, reached, s.pid, own)
+		cause, reason = ErrOldPrimary, reached.String()
 	}
-	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock on %v, and the pool has reached %s", ErrNotLeader, s.pid, own, reason)
+	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock on %v, and the pool has reached %s", cause, s.pid, own, reason)
 }
 
 // meet makes each session of the pool compare its server with other, which the pool has

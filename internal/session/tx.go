@@ -8,15 +8,17 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // A Tx is a transaction of the user's. Its connection is kept beside it: after a failed
 // COMMIT it shows whether the server lives. As with a session, no driver call is trusted to
-// return. Commit or Rollback must end it.
+// return. Finish or Rollback must end it.
 type Tx struct {
 	*sql.Tx
+	Began   int64 // when it began, if it was fenced (db.TransactionStart)
 	session *Session
 	pool    *sql.DB
 	conn    *sql.Conn
@@ -49,7 +51,7 @@ func (s *Session) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) 
 	}, (*Tx).end)
 }
 
-// Within makes Commit and Rollback wait no longer than the drain once ctx is done. The default
+// Within makes Finish and Rollback wait no longer than the drain once ctx is done. The default
 // ctx is TermContext.
 func (tx *Tx) Within(ctx context.Context) { tx.within = ctx }
 
@@ -88,33 +90,64 @@ func (tx *Tx) end() {
 
 // Rollback ends the transaction, unless it has ended. On a dead link the server does,
 // when the lease has run out: that is not waited for.
-func (tx *Tx) Rollback() {
-	if tx.ended {
-		return
-	}
-	tx.ended = true
-	ctx, cancel := tx.session.answerTime(tx.within)
-	defer cancel()
-	_, _ = backoff.Await(ctx, func(context.Context) (any, error) {
-		tx.end()
-		return nil, nil
-	})
-}
+func (tx *Tx) Rollback() { _, _ = tx.finish(func(context.Context) error { return nil }) }
 
-// Commit commits. It returns nil, ErrRolledBack, or ErrOutcomeUnknown, also if there is no
-// answer in time.
-func (tx *Tx) Commit() error {
-	tx.ended = true
-	ctx, cancel := tx.session.answerTime(tx.within)
-	defer cancel()
-	outcome, late := backoff.Await(ctx, func(ctx context.Context) (error, error) {
-		defer tx.conn.Close()
-		return tx.outcome(ctx, tx.Tx.Commit()), nil
+// Finish commits, unless fn has failed. It returns nil, ErrRolledBack, or ErrOutcomeUnknown, also if COMMIT has no
+// answer in time, or ErrEndedByFn if the transaction is not the one that was fenced.
+func (tx *Tx) Finish(failed error) error {
+	outcome, late := tx.finish(func(ctx context.Context) (err error) {
+		if !pgerr.MaybeBroken(failed) {
+			err = tx.check(ctx)
+		}
+		switch {
+		case errors.Is(err, ErrEndedByFn):
+			return err
+		case failed == nil && err != nil: // COMMIT is not sent
+			tx.Suspect(ctx, err)
+			return fmt.Errorf("%w: ask before COMMIT whether the transaction goes on (have fn close its rows): %w", ErrRolledBack, err)
+		case failed == nil:
+			return tx.outcome(ctx, tx.Tx.Commit())
+		}
+		return nil
 	})
-	if late != nil {
+	switch {
+	case failed != nil && outcome != nil:
+		return fmt.Errorf("%w: %w", outcome, failed)
+	case failed != nil:
+		return pgerr.Wrap(ErrRolledBack, failed)
+	case late != nil:
 		return fmt.Errorf("%w: COMMIT was not answered: %w", ErrOutcomeUnknown, late)
 	}
 	return outcome
+}
+
+// finish makes the last calls, and rolls back unless they commit. late is not nil if there is no answer in time.
+func (tx *Tx) finish(last func(context.Context) error) (outcome, late error) {
+	if tx.ended {
+		return nil, nil
+	}
+	tx.ended = true
+	ctx, cancel := tx.session.answerTime(tx.within)
+	defer cancel()
+	return backoff.Await(ctx, func(ctx context.Context) (error, error) {
+		defer tx.end()
+		return last(ctx), nil
+	})
+}
+
+// check returns an error that wraps ErrEndedByFn unless the transaction is still the one that was fenced, or was
+// aborted, which COMMIT says.
+func (tx *Tx) check(ctx context.Context) error {
+	began, err := db.New(tx.Tx).TransactionStart(ctx)
+	switch {
+	case pgerr.State(err) == "25P02":
+		return nil
+	case errors.Is(err, sql.ErrTxDone):
+		return fmt.Errorf("%w: %w", ErrEndedByFn, err)
+	case err == nil && began != tx.Began:
+		return ErrEndedByFn
+	}
+	return err
 }
 
 // outcome is what a driver's answer to COMMIT means. The connection shows whether the server
@@ -126,8 +159,6 @@ func (tx *Tx) outcome(ctx context.Context, err error) error {
 	switch state := pgerr.State(err); {
 	case err == nil:
 		return nil
-	case errors.Is(err, sql.ErrTxDone):
-		return fmt.Errorf("%w: fn has ended the transaction, which InTx does: %w", ErrOutcomeUnknown, err)
 	case pgerr.Broken(err) || state == unknownCompletion || !meansRollback(state) && afterTx(func() error { return tx.conn.PingContext(ctx) }) != nil:
 		tx.raiseSuspicion()
 		return pgerr.Wrap(ErrOutcomeUnknown, err)

@@ -28,6 +28,9 @@ func (s *Session) left() time.Duration {
 	return s.lease.Validity() - s.now().since(s.proven())
 }
 
+// Overdue is for how long the validity has been over; 0 if it is not.
+func (s *Session) Overdue() time.Duration { return max(0, -s.left()) }
+
 // CheckInTime returns an error if an answer was read when the validity had run out, as by a
 // process that was frozen when it came: another may lead by then, so it must elect nobody.
 func (s *Session) CheckInTime() error {

@@ -112,6 +112,22 @@ func (s *Session) HoldLife(candidateID string) error {
 	return s.holdPair(LifeKey(candidateID, s.pid), errLifeTaken)
 }
 
+// Name is the key of a lock of two integers by which fenced transactions know the session. The first
+// call takes it. In transaction scope the transaction has a name.
+func (s *Session) Name(ctx context.Context) (int64, error) {
+	if s.inside || s.named.Load() {
+		return s.name, nil
+	}
+	granted, err := tryPair(ctx, s, s.name, false, Do)
+	if err == nil && !granted {
+		return 0, errLifeTaken
+	}
+	if err == nil {
+		s.named.Store(true)
+	}
+	return s.name, err
+}
+
 // holdPair takes a lock of two integers of this session's own. It returns taken if another has it.
 func (s *Session) holdPair(key int64, taken error) error {
 	granted, err := s.TryPair(key)

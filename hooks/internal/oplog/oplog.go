@@ -68,6 +68,9 @@ func (h *Hook) OnDemoted(ctx context.Context, e hooks.Demoted) {
 		message = "resigned"
 	}
 	fields := []any{"token", digits(e.Token), "reason", string(e.Reason), "held", round(e.Held)}
+	if late := e.Late.Round(10 * time.Millisecond); late > 0 { // less is how exact timers are
+		fields = append(fields, "late", late)
+	}
 	if level > Info || e.Reason == hooks.Requested { // Err of another expected end says nothing new
 		fields = append(fields, "error", e.Err)
 	}

@@ -222,6 +222,17 @@ func TestTheLevelOfADemotionDependsOnItsReason(t *testing.T) {
 	}
 }
 
+func TestAnEndThatIsNoticedLateSaysSo(t *testing.T) {
+	for late, want := range map[time.Duration]string{0: "", time.Millisecond: "", 23 * time.Second: " late=23s"} {
+		var l log
+		oplog.New(l.write).OnDemoted(ctx, hooks.Demoted{Origin: a, Token: 7, Reason: hooks.LeaseExpired, Err: errRefused, Held: time.Minute, Late: late})
+		want = "warn demoted token=7 reason=lease_expired held=1m0s" + want + " error=connection refused"
+		if got := l.from(oplog.Trace); !slices.Equal(got, []string{want}) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func TestTheContextOfAnEventReachesTheLogger(t *testing.T) {
 	type key struct{}
 	var got any
