@@ -1,6 +1,7 @@
 package elector
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -47,6 +48,37 @@ func TestTheDefaultsOfALeaseKeepWhatIsSet(t *testing.T) {
 	c, err = configure("orders", []Option{WithLease(20 * time.Second)})
 	if want := (session.Lease{Length: 20 * time.Second, Heartbeat: 4 * time.Second, Drain: 4 * time.Second}); err != nil || c.lease != want {
 		t.Errorf("got %+v, %v, want %+v", c.lease, err, want)
+	}
+}
+
+// What New fills in, however the other options are set, is what its own option takes.
+func TestEveryDefaultIsWithinTheBoundsOfItsOption(t *testing.T) {
+	check := func(context.Context) float64 { return 1 }
+	for name, opts := range map[string][]Option{
+		"none":                      nil,
+		"the shortest lease":        {WithLease(minLease)},
+		"the longest lease":         {WithLease(maxLease)},
+		"the shortest heartbeat":    {WithHeartbeatInterval(minHeartbeat)},
+		"no drain":                  {WithDrain(0)},
+		"the shortest retry":        {WithRetryInterval(minRetry)},
+		"the longest retry":         {WithRetryInterval(maxRetry)},
+		"the longest retry, inside": {WithRetryInterval(maxRetry), WithScope(TransactionScope)},
+		"a poller":                  {WithStandby(Poll)},
+		"a health check":            {WithHealth(check, HealthPolicy{})},
+	} {
+		c, err := configure("orders", opts)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		chosen := []Option{WithLease(c.lease.Length), WithHeartbeatInterval(c.lease.Heartbeat), WithDrain(c.lease.Drain), WithRetryInterval(c.retry),
+			WithRetryInterval(c.retryInside), WithBackoff(c.backoff.Min, c.backoff.Max), WithReadOnlyTimeout(c.readOnlyTimeout), WithMaxAttempts(c.maxAttempts),
+			WithDeputyInterval(c.deputyInterval), WithCandidateID(c.candidateID), WithTokenEpoch(int(c.tokenEpoch)), WithScope(c.scope), WithStandby(c.standby)}
+		if c.check != nil {
+			chosen = append(chosen, WithHealth(check, c.healthPolicy))
+		}
+		if _, err := configure("orders", chosen); err != nil {
+			t.Errorf("%s: a default is refused when it is chosen: %v", name, err)
+		}
 	}
 }
 

@@ -206,9 +206,9 @@ func WithRetryInterval(d time.Duration) SessionOption {
 
 // WithBackoff sets the wait after failed attempts: min after the first,
 // doubling with each to at most max, shortened like the retry interval.
-// Default: the retry interval if that was chosen, else 1 s, and five times that. Both are at
-// least 10 ms and at most 24 h. An attempt fails when the server cannot be asked; a lock that is
-// busy is no failure.
+// Default min: WithRetryInterval if given, else 1 s. Default max: 5 × min, at most 24 h. Both
+// are at least 10 ms and at most 24 h. An attempt fails when the server cannot be asked; a lock
+// that is busy is no failure.
 //
 // In the first minute of an outage of a server that it has reached before, a candidate makes
 // quick attempts between these. The candidate that led and the deputy make one every 250 to
@@ -624,7 +624,7 @@ func (c *config) complete(election string) {
 	}
 	if c.backoff == (backoff.Backoff{}) {
 		least := cmp.Or(c.retry, defaultBackoff)
-		c.backoff = backoff.Backoff{Min: least, Max: backoffGrowth * least}
+		c.backoff = backoff.Backoff{Min: least, Max: min(backoffGrowth*least, maxRetry)}
 	}
 	c.retryInside = c.retry
 	if c.retryInside == 0 {

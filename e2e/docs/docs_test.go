@@ -78,7 +78,7 @@ func TestThePageOfModesHasTheConstants(t *testing.T) {
 		{"WithRetryInterval", "| 10 ms to 24 h |", "minRetry", "10 * time.Millisecond"},
 		{"WithRetryInterval", "| 10 ms to 24 h |", "maxRetry", "24 * time.Hour"},
 		{"WithBackoff", "else 1 s;", "defaultBackoff", "time.Second"},
-		{"WithBackoff", "; 5 × that |", "backoffGrowth", "5"},
+		{"WithBackoff", "; 5 × that, at most 24 h |", "backoffGrowth", "5"},
 		{"WithHealth", "minimum 0.5", "defaultMinimum", "0.5"},
 		{"WithHealth", "a check each 1 s", "defaultInterval", "time.Second"},
 		{"WithHealth", "3 in a row", "defaultInARow", "3"},
