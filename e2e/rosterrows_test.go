@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -363,13 +364,7 @@ func TestATermIsRecordedInADatabaseThatLacksItsCharacters(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		s := onShared(t)
-		name := unique("latin")
-		_, err := s.admin.Exec("CREATE DATABASE " + quoted(name) + " ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
-		check(t, err)
-		t.Cleanup(func() {
-			_, err := s.admin.Exec("DROP DATABASE " + quoted(name) + " WITH (FORCE)")
-			expect(t, err)
-		})
+		name := s.encoded(t, "LATIN1")
 		r := rosterOn(t, d.open(t, 0, s.DSN(pgcluster.ForDatabase(name))), "pgelector", roster.WithMetadata(map[string]string{"名": "é"}))
 		r.OnElected(context.Background(), hooks.Elected{Origin: hooks.Origin{Election: "新しい", Key: 1, CandidateID: "one"}, Token: 7, At: time.Now()})
 		written(t, r)
@@ -381,6 +376,65 @@ func TestATermIsRecordedInADatabaseThatLacksItsCharacters(t *testing.T) {
 			t.Error("the candidate is not live")
 		}
 	})
+}
+
+// encoded makes a database of that encoding, which is dropped at the end of the test.
+func (s *server) encoded(t *testing.T, encoding string) (name string) {
+	t.Helper()
+	name = unique("encoded")
+	_, err := s.admin.Exec("CREATE DATABASE " + quoted(name) + " ENCODING '" + encoding + "' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+	check(t, err)
+	t.Cleanup(func() {
+		_, err := s.admin.Exec("DROP DATABASE " + quoted(name) + " WITH (FORCE)")
+		expect(t, err)
+	})
+	return name
+}
+
+// The text is not valid in the encoding (22021), or lacks an equivalent in it (22P05), also as an
+// escape of JSON; and a table may refuse a row for any reason.
+func TestARowThatTheServerRefusesCostsItselfOnly(t *testing.T) {
+	t.Parallel()
+	for _, encoding := range []string{"EUC_JP", "LATIN1", "SQL_ASCII"} {
+		t.Run(encoding, func(t *testing.T) {
+			overEach(t, func(t *testing.T, d drivers) {
+				s := onShared(t)
+				name := s.encoded(t, encoding)
+				reported := make(chan error, 100)
+				r := rosterOn(t, d.open(t, 0, s.DSN(pgcluster.ForDatabase(name))), "pgelector", roster.WithPublishInterval(time.Second),
+					roster.WithOnError(func(err error) { reported <- err }))
+				other := rosterOn(t, pq.open(t, 0, s.DSN(pgcluster.ForDatabase(name))), "pgelector")
+				_, err := d.open(t, 0, s.DSN(pgcluster.ForDatabase(name))).Exec("ALTER TABLE pgelector.roster_terms ADD CHECK (token <> 3)")
+				check(t, err)
+				end := func(token int64, text string) {
+					r.OnDemoted(context.Background(), hooks.Demoted{Origin: hooks.Origin{Election: "any", Key: 1, CandidateID: "one"},
+						Token: token, Reason: hooks.LeadFailed, Err: errors.New(text), At: time.Now()})
+				}
+				for token, text := range []string{"plain", "新しい ÿ\U0001F600", "\u2028\xff\x00", "refused", "ｩｩ", "plain"} {
+					end(int64(token), text)
+				}
+				eventually(t, "all but one are written", func() bool { return r.Stats().Writes > 0 && r.Stats().Waiting == 0 })
+				for _, reader := range []*roster.Roster{r, other} {
+					if all := terms(t, reader, 1); len(all) != 5 || all[0].Err != "plain" || all[4].Err != "plain" {
+						t.Errorf("the terms are %+v", all)
+					}
+				}
+				if stats := r.Stats(); stats.Dropped != 1 || stats.Err != nil {
+					t.Errorf("got %+v, want one dropped", stats)
+				}
+				if states(t, r, 1)["one"] != roster.Live {
+					t.Error("the candidate is not live")
+				}
+				check(t, r.Close(soon(t)))
+				close(reported)
+				err = <-reported
+				wraps(t, err, roster.ErrDropped)
+				for more := range reported {
+					t.Error("reported as well:", more)
+				}
+			})
+		})
+	}
 }
 
 // A restart, a firewall or an idle timeout ends what is idle in the pool.

@@ -21,7 +21,8 @@ type ledger struct {
 	leaving map[candidateKey]bool
 	waiting []term // the oldest first
 	dropped int64
-	news    bool // something must be written at once
+	refused []error // not reported yet
+	news    bool    // something must be written at once
 }
 
 // candidateKey identifies one candidate of one election.
@@ -41,6 +42,7 @@ type presence struct {
 	until     time.Time     // when it counts as stopped, unless it leads or is heard of again
 	published bool          // as it is now
 	sending   bool          // a write that is under way publishes it as it is now
+	refused   bool          // the server has refused to publish it, which was reported
 }
 
 // publishAgain makes the next write publish the candidate, also if one is under way.
@@ -203,6 +205,36 @@ func (l *ledger) wrote(b batch) {
 		written[t] = true
 	}
 	l.waiting = slices.DeleteFunc(l.waiting, func(t term) bool { return written[t] })
+}
+
+// refuseTerm drops a term that the server refuses.
+func (l *ledger) refuseTerm(t term, err error) {
+	before := len(l.waiting)
+	l.waiting = slices.DeleteFunc(l.waiting, func(w term) bool { return w == t })
+	if len(l.waiting) < before {
+		l.dropped++
+		l.refuse(t.candidateKey, fmt.Sprintf("the term %d", t.token), err)
+	}
+}
+
+// refuseCandidate reports once that the server refuses to publish a candidate.
+func (l *ledger) refuseCandidate(k candidateKey, err error) {
+	if p := l.present[k]; p != nil && !p.refused {
+		p.refused = true
+		l.refuse(k, "the candidate", err)
+	}
+}
+
+// refuseLeave forgets a candidate that the server refuses to mark as left.
+func (l *ledger) refuseLeave(k candidateKey, err error) {
+	if l.leaving[k] {
+		delete(l.leaving, k)
+		l.refuse(k, "the end of the candidate", err)
+	}
+}
+
+func (l *ledger) refuse(k candidateKey, what string, err error) {
+	l.refused = append(l.refused, fmt.Errorf("%w: the server refuses the row of %s (%q, key %d): %w", ErrDropped, what, k.CandidateID, k.Key, err))
 }
 
 // republish makes the next write publish every candidate, with other metadata than a write

@@ -107,7 +107,7 @@ func WithRetention(age time.Duration, terms int) Option {
 }
 
 // WithOnError sets a function that the roster calls with the error of each failed write
-// and of dropped terms (ErrDropped). The writing goroutine waits for it. A panic
+// and of dropped rows (ErrDropped). The writing goroutine waits for it. A panic
 // is recovered. Default: none; Stats returns the last error.
 func WithOnError(onError func(error)) Option {
 	return func(c *config) error {

@@ -14,7 +14,8 @@
 //   - The roster never decides who leads. Without its tables, or without the right to
 //     write them, no term ends and no candidate is elected later.
 //   - It may be late or incomplete. It retries failed writes. If more than 1024 terms
-//     wait, it drops the oldest and counts them in [Stats].
+//     wait, it drops the oldest and counts them in [Stats]. It drops a row that the server
+//     refuses. In a database whose encoding lacks a character, it writes '?' instead.
 //   - It is no audit log. Whoever may write the tables may write anything into them.
 //
 // # Candidates
@@ -84,7 +85,7 @@ type Stats struct {
 	Writes   int64 // successful writes
 	Failures int64 // failed writes and failed automatic clean-ups
 	Waiting  int   // terms that wait to be written
-	Dropped  int64 // terms dropped because 1024 waited already
+	Dropped  int64 // terms dropped because 1024 waited already, or because the server refuses them
 	Err      error // of the last write; nil if it succeeded
 }
 
@@ -186,8 +187,9 @@ var (
 	// earlier one that timed out.
 	ErrStuck = errors.New("roster: the last write has not returned from the driver: check the network")
 
-	// ErrDropped is reported if terms are dropped because too many wait to be written.
-	ErrDropped = errors.New("roster: terms were dropped")
+	// ErrDropped is reported if terms are dropped because too many wait to be written, and once
+	// for each row that the server refuses, such as one that a constraint forbids.
+	ErrDropped = errors.New("roster: rows were dropped")
 
 	// ErrClosed is returned by Close if the last write failed.
 	ErrClosed = errors.New("roster: closed, but the last write failed")

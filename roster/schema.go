@@ -47,9 +47,21 @@ func (s inSchema) QueryRowContext(ctx context.Context, query string, args ...any
 	return s.under.QueryRowContext(ctx, s.replace(query), args...)
 }
 
-// ask makes a call that reads on the pool, or on a connection of it.
+// ask makes a call that reads on the pool, or on a connection of it. If a text has no equivalent
+// in the client's encoding, as one of a program whose driver sets none may, texts are read as they
+// are.
 func ask[T any](ctx context.Context, c config, pool pooled.Pool, call func(*db.Queries) (T, error)) (T, error) {
-	return pooled.Ask(ctx, pool, func(under pgdb.DBTX) (T, error) { return call(c.queries(under)) })
+	value, err := pooled.Ask(ctx, pool, func(under pgdb.DBTX) (T, error) { return call(c.queries(under)) })
+	if sqlState(err) == "22P05" {
+		return pooled.Ask(ctx, pool, func(under pgdb.DBTX) (T, error) {
+			if _, err := c.queries(under).ReadBytes(ctx); err != nil {
+				var none T
+				return none, err
+			}
+			return call(c.queries(under))
+		})
+	}
+	return value, err
 }
 
 // tell is ask for a call that writes.

@@ -106,7 +106,7 @@ func TestNoStatementNamesATableOutsideTheChosenSchema(t *testing.T) {
 	statements := map[string]string{
 		"Publish": db.Publish, "Leave": db.Leave, "RecordTerms": db.RecordTerms, "Candidates": db.Candidates, "Terms": db.Terms,
 		"RemoveCandidates": db.RemoveCandidates, "RemoveTerms": db.RemoveTerms, "Version": db.Version, "RecordVersion": db.RecordVersion,
-		"Installed": db.Installed, "LockMigrations": db.LockMigrations,
+		"Installed": db.Installed, "LockMigrations": db.LockMigrations, "ReadBytes": db.ReadBytes,
 	}
 	if methods := reflect.TypeFor[*db.Queries]().NumMethod() - 1; methods != len(statements) { // WithTx is none
 		t.Errorf("there are %d statements, and this test knows %d", methods, len(statements))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -91,6 +92,7 @@ func (r *Roster) write(all bool) error {
 		return nil
 	}
 	err := r.call(context.Background(), timeout, func(ctx context.Context) error { return r.send(ctx, b, metadata) })
+	r.reportRefused()
 	r.mu.Lock()
 	r.stats.Err = err
 	if err == nil {
@@ -200,6 +202,8 @@ type termRow struct {
 	EndedMicros   *int64        `json:"ended_micros"`   // ago
 	Reason        *hooks.Reason `json:"reason"`
 	Error         *string       `json:"error"`
+
+	of term
 }
 
 // maxStale is how many connections of the pool may have been ended while they were idle.
@@ -230,6 +234,8 @@ func (r *Roster) sendOnOne(ctx context.Context, b batch, metadata json.RawMessag
 		return tell(ctx, r.config, conn, func(q *db.Queries) error {
 			return q.Publish(ctx, db.PublishParams{Candidates: rows, ExpiresMillis: expires.Milliseconds()})
 		})
+	}, func(row candidateRow, err error) {
+		r.refuse(func(l *ledger) { l.refuseCandidate(row.candidateKey, err) })
 	}))
 	if ctx.Err() != nil {
 		return err
@@ -238,39 +244,98 @@ func (r *Roster) sendOnOne(ctx context.Context, b batch, metadata json.RawMessag
 	return errors.Join(err,
 		explain("record terms", inChunks(termRows(b.terms, time.Now()), func(rows string) error {
 			return tell(ctx, r.config, conn, func(q *db.Queries) error { return q.RecordTerms(ctx, rows) })
-		})),
+		}, func(row termRow, err error) { r.refuse(func(l *ledger) { l.refuseTerm(row.of, err) }) })),
 		explain("mark candidates as left", inChunks(b.leave, func(rows string) error {
 			return tell(ctx, r.config, conn, func(q *db.Queries) error { return q.Leave(ctx, rows) })
-		})))
+		}, func(k candidateKey, err error) { r.refuse(func(l *ledger) { l.refuseLeave(k, err) }) })))
 }
 
-// inChunks passes the rows to write as JSON, at most maxRows at a time. If the database's
-// encoding lacks a character, it writes the chunk in ASCII: otherwise the chunk would
-// block all later ones.
-func inChunks[T any](rows []T, write func(string) error) error {
+// inChunks passes the rows to write as JSON, at most maxRows at a time. It calls drop with each
+// row that the server refuses.
+func inChunks[T any](rows []T, write func(string) error, drop func(T, error)) error {
 	for chunk := range slices.Chunk(rows, maxRows) {
-		text, err := json.Marshal(chunk)
-		if err != nil {
-			return err
-		}
-		err = write(string(text))
-		if sqlState(err) == untranslatable {
-			err = write(strings.Map(ascii, string(text)))
-		}
-		if err != nil {
+		if err := writeRows(chunk, write, drop); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-const untranslatable = "22P05" // the server's encoding lacks a character
+// writeRows writes rows in one statement. If the server refuses them, it writes them in ASCII,
+// because the database's encoding may lack a character. If they are refused again, it writes each
+// half by itself: otherwise one row would block all others, for ever.
+func writeRows[T any](rows []T, write func(string) error, drop func(T, error)) error {
+	encoded, err := json.Marshal(rows)
+	if err != nil {
+		return err
+	}
+	text := unescape(string(encoded))
+	if err = write(text); !isRefused(err) {
+		return err
+	}
+	if plain := strings.Map(ascii, text); plain != text {
+		err = write(plain)
+	}
+	switch {
+	case !isRefused(err):
+		return err
+	case len(rows) == 1:
+		drop(rows[0], err)
+		return nil
+	}
+	if err := writeRows(rows[:len(rows)/2], write, drop); err != nil {
+		return err
+	}
+	return writeRows(rows[len(rows)/2:], write, drop)
+}
+
+// isRefused reports whether the server refused what is written: two rows with one key (class 21),
+// a value, such as a text that its encoding cannot hold (22), or a constraint (23).
+func isRefused(err error) bool {
+	state := sqlState(err)
+	return len(state) == 5 && slices.Contains([]string{"21", "22", "23"}, state[:2])
+}
+
+// escapes matches the escapes of Go's JSON.
+var escapes = regexp.MustCompile(`\\(u202[89]|.)`)
+
+// unescape writes the characters beyond ASCII that Go escapes as they are: not every encoding
+// permits their escapes.
+func unescape(text string) string {
+	return escapes.ReplaceAllStringFunc(text, func(escape string) string {
+		switch escape {
+		case `\u2028`:
+			return "\u2028"
+		case `\u2029`:
+			return "\u2029"
+		}
+		return escape
+	})
+}
 
 func ascii(r rune) rune {
 	if r > unicode.MaxASCII {
 		return '?'
 	}
 	return r
+}
+
+// refuse changes the ledger because the server refuses a row.
+func (r *Roster) refuse(change func(*ledger)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(r.ledger)
+}
+
+// reportRefused reports the rows that were refused, each once.
+func (r *Roster) reportRefused() {
+	r.mu.Lock()
+	refused := r.ledger.refused
+	r.ledger.refused = nil
+	r.mu.Unlock()
+	for _, err := range refused {
+		r.reportError(err)
+	}
 }
 
 func candidateRows(all []candidate, version string, metadata json.RawMessage) []candidateRow {
@@ -285,7 +350,7 @@ func candidateRows(all []candidate, version string, metadata json.RawMessage) []
 func termRows(all []term, now time.Time) []termRow {
 	rows := make([]termRow, len(all))
 	for i, t := range all {
-		row := termRow{candidateKey: t.candidateKey, Token: t.token, Election: clean(t.election), ElectedMicros: now.Sub(t.electedAt).Microseconds()}
+		row := termRow{of: t, candidateKey: t.candidateKey, Token: t.token, Election: clean(t.election), ElectedMicros: now.Sub(t.electedAt).Microseconds()}
 		if !t.endedAt.IsZero() {
 			ended, reason, text := now.Sub(t.endedAt).Microseconds(), t.reason, clean(t.err)
 			row.EndedMicros, row.Reason, row.Error = &ended, &reason, &text

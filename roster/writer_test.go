@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"encoding/json"
 	"errors"
 	"runtime"
 	"strings"
@@ -257,6 +258,48 @@ func TestAnOnErrorThatDoesNotReturnEndsNoWriting(t *testing.T) {
 				_ = r.Close(t.Context())
 			})
 		})
+	}
+}
+
+// refusal is what a driver returns if the server refuses a row.
+type refusal string
+
+func (r refusal) Error() string    { return string(r) }
+func (r refusal) SQLState() string { return string(r) }
+
+func TestOnlyTheRowsThatTheServerRefusesAreDropped(t *testing.T) {
+	for _, state := range []refusal{"22021", "22P05", "22008", "23514", "21000"} {
+		var written, dropped []string
+		err := inChunks([]string{"a", "bad", "b", "é", "c", `\u2028`, "bad"}, func(text string) error {
+			var rows []string
+			if strings.Contains(text, "bad") || strings.Contains(text, "é") {
+				return state
+			}
+			err := json.Unmarshal([]byte(text), &rows)
+			written = append(written, rows...)
+			return err
+		}, func(row string, _ error) { dropped = append(dropped, row) })
+		if err != nil || strings.Join(dropped, " ") != "bad bad" || strings.Join(written, " ") != `a b ? c \u2028` {
+			t.Errorf("%s: written are %q, dropped %q, %v", state, written, dropped, err)
+		}
+	}
+	for _, other := range []error{errAway, refusal("42501"), refusal("25006")} {
+		err := inChunks([]int{1, 2}, func(string) error { return other }, func(int, error) { t.Error("a row was dropped after", other) })
+		if !errors.Is(err, other) {
+			t.Errorf("got %v, want %v", err, other)
+		}
+	}
+}
+
+func TestACandidateThatIsRefusedIsReportedOnce(t *testing.T) {
+	l := newLedger(grace)
+	l.saw(one, now)
+	for range 3 {
+		l.refuseCandidate(keyOf(one), errAway)
+	}
+	l.refuseCandidate(candidateKey{Key: 2}, errAway) // it has left
+	if len(l.refused) != 1 || !errors.Is(l.refused[0], ErrDropped) || !errors.Is(l.refused[0], errAway) {
+		t.Errorf("reported are %v", l.refused)
 	}
 }
 

@@ -168,3 +168,8 @@ INSERT INTO chosen.roster_migrations (version) VALUES (sqlc.arg(version)::intege
 -- LockMigrations lets one process at a time migrate a schema, until its transaction ends. The
 -- lock is in the key space of two integers, which no election uses.
 SELECT pg_catalog.pg_advisory_xact_lock(sqlc.arg(high)::integer, sqlc.arg(low)::integer);
+
+-- name: ReadBytes :one
+-- ReadBytes has the server send texts as they are stored, until the end of the transaction: one that
+-- has no equivalent in the client's encoding would keep all others from being read.
+SELECT pg_catalog.set_config('client_encoding', 'SQL_ASCII', true)::pg_catalog.text AS encoding;

@@ -176,6 +176,19 @@ func (q *Queries) Publish(ctx context.Context, arg PublishParams) error {
 	return err
 }
 
+const ReadBytes = `-- name: ReadBytes :one
+SELECT pg_catalog.set_config('client_encoding', 'SQL_ASCII', true)::pg_catalog.text AS encoding
+`
+
+// ReadBytes has the server send texts as they are stored, until the end of the transaction: one that
+// has no equivalent in the client's encoding would keep all others from being read.
+func (q *Queries) ReadBytes(ctx context.Context) (string, error) {
+	row := q.db.QueryRowContext(ctx, ReadBytes)
+	var encoding string
+	err := row.Scan(&encoding)
+	return encoding, err
+}
+
 const RecordTerms = `-- name: RecordTerms :exec
 INSERT INTO chosen.roster_terms AS t (key, token, election, candidate_id, elected_at, ended_at, reason, error)
 SELECT r.key, r.token, r.election, r.candidate_id,
