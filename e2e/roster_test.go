@@ -77,7 +77,7 @@ func TestARosterListsCandidatesAndTerms(t *testing.T) {
 		first := rosterOn(t, pools[0], schema, roster.WithVersion("1.4.2"),
 			roster.WithMetadata(map[string]string{"zone": "a", "<b>": `"quoted"`}))
 		second := rosterOn(t, pools[1], schema, roster.WithVersion(""))
-		leader := s.stand(t, pools[0], election, elector.WithHooks(first),
+		leader := s.stand(t, pools[0], election,
 			elector.WithHealth(func(context.Context) float64 { return 0.75 }, elector.HealthPolicy{}))
 		check(t, first.Add(leader.Elector))
 		token := leader.run(t, nil).elected(t).Token

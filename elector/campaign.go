@@ -204,7 +204,7 @@ func (c *campaign) failed(ctx context.Context, a lock.Attempt, took time.Duratio
 		}
 	}
 	if counts || r.over {
-		c.announcer.announce(c.announcer.failure(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: r.err, Attempt: c.outage.counted, Permanent: r.over}))
+		c.announcer.announce(c.announcer.failure(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: r.err, Attempt: c.outage.counted, Permanent: r.over, Once: last}))
 	}
 	if c.standing != lock.Unknown {
 		r.pause = c.outage.shorten(wait, c.backoff, a.Next, took)

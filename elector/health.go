@@ -36,6 +36,7 @@ type Health struct {
 	Healthy bool      // whether the candidate may campaign and lead; the policy decides, not the last check alone
 	At      time.Time // when the check ended; zero before the first check, and without WithHealth
 	Err     error     // why there is no score: the check panicked or timed out
+	Current bool      // whether the candidate is being checked: it campaigns or leads
 }
 
 const (
@@ -70,6 +71,7 @@ type healthMonitor struct {
 
 	mu        sync.Mutex
 	last      Health
+	current   bool            // from start to stop
 	streak    int             // checks in a row that contradict last.Healthy
 	health    context.Context // done while the candidate is unhealthy
 	sicken    context.CancelCauseFunc
@@ -107,6 +109,7 @@ func (m *healthMonitor) start(ctx context.Context) {
 	}
 	m.mu.Lock()
 	m.reset()
+	m.current = true
 	m.mu.Unlock()
 	ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.stopped = make(chan struct{})
@@ -122,6 +125,9 @@ func (m *healthMonitor) stop() {
 	if m != nil && m.cancel != nil {
 		m.cancel()
 		<-m.stopped
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.current = false
 	}
 }
 
@@ -235,7 +241,9 @@ func (m *healthMonitor) explain(h Health) error {
 func (m *healthMonitor) result() Health {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.last
+	h := m.last
+	h.Current = m.current
+	return h
 }
 
 // healthy returns a context that is done while the candidate is unhealthy. Its cause says

@@ -11,6 +11,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/health"
+	"github.com/pgelector/pgelector/hooks"
 )
 
 // newCandidate returns a candidate, and serves its health.
@@ -19,7 +20,7 @@ func newCandidate(pool *sql.DB, mux *http.ServeMux, opts ...elector.Option) (*el
 	if err != nil {
 		return nil, err
 	}
-	e, err := elector.New(pool, "orders", append(opts, elector.WithHooks(monitor))...)
+	e, err := elector.New(pool, "orders", opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -36,15 +37,18 @@ func Example() {
 	pool := server.Open() // sql.Open("pgx", dsn)
 	defer pool.Close()
 
-	freeMemory := 0.4
+	freeMemory, unhealthy := 0.4, make(chan error)
+	hook := hooks.Funcs{Error: func(_ context.Context, f hooks.Failure) { unhealthy <- f.Err }}
 	mux := http.NewServeMux()
-	e, err := newCandidate(pool, mux, elector.WithCandidateID("web-1"),
+	e, err := newCandidate(pool, mux, elector.WithCandidateID("web-1"), elector.WithHooks(hook),
 		elector.WithHealth(func(context.Context) float64 { return freeMemory }, elector.HealthPolicy{}))
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, _, err = e.TryCampaign(context.Background())
-	fmt.Println(err)
+	if err := e.Start(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(<-unhealthy)
 
 	answer := httptest.NewRecorder()
 	mux.ServeHTTP(answer, httptest.NewRequest("GET", "/readyz", nil))
@@ -52,6 +56,9 @@ func Example() {
 	answer = httptest.NewRecorder()
 	mux.ServeHTTP(answer, httptest.NewRequest("GET", "/livez", nil))
 	fmt.Println("live:", answer.Code)
+	if err := e.Stop(context.Background()); err != nil {
+		log.Fatal(err)
+	}
 	// Output:
 	// elector: the candidate is unhealthy: the score is 0.4, below the minimum of 0.5
 	// ready: 503

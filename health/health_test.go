@@ -396,7 +396,9 @@ func TestTheEndpointsReportTheCheckOfTheElector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := elector.New(pool, "orders", elector.WithHooks(m), elector.WithHealth(func(context.Context) float64 {
+	failed := make(chan hooks.Failure, 10)
+	hook := hooks.Funcs{Error: func(_ context.Context, f hooks.Failure) { failed <- f }}
+	e, err := elector.New(pool, "orders", elector.WithHooks(m, hook), elector.WithHealth(func(context.Context) float64 {
 		if score < 0 {
 			panic("disk full")
 		}
@@ -421,13 +423,102 @@ func TestTheEndpointsReportTheCheckOfTheElector(t *testing.T) {
 	}
 	for bad, text := range map[float64]string{0.25: `"score":0.25,"why":"this candidate is unhealthy"`, -1: `this candidate is unhealthy: the check panicked: disk full","asked"`} {
 		score = bad
-		if _, _, err := e.TryCampaign(ctx); !errors.Is(err, elector.ErrUnhealthy) {
-			t.Errorf("TryCampaign returned %v", err)
+		if err := e.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if f := <-failed; !errors.Is(f.Err, elector.ErrUnhealthy) {
+			t.Errorf("failed: %v", f.Err)
 		}
 		wants(t, m, 503, text)
 		wants(t, m.Readiness(), 503, text)
 		wants(t, m.Liveness(), 200)
+		if err := e.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+		wants(t, m.Readiness(), 200) // it does not campaign
+		if _, _, err := e.TryCampaign(ctx); !errors.Is(err, elector.ErrUnhealthy) {
+			t.Errorf("TryCampaign returned %v", err)
+		}
+		<-failed
+		wants(t, m.Readiness(), 200)
 	}
+}
+
+func TestATryCampaignThatIsRefusedDoesNotGiveUp(t *testing.T) {
+	server := electortest.NewServer()
+	defer server.Close()
+	standby := server.NewStandby(0)
+	defer standby.Close()
+	pool, refused := server.Open(), standby.Open()
+	defer pool.Close()
+	defer refused.Close()
+	m, err := health.New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := elector.New(refused, "orders", elector.WithReadOnlyTimeout(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Add(e); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := e.TryCampaign(ctx); !errors.Is(err, elector.ErrServerReadOnly) {
+		t.Errorf("TryCampaign returned %v", err)
+	}
+	wants(t, m.Readiness(), 200)
+	if _, err := e.Campaign(ctx); !errors.Is(err, elector.ErrServerReadOnly) {
+		t.Errorf("Campaign returned %v", err)
+	}
+	wants(t, m.Readiness(), 503, "gave up")
+}
+
+// No hook is given to the elector.
+func TestAddAloneReportsWorkThatOverruns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		pool := server.Open()
+		defer pool.Close()
+		m, err := health.New(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := elector.New(pool, "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := m.Add(e, e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		overruns := func(live int) {
+			t.Helper()
+			ctx, stop := context.WithTimeout(ctx, time.Second)
+			defer stop()
+			err := e.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+				<-ctx.Done()
+				time.Sleep(time.Minute)
+				wants(t, m.Liveness(), live, `"elections":[`)
+				if code, body := get(m); strings.Count(body, `"candidate"`) > 1 || live == 503 && code != 503 {
+					t.Errorf("got %d %s", code, body)
+				}
+				return nil
+			})
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			wants(t, m.Liveness(), 200)
+		}
+		overruns(503)
+		m.Remove(e)
+		overruns(200)
+		if err := m.Add(e); err != nil {
+			t.Fatal(err)
+		}
+		overruns(503)
+	})
 }
 
 func TestManyProbesAtOnceSendOneStatement(t *testing.T) {

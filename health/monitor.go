@@ -2,7 +2,7 @@
 // balancers and monitoring.
 //
 //	monitor, err := health.New(pool)
-//	e, err := elector.New(pool, "orders", elector.WithHooks(monitor))
+//	e, err := elector.New(pool, "orders")
 //	err = monitor.Add(e)
 //	mux.Handle("/health", monitor)
 //	mux.Handle("/readyz", monitor.Readiness())
@@ -66,7 +66,7 @@ import (
 var ErrConfig = errors.New("health: invalid configuration")
 
 // A Monitor reports the health of the elections added to it. It is an http.Handler, and
-// a hook for their electors (elector.WithHooks). Its methods may be called from any
+// a hook of their electors, which Add makes it. Its methods may be called from any
 // goroutine.
 type Monitor struct {
 	pool         *sql.DB
@@ -76,6 +76,7 @@ type Monitor struct {
 
 	mu       sync.Mutex
 	electors []*elector.Elector
+	unhook   map[*elector.Elector]func()    // what Add has added to their hooks
 	changes  int                            // how often electors changed
 	overrun  map[hooks.Origin]hooks.Failure // work that overran its term, and may have returned since
 	gaveUp   map[hooks.Origin]error         // why a candidate's campaign ended for good
@@ -139,7 +140,7 @@ func New(pool *sql.DB, opts ...Option) (*Monitor, error) {
 		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of the elections", ErrConfig)
 	}
 	m := &Monitor{pool: pool, timeout: time.Second, cache: time.Second, degradedCode: 200,
-		overrun: map[hooks.Origin]hooks.Failure{}, gaveUp: map[hooks.Origin]error{}}
+		unhook: map[*elector.Elector]func(){}, overrun: map[hooks.Origin]hooks.Failure{}, gaveUp: map[hooks.Origin]error{}}
 	for i, opt := range opts {
 		if opt == nil {
 			return nil, fmt.Errorf("%w: option %d is nil", ErrConfig, i+1)
@@ -152,9 +153,10 @@ func New(pool *sql.DB, opts ...Option) (*Monitor, error) {
 }
 
 // Add makes the Monitor report the electors' elections, and the health of their
-// candidates (elector.WithHealth). The Monitor should be among each elector's hooks:
-// otherwise it does not learn of work that overruns its term. If an elector is nil, Add
-// adds none and returns an error that wraps ErrConfig.
+// candidates (elector.WithHealth). It makes the Monitor a hook of each elector
+// (elector.Elector.AddHooks), to learn of work that overruns its term; it does no harm if
+// elector.WithHooks has done so before. It ignores electors that were added already. If an
+// elector is nil, Add adds none and returns an error that wraps ErrConfig.
 func (m *Monitor) Add(electors ...*elector.Elector) error {
 	for i, e := range electors {
 		if e == nil {
@@ -163,13 +165,23 @@ func (m *Monitor) Add(electors ...*elector.Elector) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.electors = append(m.electors, electors...)
+	for _, e := range electors {
+		if m.unhook[e] != nil {
+			continue
+		}
+		remove, err := e.AddHooks(m)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		m.electors, m.unhook[e] = append(m.electors, e), remove
+	}
 	m.changed()
 	return nil
 }
 
-// Remove removes electors, such as closed ones (elector.Elector.Close). It ignores
-// electors that were not added. Work that overruns its term is reported until it returns.
+// Remove removes electors, such as closed ones (elector.Elector.Close), and what Add has added
+// to their hooks. It ignores electors that were not added. Work that overruns its term is
+// reported until it returns.
 func (m *Monitor) Remove(electors ...*elector.Elector) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,6 +190,8 @@ func (m *Monitor) Remove(electors ...*elector.Elector) {
 			return false
 		}
 		delete(m.gaveUp, originOf(e))
+		m.unhook[e]()
+		delete(m.unhook, e)
 		return true
 	})
 	m.changed()
@@ -202,7 +216,7 @@ func (m *Monitor) OnError(_ context.Context, e hooks.Failure) {
 	switch {
 	case e.Op == hooks.OpWork:
 		m.overrun[e.Origin] = e
-	case e.Op == hooks.OpCampaign && e.Permanent:
+	case e.Op == hooks.OpCampaign && e.Permanent && !e.Once:
 		m.gaveUp[e.Origin] = e.Err
 	case e.Op == hooks.OpCampaign:
 		delete(m.gaveUp, e.Origin)

@@ -97,7 +97,7 @@ func (m *Monitor) judge(e *elector.Elector, seen Election) Election {
 		seen.Status, seen.Why = Unhealthy, overrun.Error()
 	case gaveUp != nil:
 		seen.Status, seen.Why = Unhealthy, fmt.Sprintf("this candidate gave up: %v", gaveUp)
-	case !check.At.IsZero() && !check.Healthy:
+	case check.Current && !check.At.IsZero() && !check.Healthy:
 		seen.Status, seen.Why = Unhealthy, "this candidate is unhealthy"
 		if check.Err != nil {
 			text, _, _ := strings.Cut(check.Err.Error(), "\n") // without the stack of a panic

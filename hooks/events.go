@@ -72,6 +72,7 @@ type Failure struct {
 	At        time.Time
 	Attempt   int  // for OpCampaign: the number of attempts in a row that failed, not counting quick ones
 	Permanent bool // the elector gives up: Run or Campaign returns Err
+	Once      bool // for OpCampaign: TryCampaign or TryRun returns Err, and nothing goes on
 
 	Returned <-chan struct{} // for OpWork: closed once the work has returned
 }

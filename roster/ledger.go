@@ -43,6 +43,14 @@ type presence struct {
 	published bool          // as it is now
 	sending   bool          // a write that is under way publishes it as it is now
 	refused   bool          // the server has refused to publish it, which was reported
+	began     moment        // of the last OnElected
+	ended     moment        // of the last OnDemoted
+}
+
+// moment tells the beginning or the end of a term from all others.
+type moment struct {
+	token int64
+	at    time.Time
 }
 
 // publishAgain makes the next write publish the candidate, also if one is under way.
@@ -121,13 +129,20 @@ func (l *ledger) checked(o hooks.Origin, score float64, at, now time.Time) {
 
 func (l *ledger) elected(e hooks.Elected) {
 	p := l.saw(e.Origin, e.At)
-	p.leading = true
+	if p.began == (moment{e.Token, e.At}) { // the Roster is twice among the hooks
+		return
+	}
+	p.leading, p.began = true, moment{e.Token, e.At}
 	p.publishAgain() // Roster.Observe waits for it
 	l.note(term{candidateKey: keyOf(e.Origin), election: e.Election, token: e.Token, electedAt: e.At})
 }
 
 func (l *ledger) demoted(e hooks.Demoted) {
-	l.saw(e.Origin, e.At.Add(e.Late)).leading = false // it was noticed then
+	p := l.saw(e.Origin, e.At.Add(e.Late)) // it was noticed then
+	if p.ended == (moment{e.Token, e.At}) {
+		return
+	}
+	p.leading, p.ended = false, moment{e.Token, e.At}
 	t := term{candidateKey: keyOf(e.Origin), election: e.Election, token: e.Token,
 		electedAt: e.At.Add(-e.Held), endedAt: e.At, reason: e.Reason}
 	if e.Err != nil {
@@ -252,24 +267,42 @@ var (
 	_ hooks.DemotedHook  = (*Roster)(nil)
 )
 
-// Add makes the Roster publish the health of the electors' candidates: the score of the
-// last check (elector.WithHealth). A candidate that is unhealthy and therefore makes no
-// attempt stays published if it is checked at least once in three publish intervals. The
-// Roster must also be among each elector's hooks. If an elector is nil, Add adds none and
-// returns an error that wraps ErrConfig.
-func (r *Roster) Add(electors ...*elector.Elector) error {
+// Add makes the Roster a hook of the electors (elector.Elector.AddHooks), which does no harm if
+// elector.WithHooks has done so before. It also makes the Roster publish the health of their
+// candidates: the score of the last check (elector.WithHealth). A candidate that is unhealthy
+// and therefore makes no attempt stays published if it is checked at least once in three
+// publish intervals. Add ignores electors that were added already. If an elector is nil, it
+// adds none and returns an error that wraps ErrConfig.
+func (r *Roster) Add(electors ...*elector.Elector) (err error) {
 	if i := slices.Index(electors, nil); i >= 0 {
 		return fmt.Errorf("%w: elector %d is nil", ErrConfig, i+1)
 	}
-	r.note(func(*ledger) { r.electors = append(r.electors, electors...) })
-	return nil
+	r.note(func(*ledger) {
+		for _, e := range electors {
+			if err != nil || r.unhook[e] != nil {
+				continue
+			}
+			var remove func()
+			if remove, err = e.AddHooks(r); err == nil {
+				r.electors, r.unhook[e] = append(r.electors, e), remove
+			}
+		}
+	})
+	return err
 }
 
-// Remove removes electors, such as closed ones (elector.Elector.Close). It ignores
-// electors that were not added.
+// Remove removes electors, such as closed ones (elector.Elector.Close), and what Add has added
+// to their hooks. It ignores electors that were not added.
 func (r *Roster) Remove(electors ...*elector.Elector) {
 	r.note(func(*ledger) {
-		r.electors = slices.DeleteFunc(r.electors, func(e *elector.Elector) bool { return slices.Contains(electors, e) })
+		r.electors = slices.DeleteFunc(r.electors, func(e *elector.Elector) bool {
+			if !slices.Contains(electors, e) {
+				return false
+			}
+			r.unhook[e]()
+			delete(r.unhook, e)
+			return true
+		})
 	})
 }
 

@@ -151,12 +151,12 @@ func TestALeaderIsPublishedAgain(t *testing.T) {
 	l := newLedger(grace)
 	l.attempted(hooks.Campaign{Origin: one, At: now})
 	l.wrote(l.batch(false))
-	for _, during := range []string{"after a write", "during a write"} {
+	for i, during := range []string{"after a write", "during a write"} {
 		b := l.batch(true)
 		if during == "after a write" {
 			l.wrote(b)
 		}
-		if l.elected(hooks.Elected{Origin: one, Token: 7, At: now}); during == "during a write" {
+		if l.elected(hooks.Elected{Origin: one, Token: int64(i), At: now}); during == "during a write" {
 			l.wrote(b)
 		}
 		b = l.batch(false)
@@ -177,5 +177,23 @@ func TestTextIsStoredAsPostgreSQLAllows(t *testing.T) {
 	}
 	if got := clean(strings.Repeat("ü", maxText)); len(got) > maxText+2 {
 		t.Errorf("%d bytes are kept", len(got))
+	}
+}
+
+// One that was added to an elector (Add) and given to it (WithHooks) is.
+func TestARosterThatIsTwiceAmongTheHooksWritesOnce(t *testing.T) {
+	l := newLedger(grace)
+	began, ended := hooks.Elected{Origin: one, Token: 7, At: now}, hooks.Demoted{Origin: one, Token: 7, At: now.Add(time.Second)}
+	l.elected(began)
+	l.wrote(l.batch(false))
+	l.elected(began)
+	if b := l.batch(false); !b.empty() {
+		t.Errorf("after the same event this is written again: %+v", b)
+	}
+	l.demoted(ended)
+	l.wrote(l.batch(false))
+	l.demoted(ended)
+	if b := l.batch(false); !b.empty() {
+		t.Errorf("after the same event this is written again: %+v", b)
 	}
 }

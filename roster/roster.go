@@ -4,8 +4,8 @@
 //
 //	candidates, err := roster.New(pool, roster.WithVersion("1.4.2"))
 //	err = candidates.Migrate(ctx) // once, or at each start
-//	e, err := elector.New(pool, "orders", elector.WithHooks(candidates))
-//	err = candidates.Add(e) // only to publish the health of elector.WithHealth
+//	e, err := elector.New(pool, "orders")
+//	err = candidates.Add(e)
 //	…                       // run the elector until it has stopped
 //	err = candidates.Close(ctx)
 //
@@ -73,7 +73,8 @@ type Roster struct {
 	mu       sync.Mutex
 	ledger   *ledger
 	electors []*elector.Elector
-	overflow int64 // dropped terms not yet reported
+	unhook   map[*elector.Elector]func() // what Add has added to their hooks
+	overflow int64                       // dropped terms not yet reported
 	metadata json.RawMessage
 	running  bool      // the writer was started
 	closeBy  time.Time // when the last write ends at the latest; set by the first Close
@@ -107,7 +108,7 @@ func New(pool *sql.DB, opts ...Option) (*Roster, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Roster{config: c, pool: pool, migrations: migrations, timeout: min(c.interval, maxTimeout), ledger: newLedger(silentAfter * c.interval),
+	r := &Roster{config: c, pool: pool, migrations: migrations, timeout: min(c.interval, maxTimeout), ledger: newLedger(silentAfter * c.interval), unhook: map[*elector.Elector]func(){},
 		metadata: c.metadata, wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		idle: make(chan struct{}, 1)}
 	r.closing, r.close = context.WithCancel(context.Background())
