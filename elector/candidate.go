@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A candidate is what an Elector, its campaigns and its terms share.
@@ -42,7 +44,7 @@ type candidate struct {
 
 func newCandidate(pool *sql.DB, election string, c config) *candidate {
 	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
-	n := &candidate{terms: newWork(), config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks),
+	n := &candidate{terms: newWork(), config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks, c.lease),
 		sender: lock.NewSender(pool, NotifyChannel, c.lease.Length)}
 	n.monitor = newHealthMonitor(c.check, c.healthPolicy, func(cause error) {
 		n.report(context.Background(), hooks.Failure{Op: hooks.OpHealth, Err: cause})
@@ -247,11 +249,29 @@ func sleep(ctx context.Context, d time.Duration, w *lock.WakeUps) {
 	}
 }
 
+// await waits for done until ctx ends. It reports whether done is closed, whatever ctx says.
+func await(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 // An announcer calls the hooks, one at a time and in order, on a goroutine that ends when
 // the queue is empty.
 type announcer struct {
 	origin hooks.Origin
 	hooks  atomic.Pointer[hookSet]
+
+	calling  atomic.Pointer[hookCall] // of the queue; nil between two calls
+	patience time.Duration            // after which a hook is reported
 
 	mu      sync.Mutex // also of those who replace hooks
 	queue   []announcement
@@ -266,8 +286,8 @@ type announcement struct {
 	last      bool            // nothing may follow
 }
 
-func newAnnouncer(origin hooks.Origin, all []hooks.Hook) *announcer {
-	a := &announcer{origin: origin}
+func newAnnouncer(origin hooks.Origin, all []hooks.Hook, l session.Lease) *announcer {
+	a := &announcer{origin: origin, patience: max(l.Drain, l.Heartbeat)}
 	a.hooks.Store(newHookSet(register(all)))
 	return a
 }
@@ -339,19 +359,82 @@ func (a *announcer) flush() {
 	}
 }
 
+// A hookCall is a call of a hook that goes on.
+type hookCall struct {
+	of       *registration
+	method   string
+	returned chan struct{}
+}
+
+func (c *hookCall) String() string { return fmt.Sprintf("%s of %T", c.method, c.of.hook) }
+
+// busy says which hook is being called, for an error of a wait.
+func (a *announcer) busy() string {
+	if c := a.calling.Load(); c != nil {
+		return fmt.Sprintf(" (%v goes on)", c)
+	}
+	return ""
+}
+
+// calls records a call by the queue until returned is called. It reports one that does not
+// return, but for OnElected, which is work of the term.
+func (a *announcer) calls(of *registration, method string) (returned func()) {
+	c := &hookCall{of, method, make(chan struct{})}
+	began, reported := time.Now(), make(chan struct{})
+	a.calling.Store(c)
+	report := time.AfterFunc(a.patience, func() {
+		defer close(reported)
+		again, cancel := context.WithTimeout(context.Background(), a.patience/4) // the process may have stood still
+		defer cancel()
+		if await(again, c.returned) || method == "OnElected" {
+			return
+		}
+		_ = backoff.Guard(a.beside(again, hooks.Failure{Op: hooks.OpHook, Returned: c.returned, Err: fmt.Errorf(
+			"elector: %v has not returned for %v: until it does, no hook is called, this candidate does not campaign, and a term that ends keeps its lock, "+
+				"so that nobody else can lead: make it return, or restart the process", c, time.Since(began).Round(time.Millisecond))}))
+	})
+	return func() {
+		a.calling.Store(nil)
+		close(c.returned)
+		if !report.Stop() {
+			<-reported
+		}
+	}
+}
+
+// beside makes a report that bypasses the queue. The hook that blocks the queue receives it last,
+// and not at all if its OnError does not return.
+func (a *announcer) beside(ctx context.Context, f hooks.Failure) func() {
+	f.Origin, f.At = a.origin, time.Now()
+	return func() {
+		all, c := slices.Clone(a.hooks.Load().all), a.calling.Load()
+		if i := slices.IndexFunc(all, func(r *registration) bool { return c != nil && r == c.of }); i >= 0 {
+			all = slices.Delete(all, i, i+1)
+			if c.method != "OnError" {
+				all = append(all, c.of)
+			}
+		}
+		tell(nil, all, func(h hooks.ErrorHook) { h.OnError(context.WithoutCancel(ctx), f) }, a.panicked)
+	}
+}
+
 // tell calls each hook that receives H, in order and each guarded by itself: one that panics,
-// or ends its goroutine as a test that fails does, keeps the event from no other.
-func tell[H any](all []*registration, call func(H), panicked func(error)) {
+// or ends its goroutine as a test that fails does, keeps the event from no other. queue is nil
+// if another than the queue calls.
+func tell[H any](queue *announcer, all []*registration, call func(H), panicked func(error)) {
 	if len(all) == 0 {
 		return
 	}
-	defer tell(all[1:], call, panicked)
+	defer tell(queue, all[1:], call, panicked)
 	defer func() {
 		if p := recover(); p != nil {
 			panicked(fmt.Errorf("%w: %v\n%s", errHookPanicked, p, debug.Stack()))
 		}
 	}()
 	if h, ok := all[0].hook.(H); ok && !all[0].removed.Load() { // perhaps removed by the hook before
+		if queue != nil {
+			defer queue.calls(all[0], reflect.TypeFor[H]().Method(0).Name)()
+		}
 		call(h)
 	}
 }
@@ -359,7 +442,7 @@ func tell[H any](all []*registration, call func(H), panicked func(error)) {
 // panicked reports a panic of a hook. If OnError panics at that, nobody is left to report to.
 func (a *announcer) panicked(err error) {
 	f := hooks.Failure{Origin: a.origin, Op: hooks.OpHook, Err: err, At: time.Now()}
-	tell(a.hooks.Load().all, func(h hooks.ErrorHook) { h.OnError(context.Background(), f) }, func(error) {})
+	tell(nil, a.hooks.Load().all, func(h hooks.ErrorHook) { h.OnError(context.Background(), f) }, func(error) {})
 }
 
 // Each of the following makes the announcement of one event.
@@ -372,7 +455,7 @@ func (a *announcer) elected(ctx context.Context, e hooks.Elected, end func(error
 		for _, r := range all {
 			r.elected = true
 		}
-		tell(all, func(h hooks.ElectedHook) { h.OnElected(ctx, e) }, func(err error) {
+		tell(a, all, func(h hooks.ElectedHook) { h.OnElected(ctx, e) }, func(err error) {
 			end(err)
 			a.panicked(err)
 		})
@@ -382,28 +465,28 @@ func (a *announcer) elected(ctx context.Context, e hooks.Elected, end func(error
 func (a *announcer) demoted(ctx context.Context, d hooks.Demoted) func() {
 	d.Origin = a.origin
 	return func() {
-		tell(a.hooks.Load().toDemote(), func(h hooks.DemotedHook) { h.OnDemoted(context.WithoutCancel(ctx), d) }, a.panicked)
+		tell(a, a.hooks.Load().toDemote(), func(h hooks.DemotedHook) { h.OnDemoted(context.WithoutCancel(ctx), d) }, a.panicked)
 	}
 }
 
 func (a *announcer) failure(ctx context.Context, f hooks.Failure) func() {
 	f.Origin, f.At = a.origin, time.Now()
 	return func() {
-		tell(a.hooks.Load().all, func(h hooks.ErrorHook) { h.OnError(context.WithoutCancel(ctx), f) }, a.panicked)
+		tell(a, a.hooks.Load().all, func(h hooks.ErrorHook) { h.OnError(context.WithoutCancel(ctx), f) }, a.panicked)
 	}
 }
 
 func (a *announcer) campaign(ctx context.Context, c hooks.Campaign) func() {
 	c.Origin, c.At = a.origin, time.Now()
 	return func() {
-		tell(a.hooks.Load().all, func(h hooks.CampaignHook) { h.OnCampaign(context.WithoutCancel(ctx), c) }, a.panicked)
+		tell(a, a.hooks.Load().all, func(h hooks.CampaignHook) { h.OnCampaign(context.WithoutCancel(ctx), c) }, a.panicked)
 	}
 }
 
 func (a *announcer) leaderChanged(ctx context.Context, c hooks.LeaderChanged) func() {
 	c.Origin, c.At = a.origin, time.Now()
 	return func() {
-		tell(a.hooks.Load().all, func(h hooks.LeaderChangedHook) { h.OnLeaderChanged(context.WithoutCancel(ctx), c) }, a.panicked)
+		tell(a, a.hooks.Load().all, func(h hooks.LeaderChangedHook) { h.OnLeaderChanged(context.WithoutCancel(ctx), c) }, a.panicked)
 	}
 }
 
@@ -421,7 +504,7 @@ func (a *announcer) tellClosed(all []*registration, c hooks.Closed) {
 		return
 	}
 	defer a.tellClosed(all[1:], c)
-	tell(all[:1], func(h hooks.ClosedHook) {
+	tell(a, all[:1], func(h hooks.ClosedHook) {
 		all[0].removed.Store(true)
 		h.OnClosed(context.Background(), c)
 	}, a.panicked)
@@ -434,7 +517,7 @@ func (a *announcer) heartbeat(ctx context.Context, h hooks.Heartbeat) {
 	}
 	h.Origin, h.At = a.origin, time.Now()
 	a.enqueue(announcement{heartbeat: true, term: ctx, call: func() {
-		tell(a.hooks.Load().all, func(hook hooks.HeartbeatHook) { hook.OnHeartbeat(context.WithoutCancel(ctx), h) }, a.panicked)
+		tell(a, a.hooks.Load().all, func(hook hooks.HeartbeatHook) { hook.OnHeartbeat(context.WithoutCancel(ctx), h) }, a.panicked)
 	}})
 }
 

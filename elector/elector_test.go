@@ -73,7 +73,7 @@ func TestOnlyHeartbeatsThatWaitAreReplaced(t *testing.T) {
 			got = append(got, string(f.Op))
 		},
 		Heartbeat: func(_ context.Context, h hooks.Heartbeat) { got = append(got, h.Took.String()) },
-	}})
+	}}, leaseOf(defaultLease))
 	fail := func(op hooks.Op) { a.post(a.failure(t.Context(), hooks.Failure{Op: op})) }
 	fail("slow")
 	a.heartbeat(t.Context(), hooks.Heartbeat{Took: 1})
@@ -106,7 +106,7 @@ func TestEachEventHasItsOriginAndTime(t *testing.T) {
 		Heartbeat:     func(_ context.Context, h hooks.Heartbeat) { check(h.Origin, h.At) },
 		Error:         func(_ context.Context, f hooks.Failure) { check(f.Origin, f.At) },
 		Demoted:       func(_ context.Context, d hooks.Demoted) { check(d.Origin, d.At) },
-	}})
+	}}, leaseOf(defaultLease))
 	ctx := t.Context()
 	a.announce(a.campaign(ctx, hooks.Campaign{}))
 	a.announce(a.elected(ctx, hooks.Elected{At: time.Now()}, func(error) {}))
@@ -218,7 +218,7 @@ func TestNothingIsAnnouncedAfterOnClosed(t *testing.T) {
 	a := newAnnouncer(hooks.Origin{}, []hooks.Hook{
 		listens(func() { got = append(got, "error") }),
 		hooks.Funcs{Closed: func(context.Context, hooks.Closed) { got = append(got, "closed") }},
-	})
+	}, leaseOf(defaultLease))
 	for range 2 {
 		a.post(a.failure(t.Context(), hooks.Failure{}))
 		a.close()
@@ -238,7 +238,7 @@ func TestAHookThatWasClosedHearsNothingMore(t *testing.T) {
 		}
 	}
 	fine := func() {}
-	a := newAnnouncer(hooks.Origin{}, []hooks.Hook{hook("a", fine), hook("b", func() { panic("b") }), hook("c", runtime.Goexit), hook("d", fine)})
+	a := newAnnouncer(hooks.Origin{}, []hooks.Hook{hook("a", fine), hook("b", func() { panic("b") }), hook("c", runtime.Goexit), hook("d", fine)}, leaseOf(defaultLease))
 	a.close()
 	if want := []string{"a closes", "b closes", "c hears", "d hears", "c closes", "d closes"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

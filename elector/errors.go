@@ -106,7 +106,8 @@ var (
 	// lease, and reported to OnError (hooks.OpWork) when it has not returned within the
 	// drain: once while the session lives and the lock is held, after the drain or one
 	// heartbeat interval, whichever is longer; and once if the session ends, after what
-	// is left of the drain. The message says whether another may lead.
+	// is left of the drain. The message says whether another may lead. Resign returns it for a
+	// hook that has not returned, too.
 	ErrOverrun = errors.New("elector: the work runs on after its term")
 
 	// ErrLeadFailed is the cause of a term whose lead returned an error or

@@ -71,7 +71,6 @@ type healthMonitor struct {
 
 	mu        sync.Mutex
 	last      Health
-	current   bool            // from start to stop
 	streak    int             // checks in a row that contradict last.Healthy
 	health    context.Context // done while the candidate is unhealthy
 	sicken    context.CancelCauseFunc
@@ -109,7 +108,6 @@ func (m *healthMonitor) start(ctx context.Context) {
 	}
 	m.mu.Lock()
 	m.reset()
-	m.current = true
 	m.mu.Unlock()
 	ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.stopped = make(chan struct{})
@@ -127,7 +125,7 @@ func (m *healthMonitor) stop() {
 		<-m.stopped
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.current = false
+		m.last.Current = false
 	}
 }
 
@@ -191,7 +189,7 @@ func (m *healthMonitor) apply(h Health) {
 	defer m.mu.Unlock()
 	good, first := h.Score >= m.policy.Minimum, m.last.At.IsZero()
 	changed := m.count(good, first)
-	if h.Healthy = m.last.Healthy; changed {
+	if h.Current, h.Healthy = true, m.last.Healthy; changed {
 		h.Healthy = good
 	}
 	m.last = h
@@ -241,9 +239,7 @@ func (m *healthMonitor) explain(h Health) error {
 func (m *healthMonitor) result() Health {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h := m.last
-	h.Current = m.current
-	return h
+	return m.last
 }
 
 // healthy returns a context that is done while the candidate is unhealthy. Its cause says

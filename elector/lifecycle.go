@@ -138,7 +138,7 @@ func (e *Elector) Stop(ctx context.Context) error {
 	}
 	b.stop(ErrStopped)
 	if !await(ctx, b.done) {
-		return ended(ctx, "stop: the work has not returned; the lock is released when it does")
+		return ended(ctx, "stop: the work, or a hook, has not returned"+e.announcer.busy()+"; the lock is released when it does")
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -183,22 +183,7 @@ func (e *Elector) Close(ctx context.Context) error {
 		}()
 	})
 	if !await(ctx, e.closed) {
-		return ended(ctx, "close the elector: the work of its term has not returned; the lock is released when it does")
+		return ended(ctx, "close the elector: the work of its term, or a hook, has not returned"+e.announcer.busy()+"; the lock is released when it does")
 	}
 	return nil
-}
-
-// await waits for done until ctx ends. It reports whether done is closed, whatever ctx says.
-func await(ctx context.Context, done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-	}
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
 }

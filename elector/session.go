@@ -55,7 +55,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	for _, opt := range opts {
 		s.opts = append(s.opts, opt)
 	}
-	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks)
+	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks, c.lease)
 	s.shared = lock.NewShared(ctx, session.NewServer(pool, c.ofServer(s.beat, s.hear, s.report)), c.retry, c.look(), c.tokenEpoch)
 	s.close = sync.OnceFunc(func() {
 		cancel(ErrStopped)

@@ -174,7 +174,7 @@ func (t *Term) Resign(ctx context.Context) error {
 		case <-t.done:
 			return t.released
 		case <-ctx.Done():
-			const doing = "resign: the work of the term has not returned; the lock is released when it does"
+			doing := "resign: the work of the term, or a hook, has not returned" + t.announcer.busy() + "; the lock is released when it does"
 			switch {
 			case await(ctx, t.done): // at the same time
 				return t.released
@@ -184,7 +184,7 @@ func (t *Term) Resign(ctx context.Context) error {
 			return ended(ctx, doing)
 		case <-overdue:
 			if !t.releasing.Load() { // which may take long
-				return fmt.Errorf("%w: resign waited %v, one lease, for it; the lock is released when it returns", ErrOverrun, t.lease.Length)
+				return fmt.Errorf("%w: resign waited %v, one lease, for it%s; the lock is released when it returns", ErrOverrun, t.lease.Length, t.announcer.busy())
 			}
 			overdue = time.After(t.lease.Length)
 		}

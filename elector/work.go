@@ -58,12 +58,11 @@ func (t *Term) awaitWork() {
 	<-t.work.idle
 }
 
-// overrun makes a report of work that runs on. It bypasses the queue of the hooks, which an
-// OnElected that overruns blocks.
+// overrun makes a report of work that runs on.
 func (t *Term) overrun(since time.Time, meanwhile string) func() {
-	return t.announcer.failure(t.ctx, hooks.Failure{Op: hooks.OpWork, Returned: t.work.idle, Err: fmt.Errorf(
-		"%w: it has not returned %v after its context was cancelled: %s: make it return when its context is done (does it wait for a RequestResign of its own?), or choose a longer drain",
-		ErrOverrun, time.Since(since).Round(time.Millisecond), meanwhile)})
+	return t.announcer.beside(t.ctx, hooks.Failure{Op: hooks.OpWork, Returned: t.work.idle, Err: fmt.Errorf(
+		"%w: it has not returned %v after its context was cancelled%s: %s: make it return when its context is done (does it wait for a RequestResign of its own?), or choose a longer drain",
+		ErrOverrun, time.Since(since).Round(time.Millisecond), t.announcer.busy(), meanwhile)})
 }
 
 // begin reports whether work may begin: only while the term is valid. If so, t.work.finish

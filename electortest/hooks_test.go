@@ -522,10 +522,80 @@ func TestAnOnElectedThatBeginsAfterItsTermIsReportedIfItOverruns(t *testing.T) {
 			Elected:  func(context.Context, hooks.Elected) { time.Sleep(time.Minute) },
 		}))
 		term := b.campaign(one.Elector)
-		b.wraps(term.Resign(always), elector.ErrOverrun)
+		err := term.Resign(always)
+		b.wraps(err, elector.ErrOverrun)
 		b.failed(one, hooks.OpWork)
+		for _, err := range []error{err, one.rec.Failures()[0].Err} {
+			if !strings.Contains(err.Error(), "OnElected of hooks.Funcs") {
+				b.Errorf("the hook is not named: %v", err)
+			}
+		}
 		time.Sleep(time.Minute)
 		b.wraps(term.Resign(always))
 		b.ended(one, hooks.Resigned)
 	})
+}
+
+// Each hook blocks in turn, the first time that it is called. The recorder is another hook.
+func TestAHookThatDoesNotReturnIsReportedByNameUntilItDoes(t *testing.T) {
+	for _, name := range []string{"Demoted", "LeaderChanged", "Error", "Heartbeat", "Campaign"} {
+		scene(t, name, func(b *bench) {
+			release := make(chan struct{})
+			var calls atomic.Int32
+			one := b.candidate("one", elector.WithHooks(everyHook(func(_ context.Context, called string) {
+				if called == name && calls.Add(1) == 1 {
+					<-release
+				}
+			})))
+			b.Stop()
+			time.AfterFunc(time.Millisecond, b.Start)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				term, err := one.Campaign(always)
+				b.check(err)
+				time.Sleep(2*heartbeat + time.Second)
+				for err = term.Resign(always); errors.Is(err, elector.ErrOverrun); err = term.Resign(always) {
+					if !strings.Contains(err.Error(), "On"+name+" of") {
+						b.Errorf("the hook is not named: %v", err)
+					}
+				}
+				b.wraps(err)
+			}()
+			time.Sleep(2 * lease)
+			stuck := b.blocked(one)
+			if text := stuck.Err.Error(); !strings.Contains(text, "On"+name+" of hooks.Funcs has not returned") {
+				b.Errorf("reported: %v", text)
+			}
+			if name == "Error" && calls.Load() != 1 {
+				b.Errorf("OnError, which does not return, was called %d times", calls.Load())
+			}
+			select {
+			case <-stuck.Returned:
+				b.Error("it is said to have returned")
+			default:
+			}
+			time.Sleep(time.Minute)
+			close(release)
+			<-stuck.Returned
+			<-done
+			b.blocked(one) // once
+		})
+	}
+}
+
+// blocked returns the one report of a hook that does not return.
+func (b *bench) blocked(s *candidate) (found hooks.Failure) {
+	b.Helper()
+	n := 0
+	for _, f := range s.rec.Failures() {
+		if f.Op == hooks.OpHook && f.Returned != nil {
+			found = f
+			n++
+		}
+	}
+	if n != 1 {
+		b.Fatalf("%d reports of a hook that does not return: %+v", n, s.rec.Failures())
+	}
+	return found
 }

@@ -58,7 +58,7 @@ func TestAResignationWaitsForAHookAfterTheReleaseNoLongerThanALease(t *testing.T
 		one.process.Mend()
 		time.Sleep(time.Minute)
 		b.wraps(term.Resign(always), elector.ErrSessionLost)
-		b.failed(one, hooks.OpWork, hooks.OpRelease)
+		b.failed(one, hooks.OpWork, hooks.OpRelease, hooks.OpHook)
 	})
 }
 

@@ -185,6 +185,25 @@ func TestLivenessFailsUntilWorkThatOverranHasReturned(t *testing.T) {
 	wants(t, m.Liveness(), 200)
 }
 
+// The Monitor is told by another hook's goroutine, and a panic of a hook is none of its business.
+func TestLivenessFailsUntilAHookReturns(t *testing.T) {
+	pool, mock := newMock(t)
+	m := watch(t, pool, orders)
+	returned, worked := make(chan struct{}), make(chan struct{})
+	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpHook, Err: errors.New("panicked")})
+	wants(t, m.Liveness(), 200)
+	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpHook, Err: errors.New("OnDemoted has not returned"), Returned: returned})
+	wants(t, m.Liveness(), 503, "OnDemoted has not returned")
+	expectLeaders(mock, "orders", "web-2")
+	wants(t, m.Readiness(), 503, "OnDemoted has not returned")
+	m.OnError(ctx, hooks.Failure{Origin: who("orders"), Op: hooks.OpWork, Err: elector.ErrOverrun, Returned: worked})
+	close(worked)
+	wants(t, m.Liveness(), 503, "OnDemoted has not returned")
+	close(returned)
+	wants(t, m.Liveness(), 200)
+	wants(t, m.Readiness(), 200)
+}
+
 // losing returns a Monitor, and an elector with a hook before it that calls campaign, on a server
 // in memory. lose ends the session of its term after a second.
 func losing(t *testing.T, campaign func()) (m *health.Monitor, e *elector.Elector, lose func()) {

@@ -13,7 +13,8 @@
 //	healthy    this process leads, or another candidate does
 //	degraded   nobody leads
 //	unhealthy  the server did not answer; or this candidate is unhealthy
-//	           (elector.WithHealth); or it gave up; or its work runs on after its term
+//	           (elector.WithHealth); or it gave up; or its work runs on after its term;
+//	           or one of its hooks does not return
 //
 // The monitor knows from the lease that this process leads. A leader elsewhere is alive
 // as long as it holds its lock: the server ends the session of a silent leader.
@@ -28,9 +29,9 @@
 // load balancer.
 //
 // Liveness asks whether a restart would help. It answers 503 in one case: work has
-// overrun its term and its drain (elector.ErrOverrun, elector.WithDrain) and has not
-// returned. Only the end of the process stops such work. Work that needs long to stop
-// needs a drain that is as long. Liveness does not ask the database: a database that is
+// overrun its term and its drain (elector.ErrOverrun, elector.WithDrain), or a hook has
+// taken as long, and has not returned. Only the end of the process stops it. What needs long
+// to stop needs a drain that is as long. Liveness does not ask the database: a database that is
 // away must not restart every replica. A frozen process does not answer, and so fails
 // its probe too.
 //
@@ -76,13 +77,13 @@ type Monitor struct {
 
 	mu       sync.Mutex
 	electors []*elector.Elector
-	unhook   map[*elector.Elector]func()    // what Add has added to their hooks
-	changes  int                            // how often electors changed
-	overrun  map[hooks.Origin]hooks.Failure // work that overran its term, and may have returned since
-	gaveUp   map[hooks.Origin]error         // why a candidate's campaign ended for good
-	known    *answer                        // the cached answer; nil if the electors changed since
-	asking   *question                      // the question being asked; nil if there is none
-	calls    int                            // driver calls that have not returned
+	unhook   map[*elector.Elector]func() // what Add has added to their hooks
+	changes  int                         // how often electors changed
+	overrun  map[task]hooks.Failure      // work that overran its term, and hooks; they may have returned since
+	gaveUp   map[hooks.Origin]error      // why a candidate's campaign ended for good
+	known    *answer                     // the cached answer; nil if the electors changed since
+	asking   *question                   // the question being asked; nil if there is none
+	calls    int                         // driver calls that have not returned
 }
 
 var (
@@ -140,7 +141,7 @@ func New(pool *sql.DB, opts ...Option) (*Monitor, error) {
 		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of the elections", ErrConfig)
 	}
 	m := &Monitor{pool: pool, timeout: time.Second, cache: time.Second, degradedCode: 200,
-		unhook: map[*elector.Elector]func(){}, overrun: map[hooks.Origin]hooks.Failure{}, gaveUp: map[hooks.Origin]error{}}
+		unhook: map[*elector.Elector]func(){}, overrun: map[task]hooks.Failure{}, gaveUp: map[hooks.Origin]error{}}
 	for i, opt := range opts {
 		if opt == nil {
 			return nil, fmt.Errorf("%w: option %d is nil", ErrConfig, i+1)
@@ -209,13 +210,20 @@ func (m *Monitor) all() []*elector.Elector {
 	return slices.Clone(m.electors)
 }
 
-// OnError records work that overruns its term, and campaigns that end for good.
+// A task is the work of a candidate, or its hooks.
+type task struct {
+	who hooks.Origin
+	op  hooks.Op
+}
+
+// OnError records work that overruns its term, hooks that do not return, and campaigns that
+// end for good.
 func (m *Monitor) OnError(_ context.Context, e hooks.Failure) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case e.Op == hooks.OpWork:
-		m.overrun[e.Origin] = e
+	case e.Op == hooks.OpWork, e.Op == hooks.OpHook && e.Returned != nil:
+		m.overrun[task{e.Origin, e.Op}] = e
 	case e.Op == hooks.OpCampaign && e.Permanent && !e.Once:
 		m.gaveUp[e.Origin] = e.Err
 	case e.Op == hooks.OpCampaign:
@@ -239,9 +247,10 @@ func (m *Monitor) resumed(who hooks.Origin) {
 	delete(m.gaveUp, who)
 }
 
-// overruns returns the work that runs on after its term. m.mu is held.
-func (m *Monitor) overruns() map[hooks.Origin]hooks.Failure {
-	maps.DeleteFunc(m.overrun, func(_ hooks.Origin, e hooks.Failure) bool {
+// overruns returns the work that runs on after its term, and hooks that do not return. m.mu is
+// held.
+func (m *Monitor) overruns() map[task]hooks.Failure {
+	maps.DeleteFunc(m.overrun, func(_ task, e hooks.Failure) bool {
 		select {
 		case <-e.Returned:
 			return true

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -63,15 +64,15 @@ func (m *Monitor) Check(ctx context.Context) Report {
 	return r
 }
 
-// CheckLive reports the elections whose work has overrun its term, in any order, also of
-// electors that were not added: those of shards. The status is Unhealthy if there is one. CheckLive
+// CheckLive reports the elections whose work has overrun its term, or of which a hook does not
+// return, in any order, also of electors that were not added: those of shards. The status is Unhealthy if there is one. CheckLive
 // does not ask the server.
 func (m *Monitor) CheckLive() Report {
 	r := Report{Status: Healthy, Elections: []Election{}}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for who, overrun := range m.overruns() {
-		r.add(Election{Election: who.Election, Candidate: who.CandidateID, Status: Unhealthy, Why: overrun.Err.Error()})
+	for its, overrun := range m.overruns() {
+		r.add(Election{Election: its.who.Election, Candidate: its.who.CandidateID, Status: Unhealthy, Why: overrun.Err.Error()})
 	}
 	return r
 }
@@ -132,7 +133,8 @@ func (a *answer) about(e *elector.Elector) Election {
 func (m *Monitor) failures(e *elector.Elector) (overrun, gaveUp error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.overruns()[originOf(e)].Err, m.gaveUp[originOf(e)]
+	all, who := m.overruns(), originOf(e)
+	return cmp.Or(all[task{who, hooks.OpWork}].Err, all[task{who, hooks.OpHook}].Err), m.gaveUp[who]
 }
 
 // originOf returns the origin of an elector's events.
@@ -163,8 +165,8 @@ func (m *Monitor) Readiness() http.Handler {
 }
 
 // Liveness returns a handler that answers 503 while work of this process has overrun its
-// term (elector.ErrOverrun) and not returned, and 200 otherwise. It does not ask the
-// server.
+// term (elector.ErrOverrun), or a hook has taken as long, and not returned, and 200 otherwise.
+// It does not ask the server.
 func (m *Monitor) Liveness() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		answerUnlessUnhealthy(w, m.CheckLive())

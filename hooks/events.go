@@ -74,7 +74,7 @@ type Failure struct {
 	Permanent bool // the elector gives up: Run or Campaign returns Err
 	Once      bool // for OpCampaign: TryCampaign or TryRun returns Err, and nothing goes on
 
-	Returned <-chan struct{} // for OpWork: closed once the work has returned
+	Returned <-chan struct{} // for OpWork, and OpHook if a hook does not return: closed once it has; else nil
 }
 
 // Op says which operation failed.
@@ -87,7 +87,7 @@ const (
 	OpRelease   Op = "release"   // the unlock at the end of a term
 	OpWork      Op = "work"      // the term's work overran its drain (elector.ErrOverrun)
 	OpLead      Op = "lead"      // lead returned an error after its term had ended (elector.ErrLeadFailed)
-	OpHook      Op = "hook"      // a hook panicked
+	OpHook      Op = "hook"      // a hook panicked, or has not returned (Failure.Returned)
 	OpSetting   Op = "setting"   // the server refused a session setting; the session goes on without
 	OpWatch     Op = "watch"     // the watch of a leader's backend (WithWatch); the term goes on without
 	OpHealth    Op = "health"    // the candidate has become unhealthy (WithHealth)

@@ -15,10 +15,14 @@
 // A hook needs no locks, except for the case of OnError below:
 //
 //   - One elector never calls hooks concurrently, with one exception: OnError for work
-//     that overruns its term ([OpWork]) is called at once, on a separate
-//     goroutine, even while another hook runs. An OnElected that does not
-//     return, or waits for a hook that does not, may be that work. Two electors that
-//     share a hook may call it at the same time.
+//     that overruns its term ([OpWork]), or for a hook that does not return ([OpHook] with
+//     Failure.Returned), is called at once, on a separate goroutine, even while another hook
+//     runs. An OnElected that does not return, or waits for a hook that does not, may be that
+//     work. Two electors that share a hook may call it at the same time.
+//   - A hook other than OnElected is reported when it takes longer than the drain
+//     (elector.WithDrain) or one heartbeat interval, whichever is longer, and a quarter more.
+//     Until it returns, no other is called, and a term that ends keeps its lock. It receives
+//     that report as the last, and not at all if it is its OnError that does not return.
 //   - OnElected and OnDemoted strictly alternate, beginning with OnElected. A hook that
 //     was added during a term (elector.Elector.AddHooks) receives neither for that term.
 //   - OnElected gets the term's context, which is done when the term ends. It may do the

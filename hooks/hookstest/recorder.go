@@ -98,7 +98,7 @@ func (r *Recorder) record(from hooks.Origin, method string, event any) (end func
 		close(r.more)
 		r.more = nil
 	}
-	if f, ok := event.(hooks.Failure); ok && f.Op == hooks.OpWork {
+	if f, ok := event.(hooks.Failure); ok && (f.Op == hooks.OpWork || f.Returned != nil) {
 		return func() {} // may run concurrently with another hook
 	}
 	r.contract.begin(from, method)
@@ -131,7 +131,7 @@ func (r *Recorder) Events() []any {
 // Violations describes each breach of the contract of package hooks, in order:
 //
 //   - a hook was called for a candidate while another had not returned, other than
-//     OnError for work that overran (hooks.OpWork);
+//     OnError for work or a hook that does not return (hooks.Failure.Returned);
 //   - Elected and Demoted did not alternate, beginning with Elected, or named
 //     different tokens;
 //   - a candidate's token did not rise from term to term, or a token had been

@@ -26,6 +26,8 @@
 //	warn   release failed           op error
 //	error  work outlived its term   op error
 //	error  hook panicked            op error
+//	error  hook does not return     op error
+//	info   returned after all       op after                         work or a hook; after that report
 //	warn   session setting refused  op error
 //	warn   leader not watched       op error
 //	warn   candidate unhealthy      op error

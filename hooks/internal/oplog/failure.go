@@ -2,6 +2,7 @@ package oplog
 
 import (
 	"context"
+	"time"
 
 	"github.com/pgelector/pgelector/hooks"
 )
@@ -12,6 +13,7 @@ func (h *Hook) OnError(ctx context.Context, e hooks.Failure) {
 	if e.Op != hooks.OpCampaign || e.Election == "" { // a shared session's, whose outage no OnCampaign ends
 		level, message := failureLine(e)
 		h.line(ctx, level, message, e.Origin, fields...)
+		h.returns(ctx, e)
 		return
 	}
 	failed := h.failed(e)
@@ -45,6 +47,17 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 		"outcome", string(e.Outcome), "deputy", e.Deputy, "took", round(e.Took), "next", round(e.Next))
 }
 
+// returns logs when work or a hook has returned that did not in time.
+func (h *Hook) returns(ctx context.Context, e hooks.Failure) {
+	if e.Returned == nil {
+		return
+	}
+	go func() {
+		<-e.Returned
+		h.line(ctx, Info, "returned after all", e.Origin, "op", string(e.Op), "after", round(time.Since(e.At)))
+	}()
+}
+
 const (
 	gaveUp        = "gave up"
 	attemptFailed = "attempt failed"
@@ -67,6 +80,9 @@ func failureLine(e hooks.Failure) (level Level, message string) {
 	case hooks.OpLead:
 		return Warn, "work failed after term"
 	case hooks.OpHook:
+		if e.Returned != nil {
+			return Error, "hook does not return"
+		}
 		return Error, "hook panicked"
 	case hooks.OpSetting:
 		return Warn, "session setting refused"

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -91,7 +92,14 @@ func attempt(h *oplog.Hook, who hooks.Origin, n int, outcome hooks.Outcome, d ti
 }
 
 // everything calls h with an event for each line.
-func everything(h *oplog.Hook) {
+func everything(t *testing.T, h *oplog.Hook) {
+	synctest.Test(t, func(*testing.T) {
+		everythingAtOnce(h)
+		synctest.Wait() // what returns is logged on a goroutine
+	})
+}
+
+func everythingAtOnce(h *oplog.Hook) {
 	attempt(h, a, 1, hooks.Failed, 0)
 	attempt(h, a, 2, hooks.Failed, 1)
 	h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: 3, Outcome: hooks.Busy, Deputy: true, InTransaction: true})
@@ -110,12 +118,15 @@ func everything(h *oplog.Hook) {
 	}
 	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpCampaign, Permanent: true})
 	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpSetting, Permanent: true})
+	returned := make(chan struct{})
+	h.OnError(ctx, hooks.Failure{Origin: a, Op: hooks.OpHook, Returned: returned})
+	close(returned)
 }
 
 func TestTheAdaptersDocumentExactlyTheLinesThatAreWritten(t *testing.T) {
 	var l log
 	h := oplog.New(l.write)
-	everything(h)
+	everything(t, h)
 	h.OnError(ctx, hooks.Failure{Op: hooks.OpCampaign})
 	row := regexp.MustCompile(`(?m)^//\t(\w+) {2,}(\S+(?: \S+)*) {2,}(\S+(?: \S+)*)(?: {2,}.*)?$`)
 	for _, file := range []string{"../../slog/slog.go", "../../hclog/hclog.go"} {
@@ -178,7 +189,7 @@ func TestTransactionScopeIsLoggedOnce(t *testing.T) {
 
 func TestEveryLineNamesElectionAndCandidate(t *testing.T) {
 	var l log
-	everything(oplog.New(l.write))
+	everything(t, oplog.New(l.write))
 	for _, line := range l.lines {
 		if got := line.fields[:6]; !slices.Equal(got, []any{"election", "orders", "candidate", "a", "key", "42"}) {
 			t.Errorf("%s begins with %v", line.message, got)
