@@ -93,10 +93,8 @@ func TestAPoolClosedDuringACampaignIsReported(t *testing.T) {
 		c.poolClosed = true
 		c.follows(t)
 		expect(t, c.pool.Close())
-		if f := wait[hooks.Failure](t, c, nil); !strings.Contains(f.Err.Error(), "database is closed") {
-			t.Errorf("the error does not name the cause: %v", f.Err)
-		}
-		c.end(t)
+		wraps(t, wait[hooks.Failure](t, c, nil).Err, elector.ErrPoolClosed)
+		wraps(t, c.returned(t), elector.ErrPoolClosed)
 	})
 }
 

@@ -23,6 +23,10 @@ var (
 	// beside those that a session pins, and by InTx when its pool leads to another database.
 	ErrConfig = session.ErrConfig
 
+	// ErrPoolClosed is returned, with ErrConfig, by New, Run, Start and Campaign when the pool is
+	// closed. It is the cause of a term during which the pool was closed: a heartbeat finds that.
+	ErrPoolClosed = session.ErrPoolClosed
+
 	// ErrNotLeader is returned when something is asked of a term that has ended.
 	ErrNotLeader = session.ErrNotLeader
 
@@ -169,6 +173,9 @@ func reasonOf(cause error) hooks.Reason {
 	var e *ending
 	if errors.As(cause, &e) {
 		return e.reason
+	}
+	if errors.Is(cause, ErrPoolClosed) {
+		return hooks.Shutdown
 	}
 	if errors.Is(cause, ErrLeaseExpired) || errors.Is(cause, ErrNotSynchronous) {
 		return hooks.LeaseExpired

@@ -149,7 +149,7 @@ func (w *worker) attempt(requests []*request) error {
 // connect opens a session unless there is one.
 func (w *worker) connect() error {
 	if w.now != nil && w.now.Context().Err() == nil {
-		return nil
+		return context.Cause(w.now.TermContext()) // nil, unless the pool was closed
 	}
 	if w.now != nil {
 		w.now.Close()         // its connections are in the pool's number

@@ -91,7 +91,7 @@ func (v *Server) checkPrimary(ctx context.Context, s *Session) error {
 }
 
 // CheckPoolSize returns ErrPoolTooSmall unless the pool allows one more connection than a
-// session pins.
+// session pins, and ErrPoolClosed if the pool is closed.
 func CheckPoolSize(pool *sql.DB, watching, synchronous bool) error {
 	least := 2
 	for _, more := range []bool{watching, synchronous} {
@@ -102,7 +102,7 @@ func CheckPoolSize(pool *sql.DB, watching, synchronous bool) error {
 	if limit := pool.Stats().MaxOpenConnections; limit > 0 && limit < least {
 		return fmt.Errorf("%w: SetMaxOpenConns(%d), want at least %d", ErrPoolTooSmall, limit, least)
 	}
-	return nil
+	return checkOpen(pool)
 }
 
 // turns are the questions to two connections, after one to each. A pooler gives each question a

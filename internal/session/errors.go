@@ -25,6 +25,7 @@ var (
 	ErrSessionPooled   = errors.New("elector: a pooler between this program and the server shares backends between connections: give the elector a pool that connects to the server itself, or through session pooling")
 	ErrNoAdvisoryLocks = fmt.Errorf("%w: it grants advisory locks that do not show in pg_locks, so they exclude nobody: use a PostgreSQL server", ErrUnsupportedServer)
 	ErrPoolTooSmall    = fmt.Errorf("%w: the pool has no connection to spare beside what a session pins", ErrConfig)
+	ErrPoolClosed      = fmt.Errorf("%w: the pool is closed: close it only after Run, Stop or Close has returned", ErrConfig)
 	ErrLockTableFull   = errors.New("elector: the server's lock table is full: raise max_locks_per_transaction (and restart it), or use fewer elections")
 	ErrRolledBack      = errors.New("elector: the transaction was rolled back")
 	ErrOutcomeUnknown  = errors.New("elector: it is not known whether the transaction was committed")

@@ -85,7 +85,7 @@ func (v *Server) Refuses(err error) bool {
 	case errors.Is(err, ErrSessionPooled):
 		return !v.passed.Load()
 	}
-	return errors.Is(err, ErrNoAdvisoryLocks) || errors.Is(err, ErrPoolTooSmall) || errors.Is(err, ErrServerTooOld)
+	return errors.Is(err, ErrNoAdvisoryLocks) || errors.Is(err, ErrPoolTooSmall) || errors.Is(err, ErrPoolClosed) || errors.Is(err, ErrServerTooOld)
 }
 
 // InTransaction reports whether sessions have their locks inside transactions. It may be
@@ -293,7 +293,12 @@ func (v *Server) Start(s *Session) {
 	leave, own := live.join(v.pool, s), v.copy()
 	go func() {
 		defer leave()
-		s.keep(own.OnBeat, func(rung bool) { own.hear(s, rung) })
+		s.keep(func(b Beat) {
+			if err := checkOpen(own.pool); err != nil { // the session goes on, so that its terms end in order
+				s.endTerms(err)
+			}
+			own.OnBeat(b)
+		}, func(rung bool) { own.hear(s, rung) })
 	}()
 }
 

@@ -116,6 +116,17 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, abandoned func(error)) (
 	return s, nil
 }
 
+// checkOpen returns ErrPoolClosed if the pool is closed: one that is open has no connection for a
+// context that is done. It connects to nothing.
+func checkOpen(pool *sql.DB) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := pool.Conn(ctx); !errors.Is(err, context.Canceled) {
+		return pgerr.Wrap(ErrPoolClosed, err)
+	}
+	return nil
+}
+
 // An asker is Do, or a function like it.
 type asker[T any] func(context.Context, *Session, func(context.Context, *db.Queries) (T, error)) (T, error)
 
