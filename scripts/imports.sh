@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Packages that import only each other and the standard library.
-below=(internal/lock internal/session internal/pgerr internal/backoff)
+below=(internal/lock internal/session internal/pin internal/pgerr internal/backoff)
 pure=(elector "${below[@]}" internal/pooled health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)
 
 # The packages that may import elector.
@@ -48,8 +48,12 @@ only '^\./db(/\S+)? (\./|database/sql/driver$)' <<<"$code" | not ' \./db/' |
   rule "db imports no other package of this module and no driver" || broken=1
 only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(hooks|internal/(lock|session|pgerr|backoff)|elector/\S+)$' |
   rule "elector imports only hooks and ${below[*]} from this module, and contains no SQL" || broken=1
-only '^\./internal/session \./' <<<"$code" | not ' \./(db|internal/(pooled|pgerr|backoff))$' |
-  rule "internal/session imports only db, internal/pooled, internal/pgerr and internal/backoff from this module" || broken=1
+only '^\./internal/session \./' <<<"$code" | not ' \./(db|internal/(pin|pooled|pgerr|backoff))$' |
+  rule "internal/session imports only db, internal/pin, internal/pooled, internal/pgerr and internal/backoff from this module" || broken=1
+only '^\./internal/pin \./' <<<"$code" | not ' \./(db|internal/(pgerr|backoff))$' |
+  rule "internal/pin imports only db, internal/pgerr and internal/backoff from this module" || broken=1
+only ' \./internal/pin$' <<<"$code" | not '^\./internal/session ' |
+  rule "only internal/session imports internal/pin" || broken=1
 only '^\./internal/pooled \./' <<<"$code" | not ' \./(db|internal/pgerr)$' |
   rule "internal/pooled imports only db and internal/pgerr from this module" || broken=1
 only '^\./internal/(pgerr|backoff) \./' <<<"$code" | rule "internal/pgerr and internal/backoff import no other package of this module" || broken=1
@@ -63,12 +67,12 @@ only ' \./elector( |$)' <<<"$imports" | not "^$above " |
 # Prints the lines that use a sql.Conn, without comments.
 sql_conn() {
   local file
-  for file in $(go list -f '{{$p := .ImportPath}}{{range .GoFiles}}{{$p}}/{{.}} {{end}}' ./elector ./internal/lock ./internal/session); do
+  for file in $(go list -f '{{$p := .ImportPath}}{{range .GoFiles}}{{$p}}/{{.}} {{end}}' ./elector ./internal/lock ./internal/session ./internal/pin); do
     file=${file#"$module/"}
-    [[ $file != internal/session/session.go && $file != internal/session/tx.go ]] || continue
+    [[ $file != internal/pin/* && $file != internal/session/tx.go ]] || continue
     sed 's|//.*||' "$file" | grep -nE '\bsql\.Conn\b|\.Conn\(' | sed "s|^|$file:|" || true
   done
 }
-sql_conn | rule "only session.go and tx.go of internal/session use a sql.Conn" || broken=1
+sql_conn | rule "only internal/pin, and tx.go of internal/session, use a sql.Conn" || broken=1
 
 exit $broken

@@ -40,7 +40,7 @@ small() { # the command, as it is released
   rm -f "$program"
   [ "${size:-0}" -gt 0 ] && [ "$size" -le 20000000 ] || { echo "the command has ${size:-no} bytes" >&2; return 1; }
 }
-arrows() { go -C tools run ./filearrows ../elector ../internal/lock ../internal/session; }
+arrows() { go -C tools run ./filearrows ../elector ../internal/lock ../internal/session ../internal/pin; }
 
 check "go code is formatted" "run 'gofmt -w .'" formatted
 check "import rules hold" "see the lines above, and the layout in CONTRIBUTING.md" scripts/imports.sh

@@ -34,6 +34,7 @@ func suites(dir string) (all []*suite) {
 		{name: "internal/backoff"},
 		{name: "internal/pgerr"},
 		{name: "internal/session"},
+		{name: "internal/pin"},
 		{name: "internal/lock"},
 		{name: "elector"},
 		{name: "sqlmock_test"},

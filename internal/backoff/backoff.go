@@ -76,14 +76,16 @@ func Await[T any](ctx context.Context, call func(context.Context) (T, error)) (T
 // AwaitOr has returned.
 func AwaitOr[T any](ctx context.Context, call func(context.Context) (T, error), drop func(T)) (T, error) {
 	var value, none T
-	answered, err := await(ctx, func() (err error) { value, err = call(ctx); return err }, func() { drop(value) })
+	answered, err := Answer(ctx, func() (err error) { value, err = call(ctx); return err }, func() { drop(value) })
 	if !answered { // the call may go on, and write the value
 		return none, err
 	}
 	return value, err
 }
 
-func await(ctx context.Context, call func() error, drop func()) (answered bool, err error) {
+// Answer is Await for a call that keeps its value. answered reports whether the call has
+// returned; if it has not, late is called when it succeeds after all.
+func Answer(ctx context.Context, call func() error, late func()) (answered bool, err error) {
 	answers := make(chan error) // unbuffered: once sent, it was received
 	go func() {
 		err := call()
@@ -91,7 +93,7 @@ func await(ctx context.Context, call func() error, drop func()) (answered bool, 
 		case answers <- err:
 		case <-ctx.Done():
 			if err == nil {
-				drop()
+				late()
 			}
 		}
 	}()

@@ -24,6 +24,13 @@ func State(err error) string {
 	return ""
 }
 
+// IsMissingStatement reports whether a prepared statement does not exist any more (26000), or
+// exists already (42P05).
+func IsMissingStatement(err error) bool {
+	state := State(err)
+	return state == "42P05" || state == "26000"
+}
+
 // Broken reports whether err says that the connection was dead, or that the
 // server ended it (57P01 shutdown, 57P02 crash, 57P05 idle), or that a pooler did
 // (class 08, connection exceptions). For a prepared statement on a dead connection

@@ -71,7 +71,7 @@ func (v *Server) checkTransactions(ctx context.Context) (named bool, err error) 
 
 // pingOutside sends a statement that no driver prepares, outside a transaction.
 func (s *Session) pingOutside(ctx context.Context) error {
-	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) { return nil, s.conn.PingContext(ctx) })
+	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) { return nil, s.pin.Ping(ctx) })
 	if err != nil {
 		return fmt.Errorf("elector: ask outside a transaction: "+noTransaction+": %w", Explain(err))
 	}

@@ -66,7 +66,7 @@ func (s *Session) CheckOutside(inTransaction bool) error {
 	if !inTransaction || s.inside {
 		return nil
 	}
-	s.tainted = true
+	s.pin.Taint()
 	return ErrOpenTransaction
 }
 
@@ -77,8 +77,7 @@ func (s *Session) TimedOut(err error) bool { return errors.Is(err, s.errTimeout)
 // exists already. Once, that may be because other code has run DISCARD ALL on the
 // connection; twice in a row, because another backend answers, and then the error says so.
 func isMissingStatement(err error) bool {
-	state := pgerr.State(err)
-	return (state == "42P05" || state == "26000") && !errors.Is(err, ErrSessionPooled)
+	return pgerr.IsMissingStatement(err) && !errors.Is(err, ErrSessionPooled)
 }
 
 // Explain names the cause of errors that have only one: a full lock table, or a pooler,
@@ -109,8 +108,8 @@ func refusesSetting(err error) bool {
 
 // noConnection says why the pool gave no connection, and what to do about it. full is whether others
 // used all that it may open when it was asked.
-func noConnection(ctx, waitCtx context.Context, pool *sql.DB, full bool, bound time.Duration, err error) error {
-	if ctx.Err() != nil || waitCtx.Err() == nil {
+func noConnection(ctx context.Context, late bool, pool *sql.DB, full bool, bound time.Duration, err error) error {
+	if !late {
 		return fmt.Errorf("elector: take a connection from the pool: %w", Explain(pgerr.CauseOr(ctx, err)))
 	}
 	why := fmt.Sprintf("is the server reachable? Is connect_timeout set, and at most %v divided by the number of hosts? "+

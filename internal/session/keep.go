@@ -105,7 +105,7 @@ func (s *Session) pause(d time.Duration, asked *time.Time) bool {
 func (s *Session) heartbeat() (rung bool, err error) {
 	ping, err := doSimple(s.ctx, s, func(ctx context.Context, q *db.Queries) (db.PingRow, error) {
 		switch {
-		case s.inside && s.tx == nil: // it was released
+		case s.inside && !s.pin.InTx(): // it was released
 			return db.PingRow{Pid: s.pid}, nil
 		case s.inside:
 			return db.PingRow{Pid: s.pid}, s.pingTransaction(ctx)
@@ -248,7 +248,7 @@ func (s *Session) Hold() (release func()) {
 // server knows nothing of the end, and closing the connection would free the lock too early. If
 // the lease has run out, the server has ended the session, or does so by itself.
 func (s *Session) awaitHolds() {
-	if s.broken.Load() {
+	if s.pin.IsBroken() {
 		return
 	}
 	h := &s.holds

@@ -90,19 +90,19 @@ func tryOr[T any](ctx context.Context, s *Session, call func(context.Context, *d
 // savepoint returns the value of the call, or as the value the error with which the server
 // refuses it. The savepoint stays if the call has taken a lock for now.
 func (s *Session) savepoint(ctx context.Context, call func() (any, error)) (value any, err error) {
-	if s.tx == nil {
+	if !s.pin.InTx() {
 		return call()
 	}
-	if _, err = s.tx.ExecContext(ctx, db.Savepoint); err != nil {
+	if err = s.pin.Exec(ctx, db.Savepoint); err != nil {
 		return nil, err
 	}
 	before := s.forNow
 	if value, err = call(); pgerr.State(err) != "" {
 		value = err
-		_, err = s.tx.ExecContext(ctx, db.RollBackToIt)
+		err = s.pin.Exec(ctx, db.RollBackToIt)
 	}
 	if err == nil && s.forNow == before {
-		_, err = s.tx.ExecContext(ctx, db.ReleaseIt)
+		err = s.pin.Exec(ctx, db.ReleaseIt)
 	}
 	return value, err
 }
@@ -119,9 +119,8 @@ func (s *Session) EndTransaction(ctx context.Context) (held bool, err error) {
 
 // commit is called within Do.
 func (s *Session) commit() error {
-	tx := s.tx
-	s.tx, s.q, s.stays = nil, db.New(s.conn), false
-	return tx.Commit()
+	s.stays = false
+	return s.pin.Commit()
 }
 
 // Apart is Do for a call whose locks and transaction id must not last as long as those of

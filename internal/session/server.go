@@ -15,6 +15,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pin"
 	"github.com/pgelector/pgelector/internal/pooled"
 )
 
@@ -333,7 +334,7 @@ func (v *Server) hear(s *Session, rung bool) {
 // pooler has moved its session to another one: strangers would keep the backend, and the lock,
 // alive.
 func (v *Server) Evict(pid int32, key, pair int64) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	ctx, cancel := context.WithTimeout(context.Background(), pin.CloseGrace)
 	defer cancel()
 	_, _ = backoff.Await(ctx, func(ctx context.Context) ([]bool, error) {
 		return pooled.Ask(ctx, v.pool, func(q db.DBTX) ([]bool, error) {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pin"
 )
 
 // A lateDriver ignores contexts. It answers when its channel is closed.
@@ -145,7 +146,7 @@ func TestANewConnectionHasHalfAMinute(t *testing.T) {
 				if _, err := borrow(t.Context(), pool, l, func(error) {}); err == nil {
 					t.Error("borrowed a connection")
 				}
-				if took := time.Since(began); took < c.want || took > c.want+closeGrace {
+				if took := time.Since(began); took < c.want || took > c.want+pin.CloseGrace {
 					t.Errorf("it gave up after %v, want %v", took, c.want)
 				}
 				close(hangs)
@@ -206,86 +207,7 @@ func TestASessionIsKeptUntilItsLastHoldIsReleased(t *testing.T) {
 	})
 }
 
-// A lendingConn belongs to a pool below database/sql, such as a pgxpool. Close returns it there,
-// unless a call was cancelled on it or it is inside a transaction. A call takes a moment before
-// it sends its statement.
-type lendingConn struct {
-	lateConn
-	cut, begun, returned bool
-}
-
-func (c *lendingConn) QueryContext(ctx context.Context, _ string, _ []driver.NamedValue) (driver.Rows, error) {
-	time.Sleep(sendGrace / 2)
-	if ctx.Err() != nil {
-		return nil, driver.ErrBadConn // nothing was sent: another connection may be tried
-	}
-	<-ctx.Done()
-	c.cut = true
-	return nil, ctx.Err()
-}
-
-func (c *lendingConn) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
-	c.begun = true
-	return driver.ResultNoRows, nil
-}
-
-func (c *lendingConn) Close() error {
-	c.returned = !c.cut && !c.begun
-	return nil
-}
-
-func (c *lendingConn) Connect(context.Context) (driver.Conn, error) { return c, nil }
-func (c *lendingConn) Driver() driver.Driver                        { return nil }
-
-// A session may end just before a statement is sent on it.
-func TestASessionThatIsDiscardedIsNotReturnedToAPoolBelow(t *testing.T) {
-	for name, pause := range map[string]time.Duration{"idle": -1, "before it sends": 0, "while it waits for the answer": time.Minute} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				conn := &lendingConn{}
-				pool := sql.OpenDB(conn)
-				defer pool.Close()
-				s, err := borrow(t.Context(), pool, leaseOf(time.Hour, time.Minute, time.Minute), func(err error) { t.Error(err) })
-				if err != nil {
-					t.Fatal(err)
-				}
-				asked := make(chan struct{})
-				go func() {
-					defer close(asked)
-					if pause >= 0 {
-						_, _ = Do(t.Context(), s, func(ctx context.Context, q *db.Queries) (any, error) { return q.Ping(ctx) })
-					}
-				}()
-				synctest.Wait()
-				time.Sleep(max(pause, 0))
-				s.Discard()
-				<-asked
-				if conn.returned {
-					t.Error("the connection was returned to the pool below")
-				}
-			})
-		})
-	}
-}
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// The rollback of a cancelled transaction may close its connection while a call comes. (To
-// compare: without afterTx the race detector makes 5 in 300,000 panic.)
-func TestAConnectionMayBeClosedWhileItsTransactionIsRolledBack(t *testing.T) {
-	closing := new(sql.Conn) // looks as in that moment: not done, and without a connection
-	for name, call := range map[string]func() error{
-		"Raw":         func() error { return closing.Raw(func(any) error { return driver.ErrBadConn }) },
-		"PingContext": func() error { return closing.PingContext(context.Background()) },
-	} {
-		if err := afterTx(call); !errors.Is(err, sql.ErrConnDone) {
-			t.Errorf("%s returned %v", name, err)
-		}
-	}
-	if err := afterTx(func() error { return driver.ErrBadConn }); !errors.Is(err, driver.ErrBadConn) {
-		t.Errorf("another error became %v", err)
-	}
-}
 
 func TestOnlyAPromotedStandbyMakesAPrimaryOld(t *testing.T) {
 	server := func(system, timeline int64) identity {

@@ -11,6 +11,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pin"
 )
 
 // A Tx is a transaction of the user's. Its connection is kept beside it: after a failed
@@ -159,7 +160,7 @@ func (tx *Tx) outcome(ctx context.Context, err error) error {
 	switch state := pgerr.State(err); {
 	case err == nil:
 		return nil
-	case pgerr.Broken(err) || state == unknownCompletion || !meansRollback(state) && afterTx(func() error { return tx.conn.PingContext(ctx) }) != nil:
+	case pgerr.Broken(err) || state == unknownCompletion || !meansRollback(state) && pin.AfterTx(func() error { return tx.conn.PingContext(ctx) }) != nil:
 		tx.raiseSuspicion()
 		return pgerr.Wrap(ErrOutcomeUnknown, err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pin"
 )
 
 // A watched session holds one more advisory lock, of a random key, and a second connection
@@ -24,7 +25,7 @@ import (
 // connection breaks, both may have gone: a heartbeat is sent. A term that cannot be watched
 // goes on, and that is reported.
 func (v *Server) watch(s *Session) {
-	ctx, stop := lingering(s.ctx, func() time.Duration { return closeGrace })
+	ctx, stop := lingering(s.ctx, func() time.Duration { return pin.CloseGrace })
 	defer stop()
 	key, held, failures := int64(rand.Uint64()), false, 0
 	again := backoff.Backoff{Min: s.lease.Heartbeat / 10, Max: s.lease.Heartbeat}
@@ -74,7 +75,7 @@ func (v *Server) awaitEnd(ctx context.Context, s *Session, key int64, waited fun
 			<-s.ctx.Done()
 			return nil
 		case ended:
-			s.broken.Store(true) // there is nothing to keep
+			s.pin.SetBroken() // there is nothing to keep
 			s.cancel(fmt.Errorf("%w: its backend (%d) has ended", ErrSessionLost, s.pid))
 			return nil
 		}
@@ -175,11 +176,11 @@ func (s *Session) LetGo(ctx context.Context, q *db.Queries, key int64) (held boo
 		high, low := Halves(key)
 		return q.UnlockPair(ctx, db.UnlockPairParams{High: high, Low: low})
 	}
-	if s.tx == nil { // with which it has ended
+	if !s.pin.InTx() { // with which it has ended
 		return true, nil
 	}
-	if _, err = s.tx.ExecContext(ctx, db.RollBackToIt); err == nil {
-		_, err = s.tx.ExecContext(ctx, db.ReleaseIt)
+	if err = s.pin.Exec(ctx, db.RollBackToIt); err == nil {
+		err = s.pin.Exec(ctx, db.ReleaseIt)
 	}
 	s.forNow = false
 	return true, err

@@ -1,0 +1,263 @@
+// Package pin is one connection of a *sql.DB, pinned. It makes one call at a time and trusts
+// none to return, it listens for the loss of the connection between calls, and it never gives
+// back to the pool what was changed. It knows no lease and no lock, and it alone touches a
+// *sql.Conn.
+package pin
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
+)
+
+// CloseGrace is how long a driver gets to close a connection before it is abandoned.
+const CloseGrace = time.Second
+
+// SendGrace is how long a call under way gets to send its statement before it is cancelled. A
+// driver that has sent nothing reports driver.ErrBadConn although its connection lives.
+// database/sql then closes it as it is, and a pool below database/sql uses it again.
+const SendGrace = 50 * time.Millisecond
+
+// A Call asks the server something by the statements of q.
+type Call = func(ctx context.Context, q *db.Queries) error
+
+// A Conn is one pinned connection. It ends in one of two ways. GiveBack returns it to the
+// pool, and is only for one on which nothing was changed. Discard closes it: sql.Conn.Close
+// would return it to the pool with its settings and locks.
+//
+// Call, Listen, IsBroken and Discard may be called from any goroutine. The other methods are
+// for the one who holds the call slot, within Call, or for the only user of the connection.
+type Conn struct {
+	conn     *sql.Conn
+	q        *db.Queries
+	tx       *sql.Tx              // in which q asks; nil outside a transaction
+	prepared map[string]*sql.Stmt // by their texts
+	tainted  bool                 // other code has left a transaction open
+
+	slot   chan struct{}   // held by the call under way, and for ever by Discard
+	ctx    context.Context // of driver calls: done when the connection is given up
+	giveUp context.CancelFunc
+	broken atomic.Bool // the last call found the connection broken
+
+	ear ear
+}
+
+// Take takes a connection from the pool, within that time. Its calls carry the values of ctx.
+// late reports that the time was over before ctx was.
+func Take(ctx context.Context, pool *sql.DB, within time.Duration) (c *Conn, late bool, err error) {
+	waitCtx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	answered, stop := context.WithTimeout(ctx, within+CloseGrace) // the driver's error names the host
+	defer stop()
+	conn, err := backoff.AwaitOr(answered, func(context.Context) (*sql.Conn, error) { return pool.Conn(waitCtx) }, func(conn *sql.Conn) {
+		_ = conn.Close() // unused, so the pool may have it back
+	})
+	if err != nil {
+		return nil, ctx.Err() == nil && waitCtx.Err() != nil, err
+	}
+	c = &Conn{conn: conn, q: db.New(conn), prepared: map[string]*sql.Stmt{}, slot: make(chan struct{}, 1)}
+	c.ctx, c.giveUp = context.WithCancel(context.WithoutCancel(ctx))
+	return c, false, nil
+}
+
+// Call makes a call when those before it are answered, and waits for its answer until ctx is
+// done. Then it returns the cause, and the call goes on: cancelling it would cost the
+// connection, because both drivers close one whose context ends. then receives the call's
+// error, and returns the one that Call returns. late is called if the call succeeds when Call
+// has returned.
+func (c *Conn) Call(ctx context.Context, call Call, then func(error) error, late func()) (answered bool, err error) {
+	if err := c.takeSlot(ctx); err != nil {
+		return false, err
+	}
+	return backoff.Answer(ctx, func() error {
+		defer func() { <-c.slot }()
+		outside := c.tx == nil
+		err := call(c.ctx, c.q)
+		if pgerr.IsMissingStatement(err) && outside { // a transaction has failed with it
+			err = call(c.ctx, c.q) // nothing was executed, and the driver prepares it anew
+		}
+		c.broken.Store(pgerr.Broken(err))
+		c.tainted = c.tainted || c.IsInLeftTx(err)
+		return then(err)
+	}, late)
+}
+
+// takeSlot waits until the calls before are answered. It ends the wait for a loss.
+func (c *Conn) takeSlot(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	defer c.ear.interrupt()()
+	select {
+	case c.slot <- struct{}{}:
+		return nil
+	case <-ctx.Done(): // if another call is stuck
+		return context.Cause(ctx)
+	}
+}
+
+// IsInLeftTx reports whether an error says that other code has left a transaction open on the
+// connection, which has failed.
+func (c *Conn) IsInLeftTx(err error) bool { return pgerr.State(err) == "25P02" && c.tx == nil }
+
+// IsBroken reports whether the last call found the connection broken.
+func (c *Conn) IsBroken() bool { return c.broken.Load() }
+
+// SetBroken records that there is nothing to keep.
+func (c *Conn) SetBroken() { c.broken.Store(true) }
+
+// Taint records that other code has left a transaction open.
+func (c *Conn) Taint() { c.tainted = true }
+
+// InTx reports whether calls are made within a transaction.
+func (c *Conn) InTx() bool { return c.tx != nil }
+
+// Begin has the next calls made within a transaction, until RollBack or Commit.
+func (c *Conn) Begin(ctx context.Context) error {
+	tx, err := c.conn.BeginTx(ctx, nil)
+	if err == nil {
+		c.tx, c.q = tx, db.New(tx)
+	}
+	return err
+}
+
+// RollBack ends the transaction.
+func (c *Conn) RollBack() error { return c.leave().Rollback() }
+
+// Commit ends the transaction.
+func (c *Conn) Commit() error { return c.leave().Commit() }
+
+func (c *Conn) leave() *sql.Tx {
+	tx := c.tx
+	c.tx, c.q = nil, db.New(c.conn)
+	return tx
+}
+
+// Exec executes a statement within the transaction.
+func (c *Conn) Exec(ctx context.Context, statement string) error {
+	_, err := c.tx.ExecContext(ctx, statement)
+	return err
+}
+
+// Show reads one text within the transaction.
+func (c *Conn) Show(ctx context.Context, statement string) (text string, err error) {
+	err = c.tx.QueryRowContext(ctx, statement).Scan(&text)
+	return text, err
+}
+
+// Ping sends an empty statement, which no driver prepares.
+func (c *Conn) Ping(ctx context.Context) error { return c.conn.PingContext(ctx) }
+
+// Prepare prepares those of the statements, of one row each, that are not prepared yet. They
+// then cost one round trip with any driver, and are not planned again.
+func (c *Conn) Prepare(ctx context.Context, statements ...string) error {
+	for _, statement := range statements {
+		if c.prepared[statement] != nil {
+			continue
+		}
+		stmt, err := c.conn.PrepareContext(ctx, statement)
+		if err != nil {
+			return err
+		}
+		c.prepared[statement] = stmt
+	}
+	c.q = db.New(preparing{c.conn, c.prepared})
+	return nil
+}
+
+// preparing is a connection with some of its statements prepared.
+type preparing struct {
+	*sql.Conn
+	prepared map[string]*sql.Stmt
+}
+
+func (p preparing) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	if stmt := p.prepared[query]; stmt != nil {
+		return stmt.QueryRowContext(ctx, args...)
+	}
+	return p.Conn.QueryRowContext(ctx, query, args...)
+}
+
+// GiveBack returns the connection, which is in no transaction, to the pool.
+func (c *Conn) GiveBack() { _ = c.conn.Close() }
+
+// Discard closes the connection. If a call does not return, the connection is closed when it
+// does, and Discard returns false after CloseGrace. clean says that nothing stays on the
+// connection outside a transaction, dead that the server may not hear a ROLLBACK.
+func (c *Conn) Discard(clean, dead bool) (closed bool) {
+	defer c.giveUp()
+	ctx, cancel := context.WithTimeout(context.Background(), CloseGrace)
+	defer cancel()
+	_, err := backoff.Await(ctx, func(context.Context) (any, error) {
+		c.ear.interrupt() // for good
+		select {
+		case c.slot <- struct{}{}:
+		case <-time.After(SendGrace):
+			c.giveUp() // wakes the call under way, if the driver listens
+			c.slot <- struct{}{}
+		}
+		c.closeForGood(clean, dead)
+		return nil, nil
+	})
+	return err == nil
+}
+
+// closeForGood closes the connection, by the one portable way to tell the pool not to use
+// it again. The driver's connection may itself come from a pool (a pgxpool, behind any
+// wrapper), to which closing would return it. Such a pool does not keep a connection that
+// is inside a transaction. (The server logs a warning if there is one already.)
+func (c *Conn) closeForGood(clean, dead bool) {
+	if c.tx != nil {
+		if dead {
+			c.giveUp() // drivers then close it, and ask nothing
+		}
+		_ = c.tx.Rollback()
+	}
+	_ = AfterTx(func() error {
+		if !clean && !c.tainted && !c.leaveOpen() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), CloseGrace/2)
+			defer cancel()
+			_, _ = c.conn.ExecContext(ctx, "BEGIN")
+		}
+		return c.conn.Raw(func(any) error { return driver.ErrBadConn })
+	})
+}
+
+// AfterTx makes a call on a *sql.Conn after a transaction whose context may have ended. Then
+// database/sql rolls back in a goroutine of its own, and closes the connection if it is broken.
+// A method that comes just between panics, because it looks whether the connection is closed
+// before it locks it (grabConn, up to Go 1.26 at least). The connection is closed then.
+func AfterTx(call func() error) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = sql.ErrConnDone
+		}
+	}()
+	return call()
+}
+
+// leaveOpen begins a transaction, if the driver can be asked directly. The pool must not see
+// an error: it would close the connection at once. The first attempt may have been cancelled,
+// or its time over before it was sent, if the process did not run for a while.
+func (c *Conn) leaveOpen() (direct bool) {
+	_ = c.conn.Raw(func(conn any) error {
+		execer, ok := conn.(driver.ExecerContext)
+		for attempt := 0; ok && attempt < 2; attempt++ {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), CloseGrace/4)
+			_, err := execer.ExecContext(ctx, "BEGIN", nil)
+			cancel()
+			if direct = !errors.Is(err, driver.ErrSkip); err == nil || !direct {
+				break
+			}
+		}
+		return nil
+	})
+	return direct
+}
