@@ -50,7 +50,7 @@ func (s *server) beat(t *testing.T, d drivers, dsn, election string, leads bool)
 	a := lock.New(session.NewServer(pool, session.Config{
 		Name:   b.id,
 		Lease:  lease,
-		OnBeat: func(session.Beat) {},
+		OnBeat: func(session.Beat) {}, OnRequests: func([]session.Request) {},
 		Report: func(_ context.Context, _ session.Task, err error) { t.Error(err) },
 	}), lock.Config{Election: election, Key: elector.KeyFromName(election), Look: func() bool { return false }, Retry: retry, RetryInside: retry,
 		Sit: true, SitInside: true, Interval: 5 * time.Millisecond})

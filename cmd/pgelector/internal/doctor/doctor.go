@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
@@ -41,11 +42,14 @@ type Examination struct {
 	inside bool    // the trial was in transaction scope
 	direct bool    // the server answers directly
 	pooled bool    // a pooler answers; neither is known of lib/pq
-	final  bool    // no retry of the trial will succeed
 	role   string  // of the connection
 	found  []finding
 	failed int
 	worst  time.Duration // the longest round trip
+
+	mu      sync.Mutex // of what the hooks of the trial hear
+	final   bool       // no retry of it will succeed
+	refused []error    // settings
 
 	recommended time.Duration // lease; 0 if the promise cannot be kept
 }
@@ -167,15 +171,23 @@ func (x *Examination) candidate() (e *elector.Elector, closePool func(), err err
 		return nil, nil, err
 	}
 	closePool = func() { go pool.Close() } // lib/pq may hang
-	refused := hooks.Funcs{Campaign: func(_ context.Context, e hooks.Campaign) { x.inside = e.InTransaction }, Error: func(_ context.Context, e hooks.Failure) {
-		x.final = e.Permanent
-		if e.Op == hooks.OpSetting {
-			x.say(note, "settings", "%v", e.Err)
+	refused := hooks.Funcs{Error: func(_ context.Context, e hooks.Failure) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if x.final = e.Permanent; e.Op == hooks.OpSetting {
+			x.refused = append(x.refused, e.Err)
 		}
 	}}
 	e, err = elector.New(pool, "pgelector doctor "+rand.Text(), elector.WithLease(x.Lease),
 		elector.WithTokenEpoch(x.TokenEpoch), elector.WithHooks(refused))
 	return e, closePool, err
+}
+
+// isFinal reports whether no retry of the trial will succeed.
+func (x *Examination) isFinal() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.final
 }
 
 // certain is how long a pooler may refuse transactions before it is known to be in statement mode.
@@ -184,17 +196,23 @@ const certain = 15 * time.Second
 // trial wins an election with a random name, verifies it, and resigns.
 func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 	term, elected, err := e.TryCampaign(ctx)
-	for began := time.Now(); pooled.IsRefusal(err) && !x.final && time.Since(began) < certain && backoff.Sleep(ctx, time.Second); {
+	for began := time.Now(); pooled.IsRefusal(err) && !x.isFinal() && time.Since(began) < certain && backoff.Sleep(ctx, time.Second); {
 		term, elected, err = e.TryCampaign(ctx)
 	}
+	x.inside = e.Settings().Scope == elector.TransactionScope
 	x.mode(err)
 	if err == nil && !elected {
 		err = errors.New("another session holds the lock of a random name")
 	}
 	if err == nil {
 		x.token = term.Token()
-		err = errors.Join(term.Verify(ctx), term.Resign(ctx))
+		err = errors.Join(term.Verify(ctx), term.Resign(ctx)) // which waits for the hooks
 	}
+	x.mu.Lock()
+	for _, why := range x.refused {
+		x.say(note, "settings", "%v", why)
+	}
+	x.mu.Unlock()
 	switch {
 	case err == nil:
 		scope := "session"
