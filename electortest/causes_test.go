@@ -76,6 +76,7 @@ func TestACallThatFailsNamesTheEndOfTheTermFirst(t *testing.T) {
 		}},
 		"RunIfLeader": {func(b *bench, one *candidate, ctx context.Context, _ *elector.Term, end func()) error {
 			end()
+			synctest.Wait() // between the two ends it runs nothing, and has no error
 			ran, err := one.RunIfLeader(ctx, func(context.Context) error { return nil })
 			if ran && ctx.Err() != nil {
 				b.Error("ran")
@@ -137,6 +138,7 @@ func TestTryRunNamesALostTermBesideTheEndOfItsContext(t *testing.T) {
 			one := b.candidate("one")
 			ctx, stop := context.WithCancel(always)
 			work := func(lead context.Context, term *elector.Term) error {
+				synctest.Wait() // until the hooks know of the term
 				b.Terminate(b.pid(one))
 				<-lead.Done()
 				stop()

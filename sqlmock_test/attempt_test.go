@@ -459,7 +459,10 @@ func TestAServerThatCannotKeepThePromiseIsRefusedForGood(t *testing.T) {
 		"a hot standby":                {upTo(0, firstPID, true, 150000, "PostgreSQL 15", 0, false), elector.ErrServerReadOnly},
 		"an old server":                {upTo(0, firstPID, false, 139999, "PostgreSQL 13.99", 0, false), elector.ErrUnsupportedServer},
 		"an outcome that nobody knows": {upTo(itsTryLock, "perhaps", false, sessionPID, 0, ""), elector.ErrUnsupportedServer},
-		"locks that do not show":       {upTo(itsConfirm, false, sessionPID, 0, noEpoch, false, ""), elector.ErrUnsupportedServer},
+		"locks that do not show": {func(mock sqlmock.Sqlmock) {
+			upTo(itsConfirm, false, sessionPID, 0, noEpoch, false, "")(mock)
+			expectTrial(mock, false)
+		}, elector.ErrUnsupportedServer},
 	}
 	for name, server := range shares {
 		refusals[name] = refusal{server, elector.ErrSessionPooled}
@@ -815,5 +818,39 @@ func TestATransactionThatMayNotBeEndedIsReported(t *testing.T) {
 		if err := m.rec.Failures()[0].Err; !contains(err, fmt.Sprintf("%q", m.all[0].Election())) {
 			t.Errorf("of which election? %v", err)
 		}
+	})
+}
+
+// expectTrial expects the trial of a lock after one that was granted does not show.
+func expectTrial(mock sqlmock.Sqlmock, shown bool) {
+	query(mock, "TrialLock").WillReturnRows(row(shown))
+}
+
+// The server's locks show, so another has released the one that was granted: the next attempt follows.
+func TestALockThatIsReleasedByOtherCodeIsAskedForAgain(t *testing.T) {
+	bubble(t, "on a session of its own", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectServerCheck(mock)
+		upToConfirm := []statement{{"TryLock", values("granted", true, sessionPID, 0, "")}, {"Confirm", values(false, sessionPID, 0, noEpoch, false, "")}}
+		expectAll(mock, upToConfirm)
+		expectTrial(mock, true)
+		expectTerm(mock, 1)
+		expectResign(mock)
+		e, rec := newElector(t, pool)
+		resign(t, campaign(t, e))
+		wantFailures(t, rec, hooks.OpCampaign)
+	})
+	bubble(t, "on a shared session", func(t *testing.T) {
+		m := newMany(t, 1)
+		m.opened()
+		query(m.mock, "TryLocks").WillReturnRows(row(int64(1), "granted", sessionPID))
+		query(m.mock, "HeldLocks").WillReturnRows(rows())
+		query(m.mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
+		expectTrial(m.mock, true)
+		m.opened()
+		m.elected(746, 1)
+		expectResign(m.mock)
+		resign(t, m.campaign(t, 0))
+		wantFailures(t, m.rec, hooks.OpCampaign)
 	})
 }

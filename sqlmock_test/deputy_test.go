@@ -272,6 +272,7 @@ func TestADeputyWhoseLocksDoNotShowIsRefused(t *testing.T) {
 				if later {
 					expectAll(mock, deputies["asks"].sit)
 					expectAll(mock, []statement{lookAbout, {"TryAsDeputy", values(true, sessionPID)}, notHeld})
+					expectTrial(mock, false)
 				} else {
 					expectAll(mock, d.sit[:len(d.sit)-2])
 					query(mock, "TrialLock").WillReturnRows(row(false))

@@ -456,6 +456,7 @@ func TestASessionWhoseGrantsDoNotShowIsRefused(t *testing.T) {
 		query(m.mock, "TryLocks").WillReturnRows(row(int64(1), "granted", sessionPID))
 		query(m.mock, "HeldLocks").WillReturnRows(rows())
 		query(m.mock, "HoldsLock").WillReturnRows(row(false, sessionPID))
+		expectTrial(m.mock, false)
 		wantError(t, m.all[0].Run(patience(t), nil), elector.ErrUnsupportedServer)
 	})
 }

@@ -335,7 +335,10 @@ func (w *worker) tryLocks(ask, have []int64) (held, offers map[int64]bool, err e
 	for key := range granted {
 		if !all[key] {
 			_, moved := holds(context.Background(), s, key) // by a pooler, and the backend has ended
-			return nil, nil, s.Lose(cmp.Or(moved, session.ErrNoAdvisoryLocks))
+			if moved == nil {
+				moved = missing(context.Background(), s)
+			}
+			return nil, nil, s.Lose(moved)
 		}
 	}
 	for _, key := range ask {

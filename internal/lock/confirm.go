@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 
 	"github.com/pgelector/pgelector/db"
@@ -16,6 +17,10 @@ var (
 	ErrTokenEpoch = errors.New("elector: the epoch of tokens cannot be used")
 	ErrGuardTaken = errors.New("elector: another session holds the lock that only a next leader takes, and this one still leads: does a stranger use this database?")
 )
+
+// errReleased is returned when the session does not hold a lock that the server has just granted.
+var errReleased = errors.New("elector: the lock was granted, and is gone: does other code, or the driver, release all advisory locks " +
+	"of its connections (pg_advisory_unlock_all, DISCARD ALL)?")
 
 // errSharedBackend is of a lock that the server has granted a second time, to one backend.
 var errSharedBackend = fmt.Errorf("%w: a candidate in session scope is on the same backend: "+
@@ -109,4 +114,26 @@ func addEpoch(token, own int64, setting string) (int64, error) {
 			"into a token: want a sum of at most %d", ErrTokenEpoch, timeline, epoch, own, stored, maxTimeline)
 	}
 	return token + epoch<<timelineShift, nil
+}
+
+// trial takes a lock for one statement, in which it must show in pg_locks. It returns
+// ErrNoAdvisoryLocks if the server's locks are stubs.
+func trial(ctx context.Context, s *session.Session, key int64) error {
+	high, low := session.Halves(key)
+	shown, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
+		return q.TrialLock(ctx, db.TrialLockParams{Key: key, High: high, Low: low})
+	})
+	if err == nil && !shown {
+		err = session.ErrNoAdvisoryLocks
+	}
+	return err
+}
+
+// missing is why a lock that the server has granted does not show in pg_locks: its locks are stubs,
+// which no retry will change, or somebody has released it.
+func missing(ctx context.Context, s *session.Session) error {
+	if err := trial(ctx, s, int64(rand.Uint64())); err != nil {
+		return err
+	}
+	return errReleased
 }

@@ -185,14 +185,7 @@ func warmUp(ctx context.Context, s *session.Session, statements ...string) error
 	key := int64(rand.Uint64())
 	err := s.Prepare(ctx, statements...)
 	if err == nil {
-		var shown bool
-		high, low := session.Halves(key)
-		shown, err = session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
-			return q.TrialLock(ctx, db.TrialLockParams{Key: key, High: high, Low: low})
-		})
-		if err == nil && !shown {
-			err = session.ErrNoAdvisoryLocks
-		}
+		err = trial(ctx, s, key)
 	}
 	if err != nil {
 		return fmt.Errorf("elector: warm the session up: %w", session.Explain(err))

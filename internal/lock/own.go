@@ -215,7 +215,7 @@ func (o *own) confirm(ctx context.Context, s *session.Session, granted bool) (At
 	case row.Held:
 		err = o.server.Acknowledge(ctx, s, o.Key)
 	case granted:
-		err = session.ErrNoAdvisoryLocks
+		err = missing(ctx, s)
 	default:
 		return Attempt{Outcome: Busy}, nil
 	}
