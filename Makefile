@@ -22,6 +22,7 @@ MODES  ?= async,proxied,sync,guarded
 RESIGNATIONS ?= 10000
 TRANSFERS    ?= 1000
 HEARTBEATS   ?= 100000
+WAITS        ?= 100000
 
 # For fuzz: the duration of each target.
 TIME ?= 30s
@@ -62,10 +63,10 @@ ha: ## Measure failovers with Patroni, HAProxy and PgBouncer: make ha MINUTES=60
 	@scripts/setup.sh postgresql pgbouncer patroni etcd haproxy
 	go -C e2e run ./ha -minutes='$(MINUTES)' -seed='$(SEED)' -faults='$(FAULTS)' -modes='$(MODES)' $(if $(RESULTS),-results=ha/RESULTS.md)
 
-soak: ## With each driver 10,000 resignations, 1,000 transfers, and transactions of 100,000 heartbeats: check for leaks: make soak RUN=Transfers
+soak: ## With each driver 10,000 resignations, 1,000 transfers, transactions of 100,000 heartbeats, and 100,000 ended waits: check for leaks: make soak RUN=Transfers
 	@scripts/setup.sh postgresql
-	PGELECTOR_HEARTBEATS='$(HEARTBEATS)' go -C e2e test . -run='$(if $(filter .,$(RUN)),ResignationsDoNot|ManyTransfers|ThousandsOfHeartbeats,$(RUN))' \
-		-count=1 -timeout=2h -v -resignations='$(RESIGNATIONS)' -transfers='$(TRANSFERS)'
+	PGELECTOR_HEARTBEATS='$(HEARTBEATS)' go -C e2e test . -run='$(if $(filter .,$(RUN)),ResignationsDoNot|ManyTransfers|ThousandsOfHeartbeats|EndedWaits,$(RUN))' \
+		-count=1 -timeout=2h -v -resignations='$(RESIGNATIONS)' -transfers='$(TRANSFERS)' -waits='$(WAITS)'
 
 fuzz: ## Fuzz the parsers: make fuzz TIME=5m RUN=Token
 	@scripts/fuzz.sh '$(TIME)' '$(RUN)'

@@ -112,28 +112,6 @@ func (q *Queries) EvictHolder(ctx context.Context, arg EvictHolderParams) ([]boo
 	return items, nil
 }
 
-const HoldsPair = `-- name: HoldsPair :one
-SELECT EXISTS (
-    SELECT FROM pg_catalog.pg_locks AS l
-    WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
-        AND l.mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND l.objsubid OPERATOR(pg_catalog.=) 2
-        AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint) OPERATOR(pg_catalog.=) $1::bigint
-)::boolean AS held, pg_catalog.pg_backend_pid()::integer AS pid
-`
-
-type HoldsPairRow struct {
-	Held bool
-	Pid  int32
-}
-
-// HoldsPair is HoldsLock for the lock whose two integers are the halves of key.
-func (q *Queries) HoldsPair(ctx context.Context, key int64) (HoldsPairRow, error) {
-	row := q.db.QueryRowContext(ctx, HoldsPair, key)
-	var i HoldsPairRow
-	err := row.Scan(&i.Held, &i.Pid)
-	return i, err
-}
-
 const Identify = `-- name: Identify :one
 SELECT
     (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)::bigint AS system,

@@ -62,8 +62,6 @@ BEGIN
         inside boolean := COALESCE(pg_catalog.current_setting('pgelector.transaction', true), '') OPERATOR(pg_catalog.=)
             extract(epoch FROM pg_catalog.transaction_timestamp())::pg_catalog.text;
         key bigint := pg_catalog.current_setting('pgelector.key')::bigint;
-        high integer := (key OPERATOR(pg_catalog.>>) 32)::integer;
-        low integer := ((key OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::integer;
         bound numeric := LEAST(
             pg_catalog.current_setting('pgelector.wait')::numeric,
             CASE WHEN pg_catalog.current_setting('log_lock_waits')::boolean
@@ -77,11 +75,7 @@ BEGIN
             WHEN bound OPERATOR(pg_catalog.>=) 100::numeric THEN bound
             WHEN waiter OPERATOR(pg_catalog.=) 'successor' THEN 100::numeric
             ELSE 1::numeric END::bigint::pg_catalog.text, true);
-        IF waiter OPERATOR(pg_catalog.=) 'watcher' AND inside THEN
-            PERFORM pg_catalog.pg_advisory_xact_lock(high, low);
-        ELSIF waiter OPERATOR(pg_catalog.=) 'watcher' THEN
-            PERFORM pg_catalog.pg_advisory_lock(high, low);
-        ELSIF inside THEN
+        IF inside THEN
             PERFORM pg_catalog.pg_advisory_xact_lock(key);
         ELSE
             PERFORM pg_catalog.pg_advisory_lock(key);
@@ -106,11 +100,8 @@ END $$
 // granted.
 //
 // The wait is shorter than what the server would log, by the settings as they are now. If
-// that leaves a deputy or a watcher less than 100 ms, it only tries the lock: it waits 1 ms.
-//
-// A watcher waits for the lock of two integers, the halves of pgelector.key. Shifting to the
-// left and back keeps the sign of the lower half. Inside a transaction, the lock lasts until
-// its end.
+// that leaves a deputy less than 100 ms, it only tries the lock: it waits 1 ms. Inside a
+// transaction, the lock lasts until its end.
 func (q *Queries) WaitLock(ctx context.Context) error {
 	_, err := q.db.ExecContext(ctx, WaitLock)
 	return err

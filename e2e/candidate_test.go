@@ -31,7 +31,6 @@ type settings struct {
 	Lease, Heartbeat, Retry   time.Duration
 	Spin                      bool // call IsLeader without a pause
 	Standby                   elector.Standby
-	Watch                     bool   // WithWatch
 	Elections                 int    // number of elections on one session; their history then has election numbers
 	Roster                    string // schema of the roster to write; none if empty
 }
@@ -90,12 +89,8 @@ func runCandidate(text string) (exit int) {
 }
 
 func (s settings) options() []elector.SessionOption {
-	opts := []elector.SessionOption{elector.WithCandidateID(s.ID), elector.WithLease(s.Lease),
+	return []elector.SessionOption{elector.WithCandidateID(s.ID), elector.WithLease(s.Lease),
 		elector.WithHeartbeatInterval(s.Heartbeat), elector.WithRetryInterval(s.Retry)}
-	if s.Watch {
-		opts = append(opts, elector.WithWatch())
-	}
-	return opts
 }
 
 func complain(err error) int {

@@ -53,7 +53,7 @@ func TestAStormOfNotificationsCostsNoTerm(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, d drivers) {
 		w := invaded(t, onShared(t))
-		c := w.candidate(t, d, elector.WithWatch())
+		c := w.candidate(t, d)
 		c.elected(t)
 		beats, invader := c.after(), w.invader(t)
 		for range 5 {

@@ -488,7 +488,7 @@ func TestWaitingDeputiesSurviveTheDefaultsOfARole(t *testing.T) {
 				election := s.election(t)
 				leader := s.stand(t, d.open(t, 0, s.DSN()), election).run(t, nil)
 				leader.elected(t)
-				c := s.stand(t, d.open(t, 1, dsn), election, waiting, elector.WithWatch()).run(t, nil)
+				c := s.stand(t, d.open(t, 1, dsn), election, waiting).run(t, nil)
 				attempts := c.after()
 				for range 5 { // the first may wait for transactions of others
 					next(t, attempts, func(e hooks.Campaign) bool { return e.Outcome == hooks.Busy })
@@ -507,10 +507,9 @@ func TestADeputyWaitsThroughASessionPooler(t *testing.T) {
 	overWaysToAsk(t, func(t *testing.T, d drivers, opts []pgcluster.DSNOption) {
 		t.Parallel()
 		election := s.election(t)
-		fast := append(slices.Clone(inServer), elector.WithWatch())
-		first := s.stand(t, d.open(t, 0, b.DSN(opts...)), election, fast...).run(t, nil)
+		first := s.stand(t, d.open(t, 0, b.DSN(opts...)), election, inServer...).run(t, nil)
 		first.elected(t)
-		second := s.stand(t, d.open(t, 0, b.DSN(opts...)), election, fast...).run(t, nil)
+		second := s.stand(t, d.open(t, 0, b.DSN(opts...)), election, inServer...).run(t, nil)
 		first.shared, second.shared = true, true
 		s.waits(t, second)
 		began := time.Now()

@@ -158,7 +158,7 @@ func TestElectionsInDifferentDatabasesAreIndependent(t *testing.T) {
 // inServerFleet configures processes whose deputy waits in the server, with waits so long that
 // only a hand-over elects it soon.
 func inServerFleet(_ int, s *settings) {
-	s.Standby, s.Watch = elector.Wait, true
+	s.Standby = elector.Wait
 	s.Lease, s.Heartbeat = time.Minute, patientWait
 }
 
@@ -254,7 +254,7 @@ func TestThreeProcessesLeadAThousandElections(t *testing.T) {
 	const n = 1000
 	s := onShared(t)
 	f := s.launch(t, mixed, 3, func(_ int, s *settings) {
-		s.Elections, s.Watch = n, true
+		s.Elections = n
 		s.Lease, s.Heartbeat, s.Retry = 10*time.Second, 2*time.Second, time.Second
 	})
 	// leaders returns the process that leads each election.

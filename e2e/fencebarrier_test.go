@@ -26,6 +26,21 @@ const (
 	rarely    = 10 * time.Second
 )
 
+// leadUnheard is lead, with rare heartbeats and through the proxy.
+func (l link) leadUnheard(t *testing.T, d drivers, election string) (*candidate, *elector.Term) {
+	t.Helper()
+	c, term := l.lead(t, d.open(t, 0, l.cut()), election, elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
+	t.Cleanup(l.proxy.Heal)
+	return c, term
+}
+
+// terminateUnheard terminates the leader's backend. The leader believes on.
+func (l link) terminateUnheard(t *testing.T, c *candidate) {
+	t.Helper()
+	l.proxy.BlackHole()
+	l.terminate(t, l.leaderPID(t, c.Key()))
+}
+
 // campaigning starts a campaign in the background.
 func campaigning(t *testing.T, c *candidate) <-chan *elector.Term {
 	t.Helper()
@@ -69,13 +84,14 @@ func TestTheNextLeaderWaitsForTheTransactionsOfTheLast(t *testing.T) {
 				ledger := s.ledger(t)
 				election := s.election(t)
 				pool := d.open(t, 0, s.DSN())
-				c, term := s.lead(t, pool, election, elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
+				l := s.behindAProxy(t)
+				c, term := l.leadUnheard(t, d, election)
 				second := s.stand(t, d.open(t, 1, s.DSN()), election, append(opts, elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))...)
 				elected := campaigning(t, second)
 				second.follows(t)
 				err := term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
 					check(t, note(ledger, "in time")(tx))
-					s.terminate(t, s.leaderPID(t, c.Key()))
+					l.terminateUnheard(t, c)
 					s.atTheBarrier(t, c.Key())
 					select {
 					case <-elected:
@@ -107,12 +123,13 @@ func TestATransactionThatBeganInTimeCommitsAndTheNextLeaderSeesIt(t *testing.T) 
 		ledger := s.ledger(t)
 		election := s.election(t)
 		pool := d.open(t, 0, s.DSN())
-		c, term := s.lead(t, pool, election, elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
+		l := s.behindAProxy(t)
+		c, term := l.leadUnheard(t, d, election)
 		second := s.stand(t, d.open(t, 1, s.DSN()), election, elector.WithLease(longLease), elector.WithHeartbeatInterval(rarely))
 		elected := campaigning(t, second)
 		second.follows(t)
 		check(t, term.InTx(soon(t), pool, nil, func(tx *sql.Tx) error {
-			s.terminate(t, s.leaderPID(t, c.Key()))
+			l.terminateUnheard(t, c)
 			s.atTheBarrier(t, c.Key())
 			return note(ledger, "in time")(tx)
 		}))

@@ -325,6 +325,9 @@ type countingConn struct {
 	counter *counter
 }
 
+// Raw returns the connection that is counted, which the library waits on.
+func (c countingConn) Raw() driver.Conn { return c.capable }
+
 func (c countingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	c.counter.count(query)
 	if before, ok := c.counter.before.LoadAndDelete(query); ok {

@@ -167,7 +167,7 @@ func (w town) noCandidateCallsAnImpostor(t *testing.T) {
 		overDrivers(t, func(t *testing.T, d drivers) {
 			for kind, scene := range map[string]func(t *testing.T, w town, d drivers, dsn string){
 				"polling": pollsAmong, "waiting": waitsAmong, "on a session": sharesAmong, "seen": seenAmong,
-				"watching": amongWith(elector.WithWatch()), "notified": among(notified), "synchronous": amongWith(synchronously()),
+				"notified": among(notified), "synchronous": amongWith(synchronously()),
 				"healthy": amongWith(elector.WithHealth(func(context.Context) float64 { return 1 }, elector.HealthPolicy{Interval: heartbeat})),
 			} {
 				t.Run(name+"/"+kind, func(t *testing.T) {

@@ -44,7 +44,7 @@ func TestFollowingIsNotLoggedByAServerThatIsWatched(t *testing.T) {
 		s := watched(t)
 		// With the default lease, so that nothing but the server's settings makes waits short.
 		const interval = 5 * time.Second
-		opts := []elector.Option{standby, elector.WithLease(15 * time.Second), elector.WithHeartbeatInterval(interval), elector.WithWatch()}
+		opts := []elector.Option{standby, elector.WithLease(15 * time.Second), elector.WithHeartbeatInterval(interval)}
 		election := s.election(t)
 		var all []*candidate
 		for i := range 3 {

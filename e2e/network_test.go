@@ -69,42 +69,34 @@ func (s *server) frees(t *testing.T, key int64) time.Time {
 
 func TestACutOffLeaderStepsDownBeforeTheServerFreesTheLock(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]elector.Option{"alone": nil, "watched": {elector.WithWatch()}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			overEach(t, func(t *testing.T, d drivers) {
-				l := behindAProxy(t)
-				ended := make(chan time.Time, 1)
-				c := l.stand(t, d, 0, l.election(t), opts...).run(t, func(ctx context.Context, _ *elector.Term) error {
-					<-ctx.Done()
-					ended <- time.Now()
-					return nil
-				})
-				c.elected(t)
-				wait[hooks.Heartbeat](t, c, nil)
-				if opts != nil {
-					l.watcher(t, c)
-				}
-				l.proxy.BlackHole()
-				freed := l.frees(t, c.Key())
-				select {
-				case at := <-ended:
-					if at.After(freed) {
-						t.Errorf("the leader's context was done %v after the lock was free", at.Sub(freed))
-					}
-				default:
-					t.Error("the lock is free, and the leader's context is not done")
-				}
-				if c.IsLeader() {
-					t.Error("IsLeader once the lock is free")
-				}
-				if e := wait[hooks.Demoted](t, c, nil); e.Reason != hooks.LeaseExpired {
-					t.Errorf("demoted because %s: %v", e.Reason, e.Err)
-				}
-				c.end(t) // while the link is dead
-			})
+	overEach(t, func(t *testing.T, d drivers) {
+		l := behindAProxy(t)
+		ended := make(chan time.Time, 1)
+		c := l.stand(t, d, 0, l.election(t)).run(t, func(ctx context.Context, _ *elector.Term) error {
+			<-ctx.Done()
+			ended <- time.Now()
+			return nil
 		})
-	}
+		c.elected(t)
+		wait[hooks.Heartbeat](t, c, nil)
+		l.proxy.BlackHole()
+		freed := l.frees(t, c.Key())
+		select {
+		case at := <-ended:
+			if at.After(freed) {
+				t.Errorf("the leader's context was done %v after the lock was free", at.Sub(freed))
+			}
+		default:
+			t.Error("the lock is free, and the leader's context is not done")
+		}
+		if c.IsLeader() {
+			t.Error("IsLeader once the lock is free")
+		}
+		if e := wait[hooks.Demoted](t, c, nil); e.Reason != hooks.LeaseExpired {
+			t.Errorf("demoted because %s: %v", e.Reason, e.Err)
+		}
+		c.end(t) // while the link is dead
+	})
 }
 
 func TestRunReturnsFromADeadLink(t *testing.T) {
@@ -213,7 +205,7 @@ func TestASlowLinkCostsNoTerm(t *testing.T) {
 // The lease limits the time of one statement, not of all statements of an election.
 func TestACandidateOnASlowLinkIsElected(t *testing.T) {
 	t.Parallel()
-	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}, "watching": {elector.WithWatch()}}
+	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}}
 	for _, length := range []time.Duration{time.Second, 3 * time.Second} {
 		for mode, opts := range modes {
 			t.Run(fmt.Sprint(length, " ", mode), func(t *testing.T) {

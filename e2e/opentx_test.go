@@ -68,7 +68,7 @@ func addressOf(dsn string) *atomic.Pointer[string] {
 func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
 	inSessionScope(t, "its pools prepare statements")
 	t.Parallel()
-	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}, "watching": {elector.WithWatch()},
+	modes := map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)},
 		"in a transaction": {elector.WithScope(elector.TransactionScope)}}
 	overEach(t, func(t *testing.T, d drivers) {
 		s := quiet(t)
@@ -84,9 +84,6 @@ func TestNoSessionIsInsideATransactionThatOthersLeftOpen(t *testing.T) {
 						c.poolClosed = true // its pool is not usable
 						term, err := c.Campaign(soon(t))
 						check(t, err)
-						if mode == "watching" {
-							s.watcher(t, c)
-						}
 						inside := mode == "in a transaction"
 						for _, f := range c.rec.Failures() {
 							if !inside || d.name(0) != "postgres" { // lib/pq refuses to begin another, and says so by no SQLSTATE
@@ -258,7 +255,7 @@ func TestInTxUsesNoTransactionThatOthersLeftOpen(t *testing.T) {
 // elector's session is never among them.
 func TestDiscardAllOnThePoolAffectsNoElection(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}, "watching": {elector.WithWatch()}} {
+	for name, opts := range map[string][]elector.Option{"polling": nil, "waiting": {elector.WithStandby(elector.Wait)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overEach(t, func(t *testing.T, d drivers) {

@@ -282,7 +282,6 @@ func TestASessionIsNotReturnedToAPgxpool(t *testing.T) {
 		"released": nil,
 		"held":     {elector.WithGracefulRelease(false)},
 		"waiting":  inServer, // the server may log a wait that is cancelled just as it ends
-		"watching": {elector.WithWatch()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

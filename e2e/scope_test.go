@@ -134,13 +134,13 @@ func TestADeputyThroughATransactionPooler(t *testing.T) {
 			overTransactions(t, 20, func(t *testing.T, s *server, open func() *sql.DB, _ *pgcluster.Bouncer) {
 				election := s.election(t)
 				opts := []elector.Option{elector.WithStandby(standby), elector.WithRetryInterval(3 * time.Second)}
-				leader := s.through(t, open(), election, append(opts, elector.WithWatch())...).run(t, nil)
+				leader := s.through(t, open(), election, opts...).run(t, nil)
 				leader.elected(t)
 				deputy := s.through(t, open(), election, opts...).run(t, nil)
 				wait(t, deputy, func(e hooks.Campaign) bool { return e.Deputy })
-				eventually(t, "leader, watcher and deputy hold one connection of the pooler each", func() bool {
+				eventually(t, "leader and deputy hold one connection of the pooler each", func() bool {
 					return one[string](t, s.admin, `SELECT concat(count(*) FILTER (WHERE application_name = $1), ' ', count(*) FILTER (WHERE application_name = $2))
-						FROM pg_stat_activity`, leader.CandidateID(), deputy.CandidateID()) == "2 1"
+						FROM pg_stat_activity`, leader.CandidateID(), deputy.CandidateID()) == "1 1"
 				})
 				if standby == elector.Deputy {
 					s.holdsNothingBack(t, deputy.CandidateID(), 100)
@@ -215,10 +215,8 @@ func TestALeaderInATransactionHoldsNothingBack(t *testing.T) {
 	t.Parallel()
 	s := direct(t)
 	dsn := s.database(t)
-	c := s.through(t, pgx.open(t, 0, dsn), s.election(t), elector.WithScope(elector.TransactionScope), elector.WithHeartbeatInterval(150*time.Millisecond),
-		elector.WithWatch()).run(t, nil)
+	c := s.through(t, pgx.open(t, 0, dsn), s.election(t), elector.WithScope(elector.TransactionScope), elector.WithHeartbeatInterval(150*time.Millisecond)).run(t, nil)
 	c.elected(t)
-	s.watcher(t, c)
 	pool := pgx.open(t, 0, dsn)
 	for _, statement := range []string{
 		"CREATE TABLE t AS SELECT generate_series(1, 1000) AS n", "DELETE FROM t", "VACUUM t",

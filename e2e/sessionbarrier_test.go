@@ -100,7 +100,7 @@ func TestALostSessionAtABarrierIsReplaced(t *testing.T) {
 		elections := s.elections(t, 3)
 		f := s.inTransaction(t, d, elections[0])
 		patient := elector.WithLease(time.Minute) // a transaction that is older is terminated
-		g := s.share(t, d.open(t, 1, s.DSN()), patient, elector.WithWatch()).join(t, elections).run(t, nil)
+		g := s.share(t, d.open(t, 1, s.DSN()), patient).join(t, elections).run(t, nil)
 		leader, err := g.all[0].Leader(soon(t))
 		check(t, err)
 		s.terminate(t, int(leader.PID))
@@ -302,7 +302,7 @@ func TestASessionSurvivesARestartOfTheServerAndADeadLink(t *testing.T) {
 	overEach(t, func(t *testing.T, d drivers) {
 		l := behindAProxy(t)
 		elections := l.elections(t, 100)
-		g := l.share(t, d.open(t, 0, l.cut()), elector.WithWatch()).join(t, elections).run(t, nil)
+		g := l.share(t, d.open(t, 0, l.cut())).join(t, elections).run(t, nil)
 		t.Cleanup(l.proxy.Heal)
 		eventually(t, "all are led", func() bool { return g.leading() == 100 })
 		_, err := hookstest.WaitN(soon(t), g.rec, 100, func(hooks.Elected) bool { return true }) // or OnDemoted is not called

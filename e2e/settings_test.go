@@ -75,7 +75,7 @@ func TestSettingsOnEveryBackendOfAPoolerSkipNeitherBarrierNorToken(t *testing.T)
 		follower.end(t)
 
 		claim(t, pq.open(t, 0, b.DSN()), size)
-		leadInTurn(t, func() *candidate { return s.through(t, open(), election, elector.WithWatch()) })
+		leadInTurn(t, func() *candidate { return s.through(t, open(), election) })
 		leadInTurn(t, func() *candidate { return s.through(t, open(), election, elector.WithStandby(elector.Wait)) })
 	})
 }
@@ -110,7 +110,7 @@ func TestSettingsOfARoleOrDatabaseKeepNobodyFromBeingElected(t *testing.T) {
 			dsn string
 			opt elector.Option
 		}{
-			"a deputy": {ofDatabase, elector.WithWatch()},
+			"a deputy": {ofDatabase, elector.WithStandby(elector.Deputy)},
 			"waiting":  {ofRole, elector.WithStandby(elector.Wait)},
 			"inside":   {ofRole, elector.WithScope(elector.TransactionScope)},
 		} {

@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"context"
 	"flag"
+	"math/rand/v2"
 	"runtime"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 var (
 	resignations = flag.Int("resignations", 300, "how often each driver's leader resigns")
 	transfers    = flag.Int("transfers", 30, "how many transfers each driver makes")
+	waits        = flag.Int("waits", 300, "how many waits for a loss are ended, plain and over TLS")
 )
 
 // footprint is the resources that an election uses.
@@ -158,4 +160,33 @@ func TestManyTransfersBesidePollersGoToTheSuccessor(t *testing.T) {
 		termOf(t, named[*transfers%len(named)])
 		t.Logf("%d transfers beside %d pollers, each to the named candidate", *transfers, pollers)
 	})
+}
+
+// A statement ends the wait for a loss, at any moment of it.
+func TestEndedWaitsCostNoConnection(t *testing.T) {
+	t.Parallel()
+	s := direct(t)
+	for name, dsn := range map[string]string{"plain": s.Cluster.DSN(), "TLS": s.onTLS(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := s.stand(t, pgx.open(t, 0, dsn), s.election(t), append(unbeaten, directly())...)
+			term, err := c.Campaign(soon(t))
+			check(t, err)
+			if !c.Settings().ListensForLoss {
+				t.Error("it does not listen: the test shows nothing")
+			}
+			began := time.Now()
+			for i := range *waits {
+				if err := term.Verify(soon(t)); err != nil {
+					t.Fatalf("after %d waits: %v", i, err)
+				}
+				time.Sleep(rand.N(300 * time.Microsecond)) // the next wait begins, or goes on
+			}
+			t.Logf("%d waits in %v", *waits, time.Since(began))
+			expect(t, term.Resign(soon(t)))
+			for _, f := range c.rec.Failures() {
+				t.Errorf("%s: %v", f.Op, f.Err)
+			}
+		})
+	}
 }

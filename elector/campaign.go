@@ -179,7 +179,8 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	}
 	c.token = max(c.token, l.Token())
 	c.saw(ctx, lock.Holder{PID: l.PID(), CandidateID: c.candidateID})
-	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline(), InTransaction: l.InTransaction()}
+	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline(), InTransaction: l.InTransaction(),
+		NotListening: c.listens()}
 	onElected := a.elected(t.ctx, elected, func(err error) { t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err)) })
 	t.untold.Store(t.work.begin(always))
 	a.post(func() {

@@ -30,7 +30,8 @@ type candidate struct {
 	terms     *work           // attempts and terms: the session's, if there is one
 	sender    *lock.Sender    // the session's, if there is one
 
-	inTransaction func() bool // whether the last server was used in transaction scope
+	inTransaction func() bool  // whether the last server was used in transaction scope
+	listens       func() error // nil if the loss of a session is listened for, or why it is not
 
 	// Touched by the campaign, and by its term, alone.
 	acquirer lock.Acquirer

@@ -49,8 +49,9 @@
 //     lock to another, whenever the cause is its own silence: a frozen process, a
 //     lost network, a hung host.
 //   - Where the server itself ends the session (an administrator, a restart, a
-//     crash, a step forward of its wall clock), the leader learns it at the next heartbeat at the latest, and the
-//     next term's token is larger.
+//     crash, a step forward of its wall clock), it tells the leader before it frees the lock. The
+//     leader stops believing within milliseconds with pgx, and within 250 ms with lib/pq. The next
+//     term's token is larger.
 //   - A session whose state is in doubt never returns to the pool.
 //   - The lock is released only after the leader's work has returned. Work that does
 //     not return within its drain is reported to OnError, while the lock is held too.
@@ -103,7 +104,7 @@
 // statements. An error inside it releases the lock at once: the term ends as with a lost
 // session.
 //
-// # The deputy, and watching
+// # The deputy
 //
 // An election has two seats, advisory locks like the leader's. The leader holds one. The
 // attempt that finds the lock busy tries the other: whoever gets it becomes the deputy,
@@ -117,10 +118,16 @@
 // because a waiting statement holds back the server's xmin, and by what the server would
 // log. With [Poll] a candidate is never the deputy.
 //
-// With [WithWatch] a leader learns at once that its backend has ended. The session holds
-// one more lock, and a second connection waits for it; it is granted the moment the first
-// backend ends, and the term ends. If the second ends instead, a heartbeat is sent at once. The
-// lease is the same: only answers on the session's own connection prolong the term.
+// # The loss of a session
+//
+// Between two statements a leader waits on its own idle connection, and so reads at once what
+// the server says when it ends the session, or that the connection broke. That ends the term.
+// No statement is sent for it. Whoever wants to send one ends the wait first, by a deadline of
+// the network connection, in some 20 µs. This needs pgx, also below a pgxpool or a wrapper with
+// a method Raw, Unwrap or WrappedConn that returns a driver.Conn. A connection of another driver,
+// or one without deadlines, cannot be waited on: then an empty statement is sent each 250 ms
+// between two heartbeats. [Settings] and the event hooks.Elected say which. The lease is the
+// same: only answers prolong the term.
 //
 // # Health, wake-ups, hand-over
 //
@@ -251,10 +258,9 @@
 //	                                      false from its first call
 //	the link is dead                      after the validity              after the lease             lease_expired
 //	the host is gone                      -                               after the lease             -
-//	the backend is terminated             at the next heartbeat, or       at once                     session_lost
-//	                                      at once with WithWatch
-//	the server restarts or crashes        the same, or at once when       at once                     session_lost
-//	                                      another statement meets it
+//	the backend is terminated             at once; within 250 ms with     at once                     session_lost
+//	                                      lib/pq
+//	the server restarts or crashes        the same                        at once                     session_lost
 //	a proxy cuts all connections          the same                        when the server notices     session_lost
 //	an error inside the transaction       at once, and the connection     at once                     session_lost
 //	(transaction scope)                   is closed

@@ -47,12 +47,12 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := session.CheckPoolSize(pool, c.watch, c.synchronous); err != nil {
+	if err := session.CheckPoolSize(pool, c.synchronous); err != nil {
 		return nil, err
 	}
 	e := newElector(context.Background(), pool, election, c)
 	server := session.NewServer(pool, c.ofServer(e.beat, e.hear, e.report))
-	e.acquirer, e.inTransaction = lock.New(server, e.lockConfig()), server.InTransaction
+	e.acquirer, e.inTransaction, e.listens = lock.New(server, e.lockConfig()), server.InTransaction, server.ListensForLoss
 	return e, nil
 }
 
@@ -288,13 +288,19 @@ type Settings struct {
 	Scope             Scope
 	Standby           Standby
 	Requests          bool
+
+	// ListensForLoss is whether a leader hears at once that the server has ended its session,
+	// as it does with pgx. Otherwise, as with lib/pq, it looks every 250 ms. It is false before
+	// the first attempt.
+	ListensForLoss bool
 }
 
 // Settings returns the times, scope, standby mode and requests in force. Those of transaction scope are in force once an attempt
 // has found a transaction pooler, or with WithScope(TransactionScope).
 func (e *Elector) Settings() Settings {
 	s := Settings{Lease: e.lease.Length, HeartbeatInterval: e.lease.Heartbeat, Drain: e.lease.Drain, Validity: e.lease.Validity(),
-		RetryInterval: e.retryEvery(), DeputyInterval: e.deputyInterval, Scope: e.scope, Standby: e.standby, Requests: e.takesRequests}
+		RetryInterval: e.retryEvery(), DeputyInterval: e.deputyInterval, Scope: e.scope, Standby: e.standby, Requests: e.takesRequests,
+		ListensForLoss: e.listens() == nil}
 	if e.inTransaction() {
 		s.Scope = TransactionScope
 		if !e.sitsInside() {

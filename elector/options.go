@@ -127,7 +127,6 @@ type config struct {
 	standbyChosen   bool
 	retryInside     time.Duration // in transaction scope
 	deputyInterval  time.Duration
-	watch           bool
 	synchronous     bool
 	longestLease    time.Duration                 // if synchronous
 	check           func(context.Context) float64 // of the candidate's health; nil without WithHealth
@@ -505,16 +504,6 @@ func WithDeputyInterval(d time.Duration) SessionOption {
 	})
 }
 
-// WithWatch makes a leader learn within milliseconds that its backend has ended, and not
-// only at the next heartbeat. It pins one more connection while it leads,
-// which waits in the server and shows as active; the pool must allow 3.
-func WithWatch() SessionOption {
-	return sessionOptionOf(func(c *config) error {
-		c.watch = true
-		return nil
-	})
-}
-
 // WithSynchronousStandby makes the promise hold between two primaries: if a standby is
 // promoted while the old primary still runs, cut off from it, no leader there believes
 // any more when one is elected on the new primary. It needs synchronous replication
@@ -668,7 +657,7 @@ func (c *config) ofServer(beat func(session.Beat), hear func([]session.Request),
 	if c.shared {
 		scope = session.SessionScope
 	}
-	return session.Config{Name: c.candidateID, Scope: scope, Lease: c.lease, Watch: c.watch, LongestLease: c.longestLease,
+	return session.Config{Name: c.candidateID, Scope: scope, Lease: c.lease, LongestLease: c.longestLease,
 		OnBeat: beat, OnRequests: hear, Report: func(ctx context.Context, task session.Task, err error) {
 			report(ctx, hooks.Failure{Op: ops[task], Err: err})
 		}}
@@ -678,7 +667,6 @@ var ops = map[session.Task]hooks.Op{
 	session.Campaigning: hooks.OpCampaign,
 	session.Releasing:   hooks.OpRelease,
 	session.Setting:     hooks.OpSetting,
-	session.Watching:    hooks.OpWatch,
 	session.Calling:     hooks.OpCall,
 	session.Hearing:     hooks.OpRequest,
 }

@@ -120,17 +120,11 @@ func TestABadElectionOrPoolIsRefused(t *testing.T) {
 
 func TestAPoolThatIsTooSmallIsRefused(t *testing.T) {
 	pool := newPool(t)
-	for n, refused := range map[int][2]bool{1: {true, true}, 2: {false, true}, 3: {}, 0: {}} { // without and with a watch
+	for n, refused := range map[int]bool{1: true, 2: false, 0: false} {
 		pool.SetMaxOpenConns(n)
-		for i, opts := range [][]elector.SessionOption{nil, {elector.WithWatch()}} {
-			_, err := elector.NewSession(pool, opts...)
-			var own []elector.Option
-			for _, opt := range opts {
-				own = append(own, opt)
-			}
-			if _, ownErr := elector.New(pool, "orders", own...); errors.Is(err, elector.ErrConfig) != refused[i] || errors.Is(ownErr, elector.ErrConfig) != refused[i] {
-				t.Errorf("of %d, watched: %v: got %v and %v", n, opts != nil, err, ownErr)
-			}
+		_, err := elector.NewSession(pool)
+		if _, ownErr := elector.New(pool, "orders"); errors.Is(err, elector.ErrConfig) != refused || errors.Is(ownErr, elector.ErrConfig) != refused {
+			t.Errorf("of %d: got %v and %v", n, err, ownErr)
 		}
 	}
 }
@@ -249,7 +243,6 @@ func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 		"WithHeartbeatInterval":  {elector.WithHeartbeatInterval(2 * time.Second), true, false},
 		"WithDrain":              {elector.WithDrain(2 * time.Second), true, false},
 		"WithTokenEpoch":         {elector.WithTokenEpoch(1), true, false},
-		"WithWatch":              {elector.WithWatch(), true, false},
 		"WithKey":                {elector.WithKey(1), false, true},
 		"WithGracefulRelease":    {elector.WithGracefulRelease(true), false, false},
 		"WithStandby":            {elector.WithStandby(elector.Poll), true, false},

@@ -20,6 +20,7 @@ import (
 type Session struct {
 	pool     *sql.DB
 	shared   *lock.Shared
+	listens  func() error // as of a candidate
 	config   config
 	opts     []Option // of its electors, before their own
 	reporter *announcer
@@ -46,7 +47,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := session.CheckPoolSize(pool, c.watch, false); err != nil {
+	if err := session.CheckPoolSize(pool, false); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -56,7 +57,8 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		s.opts = append(s.opts, opt)
 	}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks, c.lease)
-	s.shared = lock.NewShared(ctx, session.NewServer(pool, c.ofServer(s.beat, s.hear, s.report)), c.retry, c.look(), c.tokenEpoch)
+	server := session.NewServer(pool, c.ofServer(s.beat, s.hear, s.report))
+	s.shared, s.listens = lock.NewShared(ctx, server, c.retry, c.look(), c.tokenEpoch), server.ListensForLoss
 	s.close = sync.OnceFunc(func() {
 		cancel(ErrStopped)
 		go func() {
@@ -101,7 +103,7 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 	}
 	e := newElector(s.ctx, s.pool, election, c)
 	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewServer(s.pool, e.ofServer(e.beat, e.hear, e.report)))
-	e.inTransaction = func() bool { return false }
+	e.inTransaction, e.listens = func() bool { return false }, s.listens
 	e.terms, e.sender, e.onClosed = s.terms, s.sender, func() { s.remove(e) }
 	s.electors[c.key] = e
 	return e, nil

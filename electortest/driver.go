@@ -1,6 +1,7 @@
 package electortest
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -30,7 +31,40 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err // not a nil *conn in an interface
 	}
+	if c.p.imitates() == PGX {
+		return waitable{made}, nil
+	}
 	return made, nil
+}
+
+// A waitable connection is one like those of pgx: the library waits on it between two statements.
+type waitable struct{ *conn }
+
+// WaitForEnd waits until ctx is done, or until the client hears that the connection has ended, and
+// returns why.
+func (w waitable) WaitForEnd(ctx context.Context) error {
+	c := w.conn
+	b := c.b
+	for b != nil && ctx.Err() == nil {
+		changed := c.p.next()
+		if c.p.isKilled() {
+			return ErrKilled
+		}
+		select {
+		case <-b.gone:
+		case <-changed:
+			continue
+		case <-ctx.Done():
+			return nil
+		}
+		if !c.p.arrive(ctx.Done()) || !c.p.thaws(ctx) {
+			return nil
+		}
+		c.dead = true
+		return cmp.Or(b.final, error(errCut))
+	}
+	<-ctx.Done()
+	return nil
 }
 
 func (c connector) Driver() driver.Driver { return processDriver(c) }

@@ -29,6 +29,10 @@ const (
 	heartbeat = 2 * time.Second
 )
 
+var scopes = map[string]elector.Option{"in a session": elector.WithScope(elector.SessionScope), "in a transaction": inside}
+
+func passes(_ message, send func() error) error { return send() }
+
 // A bench is a server in a bubble.
 type bench struct {
 	*testing.T

@@ -221,6 +221,7 @@ func TestTheNextTermWaitsForTheTransactionsOfTheLast(t *testing.T) {
 				return electortest.Answer{}, nil
 			})
 			one := b.candidate("one")
+			one.process.SetDriver(electortest.PQ)
 			term, err := one.Campaign(context.Background())
 			b.check(err)
 			goOn, wrote := make(chan bool), make(chan error)
@@ -235,7 +236,7 @@ func TestTheNextTermWaitsForTheTransactionsOfTheLast(t *testing.T) {
 			<-goOn
 			b.Terminate(b.pid(one))
 			elected, resign := b.next(shares)
-			time.Sleep(heartbeat / 2)
+			time.Sleep(200 * time.Millisecond) // before it looks whether its session lives
 			select {
 			case led := <-elected:
 				b.Error("the next term began beside a transaction of the last")

@@ -188,10 +188,6 @@ func takenLocks(x *execution, m *message) (a Answer, err error) {
 	return a, err
 }
 
-func holdsPair(x *execution, m *message) (Answer, error) {
-	return one(x.server.holder(pair(m.integer(0))) == x.backend, int64(x.pid)), nil
-}
-
 // trialLock's arguments are the key and its halves.
 func trialLock(x *execution, m *message) (Answer, error) {
 	granted, err := x.server.locks.try(x.backend, twoIntegers(m.integer(1), m.integer(2)), exclusive, byTransaction)

@@ -139,7 +139,7 @@ func TestAChangeOfLeaderIsReportedWithinItsBound(t *testing.T) {
 			term := b.campaign(stranger.Elector)
 			follower := b.run("follower", c.opts...)
 			for i, id := range []string{"a", "b", "b", "c"} {
-				next := b.candidate(id, elector.WithStandby(elector.Wait), elector.WithWatch())
+				next := b.candidate(id, elector.WithStandby(elector.Wait))
 				elected := make(chan *elector.Term)
 				go func() { elected <- b.campaign(next.Elector) }()
 				time.Sleep(5 * time.Second)
@@ -253,52 +253,6 @@ func TestAnUnhealthyCandidateSeesWhoLeads(t *testing.T) {
 		if n := len(ill.rec.Campaigns()); n != 0 {
 			b.Errorf("%d attempts", n)
 		}
-	})
-}
-
-// The watcher reconnects.
-func TestAnOccasionalLossOfTheWatchersConnectionIsNotReported(t *testing.T) {
-	bubble(t, func(b *bench) {
-		one := b.run("one", elector.WithWatch())
-		b.leads(one)
-		term, _ := one.Term()
-		for range 5 {
-			time.Sleep(5 * time.Second)
-			ended := 0
-			for _, lock := range b.Locks() {
-				if !lock.Granted {
-					b.Terminate(lock.PID)
-					ended++
-				}
-			}
-			if ended != 1 {
-				b.Errorf("%d connections waited", ended)
-			}
-		}
-		time.Sleep(5 * time.Second)
-		if failures := one.rec.Failures(); len(failures) > 0 || !term.Valid() {
-			b.Errorf("reported %+v; valid: %t", failures, term.Valid())
-		}
-	})
-}
-
-// A resigning leader grants its watcher the lock: a cancel would leave a line in the server's
-// log.
-func TestAWatcherIsNotCancelledByAResignation(t *testing.T) {
-	bubble(t, func(b *bench) {
-		one := b.candidate("one", elector.WithWatch())
-		term, err := one.Campaign(context.Background())
-		b.wraps(err)
-		time.Sleep(time.Second)
-		ended := make(chan error, 10)
-		b.Trace(func(event electortest.Event) {
-			if event.What == "WaitLock" && event.Done {
-				ended <- event.Err
-			}
-		})
-		b.wraps(term.Resign(context.Background()))
-		b.wraps(<-ended)
-		b.Trace(nil)
 	})
 }
 

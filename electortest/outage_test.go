@@ -64,6 +64,7 @@ func TestAnElectionHasALeaderSoonAfterTheRouteIsBack(t *testing.T) {
 				bubble(t, func(b *bench) {
 					one := b.run("one", opts...)
 					b.leads(one)
+					time.Sleep(heartbeat)
 					standby := b.promoted()
 					time.Sleep(outage)
 					one.process.ConnectTo(standby)
@@ -120,6 +121,7 @@ func TestALeaderOnASharedSessionIsBackSoonAfterItsRouteIs(t *testing.T) {
 				b.leads(s)
 				all = append(all, s)
 			}
+			time.Sleep(heartbeat)
 			standby := b.promoted()
 			time.Sleep(outage)
 			process.ConnectTo(standby)
@@ -420,7 +422,7 @@ func TestAProcessFollowsAPromotion(t *testing.T) {
 
 func TestNoConnectionIsLeftBehind(t *testing.T) {
 	bubble(t, func(b *bench) {
-		s := b.run("one", elector.WithWatch())
+		s := b.run("one")
 		b.leads(s)
 		s.stop()
 		<-s.done

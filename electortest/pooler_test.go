@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
@@ -215,8 +214,6 @@ func TestATransactionThatOtherCodeHasLeftOpenIsNoSessions(t *testing.T) {
 		"polling, failed":                     {"fail", passes, nil},
 		"waiting":                             {"-- name: InTransaction :one", passes, []elector.Option{elector.WithStandby(elector.Wait)}},
 		"waiting, failed":                     {"fail", passes, []elector.Option{elector.WithStandby(elector.Wait)}},
-		"watching":                            {"-- name: InTransaction :one", passes, []elector.Option{elector.WithWatch()}},
-		"watching, failed":                    {"fail", passes, []elector.Option{elector.WithWatch()}},
 		"in a transaction":                    {"fail", passes, []elector.Option{inside}},
 		"in a transaction, with a snapshot":   {"", fail("RepeatableRead", 1, 3, serverError("25001", "SET TRANSACTION ISOLATION LEVEL must be called before any query")), []elector.Option{inside}},
 		"in a transaction, one that is ended": {"", fail("RepeatableRead", 1, 3, serverError("25P02", "current transaction is aborted")), []elector.Option{inside}},
@@ -267,17 +264,20 @@ func TestAnErrorInsideTheTransactionOfALeaderEndsItsTermAtOnce(t *testing.T) {
 						return send()
 					}
 					return serverError(code, "refused")
-				}, "one", inside, elector.WithWatch())
+				}, "one", inside)
 				b.Handle(func(electortest.Statement) (electortest.Answer, error) {
 					return electortest.Answer{Rows: [][]any{{""}}}, nil
 				})
-				watches := name != "PingTransaction" // it begins to watch with a savepoint
-				if watches && code == "" {
+				seats := name != "PingTransaction" // a leader without a seat tries for one behind a savepoint
+				if seats && code == "" {
 					return
 				}
-				fails.Store(watches)
+				if seats {
+					b.strangerOnSeats(one)
+				}
+				fails.Store(seats)
 				term := b.campaign(one.Elector)
-				if !watches {
+				if !seats {
 					time.Sleep(heartbeat / 2)
 					fails.Store(true)
 					time.Sleep(heartbeat / 2)
@@ -300,16 +300,13 @@ func TestAnIdleTransactionHasNoSnapshot(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var last sync.Map // what each backend did
 		b.Trace(func(e electortest.Event) { last.Store(e.PID, e.What) })
-		one := b.candidate("one", inside, elector.WithWatch())
+		one := b.candidate("one", inside)
 		term := b.campaign(one.Elector)
 		leader := b.pid(one)
 		check := func() {
 			synctest.Wait()
 			if what, _ := last.Load(leader); what != "PingTransaction" {
 				b.Errorf("the leader is idle after %s", what)
-			}
-			if what, _ := last.Load(b.watcher()); what != "WaitLock" {
-				b.Errorf("the watcher's statement is %s", what)
 			}
 		}
 		for range 10 {
@@ -535,11 +532,12 @@ func TestAnErrorOfTheDriverBehindASavepointEndsTheTerm(t *testing.T) {
 				return send()
 			}
 			return refused(m, func() error { return breaks(m, send) })
-		}, "one", inside, elector.WithWatch())
+		}, "one", inside)
+		b.strangerOnSeats(one)
 		term := b.campaign(one.Elector)
 		synctest.Wait()
 		b.wraps(context.Cause(term.Context()))
-		time.Sleep(heartbeat) // the next attempt to watch follows
+		time.Sleep(heartbeat) // the next try for a seat follows
 		b.wraps(context.Cause(term.Context()), elector.ErrSessionLost, errOops)
 		b.wraps(term.Resign(always), elector.ErrNotLeader)
 	})
@@ -615,8 +613,9 @@ func TestACandidateThatWaitsInsideATransactionNeedsNoOtherConnectionToLead(t *te
 		}},
 	} {
 		scene(t, name, func(b *bench) {
-			one := b.run("one", inside)
-			b.leads(one)
+			one := b.candidate("one", inside)
+			one.process.SetDriver(electortest.PQ) // or it learns of its end before the deputy looks, and leads again
+			b.leads(b.start(one))
 			var waits atomic.Bool
 			held := make(chan struct{})
 			two := b.wired(func(m message, send func() error) error {
@@ -846,43 +845,6 @@ func TestALeaderInsideATransactionPreparesNothing(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Other code has left a transaction open on the connection that the next watcher gets.
-func TestAWatcherIsInNoTransactionOfOtherCode(t *testing.T) {
-	bubble(t, func(b *bench) {
-		one := b.candidate("one", elector.WithWatch())
-		one.pool.SetMaxIdleConns(1)
-		term := b.campaign(one.Elector)
-		watcher := b.watcher()
-		conn, err := one.pool.Conn(always)
-		b.check(err)
-		spoilt, err := db.New(conn).DescribeServer(always)
-		b.check(err)
-		_, err = conn.ExecContext(always, "BEGIN")
-		b.wraps(err)
-		b.wraps(conn.Close())
-		b.Terminate(watcher)
-		time.Sleep(heartbeat)
-		if pid := b.watcher(); pid == spoilt.Pid {
-			b.Error("it is in the transaction")
-		}
-		b.wraps(term.Resign(always))
-	})
-}
-
-// In transaction scope a leader that is watched has two connections.
-func TestAWatchedLeaderInsideATransactionHasTwoConnections(t *testing.T) {
-	bubble(t, func(b *bench) {
-		one := b.candidate("one", inside, elector.WithWatch())
-		term := b.campaign(one.Elector)
-		b.watcher()
-		synctest.Wait()
-		if n := one.pool.Stats().InUse; n != 2 {
-			b.Errorf("%d connections are in use", n)
-		}
-		b.wraps(term.Resign(always))
-	})
 }
 
 // Nor is that of other code committed on a connection that a leader asks for its requests.

@@ -43,17 +43,8 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 			_, err := s.Leader(b.Context())
 			b.wraps(err, elector.ErrNoLeader)
 		},
-		"WithWatch": func(b *bench, s *candidate, _ *elector.Term) {
-			b.Terminate(b.watcher())
-			for len(s.rec.Failures()) == 0 { // of the next watcher
-				time.Sleep(time.Millisecond)
-			}
-		},
 	} {
 		for _, opts := range [][]elector.Option{nil, {elector.WithStandby(elector.Wait)}} {
-			if name == "WithWatch" {
-				opts = append(opts, elector.WithWatch())
-			}
 			t.Run(name, func(t *testing.T) {
 				bubble(t, func(b *bench) {
 					var s *candidate
@@ -87,33 +78,6 @@ func TestATermOnAnOldPrimaryEndsWhenThePoolReachesTheNewOne(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// On another server the watched lock is free, which says nothing of the leader's backend.
-func TestAWatcherThatReachesAnotherServerEndsNoTerm(t *testing.T) {
-	for name, scope := range scopes {
-		scene(t, name, func(b *bench) {
-			other := electortest.NewServer()
-			b.Cleanup(other.Close)
-			one := b.candidate("one", scope, elector.WithWatch())
-			term := b.campaign(one.Elector)
-			leader := b.pid(one)
-			watcher := b.watcher()
-			one.pool.SetMaxIdleConns(0)
-			one.process.ConnectTo(other)
-			b.Terminate(watcher)
-			time.Sleep(time.Minute)
-			b.wraps(context.Cause(term.Context()))
-			b.failed(one, hooks.OpWatch)
-			one.process.ConnectTo(b.Server)
-			b.watcher()
-			ended := time.Now()
-			b.Terminate(leader)
-			<-term.Context().Done()
-			b.within("to learn of the end", 0, time.Since(ended), time.Millisecond)
-			b.wraps(term.Resign(always), elector.ErrNotLeader)
-		})
 	}
 }
 

@@ -58,14 +58,14 @@ type Driver int
 
 const (
 	// PGX returns from a call when its context ends, and checks an idle connection
-	// before reuse. It is the default.
+	// before reuse. A leader learns at once that its connection has ended. It is the default.
 	PGX Driver = iota
 	// PQ on a dead network waits for an answer, even after the context ends. It does not
-	// check idle connections.
+	// check idle connections. A leader learns within 250 ms that its connection has ended.
 	PQ
 )
 
-// SetDriver sets the driver to imitate: PGX or PQ. Within a transaction both behave as PGX,
+// SetDriver sets the driver to imitate: PGX or PQ. Call it before the process connects. Within a transaction both behave as PGX,
 // because with PQ database/sql would wait on a mutex, which stops the virtual time of
 // testing/synctest.
 func (p *Process) SetDriver(d Driver) { p.change(func() { p.driver = d }) }
@@ -163,6 +163,19 @@ func (p *Process) stopped() <-chan struct{} {
 		return p.changed
 	}
 	return nil
+}
+
+// imitates returns the driver to imitate.
+func (p *Process) imitates() Driver {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.driver
+}
+
+// thaws waits while the process is frozen, and reports whether it is not before ctx is done.
+func (p *Process) thaws(ctx context.Context) bool {
+	p.awaitThaw(ctx, true)
+	return ctx.Err() == nil
 }
 
 func (p *Process) isKilled() bool {

@@ -21,16 +21,20 @@ import (
 
 func TestALeaderWhoseBackendIsTerminatedLearnsIt(t *testing.T) {
 	for name, c := range map[string]struct {
-		opts []elector.Option
-		most time.Duration
+		driver electortest.Driver
+		most   time.Duration
 	}{
-		"at the next heartbeat": {nil, heartbeat},
-		"at once, with a watch": {[]elector.Option{elector.WithWatch()}, 10 * time.Millisecond},
+		"at once, with pgx":          {electortest.PGX, 0},
+		"within 250 ms, with lib/pq": {electortest.PQ, 250 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
-				one := b.run("one", c.opts...)
-				b.leads(one)
+				one := b.candidate("one")
+				one.process.SetDriver(c.driver)
+				b.leads(b.start(one))
+				if listens := one.Settings().ListensForLoss; listens != (c.driver == electortest.PGX) {
+					b.Errorf("it listens: %t", listens)
+				}
 				term, _ := one.Term()
 				time.Sleep(100 * time.Millisecond)
 				if !b.Terminate(b.pid(one)) || b.Terminate(1) {

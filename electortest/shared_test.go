@@ -130,16 +130,9 @@ func TestALostSessionIsReplacedWhenItIsNeeded(t *testing.T) {
 // A lost connection holds no locks: the other elections are elected again while the work of
 // one still runs.
 func TestABrokenSessionIsReplacedAtOnce(t *testing.T) {
-	for name, opts := range map[string][]elector.SessionOption{"by default": nil, "watched": {elector.WithWatch()}} {
-		t.Run(name, func(t *testing.T) { brokenSession(t, opts...) })
-	}
-}
-
-func brokenSession(t *testing.T, opts ...elector.SessionOption) {
-	t.Helper()
 	bubble(t, func(b *bench) {
 		pool := b.Open()
-		session, err := elector.NewSession(pool, opts...)
+		session, err := elector.NewSession(pool)
 		b.wraps(err)
 		slow, err := session.Elector("slow")
 		b.wraps(err)
@@ -600,22 +593,25 @@ func TestCloseGivesBackAtOnceWhatItsSessionWasJustGranted(t *testing.T) {
 // A hook of the session's own, which concerns no single election, may take its time, too.
 func TestCloseOfASessionWaitsForNoHookPastItsContext(t *testing.T) {
 	bubble(t, func(b *bench) {
-		pool := b.Open()
+		process := b.NewProcess()
+		process.SetDriver(electortest.PQ)
+		pool := process.Open()
 		defer pool.Close()
 		reported, free := make(chan bool, 1), make(chan bool)
-		session, err := elector.NewSession(pool, elector.WithWatch(), elector.WithHooks(hooks.Funcs{Error: func(context.Context, hooks.Failure) {
-			reported <- true
-			<-free
+		session, err := elector.NewSession(pool, elector.WithHooks(hooks.Funcs{Error: func(_ context.Context, f hooks.Failure) {
+			if f.Op == hooks.OpCall {
+				reported <- true
+				<-free
+			}
 		}}))
 		b.wraps(err)
 		e, err := session.Elector("orders")
 		b.wraps(err)
 		term := b.campaign(e)
-		time.Sleep(time.Second)
-		b.LimitConnections(1)
-		b.Terminate(b.watcher())
-		<-reported // that nobody watches
-		b.wraps(term.Resign(always))
+		process.Cut(electortest.Both)
+		<-reported // that the driver does not return
+		process.Mend()
+		b.wraps(term.Resign(always), elector.ErrNotLeader)
 		ctx, cancel := context.WithTimeout(always, time.Second)
 		defer cancel()
 		began := time.Now()

@@ -40,7 +40,6 @@ var statements = named(map[string]func(*execution, *message) (Answer, error){
 	db.HeldLocks:           heldLocks,
 	db.Holder:              holderOf,
 	db.HoldsLock:           holdsLock,
-	db.HoldsPair:           holdsPair,
 	db.Identify:            identify,
 	db.LargestHolder:       largestHolder,
 	db.Leaders:             leaders,
@@ -323,7 +322,7 @@ func sessionEnders(x *execution, _ *message) (a Answer, err error) {
 // waitLock sets lock_timeout for itself only. A timeout or cancel ends the wait without an
 // error. The server logs nothing, so it permits waits of any length.
 func waitLock(x *execution, _ *message) (a Answer, err error) {
-	role, known := x.settings.get("pgelector.role")
+	_, known := x.settings.get("pgelector.role")
 	limit, _ := x.settings.get("pgelector.wait")
 	key, _ := x.settings.get("pgelector.key")
 	if !known {
@@ -337,9 +336,6 @@ func waitLock(x *execution, _ *message) (a Answer, err error) {
 		return a, newError("22P02", "invalid input syntax for type bigint: %q", key)
 	}
 	id := bigint(n)
-	if role == "watcher" {
-		id = pair(n)
-	}
 	s := bySession
 	if x.isMarked() {
 		s = byTransaction

@@ -110,7 +110,7 @@ func TestTryCampaignOnANewPrimaryReturnsAnError(t *testing.T) {
 
 // The link to the standby is cut: the leader's session lives, but its term must end.
 func TestATermEndsWithinTheValidityOfItsLastAcknowledgedCommit(t *testing.T) {
-	for name, opts := range map[string][]elector.Option{"polls": nil, "waits": {elector.WithStandby(elector.Wait)}, "watches": {elector.WithWatch()}} {
+	for name, opts := range map[string][]elector.Option{"polls": nil, "waits": {elector.WithStandby(elector.Wait)}} {
 		t.Run(name, func(t *testing.T) {
 			replicated(t, func(b *bench) {
 				one := b.run("one", append(opts, synchronously)...)
@@ -330,14 +330,12 @@ func TestASynchronousStandbyIsRefusedWhereItIsNotSupported(t *testing.T) {
 			_, err := elector.New(pool, "orders", elector.WithSynchronousStandby(longest))
 			b.wraps(err, elector.ErrConfig)
 		}
-		for most, opts := range map[int][]elector.Option{2: {synchronously}, 3: {synchronously, elector.WithWatch()}} {
-			pool.SetMaxOpenConns(most)
-			_, err := elector.New(pool, "orders", opts...)
-			b.wraps(err, elector.ErrConfig)
-			pool.SetMaxOpenConns(most + 1)
-			_, err = elector.New(pool, "orders", opts...)
-			b.wraps(err)
-		}
+		pool.SetMaxOpenConns(2)
+		_, err := elector.New(pool, "orders", synchronously)
+		b.wraps(err, elector.ErrConfig)
+		pool.SetMaxOpenConns(3)
+		_, err = elector.New(pool, "orders", synchronously)
+		b.wraps(err)
 	})
 }
 

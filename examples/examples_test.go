@@ -475,6 +475,9 @@ func TestElectionsOverPgxpoolAndTraced(t *testing.T) {
 	awaitBusy(t, second)
 	check(t, first.Stop(soon(t)))
 	wait[hooks.Elected](t, second, nil)
+	if !second.Settings().ListensForLoss {
+		t.Error("below the tracing driver it does not listen for the loss of its session")
+	}
 	check(t, second.Stop(soon(t)))
 	if len(spans.GetSpans()) == 0 {
 		t.Error("no statement was traced")

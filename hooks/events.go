@@ -18,6 +18,7 @@ type Elected struct {
 	Waited        time.Duration // from the start of the campaign to At
 	Deadline      time.Time     // when the term ends unless a heartbeat extends it
 	InTransaction bool          // the lock is held inside a transaction (elector.TransactionScope)
+	NotListening  error         // why the loss of the session is looked for each 250 ms, and not listened for; nil if it is
 }
 
 // Demoted is reported when a term has ended and all of its work has returned.
@@ -89,7 +90,6 @@ const (
 	OpLead      Op = "lead"      // lead returned an error after its term had ended (elector.ErrLeadFailed)
 	OpHook      Op = "hook"      // a hook panicked, or has not returned (Failure.Returned)
 	OpSetting   Op = "setting"   // the server refused a session setting; the session goes on without
-	OpWatch     Op = "watch"     // the watch of a leader's backend (WithWatch); the term goes on without
 	OpHealth    Op = "health"    // the candidate has become unhealthy (WithHealth)
 	OpRequest   Op = "request"   // a request to go that the leader refused (WithRequests) or cannot look for, or whose successor did not come; the term goes on
 	OpCall      Op = "call"      // a driver call did not return in time and was abandoned
@@ -98,7 +98,7 @@ const (
 
 // Ops returns every Op, as Reasons does.
 func Ops() []Op {
-	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpLead, OpHook, OpSetting, OpWatch, OpHealth, OpRequest, OpCall, OpToken}
+	return []Op{OpCampaign, OpHeartbeat, OpRelease, OpWork, OpLead, OpHook, OpSetting, OpHealth, OpRequest, OpCall, OpToken}
 }
 
 // Heartbeat is reported after each heartbeat that the server answered.

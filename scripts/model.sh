@@ -61,6 +61,7 @@ NO_MARGIN the margin
 NO_TOKEN the token
 CHECK_FIRST the token's check in the same step as the write
 SEAT_LEADS the lock, by the seat alone
+FREED_FIRST the order: told, then freed
 VARIANTS
 
 exit "$failed"

@@ -40,6 +40,44 @@ small() { # the command, as it is released
   rm -f "$program"
   [ "${size:-0}" -gt 0 ] && [ "$size" -le 20000000 ] || { echo "the command has ${size:-no} bytes" >&2; return 1; }
 }
+listener() { # a minimal program with pgx, with the search for pgx's connection and without it
+  local dir sizes=()
+  dir=$(mktemp -d)
+  cat >"$dir/main.go" <<'GO'
+package main
+
+import (
+	"context"
+	"database/sql"
+	"log"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/pgelector/pgelector/elector"
+)
+
+func main() {
+	pool, err := sql.Open("pgx", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	e, err := elector.New(pool, "orders")
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(e.Run(context.Background(), func(ctx context.Context, _ *elector.Term) error { <-ctx.Done(); return nil }))
+}
+GO
+  sed 's/w := pgxOf(conn)/w := waiter(nil)/' internal/pin/listen.go >"$dir/deaf.go" # the linker drops pgxOf
+  ! cmp -s internal/pin/listen.go "$dir/deaf.go" || { echo "internal/pin/listen.go does not call pgxOf: change this check" >&2; rm -r "$dir"; return 1; }
+  for deaf in '' ", \"$PWD/internal/pin/listen.go\": \"$dir/deaf.go\""; do
+    echo "{\"Replace\": {\"$PWD/cmd/minimal/main.go\": \"$dir/main.go\"$deaf}}" >"$dir/overlay.json"
+    CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -overlay "$dir/overlay.json" -o "$dir/program" ./cmd/minimal || { rm -r "$dir"; return 1; }
+    sizes+=("$(wc -c <"$dir/program")")
+  done
+  rm -r "$dir"
+  [ $((100 * sizes[0])) -le $((101 * sizes[1])) ] || { echo "a minimal program has ${sizes[0]} bytes, and ${sizes[1]} without pgxOf" >&2; return 1; }
+  [ -z "${VERBOSE:-}" ] || echo "a minimal program has ${sizes[0]} bytes, and ${sizes[1]} without pgxOf"
+}
 arrows() { go -C tools run ./filearrows ../elector ../internal/lock ../internal/session ../internal/pin; }
 
 check "go code is formatted" "run 'gofmt -w .'" formatted
@@ -51,6 +89,7 @@ check "the docs' code and the examples compile in a new module" "change the docu
 check "all names in the SQL are qualified" "qualify it with pg_catalog; tools/sqlnames explains why" names
 check "no two files of the core use each other" "move what both use to a third file; tools/filearrows explains what counts" arrows
 check "the command has at most 20 MB" "see what it links: go list -deps ./cmd/pgelector" small
+check "listening adds at most 1 % to a minimal program" "name each method of reflection by a constant, or the linker keeps all methods" listener
 for module in $(scripts/modules.sh); do
   check "$module/go.mod is tidy" "run 'go mod tidy' in $module" go -C "$module" mod tidy -diff
 done

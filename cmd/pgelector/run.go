@@ -189,7 +189,6 @@ func (e *electionFlags) add(cmd *cobra.Command, c *runner.Config) {
 	flags.StringVar(&e.standby, "standby", "", "while another leads: deputy: become the deputy, if nobody is, which tries often; wait: the deputy waits in the server, and leads within milliseconds; poll: never become the deputy; default: deputy, with transaction scope poll")
 	flags.StringVar(&e.scope, "scope", "auto", "hold the lock until the end of the session, or inside a transaction, as through a transaction pooler; auto: session, unless a transaction pooler is found")
 	flags.DurationVar(&c.DeputyInterval, "deputy-interval", 0, "how often the deputy tries; default: 100ms, at most the heartbeat interval")
-	flags.BoolVar(&c.Watch, "watch", false, "learn within milliseconds when the server ends the session; pins one more connection")
 	flags.DurationVar(&c.Synchronous, "synchronous-standby", 0, "with synchronous replication: the longest lease of all candidates; every candidate must set this; 0: off")
 	flags.StringVar(&c.HTTP, "http", "", "serve /healthz, /readyz, /leader and /metrics on this address, such as :8080")
 	flags.StringVar(&c.Roster, "roster", "", "publish this candidate in the roster in this schema, such as pgelector: the dashboard then shows it, also while another leads")

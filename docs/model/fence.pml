@@ -17,10 +17,15 @@
  * session is idle for too long or ended. A seat decides nothing: the deputy leads
  * only when it was granted the lock, and then it is a leader like any other.
  *
- * What must hold: no write after a later leader has begun (newest > mine).
+ * When an administrator ends a session, the server first tells its client, and then frees the
+ * lock. The leader listens between its statements. Here the word travels in no time: what it
+ * needs in truth is for how long two may believe. If the link is cut, the leader does not hear it.
  *
- * -DNO_BARRIER, -DNO_CHECK, -DNO_START, -DNO_MARGIN, -DNO_TOKEN, -DCHECK_FIRST and
- * -DSEAT_LEADS each take one thing away; spin then finds the trace of two writers.
+ * What must hold: no write after a later leader has begun (newest > mine), except by the lease
+ * of a leader that could not hear that its session was ended.
+ *
+ * -DNO_BARRIER, -DNO_CHECK, -DNO_START, -DNO_MARGIN, -DNO_TOKEN, -DCHECK_FIRST,
+ * -DSEAT_LEADS and -DFREED_FIRST each take one thing away; spin then finds the trace of two writers.
  * scripts/model.sh runs them all, and with TRACE=1 prints what it finds.
  */
 
@@ -72,9 +77,12 @@ byte written;           /* token of the last write there */
 byte age[2];            /* ticks since the last answered statement was sent, by their clocks */
 byte sent[2];           /* ticks since the heartbeat under way was sent, by their clocks */
 byte lost[2];           /* ticks that their clocks have lost since then */
-bool severed[2];        /* the administrator has ended the session of the term */
+bool told[2];           /* the server has told it that the session of the term is ended */
+bool unheard[2];        /* that session is ended, and the link is cut */
+byte ending;            /* start of the session that is being ended; 0: none */
 
 #define valid(i)  (age[i] < LEASE - MARGIN)
+#define believes(i) (valid(i) && !told[i])
 #define mine(s)   (holder != 0 && started == s)
 
 #if defined(NO_CHECK)
@@ -102,7 +110,14 @@ end:
     do
     :: atomic { idle < LEASE -> idle++; advance(0); advance(1) }
     :: atomic { holder != 0 && idle == LEASE -> holder = 0 }            /* idle_session_timeout */
-    :: atomic { holder != 0 -> severed[owner] = true; holder = 0 }      /* pg_terminate_backend */
+    :: atomic { holder != 0 && ending == 0 -> ending = started;         /* pg_terminate_backend: */
+#ifdef FREED_FIRST
+           holder = 0 }
+    :: atomic { ending != 0 -> ending = 0; if :: told[owner] = true :: unheard[owner] = true fi }
+#else
+           if :: told[owner] = true :: unheard[owner] = true fi }       /* the leader is told … */
+    :: atomic { ending != 0 -> if :: mine(ending) -> holder = 0 :: else fi; ending = 0 }    /* … then the lock is free */
+#endif
     :: atomic { seat[0] != 0 && quiet[0] == LEASE -> seat[0] = 0; quiet[0] = 0 }
     :: atomic { seat[1] != 0 && quiet[1] == LEASE -> seat[1] = 0; quiet[1] = 0 }
     od
@@ -116,7 +131,7 @@ inline open() {
 /* The lock is granted to the session; its last statement was sent so many ticks ago. */
 inline grant(ago) {
     holder = backend; started = start; owner = i;
-    idle = 0; age[i] = ago; sent[i] = 0; lost[i] = 0; severed[i] = false
+    idle = 0; age[i] = ago; sent[i] = 0; lost[i] = 0; told[i] = false; unheard[i] = false
 }
 
 proctype Candidate(byte i) {
@@ -162,7 +177,7 @@ end:
        :: !mine(start) -> break
        fi
 
-    :: atomic { valid(i) -> assert(newest == token || severed[i]) }     /* write, by the lease */
+    :: atomic { believes(i) -> assert(newest == token || unheard[i]) }  /* write, by the lease */
 
     :: shared++;                                                        /* write, in tx: the guard … */
        if
@@ -180,7 +195,7 @@ end:
 #else
     :: atomic { FRESH -> seen = token; assert(written <= token); written = token }  /* write, by the token */
 #endif
-    :: !valid(i) -> break                                /* it knows, or will never do anything more */
+    :: !believes(i) -> break                             /* it knows, or will never do anything more */
     :: atomic { mine(start) -> holder = 0; break }       /* Resign */
     od;
     goto follow

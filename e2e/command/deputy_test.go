@@ -100,7 +100,7 @@ func TestTheDeputyShowsEverywhere(t *testing.T) {
 				}
 			}
 			changes("vacant", "nobody leads")
-			leading := lead(t, dsn, "billing", "first", "--watch")
+			leading := lead(t, dsn, "billing", "first")
 			changes("leads", "first leads")
 			polling := follow(t, dsn, "billing", "polls", "--standby", "poll", "--retry", "1h") // so that the deputy is elected
 			polling.logs(t, "leader changed")

@@ -114,19 +114,17 @@ sleep 0.2; echo self $$; read line; exit 5`
 func TestALostTermEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
-	for _, watch := range []string{"--watch=true", "--watch=false"} {
-		r := run(t, name(t)+watch, append(append([]string{watch}, unhurried...), sh(stubborn)...)...)
-		f := stubbornFamily(t, r)
-		terminate(t, shared.Get(t).DSN(), name(t)+watch)
-		r.ends(t, exit.Lost)
-		f.dead(t, "when run has ended")
-		r.silent(t, patience)
-	}
+	r := run(t, name(t), append(unhurried[:len(unhurried):len(unhurried)], sh(stubborn)...)...)
+	f := stubbornFamily(t, r)
+	terminate(t, shared.Get(t).DSN(), name(t))
+	r.ends(t, exit.Lost)
+	f.dead(t, "when run has ended")
+	r.silent(t, patience)
 }
 
 func TestACommandThatHandlesTERMGetsItsGracePeriod(t *testing.T) {
 	t.Parallel()
-	r := run(t, name(t), append([]string{"--watch", "--lease", "10s"}, sh(`trap 'echo winding down; sleep 0.1; echo done; exit 0' TERM
+	r := run(t, name(t), append([]string{"--lease", "10s"}, sh(`trap 'echo winding down; sleep 0.1; echo done; exit 0' TERM
 echo ready; while :; do sleep 0.02; done`)...)...)
 	r.says(t, "ready")
 	terminate(t, shared.Get(t).DSN(), name(t))
@@ -203,7 +201,7 @@ func TestALogThatNobodyReadsDelaysNoEndOfTheCommand(t *testing.T) {
 	needsLinux(t)
 	for _, atOnce := range []bool{false, true} {
 		election := fmt.Sprint(name(t), atOnce)
-		s := launchStalled(t, atOnce, nil, quick(election, append(append([]string{"--watch"}, unhurried...), sh(stubborn)...)...)...)
+		s := launchStalled(t, atOnce, nil, quick(election, append(unhurried[:len(unhurried):len(unhurried)], sh(stubborn)...)...)...)
 		f := stubbornFamily(t, s.running)
 		terminate(t, shared.Get(t).DSN(), election)
 		s.ends(t, exit.Lost)
@@ -236,7 +234,7 @@ func TestALogThatNobodyReadsKeepsNoLock(t *testing.T) {
 
 func TestWithRestartTheNextTermFollowsALostOne(t *testing.T) {
 	t.Parallel()
-	r := run(t, name(t), append([]string{"--restart", "--watch"}, sh("echo token $PGELECTOR_TOKEN; exec sleep 1000")...)...)
+	r := run(t, name(t), append([]string{"--restart"}, sh("echo token $PGELECTOR_TOKEN; exec sleep 1000")...)...)
 	first := r.pid(t, "token ")
 	terminate(t, shared.Get(t).DSN(), name(t))
 	if second := r.pid(t, "token "); second <= first {
@@ -319,7 +317,7 @@ func TestTheCommandEndsWhenItsGuardIsKilled(t *testing.T) {
 func TestTheCommandOfALostTermEndsWhileTheGuardIsFrozen(t *testing.T) {
 	t.Parallel()
 	needsLinux(t)
-	r := run(t, name(t), append(append([]string{"--watch"}, unhurried...), sh(stubborn)...)...)
+	r := run(t, name(t), append(unhurried[:len(unhurried):len(unhurried)], sh(stubborn)...)...)
 	f := stubbornFamily(t, r)
 	check(t, syscall.Kill(parent(t, f.self), syscall.SIGSTOP))
 	terminate(t, shared.Get(t).DSN(), name(t))

@@ -231,7 +231,7 @@ func TestRunWaitsUntilTheElectionIsFree(t *testing.T) {
 	t.Parallel()
 	for _, standby := range []string{"deputy", "poll", "wait"} {
 		release := occupy(t, shared.Get(t).DSN(), name(t)+standby)
-		r := run(t, name(t)+standby, "--standby", standby, "--watch", "--", "echo", "ran")
+		r := run(t, name(t)+standby, "--standby", standby, "--", "echo", "ran")
 		if standby != "wait" {
 			r.logs(t, "leader changed")
 		} else {

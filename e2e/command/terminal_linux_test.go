@@ -94,7 +94,7 @@ func TestCtrlCEndsARunThatWouldRestart(t *testing.T) {
 // A guard that is killed does not give the terminal back.
 func TestTheTerminalIsGivenBackWhenTheGuardIsKilled(t *testing.T) {
 	t.Parallel()
-	terminal, said := atTerminal(t, quick(name(t), append(append([]string{"--restart", "--backoff", "10ms", "--watch"}, unhurried...),
+	terminal, said := atTerminal(t, quick(name(t), append(append([]string{"--restart", "--backoff", "10ms"}, unhurried...),
 		"--", "sh", "-c", foreground+`echo guard $PPID .; exec sleep 1000`)...)...)
 	guard := func(n int) (pid int) {
 		t.Helper()

@@ -170,10 +170,6 @@ var verbs = map[string]func(*call) (string, error){
 		rows, err := c.q.LargestHolder(c, encode(c.words))
 		return list(rows, func(r db.LargestHolderRow) string { return fmt.Sprintf("%s %q", c.name(r.Pid), r.ApplicationName) }), err
 	},
-	"HoldsPair": func(c *call) (string, error) {
-		row, err := c.q.HoldsPair(c, c.key())
-		return fmt.Sprint(row.Held, " ", c.name(row.Pid)), err
-	},
 	"TrialLock": func(c *call) (string, error) {
 		high, low := guard(c.key())
 		shown, err := c.q.TrialLock(c, db.TrialLockParams{Key: c.key(), High: high, Low: low})

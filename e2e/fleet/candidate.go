@@ -101,9 +101,6 @@ func complain(err error) int {
 
 func (c *candidate) newElectors() (err error) {
 	shared := c.options()
-	if c.Watch {
-		shared = append(shared, elector.WithWatch())
-	}
 	if !c.Session {
 		var opts []elector.Option
 		for _, opt := range shared {

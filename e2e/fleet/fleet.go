@@ -274,15 +274,15 @@ func (f *Fleet) AwaitLeader(ctx context.Context, since history.Time) (history.Ev
 // A Seat describes the candidates of one seat. When a candidate is killed, the next one takes
 // its seat.
 type Seat struct {
-	ID             string
-	By             string // driver name in database/sql
-	Route          Route
-	Watch, Session bool
-	Standby        elector.Standby // not on a Session
-	Interval       time.Duration   // WithDeputyInterval; 0 means the default
-	Draws          bool            // each process draws its standby and deputy interval
-	Synchronous    bool            // WithSynchronousStandby; not on a Session
-	Retry          time.Duration   // 0 means the constant Retry
+	ID          string
+	By          string // driver name in database/sql
+	Route       Route
+	Session     bool
+	Standby     elector.Standby // not on a Session
+	Interval    time.Duration   // WithDeputyInterval; 0 means the default
+	Draws       bool            // each process draws its standby and deputy interval
+	Synchronous bool            // WithSynchronousStandby; not on a Session
+	Retry       time.Duration   // 0 means the constant Retry
 }
 
 // A Route names how a candidate reaches the server.
@@ -296,9 +296,6 @@ func (s Seat) String() string {
 		text = "session"
 	case s.Draws:
 		text = "draws its standby"
-	}
-	if s.Watch {
-		text += ", watches"
 	}
 	by := s.By
 	if by == "postgres" {

@@ -142,12 +142,12 @@ const (
 var seats = []fleet.Seat{
 	{ID: "a", By: "pgx", Route: multi, Standby: elector.Poll},
 	{ID: "b", By: "postgres", Route: multi},
-	{ID: "c", By: "pgx", Route: cutting, Standby: elector.Wait, Watch: true},
-	{ID: "d", By: "postgres", Route: plain, Watch: true},
+	{ID: "c", By: "pgx", Route: cutting, Standby: elector.Wait},
+	{ID: "d", By: "postgres", Route: plain},
 	{ID: "e", By: "pgx", Route: front, Session: true},
 	{ID: "f", By: "postgres", Route: behind, Standby: elector.Wait},
 	{ID: "g", By: "pgx", Route: multi},
-	{ID: "h", By: "postgres", Route: cutting, Session: true, Watch: true},
+	{ID: "h", By: "postgres", Route: cutting, Session: true},
 }
 
 // retry is long enough that quick attempts after a failover stand out.

@@ -97,11 +97,17 @@ func (p *Proxy) LeadTo(c *Cluster) {
 
 // Reset breaks every connection with a TCP RST to both ends. It does not affect new
 // connections.
-func (p *Proxy) Reset() {
+func (p *Proxy) Reset() { p.end(reset) }
+
+// HangUp closes every connection with a TCP FIN to both ends. It does not affect new
+// connections.
+func (p *Proxy) HangUp() { p.end(func(conn *net.TCPConn) { conn.Close() }) }
+
+func (p *Proxy) end(how func(*net.TCPConn)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l := range p.links {
-		l.sever()
+		l.end(how)
 	}
 }
 
@@ -214,7 +220,10 @@ func newLink(client *net.TCPConn) *link {
 }
 
 // sever resets both connections. It is idempotent.
-func (l *link) sever() {
+func (l *link) sever() { l.end(reset) }
+
+// end ends both connections, in that way. It is idempotent.
+func (l *link) end(how func(*net.TCPConn)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.broken {
@@ -222,9 +231,9 @@ func (l *link) sever() {
 	}
 	l.broken = true
 	close(l.severed)
-	reset(l.client)
+	how(l.client)
 	if l.server != nil {
-		reset(l.server)
+		how(l.server)
 	}
 }
 

@@ -105,7 +105,7 @@ func thousands(value string) string {
 var compared = []struct{ says, system string }{
 	{"pgelector, default", "pgelector default, pgx"},
 	{"pgelector, `WithStandby(Wait)`", "pgelector wait, pgx"},
-	{"pgelector, `Wait`, `WithWatch`, lease 1 s", "pgelector fastest, pgx"},
+	{"pgelector, `Wait`, lease 1 s", "pgelector fastest, pgx"},
 	{"bare `pg_advisory_lock`", "raw lock, pgx"},
 	{"lease table: goose, lease 1 s", "goose table, fastest"},
 	{"lease table: vault, lease 15 s", "vault HA lock"},

@@ -133,7 +133,7 @@ var taken = map[string]string{
 	"sqlc.arg(key": "election", "pg_catalog.current_setting('pgelector.key'": "election", "k.key::bigint": "election", "key": "election",
 	"sqlc.arg(guard_high": "guard", "g.high::integer": "guard", "sqlc.arg(seat_high": "seats", "983268819": "bell",
 	"sqlc.arg(offer_high": "offer", "k.high::integer": "offer", "sqlc.arg(request_high": "resign", "318473925": "lease", "1530767677": "lease", "521961639": "since",
-	"sqlc.arg(scope_high": "commit", "sqlc.arg(session_high": "random", "sqlc.arg(high": "random", "high": "random",
+	"sqlc.arg(scope_high": "commit", "sqlc.arg(session_high": "random", "sqlc.arg(high": "random",
 }
 
 func TestThePageHasEveryLockAndNameOfTheCode(t *testing.T) {

@@ -83,9 +83,6 @@ func (w *world) newInstance(n, generation int) *instance {
 	if i.Health {
 		shared = append(shared, elector.WithHealth(i.score, elector.HealthPolicy{Interval: w.plan.Heartbeat, StepDownAfter: 2, CampaignAfter: 2}))
 	}
-	if i.Watch {
-		shared = append(shared, elector.WithWatch())
-	}
 	shared = append(shared, elector.WithHooks(i.rec))
 	if i.Kind == members {
 		i.options = shared

@@ -40,6 +40,9 @@ type state struct {
 	dead    bool      // the process was killed or has ended
 	lost    time.Time // when the server ended the session, other than for its silence; zero if it lives
 	late    bool      // the process was frozen when its work should have returned
+
+	faults  int       // how many keep what the server says from the candidate
+	cleared time.Time // when the last of them was over
 }
 
 // works reports whether the candidacy does what only one may do at a time.
@@ -107,6 +110,46 @@ func (j *judge) mark(i *instance, what string, change func(*state)) {
 	j.check()
 }
 
+// shield records that a fault keeps what the server says from an instance, or comes late with it.
+// over is called when the fault is over, and what was on its way then has arrived after a while.
+func (j *judge) shield(i *instance) (over func(while time.Duration)) {
+	change := func(n int, at time.Time) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		for _, c := range i.candidacies {
+			c.faults += n
+			c.clearFrom(at)
+		}
+	}
+	change(1, time.Time{})
+	return func(while time.Duration) { change(-1, time.Now().Add(while)) }
+}
+
+func (s *state) clearFrom(at time.Time) {
+	if at.After(s.cleared) {
+		s.cleared = at
+	}
+}
+
+// toldWithin returns how soon a candidate knows that the server has ended its session: it is told,
+// or looks each 250 ms. A statement may be on its way.
+func (c *candidacy) toldWithin() time.Duration {
+	bound := 3*c.plan.Latency + time.Millisecond
+	if c.Driver == electortest.PQ {
+		bound += min(250*time.Millisecond, c.plan.Heartbeat)
+	}
+	return bound
+}
+
+// knowsLate reports whether the candidate should know that its session has ended.
+func (c *candidacy) knowsLate() bool {
+	since := c.lost
+	if c.cleared.After(since) {
+		since = c.cleared
+	}
+	return c.faults == 0 && time.Since(since) > c.toldWithin()
+}
+
 // thawed records that a process was thawed. It must know at once whether it leads. Work that
 // should have returned meanwhile is marked late.
 func (j *judge) thawed(i *instance) {
@@ -115,6 +158,7 @@ func (j *judge) thawed(i *instance) {
 	j.logf("%s thaws", i.id)
 	for _, c := range i.candidacies {
 		c.frozen = false
+		c.clearFrom(time.Now())
 		c.late = c.working > 0 && !c.IsLeader()
 	}
 	j.check()
@@ -206,7 +250,7 @@ func (j *judge) check() {
 			continue
 		}
 		if !c.lost.IsZero() {
-			if since := time.Since(c.lost); since > j.plan.Lease {
+			if since := time.Since(c.lost); since > j.plan.Lease || leads && c.knowsLate() {
 				j.addViolation("%s still leads %s, %v after the server ended its session", c.id, c.Election(), since)
 			}
 			continue

@@ -44,7 +44,6 @@ type Candidate struct {
 	// Standby and Interval are for WithStandby and WithDeputyInterval. A Session ignores them.
 	Standby   elector.Standby
 	Interval  time.Duration
-	Watch     bool // WithWatch
 	Writes    bool // in transactions of the term
 	Health    bool // WithHealth
 	Notified  bool // WithNotifier
@@ -169,7 +168,7 @@ func (p *Plan) share(r *rand.Rand) bool {
 }
 
 func newCandidate(r *rand.Rand, heartbeat time.Duration) Candidate {
-	c := Candidate{Starts: between(r, 0, time.Second), Kind: pick(r, kinds...), Watch: r.IntN(3) == 0, Writes: r.IntN(2) == 0,
+	c := Candidate{Starts: between(r, 0, time.Second), Kind: pick(r, kinds...), Writes: r.IntN(2) == 0,
 		Health: r.IntN(3) == 0, Notified: r.IntN(3) == 0, Transfers: r.IntN(3) == 0,
 		Driver: pick(r, electortest.PGX, electortest.PQ)}
 	c.Standby = pick(r, elector.Deputy, elector.Deputy, elector.Wait, elector.Poll)
@@ -247,7 +246,6 @@ func simpler(p Plan) (all []Plan) {
 		change(c.Health, func(q *Plan) { q.Candidates[i].Health = false })
 		change(c.Notified, func(q *Plan) { q.Candidates[i].Notified = false })
 		change(c.Transfers, func(q *Plan) { q.Candidates[i].Transfers = false })
-		change(c.Watch, func(q *Plan) { q.Candidates[i].Watch = false })
 		change(c.Standby != elector.Poll, func(q *Plan) { q.Candidates[i].Standby = elector.Poll })
 		change(c.Driver != 0, func(q *Plan) { q.Candidates[i].Driver = 0 })
 		change(c.Kind != runs && p.Shards == 0, func(q *Plan) { q.Candidates[i].Kind = runs })
@@ -319,8 +317,12 @@ var faults = map[FaultKind]func(*world, Fault) (undo func()){
 	"answers lost":  cut(electortest.Answers),
 	"slow link": func(w *world, f Fault) func() {
 		i := w.instanceOf(f)
+		over := w.judge.shield(i)
 		i.process.SetLatency(func() time.Duration { return i.draw(0, w.plan.Lease/2) })
-		return func() { i.process.SetLatency(func() time.Duration { return i.draw(0, w.plan.Latency) }) }
+		return func() {
+			i.process.SetLatency(func() time.Duration { return i.draw(0, w.plan.Latency) })
+			over(w.plan.Lease)
+		}
 	},
 	"flapping health": func(w *world, f Fault) func() {
 		i := w.instanceOf(f)
@@ -481,8 +483,12 @@ func terminate(matches func(electortest.Lock) bool) func(*world, Fault) func() {
 func cut(loss electortest.Loss) func(*world, Fault) func() {
 	return func(w *world, f Fault) func() {
 		i := w.instanceOf(f)
+		over := w.judge.shield(i)
 		i.process.Cut(loss)
-		return i.process.Mend
+		return func() {
+			i.process.Mend()
+			over(0)
+		}
 	}
 }
 

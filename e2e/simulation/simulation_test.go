@@ -139,15 +139,27 @@ func TestEveryFaultIsDrawn(t *testing.T) {
 	}
 }
 
+func TestEachDriverIsDrawn(t *testing.T) {
+	drawn := map[electortest.Driver]int{}
+	for seed := range uint64(100) {
+		for _, c := range NewPlan(seed).Candidates {
+			drawn[c.Driver]++
+		}
+	}
+	if drawn[electortest.PGX] < 50 || drawn[electortest.PQ] < 50 {
+		t.Errorf("drawn: %v", drawn)
+	}
+}
+
 func TestAFailingPlanIsSimplified(t *testing.T) {
 	var p Plan
 	for seed := uint64(0); len(p.Faults) < 4 || len(p.Candidates) < 3; seed++ {
 		p = NewPlan(seed)
 	}
-	p.Faults[2].Kind, p.Faults[2].Of, p.Candidates[1].Watch = "freeze", 1, true
+	p.Faults[2].Kind, p.Faults[2].Of, p.Candidates[1].Writes = "freeze", 1, true
 	fails := func(p Plan) bool {
 		for _, f := range p.Faults {
-			if f.Kind == "freeze" && p.Candidates[f.Of].Watch {
+			if f.Kind == "freeze" && p.Candidates[f.Of].Writes {
 				return true
 			}
 		}

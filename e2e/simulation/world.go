@@ -9,7 +9,6 @@
 // Candidates use Run, Campaign, TryCampaign, Start and RunIfLeader, or a Session. Each has a
 // standby, and a driver that behaves like pgx or lib/pq. Some of them
 //
-//   - watch their session;
 //   - write in transactions of their terms;
 //   - have a health check;
 //   - have a notifier that loses, delays and repeats notifications;
@@ -27,7 +26,8 @@
 // # What is checked
 //
 //   - No two candidates lead or work at once. A candidate whose session the server has ended
-//     may, for less than a lease.
+//     believes so until it is told, which takes a message of it (pgx), or until it has looked, which
+//     it does each 250 ms (lib/pq); its work may go on for less than a lease.
 //   - No candidate believes or works when the server ends its session because it was silent, or
 //     when its connection is closed while the lock is held.
 //   - No lock is released before its work has returned. The work of a caller of Campaign has

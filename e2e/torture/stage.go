@@ -273,14 +273,14 @@ var modes = map[fleet.Route]pgcluster.PoolMode{pooled: pgcluster.Session, moved:
 var seats = []fleet.Seat{
 	{ID: "a", By: "pgx", Route: direct, Draws: true},
 	{ID: "b", By: "postgres", Route: direct, Draws: true},
-	{ID: "c", By: "pgx", Route: proxied, Draws: true, Watch: true},
-	{ID: "d", By: "postgres", Route: proxied, Draws: true, Watch: true},
+	{ID: "c", By: "pgx", Route: proxied, Draws: true},
+	{ID: "d", By: "postgres", Route: proxied, Draws: true},
 	{ID: "e", By: "pgx", Route: pooled, Session: true},
 	{ID: "f", By: "postgres", Route: pooled, Draws: true},
 	{ID: "g", By: "pgx", Route: linked, Draws: true},
-	{ID: "h", By: "postgres", Route: linked, Session: true, Watch: true},
+	{ID: "h", By: "postgres", Route: linked, Session: true},
 	{ID: "i", By: "pgx", Route: moved, Draws: true},
-	{ID: "j", By: "postgres", Route: moved, Draws: true, Watch: true},
+	{ID: "j", By: "postgres", Route: moved, Draws: true},
 }
 
 // link is a virtual cable between this program's network namespace and a process's. It

@@ -12,6 +12,7 @@
 //	warn   demoted                  token reason held error          session_lost, lease_expired, unhealthy
 //	error  demoted                  token reason held error          lead_failed
 //	info   transaction scope        attempt                          its first attempt in transaction scope (elector.WithScope)
+//	info   not listening for loss   reason                           its first term, if the driver cannot be waited on
 //	info   became deputy            attempt                          its first event as the deputy
 //	info   leader changed           previous leader pid              another candidate, or nobody, leads now
 //	trace  leader changed           previous leader pid              this candidate leads now, or no longer leads
@@ -29,7 +30,6 @@
 //	error  hook does not return     op error
 //	info   returned after all       op after                         work or a hook; after that report
 //	warn   session setting refused  op error
-//	warn   leader not watched       op error
 //	warn   candidate unhealthy      op error
 //	warn   request not answered     op error
 //	warn   driver call abandoned    op error

@@ -157,7 +157,7 @@ func (w *worker) connect() error {
 	}
 	w.now, w.largest = nil, largest{}
 	err := w.server.Retry(w.ctx, func() error {
-		s, err := w.server.OpenChecked(w.ctx, 0)
+		s, err := w.server.OpenChecked(w.ctx)
 		if err != nil {
 			return err
 		}

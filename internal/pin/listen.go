@@ -37,10 +37,9 @@ type waiter interface {
 // An ear is the wait of a connection, and who wants it to end.
 type ear struct {
 	mu     sync.Mutex
-	wanted int           // those who want the call slot
-	quiet  chan struct{} // closed when nobody wants it any more; nil while nobody does
-	stop   context.CancelFunc
-	listen bool // Listen goes on
+	wanted int                // those who want the call slot
+	quiet  chan struct{}      // closed when nobody wants it any more; nil while nobody does
+	stop   context.CancelFunc // ends the wait; nil while nobody waits
 }
 
 // interrupt ends the wait, and lets none begin until done is called.
@@ -82,25 +81,10 @@ func (e *ear) end() {
 	e.stop = nil
 }
 
-func (e *ear) setListening(on bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.listen = on
-}
-
-// Listens reports whether Listen waits on the connection between calls.
-func (c *Conn) Listens() bool {
-	c.ear.mu.Lock()
-	defer c.ear.mu.Unlock()
-	return c.ear.listen
-}
-
 // Listen waits on the connection between the calls until ctx is done. If the connection ends
 // before, Listen calls lost with what the server said, or how the connection broke. If it
 // cannot be waited on, Listen returns, and calls nobody.
 func (c *Conn) Listen(ctx context.Context, lost func(error)) {
-	c.ear.setListening(true)
-	defer c.ear.setListening(false)
 	for {
 		select {
 		case c.slot <- struct{}{}:
@@ -153,31 +137,41 @@ func (c *Conn) withWaiter(fn func(waiter) error) (err error) {
 // delay each statement.
 const trialBound = 500 * time.Millisecond
 
-// TryListening returns nil if the connection can be waited on, and an error that wraps ErrDeaf
-// if not. The connection holds nothing, and after an error it must be discarded.
-func (c *Conn) TryListening(ctx context.Context) error {
+// TryListening finds out whether the connection can be waited on. deaf says why it cannot be,
+// and wraps ErrDeaf. After another error, too, the connection must be discarded.
+func (c *Conn) TryListening(ctx context.Context) (deaf, err error) {
 	if err := c.takeSlot(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { <-c.slot }()
-	waiting, cancel := context.WithTimeout(ctx, time.Millisecond)
+	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	found, ended := make(chan waiter, 1), make(chan error, 1)
 	go func() {
+		defer close(found)
 		ended <- c.withWaiter(func(w waiter) error {
 			found <- w
 			return w.WaitForEnd(waiting)
 		})
 	}()
+	w := <-found
+	if _, ok := w.(pgxConn); ok {
+		time.Sleep(time.Millisecond) // so that the deadline must end a read that has begun
+	}
+	cancel()
 	select {
 	case err := <-ended:
-		return err
+		if errors.Is(err, ErrDeaf) {
+			return err, nil
+		}
+		return nil, err
 	case <-time.After(trialBound):
 	}
-	if w, ok := (<-found).(io.Closer); ok { // or the connection could not be discarded
+	if w, ok := w.(io.Closer); ok { // or the connection could not be discarded
 		_ = w.Close()
 	}
-	return fmt.Errorf("%w: a wait did not end within %v of its deadline", ErrDeaf, trialBound)
+	err = fmt.Errorf("%w: a wait did not end within %v of its deadline", ErrDeaf, trialBound)
+	return err, err
 }
 
 // maxWrappers bounds how many wrappers of a driver are opened.

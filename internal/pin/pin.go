@@ -5,6 +5,7 @@
 package pin
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -110,11 +111,11 @@ func (c *Conn) IsInLeftTx(err error) bool { return pgerr.State(err) == "25P02" &
 // IsBroken reports whether the last call found the connection broken.
 func (c *Conn) IsBroken() bool { return c.broken.Load() }
 
-// SetBroken records that there is nothing to keep.
-func (c *Conn) SetBroken() { c.broken.Store(true) }
-
 // Taint records that other code has left a transaction open.
 func (c *Conn) Taint() { c.tainted = true }
+
+// IsBusy reports whether a call is under way, or the connection is waited on.
+func (c *Conn) IsBusy() bool { return len(c.slot) > 0 }
 
 // InTx reports whether calls are made within a transaction.
 func (c *Conn) InTx() bool { return c.tx != nil }
@@ -152,8 +153,17 @@ func (c *Conn) Show(ctx context.Context, statement string) (text string, err err
 	return text, err
 }
 
-// Ping sends an empty statement, which no driver prepares.
-func (c *Conn) Ping(ctx context.Context) error { return c.conn.PingContext(ctx) }
+// Ping sends an empty statement, which no driver prepares. It does so below database/sql, which
+// closes a connection whose ping fails, and beside an open transaction would wait for ever.
+func (c *Conn) Ping(ctx context.Context) (err error) {
+	raw := c.conn.Raw(func(conn any) error {
+		if pinger, ok := conn.(driver.Pinger); ok {
+			err = pinger.Ping(ctx)
+		}
+		return nil
+	})
+	return cmp.Or(err, raw)
+}
 
 // Prepare prepares those of the statements, of one row each, that are not prepared yet. They
 // then cost one round trip with any driver, and are not planned again.

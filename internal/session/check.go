@@ -17,7 +17,7 @@ const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
 // server can keep the promise. It comes before the lock: one that was granted through a
 // transaction pooler would stay on a backend that strangers share.
 func (v *Server) check(ctx context.Context) error {
-	if err := CheckPoolSize(v.pool, v.Watch, v.LongestLease > 0); err != nil {
+	if err := CheckPoolSize(v.pool, v.LongestLease > 0); err != nil {
 		return err
 	}
 	if v.checked {
@@ -25,16 +25,20 @@ func (v *Server) check(ctx context.Context) error {
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, v.Lease.Validity(), fmt.Errorf("%w to others within %v", ErrNoAnswer, v.Lease.Validity()))
 	defer cancel()
-	inside, err := poolChecks.share(waiting, v.pool, struct {
+	found, err := poolChecks.share(waiting, v.pool, struct {
 		Scope
 		Lease
 		synchronous bool
-	}{v.Scope, v.Lease, v.LongestLease > 0}, func() (inside, whole bool, err error) {
-		err = v.checkScope(ctx)
-		return v.InTransaction(), len(v.settings) == len(settings(v.Config)), err
+	}{v.Scope, v.Lease, v.LongestLease > 0}, func() (found finding, err error) {
+		if err = v.checkScope(ctx); err == nil {
+			found.deaf, err = v.tryListening(ctx)
+		}
+		found.inside, found.whole = v.InTransaction(), len(v.settings) == len(settings(v.Config))
+		return found, err
 	})
 	if err == nil {
-		v.inside.Store(inside)
+		v.inside.Store(found.inside)
+		v.deaf.Store(&found.deaf)
 		v.primary.Store(true)
 		v.passed.Store(true)
 		v.noticePromotion(ctx)
@@ -92,12 +96,10 @@ func (v *Server) checkPrimary(ctx context.Context, s *Session) error {
 
 // CheckPoolSize returns ErrPoolTooSmall unless the pool allows one more connection than a
 // session pins, and ErrPoolClosed if the pool is closed.
-func CheckPoolSize(pool *sql.DB, watching, synchronous bool) error {
+func CheckPoolSize(pool *sql.DB, synchronous bool) error {
 	least := 2
-	for _, more := range []bool{watching, synchronous} {
-		if more {
-			least++
-		}
+	if synchronous {
+		least++
 	}
 	if limit := pool.Stats().MaxOpenConnections; limit > 0 && limit < least {
 		return fmt.Errorf("%w: SetMaxOpenConns(%d), want at least %d", ErrPoolTooSmall, limit, least)

@@ -19,33 +19,39 @@ type queues struct {
 }
 
 type queue struct {
-	n      int           // who are busy or wait; guarded by queues.mu
-	busy   chan struct{} // full while one is; guards what follows
-	last   time.Time     // when the last check began
-	good   any           // what passed, with all its settings; nil if it did not
-	inside bool          // it passed in transaction scope
+	n     int           // who are busy or wait; guarded by queues.mu
+	busy  chan struct{} // full while one is; guards what follows
+	last  time.Time     // when the last check began
+	good  any           // what passed, with all its settings; nil if it did not
+	found finding       // by the check that passed
+}
+
+// A finding is what a check finds.
+type finding struct {
+	inside bool  // it passed in transaction scope
+	whole  bool  // the server took all settings, so that others need not find out which it refuses
+	deaf   error // why the driver's connections cannot be waited on; nil if they can
 }
 
 // share calls one, alone on the pool. If an equal check began and passed while share waited,
 // it returns that result: two hundred candidates that start at once ask the server little more
-// than one would. inside is the scope, and whole is whether the server took all settings, so
-// that others need not find out which it refuses.
-func (q *queues) share(ctx context.Context, pool *sql.DB, what any, one func() (inside, whole bool, err error)) (inside bool, err error) {
+// than one would.
+func (q *queues) share(ctx context.Context, pool *sql.DB, what any, one func() (finding, error)) (found finding, err error) {
 	asked := time.Now()
 	its, leave, err := q.alone(ctx, pool)
 	if err != nil {
-		return false, fmt.Errorf("elector: wait to check the server: %w", err)
+		return found, fmt.Errorf("elector: wait to check the server: %w", err)
 	}
 	defer leave()
 	if its.good == what && its.last.After(asked) {
-		return its.inside, nil
+		return its.found, nil
 	}
 	its.last, its.good = time.Now(), nil
-	inside, whole, err := one()
-	if err == nil && whole {
-		its.good, its.inside = what, inside
+	found, err = one()
+	if err == nil && found.whole {
+		its.good, its.found = what, found
 	}
-	return inside, err
+	return found, err
 }
 
 // alone waits until nobody else is busy on the pool.

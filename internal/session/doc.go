@@ -1,6 +1,6 @@
 // Package session is one pinned connection: it holds what the server keeps for a
 // session, and says whether that can still be relied on. It knows no policy, no hooks and
-// no options, and of locks only those by which it watches itself.
+// no options, and of locks only those by which others know it.
 //
 // # The life of a session
 //
@@ -12,7 +12,7 @@
 //	   └─────────┬─────────┘
 //	             │ [Server.Start]
 //	             ▼
-//	          [Session], kept alive: heartbeats ‖ the validity's own timer ‖ the watcher ‖ commits
+//	          [Session], kept alive: heartbeats ‖ the validity's own timer ‖ the wait for its loss ‖ commits
 //	             │ a statement failed │ validity ran out │ the backend ended │ Close
 //	             ▼                    ▼                  ▼                   ▼
 //	          ended: the cause is set → the connection is discarded → closed
@@ -25,7 +25,7 @@
 //   - A driver call is never trusted to return. Each is made by [Do], which waits no longer
 //     than the answer is of use.
 //   - A connection on which something was changed never goes back to the pool. Only
-//     session.go touches a *sql.Conn, and tx.go that of a user's transaction.
+//     package pin touches a *sql.Conn, and tx.go that of a user's transaction.
 //   - An answer counts from before its question was sent ([Lease]): one that is read too
 //     late elects nobody, and proves nothing.
 //   - Whatever leaves in doubt what a session holds ends the session, with a cause that

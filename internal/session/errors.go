@@ -47,9 +47,6 @@ var errTransactionOver = errors.New("elector: the transaction that held the lock
 var errTwoServers = errors.New("elector: the pool leads to two servers, and only one of them has the lock: " +
 	"is an address moving in a failover, or does it lead to several primaries?")
 
-// errWatchedElsewhere is of a watcher that finds the lock of its session free before it waits.
-var errWatchedElsewhere = errors.New("elector: the watching connection does not find the leader's backend: does the pool lead to another server by now?")
-
 // errLifeTaken is of a session that cannot take the lock by which others know it.
 var errLifeTaken = errors.New("elector: another session holds the lock by which this one is known: does a stranger use this database?")
 

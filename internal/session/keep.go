@@ -58,6 +58,12 @@ func (s *Session) keep(onBeat func(Beat), hear func(rung bool)) {
 		now := s.now()
 		due := min(s.lease.Heartbeat-now.since(*s.proof.Load()), 2*s.lease.Heartbeat-now.since(heard))
 		if due > 0 && s.pause(min(due, s.left(), glance), &asked) {
+			if due > glance && s.ctx.Err() == nil {
+				if err := s.lookForLoss(); err != nil {
+					s.cancel(err)
+					return
+				}
+			}
 			continue // to see what has come meanwhile: a freeze, another proof, the end
 		}
 		start := time.Now()
@@ -119,16 +125,28 @@ func (s *Session) heartbeat() (rung bool, err error) {
 		return ping, err
 	})
 	switch {
-	case errors.Is(err, ErrLeaseExpired):
-		return false, fmt.Errorf("%w: the heartbeat was not answered: %w", s.Expiry(), err)
 	case err != nil:
-		return false, pgerr.Wrap(ErrSessionLost, Explain(err))
+		return false, s.causeOf(err)
 	case ping.Pid != s.pid:
 		return false, fmt.Errorf("%w: another backend answers (%d, not %d): %w", ErrSessionLost, ping.Pid, s.pid, ErrSessionPooled)
 	case ping.InRecovery:
 		return false, fmt.Errorf("%w: the server was demoted: %w", ErrSessionLost, ErrServerReadOnly)
 	}
 	return ping.Rung, nil
+}
+
+// causeOf is the cause of a session's end for an error of its connection; nil for none. If the
+// validity had run out before, as of a process that stood still, that is the cause.
+func (s *Session) causeOf(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrLeaseExpired):
+		return fmt.Errorf("%w: the heartbeat was not answered: %w", s.Expiry(), err)
+	case s.left() <= 0:
+		return fmt.Errorf("%w: %w", s.Expiry(), Explain(err))
+	}
+	return pgerr.Wrap(ErrSessionLost, Explain(err))
 }
 
 // requests asks, on another connection, for those that ring this session's bell. In a failover that
@@ -269,24 +287,15 @@ func (s *Session) awaitHolds() {
 // answerTime bounds the wait for an answer that does not come on the session: to one lease, or
 // to half of the remaining drain once ended is done, so that the work can return in time.
 func (s *Session) answerTime(ended context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := lingering(ended, func() time.Duration { return s.DrainLeft() / 2 })
-	ctx, cancel := context.WithTimeoutCause(ctx, s.lease.Length, fmt.Errorf("%w within one lease", ErrNoAnswer))
+	within, giveUp := context.WithCancelCause(context.WithoutCancel(ended))
+	detach := context.AfterFunc(ended, func() {
+		backoff.Sleep(within, s.DrainLeft()/2)
+		giveUp(context.Cause(ended))
+	})
+	ctx, cancel := context.WithTimeoutCause(within, s.lease.Length, fmt.Errorf("%w within one lease", ErrNoAnswer))
 	return ctx, func() {
 		cancel()
-		stop()
-	}
-}
-
-// lingering is done a while after ctx. When the session is closed, the watcher is granted
-// its lock: cancelling its wait before would show in the server's log.
-func lingering(ctx context.Context, while func() time.Duration) (lingering context.Context, stop func()) {
-	lingering, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	detach := context.AfterFunc(ctx, func() {
-		backoff.Sleep(lingering, while())
-		cancel(context.Cause(ctx))
-	})
-	return lingering, func() {
 		detach()
-		cancel(nil)
+		giveUp(nil)
 	}
 }

@@ -113,7 +113,6 @@ func (s *Session) EndTransaction(ctx context.Context) (held bool, err error) {
 	if err := s.pingTransaction(ctx); err != nil {
 		return false, err
 	}
-	s.ending.Store(true)
 	return true, s.commit()
 }
 

@@ -26,7 +26,6 @@ const (
 	Campaigning Task = iota // an attempt to acquire a lock
 	Releasing               // the release of a lock that nobody uses
 	Setting                 // applying a session setting, which is left out
-	Watching                // watching the backend of a session
 	Calling                 // a driver call that did not return in time
 	Hearing                 // looking for requests to a leader
 )
@@ -37,7 +36,6 @@ type Config struct {
 	Scope        Scope
 	Lease        Lease
 	LongestLease time.Duration   // of all candidates, with synchronous standbys; 0 without
-	Watch        bool            // whether a second connection watches the backend of a session
 	OnBeat       func(Beat)      // called after each heartbeat, which waits for it
 	OnRequests   func([]Request) // called with all requests to the session's terms that stand, one call at a time
 	// Report receives failures that end no session. It returns at once.
@@ -56,6 +54,7 @@ type Server struct {
 	primaries map[primary]time.Duration // when each was first seen, by the monotonic clock
 	newest    *newest                   // primary, if an older one was met
 	inside    atomic.Bool               // sessions are in transaction scope
+	deaf      atomic.Pointer[error]     // why connections cannot be waited on; nil until tried
 	pooled    bool                      // a session was moved by a pooler
 
 	refused      int       // transactions in a row, by a pooler that answers outside one
@@ -217,18 +216,14 @@ func (v *Server) with(ctx context.Context, inside bool, fn func(*Session) error)
 type Role string
 
 const (
-	Watcher   Role = "watcher"
+	Holder    Role = "holder" // which does not wait
 	Deputy    Role = "deputy"
 	Successor Role = "successor"
 )
 
 // Open borrows a connection and prepares it for Wait.
 func (v *Server) Open(ctx context.Context, role Role, key int64, wait time.Duration) (*Session, error) {
-	lend := v.LendToLead
-	if role == Watcher {
-		lend = func(ctx context.Context) (*Session, error) { return v.lend(ctx, v.InTransaction()) }
-	}
-	s, err := lend(ctx)
+	s, err := v.LendToLead(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -261,9 +256,10 @@ func (v *Server) PrepareWait(ctx context.Context, s *Session, role Role, key int
 	return s.CheckPID(row.Pid)
 }
 
-// OpenChecked is Open for a session whose transaction state no other statement will check.
-func (v *Server) OpenChecked(ctx context.Context, key int64) (*Session, error) {
-	s, err := v.Open(ctx, Watcher, key, v.Lease.Heartbeat)
+// OpenChecked is Open for a session that waits for no lock, and whose transaction state no
+// other statement will check.
+func (v *Server) OpenChecked(ctx context.Context) (*Session, error) {
+	s, err := v.Open(ctx, Holder, 0, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -284,14 +280,11 @@ func (v *Server) Start(s *Session) {
 	s.errTimeout = ErrLeaseExpired // there is a lease from now on
 	s.stays = s.inside
 	s.dropAside()
-	if v.Watch {
-		own := v.copy()
-		s.Along(func() { own.watch(s) })
-	}
 	for _, run := range s.beside {
 		s.helpers.Go(run)
 	}
 	leave, own := live.join(v.pool, s), v.copy()
+	v.listen(s)
 	go func() {
 		defer leave()
 		s.keep(func(b Beat) {

@@ -223,11 +223,11 @@ func checks(n int, check func() (bool, error), leases ...Lease) (made, failed in
 	ended := make(chan error)
 	for i := range n {
 		go func() {
-			_, err := all.share(context.Background(), nil, leases[i%len(leases)], func() (bool, bool, error) {
+			_, err := all.share(context.Background(), nil, leases[i%len(leases)], func() (finding, error) {
 				made++ // one at a time
 				time.Sleep(time.Second)
 				whole, err := check()
-				return false, whole, err
+				return finding{whole: whole}, err
 			})
 			ended <- err
 		}()
@@ -274,13 +274,13 @@ func TestThereIsOneQueueWhileAnybodyWaits(t *testing.T) {
 		for i := range 3 {
 			go func() {
 				time.Sleep(time.Duration(i) * 700 * time.Millisecond)
-				_, err := all.share(context.Background(), nil, Lease{}, func() (bool, bool, error) {
+				_, err := all.share(context.Background(), nil, Lease{}, func() (finding, error) {
 					if checking++; checking > 1 {
 						t.Errorf("%d checks at a time", checking)
 					}
 					time.Sleep(time.Second)
 					checking--
-					return false, false, nil
+					return finding{}, nil
 				})
 				ended <- err
 			}()
@@ -325,10 +325,10 @@ func TestACheckThatBeganBeforeIsNotShared(t *testing.T) {
 		all := queues{of: map[*sql.DB]*queue{}}
 		made := 0
 		for range 3 {
-			_, err := all.share(t.Context(), nil, Lease{}, func() (bool, bool, error) {
+			_, err := all.share(t.Context(), nil, Lease{}, func() (finding, error) {
 				made++
 				time.Sleep(time.Second)
-				return false, true, nil
+				return finding{whole: true}, nil
 			})
 			if err != nil {
 				t.Error(err)

@@ -42,7 +42,6 @@ type Session struct {
 	pid    int32       // of the backend that the first statement reached
 	server string      // when its server started; in session scope "" until a check or a request asks
 	mark   string      // of its transaction, which only PingTransaction inside that shows; "" before a statement has told
-	ending atomic.Bool // its transaction is being committed
 	name   int64       // random; see Name
 	named  atomic.Bool // the session holds that lock
 

@@ -3,6 +3,8 @@ package measure
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -17,21 +19,66 @@ const inProcessSeconds = 12
 
 // inProcess measures calls in this process with testing.Benchmark.
 func (r *run) inProcess(ctx context.Context) error {
-	for _, driver := range []struct{ name, label string }{{"pgx", "pgx"}, {"postgres", "lib/pq"}} {
-		pool, err := sql.Open(driver.name, r.servers.DSN(r.servers.PG, servers.Leader, "inprocess"))
+	for _, by := range []struct{ name, label string }{{"pgx", "pgx"}, {"postgres", "lib/pq"}} {
+		pool, err := sql.Open(by.name, r.servers.DSN(r.servers.PG, servers.Leader, "inprocess"))
 		if err != nil {
 			return err
 		}
-		err = r.calls(ctx, pool, driver.label)
+		err = r.calls(ctx, pool, by.label)
+		if err == nil && by.name == "pgx" {
+			err = errors.Join(r.statement(ctx, results.EndedWait, pool), r.statement(ctx, results.NoWait, sql.OpenDB(deaf{pool.Driver(), r.servers.DSN(r.servers.PG, servers.Leader, "inprocess")})))
+		}
 		if err := pool.Close(); err != nil {
 			return err
 		}
 		if err != nil {
 			return err
 		}
-		r.progress.done(inProcessSeconds/2, "in process, "+driver.label)
+		r.progress.done(inProcessSeconds/2, "in process, "+by.label)
 	}
 	return nil
+}
+
+// statement measures a statement of a leader that was idle before.
+func (r *run) statement(ctx context.Context, name string, pool *sql.DB) error {
+	defer pool.Close()
+	e, err := elector.New(pool, r.servers.Name("statement"))
+	if err != nil {
+		return err
+	}
+	term, err := e.Campaign(ctx)
+	if err != nil {
+		return err
+	}
+	r.benchIdle(name, func() error { return term.Verify(ctx) })
+	return term.Resign(ctx)
+}
+
+// deaf makes connections that cannot be waited on: the elector does not know their type.
+type deaf struct {
+	driver driver.Driver
+	dsn    string
+}
+
+type full interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.NamedValueChecker
+	driver.Pinger
+	driver.QueryerContext
+	driver.SessionResetter
+}
+
+func (d deaf) Driver() driver.Driver { return d.driver }
+
+func (d deaf) Connect(context.Context) (driver.Conn, error) {
+	conn, err := d.driver.Open(d.dsn)
+	if err != nil {
+		return nil, err
+	}
+	return struct{ full }{conn.(full)}, nil
 }
 
 func (r *run) calls(ctx context.Context, pool *sql.DB, label string) error {

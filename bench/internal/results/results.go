@@ -108,6 +108,8 @@ const (
 	Flush     = "a round trip with a WAL flush, which each token needs, "
 	IdleFlush = "the same on a connection that was idle, as a waiting deputy's is, "
 	IsLeader  = "IsLeader, leading"
+	EndedWait = "a statement of an idle leader, which ends its wait for a loss, pgx"
+	NoWait    = "the same on a connection that is not waited on, pgx"
 )
 
 // Call returns the milliseconds of a benchmark, or NaN.

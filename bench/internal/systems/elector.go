@@ -12,7 +12,6 @@ import (
 const (
 	forDefault      = "One leader for a service that already has PostgreSQL."
 	forWait         = "The same, where milliseconds without a leader matter. A waiting statement is visible in the server."
-	forWatched      = "The same, where a leader must also notice the loss of its session within milliseconds."
 	forFastest      = "The same, where a silent leader must also be replaced within a second."
 	forPoll         = "The same, where connections are scarce: a follower pins none, and a new leader takes up to a retry interval."
 	forPooled       = "The same, where only a transaction pooler can be reached. The lock is held inside a transaction, and followers poll: each deputy takes one of the pooler's connections."

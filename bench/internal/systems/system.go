@@ -85,7 +85,6 @@ const (
 	DefaultPq  = "pgelector default, lib/pq"
 	WaitPgx    = "pgelector wait, pgx"
 	WaitPq     = "pgelector wait, lib/pq"
-	WatchedPgx = "pgelector watched, pgx"
 	FastestPgx = "pgelector fastest, pgx"
 	FastestPq  = "pgelector fastest, lib/pq"
 	PollPgx    = "pgelector poll, pgx"
@@ -99,8 +98,8 @@ const (
 func All() []System {
 	quick := []Fault{Resign, Kill, Terminate}
 	wait, poll := elector.WithStandby(elector.Wait), elector.WithStandby(elector.Poll)
-	fastest := []elector.Option{wait, elector.WithWatch(), elector.WithLease(time.Second)}
-	const fastestText = "WithStandby(Wait), WithWatch(), WithLease(1s), the shortest"
+	fastest := []elector.Option{wait, elector.WithLease(time.Second)}
+	const fastestText = "WithStandby(Wait), WithLease(1s), the shortest"
 	return []System{
 		raw(pgx, RawPgx),
 		raw(pq, RawPq),
@@ -108,7 +107,6 @@ func All() []System {
 		library(pq, DefaultPq, "no options", forDefault, quick),
 		library(pgx, WaitPgx, "WithStandby(Wait)", forWait, quick, wait),
 		library(pq, WaitPq, "WithStandby(Wait)", forWait, quick, wait),
-		library(pgx, WatchedPgx, "WithStandby(Wait), WithWatch()", forWatched, quick, wait, elector.WithWatch()),
 		library(pgx, FastestPgx, fastestText, forFastest, quick, fastest...),
 		library(pq, FastestPq, fastestText, forFastest, quick, fastest...),
 		library(pgx, PollPgx, "WithStandby(Poll)", forPoll, nil, poll),

@@ -37,7 +37,7 @@ func (h *Hook) OnCampaign(ctx context.Context, e hooks.Campaign) {
 				"after", round(e.At.Sub(was.since)), "failed_attempts", was.failed)
 		}
 	}
-	if h.entered(e) {
+	if e.InTransaction && h.first(h.inside, e.Origin) {
 		h.line(ctx, Info, "transaction scope", e.Origin, "attempt", e.Attempt)
 	}
 	if h.becameDeputy(e) {
@@ -86,8 +86,6 @@ func failureLine(e hooks.Failure) (level Level, message string) {
 		return Error, "hook panicked"
 	case hooks.OpSetting:
 		return Warn, "session setting refused"
-	case hooks.OpWatch:
-		return Warn, "leader not watched"
 	case hooks.OpHealth:
 		return Warn, "candidate unhealthy"
 	case hooks.OpRequest:
@@ -120,15 +118,13 @@ func (h *Hook) failed(e hooks.Failure) int {
 	return o.failed
 }
 
-// entered records and reports the first attempt in transaction scope.
-func (h *Hook) entered(e hooks.Campaign) bool {
+// first records the candidate in a set, and reports whether that is new.
+func (h *Hook) first(set map[hooks.Origin]bool, candidate hooks.Origin) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	first := e.InTransaction && !h.inside[e.Origin]
-	if first {
-		h.inside[e.Origin] = true
-	}
-	return first
+	known := set[candidate]
+	set[candidate] = true
+	return !known
 }
 
 // OnClosed forgets the candidate.
@@ -138,6 +134,7 @@ func (h *Hook) OnClosed(_ context.Context, e hooks.Closed) {
 	delete(h.outages, e.Origin)
 	delete(h.deputies, e.Origin)
 	delete(h.inside, e.Origin)
+	delete(h.deaf, e.Origin)
 }
 
 // becameDeputy records whether the candidate is the deputy, and reports whether that is new.

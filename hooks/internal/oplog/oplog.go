@@ -32,6 +32,7 @@ type Hook struct {
 	outages  map[hooks.Origin]outage // of candidates whose database is away
 	deputies map[hooks.Origin]bool
 	inside   map[hooks.Origin]bool // candidates in transaction scope
+	deaf     map[hooks.Origin]bool // candidates that do not listen for the loss of their session
 }
 
 // outage is a series of failed attempts.
@@ -53,11 +54,14 @@ var (
 // New returns a Hook that passes its lines to write. If electors share the hook, write
 // must be safe for concurrent use.
 func New(write Write) *Hook {
-	return &Hook{write: write, outages: make(map[hooks.Origin]outage), deputies: make(map[hooks.Origin]bool), inside: make(map[hooks.Origin]bool)}
+	return &Hook{write: write, outages: make(map[hooks.Origin]outage), deputies: make(map[hooks.Origin]bool), inside: make(map[hooks.Origin]bool), deaf: make(map[hooks.Origin]bool)}
 }
 
-// OnElected logs that a term began.
+// OnElected logs that a term began, and with the first one that its end is not listened for.
 func (h *Hook) OnElected(ctx context.Context, e hooks.Elected) {
+	if e.NotListening != nil && h.first(h.deaf, e.Origin) {
+		h.line(ctx, Info, "not listening for loss", e.Origin, "reason", e.NotListening)
+	}
 	h.line(ctx, Info, "elected", e.Origin, "token", digits(e.Token), "waited", round(e.Waited))
 }
 

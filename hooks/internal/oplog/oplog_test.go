@@ -104,7 +104,9 @@ func everythingAtOnce(h *oplog.Hook) {
 	attempt(h, a, 2, hooks.Failed, 1)
 	h.OnCampaign(ctx, hooks.Campaign{Origin: a, Attempt: 3, Outcome: hooks.Busy, Deputy: true, InTransaction: true})
 	attempt(h, a, 4, hooks.Granted, 2)
-	h.OnElected(ctx, hooks.Elected{Origin: a})
+	for range 2 { // it says once that it does not listen
+		h.OnElected(ctx, hooks.Elected{Origin: a, NotListening: errRefused})
+	}
 	h.OnHeartbeat(ctx, hooks.Heartbeat{Origin: a})
 	h.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: a, Current: "a"})
 	h.OnLeaderChanged(ctx, hooks.LeaderChanged{Origin: a, Current: "b"})
@@ -112,7 +114,7 @@ func everythingAtOnce(h *oplog.Hook) {
 		h.OnDemoted(ctx, hooks.Demoted{Origin: a, Reason: reason})
 	}
 	for _, op := range []hooks.Op{
-		hooks.OpHeartbeat, hooks.OpRelease, hooks.OpWork, hooks.OpLead, hooks.OpHook, hooks.OpSetting, hooks.OpWatch, hooks.OpHealth, hooks.OpRequest, hooks.OpCall, hooks.OpToken,
+		hooks.OpHeartbeat, hooks.OpRelease, hooks.OpWork, hooks.OpLead, hooks.OpHook, hooks.OpSetting, hooks.OpHealth, hooks.OpRequest, hooks.OpCall, hooks.OpToken,
 	} {
 		h.OnError(ctx, hooks.Failure{Origin: a, Op: op})
 	}

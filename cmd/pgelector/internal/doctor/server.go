@@ -173,11 +173,10 @@ func (x *Examination) privileges(ctx context.Context) error {
 	return nil
 }
 
-// An election's leader and deputy pin a session each, however many candidates it has. A
-// leader may pin one more (WithWatch). Leader, deputy and one of the others may each borrow a
-// connection for one statement at the same time.
+// An election's leader and deputy pin a session each, however many candidates it has. Leader,
+// deputy and one of the others may each borrow a connection for one statement at the same time.
 const (
-	pins   = 3
+	pins   = 2
 	needed = pins + 3
 )
 
@@ -227,7 +226,7 @@ func (x *Examination) need() {
 		{"transaction", "poll (the default there)", n},
 		{"transaction", "deputy or wait", 2 * n},
 	} {
-		x.say(note, "need", "elections: %d; server connections in %s scope with the standby %s: %d, and %d more with WithWatch", n, mode.scope, mode.standby, mode.keep, n)
+		x.say(note, "need", "elections: %d; server connections in %s scope with the standby %s: %d", n, mode.scope, mode.standby, mode.keep)
 	}
 	x.say(note, "need", "a shared session (NewSession, session scope) keeps one for each process, however many elections it has")
 	x.say(note, "need", "candidates borrow up to %d more for moments: one for each statement", needed-pins)

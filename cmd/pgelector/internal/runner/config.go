@@ -37,7 +37,6 @@ type Config struct {
 	Standby         elector.Standby // if StandbyChosen
 	StandbyChosen   bool
 	DeputyInterval  time.Duration // 0 means the library's default
-	Watch           bool          // notice at once when the server ends the session
 	Synchronous     time.Duration // the longest lease of all candidates, with synchronous standbys; else 0
 
 	Group  string // of shards; then Election is empty
@@ -153,9 +152,6 @@ func (c *Config) sessionOptions() []elector.SessionOption {
 	}
 	if c.Retry != 0 {
 		all = append(all, elector.WithRetryInterval(c.Retry))
-	}
-	if c.Watch {
-		all = append(all, elector.WithWatch())
 	}
 	return all
 }

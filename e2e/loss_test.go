@@ -1,0 +1,509 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	pgxdriver "github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+)
+
+// unbeaten are the options of a leader whose first heartbeat is due when these tests have long
+// failed. What it notices before, it was told, or has looked for.
+var unbeaten = []elector.Option{elector.WithLease(3 * time.Minute), elector.WithHeartbeatInterval(patience + patience/2), elector.WithRetryInterval(retry)}
+
+// listens reports whether the driver's connections can be waited on.
+func (d drivers) listens() bool { return d.name(0) == "pgx" }
+
+// leads waits until the candidate leads, and checks that it listens for its loss if it should.
+func (c *candidate) leads(t *testing.T, listens bool) hooks.Elected {
+	t.Helper()
+	e := c.elected(t)
+	if c.Settings().ListensForLoss != listens || (e.NotListening == nil) != listens {
+		t.Errorf("it listens for its loss: %t (%v), want %t", c.Settings().ListensForLoss, e.NotListening, listens)
+	}
+	return e
+}
+
+// loses waits until the candidate has noticed that its session has ended, and checks that the
+// cause is what the server said: a SQLSTATE, or "" if it said nothing. It returns when.
+func (c *candidate) loses(t *testing.T, says string) time.Time {
+	t.Helper()
+	lost := wait[hooks.Demoted](t, c, nil)
+	wraps(t, lost.Err, elector.ErrSessionLost)
+	if got := stateOf(lost.Err); c.Settings().ListensForLoss && got != says {
+		t.Errorf("demoted by what the server said as %q, want %q: %v", got, says, lost.Err)
+	}
+	if n := len(c.rec.Heartbeats()); n > 0 {
+		t.Errorf("%d heartbeats: the test shows nothing", n)
+	}
+	return lost.At
+}
+
+// endsBackend ends the leader's session on a server that lives on.
+type endsBackend struct {
+	says    string                // the SQLSTATE
+	since   int                   // the first major version that knows it
+	setting string                // that the leader's session gets, and then loses it
+	strike  func(*server, string) // given the backend, as text; nil if the setting does it
+	opts    []elector.Option
+}
+
+// Each leader has a deputy.
+func TestALeaderNoticesBeforeTheNextHeartbeatThatTheServerHasEndedItsSession(t *testing.T) {
+	t.Parallel()
+	inside := []elector.Option{elector.WithScope(elector.TransactionScope)}
+	terminate := func(s *server, pid string) { _, _ = s.admin.Exec("SELECT pg_terminate_backend($1::int)", pid) }
+	for name, way := range map[string]endsBackend{
+		"terminated":                          {says: "57P01", strike: terminate},
+		"terminated in a transaction":         {says: "57P01", strike: terminate, opts: inside},
+		"idle_session_timeout":                {says: "57P05", setting: "idle_session_timeout"},
+		"idle_in_transaction_session_timeout": {says: "25P03", setting: "idle_in_transaction_session_timeout", opts: inside},
+		"transaction_timeout":                 {says: "25P04", setting: "transaction_timeout", opts: inside, since: 17},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if way.setting == "idle_session_timeout" {
+				inSessionScope(t, "the leader is never idle outside a transaction")
+			}
+			overEach(t, func(t *testing.T, d drivers) {
+				s := direct(t)
+				if major := one[int](t, s.admin, "SELECT current_setting('server_version_num')::int / 10000"); major < way.since {
+					t.Skipf("PostgreSQL %d has no %s", major, way.setting)
+				}
+				election := s.election(t)
+				pool, counter := d.openCounted(t, 0, s.Cluster.DSN())
+				leader := s.stand(t, pool, election, slices.Concat(unbeaten, []elector.Option{directly()}, way.opts)...).run(t, nil)
+				leader.leads(t, d.listens())
+				deputy := s.stand(t, d.open(t, 1, s.Cluster.DSN()), election, slices.Concat(unbeaten, []elector.Option{directly(), elector.WithStandby(elector.Deputy)}, way.opts)...).run(t, nil)
+				wait(t, deputy, func(e hooks.Campaign) bool { return e.Deputy })
+				pid, state := s.holders(t, leader.Key())[0], "idle"
+				if leader.Settings().Scope == elector.TransactionScope {
+					state = "idle in transaction"
+				}
+				eventually(t, "the session shows nothing", func() bool {
+					return one[string](t, s.admin, "SELECT concat_ws(' ', state, wait_event, backend_xmin) FROM pg_stat_activity WHERE pid = $1", pid) == state+" ClientRead"
+				})
+				if way.setting != "" {
+					for _, query := range []string{db.HoldsLock, db.HeldLocks, db.PingTransaction} { // whichever Verify sends
+						counter.before.Store(query, "SET "+way.setting+" = 100")
+					}
+					_ = termOf(t, leader).Verify(soon(t)) // the server may be quicker
+				} else {
+					way.strike(s, fmt.Sprint(pid))
+				}
+				lost := leader.loses(t, way.says)
+				eventually(t, "somebody leads", func() bool { return len(leader.rec.Elected()) > 1 || len(deputy.rec.Elected()) > 0 })
+				for _, led := range append(leader.rec.Elected()[1:], deputy.rec.Elected()...) {
+					t.Logf("two believed for %v", lost.Sub(led.At))
+				}
+			})
+		})
+	}
+}
+
+func TestALeaderNoticesThatItsDatabaseIsDropped(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := direct(t)
+		name := unique("dropped")
+		_, err := s.admin.Exec(`CREATE DATABASE "` + name + `"`)
+		check(t, err)
+		c := s.stand(t, d.open(t, 0, s.Cluster.DSN(pgcluster.ForDatabase(name))), unique(t.Name()), append(unbeaten, directly())...)
+		c.poolClosed = true // it leads nowhere
+		c.run(t, nil)
+		c.leads(t, d.listens())
+		_, err = s.admin.Exec(`DROP DATABASE "` + name + `" WITH (FORCE)`)
+		check(t, err)
+		c.loses(t, "57P01")
+	})
+}
+
+// The leader's server shuts down or crashes, and comes back.
+func TestALeaderNoticesBeforeTheNextHeartbeatThatItsServerIsGone(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		cluster := own(t)
+		for _, way := range []struct {
+			name, says string
+			strike     func(s *server, pid int) error
+		}{
+			{"fast shutdown", "57P01", func(*server, int) error { return cluster.Shutdown(soon(t), pgcluster.Fast) }},
+			{"immediate shutdown", "", func(*server, int) error { return cluster.Shutdown(soon(t), pgcluster.Immediate) }},
+			{"kill -9 of its backend", "", func(_ *server, pid int) error { return cluster.KillBackend(pid) }},
+			{"kill -9 of another backend", "", func(s *server, _ int) error {
+				return cluster.KillBackend(one[int](t, s.admin, "SELECT pg_backend_pid()"))
+			}},
+			{"kill -9 of the postmaster", "57P01", func(*server, int) error { return syscall.Kill(cluster.PID(), syscall.SIGKILL) }},
+		} {
+			t.Run(way.name, func(t *testing.T) {
+				s := withoutPooler(t, cluster)
+				election := unique(t.Name())
+				leader := s.stand(t, d.open(t, 0, s.DSN()), election, append(unbeaten, directly())...).run(t, nil)
+				leader.leads(t, d.listens())
+				next := s.stand(t, d.open(t, 1, s.DSN()), election, append(unbeaten, directly())...).run(t, nil)
+				next.follows(t)
+				check(t, way.strike(s, s.holders(t, leader.Key())[0]))
+				lost := leader.loses(t, way.says)
+				if way.name == "kill -9 of the postmaster" { // its backends end when they notice
+					eventually(t, "the server is gone", func() bool { return !s.up() })
+					return
+				}
+				if strings.HasSuffix(way.name, "shutdown") {
+					check(t, cluster.Resume(soon(t)))
+				}
+				eventually(t, "the server is back", s.up)
+				again := leader.rec.Cursor()
+				nextElected(t, again) // its first term
+				eventually(t, "somebody leads", func() bool { return len(leader.rec.Elected()) > 1 || len(next.rec.Elected()) > 0 })
+				for _, led := range append(leader.rec.Elected()[1:], next.rec.Elected()...) {
+					if d.listens() && led.At.Before(lost) {
+						t.Errorf("a successor was elected %v before the leader knew", lost.Sub(led.At))
+					}
+				}
+			})
+		}
+	})
+}
+
+// The primary is lost, and its standby is promoted.
+func TestALeaderNoticesBeforeTheNextHeartbeatThatItsPrimaryIsReplaced(t *testing.T) {
+	inSessionScope(t, "it starts no pooler")
+	t.Parallel()
+	primary := own(t)
+	standby, err := primary.AddStandby(t.Context())
+	check(t, err)
+	p, s := withoutPooler(t, primary), withoutPooler(t, standby)
+	var leaders []*candidate
+	var next []*candidate
+	var address atomic.Pointer[string]
+	move := func(to *server) { dsn := to.DSN(); address.Store(&dsn) }
+	move(p)
+	for _, d := range []drivers{pgx, pq} {
+		election := unique(t.Name())
+		leader := s.stand(t, d.openMoving(t, 0, &address), election, unbeaten...).run(t, nil)
+		leader.leads(t, d.listens())
+		follower := s.stand(t, d.openMoving(t, 0, &address), election, unbeaten...).run(t, nil)
+		follower.follows(t)
+		leaders, next = append(leaders, leader), append(next, follower)
+	}
+	check(t, primary.Kill())
+	move(s)
+	check(t, standby.Promote(soon(t)))
+	for i, leader := range leaders {
+		lost := leader.loses(t, "")
+		eventually(t, "somebody leads", func() bool { return len(leader.rec.Elected()) > 1 || len(next[i].rec.Elected()) > 0 })
+		for _, led := range append(leader.rec.Elected()[1:], next[i].rec.Elected()...) {
+			t.Logf("two believed for %v", lost.Sub(led.At))
+		}
+	}
+}
+
+func TestALeaderNoticesBeforeTheNextHeartbeatThatItsConnectionIsCut(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, d drivers) {
+		s := direct(t)
+		l := s.behindAProxy(t)
+		for name, cut := range map[string]func(){"RST": l.proxy.Reset, "FIN": l.proxy.HangUp} {
+			t.Run(name, func(t *testing.T) {
+				c := l.stand(t, d, 0, l.election(t), append(unbeaten, directly())...).run(t, nil)
+				c.leads(t, d.listens())
+				cut()
+				c.loses(t, "")
+			})
+		}
+	})
+}
+
+// KILL of PgBouncer ends the connections of its clients. RECONNECT waits until they are released,
+// so it ends no term.
+func TestALeaderNoticesBeforeTheNextHeartbeatThatAPoolerEndsItsConnection(t *testing.T) {
+	t.Parallel()
+	for name, mode := range map[string]pgcluster.PoolMode{"session pooling": pgcluster.Session, "transaction pooling": pgcluster.Transaction} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := direct(t)
+			overEach(t, func(t *testing.T, d drivers) {
+				b := bounced(t, s.Cluster, mode, pgcluster.WithPoolSize(20))
+				c := s.stand(t, d.open(t, 0, b.DSN(pgcluster.WithParam("default_query_exec_mode", "exec"))), s.election(t), unbeaten...)
+				c.shared, c.moved = true, mode == pgcluster.Transaction
+				c.run(t, nil)
+				c.leads(t, d.listens())
+				check(t, b.Console(soon(t), "RECONNECT"))
+				expect(t, termOf(t, c).Verify(soon(t)))
+				check(t, b.Console(soon(t), "KILL postgres"))
+				c.loses(t, "08P01")
+				check(t, b.Console(soon(t), "RESUME postgres"))
+			})
+		})
+	}
+}
+
+// Whatever is between the pool and the server, pgx's connection is found and waited on.
+func TestALeaderListensForItsLossHoweverItIsConnected(t *testing.T) {
+	t.Parallel()
+	s := direct(t)
+	for name, open := range map[string]func(*testing.T) *sql.DB{
+		"a pgxpool": func(t *testing.T) *sql.DB {
+			pool := stdlib.OpenDBFromPool(s.pgxPool(t))
+			t.Cleanup(func() { expect(t, pool.Close()) })
+			return pool
+		},
+		"a Unix socket": func(t *testing.T) *sql.DB { return pgx.open(t, 0, s.onASocket(t)) },
+		"TLS":           func(t *testing.T) *sql.DB { return pgx.open(t, 0, s.onTLS(t)) },
+		"exec":          inMode(s, "exec"),
+		"cache":         inMode(s, "cache_describe"),
+		"describe":      inMode(s, "describe_exec"),
+		"simple":        inMode(s, "simple_protocol"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := s.stand(t, open(t), s.election(t), append(unbeaten, directly())...).run(t, nil)
+			c.leads(t, true)
+			expect(t, termOf(t, c).Verify(soon(t)))
+			s.terminate(t, s.holders(t, c.Key())[0])
+			c.loses(t, "57P01")
+		})
+	}
+}
+
+func inMode(s *server, mode string) func(*testing.T) *sql.DB {
+	return func(t *testing.T) *sql.DB {
+		return pgx.open(t, 0, s.Cluster.DSN(pgcluster.WithParam("default_query_exec_mode", mode)))
+	}
+}
+
+// forward passes on what arrives at the listener. greet prepares a client's connection.
+func (s *server) forward(t *testing.T, at net.Listener, greet func(net.Conn) (net.Conn, error)) {
+	t.Helper()
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		_ = at.Close()
+		all.Wait()
+	})
+	all.Go(func() {
+		for {
+			raw, err := at.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer raw.Close()
+				client, err := greet(raw)
+				if err != nil {
+					return
+				}
+				server, err := net.Dial("tcp", s.Addr())
+				if err != nil {
+					return
+				}
+				all.Go(func() {
+					_, _ = io.Copy(server, client)
+					_ = server.Close()
+				})
+				_, _ = io.Copy(client, server)
+				_ = client.Close()
+				_ = server.Close()
+			})
+		}
+	})
+}
+
+// onASocket returns an address of the server by a Unix socket.
+func (s *server) onASocket(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	at, err := net.Listen("unix", filepath.Join(dir, ".s.PGSQL.5432"))
+	check(t, err)
+	s.forward(t, at, func(c net.Conn) (net.Conn, error) { return c, nil })
+	return "host=" + dir + " port=5432 user=postgres dbname=postgres"
+}
+
+// onTLS returns an address of the server by TLS.
+func (s *server) onTLS(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	check(t, err)
+	certificate := x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, &certificate, &certificate, &key.PublicKey, key)
+	check(t, err)
+	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	s.forward(t, at, func(c net.Conn) (net.Conn, error) {
+		if _, err := io.ReadFull(c, make([]byte, 8)); err != nil { // SSLRequest
+			return nil, err
+		}
+		if _, err := c.Write([]byte("S")); err != nil {
+			return nil, err
+		}
+		return tls.Server(c, config), nil
+	})
+	return "postgres://postgres@" + at.Addr().String() + "/postgres?sslmode=require"
+}
+
+// A stubborn connection has no deadlines, as one through ssh.
+type stubborn struct {
+	net.Conn
+	says  error // what it answers to who sets one
+	asked *atomic.Int64
+}
+
+func (c stubborn) SetReadDeadline(time.Time) error  { c.asked.Add(1); return c.says }
+func (c stubborn) SetWriteDeadline(time.Time) error { return c.says }
+func (c stubborn) SetDeadline(time.Time) error      { return c.says }
+
+// configured opens a pool of pgx with a changed configuration.
+func (s *server) configured(t *testing.T, change func(*pgxdriver.ConnConfig)) *sql.DB {
+	t.Helper()
+	config, err := pgxdriver.ParseConfig(s.Cluster.DSN())
+	check(t, err)
+	change(config)
+	pool := stdlib.OpenDB(*config)
+	t.Cleanup(func() { expect(t, pool.Close()) })
+	return pool
+}
+
+func TestALeaderWhoseConnectionKnowsNoDeadlinesLooksForItsLoss(t *testing.T) {
+	t.Parallel()
+	for name, says := range map[string]error{"refused": errors.New("deadlines are not supported"), "ignored": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := direct(t)
+			var asked atomic.Int64
+			pool := s.configured(t, func(config *pgxdriver.ConnConfig) {
+				dial := config.DialFunc
+				config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := dial(ctx, network, addr)
+					return stubborn{conn, says, &asked}, err
+				}
+			})
+			c := s.stand(t, pool, s.election(t), append(unbeaten, directly())...)
+			key := c.Key()
+			var atLock atomic.Int64 // how often a deadline had been set when the lock was taken
+			seen := make(chan struct{})
+			go func() {
+				defer close(seen)
+				eventually(t, "the lock is held", func() bool { atLock.Store(asked.Load()); return len(s.holders(t, key)) > 0 })
+			}()
+			c.run(t, nil)
+			c.leads(t, false)
+			<-seen
+			if atLock.Load() == 0 {
+				t.Error("the connections were not tried before the lock was held")
+			}
+			before := asked.Load()
+			for range 20 {
+				expect(t, termOf(t, c).Verify(soon(t)))
+				time.Sleep(5 * time.Millisecond)
+			}
+			if n := asked.Load() - before; n > 0 && says == nil {
+				t.Errorf("it was waited on %d times", n)
+			}
+			s.terminate(t, s.holders(t, key)[0])
+			c.loses(t, "")
+		})
+	}
+}
+
+// A context that ends makes this configuration send a cancel request, and wait for two seconds.
+func TestTheEndOfAWaitSendsNoCancelRequestAndDelaysNoStatement(t *testing.T) {
+	t.Parallel()
+	s := direct(t)
+	var dials atomic.Int64
+	pool := s.configured(t, func(config *pgxdriver.ConnConfig) {
+		dial := config.DialFunc
+		config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dials.Add(1)
+			return dial(ctx, network, addr)
+		}
+		config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+			return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: 2 * time.Second}
+		}
+	})
+	c := s.stand(t, pool, s.election(t), append(unbeaten, directly())...).run(t, nil)
+	first := c.leads(t, true)
+	term, before := termOf(t, c), dials.Load()
+	for range 50 { // 100 s, if each end of a wait took its time
+		check(t, term.Verify(soon(t)))
+		time.Sleep(time.Millisecond)
+	}
+	if n := dials.Load() - before; n > 0 {
+		t.Errorf("%d more connections were made", n)
+	}
+	if term.Token() != first.Token || !c.IsLeader() {
+		t.Error("the term was lost")
+	}
+}
+
+// Other code has left LISTEN on the leader's connection.
+func TestAFloodOfNotificationsCostsALeaderThatListensNothing(t *testing.T) {
+	t.Parallel()
+	s := direct(t)
+	config, err := pgxdriver.ParseConfig(s.Cluster.DSN())
+	check(t, err)
+	channel := unique("flood")
+	pool := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgxdriver.Conn) error {
+		_, err := conn.Exec(ctx, `LISTEN "`+channel+`"`)
+		return err
+	}))
+	t.Cleanup(func() { expect(t, pool.Close()) })
+	c := s.stand(t, pool, s.election(t), directly()).run(t, nil)
+	c.leads(t, true)
+	beats := c.after()
+	flood := func() {
+		for range 10 {
+			_, err := s.admin.Exec("SELECT pg_notify($1, repeat('x', 1000) || i) FROM generate_series(1, 1000) i", channel)
+			check(t, err)
+		}
+		next[hooks.Heartbeat](t, beats, nil)
+		next[hooks.Heartbeat](t, beats, nil)
+	}
+	flood()
+	first := heap()
+	for range 3 { // 30 MB
+		flood()
+	}
+	if now := heap(); now > first+10<<20 {
+		t.Errorf("the heap has grown from %d to %d bytes", first, now)
+	}
+	for _, lost := range c.rec.Demoted() {
+		t.Errorf("demoted: %v", lost.Err)
+	}
+}
+
+// heap returns the bytes in use.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

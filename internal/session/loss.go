@@ -1,0 +1,68 @@
+package session
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pgelector/pgelector/db"
+)
+
+// errUnchecked is returned for a driver before the first check of its server.
+var errUnchecked = errors.New("elector: the server has not been checked yet")
+
+// ListensForLoss returns nil if the connections of sessions are waited on between two
+// statements, so that their loss is known at once. Otherwise it says why they cannot be: then
+// the loss is looked for each 250 ms. It may be called from any goroutine.
+func (v *Server) ListensForLoss() error {
+	if why := v.deaf.Load(); why != nil {
+		return *why
+	}
+	return errUnchecked
+}
+
+// tryListening finds out whether connections can be waited on, on one that holds nothing. deaf
+// says why they cannot be.
+func (v *Server) tryListening(ctx context.Context) (deaf, err error) {
+	if why := v.deaf.Load(); why != nil {
+		return *why, nil
+	}
+	err = v.with(ctx, false, func(s *Session) (err error) {
+		deaf, err = s.pin.TryListening(ctx)
+		return err
+	})
+	if deaf != nil { // whatever became of that connection
+		err = nil
+	}
+	return deaf, err
+}
+
+// listen has the end of the session's connection noticed at once, if it can be waited on. One
+// loss has the other sessions of the pool ask at once.
+func (v *Server) listen(s *Session) {
+	if v.ListensForLoss() != nil {
+		return
+	}
+	go s.pin.Listen(s.ctx, func(err error) {
+		s.cancel(s.causeOf(err))
+		live.suspect(v.pool)
+	})
+}
+
+// lookForLoss sends an empty statement, unless the connection is waited on, or used: so a
+// session that the server has ended is noticed before the next heartbeat. The answer proves
+// nothing, and heartbeats keep their times. But one that took long does: no heartbeat could be
+// sent meanwhile.
+func (s *Session) lookForLoss() error {
+	if s.pin.IsBusy() {
+		return nil
+	}
+	_, err := do(s.ctx, s, false, func(ctx context.Context, _ *db.Queries) (any, error) {
+		sent := s.now()
+		err := s.pin.Ping(ctx)
+		if err == nil && s.now().since(sent) > glance {
+			s.renew(sent)
+		}
+		return nil, err
+	}, func(any) {})
+	return s.causeOf(err)
+}

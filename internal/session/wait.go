@@ -1,0 +1,109 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+)
+
+// HoldLife takes the session's life lock. Its key can be guessed, so a stranger may hold it.
+func (s *Session) HoldLife(candidateID string) error {
+	return s.holdPair(LifeKey(candidateID, s.pid), errLifeTaken)
+}
+
+// Name is the key of a lock of two integers by which fenced transactions know the session. The first
+// call takes it. In transaction scope the transaction has a name.
+func (s *Session) Name(ctx context.Context) (int64, error) {
+	if s.inside || s.named.Load() {
+		return s.name, nil
+	}
+	granted, err := tryPair(ctx, s, s.name, false, Do)
+	if err == nil && !granted {
+		return 0, errLifeTaken
+	}
+	if err == nil {
+		s.named.Store(true)
+	}
+	return s.name, err
+}
+
+// holdPair takes a lock of two integers of this session's own. It returns taken if another has it.
+func (s *Session) holdPair(key int64, taken error) error {
+	granted, err := s.TryPair(key)
+	if err == nil && !granted {
+		err = taken
+	}
+	return err
+}
+
+// TryPair tries the lock of two integers, the halves of key. An error does not end the
+// session's transaction.
+func (s *Session) TryPair(key int64) (granted bool, err error) {
+	return tryPair(s.ctx, s, key, false, behindSavepoint)
+}
+
+func tryPair(ctx context.Context, s *Session, key int64, forNow bool, do asker[bool]) (granted bool, err error) {
+	high, low := Halves(key)
+	return do(ctx, s, func(ctx context.Context, q *db.Queries) (granted bool, err error) {
+		if !s.forNow {
+			granted, err = q.TryPair(ctx, db.TryPairParams{Inside: s.inside, High: high, Low: low})
+			s.forNow = granted && forNow
+		}
+		return granted, err
+	})
+}
+
+// TryForNow tries the lock of two integers, the halves of key, which LetGo releases. Inside a
+// transaction only ROLLBACK TO can release a lock, with all that were taken after it. So there can
+// be one such lock at a time, and while there is, none of two integers is granted. drop is called
+// if ctx ends first and the lock is granted later.
+func (s *Session) TryForNow(ctx context.Context, key int64, drop func()) (granted bool, err error) {
+	return tryPair(ctx, s, key, s.inside, func(ctx context.Context, s *Session, try func(context.Context, *db.Queries) (bool, error)) (bool, error) {
+		return tryOr(ctx, s, try, func(late bool) {
+			if late {
+				drop()
+			}
+		})
+	})
+}
+
+// LetGo releases the lock of TryForNow. It is called within Do, and reports whether the session
+// had the lock until then.
+func (s *Session) LetGo(ctx context.Context, q *db.Queries, key int64) (held bool, err error) {
+	if !s.inside {
+		high, low := Halves(key)
+		return q.UnlockPair(ctx, db.UnlockPairParams{High: high, Low: low})
+	}
+	if !s.pin.InTx() { // with which it has ended
+		return true, nil
+	}
+	if err = s.pin.Exec(ctx, db.RollBackToIt); err == nil {
+		err = s.pin.Exec(ctx, db.ReleaseIt)
+	}
+	s.forNow = false
+	return true, err
+}
+
+// PairIsFree reports whether nobody holds the lock of two integers, the halves of key, exclusively.
+func (s *Session) PairIsFree(ctx context.Context, key int64) (bool, error) {
+	high, low := Halves(key)
+	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.PairIsFreeRow, error) {
+		return q.PairIsFree(ctx, db.PairIsFreeParams{High: high, Low: low})
+	})
+	return row.Free, err
+}
+
+// LeastWait is what Wait waits at least, unless the server permits no wait.
+const LeastWait = 100 * time.Millisecond
+
+// Wait waits for the lock that PrepareWait has named, for a bounded time. pg_locks shows
+// whether it was granted.
+func (s *Session) Wait(ctx context.Context) error {
+	_, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) { return nil, q.WaitLock(ctx) })
+	if err != nil {
+		return fmt.Errorf("elector: wait for the lock: %w", Explain(err))
+	}
+	return nil
+}
