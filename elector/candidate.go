@@ -403,19 +403,24 @@ func (a *announcer) calls(of *registration, method string) (returned func()) {
 	}
 }
 
-// beside makes a report that bypasses the queue. The hook that blocks the queue receives it last,
-// and not at all if its OnError does not return.
+// beside makes a report that bypasses the queue. The hook that the queue calls receives it last,
+// and not at all if its OnError does not return soon.
 func (a *announcer) beside(ctx context.Context, f hooks.Failure) func() {
 	f.Origin, f.At = a.origin, time.Now()
+	report := func(h hooks.ErrorHook) { h.OnError(context.WithoutCancel(ctx), f) }
 	return func() {
 		all, c := slices.Clone(a.hooks.Load().all), a.calling.Load()
 		if i := slices.IndexFunc(all, func(r *registration) bool { return c != nil && r == c.of }); i >= 0 {
 			all = slices.Delete(all, i, i+1)
-			if c.method != "OnError" {
-				all = append(all, c.of)
-			}
+			defer func() {
+				soon, cancel := context.WithTimeout(context.Background(), a.patience)
+				defer cancel()
+				if c.method != "OnError" || await(soon, c.returned) {
+					tell(nil, []*registration{c.of}, report, a.panicked)
+				}
+			}()
 		}
-		tell(nil, all, func(h hooks.ErrorHook) { h.OnError(context.WithoutCancel(ctx), f) }, a.panicked)
+		tell(nil, all, report, a.panicked)
 	}
 }
 

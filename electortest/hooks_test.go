@@ -599,3 +599,37 @@ func (b *bench) blocked(s *candidate) (found hooks.Failure) {
 	}
 	return found
 }
+
+// A report of work that runs on reaches the hook that is just being told why the term ended.
+func TestAnOverrunIsReportedToAHookThatIsBeingCalled(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var overran atomic.Bool
+		slow := hooks.Funcs{Error: func(_ context.Context, f hooks.Failure) {
+			switch f.Op {
+			case hooks.OpHeartbeat:
+				time.Sleep(heartbeat * 11 / 10) // a bit longer than the drain
+			case hooks.OpWork:
+				overran.Store(true)
+			}
+		}}
+		one := b.candidate("one", elector.WithHooks(slow))
+		ctx, stop := context.WithCancel(always)
+		ended := make(chan error)
+		go func() {
+			ended <- one.Run(ctx, func(ctx context.Context, _ *elector.Term) error {
+				<-ctx.Done()
+				time.Sleep(lease / 2)
+				return nil
+			})
+		}()
+		b.leads(one)
+		time.Sleep(time.Second)
+		b.Terminate(b.pid(one))
+		time.Sleep(lease)
+		if !overran.Load() {
+			b.Error("the work ran on, and nobody was told")
+		}
+		stop()
+		b.wraps(<-ended, context.Canceled)
+	})
+}

@@ -409,7 +409,7 @@ func TestLeadIsReadyOnlyWhileItLeads(t *testing.T) {
 	if got := get(t, there, "/healthz").status; got != http.StatusOK {
 		t.Errorf("a follower's /healthz: %d", got)
 	}
-	terminate(t, shared.Get(t).DSN(), name(t))
+	invoke(t, at(shared.Get(t).DSN()), "resign", name(t), "--to", "second").want(t, exit.OK, "second leads")
 	ready(t, there, http.StatusOK)
 	ready(t, here, http.StatusServiceUnavailable) // and it campaigns again
 	second.signal(t, syscall.SIGTERM)
