@@ -491,6 +491,12 @@ func TestTheCommandsWorkThroughATransactionPooler(t *testing.T) {
 		t.Skip(err)
 	}
 	check(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			said, err := bouncer.Log()
+			t.Logf("pgbouncer's log: %v\n%s", err, said[max(0, len(said)-3000):])
+		}
+	})
 	const deputy, poll = "elections: 7; server connections in session scope with the standby deputy (the default) or wait: 14",
 		"server connections in transaction scope with the standby poll (the default there): 7"
 	const inside = "server connections in transaction scope with the standby deputy or wait: 14"
