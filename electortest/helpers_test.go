@@ -212,20 +212,6 @@ func (b *bench) pid(s *candidate) int32 {
 	return leader.PID
 }
 
-// watcher waits until a watcher waits for its lock, and returns its process id.
-func (b *bench) watcher() int32 {
-	b.Helper()
-	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(time.Millisecond) {
-		for _, lock := range b.Locks() {
-			if lock.Guard && !lock.Granted {
-				return lock.PID
-			}
-		}
-	}
-	b.Fatal("nobody watches")
-	return 0
-}
-
 func state(err error) string {
 	var e *electortest.Error
 	if errors.As(err, &e) {

@@ -142,8 +142,6 @@ func seatKey(key int64) int64 {
 	return int64(binary.BigEndian.Uint64(sum[:8]))
 }
 
-func (x *execution) name() string { return nameOfBackend(x.backend) }
-
 // hasOffer reports whether somebody holds the lock of an offer.
 func (x *execution) hasOffer(offer lockID) (bool, error) {
 	free, err := x.server.locks.try(x.backend, offer, shared, bySession)

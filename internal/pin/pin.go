@@ -68,6 +68,17 @@ func Take(ctx context.Context, pool *sql.DB, within time.Duration) (c *Conn, lat
 	return c, false, nil
 }
 
+// CheckOpen returns an error if the pool is closed: one that is open has no connection for a context
+// that is done. It connects to nothing.
+func CheckOpen(pool *sql.DB) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := pool.Conn(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
 // Call makes a call when those before it are answered, and waits for its answer until ctx is
 // done. Then it returns the cause, and the call goes on: cancelling it would cost the
 // connection, because both drivers close one whose context ends. then receives the call's

@@ -91,12 +91,9 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, abandoned func(error)) (
 	return s, nil
 }
 
-// checkOpen returns ErrPoolClosed if the pool is closed: one that is open has no connection for a
-// context that is done. It connects to nothing.
+// checkOpen returns ErrPoolClosed if the pool is closed.
 func checkOpen(pool *sql.DB) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := pool.Conn(ctx); !errors.Is(err, context.Canceled) {
+	if err := pin.CheckOpen(pool); err != nil {
 		return pgerr.Wrap(ErrPoolClosed, err)
 	}
 	return nil
