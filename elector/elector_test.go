@@ -189,7 +189,7 @@ func TestTheCauseOfATermThatEndsOnRequestSaysWhoAskedForWhat(t *testing.T) {
 // A shared session outlives the term, and its heartbeat may come just as the term ends.
 func TestNothingOfATermIsAnnouncedOnceItHasEnded(t *testing.T) {
 	var got []string
-	n := newCandidate(nil, "orders", config{hooks: []hooks.Hook{hooks.Funcs{
+	n := newCandidate(nil, "orders", config{lease: leaseOf(time.Minute), hooks: []hooks.Hook{hooks.Funcs{
 		Error:     func(context.Context, hooks.Failure) { got = append(got, "error") },
 		Heartbeat: func(context.Context, hooks.Heartbeat) { got = append(got, "heartbeat") },
 	}}})
