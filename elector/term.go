@@ -118,7 +118,7 @@ func (t *Term) check() {
 // Verify asks the server whether the session still holds the lock, in one round trip. It
 // returns nil if so; the lease is then renewed. If not, the term ends, and the error wraps
 // ErrNotLeader and its cause. If ctx ends first, the error wraps its cause, and the term
-// goes on.
+// goes on, as it does if the server cancels the question (SQLSTATE 57014).
 func (t *Term) Verify(ctx context.Context) error {
 	var err error
 	if t.over() == nil {

@@ -293,6 +293,26 @@ func TestATenthHeartbeatEndsATermWhoseLockIsGone(t *testing.T) {
 	})
 }
 
+// Its statement_timeout ends it, say, beside very many locks of others, or somebody does. The session has its
+// locks still.
+func TestAQuestionThatTheServerCancelsEndsNoTerm(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		expectTerm(mock, 1)
+		e, rec := newElector(t, pool)
+		term := campaign(t, e)
+		query(mock, "HoldsLock").WillReturnError(errCancelled)
+		if err := term.Verify(t.Context()); !errors.Is(err, errCancelled) || errors.Is(err, elector.ErrNotLeader) {
+			t.Errorf("got %v", err)
+		}
+		query(mock, "HoldsLock").WillReturnRows(row(true, sessionPID))
+		wantError(t, term.Verify(t.Context()))
+		expectResign(mock)
+		resign(t, term)
+		wantFailures(t, rec)
+	})
+}
+
 func TestAVerifyWhoseContextEndsDoesNotEndTheTerm(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)

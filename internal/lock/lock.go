@@ -53,7 +53,8 @@ func (l *Lock) Lost() bool {
 }
 
 // Verify asks the server whether the session still holds the lock. It returns nil if so. If
-// ctx ends first it returns the cause, and nothing is known. If the lock was released
+// ctx ends first it returns the cause, and nothing is known; nor is it if the server cancels the
+// question (57014): its statement_timeout, or somebody. If the lock was released
 // meanwhile, it returns session.ErrNotLeader. Otherwise the session is lost, and the error
 // wraps session.ErrSessionLost.
 func (l *Lock) Verify(ctx context.Context) error {
@@ -63,7 +64,7 @@ func (l *Lock) Verify(ctx context.Context) error {
 		return nil
 	case err == nil && l.released.Load(): // before the question reached the server
 		return session.ErrNotLeader
-	case err != nil && ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil, pgerr.State(err) == "57014" && !l.InTransaction():
 		return err
 	case err == nil:
 		err = fmt.Errorf("backend %d does not hold the lock", l.PID())
