@@ -59,6 +59,7 @@ type candidate struct {
 	out     *history.Recorder
 	entries []*entry
 	session *elector.Session // nil unless it is shared
+	closed  atomic.Bool      // the pool, by Close: the elections have ended, and nothing is left but to leave
 }
 
 // errLeave ends a candidate when its standard input ends.
@@ -172,7 +173,11 @@ func (c *candidate) handle(ctx context.Context, cancel context.CancelCauseFunc, 
 			return err
 		}
 		for _, e := range c.entries {
-			wg.Go(func() { cancel(e.elector.Run(ctx, e.lead)) })
+			wg.Go(func() {
+				if err := e.elector.Run(ctx, e.lead); !c.closed.Load() || !errors.Is(err, elector.ErrPoolClosed) {
+					cancel(err)
+				}
+			})
 			wg.Go(func() { e.sample(ctx) })
 		}
 	case cmdMove:
@@ -182,6 +187,7 @@ func (c *candidate) handle(ctx context.Context, cancel context.CancelCauseFunc, 
 	case Discard:
 		wg.Go(func() { c.discard(ctx) })
 	case Close:
+		c.closed.Store(true)
 		go c.pool.Close()
 	default:
 		return fmt.Errorf("unknown command %q", verb)

@@ -228,14 +228,15 @@ func (s *supervisor) cleanUp() {
 // bound is how soon somebody must lead after the last fault: two leases for a barrier, one for
 // a silent session, the longest pause between two attempts, and the time limit of stuck calls.
 // If commits wait for a standby, it is two leases more: one for an attempt whose commit waits,
-// and one until a new primary may have a leader. Through a pooler a first check takes some 70
-// round trips: it looks for the pooler three times, and then tries a transaction. After it, or
-// in transaction scope without a pooler, check and attempt take 35; where a round trip takes a
-// tenth of the lease, some attempts are too late, and are made again.
+// and one until a new primary may have a leader. A check and an attempt take some 35 round trips,
+// of which 22 look for a pooler; where a round trip takes a tenth of the lease, some attempts are
+// too late, and are made again. Through a pooler a first check takes 70 more: it looks for the
+// pooler three times, and then tries a transaction.
 func (w *world) bound() time.Duration {
 	bound := 4*w.plan.Lease + 10*w.plan.Retry + 5*time.Second
+	bound += 2 * 35 * w.plan.Latency // on average half of the longest, both ways
 	if slices.ContainsFunc(w.plan.Candidates, func(c Candidate) bool { return c.Pooled || c.Scope == elector.TransactionScope }) {
-		bound += (70 + 2*35) * w.plan.Latency // on average half of the longest, both ways
+		bound += 70 * w.plan.Latency
 	}
 	if w.plan.Shards > 0 {
 		bound += w.plan.Grace + groupBound
