@@ -19,14 +19,14 @@ func (s *Session) Name(ctx context.Context) (int64, error) {
 	if s.inside || s.named.Load() {
 		return s.name, nil
 	}
-	granted, err := tryPair(ctx, s, s.name, false, Do)
-	if err == nil && !granted {
+	switch granted, err := tryPair(ctx, s, s.name, false, Do); {
+	case err != nil:
+		return 0, err
+	case !granted:
 		return 0, errLifeTaken
 	}
-	if err == nil {
-		s.named.Store(true)
-	}
-	return s.name, err
+	s.named.Store(true)
+	return s.name, nil
 }
 
 // holdPair takes a lock of two integers of this session's own. It returns taken if another has it.
