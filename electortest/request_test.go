@@ -360,7 +360,7 @@ func (c *watchedContext) AfterFunc(func()) (stop func() bool) {
 func TestARequestThatFailsLeavesNothingOnItsContext(t *testing.T) {
 	bubble(t, func(b *bench) {
 		term := b.campaign(b.candidate("leader").Elector)
-		asker := b.wired(fail("ApplySettings", 1, 1, serverError("53200", "out of shared memory")), "asker")
+		asker := b.wired(fail("ApplySettings", 2, 2, serverError("53200", "out of shared memory")), "asker") // the first one bounds Holder
 		ctx := &watchedContext{Context: b.Context()}
 		_, err := elector.RequestResign(ctx, asker.pool, asker.Election())
 		b.wraps(err, elector.ErrLockTableFull)

@@ -103,6 +103,12 @@ func query(mock sqlmock.Sqlmock, name string) *sqlmock.ExpectedQuery {
 	return mock.ExpectQuery("-- name: " + name + " ")
 }
 
+// inquiry expects a statement beside the session, in a transaction that has begun: its bound is set first.
+func inquiry(mock sqlmock.Sqlmock, name string) *sqlmock.ExpectedQuery {
+	query(mock, "ApplySettings").WithArgs(true, has("statement_timeout")).WillReturnRows(row(1))
+	return query(mock, name)
+}
+
 // row returns an answer of one row. The names of its columns do not matter.
 func row(values ...driver.Value) *sqlmock.Rows {
 	return sqlmock.NewRows(make([]string, len(values))).AddRow(values...)

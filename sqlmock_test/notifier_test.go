@@ -420,6 +420,7 @@ func TestAnyFaultOfARequestIsReturnedAtOnce(t *testing.T) {
 					expectBeginToTell(mock)
 				case "Holder":
 					mock.ExpectBegin()
+					query(mock, "ApplySettings").WillReturnRows(row(1))
 				}
 				if name == fails {
 					query(mock, name).WillReturnError(errPlain)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -313,6 +314,29 @@ func TestAQuestionThatTheServerCancelsEndsNoTerm(t *testing.T) {
 	})
 }
 
+// Others choose how many locks the question for requests reads. The server bounds it, too, by one lease.
+func TestAQuestionBesideTheSessionThatTheServerCancelsEndsNoTerm(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		pool, mock := newMock(t)
+		e, rec := newElector(t, pool)
+		expectTerm(mock, 1)
+		query(mock, "Ping").WillReturnRows(row(sessionPID, false, true)) // somebody rings
+		query(mock, "ServerStart").WillReturnRows(row("1767225600"))
+		mock.ExpectBegin()
+		bound := fmt.Sprintf(`[{"name":"statement_timeout","value":"%d"}]`, e.Settings().Lease.Milliseconds())
+		query(mock, "ApplySettings").WithArgs(true, bound).WillReturnRows(row(1))
+		query(mock, "Requests").WillReturnError(errCancelled)
+		mock.ExpectRollback()
+		term := campaign(t, e)
+		time.Sleep(3 * time.Second)
+		wantError(t, context.Cause(term.Context()))
+		expectResign(mock)
+		resign(t, term)
+		wantFailures(t, rec) // the second in a row is reported
+		wantDemoted(t, rec, hooks.Resigned)
+	})
+}
+
 func TestAVerifyWhoseContextEndsDoesNotEndTheTerm(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		pool, mock := newMock(t)
@@ -498,7 +522,7 @@ var (
 func expectLeader(mock sqlmock.Sqlmock, pid int, id string) {
 	rows := sqlmock.NewRows(make([]string, 10))
 	mock.ExpectBegin()
-	query(mock, "Holder").WillReturnRows(rows)
+	inquiry(mock, "Holder").WillReturnRows(rows)
 	if id != "" {
 		rows.AddRow(pid, id, "app", "", 0, 0, 0, false, "", "")
 	}
@@ -515,6 +539,7 @@ func TestAFaultOfLeaderAndCandidatesIsReturned(t *testing.T) {
 					expectLeader(mock, 0, "")
 				}
 				mock.ExpectBegin()
+				query(mock, "ApplySettings").WillReturnRows(row(1))
 				s.expect(mock, f)
 				mock.ExpectRollback()
 				all, err := e.Candidates(t.Context())
@@ -544,7 +569,7 @@ func TestEachSessionAnswersARequestOfTheSameName(t *testing.T) {
 					query(mock, "ServerStart").WillReturnRows(row("1767225600"))
 				}
 				mock.ExpectBegin()
-				query(mock, "Requests").WillReturnRows(row("3/7", key, 77, "", "admin", ""))
+				inquiry(mock, "Requests").WillReturnRows(row("3/7", key, 77, "", "admin", ""))
 				mock.ExpectRollback()
 			}
 			expectResign(mock)

@@ -355,7 +355,6 @@ const (
 // it has the lock.
 func settings(c Config) []setting {
 	l := c.Lease
-	millis := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	const probes = 3
 	length := int(math.Ceil(l.Length.Seconds()))
 	interval := max(length/(probes+1), 1)
@@ -379,6 +378,8 @@ func settings(c Config) []setting {
 		{"tcp_keepalives_count", strconv.Itoa(probes)},
 	}
 }
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // Settings are the settings of a session for the lock of that key, as a parameter of a
 // statement.

@@ -62,9 +62,16 @@ func isSuspicious(err error) bool {
 }
 
 // Inquire makes one call on a connection of the pool, beside any session. It waits for the
-// answer until ctx ends, and no longer than timeout.
+// answer until ctx ends, and no longer than timeout. The server has the same bound, for a client
+// that dies meanwhile: others choose how many locks a statement reads.
 func Inquire[T any](ctx context.Context, pool *sql.DB, timeout time.Duration, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	return inquire(ctx, pool, timeout, pooled.Ask, call)
+	bound := Encode([]setting{{"statement_timeout", millis(timeout)}})
+	return inquire(ctx, pool, timeout, pooled.Ask, func(ctx context.Context, q *db.Queries) (none T, err error) {
+		if _, err := q.ApplySettings(ctx, db.ApplySettingsParams{OnlyLocal: true, Settings: bound}); err != nil {
+			return none, err
+		}
+		return call(ctx, q)
+	})
 }
 
 // Announce is Inquire for a call that writes.
@@ -193,7 +200,7 @@ func (s *Session) CompareMet(ctx context.Context) error {
 // LookAround asks which server the pool reaches, and has the sessions of the pool compare
 // theirs with it. It waits until ctx ends, and no longer than timeout.
 func LookAround(ctx context.Context, pool *sql.DB, timeout time.Duration) {
-	row, err := Inquire(ctx, pool, timeout, func(ctx context.Context, q *db.Queries) (db.IdentifyRow, error) { return q.Identify(ctx) })
+	row, err := inquire(ctx, pool, timeout, pooled.Ask, func(ctx context.Context, q *db.Queries) (db.IdentifyRow, error) { return q.Identify(ctx) })
 	if err == nil {
 		live.meet(pool, identity{row})
 	}
