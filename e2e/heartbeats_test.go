@@ -43,16 +43,16 @@ func (s *server) beat(t *testing.T, d drivers, dsn, election string, leads bool)
 	t.Helper()
 	pool, counter := d.openCounted(t, 0, dsn)
 	b := &beating{id: unique("beating"), counter: counter}
-	lease := session.Lease{Length: time.Minute, Heartbeat: 5 * time.Millisecond, Drain: time.Second}
-	if !leads {
-		lease.Heartbeat = 100 * time.Millisecond // it tries more often
-	}
-	a := lock.New(session.NewServer(pool, session.Config{
+	c := session.Config{
 		Name:   b.id,
-		Lease:  lease,
 		OnBeat: func(session.Beat) {}, OnRequests: func([]session.Request) {},
 		Report: func(_ context.Context, _ session.Task, err error) { t.Error(err) },
-	}), lock.Config{Election: election, Key: elector.KeyFromName(election), Look: func() bool { return false }, Retry: retry, RetryInside: retry,
+	}
+	c.Lease.Length, c.Lease.Heartbeat, c.Lease.Drain = time.Minute, 5*time.Millisecond, time.Second
+	if !leads {
+		c.Lease.Heartbeat = 100 * time.Millisecond // it tries more often
+	}
+	a := lock.New(session.NewServer(pool, c), lock.Config{Election: election, Key: elector.KeyFromName(election), Look: func() bool { return false }, Retry: retry, RetryInside: retry,
 		Sit: true, SitInside: true, Interval: 5 * time.Millisecond})
 	ctx, stop := context.WithCancel(context.Background())
 	first, ended := make(chan lock.Attempt, 1), make(chan struct{})

@@ -11,7 +11,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/lockkey"
 )
 
 // claims are values of this library's settings, which anybody may set for a session.
@@ -54,7 +54,7 @@ func TestSettingsOnEveryBackendOfAPoolerSkipNeitherBarrierNorToken(t *testing.T)
 		check(t, err)
 		defer fenced.Rollback()
 		key := elector.KeyFromName(election)
-		high, low := session.Halves(key)
+		high, low := lockkey.Halves(key)
 		entered, err := db.New(fenced).EnterTerm(soon(t), db.EnterTermParams{Settings: "[]", GuardHigh: high, GuardLow: low, Key: key})
 		check(t, err)
 		if entered.Outcome != "ended" { // which shares the guard

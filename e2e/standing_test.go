@@ -14,6 +14,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -177,7 +178,7 @@ func TestOffersThatAStrangerMakesCostAFollowerNoConnection(t *testing.T) {
 		pool, id := d.open(t, 1, s.DSN()), unique("follower")
 		pool.SetMaxOpenConns(5)
 		for _, election := range elections {
-			high, low := session.Halves(session.OfferKey(id, elector.KeyFromName(election)))
+			high, low := lockkey.Halves(session.OfferKey(id, elector.KeyFromName(election)))
 			_, err := db.New(stranger).TryPair(soon(t), db.TryPairParams{High: high, Low: low})
 			check(t, err)
 		}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A candidate is what an Elector, its campaigns and its terms share.
@@ -287,7 +287,7 @@ type announcement struct {
 	last      bool            // nothing may follow
 }
 
-func newAnnouncer(origin hooks.Origin, all []hooks.Hook, l session.Lease) *announcer {
+func newAnnouncer(origin hooks.Origin, all []hooks.Hook, l lease.Lease) *announcer {
 	a := &announcer{origin: origin, patience: max(l.Drain, l.Heartbeat)}
 	a.hooks.Store(newHookSet(register(all)))
 	return a

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/lease"
 )
 
 func TestTheDefaultsAreAsDocumented(t *testing.T) {
@@ -23,7 +23,7 @@ func TestTheDefaultsAreAsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (session.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second}); c.lease != want {
+	if want := (lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second}); c.lease != want {
 		t.Errorf("got %+v, want %+v", c.lease, want)
 	}
 	if c.retry != 3*time.Second || c.deputyInterval != 100*time.Millisecond || c.backoff != (backoff.Backoff{Min: time.Second, Max: 5 * time.Second}) {
@@ -42,11 +42,11 @@ func TestTheDefaultsAreAsDocumented(t *testing.T) {
 
 func TestTheDefaultsOfALeaseKeepWhatIsSet(t *testing.T) {
 	c, err := configure("orders", []Option{WithDrain(0), WithHeartbeatInterval(time.Second), WithLease(20 * time.Second)})
-	if want := (session.Lease{Length: 20 * time.Second, Heartbeat: time.Second}); err != nil || c.lease != want {
+	if want := (lease.Lease{Length: 20 * time.Second, Heartbeat: time.Second}); err != nil || c.lease != want {
 		t.Errorf("got %+v, %v, want %+v", c.lease, err, want)
 	}
 	c, err = configure("orders", []Option{WithLease(20 * time.Second)})
-	if want := (session.Lease{Length: 20 * time.Second, Heartbeat: 4 * time.Second, Drain: 4 * time.Second}); err != nil || c.lease != want {
+	if want := (lease.Lease{Length: 20 * time.Second, Heartbeat: 4 * time.Second, Drain: 4 * time.Second}); err != nil || c.lease != want {
 		t.Errorf("got %+v, %v, want %+v", c.lease, err, want)
 	}
 }
@@ -166,8 +166,8 @@ func FuzzKeyFromName(f *testing.F) {
 	})
 }
 
-func newLease(length, heartbeat, drain time.Duration) session.Lease {
-	return session.Lease{Length: length, Heartbeat: heartbeat, Drain: drain}
+func newLease(length, heartbeat, drain time.Duration) lease.Lease {
+	return lease.Lease{Length: length, Heartbeat: heartbeat, Drain: drain}
 }
 
 func TestTheBoundsOfALeaseAreAsDocumented(t *testing.T) {
@@ -183,7 +183,7 @@ func TestTheBoundsOfALeaseAreAsDocumented(t *testing.T) {
 func TestALeaseIsRefusedWithTheInequalityThatFails(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
-		l    session.Lease
+		l    lease.Lease
 		want string // "" is none
 	}{
 		{newLease(10*s, 2*s, 2*s), ""},

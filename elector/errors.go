@@ -7,7 +7,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/lock"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // When a term and the caller's context end together, a call on the term (InTx, Verify, Resign, TransferTo) names the
@@ -21,14 +21,14 @@ var (
 	// ErrConfig is returned when an argument or option cannot be used; the message names it
 	// and what does not hold. It is also returned when MaxOpenConns leaves no connection
 	// beside those that a session pins, and by InTx when its pool leads to another database.
-	ErrConfig = session.ErrConfig
+	ErrConfig = pgerr.ErrConfig
 
 	// ErrPoolClosed is returned, with ErrConfig, by New, Run, Start and Campaign when the pool is
 	// closed. It is the cause of a term during which the pool was closed: a heartbeat finds that.
-	ErrPoolClosed = session.ErrPoolClosed
+	ErrPoolClosed = pgerr.ErrPoolClosed
 
 	// ErrNotLeader is returned when something is asked of a term that has ended.
-	ErrNotLeader = session.ErrNotLeader
+	ErrNotLeader = pgerr.ErrNotLeader
 
 	// ErrNoLeader is returned by Leader, RequestResign and RequestTransfer when no session
 	// leads. If somebody shares the lock, or has it in a prepared transaction, nobody can be
@@ -41,48 +41,48 @@ var (
 
 	// ErrSessionLost is the cause of a term whose session the server ended, or
 	// whose connection broke.
-	ErrSessionLost = session.ErrSessionLost
+	ErrSessionLost = pgerr.ErrSessionLost
 
 	// ErrLeaseExpired is the cause of a term for which no heartbeat was answered
 	// in time. The server ends the session, if it has not yet, when the lease runs out.
-	ErrLeaseExpired = session.ErrLeaseExpired
+	ErrLeaseExpired = pgerr.ErrLeaseExpired
 
 	// ErrNoAnswer is returned when a statement of a campaign was not answered in
 	// the time for which a lease is valid, or a question about the leader, or a COMMIT
 	// of InTx, within one lease.
-	ErrNoAnswer = session.ErrNoAnswer
+	ErrNoAnswer = pgerr.ErrNoAnswer
 
 	// ErrServerReadOnly is returned when the server is a hot standby, which would
 	// grant a lock that its primary knows nothing of. Run, Start and Campaign wait for one
 	// that may become a primary (WithReadOnlyTimeout) before they return it.
-	ErrServerReadOnly = session.ErrServerReadOnly
+	ErrServerReadOnly = pgerr.ErrServerReadOnly
 
 	// ErrOldPrimary is the cause, beside ErrSessionLost, of a term whose primary was
 	// found to be an old one: the pool has reached another that was promoted, of a later
 	// timeline. InTx returns it if its pool has reached another primary than the term,
 	// and it is reported while a connection leads to an old primary.
-	ErrOldPrimary = session.ErrOldPrimary
+	ErrOldPrimary = pgerr.ErrOldPrimary
 
 	// ErrUnsupportedServer is returned when the server cannot keep the promise: it is older
 	// than PostgreSQL 14, or its advisory locks are stubs, which do not show in pg_locks.
-	ErrUnsupportedServer = session.ErrUnsupportedServer
+	ErrUnsupportedServer = pgerr.ErrUnsupportedServer
 
 	// ErrNotSynchronous is reported, with WithSynchronousStandby, while commits on the server
 	// do not wait for every standby that can be promoted; the message says what to do. The
 	// campaign goes on. If this happens during a term, it is the cause of the term's end.
-	ErrNotSynchronous = session.ErrNotSynchronous
+	ErrNotSynchronous = pgerr.ErrNotSynchronous
 
 	// ErrTooEarly is returned by TryCampaign, with WithSynchronousStandby, while this
 	// candidate has not known the primary for the longest lease: a leader on one that was
 	// replaced may believe until then. Run, Start and Campaign wait.
-	ErrTooEarly = session.ErrTooEarly
+	ErrTooEarly = pgerr.ErrTooEarly
 
 	// ErrSessionPooled is returned when statements of one connection reach different
 	// backends, and no transaction can hold the lock either ([WithScope]): through a pooler
 	// in statement mode, for an elector of a Session, or with prepared statements that the
 	// pooler does not track. It is returned only if it repeats on new connections; a
 	// candidate whose pool has passed a check before reports it and tries again.
-	ErrSessionPooled = session.ErrSessionPooled
+	ErrSessionPooled = pgerr.ErrSessionPooled
 
 	// ErrAlreadyRunning is returned when an elector is asked to do two things at
 	// once: it runs one campaign, and holds one term, at a time.
@@ -120,15 +120,15 @@ var (
 
 	// ErrRolledBack is returned by InTx when nothing of the transaction was
 	// committed.
-	ErrRolledBack = session.ErrRolledBack
+	ErrRolledBack = pgerr.ErrRolledBack
 
 	// ErrOutcomeUnknown is returned by InTx when the connection was lost during
 	// COMMIT, or its function has ended the transaction: the server may have committed it or not.
-	ErrOutcomeUnknown = session.ErrOutcomeUnknown
+	ErrOutcomeUnknown = pgerr.ErrOutcomeUnknown
 
 	// ErrLockTableFull is reported when the server has no room for another lock.
 	// Nothing that is held is lost by it, and the campaign goes on.
-	ErrLockTableFull = session.ErrLockTableFull
+	ErrLockTableFull = pgerr.ErrLockTableFull
 
 	// ErrTokenEpoch is reported when a term would have no usable token: the setting
 	// pgelector.epoch of the database is no number from 0 to 32766, or timeline and

@@ -11,6 +11,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -231,7 +232,7 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 	}
 	asking, err := session.Ask(ctx, pool, leader.PID, key, successor)
 	if err != nil {
-		return fmt.Errorf("elector: make a request to the leader: %w", session.Explain(err))
+		return fmt.Errorf("elector: make a request to the leader: %w", pgerr.Explain(err))
 	}
 	defer asking.Withdraw()
 	for n, told := 1, false; ; n++ {

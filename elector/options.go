@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"os"
@@ -15,7 +13,9 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -109,7 +109,7 @@ func CheckElection(name string) error {
 }
 
 type config struct {
-	lease           session.Lease
+	lease           lease.Lease
 	heartbeatChosen bool
 	drainChosen     bool
 	retry           time.Duration
@@ -577,7 +577,7 @@ func WithRequests(take bool) CommonOption {
 }
 
 func configure[O Option](election string, opts []O) (config, error) {
-	c := config{lease: session.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true, takesRequests: true}
+	c := config{lease: lease.Lease{Length: defaultLease}, readOnlyTimeout: defaultReadOnlyTimeout, gracefulRelease: true, takesRequests: true}
 	if err := CheckElection(election); err != nil {
 		return c, err
 	}
@@ -673,8 +673,8 @@ var ops = map[session.Task]hooks.Op{
 
 // leaseOf is a lease of that length, with the heartbeat interval and the drain that follow
 // from it.
-func leaseOf(length time.Duration) session.Lease {
-	return session.Lease{
+func leaseOf(length time.Duration) lease.Lease {
+	return lease.Lease{
 		Length:    length,
 		Heartbeat: min(max(length/heartbeatShare, minHeartbeat), maxHeartbeat),
 		Drain:     length / drainShare,
@@ -753,6 +753,5 @@ func newCandidateID(host string) string {
 // Two names that share a key would be one election; with 64 bits that is a
 // chance of about one in 10^13 for a thousand names.
 func KeyFromName(election string) int64 {
-	sum := sha256.Sum256([]byte("pgelector:" + election))
-	return int64(binary.BigEndian.Uint64(sum[:8]))
+	return lockkey.FromName(election)
 }

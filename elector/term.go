@@ -60,7 +60,7 @@ func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *T
 	stopHealth := endWith(t.healthy, func(error) hooks.Reason { return hooks.Unhealthy })
 	stopRequests := n.subscribe(l.Hear, func(what event, _ string) bool { return what == eventRequest })
 	context.AfterFunc(t.ctx, func() { // a shared session outlives the term
-		n.sees(n.candidateID, l.RenewedAt())
+		n.sees(n.candidateID, l.Proof.RenewedAt())
 		stopSession()
 		stopClosing()
 		stopHealth()
@@ -94,10 +94,10 @@ func (t *Term) ElectedAt() time.Time { return t.electedAt }
 
 // RenewedAt is when the last proof that the session lived was sent: the last
 // heartbeat that was answered, or another statement on the session.
-func (t *Term) RenewedAt() time.Time { return t.lock.RenewedAt() }
+func (t *Term) RenewedAt() time.Time { return t.lock.Proof.RenewedAt() }
 
 // Deadline is when the term ends unless a heartbeat prolongs it.
-func (t *Term) Deadline() time.Time { return t.lock.Deadline() }
+func (t *Term) Deadline() time.Time { return t.lock.Proof.Deadline() }
 
 // Valid reports whether the term goes on, by the clocks at the time of the
 // call: it is false from the deadline on, even in a process that was frozen
@@ -217,7 +217,7 @@ func (t *Term) endFor(offer *lock.Transfer, reason hooks.Reason, cause error) bo
 func (t *Term) keep() {
 	t.notify(t.ctx, 0, eventLed)
 	<-t.ctx.Done()
-	at, late := time.Now(), t.lock.Overdue()
+	at, late := time.Now(), t.lock.Proof.Overdue()
 	if late > 0 { // this process stood still, say, and another may have led since
 		at = t.Deadline()
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 // awaitWork waits until the term's work has returned, however long that takes. It reports
@@ -42,7 +41,7 @@ func (t *Term) awaitWork() {
 	if t.untold.Swap(false) { // OnElected is not called any more
 		t.work.finish()
 	}
-	left := t.lock.DrainLeft()
+	left := t.lock.Proof.DrainLeft()
 	if t.unclaim != nil { // its work is not seen to return, and the lock may be held still
 		left = max(left, lease.Drain-time.Since(began))
 	}
@@ -153,7 +152,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	if !uncancelled() { // from here on no call is cancelled half-way
 		return failed(err)
 	}
-	if err = tx.Finish(err); errors.Is(err, session.ErrEndedByFn) {
+	if err = tx.Finish(err); errors.Is(err, pgerr.ErrEndedByFn) {
 		return t.lock.NamePrepared(ctx, pool, err)
 	} else if errors.Is(err, ErrRolledBack) {
 		return failed(err)

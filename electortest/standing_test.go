@@ -14,6 +14,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -204,7 +205,7 @@ func TestOffersOfAStrangerTakeNoConnections(t *testing.T) {
 			e, err := leading.Elector(name)
 			b.check(err)
 			b.campaign(e)
-			high, low := session.Halves(session.OfferKey("follower", e.Key()))
+			high, low := lockkey.Halves(session.OfferKey("follower", e.Key()))
 			_, err = db.New(stranger).TryPair(always, db.TryPairParams{High: high, Low: low})
 			b.check(err)
 			e, err = following.Elector(name)

@@ -4,9 +4,17 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Packages that import only each other and the standard library.
-below=(internal/lock internal/session internal/pin internal/pgerr internal/backoff)
-pure=(elector "${below[@]}" internal/pooled health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)
+# What each package of the core may import from this module.
+declare -A may=(
+  [internal/pgerr]='' [internal/backoff]='' [internal/lockkey]=''
+  [internal/lease]='internal/pgerr'
+  [internal/pooled]='db internal/pgerr'
+  [internal/pin]='db internal/pgerr internal/backoff'
+  [internal/session]='db internal/pin internal/pooled internal/lease internal/lockkey internal/pgerr internal/backoff'
+  [internal/lock]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
+  [elector]='hooks internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
+)
+pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)
 
 # The packages that may import elector.
 above='\./(cmd|dashboard|electortest|health|roster|shard|sqlmock_test|notify)(/\S+)?'
@@ -46,21 +54,14 @@ only '^\./hooks/\S+ \./' <<<"$code" | not ' \./hooks(/|$)' |
   rule "a package below hooks/ imports only hooks from this module" || broken=1
 only '^\./db(/\S+)? (\./|database/sql/driver$)' <<<"$code" | not ' \./db/' |
   rule "db imports no other package of this module and no driver" || broken=1
-only '^\./elector(/\S+)? \./' <<<"$code" | not ' \./(hooks|internal/(lock|session|pgerr|backoff)|elector/\S+)$' |
-  rule "elector imports only hooks and ${below[*]} from this module, and contains no SQL" || broken=1
-only '^\./internal/session \./' <<<"$code" | not ' \./(db|internal/(pin|pooled|pgerr|backoff))$' |
-  rule "internal/session imports only db, internal/pin, internal/pooled, internal/pgerr and internal/backoff from this module" || broken=1
-only '^\./internal/pin \./' <<<"$code" | not ' \./(db|internal/(pgerr|backoff))$' |
-  rule "internal/pin imports only db, internal/pgerr and internal/backoff from this module" || broken=1
+for package in "${!may[@]}"; do
+  only "^\./$package \./" <<<"$code" | not " \./(${may[$package]// /|})\$" |
+    rule "$package imports only ${may[$package]:-nothing} from this module" || broken=1
+done
+only ' \./internal/(pin|lock|session)$' <<<"$code" | not '^\./(elector|internal/\S+) ' |
+  rule "only elector and internal/ import internal/lock and internal/session" || broken=1
 only ' \./internal/pin$' <<<"$code" | not '^\./internal/session ' |
   rule "only internal/session imports internal/pin" || broken=1
-only '^\./internal/pooled \./' <<<"$code" | not ' \./(db|internal/pgerr)$' |
-  rule "internal/pooled imports only db and internal/pgerr from this module" || broken=1
-only '^\./internal/(pgerr|backoff) \./' <<<"$code" | rule "internal/pgerr and internal/backoff import no other package of this module" || broken=1
-only '^\./internal/lock \./' <<<"$code" | not ' \./(db|internal/(session|pgerr|backoff))$' |
-  rule "internal/lock imports only db, internal/session, internal/pgerr and internal/backoff from this module" || broken=1
-only ' \./internal/(lock|session)$' <<<"$code" | not '^\./(elector|internal/lock) ' |
-  rule "only elector and internal/lock import internal/session" || broken=1
 only ' \./elector( |$)' <<<"$imports" | not "^$above " |
   rule "only the packages above elector import it (the list of them is in scripts/imports.sh)" || broken=1
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -323,7 +324,7 @@ func TestARoleWhoseNameHasControlCharactersDoesNotControlTheTerminal(t *testing.
 	check(t, err)
 	release := occupy(t, c.DSN(pgcluster.ForRole(role)), name(t))
 	defer release()
-	high, low := session.Halves(session.SeatKey(keyOf(name(t))))
+	high, low := lockkey.Halves(session.SeatKey(keyOf(name(t))))
 	_, err = connection(t, c.DSN(pgcluster.ForRole(role))).Exec(t.Context(), "SELECT pg_advisory_lock($1, $2)", high, low)
 	check(t, err)
 	status := invoke(t, at(c.DSN()), "status", name(t))

@@ -22,6 +22,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/shard"
 )
@@ -67,7 +68,7 @@ func TestTheVectorsAreThoseOfTheCodeAndOfTheServer(t *testing.T) {
 	hash := func(s string) int64 { return compute(0, s) }
 	hashOf := func(s string, key int64) int64 { return compute(1, s, key) }
 	pair := func(key int64) string {
-		high, low := session.Halves(key)
+		high, low := lockkey.Halves(key)
 		return fmt.Sprintf("%d, %d", high, low)
 	}
 	class := func(of string, low int) string {
@@ -233,7 +234,7 @@ func locksOf(t *testing.T, pool *sql.DB, condition string, args ...any) (all []s
 func exclusive(key int64) string { return fmt.Sprint(key, " ExclusiveLock") }
 
 func pairOf(key int64, mode string) string {
-	high, low := session.Halves(key)
+	high, low := lockkey.Halves(key)
 	return fmt.Sprintf("%d, %d %s", high, low, mode)
 }
 

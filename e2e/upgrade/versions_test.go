@@ -22,11 +22,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
 	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/session"
-	"go.uber.org/goleak"
+	"github.com/pgelector/pgelector/internal/lockkey"
 )
 
 // older is the commit of the older version. It knows no deputies, seats, requests and life locks.
@@ -404,7 +405,7 @@ func TestAFencedTransactionHoldsUpALeaderOfAnotherVersion(t *testing.T) {
 		var ended bool
 		check(t, conn.QueryRow(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted
 			AND mode = 'ExclusiveLock' AND objsubid = 1 AND ((classid::bigint << 32) | objid::bigint) = $1`, key).Scan(&ended))
-		high, low := session.Halves(key)
+		high, low := lockkey.Halves(key)
 		eventually(t, "the next leader waits at the barrier", func() (waits bool) {
 			check(t, conn.QueryRow(t.Context(), `SELECT count(*) > 0 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory'
 				AND NOT granted AND objsubid = 2 AND classid = $1 AND objid = $2 AND application_name = 'second'`,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -173,7 +174,7 @@ func (w *worker) connect() error {
 		w.server.Start(s)
 		return nil
 	})
-	if errors.Is(err, session.ErrSessionPooled) {
+	if errors.Is(err, pgerr.ErrSessionPooled) {
 		err = fmt.Errorf("%w (a shared session cannot hold its locks inside a transaction; a session for each election can)", err)
 	}
 	return err
@@ -216,7 +217,7 @@ func (w *worker) elect(winners []*request) (blocked []*request) {
 // so are half of all.
 func (w *worker) electSome(winners []*request) (blocked []*request) {
 	tokens, err := readTokens(w.now, keysOf(winners), w.epoch)
-	for errors.Is(err, session.ErrLockTableFull) {
+	for errors.Is(err, pgerr.ErrLockTableFull) {
 		half := (len(winners) + 1) / 2
 		w.refuse(winners[:half], err)
 		if winners = winners[half:]; len(winners) == 0 {
@@ -362,7 +363,7 @@ func (w *worker) tryEach(keys []int64) (granted, offers map[int64]bool, err erro
 		return q.TryLocks(ctx, offersOf)
 	})
 	if err != nil {
-		return granted, offers, fmt.Errorf("elector: try %d locks: %w", len(keys), session.Explain(err))
+		return granted, offers, fmt.Errorf("elector: try %d locks: %w", len(keys), pgerr.Explain(err))
 	}
 	for _, row := range rows {
 		err = w.now.CheckPID(row.Pid)
@@ -405,7 +406,7 @@ func pairsOf(keys []int64, of func(key int64) int64) string {
 	}
 	pairs := make([]pair, 0, len(keys))
 	for _, key := range keys {
-		high, low := session.Halves(of(key))
+		high, low := lockkey.Halves(of(key))
 		pairs = append(pairs, pair{key, high, low})
 	}
 	return session.Encode(pairs)
@@ -422,7 +423,7 @@ func readTokens(s *session.Session, keys []int64, epoch int64) (map[int64]int64,
 		return q.Tokens(ctx, guards)
 	})
 	if err != nil {
-		err = fmt.Errorf("elector: pass the barriers and read the tokens: %w", session.Explain(err))
+		err = fmt.Errorf("elector: pass the barriers and read the tokens: %w", pgerr.Explain(err))
 		if refused(err) {
 			return nil, err
 		}

@@ -8,6 +8,9 @@ import (
 	"strconv"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lease"
+	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -24,17 +27,17 @@ var errReleased = errors.New("elector: the lock was granted, and is gone: does o
 
 // errSharedBackend is of a lock that the server has granted a second time, to one backend.
 var errSharedBackend = fmt.Errorf("%w: a candidate in session scope is on the same backend: "+
-	"use transaction scope for every candidate behind the pooler", session.ErrSessionPooled)
+	"use transaction scope for every candidate behind the pooler", pgerr.ErrSessionPooled)
 
 // confirm verifies that the session holds the lock, passes the barrier and reads the token.
 // Nothing else may see the term before all of it is done.
 func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.ConfirmRow, err error) {
-	high, low := session.Halves(key)
+	high, low := lockkey.Halves(key)
 	row, err = session.Apart(ctx, s, func(ctx context.Context, q *db.Queries) (db.ConfirmRow, error) {
 		return q.Confirm(ctx, db.ConfirmParams{Pid: s.PID(), Key: key, GuardHigh: high, GuardLow: low})
 	})
 	if err != nil {
-		return row, fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", session.Explain(err))
+		return row, fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", pgerr.Explain(err))
 	}
 	err = s.CheckOutside(row.InTransaction)
 	if err == nil {
@@ -47,7 +50,7 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 		err = errSharedBackend
 	}
 	if err == nil {
-		err = s.CheckInTime()
+		err = s.Proof.CheckInTime()
 	}
 	if err == nil && row.Held {
 		row.Token, err = tokenOf(s, row.Token, epoch, row.Epoch)
@@ -58,7 +61,7 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 // endOverdue terminates fenced transactions that have had their lease. The timeouts that
 // InTx sets do that too, but none runs while the server waits for a frozen client in the
 // middle of a result or of a COPY.
-func endOverdue(ctx context.Context, s *session.Session, key int64, l session.Lease) (prepared, err error) {
+func endOverdue(ctx context.Context, s *session.Session, key int64, l lease.Lease) (prepared, err error) {
 	rows, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.EndOverdueRow, error) {
 		return q.EndOverdue(ctx, db.EndOverdueParams{Key: key, LeaseMillis: l.Length.Milliseconds()})
 	})
@@ -119,12 +122,12 @@ func addEpoch(token, own int64, setting string) (int64, error) {
 // trial takes a lock for one statement, in which it must show in pg_locks. It returns
 // ErrNoAdvisoryLocks if the server's locks are stubs.
 func trial(ctx context.Context, s *session.Session, key int64) error {
-	high, low := session.Halves(key)
+	high, low := lockkey.Halves(key)
 	shown, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
 		return q.TrialLock(ctx, db.TrialLockParams{Key: key, High: high, Low: low})
 	})
 	if err == nil && !shown {
-		err = session.ErrNoAdvisoryLocks
+		err = pgerr.ErrNoAdvisoryLocks
 	}
 	return err
 }

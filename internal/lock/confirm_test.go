@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/lockkey"
 )
 
 func TestTheLargerEpochIsAddedToTheTimeline(t *testing.T) {
@@ -61,7 +61,7 @@ func FuzzTheGuardHasAllBitsOfTheKey(f *testing.F) {
 		f.Add(key)
 	}
 	f.Fuzz(func(t *testing.T, key int64) {
-		if high, low := session.Halves(key); int64(high)<<32|int64(uint32(low)) != key {
+		if high, low := lockkey.Halves(key); int64(high)<<32|int64(uint32(low)) != key {
 			t.Errorf("the guard of %d is (%d, %d)", key, high, low)
 		}
 	})

@@ -96,7 +96,7 @@ func (o *own) report(ctx context.Context, s *session.Session) (Attempt, error) {
 	a := Attempt{Outcome: Busy}
 	free, err := s.PairIsFree(ctx, session.OfferKey(o.server.Name, o.Key))
 	if err != nil {
-		err = fmt.Errorf("elector: ask whether the leader offers its lock: %w", session.Explain(err))
+		err = fmt.Errorf("elector: ask whether the leader offers its lock: %w", pgerr.Explain(err))
 	} else {
 		err = s.CompareMet(ctx)
 	}
@@ -148,7 +148,7 @@ func (o *own) tryAgain(ctx context.Context, s *session.Session) (Attempt, error)
 	}
 	switch {
 	case err != nil:
-		err = fmt.Errorf("elector: try the lock: %w", session.Explain(err))
+		err = fmt.Errorf("elector: try the lock: %w", pgerr.Explain(err))
 		s.Fail(err)
 		return Attempt{}, err
 	case row.Granted:
@@ -162,7 +162,7 @@ func (o *own) tryAgain(ctx context.Context, s *session.Session) (Attempt, error)
 func (o *own) waitOnce(ctx context.Context, s *session.Session) (Attempt, error) {
 	if err := s.Wait(ctx); err != nil {
 		if pgerr.State(err) == "42704" && !s.InTransaction() { // another backend does not know our parameters
-			err = pgerr.Wrap(session.ErrSessionPooled, err)
+			err = pgerr.Wrap(pgerr.ErrSessionPooled, err)
 		}
 		s.Fail(err)
 		return Attempt{}, err
@@ -188,7 +188,7 @@ func warmUp(ctx context.Context, s *session.Session, statements ...string) error
 		err = trial(ctx, s, key)
 	}
 	if err != nil {
-		return fmt.Errorf("elector: warm the session up: %w", session.Explain(err))
+		return fmt.Errorf("elector: warm the session up: %w", pgerr.Explain(err))
 	}
 	_, err = confirm(ctx, s, key, 0)
 	return err

@@ -21,6 +21,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -49,21 +50,21 @@ func (l *Lock) Token() int64 { return l.token }
 // standbys. It is false if its owner has closed it.
 func (l *Lock) Lost() bool {
 	cause := context.Cause(l.TermContext())
-	return errors.Is(cause, session.ErrSessionLost) || errors.Is(cause, session.ErrLeaseExpired) || errors.Is(cause, session.ErrNotSynchronous)
+	return errors.Is(cause, pgerr.ErrSessionLost) || errors.Is(cause, pgerr.ErrLeaseExpired) || errors.Is(cause, pgerr.ErrNotSynchronous)
 }
 
 // Verify asks the server whether the session still holds the lock. It returns nil if so. If
 // ctx ends first it returns the cause, and nothing is known; nor is it if the server cancels the
 // question (57014): its statement_timeout, or somebody. If the lock was released
-// meanwhile, it returns session.ErrNotLeader. Otherwise the session is lost, and the error
-// wraps session.ErrSessionLost.
+// meanwhile, it returns pgerr.ErrNotLeader. Otherwise the session is lost, and the error
+// wraps pgerr.ErrSessionLost.
 func (l *Lock) Verify(ctx context.Context) error {
 	held, err := l.holds(ctx)
 	switch {
 	case err == nil && held:
 		return nil
 	case err == nil && l.released.Load(): // before the question reached the server
-		return session.ErrNotLeader
+		return pgerr.ErrNotLeader
 	case err != nil && ctx.Err() != nil, pgerr.State(err) == "57014" && !l.InTransaction():
 		return err
 	case err == nil:
@@ -88,7 +89,7 @@ func (l *Lock) IsShared() bool { return l.others != nil }
 func (l *Lock) WorkReturned() { l.release() }
 
 // Release releases the lock. It returns nil only if the server says that the session held
-// the lock; otherwise the session is lost, and the error wraps session.ErrSessionLost. Discard
+// the lock; otherwise the session is lost, and the error wraps pgerr.ErrSessionLost. Discard
 // must follow.
 func (l *Lock) Release() error {
 	l.released.Store(true)
@@ -123,23 +124,23 @@ func (l *Lock) Discard() {
 
 // Fence makes the transaction, on any connection of the same database, one that the next
 // holder of the lock waits for, and bounds how long that can take. After an error the
-// transaction must be rolled back. The error wraps session.ErrSessionLost if the session does not
+// transaction must be rolled back. The error wraps pgerr.ErrSessionLost if the session does not
 // hold the lock any more, ErrGuardTaken if it does and another session is at the barrier,
-// session.ErrConfig if the pool leads elsewhere, and session.ErrOpenTransaction if other
+// pgerr.ErrConfig if the pool leads elsewhere, and pgerr.ErrOpenTransaction if other
 // code has written in the transaction.
 func (l *Lock) Fence(ctx context.Context, tx *session.Tx) error {
 	name, err := l.Name(ctx)
 	if err != nil { // which says nothing of the lock
 		tx.Rollback()
-		err = fmt.Errorf("elector: name the session for fenced transactions: %w", session.Explain(err))
+		err = fmt.Errorf("elector: name the session for fenced transactions: %w", pgerr.Explain(err))
 		if lost := l.Verify(ctx); lost != nil {
 			err = pgerr.Wrap(lost, err)
 		}
 		return err
 	}
-	high, low := session.Halves(l.key)
+	high, low := lockkey.Halves(l.key)
 	term := db.EnterTermParams{
-		GuardHigh: high, GuardLow: low, Key: l.key, Pid: l.PID(), Name: name, Transaction: l.transaction, Settings: l.Lease().FenceSettings(),
+		GuardHigh: high, GuardLow: low, Key: l.key, Pid: l.PID(), Name: name, Transaction: l.transaction, Settings: session.FenceSettings(l.Proof.Lease),
 	}
 	row, err := backoff.Await(ctx, func(ctx context.Context) (db.EnterTermRow, error) { return db.New(tx.Tx).EnterTerm(ctx, term) })
 	if err != nil {
@@ -151,7 +152,7 @@ func (l *Lock) Fence(ctx context.Context, tx *session.Tx) error {
 		tx.Began = row.Began
 		return nil
 	case "open":
-		return session.ErrOpenTransaction
+		return pgerr.ErrOpenTransaction
 	}
 	return l.refuse(ctx, tx, row.Outcome)
 }
@@ -169,13 +170,13 @@ func (l *Lock) refuse(ctx context.Context, tx *session.Tx, outcome string) error
 	case unknown == nil:
 		return l.Elsewhere(ctx, reached)
 	}
-	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", session.ErrConfig, l.PID())
+	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", pgerr.ErrConfig, l.PID())
 }
 
 // NamePrepared is err, of a transaction that its function has ended, and the prepared transaction that it may have
 // left, which holds the guard lock.
 func (l *Lock) NamePrepared(ctx context.Context, pool *sql.DB, err error) error {
-	rows, _ := session.Inquire(ctx, pool, l.Lease().Length, func(ctx context.Context, q *db.Queries) ([]db.EndOverdueRow, error) {
+	rows, _ := session.Inquire(ctx, pool, l.Proof.Lease.Length, func(ctx context.Context, q *db.Queries) ([]db.EndOverdueRow, error) {
 		return q.EndOverdue(ctx, db.EndOverdueParams{Key: l.key, LeaseMillis: math.MaxInt32}) // and none of this age
 	})
 	if prepared := findPrepared(rows); prepared != nil {

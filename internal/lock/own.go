@@ -7,6 +7,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -139,7 +140,7 @@ func (o *own) tryOn(ctx context.Context, s *session.Session, once bool) (Attempt
 	row, err := o.ask(ctx, s, o.sits() && !once)
 	if err != nil {
 		s.Discard() // in doubt: the lock may have been granted
-		return Attempt{}, fmt.Errorf("elector: try the lock: %w", session.Explain(err))
+		return Attempt{}, fmt.Errorf("elector: try the lock: %w", pgerr.Explain(err))
 	}
 	o.seated = row.Seated
 	a := Attempt{Outcome: Busy, Holder: Holder{PID: row.LeaderPid, CandidateID: row.LeaderID}}
@@ -151,7 +152,7 @@ func (o *own) tryOn(ctx context.Context, s *session.Session, once bool) (Attempt
 	case "offered":
 		a.Outcome = offered
 	case "standby":
-		err = session.ErrServerReadOnly
+		err = pgerr.ErrServerReadOnly
 	}
 	if s.InTransaction() && err == nil && o.Look() {
 		a.Holder = holderSeenBy(ctx, s, o.Key)
@@ -181,8 +182,8 @@ func (o *own) retryEvery() time.Duration {
 
 // ask sends the statement of an attempt. In transaction scope it does not look for the leader.
 func (o *own) ask(ctx context.Context, s *session.Session, sit bool) (db.TryLockRow, error) {
-	high, low := session.Halves(session.SeatKey(o.Key))
-	offerHigh, offerLow := session.Halves(session.OfferKey(o.server.Name, o.Key))
+	high, low := lockkey.Halves(session.SeatKey(o.Key))
+	offerHigh, offerLow := lockkey.Halves(session.OfferKey(o.server.Name, o.Key))
 	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryLockRow, error) {
 		if s.InTransaction() {
 			row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), OfferHigh: offerHigh, OfferLow: offerLow,
@@ -201,7 +202,7 @@ func (o *own) ask(ctx context.Context, s *session.Session, sit bool) (db.TryLock
 		s.SetPID(row.Pid)
 		return row, nil
 	}
-	return row, fmt.Errorf("%w: unknown answer %q", session.ErrNoAdvisoryLocks, row.Outcome)
+	return row, fmt.Errorf("%w: unknown answer %q", pgerr.ErrNoAdvisoryLocks, row.Outcome)
 }
 
 // confirm turns a session that may hold the lock into a Lock. Without the lock it returns

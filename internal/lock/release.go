@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -100,7 +101,7 @@ func moved(s *session.Session, key int64) error {
 	}
 	held, err := holds(context.Background(), s, key)
 	if err == nil && held { // it is back
-		return session.ErrSessionPooled
+		return pgerr.ErrSessionPooled
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -70,7 +71,7 @@ func (t *Transfer) Prepare(ctx context.Context, onOffer func()) error {
 // is full, a transaction goes on: its locks are the work's until that has returned.
 func (t *Transfer) offer(ctx context.Context) (err error) {
 	if t.offered, err = t.lock.tryForNow(ctx, t.key); err != nil {
-		return fmt.Errorf("elector: offer the lock to the successor: %w", session.Explain(err))
+		return fmt.Errorf("elector: offer the lock to the successor: %w", pgerr.Explain(err))
 	}
 	return nil
 }
@@ -90,7 +91,7 @@ func (l *Lock) Answer(r session.Request, stop context.Context) {
 		select {
 		case <-stop.Done():
 		case <-l.Context().Done():
-		case <-time.After(l.Lease().Length):
+		case <-time.After(l.Proof.Lease.Length):
 		}
 		_ = l.letGo(r.Answer)
 	}
@@ -109,7 +110,7 @@ func (t *Transfer) unlock(ctx context.Context, release bool) (db.UnlockToRow, er
 		row.Released = err == nil
 	}
 	if err != nil {
-		return row, fmt.Errorf("elector: look for the successor: %w", session.Explain(err))
+		return row, fmt.Errorf("elector: look for the successor: %w", pgerr.Explain(err))
 	}
 	return row, nil
 }
@@ -215,7 +216,7 @@ func (o *own) holderOffers(ctx context.Context, s *session.Session) (bool, error
 		return q.HolderOffers(ctx, db.HolderOffersParams{Key: o.Key, Offer: session.OfferKey(o.server.Name, o.Key)})
 	})
 	if err != nil {
-		return false, fmt.Errorf("elector: ask whether the leader offers its lock: %w", session.Explain(err))
+		return false, fmt.Errorf("elector: ask whether the leader offers its lock: %w", pgerr.Explain(err))
 	}
 	return offers, nil
 }

@@ -88,3 +88,25 @@ func TestWrapKeepsTheErrorAndWrapsOnce(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestExplainNamesThePoolerAndKeepsTheDriversError(t *testing.T) {
+	for state, pooled := range map[string]bool{"42P05": true, "26000": true, "08P01": false, "57P01": false, "42601": false} {
+		for _, err := range bothDrivers(state) {
+			got := Explain(err)
+			if errors.Is(got, ErrSessionPooled) != pooled || !errors.Is(got, err) {
+				t.Errorf("Explain(%v) = %v", err, got)
+			}
+		}
+	}
+	if again := Explain(Explain(bothDrivers("26000")[0])); again.Error() != Explain(bothDrivers("26000")[0]).Error() {
+		t.Errorf("explained twice: %v", again)
+	}
+}
+
+func TestExplainNamesTheFullLockTable(t *testing.T) {
+	for _, err := range bothDrivers("53200") {
+		if got := Explain(err); !errors.Is(got, ErrLockTableFull) || !errors.Is(got, err) {
+			t.Errorf("Explain(%v) = %v", err, got)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lockkey"
 )
 
 // Hear asks for a heartbeat at once: somebody may have a request.
@@ -54,7 +55,7 @@ func Ask(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (
 // Ring asks again, which shows that the request still stands. answered is true once the leader
 // has said that it has done what it could.
 func (a *Asking) Ring(ctx context.Context) (rung, answered bool, err error) {
-	high, low := Halves(a.key)
+	high, low := lockkey.Halves(a.key)
 	row, err := backoff.Await(ctx, func(ctx context.Context) (db.RingRow, error) {
 		return db.New(a.tx).Ring(ctx, db.RingParams{RequestHigh: high, RequestLow: low, Pid: a.pid, Answer: a.answer})
 	})

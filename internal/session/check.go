@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -23,11 +24,11 @@ func (v *Server) check(ctx context.Context) error {
 	if v.checked {
 		return nil
 	}
-	waiting, cancel := context.WithTimeoutCause(ctx, v.Lease.Validity(), fmt.Errorf("%w to others within %v", ErrNoAnswer, v.Lease.Validity()))
+	waiting, cancel := context.WithTimeoutCause(ctx, v.Lease.Validity(), fmt.Errorf("%w to others within %v", pgerr.ErrNoAnswer, v.Lease.Validity()))
 	defer cancel()
 	found, err := poolChecks.share(waiting, v.pool, struct {
 		Scope
-		Lease
+		lease.Lease
 		synchronous bool
 	}{v.Scope, v.Lease, v.LongestLease > 0}, func() (found finding, err error) {
 		if err = v.checkScope(ctx); err == nil {
@@ -57,7 +58,7 @@ const poolerRepeats = 2
 func (v *Server) checkServer(ctx context.Context) error {
 	for repeats := v.pool.Stats().Idle/2 + poolerRepeats; ; repeats-- { // each discards two connections
 		err := v.checkOnce(ctx)
-		if repeats == 0 || !errors.Is(err, errMixedUp) && pgerr.State(err) != "08P01" {
+		if repeats == 0 || !errors.Is(err, pgerr.ErrMixedUp) && pgerr.State(err) != "08P01" {
 			return err
 		}
 	}
@@ -83,11 +84,11 @@ func (v *Server) checkPrimary(ctx context.Context, s *Session) error {
 	server, err := describe(ctx, s)
 	switch {
 	case err != nil:
-		return fmt.Errorf("elector: check the server: %w", Explain(err))
+		return fmt.Errorf("elector: check the server: %w", pgerr.Explain(err))
 	case server.VersionNum < oldestServer:
-		return fmt.Errorf("%w: this is %s", ErrServerTooOld, server.Version)
+		return fmt.Errorf("%w: this is %s", pgerr.ErrServerTooOld, server.Version)
 	case server.InRecovery:
-		return ErrServerReadOnly
+		return pgerr.ErrServerReadOnly
 	}
 	s.pid, s.server = server.Pid, server.Started
 	v.primary.Store(true)
@@ -102,7 +103,7 @@ func CheckPoolSize(pool *sql.DB, synchronous bool) error {
 		least++
 	}
 	if limit := pool.Stats().MaxOpenConnections; limit > 0 && limit < least {
-		return fmt.Errorf("%w: SetMaxOpenConns(%d), want at least %d", ErrPoolTooSmall, limit, least)
+		return fmt.Errorf("%w: SetMaxOpenConns(%d), want at least %d", pgerr.ErrPoolTooSmall, limit, least)
 	}
 	return checkOpen(pool)
 }
@@ -131,22 +132,22 @@ func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
 		server, err := describe(ctx, s)
 		switch {
 		case err != nil:
-			return Explain(err)
+			return pgerr.Explain(err)
 		case server.Pid == other.pid && server.Started == other.server:
-			return fmt.Errorf("%w: two connections reached backend %d", ErrSessionPooled, server.Pid)
+			return fmt.Errorf("%w: two connections reached backend %d", pgerr.ErrSessionPooled, server.Pid)
 		case s.pid != 0 && (server.Pid != s.pid || server.Started != s.server):
-			return fmt.Errorf("%w: one connection reached backend %d, then %d", ErrSessionPooled, s.pid, server.Pid)
+			return fmt.Errorf("%w: one connection reached backend %d, then %d", pgerr.ErrSessionPooled, s.pid, server.Pid)
 		}
 		s.pid, s.server = server.Pid, server.Started
 	}
 	err := b.tryLocally(ctx, v.settings)
-	if isMissingStatement(err) {
+	if pgerr.IsMixedUp(err) {
 		err = b.tryLocally(ctx, v.settings) // the transaction has failed with it
 	}
 	if refusesSetting(err) {
 		return v.dropRefusedSettings(ctx, b, leaseSetting)
 	}
-	return Explain(err)
+	return pgerr.Explain(err)
 }
 
 func describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
@@ -188,7 +189,7 @@ func (v *Server) dropRefusedSettings(ctx context.Context, s *Session, lease stri
 		case err == nil:
 			return false
 		case !refusesSetting(err) || one.Name == lease:
-			failed = fmt.Errorf("elector: check the session settings: %s: %w", one.Name, Explain(err))
+			failed = fmt.Errorf("elector: check the session settings: %s: %w", one.Name, pgerr.Explain(err))
 			return false
 		}
 		v.Report(ctx, Setting, fmt.Errorf("elector: the server refuses the setting %s = %s, which is left out: %w", one.Name, one.Value, err))

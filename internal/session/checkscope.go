@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pooled"
 )
@@ -21,13 +22,13 @@ func (v *Server) checkScope(ctx context.Context) error {
 	var outside error
 	if !v.InTransaction() && !v.pooled {
 		outside = v.checkServer(ctx)
-		if v.Scope == SessionScope || !errors.Is(outside, ErrSessionPooled) {
+		if v.Scope == SessionScope || !errors.Is(outside, pgerr.ErrSessionPooled) {
 			return outside
 		}
 	}
 	if v.LongestLease > 0 {
 		v.pooled = false
-		return fmt.Errorf("%w: a leader inside a transaction cannot wait for synchronous standbys", ErrSessionPooled)
+		return fmt.Errorf("%w: a leader inside a transaction cannot wait for synchronous standbys", pgerr.ErrSessionPooled)
 	}
 	named, err := v.checkTransactions(ctx)
 	v.pooled = ctx.Err() != nil // if ctx has ended, the next check goes on here; else it starts over
@@ -35,7 +36,7 @@ func (v *Server) checkScope(ctx context.Context) error {
 		// Temporary, as when the pooler is full.
 		return fmt.Errorf("%w (inside a transaction, because outside: %v)", err, outside)
 	}
-	if err != nil && outside != nil && !errors.Is(err, ErrSessionPooled) {
+	if err != nil && outside != nil && !errors.Is(err, pgerr.ErrSessionPooled) {
 		return fmt.Errorf("%w; and inside a transaction: %w", outside, err)
 	}
 	if err == nil && named && outside == nil {
@@ -44,9 +45,9 @@ func (v *Server) checkScope(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case named && errors.Is(outside, ErrSessionPooled):
+	case named && errors.Is(outside, pgerr.ErrSessionPooled):
 		return fmt.Errorf("%w: pgx keeps prepared statements, whose names are those of other clients of the pooler: "+
-			"set default_query_exec_mode=exec in the DSN, or use a pooler that tracks them", ErrSessionPooled)
+			"set default_query_exec_mode=exec in the DSN, or use a pooler that tracks them", pgerr.ErrSessionPooled)
 	}
 	v.inside.Store(true)
 	return nil
@@ -63,7 +64,7 @@ func (v *Server) checkTransactions(ctx context.Context) (named bool, err error) 
 		} else {
 			v.refused = 0
 		}
-		if repeats == 0 || !errors.Is(err, ErrSessionPooled) && !errors.Is(err, ErrNoAdvisoryLocks) && v.refused == 0 {
+		if repeats == 0 || !errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrNoAdvisoryLocks) && v.refused == 0 {
 			return named, err
 		}
 	}
@@ -73,7 +74,7 @@ func (v *Server) checkTransactions(ctx context.Context) (named bool, err error) 
 func (s *Session) pingOutside(ctx context.Context) error {
 	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) { return nil, s.pin.Ping(ctx) })
 	if err != nil {
-		return fmt.Errorf("elector: ask outside a transaction: "+noTransaction+": %w", Explain(err))
+		return fmt.Errorf("elector: ask outside a transaction: "+noTransaction+": %w", pgerr.Explain(err))
 	}
 	return nil
 }
@@ -92,7 +93,7 @@ func (v *Server) permits(err error) error {
 	v.refused++
 	if took := time.Since(v.refusedSince); v.refused >= pooled.Refusals && took >= refusedFor {
 		err = fmt.Errorf("%w: it has refused %d transactions within %v, and answered outside one (statement pooling): %w",
-			ErrSessionPooled, v.refused, took.Round(time.Second), err)
+			pgerr.ErrSessionPooled, v.refused, took.Round(time.Second), err)
 	}
 	return err
 }
@@ -125,7 +126,7 @@ func (v *Server) tryTransactions(ctx context.Context) (named bool, err error) {
 			err = a.applyLocally(ctx, v.settings)
 		}
 		if err != nil {
-			return Explain(err)
+			return pgerr.Explain(err)
 		}
 		return v.with(ctx, true, func(b *Session) error { return compareTransactions(ctx, a, b) })
 	})
@@ -141,7 +142,7 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 		row, err := doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (db.ShowsSnapshotRow, error) {
 			return q.ShowsSnapshot(ctx, a.pid)
 		})
-		return row, Explain(err)
+		return row, pgerr.Explain(err)
 	}
 	own, err := looks(a)
 	if err != nil {
@@ -150,13 +151,13 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	a.SetTransaction(own.Started, own.Mark) // which DescribeServer has set
 	key := int64(rand.Uint64())
 	if _, err := tryPair(ctx, a, key, false, doFresh); err != nil {
-		return Explain(err)
+		return pgerr.Explain(err)
 	}
 	switch err := a.Stay(ctx); {
 	case errors.Is(err, errTransactionOver):
-		return pgerr.Wrap(ErrSessionPooled, err)
+		return pgerr.Wrap(pgerr.ErrSessionPooled, err)
 	case err != nil:
-		return Explain(err)
+		return pgerr.Explain(err)
 	}
 	seen, err := looks(b)
 	if err != nil {
@@ -166,25 +167,25 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	case seen.Started != own.Started:
 		return errTwoServers
 	case seen.Pid == a.pid:
-		return fmt.Errorf("%w: even inside a transaction", ErrSessionPooled)
+		return fmt.Errorf("%w: even inside a transaction", pgerr.ErrSessionPooled)
 	case seen.Held:
-		return fmt.Errorf("%w: the driver leaves a snapshot in an idle transaction, which would hold back VACUUM", ErrSessionPooled)
+		return fmt.Errorf("%w: the driver leaves a snapshot in an idle transaction, which would hold back VACUUM", pgerr.ErrSessionPooled)
 	}
 	free := func() (bool, error) {
-		high, low := Halves(key)
+		high, low := lockkey.Halves(key)
 		row, err := doFresh(ctx, b, func(ctx context.Context, q *db.Queries) (db.PairIsFreeRow, error) {
 			return q.PairIsFree(ctx, db.PairIsFreeParams{High: high, Low: low})
 		})
-		return row.Free, Explain(err)
+		return row.Free, pgerr.Explain(err)
 	}
 	switch taken, err := free(); {
 	case err != nil:
 		return err
 	case taken:
 		if err := a.Stay(ctx); err != nil { // its lock has ended with its backend
-			return Explain(err)
+			return pgerr.Explain(err)
 		}
-		return ErrNoAdvisoryLocks
+		return pgerr.ErrNoAdvisoryLocks
 	}
 	if err := a.rollBack(ctx, nil); err != nil {
 		return err
@@ -193,7 +194,7 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	case err != nil:
 		return err
 	case !freed:
-		return fmt.Errorf("%w: a lock outlives its transaction", ErrNoAdvisoryLocks)
+		return fmt.Errorf("%w: a lock outlives its transaction", pgerr.ErrNoAdvisoryLocks)
 	}
 	return nil
 }

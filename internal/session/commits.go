@@ -11,6 +11,9 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lease"
+	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // commits prove to a leader that no standby has been promoted: every standby that may be
@@ -21,11 +24,11 @@ import (
 type commits struct {
 	server *Server
 	of     *Session
-	key    int64    // of a lock on the session, which shows that both are on one server
-	scope  int64    // the election's: its commits do not pile up
-	conn   *Session // nil before the first commit, and after the connection has failed
-	sent   instant  // just before the last commit was sent
-	on     primary  // once a commit was acknowledged
+	key    int64         // of a lock on the session, which shows that both are on one server
+	scope  int64         // the election's: its commits do not pile up
+	conn   *Session      // nil before the first commit, and after the connection has failed
+	sent   lease.Instant // just before the last commit was sent
+	on     primary       // once a commit was acknowledged
 }
 
 // Acknowledge makes the first commit of a session that was just granted the lock. It
@@ -35,7 +38,7 @@ func (v *Server) Acknowledge(ctx context.Context, s *Session, key int64) error {
 		return nil
 	}
 	own := v.copy()
-	c := &commits{server: own, of: s, key: int64(rand.Uint64()), scope: purposeKey("commit", key)}
+	c := &commits{server: own, of: s, key: int64(rand.Uint64()), scope: lockkey.Of("commit", key)}
 	err := c.first(ctx)
 	if err == nil {
 		err = v.mayLeadOn(c.on)
@@ -52,7 +55,7 @@ func (v *Server) Acknowledge(ctx context.Context, s *Session, key int64) error {
 // and then asks the session, which proves it anew: on a slow link each takes its time.
 func (c *commits) first(ctx context.Context) error {
 	within := func() (context.Context, context.CancelFunc) {
-		left := c.of.left()
+		left := c.of.Proof.Left()
 		return context.WithTimeoutCause(ctx, left, fmt.Errorf("%w within %v", errUnacknowledged, left.Round(time.Millisecond)))
 	}
 	connecting, cancel := within()
@@ -62,16 +65,16 @@ func (c *commits) first(ctx context.Context) error {
 		return cmp.Or(err, late)
 	}
 	cancel()
-	if err := c.of.holdPair(c.key, ErrNoAdvisoryLocks); err != nil {
-		return fmt.Errorf("elector: take the lock by which commits know their server: %w", Explain(err))
+	if err := c.of.holdPair(c.key, pgerr.ErrNoAdvisoryLocks); err != nil {
+		return fmt.Errorf("elector: take the lock by which commits know their server: %w", pgerr.Explain(err))
 	}
 	ctx, cancel = within()
 	defer cancel()
-	heartbeat := c.of.lease.Heartbeat
+	heartbeat := c.of.Proof.Lease.Heartbeat
 	again := backoff.Backoff{Min: heartbeat / 20, Max: heartbeat}
 	for n := 1; ; n++ {
 		err := c.commit(ctx)
-		if err == nil || errors.Is(err, ErrNotSynchronous) || !backoff.Sleep(ctx, again.After(n)) {
+		if err == nil || errors.Is(err, pgerr.ErrNotSynchronous) || !backoff.Sleep(ctx, again.After(n)) {
 			return err
 		}
 	}
@@ -82,9 +85,9 @@ func (c *commits) first(ctx context.Context) error {
 func (c *commits) keep() {
 	defer c.close()
 	s, failures := c.of, 0
-	again := backoff.Backoff{Min: s.lease.Heartbeat / 10, Max: s.lease.Heartbeat}
+	again := backoff.Backoff{Min: s.Proof.Lease.Heartbeat / 10, Max: s.Proof.Lease.Heartbeat}
 	for {
-		pause := s.lease.Heartbeat - s.now().since(c.sent)
+		pause := s.Proof.Lease.Heartbeat - s.Proof.Now().Since(c.sent)
 		if failures > 0 {
 			pause = again.After(failures)
 		}
@@ -95,15 +98,14 @@ func (c *commits) keep() {
 		switch {
 		case s.ctx.Err() != nil:
 			return
-		case errors.Is(err, ErrNotSynchronous):
+		case errors.Is(err, pgerr.ErrNotSynchronous):
 			s.endTerms(err)
 			return
 		case err != nil:
 			failures++
-			s.unacknowledged.Store(&err)
+			s.Proof.Doubt(err)
 		default:
 			failures = 0
-			s.unacknowledged.Store(nil)
 		}
 	}
 }
@@ -115,7 +117,7 @@ func (c *commits) commit(ctx context.Context) error {
 		return err
 	}
 	err := c.commitOn(ctx, c.conn)
-	if err != nil && !errors.Is(err, errUnacknowledged) && !errors.Is(err, ErrNotSynchronous) {
+	if err != nil && !errors.Is(err, errUnacknowledged) && !errors.Is(err, pgerr.ErrNotSynchronous) {
 		c.close()
 		c.of.raiseSuspicion() // the session may have gone with it
 	}
@@ -123,34 +125,34 @@ func (c *commits) commit(ctx context.Context) error {
 }
 
 func (c *commits) commitOn(ctx context.Context, conn *Session) error {
-	sent := c.of.now()
+	sent := c.of.Proof.Now()
 	c.sent = sent
 	commit, err := Do(ctx, conn, func(ctx context.Context, q *db.Queries) (db.CommitSynchronouslyRow, error) {
-		high, low := Halves(c.key)
-		scopeHigh, scopeLow := Halves(c.scope)
+		high, low := lockkey.Halves(c.key)
+		scopeHigh, scopeLow := lockkey.Halves(c.scope)
 		return q.CommitSynchronously(ctx, db.CommitSynchronouslyParams{SessionHigh: high, SessionLow: low, ScopeHigh: scopeHigh, ScopeLow: scopeLow})
 	})
 	if err != nil {
-		return fmt.Errorf("elector: commit to the synchronous standbys: %w", Explain(err))
+		return fmt.Errorf("elector: commit to the synchronous standbys: %w", pgerr.Explain(err))
 	}
-	took := c.of.now().since(sent)
+	took := c.of.Proof.Now().Since(sent)
 	now, err := askReplication(ctx, conn, commit.Lsn)
 	if err != nil {
 		return err
 	}
-	err = acknowledgement{commit, now, took}.check(c.of.lease.Validity() / 2)
+	err = acknowledgement{commit, now, took}.check(c.of.Proof.Lease.Validity() / 2)
 	known := c.on != primary{}
 	if known && now.primary() != c.on { // where a stranger may hold the lock of the session
 		err = errElsewhere
 	}
 	switch {
 	case errors.Is(err, errElsewhere) && known && now.Timeline > c.on.timeline:
-		return c.of.Lose(fmt.Errorf("%w: timeline %d has replaced timeline %d: %w", ErrOldPrimary, now.Timeline, c.on.timeline, err))
+		return c.of.Lose(fmt.Errorf("%w: timeline %d has replaced timeline %d: %w", pgerr.ErrOldPrimary, now.Timeline, c.on.timeline, err))
 	case err != nil:
 		return err
 	}
 	c.on = now.primary()
-	c.of.acked.Store(&sent)
+	c.of.Proof.Acknowledge(sent)
 	return nil
 }
 
@@ -158,7 +160,7 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 // transaction that other code has left open.
 func (c *commits) connected(ctx context.Context) error {
 	for idle := c.server.pool.Stats().Idle; c.conn == nil; idle-- {
-		if err := c.connect(ctx); err != nil && (idle <= 0 || !errors.Is(err, ErrOpenTransaction)) {
+		if err := c.connect(ctx); err != nil && (idle <= 0 || !errors.Is(err, pgerr.ErrOpenTransaction)) {
 			return err
 		}
 	}
@@ -185,7 +187,7 @@ func (c *commits) connect(ctx context.Context) error {
 	}
 	if err != nil {
 		conn.Discard()
-		return fmt.Errorf("elector: set the connection for commits up: %w", Explain(err))
+		return fmt.Errorf("elector: set the connection for commits up: %w", pgerr.Explain(err))
 	}
 	c.conn = conn
 	return nil
@@ -226,7 +228,7 @@ func (a acknowledgement) check(longest time.Duration) error {
 	}
 	switch {
 	case a.now.Pid != a.commit.Pid:
-		return fmt.Errorf("%w: backend %d was asked for a commit, then %d answered", ErrSessionPooled, a.commit.Pid, a.now.Pid)
+		return fmt.Errorf("%w: backend %d was asked for a commit, then %d answered", pgerr.ErrSessionPooled, a.commit.Pid, a.now.Pid)
 	case a.commit.Outcome == "waiting":
 		return not("an earlier one of this election still waits for them, or a stranger holds its lock")
 	case a.commit.Outcome != "committed":

@@ -64,7 +64,7 @@ func (n *newest) still(own *identity, at time.Time) {
 }
 
 // StillNewest records that the session is on the newest primary, if it is.
-func (s *Session) StillNewest() { s.newest.still(s.identity.Load(), s.RenewedAt()) }
+func (s *Session) StillNewest() { s.newest.still(s.identity.Load(), s.Proof.RenewedAt()) }
 
 // within returns the newest primary if it was seen within that time.
 func (n *newest) within(d time.Duration) (seen identity, ok bool) {

@@ -9,6 +9,7 @@ import (
 	"github.com/DATA-DOG/go-sqlmock"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 func TestTheNewestPrimaryIsRememberedFromItsLastProof(t *testing.T) {
@@ -71,7 +72,7 @@ func TestATransactionOnTheOldPrimaryIsNotLent(t *testing.T) {
 		expectIdentify(mock, 2)
 		expectTransaction(mock, 1)
 		mock.ExpectRollback()
-		if _, err := v.lend(t.Context(), true); !errors.Is(err, ErrOldPrimary) {
+		if _, err := v.lend(t.Context(), true); !errors.Is(err, pgerr.ErrOldPrimary) {
 			t.Errorf("got %v", err)
 		}
 		if n := v.pool.Stats().OpenConnections; n != 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -48,17 +49,17 @@ func (s *Session) keep(onBeat func(Beat), hear func(rung bool)) {
 		s.Discard()
 		close(s.closed)
 	}()
-	var asked time.Time // when a suspicion last had a heartbeat sent
-	heard := s.now()    // when the last heartbeat was sent
+	var asked time.Time    // when a suspicion last had a heartbeat sent
+	heard := s.Proof.Now() // when the last heartbeat was sent
 	for beats := 1; ; {
 		if !s.Valid() {
-			s.cancel(s.Expiry())
+			s.cancel(s.Proof.Expiry())
 			return
 		}
-		now := s.now()
-		due := min(s.lease.Heartbeat-now.since(*s.proof.Load()), 2*s.lease.Heartbeat-now.since(heard))
-		if due > 0 && s.pause(min(due, s.left(), glance), &asked) {
-			if due > glance && s.ctx.Err() == nil {
+		now := s.Proof.Now()
+		due := min(s.Proof.Lease.Heartbeat-s.Proof.SinceAnswered(), 2*s.Proof.Lease.Heartbeat-now.Since(heard))
+		if due > 0 && s.pause(min(due, s.Proof.Left(), lease.Glance), &asked) {
+			if due > lease.Glance && s.ctx.Err() == nil {
 				if err := s.lookForLoss(); err != nil {
 					s.cancel(err)
 					return
@@ -67,7 +68,7 @@ func (s *Session) keep(onBeat func(Beat), hear func(rung bool)) {
 			continue // to see what has come meanwhile: a freeze, another proof, the end
 		}
 		start := time.Now()
-		heard = s.now()
+		heard = s.Proof.Now()
 		rung, err := s.heartbeat()
 		if err != nil {
 			s.cancel(err)
@@ -76,7 +77,7 @@ func (s *Session) keep(onBeat func(Beat), hear func(rung bool)) {
 		if s.CompareMet(s.ctx) != nil {
 			return
 		}
-		beat := Beat{Took: time.Since(start), Deadline: s.Deadline(), Checks: !s.inside && beats%checkEvery == 0}
+		beat := Beat{Took: time.Since(start), Deadline: s.Proof.Deadline(), Checks: !s.inside && beats%checkEvery == 0}
 		beats++
 		hear(rung || s.inside) // where no heartbeat can try a bell: a full lock table would end the transaction
 		onBeat(beat)
@@ -128,9 +129,9 @@ func (s *Session) heartbeat() (rung bool, err error) {
 	case err != nil:
 		return false, s.causeOf(err)
 	case ping.Pid != s.pid:
-		return false, fmt.Errorf("%w: another backend answers (%d, not %d): %w", ErrSessionLost, ping.Pid, s.pid, ErrSessionPooled)
+		return false, fmt.Errorf("%w: another backend answers (%d, not %d): %w", pgerr.ErrSessionLost, ping.Pid, s.pid, pgerr.ErrSessionPooled)
 	case ping.InRecovery:
-		return false, fmt.Errorf("%w: the server was demoted: %w", ErrSessionLost, ErrServerReadOnly)
+		return false, fmt.Errorf("%w: the server was demoted: %w", pgerr.ErrSessionLost, pgerr.ErrServerReadOnly)
 	}
 	return ping.Rung, nil
 }
@@ -141,12 +142,12 @@ func (s *Session) causeOf(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrLeaseExpired):
-		return fmt.Errorf("%w: the heartbeat was not answered: %w", s.Expiry(), err)
-	case s.left() <= 0:
-		return fmt.Errorf("%w: %w", s.Expiry(), Explain(err))
+	case errors.Is(err, pgerr.ErrLeaseExpired):
+		return fmt.Errorf("%w: the heartbeat was not answered: %w", s.Proof.Expiry(), err)
+	case s.Proof.Left() <= 0:
+		return fmt.Errorf("%w: %w", s.Proof.Expiry(), pgerr.Explain(err))
 	}
-	return pgerr.Wrap(ErrSessionLost, Explain(err))
+	return pgerr.Wrap(pgerr.ErrSessionLost, pgerr.Explain(err))
 }
 
 // requests asks, on another connection, for those that ring this session's bell. In a failover that
@@ -157,7 +158,7 @@ func (s *Session) requests(pool *sql.DB) (all []Request, err error) {
 			return nil, err
 		}
 	}
-	rows, err := Inquire(s.ctx, pool, s.lease.Length, func(ctx context.Context, q *db.Queries) ([]db.RequestsRow, error) {
+	rows, err := Inquire(s.ctx, pool, s.Proof.Lease.Length, func(ctx context.Context, q *db.Queries) ([]db.RequestsRow, error) {
 		return q.Requests(ctx, db.RequestsParams{Pid: s.pid, Started: s.server})
 	})
 	for _, r := range rows {
@@ -178,6 +179,18 @@ func (s *Session) life() string {
 		return s.server
 	}
 	return strconv.FormatInt(s.number, 10)
+}
+
+// Valid reports whether the lock can still be relied on, by the clocks at the time of the call.
+func (s *Session) Valid() bool { return s.Proof.Left() > 0 && s.ctx.Err() == nil }
+
+// Ended returns why the session has ended, nil if it has not. A session whose validity has
+// run out ends by this call, as after a pause of the process that no timer has noticed yet.
+func (s *Session) Ended() error {
+	if s.Proof.Left() <= 0 {
+		s.cancel(s.Proof.Expiry())
+	}
+	return context.Cause(s.ctx)
 }
 
 // Context is done when the session has ended; its cause says why.
@@ -211,7 +224,7 @@ func (s *Session) CheckServer(transaction string) error {
 // transaction, PingTransaction checks that.
 func (s *Session) CheckPID(answered int32) error {
 	if answered != s.pid && !s.inside {
-		return fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", ErrSessionPooled, s.pid, answered)
+		return fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", pgerr.ErrSessionPooled, s.pid, answered)
 	}
 	return nil
 }
@@ -225,7 +238,7 @@ func (s *Session) EvictBy(evict func()) { s.evict = evict }
 // Lose ends the session because of err, which leaves in doubt what it holds, and returns
 // the cause.
 func (s *Session) Lose(err error) error {
-	err = pgerr.Wrap(ErrSessionLost, Explain(err))
+	err = pgerr.Wrap(pgerr.ErrSessionLost, pgerr.Explain(err))
 	s.cancel(err)
 	return err
 }
@@ -280,7 +293,7 @@ func (s *Session) awaitHolds() {
 	h.mu.Unlock()
 	select {
 	case <-none:
-	case <-time.After(s.lease.Drain):
+	case <-time.After(s.Proof.Lease.Drain):
 	}
 }
 
@@ -289,10 +302,10 @@ func (s *Session) awaitHolds() {
 func (s *Session) answerTime(ended context.Context) (context.Context, context.CancelFunc) {
 	within, giveUp := context.WithCancelCause(context.WithoutCancel(ended))
 	detach := context.AfterFunc(ended, func() {
-		backoff.Sleep(within, s.DrainLeft()/2)
+		backoff.Sleep(within, s.Proof.DrainLeft()/2)
 		giveUp(context.Cause(ended))
 	})
-	ctx, cancel := context.WithTimeoutCause(within, s.lease.Length, fmt.Errorf("%w within one lease", ErrNoAnswer))
+	ctx, cancel := context.WithTimeoutCause(within, s.Proof.Lease.Length, fmt.Errorf("%w within one lease", pgerr.ErrNoAnswer))
 	return ctx, func() {
 		cancel()
 		detach()

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lease"
 )
 
 // errUnchecked is returned for a driver before the first check of its server.
@@ -57,10 +58,10 @@ func (s *Session) lookForLoss() error {
 		return nil
 	}
 	_, err := do(s.ctx, s, false, func(ctx context.Context, _ *db.Queries) (any, error) {
-		sent := s.now()
+		sent := s.Proof.Now()
 		err := s.pin.Ping(ctx)
-		if err == nil && s.now().since(sent) > glance {
-			s.renew(sent)
+		if err == nil && s.Proof.Now().Since(sent) > lease.Glance {
+			s.Proof.Renew(sent)
 		}
 		return nil, err
 	}, func(any) {})

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lease"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // TooEarly is the error of a candidate that has not known the primary for one lease, the
@@ -17,10 +19,10 @@ type TooEarly struct {
 
 func (e *TooEarly) Error() string {
 	return fmt.Sprintf("%v: this candidate has not known the primary (of timeline %d) for long, and waits another %v",
-		ErrTooEarly, e.Timeline, e.Wait.Round(time.Millisecond))
+		pgerr.ErrTooEarly, e.Timeline, e.Wait.Round(time.Millisecond))
 }
 
-func (e *TooEarly) Unwrap() error { return ErrTooEarly }
+func (e *TooEarly) Unwrap() error { return pgerr.ErrTooEarly }
 
 func (r replication) primary() primary { return primary{r.Timeline, r.Started} }
 
@@ -39,7 +41,7 @@ func askReplication(ctx context.Context, s *Session, lsn string) (r replication,
 		r.senders, err = senders(r.Senders)
 	}
 	if err != nil {
-		return r, fmt.Errorf("elector: ask for the synchronous standbys: %w", Explain(err))
+		return r, fmt.Errorf("elector: ask for the synchronous standbys: %w", pgerr.Explain(err))
 	}
 	return r, nil
 }
@@ -56,7 +58,7 @@ func (v *Server) checkReplication(ctx context.Context) error {
 		case err != nil:
 			return err
 		case r.Timeline == 0:
-			return ErrServerReadOnly
+			return pgerr.ErrServerReadOnly
 		}
 		early := v.mayLeadOn(r.primary()) // counts from now on, whatever else is wrong
 		listed, err := ListedStandbys(r.StandbyNames)
@@ -78,7 +80,7 @@ func (v *Server) mayLeadOn(p primary) error {
 	if v.primaries == nil {
 		v.primaries = map[primary]time.Duration{}
 	}
-	mono := now().mono
+	mono := lease.Clock{}.Now().Mono
 	first, seen := v.primaries[p]
 	if !seen {
 		first = mono

@@ -125,9 +125,9 @@ func (s *Session) commit() error {
 // Apart is Do for a call whose locks and transaction id must not last as long as those of
 // the session. In transaction scope another connection makes it.
 func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (value T, err error) {
-	bound := s.left()
+	bound := s.Proof.Left()
 	if s.aside != nil { // just granted, by the extended protocol, and not started
-		bound = 2 * s.lease.Validity()
+		bound = 2 * s.Proof.Lease.Validity()
 		defer s.staying(ctx)()
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, s.errTimeout)
@@ -143,7 +143,7 @@ func (s *Session) staying(ctx context.Context) (stop func()) {
 	pausing, cancel := context.WithCancel(ctx)
 	var pings sync.WaitGroup
 	pings.Go(func() {
-		for s.Stay(ctx) == nil && backoff.Sleep(pausing, s.lease.Heartbeat) {
+		for s.Stay(ctx) == nil && backoff.Sleep(pausing, s.Proof.Lease.Heartbeat) {
 		}
 	})
 	return func() {
@@ -207,7 +207,7 @@ func explainBegin(s *Session, err error) error {
 	case s.TimedOut(err), pooled.IsRefusal(err): // which no driver distinguishes
 		return fmt.Errorf("elector: begin a transaction: "+noTransaction+": %w", err)
 	case pgerr.State(err) == "0A000": // READ WRITE, in recovery
-		return fmt.Errorf("elector: begin a transaction: %w", pgerr.Wrap(ErrServerReadOnly, err))
+		return fmt.Errorf("elector: begin a transaction: %w", pgerr.Wrap(pgerr.ErrServerReadOnly, err))
 	}
-	return fmt.Errorf("elector: begin a transaction: %w", Explain(err))
+	return fmt.Errorf("elector: begin a transaction: %w", pgerr.Explain(err))
 }

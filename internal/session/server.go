@@ -14,6 +14,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 	"github.com/pgelector/pgelector/internal/pooled"
@@ -34,7 +35,7 @@ const (
 type Config struct {
 	Name         string // the application_name: the candidate's id
 	Scope        Scope
-	Lease        Lease
+	Lease        lease.Lease
 	LongestLease time.Duration   // of all candidates, with synchronous standbys; 0 without
 	OnBeat       func(Beat)      // called after each heartbeat, which waits for it
 	OnRequests   func([]Request) // called with all requests to the session's terms that stand, one call at a time
@@ -80,12 +81,12 @@ func (v *Server) copy() *Server {
 // passed a check is behind no pooler. It may be called from any goroutine.
 func (v *Server) Refuses(err error) bool {
 	switch {
-	case errors.Is(err, ErrServerReadOnly):
+	case errors.Is(err, pgerr.ErrServerReadOnly):
 		return !v.primary.Load()
-	case errors.Is(err, ErrSessionPooled):
+	case errors.Is(err, pgerr.ErrSessionPooled):
 		return !v.passed.Load()
 	}
-	return errors.Is(err, ErrNoAdvisoryLocks) || errors.Is(err, ErrPoolTooSmall) || errors.Is(err, ErrPoolClosed) || errors.Is(err, ErrServerTooOld)
+	return errors.Is(err, pgerr.ErrNoAdvisoryLocks) || errors.Is(err, pgerr.ErrPoolTooSmall) || errors.Is(err, pgerr.ErrPoolClosed) || errors.Is(err, pgerr.ErrServerTooOld)
 }
 
 // InTransaction reports whether sessions have their locks inside transactions. It may be
@@ -95,7 +96,7 @@ func (v *Server) InTransaction() bool { return v.inside.Load() }
 // SuspectPooler makes the next check try transaction scope, if err shows that a pooler that
 // the last check missed has moved a session.
 func (v *Server) SuspectPooler(err error) {
-	v.pooled = v.Scope == Auto && errors.Is(err, ErrSessionPooled) && !errors.Is(err, errMixedUp)
+	v.pooled = v.Scope == Auto && errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrMixedUp)
 }
 
 // Invalidate has the server checked again before the next Retry.
@@ -113,12 +114,12 @@ func (v *Server) Retry(ctx context.Context, try func() error) error {
 			err = try()
 			v.SuspectPooler(err)
 		}
-		v.checked = v.checked && (err == nil || ctx.Err() != nil || errors.Is(err, ErrOpenTransaction))
+		v.checked = v.checked && (err == nil || ctx.Err() != nil || errors.Is(err, pgerr.ErrOpenTransaction))
 		if isSuspicious(err) {
 			live.suspect(v.pool)
 		}
-		dead := pgerr.MaybeBroken(err) && !errors.Is(err, ErrSessionPooled) || errors.Is(err, ErrOpenTransaction)
-		if idle <= 0 || !dead && !errors.Is(err, ErrOldPrimary) {
+		dead := pgerr.MaybeBroken(err) && !errors.Is(err, pgerr.ErrSessionPooled) || errors.Is(err, pgerr.ErrOpenTransaction)
+		if idle <= 0 || !dead && !errors.Is(err, pgerr.ErrOldPrimary) {
 			return err
 		}
 	}
@@ -246,9 +247,9 @@ func (v *Server) PrepareWait(ctx context.Context, s *Session, role Role, key int
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("elector: set the session up: %w", Explain(err))
+		return fmt.Errorf("elector: set the session up: %w", pgerr.Explain(err))
 	case row.InRecovery:
-		return ErrServerReadOnly
+		return pgerr.ErrServerReadOnly
 	case s.pid == 0:
 		s.pid = row.Pid
 	}
@@ -269,7 +270,7 @@ func (v *Server) OpenChecked(ctx context.Context) (*Session, error) {
 	}
 	if err != nil {
 		s.Discard()
-		return nil, fmt.Errorf("elector: set the session up: %w", Explain(err))
+		return nil, fmt.Errorf("elector: set the session up: %w", pgerr.Explain(err))
 	}
 	return s, nil
 }
@@ -277,7 +278,7 @@ func (v *Server) OpenChecked(ctx context.Context) (*Session, error) {
 // Start begins the life of a session that holds a lock, or will ask for some. It is kept
 // alive until it ends or is closed.
 func (v *Server) Start(s *Session) {
-	s.errTimeout = ErrLeaseExpired // there is a lease from now on
+	s.errTimeout = pgerr.ErrLeaseExpired // there is a lease from now on
 	s.stays = s.inside
 	s.dropAside()
 	for _, run := range s.beside {
@@ -317,9 +318,9 @@ func (v *Server) hear(s *Session, rung bool) {
 			return
 		}
 		if s.unheard++; s.unheard == 2 && s.ctx.Err() == nil {
-			v.Report(s.ctx, Hearing, fmt.Errorf("elector: cannot ask, beside the session, who has a request to the leader; requests wait: %w", Explain(err)))
+			v.Report(s.ctx, Hearing, fmt.Errorf("elector: cannot ask, beside the session, who has a request to the leader; requests wait: %w", pgerr.Explain(err)))
 		}
-		backoff.Sleep(s.ctx, s.lease.Heartbeat) // a suspicion may cause more heartbeats
+		backoff.Sleep(s.ctx, s.Proof.Lease.Heartbeat) // a suspicion may cause more heartbeats
 	})
 }
 
@@ -393,7 +394,7 @@ func (v *Server) Settings(key int64) string {
 func keySetting(key int64) setting { return setting{"pgelector.key", strconv.FormatInt(key, 10)} }
 
 // FenceSettings are the settings that bound a fenced transaction.
-func (l Lease) FenceSettings() string {
+func FenceSettings(l lease.Lease) string {
 	bound := fmt.Sprintf("%dms", l.Length.Milliseconds())
 	return Encode([]setting{
 		{"statement_timeout", bound},

@@ -18,7 +18,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/lib/pq"
 	"github.com/lib/pq/pqerror"
+
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lease"
+	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 func TestAnErrorThatNoRetryMendsIsPermanent(t *testing.T) {
@@ -35,21 +39,21 @@ func TestAnErrorThatNoRetryMendsIsPermanent(t *testing.T) {
 		err  error
 		want bool
 	}{
-		{server(), ErrSessionPooled, true},
-		{server(), ErrNoAdvisoryLocks, true},
-		{server(), ErrPoolTooSmall, true},
-		{server(), ErrServerTooOld, true},
-		{server(), ErrServerReadOnly, true},
-		{server(), ErrSessionLost, false},
-		{server(), ErrLeaseExpired, false},
+		{server(), pgerr.ErrSessionPooled, true},
+		{server(), pgerr.ErrNoAdvisoryLocks, true},
+		{server(), pgerr.ErrPoolTooSmall, true},
+		{server(), pgerr.ErrServerTooOld, true},
+		{server(), pgerr.ErrServerReadOnly, true},
+		{server(), pgerr.ErrSessionLost, false},
+		{server(), pgerr.ErrLeaseExpired, false},
 		{server(), context.Canceled, false},
 		{server(), driver.ErrBadConn, false},
-		{server(primary), ErrServerReadOnly, false},
-		{server(primary), ErrSessionPooled, true},
-		{server(primary, passed), ErrSessionPooled, false},
-		{server(primary, passed), ErrNoAdvisoryLocks, true},
-		{server(primary, passed), ErrPoolTooSmall, true},
-		{server(primary, passed), ErrServerTooOld, true},
+		{server(primary), pgerr.ErrServerReadOnly, false},
+		{server(primary), pgerr.ErrSessionPooled, true},
+		{server(primary, passed), pgerr.ErrSessionPooled, false},
+		{server(primary, passed), pgerr.ErrNoAdvisoryLocks, true},
+		{server(primary, passed), pgerr.ErrPoolTooSmall, true},
+		{server(primary, passed), pgerr.ErrServerTooOld, true},
 	} {
 		if got := c.of.Refuses(fmt.Errorf("wrapped: %w", c.err)); got != c.want {
 			t.Errorf("refused after %v (was primary: %t, has passed: %t): %t", c.err, c.of.primary.Load(), c.of.passed.Load(), got)
@@ -66,7 +70,7 @@ func TestKeepalivesEndNoSessionBeforeItsLease(t *testing.T) {
 	const maxTCP = 32767 // Linux: MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL
 	for length := time.Second; length <= 24*time.Hour; length = length*11/10 + time.Millisecond {
 		set := map[string]int{}
-		for _, one := range settings(Config{Lease: Lease{Length: length, Heartbeat: min(length/5, 30*time.Second)}}) {
+		for _, one := range settings(Config{Lease: lease.Lease{Length: length, Heartbeat: min(length/5, 30*time.Second)}}) {
 			set[one.Name], _ = strconv.Atoi(one.Value)
 		}
 		idle, interval, count := set["tcp_keepalives_idle"], set["tcp_keepalives_interval"], set["tcp_keepalives_count"]
@@ -84,28 +88,6 @@ func bothDrivers(state string) []error {
 	return []error{&pgconn.PgError{Code: state}, &pq.Error{Code: pqerror.Code(state)}}
 }
 
-func TestExplainNamesThePoolerAndKeepsTheDriversError(t *testing.T) {
-	for state, pooled := range map[string]bool{"42P05": true, "26000": true, "08P01": false, "57P01": false, "42601": false} {
-		for _, err := range bothDrivers(state) {
-			got := Explain(err)
-			if errors.Is(got, ErrSessionPooled) != pooled || !errors.Is(got, err) {
-				t.Errorf("Explain(%v) = %v", err, got)
-			}
-		}
-	}
-	if again := Explain(Explain(bothDrivers("26000")[0])); again.Error() != Explain(bothDrivers("26000")[0]).Error() {
-		t.Errorf("explained twice: %v", again)
-	}
-}
-
-func TestExplainNamesTheFullLockTable(t *testing.T) {
-	for _, err := range bothDrivers("53200") {
-		if got := Explain(err); !errors.Is(got, ErrLockTableFull) || !errors.Is(got, err) {
-			t.Errorf("Explain(%v) = %v", err, got)
-		}
-	}
-}
-
 func TestRefusesSettingRecognisesErrorsOfTheSettingOnly(t *testing.T) {
 	for state, refused := range map[string]bool{
 		"22023": true, "42501": true, "55P02": true, "0A000": true, "42704": true,
@@ -119,65 +101,8 @@ func TestRefusesSettingRecognisesErrorsOfTheSettingOnly(t *testing.T) {
 	}
 }
 
-func TestTheClockThatSaysMoreCounts(t *testing.T) {
-	const s = time.Second
-	for name, c := range map[string]struct{ mono, wall, want time.Duration }{
-		"both clocks run":                      {3 * s, 3 * s, 3 * s},
-		"the wall clock is set forward":        {3 * s, 3*s + time.Hour, 3*s + time.Hour},
-		"the wall clock is set back":           {3 * s, 3*s - time.Hour, 3 * s},
-		"the machine slept, monotonic stopped": {3 * s, 8 * time.Hour, 8 * time.Hour},
-		"the wall clock stands still":          {3 * s, 0, 3 * s},
-		"no time has passed":                   {0, 0, 0},
-	} {
-		earlier := now()
-		later := instant{mono: earlier.mono + c.mono, wall: earlier.wall + c.wall}
-		if got := later.since(earlier); got != c.want {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
-		}
-	}
-}
-
-func TestNowReadsBothClocks(t *testing.T) {
-	a := now()
-	time.Sleep(2 * time.Millisecond)
-	b := now()
-	if d := b.since(a); d < 2*time.Millisecond || d > time.Minute {
-		t.Errorf("%v passed", d)
-	}
-	if b.mono <= a.mono || b.wall <= a.wall || b.wall != time.Duration(b.at.UnixNano()) {
-		t.Errorf("got %+v, then %+v", a, b)
-	}
-}
-
-// After a freeze of the process or a sleep of the machine, one of the clocks shows that the
-// validity is over.
-func TestASessionIsNotValidAfterAClockJump(t *testing.T) {
-	l := leaseOf(10*time.Second, 2*time.Second, 2*time.Second)
-	for name, c := range map[string]struct {
-		mono, wall time.Duration // by how much the proof is older
-		valid      bool
-	}{
-		"fresh":                          {0, 0, true},
-		"not quite expired":              {6 * time.Second, 6 * time.Second, true},
-		"expired":                        {7 * time.Second, 7 * time.Second, false},
-		"only by the monotonic clock":    {7 * time.Second, 0, false},
-		"only by the wall clock":         {0, 7 * time.Second, false},
-		"the wall clock was set back":    {time.Second, -time.Hour, true},
-		"the wall clock was set forward": {time.Second, time.Hour, false},
-	} {
-		s := &Session{lease: l, ctx: t.Context()}
-		proof := now()
-		proof.mono -= c.mono
-		proof.wall -= c.wall
-		s.renew(proof)
-		if s.Valid() != c.valid {
-			t.Errorf("%s: valid %v, %v left", name, s.Valid(), s.left())
-		}
-	}
-}
-
-func leaseOf(length, heartbeat, drain time.Duration) Lease {
-	return Lease{Length: length, Heartbeat: heartbeat, Drain: drain}
+func leaseOf(length, heartbeat, drain time.Duration) lease.Lease {
+	return lease.Lease{Length: length, Heartbeat: heartbeat, Drain: drain}
 }
 
 // The statements repeat the constants, which other versions of the library know too.
@@ -210,7 +135,7 @@ func TestTheKeyOfCommitsIsThatOfTheProtocol(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	high, low := Halves(purposeKey("commit", hashKey("pgelector:orders")))
+	high, low := lockkey.Halves(lockkey.Of("commit", lockkey.FromName("orders")))
 	if row := fmt.Sprintf("\n%-22s %d, %d\n", "commit", high, low); !strings.Contains(string(page), row) {
 		t.Errorf("the page lacks%s", row)
 	}
@@ -218,7 +143,7 @@ func TestTheKeyOfCommitsIsThatOfTheProtocol(t *testing.T) {
 
 // checks lets n candidates of a pool check the server at the same time. A check takes a second.
 // It counts the checks that were made and those that failed.
-func checks(n int, check func() (bool, error), leases ...Lease) (made, failed int) {
+func checks(n int, check func() (bool, error), leases ...lease.Lease) (made, failed int) {
 	all := queues{of: map[*sql.DB]*queue{}}
 	ended := make(chan error)
 	for i := range n {
@@ -244,7 +169,7 @@ func checks(n int, check func() (bool, error), leases ...Lease) (made, failed in
 }
 
 func TestCandidatesThatWaitForTheirTurnShareACheckThatPassedMeanwhile(t *testing.T) {
-	lease := Lease{Length: 10 * time.Second}
+	one := lease.Lease{Length: 10 * time.Second}
 	for name, c := range map[string]struct {
 		whole        bool
 		err          error
@@ -256,7 +181,7 @@ func TestCandidatesThatWaitForTheirTurnShareACheckThatPassedMeanwhile(t *testing
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				made, failed := checks(40, func() (bool, error) { return c.whole, c.err }, lease)
+				made, failed := checks(40, func() (bool, error) { return c.whole, c.err }, one)
 				if made != c.made || failed != c.failed {
 					t.Errorf("%d checks and %d failures, want %d and %d", made, failed, c.made, c.failed)
 				}
@@ -274,7 +199,7 @@ func TestThereIsOneQueueWhileAnybodyWaits(t *testing.T) {
 		for i := range 3 {
 			go func() {
 				time.Sleep(time.Duration(i) * 700 * time.Millisecond)
-				_, err := all.share(context.Background(), nil, Lease{}, func() (finding, error) {
+				_, err := all.share(context.Background(), nil, lease.Lease{}, func() (finding, error) {
 					if checking++; checking > 1 {
 						t.Errorf("%d checks at a time", checking)
 					}
@@ -313,7 +238,7 @@ func TestAPoolIsForgottenWhenTheLastWhoWaitsGivesUp(t *testing.T) {
 
 func TestACheckWithAnotherLeaseIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		made, _ := checks(40, func() (bool, error) { return true, nil }, Lease{Length: 10 * time.Second}, Lease{Length: 20 * time.Second})
+		made, _ := checks(40, func() (bool, error) { return true, nil }, lease.Lease{Length: 10 * time.Second}, lease.Lease{Length: 20 * time.Second})
 		if made < 3 { // the number depends on the order in which candidates come
 			t.Errorf("%d checks, with two leases", made)
 		}
@@ -325,7 +250,7 @@ func TestACheckThatBeganBeforeIsNotShared(t *testing.T) {
 		all := queues{of: map[*sql.DB]*queue{}}
 		made := 0
 		for range 3 {
-			_, err := all.share(t.Context(), nil, Lease{}, func() (finding, error) {
+			_, err := all.share(t.Context(), nil, lease.Lease{}, func() (finding, error) {
 				made++
 				time.Sleep(time.Second)
 				return finding{whole: true}, nil
@@ -369,7 +294,7 @@ func TestOnlyRefusalsInARowShowThatAPoolerPermitsNoTransactions(t *testing.T) {
 		"four in nine seconds": {[]error{refusal, driver.ErrBadConn, refusal, refusal}, false},
 		"five in twelve":       {[]error{driver.ErrBadConn, refusal, refusal, refusal, refusal}, true},
 		"one begins":           {[]error{refusal, refusal, nil, refusal, refusal, refusal, refusal}, false},
-		"one has no answer":    {[]error{refusal, refusal, ErrNoAnswer, refusal, refusal, refusal, refusal}, false},
+		"one has no answer":    {[]error{refusal, refusal, pgerr.ErrNoAnswer, refusal, refusal, refusal, refusal}, false},
 		"five after one":       {[]error{nil, refusal, refusal, refusal, refusal, refusal}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -382,7 +307,7 @@ func TestOnlyRefusalsInARowShowThatAPoolerPermitsNoTransactions(t *testing.T) {
 					}
 					time.Sleep(every)
 				}
-				if errors.Is(err, ErrSessionPooled) != c.refused {
+				if errors.Is(err, pgerr.ErrSessionPooled) != c.refused {
 					t.Errorf("got %v", err)
 				}
 			})
@@ -392,7 +317,7 @@ func TestOnlyRefusalsInARowShowThatAPoolerPermitsNoTransactions(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			v := &Server{}
 			for range 100 {
-				if err := v.permits(refusal); errors.Is(err, ErrSessionPooled) {
+				if err := v.permits(refusal); errors.Is(err, pgerr.ErrSessionPooled) {
 					t.Fatal(err)
 				}
 			}

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 )
@@ -22,7 +22,7 @@ import (
 // connection to the pool, and is only for one on which nothing was changed. Discard
 // closes it: sql.Conn.Close would return it to the pool with its settings and locks.
 type Session struct {
-	lease       Lease
+	Proof       *lease.Proof // that it lives
 	pin         *pin.Conn
 	inside      bool                                    // it has its locks inside a transaction
 	stays       bool                                    // PingTransaction follows each query
@@ -30,7 +30,6 @@ type Session struct {
 	settings    string                                  // of the transaction
 	borrowAside func(context.Context) (*Session, error) // a connection for Apart
 	aside       *Session                                // makes the calls of Apart; may be nil
-	process     processClock                            // nil for this process
 
 	ctx        context.Context         // done when the session has ended
 	cancel     context.CancelCauseFunc // ends the session
@@ -45,12 +44,8 @@ type Session struct {
 	name   int64       // random; see Name
 	named  atomic.Bool // the session holds that lock
 
-	proof atomic.Pointer[instant] // just before the last answered statement was sent
-
-	acked          atomic.Pointer[instant] // just before the last acknowledged commit was sent
-	unacknowledged atomic.Pointer[error]   // why the last commit was not acknowledged; nil if it was
-	termCtx        context.Context         // done when no term may go on
-	endTerms       context.CancelCauseFunc
+	termCtx  context.Context // done when no term may go on
+	endTerms context.CancelCauseFunc
 
 	identity atomic.Pointer[identity] // of its server, once asked
 	met      atomic.Pointer[identity] // another server to compare with
@@ -67,12 +62,17 @@ type Session struct {
 	helpers sync.WaitGroup // those that run, and LookAround
 }
 
+// connectTimeout is the least time that opening a connection gets. Nothing is held
+// meanwhile, and a driver that tries several hosts in turn needs time for each: a frozen
+// one takes all of its connect_timeout.
+const connectTimeout = 30 * time.Second
+
 // borrowed counts the sessions of this process.
 var borrowed atomic.Int64
 
 // borrow takes a connection from the pool. The session carries the values of ctx but
 // outlives it.
-func borrow(ctx context.Context, pool *sql.DB, l Lease, abandoned func(error)) (*Session, error) {
+func borrow(ctx context.Context, pool *sql.DB, l lease.Lease, abandoned func(error)) (*Session, error) {
 	bound, stats := l.Validity(), pool.Stats()
 	full := stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
 	if stats.Idle == 0 && !full {
@@ -82,19 +82,17 @@ func borrow(ctx context.Context, pool *sql.DB, l Lease, abandoned func(error)) (
 	if err != nil {
 		return nil, noConnection(ctx, late, pool, full, bound, err)
 	}
-	s := &Session{lease: l, pin: conn, closed: make(chan struct{}), suspect: make(chan struct{}, 1), number: borrowed.Add(1), name: int64(rand.Uint64()),
-		abandoned: abandoned, errTimeout: fmt.Errorf("%w within %v", ErrNoAnswer, l.Validity())}
+	s := &Session{Proof: lease.NewProof(l, lease.ClockOf(pool.Driver())), pin: conn, closed: make(chan struct{}), suspect: make(chan struct{}, 1), number: borrowed.Add(1), name: int64(rand.Uint64()),
+		abandoned: abandoned, errTimeout: fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, l.Validity())}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.termCtx, s.endTerms = context.WithCancelCause(s.ctx)
-	s.process, _ = pool.Driver().(processClock)
-	s.renew(s.now())
 	return s, nil
 }
 
 // checkOpen returns ErrPoolClosed if the pool is closed.
 func checkOpen(pool *sql.DB) error {
 	if err := pin.CheckOpen(pool); err != nil {
-		return pgerr.Wrap(ErrPoolClosed, err)
+		return pgerr.Wrap(pgerr.ErrPoolClosed, err)
 	}
 	return nil
 }
@@ -145,26 +143,26 @@ func do[T any](ctx context.Context, s *Session, proves bool, call func(context.C
 	var value, none T
 	either, stop := backoff.Either(ctx, s.ctx)
 	defer stop()
-	waiting, cancel := s.whileValid(either)
+	waiting, cancel := s.Proof.While(either, s.errTimeout)
 	defer cancel()
 	if waiting.Err() == nil && s.ctx.Err() != nil { // which the context may not know yet
 		return none, context.Cause(s.ctx)
 	}
-	var sent instant
+	var sent lease.Instant
 	answered, err := s.pin.Call(waiting, func(ctx context.Context, q *db.Queries) (err error) {
-		sent = s.now()
+		sent = s.Proof.Now()
 		value, err = call(ctx, q)
 		return err
 	}, func(err error) error {
 		switch {
 		case err == nil:
 			if proves {
-				s.renew(sent)
+				s.Proof.Renew(sent)
 			}
 		case s.pin.IsInLeftTx(err):
-			err = pgerr.Wrap(ErrOpenTransaction, err)
+			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
 		case s.stays: // the server has released the locks
-			s.cancel(pgerr.Wrap(ErrSessionLost, err))
+			s.cancel(pgerr.Wrap(pgerr.ErrSessionLost, err))
 		}
 		return pgerr.CauseOr(waiting, err)
 	}, func() { drop(value) })
@@ -174,34 +172,12 @@ func do[T any](ctx context.Context, s *Session, proves bool, call func(context.C
 	return value, err
 }
 
-// whileValid returns a copy of ctx that ends with errTimeout when the validity runs out.
-func (s *Session) whileValid(ctx context.Context) (valid context.Context, stop func()) {
-	valid, expire := context.WithCancelCause(ctx)
-	var timer *time.Timer
-	look := func() {
-		if left := s.left(); left <= 0 {
-			expire(s.errTimeout)
-		} else if valid.Err() == nil {
-			timer.Reset(min(left, glance))
-		}
-	}
-	timer = time.AfterFunc(math.MaxInt64, look)
-	look()
-	return valid, func() {
-		expire(nil)
-		timer.Stop()
-	}
-}
-
 // doFresh is Do on a connection that holds nothing: the call may take the whole validity,
 // however long those before it took.
 func doFresh[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	s.renew(s.now())
+	s.Proof.Renew(s.Proof.Now())
 	return Do(ctx, s, call)
 }
-
-// Lease is the time arithmetic of the session.
-func (s *Session) Lease() Lease { return s.lease }
 
 // begin has the next calls made within a transaction, until rollBack.
 func (s *Session) begin(ctx context.Context) error {
@@ -217,7 +193,7 @@ func (s *Session) begin(ctx context.Context) error {
 			}
 		}
 		if state := pgerr.State(err); state == "25001" || state == "25P02" {
-			err = pgerr.Wrap(ErrOpenTransaction, err)
+			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
 		}
 		return nil, err
 	})
@@ -278,7 +254,7 @@ func (s *Session) Discard() {
 	if s.aside != nil {
 		defer s.aside.Discard()
 	}
-	if s.evict != nil && errors.Is(context.Cause(s.ctx), ErrSessionPooled) {
+	if s.evict != nil && errors.Is(context.Cause(s.ctx), pgerr.ErrSessionPooled) {
 		s.evict()
 	}
 	// In transaction scope nothing stays on the connection.

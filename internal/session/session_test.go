@@ -13,6 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lease"
+	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
 )
 
@@ -50,7 +52,7 @@ func TestALateConnectionOrTransactionReturnsToThePool(t *testing.T) {
 		call   func(ctx context.Context, pool *sql.DB) error
 	}{
 		"a connection": {func(late chan struct{}) lateDriver { return lateDriver{late, open} }, func(ctx context.Context, pool *sql.DB) error {
-			_, err := borrow(ctx, pool, Lease{Length: time.Minute}, func(error) {})
+			_, err := borrow(ctx, pool, lease.Lease{Length: time.Minute}, func(error) {})
 			return err
 		}},
 		"a transaction": {func(late chan struct{}) lateDriver { return lateDriver{open, late} }, func(ctx context.Context, pool *sql.DB) error {
@@ -105,7 +107,7 @@ func TestAnIdleConnectionMayHangForOneValidity(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = conn.Close()
-		l := Lease{Length: 10 * time.Second}
+		l := lease.Lease{Length: 10 * time.Second}
 		began := time.Now()
 		_, err = borrow(t.Context(), pool, l, func(error) {})
 		if took := time.Since(began); err == nil || took != l.Validity() {
@@ -121,7 +123,7 @@ func TestAnIdleConnectionMayHangForOneValidity(t *testing.T) {
 
 // Opening a connection may take longer than a validity. A pool that is full opens none.
 func TestANewConnectionHasHalfAMinute(t *testing.T) {
-	l := Lease{Length: 10 * time.Second}
+	l := lease.Lease{Length: 10 * time.Second}
 	for name, c := range map[string]struct {
 		most, inUse int
 		want        time.Duration
@@ -193,7 +195,7 @@ func TestASessionIsKeptUntilItsLastHoldIsReleased(t *testing.T) {
 		}
 		defer s.GiveBack()
 		first, second := s.Hold(), s.Hold()
-		s.cancel(ErrLeaseExpired)
+		s.cancel(pgerr.ErrLeaseExpired)
 		start := time.Now()
 		time.AfterFunc(time.Second, first)
 		time.AfterFunc(1500*time.Millisecond, second)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // A standbyList is a value of synchronous_standby_names: commits wait for need of the
@@ -102,7 +104,7 @@ func lower(name string) string {
 // for each of them. Otherwise the error wraps ErrNotSynchronous and says what to do.
 func ListedStandbys(setting string) ([]string, error) {
 	refuse := func(format string, args ...any) ([]string, error) {
-		return nil, fmt.Errorf("%w: synchronous_standby_names is '%s': %s", ErrNotSynchronous, setting, fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("%w: synchronous_standby_names is '%s': %s", pgerr.ErrNotSynchronous, setting, fmt.Sprintf(format, args...))
 	}
 	list, err := parseStandbys(setting)
 	switch {
@@ -154,7 +156,7 @@ func checkStreams(listed []string, all []sender) error {
 	for _, name := range listed {
 		if len(named(all, name)) == 0 {
 			return fmt.Errorf("%w: standby %q of synchronous_standby_names does not stream from this server: start it, or remove it from the list "+
-				"and never promote it", ErrNotSynchronous, name)
+				"and never promote it", pgerr.ErrNotSynchronous, name)
 		}
 	}
 	return checkAlone(listed, all)
@@ -166,7 +168,7 @@ func checkAlone(listed []string, all []sender) error {
 	for _, name := range listed {
 		if n := len(named(all, name)); n > 1 {
 			return fmt.Errorf("%w: %d standbys call themselves %q: give each an application_name of its own "+
-				"(one whose link was cut counts until wal_sender_timeout)", ErrNotSynchronous, n, name)
+				"(one whose link was cut counts until wal_sender_timeout)", pgerr.ErrNotSynchronous, n, name)
 		}
 	}
 	return nil

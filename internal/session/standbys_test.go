@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 func TestEveryStandbyThatIsListedMustAcknowledge(t *testing.T) {
@@ -46,7 +47,7 @@ func TestEveryStandbyThatIsListedMustAcknowledge(t *testing.T) {
 		if !slices.Equal(got, want) || (err == nil) != (want != nil) {
 			t.Errorf("%q: got %q, %v; want %q", setting, got, err, want)
 		}
-		if err != nil && (!errors.Is(err, ErrNotSynchronous) || !strings.Contains(err.Error(), "'"+setting+"'")) {
+		if err != nil && (!errors.Is(err, pgerr.ErrNotSynchronous) || !strings.Contains(err.Error(), "'"+setting+"'")) {
 			t.Errorf("%q: the error does not name the setting: %v", setting, err)
 		}
 		if err != nil && (strings.Contains(err.Error(), "syntax") || strings.Contains(err.Error(), "name each") != (setting == "" || strings.Contains(setting, "*"))) {
@@ -62,7 +63,7 @@ func TestAListOfStandbysWithAnUnknownSyntaxIsRefused(t *testing.T) {
 		`"any" 1 (s1)`, `FIRST 1 "(" s1)`, "first", "any", "any 1", "s1,", ",s1", "s1 s2", "()", ")", "1 , s1 )", `"s1`, `"s1""`, "s1-2", "$s1", "2s", // a number and a name
 		"FIRST 1 (\x00)", "FIRST 1 (s1) -- s2", "FIRST 1 (s1), ANY 1 (x)",
 	} {
-		if got, err := ListedStandbys(setting); got != nil || !errors.Is(err, ErrNotSynchronous) || !strings.Contains(err.Error(), "'"+setting+"': it has a syntax that is not known") {
+		if got, err := ListedStandbys(setting); got != nil || !errors.Is(err, pgerr.ErrNotSynchronous) || !strings.Contains(err.Error(), "'"+setting+"': it has a syntax that is not known") {
 			t.Errorf("%q: got %q, %v", setting, got, err)
 		}
 	}
@@ -76,7 +77,7 @@ func FuzzAListOfStandbysIsReadAsItIsWritten(f *testing.F) {
 	f.Fuzz(func(t *testing.T, setting string) {
 		names, err := ListedStandbys(setting)
 		if err != nil {
-			if names != nil || !errors.Is(err, ErrNotSynchronous) {
+			if names != nil || !errors.Is(err, pgerr.ErrNotSynchronous) {
 				t.Errorf("%q: %q, %v", setting, names, err)
 			}
 			return
@@ -115,7 +116,7 @@ func TestAStandbyStreamsOnceByEachName(t *testing.T) {
 		{[]string{"s1"}, all("S1", "s1"), false, false},
 		{[]string{"\u212a"}, all("K"), false, true}, // a Kelvin sign is no K to the server
 	} {
-		if err := checkStreams(tt.listed, tt.streams); (err == nil) != tt.present || err != nil && !errors.Is(err, ErrNotSynchronous) {
+		if err := checkStreams(tt.listed, tt.streams); (err == nil) != tt.present || err != nil && !errors.Is(err, pgerr.ErrNotSynchronous) {
 			t.Errorf("%q listed, %v stream: %v", tt.listed, tt.streams, err)
 		}
 		if err := checkAlone(tt.listed, tt.streams); (err == nil) != tt.unique {
@@ -143,12 +144,12 @@ func TestAnAnswerToACommitIsAnAcknowledgementOnlyIfNothingSpeaksAgainstIt(t *tes
 		"another commit waits":                   {func(a *acknowledgement) { a.commit.Outcome = "waiting" }, errUnacknowledged},
 		"reloaded":                               {func(a *acknowledgement) { a.now.Loaded++ }, errUnacknowledged},
 		"changed to a sufficient setting":        {func(a *acknowledgement) { a.now.StandbyNames = "ANY 2 (s1, s2)" }, errUnacknowledged},
-		"changed to an insufficient setting":     {func(a *acknowledgement) { a.now.StandbyNames = "FIRST 1 (s1, s2)" }, ErrNotSynchronous},
-		"one of two must acknowledge":            {func(a *acknowledgement) { a.setting("s1, s2") }, ErrNotSynchronous},
-		"nobody must acknowledge":                {func(a *acknowledgement) { a.setting("") }, ErrNotSynchronous},
+		"changed to an insufficient setting":     {func(a *acknowledgement) { a.now.StandbyNames = "FIRST 1 (s1, s2)" }, pgerr.ErrNotSynchronous},
+		"one of two must acknowledge":            {func(a *acknowledgement) { a.setting("s1, s2") }, pgerr.ErrNotSynchronous},
+		"nobody must acknowledge":                {func(a *acknowledgement) { a.setting("") }, pgerr.ErrNotSynchronous},
 		"on a standby":                           {func(a *acknowledgement) { a.commit.Outcome = "standby" }, errElsewhere},
 		"on a server without the session's lock": {func(a *acknowledgement) { a.commit.Outcome = "elsewhere" }, errElsewhere},
-		"on another backend":                     {func(a *acknowledgement) { a.now.Pid++ }, ErrSessionPooled},
+		"on another backend":                     {func(a *acknowledgement) { a.now.Pid++ }, pgerr.ErrSessionPooled},
 	} {
 		a := acknowledgement{commit: db.CommitSynchronouslyRow{Outcome: "committed", Pid: 7, Loaded: before}, took: longest,
 			now: replication{SynchronousStandbysRow: db.SynchronousStandbysRow{Pid: 7, Loaded: before}}}

@@ -58,7 +58,7 @@ func (l *sessions) suspect(pool *sql.DB) {
 // isSuspicious reports whether an error says that the connection has broken or that there
 // is no primary behind it: 57P03 is for a server that starts up or shuts down.
 func isSuspicious(err error) bool {
-	return pgerr.MaybeBroken(err) || pgerr.State(err) == "57P03" || errors.Is(err, ErrServerReadOnly)
+	return pgerr.MaybeBroken(err) || pgerr.State(err) == "57P03" || errors.Is(err, pgerr.ErrServerReadOnly)
 }
 
 // Inquire makes one call on a connection of the pool, beside any session. It waits for the
@@ -81,7 +81,7 @@ func Announce[T any](ctx context.Context, pool *sql.DB, timeout time.Duration, c
 
 func inquire[T any](ctx context.Context, pool *sql.DB, timeout time.Duration,
 	ask func(context.Context, pooled.Pool, func(db.DBTX) (T, error)) (T, error), call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v, one lease: %w", ErrNoAnswer, timeout, context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w within %v, one lease: %w", pgerr.ErrNoAnswer, timeout, context.DeadlineExceeded))
 	defer cancel()
 	return backoff.Await(ctx, func(ctx context.Context) (T, error) {
 		value, err := ask(ctx, pool, func(q db.DBTX) (T, error) { return call(ctx, db.New(q)) })
@@ -121,7 +121,7 @@ func (s *Session) compare(ctx context.Context, other identity) error {
 		return nil
 	}
 	s.newest.saw(other)
-	return s.Lose(fmt.Errorf("%w: the pool has reached %v, and the session (backend %d) is on %v", ErrOldPrimary, other, s.pid, own))
+	return s.Lose(fmt.Errorf("%w: the pool has reached %v, and the session (backend %d) is on %v", pgerr.ErrOldPrimary, other, s.pid, own))
 }
 
 // IsOn reports whether the session is on that server, as far as can be known.
@@ -139,16 +139,16 @@ func (s *Session) Elsewhere(ctx context.Context, row db.IdentifyRow) error {
 	}
 	own, err := s.identify(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: the pool has reached %v: %w", ErrConfig, reached, err)
+		return fmt.Errorf("%w: the pool has reached %v: %w", pgerr.ErrConfig, reached, err)
 	}
-	cause, reason := ErrConfig, "another database of this server: give InTx a pool of the elector's database"
+	cause, reason := pgerr.ErrConfig, "another database of this server: give InTx a pool of the elector's database"
 	switch {
 	case own.System != reached.System:
 		reason = fmt.Sprintf("another cluster (%v): give InTx a pool of the elector's database", reached)
 	case reached.isStandby():
-		cause, reason = ErrServerReadOnly, reached.String()
+		cause, reason = pgerr.ErrServerReadOnly, reached.String()
 	case reached.isOlderThan(own):
-		cause, reason = ErrOldPrimary, reached.String()
+		cause, reason = pgerr.ErrOldPrimary, reached.String()
 	}
 	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock on %v, and the pool has reached %s", cause, s.pid, own, reason)
 }
@@ -214,7 +214,7 @@ func (v *Server) refuseOld(ctx context.Context, s *Session) error {
 	}
 	own, err := s.identify(ctx)
 	if err == nil && own.isOlderThan(newest) {
-		err = fmt.Errorf("%w: a connection has reached %v, and another %v before", ErrOldPrimary, own, newest)
+		err = fmt.Errorf("%w: a connection has reached %v, and another %v before", pgerr.ErrOldPrimary, own, newest)
 	}
 	return err
 }

@@ -101,11 +101,11 @@ func (tx *Tx) Finish(failed error) error {
 			err = tx.check(ctx)
 		}
 		switch {
-		case errors.Is(err, ErrEndedByFn):
+		case errors.Is(err, pgerr.ErrEndedByFn):
 			return err
 		case failed == nil && err != nil: // COMMIT is not sent
 			tx.Suspect(ctx, err)
-			return fmt.Errorf("%w: ask before COMMIT whether the transaction goes on (have fn close its rows): %w", ErrRolledBack, err)
+			return fmt.Errorf("%w: ask before COMMIT whether the transaction goes on (have fn close its rows): %w", pgerr.ErrRolledBack, err)
 		case failed == nil:
 			return tx.outcome(ctx, tx.Tx.Commit())
 		}
@@ -115,9 +115,9 @@ func (tx *Tx) Finish(failed error) error {
 	case failed != nil && outcome != nil:
 		return fmt.Errorf("%w: %w", outcome, failed)
 	case failed != nil:
-		return pgerr.Wrap(ErrRolledBack, failed)
+		return pgerr.Wrap(pgerr.ErrRolledBack, failed)
 	case late != nil:
-		return fmt.Errorf("%w: COMMIT was not answered: %w", ErrOutcomeUnknown, late)
+		return fmt.Errorf("%w: COMMIT was not answered: %w", pgerr.ErrOutcomeUnknown, late)
 	}
 	return outcome
 }
@@ -144,9 +144,9 @@ func (tx *Tx) check(ctx context.Context) error {
 	case pgerr.State(err) == "25P02":
 		return nil
 	case errors.Is(err, sql.ErrTxDone):
-		return fmt.Errorf("%w: %w", ErrEndedByFn, err)
+		return fmt.Errorf("%w: %w", pgerr.ErrEndedByFn, err)
 	case err == nil && began != tx.Began:
-		return ErrEndedByFn
+		return pgerr.ErrEndedByFn
 	}
 	return err
 }
@@ -162,9 +162,9 @@ func (tx *Tx) outcome(ctx context.Context, err error) error {
 		return nil
 	case pgerr.Broken(err) || state == unknownCompletion || !meansRollback(state) && pin.AfterTx(func() error { return tx.conn.PingContext(ctx) }) != nil:
 		tx.raiseSuspicion()
-		return pgerr.Wrap(ErrOutcomeUnknown, err)
+		return pgerr.Wrap(pgerr.ErrOutcomeUnknown, err)
 	}
-	return pgerr.Wrap(ErrRolledBack, err) // the server says so
+	return pgerr.Wrap(pgerr.ErrRolledBack, err) // the server says so
 }
 
 // unknownCompletion is the SQLSTATE that says that nobody knows.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // HoldLife takes the session's life lock. Its key can be guessed, so a stranger may hold it.
@@ -45,7 +47,7 @@ func (s *Session) TryPair(key int64) (granted bool, err error) {
 }
 
 func tryPair(ctx context.Context, s *Session, key int64, forNow bool, do asker[bool]) (granted bool, err error) {
-	high, low := Halves(key)
+	high, low := lockkey.Halves(key)
 	return do(ctx, s, func(ctx context.Context, q *db.Queries) (granted bool, err error) {
 		if !s.forNow {
 			granted, err = q.TryPair(ctx, db.TryPairParams{Inside: s.inside, High: high, Low: low})
@@ -73,7 +75,7 @@ func (s *Session) TryForNow(ctx context.Context, key int64, drop func()) (grante
 // had the lock until then.
 func (s *Session) LetGo(ctx context.Context, q *db.Queries, key int64) (held bool, err error) {
 	if !s.inside {
-		high, low := Halves(key)
+		high, low := lockkey.Halves(key)
 		return q.UnlockPair(ctx, db.UnlockPairParams{High: high, Low: low})
 	}
 	if !s.pin.InTx() { // with which it has ended
@@ -88,7 +90,7 @@ func (s *Session) LetGo(ctx context.Context, q *db.Queries, key int64) (held boo
 
 // PairIsFree reports whether nobody holds the lock of two integers, the halves of key, exclusively.
 func (s *Session) PairIsFree(ctx context.Context, key int64) (bool, error) {
-	high, low := Halves(key)
+	high, low := lockkey.Halves(key)
 	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.PairIsFreeRow, error) {
 		return q.PairIsFree(ctx, db.PairIsFreeParams{High: high, Low: low})
 	})
@@ -103,7 +105,7 @@ const LeastWait = 100 * time.Millisecond
 func (s *Session) Wait(ctx context.Context) error {
 	_, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) { return nil, q.WaitLock(ctx) })
 	if err != nil {
-		return fmt.Errorf("elector: wait for the lock: %w", Explain(err))
+		return fmt.Errorf("elector: wait for the lock: %w", pgerr.Explain(err))
 	}
 	return nil
 }

@@ -1,0 +1,63 @@
+package lease
+
+import (
+	"testing"
+	"time"
+)
+
+func TestTheClockThatSaysMoreCounts(t *testing.T) {
+	const s = time.Second
+	for name, c := range map[string]struct{ mono, wall, want time.Duration }{
+		"both clocks run":                      {3 * s, 3 * s, 3 * s},
+		"the wall clock is set forward":        {3 * s, 3*s + time.Hour, 3*s + time.Hour},
+		"the wall clock is set back":           {3 * s, 3*s - time.Hour, 3 * s},
+		"the machine slept, monotonic stopped": {3 * s, 8 * time.Hour, 8 * time.Hour},
+		"the wall clock stands still":          {3 * s, 0, 3 * s},
+		"no time has passed":                   {0, 0, 0},
+	} {
+		earlier := Clock{}.Now()
+		later := Instant{Mono: earlier.Mono + c.mono, Wall: earlier.Wall + c.wall}
+		if got := later.Since(earlier); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestNowReadsBothClocks(t *testing.T) {
+	a := Clock{}.Now()
+	time.Sleep(2 * time.Millisecond)
+	b := Clock{}.Now()
+	if d := b.Since(a); d < 2*time.Millisecond || d > time.Minute {
+		t.Errorf("%v passed", d)
+	}
+	if b.Mono <= a.Mono || b.Wall <= a.Wall || b.Wall != time.Duration(b.At.UnixNano()) {
+		t.Errorf("got %+v, then %+v", a, b)
+	}
+}
+
+// After a freeze of the process or a sleep of the machine, one of the clocks shows that the
+// validity is over.
+func TestNothingOfTheValidityIsLeftAfterAClockJump(t *testing.T) {
+	l := Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: 2 * time.Second}
+	for name, c := range map[string]struct {
+		mono, wall time.Duration // by how much the proof is older
+		valid      bool
+	}{
+		"fresh":                          {0, 0, true},
+		"not quite expired":              {6 * time.Second, 6 * time.Second, true},
+		"expired":                        {7 * time.Second, 7 * time.Second, false},
+		"only by the monotonic clock":    {7 * time.Second, 0, false},
+		"only by the wall clock":         {0, 7 * time.Second, false},
+		"the wall clock was set back":    {time.Second, -time.Hour, true},
+		"the wall clock was set forward": {time.Second, time.Hour, false},
+	} {
+		p := NewProof(l, Clock{})
+		sent := p.Now()
+		sent.Mono -= c.mono
+		sent.Wall -= c.wall
+		p.Renew(sent)
+		if left := p.Left(); left > 0 != c.valid || p.CheckInTime() == nil != c.valid || p.Overdue() > 0 == c.valid {
+			t.Errorf("%s: %v left", name, left)
+		}
+	}
+}

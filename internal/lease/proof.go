@@ -1,0 +1,127 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/pgelector/pgelector/internal/pgerr"
+)
+
+// Glance is the longest time between two looks at the clocks. A timer does not see that the
+// machine has slept; the wall clock does.
+const Glance = 250 * time.Millisecond
+
+// A Proof is when a session last proved that it lives: the time just before the last answered
+// statement was sent. The validity counts from it. Where commits must be acknowledged, too, the
+// validity counts from the earlier of the two. What is left is computed at each call, by the clocks
+// as they are then. Any goroutine may call the methods.
+type Proof struct {
+	Lease    Lease
+	clock    Clock
+	answered atomic.Pointer[Instant] // just before the last answered statement was sent
+	acked    atomic.Pointer[Instant] // just before the last acknowledged commit was sent; nil if none must be
+	doubt    atomic.Pointer[error]   // why the last commit was not acknowledged; nil if it was
+}
+
+// NewProof is a proof of now.
+func NewProof(l Lease, c Clock) *Proof {
+	p := &Proof{Lease: l, clock: c}
+	p.Renew(c.Now())
+	return p
+}
+
+// Now reads the clocks of the session's process.
+func (p *Proof) Now() Instant { return p.clock.Now() }
+
+// Renew records that a statement that was sent then is answered.
+func (p *Proof) Renew(sent Instant) { p.answered.Store(&sent) }
+
+// SinceAnswered is how much time may have passed since the last answered statement was sent.
+func (p *Proof) SinceAnswered() time.Duration { return p.Now().Since(*p.answered.Load()) }
+
+// Acknowledge records that a commit that was sent then is acknowledged. From the first one on
+// commits must be.
+func (p *Proof) Acknowledge(sent Instant) {
+	p.acked.Store(&sent)
+	p.doubt.Store(nil)
+}
+
+// Doubt records why a commit was not acknowledged. Expiry says it.
+func (p *Proof) Doubt(why error) { p.doubt.Store(&why) }
+
+// last is the earlier of the two proofs.
+func (p *Proof) last() (at Instant, what string) {
+	answered, acked := p.answered.Load(), p.acked.Load()
+	if acked != nil && acked.Mono < answered.Mono {
+		return *acked, "last commit that the synchronous standbys acknowledged"
+	}
+	return *answered, "last proof of the session"
+}
+
+func (p *Proof) age() time.Duration {
+	at, _ := p.last()
+	return p.Now().Since(at)
+}
+
+// Left is how much of the validity is left.
+func (p *Proof) Left() time.Duration { return p.Lease.Validity() - p.age() }
+
+// Overdue is for how long the validity has been over; 0 if it is not.
+func (p *Proof) Overdue() time.Duration { return max(0, -p.Left()) }
+
+// DrainLeft is for how long work may go on once the session has ended: past it, the server may give
+// the lock to another.
+func (p *Proof) DrainLeft() time.Duration {
+	return max(0, min(p.Lease.Drain, p.Lease.Safety()-p.age()))
+}
+
+// RenewedAt is when the last proof was sent.
+func (p *Proof) RenewedAt() time.Time {
+	at, _ := p.last()
+	return at.At
+}
+
+// Deadline is when the validity runs out unless a proof extends it.
+func (p *Proof) Deadline() time.Time { return p.RenewedAt().Add(p.Lease.Validity()) }
+
+// CheckInTime returns an error if an answer was read when the validity had run out, as by a
+// process that was frozen when it came: another may lead by then, so it must elect nobody.
+func (p *Proof) CheckInTime() error {
+	if p.Left() > 0 {
+		return nil
+	}
+	return fmt.Errorf("%w in time: it was read %v after the question", pgerr.ErrNoAnswer, p.age().Round(time.Millisecond))
+}
+
+// Expiry says that the validity has run out.
+func (p *Proof) Expiry() error {
+	at, what := p.last()
+	err := fmt.Errorf("%w: %s %v ago, valid for %v of the lease of %v", pgerr.ErrLeaseExpired, what,
+		p.Now().Since(at).Round(time.Millisecond), p.Lease.Validity(), p.Lease.Length)
+	if why := p.doubt.Load(); why != nil {
+		err = fmt.Errorf("%w: %w", err, *why)
+	}
+	return err
+}
+
+// While returns a copy of ctx that ends with why when the validity runs out.
+func (p *Proof) While(ctx context.Context, why error) (valid context.Context, stop func()) {
+	valid, expire := context.WithCancelCause(ctx)
+	var timer *time.Timer
+	look := func() {
+		if left := p.Left(); left <= 0 {
+			expire(why)
+		} else if valid.Err() == nil {
+			timer.Reset(min(left, Glance))
+		}
+	}
+	timer = time.AfterFunc(math.MaxInt64, look)
+	look()
+	return valid, func() {
+		expire(nil)
+		timer.Stop()
+	}
+}
