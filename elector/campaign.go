@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
@@ -156,12 +157,12 @@ func (c *campaign) giveUpSeat(ctx context.Context) {
 
 // acquire makes an attempt. Session.Close waits for it, and for its term.
 func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
-	if !c.terms.begin(always) {
+	if !c.terms.Begin(gate.Always) {
 		return lock.Attempt{Err: context.Cause(c.closing)}
 	}
 	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, WakeUps: c.wakeUps, Once: last})
 	if got.Lock == nil {
-		c.terms.finish()
+		c.terms.Finish()
 	}
 	return got
 }
@@ -182,10 +183,10 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline(), InTransaction: l.InTransaction(),
 		NotListening: c.listens()}
 	onElected := a.elected(t.ctx, elected, func(err error) { t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err)) })
-	t.untold.Store(t.work.begin(always))
+	t.untold.Store(t.work.Begin(gate.Always))
 	a.post(func() {
 		if l.Ended() == nil && t.untold.Swap(false) { // else the process, or an earlier hook, took longer than the session lived
-			defer t.work.finish()
+			defer t.work.Finish()
 			onElected()
 		}
 	})

@@ -366,7 +366,7 @@ func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) erro
 	if term == nil || !term.begin() {
 		return false, nil
 	}
-	defer term.work.finish()
+	defer term.work.Finish()
 	ctx, cancel := context.WithCancelCause(term.within(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(term.ctx, func() { cancel(context.Cause(term.ctx)) })

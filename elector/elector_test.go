@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
@@ -245,43 +247,11 @@ func TestAHookThatWasClosedHearsNothingMore(t *testing.T) {
 	}
 }
 
-// It may count while its session ends, if the process stands still between the two.
-func TestWorkThatDoesNotBeginDoesNotOverrun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWork()
-		go w.begin(func() bool { time.Sleep(time.Second); return false })
-		synctest.Wait()
-		w.end()
-		if !w.isIdle() {
-			t.Error("it overruns")
-		}
-	})
-}
-
-func TestNoWorkBeginsAfterTheEnd(t *testing.T) {
-	w := newWork()
-	for range 2 {
-		if !w.begin(always) {
-			t.Fatal("no work may begin")
-		}
-		w.finish()
-	}
-	w.begin(always)
-	w.end()
-	if w.begin(always) {
-		t.Error("work began after the end")
-	}
-	select {
-	case <-w.idle:
-		t.Error("idle while work goes on")
-	default:
-	}
-	w.finish()
-	<-w.idle
-	w.end()
+func TestLeadIsNotCalledAfterTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	term := &Term{work: w, ctx: ctx}
+	term := &Term{work: gate.New(), ctx: ctx}
+	term.work.Close()
 	if err := term.doWork(func(context.Context, *Term) error { t.Error("lead was called"); return nil }); err != nil {
 		t.Error(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/gate"
 )
 
 // claim begins what unclaim ends: one campaign or term at a time. The context that it
@@ -137,7 +138,7 @@ func (e *Elector) Stop(ctx context.Context) error {
 		return nil
 	}
 	b.stop(ErrStopped)
-	if !await(ctx, b.done) {
+	if !gate.Await(ctx, b.done) {
 		return ended(ctx, "stop: the work, or a hook, has not returned"+e.announcer.busy()+"; the lock is released when it does")
 	}
 	e.mu.Lock()
@@ -182,7 +183,7 @@ func (e *Elector) Close(ctx context.Context) error {
 			}
 		}()
 	})
-	if !await(ctx, e.closed) {
+	if !gate.Await(ctx, e.closed) {
 		return ended(ctx, "close the elector: the work of its term, or a hook, has not returned"+e.announcer.busy()+"; the lock is released when it does")
 	}
 	return nil

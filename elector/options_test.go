@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
+	"go.uber.org/goleak"
+
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"go.uber.org/goleak"
 )
 
 func newPool(t testing.TB) *sql.DB {

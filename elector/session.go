@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -26,7 +27,7 @@ type Session struct {
 	reporter *announcer
 	ctx      context.Context // done when Close is called
 	close    func()          // closes the session, once, and returns
-	terms    *work           // attempts and terms of its electors, which Close waits for
+	terms    *gate.Gate      // attempts and terms of its electors, which Close waits for
 	sender   *lock.Sender    // of its electors' notifications
 	closed   chan struct{}   // closed when all is over
 
@@ -51,7 +52,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	s := &Session{pool: pool, config: c, ctx: ctx, terms: newWork(), sender: lock.NewSender(pool, NotifyChannel, c.lease.Length),
+	s := &Session{pool: pool, config: c, ctx: ctx, terms: gate.New(), sender: lock.NewSender(pool, NotifyChannel, c.lease.Length),
 		closed: make(chan struct{}), electors: map[int64]*Elector{}}
 	for _, opt := range opts {
 		s.opts = append(s.opts, opt)
@@ -63,8 +64,8 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		cancel(ErrStopped)
 		go func() {
 			defer close(s.closed)
-			s.terms.end()
-			<-s.terms.idle
+			s.terms.Close()
+			<-s.terms.Idle()
 			s.shared.Close()
 			var electors sync.WaitGroup
 			for _, e := range s.all() { // at once: a hook of one may not return
@@ -132,7 +133,7 @@ func (s *Session) CandidateID() string { return s.config.candidateID }
 // cause, and the closing goes on. It is idempotent.
 func (s *Session) Close(ctx context.Context) error {
 	s.close()
-	if !await(ctx, s.closed) {
+	if !gate.Await(ctx, s.closed) {
 		return ended(ctx, "close the session: the work of a term, or a hook, has not returned")
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
@@ -23,7 +24,7 @@ type Term struct {
 	electedAt time.Time
 	ctx       context.Context
 	healthy   context.Context // done when the candidate is not
-	work      *work
+	work      *gate.Gate
 	untold    atomic.Bool // OnElected waits for the hooks before it, which is work
 	unclaim   func()      // for a term of Campaign's or TryCampaign's caller; nil for one of Run
 	returned  func()      // that caller's work has returned, as far as can be known
@@ -43,10 +44,10 @@ type Term struct {
 // newTerm begins a term with its lock. unclaim is nil unless the term is for the caller of
 // Campaign or TryCampaign, whose work is not seen to return.
 func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *Term {
-	t := &Term{candidate: n, lock: l, electedAt: time.Now(), healthy: n.monitor.healthy(), work: newWork(), unclaim: unclaim, returned: func() {}, done: make(chan struct{})}
+	t := &Term{candidate: n, lock: l, electedAt: time.Now(), healthy: n.monitor.healthy(), work: gate.New(), unclaim: unclaim, returned: func() {}, done: make(chan struct{})}
 	if unclaim != nil {
-		t.work.begin(always)
-		t.returned = sync.OnceFunc(t.work.finish)
+		t.work.Begin(gate.Always)
+		t.returned = sync.OnceFunc(t.work.Finish)
 	}
 	t.ctx, t.cancel = context.WithCancelCause(t.within(context.WithoutCancel(ctx)))
 	endWith := func(other context.Context, reason func(cause error) hooks.Reason) (stop func() bool) {
@@ -110,7 +111,7 @@ func (t *Term) Valid() bool {
 // check is Verify, for a heartbeat. The lock is not released meanwhile.
 func (t *Term) check() {
 	if t.begin() {
-		defer t.work.finish()
+		defer t.work.Finish()
 		_ = t.lock.Verify(t.ctx) // which ends the session if the lock is gone
 	}
 }
@@ -176,7 +177,7 @@ func (t *Term) Resign(ctx context.Context) error {
 		case <-ctx.Done():
 			doing := "resign: the work of the term, or a hook, has not returned" + t.announcer.busy() + "; the lock is released when it does"
 			switch {
-			case await(ctx, t.done): // at the same time
+			case gate.Await(ctx, t.done): // at the same time
 				return t.released
 			case lost(context.Cause(t.ctx)):
 				return t.because(ctx, doing, nil)
@@ -236,7 +237,7 @@ func (t *Term) keep() {
 	if t.unclaim != nil {
 		t.unclaim()
 	}
-	t.terms.finish()
+	t.terms.Finish()
 	close(t.done)
 }
 

@@ -18,56 +18,56 @@ import (
 // can lead, and once after the session has ended. The caller of Campaign has the drain,
 // unless it resigns before.
 func (t *Term) awaitWork() {
-	t.work.end()
+	t.work.Close()
 	began, lease, lost := time.Now(), t.lease, t.lock.Context().Done()
 	var reports sync.WaitGroup
 	defer reports.Wait()
 	defer time.AfterFunc(lease.Drain, t.returned).Stop()
 	select {
-	case <-t.work.idle:
+	case <-t.work.Idle():
 		return
 	case <-lost:
 	case <-time.After(max(lease.Drain, lease.Heartbeat)): // a drain of 0 leaves work no time to return
-		if t.returned(); t.work.isIdle() {
+		if t.returned(); t.work.IsIdle() {
 			return
 		}
 		reports.Go(t.overrun(began, "the lock stays held, so nobody else can lead until it returns"))
 		select {
-		case <-t.work.idle:
+		case <-t.work.Idle():
 			return
 		case <-lost:
 		}
 	}
 	if t.untold.Swap(false) { // OnElected is not called any more
-		t.work.finish()
+		t.work.Finish()
 	}
 	left := t.lock.Proof.DrainLeft()
 	if t.unclaim != nil { // its work is not seen to return, and the lock may be held still
 		left = max(left, lease.Drain-time.Since(began))
 	}
 	select {
-	case <-t.work.idle:
+	case <-t.work.Idle():
 		return
 	case <-time.After(left):
 	}
-	if t.returned(); t.work.isIdle() {
+	if t.returned(); t.work.IsIdle() {
 		return
 	}
 	reports.Go(t.overrun(began, "its session has ended, so another may lead now"))
-	<-t.work.idle
+	<-t.work.Idle()
 }
 
 // overrun makes a report of work that runs on.
 func (t *Term) overrun(since time.Time, meanwhile string) func() {
-	return t.announcer.beside(t.ctx, hooks.Failure{Op: hooks.OpWork, Returned: t.work.idle, Err: fmt.Errorf(
+	return t.announcer.beside(t.ctx, hooks.Failure{Op: hooks.OpWork, Returned: t.work.Idle(), Err: fmt.Errorf(
 		"%w: it has not returned %v after its context was cancelled%s: %s: make it return when its context is done (does it wait for a RequestResign of its own?), or choose a longer drain",
 		ErrOverrun, time.Since(since).Round(time.Millisecond), t.announcer.busy(), meanwhile)})
 }
 
-// begin reports whether work may begin: only while the term is valid. If so, t.work.finish
+// begin reports whether work may begin: only while the term is valid. If so, t.work.Finish
 // must follow; else the term has ended.
 func (t *Term) begin() bool {
-	for !t.work.begin(t.Valid) {
+	for !t.work.Begin(t.Valid) {
 		if t.over() != nil { // now that the work does not count
 			return false
 		}
@@ -91,7 +91,7 @@ func (t *Term) doWork(lead func(ctx context.Context, term *Term) error) error {
 	if !t.begin() {
 		return nil
 	}
-	defer t.work.finish()
+	defer t.work.Finish()
 	return lead(t.ctx, t)
 }
 
@@ -129,7 +129,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	if ctx.Err() != nil || !t.begin() {
 		return failed(nil)
 	}
-	defer t.work.finish()
+	defer t.work.Finish()
 	txCtx, uncancelled := t.joined(ctx)
 	defer uncancelled()
 	tx, err := t.lock.Begin(txCtx, pool, opts)

@@ -6,13 +6,13 @@ cd "$(dirname "$0")/.."
 
 # What each package of the core may import from this module.
 declare -A may=(
-  [internal/pgerr]='' [internal/backoff]='' [internal/lockkey]=''
+  [internal/pgerr]='' [internal/backoff]='' [internal/lockkey]='' [internal/gate]=''
   [internal/lease]='internal/pgerr'
   [internal/pooled]='db internal/pgerr'
   [internal/pin]='db internal/pgerr internal/backoff'
-  [internal/session]='db internal/pin internal/pooled internal/lease internal/lockkey internal/pgerr internal/backoff'
+  [internal/session]='db internal/gate internal/pin internal/pooled internal/lease internal/lockkey internal/pgerr internal/backoff'
   [internal/lock]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
-  [elector]='hooks internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
+  [elector]='hooks internal/gate internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
 )
 pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)
 

@@ -34,7 +34,7 @@ func (v *Server) check(ctx context.Context) error {
 		if err = v.checkScope(ctx); err == nil {
 			found.deaf, err = v.tryListening(ctx)
 		}
-		found.inside, found.whole = v.InTransaction(), len(v.settings) == len(settings(v.Config))
+		found.inside, found.whole = v.InTransaction(), len(v.settings) == len(settings(v.Name, v.Lease))
 		return found, err
 	})
 	if err == nil {

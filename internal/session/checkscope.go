@@ -100,7 +100,7 @@ func (v *Server) permits(err error) error {
 
 func (v *Server) checkTransactionsOnce(ctx context.Context) (named bool, err error) {
 	if !slices.ContainsFunc(v.settings, func(s setting) bool { return s.Name == leaseInside }) {
-		v.settings = settings(v.Config) // a check in session scope has left it out
+		v.settings = settings(v.Name, v.Lease) // a check in session scope has left it out
 	}
 	named, err = v.tryTransactions(ctx)
 	if !refusesSetting(err) {

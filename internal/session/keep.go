@@ -12,6 +12,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
@@ -256,43 +257,27 @@ func (s *Session) Close() {
 	<-s.closed
 }
 
-// Hold keeps the connection open after the session's end until release is called, but no
-// longer than the drain. release may be called more than once.
+// Hold keeps the connection open after the session's end until release is called, but no longer than
+// the drain. The server may know nothing of the end (it hears us, and we do not hear it), and closing
+// the connection would give the locks to others. release may be called more than once.
 func (s *Session) Hold() (release func()) {
-	h := &s.holds
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.n++
-	return sync.OnceFunc(func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.n--; h.n == 0 && h.none != nil {
-			close(h.none)
-			h.none = nil
-		}
-	})
+	if !s.holds.Begin(gate.Always) { // too late: the connection is being closed
+		return func() {}
+	}
+	return sync.OnceFunc(s.holds.Finish)
 }
 
-// awaitHolds waits until the connection may be closed. A broken one is not kept; the session's
-// end may also wrap an error of another connection, which says nothing of this one. Of the drain
-// less may be left (DrainLeft), if the process stood still. But if only its clock was set, the
-// server knows nothing of the end, and closing the connection would free the lock too early. If
-// the lease has run out, the server has ended the session, or does so by itself.
+// awaitHolds waits until the connection may be closed. A connection that this session's own call has
+// found broken is not kept. Otherwise wait for the whole drain, even if DrainLeft says less: if only
+// our clock jumped, the server still honors the locks, and closing would free them early. If the lease
+// has run out, the server has ended the session, or does so by itself.
 func (s *Session) awaitHolds() {
 	if s.pin.IsBroken() {
 		return
 	}
-	h := &s.holds
-	h.mu.Lock()
-	if h.n == 0 {
-		h.mu.Unlock()
-		return
-	}
-	none := make(chan struct{})
-	h.none = none
-	h.mu.Unlock()
+	s.holds.Close()
 	select {
-	case <-none:
+	case <-s.holds.Idle():
 	case <-time.After(s.Proof.Lease.Drain):
 	}
 }

@@ -3,10 +3,8 @@ package session
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -64,7 +62,7 @@ type Server struct {
 
 // NewServer neither connects nor starts anything.
 func NewServer(pool *sql.DB, c Config) *Server {
-	v := &Server{Config: c, pool: pool, settings: settings(c), newest: &newest{}}
+	v := &Server{Config: c, pool: pool, settings: settings(c.Name, c.Lease), newest: &newest{}}
 	v.inside.Store(c.Scope == TransactionScope)
 	return v
 }
@@ -337,51 +335,6 @@ func (v *Server) Evict(pid int32, key, pair int64) {
 	})
 }
 
-// A setting is one parameter of a session. All die with it, because it is discarded.
-type setting struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-const (
-	leaseSetting  = "idle_session_timeout"
-	leaseInside   = "idle_in_transaction_session_timeout" // the lease in transaction scope
-	commitSetting = "synchronous_commit"
-)
-
-// settings are what a session needs: the lease, and what keeps a role's defaults from
-// ending the session. (PostgreSQL manual, 20.11.1 and 20.3.2. TCP settings are ignored on
-// Unix sockets.) A connection that is silent is cut after a lease, also where the kernel knows no
-// tcp_user_timeout but counts its probes (macOS, the BSDs): sooner, a leader would believe that
-// it has the lock.
-func settings(c Config) []setting {
-	l := c.Lease
-	const probes = 3
-	length := int(math.Ceil(l.Length.Seconds()))
-	interval := max(length/(probes+1), 1)
-	return []setting{
-		{"application_name", c.Name},
-		{"search_path", "pg_catalog, pg_temp"}, // no statement needs another schema
-		{leaseSetting, millis(l.Length)},
-		{"statement_timeout", millis(l.Length)},
-		{"lock_timeout", "0"},
-		{"transaction_timeout", "0"}, // 17 and newer
-		{leaseInside, millis(l.Length)},
-		{"default_transaction_isolation", "read committed"},
-		{"default_transaction_deferrable", "off"}, // or a heartbeat may wait for other transactions
-		{commitSetting, "local"},                  // the token outlives a crash, and waits for no standby
-		{"plan_cache_mode", "force_generic_plan"}, // a statement is planned when it is prepared, and not again
-		{"jit", "off"},                            // compiling takes longer than any statement
-		{"client_connection_check_interval", millis(l.Heartbeat)},
-		{"tcp_user_timeout", millis(l.Length)},
-		{"tcp_keepalives_idle", strconv.Itoa(max(length-probes*interval, 1))},
-		{"tcp_keepalives_interval", strconv.Itoa(interval)},
-		{"tcp_keepalives_count", strconv.Itoa(probes)},
-	}
-}
-
-func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-
 // Settings are the settings of a session for the lock of that key, as a parameter of a
 // statement.
 func (v *Server) Settings(key int64) string {
@@ -389,23 +342,4 @@ func (v *Server) Settings(key int64) string {
 		return Encode(v.settings)
 	}
 	return Encode(append(slices.Clone(v.settings), keySetting(key)))
-}
-
-func keySetting(key int64) setting { return setting{"pgelector.key", strconv.FormatInt(key, 10)} }
-
-// FenceSettings are the settings that bound a fenced transaction.
-func FenceSettings(l lease.Lease) string {
-	bound := fmt.Sprintf("%dms", l.Length.Milliseconds())
-	return Encode([]setting{
-		{"statement_timeout", bound},
-		{leaseInside, bound},
-		{"transaction_timeout", bound},
-	})
-}
-
-// Encode writes a parameter as JSON text: the one form that both drivers and sqlc pass on
-// as it is.
-func Encode(parameter any) string {
-	text, _ := json.Marshal(parameter) // strings and integers only: cannot fail
-	return string(text)
 }

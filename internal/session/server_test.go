@@ -70,7 +70,7 @@ func TestKeepalivesEndNoSessionBeforeItsLease(t *testing.T) {
 	const maxTCP = 32767 // Linux: MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL
 	for length := time.Second; length <= 24*time.Hour; length = length*11/10 + time.Millisecond {
 		set := map[string]int{}
-		for _, one := range settings(Config{Lease: lease.Lease{Length: length, Heartbeat: min(length/5, 30*time.Second)}}) {
+		for _, one := range settings("", lease.Lease{Length: length, Heartbeat: min(length/5, 30*time.Second)}) {
 			set[one.Name], _ = strconv.Atoi(one.Value)
 		}
 		idle, interval, count := set["tcp_keepalives_idle"], set["tcp_keepalives_interval"], set["tcp_keepalives_count"]

@@ -2,16 +2,14 @@ package session
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
@@ -54,47 +52,12 @@ type Session struct {
 	unheard  int                      // how often in a row it could not
 	newest   *newest                  // the newest primary that its Server has seen
 
-	holds   holds
+	holds   *gate.Gate    // the work that relies on the session's locks
 	evict   func()        // terminates the backend if a pooler has moved the session from it; may be nil
 	suspect chan struct{} // asks keep for a heartbeat at once
 
 	beside  []func()       // started with the session; they return soon after its end
 	helpers sync.WaitGroup // those that run, and LookAround
-}
-
-// connectTimeout is the least time that opening a connection gets. Nothing is held
-// meanwhile, and a driver that tries several hosts in turn needs time for each: a frozen
-// one takes all of its connect_timeout.
-const connectTimeout = 30 * time.Second
-
-// borrowed counts the sessions of this process.
-var borrowed atomic.Int64
-
-// borrow takes a connection from the pool. The session carries the values of ctx but
-// outlives it.
-func borrow(ctx context.Context, pool *sql.DB, l lease.Lease, abandoned func(error)) (*Session, error) {
-	bound, stats := l.Validity(), pool.Stats()
-	full := stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
-	if stats.Idle == 0 && !full {
-		bound = max(bound, connectTimeout) // else the pool opens none: it has an idle one, or waits for one that others use
-	}
-	conn, late, err := pin.Take(ctx, pool, bound)
-	if err != nil {
-		return nil, noConnection(ctx, late, pool, full, bound, err)
-	}
-	s := &Session{Proof: lease.NewProof(l, lease.ClockOf(pool.Driver())), pin: conn, closed: make(chan struct{}), suspect: make(chan struct{}, 1), number: borrowed.Add(1), name: int64(rand.Uint64()),
-		abandoned: abandoned, errTimeout: fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, l.Validity())}
-	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	s.termCtx, s.endTerms = context.WithCancelCause(s.ctx)
-	return s, nil
-}
-
-// checkOpen returns ErrPoolClosed if the pool is closed.
-func checkOpen(pool *sql.DB) error {
-	if err := pin.CheckOpen(pool); err != nil {
-		return pgerr.Wrap(pgerr.ErrPoolClosed, err)
-	}
-	return nil
 }
 
 // An asker is Do, or a function like it.
@@ -262,13 +225,4 @@ func (s *Session) Discard() {
 		s.abandoned(fmt.Errorf("elector: the driver does not return from a call on a connection that is given up (backend %d): "+
 			"it is left alone and closed when the driver returns: %w", s.pid, context.Cause(s.ctx)))
 	}
-}
-
-// holds counts the work that relies on the session's locks. While there is any, the
-// connection of a session that has ended stays open: the server may know nothing of the
-// end (it hears us, and we do not hear it), and would give the locks to others.
-type holds struct {
-	mu   sync.Mutex
-	n    int
-	none chan struct{} // closed when n falls to 0; nil while nobody waits for that
 }
