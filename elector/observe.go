@@ -230,7 +230,7 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 	if successor != "" {
 		key = session.TransferKey(c.key)
 	}
-	asking, err := session.Ask(ctx, pool, leader.PID, key, successor)
+	asking, err := session.RequestLeader(ctx, pool, leader.PID, key, successor)
 	if err != nil {
 		return fmt.Errorf("elector: make a request to the leader: %w", pgerr.Explain(err))
 	}

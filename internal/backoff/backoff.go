@@ -84,7 +84,7 @@ func AwaitOr[T any](ctx context.Context, call func(context.Context) (T, error), 
 }
 
 // Answer is Await for a call that keeps its value. answered reports whether the call has
-// returned; if it has not, late is called when it succeeds after all.
+// returned; if it has not, late, which may be nil, is called when it succeeds after all.
 func Answer(ctx context.Context, call func() error, late func()) (answered bool, err error) {
 	answers := make(chan error) // unbuffered: once sent, it was received
 	go func() {
@@ -92,7 +92,7 @@ func Answer(ctx context.Context, call func() error, late func()) (answered bool,
 		select {
 		case answers <- err:
 		case <-ctx.Done():
-			if err == nil {
+			if err == nil && late != nil {
 				late()
 			}
 		}

@@ -359,9 +359,7 @@ func (w *worker) tryEach(keys []int64) (granted, offers map[int64]bool, err erro
 		return granted, offers, nil
 	}
 	offersOf := pairsOf(keys, func(key int64) int64 { return session.OfferKey(w.server.Name, key) })
-	rows, err := session.Do(context.Background(), w.now, func(ctx context.Context, q *db.Queries) ([]db.TryLocksRow, error) {
-		return q.TryLocks(ctx, offersOf)
-	})
+	rows, err := session.Ask(context.Background(), w.now, (*db.Queries).TryLocks, offersOf)
 	if err != nil {
 		return granted, offers, fmt.Errorf("elector: try %d locks: %w", len(keys), pgerr.Explain(err))
 	}
@@ -382,7 +380,7 @@ func (w *worker) tryEach(keys []int64) (granted, offers map[int64]bool, err erro
 }
 
 func heldLocks(s *session.Session) (map[int64]bool, error) {
-	keys, err := session.Do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]int64, error) { return q.HeldLocks(ctx, s.PID()) })
+	keys, err := session.Ask(context.Background(), s, (*db.Queries).HeldLocks, s.PID())
 	if err != nil {
 		return nil, fmt.Errorf("elector: verify the locks: %w", err)
 	}
@@ -419,9 +417,7 @@ func pairsOf(keys []int64, of func(key int64) int64) string {
 // the session.
 func readTokens(s *session.Session, keys []int64, epoch int64) (map[int64]int64, error) {
 	guards := pairsOf(keys, func(key int64) int64 { return key })
-	rows, err := session.Do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]db.TokensRow, error) {
-		return q.Tokens(ctx, guards)
-	})
+	rows, err := session.Ask(context.Background(), s, (*db.Queries).Tokens, guards)
 	if err != nil {
 		err = fmt.Errorf("elector: pass the barriers and read the tokens: %w", pgerr.Explain(err))
 		if refused(err) {
@@ -451,9 +447,7 @@ func holdersOf(s *session.Session, keys []int64) map[int64]Holder {
 	if len(keys) == 0 {
 		return nil
 	}
-	rows, _ := session.Do(context.Background(), s, func(ctx context.Context, q *db.Queries) ([]db.LeadersRow, error) {
-		return q.Leaders(ctx, db.Keys(keys...))
-	})
+	rows, _ := session.Ask(context.Background(), s, (*db.Queries).Leaders, db.Keys(keys...))
 	holders := map[int64]Holder{}
 	for _, row := range rows {
 		holders[row.Key] = Holder{PID: row.Pid, CandidateID: row.ApplicationName}

@@ -33,9 +33,7 @@ var errSharedBackend = fmt.Errorf("%w: a candidate in session scope is on the sa
 // Nothing else may see the term before all of it is done.
 func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.ConfirmRow, err error) {
 	high, low := lockkey.Halves(key)
-	row, err = session.Apart(ctx, s, func(ctx context.Context, q *db.Queries) (db.ConfirmRow, error) {
-		return q.Confirm(ctx, db.ConfirmParams{Pid: s.PID(), Key: key, GuardHigh: high, GuardLow: low})
-	})
+	row, err = session.Ask(ctx, s.Apart(), (*db.Queries).Confirm, db.ConfirmParams{Pid: s.PID(), Key: key, GuardHigh: high, GuardLow: low})
 	if err != nil {
 		return row, fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", pgerr.Explain(err))
 	}
@@ -62,9 +60,7 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 // InTx sets do that too, but none runs while the server waits for a frozen client in the
 // middle of a result or of a COPY.
 func endOverdue(ctx context.Context, s *session.Session, key int64, l lease.Lease) (prepared, err error) {
-	rows, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) ([]db.EndOverdueRow, error) {
-		return q.EndOverdue(ctx, db.EndOverdueParams{Key: key, LeaseMillis: l.Length.Milliseconds()})
-	})
+	rows, err := session.Ask(ctx, s, (*db.Queries).EndOverdue, db.EndOverdueParams{Key: key, LeaseMillis: l.Length.Milliseconds()})
 	if err != nil {
 		return nil, fmt.Errorf("elector: terminate the overdue transactions of the last term (this role may lack pg_signal_backend): %w", err)
 	}
@@ -123,9 +119,7 @@ func addEpoch(token, own int64, setting string) (int64, error) {
 // ErrNoAdvisoryLocks if the server's locks are stubs.
 func trial(ctx context.Context, s *session.Session, key int64) error {
 	high, low := lockkey.Halves(key)
-	shown, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
-		return q.TrialLock(ctx, db.TrialLockParams{Key: key, High: high, Low: low})
-	})
+	shown, err := session.Ask(ctx, s, (*db.Queries).TrialLock, db.TrialLockParams{Key: key, High: high, Low: low})
 	if err == nil && !shown {
 		err = pgerr.ErrNoAdvisoryLocks
 	}

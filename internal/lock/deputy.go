@@ -139,7 +139,7 @@ func (o *own) tryAgain(ctx context.Context, s *session.Session) (Attempt, error)
 	if s.InTransaction() {
 		row.Granted, err = s.TryInTransaction(ctx)
 	} else {
-		row, err = session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryAsDeputyRow, error) { return q.TryAsDeputy(ctx, o.Key) })
+		row, err = session.Ask(ctx, s, (*db.Queries).TryAsDeputy, o.Key)
 		if err == nil {
 			if err = s.CheckPID(row.Pid); err != nil && row.Granted {
 				o.server.Evict(row.Pid, o.Key, session.SeatKey(o.Key))

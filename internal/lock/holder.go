@@ -34,7 +34,7 @@ type Follower struct {
 // HolderOf asks who holds the lock, on a connection of the pool. held is false if nobody
 // leads by it; holder may then block all candidates. It waits for the answer until ctx ends, and no longer than timeout.
 func HolderOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) (holder Holder, held bool, err error) {
-	row, err := session.Inquire(ctx, pool, timeout, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, key) })
+	row, err := session.Ask(ctx, session.Reading(pool, timeout), (*db.Queries).Holder, key)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Holder{}, false, nil
 	}
@@ -63,7 +63,7 @@ func holderOf(row db.HolderRow) Holder {
 // cannot be asked, which the next statement on the session finds too. A transaction would
 // keep locks of the relations that are read, so another connection asks.
 func holderSeenBy(ctx context.Context, s *session.Session, key int64) Holder {
-	row, _ := session.Beside(ctx, s, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, key) })
+	row, _ := session.Ask(ctx, s.Beside(), (*db.Queries).Holder, key)
 	if row.Blocks != "" {
 		return Holder{}
 	}
@@ -73,9 +73,7 @@ func holderSeenBy(ctx context.Context, s *session.Session, key int64) Holder {
 // FollowersOf asks for the sessions that hold a seat of the election or wait for its lock,
 // without the leader's, as HolderOf does.
 func FollowersOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) ([]Follower, error) {
-	rows, err := session.Inquire(ctx, pool, timeout, func(ctx context.Context, q *db.Queries) ([]db.DeputiesRow, error) {
-		return q.Deputies(ctx, db.DeputiesParams{Key: key, Seat: session.SeatKey(key)})
-	})
+	rows, err := session.Ask(ctx, session.Reading(pool, timeout), (*db.Queries).Deputies, db.DeputiesParams{Key: key, Seat: session.SeatKey(key)})
 	if err != nil {
 		return nil, err
 	}
@@ -92,9 +90,7 @@ func FollowersOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Dura
 
 // holds asks whether the session holds the lock. It is an error if another backend answers.
 func holds(ctx context.Context, s *session.Session, key int64) (bool, error) {
-	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.HoldsLockRow, error) {
-		return q.HoldsLock(ctx, db.HoldsLockParams{Pid: s.PID(), Key: key})
-	})
+	row, err := session.Ask(ctx, s, (*db.Queries).HoldsLock, db.HoldsLockParams{Pid: s.PID(), Key: key})
 	if err == nil {
 		err = s.CheckPID(row.Pid)
 	}

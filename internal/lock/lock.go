@@ -176,9 +176,8 @@ func (l *Lock) refuse(ctx context.Context, tx *session.Tx, outcome string) error
 // NamePrepared is err, of a transaction that its function has ended, and the prepared transaction that it may have
 // left, which holds the guard lock.
 func (l *Lock) NamePrepared(ctx context.Context, pool *sql.DB, err error) error {
-	rows, _ := session.Inquire(ctx, pool, l.Proof.Lease.Length, func(ctx context.Context, q *db.Queries) ([]db.EndOverdueRow, error) {
-		return q.EndOverdue(ctx, db.EndOverdueParams{Key: l.key, LeaseMillis: math.MaxInt32}) // and none of this age
-	})
+	rows, _ := session.Ask(ctx, session.Reading(pool, l.Proof.Lease.Length), (*db.Queries).EndOverdue,
+		db.EndOverdueParams{Key: l.key, LeaseMillis: math.MaxInt32}) // and none of this age
 	if prepared := findPrepared(rows); prepared != nil {
 		return fmt.Errorf("%w: %w", err, prepared)
 	}

@@ -61,9 +61,7 @@ func (s *Sender) add(payload string) (done <-chan struct{}) {
 
 func (s *Sender) sendAll() {
 	for n := s.take(); n != nil; n = s.take() {
-		_, _ = session.Announce(context.Background(), s.pool, s.timeout, func(ctx context.Context, q *db.Queries) (bool, error) {
-			return q.Notify(ctx, db.NotifyParams{Channel: s.channel, Payloads: session.Encode(n.payloads)})
-		})
+		_, _ = session.Ask(context.Background(), session.Writing(s.pool, s.timeout), (*db.Queries).Notify, db.NotifyParams{Channel: s.channel, Payloads: session.Encode(n.payloads)})
 		close(n.done)
 	}
 }

@@ -259,9 +259,7 @@ func (w *worker) chooseLargest(requests []*request) {
 	w.mu.Lock()
 	keys := keysOf(slices.DeleteFunc(slices.Concat(requests, w.requests), (*request).isAtBarrier))
 	w.mu.Unlock()
-	rows, err := session.Do(w.ctx, w.now, func(ctx context.Context, q *db.Queries) ([]db.LargestHolderRow, error) {
-		return q.LargestHolder(ctx, db.Keys(keys...))
-	})
+	rows, err := session.Ask(w.ctx, w.now, (*db.Queries).LargestHolder, db.Keys(keys...))
 	if err != nil || len(rows) == 0 {
 		return
 	}

@@ -101,9 +101,7 @@ func (l *Lock) Answer(r session.Request, stop context.Context) {
 // if release is true.
 func (t *Transfer) unlock(ctx context.Context, release bool) (db.UnlockToRow, error) {
 	inside := t.lock.InTransaction()
-	row, err := session.Apart(ctx, t.lock.Session, func(ctx context.Context, q *db.Queries) (db.UnlockToRow, error) {
-		return q.UnlockTo(ctx, db.UnlockToParams{Key: t.lock.key, Candidate: t.candidate, Release: release && !inside})
-	})
+	row, err := session.Ask(ctx, t.lock.Session.Apart(), (*db.Queries).UnlockTo, db.UnlockToParams{Key: t.lock.key, Candidate: t.candidate, Release: release && !inside})
 	if err == nil && row.First && release && inside {
 		l := t.lock
 		err = unlock(l.Session, l.key, func(ctx context.Context, _ *db.Queries) (bool, error) { return l.EndTransaction(ctx) })
@@ -122,7 +120,7 @@ func (t *Transfer) heir() (candidate string) {
 	ctx, cancel := context.WithTimeout(context.Background(), successorGrace)
 	defer cancel()
 	for n := 1; ; n++ {
-		holder, err := session.Beside(ctx, l.Session, func(ctx context.Context, q *db.Queries) (db.HolderRow, error) { return q.Holder(ctx, l.key) })
+		holder, err := session.Ask(ctx, l.Session.Beside(), (*db.Queries).Holder, l.key)
 		if !errors.Is(err, sql.ErrNoRows) || !backoff.Sleep(ctx, pollBackoff.After(n)) {
 			return holder.ApplicationName
 		}
@@ -212,9 +210,7 @@ func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
 
 // holderOffers asks whether the leader offers its lock to this candidate.
 func (o *own) holderOffers(ctx context.Context, s *session.Session) (bool, error) {
-	offers, err := session.Beside(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) {
-		return q.HolderOffers(ctx, db.HolderOffersParams{Key: o.Key, Offer: session.OfferKey(o.server.Name, o.Key)})
-	})
+	offers, err := session.Ask(ctx, s.Beside(), (*db.Queries).HolderOffers, db.HolderOffersParams{Key: o.Key, Offer: session.OfferKey(o.server.Name, o.Key)})
 	if err != nil {
 		return false, fmt.Errorf("elector: ask whether the leader offers its lock: %w", pgerr.Explain(err))
 	}

@@ -27,9 +27,9 @@ type Asking struct {
 // askingBound is how long the server keeps a request whose connection is silent.
 const askingBound = 10 * time.Second
 
-// Ask makes the request of that key to the session with that backend. A name, if not "", is
+// RequestLeader makes the request of that key to the session with that backend. A name, if not "", is
 // the application_name of the connection meanwhile.
-func Ask(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (*Asking, error) {
+func RequestLeader(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (*Asking, error) {
 	within, cancel := context.WithCancel(ctx)
 	local := []setting{{"idle_in_transaction_session_timeout", fmt.Sprint(askingBound.Milliseconds())}, {"transaction_timeout", "0"}}
 	if name != "" {

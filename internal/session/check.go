@@ -151,7 +151,7 @@ func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
 }
 
 func describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
-	row, err := doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (db.DescribeServerRow, error) { return q.DescribeServer(ctx) })
+	row, err := Ask0(ctx, s.Fresh(), (*db.Queries).DescribeServer)
 	if err == nil {
 		err = s.CheckOutside(row.InTransaction)
 	}
@@ -160,9 +160,7 @@ func describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
 
 // applyLocally applies settings for the rest of the transaction.
 func (s *Session) applyLocally(ctx context.Context, settings []setting) error {
-	_, err := doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) {
-		return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: Encode(settings), OnlyLocal: true})
-	})
+	_, err := Ask(ctx, s.Fresh(), (*db.Queries).ApplySettings, db.ApplySettingsParams{Settings: Encode(settings), OnlyLocal: true})
 	return err
 }
 

@@ -72,7 +72,7 @@ func (v *Server) checkTransactions(ctx context.Context) (named bool, err error) 
 
 // pingOutside sends a statement that no driver prepares, outside a transaction.
 func (s *Session) pingOutside(ctx context.Context) error {
-	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) { return nil, s.pin.Ping(ctx) })
+	_, err := s.Simple().Call(ctx, func(ctx context.Context, _ *db.Queries) error { return s.pin.Ping(ctx) }, nil)
 	if err != nil {
 		return fmt.Errorf("elector: ask outside a transaction: "+noTransaction+": %w", pgerr.Explain(err))
 	}
@@ -121,7 +121,7 @@ func (v *Server) tryTransactions(ctx context.Context) (named bool, err error) {
 		if err := v.checkPrimary(ctx, a); err != nil {
 			return err
 		}
-		rows, err := doSimple(ctx, a, func(ctx context.Context, q *db.Queries) (int64, error) { return q.NamedStatement(ctx) })
+		rows, err := Ask0(ctx, a.Simple(), (*db.Queries).NamedStatement)
 		if named = rows > 0; err == nil {
 			err = a.applyLocally(ctx, v.settings)
 		}
@@ -139,9 +139,7 @@ func (v *Server) tryTransactions(ctx context.Context) (named bool, err error) {
 // compareTransactions has a hold a lock inside its transaction, and b look at it.
 func compareTransactions(ctx context.Context, a, b *Session) error {
 	looks := func(s *Session) (db.ShowsSnapshotRow, error) {
-		row, err := doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (db.ShowsSnapshotRow, error) {
-			return q.ShowsSnapshot(ctx, a.pid)
-		})
+		row, err := Ask(ctx, s.Fresh(), (*db.Queries).ShowsSnapshot, a.pid)
 		return row, pgerr.Explain(err)
 	}
 	own, err := looks(a)
@@ -150,7 +148,7 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	}
 	a.SetTransaction(own.Started, own.Mark) // which DescribeServer has set
 	key := int64(rand.Uint64())
-	if _, err := tryPair(ctx, a, key, false, doFresh); err != nil {
+	if _, err := a.tryPair(ctx, a.Fresh(), key); err != nil {
 		return pgerr.Explain(err)
 	}
 	switch err := a.Stay(ctx); {
@@ -173,9 +171,7 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	}
 	free := func() (bool, error) {
 		high, low := lockkey.Halves(key)
-		row, err := doFresh(ctx, b, func(ctx context.Context, q *db.Queries) (db.PairIsFreeRow, error) {
-			return q.PairIsFree(ctx, db.PairIsFreeParams{High: high, Low: low})
-		})
+		row, err := Ask(ctx, b.Fresh(), (*db.Queries).PairIsFree, db.PairIsFreeParams{High: high, Low: low})
 		return row.Free, pgerr.Explain(err)
 	}
 	switch taken, err := free(); {

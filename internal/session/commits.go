@@ -127,11 +127,10 @@ func (c *commits) commit(ctx context.Context) error {
 func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 	sent := c.of.Proof.Now()
 	c.sent = sent
-	commit, err := Do(ctx, conn, func(ctx context.Context, q *db.Queries) (db.CommitSynchronouslyRow, error) {
-		high, low := lockkey.Halves(c.key)
-		scopeHigh, scopeLow := lockkey.Halves(c.scope)
-		return q.CommitSynchronously(ctx, db.CommitSynchronouslyParams{SessionHigh: high, SessionLow: low, ScopeHigh: scopeHigh, ScopeLow: scopeLow})
-	})
+	high, low := lockkey.Halves(c.key)
+	scopeHigh, scopeLow := lockkey.Halves(c.scope)
+	commit, err := Ask(ctx, conn, (*db.Queries).CommitSynchronously,
+		db.CommitSynchronouslyParams{SessionHigh: high, SessionLow: low, ScopeHigh: scopeHigh, ScopeLow: scopeLow})
 	if err != nil {
 		return fmt.Errorf("elector: commit to the synchronous standbys: %w", pgerr.Explain(err))
 	}
@@ -178,9 +177,7 @@ func (c *commits) connect(ctx context.Context) error {
 		setting{commitSetting, "on"})
 	_, err = describe(ctx, conn)
 	if err == nil {
-		_, err = Do(ctx, conn, func(ctx context.Context, q *db.Queries) (int64, error) {
-			return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: Encode(own)})
-		})
+		_, err = Ask(ctx, conn, (*db.Queries).ApplySettings, db.ApplySettingsParams{Settings: Encode(own)})
 	}
 	if err == nil {
 		_, err = describe(ctx, conn) // finds the first one in the same transaction

@@ -111,7 +111,7 @@ func (s *Session) pause(d time.Duration, asked *time.Time) bool {
 // statement failed is of no use. Only a full lock table, where Ping can take no lock for a
 // moment, says nothing about the session.
 func (s *Session) heartbeat() (rung bool, err error) {
-	ping, err := doSimple(s.ctx, s, func(ctx context.Context, q *db.Queries) (db.PingRow, error) {
+	ping, err := Do(s.ctx, s.Simple(), func(ctx context.Context, q *db.Queries) (db.PingRow, error) {
 		switch {
 		case s.inside && !s.pin.InTx(): // it was released
 			return db.PingRow{Pid: s.pid}, nil
@@ -155,13 +155,11 @@ func (s *Session) causeOf(err error) error {
 // may reach another server, where another backend has its process id.
 func (s *Session) requests(pool *sql.DB) (all []Request, err error) {
 	if s.server == "" {
-		if s.server, err = Do(s.ctx, s, func(ctx context.Context, q *db.Queries) (string, error) { return q.ServerStart(ctx) }); err != nil {
+		if s.server, err = Ask0(s.ctx, s, (*db.Queries).ServerStart); err != nil {
 			return nil, err
 		}
 	}
-	rows, err := Inquire(s.ctx, pool, s.Proof.Lease.Length, func(ctx context.Context, q *db.Queries) ([]db.RequestsRow, error) {
-		return q.Requests(ctx, db.RequestsParams{Pid: s.pid, Started: s.server})
-	})
+	rows, err := Ask(s.ctx, Reading(pool, s.Proof.Lease.Length), (*db.Queries).Requests, db.RequestsParams{Pid: s.pid, Started: s.server})
 	for _, r := range rows {
 		if r.Key == 0 && !s.inside { // for the end of a statement
 			continue

@@ -57,13 +57,13 @@ func (s *Session) lookForLoss() error {
 	if s.pin.IsBusy() {
 		return nil
 	}
-	_, err := do(s.ctx, s, false, func(ctx context.Context, _ *db.Queries) (any, error) {
+	_, err := s.call(s.ctx, false, func(ctx context.Context, _ *db.Queries) error {
 		sent := s.Proof.Now()
 		err := s.pin.Ping(ctx)
 		if err == nil && s.Proof.Now().Since(sent) > lease.Glance {
 			s.Proof.Renew(sent)
 		}
-		return nil, err
-	}, func(any) {})
+		return err
+	}, nil)
 	return s.causeOf(err)
 }

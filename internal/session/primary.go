@@ -34,9 +34,7 @@ type replication struct {
 
 // askReplication asks that; lsn is of a commit to compare standbys with, or "0/0".
 func askReplication(ctx context.Context, s *Session, lsn string) (r replication, err error) {
-	r.SynchronousStandbysRow, err = Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.SynchronousStandbysRow, error) {
-		return q.SynchronousStandbys(ctx, lsn)
-	})
+	r.SynchronousStandbysRow, err = Ask(ctx, s, (*db.Queries).SynchronousStandbys, lsn)
 	if err == nil {
 		r.senders, err = senders(r.Senders)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pin"
 	"github.com/pgelector/pgelector/internal/pooled"
 )
 
@@ -35,13 +36,46 @@ const (
 // InTransaction reports whether the session has its locks inside a transaction.
 func (s *Session) InTransaction() bool { return s.inside }
 
+// begin has the next calls made within a transaction, until rollBack.
+func (s *Session) begin(ctx context.Context) error {
+	_, err := s.Fresh().Call(ctx, func(ctx context.Context, _ *db.Queries) error {
+		s.mark = ""
+		err := s.pin.Begin(ctx)
+		if err == nil && s.inside {
+			s.identity.Store(nil) // a pooler may lead each transaction to another server
+		}
+		for _, level := range []string{db.RepeatableRead, db.ReadCommitted} {
+			if err == nil && s.inside {
+				err = s.pin.Exec(ctx, level)
+			}
+		}
+		if state := pgerr.State(err); state == "25001" || state == "25P02" {
+			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
+		}
+		return err
+	}, nil)
+	return err
+}
+
+// rollBack ends the transaction. It returns err, or why the rollback failed.
+func (s *Session) rollBack(ctx context.Context, err error) error {
+	_, failed := s.Fresh().Call(ctx, func(context.Context, *db.Queries) error {
+		s.stays = false
+		return s.pin.RollBack()
+	}, nil)
+	if err != nil {
+		return err
+	}
+	return failed
+}
+
 // Stay sends PingTransaction. It returns nil if the session's transaction, and so each of its
 // locks, is there; and outside a transaction.
 func (s *Session) Stay(ctx context.Context) error {
 	if !s.inside {
 		return nil
 	}
-	_, err := doSimple(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) { return nil, s.pingTransaction(ctx) })
+	_, err := s.Simple().Call(ctx, func(ctx context.Context, _ *db.Queries) error { return s.pingTransaction(ctx) }, nil)
 	return err
 }
 
@@ -58,53 +92,62 @@ func (s *Session) Anew(ctx context.Context) error {
 
 // TryInTransaction tries the lock of the setting pgelector.key.
 func (s *Session) TryInTransaction(ctx context.Context) (granted bool, err error) {
-	rows, err := doSimple(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) { return q.TryInTransaction(ctx) })
+	rows, err := Ask0(ctx, s.Simple(), (*db.Queries).TryInTransaction)
 	if err == nil && rows == 0 {
 		err = errTransactionOver
 	}
 	return rows == 2, err
 }
 
-// behindSavepoint is Do for a call that the server may refuse, which would end the session's
-// transaction.
-func behindSavepoint[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	return tryOr(ctx, s, call, func(T) {})
-}
-
-// tryOr is DoOr for a call that the server may refuse, which would end the session's
-// transaction.
-func tryOr[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error), drop func(T)) (T, error) {
-	a, err := DoOr(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) {
-		return s.savepoint(ctx, func() (any, error) { return call(ctx, q) })
-	}, func(late any) {
-		value, _ := late.(T)
-		drop(value)
-	})
-	value, _ := a.(T)
-	if err == nil {
-		err, _ = a.(error)
-	}
-	return value, err
-}
-
-// savepoint returns the value of the call, or as the value the error with which the server
-// refuses it. The savepoint stays if the call has taken a lock for now.
-func (s *Session) savepoint(ctx context.Context, call func() (any, error)) (value any, err error) {
+// pingTransaction asks whether the transaction goes on. It is called within Do.
+func (s *Session) pingTransaction(ctx context.Context) error {
 	if !s.pin.InTx() {
-		return call()
+		return errTransactionOver
+	}
+	state, err := s.pin.Show(ctx, db.PingTransaction)
+	if pgerr.State(err) == "42704" || err == nil && (state == "" || state != s.mark) {
+		err = errTransactionOver
+	}
+	return err
+}
+
+// Trial makes calls that the server may refuse, which would end the session's transaction.
+func (s *Session) Trial() Caller {
+	return caller(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
+		var refused error
+		answered, err := s.Call(ctx, func(ctx context.Context, q *db.Queries) (err error) {
+			refused, err = s.savepoint(ctx, func() error { return call(ctx, q) })
+			return err
+		}, func() {
+			if refused == nil && late != nil {
+				late()
+			}
+		})
+		if answered && err == nil {
+			err = refused
+		}
+		return answered, err
+	})
+}
+
+// savepoint makes a call. refused is the error with which the server refuses it, after which the
+// transaction goes on. The savepoint stays if the call has taken a lock for now.
+func (s *Session) savepoint(ctx context.Context, call func() error) (refused, err error) {
+	if !s.pin.InTx() {
+		return nil, call()
 	}
 	if err = s.pin.Exec(ctx, db.Savepoint); err != nil {
 		return nil, err
 	}
 	before := s.forNow
-	if value, err = call(); pgerr.State(err) != "" {
-		value = err
+	if err = call(); pgerr.State(err) != "" {
+		refused = err
 		err = s.pin.Exec(ctx, db.RollBackToIt)
 	}
 	if err == nil && s.forNow == before {
 		err = s.pin.Exec(ctx, db.ReleaseIt)
 	}
-	return value, err
+	return refused, err
 }
 
 // EndTransaction commits the session's transaction, and so releases its locks. It is called
@@ -122,20 +165,23 @@ func (s *Session) commit() error {
 	return s.pin.Commit()
 }
 
-// Apart is Do for a call whose locks and transaction id must not last as long as those of
-// the session. In transaction scope another connection makes it.
-func Apart[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (value T, err error) {
-	bound := s.Proof.Left()
-	if s.aside != nil { // just granted, by the extended protocol, and not started
-		bound = 2 * s.Proof.Lease.Validity()
-		defer s.staying(ctx)()
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, bound, s.errTimeout)
-	defer cancel()
-	if value, err = Beside(ctx, s, call); err == nil {
-		err = s.Stay(ctx) // if it has its lock still, nobody else had it meanwhile
-	}
-	return value, err
+// Apart makes calls whose locks and transaction id must not last as long as those of the session. In
+// transaction scope another connection makes them.
+func (s *Session) Apart() Caller {
+	return caller(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
+		bound := s.Proof.Left()
+		if s.aside != nil { // just granted, by the extended protocol, and not started
+			bound = 2 * s.Proof.Lease.Validity()
+			defer s.staying(ctx)()
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, bound, s.errTimeout)
+		defer cancel()
+		answered, err := s.Beside().Call(ctx, call, late)
+		if err == nil {
+			err = s.Stay(ctx) // if it has its lock still, nobody else had it meanwhile
+		}
+		return answered, err
+	})
 }
 
 // staying keeps a session alive that is not started, until stop is called.
@@ -152,49 +198,49 @@ func (s *Session) staying(ctx context.Context) (stop func()) {
 	}
 }
 
-// Beside is Apart for a call that says nothing of the session, which need not hold a lock.
-func Beside[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (value T, err error) {
+// Beside is Apart for calls that say nothing of the session, which need not hold a lock.
+func (s *Session) Beside() Caller {
 	if !s.inside {
-		return Do(ctx, s, call)
+		return s
 	}
-	aside, own := s.aside, s.aside == nil
-	if own { // as while it leads
-		if aside, err = s.borrowAside(ctx); err != nil {
-			return value, err
+	return caller(func(ctx context.Context, call pin.Call, _ func()) (answered bool, err error) {
+		aside, own := s.aside, s.aside == nil
+		if own { // as while it leads
+			if aside, err = s.borrowAside(ctx); err != nil {
+				return false, err
+			}
 		}
-	}
-	value, err = once(ctx, aside, s.settings, call)
-	switch {
-	case err != nil && !errors.Is(err, sql.ErrNoRows): // a call may go on
-		aside.Discard()
-		if !own {
-			s.aside = nil
+		answered, err = aside.once(ctx, s.settings, call)
+		switch {
+		case err != nil && !errors.Is(err, sql.ErrNoRows): // a call may go on
+			aside.Discard()
+			if !own {
+				s.aside = nil
+			}
+		case own:
+			aside.GiveBack()
 		}
-	case own:
-		aside.GiveBack()
-	}
-	return value, err
+		return answered, err
+	})
 }
 
 // once makes a call in a transaction of its own, with the settings.
-func once[T any](ctx context.Context, s *Session, settings string, call func(context.Context, *db.Queries) (T, error)) (value T, err error) {
+func (s *Session) once(ctx context.Context, settings string, call pin.Call) (answered bool, err error) {
 	s.inside = true // begin finds a transaction that other code has left open, whose commit is not ours
 	if err := s.begin(ctx); err != nil {
-		return value, err
+		return false, err
 	}
-	_, err = doFresh(ctx, s, func(ctx context.Context, q *db.Queries) (int64, error) {
-		return q.ApplySettings(ctx, db.ApplySettingsParams{Settings: settings, OnlyLocal: true})
-	})
+	_, err = Ask(ctx, s.Fresh(), (*db.Queries).ApplySettings, db.ApplySettingsParams{Settings: settings, OnlyLocal: true})
 	if err == nil {
-		value, err = doFresh(ctx, s, call)
+		answered, err = s.Fresh().Call(ctx, call, nil)
 	}
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return value, s.rollBack(ctx, err)
+		return answered, s.rollBack(ctx, err)
 	}
-	if _, failed := doFresh(ctx, s, func(context.Context, *db.Queries) (any, error) { return nil, s.commit() }); failed != nil {
+	if _, failed := s.Fresh().Call(ctx, func(context.Context, *db.Queries) error { return s.commit() }, nil); failed != nil {
 		err = failed // even of no rows: the call may go on
 	}
-	return value, err
+	return answered, err
 }
 
 // noTransaction says what may be the cause. There may be no pooler.

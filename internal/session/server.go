@@ -240,9 +240,7 @@ func (v *Server) PrepareWait(ctx context.Context, s *Session, role Role, key int
 		setting{"pgelector.role", string(role)},
 		keySetting(key),
 		setting{"pgelector.wait", strconv.FormatInt(wait.Milliseconds(), 10)})
-	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.PrepareWaitRow, error) {
-		return q.PrepareWait(ctx, db.PrepareWaitParams{Settings: Encode(waiting), Inside: s.inside})
-	})
+	row, err := Ask(ctx, s, (*db.Queries).PrepareWait, db.PrepareWaitParams{Settings: Encode(waiting), Inside: s.inside})
 	switch {
 	case err != nil:
 		return fmt.Errorf("elector: set the session up: %w", pgerr.Explain(err))
@@ -262,7 +260,7 @@ func (v *Server) OpenChecked(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	inside, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (bool, error) { return q.InTransaction(ctx) })
+	inside, err := Ask0(ctx, s, (*db.Queries).InTransaction)
 	if err == nil {
 		err = s.CheckOutside(inside)
 	}

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
@@ -60,121 +59,6 @@ type Session struct {
 	helpers sync.WaitGroup // those that run, and LookAround
 }
 
-// An asker is Do, or a function like it.
-type asker[T any] func(context.Context, *Session, func(context.Context, *db.Queries) (T, error)) (T, error)
-
-// Do makes one driver call on the session. It waits for the answer until ctx ends, or the
-// session does, or its validity runs out. Then it returns the cause, and the call goes on:
-// cancelling it would cost the session, because both drivers close a connection whose
-// context ends.
-func Do[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	return DoOr(ctx, s, call, func(T) {})
-}
-
-// DoOr is Do for an answer that must not be lost: drop receives one that comes when Do has
-// returned.
-func DoOr[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error), drop func(T)) (T, error) {
-	return do(ctx, s, true, func(ctx context.Context, q *db.Queries) (T, error) {
-		value, err := call(ctx, q)
-		if err == nil && s.stays {
-			err = s.pingTransaction(ctx)
-		}
-		return value, err
-	}, drop)
-}
-
-// pingTransaction asks whether the transaction goes on. It is called within Do.
-func (s *Session) pingTransaction(ctx context.Context) error {
-	if !s.pin.InTx() {
-		return errTransactionOver
-	}
-	state, err := s.pin.Show(ctx, db.PingTransaction)
-	if pgerr.State(err) == "42704" || err == nil && (state == "" || state != s.mark) {
-		err = errTransactionOver
-	}
-	return err
-}
-
-// doSimple is Do for a statement without arguments and rows, which drivers send by the
-// simple protocol.
-func doSimple[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	return do(ctx, s, true, call, func(T) {})
-}
-
-// do makes a call. Its success proves that the session lives if it asks the server in any case.
-func do[T any](ctx context.Context, s *Session, proves bool, call func(context.Context, *db.Queries) (T, error), drop func(T)) (T, error) {
-	var value, none T
-	either, stop := backoff.Either(ctx, s.ctx)
-	defer stop()
-	waiting, cancel := s.Proof.While(either, s.errTimeout)
-	defer cancel()
-	if waiting.Err() == nil && s.ctx.Err() != nil { // which the context may not know yet
-		return none, context.Cause(s.ctx)
-	}
-	var sent lease.Instant
-	answered, err := s.pin.Call(waiting, func(ctx context.Context, q *db.Queries) (err error) {
-		sent = s.Proof.Now()
-		value, err = call(ctx, q)
-		return err
-	}, func(err error) error {
-		switch {
-		case err == nil:
-			if proves {
-				s.Proof.Renew(sent)
-			}
-		case s.pin.IsInLeftTx(err):
-			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
-		case s.stays: // the server has released the locks
-			s.cancel(pgerr.Wrap(pgerr.ErrSessionLost, err))
-		}
-		return pgerr.CauseOr(waiting, err)
-	}, func() { drop(value) })
-	if !answered { // the call may go on, and write the value
-		return none, err
-	}
-	return value, err
-}
-
-// doFresh is Do on a connection that holds nothing: the call may take the whole validity,
-// however long those before it took.
-func doFresh[T any](ctx context.Context, s *Session, call func(context.Context, *db.Queries) (T, error)) (T, error) {
-	s.Proof.Renew(s.Proof.Now())
-	return Do(ctx, s, call)
-}
-
-// begin has the next calls made within a transaction, until rollBack.
-func (s *Session) begin(ctx context.Context) error {
-	_, err := doFresh(ctx, s, func(ctx context.Context, _ *db.Queries) (any, error) {
-		s.mark = ""
-		err := s.pin.Begin(ctx)
-		if err == nil && s.inside {
-			s.identity.Store(nil) // a pooler may lead each transaction to another server
-		}
-		for _, level := range []string{db.RepeatableRead, db.ReadCommitted} {
-			if err == nil && s.inside {
-				err = s.pin.Exec(ctx, level)
-			}
-		}
-		if state := pgerr.State(err); state == "25001" || state == "25P02" {
-			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
-		}
-		return nil, err
-	})
-	return err
-}
-
-// rollBack ends the transaction. It returns err, or why the rollback failed.
-func (s *Session) rollBack(ctx context.Context, err error) error {
-	_, failed := doFresh(ctx, s, func(context.Context, *db.Queries) (any, error) {
-		s.stays = false
-		return nil, s.pin.RollBack()
-	})
-	if err != nil {
-		return err
-	}
-	return failed
-}
-
 // Prepare prepares the statements, of one row each. They then cost one round trip with any
 // driver, and are not planned again. Inside a transaction it does nothing: a pooler would keep
 // them.
@@ -182,7 +66,7 @@ func (s *Session) Prepare(ctx context.Context, statements ...string) error {
 	if s.inside {
 		return nil
 	}
-	_, err := do(ctx, s, false, func(ctx context.Context, _ *db.Queries) (any, error) { return nil, s.pin.Prepare(ctx, statements...) }, func(any) {})
+	_, err := s.call(ctx, false, func(ctx context.Context, _ *db.Queries) error { return s.pin.Prepare(ctx, statements...) }, nil)
 	return err
 }
 

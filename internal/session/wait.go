@@ -21,7 +21,7 @@ func (s *Session) Name(ctx context.Context) (int64, error) {
 	if s.inside || s.named.Load() {
 		return s.name, nil
 	}
-	switch granted, err := tryPair(ctx, s, s.name, false, Do); {
+	switch granted, err := s.tryPair(ctx, s, s.name); {
 	case err != nil:
 		return 0, err
 	case !granted:
@@ -43,18 +43,23 @@ func (s *Session) holdPair(key int64, taken error) error {
 // TryPair tries the lock of two integers, the halves of key. An error does not end the
 // session's transaction.
 func (s *Session) TryPair(key int64) (granted bool, err error) {
-	return tryPair(s.ctx, s, key, false, behindSavepoint)
+	return s.tryPair(s.ctx, s.Trial(), key)
 }
 
-func tryPair(ctx context.Context, s *Session, key int64, forNow bool, do asker[bool]) (granted bool, err error) {
+func (s *Session) tryPair(ctx context.Context, by Caller, key int64) (granted bool, err error) {
+	return Do(ctx, by, s.pairTry(key, false))
+}
+
+// pairTry is the call that tries a lock of two integers, if it may be granted: see TryForNow.
+func (s *Session) pairTry(key int64, forNow bool) func(context.Context, *db.Queries) (bool, error) {
 	high, low := lockkey.Halves(key)
-	return do(ctx, s, func(ctx context.Context, q *db.Queries) (granted bool, err error) {
+	return func(ctx context.Context, q *db.Queries) (granted bool, err error) {
 		if !s.forNow {
 			granted, err = q.TryPair(ctx, db.TryPairParams{Inside: s.inside, High: high, Low: low})
 			s.forNow = granted && forNow
 		}
 		return granted, err
-	})
+	}
 }
 
 // TryForNow tries the lock of two integers, the halves of key, which LetGo releases. Inside a
@@ -62,12 +67,10 @@ func tryPair(ctx context.Context, s *Session, key int64, forNow bool, do asker[b
 // be one such lock at a time, and while there is, none of two integers is granted. drop is called
 // if ctx ends first and the lock is granted later.
 func (s *Session) TryForNow(ctx context.Context, key int64, drop func()) (granted bool, err error) {
-	return tryPair(ctx, s, key, s.inside, func(ctx context.Context, s *Session, try func(context.Context, *db.Queries) (bool, error)) (bool, error) {
-		return tryOr(ctx, s, try, func(late bool) {
-			if late {
-				drop()
-			}
-		})
+	return DoOr(ctx, s.Trial(), s.pairTry(key, s.inside), func(late bool) {
+		if late {
+			drop()
+		}
 	})
 }
 
@@ -91,9 +94,7 @@ func (s *Session) LetGo(ctx context.Context, q *db.Queries, key int64) (held boo
 // PairIsFree reports whether nobody holds the lock of two integers, the halves of key, exclusively.
 func (s *Session) PairIsFree(ctx context.Context, key int64) (bool, error) {
 	high, low := lockkey.Halves(key)
-	row, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.PairIsFreeRow, error) {
-		return q.PairIsFree(ctx, db.PairIsFreeParams{High: high, Low: low})
-	})
+	row, err := Ask(ctx, s, (*db.Queries).PairIsFree, db.PairIsFreeParams{High: high, Low: low})
 	return row.Free, err
 }
 
@@ -103,7 +104,7 @@ const LeastWait = 100 * time.Millisecond
 // Wait waits for the lock that PrepareWait has named, for a bounded time. pg_locks shows
 // whether it was granted.
 func (s *Session) Wait(ctx context.Context) error {
-	_, err := Do(ctx, s, func(ctx context.Context, q *db.Queries) (any, error) { return nil, q.WaitLock(ctx) })
+	_, err := s.Call(ctx, func(ctx context.Context, q *db.Queries) error { return q.WaitLock(ctx) }, nil)
 	if err != nil {
 		return fmt.Errorf("elector: wait for the lock: %w", pgerr.Explain(err))
 	}
