@@ -52,7 +52,7 @@ func (s *server) beat(t *testing.T, d drivers, dsn, election string, leads bool)
 	if !leads {
 		c.Lease.Heartbeat = 100 * time.Millisecond // it tries more often
 	}
-	a := lock.New(session.NewServer(pool, c), lock.Config{Election: election, Key: elector.KeyFromName(election), Look: func() bool { return false }, Retry: retry, RetryInside: retry,
+	a := lock.New(session.NewSource(pool, c), lock.Config{Election: election, Key: elector.KeyFromName(election), Look: func() bool { return false }, Retry: retry, RetryInside: retry,
 		Sit: true, SitInside: true, Interval: 5 * time.Millisecond})
 	ctx, stop := context.WithCancel(context.Background())
 	first, ended := make(chan lock.Attempt, 1), make(chan struct{})

@@ -51,8 +51,8 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 		return nil, err
 	}
 	e := newElector(context.Background(), pool, election, c)
-	server := session.NewServer(pool, c.ofServer(e.beat, e.hear, e.report))
-	e.acquirer, e.inTransaction, e.listens = lock.New(server, e.lockConfig()), server.InTransaction, server.ListensForLoss
+	source := session.NewSource(pool, c.ofServer(e.beat, e.hear, e.report))
+	e.acquirer, e.inTransaction, e.listens = lock.New(source, e.lockConfig()), source.InTransaction, source.ListensForLoss
 	return e, nil
 }
 

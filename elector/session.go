@@ -58,8 +58,8 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		s.opts = append(s.opts, opt)
 	}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks, c.lease)
-	server := session.NewServer(pool, c.ofServer(s.beat, s.hear, s.report))
-	s.shared, s.listens = lock.NewShared(ctx, server, c.retry, c.look(), c.tokenEpoch), server.ListensForLoss
+	source := session.NewSource(pool, c.ofServer(s.beat, s.hear, s.report))
+	s.shared, s.listens = lock.NewShared(ctx, source, c.retry, c.look(), c.tokenEpoch), source.ListensForLoss
 	s.close = sync.OnceFunc(func() {
 		cancel(ErrStopped)
 		go func() {
@@ -103,7 +103,7 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 		return nil, fmt.Errorf("%w: election %q has the same key (%d) as %q on this session: close that elector first, or wait for its Close", ErrConfig, election, c.key, other.election)
 	}
 	e := newElector(s.ctx, s.pool, election, c)
-	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewServer(s.pool, e.ofServer(e.beat, e.hear, e.report)))
+	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewSource(s.pool, e.ofServer(e.beat, e.hear, e.report)))
 	e.inTransaction, e.listens = func() bool { return false }, s.listens
 	e.terms, e.sender, e.onClosed = s.terms, s.sender, func() { s.remove(e) }
 	s.electors[c.key] = e

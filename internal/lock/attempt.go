@@ -60,12 +60,12 @@ type Attempt struct {
 }
 
 // failed is the attempt that ended with err.
-func failed(server *session.Server, err error, next time.Duration) Attempt {
+func failed(source *session.Source, err error, next time.Duration) Attempt {
 	var early *session.TooEarly
 	switch {
 	case errors.As(err, &early):
 		return Attempt{Outcome: TooEarly, Next: early.Wait, Err: err}
-	case server.Refuses(err):
+	case source.Refuses(err):
 		return Attempt{Outcome: Refused, Next: next, Err: err}
 	}
 	return Attempt{Outcome: Failed, Next: next, Err: err}

@@ -154,24 +154,24 @@ func (w *worker) connect() error {
 	}
 	if w.now != nil {
 		w.now.Close()         // its connections are in the pool's number
-		w.server.Invalidate() // it may be another one now
+		w.source.Invalidate() // it may be another one now
 	}
 	w.now, w.largest = nil, largest{}
-	err := w.server.Retry(w.ctx, func() error {
-		s, err := w.server.OpenChecked(w.ctx)
+	err := w.source.Retry(w.ctx, func() error {
+		s, err := w.source.OpenChecked(w.ctx)
 		if err != nil {
 			return err
 		}
 		s.EvictBy(func() {
-			life := session.LifeKey(w.server.Name, s.PID())
-			w.server.Evict(s.PID(), life, life)
+			life := session.LifeKey(w.source.Name, s.PID())
+			w.source.Evict(s.PID(), life, life)
 		})
-		if err = s.HoldLife(w.server.Name); err != nil {
+		if err = s.HoldLife(w.source.Name); err != nil {
 			s.Fail(err)
 			return err
 		}
 		w.now, w.releases = s, &releases{}
-		w.server.Start(s)
+		w.source.Start(s)
 		return nil
 	})
 	if errors.Is(err, pgerr.ErrSessionPooled) {
@@ -255,10 +255,10 @@ func (w *worker) unblock(blocked []*request) {
 // terminateOverdue terminates overdue fenced transactions that block a request, or reports
 // once that it cannot.
 func (w *worker) terminateOverdue(r *request) {
-	prepared, err := endOverdue(context.Background(), w.now, r.Key, w.server.Lease)
+	prepared, err := endOverdue(context.Background(), w.now, r.Key, w.source.Lease)
 	if err = cmp.Or(err, prepared); err != nil && !r.reported {
 		r.reported = true
-		w.server.Report(r.ctx, session.Campaigning, fmt.Errorf("%w (election %q)", err, r.Election))
+		w.source.Report(r.ctx, session.Campaigning, fmt.Errorf("%w (election %q)", err, r.Election))
 	}
 }
 
@@ -304,7 +304,7 @@ func (w *worker) giveBack(requests ...*request) {
 		return
 	}
 	if err := unlockKeys(w.now, keysOf(requests)...); err != nil {
-		w.server.Report(w.ctx, session.Releasing, fmt.Errorf("%w (of %d elections whose campaigns had ended, among them %q)",
+		w.source.Report(w.ctx, session.Releasing, fmt.Errorf("%w (of %d elections whose campaigns had ended, among them %q)",
 			err, len(requests), requests[0].Election))
 	}
 }
@@ -358,7 +358,7 @@ func (w *worker) tryEach(keys []int64) (granted, offers map[int64]bool, err erro
 	if len(keys) == 0 {
 		return granted, offers, nil
 	}
-	offersOf := pairsOf(keys, func(key int64) int64 { return session.OfferKey(w.server.Name, key) })
+	offersOf := pairsOf(keys, func(key int64) int64 { return session.OfferKey(w.source.Name, key) })
 	rows, err := session.Ask(context.Background(), w.now, (*db.Queries).TryLocks, offersOf)
 	if err != nil {
 		return granted, offers, fmt.Errorf("elector: try %d locks: %w", len(keys), pgerr.Explain(err))
@@ -368,7 +368,7 @@ func (w *worker) tryEach(keys []int64) (granted, offers map[int64]bool, err erro
 		switch {
 		case row.Outcome == "granted" && err != nil:
 			err = w.now.Lose(err) // first: a heartbeat may fail meanwhile, and not say why
-			w.server.Evict(row.Pid, row.Key, row.Key)
+			w.source.Evict(row.Pid, row.Key, row.Key)
 			return granted, offers, err
 		case row.Outcome == "granted":
 			granted[row.Key] = true

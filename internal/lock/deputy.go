@@ -20,7 +20,7 @@ import (
 // sitDown prepares a session that was granted a seat. After an error it is discarded.
 func (o *own) sitDown(ctx context.Context, s *session.Session) (err error) {
 	if o.Wait {
-		err = o.server.PrepareWait(ctx, s, session.Deputy, o.Key, o.server.Lease.Heartbeat)
+		err = o.source.PrepareWait(ctx, s, session.Deputy, o.Key, o.source.Lease.Heartbeat)
 	}
 	if err == nil {
 		err = warmUp(ctx, s, db.Confirm, db.Unlock, db.TryAsDeputy)
@@ -40,7 +40,7 @@ func (o *own) sitDown(ctx context.Context, s *session.Session) (err error) {
 // retries: the last leader may keep its seat for a moment. In transaction scope it soon gives
 // up, because each try has a snapshot: see sitAnew.
 func (o *own) seatLeader(s *session.Session) {
-	again := backoff.Backoff{Min: 2 * closeDelay, Max: o.server.Lease.Heartbeat}
+	again := backoff.Backoff{Min: 2 * closeDelay, Max: o.source.Lease.Heartbeat}
 	seat := session.SeatKey(o.Key)
 	for n := 1; ; n++ {
 		granted, err := s.TryPair(seat)
@@ -56,8 +56,8 @@ func (o *own) seatLeader(s *session.Session) {
 // deputize is one heartbeat interval as the deputy. After an error the session is discarded.
 func (o *own) deputize(ctx context.Context, s *session.Session, w *WakeUps) (Attempt, error) {
 	w.Renew()
-	o.server.LookAround(s, o.Interval/2)
-	for end := time.Now().Add(o.server.Lease.Heartbeat); s.Valid() && time.Now().Before(end); {
+	o.source.LookAround(s, o.Interval/2)
+	for end := time.Now().Add(o.source.Lease.Heartbeat); s.Valid() && time.Now().Before(end); {
 		a, err := o.again(ctx, s, min(o.Interval, time.Until(end)), w)
 		if err != nil || a.Outcome == Granted {
 			return a, err
@@ -94,7 +94,7 @@ func (o *own) report(ctx context.Context, s *session.Session) (Attempt, error) {
 		return o.sitAnew(ctx, s)
 	}
 	a := Attempt{Outcome: Busy}
-	free, err := s.PairIsFree(ctx, session.OfferKey(o.server.Name, o.Key))
+	free, err := s.PairIsFree(ctx, session.OfferKey(o.source.Name, o.Key))
 	if err != nil {
 		err = fmt.Errorf("elector: ask whether the leader offers its lock: %w", pgerr.Explain(err))
 	} else {
@@ -119,7 +119,7 @@ func (o *own) report(ctx context.Context, s *session.Session) (Attempt, error) {
 func (o *own) sitAnew(ctx context.Context, s *session.Session) (Attempt, error) {
 	err := s.CompareMet(ctx)
 	if err == nil {
-		err = o.server.Anew(ctx, s)
+		err = o.source.Anew(ctx, s)
 	}
 	if err != nil {
 		s.Fail(err)
@@ -142,7 +142,7 @@ func (o *own) tryAgain(ctx context.Context, s *session.Session) (Attempt, error)
 		row, err = session.Ask(ctx, s, (*db.Queries).TryAsDeputy, o.Key)
 		if err == nil {
 			if err = s.CheckPID(row.Pid); err != nil && row.Granted {
-				o.server.Evict(row.Pid, o.Key, session.SeatKey(o.Key))
+				o.source.Evict(row.Pid, o.Key, session.SeatKey(o.Key))
 			}
 		}
 	}

@@ -29,7 +29,7 @@ const closeDelay = 10 * time.Millisecond
 // borrowed connection, until it becomes the deputy. Then it keeps the session.
 type own struct {
 	Config
-	server  *session.Server
+	source  *session.Source
 	last    *Lock
 	seat    *session.Session // holds the deputy's seat; nil unless this candidate is the deputy
 	seated  bool             // the session that was asked last holds a seat
@@ -38,12 +38,12 @@ type own struct {
 }
 
 // New makes an acquirer on a session of its own.
-func New(server *session.Server, c Config) Acquirer { return &own{Config: c, server: server} }
+func New(source *session.Source, c Config) Acquirer { return &own{Config: c, source: source} }
 
 func (o *own) Acquire(ctx context.Context, t Try) Attempt {
 	if o.last != nil && o.last.Lost() {
-		o.server.Invalidate() // it may be another server now
-		o.server.SuspectPooler(context.Cause(o.last.TermContext()))
+		o.source.Invalidate() // it may be another server now
+		o.source.SuspectPooler(context.Cause(o.last.TermContext()))
 	}
 	o.last = nil
 	a, err := o.retry(ctx, func() (a Attempt, err error) {
@@ -58,11 +58,11 @@ func (o *own) Acquire(ctx context.Context, t Try) Attempt {
 		return a, err
 	})
 	if err != nil {
-		a = failed(o.server, err, o.quick(t.Last, err))
-		a.InTransaction = o.server.InTransaction()
+		a = failed(o.source, err, o.quick(t.Last, err))
+		a.InTransaction = o.source.InTransaction()
 		return a
 	}
-	a.InTransaction = o.server.InTransaction()
+	a.InTransaction = o.source.InTransaction()
 	o.last, o.deputy = a.Lock, o.seat != nil
 	switch a.Deputy = o.deputy; {
 	case a.Lock != nil && o.Wait:
@@ -106,14 +106,14 @@ func (o *own) takeSeat() *session.Session {
 // have blocked the last attempt. If it cannot, it reports that, and the attempt waits again. While a prepared
 // transaction blocks, there is no attempt.
 func (o *own) retry(ctx context.Context, try func() (Attempt, error)) (a Attempt, err error) {
-	err = o.server.Retry(ctx, func() error {
+	err = o.source.Retry(ctx, func() error {
 		if o.blocked {
 			var prepared error
-			if err := o.server.With(ctx, func(s *session.Session) (err error) {
-				prepared, err = endOverdue(ctx, s, o.Key, o.server.Lease)
+			if err := o.source.With(ctx, func(s *session.Session) (err error) {
+				prepared, err = endOverdue(ctx, s, o.Key, o.source.Lease)
 				return err
 			}); err != nil {
-				o.server.Report(ctx, session.Campaigning, err)
+				o.source.Report(ctx, session.Campaigning, err)
 			}
 			if o.blocked = prepared != nil; o.blocked {
 				return prepared
@@ -128,7 +128,7 @@ func (o *own) retry(ctx context.Context, try func() (Attempt, error)) (a Attempt
 // try makes one attempt on a borrowed connection. It becomes the session if the lock or a
 // seat is granted, and goes back to the pool as it came if not.
 func (o *own) try(ctx context.Context, once bool) (Attempt, error) {
-	s, err := o.server.LendToLead(ctx)
+	s, err := o.source.LendToLead(ctx)
 	if err != nil {
 		return Attempt{}, err
 	}
@@ -165,16 +165,16 @@ func (o *own) tryOn(ctx context.Context, s *session.Session, once bool) (Attempt
 // and the lock stays there. A transaction's locks do not.
 func (o *own) evictFrom(s *session.Session) {
 	if !s.InTransaction() {
-		s.EvictBy(func() { o.server.Evict(s.PID(), o.Key, session.SeatKey(o.Key)) })
+		s.EvictBy(func() { o.source.Evict(s.PID(), o.Key, session.SeatKey(o.Key)) })
 	}
 }
 
 // sits reports whether this candidate becomes the deputy.
-func (o *own) sits() bool { return o.Sit && (o.SitInside || !o.server.InTransaction()) }
+func (o *own) sits() bool { return o.Sit && (o.SitInside || !o.source.InTransaction()) }
 
 // retryEvery is the time between two attempts.
 func (o *own) retryEvery() time.Duration {
-	if o.server.InTransaction() {
+	if o.source.InTransaction() {
 		return o.RetryInside
 	}
 	return o.Retry
@@ -183,15 +183,15 @@ func (o *own) retryEvery() time.Duration {
 // ask sends the statement of an attempt. In transaction scope it does not look for the leader.
 func (o *own) ask(ctx context.Context, s *session.Session, sit bool) (db.TryLockRow, error) {
 	high, low := lockkey.Halves(session.SeatKey(o.Key))
-	offerHigh, offerLow := lockkey.Halves(session.OfferKey(o.server.Name, o.Key))
+	offerHigh, offerLow := lockkey.Halves(session.OfferKey(o.source.Name, o.Key))
 	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryLockRow, error) {
 		if s.InTransaction() {
-			row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), OfferHigh: offerHigh, OfferLow: offerLow,
+			row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: o.Key, Settings: o.source.Settings(o.Key), OfferHigh: offerHigh, OfferLow: offerLow,
 				Sit: sit, SeatHigh: high, SeatLow: low})
 			s.SetTransaction(row.Started, row.Mark)
 			return db.TryLockRow{Outcome: row.Outcome, Seated: row.Seated, Pid: row.Pid}, err
 		}
-		return q.TryLock(ctx, db.TryLockParams{Key: o.Key, Settings: o.server.Settings(o.Key), OfferHigh: offerHigh, OfferLow: offerLow,
+		return q.TryLock(ctx, db.TryLockParams{Key: o.Key, Settings: o.source.Settings(o.Key), OfferHigh: offerHigh, OfferLow: offerLow,
 			Sit: sit, SeatHigh: high, SeatLow: low, Look: o.Look()})
 	})
 	if err != nil {
@@ -214,7 +214,7 @@ func (o *own) confirm(ctx context.Context, s *session.Session, granted bool) (At
 	case err != nil:
 		o.blocked = s.TimedOut(err) || pgerr.State(err) == "57014" // at the barrier, perhaps
 	case row.Held:
-		err = o.server.Acknowledge(ctx, s, o.Key)
+		err = o.source.Acknowledge(ctx, s, o.Key)
 	case granted:
 		err = missing(ctx, s)
 	default:
@@ -230,7 +230,7 @@ func (o *own) confirm(ctx context.Context, s *session.Session, granted bool) (At
 	if o.Wait {
 		s.Along(func() { prepareRelease(s) })
 	}
-	o.server.Start(s)
+	o.source.Start(s)
 	l := newLock(o.Key, s, row.Token)
 	if s.InTransaction() {
 		l.transaction = row.Transaction

@@ -14,7 +14,7 @@ import (
 // that are asked for, once per retry interval, and at once when the session that holds most
 // of them has ended. Losing the connection loses all locks.
 type Shared struct {
-	server *session.Server
+	source *session.Source
 	retry  time.Duration
 	look   time.Duration   // between two looks whether that session has ended; 0 for none
 	epoch  int64           // of tokens
@@ -32,16 +32,16 @@ type Shared struct {
 
 // NewShared makes a session that connects with the first attempt. Attempts fail with the
 // cause of ctx once that is done.
-func NewShared(ctx context.Context, server *session.Server, retry, look time.Duration, epoch int64) *Shared {
-	return &Shared{server: server, retry: retry, look: look, epoch: epoch, ctx: ctx, taking: make(chan struct{}, 1), hurried: make(chan struct{}, 1), worked: make(chan struct{})}
+func NewShared(ctx context.Context, source *session.Source, retry, look time.Duration, epoch int64) *Shared {
+	return &Shared{source: source, retry: retry, look: look, epoch: epoch, ctx: ctx, taking: make(chan struct{}, 1), hurried: make(chan struct{}, 1), worked: make(chan struct{})}
 }
 
 // Acquirer makes an acquirer of another lock on the session. No two may have the same key:
 // the server would grant the lock to both. server is for a lock that another leader
 // transfers, which needs a session of its own.
-func (s *Shared) Acquirer(c Config, server *session.Server) Acquirer {
-	server.ShareNewest(s.server)
-	return &sharing{Config: c, shared: s, own: &own{Config: c, server: server}}
+func (s *Shared) Acquirer(c Config, source *session.Source) Acquirer {
+	source.ShareNewest(s.source)
+	return &sharing{Config: c, shared: s, own: &own{Config: c, source: source}}
 }
 
 // Close discards the connection. The context of the session is done, and none of its locks
@@ -106,7 +106,7 @@ func (h *sharing) attempt(ctx context.Context, r reply) (a Attempt) {
 		a = Attempt{Outcome: Busy, Holder: r.holder}
 	}
 	if r.err != nil {
-		return failed(h.shared.server, r.err, 0)
+		return failed(h.shared.source, r.err, 0)
 	}
 	if a.Outcome == Granted {
 		h.again = false

@@ -173,7 +173,7 @@ func (t *Transfer) Withdraw() {
 // is not the leader's.
 func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
 	stands := false
-	err = o.server.With(ctx, func(s *session.Session) (err error) {
+	err = o.source.With(ctx, func(s *session.Session) (err error) {
 		stands, err = o.holderOffers(ctx, s)
 		return err
 	})
@@ -182,11 +182,11 @@ func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
 	}
 	// Longer than a deputy waits: with equal waits they alternate, and the successor may
 	// never be the first.
-	wait := o.server.Lease.Validity() / 2
+	wait := o.source.Lease.Validity() / 2
 	s := o.takeSeat()
 	if s != nil {
-		err = o.server.PrepareWait(ctx, s, session.Successor, o.Key, wait)
-	} else if s, err = o.server.Open(ctx, session.Successor, o.Key, wait); err == nil {
+		err = o.source.PrepareWait(ctx, s, session.Successor, o.Key, wait)
+	} else if s, err = o.source.Open(ctx, session.Successor, o.Key, wait); err == nil {
 		o.seated = false
 		o.evictFrom(s)
 		err = warmUp(ctx, s, db.Confirm, db.Unlock)
@@ -210,7 +210,7 @@ func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
 
 // holderOffers asks whether the leader offers its lock to this candidate.
 func (o *own) holderOffers(ctx context.Context, s *session.Session) (bool, error) {
-	offers, err := session.Ask(ctx, s.Beside(), (*db.Queries).HolderOffers, db.HolderOffersParams{Key: o.Key, Offer: session.OfferKey(o.server.Name, o.Key)})
+	offers, err := session.Ask(ctx, s.Beside(), (*db.Queries).HolderOffers, db.HolderOffersParams{Key: o.Key, Offer: session.OfferKey(o.source.Name, o.Key)})
 	if err != nil {
 		return false, fmt.Errorf("elector: ask whether the leader offers its lock: %w", pgerr.Explain(err))
 	}

@@ -17,35 +17,35 @@ const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
 // check asks, before the first attempt on a pool and again after a failure, whether the
 // server can keep the promise. It comes before the lock: one that was granted through a
 // transaction pooler would stay on a backend that strangers share.
-func (v *Server) check(ctx context.Context) error {
-	if err := CheckPoolSize(v.pool, v.LongestLease > 0); err != nil {
+func (from *Source) check(ctx context.Context) error {
+	if err := CheckPoolSize(from.pool, from.LongestLease > 0); err != nil {
 		return err
 	}
-	if v.checked {
+	if from.checked {
 		return nil
 	}
-	waiting, cancel := context.WithTimeoutCause(ctx, v.Lease.Validity(), fmt.Errorf("%w to others within %v", pgerr.ErrNoAnswer, v.Lease.Validity()))
+	waiting, cancel := context.WithTimeoutCause(ctx, from.Lease.Validity(), fmt.Errorf("%w to others within %v", pgerr.ErrNoAnswer, from.Lease.Validity()))
 	defer cancel()
-	found, err := poolChecks.share(waiting, v.pool, struct {
+	found, err := poolChecks.share(waiting, from.pool, struct {
 		Scope
 		lease.Lease
 		synchronous bool
-	}{v.Scope, v.Lease, v.LongestLease > 0}, func() (found finding, err error) {
-		if err = v.checkScope(ctx); err == nil {
-			found.deaf, err = v.tryListening(ctx)
+	}{from.Scope, from.Lease, from.LongestLease > 0}, func() (found finding, err error) {
+		if err = from.checkScope(ctx); err == nil {
+			found.deaf, err = from.tryListening(ctx)
 		}
-		found.inside, found.whole = v.InTransaction(), len(v.settings) == len(settings(v.Name, v.Lease))
+		found.inside, found.whole = from.InTransaction(), len(from.settings) == len(settings(from.Name, from.Lease))
 		return found, err
 	})
 	if err == nil {
-		v.inside.Store(found.inside)
-		v.deaf.Store(&found.deaf)
-		v.primary.Store(true)
-		v.passed.Store(true)
-		v.noticePromotion(ctx)
-		err = v.checkReplication(ctx)
+		from.inside.Store(found.inside)
+		from.deaf.Store(&found.deaf)
+		from.primary.Store(true)
+		from.passed.Store(true)
+		from.noticePromotion(ctx)
+		err = from.checkReplication(ctx)
 	}
-	v.checked = err == nil
+	from.checked = err == nil
 	return err
 }
 
@@ -55,9 +55,9 @@ const poolerRepeats = 2
 // checkServer checks the server, and on new connections again if statements were mixed up, or the
 // protocol was violated (08P01): by a pooler that mixes clients up, or is full, or has lost a
 // connection.
-func (v *Server) checkServer(ctx context.Context) error {
-	for repeats := v.pool.Stats().Idle/2 + poolerRepeats; ; repeats-- { // each discards two connections
-		err := v.checkOnce(ctx)
+func (from *Source) checkServer(ctx context.Context) error {
+	for repeats := from.pool.Stats().Idle/2 + poolerRepeats; ; repeats-- { // each discards two connections
+		err := from.checkOnce(ctx)
 		if repeats == 0 || !errors.Is(err, pgerr.ErrMixedUp) && pgerr.State(err) != "08P01" {
 			return err
 		}
@@ -65,13 +65,13 @@ func (v *Server) checkServer(ctx context.Context) error {
 }
 
 // checkOnce is one check, on two connections.
-func (v *Server) checkOnce(ctx context.Context) error {
-	return v.with(ctx, false, func(a *Session) error {
-		if err := v.checkPrimary(ctx, a); err != nil {
+func (from *Source) checkOnce(ctx context.Context) error {
+	return from.with(ctx, false, func(a *Session) error {
+		if err := from.checkPrimary(ctx, a); err != nil {
 			return err
 		}
-		return v.with(ctx, false, func(b *Session) error {
-			if err := v.checkPooler(ctx, a, b); err != nil {
+		return from.with(ctx, false, func(b *Session) error {
+			if err := from.checkPooler(ctx, a, b); err != nil {
 				return fmt.Errorf("elector: check for a pooler: %w", err)
 			}
 			return nil
@@ -80,7 +80,7 @@ func (v *Server) checkOnce(ctx context.Context) error {
 }
 
 // checkPrimary returns nil if the session is on a primary that is new enough.
-func (v *Server) checkPrimary(ctx context.Context, s *Session) error {
+func (from *Source) checkPrimary(ctx context.Context, s *Session) error {
 	server, err := describe(ctx, s)
 	switch {
 	case err != nil:
@@ -91,7 +91,7 @@ func (v *Server) checkPrimary(ctx context.Context, s *Session) error {
 		return pgerr.ErrServerReadOnly
 	}
 	s.pid, s.server = server.Pid, server.Started
-	v.primary.Store(true)
+	from.primary.Store(true)
 	return nil
 }
 
@@ -119,9 +119,9 @@ const turns = "abaabbababbbbaabaaab"
 // one backend, and the other does not. What the server counts or shows of a backend is no evidence:
 // one begins transactions by itself, to catch up with changes of the catalog, or to notify. Then b
 // tries the settings inside a transaction.
-func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
+func (from *Source) checkPooler(ctx context.Context, a, b *Session) error {
 	more := turns
-	if v.passed.Load() {
+	if from.passed.Load() {
 		more = turns[:len(turns)/2]
 	}
 	for _, turn := range "b" + more {
@@ -140,12 +140,12 @@ func (v *Server) checkPooler(ctx context.Context, a, b *Session) error {
 		}
 		s.pid, s.server = server.Pid, server.Started
 	}
-	err := b.tryLocally(ctx, v.settings)
+	err := b.tryLocally(ctx, from.settings)
 	if pgerr.IsMixedUp(err) {
-		err = b.tryLocally(ctx, v.settings) // the transaction has failed with it
+		err = b.tryLocally(ctx, from.settings) // the transaction has failed with it
 	}
 	if refusesSetting(err) {
-		return v.dropRefusedSettings(ctx, b, leaseSetting)
+		return from.dropRefusedSettings(ctx, b, leaseSetting)
 	}
 	return pgerr.Explain(err)
 }
@@ -176,9 +176,9 @@ func (s *Session) tryLocally(ctx context.Context, settings []setting) error {
 // dropRefusedSettings tries each setting alone. It reports those that the platform refuses
 // (client_connection_check_interval exists on Linux, macOS and the BSDs only), and leaves
 // them out from now on. The one that is the lease must not be refused.
-func (v *Server) dropRefusedSettings(ctx context.Context, s *Session, lease string) error {
+func (from *Source) dropRefusedSettings(ctx context.Context, s *Session, lease string) error {
 	var failed error
-	v.settings = slices.DeleteFunc(slices.Clone(v.settings), func(one setting) bool {
+	from.settings = slices.DeleteFunc(slices.Clone(from.settings), func(one setting) bool {
 		if failed != nil {
 			return false
 		}
@@ -190,7 +190,7 @@ func (v *Server) dropRefusedSettings(ctx context.Context, s *Session, lease stri
 			failed = fmt.Errorf("elector: check the session settings: %s: %w", one.Name, pgerr.Explain(err))
 			return false
 		}
-		v.Report(ctx, Setting, fmt.Errorf("elector: the server refuses the setting %s = %s, which is left out: %w", one.Name, one.Value, err))
+		from.Report(ctx, Setting, fmt.Errorf("elector: the server refuses the setting %s = %s, which is left out: %w", one.Name, one.Value, err))
 		return true
 	})
 	return failed

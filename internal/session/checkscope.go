@@ -18,21 +18,21 @@ import (
 const refusedFor = 10 * time.Second
 
 // checkScope checks the server, and chooses the scope.
-func (v *Server) checkScope(ctx context.Context) error {
+func (from *Source) checkScope(ctx context.Context) error {
 	var outside error
-	if !v.InTransaction() && !v.pooled {
-		outside = v.checkServer(ctx)
-		if v.Scope == SessionScope || !errors.Is(outside, pgerr.ErrSessionPooled) {
+	if !from.InTransaction() && !from.pooled {
+		outside = from.checkServer(ctx)
+		if from.Scope == SessionScope || !errors.Is(outside, pgerr.ErrSessionPooled) {
 			return outside
 		}
 	}
-	if v.LongestLease > 0 {
-		v.pooled = false
+	if from.LongestLease > 0 {
+		from.pooled = false
 		return fmt.Errorf("%w: a leader inside a transaction cannot wait for synchronous standbys", pgerr.ErrSessionPooled)
 	}
-	named, err := v.checkTransactions(ctx)
-	v.pooled = ctx.Err() != nil // if ctx has ended, the next check goes on here; else it starts over
-	if err != nil && outside != nil && !v.Refuses(err) {
+	named, err := from.checkTransactions(ctx)
+	from.pooled = ctx.Err() != nil // if ctx has ended, the next check goes on here; else it starts over
+	if err != nil && outside != nil && !from.Refuses(err) {
 		// Temporary, as when the pooler is full.
 		return fmt.Errorf("%w (inside a transaction, because outside: %v)", err, outside)
 	}
@@ -40,7 +40,7 @@ func (v *Server) checkScope(ctx context.Context) error {
 		return fmt.Errorf("%w; and inside a transaction: %w", outside, err)
 	}
 	if err == nil && named && outside == nil {
-		outside = v.checkServer(ctx)
+		outside = from.checkServer(ctx)
 	}
 	switch {
 	case err != nil:
@@ -49,7 +49,7 @@ func (v *Server) checkScope(ctx context.Context) error {
 		return fmt.Errorf("%w: pgx keeps prepared statements, whose names are those of other clients of the pooler: "+
 			"set default_query_exec_mode=exec in the DSN, or use a pooler that tracks them", pgerr.ErrSessionPooled)
 	}
-	v.inside.Store(true)
+	from.inside.Store(true)
 	return nil
 }
 
@@ -57,14 +57,14 @@ func (v *Server) checkScope(ctx context.Context) error {
 // between two statements, and that its locks end with it. named reports whether the driver
 // keeps prepared statements with names of its own. It checks that again, on new connections, if
 // the end of a backend may be the cause.
-func (v *Server) checkTransactions(ctx context.Context) (named bool, err error) {
+func (from *Source) checkTransactions(ctx context.Context) (named bool, err error) {
 	for repeats := poolerRepeats; ; repeats-- {
-		if err = v.with(ctx, false, func(s *Session) error { return s.pingOutside(ctx) }); err == nil {
-			named, err = v.checkTransactionsOnce(ctx)
+		if err = from.with(ctx, false, func(s *Session) error { return s.pingOutside(ctx) }); err == nil {
+			named, err = from.checkTransactionsOnce(ctx)
 		} else {
-			v.refused = 0
+			from.refused = 0
 		}
-		if repeats == 0 || !errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrNoAdvisoryLocks) && v.refused == 0 {
+		if repeats == 0 || !errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrNoAdvisoryLocks) && from.refused == 0 {
 			return named, err
 		}
 	}
@@ -82,56 +82,56 @@ func (s *Session) pingOutside(ctx context.Context) error {
 // permits returns err, why the first transaction of a check did not begin; nil if it did. A pooler
 // permits none only if it has refused many, for a while in which it always answered outside one:
 // its error is that of a backend that has ended, too.
-func (v *Server) permits(err error) error {
+func (from *Source) permits(err error) error {
 	switch {
 	case !pooled.IsRefusal(err):
-		v.refused = 0
+		from.refused = 0
 		return err
-	case v.refused == 0:
-		v.refusedSince = time.Now()
+	case from.refused == 0:
+		from.refusedSince = time.Now()
 	}
-	v.refused++
-	if took := time.Since(v.refusedSince); v.refused >= pooled.Refusals && took >= refusedFor {
+	from.refused++
+	if took := time.Since(from.refusedSince); from.refused >= pooled.Refusals && took >= refusedFor {
 		err = fmt.Errorf("%w: it has refused %d transactions within %v, and answered outside one (statement pooling): %w",
-			pgerr.ErrSessionPooled, v.refused, took.Round(time.Second), err)
+			pgerr.ErrSessionPooled, from.refused, took.Round(time.Second), err)
 	}
 	return err
 }
 
-func (v *Server) checkTransactionsOnce(ctx context.Context) (named bool, err error) {
-	if !slices.ContainsFunc(v.settings, func(s setting) bool { return s.Name == leaseInside }) {
-		v.settings = settings(v.Name, v.Lease) // a check in session scope has left it out
+func (from *Source) checkTransactionsOnce(ctx context.Context) (named bool, err error) {
+	if !slices.ContainsFunc(from.settings, func(s setting) bool { return s.Name == leaseInside }) {
+		from.settings = settings(from.Name, from.Lease) // a check in session scope has left it out
 	}
-	named, err = v.tryTransactions(ctx)
+	named, err = from.tryTransactions(ctx)
 	if !refusesSetting(err) {
 		return named, err
 	}
-	err = v.with(ctx, false, func(s *Session) error { return v.dropRefusedSettings(ctx, s, leaseInside) })
+	err = from.with(ctx, false, func(s *Session) error { return from.dropRefusedSettings(ctx, s, leaseInside) })
 	if err != nil {
 		return false, err
 	}
-	return v.tryTransactions(ctx)
+	return from.tryTransactions(ctx)
 }
 
-func (v *Server) tryTransactions(ctx context.Context) (named bool, err error) {
+func (from *Source) tryTransactions(ctx context.Context) (named bool, err error) {
 	begun := false
-	err = v.with(ctx, true, func(a *Session) error {
+	err = from.with(ctx, true, func(a *Session) error {
 		begun = true
-		_ = v.permits(nil)
-		if err := v.checkPrimary(ctx, a); err != nil {
+		_ = from.permits(nil)
+		if err := from.checkPrimary(ctx, a); err != nil {
 			return err
 		}
 		rows, err := Ask0(ctx, a.Simple(), (*db.Queries).NamedStatement)
 		if named = rows > 0; err == nil {
-			err = a.applyLocally(ctx, v.settings)
+			err = a.applyLocally(ctx, from.settings)
 		}
 		if err != nil {
 			return pgerr.Explain(err)
 		}
-		return v.with(ctx, true, func(b *Session) error { return compareTransactions(ctx, a, b) })
+		return from.with(ctx, true, func(b *Session) error { return compareTransactions(ctx, a, b) })
 	})
 	if !begun {
-		err = v.permits(err)
+		err = from.permits(err)
 	}
 	return named, err
 }

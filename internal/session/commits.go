@@ -22,7 +22,7 @@ import (
 // standbys are back, and keeps its locks even when its client is gone: on the session it
 // would keep the election's lock.
 type commits struct {
-	server *Server
+	server *Source
 	of     *Session
 	key    int64         // of a lock on the session, which shows that both are on one server
 	scope  int64         // the election's: its commits do not pile up
@@ -33,15 +33,15 @@ type commits struct {
 
 // Acknowledge makes the first commit of a session that was just granted the lock. It
 // returns when the commit is acknowledged: nobody may see the term before.
-func (v *Server) Acknowledge(ctx context.Context, s *Session, key int64) error {
-	if v.LongestLease == 0 {
+func (from *Source) Acknowledge(ctx context.Context, s *Session, key int64) error {
+	if from.LongestLease == 0 {
 		return nil
 	}
-	own := v.copy()
+	own := from.copy()
 	c := &commits{server: own, of: s, key: int64(rand.Uint64()), scope: lockkey.Of("commit", key)}
 	err := c.first(ctx)
 	if err == nil {
-		err = v.mayLeadOn(c.on)
+		err = from.mayLeadOn(c.on)
 	}
 	if err != nil {
 		c.close()

@@ -4,20 +4,20 @@
 //
 // # The life of a session
 //
-//	          [Server.Retry]: check the server, before it is asked for a lock
+//	          [Source.Retry]: check the server, before it is asked for a lock
 //	             │
 //	   ┌─────────┴─────────┐
-//	[Server.Borrow]     [Server.Open]
+//	[Source.Borrow]     [Source.Open]
 //	as the pool has it  with the session settings
 //	   └─────────┬─────────┘
-//	             │ [Server.Start]
+//	             │ [Source.Start]
 //	             ▼
 //	          [Session], kept alive: heartbeats ‖ the validity's own timer ‖ the wait for its loss ‖ commits
 //	             │ a statement failed │ validity ran out │ the backend ended │ Close
 //	             ▼                    ▼                  ▼                   ▼
 //	          ended: the cause is set → the connection is discarded → closed
 //
-// Session.keep is the life of a session and its teardown. Server is what was learned of
+// Session.keep is the life of a session and its teardown. Source is what was learned of
 // the server. A session that has ended is never used again.
 //
 // # Rules

@@ -40,14 +40,14 @@ func TestTheNewestPrimaryIsRememberedFromItsLastProof(t *testing.T) {
 
 // A transactional is a Server in transaction scope that has seen the primary of timeline 2. A
 // pooler may lead each of its transactions to another server.
-func transactional(t *testing.T) (v *Server, mock sqlmock.Sqlmock) {
+func transactional(t *testing.T) (v *Source, mock sqlmock.Sqlmock) {
 	t.Helper()
 	pool, mock, err := sqlmock.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = pool.Close() })
-	v = NewServer(pool, Config{Lease: leaseOf(10*time.Second, 2*time.Second, time.Second), Scope: TransactionScope})
+	v = NewSource(pool, Config{Lease: leaseOf(10*time.Second, 2*time.Second, time.Second), Scope: TransactionScope})
 	v.newest.saw(identity{db.IdentifyRow{System: 7, Timeline: 2}})
 	return v, mock
 }

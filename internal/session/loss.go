@@ -14,8 +14,8 @@ var errUnchecked = errors.New("elector: the server has not been checked yet")
 // ListensForLoss returns nil if the connections of sessions are waited on between two
 // statements, so that their loss is known at once. Otherwise it says why they cannot be: then
 // the loss is looked for each 250 ms. It may be called from any goroutine.
-func (v *Server) ListensForLoss() error {
-	if why := v.deaf.Load(); why != nil {
+func (from *Source) ListensForLoss() error {
+	if why := from.deaf.Load(); why != nil {
 		return *why
 	}
 	return errUnchecked
@@ -23,11 +23,11 @@ func (v *Server) ListensForLoss() error {
 
 // tryListening finds out whether connections can be waited on, on one that holds nothing. deaf
 // says why they cannot be.
-func (v *Server) tryListening(ctx context.Context) (deaf, err error) {
-	if why := v.deaf.Load(); why != nil {
+func (from *Source) tryListening(ctx context.Context) (deaf, err error) {
+	if why := from.deaf.Load(); why != nil {
 		return *why, nil
 	}
-	err = v.with(ctx, false, func(s *Session) (err error) {
+	err = from.with(ctx, false, func(s *Session) (err error) {
 		deaf, err = s.pin.TryListening(ctx)
 		return err
 	})
@@ -39,13 +39,13 @@ func (v *Server) tryListening(ctx context.Context) (deaf, err error) {
 
 // listen has the end of the session's connection noticed at once, if it can be waited on. One
 // loss has the other sessions of the pool ask at once.
-func (v *Server) listen(s *Session) {
-	if v.ListensForLoss() != nil {
+func (from *Source) listen(s *Session) {
+	if from.ListensForLoss() != nil {
 		return
 	}
 	go s.pin.Listen(s.ctx, func(err error) {
 		s.cancel(s.causeOf(err))
-		live.suspect(v.pool)
+		live.suspect(from.pool)
 	})
 }
 

@@ -46,11 +46,11 @@ func askReplication(ctx context.Context, s *Session, lsn string) (r replication,
 
 // checkReplication returns nil if a candidate that was granted a lock now could lead:
 // whoever cannot should not hold it meanwhile.
-func (v *Server) checkReplication(ctx context.Context) error {
-	if v.LongestLease == 0 {
+func (from *Source) checkReplication(ctx context.Context) error {
+	if from.LongestLease == 0 {
 		return nil
 	}
-	return v.With(ctx, func(s *Session) error {
+	return from.With(ctx, func(s *Session) error {
 		r, err := askReplication(ctx, s, "0/0")
 		switch {
 		case err != nil:
@@ -58,7 +58,7 @@ func (v *Server) checkReplication(ctx context.Context) error {
 		case r.Timeline == 0:
 			return pgerr.ErrServerReadOnly
 		}
-		early := v.mayLeadOn(r.primary()) // counts from now on, whatever else is wrong
+		early := from.mayLeadOn(r.primary()) // counts from now on, whatever else is wrong
 		listed, err := ListedStandbys(r.StandbyNames)
 		if err == nil {
 			err = checkStreams(listed, r.senders)
@@ -74,17 +74,17 @@ func (v *Server) checkReplication(ctx context.Context) error {
 // candidate sees a standby as a primary before its promotion; until then the standby has
 // acknowledged the commits of a leader on the old primary. The monotonic clock counts: it
 // may stand still, but never jumps.
-func (v *Server) mayLeadOn(p primary) error {
-	if v.primaries == nil {
-		v.primaries = map[primary]time.Duration{}
+func (from *Source) mayLeadOn(p primary) error {
+	if from.primaries == nil {
+		from.primaries = map[primary]time.Duration{}
 	}
 	mono := lease.Clock{}.Now().Mono
-	first, seen := v.primaries[p]
+	first, seen := from.primaries[p]
 	if !seen {
 		first = mono
-		v.primaries[p] = first
+		from.primaries[p] = first
 	}
-	if left := v.LongestLease - (mono - first); left > 0 {
+	if left := from.LongestLease - (mono - first); left > 0 {
 		return &TooEarly{Timeline: p.timeline, Wait: left}
 	}
 	return nil

@@ -80,11 +80,11 @@ func (l *sessions) meet(pool *sql.DB, other identity) {
 
 // LookAround asks which server the pool reaches, after a while and beside the session, unless
 // it is just doing so. CompareMet then compares the session's own with it.
-func (v *Server) LookAround(s *Session, after time.Duration) {
+func (from *Source) LookAround(s *Session, after time.Duration) {
 	if !s.looking.CompareAndSwap(false, true) {
 		return
 	}
-	own := v.copy()
+	own := from.copy()
 	s.helpers.Go(func() {
 		defer s.looking.Store(false)
 		if !backoff.Sleep(s.ctx, after) {
@@ -119,8 +119,8 @@ func LookAround(ctx context.Context, pool *sql.DB, timeout time.Duration) {
 }
 
 // refuseOld returns an error if the session is on an older primary than was just seen.
-func (v *Server) refuseOld(ctx context.Context, s *Session) error {
-	newest, ok := v.newest.within(v.Lease.Length)
+func (from *Source) refuseOld(ctx context.Context, s *Session) error {
+	newest, ok := from.newest.within(from.Lease.Length)
 	if !ok {
 		return nil
 	}
@@ -134,14 +134,14 @@ func (v *Server) refuseOld(ctx context.Context, s *Session) error {
 // noticePromotion asks which server the pool reaches, if this candidate was granted a lock before.
 // It may now be a promoted one, and that session on the old primary ended before it was compared
 // with it.
-func (v *Server) noticePromotion(ctx context.Context) {
-	if v.newest.granted.Load() == 0 {
+func (from *Source) noticePromotion(ctx context.Context) {
+	if from.newest.granted.Load() == 0 {
 		return
 	}
-	_ = v.With(ctx, func(s *Session) error {
+	_ = from.With(ctx, func(s *Session) error {
 		own, err := s.identify(ctx)
-		if own.Timeline > v.newest.granted.Load() { // never, if the role may not ask
-			v.newest.saw(own)
+		if own.Timeline > from.newest.granted.Load() { // never, if the role may not ask
+			from.newest.saw(own)
 		}
 		return err
 	})

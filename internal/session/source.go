@@ -41,9 +41,9 @@ type Config struct {
 	Report func(context.Context, Task, error)
 }
 
-// A Server is what was learned of the server behind a pool. It lends and starts sessions.
+// A Source is what was learned of the server behind a pool. It lends and starts sessions.
 // It is used by one goroutine at a time.
-type Server struct {
+type Source struct {
 	Config
 	pool      *sql.DB
 	settings  []setting
@@ -60,61 +60,61 @@ type Server struct {
 	refusedSince time.Time // the first
 }
 
-// NewServer neither connects nor starts anything.
-func NewServer(pool *sql.DB, c Config) *Server {
-	v := &Server{Config: c, pool: pool, settings: settings(c.Name, c.Lease), newest: &newest{}}
-	v.inside.Store(c.Scope == TransactionScope)
-	return v
+// NewSource neither connects nor starts anything.
+func NewSource(pool *sql.DB, c Config) *Source {
+	from := &Source{Config: c, pool: pool, settings: settings(c.Name, c.Lease), newest: &newest{}}
+	from.inside.Store(c.Scope == TransactionScope)
+	return from
 }
 
 // copy returns a Server for another goroutine, without what this one has learned.
-func (v *Server) copy() *Server {
-	own := &Server{Config: v.Config, pool: v.pool, settings: v.settings, newest: &newest{}}
-	own.inside.Store(v.InTransaction())
+func (from *Source) copy() *Source {
+	own := &Source{Config: from.Config, pool: from.pool, settings: from.settings, newest: &newest{}}
+	own.inside.Store(from.InTransaction())
 	return own
 }
 
 // Refuses reports whether an error is permanent: no retry will make the server able to
 // keep the promise. A server that was a primary before is being replaced, and one that has
 // passed a check is behind no pooler. It may be called from any goroutine.
-func (v *Server) Refuses(err error) bool {
+func (from *Source) Refuses(err error) bool {
 	switch {
 	case errors.Is(err, pgerr.ErrServerReadOnly):
-		return !v.primary.Load()
+		return !from.primary.Load()
 	case errors.Is(err, pgerr.ErrSessionPooled):
-		return !v.passed.Load()
+		return !from.passed.Load()
 	}
 	return errors.Is(err, pgerr.ErrNoAdvisoryLocks) || errors.Is(err, pgerr.ErrPoolTooSmall) || errors.Is(err, pgerr.ErrPoolClosed) || errors.Is(err, pgerr.ErrServerTooOld)
 }
 
 // InTransaction reports whether sessions have their locks inside transactions. It may be
 // called from any goroutine.
-func (v *Server) InTransaction() bool { return v.inside.Load() }
+func (from *Source) InTransaction() bool { return from.inside.Load() }
 
 // SuspectPooler makes the next check try transaction scope, if err shows that a pooler that
 // the last check missed has moved a session.
-func (v *Server) SuspectPooler(err error) {
-	v.pooled = v.Scope == Auto && errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrMixedUp)
+func (from *Source) SuspectPooler(err error) {
+	from.pooled = from.Scope == Auto && errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrMixedUp)
 }
 
 // Invalidate has the server checked again before the next Retry.
-func (v *Server) Invalidate() { v.checked = false }
+func (from *Source) Invalidate() { from.checked = false }
 
 // Retry checks the server if that is due, and calls try; again at once if it met a dead
 // connection, one with a transaction that other code has left open, or one to an old
 // primary. The pool's idle connections may all be dead, as after a restart of the server;
 // that is no reason to wait. After an error the server is checked again, because it may be
 // another one by then, unless ctx was cancelled or a transaction was left open.
-func (v *Server) Retry(ctx context.Context, try func() error) error {
-	for idle := v.pool.Stats().Idle; ; idle-- {
-		err := v.check(ctx)
+func (from *Source) Retry(ctx context.Context, try func() error) error {
+	for idle := from.pool.Stats().Idle; ; idle-- {
+		err := from.check(ctx)
 		if err == nil {
 			err = try()
-			v.SuspectPooler(err)
+			from.SuspectPooler(err)
 		}
-		v.checked = v.checked && (err == nil || ctx.Err() != nil || errors.Is(err, pgerr.ErrOpenTransaction))
+		from.checked = from.checked && (err == nil || ctx.Err() != nil || errors.Is(err, pgerr.ErrOpenTransaction))
 		if isSuspicious(err) {
-			live.suspect(v.pool)
+			live.suspect(from.pool)
 		}
 		dead := pgerr.MaybeBroken(err) && !errors.Is(err, pgerr.ErrSessionPooled) || errors.Is(err, pgerr.ErrOpenTransaction)
 		if idle <= 0 || !dead && !errors.Is(err, pgerr.ErrOldPrimary) {
@@ -124,13 +124,13 @@ func (v *Server) Retry(ctx context.Context, try func() error) error {
 }
 
 // Borrow takes a connection from the pool. One that leads to an old primary is closed.
-func (v *Server) Borrow(ctx context.Context) (*Session, error) {
-	s, err := borrow(ctx, v.pool, v.Lease, func(err error) { v.Report(context.Background(), Calling, err) })
+func (from *Source) Borrow(ctx context.Context) (*Session, error) {
+	s, err := borrow(ctx, from.pool, from.Lease, func(err error) { from.Report(context.Background(), Calling, err) })
 	if err != nil {
 		return nil, err
 	}
-	s.newest = v.newest
-	if err := v.refuseOld(ctx, s); err != nil {
+	s.newest = from.newest
+	if err := from.refuseOld(ctx, s); err != nil {
 		s.Discard()
 		return nil, err
 	}
@@ -138,18 +138,18 @@ func (v *Server) Borrow(ctx context.Context) (*Session, error) {
 }
 
 // lend borrows a connection, and begins a transaction if inside.
-func (v *Server) lend(ctx context.Context, inside bool) (*Session, error) {
-	s, err := v.Borrow(ctx)
+func (from *Source) lend(ctx context.Context, inside bool) (*Session, error) {
+	s, err := from.Borrow(ctx)
 	if err != nil || !inside {
 		return s, err
 	}
-	s.inside, s.settings, s.borrowAside = true, Encode(v.settings), v.copy().Borrow
+	s.inside, s.settings, s.borrowAside = true, Encode(from.settings), from.copy().Borrow
 	if err := s.begin(ctx); err != nil {
 		err = explainBegin(s, err)
 		s.Discard()
 		return nil, err
 	}
-	if err := v.refuseOld(ctx, s); err != nil { // a pooler may lead the transaction elsewhere
+	if err := from.refuseOld(ctx, s); err != nil { // a pooler may lead the transaction elsewhere
 		s.Discard()
 		return nil, err
 	}
@@ -157,34 +157,34 @@ func (v *Server) lend(ctx context.Context, inside bool) (*Session, error) {
 }
 
 // Anew is the session's Anew. The pooler may lead to an old primary by now.
-func (v *Server) Anew(ctx context.Context, s *Session) error {
+func (from *Source) Anew(ctx context.Context, s *Session) error {
 	s.StillNewest()
 	err := s.Anew(ctx)
 	if err == nil {
-		err = v.refuseOld(ctx, s)
+		err = from.refuseOld(ctx, s)
 	}
 	return err
 }
 
-// ShareNewest has two Servers of one pool know the same newest primary.
-func (v *Server) ShareNewest(with *Server) { v.newest = with.newest }
+// ShareNewest has two Sources of one pool know the same newest primary.
+func (from *Source) ShareNewest(with *Source) { from.newest = with.newest }
 
 // LendToLead lends a connection for a session that may be elected. In transaction scope it
 // first takes the second connection, so that a granted lock never waits for one.
-func (v *Server) LendToLead(ctx context.Context) (*Session, error) {
-	if !v.InTransaction() {
-		return v.Borrow(ctx)
+func (from *Source) LendToLead(ctx context.Context) (*Session, error) {
+	if !from.InTransaction() {
+		return from.Borrow(ctx)
 	}
-	_, leave, err := poolChecks.alone(ctx, v.pool)
+	_, leave, err := poolChecks.alone(ctx, from.pool)
 	if err != nil {
 		return nil, fmt.Errorf("elector: wait for two connections: %w", err)
 	}
 	defer leave()
-	aside, err := v.Borrow(ctx)
+	aside, err := from.Borrow(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s, err := v.lend(ctx, true)
+	s, err := from.lend(ctx, true)
 	if err != nil {
 		aside.Discard()
 		return nil, err
@@ -194,12 +194,12 @@ func (v *Server) LendToLead(ctx context.Context) (*Session, error) {
 }
 
 // With lends fn a connection. It goes back to the pool if fn returns nil.
-func (v *Server) With(ctx context.Context, fn func(*Session) error) error {
-	return v.with(ctx, v.InTransaction(), fn)
+func (from *Source) With(ctx context.Context, fn func(*Session) error) error {
+	return from.with(ctx, from.InTransaction(), fn)
 }
 
-func (v *Server) with(ctx context.Context, inside bool, fn func(*Session) error) error {
-	s, err := v.lend(ctx, inside)
+func (from *Source) with(ctx context.Context, inside bool, fn func(*Session) error) error {
+	s, err := from.lend(ctx, inside)
 	if err != nil {
 		return err
 	}
@@ -221,12 +221,12 @@ const (
 )
 
 // Open borrows a connection and prepares it for Wait.
-func (v *Server) Open(ctx context.Context, role Role, key int64, wait time.Duration) (*Session, error) {
-	s, err := v.LendToLead(ctx)
+func (from *Source) Open(ctx context.Context, role Role, key int64, wait time.Duration) (*Session, error) {
+	s, err := from.LendToLead(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err = v.PrepareWait(ctx, s, role, key, wait); err != nil {
+	if err = from.PrepareWait(ctx, s, role, key, wait); err != nil {
 		s.Discard() // also of a standby: one that is promoted within the statement sets the session up
 		return nil, err
 	}
@@ -235,8 +235,8 @@ func (v *Server) Open(ctx context.Context, role Role, key int64, wait time.Durat
 
 // PrepareWait applies the session settings, and prepares the session for Wait: in the given
 // role, for the lock of that key, and for so long at the most.
-func (v *Server) PrepareWait(ctx context.Context, s *Session, role Role, key int64, wait time.Duration) error {
-	waiting := append(slices.Clone(v.settings),
+func (from *Source) PrepareWait(ctx context.Context, s *Session, role Role, key int64, wait time.Duration) error {
+	waiting := append(slices.Clone(from.settings),
 		setting{"pgelector.role", string(role)},
 		keySetting(key),
 		setting{"pgelector.wait", strconv.FormatInt(wait.Milliseconds(), 10)})
@@ -255,8 +255,8 @@ func (v *Server) PrepareWait(ctx context.Context, s *Session, role Role, key int
 
 // OpenChecked is Open for a session that waits for no lock, and whose transaction state no
 // other statement will check.
-func (v *Server) OpenChecked(ctx context.Context) (*Session, error) {
-	s, err := v.Open(ctx, Holder, 0, 0)
+func (from *Source) OpenChecked(ctx context.Context) (*Session, error) {
+	s, err := from.Open(ctx, Holder, 0, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -273,15 +273,15 @@ func (v *Server) OpenChecked(ctx context.Context) (*Session, error) {
 
 // Start begins the life of a session that holds a lock, or will ask for some. It is kept
 // alive until it ends or is closed.
-func (v *Server) Start(s *Session) {
+func (from *Source) Start(s *Session) {
 	s.errTimeout = pgerr.ErrLeaseExpired // there is a lease from now on
 	s.stays = s.inside
 	s.dropAside()
 	for _, run := range s.beside {
 		s.helpers.Go(run)
 	}
-	leave, own := live.join(v.pool, s), v.copy()
-	v.listen(s)
+	leave, own := live.join(from.pool, s), from.copy()
+	from.listen(s)
 	go func() {
 		defer leave()
 		s.keep(func(b Beat) {
@@ -296,25 +296,25 @@ func (v *Server) Start(s *Session) {
 // hear asks for the requests to the session if somebody rings, unless it is just doing so. No
 // heartbeat waits for that. While it cannot ask, requests wait; the second failure in a row is
 // reported. If nobody rings, no request stands.
-func (v *Server) hear(s *Session, rung bool) {
+func (from *Source) hear(s *Session, rung bool) {
 	if !s.seeking.CompareAndSwap(false, true) {
 		return
 	}
 	if !rung {
-		v.OnRequests(nil)
+		from.OnRequests(nil)
 		s.seeking.Store(false)
 		return
 	}
 	s.helpers.Go(func() {
 		defer s.seeking.Store(false)
-		all, err := s.requests(v.pool)
+		all, err := s.requests(from.pool)
 		if err == nil {
 			s.unheard = 0
-			v.OnRequests(all)
+			from.OnRequests(all)
 			return
 		}
 		if s.unheard++; s.unheard == 2 && s.ctx.Err() == nil {
-			v.Report(s.ctx, Hearing, fmt.Errorf("elector: cannot ask, beside the session, who has a request to the leader; requests wait: %w", pgerr.Explain(err)))
+			from.Report(s.ctx, Hearing, fmt.Errorf("elector: cannot ask, beside the session, who has a request to the leader; requests wait: %w", pgerr.Explain(err)))
 		}
 		backoff.Sleep(s.ctx, s.Proof.Lease.Heartbeat) // a suspicion may cause more heartbeats
 	})
@@ -323,11 +323,11 @@ func (v *Server) hear(s *Session, rung bool) {
 // Evict terminates a backend that still holds the lock, or that of two integers, although a
 // pooler has moved its session to another one: strangers would keep the backend, and the lock,
 // alive.
-func (v *Server) Evict(pid int32, key, pair int64) {
+func (from *Source) Evict(pid int32, key, pair int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), pin.CloseGrace)
 	defer cancel()
 	_, _ = backoff.Await(ctx, func(ctx context.Context) ([]bool, error) {
-		return pooled.Ask(ctx, v.pool, func(q db.DBTX) ([]bool, error) {
+		return pooled.Ask(ctx, from.pool, func(q db.DBTX) ([]bool, error) {
 			return db.New(q).EvictHolder(ctx, db.EvictHolderParams{Pid: pid, Key: key, Pair: pair})
 		})
 	})
@@ -335,9 +335,9 @@ func (v *Server) Evict(pid int32, key, pair int64) {
 
 // Settings are the settings of a session for the lock of that key, as a parameter of a
 // statement.
-func (v *Server) Settings(key int64) string {
-	if !v.InTransaction() {
-		return Encode(v.settings)
+func (from *Source) Settings(key int64) string {
+	if !from.InTransaction() {
+		return Encode(from.settings)
 	}
-	return Encode(append(slices.Clone(v.settings), keySetting(key)))
+	return Encode(append(slices.Clone(from.settings), keySetting(key)))
 }

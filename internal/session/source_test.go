@@ -26,16 +26,16 @@ import (
 )
 
 func TestAnErrorThatNoRetryMendsIsPermanent(t *testing.T) {
-	server := func(learned ...func(*Server)) *Server {
-		v := &Server{}
+	server := func(learned ...func(*Source)) *Source {
+		v := &Source{}
 		for _, learn := range learned {
 			learn(v)
 		}
 		return v
 	}
-	primary, passed := func(v *Server) { v.primary.Store(true) }, func(v *Server) { v.passed.Store(true) }
+	primary, passed := func(v *Source) { v.primary.Store(true) }, func(v *Source) { v.passed.Store(true) }
 	for _, c := range []struct {
-		of   *Server
+		of   *Source
 		err  error
 		want bool
 	}{
@@ -299,7 +299,7 @@ func TestOnlyRefusalsInARowShowThatAPoolerPermitsNoTransactions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v := &Server{}
+				v := &Source{}
 				var err error
 				for _, one := range c.errs {
 					if err = v.permits(one); one == nil && err != nil || !errors.Is(err, one) {
@@ -315,7 +315,7 @@ func TestOnlyRefusalsInARowShowThatAPoolerPermitsNoTransactions(t *testing.T) {
 	}
 	t.Run("a hundred at once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			v := &Server{}
+			v := &Source{}
 			for range 100 {
 				if err := v.permits(refusal); errors.Is(err, pgerr.ErrSessionPooled) {
 					t.Fatal(err)
