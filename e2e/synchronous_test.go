@@ -16,7 +16,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/syncrep"
 )
 
 // A replica is a standby and its link to the primary, which can be cut.
@@ -288,7 +288,7 @@ func TestListedStandbysAgreesWithTheServer(t *testing.T) {
 		`FIRST 2 ("s1 ", s1)`, "FIRST 2 (s11, s1)", "FIRST 2 (1, s1)", "FIRST 02 (_x, s1)", "FIRST 1 (x)", `FIRST 2 ("any", s1)`,
 		"FIRST 0 (s1)", "FIRST (s1)", "s1,", "FIRST 1 (s1", "s1 s2", "FIRST 1 ()", "s-1", `"s1`, "$s1", "2s", `FIRST "1" (s1)`, "FIRST 1.5 (s1)", "any", "FIRST 1 (first)"} {
 		_, refused := primary.admin.Exec("ALTER SYSTEM SET synchronous_standby_names = '" + setting + "'")
-		names, err := session.ListedStandbys(setting)
+		names, err := syncrep.ListedStandbys(setting)
 		if (refused == nil) != (err == nil) {
 			t.Errorf("%q: the server says %v, and %q was read, %v", setting, refused, names, err)
 		}

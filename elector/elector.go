@@ -47,7 +47,7 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := session.CheckPoolSize(pool, c.synchronous); err != nil {
+	if err := session.CheckPoolSize(pool, c.pins()); err != nil {
 		return nil, err
 	}
 	e := newElector(context.Background(), pool, election, c)

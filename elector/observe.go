@@ -197,7 +197,7 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 	if err != nil {
 		return Leader{}, err
 	}
-	if err := session.CheckPoolSize(pool, false); err != nil {
+	if err := session.CheckPoolSize(pool, 1); err != nil {
 		return Leader{}, err
 	}
 	leader, held, err := lock.HolderOf(ctx, pool, c.key, c.lease.Length)

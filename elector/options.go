@@ -17,6 +17,7 @@ import (
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/syncrep"
 )
 
 // An Option changes a default of New. Each checks its own argument; New checks them
@@ -651,13 +652,25 @@ func (c *config) look() time.Duration {
 	return c.deputyInterval
 }
 
+// pins is how many connections a session pins.
+func (c *config) pins() int {
+	if c.synchronous {
+		return 2
+	}
+	return 1
+}
+
 // ofServer is what sessions are like, and who receives their reports.
 func (c *config) ofServer(beat func(session.Beat), hear func([]session.Request), report func(context.Context, hooks.Failure)) session.Config {
 	scope := session.Scope(c.scope)
-	if c.shared {
+	if c.shared || c.synchronous {
 		scope = session.SessionScope
 	}
-	return session.Config{Name: c.candidateID, Scope: scope, Lease: c.lease, LongestLease: c.longestLease,
+	var parts []session.Part
+	if c.synchronous {
+		parts = append(parts, syncrep.New(c.longestLease))
+	}
+	return session.Config{Name: c.candidateID, Scope: scope, Lease: c.lease, Parts: parts, Pins: c.pins(),
 		OnBeat: beat, OnRequests: hear, Report: func(ctx context.Context, task session.Task, err error) {
 			report(ctx, hooks.Failure{Op: ops[task], Err: err})
 		}}

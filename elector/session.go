@@ -48,7 +48,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := session.CheckPoolSize(pool, false); err != nil {
+	if err := session.CheckPoolSize(pool, 1); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())

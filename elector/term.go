@@ -59,7 +59,7 @@ func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *T
 	stopSession := endWith(l.TermContext(), reasonOf)
 	stopClosing := endWith(n.closing, func(error) hooks.Reason { return hooks.Shutdown })
 	stopHealth := endWith(t.healthy, func(error) hooks.Reason { return hooks.Unhealthy })
-	stopRequests := n.subscribe(l.Hear, func(what event, _ string) bool { return what == eventRequest })
+	stopRequests := n.subscribe(l.HeartbeatNow, func(what event, _ string) bool { return what == eventRequest })
 	context.AfterFunc(t.ctx, func() { // a shared session outlives the term
 		n.sees(n.candidateID, l.Proof.RenewedAt())
 		stopSession()

@@ -346,15 +346,12 @@ func TestAKilledLeaderBehindAPoolerIsReplacedAtOnce(t *testing.T) {
 	})
 }
 
-// A leader inside a transaction cannot wait for standbys.
+// A leader inside a transaction cannot wait for standbys, so no other scope is tried.
 func TestSynchronousStandbysAreNotWaitedForThroughAPooler(t *testing.T) {
 	replicated(t, func(b *bench) {
 		pooled := b.NewPooler(4).NewProcess()
 		_, _, err := b.candidateOn(pooled, pooled.Open(), "one", synchronously).TryCampaign(always)
 		b.wraps(err, elector.ErrSessionPooled)
-		if !strings.Contains(fmt.Sprint(err), "cannot wait for synchronous standbys") {
-			b.Errorf("got %v", err)
-		}
 	})
 }
 

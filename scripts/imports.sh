@@ -12,7 +12,8 @@ declare -A may=(
   [internal/pin]='db internal/pgerr internal/backoff'
   [internal/session]='db internal/gate internal/pin internal/pooled internal/lease internal/lockkey internal/pgerr internal/backoff'
   [internal/lock]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
-  [elector]='hooks internal/gate internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
+  [internal/syncrep]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
+  [elector]='hooks internal/syncrep internal/gate internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
 )
 pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)
 

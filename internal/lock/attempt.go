@@ -61,10 +61,10 @@ type Attempt struct {
 
 // failed is the attempt that ended with err.
 func failed(source *session.Source, err error, next time.Duration) Attempt {
-	var early *session.TooEarly
+	var later session.Later
 	switch {
-	case errors.As(err, &early):
-		return Attempt{Outcome: TooEarly, Next: early.Wait, Err: err}
+	case errors.As(err, &later):
+		return Attempt{Outcome: TooEarly, Next: later.Later(), Err: err}
 	case source.Refuses(err):
 		return Attempt{Outcome: Refused, Next: next, Err: err}
 	}

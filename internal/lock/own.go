@@ -214,7 +214,7 @@ func (o *own) confirm(ctx context.Context, s *session.Session, granted bool) (At
 	case err != nil:
 		o.blocked = s.TimedOut(err) || pgerr.State(err) == "57014" // at the barrier, perhaps
 	case row.Held:
-		err = o.source.Acknowledge(ctx, s, o.Key)
+		err = o.source.Enter(ctx, s, o.Key)
 	case granted:
 		err = missing(ctx, s)
 	default:

@@ -11,9 +11,6 @@ import (
 	"github.com/pgelector/pgelector/internal/lockkey"
 )
 
-// Hear asks for a heartbeat at once: somebody may have a request.
-func (s *Session) Hear() { s.raiseSuspicion() }
-
 // An Asking is a request that is being made, on a connection of its own. It lasts until
 // Withdraw, the end of its ctx, or that of the connection.
 type Asking struct {

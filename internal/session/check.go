@@ -18,7 +18,7 @@ const oldestServer = 140000 // idle_session_timeout came with PostgreSQL 14
 // server can keep the promise. It comes before the lock: one that was granted through a
 // transaction pooler would stay on a backend that strangers share.
 func (from *Source) check(ctx context.Context) error {
-	if err := CheckPoolSize(from.pool, from.LongestLease > 0); err != nil {
+	if err := CheckPoolSize(from.pool, from.Pins); err != nil {
 		return err
 	}
 	if from.checked {
@@ -29,8 +29,8 @@ func (from *Source) check(ctx context.Context) error {
 	found, err := poolChecks.share(waiting, from.pool, struct {
 		Scope
 		lease.Lease
-		synchronous bool
-	}{from.Scope, from.Lease, from.LongestLease > 0}, func() (found finding, err error) {
+		pins int
+	}{from.Scope, from.Lease, from.Pins}, func() (found finding, err error) {
 		if err = from.checkScope(ctx); err == nil {
 			found.deaf, err = from.tryListening(ctx)
 		}
@@ -43,7 +43,7 @@ func (from *Source) check(ctx context.Context) error {
 		from.primary.Store(true)
 		from.passed.Store(true)
 		from.noticePromotion(ctx)
-		err = from.checkReplication(ctx)
+		err = from.checkParts(ctx)
 	}
 	from.checked = err == nil
 	return err
@@ -81,7 +81,7 @@ func (from *Source) checkOnce(ctx context.Context) error {
 
 // checkPrimary returns nil if the session is on a primary that is new enough.
 func (from *Source) checkPrimary(ctx context.Context, s *Session) error {
-	server, err := describe(ctx, s)
+	server, err := Describe(ctx, s)
 	switch {
 	case err != nil:
 		return fmt.Errorf("elector: check the server: %w", pgerr.Explain(err))
@@ -96,12 +96,9 @@ func (from *Source) checkPrimary(ctx context.Context, s *Session) error {
 }
 
 // CheckPoolSize returns ErrPoolTooSmall unless the pool allows one more connection than a
-// session pins, and ErrPoolClosed if the pool is closed.
-func CheckPoolSize(pool *sql.DB, synchronous bool) error {
-	least := 2
-	if synchronous {
-		least++
-	}
+// session pins (0 means 1), and ErrPoolClosed if the pool is closed.
+func CheckPoolSize(pool *sql.DB, pins int) error {
+	least := max(pins, 1) + 1
 	if limit := pool.Stats().MaxOpenConnections; limit > 0 && limit < least {
 		return fmt.Errorf("%w: SetMaxOpenConns(%d), want at least %d", pgerr.ErrPoolTooSmall, limit, least)
 	}
@@ -129,7 +126,7 @@ func (from *Source) checkPooler(ctx context.Context, a, b *Session) error {
 		if turn == 'b' {
 			s, other = b, a
 		}
-		server, err := describe(ctx, s)
+		server, err := Describe(ctx, s)
 		switch {
 		case err != nil:
 			return pgerr.Explain(err)
@@ -150,7 +147,9 @@ func (from *Source) checkPooler(ctx context.Context, a, b *Session) error {
 	return pgerr.Explain(err)
 }
 
-func describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
+// Describe asks the session what its server is. It returns an error if other code has left a
+// transaction open.
+func Describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
 	row, err := Ask0(ctx, s.Fresh(), (*db.Queries).DescribeServer)
 	if err == nil {
 		err = s.CheckOutside(row.InTransaction)

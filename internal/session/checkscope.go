@@ -26,10 +26,6 @@ func (from *Source) checkScope(ctx context.Context) error {
 			return outside
 		}
 	}
-	if from.LongestLease > 0 {
-		from.pooled = false
-		return fmt.Errorf("%w: a leader inside a transaction cannot wait for synchronous standbys", pgerr.ErrSessionPooled)
-	}
 	named, err := from.checkTransactions(ctx)
 	from.pooled = ctx.Err() != nil // if ctx has ended, the next check goes on here; else it starts over
 	if err != nil && outside != nil && !from.Refuses(err) {

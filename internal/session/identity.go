@@ -72,8 +72,3 @@ func (n *newest) within(d time.Duration) (seen identity, ok bool) {
 	defer n.mu.Unlock()
 	return n.seen, time.Since(n.at) < d
 }
-
-// A primary is a server from its promotion, or its start as a primary, to its end. The
-// number of a timeline alone does not tell two apart: if one is discarded, as by
-// pg_rewind, the next standby that is promoted may use it again.
-type primary struct{ timeline, started int64 }

@@ -234,6 +234,9 @@ func (s *Session) Along(run func()) { s.beside = append(s.beside, run) }
 // EvictBy sets what terminates the backend if a pooler has moved the session from it.
 func (s *Session) EvictBy(evict func()) { s.evict = evict }
 
+// EndTerms ends the terms, while the session goes on until their work has returned.
+func (s *Session) EndTerms(why error) { s.endTerms(why) }
+
 // Lose ends the session because of err, which leaves in doubt what it holds, and returns
 // the cause.
 func (s *Session) Lose(err error) error {

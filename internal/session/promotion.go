@@ -73,7 +73,7 @@ func (l *sessions) meet(pool *sql.DB, other identity) {
 	for s := range l.of[pool] {
 		if own := s.identity.Load(); own == nil || own.isOlderThan(other) {
 			s.met.Store(&other)
-			s.raiseSuspicion()
+			s.HeartbeatNow()
 		}
 	}
 }
@@ -84,7 +84,7 @@ func (from *Source) LookAround(s *Session, after time.Duration) {
 	if !s.looking.CompareAndSwap(false, true) {
 		return
 	}
-	own := from.copy()
+	own := from.Copy()
 	s.helpers.Go(func() {
 		defer s.looking.Store(false)
 		if !backoff.Sleep(s.ctx, after) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -31,12 +30,13 @@ const (
 
 // Config is what the sessions of a Server are like.
 type Config struct {
-	Name         string // the application_name: the candidate's id
-	Scope        Scope
-	Lease        lease.Lease
-	LongestLease time.Duration   // of all candidates, with synchronous standbys; 0 without
-	OnBeat       func(Beat)      // called after each heartbeat, which waits for it
-	OnRequests   func([]Request) // called with all requests to the session's terms that stand, one call at a time
+	Name       string // the application_name: the candidate's id
+	Scope      Scope
+	Lease      lease.Lease
+	Parts      []Part          // in the order in which they are called
+	Pins       int             // connections that a session pins; 0 means 1
+	OnBeat     func(Beat)      // called after each heartbeat, which waits for it
+	OnRequests func([]Request) // called with all requests to the session's terms that stand, one call at a time
 	// Report receives failures that end no session. It returns at once.
 	Report func(context.Context, Task, error)
 }
@@ -45,16 +45,15 @@ type Config struct {
 // It is used by one goroutine at a time.
 type Source struct {
 	Config
-	pool      *sql.DB
-	settings  []setting
-	checked   bool                      // since the last failure
-	primary   atomic.Bool               // at any time
-	passed    atomic.Bool               // a check, at any time
-	primaries map[primary]time.Duration // when each was first seen, by the monotonic clock
-	newest    *newest                   // primary, if an older one was met
-	inside    atomic.Bool               // sessions are in transaction scope
-	deaf      atomic.Pointer[error]     // why connections cannot be waited on; nil until tried
-	pooled    bool                      // a session was moved by a pooler
+	pool     *sql.DB
+	settings []setting
+	checked  bool                  // since the last failure
+	primary  atomic.Bool           // at any time
+	passed   atomic.Bool           // a check, at any time
+	newest   *newest               // primary, if an older one was met
+	inside   atomic.Bool           // sessions are in transaction scope
+	deaf     atomic.Pointer[error] // why connections cannot be waited on; nil until tried
+	pooled   bool                  // a session was moved by a pooler
 
 	refused      int       // transactions in a row, by a pooler that answers outside one
 	refusedSince time.Time // the first
@@ -67,9 +66,10 @@ func NewSource(pool *sql.DB, c Config) *Source {
 	return from
 }
 
-// copy returns a Server for another goroutine, without what this one has learned.
-func (from *Source) copy() *Source {
+// Copy returns a Source for another goroutine, without parts and without what this one has learned.
+func (from *Source) Copy() *Source {
 	own := &Source{Config: from.Config, pool: from.pool, settings: from.settings, newest: &newest{}}
+	own.Parts = nil
 	own.inside.Store(from.InTransaction())
 	return own
 }
@@ -95,6 +95,14 @@ func (from *Source) InTransaction() bool { return from.inside.Load() }
 // the last check missed has moved a session.
 func (from *Source) SuspectPooler(err error) {
 	from.pooled = from.Scope == Auto && errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrMixedUp)
+}
+
+// Idle is how many connections of the pool are idle.
+func (from *Source) Idle() int { return from.pool.Stats().Idle }
+
+// SettingsWith are the settings with another value of one, as a parameter of a statement.
+func (from *Source) SettingsWith(name, value string) string {
+	return Encode(append(slices.DeleteFunc(slices.Clone(from.settings), func(s setting) bool { return s.Name == name }), setting{name, value}))
 }
 
 // Invalidate has the server checked again before the next Retry.
@@ -123,154 +131,6 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// Borrow takes a connection from the pool. One that leads to an old primary is closed.
-func (from *Source) Borrow(ctx context.Context) (*Session, error) {
-	s, err := borrow(ctx, from.pool, from.Lease, func(err error) { from.Report(context.Background(), Calling, err) })
-	if err != nil {
-		return nil, err
-	}
-	s.newest = from.newest
-	if err := from.refuseOld(ctx, s); err != nil {
-		s.Discard()
-		return nil, err
-	}
-	return s, nil
-}
-
-// lend borrows a connection, and begins a transaction if inside.
-func (from *Source) lend(ctx context.Context, inside bool) (*Session, error) {
-	s, err := from.Borrow(ctx)
-	if err != nil || !inside {
-		return s, err
-	}
-	s.inside, s.settings, s.borrowAside = true, Encode(from.settings), from.copy().Borrow
-	if err := s.begin(ctx); err != nil {
-		err = explainBegin(s, err)
-		s.Discard()
-		return nil, err
-	}
-	if err := from.refuseOld(ctx, s); err != nil { // a pooler may lead the transaction elsewhere
-		s.Discard()
-		return nil, err
-	}
-	return s, nil
-}
-
-// Anew is the session's Anew. The pooler may lead to an old primary by now.
-func (from *Source) Anew(ctx context.Context, s *Session) error {
-	s.StillNewest()
-	err := s.Anew(ctx)
-	if err == nil {
-		err = from.refuseOld(ctx, s)
-	}
-	return err
-}
-
-// ShareNewest has two Sources of one pool know the same newest primary.
-func (from *Source) ShareNewest(with *Source) { from.newest = with.newest }
-
-// LendToLead lends a connection for a session that may be elected. In transaction scope it
-// first takes the second connection, so that a granted lock never waits for one.
-func (from *Source) LendToLead(ctx context.Context) (*Session, error) {
-	if !from.InTransaction() {
-		return from.Borrow(ctx)
-	}
-	_, leave, err := poolChecks.alone(ctx, from.pool)
-	if err != nil {
-		return nil, fmt.Errorf("elector: wait for two connections: %w", err)
-	}
-	defer leave()
-	aside, err := from.Borrow(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s, err := from.lend(ctx, true)
-	if err != nil {
-		aside.Discard()
-		return nil, err
-	}
-	s.aside, aside.errTimeout = aside, s.errTimeout
-	return s, nil
-}
-
-// With lends fn a connection. It goes back to the pool if fn returns nil.
-func (from *Source) With(ctx context.Context, fn func(*Session) error) error {
-	return from.with(ctx, from.InTransaction(), fn)
-}
-
-func (from *Source) with(ctx context.Context, inside bool, fn func(*Session) error) error {
-	s, err := from.lend(ctx, inside)
-	if err != nil {
-		return err
-	}
-	if err := fn(s); err != nil {
-		s.Discard()
-		return err
-	}
-	s.GiveBack()
-	return nil
-}
-
-// A Role is what a session waits as: WaitLock documents the difference.
-type Role string
-
-const (
-	Holder    Role = "holder" // which does not wait
-	Deputy    Role = "deputy"
-	Successor Role = "successor"
-)
-
-// Open borrows a connection and prepares it for Wait.
-func (from *Source) Open(ctx context.Context, role Role, key int64, wait time.Duration) (*Session, error) {
-	s, err := from.LendToLead(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err = from.PrepareWait(ctx, s, role, key, wait); err != nil {
-		s.Discard() // also of a standby: one that is promoted within the statement sets the session up
-		return nil, err
-	}
-	return s, nil
-}
-
-// PrepareWait applies the session settings, and prepares the session for Wait: in the given
-// role, for the lock of that key, and for so long at the most.
-func (from *Source) PrepareWait(ctx context.Context, s *Session, role Role, key int64, wait time.Duration) error {
-	waiting := append(slices.Clone(from.settings),
-		setting{"pgelector.role", string(role)},
-		keySetting(key),
-		setting{"pgelector.wait", strconv.FormatInt(wait.Milliseconds(), 10)})
-	row, err := Ask(ctx, s, (*db.Queries).PrepareWait, db.PrepareWaitParams{Settings: Encode(waiting), Inside: s.inside})
-	switch {
-	case err != nil:
-		return fmt.Errorf("elector: set the session up: %w", pgerr.Explain(err))
-	case row.InRecovery:
-		return pgerr.ErrServerReadOnly
-	case s.pid == 0:
-		s.pid = row.Pid
-	}
-	s.SetTransaction(row.Started, row.Mark)
-	return s.CheckPID(row.Pid)
-}
-
-// OpenChecked is Open for a session that waits for no lock, and whose transaction state no
-// other statement will check.
-func (from *Source) OpenChecked(ctx context.Context) (*Session, error) {
-	s, err := from.Open(ctx, Holder, 0, 0)
-	if err != nil {
-		return nil, err
-	}
-	inside, err := Ask0(ctx, s, (*db.Queries).InTransaction)
-	if err == nil {
-		err = s.CheckOutside(inside)
-	}
-	if err != nil {
-		s.Discard()
-		return nil, fmt.Errorf("elector: set the session up: %w", pgerr.Explain(err))
-	}
-	return s, nil
-}
-
 // Start begins the life of a session that holds a lock, or will ask for some. It is kept
 // alive until it ends or is closed.
 func (from *Source) Start(s *Session) {
@@ -280,7 +140,7 @@ func (from *Source) Start(s *Session) {
 	for _, run := range s.beside {
 		s.helpers.Go(run)
 	}
-	leave, own := live.join(from.pool, s), from.copy()
+	leave, own := live.join(from.pool, s), from.Copy()
 	from.listen(s)
 	go func() {
 		defer leave()
@@ -340,4 +200,65 @@ func (from *Source) Settings(key int64) string {
 		return Encode(from.settings)
 	}
 	return Encode(append(slices.Clone(from.settings), keySetting(key)))
+}
+
+// A Part is a feature that hooks into the life of sessions. A session calls its parts, and knows
+// nothing else of them. A part embeds NoPart, and overrides the methods that it needs.
+type Part interface {
+	// Check is called before an attempt, if the server is to be checked: may it elect anybody?
+	Check(ctx context.Context, from *Source) error
+
+	// Lent is called when the source has lent a session, and when that has begun a transaction.
+	// After an error the session is discarded.
+	Lent(ctx context.Context, from *Source, s *Session) error
+
+	// Enter is called when a session that is not started was granted the lock of that key: may the
+	// term begin? What is to go on beside the session is given to Along.
+	Enter(ctx context.Context, from *Source, s *Session, key int64) error
+
+	// Beat is called after each answered heartbeat, on the session's goroutine. An error ends the
+	// session.
+	Beat(s *Session, b Beat) error
+}
+
+// NoPart does nothing.
+type NoPart struct{}
+
+func (NoPart) Check(context.Context, *Source) error                  { return nil }
+func (NoPart) Lent(context.Context, *Source, *Session) error         { return nil }
+func (NoPart) Enter(context.Context, *Source, *Session, int64) error { return nil }
+func (NoPart) Beat(*Session, Beat) error                             { return nil }
+
+// A Later is an error of a part that says when an attempt may succeed.
+type Later interface {
+	error
+	Later() time.Duration
+}
+
+// Enter asks each part whether the term may begin: see Part.
+func (from *Source) Enter(ctx context.Context, s *Session, key int64) error {
+	for _, part := range from.Parts {
+		if err := part.Enter(ctx, from, s, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (from *Source) lent(ctx context.Context, s *Session) error {
+	for _, part := range from.Parts {
+		if err := part.Lent(ctx, from, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (from *Source) checkParts(ctx context.Context) error {
+	for _, part := range from.Parts {
+		if err := part.Check(ctx, from); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/lease"
-	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -126,18 +124,6 @@ func TestClassesOfLocksAreHashesOfTheirNames(t *testing.T) {
 				t.Errorf("%s is not in %s", c.name, text)
 			}
 		}
-	}
-}
-
-// Package e2e/protocol checks the other vectors of that page.
-func TestTheKeyOfCommitsIsThatOfTheProtocol(t *testing.T) {
-	page, err := os.ReadFile("../../docs/protocol.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	high, low := lockkey.Halves(lockkey.Of("commit", lockkey.FromName("orders")))
-	if row := fmt.Sprintf("\n%-22s %d, %d\n", "commit", high, low); !strings.Contains(string(page), row) {
-		t.Errorf("the page lacks%s", row)
 	}
 }
 

@@ -46,7 +46,7 @@ func (l *sessions) suspect(pool *sql.DB) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.of[pool] {
-		s.raiseSuspicion()
+		s.HeartbeatNow()
 	}
 }
 
@@ -57,7 +57,7 @@ func isSuspicious(err error) bool {
 }
 
 // raiseSuspicion asks for a heartbeat at once.
-func (s *Session) raiseSuspicion() {
+func (s *Session) HeartbeatNow() {
 	select {
 	case s.suspect <- struct{}{}:
 	default:

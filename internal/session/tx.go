@@ -72,14 +72,14 @@ func (tx *Tx) isSpoilt(err error) bool {
 // the server may be gone. An error of a context that has ended says nothing.
 func (tx *Tx) Suspect(ctx context.Context, err error) {
 	if ctx.Err() == nil && isSuspicious(err) {
-		tx.raiseSuspicion()
+		tx.HeartbeatNow()
 	}
 }
 
 // raiseSuspicion is for the term's session, and for those that share the pool with the
 // transaction.
-func (tx *Tx) raiseSuspicion() {
-	tx.session.raiseSuspicion()
+func (tx *Tx) HeartbeatNow() {
+	tx.session.HeartbeatNow()
 	live.suspect(tx.pool)
 }
 
@@ -161,7 +161,7 @@ func (tx *Tx) outcome(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case pgerr.Broken(err) || state == unknownCompletion || !meansRollback(state) && pin.AfterTx(func() error { return tx.conn.PingContext(ctx) }) != nil:
-		tx.raiseSuspicion()
+		tx.HeartbeatNow()
 		return pgerr.Wrap(pgerr.ErrOutcomeUnknown, err)
 	}
 	return pgerr.Wrap(pgerr.ErrRolledBack, err) // the server says so

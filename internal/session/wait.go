@@ -12,7 +12,7 @@ import (
 
 // HoldLife takes the session's life lock. Its key can be guessed, so a stranger may hold it.
 func (s *Session) HoldLife(candidateID string) error {
-	return s.holdPair(LifeKey(candidateID, s.pid), errLifeTaken)
+	return s.HoldPair(LifeKey(candidateID, s.pid), errLifeTaken)
 }
 
 // Name is the key of a lock of two integers by which fenced transactions know the session. The first
@@ -31,8 +31,8 @@ func (s *Session) Name(ctx context.Context) (int64, error) {
 	return s.name, nil
 }
 
-// holdPair takes a lock of two integers of this session's own. It returns taken if another has it.
-func (s *Session) holdPair(key int64, taken error) error {
+// HoldPair takes a lock of two integers of this session's own. It returns taken if another has it.
+func (s *Session) HoldPair(key int64, taken error) error {
 	granted, err := s.TryPair(key)
 	if err == nil && !granted {
 		err = taken

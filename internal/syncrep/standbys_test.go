@@ -1,14 +1,16 @@
-package session
+package syncrep
 
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -176,5 +178,17 @@ func TestTheListOfStandbysIsParsed(t *testing.T) {
 	}
 	if _, err := senders("no list"); err == nil {
 		t.Error("text that is no list was parsed")
+	}
+}
+
+// Package e2e/protocol checks the other vectors of that page.
+func TestTheKeyOfCommitsIsThatOfTheProtocol(t *testing.T) {
+	page, err := os.ReadFile("../../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	high, low := lockkey.Halves(lockkey.Of("commit", lockkey.FromName("orders")))
+	if row := fmt.Sprintf("\n%-22s %d, %d\n", "commit", high, low); !strings.Contains(string(page), row) {
+		t.Errorf("the page lacks%s", row)
 	}
 }

@@ -1,4 +1,4 @@
-package session
+package syncrep
 
 import (
 	"encoding/json"

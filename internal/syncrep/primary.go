@@ -1,4 +1,4 @@
-package session
+package syncrep
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // TooEarly is the error of a candidate that has not known the primary for one lease, the
@@ -24,6 +25,27 @@ func (e *TooEarly) Error() string {
 
 func (e *TooEarly) Unwrap() error { return pgerr.ErrTooEarly }
 
+// Later is when this candidate may lead.
+func (e *TooEarly) Later() time.Duration { return e.Wait }
+
+// A Part has candidates lead only while commits wait for the synchronous standbys. It serves one
+// Source.
+type Part struct {
+	session.NoPart
+	longest   time.Duration             // lease of all candidates
+	primaries map[primary]time.Duration // when each was first seen, by the monotonic clock
+}
+
+// New makes the part. longest is the longest lease of all candidates.
+func New(longest time.Duration) *Part {
+	return &Part{longest: longest, primaries: map[primary]time.Duration{}}
+}
+
+// A primary is a server from its promotion, or its start as a primary, to its end. The
+// number of a timeline alone does not tell two apart: if one is discarded, as by
+// pg_rewind, the next standby that is promoted may use it again.
+type primary struct{ timeline, started int64 }
+
 func (r replication) primary() primary { return primary{r.Timeline, r.Started} }
 
 // replication is what a server says of itself and its standbys.
@@ -33,8 +55,8 @@ type replication struct {
 }
 
 // askReplication asks that; lsn is of a commit to compare standbys with, or "0/0".
-func askReplication(ctx context.Context, s *Session, lsn string) (r replication, err error) {
-	r.SynchronousStandbysRow, err = Ask(ctx, s, (*db.Queries).SynchronousStandbys, lsn)
+func askReplication(ctx context.Context, s *session.Session, lsn string) (r replication, err error) {
+	r.SynchronousStandbysRow, err = session.Ask(ctx, s, (*db.Queries).SynchronousStandbys, lsn)
 	if err == nil {
 		r.senders, err = senders(r.Senders)
 	}
@@ -44,13 +66,10 @@ func askReplication(ctx context.Context, s *Session, lsn string) (r replication,
 	return r, nil
 }
 
-// checkReplication returns nil if a candidate that was granted a lock now could lead:
-// whoever cannot should not hold it meanwhile.
-func (from *Source) checkReplication(ctx context.Context) error {
-	if from.LongestLease == 0 {
-		return nil
-	}
-	return from.With(ctx, func(s *Session) error {
+// Check returns nil if a candidate that was granted a lock now could lead: whoever cannot should not
+// hold it meanwhile.
+func (p *Part) Check(ctx context.Context, from *session.Source) error {
+	return from.With(ctx, func(s *session.Session) error {
 		r, err := askReplication(ctx, s, "0/0")
 		switch {
 		case err != nil:
@@ -58,7 +77,7 @@ func (from *Source) checkReplication(ctx context.Context) error {
 		case r.Timeline == 0:
 			return pgerr.ErrServerReadOnly
 		}
-		early := from.mayLeadOn(r.primary()) // counts from now on, whatever else is wrong
+		early := p.mayLeadOn(r.primary()) // counts from now on, whatever else is wrong
 		listed, err := ListedStandbys(r.StandbyNames)
 		if err == nil {
 			err = checkStreams(listed, r.senders)
@@ -74,18 +93,15 @@ func (from *Source) checkReplication(ctx context.Context) error {
 // candidate sees a standby as a primary before its promotion; until then the standby has
 // acknowledged the commits of a leader on the old primary. The monotonic clock counts: it
 // may stand still, but never jumps.
-func (from *Source) mayLeadOn(p primary) error {
-	if from.primaries == nil {
-		from.primaries = map[primary]time.Duration{}
-	}
+func (p *Part) mayLeadOn(on primary) error {
 	mono := lease.Clock{}.Now().Mono
-	first, seen := from.primaries[p]
+	first, seen := p.primaries[on]
 	if !seen {
 		first = mono
-		from.primaries[p] = first
+		p.primaries[on] = first
 	}
-	if left := from.LongestLease - (mono - first); left > 0 {
-		return &TooEarly{Timeline: p.timeline, Wait: left}
+	if left := p.longest - (mono - first); left > 0 {
+		return &TooEarly{Timeline: on.timeline, Wait: left}
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package session
+package syncrep
 
 import (
 	"cmp"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
@@ -14,6 +13,7 @@ import (
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // commits prove to a leader that no standby has been promoted: every standby that may be
@@ -22,26 +22,22 @@ import (
 // standbys are back, and keeps its locks even when its client is gone: on the session it
 // would keep the election's lock.
 type commits struct {
-	server *Source
-	of     *Session
-	key    int64         // of a lock on the session, which shows that both are on one server
-	scope  int64         // the election's: its commits do not pile up
-	conn   *Session      // nil before the first commit, and after the connection has failed
-	sent   lease.Instant // just before the last commit was sent
-	on     primary       // once a commit was acknowledged
+	source *session.Source
+	of     *session.Session
+	key    int64            // of a lock on the session, which shows that both are on one server
+	scope  int64            // the election's: its commits do not pile up
+	conn   *session.Session // nil before the first commit, and after the connection has failed
+	sent   lease.Instant    // just before the last commit was sent
+	on     primary          // once a commit was acknowledged
 }
 
-// Acknowledge makes the first commit of a session that was just granted the lock. It
-// returns when the commit is acknowledged: nobody may see the term before.
-func (from *Source) Acknowledge(ctx context.Context, s *Session, key int64) error {
-	if from.LongestLease == 0 {
-		return nil
-	}
-	own := from.copy()
-	c := &commits{server: own, of: s, key: int64(rand.Uint64()), scope: lockkey.Of("commit", key)}
+// Enter makes the first commit of a session that was just granted the lock. It returns when the
+// commit is acknowledged: nobody may see the term before.
+func (p *Part) Enter(ctx context.Context, from *session.Source, s *session.Session, key int64) error {
+	c := &commits{source: from.Copy(), of: s, key: int64(rand.Uint64()), scope: lockkey.Of("commit", key)}
 	err := c.first(ctx)
 	if err == nil {
-		err = from.mayLeadOn(c.on)
+		err = p.mayLeadOn(c.on)
 	}
 	if err != nil {
 		c.close()
@@ -65,7 +61,7 @@ func (c *commits) first(ctx context.Context) error {
 		return cmp.Or(err, late)
 	}
 	cancel()
-	if err := c.of.holdPair(c.key, pgerr.ErrNoAdvisoryLocks); err != nil {
+	if err := c.of.HoldPair(c.key, pgerr.ErrNoAdvisoryLocks); err != nil {
 		return fmt.Errorf("elector: take the lock by which commits know their server: %w", pgerr.Explain(err))
 	}
 	ctx, cancel = within()
@@ -91,15 +87,15 @@ func (c *commits) keep() {
 		if failures > 0 {
 			pause = again.After(failures)
 		}
-		if !backoff.Sleep(s.ctx, pause) {
+		if !backoff.Sleep(s.Context(), pause) {
 			return
 		}
-		err := c.commit(s.ctx)
+		err := c.commit(s.Context())
 		switch {
-		case s.ctx.Err() != nil:
+		case s.Context().Err() != nil:
 			return
 		case errors.Is(err, pgerr.ErrNotSynchronous):
-			s.endTerms(err)
+			s.EndTerms(err)
 			return
 		case err != nil:
 			failures++
@@ -119,17 +115,17 @@ func (c *commits) commit(ctx context.Context) error {
 	err := c.commitOn(ctx, c.conn)
 	if err != nil && !errors.Is(err, errUnacknowledged) && !errors.Is(err, pgerr.ErrNotSynchronous) {
 		c.close()
-		c.of.raiseSuspicion() // the session may have gone with it
+		c.of.HeartbeatNow() // the session may have gone with it
 	}
 	return err
 }
 
-func (c *commits) commitOn(ctx context.Context, conn *Session) error {
+func (c *commits) commitOn(ctx context.Context, conn *session.Session) error {
 	sent := c.of.Proof.Now()
 	c.sent = sent
 	high, low := lockkey.Halves(c.key)
 	scopeHigh, scopeLow := lockkey.Halves(c.scope)
-	commit, err := Ask(ctx, conn, (*db.Queries).CommitSynchronously,
+	commit, err := session.Ask(ctx, conn, (*db.Queries).CommitSynchronously,
 		db.CommitSynchronouslyParams{SessionHigh: high, SessionLow: low, ScopeHigh: scopeHigh, ScopeLow: scopeLow})
 	if err != nil {
 		return fmt.Errorf("elector: commit to the synchronous standbys: %w", pgerr.Explain(err))
@@ -158,7 +154,7 @@ func (c *commits) commitOn(ctx context.Context, conn *Session) error {
 // connected connects unless there is a connection. It passes over those of the pool with a
 // transaction that other code has left open.
 func (c *commits) connected(ctx context.Context) error {
-	for idle := c.server.pool.Stats().Idle; c.conn == nil; idle-- {
+	for idle := c.source.Idle(); c.conn == nil; idle-- {
 		if err := c.connect(ctx); err != nil && (idle <= 0 || !errors.Is(err, pgerr.ErrOpenTransaction)) {
 			return err
 		}
@@ -169,18 +165,16 @@ func (c *commits) connected(ctx context.Context) error {
 // connect takes a connection whose commits wait for the standbys, whatever the role's
 // defaults are. Inside a transaction that other code has left open nothing would be committed.
 func (c *commits) connect(ctx context.Context) error {
-	conn, err := c.server.Borrow(ctx)
+	conn, err := c.source.Borrow(ctx)
 	if err != nil {
 		return err
 	}
-	own := append(slices.DeleteFunc(slices.Clone(c.server.settings), func(s setting) bool { return s.Name == commitSetting }),
-		setting{commitSetting, "on"})
-	_, err = describe(ctx, conn)
+	_, err = session.Describe(ctx, conn)
 	if err == nil {
-		_, err = Ask(ctx, conn, (*db.Queries).ApplySettings, db.ApplySettingsParams{Settings: Encode(own)})
+		_, err = session.Ask(ctx, conn, (*db.Queries).ApplySettings, db.ApplySettingsParams{Settings: c.source.SettingsWith("synchronous_commit", "on")})
 	}
 	if err == nil {
-		_, err = describe(ctx, conn) // finds the first one in the same transaction
+		_, err = session.Describe(ctx, conn) // finds the first one in the same transaction
 	}
 	if err != nil {
 		conn.Discard()
@@ -200,10 +194,10 @@ func (c *commits) close() {
 }
 
 var (
-	// errUnacknowledged is of a commit that proves nothing, on a connection that works.
+	// errUnacknowledged is returned for a commit that proves nothing, on a connection that works.
 	errUnacknowledged = errors.New("elector: the synchronous standbys have not acknowledged a commit")
 
-	// errElsewhere is of a connection that does not see the session's lock.
+	// errElsewhere is returned for a connection that does not see the session's lock.
 	errElsewhere = errors.New("elector: the connection for commits leads to another server than the session's, or the session has ended")
 )
 

@@ -1,0 +1,160 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pgerr"
+)
+
+// Borrow takes a connection from the pool. One that leads to an old primary is closed.
+func (from *Source) Borrow(ctx context.Context) (*Session, error) {
+	s, err := borrow(ctx, from.pool, from.Lease, func(err error) { from.Report(context.Background(), Calling, err) })
+	if err != nil {
+		return nil, err
+	}
+	s.newest = from.newest
+	if err := from.refuseOld(ctx, s); err != nil {
+		s.Discard()
+		return nil, err
+	}
+	return s, nil
+}
+
+// lend borrows a connection, and begins a transaction if inside.
+func (from *Source) lend(ctx context.Context, inside bool) (*Session, error) {
+	s, err := from.Borrow(ctx)
+	if err != nil || !inside {
+		return s, err
+	}
+	s.inside, s.settings, s.borrowAside = true, Encode(from.settings), from.Copy().Borrow
+	if err := s.begin(ctx); err != nil {
+		err = explainBegin(s, err)
+		s.Discard()
+		return nil, err
+	}
+	if err := from.refuseOld(ctx, s); err != nil { // a pooler may lead the transaction elsewhere
+		s.Discard()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Anew is the session's Anew. The pooler may lead to an old primary by now.
+func (from *Source) Anew(ctx context.Context, s *Session) error {
+	s.StillNewest()
+	err := s.Anew(ctx)
+	if err == nil {
+		err = from.refuseOld(ctx, s)
+	}
+	return err
+}
+
+// ShareNewest has two Sources of one pool know the same newest primary.
+func (from *Source) ShareNewest(with *Source) { from.newest = with.newest }
+
+// LendToLead lends a connection for a session that may be elected. In transaction scope it
+// first takes the second connection, so that a granted lock never waits for one.
+func (from *Source) LendToLead(ctx context.Context) (*Session, error) {
+	if !from.InTransaction() {
+		return from.Borrow(ctx)
+	}
+	_, leave, err := poolChecks.alone(ctx, from.pool)
+	if err != nil {
+		return nil, fmt.Errorf("elector: wait for two connections: %w", err)
+	}
+	defer leave()
+	aside, err := from.Borrow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := from.lend(ctx, true)
+	if err != nil {
+		aside.Discard()
+		return nil, err
+	}
+	s.aside, aside.errTimeout = aside, s.errTimeout
+	return s, nil
+}
+
+// With lends fn a connection. It goes back to the pool if fn returns nil.
+func (from *Source) With(ctx context.Context, fn func(*Session) error) error {
+	return from.with(ctx, from.InTransaction(), fn)
+}
+
+func (from *Source) with(ctx context.Context, inside bool, fn func(*Session) error) error {
+	s, err := from.lend(ctx, inside)
+	if err != nil {
+		return err
+	}
+	if err := fn(s); err != nil {
+		s.Discard()
+		return err
+	}
+	s.GiveBack()
+	return nil
+}
+
+// A Role is what a session waits as: WaitLock documents the difference.
+type Role string
+
+const (
+	Holder    Role = "holder" // which does not wait
+	Deputy    Role = "deputy"
+	Successor Role = "successor"
+)
+
+// Open borrows a connection and prepares it for Wait.
+func (from *Source) Open(ctx context.Context, role Role, key int64, wait time.Duration) (*Session, error) {
+	s, err := from.LendToLead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err = from.PrepareWait(ctx, s, role, key, wait); err != nil {
+		s.Discard() // also of a standby: one that is promoted within the statement sets the session up
+		return nil, err
+	}
+	return s, nil
+}
+
+// PrepareWait applies the session settings, and prepares the session for Wait: in the given
+// role, for the lock of that key, and for so long at the most.
+func (from *Source) PrepareWait(ctx context.Context, s *Session, role Role, key int64, wait time.Duration) error {
+	waiting := append(slices.Clone(from.settings),
+		setting{"pgelector.role", string(role)},
+		keySetting(key),
+		setting{"pgelector.wait", strconv.FormatInt(wait.Milliseconds(), 10)})
+	row, err := Ask(ctx, s, (*db.Queries).PrepareWait, db.PrepareWaitParams{Settings: Encode(waiting), Inside: s.inside})
+	switch {
+	case err != nil:
+		return fmt.Errorf("elector: set the session up: %w", pgerr.Explain(err))
+	case row.InRecovery:
+		return pgerr.ErrServerReadOnly
+	case s.pid == 0:
+		s.pid = row.Pid
+	}
+	s.SetTransaction(row.Started, row.Mark)
+	return s.CheckPID(row.Pid)
+}
+
+// OpenChecked is Open for a session that waits for no lock, and whose transaction state no
+// other statement will check.
+func (from *Source) OpenChecked(ctx context.Context) (*Session, error) {
+	s, err := from.Open(ctx, Holder, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	inside, err := Ask0(ctx, s, (*db.Queries).InTransaction)
+	if err == nil {
+		err = s.CheckOutside(inside)
+	}
+	if err != nil {
+		s.Discard()
+		return nil, fmt.Errorf("elector: set the session up: %w", pgerr.Explain(err))
+	}
+	return s, nil
+}
