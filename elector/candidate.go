@@ -9,6 +9,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/promotion"
 )
 
 // A candidate is what an Elector, its campaigns and its terms share.
@@ -21,6 +22,7 @@ type candidate struct {
 	closing   context.Context // done when the elector, or its session, is closed
 	terms     *gate.Gate      // attempts and terms: the session's, if there is one
 	sender    *lock.Sender    // the session's, if there is one
+	places    *promotion.Part // the session's, if there is one
 
 	inTransaction func() bool  // whether the last server was used in transaction scope
 	listens       func() error // nil if the loss of a session is listened for, or why it is not
@@ -37,7 +39,7 @@ type candidate struct {
 
 func newCandidate(pool *sql.DB, election string, c config) *candidate {
 	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
-	n := &candidate{terms: gate.New(), config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks, c.lease),
+	n := &candidate{terms: gate.New(), places: promotion.New(c.deputyInterval / 2), config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks, c.lease),
 		sender: lock.NewSender(pool, NotifyChannel, c.lease.Length)}
 	n.monitor = newHealthMonitor(c.check, c.healthPolicy, func(cause error) {
 		n.report(context.Background(), hooks.Failure{Op: hooks.OpHealth, Err: cause})

@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -60,7 +61,7 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
 	}
 	if term, leading := e.Term(); leading && holder.PID != term.lock.PID() { // the pool may have reached another server
-		session.LookAround(ctx, e.pool, e.lease.Length)
+		promotion.LookAround(ctx, e.pool, e.lease.Length)
 	}
 	if !held {
 		return Leader{}, noLeader(holder)

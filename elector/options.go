@@ -16,6 +16,8 @@ import (
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/preflight"
+	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/internal/syncrep"
 )
@@ -660,13 +662,13 @@ func (c *config) pins() int {
 	return 1
 }
 
-// ofServer is what sessions are like, and who receives their reports.
-func (c *config) ofServer(beat func(session.Beat), hear func([]session.Request), report func(context.Context, hooks.Failure)) session.Config {
+// sessions are what sessions are like, and who receives their reports.
+func (c *config) sessions(places *promotion.Part, beat func(session.Beat), hear func([]session.Request), report func(context.Context, hooks.Failure)) session.Config {
 	scope := session.Scope(c.scope)
 	if c.shared || c.synchronous {
 		scope = session.SessionScope
 	}
-	var parts []session.Part
+	parts := []session.Part{&preflight.Part{}, places}
 	if c.synchronous {
 		parts = append(parts, syncrep.New(c.longestLease))
 	}
@@ -679,7 +681,7 @@ func (c *config) ofServer(beat func(session.Beat), hear func([]session.Request),
 var ops = map[session.Task]hooks.Op{
 	session.Campaigning: hooks.OpCampaign,
 	session.Releasing:   hooks.OpRelease,
-	session.Setting:     hooks.OpSetting,
+	session.SettingUp:   hooks.OpSetting,
 	session.Calling:     hooks.OpCall,
 	session.Hearing:     hooks.OpRequest,
 }

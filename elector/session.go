@@ -11,6 +11,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -29,6 +30,7 @@ type Session struct {
 	close    func()          // closes the session, once, and returns
 	terms    *gate.Gate      // attempts and terms of its electors, which Close waits for
 	sender   *lock.Sender    // of its electors' notifications
+	places   *promotion.Part // of its electors
 	closed   chan struct{}   // closed when all is over
 
 	mu       sync.Mutex
@@ -53,12 +55,12 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s := &Session{pool: pool, config: c, ctx: ctx, terms: gate.New(), sender: lock.NewSender(pool, NotifyChannel, c.lease.Length),
-		closed: make(chan struct{}), electors: map[int64]*Elector{}}
+		places: promotion.New(c.deputyInterval / 2), closed: make(chan struct{}), electors: map[int64]*Elector{}}
 	for _, opt := range opts {
 		s.opts = append(s.opts, opt)
 	}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks, c.lease)
-	source := session.NewSource(pool, c.ofServer(s.beat, s.hear, s.report))
+	source := session.NewSource(pool, c.sessions(s.places, s.beat, s.hear, s.report))
 	s.shared, s.listens = lock.NewShared(ctx, source, c.retry, c.look(), c.tokenEpoch), source.ListensForLoss
 	s.close = sync.OnceFunc(func() {
 		cancel(ErrStopped)
@@ -103,7 +105,8 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 		return nil, fmt.Errorf("%w: election %q has the same key (%d) as %q on this session: close that elector first, or wait for its Close", ErrConfig, election, c.key, other.election)
 	}
 	e := newElector(s.ctx, s.pool, election, c)
-	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewSource(s.pool, e.ofServer(e.beat, e.hear, e.report)))
+	e.places = s.places
+	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewSource(s.pool, e.sessions(e.places, e.beat, e.hear, e.report)))
 	e.inTransaction, e.listens = func() bool { return false }, s.listens
 	e.terms, e.sender, e.onClosed = s.terms, s.sender, func() { s.remove(e) }
 	s.electors[c.key] = e

@@ -140,7 +140,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		tx.Within(t.ctx)
 	}
 	defer tx.Rollback()
-	if err := t.lock.Fence(txCtx, tx); err != nil {
+	if err := t.lock.Fence(txCtx, tx, t.places); err != nil {
 		return failed(err)
 	}
 	if t.over() != nil { // the answer may have been read late

@@ -6,14 +6,16 @@ cd "$(dirname "$0")/.."
 
 # What each package of the core may import from this module.
 declare -A may=(
-  [internal/pgerr]='' [internal/backoff]='' [internal/lockkey]='' [internal/gate]=''
+  [internal/pgerr]='' [internal/backoff]='' [internal/lockkey]='' [internal/gate]='' [internal/turn]=''
   [internal/lease]='internal/pgerr'
   [internal/pooled]='db internal/pgerr'
   [internal/pin]='db internal/pgerr internal/backoff'
-  [internal/session]='db internal/gate internal/pin internal/pooled internal/lease internal/lockkey internal/pgerr internal/backoff'
+  [internal/session]='db internal/gate internal/turn internal/pin internal/pooled internal/lease internal/lockkey internal/pgerr internal/backoff'
   [internal/lock]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
   [internal/syncrep]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
-  [elector]='hooks internal/syncrep internal/gate internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
+  [internal/preflight]='db internal/session internal/pooled internal/turn internal/lease internal/lockkey internal/pgerr'
+  [internal/promotion]='db internal/session internal/backoff internal/pgerr'
+  [elector]='hooks internal/preflight internal/promotion internal/syncrep internal/gate internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
 )
 pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)
 

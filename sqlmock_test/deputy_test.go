@@ -139,10 +139,10 @@ func expectInterval(mock sqlmock.Sqlmock, first bool) {
 		query(mock, "TryAsDeputy").WillReturnRows(row(false, sessionPID))
 	}
 	query(mock, "PairIsFree").WillReturnRows(row(true, sessionPID))
+	holder.expect(mock, fault{})
 	if first {
 		lookAbout.expect(mock, fault{}) // on its own session, to compare
 	}
-	holder.expect(mock, fault{})
 }
 
 var askEachSecond = elector.WithDeputyInterval(time.Second)

@@ -324,10 +324,10 @@ func TestADeputyHearsOfMoreThanFourNotificationsInACampaign(t *testing.T) {
 			lookAbout.expect(mock, fault{})
 			query(mock, "TryAsDeputy").WillReturnRows(row(false, sessionPID))
 			query(mock, "PairIsFree").WillReturnRows(row(true, sessionPID))
+			holder.expect(mock, fault{})
 			if i == 0 {
 				lookAbout.expect(mock, fault{}) // on its own session, to compare
 			}
-			holder.expect(mock, fault{})
 		}
 		query(mock, "TryAsDeputy").WillReturnRows(row(true, sessionPID))
 		granted.expect(mock, fault{})

@@ -131,7 +131,7 @@ func (w *worker) attempt(requests []*request) error {
 		}
 	}
 	held, offers, err := w.tryLocks(ask, have)
-	w.now.StillNewest() // also for a connection of its own, by which a transfer is taken
+	_ = w.source.Keep(context.Background(), w.now) // if that ends the session, so do its calls
 	var winners, others []*request
 	for _, r := range requests {
 		if held[r.Key] {
@@ -216,14 +216,14 @@ func (w *worker) elect(winners []*request) (blocked []*request) {
 // of those whose campaign was cancelled meanwhile are given back; if the lock table is full,
 // so are half of all.
 func (w *worker) electSome(winners []*request) (blocked []*request) {
-	tokens, err := readTokens(w.now, keysOf(winners), w.epoch)
+	tokens, err := readTokens(w.source, w.now, keysOf(winners), w.epoch)
 	for errors.Is(err, pgerr.ErrLockTableFull) {
 		half := (len(winners) + 1) / 2
 		w.refuse(winners[:half], err)
 		if winners = winners[half:]; len(winners) == 0 {
 			return nil
 		}
-		tokens, err = readTokens(w.now, keysOf(winners), w.epoch)
+		tokens, err = readTokens(w.source, w.now, keysOf(winners), w.epoch)
 	}
 	if err != nil {
 		w.refuse(winners, err)
@@ -415,7 +415,7 @@ func pairsOf(keys []int64, of func(key int64) int64) string {
 // error wraps ErrLockTableFull if there is no room to pass so many at once, and
 // ErrTokenEpoch or ErrNoToken if there is no usable token; one that the server has not returned has lost
 // the session.
-func readTokens(s *session.Session, keys []int64, epoch int64) (map[int64]int64, error) {
+func readTokens(from *session.Source, s *session.Session, keys []int64, epoch int64) (map[int64]int64, error) {
 	guards := pairsOf(keys, func(key int64) int64 { return key })
 	rows, err := session.Ask(context.Background(), s, (*db.Queries).Tokens, guards)
 	if err != nil {
@@ -430,7 +430,10 @@ func readTokens(s *session.Session, keys []int64, epoch int64) (map[int64]int64,
 		if err := s.CheckPID(row.Pid); err != nil {
 			return nil, s.Lose(err)
 		}
-		token, err := tokenOf(s, row.Token, epoch, row.Epoch)
+		timeline, token, err := tokenOf(row.Token, epoch, row.Epoch)
+		if err == nil {
+			err = from.Enter(context.Background(), s, session.Grant{Key: row.Key, Timeline: timeline})
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -31,11 +31,11 @@ var errSharedBackend = fmt.Errorf("%w: a candidate in session scope is on the sa
 
 // confirm verifies that the session holds the lock, passes the barrier and reads the token.
 // Nothing else may see the term before all of it is done.
-func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.ConfirmRow, err error) {
+func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.ConfirmRow, timeline int64, err error) {
 	high, low := lockkey.Halves(key)
 	row, err = session.Ask(ctx, s.Apart(), (*db.Queries).Confirm, db.ConfirmParams{Pid: s.PID(), Key: key, GuardHigh: high, GuardLow: low})
 	if err != nil {
-		return row, fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", pgerr.Explain(err))
+		return row, 0, fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", pgerr.Explain(err))
 	}
 	err = s.CheckOutside(row.InTransaction)
 	if err == nil {
@@ -51,9 +51,9 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 		err = s.Proof.CheckInTime()
 	}
 	if err == nil && row.Held {
-		row.Token, err = tokenOf(s, row.Token, epoch, row.Epoch)
+		timeline, row.Token, err = tokenOf(row.Token, epoch, row.Epoch)
 	}
-	return row, err
+	return row, timeline, err
 }
 
 // endOverdue terminates fenced transactions that have had their lease. The timeouts that
@@ -87,15 +87,16 @@ const (
 // MaxTokenEpoch leaves room for the first timeline.
 const MaxTokenEpoch = maxTimeline - 1
 
-// tokenOf is the token of a lock that the server says it has granted to the session. Without a
+// tokenOf is the server's timeline, and the token of a lock that it says it has granted. Without a
 // timeline and a transaction id nobody is elected: the answer is impossible.
-func tokenOf(s *session.Session, answer, epoch int64, setting string) (int64, error) {
-	timeline, xid := answer>>timelineShift, answer&(1<<timelineShift-1)
+func tokenOf(answer, epoch int64, setting string) (timeline, token int64, err error) {
+	timeline = answer >> timelineShift
+	xid := answer & (1<<timelineShift - 1)
 	if timeline <= 0 || xid == 0 {
-		return 0, fmt.Errorf("%w (timeline %d, transaction id %d)", ErrNoToken, timeline, xid)
+		return 0, 0, fmt.Errorf("%w (timeline %d, transaction id %d)", ErrNoToken, timeline, xid)
 	}
-	s.GrantedOn(timeline)
-	return addEpoch(answer, epoch, setting)
+	token, err = addEpoch(answer, epoch, setting)
+	return timeline, token, err
 }
 
 // addEpoch adds to the timeline of a token the larger of the candidate's epoch and that of

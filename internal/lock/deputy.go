@@ -56,7 +56,10 @@ func (o *own) seatLeader(s *session.Session) {
 // deputize is one heartbeat interval as the deputy. After an error the session is discarded.
 func (o *own) deputize(ctx context.Context, s *session.Session, w *WakeUps) (Attempt, error) {
 	w.Renew()
-	o.source.LookAround(s, o.Interval/2)
+	if err := o.source.Keep(ctx, s); err != nil {
+		s.Fail(err)
+		return Attempt{}, err
+	}
 	for end := time.Now().Add(o.source.Lease.Heartbeat); s.Valid() && time.Now().Before(end); {
 		a, err := o.again(ctx, s, min(o.Interval, time.Until(end)), w)
 		if err != nil || a.Outcome == Granted {
@@ -97,10 +100,6 @@ func (o *own) report(ctx context.Context, s *session.Session) (Attempt, error) {
 	free, err := s.PairIsFree(ctx, session.OfferKey(o.source.Name, o.Key))
 	if err != nil {
 		err = fmt.Errorf("elector: ask whether the leader offers its lock: %w", pgerr.Explain(err))
-	} else {
-		err = s.CompareMet(ctx)
-	}
-	if err != nil {
 		s.Fail(err)
 		return Attempt{}, err
 	}
@@ -117,7 +116,7 @@ func (o *own) report(ctx context.Context, s *session.Session) (Attempt, error) {
 // sitAnew is report in transaction scope. Each try has a snapshot, if only for an instant. If
 // CREATE INDEX CONCURRENTLY has seen it, it waits for the end of the transaction.
 func (o *own) sitAnew(ctx context.Context, s *session.Session) (Attempt, error) {
-	err := s.CompareMet(ctx)
+	err := o.source.Keep(ctx, s)
 	if err == nil {
 		err = o.source.Anew(ctx, s)
 	}
@@ -190,6 +189,6 @@ func warmUp(ctx context.Context, s *session.Session, statements ...string) error
 	if err != nil {
 		return fmt.Errorf("elector: warm the session up: %w", pgerr.Explain(err))
 	}
-	_, err = confirm(ctx, s, key, 0)
+	_, _, err = confirm(ctx, s, key, 0)
 	return err
 }

@@ -122,13 +122,19 @@ func (l *Lock) Discard() {
 	}
 }
 
+// Places say which server a session is on.
+type Places interface {
+	IsOn(ctx context.Context, s *session.Session, reached db.IdentifyRow) bool
+	Elsewhere(ctx context.Context, s *session.Session, reached db.IdentifyRow) error
+}
+
 // Fence makes the transaction, on any connection of the same database, one that the next
 // holder of the lock waits for, and bounds how long that can take. After an error the
 // transaction must be rolled back. The error wraps pgerr.ErrSessionLost if the session does not
 // hold the lock any more, ErrGuardTaken if it does and another session is at the barrier,
 // pgerr.ErrConfig if the pool leads elsewhere, and pgerr.ErrOpenTransaction if other
 // code has written in the transaction.
-func (l *Lock) Fence(ctx context.Context, tx *session.Tx) error {
+func (l *Lock) Fence(ctx context.Context, tx *session.Tx, places Places) error {
 	name, err := l.Name(ctx)
 	if err != nil { // which says nothing of the lock
 		tx.Rollback()
@@ -154,21 +160,21 @@ func (l *Lock) Fence(ctx context.Context, tx *session.Tx) error {
 	case "open":
 		return pgerr.ErrOpenTransaction
 	}
-	return l.refuse(ctx, tx, row.Outcome)
+	return l.refuse(ctx, tx, places, row.Outcome)
 }
 
 // refuse is why the transaction could not enter its term. It rolls back before it asks the
 // session, which may take its time: the next leader waits for the transaction.
-func (l *Lock) refuse(ctx context.Context, tx *session.Tx, outcome string) error {
+func (l *Lock) refuse(ctx context.Context, tx *session.Tx, places Places, outcome string) error {
 	reached, unknown := backoff.Await(ctx, db.New(tx.Tx).Identify)
 	tx.Rollback()
 	switch err := l.Verify(ctx); {
 	case err != nil:
 		return err
-	case outcome == "superseded" && unknown == nil && l.IsOn(ctx, reached): // a next leader would have the lock
+	case outcome == "superseded" && unknown == nil && places.IsOn(ctx, l.Session, reached): // a next leader would have the lock
 		return ErrGuardTaken
 	case unknown == nil:
-		return l.Elsewhere(ctx, reached)
+		return places.Elsewhere(ctx, l.Session, reached)
 	}
 	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", pgerr.ErrConfig, l.PID())
 }

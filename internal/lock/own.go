@@ -186,12 +186,12 @@ func (o *own) ask(ctx context.Context, s *session.Session, sit bool) (db.TryLock
 	offerHigh, offerLow := lockkey.Halves(session.OfferKey(o.source.Name, o.Key))
 	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryLockRow, error) {
 		if s.InTransaction() {
-			row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: o.Key, Settings: o.source.Settings(o.Key), OfferHigh: offerHigh, OfferLow: offerLow,
+			row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: o.Key, Settings: o.source.SettingsFor(o.Key), OfferHigh: offerHigh, OfferLow: offerLow,
 				Sit: sit, SeatHigh: high, SeatLow: low})
 			s.SetTransaction(row.Started, row.Mark)
 			return db.TryLockRow{Outcome: row.Outcome, Seated: row.Seated, Pid: row.Pid}, err
 		}
-		return q.TryLock(ctx, db.TryLockParams{Key: o.Key, Settings: o.source.Settings(o.Key), OfferHigh: offerHigh, OfferLow: offerLow,
+		return q.TryLock(ctx, db.TryLockParams{Key: o.Key, Settings: o.source.SettingsFor(o.Key), OfferHigh: offerHigh, OfferLow: offerLow,
 			Sit: sit, SeatHigh: high, SeatLow: low, Look: o.Look()})
 	})
 	if err != nil {
@@ -209,12 +209,12 @@ func (o *own) ask(ctx context.Context, s *session.Session, sit bool) (db.TryLock
 // Busy, or an error if the server has granted the lock. After an error the session is
 // discarded.
 func (o *own) confirm(ctx context.Context, s *session.Session, granted bool) (Attempt, error) {
-	row, err := confirm(ctx, s, o.Key, o.TokenEpoch)
+	row, timeline, err := confirm(ctx, s, o.Key, o.TokenEpoch)
 	switch {
 	case err != nil:
 		o.blocked = s.TimedOut(err) || pgerr.State(err) == "57014" // at the barrier, perhaps
 	case row.Held:
-		err = o.source.Enter(ctx, s, o.Key)
+		err = o.source.Enter(ctx, s, session.Grant{Key: o.Key, Timeline: timeline})
 	case granted:
 		err = missing(ctx, s)
 	default:

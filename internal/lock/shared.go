@@ -40,7 +40,6 @@ func NewShared(ctx context.Context, source *session.Source, retry, look time.Dur
 // the server would grant the lock to both. server is for a lock that another leader
 // transfers, which needs a session of its own.
 func (s *Shared) Acquirer(c Config, source *session.Source) Acquirer {
-	source.ShareNewest(s.source)
 	return &sharing{Config: c, shared: s, own: &own{Config: c, source: source}}
 }
 

@@ -28,9 +28,9 @@ const askingBound = 10 * time.Second
 // the application_name of the connection meanwhile.
 func RequestLeader(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (*Asking, error) {
 	within, cancel := context.WithCancel(ctx)
-	local := []setting{{"idle_in_transaction_session_timeout", fmt.Sprint(askingBound.Milliseconds())}, {"transaction_timeout", "0"}}
+	local := []Setting{{"idle_in_transaction_session_timeout", fmt.Sprint(askingBound.Milliseconds())}, {"transaction_timeout", "0"}}
 	if name != "" {
-		local = append(local, setting{"application_name", name})
+		local = append(local, Setting{"application_name", name})
 	}
 	asking, err := backoff.AwaitOr(ctx, func(context.Context) (*Asking, error) {
 		tx, err := pool.BeginTx(within, nil)

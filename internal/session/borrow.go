@@ -64,3 +64,13 @@ func noConnection(ctx context.Context, late bool, pool *sql.DB, full bool, bound
 	return fmt.Errorf("elector: no connection from the pool within %v (%d open, %d in use, at most %d; 0 is no limit): %s %w",
 		bound, stats.OpenConnections, stats.InUse, stats.MaxOpenConnections, why, err)
 }
+
+// CheckPoolSize returns ErrPoolTooSmall unless the pool allows one more connection than a
+// session pins (0 means 1), and ErrPoolClosed if the pool is closed.
+func CheckPoolSize(pool *sql.DB, pins int) error {
+	least := max(pins, 1) + 1
+	if limit := pool.Stats().MaxOpenConnections; limit > 0 && limit < least {
+		return fmt.Errorf("%w: SetMaxOpenConns(%d), want at least %d", pgerr.ErrPoolTooSmall, limit, least)
+	}
+	return checkOpen(pool)
+}

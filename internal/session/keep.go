@@ -44,7 +44,7 @@ const checkEvery = 10
 // at most one interval: only heartbeats hear the bell. The teardown is here and nowhere
 // else: the cause is set first, so that every term ends and its work can return before the
 // connection is closed.
-func (s *Session) keep(onBeat func(Beat), hear func(rung bool)) {
+func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat), hear func(rung bool)) {
 	defer func() {
 		s.awaitHolds()
 		s.Discard()
@@ -75,11 +75,12 @@ func (s *Session) keep(onBeat func(Beat), hear func(rung bool)) {
 			s.cancel(err)
 			return
 		}
-		if s.CompareMet(s.ctx) != nil {
-			return
-		}
 		beat := Beat{Took: time.Since(start), Deadline: s.Proof.Deadline(), Checks: !s.inside && beats%checkEvery == 0}
 		beats++
+		if err := beatParts(beat); err != nil {
+			s.cancel(err)
+			return
+		}
 		hear(rung || s.inside) // where no heartbeat can try a bell: a full lock table would end the transaction
 		onBeat(beat)
 	}
@@ -202,6 +203,14 @@ func (s *Session) TermContext() context.Context { return s.termCtx }
 // PID is the process id of the session's backend.
 func (s *Session) PID() int32 { return s.pid }
 
+// SetBackend records the backend that has answered, and when its server started.
+func (s *Session) SetBackend(pid int32, started string) { s.pid, s.server = pid, started }
+
+// IsBackend reports whether the session was last on that backend.
+func (s *Session) IsBackend(pid int32, started string) bool {
+	return s.pid == pid && s.server == started
+}
+
 // SetPID records the backend that answered the first statement.
 func (s *Session) SetPID(pid int32) { s.pid = pid }
 
@@ -214,7 +223,7 @@ func (s *Session) SetTransaction(started, mark string) { s.server, s.mark = star
 // which two backends may have one process id.
 func (s *Session) CheckServer(transaction string) error {
 	if s.inside && !strings.HasSuffix(transaction, " "+s.server) {
-		return errTwoServers
+		return ErrTwoServers
 	}
 	return nil
 }

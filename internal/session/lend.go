@@ -9,6 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/turn"
 )
 
 // Borrow takes a connection from the pool. One that leads to an old primary is closed.
@@ -17,45 +18,45 @@ func (from *Source) Borrow(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.newest = from.newest
-	if err := from.refuseOld(ctx, s); err != nil {
+	if err := from.lent(ctx, s); err != nil {
 		s.Discard()
 		return nil, err
 	}
 	return s, nil
 }
 
-// lend borrows a connection, and begins a transaction if inside.
-func (from *Source) lend(ctx context.Context, inside bool) (*Session, error) {
+// Lend borrows a connection, and begins a transaction if inside.
+func (from *Source) Lend(ctx context.Context, inside bool) (*Session, error) {
 	s, err := from.Borrow(ctx)
 	if err != nil || !inside {
 		return s, err
 	}
-	s.inside, s.settings, s.borrowAside = true, Encode(from.settings), from.Copy().Borrow
-	if err := s.begin(ctx); err != nil {
+	s.inside, s.settings, s.borrowAside = true, Encode(from.Settings), from.Copy().Borrow
+	if err := s.BeginTransaction(ctx); err != nil {
 		err = explainBegin(s, err)
 		s.Discard()
 		return nil, err
 	}
-	if err := from.refuseOld(ctx, s); err != nil { // a pooler may lead the transaction elsewhere
+	if err := from.lent(ctx, s); err != nil { // a pooler may lead the transaction elsewhere
 		s.Discard()
 		return nil, err
 	}
 	return s, nil
 }
 
-// Anew is the session's Anew. The pooler may lead to an old primary by now.
+// Anew begins another transaction, without the locks of the last one.
 func (from *Source) Anew(ctx context.Context, s *Session) error {
-	s.StillNewest()
 	err := s.Anew(ctx)
 	if err == nil {
-		err = from.refuseOld(ctx, s)
+		err = from.lent(ctx, s)
 	}
 	return err
 }
 
-// ShareNewest has two Sources of one pool know the same newest primary.
-func (from *Source) ShareNewest(with *Source) { from.newest = with.newest }
+// Turns are those of who checks a server, or takes two connections for a session: one at a time on each
+// pool. Of many electors of one pool each might get one connection, and wait for the other until all
+// give up.
+var Turns turn.Queues
 
 // LendToLead lends a connection for a session that may be elected. In transaction scope it
 // first takes the second connection, so that a granted lock never waits for one.
@@ -63,7 +64,7 @@ func (from *Source) LendToLead(ctx context.Context) (*Session, error) {
 	if !from.InTransaction() {
 		return from.Borrow(ctx)
 	}
-	_, leave, err := poolChecks.alone(ctx, from.pool)
+	_, leave, err := Turns.Take(ctx, from.pool)
 	if err != nil {
 		return nil, fmt.Errorf("elector: wait for two connections: %w", err)
 	}
@@ -72,7 +73,7 @@ func (from *Source) LendToLead(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := from.lend(ctx, true)
+	s, err := from.Lend(ctx, true)
 	if err != nil {
 		aside.Discard()
 		return nil, err
@@ -83,11 +84,12 @@ func (from *Source) LendToLead(ctx context.Context) (*Session, error) {
 
 // With lends fn a connection. It goes back to the pool if fn returns nil.
 func (from *Source) With(ctx context.Context, fn func(*Session) error) error {
-	return from.with(ctx, from.InTransaction(), fn)
+	return from.LendIn(ctx, from.InTransaction(), fn)
 }
 
-func (from *Source) with(ctx context.Context, inside bool, fn func(*Session) error) error {
-	s, err := from.lend(ctx, inside)
+// LendIn is With for a session inside a transaction, or outside.
+func (from *Source) LendIn(ctx context.Context, inside bool, fn func(*Session) error) error {
+	s, err := from.Lend(ctx, inside)
 	if err != nil {
 		return err
 	}
@@ -124,10 +126,10 @@ func (from *Source) Open(ctx context.Context, role Role, key int64, wait time.Du
 // PrepareWait applies the session settings, and prepares the session for Wait: in the given
 // role, for the lock of that key, and for so long at the most.
 func (from *Source) PrepareWait(ctx context.Context, s *Session, role Role, key int64, wait time.Duration) error {
-	waiting := append(slices.Clone(from.settings),
-		setting{"pgelector.role", string(role)},
+	waiting := append(slices.Clone(from.Settings),
+		Setting{"pgelector.role", string(role)},
 		keySetting(key),
-		setting{"pgelector.wait", strconv.FormatInt(wait.Milliseconds(), 10)})
+		Setting{"pgelector.wait", strconv.FormatInt(wait.Milliseconds(), 10)})
 	row, err := Ask(ctx, s, (*db.Queries).PrepareWait, db.PrepareWaitParams{Settings: Encode(waiting), Inside: s.inside})
 	switch {
 	case err != nil:
@@ -157,4 +159,14 @@ func (from *Source) OpenChecked(ctx context.Context) (*Session, error) {
 		return nil, fmt.Errorf("elector: set the session up: %w", pgerr.Explain(err))
 	}
 	return s, nil
+}
+
+// Describe asks the session what its server is. It returns an error if other code has left a
+// transaction open.
+func Describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
+	row, err := Ask0(ctx, s.Fresh(), (*db.Queries).DescribeServer)
+	if err == nil {
+		err = s.CheckOutside(row.InTransaction)
+	}
+	return row, err
 }

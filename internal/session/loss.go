@@ -21,13 +21,13 @@ func (from *Source) ListensForLoss() error {
 	return errUnchecked
 }
 
-// tryListening finds out whether connections can be waited on, on one that holds nothing. deaf
+// TryListening finds out whether connections can be waited on, on one that holds nothing. deaf
 // says why they cannot be.
-func (from *Source) tryListening(ctx context.Context) (deaf, err error) {
+func (from *Source) TryListening(ctx context.Context) (deaf, err error) {
 	if why := from.deaf.Load(); why != nil {
 		return *why, nil
 	}
-	err = from.with(ctx, false, func(s *Session) (err error) {
+	err = from.LendIn(ctx, false, func(s *Session) (err error) {
 		deaf, err = s.pin.TryListening(ctx)
 		return err
 	})
@@ -66,4 +66,10 @@ func (s *Session) lookForLoss() error {
 		return err
 	}, nil)
 	return s.causeOf(err)
+}
+
+// PingDriver sends a statement that no driver prepares.
+func (s *Session) PingDriver(ctx context.Context) error {
+	_, err := s.call(ctx, true, func(ctx context.Context, _ *db.Queries) error { return s.pin.Ping(ctx) }, nil)
+	return err
 }

@@ -17,7 +17,7 @@ import (
 // the answer until ctx ends, and no longer than timeout. The server has the same bound, for a client
 // that dies meanwhile: others choose how many locks a statement reads.
 func Reading(pool *sql.DB, timeout time.Duration) Caller {
-	bound := db.ApplySettingsParams{OnlyLocal: true, Settings: Encode([]setting{{"statement_timeout", millis(timeout)}})}
+	bound := db.ApplySettingsParams{OnlyLocal: true, Settings: Encode([]Setting{{"statement_timeout", millis(timeout)}})}
 	read := onPool(pool, timeout, pooled.Ask)
 	return caller(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
 		return read.Call(ctx, func(ctx context.Context, q *db.Queries) error {
@@ -28,6 +28,9 @@ func Reading(pool *sql.DB, timeout time.Duration) Caller {
 		}, late)
 	})
 }
+
+// Looking is Reading without the bound in the server.
+func Looking(pool *sql.DB, timeout time.Duration) Caller { return onPool(pool, timeout, pooled.Ask) }
 
 // Writing is Reading for calls that write, without the bound in the server.
 func Writing(pool *sql.DB, timeout time.Duration) Caller { return onPool(pool, timeout, pooled.Tell) }

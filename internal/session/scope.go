@@ -36,14 +36,11 @@ const (
 // InTransaction reports whether the session has its locks inside a transaction.
 func (s *Session) InTransaction() bool { return s.inside }
 
-// begin has the next calls made within a transaction, until rollBack.
-func (s *Session) begin(ctx context.Context) error {
+// BeginTransaction has the next calls made within a transaction, until RollBack.
+func (s *Session) BeginTransaction(ctx context.Context) error {
 	_, err := s.Fresh().Call(ctx, func(ctx context.Context, _ *db.Queries) error {
 		s.mark = ""
 		err := s.pin.Begin(ctx)
-		if err == nil && s.inside {
-			s.identity.Store(nil) // a pooler may lead each transaction to another server
-		}
 		for _, level := range []string{db.RepeatableRead, db.ReadCommitted} {
 			if err == nil && s.inside {
 				err = s.pin.Exec(ctx, level)
@@ -57,8 +54,8 @@ func (s *Session) begin(ctx context.Context) error {
 	return err
 }
 
-// rollBack ends the transaction. It returns err, or why the rollback failed.
-func (s *Session) rollBack(ctx context.Context, err error) error {
+// RollBack ends the transaction. It returns err, or why the rollback failed.
+func (s *Session) RollBack(ctx context.Context, err error) error {
 	_, failed := s.Fresh().Call(ctx, func(context.Context, *db.Queries) error {
 		s.stays = false
 		return s.pin.RollBack()
@@ -81,10 +78,10 @@ func (s *Session) Stay(ctx context.Context) error {
 
 // Anew begins another transaction, without the locks of the last one.
 func (s *Session) Anew(ctx context.Context) error {
-	if err := s.rollBack(ctx, nil); err != nil {
+	if err := s.RollBack(ctx, nil); err != nil {
 		return err
 	}
-	if err := s.begin(ctx); err != nil {
+	if err := s.BeginTransaction(ctx); err != nil {
 		return explainBegin(s, err)
 	}
 	return nil
@@ -94,7 +91,7 @@ func (s *Session) Anew(ctx context.Context) error {
 func (s *Session) TryInTransaction(ctx context.Context) (granted bool, err error) {
 	rows, err := Ask0(ctx, s.Simple(), (*db.Queries).TryInTransaction)
 	if err == nil && rows == 0 {
-		err = errTransactionOver
+		err = ErrTransactionOver
 	}
 	return rows == 2, err
 }
@@ -102,11 +99,11 @@ func (s *Session) TryInTransaction(ctx context.Context) (granted bool, err error
 // pingTransaction asks whether the transaction goes on. It is called within Do.
 func (s *Session) pingTransaction(ctx context.Context) error {
 	if !s.pin.InTx() {
-		return errTransactionOver
+		return ErrTransactionOver
 	}
 	state, err := s.pin.Show(ctx, db.PingTransaction)
 	if pgerr.State(err) == "42704" || err == nil && (state == "" || state != s.mark) {
-		err = errTransactionOver
+		err = ErrTransactionOver
 	}
 	return err
 }
@@ -226,8 +223,8 @@ func (s *Session) Beside() Caller {
 
 // once makes a call in a transaction of its own, with the settings.
 func (s *Session) once(ctx context.Context, settings string, call pin.Call) (answered bool, err error) {
-	s.inside = true // begin finds a transaction that other code has left open, whose commit is not ours
-	if err := s.begin(ctx); err != nil {
+	s.inside = true // Begin finds a transaction that other code has left open, whose commit is not ours
+	if err := s.BeginTransaction(ctx); err != nil {
 		return false, err
 	}
 	_, err = Ask(ctx, s.Fresh(), (*db.Queries).ApplySettings, db.ApplySettingsParams{Settings: settings, OnlyLocal: true})
@@ -235,7 +232,7 @@ func (s *Session) once(ctx context.Context, settings string, call pin.Call) (ans
 		answered, err = s.Fresh().Call(ctx, call, nil)
 	}
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return answered, s.rollBack(ctx, err)
+		return answered, s.RollBack(ctx, err)
 	}
 	if _, failed := s.Fresh().Call(ctx, func(context.Context, *db.Queries) error { return s.commit() }, nil); failed != nil {
 		err = failed // even of no rows: the call may go on
@@ -243,17 +240,23 @@ func (s *Session) once(ctx context.Context, settings string, call pin.Call) (ans
 	return answered, err
 }
 
-// noTransaction says what may be the cause. There may be no pooler.
-const noTransaction = "no answer, or the connection was closed: is the server reachable? If there is a pooler, then the pooler may have no server connection left " +
+// NoTransaction says what may be the cause. There may be no pooler.
+const NoTransaction = "no answer, or the connection was closed: is the server reachable? If there is a pooler, then the pooler may have no server connection left " +
 	"(default_pool_size and query_wait_timeout of PgBouncer), not reach the server, or permit no transactions (statement pooling)"
 
 // explainBegin says why a transaction did not begin, as far as a pooler may be the cause.
 func explainBegin(s *Session, err error) error {
 	switch {
 	case s.TimedOut(err), pooled.IsRefusal(err): // which no driver distinguishes
-		return fmt.Errorf("elector: begin a transaction: "+noTransaction+": %w", err)
+		return fmt.Errorf("elector: begin a transaction: "+NoTransaction+": %w", err)
 	case pgerr.State(err) == "0A000": // READ WRITE, in recovery
 		return fmt.Errorf("elector: begin a transaction: %w", pgerr.Wrap(pgerr.ErrServerReadOnly, err))
 	}
 	return fmt.Errorf("elector: begin a transaction: %w", pgerr.Explain(err))
+}
+
+// ApplyLocally applies settings for the rest of the transaction.
+func (s *Session) ApplyLocally(ctx context.Context, settings []Setting) error {
+	_, err := Ask(ctx, s.Fresh(), (*db.Queries).ApplySettings, db.ApplySettingsParams{Settings: Encode(settings), OnlyLocal: true})
+	return err
 }

@@ -44,19 +44,17 @@ type Session struct {
 	termCtx  context.Context // done when no term may go on
 	endTerms context.CancelCauseFunc
 
-	identity atomic.Pointer[identity] // of its server, once asked
-	met      atomic.Pointer[identity] // another server to compare with
-	looking  atomic.Bool              // whether LookAround asks for one
-	seeking  atomic.Bool              // whether hear asks for them
-	unheard  int                      // how often in a row it could not
-	newest   *newest                  // the newest primary that its Server has seen
+	seeking atomic.Bool // whether hear asks for them
+	unheard int         // how often in a row it could not
 
 	holds   *gate.Gate    // the work that relies on the session's locks
 	evict   func()        // terminates the backend if a pooler has moved the session from it; may be nil
 	suspect chan struct{} // asks keep for a heartbeat at once
 
 	beside  []func()       // started with the session; they return soon after its end
-	helpers sync.WaitGroup // those that run, and LookAround
+	helpers sync.WaitGroup // those that run, and what Go runs
+	started atomic.Bool    // by Start
+	atEnd   []func()       // called before the connection is given up
 }
 
 // Prepare prepares the statements, of one row each. They then cost one round trip with any
@@ -73,15 +71,16 @@ func (s *Session) Prepare(ctx context.Context, statements ...string) error {
 // GiveBack returns the connection to the pool. It rolls a transaction back, and closes the
 // connection if that takes long.
 func (s *Session) GiveBack() {
-	s.StillNewest()
+	s.ends()
 	ctx, cancel := context.WithTimeout(context.Background(), pin.CloseGrace)
 	defer cancel()
-	if s.pin.InTx() && s.rollBack(ctx, nil) != nil {
+	if s.pin.InTx() && s.RollBack(ctx, nil) != nil {
 		s.Discard()
 		return
 	}
 	s.pin.GiveBack()
 	s.dropAside()
+	s.cancel(errClosed)
 }
 
 // dropAside gives back the connection beside the session, if there is one.
@@ -95,7 +94,7 @@ func (s *Session) dropAside() {
 // Discard ends the session and closes its connection. If a driver call does not return,
 // the connection is closed when it does.
 func (s *Session) Discard() {
-	s.StillNewest()
+	s.ends()
 	s.cancel(errClosed)
 	defer s.helpers.Wait()
 	if s.aside != nil {
@@ -110,3 +109,19 @@ func (s *Session) Discard() {
 			"it is left alone and closed when the driver returns: %w", s.pid, context.Cause(s.ctx)))
 	}
 }
+
+// AtEnd has end called before the connection is given back or closed.
+func (s *Session) AtEnd(end func()) { s.atEnd = append(s.atEnd, end) }
+
+func (s *Session) ends() {
+	for _, end := range s.atEnd {
+		end()
+	}
+	s.atEnd = nil
+}
+
+// Go runs beside the session what soon returns after its end. Discard waits for it.
+func (s *Session) Go(run func()) { s.helpers.Go(run) }
+
+// IsStarted reports whether the session is kept alive.
+func (s *Session) IsStarted() bool { return s.started.Load() }

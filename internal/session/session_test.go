@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
@@ -210,27 +209,3 @@ func TestASessionIsKeptUntilItsLastHoldIsReleased(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestOnlyAPromotedStandbyMakesAPrimaryOld(t *testing.T) {
-	server := func(system, timeline int64) identity {
-		return identity{db.IdentifyRow{System: system, Timeline: timeline}}
-	}
-	primary := server(7, 2)
-	for what, c := range map[string]struct {
-		other identity
-		want  bool
-	}{
-		"a promoted standby": {server(7, 3), true},
-		"itself":             {server(7, 2), false},
-		"an older primary":   {server(7, 1), false},
-		"a standby":          {server(7, 0), false},
-		"another cluster":    {server(8, 3), false},
-	} {
-		if primary.isOlderThan(c.other) != c.want {
-			t.Errorf("beside %s: want %t", what, c.want)
-		}
-	}
-	if server(7, 0).isOlderThan(primary) {
-		t.Error("a standby is an old primary")
-	}
-}

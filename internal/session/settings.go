@@ -10,15 +10,15 @@ import (
 	"github.com/pgelector/pgelector/internal/lease"
 )
 
-// A setting is one parameter of a session. All die with it, because it is discarded.
-type setting struct {
+// A Setting is one parameter of a session. All die with it, because it is discarded.
+type Setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
 const (
-	leaseSetting  = "idle_session_timeout"
-	leaseInside   = "idle_in_transaction_session_timeout" // the lease in transaction scope
+	LeaseSetting  = "idle_session_timeout"
+	LeaseInside   = "idle_in_transaction_session_timeout" // the lease in transaction scope
 	commitSetting = "synchronous_commit"
 )
 
@@ -27,18 +27,18 @@ const (
 // Unix sockets.) A connection that is silent is cut after a lease, also where the kernel knows no
 // tcp_user_timeout but counts its probes (macOS, the BSDs): sooner, a leader would believe that
 // it has the lock.
-func settings(name string, l lease.Lease) []setting {
+func settings(name string, l lease.Lease) []Setting {
 	const probes = 3
 	length := int(math.Ceil(l.Length.Seconds()))
 	interval := max(length/(probes+1), 1)
-	return []setting{
+	return []Setting{
 		{"application_name", name},
 		{"search_path", "pg_catalog, pg_temp"}, // no statement needs another schema
-		{leaseSetting, millis(l.Length)},
+		{LeaseSetting, millis(l.Length)},
 		{"statement_timeout", millis(l.Length)},
 		{"lock_timeout", "0"},
 		{"transaction_timeout", "0"}, // 17 and newer
-		{leaseInside, millis(l.Length)},
+		{LeaseInside, millis(l.Length)},
 		{"default_transaction_isolation", "read committed"},
 		{"default_transaction_deferrable", "off"}, // or a heartbeat may wait for other transactions
 		{commitSetting, "local"},                  // the token outlives a crash, and waits for no standby
@@ -54,14 +54,14 @@ func settings(name string, l lease.Lease) []setting {
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-func keySetting(key int64) setting { return setting{"pgelector.key", strconv.FormatInt(key, 10)} }
+func keySetting(key int64) Setting { return Setting{"pgelector.key", strconv.FormatInt(key, 10)} }
 
 // FenceSettings are the settings that bound a fenced transaction.
 func FenceSettings(l lease.Lease) string {
 	bound := fmt.Sprintf("%dms", l.Length.Milliseconds())
-	return Encode([]setting{
+	return Encode([]Setting{
 		{"statement_timeout", bound},
-		{leaseInside, bound},
+		{LeaseInside, bound},
 		{"transaction_timeout", bound},
 	})
 }

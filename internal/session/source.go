@@ -23,12 +23,12 @@ type Task int
 const (
 	Campaigning Task = iota // an attempt to acquire a lock
 	Releasing               // the release of a lock that nobody uses
-	Setting                 // applying a session setting, which is left out
+	SettingUp               // applying a session setting, which is left out
 	Calling                 // a driver call that did not return in time
 	Hearing                 // looking for requests to a leader
 )
 
-// Config is what the sessions of a Server are like.
+// Config is what the sessions of a Source are like.
 type Config struct {
 	Name       string // the application_name: the candidate's id
 	Scope      Scope
@@ -41,34 +41,71 @@ type Config struct {
 	Report func(context.Context, Task, error)
 }
 
-// A Source is what was learned of the server behind a pool. It lends and starts sessions.
-// It is used by one goroutine at a time.
+// A Source lends and starts sessions of one pool, and is what a candidate has learned of the server
+// behind it. One goroutine at a time uses it, but for the methods that say otherwise.
 type Source struct {
 	Config
-	pool     *sql.DB
-	settings []setting
-	checked  bool                  // since the last failure
-	primary  atomic.Bool           // at any time
-	passed   atomic.Bool           // a check, at any time
-	newest   *newest               // primary, if an older one was met
-	inside   atomic.Bool           // sessions are in transaction scope
-	deaf     atomic.Pointer[error] // why connections cannot be waited on; nil until tried
-	pooled   bool                  // a session was moved by a pooler
+	Settings  []Setting // of each session; without those that the server refuses
+	Suspected bool      // a pooler has moved a session, although a check had passed
 
-	refused      int       // transactions in a row, by a pooler that answers outside one
-	refusedSince time.Time // the first
+	pool    *sql.DB
+	checked bool                  // since the last failure
+	met     atomic.Int32          // the most that this candidate has met, at any time: see aPrimary
+	inside  atomic.Bool           // sessions have their locks inside transactions
+	deaf    atomic.Pointer[error] // why connections cannot be waited on; nil until tried
+}
+
+// What a candidate has met.
+const (
+	aPrimary      = 1 // so a server in recovery is being replaced
+	aPassedServer = 2 // a primary that has passed a check, so it is behind no pooler
+)
+
+// A Finding is what a check has found of a server that passed.
+type Finding struct {
+	InTransaction bool  // in transaction scope
+	Deaf          error // why the driver's connections cannot be waited on; nil if they can
 }
 
 // NewSource neither connects nor starts anything.
 func NewSource(pool *sql.DB, c Config) *Source {
-	from := &Source{Config: c, pool: pool, settings: settings(c.Name, c.Lease), newest: &newest{}}
+	from := &Source{Config: c, pool: pool, Settings: settings(c.Name, c.Lease)}
 	from.inside.Store(c.Scope == TransactionScope)
 	return from
 }
 
+// Pool is the pool that sessions are taken from.
+func (from *Source) Pool() *sql.DB { return from.pool }
+
+// ReachedPrimary records that a connection led to a primary.
+func (from *Source) ReachedPrimary() { from.meet(aPrimary) }
+
+// Passed records a check that has passed.
+func (from *Source) Passed(found Finding) {
+	from.meet(aPassedServer)
+	from.inside.Store(found.InTransaction)
+	from.deaf.Store(&found.Deaf)
+}
+
+func (from *Source) meet(what int32) { from.met.Store(max(from.met.Load(), what)) }
+
+// HasPassed reports whether a check has passed at any time.
+func (from *Source) HasPassed() bool { return from.met.Load() >= aPassedServer }
+
+// UseTransactions has sessions lent inside transactions from now on.
+func (from *Source) UseTransactions() { from.inside.Store(true) }
+
+// HasAllSettings reports whether no setting was left out.
+func (from *Source) HasAllSettings() bool {
+	return len(from.Settings) == len(settings(from.Name, from.Lease))
+}
+
+// ResetSettings has all settings tried again.
+func (from *Source) ResetSettings() { from.Settings = settings(from.Name, from.Lease) }
+
 // Copy returns a Source for another goroutine, without parts and without what this one has learned.
 func (from *Source) Copy() *Source {
-	own := &Source{Config: from.Config, pool: from.pool, settings: from.settings, newest: &newest{}}
+	own := &Source{Config: from.Config, pool: from.pool, Settings: from.Settings}
 	own.Parts = nil
 	own.inside.Store(from.InTransaction())
 	return own
@@ -80,9 +117,9 @@ func (from *Source) Copy() *Source {
 func (from *Source) Refuses(err error) bool {
 	switch {
 	case errors.Is(err, pgerr.ErrServerReadOnly):
-		return !from.primary.Load()
+		return from.met.Load() < aPrimary
 	case errors.Is(err, pgerr.ErrSessionPooled):
-		return !from.passed.Load()
+		return !from.HasPassed()
 	}
 	return errors.Is(err, pgerr.ErrNoAdvisoryLocks) || errors.Is(err, pgerr.ErrPoolTooSmall) || errors.Is(err, pgerr.ErrPoolClosed) || errors.Is(err, pgerr.ErrServerTooOld)
 }
@@ -94,7 +131,7 @@ func (from *Source) InTransaction() bool { return from.inside.Load() }
 // SuspectPooler makes the next check try transaction scope, if err shows that a pooler that
 // the last check missed has moved a session.
 func (from *Source) SuspectPooler(err error) {
-	from.pooled = from.Scope == Auto && errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrMixedUp)
+	from.Suspected = from.Scope == Auto && errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrMixedUp)
 }
 
 // Idle is how many connections of the pool are idle.
@@ -102,7 +139,7 @@ func (from *Source) Idle() int { return from.pool.Stats().Idle }
 
 // SettingsWith are the settings with another value of one, as a parameter of a statement.
 func (from *Source) SettingsWith(name, value string) string {
-	return Encode(append(slices.DeleteFunc(slices.Clone(from.settings), func(s setting) bool { return s.Name == name }), setting{name, value}))
+	return Encode(append(slices.DeleteFunc(slices.Clone(from.Settings), func(s Setting) bool { return s.Name == name }), Setting{name, value}))
 }
 
 // Invalidate has the server checked again before the next Retry.
@@ -135,16 +172,24 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 // alive until it ends or is closed.
 func (from *Source) Start(s *Session) {
 	s.errTimeout = pgerr.ErrLeaseExpired // there is a lease from now on
+	s.started.Store(true)
 	s.stays = s.inside
 	s.dropAside()
 	for _, run := range s.beside {
 		s.helpers.Go(run)
 	}
-	leave, own := live.join(from.pool, s), from.Copy()
+	leave, own, parts := live.join(from.pool, s), from.Copy(), from.Parts
 	from.listen(s)
 	go func() {
 		defer leave()
-		s.keep(func(b Beat) {
+		s.keep(func(b Beat) error {
+			for _, part := range parts {
+				if err := part.Beat(s, b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, func(b Beat) {
 			if err := checkOpen(own.pool); err != nil { // the session goes on, so that its terms end in order
 				s.endTerms(err)
 			}
@@ -193,13 +238,13 @@ func (from *Source) Evict(pid int32, key, pair int64) {
 	})
 }
 
-// Settings are the settings of a session for the lock of that key, as a parameter of a
+// SettingsFor are the settings of a session for the lock of that key, as a parameter of a
 // statement.
-func (from *Source) Settings(key int64) string {
+func (from *Source) SettingsFor(key int64) string {
 	if !from.InTransaction() {
-		return Encode(from.settings)
+		return Encode(from.Settings)
 	}
-	return Encode(append(slices.Clone(from.settings), keySetting(key)))
+	return Encode(append(slices.Clone(from.Settings), keySetting(key)))
 }
 
 // A Part is a feature that hooks into the life of sessions. A session calls its parts, and knows
@@ -212,9 +257,13 @@ type Part interface {
 	// After an error the session is discarded.
 	Lent(ctx context.Context, from *Source, s *Session) error
 
-	// Enter is called when a session that is not started was granted the lock of that key: may the
-	// term begin? What is to go on beside the session is given to Along.
-	Enter(ctx context.Context, from *Source, s *Session, key int64) error
+	// Kept is called from time to time while a candidate keeps a session to try its locks on: may it
+	// go on? After an error the session is discarded.
+	Kept(ctx context.Context, from *Source, s *Session) error
+
+	// Enter is called when a session was granted a lock, and before anybody knows: may the term
+	// begin? What is to go on beside the session is given to Along.
+	Enter(ctx context.Context, from *Source, s *Session, g Grant) error
 
 	// Beat is called after each answered heartbeat, on the session's goroutine. An error ends the
 	// session.
@@ -226,8 +275,15 @@ type NoPart struct{}
 
 func (NoPart) Check(context.Context, *Source) error                  { return nil }
 func (NoPart) Lent(context.Context, *Source, *Session) error         { return nil }
-func (NoPart) Enter(context.Context, *Source, *Session, int64) error { return nil }
+func (NoPart) Kept(context.Context, *Source, *Session) error         { return nil }
+func (NoPart) Enter(context.Context, *Source, *Session, Grant) error { return nil }
 func (NoPart) Beat(*Session, Beat) error                             { return nil }
+
+// A Grant is a lock that the server has granted.
+type Grant struct {
+	Key      int64
+	Timeline int64 // of the server
+}
 
 // A Later is an error of a part that says when an attempt may succeed.
 type Later interface {
@@ -236,9 +292,19 @@ type Later interface {
 }
 
 // Enter asks each part whether the term may begin: see Part.
-func (from *Source) Enter(ctx context.Context, s *Session, key int64) error {
+func (from *Source) Enter(ctx context.Context, s *Session, g Grant) error {
 	for _, part := range from.Parts {
-		if err := part.Enter(ctx, from, s, key); err != nil {
+		if err := part.Enter(ctx, from, s, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Keep asks each part whether a session that is kept may go on: see Part.
+func (from *Source) Keep(ctx context.Context, s *Session) error {
+	for _, part := range from.Parts {
+		if err := part.Kept(ctx, from, s); err != nil {
 			return err
 		}
 	}
@@ -254,11 +320,16 @@ func (from *Source) lent(ctx context.Context, s *Session) error {
 	return nil
 }
 
-func (from *Source) checkParts(ctx context.Context) error {
+// check has the parts check the server, before the first attempt and again after a failure.
+func (from *Source) check(ctx context.Context) error {
+	if err := CheckPoolSize(from.pool, from.Pins); err != nil || from.checked {
+		return err
+	}
 	for _, part := range from.Parts {
 		if err := part.Check(ctx, from); err != nil {
 			return err
 		}
 	}
+	from.checked = true
 	return nil
 }

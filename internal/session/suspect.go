@@ -63,3 +63,12 @@ func (s *Session) HeartbeatNow() {
 	default:
 	}
 }
+
+// EachLive calls do for each session of the pool that is kept alive.
+func EachLive(pool *sql.DB, do func(*Session)) {
+	live.mu.Lock()
+	defer live.mu.Unlock()
+	for s := range live.of[pool] {
+		do(s)
+	}
+}

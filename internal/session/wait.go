@@ -21,7 +21,7 @@ func (s *Session) Name(ctx context.Context) (int64, error) {
 	if s.inside || s.named.Load() {
 		return s.name, nil
 	}
-	switch granted, err := s.tryPair(ctx, s, s.name); {
+	switch granted, err := s.TryPairBy(ctx, s, s.name); {
 	case err != nil:
 		return 0, err
 	case !granted:
@@ -43,10 +43,11 @@ func (s *Session) HoldPair(key int64, taken error) error {
 // TryPair tries the lock of two integers, the halves of key. An error does not end the
 // session's transaction.
 func (s *Session) TryPair(key int64) (granted bool, err error) {
-	return s.tryPair(s.ctx, s.Trial(), key)
+	return s.TryPairBy(s.ctx, s.Trial(), key)
 }
 
-func (s *Session) tryPair(ctx context.Context, by Caller, key int64) (granted bool, err error) {
+// TryPairBy is TryPair by another caller.
+func (s *Session) TryPairBy(ctx context.Context, by Caller, key int64) (granted bool, err error) {
 	return Do(ctx, by, s.pairTry(key, false))
 }
 

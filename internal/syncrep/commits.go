@@ -33,8 +33,8 @@ type commits struct {
 
 // Enter makes the first commit of a session that was just granted the lock. It returns when the
 // commit is acknowledged: nobody may see the term before.
-func (p *Part) Enter(ctx context.Context, from *session.Source, s *session.Session, key int64) error {
-	c := &commits{source: from.Copy(), of: s, key: int64(rand.Uint64()), scope: lockkey.Of("commit", key)}
+func (p *Part) Enter(ctx context.Context, from *session.Source, s *session.Session, g session.Grant) error {
+	c := &commits{source: from.Copy(), of: s, key: int64(rand.Uint64()), scope: lockkey.Of("commit", g.Key)}
 	err := c.first(ctx)
 	if err == nil {
 		err = p.mayLeadOn(c.on)

@@ -1,4 +1,4 @@
-package session
+package preflight
 
 import (
 	"context"
@@ -12,22 +12,23 @@ import (
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pooled"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // refusedFor is how long a pooler must refuse each transaction to be one that permits none.
 const refusedFor = 10 * time.Second
 
 // checkScope checks the server, and chooses the scope.
-func (from *Source) checkScope(ctx context.Context) error {
+func (p *Part) checkScope(ctx context.Context, from *session.Source) error {
 	var outside error
-	if !from.InTransaction() && !from.pooled {
-		outside = from.checkServer(ctx)
-		if from.Scope == SessionScope || !errors.Is(outside, pgerr.ErrSessionPooled) {
+	if !from.InTransaction() && !from.Suspected {
+		outside = p.checkServer(ctx, from)
+		if from.Scope == session.SessionScope || !errors.Is(outside, pgerr.ErrSessionPooled) {
 			return outside
 		}
 	}
-	named, err := from.checkTransactions(ctx)
-	from.pooled = ctx.Err() != nil // if ctx has ended, the next check goes on here; else it starts over
+	named, err := p.checkTransactions(ctx, from)
+	from.Suspected = ctx.Err() != nil // if ctx has ended, the next check goes on here; else it starts over
 	if err != nil && outside != nil && !from.Refuses(err) {
 		// Temporary, as when the pooler is full.
 		return fmt.Errorf("%w (inside a transaction, because outside: %v)", err, outside)
@@ -36,7 +37,7 @@ func (from *Source) checkScope(ctx context.Context) error {
 		return fmt.Errorf("%w; and inside a transaction: %w", outside, err)
 	}
 	if err == nil && named && outside == nil {
-		outside = from.checkServer(ctx)
+		outside = p.checkServer(ctx, from)
 	}
 	switch {
 	case err != nil:
@@ -45,7 +46,7 @@ func (from *Source) checkScope(ctx context.Context) error {
 		return fmt.Errorf("%w: pgx keeps prepared statements, whose names are those of other clients of the pooler: "+
 			"set default_query_exec_mode=exec in the DSN, or use a pooler that tracks them", pgerr.ErrSessionPooled)
 	}
-	from.inside.Store(true)
+	from.UseTransactions()
 	return nil
 }
 
@@ -53,24 +54,23 @@ func (from *Source) checkScope(ctx context.Context) error {
 // between two statements, and that its locks end with it. named reports whether the driver
 // keeps prepared statements with names of its own. It checks that again, on new connections, if
 // the end of a backend may be the cause.
-func (from *Source) checkTransactions(ctx context.Context) (named bool, err error) {
+func (p *Part) checkTransactions(ctx context.Context, from *session.Source) (named bool, err error) {
 	for repeats := poolerRepeats; ; repeats-- {
-		if err = from.with(ctx, false, func(s *Session) error { return s.pingOutside(ctx) }); err == nil {
-			named, err = from.checkTransactionsOnce(ctx)
+		if err = from.LendIn(ctx, false, func(s *session.Session) error { return pingOutside(ctx, s) }); err == nil {
+			named, err = p.checkTransactionsOnce(ctx, from)
 		} else {
-			from.refused = 0
+			p.refused = 0
 		}
-		if repeats == 0 || !errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrNoAdvisoryLocks) && from.refused == 0 {
+		if repeats == 0 || !errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrNoAdvisoryLocks) && p.refused == 0 {
 			return named, err
 		}
 	}
 }
 
 // pingOutside sends a statement that no driver prepares, outside a transaction.
-func (s *Session) pingOutside(ctx context.Context) error {
-	_, err := s.Simple().Call(ctx, func(ctx context.Context, _ *db.Queries) error { return s.pin.Ping(ctx) }, nil)
-	if err != nil {
-		return fmt.Errorf("elector: ask outside a transaction: "+noTransaction+": %w", pgerr.Explain(err))
+func pingOutside(ctx context.Context, s *session.Session) error {
+	if err := s.PingDriver(ctx); err != nil {
+		return fmt.Errorf("elector: ask outside a transaction: "+session.NoTransaction+": %w", pgerr.Explain(err))
 	}
 	return nil
 }
@@ -78,64 +78,64 @@ func (s *Session) pingOutside(ctx context.Context) error {
 // permits returns err, why the first transaction of a check did not begin; nil if it did. A pooler
 // permits none only if it has refused many, for a while in which it always answered outside one:
 // its error is that of a backend that has ended, too.
-func (from *Source) permits(err error) error {
+func (p *Part) permits(err error) error {
 	switch {
 	case !pooled.IsRefusal(err):
-		from.refused = 0
+		p.refused = 0
 		return err
-	case from.refused == 0:
-		from.refusedSince = time.Now()
+	case p.refused == 0:
+		p.refusedSince = time.Now()
 	}
-	from.refused++
-	if took := time.Since(from.refusedSince); from.refused >= pooled.Refusals && took >= refusedFor {
+	p.refused++
+	if took := time.Since(p.refusedSince); p.refused >= pooled.Refusals && took >= refusedFor {
 		err = fmt.Errorf("%w: it has refused %d transactions within %v, and answered outside one (statement pooling): %w",
-			pgerr.ErrSessionPooled, from.refused, took.Round(time.Second), err)
+			pgerr.ErrSessionPooled, p.refused, took.Round(time.Second), err)
 	}
 	return err
 }
 
-func (from *Source) checkTransactionsOnce(ctx context.Context) (named bool, err error) {
-	if !slices.ContainsFunc(from.settings, func(s setting) bool { return s.Name == leaseInside }) {
-		from.settings = settings(from.Name, from.Lease) // a check in session scope has left it out
+func (p *Part) checkTransactionsOnce(ctx context.Context, from *session.Source) (named bool, err error) {
+	if !slices.ContainsFunc(from.Settings, func(s session.Setting) bool { return s.Name == session.LeaseInside }) {
+		from.ResetSettings() // a check in session scope has left it out
 	}
-	named, err = from.tryTransactions(ctx)
+	named, err = p.tryTransactions(ctx, from)
 	if !refusesSetting(err) {
 		return named, err
 	}
-	err = from.with(ctx, false, func(s *Session) error { return from.dropRefusedSettings(ctx, s, leaseInside) })
+	err = from.LendIn(ctx, false, func(s *session.Session) error { return p.dropRefusedSettings(ctx, from, s, session.LeaseInside) })
 	if err != nil {
 		return false, err
 	}
-	return from.tryTransactions(ctx)
+	return p.tryTransactions(ctx, from)
 }
 
-func (from *Source) tryTransactions(ctx context.Context) (named bool, err error) {
+func (p *Part) tryTransactions(ctx context.Context, from *session.Source) (named bool, err error) {
 	begun := false
-	err = from.with(ctx, true, func(a *Session) error {
+	err = from.LendIn(ctx, true, func(a *session.Session) error {
 		begun = true
-		_ = from.permits(nil)
-		if err := from.checkPrimary(ctx, a); err != nil {
+		_ = p.permits(nil)
+		if err := p.checkPrimary(ctx, from, a); err != nil {
 			return err
 		}
-		rows, err := Ask0(ctx, a.Simple(), (*db.Queries).NamedStatement)
+		rows, err := session.Ask0(ctx, a.Simple(), (*db.Queries).NamedStatement)
 		if named = rows > 0; err == nil {
-			err = a.applyLocally(ctx, from.settings)
+			err = a.ApplyLocally(ctx, from.Settings)
 		}
 		if err != nil {
 			return pgerr.Explain(err)
 		}
-		return from.with(ctx, true, func(b *Session) error { return compareTransactions(ctx, a, b) })
+		return from.LendIn(ctx, true, func(b *session.Session) error { return compareTransactions(ctx, a, b) })
 	})
 	if !begun {
-		err = from.permits(err)
+		err = p.permits(err)
 	}
 	return named, err
 }
 
 // compareTransactions has a hold a lock inside its transaction, and b look at it.
-func compareTransactions(ctx context.Context, a, b *Session) error {
-	looks := func(s *Session) (db.ShowsSnapshotRow, error) {
-		row, err := Ask(ctx, s.Fresh(), (*db.Queries).ShowsSnapshot, a.pid)
+func compareTransactions(ctx context.Context, a, b *session.Session) error {
+	looks := func(s *session.Session) (db.ShowsSnapshotRow, error) {
+		row, err := session.Ask(ctx, s.Fresh(), (*db.Queries).ShowsSnapshot, a.PID())
 		return row, pgerr.Explain(err)
 	}
 	own, err := looks(a)
@@ -144,11 +144,11 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	}
 	a.SetTransaction(own.Started, own.Mark) // which DescribeServer has set
 	key := int64(rand.Uint64())
-	if _, err := a.tryPair(ctx, a.Fresh(), key); err != nil {
+	if _, err := a.TryPairBy(ctx, a.Fresh(), key); err != nil {
 		return pgerr.Explain(err)
 	}
 	switch err := a.Stay(ctx); {
-	case errors.Is(err, errTransactionOver):
+	case errors.Is(err, session.ErrTransactionOver):
 		return pgerr.Wrap(pgerr.ErrSessionPooled, err)
 	case err != nil:
 		return pgerr.Explain(err)
@@ -159,15 +159,15 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 	}
 	switch {
 	case seen.Started != own.Started:
-		return errTwoServers
-	case seen.Pid == a.pid:
+		return session.ErrTwoServers
+	case seen.Pid == a.PID():
 		return fmt.Errorf("%w: even inside a transaction", pgerr.ErrSessionPooled)
 	case seen.Held:
 		return fmt.Errorf("%w: the driver leaves a snapshot in an idle transaction, which would hold back VACUUM", pgerr.ErrSessionPooled)
 	}
 	free := func() (bool, error) {
 		high, low := lockkey.Halves(key)
-		row, err := Ask(ctx, b.Fresh(), (*db.Queries).PairIsFree, db.PairIsFreeParams{High: high, Low: low})
+		row, err := session.Ask(ctx, b.Fresh(), (*db.Queries).PairIsFree, db.PairIsFreeParams{High: high, Low: low})
 		return row.Free, pgerr.Explain(err)
 	}
 	switch taken, err := free(); {
@@ -179,7 +179,7 @@ func compareTransactions(ctx context.Context, a, b *Session) error {
 		}
 		return pgerr.ErrNoAdvisoryLocks
 	}
-	if err := a.rollBack(ctx, nil); err != nil {
+	if err := a.RollBack(ctx, nil); err != nil {
 		return err
 	}
 	switch freed, err := free(); {

@@ -1,4 +1,4 @@
-package session
+package promotion
 
 import (
 	"errors"
@@ -9,7 +9,9 @@ import (
 	"github.com/DATA-DOG/go-sqlmock"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 func TestTheNewestPrimaryIsRememberedFromItsLastProof(t *testing.T) {
@@ -38,18 +40,19 @@ func TestTheNewestPrimaryIsRememberedFromItsLastProof(t *testing.T) {
 	}
 }
 
-// A transactional is a Server in transaction scope that has seen the primary of timeline 2. A
+// A transactional is a Source in transaction scope that has seen the primary of timeline 2. A
 // pooler may lead each of its transactions to another server.
-func transactional(t *testing.T) (v *Source, mock sqlmock.Sqlmock) {
+func transactional(t *testing.T) (p *Part, v *session.Source, mock sqlmock.Sqlmock) {
 	t.Helper()
 	pool, mock, err := sqlmock.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = pool.Close() })
-	v = NewSource(pool, Config{Lease: leaseOf(10*time.Second, 2*time.Second, time.Second), Scope: TransactionScope})
-	v.newest.saw(identity{db.IdentifyRow{System: 7, Timeline: 2}})
-	return v, mock
+	p = &Part{}
+	v = session.NewSource(pool, session.Config{Lease: lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: time.Second}, Scope: session.TransactionScope, Parts: []session.Part{p}})
+	p.newest.saw(identity{db.IdentifyRow{System: 7, Timeline: 2}})
+	return p, v, mock
 }
 
 func expectIdentify(mock sqlmock.Sqlmock, timeline int) {
@@ -68,14 +71,14 @@ func expectTransaction(mock sqlmock.Sqlmock, timeline int) {
 
 func TestATransactionOnTheOldPrimaryIsNotLent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v, mock := transactional(t)
+		_, v, mock := transactional(t)
 		expectIdentify(mock, 2)
 		expectTransaction(mock, 1)
 		mock.ExpectRollback()
-		if _, err := v.lend(t.Context(), true); !errors.Is(err, pgerr.ErrOldPrimary) {
+		if _, err := v.Lend(t.Context(), true); !errors.Is(err, pgerr.ErrOldPrimary) {
 			t.Errorf("got %v", err)
 		}
-		if n := v.pool.Stats().OpenConnections; n != 0 {
+		if n := v.Pool().Stats().OpenConnections; n != 0 {
 			t.Errorf("%d connections are open", n)
 		}
 	})
@@ -83,24 +86,51 @@ func TestATransactionOnTheOldPrimaryIsNotLent(t *testing.T) {
 
 func TestATransactionOnTheNewestPrimaryIsAProofOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v, mock := transactional(t)
+		p, v, mock := transactional(t)
 		time.Sleep(time.Second)
 		expectIdentify(mock, 2)
 		expectTransaction(mock, 2)
-		s, err := v.lend(t.Context(), true)
+		s, err := v.Lend(t.Context(), true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		mock.ExpectRollback()
 		expectTransaction(mock, 2)
+		if err := v.Keep(t.Context(), s); err != nil { // as the deputy does
+			t.Error(err)
+		}
 		if err := v.Anew(t.Context(), s); err != nil {
 			t.Error(err)
 		}
-		if age := time.Since(v.newest.at); age > time.Second {
+		if age := time.Since(p.newest.at); age > time.Second {
 			t.Errorf("last seen %v ago", age)
 		}
 		mock.ExpectRollback()
 		s.Discard()
 	})
+}
+
+func TestOnlyAPromotedStandbyMakesAPrimaryOld(t *testing.T) {
+	server := func(system, timeline int64) identity {
+		return identity{db.IdentifyRow{System: system, Timeline: timeline}}
+	}
+	primary := server(7, 2)
+	for what, c := range map[string]struct {
+		other identity
+		want  bool
+	}{
+		"a promoted standby": {server(7, 3), true},
+		"itself":             {server(7, 2), false},
+		"an older primary":   {server(7, 1), false},
+		"a standby":          {server(7, 0), false},
+		"another cluster":    {server(8, 3), false},
+	} {
+		if primary.isOlderThan(c.other) != c.want {
+			t.Errorf("beside %s: want %t", what, c.want)
+		}
+	}
+	if server(7, 0).isOlderThan(primary) {
+		t.Error("a standby is an old primary")
+	}
 }

@@ -1,4 +1,4 @@
-package session
+package promotion
 
 import (
 	"fmt"
@@ -53,7 +53,7 @@ func (n *newest) saw(i identity) {
 
 // still records when a session was last on the newest primary, or on one that has replaced it.
 func (n *newest) still(own *identity, at time.Time) {
-	if n == nil || own == nil {
+	if own == nil {
 		return
 	}
 	n.mu.Lock()
@@ -62,9 +62,6 @@ func (n *newest) still(own *identity, at time.Time) {
 		n.seen, n.at = *own, at
 	}
 }
-
-// StillNewest records that the session is on the newest primary, if it is.
-func (s *Session) StillNewest() { s.newest.still(s.identity.Load(), s.Proof.RenewedAt()) }
 
 // within returns the newest primary if it was seen within that time.
 func (n *newest) within(d time.Duration) (seen identity, ok bool) {

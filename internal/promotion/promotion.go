@@ -1,0 +1,197 @@
+// Package promotion notices that another server was promoted while an old primary still answers. A pool
+// may lead to both, as in a failover in which the old one was not stopped.
+package promotion
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// A Part compares the servers that the sessions of a candidate are on. It may serve several Sources of
+// one pool. Any goroutine may call its methods.
+type Part struct {
+	session.NoPart
+	lookAfter time.Duration
+	newest    newest
+}
+
+// New makes the part. A session that is kept has the pool asked for another server after lookAfter.
+func New(lookAfter time.Duration) *Part { return &Part{lookAfter: lookAfter} }
+
+// places are what is known of the server that each session is on.
+var places session.PerSession[place]
+
+type place struct {
+	identity atomic.Pointer[identity] // nil until asked
+	met      atomic.Pointer[identity] // another server to compare with
+	looking  atomic.Bool              // whether lookAround asks for one
+}
+
+// Check asks which server the pool reaches, if this candidate was granted a lock before. It may now be a
+// promoted one, and that session on the old primary ended before it was compared with it.
+func (p *Part) Check(ctx context.Context, from *session.Source) error {
+	if p.newest.granted.Load() == 0 {
+		return nil
+	}
+	_ = from.With(ctx, func(s *session.Session) error {
+		own, err := identify(ctx, s)
+		if own.Timeline > p.newest.granted.Load() { // never, if the role may not ask
+			p.newest.saw(own)
+		}
+		return err
+	})
+	return nil
+}
+
+// Lent returns an error if the session is on an older primary than was just seen.
+func (p *Part) Lent(ctx context.Context, _ *session.Source, s *session.Session) error {
+	if s.InTransaction() {
+		places.Of(s).identity.Store(nil) // a pooler may lead each transaction to another server
+	} else {
+		s.AtEnd(func() { p.still(s) })
+	}
+	newest, ok := p.newest.within(s.Proof.Lease.Length)
+	if !ok {
+		return nil
+	}
+	own, err := identify(ctx, s)
+	if err == nil && own.isOlderThan(newest) {
+		err = fmt.Errorf("%w: a connection has reached %v, and another %v before", pgerr.ErrOldPrimary, own, newest)
+	}
+	return err
+}
+
+// Kept compares the session's server with another that the pool has reached. While the session is not
+// started, it has the pool asked for another: a follower makes no heartbeats that would find that out.
+func (p *Part) Kept(ctx context.Context, from *session.Source, s *session.Session) error {
+	p.still(s)
+	err := p.compareMet(ctx, s)
+	if err == nil && !s.IsStarted() {
+		p.lookAround(from.Copy(), s)
+	}
+	return err
+}
+
+// Enter remembers the timeline on which a lock was granted.
+func (p *Part) Enter(_ context.Context, _ *session.Source, _ *session.Session, g session.Grant) error {
+	p.newest.granted.Store(g.Timeline)
+	return nil
+}
+
+// Beat ends a session on an old primary, if the pool has reached the promoted one.
+func (p *Part) Beat(s *session.Session, _ session.Beat) error { return p.compareMet(s.Context(), s) }
+
+// still records that the session is on the newest primary, if it is.
+func (p *Part) still(s *session.Session) {
+	p.newest.still(places.Of(s).identity.Load(), s.Proof.RenewedAt())
+}
+
+// identify asks which server the session is on. A primary is asked once.
+func identify(ctx context.Context, s *session.Session) (identity, error) {
+	here := places.Of(s)
+	if own := here.identity.Load(); own != nil {
+		return *own, nil
+	}
+	row, err := session.Ask0(ctx, s.Trial(), (*db.Queries).Identify)
+	own := identity{row}
+	if err == nil && !own.isStandby() {
+		here.identity.Store(&own)
+	}
+	return own, err
+}
+
+// compareMet ends the session, and returns the cause, if the pool has reached a server that was promoted
+// while the session's own still answers.
+func (p *Part) compareMet(ctx context.Context, s *session.Session) error {
+	if other := places.Of(s).met.Swap(nil); other != nil {
+		return p.compare(ctx, s, *other)
+	}
+	return nil
+}
+
+// compare ends the session, and returns the cause, if the other server was promoted while the session's
+// own still answers.
+func (p *Part) compare(ctx context.Context, s *session.Session, other identity) error {
+	own, err := identify(ctx, s)
+	if err != nil || !own.isOlderThan(other) {
+		return nil
+	}
+	p.newest.saw(other)
+	return s.Lose(fmt.Errorf("%w: the pool has reached %v, and the session (backend %d) is on %v", pgerr.ErrOldPrimary, other, s.PID(), own))
+}
+
+// IsOn reports whether the session is on that server, as far as can be known.
+func (p *Part) IsOn(ctx context.Context, s *session.Session, row db.IdentifyRow) bool {
+	own, err := identify(ctx, s)
+	return err == nil && own.System == row.System && own.Timeline == row.Timeline
+}
+
+// Elsewhere is the error of a transaction whose pool has reached another server or database than the
+// session. The session goes on unless that server was promoted since.
+func (p *Part) Elsewhere(ctx context.Context, s *session.Session, row db.IdentifyRow) error {
+	reached := identity{row}
+	if err := p.compare(ctx, s, reached); err != nil {
+		return err
+	}
+	own, err := identify(ctx, s)
+	if err != nil {
+		return fmt.Errorf("%w: the pool has reached %v: %w", pgerr.ErrConfig, reached, err)
+	}
+	cause, reason := pgerr.ErrConfig, "another database of this server: give InTx a pool of the elector's database"
+	switch {
+	case own.System != reached.System:
+		reason = fmt.Sprintf("another cluster (%v): give InTx a pool of the elector's database", reached)
+	case reached.isStandby():
+		cause, reason = pgerr.ErrServerReadOnly, reached.String()
+	case reached.isOlderThan(own):
+		cause, reason = pgerr.ErrOldPrimary, reached.String()
+	}
+	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock on %v, and the pool has reached %s", cause, s.PID(), own, reason)
+}
+
+// lookAround asks which server the pool reaches, after a while and beside the session, unless it is just
+// doing so.
+func (p *Part) lookAround(from *session.Source, s *session.Session) {
+	here := places.Of(s)
+	if !here.looking.CompareAndSwap(false, true) {
+		return
+	}
+	s.Go(func() {
+		defer here.looking.Store(false)
+		if !backoff.Sleep(s.Context(), p.lookAfter) {
+			return
+		}
+		_ = from.With(s.Context(), func(other *session.Session) error {
+			reached, err := identify(s.Context(), other)
+			if err == nil {
+				here.met.Store(&reached)
+			}
+			return err
+		})
+	})
+}
+
+// LookAround asks which server the pool reaches, and has the sessions of the pool compare theirs with
+// it. It waits until ctx ends, and no longer than timeout.
+func LookAround(ctx context.Context, pool *sql.DB, timeout time.Duration) {
+	row, err := session.Ask0(ctx, session.Looking(pool, timeout), (*db.Queries).Identify)
+	if err != nil {
+		return
+	}
+	other := identity{row}
+	session.EachLive(pool, func(s *session.Session) {
+		here := places.Of(s)
+		if own := here.identity.Load(); own == nil || own.isOlderThan(other) {
+			here.met.Store(&other)
+			s.HeartbeatNow()
+		}
+	})
+}
