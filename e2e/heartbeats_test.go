@@ -45,7 +45,7 @@ func (s *server) beat(t *testing.T, d drivers, dsn, election string, leads bool)
 	b := &beating{id: unique("beating"), counter: counter}
 	c := session.Config{
 		Name:   b.id,
-		OnBeat: func(session.Beat) {}, OnRequests: func([]session.Request) {},
+		OnBeat: func(session.Beat) {},
 		Report: func(_ context.Context, _ session.Task, err error) { t.Error(err) },
 	}
 	c.Lease.Length, c.Lease.Heartbeat, c.Lease.Drain = time.Minute, 5*time.Millisecond, time.Second

@@ -18,6 +18,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/roster"
 )
@@ -81,8 +82,8 @@ func TestNoStatementIsSlowBesideTheLocksOfStrangers(t *testing.T) {
 	pid := one[int](t, conn, "SELECT pg_backend_pid()")
 	seat := session.SeatKey(1)
 	for _, locks := range []string{
-		fmt.Sprintf("SELECT pg_advisory_lock_shared(%d, %d), count(pg_advisory_lock_shared(1, i)) FROM generate_series(1, 6000) AS i", session.Bell, pid), // requests
-		fmt.Sprintf("SELECT count(pg_advisory_lock_shared(%d, i)) FROM generate_series(1, 3000) AS i", session.Bell),
+		fmt.Sprintf("SELECT pg_advisory_lock_shared(%d, %d), count(pg_advisory_lock_shared(1, i)) FROM generate_series(1, 6000) AS i", inbox.Bell, pid), // requests
+		fmt.Sprintf("SELECT count(pg_advisory_lock_shared(%d, i)) FROM generate_series(1, 3000) AS i", inbox.Bell),
 		"SELECT count(pg_advisory_lock_shared(318473925, i)), count(pg_advisory_lock_shared(521961639, i)) FROM generate_series(1, 2000) AS i", // leases
 		"SELECT count(pg_advisory_lock(i)), count(pg_advisory_lock_shared(1, i)) FROM generate_series(1, 5000) AS i",                           // elections
 		fmt.Sprintf("SELECT count(pg_advisory_lock_shared(%d, i)) FROM generate_series(1, 2000) AS i", seat>>32),
@@ -166,7 +167,7 @@ func TestARequestBesideThousandsOfLocksEndsNoTermButByItself(t *testing.T) {
 			c.elected(t)
 			holder, err := c.Leader(soon(t))
 			check(t, err)
-			ring := fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d, %d), count(pg_advisory_xact_lock_shared(i / 100, i)) FROM generate_series(0, $1::int) AS i", session.Bell, holder.PID)
+			ring := fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d, %d), count(pg_advisory_xact_lock_shared(i / 100, i)) FROM generate_series(0, $1::int) AS i", inbox.Bell, holder.PID)
 			tx, err := pool.Begin()
 			check(t, err)
 			defer func() { expect(t, tx.Rollback()) }()

@@ -51,7 +51,7 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 		return nil, err
 	}
 	e := newElector(context.Background(), pool, election, c)
-	source := session.NewSource(pool, c.sessions(e.places, e.beat, e.hear, e.report))
+	source := session.NewSource(pool, c.sessions(pool, e.places, e.beat, e.hear, e.report))
 	e.acquirer, e.inTransaction, e.listens = lock.New(source, e.lockConfig()), source.InTransaction, source.ListensForLoss
 	return e, nil
 }

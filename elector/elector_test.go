@@ -17,9 +17,9 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/gate"
+	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 func TestTheReasonOfACause(t *testing.T) {
@@ -147,14 +147,14 @@ func TestTheCauseOfATermThatEndsOnRequestSaysWhoAskedForWhat(t *testing.T) {
 	key := KeyFromName("orders")
 	for _, c := range []struct {
 		takes   bool
-		request session.Request
+		request inbox.Request
 		want    string // "" if it is refused
 	}{
-		{true, session.Request{Key: session.ResignKey(key), Application: "psql", Role: "admin", Addr: "10.0.0.7", PID: 12}, `requested by role "admin" (psql) from 10.0.0.7, backend 12`},
-		{true, session.Request{Key: session.ResignKey(key), Application: "psql", Role: "admin", PID: 12}, `requested by role "admin" (psql), backend 12`},
-		{false, session.Request{Key: session.ResignKey(key), Role: "admin", PID: 12}, ""},
-		{true, session.Request{Key: session.TransferKey(key), Application: "web-1", Role: "admin", PID: 12}, ""}, // to itself
-		{false, session.Request{Key: 0, Application: "psql", Role: "admin", PID: 12}, `requested, so that CREATE INDEX CONCURRENTLY can go on, by role "admin" (psql), backend 12`},
+		{true, inbox.Request{Key: inbox.ResignKey(key), Application: "psql", Role: "admin", Addr: "10.0.0.7", PID: 12}, `requested by role "admin" (psql) from 10.0.0.7, backend 12`},
+		{true, inbox.Request{Key: inbox.ResignKey(key), Application: "psql", Role: "admin", PID: 12}, `requested by role "admin" (psql), backend 12`},
+		{false, inbox.Request{Key: inbox.ResignKey(key), Role: "admin", PID: 12}, ""},
+		{true, inbox.Request{Key: inbox.TransferKey(key), Application: "web-1", Role: "admin", PID: 12}, ""}, // to itself
+		{false, inbox.Request{Key: 0, Application: "psql", Role: "admin", PID: 12}, `requested, so that CREATE INDEX CONCURRENTLY can go on, by role "admin" (psql), backend 12`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			server, refused := electortest.NewServer(), error(nil)
@@ -200,7 +200,7 @@ func TestNothingOfATermIsAnnouncedOnceItHasEnded(t *testing.T) {
 	term := &Term{candidate: n, ctx: ctx}
 	for range 2 {
 		n.announcer.heartbeat(ctx, hooks.Heartbeat{})
-		term.answer(session.Request{Key: session.ResignKey(n.key)})
+		term.answer(inbox.Request{Key: inbox.ResignKey(n.key)})
 		n.announcer.flush()
 		end()
 	}

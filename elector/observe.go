@@ -10,6 +10,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/promotion"
@@ -227,11 +228,11 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 // askLeader returns nil once the leader's session does not hold the lock any more, or says that it
 // has let go of it, or can do no more.
 func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, successor string) error {
-	key := session.ResignKey(c.key)
+	key := inbox.ResignKey(c.key)
 	if successor != "" {
-		key = session.TransferKey(c.key)
+		key = inbox.TransferKey(c.key)
 	}
-	asking, err := session.RequestLeader(ctx, pool, leader.PID, key, successor)
+	asking, err := inbox.Send(ctx, pool, leader.PID, key, successor)
 	if err != nil {
 		return fmt.Errorf("elector: make a request to the leader: %w", pgerr.Explain(err))
 	}
@@ -295,7 +296,7 @@ func nextLeader(ctx context.Context, pool *sql.DB, c config) (Leader, error) {
 // hear takes up the requests that are made of the term, each once, and drops those that are not
 // made any more. A term that begins while a request still stands that an earlier term has answered
 // is not meant by it.
-func (e *Elector) hear(all []session.Request) {
+func (e *Elector) hear(all []inbox.Request) {
 	e.mu.Lock()
 	before := e.requests
 	standing := make(map[string]func(), len(all))
@@ -303,7 +304,7 @@ func (e *Elector) hear(all []session.Request) {
 	e.mu.Unlock()
 	for _, r := range all {
 		switch r.Key {
-		case 0, session.ResignKey(e.key), session.TransferKey(e.key):
+		case 0, inbox.ResignKey(e.key), inbox.TransferKey(e.key):
 		default:
 			continue
 		}
@@ -324,8 +325,8 @@ func (e *Elector) hear(all []session.Request) {
 
 // answer takes up a request. It returns nil if that is not its turn yet, and otherwise what is to
 // be called when it is withdrawn.
-func (t *Term) answer(r session.Request) (withdrawn func()) {
-	transfer := r.Key == session.TransferKey(t.key)
+func (t *Term) answer(r inbox.Request) (withdrawn func()) {
+	transfer := r.Key == inbox.TransferKey(t.key)
 	by, successor := describe(r, transfer), r.Application
 	refused := error(nil)
 	switch {
@@ -353,7 +354,7 @@ func (t *Term) answer(r session.Request) (withdrawn func()) {
 }
 
 // describe says who asks for what.
-func describe(r session.Request, transfer bool) string {
+func describe(r inbox.Request, transfer bool) string {
 	what, application := "requested", fmt.Sprintf(" (%s)", r.Application)
 	switch {
 	case transfer:
@@ -370,7 +371,7 @@ func describe(r session.Request, transfer bool) string {
 
 // transferOnRequest is TransferTo for as long as the request stands. It does not say that the work
 // has returned, and if the term goes on, it tells the one who asks.
-func (t *Term) transferOnRequest(stands context.Context, r session.Request, cause error) {
+func (t *Term) transferOnRequest(stands context.Context, r inbox.Request, cause error) {
 	defer t.requested.Unlock()
 	absent := t.transfer(stands, r.Application, hooks.Requested, cause)
 	switch {
@@ -378,15 +379,15 @@ func (t *Term) transferOnRequest(stands context.Context, r session.Request, caus
 		t.tellEnded(stands, r)
 	case stands.Err() == nil:
 		t.reportRequest(fmt.Errorf("%w, and the term goes on: %w: %s", ErrNoSuccessor, absent, describe(r, true)))
-		t.lock.Answer(r, stands)
+		t.lock.Answer(r.Answer, stands)
 	}
 }
 
 // tellEnded tells the one who asks once the term has let go of its lock, if the session goes on: it
 // may lead again soon, and others see only the session.
-func (t *Term) tellEnded(stands context.Context, r session.Request) {
+func (t *Term) tellEnded(stands context.Context, r inbox.Request) {
 	if <-t.done; t.lock.IsShared() {
-		t.lock.Answer(r, stands)
+		t.lock.Answer(r.Answer, stands)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"encoding/hex"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
@@ -663,7 +665,7 @@ func (c *config) pins() int {
 }
 
 // sessions are what sessions are like, and who receives their reports.
-func (c *config) sessions(places *promotion.Part, beat func(session.Beat), hear func([]session.Request), report func(context.Context, hooks.Failure)) session.Config {
+func (c *config) sessions(pool *sql.DB, places *promotion.Part, beat func(session.Beat), hear func([]inbox.Request), report func(context.Context, hooks.Failure)) session.Config {
 	scope := session.Scope(c.scope)
 	if c.shared || c.synchronous {
 		scope = session.SessionScope
@@ -672,8 +674,9 @@ func (c *config) sessions(places *promotion.Part, beat func(session.Beat), hear 
 	if c.synchronous {
 		parts = append(parts, syncrep.New(c.longestLease))
 	}
+	parts = append(parts, inbox.New(pool, hear, func(ctx context.Context, err error) { report(ctx, hooks.Failure{Op: hooks.OpRequest, Err: err}) }))
 	return session.Config{Name: c.candidateID, Scope: scope, Lease: c.lease, Parts: parts, Pins: c.pins(),
-		OnBeat: beat, OnRequests: hear, Report: func(ctx context.Context, task session.Task, err error) {
+		OnBeat: beat, Report: func(ctx context.Context, task session.Task, err error) {
 			report(ctx, hooks.Failure{Op: ops[task], Err: err})
 		}}
 }
@@ -683,7 +686,6 @@ var ops = map[session.Task]hooks.Op{
 	session.Releasing:   hooks.OpRelease,
 	session.SettingUp:   hooks.OpSetting,
 	session.Calling:     hooks.OpCall,
-	session.Hearing:     hooks.OpRequest,
 }
 
 // leaseOf is a lease of that length, with the heartbeat interval and the drain that follow

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/gate"
+	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
@@ -60,7 +61,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		s.opts = append(s.opts, opt)
 	}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks, c.lease)
-	source := session.NewSource(pool, c.sessions(s.places, s.beat, s.hear, s.report))
+	source := session.NewSource(pool, c.sessions(pool, s.places, s.beat, s.hear, s.report))
 	s.shared, s.listens = lock.NewShared(ctx, source, c.retry, c.look(), c.tokenEpoch), source.ListensForLoss
 	s.close = sync.OnceFunc(func() {
 		cancel(ErrStopped)
@@ -106,7 +107,7 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 	}
 	e := newElector(s.ctx, s.pool, election, c)
 	e.places = s.places
-	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewSource(s.pool, e.sessions(e.places, e.beat, e.hear, e.report)))
+	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewSource(s.pool, e.sessions(s.pool, e.places, e.beat, e.hear, e.report)))
 	e.inTransaction, e.listens = func() bool { return false }, s.listens
 	e.terms, e.sender, e.onClosed = s.terms, s.sender, func() { s.remove(e) }
 	s.electors[c.key] = e
@@ -143,7 +144,7 @@ func (s *Session) Close(ctx context.Context) error {
 }
 
 // hear has each elector answer the requests that are made of it.
-func (s *Session) hear(all []session.Request) {
+func (s *Session) hear(all []inbox.Request) {
 	for _, e := range s.all() {
 		if t := e.term.Load(); t == nil || t.lock.IsShared() { // else a transfer gave it a session of its own
 			e.hear(all)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/fenced"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
@@ -132,7 +132,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 	defer t.work.Finish()
 	txCtx, uncancelled := t.joined(ctx)
 	defer uncancelled()
-	tx, err := t.lock.Begin(txCtx, pool, opts)
+	tx, err := fenced.Begin(txCtx, t.lock.Session, pool, opts)
 	if err != nil {
 		return failed(err)
 	}
@@ -140,7 +140,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		tx.Within(t.ctx)
 	}
 	defer tx.Rollback()
-	if err := t.lock.Fence(txCtx, tx, t.places); err != nil {
+	if err := fenced.Fence(txCtx, t.lock, tx, t.places); err != nil {
 		return failed(err)
 	}
 	if t.over() != nil { // the answer may have been read late
@@ -153,7 +153,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 		return failed(err)
 	}
 	if err = tx.Finish(err); errors.Is(err, pgerr.ErrEndedByFn) {
-		return t.lock.NamePrepared(ctx, pool, err)
+		return fenced.NamePrepared(ctx, t.lock, pool, err)
 	} else if errors.Is(err, ErrRolledBack) {
 		return failed(err)
 	}
@@ -167,7 +167,7 @@ func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn f
 func Retryable(err error) bool {
 	state := pgerr.State(err)
 	return errors.Is(err, ErrRolledBack) && !errors.Is(err, ErrNotLeader) &&
-		(state == "40001" || state == "40P01" || errors.Is(err, lock.ErrGuardTaken))
+		(state == "40001" || state == "40P01" || errors.Is(err, fenced.ErrGuardTaken))
 }
 
 // joined returns a context that ends with ctx and with the term, until uncancelled is

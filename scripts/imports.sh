@@ -15,7 +15,9 @@ declare -A may=(
   [internal/syncrep]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
   [internal/preflight]='db internal/session internal/pooled internal/turn internal/lease internal/lockkey internal/pgerr'
   [internal/promotion]='db internal/session internal/backoff internal/pgerr'
-  [elector]='hooks internal/preflight internal/promotion internal/syncrep internal/gate internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
+  [internal/inbox]='db internal/session internal/lockkey internal/backoff internal/pgerr'
+  [internal/fenced]='db internal/session internal/lock internal/lockkey internal/pin internal/backoff internal/pgerr'
+  [elector]='hooks internal/inbox internal/fenced internal/preflight internal/promotion internal/syncrep internal/gate internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
 )
 pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)
 
@@ -63,20 +65,20 @@ for package in "${!may[@]}"; do
 done
 only ' \./internal/(pin|lock|session)$' <<<"$code" | not '^\./(elector|internal/\S+) ' |
   rule "only elector and internal/ import internal/lock and internal/session" || broken=1
-only ' \./internal/pin$' <<<"$code" | not '^\./internal/session ' |
-  rule "only internal/session imports internal/pin" || broken=1
+only ' \./internal/pin$' <<<"$code" | not '^\./internal/(session|fenced) ' |
+  rule "only internal/session and internal/fenced import internal/pin" || broken=1
 only ' \./elector( |$)' <<<"$imports" | not "^$above " |
   rule "only the packages above elector import it (the list of them is in scripts/imports.sh)" || broken=1
 
 # Prints the lines that use a sql.Conn, without comments.
 sql_conn() {
   local file
-  for file in $(go list -f '{{$p := .ImportPath}}{{range .GoFiles}}{{$p}}/{{.}} {{end}}' ./elector ./internal/lock ./internal/session ./internal/pin); do
+  for file in $(go list -f '{{$p := .ImportPath}}{{range .GoFiles}}{{$p}}/{{.}} {{end}}' ./elector ./internal/...); do
     file=${file#"$module/"}
-    [[ $file != internal/pin/* && $file != internal/session/tx.go ]] || continue
+    [[ $file != internal/pin/* && $file != internal/fenced/tx.go ]] || continue
     sed 's|//.*||' "$file" | grep -nE '\bsql\.Conn\b|\.Conn\(' | sed "s|^|$file:|" || true
   done
 }
-sql_conn | rule "only internal/pin, and tx.go of internal/session, use a sql.Conn" || broken=1
+sql_conn | rule "only internal/pin, and tx.go of internal/fenced, use a sql.Conn" || broken=1
 
 exit $broken

@@ -15,7 +15,7 @@ import (
 
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/inbox"
 )
 
 // The statements of a term.
@@ -563,7 +563,7 @@ func TestEachSessionAnswersARequestOfTheSameName(t *testing.T) {
 		expectCheck(mock, turns)
 		for token := range int64(3) {
 			expectElection(mock, token+1)
-			for _, key := range []int64{0, session.ResignKey(e.Key())} {
+			for _, key := range []int64{0, inbox.ResignKey(e.Key())} {
 				query(mock, "Ping").WillReturnRows(row(sessionPID, false, true))
 				if key == 0 { // which server it is, is asked once
 					query(mock, "ServerStart").WillReturnRows(row("1767225600"))

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -235,7 +236,7 @@ var verbs = map[string]func(*call) (string, error){
 	"Ring": func(c *call) (string, error) {
 		high, low := guard(c.key())
 		row, err := c.q.Ring(c, db.RingParams{RequestHigh: high, RequestLow: low, Pid: c.sessions[c.words[1]].pid, Answer: c.one.answer})
-		c.one.answer = session.AnswerKey(row.OwnPid, row.Transaction)
+		c.one.answer = inbox.AnswerKey(row.OwnPid, row.Transaction)
 		if row.Answered {
 			return fmt.Sprint(row.Rung, ", answered"), err
 		}

@@ -37,7 +37,7 @@ var (
 )
 
 // broken are the packages that the rules change.
-var broken = []string{"elector", "internal/lock", "internal/session", "internal/lease", "internal/gate", "internal/turn", "internal/syncrep", "internal/preflight", "internal/promotion", "internal/pin", "internal/backoff", "internal/pgerr"}
+var broken = []string{"elector", "internal/lock", "internal/session", "internal/lease", "internal/gate", "internal/turn", "internal/syncrep", "internal/preflight", "internal/promotion", "internal/inbox", "internal/fenced", "internal/pin", "internal/backoff", "internal/pgerr"}
 
 func main() {
 	flag.Parse()

@@ -22,6 +22,7 @@ import (
 	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/shard"
@@ -81,11 +82,11 @@ func TestTheVectorsAreThoseOfTheCodeAndOfTheServer(t *testing.T) {
 	}{
 		{"election", orders, hash("pgelector:orders")},
 		{"seat", session.SeatKey(orders), hashOf("pgelector seat:", orders)},
-		{"resign", session.ResignKey(orders), hashOf("pgelector resign:", orders)},
-		{"transfer", session.TransferKey(orders), hashOf("pgelector transfer:", orders)},
+		{"resign", inbox.ResignKey(orders), hashOf("pgelector resign:", orders)},
+		{"transfer", inbox.TransferKey(orders), hashOf("pgelector transfer:", orders)},
 		{"life", session.LifeKey("web-1", pid), hash("pgelector life:4242:web-1")},
 		{"offer", session.OfferKey("web-1", orders), hash(fmt.Sprintf("pgelector offer:%d:web-1", orders))},
-		{"answer", session.AnswerKey(pid, "3/7"), hash("pgelector answer:4242:3/7")},
+		{"answer", inbox.AnswerKey(pid, "3/7"), hash("pgelector answer:4242:3/7")},
 		{"shard", elector.KeyFromName(shard.Election("billing", "eu")), hash("pgelector:billing/eu")},
 		{"member", elector.KeyFromName(shard.Seats("billing")[0]), hash("pgelector:billing#0")},
 		{"last member", elector.KeyFromName(shard.Seats("billing")[127]), hash("pgelector:billing#127")},
@@ -102,9 +103,9 @@ func TestTheVectorsAreThoseOfTheCodeAndOfTheServer(t *testing.T) {
 		{"other seat", pair(session.SeatKey(orders) ^ 1)},
 		{"offer", pair(session.OfferKey("web-1", orders))},
 		{"bell", class("bell", pid)},
-		{"resign", pair(session.ResignKey(orders))},
-		{"transfer", pair(session.TransferKey(orders))},
-		{"answer", pair(session.AnswerKey(pid, "3/7"))},
+		{"resign", pair(inbox.ResignKey(orders))},
+		{"transfer", pair(inbox.TransferKey(orders))},
+		{"answer", pair(inbox.AnswerKey(pid, "3/7"))},
 		{"life", pair(session.LifeKey("web-1", pid))},
 		{"lease", class("lease", 10_000)},
 		{"lease in transaction", class("lease in transaction", 10_000)},
@@ -276,9 +277,9 @@ func TestSessionsHoldTheLocksOfThePage(t *testing.T) {
 		_, err := elector.RequestResign(ctx, pool, t.Name())
 		answered <- err
 	}()
-	bell := fmt.Sprintf("%d, %d ShareLock", session.Bell, backend)
+	bell := fmt.Sprintf("%d, %d ShareLock", inbox.Bell, backend)
 	request := eventually(t, 2, func() []string { return locksOf(t, pool, "pid <> $1 AND application_name <> 'web-2'", backend) })
-	same(t, "who asks", request, pairOf(session.ResignKey(key), "ShareLock"), bell)
+	same(t, "who asks", request, pairOf(inbox.ResignKey(key), "ShareLock"), bell)
 	cancel()
 	if err := <-answered; !errors.Is(err, elector.ErrUnanswered) {
 		t.Error(err)

@@ -18,7 +18,6 @@ import (
 var (
 	ErrNoToken    = errors.New("elector: the server grants the lock, with a token that no PostgreSQL server makes: does something between it and this program change its answers? Connect to the server itself")
 	ErrTokenEpoch = errors.New("elector: the epoch of tokens cannot be used")
-	ErrGuardTaken = errors.New("elector: another session holds the lock that only a next leader takes, and this one still leads: does a stranger use this database?")
 )
 
 // errReleased is returned when the session does not hold a lock that the server has just granted.
@@ -64,11 +63,11 @@ func endOverdue(ctx context.Context, s *session.Session, key int64, l lease.Leas
 	if err != nil {
 		return nil, fmt.Errorf("elector: terminate the overdue transactions of the last term (this role may lack pg_signal_backend): %w", err)
 	}
-	return findPrepared(rows), nil
+	return FindPrepared(rows), nil
 }
 
-// findPrepared returns an error if a transaction is prepared, which nothing but its name can end.
-func findPrepared(rows []db.EndOverdueRow) error {
+// FindPrepared returns an error if a transaction is prepared, which nothing but its name can end.
+func FindPrepared(rows []db.EndOverdueRow) error {
 	for _, r := range rows {
 		if r.Prepared != "" {
 			return fmt.Errorf("elector: the prepared transaction %q holds the guard lock of the last term, so no later term can begin: "+

@@ -12,16 +12,13 @@ package lock
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -45,6 +42,12 @@ func newLock(key int64, s *session.Session, token int64) *Lock {
 
 // Token is the fencing token of the term that begins with the lock.
 func (l *Lock) Token() int64 { return l.token }
+
+// Key is the key of the election.
+func (l *Lock) Key() int64 { return l.key }
+
+// Transaction names the transaction that holds the lock; "" in session scope.
+func (l *Lock) Transaction() string { return l.transaction }
 
 // Lost reports whether the session was taken away, or its commits no longer wait for the
 // standbys. It is false if its owner has closed it.
@@ -120,72 +123,4 @@ func (l *Lock) Discard() {
 	if !l.IsShared() {
 		l.Close()
 	}
-}
-
-// Places say which server a session is on.
-type Places interface {
-	IsOn(ctx context.Context, s *session.Session, reached db.IdentifyRow) bool
-	Elsewhere(ctx context.Context, s *session.Session, reached db.IdentifyRow) error
-}
-
-// Fence makes the transaction, on any connection of the same database, one that the next
-// holder of the lock waits for, and bounds how long that can take. After an error the
-// transaction must be rolled back. The error wraps pgerr.ErrSessionLost if the session does not
-// hold the lock any more, ErrGuardTaken if it does and another session is at the barrier,
-// pgerr.ErrConfig if the pool leads elsewhere, and pgerr.ErrOpenTransaction if other
-// code has written in the transaction.
-func (l *Lock) Fence(ctx context.Context, tx *session.Tx, places Places) error {
-	name, err := l.Name(ctx)
-	if err != nil { // which says nothing of the lock
-		tx.Rollback()
-		err = fmt.Errorf("elector: name the session for fenced transactions: %w", pgerr.Explain(err))
-		if lost := l.Verify(ctx); lost != nil {
-			err = pgerr.Wrap(lost, err)
-		}
-		return err
-	}
-	high, low := lockkey.Halves(l.key)
-	term := db.EnterTermParams{
-		GuardHigh: high, GuardLow: low, Key: l.key, Pid: l.PID(), Name: name, Transaction: l.transaction, Settings: session.FenceSettings(l.Proof.Lease),
-	}
-	row, err := backoff.Await(ctx, func(ctx context.Context) (db.EnterTermRow, error) { return db.New(tx.Tx).EnterTerm(ctx, term) })
-	if err != nil {
-		tx.Suspect(ctx, err)
-		return fmt.Errorf("elector: enter the term: %w", err)
-	}
-	switch row.Outcome {
-	case "entered":
-		tx.Began = row.Began
-		return nil
-	case "open":
-		return pgerr.ErrOpenTransaction
-	}
-	return l.refuse(ctx, tx, places, row.Outcome)
-}
-
-// refuse is why the transaction could not enter its term. It rolls back before it asks the
-// session, which may take its time: the next leader waits for the transaction.
-func (l *Lock) refuse(ctx context.Context, tx *session.Tx, places Places, outcome string) error {
-	reached, unknown := backoff.Await(ctx, db.New(tx.Tx).Identify)
-	tx.Rollback()
-	switch err := l.Verify(ctx); {
-	case err != nil:
-		return err
-	case outcome == "superseded" && unknown == nil && places.IsOn(ctx, l.Session, reached): // a next leader would have the lock
-		return ErrGuardTaken
-	case unknown == nil:
-		return places.Elsewhere(ctx, l.Session, reached)
-	}
-	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", pgerr.ErrConfig, l.PID())
-}
-
-// NamePrepared is err, of a transaction that its function has ended, and the prepared transaction that it may have
-// left, which holds the guard lock.
-func (l *Lock) NamePrepared(ctx context.Context, pool *sql.DB, err error) error {
-	rows, _ := session.Ask(ctx, session.Reading(pool, l.Proof.Lease.Length), (*db.Queries).EndOverdue,
-		db.EndOverdueParams{Key: l.key, LeaseMillis: math.MaxInt32}) // and none of this age
-	if prepared := findPrepared(rows); prepared != nil {
-		return fmt.Errorf("%w: %w", err, prepared)
-	}
-	return err
 }

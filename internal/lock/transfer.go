@@ -86,14 +86,14 @@ func (l *Lock) letGo(key int64) error {
 
 // Answer tells the one who made a request that nothing more will be done, until stop is done, but
 // for no longer than a lease. Without room for another lock it says nothing.
-func (l *Lock) Answer(r session.Request, stop context.Context) {
-	if granted, _ := l.tryForNow(l.Context(), r.Answer); granted {
+func (l *Lock) Answer(key int64, stop context.Context) {
+	if granted, _ := l.tryForNow(l.Context(), key); granted {
 		select {
 		case <-stop.Done():
 		case <-l.Context().Done():
 		case <-time.After(l.Proof.Lease.Length):
 		}
-		_ = l.letGo(r.Answer)
+		_ = l.letGo(key)
 	}
 }
 

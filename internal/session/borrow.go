@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +33,7 @@ func borrow(ctx context.Context, pool *sql.DB, l lease.Lease, abandoned func(err
 	if err != nil {
 		return nil, noConnection(ctx, late, pool, full, bound, err)
 	}
-	s := &Session{Proof: lease.NewProof(l, lease.ClockOf(pool.Driver())), pin: conn, holds: gate.New(), closed: make(chan struct{}), suspect: make(chan struct{}, 1), number: borrowed.Add(1), name: int64(rand.Uint64()),
+	s := &Session{Proof: lease.NewProof(l, lease.ClockOf(pool.Driver())), pin: conn, holds: gate.New(), closed: make(chan struct{}), suspect: make(chan struct{}, 1), number: borrowed.Add(1),
 		abandoned: abandoned, errTimeout: fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, l.Validity())}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.termCtx, s.endTerms = context.WithCancelCause(s.ctx)

@@ -2,16 +2,13 @@ package session
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
@@ -22,17 +19,7 @@ type Beat struct {
 	Took     time.Duration
 	Deadline time.Time // until when it prolongs the validity
 	Checks   bool      // time to check in pg_locks that the session has its locks
-}
-
-// A Request asks a session to end one of its terms.
-type Request struct {
-	Transaction string // of the one who asks; names the request, also among those of other servers
-	Key         int64  // ResignKey or TransferKey of the election; 0 to wait for the end of the session's transaction
-	Application string // of the one who asks, or the id of the successor
-	Role        string // of the one who asks
-	Addr        string // "" if hidden
-	PID         int32  // of its backend
-	Answer      int64  // the key of the lock of two integers that answers it
+	Rung     bool      // others may have requests to the session
 }
 
 // checkEvery is how many heartbeats one check of the locks in pg_locks goes with. In
@@ -41,10 +28,10 @@ const checkEvery = 10
 
 // keep is the session's life: heartbeats until one fails, the validity has run out, or the
 // session is closed. Any answered statement counts as a heartbeat, and delays the next one by
-// at most one interval: only heartbeats hear the bell. The teardown is here and nowhere
+// at most one interval: only heartbeats find requests. The teardown is here and nowhere
 // else: the cause is set first, so that every term ends and its work can return before the
 // connection is closed.
-func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat), hear func(rung bool)) {
+func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 	defer func() {
 		s.awaitHolds()
 		s.Discard()
@@ -75,13 +62,13 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat), hear func(
 			s.cancel(err)
 			return
 		}
-		beat := Beat{Took: time.Since(start), Deadline: s.Proof.Deadline(), Checks: !s.inside && beats%checkEvery == 0}
+		beat := Beat{Took: time.Since(start), Deadline: s.Proof.Deadline(), Checks: !s.inside && beats%checkEvery == 0,
+			Rung: rung || s.inside} // where no heartbeat can try a lock: a full lock table would end the transaction
 		beats++
 		if err := beatParts(beat); err != nil {
 			s.cancel(err)
 			return
 		}
-		hear(rung || s.inside) // where no heartbeat can try a bell: a full lock table would end the transaction
 		onBeat(beat)
 	}
 }
@@ -152,35 +139,6 @@ func (s *Session) causeOf(err error) error {
 	return pgerr.Wrap(pgerr.ErrSessionLost, pgerr.Explain(err))
 }
 
-// requests asks, on another connection, for those that ring this session's bell. In a failover that
-// may reach another server, where another backend has its process id.
-func (s *Session) requests(pool *sql.DB) (all []Request, err error) {
-	if s.server == "" {
-		if s.server, err = Ask0(s.ctx, s, (*db.Queries).ServerStart); err != nil {
-			return nil, err
-		}
-	}
-	rows, err := Ask(s.ctx, Reading(pool, s.Proof.Lease.Length), (*db.Queries).Requests, db.RequestsParams{Pid: s.pid, Started: s.server})
-	for _, r := range rows {
-		if r.Key == 0 && !s.inside { // for the end of a statement
-			continue
-		}
-		all = append(all, Request{Transaction: fmt.Sprint(s.life(), " ", r.Pid, " ", r.Transaction), Key: r.Key, Application: r.ApplicationName, Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid, Answer: AnswerKey(r.Pid, r.Transaction)})
-	}
-	return all, err
-}
-
-// life is the part of a request's name that tells it from those of another life of the server:
-// the server numbers transactions anew when it is started, and, without another start time, when
-// one of its processes has crashed. In transaction scope the next session may hear a request
-// again, on the same backend.
-func (s *Session) life() string {
-	if s.inside {
-		return s.server
-	}
-	return strconv.FormatInt(s.number, 10)
-}
-
 // Valid reports whether the lock can still be relied on, by the clocks at the time of the call.
 func (s *Session) Valid() bool { return s.Proof.Left() > 0 && s.ctx.Err() == nil }
 
@@ -202,6 +160,17 @@ func (s *Session) TermContext() context.Context { return s.termCtx }
 
 // PID is the process id of the session's backend.
 func (s *Session) PID() int32 { return s.pid }
+
+// Number tells the session from others of this process.
+func (s *Session) Number() int64 { return s.number }
+
+// ServerStart is when the session's server started. The server is asked once.
+func (s *Session) ServerStart(ctx context.Context) (started string, err error) {
+	if s.server == "" {
+		s.server, err = Ask0(ctx, s, (*db.Queries).ServerStart)
+	}
+	return s.server, err
+}
 
 // SetBackend records the backend that has answered, and when its server started.
 func (s *Session) SetBackend(pid int32, started string) { s.pid, s.server = pid, started }
@@ -289,21 +258,5 @@ func (s *Session) awaitHolds() {
 	select {
 	case <-s.holds.Idle():
 	case <-time.After(s.Proof.Lease.Drain):
-	}
-}
-
-// answerTime bounds the wait for an answer that does not come on the session: to one lease, or
-// to half of the remaining drain once ended is done, so that the work can return in time.
-func (s *Session) answerTime(ended context.Context) (context.Context, context.CancelFunc) {
-	within, giveUp := context.WithCancelCause(context.WithoutCancel(ended))
-	detach := context.AfterFunc(ended, func() {
-		backoff.Sleep(within, s.Proof.DrainLeft()/2)
-		giveUp(context.Cause(ended))
-	})
-	ctx, cancel := context.WithTimeoutCause(within, s.Proof.Lease.Length, fmt.Errorf("%w within one lease", pgerr.ErrNoAnswer))
-	return ctx, func() {
-		cancel()
-		detach()
-		giveUp(nil)
 	}
 }

@@ -34,18 +34,13 @@ type Session struct {
 	errTimeout error                   // of a call that takes longer than the validity that is left
 	abandoned  func(error)             // reports a driver call that does not return
 
-	number int64       // of this session, in this process
-	pid    int32       // of the backend that the first statement reached
-	server string      // when its server started; in session scope "" until a check or a request asks
-	mark   string      // of its transaction, which only PingTransaction inside that shows; "" before a statement has told
-	name   int64       // random; see Name
-	named  atomic.Bool // the session holds that lock
+	number int64  // of this session, in this process
+	pid    int32  // of the backend that the first statement reached
+	server string // when its server started; in session scope "" until a check or a request asks
+	mark   string // of its transaction, which only PingTransaction inside that shows; "" before a statement has told
 
 	termCtx  context.Context // done when no term may go on
 	endTerms context.CancelCauseFunc
-
-	seeking atomic.Bool // whether hear asks for them
-	unheard int         // how often in a row it could not
 
 	holds   *gate.Gate    // the work that relies on the session's locks
 	evict   func()        // terminates the backend if a pooler has moved the session from it; may be nil

@@ -43,42 +43,24 @@ func (c lateConn) Rollback() error                     { return nil }
 func (c lateConn) ResetSession(context.Context) error { return nil }
 func (c lateConn) IsValid() bool                      { return true }
 
-func TestALateConnectionOrTransactionReturnsToThePool(t *testing.T) {
-	open := make(chan struct{})
-	close(open)
-	for name, test := range map[string]struct {
-		driver func(late chan struct{}) lateDriver
-		call   func(ctx context.Context, pool *sql.DB) error
-	}{
-		"a connection": {func(late chan struct{}) lateDriver { return lateDriver{late, open} }, func(ctx context.Context, pool *sql.DB) error {
-			_, err := borrow(ctx, pool, lease.Lease{Length: time.Minute}, func(error) {})
-			return err
-		}},
-		"a transaction": {func(late chan struct{}) lateDriver { return lateDriver{open, late} }, func(ctx context.Context, pool *sql.DB) error {
-			_, err := (&Session{}).Begin(ctx, pool, nil)
-			return err
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				late := make(chan struct{})
-				pool := sql.OpenDB(test.driver(late))
-				defer pool.Close()
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				began := time.Now()
-				err := test.call(ctx, pool)
-				if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "within") || time.Since(began) != time.Second {
-					t.Errorf("got %v after %v", err, time.Since(began))
-				}
-				close(late)
-				synctest.Wait()
-				if n := pool.Stats().InUse; n != 0 {
-					t.Errorf("%d connections are in use", n)
-				}
-			})
-		})
-	}
+func TestALateConnectionReturnsToThePool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := make(chan struct{})
+		pool := sql.OpenDB(lateDriver{late, nil})
+		defer pool.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := borrow(ctx, pool, lease.Lease{Length: time.Minute}, func(error) {})
+		if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "within") || time.Since(began) != time.Second {
+			t.Errorf("got %v after %v", err, time.Since(began))
+		}
+		close(late)
+		synctest.Wait()
+		if n := pool.Stats().InUse; n != 0 {
+			t.Errorf("%d connections are in use", n)
+		}
+	})
 }
 
 // A hangingConn hangs when it is taken from the pool again. So may a connection of pgx, which

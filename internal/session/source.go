@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -25,18 +24,16 @@ const (
 	Releasing               // the release of a lock that nobody uses
 	SettingUp               // applying a session setting, which is left out
 	Calling                 // a driver call that did not return in time
-	Hearing                 // looking for requests to a leader
 )
 
 // Config is what the sessions of a Source are like.
 type Config struct {
-	Name       string // the application_name: the candidate's id
-	Scope      Scope
-	Lease      lease.Lease
-	Parts      []Part          // in the order in which they are called
-	Pins       int             // connections that a session pins; 0 means 1
-	OnBeat     func(Beat)      // called after each heartbeat, which waits for it
-	OnRequests func([]Request) // called with all requests to the session's terms that stand, one call at a time
+	Name   string // the application_name: the candidate's id
+	Scope  Scope
+	Lease  lease.Lease
+	Parts  []Part     // in the order in which they are called
+	Pins   int        // connections that a session pins; 0 means 1
+	OnBeat func(Beat) // called after each heartbeat, which waits for it
 	// Report receives failures that end no session. It returns at once.
 	Report func(context.Context, Task, error)
 }
@@ -158,7 +155,7 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 			from.SuspectPooler(err)
 		}
 		from.checked = from.checked && (err == nil || ctx.Err() != nil || errors.Is(err, pgerr.ErrOpenTransaction))
-		if isSuspicious(err) {
+		if IsSuspicious(err) {
 			live.suspect(from.pool)
 		}
 		dead := pgerr.MaybeBroken(err) && !errors.Is(err, pgerr.ErrSessionPooled) || errors.Is(err, pgerr.ErrOpenTransaction)
@@ -194,35 +191,8 @@ func (from *Source) Start(s *Session) {
 				s.endTerms(err)
 			}
 			own.OnBeat(b)
-		}, func(rung bool) { own.hear(s, rung) })
+		})
 	}()
-}
-
-// hear asks for the requests to the session if somebody rings, unless it is just doing so. No
-// heartbeat waits for that. While it cannot ask, requests wait; the second failure in a row is
-// reported. If nobody rings, no request stands.
-func (from *Source) hear(s *Session, rung bool) {
-	if !s.seeking.CompareAndSwap(false, true) {
-		return
-	}
-	if !rung {
-		from.OnRequests(nil)
-		s.seeking.Store(false)
-		return
-	}
-	s.helpers.Go(func() {
-		defer s.seeking.Store(false)
-		all, err := s.requests(from.pool)
-		if err == nil {
-			s.unheard = 0
-			from.OnRequests(all)
-			return
-		}
-		if s.unheard++; s.unheard == 2 && s.ctx.Err() == nil {
-			from.Report(s.ctx, Hearing, fmt.Errorf("elector: cannot ask, beside the session, who has a request to the leader; requests wait: %w", pgerr.Explain(err)))
-		}
-		backoff.Sleep(s.ctx, s.Proof.Lease.Heartbeat) // a suspicion may cause more heartbeats
-	})
 }
 
 // Evict terminates a backend that still holds the lock, or that of two integers, although a

@@ -87,7 +87,6 @@ func TestClassesOfLocksAreHashesOfTheirNames(t *testing.T) {
 		class int
 		used  []string
 	}{
-		{"bell", Bell, []string{db.Ping, db.Ring, db.Requests}},
 		{"lease", leaseClass, []string{db.TryLock, db.PrepareWait, db.Holder, db.AdvisoryLocks}},
 		{"lease in transaction", leaseClassInside, []string{db.TryTransactionLock, db.PrepareWait, db.Holder, db.AdvisoryLocks}},
 		{"since", sinceClass, []string{db.Confirm, db.TryTransactionLock, db.TryInTransaction, db.Holder, db.AdvisoryLocks}},

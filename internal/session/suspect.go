@@ -50,9 +50,9 @@ func (l *sessions) suspect(pool *sql.DB) {
 	}
 }
 
-// isSuspicious reports whether an error says that the connection has broken or that there
+// IsSuspicious reports whether an error says that the connection has broken or that there
 // is no primary behind it: 57P03 is for a server that starts up or shuts down.
-func isSuspicious(err error) bool {
+func IsSuspicious(err error) bool {
 	return pgerr.MaybeBroken(err) || pgerr.State(err) == "57P03" || errors.Is(err, pgerr.ErrServerReadOnly)
 }
 
@@ -72,3 +72,6 @@ func EachLive(pool *sql.DB, do func(*Session)) {
 		do(s)
 	}
 }
+
+// Suspect raises a suspicion for each session of the pool that is kept alive.
+func Suspect(pool *sql.DB) { live.suspect(pool) }

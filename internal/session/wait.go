@@ -15,22 +15,6 @@ func (s *Session) HoldLife(candidateID string) error {
 	return s.HoldPair(LifeKey(candidateID, s.pid), errLifeTaken)
 }
 
-// Name is the key of a lock of two integers by which fenced transactions know the session. The first
-// call takes it. In transaction scope the transaction has a name.
-func (s *Session) Name(ctx context.Context) (int64, error) {
-	if s.inside || s.named.Load() {
-		return s.name, nil
-	}
-	switch granted, err := s.TryPairBy(ctx, s, s.name); {
-	case err != nil:
-		return 0, err
-	case !granted:
-		return 0, errLifeTaken
-	}
-	s.named.Store(true)
-	return s.name, nil
-}
-
 // HoldPair takes a lock of two integers of this session's own. It returns taken if another has it.
 func (s *Session) HoldPair(key int64, taken error) error {
 	granted, err := s.TryPair(key)

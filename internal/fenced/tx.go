@@ -1,4 +1,4 @@
-package session
+package fenced
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A Tx is a transaction of the user's. Its connection is kept beside it: after a failed
@@ -20,7 +21,7 @@ import (
 type Tx struct {
 	*sql.Tx
 	Began   int64 // when it began, if it was fenced (db.TransactionStart)
-	session *Session
+	session *session.Session
 	pool    *sql.DB
 	conn    *sql.Conn
 	within  context.Context // once it is done, answers are awaited within the drain only
@@ -30,10 +31,10 @@ type Tx struct {
 // Begin begins a transaction on a connection of the pool. As database/sql does, it takes
 // another one if that is dead, or inside a transaction of other code, where lib/pq refuses
 // to begin one.
-func (s *Session) Begin(ctx context.Context, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
+func Begin(ctx context.Context, s *session.Session, pool *sql.DB, opts *sql.TxOptions) (*Tx, error) {
 	return backoff.AwaitOr(ctx, func(ctx context.Context) (*Tx, error) {
 		for idle := pool.Stats().Idle; ; idle-- {
-			tx := &Tx{session: s, pool: pool, within: s.termCtx}
+			tx := &Tx{session: s, pool: pool, within: s.TermContext()}
 			var err error
 			if tx.conn, err = pool.Conn(ctx); err != nil {
 				tx.Suspect(ctx, err)
@@ -71,7 +72,7 @@ func (tx *Tx) isSpoilt(err error) bool {
 // Suspect has a heartbeat sent at once if err, of a statement of the transaction, says that
 // the server may be gone. An error of a context that has ended says nothing.
 func (tx *Tx) Suspect(ctx context.Context, err error) {
-	if ctx.Err() == nil && isSuspicious(err) {
+	if ctx.Err() == nil && session.IsSuspicious(err) {
 		tx.HeartbeatNow()
 	}
 }
@@ -80,7 +81,7 @@ func (tx *Tx) Suspect(ctx context.Context, err error) {
 // transaction.
 func (tx *Tx) HeartbeatNow() {
 	tx.session.HeartbeatNow()
-	live.suspect(tx.pool)
+	session.Suspect(tx.pool)
 }
 
 // end rolls back, unless the transaction has ended.
@@ -128,7 +129,7 @@ func (tx *Tx) finish(last func(context.Context) error) (outcome, late error) {
 		return nil, nil
 	}
 	tx.ended = true
-	ctx, cancel := tx.session.answerTime(tx.within)
+	ctx, cancel := answerTime(tx.session, tx.within)
 	defer cancel()
 	return backoff.Await(ctx, func(ctx context.Context) (error, error) {
 		defer tx.end()
@@ -175,4 +176,20 @@ const unknownCompletion = "40003"
 // (25), and one in the way of others (40). PostgreSQL manual, appendix A.
 func meansRollback(state string) bool {
 	return len(state) == 5 && slices.Contains([]string{"23", "25", "40"}, state[:2])
+}
+
+// answerTime bounds the wait for an answer that does not come on the session: to one lease, or
+// to half of the remaining drain once ended is done, so that the work can return in time.
+func answerTime(s *session.Session, ended context.Context) (context.Context, context.CancelFunc) {
+	within, giveUp := context.WithCancelCause(context.WithoutCancel(ended))
+	detach := context.AfterFunc(ended, func() {
+		backoff.Sleep(within, s.Proof.DrainLeft()/2)
+		giveUp(context.Cause(ended))
+	})
+	ctx, cancel := context.WithTimeoutCause(within, s.Proof.Lease.Length, fmt.Errorf("%w within one lease", pgerr.ErrNoAnswer))
+	return ctx, func() {
+		cancel()
+		detach()
+		giveUp(nil)
+	}
 }

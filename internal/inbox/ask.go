@@ -1,4 +1,4 @@
-package session
+package inbox
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/session"
 )
 
 // An Asking is a request that is being made, on a connection of its own. It lasts until
@@ -24,20 +25,20 @@ type Asking struct {
 // askingBound is how long the server keeps a request whose connection is silent.
 const askingBound = 10 * time.Second
 
-// RequestLeader makes the request of that key to the session with that backend. A name, if not "", is
+// Send makes the request of that key to the session with that backend. A name, if not "", is
 // the application_name of the connection meanwhile.
-func RequestLeader(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (*Asking, error) {
+func Send(ctx context.Context, pool *sql.DB, pid int32, key int64, name string) (*Asking, error) {
 	within, cancel := context.WithCancel(ctx)
-	local := []Setting{{"idle_in_transaction_session_timeout", fmt.Sprint(askingBound.Milliseconds())}, {"transaction_timeout", "0"}}
+	local := []session.Setting{{Name: "idle_in_transaction_session_timeout", Value: fmt.Sprint(askingBound.Milliseconds())}, {Name: "transaction_timeout", Value: "0"}}
 	if name != "" {
-		local = append(local, Setting{"application_name", name})
+		local = append(local, session.Setting{Name: "application_name", Value: name})
 	}
 	asking, err := backoff.AwaitOr(ctx, func(context.Context) (*Asking, error) {
 		tx, err := pool.BeginTx(within, nil)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := db.New(tx).ApplySettings(within, db.ApplySettingsParams{Settings: Encode(local), OnlyLocal: true}); err != nil {
+		if _, err := db.New(tx).ApplySettings(within, db.ApplySettingsParams{Settings: session.Encode(local), OnlyLocal: true}); err != nil {
 			_ = tx.Rollback()
 			return nil, err
 		}

@@ -1,0 +1,122 @@
+// Package fenced is the transactions that commit only inside a term: a next leader waits until they have
+// ended, and none begins after its grant.
+package fenced
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// ErrGuardTaken is returned when the session of the term holds its lock, and another one that of a next
+// leader.
+var ErrGuardTaken = errors.New("elector: another session holds the lock that only a next leader takes, and this one still leads: does a stranger use this database?")
+
+// errNameTaken is returned when a session cannot take the lock by which its transactions know it.
+var errNameTaken = errors.New("elector: another session holds the lock by which this one is known: does a stranger use this database?")
+
+// names are by what the fenced transactions of each session know it.
+var names session.PerSession[name]
+
+type name struct {
+	key   atomic.Int64 // of a lock of two integers, random; 0 before the first transaction
+	taken atomic.Bool  // the session holds that lock
+}
+
+// nameOf is the key of a lock of two integers by which fenced transactions know the session. The first
+// call takes it. In transaction scope the transaction has a name.
+func nameOf(ctx context.Context, s *session.Session) (int64, error) {
+	n := names.Of(s)
+	n.key.CompareAndSwap(0, int64(rand.Uint64()))
+	key := n.key.Load()
+	if s.InTransaction() || n.taken.Load() {
+		return key, nil
+	}
+	switch granted, err := s.TryPairBy(ctx, s, key); { // of two calls at once both take it: locks nest
+	case err != nil:
+		return 0, err
+	case !granted:
+		return 0, errNameTaken
+	}
+	n.taken.Store(true)
+	return key, nil
+}
+
+// Places say which server a session is on.
+type Places interface {
+	IsOn(ctx context.Context, s *session.Session, reached db.IdentifyRow) bool
+	Elsewhere(ctx context.Context, s *session.Session, reached db.IdentifyRow) error
+}
+
+// Fence makes the transaction, on any connection of the same database, one that the next
+// holder of the lock waits for, and bounds how long that can take. After an error the
+// transaction must be rolled back. The error wraps pgerr.ErrSessionLost if the session does not
+// hold the lock any more, ErrGuardTaken if it does and another session is at the barrier,
+// pgerr.ErrConfig if the pool leads elsewhere, and pgerr.ErrOpenTransaction if other
+// code has written in the transaction.
+func Fence(ctx context.Context, l *lock.Lock, tx *Tx, places Places) error {
+	name, err := nameOf(ctx, l.Session)
+	if err != nil { // which says nothing of the lock
+		tx.Rollback()
+		err = fmt.Errorf("elector: name the session for fenced transactions: %w", pgerr.Explain(err))
+		if lost := l.Verify(ctx); lost != nil {
+			err = pgerr.Wrap(lost, err)
+		}
+		return err
+	}
+	high, low := lockkey.Halves(l.Key())
+	term := db.EnterTermParams{
+		GuardHigh: high, GuardLow: low, Key: l.Key(), Pid: l.PID(), Name: name, Transaction: l.Transaction(), Settings: session.FenceSettings(l.Proof.Lease),
+	}
+	row, err := backoff.Await(ctx, func(ctx context.Context) (db.EnterTermRow, error) { return db.New(tx.Tx).EnterTerm(ctx, term) })
+	if err != nil {
+		tx.Suspect(ctx, err)
+		return fmt.Errorf("elector: enter the term: %w", err)
+	}
+	switch row.Outcome {
+	case "entered":
+		tx.Began = row.Began
+		return nil
+	case "open":
+		return pgerr.ErrOpenTransaction
+	}
+	return refuse(ctx, l, tx, places, row.Outcome)
+}
+
+// refuse is why the transaction could not enter its term. It rolls back before it asks the
+// session, which may take its time: the next leader waits for the transaction.
+func refuse(ctx context.Context, l *lock.Lock, tx *Tx, places Places, outcome string) error {
+	reached, unknown := backoff.Await(ctx, db.New(tx.Tx).Identify)
+	tx.Rollback()
+	switch err := l.Verify(ctx); {
+	case err != nil:
+		return err
+	case outcome == "superseded" && unknown == nil && places.IsOn(ctx, l.Session, reached): // a next leader would have the lock
+		return ErrGuardTaken
+	case unknown == nil:
+		return places.Elsewhere(ctx, l.Session, reached)
+	}
+	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", pgerr.ErrConfig, l.PID())
+}
+
+// NamePrepared is err, of a transaction that its function has ended, and the prepared transaction that it may have
+// left, which holds the guard lock.
+func NamePrepared(ctx context.Context, l *lock.Lock, pool *sql.DB, err error) error {
+	rows, _ := session.Ask(ctx, session.Reading(pool, l.Proof.Lease.Length), (*db.Queries).EndOverdue,
+		db.EndOverdueParams{Key: l.Key(), LeaseMillis: math.MaxInt32}) // and none of this age
+	if prepared := lock.FindPrepared(rows); prepared != nil {
+		return fmt.Errorf("%w: %w", err, prepared)
+	}
+	return err
+}

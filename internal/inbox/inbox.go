@@ -1,0 +1,106 @@
+// Package inbox is the requests that others make of a leader: to resign, to transfer its lock, to let a
+// statement go on that waits for its transaction. They are locks, so nobody needs a privilege.
+package inbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// A Request asks a session to end one of its terms.
+type Request struct {
+	Transaction string // of the one who asks; names the request, also among those of other servers
+	Key         int64  // ResignKey or TransferKey of the election; 0 to wait for the end of the session's transaction
+	Application string // of the one who asks, or the id of the successor
+	Role        string // of the one who asks
+	Addr        string // "" if hidden
+	PID         int32  // of its backend
+	Answer      int64  // the key of the lock of two integers that answers it
+}
+
+// A Part looks for the requests to each session that it hears of.
+type Part struct {
+	session.NoPart
+	pool      *sql.DB
+	onAll     func([]Request)
+	onFailure func(context.Context, error)
+	looks     session.PerSession[look]
+}
+
+// A look is what is known of the looks for the requests to one session.
+type look struct {
+	busy     atomic.Bool // while one goes on
+	failures int         // in a row
+}
+
+// New makes the part. onAll is called with all requests to a session's terms that stand, one call at a
+// time; onFailure, which returns at once, when requests cannot be asked for.
+func New(pool *sql.DB, onAll func([]Request), onFailure func(context.Context, error)) *Part {
+	return &Part{pool: pool, onAll: onAll, onFailure: onFailure}
+}
+
+// Beat asks for the requests to the session if somebody rings, unless it is just doing so. No heartbeat
+// waits for that. While it cannot ask, requests wait; the second failure in a row is reported. If nobody
+// rings, no request stands.
+func (p *Part) Beat(s *session.Session, b session.Beat) error {
+	look := p.looks.Of(s)
+	if !look.busy.CompareAndSwap(false, true) {
+		return nil
+	}
+	if !b.Rung {
+		p.onAll(nil)
+		look.busy.Store(false)
+		return nil
+	}
+	s.Go(func() {
+		defer look.busy.Store(false)
+		all, err := p.requests(s)
+		if err == nil {
+			look.failures = 0
+			p.onAll(all)
+			return
+		}
+		if look.failures++; look.failures == 2 && s.Context().Err() == nil {
+			p.onFailure(s.Context(), fmt.Errorf("elector: cannot ask, beside the session, who has a request to the leader; requests wait: %w", pgerr.Explain(err)))
+		}
+		backoff.Sleep(s.Context(), s.Proof.Lease.Heartbeat) // a suspicion may cause more heartbeats
+	})
+	return nil
+}
+
+// requests asks, on another connection, for those that ring this session's bell. In a failover that
+// may reach another server, where another backend has its process id.
+func (p *Part) requests(s *session.Session) (all []Request, err error) {
+	started, err := s.ServerStart(s.Context())
+	if err != nil {
+		return nil, err
+	}
+	rows, err := session.Ask(s.Context(), session.Reading(p.pool, s.Proof.Lease.Length), (*db.Queries).Requests, db.RequestsParams{Pid: s.PID(), Started: started})
+	for _, r := range rows {
+		if r.Key == 0 && !s.InTransaction() { // for the end of a statement
+			continue
+		}
+		all = append(all, Request{Transaction: fmt.Sprint(scopeOf(s, started), " ", r.Pid, " ", r.Transaction), Key: r.Key, Application: r.ApplicationName,
+			Role: r.Usename, Addr: r.ClientAddr, PID: r.Pid, Answer: AnswerKey(r.Pid, r.Transaction)})
+	}
+	return all, err
+}
+
+// scopeOf is the part of a request's name that tells it from those of another life of the server:
+// the server numbers transactions anew when it is started, and, without another start time, when
+// one of its processes has crashed. In transaction scope the next session may hear a request
+// again, on the same backend.
+func scopeOf(s *session.Session, serverStarted string) string {
+	if s.InTransaction() {
+		return serverStarted
+	}
+	return strconv.FormatInt(s.Number(), 10)
+}
