@@ -14,7 +14,7 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/deputy"
 )
 
 // lead makes a candidate that leads. Its term is resigned at the end of the test.
@@ -196,7 +196,7 @@ func (s *server) nameOf(t *testing.T, key int64, pid int) int64 {
 	t.Helper()
 	return one[int64](t, s.admin, `SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
 		WHERE locktype = 'advisory' AND pid = $1 AND objsubid = 2 AND mode = 'ExclusiveLock'
-		AND ((classid::bigint << 32) | objid::bigint | 1) <> ($2::bigint | 1)`, pid, session.SeatKey(key))
+		AND ((classid::bigint << 32) | objid::bigint | 1) <> ($2::bigint | 1)`, pid, deputy.SeatKey(key))
 }
 
 // A role that has become another one at its login does not see when its own backend began, nor does one

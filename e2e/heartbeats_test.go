@@ -13,7 +13,10 @@ import (
 
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/preflight"
+	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -46,14 +49,15 @@ func (s *server) beat(t *testing.T, d drivers, dsn, election string, leads bool)
 	c := session.Config{
 		Name:   b.id,
 		OnBeat: func(session.Beat) {},
+		Parts:  []session.Part{&preflight.Part{}, promotion.New(5 * time.Millisecond)},
 		Report: func(_ context.Context, _ session.Task, err error) { t.Error(err) },
 	}
 	c.Lease.Length, c.Lease.Heartbeat, c.Lease.Drain = time.Minute, 5*time.Millisecond, time.Second
 	if !leads {
 		c.Lease.Heartbeat = 100 * time.Millisecond // it tries more often
 	}
-	a := lock.New(session.NewSource(pool, c), lock.Config{Election: election, Key: elector.KeyFromName(election), Look: func() bool { return false }, Retry: retry, RetryInside: retry,
-		Sit: true, SitInside: true, Interval: 5 * time.Millisecond})
+	a := deputy.New(&lock.Dedicated{Source: session.NewSource(pool, c), Config: lock.Config{Election: election, Key: elector.KeyFromName(election),
+		Look: func() bool { return false }, Retry: retry, RetryInside: retry}}, deputy.Config{Sit: true, SitInside: true, Interval: 5 * time.Millisecond})
 	ctx, stop := context.WithCancel(context.Background())
 	first, ended := make(chan lock.Attempt, 1), make(chan struct{})
 	go func() {
@@ -68,8 +72,8 @@ func (s *server) beat(t *testing.T, d drivers, dsn, election string, leads bool)
 			case got.Lock != nil:
 				select {
 				case <-ctx.Done():
-				case <-got.Lock.TermContext().Done():
-					t.Error(context.Cause(got.Lock.TermContext()))
+				case <-got.Lock.Session.TermContext().Done():
+					t.Error(context.Cause(got.Lock.Session.TermContext()))
 				}
 				b.ended.Store(true)
 				got.Lock.WorkReturned()

@@ -16,8 +16,8 @@ import (
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/deputy"
 	ask "github.com/pgelector/pgelector/internal/pooled"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 // inTransactions are the ways to ask that work through a pooler that does not track prepared
@@ -195,7 +195,7 @@ func TestASuccessorInATransactionLeavesOneSeatForADeputy(t *testing.T) {
 		leader.follows(t)
 		expect(t, termOf(t, old).TransferTo(soon(t), leader.CandidateID()))
 		leader.elected(t)
-		seat := session.SeatKey(leader.Key()) | 1
+		seat := deputy.SeatKey(leader.Key()) | 1
 		sits := func(condition string) int {
 			return one[int](t, s.admin, `SELECT count(*)::int FROM pg_locks JOIN pg_stat_activity USING (pid)
 				WHERE locktype = 'advisory' AND objsubid = 2 AND ((classid::bigint << 32) | objid::bigint) | 1 = $1 AND `+condition, seat)

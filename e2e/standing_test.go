@@ -14,14 +14,14 @@ import (
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/lockkey"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 // offered waits until the lock of an offer to nobody is held, or is not.
 func (s *server) offered(t *testing.T, election string, is bool) {
 	t.Helper()
-	key := session.OfferKey("nobody", elector.KeyFromName(election))
+	key := handover.OfferKey("nobody", elector.KeyFromName(election))
 	eventually(t, fmt.Sprint("offered: ", is), func() bool { return len(s.locksOf(t, key, "objsubid = 2")) > 0 == is })
 }
 
@@ -42,7 +42,7 @@ func TestAWithdrawnTransferLeavesTheLeaderInOffice(t *testing.T) {
 			s.offered(t, election, true)
 			rows, err := db.New(s.admin).AdvisoryLocks(soon(t), db.Keys())
 			check(t, err)
-			offer := session.OfferKey("nobody", leader.Key())
+			offer := handover.OfferKey("nobody", leader.Key())
 			if slices.ContainsFunc(rows, func(r db.AdvisoryLocksRow) bool { return r.Key == offer }) {
 				t.Error("the offer is shown as an election")
 			}
@@ -178,7 +178,7 @@ func TestOffersThatAStrangerMakesCostAFollowerNoConnection(t *testing.T) {
 		pool, id := d.open(t, 1, s.DSN()), unique("follower")
 		pool.SetMaxOpenConns(5)
 		for _, election := range elections {
-			high, low := lockkey.Halves(session.OfferKey(id, elector.KeyFromName(election)))
+			high, low := lockkey.Halves(handover.OfferKey(id, elector.KeyFromName(election)))
 			_, err := db.New(stranger).TryPair(soon(t), db.TryPairParams{High: high, Low: low})
 			check(t, err)
 		}

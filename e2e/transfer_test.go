@@ -17,7 +17,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/handover"
 )
 
 // kinds makes candidates of each kind.
@@ -159,7 +159,7 @@ func TestTheTermGoesOnWithoutASuccessorThatDoesNotCome(t *testing.T) {
 				wraps(t, err, elector.ErrNoSuccessor)
 				wraps(t, err, context.DeadlineExceeded)
 				check(t, term.Verify(soon(t)))
-				if key := session.OfferKey(absent.CandidateID(), elector.KeyFromName(election)); len(s.locksOf(t, key, "objsubid = 2")) > 0 {
+				if key := handover.OfferKey(absent.CandidateID(), elector.KeyFromName(election)); len(s.locksOf(t, key, "objsubid = 2")) > 0 {
 					t.Error("the offer stands")
 				}
 				check(t, term.Resign(soon(t)))
@@ -228,7 +228,7 @@ func TestACancelledTransferLeavesNothingBehind(t *testing.T) {
 		wraps(t, err, elector.ErrNoSuccessor)
 		wraps(t, err, context.DeadlineExceeded)
 		eventually(t, "the offer is gone", func() bool {
-			return len(l.server.locksOf(t, session.OfferKey(other.CandidateID(), elector.KeyFromName(elections[0])), "objsubid = 2")) == 0
+			return len(l.server.locksOf(t, handover.OfferKey(other.CandidateID(), elector.KeyFromName(elections[0])), "objsubid = 2")) == 0
 		})
 		expect(t, term.Verify(soon(t)))
 		expect(t, termOf(t, g.all[1]).Verify(soon(t)))

@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
 // A campaign makes attempts until one is granted. What it counts ends with it.
@@ -47,7 +48,7 @@ func (c *campaign) run(ctx context.Context) (*Term, error) {
 
 // subscribe receives what concerns the campaign.
 func (c *campaign) subscribe() (unsubscribe func()) {
-	c.wakeUps = lock.NewWakeUps()
+	c.wakeUps = wakeup.New()
 	return c.candidate.subscribe(c.wakeUps.Wake, func(what event, id string) bool {
 		return what == eventFree || what == eventLed && c.announcer.seesLeader() || what == eventSuccessor && id == c.candidateID
 	})
@@ -160,7 +161,7 @@ func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 	if !c.terms.Begin(gate.Always) {
 		return lock.Attempt{Err: context.Cause(c.closing)}
 	}
-	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, WakeUps: c.wakeUps, Once: last})
+	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, Woken: c.wakeUps, Once: last})
 	if got.Lock == nil {
 		c.terms.Finish()
 	}
@@ -179,13 +180,13 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 		c.report(ctx, hooks.Failure{Op: hooks.OpToken, Err: fmt.Errorf("%w: this term has %d, and an earlier one had %d", ErrTokenFell, l.Token(), c.token)})
 	}
 	c.token = max(c.token, l.Token())
-	c.saw(ctx, lock.Holder{PID: l.PID(), CandidateID: c.candidateID})
-	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline(), InTransaction: l.InTransaction(),
+	c.saw(ctx, lock.Holder{PID: l.Session.PID(), CandidateID: c.candidateID})
+	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline(), InTransaction: l.Session.InTransaction(),
 		NotListening: c.listens()}
 	onElected := a.elected(t.ctx, elected, func(err error) { t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err)) })
 	t.untold.Store(t.work.Begin(gate.Always))
 	a.post(func() {
-		if l.Ended() == nil && t.untold.Swap(false) { // else the process, or an earlier hook, took longer than the session lived
+		if l.Session.Ended() == nil && t.untold.Swap(false) { // else the process, or an earlier hook, took longer than the session lived
 			defer t.work.Finish()
 			onElected()
 		}

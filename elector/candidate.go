@@ -7,9 +7,12 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/gate"
+	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/promotion"
+	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
 // A candidate is what an Elector, its campaigns and its terms share.
@@ -21,7 +24,7 @@ type candidate struct {
 	monitor   *healthMonitor  // nil without WithHealth
 	closing   context.Context // done when the elector, or its session, is closed
 	terms     *gate.Gate      // attempts and terms: the session's, if there is one
-	sender    *lock.Sender    // the session's, if there is one
+	sender    *wakeup.Sender  // the session's, if there is one
 	places    *promotion.Part // the session's, if there is one
 
 	inTransaction func() bool  // whether the last server was used in transaction scope
@@ -30,7 +33,7 @@ type candidate struct {
 	// Touched by the campaign, and by its term, alone.
 	acquirer lock.Acquirer
 	standing lock.Standing
-	wakeUps  *lock.WakeUps // nil without a notifier
+	wakeUps  *wakeup.Calls // nil without a notifier
 	seen     lock.Holder   // the leader that was last seen
 	token    int64         // the largest of its terms
 
@@ -40,7 +43,7 @@ type candidate struct {
 func newCandidate(pool *sql.DB, election string, c config) *candidate {
 	origin := hooks.Origin{Election: election, Key: c.key, CandidateID: c.candidateID}
 	n := &candidate{terms: gate.New(), places: promotion.New(c.deputyInterval / 2), config: c, pool: pool, election: election, announcer: newAnnouncer(origin, c.hooks, c.lease),
-		sender: lock.NewSender(pool, NotifyChannel, c.lease.Length)}
+		sender: wakeup.NewSender(pool, NotifyChannel, c.lease.Length)}
 	n.monitor = newHealthMonitor(c.check, c.healthPolicy, func(cause error) {
 		n.report(context.Background(), hooks.Failure{Op: hooks.OpHealth, Err: cause})
 	})
@@ -48,8 +51,13 @@ func newCandidate(pool *sql.DB, election string, c config) *candidate {
 }
 
 func (n *candidate) lockConfig() lock.Config {
-	return lock.Config{Election: n.election, Key: n.key, Look: n.announcer.seesLeader, Retry: n.retry, TokenEpoch: n.tokenEpoch,
-		Sit: n.standby != Poll, SitInside: n.sitsInside(), RetryInside: n.retryInside, Wait: n.standby == Wait, Interval: n.deputyInterval}
+	return lock.Config{Election: n.election, Key: n.key, Look: n.announcer.seesLeader, Retry: n.retry, RetryInside: n.retryInside, TokenEpoch: n.tokenEpoch,
+		Pair: deputy.SeatKey(n.key)}
+}
+
+func (n *candidate) deputyConfig() deputy.Config {
+	return deputy.Config{Sit: n.standby != Poll, SitInside: n.sitsInside(), Wait: n.standby == Wait, Interval: n.deputyInterval,
+		Offer: handover.OfferKey(n.candidateID, n.key), Succeed: handover.Succeed}
 }
 
 // retryEvery is the retry interval in force.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -52,7 +53,8 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 	}
 	e := newElector(context.Background(), pool, election, c)
 	source := session.NewSource(pool, c.sessions(pool, e.places, e.beat, e.hear, e.report))
-	e.acquirer, e.inTransaction, e.listens = lock.New(source, e.lockConfig()), source.InTransaction, source.ListensForLoss
+	e.acquirer = deputy.New(&lock.Dedicated{Config: e.lockConfig(), Source: source}, e.deputyConfig())
+	e.inTransaction, e.listens = source.InTransaction, source.ListensForLoss
 	return e, nil
 }
 

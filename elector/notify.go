@@ -9,7 +9,7 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
-	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
 // An event is what a notification says of its election.
@@ -68,7 +68,7 @@ func (n *candidate) guarded(call func()) {
 }
 
 // sleep waits for d, a wake-up, or the end of ctx.
-func sleep(ctx context.Context, d time.Duration, w *lock.WakeUps) {
+func sleep(ctx context.Context, d time.Duration, w *wakeup.Calls) {
 	if d > 0 && !w.Sleep(ctx, d) {
 		w.Renew()
 	}

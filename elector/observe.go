@@ -10,11 +10,14 @@ import (
 
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/deputy"
+	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
 // Leader is the session that holds an election's lock, as any role can see it.
@@ -61,7 +64,7 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	if err != nil {
 		return Leader{}, fmt.Errorf("elector: ask who leads: %w", err)
 	}
-	if term, leading := e.Term(); leading && holder.PID != term.lock.PID() { // the pool may have reached another server
+	if term, leading := e.Term(); leading && holder.PID != term.lock.Session.PID() { // the pool may have reached another server
 		promotion.LookAround(ctx, e.pool, e.lease.Length)
 	}
 	if !held {
@@ -106,7 +109,7 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 	case !errors.Is(err, ErrNoLeader):
 		return nil, err
 	}
-	followers, err := lock.FollowersOf(ctx, e.pool, e.key, e.lease.Length)
+	followers, err := deputy.FollowersOf(ctx, e.pool, e.key, e.lease.Length)
 	if err != nil {
 		return nil, fmt.Errorf("elector: ask who follows: %w", err)
 	}
@@ -123,7 +126,7 @@ func (e *Elector) Candidates(ctx context.Context) ([]Candidate, error) {
 // leads it yields a zero Leader once, and while the server cannot be asked the error once.
 func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
-		wakeUps := lock.NewWakeUps()
+		wakeUps := wakeup.New()
 		unsubscribe := e.subscribe(wakeUps.Wake, func(what event, _ string) bool { return what == eventFree || what == eventLed })
 		defer unsubscribe()
 		var last Leader
@@ -211,7 +214,7 @@ func request(ctx context.Context, pool *sql.DB, election, successor string, opts
 	case successor != "" && successor == leader.CandidateID:
 		return leaderOf(leader), nil
 	}
-	if t, inside := ctx.Value(leads{c.key}).(*Term); inside && t.lock.PID() == leader.PID && t.candidateID == leader.CandidateID {
+	if t, inside := ctx.Value(leads{c.key}).(*Term); inside && t.lock.Session.PID() == leader.PID && t.candidateID == leader.CandidateID {
 		return leaderOf(leader), fmt.Errorf("%w: a request from the work of the leader itself, which would wait for its own return: "+
 			"return from lead, or call Term.TransferTo", ErrConfig)
 	}
@@ -244,7 +247,7 @@ func askLeader(ctx context.Context, pool *sql.DB, c config, leader lock.Holder, 
 		}
 		if err == nil && rung && !told {
 			told = true
-			lock.NewSender(pool, NotifyChannel, c.lease.Length).Send(ctx, notifyPatience, payload(eventRequest, c.key))
+			wakeup.NewSender(pool, NotifyChannel, c.lease.Length).Send(ctx, notifyPatience, payload(eventRequest, c.key))
 		}
 		if err == nil {
 			now, held, failed := lock.HolderOf(ctx, pool, c.key, c.lease.Length)
@@ -379,7 +382,7 @@ func (t *Term) transferOnRequest(stands context.Context, r inbox.Request, cause 
 		t.tellEnded(stands, r)
 	case stands.Err() == nil:
 		t.reportRequest(fmt.Errorf("%w, and the term goes on: %w: %s", ErrNoSuccessor, absent, describe(r, true)))
-		t.lock.Answer(r.Answer, stands)
+		handover.Answer(t.lock, r.Answer, stands)
 	}
 }
 
@@ -387,7 +390,7 @@ func (t *Term) transferOnRequest(stands context.Context, r inbox.Request, cause 
 // may lead again soon, and others see only the session.
 func (t *Term) tellEnded(stands context.Context, r inbox.Request) {
 	if <-t.done; t.lock.IsShared() {
-		t.lock.Answer(r.Answer, stands)
+		handover.Answer(t.lock, r.Answer, stands)
 	}
 }
 

@@ -9,11 +9,15 @@ import (
 	"sync"
 
 	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/gate"
+	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/shared"
+	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
 // A Session carries many elections on one pinned connection. One statement per retry
@@ -22,7 +26,7 @@ import (
 // hook delays another election's.
 type Session struct {
 	pool     *sql.DB
-	shared   *lock.Shared
+	shared   *shared.Shared
 	listens  func() error // as of a candidate
 	config   config
 	opts     []Option // of its electors, before their own
@@ -30,7 +34,7 @@ type Session struct {
 	ctx      context.Context // done when Close is called
 	close    func()          // closes the session, once, and returns
 	terms    *gate.Gate      // attempts and terms of its electors, which Close waits for
-	sender   *lock.Sender    // of its electors' notifications
+	sender   *wakeup.Sender  // of its electors' notifications
 	places   *promotion.Part // of its electors
 	closed   chan struct{}   // closed when all is over
 
@@ -55,14 +59,15 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	s := &Session{pool: pool, config: c, ctx: ctx, terms: gate.New(), sender: lock.NewSender(pool, NotifyChannel, c.lease.Length),
+	s := &Session{pool: pool, config: c, ctx: ctx, terms: gate.New(), sender: wakeup.NewSender(pool, NotifyChannel, c.lease.Length),
 		places: promotion.New(c.deputyInterval / 2), closed: make(chan struct{}), electors: map[int64]*Elector{}}
 	for _, opt := range opts {
 		s.opts = append(s.opts, opt)
 	}
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks, c.lease)
 	source := session.NewSource(pool, c.sessions(pool, s.places, s.beat, s.hear, s.report))
-	s.shared, s.listens = lock.NewShared(ctx, source, c.retry, c.look(), c.tokenEpoch), source.ListensForLoss
+	offer := func(key int64) int64 { return handover.OfferKey(c.candidateID, key) }
+	s.shared, s.listens = shared.New(ctx, source, c.retry, c.look(), c.tokenEpoch, offer), source.ListensForLoss
 	s.close = sync.OnceFunc(func() {
 		cancel(ErrStopped)
 		go func() {
@@ -107,7 +112,9 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 	}
 	e := newElector(s.ctx, s.pool, election, c)
 	e.places = s.places
-	e.acquirer = s.shared.Acquirer(e.lockConfig(), session.NewSource(s.pool, e.sessions(s.pool, e.places, e.beat, e.hear, e.report)))
+	own := &lock.Dedicated{Config: e.lockConfig(), Source: session.NewSource(s.pool, e.sessions(s.pool, e.places, e.beat, e.hear, e.report))}
+	_ = deputy.New(own, e.deputyConfig()) // by which a leader on a session of its own takes a seat
+	e.acquirer = s.shared.Acquirer(own, handover.Succeed)
 	e.inTransaction, e.listens = func() bool { return false }, s.listens
 	e.terms, e.sender, e.onClosed = s.terms, s.sender, func() { s.remove(e) }
 	s.electors[c.key] = e
@@ -170,7 +177,7 @@ func (s *Session) beat(b session.Beat) {
 	if len(terms) == 0 {
 		return
 	}
-	held, err := terms[0].lock.HeldBySession() // one look, however many terms
+	held, err := shared.HeldBy(terms[0].lock.Session) // one look, however many terms
 	for _, t := range terms {
 		if err == nil && !held[t.key] {
 			t.check() // it may have been resigned meanwhile

@@ -12,6 +12,7 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/gate"
+	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
@@ -31,7 +32,7 @@ type Term struct {
 
 	mu     sync.Mutex              // makes the first ending the only one
 	cancel context.CancelCauseFunc // called by endFor alone
-	offer  *lock.Transfer          // to the successor; nil if there is none
+	offer  *handover.Transfer      // to the successor; nil if there is none
 
 	requested sync.Mutex  // held while a transfer is prepared on request, or the request answered
 	releasing atomic.Bool // all work and hooks have returned
@@ -56,12 +57,12 @@ func newTerm(ctx context.Context, n *candidate, l *lock.Lock, unclaim func()) *T
 			t.end(reason(cause), cause)
 		})
 	}
-	stopSession := endWith(l.TermContext(), reasonOf)
+	stopSession := endWith(l.Session.TermContext(), reasonOf)
 	stopClosing := endWith(n.closing, func(error) hooks.Reason { return hooks.Shutdown })
 	stopHealth := endWith(t.healthy, func(error) hooks.Reason { return hooks.Unhealthy })
-	stopRequests := n.subscribe(l.HeartbeatNow, func(what event, _ string) bool { return what == eventRequest })
+	stopRequests := n.subscribe(l.Session.HeartbeatNow, func(what event, _ string) bool { return what == eventRequest })
 	context.AfterFunc(t.ctx, func() { // a shared session outlives the term
-		n.sees(n.candidateID, l.Proof.RenewedAt())
+		n.sees(n.candidateID, l.Session.Proof.RenewedAt())
 		stopSession()
 		stopClosing()
 		stopHealth()
@@ -95,17 +96,17 @@ func (t *Term) ElectedAt() time.Time { return t.electedAt }
 
 // RenewedAt is when the last proof that the session lived was sent: the last
 // heartbeat that was answered, or another statement on the session.
-func (t *Term) RenewedAt() time.Time { return t.lock.Proof.RenewedAt() }
+func (t *Term) RenewedAt() time.Time { return t.lock.Session.Proof.RenewedAt() }
 
 // Deadline is when the term ends unless a heartbeat prolongs it.
-func (t *Term) Deadline() time.Time { return t.lock.Proof.Deadline() }
+func (t *Term) Deadline() time.Time { return t.lock.Session.Proof.Deadline() }
 
 // Valid reports whether the term goes on, by the clocks at the time of the
 // call: it is false from the deadline on, even in a process that was frozen
 // and has just been resumed. A true answer can be old by the time it is used;
 // for writes that must not be late there are the token and Verify.
 func (t *Term) Valid() bool {
-	return t.ctx.Err() == nil && t.closing.Err() == nil && t.healthy.Err() == nil && t.lock.Valid()
+	return t.ctx.Err() == nil && t.closing.Err() == nil && t.healthy.Err() == nil && t.lock.Session.Valid()
 }
 
 // check is Verify, for a heartbeat. The lock is not released meanwhile.
@@ -138,7 +139,7 @@ func (t *Term) over() error {
 		if t.ctx.Err() != nil {
 			return fmt.Errorf("%w: the term has ended: %w", ErrNotLeader, context.Cause(t.ctx))
 		}
-		if lost := t.lock.Ended(); lost != nil {
+		if lost := t.lock.Session.Ended(); lost != nil {
 			t.end(reasonOf(lost), lost)
 		} else if t.closing.Err() != nil {
 			t.end(hooks.Shutdown, context.Cause(t.closing))
@@ -197,8 +198,8 @@ func (t *Term) end(reason hooks.Reason, cause error) bool { return t.endFor(nil,
 
 // endFor is end in favor of a successor, if there is an offer. A session that has ended has ended
 // the term, also if that was not noticed yet.
-func (t *Term) endFor(offer *lock.Transfer, reason hooks.Reason, cause error) bool {
-	ended := t.lock.Ended()
+func (t *Term) endFor(offer *handover.Transfer, reason hooks.Reason, cause error) bool {
+	ended := t.lock.Session.Ended()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -218,7 +219,7 @@ func (t *Term) endFor(offer *lock.Transfer, reason hooks.Reason, cause error) bo
 func (t *Term) keep() {
 	t.notify(t.ctx, 0, eventLed)
 	<-t.ctx.Done()
-	at, late := time.Now(), t.lock.Proof.Overdue()
+	at, late := time.Now(), t.lock.Session.Proof.Overdue()
 	if late > 0 { // this process stood still, say, and another may have led since
 		at = t.Deadline()
 	}
@@ -245,7 +246,7 @@ func (t *Term) keep() {
 func (t *Term) release(reason hooks.Reason) (err error) {
 	t.releasing.Store(true)
 	defer t.lock.Discard()
-	if cause := context.Cause(t.lock.Context()); cause != nil {
+	if cause := context.Cause(t.lock.Session.Context()); cause != nil {
 		return fmt.Errorf("%w: the session ended before the lock could be released: %w", ErrNotLeader, cause)
 	}
 	if reason == hooks.Shutdown && !t.gracefulRelease {
@@ -342,7 +343,7 @@ var (
 // transfer ends the term in favor of the successor once that is the first in the queue. Otherwise
 // it takes the offer back, and returns why; the term goes on, unless it has ended.
 func (t *Term) transfer(ctx context.Context, successor string, reason hooks.Reason, cause error) error {
-	offer := t.lock.TransferTo(successor)
+	offer := handover.New(t.lock, successor)
 	absent := t.prepare(ctx, offer, successor)
 	if absent == nil && t.endFor(offer, reason, cause) {
 		return nil
@@ -356,7 +357,7 @@ func (t *Term) transfer(ctx context.Context, successor string, reason hooks.Reas
 
 // prepare makes the offer and waits until the successor is the first in the queue, while
 // the term goes on.
-func (t *Term) prepare(ctx context.Context, offer *lock.Transfer, successor string) error {
+func (t *Term) prepare(ctx context.Context, offer *handover.Transfer, successor string) error {
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}

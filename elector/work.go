@@ -19,7 +19,7 @@ import (
 // unless it resigns before.
 func (t *Term) awaitWork() {
 	t.work.Close()
-	began, lease, lost := time.Now(), t.lease, t.lock.Context().Done()
+	began, lease, lost := time.Now(), t.lease, t.lock.Session.Context().Done()
 	var reports sync.WaitGroup
 	defer reports.Wait()
 	defer time.AfterFunc(lease.Drain, t.returned).Stop()
@@ -41,7 +41,7 @@ func (t *Term) awaitWork() {
 	if t.untold.Swap(false) { // OnElected is not called any more
 		t.work.Finish()
 	}
-	left := t.lock.Proof.DrainLeft()
+	left := t.lock.Session.Proof.DrainLeft()
 	if t.unclaim != nil { // its work is not seen to return, and the lock may be held still
 		left = max(left, lease.Drain-time.Since(began))
 	}
@@ -78,7 +78,7 @@ func (t *Term) begin() bool {
 // handOut reports whether Campaign or TryCampaign may return the term. If not, because the
 // process has stood still since the grant, it waits for the end of the term.
 func (t *Term) handOut() bool {
-	if t.lock.Ended() == nil {
+	if t.lock.Session.Ended() == nil {
 		return true
 	}
 	t.returned()

@@ -19,6 +19,7 @@ import (
 	"github.com/pgelector/pgelector/electortest"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -610,7 +611,7 @@ func (b *bench) strangerOnSeats(s *candidate) *sql.Conn {
 	pool := b.Open()
 	stranger, err := pool.Conn(always)
 	b.check(err)
-	high, low := lockkey.Halves(session.SeatKey(s.Key()))
+	high, low := lockkey.Halves(deputy.SeatKey(s.Key()))
 	for _, seat := range []int32{low, low ^ 1} {
 		_, err := db.New(stranger).TryPair(always, db.TryPairParams{High: high, Low: seat})
 		b.wraps(err)

@@ -14,8 +14,8 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/lockkey"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 // onEach runs a test with a leader of each kind, whose caller campaigns.
@@ -52,7 +52,7 @@ func (b *bench) shares(c *candidate, election string, opts ...elector.SessionOpt
 
 // offered reports whether the lock of an offer is held.
 func (b *bench) offered(to string) bool {
-	key := session.OfferKey(to, elector.KeyFromName("orders"))
+	key := handover.OfferKey(to, elector.KeyFromName("orders"))
 	for _, l := range b.Locks() {
 		if l.Guard && l.Key == key {
 			return true
@@ -205,7 +205,7 @@ func TestOffersOfAStrangerTakeNoConnections(t *testing.T) {
 			e, err := leading.Elector(name)
 			b.check(err)
 			b.campaign(e)
-			high, low := lockkey.Halves(session.OfferKey("follower", e.Key()))
+			high, low := lockkey.Halves(handover.OfferKey("follower", e.Key()))
 			_, err = db.New(stranger).TryPair(always, db.TryPairParams{High: high, Low: low})
 			b.check(err)
 			e, err = following.Elector(name)

@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # What each package of the core may import from this module.
+spine='internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
+parts='internal/preflight internal/promotion internal/syncrep internal/inbox internal/deputy internal/handover internal/shared internal/fenced internal/wakeup'
 declare -A may=(
   [internal/pgerr]='' [internal/backoff]='' [internal/lockkey]='' [internal/gate]='' [internal/turn]=''
   [internal/lease]='internal/pgerr'
@@ -12,12 +14,12 @@ declare -A may=(
   [internal/pin]='db internal/pgerr internal/backoff'
   [internal/session]='db internal/gate internal/turn internal/pin internal/pooled internal/lease internal/lockkey internal/pgerr internal/backoff'
   [internal/lock]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
-  [internal/syncrep]='db internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
-  [internal/preflight]='db internal/session internal/pooled internal/turn internal/lease internal/lockkey internal/pgerr'
-  [internal/promotion]='db internal/session internal/backoff internal/pgerr'
-  [internal/inbox]='db internal/session internal/lockkey internal/backoff internal/pgerr'
-  [internal/fenced]='db internal/session internal/lock internal/lockkey internal/pin internal/backoff internal/pgerr'
-  [elector]='hooks internal/inbox internal/fenced internal/preflight internal/promotion internal/syncrep internal/gate internal/lock internal/session internal/lease internal/lockkey internal/pgerr internal/backoff'
+  [internal/preflight]="db internal/turn internal/pooled $spine"
+  [internal/promotion]="db $spine" [internal/syncrep]="db $spine" [internal/inbox]="db $spine"
+  [internal/deputy]="db $spine" [internal/handover]="db $spine" [internal/shared]="db $spine"
+  [internal/fenced]="db internal/pin $spine"
+  [internal/wakeup]="db $spine"
+  [elector]="hooks internal/gate $spine $parts"
 )
 pure=("${!may[@]}" health hooks hooks/hookstest hooks/metrics db roster dashboard electortest shard)
 

@@ -16,7 +16,7 @@ import (
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
 	"github.com/pgelector/pgelector/hooks/hookstest"
-	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/shared"
 )
 
 // A shared session sets up its connection and then tries all its elections at once.
@@ -31,7 +31,7 @@ type many struct {
 }
 
 // lifeKey is the key of the session's life lock.
-var lifeKey = session.LifeKey("web-1", sessionPID)
+var lifeKey = shared.LifeKey("web-1", sessionPID)
 
 func newMany(t *testing.T, n int64, opts ...elector.SessionOption) *many {
 	t.Helper()

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/e2e/docscheck"
+	"github.com/pgelector/pgelector/internal/deputy"
 	"github.com/pgelector/pgelector/internal/lockkey"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 func lead(t *testing.T, dsn, election, id string, more ...string) *running {
@@ -152,7 +152,7 @@ func TestDoctorNamesTheStrangerOnASeat(t *testing.T) {
 	dsn := database(t)
 	leading := lead(t, dsn, "billing", "first")
 	stranger := connection(t, dsn+"&application_name=stranger")
-	high, low := lockkey.Halves(session.SeatKey(keyOf("billing")))
+	high, low := lockkey.Halves(deputy.SeatKey(keyOf("billing")))
 	var pid int
 	check(t, stranger.QueryRow(t.Context(), `SELECT pg_backend_pid() WHERE pg_try_advisory_lock($1, $2) OR pg_try_advisory_lock($1, $2 # 1)`, high, low).Scan(&pid))
 	address := freeAddress(t)

@@ -12,9 +12,10 @@ import (
 	"testing"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/deputy"
+	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/session"
 )
 
 // A call is a statement of a script.
@@ -57,7 +58,7 @@ const sessionName = 70
 var verbs = map[string]func(*call) (string, error){
 	"TryLock": func(c *call) (string, error) {
 		high, low := guard(seat(c.key()))
-		offerHigh, offerLow := guard(session.OfferKey(c.candidate(), c.key()))
+		offerHigh, offerLow := guard(handover.OfferKey(c.candidate(), c.key()))
 		look := slices.Contains(c.words, "look")
 		row, err := c.q.TryLock(c, db.TryLockParams{Key: c.key(), Settings: c.settings(1), OfferHigh: offerHigh, OfferLow: offerLow,
 			Sit: slices.Contains(c.words, "sit"), SeatHigh: high, SeatLow: low, Look: look})
@@ -68,7 +69,7 @@ var verbs = map[string]func(*call) (string, error){
 	},
 	"TryTransactionLock": func(c *call) (string, error) {
 		high, low := guard(seat(c.key()))
-		offerHigh, offerLow := guard(session.OfferKey(c.candidate(), c.key()))
+		offerHigh, offerLow := guard(handover.OfferKey(c.candidate(), c.key()))
 		row, err := c.q.TryTransactionLock(c, db.TryTransactionLockParams{Key: c.key(), Settings: c.settings(1), OfferHigh: offerHigh, OfferLow: offerLow,
 			Sit: slices.Contains(c.words, "sit"), SeatHigh: high, SeatLow: low})
 		c.one.server, c.one.mark = row.Started, row.Mark
@@ -107,7 +108,7 @@ var verbs = map[string]func(*call) (string, error){
 		return fmt.Sprint(row.Granted, " ", c.name(row.Pid)), err
 	},
 	"TryLocks": func(c *call) (string, error) {
-		rows, err := c.q.TryLocks(c, pairs(c.words, func(key int64) int64 { return session.OfferKey(c.one.name, key) }))
+		rows, err := c.q.TryLocks(c, pairs(c.words, func(key int64) int64 { return handover.OfferKey(c.one.name, key) }))
 		return list(rows, func(r db.TryLocksRow) string { return fmt.Sprint(r.Key, " ", r.Outcome, " ", c.name(r.Pid)) }), err
 	},
 	"UnlockMany": func(c *call) (string, error) {
@@ -119,22 +120,22 @@ var verbs = map[string]func(*call) (string, error){
 		return list(keys, func(key int64) string { return fmt.Sprint(key) }), err
 	},
 	"Offer": func(c *call) (string, error) {
-		high, low := guard(session.OfferKey(c.words[0], number(c.words[1])))
+		high, low := guard(handover.OfferKey(c.words[0], number(c.words[1])))
 		offered, err := c.q.TryPair(c, db.TryPairParams{Inside: slices.Contains(c.words, "inside"), High: high, Low: low})
 		return fmt.Sprint(offered), err
 	},
 	"Withdraw": func(c *call) (string, error) {
-		high, low := guard(session.OfferKey(c.words[0], number(c.words[1])))
+		high, low := guard(handover.OfferKey(c.words[0], number(c.words[1])))
 		withdrawn, err := c.q.UnlockPair(c, db.UnlockPairParams{High: high, Low: low})
 		return fmt.Sprint(withdrawn), err
 	},
 	"OfferStands": func(c *call) (string, error) {
-		high, low := guard(session.OfferKey(c.one.name, c.key()))
+		high, low := guard(handover.OfferKey(c.one.name, c.key()))
 		row, err := c.q.PairIsFree(c, db.PairIsFreeParams{High: high, Low: low})
 		return fmt.Sprint(!row.Free), err
 	},
 	"HolderOffers": func(c *call) (string, error) {
-		offers, err := c.q.HolderOffers(c, db.HolderOffersParams{Key: c.key(), Offer: session.OfferKey(c.one.name, c.key())})
+		offers, err := c.q.HolderOffers(c, db.HolderOffersParams{Key: c.key(), Offer: handover.OfferKey(c.one.name, c.key())})
 		return fmt.Sprint(offers), err
 	},
 	"UnlockTo": func(c *call) (string, error) {
@@ -406,7 +407,7 @@ func pairs(keys []string, of func(key int64) int64) string {
 	return encode(all)
 }
 
-func seat(key int64) int64 { return session.SeatKey(key) }
+func seat(key int64) int64 { return deputy.SeatKey(key) }
 
 func guard(key int64) (high, low int32) { return int32(key >> 32), int32(key) }
 func number(word string) int64 {

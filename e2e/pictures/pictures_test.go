@@ -55,7 +55,7 @@ func TestTheRecordingCoversTheWholeMinute(t *testing.T) {
 func TestTheArithmeticMatchesTheElector(t *testing.T) {
 	for file, constants := range map[string][]string{
 		"elector/options.go":        {`defaultLease\s*= 10 \* time.Second`, `drainShare\s*= 5 `, `heartbeatShare\s*= 5 `},
-		"internal/session/lease.go": {`marginShare\s*= 10 `},
+		"internal/lease/lease.go": {`marginShare\s*= 10 `},
 	} {
 		source, err := os.ReadFile("../../" + file)
 		if err != nil {

@@ -16,15 +16,18 @@ import (
 	"testing"
 	"time"
 
+	sharedlock "github.com/pgelector/pgelector/internal/shared"
+
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"go.uber.org/goleak"
 
 	"github.com/pgelector/pgelector/e2e/must"
 	"github.com/pgelector/pgelector/e2e/pgcluster"
 	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/internal/deputy"
+	"github.com/pgelector/pgelector/internal/handover"
 	"github.com/pgelector/pgelector/internal/inbox"
 	"github.com/pgelector/pgelector/internal/lockkey"
-	"github.com/pgelector/pgelector/internal/session"
 	"github.com/pgelector/pgelector/shard"
 )
 
@@ -81,11 +84,11 @@ func TestTheVectorsAreThoseOfTheCodeAndOfTheServer(t *testing.T) {
 		code, server int64
 	}{
 		{"election", orders, hash("pgelector:orders")},
-		{"seat", session.SeatKey(orders), hashOf("pgelector seat:", orders)},
+		{"seat", deputy.SeatKey(orders), hashOf("pgelector seat:", orders)},
 		{"resign", inbox.ResignKey(orders), hashOf("pgelector resign:", orders)},
 		{"transfer", inbox.TransferKey(orders), hashOf("pgelector transfer:", orders)},
-		{"life", session.LifeKey("web-1", pid), hash("pgelector life:4242:web-1")},
-		{"offer", session.OfferKey("web-1", orders), hash(fmt.Sprintf("pgelector offer:%d:web-1", orders))},
+		{"life", sharedlock.LifeKey("web-1", pid), hash("pgelector life:4242:web-1")},
+		{"offer", handover.OfferKey("web-1", orders), hash(fmt.Sprintf("pgelector offer:%d:web-1", orders))},
 		{"answer", inbox.AnswerKey(pid, "3/7"), hash("pgelector answer:4242:3/7")},
 		{"shard", elector.KeyFromName(shard.Election("billing", "eu")), hash("pgelector:billing/eu")},
 		{"member", elector.KeyFromName(shard.Seats("billing")[0]), hash("pgelector:billing#0")},
@@ -99,14 +102,14 @@ func TestTheVectorsAreThoseOfTheCodeAndOfTheServer(t *testing.T) {
 	for _, row := range [][2]string{
 		{"election", fmt.Sprint(orders)},
 		{"guard", pair(orders)},
-		{"seat", pair(session.SeatKey(orders))},
-		{"other seat", pair(session.SeatKey(orders) ^ 1)},
-		{"offer", pair(session.OfferKey("web-1", orders))},
+		{"seat", pair(deputy.SeatKey(orders))},
+		{"other seat", pair(deputy.SeatKey(orders) ^ 1)},
+		{"offer", pair(handover.OfferKey("web-1", orders))},
 		{"bell", class("bell", pid)},
 		{"resign", pair(inbox.ResignKey(orders))},
 		{"transfer", pair(inbox.TransferKey(orders))},
 		{"answer", pair(inbox.AnswerKey(pid, "3/7"))},
-		{"life", pair(session.LifeKey("web-1", pid))},
+		{"life", pair(sharedlock.LifeKey("web-1", pid))},
 		{"lease", class("lease", 10_000)},
 		{"lease in transaction", class("lease in transaction", 10_000)},
 		{"since", class("since", term)},
@@ -261,13 +264,13 @@ func TestSessionsHoldTheLocksOfThePage(t *testing.T) {
 	_, backend := lead(t, pool)
 	const lease, since = "318473925, 10000 ShareLock", "521961639, 0 ShareLock"
 	same(t, "the leader", locksOf(t, pool, "pid = $1", backend),
-		exclusive(key), pairOf(session.SeatKey(key), "ExclusiveLock"), lease, since)
+		exclusive(key), pairOf(deputy.SeatKey(key), "ExclusiveLock"), lease, since)
 
 	e, err := elector.New(pool, t.Name(), elector.WithCandidateID("web-2"), elector.WithRetryInterval(50*time.Millisecond))
 	check(t, err)
 	check(t, e.Start(t.Context()))
-	deputy := eventually(t, 2, func() []string { return locksOf(t, pool, "application_name = 'web-2' AND state = 'idle'") })
-	same(t, "the deputy", deputy, pairOf(session.SeatKey(key)^1, "ExclusiveLock"), lease)
+	second := eventually(t, 2, func() []string { return locksOf(t, pool, "application_name = 'web-2' AND state = 'idle'") })
+	same(t, "the deputy", second, pairOf(deputy.SeatKey(key)^1, "ExclusiveLock"), lease)
 	check(t, e.Close(context.Background()))
 
 	// Its work does not return while the request stands.
@@ -298,7 +301,7 @@ func TestASharedSessionHoldsTheLocksOfThePage(t *testing.T) {
 	leader, err := e.Leader(t.Context())
 	check(t, err)
 	same(t, "a shared session", locksOf(t, pool, "pid = $1", leader.PID), exclusive(key),
-		pairOf(session.LifeKey("web-1", leader.PID), "ExclusiveLock"), "318473925, 10000 ShareLock")
+		pairOf(sharedlock.LifeKey("web-1", leader.PID), "ExclusiveLock"), "318473925, 10000 ShareLock")
 	check(t, term.Resign(t.Context()))
 }
 
@@ -306,5 +309,5 @@ func TestATransactionHoldsTheLocksOfThePage(t *testing.T) {
 	pool, key := connect(t), elector.KeyFromName(t.Name())
 	_, backend := lead(t, pool, elector.WithScope(elector.TransactionScope))
 	same(t, "a leader in transaction scope", locksOf(t, pool, "pid = $1", backend), exclusive(key),
-		pairOf(session.SeatKey(key), "ExclusiveLock"), "1530767677, 10000 ShareLock", "521961639, 0 ShareLock")
+		pairOf(deputy.SeatKey(key), "ExclusiveLock"), "1530767677, 10000 ShareLock", "521961639, 0 ShareLock")
 }

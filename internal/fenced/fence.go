@@ -77,7 +77,7 @@ func Fence(ctx context.Context, l *lock.Lock, tx *Tx, places Places) error {
 	}
 	high, low := lockkey.Halves(l.Key())
 	term := db.EnterTermParams{
-		GuardHigh: high, GuardLow: low, Key: l.Key(), Pid: l.PID(), Name: name, Transaction: l.Transaction(), Settings: session.FenceSettings(l.Proof.Lease),
+		GuardHigh: high, GuardLow: low, Key: l.Key(), Pid: l.Session.PID(), Name: name, Transaction: l.Transaction(), Settings: session.FenceSettings(l.Session.Proof.Lease),
 	}
 	row, err := backoff.Await(ctx, func(ctx context.Context) (db.EnterTermRow, error) { return db.New(tx.Tx).EnterTerm(ctx, term) })
 	if err != nil {
@@ -107,13 +107,13 @@ func refuse(ctx context.Context, l *lock.Lock, tx *Tx, places Places, outcome st
 	case unknown == nil:
 		return places.Elsewhere(ctx, l.Session, reached)
 	}
-	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", pgerr.ErrConfig, l.PID())
+	return fmt.Errorf("%w: the session of the term (backend %d) holds its lock, but not on the server and database of this pool", pgerr.ErrConfig, l.Session.PID())
 }
 
 // NamePrepared is err, of a transaction that its function has ended, and the prepared transaction that it may have
 // left, which holds the guard lock.
 func NamePrepared(ctx context.Context, l *lock.Lock, pool *sql.DB, err error) error {
-	rows, _ := session.Ask(ctx, session.Reading(pool, l.Proof.Lease.Length), (*db.Queries).EndOverdue,
+	rows, _ := session.Ask(ctx, session.Reading(pool, l.Session.Proof.Lease.Length), (*db.Queries).EndOverdue,
 		db.EndOverdueParams{Key: l.Key(), LeaseMillis: math.MaxInt32}) // and none of this age
 	if prepared := lock.FindPrepared(rows); prepared != nil {
 		return fmt.Errorf("%w: %w", err, prepared)

@@ -10,7 +10,7 @@ import (
 
 // An Acquirer acquires one election's lock. It serves one campaign at a time.
 type Acquirer interface {
-	// Acquire makes one attempt, or spends one heartbeat interval as the deputy.
+	// Acquire makes one attempt, or spends one heartbeat interval on a session that it keeps for its attempts.
 	Acquire(ctx context.Context, t Try) Attempt
 	// Close gives up what the acquirer keeps between two attempts. The next attempt is
 	// again the first of a campaign.
@@ -19,9 +19,20 @@ type Acquirer interface {
 
 // A Try is what the campaign knows before an attempt.
 type Try struct {
-	Last    Standing
-	WakeUps *WakeUps // may end the wait for a batch; may be nil
-	Once    bool     // there will be no other attempt: do not become the deputy
+	Last  Standing
+	Woken Waker // may end a wait
+	Once  bool  // there will be no other attempt: keep no session
+}
+
+// A Waker may end a wait before its time.
+type Waker interface {
+	// Woken receives when it does; the receiver then calls Spend.
+	Woken() <-chan struct{}
+	Spend()
+	// Sleep waits for d, a wake-up, which it spends, or the end of ctx. It reports whether it was a wake-up.
+	Sleep(ctx context.Context, d time.Duration) (woken bool)
+	// Renew allows more wake-ups: a regular attempt is due.
+	Renew()
 }
 
 // A Standing is what a candidate was by the last answer of a server.
@@ -42,7 +53,7 @@ const (
 	TooEarly                // as Failed, and after Next this candidate may lead
 	Busy                    // another session holds the lock
 	Granted                 // Lock is held
-	offered                 // busy, and its holder wants to transfer the lock to this candidate
+	Offered                 // busy, and its holder wants to transfer the lock to this candidate
 )
 
 // An Attempt is the result of one.
@@ -51,7 +62,7 @@ type Attempt struct {
 	Lock          *Lock
 	Holder        Holder // of a busy lock, if the acquirer looks for it and saw it
 	InTransaction bool   // in transaction scope
-	Deputy        bool   // the lock is busy, and this candidate holds the deputy's seat
+	Deputy        bool   // the lock is busy, and this candidate keeps a session to try it often
 	// Next is how long to wait before the next attempt. After a failure it is the longest
 	// time between two quick attempts while the server is away; 0 if the campaign does not
 	// pace those.
@@ -59,8 +70,8 @@ type Attempt struct {
 	Err  error
 }
 
-// failed is the attempt that ended with err.
-func failed(source *session.Source, err error, next time.Duration) Attempt {
+// Fail is the attempt that ended with err.
+func Fail(source *session.Source, err error, next time.Duration) Attempt {
 	var later session.Later
 	switch {
 	case errors.As(err, &later):
@@ -77,10 +88,7 @@ type Config struct {
 	Key         int64
 	Look        func() bool   // whether to ask who holds a busy lock
 	Retry       time.Duration // between two attempts
-	Sit         bool          // become the deputy if nobody is
-	SitInside   bool          // also in transaction scope, where each deputy takes one of a pooler's few connections
 	RetryInside time.Duration // between two attempts in transaction scope
-	Wait        bool          // as the deputy, wait in the server's queue
-	Interval    time.Duration // between two attempts of a deputy that does not wait
+	Pair        int64         // the key of a lock of two integers that sessions may hold beside; see Source.Evict
 	TokenEpoch  int64         // the least number that is added to the timeline of a token
 }

@@ -50,15 +50,15 @@ func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.
 		err = s.Proof.CheckInTime()
 	}
 	if err == nil && row.Held {
-		timeline, row.Token, err = tokenOf(row.Token, epoch, row.Epoch)
+		timeline, row.Token, err = TokenOf(row.Token, epoch, row.Epoch)
 	}
 	return row, timeline, err
 }
 
-// endOverdue terminates fenced transactions that have had their lease. The timeouts that
+// TerminateOverdue terminates fenced transactions that have had their lease. The timeouts that
 // InTx sets do that too, but none runs while the server waits for a frozen client in the
 // middle of a result or of a COPY.
-func endOverdue(ctx context.Context, s *session.Session, key int64, l lease.Lease) (prepared, err error) {
+func TerminateOverdue(ctx context.Context, s *session.Session, key int64, l lease.Lease) (prepared, err error) {
 	rows, err := session.Ask(ctx, s, (*db.Queries).EndOverdue, db.EndOverdueParams{Key: key, LeaseMillis: l.Length.Milliseconds()})
 	if err != nil {
 		return nil, fmt.Errorf("elector: terminate the overdue transactions of the last term (this role may lack pg_signal_backend): %w", err)
@@ -86,9 +86,9 @@ const (
 // MaxTokenEpoch leaves room for the first timeline.
 const MaxTokenEpoch = maxTimeline - 1
 
-// tokenOf is the server's timeline, and the token of a lock that it says it has granted. Without a
+// TokenOf is the server's timeline, and the token of a lock that it says it has granted. Without a
 // timeline and a transaction id nobody is elected: the answer is impossible.
-func tokenOf(answer, epoch int64, setting string) (timeline, token int64, err error) {
+func TokenOf(answer, epoch int64, setting string) (timeline, token int64, err error) {
 	timeline = answer >> timelineShift
 	xid := answer & (1<<timelineShift - 1)
 	if timeline <= 0 || xid == 0 {
@@ -126,9 +126,9 @@ func trial(ctx context.Context, s *session.Session, key int64) error {
 	return err
 }
 
-// missing is why a lock that the server has granted does not show in pg_locks: its locks are stubs,
+// Missing is why a lock that the server has granted does not show in pg_locks: its locks are stubs,
 // which no retry will change, or somebody has released it.
-func missing(ctx context.Context, s *session.Session) error {
+func Missing(ctx context.Context, s *session.Session) error {
 	if err := trial(ctx, s, int64(rand.Uint64())); err != nil {
 		return err
 	}

@@ -24,13 +24,6 @@ type Holder struct {
 	Blocks      string // says that it does not lead, and keeps the lock from all candidates; "" of a leader
 }
 
-// A Follower is a session that holds a seat of an election, or waits for its lock.
-type Follower struct {
-	Holder
-	Deputy bool      // it holds a seat
-	Since  time.Time // when its wait began; zero if it does not wait, or the server does not know yet
-}
-
 // HolderOf asks who holds the lock, on a connection of the pool. held is false if nobody
 // leads by it; holder may then block all candidates. It waits for the answer until ctx ends, and no longer than timeout.
 func HolderOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) (holder Holder, held bool, err error) {
@@ -59,10 +52,10 @@ func holderOf(row db.HolderRow) Holder {
 	return h
 }
 
-// holderSeenBy asks on the session. The holder is zero if there is none, or if the server
+// HolderSeenBy asks on the session. The holder is zero if there is none, or if the server
 // cannot be asked, which the next statement on the session finds too. A transaction would
 // keep locks of the relations that are read, so another connection asks.
-func holderSeenBy(ctx context.Context, s *session.Session, key int64) Holder {
+func HolderSeenBy(ctx context.Context, s *session.Session, key int64) Holder {
 	row, _ := session.Ask(ctx, s.Beside(), (*db.Queries).Holder, key)
 	if row.Blocks != "" {
 		return Holder{}
@@ -70,26 +63,8 @@ func holderSeenBy(ctx context.Context, s *session.Session, key int64) Holder {
 	return holderOf(row)
 }
 
-// FollowersOf asks for the sessions that hold a seat of the election or wait for its lock,
-// without the leader's, as HolderOf does.
-func FollowersOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) ([]Follower, error) {
-	rows, err := session.Ask(ctx, session.Reading(pool, timeout), (*db.Queries).Deputies, db.DeputiesParams{Key: key, Seat: session.SeatKey(key)})
-	if err != nil {
-		return nil, err
-	}
-	followers := make([]Follower, 0, len(rows))
-	for _, row := range rows {
-		followers = append(followers, Follower{
-			Holder: Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: db.Time(row.ConnectedMicros)},
-			Deputy: row.Seated,
-			Since:  db.Time(row.WaitingMicros),
-		})
-	}
-	return followers, nil
-}
-
-// holds asks whether the session holds the lock. It is an error if another backend answers.
-func holds(ctx context.Context, s *session.Session, key int64) (bool, error) {
+// Holds asks whether the session holds the lock. It is an error if another backend answers.
+func Holds(ctx context.Context, s *session.Session, key int64) (bool, error) {
 	row, err := session.Ask(ctx, s, (*db.Queries).HoldsLock, db.HoldsLockParams{Pid: s.PID(), Key: key})
 	if err == nil {
 		err = s.CheckPID(row.Pid)

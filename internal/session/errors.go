@@ -16,9 +16,6 @@ var ErrTransactionOver = errors.New("elector: the transaction that held the lock
 var ErrTwoServers = errors.New("elector: the pool leads to two servers, and only one of them has the lock: " +
 	"is an address moving in a failover, or does it lead to several primaries?")
 
-// errLifeTaken is of a session that cannot take the lock by which others know it.
-var errLifeTaken = errors.New("elector: another session holds the lock by which this one is known: does a stranger use this database?")
-
 // CheckOutside returns an error if a statement has found the connection inside a
 // transaction of other code.
 func (s *Session) CheckOutside(inTransaction bool) error {

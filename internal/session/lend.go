@@ -105,9 +105,7 @@ func (from *Source) LendIn(ctx context.Context, inside bool, fn func(*Session) e
 type Role string
 
 const (
-	Holder    Role = "holder" // which does not wait
-	Deputy    Role = "deputy"
-	Successor Role = "successor"
+	Holder Role = "holder" // which does not wait
 )
 
 // Open borrows a connection and prepares it for Wait.

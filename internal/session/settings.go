@@ -72,3 +72,10 @@ func Encode(parameter any) string {
 	text, _ := json.Marshal(parameter) // strings and integers only: cannot fail
 	return string(text)
 }
+
+// By locks of two integers a session tells others about itself: [db.TryLock] documents them.
+const (
+	leaseClass       = 318473925  // the second integer is the lease in milliseconds
+	leaseClassInside = 1530767677 // the same, in transaction scope
+	sinceClass       = 521961639  // the second is the time at which the term began, in seconds
+)

@@ -10,11 +10,6 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
-// HoldLife takes the session's life lock. Its key can be guessed, so a stranger may hold it.
-func (s *Session) HoldLife(candidateID string) error {
-	return s.HoldPair(LifeKey(candidateID, s.pid), errLifeTaken)
-}
-
 // HoldPair takes a lock of two integers of this session's own. It returns taken if another has it.
 func (s *Session) HoldPair(key int64, taken error) error {
 	granted, err := s.TryPair(key)

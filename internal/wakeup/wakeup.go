@@ -1,26 +1,27 @@
-package lock
+// Package wakeup is notifications: who sends them, and whom they wake.
+package wakeup
 
 import (
 	"context"
 	"time"
 )
 
-// maxWakeUps is how many attempts notifications may cause between two regular ones:
+// maxCalls is how many attempts notifications may cause between two regular ones:
 // enough for two leaders that resign and two that are elected.
-const maxWakeUps = 4
+const maxCalls = 4
 
-// WakeUps are the notifications that concern one campaign, or one observer. A nil one
+// Calls are the notifications that concern one campaign, or one observer. A nil one
 // receives none.
-type WakeUps struct {
+type Calls struct {
 	pending chan struct{}
 	left    int // until the next regular attempt
 }
 
-// NewWakeUps makes one that has received none.
-func NewWakeUps() *WakeUps { return &WakeUps{pending: make(chan struct{}, 1), left: maxWakeUps} }
+// New makes one that has received none.
+func New() *Calls { return &Calls{pending: make(chan struct{}, 1), left: maxCalls} }
 
 // Wake adds a wake-up. It may be called from any goroutine; the other methods are for one.
-func (w *WakeUps) Wake() {
+func (w *Calls) Wake() {
 	select {
 	case w.pending <- struct{}{}:
 	default: // one is pending already
@@ -28,7 +29,7 @@ func (w *WakeUps) Wake() {
 }
 
 // Woken receives a wake-up; the receiver then calls Spend.
-func (w *WakeUps) Woken() <-chan struct{} {
+func (w *Calls) Woken() <-chan struct{} {
 	if w == nil || w.left == 0 {
 		return nil
 	}
@@ -36,11 +37,11 @@ func (w *WakeUps) Woken() <-chan struct{} {
 }
 
 // Spend counts an attempt that a wake-up has caused.
-func (w *WakeUps) Spend() { w.left-- }
+func (w *Calls) Spend() { w.left-- }
 
 // Sleep waits for d, a wake-up, which it spends, or the end of ctx. It reports whether it was
 // a wake-up.
-func (w *WakeUps) Sleep(ctx context.Context, d time.Duration) (woken bool) {
+func (w *Calls) Sleep(ctx context.Context, d time.Duration) (woken bool) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
@@ -52,8 +53,8 @@ func (w *WakeUps) Sleep(ctx context.Context, d time.Duration) (woken bool) {
 }
 
 // Renew allows more wake-ups: a regular attempt is due.
-func (w *WakeUps) Renew() {
+func (w *Calls) Renew() {
 	if w != nil {
-		w.left = maxWakeUps
+		w.left = maxCalls
 	}
 }

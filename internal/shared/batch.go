@@ -1,4 +1,4 @@
-package lock
+package shared
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
@@ -58,12 +59,12 @@ func (w *worker) work() {
 }
 
 // isQuick reports whether the batches are quick attempts.
-func (w *worker) isQuick() bool { return w.led && time.Since(w.away) < QuickFor }
+func (w *worker) isQuick() bool { return w.led && time.Since(w.away) < lock.QuickFor }
 
 // pause is the time until the next batch.
 func (w *worker) pause() time.Duration {
 	if w.isQuick() {
-		return backoff.Jitter(Quick)
+		return backoff.Jitter(lock.Quick)
 	}
 	return backoff.Jitter(w.retry)
 }
@@ -163,10 +164,10 @@ func (w *worker) connect() error {
 			return err
 		}
 		s.EvictBy(func() {
-			life := session.LifeKey(w.source.Name, s.PID())
+			life := LifeKey(w.source.Name, s.PID())
 			w.source.Evict(s.PID(), life, life)
 		})
-		if err = s.HoldLife(w.source.Name); err != nil {
+		if err = s.HoldPair(LifeKey(w.source.Name, s.PID()), errLifeTaken); err != nil {
 			s.Fail(err)
 			return err
 		}
@@ -255,7 +256,7 @@ func (w *worker) unblock(blocked []*request) {
 // terminateOverdue terminates overdue fenced transactions that block a request, or reports
 // once that it cannot.
 func (w *worker) terminateOverdue(r *request) {
-	prepared, err := endOverdue(context.Background(), w.now, r.Key, w.source.Lease)
+	prepared, err := lock.TerminateOverdue(context.Background(), w.now, r.Key, w.source.Lease)
 	if err = cmp.Or(err, prepared); err != nil && !r.reported {
 		r.reported = true
 		w.source.Report(r.ctx, session.Campaigning, fmt.Errorf("%w (election %q)", err, r.Election))
@@ -329,15 +330,15 @@ func (w *worker) tryLocks(ask, have []int64) (held, offers map[int64]bool, err e
 	if len(granted) == 0 && err == nil {
 		return granted, offers, nil
 	}
-	all, lost := heldLocks(s)
+	all, lost := HeldBy(s)
 	if lost != nil {
 		return nil, nil, s.Lose(lost)
 	}
 	for key := range granted {
 		if !all[key] {
-			_, moved := holds(context.Background(), s, key) // by a pooler, and the backend has ended
+			_, moved := lock.Holds(context.Background(), s, key) // by a pooler, and the backend has ended
 			if moved == nil {
-				moved = missing(context.Background(), s)
+				moved = lock.Missing(context.Background(), s)
 			}
 			return nil, nil, s.Lose(moved)
 		}
@@ -358,7 +359,7 @@ func (w *worker) tryEach(keys []int64) (granted, offers map[int64]bool, err erro
 	if len(keys) == 0 {
 		return granted, offers, nil
 	}
-	offersOf := pairsOf(keys, func(key int64) int64 { return session.OfferKey(w.source.Name, key) })
+	offersOf := pairsOf(keys, w.offer)
 	rows, err := session.Ask(context.Background(), w.now, (*db.Queries).TryLocks, offersOf)
 	if err != nil {
 		return granted, offers, fmt.Errorf("elector: try %d locks: %w", len(keys), pgerr.Explain(err))
@@ -379,7 +380,8 @@ func (w *worker) tryEach(keys []int64) (granted, offers map[int64]bool, err erro
 	return granted, offers, err
 }
 
-func heldLocks(s *session.Session) (map[int64]bool, error) {
+// HeldBy lists the keys of all locks that the session holds.
+func HeldBy(s *session.Session) (map[int64]bool, error) {
 	keys, err := session.Ask(context.Background(), s, (*db.Queries).HeldLocks, s.PID())
 	if err != nil {
 		return nil, fmt.Errorf("elector: verify the locks: %w", err)
@@ -390,9 +392,6 @@ func heldLocks(s *session.Session) (map[int64]bool, error) {
 	}
 	return held, nil
 }
-
-// HeldBySession lists the keys of all locks that the session holds.
-func (l *Lock) HeldBySession() (map[int64]bool, error) { return heldLocks(l.Session) }
 
 // pairsOf are the two integers of one lock of each election, as a parameter of a statement: the
 // halves of what of returns.
@@ -430,7 +429,7 @@ func readTokens(from *session.Source, s *session.Session, keys []int64, epoch in
 		if err := s.CheckPID(row.Pid); err != nil {
 			return nil, s.Lose(err)
 		}
-		timeline, token, err := tokenOf(row.Token, epoch, row.Epoch)
+		timeline, token, err := lock.TokenOf(row.Token, epoch, row.Epoch)
 		if err == nil {
 			err = from.Enter(context.Background(), s, session.Grant{Key: row.Key, Timeline: timeline})
 		}
@@ -446,14 +445,14 @@ func readTokens(from *session.Source, s *session.Session, keys []int64, epoch in
 
 // holdersOf are the holders of those of the locks that are held. It is empty if the server
 // cannot be asked, which the next statement on the session finds too.
-func holdersOf(s *session.Session, keys []int64) map[int64]Holder {
+func holdersOf(s *session.Session, keys []int64) map[int64]lock.Holder {
 	if len(keys) == 0 {
 		return nil
 	}
 	rows, _ := session.Ask(context.Background(), s, (*db.Queries).Leaders, db.Keys(keys...))
-	holders := map[int64]Holder{}
+	holders := map[int64]lock.Holder{}
 	for _, row := range rows {
-		holders[row.Key] = Holder{PID: row.Pid, CandidateID: row.ApplicationName}
+		holders[row.Key] = lock.Holder{PID: row.Pid, CandidateID: row.ApplicationName}
 	}
 	return holders
 }

@@ -1,12 +1,17 @@
-package lock
+// Package shared acquires the locks of many elections on one connection.
+package shared
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/lockkey"
 	"github.com/pgelector/pgelector/internal/session"
 )
 
@@ -16,9 +21,10 @@ import (
 type Shared struct {
 	source *session.Source
 	retry  time.Duration
-	look   time.Duration   // between two looks whether that session has ended; 0 for none
-	epoch  int64           // of tokens
-	ctx    context.Context // the owner's: no attempts once it is done
+	look   time.Duration         // between two looks whether that session has ended; 0 for none
+	epoch  int64                 // of tokens
+	offer  func(key int64) int64 // the key of the lock by which a leader offers its lock to this candidate
+	ctx    context.Context       // the owner's: no attempts once it is done
 
 	mu       sync.Mutex
 	requests []*request
@@ -30,17 +36,17 @@ type Shared struct {
 	releases *releases // of now's locks
 }
 
-// NewShared makes a session that connects with the first attempt. Attempts fail with the
+// New makes a session that connects with the first attempt. Attempts fail with the
 // cause of ctx once that is done.
-func NewShared(ctx context.Context, source *session.Source, retry, look time.Duration, epoch int64) *Shared {
-	return &Shared{source: source, retry: retry, look: look, epoch: epoch, ctx: ctx, taking: make(chan struct{}, 1), hurried: make(chan struct{}, 1), worked: make(chan struct{})}
+func New(ctx context.Context, source *session.Source, retry, look time.Duration, epoch int64, offer func(key int64) int64) *Shared {
+	return &Shared{source: source, retry: retry, look: look, epoch: epoch, offer: offer, ctx: ctx, taking: make(chan struct{}, 1), hurried: make(chan struct{}, 1), worked: make(chan struct{})}
 }
 
-// Acquirer makes an acquirer of another lock on the session. No two may have the same key:
-// the server would grant the lock to both. server is for a lock that another leader
-// transfers, which needs a session of its own.
-func (s *Shared) Acquirer(c Config, source *session.Source) Acquirer {
-	return &sharing{Config: c, shared: s, own: &own{Config: c, source: source}}
+// lock.Acquirer makes an acquirer of another lock on the session. No two may have the same key:
+// the server would grant the lock to both. own is for a lock that another leader
+// transfers, which needs a session of its own: succeed takes it there.
+func (s *Shared) Acquirer(own *lock.Dedicated, succeed Succeed) lock.Acquirer {
+	return &sharing{Config: own.Config, shared: s, own: own, succeed: succeed}
 }
 
 // Close discards the connection. The context of the session is done, and none of its locks
@@ -57,34 +63,38 @@ func (s *Shared) Close() {
 	}
 }
 
+// Succeed takes over the lock that its leader offers to this candidate, on a session of its own.
+type Succeed func(ctx context.Context, d *lock.Dedicated, s *session.Session) (lock.Attempt, error)
+
 // sharing is the acquirer of one lock on a shared session. Its attempts have no Next: the
 // worker paces them.
 type sharing struct {
-	Config
-	shared *Shared
-	own    *own
-	again  bool // this campaign has tried before
+	lock.Config
+	shared  *Shared
+	own     *lock.Dedicated
+	succeed Succeed
+	again   bool // this campaign has tried before
 }
 
-func (h *sharing) Acquire(ctx context.Context, t Try) Attempt {
-	r := &request{Config: h.Config, ctx: ctx, hurry: !h.again, led: t.Last == Led, reply: make(chan reply)}
+func (h *sharing) Acquire(ctx context.Context, t lock.Try) lock.Attempt {
+	r := &request{Config: h.Config, ctx: ctx, hurry: !h.again, led: t.Last == lock.Led, reply: make(chan reply)}
 	h.again = true
 	if err := h.shared.add(r); err != nil {
-		return Attempt{Err: err}
+		return lock.Attempt{Err: err}
 	}
 	for woken := false; ; {
 		select {
 		case reply := <-r.reply:
 			if !woken {
-				t.WakeUps.Renew()
+				t.Woken.Renew()
 			}
 			return h.attempt(ctx, reply)
-		case <-t.WakeUps.Woken():
-			t.WakeUps.Spend()
+		case <-t.Woken.Woken():
+			t.Woken.Spend()
 			woken = true
 			h.again = h.shared.hurry(r) // if that comes too late, the next one hurries
 		case <-ctx.Done(): // the worker sees that too, and gives back what it may have been granted
-			return Attempt{Err: context.Cause(ctx)}
+			return lock.Attempt{Err: context.Cause(ctx)}
 		}
 	}
 }
@@ -92,22 +102,21 @@ func (h *sharing) Acquire(ctx context.Context, t Try) Attempt {
 // attempt is what the reply means. A transferred lock is waited for on a session of its
 // own: the shared one would keep all its other elections waiting. There is one at a time, since
 // who leads many elections, a stranger perhaps, can offer all their locks at once.
-func (h *sharing) attempt(ctx context.Context, r reply) (a Attempt) {
+func (h *sharing) attempt(ctx context.Context, r reply) (a lock.Attempt) {
 	switch {
 	case r.err != nil:
 	case r.session != nil:
-		a = Attempt{Outcome: Granted, Lock: newLock(h.Key, r.session, r.token)}
-		a.Lock.others = r.others
+		a = lock.Attempt{Outcome: lock.Granted, Lock: lock.NewShared(h.Key, r.session, r.token, r.others)}
 	case r.offered && h.takeTurn(ctx):
-		a, r.err = h.own.retry(ctx, func() (Attempt, error) { return h.own.succeed(ctx) })
+		a, r.err = h.own.OnChecked(ctx, func() (lock.Attempt, error) { return h.succeed(ctx, h.own, nil) })
 		<-h.shared.taking
 	default:
-		a = Attempt{Outcome: Busy, Holder: r.holder}
+		a = lock.Attempt{Outcome: lock.Busy, Holder: r.holder}
 	}
 	if r.err != nil {
-		return failed(h.shared.source, r.err, 0)
+		return lock.Fail(h.shared.source, r.err, 0)
 	}
-	if a.Outcome == Granted {
+	if a.Outcome == lock.Granted {
 		h.again = false
 	}
 	return a
@@ -129,7 +138,7 @@ func (h *sharing) Close() { h.again = false }
 
 // A request is one attempt that waits for the next batch.
 type request struct {
-	Config
+	lock.Config
 	ctx   context.Context
 	hurry bool             // do not wait for the next interval
 	led   bool             // this candidate was the last leader
@@ -158,7 +167,7 @@ type reply struct {
 	session *session.Session // holds the lock; nil if another does
 	others  *releases        // of its other locks
 	token   int64
-	holder  Holder
+	holder  lock.Holder
 	offered bool
 }
 
@@ -263,7 +272,7 @@ func (w *worker) chooseLargest(requests []*request) {
 		return
 	}
 	l.chosen, l.looked = time.Now(), time.Now()
-	switch key := session.LifeKey(rows[0].ApplicationName, rows[0].Pid); {
+	switch key := LifeKey(rows[0].ApplicationName, rows[0].Pid); {
 	case key == l.key:
 	case w.isFree(key): // it has none, as on a session of its own; or it has just ended
 		l.repeats = max(l.repeats, 1)
@@ -278,3 +287,12 @@ func (w *worker) isFree(key int64) bool {
 	free, err := w.now.PairIsFree(w.ctx, key)
 	return err == nil && free
 }
+
+// LifeKey is the key of a shared session's life lock: a lock of two integers that the
+// session holds until it ends.
+func LifeKey(candidateID string, pid int32) int64 {
+	return lockkey.OfText(fmt.Sprintf("pgelector life:%d:%s", pid, candidateID))
+}
+
+// errLifeTaken is returned when a session cannot take the lock by which others know it.
+var errLifeTaken = errors.New("elector: another session holds the lock by which this one is known: does a stranger use this database?")

@@ -1,4 +1,5 @@
-package lock
+// Package handover hands a lock over to a candidate that its leader names.
+package handover
 
 import (
 	"context"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lock"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/session"
 )
@@ -29,15 +31,15 @@ import (
 // short, so the successor is the first again soon. Only the server hands the lock over, so
 // nothing here can make two leaders.
 type Transfer struct {
-	lock      *Lock
+	lock      *lock.Lock
 	candidate string
 	key       int64 // of the offer's lock
 	offered   bool
 }
 
-// TransferTo begins a transfer. The candidate does not know of it yet.
-func (l *Lock) TransferTo(candidate string) *Transfer {
-	return &Transfer{lock: l, candidate: candidate, key: session.OfferKey(candidate, l.key)}
+// New begins a transfer. The candidate does not know of it yet.
+func New(l *lock.Lock, candidate string) *Transfer {
+	return &Transfer{lock: l, candidate: candidate, key: OfferKey(candidate, l.Key())}
 }
 
 // pollBackoff is how soon the leader looks for its successor again.
@@ -70,41 +72,41 @@ func (t *Transfer) Prepare(ctx context.Context, onOffer func()) error {
 // it. If ctx ends before the answer, a lock that is granted later is released. If the lock table
 // is full, a transaction goes on: its locks are the work's until that has returned.
 func (t *Transfer) offer(ctx context.Context) (err error) {
-	if t.offered, err = t.lock.tryForNow(ctx, t.key); err != nil {
+	if t.offered, err = tryForNow(ctx, t.lock, t.key); err != nil {
 		return fmt.Errorf("elector: offer the lock to the successor: %w", pgerr.Explain(err))
 	}
 	return nil
 }
 
-func (l *Lock) tryForNow(ctx context.Context, key int64) (granted bool, err error) {
-	return l.TryForNow(ctx, key, func() { _ = l.letGo(key) })
+func tryForNow(ctx context.Context, l *lock.Lock, key int64) (granted bool, err error) {
+	return l.Session.TryForNow(ctx, key, func() { _ = letGo(l, key) })
 }
 
-func (l *Lock) letGo(key int64) error {
-	return unlock(l.Session, l.key, func(ctx context.Context, q *db.Queries) (bool, error) { return l.LetGo(ctx, q, key) })
+func letGo(l *lock.Lock, key int64) error {
+	return lock.Unlock(l.Session, l.Key(), func(ctx context.Context, q *db.Queries) (bool, error) { return l.Session.LetGo(ctx, q, key) })
 }
 
 // Answer tells the one who made a request that nothing more will be done, until stop is done, but
 // for no longer than a lease. Without room for another lock it says nothing.
-func (l *Lock) Answer(key int64, stop context.Context) {
-	if granted, _ := l.tryForNow(l.Context(), key); granted {
+func Answer(l *lock.Lock, key int64, stop context.Context) {
+	if granted, _ := tryForNow(l.Session.Context(), l, key); granted {
 		select {
 		case <-stop.Done():
-		case <-l.Context().Done():
-		case <-time.After(l.Proof.Lease.Length):
+		case <-l.Session.Context().Done():
+		case <-time.After(l.Session.Proof.Lease.Length):
 		}
-		_ = l.letGo(key)
+		_ = letGo(l, key)
 	}
 }
 
 // unlock looks whether the candidate is the first in the queue. If so, it releases the lock
 // if release is true.
 func (t *Transfer) unlock(ctx context.Context, release bool) (db.UnlockToRow, error) {
-	inside := t.lock.InTransaction()
-	row, err := session.Ask(ctx, t.lock.Session.Apart(), (*db.Queries).UnlockTo, db.UnlockToParams{Key: t.lock.key, Candidate: t.candidate, Release: release && !inside})
+	inside := t.lock.Session.InTransaction()
+	row, err := session.Ask(ctx, t.lock.Session.Apart(), (*db.Queries).UnlockTo, db.UnlockToParams{Key: t.lock.Key(), Candidate: t.candidate, Release: release && !inside})
 	if err == nil && row.First && release && inside {
 		l := t.lock
-		err = unlock(l.Session, l.key, func(ctx context.Context, _ *db.Queries) (bool, error) { return l.EndTransaction(ctx) })
+		err = lock.Unlock(l.Session, l.Key(), func(ctx context.Context, _ *db.Queries) (bool, error) { return l.Session.EndTransaction(ctx) })
 		row.Released = err == nil
 	}
 	if err != nil {
@@ -120,7 +122,7 @@ func (t *Transfer) heir() (candidate string) {
 	ctx, cancel := context.WithTimeout(context.Background(), successorGrace)
 	defer cancel()
 	for n := 1; ; n++ {
-		holder, err := session.Ask(ctx, l.Session.Beside(), (*db.Queries).Holder, l.key)
+		holder, err := session.Ask(ctx, l.Session.Beside(), (*db.Queries).Holder, l.Key())
 		if !errors.Is(err, sql.ErrNoRows) || !backoff.Sleep(ctx, pollBackoff.After(n)) {
 			return holder.ApplicationName
 		}
@@ -137,20 +139,20 @@ const successorGrace = time.Second
 // heartbeat interval, in which it comes back if it waits. A statement that fails may have
 // released the lock: if it could not take it back, say. Withdraw must follow.
 func (t *Transfer) Release(heartbeat time.Duration) (released bool, heir string) {
-	t.lock.released.Store(true)
-	ctx, cancel := context.WithTimeout(t.lock.Context(), max(heartbeat, successorGrace))
+	t.lock.Releasing()
+	ctx, cancel := context.WithTimeout(t.lock.Session.Context(), max(heartbeat, successorGrace))
 	defer cancel()
 	for n := 1; ; n++ {
 		row, err := t.unlock(context.Background(), true)
 		if err != nil {
-			held, unknown := t.lock.holds(context.Background())
+			held, unknown := t.lock.Holds(context.Background())
 			row.Released = !held && unknown == nil
 		}
 		if row.Released {
 			if heir = t.candidate; !row.Taken {
 				heir = t.heir()
 			}
-			t.lock.delayClose()
+			t.lock.DelayClose()
 		}
 		if row.Released || err != nil || !backoff.Sleep(ctx, pollBackoff.After(n)) {
 			return row.Released, heir
@@ -165,54 +167,5 @@ func (t *Transfer) Withdraw() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = backoff.Await(ctx, func(context.Context) (any, error) { return nil, t.lock.letGo(t.key) })
-}
-
-// succeed waits in the server's queue for as long as the leader's offer stands. After that
-// this candidate is not the deputy. Anybody can make an offer: it takes no connection for one that
-// is not the leader's.
-func (o *own) succeed(ctx context.Context) (a Attempt, err error) {
-	stands := false
-	err = o.source.With(ctx, func(s *session.Session) (err error) {
-		stands, err = o.holderOffers(ctx, s)
-		return err
-	})
-	if err != nil || !stands {
-		return Attempt{Outcome: Busy}, err
-	}
-	// Longer than a deputy waits: with equal waits they alternate, and the successor may
-	// never be the first.
-	wait := o.source.Lease.Validity() / 2
-	s := o.takeSeat()
-	if s != nil {
-		err = o.source.PrepareWait(ctx, s, session.Successor, o.Key, wait)
-	} else if s, err = o.source.Open(ctx, session.Successor, o.Key, wait); err == nil {
-		o.seated = false
-		o.evictFrom(s)
-		err = warmUp(ctx, s, db.Confirm, db.Unlock)
-	} else {
-		return Attempt{}, err
-	}
-	for err == nil && stands {
-		if a, err = o.waitOnce(ctx, s); err != nil || a.Outcome == Granted {
-			return a, err
-		}
-		stands, err = o.holderOffers(ctx, s)
-	}
-	if err == nil && s.InTransaction() { // the leader may have released its lock just after the last wait
-		if a, err = o.tryAgain(ctx, s); err != nil || a.Outcome == Granted {
-			return a, err
-		}
-	}
-	s.Fail(err)
-	return Attempt{Outcome: Busy}, err
-}
-
-// holderOffers asks whether the leader offers its lock to this candidate.
-func (o *own) holderOffers(ctx context.Context, s *session.Session) (bool, error) {
-	offers, err := session.Ask(ctx, s.Beside(), (*db.Queries).HolderOffers, db.HolderOffersParams{Key: o.Key, Offer: session.OfferKey(o.source.Name, o.Key)})
-	if err != nil {
-		return false, fmt.Errorf("elector: ask whether the leader offers its lock: %w", pgerr.Explain(err))
-	}
-	return offers, nil
+	_, _ = backoff.Await(ctx, func(context.Context) (any, error) { return nil, letGo(t.lock, t.key) })
 }

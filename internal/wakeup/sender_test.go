@@ -1,4 +1,4 @@
-package lock
+package wakeup
 
 import (
 	"encoding/json"

@@ -1,0 +1,183 @@
+// Package deputy has one follower look often, so that a leader that dies is replaced at once and the
+// others hardly ask.
+//
+// An election has two seats, which are advisory locks. The leader sits on one, and one of its followers,
+// the deputy, on the other. So an election pins two sessions in the server, however many candidates it
+// has. Holding a seat decides nothing: only the election's lock does. A seat is lost with its session,
+// and the next attempt of another candidate takes it.
+package deputy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/lockkey"
+	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// role is what a deputy waits as: db.WaitLock documents the difference.
+const role session.Role = "deputy"
+
+// SeatKey is the key of an election's seats, which are locks of two integers. The other seat
+// differs in the lowest bit.
+func SeatKey(key int64) int64 { return lockkey.Of("seat", key) }
+
+// A Config says how a candidate follows.
+type Config struct {
+	Sit       bool          // become the deputy if nobody is
+	SitInside bool          // also in transaction scope, where each deputy takes one of a pooler's few connections
+	Wait      bool          // as the deputy, wait in the server's queue
+	Interval  time.Duration // between two attempts of a deputy that does not wait
+	Offer     int64         // the key of the lock by which a leader offers its lock to this candidate
+	Succeed   Succeed
+}
+
+// Succeed takes over the lock that its leader offers to this candidate, on the session, or on one of its
+// own if that is nil.
+type Succeed func(ctx context.Context, d *lock.Dedicated, s *session.Session) (lock.Attempt, error)
+
+// acquirer tries once per retry interval, on a borrowed connection, until it becomes the deputy. Then it
+// keeps the session.
+type acquirer struct {
+	Config
+	d      *lock.Dedicated
+	last   *lock.Lock
+	seat   *session.Session // holds the deputy's seat; nil unless this candidate is the deputy
+	seated bool             // the session that was asked last holds a seat
+	deputy bool             // this candidate was the deputy by the last answer of a server
+}
+
+// New makes an acquirer.
+func New(d *lock.Dedicated, c Config) lock.Acquirer {
+	a := &acquirer{Config: c, d: d}
+	d.OnGrant = a.begin
+	return a
+}
+
+func (a *acquirer) Acquire(ctx context.Context, t lock.Try) lock.Attempt {
+	source := a.d.Source
+	if a.last != nil && a.last.Lost() {
+		source.Invalidate() // it may be another server now
+		source.SuspectPooler(context.Cause(a.last.Session.TermContext()))
+	}
+	a.last = nil
+	r, err := a.d.OnChecked(ctx, func() (lock.Attempt, error) { return a.attempt(ctx, t) })
+	if err != nil {
+		r = lock.Fail(source, err, a.quick(t.Last, err))
+		r.InTransaction = source.InTransaction()
+		return r
+	}
+	r.InTransaction = source.InTransaction()
+	a.last, a.deputy = r.Lock, a.seat != nil
+	switch r.Deputy = a.deputy; {
+	case r.Lock != nil && a.Wait:
+		r.Lock.CloseLater()
+	case r.Lock == nil && !r.Deputy:
+		r.Next = backoff.Jitter(a.d.RetryEvery())
+	}
+	return r
+}
+
+func (a *acquirer) attempt(ctx context.Context, t lock.Try) (r lock.Attempt, err error) {
+	if s := a.takeSeat(); s != nil {
+		r, err = a.serve(ctx, s, t.Woken)
+	} else {
+		r, err = a.try(ctx, t.Once)
+	}
+	if err == nil && r.Outcome == lock.Offered {
+		s := a.takeSeat()
+		a.seated = s != nil
+		r, err = a.Succeed(ctx, a.d, s)
+	}
+	return r, err
+}
+
+// quick is the time between two quick attempts. The candidate that led hurries, and so does
+// the deputy, unless the server is starting up or full. The others keep to their retry
+// interval: there may be hundreds of them.
+func (a *acquirer) quick(last lock.Standing, err error) time.Duration {
+	state := pgerr.State(err)
+	if last == lock.Led || a.deputy && state != "57P03" && state != "53300" {
+		return lock.Quick
+	}
+	return max(a.d.RetryEvery(), lock.Quick)
+}
+
+// Close gives the seat up.
+func (a *acquirer) Close() {
+	if s := a.takeSeat(); s != nil {
+		s.Discard()
+	}
+}
+
+// takeSeat returns the deputy's session, if it is one and its lease has not run out. The caller owns it
+// then.
+func (a *acquirer) takeSeat() *session.Session {
+	s := a.seat
+	a.seat = nil
+	if s != nil && !s.Valid() {
+		s.Discard()
+		return nil
+	}
+	return s
+}
+
+// try makes one attempt on a borrowed connection.
+func (a *acquirer) try(ctx context.Context, once bool) (lock.Attempt, error) {
+	s, err := a.d.Source.LendToLead(ctx)
+	if err != nil {
+		return lock.Attempt{}, err
+	}
+	return a.tryOn(ctx, s, once)
+}
+
+// tryOn tries the lock on the session, and a seat if the lock is busy. The session is kept if either is
+// granted, and goes back to the pool as it came if not.
+func (a *acquirer) tryOn(ctx context.Context, s *session.Session, once bool) (lock.Attempt, error) {
+	a.d.EvictFrom(s)
+	row, err := a.d.Ask(ctx, s, a.arguments(once))
+	if err != nil {
+		s.Discard() // in doubt: the lock may have been granted
+		return lock.Attempt{}, fmt.Errorf("elector: try the lock: %w", pgerr.Explain(err))
+	}
+	a.seated = row.Seated
+	r := lock.Attempt{Outcome: lock.Busy, Holder: lock.Holder{PID: row.LeaderPid, CandidateID: row.LeaderID}}
+	switch row.Outcome {
+	case "granted":
+		return a.d.Confirm(ctx, s, true)
+	case "deputy":
+		return r, a.sitDown(ctx, s)
+	case "offered":
+		r.Outcome = lock.Offered
+	case "standby":
+		err = pgerr.ErrServerReadOnly
+	}
+	if s.InTransaction() && err == nil && a.d.Look() {
+		r.Holder = lock.HolderSeenBy(ctx, s, a.d.Key)
+	}
+	s.GiveBack()
+	return r, err
+}
+
+// arguments are what an attempt asks beside the lock.
+func (a *acquirer) arguments(once bool) (p db.TryLockParams) {
+	p.Sit = a.Sit && !once && (a.SitInside || !a.d.Source.InTransaction())
+	p.SeatHigh, p.SeatLow = lockkey.Halves(SeatKey(a.d.Key))
+	p.OfferHigh, p.OfferLow = lockkey.Halves(a.Offer)
+	return p
+}
+
+// begin gives a session that is elected what goes on beside its term.
+func (a *acquirer) begin(s *session.Session) {
+	if !a.seated {
+		s.Along(func() { a.seatLeader(s) })
+	}
+	if a.Wait {
+		s.Along(func() { lock.PrepareRelease(s) })
+	}
+}

@@ -1,0 +1,127 @@
+package deputy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
+	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// sitDown prepares a session that was granted a seat. After an error it is discarded.
+func (a *acquirer) sitDown(ctx context.Context, s *session.Session) (err error) {
+	if a.Wait {
+		err = a.d.Source.PrepareWait(ctx, s, role, a.d.Key, a.d.Source.Lease.Heartbeat)
+	}
+	if err == nil {
+		err = lock.WarmUp(ctx, s, db.Confirm, db.Unlock, db.TryAsDeputy)
+	}
+	if err == nil {
+		err = s.Stay(ctx)
+	}
+	if err != nil {
+		s.Fail(err)
+		return err
+	}
+	a.seat = s
+	return nil
+}
+
+// seatLeader takes a seat for a leader that has none, so that there is no second deputy. It
+// retries: the last leader may keep its seat for a moment. In transaction scope it soon gives
+// up, because each try has a snapshot: see sitAnew.
+func (a *acquirer) seatLeader(s *session.Session) {
+	again := backoff.Backoff{Min: 2 * lock.CloseDelay, Max: a.d.Source.Lease.Heartbeat}
+	seat := SeatKey(a.d.Key)
+	for n := 1; ; n++ {
+		granted, err := s.TryPair(seat)
+		if err == nil && !granted {
+			granted, err = s.TryPair(seat ^ 1)
+		}
+		if granted && err == nil || s.InTransaction() && n == 3 || !backoff.Sleep(s.Context(), again.After(n)) {
+			return
+		}
+	}
+}
+
+// serve is one heartbeat interval as the deputy. After an error the session is discarded.
+func (a *acquirer) serve(ctx context.Context, s *session.Session, w lock.Waker) (lock.Attempt, error) {
+	w.Renew()
+	if err := a.d.Source.Keep(ctx, s); err != nil {
+		s.Fail(err)
+		return lock.Attempt{}, err
+	}
+	for end := time.Now().Add(a.d.Source.Lease.Heartbeat); s.Valid() && time.Now().Before(end); {
+		r, err := a.again(ctx, s, min(a.Interval, time.Until(end)), w)
+		if err != nil || r.Outcome == lock.Granted {
+			return r, err
+		}
+	}
+	if !s.Valid() { // the process stood still
+		a.seat = s
+		return lock.Attempt{Outcome: lock.Busy}, nil
+	}
+	return a.report(ctx, s)
+}
+
+// again tries the lock again: after the pause, or by a wait in the server's queue. After an
+// error the session is discarded.
+func (a *acquirer) again(ctx context.Context, s *session.Session, pause time.Duration, w lock.Waker) (lock.Attempt, error) {
+	if a.Wait {
+		began := time.Now()
+		r, err := a.d.WaitOnce(ctx, s)
+		if err != nil || r.Outcome == lock.Granted || time.Since(began) >= session.LeastWait {
+			return r, err
+		} // else the server permits no wait, or somebody has cancelled it
+	}
+	w.Sleep(ctx, pause) // the next statement finds that ctx has ended
+	if !s.Valid() {
+		return lock.Attempt{Outcome: lock.Busy}, nil
+	}
+	return a.d.TryAgain(ctx, s)
+}
+
+// report ends a heartbeat interval as the deputy: is the lock offered to this candidate, and who holds
+// it?
+func (a *acquirer) report(ctx context.Context, s *session.Session) (lock.Attempt, error) {
+	if s.InTransaction() {
+		return a.sitAnew(ctx, s)
+	}
+	r := lock.Attempt{Outcome: lock.Busy}
+	free, err := s.PairIsFree(ctx, a.Offer)
+	if err != nil {
+		err = fmt.Errorf("elector: ask whether the leader offers its lock: %w", pgerr.Explain(err))
+		s.Fail(err)
+		return lock.Attempt{}, err
+	}
+	if !free {
+		r.Outcome = lock.Offered
+	}
+	if a.d.Look() {
+		r.Holder = lock.HolderSeenBy(ctx, s, a.d.Key)
+	}
+	a.seat = s
+	return r, nil
+}
+
+// sitAnew is report in transaction scope. Each try has a snapshot, if only for an instant. If
+// CREATE INDEX CONCURRENTLY has seen it, it waits for the end of the transaction.
+func (a *acquirer) sitAnew(ctx context.Context, s *session.Session) (lock.Attempt, error) {
+	err := a.d.Source.Keep(ctx, s)
+	if err == nil {
+		err = a.d.Source.Anew(ctx, s)
+	}
+	if err != nil {
+		s.Fail(err)
+		return lock.Attempt{}, err
+	}
+	r, err := a.tryOn(ctx, s, false)
+	if err == nil && a.d.Look() && a.seat != nil {
+		r.Holder = lock.HolderSeenBy(ctx, s, a.d.Key)
+	}
+	return r, err
+}

@@ -1,0 +1,36 @@
+package deputy
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/lock"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// A Follower is a session that holds a seat of an election, or waits for its lock.
+type Follower struct {
+	lock.Holder
+	Deputy bool      // it holds a seat
+	Since  time.Time // when its wait began; zero if it does not wait, or the server does not know yet
+}
+
+// FollowersOf asks for the sessions that hold a seat of the election or wait for its lock,
+// without the leader's, as lock.HolderOf does.
+func FollowersOf(ctx context.Context, pool *sql.DB, key int64, timeout time.Duration) ([]Follower, error) {
+	rows, err := session.Ask(ctx, session.Reading(pool, timeout), (*db.Queries).Deputies, db.DeputiesParams{Key: key, Seat: SeatKey(key)})
+	if err != nil {
+		return nil, err
+	}
+	followers := make([]Follower, 0, len(rows))
+	for _, row := range rows {
+		followers = append(followers, Follower{
+			Holder: lock.Holder{CandidateID: row.ApplicationName, PID: row.Pid, User: row.Usename, Addr: row.ClientAddr, Connected: db.Time(row.ConnectedMicros)},
+			Deputy: row.Seated,
+			Since:  db.Time(row.WaitingMicros),
+		})
+	}
+	return followers, nil
+}

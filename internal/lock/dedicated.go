@@ -1,0 +1,121 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// Quick is the longest time between two quick attempts while the server is away. The
+// shortest is a quarter less: 250 ms, four in a second.
+const Quick = 334 * time.Millisecond
+
+// QuickFor is how long an outage has quick attempts. A failover by Patroni takes up to 40 s
+// with its defaults: a ttl of 30 s, and a loop_wait of 10 s.
+const QuickFor = time.Minute
+
+// A Dedicated makes attempts for one lock, each on a session of its own. It serves one campaign at a
+// time, and one goroutine at a time.
+type Dedicated struct {
+	Config
+	Source  *session.Source
+	OnGrant func(*session.Session) // called before a session that was elected is started; may be nil
+	blocked bool                   // the last attempt may have waited too long at the barrier
+}
+
+// OnChecked is the source's Retry. It first terminates overdue fenced transactions that may
+// have blocked the last attempt. If it cannot, it reports that, and the attempt waits again. While a prepared
+// transaction blocks, there is no attempt.
+func (d *Dedicated) OnChecked(ctx context.Context, try func() (Attempt, error)) (a Attempt, err error) {
+	err = d.Source.Retry(ctx, func() error {
+		if d.blocked {
+			var prepared error
+			if err := d.Source.With(ctx, func(s *session.Session) (err error) {
+				prepared, err = TerminateOverdue(ctx, s, d.Key, d.Source.Lease)
+				return err
+			}); err != nil {
+				d.Source.Report(ctx, session.Campaigning, err)
+			}
+			if d.blocked = prepared != nil; d.blocked {
+				return prepared
+			}
+		}
+		a, err = try()
+		return err
+	})
+	return a, err
+}
+
+// Ask sends the statement of an attempt; p has what its parts ask besides. In transaction scope it does
+// not look for the leader.
+func (d *Dedicated) Ask(ctx context.Context, s *session.Session, p db.TryLockParams) (db.TryLockRow, error) {
+	p.Key, p.Settings, p.Look = d.Key, d.Source.SettingsFor(d.Key), d.Look()
+	row, err := session.Do(ctx, s, func(ctx context.Context, q *db.Queries) (db.TryLockRow, error) {
+		if !s.InTransaction() {
+			return q.TryLock(ctx, p)
+		}
+		row, err := q.TryTransactionLock(ctx, db.TryTransactionLockParams{Key: p.Key, Settings: p.Settings, OfferHigh: p.OfferHigh, OfferLow: p.OfferLow,
+			Sit: p.Sit, SeatHigh: p.SeatHigh, SeatLow: p.SeatLow})
+		s.SetTransaction(row.Started, row.Mark)
+		return db.TryLockRow{Outcome: row.Outcome, Seated: row.Seated, Pid: row.Pid}, err
+	})
+	if err != nil {
+		return row, err
+	}
+	switch row.Outcome {
+	case "busy", "deputy", "offered", "standby", "granted":
+		s.SetPID(row.Pid)
+		return row, nil
+	}
+	return row, fmt.Errorf("%w: unknown answer %q", pgerr.ErrNoAdvisoryLocks, row.Outcome)
+}
+
+// Confirm turns a session that may hold the lock into a Lock. Without the lock it returns
+// Busy, or an error if the server has granted the lock. After an error the session is
+// discarded.
+func (d *Dedicated) Confirm(ctx context.Context, s *session.Session, granted bool) (Attempt, error) {
+	row, timeline, err := confirm(ctx, s, d.Key, d.TokenEpoch)
+	switch {
+	case err != nil:
+		d.blocked = s.TimedOut(err) || pgerr.State(err) == "57014" // at the barrier, perhaps
+	case row.Held:
+		err = d.Source.Enter(ctx, s, session.Grant{Key: d.Key, Timeline: timeline})
+	case granted:
+		err = Missing(ctx, s)
+	default:
+		return Attempt{Outcome: Busy}, nil
+	}
+	if err != nil {
+		s.Fail(err)
+		return Attempt{}, err
+	}
+	if d.OnGrant != nil {
+		d.OnGrant(s)
+	}
+	d.Source.Start(s)
+	l := newLock(d.Key, s, row.Token)
+	if s.InTransaction() {
+		l.transaction = row.Transaction
+	}
+	return Attempt{Outcome: Granted, Lock: l}, nil
+}
+
+// RetryEvery is the time between two attempts.
+func (d *Dedicated) RetryEvery() time.Duration {
+	if d.Source.InTransaction() {
+		return d.RetryInside
+	}
+	return d.Retry
+}
+
+// EvictFrom has the backend of the session terminated if a pooler moves the session from it,
+// and the lock stays there. A transaction's locks do not.
+func (d *Dedicated) EvictFrom(s *session.Session) {
+	if !s.InTransaction() {
+		s.EvictBy(func() { d.Source.Evict(s.PID(), d.Key, d.Pair) })
+	}
+}
