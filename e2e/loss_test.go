@@ -384,6 +384,18 @@ func (c stubborn) SetReadDeadline(time.Time) error  { c.asked.Add(1); return c.s
 func (c stubborn) SetWriteDeadline(time.Time) error { return c.says }
 func (c stubborn) SetDeadline(time.Time) error      { return c.says }
 
+// wrapDials has wrap given each network connection that the configuration makes.
+func wrapDials(config *pgxdriver.ConnConfig, wrap func(net.Conn) net.Conn) {
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err == nil {
+			conn = wrap(conn)
+		}
+		return conn, err
+	}
+}
+
 // configured opens a pool of pgx with a changed configuration.
 func (s *server) configured(t *testing.T, change func(*pgxdriver.ConnConfig)) *sql.DB {
 	t.Helper()
@@ -403,11 +415,7 @@ func TestALeaderWhoseConnectionKnowsNoDeadlinesLooksForItsLoss(t *testing.T) {
 			s := direct(t)
 			var asked atomic.Int64
 			pool := s.configured(t, func(config *pgxdriver.ConnConfig) {
-				dial := config.DialFunc
-				config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					conn, err := dial(ctx, network, addr)
-					return stubborn{conn, says, &asked}, err
-				}
+				wrapDials(config, func(conn net.Conn) net.Conn { return stubborn{conn, says, &asked} })
 			})
 			c := s.stand(t, pool, s.election(t), append(unbeaten, directly())...)
 			key := c.Key()
@@ -443,11 +451,10 @@ func TestTheEndOfAWaitSendsNoCancelRequestAndDelaysNoStatement(t *testing.T) {
 	s := direct(t)
 	var dials atomic.Int64
 	pool := s.configured(t, func(config *pgxdriver.ConnConfig) {
-		dial := config.DialFunc
-		config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		wrapDials(config, func(conn net.Conn) net.Conn {
 			dials.Add(1)
-			return dial(ctx, network, addr)
-		}
+			return conn
+		})
 		config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 			return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: 2 * time.Second}
 		}
