@@ -377,12 +377,24 @@ func (s *server) onTLS(t *testing.T) string {
 type stubborn struct {
 	net.Conn
 	says  error // what it answers to who sets one
-	asked *atomic.Int64
+	asked func()
 }
 
-func (c stubborn) SetReadDeadline(time.Time) error  { c.asked.Add(1); return c.says }
+func (c stubborn) SetReadDeadline(time.Time) error  { c.asked(); return c.says }
 func (c stubborn) SetWriteDeadline(time.Time) error { return c.says }
 func (c stubborn) SetDeadline(time.Time) error      { return c.says }
+
+// wrapDials has wrap given each network connection that the configuration makes.
+func wrapDials(config *pgxdriver.ConnConfig, wrap func(net.Conn) net.Conn) {
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err == nil {
+			conn = wrap(conn)
+		}
+		return conn, err
+	}
+}
 
 // configured opens a pool of pgx with a changed configuration.
 func (s *server) configured(t *testing.T, change func(*pgxdriver.ConnConfig)) *sql.DB {
@@ -402,26 +414,21 @@ func TestALeaderWhoseConnectionKnowsNoDeadlinesLooksForItsLoss(t *testing.T) {
 			t.Parallel()
 			s := direct(t)
 			var asked atomic.Int64
-			pool := s.configured(t, func(config *pgxdriver.ConnConfig) {
-				dial := config.DialFunc
-				config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					conn, err := dial(ctx, network, addr)
-					return stubborn{conn, says, &asked}, err
+			var key int64
+			ask := func() {
+				if asked.Add(1) == 1 && len(s.holders(t, key)) > 0 {
+					t.Error("the connections were tried when the lock was held")
 				}
+			}
+			pool := s.configured(t, func(config *pgxdriver.ConnConfig) {
+				wrapDials(config, func(conn net.Conn) net.Conn { return stubborn{conn, says, ask} })
 			})
 			c := s.stand(t, pool, s.election(t), append(unbeaten, directly())...)
-			key := c.Key()
-			var atLock atomic.Int64 // how often a deadline had been set when the lock was taken
-			seen := make(chan struct{})
-			go func() {
-				defer close(seen)
-				eventually(t, "the lock is held", func() bool { atLock.Store(asked.Load()); return len(s.holders(t, key)) > 0 })
-			}()
+			key = c.Key()
 			c.run(t, nil)
 			c.leads(t, false)
-			<-seen
-			if atLock.Load() == 0 {
-				t.Error("the connections were not tried before the lock was held")
+			if asked.Load() == 0 {
+				t.Error("the connections were not tried")
 			}
 			before := asked.Load()
 			for range 20 {
@@ -443,11 +450,10 @@ func TestTheEndOfAWaitSendsNoCancelRequestAndDelaysNoStatement(t *testing.T) {
 	s := direct(t)
 	var dials atomic.Int64
 	pool := s.configured(t, func(config *pgxdriver.ConnConfig) {
-		dial := config.DialFunc
-		config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		wrapDials(config, func(conn net.Conn) net.Conn {
 			dials.Add(1)
-			return dial(ctx, network, addr)
-		}
+			return conn
+		})
 		config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 			return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: 2 * time.Second}
 		}
@@ -469,6 +475,7 @@ func TestTheEndOfAWaitSendsNoCancelRequestAndDelaysNoStatement(t *testing.T) {
 
 // Other code has left LISTEN on the leader's connection.
 func TestAFloodOfNotificationsCostsALeaderThatListensNothing(t *testing.T) { // alone: the heap is that of all tests
+	inSessionScope(t, "the server sends no notification into a transaction")
 	s := direct(t)
 	config, err := pgxdriver.ParseConfig(s.Cluster.DSN())
 	check(t, err)
