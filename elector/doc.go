@@ -62,7 +62,7 @@
 //     lost network, a hung host.
 //   - Where the server itself ends the session (an administrator, a restart, a
 //     crash, a step forward of its wall clock), it tells the leader before it frees the lock. The
-//     leader stops believing within milliseconds with pgx, and within 250 ms with lib/pq. The next
+//     leader stops believing within milliseconds with pgx; with lib/pq it looks every 250 ms. The next
 //     term's token is larger.
 //   - A session whose state is in doubt never returns to the pool.
 //   - The lock is released only after the leader's work has returned. Work that does

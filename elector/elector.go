@@ -279,39 +279,6 @@ func (e *Elector) Election() string { return e.election }
 // Key is the advisory lock key of the election.
 func (e *Elector) Key() int64 { return e.key }
 
-// Settings are the times that an elector keeps, also those that were not chosen.
-type Settings struct {
-	Lease             time.Duration
-	HeartbeatInterval time.Duration
-	Drain             time.Duration
-	Validity          time.Duration // of an answered heartbeat: what the lease leaves for a leader to believe
-	RetryInterval     time.Duration
-	DeputyInterval    time.Duration
-	Scope             Scope
-	Standby           Standby
-	Requests          bool
-
-	// ListensForLoss is whether a leader hears at once that the server has ended its session,
-	// as it does with pgx. Otherwise, as with lib/pq, it looks every 250 ms. It is false before
-	// the first attempt.
-	ListensForLoss bool
-}
-
-// Settings returns the times, scope, standby mode and requests in force. Those of transaction scope are in force once an attempt
-// has found a transaction pooler, or with WithScope(TransactionScope).
-func (e *Elector) Settings() Settings {
-	s := Settings{Lease: e.lease.Length, HeartbeatInterval: e.lease.Heartbeat, Drain: e.lease.Drain, Validity: e.lease.Validity(),
-		RetryInterval: e.retryEvery(), DeputyInterval: e.deputyInterval, Scope: e.scope, Standby: e.standby, Requests: e.takesRequests,
-		ListensForLoss: e.listens() == nil}
-	if e.inTransaction() {
-		s.Scope = TransactionScope
-		if !e.sitsInside() {
-			s.Standby = Poll
-		}
-	}
-	return s
-}
-
 func (e *Elector) newCampaign(byCaller bool) *campaign {
 	c := &campaign{candidate: e.candidate, began: time.Now(), onTerm: e.term.Store}
 	if byCaller {
@@ -328,50 +295,4 @@ func (e *Elector) beat(b session.Beat) {
 	if t := e.term.Load(); b.Checks && t != nil && !t.lock.IsShared() {
 		t.check()
 	}
-}
-
-// Health returns the result of the last check. It runs no check. Without WithHealth a
-// candidate is always healthy, with a score of 1.
-func (e *Elector) Health() Health {
-	if e.monitor == nil {
-		return Health{Score: 1, Healthy: true}
-	}
-	return e.monitor.result()
-}
-
-// awaitFirstCheck waits for the first check. It returns an error if the candidate is
-// unhealthy, or if ctx ends first.
-func (e *Elector) awaitFirstCheck(ctx context.Context) error {
-	if e.monitor == nil {
-		return nil
-	}
-	select {
-	case <-e.monitor.firstCheck():
-	case <-ctx.Done():
-		return ended(ctx, "check the candidate's health")
-	}
-	if healthy := e.monitor.healthy(); healthy.Err() != nil {
-		return context.Cause(healthy)
-	}
-	return nil
-}
-
-// RunIfLeader calls fn if this elector leads, and reports whether it did; err
-// is what fn returned, or wraps the cause of a ctx that had ended before. fn's
-// context ends with ctx and with the term, and the lock is not released before fn
-// returns.
-func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
-	if ctx.Err() != nil {
-		return false, ended(ctx, "run if leader")
-	}
-	term := e.term.Load()
-	if term == nil || !term.begin() {
-		return false, nil
-	}
-	defer term.work.Finish()
-	ctx, cancel := context.WithCancelCause(term.within(ctx))
-	defer cancel(nil)
-	stop := context.AfterFunc(term.ctx, func() { cancel(context.Cause(term.ctx)) })
-	defer stop()
-	return true, fn(ctx)
 }

@@ -2,15 +2,12 @@ package elector
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/pgelector/pgelector/hooks"
-	"github.com/pgelector/pgelector/internal/fenced"
-	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
 // awaitWork waits until the term's work has returned, however long that takes. It reports
@@ -95,94 +92,6 @@ func (t *Term) doWork(lead func(ctx context.Context, term *Term) error) error {
 	return lead(t.ctx, t)
 }
 
-// InTx runs fn in a transaction that commits only inside the term: the database
-// itself makes the next leader wait until the transaction has ended, and lets no
-// later transaction of this term begin. It costs the transaction two round trips,
-// and the first of a term one more.
-//
-// pool may be any pool of the election's database, also through a transaction
-// pooler, and of any role. opts may be nil; any isolation level will do. The transaction's context ends with ctx and
-// with the term. fn closes its rows, and must not send COMMIT, ROLLBACK or PREPARE TRANSACTION. The transaction has one
-// lease to finish: statement_timeout, idle_in_transaction_session_timeout and,
-// from PostgreSQL 17 on, transaction_timeout are set to that within it unless
-// they are shorter already. A next leader that it blocks terminates it
-// (pg_terminate_backend) once it is older than a lease. So a frozen leader holds
-// up the next one for about two leases, if all candidates have the same.
-//
-// InTx returns nil if the transaction was committed. Otherwise the error wraps
-//   - ErrRolledBack: nothing was committed. It also wraps what fn returned or the
-//     driver's error, ErrNotLeader and the cause if the term has ended, and the cause of ctx if that has, too.
-//   - ErrOutcomeUnknown: the connection was lost during COMMIT, or no answer came
-//     within one lease, or within half of the drain once the session has ended or the
-//     caller of Campaign has to stop.
-//     Whether it was committed must be read from the data; the next leader can do
-//     that safely. Or fn has ended the transaction. The message names one that it has prepared.
-//   - ErrConfig: pool or fn is nil, or pool is one of another database.
-//
-// [Retryable] reports whether the same transaction may succeed when tried again. A panic
-// of fn rolls the transaction back and goes on.
-func (t *Term) InTx(ctx context.Context, pool *sql.DB, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
-	if pool == nil || fn == nil {
-		return fmt.Errorf("%w: InTx: the pool or the function is nil", ErrConfig)
-	}
-	failed := func(err error) error { return pgerr.Wrap(ErrRolledBack, t.because(ctx, "InTx", err)) }
-	if ctx.Err() != nil || !t.begin() {
-		return failed(nil)
-	}
-	defer t.work.Finish()
-	txCtx, uncancelled := t.joined(ctx)
-	defer uncancelled()
-	tx, err := fenced.Begin(txCtx, t.lock.Session, pool, opts)
-	if err != nil {
-		return failed(err)
-	}
-	if t.unclaim != nil { // which has the drain from the end of the term, whatever ended it
-		tx.Within(t.ctx)
-	}
-	defer tx.Rollback()
-	if err := fenced.Fence(txCtx, t.lock, tx, t.places); err != nil {
-		return failed(err)
-	}
-	if t.over() != nil { // the answer may have been read late
-		return failed(nil)
-	}
-	if err = fn(tx.Tx); err != nil {
-		tx.Suspect(txCtx, err)
-	}
-	if !uncancelled() { // from here on no call is cancelled half-way
-		return failed(err)
-	}
-	if err = tx.Finish(err); errors.Is(err, pgerr.ErrEndedByFn) {
-		return fenced.NamePrepared(ctx, t.lock, pool, err)
-	} else if errors.Is(err, ErrRolledBack) {
-		return failed(err)
-	}
-	return err
-}
-
-// Retryable reports whether err, of InTx, says that the transaction was rolled
-// back because others were in its way: a serialization failure (40001), a
-// deadlock (40P01), or a stranger who holds the guard lock of the term. The same
-// transaction may succeed when tried again.
-func Retryable(err error) bool {
-	state := pgerr.State(err)
-	return errors.Is(err, ErrRolledBack) && !errors.Is(err, ErrNotLeader) &&
-		(state == "40001" || state == "40P01" || errors.Is(err, fenced.ErrGuardTaken))
-}
-
-// joined returns a context that ends with ctx and with the term, until uncancelled is
-// called, which reports whether neither had ended before.
-func (t *Term) joined(ctx context.Context) (joined context.Context, uncancelled func() bool) {
-	joined, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stopCaller := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	stopTerm := context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })
-	return joined, func() bool {
-		stopCaller()
-		stopTerm()
-		return ctx.Err() == nil && t.ctx.Err() == nil
-	}
-}
-
 // because is the error of a call on the term that has failed, and the one place that decides its cause. The end of the
 // term comes first, because the caller's ctx may have ended with the term. The error wraps ErrNotLeader and the term's
 // cause if the term has ended; ctx.Err() and the cause of ctx if ctx has ended by itself; and err, which may be nil.
@@ -203,4 +112,24 @@ func wrap(why, err error) error {
 		return why
 	}
 	return fmt.Errorf("%w: %w", why, err)
+}
+
+// RunIfLeader calls fn if this elector leads, and reports whether it did; err
+// is what fn returned, or wraps the cause of a ctx that had ended before. fn's
+// context ends with ctx and with the term, and the lock is not released before fn
+// returns.
+func (e *Elector) RunIfLeader(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
+	if ctx.Err() != nil {
+		return false, ended(ctx, "run if leader")
+	}
+	term := e.term.Load()
+	if term == nil || !term.begin() {
+		return false, nil
+	}
+	defer term.work.Finish()
+	ctx, cancel := context.WithCancelCause(term.within(ctx))
+	defer cancel(nil)
+	stop := context.AfterFunc(term.ctx, func() { cancel(context.Cause(term.ctx)) })
+	defer stop()
+	return true, fn(ctx)
 }

@@ -62,7 +62,7 @@ func Succeed(ctx context.Context, d *lock.Dedicated, s *session.Session) (a lock
 
 // holderOffers asks whether the leader offers its lock to this candidate.
 func holderOffers(ctx context.Context, d *lock.Dedicated, s *session.Session) (bool, error) {
-	offers, err := session.Ask(ctx, s.Beside(), (*db.Queries).HolderOffers, db.HolderOffersParams{Key: d.Key, Offer: OfferKey(d.Source.Name, d.Key)})
+	offers, err := session.Ask(ctx, s.Aux(), (*db.Queries).HolderOffers, db.HolderOffersParams{Key: d.Key, Offer: OfferKey(d.Source.Name, d.Key)})
 	if err != nil {
 		return false, fmt.Errorf("elector: ask whether the leader offers its lock: %w", pgerr.Explain(err))
 	}

@@ -103,7 +103,7 @@ func Answer(l *lock.Lock, key int64, stop context.Context) {
 // if release is true.
 func (t *Transfer) unlock(ctx context.Context, release bool) (db.UnlockToRow, error) {
 	inside := t.lock.Session.InTransaction()
-	row, err := session.Ask(ctx, t.lock.Session.Apart(), (*db.Queries).UnlockTo, db.UnlockToParams{Key: t.lock.Key(), Candidate: t.candidate, Release: release && !inside})
+	row, err := session.Ask(ctx, t.lock.Session.AuxThenVerify(), (*db.Queries).UnlockTo, db.UnlockToParams{Key: t.lock.Key(), Candidate: t.candidate, Release: release && !inside})
 	if err == nil && row.First && release && inside {
 		l := t.lock
 		err = lock.Unlock(l.Session, l.Key(), func(ctx context.Context, _ *db.Queries) (bool, error) { return l.Session.EndTransaction(ctx) })
@@ -122,7 +122,7 @@ func (t *Transfer) heir() (candidate string) {
 	ctx, cancel := context.WithTimeout(context.Background(), successorGrace)
 	defer cancel()
 	for n := 1; ; n++ {
-		holder, err := session.Ask(ctx, l.Session.Beside(), (*db.Queries).Holder, l.Key())
+		holder, err := session.Ask(ctx, l.Session.Aux(), (*db.Queries).Holder, l.Key())
 		if !errors.Is(err, sql.ErrNoRows) || !backoff.Sleep(ctx, pollBackoff.After(n)) {
 			return holder.ApplicationName
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/pgelector/pgelector/internal/pgerr"
 )
 
-// Glance is the longest time between two looks at the clocks. A timer does not see that the
+// ClockCheckEvery is the longest time between two looks at the clocks. A timer does not see that the
 // machine has slept; the wall clock does.
-const Glance = 250 * time.Millisecond
+const ClockCheckEvery = 250 * time.Millisecond
 
 // A Proof is when a session last proved that it lives: the time just before the last answered
 // statement was sent. The validity counts from it. Where commits must be acknowledged, too, the
@@ -115,7 +115,7 @@ func (p *Proof) While(ctx context.Context, why error) (valid context.Context, st
 		if left := p.Left(); left <= 0 {
 			expire(why)
 		} else if valid.Err() == nil {
-			timer.Reset(min(left, Glance))
+			timer.Reset(min(left, ClockCheckEvery))
 		}
 	}
 	timer = time.AfterFunc(math.MaxInt64, look)

@@ -32,7 +32,7 @@ var errSharedBackend = fmt.Errorf("%w: a candidate in session scope is on the sa
 // Nothing else may see the term before all of it is done.
 func confirm(ctx context.Context, s *session.Session, key, epoch int64) (row db.ConfirmRow, timeline int64, err error) {
 	high, low := lockkey.Halves(key)
-	row, err = session.Ask(ctx, s.Apart(), (*db.Queries).Confirm, db.ConfirmParams{Pid: s.PID(), Key: key, GuardHigh: high, GuardLow: low})
+	row, err = session.Ask(ctx, s.AuxThenVerify(), (*db.Queries).Confirm, db.ConfirmParams{Pid: s.PID(), Key: key, GuardHigh: high, GuardLow: low})
 	if err != nil {
 		return row, 0, fmt.Errorf("elector: verify the lock, and wait for the fenced transactions of the last term: %w", pgerr.Explain(err))
 	}

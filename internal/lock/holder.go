@@ -56,7 +56,7 @@ func holderOf(row db.HolderRow) Holder {
 // cannot be asked, which the next statement on the session finds too. A transaction would
 // keep locks of the relations that are read, so another connection asks.
 func HolderSeenBy(ctx context.Context, s *session.Session, key int64) Holder {
-	row, _ := session.Ask(ctx, s.Beside(), (*db.Queries).Holder, key)
+	row, _ := session.Ask(ctx, s.Aux(), (*db.Queries).Holder, key)
 	if row.Blocks != "" {
 		return Holder{}
 	}

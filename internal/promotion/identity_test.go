@@ -49,7 +49,7 @@ func transactional(t *testing.T) (p *Part, v *session.Source, mock sqlmock.Sqlmo
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = pool.Close() })
-	p = &Part{}
+	p = New(time.Hour)
 	v = session.NewSource(pool, session.Config{Lease: lease.Lease{Length: 10 * time.Second, Heartbeat: 2 * time.Second, Drain: time.Second}, Scope: session.TransactionScope, Parts: []session.Part{p}})
 	p.newest.saw(identity{db.IdentifyRow{System: 7, Timeline: 2}})
 	return p, v, mock

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pgelector/pgelector/internal/gate"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
 	"github.com/pgelector/pgelector/internal/pin"
@@ -23,7 +22,7 @@ var borrowed atomic.Int64
 
 // borrow takes a connection from the pool. The session carries the values of ctx but
 // outlives it.
-func borrow(ctx context.Context, pool *sql.DB, l lease.Lease, abandoned func(error)) (*Session, error) {
+func borrow(ctx context.Context, pool *sql.DB, l lease.Lease, onAbandonedCall func(error)) (*Session, error) {
 	bound, stats := l.Validity(), pool.Stats()
 	full := stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections
 	if stats.Idle == 0 && !full {
@@ -33,10 +32,8 @@ func borrow(ctx context.Context, pool *sql.DB, l lease.Lease, abandoned func(err
 	if err != nil {
 		return nil, noConnection(ctx, late, pool, full, bound, err)
 	}
-	s := &Session{Proof: lease.NewProof(l, lease.ClockOf(pool.Driver())), pin: conn, holds: gate.New(), closed: make(chan struct{}), suspect: make(chan struct{}, 1), number: borrowed.Add(1),
-		abandoned: abandoned, errTimeout: fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, l.Validity())}
-	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	s.termCtx, s.endTerms = context.WithCancelCause(s.ctx)
+	s := &Session{Proof: lease.NewProof(l, lease.ClockOf(pool.Driver())), pin: conn, life: newLife(ctx), on: backend{number: borrowed.Add(1)},
+		onAbandonedCall: onAbandonedCall, errTimeout: fmt.Errorf("%w within %v", pgerr.ErrNoAnswer, l.Validity())}
 	return s, nil
 }
 

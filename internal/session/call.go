@@ -17,9 +17,9 @@ import (
 //	Session.Simple       the same, by the simple protocol
 //	Session.Fresh        the same                         a whole validity       the same
 //	Session.Trial        the same                         while it is valid      behind a savepoint, for what the server may refuse
-//	Session.Beside       another in transaction scope,    while it is valid      its own there
+//	Session.Aux          another in transaction scope,    while it is valid      its own there
 //	                     else the session's
-//	Session.Apart        as Beside, and then on the session, which must have its locks still
+//	Session.AuxThenVerify  as Aux, and then on the session, which must have its locks still
 //	Reading, Writing     any of the pool                  a timeout              its own
 type Caller interface {
 	// Call waits for the answer while it is of use. Then it returns the cause, and the call
@@ -68,7 +68,7 @@ func Ask0[T any](ctx context.Context, by Caller, statement func(*db.Queries, con
 func (s *Session) Call(ctx context.Context, call pin.Call, late func()) (answered bool, err error) {
 	return s.call(ctx, true, func(ctx context.Context, q *db.Queries) error {
 		err := call(ctx, q)
-		if err == nil && s.stays {
+		if err == nil && s.tx.probeAfterCall {
 			err = s.pingTransaction(ctx)
 		}
 		return err
@@ -94,12 +94,12 @@ func (s *Session) Fresh() Caller {
 
 // call makes a call. Its success proves that the session lives if it asks the server in any case.
 func (s *Session) call(ctx context.Context, proves bool, call pin.Call, late func()) (answered bool, err error) {
-	either, stop := backoff.Either(ctx, s.ctx)
+	either, stop := backoff.Either(ctx, s.life.ctx)
 	defer stop()
 	waiting, cancel := s.Proof.While(either, s.errTimeout)
 	defer cancel()
-	if waiting.Err() == nil && s.ctx.Err() != nil { // which the context may not know yet
-		return false, context.Cause(s.ctx)
+	if waiting.Err() == nil && s.life.ctx.Err() != nil { // which the context may not know yet
+		return false, context.Cause(s.life.ctx)
 	}
 	var sent lease.Instant
 	return s.pin.Call(waiting, func(ctx context.Context, q *db.Queries) error {
@@ -113,8 +113,8 @@ func (s *Session) call(ctx context.Context, proves bool, call pin.Call, late fun
 			}
 		case s.pin.IsInLeftTx(err):
 			err = pgerr.Wrap(pgerr.ErrOpenTransaction, err)
-		case s.stays: // the server has released the locks
-			s.cancel(pgerr.Wrap(pgerr.ErrSessionLost, err))
+		case s.tx.probeAfterCall: // the server has released the locks
+			s.life.cancel(pgerr.Wrap(pgerr.ErrSessionLost, err))
 		}
 		return pgerr.CauseOr(waiting, err)
 	}, late)

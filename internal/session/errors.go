@@ -19,7 +19,7 @@ var ErrTwoServers = errors.New("elector: the pool leads to two servers, and only
 // CheckOutside returns an error if a statement has found the connection inside a
 // transaction of other code.
 func (s *Session) CheckOutside(inTransaction bool) error {
-	if !inTransaction || s.inside {
+	if !inTransaction || s.tx.inside {
 		return nil
 	}
 	s.pin.Taint()

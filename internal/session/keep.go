@@ -35,21 +35,21 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 	defer func() {
 		s.awaitHolds()
 		s.Discard()
-		close(s.closed)
+		close(s.life.closed)
 	}()
 	var asked time.Time    // when a suspicion last had a heartbeat sent
 	heard := s.Proof.Now() // when the last heartbeat was sent
 	for beats := 1; ; {
 		if !s.Valid() {
-			s.cancel(s.Proof.Expiry())
+			s.life.cancel(s.Proof.Expiry())
 			return
 		}
 		now := s.Proof.Now()
 		due := min(s.Proof.Lease.Heartbeat-s.Proof.SinceAnswered(), 2*s.Proof.Lease.Heartbeat-now.Since(heard))
-		if due > 0 && s.pause(min(due, s.Proof.Left(), lease.Glance), &asked) {
-			if due > lease.Glance && s.ctx.Err() == nil {
+		if due > 0 && s.pause(min(due, s.Proof.Left(), lease.ClockCheckEvery), &asked) {
+			if due > lease.ClockCheckEvery && s.life.ctx.Err() == nil {
 				if err := s.lookForLoss(); err != nil {
-					s.cancel(err)
+					s.life.cancel(err)
 					return
 				}
 			}
@@ -59,14 +59,14 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 		heard = s.Proof.Now()
 		rung, err := s.heartbeat()
 		if err != nil {
-			s.cancel(err)
+			s.life.cancel(err)
 			return
 		}
-		beat := Beat{Took: time.Since(start), Deadline: s.Proof.Deadline(), Checks: !s.inside && beats%checkEvery == 0,
-			Rung: rung || s.inside} // where no heartbeat can try a lock: a full lock table would end the transaction
+		beat := Beat{Took: time.Since(start), Deadline: s.Proof.Deadline(), Checks: !s.tx.inside && beats%checkEvery == 0,
+			Rung: rung || s.tx.inside} // where no heartbeat can try a lock: a full lock table would end the transaction
 		beats++
 		if err := beatParts(beat); err != nil {
-			s.cancel(err)
+			s.life.cancel(err)
 			return
 		}
 		onBeat(beat)
@@ -80,14 +80,14 @@ func (s *Session) pause(d time.Duration, asked *time.Time) bool {
 	select {
 	case <-end:
 		return true
-	case <-s.ctx.Done():
+	case <-s.life.ctx.Done():
 		return true
-	case <-s.suspect:
+	case <-s.life.suspect:
 	}
 	select {
 	case <-end:
 		return true
-	case <-s.ctx.Done():
+	case <-s.life.ctx.Done():
 		return true
 	case <-time.After(time.Until(asked.Add(suspectEvery))):
 		*asked = time.Now()
@@ -99,12 +99,12 @@ func (s *Session) pause(d time.Duration, asked *time.Time) bool {
 // statement failed is of no use. Only a full lock table, where Ping can take no lock for a
 // moment, says nothing about the session.
 func (s *Session) heartbeat() (rung bool, err error) {
-	ping, err := Do(s.ctx, s.Simple(), func(ctx context.Context, q *db.Queries) (db.PingRow, error) {
+	ping, err := Do(s.life.ctx, s.Simple(), func(ctx context.Context, q *db.Queries) (db.PingRow, error) {
 		switch {
-		case s.inside && !s.pin.InTx(): // it was released
-			return db.PingRow{Pid: s.pid}, nil
-		case s.inside:
-			return db.PingRow{Pid: s.pid}, s.pingTransaction(ctx)
+		case s.tx.inside && !s.pin.InTx(): // it was released
+			return db.PingRow{Pid: s.on.pid}, nil
+		case s.tx.inside:
+			return db.PingRow{Pid: s.on.pid}, s.pingTransaction(ctx)
 		}
 		ping, err := q.Ping(ctx)
 		if pgerr.State(err) == "53200" {
@@ -117,8 +117,8 @@ func (s *Session) heartbeat() (rung bool, err error) {
 	switch {
 	case err != nil:
 		return false, s.causeOf(err)
-	case ping.Pid != s.pid:
-		return false, fmt.Errorf("%w: another backend answers (%d, not %d): %w", pgerr.ErrSessionLost, ping.Pid, s.pid, pgerr.ErrSessionPooled)
+	case ping.Pid != s.on.pid:
+		return false, fmt.Errorf("%w: another backend answers (%d, not %d): %w", pgerr.ErrSessionLost, ping.Pid, s.on.pid, pgerr.ErrSessionPooled)
 	case ping.InRecovery:
 		return false, fmt.Errorf("%w: the server was demoted: %w", pgerr.ErrSessionLost, pgerr.ErrServerReadOnly)
 	}
@@ -140,58 +140,58 @@ func (s *Session) causeOf(err error) error {
 }
 
 // Valid reports whether the lock can still be relied on, by the clocks at the time of the call.
-func (s *Session) Valid() bool { return s.Proof.Left() > 0 && s.ctx.Err() == nil }
+func (s *Session) Valid() bool { return s.Proof.Left() > 0 && s.life.ctx.Err() == nil }
 
 // Ended returns why the session has ended, nil if it has not. A session whose validity has
 // run out ends by this call, as after a pause of the process that no timer has noticed yet.
 func (s *Session) Ended() error {
 	if s.Proof.Left() <= 0 {
-		s.cancel(s.Proof.Expiry())
+		s.life.cancel(s.Proof.Expiry())
 	}
-	return context.Cause(s.ctx)
+	return context.Cause(s.life.ctx)
 }
 
 // Context is done when the session has ended; its cause says why.
-func (s *Session) Context() context.Context { return s.ctx }
+func (s *Session) Context() context.Context { return s.life.ctx }
 
 // TermContext is done when no term may go on: the session has ended, or will, because
 // commits no longer wait for the standbys. Its cause says why.
-func (s *Session) TermContext() context.Context { return s.termCtx }
+func (s *Session) TermContext() context.Context { return s.life.termCtx }
 
 // PID is the process id of the session's backend.
-func (s *Session) PID() int32 { return s.pid }
+func (s *Session) PID() int32 { return s.on.pid }
 
 // Number tells the session from others of this process.
-func (s *Session) Number() int64 { return s.number }
+func (s *Session) Number() int64 { return s.on.number }
 
 // ServerStart is when the session's server started. The server is asked once.
 func (s *Session) ServerStart(ctx context.Context) (started string, err error) {
-	if s.server == "" {
-		s.server, err = Ask0(ctx, s, (*db.Queries).ServerStart)
+	if s.on.serverStarted == "" {
+		s.on.serverStarted, err = Ask0(ctx, s, (*db.Queries).ServerStart)
 	}
-	return s.server, err
+	return s.on.serverStarted, err
 }
 
 // SetBackend records the backend that has answered, and when its server started.
-func (s *Session) SetBackend(pid int32, started string) { s.pid, s.server = pid, started }
+func (s *Session) SetBackend(pid int32, started string) { s.on.pid, s.on.serverStarted = pid, started }
 
 // IsBackend reports whether the session was last on that backend.
 func (s *Session) IsBackend(pid int32, started string) bool {
-	return s.pid == pid && s.server == started
+	return s.on.pid == pid && s.on.serverStarted == started
 }
 
 // SetPID records the backend that answered the first statement.
-func (s *Session) SetPID(pid int32) { s.pid = pid }
+func (s *Session) SetPID(pid int32) { s.on.pid = pid }
 
 // SetTransaction records when the server of a session in transaction scope started, and the mark
 // of its transaction.
-func (s *Session) SetTransaction(started, mark string) { s.server, s.mark = started, mark }
+func (s *Session) SetTransaction(started, mark string) { s.on.serverStarted, s.tx.mark = started, mark }
 
 // CheckServer returns an error unless a connection beside the session, which has named the
 // session's transaction, has reached its server. In a failover one pool may lead to two, on
 // which two backends may have one process id.
 func (s *Session) CheckServer(transaction string) error {
-	if s.inside && !strings.HasSuffix(transaction, " "+s.server) {
+	if s.tx.inside && !strings.HasSuffix(transaction, " "+s.on.serverStarted) {
 		return ErrTwoServers
 	}
 	return nil
@@ -200,50 +200,50 @@ func (s *Session) CheckServer(transaction string) error {
 // CheckPID returns an error if another backend than the session's has answered. Inside a
 // transaction, PingTransaction checks that.
 func (s *Session) CheckPID(answered int32) error {
-	if answered != s.pid && !s.inside {
-		return fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", pgerr.ErrSessionPooled, s.pid, answered)
+	if answered != s.on.pid && !s.tx.inside {
+		return fmt.Errorf("%w: backend %d was asked for the lock, then %d answered", pgerr.ErrSessionPooled, s.on.pid, answered)
 	}
 	return nil
 }
 
 // Along has run called on a goroutine of its own, from Start to soon after the session's end.
-func (s *Session) Along(run func()) { s.beside = append(s.beside, run) }
+func (s *Session) Along(run func()) { s.life.companions = append(s.life.companions, run) }
 
 // EvictBy sets what terminates the backend if a pooler has moved the session from it.
 func (s *Session) EvictBy(evict func()) { s.evict = evict }
 
 // EndTerms ends the terms, while the session goes on until their work has returned.
-func (s *Session) EndTerms(why error) { s.endTerms(why) }
+func (s *Session) EndTerms(why error) { s.life.endTerms(why) }
 
 // Lose ends the session because of err, which leaves in doubt what it holds, and returns
 // the cause.
 func (s *Session) Lose(err error) error {
 	err = pgerr.Wrap(pgerr.ErrSessionLost, pgerr.Explain(err))
-	s.cancel(err)
+	s.life.cancel(err)
 	return err
 }
 
 // Fail discards a session that was not started, because of err.
 func (s *Session) Fail(err error) {
-	s.cancel(err)
+	s.life.cancel(err)
 	s.Discard()
 }
 
 // Close ends the session, unless it has ended, and waits until its connection is closed or
 // abandoned.
 func (s *Session) Close() {
-	s.cancel(errClosed)
-	<-s.closed
+	s.life.cancel(errClosed)
+	<-s.life.closed
 }
 
 // Hold keeps the connection open after the session's end until release is called, but no longer than
 // the drain. The server may know nothing of the end (it hears us, and we do not hear it), and closing
 // the connection would give the locks to others. release may be called more than once.
 func (s *Session) Hold() (release func()) {
-	if !s.holds.Begin(gate.Always) { // too late: the connection is being closed
+	if !s.life.holds.Begin(gate.Always) { // too late: the connection is being closed
 		return func() {}
 	}
-	return sync.OnceFunc(s.holds.Finish)
+	return sync.OnceFunc(s.life.holds.Finish)
 }
 
 // awaitHolds waits until the connection may be closed. A connection that this session's own call has
@@ -254,9 +254,9 @@ func (s *Session) awaitHolds() {
 	if s.pin.IsBroken() {
 		return
 	}
-	s.holds.Close()
+	s.life.holds.Close()
 	select {
-	case <-s.holds.Idle():
+	case <-s.life.holds.Idle():
 	case <-time.After(s.Proof.Lease.Drain):
 	}
 }

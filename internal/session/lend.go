@@ -31,7 +31,7 @@ func (from *Source) Lend(ctx context.Context, inside bool) (*Session, error) {
 	if err != nil || !inside {
 		return s, err
 	}
-	s.inside, s.settings, s.borrowAside = true, Encode(from.Settings), from.Copy().Borrow
+	s.tx.inside, s.tx.settings, s.tx.borrowAux = true, Encode(from.Settings), from.Copy().Borrow
 	if err := s.BeginTransaction(ctx); err != nil {
 		err = explainBegin(s, err)
 		s.Discard()
@@ -69,16 +69,16 @@ func (from *Source) LendToLead(ctx context.Context) (*Session, error) {
 		return nil, fmt.Errorf("elector: wait for two connections: %w", err)
 	}
 	defer leave()
-	aside, err := from.Borrow(ctx)
+	aux, err := from.Borrow(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s, err := from.Lend(ctx, true)
 	if err != nil {
-		aside.Discard()
+		aux.Discard()
 		return nil, err
 	}
-	s.aside, aside.errTimeout = aside, s.errTimeout
+	s.tx.aux, aux.errTimeout = aux, s.errTimeout
 	return s, nil
 }
 
@@ -128,14 +128,14 @@ func (from *Source) PrepareWait(ctx context.Context, s *Session, role Role, key 
 		Setting{"pgelector.role", string(role)},
 		keySetting(key),
 		Setting{"pgelector.wait", strconv.FormatInt(wait.Milliseconds(), 10)})
-	row, err := Ask(ctx, s, (*db.Queries).PrepareWait, db.PrepareWaitParams{Settings: Encode(waiting), Inside: s.inside})
+	row, err := Ask(ctx, s, (*db.Queries).PrepareWait, db.PrepareWaitParams{Settings: Encode(waiting), Inside: s.tx.inside})
 	switch {
 	case err != nil:
 		return fmt.Errorf("elector: set the session up: %w", pgerr.Explain(err))
 	case row.InRecovery:
 		return pgerr.ErrServerReadOnly
-	case s.pid == 0:
-		s.pid = row.Pid
+	case s.on.pid == 0:
+		s.on.pid = row.Pid
 	}
 	s.SetTransaction(row.Started, row.Mark)
 	return s.CheckPID(row.Pid)

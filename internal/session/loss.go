@@ -43,8 +43,8 @@ func (from *Source) listen(s *Session) {
 	if from.ListensForLoss() != nil {
 		return
 	}
-	go s.pin.Listen(s.ctx, func(err error) {
-		s.cancel(s.causeOf(err))
+	go s.pin.Listen(s.life.ctx, func(err error) {
+		s.life.cancel(s.causeOf(err))
 		live.suspect(from.pool)
 	})
 }
@@ -57,10 +57,10 @@ func (s *Session) lookForLoss() error {
 	if s.pin.IsBusy() {
 		return nil
 	}
-	_, err := s.call(s.ctx, false, func(ctx context.Context, _ *db.Queries) error {
+	_, err := s.call(s.life.ctx, false, func(ctx context.Context, _ *db.Queries) error {
 		sent := s.Proof.Now()
 		err := s.pin.Ping(ctx)
-		if err == nil && s.Proof.Now().Since(sent) > lease.Glance {
+		if err == nil && s.Proof.Now().Since(sent) > lease.ClockCheckEvery {
 			s.Proof.Renew(sent)
 		}
 		return err

@@ -15,7 +15,7 @@ func (p *PerSession[T]) Of(s *Session) *T {
 	}
 	kept, before := p.of.LoadOrStore(s, new(T))
 	if !before {
-		context.AfterFunc(s.ctx, func() { p.of.Delete(s) })
+		context.AfterFunc(s.life.ctx, func() { p.of.Delete(s) })
 	}
 	return kept.(*T)
 }

@@ -33,16 +33,27 @@ const (
 // relation (whose lock would last until the end), run on another connection. An error ends the
 // transaction, and so the session.
 
+// A transaction is that of a session in transaction scope.
+type transaction struct {
+	inside         bool                                    // the locks are held in a transaction
+	probeAfterCall bool                                    // the transaction holds the locks: after each call, check that it is still open
+	forNow         bool                                    // a savepoint stays open, for TryForNow
+	settings       string                                  // of each transaction
+	mark           string                                  // which only PingTransaction inside shows; "" before a statement has told
+	borrowAux      func(context.Context) (*Session, error) // a connection for Aux
+	aux            *Session                                // makes the calls of Aux; may be nil
+}
+
 // InTransaction reports whether the session has its locks inside a transaction.
-func (s *Session) InTransaction() bool { return s.inside }
+func (s *Session) InTransaction() bool { return s.tx.inside }
 
 // BeginTransaction has the next calls made within a transaction, until RollBack.
 func (s *Session) BeginTransaction(ctx context.Context) error {
 	_, err := s.Fresh().Call(ctx, func(ctx context.Context, _ *db.Queries) error {
-		s.mark = ""
+		s.tx.mark = ""
 		err := s.pin.Begin(ctx)
 		for _, level := range []string{db.RepeatableRead, db.ReadCommitted} {
-			if err == nil && s.inside {
+			if err == nil && s.tx.inside {
 				err = s.pin.Exec(ctx, level)
 			}
 		}
@@ -57,7 +68,7 @@ func (s *Session) BeginTransaction(ctx context.Context) error {
 // RollBack ends the transaction. It returns err, or why the rollback failed.
 func (s *Session) RollBack(ctx context.Context, err error) error {
 	_, failed := s.Fresh().Call(ctx, func(context.Context, *db.Queries) error {
-		s.stays = false
+		s.tx.probeAfterCall = false
 		return s.pin.RollBack()
 	}, nil)
 	if err != nil {
@@ -69,7 +80,7 @@ func (s *Session) RollBack(ctx context.Context, err error) error {
 // Stay sends PingTransaction. It returns nil if the session's transaction, and so each of its
 // locks, is there; and outside a transaction.
 func (s *Session) Stay(ctx context.Context) error {
-	if !s.inside {
+	if !s.tx.inside {
 		return nil
 	}
 	_, err := s.Simple().Call(ctx, func(ctx context.Context, _ *db.Queries) error { return s.pingTransaction(ctx) }, nil)
@@ -102,7 +113,7 @@ func (s *Session) pingTransaction(ctx context.Context) error {
 		return ErrTransactionOver
 	}
 	state, err := s.pin.Show(ctx, db.PingTransaction)
-	if pgerr.State(err) == "42704" || err == nil && (state == "" || state != s.mark) {
+	if pgerr.State(err) == "42704" || err == nil && (state == "" || state != s.tx.mark) {
 		err = ErrTransactionOver
 	}
 	return err
@@ -136,12 +147,12 @@ func (s *Session) savepoint(ctx context.Context, call func() error) (refused, er
 	if err = s.pin.Exec(ctx, db.Savepoint); err != nil {
 		return nil, err
 	}
-	before := s.forNow
+	before := s.tx.forNow
 	if err = call(); pgerr.State(err) != "" {
 		refused = err
 		err = s.pin.Exec(ctx, db.RollBackToIt)
 	}
-	if err == nil && s.forNow == before {
+	if err == nil && s.tx.forNow == before {
 		err = s.pin.Exec(ctx, db.ReleaseIt)
 	}
 	return refused, err
@@ -158,22 +169,22 @@ func (s *Session) EndTransaction(ctx context.Context) (held bool, err error) {
 
 // commit is called within Do.
 func (s *Session) commit() error {
-	s.stays = false
+	s.tx.probeAfterCall = false
 	return s.pin.Commit()
 }
 
-// Apart makes calls whose locks and transaction id must not last as long as those of the session. In
+// AuxThenVerify makes calls whose locks and transaction id must not last as long as those of the session. In
 // transaction scope another connection makes them.
-func (s *Session) Apart() Caller {
+func (s *Session) AuxThenVerify() Caller {
 	return caller(func(ctx context.Context, call pin.Call, late func()) (bool, error) {
 		bound := s.Proof.Left()
-		if s.aside != nil { // just granted, by the extended protocol, and not started
+		if s.tx.aux != nil { // just granted, by the extended protocol, and not started
 			bound = 2 * s.Proof.Lease.Validity()
 			defer s.staying(ctx)()
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, bound, s.errTimeout)
 		defer cancel()
-		answered, err := s.Beside().Call(ctx, call, late)
+		answered, err := s.Aux().Call(ctx, call, late)
 		if err == nil {
 			err = s.Stay(ctx) // if it has its lock still, nobody else had it meanwhile
 		}
@@ -195,35 +206,35 @@ func (s *Session) staying(ctx context.Context) (stop func()) {
 	}
 }
 
-// Beside is Apart for calls that say nothing of the session, which need not hold a lock.
-func (s *Session) Beside() Caller {
-	if !s.inside {
+// Aux is AuxThenVerify for calls that say nothing of the session, which need not hold a lock.
+func (s *Session) Aux() Caller {
+	if !s.tx.inside {
 		return s
 	}
 	return caller(func(ctx context.Context, call pin.Call, _ func()) (answered bool, err error) {
-		aside, own := s.aside, s.aside == nil
+		aux, own := s.tx.aux, s.tx.aux == nil
 		if own { // as while it leads
-			if aside, err = s.borrowAside(ctx); err != nil {
+			if aux, err = s.tx.borrowAux(ctx); err != nil {
 				return false, err
 			}
 		}
-		answered, err = aside.once(ctx, s.settings, call)
+		answered, err = aux.inOwnTx(ctx, s.tx.settings, call)
 		switch {
 		case err != nil && !errors.Is(err, sql.ErrNoRows): // a call may go on
-			aside.Discard()
+			aux.Discard()
 			if !own {
-				s.aside = nil
+				s.tx.aux = nil
 			}
 		case own:
-			aside.GiveBack()
+			aux.GiveBack()
 		}
 		return answered, err
 	})
 }
 
-// once makes a call in a transaction of its own, with the settings.
-func (s *Session) once(ctx context.Context, settings string, call pin.Call) (answered bool, err error) {
-	s.inside = true // Begin finds a transaction that other code has left open, whose commit is not ours
+// inOwnTx makes a call in a transaction of its own, with the settings.
+func (s *Session) inOwnTx(ctx context.Context, settings string, call pin.Call) (answered bool, err error) {
+	s.tx.inside = true // Begin finds a transaction that other code has left open, whose commit is not ours
 	if err := s.BeginTransaction(ctx); err != nil {
 		return false, err
 	}

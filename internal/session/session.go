@@ -19,44 +19,61 @@ import (
 // connection to the pool, and is only for one on which nothing was changed. Discard
 // closes it: sql.Conn.Close would return it to the pool with its settings and locks.
 type Session struct {
-	Proof       *lease.Proof // that it lives
-	pin         *pin.Conn
-	inside      bool                                    // it has its locks inside a transaction
-	stays       bool                                    // PingTransaction follows each query
-	forNow      bool                                    // a savepoint stays open, for TryForNow
-	settings    string                                  // of the transaction
-	borrowAside func(context.Context) (*Session, error) // a connection for Apart
-	aside       *Session                                // makes the calls of Apart; may be nil
+	Proof *lease.Proof // that it lives
 
-	ctx        context.Context         // done when the session has ended
-	cancel     context.CancelCauseFunc // ends the session
-	closed     chan struct{}           // closed when keep has discarded the connection
-	errTimeout error                   // of a call that takes longer than the validity that is left
-	abandoned  func(error)             // reports a driver call that does not return
+	pin  *pin.Conn
+	life *life
+	on   backend
+	tx   transaction // the zero value in session scope
 
-	number int64  // of this session, in this process
-	pid    int32  // of the backend that the first statement reached
-	server string // when its server started; in session scope "" until a check or a request asks
-	mark   string // of its transaction, which only PingTransaction inside that shows; "" before a statement has told
+	errTimeout      error       // of a call that takes longer than the validity that is left
+	onAbandonedCall func(error) // reports a driver call that does not return
+	evict           func()      // terminates the backend if the session was moved from it; may be nil
+}
 
-	termCtx  context.Context // done when no term may go on
+// A backend is the server process behind a session.
+type backend struct {
+	number        int64  // of the session, in this process
+	pid           int32  // of the backend that the first statement reached
+	serverStarted string // when its server started; "" until a check or a request asks
+}
+
+// A life is a session's, from the first call to its end: who ends it and why, who still needs its
+// connection after that, and what runs beside it.
+//
+//	lent      ctx is not done, started is false, closed is open
+//	started   ctx is not done, started is true: keep runs
+//	ended     ctx is done, and its cause says why; closed is open while work holds the connection
+//	closed    closed is closed: the connection is given up
+//
+// termCtx ends with ctx, or before it: then no term may go on, and the session waits for their work.
+type life struct {
+	ctx      context.Context         // done when the session has ended
+	cancel   context.CancelCauseFunc // ends it
+	termCtx  context.Context         // done when no term may go on
 	endTerms context.CancelCauseFunc
+	suspect  chan struct{} // asks keep for a heartbeat at once
+	started  atomic.Bool   // by Start
+	closed   chan struct{} // closed when keep has discarded the connection
 
-	holds   *gate.Gate    // the work that relies on the session's locks
-	evict   func()        // terminates the backend if a pooler has moved the session from it; may be nil
-	suspect chan struct{} // asks keep for a heartbeat at once
+	holds      *gate.Gate     // the work that relies on the locks
+	companions []func()       // started with the session; they return soon after its end
+	helpers    sync.WaitGroup // those that run, and what Go runs
+	atEnd      []func()       // called before the connection is given up
+}
 
-	beside  []func()       // started with the session; they return soon after its end
-	helpers sync.WaitGroup // those that run, and what Go runs
-	started atomic.Bool    // by Start
-	atEnd   []func()       // called before the connection is given up
+func newLife(ctx context.Context) *life {
+	l := &life{suspect: make(chan struct{}, 1), closed: make(chan struct{}), holds: gate.New()}
+	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	l.termCtx, l.endTerms = context.WithCancelCause(l.ctx)
+	return l
 }
 
 // Prepare prepares the statements, of one row each. They then cost one round trip with any
 // driver, and are not planned again. Inside a transaction it does nothing: a pooler would keep
 // them.
 func (s *Session) Prepare(ctx context.Context, statements ...string) error {
-	if s.inside {
+	if s.tx.inside {
 		return nil
 	}
 	_, err := s.call(ctx, false, func(ctx context.Context, _ *db.Queries) error { return s.pin.Prepare(ctx, statements...) }, nil)
@@ -74,15 +91,15 @@ func (s *Session) GiveBack() {
 		return
 	}
 	s.pin.GiveBack()
-	s.dropAside()
-	s.cancel(errClosed)
+	s.dropAux()
+	s.life.cancel(errClosed)
 }
 
-// dropAside gives back the connection beside the session, if there is one.
-func (s *Session) dropAside() {
-	if s.aside != nil {
-		s.aside.GiveBack()
-		s.aside = nil
+// dropAux gives back the connection beside the session, if there is one.
+func (s *Session) dropAux() {
+	if s.tx.aux != nil {
+		s.tx.aux.GiveBack()
+		s.tx.aux = nil
 	}
 }
 
@@ -90,33 +107,33 @@ func (s *Session) dropAside() {
 // the connection is closed when it does.
 func (s *Session) Discard() {
 	s.ends()
-	s.cancel(errClosed)
-	defer s.helpers.Wait()
-	if s.aside != nil {
-		defer s.aside.Discard()
+	s.life.cancel(errClosed)
+	defer s.life.helpers.Wait()
+	if s.tx.aux != nil {
+		defer s.tx.aux.Discard()
 	}
-	if s.evict != nil && errors.Is(context.Cause(s.ctx), pgerr.ErrSessionPooled) {
+	if s.evict != nil && errors.Is(context.Cause(s.life.ctx), pgerr.ErrSessionPooled) {
 		s.evict()
 	}
 	// In transaction scope nothing stays on the connection.
-	if !s.pin.Discard(s.inside, !errors.Is(context.Cause(s.ctx), errClosed)) {
-		s.abandoned(fmt.Errorf("elector: the driver does not return from a call on a connection that is given up (backend %d): "+
-			"it is left alone and closed when the driver returns: %w", s.pid, context.Cause(s.ctx)))
+	if !s.pin.Discard(s.tx.inside, !errors.Is(context.Cause(s.life.ctx), errClosed)) {
+		s.onAbandonedCall(fmt.Errorf("elector: the driver does not return from a call on a connection that is given up (backend %d): "+
+			"it is left alone and closed when the driver returns: %w", s.on.pid, context.Cause(s.life.ctx)))
 	}
 }
 
 // AtEnd has end called before the connection is given back or closed.
-func (s *Session) AtEnd(end func()) { s.atEnd = append(s.atEnd, end) }
+func (s *Session) AtEnd(end func()) { s.life.atEnd = append(s.life.atEnd, end) }
 
 func (s *Session) ends() {
-	for _, end := range s.atEnd {
+	for _, end := range s.life.atEnd {
 		end()
 	}
-	s.atEnd = nil
+	s.life.atEnd = nil
 }
 
 // Go runs beside the session what soon returns after its end. Discard waits for it.
-func (s *Session) Go(run func()) { s.helpers.Go(run) }
+func (s *Session) Go(run func()) { s.life.helpers.Go(run) }
 
 // IsStarted reports whether the session is kept alive.
-func (s *Session) IsStarted() bool { return s.started.Load() }
+func (s *Session) IsStarted() bool { return s.life.started.Load() }

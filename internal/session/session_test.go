@@ -176,7 +176,7 @@ func TestASessionIsKeptUntilItsLastHoldIsReleased(t *testing.T) {
 		}
 		defer s.GiveBack()
 		first, second := s.Hold(), s.Hold()
-		s.cancel(pgerr.ErrLeaseExpired)
+		s.life.cancel(pgerr.ErrLeaseExpired)
 		start := time.Now()
 		time.AfterFunc(time.Second, first)
 		time.AfterFunc(1500*time.Millisecond, second)

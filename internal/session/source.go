@@ -169,11 +169,11 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 // alive until it ends or is closed.
 func (from *Source) Start(s *Session) {
 	s.errTimeout = pgerr.ErrLeaseExpired // there is a lease from now on
-	s.started.Store(true)
-	s.stays = s.inside
-	s.dropAside()
-	for _, run := range s.beside {
-		s.helpers.Go(run)
+	s.life.started.Store(true)
+	s.tx.probeAfterCall = s.tx.inside
+	s.dropAux()
+	for _, run := range s.life.companions {
+		s.life.helpers.Go(run)
 	}
 	leave, own, parts := live.join(from.pool, s), from.Copy(), from.Parts
 	from.listen(s)
@@ -188,7 +188,7 @@ func (from *Source) Start(s *Session) {
 			return nil
 		}, func(b Beat) {
 			if err := checkOpen(own.pool); err != nil { // the session goes on, so that its terms end in order
-				s.endTerms(err)
+				s.life.endTerms(err)
 			}
 			own.OnBeat(b)
 		})

@@ -59,7 +59,7 @@ func IsSuspicious(err error) bool {
 // raiseSuspicion asks for a heartbeat at once.
 func (s *Session) HeartbeatNow() {
 	select {
-	case s.suspect <- struct{}{}:
+	case s.life.suspect <- struct{}{}:
 	default:
 	}
 }

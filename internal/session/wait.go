@@ -22,7 +22,7 @@ func (s *Session) HoldPair(key int64, taken error) error {
 // TryPair tries the lock of two integers, the halves of key. An error does not end the
 // session's transaction.
 func (s *Session) TryPair(key int64) (granted bool, err error) {
-	return s.TryPairBy(s.ctx, s.Trial(), key)
+	return s.TryPairBy(s.life.ctx, s.Trial(), key)
 }
 
 // TryPairBy is TryPair by another caller.
@@ -34,9 +34,9 @@ func (s *Session) TryPairBy(ctx context.Context, by Caller, key int64) (granted 
 func (s *Session) pairTry(key int64, forNow bool) func(context.Context, *db.Queries) (bool, error) {
 	high, low := lockkey.Halves(key)
 	return func(ctx context.Context, q *db.Queries) (granted bool, err error) {
-		if !s.forNow {
-			granted, err = q.TryPair(ctx, db.TryPairParams{Inside: s.inside, High: high, Low: low})
-			s.forNow = granted && forNow
+		if !s.tx.forNow {
+			granted, err = q.TryPair(ctx, db.TryPairParams{Inside: s.tx.inside, High: high, Low: low})
+			s.tx.forNow = granted && forNow
 		}
 		return granted, err
 	}
@@ -47,7 +47,7 @@ func (s *Session) pairTry(key int64, forNow bool) func(context.Context, *db.Quer
 // be one such lock at a time, and while there is, none of two integers is granted. drop is called
 // if ctx ends first and the lock is granted later.
 func (s *Session) TryForNow(ctx context.Context, key int64, drop func()) (granted bool, err error) {
-	return DoOr(ctx, s.Trial(), s.pairTry(key, s.inside), func(late bool) {
+	return DoOr(ctx, s.Trial(), s.pairTry(key, s.tx.inside), func(late bool) {
 		if late {
 			drop()
 		}
@@ -57,7 +57,7 @@ func (s *Session) TryForNow(ctx context.Context, key int64, drop func()) (grante
 // LetGo releases the lock of TryForNow. It is called within Do, and reports whether the session
 // had the lock until then.
 func (s *Session) LetGo(ctx context.Context, q *db.Queries, key int64) (held bool, err error) {
-	if !s.inside {
+	if !s.tx.inside {
 		high, low := lockkey.Halves(key)
 		return q.UnlockPair(ctx, db.UnlockPairParams{High: high, Low: low})
 	}
@@ -67,7 +67,7 @@ func (s *Session) LetGo(ctx context.Context, q *db.Queries, key int64) (held boo
 	if err = s.pin.Exec(ctx, db.RollBackToIt); err == nil {
 		err = s.pin.Exec(ctx, db.ReleaseIt)
 	}
-	s.forNow = false
+	s.tx.forNow = false
 	return true, err
 }
 
