@@ -22,7 +22,7 @@ type campaign struct {
 	onTerm   func(*Term) // called before the hooks
 	unclaim  func()      // at the end of a term for the caller of Campaign or TryCampaign; nil for one of Run
 	attempts int
-	deputy   bool // as the hooks know
+	keeps    bool // a session to try often, as the hooks know
 	inside   bool // the last attempt was in transaction scope
 	outage   outage
 
@@ -84,7 +84,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 	case got.Outcome == lock.Granted:
 		return result{over: true, term: c.elected(ctx, got.Lock, event)}
 	case got.Outcome == lock.Busy:
-		event.Outcome, event.Deputy = hooks.Busy, got.Deputy
+		event.Outcome, event.Deputy = hooks.Busy, got.Keeps
 		c.standing, c.outage, r.pause = lock.Followed, outage{}, got.Next
 		c.reportBlocker(ctx, got.Holder)
 		if c.attempts == 1 {
@@ -107,7 +107,7 @@ func (c *campaign) attempt(ctx context.Context, last bool) result {
 		r.pause = 0
 		c.acquirer.Close()
 	}
-	event.Next, c.deputy = r.pause, event.Deputy
+	event.Next, c.keeps = r.pause, event.Deputy
 	if event.Outcome == hooks.Failed && !r.over { // 0 would say that it was the last
 		event.Next = max(r.pause, time.Millisecond)
 	}
@@ -126,7 +126,7 @@ func (c *campaign) reportBlocker(ctx context.Context, seen lock.Holder) {
 		return
 	}
 	c.askedWho = time.Now()
-	holder, _, _ := lock.HolderOf(ctx, c.pool, c.key, c.lease.Heartbeat) // a deputy has other things to do
+	holder, _, _ := lock.HolderOf(ctx, c.pool, c.key, c.lease.Heartbeat) // one that is to try often has no more time
 	if holder.Blocks != "" && holder.Blocks == c.blocker {
 		c.report(ctx, hooks.Failure{Op: hooks.OpCampaign, Err: noLeader(holder)})
 		holder.Blocks = ""
@@ -136,7 +136,7 @@ func (c *campaign) reportBlocker(ctx context.Context, seen lock.Holder) {
 
 // ended is the result of a campaign that was ended from outside.
 func (c *campaign) ended(ctx context.Context, err error) result {
-	c.giveUpSeat(ctx)
+	c.standBack(ctx)
 	return result{over: true, err: err}
 }
 
@@ -145,11 +145,11 @@ func (c *campaign) event() hooks.Campaign {
 	return hooks.Campaign{Attempt: c.attempts, Polls: polls, InTransaction: c.inside}
 }
 
-// giveUpSeat makes a deputy a follower like the others, and reports that.
-func (c *campaign) giveUpSeat(ctx context.Context) {
+// standBack closes the session that the acquirer keeps, and reports that.
+func (c *campaign) standBack(ctx context.Context) {
 	c.acquirer.Close()
-	if c.deputy {
-		c.deputy = false
+	if c.keeps {
+		c.keeps = false
 		event := c.event()
 		event.Outcome = hooks.Busy
 		c.announcer.post(c.announcer.campaign(ctx, event))
@@ -182,7 +182,7 @@ func (c *campaign) elected(ctx context.Context, l *lock.Lock, event hooks.Campai
 	c.token = max(c.token, l.Token())
 	c.saw(ctx, lock.Holder{PID: l.Session.PID(), CandidateID: c.candidateID})
 	elected := hooks.Elected{Token: l.Token(), At: t.electedAt, Waited: t.electedAt.Sub(c.began), Deadline: t.Deadline(), InTransaction: l.Session.InTransaction(),
-		NotListening: c.listens()}
+		NotListening: c.source.ListensForLoss()}
 	onElected := a.elected(t.ctx, elected, func(err error) { t.end(hooks.LeadFailed, pgerr.Wrap(ErrLeadFailed, err)) })
 	t.untold.Store(t.work.Begin(gate.Always))
 	a.post(func() {
@@ -227,11 +227,11 @@ func (c *campaign) waitsForPrimary(err error) bool {
 	return time.Since(c.readOnlySince) < c.readOnlyTimeout
 }
 
-// awaitHealth waits until the candidate is healthy or ctx ends. It gives the deputy's seat
-// up, and looks once per retry interval for who leads.
+// awaitHealth waits until the candidate is healthy or ctx ends. It keeps no session
+// meanwhile, and looks once per retry interval for who leads.
 func (c *campaign) awaitHealth(ctx context.Context) {
 	for c.monitor.healthy().Err() != nil {
-		c.giveUpSeat(ctx)
+		c.standBack(ctx)
 		select {
 		case <-c.monitor.recovered():
 		case <-time.After(backoff.Jitter(c.retryEvery())):

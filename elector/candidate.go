@@ -27,8 +27,10 @@ type candidate struct {
 	sender    *wakeup.Sender  // the session's, if there is one
 	places    *promotion.Part // the session's, if there is one
 
-	inTransaction func() bool  // whether the last server was used in transaction scope
-	listens       func() error // nil if the loss of a session is listened for, or why it is not
+	source interface { // of the sessions that it leads on
+		InTransaction() bool   // whether the last server was used in transaction scope
+		ListensForLoss() error // nil if the loss of a session is listened for, or why it is not
+	}
 
 	// Touched by the campaign, and by its term, alone.
 	acquirer lock.Acquirer
@@ -62,7 +64,7 @@ func (n *candidate) deputyConfig() deputy.Config {
 
 // retryEvery is the retry interval in force.
 func (n *candidate) retryEvery() time.Duration {
-	if n.inTransaction() {
+	if n.source.InTransaction() {
 		return n.retryInside
 	}
 	return n.retry

@@ -54,7 +54,7 @@ func New(pool *sql.DB, election string, opts ...Option) (*Elector, error) {
 	e := newElector(context.Background(), pool, election, c)
 	source := session.NewSource(pool, c.sessions(pool, e.places, e.beat, e.hear, e.report))
 	e.acquirer = deputy.New(&lock.Dedicated{Config: e.lockConfig(), Source: source}, e.deputyConfig())
-	e.inTransaction, e.listens = source.InTransaction, source.ListensForLoss
+	e.source = source
 	return e, nil
 }
 

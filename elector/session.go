@@ -27,7 +27,7 @@ import (
 type Session struct {
 	pool     *sql.DB
 	shared   *shared.Shared
-	listens  func() error // as of a candidate
+	source   *session.Source
 	config   config
 	opts     []Option // of its electors, before their own
 	reporter *announcer
@@ -67,7 +67,7 @@ func NewSession(pool *sql.DB, opts ...SessionOption) (*Session, error) {
 	s.reporter = newAnnouncer(hooks.Origin{CandidateID: c.candidateID}, c.hooks, c.lease)
 	source := session.NewSource(pool, c.sessions(pool, s.places, s.beat, s.hear, s.report))
 	offer := func(key int64) int64 { return handover.OfferKey(c.candidateID, key) }
-	s.shared, s.listens = shared.New(ctx, source, c.retry, c.look(), c.tokenEpoch, offer), source.ListensForLoss
+	s.shared, s.source = shared.New(ctx, source, c.retry, c.look(), c.tokenEpoch, offer), source
 	s.close = sync.OnceFunc(func() {
 		cancel(ErrStopped)
 		go func() {
@@ -115,7 +115,7 @@ func (s *Session) Elector(election string, opts ...ElectionOption) (*Elector, er
 	own := &lock.Dedicated{Config: e.lockConfig(), Source: session.NewSource(s.pool, e.sessions(s.pool, e.places, e.beat, e.hear, e.report))}
 	_ = deputy.New(own, e.deputyConfig()) // by which a leader on a session of its own takes a seat
 	e.acquirer = s.shared.Acquirer(own, handover.Succeed)
-	e.inTransaction, e.listens = func() bool { return false }, s.listens
+	e.source = s.source // in session scope
 	e.terms, e.sender, e.onClosed = s.terms, s.sender, func() { s.remove(e) }
 	s.electors[c.key] = e
 	return e, nil

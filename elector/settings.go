@@ -28,8 +28,8 @@ type Settings struct {
 func (e *Elector) Settings() Settings {
 	s := Settings{Lease: e.lease.Length, HeartbeatInterval: e.lease.Heartbeat, Drain: e.lease.Drain, Validity: e.lease.Validity(),
 		RetryInterval: e.retryEvery(), DeputyInterval: e.deputyInterval, Scope: e.scope, Standby: e.standby, Requests: e.takesRequests,
-		ListensForLoss: e.listens() == nil}
-	if e.inTransaction() {
+		ListensForLoss: e.source.ListensForLoss() == nil}
+	if e.source.InTransaction() {
 		s.Scope = TransactionScope
 		if !e.sitsInside() {
 			s.Standby = Poll

@@ -28,14 +28,16 @@ type Term struct {
 
 	mu     sync.Mutex              // makes the first ending the only one
 	cancel context.CancelCauseFunc // called by endFor alone
-	offer  *handover.Transfer      // to the successor; nil if there is none
+	offer  *handover.Transfer      // of the lock to one candidate; nil if there is none
 
-	requested sync.Mutex  // held while a transfer is prepared on request, or the request answered
+	requested sync.Mutex  // held while a request is answered
 	releasing atomic.Bool // all work and hooks have returned
 
-	done     chan struct{} // closed when the work and the hooks have returned and the lock is given up
-	released error         // once done: nil if the lock is known to be free
-	heir     string        // once done: the candidate that got the lock by a transfer
+	done  chan struct{} // closed when the work and the hooks have returned and the lock is given up
+	after struct {      // once done
+		released error  // nil if the lock is known to be free
+		heir     string // the candidate that got the lock by the offer
+	}
 }
 
 // newTerm begins a term with its lock. unclaim is nil unless the term is for the caller of
@@ -163,19 +165,19 @@ func (t *Term) Resign(ctx context.Context) error {
 	t.returned()
 	select {
 	case <-t.done: // whatever ctx says
-		return t.released
+		return t.after.released
 	default:
 	}
 	overdue := time.After(t.lease.Length)
 	for {
 		select {
 		case <-t.done:
-			return t.released
+			return t.after.released
 		case <-ctx.Done():
 			doing := "resign: the work of the term, or a hook, has not returned" + t.announcer.busy() + "; the lock is released when it does"
 			switch {
 			case gate.Await(ctx, t.done): // at the same time
-				return t.released
+				return t.after.released
 			case lost(context.Cause(t.ctx)):
 				return t.because(ctx, doing, nil)
 			}
@@ -192,7 +194,7 @@ func (t *Term) Resign(ctx context.Context) error {
 // end ends the term, unless it has ended, and reports whether it did.
 func (t *Term) end(reason hooks.Reason, cause error) bool { return t.endFor(nil, reason, cause) }
 
-// endFor is end in favor of a successor, if there is an offer. A session that has ended has ended
+// endFor is end with an offer, which may be nil: then the lock goes to whoever gets it. A session that has ended has ended
 // the term, also if that was not noticed yet.
 func (t *Term) endFor(offer *handover.Transfer, reason hooks.Reason, cause error) bool {
 	ended := t.lock.Session.Ended()
@@ -227,7 +229,7 @@ func (t *Term) keep() {
 	t.awaitWork()
 	a.announce(a.demoted(t.ctx, hooks.Demoted{Token: t.Token(), Reason: reasonOf(cause), Err: cause, At: at, Held: max(0, at.Sub(t.electedAt)), Late: late}))
 	t.lock.WorkReturned()
-	if t.released = t.release(reasonOf(cause)); t.released == nil && t.heir == "" {
+	if t.after.released = t.release(reasonOf(cause)); t.after.released == nil && t.after.heir == "" {
 		t.notify(context.Background(), notifyPatience, eventFree) // before the process may end
 	}
 	t.saw(t.ctx, nobody)
@@ -251,7 +253,7 @@ func (t *Term) release(reason hooks.Reason) (err error) {
 	if t.offer != nil {
 		defer t.offer.Withdraw()
 		var released bool
-		if released, t.heir = t.offer.Release(t.lease.Heartbeat); released {
+		if released, t.after.heir = t.offer.Release(t.lease.Heartbeat); released {
 			return nil
 		}
 	}

@@ -52,7 +52,7 @@ func (t *Term) TransferTo(ctx context.Context, successor string) error {
 	}
 	err := t.Resign(ctx)
 	switch {
-	case err == nil && t.heir == successor: // by another call, perhaps
+	case err == nil && t.after.heir == successor: // by another call, perhaps
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w: %q: %w", ErrNoSuccessor, successor, cmp.Or(absent, errOvertaken))

@@ -63,7 +63,7 @@ func (a *acquirer) Acquire(ctx context.Context, t lock.Try) lock.Attempt {
 	source := a.d.Source
 	if a.last != nil && a.last.Lost() {
 		source.Invalidate() // it may be another server now
-		source.SuspectPooler(context.Cause(a.last.Session.TermContext()))
+		source.SuspectMove(context.Cause(a.last.Session.TermContext()))
 	}
 	a.last = nil
 	r, err := a.d.OnChecked(ctx, func() (lock.Attempt, error) { return a.attempt(ctx, t) })
@@ -74,10 +74,10 @@ func (a *acquirer) Acquire(ctx context.Context, t lock.Try) lock.Attempt {
 	}
 	r.InTransaction = source.InTransaction()
 	a.last, a.deputy = r.Lock, a.seat != nil
-	switch r.Deputy = a.deputy; {
+	switch r.Keeps = a.deputy; {
 	case r.Lock != nil && a.Wait:
 		r.Lock.CloseLater()
-	case r.Lock == nil && !r.Deputy:
+	case r.Lock == nil && !r.Keeps:
 		r.Next = backoff.Jitter(a.d.RetryEvery())
 	}
 	return r

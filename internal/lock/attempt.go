@@ -53,7 +53,7 @@ const (
 	TooEarly                // as Failed, and after Next this candidate may lead
 	Busy                    // another session holds the lock
 	Granted                 // Lock is held
-	Offered                 // busy, and its holder wants to transfer the lock to this candidate
+	Offered                 // busy, and its holder offers the lock to this candidate
 )
 
 // An Attempt is the result of one.
@@ -62,7 +62,7 @@ type Attempt struct {
 	Lock          *Lock
 	Holder        Holder // of a busy lock, if the acquirer looks for it and saw it
 	InTransaction bool   // in transaction scope
-	Deputy        bool   // the lock is busy, and this candidate keeps a session to try it often
+	Keeps         bool   // the lock is busy, and this candidate keeps a session to try it often
 	// Next is how long to wait before the next attempt. After a failure it is the longest
 	// time between two quick attempts while the server is away; 0 if the campaign does not
 	// pace those.

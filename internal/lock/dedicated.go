@@ -112,7 +112,7 @@ func (d *Dedicated) RetryEvery() time.Duration {
 	return d.Retry
 }
 
-// EvictFrom has the backend of the session terminated if a pooler moves the session from it,
+// EvictFrom has the backend of the session terminated if the session is moved from it,
 // and the lock stays there. A transaction's locks do not.
 func (d *Dedicated) EvictFrom(s *session.Session) {
 	if !s.InTransaction() {

@@ -38,7 +38,7 @@ func Unlock(s *session.Session, key int64, call func(context.Context, *db.Querie
 	return nil
 }
 
-// moved returns an error if a pooler has moved the session away from a lock that it has not
+// moved returns an error if the session was moved away from a lock that it has not
 // found.
 func moved(s *session.Session, key int64) error {
 	if s.InTransaction() {

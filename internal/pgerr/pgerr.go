@@ -32,7 +32,7 @@ func IsMissingStatement(err error) bool {
 }
 
 // Broken reports whether err says that the connection was dead, or that the
-// server ended it (57P01 shutdown, 57P02 crash, 57P05 idle), or that a pooler did
+// server ended it (57P01 shutdown, 57P02 crash, 57P05 idle), or that something between did
 // (class 08, connection exceptions). For a prepared statement on a dead connection
 // database/sql says sql.ErrConnDone.
 func Broken(err error) bool {

@@ -46,8 +46,8 @@ func IsMixedUp(err error) bool {
 	return IsMissingStatement(err) && !errors.Is(err, ErrSessionPooled)
 }
 
-// Explain names the cause of errors that have only one: a full lock table, or a pooler,
-// where prepared statements come and go.
+// Explain names the cause of errors that have only one: a full lock table, or shared
+// backends, where prepared statements come and go.
 func Explain(err error) error {
 	switch {
 	case IsMixedUp(err):

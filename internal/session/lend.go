@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/pgerr"
+	"github.com/pgelector/pgelector/internal/pin"
+	"github.com/pgelector/pgelector/internal/pooled"
 	"github.com/pgelector/pgelector/internal/turn"
 )
 
@@ -37,7 +40,7 @@ func (from *Source) Lend(ctx context.Context, inside bool) (*Session, error) {
 		s.Discard()
 		return nil, err
 	}
-	if err := from.lent(ctx, s); err != nil { // a pooler may lead the transaction elsewhere
+	if err := from.lent(ctx, s); err != nil { // it may be on another server than the connection was
 		s.Discard()
 		return nil, err
 	}
@@ -167,4 +170,17 @@ func Describe(ctx context.Context, s *Session) (db.DescribeServerRow, error) {
 		err = s.CheckOutside(row.InTransaction)
 	}
 	return row, err
+}
+
+// Evict terminates a backend that still holds the lock, or that of two integers, although
+// its session was moved to another one: strangers would keep the backend, and the lock,
+// alive.
+func (from *Source) Evict(pid int32, key, pair int64) {
+	ctx, cancel := context.WithTimeout(context.Background(), pin.CloseGrace)
+	defer cancel()
+	_, _ = backoff.Await(ctx, func(ctx context.Context) ([]bool, error) {
+		return pooled.Ask(ctx, from.pool, func(q db.DBTX) ([]bool, error) {
+			return db.New(q).EvictHolder(ctx, db.EvictHolderParams{Pid: pid, Key: key, Pair: pair})
+		})
+	})
 }

@@ -38,6 +38,17 @@ type backend struct {
 	serverStarted string // when its server started; "" until a check or a request asks
 }
 
+// A transaction is that of a session in transaction scope.
+type transaction struct {
+	inside         bool                                    // the locks are held in a transaction
+	probeAfterCall bool                                    // the transaction holds the locks: after each call, check that it is still open
+	forNow         bool                                    // a savepoint stays open, for TryForNow
+	settings       string                                  // of each transaction
+	mark           string                                  // which only PingTransaction inside shows; "" before a statement has told
+	borrowAux      func(context.Context) (*Session, error) // a connection for Aux
+	aux            *Session                                // makes the calls of Aux; may be nil
+}
+
 // A life is a session's, from the first call to its end: who ends it and why, who still needs its
 // connection after that, and what runs beside it.
 //
@@ -70,8 +81,8 @@ func newLife(ctx context.Context) *life {
 }
 
 // Prepare prepares the statements, of one row each. They then cost one round trip with any
-// driver, and are not planned again. Inside a transaction it does nothing: a pooler would keep
-// them.
+// driver, and are not planned again. Inside a transaction it does nothing: they would
+// outlive it.
 func (s *Session) Prepare(ctx context.Context, statements ...string) error {
 	if s.tx.inside {
 		return nil

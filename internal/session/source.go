@@ -8,12 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pgelector/pgelector/db"
-	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lease"
 	"github.com/pgelector/pgelector/internal/pgerr"
-	"github.com/pgelector/pgelector/internal/pin"
-	"github.com/pgelector/pgelector/internal/pooled"
 )
 
 // A Task is what was being done when a failure happened that ended no session.
@@ -43,7 +39,7 @@ type Config struct {
 type Source struct {
 	Config
 	Settings  []Setting // of each session; without those that the server refuses
-	Suspected bool      // a pooler has moved a session, although a check had passed
+	Suspected bool      // a session was moved to another backend, although a check had passed
 
 	pool    *sql.DB
 	checked bool                  // since the last failure
@@ -55,7 +51,7 @@ type Source struct {
 // What a candidate has met.
 const (
 	aPrimary      = 1 // so a server in recovery is being replaced
-	aPassedServer = 2 // a primary that has passed a check, so it is behind no pooler
+	aPassedServer = 2 // a primary that has passed a check, so it shares no backends
 )
 
 // A Finding is what a check has found of a server that passed.
@@ -110,7 +106,7 @@ func (from *Source) Copy() *Source {
 
 // Refuses reports whether an error is permanent: no retry will make the server able to
 // keep the promise. A server that was a primary before is being replaced, and one that has
-// passed a check is behind no pooler. It may be called from any goroutine.
+// passed a check shares no backends. It may be called from any goroutine.
 func (from *Source) Refuses(err error) bool {
 	switch {
 	case errors.Is(err, pgerr.ErrServerReadOnly):
@@ -125,9 +121,9 @@ func (from *Source) Refuses(err error) bool {
 // called from any goroutine.
 func (from *Source) InTransaction() bool { return from.inside.Load() }
 
-// SuspectPooler makes the next check try transaction scope, if err shows that a pooler that
-// the last check missed has moved a session.
-func (from *Source) SuspectPooler(err error) {
+// SuspectMove makes the next check try transaction scope, if err shows that a session was moved to
+// another backend, which the last check missed.
+func (from *Source) SuspectMove(err error) {
 	from.Suspected = from.Scope == Auto && errors.Is(err, pgerr.ErrSessionPooled) && !errors.Is(err, pgerr.ErrMixedUp)
 }
 
@@ -152,7 +148,7 @@ func (from *Source) Retry(ctx context.Context, try func() error) error {
 		err := from.check(ctx)
 		if err == nil {
 			err = try()
-			from.SuspectPooler(err)
+			from.SuspectMove(err)
 		}
 		from.checked = from.checked && (err == nil || ctx.Err() != nil || errors.Is(err, pgerr.ErrOpenTransaction))
 		if IsSuspicious(err) {
@@ -193,19 +189,6 @@ func (from *Source) Start(s *Session) {
 			own.OnBeat(b)
 		})
 	}()
-}
-
-// Evict terminates a backend that still holds the lock, or that of two integers, although a
-// pooler has moved its session to another one: strangers would keep the backend, and the lock,
-// alive.
-func (from *Source) Evict(pid int32, key, pair int64) {
-	ctx, cancel := context.WithTimeout(context.Background(), pin.CloseGrace)
-	defer cancel()
-	_, _ = backoff.Await(ctx, func(ctx context.Context) ([]bool, error) {
-		return pooled.Ask(ctx, from.pool, func(q db.DBTX) ([]bool, error) {
-			return db.New(q).EvictHolder(ctx, db.EvictHolderParams{Pid: pid, Key: key, Pair: pair})
-		})
-	})
 }
 
 // SettingsFor are the settings of a session for the lock of that key, as a parameter of a

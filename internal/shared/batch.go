@@ -280,22 +280,6 @@ func (w *worker) refuse(requests []*request, err error) {
 	answerAll(requests, reply{err: err})
 }
 
-func answerAll(requests []*request, with reply) {
-	for _, r := range requests {
-		r.answer(with)
-	}
-}
-
-// answer answers a request, unless its campaign was cancelled meanwhile.
-func (r *request) answer(with reply) (answered bool) {
-	select {
-	case r.reply <- with:
-		return true
-	case <-r.ctx.Done():
-		return false
-	}
-}
-
 // giveBack releases those locks of requests that are not answered that the session holds.
 func (w *worker) giveBack(requests ...*request) {
 	requests = slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return w.now == nil || r.held != w.now })

@@ -38,6 +38,7 @@ func run(root string) error {
 	if err != nil {
 		return err
 	}
+	spine = slices.DeleteFunc(spine, func(path string) bool { return slices.Contains(plan.parts, nameOf(root, path)) })
 	core, err := plan.files(root, plan.core)
 	if err != nil {
 		return err
@@ -116,8 +117,10 @@ type source struct {
 }
 
 func (s *source) base() string { return filepath.Base(s.path) }
-func (s *source) name(root string) string {
-	name, _ := filepath.Rel(root, s.path)
+func (s *source) name(root string) string { return nameOf(root, s.path) }
+
+func nameOf(root, path string) string {
+	name, _ := filepath.Rel(root, path)
 	return filepath.ToSlash(name)
 }
 
@@ -199,6 +202,7 @@ func receiver(t ast.Expr) string {
 // A plan is what spine.txt says.
 type plan struct {
 	spine, core []string        // patterns of files
+	parts       []string        // files that the patterns of the spine match, and that are none of it
 	bounds      map[string]int  // by what they bound
 	options     map[string]bool // structs that hold options
 	long        map[string]bool // files that may be long
@@ -216,6 +220,8 @@ func parse(text string) (*plan, error) {
 		case "":
 		case "spine":
 			p.spine = append(p.spine, strings.Fields(rest)...)
+		case "part":
+			p.parts = append(p.parts, rest)
 		case "core":
 			p.core = append(p.core, strings.Fields(rest)...)
 		case "most":

@@ -33,17 +33,6 @@ const (
 // relation (whose lock would last until the end), run on another connection. An error ends the
 // transaction, and so the session.
 
-// A transaction is that of a session in transaction scope.
-type transaction struct {
-	inside         bool                                    // the locks are held in a transaction
-	probeAfterCall bool                                    // the transaction holds the locks: after each call, check that it is still open
-	forNow         bool                                    // a savepoint stays open, for TryForNow
-	settings       string                                  // of each transaction
-	mark           string                                  // which only PingTransaction inside shows; "" before a statement has told
-	borrowAux      func(context.Context) (*Session, error) // a connection for Aux
-	aux            *Session                                // makes the calls of Aux; may be nil
-}
-
 // InTransaction reports whether the session has its locks inside a transaction.
 func (s *Session) InTransaction() bool { return s.tx.inside }
 

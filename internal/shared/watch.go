@@ -1,0 +1,89 @@
+package shared
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pgelector/pgelector/db"
+	"github.com/pgelector/pgelector/internal/session"
+)
+
+// A shared session follows another that holds the locks: it looks often whether that one's
+// life lock is free. Then it tries all the locks at once. Of several that hold locks, it
+// looks at the one that holds most; the end of the others is found by the next batch.
+
+const (
+	chooseEvery = 10 * time.Second
+	repeatFor   = 3 // batches after the end, because the server frees thousands of locks one by one
+)
+
+// largest is the session that holds most of the locks that this one asks for.
+type largest struct {
+	key     int64     // of its life lock; 0 if there is none to look at
+	chosen  time.Time // last
+	looked  time.Time // last
+	repeats int       // of the batch that followed its end
+}
+
+// looks is when to look again; never, if there is nothing to look at.
+func (w *worker) looks() <-chan time.Time {
+	if w.largest.key == 0 && w.largest.repeats == 0 {
+		return nil
+	}
+	return time.After(time.Until(w.largest.looked.Add(w.look)))
+}
+
+// isAsked reports whether any campaign waits for a batch.
+func (w *worker) isAsked() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.requests) > 0
+}
+
+// lookAtLargest makes a batch if the session that held most locks has ended.
+func (w *worker) lookAtLargest() {
+	l := &w.largest
+	l.looked = time.Now()
+	switch {
+	case !w.isAsked():
+		return
+	case l.repeats > 0:
+		l.repeats--
+	case w.isFree(l.key):
+		*l = largest{looked: l.looked, repeats: repeatFor}
+	default:
+		return
+	}
+	w.serve((*request).any)
+}
+
+// chooseLargest finds the session that holds most of the locks that this one asks for: those
+// of the requests, and of the others that wait.
+func (w *worker) chooseLargest(requests []*request) {
+	l := &w.largest
+	if w.look == 0 || len(requests) == 0 || time.Since(l.chosen) < chooseEvery {
+		return
+	}
+	w.mu.Lock()
+	keys := keysOf(slices.DeleteFunc(slices.Concat(requests, w.requests), (*request).isAtBarrier))
+	w.mu.Unlock()
+	rows, err := session.Ask(w.ctx, w.now, (*db.Queries).LargestHolder, db.Keys(keys...))
+	if err != nil || len(rows) == 0 {
+		return
+	}
+	l.chosen, l.looked = time.Now(), time.Now()
+	switch key := LifeKey(rows[0].ApplicationName, rows[0].Pid); {
+	case key == l.key:
+	case w.isFree(key): // it has none, as on a session of its own; or it has just ended
+		l.repeats = max(l.repeats, 1)
+	default:
+		l.key = key
+	}
+}
+
+// isFree reports whether nobody holds the life lock. If the server cannot be asked, which
+// the next batch finds too, it reports false.
+func (w *worker) isFree(key int64) bool {
+	free, err := w.now.PairIsFree(w.ctx, key)
+	return err == nil && free
+}
