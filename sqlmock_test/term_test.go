@@ -327,10 +327,10 @@ func TestAQuestionBesideTheSessionThatTheServerCancelsEndsNoTerm(t *testing.T) {
 		query(mock, "ApplySettings").WithArgs(true, bound).WillReturnRows(row(1))
 		query(mock, "Requests").WillReturnError(errCancelled)
 		mock.ExpectRollback()
+		expectResign(mock)
 		term := campaign(t, e)
 		time.Sleep(3 * time.Second)
 		wantError(t, context.Cause(term.Context()))
-		expectResign(mock)
 		resign(t, term)
 		wantFailures(t, rec) // the second in a row is reported
 		wantDemoted(t, rec, hooks.Resigned)
