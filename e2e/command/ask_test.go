@@ -563,7 +563,7 @@ func TestTheEpochRaisesTheTokenOfTheCommand(t *testing.T) {
 	env, setEpoch := withDatabase(t)
 	const token = `[ $((PGELECTOR_TOKEN >> 48)) = `
 	run := func(sum string, flags ...string) {
-		args := append([]string{"run", "--election", name(t)}, flags...)
+		args := append([]string{"run", "--once", "--election", name(t)}, flags...)
 		invoke(t, env, append(args, "--", "sh", "-c", token+sum+" ]")...).want(t, exit.OK)
 	}
 	run("1")

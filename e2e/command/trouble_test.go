@@ -53,7 +53,7 @@ func TestRestartRetriesUntilTheStandbyIsPromoted(t *testing.T) {
 	primary := own(t)
 	standby, err := primary.AddStandby(t.Context())
 	check(t, err)
-	r := launch(t, at(standby.DSN()), quick("x", "--restart", "--read-only-timeout", "0", "--backoff", "10ms", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
+	r := launch(t, at(standby.DSN()), again("x", "--read-only-timeout", "0", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
 	eventually(t, "it is refused", func() bool { return strings.Contains(r.errs.String(), "exit status 69") })
 	check(t, standby.Promote(t.Context()))
 	r.says(t, "ready")
@@ -213,7 +213,7 @@ func TestAPasswordThatChangesInItsFileIsFound(t *testing.T) {
 			"passfile": append(at(c.DSN(pgcluster.ForRole("app"))), "PGPASSFILE="+passfile),
 			"services": {"DATABASE_URL=", "PGSERVICEFILE=" + services, "PGSERVICE=mine"},
 		} {
-			r := launch(t, env, quick(driver+file, append([]string{"--driver", driver, "--restart", "--backoff", "10ms"}, sh("echo ran; exec sleep 1000")...)...)...)
+			r := launch(t, env, again(driver+file, append([]string{"--driver", driver}, sh("echo ran; exec sleep 1000")...)...)...)
 			r.says(t, "ran")
 			all[driver+file] = r
 		}
@@ -308,7 +308,7 @@ func TestRunAndWatchSurviveAnOutageOfTheDatabase(t *testing.T) {
 	env := at(c.DSN())
 	watch := launch(t, env, "watch", "x", "--interval", "50ms")
 	watch.says(t, "")
-	leading := launch(t, env, quick("x", "--restart", "--backoff", "10ms", "--", "sh", "-c", "echo token $PGELECTOR_TOKEN; exec sleep 1000")...)
+	leading := launch(t, env, again("x", "--", "sh", "-c", "echo token $PGELECTOR_TOKEN; exec sleep 1000")...)
 	first := leading.pid(t, "token ")
 	check(t, c.Shutdown(t.Context(), pgcluster.Fast))
 	// While the database is away, the other commands fail, and run waits.
@@ -431,7 +431,7 @@ func TestNoSubcommandCallsAnImpostor(t *testing.T) {
 		check(t, err)
 		env := at(c.DSN(pgcluster.ForDatabase("beset"), pgcluster.ForRole(role)))
 		for _, driver := range []string{"pgx", "pq"} {
-			leading := launch(t, env, quick("billing", append([]string{"--restart", "--driver", driver, "--roster", "pgelector"}, sh("echo ready; exec sleep 1000")...)...)...)
+			leading := launch(t, env, again("billing", append([]string{"--driver", driver, "--roster", "pgelector"}, sh("echo ready; exec sleep 1000")...)...)...)
 			leading.says(t, "ready")
 			for name, try := range subcommands {
 				try(t, env, driver)

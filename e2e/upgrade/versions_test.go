@@ -192,8 +192,12 @@ func (f *fleet) join(v version) string {
 	f.Helper()
 	f.made++
 	id := fmt.Sprint(v, "-", f.made)
-	cmd := exec.Command(v.program("pgelector"), "run", "--election", f.election, "--candidate", id, "--lease", "2s", "--heartbeat", "100ms",
-		"--retry", "50ms", "--restart", "--backoff", "10ms", "--", "sh", "-c", command)
+	again := []string{"--restart-delay", "10ms"}
+	if v == old {
+		again = []string{"--restart", "--backoff", "10ms"}
+	}
+	args := append([]string{"run", "--election", f.election, "--candidate", id, "--lease", "2s", "--heartbeat", "100ms", "--retry", "50ms"}, again...)
+	cmd := exec.Command(v.program("pgelector"), append(args, "--", "sh", "-c", command)...)
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+shared.Get(f).DSN(), "DIR="+f.dir)
 	f.members[id] = start(f.T, cmd)
 	return id
