@@ -78,7 +78,7 @@ func TestCommandsThatLeadRefuseAStatementPooler(t *testing.T) {
 			if strings.Contains(r.out, "ran") {
 				t.Error("the command ran")
 			}
-			invoke(t, env, "doctor", "--driver", driver).want(t, exit.Refused, "FAIL  pooler", "in statement mode", "cannot be kept")
+			invoke(t, env, "doctor", "--driver", driver).want(t, exit.Refused, "FAIL  pooler", "in statement mode", "Elections cannot run safely here: fix what says FAIL: pooler")
 			// status, watch and evict need no session.
 			conn := connection(t, c.DSN(pgcluster.WithParam("application_name", "me")))
 			_, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock($1)", keyOf(driver))
@@ -101,7 +101,7 @@ func TestASessionPoolerIsAccepted(t *testing.T) {
 		t.Skip(err)
 	}
 	check(t, err)
-	invoke(t, at(bouncer.DSN()), "doctor").want(t, exit.OK, "session mode", "real: a trial election", "can be kept here")
+	invoke(t, at(bouncer.DSN()), "doctor").want(t, exit.OK, "session mode", "real: a trial election", "Elections run safely here")
 	invoke(t, at(bouncer.DSN()), quick("x", "--", "echo", "ran")...).want(t, exit.OK, "ran")
 }
 
@@ -234,7 +234,7 @@ func TestOutputThatCannotBeWrittenIsNoConnectionThatFailed(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
 	}
-	for _, args := range [][]string{{"doctor", "--json"}, {"watch", "x", "--json"}, {"watch", "x"}} {
+	for _, args := range [][]string{{"doctor", "--json"}, {"doctor"}, {"watch", "x", "--json"}, {"watch", "x"}} {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		check(t, err)
 		cmd := exec.Command(built(t), args...)
@@ -364,7 +364,11 @@ var subcommands = map[string]func(t *testing.T, env []string, driver string){
 		w.ends(t, 130)
 	},
 	"doctor": func(t *testing.T, env []string, driver string) {
-		invoke(t, env, "doctor", "--driver", driver).want(t, exit.OK, "Recommended lease")
+		r := invoke(t, env, "doctor", "--driver", driver)
+		r.want(t, exit.OK, "Recommended lease")
+		if !strings.HasPrefix(r.out, "Elections run safely here. ") {
+			t.Errorf("the verdict is not first:\n%s", r.out)
+		}
 	},
 	"evict": func(t *testing.T, env []string, driver string) {
 		invoke(t, env, "evict", "billing", "--yes", "--driver", driver).want(t, exit.OK, "Evicted")
