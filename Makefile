@@ -40,7 +40,7 @@ demo: ## Watch an election live, on temporary PostgreSQL servers
 	@scripts/setup.sh postgresql
 	@go -C e2e run ./demo
 
-test: ## Install missing packages (Debian, as root), then vet and run every test
+test: ## Install missing packages (Debian, as root), then vet, and run every test over both drivers mixed
 	@scripts/test.sh -count='$(COUNT)' -run='$(RUN)'
 
 e2e: ## Run only the tests on real PostgreSQL, over every combination of drivers: make e2e COUNT=10 RUN=Deputy SCOPE=transaction

@@ -74,7 +74,7 @@ var steps = []step{
 		patterns: []string{`(?m)^ok\s+github.com/pgelector/pgelector/e2e\s`}, says: "ten times: no failure",
 		of: everyTest},
 	{name: "upgrade", what: "**Mixed versions**: a rolling upgrade, and back",
-		command: "PGELECTOR_UPGRADE=1 go -C e2e test ./upgrade -count=5 -v", short: "PGELECTOR_UPGRADE=1 go -C e2e test ./upgrade -count=1 -v",
+		command: "go -C e2e test ./upgrade -count=5 -v", short: "go -C e2e test ./upgrade -count=1 -v",
 		repeat: "make proof STEPS=upgrade", minutes: 2,
 		patterns: []string{`(?P<count_times>--- PASS: TestAFleetIsUpgradedProcessByProcess )`}, says: "{times} times: no failure",
 		of: regexp.MustCompile(clusters + `|^(cmd|e2e/upgrade)/`)},
