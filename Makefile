@@ -38,6 +38,7 @@ help: ## List the targets
 
 demo: ## Watch an election live, on temporary PostgreSQL servers
 	@scripts/setup.sh postgresql
+	@echo 'Compiling the demo: the first time that takes up to a minute …'
 	@go -C e2e run ./demo
 
 test: ## Install missing packages (Debian, as root), then vet, and run every test over both drivers mixed

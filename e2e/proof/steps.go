@@ -49,7 +49,7 @@ var steps = []step{
 		of:   onServers},
 	{name: "torture", what: "**[Torture](../e2e/torture/main.go)**: real servers, processes, drivers and networks, {kinds} kinds of faults",
 		command: "make torture MINUTES=60", short: "make torture MINUTES=0.5", minutes: 65,
-		patterns: []string{`seed \d+: (?P<faults>\d+) faults of (?P<kinds>\d+) kinds`, `no two led at once: (?P<terms>[\d,]+) terms`, `fenced writes were linearizable: .*?(?P<writes>\d+) writes succeeded`},
+		patterns: []string{`seed \d+: (?P<faults>\d+) faults of (?P<kinds>\d+) kinds`, `no two led at once[^:]*: (?P<terms>[\d,]+) terms`, `fenced writes were linearizable: .*?(?P<writes>\d+) writes succeeded`},
 		says:     "one hour: {faults} faults, {terms} terms, {writes} fenced writes, all linearizable",
 		of:       regexp.MustCompile(clusters + `|^e2e/torture/[^_]*$`), engine: true},
 	{name: "cluster", what: "**Failovers of a cluster**: Patroni, etcd, HAProxy and PgBouncer, {kinds} kinds of faults",
