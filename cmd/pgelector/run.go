@@ -34,10 +34,11 @@ election, and runs the command while it leads. At most one host holds the lock. 
 lost, this host stays a candidate, and runs the command again when it leads, until it is stopped. With --once it ends
 with the command. With --if-free it runs the command once, and only if nobody else leads, such as a cron job.
 
-The command inherits standard input, output and error. Signals are forwarded to its process group, and its exit status
-is passed on. When leadership is lost, the group gets TERM and, after --grace, KILL. If this host was cut off, that
-happens before another host may lead; if it was frozen, when it thaws. If the server ended the session, the lock is free
-at once. While this host holds the lock, it releases it only when no process of the command is left.
+The command inherits standard input, output and error. Signals are forwarded to its process group, and when pgelector
+ends with the command, it passes the exit status on. When leadership is lost, the group gets TERM and, after --grace,
+KILL. If this host was cut off, that happens before another host may lead; if it was frozen, when it thaws. If the
+server ended the session, the lock is free at once. While this host holds the lock, it releases it only when no process
+of the command is left.
 
 The command's environment:
   PGELECTOR_ELECTION        the name of the election
