@@ -38,9 +38,10 @@ help: ## List the targets
 
 demo: ## Watch an election live, on temporary PostgreSQL servers
 	@scripts/setup.sh postgresql
+	@echo 'Compiling the demo: the first time that takes up to a minute …'
 	@go -C e2e run ./demo
 
-test: ## Install missing packages (Debian, as root), then vet and run every test
+test: ## Install missing packages (Debian, as root), then vet, and run every test over both drivers mixed
 	@scripts/test.sh -count='$(COUNT)' -run='$(RUN)'
 
 e2e: ## Run only the tests on real PostgreSQL, over every combination of drivers: make e2e COUNT=10 RUN=Deputy SCOPE=transaction

@@ -3,6 +3,8 @@ package electortest_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -23,20 +25,20 @@ type clerk struct {
 
 func (c *clerk) run(ctx context.Context) error {
 	return c.leader.Run(ctx, func(ctx context.Context, term *elector.Term) error {
-		for {
+		for ctx.Err() == nil {
 			err := term.InTx(ctx, c.pool, nil, func(tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, "UPDATE orders SET filed_by = $1 WHERE id = (SELECT min(id) FROM orders WHERE filed_by IS NULL)", c.leader.CandidateID())
 				return err
 			})
+			if err != nil && ctx.Err() == nil {
+				slog.Warn("order not filed, will try again", "error", err) // to return it would be to resign
+			}
 			select {
 			case <-time.After(time.Second):
 			case <-ctx.Done():
-				return nil
-			}
-			if err != nil {
-				return err
 			}
 		}
+		return nil
 	})
 }
 
@@ -76,6 +78,30 @@ func TestOrdersAreFiledOnWhenTheLeaderIsCutOff(t *testing.T) {
 		<-done
 		if n := len(filed); n < 12 || filed[0] != "one" || filed[n-1] != "two" || !slices.IsSorted(filed) {
 			t.Errorf("filed by %q", filed)
+		}
+	})
+}
+
+func TestAnOrderThatCouldNotBeFiledIsTriedAgainInTheSameTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := electortest.NewServer()
+		defer server.Close()
+		attempts, filed := 0, 0
+		server.Handle(func(s electortest.Statement) (electortest.Answer, error) {
+			if attempts++; attempts == 2 {
+				return electortest.Answer{}, &electortest.Error{Code: "40P01", Message: "deadlock detected"}
+			}
+			s.OnCommit(func() { filed++ })
+			return electortest.Answer{Affected: 1}, nil
+		})
+		c := newClerk(t, "one", server.NewProcess())
+		ctx, shutdown := context.WithTimeout(t.Context(), 4500*time.Millisecond)
+		defer shutdown()
+		if err := c.run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if attempts < 3 || filed != attempts-1 {
+			t.Errorf("%d of %d attempts filed an order, want all but one", filed, attempts)
 		}
 	})
 }

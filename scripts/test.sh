@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Vets and tests, with the race detector if available: scripts/test.sh [go test flags]
-# MODULES names the modules; default: all with tests. PACKAGES names their packages; default: all.
+# MODULES names the modules; default: all. PACKAGES names their packages; default: all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,6 +31,13 @@ for module in ${MODULES:-. examples e2e}; do
   go -C "$module" vet ./... || status=1
   go -C "$module" test ${race[@]+"${race[@]}"} -shuffle=on -p "$packages" -timeout "$((45 * count))m" "$@" ${PACKAGES:-./...} || status=1
 done
+# The others have few tests. Only their packages are built, and not the systems that bench compares with.
+if [[ -z ${MODULES:-} ]]; then
+  for module in bench tools; do
+    # shellcheck disable=SC2046 # no name of a package has a space
+    (cd "$module" && go test -shuffle=on "$@" $(find . -name '*_test.go' -exec dirname {} + | sort -u)) || status=1
+  done
+fi
 if [[ -z ${MODULES:-} && " $* " == *" -run=. "* ]] && PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null; then
   PGELECTOR_SCOPE=transaction go -C e2e test ${race[@]+"${race[@]}"} -shuffle=on -timeout 5m "$@" -run="$pooled" . || status=1
 fi

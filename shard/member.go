@@ -173,7 +173,7 @@ func (m *member) count(ctx context.Context) {
 		wanted = m.wanted()
 	}
 	candidate := ""
-	if m.grace > 0 && !direct {
+	if m.sticky > 0 && !direct {
 		candidate = m.session.CandidateID()
 	}
 	go func() { m.surveys <- look(ctx, m.pool, patience, direct, m.group, m.seatKeys, candidate, wanted) }()
@@ -199,7 +199,7 @@ func (m *member) learn(ctx context.Context, s survey) {
 	now := time.Now()
 	m.present = s.seats
 	for _, seat := range s.seats {
-		if until := now.Add(m.grace); until.After(m.members[seat]) {
+		if until := now.Add(m.sticky); until.After(m.members[seat]) {
 			m.members[seat] = until
 		}
 	}
@@ -253,7 +253,7 @@ func (m *member) replace() {
 
 // sit campaigns for a free seat, unless this member has one. If no server has ever answered it
 // takes any seat, so that its campaign reports that, waits and gives up as any other does. Within
-// WithGrace it waits, for two leases at most, for a seat that it has still, with a session that the
+// WithSticky it waits, for two leases at most, for a seat that it has still, with a session that the
 // server has not ended yet. A member whose looks fail for long gives its seat up: it claims nothing,
 // and others count it.
 func (m *member) sit(ctx context.Context, s survey) error {

@@ -112,7 +112,7 @@ type Option func(*config) error
 type config struct {
 	session  []elector.SessionOption
 	moves    int
-	grace    time.Duration
+	sticky   time.Duration
 	interval time.Duration
 }
 
@@ -121,7 +121,7 @@ const (
 	defaultInterval = 100 * time.Millisecond
 	minInterval     = 10 * time.Millisecond
 	maxInterval     = time.Minute
-	maxGrace        = 24 * time.Hour
+	maxSticky       = 24 * time.Hour
 )
 
 // WithSession adds options of the session that carries all shards: the candidate id, the
@@ -147,25 +147,26 @@ func WithMoves(n int) Option {
 	}
 }
 
-// WithGrace keeps a member's shards for it: for d after it was last seen, those that saw it do not
-// take them. A member that restarts within d with the same candidate id (elector.WithCandidateID)
+// WithSticky makes shards stick to a member that is away: for d after it was last seen, those that saw
+// it do not take its shards. A member that restarts within d with the same candidate id (elector.WithCandidateID)
 // gets them back, and no other shard moves. Meanwhile they have no leader. A member that joins
 // meanwhile does not know of the absence, and may take them; if the absent one comes back, all have
 // even shares again. Shards that are new to the set meanwhile may wait, too. If several members are
 // away at once, they may come back to each other's shards, and some shards may wait until d is over.
 // Default 0: the others take the shards at once; at most 24 h. All members should have the same.
-func WithGrace(d time.Duration) Option {
+func WithSticky(d time.Duration) Option {
 	return func(c *config) error {
-		c.grace = d
-		if d < 0 || d > maxGrace {
-			return fmt.Errorf("%w: WithGrace(%v): want 0 <= grace <= %v", elector.ErrConfig, d, maxGrace)
+		c.sticky = d
+		if d < 0 || d > maxSticky {
+			return fmt.Errorf("%w: WithSticky(%v): want 0 to %v", elector.ErrConfig, d, maxSticky)
 		}
 		return nil
 	}
 }
 
-// WithInterval sets the time between two counts of the members. Each wait is shortened by a
-// random part, up to a quarter. In a group of more than ten members each one waits longer, so that
+// WithInterval sets how often a member counts the seats that are taken: it is the time between two
+// counts, and so about how soon it takes the shards of a member that was killed. Each wait is shortened
+// by a random part, up to a quarter. In a group of more than ten members each one waits longer, so that
 // all of them together make no more counts than ten would (members that wait for a seat come on top of the
 // 128, at the same pace). Default 100 ms; at least 10 ms, at most one minute.
 func WithInterval(d time.Duration) Option {

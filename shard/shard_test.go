@@ -198,7 +198,7 @@ func TestNewShardsAreLedWhileTheWorkOnThoseThatAreGoneGoesOn(t *testing.T) {
 	})
 }
 
-func TestAMemberThatComesBackWithinTheGraceGetsItsShards(t *testing.T) {
+func TestAStickyMemberThatComesBackInTimeGetsItsShards(t *testing.T) {
 	bubble(t, shard.Numbers(50).Names(), func(g *group) {
 		g.join(ids(3)...)
 		g.even()
@@ -214,7 +214,7 @@ func TestAMemberThatComesBackWithinTheGraceGetsItsShards(t *testing.T) {
 		g.kill("member-1")
 		time.Sleep(35 * time.Second)
 		g.spread()
-	}, shard.WithGrace(30*time.Second))
+	}, shard.WithSticky(30*time.Second))
 }
 
 // The one that joins does not know of the absence, and takes the shards that the others keep.
@@ -253,7 +253,7 @@ func TestAMemberThatJoinsWhileAnotherIsAbsentLeavesNoShardWithoutLeader(t *testi
 		g.join("b")
 		settled("b is back")
 		g.spread()
-	}, shard.WithGrace(time.Hour))
+	}, shard.WithSticky(time.Hour))
 }
 
 // The server keeps what a host that has vanished held for a lease. Its next life waits for that.
@@ -267,7 +267,7 @@ func TestAMemberWhoseHostVanishedComesBackToItsSeat(t *testing.T) {
 		time.Sleep(lease + 5*time.Second)
 		g.unmoved(before)
 		old.end()
-	}, shard.WithGrace(time.Hour))
+	}, shard.WithSticky(time.Hour))
 }
 
 // A member that has waited for its seat once has the same patience when it loses it on a dead link.
@@ -293,7 +293,7 @@ func TestAMemberThatHasWaitedForItsSeatWaitsForItAgain(t *testing.T) {
 		g.excuse(a, false)
 		g.leave("a")
 		links.mend()
-	}, shard.WithGrace(time.Hour), shard.WithInterval(time.Second)) // it rarely looks while its seat is free
+	}, shard.WithSticky(time.Hour), shard.WithInterval(time.Second)) // it rarely looks while its seat is free
 }
 
 // links are those of a member, one after the other: each but the last is dead.
@@ -382,7 +382,7 @@ func TestAMemberThatHasItsSeatAgainAndDoesNotHearOfItWaitsForItAgain(t *testing.
 			g.excuse(a, false)
 			g.leave("a")
 			links.mend()
-		}, shard.WithGrace(time.Hour))
+		}, shard.WithSticky(time.Hour))
 	}
 }
 
@@ -417,18 +417,18 @@ func TestOfTwoMembersThatBeginAtTheSameSeatEachComesBackToItsOwn(t *testing.T) {
 		time.Sleep(time.Second)
 		back("web-35", lease+5*time.Second)
 		old.end()
-	}, shard.WithGrace(time.Hour))
+	}, shard.WithSticky(time.Hour))
 }
 
 func TestAMemberWhoseElderLeftComesBackToItsSeat(t *testing.T) {
-	const grace = time.Minute
+	const sticky = time.Minute
 	bubble(t, shard.Numbers(12).Names(), func(g *group) {
 		g.join("web-35")
 		g.even()
 		g.join("web-40", "a")
 		g.even()
 		g.leave("web-35")
-		time.Sleep(2 * grace)
+		time.Sleep(2 * sticky)
 		before := g.spread()
 		old := g.vanish("web-40")
 		time.Sleep(time.Second)
@@ -436,7 +436,7 @@ func TestAMemberWhoseElderLeftComesBackToItsSeat(t *testing.T) {
 		time.Sleep(lease + 5*time.Second)
 		g.unmoved(before)
 		old.end()
-	}, shard.WithGrace(grace))
+	}, shard.WithSticky(sticky))
 }
 
 // It waits for it once, and then takes another: two leases later that session is not its own.
@@ -451,7 +451,7 @@ func TestAMemberWhoseIdAnotherHasTooTakesAnotherSeat(t *testing.T) {
 			g.Errorf("%d members have a seat, want 3", n)
 		}
 		g.members["twin"] = twin
-	}, shard.WithGrace(time.Hour))
+	}, shard.WithSticky(time.Hour))
 }
 
 func TestAMemberJoinsAFullGroupAtOnce(t *testing.T) {
@@ -475,7 +475,7 @@ func TestAMemberJoinsAFullGroupAtOnce(t *testing.T) {
 		if n := g.seated(); n != 128 {
 			g.Errorf("a member has left: %d have a seat, want 128", n)
 		}
-	}, shard.WithGrace(time.Hour))
+	}, shard.WithSticky(time.Hour))
 }
 
 // seated is how many members have a seat.
@@ -515,13 +515,13 @@ func TestASetThatChangesWhileAMemberIsAbsentLeavesTheOthersTheirShards(t *testin
 		if _, n := g.tally(); n < 2 {
 			g.Errorf("nobody leads %d of five shards, and half of them are kept for the absent member", n)
 		}
-	}, shard.WithGrace(time.Hour))
+	}, shard.WithSticky(time.Hour))
 }
 
 // Members join, leave, are killed and come back in random order, and work returns by itself, all
-// within the grace. One that leaves leaves no more shards without a leader than it led, and one
+// within the time for which shards are kept. One that leaves leaves no more shards without a leader than it led, and one
 // that joins or comes back none. Nobody gives up shards for those that are absent.
-func TestWithinTheGraceOnlyShardsOfAbsentMembersHaveNoLeader(t *testing.T) {
+func TestWithStickyOnlyShardsOfAbsentMembersHaveNoLeader(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -531,7 +531,7 @@ func TestWithinTheGraceOnlyShardsOfAbsentMembersHaveNoLeader(t *testing.T) {
 				g.join(all[:3]...)
 				g.even()
 				for range 12 {
-					g.changeWithinTheGrace(all[random.IntN(len(all))], random.IntN(2) == 0)
+					g.changeInTime(all[random.IntN(len(all))], random.IntN(2) == 0)
 				}
 				for _, id := range all {
 					if g.members[id] == nil {
@@ -539,12 +539,12 @@ func TestWithinTheGraceOnlyShardsOfAbsentMembersHaveNoLeader(t *testing.T) {
 					}
 				}
 				g.even()
-			}, shard.WithGrace(time.Hour), shard.WithMoves(1+random.IntN(4)))
+			}, shard.WithSticky(time.Hour), shard.WithMoves(1+random.IntN(4)))
 		})
 	}
 }
 
-func (g *group) changeWithinTheGrace(id string, kill bool) {
+func (g *group) changeInTime(id string, kill bool) {
 	led, before := g.tally()
 	switch {
 	case g.members[id] == nil:
@@ -926,7 +926,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		"no lead":          run("a", shard.Numbers(1), nil),
 		"no option":        run("a", shard.Numbers(1), lead, nil),
 		"moves":            run("a", shard.Numbers(1), lead, shard.WithMoves(0)),
-		"grace":            run("a", shard.Numbers(1), lead, shard.WithGrace(-1)),
+		"sticky":           run("a", shard.Numbers(1), lead, shard.WithSticky(-1)),
 		"interval":         run("a", shard.Numbers(1), lead, shard.WithInterval(0)),
 		"session":          run("a", shard.Numbers(1), lead, shard.WithSession(elector.WithLease(1))),
 		"empty name":       badName,

@@ -109,6 +109,11 @@ func inquiry(mock sqlmock.Sqlmock, name string) *sqlmock.ExpectedQuery {
 	return query(mock, name)
 }
 
+// has matches an argument that contains the text.
+type has string
+
+func (text has) Match(v driver.Value) bool { return strings.Contains(fmt.Sprint(v), string(text)) }
+
 // row returns an answer of one row. The names of its columns do not matter.
 func row(values ...driver.Value) *sqlmock.Rows {
 	return sqlmock.NewRows(make([]string, len(values))).AddRow(values...)

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -138,13 +137,9 @@ func contains(err error, text string) bool {
 	return err != nil && strings.Contains(err.Error(), text)
 }
 
-// has matches an argument that contains the text; lacks matches one that does not.
-type (
-	has   string
-	lacks string
-)
+// lacks matches an argument that does not contain the text.
+type lacks string
 
-func (text has) Match(v driver.Value) bool   { return strings.Contains(fmt.Sprint(v), string(text)) }
 func (text lacks) Match(v driver.Value) bool { return !has(text).Match(v) }
 
 // settle waits until nothing happens any more at this moment of virtual time.

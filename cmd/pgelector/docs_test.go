@@ -73,6 +73,9 @@ func TestTheSystemdUnitRestartsIfThatHelps(t *testing.T) {
 	if !strings.Contains(unit, "\nRestart=always\n") || strings.Contains(unit, "\nKillSignal=") {
 		t.Error("the unit does not always restart, or does not stop by TERM")
 	}
+	if !strings.Contains(unit, "\nWants=network-online.target\nAfter=network-online.target\n") {
+		t.Error("the unit only waits for a network that nothing starts")
+	}
 	prevented := statuses("RestartPreventExitStatus")
 	for err, mends := range map[error]bool{
 		elector.ErrServerReadOnly: true, connect.ErrConnect: true, elector.ErrGaveUp: true, errors.New("anything else"): true,
@@ -108,6 +111,27 @@ func TestThePagesNameOnlyFlagsThatExist(t *testing.T) {
 			t.Errorf("the page does not list run --%s", f.Name)
 		}
 	})
+}
+
+func TestHelpShowsEachFlagOfRunAndLeadInOneGroup(t *testing.T) {
+	root := (&app{}).command()
+	for _, name := range []string{"run", "lead"} {
+		cmd, _, err := root.Find([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		usage := cmd.UsageString()
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if n := len(regexp.MustCompile(`(?m)^ +(?:-\w, )?--`+f.Name+`(?: |$)`).FindAllString(usage, -1)); f.Name != "help" && n != 1 {
+				t.Errorf("%s --help shows --%s %d times", name, f.Name, n)
+			}
+		})
+		for line := range strings.Lines(usage) {
+			if _, flags, _ := strings.Cut(usage, "\nWho leads:\n"); strings.Contains(flags, line) && len([]rune(line)) > helpWidth+1 {
+				t.Errorf("%s --help has a line wider than %d: %q", name, helpWidth, line)
+			}
+		}
+	}
 }
 
 func TestEveryFlagHasAVariable(t *testing.T) {

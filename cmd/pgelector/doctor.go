@@ -11,10 +11,11 @@ func (a *app) doctorCommand() *cobra.Command {
 	d := doctor.Examination{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check whether this database can keep the promise",
-		Long: "Connects as a program would, and checks everything that an election needs, one line each, with the remedy.\n" +
-			"It ends with a recommended lease. The trial election has a random name, and leaves nothing behind.\n\n" +
-			"Exit status: 0 if the promise can be kept here; 69 could not connect; 78 if it cannot be kept, as on a standby.",
+		Short: "Check that this database can run elections safely",
+		Long: "Connects as a program would, and checks everything that an election needs. It prints the verdict with a recommended\n" +
+			"lease, and then one line for each check, with the remedy. The trial election has a random name, and leaves nothing\n" +
+			"behind.\n\n" +
+			"Exit status: 0 if elections run safely here; 69 could not connect; 78 if they cannot, as on a standby.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if d.Elections < 1 {
@@ -27,7 +28,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d.Target, d.Out, d.Timeout = target, cmd.OutOrStdout(), a.connection.timeout
+			d.Target, d.Out, d.Log, d.Timeout = target, cmd.OutOrStdout(), cmd.ErrOrStderr(), a.connection.timeout
 			if err := d.Run(cmd.Context()); err != nil {
 				return a.failed(target, err)
 			}

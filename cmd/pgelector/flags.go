@@ -117,14 +117,42 @@ func flagsFromEnvironment(flags *pflag.FlagSet) (err error) {
 			}
 			err = exit.Usagef("%s=%q, which stands for --%s: %v", variable, value, f.Name, failed)
 		}
+		givenAs(f, variable)
 	})
 	return err
+}
+
+// giver is the annotation of a flag that was given by something else than its name.
+const giver = "given as"
+
+func givenAs(f *pflag.Flag, text string) { f.Annotations = map[string][]string{giver: {text}} }
+
+// given returns how the user gave the first of the flags that has another value than its default: its
+// name, or its variable. It returns "" if there is none.
+func given(flags *pflag.FlagSet, names ...string) string {
+	for _, name := range names {
+		if f := flags.Lookup(name); f.Changed && f.Value.String() != f.DefValue {
+			if as := f.Annotations[giver]; as != nil {
+				return as[0]
+			}
+			return "--" + name
+		}
+	}
+	return ""
 }
 
 // completeElections completes the names of elections from the roster, if there is one: the
 // locks have only keys.
 func (a *app) completeElections(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.complete(cmd, func(c roster.Candidate) string { return c.Election })
+}
+
+// completeRun completes the name of the election, and then the command as the shell does.
+func (a *app) completeRun(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 || given(cmd.Flags(), "election", "group") != "" {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return a.completeElections(cmd, args, typed)
 }
 
 // completeCandidates completes the ids of the live candidates of the named election.

@@ -42,7 +42,7 @@ func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pgelector",
 		Short: "Leader election on PostgreSQL session advisory locks",
-		Long: "Runs any program under leadership, so that exactly one of many hosts runs it, and inspects leader elections.\n" +
+		Long: "Keeps any program running on one of many hosts, and shows and mends leader elections.\n" +
 			"It needs only your PostgreSQL: no new server, no table, no extension.\n\n" +
 			"It finds the database as psql does: by --dsn, else by DATABASE_URL, else by libpq's PG* variables, service file\n" +
 			"and password file. Do not put a password into --dsn: ps shows it to other users for a moment.\n\n" +
@@ -64,6 +64,7 @@ func (a *app) command() *cobra.Command {
 	for _, cmd := range root.Commands() {
 		if f := cmd.Flags().Lookup("election"); f != nil {
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, a.completeElections)
+			cmd.ValidArgsFunction = a.completeRun
 		} else if strings.Contains(cmd.Use, "NAME") {
 			cmd.ValidArgsFunction = a.completeElections
 		}

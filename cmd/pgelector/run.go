@@ -3,16 +3,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
-	"time"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/runner"
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/supervise"
-	"github.com/pgelector/pgelector/elector"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // guardName is the hidden subcommand that makes this program the guard.
@@ -29,13 +29,16 @@ func (a *app) runCommands() []*cobra.Command {
 	return []*cobra.Command{a.runCommand(), a.leadCommand(), guard}
 }
 
-const runLong = `Waits until it leads the election, and runs the command while it leads. Start the same line on many hosts: exactly one
-of them runs the command.
+const runLong = `Keeps a program running on one of many hosts: start the same line on all of them. Each host waits until it leads the
+election, and runs the command while it leads. At most one host holds the lock. When the command ends, or leadership is
+lost, this host stays a candidate, and runs the command again when it leads, until it is stopped. With --once it ends
+with the command. With --if-free it runs the command once, and only if nobody else leads, such as a cron job.
 
-The command inherits standard input, output and error. Signals are forwarded to its process group, and its exit status
-is passed on. When leadership is lost, the group gets TERM and, after --grace, KILL. If this host was cut off, that
-happens before another host may lead; if it was frozen, when it thaws. If the server ended the session, the lock is free
-at once. While this host holds the lock, it releases it only when no process of the command is left.
+The command inherits standard input, output and error. Signals are forwarded to its process group, and when pgelector
+ends with the command, it passes the exit status on. When leadership is lost, the group gets TERM and, after --grace,
+KILL. If this host was cut off, that happens before another host may lead; if it was frozen, when it thaws. If the
+server ended the session, the lock is free at once. While this host holds the lock, it releases it only when no process
+of the command is left.
 
 The command's environment:
   PGELECTOR_ELECTION        the name of the election
@@ -47,53 +50,51 @@ The command's environment:
 With --shards N --group NAME, all hosts share out N shards, and each runs one command for each shard that it leads. Its
 environment has PGELECTOR_SHARD, from 0 to N-1, PGELECTOR_SHARDS, PGELECTOR_GROUP, and the variables above for the
 election of the shard, named NAME/0 and so on. It reads /dev/null. When its shard moves to another host or leadership
-is lost, it gets TERM and, after --grace, KILL; then the shard is released. A command that ends is run again, after
---backoff. HUP, QUIT, USR1 and USR2 are forwarded to all commands; TERM and INT end them all. The exit status is then
-that of the last command that failed. With --http, /readyz answers 503 while the database does not answer.
+is lost, it gets TERM and, after --grace, KILL; then the shard is released. A command that ends is run again. HUP, QUIT,
+USR1 and USR2 are forwarded to all commands; TERM and INT end them all. The exit status is then that of the last command
+that failed. With --http, /readyz answers 503 while the database does not answer.
 
 Exit status: the command's own; 128+n if signal n ended it, but 0 after TERM sent to pgelector; 64 bad usage; 69 no primary
-reached; 75 leadership lost; 78 refused server; 126 not executable; 127 not found.`
+reached; 75 leadership lost, with --once or --if-free; 78 refused server; 126 not executable; 127 not found.`
 
-const runExample = `  pgelector run --election billing -- ./billing-worker --verbose
-  pgelector run --election nightly --if-free --hold 30s -- /usr/local/bin/nightly-report
-  pgelector run --election feed --restart --http :8080 -- ./feed
+const runExample = `  pgelector run billing -- ./billing-worker --verbose
+  pgelector run nightly --if-free --hold 30s -- /usr/local/bin/nightly-report
+  pgelector run feed --http :8080 -- ./feed
   pgelector run --group import --shards 16 -- sh -c './import --partition $PGELECTOR_SHARD'`
 
-const (
-	defaultMoves      = 16
-	defaultBackoff    = time.Second
-	defaultBackoffMax = time.Minute
-)
-
 func (a *app) runCommand() *cobra.Command {
-	c := runner.Config{Grace: runner.NoGrace, BackoffMin: defaultBackoff, BackoffMax: defaultBackoffMax}
+	c := runner.Defaults()
+	c.Moves = 16
 	var e electionFlags
-	var once bool
 	cmd := &cobra.Command{
-		Use:     "run --election NAME [flags] -- COMMAND [ARG…]",
-		Short:   "Run a program under leadership: on one of many hosts",
+		Use:     "run NAME [flags] -- COMMAND [ARG…]",
+		Short:   "Keep a program running on one of many hosts",
 		Long:    runLong,
 		Example: runExample,
+		Args:    nameIsElection,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if once && (c.Restart || c.Group != "") {
-				return exit.Usagef("--once and --restart or --group exclude each other")
+			if _, c.Command = atDash(cmd, args); len(c.Command) == 0 {
+				return exit.Usagef("run: the command is missing: put it after --")
 			}
-			c.Command = args
-			return a.run(c, e)
+			return a.run(c, e, cmd.Flags())
 		},
 	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		if unknown := new(pflag.NotExistError); errors.As(err, &unknown) {
+			err = fmt.Errorf("%w (flags of the command go after --)", err)
+		}
+		return err
+	})
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // flags after the command's name are the command's
-	flags.StringVarP(&c.Election, "election", "e", "", "the name of the election")
+	flags.StringVarP(&c.Election, "election", "e", "", "the name of the election, instead of NAME")
 	flags.StringVar(&c.Group, "group", "", "lead a share of the shards of this group, instead of an election, and run a command for each")
 	flags.IntVar(&c.Shards, "shards", 0, "with --group: the number of its shards, the same on every host")
-	flags.IntVar(&c.Moves, "moves", defaultMoves, "with --group: how many shards move to another host at the same time")
+	flags.IntVar(&c.Moves, "moves", c.Moves, "with --group: how many shards move to another host at the same time")
 	flags.DurationVar(&c.Sticky, "sticky", 0, "with --group: keep the shards of a host that has gone for this long; if it returns in time with the same --candidate, it gets them back (a host that joins meanwhile may take them)")
-	flags.BoolVar(&once, "once", false, "exit when the command ends: the default")
-	flags.BoolVar(&c.Restart, "restart", false, "when the command ends or leadership is lost, campaign and run it again")
-	flags.DurationVar(&c.BackoffMin, "backoff", c.BackoffMin, "with --restart or --group: the wait after the command ended, doubled each time")
-	flags.DurationVar(&c.BackoffMax, "backoff-max", c.BackoffMax, "with --restart or --group: the longest wait; a run of at least this length resets the wait")
-	flags.BoolVar(&c.IfFree, "if-free", false, "run only if nobody else leads; otherwise exit at once")
+	flags.BoolVar(&c.Once, "once", false, "end when the command ends or leadership is lost; otherwise this host goes on, and runs the command again when it leads")
+	flags.DurationVar(&c.RestartDelay, "restart-delay", c.RestartDelay, "the wait after the command ended, doubled each time")
+	flags.DurationVar(&c.RestartDelayMax, "restart-delay-max", c.RestartDelayMax, "the longest of these waits; a run of at least this length resets the wait")
+	flags.BoolVar(&c.IfFree, "if-free", false, "run the command once, and only if nobody else leads; otherwise exit at once")
 	flags.DurationVar(&c.FreeWait, "wait", 0, "with --if-free: how long to wait for another to finish")
 	flags.IntVar(&c.BusyCode, "if-free-exit-code", 0, "with --if-free: the exit status if another leads")
 	flags.DurationVar(&c.Hold, "hold", 0, "after a successful run, keep the lock until this long after its start, for hosts whose clocks differ")
@@ -103,25 +104,41 @@ func (a *app) runCommand() *cobra.Command {
 	flags.Lookup("drain").Usage += ", or what --grace needs"
 	a.connection.add(cmd)
 	a.log.add(cmd)
+	groupFlags(cmd)
 	return cmd
 }
 
-func (a *app) run(c runner.Config, e electionFlags) error {
+// atDash splits the arguments at "--".
+func atDash(cmd *cobra.Command, args []string) (names, command []string) {
+	if at := cmd.ArgsLenAtDash(); at >= 0 {
+		return args[:at], args[at:]
+	}
+	return args, nil
+}
+
+// nameIsElection makes the argument before "--", if there is one, the value of --election, before the
+// environment is asked for it.
+func nameIsElection(cmd *cobra.Command, args []string) error {
+	names, command := atDash(cmd, args)
+	election := cmd.Flags().Lookup("election")
 	switch {
-	case c.Group != "" && c.Election != "":
-		return exit.Usagef("run: --group and --election exclude each other")
-	case c.Group == "" && (c.Shards != 0 || c.Moves != defaultMoves || c.Sticky != 0):
-		return exit.Usagef("run: --shards, --moves and --sticky need --group NAME")
-	case !c.Restart && c.Group == "" && (c.BackoffMin != defaultBackoff || c.BackoffMax != defaultBackoffMax):
-		return exit.Usagef("run: --backoff and --backoff-max need --restart or --group NAME")
-	case c.Group != "" && c.Shards == 0:
-		return exit.Usagef("run: --group needs --shards N")
-	case strings.ContainsAny(c.Group, "/#"):
-		return exit.Usagef("--group %q: want a name without / and #", c.Group)
-	case c.Election == "" && c.Group == "":
-		return exit.Usagef("run: --election NAME is missing")
-	case len(c.Command) == 0:
-		return exit.Usagef("run: the command is missing: put it after --")
+	case len(names) == 0:
+		return nil
+	case len(names) > 1 && len(command) == 0:
+		return errors.New("the command is missing: put it after --")
+	case len(names) > 1:
+		return fmt.Errorf("want the NAME of one election before --, got %d arguments", len(names))
+	case election.Changed:
+		return errors.New("NAME and --election exclude each other")
+	}
+	givenAs(election, "NAME")
+	return cmd.Flags().Set(election.Name, names[0])
+}
+
+func (a *app) run(c runner.Config, e electionFlags, flags *pflag.FlagSet) error {
+	c.Once = c.Once || c.IfFree
+	if err := checkRun(&c, flags); err != nil {
+		return err
 	}
 	if err := a.candidate(&c, e); err != nil {
 		return err
@@ -137,84 +154,39 @@ func (a *app) run(c runner.Config, e electionFlags) error {
 	return runner.Run(c)
 }
 
-func (a *app) leadCommand() *cobra.Command {
-	c := runner.Config{Grace: runner.NoGrace, BackoffMin: time.Second, BackoffMax: time.Minute}
-	var e electionFlags
-	cmd := &cobra.Command{
-		Use:   "lead NAME --http ADDRESS",
-		Short: "Be a candidate for a program beside this one, which asks it over HTTP",
-		Long: `Campaigns and leads until it is stopped, and runs no command: a program beside it, as in another container of the same
-pod, asks whether it leads. /readyz and /leader answer 200 while this candidate leads, and 503 otherwise; /leader has
-the fencing token and the deadline.
-
-What asks every few seconds learns of a lost term that much later, while another may lead already. Only the token, sent
-with each write to a store that refuses an older one, excludes that. To stop a program in time, use run.
-
-Exit status: 0 after TERM, 128+n after another signal n; 64 bad usage; 69 no primary reached; 78 refused server.`,
-		Example: "  pgelector lead billing --http :8080\n  curl --fail http://localhost:8080/leader",
-		Args:    oneName,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if c.Election = args[0]; c.HTTP == "" {
-				return exit.Usagef("lead: --http ADDRESS is missing: nobody could ask whether this candidate leads")
-			}
-			if err := a.candidate(&c, e); err != nil {
-				return err
-			}
-			return runner.Run(c)
-		},
+// checkRun returns a usage error, which names the flags that were given, if they conflict.
+func checkRun(c *runner.Config, flags *pflag.FlagSet) error {
+	if c.Group == "" && c.Election == "" {
+		return exit.Usagef("run: the NAME of the election is missing, or --group NAME")
 	}
-	e.add(cmd, &c)
-	a.connection.add(cmd)
-	a.log.add(cmd)
-	return cmd
+	if c.Group != "" {
+		if err := checkGroup(c, flags); err != nil {
+			return err
+		}
+	} else if f := given(flags, "shards", "moves", "sticky"); f != "" {
+		return exit.Usagef("run: %s needs --group NAME", f)
+	}
+	if f := given(flags, "wait", "if-free-exit-code"); f != "" && !c.IfFree {
+		return exit.Usagef("run: %s needs --if-free", f)
+	}
+	if f := given(flags, "restart-delay", "restart-delay-max"); f != "" && c.Once {
+		return exit.Usagef("run: %s and %s exclude each other: the command is run once", given(flags, "if-free", "once"), f)
+	}
+	return nil
 }
 
-var scopes = map[string]elector.Scope{"auto": elector.Auto, "session": elector.SessionScope, "transaction": elector.TransactionScope}
-
-var standbys = map[string]elector.Standby{"deputy": elector.Deputy, "wait": elector.Wait, "poll": elector.Poll}
-
-// electionFlags are those of the commands that may lead, besides those that set the config.
-type electionFlags struct{ standby, scope string }
-
-func (e *electionFlags) add(cmd *cobra.Command, c *runner.Config) {
-	flags := cmd.Flags()
-	flags.StringVar(&c.Candidate, "candidate", "", "the id of this candidate, unique among live ones; default: host name, process id, random digits")
-	flags.DurationVar(&c.Lease, "lease", 10*time.Second, "how long the server keeps the lock of a frozen or disconnected host")
-	flags.DurationVar(&c.Heartbeat, "heartbeat", 0, "the time between two heartbeats; default: lease/5, at most 30s")
-	flags.DurationVar(&c.Drain, "drain", 0, "the time that the work gets to stop when the term is lost; default: lease/5")
-	flags.DurationVar(&c.Retry, "retry", 0, "the longest wait between two attempts while another leads; default: 3s, without a deputy or with --group 1s")
-	flags.IntVar(&c.MaxAttempts, "max-attempts", 0, "give up after this many failed attempts in a row; 0: never")
-	flags.DurationVar(&c.ReadOnlyTimeout, "read-only-timeout", time.Minute, "how long to wait at the start for a standby to become a primary")
-	flags.IntVar(&c.TokenEpoch, "token-epoch", 0, "added to the timeline in the fencing token, so that tokens still rise after a pg_upgrade")
-	flags.StringVar(&e.standby, "standby", "", "while another leads: deputy: become the deputy, if nobody is, which tries often; wait: the deputy waits in the server, and leads within milliseconds; poll: never become the deputy; default: deputy, with transaction scope poll")
-	flags.StringVar(&e.scope, "scope", "auto", "hold the lock until the end of the session, or inside a transaction, as through a transaction pooler; auto: session, unless a transaction pooler is found")
-	flags.DurationVar(&c.DeputyInterval, "deputy-interval", 0, "how often the deputy tries; default: 100ms, at most the heartbeat interval")
-	flags.DurationVar(&c.Synchronous, "synchronous-standby", 0, "with synchronous replication: the longest lease of all candidates; every candidate must set this; 0: off")
-	flags.StringVar(&c.HTTP, "http", "", "serve /healthz, /readyz, /leader and /metrics on this address, such as :8080")
-	flags.StringVar(&c.Roster, "roster", "", "publish this candidate in the roster in this schema, such as pgelector: the dashboard then shows it, also while another leads")
-	choices(cmd, "standby", "deputy", "wait", "poll")
-	choices(cmd, "scope", "auto", "session", "transaction")
-}
-
-// candidate checks the flags, finds the database, and starts the log.
-func (a *app) candidate(c *runner.Config, e electionFlags) (err error) {
-	var known bool
-	if c.Standby, known = standbys[e.standby]; !known && e.standby != "" {
-		return exit.Usagef("--standby %q: want deputy, wait or poll", e.standby)
+func checkGroup(c *runner.Config, flags *pflag.FlagSet) error {
+	f := given(flags, "election", "once", "if-free", "hold", "roster", "standby", "deputy-interval", "synchronous-standby")
+	if f == "" && flags.Lookup("scope").Value.String() == "transaction" {
+		f = given(flags, "scope") + " transaction"
 	}
-	c.StandbyChosen = known
-	if c.Scope, known = scopes[e.scope]; !known {
-		return exit.Usagef("--scope %q: want auto, session or transaction", e.scope)
+	switch {
+	case f != "":
+		return exit.Usagef("run: %s and %s exclude each other", given(flags, "group"), f)
+	case c.Shards == 0:
+		return exit.Usagef("run: --group needs --shards N")
+	case strings.ContainsAny(c.Group, "/#"):
+		return exit.Usagef("--group %q: want a name without / and #", c.Group)
 	}
-	if err := exit.CheckElection(c.Election + c.Group); err != nil {
-		return err
-	}
-	if err := c.Fit(); err != nil {
-		return err
-	}
-	if c.Target, err = a.connection.find(); err != nil {
-		return err
-	}
-	c.Log, err = a.log.logger(a.connection.scrub)
-	return err
+	return nil
 }

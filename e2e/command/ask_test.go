@@ -408,7 +408,7 @@ func TestDoctorConnectsWithTheChosenDriver(t *testing.T) {
 	c := shared.Get(t)
 	for _, param := range [][2]string{{"binary_parameters", "yes"}, {"hostaddr", "127.0.0.1"}, {"load_balance_hosts", "random"}} {
 		dsn := c.DSN(pgcluster.WithParam(param[0], param[1]))
-		invoke(t, at(dsn), "doctor", "--driver", "pq").want(t, exit.OK, "ok    pooler", "none that shares backends", "can be kept here")
+		invoke(t, at(dsn), "doctor", "--driver", "pq").want(t, exit.OK, "ok    pooler", "none that shares backends", "Elections run safely here")
 		invoke(t, at(dsn), quick(name(t), "--driver", "pq", "--", "true")...).want(t, exit.OK)
 	}
 }
@@ -461,7 +461,7 @@ func TestDoctorGivesEachQuestionItsTimeout(t *testing.T) {
 		check(t, err)
 		t.Cleanup(func() { _ = proxy.Close() })
 		proxy.Slow(50*time.Millisecond, 0) // each way
-		invoke(t, at(proxy.DSN()), "doctor", "--timeout", "2s").want(t, exit.OK, "can be kept here")
+		invoke(t, at(proxy.DSN()), "doctor", "--timeout", "2s").want(t, exit.OK, "Elections run safely here")
 	}
 	t.Run("the server", func(t *testing.T) { far(t, c.Addr()) })
 	t.Run("a pooler in session mode", func(t *testing.T) {
@@ -563,7 +563,7 @@ func TestTheEpochRaisesTheTokenOfTheCommand(t *testing.T) {
 	env, setEpoch := withDatabase(t)
 	const token = `[ $((PGELECTOR_TOKEN >> 48)) = `
 	run := func(sum string, flags ...string) {
-		args := append([]string{"run", "--election", name(t)}, flags...)
+		args := append([]string{"run", "--once", "--election", name(t)}, flags...)
 		invoke(t, env, append(args, "--", "sh", "-c", token+sum+" ]")...).want(t, exit.OK)
 	}
 	run("1")

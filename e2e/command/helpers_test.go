@@ -142,6 +142,9 @@ func guarded(t *testing.T, password string) *pgcluster.Cluster {
 	return c
 }
 
+// neverSaid are texts that say nothing to an operator. Package docs has those that stand in the sources.
+var neverSaid = []string{`cause=""`, `error=""`, `error=<nil>`, `cause=<nil>`}
+
 // running is the program while it runs.
 type running struct {
 	cmd    *exec.Cmd
@@ -209,6 +212,11 @@ func launchCommand(t *testing.T, cmd *exec.Cmd) *running {
 		_ = cmd.Process.Kill()
 		<-r.exited
 		readers.Wait() // hangs if a process is left behind
+		for _, text := range neverSaid {
+			if strings.Contains(r.errs.String(), text) {
+				t.Errorf("%v said %s:\n%s", cmd.Args[1:], text, r.errs)
+			}
+		}
 		if t.Failed() {
 			t.Logf("%v said:\n%s", cmd.Args[1:], r.errs)
 		}

@@ -143,7 +143,7 @@ func TestHTTPReportsTheLeaderToALoadBalancer(t *testing.T) {
 func TestHTTPReportsThatTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	cluster, address := own(t), freeAddress(t)
-	r := launch(t, at(cluster.DSN()), quick(name(t), "--http", address, "--restart", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
+	r := launch(t, at(cluster.DSN()), again(name(t), "--http", address, "--", "sh", "-c", "echo ready; exec sleep 1000")...)
 	r.says(t, "ready")
 	expectGet(t, address, "/readyz", http.StatusOK, `"leading":true`)
 	check(t, cluster.Kill())

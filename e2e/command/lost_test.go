@@ -232,9 +232,9 @@ func TestALogThatNobodyReadsKeepsNoLock(t *testing.T) {
 	s.ends(t, 4)
 }
 
-func TestWithRestartTheNextTermFollowsALostOne(t *testing.T) {
+func TestAHostStaysACandidateAfterALostTermUnlessItRunsOnce(t *testing.T) {
 	t.Parallel()
-	r := run(t, name(t), append([]string{"--restart"}, sh("echo token $PGELECTOR_TOKEN; exec sleep 1000")...)...)
+	r := launch(t, at(shared.Get(t).DSN()), append(quickly("run", name(t)), sh("echo token $PGELECTOR_TOKEN; exec sleep 1000")...)...)
 	first := r.pid(t, "token ")
 	terminate(t, shared.Get(t).DSN(), name(t))
 	if second := r.pid(t, "token "); second <= first {

@@ -18,10 +18,24 @@ import (
 	"github.com/pgelector/pgelector/elector"
 )
 
-// quick returns the arguments of a run with short times, and a lease that does not end by itself, also
-// on a busy machine.
+// quick returns the arguments of a run that ends with its command, with short times, and a lease that does
+// not end by itself, also on a busy machine.
 func quick(election string, more ...string) []string {
-	return append([]string{"run", "--election", election, "--lease", quickLease.String(), "--heartbeat", "100ms", "--retry", "50ms"}, more...)
+	return append(quickly("run", election, "--once"), more...)
+}
+
+// again returns those of a run that runs its command again, soon.
+func again(election string, more ...string) []string {
+	return append(quickly("run", election, "--restart-delay", "10ms"), more...)
+}
+
+// sharing returns those of a run in a group.
+func sharing(group string, shards int, more ...string) []string {
+	return append(quickly("run", "--group", group, "--shards", strconv.Itoa(shards)), more...)
+}
+
+func quickly(args ...string) []string {
+	return append(args, "--lease", quickLease.String(), "--heartbeat", "100ms", "--retry", "50ms")
 }
 
 const quickLease = 20 * time.Second
@@ -179,12 +193,13 @@ func TestASignalEndsARunThatWaits(t *testing.T) {
 
 func TestTheExitStatusIsTheSignalThatEndsTheCommandButForAStop(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{"--once", "--restart"} {
-		r := run(t, name(t), append([]string{mode}, sh("echo ready; exec sleep 1000")...)...)
+	dsn := shared.Get(t).DSN()
+	for _, args := range [][]string{quick(name(t), sh("echo ready; exec sleep 1000")...), again(name(t), sh("echo ready; exec sleep 1000")...)} {
+		r := launch(t, at(dsn), args...)
 		r.says(t, "ready")
 		r.signal(t, syscall.SIGINT)
 		r.ends(t, exit.SignalBase+int(syscall.SIGINT))
-		r = run(t, name(t), append([]string{mode}, sh("echo ready; exec sleep 1000")...)...)
+		r = launch(t, at(dsn), args...)
 		r.says(t, "ready")
 		r.signal(t, syscall.SIGTERM)
 		r.ends(t, exit.OK)
@@ -195,24 +210,24 @@ func TestTheExitStatusIsTheSignalThatEndsTheCommandButForAStop(t *testing.T) {
 // A program may print its threads on it, and go on.
 func TestACommandThatSurvivesQUITIsRunAgain(t *testing.T) {
 	t.Parallel()
-	r := run(t, name(t), append([]string{"--restart", "--backoff", "10ms"}, sh("trap 'echo dump' QUIT; echo ready; while :; do sleep 0.02; done")...)...)
+	dsn := shared.Get(t).DSN()
+	r := launch(t, at(dsn), again(name(t), sh("trap 'echo dump' QUIT; echo ready; while :; do sleep 0.02; done")...)...)
 	r.says(t, "ready")
 	r.signal(t, syscall.SIGQUIT)
 	r.says(t, "dump")
-	terminate(t, shared.Get(t).DSN(), name(t))
+	terminate(t, dsn, name(t))
 	r.says(t, "ready")
 	r.signal(t, syscall.SIGTERM)
 	r.ends(t, exit.OK)
-	r = run(t, name(t), append([]string{"--restart", "--backoff", "10ms"}, sh("echo ready; exec sleep 1000")...)...)
+	r = launch(t, at(dsn), again(name(t), sh("echo ready; exec sleep 1000")...)...)
 	r.says(t, "ready")
 	r.signal(t, syscall.SIGQUIT)
 	r.ends(t, exit.SignalBase+int(syscall.SIGQUIT))
 }
 
-func TestRestartRunsTheCommandAgain(t *testing.T) {
+func TestRunRunsTheCommandAgainUntilItIsStopped(t *testing.T) {
 	t.Parallel()
-	r := run(t, name(t), append([]string{"--restart", "--backoff", "10ms", "--backoff-max", "20ms"},
-		sh("echo token $PGELECTOR_TOKEN; exit 1")...)...)
+	r := launch(t, at(shared.Get(t).DSN()), again(name(t), append([]string{"--restart-delay-max", "20ms"}, sh("echo token $PGELECTOR_TOKEN; exit 1")...)...)...)
 	last := 0
 	for range 4 {
 		token := r.pid(t, "token ")
@@ -427,16 +442,19 @@ func TestLeadNeedsSomebodyToAsk(t *testing.T) {
 func TestVariablesStandForFlags(t *testing.T) {
 	t.Parallel()
 	dsn := shared.Get(t).DSN()
-	env := []string{"PGELECTOR_DSN=" + dsn, "PGELECTOR_ELECTION=" + name(t), "PGELECTOR_CANDIDATE=first", "PGELECTOR_TIMEOUT=10s"}
+	env := []string{"PGELECTOR_DSN=" + dsn, "PGELECTOR_ELECTION=" + name(t), "PGELECTOR_CANDIDATE=first", "PGELECTOR_TIMEOUT=10s", "PGELECTOR_ONCE=true"}
 	print := "echo $PGELECTOR_ELECTION $PGELECTOR_CANDIDATE"
 	invoke(t, env, "run", "--", "sh", "-c", print).want(t, exit.OK, name(t)+" first\n")
 	invoke(t, env, "run", "--candidate", "second", "--", "sh", "-c", print).want(t, exit.OK, name(t)+" second\n")
+	invoke(t, env, "run", name(t)+"2", "--", "sh", "-c", print).want(t, exit.OK, name(t)+"2 first\n") // as --election would, NAME comes first
+	invoke(t, append(env, "PGELECTOR_GROUP=g", "PGELECTOR_SHARDS=2"), "run", "other", "--", "true").want(t, exit.Usage, "PGELECTOR_GROUP and NAME exclude each other")
+	invoke(t, append(env[:1:1], "PGELECTOR_GROUP=g", "PGELECTOR_ONCE=true"), "run", "--shards", "2", "--", "true").want(t, exit.Usage, "PGELECTOR_GROUP and PGELECTOR_ONCE exclude each other")
 	invoke(t, append(env, "PGELECTOR_LEASE=long"), "run", "--", "true").want(t, exit.Usage, `PGELECTOR_LEASE="long", which stands for --lease: time: invalid duration`)
 	// What a command of run starts is another candidate, of its own election.
 	nested := built(t) + " run -- true"
-	invoke(t, env, "run", "--", "sh", "-c", nested).want(t, exit.Usage, "--election NAME is missing")
-	sharing := append(env[:1:1], "PGELECTOR_GROUP="+unique("group"), "PGELECTOR_SHARDS=1", "PGELECTOR_MOVES=2", "PGELECTOR_STICKY=1s")
-	member := launch(t, sharing, "run", "--", "sh", "-c", built(t)+" run --election other -- true; echo status $?; exec sleep 1000")
+	invoke(t, env, "run", "--", "sh", "-c", nested).want(t, exit.Usage, "the NAME of the election is missing")
+	group := append(env[:1:1], "PGELECTOR_GROUP="+unique("group"), "PGELECTOR_SHARDS=1", "PGELECTOR_MOVES=2", "PGELECTOR_STICKY=1s")
+	member := launch(t, group, "run", "--", "sh", "-c", built(t)+" run --once --election other -- true; echo status $?; exec sleep 1000")
 	member.says(t, "status 0")
 	member.signal(t, syscall.SIGTERM)
 	member.ends(t, exit.OK)

@@ -43,7 +43,7 @@ type host struct {
 func hosts(t *testing.T) (join func() *host) {
 	dir, group := t.TempDir(), unique("group")
 	return func() *host {
-		args := quick("", append([]string{"--lease", "30s", "--drain", "1s", "--group", group, "--shards", fmt.Sprint(shardsOfTest)}, sh(shardCommand)...)...)
+		args := sharing(group, shardsOfTest, append([]string{"--lease", "30s", "--drain", "1s"}, sh(shardCommand)...)...)
 		return &host{running: launch(t, append(at(shared.Get(t).DSN()), "DIR="+dir), args...), T: t,
 			guards: map[string]int{}, children: map[string]int{}, begun: map[string]int{}}
 	}
@@ -121,6 +121,9 @@ func TestHostsShareShardsAndRunOneCommandForEach(t *testing.T) {
 	first.signal(t, syscall.SIGTERM)
 	share(t, second, third)
 	first.ends(t, exit.OK)
+	if errs := first.errs.String(); !strings.Contains(errs, `cause="ended by terminated"`) {
+		t.Errorf("it does not say why its commands ended:\n%s", errs)
+	}
 	second.signal(t, syscall.SIGKILL)
 	second.silent(t, patience) // its guards kill its commands
 	third.overlap = false
@@ -157,7 +160,7 @@ func TestAGuardThatIsKilledEndsOnlyItsOwnShard(t *testing.T) {
 
 func TestTheCommandOfAShardThatEndsIsRunAgain(t *testing.T) {
 	t.Parallel()
-	r := launch(t, append(at(shared.Get(t).DSN()), "DIR="+t.TempDir()), quick("", "--group", unique("group"), "--shards", "1", "--backoff", "10ms",
+	r := launch(t, append(at(shared.Get(t).DSN()), "DIR="+t.TempDir()), sharing(unique("group"), 1, "--restart-delay", "10ms",
 		"--", "sh", "-c", "echo ran; mkdir $DIR/before && exit 3; exec sleep 1000")...)
 	r.says(t, "ran")
 	r.says(t, "ran")
@@ -171,7 +174,7 @@ func TestTheCommandOfAShardThatEndsIsRunAgain(t *testing.T) {
 // It is for the commands, and a host may have none for the moment.
 func TestAHangUpEndsNoHostOfAGroup(t *testing.T) {
 	t.Parallel()
-	r := launch(t, at(shared.Get(t).DSN()), quick("", "--group", unique("group"), "--shards", "1", "--backoff", "1m", "--", "false")...)
+	r := launch(t, at(shared.Get(t).DSN()), sharing(unique("group"), 1, "--restart-delay", "1m", "--", "false")...)
 	r.logs(t, "command ended")
 	r.signal(t, syscall.SIGHUP)
 	r.signal(t, syscall.SIGQUIT)
@@ -185,7 +188,7 @@ func TestAHostWithShardsIsReadyWhileTheServerAnswers(t *testing.T) {
 	way, err := shared.Get(t).Proxy(t.Context())
 	check(t, err)
 	address := freeAddress(t)
-	r := launch(t, at(way.DSN()), quick("", append(brief, "--group", unique("group"), "--shards", "1", "--http", address, "--", "sleep", "1000")...)...)
+	r := launch(t, at(way.DSN()), sharing(unique("group"), 1, append(brief, "--http", address, "--", "sleep", "1000")...)...)
 	r.logs(t, "command started")
 	if got := ready(t, address, http.StatusOK); !strings.Contains(got.body, `"commands":{"0":`) {
 		t.Errorf("/leader says %s", got.body)
@@ -306,10 +309,15 @@ func TestNamesOfElectionsAreCompletedFromTheRoster(t *testing.T) {
 	invoke(t, at(dsn), "__complete", "status", "").want(t, exit.OK, ":4") // no roster, no names, no files
 	leads := launch(t, at(dsn), quick("billing", "--candidate", "web-1", "--roster", "pgelector", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
 	leads.says(t, "ready")
-	for _, asked := range [][]string{{"status"}, {"watch"}, {"resign"}, {"evict"}, {"lead"}, {"dashboard"}, {"run", "--election"}} {
+	for _, asked := range [][]string{{"status"}, {"watch"}, {"resign"}, {"evict"}, {"lead"}, {"dashboard"}, {"run"}, {"run", "--election"}} {
 		eventually(t, strings.Join(asked, " "), func() bool {
 			return strings.HasPrefix(invoke(t, at(dsn), append(append([]string{"__complete"}, asked...), "")...).out, "billing\n:4")
 		})
+	}
+	for _, asked := range [][]string{{"run", "billing", ""}, {"run", "billing", "--", ""}, {"run", "--election", "billing", "--", ""}, {"run", "--group", "g", "--", ""}} {
+		if command := invoke(t, at(dsn), append([]string{"__complete"}, asked...)...); !strings.HasPrefix(command.out, ":0") {
+			t.Errorf("%q: the shell does not complete the command, but pgelector: %s", asked, command.out)
+		}
 	}
 	invoke(t, at(dsn), "__complete", "resign", "billing", "--to", "").want(t, exit.OK, "web-1\n:4")
 	if ids := invoke(t, at(dsn), "__complete", "resign", "other", "--to", ""); !strings.HasPrefix(ids.out, ":4") {

@@ -85,7 +85,7 @@ func TestTheCommandHasTheTerminalWhileItRuns(t *testing.T) {
 
 func TestCtrlCEndsARunThatWouldRestart(t *testing.T) {
 	t.Parallel()
-	terminal, said := atTerminal(t, quick(name(t), "--restart", "--backoff", "10ms", "--", "sh", "-c", foreground+"exec sleep 1000")...)
+	terminal, said := atTerminal(t, again(name(t), "--", "sh", "-c", foreground+"exec sleep 1000")...)
 	said.shows(t, "ready")
 	typeIn(t, terminal, "\x03")
 	said.shows(t, "status 130")
@@ -94,7 +94,7 @@ func TestCtrlCEndsARunThatWouldRestart(t *testing.T) {
 // A guard that is killed does not give the terminal back.
 func TestTheTerminalIsGivenBackWhenTheGuardIsKilled(t *testing.T) {
 	t.Parallel()
-	terminal, said := atTerminal(t, quick(name(t), append(append([]string{"--restart", "--backoff", "10ms"}, unhurried...),
+	terminal, said := atTerminal(t, again(name(t), append(unhurried[:len(unhurried):len(unhurried)],
 		"--", "sh", "-c", foreground+`echo guard $PPID .; exec sleep 1000`)...)...)
 	guard := func(n int) (pid int) {
 		t.Helper()

@@ -53,7 +53,7 @@ func TestRestartRetriesUntilTheStandbyIsPromoted(t *testing.T) {
 	primary := own(t)
 	standby, err := primary.AddStandby(t.Context())
 	check(t, err)
-	r := launch(t, at(standby.DSN()), quick("x", "--restart", "--read-only-timeout", "0", "--backoff", "10ms", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
+	r := launch(t, at(standby.DSN()), again("x", "--read-only-timeout", "0", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
 	eventually(t, "it is refused", func() bool { return strings.Contains(r.errs.String(), "exit status 69") })
 	check(t, standby.Promote(t.Context()))
 	r.says(t, "ready")
@@ -78,7 +78,7 @@ func TestCommandsThatLeadRefuseAStatementPooler(t *testing.T) {
 			if strings.Contains(r.out, "ran") {
 				t.Error("the command ran")
 			}
-			invoke(t, env, "doctor", "--driver", driver).want(t, exit.Refused, "FAIL  pooler", "in statement mode", "cannot be kept")
+			invoke(t, env, "doctor", "--driver", driver).want(t, exit.Refused, "FAIL  pooler", "in statement mode", "Elections cannot run safely here: fix what says FAIL: pooler")
 			// status, watch and evict need no session.
 			conn := connection(t, c.DSN(pgcluster.WithParam("application_name", "me")))
 			_, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock($1)", keyOf(driver))
@@ -101,7 +101,7 @@ func TestASessionPoolerIsAccepted(t *testing.T) {
 		t.Skip(err)
 	}
 	check(t, err)
-	invoke(t, at(bouncer.DSN()), "doctor").want(t, exit.OK, "session mode", "real: a trial election", "can be kept here")
+	invoke(t, at(bouncer.DSN()), "doctor").want(t, exit.OK, "session mode", "real: a trial election", "Elections run safely here")
 	invoke(t, at(bouncer.DSN()), quick("x", "--", "echo", "ran")...).want(t, exit.OK, "ran")
 }
 
@@ -213,7 +213,7 @@ func TestAPasswordThatChangesInItsFileIsFound(t *testing.T) {
 			"passfile": append(at(c.DSN(pgcluster.ForRole("app"))), "PGPASSFILE="+passfile),
 			"services": {"DATABASE_URL=", "PGSERVICEFILE=" + services, "PGSERVICE=mine"},
 		} {
-			r := launch(t, env, quick(driver+file, append([]string{"--driver", driver, "--restart", "--backoff", "10ms"}, sh("echo ran; exec sleep 1000")...)...)...)
+			r := launch(t, env, again(driver+file, append([]string{"--driver", driver}, sh("echo ran; exec sleep 1000")...)...)...)
 			r.says(t, "ran")
 			all[driver+file] = r
 		}
@@ -234,7 +234,7 @@ func TestOutputThatCannotBeWrittenIsNoConnectionThatFailed(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
 	}
-	for _, args := range [][]string{{"doctor", "--json"}, {"watch", "x", "--json"}, {"watch", "x"}} {
+	for _, args := range [][]string{{"doctor", "--json"}, {"doctor"}, {"watch", "x", "--json"}, {"watch", "x"}} {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		check(t, err)
 		cmd := exec.Command(built(t), args...)
@@ -308,7 +308,7 @@ func TestRunAndWatchSurviveAnOutageOfTheDatabase(t *testing.T) {
 	env := at(c.DSN())
 	watch := launch(t, env, "watch", "x", "--interval", "50ms")
 	watch.says(t, "")
-	leading := launch(t, env, quick("x", "--restart", "--backoff", "10ms", "--", "sh", "-c", "echo token $PGELECTOR_TOKEN; exec sleep 1000")...)
+	leading := launch(t, env, again("x", "--", "sh", "-c", "echo token $PGELECTOR_TOKEN; exec sleep 1000")...)
 	first := leading.pid(t, "token ")
 	check(t, c.Shutdown(t.Context(), pgcluster.Fast))
 	// While the database is away, the other commands fail, and run waits.
@@ -364,7 +364,11 @@ var subcommands = map[string]func(t *testing.T, env []string, driver string){
 		w.ends(t, 130)
 	},
 	"doctor": func(t *testing.T, env []string, driver string) {
-		invoke(t, env, "doctor", "--driver", driver).want(t, exit.OK, "Recommended lease")
+		r := invoke(t, env, "doctor", "--driver", driver)
+		r.want(t, exit.OK, "Recommended lease")
+		if !strings.HasPrefix(r.out, "Elections run safely here. ") {
+			t.Errorf("the verdict is not first:\n%s", r.out)
+		}
 	},
 	"evict": func(t *testing.T, env []string, driver string) {
 		invoke(t, env, "evict", "billing", "--yes", "--driver", driver).want(t, exit.OK, "Evicted")
@@ -431,7 +435,7 @@ func TestNoSubcommandCallsAnImpostor(t *testing.T) {
 		check(t, err)
 		env := at(c.DSN(pgcluster.ForDatabase("beset"), pgcluster.ForRole(role)))
 		for _, driver := range []string{"pgx", "pq"} {
-			leading := launch(t, env, quick("billing", append([]string{"--restart", "--driver", driver, "--roster", "pgelector"}, sh("echo ready; exec sleep 1000")...)...)...)
+			leading := launch(t, env, again("billing", append([]string{"--driver", driver, "--roster", "pgelector"}, sh("echo ready; exec sleep 1000")...)...)...)
 			leading.says(t, "ready")
 			for name, try := range subcommands {
 				try(t, env, driver)

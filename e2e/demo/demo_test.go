@@ -61,6 +61,24 @@ func TestTheDemoSucceedsAndLeavesNoGoroutine(t *testing.T) {
 	if err := playDemo(t.Context(), config{Lease: defaultLease, Plain: true, Out: &out, Command: again}); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
+	for line := range strings.Lines(out.String()) {
+		if w := lipgloss.Width(line); w > columns {
+			t.Errorf("a line has %d columns, so that a terminal of %d cuts a word: %s", w, columns, line)
+		}
+	}
+}
+
+func TestALongLineOfTheLiveViewIsBrokenBetweenWords(t *testing.T) {
+	m := picture()
+	said := "A learned after 3.2 ms that its session was gone (it sends a heartbeat every 200ms), and this sentence goes on to the second line"
+	next, _ := m.Update(saysMsg(said))
+	m = next.(model)
+	if view := strings.Join(strings.Fields(m.picture()), " "); !strings.Contains(view, said) {
+		t.Errorf("it cuts the line:\n%s", m.picture())
+	}
+	if w, h := lipgloss.Width(m.picture()), lipgloss.Height(m.picture()); w > columns || h > 24 {
+		t.Errorf("it is %d×%d:\n%s", w, h, m.picture())
+	}
 }
 
 func TestACandidateThatEndsUnexpectedlyFailsTheDemo(t *testing.T) {
@@ -216,11 +234,11 @@ func TestTheReportShowsAFailedProof(t *testing.T) {
 		})
 	want := `
 What happened:
-┌──────────────────┬────────────┬────────────┬───────┬──────────────────┐
-│ scene            │ old leader │ new leader │ token │ without a leader │
-├──────────────────┼────────────┼────────────┼───────┼──────────────────┤
-│ 1 first election │ –          │ A          │ 7     │ 1.23 s           │
-└──────────────────┴────────────┴────────────┴───────┴──────────────────┘
+┌──────────────────┬─────┬─────┬───────┬───────────┐
+│ scene            │ old │ new │ token │ no leader │
+├──────────────────┼─────┼─────┼───────┼───────────┤
+│ 1 first election │ –   │ A   │ 7     │ 1.23 s    │
+└──────────────────┴─────┴─────┴───────┴───────────┘
 
 Proof, from what the processes recorded:
   ok    all is well

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,8 +77,8 @@ type model struct {
 	width int
 	stop  context.CancelCauseFunc
 
-	number     int // of the scene that is played
-	lines      []string
+	number     int    // of the scene that is played
+	lines      []line // said in it
 	sceneBegan []history.Time
 	outcomes   []outcome
 	closed     bool
@@ -106,7 +107,7 @@ func (m model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.number, m.lines = int(msg), nil
 		m.sceneBegan = append(m.sceneBegan, history.Now())
 	case saysMsg:
-		m.lines = append(m.lines, faint.Render(clock(m.began))+"  "+string(msg))
+		m.lines = append(m.lines, line{clock(m.began), string(msg)})
 	case endsMsg:
 		m.outcomes = append(m.outcomes, outcome(msg))
 	case closeMsg:
@@ -127,7 +128,7 @@ func (m model) picture() string {
 		parts = append(parts, m.sceneLine(i+1))
 	}
 	if !m.closed {
-		lines := m.lines[max(0, len(m.lines)-linesOfScene):]
+		lines := m.latest()
 		parts = append(parts, "")
 		for i := range linesOfScene {
 			if i < len(lines) {
@@ -139,6 +140,28 @@ func (m model) picture() string {
 	}
 	view := strings.Join(parts, "\n") + "\n" // bubbletea clears the last line when it ends
 	return lipgloss.NewStyle().MaxWidth(m.width).Render(view)
+}
+
+// line is what happened in a scene, and when.
+type line struct{ at, text string }
+
+// latest is the latest of what was said in the scene, as far as it fits.
+func (m model) latest() (shown []string) {
+	for _, l := range slices.Backward(m.lines) {
+		lines := wrapped(l.text, len(" ")+len(l.at)+len("  "), m.width)
+		if len(lines)+len(shown) > linesOfScene {
+			break
+		}
+		for i, text := range lines {
+			at := strings.Repeat(" ", len(l.at))
+			if i == 0 {
+				at = faint.Render(l.at)
+			}
+			lines[i] = at + "  " + text
+		}
+		shown = append(lines, shown...)
+	}
+	return shown
 }
 
 func (m model) sceneLine(number int) string {

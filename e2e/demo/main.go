@@ -216,7 +216,7 @@ func startCluster(ctx context.Context, out io.Writer) (*pgcluster.Cluster, error
 	select {
 	case s = <-done:
 	case <-time.After(slowStart):
-		fmt.Fprintln(out, "Still starting PostgreSQL. If it is not installed, it is downloaded now, once, into the user's cache …")
+		fmt.Fprintln(out, paragraph("Still starting PostgreSQL. If it is not installed, it is downloaded now, once, into the user's cache …", 0))
 		s = <-done
 	}
 	if s.err != nil {

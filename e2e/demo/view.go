@@ -52,6 +52,32 @@ func clock(since history.Time) string {
 	return fmt.Sprintf("%5.1f s", history.Now().Sub(since).Seconds())
 }
 
+// columns is the width of a small terminal. No line is wider: the terminal would cut a word.
+const columns = 80
+
+// wrapped breaks a text between words into lines that fit beside an indent into the width.
+func wrapped(text string, indent, width int) (lines []string) {
+	for runes := []rune(text); ; {
+		if indent+len(runes) <= width {
+			return append(lines, string(runes))
+		}
+		end := width - indent
+		for end > 0 && runes[end] != ' ' {
+			end--
+		}
+		if end == 0 { // one long word
+			return append(lines, string(runes))
+		}
+		lines = append(lines, strings.TrimRight(string(runes[:end]), " "))
+		runes = runes[end+1:]
+	}
+}
+
+// paragraph is a wrapped text whose further lines are indented, too.
+func paragraph(text string, indent int) string {
+	return strings.Join(wrapped(text, indent, columns), "\n"+strings.Repeat(" ", indent))
+}
+
 // Colours of the terminal's own palette, so that they suit its background.
 var (
 	bold  = lipgloss.NewStyle().Bold(true)
@@ -84,7 +110,8 @@ func (v *plain) begins(number int) {
 }
 
 func (v *plain) says(line string) {
-	fmt.Fprintf(v.out, "  %s  %s\n", clock(v.began), line)
+	began := clock(v.began)
+	fmt.Fprintf(v.out, "  %s  %s\n", began, paragraph(line, 4+len(began)))
 }
 
 func (v *plain) ends(o outcome) {
@@ -107,19 +134,27 @@ func (r report) print(outcomes []outcome, proofs []history.Proof) {
 		if !p.Holds() {
 			mark = r.style(bad).Render("FAIL")
 		}
-		fmt.Fprintf(r.out, "  %s  %s\n", mark, r.style(bold).Render(p.Claim))
+		const indent = 8
+		for i, line := range wrapped(p.Claim, indent, columns) {
+			if i > 0 {
+				mark = "    "
+			}
+			fmt.Fprintf(r.out, "  %s  %s\n", mark, r.style(bold).Render(line))
+		}
 		for part := range strings.SplitSeq(p.Checked, "; ") {
-			fmt.Fprintf(r.out, "        %s\n", part)
+			fmt.Fprintf(r.out, "        %s\n", paragraph(part, indent))
 		}
 		for _, v := range p.Violations {
-			fmt.Fprintf(r.out, "        %s\n", r.style(bad).Render(v))
+			for _, line := range wrapped(v, indent, columns) {
+				fmt.Fprintf(r.out, "        %s\n", r.style(bad).Render(line))
+			}
 		}
 	}
 }
 
 func (r report) table(outcomes []outcome) string {
 	t := table.New().
-		Headers("scene", "old leader", "new leader", "token", "without a leader").
+		Headers("scene", "old", "new", "token", "no leader").
 		Border(lipgloss.NormalBorder()).BorderStyle(r.style(faint)).
 		StyleFunc(func(row, column int) lipgloss.Style {
 			style := lipgloss.NewStyle()

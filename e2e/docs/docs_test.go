@@ -211,6 +211,20 @@ func TestTheBadgesSayWhatIsTested(t *testing.T) {
 	}
 }
 
+// The README says that it runs every test.
+func TestMakeTestRunsTheTestsOfEachModule(t *testing.T) {
+	script := read(t, "../scripts/test.sh")
+	modules, err := filepath.Glob("../*/go.mod")
+	if err != nil || len(modules) < 4 {
+		t.Fatal(modules, err)
+	}
+	for _, file := range modules {
+		if module := filepath.Base(filepath.Dir(file)); !regexp.MustCompile(`(?m)^ *for module in .*\b` + module + `\b`).MatchString(script) {
+			t.Errorf("scripts/test.sh does not run the tests of %s", module)
+		}
+	}
+}
+
 // Who copies the first program reads all of it.
 func TestTheFirstProgramIsShort(t *testing.T) {
 	_, program, found := strings.Cut(read(t, "../README.md"), "\nfunc main() {\n")

@@ -78,7 +78,7 @@ func (h *host) succeeds(t *testing.T, line string, words ...string) {
 // candidates are the leader web-1 and its deputy web-2.
 func (h *host) candidates(t *testing.T, election string) {
 	t.Helper()
-	run := "pgelector run --election " + election + " --candidate "
+	run := "pgelector run " + election + " --candidate "
 	h.start(t, run+"web-1 -- sleep 1000").says(t, " elected")
 	h.start(t, run+"web-2 -- sleep 1000").says(t, " became deputy")
 }
@@ -109,7 +109,7 @@ var on = []play{
 	{`^pgelector doctor`, func(t *testing.T, h *host, line string, _ []string) {
 		h.start(t, strings.Replace(line, "user@host", "app@"+h.address, 1)).ends(t, 0)
 	}},
-	{`^pgelector run --election \w+ -- `, func(t *testing.T, h *host, line string, _ []string) {
+	{`^pgelector run \w+ -- `, func(t *testing.T, h *host, line string, _ []string) {
 		one := h.start(t, line)
 		one.says(t, "^working")
 		two := h.start(t, line)

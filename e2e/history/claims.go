@@ -40,7 +40,7 @@ func Complete(events []Event) Proof {
 }
 
 // OneLeader checks that no two terms overlap. It allows a term whose session was severed
-// to overlap for grace, and two terms on two primaries.
+// to overlap for grace, and two terms on two primaries. If there were such, the claim says so.
 func OneLeader(events []Event, grace time.Duration) Proof {
 	p := Proof{Claim: "no two led at once"}
 	all := spans(events)
@@ -65,6 +65,9 @@ func OneLeader(events []Event, grace time.Duration) Proof {
 	if len(all) == 0 {
 		p.violated("nobody ever led")
 	}
+	if p.Holds() {
+		p.Claim += severed.unless("after the server had ended a session") + primaries.unless("while there were two primaries")
+	}
 	p.Checked = fmt.Sprintf("%s compared; IsLeader() said true %s times of %s; lead() took %s", plural(len(all), "term"),
 		thousands(trueAnswers), thousands(count(events, Sample)), plural(steps, "step")) +
 		severed.say("after the server had ended a session") + primaries.say("while there were two primaries")
@@ -86,7 +89,15 @@ func (o *overlaps) say(when string) string {
 	if o.n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; but for %s %s, of %s at most", plural(o.n, "overlap"), when, milliseconds(o.longest))
+	return fmt.Sprintf("; %s %s, of %s at most", plural(o.n, "overlap"), when, milliseconds(o.longest))
+}
+
+// unless is the exception that these overlaps make to the claim.
+func (o *overlaps) unless(when string) string {
+	if o.n == 0 {
+		return ""
+	}
+	return ", except " + when
 }
 
 // TokensRise checks that every term has a larger token than all terms that began before
@@ -248,8 +259,11 @@ func SeveredLearn(events []Event, grace time.Duration) Proof {
 			overlap = max(overlap, all[i].overlap(next))
 		}
 	}
-	p.Checked = fmt.Sprintf("the server ended %s of a leader, who stopped within %s (bound %v); they overlapped with the next leader, whose token was larger, for %s",
-		plural(cut, "session"), milliseconds(longest), grace, milliseconds(overlap))
+	overlapped := "none overlapped with the next leader"
+	if overlap > 0 {
+		overlapped = fmt.Sprintf("they overlapped with the next leader, whose token was larger, for %s", milliseconds(overlap))
+	}
+	p.Checked = fmt.Sprintf("the server ended %s of a leader, who stopped within %s (bound %v); %s", plural(cut, "session"), milliseconds(longest), grace, overlapped)
 	return p
 }
 

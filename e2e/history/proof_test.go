@@ -161,6 +161,10 @@ func TestASeveredLeaderMayLeadForTheGracePeriod(t *testing.T) {
 	if got := SeveredLearn(events, grace).Checked; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	p := OneLeader(events, grace)
+	if p.Claim != "no two led at once, except after the server had ended a session" || !strings.HasSuffix(p.Checked, "; 1 overlap after the server had ended a session, of 4.0 ms at most") {
+		t.Errorf("it claims %q, and says %q", p.Claim, p.Checked)
+	}
 }
 
 // One fault freezes it, and another kills it before the thaw.

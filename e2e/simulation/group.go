@@ -27,7 +27,7 @@ func (i *instance) share(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = shard.Run(ctx, i.pool, group, i.shards, func(ctx context.Context, name string, term *elector.Term) error {
 			return i.candidacies[number(name)].lead(ctx, term)
-		}, shard.WithSession(i.options...), shard.WithMoves(i.plan.Moves), shard.WithInterval(i.plan.Interval), shard.WithGrace(i.plan.Grace))
+		}, shard.WithSession(i.options...), shard.WithMoves(i.plan.Moves), shard.WithInterval(i.plan.Interval), shard.WithSticky(i.plan.Sticky))
 		sleep(ctx, i.plan.Retry/2)
 	}
 }

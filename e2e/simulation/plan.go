@@ -26,10 +26,10 @@ type Plan struct {
 	ClockRate float64       // of the server, relative to its clients
 	Elections int
 	// Shards is how many shards the candidates share out, as the members of one group; 0 means
-	// that there is none. Moves, Interval and Grace are its options.
-	Shards          int
-	Moves           int
-	Interval, Grace time.Duration
+	// that there is none. Moves, Interval and Sticky are its options.
+	Shards           int
+	Moves            int
+	Interval, Sticky time.Duration
 	// Synchronous means that commits wait for a standby and that all candidates have
 	// WithSynchronousStandby.
 	Synchronous bool
@@ -157,7 +157,7 @@ func (p *Plan) share(r *rand.Rand) bool {
 		return false
 	}
 	p.Shards, p.Moves = 1+r.IntN(mostShards), pick(r, 1, 2, 16)
-	p.Interval, p.Grace = pick(r, 100*time.Millisecond, 300*time.Millisecond, p.Retry), pick(r, 0, 0, 0, p.Lease)
+	p.Interval, p.Sticky = pick(r, 100*time.Millisecond, 300*time.Millisecond, p.Retry), pick(r, 0, 0, 0, p.Lease)
 	for i := range p.Candidates {
 		p.Candidates[i].Kind, p.Candidates[i].Transfers = members, false // members take shards as they have room
 	}
@@ -194,8 +194,8 @@ func pick[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
 // String formats the plan for people.
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: lease %v, drain %v, heartbeat %v, retry %v, latency up to %v, server's clock × %.3f, %d elections, %d shards (%d moves, every %v, grace %v), synchronous %v\n",
-		p.Seed, p.Lease, p.Drain, p.Heartbeat, p.Retry, p.Latency, p.ClockRate, p.Elections, p.Shards, p.Moves, p.Interval, p.Grace, p.Synchronous)
+	fmt.Fprintf(&b, "seed %d: lease %v, drain %v, heartbeat %v, retry %v, latency up to %v, server's clock × %.3f, %d elections, %d shards (%d moves, every %v, sticky %v), synchronous %v\n",
+		p.Seed, p.Lease, p.Drain, p.Heartbeat, p.Retry, p.Latency, p.ClockRate, p.Elections, p.Shards, p.Moves, p.Interval, p.Sticky, p.Synchronous)
 	for i, c := range p.Candidates {
 		fmt.Fprintf(&b, "  candidate %d: %+v\n", i, c)
 	}
@@ -251,7 +251,7 @@ func simpler(p Plan) (all []Plan) {
 		change(c.Kind != runs && p.Shards == 0, func(q *Plan) { q.Candidates[i].Kind = runs })
 	}
 	change(p.Shards > 1, func(q *Plan) { q.Shards /= 2 })
-	change(p.Grace > 0, func(q *Plan) { q.Grace = 0 })
+	change(p.Sticky > 0, func(q *Plan) { q.Sticky = 0 })
 	change(p.Latency > 0, func(q *Plan) { q.Latency = 0 })
 	change(p.ClockRate != 1, func(q *Plan) { q.ClockRate = 1 })
 	return all

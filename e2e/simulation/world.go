@@ -239,7 +239,7 @@ func (w *world) bound() time.Duration {
 		bound += 70 * w.plan.Latency
 	}
 	if w.plan.Shards > 0 {
-		bound += w.plan.Grace + groupBound
+		bound += w.plan.Sticky + groupBound
 	}
 	if w.plan.Synchronous {
 		bound += 2 * w.plan.Lease

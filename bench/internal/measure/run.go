@@ -37,7 +37,7 @@ type run struct {
 func Run(ctx context.Context, plan Plan, out io.Writer) (*results.Results, error) {
 	r := &run{plan: plan, progress: newProgress(out), idle: map[string]float64{}}
 	r.plan.missing = map[string]bool{}
-	r.all = &results.Results{Command: command(os.Args[1:]), Date: time.Now().UTC(), Quick: plan.Quick}
+	r.all = &results.Results{Command: results.Command(os.Args[1:]), Date: time.Now().UTC(), Quick: plan.Quick}
 	parts := r.parts()
 	for _, p := range parts {
 		r.progress.total += p.seconds
@@ -169,29 +169,6 @@ func firstLine(file string) string {
 	text, _ := os.ReadFile(file)
 	line, _, _ := strings.Cut(string(text), "\n")
 	return line
-}
-
-// command returns the command that makes such a run: with the flags that change the figures, and
-// without -out, which names a directory of this machine.
-func command(args []string) string {
-	var kept []string
-	for i := 0; i < len(args); i++ {
-		name, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
-		switch {
-		case name != "out":
-			kept = append(kept, args[i])
-		case !joined:
-			i++ // the directory
-		}
-	}
-	switch flags := strings.Join(kept, " "); flags {
-	case "":
-		return "make bench"
-	case "-quick":
-		return "make bench-quick"
-	default:
-		return "go run . " + flags
-	}
 }
 
 // progress prints how far the run is, and how long it may still take.

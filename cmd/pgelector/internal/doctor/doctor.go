@@ -1,12 +1,11 @@
-// Package doctor checks whether a database can keep an election's promise, through the
-// connection that a program would use. Examination.Run lists the checks.
+// Package doctor checks that a database can run elections safely, through the connection that a
+// program would use. Examination.run lists the checks.
 package doctor
 
 import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/pgelector/pgelector/cmd/pgelector/internal/connect"
-	"github.com/pgelector/pgelector/cmd/pgelector/internal/exit"
 	"github.com/pgelector/pgelector/db"
 	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/hooks"
@@ -29,7 +27,8 @@ const DefaultLease = 10 * time.Second
 type Examination struct {
 	Target  *connect.Target
 	Out     io.Writer
-	JSON    bool          // write one JSON object at the end, not a line for each finding
+	Log     io.Writer     // says after a while that the server has not answered
+	JSON    bool          // write one JSON object, not a line for each finding
 	Timeout time.Duration // of each question
 	Lease   time.Duration
 
@@ -44,53 +43,13 @@ type Examination struct {
 	pooled bool    // a pooler answers; neither is known of lib/pq
 	role   string  // of the connection
 	found  []finding
-	failed int
 	worst  time.Duration // the longest round trip
 
 	mu      sync.Mutex // of what the hooks of the trial hear
 	final   bool       // no retry of it will succeed
 	refused []error    // settings
 
-	recommended time.Duration // lease; 0 if the promise cannot be kept
-}
-
-// level is the result of a check.
-type level string
-
-const (
-	ok   level = "ok"
-	note level = "note" // good to know
-	warn level = "warn" // the promise holds with a drawback
-	fail level = "FAIL" // the promise cannot be kept
-)
-
-// finding is the result of one check.
-type finding struct {
-	Level level  `json:"level"`
-	Check string `json:"check"`
-	Text  string `json:"text"`
-}
-
-// Run checks and writes the findings. It returns an error if the server does not answer.
-func (x *Examination) Run(ctx context.Context) (err error) {
-	if x.JSON {
-		defer func() {
-			if report := x.writeJSON(err); err == nil {
-				err = report
-			}
-		}()
-	}
-	return x.run(ctx)
-}
-
-func (x *Examination) writeJSON(failure error) error {
-	encoder := json.NewEncoder(x.Out)
-	encoder.SetIndent("", "  ")
-	return exit.With(exit.Failure, encoder.Encode(struct {
-		Healthy          bool      `json:"healthy"`
-		RecommendedLease float64   `json:"recommended_lease_s,omitempty"`
-		Findings         []finding `json:"findings"`
-	}{failure == nil && x.Healthy(), x.recommended.Seconds(), x.found}))
+	recommended time.Duration // lease; 0 if elections cannot run safely
 }
 
 func (x *Examination) run(ctx context.Context) (err error) {
@@ -125,21 +84,6 @@ func (x *Examination) run(ctx context.Context) (err error) {
 	}
 	x.recommend()
 	return nil
-}
-
-// Healthy reports after Run whether the promise can be kept.
-func (x *Examination) Healthy() bool { return x.failed == 0 }
-
-// say reports the result of a check.
-func (x *Examination) say(v level, check, format string, args ...any) {
-	if v == fail {
-		x.failed++
-	}
-	f := finding{v, check, x.Target.Scrub(fmt.Sprintf(format, args...))}
-	x.found = append(x.found, f)
-	if !x.JSON {
-		fmt.Fprintf(x.Out, "%-4s  %-15s  %s\n", f.Level, f.Check, f.Text)
-	}
 }
 
 // question asks the server. It returns after the timeout, even if the driver does not.
@@ -220,7 +164,7 @@ func (x *Examination) trial(ctx context.Context, e *elector.Elector) error {
 			scope = "transaction"
 		}
 		x.say(ok, "advisory locks", "real: a trial election was won in %s scope, verified in pg_locks, and resigned", scope)
-	case errors.Is(err, elector.ErrSessionPooled) && x.failed > 0:
+	case errors.Is(err, elector.ErrSessionPooled) && !x.Healthy():
 		x.say(note, "advisory locks", "unreliable through this pooler")
 	case errors.Is(err, elector.ErrLockTableFull):
 		x.say(fail, "advisory locks", "the lock table is full: raise max_locks_per_transaction and restart the server")

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -91,15 +90,6 @@ func (x *Examination) connecting(ctx context.Context) {
 func (x *Examination) recommend() {
 	if x.Healthy() {
 		x.recommended = max(DefaultLease, (x.worst*perLease + time.Second - 1).Truncate(time.Second))
-	}
-	switch lease := x.recommended; {
-	case x.JSON:
-	case lease == 0:
-		fmt.Fprintf(x.Out, "\nThe promise cannot be kept here: fix what says FAIL.\n")
-	default:
-		fmt.Fprintf(x.Out, "\nThe promise can be kept here. Recommended lease: %v. With it, stalls of up to %v cost no leadership, and a\n"+
-			"frozen or disconnected leader is replaced after at most %v plus the deputy interval (with the standby poll, the retry interval).\n",
-			lease, time.Duration(float64(lease)*(validity-0.2)), lease)
 	}
 }
 

@@ -57,8 +57,13 @@ func Silently(code int) error {
 	return &Error{code, ErrSilent}
 }
 
-// ErrSilent is the error without a message.
+// ErrSilent is wrapped by errors that are not to be printed when this program ends.
 var ErrSilent = errors.New("")
+
+// stopped is a stop that was asked for. It has a text for the logs of what it ends.
+type stopped struct{ error }
+
+func (stopped) Is(target error) bool { return target == ErrSilent }
 
 // CodeOf returns the exit code of an error.
 func CodeOf(err error) int {
@@ -74,10 +79,10 @@ func CodeOf(err error) int {
 }
 
 // BySignal returns the end by a signal, for which why is the message. SIGTERM is how systemd
-// and Kubernetes stop a program, so that is a success, and silent.
+// and Kubernetes stop a program, so that is a success, and is not printed.
 func BySignal(sig os.Signal, why error) error {
 	if sig == syscall.SIGTERM {
-		return &Error{OK, ErrSilent}
+		return &Error{OK, stopped{why}}
 	}
 	number, _ := sig.(syscall.Signal)
 	return &Error{SignalBase + int(number), why}

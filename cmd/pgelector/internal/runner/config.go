@@ -44,9 +44,9 @@ type Config struct {
 	Moves  int
 	Sticky time.Duration
 
-	Restart    bool
-	BackoffMin time.Duration
-	BackoffMax time.Duration
+	Once            bool          // end when the command ends, or the term is lost
+	RestartDelay    time.Duration // the first wait after the command ended
+	RestartDelayMax time.Duration // the longest
 
 	IfFree   bool
 	FreeWait time.Duration
@@ -57,6 +57,11 @@ type Config struct {
 	Roster string // the schema of the roster that shows this candidate; "" means none
 
 	notes map[string]string // explanations for invalid options
+}
+
+// Defaults returns a config for Fit, with the defaults of what must not be zero.
+func Defaults() Config {
+	return Config{Grace: NoGrace, RestartDelay: time.Second, RestartDelayMax: time.Minute}
 }
 
 // hasCommand reports whether a command is run. Without one, the candidate leads until it is
@@ -71,31 +76,25 @@ const killTime = 200 * time.Millisecond
 
 const (
 	maxShards = 10000
-	maxSticky = 24 * time.Hour // shard.WithGrace's
+	maxSticky = 24 * time.Hour // shard.WithSticky's
 )
 
 const drainShare = 5 // the library's default: drain = lease/5
 
-// Fit fills in defaults. It returns a usage error if flags conflict, or if the command
+// Fit fills in defaults. It returns a usage error if a value is out of range, or if the command
 // could not be ended within the drain.
 func (c *Config) Fit() error {
 	switch {
 	case c.Grace < NoGrace:
 		return exit.Usagef("--grace %v: want a grace of at least 0", c.Grace)
-	case c.BackoffMin <= 0 || c.BackoffMax < c.BackoffMin:
-		return exit.Usagef("--backoff %v, --backoff-max %v: want 0 < backoff <= backoff-max", c.BackoffMin, c.BackoffMax)
-	case c.Group != "" && (c.IfFree || c.Hold != 0 || c.Roster != "" || c.StandbyChosen || c.DeputyInterval != 0 || c.Synchronous != 0 || c.Scope == elector.TransactionScope):
-		return exit.Usagef("--group excludes --election, --once, --if-free, --hold, --roster, --standby, --deputy-interval, --synchronous-standby and --scope transaction")
+	case c.RestartDelay <= 0 || c.RestartDelayMax < c.RestartDelay:
+		return exit.Usagef("--restart-delay %v, --restart-delay-max %v: want 0 < restart-delay <= restart-delay-max", c.RestartDelay, c.RestartDelayMax)
 	case c.Group != "" && (c.Shards < 1 || c.Shards > maxShards):
 		return exit.Usagef("--shards %d: want 1 to %d", c.Shards, maxShards)
 	case c.Group != "" && (c.Moves < 1 || c.Sticky < 0 || c.Sticky > maxSticky):
 		return exit.Usagef("--moves %d, --sticky %v: want at least 1 move, and 0 to %v", c.Moves, c.Sticky, maxSticky)
-	case c.IfFree && c.Restart:
-		return exit.Usagef("--if-free and --restart exclude each other: a restarted command does not exit when another leads")
 	case c.IfFree && c.Synchronous != 0:
 		return exit.Usagef("--if-free and --synchronous-standby exclude each other: a new process may lead only after it has known the primary for %v", c.Synchronous)
-	case !c.IfFree && (c.FreeWait != 0 || c.BusyCode != 0):
-		return exit.Usagef("--wait and --if-free-exit-code need --if-free")
 	case c.FreeWait < 0 || c.Hold < 0 || c.MaxAttempts < 0:
 		return exit.Usagef("--wait, --hold and --max-attempts must not be negative")
 	case c.BusyCode < 0 || c.BusyCode > 255:

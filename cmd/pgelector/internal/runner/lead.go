@@ -132,7 +132,7 @@ func (r *runner) lost(ctx context.Context) {
 	if why == nil { // the guard acted first
 		why = elector.ErrLeaseExpired
 	}
-	if r.Restart && !r.isLeaving() {
+	if !r.Once && !r.isLeaving() {
 		r.Log.Info("campaigning again")
 		return
 	}

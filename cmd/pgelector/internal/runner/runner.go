@@ -7,10 +7,10 @@
 //
 //	campaigning ── elected ──▶ leading: the command runs ── it ended ──▶ hold, resign ── --once ──▶ its exit status
 //	     ▲                              │                                     │
-//	     │                              │ the term was lost                   │ --restart
-//	     │                              ▼                                     ▼
-//	     │                     TERM, grace, KILL ── --once ──▶ exit 75     back off
-//	     └───────────────────────────── --restart ◀───────────────────────────┘
+//	     │                              │ the term was lost                   ▼
+//	     │                              ▼                               restart delay
+//	     │                     TERM, grace, KILL ── --once ──▶ exit 75        │
+//	     └──────────────────────────────┴─────────────────────────────────────┘
 //
 // While a command runs, signals are forwarded to it, and the term goes on until the command
 // ends. Otherwise signals end this program.
@@ -175,24 +175,24 @@ func (r *runner) renew() {
 
 // loop campaigns and leads, once or repeatedly.
 func (r *runner) loop() error {
-	wait := r.BackoffMin
+	wait := r.RestartDelay
 	for {
 		err := r.once(r.lead)
 		r.mu.Lock()
 		leaving, lasted := r.leaving != nil, r.lasted
 		r.mu.Unlock()
-		if !r.Restart || leaving || permanent(err) {
+		if r.Once || leaving || permanent(err) {
 			return err
 		}
-		if lasted >= r.BackoffMax {
-			wait = r.BackoffMin
+		if lasted >= r.RestartDelayMax {
+			wait = r.RestartDelay
 		}
 		r.Log.Info("campaigning again, to restart the command", "after", wait, "ended", outcomeText(err))
 		r.renew()
 		if !backoff.Sleep(r.ctx, wait) {
 			return context.Cause(r.ctx)
 		}
-		wait = min(2*wait, r.BackoffMax)
+		wait = min(2*wait, r.RestartDelayMax)
 	}
 }
 

@@ -35,7 +35,8 @@ func TestTheGraceFitsIntoTheDrainOrIsRefused(t *testing.T) {
 		{lease: 10 * time.Second, drain: 2 * time.Second, grace: 1900 * time.Millisecond, refused: true},
 		{lease: 10 * time.Second, grace: -time.Second, refused: true},
 	} {
-		c := Config{Lease: tt.lease, Drain: tt.drain, Grace: tt.grace, BackoffMin: 1, BackoffMax: 1}
+		c := Defaults()
+		c.Lease, c.Drain, c.Grace = tt.lease, tt.drain, tt.grace
 		err := c.Fit()
 		if tt.refused {
 			if exit.CodeOf(err) != exit.Usage {

@@ -75,7 +75,7 @@ func runShards(c Config) error {
 	}
 	defer stop()
 	err = shard.Run(s.ctx, pool, c.Group, shard.Numbers(c.Shards), s.lead,
-		shard.WithSession(session...), shard.WithMoves(c.Moves), shard.WithGrace(c.Sticky))
+		shard.WithSession(session...), shard.WithMoves(c.Moves), shard.WithSticky(c.Sticky))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var own *exit.Error
@@ -155,10 +155,10 @@ func (s *shards) end(name string, result supervise.Result, lasted time.Duration,
 	defer s.mu.Unlock()
 	delete(s.children, name)
 	switch wait := s.waits[name]; {
-	case !byItself || lasted >= s.BackoffMax:
+	case !byItself || lasted >= s.RestartDelayMax:
 		delete(s.waits, name)
 	default: // shard.Run waits for a second, too
-		s.waits[name] = min(max(2*wait, s.BackoffMin), s.BackoffMax)
+		s.waits[name] = min(max(2*wait, s.RestartDelay), s.RestartDelayMax)
 	}
 	if s.leaving != nil && result.Code != exit.OK && result.Code != exit.SignalBase+int(syscall.SIGTERM) {
 		s.code = result.Code

@@ -1,4 +1,4 @@
-package measure
+package results
 
 import "testing"
 
@@ -10,7 +10,7 @@ func TestTheCommandHasOnlyFlagsThatChangeTheFigures(t *testing.T) {
 		"go run . -only river -parts x": {{"-only", "river", "-out", "/tmp/results", "-parts", "x"}},
 	} {
 		for _, args := range all {
-			if got := command(args); got != want {
+			if got := Command(args); got != want {
 				t.Errorf("%q: got %q, want %q", args, got, want)
 			}
 		}
