@@ -88,6 +88,7 @@ check "the docs' code and the examples compile in a new module" "change the docu
   go -C e2e test -count=1 -run Compiles ./firsthour
 check "all names in the SQL are qualified" "qualify it with pg_catalog; tools/sqlnames explains why" names
 check "no two files of the core use each other" "move what both use to a third file; tools/filearrows explains what counts" arrows
+check "no feature enters the path of one election" "see tools/spine/spine.txt" go -C tools run ./spine
 check "the command has at most 20 MB" "see what it links: go list -deps ./cmd/pgelector" small
 check "listening adds at most 1 % to a minimal program" "name each method of reflection by a constant, or the linker keeps all methods" listener
 for module in $(scripts/modules.sh); do

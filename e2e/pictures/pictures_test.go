@@ -54,7 +54,7 @@ func TestTheRecordingCoversTheWholeMinute(t *testing.T) {
 
 func TestTheArithmeticMatchesTheElector(t *testing.T) {
 	for file, constants := range map[string][]string{
-		"elector/options.go":        {`defaultLease\s*= 10 \* time.Second`, `drainShare\s*= 5 `, `heartbeatShare\s*= 5 `},
+		"elector/options.go":      {`defaultLease\s*= 10 \* time.Second`, `drainShare\s*= 5 `, `heartbeatShare\s*= 5 `},
 		"internal/lease/lease.go": {`marginShare\s*= 10 `},
 	} {
 		source, err := os.ReadFile("../../" + file)

@@ -56,7 +56,7 @@ func run(root string) error {
 	found.bound("lines of code in the spine", code, plan.bounds["code"])
 	found.bound("lines in the spine", lines, plan.bounds["lines"])
 	found.bound("files in the spine", len(spine), plan.bounds["files"])
-	methods := map[string]int{}
+	methods, folders := map[string]int{}, map[string][2]int{} // folders: files and lines that are not of the spine
 	for _, path := range core {
 		file, err := read(path)
 		if err != nil {
@@ -64,6 +64,9 @@ func run(root string) error {
 		}
 		if !plan.long[file.name(root)] {
 			found.bound("lines in "+file.name(root), file.lines, plan.bounds["file"])
+		}
+		if n := folders[filepath.Dir(file.name(root))]; !slices.Contains(spine, path) {
+			folders[filepath.Dir(file.name(root))] = [2]int{n[0] + 1, n[1] + file.lines}
 		}
 		for name, n := range file.fields {
 			if !plan.options[name] {
@@ -77,7 +80,12 @@ func run(root string) error {
 	for name, n := range methods {
 		found.bound("methods of "+name, n, plan.bounds["methods"])
 	}
-	fmt.Printf("spine: %d files, %d lines, %d of them code\n", len(spine), lines, code)
+	fmt.Printf("the path: %d files, %d lines, %d of them code\n", len(spine), lines, code)
+	for _, folder := range slices.Sorted(maps.Keys(folders)) {
+		if n := folders[folder]; n[0] > 0 {
+			fmt.Printf("%s: %d files, %d lines beside the path\n", folder, n[0], n[1])
+		}
+	}
 	slices.Sort(found)
 	return errors.Join(found.errors()...)
 }
@@ -116,7 +124,7 @@ type source struct {
 	methods     map[string]int
 }
 
-func (s *source) base() string { return filepath.Base(s.path) }
+func (s *source) base() string            { return filepath.Base(s.path) }
 func (s *source) name(root string) string { return nameOf(root, s.path) }
 
 func nameOf(root, path string) string {
