@@ -18,6 +18,7 @@ import (
 	"github.com/pgelector/pgelector/internal/preflight"
 	"github.com/pgelector/pgelector/internal/promotion"
 	"github.com/pgelector/pgelector/internal/session"
+	"github.com/pgelector/pgelector/internal/wakeup"
 )
 
 // beatsVariable sets the number of heartbeats of each leader and deputy: make soak sets it
@@ -64,7 +65,7 @@ func (s *server) beat(t *testing.T, d drivers, dsn, election string, leads bool)
 		defer close(ended)
 		defer a.Close()
 		for sent := false; ; sent = true {
-			got := a.Acquire(ctx, lock.Try{})
+			got := a.Acquire(ctx, lock.Try{Woken: (*wakeup.Calls)(nil)})
 			if !sent {
 				first <- got
 			}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/pgelector/pgelector/internal/backoff"
 	"github.com/pgelector/pgelector/internal/lease"
+	"github.com/pgelector/pgelector/internal/promotion"
 )
 
 func TestTheDefaultsAreAsDocumented(t *testing.T) {
@@ -246,5 +248,26 @@ func TestEveryAllowedLengthHasALeaseThatPasses(t *testing.T) {
 func TestTheDefaultHeartbeatStaysBelowTheIdleTimeoutOfFirewalls(t *testing.T) {
 	if got := leaseOf(24 * time.Hour).Heartbeat; got != 30*time.Second {
 		t.Errorf("got %v", got)
+	}
+}
+
+// A part that no option turns on is not called: it is not made.
+func TestOnlyThePartsThatAnOptionTurnsOnAreMade(t *testing.T) {
+	parts := func(opts ...Option) (names []string) {
+		c, err := configure("orders", opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range c.sessions(nil, promotion.New(0), nil, nil, nil).Parts {
+			names = append(names, fmt.Sprintf("%T", part))
+		}
+		return names
+	}
+	always := []string{"*preflight.Part", "*promotion.Part", "*inbox.Part"}
+	if got := parts(); !slices.Equal(got, always) {
+		t.Errorf("by default %v, want %v", got, always)
+	}
+	if got := parts(WithSynchronousStandby(time.Minute)); !slices.Equal(got, []string{always[0], always[1], "*syncrep.Part", always[2]}) {
+		t.Errorf("with synchronous standbys %v", got)
 	}
 }

@@ -20,7 +20,7 @@ type Acquirer interface {
 // A Try is what the campaign knows before an attempt.
 type Try struct {
 	Last  Standing
-	Woken Waker // may end a wait
+	Woken Waker // may end a wait; not nil
 	Once  bool  // there will be no other attempt: keep no session
 }
 

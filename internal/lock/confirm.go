@@ -24,7 +24,8 @@ var (
 var errReleased = errors.New("elector: the lock was granted, and is gone: does other code, or the driver, release all advisory locks " +
 	"of its connections (pg_advisory_unlock_all, DISCARD ALL)?")
 
-// errSharedBackend is of a lock that the server has granted a second time, to one backend.
+// errSharedBackend is returned when two candidates share one backend, so that the server
+// granted the lock twice.
 var errSharedBackend = fmt.Errorf("%w: a candidate in session scope is on the same backend: "+
 	"use transaction scope for every candidate behind the pooler", pgerr.ErrSessionPooled)
 

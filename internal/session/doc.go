@@ -12,22 +12,22 @@
 //	   └─────────┬─────────┘
 //	             │ [Source.Start]
 //	             ▼
-//	          [Session], kept alive: heartbeats ‖ the validity's own timer ‖ the wait for its loss ‖ commits
+//	          [Session], kept alive: heartbeats ‖ the validity's own timer ‖ the wait for its loss
 //	             │ a statement failed │ validity ran out │ the backend ended │ Close
 //	             ▼                    ▼                  ▼                   ▼
 //	          ended: the cause is set → the connection is discarded → closed
 //
 // Session.keep is the life of a session and its teardown. Source is what was learned of
-// the server. A session that has ended is never used again.
+// the server. A session that has ended is never used again. A [Part] hooks into both.
 //
 // # Rules
 //
 //   - A driver call is never trusted to return. Each is made by [Do], which waits no longer
 //     than the answer is of use.
 //   - A connection on which something was changed never goes back to the pool. Only
-//     package pin touches a *sql.Conn, and tx.go that of a user's transaction.
-//   - An answer counts from before its question was sent ([Lease]): one that is read too
+//     package pin touches a *sql.Conn, and package fenced that of a user's transaction.
+//   - An answer counts from before its question was sent (package lease): one that is read too
 //     late elects nobody, and proves nothing.
 //   - Whatever leaves in doubt what a session holds ends the session, with a cause that
-//     wraps [ErrSessionLost] or [ErrLeaseExpired].
+//     wraps pgerr.ErrSessionLost or ErrLeaseExpired.
 package session

@@ -166,18 +166,23 @@ func (s *Session) Number() int64 { return s.on.number }
 
 // ServerStart is when the session's server started. The server is asked once.
 func (s *Session) ServerStart(ctx context.Context) (started string, err error) {
-	if s.on.serverStarted == "" {
-		s.on.serverStarted, err = Ask0(ctx, s, (*db.Queries).ServerStart)
+	if started := s.on.started(); started != "" {
+		return started, nil
 	}
-	return s.on.serverStarted, err
+	started, err = Ask0(ctx, s, (*db.Queries).ServerStart)
+	s.on.serverStarted.Store(&started)
+	return started, err
 }
 
 // SetBackend records the backend that has answered, and when its server started.
-func (s *Session) SetBackend(pid int32, started string) { s.on.pid, s.on.serverStarted = pid, started }
+func (s *Session) SetBackend(pid int32, started string) {
+	s.on.pid = pid
+	s.on.serverStarted.Store(&started)
+}
 
 // IsBackend reports whether the session was last on that backend.
 func (s *Session) IsBackend(pid int32, started string) bool {
-	return s.on.pid == pid && s.on.serverStarted == started
+	return s.on.pid == pid && s.on.started() == started
 }
 
 // SetPID records the backend that answered the first statement.
@@ -185,13 +190,16 @@ func (s *Session) SetPID(pid int32) { s.on.pid = pid }
 
 // SetTransaction records when the server of a session in transaction scope started, and the mark
 // of its transaction.
-func (s *Session) SetTransaction(started, mark string) { s.on.serverStarted, s.tx.mark = started, mark }
+func (s *Session) SetTransaction(started, mark string) {
+	s.on.serverStarted.Store(&started)
+	s.tx.mark = mark
+}
 
 // CheckServer returns an error unless a connection beside the session, which has named the
 // session's transaction, has reached its server. In a failover one pool may lead to two, on
 // which two backends may have one process id.
 func (s *Session) CheckServer(transaction string) error {
-	if s.tx.inside && !strings.HasSuffix(transaction, " "+s.on.serverStarted) {
+	if s.tx.inside && !strings.HasSuffix(transaction, " "+s.on.started()) {
 		return ErrTwoServers
 	}
 	return nil

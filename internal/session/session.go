@@ -14,10 +14,16 @@ import (
 	"github.com/pgelector/pgelector/internal/pin"
 )
 
-// A Session is one pinned connection and the server backend behind it. Its methods may
-// be called from any goroutine. It ends in one of two ways. GiveBack returns the
-// connection to the pool, and is only for one on which nothing was changed. Discard
-// closes it: sql.Conn.Close would return it to the pool with its settings and locks.
+// A Session is one pinned connection and the server backend behind it. It ends in one of two ways.
+// GiveBack returns the connection to the pool, and is only for one on which nothing was changed.
+// Discard closes it: sql.Conn.Close would return it to the pool with its settings and locks.
+//
+// Until Start one goroutine owns the session, and it alone calls the methods, but for those of a
+// context: HeartbeatNow, Lose. From Start on any goroutine may make calls (Do, Ask, with s, Simple,
+// Trial, Aux or AuxThenVerify), try locks of two integers, and call Context, TermContext, Valid, Ended,
+// PID, Number, ServerStart, InTransaction, IsStarted, Hold, Go, EndTerms and Close. Then keep owns the
+// connection: nobody else calls GiveBack, Discard, BeginTransaction, RollBack, Anew, SetBackend, SetPID
+// or SetTransaction. EndTransaction and LetGo are for within a call.
 type Session struct {
 	Proof *lease.Proof // that it lives
 
@@ -33,9 +39,16 @@ type Session struct {
 
 // A backend is the server process behind a session.
 type backend struct {
-	number        int64  // of the session, in this process
-	pid           int32  // of the backend that the first statement reached
-	serverStarted string // when its server started; "" until a check or a request asks
+	number        int64                  // of the session, in this process
+	pid           int32                  // of the backend that the first statement reached
+	serverStarted atomic.Pointer[string] // when its server started; nil or "" until a check or a request asks
+}
+
+func (b *backend) started() string {
+	if started := b.serverStarted.Load(); started != nil {
+		return *started
+	}
+	return ""
 }
 
 // A transaction is that of a session in transaction scope.
