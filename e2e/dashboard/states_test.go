@@ -1,0 +1,292 @@
+//go:build unix
+
+package dashboard_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/pgelector/pgelector/dashboard"
+	"github.com/pgelector/pgelector/e2e/pgcluster"
+	"github.com/pgelector/pgelector/elector"
+	"github.com/pgelector/pgelector/hooks"
+	"github.com/pgelector/pgelector/hooks/hookstest"
+	"github.com/pgelector/pgelector/roster"
+)
+
+// The ids are as long as those that a candidate draws by itself: host, process and random.
+const (
+	web1 = "orders-7f9c6d5b8-x2k4q-1-9f3ac01be27d4410"
+	web2 = "orders-7f9c6d5b8-mm7zt-1-1d8e7762ab90fe35"
+	web3 = "orders-7f9c6d5b8-q9w2c-1-77ab3c1209f44e02"
+)
+
+// A staging is a database in which each election is in one state.
+type staging struct {
+	t    *testing.T
+	dsn  string
+	pool *sql.DB
+	r    *roster.Roster
+}
+
+func newStaging(t *testing.T) *staging {
+	t.Helper()
+	name := strings.ToLower(t.Name())
+	admin, err := sql.Open("pgx", shared.Get(t).DSN())
+	check(t, err)
+	defer admin.Close()
+	_, err = admin.Exec("CREATE DATABASE " + name)
+	check(t, err)
+	s := &staging{t: t, dsn: shared.Get(t).DSN(pgcluster.ForDatabase(name))}
+	s.pool, err = sql.Open("pgx", s.dsn)
+	check(t, err)
+	t.Cleanup(func() { _ = s.pool.Close() })
+	s.r, err = roster.New(s.pool)
+	check(t, err)
+	check(t, s.r.Migrate(soon(t)))
+	t.Cleanup(func() { expect(t, s.r.Close(soon(t))) })
+	return s
+}
+
+// session opens a session that tells a lease, as a candidate's does, and sends no statement unless
+// it beats.
+func (s *staging) session(id string, lease time.Duration, beats bool) *sql.Conn {
+	s.t.Helper()
+	conn, err := s.pool.Conn(context.Background())
+	check(s.t, err)
+	s.t.Cleanup(func() { _ = conn.Close() })
+	_, err = conn.ExecContext(soon(s.t), "SELECT set_config('application_name', $1, false), pg_advisory_lock_shared(318473925, $2)", id, lease.Milliseconds())
+	check(s.t, err)
+	if beats {
+		stop, done := make(chan struct{}), make(chan struct{})
+		s.t.Cleanup(func() { close(stop); <-done })
+		go func() {
+			defer close(done)
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(200 * time.Millisecond):
+					_, _ = conn.ExecContext(context.Background(), "SELECT 1")
+				}
+			}
+		}()
+	}
+	return conn
+}
+
+// leads lets a session lead an election.
+func (s *staging) leads(conn *sql.Conn, election string) {
+	s.t.Helper()
+	_, err := conn.ExecContext(soon(s.t), "SELECT pg_advisory_lock($1)", int64(elector.KeyFromName(election)))
+	check(s.t, err)
+}
+
+// publishes writes what a candidate published some time ago. An interval is 15 s.
+func (s *staging) publishes(election, id string, ago string, health float64, healthy bool) {
+	s.t.Helper()
+	_, err := s.pool.Exec(`INSERT INTO pgelector.roster_candidates (key, candidate_id, election, version, metadata, since, health, healthy, published_at, expires_at)
+		VALUES ($1, $2, $3, '1.4.2', '{"zone": "eu-1a", "address": "10.0.4.11:8080"}', now(), $4, $5, now() - $6::interval, now() - $6::interval + '45 s')`,
+		int64(elector.KeyFromName(election)), id, election, health, healthy, ago)
+	check(s.t, err)
+}
+
+// led writes a term. The times are before now; ended may be "".
+func (s *staging) led(election string, token int64, id, began, ended, reason, cause string) {
+	s.t.Helper()
+	_, err := s.pool.Exec(`INSERT INTO pgelector.roster_terms (key, token, election, candidate_id, elected_at, ended_at, reason, error)
+		VALUES ($1, $2, $3, $4, now() - $5::interval, now() - nullif($6, '')::interval, nullif($7, ''), nullif($8, ''))`,
+		int64(elector.KeyFromName(election)), 281474976710656+token, election, id, began, ended, reason, cause)
+	check(s.t, err)
+}
+
+// troubles stages one election for each kind of trouble, and one that is well.
+func (s *staging) troubles() {
+	s.t.Helper()
+	alive := s.session(web1, 10*time.Second, true)
+	for _, election := range []string{"a-well", "b-follower-gone", "d-follower-ill"} {
+		if election != "a-well" {
+			s.leads(alive, election)
+			s.publishes(election, web1, "4 s", 0.98, true)
+		}
+		s.led(election, 1, web3, "23 h", "15 h", "shutdown", "")
+		s.led(election, 2, web2, "15 h", "11 h 30 min", "lease_expired", "no heartbeat was answered for 7 s (a term lasts 7 s without one; the lease is 10 s)")
+		s.led(election, 3, web1, "11 h", "", "", "")
+	}
+	first, _ := candidate(s.t, s.pool, "a-well", web1, s.r)
+	_, err := hookstest.Wait[hooks.Elected](soon(s.t), first, nil)
+	check(s.t, err)
+	candidate(s.t, s.pool, "a-well", web2, s.r)
+	eventually(s.t, "the second is the deputy", func() bool {
+		all, err := s.r.Candidates(soon(s.t), elector.KeyFromName("a-well"))
+		return err == nil && len(all) == 2 && all[1].Deputy
+	})
+	s.publishes("b-follower-gone", web2, "31 s", 0.91, true)
+	s.publishes("d-follower-ill", web2, "2 s", 0.42, false)
+	s.publishes("d-follower-ill", web3, "2 s", 0.87, true)
+
+	s.leads(s.session(web2, 2*time.Second, false), "c-leader-frozen")
+	s.publishes("c-leader-frozen", web2, "12 s", 0.9, true)
+	s.publishes("c-leader-frozen", web3, "2 s", 0.8, true)
+
+	s.publishes("e-nobody-healthy", web1, "3 s", 0.3, false)
+	s.publishes("e-nobody-healthy", web2, "3 s", 0.1, false)
+	s.led("e-nobody-healthy", 4, web1, "20 h", "8 min", "unhealthy", "elector: the candidate is unhealthy: the score is 0.3, below the minimum of 0.5")
+	s.publishes("f-nobody-there", web1, "4 min", 0.9, true)
+	s.led("f-nobody-there", 5, web1, "20 h", "", "", "")
+}
+
+// sights are the widths and colours of the tests.
+type sight struct {
+	width int64
+	theme string
+}
+
+var sights = []sight{{390, "light"}, {390, "dark"}, {800, "light"}, {800, "dark"}, {1400, "light"}, {1400, "dark"}}
+
+// see calls look with the page in each width and colour. PGELECTOR_SCREENSHOTS names a directory
+// for its pictures.
+func see(t *testing.T, tab context.Context, address, name string, look func(s sight)) {
+	t.Helper()
+	for _, s := range sights {
+		scheme(t, tab, s.theme)
+		check(t, chromedp.Do(tab, chromedp.EmulateViewport(s.width, 900), chromedp.Navigate(address)))
+		look(s)
+		if dir := os.Getenv("PGELECTOR_SCREENSHOTS"); dir != "" {
+			picture, err := chromedp.Run(tab, chromedp.FullScreenshot(100))
+			check(t, err)
+			check(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, s.width, s.theme)), picture, 0o644))
+		}
+	}
+}
+
+// show opens a page on a pool of its own, which gone closes.
+func (s *staging) show(opts ...dashboard.Option) (address string, gone func()) {
+	s.t.Helper()
+	pool, err := sql.Open("pgx", s.dsn)
+	check(s.t, err)
+	r, err := roster.New(pool)
+	check(s.t, err)
+	page, err := dashboard.New(pool, append(opts, dashboard.WithRoster(r))...)
+	check(s.t, err)
+	server := httptest.NewServer(page)
+	s.t.Cleanup(func() { server.Close(); _ = pool.Close() })
+	return server.URL, func() { _ = pool.Close() }
+}
+
+// greens lists the texts upon green, and what else is green but for the scores' meters.
+const greens = `(() => {
+	const green = c => { const [r, g, b, a] = c.match(/[\d.]+/g).map(Number); return a !== 0 && g > r + 8 && g > b + 8 };
+	return [...document.body.querySelectorAll("*")].filter(e => { const s = getComputedStyle(e); return green(s.backgroundColor) || e instanceof SVGElement && s.fill.startsWith("rgb") && green(s.fill) })
+		.map(e => e.textContent.trim());
+})()`
+
+// colourful counts what has a colour, but for links, the alert and what is made grey.
+const colourful = `(() => {
+	const vivid = c => { const [r, g, b, a] = c.match(/[\d.]+/g).map(Number); return a !== 0 && Math.max(r, g, b) - Math.min(r, g, b) > 32 };
+	const grey = e => { for (; e; e = e.parentElement) if (getComputedStyle(e).filter == "grayscale(1)") return true; return false };
+	return [...document.querySelectorAll("main *:not(a):not(.alert, .alert *)")].filter(e => !e.closest("a") && !grey(e))
+		.filter(e => { const s = getComputedStyle(e); return vivid(s.backgroundColor) || vivid(s.color) || e.tagName == "METER" || e instanceof SVGElement && vivid(s.fill) }).length;
+})()`
+
+// fits are what must not be on any page.
+var fits = map[string]string{
+	"elements that are cut off":  `[...document.body.querySelectorAll("*")].filter(e => e.getBoundingClientRect().right > innerWidth + 0.5).length`,
+	"pixels to scroll sideways":  `Math.max(0, document.documentElement.scrollWidth - innerWidth)`,
+	"texts that are too faint":   faint,
+	"ids that break mid-name":    `innerWidth < 1400 ? 0 : [...document.querySelectorAll(".id")].filter(e => e.getClientRects().length != 1 || e.getBoundingClientRect().height > 40).length`,
+	"badges wider than a column": `[...document.querySelectorAll("td .badge")].filter(e => e.getBoundingClientRect().right > e.closest("td").getBoundingClientRect().right + 0.5).length`,
+}
+
+func TestInABrowserTroubleComesFirstAndNothingIsGreenThatIsNotKnownToBeWell(t *testing.T) {
+	s := newStaging(t)
+	s.troubles()
+	address, gone := s.show()
+	tab := open(t)
+	states := `[...document.querySelectorAll(".overview tbody tr")].map(e => e.querySelector("th").innerText.trim() + ": " + e.querySelector("td[data-label=State]").innerText.replace(/ \d+ s$/, " N s"))`
+	eventually(t, "the frozen leader's session is silent for long", func() bool {
+		check(t, chromedp.Do(tab, chromedp.Navigate(address+"?refresh=off")))
+		return slices.Contains(evaluate[[]string](t, tab, states), "c-leader-frozen: the leader was not seen for N s")
+	})
+	want := []string{"e-nobody-healthy: nobody leads: no candidate is healthy (0.1, 0.3)", "f-nobody-there: nobody leads: no candidate was seen for 4 min N s",
+		"d-follower-ill: a candidate is unhealthy (0.42)", "b-follower-gone: a candidate was not seen for N s", "c-leader-frozen: the leader was not seen for N s", "a-well: led"}
+	see(t, tab, address+"?refresh=off", "troubles", func(s sight) {
+		for what, script := range fits {
+			if n := evaluate[float64](t, tab, script); n != 0 {
+				t.Errorf("%v: %v %s", s, n, what)
+			}
+		}
+		if got := evaluate[[]string](t, tab, states); !slices.Equal(got, want) {
+			t.Errorf("%v: the rows are %q\nwant %q", s, got, want)
+		}
+		if got := evaluate[[]string](t, tab, greens); !slices.Equal(got, []string{"led", "led by " + web1, "leads", "led by " + web1, "leads", "led by " + web1, "leads"}) {
+			t.Errorf("%v: green are %q", s, got)
+		}
+		if title := evaluate[string](t, tab, `document.title`); title != "5 problems – Elections" {
+			t.Errorf("the title is %q", title)
+		}
+	})
+	s.detail(tab)
+	eventually(t, "the server is away", func() bool {
+		gone()
+		check(t, chromedp.Do(tab, chromedp.Navigate(address+"?refresh=off")))
+		return evaluate[string](t, tab, `document.title`) == "No current data – Elections"
+	})
+	see(t, tab, address+"?refresh=off", "away", func(s sight) {
+		for what, script := range fits {
+			if n := evaluate[float64](t, tab, script); n != 0 {
+				t.Errorf("%v, away: %v %s", s, n, what)
+			}
+		}
+		if n := evaluate[int](t, tab, colourful); n != 0 {
+			t.Errorf("%v, away: %d things have a colour", s, n)
+		}
+		alert := evaluate[string](t, tab, `document.querySelector(".alert").innerText`)
+		if !regexp.MustCompile(`No current data: .*\n+Below is what was true at the last look, .* ago, at \d+-\d\d-\d\d \d\d:\d\d:\d\d UTC\.`).MatchString(alert) {
+			t.Errorf("the alert says %q", alert)
+		}
+	})
+}
+
+// detail checks the sections of the troubles, at the last sight.
+func (s *staging) detail(tab context.Context) {
+	t := s.t
+	t.Helper()
+	roles := evaluate[[]string](t, tab, `[...document.querySelectorAll("td[data-label=Role]")].map(e => e.innerText.replace(/ \d+ s/, " N s").replace(/\s+/g, " "))`)
+	want := []string{"follows unhealthy", "follows unhealthy", "not seen for 4 min N s", "leads", "follows unhealthy", "follows", "leads", "not seen for N s",
+		"leads not seen for N s", "follows", "leads", "deputy"}
+	if !slices.Equal(roles, want) {
+		t.Errorf("the roles are %q\nwant %q", roles, want)
+	}
+	old := evaluate[[]string](t, tab, `[...document.querySelectorAll("section .old")].map(e => e.innerText.trim() + " " + getComputedStyle(e.querySelector("meter")).filter)`)
+	if want := []string{"0.9 grayscale(1)", "0.91 grayscale(1)", "0.9 grayscale(1)"}; !slices.Equal(old, want) {
+		t.Errorf("grey are the scores %q, want %q", old, want)
+	}
+	if strips := evaluate[int](t, tab, `document.querySelectorAll(".overview .strip svg").length`); strips != 5 {
+		t.Errorf("the overview has %d timelines", strips)
+	}
+	since := evaluate[[]string](t, tab, `(e => [e.innerText, e.title])(document.querySelector("a[href='#e`+fmt.Sprint(int64(elector.KeyFromName("d-follower-ill")))+`']").closest("tr").querySelector("time"))`)
+	if since[0] != "11 h 0 min" || !regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$`).MatchString(since[1]) {
+		t.Errorf("since is %q", since)
+	}
+	const cause = `document.querySelector("details div").checkVisibility()`
+	if word := evaluate[string](t, tab, `document.querySelector("summary").innerText`); word != "unhealthy" || evaluate[bool](t, tab, cause) {
+		t.Errorf("the end of a term says %q, and its error is not behind it", word)
+	}
+	evaluate[*string](t, tab, `document.querySelector("summary").focus()`)
+	check(t, chromedp.Do(tab, chromedp.KeyEvent(kb.Enter)))
+	if !evaluate[bool](t, tab, cause) {
+		t.Error("the Enter key does not show the error")
+	}
+}
