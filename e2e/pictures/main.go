@@ -46,8 +46,8 @@ func draw(_ context.Context, dir string) error {
 // pictures returns the pictures of docs/pictures, which is dir, by file name.
 func pictures(dir string) map[string]string {
 	all := map[string]string{}
-	gaps := failover(filepath.Join(dir, "../../bench/results.json"))
-	for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": rosterTables, "handover": handOver, "shards": shards, "failover": gaps} {
+	gaps := readGaps(filepath.Join(dir, "../../bench/results.json"))
+	for name, draw := range map[string]func(*canvas){"states": states, "lease": leaseArithmetic, "metrics": metrics, "roster": rosterTables, "handover": handOver, "shards": shards, "failover": gaps.failover, "failover-phone": gaps.failoverOnPhone} {
 		c := &canvas{palette: light}
 		draw(c)
 		all[name+".svg"] = c.svg()
