@@ -18,8 +18,8 @@
 // The page works at any path. It runs no script and loads nothing from elsewhere, as its
 // Content-Security-Policy enforces. It shows everything that candidates publish as text,
 // cut to 200 bytes, 20 pairs of metadata per candidate and 128 KiB of metadata in all. It
-// refreshes itself with a meta element ([WithRefresh]). A link pauses that, and so does a click
-// into the field of the search: a refresh would end the typing.
+// refreshes itself with a meta element ([WithRefresh]). A link pauses that, and so does the field
+// of the search when it is chosen: a refresh would take away what is typed.
 //
 // A table on top has a row for each election: its state, leader and deputy, since when, the
 // leader's health, and who led in the last day ([WithWindow]). A section for each election

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/pgelector/pgelector/roster"
 )
 
 // need says how urgently a row needs somebody.
@@ -41,6 +43,7 @@ func (g *found) judge(now time.Time, hasRoster bool) verdict {
 	var sick, silent []*candidate
 	var leader *candidate
 	for _, c := range g.candidates {
+		c.Late = c.Late || c.Role == follows && g.lost(c)
 		c.assess(now)
 		switch {
 		case c.Role == leads:
@@ -75,6 +78,17 @@ func (g *found) judge(now time.Time, hasRoster bool) verdict {
 		v.add(none, "plain", "led")
 	}
 	return v
+}
+
+// lost reports whether the candidate was killed, or cut off, while it led: it has not recorded the
+// end of its last term, as it does at once, and has published nothing since.
+func (g *found) lost(c *candidate) bool {
+	for _, t := range g.terms { // the newest first
+		if t.CandidateID == c.ID {
+			return t.Reason == roster.Lost && (t.EndedAt.IsZero() || !c.recorded.PublishedAt.After(t.EndedAt))
+		}
+	}
+	return false
 }
 
 func (v verdict) first() string {

@@ -91,6 +91,22 @@ func TestARowSaysWhatIsWrongAndNothingIsGoodThatIsNotKnownToBeWell(t *testing.T)
 	}
 }
 
+// Its last publication is not old yet.
+func TestALeaderThatWasKilledAMomentAgoDoesNotFollow(t *testing.T) {
+	killed := roster.Term{Election: "orders", Key: elector.KeyFromName("orders"), CandidateID: "b", ElectedAt: noon.Add(-time.Hour), EndedAt: noon.Add(-3 * time.Second), Reason: roster.Lost}
+	unknown, told, earlier := killed, killed, killed
+	unknown.EndedAt = time.Time{}
+	told.Reason = "session_lost"
+	earlier.EndedAt = noon.Add(-time.Minute)
+	for want, term := range map[string]roster.Term{"a candidate was not seen for 10 s": killed, "a candidate was not seen for 10 s, ": unknown, "led": told, "led, ": earlier} {
+		all, _ := group(facts{at: noon, locks: []db.AdvisoryLocksRow{session("a", 0)}, terms: []roster.Term{term},
+			candidates: []roster.Candidate{published("a", time.Second, 1, false), published("b", 10*time.Second, 1, false)}}, nil, true)
+		if got := all[0].judge(noon, true).Marks[0].Text; got != strings.TrimSuffix(want, ", ") {
+			t.Errorf("after %+v: %q", term, got)
+		}
+	}
+}
+
 func TestANamedElectionWithoutCandidatesIsAProblem(t *testing.T) {
 	h := pageOf(t, facts{}, nil, WithElections("orders"))
 	h.roster = new(roster.Roster)

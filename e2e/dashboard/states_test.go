@@ -240,6 +240,7 @@ func TestInABrowserTroubleComesFirstAndNothingIsGreenThatIsNotKnownToBeWell(t *t
 		}
 	})
 	s.detail(tab)
+	paused(t, tab, address)
 	eventually(t, "the server is away", func() bool {
 		gone()
 		check(t, chromedp.Do(tab, chromedp.Navigate(address+"?refresh=off")))
@@ -259,6 +260,31 @@ func TestInABrowserTroubleComesFirstAndNothingIsGreenThatIsNotKnownToBeWell(t *t
 			t.Errorf("the alert says %q", alert)
 		}
 	})
+}
+
+// paused checks that to choose the field of the search pauses the refresh, which would take away
+// what is typed.
+func paused(t *testing.T, tab context.Context, address string) {
+	t.Helper()
+	for how, choose := range map[string]func(){
+		"a click": func() { check(t, chromedp.Do(tab, chromedp.Click(chromedp.CSS(".field a")))) },
+		"the Enter key": func() {
+			for range 3 { // after the links over the page, and to pause
+				check(t, chromedp.Do(tab, chromedp.KeyEvent(kb.Tab)))
+			}
+			if !evaluate[bool](t, tab, `(s => document.activeElement.matches(".field a") && s.outlineStyle == "solid" && parseFloat(s.outlineWidth) >= 2)(getComputedStyle(document.activeElement))`) {
+				t.Error("the Tab key does not reach the field of the search, or one does not see that it has the focus")
+			}
+			check(t, chromedp.Do(tab, chromedp.KeyEvent(kb.Enter)))
+		},
+	} {
+		check(t, chromedp.Do(tab, chromedp.Navigate(address)))
+		choose()
+		eventually(t, how+" in the field of the search pauses the refresh", func() bool {
+			typing, err := attempt[bool](tab, `document.activeElement.id == "q" && !document.querySelector("meta[http-equiv]")`)
+			return err == nil && typing
+		})
+	}
 }
 
 // detail checks the sections of the troubles, at the last sight.
