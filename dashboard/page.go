@@ -63,7 +63,7 @@ func (p page) Summary() string {
 	case p.Found == 0 || p.Search != "":
 		return ""
 	}
-	return "no problems"
+	return "no known problem"
 }
 
 // counted returns a number with its noun.

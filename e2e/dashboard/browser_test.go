@@ -389,6 +389,7 @@ func TestInABrowserThePageShowsAGroupOfShardsInOneSection(t *testing.T) {
 		shown := strings.Join(strings.Fields(evaluate[string](t, tab, `document.getElementById("g1").parentElement.innerText`)), " ")
 		return strings.Contains(shown, "all 1000 shards led by 2 members") && strings.Contains(shown, hostile+" 500") && strings.Contains(shown, "web-2 500")
 	})
+	see(t, tab, server.URL+"?refresh=off", "group", func(s sight) { fit(t, tab, s) })
 	if rows := evaluate[int](t, tab, `document.querySelector("table").tBodies[0].rows.length`); rows != 1 {
 		t.Errorf("the group is %d rows of the overview", rows)
 	}

@@ -211,6 +211,15 @@ var fits = map[string]string{
 	"badges wider than a column": `[...document.querySelectorAll("td .badge")].filter(e => e.getBoundingClientRect().right > e.closest("td").getBoundingClientRect().right + 0.5).length`,
 }
 
+func fit(t *testing.T, tab context.Context, s sight) {
+	t.Helper()
+	for what, script := range fits {
+		if n := evaluate[float64](t, tab, script); n != 0 {
+			t.Errorf("%v: %v %s", s, n, what)
+		}
+	}
+}
+
 func TestInABrowserTroubleComesFirstAndNothingIsGreenThatIsNotKnownToBeWell(t *testing.T) {
 	s := newStaging(t)
 	s.troubles()
@@ -224,11 +233,7 @@ func TestInABrowserTroubleComesFirstAndNothingIsGreenThatIsNotKnownToBeWell(t *t
 	want := []string{"e-nobody-healthy: nobody leads: no candidate is healthy (0.1, 0.3)", "f-nobody-there: nobody leads: no candidate was seen for N s",
 		"d-follower-ill: a candidate is unhealthy (0.42)", "b-follower-gone: a candidate was not seen for N s", "c-leader-frozen: the leader was not seen for N s", "a-well: led"}
 	see(t, tab, address+"?refresh=off", "troubles", func(s sight) {
-		for what, script := range fits {
-			if n := evaluate[float64](t, tab, script); n != 0 {
-				t.Errorf("%v: %v %s", s, n, what)
-			}
-		}
+		fit(t, tab, s)
 		if got := evaluate[[]string](t, tab, states); !slices.Equal(got, want) {
 			t.Errorf("%v: the rows are %q\nwant %q", s, got, want)
 		}
@@ -247,11 +252,7 @@ func TestInABrowserTroubleComesFirstAndNothingIsGreenThatIsNotKnownToBeWell(t *t
 		return evaluate[string](t, tab, `document.title`) == "No current data – Elections"
 	})
 	see(t, tab, address+"?refresh=off", "away", func(s sight) {
-		for what, script := range fits {
-			if n := evaluate[float64](t, tab, script); n != 0 {
-				t.Errorf("%v, away: %v %s", s, n, what)
-			}
-		}
+		fit(t, tab, s)
 		if n := evaluate[int](t, tab, colourful); n != 0 {
 			t.Errorf("%v, away: %d things have a colour", s, n)
 		}
