@@ -153,6 +153,7 @@ func (c *candidate) assess(now time.Time) {
 	case c.Late && !told && !c.waiting:
 		c.unsee(now.Sub(c.recorded.PublishedAt))
 	}
+	c.Unhealthy = c.Unhealthy && !c.Late
 	c.Well = !silent && !c.Late && !c.Unhealthy && (told || published)
 }
 

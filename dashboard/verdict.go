@@ -59,15 +59,16 @@ func (g *found) judge(now time.Time, hasRoster bool) verdict {
 		}
 	}
 	var v verdict
+	var why reason
 	if leader == nil {
-		if !g.vacancy(&v, hasRoster) {
+		if why = g.vacancy(&v, hasRoster); why == atRest {
 			return v
 		}
 	}
-	if len(sick) > 0 && !strings.Contains(v.first(), noneHealthy) {
+	if len(sick) > 0 && why != noneHealthy {
 		v.add(unhealthy, "warn", ofAll(sick, leader, func(c *candidate) string { return "is unhealthy (" + c.Health + ")" }, "are unhealthy"))
 	}
-	if len(silent) > 0 && !strings.Contains(v.first(), noneSeen) {
+	if len(silent) > 0 && why != noneSeen {
 		v.add(unheard, "warn", ofAll(silent, leader, silence, "were not seen"))
 	}
 	switch {
@@ -91,21 +92,18 @@ func (g *found) lost(c *candidate) bool {
 	return false
 }
 
-func (v verdict) first() string {
-	if len(v.Marks) == 0 {
-		return ""
-	}
-	return v.Marks[0].Text
-}
+// reason is why nobody leads.
+type reason int
 
 const (
-	noneHealthy = "no candidate is healthy"
-	noneSeen    = "no candidate was seen"
+	anyReason   reason = iota
+	noneHealthy        // of the candidates that were seen
+	noneSeen           // of the candidates
+	atRest             // all have left in order, and nobody named the election
 )
 
-// vacancy adds why nobody leads, as far as that is known. It reports whether that is a problem: an
-// election of the roster whose candidates have all left in order is at rest.
-func (g *found) vacancy(v *verdict, hasRoster bool) bool {
+// vacancy adds that nobody leads, and why, as far as that is known.
+func (g *found) vacancy(v *verdict, hasRoster bool) reason {
 	const nobody = "nobody leads"
 	var scores []float64
 	var seen, blocked bool
@@ -131,18 +129,20 @@ func (g *found) vacancy(v *verdict, hasRoster bool) bool {
 	case seen || !hasRoster:
 		v.add(leaderless, "bad", nobody)
 	case len(scores) > 0:
-		v.add(leaderless, "bad", fmt.Sprintf("%s: %s (%s)", nobody, noneHealthy, listed(scores)))
+		v.add(leaderless, "bad", fmt.Sprintf("%s: no candidate is healthy (%s)", nobody, listed(scores)))
+		return noneHealthy
 	case away >= 0:
-		v.add(leaderless, "bad", fmt.Sprintf("%s: %s for %s", nobody, noneSeen, lasting(away)))
+		v.add(leaderless, "bad", fmt.Sprintf("%s: no candidate was seen for %s", nobody, lasting(away)))
+		return noneSeen
 	case len(g.candidates) == 0:
 		v.add(leaderless, "bad", nobody+": no candidate is known")
 	case g.named:
 		v.add(leaderless, "bad", nobody+": all candidates have left")
 	default:
 		v.add(none, "plain", nobody+": all candidates have left")
-		return false
+		return atRest
 	}
-	return true
+	return anyReason
 }
 
 // maxScores is how many scores are listed.

@@ -35,8 +35,8 @@ func (a *app) statusCommand() *cobra.Command {
 			"The server knows keys, not names: status shows the names that you give, and others with --roster. Compare a key with\n" +
 			"\"pgelector key NAME\". A lock of another program with a 64-bit key looks like an election. If the leader's session does\n" +
 			"not tell since when it leads, status shows the start of the session, which is not later. The other followers hold\n" +
-			"nothing in the server, and do not show. Nor does a deputy while nobody leads. Many keys of one session are one row: those\n" +
-			"of a member of a group of shards are its shards, and its seat, by which the members are counted.\n\n" +
+			"nothing in the server, and do not show. Nor does a deputy while nobody leads. What one session leads without a name is\n" +
+			"one row: for a member of a group of shards its shards, and its seat, by which the members are counted.\n\n" +
 			"With --roster, also shows the names that the roster knows, the fencing tokens, and elections that have candidates and no\n" +
 			"leader.\n\n" +
 			"With --group, shows in one row how the shards of a group are spread over its members: --shards N numbered ones, or\n" +

@@ -234,7 +234,7 @@ func TestStatusShowsAGroupInOneRow(t *testing.T) {
 		}
 	}
 	invoke(t, at(dsn), "status", "--group", "billing", "--shards", "3").want(t, exit.OK, "billing", "web-1 3")
-	invoke(t, at(dsn), "status").want(t, exit.OK, "4 keys of one session", "leads", "web-1", "the member's seat")
+	invoke(t, at(dsn), "status").want(t, exit.OK, "4 unnamed, of one session", "leads", "web-1", "the member's seat")
 	invoke(t, at(dsn), "status", "--group", "billing", "--json", "1", "other").want(t, exit.Negative, `"candidate": "web-1"`, `"other"`)
 	stop()
 	<-done

@@ -32,9 +32,9 @@ func named(key int64, name string) roster.Candidate {
 	return roster.Candidate{Key: key, Election: name, ID: "web-1", State: roster.Live}
 }
 
-func TestManyKeysOfOneSessionAreOneRowThatANoteExplains(t *testing.T) {
+func TestTheUnnamedOfOneSessionAreOneRowThatANoteExplains(t *testing.T) {
 	s := Snapshot{Elections: []Election{led(1, 7), led(2, 7), led(3, 7), led(4, 8)}}
-	if got := strings.Join(table(t, s), ", "); got != "3 keys of one session, key 4" {
+	if got := strings.Join(table(t, s), ", "); got != "3 unnamed, of one session, key 4" {
 		t.Errorf("the rows are %s", got)
 	}
 	if notes := s.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "the member's seat") {
@@ -53,6 +53,12 @@ func TestARosterGivesNamesTokensAndElectionsThatNobodyLeads(t *testing.T) {
 		[]roster.Term{{Key: 5, CandidateID: "web-1", Token: 912}, {Key: 6, CandidateID: "web-1", Token: 7, Reason: "lost"}, {Key: 7, Election: "past", CandidateID: "web-2", Token: 8}})
 	if got := strings.Join(table(t, s), ", "); got != "import: 2 shards, lone#1, orders, past, vacant, key 4" {
 		t.Errorf("the rows are %s", got)
+	}
+	var text strings.Builder
+	_ = s.WriteTable(&text)
+	lines := strings.Split(text.String(), "\n")
+	if at := strings.Index(lines[0], "TOKEN"); at < 0 || strings.Index(lines[3], "912") != at {
+		t.Errorf("the token is not below its heading:\n%s", text.String())
 	}
 	for _, e := range s.Elections {
 		if want := map[string]int64{"orders": 912}[e.Name]; e.Token != want {

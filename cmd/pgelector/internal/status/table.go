@@ -19,11 +19,12 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	hasToken := ""
+	end := func(token string) { fmt.Fprintln(table) }
 	if s.recorded {
-		hasToken = "\tTOKEN"
+		end = func(token string) { fmt.Fprintf(table, "\t%s\n", token) }
 	}
-	fmt.Fprintln(table, "ELECTION\tROLE\tCANDIDATE\tPID\tUSER\tFROM\tLEASE\tSINCE"+hasToken)
+	fmt.Fprint(table, "ELECTION\tROLE\tCANDIDATE\tPID\tUSER\tFROM\tLEASE\tSINCE")
+	end("TOKEN")
 	shares := s.shares()
 	for _, e := range s.Elections {
 		name := e.title()
@@ -34,25 +35,27 @@ func (s Snapshot) WriteTable(w io.Writer) error {
 			share.shown, name = true, share.title
 		}
 		if e.Leader == nil {
-			fmt.Fprintf(table, "%s\tnobody leads\t\t\t\t\t\t\n", name)
+			fmt.Fprintf(table, "%s\tnobody leads\t\t\t\t\t\t", name)
+			end("")
 		} else {
 			what, since := "", e.Leader.LeadingSince
 			if since == nil {
 				what, since = "session ", e.Leader.SessionSince
 			}
 			row(table, name, "leads", *e.Leader, what, since, s.At)
+			token := ""
 			if e.Token != 0 && name == e.title() {
-				fmt.Fprintf(table, "\t%d", e.Token)
+				token = strconv.FormatInt(e.Token, 10)
 			}
-			fmt.Fprintln(table)
+			end(token)
 		}
 		if e.Deputy != nil {
 			row(table, "", "deputy", *e.Deputy, "session ", e.Deputy.SessionSince, s.At)
-			fmt.Fprintln(table)
+			end("")
 		}
 		for i, c := range e.Waiting {
 			row(table, "", fmt.Sprintf("waits, %d.", i+1), c, "", c.WaitingSince, s.At)
-			fmt.Fprintln(table)
+			end("")
 		}
 	}
 	return table.Flush()
@@ -94,7 +97,7 @@ func (s Snapshot) shares() map[share]*together {
 		case of.group != "" && t.seat && groups[of.group]:
 			t.title = fmt.Sprintf("%s: %s", of.group, counted(t.keys-1, "shard"))
 		case of.group == "" && t.keys > 1:
-			t.title = fmt.Sprintf("%s of one session", counted(t.keys, "key"))
+			t.title = fmt.Sprintf("%d unnamed, of one session", t.keys)
 		default:
 			delete(all, of)
 		}
@@ -190,7 +193,7 @@ func (s Snapshot) Notes() []string {
 	}
 	for of := range s.shares() {
 		if of.group == "" {
-			notes = append(notes, "Many keys of one session: its elections, or the shards of a group and one key more, the member's seat. "+
+			notes = append(notes, "The unnamed of one session are its elections, or the shards of a group and one more, the member's seat. "+
 				"--group or --roster names them.")
 			break
 		}
