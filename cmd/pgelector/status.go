@@ -79,22 +79,7 @@ func (a *app) statusCommand() *cobra.Command {
 			if err != nil {
 				return a.failed(target, err)
 			}
-			if asJSON {
-				err = snapshot.WriteJSON(cmd.OutOrStdout())
-			} else if err = snapshot.WriteTable(cmd.OutOrStdout()); err == nil {
-				for _, note := range snapshot.Notes() {
-					fmt.Fprintln(cmd.ErrOrStderr(), note)
-				}
-			}
-			if err != nil {
-				return err
-			}
-			for _, e := range snapshot.Elections {
-				if len(names) > 0 && e.Leader == nil {
-					return exit.Silently(exit.Negative)
-				}
-			}
-			return nil
+			return show(cmd, snapshot, asJSON, len(names) > 0)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
@@ -103,6 +88,26 @@ func (a *app) statusCommand() *cobra.Command {
 	cmd.Flags().IntVar(&shards, "shards", 0, "with --group: the number of its shards")
 	a.connection.addTimeout(cmd)
 	return cmd
+}
+
+// show writes a snapshot. Its result is negative if nobody leads one of the elections that were named.
+func show(cmd *cobra.Command, snapshot status.Snapshot, asJSON, named bool) (err error) {
+	if asJSON {
+		err = snapshot.WriteJSON(cmd.OutOrStdout())
+	} else if err = snapshot.WriteTable(cmd.OutOrStdout()); err == nil {
+		for _, note := range snapshot.Notes() {
+			fmt.Fprintln(cmd.ErrOrStderr(), note)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range snapshot.Elections {
+		if named && e.Leader == nil {
+			return exit.Silently(exit.Negative)
+		}
+	}
+	return nil
 }
 
 // addRoster adds what the roster in a schema knows.
