@@ -21,6 +21,10 @@ var never = []struct{ text, because string }{
 	{"exactly one of many hosts", "the same"},
 	{"exactly one of them runs", "the same"},
 	{"; but for %s", "a claim that held names its exception itself"},
+	{"token is known to the leader only", "status said so at each call: its help says it once"},
+	{"hold nothing in the server, and do not show. The", "the same"},
+	{`"%d keys"`, "the fifth key of four shards is the member's seat: say so"},
+	{"Bars for six systems", "the picture has marks"},
 }
 
 // mayQuote are the pages that tell of the past.
