@@ -27,10 +27,8 @@ type Releaser interface {
 	Release(s *session.Session, key int64) error
 }
 
-// A Lock is one election's lock, held on a session, which says whether the lock can still be relied on.
-// Any goroutine may call Verify, Holds, WorkReturned and what only reads. CloseLater is for whoever
-// acquired the lock, before others see it. Release, Releasing, DelayClose and Discard are for the one
-// that ends the term, once the work has returned.
+// A Lock is one election's lock, held on a session. The session's methods say whether the
+// lock can still be relied on.
 type Lock struct {
 	Session     *session.Session
 	key         int64

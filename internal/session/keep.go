@@ -46,12 +46,8 @@ func (s *Session) keep(beatParts func(Beat) error, onBeat func(Beat)) {
 		}
 		now := s.Proof.Now()
 		due := min(s.Proof.Lease.Heartbeat-s.Proof.SinceAnswered(), 2*s.Proof.Lease.Heartbeat-now.Since(heard))
-		look := lease.ClockCheckEvery // until the clocks, and without an answer meanwhile the server, are asked
-		if since := s.Proof.SinceAnswered(); since < look {
-			look -= since
-		}
-		if due > 0 && s.pause(min(due, s.Proof.Left(), look), &asked) {
-			if due > look && s.life.ctx.Err() == nil && s.Proof.SinceAnswered() >= lease.ClockCheckEvery {
+		if due > 0 && s.pause(min(due, s.Proof.Left(), lease.ClockCheckEvery), &asked) {
+			if due > lease.ClockCheckEvery && s.life.ctx.Err() == nil {
 				if err := s.lookForLoss(); err != nil {
 					s.life.cancel(err)
 					return
