@@ -56,7 +56,7 @@ func (t *Term) awaitWork() {
 
 // overrun makes a report of work that runs on.
 func (t *Term) overrun(since time.Time, meanwhile string) func() {
-	return t.announcer.beside(t.ctx, hooks.Failure{Op: hooks.OpWork, Returned: t.work.Idle(), Err: fmt.Errorf(
+	return t.announcer.beside(t.ctx, hooks.Failure{Op: hooks.OpWork, Since: since, Returned: t.work.Idle(), Err: fmt.Errorf(
 		"%w: it has not returned %v after its context was cancelled%s: %s: make it return when its context is done (does it wait for a RequestResign of its own?), or choose a longer drain",
 		ErrOverrun, time.Since(since).Round(time.Millisecond), t.announcer.busy(), meanwhile)})
 }

@@ -20,6 +20,10 @@ var never = []struct{ text, because string }{
 	{"exactly one of your", "at most one holds the lock, and another may not have noticed yet that it lost it"},
 	{"exactly one of many hosts", "the same"},
 	{"exactly one of them runs", "the same"},
+	{"last proof of the session", "say who was silent: no heartbeat was answered, or this process stood still"},
+	{"the heartbeat was not answered", "the same"},
+	{"valid for %v of the lease", "the same"},
+	{"… waited=", "after a fast failover it reads as an outage: campaigned="},
 	{"; but for %s", "a claim that held names its exception itself"},
 }
 
