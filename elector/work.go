@@ -10,6 +10,10 @@ import (
 	"github.com/pgelector/pgelector/hooks"
 )
 
+// instant is what work gets to return before it is reported, if nothing is left of the drain: in a
+// process that stood still it could not return before.
+const instant = 100 * time.Millisecond
+
 // awaitWork waits until the term's work has returned, however long that takes. It reports
 // work that overruns once while the session lives, because the lock is held and nobody else
 // can lead, and once after the session has ended. The caller of Campaign has the drain,
@@ -38,7 +42,7 @@ func (t *Term) awaitWork() {
 	if t.untold.Swap(false) { // OnElected is not called any more
 		t.work.Finish()
 	}
-	left := t.lock.Session.Proof.DrainLeft()
+	left := max(t.lock.Session.Proof.DrainLeft(), instant)
 	if t.unclaim != nil { // its work is not seen to return, and the lock may be held still
 		left = max(left, lease.Drain-time.Since(began))
 	}
