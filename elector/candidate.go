@@ -38,6 +38,8 @@ type candidate struct {
 	wakeUps  *wakeup.Calls // nil without a notifier
 	seen     lock.Holder   // the leader that was last seen
 	token    int64         // the largest of its terms
+	led      time.Time     // when an attempt last found that somebody led
+	ended    ownEnd        // of its last term
 
 	last atomic.Pointer[sighting] // for LastLeader
 }
