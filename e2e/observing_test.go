@@ -201,7 +201,7 @@ func TestTheLeadersLeaseAndTheStartOfItsTermAreSeenByAnyRole(t *testing.T) {
 	overDrivers(t, func(t *testing.T, d drivers) {
 		for scope, opts := range map[elector.Scope][]elector.Option{
 			elector.SessionScope:     {elector.WithScope(elector.SessionScope)},
-			elector.TransactionScope: {elector.WithScope(elector.TransactionScope), elector.WithStandby(elector.Deputy)},
+			elector.TransactionScope: {elector.WithScope(elector.TransactionScope), elector.WithTakeover(elector.Deputy)},
 		} {
 			s := onShared(t)
 			if scope == elector.SessionScope {

@@ -34,7 +34,7 @@
 //
 //   - who: [WithCandidateID], [WithKey]
 //   - how long: [WithLease], [WithHeartbeatInterval], [WithDrain]
-//   - how followers try: [WithStandby], [WithRetryInterval], [WithDeputyInterval],
+//   - how followers try: [WithTakeover], [WithRetryInterval], [WithDeputyInterval],
 //     [WithBackoff], [WithMaxAttempts], [WithReadOnlyTimeout], [WithNotifier]
 //   - on which servers: [WithScope], [WithSynchronousStandby], [WithTokenEpoch]
 //   - when to step down: [WithHealth], [WithoutHealth], [WithRequests], [WithGracefulRelease]

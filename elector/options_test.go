@@ -87,7 +87,7 @@ func TestABadOptionIsRefusedByNameAndInequality(t *testing.T) {
 		{elector.WithReadOnlyTimeout(-1), "WithReadOnlyTimeout(-1ns): want 0 <= timeout <= 24h0m0s"},
 		{elector.WithReadOnlyTimeout(24*time.Hour + 1), "WithReadOnlyTimeout(24h0m0.000000001s): want 0 <= timeout <= 24h0m0s"},
 		{elector.WithScope(3), "WithScope(3): want Auto, SessionScope or TransactionScope"},
-		{elector.WithStandby(3), "WithStandby(3): want Deputy, Wait or Poll"},
+		{elector.WithTakeover(3), "WithTakeover(3): want Deputy, Wait or Poll"},
 		{elector.WithDeputyInterval(9 * time.Millisecond), "WithDeputyInterval(9ms): want interval >= 10ms"},
 		{elector.WithDeputyInterval(2*time.Second + 1), "WithDeputyInterval(2.000000001s) with WithHeartbeatInterval(2s): want deputy interval <= heartbeat interval"},
 		{healthy(elector.HealthPolicy{CampaignAfter: -1}), "WithHealth: CampaignAfter -1: want 1 <= n <= 1000"},
@@ -208,17 +208,17 @@ func TestSettingsAreThoseInForce(t *testing.T) {
 		t.Errorf("got %+v, %v", e.Settings(), err)
 	}
 	for _, c := range []struct {
-		opts    []elector.Option
-		standby elector.Standby
-		retry   time.Duration
+		opts     []elector.Option
+		takeover elector.Takeover
+		retry    time.Duration
 	}{
 		{nil, elector.Poll, time.Second},
-		{[]elector.Option{elector.WithStandby(elector.Poll)}, elector.Poll, time.Second},
-		{[]elector.Option{elector.WithStandby(elector.Deputy)}, elector.Deputy, 3 * time.Second},
+		{[]elector.Option{elector.WithTakeover(elector.Poll)}, elector.Poll, time.Second},
+		{[]elector.Option{elector.WithTakeover(elector.Deputy)}, elector.Deputy, 3 * time.Second},
 		{[]elector.Option{elector.WithRetryInterval(5 * time.Second)}, elector.Poll, 5 * time.Second},
 	} {
 		e, err := elector.New(newPool(t), "orders", append(c.opts, elector.WithScope(elector.TransactionScope))...)
-		if got := e.Settings(); err != nil || got.Scope != elector.TransactionScope || got.Standby != c.standby || got.RetryInterval != c.retry {
+		if got := e.Settings(); err != nil || got.Scope != elector.TransactionScope || got.Takeover != c.takeover || got.RetryInterval != c.retry {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	}
@@ -246,7 +246,7 @@ func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 		"WithTokenEpoch":         {elector.WithTokenEpoch(1), true, false},
 		"WithKey":                {elector.WithKey(1), false, true},
 		"WithGracefulRelease":    {elector.WithGracefulRelease(true), false, false},
-		"WithStandby":            {elector.WithStandby(elector.Poll), true, false},
+		"WithTakeover":           {elector.WithTakeover(elector.Poll), true, false},
 		"WithSynchronousStandby": {elector.WithSynchronousStandby(time.Minute), false, false},
 		"WithBackoff":            {elector.WithBackoff(time.Second, time.Second), true, true},
 		"WithReadOnlyTimeout":    {elector.WithReadOnlyTimeout(0), true, true},
@@ -267,9 +267,9 @@ func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 
 func TestABadSessionIsRefused(t *testing.T) {
 	for want, opt := range map[string]elector.SessionOption{
-		"WithLease(0s)":     elector.WithLease(0),
-		"WithStandby(Wait)": elector.WithStandby(elector.Wait),
-		"option 1 is nil":   nil,
+		"WithLease(0s)":      elector.WithLease(0),
+		"WithTakeover(Wait)": elector.WithTakeover(elector.Wait),
+		"option 1 is nil":    nil,
 	} {
 		s, err := elector.NewSession(newPool(t), opt)
 		if !errors.Is(err, elector.ErrConfig) || s != nil || !strings.Contains(err.Error(), want) {

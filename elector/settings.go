@@ -14,7 +14,7 @@ type Settings struct {
 	RetryInterval     time.Duration
 	DeputyInterval    time.Duration
 	Scope             Scope
-	Standby           Standby
+	Takeover          Takeover
 	Requests          bool
 
 	// ListensForLoss is whether a leader hears at once that the server has ended its session,
@@ -23,16 +23,16 @@ type Settings struct {
 	ListensForLoss bool
 }
 
-// Settings returns the times, scope, standby mode and requests in force. Those of transaction scope are in force once an attempt
+// Settings returns the times, scope, takeover and requests in force. Those of transaction scope are in force once an attempt
 // has found a transaction pooler, or with WithScope(TransactionScope).
 func (e *Elector) Settings() Settings {
 	s := Settings{Lease: e.lease.Length, HeartbeatInterval: e.lease.Heartbeat, Drain: e.lease.Drain, Validity: e.lease.Validity(),
-		RetryInterval: e.retryEvery(), DeputyInterval: e.deputyInterval, Scope: e.scope, Standby: e.standby, Requests: e.takesRequests,
+		RetryInterval: e.retryEvery(), DeputyInterval: e.deputyInterval, Scope: e.scope, Takeover: e.takeover, Requests: e.takesRequests,
 		ListensForLoss: e.source.ListensForLoss() == nil}
 	if e.source.InTransaction() {
 		s.Scope = TransactionScope
 		if !e.sitsInside() {
-			s.Standby = Poll
+			s.Takeover = Poll
 		}
 	}
 	return s

@@ -259,7 +259,7 @@ func TestRunPublishesItsCandidateInTheRoster(t *testing.T) {
 	leads.says(t, "ready")
 	follows := launch(t, at(dsn), "lead", name(t), "--candidate", "follows", "--roster", "who", "--http", freeAddress(t))
 	eventually(t, "both are published", func() bool { return of("leads").Leading && of("follows").State == roster.Live })
-	third := launch(t, at(dsn), "lead", name(t), "--candidate", "polls", "--standby", "poll", "--roster", "who", "--http", freeAddress(t))
+	third := launch(t, at(dsn), "lead", name(t), "--candidate", "polls", "--takeover", "poll", "--roster", "who", "--http", freeAddress(t))
 	page := launch(t, at(dsn), "dashboard", "--listen", "127.0.0.1:0", "--roster", "who", name(t))
 	address := strings.TrimSuffix("127.0.0.1:"+page.says(t, "http://127.0.0.1:"), "/")
 	eventually(t, "one that has neither the lock nor a seat is shown", func() bool { return strings.Contains(get(t, address, "/").body, "polls") })

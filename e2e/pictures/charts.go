@@ -79,7 +79,7 @@ func failover(file string) func(*canvas) {
 		for i, tick := range []string{"1 ms", "10 ms", "100 ms", "1 s", "10 s"} {
 			c.note(place(math.Pow10(i)), 402, "middle", tick)
 		}
-		c.note(12, 424, "start", "Medians, log scale. Silent: frozen, or its link cut.", "* WithStandby(Wait), lease 1 s")
+		c.note(12, 424, "start", "Medians, log scale. Silent: frozen, or its link cut.", "* WithTakeover(Wait), lease 1 s")
 	}
 }
 
