@@ -18,8 +18,8 @@ import (
 // cause of the context that ended, or only the driver's error, which is always
 // within reach of errors.As.
 var (
-	// ErrConfig is returned when an argument or option cannot be used; the message names it
-	// and what does not hold. It is also returned when MaxOpenConns leaves no connection
+	// ErrConfig is returned when an argument or option cannot be used, by the packages shard,
+	// health, roster and dashboard, too; the message names it and what does not hold. It is also returned when MaxOpenConns leaves no connection
 	// beside those that a session pins, and by InTx when its pool leads to another database.
 	ErrConfig = pgerr.ErrConfig
 

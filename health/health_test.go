@@ -350,7 +350,7 @@ func TestAnInvalidArgumentIsAnErrorAtOnce(t *testing.T) {
 		"no option":           func() error { _, err := health.New(pool, nil); return err },
 		"no elector":          func() error { return watch(t, pool, nil).Add(nil) },
 	} {
-		if err := make(); !errors.Is(err, health.ErrConfig) {
+		if err := make(); !errors.Is(err, elector.ErrConfig) {
 			t.Errorf("%s: got %v, want ErrConfig", name, err)
 		}
 	}
