@@ -74,6 +74,7 @@ type Monitor struct {
 
 	mu       sync.Mutex
 	electors []*elector.Elector
+	told     bool                        // Add was called
 	unhook   map[*elector.Elector]func() // what Add has added to their hooks
 	changes  int                         // how often electors changed
 	overrun  map[task]hooks.Failure      // work that overran its term, and hooks; they may have returned since
@@ -155,6 +156,9 @@ func New(pool *sql.DB, opts ...Option) (*Monitor, error) {
 // (elector.Elector.AddHooks), to learn of work that overruns its term; it does no harm if
 // elector.WithHooks has done so before. It ignores electors that were added already. If an
 // elector is nil, Add adds none and returns an error that wraps elector.ErrConfig.
+//
+// Until the first call of Add the Monitor's report is [Unhealthy]: a program that forgets the
+// call is not ready. One that has no elector yet calls Add without any.
 func (m *Monitor) Add(electors ...*elector.Elector) error {
 	for i, e := range electors {
 		if e == nil {
@@ -173,6 +177,7 @@ func (m *Monitor) Add(electors ...*elector.Elector) error {
 		}
 		m.electors, m.unhook[e] = append(m.electors, e), remove
 	}
+	m.told = true
 	m.changed()
 	return nil
 }
@@ -201,10 +206,11 @@ func (m *Monitor) changed() {
 	m.known = nil
 }
 
-func (m *Monitor) all() []*elector.Elector {
+// all returns the electors, and whether Add was called.
+func (m *Monitor) all() (electors []*elector.Elector, told bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.electors)
+	return slices.Clone(m.electors), m.told
 }
 
 // A task is the work of a candidate, or its hooks.
