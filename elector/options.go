@@ -40,6 +40,12 @@ type ElectionOption interface {
 	forElection()
 }
 
+// A RequestOption is an ElectionOption that RequestResign and RequestTransfer take too.
+type RequestOption interface {
+	ElectionOption
+	forRequest()
+}
+
 // A CommonOption can be given to New, Session.Elector, and NewSession, where it is the
 // default of the session's elections.
 type CommonOption interface {
@@ -51,6 +57,7 @@ type (
 	option         func(*config) error
 	sessionOption  struct{ option }
 	electionOption struct{ option }
+	requestOption  struct{ option }
 	commonOption   struct{ option }
 )
 
@@ -58,11 +65,14 @@ func (o option) apply(c *config) error { return o(c) }
 
 func (sessionOption) forSession()   {}
 func (electionOption) forElection() {}
+func (requestOption) forElection()  {}
+func (requestOption) forRequest()   {}
 func (commonOption) forSession()    {}
 func (commonOption) forElection()   {}
 
 func sessionOptionOf(o option) SessionOption   { return sessionOption{o} }
 func electionOptionOf(o option) ElectionOption { return electionOption{o} }
+func requestOptionOf(o option) RequestOption   { return requestOption{o} }
 func commonOptionOf(o option) CommonOption     { return commonOption{o} }
 
 // An OptionError says which options cannot be used, alone or together. An error that wraps
@@ -172,8 +182,8 @@ const (
 
 // WithKey sets the 64-bit advisory lock key of the election. Any value will do.
 // Default: KeyFromName of the election.
-func WithKey(key int64) ElectionOption {
-	return electionOptionOf(func(c *config) error {
+func WithKey(key int64) RequestOption {
+	return requestOptionOf(func(c *config) error {
 		c.key, c.keyChosen = key, true
 		return nil
 	})

@@ -235,32 +235,33 @@ func TestWithoutACheckACandidateIsHealthy(t *testing.T) {
 // their types.
 func TestAnOptionIsAcceptedOnlyWhereItIsUsed(t *testing.T) {
 	for name, c := range map[string]struct {
-		opt               elector.Option
-		session, election bool
+		opt                        elector.Option
+		session, election, request bool
 	}{
-		"WithCandidateID":        {elector.WithCandidateID("web-1"), true, false},
-		"WithRetryInterval":      {elector.WithRetryInterval(time.Second), true, false},
-		"WithLease":              {elector.WithLease(10 * time.Second), true, false},
-		"WithHeartbeatInterval":  {elector.WithHeartbeatInterval(2 * time.Second), true, false},
-		"WithDrain":              {elector.WithDrain(2 * time.Second), true, false},
-		"WithTokenEpoch":         {elector.WithTokenEpoch(1), true, false},
-		"WithKey":                {elector.WithKey(1), false, true},
-		"WithGracefulRelease":    {elector.WithGracefulRelease(true), false, false},
-		"WithTakeover":           {elector.WithTakeover(elector.Poll), true, false},
-		"WithSynchronousStandby": {elector.WithSynchronousStandby(time.Minute), false, false},
-		"WithBackoff":            {elector.WithBackoff(time.Second, time.Second), true, true},
-		"WithReadOnlyTimeout":    {elector.WithReadOnlyTimeout(0), true, true},
-		"WithMaxAttempts":        {elector.WithMaxAttempts(1), true, true},
-		"WithHooks":              {elector.WithHooks(), true, true},
-		"WithHealth":             {healthy(elector.HealthPolicy{}), true, true},
-		"WithoutHealth":          {elector.WithoutHealth(), false, true},
-		"WithRequests":           {elector.WithRequests(false), true, true},
-		"WithNotifier":           {elector.WithNotifier(nil), true, true},
+		"WithCandidateID":        {elector.WithCandidateID("web-1"), true, false, false},
+		"WithRetryInterval":      {elector.WithRetryInterval(time.Second), true, false, false},
+		"WithLease":              {elector.WithLease(10 * time.Second), true, false, false},
+		"WithHeartbeatInterval":  {elector.WithHeartbeatInterval(2 * time.Second), true, false, false},
+		"WithDrain":              {elector.WithDrain(2 * time.Second), true, false, false},
+		"WithTokenEpoch":         {elector.WithTokenEpoch(1), true, false, false},
+		"WithKey":                {elector.WithKey(1), false, true, true},
+		"WithGracefulRelease":    {elector.WithGracefulRelease(true), false, false, false},
+		"WithTakeover":           {elector.WithTakeover(elector.Poll), true, false, false},
+		"WithSynchronousStandby": {elector.WithSynchronousStandby(time.Minute), false, false, false},
+		"WithBackoff":            {elector.WithBackoff(time.Second, time.Second), true, true, false},
+		"WithReadOnlyTimeout":    {elector.WithReadOnlyTimeout(0), true, true, false},
+		"WithMaxAttempts":        {elector.WithMaxAttempts(1), true, true, false},
+		"WithHooks":              {elector.WithHooks(), true, true, false},
+		"WithHealth":             {healthy(elector.HealthPolicy{}), true, true, false},
+		"WithoutHealth":          {elector.WithoutHealth(), false, true, false},
+		"WithRequests":           {elector.WithRequests(false), true, true, false},
+		"WithNotifier":           {elector.WithNotifier(nil), true, true, false},
 	} {
 		_, session := c.opt.(elector.SessionOption)
 		_, election := c.opt.(elector.ElectionOption)
-		if session != c.session || election != c.election {
-			t.Errorf("%s: accepted by NewSession %t and by Session.Elector %t, want %t and %t", name, session, election, c.session, c.election)
+		_, request := c.opt.(elector.RequestOption)
+		if session != c.session || election != c.election || request != c.request {
+			t.Errorf("%s: accepted by NewSession %t, by Session.Elector %t, by RequestResign %t, want %t, %t and %t", name, session, election, request, c.session, c.election, c.request)
 		}
 	}
 }
