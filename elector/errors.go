@@ -30,7 +30,7 @@ var (
 	// ErrNotLeader is returned when something is asked of a term that has ended.
 	ErrNotLeader = pgerr.ErrNotLeader
 
-	// ErrNoLeader is returned by Leader, RequestResign and RequestTransfer when no session
+	// ErrNoLeader is returned by Leader, Observe, RequestResign and RequestTransfer when no session
 	// leads. If somebody shares the lock, or has it in a prepared transaction, nobody can be
 	// elected: the message says who, and how to end that. Candidates report it, too.
 	ErrNoLeader = errors.New("elector: nobody leads the election")
