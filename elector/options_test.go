@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -374,3 +375,26 @@ func FuzzNewTakesWhatIsDocumentedAndNothingElse(f *testing.F) {
 }
 
 const printable = " !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"
+
+func TestWhatALogShowsCanBeRead(t *testing.T) {
+	e, err := elector.New(newPool(t), "orders", elector.WithCandidateID("web-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, value := range map[string]any{
+		"lease=10s heartbeat=2s drain=2s validity=7s retry=3s deputy=100ms scope=auto takeover=deputy requests=true listens=false": e.Settings(),
+		`candidate "web-1" of election "orders"`: e,
+		"auto":                                   elector.Auto,
+		"session":                                elector.SessionScope,
+		"transaction":                            elector.TransactionScope,
+		"deputy":                                 elector.Deputy,
+		"wait":                                   elector.Wait,
+		"poll":                                   elector.Poll,
+		"Scope(3)":                               elector.Scope(3),
+		"Takeover(-1)":                           elector.Takeover(-1),
+	} {
+		if got := fmt.Sprint(value); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package elector
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -21,6 +22,36 @@ type Settings struct {
 	// as it does with pgx. Otherwise, as with lib/pq, it looks every 250 ms. It is false before
 	// the first attempt.
 	ListensForLoss bool
+}
+
+// String is one line for a log, such as "lease=10s heartbeat=2s … takeover=deputy".
+func (s Settings) String() string {
+	return fmt.Sprintf("lease=%v heartbeat=%v drain=%v validity=%v retry=%v deputy=%v scope=%v takeover=%v requests=%t listens=%t",
+		s.Lease, s.HeartbeatInterval, s.Drain, s.Validity, s.RetryInterval, s.DeputyInterval, s.Scope, s.Takeover, s.Requests, s.ListensForLoss)
+}
+
+// String is the scope's name: "auto", "session" or "transaction".
+func (s Scope) String() string { return nameOf("Scope", int(s), "auto", "session", "transaction") }
+
+// String is the takeover's name: "deputy", "wait" or "poll".
+func (t Takeover) String() string { return nameOf("Takeover", int(t), "deputy", "wait", "poll") }
+
+func nameOf(kind string, n int, names ...string) string {
+	if n < 0 || n >= len(names) {
+		return fmt.Sprintf("%s(%d)", kind, n)
+	}
+	return names[n]
+}
+
+// String says who stands for what, and whether it leads now:
+//
+//	candidate "web-1" of election "orders", leading
+func (e *Elector) String() string {
+	text := fmt.Sprintf("candidate %q of election %q", e.candidateID, e.election)
+	if e.IsLeader() {
+		text += ", leading"
+	}
+	return text
 }
 
 // Settings returns the times, scope, takeover and requests in force. Those of transaction scope are in force once an attempt
