@@ -335,7 +335,7 @@ func WithTokenEpoch(n int) SessionOption {
 // check returns a score from 0 (unfit) to 1 (fit). A score below 0 or NaN counts as 0,
 // and one above 1 as 1. A check is bad if its score is below the policy's minimum, if it
 // panics, or if it does not return within an interval. The first check of each Run,
-// Start, Campaign or TryCampaign decides alone. Later it takes several in a row, so
+// TryRun, Start, Campaign or TryCampaign decides alone. Later it takes several in a row, so
 // single outliers change nothing. Once every check is bad, a leader starts stepping down
 // within StepDownAfter + 1 intervals.
 //
@@ -344,8 +344,8 @@ func WithTokenEpoch(n int) SessionOption {
 // call ignores that, the elector starts no other call, and counts each interval as one
 // more bad check.
 //
-// While the candidate is unhealthy, Run, Start and Campaign wait, and TryCampaign returns
-// ErrUnhealthy. On a shared session each election runs its own checks, even if the option
+// While the candidate is unhealthy, Run, Start and Campaign wait, and TryCampaign and TryRun
+// return ErrUnhealthy. On a shared session each election runs its own checks, even if the option
 // was given to NewSession.
 func WithHealth(check func(ctx context.Context) (score float64), policy HealthPolicy) CommonOption {
 	return commonOptionOf(func(c *config) error {
