@@ -66,6 +66,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/pgelector/pgelector/elector"
 	"github.com/pgelector/pgelector/roster"
 )
 
@@ -84,18 +85,18 @@ var _ http.Handler = (*Handler)(nil)
 
 // New returns a page about the database of the pool. It must be a primary: a standby does
 // not know its primary's locks. New does not connect. If an argument or option is invalid,
-// the error wraps ErrConfig.
+// the error wraps elector.ErrConfig.
 func New(pool *sql.DB, opts ...Option) (*Handler, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of your PostgreSQL", ErrConfig)
+		return nil, fmt.Errorf("%w: the pool is nil: pass the *sql.DB of your PostgreSQL", elector.ErrConfig)
 	}
 	h := &Handler{title: defaultTitle, refresh: defaultRefresh, window: defaultWindow}
 	for i, opt := range opts {
 		if opt == nil {
-			return nil, fmt.Errorf("%w: option %d is nil", ErrConfig, i+1)
+			return nil, fmt.Errorf("%w: option %d is nil", elector.ErrConfig, i+1)
 		}
 		if err := opt(h); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+			return nil, fmt.Errorf("%w: %w", elector.ErrConfig, err)
 		}
 	}
 	s := source{pool, h.roster, h.names, h.groups}

@@ -286,7 +286,7 @@ func TestAGroupOfShardsIsOneSection(t *testing.T) {
 	}
 	pool, _, _ := sqlmock.New()
 	defer pool.Close()
-	if _, err := New(pool, WithShards("billing")); !errors.Is(err, ErrConfig) {
+	if _, err := New(pool, WithShards("billing")); !errors.Is(err, elector.ErrConfig) {
 		t.Errorf("a group without shards: %v", err)
 	}
 }

@@ -1,18 +1,14 @@
 package dashboard
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/pgelector/pgelector/roster"
 )
 
-// ErrConfig is returned by New if an argument or option is invalid.
-var ErrConfig = errors.New("dashboard: invalid configuration")
-
 // Option is an option of New. If its argument is invalid, New returns an error that wraps
-// ErrConfig and names the bound.
+// elector.ErrConfig and names the bound.
 type Option func(*Handler) error
 
 const (

@@ -354,11 +354,11 @@ func TestADeputyThatBecomesUnhealthyOrStopsLeavesItsSeat(t *testing.T) {
 				seated := func(c *candidate) {
 					t.Helper()
 					s.deputy(t, []*candidate{c})
-					if standbys[name] == elector.Wait {
+					if takeovers[name] == elector.Wait {
 						s.waits(t, c)
 					}
 				}
-				opts := append(slices.Clone(inServer), elector.WithStandby(standbys[name]), elector.WithRetryInterval(retry))
+				opts := append(slices.Clone(inServer), elector.WithTakeover(takeovers[name]), elector.WithRetryInterval(retry))
 				c := s.stand(t, d.open(t, 0, s.DSN()), election, append(opts, gate(&ill))...).run(t, nil)
 				seated(c)
 				bound := retry + 400*time.Millisecond

@@ -287,10 +287,10 @@ var (
 // candidates: the score of the last check (elector.WithHealth). A candidate that is unhealthy
 // and therefore makes no attempt stays published if it is checked at least once in three
 // publish intervals. Add ignores electors that were added already. If an elector is nil, it
-// adds none and returns an error that wraps ErrConfig.
+// adds none and returns an error that wraps elector.ErrConfig.
 func (r *Roster) Add(electors ...*elector.Elector) (err error) {
 	if i := slices.Index(electors, nil); i >= 0 {
-		return fmt.Errorf("%w: elector %d is nil", ErrConfig, i+1)
+		return fmt.Errorf("%w: elector %d is nil", elector.ErrConfig, i+1)
 	}
 	r.note(func(*ledger) {
 		for _, e := range electors {

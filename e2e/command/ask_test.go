@@ -150,7 +150,7 @@ func TestStatusShowsElectionLocksOnly(t *testing.T) {
 	conn := connection(t, dsn)
 	leading := launch(t, at(dsn), quick("billing", "--candidate", "first", "--", "sh", "-c", "echo ready; exec sleep 1000")...)
 	leading.says(t, "ready")
-	waiting := launch(t, at(dsn), quick("billing", "--candidate", "second", "--standby", "wait", "--", "true")...)
+	waiting := launch(t, at(dsn), quick("billing", "--candidate", "second", "--takeover", "wait", "--", "true")...)
 	awaits := func(what, condition string) {
 		eventually(t, what, func() bool {
 			var n int

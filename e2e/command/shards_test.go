@@ -264,7 +264,7 @@ func TestRunPublishesItsCandidateInTheRoster(t *testing.T) {
 	leads.says(t, "ready")
 	follows := launch(t, at(dsn), "lead", name(t), "--candidate", "follows", "--roster", "who", "--http", freeAddress(t))
 	eventually(t, "both are published", func() bool { return of("leads").Leading && of("follows").State == roster.Live })
-	third := launch(t, at(dsn), "lead", name(t), "--candidate", "polls", "--standby", "poll", "--roster", "who", "--http", freeAddress(t))
+	third := launch(t, at(dsn), "lead", name(t), "--candidate", "polls", "--takeover", "poll", "--roster", "who", "--http", freeAddress(t))
 	invoke(t, at(dsn), "status", "--roster", "who").want(t, exit.OK, name(t)+"  ", "leads", "TOKEN")
 	invoke(t, at(dsn), "status", "--roster", "who", "--json", name(t)).want(t, exit.OK, `"token": "`)
 	invoke(t, at(dsn), "status", "--roster", "pg_x").want(t, exit.Usage, "--roster", "pg_")

@@ -68,7 +68,7 @@ func (g gaps) longest(system string, faults []string) (ms float64) {
 const (
 	chartTitle = "How long nobody leads after the leader resigned, was killed, or fell silent: three marks for each of six systems, on a logarithmic scale"
 	shortest   = 0.5 // ms, where the scale begins
-	starred    = "* WithStandby(Wait), lease 1 s"
+	starred    = "* WithTakeover(Wait), lease 1 s"
 )
 
 var ticks = []string{"1 ms", "10 ms", "100 ms", "1 s", "10 s"}
