@@ -14,6 +14,13 @@ type ownEnd struct {
 	reason hooks.Reason
 }
 
+// known is what a candidate knows of who led.
+type known struct {
+	leader lock.Holder // that was last seen
+	led    time.Time   // when an attempt last found that somebody led
+	ended  ownEnd      // of its own last term
+}
+
 // ledBefore is what the candidate, elected now, knows of who led before.
 func (n *candidate) ledBefore(now time.Time) (e hooks.Elected) {
 	last := n.last.Load()
@@ -21,11 +28,11 @@ func (n *candidate) ledBefore(now time.Time) (e hooks.Elected) {
 		return e
 	}
 	e.Previous = last.candidateID
-	until := later(n.led, last.at)
-	if own := e.Previous == n.candidateID && !last.at.After(n.ended.at); own && n.led.After(n.ended.at) {
+	until := later(n.known.led, last.at)
+	if own := e.Previous == n.candidateID && !last.at.After(n.known.ended.at); own && n.known.led.After(n.known.ended.at) {
 		return hooks.Elected{} // somebody has led since, and no hook wants to know who
 	} else if own {
-		until, e.PreviousReason = n.ended.at, n.ended.reason
+		until, e.PreviousReason = n.known.ended.at, n.known.ended.reason
 	}
 	e.Leaderless = max(0, now.Sub(until))
 	return e

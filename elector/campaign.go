@@ -162,9 +162,9 @@ func (c *campaign) acquire(ctx context.Context, last bool) lock.Attempt {
 		return lock.Attempt{Err: context.Cause(c.closing)}
 	}
 	began := time.Now()
-	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, Woken: &pauses{Waker: c.wakeUps, led: &c.led}, Once: last})
-	if got.Outcome == lock.Busy && c.led.Before(began) { // an attempt without pauses asked after it began
-		c.led = began
+	got := c.acquirer.Acquire(ctx, lock.Try{Last: c.standing, Woken: &pauses{Waker: c.wakeUps, led: &c.known.led}, Once: last})
+	if got.Outcome == lock.Busy && c.known.led.Before(began) { // an attempt without pauses asked after it began
+		c.known.led = began
 	}
 	if got.Lock == nil {
 		c.terms.Finish()

@@ -231,7 +231,7 @@ func (t *Term) keep() {
 		a.post(a.failure(t.ctx, hooks.Failure{Op: hooks.OpHeartbeat, Err: cause})) // not awaited: a hook may be the work
 	}
 	t.awaitWork()
-	t.ended = ownEnd{at, reasonOf(cause)}
+	t.known.ended = ownEnd{at, reasonOf(cause)}
 	demoted := hooks.Demoted{Token: t.Token(), Reason: reasonOf(cause), Err: cause, At: at, Held: max(0, at.Sub(t.electedAt)), Late: late,
 		LeadReturned: errors.Is(cause, errLeadReturned)}
 	a.announce(a.demoted(t.ctx, demoted))
