@@ -979,3 +979,39 @@ func TestATermEndsWithTheValidityOfItsLastHeartbeatThoughCommitsAreAcknowledged(
 		time.Sleep(lease)
 	})
 }
+
+// Its session may end while it waits for its first commit to be acknowledged: nobody asks the session
+// meanwhile.
+func TestNoTermBeginsOnASessionThatHasEndedDuringTheFirstCommit(t *testing.T) {
+	replicated(t, func(b *bench) {
+		one := b.candidate("one", synchronously)
+		b.wraps(b.campaign(one.Elector).Resign(always)) // it knows the primary for long
+		b.CutStandbys()
+		ctx, stop := context.WithCancel(always)
+		var begun atomic.Int32
+		ended := make(chan error)
+		go func() {
+			ended <- one.Run(ctx, func(ctx context.Context, term *elector.Term) error {
+				begun.Add(1)
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		time.Sleep(100 * time.Millisecond)
+		holder := int32(0)
+		for _, l := range b.Locks() {
+			if l.Key == one.Key() && !l.Guard {
+				holder = l.PID
+			}
+		}
+		b.Terminate(holder)
+		time.Sleep(100 * time.Millisecond)
+		b.ReconnectStandbys()
+		time.Sleep(lease)
+		if n := begun.Load(); n != 1 || holder == 0 || !one.IsLeader() {
+			b.Errorf("after the end of backend %d: %d terms began; it leads: %t", holder, n, one.IsLeader())
+		}
+		stop()
+		b.wraps(<-ended, context.Canceled)
+	})
+}

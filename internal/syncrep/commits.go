@@ -39,6 +39,11 @@ func (p *Part) Enter(ctx context.Context, from *session.Source, s *session.Sessi
 	if err == nil {
 		err = p.mayLeadOn(c.on)
 	}
+	if err == nil { // nobody has asked the session meanwhile: it may have ended
+		if err = s.PingDriver(ctx); err != nil {
+			err = fmt.Errorf("elector: ask the session after its first commit: %w", pgerr.Explain(err))
+		}
+	}
 	if err != nil {
 		c.close()
 		return err
